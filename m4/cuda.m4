@@ -1,0 +1,2 @@
+# PETRA_CUDA: optional.
+AC_DEFUN([PETRA_CUDA], [])

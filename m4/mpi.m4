@@ -1,0 +1,2 @@
+# PETRA_MPI: optional.
+AC_DEFUN([PETRA_MPI], [])

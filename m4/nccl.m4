@@ -1,0 +1,2 @@
+# PETRA_NCCL: optional.
+AC_DEFUN([PETRA_NCCL], [])

@@ -1,0 +1,223 @@
+/* The operations contract: what a compute backend does for the network code.
+ *
+ * A backend is an opaque handle and a table of operations on tensors. A tensor has a logical shape that everybody
+ * sees and a physical layout and element type that belong to the backend (`ref`: plain arrays of float or double;
+ * `cpu`: oneDNN's blocked layouts in float). Elements that a layout adds as padding are 0 after every operation.
+ *
+ * Rules for all operations:
+ *  - Every tensor belongs to the backend that is asked. Shapes are checked (PETRA_SHAPE, logged).
+ *  - An output may be the same tensor as an input only where this is said ("may alias"); tensors never overlap in part.
+ *  - Outputs are overwritten, whatever they held before, NaN included, unless it is said that they are added to.
+ *  - The same inputs, thread count and backend give the same output to the bit.
+ *  - NaN and infinity go through as IEEE says: a NaN input reaches every output that depends on it (ReLU of NaN is NaN).
+ *  - Failure: PETRA_BACKEND or PETRA_NO_MEMORY, logged; outputs are then undefined.
+ */
+#ifndef PETRA_BACKEND_BACKEND_H
+#define PETRA_BACKEND_BACKEND_H
+
+#include "base/account.h"
+#include "base/config.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct petra_backend petra_backend;
+
+/* What a tensor is, and the meaning of shape[0..3]. */
+typedef enum petra_tensor_kind {
+  PETRA_TENSOR_ACTIVATION, /* (N, C, H, W): images, feature maps and their gradients */
+  PETRA_TENSOR_FILTER,     /* (O, I, KH, KW): convolution weights and their gradients */
+  PETRA_TENSOR_MATRIX,     /* (rows, columns, 1, 1): pooled features (N, C), logits (N, classes), head weight (O, I) */
+  PETRA_TENSOR_VECTOR,     /* (n, 1, 1, 1): batch-norm parameters and statistics, head bias */
+  PETRA_TENSOR_MASK,       /* shape (N, C, H, W) of the activation that it belongs to; content private to the backend:
+                              what norm_forward or max_pool_forward keeps for its backward */
+} petra_tensor_kind;
+enum { PETRA_TENSOR_KINDS = PETRA_TENSOR_MASK + 1 };
+
+typedef struct petra_tensor {
+  petra_backend *backend;
+  petra_tensor_kind kind;
+  int32_t shape[4];
+  int64_t elements; /* logical: product of shape */
+  size_t bytes;     /* physical, as allocated */
+  void *data;       /* physical; private to the backend */
+  void *layout;     /* private to the backend */
+  /* Below: kept by tensor.c. */
+  int references;
+  petra_account *account;
+  petra_memory_category category;
+  struct petra_tensor *next_free;
+} petra_tensor;
+
+typedef enum petra_host_type { PETRA_HOST_F32, PETRA_HOST_F64 } petra_host_type;
+
+/* A convolution without bias; kernel size is that of the filter; output height = (H + 2 pad - KH) / stride + 1. */
+typedef struct petra_conv_geometry {
+  int stride, pad;
+} petra_conv_geometry;
+
+/* A max-pool with a square window; padding never wins. Output height = (H + 2 pad - window) / stride + 1. */
+typedef struct petra_pool_geometry {
+  int window, stride, pad;
+} petra_pool_geometry;
+
+/* How a normalised value z = scale * (x - mean) / sqrt(variance + eps) + shift becomes the output y. */
+typedef enum petra_join {
+  PETRA_JOIN_NONE,         /* y = act(z) */
+  PETRA_JOIN_ADD,          /* y = addend + act(z)  (RevNet forward: the stream that is added to) */
+  PETRA_JOIN_SUBTRACT,     /* y = addend - act(z)  (RevNet inversion) */
+  PETRA_JOIN_ADD_ACTIVATE, /* y = act(addend + z)  (ResNet) */
+} petra_join;
+
+#define PETRA_NORM_EPSILON 1e-5 /* added to the variance; PyTorch's default, used by the paper's authors */
+
+typedef struct petra_norm_forward {
+  const petra_tensor *x;            /* (N, C, H, W) */
+  const petra_tensor *scale, *shift; /* (C) */
+  bool relu;                        /* act: ReLU or identity */
+  petra_join join;
+  const petra_tensor *addend; /* (N, C, H, W) unless join is NONE */
+  petra_tensor *y;            /* (N, C, H, W); may alias addend, never x */
+  petra_tensor *mean;         /* (C) out: batch mean of x over (N, H, W) */
+  petra_tensor *variance;     /* (C) out: biased batch variance */
+  petra_tensor *mask;         /* kept for norm_backward; NULL when no backward will follow */
+} petra_norm_forward;
+
+typedef struct petra_norm_backward {
+  const petra_tensor *x, *scale, *shift, *mean, *variance, *mask; /* as given to and by norm_forward */
+  bool relu;              /* as given to norm_forward; false for JOIN_ADD_ACTIVATE, whose caller applies relu_backward first */
+  const petra_tensor *dy; /* gradient of act(z); for JOIN_SUBTRACT too it is that of act(z), not of y */
+  petra_tensor *dx;       /* may alias dy, never x */
+  petra_tensor *dscale, *dshift; /* (C), overwritten */
+} petra_norm_backward;
+
+/* SGD with momentum over a set of tensors (PyTorch's form): g += decay * p; v = momentum * v + g (first step: v = g);
+ * p -= lr * (nesterov ? g + momentum * v : v). All arrays have `count` entries; decay is per tensor. */
+typedef struct petra_sgd_step {
+  int count;
+  petra_tensor *const *parameters;  /* updated */
+  petra_tensor *const *velocities;  /* updated */
+  petra_tensor *const *gradients;   /* read only */
+  const double *weight_decay;       /* per tensor; 0 where it is not decayed */
+  double lr, momentum;
+  bool nesterov;
+  bool first; /* no step was made before: velocities are taken as absent */
+} petra_sgd_step;
+
+typedef struct petra_cross_entropy {
+  const petra_tensor *logits;  /* (N, classes) */
+  const int32_t *labels;       /* N class numbers on the host, 0 <= label < classes */
+  petra_tensor *dlogits;       /* (N, classes): gradient of the mean loss; NULL when not wanted */
+  double loss;                 /* out: mean over the N images of -log softmax(logits)[label] */
+  int32_t top1, top5;          /* out: images whose label is the best, among the five best (ties: lower class first) */
+} petra_cross_entropy;
+
+typedef struct petra_backend_ops {
+  const char *name; /* "ref", "cpu" */
+
+  void (*destroy)(petra_backend *backend);
+  /* One line for `petra info`: libraries and versions, instruction set, threads. */
+  void (*describe)(const petra_backend *backend, char *text, size_t size);
+
+  /* Storage: sets bytes, data, layout of a tensor whose backend, kind, shape, elements are set; content 0. */
+  petra_status (*storage_create)(petra_backend *backend, petra_tensor *tensor);
+  void (*storage_destroy)(petra_backend *backend, petra_tensor *tensor);
+
+  /* Host arrays are dense in the logical order (row-major over shape[0..3]), `elements` long. Not for masks. */
+  petra_status (*upload)(petra_backend *backend, petra_tensor *tensor, const void *host, petra_host_type type);
+  petra_status (*download)(petra_backend *backend, const petra_tensor *tensor, void *host, petra_host_type type);
+
+  petra_status (*copy)(petra_backend *backend, const petra_tensor *x, petra_tensor *y); /* y = x, same kind and shape */
+  petra_status (*fill)(petra_backend *backend, petra_tensor *y, double value);          /* y = value (padding stays 0) */
+  petra_status (*axpy)(petra_backend *backend, double alpha, const petra_tensor *x, petra_tensor *y); /* y += alpha x */
+  /* y = a + b; y may alias a or b. */
+  petra_status (*add)(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, petra_tensor *y);
+  /* Sum of a[i] b[i], accumulated in double. */
+  petra_status (*dot)(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, double *out);
+
+  /* x (N, C, H, W) -> x1 = channels [0, C1), x2 = channels [C1, C1 + C2), C1 + C2 = C; concat is the reverse. */
+  petra_status (*split)(petra_backend *backend, const petra_tensor *x, petra_tensor *x1, petra_tensor *x2);
+  petra_status (*concat)(petra_backend *backend, const petra_tensor *x1, const petra_tensor *x2, petra_tensor *x);
+
+  petra_status (*conv_forward)(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *x,
+                               const petra_tensor *w, petra_tensor *y);
+  petra_status (*conv_backward_data)(petra_backend *backend, const petra_conv_geometry *geometry,
+                                     const petra_tensor *dy, const petra_tensor *w, petra_tensor *dx);
+  petra_status (*conv_backward_filter)(petra_backend *backend, const petra_conv_geometry *geometry,
+                                       const petra_tensor *x, const petra_tensor *dy, petra_tensor *dw);
+
+  /* Batch norm with the statistics of the batch. */
+  petra_status (*norm_forward)(petra_backend *backend, const petra_norm_forward *arguments);
+  petra_status (*norm_backward)(petra_backend *backend, const petra_norm_backward *arguments);
+  /* The same forward with given mean and variance (running statistics): they are inputs here; mask is NULL. */
+  petra_status (*norm_evaluate)(petra_backend *backend, const petra_norm_forward *arguments);
+  /* running = (1 - momentum) running + momentum * batch; the variance is made unbiased with n / (n - 1), where
+   * n = N * H * W is `samples` (n = 1: left biased). */
+  petra_status (*norm_update_running)(petra_backend *backend, const petra_tensor *mean, const petra_tensor *variance,
+                                      int64_t samples, double momentum, petra_tensor *running_mean,
+                                      petra_tensor *running_variance);
+
+  petra_status (*relu_backward)(petra_backend *backend, const petra_tensor *y, const petra_tensor *dy,
+                                petra_tensor *dx); /* dx = y > 0 ? dy : 0; dx may alias dy */
+
+  petra_status (*max_pool_forward)(petra_backend *backend, const petra_pool_geometry *geometry,
+                                   const petra_tensor *x, petra_tensor *y,
+                                   petra_tensor *mask /* shape of y; NULL: no backward */);
+  petra_status (*max_pool_backward)(petra_backend *backend, const petra_pool_geometry *geometry,
+                                    const petra_tensor *dy, const petra_tensor *mask, petra_tensor *dx);
+
+  /* Global average pool of x (N, C, H, W) into columns [column, column + C) of the matrix y (N, columns); the other
+   * columns are left alone. Backward: dx = those columns of dy, spread over H x W and divided by H * W. */
+  petra_status (*average_pool_forward)(petra_backend *backend, const petra_tensor *x, petra_tensor *y, int column);
+  petra_status (*average_pool_backward)(petra_backend *backend, const petra_tensor *dy, int column, petra_tensor *dx);
+
+  /* y (N, O) = x (N, I) w^T + b, w (O, I), b (O). Backward: dx (N, I), dw (O, I), db (O), all overwritten. */
+  petra_status (*linear_forward)(petra_backend *backend, const petra_tensor *x, const petra_tensor *w,
+                                 const petra_tensor *b, petra_tensor *y);
+  petra_status (*linear_backward)(petra_backend *backend, const petra_tensor *x, const petra_tensor *w,
+                                  const petra_tensor *dy, petra_tensor *dx, petra_tensor *dw, petra_tensor *db);
+
+  petra_status (*cross_entropy)(petra_backend *backend, petra_cross_entropy *arguments);
+
+  petra_status (*sgd_step)(petra_backend *backend, const petra_sgd_step *arguments);
+} petra_backend_ops;
+
+/* Every backend's own structure starts with this. */
+struct petra_backend {
+  const petra_backend_ops *ops;
+  petra_precision precision;
+  int threads;
+  struct petra_tensor_pool *pool; /* kept by tensor.c */
+};
+
+/* --- registry.c --- */
+
+/* Creates a backend: AUTO takes `cpu` for fp32 and `ref` for fp64. threads >= 1. PETRA_UNSUPPORTED (logged, names
+ * what would work) when the backend cannot do the precision or was not built. */
+petra_status petra_backend_create(petra_backend_kind kind, petra_precision precision, int threads,
+                                  bool deterministic, petra_backend **out);
+
+/* All tensors must have been released. NULL is allowed. */
+void petra_backend_destroy(petra_backend *backend);
+
+/* --- tensor.c: reference-counted tensors over a pool, so that a steady state allocates nothing --- */
+
+/* A tensor of the given kind and shape with one reference. Content is undefined when it comes from the pool. Its
+ * bytes count in `account` under `category` until the last reference goes (account may be NULL). */
+petra_status petra_tensor_create(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4],
+                                 petra_account *account, petra_memory_category category, petra_tensor **out);
+
+/* One more reference; returns the tensor. NULL is allowed. */
+petra_tensor *petra_tensor_retain(petra_tensor *tensor);
+
+/* One reference less; the last one gives the storage back to the pool. *tensor becomes NULL. NULLs are allowed. */
+void petra_tensor_release(petra_tensor **tensor);
+
+/* Counts the tensor under another account and category from now on. */
+void petra_tensor_charge(petra_tensor *tensor, petra_account *account, petra_memory_category category);
+
+bool petra_tensor_same_shape(const petra_tensor *a, const petra_tensor *b);
+
+#endif

@@ -1,0 +1,122 @@
+/* The run's configuration: YAML over one table of keys (config_keys.c), strict. Every key has a default; an unknown
+ * key, a wrong type or a value out of range is one error line with file, line and key. Reference: docs/config.md. */
+#ifndef PETRA_BASE_CONFIG_H
+#define PETRA_BASE_CONFIG_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Choices: the order is that of the strings in config_keys.c. */
+typedef enum { PETRA_MODE_EMULATE } petra_run_mode;
+typedef enum { PETRA_DRAIN_AUTO, PETRA_DRAIN_TRUE, PETRA_DRAIN_FALSE } petra_drain;
+typedef enum { PETRA_SET_CIFAR10, PETRA_SET_CIFAR100, PETRA_SET_SHAPES } petra_data_set;
+typedef enum { PETRA_FAMILY_REVNET, PETRA_FAMILY_RESNET } petra_family;
+typedef enum { PETRA_STEM_CIFAR, PETRA_STEM_IMAGENET } petra_stem;
+typedef enum { PETRA_PARTITION_BLOCK, PETRA_PARTITION_BALANCED, PETRA_PARTITION_LIST } petra_partition_kind;
+typedef enum { PETRA_LR_NONE, PETRA_LR_GOYAL } petra_lr_scaling;
+typedef enum { PETRA_BACKEND_AUTO, PETRA_BACKEND_REF, PETRA_BACKEND_CPU } petra_backend_kind;
+typedef enum { PETRA_PRECISION_FP32, PETRA_PRECISION_FP64 } petra_precision;
+typedef enum { PETRA_COST_UNIT, PETRA_COST_CONSTANT } petra_cost_model;
+typedef enum { PETRA_AUGMENT_CROP = 1, PETRA_AUGMENT_FLIP = 2 } petra_augment_flag; /* bits of data.augment */
+
+/* A list of integers; `values` is owned by the config. */
+typedef struct petra_int_list {
+  int64_t *values;
+  int64_t count;
+} petra_int_list;
+
+typedef struct petra_config {
+  struct {
+    char *name;
+    int64_t seed; /* 0 .. 2^63 - 1 */
+    petra_run_mode mode;
+    char *output;             /* parent folder of the run folder */
+    int64_t epochs;           /* >= 1 */
+    int64_t max_microbatches; /* 0: no limit; else the run ends after so many */
+    int64_t eval_every;       /* epochs between evaluations; 0: never */
+    petra_drain drain;
+  } run;
+  struct {
+    petra_data_set set;
+    char *path;
+    int64_t batch; /* images per microbatch, >= 1 */
+    bool shuffle;
+    unsigned augment; /* bits of petra_augment_flag */
+    int64_t limit;      /* 0: all; else only the first so many training images */
+    int64_t eval_limit; /* the same for the evaluation set */
+    int64_t workers;    /* loader threads, 1 .. 256 */
+  } data;
+  struct {
+    petra_family family;
+    int64_t depth; /* 18, 34, 50 */
+    int64_t width; /* channels of one stream in the first group; 64 is the paper's */
+    petra_stem stem;
+    int64_t classes;
+    char *weights; /* "" or a weights.h5 to start from */
+    bool zero_init_residual; /* scale of the last batch norm of each block starts at 0 */
+  } model;
+  struct {
+    petra_partition_kind partition;
+    int64_t count;         /* balanced: number of stages */
+    petra_int_list blocks; /* list: blocks per stage */
+  } stages;
+  struct {
+    char *name;         /* a preset of schedule/method.h */
+    int64_t accumulate; /* k >= 1 */
+  } method;
+  struct {
+    char *name; /* "sgd" */
+    double lr;
+    petra_lr_scaling lr_scaling;
+    double momentum;
+    bool nesterov;
+    double weight_decay;
+    bool decay_norm_and_bias;
+  } optim;
+  struct {
+    int64_t warmup_epochs;
+    petra_int_list milestones; /* epochs, rising */
+    double factor;
+  } lr;
+  struct {
+    petra_backend_kind backend;
+    petra_precision precision;
+    int64_t threads; /* compute threads; 0: all cores that this process may use */
+    bool deterministic;
+  } device;
+  struct {
+    int64_t engines; /* compute engines a device: 1 or 2 */
+    struct {
+      petra_cost_model model;
+      double forward_s, backward_s, reconstruct_s, update_s; /* cost.model: constant */
+    } cost;
+  } cluster;
+  struct petra_config_source *source; /* where each key was set, for error lines; private */
+} petra_config;
+
+/* Reads `path` ("-": standard input; NULL: nothing, all defaults), then applies `sets` in order, each
+ * "key.path=VALUE" with VALUE as YAML. Fails with PETRA_IO (unreadable), PETRA_CONFIG (anything wrong in it, one line
+ * "FILE:LINE: key: what is wrong, what was expected" or "--set key=...: ...") or PETRA_NO_MEMORY. */
+petra_status petra_config_load(const char *path, const char *const *sets, int set_count, petra_config **out);
+
+void petra_config_destroy(petra_config *config);
+
+/* Logs "FILE:LINE: key: message" for a value that is wrong only in combination; FILE:LINE is where the key was set
+ * ("default" where it was not). Returns PETRA_CONFIG. */
+petra_status petra_config_fail(const petra_config *config, const char *key, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Writes the fully expanded config as YAML that petra_config_load reads back to the same values. */
+petra_status petra_config_print(const petra_config *config, FILE *out);
+
+/* The table of keys: for a terminal (--help-config), or as the Markdown table of docs/config.md. */
+void petra_config_help(FILE *out);
+void petra_config_help_markdown(FILE *out);
+
+/* The string of a choice key's value, such as ("device.precision", 1) -> "fp64"; "?" if there is none. */
+const char *petra_config_choice_name(const char *key, int value);
+
+#endif

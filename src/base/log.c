@@ -1,0 +1,49 @@
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Process-wide by nature, like stderr itself: set at start, read afterwards. */
+static petra_log_level log_level = PETRA_LOG_INFO;
+static petra_log_sink log_sink;
+static void *log_sink_context;
+
+void petra_log_set_level(petra_log_level level) {
+  log_level = level;
+}
+
+void petra_log_set_sink(petra_log_sink sink, void *context) {
+  log_sink = sink;
+  log_sink_context = context;
+}
+
+static void write_line(petra_log_level level, const char *format, va_list arguments) {
+  static const char *const prefix[] = {"", "warning: ", ""};
+  char text[2048];
+  if (level > log_level)
+    return;
+  vsnprintf(text, sizeof text, format, arguments);
+  for (char *c = text; *c; c++)
+    if (*c == '\n' || *c == '\r')
+      *c = ' ';
+  if (log_sink)
+    log_sink(log_sink_context, level, text);
+  else
+    fprintf(stderr, "petra: %s%s\n", prefix[level], text);
+}
+
+void petra_log(petra_log_level level, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  write_line(level, format, arguments);
+  va_end(arguments);
+}
+
+petra_status petra_fail(petra_status status, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  write_line(PETRA_LOG_ERROR, format, arguments);
+  va_end(arguments);
+  return status;
+}

@@ -1,0 +1,22 @@
+/* The log: single lines on stderr, "petra: ...". An error is one line, written by the first to detect it. */
+#ifndef PETRA_BASE_LOG_H
+#define PETRA_BASE_LOG_H
+
+#include "base/status.h"
+
+typedef enum petra_log_level { PETRA_LOG_ERROR, PETRA_LOG_WARNING, PETRA_LOG_INFO } petra_log_level;
+
+/* Lines above this level are dropped (default: PETRA_LOG_INFO). Process-wide; set once at start. */
+void petra_log_set_level(petra_log_level level);
+
+/* Writes one line: "petra: [warning: ]message\n" in one write. Line breaks inside the message become spaces. */
+void petra_log(petra_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Logs an error line and returns `status`, so that a failure reads `return petra_fail(PETRA_IO, ...)`. */
+petra_status petra_fail(petra_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* For tests: lines go to `sink` (with the newline removed) instead of stderr; NULL restores stderr. */
+typedef void (*petra_log_sink)(void *context, petra_log_level level, const char *line);
+void petra_log_set_sink(petra_log_sink sink, void *context);
+
+#endif

@@ -1,0 +1,53 @@
+#include "base/mem.h"
+
+#include "base/log.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT_BYTES = 64 };
+
+static petra_mem_hook mem_hook; /* set by tests only */
+static void *mem_hook_context;
+
+void petra_mem_set_hook(petra_mem_hook hook, void *context) {
+  mem_hook = hook;
+  mem_hook_context = context;
+}
+
+petra_status petra_allocate_raw(void *out, size_t count, size_t size) {
+  void *memory = NULL;
+  size_t bytes = count * size;
+  bool overflow = size != 0 && count > (SIZE_MAX - ALIGNMENT_BYTES) / size;
+  if (!overflow) {
+    size_t rounded = (bytes + ALIGNMENT_BYTES - 1) / ALIGNMENT_BYTES * ALIGNMENT_BYTES;
+    if (rounded == 0)
+      rounded = ALIGNMENT_BYTES;
+    if (!mem_hook || !mem_hook(mem_hook_context, bytes))
+      memory = aligned_alloc(ALIGNMENT_BYTES, rounded);
+  }
+  if (!memory)
+    return petra_fail(PETRA_NO_MEMORY, "out of memory: %zu x %zu bytes could not be allocated", count, size);
+  memcpy(out, &memory, sizeof memory);
+  return PETRA_OK;
+}
+
+petra_status petra_allocate(void *out, size_t count, size_t size) {
+  void *memory = NULL;
+  PETRA_TRY(petra_allocate_raw(&memory, count, size));
+  memset(memory, 0, count * size);
+  memcpy(out, &memory, sizeof memory);
+  return PETRA_OK;
+}
+
+petra_status petra_duplicate_string(char **out, const char *text) {
+  size_t length = strlen(text) + 1;
+  PETRA_TRY(petra_allocate_raw(out, length, 1));
+  memcpy(*out, text, length);
+  return PETRA_OK;
+}
+
+void petra_free(void *memory) {
+  free(memory);
+}

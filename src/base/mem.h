@@ -1,0 +1,29 @@
+/* Host memory: zeroed, aligned to 64 bytes (a cache line, an AVX-512 vector), with a hook that lets tests make an
+ * allocation fail. */
+#ifndef PETRA_BASE_MEM_H
+#define PETRA_BASE_MEM_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Allocates count * size zeroed bytes and stores the address in *out, where out is the address of any object pointer
+ * (`petra_allocate(&p, n, sizeof *p)`). count * size = 0 gives a unique address. On failure logs, leaves *out as it
+ * was and returns PETRA_NO_MEMORY. Free with petra_free. */
+petra_status petra_allocate(void *out, size_t count, size_t size);
+
+/* The same without zeroing, for large buffers that are overwritten at once. */
+petra_status petra_allocate_raw(void *out, size_t count, size_t size);
+
+/* A copy of a string or of the first `length` bytes of it. */
+petra_status petra_duplicate_string(char **out, const char *text);
+
+/* Frees what the functions above gave; NULL is allowed. */
+void petra_free(void *memory);
+
+/* For tests: `hook` is asked before every allocation; it answers true to make it fail. NULL removes it. */
+typedef bool (*petra_mem_hook)(void *context, size_t bytes);
+void petra_mem_set_hook(petra_mem_hook hook, void *context);
+
+#endif

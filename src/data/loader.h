@@ -1,0 +1,42 @@
+/* The loader: batches of normalised images, prepared ahead by threads. What a batch holds depends on (seed, epoch,
+ * batch number) alone: never on the number of threads. */
+#ifndef PETRA_DATA_LOADER_H
+#define PETRA_DATA_LOADER_H
+
+#include "data/dataset.h"
+
+typedef struct petra_loader petra_loader;
+
+/* One batch: images (count, 3, H, W), normalised to (pixel / 255 - mean) / deviation after augmentation (crop: zero
+ * padding of 4 pixels [applied before normalisation, as torchvision's RandomCrop on the image does] and a window at a
+ * uniform offset; flip: horizontal, probability 1/2). */
+typedef struct petra_batch {
+  int32_t count; /* images; the last batch of an evaluation may be smaller */
+  const float *images;
+  const int32_t *labels;
+  int64_t microbatch; /* as asked */
+} petra_batch;
+
+typedef struct petra_loader_options {
+  int32_t batch;
+  bool shuffle;
+  unsigned augment; /* bits of petra_augment_flag */
+  bool drop_last;   /* training: the partial last batch of an epoch is dropped */
+  int threads;
+  uint64_t seed;
+  int64_t first, end; /* microbatches that will be asked, end excluded (end = INT64_MAX: no end) */
+} petra_loader_options;
+
+/* `set` must outlive the loader. PETRA_CONFIG if an epoch holds no batch (fewer images than one batch, drop_last). */
+petra_status petra_loader_create(const petra_dataset *set, const petra_loader_options *options, petra_loader **out);
+void petra_loader_destroy(petra_loader *loader);
+
+/* Batches per epoch. */
+int64_t petra_loader_batches(const petra_loader *loader);
+
+/* Waits for the next batch in order (first, first + 1, ...; epoch = microbatch / batches). The batch is valid until
+ * petra_loader_give_back. A failure of a read is returned here, once for the batch that it hit. */
+petra_status petra_loader_next(petra_loader *loader, petra_batch **out);
+void petra_loader_give_back(petra_loader *loader, petra_batch *batch);
+
+#endif

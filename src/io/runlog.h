@@ -1,0 +1,65 @@
+/* run.h5: the log of a run. Schema: docs/hdf5-schema.md. Readable with h5py while the run goes on and after a kill:
+ * earliest format, file locking off, flushed at least every 5 s. A failed write (full disk) is one error line; the file
+ * is then abandoned as it is (H5dont_atexit: nothing more is written). */
+#ifndef PETRA_IO_RUNLOG_H
+#define PETRA_IO_RUNLOG_H
+
+#include "base/account.h"
+#include "base/status.h"
+
+#include <stdint.h>
+
+typedef struct petra_runlog petra_runlog;
+
+/* Attributes of the root. */
+typedef struct petra_runlog_about {
+  const char *command;   /* the command line */
+  const char *backend;   /* name and description */
+  const char *libraries; /* names and versions */
+  const char *config;    /* the expanded config, YAML */
+  uint64_t seed;
+} petra_runlog_about;
+
+/* One row of /model/stages. */
+typedef struct petra_runlog_stage {
+  int32_t stage; /* from 1 */
+  const char *name;
+  int32_t reversible; /* 0 or 1 */
+  int64_t parameters;
+  int64_t forward_flops;                  /* per microbatch */
+  int64_t forward_bytes, backward_bytes;  /* messages sent up, sent down, per microbatch */
+  int32_t delay;                          /* largest lag in updates */
+} petra_runlog_stage;
+
+/* One row of /train. top1 is the fraction of the microbatch classified right. */
+typedef struct petra_runlog_train {
+  int64_t microbatch;
+  int32_t epoch; /* from 0 */
+  double lr, loss, top1;
+  double wall_s, virtual_s; /* since the start of the run, when the loss was known */
+} petra_runlog_train;
+
+/* One row of /epoch; eval_* are NaN where there was no evaluation. */
+typedef struct petra_runlog_epoch {
+  int32_t epoch; /* from 0 */
+  double train_loss, train_top1, eval_loss, eval_top1, eval_top5, lr, wall_s, images_per_s;
+} petra_runlog_epoch;
+
+/* Creates DIR/run.h5 (replacing an older one only after the new one could be created: written as run.h5 beside,
+ * see runlog.c). PETRA_IO. */
+petra_status petra_runlog_create(const char *path, const petra_runlog_about *about, petra_runlog **out);
+
+petra_status petra_runlog_stages(petra_runlog *log, const petra_runlog_stage *rows, int32_t count);
+petra_status petra_runlog_train_row(petra_runlog *log, const petra_runlog_train *row);
+petra_status petra_runlog_epoch_row(petra_runlog *log, const petra_runlog_epoch *row);
+
+/* /memory/peak_bytes (J, category), overwritten at each call. accounts[j] is that of stage j + 1. */
+petra_status petra_runlog_memory(petra_runlog *log, const petra_account *accounts, int32_t stages);
+
+/* Writes what is buffered. Called by the row functions when 5 s have gone by. */
+petra_status petra_runlog_flush(petra_runlog *log);
+
+/* Flushes, closes, frees. After a failed write it only frees. NULL is allowed. */
+petra_status petra_runlog_close(petra_runlog *log);
+
+#endif

@@ -1,0 +1,50 @@
+/* The frame of a Check program: one suite of one test case, run without forking, with the log captured. */
+#ifndef PETRA_TESTS_HARNESS_H
+#define PETRA_TESTS_HARNESS_H
+
+#include "base/log.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The last line that the program logged, for tests of messages. */
+static char harness_line[2048];
+static int harness_lines;
+
+static inline void harness_capture(void *context, petra_log_level level, const char *line) {
+  (void)context;
+  (void)level;
+  snprintf(harness_line, sizeof harness_line, "%s", line);
+  harness_lines++;
+}
+
+/* Forgets what was captured. */
+static inline void harness_clear(void) {
+  harness_line[0] = 0;
+  harness_lines = 0;
+}
+
+/* The last logged line must contain `text`. */
+#define ck_assert_logged(text) ck_assert_msg(strstr(harness_line, (text)), "log line: '%s', expected: '%s'", harness_line, (text))
+
+/* Runs all tests (an array of TTest of `count`) of a suite called `name`; returns main's exit code. */
+static inline int harness_run(const char *name, const TTest *const *tests, int count) {
+  Suite *suite = suite_create(name);
+  TCase *tcase = tcase_create(name);
+  for (int i = 0; i < count; i++)
+    tcase_add_test(tcase, tests[i]);
+  suite_add_tcase(suite, tcase);
+  SRunner *runner = srunner_create(suite);
+  srunner_set_fork_status(runner, CK_NOFORK);
+  petra_log_set_sink(harness_capture, NULL);
+  srunner_run_all(runner, CK_NORMAL);
+  int failed = srunner_ntests_failed(runner);
+  srunner_free(runner);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+#define HARNESS_COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+
+#endif

@@ -1,0 +1,100 @@
+/* status, memory, account, random streams. */
+#include "base/account.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "harness.h"
+
+#include <math.h>
+#include <stdint.h>
+
+START_TEST(exit_codes_are_0_1_2) {
+  ck_assert_int_eq(petra_status_exit_code(PETRA_OK), 0);
+  ck_assert_int_eq(petra_status_exit_code(PETRA_IO), 1);
+  ck_assert_int_eq(petra_status_exit_code(PETRA_CONFIG), 2);
+  ck_assert_str_eq(petra_status_name(PETRA_NOT_FINITE), "NOT_FINITE");
+}
+END_TEST
+
+static bool fail_above(void *context, size_t bytes) {
+  return bytes > *(size_t *)context;
+}
+
+START_TEST(allocation_is_zeroed_aligned_and_can_fail) {
+  unsigned char *p = NULL;
+  ck_assert_int_eq(petra_allocate(&p, 100, 3), PETRA_OK);
+  ck_assert_uint_eq((uintptr_t)p % 64, 0);
+  for (int i = 0; i < 300; i++)
+    ck_assert_uint_eq(p[i], 0);
+  petra_free(p);
+  size_t limit = 1000;
+  unsigned char *untouched = (unsigned char *)&limit;
+  petra_mem_set_hook(fail_above, &limit);
+  ck_assert_int_eq(petra_allocate(&untouched, 1001, 1), PETRA_NO_MEMORY);
+  petra_mem_set_hook(NULL, NULL);
+  ck_assert_ptr_eq(untouched, (unsigned char *)&limit);
+  ck_assert_logged("out of memory");
+  ck_assert_int_eq(petra_allocate(&untouched, SIZE_MAX / 2, 3), PETRA_NO_MEMORY);
+}
+END_TEST
+
+START_TEST(account_keeps_peaks) {
+  petra_account account = {0};
+  petra_account_add(&account, PETRA_MEMORY_GRAPH, 100);
+  petra_account_add(&account, PETRA_MEMORY_GRAPH, -60);
+  petra_account_add(&account, PETRA_MEMORY_MESSAGES, 50);
+  ck_assert_int_eq(account.peak_bytes[PETRA_MEMORY_GRAPH], 100);
+  ck_assert_int_eq(account.total_peak_bytes, 100);
+  ck_assert_int_eq(account.total_bytes, 90);
+}
+END_TEST
+
+START_TEST(streams_are_independent_and_reproducible) {
+  petra_rng a, b, c;
+  petra_rng_init(&a, 7, PETRA_RNG_AUGMENT, 3, 12345);
+  petra_rng_init(&b, 7, PETRA_RNG_AUGMENT, 3, 12345);
+  petra_rng_init(&c, 7, PETRA_RNG_AUGMENT, 4, 12345);
+  int same = 0;
+  for (int i = 0; i < 1000; i++) {
+    uint32_t x = petra_rng_u32(&a);
+    ck_assert_uint_eq(x, petra_rng_u32(&b));
+    same += x == petra_rng_u32(&c);
+  }
+  ck_assert_int_le(same, 1);
+}
+END_TEST
+
+/* Philox4x32-10 known answer: counter and key 0 (Random123's kat_vectors). */
+START_TEST(philox_known_answer) {
+  petra_rng rng = {.used = 4};
+  static const uint32_t expected[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+  for (int i = 0; i < 4; i++)
+    ck_assert_uint_eq(petra_rng_u32(&rng), expected[i]);
+}
+END_TEST
+
+START_TEST(moments_and_permutation) {
+  petra_rng rng;
+  petra_rng_init(&rng, 1, PETRA_RNG_TEST, 0, 0);
+  double sum = 0, square = 0;
+  enum { N = 100000 };
+  for (int i = 0; i < N; i++) {
+    double x = petra_rng_normal(&rng);
+    sum += x, square += x * x;
+  }
+  ck_assert_double_eq_tol(sum / N, 0, 0.02); /* 6 standard errors */
+  ck_assert_double_eq_tol(square / N, 1, 0.03);
+  uint32_t order[257];
+  bool seen[257] = {false};
+  petra_rng_permutation(&rng, order, 257);
+  for (int i = 0; i < 257; i++)
+    seen[order[i]] = true;
+  for (int i = 0; i < 257; i++)
+    ck_assert(seen[i]);
+}
+END_TEST
+
+int main(void) {
+  const TTest *tests[] = {exit_codes_are_0_1_2, allocation_is_zeroed_aligned_and_can_fail, account_keeps_peaks,
+                          streams_are_independent_and_reproducible, philox_known_answer, moments_and_permutation};
+  return harness_run("base", tests, HARNESS_COUNT(tests));
+}
