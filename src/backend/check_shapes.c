@@ -6,7 +6,7 @@
 
 static const char *kind_name(petra_tensor_kind kind) {
   static const char *const names[] = {"activation", "filter", "matrix", "vector", "mask"};
-  return kind >= 0 && kind < PETRA_TENSOR_KINDS ? names[kind] : "tensor of unknown kind";
+  return (int)kind >= 0 && (int)kind < PETRA_TENSOR_KINDS ? names[kind] : "tensor of unknown kind";
 }
 
 static void print_shape(const int shape[4], char *text, size_t size) {
