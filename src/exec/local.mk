@@ -1,1 +1,7 @@
-# src/exec
+# src/exec: what drives a schedule: executor and worker interfaces, the worker on real stages.
+libpetra_a_SOURCES += \
+	src/exec/evaluate.c \
+	src/exec/executor.h \
+	src/exec/mailbox.c src/exec/mailbox.h \
+	src/exec/worker.h \
+	src/exec/worker_stage.c src/exec/worker_stage.h

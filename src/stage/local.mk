@@ -1,1 +1,6 @@
-# src/stage
+# src/stage: one stage of Algorithm 1.
+libpetra_a_SOURCES += \
+	src/stage/backward.c \
+	src/stage/forward.c \
+	src/stage/record.c src/stage/record.h \
+	src/stage/stage.c src/stage/stage.h src/stage/stage_private.h

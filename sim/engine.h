@@ -1,0 +1,30 @@
+/* The event queue of the discrete-event engine: int64 nanoseconds, total order by (time, priority, sequence), so that the
+ * same inputs give the same order of events always. A binary heap; no allocation once it has grown. */
+#ifndef PETRA_SIM_ENGINE_H
+#define PETRA_SIM_ENGINE_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct petra_event {
+  int64_t time_ns;
+  int32_t priority;  /* smaller first at equal times */
+  int64_t sequence;  /* set by push: order of pushes breaks ties */
+  int32_t stage, detail; /* the caller's */
+} petra_event;
+
+typedef struct petra_event_queue petra_event_queue;
+
+petra_status petra_event_queue_create(petra_event_queue **out);
+void petra_event_queue_destroy(petra_event_queue *queue);
+petra_status petra_event_queue_push(petra_event_queue *queue, const petra_event *event);
+
+/* Takes the first event out; false when the queue is empty. */
+bool petra_event_queue_pop(petra_event_queue *queue, petra_event *out);
+
+/* Time of the first event; INT64_MAX when the queue is empty. */
+int64_t petra_event_queue_time(const petra_event_queue *queue);
+
+#endif

@@ -1,0 +1,12 @@
+/* The virtual executor: a discrete-event loop in which every stage has a device of its own with one or two engines, and
+ * messages between neighbours arrive at once. With two engines F runs on the first, B (the fused head too), U and E on the
+ * second. All actions that start at one moment reach the worker as one group, ordered by stage and engine. */
+#ifndef PETRA_SIM_EXECUTOR_VIRTUAL_H
+#define PETRA_SIM_EXECUTOR_VIRTUAL_H
+
+#include "cost.h"
+#include "exec/executor.h"
+
+petra_status petra_executor_virtual_create(const petra_cost *cost, int engines, petra_executor **out);
+
+#endif

@@ -1,0 +1,243 @@
+#include "exec/worker_stage.h"
+
+#include "backend/ops.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "exec/mailbox.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Labels of a microbatch between its reading at stage 1 and its loss at the last stage. */
+typedef struct label_row {
+  int64_t microbatch;
+  int32_t count;
+  int32_t *labels;
+} label_row;
+
+/* An evaluation that waits until every stage has reached it. */
+typedef struct pending {
+  int64_t microbatch;
+  int32_t reached;
+  petra_snapshot **snapshots; /* per stage */
+  struct pending *next;
+} pending;
+
+typedef struct worker_stage {
+  petra_worker base;
+  petra_worker_stage_options options;
+  petra_mailbox *forward, *backward; /* per stage: from below, from above */
+  label_row *labels;                 /* ring of `label_capacity` rows, by microbatch */
+  int label_capacity;
+  pending *evaluations;
+} worker_stage;
+
+static petra_account *account_of(const worker_stage *worker, int32_t stage) {
+  return (petra_account *)(uintptr_t)petra_stage_account(worker->options.stage[stage - 1]);
+}
+
+/* Puts a message into a stage's box and counts its tensors there from now on. */
+static petra_status post(worker_stage *worker, petra_mailbox *box, int32_t stage, int64_t microbatch, petra_message *message) {
+  petra_streams_charge(&message->streams, account_of(worker, stage), PETRA_MEMORY_MESSAGES);
+  petra_streams_charge(&message->gradients, account_of(worker, stage), PETRA_MEMORY_MESSAGES);
+  return petra_mailbox_put(box, microbatch, message);
+}
+
+/* Reads microbatch `m` of the training data: the images become stage 1's message, the labels wait for the last stage. */
+static petra_status read_batch(worker_stage *worker, int64_t m, petra_message *out) {
+  const petra_worker_stage_options *options = &worker->options;
+  petra_batch *batch;
+  petra_status status;
+  petra_tensor *images = NULL;
+  label_row *row = &worker->labels[m % worker->label_capacity];
+  PETRA_TRY(petra_loader_next(options->loader, &batch));
+  const int32_t shape[4] = {batch->count, 3, options->image_height, options->image_width};
+  if (batch->microbatch != m) {
+    status = petra_fail(PETRA_INTERNAL, "microbatch %lld was read where %lld was due", (long long)batch->microbatch, (long long)m);
+    goto done;
+  }
+  if (!row->labels)
+    PETRA_TRY_GOTO(status, petra_allocate(&row->labels, (size_t)batch->count, sizeof *row->labels), done);
+  PETRA_TRY_GOTO(status, petra_tensor_create(options->backend, PETRA_TENSOR_ACTIVATION, shape, account_of(worker, 1),
+                                             PETRA_MEMORY_MESSAGES, &images), done);
+  PETRA_TRY_GOTO(status, petra_op_upload(options->backend, images, batch->images, PETRA_HOST_F32), done);
+  memcpy(row->labels, batch->labels, (size_t)batch->count * sizeof *row->labels);
+  row->microbatch = m;
+  row->count = batch->count;
+  *out = (petra_message){{{petra_tensor_retain(images), NULL}}, {{NULL, NULL}}};
+done:
+  petra_tensor_release(&images);
+  petra_loader_give_back(options->loader, batch);
+  return status;
+}
+
+/* The forward input of a stage. */
+static petra_status take_forward(worker_stage *worker, int32_t stage, int64_t m, petra_message *out) {
+  return stage == 1 ? read_batch(worker, m, out) : petra_mailbox_take(&worker->forward[stage - 1], m, out);
+}
+
+static petra_status do_forward(worker_stage *worker, int32_t stage, int64_t m) {
+  petra_message in, out;
+  PETRA_TRY(take_forward(worker, stage, m, &in));
+  petra_status status = petra_stage_forward(worker->options.stage[stage - 1], m, &in, &out);
+  petra_message_release(&in);
+  PETRA_TRY(status);
+  return post(worker, &worker->forward[stage], stage + 1, m, &out);
+}
+
+static petra_status report_loss(worker_stage *worker, int64_t m, const petra_loss *loss, int64_t virtual_ns) {
+  const petra_worker_stage_options *options = &worker->options;
+  double lr = petra_lr_at(options->lr, options->program->rate_index(options->program_options, options->stages, m));
+  if (!isfinite(loss->loss))
+    return petra_fail(PETRA_NOT_FINITE, "microbatch %lld (epoch %lld): the loss is %s with learning rate %g; the run has diverged: expected a finite loss, try a smaller optim.lr",
+                      (long long)m, (long long)(m / options->program_options->batches),
+                      isnan(loss->loss) ? "not a number" : "infinite", lr);
+  return options->events.loss ? options->events.loss(options->events.context, m, loss, lr, virtual_ns) : PETRA_OK;
+}
+
+static petra_status do_loss(worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns, petra_message *out) {
+  petra_message in;
+  petra_loss loss;
+  PETRA_TRY(take_forward(worker, stage, m, &in));
+  const label_row *row = &worker->labels[m % worker->label_capacity];
+  petra_status status = row->microbatch == m
+                            ? petra_stage_loss(worker->options.stage[stage - 1], m, &in, row->labels, out, &loss)
+                            : petra_fail(PETRA_INTERNAL, "the labels of microbatch %lld are gone", (long long)m);
+  petra_message_release(&in);
+  PETRA_TRY(status);
+  status = report_loss(worker, m, &loss, virtual_ns);
+  if (status != PETRA_OK)
+    petra_message_release(out);
+  return status;
+}
+
+static petra_status do_backward(worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns) {
+  petra_message in, out;
+  if (stage == worker->options.stages) {
+    PETRA_TRY(do_loss(worker, stage, m, virtual_ns, &out));
+  } else {
+    PETRA_TRY(petra_mailbox_take(&worker->backward[stage - 1], m, &in));
+    petra_status status = petra_stage_backward(worker->options.stage[stage - 1], m, &in, &out);
+    petra_message_release(&in);
+    PETRA_TRY(status);
+  }
+  if (stage > 1)
+    return post(worker, &worker->backward[stage - 2], stage - 1, m, &out);
+  petra_message_release(&out);
+  return PETRA_OK;
+}
+
+static void destroy_pending(pending *evaluation, int32_t stages) {
+  for (int32_t j = 0; evaluation->snapshots && j < stages; j++)
+    petra_snapshot_destroy(evaluation->snapshots[j]);
+  petra_free(evaluation->snapshots);
+  petra_free(evaluation);
+}
+
+static petra_status find_pending(worker_stage *worker, int64_t m, pending ***out) {
+  pending **link = &worker->evaluations;
+  while (*link && (*link)->microbatch != m)
+    link = &(*link)->next;
+  if (!*link) {
+    pending *evaluation;
+    PETRA_TRY(petra_allocate(&evaluation, 1, sizeof *evaluation));
+    evaluation->microbatch = m;
+    *link = evaluation;
+    PETRA_TRY(petra_allocate(&evaluation->snapshots, (size_t)worker->options.stages, sizeof *evaluation->snapshots));
+  }
+  *out = link;
+  return PETRA_OK;
+}
+
+/* Takes the stage's snapshot; the last stage to come has the evaluation computed. */
+static petra_status do_evaluate(worker_stage *worker, int32_t stage, int64_t m) {
+  const petra_worker_stage_options *options = &worker->options;
+  pending **link;
+  petra_evaluation result;
+  PETRA_TRY(find_pending(worker, m, &link));
+  pending *evaluation = *link;
+  PETRA_TRY(petra_stage_snapshot(options->stage[stage - 1], &evaluation->snapshots[stage - 1]));
+  if (++evaluation->reached < options->stages)
+    return PETRA_OK;
+  petra_status status = petra_evaluate(options->backend, options->stage, evaluation->snapshots, options->stages,
+                                       options->evaluation, &options->evaluation_loader, &result);
+  *link = evaluation->next;
+  destroy_pending(evaluation, options->stages);
+  PETRA_TRY(status);
+  return options->events.evaluation ? options->events.evaluation(options->events.context, m, &result) : PETRA_OK;
+}
+
+static petra_status perform_one(worker_stage *worker, int64_t virtual_ns, const petra_action *action, petra_action_result *result) {
+  petra_stage *stage = worker->options.stage[action->stage - 1];
+  const petra_program_options *options = worker->options.program_options;
+  *result = (petra_action_result){petra_stage_version(stage), -1};
+  switch (action->kind) {
+  case PETRA_ACTION_FORWARD:
+    return do_forward(worker, action->stage, action->microbatch);
+  case PETRA_ACTION_BACKWARD:
+    return do_backward(worker, action->stage, action->microbatch, virtual_ns);
+  case PETRA_ACTION_UPDATE: {
+    int64_t index = worker->options.program->rate_index(options, action->stage, action->microbatch);
+    PETRA_TRY(petra_stage_update(stage, petra_lr_at(worker->options.lr, index)));
+    result->version_written = petra_stage_version(stage);
+    return PETRA_OK;
+  }
+  case PETRA_ACTION_EVALUATE:
+    return do_evaluate(worker, action->stage, action->microbatch);
+  case PETRA_ACTION_KINDS:
+    break;
+  }
+  return PETRA_INTERNAL;
+}
+
+static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
+                            petra_action_result *results) {
+  for (int i = 0; i < count; i++)
+    PETRA_TRY(perform_one((worker_stage *)base, virtual_ns, &actions[i], &results[i]));
+  return PETRA_OK;
+}
+
+petra_status petra_worker_stage_create(const petra_worker_stage_options *options, petra_worker **out) {
+  static const petra_worker_ops ops = {.perform = perform};
+  worker_stage *worker;
+  petra_status status;
+  size_t stages = (size_t)options->stages;
+  PETRA_TRY(petra_allocate(&worker, 1, sizeof *worker));
+  worker->base.ops = &ops;
+  worker->options = *options;
+  /* A microbatch is at most 2 (J - 1) ticks on its way to and from the last stage. */
+  worker->label_capacity = 2 * options->stages + 1;
+  PETRA_TRY_GOTO(status, petra_allocate(&worker->forward, stages, sizeof *worker->forward), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&worker->backward, stages, sizeof *worker->backward), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&worker->labels, (size_t)worker->label_capacity, sizeof *worker->labels), fail);
+  for (int i = 0; i < worker->label_capacity; i++)
+    worker->labels[i].microbatch = -1;
+  *out = &worker->base;
+  return PETRA_OK;
+fail:
+  petra_worker_stage_destroy(&worker->base);
+  return status;
+}
+
+void petra_worker_stage_destroy(petra_worker *base) {
+  worker_stage *worker = (worker_stage *)base;
+  if (!worker)
+    return;
+  for (int32_t j = 0; j < worker->options.stages; j++) {
+    if (worker->forward)
+      petra_mailbox_fini(&worker->forward[j]);
+    if (worker->backward)
+      petra_mailbox_fini(&worker->backward[j]);
+  }
+  for (int i = 0; worker->labels && i < worker->label_capacity; i++)
+    petra_free(worker->labels[i].labels);
+  while (worker->evaluations) {
+    pending *evaluation = worker->evaluations;
+    worker->evaluations = evaluation->next;
+    destroy_pending(evaluation, worker->options.stages);
+  }
+  petra_free(worker->labels);
+  petra_free(worker->backward);
+  petra_free(worker->forward);
+  petra_free(worker);
+}

@@ -1,0 +1,51 @@
+/* The worker that runs stages on real tensors, all of them in this process. It reads the training data at stage 1, keeps
+ * messages between stages, and evaluates when every stage has reached the same E. */
+#ifndef PETRA_EXEC_WORKER_STAGE_H
+#define PETRA_EXEC_WORKER_STAGE_H
+
+#include "data/loader.h"
+#include "exec/worker.h"
+#include "nn/lr.h"
+#include "schedule/program.h"
+#include "stage/stage.h"
+
+/* An evaluation over a whole data set. */
+typedef struct petra_evaluation {
+  int64_t images;
+  double loss;        /* mean over the images */
+  double top1, top5;  /* fractions */
+} petra_evaluation;
+
+/* What happened, told as it happens. A failure returned ends the run. */
+typedef struct petra_worker_events {
+  void *context;
+  /* The loss of a training microbatch is known. */
+  petra_status (*loss)(void *context, int64_t microbatch, const petra_loss *loss, double lr, int64_t virtual_ns);
+  /* The evaluation with the weights at the end of the epoch whose last microbatch is `microbatch` is done. */
+  petra_status (*evaluation)(void *context, int64_t microbatch, const petra_evaluation *evaluation);
+} petra_worker_events;
+
+typedef struct petra_worker_stage_options {
+  petra_backend *backend;
+  int32_t stages;
+  petra_stage *const *stage;        /* stage[0] is stage 1 */
+  petra_loader *loader;             /* training batches, from microbatch 0 */
+  int32_t image_height, image_width; /* of its images */
+  const petra_dataset *evaluation;  /* NULL: the program has no E */
+  petra_loader_options evaluation_loader;
+  const petra_lr *lr;
+  const petra_program_ops *program;
+  const petra_program_options *program_options;
+  petra_worker_events events;
+} petra_worker_stage_options;
+
+/* Everything in `options` is borrowed and outlives the worker. */
+petra_status petra_worker_stage_create(const petra_worker_stage_options *options, petra_worker **out);
+void petra_worker_stage_destroy(petra_worker *worker);
+
+/* Evaluates the stages with the given snapshots (one a stage) on a data set; the partial last batch counts by its images. */
+petra_status petra_evaluate(petra_backend *backend, petra_stage *const *stage, petra_snapshot *const *snapshots,
+                            int32_t stages, const petra_dataset *set, const petra_loader_options *options,
+                            petra_evaluation *out);
+
+#endif

@@ -1,0 +1,31 @@
+#include "nn/graph.h"
+
+void petra_streams_release(petra_streams *streams) {
+  petra_tensor_release(&streams->tensor[0]);
+  petra_tensor_release(&streams->tensor[1]);
+}
+
+petra_streams petra_streams_retain(const petra_streams *streams) {
+  return (petra_streams){{petra_tensor_retain(streams->tensor[0]), petra_tensor_retain(streams->tensor[1])}};
+}
+
+void petra_streams_charge(const petra_streams *streams, petra_account *account, petra_memory_category category) {
+  for (int i = 0; i < 2; i++)
+    if (streams->tensor[i])
+      petra_tensor_charge(streams->tensor[i], account, category);
+}
+
+void petra_block_graph_release(petra_block_graph *graph) {
+  for (int u = 0; u < PETRA_BLOCK_UNITS; u++) {
+    petra_unit_graph *unit = &graph->units[u];
+    petra_tensor_release(&unit->x);
+    petra_tensor_release(&unit->conv);
+    petra_tensor_release(&unit->mean);
+    petra_tensor_release(&unit->variance);
+    petra_tensor_release(&unit->mask);
+  }
+  petra_tensor_release(&graph->output);
+  petra_tensor_release(&graph->pool_mask);
+  petra_tensor_release(&graph->features);
+  petra_tensor_release(&graph->dlogits);
+}

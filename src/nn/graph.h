@@ -1,0 +1,41 @@
+/* The graph of a block: what its backward pass needs, kept by a forward pass or an inversion. Source of the rules:
+ * docs/semantics.md. All tensors are references of their own. */
+#ifndef PETRA_NN_GRAPH_H
+#define PETRA_NN_GRAPH_H
+
+#include "nn/model.h"
+
+/* What a computation allocates with and counts under. */
+typedef struct petra_compute {
+  petra_backend *backend;
+  petra_account *account; /* may be NULL */
+} petra_compute;
+
+/* One or two tensors that travel together: (x1, x2), or x alone. */
+typedef struct petra_streams {
+  petra_tensor *tensor[2];
+} petra_streams;
+
+void petra_streams_release(petra_streams *streams);
+petra_streams petra_streams_retain(const petra_streams *streams);
+/* Counts both under another account and category. */
+void petra_streams_charge(const petra_streams *streams, petra_account *account, petra_memory_category category);
+
+typedef struct petra_unit_graph {
+  petra_tensor *x;        /* input of the convolution */
+  petra_tensor *conv;     /* its output, the batch norm's input */
+  petra_tensor *mean, *variance, *mask;
+} petra_unit_graph;
+
+typedef struct petra_block_graph {
+  petra_unit_graph units[PETRA_BLOCK_UNITS];
+  petra_tensor *output;          /* residual block: y, whose sign is the ReLU's mask */
+  petra_tensor *pool_mask;       /* stem */
+  petra_tensor *features;        /* head: pooled features (N, C) */
+  petra_tensor *dlogits;         /* head: gradient of the mean loss */
+} petra_block_graph;
+
+/* Releases every tensor; the structure is empty afterwards. */
+void petra_block_graph_release(petra_block_graph *graph);
+
+#endif

@@ -1,0 +1,237 @@
+#include "nn/model.h"
+
+#include "base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct depth_table {
+  int32_t depth;
+  bool bottleneck;
+  int blocks[4]; /* per group; He et al., "Deep residual learning for image recognition", table 1 */
+} depth_table;
+
+static const depth_table depths[] = {
+    {18, false, {2, 2, 2, 2}},
+    {34, false, {3, 4, 6, 3}},
+    {50, true, {3, 4, 6, 3}},
+};
+
+static petra_unit make_unit(const char *conv, const char *norm, petra_image_shape in, int32_t out, int32_t kernel,
+                            int stride, int pad, bool relu) {
+  petra_unit unit = {.in = in.channels, .out = out, .kernel = kernel, .geometry = {stride, pad}, .relu = relu};
+  snprintf(unit.conv, sizeof unit.conv, "%s", conv);
+  snprintf(unit.norm, sizeof unit.norm, "%s", norm);
+  unit.height_in = in.height;
+  unit.width_in = in.width;
+  unit.height_out = (in.height + 2 * pad - kernel) / stride + 1;
+  unit.width_out = (in.width + 2 * pad - kernel) / stride + 1;
+  return unit;
+}
+
+static petra_image_shape unit_output(const petra_unit *unit) {
+  return (petra_image_shape){unit->out, unit->height_out, unit->width_out};
+}
+
+static void make_stem(const petra_model *model, petra_block *block) {
+  petra_image_shape image = {3, model->image_height, model->image_width};
+  int streams = model->family == PETRA_FAMILY_REVNET ? 2 : 1;
+  bool large = model->stem == PETRA_STEM_IMAGENET;
+  block->kind = PETRA_BLOCK_STEM;
+  snprintf(block->name, sizeof block->name, "stem");
+  block->streams_in = 1;
+  block->streams_out = streams;
+  block->shape_in = image;
+  block->unit_count = block->path_count = 1;
+  block->units[0] = large ? make_unit("conv", "bn", image, streams * model->width, 7, 2, 3, true)
+                          : make_unit("conv", "bn", image, streams * model->width, 3, 1, 1, true);
+  block->shape_out = unit_output(&block->units[0]);
+  if (large) {
+    block->pooled = true;
+    block->pool = streams == 2 ? (petra_pool_geometry){2, 2, 0} : (petra_pool_geometry){3, 2, 1};
+    block->shape_out.height = (block->shape_out.height + 2 * block->pool.pad - block->pool.window) / block->pool.stride + 1;
+    block->shape_out.width = (block->shape_out.width + 2 * block->pool.pad - block->pool.window) / block->pool.stride + 1;
+  }
+  block->shape_out.channels = model->width;
+}
+
+/* F of a block: two 3x3 convolutions, or 1x1, 3x3, 1x1 with the stride on the 3x3. */
+static void make_path(petra_block *block, bool bottleneck, int32_t planes, int stride) {
+  petra_image_shape shape = block->shape_in;
+  if (bottleneck) {
+    block->units[0] = make_unit("conv1", "bn1", shape, planes, 1, 1, 0, true);
+    shape = unit_output(&block->units[0]);
+    block->units[1] = make_unit("conv2", "bn2", shape, planes, 3, stride, 1, true);
+    shape = unit_output(&block->units[1]);
+    block->units[2] = make_unit("conv3", "bn3", shape, 4 * planes, 1, 1, 0, true);
+    block->path_count = 3;
+  } else {
+    block->units[0] = make_unit("conv1", "bn1", shape, planes, 3, stride, 1, true);
+    shape = unit_output(&block->units[0]);
+    block->units[1] = make_unit("conv2", "bn2", shape, planes, 3, 1, 1, true);
+    block->path_count = 2;
+  }
+  block->unit_count = block->path_count;
+  block->shape_out = unit_output(&block->units[block->path_count - 1]);
+}
+
+static int add_shortcut(petra_block *block, const char *conv, const char *norm, int stride) {
+  block->units[block->unit_count] =
+      make_unit(conv, norm, block->shape_in, block->shape_out.channels, 1, stride, 0, false);
+  return block->unit_count++;
+}
+
+static void make_group_block(const petra_model *model, petra_block *block, petra_image_shape in, bool bottleneck,
+                             int group, int index) {
+  int32_t planes = model->width << group;
+  int stride = index == 0 && group > 0 ? 2 : 1;
+  bool revnet = model->family == PETRA_FAMILY_REVNET;
+  snprintf(block->name, sizeof block->name, "group%d.block%d", group + 1, index + 1);
+  block->streams_in = block->streams_out = revnet ? 2 : 1;
+  block->shape_in = in;
+  make_path(block, bottleneck, planes, stride);
+  bool changes = stride != 1 || block->shape_out.channels != in.channels;
+  block->kind = !revnet ? PETRA_BLOCK_RESIDUAL : changes ? PETRA_BLOCK_DOWNSAMPLE : PETRA_BLOCK_REVERSIBLE;
+  block->reversible = block->kind == PETRA_BLOCK_REVERSIBLE;
+  if (!changes)
+    return;
+  if (revnet && bottleneck) {
+    block->shortcut1 = add_shortcut(block, "shortcut1/conv", "shortcut1/bn", stride);
+    block->shortcut2 = add_shortcut(block, "shortcut2/conv", "shortcut2/bn", stride);
+  } else {
+    block->shortcut2 = add_shortcut(block, "shortcut/conv", "shortcut/bn", stride);
+  }
+}
+
+static void make_head(const petra_model *model, petra_block *block, petra_image_shape in) {
+  block->kind = PETRA_BLOCK_HEAD;
+  snprintf(block->name, sizeof block->name, "head");
+  block->streams_in = model->family == PETRA_FAMILY_REVNET ? 2 : 1;
+  block->shape_in = in;
+  block->features = block->streams_in * in.channels;
+  block->classes = model->classes;
+}
+
+static petra_block *next_block(petra_model *model) {
+  petra_block *block = &model->blocks[model->block_count++];
+  memset(block, 0, sizeof *block);
+  block->number = model->block_count;
+  block->shortcut1 = block->shortcut2 = -1;
+  return block;
+}
+
+petra_status petra_model_init(petra_model *model, const petra_config *config, int32_t image_height, int32_t image_width) {
+  const depth_table *table = NULL;
+  for (size_t i = 0; i < sizeof depths / sizeof *depths; i++)
+    if (depths[i].depth == config->model.depth)
+      table = &depths[i];
+  if (!table)
+    return petra_config_fail(config, "model.depth", "no network of depth %d; expected 18, 34 or 50",
+                             (int)config->model.depth);
+  *model = (petra_model){.family = config->model.family,
+                         .depth = (int32_t)config->model.depth,
+                         .width = (int32_t)config->model.width,
+                         .classes = (int32_t)config->model.classes,
+                         .stem = config->model.stem,
+                         .zero_init_residual = config->model.zero_init_residual,
+                         .image_height = image_height,
+                         .image_width = image_width};
+  int shrink = config->model.stem == PETRA_STEM_IMAGENET ? 32 : 8;
+  if (image_height < shrink || image_width < shrink)
+    return petra_config_fail(config, "model.stem", "images of %d x %d are too small for this stem; expected at least %d x %d",
+                             image_width, image_height, shrink, shrink);
+  petra_block *block = next_block(model);
+  make_stem(model, block);
+  petra_image_shape shape = block->shape_out;
+  for (int group = 0; group < 4; group++)
+    for (int index = 0; index < table->blocks[group]; index++) {
+      block = next_block(model);
+      make_group_block(model, block, shape, table->bottleneck, group, index);
+      shape = block->shape_out;
+    }
+  make_head(model, next_block(model), shape);
+  return PETRA_OK;
+}
+
+int petra_block_parameter_count(const petra_block *block) {
+  return block->kind == PETRA_BLOCK_HEAD ? 2 : 3 * block->unit_count;
+}
+
+int petra_block_statistic_count(const petra_block *block) {
+  return 2 * block->unit_count;
+}
+
+static void vector_spec(petra_tensor_spec *out, const char *part, const char *name, int32_t size, double initial) {
+  *out = (petra_tensor_spec){
+      .kind = PETRA_TENSOR_VECTOR, .shape = {size, 1, 1, 1}, .rank = 1, .initial = initial};
+  snprintf(out->name, sizeof out->name, "%s/%s", part, name);
+}
+
+static void head_parameter(const petra_block *block, int index, petra_tensor_spec *out) {
+  if (index == 0)
+    *out = (petra_tensor_spec){.name = "fc/weight",
+                               .kind = PETRA_TENSOR_MATRIX,
+                               .shape = {block->classes, block->features, 1, 1},
+                               .rank = 2,
+                               .decay = true};
+  else
+    vector_spec(out, "fc", "bias", block->classes, 0);
+  out->fan_in = block->features;
+}
+
+void petra_block_parameter(const petra_model *model, const petra_block *block, int index, petra_tensor_spec *out) {
+  if (block->kind == PETRA_BLOCK_HEAD) {
+    head_parameter(block, index, out);
+    return;
+  }
+  int u = index / 3;
+  const petra_unit *unit = &block->units[u];
+  bool last_of_path = block->kind != PETRA_BLOCK_STEM && u == block->path_count - 1;
+  if (index % 3 == 1)
+    vector_spec(out, unit->norm, "scale", unit->out, model->zero_init_residual && last_of_path ? 0 : 1);
+  else if (index % 3 == 2)
+    vector_spec(out, unit->norm, "shift", unit->out, 0);
+  else {
+    *out = (petra_tensor_spec){.kind = PETRA_TENSOR_FILTER,
+                               .shape = {unit->out, unit->in, unit->kernel, unit->kernel},
+                               .rank = 4,
+                               .fan_in = unit->in * unit->kernel * unit->kernel,
+                               .decay = true};
+    snprintf(out->name, sizeof out->name, "%s/weight", unit->conv);
+  }
+}
+
+void petra_block_statistic(const petra_block *block, int index, petra_tensor_spec *out) {
+  const petra_unit *unit = &block->units[index / 2];
+  if (index % 2 == 0)
+    vector_spec(out, unit->norm, "running_mean", unit->out, 0);
+  else
+    vector_spec(out, unit->norm, "running_var", unit->out, 1);
+}
+
+int64_t petra_block_parameters(const petra_model *model, const petra_block *block) {
+  int64_t sum = 0;
+  for (int i = 0; i < petra_block_parameter_count(block); i++) {
+    petra_tensor_spec spec;
+    petra_block_parameter(model, block, i, &spec);
+    sum += (int64_t)spec.shape[0] * spec.shape[1] * spec.shape[2] * spec.shape[3];
+  }
+  return sum;
+}
+
+int64_t petra_block_flops(const petra_block *block) {
+  int64_t sum = block->kind == PETRA_BLOCK_HEAD ? 2 * (int64_t)block->features * block->classes : 0;
+  for (int u = 0; u < block->unit_count; u++) {
+    const petra_unit *unit = &block->units[u];
+    sum += 2 * (int64_t)unit->out * unit->in * unit->kernel * unit->kernel * unit->height_out * unit->width_out;
+  }
+  return sum;
+}
+
+int64_t petra_block_output_elements(const petra_block *block) {
+  return (int64_t)block->streams_out * block->shape_out.channels * block->shape_out.height * block->shape_out.width;
+}
+
+int64_t petra_block_input_elements(const petra_block *block) {
+  return (int64_t)block->streams_in * block->shape_in.channels * block->shape_in.height * block->shape_in.width;
+}

@@ -1,0 +1,31 @@
+#include "nn/optim.h"
+
+#include "backend/ops.h"
+
+petra_optim petra_optim_from_config(const petra_config *config) {
+  return (petra_optim){.momentum = config->optim.momentum,
+                       .weight_decay = config->optim.weight_decay,
+                       .nesterov = config->optim.nesterov,
+                       .decay_norm_and_bias = config->optim.decay_norm_and_bias};
+}
+
+petra_status petra_optim_step(const petra_optim *optim, const petra_compute *compute, const petra_model *model,
+                              const petra_block *block, double lr, bool first, const petra_tensor_set *parameters,
+                              const petra_tensor_set *velocities, const petra_tensor_set *gradients) {
+  double decay[PETRA_BLOCK_TENSORS];
+  for (int i = 0; i < parameters->count; i++) {
+    petra_tensor_spec spec;
+    petra_block_parameter(model, block, i, &spec);
+    decay[i] = spec.decay || optim->decay_norm_and_bias ? optim->weight_decay : 0;
+  }
+  const petra_sgd_step step = {.count = parameters->count,
+                               .parameters = parameters->tensor,
+                               .velocities = velocities->tensor,
+                               .gradients = gradients->tensor,
+                               .weight_decay = decay,
+                               .lr = lr,
+                               .momentum = optim->momentum,
+                               .nesterov = optim->nesterov,
+                               .first = first};
+  return petra_op_sgd_step(compute->backend, &step);
+}

@@ -1,0 +1,17 @@
+/* Which blocks each stage holds: one block a stage, an explicit list, or balanced by FLOPs. */
+#ifndef PETRA_NN_PARTITION_H
+#define PETRA_NN_PARTITION_H
+
+#include "nn/model.h"
+
+typedef struct petra_partition {
+  int stages;
+  int first[PETRA_MODEL_BLOCKS + 1]; /* stage j (from 0) holds blocks first[j] .. first[j + 1] - 1 (from 0) */
+} petra_partition;
+
+/* `balanced` minimises the FLOPs of the most expensive stage over all contiguous partitions into stages.count stages
+ * (dynamic programming; among equals the one whose later stages hold most). PETRA_CONFIG, with the key: more stages than
+ * blocks, a list whose sum is not the number of blocks, ... */
+petra_status petra_partition_init(petra_partition *partition, const petra_config *config, const petra_model *model);
+
+#endif

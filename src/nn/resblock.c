@@ -1,0 +1,43 @@
+/* ResNet's block (torchvision's v1.5): y = ReLU(F(x) + s(x)), where s is the identity or a 1x1 convolution and batch norm,
+ * and the last unit of F has its ReLU behind the sum. */
+#include "backend/ops.h"
+#include "nn/blocks.h"
+
+petra_status petra_resblock_forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
+  petra_tensor *addend = NULL, *y = NULL;
+  petra_status status = PETRA_OK;
+  if (pass->block->shortcut2 >= 0)
+    PETRA_TRY_GOTO(status, petra_pass_unit(pass, pass->block->shortcut2, in->tensor[0], PETRA_JOIN_NONE, NULL, &addend), done);
+  else
+    addend = petra_tensor_retain(in->tensor[0]);
+  PETRA_TRY_GOTO(status, petra_pass_path(pass, in->tensor[0], PETRA_JOIN_ADD_ACTIVATE, addend, NULL, &y), done);
+  if (pass->graph)
+    pass->graph->output = petra_tensor_retain(y);
+  *out = (petra_streams){{petra_tensor_retain(y), NULL}};
+done:
+  petra_tensor_release(&addend);
+  petra_tensor_release(&y);
+  return status;
+}
+
+petra_status petra_resblock_backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
+                                     petra_streams *din) {
+  petra_tensor *dsum = NULL, *dx = NULL, *through = NULL;
+  petra_status status;
+  petra_backend *backend = pass->compute->backend;
+  PETRA_TRY_GOTO(status, petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, pass->graph->output->shape,
+                                             pass->compute->account, PETRA_MEMORY_WORKSPACE, &dsum), done);
+  PETRA_TRY_GOTO(status, petra_op_relu_backward(backend, pass->graph->output, dout->tensor[0], dsum), done);
+  PETRA_TRY_GOTO(status, petra_path_backward(pass, dsum, false, NULL, gradients, &dx), done);
+  if (pass->block->shortcut2 >= 0)
+    PETRA_TRY_GOTO(status, petra_unit_backward(pass, pass->block->shortcut2, false, dsum, gradients, &through), done);
+  else
+    through = petra_tensor_retain(dsum);
+  PETRA_TRY_GOTO(status, petra_op_add(backend, dx, through, dx), done);
+  din->tensor[0] = petra_tensor_retain(dx);
+done:
+  petra_tensor_release(&through);
+  petra_tensor_release(&dx);
+  petra_tensor_release(&dsum);
+  return status;
+}

@@ -1,0 +1,58 @@
+#include "nn/tensors.h"
+
+#include "backend/ops.h"
+#include "base/rng.h"
+
+#include <math.h>
+
+petra_status petra_tensor_set_create(const petra_compute *compute, const petra_model *model, const petra_block *block,
+                                     bool statistics, petra_memory_category category, petra_tensor_set *out) {
+  petra_tensor_set set = {.count = statistics ? petra_block_statistic_count(block) : petra_block_parameter_count(block)};
+  petra_status status = PETRA_OK;
+  for (int i = 0; i < set.count; i++) {
+    petra_tensor_spec spec;
+    if (statistics)
+      petra_block_statistic(block, i, &spec);
+    else
+      petra_block_parameter(model, block, i, &spec);
+    PETRA_TRY_GOTO(status, petra_tensor_create(compute->backend, spec.kind, spec.shape, compute->account, category, &set.tensor[i]), fail);
+    PETRA_TRY_GOTO(status, petra_op_fill(compute->backend, set.tensor[i], 0), fail);
+  }
+  *out = set;
+  return PETRA_OK;
+fail:
+  petra_tensor_set_release(&set);
+  return status;
+}
+
+petra_status petra_tensor_set_clone(const petra_compute *compute, const petra_tensor_set *set,
+                                    petra_memory_category category, petra_tensor_set *out) {
+  petra_tensor_set clone = {.count = set->count};
+  petra_status status = PETRA_OK;
+  for (int i = 0; i < set->count; i++) {
+    const petra_tensor *source = set->tensor[i];
+    PETRA_TRY_GOTO(status, petra_tensor_create(compute->backend, source->kind, source->shape, compute->account, category, &clone.tensor[i]), fail);
+    PETRA_TRY_GOTO(status, petra_op_copy(compute->backend, source, clone.tensor[i]), fail);
+  }
+  *out = clone;
+  return PETRA_OK;
+fail:
+  petra_tensor_set_release(&clone);
+  return status;
+}
+
+void petra_tensor_set_release(petra_tensor_set *set) {
+  for (int i = 0; i < set->count; i++)
+    petra_tensor_release(&set->tensor[i]);
+  set->count = 0;
+}
+
+void petra_initial_values(const petra_tensor_spec *spec, uint64_t seed, const petra_block *block, int index,
+                          double *values) {
+  int64_t elements = (int64_t)spec->shape[0] * spec->shape[1] * spec->shape[2] * spec->shape[3];
+  petra_rng rng;
+  petra_rng_init(&rng, seed, PETRA_RNG_INIT, 0, (uint64_t)block->number * 256 + (uint64_t)index);
+  double bound = spec->fan_in > 0 ? 1 / sqrt(spec->fan_in) : 0;
+  for (int64_t i = 0; i < elements; i++)
+    values[i] = spec->fan_in > 0 ? (float)(bound * (2 * petra_rng_uniform(&rng) - 1)) : spec->initial;
+}

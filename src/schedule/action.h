@@ -1,0 +1,38 @@
+/* An action: what one stage does with one microbatch. Printed and parsed as "2F0": stage from 1, kind, microbatch from 0. */
+#ifndef PETRA_SCHEDULE_ACTION_H
+#define PETRA_SCHEDULE_ACTION_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* X(NAME, letter, meaning) */
+#define PETRA_ACTION_LIST(X)                                                                                 \
+  X(FORWARD, 'F', "forward")                                                                                 \
+  X(BACKWARD, 'B', "backward, with reconstruction or recomputation; at the last stage the forward and the loss as well") \
+  X(UPDATE, 'U', "update; carries the last microbatch that it covers")                                       \
+  X(EVALUATE, 'E', "the stage's weights are those to evaluate; carries the last microbatch of the epoch")
+
+typedef enum petra_action_kind {
+#define PETRA_ACTION_ENUM(name, letter, meaning) PETRA_ACTION_##name,
+  PETRA_ACTION_LIST(PETRA_ACTION_ENUM)
+#undef PETRA_ACTION_ENUM
+      PETRA_ACTION_KINDS
+} petra_action_kind;
+
+typedef struct petra_action {
+  int32_t stage; /* from 1 */
+  petra_action_kind kind;
+  int64_t microbatch; /* from 0 */
+} petra_action;
+
+char petra_action_letter(petra_action_kind kind);
+
+/* Writes "2F0" and the terminating 0 to text; 40 bytes are enough. */
+void petra_action_print(const petra_action *action, char *text, size_t size);
+
+/* Reads what petra_action_print writes. PETRA_SCHEDULE, logged, otherwise. */
+petra_status petra_action_parse(const char *text, petra_action *out);
+
+#endif

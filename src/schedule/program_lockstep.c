@@ -1,0 +1,63 @@
+/* lockstep: every stage at once. At its local tick s stage j does F(s), B(s - tau_j) with tau_j = 2 (J - j), and U when k
+ * backwards have been counted (Algorithm 1 of the paper). Local tick s of stage j is global tick s + j - 1. The last stage's
+ * F, loss and B are one action, named B. Undrained, the run ends with the global tick of the last F at stage 1. */
+#include "schedule/program.h"
+
+/* Local ticks that the stage makes. */
+static int64_t ticks(const petra_program_options *options, int32_t stage) {
+  if (options->drain)
+    return options->microbatches + petra_program_delay(options->stages, stage);
+  int64_t count = options->microbatches - (stage - 1);
+  return count > 0 ? count : 0;
+}
+
+/* An epoch to be evaluated ends with global tick `global`. */
+static bool evaluates(const petra_program_options *options, int64_t global) {
+  int64_t done = global + 1;
+  return options->eval_every > 0 && done > 0 && done % options->batches == 0 && done <= options->microbatches &&
+         done / options->batches % options->eval_every == 0;
+}
+
+/* Steps of tick s: 0 F, 1 B, 2 U, 3 E. Stages whose first tick comes after the end of an epoch (N < j) evaluate with their
+ * first weights: the cursor's round is the global tick, from 0, and their local ticks are negative. */
+static bool next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
+                 int64_t *round) {
+  int64_t delay = petra_program_delay(options->stages, stage);
+  int64_t end = ticks(options, stage);
+  while (cursor->round + 1 - stage < end || cursor->step) {
+    int64_t s = cursor->round + 1 - stage;
+    int64_t b = s - delay;
+    int step = cursor->step;
+    *round = cursor->round;
+    if (step == 3)
+      *cursor = (petra_cursor){cursor->round + 1, 0};
+    else
+      cursor->step++;
+    *out = (petra_action){stage, PETRA_ACTION_FORWARD, s};
+    if (step == 0 && stage < options->stages && s >= 0 && s < options->microbatches)
+      return true;
+    *out = (petra_action){stage, PETRA_ACTION_BACKWARD, b};
+    if (step == 1 && b >= 0)
+      return true;
+    out->kind = PETRA_ACTION_UPDATE;
+    if (step == 2 && b >= 0 && (b + 1) % options->accumulate == 0)
+      return true;
+    *out = (petra_action){stage, PETRA_ACTION_EVALUATE, s + stage - 1};
+    if (step == 3 && evaluates(options, s + stage - 1))
+      return true;
+  }
+  return false;
+}
+
+/* The global tick of the update: local tick microbatch + tau_j, plus j - 1. */
+static int64_t rate_index(const petra_program_options *options, int32_t stage, int64_t microbatch) {
+  return microbatch + petra_program_delay(options->stages, stage) + stage - 1;
+}
+
+/* Losses are produced at the last stage, at global tick microbatch + J - 1. */
+static int64_t loss_epoch(const petra_program_options *options, int64_t microbatch) {
+  return (microbatch + options->stages - 1) / options->batches;
+}
+
+const petra_program_ops petra_program_lockstep = {
+    .name = "lockstep", .ticks = true, .next = next, .rate_index = rate_index, .loss_epoch = loss_epoch};

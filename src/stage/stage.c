@@ -1,0 +1,126 @@
+#include "stage/stage.h"
+
+#include "backend/ops.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "stage/record.h"
+#include "stage/stage_private.h"
+
+void petra_message_release(petra_message *message) {
+  petra_streams_release(&message->streams);
+  petra_streams_release(&message->gradients);
+}
+
+petra_status petra_stage_create(const petra_stage_options *options, petra_stage **out) {
+  petra_stage *stage;
+  petra_status status;
+  int blocks = options->end - options->first;
+  PETRA_TRY(petra_allocate(&stage, 1, sizeof *stage));
+  stage->options = *options;
+  stage->blocks = blocks;
+  stage->compute = (petra_compute){options->backend, &stage->account};
+  PETRA_TRY_GOTO(status, petra_record_queue_init(&stage->records, blocks), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&stage->sets, (size_t)blocks, sizeof *stage->sets), fail);
+  for (int b = 0; b < blocks; b++) {
+    const petra_block *block = petra_stage_block(stage, b);
+    const petra_model *model = options->model;
+    petra_stage_sets *sets = &stage->sets[b];
+    const petra_compute *compute = &stage->compute;
+    PETRA_TRY_GOTO(status, petra_tensor_set_create(compute, model, block, false, PETRA_MEMORY_PARAMETERS, &sets->parameters), fail);
+    PETRA_TRY_GOTO(status, petra_tensor_set_create(compute, model, block, true, PETRA_MEMORY_STATISTICS, &sets->statistics), fail);
+    PETRA_TRY_GOTO(status, petra_tensor_set_create(compute, model, block, false, PETRA_MEMORY_MOMENTUM, &sets->velocities), fail);
+    PETRA_TRY_GOTO(status, petra_tensor_set_create(compute, model, block, false, PETRA_MEMORY_GRADIENTS, &sets->gradients), fail);
+    if (options->accumulate > 1)
+      PETRA_TRY_GOTO(status, petra_tensor_set_create(compute, model, block, false, PETRA_MEMORY_GRADIENTS, &sets->accumulated), fail);
+  }
+  *out = stage;
+  return PETRA_OK;
+fail:
+  petra_stage_destroy(stage);
+  return status;
+}
+
+void petra_stage_destroy(petra_stage *stage) {
+  if (!stage)
+    return;
+  for (int b = 0; stage->sets && b < stage->blocks; b++) {
+    petra_tensor_set_release(&stage->sets[b].parameters);
+    petra_tensor_set_release(&stage->sets[b].statistics);
+    petra_tensor_set_release(&stage->sets[b].velocities);
+    petra_tensor_set_release(&stage->sets[b].gradients);
+    petra_tensor_set_release(&stage->sets[b].accumulated);
+  }
+  petra_record_queue_fini(&stage->records);
+  petra_free(stage->sets);
+  petra_free(stage);
+}
+
+static petra_status initialise_tensor(petra_stage *stage, int b, bool statistics, int index, uint64_t seed) {
+  const petra_block *block = petra_stage_block(stage, b);
+  petra_tensor_spec spec;
+  if (statistics)
+    petra_block_statistic(block, index, &spec);
+  else
+    petra_block_parameter(stage->options.model, block, index, &spec);
+  petra_tensor_set *set = statistics ? &stage->sets[b].statistics : &stage->sets[b].parameters;
+  double *values;
+  PETRA_TRY(petra_allocate(&values, (size_t)set->tensor[index]->elements, sizeof *values));
+  petra_initial_values(&spec, seed, block, index, values);
+  petra_status status = petra_op_upload(stage->compute.backend, set->tensor[index], values, PETRA_HOST_F64);
+  petra_free(values);
+  return status;
+}
+
+petra_status petra_stage_initialise(petra_stage *stage, uint64_t seed) {
+  for (int b = 0; b < stage->blocks; b++) {
+    for (int i = 0; i < stage->sets[b].parameters.count; i++)
+      PETRA_TRY(initialise_tensor(stage, b, false, i, seed));
+    for (int i = 0; i < stage->sets[b].statistics.count; i++)
+      PETRA_TRY(initialise_tensor(stage, b, true, i, seed));
+  }
+  return PETRA_OK;
+}
+
+const petra_block *petra_stage_block(const petra_stage *stage, int b) {
+  return &stage->options.model->blocks[stage->options.first + b];
+}
+
+bool petra_stage_has_head(const petra_stage *stage) {
+  return petra_stage_block(stage, stage->blocks - 1)->kind == PETRA_BLOCK_HEAD;
+}
+
+const petra_account *petra_stage_account(const petra_stage *stage) {
+  return &stage->account;
+}
+
+int64_t petra_stage_version(const petra_stage *stage) {
+  return stage->updates;
+}
+
+int petra_stage_in_flight(const petra_stage *stage) {
+  return stage->records.count;
+}
+
+int petra_stage_in_flight_max(const petra_stage *stage) {
+  return stage->records.count_max;
+}
+
+petra_tensor *petra_stage_tensor(petra_stage *stage, int block, bool statistics, int index) {
+  petra_stage_sets *sets = &stage->sets[block - stage->options.first];
+  return statistics ? sets->statistics.tensor[index] : sets->parameters.tensor[index];
+}
+
+petra_status petra_stage_update(petra_stage *stage, double lr) {
+  if (stage->counted != stage->options.accumulate)
+    return petra_fail(PETRA_INTERNAL, "stage %d: update after %d backward passes; expected %d", stage->options.number,
+                      stage->counted, stage->options.accumulate);
+  for (int b = 0; b < stage->blocks; b++) {
+    petra_stage_sets *sets = &stage->sets[b];
+    const petra_tensor_set *gradients = stage->options.accumulate > 1 ? &sets->accumulated : &sets->gradients;
+    PETRA_TRY(petra_optim_step(&stage->options.optim, &stage->compute, stage->options.model, petra_stage_block(stage, b),
+                               lr, stage->updates == 0, &sets->parameters, &sets->velocities, gradients));
+  }
+  stage->counted = 0;
+  stage->updates++;
+  return PETRA_OK;
+}
