@@ -1,4 +1,18 @@
 # src/cli: main and one file per subcommand.
 bin_PROGRAMS += petra
-petra_SOURCES = src/cli/main.c
+petra_SOURCES = \
+	src/cli/command.h \
+	src/cli/evaluate.c \
+	src/cli/info.c \
+	src/cli/init.c \
+	src/cli/inspect.c \
+	src/cli/inspect_run.c src/cli/inspect_run.h \
+	src/cli/libraries.c src/cli/libraries.h \
+	src/cli/main.c \
+	src/cli/methods.c \
+	src/cli/setup.c src/cli/setup.h \
+	src/cli/setup_summary.c \
+	src/cli/setup_weights.c \
+	src/cli/train.c \
+	src/cli/training_log.c src/cli/training_log.h
 petra_LDADD = $(PETRA_LDADD)

@@ -1,6 +1,163 @@
-#include <stdio.h>
+/* petra: the command line. One file per subcommand; this one finds it and reads the options. */
+#include "base/log.h"
+#include "base/mem.h"
+#include "cli/command.h"
 
-int main(void) {
-  puts("petra");
-  return 0;
+#include <getopt.h>
+#include <gsl/gsl_errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const petra_command *const commands[] = {&petra_command_train,   &petra_command_init,    &petra_command_evaluate,
+                                                &petra_command_inspect, &petra_command_methods, &petra_command_info};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static void print_usage(FILE *out) {
+  fprintf(out, "petra " PACKAGE_VERSION ": training reversible networks cut into stages, with delayed gradients\n\n"
+               "usage: petra SUBCOMMAND [CONFIG.yaml] [--set KEY=VALUE]... [--output DIR] [--json] [--quiet]\n\n");
+  for (int i = 0; i < COMMANDS; i++)
+    fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+  fprintf(out, "\n`petra SUBCOMMAND --help` tells more; `petra train --help-config` prints every key of a config.\n"
+               "Exit codes: 0 done, 1 failed while running, 2 wrong usage or config.\n");
+}
+
+static void print_help(const petra_command *command) {
+  printf("usage: petra %s%s%s\n\n%s\n", command->name, *command->arguments ? " " : "", command->arguments, command->help);
+  printf("options:\n");
+  if (command->takes_config)
+    printf("  --set KEY=VALUE  overrides a key of the config, such as --set optim.lr=0.05; VALUE is YAML; repeatable\n"
+           "  --output DIR     where files go (default: run.output/run.name of the config)\n");
+  printf("  --json           prints one JSON object on standard output and nothing else there\n"
+         "  --quiet          no progress, errors only\n");
+  if (command->takes_config)
+    printf("  --help-config    prints every key of a config: type, default, range, meaning\n");
+  printf("  --help           this text\n");
+}
+
+/* "petra train a.yaml --set x=1": arguments with blanks or quotes are put in quotes. */
+static petra_status join_command_line(int argc, char **argv, char **out) {
+  size_t size = 1;
+  for (int i = 0; i < argc; i++)
+    size += strlen(argv[i]) + 3;
+  char *text;
+  PETRA_TRY(petra_allocate(&text, size, 1));
+  for (int i = 0; i < argc; i++) {
+    const char *quote = strpbrk(argv[i], " \t\"$*[]{}") ? "'" : "";
+    size_t used = strlen(text);
+    snprintf(text + used, size - used, "%s%s%s%s", i ? " " : "", quote, argv[i], quote);
+  }
+  *out = text;
+  return PETRA_OK;
+}
+
+enum { OPTION_SET = 256, OPTION_OUTPUT, OPTION_JSON, OPTION_QUIET, OPTION_HELP, OPTION_HELP_CONFIG, OPTION_HELP_MARKDOWN };
+
+static const struct option long_options[] = {{"set", required_argument, NULL, OPTION_SET},
+                                             {"output", required_argument, NULL, OPTION_OUTPUT},
+                                             {"json", no_argument, NULL, OPTION_JSON},
+                                             {"quiet", no_argument, NULL, OPTION_QUIET},
+                                             {"help", no_argument, NULL, OPTION_HELP},
+                                             {"help-config", no_argument, NULL, OPTION_HELP_CONFIG},
+                                             {"help-config-markdown", no_argument, NULL, OPTION_HELP_MARKDOWN},
+                                             {0}};
+
+/* Reads the options of a subcommand. *stop: nothing is left to do (help was printed). */
+static petra_status read_options(const petra_command *command, int argc, char **argv, petra_arguments *arguments, bool *stop) {
+  int option;
+  opterr = 0;
+  while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1)
+    switch (option) {
+    case OPTION_SET:
+      if (arguments->set_count == PETRA_MAX_SETS)
+        return petra_fail(PETRA_USAGE, "more than %d --set options", PETRA_MAX_SETS);
+      arguments->sets[arguments->set_count++] = optarg;
+      break;
+    case OPTION_OUTPUT:
+      if (!*optarg)
+        return petra_fail(PETRA_USAGE, "--output: expected a folder, got an empty name");
+      arguments->output = optarg;
+      break;
+    case OPTION_JSON:
+      arguments->json = true;
+      break;
+    case OPTION_QUIET:
+      arguments->quiet = true;
+      break;
+    case 'h':
+    case OPTION_HELP:
+      print_help(command);
+      *stop = true;
+      return PETRA_OK;
+    case OPTION_HELP_CONFIG:
+      petra_config_help(stdout);
+      *stop = true;
+      return PETRA_OK;
+    case OPTION_HELP_MARKDOWN:
+      petra_config_help_markdown(stdout);
+      *stop = true;
+      return PETRA_OK;
+    case ':':
+      return petra_fail(PETRA_USAGE, "%s needs a value; see petra %s --help", argv[optind - 1], command->name);
+    default:
+      return petra_fail(PETRA_USAGE, "unknown option %s; see petra %s --help", argv[optind - 1], command->name);
+    }
+  if (!command->takes_config && (arguments->set_count || arguments->output || optind < argc))
+    return petra_fail(PETRA_USAGE, "petra %s takes no config, --set or --output; see petra %s --help", command->name, command->name);
+  if (argc - optind > 1)
+    return petra_fail(PETRA_USAGE, "one file is expected, got '%s' and '%s'", argv[optind], argv[optind + 1]);
+  arguments->input = optind < argc ? argv[optind] : NULL;
+  return PETRA_OK;
+}
+
+petra_status petra_arguments_config(const petra_arguments *arguments, const char *command, petra_config **out) {
+  if (!arguments->input)
+    return petra_fail(PETRA_USAGE, "petra %s needs a config file ('-' for standard input); see petra %s --help", command, command);
+  return petra_config_load(arguments->input, arguments->sets, arguments->set_count, out);
+}
+
+static petra_status run_command(const petra_command *command, int argc, char **argv) {
+  petra_arguments arguments = {0};
+  bool stop = false;
+  PETRA_TRY(join_command_line(argc, argv, &arguments.command_line));
+  /* getopt starts behind the subcommand. */
+  petra_status status = read_options(command, argc - 1, argv + 1, &arguments, &stop);
+  if (status == PETRA_OK && !stop) {
+    if (arguments.quiet)
+      petra_log_set_level(PETRA_LOG_ERROR);
+    status = command->run(&arguments);
+  }
+  petra_free(arguments.command_line);
+  return status;
+}
+
+/* Results may have gone to a full disk or a closed pipe. */
+static petra_status close_stdout(petra_status status) {
+  if (fflush(stdout) == 0 && !ferror(stdout))
+    return status;
+  return status == PETRA_OK ? petra_fail(PETRA_IO, "standard output could not be written") : status;
+}
+
+int main(int argc, char **argv) {
+  /* A write beyond RLIMIT_FSIZE or into a closed pipe is then an error to report, not a signal to die of. */
+  signal(SIGXFSZ, SIG_IGN);
+  signal(SIGPIPE, SIG_IGN);
+  gsl_set_error_handler_off();
+  if (argc < 2) {
+    print_usage(stderr);
+    return petra_status_exit_code(PETRA_USAGE);
+  }
+  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+    print_usage(stdout);
+    return petra_status_exit_code(close_stdout(PETRA_OK));
+  }
+  if (strcmp(argv[1], "--version") == 0) {
+    puts("petra " PACKAGE_VERSION);
+    return petra_status_exit_code(close_stdout(PETRA_OK));
+  }
+  for (int i = 0; i < COMMANDS; i++)
+    if (strcmp(argv[1], commands[i]->name) == 0)
+      return petra_status_exit_code(close_stdout(run_command(commands[i], argc, argv)));
+  return petra_status_exit_code(petra_fail(PETRA_USAGE, "no subcommand '%s'; expected train, init, evaluate, inspect, methods or info (see petra --help)", argv[1]));
 }

@@ -1,0 +1,37 @@
+/* The subcommands and what the command line gave them. */
+#ifndef PETRA_CLI_COMMAND_H
+#define PETRA_CLI_COMMAND_H
+
+#include "base/config.h"
+
+enum { PETRA_MAX_SETS = 256 };
+
+typedef struct petra_arguments {
+  const char *input;                /* CONFIG.yaml, "-" or a run; NULL if none was given */
+  const char *sets[PETRA_MAX_SETS]; /* --set, in order */
+  int set_count;
+  const char *output; /* --output; NULL if not given */
+  bool json, quiet;
+  char *command_line; /* the whole of it, for the log */
+} petra_arguments;
+
+typedef struct petra_command {
+  const char *name;
+  const char *summary;   /* one line */
+  const char *arguments; /* such as "CONFIG.yaml" */
+  const char *help;      /* paragraphs for --help */
+  bool takes_config;     /* --set, --output and --help-config make sense */
+  petra_status (*run)(const petra_arguments *arguments);
+} petra_command;
+
+extern const petra_command petra_command_train;
+extern const petra_command petra_command_init;
+extern const petra_command petra_command_evaluate;
+extern const petra_command petra_command_inspect;
+extern const petra_command petra_command_methods;
+extern const petra_command petra_command_info;
+
+/* Loads the config of the arguments; PETRA_USAGE if none was given. */
+petra_status petra_arguments_config(const petra_arguments *arguments, const char *command, petra_config **out);
+
+#endif

@@ -1,0 +1,74 @@
+/* petra evaluate: accuracy of weights on the evaluation set. */
+#include "base/json.h"
+#include "base/mem.h"
+#include "cli/command.h"
+#include "cli/setup.h"
+#include "exec/worker_stage.h"
+
+#include <jansson.h>
+#include <string.h>
+
+static petra_status report(const petra_arguments *arguments, const petra_config *config, const petra_evaluation *result) {
+  if (!arguments->json) {
+    printf("%s: %lld images, loss %.4f, top-1 %.2f %%, top-5 %.2f %%\n", config->model.weights, (long long)result->images,
+           result->loss, 100 * result->top1, 100 * result->top5);
+    return PETRA_OK;
+  }
+  json_t *root = json_object();
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_json_set(root, "weights", petra_json_string(config->model.weights)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "images", json_integer(result->images)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "loss", petra_json_real(result->loss)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "top1", petra_json_real(result->top1)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "top5", petra_json_real(result->top5)), done);
+  status = petra_json_print(root, stdout);
+done:
+  json_decref(root);
+  return status;
+}
+
+static petra_status evaluate(petra_setup *setup, const petra_dataset *set, petra_evaluation *result) {
+  const petra_config *config = setup->config;
+  petra_snapshot *snapshots[PETRA_MODEL_BLOCKS] = {NULL};
+  petra_status status = PETRA_OK;
+  const petra_loader_options options = {.batch = (int32_t)config->data.batch, .threads = (int)config->data.workers, .seed = (uint64_t)config->run.seed};
+  for (int j = 0; j < setup->partition.stages; j++)
+    PETRA_TRY_GOTO(status, petra_stage_snapshot(setup->stage[j], &snapshots[j]), done);
+  status = petra_evaluate(setup->backend, setup->stage, snapshots, setup->partition.stages, set, &options, result);
+done:
+  for (int j = 0; j < setup->partition.stages; j++)
+    petra_snapshot_destroy(snapshots[j]);
+  return status;
+}
+
+static petra_status run(const petra_arguments *arguments) {
+  petra_config *config;
+  petra_setup setup = {0};
+  petra_dataset *set = NULL;
+  petra_evaluation result;
+  petra_status status;
+  PETRA_TRY(petra_arguments_config(arguments, "evaluate", &config));
+  if (!*config->model.weights) {
+    status = petra_config_fail(config, "model.weights", "petra evaluate needs a weights file; expected for instance --set model.weights=runs/demo/weights.h5");
+    goto done;
+  }
+  PETRA_TRY_GOTO(status, petra_setup_plan(&setup, config), done);
+  PETRA_TRY_GOTO(status, petra_dataset_open(config, PETRA_SPLIT_EVAL, &set), done);
+  PETRA_TRY_GOTO(status, petra_setup_stages(&setup), done);
+  PETRA_TRY_GOTO(status, evaluate(&setup, set, &result), done);
+  status = report(arguments, config, &result);
+done:
+  petra_dataset_destroy(set);
+  petra_setup_fini(&setup);
+  petra_config_destroy(config);
+  return status;
+}
+
+const petra_command petra_command_evaluate = {
+    .name = "evaluate",
+    .summary = "accuracy of weights on the evaluation set",
+    .arguments = "CONFIG.yaml --set model.weights=FILE [--set KEY=VALUE]... [--json]",
+    .help = "Evaluates the weights of model.weights on the evaluation split of the data set, with the running statistics of the\n"
+            "batch norms, and prints loss, top-1 and top-5 accuracy. The partial last batch counts by its images.\n",
+    .takes_config = true,
+    .run = run};

@@ -1,0 +1,92 @@
+/* petra info: version, backends, libraries, devices. */
+#include "backend/backend.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "cli/command.h"
+#include "cli/libraries.h"
+#include "cli/setup.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+  const char *name;
+  petra_backend_kind kind;
+  petra_precision precision;
+  const char *precisions;
+} backends[] = {{"ref", PETRA_BACKEND_REF, PETRA_PRECISION_FP64, "fp32, fp64"},
+                {"cpu", PETRA_BACKEND_CPU, PETRA_PRECISION_FP32, "fp32"}};
+enum { BACKENDS = sizeof backends / sizeof *backends };
+
+/* The processor's name as Linux tells it. */
+static void processor_name(char *text, size_t size) {
+  char line[512];
+  snprintf(text, size, "unknown processor");
+  FILE *file = fopen("/proc/cpuinfo", "r");
+  if (!file)
+    return;
+  while (fgets(line, sizeof line, file)) {
+    char *colon = strchr(line, ':');
+    if (strncmp(line, "model name", 10) == 0 && colon) {
+      line[strcspn(line, "\n")] = 0;
+      snprintf(text, size, "%s", colon + 2);
+      break;
+    }
+  }
+  fclose(file);
+}
+
+static petra_status describe_backend(int index, int threads, char *text, size_t size) {
+  petra_backend *backend;
+  PETRA_TRY(petra_backend_create(backends[index].kind, backends[index].precision, threads, true, &backend));
+  backend->ops->describe(backend, text, size);
+  petra_backend_destroy(backend);
+  return PETRA_OK;
+}
+
+static petra_status run(const petra_arguments *arguments) {
+  char version[128], libraries[256], processor[256], text[BACKENDS][256];
+  petra_config *config;
+  PETRA_TRY(petra_config_load(NULL, NULL, 0, &config));
+  int threads = petra_setup_threads(config);
+  petra_config_destroy(config);
+  petra_version_describe(version, sizeof version);
+  petra_libraries_describe(libraries, sizeof libraries);
+  processor_name(processor, sizeof processor);
+  for (int i = 0; i < BACKENDS; i++)
+    PETRA_TRY(describe_backend(i, threads, text[i], sizeof text[i]));
+  if (!arguments->json) {
+    printf("petra      %s\n", version);
+    for (int i = 0; i < BACKENDS; i++)
+      printf("%-10s %s: %s\n", i ? "" : "backends", backends[i].name, text[i]);
+    printf("libraries  %s\ndevice     %s, %d core%s for this process\n", libraries, processor, threads, threads == 1 ? "" : "s");
+    return PETRA_OK;
+  }
+  json_t *root = json_object(), *list = json_array();
+  petra_status status = petra_json_set(root, "version", petra_json_string(version));
+  for (int i = 0; i < BACKENDS && status == PETRA_OK; i++) {
+    json_t *object = json_object();
+    json_array_append_new(list, object);
+    PETRA_TRY_GOTO(status, petra_json_set(object, "name", json_string(backends[i].name)), done);
+    PETRA_TRY_GOTO(status, petra_json_set(object, "precisions", json_string(backends[i].precisions)), done);
+    PETRA_TRY_GOTO(status, petra_json_set(object, "description", petra_json_string(text[i])), done);
+  }
+  PETRA_TRY_GOTO(status, petra_json_set(root, "backends", json_incref(list)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "libraries", petra_json_string(libraries)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "processor", petra_json_string(processor)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "cores", json_integer(threads)), done);
+  status = petra_json_print(root, stdout);
+done:
+  json_decref(list);
+  json_decref(root);
+  return status;
+}
+
+const petra_command petra_command_info = {
+    .name = "info",
+    .summary = "prints version, backends, libraries and devices",
+    .arguments = "[--json]",
+    .help = "Prints what this build can compute with: the backends and the precisions of each, the libraries and their\n"
+            "versions, and the processor with the cores that this process may use.\n",
+    .run = run};

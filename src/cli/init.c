@@ -1,0 +1,56 @@
+/* petra init: writes initial weights. */
+#include "base/json.h"
+#include "base/mem.h"
+#include "cli/command.h"
+#include "cli/setup.h"
+
+#include <jansson.h>
+
+static petra_status report(const petra_arguments *arguments, const petra_setup *setup, const char *path) {
+  int64_t parameters = 0;
+  for (int b = 0; b < setup->model.block_count; b++)
+    parameters += petra_block_parameters(&setup->model, &setup->model.blocks[b]);
+  if (!arguments->json) {
+    if (!arguments->quiet)
+      printf("%s: %lld parameters, seed %lld\n", path, (long long)parameters, (long long)setup->config->run.seed);
+    return PETRA_OK;
+  }
+  json_t *root = json_object();
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_json_set(root, "weights", petra_json_string(path)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "parameters", json_integer(parameters)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "seed", json_integer(setup->config->run.seed)), done);
+  status = petra_json_print(root, stdout);
+done:
+  json_decref(root);
+  return status;
+}
+
+static petra_status run(const petra_arguments *arguments) {
+  petra_config *config;
+  petra_setup setup = {0};
+  char *directory = NULL, *path = NULL;
+  petra_status status;
+  PETRA_TRY(petra_arguments_config(arguments, "init", &config));
+  PETRA_TRY_GOTO(status, petra_setup_plan(&setup, config), done);
+  PETRA_TRY_GOTO(status, petra_setup_stages(&setup), done);
+  PETRA_TRY_GOTO(status, petra_setup_output(config, arguments->output, &directory), done);
+  PETRA_TRY_GOTO(status, petra_join_path(directory, "weights.h5", &path), done);
+  PETRA_TRY_GOTO(status, petra_setup_write_weights(&setup, path), done);
+  status = report(arguments, &setup, path);
+done:
+  petra_free(path);
+  petra_free(directory);
+  petra_setup_fini(&setup);
+  petra_config_destroy(config);
+  return status;
+}
+
+const petra_command petra_command_init = {
+    .name = "init",
+    .summary = "writes initial weights (weights.h5)",
+    .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--json] [--quiet]",
+    .help = "Writes DIR/weights.h5: the weights that `petra train` starts from with the same config (run.seed, model). They can be\n"
+            "given to a run as model.weights. With model.weights set, those are read, checked and written again.\n",
+    .takes_config = true,
+    .run = run};

@@ -1,0 +1,137 @@
+/* petra inspect: of a config its stage table, of a run its summary. */
+#include "base/json.h"
+#include "base/log.h"
+#include "base/table.h"
+#include "cli/command.h"
+#include "cli/inspect_run.h"
+#include "cli/setup.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+static petra_status shape_json(json_t *object, const char *key, const petra_image_shape *shape, int streams) {
+  return petra_json_set(object, key, json_pack("{s:i, s:i, s:i, s:i}", "streams", streams, "channels", shape->channels,
+                                               "height", shape->height, "width", shape->width));
+}
+
+static petra_status stage_json(const petra_stage_summary *s, int stage, json_t *object) {
+  PETRA_TRY(petra_json_set(object, "stage", json_integer(stage + 1)));
+  PETRA_TRY(petra_json_set(object, "name", json_string(s->name)));
+  PETRA_TRY(petra_json_set(object, "reversible", json_boolean(s->reversible)));
+  PETRA_TRY(shape_json(object, "input", &s->in, s->streams_in));
+  PETRA_TRY(shape_json(object, "output", &s->out, s->streams_out));
+  PETRA_TRY(petra_json_set(object, "parameters", json_integer(s->parameters)));
+  PETRA_TRY(petra_json_set(object, "forward_flops", json_integer(s->forward_flops)));
+  PETRA_TRY(petra_json_set(object, "forward_bytes", json_integer(s->forward_bytes)));
+  PETRA_TRY(petra_json_set(object, "backward_bytes", json_integer(s->backward_bytes)));
+  PETRA_TRY(petra_json_set(object, "delay", json_integer(s->delay)));
+  return petra_json_set(object, "lag", json_integer(s->lag));
+}
+
+static petra_status print_json(const petra_setup *setup, int64_t parameters, int64_t flops) {
+  json_t *root = json_object(), *list = json_array();
+  const petra_config *config = setup->config;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_json_set(root, "family", json_string(petra_config_choice_name("model.family", (int)config->model.family))), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "depth", json_integer(setup->model.depth)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "width", json_integer(setup->model.width)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "method", json_string(setup->method->name)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "accumulate", json_integer(config->method.accumulate)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "batch", json_integer(config->data.batch)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "parameters", json_integer(parameters)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "forward_flops", json_integer(flops)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "stages", json_incref(list)), done);
+  for (int j = 0; j < setup->partition.stages; j++) {
+    petra_stage_summary summary;
+    json_t *object = json_object();
+    json_array_append_new(list, object);
+    petra_setup_stage_summary(setup, j, &summary);
+    PETRA_TRY_GOTO(status, stage_json(&summary, j, object), done);
+  }
+  status = petra_json_print(root, stdout);
+done:
+  json_decref(list);
+  json_decref(root);
+  return status;
+}
+
+static petra_status shape_cell(petra_table *table, const petra_image_shape *shape, int streams) {
+  if (streams == 2)
+    return petra_table_cell(table, "2 x %dx%dx%d", shape->channels, shape->height, shape->width);
+  return petra_table_cell(table, "%dx%dx%d", shape->channels, shape->height, shape->width);
+}
+
+static petra_status add_row(petra_table *table, const petra_setup *setup, int stage) {
+  petra_stage_summary s;
+  petra_setup_stage_summary(setup, stage, &s);
+  PETRA_TRY(petra_table_cell(table, "%d", stage + 1));
+  PETRA_TRY(petra_table_cell(table, "%s", s.name));
+  PETRA_TRY(petra_table_cell(table, "%s", s.reversible ? "yes" : "no"));
+  PETRA_TRY(shape_cell(table, &s.in, s.streams_in));
+  PETRA_TRY(shape_cell(table, &s.out, s.streams_out));
+  PETRA_TRY(petra_table_cell(table, "%lld", (long long)s.parameters));
+  PETRA_TRY(petra_table_cell(table, "%.3f", (double)s.forward_flops * 1e-6));
+  PETRA_TRY(petra_table_cell(table, "%.3f", (double)s.forward_bytes * 1e-6));
+  PETRA_TRY(petra_table_cell(table, "%.3f", (double)s.backward_bytes * 1e-6));
+  PETRA_TRY(petra_table_cell(table, "%lld", (long long)s.delay));
+  return petra_table_cell(table, "%lld", (long long)s.lag);
+}
+
+static petra_status print_table(const petra_setup *setup, int64_t parameters, int64_t flops) {
+  static const petra_table_column columns[] = {
+      {"stage", PETRA_TABLE_RIGHT},      {"blocks", PETRA_TABLE_LEFT},      {"reversible", PETRA_TABLE_LEFT},
+      {"input CxHxW", PETRA_TABLE_RIGHT}, {"output CxHxW", PETRA_TABLE_RIGHT}, {"parameters", PETRA_TABLE_RIGHT},
+      {"MFLOP/image", PETRA_TABLE_RIGHT}, {"MB up", PETRA_TABLE_RIGHT},      {"MB down", PETRA_TABLE_RIGHT},
+      {"delay", PETRA_TABLE_RIGHT},       {"lag", PETRA_TABLE_RIGHT}};
+  const petra_config *config = setup->config;
+  petra_table *table;
+  petra_status status = PETRA_OK;
+  printf("%s-%d, width %d, %s stem, %d classes; method %s, k = %lld, microbatches of %lld images\n\n",
+         config->model.family == PETRA_FAMILY_REVNET ? "RevNet" : "ResNet", setup->model.depth, setup->model.width,
+         petra_config_choice_name("model.stem", (int)config->model.stem), setup->model.classes, setup->method->name,
+         (long long)config->method.accumulate, (long long)config->data.batch);
+  PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
+  for (int j = 0; j < setup->partition.stages && status == PETRA_OK; j++)
+    status = add_row(table, setup, j);
+  if (status == PETRA_OK)
+    status = petra_table_print(table, stdout);
+  petra_table_destroy(table);
+  PETRA_TRY(status);
+  printf("\n%d stages, %lld parameters, %.3f MFLOP forward per image\n"
+         "FLOP: multiply-adds of convolutions and the fully connected layer times two; MB: 10^6 bytes per microbatch, sent to the\n"
+         "stage above and below; delay: microbatches between forward and backward; lag: most updates between the two\n",
+         setup->partition.stages, (long long)parameters, (double)flops * 1e-6);
+  return PETRA_OK;
+}
+
+static petra_status inspect_config(const petra_arguments *arguments) {
+  petra_config *config;
+  petra_setup setup = {0};
+  petra_status status;
+  PETRA_TRY(petra_arguments_config(arguments, "inspect", &config));
+  PETRA_TRY_GOTO(status, petra_setup_plan(&setup, config), done);
+  int64_t parameters = 0, flops = 0;
+  for (int b = 0; b < setup.model.block_count; b++) {
+    parameters += petra_block_parameters(&setup.model, &setup.model.blocks[b]);
+    flops += petra_block_flops(&setup.model.blocks[b]);
+  }
+  status = arguments->json ? print_json(&setup, parameters, flops) : print_table(&setup, parameters, flops);
+done:
+  petra_setup_fini(&setup);
+  petra_config_destroy(config);
+  return status;
+}
+
+static petra_status run(const petra_arguments *arguments) {
+  bool is_run = arguments->input && petra_inspect_is_run(arguments->input);
+  return is_run ? petra_inspect_run(arguments) : inspect_config(arguments);
+}
+
+const petra_command petra_command_inspect = {
+    .name = "inspect",
+    .summary = "prints the stages of a config, or the summary of a run",
+    .arguments = "CONFIG.yaml|RUN.h5|DIR [--set KEY=VALUE]... [--json]",
+    .help = "Of a config: the table of stages with shapes, parameters, FLOPs, message sizes and delays; no data is read.\n"
+            "Of a run (its folder or its run.h5, also while it goes on): what it is, its epochs, its peak memory.\n",
+    .takes_config = true,
+    .run = run};

@@ -1,0 +1,174 @@
+#include "cli/inspect_run.h"
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/table.h"
+#include "cli/setup.h"
+#include "io/runlog_read.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static bool is_folder(const char *path) {
+  struct stat info;
+  return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool petra_inspect_is_run(const char *path) {
+  static const char signature[8] = "\211HDF\r\n\032\n";
+  struct stat info;
+  char start[8];
+  if (is_folder(path))
+    return true;
+  if (stat(path, &info) != 0 || !S_ISREG(info.st_mode))
+    return false; /* a pipe must not lose its first bytes */
+  FILE *file = fopen(path, "rb");
+  if (!file)
+    return false;
+  bool found = fread(start, 1, sizeof start, file) == sizeof start && memcmp(start, signature, sizeof start) == 0;
+  fclose(file);
+  return found;
+}
+
+static petra_status epoch_row_json(const petra_runlog_epoch *row, json_t *object) {
+  PETRA_TRY(petra_json_set(object, "epoch", json_integer(row->epoch)));
+  PETRA_TRY(petra_json_set(object, "train_loss", petra_json_real(row->train_loss)));
+  PETRA_TRY(petra_json_set(object, "train_top1", petra_json_real(row->train_top1)));
+  PETRA_TRY(petra_json_set(object, "eval_loss", petra_json_real(row->eval_loss)));
+  PETRA_TRY(petra_json_set(object, "eval_top1", petra_json_real(row->eval_top1)));
+  PETRA_TRY(petra_json_set(object, "eval_top5", petra_json_real(row->eval_top5)));
+  PETRA_TRY(petra_json_set(object, "lr", petra_json_real(row->lr)));
+  PETRA_TRY(petra_json_set(object, "wall_s", petra_json_real(row->wall_s)));
+  return petra_json_set(object, "images_per_s", petra_json_real(row->images_per_s));
+}
+
+static petra_status stage_row_json(const petra_runlog_summary *summary, int j, json_t *object) {
+  const petra_runlog_stage *row = &summary->stage[j];
+  PETRA_TRY(petra_json_set(object, "stage", json_integer(row->stage)));
+  PETRA_TRY(petra_json_set(object, "name", petra_json_string(row->name)));
+  PETRA_TRY(petra_json_set(object, "reversible", json_boolean(row->reversible)));
+  PETRA_TRY(petra_json_set(object, "parameters", json_integer(row->parameters)));
+  PETRA_TRY(petra_json_set(object, "forward_flops", json_integer(row->forward_flops)));
+  PETRA_TRY(petra_json_set(object, "delay", json_integer(row->delay)));
+  if (j >= summary->memory_stages)
+    return PETRA_OK;
+  json_t *memory = json_object();
+  PETRA_TRY(petra_json_set(object, "peak_bytes", memory));
+  for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
+    PETRA_TRY(petra_json_set(memory, petra_memory_category_name((petra_memory_category)c),
+                             json_integer(summary->peak_bytes[j * PETRA_MEMORY_CATEGORIES + c])));
+  return petra_json_set(memory, "total", json_integer(summary->total_peak_bytes[j]));
+}
+
+static petra_status fill_json(const petra_runlog_summary *summary, const char *path, json_t *root) {
+  json_t *epochs = json_array(), *stages = json_array();
+  PETRA_TRY(petra_json_set(root, "run", petra_json_string(path)));
+  PETRA_TRY(petra_json_set(root, "created", petra_json_string(summary->created)));
+  PETRA_TRY(petra_json_set(root, "petra_version", petra_json_string(summary->petra_version)));
+  PETRA_TRY(petra_json_set(root, "command", petra_json_string(summary->command)));
+  PETRA_TRY(petra_json_set(root, "backend", petra_json_string(summary->backend)));
+  PETRA_TRY(petra_json_set(root, "seed", json_integer((json_int_t)summary->seed)));
+  PETRA_TRY(petra_json_set(root, "microbatches", json_integer(summary->microbatches)));
+  PETRA_TRY(petra_json_set(root, "epochs", epochs));
+  for (int64_t e = 0; e < summary->epochs; e++) {
+    json_t *object = json_object();
+    json_array_append_new(epochs, object);
+    PETRA_TRY(epoch_row_json(&summary->epoch[e], object));
+  }
+  PETRA_TRY(petra_json_set(root, "stages", stages));
+  for (int j = 0; j < summary->stages; j++) {
+    json_t *object = json_object();
+    json_array_append_new(stages, object);
+    PETRA_TRY(stage_row_json(summary, j, object));
+  }
+  return PETRA_OK;
+}
+
+static petra_status print_json(const petra_runlog_summary *summary, const char *path) {
+  json_t *root = json_object();
+  petra_status status = fill_json(summary, path, root);
+  if (status == PETRA_OK)
+    status = petra_json_print(root, stdout);
+  json_decref(root);
+  return status;
+}
+
+static petra_status percent_cell(petra_table *table, double fraction) {
+  return isnan(fraction) ? petra_table_cell(table, "-") : petra_table_cell(table, "%.2f", 100 * fraction);
+}
+
+static petra_status print_epochs(const petra_runlog_summary *summary) {
+  static const petra_table_column columns[] = {{"epoch", PETRA_TABLE_RIGHT}, {"train loss", PETRA_TABLE_RIGHT}, {"train top-1 %", PETRA_TABLE_RIGHT},
+                                               {"eval loss", PETRA_TABLE_RIGHT}, {"eval top-1 %", PETRA_TABLE_RIGHT}, {"eval top-5 %", PETRA_TABLE_RIGHT},
+                                               {"lr", PETRA_TABLE_RIGHT}, {"images/s", PETRA_TABLE_RIGHT}, {"wall s", PETRA_TABLE_RIGHT}};
+  petra_table *table;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
+  for (int64_t e = 0; e < summary->epochs; e++) {
+    const petra_runlog_epoch *row = &summary->epoch[e];
+    PETRA_TRY_GOTO(status, petra_table_cell(table, "%d", row->epoch + 1), done);
+    PETRA_TRY_GOTO(status, petra_table_cell(table, "%.4f", row->train_loss), done);
+    PETRA_TRY_GOTO(status, percent_cell(table, row->train_top1), done);
+    PETRA_TRY_GOTO(status, isnan(row->eval_loss) ? petra_table_cell(table, "-") : petra_table_cell(table, "%.4f", row->eval_loss), done);
+    PETRA_TRY_GOTO(status, percent_cell(table, row->eval_top1), done);
+    PETRA_TRY_GOTO(status, percent_cell(table, row->eval_top5), done);
+    PETRA_TRY_GOTO(status, petra_table_cell(table, "%.4g", row->lr), done);
+    PETRA_TRY_GOTO(status, petra_table_cell(table, "%.0f", row->images_per_s), done);
+    PETRA_TRY_GOTO(status, petra_table_cell(table, "%.1f", row->wall_s), done);
+  }
+  status = petra_table_print(table, stdout);
+done:
+  petra_table_destroy(table);
+  return status;
+}
+
+static petra_status print_memory(const petra_runlog_summary *summary) {
+  petra_table_column columns[PETRA_MEMORY_CATEGORIES + 3] = {{"stage", PETRA_TABLE_RIGHT}, {"blocks", PETRA_TABLE_LEFT}};
+  petra_table *table;
+  petra_status status = PETRA_OK;
+  for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
+    columns[2 + c] = (petra_table_column){petra_memory_category_name((petra_memory_category)c), PETRA_TABLE_RIGHT};
+  columns[PETRA_MEMORY_CATEGORIES + 2] = (petra_table_column){"peak", PETRA_TABLE_RIGHT};
+  PETRA_TRY(petra_table_create(columns, PETRA_MEMORY_CATEGORIES + 3, &table));
+  for (int j = 0; j < summary->memory_stages && j < summary->stages; j++) {
+    PETRA_TRY_GOTO(status, petra_table_cell(table, "%d", j + 1), done);
+    PETRA_TRY_GOTO(status, petra_table_cell(table, "%s", summary->stage[j].name), done);
+    for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
+      PETRA_TRY_GOTO(status, petra_table_cell(table, "%.3f", 1e-6 * (double)summary->peak_bytes[j * PETRA_MEMORY_CATEGORIES + c]), done);
+    PETRA_TRY_GOTO(status, petra_table_cell(table, "%.3f", 1e-6 * (double)summary->total_peak_bytes[j]), done);
+  }
+  printf("\npeak memory in MB (10^6 bytes): each category at its own peak, and all together at theirs\n");
+  status = petra_table_print(table, stdout);
+done:
+  petra_table_destroy(table);
+  return status;
+}
+
+static petra_status print_text(const petra_runlog_summary *summary, const char *path) {
+  printf("%s\ncreated  %s by petra %s\ncommand  %s\nbackend  %s\n%lld microbatches, %lld epochs\n\n", path, summary->created,
+         summary->petra_version, summary->command, summary->backend, (long long)summary->microbatches, (long long)summary->epochs);
+  PETRA_TRY(print_epochs(summary));
+  return summary->memory_stages ? print_memory(summary) : PETRA_OK;
+}
+
+petra_status petra_inspect_run(const petra_arguments *arguments) {
+  char *path = NULL;
+  petra_runlog_summary *summary = NULL;
+  petra_status status;
+  if (arguments->set_count)
+    return petra_fail(PETRA_USAGE, "--set goes with a config; %s is a run", arguments->input);
+  if (is_folder(arguments->input))
+    PETRA_TRY(petra_join_path(arguments->input, "run.h5", &path));
+  else
+    PETRA_TRY(petra_duplicate_string(&path, arguments->input));
+  PETRA_TRY_GOTO(status, petra_runlog_summary_read(path, &summary), done);
+  status = arguments->json ? print_json(summary, path) : print_text(summary, path);
+done:
+  petra_runlog_summary_destroy(summary);
+  petra_free(path);
+  return status;
+}

@@ -1,0 +1,65 @@
+/* petra methods: the table of methods and what each expands to. */
+#include "base/json.h"
+#include "base/table.h"
+#include "cli/command.h"
+#include "schedule/method.h"
+
+#include <jansson.h>
+
+static petra_status method_json(const petra_method *method, json_t *object) {
+  PETRA_TRY(petra_json_set(object, "name", json_string(method->name)));
+  PETRA_TRY(petra_json_set(object, "program", json_string(method->program->name)));
+  PETRA_TRY(petra_json_set(object, "forward_weights", json_string(method->forward_weights)));
+  PETRA_TRY(petra_json_set(object, "backward_weights", json_string(method->backward_weights)));
+  PETRA_TRY(petra_json_set(object, "keep", json_string(method->keep)));
+  PETRA_TRY(petra_json_set(object, "inverts", json_boolean(method->inverts)));
+  PETRA_TRY(petra_json_set(object, "recomputes", json_boolean(method->recomputes)));
+  return petra_json_set(object, "help", json_string(method->help));
+}
+
+static petra_status print_json(void) {
+  json_t *root = json_object(), *list = json_array();
+  petra_status status = petra_json_set(root, "methods", list);
+  for (int i = 0; i < petra_method_count() && status == PETRA_OK; i++) {
+    json_t *object = json_object();
+    json_array_append_new(list, object);
+    status = method_json(petra_method_get(i), object);
+  }
+  if (status == PETRA_OK)
+    status = petra_json_print(root, stdout);
+  json_decref(root);
+  return status;
+}
+
+static petra_status print_table(void) {
+  static const petra_table_column columns[] = {{"method", PETRA_TABLE_LEFT}, {"program", PETRA_TABLE_LEFT},
+                                               {"F reads", PETRA_TABLE_LEFT}, {"B reads", PETRA_TABLE_LEFT},
+                                               {"kept", PETRA_TABLE_LEFT},   {"recomputes", PETRA_TABLE_LEFT},
+                                               {"what it is", PETRA_TABLE_LEFT}};
+  petra_table *table;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_table_create(columns, 7, &table));
+  for (int i = 0; i < petra_method_count() && status == PETRA_OK; i++) {
+    const petra_method *m = petra_method_get(i);
+    const char *const cells[] = {m->name, m->program->name, m->forward_weights, m->backward_weights, m->keep,
+                                 m->recomputes ? "yes" : "no", m->help};
+    for (int c = 0; c < 7 && status == PETRA_OK; c++)
+      status = petra_table_cell(table, "%s", cells[c]);
+  }
+  if (status == PETRA_OK)
+    status = petra_table_print(table, stdout);
+  petra_table_destroy(table);
+  return status;
+}
+
+static petra_status run(const petra_arguments *arguments) {
+  return arguments->json ? print_json() : print_table();
+}
+
+const petra_command petra_command_methods = {
+    .name = "methods",
+    .summary = "prints the methods and what each expands to",
+    .arguments = "[--json]",
+    .help = "Prints the presets that method.name can name: the program that orders the actions, the weights that forward\n"
+            "and backward read, what is kept between them, and whether backward computes the graph again.\n",
+    .run = run};

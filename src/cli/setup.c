@@ -1,0 +1,124 @@
+#define _GNU_SOURCE /* sched_getaffinity */
+#include "cli/setup.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const int32_t image_size = 32; /* CIFAR-10, CIFAR-100, shapes */
+
+static int32_t set_classes(petra_data_set set) {
+  return set == PETRA_SET_CIFAR100 ? 100 : 10;
+}
+
+petra_status petra_setup_plan(petra_setup *setup, const petra_config *config) {
+  *setup = (petra_setup){.config = config};
+  PETRA_TRY(petra_model_init(&setup->model, config, image_size, image_size));
+  PETRA_TRY(petra_partition_init(&setup->partition, config, &setup->model));
+  PETRA_TRY(petra_method_from_config(config, &setup->method));
+  int32_t classes = set_classes(config->data.set);
+  if (config->model.classes < classes)
+    return petra_config_fail(config, "model.classes", "%lld outputs for the %d classes of data.set: %s; expected at least %d",
+                             (long long)config->model.classes, classes,
+                             petra_config_choice_name("data.set", (int)config->data.set), classes);
+  if (config->model.family == PETRA_FAMILY_RESNET && setup->method->inverts)
+    petra_log(PETRA_LOG_WARNING, "method %s on a ResNet, which has no reversible blocks: every block keeps its input and computes its graph again",
+              setup->method->name);
+  return PETRA_OK;
+}
+
+int petra_setup_threads(const petra_config *config) {
+  cpu_set_t cores;
+  if (config->device.threads > 0)
+    return (int)config->device.threads;
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0)
+    return 1;
+  int count = CPU_COUNT(&cores);
+  return count > 0 ? count : 1;
+}
+
+static petra_keep keep_of(const petra_method *method) {
+  if (strcmp(method->keep, "graph") == 0)
+    return PETRA_KEEP_GRAPH;
+  return strcmp(method->keep, "input") == 0 ? PETRA_KEEP_INPUT : PETRA_KEEP_NOTHING;
+}
+
+static petra_status create_stages(petra_setup *setup) {
+  const petra_config *config = setup->config;
+  for (int j = 0; j < setup->partition.stages; j++) {
+    const petra_stage_options options = {.model = &setup->model,
+                                         .number = j + 1,
+                                         .first = setup->partition.first[j],
+                                         .end = setup->partition.first[j + 1],
+                                         .backend = setup->backend,
+                                         .keep = keep_of(setup->method),
+                                         .invert = setup->method->inverts,
+                                         .accumulate = (int)config->method.accumulate,
+                                         .optim = petra_optim_from_config(config)};
+    PETRA_TRY(petra_stage_create(&options, &setup->stage[j]));
+  }
+  return PETRA_OK;
+}
+
+petra_status petra_setup_stages(petra_setup *setup) {
+  const petra_config *config = setup->config;
+  PETRA_TRY(petra_backend_create(config->device.backend, config->device.precision, petra_setup_threads(config),
+                                 config->device.deterministic, &setup->backend));
+  PETRA_TRY(create_stages(setup));
+  for (int j = 0; j < setup->partition.stages; j++)
+    PETRA_TRY(petra_stage_initialise(setup->stage[j], (uint64_t)config->run.seed));
+  return *config->model.weights ? petra_setup_read_weights(setup, config->model.weights) : PETRA_OK;
+}
+
+void petra_setup_fini(petra_setup *setup) {
+  for (int j = 0; j < PETRA_MODEL_BLOCKS; j++)
+    petra_stage_destroy(setup->stage[j]);
+  petra_backend_destroy(setup->backend);
+  *setup = (petra_setup){0};
+}
+
+petra_status petra_join_path(const char *directory, const char *name, char **out) {
+  size_t size = strlen(directory) + strlen(name) + 2;
+  PETRA_TRY(petra_allocate(out, size, 1));
+  size_t length = strlen(directory);
+  snprintf(*out, size, "%s%s%s", directory, length && directory[length - 1] == '/' ? "" : "/", name);
+  return PETRA_OK;
+}
+
+/* mkdir -p */
+static petra_status make_folders(char *path) {
+  for (char *slash = path + 1;; slash++) {
+    if (*slash != '/' && *slash != 0)
+      continue;
+    char kept = *slash;
+    *slash = 0;
+    struct stat info;
+    int made = mkdir(path, 0777);
+    bool folder = made == 0 || (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode));
+    if (!folder)
+      return petra_fail(PETRA_IO, "%s: cannot make this folder: %s", path, errno == EEXIST ? "a file of that name is in the way" : strerror(errno));
+    *slash = kept;
+    if (!kept)
+      return PETRA_OK;
+  }
+}
+
+petra_status petra_setup_output(const petra_config *config, const char *output, char **out) {
+  char *path;
+  if (output)
+    PETRA_TRY(petra_duplicate_string(&path, output));
+  else
+    PETRA_TRY(petra_join_path(config->run.output, config->run.name, &path));
+  petra_status status = make_folders(path);
+  if (status != PETRA_OK) {
+    petra_free(path);
+    return status;
+  }
+  *out = path;
+  return PETRA_OK;
+}

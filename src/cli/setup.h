@@ -1,0 +1,56 @@
+/* From a config to the objects of a run: the plan (network, partition, method), then backend and stages with weights. */
+#ifndef PETRA_CLI_SETUP_H
+#define PETRA_CLI_SETUP_H
+
+#include "data/dataset.h"
+#include "nn/partition.h"
+#include "schedule/method.h"
+#include "stage/stage.h"
+
+typedef struct petra_setup {
+  const petra_config *config; /* borrowed */
+  petra_model model;
+  petra_partition partition;
+  const petra_method *method;
+  petra_backend *backend; /* from here on by petra_setup_stages */
+  petra_stage *stage[PETRA_MODEL_BLOCKS];
+} petra_setup;
+
+/* Network, partition and method, checked against each other and the data set's classes. Touches no data. */
+petra_status petra_setup_plan(petra_setup *setup, const petra_config *config);
+
+/* Backend and stages, with the weights of model.weights or, where that is empty, initial ones. */
+petra_status petra_setup_stages(petra_setup *setup);
+
+void petra_setup_fini(petra_setup *setup);
+
+/* Threads of device.threads: its value, or the cores that this process may use. */
+int petra_setup_threads(const petra_config *config);
+
+/* The folder of the run: --output, else run.output/run.name. Made where it is missing. Free with petra_free. */
+petra_status petra_setup_output(const petra_config *config, const char *output, char **out);
+
+/* DIR/name. Free with petra_free. */
+petra_status petra_join_path(const char *directory, const char *name, char **out);
+
+/* A row of the stage table. */
+typedef struct petra_stage_summary {
+  char name[64];    /* "stem", "group1.block1", "group1.block1 .. group2.block1" */
+  bool reversible;  /* every block of it is */
+  petra_image_shape in, out; /* of one stream; the head's out is (classes, 1, 1) */
+  int streams_in, streams_out;
+  int64_t parameters;
+  int64_t forward_flops;                 /* per image */
+  int64_t forward_bytes, backward_bytes; /* of the messages that it sends up and down, per microbatch */
+  int64_t delay;                         /* microbatches between a forward and its backward: tau_j; 0 without delay */
+  int64_t lag;                           /* most updates between the two */
+} petra_stage_summary;
+
+/* Of stage `stage` from 0; needs the plan only. */
+void petra_setup_stage_summary(const petra_setup *setup, int stage, petra_stage_summary *out);
+
+/* All parameters and statistics of the stages to and from a weights file. */
+petra_status petra_setup_write_weights(const petra_setup *setup, const char *path);
+petra_status petra_setup_read_weights(petra_setup *setup, const char *path);
+
+#endif

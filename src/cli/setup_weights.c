@@ -1,0 +1,90 @@
+/* The stages' parameters and statistics as the named tensors of a weights file. */
+#include "backend/ops.h"
+#include "base/mem.h"
+#include "cli/setup.h"
+#include "io/weights.h"
+
+#include <stdio.h>
+
+enum { MOST_TENSORS = PETRA_MODEL_BLOCKS * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS) };
+
+typedef struct tensor_list {
+  int count;
+  petra_weight weights[MOST_TENSORS];
+  petra_tensor *tensors[MOST_TENSORS];
+} tensor_list;
+
+static petra_status add_tensor(tensor_list *list, const petra_block *block, const petra_tensor_spec *spec, petra_tensor *tensor) {
+  petra_weight *weight = &list->weights[list->count];
+  snprintf(weight->name, sizeof weight->name, "%02d/%s", block->number, spec->name);
+  weight->rank = spec->rank;
+  for (int i = 0; i < 4; i++)
+    weight->shape[i] = spec->shape[i];
+  weight->elements = tensor->elements;
+  PETRA_TRY(petra_allocate(&weight->values, (size_t)tensor->elements, sizeof *weight->values));
+  list->tensors[list->count++] = tensor;
+  return PETRA_OK;
+}
+
+static petra_status add_block(tensor_list *list, const petra_setup *setup, petra_stage *stage, int b) {
+  const petra_block *block = &setup->model.blocks[b];
+  petra_tensor_spec spec;
+  for (int i = 0; i < petra_block_parameter_count(block); i++) {
+    petra_block_parameter(&setup->model, block, i, &spec);
+    PETRA_TRY(add_tensor(list, block, &spec, petra_stage_tensor(stage, b, false, i)));
+  }
+  for (int i = 0; i < petra_block_statistic_count(block); i++) {
+    petra_block_statistic(block, i, &spec);
+    PETRA_TRY(add_tensor(list, block, &spec, petra_stage_tensor(stage, b, true, i)));
+  }
+  return PETRA_OK;
+}
+
+static void destroy_list(tensor_list *list) {
+  for (int i = 0; i < MOST_TENSORS; i++)
+    petra_free(list->weights[i].values);
+  petra_free(list);
+}
+
+static petra_status make_list(const petra_setup *setup, tensor_list **out) {
+  tensor_list *list;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_allocate(&list, 1, sizeof *list));
+  for (int j = 0; j < setup->partition.stages; j++)
+    for (int b = setup->partition.first[j]; b < setup->partition.first[j + 1]; b++)
+      PETRA_TRY_GOTO(status, add_block(list, setup, setup->stage[j], b), fail);
+  *out = list;
+  return PETRA_OK;
+fail:
+  destroy_list(list);
+  return status;
+}
+
+petra_status petra_setup_write_weights(const petra_setup *setup, const char *path) {
+  tensor_list *list;
+  petra_status status = PETRA_OK;
+  char text[128];
+  const petra_config *config = setup->config;
+  PETRA_TRY(make_list(setup, &list));
+  for (int i = 0; i < list->count; i++)
+    PETRA_TRY_GOTO(status, petra_op_download(setup->backend, list->tensors[i], list->weights[i].values, PETRA_HOST_F64), done);
+  snprintf(text, sizeof text, "%s-%d width %d, %s stem, %d classes", petra_config_choice_name("model.family", (int)config->model.family),
+           setup->model.depth, setup->model.width, petra_config_choice_name("model.stem", (int)config->model.stem), setup->model.classes);
+  const petra_weights_about about = {.model = text};
+  status = petra_weights_write(path, &about, list->weights, list->count, config->device.precision == PETRA_PRECISION_FP64);
+done:
+  destroy_list(list);
+  return status;
+}
+
+petra_status petra_setup_read_weights(petra_setup *setup, const char *path) {
+  tensor_list *list;
+  petra_status status;
+  PETRA_TRY(make_list(setup, &list));
+  PETRA_TRY_GOTO(status, petra_weights_read(path, list->weights, list->count), done);
+  for (int i = 0; i < list->count; i++)
+    PETRA_TRY_GOTO(status, petra_op_upload(setup->backend, list->tensors[i], list->weights[i].values, PETRA_HOST_F64), done);
+done:
+  destroy_list(list);
+  return status;
+}

@@ -1,0 +1,258 @@
+/* petra train: emulates a training method on this device under the virtual clock. */
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "cli/command.h"
+#include "cli/libraries.h"
+#include "cli/setup.h"
+#include "cli/training_log.h"
+#include "executor_virtual.h"
+#include "io/atomic_file.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct training {
+  const petra_arguments *arguments;
+  petra_config *config;
+  petra_setup setup;
+  petra_dataset *train_set, *eval_set;
+  petra_loader *loader;
+  petra_program_options program;
+  petra_lr lr;
+  char *directory, *weights_path, *config_text;
+  petra_runlog *runlog;
+  petra_training_log *log;
+  petra_worker *worker;
+  petra_executor *executor;
+} training;
+
+static petra_loader_options loader_options(const petra_config *config, int64_t end) {
+  return (petra_loader_options){.batch = (int32_t)config->data.batch,
+                                .shuffle = config->data.shuffle,
+                                .augment = config->data.augment,
+                                .drop_last = true,
+                                .threads = (int)config->data.workers,
+                                .seed = (uint64_t)config->run.seed,
+                                .first = 0,
+                                .end = end};
+}
+
+/* How many microbatches, and the options of the program. */
+static petra_status plan_program(training *t, int64_t batches) {
+  const petra_config *config = t->config;
+  int64_t microbatches = config->run.epochs * batches;
+  if (config->run.max_microbatches > 0 && config->run.max_microbatches < microbatches)
+    microbatches = config->run.max_microbatches;
+  t->program = (petra_program_options){.stages = t->setup.partition.stages,
+                                       .microbatches = microbatches,
+                                       .accumulate = config->method.accumulate,
+                                       .drain = config->run.drain == PETRA_DRAIN_TRUE,
+                                       .batches = batches,
+                                       .eval_every = config->run.eval_every};
+  if (config->run.drain == PETRA_DRAIN_FALSE && !t->setup.method->program->ticks)
+    return petra_config_fail(config, "run.drain", "method %s always drains; expected auto or true", t->setup.method->name);
+  t->lr = petra_lr_from_config(config, batches);
+  return PETRA_OK;
+}
+
+/* Data, loader, network, stages: everything that can be wrong is found here, before anything is written. */
+static petra_status prepare(training *t) {
+  const petra_config *config = t->config;
+  PETRA_TRY(petra_setup_plan(&t->setup, config));
+  PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_TRAIN, &t->train_set));
+  if (config->run.eval_every > 0)
+    PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_EVAL, &t->eval_set));
+  int64_t batches = t->train_set->count / config->data.batch;
+  if (batches == 0)
+    return petra_config_fail(config, "data.batch", "a batch of %lld images, but the training set has %lld; expected at most as many",
+                             (long long)config->data.batch, (long long)t->train_set->count);
+  PETRA_TRY(plan_program(t, batches));
+  const petra_loader_options options = loader_options(config, t->program.microbatches);
+  PETRA_TRY(petra_loader_create(t->train_set, &options, &t->loader));
+  return petra_setup_stages(&t->setup);
+}
+
+/* The expanded config, to DIR/config.yaml and the log. */
+static petra_status write_config(training *t) {
+  char *path = NULL;
+  size_t size = 0;
+  FILE *stream = open_memstream(&t->config_text, &size);
+  petra_status status = stream ? petra_config_print(t->config, stream) : PETRA_NO_MEMORY;
+  if (stream)
+    fclose(stream);
+  PETRA_TRY_GOTO(status, status, done);
+  PETRA_TRY_GOTO(status, petra_join_path(t->directory, "config.yaml", &path), done);
+  status = petra_file_write_atomically(path, t->config_text, size);
+done:
+  petra_free(path);
+  return status;
+}
+
+static petra_status write_stage_table(training *t) {
+  petra_runlog_stage rows[PETRA_MODEL_BLOCKS];
+  char names[PETRA_MODEL_BLOCKS][64];
+  for (int j = 0; j < t->setup.partition.stages; j++) {
+    petra_stage_summary summary;
+    petra_setup_stage_summary(&t->setup, j, &summary);
+    snprintf(names[j], sizeof names[j], "%s", summary.name);
+    rows[j] = (petra_runlog_stage){.stage = j + 1,
+                                   .name = names[j],
+                                   .reversible = summary.reversible,
+                                   .parameters = summary.parameters,
+                                   .forward_flops = summary.forward_flops,
+                                   .forward_bytes = summary.forward_bytes,
+                                   .backward_bytes = summary.backward_bytes,
+                                   .delay = (int32_t)summary.delay};
+  }
+  return petra_runlog_stages(t->runlog, rows, t->setup.partition.stages);
+}
+
+static petra_status write_memory(training *t) {
+  petra_account accounts[PETRA_MODEL_BLOCKS];
+  for (int j = 0; j < t->setup.partition.stages; j++)
+    accounts[j] = *petra_stage_account(t->setup.stage[j]);
+  return petra_runlog_memory(t->runlog, accounts, t->setup.partition.stages);
+}
+
+/* The run's folder with config.yaml and run.h5. */
+static petra_status open_log(training *t) {
+  char *path = NULL;
+  char backend[256], libraries[256];
+  petra_status status;
+  PETRA_TRY(petra_setup_output(t->config, t->arguments->output, &t->directory));
+  PETRA_TRY(petra_join_path(t->directory, "weights.h5", &t->weights_path));
+  PETRA_TRY(write_config(t));
+  PETRA_TRY(petra_join_path(t->directory, "run.h5", &path));
+  t->setup.backend->ops->describe(t->setup.backend, backend, sizeof backend);
+  petra_libraries_describe(libraries, sizeof libraries);
+  const petra_runlog_about about = {.command = t->arguments->command_line,
+                                    .backend = backend,
+                                    .libraries = libraries,
+                                    .config = t->config_text,
+                                    .seed = (uint64_t)t->config->run.seed};
+  PETRA_TRY_GOTO(status, petra_runlog_create(path, &about, &t->runlog), done);
+  PETRA_TRY_GOTO(status, write_stage_table(t), done);
+  const petra_training_log_options options = {
+      .runlog = t->runlog,
+      .program = t->setup.method->program,
+      .program_options = &t->program,
+      .print_epochs = !t->arguments->json && !t->arguments->quiet,
+      .progress = t->arguments->quiet ? PETRA_PROGRESS_QUIET : PETRA_PROGRESS_AUTO};
+  status = petra_training_log_create(&options, &t->log);
+done:
+  petra_free(path);
+  return status;
+}
+
+static petra_status run_program(training *t) {
+  const petra_config *config = t->config;
+  petra_loader_options evaluation_loader = loader_options(config, 0);
+  const petra_worker_stage_options options = {.backend = t->setup.backend,
+                                              .stages = t->setup.partition.stages,
+                                              .stage = t->setup.stage,
+                                              .loader = t->loader,
+                                              .image_height = t->train_set->height,
+                                              .image_width = t->train_set->width,
+                                              .evaluation = t->eval_set,
+                                              .evaluation_loader = evaluation_loader,
+                                              .lr = &t->lr,
+                                              .program = t->setup.method->program,
+                                              .program_options = &t->program,
+                                              .events = petra_training_log_events(t->log)};
+  const petra_cost cost = petra_cost_from_config(config, t->setup.method->recomputes, t->program.stages);
+  PETRA_TRY(petra_worker_stage_create(&options, &t->worker));
+  PETRA_TRY(petra_executor_virtual_create(&cost, (int)config->cluster.engines, &t->executor));
+  petra_status status = t->executor->ops->run(t->executor, t->setup.method->program, &t->program, t->worker, NULL, NULL);
+  petra_training_log_finish(t->log);
+  return status;
+}
+
+static petra_status epoch_json(const petra_runlog_epoch *row, json_t *object) {
+  PETRA_TRY(petra_json_set(object, "epoch", json_integer(row->epoch)));
+  PETRA_TRY(petra_json_set(object, "train_loss", petra_json_real(row->train_loss)));
+  PETRA_TRY(petra_json_set(object, "train_top1", petra_json_real(row->train_top1)));
+  PETRA_TRY(petra_json_set(object, "eval_loss", petra_json_real(row->eval_loss)));
+  PETRA_TRY(petra_json_set(object, "eval_top1", petra_json_real(row->eval_top1)));
+  PETRA_TRY(petra_json_set(object, "eval_top5", petra_json_real(row->eval_top5)));
+  PETRA_TRY(petra_json_set(object, "lr", petra_json_real(row->lr)));
+  PETRA_TRY(petra_json_set(object, "wall_s", petra_json_real(row->wall_s)));
+  return petra_json_set(object, "images_per_s", petra_json_real(row->images_per_s));
+}
+
+static petra_status print_json(const training *t) {
+  json_t *root = json_object(), *list = json_array();
+  petra_status status;
+  int64_t count;
+  const petra_runlog_epoch *rows = petra_training_log_epochs(t->log, &count);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "output", petra_json_string(t->directory)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "method", json_string(t->setup.method->name)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "stages", json_integer(t->program.stages)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "microbatches", json_integer(t->program.microbatches)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "virtual_s", petra_json_real(1e-9 * (double)t->executor->ops->now_ns(t->executor))), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "epochs", json_incref(list)), done);
+  for (int64_t e = 0; e < count; e++) {
+    json_t *object = json_object();
+    json_array_append_new(list, object);
+    PETRA_TRY_GOTO(status, epoch_json(&rows[e], object), done);
+  }
+  status = petra_json_print(root, stdout);
+done:
+  json_decref(list);
+  json_decref(root);
+  return status;
+}
+
+static petra_status finish(training *t) {
+  PETRA_TRY(write_memory(t));
+  PETRA_TRY(petra_setup_write_weights(&t->setup, t->weights_path));
+  petra_runlog *runlog = t->runlog;
+  t->runlog = NULL;
+  PETRA_TRY(petra_runlog_close(runlog));
+  if (t->arguments->json)
+    return print_json(t);
+  if (!t->arguments->quiet)
+    printf("%s: %lld microbatches with %s on %d stages, run.h5 and weights.h5 written\n", t->directory,
+           (long long)t->program.microbatches, t->setup.method->name, t->program.stages);
+  return PETRA_OK;
+}
+
+static void clean_up(training *t) {
+  if (t->executor)
+    t->executor->ops->destroy(t->executor);
+  petra_worker_stage_destroy(t->worker);
+  petra_training_log_destroy(t->log);
+  petra_runlog_close(t->runlog);
+  free(t->config_text); /* open_memstream's */
+  petra_free(t->weights_path);
+  petra_free(t->directory);
+  petra_loader_destroy(t->loader);
+  petra_dataset_destroy(t->eval_set);
+  petra_dataset_destroy(t->train_set);
+  petra_setup_fini(&t->setup);
+  petra_config_destroy(t->config);
+}
+
+static petra_status run(const petra_arguments *arguments) {
+  training t = {.arguments = arguments};
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_arguments_config(arguments, "train", &t.config), done);
+  PETRA_TRY_GOTO(status, prepare(&t), done);
+  PETRA_TRY_GOTO(status, open_log(&t), done);
+  PETRA_TRY_GOTO(status, run_program(&t), done);
+  status = finish(&t);
+done:
+  clean_up(&t);
+  return status;
+}
+
+const petra_command petra_command_train = {
+    .name = "train",
+    .summary = "trains a network cut into stages, emulated on this device",
+    .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--json] [--quiet]",
+    .help = "Trains the network of the config with the method of the config. All J stages are emulated on this device, in the\n"
+            "order in which a virtual clock lets them act. Writes into DIR: config.yaml (every key with its value), run.h5 (losses,\n"
+            "accuracies, stages, memory; readable while the run goes on) and, at the end, weights.h5.\n",
+    .takes_config = true,
+    .run = run};

@@ -1,0 +1,172 @@
+#include "cli/training_log.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+/* What is known of an epoch so far. A row is written when its losses are complete and, where it is evaluated, the
+ * evaluation is there; rows are written in the order of epochs. */
+typedef struct epoch_state {
+  double loss_sum, top1_sum; /* over images */
+  int64_t images;
+  double train_s; /* wall time between losses, evaluations left out */
+  double lr, wall_s;
+  bool complete, evaluated;
+  petra_evaluation evaluation;
+} epoch_state;
+
+struct petra_training_log {
+  petra_training_log_options options;
+  petra_progress progress;
+  double start_s, last_s;
+  int64_t epochs;   /* whole epochs of the run */
+  int64_t written;  /* rows of /epoch written */
+  int64_t microbatches, expected;
+  epoch_state *states;
+  petra_runlog_epoch *rows;
+};
+
+static double now_s(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* Losses that the run will see: undrained, those of the last J - 1 microbatches are not computed. */
+static int64_t expected_losses(const petra_training_log_options *options) {
+  const petra_program_options *program = options->program_options;
+  int64_t lost = options->program->ticks && !program->drain ? program->stages - 1 : 0;
+  return program->microbatches > lost ? program->microbatches - lost : 0;
+}
+
+petra_status petra_training_log_create(const petra_training_log_options *options, petra_training_log **out) {
+  petra_training_log *log;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&log, 1, sizeof *log));
+  log->options = *options;
+  log->epochs = options->program_options->microbatches / options->program_options->batches;
+  log->expected = expected_losses(options);
+  log->start_s = log->last_s = now_s();
+  petra_progress_init(&log->progress, stderr, options->progress, NULL, NULL);
+  PETRA_TRY_GOTO(status, petra_allocate(&log->states, (size_t)log->epochs, sizeof *log->states), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&log->rows, (size_t)log->epochs, sizeof *log->rows), fail);
+  *out = log;
+  return PETRA_OK;
+fail:
+  petra_training_log_destroy(log);
+  return status;
+}
+
+void petra_training_log_destroy(petra_training_log *log) {
+  if (!log)
+    return;
+  petra_free(log->rows);
+  petra_free(log->states);
+  petra_free(log);
+}
+
+static bool is_evaluated(const petra_training_log *log, int64_t epoch) {
+  int64_t every = log->options.program_options->eval_every;
+  return every > 0 && (epoch + 1) % every == 0;
+}
+
+static void print_epoch(petra_training_log *log, const petra_runlog_epoch *row) {
+  petra_progress_hide(&log->progress);
+  printf("epoch %d/%lld: loss %.4f, top-1 %.2f %%", row->epoch + 1, (long long)log->epochs, row->train_loss, 100 * row->train_top1);
+  if (!isnan(row->eval_loss))
+    printf("; evaluation: loss %.4f, top-1 %.2f %%", row->eval_loss, 100 * row->eval_top1);
+  printf("; lr %.4g, %.0f images/s, %.0f s\n", row->lr, row->images_per_s, row->wall_s);
+  fflush(stdout);
+}
+
+/* Writes the rows that are complete, in order. */
+static petra_status write_epochs(petra_training_log *log) {
+  for (; log->written < log->epochs; log->written++) {
+    const epoch_state *state = &log->states[log->written];
+    bool evaluated = is_evaluated(log, log->written);
+    if (!state->complete || (evaluated && !state->evaluated))
+      return PETRA_OK;
+    double images = (double)state->images;
+    petra_runlog_epoch row = {.epoch = (int32_t)log->written,
+                              .train_loss = state->images ? state->loss_sum / images : NAN,
+                              .train_top1 = state->images ? state->top1_sum / images : NAN,
+                              .eval_loss = evaluated ? state->evaluation.loss : NAN,
+                              .eval_top1 = evaluated ? state->evaluation.top1 : NAN,
+                              .eval_top5 = evaluated ? state->evaluation.top5 : NAN,
+                              .lr = state->lr,
+                              .wall_s = state->wall_s,
+                              .images_per_s = state->train_s > 0 ? images / state->train_s : NAN};
+    log->rows[log->written] = row;
+    PETRA_TRY(petra_runlog_epoch_row(log->options.runlog, &row));
+    if (log->options.print_epochs)
+      print_epoch(log, &row);
+  }
+  return PETRA_OK;
+}
+
+static petra_status on_loss(void *context, int64_t microbatch, const petra_loss *loss, double lr, int64_t virtual_ns) {
+  petra_training_log *log = context;
+  const petra_program_options *program = log->options.program_options;
+  int64_t epoch = log->options.program->loss_epoch(program, microbatch);
+  double now = now_s();
+  const petra_runlog_train row = {.microbatch = microbatch,
+                                  .epoch = (int32_t)(microbatch / program->batches),
+                                  .lr = lr,
+                                  .loss = loss->loss,
+                                  .top1 = (double)loss->top1 / loss->images,
+                                  .wall_s = now - log->start_s,
+                                  .virtual_s = 1e-9 * (double)virtual_ns};
+  PETRA_TRY(petra_runlog_train_row(log->options.runlog, &row));
+  log->microbatches++;
+  char text[128];
+  snprintf(text, sizeof text, "epoch %lld, loss %.4f", (long long)epoch + 1, loss->loss);
+  petra_progress_update(&log->progress, log->microbatches, log->expected, text);
+  if (epoch >= log->epochs) {
+    log->last_s = now;
+    return PETRA_OK;
+  }
+  /* An epoch too short for any loss to have come back (N < J) is complete as soon as a later one begins. */
+  for (int64_t e = log->written; e < epoch; e++)
+    log->states[e].complete = true;
+  epoch_state *state = &log->states[epoch];
+  state->loss_sum += loss->loss * loss->images;
+  state->top1_sum += loss->top1;
+  state->images += loss->images;
+  state->train_s += now - log->last_s;
+  state->wall_s = now - log->start_s;
+  state->lr = lr;
+  log->last_s = now;
+  state->complete = log->options.program->loss_epoch(program, microbatch + 1) > epoch;
+  return write_epochs(log);
+}
+
+static petra_status on_evaluation(void *context, int64_t microbatch, const petra_evaluation *evaluation) {
+  petra_training_log *log = context;
+  epoch_state *state = &log->states[microbatch / log->options.program_options->batches];
+  state->evaluation = *evaluation;
+  state->evaluated = true;
+  if (state->images == 0)
+    state->complete = true;
+  log->last_s = now_s();
+  state->wall_s = log->last_s - log->start_s;
+  return write_epochs(log);
+}
+
+petra_worker_events petra_training_log_events(petra_training_log *log) {
+  return (petra_worker_events){.context = log, .loss = on_loss, .evaluation = on_evaluation};
+}
+
+const petra_runlog_epoch *petra_training_log_epochs(const petra_training_log *log, int64_t *count) {
+  *count = log->written;
+  return log->rows;
+}
+
+int64_t petra_training_log_microbatches(const petra_training_log *log) {
+  return log->microbatches;
+}
+
+void petra_training_log_finish(petra_training_log *log) {
+  petra_progress_finish(&log->progress);
+}

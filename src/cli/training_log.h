@@ -1,0 +1,34 @@
+/* What a training run tells: rows of run.h5, a line per epoch, progress. Fed by the worker's events. */
+#ifndef PETRA_CLI_TRAINING_LOG_H
+#define PETRA_CLI_TRAINING_LOG_H
+
+#include "base/progress.h"
+#include "exec/worker_stage.h"
+#include "io/runlog.h"
+
+typedef struct petra_training_log petra_training_log;
+
+typedef struct petra_training_log_options {
+  petra_runlog *runlog; /* borrowed */
+  const petra_program_ops *program;
+  const petra_program_options *program_options; /* borrowed */
+  bool print_epochs;                            /* a line per epoch on stdout */
+  petra_progress_style progress;
+} petra_training_log_options;
+
+petra_status petra_training_log_create(const petra_training_log_options *options, petra_training_log **out);
+void petra_training_log_destroy(petra_training_log *log);
+
+/* To be given to the worker. */
+petra_worker_events petra_training_log_events(petra_training_log *log);
+
+/* The rows of /epoch so far; `count` of them. Valid until the log is destroyed. */
+const petra_runlog_epoch *petra_training_log_epochs(const petra_training_log *log, int64_t *count);
+
+/* Losses seen. */
+int64_t petra_training_log_microbatches(const petra_training_log *log);
+
+/* Ends the progress line. */
+void petra_training_log_finish(petra_training_log *log);
+
+#endif
