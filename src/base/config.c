@@ -31,13 +31,23 @@ static petra_status start_parser(yaml_parser_t *parser, const char *text, size_t
   return PETRA_OK;
 }
 
-static petra_status fail_syntax(const petra_config_origin *origin, const yaml_parser_t *parser) {
+/* libyaml places an error at the end of the text in a line of its own, which the reader would not find. */
+static int line_of_problem(const yaml_parser_t *parser, const char *text, size_t length) {
+  int lines = 1;
+  for (size_t i = 0; i + 1 < length; i++)
+    lines += text[i] == '\n';
+  int line = line_of(parser->problem_mark);
+  return line < lines ? line : lines;
+}
+
+static petra_status fail_syntax(const petra_config_origin *origin, const yaml_parser_t *parser,
+                                const char *text, size_t length) {
   if (parser->error == YAML_MEMORY_ERROR)
     return petra_fail(PETRA_NO_MEMORY, "out of memory: the YAML parser has none");
-  return petra_config_fail_at(origin, line_of(parser->problem_mark), "",
-                              "not YAML: %s%s%s; expected 'key: value' lines",
-                              parser->problem ? parser->problem : "unreadable", parser->context ? " " : "",
-                              parser->context ? parser->context : "");
+  return petra_config_fail_at(
+      origin, line_of_problem(parser, text, length), "", "not YAML: %s%s%s; expected %s",
+      parser->problem ? parser->problem : "unreadable", parser->context ? " " : "",
+      parser->context ? parser->context : "", origin->set ? "YAML" : "'key: value' lines");
 }
 
 /* What valid YAML may hold and a config may not: it would be lost, or expanded, in the document. */
@@ -88,7 +98,7 @@ static petra_status check_events(const petra_config_origin *origin, const char *
   while (status == PETRA_OK && !at_end) {
     yaml_event_t event;
     if (!yaml_parser_parse(&parser, &event)) {
-      status = fail_syntax(origin, &parser);
+      status = fail_syntax(origin, &parser, text, length);
       break;
     }
     status = check_event(origin, &event, &documents, &depth);
@@ -147,9 +157,9 @@ static petra_status fail_unknown(const petra_config_origin *origin, int line, co
                                  const char *path) {
   char near[PATH_BYTES], names[PETRA_CONFIG_TEXT];
   bool found = petra_config_nearest(path, near, sizeof near);
-  return petra_config_fail_at(origin, line, path, "unknown key; expected one of %s%s%s",
+  return petra_config_fail_at(origin, line, path, "unknown key; expected one of %s%s%s%s",
                               petra_config_children(section, names, sizeof names),
-                              found ? "; did you mean " : "", found ? near : "");
+                              found ? "; did you mean " : "", found ? near : "", found ? "?" : "");
 }
 
 /* The key of a mapping's pair as a dotted path in `path`. */
@@ -162,7 +172,8 @@ static petra_status pair_path(loader *in, const char *section, const yaml_node_t
   char name[PETRA_CONFIG_SHOWN];
   const char *text = (const char *)key->data.scalar.value;
   petra_utf8_show(name, sizeof name, text, key->data.scalar.length);
-  snprintf(path, size, "%s%s%s", section, *section ? "." : "", name);
+  snprintf(path, size, "%s%s%s", section, *section ? "." : "",
+           *text || key->data.scalar.length ? name : "''");
   if (strcmp(name, text) != 0)
     return fail_unknown(in->origin, line, section, path);
   if (strchr(name, '.'))
@@ -223,7 +234,7 @@ static petra_status load_text(petra_config *config, const petra_config_origin *o
   PETRA_TRY(start_parser(&parser, text, length));
   petra_status status = PETRA_OK;
   if (!yaml_parser_load(&parser, &document)) {
-    status = fail_syntax(origin, &parser);
+    status = fail_syntax(origin, &parser, text, length);
     goto no_document;
   }
   loader in = {config, origin, &document};

@@ -5,23 +5,26 @@
 
 enum { LONGEST = 63 };
 
-/* Levenshtein's distance: the least number of insertions, deletions and replacements that turn a into b. */
+static int least(int a, int b) {
+  return a < b ? a : b;
+}
+
+/* The least number of insertions, deletions, replacements and swaps of neighbours that turn a into b. */
 static int edit_distance(const char *a, const char *b) {
-  int row[LONGEST + 1];
-  int columns = (int)strlen(b);
+  int cost[LONGEST + 1][LONGEST + 1]; /* of the first i characters of a and the first j of b */
+  int rows = (int)strlen(a), columns = (int)strlen(b);
+  for (int i = 0; i <= rows; i++)
+    cost[i][0] = i;
   for (int j = 0; j <= columns; j++)
-    row[j] = j;
-  for (int i = 1; a[i - 1]; i++) {
-    int diagonal = row[0];
-    row[0] = i;
+    cost[0][j] = j;
+  for (int i = 1; i <= rows; i++)
     for (int j = 1; j <= columns; j++) {
-      int replaced = diagonal + (a[i - 1] != b[j - 1]);
-      int moved = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-      diagonal = row[j];
-      row[j] = replaced < moved ? replaced : moved;
+      int moved = least(cost[i - 1][j], cost[i][j - 1]) + 1;
+      cost[i][j] = least(moved, cost[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        cost[i][j] = least(cost[i][j], cost[i - 2][j - 2] + 1);
     }
-  }
-  return row[columns];
+  return cost[rows][columns];
 }
 
 static const char *last_name(const char *path) {
@@ -29,17 +32,16 @@ static const char *last_name(const char *path) {
   return dot ? dot + 1 : path;
 }
 
-/* A right name in a wrong section counts as one mistake. */
+/* Twice the number of mistakes. A wrong section is one mistake, and a little worse than one in the spelling.
+ */
 static int path_distance(const char *a, const char *b) {
-  int whole = edit_distance(a, b);
-  int name = edit_distance(last_name(a), last_name(b)) + 1;
-  return whole < name ? whole : name;
+  return least(2 * edit_distance(a, b), 2 * edit_distance(last_name(a), last_name(b)) + 3);
 }
 
 bool petra_config_nearest(const char *path, char *out, size_t size) {
-  if (strlen(path) > LONGEST)
+  if (strlen(path) > LONGEST || *last_name(path) == 0)
     return false;
-  int count = 0, best = 1 + (int)strlen(last_name(path)) / 4 + 1; /* the first distance that is too far */
+  int count = 0, best = 2 * (2 + (int)strlen(last_name(path)) / 4); /* the first that is too far */
   const petra_config_key *keys = petra_config_keys(&count);
   bool found = false;
   for (int i = 0; i < count; i++) {

@@ -23,7 +23,7 @@ static void print_string(FILE *out, const char *text) {
     else if (c == '\n' || c == '\t')
       fputs(c == '\n' ? "\\n" : "\\t", out);
     else if (c == '\r' || c == 0x85 || c == 0x2028 || c == 0x2029 || !petra_utf8_is_printable(c))
-      fprintf(out, c > 0xffff ? "\\U%08" PRIX32 : "\\u%04" PRIX32, c);
+      fprintf(out, "\\u%04" PRIX32, c); /* none of them is above U+FFFF */
     else
       fwrite(text + at, 1, (size_t)bytes, out);
     at += (size_t)bytes;
