@@ -9,3 +9,15 @@ TESTS += tests/test_base
 tests_test_base_SOURCES = tests/test_base.c tests/harness.h
 tests_test_base_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_base_LDADD = $(TESTS_LDADD)
+
+check_PROGRAMS += tests/test_config
+TESTS += tests/test_config
+tests_test_config_SOURCES = tests/test_config.c tests/harness.h
+tests_test_config_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_config_LDADD = $(TESTS_LDADD)
+
+check_PROGRAMS += tests/test_output
+TESTS += tests/test_output
+tests_test_output_SOURCES = tests/test_output.c tests/harness.h
+tests_test_output_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_output_LDADD = $(TESTS_LDADD)

@@ -1,7 +1,17 @@
 # src/base: status, log, memory, random streams, config, output helpers. Includes nothing of ours but itself.
 libpetra_a_SOURCES += \
 	src/base/account.c src/base/account.h \
+	src/base/config.c src/base/config.h \
+	src/base/config_keys.c src/base/config_keys.h \
+	src/base/config_nearest.c \
+	src/base/config_print.c \
+	src/base/config_read.c src/base/config_read.h \
+	src/base/config_value.c src/base/config_value.h \
+	src/base/json.c src/base/json.h \
 	src/base/log.c src/base/log.h \
 	src/base/mem.c src/base/mem.h \
+	src/base/progress.c src/base/progress.h \
 	src/base/rng.c src/base/rng.h \
-	src/base/status.c src/base/status.h
+	src/base/status.c src/base/status.h \
+	src/base/table.c src/base/table.h \
+	src/base/utf8.c src/base/utf8.h

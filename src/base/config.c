@@ -1,0 +1,348 @@
+#include "base/config.h"
+
+#include "base/config_read.h"
+#include "base/config_value.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+
+#include <string.h>
+#include <yaml.h>
+
+/* Deeper than any key; the walk over the document recurses, so that depth must be bounded. */
+enum { MAX_DEPTH = 8, PATH_BYTES = 160 };
+
+/* Where the walk over a YAML document stands. */
+typedef struct {
+  petra_config *config;
+  const petra_config_origin *origin;
+  yaml_document_t *document;
+} loader;
+
+static int line_of(yaml_mark_t mark) {
+  return (int)mark.line + 1;
+}
+
+static petra_status start_parser(yaml_parser_t *parser, const char *text, size_t length) {
+  if (!yaml_parser_initialize(parser))
+    return petra_fail(PETRA_NO_MEMORY, "out of memory: no YAML parser");
+  yaml_parser_set_encoding(parser, YAML_UTF8_ENCODING);
+  yaml_parser_set_input_string(parser, (const unsigned char *)text, length);
+  return PETRA_OK;
+}
+
+/* libyaml places an error at the end of the text in a line of its own, which the reader would not find. */
+static int line_of_problem(const yaml_parser_t *parser, const char *text, size_t length) {
+  int lines = 1;
+  for (size_t i = 0; i + 1 < length; i++)
+    lines += text[i] == '\n';
+  int line = line_of(parser->problem_mark);
+  return line < lines ? line : lines;
+}
+
+static petra_status fail_syntax(const petra_config_origin *origin, const yaml_parser_t *parser,
+                                const char *text, size_t length) {
+  if (parser->error == YAML_MEMORY_ERROR)
+    return petra_fail(PETRA_NO_MEMORY, "out of memory: the YAML parser has none");
+  return petra_config_fail_at(
+      origin, line_of_problem(parser, text, length), "", "not YAML: %s%s%s; expected %s",
+      parser->problem ? parser->problem : "unreadable", parser->context ? " " : "",
+      parser->context ? parser->context : "", origin->set ? "YAML" : "'key: value' lines");
+}
+
+/* What valid YAML may hold and a config may not: it would be lost, or expanded, in the document. */
+static petra_status check_event(const petra_config_origin *origin, const yaml_event_t *event, int *documents,
+                                int *depth) {
+  const yaml_char_t *anchor = NULL, *tag = NULL;
+  int line = line_of(event->start_mark);
+  switch (event->type) {
+  case YAML_DOCUMENT_START_EVENT:
+    if (++*documents > 1)
+      return petra_config_fail_at(origin, line, "", "a second document; expected one");
+    return PETRA_OK;
+  case YAML_ALIAS_EVENT:
+    return petra_config_fail_at(origin, line, "", "an alias; expected the value itself");
+  case YAML_SCALAR_EVENT:
+    anchor = event->data.scalar.anchor, tag = event->data.scalar.tag;
+    break;
+  case YAML_SEQUENCE_START_EVENT:
+    anchor = event->data.sequence_start.anchor, tag = event->data.sequence_start.tag;
+    ++*depth;
+    break;
+  case YAML_MAPPING_START_EVENT:
+    anchor = event->data.mapping_start.anchor, tag = event->data.mapping_start.tag;
+    ++*depth;
+    break;
+  case YAML_SEQUENCE_END_EVENT:
+  case YAML_MAPPING_END_EVENT:
+    --*depth;
+    break;
+  default:
+    break;
+  }
+  if (anchor)
+    return petra_config_fail_at(origin, line, "", "an anchor; expected a plain value");
+  if (tag)
+    return petra_config_fail_at(origin, line, "", "a tag; expected a plain value");
+  if (*depth > MAX_DEPTH)
+    return petra_config_fail_at(origin, line, "", "nested too deeply; expected at most %d levels", MAX_DEPTH);
+  return PETRA_OK;
+}
+
+static petra_status check_events(const petra_config_origin *origin, const char *text, size_t length) {
+  yaml_parser_t parser;
+  int documents = 0, depth = 0;
+  bool at_end = false;
+  PETRA_TRY(start_parser(&parser, text, length));
+  petra_status status = PETRA_OK;
+  while (status == PETRA_OK && !at_end) {
+    yaml_event_t event;
+    if (!yaml_parser_parse(&parser, &event)) {
+      status = fail_syntax(origin, &parser, text, length);
+      break;
+    }
+    status = check_event(origin, &event, &documents, &depth);
+    at_end = event.type == YAML_STREAM_END_EVENT;
+    yaml_event_delete(&event);
+  }
+  yaml_parser_delete(&parser);
+  return status;
+}
+
+static petra_config_scalar scalar_of(const yaml_node_t *node) {
+  return (petra_config_scalar){.text = (const char *)node->data.scalar.value,
+                               .length = node->data.scalar.length,
+                               .quoted = node->data.scalar.style != YAML_PLAIN_SCALAR_STYLE,
+                               .line = line_of(node->start_mark)};
+}
+
+static petra_status load_list(loader *in, const petra_config_key *key, const yaml_node_t *node) {
+  petra_config_scalar *items = NULL;
+  petra_status status = PETRA_OK;
+  size_t count = (size_t)(node->data.sequence.items.top - node->data.sequence.items.start);
+  PETRA_TRY(petra_allocate(&items, count, sizeof *items));
+  for (size_t i = 0; i < count; i++) {
+    const yaml_node_t *item = yaml_document_get_node(in->document, node->data.sequence.items.start[i]);
+    if (item->type != YAML_SCALAR_NODE) {
+      status = petra_config_fail_value(in->origin, line_of(item->start_mark), key, "an item is itself a %s",
+                                       item->type == YAML_MAPPING_NODE ? "mapping" : "list");
+      goto done;
+    }
+    items[i] = scalar_of(item);
+  }
+  status = petra_config_store_list(in->config, key, in->origin, items, count);
+done:
+  petra_free(items);
+  return status;
+}
+
+/* `node` is the value of the key with this index. */
+static petra_status load_key(loader *in, int index, const yaml_node_t *node) {
+  int count = 0, line = line_of(node->start_mark);
+  const petra_config_key *key = &petra_config_keys(&count)[index];
+  if (node->type == YAML_MAPPING_NODE)
+    return petra_config_fail_value(in->origin, line, key, "a mapping");
+  if (node->type == YAML_SEQUENCE_NODE) {
+    if (!petra_config_is_list(key))
+      return petra_config_fail_value(in->origin, line, key, "a list");
+    PETRA_TRY(load_list(in, key, node));
+  } else {
+    petra_config_scalar value = scalar_of(node);
+    PETRA_TRY(petra_config_store(in->config, key, in->origin, &value));
+  }
+  return petra_config_remember(in->config, index, in->origin, line);
+}
+
+static petra_status fail_unknown(const petra_config_origin *origin, int line, const char *section,
+                                 const char *path) {
+  char near[PATH_BYTES], names[PETRA_CONFIG_TEXT];
+  bool found = petra_config_nearest(path, near, sizeof near);
+  return petra_config_fail_at(origin, line, path, "unknown key; expected one of %s%s%s%s",
+                              petra_config_children(section, names, sizeof names),
+                              found ? "; did you mean " : "", found ? near : "", found ? "?" : "");
+}
+
+/* The key of a mapping's pair as a dotted path in `path`. */
+static petra_status pair_path(loader *in, const char *section, const yaml_node_t *key, char *path,
+                              size_t size) {
+  int line = line_of(key->start_mark);
+  if (key->type != YAML_SCALAR_NODE)
+    return petra_config_fail_at(in->origin, line, section,
+                                "a key that is a list or a mapping; expected a name");
+  char name[PETRA_CONFIG_SHOWN];
+  const char *text = (const char *)key->data.scalar.value;
+  petra_utf8_show(name, sizeof name, text, key->data.scalar.length);
+  snprintf(path, size, "%s%s%s", section, *section ? "." : "",
+           *text || key->data.scalar.length ? name : "''");
+  if (strcmp(name, text) != 0)
+    return fail_unknown(in->origin, line, section, path);
+  if (strchr(name, '.'))
+    return petra_config_fail_at(in->origin, line, path,
+                                "a key with a dot; expected nested mappings, 'section: {key: value}'");
+  return PETRA_OK;
+}
+
+static petra_status check_duplicate(loader *in, const yaml_node_t *mapping, const yaml_node_pair_t *pair,
+                                    const char *path) {
+  const yaml_node_t *key = yaml_document_get_node(in->document, pair->key);
+  for (const yaml_node_pair_t *p = mapping->data.mapping.pairs.start; p < pair; p++) {
+    const yaml_node_t *other = yaml_document_get_node(in->document, p->key);
+    if (strcmp((const char *)key->data.scalar.value, (const char *)other->data.scalar.value) == 0)
+      return petra_config_fail_at(in->origin, line_of(key->start_mark), path,
+                                  "the key is there twice; expected it once (first in line %d)",
+                                  line_of(other->start_mark));
+  }
+  return PETRA_OK;
+}
+
+/* `node` is the value of the section ("": the root). */
+static petra_status load_section(loader *in, const char *section, const yaml_node_t *node, int line) {
+  char names[PETRA_CONFIG_TEXT];
+  if (node->type != YAML_MAPPING_NODE)
+    return petra_config_fail_at(in->origin, line, section, "%s; expected a mapping with any of %s",
+                                node->type == YAML_SEQUENCE_NODE ? "a list"
+                                : node->data.scalar.length == 0  ? "no value"
+                                                                 : "a single value",
+                                petra_config_children(section, names, sizeof names));
+  for (const yaml_node_pair_t *pair = node->data.mapping.pairs.start; pair < node->data.mapping.pairs.top;
+       pair++) {
+    const yaml_node_t *key = yaml_document_get_node(in->document, pair->key);
+    const yaml_node_t *value = yaml_document_get_node(in->document, pair->value);
+    char path[PATH_BYTES];
+    PETRA_TRY(pair_path(in, section, key, path, sizeof path));
+    int index = petra_config_key_find(path);
+    if (index < 0 && (!*path || !petra_config_is_section(path)))
+      return fail_unknown(in->origin, line_of(key->start_mark), section, path);
+    PETRA_TRY(check_duplicate(in, node, pair, path));
+    if (index >= 0)
+      PETRA_TRY(load_key(in, index, value));
+    else
+      PETRA_TRY(load_section(in, path, value, line_of(key->start_mark)));
+  }
+  return PETRA_OK;
+}
+
+/* Loads one YAML document: a whole config (`index` < 0), or the value of one key. */
+static petra_status load_text(petra_config *config, const petra_config_origin *origin, int index,
+                              const char *text, size_t length) {
+  yaml_parser_t parser;
+  yaml_document_t document;
+  if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) /* a byte order mark, which some editors write */
+    text += 3, length -= 3;
+  PETRA_TRY(petra_config_check_text(origin, text, length));
+  PETRA_TRY(check_events(origin, text, length));
+  PETRA_TRY(start_parser(&parser, text, length));
+  petra_status status = PETRA_OK;
+  if (!yaml_parser_load(&parser, &document)) {
+    status = fail_syntax(origin, &parser, text, length);
+    goto no_document;
+  }
+  loader in = {config, origin, &document};
+  yaml_node_t *root = yaml_document_get_root_node(&document);
+  bool empty = !root || (root->type == YAML_SCALAR_NODE && root->data.scalar.length == 0 &&
+                         root->data.scalar.style == YAML_PLAIN_SCALAR_STYLE);
+  int count = 0;
+  if (index < 0)
+    status = empty ? PETRA_OK : load_section(&in, "", root, line_of(root->start_mark));
+  else if (empty)
+    status = petra_config_fail_value(origin, 1, &petra_config_keys(&count)[index], "no value");
+  else
+    status = load_key(&in, index, root);
+  yaml_document_delete(&document);
+no_document:
+  yaml_parser_delete(&parser);
+  return status;
+}
+
+static petra_status load_defaults(petra_config *config) {
+  int count = 0;
+  const petra_config_key *keys = petra_config_keys(&count);
+  const petra_config_origin origin = {"default", NULL};
+  for (int i = 0; i < count; i++) {
+    PETRA_TRY(load_text(config, &origin, i, keys[i].default_value, strlen(keys[i].default_value)));
+    petra_free(config->source->label[i]); /* a default was set nowhere */
+    config->source->label[i] = NULL;
+  }
+  return PETRA_OK;
+}
+
+static petra_status load_file(petra_config *config, const char *path) {
+  const petra_config_origin origin = {strcmp(path, "-") == 0 ? "standard input" : path, NULL};
+  char *text = NULL;
+  size_t length = 0;
+  PETRA_TRY(petra_config_read(path, &origin, &text, &length));
+  petra_status status = load_text(config, &origin, -1, text, length);
+  petra_free(text);
+  return status;
+}
+
+/* One --set argument, "key.path=VALUE". */
+static petra_status load_set(petra_config *config, const char *set) {
+  const petra_config_origin origin = {NULL, set};
+  const char *equals = strchr(set, '=');
+  char path[PATH_BYTES], section[PATH_BYTES];
+  if (!equals)
+    return petra_config_fail_at(&origin, 0, "", "no '='; expected --set key.path=value");
+  petra_utf8_show(path, sizeof path, set, (size_t)(equals - set));
+  int index = petra_config_key_find(path), count = 0;
+  if (index < 0 && *path && petra_config_is_section(path)) {
+    char names[PETRA_CONFIG_TEXT];
+    return petra_config_fail_at(&origin, 0, "", "a section; expected a key in it, one of %s",
+                                petra_config_children(path, names, sizeof names));
+  }
+  if (index < 0) { /* the names to choose from are those of the innermost section that exists */
+    snprintf(section, sizeof section, "%s", path);
+    do {
+      char *dot = strrchr(section, '.');
+      *(dot ? dot : section) = 0;
+    } while (*section && !petra_config_is_section(section));
+    return fail_unknown(&origin, 0, section, path);
+  }
+  const petra_config_key *key = &petra_config_keys(&count)[index];
+  if (equals[1] == 0 && key->type == PETRA_KEY_STRING) {
+    const petra_config_scalar empty = {.text = "", .quoted = true};
+    PETRA_TRY(petra_config_store(config, key, &origin, &empty));
+    return petra_config_remember(config, index, &origin, 0);
+  }
+  return load_text(config, &origin, index, equals + 1, strlen(equals + 1));
+}
+
+petra_status petra_config_load(const char *path, const char *const *sets, int set_count, petra_config **out) {
+  petra_config *config = NULL;
+  petra_status status = PETRA_OK;
+  int count = 0;
+  petra_config_keys(&count);
+  PETRA_TRY(petra_allocate(&config, 1, sizeof *config));
+  PETRA_TRY_GOTO(status,
+                 petra_allocate(&config->source, 1, sizeof *config->source + (size_t)count * sizeof(char *)),
+                 fail);
+  config->source->count = count;
+  PETRA_TRY_GOTO(status, load_defaults(config), fail);
+  if (path)
+    PETRA_TRY_GOTO(status, load_file(config, path), fail);
+  for (int i = 0; i < set_count; i++)
+    PETRA_TRY_GOTO(status, load_set(config, sets[i]), fail);
+  *out = config;
+  return PETRA_OK;
+fail:
+  petra_config_destroy(config);
+  return status;
+}
+
+void petra_config_destroy(petra_config *config) {
+  if (!config)
+    return;
+  int count = 0;
+  const petra_config_key *keys = petra_config_keys(&count);
+  for (int i = 0; i < count; i++) {
+    char *member = (char *)config + keys[i].offset;
+    if (keys[i].type == PETRA_KEY_STRING)
+      petra_free(*(char **)(void *)member);
+    else if (keys[i].type == PETRA_KEY_INTEGER_LIST)
+      petra_free(((petra_int_list *)(void *)member)->values);
+  }
+  for (int i = 0; config->source && i < config->source->count; i++)
+    petra_free(config->source->label[i]);
+  petra_free(config->source);
+  petra_free(config);
+}

@@ -1,0 +1,251 @@
+#include "base/config_keys.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+/* Indexed by the enums of config.h. */
+static const char *const modes[] = {[PETRA_MODE_EMULATE] = "emulate", NULL};
+static const char *const drains[] = {
+    [PETRA_DRAIN_AUTO] = "auto", [PETRA_DRAIN_TRUE] = "true", [PETRA_DRAIN_FALSE] = "false", NULL};
+static const char *const data_sets[] = {
+    [PETRA_SET_CIFAR10] = "cifar10", [PETRA_SET_CIFAR100] = "cifar100", [PETRA_SET_SHAPES] = "shapes", NULL};
+static const char *const families[] = {
+    [PETRA_FAMILY_REVNET] = "revnet", [PETRA_FAMILY_RESNET] = "resnet", NULL};
+static const char *const stems[] = {[PETRA_STEM_CIFAR] = "cifar", [PETRA_STEM_IMAGENET] = "imagenet", NULL};
+static const char *const partitions[] = {[PETRA_PARTITION_BLOCK] = "block",
+                                         [PETRA_PARTITION_BALANCED] = "balanced",
+                                         [PETRA_PARTITION_LIST] = "list",
+                                         NULL};
+static const char *const lr_scalings[] = {[PETRA_LR_NONE] = "none", [PETRA_LR_GOYAL] = "goyal", NULL};
+static const char *const backends[] = {
+    [PETRA_BACKEND_AUTO] = "auto", [PETRA_BACKEND_REF] = "ref", [PETRA_BACKEND_CPU] = "cpu", NULL};
+static const char *const precisions[] = {
+    [PETRA_PRECISION_FP32] = "fp32", [PETRA_PRECISION_FP64] = "fp64", NULL};
+static const char *const cost_models[] = {
+    [PETRA_COST_UNIT] = "unit", [PETRA_COST_CONSTANT] = "constant", NULL};
+static const char *const augments[] = {"crop", "flip", NULL}; /* bit 0, bit 1 */
+static const char *const depths[] = {"18", "34", "50", NULL};
+static const char *const optimizers[] = {"sgd", NULL};
+
+_Static_assert(PETRA_AUGMENT_CROP == 1 << 0 && PETRA_AUGMENT_FLIP == 1 << 1, "order of augments[]");
+_Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == sizeof(int),
+               "enums are stored as int");
+
+/* A key's path is the spelling of its member; _Generic makes a member of another type a compile error. */
+#define KEY(kind, member, ctype, default_text)                                                               \
+  .path = #member, .type = PETRA_KEY_##kind,                                                                 \
+  .offset = offsetof(petra_config, member) + 0 * _Generic(((petra_config *)0)->member, ctype : 0),           \
+  .default_value = (default_text)
+#define STRING(member, default_text, rule_name, help_text)                                                   \
+  { KEY(STRING, member, char *, default_text), .rule = PETRA_RULE_##rule_name, .help = (help_text) }
+#define STRING_OF(member, default_text, names, help_text)                                                    \
+  { KEY(STRING, member, char *, default_text), .choices = (names), .help = (help_text) }
+#define INTEGER(member, default_text, low, high, help_text)                                                  \
+  { KEY(INTEGER, member, int64_t, default_text), .min = (low), .max = (high), .help = (help_text) }
+#define INTEGER_OF(member, default_text, names, help_text)                                                   \
+  {                                                                                                          \
+    KEY(INTEGER, member, int64_t, default_text), .choices = (names), .min = 0, .max = INT64_MAX,             \
+                                                 .help = (help_text)                                         \
+  }
+#define REAL(member, default_text, low, high, rule_name, help_text)                                          \
+  {                                                                                                          \
+    KEY(REAL, member, double, default_text), .real_min = (low), .real_max = (high),                          \
+                                             .rule = PETRA_RULE_##rule_name, .help = (help_text)             \
+  }
+#define BOOLEAN(member, default_text, help_text)                                                             \
+  { KEY(BOOLEAN, member, bool, default_text), .help = (help_text) }
+#define CHOICE(member, default_text, names, help_text)                                                       \
+  { KEY(CHOICE, member, unsigned, default_text), .choices = (names), .help = (help_text) }
+#define INTEGERS(member, default_text, low, high, rule_name, help_text)                                      \
+  {                                                                                                          \
+    KEY(INTEGER_LIST, member, petra_int_list, default_text),                                                 \
+        .min = (low), .max = (high), .rule = PETRA_RULE_##rule_name, .help = (help_text)                     \
+  }
+#define FLAGS(member, default_text, names, help_text)                                                        \
+  { KEY(FLAG_LIST, member, unsigned, default_text), .choices = (names), .help = (help_text) }
+
+/* Upper bounds that no run comes near; they keep sums and products of such numbers far from 2^63. */
+#define MANY INT64_C(1000000)
+#define MANY_IMAGES INT64_C(1000000000)
+#define MANY_MICROBATCHES INT64_C(1000000000000)
+
+/* clang-format off */
+static const petra_config_key keys[] = {
+    STRING(run.name, "demo", FILE_NAME, "name of the run, which is the name of its folder"),
+    INTEGER(run.seed, "1", 0, INT64_MAX, "seed of every random stream"),
+    CHOICE(run.mode, "emulate", modes, "emulate: real maths on one device under a virtual clock"),
+    STRING(run.output, "runs", NOT_EMPTY, "folder in which the run's folder is made"),
+    INTEGER(run.epochs, "10", 1, MANY, "passes over the training images"),
+    INTEGER(run.max_microbatches, "0", 0, MANY_MICROBATCHES, "the run ends after so many microbatches; 0: no limit"),
+    INTEGER(run.eval_every, "1", 0, MANY, "epochs between evaluations; 0: never"),
+    CHOICE(run.drain, "auto", drains, "whether the pipeline is emptied at the end of an epoch; auto: as the method needs it"),
+
+    CHOICE(data.set, "cifar10", data_sets, "the images; shapes are synthetic and need no file"),
+    STRING(data.path, "data/cifar-10-batches-bin", NONE, "folder with the data set's binary files"),
+    INTEGER(data.batch, "64", 1, 65536, "images per microbatch"),
+    BOOLEAN(data.shuffle, "true", "new order of the training images in every epoch"),
+    FLAGS(data.augment, "[crop, flip]", augments, "random changes of the training images"),
+    INTEGER(data.limit, "0", 0, MANY_IMAGES, "train on the first so many images only; 0: all"),
+    INTEGER(data.eval_limit, "0", 0, MANY_IMAGES, "evaluate on the first so many images only; 0: all"),
+    INTEGER(data.workers, "2", 1, 256, "threads that load images"),
+
+    CHOICE(model.family, "revnet", families, "reversible network, or the ordinary one it is compared with"),
+    INTEGER_OF(model.depth, "18", depths, "layers, as in ResNet-18"),
+    INTEGER(model.width, "64", 1, 4096, "channels of one stream in the first group of blocks; the paper has 64"),
+    CHOICE(model.stem, "cifar", stems, "first layers: for small images (3x3) or large ones (7x7 and pooling)"),
+    INTEGER(model.classes, "10", 2, 100000, "classes of the head"),
+    STRING(model.weights, "\"\"", NONE, "weights file to start from; empty: random weights from the seed"),
+    BOOLEAN(model.zero_init_residual, "false", "scale of the last batch norm of each block starts at 0"),
+
+    CHOICE(stages.partition, "block", partitions, "block: one block a stage; balanced: stages.count stages; list: stages.blocks"),
+    INTEGER(stages.count, "0", 0, 100000, "number of stages where the partition is balanced"),
+    INTEGERS(stages.blocks, "[]", 1, MANY, NONE, "blocks of each stage where the partition is list"),
+
+    STRING(method.name, "petra", NOT_EMPTY, "training method"),
+    INTEGER(method.accumulate, "1", 1, MANY, "microbatches per update of the weights"),
+
+    STRING_OF(optim.name, "sgd", optimizers, "optimizer"),
+    REAL(optim.lr, "0.1", 0, DBL_MAX, NONE, "learning rate before scaling and schedule"),
+    CHOICE(optim.lr_scaling, "goyal", lr_scalings, "goyal: lr times batch times accumulate over 256; none: lr as it is"),
+    REAL(optim.momentum, "0.9", 0, 1, BELOW_MAX, "momentum"),
+    BOOLEAN(optim.nesterov, "true", "Nesterov momentum"),
+    REAL(optim.weight_decay, "5.0e-4", 0, DBL_MAX, NONE, "weight decay"),
+    BOOLEAN(optim.decay_norm_and_bias, "false", "decay scales and shifts of batch norms and biases too"),
+
+    INTEGER(lr.warmup_epochs, "5", 0, MANY, "epochs of linear warm-up"),
+    INTEGERS(lr.milestones, "[150, 225]", 1, MANY, RISING, "epochs at which the learning rate is multiplied by lr.factor"),
+    REAL(lr.factor, "0.1", 0, DBL_MAX, NONE, "factor of the learning rate at each milestone"),
+
+    CHOICE(device.backend, "auto", backends, "library that computes; auto: the fastest that this build has"),
+    CHOICE(device.precision, "fp32", precisions, "floating-point type of tensors"),
+    INTEGER(device.threads, "0", 0, 1024, "compute threads; 0: all cores that the process may use"),
+    BOOLEAN(device.deterministic, "true", "two runs with one seed and one number of threads agree to the bit"),
+
+    INTEGER(cluster.engines, "1", 1, 2, "compute engines per device of the modelled cluster; with 2, forward and backward overlap"),
+    CHOICE(cluster.cost.model, "unit", cost_models, "price of an action; unit: 1, 2, 1 and 0 s; constant: the four keys below"),
+    REAL(cluster.cost.forward_s, "1", 0, 1e6, NONE, "seconds of a forward action"),
+    REAL(cluster.cost.backward_s, "2", 0, 1e6, NONE, "seconds of a backward action without reconstruction"),
+    REAL(cluster.cost.reconstruct_s, "1", 0, 1e6, NONE, "seconds of a reconstruction or recomputation"),
+    REAL(cluster.cost.update_s, "0", 0, 1e6, NONE, "seconds of an update"),
+};
+/* clang-format on */
+
+enum { KEY_COUNT = sizeof keys / sizeof *keys };
+
+const petra_config_key *petra_config_keys(int *count) {
+  *count = KEY_COUNT;
+  return keys;
+}
+
+int petra_config_key_find(const char *path) {
+  for (int i = 0; i < KEY_COUNT; i++)
+    if (strcmp(keys[i].path, path) == 0)
+      return i;
+  return -1;
+}
+
+/* True if `path` lies below `section`. */
+static bool is_below(const char *path, const char *section, size_t length) {
+  return length == 0 || (strncmp(path, section, length) == 0 && path[length] == '.');
+}
+
+bool petra_config_is_section(const char *path) {
+  for (int i = 0; i < KEY_COUNT; i++)
+    if (is_below(keys[i].path, path, strlen(path)))
+      return true;
+  return false;
+}
+
+const char *petra_config_choice_name(const char *path, int value) {
+  int index = petra_config_key_find(path);
+  if (index < 0)
+    return "?";
+  const petra_config_key *key = &keys[index];
+  if (key->type != PETRA_KEY_CHOICE && key->type != PETRA_KEY_FLAG_LIST)
+    return "?";
+  for (int i = 0; key->choices[i]; i++)
+    if (value == (key->type == PETRA_KEY_CHOICE ? i : 1 << i))
+      return key->choices[i];
+  return "?";
+}
+
+/* Appends to a string in a buffer; what does not fit is cut. */
+__attribute__((format(printf, 3, 4))) static void append(char *out, size_t size, const char *format, ...) {
+  size_t used = strlen(out);
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(out + used, size - used, format, arguments);
+  va_end(arguments);
+}
+
+/* "a, b or c" */
+static void append_choices(char *out, size_t size, const char *const *choices) {
+  for (int i = 0; choices[i]; i++)
+    append(out, size, "%s%s", i == 0 ? "" : choices[i + 1] ? ", " : " or ", choices[i]);
+}
+
+static void append_real_range(char *out, size_t size, const petra_config_key *key) {
+  append(out, size, "%.15g", key->real_min);
+  if (key->real_max == DBL_MAX)
+    append(out, size, " or more");
+  else
+    append(out, size, " .. %.15g", key->real_max);
+  if (key->rule == PETRA_RULE_BELOW_MAX)
+    append(out, size, " (%.15g excluded)", key->real_max);
+}
+
+char *petra_config_expected(const petra_config_key *key, char *out, size_t size) {
+  out[0] = 0;
+  switch (key->type) {
+  case PETRA_KEY_STRING:
+    if (!key->choices)
+      append(out, size, "%s",
+             key->rule == PETRA_RULE_FILE_NAME   ? "a plain file name of 1 to 255 bytes without '/'"
+             : key->rule == PETRA_RULE_NOT_EMPTY ? "a string that is not empty"
+                                                 : "a string");
+    break;
+  case PETRA_KEY_INTEGER:
+    if (!key->choices)
+      append(out, size, "an integer, %" PRId64 " .. %" PRId64, key->min, key->max);
+    break;
+  case PETRA_KEY_REAL:
+    append(out, size, "a number, ");
+    append_real_range(out, size, key);
+    break;
+  case PETRA_KEY_BOOLEAN:
+    append(out, size, "true or false");
+    break;
+  case PETRA_KEY_INTEGER_LIST:
+    append(out, size, "a list of integers, each %" PRId64 " .. %" PRId64 "%s", key->min, key->max,
+           key->rule == PETRA_RULE_RISING ? ", strictly rising" : "");
+    break;
+  case PETRA_KEY_FLAG_LIST:
+    append(out, size, "a list of any of ");
+    break;
+  case PETRA_KEY_CHOICE:
+    break;
+  }
+  if (key->choices)
+    append_choices(out, size, key->choices);
+  return out;
+}
+
+char *petra_config_children(const char *section, char *out, size_t size) {
+  size_t length = strlen(section), skip = length ? length + 1 : 0;
+  const char *last = "";
+  size_t last_length = 0;
+  out[0] = 0;
+  for (int i = 0; i < KEY_COUNT; i++) {
+    if (!is_below(keys[i].path, section, length))
+      continue;
+    const char *name = keys[i].path + skip;
+    size_t name_length = strcspn(name, ".");
+    if (name_length == last_length && strncmp(name, last, name_length) == 0)
+      continue; /* another key of the same inner section */
+    append(out, size, "%s%.*s", out[0] ? ", " : "", (int)name_length, name);
+    last = name, last_length = name_length;
+  }
+  return out;
+}

@@ -1,0 +1,60 @@
+/* The one table of config keys. Everything about a key (where it is stored, its type, default, range,
+ * choices, help) stands in config_keys.c and nowhere else. Private to the config. */
+#ifndef PETRA_BASE_CONFIG_KEYS_H
+#define PETRA_BASE_CONFIG_KEYS_H
+
+#include "base/config.h"
+
+#include <stddef.h>
+
+typedef enum petra_config_type {
+  PETRA_KEY_STRING,       /* char *, owned */
+  PETRA_KEY_INTEGER,      /* int64_t */
+  PETRA_KEY_REAL,         /* double */
+  PETRA_KEY_BOOLEAN,      /* bool */
+  PETRA_KEY_CHOICE,       /* an enum: index into choices */
+  PETRA_KEY_INTEGER_LIST, /* petra_int_list, owned */
+  PETRA_KEY_FLAG_LIST     /* unsigned: bit i is choices[i] */
+} petra_config_type;
+
+/* What a string or a list must satisfy beyond its type. */
+typedef enum petra_config_rule {
+  PETRA_RULE_NONE,
+  PETRA_RULE_NOT_EMPTY, /* string */
+  PETRA_RULE_FILE_NAME, /* string: one component of a path */
+  PETRA_RULE_RISING,    /* integer list: strictly rising */
+  PETRA_RULE_BELOW_MAX  /* real: the upper bound itself is excluded */
+} petra_config_rule;
+
+typedef struct petra_config_key {
+  const char *path; /* "section.key", the same as the member of petra_config */
+  petra_config_type type;
+  size_t offset;             /* in petra_config */
+  const char *default_value; /* as YAML */
+  const char *const
+      *choices;     /* NULL-terminated; also for strings and integers that allow only a few values */
+  int64_t min, max; /* integers and items of integer lists */
+  double real_min, real_max;
+  petra_config_rule rule;
+  const char *help; /* one sentence without a full stop */
+} petra_config_key;
+
+/* All keys; those of a section stand together, in the order in which they are printed. */
+const petra_config_key *petra_config_keys(int *count);
+
+/* The index of a key in the table, -1 if there is none. */
+int petra_config_key_find(const char *path);
+
+/* True if `path` names a section ("" is the whole config). */
+bool petra_config_is_section(const char *path);
+
+/* "an integer, 1 .. 65536": what a value of the key must be. Returns `out`. */
+char *petra_config_expected(const petra_config_key *key, char *out, size_t size);
+
+/* The names in a section, "name, seed, ...". Returns `out`. */
+char *petra_config_children(const char *section, char *out, size_t size);
+
+/* The key or section that a misspelled path most likely means, copied to `out`; false if none is near. */
+bool petra_config_nearest(const char *path, char *out, size_t size);
+
+#endif

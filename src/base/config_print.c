@@ -1,0 +1,160 @@
+/* The config as YAML, and the table of keys as help. */
+#include "base/config_value.h"
+#include "base/log.h"
+#include "base/utf8.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Always double-quoted, so that no string can be taken for a number, a boolean, null or another YAML
+ * construct. What YAML does not allow in a file, and every kind of line break, is escaped. */
+static void print_string(FILE *out, const char *text) {
+  size_t length = strlen(text);
+  putc('"', out);
+  for (size_t at = 0; at < length;) {
+    uint32_t c = 0;
+    int bytes = petra_utf8_decode(text + at, length - at, &c); /* the loader lets nothing but UTF-8 in */
+    if (bytes == 0)
+      bytes = 1, c = 0xfffd;
+    if (c == '"' || c == '\\')
+      fprintf(out, "\\%c", (int)c);
+    else if (c == '\n' || c == '\t')
+      fputs(c == '\n' ? "\\n" : "\\t", out);
+    else if (c == '\r' || c == 0x85 || c == 0x2028 || c == 0x2029 || !petra_utf8_is_printable(c))
+      fprintf(out, "\\u%04" PRIX32, c); /* none of them is above U+FFFF */
+    else
+      fwrite(text + at, 1, (size_t)bytes, out);
+    at += (size_t)bytes;
+  }
+  putc('"', out);
+}
+
+/* The shortest of 15 to 17 digits that reads back to the same number. The program never leaves the C locale.
+ */
+static void print_real(FILE *out, double value) {
+  char text[40];
+  for (int digits = 15; digits <= 17; digits++) {
+    snprintf(text, sizeof text, "%.*g", digits, value);
+    if (strtod(text, NULL) == value)
+      break;
+  }
+  fputs(text, out);
+}
+
+static void print_flags(FILE *out, const petra_config_key *key, unsigned flags) {
+  const char *separator = "";
+  putc('[', out);
+  for (int i = 0; key->choices[i]; i++) {
+    if (!(flags & 1u << i))
+      continue;
+    fprintf(out, "%s%s", separator, key->choices[i]);
+    separator = ", ";
+  }
+  putc(']', out);
+}
+
+static void print_value(FILE *out, const petra_config_key *key, const petra_config *config) {
+  const void *member = (const char *)config + key->offset;
+  const petra_int_list *list = member;
+  unsigned bits = 0;
+  switch (key->type) {
+  case PETRA_KEY_STRING:
+    print_string(out, *(char *const *)member);
+    break;
+  case PETRA_KEY_INTEGER:
+    fprintf(out, "%" PRId64, *(const int64_t *)member);
+    break;
+  case PETRA_KEY_REAL:
+    print_real(out, *(const double *)member);
+    break;
+  case PETRA_KEY_BOOLEAN:
+    fputs(*(const bool *)member ? "true" : "false", out);
+    break;
+  case PETRA_KEY_CHOICE:
+    memcpy(&bits, member, sizeof bits);
+    fputs(key->choices[bits], out);
+    break;
+  case PETRA_KEY_INTEGER_LIST:
+    putc('[', out);
+    for (int64_t i = 0; i < list->count; i++)
+      fprintf(out, "%s%" PRId64, i == 0 ? "" : ", ", list->values[i]);
+    putc(']', out);
+    break;
+  case PETRA_KEY_FLAG_LIST:
+    memcpy(&bits, member, sizeof bits);
+    print_flags(out, key, bits);
+    break;
+  }
+}
+
+/* Prints the headings of the sections of `path` that `previous` is not in, and the key's own name. */
+static void print_name(FILE *out, const char *path, const char *previous) {
+  size_t start = 0;
+  int depth = 0;
+  for (;;) {
+    size_t length = strcspn(path + start, ".");
+    bool is_key = path[start + length] == 0;
+    bool is_new = strncmp(path, previous, start + length + 1) != 0;
+    if (is_key || is_new)
+      fprintf(out, "%*s%.*s:%s", 2 * depth, "", (int)length, path + start, is_key ? " " : "\n");
+    if (is_key)
+      return;
+    start += length + 1;
+    depth++;
+  }
+}
+
+petra_status petra_config_print(const petra_config *config, FILE *out) {
+  int count = 0;
+  const petra_config_key *keys = petra_config_keys(&count);
+  errno = 0;
+  for (int i = 0; i < count; i++) {
+    print_name(out, keys[i].path, i ? keys[i - 1].path : "");
+    print_value(out, &keys[i], config);
+    putc('\n', out);
+  }
+  if (fflush(out) != 0 || ferror(out))
+    return petra_fail(PETRA_IO, "the config could not be written: %s", strerror(errno));
+  return PETRA_OK;
+}
+
+void petra_config_help(FILE *out) {
+  int count = 0;
+  const petra_config_key *keys = petra_config_keys(&count);
+  fputs("Keys of a config. In the file, 'run.epochs' is the key 'epochs' of the section 'run';\n"
+        "on the command line, it is --set run.epochs=5.\n",
+        out);
+  for (int i = 0; i < count; i++) {
+    char expected[PETRA_CONFIG_TEXT];
+    size_t section = strcspn(keys[i].path, ".") + 1;
+    if (i == 0 || strncmp(keys[i].path, keys[i - 1].path, section) != 0)
+      putc('\n', out);
+    fprintf(out, "%s: %s\n", keys[i].path, keys[i].help);
+    fprintf(out, "    %s (default %s)\n", petra_config_expected(&keys[i], expected, sizeof expected),
+            keys[i].default_value);
+  }
+}
+
+static const char *type_name(petra_config_type type) {
+  static const char *const names[] = {[PETRA_KEY_STRING] = "string",
+                                      [PETRA_KEY_INTEGER] = "integer",
+                                      [PETRA_KEY_REAL] = "number",
+                                      [PETRA_KEY_BOOLEAN] = "boolean",
+                                      [PETRA_KEY_CHOICE] = "choice",
+                                      [PETRA_KEY_INTEGER_LIST] = "list of integers",
+                                      [PETRA_KEY_FLAG_LIST] = "list of choices"};
+  return names[type];
+}
+
+void petra_config_help_markdown(FILE *out) {
+  int count = 0;
+  const petra_config_key *keys = petra_config_keys(&count);
+  fputs("| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n", out);
+  for (int i = 0; i < count; i++) {
+    char expected[PETRA_CONFIG_TEXT];
+    fprintf(out, "| `%s` | %s | `%s` | %s | %s |\n", keys[i].path, type_name(keys[i].type),
+            keys[i].default_value, petra_config_expected(&keys[i], expected, sizeof expected), keys[i].help);
+  }
+}

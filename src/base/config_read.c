@@ -1,0 +1,67 @@
+#include "base/config_read.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { MAX_BYTES = 1 << 20 }; /* no config comes near; an endless pipe does not fill the memory */
+
+static petra_status fail_read(const petra_config_origin *origin, int error) {
+  return petra_fail(PETRA_IO, "%s: cannot be read: %s; expected a config file in YAML", origin->file,
+                    strerror(error));
+}
+
+static petra_status read_stream(FILE *stream, const petra_config_origin *origin, char **text,
+                                size_t *length) {
+  char *buffer = NULL;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_allocate_raw(&buffer, MAX_BYTES + 2, 1));
+  errno = 0;
+  size_t bytes = fread(buffer, 1, MAX_BYTES + 1, stream);
+  if (ferror(stream))
+    status = fail_read(origin, errno);
+  else if (bytes > MAX_BYTES)
+    status = petra_fail(PETRA_CONFIG, "%s: longer than %d bytes; expected a config file in YAML",
+                        origin->file, MAX_BYTES);
+  if (status != PETRA_OK) {
+    petra_free(buffer);
+    return status;
+  }
+  buffer[bytes] = 0;
+  *text = buffer;
+  *length = bytes;
+  return PETRA_OK;
+}
+
+petra_status petra_config_read(const char *path, const petra_config_origin *origin, char **text,
+                               size_t *length) {
+  if (strcmp(path, "-") == 0)
+    return read_stream(stdin, origin, text, length);
+  FILE *stream = fopen(path, "rb");
+  if (!stream)
+    return fail_read(origin, errno);
+  petra_status status = read_stream(stream, origin, text, length);
+  fclose(stream);
+  return status;
+}
+
+petra_status petra_config_check_text(const petra_config_origin *origin, const char *text, size_t length) {
+  int line = 1;
+  for (size_t at = 0; at < length;) {
+    uint32_t character = 0;
+    int bytes = petra_utf8_decode(text + at, length - at, &character);
+    if (bytes == 0)
+      return petra_config_fail_at(origin, line, "", "byte 0x%02x is not UTF-8; expected YAML in UTF-8",
+                                  (unsigned char)text[at]);
+    if (!petra_utf8_is_printable(character))
+      return petra_config_fail_at(origin, line, "",
+                                  "holds the character U+%04X; expected YAML, which allows no such character",
+                                  (unsigned)character);
+    line += character == '\n';
+    at += (size_t)bytes;
+  }
+  return PETRA_OK;
+}

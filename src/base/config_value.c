@@ -1,0 +1,297 @@
+#include "base/config_value.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool petra_config_is_list(const petra_config_key *key) {
+  return key->type == PETRA_KEY_INTEGER_LIST || key->type == PETRA_KEY_FLAG_LIST;
+}
+
+static char *make_label(char *out, size_t size, const petra_config_origin *origin, int line,
+                        const char *path) {
+  char shown[160];
+  if (origin->set) {
+    petra_utf8_show(shown, sizeof shown, origin->set, strlen(origin->set));
+    snprintf(out, size, "--set %s", shown);
+  } else if (origin->file) {
+    char file[256];
+    petra_utf8_show(file, sizeof file, origin->file, strlen(origin->file));
+    petra_utf8_show(shown, sizeof shown, path, strlen(path));
+    snprintf(out, size, "%s:%d%s%s", file, line, *path ? ": " : "", shown);
+  } else {
+    snprintf(out, size, "default: %s", path);
+  }
+  return out;
+}
+
+petra_status petra_config_fail_at(const petra_config_origin *origin, int line, const char *path,
+                                  const char *format, ...) {
+  char label[PETRA_CONFIG_LABEL], text[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  return petra_fail(PETRA_CONFIG, "%s: %s", make_label(label, sizeof label, origin, line, path), text);
+}
+
+petra_status petra_config_fail_value(const petra_config_origin *origin, int line, const petra_config_key *key,
+                                     const char *format, ...) {
+  char what[PETRA_CONFIG_TEXT], expected[PETRA_CONFIG_TEXT];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(what, sizeof what, format, arguments);
+  va_end(arguments);
+  return petra_config_fail_at(origin, line, key->path, "%s; expected %s", what,
+                              petra_config_expected(key, expected, sizeof expected));
+}
+
+petra_status petra_config_remember(petra_config *config, int key, const petra_config_origin *origin,
+                                   int line) {
+  int count = 0;
+  const petra_config_key *keys = petra_config_keys(&count);
+  char text[PETRA_CONFIG_LABEL];
+  char *label = NULL;
+  PETRA_TRY(petra_duplicate_string(&label, make_label(text, sizeof text, origin, line, keys[key].path)));
+  petra_free(config->source->label[key]);
+  config->source->label[key] = label;
+  return PETRA_OK;
+}
+
+petra_status petra_config_fail(const petra_config *config, const char *key, const char *format, ...) {
+  char text[1024], label[PETRA_CONFIG_LABEL];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  int index = petra_config_key_find(key);
+  const char *known = index >= 0 && config->source ? config->source->label[index] : NULL;
+  const petra_config_origin nowhere = {NULL, NULL};
+  return petra_fail(PETRA_CONFIG, "%s: %s", known ? known : make_label(label, sizeof label, &nowhere, 0, key),
+                    text);
+}
+
+static petra_status fail_scalar(const petra_config_origin *origin, const petra_config_key *key,
+                                const petra_config_scalar *value, const char *what) {
+  char shown[PETRA_CONFIG_SHOWN];
+  if (value->length == 0 && !value->quoted)
+    return petra_config_fail_value(origin, value->line, key, "no value");
+  petra_utf8_show(shown, sizeof shown, value->text, value->length);
+  const char *quote = value->quoted ? "\"" : "'";
+  return petra_config_fail_value(origin, value->line, key, "%s%s%s %s", quote, shown, quote, what);
+}
+
+/* Digits from *text on, without a needless leading zero; moves *text past them. */
+static bool skip_digits(const char **text, bool leading_zeros) {
+  const char *start = *text;
+  while (**text >= '0' && **text <= '9')
+    ++*text;
+  return *text > start && (leading_zeros || *start != '0' || *text == start + 1);
+}
+
+/* [-+]?(0|[1-9][0-9]*) */
+static bool is_integer(const petra_config_scalar *value) {
+  const char *text = value->text;
+  text += *text == '-' || *text == '+';
+  return !value->quoted && skip_digits(&text, false) && text == value->text + value->length;
+}
+
+/* An integer, or one with a fraction (digits on one side of the point at least), an exponent or both. */
+static bool is_real(const petra_config_scalar *value) {
+  const char *text = value->text;
+  text += *text == '-' || *text == '+';
+  bool digits = *text != '.';
+  if (digits && !skip_digits(&text, false))
+    return false;
+  if (*text == '.') {
+    text++;
+    digits |= skip_digits(&text, true);
+  }
+  if (digits && (*text == 'e' || *text == 'E')) {
+    text++;
+    text += *text == '-' || *text == '+';
+    digits = skip_digits(&text, true);
+  }
+  return !value->quoted && digits && text == value->text + value->length;
+}
+
+static petra_status parse_integer(const petra_config_key *key, const petra_config_origin *origin,
+                                  const petra_config_scalar *value, int64_t *out) {
+  if (!is_integer(value))
+    return fail_scalar(origin, key, value, value->quoted ? "is a string" : "is not an integer");
+  errno = 0;
+  long long parsed = strtoll(value->text, NULL, 10);
+  if (errno != 0 || parsed < key->min || parsed > key->max)
+    return fail_scalar(origin, key, value, "is out of range");
+  *out = parsed;
+  return PETRA_OK;
+}
+
+/* True if a digit other than 0 stands before the exponent. */
+static bool is_written_as_zero(const char *text) {
+  return text[strcspn(text, "123456789eE")] < '1' || text[strcspn(text, "123456789eE")] > '9';
+}
+
+static petra_status parse_real(const petra_config_key *key, const petra_config_origin *origin,
+                               const petra_config_scalar *value, double *out) {
+  if (!is_real(value))
+    return fail_scalar(origin, key, value, value->quoted ? "is a string" : "is not a finite number");
+  double parsed = strtod(value->text, NULL) + 0.0; /* the sum turns -0 into 0 */
+  bool above = key->rule == PETRA_RULE_BELOW_MAX ? parsed >= key->real_max : parsed > key->real_max;
+  bool lost = parsed == 0 && !is_written_as_zero(value->text);
+  if (!isfinite(parsed) || parsed < key->real_min || above || lost)
+    return fail_scalar(origin, key, value, "is out of range");
+  *out = parsed;
+  return PETRA_OK;
+}
+
+/* The index of a scalar among the choices, -1 if it is none of them. */
+static int find_choice(const petra_config_key *key, const petra_config_scalar *value) {
+  for (int i = 0; key->choices[i]; i++)
+    if (strlen(key->choices[i]) == value->length && memcmp(key->choices[i], value->text, value->length) == 0)
+      return i;
+  return -1;
+}
+
+static bool is_null(const petra_config_scalar *value) {
+  return !value->quoted &&
+         (value->length == 0 || strcmp(value->text, "~") == 0 || strcmp(value->text, "null") == 0 ||
+          strcmp(value->text, "Null") == 0 || strcmp(value->text, "NULL") == 0);
+}
+
+static bool is_file_name(const petra_config_scalar *value) {
+  return value->length >= 1 && value->length <= 255 && !strchr(value->text, '/') &&
+         strcmp(value->text, ".") != 0 && strcmp(value->text, "..") != 0;
+}
+
+/* A plain scalar such as 2024 or true is taken as it is written where a string is due; the key's type leaves
+ * no doubt. */
+static petra_status check_string(const petra_config_key *key, const petra_config_origin *origin,
+                                 const petra_config_scalar *value) {
+  if (is_null(value))
+    return fail_scalar(origin, key, value, "is no string (the empty string is \"\")");
+  if (memchr(value->text, 0, value->length))
+    return fail_scalar(origin, key, value, "holds a NUL character");
+  if (key->choices && find_choice(key, value) < 0)
+    return fail_scalar(origin, key, value, "is unknown");
+  if (key->rule == PETRA_RULE_NOT_EMPTY && value->length == 0)
+    return fail_scalar(origin, key, value, "is empty");
+  if (key->rule == PETRA_RULE_FILE_NAME && !is_file_name(value))
+    return fail_scalar(origin, key, value, "is not a file name");
+  return PETRA_OK;
+}
+
+static petra_status store_string(const petra_config_key *key, const petra_config_origin *origin,
+                                 const petra_config_scalar *value, char **member) {
+  char *copy = NULL;
+  PETRA_TRY(check_string(key, origin, value));
+  PETRA_TRY(petra_duplicate_string(&copy, value->text));
+  petra_free(*member);
+  *member = copy;
+  return PETRA_OK;
+}
+
+static petra_status store_integer(const petra_config_key *key, const petra_config_origin *origin,
+                                  const petra_config_scalar *value, int64_t *member) {
+  int64_t parsed = 0;
+  PETRA_TRY(parse_integer(key, origin, value, &parsed));
+  if (key->choices) {
+    char text[24];
+    int length = snprintf(text, sizeof text, "%lld", (long long)parsed);
+    const petra_config_scalar canonical = {.text = text, .length = (size_t)length};
+    if (find_choice(key, &canonical) < 0)
+      return fail_scalar(origin, key, value, "is not offered");
+  }
+  *member = parsed;
+  return PETRA_OK;
+}
+
+static petra_status store_boolean(const petra_config_key *key, const petra_config_origin *origin,
+                                  const petra_config_scalar *value, bool *member) {
+  bool yes = strcmp(value->text, "true") == 0;
+  if (value->quoted || (!yes && strcmp(value->text, "false") != 0))
+    return fail_scalar(origin, key, value, value->quoted ? "is a string" : "is not a boolean");
+  *member = yes;
+  return PETRA_OK;
+}
+
+static petra_status store_choice(const petra_config_key *key, const petra_config_origin *origin,
+                                 const petra_config_scalar *value, void *member) {
+  int index = find_choice(key, value);
+  if (index < 0)
+    return fail_scalar(origin, key, value, "is unknown");
+  memcpy(member, &index, sizeof index);
+  return PETRA_OK;
+}
+
+petra_status petra_config_store(petra_config *config, const petra_config_key *key,
+                                const petra_config_origin *origin, const petra_config_scalar *value) {
+  void *member = (char *)config + key->offset;
+  switch (key->type) {
+  case PETRA_KEY_STRING:
+    return store_string(key, origin, value, member);
+  case PETRA_KEY_INTEGER:
+    return store_integer(key, origin, value, member);
+  case PETRA_KEY_REAL:
+    return parse_real(key, origin, value, member);
+  case PETRA_KEY_BOOLEAN:
+    return store_boolean(key, origin, value, member);
+  case PETRA_KEY_CHOICE:
+    return store_choice(key, origin, value, member);
+  case PETRA_KEY_INTEGER_LIST:
+  case PETRA_KEY_FLAG_LIST:
+    break;
+  }
+  return fail_scalar(origin, key, value, "is not a list");
+}
+
+static petra_status store_integers(const petra_config_key *key, const petra_config_origin *origin,
+                                   const petra_config_scalar *items, size_t count, petra_int_list *member) {
+  int64_t *values = NULL;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_allocate(&values, count, sizeof *values));
+  for (size_t i = 0; i < count; i++) {
+    PETRA_TRY_GOTO(status, parse_integer(key, origin, &items[i], &values[i]), fail);
+    if (key->rule == PETRA_RULE_RISING && i > 0 && values[i] <= values[i - 1]) {
+      status = fail_scalar(origin, key, &items[i], "is not above the item before it");
+      goto fail;
+    }
+  }
+  petra_free(member->values);
+  member->values = values;
+  member->count = (int64_t)count;
+  return PETRA_OK;
+fail:
+  petra_free(values);
+  return status;
+}
+
+static petra_status store_flags(const petra_config_key *key, const petra_config_origin *origin,
+                                const petra_config_scalar *items, size_t count, unsigned *member) {
+  unsigned flags = 0;
+  for (size_t i = 0; i < count; i++) {
+    int index = find_choice(key, &items[i]);
+    if (index < 0)
+      return fail_scalar(origin, key, &items[i], "is unknown");
+    if (flags & 1u << index)
+      return fail_scalar(origin, key, &items[i], "is there twice");
+    flags |= 1u << index;
+  }
+  *member = flags;
+  return PETRA_OK;
+}
+
+petra_status petra_config_store_list(petra_config *config, const petra_config_key *key,
+                                     const petra_config_origin *origin, const petra_config_scalar *items,
+                                     size_t count) {
+  void *member = (char *)config + key->offset;
+  if (key->type == PETRA_KEY_INTEGER_LIST)
+    return store_integers(key, origin, items, count, member);
+  return store_flags(key, origin, items, count, member);
+}

@@ -1,0 +1,48 @@
+#include "base/json.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+json_t *petra_json_real(double value) {
+  return isfinite(value) ? json_real(value) : json_null();
+}
+
+json_t *petra_json_string(const char *text) {
+  char *clean = NULL;
+  size_t length = strlen(text), used = 0;
+  if (petra_allocate_raw(&clean, 3 * length + 1, 1) != PETRA_OK) /* U+FFFD takes 3 bytes */
+    return NULL;
+  for (size_t at = 0; at < length;) {
+    uint32_t character = 0;
+    int bytes = petra_utf8_decode(text + at, length - at, &character);
+    memcpy(clean + used, bytes ? text + at : "\xef\xbf\xbd", bytes ? (size_t)bytes : 3);
+    used += bytes ? (size_t)bytes : 3;
+    at += bytes ? (size_t)bytes : 1;
+  }
+  json_t *string = json_stringn(clean, used);
+  petra_free(clean);
+  return string;
+}
+
+petra_status petra_json_set(json_t *object, const char *key, json_t *value) {
+  if (json_object_set_new(object, key, value) != 0)
+    return petra_fail(PETRA_NO_MEMORY, "out of memory: the JSON member '%s' could not be made", key);
+  return PETRA_OK;
+}
+
+petra_status petra_json_print(const json_t *object, FILE *out) {
+  if (!object)
+    return petra_fail(PETRA_NO_MEMORY, "out of memory: the JSON output could not be made");
+  errno = 0;
+  int failed = json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+  putc('\n', out);
+  if (failed || fflush(out) != 0 || ferror(out))
+    return petra_fail(PETRA_IO, "the JSON output could not be written: %s", strerror(errno));
+  return PETRA_OK;
+}

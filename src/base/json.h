@@ -1,0 +1,26 @@
+/* The policy for JSON on stdout: one object, reals with 17 digits, null for what is not finite. Commands
+ * build their objects with jansson and include <jansson.h> in their .c files. */
+#ifndef PETRA_BASE_JSON_H
+#define PETRA_BASE_JSON_H
+
+#include "base/status.h"
+
+#include <stdio.h>
+
+struct json_t; /* jansson's */
+
+/* A new number, or null where the value is not finite; NULL without memory, as jansson's own constructors. */
+struct json_t *petra_json_real(double value);
+
+/* A new string; bytes that are not UTF-8 (a file name may hold any) become U+FFFD. */
+struct json_t *petra_json_string(const char *text);
+
+/* Sets a member and takes over the reference to `value`. NULL for either (a constructor had no memory) is
+ * PETRA_NO_MEMORY, so that constructors need no check of their own. */
+petra_status petra_json_set(struct json_t *object, const char *key, struct json_t *value);
+
+/* Writes the object, indented, and a line end. PETRA_IO if that fails, PETRA_NO_MEMORY if `object` is NULL.
+ */
+petra_status petra_json_print(const struct json_t *object, FILE *out);
+
+#endif

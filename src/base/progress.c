@@ -1,0 +1,113 @@
+#include "base/progress.h"
+
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+static const int64_t terminal_interval_ns = 100 * INT64_C(1000000);
+static const int64_t lines_interval_ns = 10 * INT64_C(1000000000);
+
+static int64_t monotonic_clock(void *context) {
+  (void)context;
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+void petra_progress_init(petra_progress *progress, FILE *stream, petra_progress_style style,
+                         petra_progress_clock clock, void *clock_context) {
+  if (style == PETRA_PROGRESS_AUTO)
+    style = isatty(fileno(stream)) ? PETRA_PROGRESS_TERMINAL : PETRA_PROGRESS_LINES;
+  *progress = (petra_progress){.stream = stream,
+                               .style = style,
+                               .clock = clock ? clock : monotonic_clock,
+                               .clock_context = clock_context,
+                               .width = 80};
+  struct winsize window;
+  if (style == PETRA_PROGRESS_TERMINAL && ioctl(fileno(stream), TIOCGWINSZ, &window) == 0 &&
+      window.ws_col > 0)
+    progress->width = window.ws_col;
+}
+
+/* ", 1:02:03 left" from the mean speed so far; "" while there is none. */
+static void format_left(const petra_progress *progress, int64_t done, int64_t total, char *out, size_t size) {
+  out[0] = 0;
+  int64_t step = done - progress->start_done;
+  if (step <= 0 || total <= done)
+    return;
+  double elapsed_s = (double)(progress->clock(progress->clock_context) - progress->start_ns) * 1e-9;
+  double left_s = elapsed_s / (double)step * (double)(total - done);
+  if (left_s < 0 || left_s > 1e9) /* some 30 years: no forecast */
+    return;
+  long s = (long)(left_s + 0.5);
+  snprintf(out, size, ", %ld:%02ld:%02ld left", s / 3600, s / 60 % 60, s % 60);
+}
+
+static void format_line(petra_progress *progress, int64_t done, int64_t total, const char *text) {
+  char left[48], share[64] = "";
+  format_left(progress, done, total, left, sizeof left);
+  if (total > 0)
+    snprintf(share, sizeof share, "/%lld %3d%%", (long long)total,
+             (int)(100.0 * (double)done / (double)total));
+  snprintf(progress->line, sizeof progress->line, "%lld%s %s%s", (long long)done, share, text, left);
+  for (char *c = progress->line; *c; c++)
+    if ((unsigned char)*c < 0x20 || *c == 0x7f)
+      *c = ' ';
+}
+
+/* A line as wide as the terminal would wrap, and then could not be rewritten. Cut at a UTF-8 character's
+ * start. */
+static void write_in_place(petra_progress *progress) {
+  int length = (int)strlen(progress->line);
+  if (length > progress->width - 1) {
+    length = progress->width - 1;
+    while (length > 0 && ((unsigned char)progress->line[length] & 0xc0) == 0x80)
+      length--;
+  }
+  fprintf(progress->stream, "\r%.*s\033[K", length, progress->line);
+  progress->visible = true;
+}
+
+static void show(petra_progress *progress, int64_t now_ns) {
+  if (progress->style == PETRA_PROGRESS_TERMINAL)
+    write_in_place(progress);
+  else
+    fprintf(progress->stream, "%s\n", progress->line);
+  fflush(progress->stream);
+  progress->shown_ns = now_ns;
+  progress->pending = false;
+}
+
+void petra_progress_update(petra_progress *progress, int64_t done, int64_t total, const char *text) {
+  if (progress->style == PETRA_PROGRESS_QUIET)
+    return;
+  bool first = !progress->started;
+  int64_t now_ns = progress->clock(progress->clock_context);
+  if (first) {
+    progress->started = true;
+    progress->start_ns = now_ns;
+    progress->start_done = done;
+  }
+  int64_t interval_ns = progress->style == PETRA_PROGRESS_TERMINAL ? terminal_interval_ns : lines_interval_ns;
+  format_line(progress, done, total, text);
+  progress->pending = true;
+  if (first || now_ns - progress->shown_ns >= interval_ns)
+    show(progress, now_ns);
+}
+
+void petra_progress_hide(petra_progress *progress) {
+  if (!progress->visible)
+    return;
+  fputs("\r\033[K", progress->stream);
+  fflush(progress->stream);
+  progress->visible = false;
+  progress->shown_ns -= terminal_interval_ns; /* the next update may show itself at once */
+}
+
+void petra_progress_finish(petra_progress *progress) {
+  petra_progress_hide(progress);
+  if (progress->style == PETRA_PROGRESS_LINES && progress->pending)
+    show(progress, progress->shown_ns);
+  progress->pending = false;
+}

@@ -1,0 +1,51 @@
+/* How far a run is, on stderr: on a terminal one line that is rewritten in place and removed at the end,
+ * otherwise plain lines now and then. Failures to write are ignored: they must not end a run. */
+#ifndef PETRA_BASE_PROGRESS_H
+#define PETRA_BASE_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef enum petra_progress_style {
+  PETRA_PROGRESS_AUTO, /* TERMINAL if the stream is one, else LINES */
+  PETRA_PROGRESS_TERMINAL,
+  PETRA_PROGRESS_LINES,
+  PETRA_PROGRESS_QUIET
+} petra_progress_style;
+
+/* Nanoseconds of a clock that never goes back. */
+typedef int64_t (*petra_progress_clock)(void *context);
+
+enum { PETRA_PROGRESS_BYTES = 256 };
+
+typedef struct petra_progress {
+  FILE *stream;
+  petra_progress_style style; /* never AUTO */
+  petra_progress_clock clock;
+  void *clock_context;
+  int width;    /* columns of the terminal */
+  bool started; /* update was called */
+  bool visible; /* the terminal shows our line */
+  bool pending; /* `line` has not been written */
+  int64_t start_ns, start_done;
+  int64_t shown_ns; /* when a line was last written */
+  char line[PETRA_PROGRESS_BYTES];
+} petra_progress;
+
+/* `clock` NULL: the system's monotonic clock. Nothing to release; end with petra_progress_finish. */
+void petra_progress_init(petra_progress *progress, FILE *stream, petra_progress_style style,
+                         petra_progress_clock clock, void *clock_context);
+
+/* Reports that `done` of `total` (0: not known) units are done; `text` says the rest ("epoch 3, loss 1.2").
+ * Cheap, and written only if the last line is long enough ago: 0.1 s on a terminal, 10 s otherwise. */
+void petra_progress_update(petra_progress *progress, int64_t done, int64_t total, const char *text);
+
+/* Removes the line from a terminal, before something else is written there; the next update brings it back.
+ */
+void petra_progress_hide(petra_progress *progress);
+
+/* The end: removes the line from a terminal; otherwise writes the last line if it has not been written. */
+void petra_progress_finish(petra_progress *progress);
+
+#endif

@@ -1,0 +1,107 @@
+#include "base/table.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+
+struct petra_table {
+  const petra_table_column *columns;
+  int column_count;
+  char **cells; /* row-major */
+  size_t cell_count, capacity;
+};
+
+petra_status petra_table_create(const petra_table_column *columns, int count, petra_table **out) {
+  petra_table *table = NULL;
+  PETRA_TRY(petra_allocate(&table, 1, sizeof *table));
+  table->columns = columns;
+  table->column_count = count;
+  *out = table;
+  return PETRA_OK;
+}
+
+static petra_status grow(petra_table *table) {
+  char **cells = NULL;
+  size_t capacity = table->capacity ? 2 * table->capacity : 64;
+  PETRA_TRY(petra_allocate(&cells, capacity, sizeof *cells));
+  if (table->cell_count)
+    memcpy(cells, table->cells, table->cell_count * sizeof *cells);
+  petra_free(table->cells);
+  table->cells = cells;
+  table->capacity = capacity;
+  return PETRA_OK;
+}
+
+petra_status petra_table_cell(petra_table *table, const char *format, ...) {
+  va_list arguments, again;
+  char *text = NULL;
+  if (table->cell_count == table->capacity)
+    PETRA_TRY(grow(table));
+  va_start(arguments, format);
+  va_copy(again, arguments);
+  int length = vsnprintf(NULL, 0, format, arguments);
+  va_end(arguments);
+  petra_status status = petra_allocate(&text, (size_t)length + 1, 1);
+  if (status == PETRA_OK) {
+    vsnprintf(text, (size_t)length + 1, format, again);
+    table->cells[table->cell_count++] = text;
+  }
+  va_end(again);
+  return status;
+}
+
+/* Row -1 is the header. */
+static const char *cell_at(const petra_table *table, int64_t row, int column) {
+  return row < 0 ? table->columns[column].name : table->cells[row * table->column_count + column];
+}
+
+static void print_row(const petra_table *table, int64_t row, const int *widths, FILE *out) {
+  int blanks = 0; /* owed before the next text; never paid at the end of a line */
+  for (int column = 0; column < table->column_count; column++) {
+    const char *text = cell_at(table, row, column);
+    int length = (int)strlen(text), padding = widths[column] - length;
+    if (table->columns[column].align == PETRA_TABLE_RIGHT)
+      blanks += padding, padding = 0;
+    if (length > 0) {
+      fprintf(out, "%*s%s", blanks, "", text);
+      blanks = 0;
+    }
+    blanks += padding + 2;
+  }
+  putc('\n', out);
+}
+
+petra_status petra_table_print(const petra_table *table, FILE *out) {
+  int *widths = NULL;
+  size_t columns = (size_t)table->column_count;
+  if (table->cell_count % columns != 0)
+    return petra_fail(PETRA_INTERNAL, "a table of %zu columns has %zu cells; expected full rows", columns,
+                      table->cell_count);
+  int64_t rows = (int64_t)(table->cell_count / columns);
+  PETRA_TRY(petra_allocate(&widths, columns, sizeof *widths));
+  for (int64_t row = -1; row < rows; row++)
+    for (int column = 0; column < table->column_count; column++) {
+      int length = (int)strlen(cell_at(table, row, column));
+      widths[column] = length > widths[column] ? length : widths[column];
+    }
+  errno = 0;
+  for (int64_t row = -1; row < rows; row++)
+    print_row(table, row, widths, out);
+  petra_free(widths);
+  if (fflush(out) != 0 || ferror(out))
+    return petra_fail(PETRA_IO, "the table could not be written: %s", strerror(errno));
+  return PETRA_OK;
+}
+
+void petra_table_destroy(petra_table *table) {
+  if (!table)
+    return;
+  for (size_t i = 0; i < table->cell_count; i++)
+    petra_free(table->cells[i]);
+  petra_free(table->cells);
+  petra_free(table);
+}

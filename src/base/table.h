@@ -1,0 +1,32 @@
+/* An aligned table of text: a header row, then rows of cells. Widths count bytes, so that cells should be
+ * ASCII. */
+#ifndef PETRA_BASE_TABLE_H
+#define PETRA_BASE_TABLE_H
+
+#include "base/status.h"
+
+#include <stdio.h>
+
+typedef enum petra_table_align { PETRA_TABLE_LEFT, PETRA_TABLE_RIGHT } petra_table_align; /* text, numbers */
+
+typedef struct petra_table_column {
+  const char *name;
+  petra_table_align align;
+} petra_table_column;
+
+typedef struct petra_table petra_table;
+
+/* A table without rows. `columns` must outlive it. */
+petra_status petra_table_create(const petra_table_column *columns, int count, petra_table **out);
+
+/* Adds the next cell, in row-major order. */
+petra_status petra_table_cell(petra_table *table, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Prints the header and the rows, two spaces between columns, nothing after the last text of a line.
+ * PETRA_INTERNAL if the last row is not complete, PETRA_IO if `out` cannot be written. */
+petra_status petra_table_print(const petra_table *table, FILE *out);
+
+void petra_table_destroy(petra_table *table);
+
+#endif

@@ -1,0 +1,627 @@
+/* The config: what it reads, what it refuses and with which line, what it prints. */
+#include "base/config.h"
+#include "base/mem.h"
+#include "harness.h"
+
+#include <inttypes.h>
+#include <unistd.h>
+
+/* A file of the running process only, so that tests can run side by side. */
+static const char *scratch_path(void) {
+  static char path[64];
+  snprintf(path, sizeof path, "test_config.%d.yaml", (int)getpid());
+  return path;
+}
+
+static petra_status load_bytes(const char *text, size_t length, petra_config **out) {
+  FILE *file = fopen(scratch_path(), "wb");
+  ck_assert_ptr_nonnull(file);
+  ck_assert_uint_eq(fwrite(text, 1, length, file), length);
+  fclose(file);
+  harness_clear();
+  petra_status status = petra_config_load(scratch_path(), NULL, 0, out);
+  remove(scratch_path());
+  return status;
+}
+
+static petra_status load_sets(const char *const *sets, int count, petra_config **out) {
+  harness_clear();
+  return petra_config_load(NULL, sets, count, out);
+}
+
+/* The printed form; free it with free. */
+static char *printed(const petra_config *config) {
+  char *text = NULL;
+  size_t size = 0;
+  FILE *stream = open_memstream(&text, &size);
+  ck_assert_int_eq(petra_config_print(config, stream), PETRA_OK);
+  fclose(stream);
+  return text;
+}
+
+static const char defaults[] = "run:\n"
+                               "  name: \"demo\"\n"
+                               "  seed: 1\n"
+                               "  mode: emulate\n"
+                               "  output: \"runs\"\n"
+                               "  epochs: 10\n"
+                               "  max_microbatches: 0\n"
+                               "  eval_every: 1\n"
+                               "  drain: auto\n"
+                               "data:\n"
+                               "  set: cifar10\n"
+                               "  path: \"data/cifar-10-batches-bin\"\n"
+                               "  batch: 64\n"
+                               "  shuffle: true\n"
+                               "  augment: [crop, flip]\n"
+                               "  limit: 0\n"
+                               "  eval_limit: 0\n"
+                               "  workers: 2\n"
+                               "model:\n"
+                               "  family: revnet\n"
+                               "  depth: 18\n"
+                               "  width: 64\n"
+                               "  stem: cifar\n"
+                               "  classes: 10\n"
+                               "  weights: \"\"\n"
+                               "  zero_init_residual: false\n"
+                               "stages:\n"
+                               "  partition: block\n"
+                               "  count: 0\n"
+                               "  blocks: []\n"
+                               "method:\n"
+                               "  name: \"petra\"\n"
+                               "  accumulate: 1\n"
+                               "optim:\n"
+                               "  name: \"sgd\"\n"
+                               "  lr: 0.1\n"
+                               "  lr_scaling: goyal\n"
+                               "  momentum: 0.9\n"
+                               "  nesterov: true\n"
+                               "  weight_decay: 0.0005\n"
+                               "  decay_norm_and_bias: false\n"
+                               "lr:\n"
+                               "  warmup_epochs: 5\n"
+                               "  milestones: [150, 225]\n"
+                               "  factor: 0.1\n"
+                               "device:\n"
+                               "  backend: auto\n"
+                               "  precision: fp32\n"
+                               "  threads: 0\n"
+                               "  deterministic: true\n"
+                               "cluster:\n"
+                               "  engines: 1\n"
+                               "  cost:\n"
+                               "    model: unit\n"
+                               "    forward_s: 1\n"
+                               "    backward_s: 2\n"
+                               "    reconstruct_s: 1\n"
+                               "    update_s: 0\n";
+
+/* Every key that has a second value differs from its default; the strings hold what YAML makes awkward. */
+static const char changed[] =
+    "run:\n"
+    "  name: \"- yes: #1 'it' \\\"\\\\\\\" {[&*!|>%@`~\"\n"
+    "  seed: 9223372036854775807\n"
+    "  mode: emulate\n"
+    "  output: \" tab\\t line\\n cr\\u000D bell\\u0007 nel\\u0085 ls\\u2028 bom\\uFEFF \xf4\x8f\xbf\xbf"
+    " \xc3\xa4\xe2\x82\xac\xf0\x9f\x8c\x8d \"\n"
+    "  epochs: 1000000\n"
+    "  max_microbatches: 7\n"
+    "  eval_every: 0\n"
+    "  drain: false\n"
+    "data:\n"
+    "  set: shapes\n"
+    "  path: \"null\"\n"
+    "  batch: 65536\n"
+    "  shuffle: false\n"
+    "  augment: [flip]\n"
+    "  limit: 3\n"
+    "  eval_limit: 4\n"
+    "  workers: 256\n"
+    "model:\n"
+    "  family: resnet\n"
+    "  depth: 50\n"
+    "  width: 1\n"
+    "  stem: imagenet\n"
+    "  classes: 100000\n"
+    "  weights: \"010\"\n"
+    "  zero_init_residual: true\n"
+    "stages:\n"
+    "  partition: list\n"
+    "  count: 3\n"
+    "  blocks: [2, 3, 5]\n"
+    "method:\n"
+    "  name: \"true\"\n"
+    "  accumulate: 8\n"
+    "optim:\n"
+    "  name: \"sgd\"\n"
+    "  lr: 0.30000000000000004\n"
+    "  lr_scaling: none\n"
+    "  momentum: 0\n"
+    "  nesterov: false\n"
+    "  weight_decay: 1e-300\n"
+    "  decay_norm_and_bias: true\n"
+    "lr:\n"
+    "  warmup_epochs: 0\n"
+    "  milestones: []\n"
+    "  factor: 1e+20\n"
+    "device:\n"
+    "  backend: ref\n"
+    "  precision: fp64\n"
+    "  threads: 1024\n"
+    "  deterministic: false\n"
+    "cluster:\n"
+    "  engines: 2\n"
+    "  cost:\n"
+    "    model: constant\n"
+    "    forward_s: 0.001\n"
+    "    backward_s: 1000000\n"
+    "    reconstruct_s: 0\n"
+    "    update_s: 0.5\n";
+
+START_TEST(print_load_print_is_identical) {
+  petra_config *config = NULL;
+  ck_assert_int_eq(petra_config_load(NULL, NULL, 0, &config), PETRA_OK);
+  char *text = printed(config);
+  ck_assert_str_eq(text, defaults);
+  free(text);
+  petra_config_destroy(config);
+  const char *const texts[] = {defaults, changed};
+  for (int i = 0; i < HARNESS_COUNT(texts); i++) {
+    config = NULL;
+    ck_assert_msg(load_bytes(texts[i], strlen(texts[i]), &config) == PETRA_OK, "%s", harness_line);
+    text = printed(config);
+    ck_assert_str_eq(text, texts[i]);
+    free(text);
+    petra_config_destroy(config);
+  }
+}
+END_TEST
+
+START_TEST(values_reach_their_members) {
+  petra_config *c = NULL;
+  ck_assert_int_eq(load_bytes(changed, strlen(changed), &c), PETRA_OK);
+  ck_assert_str_eq(c->run.name, "- yes: #1 'it' \"\\\" {[&*!|>%@`~");
+  ck_assert_str_eq(c->run.output,
+                   " tab\t line\n cr\r bell\x07 nel\xc2\x85 ls\xe2\x80\xa8 bom\xef\xbb\xbf \xf4\x8f\xbf\xbf"
+                   " \xc3\xa4\xe2\x82\xac\xf0\x9f\x8c\x8d ");
+  ck_assert(c->run.seed == INT64_MAX && c->run.epochs == 1000000 && c->run.max_microbatches == 7);
+  ck_assert(c->run.eval_every == 0 && c->run.drain == PETRA_DRAIN_FALSE && c->run.mode == PETRA_MODE_EMULATE);
+  ck_assert(c->data.set == PETRA_SET_SHAPES && c->data.batch == 65536 && !c->data.shuffle);
+  ck_assert(c->data.augment == PETRA_AUGMENT_FLIP && c->data.limit == 3 && c->data.eval_limit == 4);
+  ck_assert(c->data.workers == 256 && strcmp(c->data.path, "null") == 0);
+  ck_assert(c->model.family == PETRA_FAMILY_RESNET && c->model.depth == 50 && c->model.width == 1);
+  ck_assert(c->model.stem == PETRA_STEM_IMAGENET && c->model.classes == 100000 &&
+            c->model.zero_init_residual);
+  ck_assert(c->stages.partition == PETRA_PARTITION_LIST && c->stages.count == 3 &&
+            c->stages.blocks.count == 3);
+  ck_assert(c->stages.blocks.values[0] == 2 && c->stages.blocks.values[2] == 5);
+  ck_assert(c->method.accumulate == 8 && strcmp(c->method.name, "true") == 0 &&
+            strcmp(c->model.weights, "010") == 0);
+  ck_assert(c->optim.lr == 0.1 + 0.2 && c->optim.lr_scaling == PETRA_LR_NONE && c->optim.momentum == 0);
+  ck_assert(!c->optim.nesterov && c->optim.weight_decay == 1e-300 && c->optim.decay_norm_and_bias);
+  ck_assert(c->lr.warmup_epochs == 0 && c->lr.milestones.count == 0 && c->lr.factor == 1e20);
+  ck_assert(c->device.backend == PETRA_BACKEND_REF && c->device.precision == PETRA_PRECISION_FP64);
+  ck_assert(c->device.threads == 1024 && !c->device.deterministic && c->cluster.engines == 2);
+  ck_assert(c->cluster.cost.model == PETRA_COST_CONSTANT && c->cluster.cost.forward_s == 0.001);
+  ck_assert(c->cluster.cost.backward_s == 1e6 && c->cluster.cost.reconstruct_s == 0 &&
+            c->cluster.cost.update_s == 0.5);
+  petra_config_destroy(c);
+}
+END_TEST
+
+/* A config and the two parts of its error line: what follows the file's name, and something further on. */
+static const struct {
+  const char *text, *place, *reason;
+} bad[] = {
+    {"run:\n  epochs: 1.5\n",
+     ":2: run.epochs: ", "'1.5' is not an integer; expected an integer, 1 .. 1000000"},
+    {"run: {epochs: 010}", ":1: run.epochs: ", "'010' is not an integer"},
+    {"run: {epochs: nan}", ":1: run.epochs: ", "not an integer"},
+    {"run: {epochs: 1e3}", ":1: run.epochs: ", "not an integer"},
+    {"run: {epochs: yes}", ":1: run.epochs: ", "not an integer"},
+    {"run: {epochs: 0x10}", ":1: run.epochs: ", "not an integer"},
+    {"run: {epochs: 0o7}", ":1: run.epochs: ", "not an integer"},
+    {"run: {epochs: 1_000}", ":1: run.epochs: ", "not an integer"},
+    {"run: {epochs: ''}", ":1: run.epochs: ", "\"\" is a string"},
+    {"run: {epochs: \"5\"}", ":1: run.epochs: ", "\"5\" is a string; expected an integer"},
+    {"run: {epochs: ~}", ":1: run.epochs: ", "'~' is not an integer"},
+    {"run:\n\n  epochs:\n  seed: 1\n", ":3: run.epochs: ", "no value; expected an integer"},
+    {"run: {epochs: 0}", ":1: run.epochs: ", "'0' is out of range"},
+    {"run: {epochs: 1000001}", ":1: run.epochs: ", "out of range"},
+    {"run: {seed: -1}", ":1: run.seed: ", "out of range"},
+    {"run: {seed: 9223372036854775808}", ":1: run.seed: ", "out of range"},
+    {"run: {seed: 99999999999999999999999999}", ":1: run.seed: ", "out of range"},
+    {"run: {epochs: [3]}", ":1: run.epochs: ", "a list; expected an integer"},
+    {"run: {epochs: {a: 1}}", ":1: run.epochs: ", "a mapping; expected an integer"},
+    {"run: {name: a/b}", ":1: run.name: ", "'a/b' is not a file name"},
+    {"run: {name: ''}", ":1: run.name: ", "not a file name"},
+    {"run: {name: ..}", ":1: run.name: ", "not a file name"},
+    {"run: {name: }", ":1: run.name: ", "no value"},
+    {"run: {name: null}", ":1: run.name: ", "'null' is no string"},
+    {"run: {name: \"a\\0b\"}", ":1: run.name: ", "NUL"},
+    {"run: {output: ''}", ":1: run.output: ", "is empty"},
+    {"run: {mode: simulated}", ":1: run.mode: ", "'simulated' is unknown; expected emulate"},
+    {"run: {drain: yes}", ":1: run.drain: ", "expected auto, true or false"},
+    {"data: {shuffle: True}", ":1: data.shuffle: ", "'True' is not a boolean; expected true or false"},
+    {"data: {shuffle: yes}", ":1: data.shuffle: ", "not a boolean"},
+    {"data: {shuffle: \"true\"}", ":1: data.shuffle: ", "\"true\" is a string"},
+    {"data: {shuffle: 1}", ":1: data.shuffle: ", "not a boolean"},
+    {"data: {batch: 65537}", ":1: data.batch: ", "expected an integer, 1 .. 65536"},
+    {"data: {workers: 0}", ":1: data.workers: ", "1 .. 256"},
+    {"data:\n  augment:\n    - crop\n    - cropp\n",
+     ":4: data.augment: ", "'cropp' is unknown; expected a list"},
+    {"data: {augment: [flip, flip]}", ":1: data.augment: ", "'flip' is there twice"},
+    {"data: {augment: crop}", ":1: data.augment: ", "'crop' is not a list"},
+    {"data: {augment: {crop: flip}}", ":1: data.augment: ", "a mapping; expected a list"},
+    {"model: {depth: 19}", ":1: model.depth: ", "'19' is not offered; expected 18, 34 or 50"},
+    {"model: {depth: '18'}", ":1: model.depth: ", "is a string; expected 18, 34 or 50"},
+    {"model: {width: 4097}", ":1: model.width: ", "1 .. 4096"},
+    {"model: {classes: 1}", ":1: model.classes: ", "2 .. 100000"},
+    {"model: {weights: }", ":1: model.weights: ", "no value; expected a string"},
+    {"stages: {blocks: [1, 0]}", ":1: stages.blocks: ", "'0' is out of range"},
+    {"stages: {blocks: [1,\n [2]]}", ":2: stages.blocks: ", "an item is itself a list"},
+    {"stages: {blocks: [1,\n\n {a: b}]}", ":3: stages.blocks: ", "an item is itself a mapping"},
+    {"stages: {blocks: 3}", ":1: stages.blocks: ", "'3' is not a list"},
+    {"stages: {blocks: }", ":1: stages.blocks: ", "no value; expected a list"},
+    {"optim: {name: adam}", ":1: optim.name: ", "'adam' is unknown; expected sgd"},
+    {"optim: {lr: .nan}", ":1: optim.lr: ", "'.nan' is not a finite number"},
+    {"optim: {lr: .inf}", ":1: optim.lr: ", "not a finite number"},
+    {"optim: {lr: inf}", ":1: optim.lr: ", "not a finite number"},
+    {"optim: {lr: 1e999}", ":1: optim.lr: ", "out of range"},
+    {"optim: {lr: 1e-999}", ":1: optim.lr: ", "out of range"},
+    {"optim: {lr: -0.1}", ":1: optim.lr: ", "expected a number, 0 or more"},
+    {"optim: {lr: 0x1p3}", ":1: optim.lr: ", "not a finite number"},
+    {"optim: {lr: .}", ":1: optim.lr: ", "not a finite number"},
+    {"optim: {lr: 1e}", ":1: optim.lr: ", "not a finite number"},
+    {"optim: {lr: 00.5}", ":1: optim.lr: ", "not a finite number"},
+    {"optim: {lr: '0.1'}", ":1: optim.lr: ", "is a string"},
+    {"optim: {momentum: 1}", ":1: optim.momentum: ", "0 .. 1 (1 excluded)"},
+    {"lr: {milestones: [3, 3]}", ":1: lr.milestones: ", "'3' is not above the item before it"},
+    {"lr:\n  milestones: [1,\n    '2']", ":3: lr.milestones: ", "\"2\" is a string"},
+    {"device: {threads: 1025}", ":1: device.threads: ", "0 .. 1024"},
+    {"cluster: {engines: 3}", ":1: cluster.engines: ", "1 .. 2"},
+    {"cluster:\n  cost:\n    forward_s: 1000001", ":3: cluster.cost.forward_s: ", "0 .. 1000000"},
+    {"cluster: {cost: 3}",
+     ":1: cluster.cost: ", "a single value; expected a mapping with any of model, forward_s"},
+    /* keys */
+    {"run:\n  epoch: 5\n", ":2: run.epoch: ", "unknown key; expected one of name, seed"},
+    {"run: {epoch: 5}", ":1: run.epoch: ", "did you mean run.epochs?"},
+    {"epochs: 5", ":1: epochs: ", "did you mean run.epochs?"},
+    {"modle: {}", ":1: modle: ", "did you mean model?"},
+    {"cluster: {cost: {mode: unit}}", ":1: cluster.cost.mode: ", "did you mean cluster.cost.model?"},
+    {"{run: {}, zzz: 1}", ":1: zzz: ", "unknown key; expected one of run, data, model, stages"},
+    {"run.epochs: 5", ":1: run.epochs: ", "a key with a dot"},
+    {"<<: {run: {}}", ":1: <<: ", "unknown key"},
+    {"'': 1", ":1: ''", "unknown key"},
+    {"run: {'': 1}", ":1: run.''", "unknown key"},
+    {"run: {\"name\\0\": a}", ":1: run.name?: ", "unknown key"},
+    {"run: {seed: 1, epochs: 2,\n seed: 1}", ":2: run.seed: ", "twice; expected it once (first in line 1)"},
+    {"run: {seed: 1}\n\nrun: {epochs: 2}", ":3: run: ", "twice"},
+    {"? [a]\n: b", ":1: ", "a key that is a list or a mapping"},
+    {"run: {? {a: b} : c}", ":1: run: ", "a key that is a list or a mapping"},
+    /* the document */
+    {"run:\n", ":1: run: ", "no value; expected a mapping"},
+    {"run: 5\n", ":1: run: ", "a single value; expected a mapping"},
+    {"run: [a]\n", ":1: run: ", "a list; expected a mapping"},
+    {"\nhello\n", ":2: ", "a single value; expected a mapping with any of run"},
+    {"~", ":1: ", "a single value; expected a mapping"},
+    {"- run", ":1: ", "a list; expected a mapping"},
+    {"run: {}\n---\nrun: {}\n", ":2: ", "a second document"},
+    {"run: {}\n...\n---\n", ":3: ", "a second document"},
+    {"run: &a {seed: 1}", ":1: ", "an anchor"},
+    {"run:\n  seed: &a 1\n", ":2: ", "an anchor"},
+    {"run: {name: *a}", ":1: ", "an alias"},
+    {"run: {name: !!str 5}", ":1: ", "a tag"},
+    {"run: {seed: 1", ":1: ", "not YAML: "},
+    {"run:\n\tseed: 1\n", ":2: ", "not YAML: "},
+    {"run: a: b", ":1: ", "not YAML: mapping values are not allowed"},
+    {"run: {name: \"\\ud800\"}", ":1: ", "not YAML: "},
+    {"%YAML 3.0\n---\n{}", ":1: ", "not YAML: "},
+    {"run: {name: a}\nx\xff", ":2: ", "byte 0xff is not UTF-8"},
+    {"\n\xc0\x80", ":2: ", "byte 0xc0 is not UTF-8"},
+    {"\xed\xa0\x80", ":1: ", "byte 0xed is not UTF-8"},
+    {"\xe2\x82", ":1: ", "byte 0xe2 is not UTF-8"},
+    {"run: {name: a\x1b[2J}", ":1: ", "the character U+001B"},
+};
+
+START_TEST(bad_configs_give_one_line) {
+  for (int i = 0; i < HARNESS_COUNT(bad); i++) {
+    petra_config *config = NULL;
+    char place[128];
+    petra_status status = load_bytes(bad[i].text, strlen(bad[i].text), &config);
+    ck_assert_msg(status == PETRA_CONFIG, "'%s' gave %s", bad[i].text, petra_status_name(status));
+    ck_assert_ptr_null(config);
+    ck_assert_int_eq(harness_lines, 1);
+    snprintf(place, sizeof place, "%s%s", scratch_path(), bad[i].place);
+    ck_assert_msg(strncmp(harness_line, place, strlen(place)) == 0, "'%s', expected to begin '%s'",
+                  harness_line, place);
+    ck_assert_msg(strstr(harness_line, bad[i].reason), "'%s' lacks '%s'", harness_line, bad[i].reason);
+    ck_assert_msg(strstr(harness_line, "expected"), "'%s' says nothing of what was expected", harness_line);
+  }
+}
+END_TEST
+
+START_TEST(nul_and_size_and_nesting) {
+  static char big[(1 << 20) + 1];
+  petra_config *config = NULL;
+  ck_assert_int_eq(load_bytes("run:\n  name: a\0b\n", 17, &config), PETRA_CONFIG);
+  ck_assert_logged(":2: holds the character U+0000");
+  memset(big, '[', sizeof big);
+  ck_assert_int_eq(load_bytes(big, sizeof big - 1, &config), PETRA_CONFIG);
+  ck_assert_logged(":1: nested too deeply");
+  ck_assert_int_eq(load_bytes(big, sizeof big, &config), PETRA_CONFIG);
+  ck_assert_logged("longer than 1048576 bytes");
+  memset(big, '#', sizeof big);
+  ck_assert_int_eq(load_bytes(big, sizeof big - 1, &config), PETRA_OK);
+  petra_config_destroy(config);
+  memset(big, 'k', 100000);
+  ck_assert_int_eq(load_bytes(big, 100000, &config), PETRA_CONFIG);
+  ck_assert_int_eq(harness_lines, 1);
+}
+END_TEST
+
+START_TEST(good_spellings) {
+  static const char *const empty[] = {"",   "\n# nothing\n", "---\n",
+                                      "{}", "\xef\xbb\xbf",  "run: {}\ndata: {}\n"};
+  petra_config *c = NULL;
+  for (int i = 0; i < HARNESS_COUNT(empty); i++) {
+    ck_assert_msg(load_bytes(empty[i], strlen(empty[i]), &c) == PETRA_OK, "%s", harness_line);
+    char *text = printed(c);
+    ck_assert_str_eq(text, defaults);
+    free(text);
+    petra_config_destroy(c);
+  }
+  const char *text = "\"run\": {\"epochs\": +3, name: 2024, output: yes}\r\n"
+                     "data: {augment: [flip, crop], path: >-\n    a\n    b\n  }\n"
+                     "optim: {lr: 1, momentum: .5, weight_decay: 1.e-1}\n"
+                     "lr: {milestones: [\n  1,\n  2]}\n";
+  ck_assert_int_eq(load_bytes(text, strlen(text), &c), PETRA_CONFIG); /* a block scalar inside braces */
+  text = "\"run\": {\"epochs\": +3, name: 2024, output: yes}\r\n"
+         "data:\r\n  augment: [flip, crop]\r\n  path: >-\r\n    a\r\n    b\r\n"
+         "optim: {lr: 1, momentum: .5, weight_decay: 1.e-1}\n"
+         "lr: {milestones: [\n  1,\n  2], factor: -0.0}\n";
+  ck_assert_msg(load_bytes(text, strlen(text), &c) == PETRA_OK, "%s", harness_line);
+  ck_assert_int_eq(c->run.epochs, 3);
+  ck_assert_str_eq(c->run.name, "2024");
+  ck_assert_str_eq(c->run.output, "yes");
+  ck_assert_str_eq(c->data.path, "a b");
+  ck_assert_uint_eq(c->data.augment, PETRA_AUGMENT_CROP | PETRA_AUGMENT_FLIP);
+  ck_assert(c->optim.lr == 1.0 && c->optim.momentum == 0.5 && c->optim.weight_decay == 0.1);
+  ck_assert(c->lr.milestones.count == 2 && 1 / c->lr.factor > 0);
+  petra_config_destroy(c);
+}
+END_TEST
+
+START_TEST(unreadable_files) {
+  petra_config *config = NULL;
+  harness_clear();
+  ck_assert_int_eq(petra_config_load("no/such/file.yaml", NULL, 0, &config), PETRA_IO);
+  ck_assert_str_eq(
+      harness_line,
+      "no/such/file.yaml: cannot be read: No such file or directory; expected a config file in YAML");
+  harness_clear();
+  ck_assert_int_eq(petra_config_load("/", NULL, 0, &config), PETRA_IO);
+  ck_assert_logged("/: cannot be read: Is a directory");
+  ck_assert_int_eq(harness_lines, 1);
+  ck_assert_ptr_null(config);
+}
+END_TEST
+
+/* Loads `text` through a pipe that is standard input, or through the pipe's path. */
+static petra_status load_pipe(const char *text, bool as_stdin, petra_config **out) {
+  int ends[2], saved = dup(STDIN_FILENO);
+  char path[32] = "-";
+  ck_assert_int_eq(pipe(ends), 0);
+  ck_assert_int_eq(write(ends[1], text, strlen(text)),
+                   (ssize_t)strlen(text)); /* fits into the pipe's buffer */
+  close(ends[1]);
+  if (as_stdin) {
+    dup2(ends[0], STDIN_FILENO);
+    clearerr(stdin);
+  } else {
+    snprintf(path, sizeof path, "/dev/fd/%d", ends[0]);
+  }
+  harness_clear();
+  petra_status status = petra_config_load(path, NULL, 0, out);
+  close(ends[0]);
+  if (saved >= 0) {
+    dup2(saved, STDIN_FILENO);
+    close(saved);
+  }
+  return status;
+}
+
+START_TEST(pipes_and_standard_input) {
+  petra_config *config = NULL;
+  for (int as_stdin = 0; as_stdin < 2; as_stdin++) {
+    ck_assert_msg(load_pipe(changed, as_stdin, &config) == PETRA_OK, "%s", harness_line);
+    ck_assert_int_eq(config->data.batch, 65536);
+    petra_config_destroy(config);
+  }
+  config = NULL;
+  ck_assert_int_eq(load_pipe("run:\n  seed: x\n", true, &config), PETRA_CONFIG);
+  ck_assert_logged("standard input:2: run.seed: 'x' is not an integer");
+}
+END_TEST
+
+START_TEST(sets_override_in_order) {
+  static const char *const sets[] = {"data.batch=8",          "data.batch=16",     "lr.milestones=[1, 2]",
+                                     "model.weights=",        "run.name='a=b'",    "data.augment=[]",
+                                     "optim.lr=1e-3",         "run.drain=true",    "run.output=a b",
+                                     "device.precision=fp64", "stages.blocks=[7]", "data.path="};
+  petra_config *c = NULL;
+  ck_assert_msg(load_sets(sets, HARNESS_COUNT(sets), &c) == PETRA_OK, "%s", harness_line);
+  ck_assert_int_eq(c->data.batch, 16);
+  ck_assert(c->lr.milestones.count == 2 && c->lr.milestones.values[1] == 2);
+  ck_assert_str_eq(c->model.weights, "");
+  ck_assert_str_eq(c->data.path, "");
+  ck_assert_str_eq(c->run.name, "a=b");
+  ck_assert_str_eq(c->run.output, "a b");
+  ck_assert(c->data.augment == 0 && c->optim.lr == 1e-3 && c->run.drain == PETRA_DRAIN_TRUE);
+  ck_assert(c->device.precision == PETRA_PRECISION_FP64 && c->stages.blocks.count == 1);
+  petra_config_destroy(c);
+}
+END_TEST
+
+START_TEST(bad_sets_give_one_line) {
+  static const char *const cases[][2] = {
+      {"run.epochs=1.5", ": '1.5' is not an integer; expected an integer, 1 .. 1000000"},
+      {"run.epochs=", ": no value; expected an integer"},
+      {"run.epochs=~", ": '~' is not an integer"},
+      {"run.epochs=\"3\"", ": \"3\" is a string"},
+      {"run.epochs", ": no '='; expected --set key.path=value"},
+      {"data.augment=", ": no value; expected a list"},
+      {"run.name=", ": \"\" is not a file name"},
+      {"run.name=#x", ": no value; expected a plain file name"},
+      {"run.name=a: b", ": a mapping; expected a plain file name"},
+      {"run.name=[", ": not YAML: "},
+      {"run.name=*a", ": an alias"},
+      {"run.name=\xff", "byte 0xff is not UTF-8"},
+      {"run.epoc=3", ": unknown key; expected one of name, seed"},
+      {"run.epoc=3", "did you mean run.epochs?"},
+      {"foo.bar=3", ": unknown key; expected one of run, data"},
+      {"run={}", ": a section; expected a key in it"},
+      {"=3", ": unknown key; expected one of run, data"},
+      {"lr.milestones=[1, x]", ": 'x' is not an integer"},
+  };
+  for (int i = 0; i < HARNESS_COUNT(cases); i++) {
+    petra_config *config = NULL;
+    char start[64];
+    ck_assert_int_eq(load_sets(&cases[i][0], 1, &config), PETRA_CONFIG);
+    ck_assert_int_eq(harness_lines, 1);
+    ck_assert_ptr_null(config);
+    int shown = (int)strcspn(cases[i][0], "\xff"); /* which is shown as '?' */
+    snprintf(start, sizeof start, "--set %.*s", shown, cases[i][0]);
+    ck_assert_msg(strncmp(harness_line, start, strlen(start)) == 0, "'%s'", harness_line);
+    ck_assert_logged(cases[i][1]);
+  }
+}
+END_TEST
+
+START_TEST(later_failures_name_the_place) {
+  static const char *const sets[] = {"data.workers=3"};
+  const char *text = "data:\n  batch: 3\n  workers: 4\n";
+  petra_config *config = NULL;
+  FILE *file = fopen(scratch_path(), "w");
+  fputs(text, file);
+  fclose(file);
+  ck_assert_int_eq(petra_config_load(scratch_path(), sets, 1, &config), PETRA_OK);
+  remove(scratch_path());
+  char expected[128];
+  snprintf(expected, sizeof expected, "%s:2: data.batch: must be even, not 3", scratch_path());
+  ck_assert_int_eq(petra_config_fail(config, "data.batch", "must be even, not %d", 3), PETRA_CONFIG);
+  ck_assert_str_eq(harness_line, expected);
+  petra_config_fail(config, "data.workers", "too many");
+  ck_assert_str_eq(harness_line, "--set data.workers=3: too many");
+  petra_config_fail(config, "data.limit", "too few");
+  ck_assert_str_eq(harness_line, "default: data.limit: too few");
+  petra_config_destroy(config);
+  petra_config_destroy(NULL);
+}
+END_TEST
+
+START_TEST(choice_names) {
+  ck_assert_str_eq(petra_config_choice_name("device.precision", PETRA_PRECISION_FP64), "fp64");
+  ck_assert_str_eq(petra_config_choice_name("stages.partition", PETRA_PARTITION_BALANCED), "balanced");
+  ck_assert_str_eq(petra_config_choice_name("data.augment", PETRA_AUGMENT_FLIP), "flip");
+  ck_assert_str_eq(petra_config_choice_name("device.precision", 2), "?");
+  ck_assert_str_eq(petra_config_choice_name("device.precision", -1), "?");
+  ck_assert_str_eq(petra_config_choice_name("data.batch", 0), "?");
+  ck_assert_str_eq(petra_config_choice_name("no.key", 0), "?");
+}
+END_TEST
+
+static bool fail_nth(void *context, size_t bytes) {
+  (void)bytes;
+  return (*(int *)context)-- == 0;
+}
+
+/* Under a leak checker this shows that every way out releases what was made so far. */
+START_TEST(every_allocation_may_fail) {
+  static const char *const sets[] = {"run.name=x", "lr.milestones=[1]", "data.path=", "run.name=y",
+                                     "data.augment=[crop]"};
+  FILE *file = fopen(scratch_path(), "w");
+  fputs(changed, file);
+  fclose(file);
+  petra_status status = PETRA_NO_MEMORY;
+  int n = 0;
+  for (; status != PETRA_OK && n < 1000; n++) {
+    petra_config *config = NULL;
+    int countdown = n;
+    harness_clear();
+    petra_mem_set_hook(fail_nth, &countdown);
+    status = petra_config_load(scratch_path(), sets, HARNESS_COUNT(sets), &config);
+    petra_mem_set_hook(NULL, NULL);
+    if (status == PETRA_OK) {
+      petra_config_destroy(config);
+      break;
+    }
+    ck_assert_int_eq(status, PETRA_NO_MEMORY);
+    ck_assert_ptr_null(config);
+    ck_assert_int_eq(harness_lines, 1);
+    ck_assert_logged("out of memory");
+  }
+  remove(scratch_path());
+  ck_assert_int_eq(status, PETRA_OK);
+  ck_assert_int_gt(
+      n, 50); /* the config, its strings and labels: a smaller number means that nothing was injected */
+}
+END_TEST
+
+START_TEST(help_lists_every_key) {
+  char *help = NULL, *markdown = NULL;
+  size_t size = 0;
+  FILE *stream = open_memstream(&help, &size);
+  petra_config_help(stream);
+  fclose(stream);
+  stream = open_memstream(&markdown, &size);
+  petra_config_help_markdown(stream);
+  fclose(stream);
+  ck_assert_ptr_nonnull(
+      strstr(help, "\nmodel.depth: layers, as in ResNet-18\n    18, 34 or 50 (default 18)\n"));
+  ck_assert_ptr_nonnull(strstr(help, "cluster.cost.update_s"));
+  ck_assert_ptr_nonnull(strstr(markdown, "| `lr.milestones` | list of integers | `[150, 225]` | "));
+  int rows = 0, keys = 0;
+  for (const char *at = markdown; (at = strstr(at, "\n| `")); at++)
+    rows++;
+  for (const char *at = defaults; (at = strchr(at, '\n')); at++)
+    keys++;
+  ck_assert_int_eq(rows, keys - 10); /* the printed config less the headings of its 10 sections */
+  free(help);
+  free(markdown);
+}
+END_TEST
+
+START_TEST(print_reports_a_full_disk) {
+  petra_config *config = NULL;
+  FILE *full = fopen("/dev/full", "w");
+  if (!full)
+    return; /* a system without this device */
+  ck_assert_int_eq(petra_config_load(NULL, NULL, 0, &config), PETRA_OK);
+  harness_clear();
+  ck_assert_int_eq(petra_config_print(config, full), PETRA_IO);
+  ck_assert_str_eq(harness_line, "the config could not be written: No space left on device");
+  fclose(full);
+  petra_config_destroy(config);
+}
+END_TEST
+
+int main(void) {
+  const TTest *tests[] = {print_load_print_is_identical,
+                          values_reach_their_members,
+                          bad_configs_give_one_line,
+                          nul_and_size_and_nesting,
+                          good_spellings,
+                          unreadable_files,
+                          pipes_and_standard_input,
+                          sets_override_in_order,
+                          bad_sets_give_one_line,
+                          later_failures_name_the_place,
+                          choice_names,
+                          every_allocation_may_fail,
+                          help_lists_every_key,
+                          print_reports_a_full_disk};
+  return harness_run("config", tests, HARNESS_COUNT(tests));
+}
