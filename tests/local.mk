@@ -9,3 +9,21 @@ TESTS += tests/test_base
 tests_test_base_SOURCES = tests/test_base.c tests/harness.h
 tests_test_base_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_base_LDADD = $(TESTS_LDADD)
+
+# src/data
+check_PROGRAMS += tests/dump_shapes
+tests_dump_shapes_SOURCES = tests/dump_shapes.c
+tests_dump_shapes_LDADD = $(PETRA_LDADD)
+EXTRA_DIST += tests/reference/shapes_hardness.py
+
+check_PROGRAMS += tests/test_data
+TESTS += tests/test_data
+tests_test_data_SOURCES = tests/test_data.c tests/harness.h
+tests_test_data_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_data_LDADD = $(TESTS_LDADD)
+
+check_PROGRAMS += tests/test_loader
+TESTS += tests/test_loader
+tests_test_loader_SOURCES = tests/test_loader.c tests/harness.h
+tests_test_loader_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_loader_LDADD = $(TESTS_LDADD)
