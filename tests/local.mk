@@ -21,3 +21,20 @@ TESTS += tests/test_output
 tests_test_output_SOURCES = tests/test_output.c tests/harness.h
 tests_test_output_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_output_LDADD = $(TESTS_LDADD)
+# src/data
+check_PROGRAMS += tests/dump_shapes
+tests_dump_shapes_SOURCES = tests/dump_shapes.c
+tests_dump_shapes_LDADD = $(PETRA_LDADD)
+EXTRA_DIST += tests/reference/shapes_hardness.py
+
+check_PROGRAMS += tests/test_data
+TESTS += tests/test_data
+tests_test_data_SOURCES = tests/test_data.c tests/harness.h
+tests_test_data_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_data_LDADD = $(TESTS_LDADD)
+
+check_PROGRAMS += tests/test_loader
+TESTS += tests/test_loader
+tests_test_loader_SOURCES = tests/test_loader.c tests/harness.h
+tests_test_loader_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_loader_LDADD = $(TESTS_LDADD)

@@ -1,0 +1,42 @@
+/* Augmentation and normalisation of one image: crop, flip, then pixels to float, in that order.
+ *
+ * The random decisions of a record in an epoch come from the stream (run.seed, PETRA_RNG_AUGMENT, epoch,
+ * record), where record is its number in the data set, not its place in the epoch. Three draws are made, in
+ * this order and always all three, whatever is switched on, so that crop alone and crop with flip make the
+ * same crops:
+ *   1. offset_y = petra_rng_below(9): 32-bit words are taken until one is >= 4 (2^32 mod 9); the offset is
+ * word mod 9.
+ *   2. offset_x likewise.
+ *   3. flip = the highest bit of the next word.
+ * Crop: the image gets PETRA_AUGMENT_PADDING rows and columns of zeros on each side, and the window of the
+ * original size whose upper left corner is (offset_y, offset_x) of the padded image is kept. Flip: column x
+ * of the result is column width - 1 - x of the window. */
+#ifndef PETRA_DATA_AUGMENT_H
+#define PETRA_DATA_AUGMENT_H
+
+#include "data/dataset.h"
+
+enum { PETRA_AUGMENT_PADDING = 4 };
+
+/* What is done to one image. */
+typedef struct petra_augment_choice {
+  int32_t shift_y, shift_x; /* offset - PETRA_AUGMENT_PADDING; 0 without crop */
+  bool flip;
+} petra_augment_choice;
+
+/* The float of every pixel value: value[channel][byte]. */
+typedef struct petra_augment_table {
+  float value[3][256];
+} petra_augment_table;
+
+/* `flags`: bits of petra_augment_flag. With no flag the choice changes nothing. */
+petra_augment_choice petra_augment_choose(unsigned flags, uint64_t seed, uint32_t epoch, int64_t record);
+
+/* value[c][p] = (p / 255 - mean[c]) / deviation[c], each operation rounded to float. */
+void petra_augment_table_init(petra_augment_table *table, const float mean[3], const float deviation[3]);
+
+/* `pixels` and `out` are (3, height, width); they must not overlap. */
+void petra_augment_apply(const petra_augment_choice *choice, const petra_augment_table *table,
+                         const uint8_t *pixels, int32_t height, int32_t width, float *out);
+
+#endif

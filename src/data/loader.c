@@ -1,0 +1,315 @@
+#include "data/loader.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "data/augment.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+
+/* Slots beyond one per thread: one that the caller works on and one that is ready for it. */
+enum { SLOTS_MORE = 2 };
+
+typedef enum slot_state {
+  SLOT_FREE,
+  SLOT_FILLING, /* a thread works on it */
+  SLOT_DONE,    /* filled, or failed with `status` */
+  SLOT_HELD     /* given to the caller */
+} slot_state;
+
+/* The room of one batch. The state is read and written under the mutex; the rest belongs to who the state
+ * names. */
+typedef struct slot {
+  petra_batch batch;
+  float *images;
+  int32_t *labels;
+  uint32_t *records; /* data set records of the batch, in order */
+  uint32_t epoch;
+  slot_state state;
+  petra_status status;
+} slot;
+
+struct petra_loader {
+  const petra_dataset *set;
+  petra_loader_options options;
+  int64_t batches; /* per epoch */
+  petra_augment_table table;
+
+  pthread_mutex_t mutex; /* guards what follows, and the states of the slots */
+  pthread_cond_t work;   /* a slot became free, or `stop` */
+  pthread_cond_t ready;  /* a slot is done */
+  bool stop;
+  int64_t claim;       /* next microbatch to be prepared */
+  int64_t deliver;     /* next microbatch to be given to the caller */
+  uint32_t *order;     /* records in the order of epoch `order_epoch`; NULL without shuffle */
+  int64_t order_epoch; /* -1: none yet */
+  slot *slots;
+  int slot_count;
+
+  pthread_t *threads;
+  int thread_count; /* started */
+  uint8_t *pixels;  /* one image of bytes per thread */
+};
+
+/* What a thread is given. */
+typedef struct worker {
+  petra_loader *loader;
+  uint8_t *pixels;
+} worker;
+
+static int64_t image_values(const petra_dataset *set) {
+  return (int64_t)3 * set->height * set->width;
+}
+
+/* Most images that a batch can have. */
+static int64_t batch_capacity(const petra_loader *loader) {
+  return loader->options.batch < loader->set->count ? loader->options.batch : loader->set->count;
+}
+
+static slot *find_slot(petra_loader *loader, slot_state state) {
+  for (int i = 0; i < loader->slot_count; i++)
+    if (loader->slots[i].state == state)
+      return &loader->slots[i];
+  return NULL;
+}
+
+/* The slot that is done with the microbatch that is next to be delivered, or NULL. */
+static slot *find_next(petra_loader *loader) {
+  for (int i = 0; i < loader->slot_count; i++)
+    if (loader->slots[i].state == SLOT_DONE && loader->slots[i].batch.microbatch == loader->deliver)
+      return &loader->slots[i];
+  return NULL;
+}
+
+/* Called under the mutex: microbatches are claimed in order, so that one order of one epoch is enough. */
+static void claim(petra_loader *loader, slot *target) {
+  int64_t microbatch = loader->claim++;
+  int64_t epoch = microbatch / loader->batches, first = microbatch % loader->batches * loader->options.batch;
+  int64_t left = loader->set->count - first;
+  target->state = SLOT_FILLING;
+  target->epoch = (uint32_t)epoch;
+  target->batch.microbatch = microbatch;
+  target->batch.count = (int32_t)(left < loader->options.batch ? left : loader->options.batch);
+  if (loader->order && loader->order_epoch != epoch) {
+    petra_rng rng;
+    petra_rng_init(&rng, loader->options.seed, PETRA_RNG_SHUFFLE, (uint32_t)epoch, 0);
+    petra_rng_permutation(&rng, loader->order, (uint32_t)loader->set->count);
+    loader->order_epoch = epoch;
+  }
+  for (int32_t i = 0; i < target->batch.count; i++)
+    target->records[i] = loader->order ? loader->order[first + i] : (uint32_t)(first + i);
+}
+
+static petra_status fill(const petra_loader *loader, slot *target, uint8_t *pixels) {
+  const petra_dataset *set = loader->set;
+  for (int32_t i = 0; i < target->batch.count; i++) {
+    int64_t record = target->records[i];
+    petra_augment_choice choice =
+        petra_augment_choose(loader->options.augment, loader->options.seed, target->epoch, record);
+    PETRA_TRY(set->ops->read(set, record, pixels, &target->labels[i]));
+    petra_augment_apply(&choice, &loader->table, pixels, set->height, set->width,
+                        target->images + i * image_values(set));
+  }
+  return PETRA_OK;
+}
+
+static void work(petra_loader *loader, uint8_t *pixels) {
+  pthread_mutex_lock(&loader->mutex);
+  while (!loader->stop) {
+    slot *target = loader->claim < loader->options.end ? find_slot(loader, SLOT_FREE) : NULL;
+    if (!target) {
+      pthread_cond_wait(&loader->work, &loader->mutex);
+      continue;
+    }
+    claim(loader, target);
+    pthread_mutex_unlock(&loader->mutex);
+    petra_status status = fill(loader, target, pixels);
+    pthread_mutex_lock(&loader->mutex);
+    target->status = status;
+    target->state = SLOT_DONE;
+    pthread_cond_broadcast(&loader->ready);
+  }
+  pthread_mutex_unlock(&loader->mutex);
+}
+
+static void *run_thread(void *argument) {
+  worker self = *(worker *)argument;
+  petra_free(argument);
+  work(self.loader, self.pixels);
+  return NULL;
+}
+
+static petra_status start_thread(petra_loader *loader, uint8_t *pixels) {
+  worker *argument = NULL;
+  PETRA_TRY(petra_allocate(&argument, 1, sizeof *argument));
+  *argument = (worker){loader, pixels};
+  int error = pthread_create(&loader->threads[loader->thread_count], NULL, run_thread, argument);
+  if (error) {
+    petra_free(argument);
+    return petra_fail(PETRA_NO_MEMORY, "data.workers: loader thread %d of %d could not be started: %s",
+                      loader->thread_count + 1, loader->options.threads, strerror(error));
+  }
+  loader->thread_count++;
+  return PETRA_OK;
+}
+
+/* Signals stay with the caller's threads: loader threads are started with all of them blocked. */
+static petra_status start_threads(petra_loader *loader) {
+  sigset_t all, before;
+  petra_status status = PETRA_OK;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  for (int i = 0; i < loader->options.threads && status == PETRA_OK; i++)
+    status = start_thread(loader, loader->pixels + i * image_values(loader->set));
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return status;
+}
+
+static petra_status allocate_slot(const petra_loader *loader, slot *target) {
+  size_t capacity = (size_t)batch_capacity(loader);
+  PETRA_TRY(petra_allocate_raw(&target->images, capacity,
+                               (size_t)image_values(loader->set) * sizeof *target->images));
+  PETRA_TRY(petra_allocate_raw(&target->labels, capacity, sizeof *target->labels));
+  PETRA_TRY(petra_allocate_raw(&target->records, capacity, sizeof *target->records));
+  target->batch.images = target->images;
+  target->batch.labels = target->labels;
+  return PETRA_OK;
+}
+
+/* All memory of the loader is taken here, none per batch. */
+static petra_status allocate(petra_loader *loader) {
+  size_t threads = (size_t)loader->options.threads;
+  PETRA_TRY(petra_allocate(&loader->slots, threads + SLOTS_MORE, sizeof *loader->slots));
+  loader->slot_count = (int)threads + SLOTS_MORE;
+  for (int i = 0; i < loader->slot_count; i++)
+    PETRA_TRY(allocate_slot(loader, &loader->slots[i]));
+  if (loader->options.shuffle)
+    PETRA_TRY(petra_allocate_raw(&loader->order, (size_t)loader->set->count, sizeof *loader->order));
+  PETRA_TRY(petra_allocate_raw(&loader->pixels, threads, (size_t)image_values(loader->set)));
+  return petra_allocate(&loader->threads, threads, sizeof *loader->threads);
+}
+
+static petra_status check_options(const petra_dataset *set, const petra_loader_options *options) {
+  assert(options->batch >= 1 && options->threads >= 1 && options->first >= 0 &&
+         options->first <= options->end);
+  if (set->count < 1 || (options->drop_last && set->count < options->batch))
+    return petra_fail(PETRA_CONFIG,
+                      "data.batch: %" PRId32 " images are more than the %" PRId64
+                      " of the data set, so that an epoch holds no batch (data.limit may be the reason)",
+                      options->batch, set->count);
+  if (set->count > UINT32_MAX)
+    return petra_fail(PETRA_UNSUPPORTED,
+                      "data.path: the data set has %" PRId64 " images, at most %" PRIu32 " are possible",
+                      set->count, UINT32_MAX);
+  return PETRA_OK;
+}
+
+petra_status petra_loader_create(const petra_dataset *set, const petra_loader_options *options,
+                                 petra_loader **out) {
+  petra_loader *loader = NULL;
+  PETRA_TRY(check_options(set, options));
+  PETRA_TRY(petra_allocate(&loader, 1, sizeof *loader));
+  loader->set = set;
+  loader->options = *options;
+  loader->batches =
+      options->drop_last ? set->count / options->batch : (set->count + options->batch - 1) / options->batch;
+  loader->claim = loader->deliver = options->first;
+  loader->order_epoch = -1;
+  petra_augment_table_init(&loader->table, set->mean, set->deviation);
+  pthread_mutex_init(&loader->mutex, NULL); /* with default attributes these cannot fail on Linux */
+  pthread_cond_init(&loader->work, NULL);
+  pthread_cond_init(&loader->ready, NULL);
+  petra_status status = allocate(loader);
+  if (status == PETRA_OK)
+    status = start_threads(loader);
+  if (status != PETRA_OK) {
+    petra_loader_destroy(loader);
+    return status;
+  }
+  *out = loader;
+  return PETRA_OK;
+}
+
+void petra_loader_destroy(petra_loader *loader) {
+  if (!loader)
+    return;
+  pthread_mutex_lock(&loader->mutex);
+  loader->stop = true;
+  pthread_cond_broadcast(&loader->work);
+  pthread_mutex_unlock(&loader->mutex);
+  for (int i = 0; i < loader->thread_count; i++)
+    pthread_join(loader->threads[i], NULL);
+  pthread_cond_destroy(&loader->ready);
+  pthread_cond_destroy(&loader->work);
+  pthread_mutex_destroy(&loader->mutex);
+  for (int i = 0; i < loader->slot_count; i++) {
+    petra_free(loader->slots[i].images);
+    petra_free(loader->slots[i].labels);
+    petra_free(loader->slots[i].records);
+  }
+  petra_free(loader->slots);
+  petra_free(loader->order);
+  petra_free(loader->pixels);
+  petra_free(loader->threads);
+  petra_free(loader);
+}
+
+int64_t petra_loader_batches(const petra_loader *loader) {
+  return loader->batches;
+}
+
+/* Called under the mutex. Waiting would have no end in two cases: nothing more is prepared, or nothing can be
+ * because the caller holds every slot. */
+static petra_status wait_next(petra_loader *loader, slot **out) {
+  if (loader->deliver >= loader->options.end)
+    return petra_fail(PETRA_INTERNAL, "loader: microbatch %" PRId64 " is asked, the last one is %" PRId64,
+                      loader->deliver, loader->options.end - 1);
+  for (;;) {
+    slot *found = find_next(loader);
+    if (found) {
+      *out = found;
+      return PETRA_OK;
+    }
+    int held = 0;
+    for (int i = 0; i < loader->slot_count; i++)
+      held += loader->slots[i].state == SLOT_HELD;
+    if (held == loader->slot_count)
+      return petra_fail(PETRA_INTERNAL,
+                        "loader: microbatch %" PRId64
+                        " is asked while %d batches are not given back, the most possible",
+                        loader->deliver, held);
+    pthread_cond_wait(&loader->ready, &loader->mutex);
+  }
+}
+
+petra_status petra_loader_next(petra_loader *loader, petra_batch **out) {
+  slot *found = NULL;
+  pthread_mutex_lock(&loader->mutex);
+  petra_status status = wait_next(loader, &found);
+  if (status == PETRA_OK) {
+    status = found->status;
+    found->state = status == PETRA_OK ? SLOT_HELD : SLOT_FREE;
+    loader->deliver++;
+    if (status != PETRA_OK)
+      pthread_cond_signal(&loader->work);
+  }
+  pthread_mutex_unlock(&loader->mutex);
+  if (status == PETRA_OK)
+    *out = &found->batch;
+  return status;
+}
+
+void petra_loader_give_back(petra_loader *loader, petra_batch *batch) {
+  pthread_mutex_lock(&loader->mutex);
+  for (int i = 0; i < loader->slot_count; i++)
+    if (&loader->slots[i].batch == batch) {
+      assert(loader->slots[i].state == SLOT_HELD);
+      loader->slots[i].state = SLOT_FREE;
+    }
+  pthread_cond_signal(&loader->work);
+  pthread_mutex_unlock(&loader->mutex);
+}
