@@ -9,3 +9,10 @@ TESTS += tests/test_base
 tests_test_base_SOURCES = tests/test_base.c tests/harness.h
 tests_test_base_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_base_LDADD = $(TESTS_LDADD)
+
+check_PROGRAMS += tests/test_cpu
+TESTS += tests/test_cpu tests/test_cpu_avx2
+EXTRA_DIST += tests/test_cpu_avx2
+tests_test_cpu_SOURCES = tests/test_cpu.c tests/harness.h
+tests_test_cpu_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_cpu_LDADD = $(TESTS_LDADD)

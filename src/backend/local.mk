@@ -1,5 +1,8 @@
 # src/backend: the operations contract, the registry, and the backends.
 libpetra_a_SOURCES += \
 	src/backend/backend.h \
+	src/backend/pool.h \
 	src/backend/registry.c \
+	src/backend/registry.h \
 	src/backend/tensor.c
+libpetra_a_SOURCES += src/backend/ref_stub.c
