@@ -2,30 +2,48 @@
 
 #include <string.h>
 
-/* The compiler makes one version of a function for each instruction set; the loader picks. */
-#if defined(__x86_64__) && defined(__has_attribute)
-#if __has_attribute(target_clones)
-#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#endif
-#endif
-#ifndef CLONES
-#define CLONES
+/* VERSIONS makes the function `name` from the inline function `name_body`: compiled for several instruction
+ * sets, the widest that the machine has is called. */
+#if defined(__x86_64__) && defined(__GNUC__)
+#define VERSIONS(result, name, parameters, arguments)                                                        \
+  __attribute__((target("avx512f"))) static result name##_avx512 parameters {                                \
+    return name##_body arguments;                                                                            \
+  }                                                                                                          \
+  __attribute__((target("avx2,fma"))) static result name##_avx2 parameters {                                 \
+    return name##_body arguments;                                                                            \
+  }                                                                                                          \
+  result name parameters {                                                                                   \
+    if (__builtin_cpu_supports("avx512f"))                                                                   \
+      return name##_avx512 arguments;                                                                        \
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))                                     \
+      return name##_avx2 arguments;                                                                          \
+    return name##_body arguments;                                                                            \
+  }
+#else
+#define VERSIONS(result, name, parameters, arguments)                                                        \
+  result name parameters {                                                                                   \
+    return name##_body arguments;                                                                            \
+  }
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
-CLONES void cpu_kernel_axpy(float alpha, const float *x, float *y, int64_t count) {
+INLINE void cpu_kernel_axpy_body(float alpha, const float *x, float *y, int64_t count) {
 #pragma omp simd
   for (int64_t i = 0; i < count; i++)
     y[i] += alpha * x[i];
 }
 
-CLONES void cpu_kernel_add(const float *a, const float *b, float *y, int64_t count) {
+VERSIONS(void, cpu_kernel_axpy, (float alpha, const float *x, float *y, int64_t count), (alpha, x, y, count))
+
+INLINE void cpu_kernel_add_body(const float *a, const float *b, float *y, int64_t count) {
 #pragma omp simd
   for (int64_t i = 0; i < count; i++)
     y[i] = a[i] + b[i];
 }
 
-CLONES double cpu_kernel_dot(const float *a, const float *b, int64_t count) {
+VERSIONS(void, cpu_kernel_add, (const float *a, const float *b, float *y, int64_t count), (a, b, y, count))
+
+INLINE double cpu_kernel_dot_body(const float *a, const float *b, int64_t count) {
   enum { LANES = 32 };
   double lanes[LANES] = {0}, sum = 0;
   int64_t i = 0;
@@ -39,13 +57,18 @@ CLONES double cpu_kernel_dot(const float *a, const float *b, int64_t count) {
   return sum;
 }
 
-CLONES void cpu_kernel_relu_backward(const float *y, const float *dy, float *dx, int64_t count) {
+VERSIONS(double, cpu_kernel_dot, (const float *a, const float *b, int64_t count), (a, b, count))
+
+INLINE void cpu_kernel_relu_backward_body(const float *y, const float *dy, float *dx, int64_t count) {
 #pragma omp simd
   for (int64_t i = 0; i < count; i++) {
     float d = dy[i];
     dx[i] = y[i] > 0 ? d : 0;
   }
 }
+
+VERSIONS(void, cpu_kernel_relu_backward, (const float *y, const float *dy, float *dx, int64_t count),
+         (y, dy, dx, count))
 
 INLINE void sgd(float lr, float momentum, float decay, bool nesterov, bool first, const float *g, float *v,
                 float *p, int64_t count) {
@@ -58,12 +81,15 @@ INLINE void sgd(float lr, float momentum, float decay, bool nesterov, bool first
   }
 }
 
-CLONES void cpu_kernel_sgd(const cpu_sgd_rates *r, const float *g, float *v, float *p, int64_t count) {
+INLINE void cpu_kernel_sgd_body(const cpu_sgd_rates *r, const float *g, float *v, float *p, int64_t count) {
   if (r->first)
     sgd(r->lr, r->momentum, r->decay, r->nesterov, true, g, v, p, count);
   else
     sgd(r->lr, r->momentum, r->decay, r->nesterov, false, g, v, p, count);
 }
+
+VERSIONS(void, cpu_kernel_sgd, (const cpu_sgd_rates *r, const float *g, float *v, float *p, int64_t count),
+         (r, g, v, p, count))
 
 /* --- batch norm --- */
 
@@ -111,7 +137,8 @@ INLINE void statistics(const cpu_piece *piece, int block, const float *x, float 
   fold(chains, block, square);
 }
 
-CLONES void cpu_kernel_norm_statistics(const cpu_piece *piece, const float *x, float *mean, float *square) {
+INLINE void cpu_kernel_norm_statistics_body(const cpu_piece *piece, const float *x, float *mean,
+                                            float *square) {
   if (piece->block == 16)
     statistics(piece, 16, x, mean, square);
   else if (piece->block == 8)
@@ -119,6 +146,9 @@ CLONES void cpu_kernel_norm_statistics(const cpu_piece *piece, const float *x, f
   else
     statistics(piece, 1, x, mean, square);
 }
+
+VERSIONS(void, cpu_kernel_norm_statistics,
+         (const cpu_piece *piece, const float *x, float *mean, float *square), (piece, x, mean, square))
 
 /* The one place where z is computed, so that forward and backward agree on its sign. */
 INLINE float normalised(float x, float mean, float factor, float shift) {
@@ -168,8 +198,8 @@ INLINE void apply_joined(const cpu_piece *piece, int block, const cpu_norm_chann
   }
 }
 
-CLONES void cpu_kernel_norm_apply(const cpu_piece *piece, const cpu_norm_channels *channels, bool relu,
-                                  petra_join join, const float *x, const float *addend, float *y) {
+INLINE void cpu_kernel_norm_apply_body(const cpu_piece *piece, const cpu_norm_channels *channels, bool relu,
+                                       petra_join join, const float *x, const float *addend, float *y) {
   if (piece->block == 16 && relu)
     apply_joined(piece, 16, channels, true, join, x, addend, y);
   else if (piece->block == 16)
@@ -179,6 +209,11 @@ CLONES void cpu_kernel_norm_apply(const cpu_piece *piece, const cpu_norm_channel
   else
     apply_joined(piece, 1, channels, relu, join, x, addend, y);
 }
+
+VERSIONS(void, cpu_kernel_norm_apply,
+         (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, petra_join join,
+          const float *x, const float *addend, float *y),
+         (piece, channels, relu, join, x, addend, y))
 
 INLINE void add_to_sums(int lanes, bool relu, const float *mean, const float *factor, const float *shift,
                         const float *x, const float *dy, float *plain, float *weighted) {
@@ -213,8 +248,8 @@ INLINE void sums(const cpu_piece *piece, int block, const cpu_norm_channels *cha
   fold(weighted, block, product);
 }
 
-CLONES void cpu_kernel_norm_sums(const cpu_piece *piece, const cpu_norm_channels *channels, bool relu,
-                                 const float *x, const float *dy, float *sum, float *product) {
+INLINE void cpu_kernel_norm_sums_body(const cpu_piece *piece, const cpu_norm_channels *channels, bool relu,
+                                      const float *x, const float *dy, float *sum, float *product) {
   if (piece->block == 16 && relu)
     sums(piece, 16, channels, true, x, dy, sum, product);
   else if (piece->block == 16)
@@ -224,6 +259,11 @@ CLONES void cpu_kernel_norm_sums(const cpu_piece *piece, const cpu_norm_channels
   else
     sums(piece, 1, channels, relu, x, dy, sum, product);
 }
+
+VERSIONS(void, cpu_kernel_norm_sums,
+         (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, const float *x,
+          const float *dy, float *sum, float *product),
+         (piece, channels, relu, x, dy, sum, product))
 
 INLINE void backward(const cpu_piece *piece, int block, const cpu_norm_channels *channels, bool relu,
                      const float *offsets, const float *slopes, const float *x, const float *dy, float *dx) {
@@ -245,9 +285,9 @@ INLINE void backward(const cpu_piece *piece, int block, const cpu_norm_channels 
     }
 }
 
-CLONES void cpu_kernel_norm_backward(const cpu_piece *piece, const cpu_norm_channels *channels, bool relu,
-                                     const float *offset, const float *slope, const float *x, const float *dy,
-                                     float *dx) {
+INLINE void cpu_kernel_norm_backward_body(const cpu_piece *piece, const cpu_norm_channels *channels,
+                                          bool relu, const float *offset, const float *slope, const float *x,
+                                          const float *dy, float *dx) {
   if (piece->block == 16 && relu)
     backward(piece, 16, channels, true, offset, slope, x, dy, dx);
   else if (piece->block == 16)
@@ -257,3 +297,8 @@ CLONES void cpu_kernel_norm_backward(const cpu_piece *piece, const cpu_norm_chan
   else
     backward(piece, 1, channels, relu, offset, slope, x, dy, dx);
 }
+
+VERSIONS(void, cpu_kernel_norm_backward,
+         (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, const float *offset,
+          const float *slope, const float *x, const float *dy, float *dx),
+         (piece, channels, relu, offset, slope, x, dy, dx))
