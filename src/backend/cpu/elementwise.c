@@ -1,0 +1,166 @@
+/* Element-wise operations, dot, split and concat, and the optimiser step. */
+#include "backend/cpu/cpu.h"
+#include "backend/cpu/kernels.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+static int64_t chunks_of(int64_t count) {
+  return (count + CPU_CHUNK - 1) / CPU_CHUNK;
+}
+
+static int64_t chunk_length(int64_t count, int64_t chunk) {
+  return cpu_minimum(CPU_CHUNK, count - chunk * CPU_CHUNK);
+}
+
+petra_status cpu_copy(petra_backend *backend, const petra_tensor *x, petra_tensor *y) {
+  if (x->kind == PETRA_TENSOR_MASK) {
+    memcpy(y->data, x->data, y->bytes);
+    return PETRA_OK;
+  }
+  int64_t count = cpu_layout_of(x)->count;
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, count))
+  for (int64_t i = 0; i < chunks_of(count); i++)
+    memcpy(cpu_data(y) + i * CPU_CHUNK, cpu_read(x) + i * CPU_CHUNK,
+           (size_t)chunk_length(count, i) * sizeof(float));
+  return PETRA_OK;
+}
+
+petra_status cpu_fill(petra_backend *backend, petra_tensor *y, double value) {
+  int64_t count = cpu_layout_of(y)->count;
+  float *data = cpu_data(y);
+  float single = (float)value;
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, count))
+  for (int64_t i = 0; i < count; i++)
+    data[i] = single;
+  cpu_clear_padding(y);
+  return PETRA_OK;
+}
+
+petra_status cpu_axpy(petra_backend *backend, double alpha, const petra_tensor *x, petra_tensor *y) {
+  int64_t count = cpu_layout_of(x)->count;
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, count))
+  for (int64_t i = 0; i < chunks_of(count); i++)
+    cpu_kernel_axpy((float)alpha, cpu_read(x) + i * CPU_CHUNK, cpu_data(y) + i * CPU_CHUNK,
+                    chunk_length(count, i));
+  if (!isfinite((float)alpha))
+    cpu_clear_padding(y);
+  return PETRA_OK;
+}
+
+petra_status cpu_add(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, petra_tensor *y) {
+  int64_t count = cpu_layout_of(a)->count;
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, count))
+  for (int64_t i = 0; i < chunks_of(count); i++)
+    cpu_kernel_add(cpu_read(a) + i * CPU_CHUNK, cpu_read(b) + i * CPU_CHUNK, cpu_data(y) + i * CPU_CHUNK,
+                   chunk_length(count, i));
+  return PETRA_OK;
+}
+
+/* One partial sum per chunk, added up in order: the result does not depend on the number of threads. */
+petra_status cpu_dot(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, double *out) {
+  int64_t count = cpu_layout_of(a)->count, chunks = chunks_of(count);
+  void *memory;
+  PETRA_TRY(cpu_scratch(backend, (size_t)chunks * sizeof(double), &memory));
+  double *partials = memory, sum = 0;
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, count))
+  for (int64_t i = 0; i < chunks; i++)
+    partials[i] =
+        cpu_kernel_dot(cpu_read(a) + i * CPU_CHUNK, cpu_read(b) + i * CPU_CHUNK, chunk_length(count, i));
+  for (int64_t i = 0; i < chunks; i++)
+    sum += partials[i];
+  *out = sum;
+  return PETRA_OK;
+}
+
+petra_status cpu_relu_backward(petra_backend *backend, const petra_tensor *y, const petra_tensor *dy,
+                               petra_tensor *dx) {
+  int64_t count = cpu_layout_of(y)->count;
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, count))
+  for (int64_t i = 0; i < chunks_of(count); i++)
+    cpu_kernel_relu_backward(cpu_read(y) + i * CPU_CHUNK, cpu_read(dy) + i * CPU_CHUNK,
+                             cpu_data(dx) + i * CPU_CHUNK, chunk_length(count, i));
+  return PETRA_OK;
+}
+
+/* --- split and concat --- */
+
+/* A part holds the channels from `first` on of the whole. Straight copies of blocks when both are cut alike.
+ */
+static bool aligned(const petra_tensor *whole, const petra_tensor *part, int first) {
+  int block = cpu_layout_of(whole)->block;
+  return block == cpu_layout_of(part)->block && first % block == 0 &&
+         (part->shape[1] % block == 0 || first + part->shape[1] == whole->shape[1]);
+}
+
+static void move(float *to, int64_t to_step, const float *from, int64_t from_step, int64_t count) {
+  for (int64_t i = 0; i < count; i++)
+    to[i * to_step] = from[i * from_step];
+}
+
+static void move_part(petra_backend *backend, float *whole_data, const petra_tensor *whole, float *part_data,
+                      const petra_tensor *part, int first, bool out_of_whole) {
+  const cpu_layout *w = cpu_layout_of(whole), *p = cpu_layout_of(part);
+  bool blocks = aligned(whole, part, first);
+  int64_t channels = blocks ? p->channel_blocks : part->shape[1];
+  int stride = blocks ? w->block : 1;
+#pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_threads(backend, p->count))
+  for (int64_t n = 0; n < part->shape[0]; n++)
+    for (int64_t c = 0; c < channels; c++) {
+      float *in_whole = whole_data + cpu_channel_offset(w, n, first + c * stride);
+      float *in_part = part_data + cpu_channel_offset(p, n, c * stride);
+      if (blocks)
+        memcpy(out_of_whole ? in_part : in_whole, out_of_whole ? in_whole : in_part,
+               (size_t)(w->plane * w->block) * sizeof(float));
+      else if (out_of_whole)
+        move(in_part, p->block, in_whole, w->block, p->plane);
+      else
+        move(in_whole, w->block, in_part, p->block, p->plane);
+    }
+}
+
+petra_status cpu_split(petra_backend *backend, const petra_tensor *x, petra_tensor *x1, petra_tensor *x2) {
+  move_part(backend, x->data, x, cpu_data(x1), x1, 0, true);
+  move_part(backend, x->data, x, cpu_data(x2), x2, x1->shape[1], true);
+  return PETRA_OK;
+}
+
+petra_status cpu_concat(petra_backend *backend, const petra_tensor *x1, const petra_tensor *x2,
+                        petra_tensor *x) {
+  move_part(backend, cpu_data(x), x, x1->data, x1, 0, false);
+  move_part(backend, cpu_data(x), x, x2->data, x2, x1->shape[1], false);
+  return PETRA_OK;
+}
+
+/* --- optimiser --- */
+
+static cpu_sgd_rates rates_of(const petra_sgd_step *a, int tensor) {
+  return (cpu_sgd_rates){.lr = (float)a->lr,
+                         .momentum = (float)a->momentum,
+                         .decay = (float)a->weight_decay[tensor],
+                         .nesterov = a->nesterov,
+                         .first = a->first};
+}
+
+petra_status cpu_sgd_step(petra_backend *backend, const petra_sgd_step *a) {
+  int64_t total = 0;
+  for (int t = 0; t < a->count; t++)
+    total += a->parameters[t]->elements;
+#pragma omp parallel num_threads(cpu_threads(backend, total))
+  for (int t = 0; t < a->count; t++) {
+    cpu_sgd_rates rates = rates_of(a, t);
+    int64_t count = cpu_layout_of(a->parameters[t])->count;
+#pragma omp for schedule(static) nowait
+    for (int64_t i = 0; i < chunks_of(count); i++)
+      cpu_kernel_sgd(&rates, cpu_read(a->gradients[t]) + i * CPU_CHUNK,
+                     cpu_data(a->velocities[t]) + i * CPU_CHUNK, cpu_data(a->parameters[t]) + i * CPU_CHUNK,
+                     chunk_length(count, i));
+  }
+  for (int t = 0; t < a->count; t++)
+    if (!isfinite((float)a->lr) || !isfinite((float)a->momentum) || !isfinite((float)a->weight_decay[t])) {
+      cpu_clear_padding(a->parameters[t]);
+      cpu_clear_padding(a->velocities[t]);
+    }
+  return PETRA_OK;
+}

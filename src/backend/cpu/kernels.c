@@ -1,0 +1,304 @@
+#include "backend/cpu/kernels.h"
+
+#include <string.h>
+
+/* VERSIONS makes the function `name` from the inline function `name_body`: compiled for several instruction
+ * sets, the widest that the machine has is called. */
+#if defined(__x86_64__) && defined(__GNUC__)
+#define VERSIONS(result, name, parameters, arguments)                                                        \
+  __attribute__((target("avx512f"))) static result name##_avx512 parameters {                                \
+    return name##_body arguments;                                                                            \
+  }                                                                                                          \
+  __attribute__((target("avx2,fma"))) static result name##_avx2 parameters {                                 \
+    return name##_body arguments;                                                                            \
+  }                                                                                                          \
+  result name parameters {                                                                                   \
+    if (__builtin_cpu_supports("avx512f"))                                                                   \
+      return name##_avx512 arguments;                                                                        \
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))                                     \
+      return name##_avx2 arguments;                                                                          \
+    return name##_body arguments;                                                                            \
+  }
+#else
+#define VERSIONS(result, name, parameters, arguments)                                                        \
+  result name parameters {                                                                                   \
+    return name##_body arguments;                                                                            \
+  }
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE void cpu_kernel_axpy_body(float alpha, const float *x, float *y, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; i++)
+    y[i] += alpha * x[i];
+}
+
+VERSIONS(void, cpu_kernel_axpy, (float alpha, const float *x, float *y, int64_t count), (alpha, x, y, count))
+
+INLINE void cpu_kernel_add_body(const float *a, const float *b, float *y, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; i++)
+    y[i] = a[i] + b[i];
+}
+
+VERSIONS(void, cpu_kernel_add, (const float *a, const float *b, float *y, int64_t count), (a, b, y, count))
+
+INLINE double cpu_kernel_dot_body(const float *a, const float *b, int64_t count) {
+  enum { LANES = 32 };
+  double lanes[LANES] = {0}, sum = 0;
+  int64_t i = 0;
+  for (; i + LANES <= count; i += LANES)
+    for (int l = 0; l < LANES; l++)
+      lanes[l] += (double)a[i + l] * (double)b[i + l];
+  for (; i < count; i++)
+    lanes[0] += (double)a[i] * (double)b[i];
+  for (int l = 0; l < LANES; l++)
+    sum += lanes[l];
+  return sum;
+}
+
+VERSIONS(double, cpu_kernel_dot, (const float *a, const float *b, int64_t count), (a, b, count))
+
+INLINE void cpu_kernel_relu_backward_body(const float *y, const float *dy, float *dx, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; i++) {
+    float d = dy[i];
+    dx[i] = y[i] > 0 ? d : 0;
+  }
+}
+
+VERSIONS(void, cpu_kernel_relu_backward, (const float *y, const float *dy, float *dx, int64_t count),
+         (y, dy, dx, count))
+
+INLINE void sgd(float lr, float momentum, float decay, bool nesterov, bool first, const float *g, float *v,
+                float *p, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; i++) {
+    float step = g[i] + decay * p[i];
+    float velocity = first ? step : momentum * v[i] + step;
+    v[i] = velocity;
+    p[i] -= lr * (nesterov ? step + momentum * velocity : velocity);
+  }
+}
+
+INLINE void cpu_kernel_sgd_body(const cpu_sgd_rates *r, const float *g, float *v, float *p, int64_t count) {
+  if (r->first)
+    sgd(r->lr, r->momentum, r->decay, r->nesterov, true, g, v, p, count);
+  else
+    sgd(r->lr, r->momentum, r->decay, r->nesterov, false, g, v, p, count);
+}
+
+VERSIONS(void, cpu_kernel_sgd, (const cpu_sgd_rates *r, const float *g, float *v, float *p, int64_t count),
+         (r, g, v, p, count))
+
+/* --- batch norm --- */
+
+/* Sums run in UNROLL independent chains of additions, which hides their latency and halves the rounding. */
+enum { UNROLL = 4, BLOCK_MAX = 16 };
+
+INLINE void fold(const float *chains, int block, float *out) {
+  for (int l = 0; l < block; l++)
+    out[l] = (chains[l] + chains[block + l]) + (chains[2 * block + l] + chains[3 * block + l]);
+}
+
+INLINE void statistics(const cpu_piece *piece, int block, const float *x, float *mean, float *square) {
+  float chains[UNROLL * BLOCK_MAX] = {0}, centre[UNROLL * BLOCK_MAX], sum[BLOCK_MAX];
+  int64_t whole = piece->pixels - piece->pixels % UNROLL;
+  for (int64_t r = 0; r < piece->rows; r++) {
+    const float *row = x + r * piece->row_step;
+    for (int64_t p = 0; p < whole; p += UNROLL)
+      for (int l = 0; l < UNROLL * block; l++)
+        chains[l] += row[p * block + l];
+    for (int64_t p = whole; p < piece->pixels; p++)
+      for (int l = 0; l < block; l++)
+        chains[l] += row[p * block + l];
+  }
+  fold(chains, block, sum);
+  float inverse = 1.0f / (float)(piece->rows * piece->pixels);
+  for (int l = 0; l < block; l++)
+    mean[l] = sum[l] * inverse;
+  for (int l = 0; l < UNROLL * block; l++) {
+    centre[l] = mean[l % block];
+    chains[l] = 0;
+  }
+  for (int64_t r = 0; r < piece->rows; r++) {
+    const float *row = x + r * piece->row_step;
+    for (int64_t p = 0; p < whole; p += UNROLL)
+      for (int l = 0; l < UNROLL * block; l++) {
+        float d = row[p * block + l] - centre[l];
+        chains[l] += d * d;
+      }
+    for (int64_t p = whole; p < piece->pixels; p++)
+      for (int l = 0; l < block; l++) {
+        float d = row[p * block + l] - centre[l];
+        chains[l] += d * d;
+      }
+  }
+  fold(chains, block, square);
+}
+
+INLINE void cpu_kernel_norm_statistics_body(const cpu_piece *piece, const float *x, float *mean,
+                                            float *square) {
+  if (piece->block == 16)
+    statistics(piece, 16, x, mean, square);
+  else if (piece->block == 8)
+    statistics(piece, 8, x, mean, square);
+  else
+    statistics(piece, 1, x, mean, square);
+}
+
+VERSIONS(void, cpu_kernel_norm_statistics,
+         (const cpu_piece *piece, const float *x, float *mean, float *square), (piece, x, mean, square))
+
+/* The one place where z is computed, so that forward and backward agree on its sign. */
+INLINE float normalised(float x, float mean, float factor, float shift) {
+  return (x - mean) * factor + shift;
+}
+
+INLINE void apply(const cpu_piece *piece, int block, const cpu_norm_channels *channels, bool relu,
+                  petra_join join, const float *x, const float *addend, float *y) {
+  float mean[BLOCK_MAX], factor[BLOCK_MAX], shift[BLOCK_MAX];
+  memcpy(mean, channels->mean, (size_t)block * sizeof *mean);
+  memcpy(factor, channels->factor, (size_t)block * sizeof *factor);
+  memcpy(shift, channels->shift, (size_t)block * sizeof *shift);
+  for (int64_t r = 0; r < piece->rows; r++)
+    for (int64_t p = 0; p < piece->pixels; p++) {
+      int64_t at = r * piece->row_step + p * block;
+#pragma omp simd
+      for (int l = 0; l < block; l++) {
+        float z = normalised(x[at + l], mean[l], factor[l], shift[l]);
+        if (join == PETRA_JOIN_ADD_ACTIVATE)
+          z += addend[at + l];
+        if (relu)
+          z = z <= 0 ? 0 : z; /* a NaN stays */
+        if (join == PETRA_JOIN_ADD)
+          z = addend[at + l] + z;
+        if (join == PETRA_JOIN_SUBTRACT)
+          z = addend[at + l] - z;
+        y[at + l] = z;
+      }
+    }
+}
+
+INLINE void apply_joined(const cpu_piece *piece, int block, const cpu_norm_channels *channels, bool relu,
+                         petra_join join, const float *x, const float *addend, float *y) {
+  switch (join) {
+  case PETRA_JOIN_NONE:
+    apply(piece, block, channels, relu, PETRA_JOIN_NONE, x, addend, y);
+    break;
+  case PETRA_JOIN_ADD:
+    apply(piece, block, channels, relu, PETRA_JOIN_ADD, x, addend, y);
+    break;
+  case PETRA_JOIN_SUBTRACT:
+    apply(piece, block, channels, relu, PETRA_JOIN_SUBTRACT, x, addend, y);
+    break;
+  case PETRA_JOIN_ADD_ACTIVATE:
+    apply(piece, block, channels, relu, PETRA_JOIN_ADD_ACTIVATE, x, addend, y);
+    break;
+  }
+}
+
+INLINE void cpu_kernel_norm_apply_body(const cpu_piece *piece, const cpu_norm_channels *channels, bool relu,
+                                       petra_join join, const float *x, const float *addend, float *y) {
+  if (piece->block == 16 && relu)
+    apply_joined(piece, 16, channels, true, join, x, addend, y);
+  else if (piece->block == 16)
+    apply_joined(piece, 16, channels, false, join, x, addend, y);
+  else if (piece->block == 8)
+    apply_joined(piece, 8, channels, relu, join, x, addend, y);
+  else
+    apply_joined(piece, 1, channels, relu, join, x, addend, y);
+}
+
+VERSIONS(void, cpu_kernel_norm_apply,
+         (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, petra_join join,
+          const float *x, const float *addend, float *y),
+         (piece, channels, relu, join, x, addend, y))
+
+INLINE void add_to_sums(int lanes, bool relu, const float *mean, const float *factor, const float *shift,
+                        const float *x, const float *dy, float *plain, float *weighted) {
+#pragma omp simd
+  for (int l = 0; l < lanes; l++) {
+    float d = dy[l];
+    float g = (!relu || normalised(x[l], mean[l], factor[l], shift[l]) > 0) ? d : 0;
+    plain[l] += g;
+    weighted[l] += g * (x[l] - mean[l]);
+  }
+}
+
+INLINE void sums(const cpu_piece *piece, int block, const cpu_norm_channels *channels, bool relu,
+                 const float *x, const float *dy, float *sum, float *product) {
+  float mean[UNROLL * BLOCK_MAX], factor[UNROLL * BLOCK_MAX], shift[UNROLL * BLOCK_MAX];
+  float plain[UNROLL * BLOCK_MAX] = {0}, weighted[UNROLL * BLOCK_MAX] = {0};
+  for (int l = 0; l < UNROLL * block; l++) {
+    mean[l] = channels->mean[l % block];
+    factor[l] = channels->factor[l % block];
+    shift[l] = channels->shift[l % block];
+  }
+  int64_t whole = piece->pixels - piece->pixels % UNROLL;
+  for (int64_t r = 0; r < piece->rows; r++) {
+    const float *row = x + r * piece->row_step, *row_dy = dy + r * piece->row_step;
+    for (int64_t p = 0; p < whole; p += UNROLL)
+      add_to_sums(UNROLL * block, relu, mean, factor, shift, row + p * block, row_dy + p * block, plain,
+                  weighted);
+    for (int64_t p = whole; p < piece->pixels; p++)
+      add_to_sums(block, relu, mean, factor, shift, row + p * block, row_dy + p * block, plain, weighted);
+  }
+  fold(plain, block, sum);
+  fold(weighted, block, product);
+}
+
+INLINE void cpu_kernel_norm_sums_body(const cpu_piece *piece, const cpu_norm_channels *channels, bool relu,
+                                      const float *x, const float *dy, float *sum, float *product) {
+  if (piece->block == 16 && relu)
+    sums(piece, 16, channels, true, x, dy, sum, product);
+  else if (piece->block == 16)
+    sums(piece, 16, channels, false, x, dy, sum, product);
+  else if (piece->block == 8)
+    sums(piece, 8, channels, relu, x, dy, sum, product);
+  else
+    sums(piece, 1, channels, relu, x, dy, sum, product);
+}
+
+VERSIONS(void, cpu_kernel_norm_sums,
+         (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, const float *x,
+          const float *dy, float *sum, float *product),
+         (piece, channels, relu, x, dy, sum, product))
+
+INLINE void backward(const cpu_piece *piece, int block, const cpu_norm_channels *channels, bool relu,
+                     const float *offsets, const float *slopes, const float *x, const float *dy, float *dx) {
+  float mean[BLOCK_MAX], factor[BLOCK_MAX], shift[BLOCK_MAX], offset[BLOCK_MAX], slope[BLOCK_MAX];
+  memcpy(mean, channels->mean, (size_t)block * sizeof *mean);
+  memcpy(factor, channels->factor, (size_t)block * sizeof *factor);
+  memcpy(shift, channels->shift, (size_t)block * sizeof *shift);
+  memcpy(offset, offsets, (size_t)block * sizeof *offset);
+  memcpy(slope, slopes, (size_t)block * sizeof *slope);
+  for (int64_t r = 0; r < piece->rows; r++)
+    for (int64_t p = 0; p < piece->pixels; p++) {
+      int64_t at = r * piece->row_step + p * block;
+#pragma omp simd
+      for (int l = 0; l < block; l++) {
+        float d = dy[at + l];
+        float g = (!relu || normalised(x[at + l], mean[l], factor[l], shift[l]) > 0) ? d : 0;
+        dx[at + l] = factor[l] * (g - offset[l] - (x[at + l] - mean[l]) * slope[l]);
+      }
+    }
+}
+
+INLINE void cpu_kernel_norm_backward_body(const cpu_piece *piece, const cpu_norm_channels *channels,
+                                          bool relu, const float *offset, const float *slope, const float *x,
+                                          const float *dy, float *dx) {
+  if (piece->block == 16 && relu)
+    backward(piece, 16, channels, true, offset, slope, x, dy, dx);
+  else if (piece->block == 16)
+    backward(piece, 16, channels, false, offset, slope, x, dy, dx);
+  else if (piece->block == 8)
+    backward(piece, 8, channels, relu, offset, slope, x, dy, dx);
+  else
+    backward(piece, 1, channels, relu, offset, slope, x, dy, dx);
+}
+
+VERSIONS(void, cpu_kernel_norm_backward,
+         (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, const float *offset,
+          const float *slope, const float *x, const float *dy, float *dx),
+         (piece, channels, relu, offset, slope, x, dy, dx))

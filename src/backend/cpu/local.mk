@@ -1,0 +1,11 @@
+# src/backend/cpu: the backend on oneDNN and CBLAS. oneDNN is included by conv.c alone, CBLAS by head.c.
+libpetra_a_SOURCES += \
+	src/backend/cpu/conv.c \
+	src/backend/cpu/cpu.h \
+	src/backend/cpu/create.c \
+	src/backend/cpu/elementwise.c \
+	src/backend/cpu/head.c \
+	src/backend/cpu/kernels.c src/backend/cpu/kernels.h \
+	src/backend/cpu/norm.c \
+	src/backend/cpu/pooling.c \
+	src/backend/cpu/storage.c

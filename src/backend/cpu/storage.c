@@ -1,0 +1,171 @@
+/* Layouts, storage, and the way between host arrays and layouts. */
+#include "backend/cpu/cpu.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+int cpu_channel_block(const cpu_backend *backend, int channels) {
+  return channels == 1 || channels == 3 ? 1 : backend->block;
+}
+
+static int blocks_of(int count, int block) {
+  return (count + block - 1) / block;
+}
+
+static void activation_layout(const cpu_backend *cpu, const int32_t shape[4], cpu_layout *l) {
+  l->block = cpu_channel_block(cpu, shape[1]);
+  l->channel_blocks = blocks_of(shape[1], l->block);
+  l->plane = (int64_t)shape[2] * shape[3];
+  l->count = (int64_t)shape[0] * l->channel_blocks * l->block * l->plane;
+  l->padded = shape[1] % l->block != 0;
+}
+
+static void filter_layout(const cpu_backend *cpu, const int32_t shape[4], cpu_layout *l) {
+  l->block_out = cpu_channel_block(cpu, shape[0]);
+  l->block_in = cpu_channel_block(cpu, shape[1]);
+  if (l->block_out > 1 && l->block_in == 1)
+    l->block_in = shape[1]; /* Ohwi16o */
+  l->out_blocks = blocks_of(shape[0], l->block_out);
+  l->in_blocks = blocks_of(shape[1], l->block_in);
+  l->taps = shape[2] * shape[3];
+  l->count = (int64_t)l->out_blocks * l->in_blocks * l->taps * l->block_in * l->block_out;
+  l->padded = shape[0] % l->block_out != 0 || shape[1] % l->block_in != 0;
+}
+
+petra_status cpu_storage_create(petra_backend *backend, petra_tensor *tensor) {
+  cpu_layout *l;
+  PETRA_TRY(petra_allocate(&l, 1, sizeof *l));
+  l->count = tensor->elements;
+  size_t bytes = 0;
+  switch (tensor->kind) {
+  case PETRA_TENSOR_ACTIVATION:
+    activation_layout(cpu_of(backend), tensor->shape, l);
+    break;
+  case PETRA_TENSOR_FILTER:
+    filter_layout(cpu_of(backend), tensor->shape, l);
+    break;
+  case PETRA_TENSOR_VECTOR:
+    bytes = (size_t)blocks_of(tensor->shape[0], CPU_BLOCK_MAX) * CPU_BLOCK_MAX * sizeof(float);
+    break;
+  case PETRA_TENSOR_MASK: /* one byte an element: the winner of a max-pool window */
+    activation_layout(cpu_of(backend), tensor->shape, l);
+    bytes = (size_t)l->count;
+    break;
+  case PETRA_TENSOR_MATRIX:
+    break;
+  }
+  if (bytes == 0)
+    bytes = (size_t)l->count * sizeof(float);
+  petra_status status = petra_allocate(&tensor->data, bytes, 1);
+  if (status != PETRA_OK) {
+    petra_free(l);
+    return status;
+  }
+  tensor->bytes = bytes;
+  tensor->layout = l;
+  return PETRA_OK;
+}
+
+void cpu_storage_destroy(petra_backend *backend, petra_tensor *tensor) {
+  (void)backend;
+  petra_free(tensor->data);
+  petra_free(tensor->layout);
+  tensor->data = NULL;
+  tensor->layout = NULL;
+}
+
+static void clear_activation(petra_tensor *tensor, const cpu_layout *l) {
+  int used = tensor->shape[1] % l->block;
+  for (int64_t n = 0; n < tensor->shape[0]; n++) {
+    float *last = cpu_data(tensor) + cpu_channel_offset(l, n, (int64_t)(l->channel_blocks - 1) * l->block);
+    for (int64_t p = 0; p < l->plane; p++)
+      for (int lane = used; lane < l->block; lane++)
+        last[p * l->block + lane] = 0;
+  }
+}
+
+static void clear_filter(petra_tensor *tensor, const cpu_layout *l) {
+  for (int64_t o = 0; o < (int64_t)l->out_blocks * l->block_out; o++)
+    for (int64_t i = 0; i < (int64_t)l->in_blocks * l->block_in; i++)
+      if (o >= tensor->shape[0] || i >= tensor->shape[1])
+        for (int64_t tap = 0; tap < l->taps; tap++)
+          cpu_data(tensor)[cpu_filter_offset(l, o, i, tap)] = 0;
+}
+
+void cpu_clear_padding(petra_tensor *tensor) {
+  const cpu_layout *l = cpu_layout_of(tensor);
+  if (!l->padded)
+    return;
+  if (tensor->kind == PETRA_TENSOR_ACTIVATION)
+    clear_activation(tensor, l);
+  else if (tensor->kind == PETRA_TENSOR_FILTER)
+    clear_filter(tensor, l);
+}
+
+/* `length` floats, `step` apart, from and to a dense host array. */
+static void scatter(float *data, int64_t step, const void *host, petra_host_type type, int64_t first,
+                    int64_t length) {
+  if (type == PETRA_HOST_F64)
+    for (int64_t i = 0; i < length; i++)
+      data[i * step] = (float)((const double *)host)[first + i];
+  else if (step == 1)
+    memcpy(data, (const float *)host + first, (size_t)length * sizeof(float));
+  else
+    for (int64_t i = 0; i < length; i++)
+      data[i * step] = ((const float *)host)[first + i];
+}
+
+static void gather(const float *data, int64_t step, void *host, petra_host_type type, int64_t first,
+                   int64_t length) {
+  if (type == PETRA_HOST_F64)
+    for (int64_t i = 0; i < length; i++)
+      ((double *)host)[first + i] = (double)data[i * step];
+  else if (step == 1)
+    memcpy((float *)host + first, data, (size_t)length * sizeof(float));
+  else
+    for (int64_t i = 0; i < length; i++)
+      ((float *)host)[first + i] = data[i * step];
+}
+
+/* The stretches of equal step that a tensor consists of: (outer index) -> where it starts, in both orders. */
+typedef struct stretches {
+  int64_t count, length, step;
+} stretches;
+
+static stretches stretches_of(const petra_tensor *tensor) {
+  const cpu_layout *l = cpu_layout_of(tensor);
+  if (tensor->kind == PETRA_TENSOR_ACTIVATION)
+    return (stretches){(int64_t)tensor->shape[0] * tensor->shape[1], l->plane, l->block};
+  if (tensor->kind == PETRA_TENSOR_FILTER)
+    return (stretches){(int64_t)tensor->shape[0] * tensor->shape[1], l->taps,
+                       (int64_t)l->block_in * l->block_out};
+  return (stretches){1, tensor->elements, 1};
+}
+
+static int64_t stretch_start(const petra_tensor *tensor, int64_t outer) {
+  const cpu_layout *l = cpu_layout_of(tensor);
+  if (tensor->kind == PETRA_TENSOR_ACTIVATION)
+    return cpu_channel_offset(l, outer / tensor->shape[1], outer % tensor->shape[1]);
+  if (tensor->kind == PETRA_TENSOR_FILTER)
+    return cpu_filter_offset(l, outer / tensor->shape[1], outer % tensor->shape[1], 0);
+  return 0;
+}
+
+petra_status cpu_upload(petra_backend *backend, petra_tensor *tensor, const void *host,
+                        petra_host_type type) {
+  stretches s = stretches_of(tensor);
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, tensor->elements))
+  for (int64_t outer = 0; outer < s.count; outer++)
+    scatter(cpu_data(tensor) + stretch_start(tensor, outer), s.step, host, type, outer * s.length, s.length);
+  return PETRA_OK;
+}
+
+petra_status cpu_download(petra_backend *backend, const petra_tensor *tensor, void *host,
+                          petra_host_type type) {
+  stretches s = stretches_of(tensor);
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, tensor->elements))
+  for (int64_t outer = 0; outer < s.count; outer++)
+    gather(cpu_read(tensor) + stretch_start(tensor, outer), s.step, host, type, outer * s.length, s.length);
+  return PETRA_OK;
+}
