@@ -9,3 +9,7 @@ TESTS += tests/test_base
 tests_test_base_SOURCES = tests/test_base.c tests/harness.h
 tests_test_base_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_base_LDADD = $(TESTS_LDADD)
+
+# Scripts: the layers, the documents, the analysis scripts.
+TESTS += tests/check_includes tests/check_docs tests/check_config_doc tests/check_analysis
+EXTRA_DIST += tests/check_includes tests/check_docs tests/check_config_doc tests/check_analysis tests/lsan.supp
