@@ -53,6 +53,8 @@ class Run:
 
     def __init__(self, path):
         self.path = path
+        if not os.path.isfile(path):
+            sys.exit(f"plot_training.py: {path}: no such file")
         try:
             with h5py.File(path, "r") as file:
                 config = text_attribute(file, "config")
