@@ -1,2 +1,40 @@
-# PETRA_MPI: optional.
-AC_DEFUN([PETRA_MPI], [])
+# PETRA_MPI: an MPI library for C; by pkg-config (Open MPI, MPICH), else by asking the compiler wrapper mpicc. Optional.
+AC_DEFUN([PETRA_MPI], [
+  PETRA_OPTIONAL([mpi], [an MPI library])
+  petra_have_mpi=no
+  AS_IF([test "x$petra_want_mpi" != xno], [
+    petra_mpi_cflags= petra_mpi_libs= petra_mpi_version= petra_found_mpi= petra_mpi_candidate=no
+    AS_IF([test -n "$petra_dir_mpi"],
+      [petra_mpicc=$petra_dir_mpi/bin/mpicc],
+      [for petra_mpi_module in ompi-c mpich; do
+         AS_IF([test "x$petra_mpi_candidate" = xno && $PKG_CONFIG --exists $petra_mpi_module], [
+           petra_mpi_cflags=`$PKG_CONFIG --cflags $petra_mpi_module`
+           petra_mpi_libs=`$PKG_CONFIG --libs $petra_mpi_module`
+           petra_found_mpi="$petra_mpi_module `$PKG_CONFIG --modversion $petra_mpi_module`"
+           petra_mpi_candidate=yes])
+       done
+       petra_mpicc=mpicc])
+    AS_IF([test "x$petra_mpi_candidate" = xno && $petra_mpicc -show >/dev/null 2>&1], [
+      # -show prints the compiler's command line; its first word is the compiler, the rest are its options.
+      petra_mpi_libs=`$petra_mpicc -show | sed 's/^@<:@^ @:>@* *//'`
+      petra_mpi_cflags=$petra_mpi_libs
+      petra_found_mpi=$petra_mpicc
+      petra_mpi_candidate=yes])
+    AS_IF([test "x$petra_mpi_candidate" = xyes], [
+      petra_save_CPPFLAGS=$CPPFLAGS
+      petra_save_LIBS=$LIBS
+      CPPFLAGS="$CPPFLAGS $petra_mpi_cflags"
+      LIBS="$petra_mpi_libs $LIBS"
+      AC_MSG_CHECKING([whether MPI links ($petra_found_mpi)])
+      AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <mpi.h>]], [[return MPI_Init(0, 0);]])], [petra_have_mpi=yes])
+      AC_MSG_RESULT([$petra_have_mpi])
+      AS_IF([test "x$petra_have_mpi" = xyes], [
+        PETRA_HEADER_NUMBER([petra_mpi_major], [MPI_VERSION], [#include <mpi.h>])
+        PETRA_HEADER_NUMBER([petra_mpi_minor], [MPI_SUBVERSION], [#include <mpi.h>])
+        petra_mpi_version=$petra_mpi_major.$petra_mpi_minor])
+      CPPFLAGS=$petra_save_CPPFLAGS
+      LIBS=$petra_save_LIBS])
+    PETRA_OPTIONAL_RESULT([mpi], [an MPI library], [standard $petra_mpi_version], [$petra_found_mpi],
+      [Debian: libopenmpi-dev])
+  ])
+])

@@ -1,5 +1,8 @@
 # PETRA_OPENMP: the OpenMP run time whose threads oneDNN uses; the number of compute threads is set through it.
 AC_DEFUN([PETRA_OPENMP], [
   AC_OPENMP
-  AS_IF([test "x$ac_cv_prog_c_openmp" = xunsupported], [AC_MSG_ERROR([the C compiler has no OpenMP])])
+  AS_CASE([$ac_cv_prog_c_openmp],
+    [unsupported|'not found'], [
+      AS_CASE([$CC], [*clang*], [petra_openmp_package=libomp-dev], [petra_openmp_package=gcc])
+      PETRA_MISSING([OpenMP in the C compiler ($CC)], [$petra_openmp_package])])
 ])

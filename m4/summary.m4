@@ -1,4 +1,37 @@
-# PETRA_SUMMARY: what configure found and what it did not.
+# PETRA_SUMMARY: what configure found and what it did not, after everything else.
 AC_DEFUN([PETRA_SUMMARY], [
-  AC_MSG_NOTICE([petra $PACKAGE_VERSION configured])
+  petra_compiler=`$CC --version 2>/dev/null | sed 1q`
+  AS_IF([test "x$have_check" = xyes], [petra_check_line=$petra_version_CHECK],
+    [petra_check_line="not found: make check will not work (Debian: check)"])
+  test "x$silent" = xyes || cat <<PETRA_END
+
+petra $PACKAGE_VERSION
+
+  compiler           $CC ($petra_compiler)
+  CFLAGS             $CFLAGS
+  project's flags    $PETRA_CFLAGS $OPENMP_CFLAGS
+  install prefix     $prefix
+
+  required libraries
+    oneDNN           $petra_version_DNNL
+    CBLAS            $petra_version_CBLAS
+    HDF5             $petra_version_HDF5
+    libyaml          $petra_version_YAML
+    Jansson          $petra_version_JANSSON
+    GSL              $petra_version_GSL
+    Random123        found (headers only)
+    OpenMP           $OPENMP_CFLAGS
+  for make check
+    Check            $petra_check_line
+  optional libraries
+    CUDA             $petra_report_cuda
+    NCCL             $petra_report_nccl
+    MPI              $petra_report_mpi
+
+  backends           ref, cpu
+  run modes          emulate
+  warnings as errors $enable_werror
+  sanitizers         $enable_sanitizers
+
+PETRA_END
 ])

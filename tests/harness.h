@@ -2,6 +2,10 @@
 #ifndef PETRA_TESTS_HARNESS_H
 #define PETRA_TESTS_HARNESS_H
 
+#ifdef PETRA_NO_CHECK
+#error "configure found no Check, the unit-test library (Debian: check); install it and configure again"
+#endif
+
 #include "base/log.h"
 
 #include <check.h>

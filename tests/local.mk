@@ -44,3 +44,6 @@ EXTRA_DIST += tests/test_cpu_avx2
 tests_test_cpu_SOURCES = tests/test_cpu.c tests/harness.h
 tests_test_cpu_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_cpu_LDADD = $(TESTS_LDADD)
+# Scripts: the layers, the documents, the analysis scripts.
+TESTS += tests/check_includes tests/check_docs tests/check_config_doc tests/check_analysis
+EXTRA_DIST += tests/check_includes tests/check_docs tests/check_config_doc tests/check_analysis tests/lsan.supp

@@ -1,0 +1,2 @@
+# analysis: scripts that read logs; nothing here is built.
+EXTRA_DIST += analysis/plot_training.py analysis/plot_training.gp analysis/plot_training_gnuplot

@@ -1,0 +1,15 @@
+# docs: the man page is installed, the rest is read in the source tree.
+dist_man_MANS += docs/petra.1
+EXTRA_DIST += docs/design.md docs/semantics.md \
+	docs/adr/0001-one-static-library.md \
+	docs/adr/0002-evaluation-by-snapshot.md \
+	docs/adr/0003-config-additions.md \
+	docs/adr/0004-exit-codes.md \
+	docs/adr/0005-bottleneck-shortcuts.md \
+	docs/adr/0006-warm-up.md
+
+# docs/config.md is what the program says of its table of keys.
+regen-docs: petra$(EXEEXT)
+	./petra$(EXEEXT) train --help-config-markdown >config.md.new
+	mv -f config.md.new $(srcdir)/docs/config.md
+.PHONY: regen-docs

@@ -1,0 +1,93 @@
+# Shell functions that ./quickstart, ./check and .ci/run share. Sourced with the current folder at the top of the source
+# tree; POSIX sh.
+
+# Debian's own Python: the one whose h5py and matplotlib the packages bring. Another python3 may come first on PATH.
+PYTHON=/usr/bin/python3
+export PYTHON
+
+say() {
+  printf '== %s\n' "$*"
+}
+
+die() {
+  printf '%s: %s\n' "${0##*/}" "$*" >&2
+  exit 1
+}
+
+now() {
+  date +%s
+}
+
+# Number of jobs for make: the cores that this process may use.
+jobs_count() {
+  nproc 2>/dev/null || echo 2
+}
+
+packages_wanted() {
+  sed -e 's/#.*//' -e 's/[[:space:]]//g' -e '/^$/d' packages.debian
+}
+
+# The wanted packages that are not installed, on one line.
+packages_missing() {
+  for package in $(packages_wanted); do
+    case $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) in
+      installed) ;;
+      *) printf '%s ' "$package" ;;
+    esac
+  done
+}
+
+# Installs what is missing, as root or by a sudo that asks for no password; otherwise prints the one line that does it.
+packages_install() {
+  if ! command -v dpkg-query >/dev/null 2>&1 || ! command -v apt-get >/dev/null 2>&1; then
+    say "not a Debian system: packages are not checked; packages.debian lists what is needed"
+    return 0
+  fi
+  missing=$(packages_missing)
+  missing=${missing% }
+  if [ -z "$missing" ]; then
+    say "all packages are installed"
+    return 0
+  fi
+  if [ "$(id -u)" -eq 0 ]; then
+    as_root=
+  elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
+    as_root="sudo -n"
+  else
+    printf '%s: packages are missing. Run this line, then %s again:\n' "${0##*/}" "$0" >&2
+    printf 'sudo apt-get update && sudo apt-get install -y --no-install-recommends %s\n' "$missing" >&2
+    exit 1
+  fi
+  say "installing: $missing"
+  $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update >build-packages.log 2>&1 ||
+    say "apt-get update reported a problem (build-packages.log); going on with the lists that there are"
+  # One word a package.
+  # shellcheck disable=SC2086
+  $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends $missing \
+    >>build-packages.log 2>&1 ||
+    { tail -n 5 build-packages.log >&2; die "apt-get could not install all of: $missing (build-packages.log)"; }
+  rm -f build-packages.log
+}
+
+# run_logged LOG COMMAND...: runs it with its output in LOG; shows the end of it if it fails.
+run_logged() {
+  log=$1
+  shift
+  "$@" >"$log" 2>&1 && return 0
+  tail -n 30 "$log" >&2
+  die "failed: $* (all of its output: $log)"
+}
+
+# build_plain FOLDER [CONFIGURE-OPTION...]: configures once, then builds, in a folder of its own.
+build_plain() {
+  folder=$1
+  shift
+  mkdir -p "$folder"
+  [ -x configure ] || run_logged "$folder/bootstrap.log" ./bootstrap
+  if [ ! -f "$folder/config.status" ]; then
+    say "configuring in $folder"
+    (cd "$folder" && run_logged configure.log ../configure "$@") || exit 1
+  fi
+  say "building in $folder"
+  run_logged "$folder/make.log" make -C "$folder" -j"$(jobs_count)"
+}

@@ -1,0 +1,12 @@
+#include "base/version.h"
+
+#include <config.h> /* of the build; with quotes it would be src/base/config.h */
+#include <git_commit.h> /* GIT_COMMIT: made by make, see src/base/local.mk */
+
+const char *petra_version(void) {
+  return PACKAGE_VERSION;
+}
+
+const char *petra_version_git_commit(void) {
+  return GIT_COMMIT;
+}
