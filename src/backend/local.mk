@@ -9,4 +9,3 @@ libpetra_a_SOURCES += \
 	src/backend/registry.c \
 	src/backend/registry.h \
 	src/backend/tensor.c
-libpetra_a_SOURCES += src/backend/ref_stub.c

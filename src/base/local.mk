@@ -13,10 +13,8 @@ libpetra_a_SOURCES += \
 	src/base/progress.c src/base/progress.h \
 	src/base/rng.c src/base/rng.h \
 	src/base/status.c src/base/status.h \
-<<<<<<< HEAD
 	src/base/table.c src/base/table.h \
-	src/base/utf8.c src/base/utf8.h
-=======
+	src/base/utf8.c src/base/utf8.h \
 	src/base/version.c src/base/version.h
 
 # The commit goes into a header that changes only when the commit does, so that nothing is compiled again without need.
@@ -27,4 +25,3 @@ git_commit.h: git-commit-always
 	if cmp -s $@.new $@; then rm -f $@.new; else mv -f $@.new $@; fi
 .PHONY: git-commit-always
 CLEANFILES += git_commit.h
->>>>>>> ship
