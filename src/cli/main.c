@@ -1,6 +1,7 @@
 /* petra: the command line. One file per subcommand; this one finds it and reads the options. */
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/version.h"
 #include "cli/command.h"
 
 #include <getopt.h>
@@ -15,8 +16,8 @@ static const petra_command *const commands[] = {&petra_command_train,   &petra_c
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static void print_usage(FILE *out) {
-  fprintf(out, "petra " PACKAGE_VERSION ": training reversible networks cut into stages, with delayed gradients\n\n"
-               "usage: petra SUBCOMMAND [CONFIG.yaml] [--set KEY=VALUE]... [--output DIR] [--json] [--quiet]\n\n");
+  fprintf(out, "petra %s: training reversible networks cut into stages, with delayed gradients\n\n"
+               "usage: petra SUBCOMMAND [CONFIG.yaml] [--set KEY=VALUE]... [--output DIR] [--json] [--quiet]\n\n", petra_version());
   for (int i = 0; i < COMMANDS; i++)
     fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
   fprintf(out, "\n`petra SUBCOMMAND --help` tells more; `petra train --help-config` prints every key of a config.\n"
@@ -153,7 +154,7 @@ int main(int argc, char **argv) {
     return petra_status_exit_code(close_stdout(PETRA_OK));
   }
   if (strcmp(argv[1], "--version") == 0) {
-    puts("petra " PACKAGE_VERSION);
+    printf("petra %s\n", petra_version());
     return petra_status_exit_code(close_stdout(PETRA_OK));
   }
   for (int i = 0; i < COMMANDS; i++)
