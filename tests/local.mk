@@ -12,7 +12,7 @@ tests_test_base_LDADD = $(TESTS_LDADD)
 
 check_PROGRAMS += tests/test_config
 TESTS += tests/test_config
-tests_test_config_SOURCES = tests/test_config.c tests/harness.h
+tests_test_config_SOURCES = tests/test_config.c tests/config_cases.h tests/harness.h
 tests_test_config_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_config_LDADD = $(TESTS_LDADD)
 

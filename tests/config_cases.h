@@ -1,0 +1,241 @@
+/* The texts of test_config.c: configs in their printed form, and configs that must be refused. */
+#ifndef PETRA_TESTS_CONFIG_CASES_H
+#define PETRA_TESTS_CONFIG_CASES_H
+
+static const char defaults[] = "run:\n"
+                               "  name: \"demo\"\n"
+                               "  seed: 1\n"
+                               "  mode: emulate\n"
+                               "  output: \"runs\"\n"
+                               "  epochs: 10\n"
+                               "  max_microbatches: 0\n"
+                               "  eval_every: 1\n"
+                               "  drain: auto\n"
+                               "data:\n"
+                               "  set: cifar10\n"
+                               "  path: \"data/cifar-10-batches-bin\"\n"
+                               "  batch: 64\n"
+                               "  shuffle: true\n"
+                               "  augment: [crop, flip]\n"
+                               "  limit: 0\n"
+                               "  eval_limit: 0\n"
+                               "  workers: 2\n"
+                               "model:\n"
+                               "  family: revnet\n"
+                               "  depth: 18\n"
+                               "  width: 64\n"
+                               "  stem: cifar\n"
+                               "  classes: 10\n"
+                               "  weights: \"\"\n"
+                               "  zero_init_residual: false\n"
+                               "stages:\n"
+                               "  partition: block\n"
+                               "  count: 0\n"
+                               "  blocks: []\n"
+                               "method:\n"
+                               "  name: \"petra\"\n"
+                               "  accumulate: 1\n"
+                               "optim:\n"
+                               "  name: \"sgd\"\n"
+                               "  lr: 0.1\n"
+                               "  lr_scaling: goyal\n"
+                               "  momentum: 0.9\n"
+                               "  nesterov: true\n"
+                               "  weight_decay: 0.0005\n"
+                               "  decay_norm_and_bias: false\n"
+                               "lr:\n"
+                               "  warmup_epochs: 5\n"
+                               "  milestones: [150, 225]\n"
+                               "  factor: 0.1\n"
+                               "device:\n"
+                               "  backend: auto\n"
+                               "  precision: fp32\n"
+                               "  threads: 0\n"
+                               "  deterministic: true\n"
+                               "cluster:\n"
+                               "  engines: 1\n"
+                               "  cost:\n"
+                               "    model: unit\n"
+                               "    forward_s: 1\n"
+                               "    backward_s: 2\n"
+                               "    reconstruct_s: 1\n"
+                               "    update_s: 0\n";
+
+/* Every key that has a second value differs from its default; the strings hold what YAML makes awkward. */
+static const char changed[] =
+    "run:\n"
+    "  name: \"- yes: #1 'it' \\\"\\\\\\\" {[&*!|>%@`~\"\n"
+    "  seed: 9223372036854775807\n"
+    "  mode: emulate\n"
+    "  output: \" tab\\t line\\n cr\\u000D bell\\u0007 nel\\u0085 ls\\u2028 bom\\uFEFF \xf4\x8f\xbf\xbf"
+    " \xc3\xa4\xe2\x82\xac\xf0\x9f\x8c\x8d \"\n"
+    "  epochs: 1000000\n"
+    "  max_microbatches: 7\n"
+    "  eval_every: 0\n"
+    "  drain: false\n"
+    "data:\n"
+    "  set: shapes\n"
+    "  path: \"null\"\n"
+    "  batch: 65536\n"
+    "  shuffle: false\n"
+    "  augment: [flip]\n"
+    "  limit: 3\n"
+    "  eval_limit: 4\n"
+    "  workers: 256\n"
+    "model:\n"
+    "  family: resnet\n"
+    "  depth: 50\n"
+    "  width: 1\n"
+    "  stem: imagenet\n"
+    "  classes: 100000\n"
+    "  weights: \"010\"\n"
+    "  zero_init_residual: true\n"
+    "stages:\n"
+    "  partition: list\n"
+    "  count: 3\n"
+    "  blocks: [2, 3, 5]\n"
+    "method:\n"
+    "  name: \"true\"\n"
+    "  accumulate: 8\n"
+    "optim:\n"
+    "  name: \"sgd\"\n"
+    "  lr: 0.30000000000000004\n"
+    "  lr_scaling: none\n"
+    "  momentum: 0\n"
+    "  nesterov: false\n"
+    "  weight_decay: 1e-300\n"
+    "  decay_norm_and_bias: true\n"
+    "lr:\n"
+    "  warmup_epochs: 0\n"
+    "  milestones: []\n"
+    "  factor: 1e+20\n"
+    "device:\n"
+    "  backend: ref\n"
+    "  precision: fp64\n"
+    "  threads: 1024\n"
+    "  deterministic: false\n"
+    "cluster:\n"
+    "  engines: 2\n"
+    "  cost:\n"
+    "    model: constant\n"
+    "    forward_s: 0.001\n"
+    "    backward_s: 1000000\n"
+    "    reconstruct_s: 0\n"
+    "    update_s: 0.5\n";
+
+/* A config and the two parts of its error line: what follows the file's name, and something further on. */
+static const struct {
+  const char *text, *place, *reason;
+} bad[] = {
+    {"run:\n  epochs: 1.5\n",
+     ":2: run.epochs: ", "'1.5' is not an integer; expected an integer, 1 .. 1000000"},
+    {"run: {epochs: 010}", ":1: run.epochs: ", "'010' is not an integer"},
+    {"run: {epochs: nan}", ":1: run.epochs: ", "not an integer"},
+    {"run: {epochs: 1e3}", ":1: run.epochs: ", "not an integer"},
+    {"run: {epochs: yes}", ":1: run.epochs: ", "not an integer"},
+    {"run: {epochs: 0x10}", ":1: run.epochs: ", "not an integer"},
+    {"run: {epochs: 0o7}", ":1: run.epochs: ", "not an integer"},
+    {"run: {epochs: 1_000}", ":1: run.epochs: ", "not an integer"},
+    {"run: {epochs: ''}", ":1: run.epochs: ", "\"\" is a string"},
+    {"run: {epochs: \"5\"}", ":1: run.epochs: ", "\"5\" is a string; expected an integer"},
+    {"run: {epochs: ~}", ":1: run.epochs: ", "'~' is not an integer"},
+    {"run:\n\n  epochs:\n  seed: 1\n", ":3: run.epochs: ", "no value; expected an integer"},
+    {"run: {epochs: 0}", ":1: run.epochs: ", "'0' is out of range"},
+    {"run: {epochs: 1000001}", ":1: run.epochs: ", "out of range"},
+    {"run: {seed: -1}", ":1: run.seed: ", "out of range"},
+    {"run: {seed: 9223372036854775808}", ":1: run.seed: ", "out of range"},
+    {"run: {seed: 99999999999999999999999999}", ":1: run.seed: ", "out of range"},
+    {"run: {epochs: [3]}", ":1: run.epochs: ", "a list; expected an integer"},
+    {"run: {epochs: {a: 1}}", ":1: run.epochs: ", "a mapping; expected an integer"},
+    {"run: {name: a/b}", ":1: run.name: ", "'a/b' is not a file name"},
+    {"run: {name: ''}", ":1: run.name: ", "not a file name"},
+    {"run: {name: ..}", ":1: run.name: ", "not a file name"},
+    {"run: {name: }", ":1: run.name: ", "no value"},
+    {"run: {name: null}", ":1: run.name: ", "'null' is no string"},
+    {"run: {name: \"a\\0b\"}", ":1: run.name: ", "NUL"},
+    {"run: {output: ''}", ":1: run.output: ", "is empty"},
+    {"run: {mode: simulated}", ":1: run.mode: ", "'simulated' is unknown; expected emulate"},
+    {"run: {drain: yes}", ":1: run.drain: ", "expected auto, true or false"},
+    {"data: {shuffle: True}", ":1: data.shuffle: ", "'True' is not a boolean; expected true or false"},
+    {"data: {shuffle: yes}", ":1: data.shuffle: ", "not a boolean"},
+    {"data: {shuffle: \"true\"}", ":1: data.shuffle: ", "\"true\" is a string"},
+    {"data: {shuffle: 1}", ":1: data.shuffle: ", "not a boolean"},
+    {"data: {batch: 65537}", ":1: data.batch: ", "expected an integer, 1 .. 65536"},
+    {"data: {workers: 0}", ":1: data.workers: ", "1 .. 256"},
+    {"data:\n  augment:\n    - crop\n    - cropp\n",
+     ":4: data.augment: ", "'cropp' is unknown; expected a list"},
+    {"data: {augment: [flip, flip]}", ":1: data.augment: ", "'flip' is there twice"},
+    {"data: {augment: crop}", ":1: data.augment: ", "'crop' is not a list"},
+    {"data: {augment: {crop: flip}}", ":1: data.augment: ", "a mapping; expected a list"},
+    {"model: {depth: 19}", ":1: model.depth: ", "'19' is not offered; expected 18, 34 or 50"},
+    {"model: {depth: '18'}", ":1: model.depth: ", "is a string; expected 18, 34 or 50"},
+    {"model: {width: 4097}", ":1: model.width: ", "1 .. 4096"},
+    {"model: {classes: 1}", ":1: model.classes: ", "2 .. 100000"},
+    {"model: {weights: }", ":1: model.weights: ", "no value; expected a string"},
+    {"stages: {blocks: [1, 0]}", ":1: stages.blocks: ", "'0' is out of range"},
+    {"stages: {blocks: [1,\n [2]]}", ":2: stages.blocks: ", "an item is itself a list"},
+    {"stages: {blocks: [1,\n\n {a: b}]}", ":3: stages.blocks: ", "an item is itself a mapping"},
+    {"stages: {blocks: 3}", ":1: stages.blocks: ", "'3' is not a list"},
+    {"stages: {blocks: }", ":1: stages.blocks: ", "no value; expected a list"},
+    {"optim: {name: adam}", ":1: optim.name: ", "'adam' is unknown; expected sgd"},
+    {"optim: {lr: .nan}", ":1: optim.lr: ", "'.nan' is not a finite number"},
+    {"optim: {lr: .inf}", ":1: optim.lr: ", "not a finite number"},
+    {"optim: {lr: inf}", ":1: optim.lr: ", "not a finite number"},
+    {"optim: {lr: 1e999}", ":1: optim.lr: ", "out of range"},
+    {"optim: {lr: 1e-999}", ":1: optim.lr: ", "out of range"},
+    {"optim: {lr: -0.1}", ":1: optim.lr: ", "expected a number, 0 or more"},
+    {"optim: {lr: 0x1p3}", ":1: optim.lr: ", "not a finite number"},
+    {"optim: {lr: .}", ":1: optim.lr: ", "not a finite number"},
+    {"optim: {lr: 1e}", ":1: optim.lr: ", "not a finite number"},
+    {"optim: {lr: 00.5}", ":1: optim.lr: ", "not a finite number"},
+    {"optim: {lr: '0.1'}", ":1: optim.lr: ", "is a string"},
+    {"optim: {momentum: 1}", ":1: optim.momentum: ", "0 .. 1 (1 excluded)"},
+    {"lr: {milestones: [3, 3]}", ":1: lr.milestones: ", "'3' is not above the item before it"},
+    {"lr:\n  milestones: [1,\n    '2']", ":3: lr.milestones: ", "\"2\" is a string"},
+    {"device: {threads: 1025}", ":1: device.threads: ", "0 .. 1024"},
+    {"cluster: {engines: 3}", ":1: cluster.engines: ", "1 .. 2"},
+    {"cluster:\n  cost:\n    forward_s: 1000001", ":3: cluster.cost.forward_s: ", "0 .. 1000000"},
+    {"cluster: {cost: 3}",
+     ":1: cluster.cost: ", "a single value; expected a mapping with any of model, forward_s"},
+    /* keys */
+    {"run:\n  epoch: 5\n", ":2: run.epoch: ", "unknown key; expected one of name, seed"},
+    {"run: {epoch: 5}", ":1: run.epoch: ", "did you mean run.epochs?"},
+    {"epochs: 5", ":1: epochs: ", "did you mean run.epochs?"},
+    {"modle: {}", ":1: modle: ", "did you mean model?"},
+    {"cluster: {cost: {mode: unit}}", ":1: cluster.cost.mode: ", "did you mean cluster.cost.model?"},
+    {"{run: {}, zzz: 1}", ":1: zzz: ", "unknown key; expected one of run, data, model, stages"},
+    {"run.epochs: 5", ":1: run.epochs: ", "a key with a dot"},
+    {"<<: {run: {}}", ":1: <<: ", "unknown key"},
+    {"'': 1", ":1: ''", "unknown key"},
+    {"run: {'': 1}", ":1: run.''", "unknown key"},
+    {"run: {\"name\\0\": a}", ":1: run.name?: ", "unknown key"},
+    {"run: {seed: 1, epochs: 2,\n seed: 1}", ":2: run.seed: ", "twice; expected it once (first in line 1)"},
+    {"run: {seed: 1}\n\nrun: {epochs: 2}", ":3: run: ", "twice"},
+    {"? [a]\n: b", ":1: ", "a key that is a list or a mapping"},
+    {"run: {? {a: b} : c}", ":1: run: ", "a key that is a list or a mapping"},
+    /* the document */
+    {"run:\n", ":1: run: ", "no value; expected a mapping"},
+    {"run: 5\n", ":1: run: ", "a single value; expected a mapping"},
+    {"run: [a]\n", ":1: run: ", "a list; expected a mapping"},
+    {"\nhello\n", ":2: ", "a single value; expected a mapping with any of run"},
+    {"~", ":1: ", "a single value; expected a mapping"},
+    {"- run", ":1: ", "a list; expected a mapping"},
+    {"run: {}\n---\nrun: {}\n", ":2: ", "a second document"},
+    {"run: {}\n...\n---\n", ":3: ", "a second document"},
+    {"run: &a {seed: 1}", ":1: ", "an anchor"},
+    {"run:\n  seed: &a 1\n", ":2: ", "an anchor"},
+    {"run: {name: *a}", ":1: ", "an alias"},
+    {"run: {name: !!str 5}", ":1: ", "a tag"},
+    {"run: {seed: 1", ":1: ", "not YAML: "},
+    {"run:\n\tseed: 1\n", ":2: ", "not YAML: "},
+    {"run: a: b", ":1: ", "not YAML: mapping values are not allowed"},
+    {"run: {name: \"\\ud800\"}", ":1: ", "not YAML: "},
+    {"%YAML 3.0\n---\n{}", ":1: ", "not YAML: "},
+    {"run: {name: a}\nx\xff", ":2: ", "byte 0xff is not UTF-8"},
+    {"\n\xc0\x80", ":2: ", "byte 0xc0 is not UTF-8"},
+    {"\xed\xa0\x80", ":1: ", "byte 0xed is not UTF-8"},
+    {"\xe2\x82", ":1: ", "byte 0xe2 is not UTF-8"},
+    {"run: {name: a\x1b[2J}", ":1: ", "the character U+001B"},
+};
+
+#endif
