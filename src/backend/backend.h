@@ -82,7 +82,7 @@ typedef struct petra_norm_forward {
   petra_tensor *y;            /* (N, C, H, W); may alias addend, never x */
   petra_tensor *mean;         /* (C) out: batch mean of x over (N, H, W) */
   petra_tensor *variance;     /* (C) out: biased batch variance */
-  petra_tensor *mask;         /* kept for norm_backward; NULL when no backward will follow */
+  petra_tensor *mask;         /* kept for norm_backward; NULL when none follows, or when that will be given relu = false */
 } petra_norm_forward;
 
 typedef struct petra_norm_backward {

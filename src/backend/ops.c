@@ -164,7 +164,8 @@ petra_status petra_op_norm_backward(petra_backend *backend, const petra_norm_bac
   PETRA_TRY(petra_check_vector(&check, "shift", a->shift, channels));
   PETRA_TRY(petra_check_vector(&check, "mean", a->mean, channels));
   PETRA_TRY(petra_check_vector(&check, "variance", a->variance, channels));
-  PETRA_TRY(check_norm_mask(&check, a->mask, a->x));
+  if (a->relu || a->mask)
+    PETRA_TRY(check_norm_mask(&check, a->mask, a->x));
   PETRA_TRY(petra_check_like(&check, "dy", a->dy, a->x));
   PETRA_TRY(petra_check_like(&check, "dx", a->dx, a->x));
   PETRA_TRY(petra_check_distinct(&check, "dx", a->dx, "x", a->x));
