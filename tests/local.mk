@@ -9,3 +9,13 @@ TESTS += tests/test_base
 tests_test_base_SOURCES = tests/test_base.c tests/harness.h
 tests_test_base_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_base_LDADD = $(TESTS_LDADD)
+
+check_PROGRAMS += tests/test_runlog tests/test_weights
+TESTS += tests/test_runlog tests/test_weights tests/read_while_running.sh
+tests_test_runlog_SOURCES = tests/test_runlog.c tests/io_child.h tests/harness.h
+tests_test_runlog_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_runlog_LDADD = $(TESTS_LDADD)
+tests_test_weights_SOURCES = tests/test_weights.c tests/io_child.h tests/harness.h
+tests_test_weights_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_weights_LDADD = $(TESTS_LDADD)
+EXTRA_DIST += tests/read_while_running.sh tests/read_while_running.py
