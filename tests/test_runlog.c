@@ -333,7 +333,7 @@ END_TEST
  * read: the older one where it failed at creation, else its own up to the last flush. */
 START_TEST(limited_file_size) {
   int seen_creation = 0, seen_rows = 0, seen_done = 0;
-  for (long limit = 0; limit <= 2000000; limit += limit < 24000 ? 2000 : limit < 150000 ? 9973 : 92233) {
+  for (long limit = 0; limit <= 3000000; limit += limit < 24000 ? 2000 : limit < 150000 ? 9973 : 92233) {
     ck_assert_int_eq(write_run(FILE_NAME, 7, 1), PETRA_OK);
     int code = run_child("limit", FILE_NAME, limit);
     ck_assert_msg(code >= CHILD_DONE && code <= CHILD_FAILED_AT_CREATION, "limit %ld: exit code %d", limit,

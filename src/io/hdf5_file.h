@@ -31,10 +31,10 @@ int64_t petra_hdf5_access(void);
  * to 256 chunks. Negative on failure; the caller closes it. */
 int64_t petra_hdf5_creation(void);
 
-/* Writes `end` as the end-of-file address into the superblock on the disk, past HDF5, which writes it after
- * all other metadata: until then a reader finds addresses behind the end that is announced, and refuses them.
- * To be called before a flush with what the file has been lengthened to, and after it with what HDF5 uses.
- * `fd` is HDF5's descriptor. 0 or an errno value. */
+/* Writes `end` as the end-of-file address into the superblock on the disk, behind the back of HDF5, which
+ * names there what it uses itself: a reader refuses addresses behind the end that it found when it opened the
+ * file. The file must be at least that long. To be called after each flush, which writes HDF5's own end, and
+ * with that own end before the file is closed. `fd` is HDF5's descriptor. 0 or an errno value. */
 int petra_hdf5_announce_end(int fd, int64_t end);
 
 /* Opens for reading. PETRA_IO: cannot be opened, no regular file; PETRA_DATA: not an HDF5 file, or a damaged

@@ -1,12 +1,13 @@
 /* How run.h5 stays readable.
  *
  * All columns and their indexes are created with the file, so that later writes only lengthen them. Rows are
- * buffered and reach the disk in `write_out`: the file is lengthened by what the flush can need at most
- * (RESERVE_BYTES) and its new end is announced in the superblock; HDF5 flushes; the end that HDF5 uses is
- * announced, and the rest cut off. So a full disk or a size limit is met before HDF5 has overwritten
- * anything, and what is on the disk stays as the last flush left it; and a reader finds all addresses of the
- * file inside it, at any moment. HDF5 writes chunks before metadata; a reader that opens the file in the
- * middle of a flush may see columns that differ by a block, or fill values (NaN, -1) in the last rows.
+ * buffered and reach the disk in `write_out`. While the run goes on the file is longer than what HDF5 uses,
+ * by what the next flush can need at most (RESERVE_BYTES), and the superblock on the disk announces that
+ * length. So a full disk or a size limit is met before HDF5 has overwritten anything, and what is on the disk
+ * stays as the last flush left it; and a reader that opened the file before a flush finds what the flush
+ * wrote inside the file it knows. HDF5 writes chunks before metadata, and in a flush cuts the file to what it
+ * uses; a reader that opens the file just then may see columns that differ by a block, fill values (NaN, -1)
+ * in the last rows, or, rarely, must open it a second time.
  *
  * After a failed write nothing of HDF5 is called again: closing the file would write it, and fail or crash.
  */
@@ -75,6 +76,23 @@ static petra_status give_up(petra_runlog *log, const char *reason) {
   return petra_fail(PETRA_IO, "%s: cannot write: %s", log->path, reason);
 }
 
+/* --- the length of the file --- */
+
+/* Makes room for the next flush behind the `size` bytes that HDF5 uses. 0 or an errno value. */
+static int lengthen(const petra_runlog *log, hsize_t size) {
+  off_t end = (off_t)size + RESERVE_BYTES;
+  int failure = petra_file_reserve(log->fd, end);
+  return failure ? failure : petra_hdf5_announce_end(log->fd, end);
+}
+
+/* Gives back that room. 0 or an errno value. */
+static int shorten(const petra_runlog *log, hsize_t size) {
+  int failure = petra_hdf5_announce_end(log->fd, (off_t)size);
+  if (failure)
+    return failure;
+  return ftruncate(log->fd, (off_t)size) == 0 ? 0 : errno;
+}
+
 /* --- creation --- */
 
 /* Property list of a column. The fill value marks rows that are announced but not yet written. Allocation is
@@ -136,8 +154,8 @@ static bool put_about(hid_t file, const petra_runlog_about *about) {
          petra_hdf5_put_text(file, "config", about->config) >= 0;
 }
 
-/* Creates the file at `name` and all that does not depend on the run, flushed. */
-static bool create_file(petra_runlog *log, const char *name, const petra_runlog_about *about) {
+/* Creates the file at `name` and all that does not depend on the run, flushed; tells the size. */
+static bool create_file(petra_runlog *log, const char *name, const petra_runlog_about *about, hsize_t *size) {
   hid_t access = petra_hdf5_access();
   if (access < 0)
     return false;
@@ -153,7 +171,8 @@ static bool create_file(petra_runlog *log, const char *name, const petra_runlog_
   log->fd = *(int *)descriptor;
   return put_about(log->file, about) && create_empty(log->file, petra_runlog_stage_group.name) &&
          create_table(log->file, &log->train) && create_table(log->file, &log->epoch) &&
-         create_empty(log->file, "memory") && H5Fflush(log->file, H5F_SCOPE_LOCAL) >= 0;
+         create_empty(log->file, "memory") && H5Fflush(log->file, H5F_SCOPE_LOCAL) >= 0 &&
+         H5Fget_filesize(log->file, size) >= 0;
 }
 
 static petra_status allocate_table(column_table *table, const petra_column_group *group) {
@@ -190,6 +209,19 @@ fail:
   return status;
 }
 
+/* Creates the file under its temporary name and gives it its own; NULL or the reason why not. */
+static const char *create_and_rename(petra_runlog *log, const char *temporary,
+                                     const petra_runlog_about *about, const petra_hdf5_errors *errors) {
+  hsize_t size = 0;
+  if (!create_file(log, temporary, about, &size))
+    return petra_hdf5_reason(errors);
+  int failure = lengthen(log, size);
+  if (failure)
+    return strerror(failure);
+  /* HDF5 keeps its descriptor, so the file may be renamed while it is open. */
+  return rename(temporary, log->path) == 0 ? NULL : strerror(errno);
+}
+
 petra_status petra_runlog_create(const char *path, const petra_runlog_about *about, petra_runlog **out) {
   char *temporary = NULL;
   petra_runlog *log = NULL;
@@ -198,19 +230,14 @@ petra_status petra_runlog_create(const char *path, const petra_runlog_about *abo
   petra_hdf5_begin(&errors);
   PETRA_TRY_GOTO(status, petra_file_temporary_name(path, &temporary), done);
   PETRA_TRY_GOTO(status, allocate_log(path, &log), done);
-  /* HDF5 keeps its descriptor, so the file may be renamed while it is open. */
-  if (!create_file(log, temporary, about)) {
-    status = petra_fail(PETRA_IO, "%s: cannot create: %s", path, petra_hdf5_reason(&errors));
+  const char *reason = create_and_rename(log, temporary, about, &errors);
+  if (reason) {
+    status = petra_fail(PETRA_IO, "%s: cannot create: %s", path, reason);
     unlink(temporary);
-  } else if (rename(temporary, path) != 0) {
-    status = petra_fail(PETRA_IO, "%s: cannot create: %s", path, strerror(errno));
-    H5Fclose(log->file);
-    unlink(temporary);
-  }
-  if (status == PETRA_OK)
-    *out = log;
-  else
     free_log(log);
+  } else {
+    *out = log;
+  }
 done:
   petra_hdf5_end();
   petra_free(temporary);
@@ -262,21 +289,6 @@ static bool append(petra_runlog *log, column_table *table) {
   return true;
 }
 
-/* Before a flush: makes room for it. 0 or an errno value. */
-static int lengthen(const petra_runlog *log, hsize_t size) {
-  off_t end = (off_t)size + RESERVE_BYTES;
-  int failure = petra_file_reserve(log->fd, end);
-  return failure ? failure : petra_hdf5_announce_end(log->fd, end);
-}
-
-/* After a flush: gives back the room that was not needed. 0 or an errno value. */
-static int shorten(const petra_runlog *log, hsize_t size) {
-  int failure = petra_hdf5_announce_end(log->fd, (off_t)size);
-  if (failure)
-    return failure;
-  return ftruncate(log->fd, (off_t)size) == 0 ? 0 : errno;
-}
-
 /* Writes all that is buffered, by us and by HDF5, to the disk. */
 static petra_status write_out(petra_runlog *log, const petra_hdf5_errors *errors) {
   hsize_t size = 0;
@@ -288,9 +300,7 @@ static petra_status write_out(petra_runlog *log, const petra_hdf5_errors *errors
   if (!append(log, &log->train) || !append(log, &log->epoch) || H5Fflush(log->file, H5F_SCOPE_LOCAL) < 0 ||
       H5Fget_filesize(log->file, &size) < 0)
     return give_up(log, petra_hdf5_reason(errors));
-  failure = shorten(log, size);
-  if (failure)
-    return give_up(log, strerror(failure));
+  lengthen(log, size); /* should it fail, then the next flush will */
   log->flushed_s = now_s();
   return PETRA_OK;
 }
@@ -484,18 +494,28 @@ static bool close_sets(petra_runlog *log) {
   return done;
 }
 
+/* Writes what is left and closes the file, cut to what is used. */
+static petra_status finish(petra_runlog *log) {
+  petra_hdf5_errors errors;
+  petra_hdf5_begin(&errors);
+  petra_status status = write_out(log, &errors);
+  if (status == PETRA_OK) {
+    hsize_t size = 0;
+    bool known = H5Fget_filesize(log->file, &size) >= 0;
+    int failure = known ? shorten(log, size) : 0;
+    if (failure)
+      status = give_up(log, strerror(failure));
+    else if (!known || !close_sets(log) || H5Fclose(log->file) < 0)
+      status = give_up(log, petra_hdf5_reason(&errors));
+  }
+  petra_hdf5_end();
+  return status;
+}
+
 petra_status petra_runlog_close(petra_runlog *log) {
   if (!log)
     return PETRA_OK;
-  petra_status status = PETRA_OK;
-  if (!log->failed) {
-    petra_hdf5_errors errors;
-    petra_hdf5_begin(&errors);
-    status = write_out(log, &errors);
-    if (status == PETRA_OK && (!close_sets(log) || H5Fclose(log->file) < 0))
-      status = give_up(log, petra_hdf5_reason(&errors));
-    petra_hdf5_end();
-  }
+  petra_status status = log->failed ? PETRA_OK : finish(log);
   free_log(log);
   return status;
 }
