@@ -47,3 +47,12 @@ tests_test_cpu_LDADD = $(TESTS_LDADD)
 # Scripts: the layers, the documents, the analysis scripts.
 TESTS += tests/check_includes tests/check_docs tests/check_config_doc tests/check_analysis
 EXTRA_DIST += tests/check_includes tests/check_docs tests/check_config_doc tests/check_analysis tests/lsan.supp
+check_PROGRAMS += tests/test_runlog tests/test_weights
+TESTS += tests/test_runlog tests/test_weights tests/read_while_running.sh
+tests_test_runlog_SOURCES = tests/test_runlog.c tests/io_child.h tests/harness.h
+tests_test_runlog_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_runlog_LDADD = $(TESTS_LDADD)
+tests_test_weights_SOURCES = tests/test_weights.c tests/io_child.h tests/harness.h
+tests_test_weights_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_weights_LDADD = $(TESTS_LDADD)
+EXTRA_DIST += tests/read_while_running.sh tests/read_while_running.py

@@ -1,6 +1,6 @@
-/* run.h5: the log of a run. Schema: docs/hdf5-schema.md. Readable with h5py while the run goes on and after a kill:
- * earliest format, file locking off, flushed at least every 5 s. A failed write (full disk) is one error line; the file
- * is then abandoned as it is (H5dont_atexit: nothing more is written). */
+/* run.h5: the log of a run. Schema: docs/hdf5-schema.md. Readable with h5py while the run goes on and after a
+ * kill: earliest format, file locking off, flushed at least every 5 s. A failed write (full disk) is one
+ * error line; the file is then abandoned as it is (H5dont_atexit: nothing more is written). */
 #ifndef PETRA_IO_RUNLOG_H
 #define PETRA_IO_RUNLOG_H
 
@@ -26,9 +26,9 @@ typedef struct petra_runlog_stage {
   const char *name;
   int32_t reversible; /* 0 or 1 */
   int64_t parameters;
-  int64_t forward_flops;                  /* per microbatch */
-  int64_t forward_bytes, backward_bytes;  /* messages sent up, sent down, per microbatch */
-  int32_t delay;                          /* largest lag in updates */
+  int64_t forward_flops;                 /* per microbatch */
+  int64_t forward_bytes, backward_bytes; /* messages sent up, sent down, per microbatch */
+  int32_t delay;                         /* largest lag in updates */
 } petra_runlog_stage;
 
 /* One row of /train. top1 is the fraction of the microbatch classified right. */
@@ -45,21 +45,30 @@ typedef struct petra_runlog_epoch {
   double train_loss, train_top1, eval_loss, eval_top1, eval_top5, lr, wall_s, images_per_s;
 } petra_runlog_epoch;
 
-/* Creates DIR/run.h5 (replacing an older one only after the new one could be created: written as run.h5 beside,
- * see runlog.c). PETRA_IO. */
+/* Creates `path` (DIR/run.h5). An older file there is replaced only after the new one could be created: it is
+ * made as DIR/.run.h5.tmp and renamed. The strings of `about` are not NULL. PETRA_IO, PETRA_NO_MEMORY. */
 petra_status petra_runlog_create(const char *path, const petra_runlog_about *about, petra_runlog **out);
 
+/* The functions below return PETRA_IO after a failed write: with its line the first time, silently from then
+ * on. The process must ignore SIGXFSZ if a file size limit is to come back as such an error. */
+
+/* Once a run. */
 petra_status petra_runlog_stages(petra_runlog *log, const petra_runlog_stage *rows, int32_t count);
 petra_status petra_runlog_train_row(petra_runlog *log, const petra_runlog_train *row);
 petra_status petra_runlog_epoch_row(petra_runlog *log, const petra_runlog_epoch *row);
 
-/* /memory/peak_bytes (J, category), overwritten at each call. accounts[j] is that of stage j + 1. */
+/* /memory/peak_bytes (J, category) and /memory/total_peak_bytes (J), overwritten at each call. accounts[j] is
+ * that of stage j + 1. */
 petra_status petra_runlog_memory(petra_runlog *log, const petra_account *accounts, int32_t stages);
 
-/* Writes what is buffered. Called by the row functions when 5 s have gone by. */
+/* Seconds of wall time after which the row functions flush; 5 by default. For tests. */
+void petra_runlog_set_flush_interval(petra_runlog *log, double seconds);
+
+/* Writes what is buffered. Called by the row functions when a buffer is full, or when 5 s would have gone by
+ * at the next row, were it to take as long as the last one. */
 petra_status petra_runlog_flush(petra_runlog *log);
 
-/* Flushes, closes, frees. After a failed write it only frees. NULL is allowed. */
+/* Flushes, closes, frees. After a failed write it only frees, and returns PETRA_OK. NULL is allowed. */
 petra_status petra_runlog_close(petra_runlog *log);
 
 #endif

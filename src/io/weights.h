@@ -1,5 +1,6 @@
-/* weights.h5: named tensors as data sets /parameters/SS/NAME in an HDF5 file that is written whole (built in memory by
- * the core driver, written aside, synced, renamed), so that a good file is never replaced by half of one. */
+/* weights.h5: named tensors as data sets /parameters/SS/NAME in an HDF5 file that is written whole (built in
+ * memory by the core driver, written aside, synced, renamed), so that a good file is never replaced by half
+ * of one. */
 #ifndef PETRA_IO_WEIGHTS_H
 #define PETRA_IO_WEIGHTS_H
 
@@ -18,17 +19,18 @@ typedef struct petra_weight {
 } petra_weight;
 
 typedef struct petra_weights_about {
-  const char *model; /* such as "revnet-18 width 64 cifar classes 10": attribute `model` of the root, informative */
+  const char
+      *model; /* such as "revnet-18 width 64 cifar classes 10": attribute `model` of the root, informative */
 } petra_weights_about;
 
-/* Writes all tensors; f64 data sets when `as_f64`, else f32. Each data set has the attributes `units` ("1") and
- * dimension names. PETRA_IO: path, and why; an existing file at `path` is then untouched. */
-petra_status petra_weights_write(const char *path, const petra_weights_about *about, const petra_weight *weights,
-                                 int count, bool as_f64);
+/* Writes all tensors; f64 data sets when `as_f64`, else f32. Each data set has the attributes `units` ("1")
+ * and dimension names. PETRA_IO: path, and why; an existing file at `path` is then untouched. */
+petra_status petra_weights_write(const char *path, const petra_weights_about *about,
+                                 const petra_weight *weights, int count, bool as_f64);
 
-/* Reads every tensor named in `weights` into its values, which the caller has allocated. PETRA_IO: cannot be opened
- * or read; PETRA_DATA: not an HDF5 file, no /parameters; a tensor is missing or has another shape (file, tensor, found,
- * expected), the file holds a tensor that is not asked for, a value is not finite. */
+/* Reads every tensor named in `weights` into its values, which the caller has allocated. PETRA_IO: cannot be
+ * opened or read; PETRA_DATA: not an HDF5 file, no /parameters; a tensor is missing or has another shape
+ * (file, tensor, found, expected), the file holds a tensor that is not asked for, a value is not finite. */
 petra_status petra_weights_read(const char *path, petra_weight *weights, int count);
 
 #endif

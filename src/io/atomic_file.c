@@ -1,0 +1,114 @@
+#include "io/atomic_file.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+petra_status petra_file_temporary_name(const char *path, char **out) {
+  const char *slash = strrchr(path, '/');
+  size_t folder = slash ? (size_t)(slash - path) + 1 : 0;
+  size_t size = strlen(path) + sizeof "..tmp";
+  char *name = NULL;
+  PETRA_TRY(petra_allocate_raw(&name, size, 1));
+  snprintf(name, size, "%.*s.%s.tmp", (int)folder, path, path + folder);
+  *out = name;
+  return PETRA_OK;
+}
+
+/* The folder of `path`, with its last slash; "." where the path has none. */
+static petra_status folder_name(const char *path, char **out) {
+  const char *slash = strrchr(path, '/');
+  if (!slash)
+    return petra_duplicate_string(out, ".");
+  size_t length = (size_t)(slash - path) + 1;
+  char *name = NULL;
+  PETRA_TRY(petra_allocate_raw(&name, length + 1, 1));
+  memcpy(name, path, length);
+  name[length] = 0;
+  *out = name;
+  return PETRA_OK;
+}
+
+petra_status petra_file_sync_folder(const char *path) {
+  char *folder = NULL;
+  PETRA_TRY(folder_name(path, &folder));
+  int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  petra_free(folder);
+  if (fd < 0)
+    return PETRA_OK;
+  bool lost = fsync(fd) != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT);
+  int reason = errno;
+  close(fd);
+  return lost ? petra_fail(PETRA_IO, "%s: cannot sync its folder: %s", path, strerror(reason)) : PETRA_OK;
+}
+
+/* Writes all bytes; false with errno set when that fails. */
+static bool write_all(int fd, const char *bytes, size_t size) {
+  while (size > 0) {
+    ssize_t written = write(fd, bytes, size);
+    if (written < 0 && errno == EINTR)
+      continue;
+    if (written <= 0) {
+      if (written == 0)
+        errno = ENOSPC;
+      return false;
+    }
+    bytes += written;
+    size -= (size_t)written;
+  }
+  return true;
+}
+
+/* Creates `name` with these bytes, synced; false with errno set, the file then being removed. */
+static bool write_synced(const char *name, const void *bytes, size_t size) {
+  int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (fd < 0)
+    return false;
+  bool written = write_all(fd, bytes, size) && fsync(fd) == 0;
+  int reason = errno;
+  if (close(fd) != 0 && written) {
+    written = false;
+    reason = errno;
+  }
+  if (!written) {
+    unlink(name);
+    errno = reason;
+  }
+  return written;
+}
+
+petra_status petra_file_write_atomically(const char *path, const void *bytes, size_t size) {
+  char *temporary = NULL;
+  PETRA_TRY(petra_file_temporary_name(path, &temporary));
+  petra_status status = PETRA_OK;
+  if (!write_synced(temporary, bytes, size)) {
+    status = petra_fail(PETRA_IO, "%s: cannot write: %s", path, strerror(errno));
+  } else if (rename(temporary, path) != 0) {
+    status = petra_fail(PETRA_IO, "%s: cannot replace: %s", path, strerror(errno));
+    unlink(temporary);
+  }
+  petra_free(temporary);
+  return status == PETRA_OK ? petra_file_sync_folder(path) : status;
+}
+
+int petra_file_reserve(int fd, off_t size) {
+  struct stat about;
+  if (fstat(fd, &about) != 0)
+    return errno;
+  if (about.st_size >= size)
+    return 0;
+  int failure;
+  do
+    failure = posix_fallocate(fd, about.st_size, size - about.st_size);
+  while (failure == EINTR);
+  if (failure == EOPNOTSUPP || failure == EINVAL || failure == ENOSYS)
+    failure = ftruncate(fd, size) == 0 ? 0 : errno;
+  return failure;
+}

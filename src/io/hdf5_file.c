@@ -1,0 +1,305 @@
+#include "io/hdf5_file.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <hdf5.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- errors --- */
+
+/* Keeps the innermost message, unless an entry quotes the operating system. */
+static herr_t keep_entry(unsigned index, const H5E_error2_t *entry, void *context) {
+  static const char marker[] = "error message = '";
+  petra_hdf5_errors *errors = context;
+  const char *text = entry->desc ? entry->desc : "";
+  const char *system = strstr(text, marker);
+  (void)index;
+  if (system) {
+    system += sizeof marker - 1;
+    snprintf(errors->reason, sizeof errors->reason, "%.*s", (int)strcspn(system, "'"), system);
+    return 1; /* ends the walk */
+  }
+  if (!errors->reason[0])
+    snprintf(errors->reason, sizeof errors->reason, "%s", text);
+  return 0;
+}
+
+/* HDF5 calls this at the end of each failed call. */
+static herr_t keep_reason(hid_t stack, void *context) {
+  petra_hdf5_errors *errors = context;
+  if (!errors->reason[0])
+    H5Ewalk2(stack, H5E_WALK_UPWARD, keep_entry, errors);
+  return 0;
+}
+
+void petra_hdf5_begin(petra_hdf5_errors *errors) {
+  H5dont_atexit(); /* has its effect before the first other call only; later ones do no harm */
+  errors->reason[0] = 0;
+  H5Eset_auto2(H5E_DEFAULT, keep_reason, errors);
+}
+
+void petra_hdf5_end(void) {
+  H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+}
+
+const char *petra_hdf5_reason(const petra_hdf5_errors *errors) {
+  return errors->reason[0] ? errors->reason : "unknown HDF5 error";
+}
+
+/* --- files --- */
+
+int64_t petra_hdf5_access(void) {
+  hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+  if (access < 0)
+    return access;
+  if (H5Pset_file_locking(access, 0, 1) < 0 || H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) < 0 ||
+      H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST) < 0) {
+    H5Pclose(access);
+    return -1;
+  }
+  return access;
+}
+
+int64_t petra_hdf5_creation(void) {
+  hid_t creation = H5Pcreate(H5P_FILE_CREATE);
+  if (creation >= 0 && H5Pset_istore_k(creation, 128) < 0) {
+    H5Pclose(creation);
+    return -1;
+  }
+  return creation;
+}
+
+int petra_hdf5_announce_end(int fd, int64_t end) {
+  /* HDF5 File Format Specification, version 3.0, II.A: superblocks of versions 0 and 1 begin with the
+   * signature, the version at byte 8 and the size of addresses at byte 13; the end-of-file address is at byte
+   * 40, in version 1 behind four more bytes. Numbers are little-endian. Anything else is left alone. */
+  unsigned char head[14], bytes[8];
+  ssize_t got = pread(fd, head, sizeof head, 0);
+  if (got < 0)
+    return errno;
+  if (got != sizeof head || memcmp(head, "\211HDF\r\n\032\n", 8) != 0 || head[8] > 1 ||
+      head[13] != sizeof bytes)
+    return 0;
+  for (unsigned i = 0; i < sizeof bytes; i++)
+    bytes[i] = (unsigned char)((uint64_t)end >> (8 * i));
+  ssize_t put = pwrite(fd, bytes, sizeof bytes, head[8] == 0 ? 40 : 44);
+  if (put < 0)
+    return errno;
+  return put == sizeof bytes ? 0 : EIO;
+}
+
+/* That `path` can be read as a file at all: the operating system says better why not than HDF5. */
+static petra_status check_readable(const char *path) {
+  int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0)
+    return petra_fail(PETRA_IO, "%s: cannot open: %s", path, strerror(errno));
+  struct stat about;
+  int failed = fstat(fd, &about);
+  close(fd);
+  if (failed || !S_ISREG(about.st_mode))
+    return petra_fail(PETRA_IO, "%s: cannot open: expected a regular file", path);
+  return PETRA_OK;
+}
+
+petra_status petra_hdf5_open(const char *path, const petra_hdf5_errors *errors, int64_t *out) {
+  PETRA_TRY(check_readable(path));
+  hid_t access = petra_hdf5_access();
+  if (access < 0)
+    return petra_fail(PETRA_IO, "%s: cannot open: %s", path, petra_hdf5_reason(errors));
+  petra_status status = PETRA_OK;
+  if (H5Fis_hdf5(path) <= 0) {
+    status = petra_fail(PETRA_DATA, "%s: not an HDF5 file", path);
+  } else {
+    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, access);
+    if (file < 0)
+      status =
+          petra_fail(PETRA_DATA, "%s: damaged or truncated HDF5 file: %s", path, petra_hdf5_reason(errors));
+    else
+      *out = file;
+  }
+  H5Pclose(access);
+  return status;
+}
+
+/* --- attributes --- */
+
+/* Creates and writes an attribute; count < 0: a scalar. Closes nothing that it did not open. */
+static int put_attribute(int64_t object, const char *name, hid_t file_type, hid_t memory_type, int count,
+                         const void *value) {
+  hsize_t extent = count < 0 ? 1 : (hsize_t)count;
+  hid_t space = count < 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &extent, NULL);
+  if (space < 0)
+    return -1;
+  int result = -1;
+  hid_t attribute = H5Acreate2(object, name, file_type, space, H5P_DEFAULT, H5P_DEFAULT);
+  if (attribute >= 0) {
+    result = H5Awrite(attribute, memory_type, value);
+    if (H5Aclose(attribute) < 0)
+      result = -1;
+  }
+  H5Sclose(space);
+  return result;
+}
+
+static int put_strings(int64_t object, const char *name, int count, const char *const *texts) {
+  hid_t type = H5Tcopy(H5T_C_S1);
+  if (type < 0)
+    return -1;
+  int result = -1;
+  if (H5Tset_size(type, H5T_VARIABLE) >= 0 && H5Tset_cset(type, H5T_CSET_UTF8) >= 0)
+    result = put_attribute(object, name, type, type, count, texts);
+  H5Tclose(type);
+  return result;
+}
+
+int petra_hdf5_put_text(int64_t object, const char *name, const char *text) {
+  return put_strings(object, name, -1, &text);
+}
+
+int petra_hdf5_put_texts(int64_t object, const char *name, const char *const *texts, int count) {
+  return put_strings(object, name, count, texts);
+}
+
+int petra_hdf5_put_i32(int64_t object, const char *name, int32_t value) {
+  return put_attribute(object, name, H5T_STD_I32LE, H5T_NATIVE_INT32, -1, &value);
+}
+
+int petra_hdf5_put_u64(int64_t object, const char *name, uint64_t value) {
+  return put_attribute(object, name, H5T_STD_U64LE, H5T_NATIVE_UINT64, -1, &value);
+}
+
+int petra_hdf5_put_units(int64_t set, const char *units, const char *const *dimensions, int rank) {
+  if (petra_hdf5_put_text(set, "units", units) < 0)
+    return -1;
+  return petra_hdf5_put_texts(set, "DIMENSION_LABELS", dimensions, rank);
+}
+
+/* Opens a scalar attribute of this class; negative where there is none. */
+static hid_t open_scalar(int64_t object, const char *name, H5T_class_t expected, hid_t *type) {
+  if (H5Aexists(object, name) <= 0)
+    return -1;
+  hid_t attribute = H5Aopen(object, name, H5P_DEFAULT);
+  if (attribute < 0)
+    return -1;
+  hid_t space = H5Aget_space(attribute);
+  *type = H5Aget_type(attribute);
+  if (space >= 0 && *type >= 0 && H5Sget_simple_extent_npoints(space) == 1 &&
+      H5Tget_class(*type) == expected) {
+    H5Sclose(space);
+    return attribute;
+  }
+  H5Sclose(space);
+  H5Tclose(*type);
+  H5Aclose(attribute);
+  return -1;
+}
+
+/* Reads a string attribute, of fixed or of variable length, into a copy of ours. */
+static petra_status read_string(hid_t attribute, hid_t type, const char *path, const char *name, char **out) {
+  if (H5Tis_variable_str(type) > 0) {
+    char *text = NULL;
+    if (H5Aread(attribute, type, &text) < 0)
+      return petra_fail(PETRA_DATA, "%s: attribute %s cannot be read", path, name);
+    petra_status status = petra_duplicate_string(out, text ? text : "");
+    H5free_memory(text);
+    return status;
+  }
+  size_t size = H5Tget_size(type);
+  char *text = NULL;
+  PETRA_TRY(petra_allocate(&text, size + 1, 1));
+  if (H5Aread(attribute, type, text) < 0) {
+    petra_free(text);
+    return petra_fail(PETRA_DATA, "%s: attribute %s cannot be read", path, name);
+  }
+  *out = text;
+  return PETRA_OK;
+}
+
+petra_status petra_hdf5_get_text(int64_t object, const char *path, const char *name, char **out) {
+  hid_t type = -1;
+  hid_t attribute = open_scalar(object, name, H5T_STRING, &type);
+  if (attribute < 0)
+    return petra_fail(PETRA_DATA, "%s: no attribute %s of type string", path, name);
+  petra_status status = read_string(attribute, type, path, name, out);
+  H5Tclose(type);
+  H5Aclose(attribute);
+  return status;
+}
+
+/* Reads an integer attribute as `memory_type`. */
+static petra_status get_integer(int64_t object, const char *path, const char *name, hid_t memory_type,
+                                void *out) {
+  hid_t type = -1;
+  hid_t attribute = open_scalar(object, name, H5T_INTEGER, &type);
+  if (attribute < 0)
+    return petra_fail(PETRA_DATA, "%s: no attribute %s of type integer", path, name);
+  int result = H5Aread(attribute, memory_type, out);
+  H5Tclose(type);
+  H5Aclose(attribute);
+  return result < 0 ? petra_fail(PETRA_DATA, "%s: attribute %s cannot be read", path, name) : PETRA_OK;
+}
+
+petra_status petra_hdf5_get_i32(int64_t object, const char *path, const char *name, int32_t *out) {
+  return get_integer(object, path, name, H5T_NATIVE_INT32, out);
+}
+
+petra_status petra_hdf5_get_u64(int64_t object, const char *path, const char *name, uint64_t *out) {
+  return get_integer(object, path, name, H5T_NATIVE_UINT64, out);
+}
+
+/* --- data sets and groups --- */
+
+int64_t petra_hdf5_untimed(int64_t list_class) {
+  hid_t list = H5Pcreate(list_class);
+  if (list >= 0 && H5Pset_obj_track_times(list, 0) < 0) {
+    H5Pclose(list);
+    return -1;
+  }
+  return list;
+}
+
+/* Property list of a link: the groups on its way are made. */
+static hid_t link_properties(void) {
+  hid_t list = H5Pcreate(H5P_LINK_CREATE);
+  if (list >= 0 && H5Pset_create_intermediate_group(list, 1) < 0) {
+    H5Pclose(list);
+    return -1;
+  }
+  return list;
+}
+
+int64_t petra_hdf5_create_set(int64_t folder, const char *name, int64_t type, int64_t space,
+                              int64_t properties, const char *units, const char *const *dimensions,
+                              int rank) {
+  hid_t set = -1;
+  hid_t links = link_properties();
+  if (links >= 0 && space >= 0 && properties >= 0)
+    set = H5Dcreate2(folder, name, type, space, links, properties, H5P_DEFAULT);
+  if (set >= 0 && petra_hdf5_put_units(set, units, dimensions, rank) < 0) {
+    H5Dclose(set);
+    set = -1;
+  }
+  if (properties >= 0)
+    H5Pclose(properties);
+  if (space >= 0)
+    H5Sclose(space);
+  if (links >= 0)
+    H5Pclose(links);
+  return set;
+}
+
+int64_t petra_hdf5_create_group(int64_t folder, const char *name) {
+  hid_t properties = petra_hdf5_untimed(H5P_GROUP_CREATE);
+  if (properties < 0)
+    return -1;
+  hid_t group = H5Gcreate2(folder, name, H5P_DEFAULT, properties, H5P_DEFAULT);
+  H5Pclose(properties);
+  return group;
+}

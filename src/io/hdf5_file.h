@@ -1,0 +1,72 @@
+/* What every file of this folder that uses HDF5 needs. Private to src/io. HDF5's identifiers (hid_t) appear
+ * here as int64_t, so that its headers stay in .c files. */
+#ifndef PETRA_IO_HDF5_FILE_H
+#define PETRA_IO_HDF5_FILE_H
+
+#include "base/status.h"
+
+#include <stdint.h>
+
+/* Where the reason of the first failed HDF5 call is kept; HDF5's own error stack is cleared by the next call.
+ */
+typedef struct petra_hdf5_errors {
+  char reason[256];
+} petra_hdf5_errors;
+
+/* Every public function that calls HDF5 does so between these two. `begin` makes sure that HDF5 registers no
+ * handler for the end of the process (it would write to files that were given up), prints nothing, and that
+ * the reason of the first failure is kept in *errors. */
+void petra_hdf5_begin(petra_hdf5_errors *errors);
+void petra_hdf5_end(void);
+
+/* The reason: the operating system's words where it was the operating system ("No space left on device"),
+ * else HDF5's innermost message. */
+const char *petra_hdf5_reason(const petra_hdf5_errors *errors);
+
+/* A file access property list: earliest format, no file locking, closing a file closes all that is open in
+ * it. Negative on failure; the caller closes it. */
+int64_t petra_hdf5_access(void);
+
+/* A file creation property list for files with long chunked data sets: the index of one has a single node up
+ * to 256 chunks. Negative on failure; the caller closes it. */
+int64_t petra_hdf5_creation(void);
+
+/* Writes `end` as the end-of-file address into the superblock on the disk, behind the back of HDF5, which
+ * names there what it uses itself: a reader refuses addresses behind the end that it found when it opened the
+ * file. The file must be at least that long. To be called after each flush, which writes HDF5's own end, and
+ * with that own end before the file is closed. `fd` is HDF5's descriptor. 0 or an errno value. */
+int petra_hdf5_announce_end(int fd, int64_t end);
+
+/* Opens for reading. PETRA_IO: cannot be opened, no regular file; PETRA_DATA: not an HDF5 file, or a damaged
+ * one. */
+petra_status petra_hdf5_open(const char *path, const petra_hdf5_errors *errors, int64_t *out);
+
+/* A creation property list of class `list_class` for a data set or group, without times, so that equal
+ * contents are equal bytes. Negative on failure; the caller closes it. */
+int64_t petra_hdf5_untimed(int64_t list_class);
+
+/* Creates a data set with units and dimension names; negative on failure. `properties` and `space` are closed
+ * in any case, and may be negative (of a call that failed). Folders in `name` are made. */
+int64_t petra_hdf5_create_set(int64_t folder, const char *name, int64_t type, int64_t space,
+                              int64_t properties, const char *units, const char *const *dimensions, int rank);
+
+/* Creates a group; negative on failure. */
+int64_t petra_hdf5_create_group(int64_t folder, const char *name);
+
+/* Attributes of `object`; negative on failure. Texts are of variable length, UTF-8: h5py shows them as str.
+ */
+int petra_hdf5_put_text(int64_t object, const char *name, const char *text);
+int petra_hdf5_put_texts(int64_t object, const char *name, const char *const *texts, int count);
+int petra_hdf5_put_i32(int64_t object, const char *name, int32_t value);
+int petra_hdf5_put_u64(int64_t object, const char *name, uint64_t value);
+
+/* Attributes `units` and DIMENSION_LABELS (one name a dimension, as the dimension scales specification of
+ * HDF5 keeps them, so that h5py's `dims[i].label` shows them) of a data set; negative on failure. */
+int petra_hdf5_put_units(int64_t set, const char *units, const char *const *dimensions, int rank);
+
+/* Reads attributes. PETRA_DATA: missing or of another type; the line begins with `path`. */
+petra_status petra_hdf5_get_text(int64_t object, const char *path, const char *name, char **out);
+petra_status petra_hdf5_get_i32(int64_t object, const char *path, const char *name, int32_t *out);
+petra_status petra_hdf5_get_u64(int64_t object, const char *path, const char *name, uint64_t *out);
+
+#endif

@@ -1,0 +1,37 @@
+/* Reads run.h5, also while the run goes on: for `petra inspect` and for tests. */
+#ifndef PETRA_IO_RUNLOG_READ_H
+#define PETRA_IO_RUNLOG_READ_H
+
+#include "io/runlog.h"
+
+/* What a run's file says. All is owned by the summary. */
+typedef struct petra_runlog_summary {
+  int32_t schema_version;
+  char *petra_version, *git_commit, *created, *command, *backend, *libraries, *config;
+  uint64_t seed;
+
+  int64_t microbatches;          /* rows of /train */
+  petra_runlog_train last_train; /* the last of them; zeros where there is none */
+
+  int64_t epochs; /* rows of /epoch */
+  petra_runlog_epoch *epoch;
+
+  int32_t stages; /* rows of /model/stages; 0 where it is not written yet */
+  petra_runlog_stage *stage;
+  char *stage_names; /* what stage[].name point into */
+
+  int32_t memory_stages;     /* J of /memory/peak_bytes; 0 where it is not written yet */
+  int64_t *peak_bytes;       /* (J, PETRA_MEMORY_CATEGORIES) */
+  int64_t *total_peak_bytes; /* (J) */
+} petra_runlog_summary;
+
+/* Columns of a group that differ in length (the file was being written) count as long as the shortest.
+ * PETRA_IO: cannot be opened; PETRA_DATA: not an HDF5 file, a damaged one, not the log of a run, another
+ * schema. */
+petra_status petra_runlog_summary_read(const char *path, petra_runlog_summary **out);
+void petra_runlog_summary_destroy(petra_runlog_summary *summary);
+
+/* All rows of /train; free with petra_free. Errors as above. */
+petra_status petra_runlog_read_train(const char *path, petra_runlog_train **rows, int64_t *count);
+
+#endif

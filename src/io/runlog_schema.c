@@ -1,0 +1,108 @@
+#include "io/runlog_schema.h"
+
+#include <hdf5.h>
+
+#define COLUMN(row, member, type, units)                                                                     \
+  { #member, PETRA_COLUMN_##type, offsetof(row, member), units }
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+
+static const petra_column train_columns[] = {
+    COLUMN(petra_runlog_train, microbatch, I64, "1"), COLUMN(petra_runlog_train, epoch, I32, "1"),
+    COLUMN(petra_runlog_train, lr, F64, "1"),         COLUMN(petra_runlog_train, loss, F64, "nat"),
+    COLUMN(petra_runlog_train, top1, F64, "1"),       COLUMN(petra_runlog_train, wall_s, F64, "s"),
+    COLUMN(petra_runlog_train, virtual_s, F64, "s"),
+};
+
+static const petra_column epoch_columns[] = {
+    COLUMN(petra_runlog_epoch, epoch, I32, "1"),
+    COLUMN(petra_runlog_epoch, train_loss, F64, "nat"),
+    COLUMN(petra_runlog_epoch, train_top1, F64, "1"),
+    COLUMN(petra_runlog_epoch, eval_loss, F64, "nat"),
+    COLUMN(petra_runlog_epoch, eval_top1, F64, "1"),
+    COLUMN(petra_runlog_epoch, eval_top5, F64, "1"),
+    COLUMN(petra_runlog_epoch, lr, F64, "1"),
+    COLUMN(petra_runlog_epoch, wall_s, F64, "s"),
+    COLUMN(petra_runlog_epoch, images_per_s, F64, "images/s"),
+};
+
+static const petra_column stage_columns[] = {
+    COLUMN(petra_runlog_stage, stage, I32, "1"),
+    COLUMN(petra_runlog_stage, name, TEXT, "1"),
+    COLUMN(petra_runlog_stage, reversible, I32, "1"),
+    COLUMN(petra_runlog_stage, parameters, I64, "count"),
+    COLUMN(petra_runlog_stage, forward_flops, I64, "FLOP"),
+    COLUMN(petra_runlog_stage, forward_bytes, I64, "byte"),
+    COLUMN(petra_runlog_stage, backward_bytes, I64, "byte"),
+    COLUMN(petra_runlog_stage, delay, I32, "updates"),
+};
+
+_Static_assert(sizeof train_columns / sizeof *train_columns <= PETRA_RUNLOG_MAX_COLUMNS, "raise MAX_COLUMNS");
+_Static_assert(sizeof epoch_columns / sizeof *epoch_columns <= PETRA_RUNLOG_MAX_COLUMNS, "raise MAX_COLUMNS");
+_Static_assert(sizeof stage_columns / sizeof *stage_columns <= PETRA_RUNLOG_MAX_COLUMNS, "raise MAX_COLUMNS");
+
+/* Chunks: 8 KiB a column of /train, so that a short run stays small and a long one has few; runs have 10 to
+ * 1000 epochs. */
+const petra_column_group petra_runlog_train_group = {
+    "train", "microbatch", 1024, sizeof(petra_runlog_train), train_columns, COUNT(train_columns)};
+const petra_column_group petra_runlog_epoch_group = {
+    "epoch", "epoch", 64, sizeof(petra_runlog_epoch), epoch_columns, COUNT(epoch_columns)};
+const petra_column_group petra_runlog_stage_group = {
+    "model", "stage", 0, sizeof(petra_runlog_stage), stage_columns, COUNT(stage_columns)};
+
+size_t petra_column_bytes(petra_column_type type) {
+  return type == PETRA_COLUMN_I32 ? 4 : 8;
+}
+
+int64_t petra_column_memory_type(petra_column_type type) {
+  if (type == PETRA_COLUMN_F64)
+    return H5T_NATIVE_DOUBLE;
+  return type == PETRA_COLUMN_I64 ? H5T_NATIVE_INT64 : H5T_NATIVE_INT32;
+}
+
+int64_t petra_column_file_type(petra_column_type type) {
+  if (type == PETRA_COLUMN_F64)
+    return H5T_IEEE_F64LE;
+  return type == PETRA_COLUMN_I64 ? H5T_STD_I64LE : H5T_STD_I32LE;
+}
+
+size_t petra_runlog_stage_bytes(size_t name_bytes) {
+  size_t bytes = 0;
+  for (int c = 0; c < petra_runlog_stage_group.count; c++) {
+    petra_column_type type = stage_columns[c].type;
+    bytes += type == PETRA_COLUMN_TEXT ? name_bytes : petra_column_bytes(type);
+  }
+  return bytes;
+}
+
+/* The type of a name: of fixed length, for a name of variable length would be an object in h5py's table. */
+static hid_t name_type(size_t bytes) {
+  hid_t type = H5Tcopy(H5T_C_S1);
+  if (type >= 0 && (H5Tset_size(type, bytes) < 0 || H5Tset_strpad(type, H5T_STR_NULLPAD) < 0)) {
+    H5Tclose(type);
+    return -1;
+  }
+  return type;
+}
+
+int64_t petra_runlog_stage_type(size_t name_bytes, int in_memory) {
+  hid_t name = name_type(name_bytes);
+  if (name < 0)
+    return -1;
+  hid_t row = H5Tcreate(H5T_COMPOUND, petra_runlog_stage_bytes(name_bytes));
+  size_t offset = 0;
+  int result = row < 0 ? -1 : 0;
+  for (int c = 0; c < petra_runlog_stage_group.count && result >= 0; c++) {
+    petra_column_type type = stage_columns[c].type;
+    hid_t member = in_memory ? petra_column_memory_type(type) : petra_column_file_type(type);
+    if (type == PETRA_COLUMN_TEXT)
+      member = name;
+    result = H5Tinsert(row, stage_columns[c].name, offset, member);
+    offset += type == PETRA_COLUMN_TEXT ? name_bytes : petra_column_bytes(type);
+  }
+  H5Tclose(name);
+  if (result >= 0)
+    return row;
+  if (row >= 0)
+    H5Tclose(row);
+  return -1;
+}

@@ -1,0 +1,56 @@
+/* The columns of run.h5, once for the writer and the reader. Private to src/io; described in
+ * docs/hdf5-schema.md. */
+#ifndef PETRA_IO_RUNLOG_SCHEMA_H
+#define PETRA_IO_RUNLOG_SCHEMA_H
+
+#include "io/runlog.h"
+
+#include <stddef.h>
+
+enum { PETRA_RUNLOG_SCHEMA_VERSION = 1, PETRA_RUNLOG_MAX_COLUMNS = 9 };
+
+typedef enum petra_column_type {
+  PETRA_COLUMN_I32,
+  PETRA_COLUMN_I64,
+  PETRA_COLUMN_F64,
+  PETRA_COLUMN_TEXT
+} petra_column_type;
+
+typedef struct petra_column {
+  const char *name;
+  petra_column_type type;
+  size_t offset; /* of the member in the row's structure */
+  const char *units;
+} petra_column;
+
+/* A group of columns of equal length: one data set a column. */
+typedef struct petra_column_group {
+  const char *name;      /* of the group in the file */
+  const char *dimension; /* what one row is */
+  int chunk_rows;        /* rows in a chunk of each data set, and in the buffer */
+  size_t row_bytes;      /* of the row's structure */
+  const petra_column *columns;
+  int count;
+} petra_column_group;
+
+extern const petra_column_group petra_runlog_train_group; /* rows are petra_runlog_train */
+extern const petra_column_group petra_runlog_epoch_group; /* rows are petra_runlog_epoch */
+
+/* The members of the compound /model/stages; rows are petra_runlog_stage. Its chunk_rows is unused. */
+extern const petra_column_group petra_runlog_stage_group;
+
+/* Bytes of a value of this type (not TEXT) in memory. */
+size_t petra_column_bytes(petra_column_type type);
+
+/* HDF5's type, in memory or in a file, of a column that is not TEXT. The library owns it. */
+int64_t petra_column_memory_type(petra_column_type type);
+int64_t petra_column_file_type(petra_column_type type);
+
+/* The compound type of a row of /model/stages, packed, its members in the order of the columns and
+ * `name_bytes` for the name. Negative on failure; the caller closes it. */
+int64_t petra_runlog_stage_type(size_t name_bytes, int in_memory);
+
+/* Bytes of such a row. */
+size_t petra_runlog_stage_bytes(size_t name_bytes);
+
+#endif

@@ -1,0 +1,410 @@
+/* run.h5: round trips, flushing, reproducible bytes, and failed writes in processes of their own. With
+ * arguments the program is such a process: `limit PATH BYTES` or, for read_while_running.py, `writer PATH
+ * SECONDS`. */
+#include "base/mem.h"
+#include "harness.h"
+#include "io/runlog.h"
+#include "io/runlog_read.h"
+#include "io_child.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+#define FILE_NAME "test_runlog.run.h5"
+
+static const petra_runlog_about ABOUT = {"petra train a.yaml", "ref (plain loops)", "HDF5 1.10",
+                                         "run:\n  name: é\n", UINT64_MAX};
+
+static const petra_runlog_stage STAGES[] = {
+    {1, "stem", 0, 1856, (int64_t)1 << 40, 16384, 0, 4},
+    {2, "block of a longer name", 1, 73984, 22, 8192, 32768, 2},
+    {3, "head", 0, 650, 1, 0, 4, 0},
+};
+
+static petra_runlog_train train_row(int64_t i) {
+  double x = (double)i;
+  return (petra_runlog_train){i, (int32_t)(i / 100), 0.1 + x, 1 / (1 + x), x / 3, x / 7, 2 * x};
+}
+
+static petra_runlog_epoch epoch_row(int32_t i) {
+  double x = i;
+  return (petra_runlog_epoch){i,       x + 0.1, x + 0.2, i % 2 ? NAN : x, x + 0.4,
+                              x + 0.5, x + 0.6, x + 0.7, x + 0.8};
+}
+
+static bool same(double a, double b) {
+  return a == b || (isnan(a) && isnan(b));
+}
+
+static void fill_accounts(petra_account *accounts, int count, int64_t factor) {
+  memset(accounts, 0, (size_t)count * sizeof *accounts);
+  for (int j = 0; j < count; j++) {
+    for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
+      accounts[j].peak_bytes[c] = factor * (100 * (j + 1) + c);
+    accounts[j].total_peak_bytes = factor * 7 * (j + 1);
+  }
+}
+
+/* A log of `rows` rows and `epochs` epochs with everything in it; the first failure is returned. */
+static petra_status write_run(const char *path, int rows, int epochs) {
+  petra_runlog *log = NULL;
+  petra_account accounts[3];
+  PETRA_TRY(petra_runlog_create(path, &ABOUT, &log));
+  petra_status status = petra_runlog_stages(log, STAGES, 3);
+  for (int64_t i = 0; i < rows && status == PETRA_OK; i++) {
+    petra_runlog_train row = train_row(i);
+    status = petra_runlog_train_row(log, &row);
+  }
+  for (int32_t i = 0; i < epochs && status == PETRA_OK; i++) {
+    petra_runlog_epoch row = epoch_row(i);
+    status = petra_runlog_epoch_row(log, &row);
+    fill_accounts(accounts, 3, i + 1);
+    if (status == PETRA_OK)
+      status = petra_runlog_memory(log, accounts, 3);
+  }
+  petra_status closed = petra_runlog_close(log);
+  return status != PETRA_OK ? status : closed;
+}
+
+/* Checks the rows of /train in a file, and answers how many there are. */
+static int64_t check_train(const char *path) {
+  petra_runlog_train *rows = NULL;
+  int64_t count = -1;
+  ck_assert_int_eq(petra_runlog_read_train(path, &rows, &count), PETRA_OK);
+  for (int64_t i = 0; i < count; i++) {
+    petra_runlog_train row = train_row(i);
+    ck_assert_int_eq(rows[i].microbatch, row.microbatch);
+    ck_assert_int_eq(rows[i].epoch, row.epoch);
+    ck_assert(rows[i].lr == row.lr && rows[i].loss == row.loss && rows[i].top1 == row.top1);
+    ck_assert(rows[i].wall_s == row.wall_s && rows[i].virtual_s == row.virtual_s);
+  }
+  petra_free(rows);
+  return count;
+}
+
+static void check_epochs(const petra_runlog_summary *run, int64_t epochs) {
+  ck_assert_int_eq(run->epochs, epochs);
+  for (int32_t i = 0; i < epochs; i++) {
+    petra_runlog_epoch row = epoch_row(i), *found = &run->epoch[i];
+    ck_assert_int_eq(found->epoch, i);
+    ck_assert(found->train_loss == row.train_loss && found->train_top1 == row.train_top1 &&
+              found->lr == row.lr);
+    ck_assert(same(found->eval_loss, row.eval_loss));
+    ck_assert(found->eval_top1 == row.eval_top1 && found->eval_top5 == row.eval_top5);
+    ck_assert(found->wall_s == row.wall_s && found->images_per_s == row.images_per_s);
+  }
+}
+
+static void check_stages(const petra_runlog_summary *run) {
+  ck_assert_int_eq(run->stages, 3);
+  for (int j = 0; j < 3; j++) {
+    const petra_runlog_stage *found = &run->stage[j], *row = &STAGES[j];
+    ck_assert_str_eq(found->name, row->name);
+    ck_assert(found->stage == row->stage && found->reversible == row->reversible &&
+              found->delay == row->delay);
+    ck_assert_int_eq(found->parameters, row->parameters);
+    ck_assert_int_eq(found->forward_flops, row->forward_flops);
+    ck_assert_int_eq(found->forward_bytes, row->forward_bytes);
+    ck_assert_int_eq(found->backward_bytes, row->backward_bytes);
+  }
+}
+
+static void check_memory(const petra_runlog_summary *run, int64_t factor) {
+  petra_account accounts[3];
+  fill_accounts(accounts, 3, factor);
+  ck_assert_int_eq(run->memory_stages, 3);
+  for (int j = 0; j < 3; j++) {
+    for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
+      ck_assert_int_eq(run->peak_bytes[j * PETRA_MEMORY_CATEGORIES + c], accounts[j].peak_bytes[c]);
+    ck_assert_int_eq(run->total_peak_bytes[j], accounts[j].total_peak_bytes);
+  }
+}
+
+/* 2500 rows: two full chunks of 1024 and part of a third; 70 epochs: one of 64 and part of a second. */
+START_TEST(round_trip) {
+  petra_runlog_summary *run = NULL;
+  ck_assert_int_eq(write_run(FILE_NAME, 2500, 70), PETRA_OK);
+  ck_assert_int_eq(petra_runlog_summary_read(FILE_NAME, &run), PETRA_OK);
+  ck_assert_int_eq(run->schema_version, 1);
+  ck_assert_str_eq(run->command, ABOUT.command);
+  ck_assert_str_eq(run->backend, ABOUT.backend);
+  ck_assert_str_eq(run->libraries, ABOUT.libraries);
+  ck_assert_str_eq(run->config, ABOUT.config);
+  ck_assert_uint_eq(run->seed, ABOUT.seed);
+  ck_assert_uint_eq(strlen(run->created), strlen("2000-01-01T00:00:00Z"));
+  ck_assert(run->petra_version[0] && run->git_commit[0]);
+  ck_assert_int_eq(run->microbatches, 2500);
+  ck_assert_int_eq(run->last_train.microbatch, 2499);
+  ck_assert(run->last_train.virtual_s == train_row(2499).virtual_s);
+  check_epochs(run, 70);
+  check_stages(run);
+  check_memory(run, 70);
+  petra_runlog_summary_destroy(run);
+  ck_assert_int_eq(check_train(FILE_NAME), 2500);
+  unlink(FILE_NAME);
+}
+END_TEST
+
+START_TEST(empty_run) {
+  petra_runlog *log = NULL;
+  petra_runlog_summary *run = NULL;
+  ck_assert_int_eq(petra_runlog_create(FILE_NAME, &ABOUT, &log), PETRA_OK);
+  ck_assert_int_eq(petra_runlog_close(log), PETRA_OK);
+  ck_assert_int_eq(petra_runlog_summary_read(FILE_NAME, &run), PETRA_OK);
+  ck_assert(run->microbatches == 0 && run->epochs == 0 && run->stages == 0 && run->memory_stages == 0);
+  petra_runlog_summary_destroy(run);
+  unlink(FILE_NAME);
+  ck_assert_int_eq(petra_runlog_close(NULL), PETRA_OK);
+}
+END_TEST
+
+/* Rows on the disk after one row, seen in a copy of the file, for this process shares HDF5's state of the
+ * open one. */
+static int64_t rows_on_disk(void) {
+  copy_head(FILE_NAME, FILE_NAME ".copy", file_size(FILE_NAME));
+  int64_t rows = check_train(FILE_NAME ".copy");
+  unlink(FILE_NAME ".copy");
+  return rows;
+}
+
+START_TEST(flush_interval) {
+  petra_runlog *log = NULL;
+  petra_runlog_train row = train_row(0);
+  ck_assert_int_eq(petra_runlog_create(FILE_NAME, &ABOUT, &log), PETRA_OK);
+  petra_runlog_set_flush_interval(log, 1e9);
+  ck_assert_int_eq(petra_runlog_train_row(log, &row), PETRA_OK);
+  ck_assert_int_eq(rows_on_disk(), 0);
+  petra_runlog_set_flush_interval(log, 0);
+  row = train_row(1);
+  ck_assert_int_eq(petra_runlog_train_row(log, &row), PETRA_OK);
+  ck_assert_int_eq(rows_on_disk(), 2);
+  petra_runlog_set_flush_interval(log, 1e9);
+  row = train_row(2);
+  ck_assert_int_eq(petra_runlog_train_row(log, &row), PETRA_OK);
+  ck_assert_int_eq(rows_on_disk(), 2);
+  ck_assert_int_eq(petra_runlog_flush(log), PETRA_OK);
+  ck_assert_int_eq(rows_on_disk(), 3);
+  ck_assert_int_eq(petra_runlog_close(log), PETRA_OK);
+  unlink(FILE_NAME);
+}
+END_TEST
+
+/* The whole file, its time of creation blanked. */
+static char *slurp(const char *path, long *size) {
+  *size = file_size(path);
+  char *bytes = malloc((size_t)*size + 1);
+  FILE *file = fopen(path, "rb");
+  ck_assert(bytes && file && fread(bytes, 1, (size_t)*size, file) == (size_t)*size);
+  fclose(file);
+  petra_runlog_summary *run = NULL;
+  ck_assert_int_eq(petra_runlog_summary_read(path, &run), PETRA_OK);
+  size_t length = strlen(run->created);
+  for (long i = 0; i + (long)length <= *size; i++) {
+    if (memcmp(bytes + i, run->created, length) == 0)
+      memset(bytes + i, 'x', length);
+  }
+  petra_runlog_summary_destroy(run);
+  return bytes;
+}
+
+START_TEST(equal_runs_give_equal_bytes) {
+  long sizes[2];
+  char *bytes[2];
+  for (int i = 0; i < 2; i++) {
+    if (i == 1) /* into another second, so that any time in the file would show */
+      nanosleep(&(struct timespec){1, 100000000}, NULL);
+    ck_assert_int_eq(write_run(FILE_NAME, 1500, 3), PETRA_OK);
+    bytes[i] = slurp(FILE_NAME, &sizes[i]);
+  }
+  ck_assert_int_eq(sizes[0], sizes[1]);
+  ck_assert_int_eq(memcmp(bytes[0], bytes[1], (size_t)sizes[0]), 0);
+  free(bytes[0]);
+  free(bytes[1]);
+  unlink(FILE_NAME);
+}
+END_TEST
+
+START_TEST(wrong_calls) {
+  petra_runlog *log = NULL;
+  petra_account accounts[3];
+  fill_accounts(accounts, 3, 1);
+  ck_assert_int_eq(petra_runlog_create(FILE_NAME, &ABOUT, &log), PETRA_OK);
+  ck_assert_int_eq(petra_runlog_stages(log, STAGES, 3), PETRA_OK);
+  ck_assert_int_eq(petra_runlog_stages(log, STAGES, 3), PETRA_INTERNAL);
+  ck_assert_logged("written twice");
+  ck_assert_int_eq(petra_runlog_memory(log, accounts, 3), PETRA_OK);
+  ck_assert_int_eq(petra_runlog_memory(log, accounts, 2), PETRA_INTERNAL);
+  ck_assert_logged("memory of 2 stages, expected 3");
+  ck_assert_int_eq(petra_runlog_close(log), PETRA_OK);
+  unlink(FILE_NAME);
+}
+END_TEST
+
+/* Creation that must fail with one line that names the path and the reason. */
+static void refuse_creation(const char *path, const char *reason) {
+  petra_runlog *log = NULL;
+  harness_clear();
+  ck_assert_int_eq(petra_runlog_create(path, &ABOUT, &log), PETRA_IO);
+  ck_assert_ptr_null(log);
+  ck_assert_int_eq(harness_lines, 1);
+  ck_assert_logged(path);
+  ck_assert_logged(reason);
+}
+
+/* No test of permissions: they do not bind root. */
+START_TEST(creation_fails) {
+  refuse_creation("no/such/folder/run.h5", "cannot create: No such file or directory");
+  refuse_creation("/dev/null/run.h5", "cannot create: Not a directory");
+  refuse_creation("/proc/run.h5", "cannot create: No such file or directory");
+  ck_assert_int_eq(mkdir("test_runlog.folder", 0777), 0);
+  refuse_creation("test_runlog.folder", "cannot create: Is a directory");
+  ck_assert_int_eq(file_size(".test_runlog.folder.tmp"), -1);
+  rmdir("test_runlog.folder");
+}
+END_TEST
+
+/* Reading that must fail with one line. */
+static void refuse_reading(const char *path, petra_status expected, const char *reason) {
+  petra_runlog_summary *run = NULL;
+  harness_clear();
+  ck_assert_int_eq(petra_runlog_summary_read(path, &run), expected);
+  ck_assert_ptr_null(run);
+  ck_assert_int_eq(harness_lines, 1);
+  ck_assert_logged(path);
+  ck_assert_logged(reason);
+}
+
+START_TEST(not_a_run) {
+  refuse_reading("no_such_run.h5", PETRA_IO, "No such file or directory");
+  refuse_reading(".", PETRA_IO, "expected a regular file");
+  refuse_reading("/dev/null", PETRA_IO, "expected a regular file");
+  ck_assert_int_eq(write_run(FILE_NAME, 10, 1), PETRA_OK);
+  long size = file_size(FILE_NAME);
+  copy_head(FILE_NAME, FILE_NAME ".cut", 0);
+  refuse_reading(FILE_NAME ".cut", PETRA_DATA, "not an HDF5 file");
+  copy_head(FILE_NAME, FILE_NAME ".cut", 7);
+  refuse_reading(FILE_NAME ".cut", PETRA_DATA, "not an HDF5 file");
+  for (int part = 1; part < 20; part++) {
+    copy_head(FILE_NAME, FILE_NAME ".cut", size * part / 20);
+    refuse_reading(FILE_NAME ".cut", PETRA_DATA, "truncated");
+  }
+  unlink(FILE_NAME ".cut");
+  unlink(FILE_NAME);
+}
+END_TEST
+
+/* The hook: the allocation numbered *context, counted down, fails. */
+static bool fail_at(void *context, size_t bytes) {
+  int *left = context;
+  (void)bytes;
+  return (*left)-- == 0;
+}
+
+/* Every allocation fails once; leak detection shows what was not given back. */
+START_TEST(out_of_memory) {
+  int tries = 0;
+  for (petra_status status = PETRA_NO_MEMORY; status != PETRA_OK; tries++) {
+    int left = tries;
+    harness_clear();
+    petra_mem_set_hook(fail_at, &left);
+    status = write_run(FILE_NAME, 10, 2);
+    petra_mem_set_hook(NULL, NULL);
+    ck_assert(status == PETRA_OK || (status == PETRA_NO_MEMORY && harness_lines == 1));
+  }
+  ck_assert_int_ge(tries, 8); /* 6 at creation, 1 for the stages, 1 for each memory call */
+  tries = 0;
+  for (petra_status status = PETRA_NO_MEMORY; status != PETRA_OK; tries++) {
+    int left = tries;
+    petra_runlog_summary *run = NULL;
+    petra_mem_set_hook(fail_at, &left);
+    status = petra_runlog_summary_read(FILE_NAME, &run);
+    petra_mem_set_hook(NULL, NULL);
+    ck_assert(status == PETRA_OK || status == PETRA_NO_MEMORY);
+    petra_runlog_summary_destroy(run);
+  }
+  ck_assert_int_ge(tries, 10); /* the summary, 7 texts, rows, stages, memory */
+  unlink(FILE_NAME);
+}
+END_TEST
+
+/* Files that must not grow beyond a limit: the child ends well, with one line, and leaves a file that can be
+ * read: the older one where it failed at creation, else its own up to the last flush. */
+START_TEST(limited_file_size) {
+  int seen_creation = 0, seen_rows = 0, seen_done = 0;
+  for (long limit = 0; limit <= 3000000; limit += limit < 24000 ? 2000 : limit < 150000 ? 9973 : 92233) {
+    ck_assert_int_eq(write_run(FILE_NAME, 7, 1), PETRA_OK);
+    int code = run_child("limit", FILE_NAME, limit);
+    ck_assert_msg(code >= CHILD_DONE && code <= CHILD_FAILED_AT_CREATION, "limit %ld: exit code %d", limit,
+                  code);
+    int64_t rows = check_train(FILE_NAME);
+    seen_creation += code == CHILD_FAILED_AT_CREATION;
+    seen_rows += code == CHILD_FAILED_WELL && rows > 1024;
+    seen_done += code == CHILD_DONE;
+    if (code == CHILD_FAILED_AT_CREATION)
+      ck_assert_int_eq(rows, 7);
+    if (code == CHILD_DONE)
+      ck_assert_int_eq(rows, 20000);
+    ck_assert_int_eq(file_size("." FILE_NAME ".tmp"), -1);
+  }
+  ck_assert(seen_creation > 0 && seen_rows > 0 && seen_done > 0);
+  unlink(FILE_NAME);
+}
+END_TEST
+
+static int child_limited(const char *path, long limit) {
+  petra_runlog *log = NULL;
+  harness_clear();
+  limit_file_size(limit);
+  petra_log_set_sink(harness_capture, NULL);
+  if (petra_runlog_create(path, &ABOUT, &log) != PETRA_OK)
+    return harness_lines == 1 && strstr(harness_line, "File too large") ? CHILD_FAILED_AT_CREATION
+                                                                        : CHILD_WRONG;
+  petra_status status = petra_runlog_stages(log, STAGES, 3);
+  for (int64_t i = 0; i < 20000; i++) { /* goes on after a failure, as a careless caller might */
+    petra_runlog_train row = train_row(i);
+    petra_status now = petra_runlog_train_row(log, &row);
+    if (status == PETRA_OK)
+      status = now;
+    else if (now != PETRA_IO)
+      return CHILD_WRONG;
+  }
+  if (petra_runlog_close(log) == PETRA_OK && status == PETRA_OK)
+    return harness_lines == 0 ? CHILD_DONE : CHILD_WRONG;
+  return harness_lines == 1 && strstr(harness_line, path) &&
+                 strstr(harness_line, "cannot write: File too large")
+             ? CHILD_FAILED_WELL
+             : CHILD_WRONG;
+}
+
+/* Writes a row every ms for `seconds`, an epoch every 100 rows, flushing every 20 ms; to be killed. */
+static int child_writer(const char *path, long seconds) {
+  petra_runlog *log = NULL;
+  if (petra_runlog_create(path, &ABOUT, &log) != PETRA_OK)
+    return EXIT_FAILURE;
+  petra_runlog_set_flush_interval(log, 0.02);
+  petra_status status = petra_runlog_stages(log, STAGES, 3);
+  for (int64_t i = 0; i < 1000 * seconds && status == PETRA_OK; i++) {
+    petra_runlog_train row = train_row(i);
+    status = petra_runlog_train_row(log, &row);
+    if (status == PETRA_OK && i % 100 == 99) {
+      petra_runlog_epoch epoch = epoch_row((int32_t)(i / 100));
+      status = petra_runlog_epoch_row(log, &epoch);
+    }
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
+  }
+  petra_status closed = petra_runlog_close(log);
+  return status == PETRA_OK && closed == PETRA_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+int main(int argc, char **argv) {
+  if (argc == 4 && strcmp(argv[1], "limit") == 0)
+    return child_limited(argv[2], strtol(argv[3], NULL, 10));
+  if (argc == 4 && strcmp(argv[1], "writer") == 0)
+    return child_writer(argv[2], strtol(argv[3], NULL, 10));
+  const TTest *const tests[] = {round_trip,       empty_run,      flush_interval, equal_runs_give_equal_bytes,
+                                wrong_calls,      creation_fails, not_a_run,      out_of_memory,
+                                limited_file_size};
+  return harness_run("runlog", tests, HARNESS_COUNT(tests));
+}
