@@ -1,6 +1,6 @@
 #include "base/version.h"
 
-#include <config.h> /* of the build; with quotes it would be src/base/config.h */
+#include <config.h>     /* of the build; with quotes it would be src/base/config.h */
 #include <git_commit.h> /* GIT_COMMIT: made by make, see src/base/version.mk */
 
 const char *petra_version(void) {
