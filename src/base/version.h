@@ -5,8 +5,8 @@
 /* The release, such as "0.1.0". */
 const char *petra_version(void);
 
-/* The commit that the program was built from: 12 hexadecimal digits, with "-dirty" if tracked files had been changed;
- * in a build from a release archive that of the archive; "unknown" where neither is known. */
+/* The commit that the program was built from: 12 hexadecimal digits, with "-dirty" if tracked files had been
+ * changed; in a build from a release archive that of the archive; "unknown" where neither is known. */
 const char *petra_version_git_commit(void);
 
 #endif
