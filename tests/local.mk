@@ -56,3 +56,26 @@ tests_test_weights_SOURCES = tests/test_weights.c tests/io_child.h tests/harness
 tests_test_weights_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_weights_LDADD = $(TESTS_LDADD)
 EXTRA_DIST += tests/read_while_running.sh tests/read_while_running.py
+# The golden training runs: their data, and the scripts that made them.
+check_PROGRAMS += tests/test_golden_data
+TESTS += tests/test_golden_data
+tests_test_golden_data_SOURCES = tests/test_golden_data.c tests/golden_data.c tests/golden_data.h tests/harness.h
+tests_test_golden_data_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_golden_data_LDADD = $(TESTS_LDADD)
+
+EXTRA_DIST += \
+  tests/golden/init-revnet18.h5 tests/golden/init-revnet50.h5 tests/golden/init-resnet18.h5 tests/golden/init-resnet50.h5 \
+  tests/golden/petra-revnet18-k1.h5 tests/golden/petra-revnet18-k3.h5 \
+  tests/golden/petra-revnet50-k1.h5 tests/golden/petra-revnet50-k3.h5 \
+  tests/golden/backprop-revnet18-k1.h5 tests/golden/backprop-revnet18-k3.h5 tests/golden/backprop-revnet50-k3.h5 \
+  tests/golden/backprop-resnet18-k1.h5 tests/golden/backprop-resnet50-k1.h5 \
+  tests/reference/README.md tests/reference/make_golden tests/reference/make_golden.py tests/reference/make_data.py \
+  tests/reference/nets.py tests/reference/methods.py tests/reference/store.py tests/reference/run.py \
+  tests/reference/compare.py tests/reference/selfcheck.py
+
+# Golden files are remade by this target alone: make regen-golden PYTORCH_INTERPRETER=PATH (a Python with PyTorch and h5py).
+PYTORCH_INTERPRETER = python3
+.PHONY: regen-golden regen-golden-training
+regen-golden: regen-golden-training
+regen-golden-training:
+	$(srcdir)/tests/reference/make_golden $(PYTORCH_INTERPRETER)

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Makes the golden files of training runs: tests/golden/init-*.h5 (initial weights) and one file a run with its final weights
+(/parameters), its losses (/losses/microbatch, /losses/loss) and, as attributes, everything that says how it was made.
+
+    make_golden.py FOLDER [NAME...]
+
+Every run is made four times: as it is, twice from weights moved in their last bit, and once with every convolution
+summed in another order. How far those drift apart (over the distance moved, worst tensor) is the attribute `drift`; a run that
+drifts further than its limit is refused, since another correct implementation could then not be held against it.
+"""
+
+import os
+import sys
+import tempfile
+import time
+
+import torch
+
+import compare
+import make_data
+import nets
+import run
+import store
+
+SEED = 1
+ROUNDING = 1e-9  # see compare.py
+
+# ResNets are narrow to keep the files small, and ResNet-50 is short: its drift grows by a factor of 30 to 1000 a microbatch.
+# name: (family, depth, width, method, accumulate, microbatches, batch, lr, limit of the drift)
+RUNS = {
+    "petra-revnet18-k1": ("revnet", 18, 4, "petra", 1, 60, 16, 0.02, 1e-10),
+    "petra-revnet18-k3": ("revnet", 18, 4, "petra", 3, 60, 16, 0.02, 1e-10),
+    "petra-revnet50-k1": ("revnet", 50, 4, "petra", 1, 60, 16, 0.02, 1e-9),
+    "petra-revnet50-k3": ("revnet", 50, 4, "petra", 3, 60, 16, 0.02, 1e-9),
+    "backprop-revnet18-k1": ("revnet", 18, 4, "backprop", 1, 30, 16, 0.02, 1e-9),
+    "backprop-revnet18-k3": ("revnet", 18, 4, "backprop", 3, 30, 16, 0.02, 1e-9),
+    "backprop-revnet50-k3": ("revnet", 50, 4, "backprop", 3, 6, 16, 0.005, 1e-9),
+    "backprop-resnet18-k1": ("resnet", 18, 2, "backprop", 1, 6, 16, 0.02, 1e-9),
+    "backprop-resnet50-k1": ("resnet", 50, 2, "backprop", 1, 2, 32, 0.005, 1e-9),
+}
+
+
+def settings_of(name):
+    family, depth, width, method, accumulate, microbatches, batch, lr, _ = RUNS[name]
+    return {"family": family, "depth": depth, "width": width, "stem": "cifar", "classes": 10, "method": method,
+            "accumulate": accumulate, "microbatches": microbatches, "batch": batch, "lr": lr, "momentum": 0.9,
+            "nesterov": True, "weight_decay": 5e-4, "precision": "fp64"}
+
+
+def flat(weights):
+    return {f"{j:02d}/{n}": v.numpy() if torch.is_tensor(v) else v for j, t in enumerate(weights, 1) for n, v in t.items()}
+
+
+def rounded_otherwise(settings, data, weights):
+    """The run with the sums of every convolution in another order: channels and batch reversed."""
+    plain = nets.conv
+
+    def reversed_conv(p, prefix, x, stride, padding):
+        w = p[f"{prefix}/weight"]
+        return plain({"c/weight": w.flip(0, 1)}, "c", x.flip(0, 1), stride, padding).flip(0, 1)
+
+    nets.conv = reversed_conv
+    try:
+        return run.execute(settings, data, weights)
+    finally:
+        nets.conv = plain
+
+
+def make(name, folder, data, fnv1a):
+    settings, limit = settings_of(name), RUNS[name][-1]
+    blocks = nets.build(settings["family"], settings["depth"], settings["width"])
+    init = f"init-{settings['family']}{settings['depth']}.h5"
+    path = os.path.join(folder, init)
+    if not os.path.exists(path):
+        store.write(path, store.initial(blocks, SEED),
+                    {n: settings[n] for n in ("family", "depth", "width", "stem", "classes")} | {"seed": SEED})
+    start = store.read(path, blocks)
+    final, losses = run.execute(settings, data, start)
+    drift, left_out = 0.0, []
+    for other, _ in (run.execute(settings, data, run.perturbed(start, 1)), run.execute(settings, data, run.perturbed(start, 2)),
+                     rounded_otherwise(settings, data, start)):
+        distances, left_out = compare.distances(flat(final), flat(other), flat(start), ROUNDING)
+        drift = max(drift, distances[0][0])
+    if not drift <= limit:
+        raise SystemExit(f"make_golden: {name}: drifts by {drift:.1e}, limit {limit:.1e}: lower its rate")
+    attributes = settings | {"init": init, "stages": len(blocks), "records": make_data.RECORDS, "data_fnv1a": fnv1a,
+                             "drift": drift}
+    store.write(os.path.join(folder, f"{name}.h5"), final, attributes, run.columns(losses))
+    print(f"{name}: loss {losses[0][1]:.4f} -> {losses[-1][1]:.4f}, drift {drift:.1e}, moved by rounding alone: "
+          f"{', '.join(left_out) or 'none'}", flush=True)
+
+
+def main():
+    if len(sys.argv) < 2 or not set(sys.argv[2:]) <= set(RUNS):
+        sys.exit(f"{__doc__}\nNAME: {' '.join(RUNS)}")
+    torch.set_num_threads(1)
+    folder, names = sys.argv[1], sys.argv[2:] or list(RUNS)
+    if not sys.argv[2:]:
+        for old in {f"init-{RUNS[n][0]}{RUNS[n][1]}.h5" for n in RUNS}:
+            if os.path.exists(os.path.join(folder, old)):
+                os.remove(os.path.join(folder, old))
+    start = time.time()
+    with tempfile.TemporaryDirectory() as scratch:
+        data = os.path.join(scratch, "data.bin")
+        content = make_data.records(make_data.RECORDS).tobytes()
+        with open(data, "wb") as file:
+            file.write(content)
+        for name in names:
+            make(name, folder, data, store.fnv1a(content))
+    print(f"{len(names)} runs in {time.time() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

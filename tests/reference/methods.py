@@ -1,0 +1,263 @@
+"""The training methods, with one block a stage. Weights are never changed in place: an update makes new tensors, so that
+keeping a version of the weights is keeping a dictionary.
+
+`sequential` runs `backprop` and `reversible`: every microbatch goes forward and backward before the next one starts.
+`lockstep` runs the delayed methods: at global tick t, stage j forwards microbatch t - (j - 1), and sends back microbatch
+t - (2J - 1 - j), both with the weights it holds after the tick before; then it updates if k backwards were counted.
+"""
+
+import torch
+
+from nets import BN_MOMENTUM, decays
+
+# method: (weights of the backward, weights of the inversion, whether a reversible stage keeps its input too)
+LOCKSTEP = {
+    "petra": ("latest", "latest", False),
+    "delayed": ("stashed", None, True),
+    "dsp": ("latest", None, True),
+    "delayed-reversible": ("stashed", "stashed", False),
+    "approximate-input": ("stashed", "latest", False),
+}
+SEQUENTIAL = ("backprop", "reversible")
+METHODS = tuple(LOCKSTEP) + SEQUENTIAL
+
+
+class Optimiser:
+    """SGD with PyTorch's momentum: v = mu v + g (first step v = g); step g + mu v (Nesterov) or v."""
+
+    def __init__(self, lr, momentum=0.9, nesterov=True, weight_decay=5e-4):
+        self.lr, self.momentum, self.nesterov, self.weight_decay = lr, momentum, nesterov, weight_decay
+
+    def step(self, tensors, gradients, velocity):
+        """Returns the new tensors; `velocity` ({} before the first step) is changed."""
+        new = dict(tensors)
+        for name, g in gradients.items():
+            w = tensors[name]
+            if decays(name):
+                g = g + self.weight_decay * w
+            velocity[name] = v = self.momentum * velocity[name] + g if name in velocity else g
+            new[name] = w - self.lr * (g + self.momentum * v if self.nesterov else v)
+        return new
+
+
+class Stage:
+    """One block, its weights, its momentum, the gradient summed so far."""
+
+    def __init__(self, block, tensors, optimiser, accumulate):
+        self.block, self.tensors, self.optimiser, self.accumulate = block, dict(tensors), optimiser, accumulate
+        self.names = block.parameters()
+        self.velocity, self.sum, self.counted, self.updates = {}, {}, 0, 0
+        self.inputs, self.stash = {}, {}
+        self.peak_inputs = 0
+
+    def keep(self, microbatch, xs):
+        self.inputs[microbatch] = xs
+        self.peak_inputs = max(self.peak_inputs, len(self.inputs))
+
+    def leaves(self, tensors):
+        return {n: t.detach().requires_grad_() if n in self.names else t for n, t in tensors.items()}
+
+    def count(self, gradients):
+        for name, g in gradients.items():
+            share = g / self.accumulate
+            self.sum[name] = self.sum[name] + share if name in self.sum else share
+        self.counted += 1
+
+    def move_statistics(self, stats):
+        for prefix, (mean, variance) in stats.items():
+            for name, value in ((f"{prefix}/running_mean", mean), (f"{prefix}/running_var", variance)):
+                self.tensors[name] = (1 - BN_MOMENTUM) * self.tensors[name] + BN_MOMENTUM * value
+
+    def update_if_due(self):
+        if self.counted == self.accumulate:
+            self.tensors = self.optimiser.step(self.tensors, self.sum, self.velocity)
+            self.sum, self.counted = {}, 0
+            self.updates += 1
+
+    def recompute(self, tensors, xs, dys):
+        """Backward from an input: returns (input gradients, parameter gradients, batch statistics)."""
+        stats = {}
+        p = self.leaves(tensors)
+        xs = tuple(x.detach().requires_grad_() for x in xs)
+        ys = self.block.forward(p, xs, stats)
+        gradients = torch.autograd.grad(ys, xs + tuple(p[n] for n in self.names), dys)
+        return gradients[: len(xs)], dict(zip(self.names, gradients[len(xs) :])), stats
+
+    def invert(self, tensors, ys, dys):
+        """Backward of a reversible block from its output, its branch being evaluated once: returns (reconstructed input,
+        input gradients, parameter gradients, batch statistics)."""
+        stats = {}
+        p = self.leaves(tensors)
+        y1, y2 = ys
+        dy1, dy2 = dys
+        x1 = y2.detach().requires_grad_()
+        f, _ = self.block.branch(p, x1, stats)
+        x2 = y1 - f.detach()
+        gradients = torch.autograd.grad(f, (x1,) + tuple(p[n] for n in self.names), dy1)
+        return (y2, x2), (dy2 + gradients[0], dy1), dict(zip(self.names, gradients[1:])), stats
+
+    def head(self, xs, labels):
+        """Forward, loss and backward in one: returns (loss, input gradients, parameter gradients)."""
+        p = self.leaves(self.tensors)
+        xs = tuple(x.detach().requires_grad_() for x in xs)
+        loss = self.block.loss(p, xs, labels)
+        gradients = torch.autograd.grad(loss, xs + tuple(p[n] for n in self.names))
+        return loss.item(), gradients[: len(xs)], dict(zip(self.names, gradients[len(xs) :]))
+
+
+def make_stages(blocks, weights, optimiser, accumulate):
+    return [Stage(b, w, optimiser, accumulate) for b, w in zip(blocks, weights)]
+
+
+def result(stages):
+    return [{name: stage.tensors[name] for name, _ in stage.block.tensors} for stage in stages]
+
+
+def exact_gradient(blocks, weights, images, labels):
+    """Loss and gradients ([{name: tensor}] per block) of one microbatch by automatic differentiation of the whole network, and
+    the batch statistics."""
+    leaves = [{n: t.detach().requires_grad_() for n, t in w.items()} for w in weights]
+    stats = [{} for _ in blocks]
+    xs = (images,)
+    for block, p, s in zip(blocks[:-1], leaves, stats):
+        xs = block.forward(p, xs, s)
+    loss = blocks[-1].loss(leaves[-1], xs, labels)
+    names = [(j, n) for j, b in enumerate(blocks) for n in b.parameters()]
+    values = torch.autograd.grad(loss, [leaves[j][n] for j, n in names])
+    gradients = [{} for _ in blocks]
+    for (j, n), g in zip(names, values):
+        gradients[j][n] = g
+    return loss.item(), gradients, stats
+
+
+def reversible_gradient(stages, images, labels):
+    """The same with nothing kept but the inputs of blocks that cannot be inverted."""
+    kept, xs = {}, (images,)
+    with torch.no_grad():
+        for j, stage in enumerate(stages[:-1]):
+            if not stage.block.reversible:
+                kept[j] = xs
+            xs = stage.block.forward(stage.tensors, xs)
+    gradients, stats = [None] * len(stages), [{} for _ in stages]
+    loss, dxs, gradients[-1] = stages[-1].head(xs, labels)
+    for j in range(len(stages) - 2, -1, -1):
+        stage = stages[j]
+        if stage.block.reversible:
+            xs, dxs, gradients[j], stats[j] = stage.invert(stage.tensors, xs, dxs)
+        else:
+            xs = kept[j]
+            dxs, gradients[j], stats[j] = stage.recompute(stage.tensors, xs, dxs)
+    return loss, gradients, stats
+
+
+def sequential(blocks, weights, batches, microbatches, accumulate, optimiser, method, observe=None):
+    """Returns (final weights, [(microbatch, loss)]); observe(stage, microbatch, gradients) sees every gradient."""
+    stages = make_stages(blocks, weights, optimiser, accumulate)
+    losses = []
+    for m in range(microbatches):
+        images, labels = batches(m)
+        if method == "reversible":
+            loss, gradients, stats = reversible_gradient(stages, images, labels)
+        else:
+            loss, gradients, stats = exact_gradient(blocks, [s.tensors for s in stages], images, labels)
+        losses.append((m, loss))
+        for j, stage in enumerate(stages):
+            if observe:
+                observe(j + 1, m, gradients[j])
+            stage.count(gradients[j])
+            stage.move_statistics(stats[j])
+            stage.update_if_due()
+    return result(stages), losses
+
+
+class Lockstep:
+    """One run of a delayed method. `lag_error` is a deliberate mistake: every stage below the head does its backward that many
+    ticks late."""
+
+    def __init__(self, blocks, weights, batches, accumulate, optimiser, method, lag_error=0, observe=None, trace=None):
+        self.backward_weights, self.invert_weights, self.keep_all = LOCKSTEP[method]
+        self.stages = make_stages(blocks, weights, optimiser, accumulate)
+        self.batches, self.lag_error, self.observe, self.trace = batches, lag_error, observe, trace
+        self.up = [{} for _ in blocks]  # stage index -> microbatch -> input streams
+        self.down = [{} for _ in blocks]  # stage index -> microbatch -> (output streams, their gradients)
+        self.losses = []
+
+    def note(self, what, j, m):
+        if self.trace is not None:
+            self.trace[(what, j + 1, m)] = self.stages[j].updates
+
+    def finish(self, j, m, gradients, stats):
+        self.note("B", j, m)
+        if self.observe:
+            self.observe(j + 1, m, gradients)
+        self.stages[j].count(gradients)
+        self.stages[j].move_statistics(stats)
+
+    def forward(self, j, m):
+        stage = self.stages[j]
+        xs = (self.batches(m)[0],) if j == 0 else self.up[j].pop(m)
+        self.note("F", j, m)
+        if not stage.block.reversible or self.keep_all:
+            stage.keep(m, xs)
+        if "stashed" in (self.backward_weights, self.invert_weights):
+            stage.stash[m] = stage.tensors
+        with torch.no_grad():
+            self.up[j + 1][m] = stage.block.forward(stage.tensors, xs)
+
+    def backward(self, j, m):
+        stage = self.stages[j]
+        ys, dys = self.down[j].pop(m)
+        versions = {"latest": stage.tensors, "stashed": stage.stash.pop(m, None)}
+        weights = versions[self.backward_weights]
+        if m in stage.inputs:
+            xs = stage.inputs.pop(m)
+            dxs, gradients, stats = stage.recompute(weights, xs, dys)
+        elif self.invert_weights == self.backward_weights:
+            xs, dxs, gradients, stats = stage.invert(weights, ys, dys)
+        else:
+            with torch.no_grad():
+                xs = stage.block.inverse(versions[self.invert_weights], ys)
+            dxs, gradients, stats = stage.recompute(weights, xs, dys)
+        if j > 0:
+            self.down[j - 1][m] = (xs, dxs)
+        self.finish(j, m, gradients, stats)
+
+    def head(self, m):
+        j = len(self.stages) - 1
+        xs = self.up[j].pop(m)
+        self.note("F", j, m)
+        loss, dxs, gradients = self.stages[j].head(xs, self.batches(m)[1])
+        self.losses.append((m, loss))
+        self.down[j - 1][m] = (xs, dxs)
+        self.finish(j, m, gradients, {})
+
+    def tick(self, t):
+        count = len(self.stages)
+        for j in range(count):
+            m = t - j
+            if m >= 0:
+                if j == count - 1:
+                    self.head(m)
+                else:
+                    self.forward(j, m)
+            # In stage numbers from 1: t - (2J - 1 - j).
+            m = t - (2 * count - 2 - j) - self.lag_error
+            if j < count - 1 and m >= 0:
+                self.backward(j, m)
+            self.stages[j].update_if_due()
+
+
+def lockstep(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error=0, observe=None, trace=None):
+    """Ends undrained: after the tick in which stage 1 forwards the last microbatch. What was not yet updated is lost."""
+    run = Lockstep(blocks, weights, batches, accumulate, optimiser, method, lag_error, observe, trace)
+    for t in range(microbatches):
+        run.tick(t)
+    return result(run.stages), run.losses
+
+
+def train(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error=0, observe=None):
+    if method in LOCKSTEP:
+        return lockstep(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error, observe)
+    if lag_error:
+        raise ValueError(f"--lag-error has no meaning for {method}")
+    return sequential(blocks, weights, batches, microbatches, accumulate, optimiser, method, observe)

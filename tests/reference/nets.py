@@ -1,0 +1,176 @@
+"""RevNet and ResNet of depth 18, 34 and 50 as lists of blocks (stem, residual blocks, head), written as pure functions.
+
+A block knows the names and shapes of its tensors and computes its outputs from a dictionary of tensors and its input
+streams. It holds no tensor and knows no schedule. Batch norm always normalises with the statistics of the batch; where a
+caller passes a dictionary `stats`, the batch's mean and unbiased variance of every batch norm are put there, so that
+the caller decides when (and whether) running statistics move.
+"""
+
+import torch
+import torch.nn.functional as F
+
+BN_EPS = 1e-5
+BN_MOMENTUM = 0.1
+
+BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
+
+
+def conv_tensors(prefix, outputs, inputs, kernel):
+    return [(f"{prefix}/weight", (outputs, inputs, kernel, kernel))]
+
+
+def bn_tensors(prefix, channels):
+    names = ("scale", "shift", "running_mean", "running_var")
+    return [(f"{prefix}/{name}", (channels,)) for name in names]
+
+
+def trainable(name):
+    return not name.endswith(("running_mean", "running_var"))
+
+
+def decays(name):
+    """Weight decay reaches convolutions and the head's weight alone."""
+    return name.endswith("/weight")
+
+
+def conv(p, prefix, x, stride, padding):
+    return F.conv2d(x, p[f"{prefix}/weight"], None, stride, padding)
+
+
+def batch_norm(p, prefix, x, stats):
+    if stats is not None:
+        with torch.no_grad():
+            variance, mean = torch.var_mean(x.detach(), (0, 2, 3), unbiased=True)
+            stats[prefix] = (mean, variance)
+    return F.batch_norm(x, None, None, p[f"{prefix}/scale"], p[f"{prefix}/shift"], training=True, eps=BN_EPS)
+
+
+class Block:
+    """`tensors`: [(name, shape)]; `reversible`: whether the inputs can be computed from the outputs."""
+
+    reversible = False
+
+    def parameters(self):
+        return [name for name, _ in self.tensors if trainable(name)]
+
+
+class Stem(Block):
+    def __init__(self, outputs, imagenet, streams):
+        self.imagenet, self.streams = imagenet, streams
+        self.tensors = conv_tensors("conv", outputs, 3, 7 if imagenet else 3) + bn_tensors("bn", outputs)
+
+    def forward(self, p, xs, stats=None):
+        (x,) = xs
+        y = conv(p, "conv", x, 2, 3) if self.imagenet else conv(p, "conv", x, 1, 1)
+        y = F.relu(batch_norm(p, "bn", y, stats))
+        if self.imagenet:
+            y = F.max_pool2d(y, 2, 2) if self.streams == 2 else F.max_pool2d(y, 3, 2, 1)
+        if self.streams == 1:
+            return (y,)
+        half = y.shape[1] // 2
+        return y[:, :half].contiguous(), y[:, half:].contiguous()
+
+
+class Head(Block):
+    def __init__(self, features, classes):
+        self.tensors = [("fc/weight", (classes, features)), ("fc/bias", (classes,))]
+
+    def forward(self, p, xs, stats=None):
+        pooled = torch.cat(xs, 1).mean((2, 3))
+        return (F.linear(pooled, p["fc/weight"], p["fc/bias"]),)
+
+    def loss(self, p, xs, labels):
+        (logits,) = self.forward(p, xs)
+        return F.cross_entropy(logits, labels)
+
+
+class RevBlock(Block):
+    """Reversible: y1 = x2 + f(x1), y2 = x1. Otherwise downsampling (or widening) with shortcuts."""
+
+    def __init__(self, bottleneck, inputs, planes, stride):
+        self.bottleneck, self.stride = bottleneck, stride
+        outputs = planes * 4 if bottleneck else planes
+        self.outputs = outputs
+        self.reversible = stride == 1 and inputs == outputs
+        if bottleneck:
+            layers = ((planes, inputs, 1), (planes, planes, 3), (outputs, planes, 1))
+        else:
+            layers = ((planes, inputs, 3), (planes, planes, 3))
+        self.tensors = []
+        for i, (o, c, k) in enumerate(layers, 1):
+            self.tensors += conv_tensors(f"conv{i}", o, c, k) + bn_tensors(f"bn{i}", o)
+        if not self.reversible:
+            for name in ("shortcut1", "shortcut2") if bottleneck else ("shortcut",):
+                self.tensors += conv_tensors(f"{name}/conv", outputs, inputs, 1) + bn_tensors(f"{name}/bn", outputs)
+
+    def branch(self, p, x, stats=None):
+        """The residual function; returns its output and the output of its first layer (after the ReLU)."""
+        if self.bottleneck:
+            first = F.relu(batch_norm(p, "bn1", conv(p, "conv1", x, 1, 0), stats))
+            h = F.relu(batch_norm(p, "bn2", conv(p, "conv2", first, self.stride, 1), stats))
+            return F.relu(batch_norm(p, "bn3", conv(p, "conv3", h, 1, 0), stats)), first
+        first = F.relu(batch_norm(p, "bn1", conv(p, "conv1", x, self.stride, 1), stats))
+        return F.relu(batch_norm(p, "bn2", conv(p, "conv2", first, 1, 1), stats)), first
+
+    def shortcut(self, p, name, x, stats):
+        return batch_norm(p, f"{name}/bn", conv(p, f"{name}/conv", x, self.stride, 0), stats)
+
+    def forward(self, p, xs, stats=None):
+        x1, x2 = xs
+        f, first = self.branch(p, x1, stats)
+        if self.reversible:
+            return x2 + f, x1
+        if self.bottleneck:
+            return self.shortcut(p, "shortcut2", x2, stats) + f, self.shortcut(p, "shortcut1", x1, stats)
+        return self.shortcut(p, "shortcut", x2, stats) + f, first
+
+    def inverse(self, p, ys):
+        y1, y2 = ys
+        return y2, y1 - self.branch(p, y2)[0]
+
+
+class ResBlock(Block):
+    """torchvision's residual block, version 1.5: the bottleneck's stride is on its 3x3 convolution."""
+
+    def __init__(self, bottleneck, inputs, planes, stride):
+        self.bottleneck, self.stride = bottleneck, stride
+        outputs = planes * 4 if bottleneck else planes
+        self.outputs = outputs
+        self.projects = stride != 1 or inputs != outputs
+        if bottleneck:
+            self.layers = ((planes, inputs, 1, 1), (planes, planes, 3, stride), (outputs, planes, 1, 1))
+        else:
+            self.layers = ((planes, inputs, 3, stride), (planes, planes, 3, 1))
+        self.tensors = []
+        for i, (o, c, k, _) in enumerate(self.layers, 1):
+            self.tensors += conv_tensors(f"conv{i}", o, c, k) + bn_tensors(f"bn{i}", o)
+        if self.projects:
+            self.tensors += conv_tensors("shortcut/conv", outputs, inputs, 1) + bn_tensors("shortcut/bn", outputs)
+
+    def forward(self, p, xs, stats=None):
+        (x,) = xs
+        h = x
+        for i, (_, _, kernel, stride) in enumerate(self.layers, 1):
+            h = batch_norm(p, f"bn{i}", conv(p, f"conv{i}", h, stride, kernel // 2), stats)
+            if i < len(self.layers):
+                h = F.relu(h)
+        if self.projects:
+            x = batch_norm(p, "shortcut/bn", conv(p, "shortcut/conv", x, self.stride, 0), stats)
+        return (F.relu(h + x),)
+
+
+def build(family, depth, width=64, stem="cifar", classes=10):
+    """The list of blocks, stem and head included."""
+    if family not in ("revnet", "resnet") or depth not in BLOCKS or stem not in ("cifar", "imagenet"):
+        raise ValueError(f"no network {family}-{depth} with stem {stem}")
+    streams, kind = (2, RevBlock) if family == "revnet" else (1, ResBlock)
+    bottleneck = depth >= 50
+    blocks = [Stem(width * streams, stem == "imagenet", streams)]
+    channels = width
+    for group, count in enumerate(BLOCKS[depth]):
+        for i in range(count):
+            block = kind(bottleneck, channels, width << group, 2 if group > 0 and i == 0 else 1)
+            channels = block.outputs
+            blocks.append(block)
+    blocks.append(Head(channels * streams, classes))
+    return blocks

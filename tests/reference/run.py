@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Trains a network by one method, without augmentation or shuffling, at a constant rate, and writes the final weights.
+See README.md."""
+
+import argparse
+import time
+
+import numpy as np
+import torch
+
+import methods
+import nets
+import store
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__)
+    p.add_argument("--family", choices=("revnet", "resnet"), default="revnet")
+    p.add_argument("--depth", type=int, choices=sorted(nets.BLOCKS), default=18)
+    p.add_argument("--width", type=int, default=64)
+    p.add_argument("--stem", choices=("cifar", "imagenet"), default="cifar")
+    p.add_argument("--classes", type=int, default=10)
+    p.add_argument("--method", choices=methods.METHODS, default="petra")
+    p.add_argument("--accumulate", type=int, default=1)
+    p.add_argument("--microbatches", type=int, required=True)
+    p.add_argument("--batch", type=int, default=64)
+    p.add_argument("--lr", type=float, default=0.02)
+    p.add_argument("--momentum", type=float, default=0.9)
+    p.add_argument("--no-nesterov", dest="nesterov", action="store_false")
+    p.add_argument("--weight-decay", type=float, default=5e-4)
+    p.add_argument("--data", required=True, help="a CIFAR-10 binary file; its records are used in order")
+    p.add_argument("--init", help="initial weights; made from --seed where absent")
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--write-init", help="where to write the initial weights")
+    p.add_argument("--out", required=True)
+    p.add_argument("--precision", choices=("fp64", "fp32"), default="fp64")
+    p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--lag-error", type=int, default=0, help="a deliberate mistake: backwards so many ticks late")
+    p.add_argument("--perturb", type=int, default=0, help="seed: moves every weight by one unit in the last place or not at all")
+    return p.parse_args()
+
+
+def perturbed(weights, seed):
+    """Every value moved to its neighbour above or below in f64, or left, by chance."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    def move(value):
+        way = rng.integers(-1, 2, value.shape)
+        return np.where(way == 0, value, np.nextafter(value, np.where(way > 0, np.inf, -np.inf)))
+    return [{n: move(v) if nets.trainable(n) and np.any(v) else v for n, v in t.items()} for t in weights]
+
+
+SETTINGS = ("family", "depth", "width", "stem", "classes", "method", "accumulate", "microbatches", "batch", "lr",
+            "momentum", "nesterov", "weight_decay", "precision")
+
+
+def execute(settings, data, weights):
+    """Runs `settings` (a dictionary of SETTINGS, and lag_error); returns (final weights, losses)."""
+    dtype = torch.float64 if settings["precision"] == "fp64" else torch.float32
+    s = settings
+    blocks = nets.build(s["family"], s["depth"], s["width"], s["stem"], s["classes"])
+    optimiser = methods.Optimiser(s["lr"], s["momentum"], s["nesterov"], s["weight_decay"])
+    batches = store.Records(data, s["batch"], dtype)
+    return methods.train(blocks, store.to_torch(weights, dtype), batches, s["microbatches"], s["accumulate"], optimiser,
+                         s["method"], s.get("lag_error", 0))
+
+
+def columns(losses):
+    return {"losses/microbatch": np.array([m for m, _ in losses], np.int64),
+            "losses/loss": np.array([x for _, x in losses], np.float64)}
+
+
+def main():
+    a = arguments()
+    torch.set_num_threads(a.threads)
+    blocks = nets.build(a.family, a.depth, a.width, a.stem, a.classes)
+    weights = store.read(a.init, blocks) if a.init else store.initial(blocks, a.seed)
+    if a.write_init:
+        store.write(a.write_init, weights)
+    if a.perturb:
+        weights = perturbed(weights, a.perturb)
+    settings = {name: getattr(a, name) for name in SETTINGS}
+    start = time.time()
+    final, losses = execute({**settings, "lag_error": a.lag_error}, a.data, weights)
+    store.write(a.out, final, settings, columns(losses))
+    if losses:
+        print(f"{a.method} {a.family}-{a.depth}: {len(losses)} losses, first {losses[0][1]:.4f}, "
+              f"last {losses[-1][1]:.4f}, {time.time() - start:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
