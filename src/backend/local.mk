@@ -3,9 +3,21 @@ libpetra_a_SOURCES += \
 	src/backend/backend.h \
 	src/backend/check_shapes.c \
 	src/backend/check_shapes.h \
+	src/backend/element.h \
 	src/backend/ops.c \
 	src/backend/ops.h \
 	src/backend/pool.h \
+	src/backend/ref.c \
+	src/backend/ref.h \
+	src/backend/ref_basic.inc \
+	src/backend/ref_conv.inc \
+	src/backend/ref_f32.c \
+	src/backend/ref_f64.c \
+	src/backend/ref_head.inc \
+	src/backend/ref_norm.inc \
+	src/backend/ref_pool.inc \
+	src/backend/ref_real.inc \
 	src/backend/registry.c \
 	src/backend/registry.h \
 	src/backend/tensor.c
+

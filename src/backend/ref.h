@@ -1,0 +1,19 @@
+/* The reference backend: what its element types have in common. */
+#ifndef PETRA_BACKEND_REF_H
+#define PETRA_BACKEND_REF_H
+
+#include "backend/backend.h"
+
+/* One table per element type, from the same source (ref_real.inc). */
+extern const petra_backend_ops petra_ref_ops_f32;
+extern const petra_backend_ops petra_ref_ops_f64;
+
+/* A mask holds one byte per element: for a max-pool, the position of the winner in its window (row-major). The norms
+ * keep nothing in it: the sign of their output is computed again. */
+typedef uint8_t petra_ref_mask;
+
+void petra_ref_destroy(petra_backend *backend);
+void petra_ref_describe(const petra_backend *backend, char *text, size_t size);
+void petra_ref_storage_destroy(petra_backend *backend, petra_tensor *tensor);
+
+#endif
