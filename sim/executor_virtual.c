@@ -1,8 +1,8 @@
-#include "executor_virtual.h"
+#include "sim/executor_virtual.h"
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "engine.h"
+#include "sim/engine.h"
 
 #include <stddef.h>
 
@@ -37,8 +37,7 @@ typedef struct device {
 
 typedef struct executor_virtual {
   petra_executor base;
-  petra_cost cost;
-  int engine_count;
+  petra_executor_virtual_options settings;
   int64_t now_ns;
   /* Below: of the run in progress. */
   const petra_program_ops *program;
@@ -50,8 +49,27 @@ typedef struct executor_virtual {
   engine **started;
 } executor_virtual;
 
+/* Virtual duration of an action. The last stage does F, loss and B in one; evaluations take no time. */
+static int64_t duration_ns(const executor_virtual *executor, const petra_action *action) {
+  const petra_cost *cost = &executor->settings.cost;
+  switch (action->kind) {
+  case PETRA_ACTION_FORWARD:
+    return cost->forward_ns;
+  case PETRA_ACTION_BACKWARD:
+    if (action->stage == executor->options->stages)
+      return cost->forward_ns + cost->backward_ns;
+    return cost->backward_ns + (executor->settings.recomputes ? cost->reconstruct_ns : 0);
+  case PETRA_ACTION_UPDATE:
+    return cost->update_ns;
+  case PETRA_ACTION_EVALUATE:
+  case PETRA_ACTION_KINDS:
+    break;
+  }
+  return 0;
+}
+
 static int engine_of(const executor_virtual *executor, const petra_action *action) {
-  return executor->engine_count == 2 && action->kind != PETRA_ACTION_FORWARD;
+  return executor->settings.engines == 2 && action->kind != PETRA_ACTION_FORWARD;
 }
 
 /* Reads the stage's order up to the next action of this engine. */
@@ -115,7 +133,7 @@ static petra_status start_ready(executor_virtual *executor, petra_worker *worker
   int count = 0;
   for (int32_t stage = 1; stage <= executor->options->stages; stage++) {
     device *dev = &executor->devices[stage - 1];
-    for (int e = 0; e < executor->engine_count; e++) {
+    for (int e = 0; e < executor->settings.engines; e++) {
       engine *unit = &dev->engines[e];
       if (unit->busy || !unit->waiting || !ready(executor, dev, &unit->next))
         continue;
@@ -129,7 +147,7 @@ static petra_status start_ready(executor_virtual *executor, petra_worker *worker
   for (int i = 0; i < count; i++) {
     engine *unit = executor->started[i];
     const petra_action *action = &executor->group[i];
-    int64_t end_ns = executor->now_ns + petra_cost_duration_ns(&executor->cost, action);
+    int64_t end_ns = executor->now_ns + duration_ns(executor, action);
     unit->running = (petra_trace_row){*action, executor->now_ns, end_ns, executor->results[i]};
     unit->busy = true;
     read_next(executor, action->stage, engine_of(executor, action), unit);
@@ -171,7 +189,7 @@ static petra_status end_action(executor_virtual *executor, const petra_event *ev
 /* Nothing runs any more: fine if every order is at its end, else the first that waits is named. */
 static petra_status check_finished(const executor_virtual *executor) {
   for (int32_t stage = 1; stage <= executor->options->stages; stage++)
-    for (int e = 0; e < executor->engine_count; e++) {
+    for (int e = 0; e < executor->settings.engines; e++) {
       const engine *unit = &executor->devices[stage - 1].engines[e];
       if (unit->waiting) {
         char text[40];
@@ -208,7 +226,7 @@ static petra_status run(petra_executor *base, const petra_program_ops *program, 
   PETRA_TRY_GOTO(status, petra_allocate(&executor->started, ENGINES * stages, sizeof *executor->started), done);
   PETRA_TRY_GOTO(status, petra_event_queue_create(&executor->events), done);
   for (int32_t stage = 1; stage <= options->stages; stage++)
-    for (int e = 0; e < executor->engine_count; e++)
+    for (int e = 0; e < executor->settings.engines; e++)
       read_next(executor, stage, e, &executor->devices[stage - 1].engines[e]);
   status = run_events(executor, worker, sink, context);
 done:
@@ -233,13 +251,12 @@ static void destroy(petra_executor *base) {
   petra_free(base);
 }
 
-petra_status petra_executor_virtual_create(const petra_cost *cost, int engines, petra_executor **out) {
+petra_status petra_executor_virtual_create(const petra_executor_virtual_options *options, petra_executor **out) {
   static const petra_executor_ops ops = {.run = run, .now_ns = now_ns, .destroy = destroy};
   executor_virtual *executor;
   PETRA_TRY(petra_allocate(&executor, 1, sizeof *executor));
   executor->base.ops = &ops;
-  executor->cost = *cost;
-  executor->engine_count = engines;
+  executor->settings = *options;
   *out = &executor->base;
   return PETRA_OK;
 }

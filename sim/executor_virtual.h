@@ -4,9 +4,15 @@
 #ifndef PETRA_SIM_EXECUTOR_VIRTUAL_H
 #define PETRA_SIM_EXECUTOR_VIRTUAL_H
 
-#include "cost.h"
 #include "exec/executor.h"
+#include "sim/cost.h"
 
-petra_status petra_executor_virtual_create(const petra_cost *cost, int engines, petra_executor **out);
+typedef struct petra_executor_virtual_options {
+  petra_cost cost;
+  bool recomputes; /* B reconstructs or recomputes first, but at the last stage, which has its graph from the same action */
+  int engines;     /* of each device: 1 or 2 */
+} petra_executor_virtual_options;
+
+petra_status petra_executor_virtual_create(const petra_executor_virtual_options *options, petra_executor **out);
 
 #endif

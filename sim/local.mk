@@ -3,4 +3,3 @@ libpetra_a_SOURCES += \
 	sim/cost.c sim/cost.h \
 	sim/engine.c sim/engine.h \
 	sim/executor_virtual.c sim/executor_virtual.h
-AM_CPPFLAGS += -I$(top_srcdir)/sim

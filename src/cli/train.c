@@ -6,8 +6,8 @@
 #include "cli/libraries.h"
 #include "cli/setup.h"
 #include "cli/training_log.h"
-#include "executor_virtual.h"
 #include "io/atomic_file.h"
+#include "sim/executor_virtual.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -161,9 +161,11 @@ static petra_status run_program(training *t) {
                                               .program = t->setup.method->program,
                                               .program_options = &t->program,
                                               .events = petra_training_log_events(t->log)};
-  const petra_cost cost = petra_cost_from_config(config, t->setup.method->recomputes, t->program.stages);
+  const petra_executor_virtual_options executor = {.cost = petra_cost_from_config(config),
+                                                   .recomputes = t->setup.method->recomputes,
+                                                   .engines = (int)config->cluster.engines};
   PETRA_TRY(petra_worker_stage_create(&options, &t->worker));
-  PETRA_TRY(petra_executor_virtual_create(&cost, (int)config->cluster.engines, &t->executor));
+  PETRA_TRY(petra_executor_virtual_create(&executor, &t->executor));
   petra_status status = t->executor->ops->run(t->executor, t->setup.method->program, &t->program, t->worker, NULL, NULL);
   petra_training_log_finish(t->log);
   return status;
