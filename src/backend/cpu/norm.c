@@ -10,7 +10,10 @@
 #include <math.h>
 #include <omp.h>
 
-enum { PIECE_PIXELS = 256 };
+enum {
+  PIECE_PIXELS = 256,
+  CACHE_BYTES = 1 << 22, /* a thread's share of the last-level cache; measured, bench/NOTES.md */
+};
 
 /* How an activation is cut. Either a piece covers several images or an image has several pieces. */
 typedef struct cut {
@@ -70,133 +73,189 @@ static float *partials_of(const cut *c, const workspace *w, int64_t index, int64
   return w->partials + (block * c->pieces + index) * 2 * c->layout->block;
 }
 
-/* Mean and biased variance of one channel from the pieces' (Chan, Golub and LeVeque's update, in double). */
-static void join_statistics(const cut *c, const workspace *w, int64_t channel, float *mean, float *variance) {
-  int block = c->layout->block;
-  const float *first = partials_of(c, w, 0, channel / block) + channel % block;
-  double total = (double)c->images * (double)c->layout->plane, sum = 0, square = 0;
-  for (int pass = 0; pass < 2; pass++)
+/* How many blocks of channels are worked on together: as many as stay in the last-level cache of the
+ * threads between the first pass over them and the second; `arrays` activations are read. */
+static int64_t group_of(const cut *c, int threads, int arrays) {
+  int64_t block_bytes = c->images * c->layout->plane * c->layout->block * (int64_t)sizeof(float) * arrays;
+  int64_t group = CACHE_BYTES * threads / block_bytes;
+  return group < 1 ? 1 : group;
+}
+
+/* Mean and biased variance of one block of channels from its pieces (Chan, Golub and LeVeque's update, in
+ * double). */
+static void join_statistics(const cut *c, const workspace *w, int64_t block, int lanes, float *mean,
+                            float *variance) {
+  int width = c->layout->block;
+  const float *partials = partials_of(c, w, 0, block);
+  double total = (double)c->images * (double)c->layout->plane, sum[CPU_BLOCK_MAX] = {0},
+         square[CPU_BLOCK_MAX] = {0};
+  for (int pass = 0; pass < 2; pass++) {
     for (int64_t i = 0; i < c->pieces; i++) {
       cpu_piece piece;
       piece_of(c, i, 0, &piece);
+      const float *part = partials + i * 2 * width;
       double count = (double)(piece.rows * piece.pixels);
-      double part = (double)first[i * 2 * block];
-      if (pass == 0)
-        sum += count * part;
-      else
-        square += (double)first[i * 2 * block + block] + count * (part - sum / total) * (part - sum / total);
+      for (int l = 0; l < width; l++)
+        if (pass == 0)
+          sum[l] += count * (double)part[l];
+        else
+          square[l] +=
+              (double)part[width + l] + count * ((double)part[l] - sum[l]) * ((double)part[l] - sum[l]);
     }
-  *mean = (float)(sum / total);
-  *variance = (float)(square / total);
+    for (int l = 0; l < width && pass == 0; l++)
+      sum[l] /= total;
+  }
+  for (int l = 0; l < lanes; l++) {
+    mean[l] = (float)sum[l];
+    variance[l] = (float)(square[l] / total);
+  }
 }
 
-/* factor = scale / sqrt(variance + eps) for all lanes; 0 in the lanes of the padding. */
-static void set_factors(const petra_tensor *scale, const petra_tensor *variance, float *factor,
-                        int64_t lanes) {
-  for (int64_t c = 0; c < lanes; c++)
-    factor[c] =
-        c < scale->shape[0]
-            ? (float)((double)cpu_read(scale)[c] / sqrt((double)cpu_read(variance)[c] + PETRA_NORM_EPSILON))
-            : 0;
+/* Lanes of a block that are channels; the others are padding. */
+static int lanes_of(const petra_tensor *x, int64_t block) {
+  int width = cpu_layout_of(x)->block;
+  return (int)cpu_minimum(width, x->shape[1] - block * width);
 }
 
-static cpu_norm_channels channels_of(const petra_tensor *mean, const petra_tensor *shift, const float *factor,
+/* factor = scale / sqrt(variance + eps); 0 in the lanes of the padding. */
+static void set_factors(const cut *c, const workspace *w, int64_t block, int lanes, const petra_tensor *scale,
+                        const petra_tensor *variance) {
+  int64_t first = block * c->layout->block;
+  for (int l = 0; l < c->layout->block; l++)
+    w->factor[first + l] = l < lanes
+                               ? (float)((double)cpu_read(scale)[first + l] /
+                                         sqrt((double)cpu_read(variance)[first + l] + PETRA_NORM_EPSILON))
+                               : 0;
+}
+
+static cpu_norm_channels channels_of(const petra_tensor *mean, const petra_tensor *shift, const workspace *w,
                                      int64_t first) {
-  return (cpu_norm_channels){cpu_read(mean) + first, factor + first, cpu_read(shift) + first};
+  return (cpu_norm_channels){cpu_read(mean) + first, w->factor + first, cpu_read(shift) + first};
 }
 
-static void apply(petra_backend *backend, const cut *c, const workspace *w, const petra_norm_forward *a) {
-  const cpu_layout *l = c->layout;
+static void apply_piece(const cut *c, const workspace *w, const petra_norm_forward *a, int64_t i,
+                        int64_t block) {
   const float *addend = a->join == PETRA_JOIN_NONE ? cpu_read(a->x) : cpu_read(a->addend);
-#pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_threads(backend, l->count))
-  for (int64_t i = 0; i < c->pieces; i++)
-    for (int64_t block = 0; block < l->channel_blocks; block++) {
-      cpu_piece piece;
-      int64_t at = piece_of(c, i, block, &piece);
-      cpu_norm_channels channels = channels_of(a->mean, a->shift, w->factor, block * l->block);
-      cpu_kernel_norm_apply(&piece, &channels, a->relu, a->join, cpu_read(a->x) + at, addend + at,
-                            cpu_data(a->y) + at);
-    }
+  cpu_piece piece;
+  int64_t at = piece_of(c, i, block, &piece);
+  cpu_norm_channels channels = channels_of(a->mean, a->shift, w, block * c->layout->block);
+  cpu_kernel_norm_apply(&piece, &channels, a->relu, a->join, cpu_read(a->x) + at, addend + at,
+                        cpu_data(a->y) + at);
 }
 
 petra_status cpu_norm_forward(petra_backend *backend, const petra_norm_forward *a) {
-  cut c = cut_of(a->x);
-  const cpu_layout *l = c.layout;
+  const cut c = cut_of(a->x);
   workspace w;
   PETRA_TRY(workspace_of(backend, &c, &w));
-#pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_threads(backend, l->count))
-  for (int64_t i = 0; i < c.pieces; i++)
-    for (int64_t block = 0; block < l->channel_blocks; block++) {
-      cpu_piece piece;
-      int64_t at = piece_of(&c, i, block, &piece);
-      float *partials = partials_of(&c, &w, i, block);
-      cpu_kernel_norm_statistics(&piece, cpu_read(a->x) + at, partials, partials + l->block);
+  const int threads = cpu_threads(backend, c.layout->count), width = c.layout->block;
+  const int64_t blocks = c.layout->channel_blocks, group = group_of(&c, threads, 1);
+#pragma omp parallel num_threads(threads)
+  for (int64_t first = 0; first < blocks; first += group) {
+    const int64_t last = cpu_minimum(first + group, blocks);
+#pragma omp for collapse(2) schedule(static)
+    for (int64_t i = 0; i < c.pieces; i++)
+      for (int64_t block = first; block < last; block++) {
+        cpu_piece piece;
+        int64_t at = piece_of(&c, i, block, &piece);
+        float *partials = partials_of(&c, &w, i, block);
+        cpu_kernel_norm_statistics(&piece, cpu_read(a->x) + at, partials, partials + width);
+      }
+#pragma omp for schedule(static)
+    for (int64_t block = first; block < last; block++) {
+      int lanes = lanes_of(a->x, block);
+      join_statistics(&c, &w, block, lanes, cpu_data(a->mean) + block * width,
+                      cpu_data(a->variance) + block * width);
+      set_factors(&c, &w, block, lanes, a->scale, a->variance);
     }
-#pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, c.pieces * a->x->shape[1]))
-  for (int64_t channel = 0; channel < a->x->shape[1]; channel++)
-    join_statistics(&c, &w, channel, cpu_data(a->mean) + channel, cpu_data(a->variance) + channel);
-  set_factors(a->scale, a->variance, w.factor, (int64_t)l->channel_blocks * l->block);
-  apply(backend, &c, &w, a);
+#pragma omp for collapse(2) schedule(static) nowait
+    for (int64_t i = 0; i < c.pieces; i++)
+      for (int64_t block = first; block < last; block++)
+        apply_piece(&c, &w, a, i, block);
+  }
   return PETRA_OK;
 }
 
 petra_status cpu_norm_evaluate(petra_backend *backend, const petra_norm_forward *a) {
-  cut c = cut_of(a->x);
+  const cut c = cut_of(a->x);
   workspace w;
   PETRA_TRY(workspace_of(backend, &c, &w));
-  set_factors(a->scale, a->variance, w.factor, (int64_t)c.layout->channel_blocks * c.layout->block);
-  apply(backend, &c, &w, a);
+  for (int64_t block = 0; block < c.layout->channel_blocks; block++)
+    set_factors(&c, &w, block, lanes_of(a->x, block), a->scale, a->variance);
+#pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_threads(backend, c.layout->count))
+  for (int64_t i = 0; i < c.pieces; i++)
+    for (int64_t block = 0; block < c.layout->channel_blocks; block++)
+      apply_piece(&c, &w, a, i, block);
   return PETRA_OK;
 }
 
 /* dshift = sum of g, dscale = sum of g * (x - mean) / deviation, and from them the coefficients of dx:
  * dx = factor * (g - dshift / n - (x - mean) * dscale / (deviation * n)). */
-static void join_gradients(const cut *c, const workspace *w, const petra_norm_backward *a, int64_t channel) {
-  int block = c->layout->block;
-  const float *first = partials_of(c, w, 0, channel / block) + channel % block;
-  double total = (double)c->images * (double)c->layout->plane, sum = 0, product = 0;
-  for (int64_t i = 0; i < c->pieces; i++) {
-    sum += (double)first[i * 2 * block];
-    product += (double)first[i * 2 * block + block];
+static void join_gradients(const cut *c, const workspace *w, const petra_norm_backward *a, int64_t block,
+                           int lanes) {
+  int width = c->layout->block;
+  const float *partials = partials_of(c, w, 0, block);
+  double total = (double)c->images * (double)c->layout->plane, sum[CPU_BLOCK_MAX] = {0},
+         product[CPU_BLOCK_MAX] = {0};
+  for (int64_t i = 0; i < c->pieces; i++)
+    for (int l = 0; l < width; l++) {
+      sum[l] += (double)partials[i * 2 * width + l];
+      product[l] += (double)partials[i * 2 * width + width + l];
+    }
+  for (int l = 0; l < width; l++) {
+    int64_t channel = block * width + l;
+    w->offset[channel] = w->slope[channel] = 0;
+    if (l >= lanes)
+      continue;
+    double inverse = 1 / sqrt((double)cpu_read(a->variance)[channel] + PETRA_NORM_EPSILON);
+    cpu_data(a->dshift)[channel] = (float)sum[l];
+    cpu_data(a->dscale)[channel] = (float)(product[l] * inverse);
+    w->offset[channel] = (float)(sum[l] / total);
+    w->slope[channel] = (float)(product[l] * inverse * inverse / total);
   }
-  double inverse = 1 / sqrt((double)cpu_read(a->variance)[channel] + PETRA_NORM_EPSILON);
-  cpu_data(a->dshift)[channel] = (float)sum;
-  cpu_data(a->dscale)[channel] = (float)(product * inverse);
-  w->offset[channel] = (float)(sum / total);
-  w->slope[channel] = (float)(product * inverse * inverse / total);
+}
+
+static void sum_piece(const cut *c, const workspace *w, const petra_norm_backward *a, int64_t i,
+                      int64_t block) {
+  cpu_piece piece;
+  int64_t at = piece_of(c, i, block, &piece);
+  float *partials = partials_of(c, w, i, block);
+  cpu_norm_channels channels = channels_of(a->mean, a->shift, w, block * c->layout->block);
+  cpu_kernel_norm_sums(&piece, &channels, a->relu, cpu_read(a->x) + at, cpu_read(a->dy) + at, partials,
+                       partials + c->layout->block);
+}
+
+static void backward_piece(const cut *c, const workspace *w, const petra_norm_backward *a, int64_t i,
+                           int64_t block) {
+  cpu_piece piece;
+  int64_t at = piece_of(c, i, block, &piece), lane = block * c->layout->block;
+  cpu_norm_channels channels = channels_of(a->mean, a->shift, w, lane);
+  cpu_kernel_norm_backward(&piece, &channels, a->relu, w->offset + lane, w->slope + lane, cpu_read(a->x) + at,
+                           cpu_read(a->dy) + at, cpu_data(a->dx) + at);
 }
 
 petra_status cpu_norm_backward(petra_backend *backend, const petra_norm_backward *a) {
-  cut c = cut_of(a->x);
-  const cpu_layout *l = c.layout;
-  int64_t lanes = (int64_t)l->channel_blocks * l->block;
+  const cut c = cut_of(a->x);
   workspace w;
   PETRA_TRY(workspace_of(backend, &c, &w));
-  set_factors(a->scale, a->variance, w.factor, lanes);
-#pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_threads(backend, l->count))
-  for (int64_t i = 0; i < c.pieces; i++)
-    for (int64_t block = 0; block < l->channel_blocks; block++) {
-      cpu_piece piece;
-      int64_t at = piece_of(&c, i, block, &piece);
-      float *partials = partials_of(&c, &w, i, block);
-      cpu_norm_channels channels = channels_of(a->mean, a->shift, w.factor, block * l->block);
-      cpu_kernel_norm_sums(&piece, &channels, a->relu, cpu_read(a->x) + at, cpu_read(a->dy) + at, partials,
-                           partials + l->block);
-    }
-  for (int64_t channel = 0; channel < lanes; channel++)
-    if (channel < a->x->shape[1])
-      join_gradients(&c, &w, a, channel);
-    else
-      w.offset[channel] = w.slope[channel] = 0;
-#pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_threads(backend, l->count))
-  for (int64_t i = 0; i < c.pieces; i++)
-    for (int64_t block = 0; block < l->channel_blocks; block++) {
-      cpu_piece piece;
-      int64_t at = piece_of(&c, i, block, &piece), lane = block * l->block;
-      cpu_norm_channels channels = channels_of(a->mean, a->shift, w.factor, lane);
-      cpu_kernel_norm_backward(&piece, &channels, a->relu, w.offset + lane, w.slope + lane,
-                               cpu_read(a->x) + at, cpu_read(a->dy) + at, cpu_data(a->dx) + at);
-    }
+  const int threads = cpu_threads(backend, c.layout->count);
+  const int64_t blocks = c.layout->channel_blocks, group = group_of(&c, threads, 2);
+  for (int64_t block = 0; block < blocks; block++)
+    set_factors(&c, &w, block, lanes_of(a->x, block), a->scale, a->variance);
+#pragma omp parallel num_threads(threads)
+  for (int64_t first = 0; first < blocks; first += group) {
+    const int64_t last = cpu_minimum(first + group, blocks);
+#pragma omp for collapse(2) schedule(static)
+    for (int64_t i = 0; i < c.pieces; i++)
+      for (int64_t block = first; block < last; block++)
+        sum_piece(&c, &w, a, i, block);
+#pragma omp for schedule(static)
+    for (int64_t block = first; block < last; block++)
+      join_gradients(&c, &w, a, block, lanes_of(a->x, block));
+#pragma omp for collapse(2) schedule(static) nowait
+    for (int64_t i = 0; i < c.pieces; i++)
+      for (int64_t block = first; block < last; block++)
+        backward_piece(&c, &w, a, i, block);
+  }
   return PETRA_OK;
 }
 
