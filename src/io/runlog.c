@@ -95,8 +95,7 @@ static int shorten(const petra_runlog *log, hsize_t size) {
 
 /* --- creation --- */
 
-/* Property list of a column. The fill value marks rows that are announced but not yet written. Allocation is
- * early so that the index of the chunks is there from the start. */
+/* Property list of a column. The fill value marks rows that are announced but not yet written. */
 static hid_t column_properties(const petra_column *column, int chunk_rows) {
   hid_t list = petra_hdf5_untimed(H5P_DATASET_CREATE);
   if (list < 0)
@@ -114,17 +113,19 @@ static hid_t column_properties(const petra_column *column, int chunk_rows) {
   return list;
 }
 
+/* Creates the columns. One row is allocated and taken back: HDF5 makes the index of the chunks with the first
+ * chunk, and a reader is not to find a data set whose index is still on its way. */
 static bool create_table(hid_t file, column_table *table) {
   const petra_column_group *group = table->group;
   hid_t folder = petra_hdf5_create_group(file, group->name);
   bool done = folder >= 0;
   for (int c = 0; c < group->count && done; c++) {
     const petra_column *column = &group->columns[c];
-    hsize_t rows = 0, most = H5S_UNLIMITED;
+    hsize_t one = 1, none = 0, most = H5S_UNLIMITED;
     table->sets[c] = petra_hdf5_create_set(
-        folder, column->name, petra_column_file_type(column->type), H5Screate_simple(1, &rows, &most),
+        folder, column->name, petra_column_file_type(column->type), H5Screate_simple(1, &one, &most),
         column_properties(column, group->chunk_rows), column->units, &group->dimension, 1);
-    done = table->sets[c] >= 0;
+    done = table->sets[c] >= 0 && H5Dset_extent(table->sets[c], &none) >= 0;
   }
   if (folder >= 0)
     H5Gclose(folder);
