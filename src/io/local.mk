@@ -3,6 +3,7 @@ libpetra_a_SOURCES += \
 	src/io/atomic_file.c src/io/atomic_file.h \
 	src/io/hdf5_file.c src/io/hdf5_file.h \
 	src/io/runlog.c src/io/runlog.h \
+	src/io/runlog_columns.c src/io/runlog_columns.h \
 	src/io/runlog_read.c src/io/runlog_read.h \
 	src/io/runlog_schema.c src/io/runlog_schema.h \
 	src/io/weights.c src/io/weights_read.c src/io/weights.h

@@ -18,12 +18,12 @@
 #include "config.h"
 #include "io/atomic_file.h"
 #include "io/hdf5_file.h"
+#include "io/runlog_columns.h"
 #include "io/runlog_schema.h"
 
 #include <hdf5.h>
 
 #include <errno.h>
-#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,22 +42,12 @@ enum { RESERVE_BYTES = 1024 * 1024 };
 
 static const double FLUSH_INTERVAL_S = 5; /* docs/design.md, "Files it writes" */
 
-/* A group of columns while it is written. */
-typedef struct column_table {
-  const petra_column_group *group;
-  hid_t sets[PETRA_RUNLOG_MAX_COLUMNS];
-  unsigned char *rows; /* chunk_rows rows, of which `buffered` are to be written */
-  int buffered;
-  hsize_t written; /* rows in the file */
-} column_table;
-
 struct petra_runlog {
   char *path;
   hid_t file;
   int fd; /* HDF5's own descriptor */
   bool failed;
-  column_table train, epoch;
-  void *column; /* one column of a buffer */
+  petra_columns train, epoch;
   bool has_stages;
   hid_t peak, total_peak; /* /memory; negative before the first petra_runlog_memory */
   int32_t memory_stages;
@@ -94,42 +84,6 @@ static int shorten(const petra_runlog *log, hsize_t size) {
 }
 
 /* --- creation --- */
-
-/* Property list of a column. The fill value marks rows that are announced but not yet written. Allocation is
- * early so that the index of the chunks is there from the start. */
-static hid_t column_properties(const petra_column *column, int chunk_rows) {
-  hid_t list = petra_hdf5_untimed(H5P_DATASET_CREATE);
-  if (list < 0)
-    return -1;
-  hsize_t chunk = (hsize_t)chunk_rows;
-  double no_real = NAN;
-  int32_t no_integer = -1;
-  bool real = column->type == PETRA_COLUMN_F64;
-  if (H5Pset_chunk(list, 1, &chunk) < 0 || H5Pset_alloc_time(list, H5D_ALLOC_TIME_EARLY) < 0 ||
-      H5Pset_fill_value(list, real ? H5T_NATIVE_DOUBLE : H5T_NATIVE_INT32,
-                        real ? (void *)&no_real : (void *)&no_integer) < 0) {
-    H5Pclose(list);
-    return -1;
-  }
-  return list;
-}
-
-static bool create_table(hid_t file, column_table *table) {
-  const petra_column_group *group = table->group;
-  hid_t folder = petra_hdf5_create_group(file, group->name);
-  bool done = folder >= 0;
-  for (int c = 0; c < group->count && done; c++) {
-    const petra_column *column = &group->columns[c];
-    hsize_t rows = 0, most = H5S_UNLIMITED;
-    table->sets[c] = petra_hdf5_create_set(
-        folder, column->name, petra_column_file_type(column->type), H5Screate_simple(1, &rows, &most),
-        column_properties(column, group->chunk_rows), column->units, &group->dimension, 1);
-    done = table->sets[c] >= 0;
-  }
-  if (folder >= 0)
-    H5Gclose(folder);
-  return done;
-}
 
 /* An empty group, filled later. */
 static bool create_empty(hid_t file, const char *name) {
@@ -170,21 +124,15 @@ static bool create_file(petra_runlog *log, const char *name, const petra_runlog_
     return false;
   log->fd = *(int *)descriptor;
   return put_about(log->file, about) && create_empty(log->file, petra_runlog_stage_group.name) &&
-         create_table(log->file, &log->train) && create_table(log->file, &log->epoch) &&
+         petra_columns_create(&log->train, log->file) && petra_columns_create(&log->epoch, log->file) &&
          create_empty(log->file, "memory") && H5Fflush(log->file, H5F_SCOPE_LOCAL) >= 0 &&
          H5Fget_filesize(log->file, size) >= 0;
 }
 
-static petra_status allocate_table(column_table *table, const petra_column_group *group) {
-  table->group = group;
-  return petra_allocate(&table->rows, (size_t)group->chunk_rows, group->row_bytes);
-}
-
 static void free_log(petra_runlog *log) {
   petra_free(log->path);
-  petra_free(log->train.rows);
-  petra_free(log->epoch.rows);
-  petra_free(log->column);
+  petra_columns_free(&log->train);
+  petra_columns_free(&log->epoch);
   petra_free(log);
 }
 
@@ -193,12 +141,8 @@ static petra_status allocate_log(const char *path, petra_runlog **out) {
   PETRA_TRY(petra_allocate(&log, 1, sizeof *log));
   petra_status status = PETRA_OK;
   PETRA_TRY_GOTO(status, petra_duplicate_string(&log->path, path), fail);
-  PETRA_TRY_GOTO(status, allocate_table(&log->train, &petra_runlog_train_group), fail);
-  PETRA_TRY_GOTO(status, allocate_table(&log->epoch, &petra_runlog_epoch_group), fail);
-  int rows = petra_runlog_train_group.chunk_rows;
-  if (petra_runlog_epoch_group.chunk_rows > rows)
-    rows = petra_runlog_epoch_group.chunk_rows;
-  PETRA_TRY_GOTO(status, petra_allocate(&log->column, (size_t)rows, sizeof(double)), fail);
+  PETRA_TRY_GOTO(status, petra_columns_init(&log->train, &petra_runlog_train_group), fail);
+  PETRA_TRY_GOTO(status, petra_columns_init(&log->epoch, &petra_runlog_epoch_group), fail);
   log->file = log->peak = log->total_peak = -1;
   log->interval_s = FLUSH_INTERVAL_S;
   log->flushed_s = log->row_s = now_s();
@@ -250,45 +194,6 @@ void petra_runlog_set_flush_interval(petra_runlog *log, double seconds) {
 
 /* --- writing --- */
 
-/* Puts one column of the buffered rows into log->column and writes it behind what is written. */
-static bool append_column(petra_runlog *log, const column_table *table, int index) {
-  const petra_column *column = &table->group->columns[index];
-  size_t bytes = petra_column_bytes(column->type);
-  for (int row = 0; row < table->buffered; row++)
-    memcpy((char *)log->column + (size_t)row * bytes,
-           table->rows + (size_t)row * table->group->row_bytes + column->offset, bytes);
-  hsize_t count = (hsize_t)table->buffered;
-  hid_t memory = H5Screate_simple(1, &count, NULL);
-  hid_t space = H5Dget_space(table->sets[index]);
-  bool done = memory >= 0 && space >= 0 &&
-              H5Sselect_hyperslab(space, H5S_SELECT_SET, &table->written, NULL, &count, NULL) >= 0 &&
-              H5Dwrite(table->sets[index], petra_column_memory_type(column->type), memory, space, H5P_DEFAULT,
-                       log->column) >= 0;
-  if (memory >= 0)
-    H5Sclose(memory);
-  if (space >= 0)
-    H5Sclose(space);
-  return done;
-}
-
-/* Moves the buffered rows into HDF5. */
-static bool append(petra_runlog *log, column_table *table) {
-  if (table->buffered == 0)
-    return true;
-  hsize_t rows = table->written + (hsize_t)table->buffered;
-  for (int c = 0; c < table->group->count; c++) {
-    if (H5Dset_extent(table->sets[c], &rows) < 0)
-      return false;
-  }
-  for (int c = 0; c < table->group->count; c++) {
-    if (!append_column(log, table, c))
-      return false;
-  }
-  table->written = rows;
-  table->buffered = 0;
-  return true;
-}
-
 /* Writes all that is buffered, by us and by HDF5, to the disk. */
 static petra_status write_out(petra_runlog *log, const petra_hdf5_errors *errors) {
   hsize_t size = 0;
@@ -297,8 +202,8 @@ static petra_status write_out(petra_runlog *log, const petra_hdf5_errors *errors
   int failure = lengthen(log, size);
   if (failure)
     return give_up(log, strerror(failure));
-  if (!append(log, &log->train) || !append(log, &log->epoch) || H5Fflush(log->file, H5F_SCOPE_LOCAL) < 0 ||
-      H5Fget_filesize(log->file, &size) < 0)
+  if (!petra_columns_append(&log->train) || !petra_columns_append(&log->epoch) ||
+      H5Fflush(log->file, H5F_SCOPE_LOCAL) < 0 || H5Fget_filesize(log->file, &size) < 0)
     return give_up(log, petra_hdf5_reason(errors));
   lengthen(log, size); /* should it fail, then the next flush will */
   log->flushed_s = now_s();
@@ -317,15 +222,14 @@ petra_status petra_runlog_flush(petra_runlog *log) {
 
 /* Buffers a row. Flushes when the buffer is full, or when the next row, should it take as long as this one
  * did, would come after the interval. */
-static petra_status put_row(petra_runlog *log, column_table *table, const void *row) {
+static petra_status put_row(petra_runlog *log, petra_columns *columns, const void *row) {
   if (log->failed)
     return PETRA_IO;
-  memcpy(table->rows + (size_t)table->buffered * table->group->row_bytes, row, table->group->row_bytes);
-  table->buffered++;
+  bool full = petra_columns_put(columns, row);
   double now = now_s();
   double next = now + (now - log->row_s);
   log->row_s = now;
-  if (table->buffered == table->group->chunk_rows || next - log->flushed_s >= log->interval_s)
+  if (full || next - log->flushed_s >= log->interval_s)
     return petra_runlog_flush(log);
   return PETRA_OK;
 }
@@ -479,16 +383,9 @@ petra_status petra_runlog_memory(petra_runlog *log, const petra_account *account
 
 /* --- the end --- */
 
-static bool close_table(column_table *table) {
-  bool done = true;
-  for (int c = 0; c < table->group->count; c++)
-    done = H5Dclose(table->sets[c]) >= 0 && done;
-  return done;
-}
-
 static bool close_sets(petra_runlog *log) {
-  bool done = close_table(&log->train);
-  done = close_table(&log->epoch) && done;
+  bool done = petra_columns_close(&log->train);
+  done = petra_columns_close(&log->epoch) && done;
   if (log->peak >= 0)
     done = H5Dclose(log->peak) >= 0 && H5Dclose(log->total_peak) >= 0 && done;
   return done;
