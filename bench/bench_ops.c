@@ -127,7 +127,6 @@ static void norm(bench *b, int channels, int size, int forwards, int joined, int
   petra_tensor *x = tensor(b, PETRA_TENSOR_ACTIVATION, b->batch, channels, size, size);
   petra_tensor *addend = tensor(b, PETRA_TENSOR_ACTIVATION, b->batch, channels, size, size);
   petra_tensor *y = tensor(b, PETRA_TENSOR_ACTIVATION, b->batch, channels, size, size);
-  petra_tensor *mask = tensor(b, PETRA_TENSOR_MASK, b->batch, channels, size, size);
   petra_tensor *v[6];
   for (int i = 0; i < 6; i++)
     v[i] = tensor(b, PETRA_TENSOR_VECTOR, channels, 1, 1, 1);
@@ -139,14 +138,12 @@ static void norm(bench *b, int channels, int size, int forwards, int joined, int
                                 .y = y,
                                 .mean = v[2],
                                 .variance = v[3],
-                                .mask = mask,
                                 .addend = addend},
                     .backward = {.x = x,
                                  .scale = v[0],
                                  .shift = v[1],
                                  .mean = v[2],
                                  .variance = v[3],
-                                 .mask = mask,
                                  .relu = true,
                                  .dy = addend,
                                  .dx = y,
@@ -165,7 +162,6 @@ static void norm(bench *b, int channels, int size, int forwards, int joined, int
   petra_tensor_release(&x);
   petra_tensor_release(&addend);
   petra_tensor_release(&y);
-  petra_tensor_release(&mask);
   for (int i = 0; i < 6; i++)
     petra_tensor_release(&v[i]);
 }

@@ -309,7 +309,7 @@ static void norm_naive(const norm_case *s, const double *x, const double *scale,
 static void norm_one(const norm_case *s, bool relu, petra_join join) {
   petra_tensor *x = activation(s->n, s->c, s->h, s->w), *addend = activation(s->n, s->c, s->h, s->w);
   petra_tensor *dy = activation(s->n, s->c, s->h, s->w), *y = output(s->n, s->c, s->h, s->w);
-  petra_tensor *dx = output(s->n, s->c, s->h, s->w), *mask = make(PETRA_TENSOR_MASK, s->n, s->c, s->h, s->w);
+  petra_tensor *dx = output(s->n, s->c, s->h, s->w);
   petra_tensor *scale = randomised(vector(s->c)), *shift = randomised(vector(s->c));
   petra_tensor *v[4];
   double *e[6], *vx = values(x), *va = values(addend), *vd = values(dy), *vs = values(scale),
@@ -327,8 +327,7 @@ static void norm_one(const norm_case *s, bool relu, petra_join join) {
                           .y = y,
                           .mean = v[0],
                           .addend = join == PETRA_JOIN_NONE ? NULL : addend,
-                          .variance = v[1],
-                          .mask = mask};
+                          .variance = v[1]};
   ck_assert_int_eq(backend->ops->norm_forward(backend, &f), PETRA_OK);
   check(v[0], e[0], POINT_TOLERANCE);
   check(v[1], e[1], POINT_TOLERANCE);
@@ -341,7 +340,6 @@ static void norm_one(const norm_case *s, bool relu, petra_join join) {
                            .shift = shift,
                            .mean = v[0],
                            .variance = v[1],
-                           .mask = mask,
                            .relu = relu && join != PETRA_JOIN_ADD_ACTIVATE,
                            .dy = dy,
                            .dx = dx,
@@ -356,12 +354,11 @@ static void norm_one(const norm_case *s, bool relu, petra_join join) {
   check(dy, e[3], tolerance * 10);
   if (join != PETRA_JOIN_NONE) {
     f.y = addend;
-    f.mask = NULL;
     ck_assert_int_eq(backend->ops->norm_evaluate(backend, &f),
                      PETRA_OK); /* the batch's statistics are in v */
     check(addend, e[2], tolerance);
   }
-  petra_tensor *all[] = {x, addend, dy, y, dx, mask, scale, shift, v[0], v[1], v[2], v[3]};
+  petra_tensor *all[] = {x, addend, dy, y, dx, scale, shift, v[0], v[1], v[2], v[3]};
   for (int i = 0; i < 12; i++)
     release(all[i]);
   double *hosts[] = {e[0], e[1], e[2], e[3], e[4], e[5], vx, va, vd, vs, vb};

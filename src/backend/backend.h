@@ -32,7 +32,7 @@ typedef enum petra_tensor_kind {
   PETRA_TENSOR_MATRIX,     /* (rows, columns, 1, 1): pooled features (N, C), logits (N, classes), head weight (O, I) */
   PETRA_TENSOR_VECTOR,     /* (n, 1, 1, 1): batch-norm parameters and statistics, head bias */
   PETRA_TENSOR_MASK,       /* shape (N, C, H, W) of the activation that it belongs to; content private to the backend:
-                              what norm_forward or max_pool_forward keeps for its backward */
+                              what max_pool_forward keeps for its backward */
 } petra_tensor_kind;
 enum { PETRA_TENSOR_KINDS = PETRA_TENSOR_MASK + 1 };
 
@@ -82,11 +82,11 @@ typedef struct petra_norm_forward {
   petra_tensor *y;            /* (N, C, H, W); may alias addend, never x */
   petra_tensor *mean;         /* (C) out: batch mean of x over (N, H, W) */
   petra_tensor *variance;     /* (C) out: biased batch variance */
-  petra_tensor *mask;         /* kept for norm_backward; NULL when none follows, or when that will be given relu = false */
 } petra_norm_forward;
 
 typedef struct petra_norm_backward {
-  const petra_tensor *x, *scale, *shift, *mean, *variance, *mask; /* as given to and by norm_forward */
+  const petra_tensor *x, *scale, *shift, *mean, *variance; /* as given to and by norm_forward; where ReLU was active is
+                                                              computed again from them */
   bool relu;              /* as given to norm_forward; false for JOIN_ADD_ACTIVATE, whose caller applies relu_backward first */
   const petra_tensor *dy; /* gradient of act(z); for JOIN_SUBTRACT too it is that of act(z), not of y */
   petra_tensor *dx;       /* may alias dy, never x */
@@ -151,7 +151,7 @@ typedef struct petra_backend_ops {
   /* Batch norm with the statistics of the batch. */
   petra_status (*norm_forward)(petra_backend *backend, const petra_norm_forward *arguments);
   petra_status (*norm_backward)(petra_backend *backend, const petra_norm_backward *arguments);
-  /* The same forward with given mean and variance (running statistics): they are inputs here; mask is NULL. */
+  /* The same forward with given mean and variance (running statistics): they are inputs here. */
   petra_status (*norm_evaluate)(petra_backend *backend, const petra_norm_forward *arguments);
   /* running = (1 - momentum) running + momentum * batch; the variance is made unbiased with n / (n - 1), where
    * n = N * H * W is `samples` (n = 1: left biased). */

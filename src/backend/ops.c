@@ -127,17 +127,9 @@ static petra_status check_norm(const petra_check *check, const petra_norm_forwar
   return PETRA_OK;
 }
 
-static petra_status check_norm_mask(const petra_check *check, const petra_tensor *mask,
-                                    const petra_tensor *x) {
-  const int32_t *shape = x->shape;
-  return petra_check_tensor(check, "mask", mask, PETRA_TENSOR_MASK, shape[0], shape[1], shape[2], shape[3]);
-}
-
 petra_status petra_op_norm_forward(petra_backend *backend, const petra_norm_forward *arguments) {
   CHECK("norm_forward");
   PETRA_TRY(check_norm(&check, arguments));
-  if (arguments->mask)
-    PETRA_TRY(check_norm_mask(&check, arguments->mask, arguments->x));
   PETRA_TRY(petra_check_distinct(&check, "mean", arguments->mean, "variance", arguments->variance));
   PETRA_TRY(petra_check_distinct(&check, "mean", arguments->mean, "scale", arguments->scale));
   PETRA_TRY(petra_check_distinct(&check, "mean", arguments->mean, "shift", arguments->shift));
@@ -149,9 +141,6 @@ petra_status petra_op_norm_forward(petra_backend *backend, const petra_norm_forw
 petra_status petra_op_norm_evaluate(petra_backend *backend, const petra_norm_forward *arguments) {
   CHECK("norm_evaluate");
   PETRA_TRY(check_norm(&check, arguments));
-  if (arguments->mask)
-    return petra_fail(PETRA_INTERNAL,
-                      "norm_evaluate: a mask is given, expected none: no backward can follow");
   return backend->ops->norm_evaluate(backend, arguments);
 }
 
@@ -164,8 +153,6 @@ petra_status petra_op_norm_backward(petra_backend *backend, const petra_norm_bac
   PETRA_TRY(petra_check_vector(&check, "shift", a->shift, channels));
   PETRA_TRY(petra_check_vector(&check, "mean", a->mean, channels));
   PETRA_TRY(petra_check_vector(&check, "variance", a->variance, channels));
-  if (a->relu || a->mask)
-    PETRA_TRY(check_norm_mask(&check, a->mask, a->x));
   PETRA_TRY(petra_check_like(&check, "dy", a->dy, a->x));
   PETRA_TRY(petra_check_like(&check, "dx", a->dx, a->x));
   PETRA_TRY(petra_check_distinct(&check, "dx", a->dx, "x", a->x));

@@ -10,9 +10,9 @@ static petra_status new_activation(const petra_compute *compute, int32_t images,
   return petra_tensor_create(compute->backend, PETRA_TENSOR_ACTIVATION, shape, compute->account, category, out);
 }
 
-/* What the graph keeps beside x: the convolution's output, the batch's statistics and the mask. */
+/* What the graph keeps beside x: the convolution's output, and the batch's statistics. */
 static petra_status new_kept(const petra_compute *compute, const petra_unit *unit, int32_t images, bool backward,
-                             bool masked, petra_unit_graph *kept) {
+                             petra_unit_graph *kept) {
   petra_memory_category category = backward ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
   const int32_t shape[4] = {images, unit->out, unit->height_out, unit->width_out};
   const int32_t channels[4] = {unit->out, 1, 1, 1};
@@ -21,8 +21,6 @@ static petra_status new_kept(const petra_compute *compute, const petra_unit *uni
   PETRA_TRY(petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, shape, account, category, &kept->conv));
   PETRA_TRY(petra_tensor_create(backend, PETRA_TENSOR_VECTOR, channels, account, category, &kept->mean));
   PETRA_TRY(petra_tensor_create(backend, PETRA_TENSOR_VECTOR, channels, account, category, &kept->variance));
-  if (masked)
-    PETRA_TRY(petra_tensor_create(backend, PETRA_TENSOR_MASK, shape, account, category, &kept->mask));
   return PETRA_OK;
 }
 
@@ -31,7 +29,6 @@ static void release_kept(petra_unit_graph *kept) {
   petra_tensor_release(&kept->conv);
   petra_tensor_release(&kept->mean);
   petra_tensor_release(&kept->variance);
-  petra_tensor_release(&kept->mask);
 }
 
 petra_status petra_convbn_forward(const petra_compute *compute, const petra_unit *unit,
@@ -41,9 +38,7 @@ petra_status petra_convbn_forward(const petra_compute *compute, const petra_unit
   petra_tensor *out = NULL;
   petra_status status;
   int32_t images = x->shape[0];
-  /* ADD_ACTIVATE's mask is its output's sign, which the caller keeps. */
-  bool masked = graph && unit->relu && join != PETRA_JOIN_ADD_ACTIVATE;
-  PETRA_TRY_GOTO(status, new_kept(compute, unit, images, graph != NULL, masked, &kept), done);
+  PETRA_TRY_GOTO(status, new_kept(compute, unit, images, graph != NULL, &kept), done);
   PETRA_TRY_GOTO(status, new_activation(compute, images, unit->out, unit->height_out, unit->width_out,
                                         graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE, &out), done);
   PETRA_TRY_GOTO(status, petra_op_conv_forward(compute->backend, &unit->geometry, x, parameters[0], kept.conv), done);
@@ -55,8 +50,7 @@ petra_status petra_convbn_forward(const petra_compute *compute, const petra_unit
                                    .addend = addend,
                                    .y = out,
                                    .mean = kept.mean,
-                                   .variance = kept.variance,
-                                   .mask = kept.mask};
+                                   .variance = kept.variance};
   PETRA_TRY_GOTO(status, petra_op_norm_forward(compute->backend, &norm), done);
   if (graph) {
     kept.x = petra_tensor_retain(x);
@@ -111,7 +105,6 @@ petra_status petra_convbn_backward(const petra_compute *compute, const petra_uni
                                     .shift = parameters[2],
                                     .mean = graph->mean,
                                     .variance = graph->variance,
-                                    .mask = graph->mask,
                                     .relu = relu,
                                     .dy = dy,
                                     .dx = dconv,

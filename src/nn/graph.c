@@ -22,7 +22,6 @@ void petra_block_graph_release(petra_block_graph *graph) {
     petra_tensor_release(&unit->conv);
     petra_tensor_release(&unit->mean);
     petra_tensor_release(&unit->variance);
-    petra_tensor_release(&unit->mask);
   }
   petra_tensor_release(&graph->output);
   petra_tensor_release(&graph->pool_mask);

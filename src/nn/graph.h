@@ -24,7 +24,7 @@ void petra_streams_charge(const petra_streams *streams, petra_account *account, 
 typedef struct petra_unit_graph {
   petra_tensor *x;        /* input of the convolution */
   petra_tensor *conv;     /* its output, the batch norm's input */
-  petra_tensor *mean, *variance, *mask;
+  petra_tensor *mean, *variance;
 } petra_unit_graph;
 
 typedef struct petra_block_graph {

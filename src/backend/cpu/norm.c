@@ -3,7 +3,7 @@
  * A block of channels is cut into pieces of about PIECE_PIXELS pixels, which stay in the first-level cache.
  * Each piece gives partial sums in float; they are put together in double in the order of the pieces, so that
  * the result does not depend on the number of threads. The sign of z is computed again in the backward
- * instead of being kept: x is read there anyway, so that the mask stays unused. */
+ * instead of being kept: x is read there anyway, so that nothing is kept for it. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels.h"
 
