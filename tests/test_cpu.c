@@ -359,7 +359,7 @@ static void norm_one(const norm_case *s, bool relu, petra_join join) {
     check(addend, e[2], tolerance);
   }
   petra_tensor *all[] = {x, addend, dy, y, dx, scale, shift, v[0], v[1], v[2], v[3]};
-  for (int i = 0; i < 12; i++)
+  for (int i = 0; i < 11; i++)
     release(all[i]);
   double *hosts[] = {e[0], e[1], e[2], e[3], e[4], e[5], vx, va, vd, vs, vb};
   for (int i = 0; i < 11; i++)
