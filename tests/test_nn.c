@@ -1,5 +1,5 @@
-/* Networks, partitions, learning rates and initial values as tables and functions: no stage runs here, but for the blocks'
- * inversion. */
+/* Networks, partitions, learning rates and initial values as tables and functions: no stage runs here, but
+ * for the blocks' inversion. */
 #include "backend/ops.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -17,7 +17,8 @@ static petra_config *load(const char *const *sets, int count) {
   return config;
 }
 
-static petra_model make_model(const char *family, int depth, int width, const char *stem, int classes, int image) {
+static petra_model make_model(const char *family, int depth, int width, const char *stem, int classes,
+                              int image) {
   char text[5][64];
   const char *const sets[] = {text[0], text[1], text[2], text[3], text[4]};
   petra_model model;
@@ -50,9 +51,10 @@ START_TEST(parameter_counts) {
     const char *family, *stem;
     int depth, classes, blocks;
     int64_t parameters;
-  } totals[] = {{"revnet", "cifar", 18, 10, 10, 11180938},     {"revnet", "imagenet", 18, 1000, 10, 12211048},
-                {"revnet", "imagenet", 50, 1000, 18, 30391144}, {"resnet", "imagenet", 18, 1000, 10, 11689512},
-                {"resnet", "imagenet", 34, 1000, 18, 21797672}, {"resnet", "imagenet", 50, 1000, 18, 25557032}};
+  } totals[] = {
+      {"revnet", "cifar", 18, 10, 10, 11180938},      {"revnet", "imagenet", 18, 1000, 10, 12211048},
+      {"revnet", "imagenet", 50, 1000, 18, 30391144}, {"resnet", "imagenet", 18, 1000, 10, 11689512},
+      {"resnet", "imagenet", 34, 1000, 18, 21797672}, {"resnet", "imagenet", 50, 1000, 18, 25557032}};
   for (size_t i = 0; i < sizeof totals / sizeof *totals; i++) {
     model = make_model(totals[i].family, totals[i].depth, 64, totals[i].stem, totals[i].classes, 224);
     ck_assert_int_eq(model.block_count, totals[i].blocks);
@@ -89,18 +91,22 @@ START_TEST(tensor_names) {
   petra_model model = make_model("revnet", 18, 4, "cifar", 10, 32);
   expect_names(&model, 0, UNIT("conv", "bn"), MOVES("bn"));
   expect_names(&model, 1, UNIT("conv1", "bn1") " " UNIT("conv2", "bn2"), MOVES("bn1") " " MOVES("bn2"));
-  expect_names(&model, 3, UNIT("conv1", "bn1") " " UNIT("conv2", "bn2") " " UNIT("shortcut/conv", "shortcut/bn"),
+  expect_names(&model, 3,
+               UNIT("conv1", "bn1") " " UNIT("conv2", "bn2") " " UNIT("shortcut/conv", "shortcut/bn"),
                MOVES("bn1") " " MOVES("bn2") " " MOVES("shortcut/bn"));
   expect_names(&model, 9, "fc/weight fc/bias", "");
   model = make_model("revnet", 50, 4, "cifar", 10, 32);
-  expect_names(&model, 1,
-               UNIT("conv1", "bn1") " " UNIT("conv2", "bn2") " " UNIT("conv3", "bn3") " " UNIT("shortcut1/conv", "shortcut1/bn") " "
-               UNIT("shortcut2/conv", "shortcut2/bn"),
-               MOVES("bn1") " " MOVES("bn2") " " MOVES("bn3") " " MOVES("shortcut1/bn") " " MOVES("shortcut2/bn"));
+  expect_names(
+      &model, 1,
+      UNIT("conv1", "bn1") " " UNIT("conv2", "bn2") " " UNIT("conv3", "bn3") " " UNIT(
+          "shortcut1/conv", "shortcut1/bn") " " UNIT("shortcut2/conv", "shortcut2/bn"),
+      MOVES("bn1") " " MOVES("bn2") " " MOVES("bn3") " " MOVES("shortcut1/bn") " " MOVES("shortcut2/bn"));
   expect_names(&model, 2, UNIT("conv1", "bn1") " " UNIT("conv2", "bn2") " " UNIT("conv3", "bn3"),
                MOVES("bn1") " " MOVES("bn2") " " MOVES("bn3"));
   model = make_model("resnet", 50, 4, "cifar", 10, 32);
-  expect_names(&model, 1, UNIT("conv1", "bn1") " " UNIT("conv2", "bn2") " " UNIT("conv3", "bn3") " " UNIT("shortcut/conv", "shortcut/bn"),
+  expect_names(&model, 1,
+               UNIT("conv1", "bn1") " " UNIT("conv2", "bn2") " " UNIT("conv3", "bn3") " " UNIT(
+                   "shortcut/conv", "shortcut/bn"),
                MOVES("bn1") " " MOVES("bn2") " " MOVES("bn3") " " MOVES("shortcut/bn"));
   ck_assert_str_eq(model.blocks[0].name, "stem");
   ck_assert_str_eq(model.blocks[1].name, "group1.block1");
@@ -179,12 +185,14 @@ START_TEST(flops_by_hand) {
   ck_assert_int_eq(petra_block_flops(&model.blocks[0]), 2LL * 128 * 112 * 112 * 3 * 49);
   /* The first block of group 2: 256 -> 128 at 56, 3x3 to 28, 128 -> 512; two shortcuts 256 -> 512 at 28. */
   ck_assert_int_eq(petra_block_flops(&model.blocks[4]),
-                   2LL * 128 * 56 * 56 * 256 + 2LL * 128 * 28 * 28 * 128 * 9 + 2LL * 512 * 28 * 28 * 128 + 2 * (2LL * 512 * 28 * 28 * 256));
+                   2LL * 128 * 56 * 56 * 256 + 2LL * 128 * 28 * 28 * 128 * 9 + 2LL * 512 * 28 * 28 * 128 +
+                       2 * (2LL * 512 * 28 * 28 * 256));
   ck_assert_int_eq(petra_block_flops(&model.blocks[17]), 2LL * 1000 * 4096);
 }
 END_TEST
 
-static petra_status cut(const petra_model *model, const char *first, const char *second, petra_partition *out) {
+static petra_status cut(const petra_model *model, const char *first, const char *second,
+                        petra_partition *out) {
   const char *const sets[] = {first, second};
   petra_config *config = load(sets, second ? 2 : 1);
   harness_clear();
@@ -247,22 +255,34 @@ START_TEST(bad_partitions) {
   const struct {
     const char *first, *second, *key, *line;
   } bad[] = {
-      {"stages.partition=block", "stages.count=9", "stages.count", ": stages.partition: block gives 10 stages, one a block; expected 0 or 10"},
-      {"stages.partition=block", "stages.count=11", "stages.count", ": stages.partition: block gives 10 stages"},
-      {"stages.partition=balanced", NULL, "stages.count", ": stages.partition: balanced needs the number of stages; expected 1 to 10"},
-      {"stages.partition=balanced", "stages.count=0", "stages.count", ": stages.partition: balanced needs the number of stages"},
-      {"stages.partition=balanced", "stages.count=11", "stages.count", ": 11 stages for a network of 10 blocks"},
-      {"stages.partition=balanced", "stages.count=100000", "stages.count", ": 100000 stages for a network of 10 blocks"},
-      {"stages.partition=list", NULL, "stages.blocks", ": stages.partition: list needs the number of blocks of every stage"},
-      {"stages.partition=list", "stages.blocks=[2, 3, 4]", "stages.blocks", ": the stages hold 9 blocks together; the network has 10"},
-      {"stages.partition=list", "stages.blocks=[2, 3, 6]", "stages.blocks", ": the stages hold 11 blocks together; the network has 10"},
-      {"stages.partition=list", "stages.blocks=[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]", "stages.blocks", ": 11 stages for a network of 10 blocks"},
-      {"stages.partition=list", "stages.blocks=[11]", "stages.blocks", ": a stage of 11 blocks; the network has 10"},
+      {"stages.partition=block", "stages.count=9", "stages.count",
+       ": stages.partition: block gives 10 stages, one a block; expected 0 or 10"},
+      {"stages.partition=block", "stages.count=11", "stages.count",
+       ": stages.partition: block gives 10 stages"},
+      {"stages.partition=balanced", NULL, "stages.count",
+       ": stages.partition: balanced needs the number of stages; expected 1 to 10"},
+      {"stages.partition=balanced", "stages.count=0", "stages.count",
+       ": stages.partition: balanced needs the number of stages"},
+      {"stages.partition=balanced", "stages.count=11", "stages.count",
+       ": 11 stages for a network of 10 blocks"},
+      {"stages.partition=balanced", "stages.count=100000", "stages.count",
+       ": 100000 stages for a network of 10 blocks"},
+      {"stages.partition=list", NULL, "stages.blocks",
+       ": stages.partition: list needs the number of blocks of every stage"},
+      {"stages.partition=list", "stages.blocks=[2, 3, 4]", "stages.blocks",
+       ": the stages hold 9 blocks together; the network has 10"},
+      {"stages.partition=list", "stages.blocks=[2, 3, 6]", "stages.blocks",
+       ": the stages hold 11 blocks together; the network has 10"},
+      {"stages.partition=list", "stages.blocks=[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]", "stages.blocks",
+       ": 11 stages for a network of 10 blocks"},
+      {"stages.partition=list", "stages.blocks=[11]", "stages.blocks",
+       ": a stage of 11 blocks; the network has 10"},
   };
   petra_model model = make_model("revnet", 18, 4, "cifar", 10, 32);
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     petra_partition partition;
-    ck_assert_msg(cut(&model, bad[i].first, bad[i].second, &partition) == PETRA_CONFIG, "%s %s was taken", bad[i].first, bad[i].second);
+    ck_assert_msg(cut(&model, bad[i].first, bad[i].second, &partition) == PETRA_CONFIG, "%s %s was taken",
+                  bad[i].first, bad[i].second);
     ck_assert_int_eq(harness_lines, 1);
     ck_assert_logged(bad[i].key);
     ck_assert_logged(bad[i].line);
@@ -277,11 +297,12 @@ START_TEST(bad_partitions) {
 }
 END_TEST
 
-/* Every rate is computed again from the words of docs/semantics.md; both sides do the same few products, so that only the
- * order of the rounding may differ: 4 units in the last place. */
+/* Every rate is computed again from the words of docs/semantics.md; both sides do the same few products, so
+ * that only the order of the rounding may differ: 4 units in the last place. */
 START_TEST(learning_rates) {
-  const char *const sets[] = {"optim.lr=0.1", "optim.lr_scaling=goyal", "data.batch=64", "method.accumulate=4",
-                              "lr.warmup_epochs=5", "lr.milestones=[30, 60, 80]", "lr.factor=0.1"};
+  const char *const sets[] = {"optim.lr=0.1",        "optim.lr_scaling=goyal", "data.batch=64",
+                              "method.accumulate=4", "lr.warmup_epochs=5",     "lr.milestones=[30, 60, 80]",
+                              "lr.factor=0.1"};
   petra_config *config = load(sets, 7);
   const int64_t batches = 13;
   petra_lr lr = petra_lr_from_config(config, batches);
@@ -296,7 +317,8 @@ START_TEST(learning_rates) {
   }
   petra_config_destroy(config);
   /* Without scaling, warm-up and milestones the rate is the config's. */
-  const char *const plain[] = {"optim.lr=0.3", "optim.lr_scaling=none", "lr.warmup_epochs=0", "lr.milestones=[]"};
+  const char *const plain[] = {"optim.lr=0.3", "optim.lr_scaling=none", "lr.warmup_epochs=0",
+                               "lr.milestones=[]"};
   config = load(plain, 4);
   lr = petra_lr_from_config(config, 7);
   for (int64_t i = 0; i < 1000; i += 37)
@@ -322,7 +344,8 @@ START_TEST(initial_values) {
       bool norm = spec.fan_in == 0;
       double bound = norm ? 1 : 1 / sqrt(spec.fan_in), most = 0;
       for (int64_t e = 0; e < count; e++) {
-        if (values[e] != (double)(float)values[e] || (norm && values[e] != (strstr(spec.name, "/scale") ? 1 : 0)))
+        if (values[e] != (double)(float)values[e] ||
+            (norm && values[e] != (strstr(spec.name, "/scale") ? 1 : 0)))
           ck_abort_msg("%s[%lld] = %.17g", spec.name, (long long)e, values[e]);
         most = fabs(values[e]) > most ? fabs(values[e]) : most;
         sum += values[e];
@@ -331,9 +354,11 @@ START_TEST(initial_values) {
       if (!norm) {
         /* Rounding to float may reach just beyond the bound: by 2^-24 of it. */
         ck_assert_double_le(most, bound * (1 + 6e-8));
-        /* Five standard deviations: bound / sqrt(3 n) of the mean, bound^2 sqrt(4 / (45 n)) of the mean square. */
+        /* Five standard deviations: bound / sqrt(3 n) of the mean, bound^2 sqrt(4 / (45 n)) of the mean
+         * square. */
         ck_assert_double_le(fabs(sum / (double)count), 5 * bound / sqrt(3.0 * (double)count));
-        ck_assert_double_le(fabs(squares / (double)count - bound * bound / 3), 5 * bound * bound * sqrt(4.0 / (45.0 * (double)count)));
+        ck_assert_double_le(fabs(squares / (double)count - bound * bound / 3),
+                            5 * bound * bound * sqrt(4.0 / (45.0 * (double)count)));
         /* Other blocks and other seeds have values of their own. */
         ck_assert(values[0] != first);
         first = values[0];
@@ -364,10 +389,12 @@ START_TEST(zero_init_residual) {
 }
 END_TEST
 
-static petra_tensor *random_tensor(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4], petra_rng *rng) {
+static petra_tensor *random_tensor(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4],
+                                   petra_rng *rng) {
   petra_tensor *tensor = NULL;
   double *values;
-  ck_assert_int_eq(petra_tensor_create(backend, kind, shape, NULL, PETRA_MEMORY_WORKSPACE, &tensor), PETRA_OK);
+  ck_assert_int_eq(petra_tensor_create(backend, kind, shape, NULL, PETRA_MEMORY_WORKSPACE, &tensor),
+                   PETRA_OK);
   ck_assert_int_eq(petra_allocate(&values, (size_t)tensor->elements, sizeof *values), PETRA_OK);
   for (int64_t i = 0; i < tensor->elements; i++)
     values[i] = petra_rng_normal(rng);
@@ -377,7 +404,8 @@ static petra_tensor *random_tensor(petra_backend *backend, petra_tensor_kind kin
 }
 
 /* The largest difference, and the largest value of `a`. */
-static double distance(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, double *largest) {
+static double distance(petra_backend *backend, const petra_tensor *a, const petra_tensor *b,
+                       double *largest) {
   double *x, *y, most = 0;
   ck_assert_int_eq(petra_allocate(&x, (size_t)a->elements, sizeof *x), PETRA_OK);
   ck_assert_int_eq(petra_allocate(&y, (size_t)a->elements, sizeof *y), PETRA_OK);
@@ -392,7 +420,8 @@ static double distance(petra_backend *backend, const petra_tensor *a, const petr
   return most;
 }
 
-static void invert_block(const petra_compute *compute, const petra_model *model, const petra_block *block, petra_rng *rng) {
+static void invert_block(const petra_compute *compute, const petra_model *model, const petra_block *block,
+                         petra_rng *rng) {
   const int32_t shape[4] = {2, block->shape_in.channels, block->shape_in.height, block->shape_in.width};
   petra_backend *backend = compute->backend;
   petra_tensor_set parameters = {.count = petra_block_parameter_count(block)};
@@ -401,7 +430,8 @@ static void invert_block(const petra_compute *compute, const petra_model *model,
     petra_block_parameter(model, block, i, &spec);
     parameters.tensor[i] = random_tensor(backend, spec.kind, spec.shape, rng);
   }
-  petra_streams in = {{random_tensor(backend, PETRA_TENSOR_ACTIVATION, shape, rng), random_tensor(backend, PETRA_TENSOR_ACTIVATION, shape, rng)}};
+  petra_streams in = {{random_tensor(backend, PETRA_TENSOR_ACTIVATION, shape, rng),
+                       random_tensor(backend, PETRA_TENSOR_ACTIVATION, shape, rng)}};
   petra_streams out = {{NULL, NULL}}, back = {{NULL, NULL}};
   petra_block_graph graph = {0};
   double largest = 0, unused = 0, moved = 0;
@@ -409,8 +439,10 @@ static void invert_block(const petra_compute *compute, const petra_model *model,
   ck_assert_int_eq(petra_block_invert(compute, block, parameters.tensor, &out, &graph, &back), PETRA_OK);
   distance(backend, out.tensor[0], out.tensor[0], &largest);
   ck_assert_double_eq(distance(backend, in.tensor[0], back.tensor[0], &unused), 0); /* y2 is x1 itself */
-  /* F is computed again to the bit; x2 + F and its difference round once each: by half a unit (1.1e-16) of |y1| or |x2|. */
-  ck_assert_double_le(distance(backend, in.tensor[1], back.tensor[1], &unused), 2.3e-16 * (largest > unused ? largest : unused));
+  /* F is computed again to the bit; x2 + F and its difference round once each: by half a unit (1.1e-16) of
+   * |y1| or |x2|. */
+  ck_assert_double_le(distance(backend, in.tensor[1], back.tensor[1], &unused),
+                      2.3e-16 * (largest > unused ? largest : unused));
   moved = distance(backend, in.tensor[1], out.tensor[0], &unused);
   ck_assert_double_gt(moved, 0.1); /* F is not nothing */
   petra_block_graph_release(&graph);
@@ -427,7 +459,8 @@ START_TEST(reversible_blocks_invert) {
   for (int d = 0; d < 2; d++) {
     petra_backend *backend;
     int count = 0;
-    ck_assert_int_eq(petra_backend_create(PETRA_BACKEND_REF, PETRA_PRECISION_FP64, 2, true, &backend), PETRA_OK);
+    ck_assert_int_eq(petra_backend_create(PETRA_BACKEND_REF, PETRA_PRECISION_FP64, 2, true, &backend),
+                     PETRA_OK);
     const petra_compute compute = {backend, NULL};
     petra_model model = make_model("revnet", depths[d], 3, "cifar", 10, 16);
     for (int b = 0; b < model.block_count; b++)
@@ -442,7 +475,16 @@ START_TEST(reversible_blocks_invert) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {parameter_counts, tensor_names, shapes, images_too_small, flops_by_hand, partitions,
-                                bad_partitions, learning_rates, initial_values, zero_init_residual, reversible_blocks_invert};
+  const TTest *const tests[] = {parameter_counts,
+                                tensor_names,
+                                shapes,
+                                images_too_small,
+                                flops_by_hand,
+                                partitions,
+                                bad_partitions,
+                                learning_rates,
+                                initial_values,
+                                zero_init_residual,
+                                reversible_blocks_invert};
   return harness_run("nn", tests, HARNESS_COUNT(tests));
 }

@@ -1,5 +1,6 @@
-/* Every allocation of a whole run fails once: each time the run must end with PETRA_NO_MEMORY, one line, nothing held (the
- * backend and the stages check that they got everything back; the leak detector of a sanitizer build sees the rest). */
+/* Every allocation of a whole run fails once: each time the run must end with PETRA_NO_MEMORY, one line,
+ * nothing held (the backend and the stages check that they got everything back; the leak detector of a
+ * sanitizer build sees the rest). */
 #include "base/mem.h"
 #include "harness.h"
 #include "training_rig.h"
@@ -50,38 +51,66 @@ static int64_t fail_each(const rig_options *options) {
   }
 }
 
-static int64_t try_method(const char *method, const char *family, const char *depth, const char *blocks, const char *accumulate,
-                          int engines) {
-  const char *const sets[] = {method, family, depth, blocks, accumulate, "stages.partition=list", "model.width=1", "data.batch=2",
-                              "device.backend=ref", "device.threads=1", "optim.lr_scaling=none"};
+static int64_t try_method(const char *method, const char *family, const char *depth, const char *blocks,
+                          const char *accumulate, const char *stem, int engines) {
+  const char *const sets[] = {method,
+                              family,
+                              depth,
+                              stem,
+                              blocks,
+                              accumulate,
+                              "stages.partition=list",
+                              "model.width=1",
+                              "data.batch=2",
+                              "device.backend=ref",
+                              "device.threads=1",
+                              "optim.lr_scaling=none"};
   /* An evaluation in the middle; its set ends with a partial batch. */
-  const rig_options options = {.sets = sets, .set_count = HARNESS_COUNT(sets), .batches = 2, .microbatches = 3,
-                               .eval_every = 1, .eval_images = 3, .engines = engines};
+  const rig_options options = {.sets = sets,
+                               .set_count = HARNESS_COUNT(sets),
+                               .batches = 2,
+                               .microbatches = 3,
+                               .eval_every = 1,
+                               .eval_images = 3,
+                               .engines = engines};
   return fail_each(&options);
 }
 
 START_TEST(petra_in_three_ticks) {
-  int64_t count = try_method("method.name=petra", "model.family=revnet", "model.depth=18", "stages.blocks=[5, 5]", "method.accumulate=1", 1);
+  int64_t count = try_method("method.name=petra", "model.family=revnet", "model.depth=18",
+                             "stages.blocks=[5, 5]", "method.accumulate=1", "model.stem=cifar", 1);
   ck_assert_int_gt(count, 500); /* every tensor and its storage */
 }
 END_TEST
 
 START_TEST(petra_with_every_kind_of_block) {
-  try_method("method.name=petra", "model.family=revnet", "model.depth=50", "stages.blocks=[2, 16]", "method.accumulate=2", 2);
+  try_method("method.name=petra", "model.family=revnet", "model.depth=50", "stages.blocks=[2, 16]",
+             "method.accumulate=2", "model.stem=cifar", 2);
 }
 END_TEST
 
 START_TEST(backprop_of_a_resnet) {
-  try_method("method.name=backprop", "model.family=resnet", "model.depth=18", "stages.blocks=[3, 3, 4]", "method.accumulate=2", 1);
+  try_method("method.name=backprop", "model.family=resnet", "model.depth=18", "stages.blocks=[3, 3, 4]",
+             "method.accumulate=2", "model.stem=cifar", 1);
+}
+END_TEST
+
+START_TEST(large_stems) {
+  try_method("method.name=petra", "model.family=revnet", "model.depth=18", "stages.blocks=[1, 9]",
+             "method.accumulate=1", "model.stem=imagenet", 1);
+  try_method("method.name=backprop", "model.family=resnet", "model.depth=18", "stages.blocks=[1, 9]",
+             "method.accumulate=1", "model.stem=imagenet", 1);
 }
 END_TEST
 
 START_TEST(reversible) {
-  try_method("method.name=reversible", "model.family=revnet", "model.depth=18", "stages.blocks=[4, 3, 3]", "method.accumulate=1", 1);
+  try_method("method.name=reversible", "model.family=revnet", "model.depth=18", "stages.blocks=[4, 3, 3]",
+             "method.accumulate=1", "model.stem=cifar", 1);
 }
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {petra_in_three_ticks, petra_with_every_kind_of_block, backprop_of_a_resnet, reversible};
+  const TTest *const tests[] = {petra_in_three_ticks, petra_with_every_kind_of_block, backprop_of_a_resnet,
+                                large_stems, reversible};
   return harness_run("no_memory", tests, HARNESS_COUNT(tests));
 }

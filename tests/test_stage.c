@@ -27,7 +27,8 @@ static petra_status keep_row(void *context, const petra_trace_row *row) {
   return PETRA_OK;
 }
 
-static petra_status keep_loss(void *context, int64_t microbatch, const petra_loss *loss, double lr, int64_t virtual_ns) {
+static petra_status keep_loss(void *context, int64_t microbatch, const petra_loss *loss, double lr,
+                              int64_t virtual_ns) {
   told *t = context;
   (void)lr;
   (void)virtual_ns;
@@ -56,7 +57,8 @@ static void start_told(void) {
 static void deal(int blocks, int stages, char *text, size_t size) {
   size_t at = (size_t)snprintf(text, size, "stages.blocks=[");
   for (int j = 0; j < stages; j++)
-    at += (size_t)snprintf(text + at, size - at, "%s%d", j ? ", " : "", blocks / stages + (j < blocks % stages));
+    at += (size_t)snprintf(text + at, size - at, "%s%d", j ? ", " : "",
+                           blocks / stages + (j < blocks % stages));
   snprintf(text + at, size - at, "]");
 }
 
@@ -69,8 +71,20 @@ typedef struct plan {
 /* Runs the plan up to its end; the rig stays open. */
 static void run_plan(rig *r, const plan *p) {
   char text[6][120];
-  const char *const sets[] = {text[0], text[1], text[2], text[3], text[4], text[5], "stages.partition=list", "model.width=1",
-                              "device.backend=ref", "device.precision=fp64", "device.threads=1", "optim.lr=0.001", "optim.lr_scaling=none", "lr.warmup_epochs=0"};
+  const char *const sets[] = {text[0],
+                              text[1],
+                              text[2],
+                              text[3],
+                              text[4],
+                              text[5],
+                              "stages.partition=list",
+                              "model.width=1",
+                              "device.backend=ref",
+                              "device.precision=fp64",
+                              "device.threads=1",
+                              "optim.lr=0.001",
+                              "optim.lr_scaling=none",
+                              "lr.warmup_epochs=0"};
   rig_options options = p->options;
   snprintf(text[0], 120, "method.name=%s", p->method);
   snprintf(text[1], 120, "model.depth=%d", p->depth);
@@ -90,7 +104,8 @@ static int64_t larger(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
-/* v_fwd(m) = floor(max(0, m - tau) / k), v_bwd(m) = floor(m / k) and the largest lag ceil(tau / k), for every stage. */
+/* v_fwd(m) = floor(max(0, m - tau) / k), v_bwd(m) = floor(m / k) and the largest lag ceil(tau / k), for every
+ * stage. */
 static void expect_lags(const rig *r) {
   int64_t k = r->program.accumulate;
   for (int32_t j = 1; j <= r->program.stages; j++) {
@@ -115,8 +130,16 @@ START_TEST(lags_of_the_real_network) {
     for (size_t f = 0; f < sizeof factors / sizeof *factors; f++) {
       rig r;
       /* Enough microbatches for stage 1 to come to its largest lag. */
-      const plan p = {"petra", "revnet", stages % 2 ? 50 : 34, stages, factors[f], 2,
-                      {.batches = 10, .microbatches = 2 * stages + 2 * factors[f], .drain = true, .engines = 1 + stages / 2 % 2}};
+      const plan p = {"petra",
+                      "revnet",
+                      stages % 2 ? 50 : 34,
+                      stages,
+                      factors[f],
+                      2,
+                      {.batches = 10,
+                       .microbatches = 2 * stages + 2 * factors[f],
+                       .drain = true,
+                       .engines = 1 + stages / 2 % 2}};
       run_plan(&r, &p);
       ck_assert_int_eq(shared_told.losses, r.program.microbatches);
       expect_lags(&r);
@@ -137,7 +160,8 @@ static int64_t bytes_of(rig *r, int j, bool statistics) {
   return sum;
 }
 
-/* What stays after a drained run, when the worker is gone: weights and what belongs to them; the rest was given back. */
+/* What stays after a drained run, when the worker is gone: weights and what belongs to them; the rest was
+ * given back. */
 static void expect_kept(rig *r, int j) {
   const petra_account *account = petra_stage_account(r->stage[j]);
   int64_t parameters = bytes_of(r, j, false), statistics = bytes_of(r, j, true);
@@ -148,7 +172,8 @@ static void expect_kept(rig *r, int j) {
   expected[PETRA_MEMORY_STATISTICS] = statistics;
   for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++) {
     ck_assert_msg(account->bytes[c] == expected[c], "stage %d, %s: %lld bytes held, expected %lld", j + 1,
-                  petra_memory_category_name((petra_memory_category)c), (long long)account->bytes[c], (long long)expected[c]);
+                  petra_memory_category_name((petra_memory_category)c), (long long)account->bytes[c],
+                  (long long)expected[c]);
     if (expected[c])
       ck_assert_int_eq(account->peak_bytes[c], expected[c]);
   }
@@ -164,16 +189,26 @@ static int64_t input_bytes(const rig *r, int j, int batch) {
   return sum;
 }
 
-/* Peak of the input buffer: (tau + 1) inputs where a block is not reversible, none where all are; the last stage keeps its
- * graph within the one action. */
+/* Peak of the input buffer: (tau + 1) inputs where a block is not reversible, none where all are; the last
+ * stage keeps its graph within the one action. */
 START_TEST(memory_of_petra) {
   const int depths[] = {18, 50};
   for (int d = 0; d < 2; d++)
     for (int engines = 1; engines <= 2; engines++)
       for (int stages = 2; stages <= (d ? 18 : 10); stages += d ? 8 : 4) {
         rig r;
-        const plan p = {"petra", "revnet", depths[d], stages, engines, 3,
-                        {.batches = 10, .microbatches = 2 * stages + 3, .drain = true, .engines = engines, .eval_every = 1, .eval_images = 7}};
+        const plan p = {"petra",
+                        "revnet",
+                        depths[d],
+                        stages,
+                        engines,
+                        3,
+                        {.batches = 10,
+                         .microbatches = 2 * stages + 3,
+                         .drain = true,
+                         .engines = engines,
+                         .eval_every = 1,
+                         .eval_images = 7}};
         int reversible = 0;
         run_plan(&r, &p);
         rig_drop_worker(&r);
@@ -196,8 +231,18 @@ START_TEST(memory_of_the_sequential_methods) {
   const char *const methods[] = {"backprop", "reversible"};
   for (int i = 0; i < 4; i++) {
     rig r;
-    const plan p = {methods[i % 2], i / 2 ? "resnet" : "revnet", 18, 5, 2, 3,
-                    {.batches = 4, .microbatches = 5, .drain = true, .engines = 1 + i / 2, .eval_every = 1, .eval_images = 7}};
+    const plan p = {methods[i % 2],
+                    i / 2 ? "resnet" : "revnet",
+                    18,
+                    5,
+                    2,
+                    3,
+                    {.batches = 4,
+                     .microbatches = 5,
+                     .drain = true,
+                     .engines = 1 + i / 2,
+                     .eval_every = 1,
+                     .eval_images = 7}};
     run_plan(&r, &p);
     rig_drop_worker(&r);
     for (int j = 0; j < r.partition.stages; j++) {
@@ -211,13 +256,15 @@ START_TEST(memory_of_the_sequential_methods) {
 }
 END_TEST
 
-/* An undrained run ends with the pipeline full: the microbatches under way are held, and given back with the stages. */
+/* An undrained run ends with the pipeline full: the microbatches under way are held, and given back with the
+ * stages. */
 START_TEST(undrained_runs_are_given_back) {
   rig r;
   const plan p = {"petra", "revnet", 18, 10, 1, 2, {.batches = 10, .microbatches = 24}};
   run_plan(&r, &p);
   for (int j = 0; j < 9; j++)
-    ck_assert_int_eq(petra_stage_in_flight(r.stage[j]), larger(0, 2 * (10 - (j + 1)))); /* F and B of the last tick are done */
+    ck_assert_int_eq(petra_stage_in_flight(r.stage[j]),
+                     larger(0, 2 * (10 - (j + 1)))); /* F and B of the last tick are done */
   rig_close(&r);
 }
 END_TEST
@@ -228,14 +275,23 @@ static void expect_same_evaluation(const petra_evaluation *a, const petra_evalua
   ck_assert(a->top1 == b->top1 && a->top5 == b->top5);
 }
 
-/* The evaluation of epoch e in a run of several epochs is that of the weights at the end of an undrained run of e epochs:
- * those after global tick eN - 1. N is smaller than J in half of the cases. */
+/* The evaluation of epoch e in a run of several epochs is that of the weights at the end of an undrained run
+ * of e epochs: those after global tick eN - 1. N is smaller than J in half of the cases. */
 START_TEST(evaluations_see_the_weights_of_their_tick) {
   const char *const methods[] = {"petra", "backprop"};
   for (int i = 0; i < 8; i++) {
     int batches = i / 2 % 2 ? 3 : 9, epochs = batches == 3 ? 5 : 3;
-    plan p = {methods[i % 2], "revnet", 18, 5, 1 + i / 4, 2,
-              {.batches = batches, .microbatches = epochs * batches, .eval_every = 1, .eval_images = 7, .drain = i % 2}};
+    plan p = {methods[i % 2],
+              "revnet",
+              18,
+              5,
+              1 + i / 4,
+              2,
+              {.batches = batches,
+               .microbatches = epochs * batches,
+               .eval_every = 1,
+               .eval_images = 7,
+               .drain = i % 2}};
     petra_evaluation seen[EPOCHS_MOST];
     rig r;
     run_plan(&r, &p);
@@ -269,7 +325,8 @@ static double *download(rig *r, int j, bool statistics, int64_t *count) {
   ck_assert_int_eq(petra_allocate(&values, (size_t)*count, sizeof *values), PETRA_OK);
   for (int b = r->partition.first[j]; b < r->partition.first[j + 1]; b++) {
     const petra_block *block = &r->model.blocks[b];
-    for (int i = 0; i < (statistics ? petra_block_statistic_count(block) : petra_block_parameter_count(block)); i++) {
+    for (int i = 0;
+         i < (statistics ? petra_block_statistic_count(block) : petra_block_parameter_count(block)); i++) {
       petra_tensor *tensor = petra_stage_tensor(r->stage[j], b, statistics, i);
       ck_assert_int_eq(petra_op_download(r->backend, tensor, values + at, PETRA_HOST_F64), PETRA_OK);
       at += tensor->elements;
@@ -282,7 +339,8 @@ static double *download(rig *r, int j, bool statistics, int64_t *count) {
 START_TEST(statistics_move_in_backward_alone) {
   for (int64_t microbatches = 3; microbatches <= 5; microbatches += 2) {
     rig r;
-    /* J = 3: stage 1 gives microbatch 0 back in global tick 4, the fifth; after three ticks there was F alone. */
+    /* J = 3: stage 1 gives microbatch 0 back in global tick 4, the fifth; after three ticks there was F
+     * alone. */
     const plan p = {"petra", "revnet", 18, 3, 1, 2, {.batches = 8, .microbatches = microbatches}};
     run_plan(&r, &p);
     int64_t count, moved = 0;
@@ -304,10 +362,14 @@ END_TEST
 START_TEST(initial_values_whatever_the_partition_and_threads) {
   double *first[10] = {NULL};
   for (int c = 0; c < 3; c++) {
-    const char *const partitions[] = {"stages.partition=block", "stages.blocks=[3, 3, 4]", "stages.blocks=[10]"};
-    const char *const sets[] = {"model.width=2", c ? "stages.partition=list" : partitions[0], partitions[c], "device.backend=ref",
-                                "device.precision=fp64", c == 2 ? "device.threads=2" : "device.threads=1", "data.batch=2"};
-    const rig_options options = {.sets = sets, .set_count = HARNESS_COUNT(sets), .batches = 1, .microbatches = 1};
+    const char *const partitions[] = {"stages.partition=block", "stages.blocks=[3, 3, 4]",
+                                      "stages.blocks=[10]"};
+    const char *const sets[] = {"model.width=2",         c ? "stages.partition=list" : partitions[0],
+                                partitions[c],           "device.backend=ref",
+                                "device.precision=fp64", c == 2 ? "device.threads=2" : "device.threads=1",
+                                "data.batch=2"};
+    const rig_options options = {
+        .sets = sets, .set_count = HARNESS_COUNT(sets), .batches = 1, .microbatches = 1};
     rig r;
     ck_assert_int_eq(rig_open(&r, &options), PETRA_OK);
     for (int j = 0; j < r.partition.stages; j++) {
@@ -351,9 +413,13 @@ START_TEST(misuse_is_refused) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {lags_of_the_real_network, memory_of_petra, memory_of_the_sequential_methods,
-                                undrained_runs_are_given_back, evaluations_see_the_weights_of_their_tick,
-                                statistics_move_in_backward_alone, initial_values_whatever_the_partition_and_threads,
+  const TTest *const tests[] = {lags_of_the_real_network,
+                                memory_of_petra,
+                                memory_of_the_sequential_methods,
+                                undrained_runs_are_given_back,
+                                evaluations_see_the_weights_of_their_tick,
+                                statistics_move_in_backward_alone,
+                                initial_values_whatever_the_partition_and_threads,
                                 misuse_is_refused};
   return harness_run("stage", tests, HARNESS_COUNT(tests));
 }
