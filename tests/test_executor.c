@@ -1,4 +1,5 @@
-/* The virtual executor with a worker that only counts: order, durations, lags, ends and failures of the programs. */
+/* The virtual executor with a worker that only counts: order, durations, lags, ends and failures of the
+ * programs. */
 #include "harness.h"
 #include "base/rng.h"
 #include "training_rig.h"
@@ -31,8 +32,8 @@ static petra_status count_one(counter *c, const petra_action *action, petra_acti
   return PETRA_OK;
 }
 
-static petra_status count_group(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
-                                petra_action_result *results) {
+static petra_status count_group(petra_worker *base, int64_t virtual_ns, const petra_action *actions,
+                                int count, petra_action_result *results) {
   (void)virtual_ns;
   for (int i = 0; i < count; i++)
     PETRA_TRY(count_one((counter *)base, &actions[i], &results[i]));
@@ -93,7 +94,8 @@ static int64_t run_well(const petra_program_ops *program, const petra_program_op
   int64_t makespan = -1;
   start_counter(&shared_counter);
   start_trace(&shared_trace);
-  ck_assert_int_eq(run(program, options, cost, recomputes, engines, &shared_counter, &shared_trace, &makespan), PETRA_OK);
+  ck_assert_int_eq(
+      run(program, options, cost, recomputes, engines, &shared_counter, &shared_trace, &makespan), PETRA_OK);
   ck_assert_int_eq(makespan, shared_trace.last_end);
   return makespan;
 }
@@ -111,17 +113,24 @@ START_TEST(sequential_time) {
     for (int64_t m = 1; m <= 12; m += 3)
       for (int64_t k = 1; k <= 4; k++)
         for (int engines = 1; engines <= 2; engines++) {
-          const petra_program_options options = {
-              .stages = stages, .microbatches = m, .accumulate = k, .drain = true, .batches = 2, .eval_every = 1};
-          ck_assert_int_eq(run_well(&petra_program_sequential, &options, unit, false, engines), 3 * stages * m);
-          ck_assert_int_eq(run_well(&petra_program_sequential, &options, unit, true, engines), (4 * stages - 1) * m);
-          /* F and B of every stage, reconstruction at all but the last; U of all stages at once, but for those above stage
-           * 1, whose U runs while the backward goes down; stage 1's is the last. */
+          const petra_program_options options = {.stages = stages,
+                                                 .microbatches = m,
+                                                 .accumulate = k,
+                                                 .drain = true,
+                                                 .batches = 2,
+                                                 .eval_every = 1};
+          ck_assert_int_eq(run_well(&petra_program_sequential, &options, unit, false, engines),
+                           3 * stages * m);
+          ck_assert_int_eq(run_well(&petra_program_sequential, &options, unit, true, engines),
+                           (4 * stages - 1) * m);
+          /* F and B of every stage, reconstruction at all but the last; U of all stages at once, but for
+           * those above stage 1, whose U runs while the backward goes down; stage 1's is the last. */
           for (int c = 0; c < COSTS; c++) {
             const rig_cost *x = &coprime[c];
             int64_t each = stages * (x->forward_ns + x->backward_ns) + (stages - 1) * x->reconstruct_ns;
             if (k == 1 && x->update_ns <= x->forward_ns)
-              ck_assert_int_eq(run_well(&petra_program_sequential, &options, *x, true, engines), m * (each + x->update_ns));
+              ck_assert_int_eq(run_well(&petra_program_sequential, &options, *x, true, engines),
+                               m * (each + x->update_ns));
           }
         }
 }
@@ -133,45 +142,55 @@ START_TEST(lockstep_time_per_microbatch) {
       for (int engines = 1; engines <= 2; engines++) {
         const rig_cost *x = &coprime[c];
         int64_t microbatches = 16 * stages;
-        const petra_program_options options = {
-            .stages = stages, .microbatches = microbatches, .accumulate = 1, .batches = microbatches, .drain = true};
+        const petra_program_options options = {.stages = stages,
+                                               .microbatches = microbatches,
+                                               .accumulate = 1,
+                                               .batches = microbatches,
+                                               .drain = true};
         run_well(&petra_program_lockstep, &options, *x, true, engines);
         int64_t quarter = microbatches / 4, half = microbatches / 2;
-        int64_t time = shared_trace.end[PETRA_ACTION_BACKWARD][1][half] - shared_trace.end[PETRA_ACTION_BACKWARD][1][quarter];
+        int64_t time = shared_trace.end[PETRA_ACTION_BACKWARD][1][half] -
+                       shared_trace.end[PETRA_ACTION_BACKWARD][1][quarter];
         int64_t each = engines == 1 ? x->forward_ns + x->reconstruct_ns + x->backward_ns + x->update_ns
                                     : larger(larger(x->forward_ns, x->reconstruct_ns + x->backward_ns),
-                                             x->forward_ns + x->backward_ns) + x->update_ns;
-        ck_assert_msg(time == each * (half - quarter), "J %d, costs %d, engines %d: %lld for %lld microbatches, expected %lld each",
-                      stages, c, engines, (long long)time, (long long)(half - quarter), (long long)each);
+                                             x->forward_ns + x->backward_ns) +
+                                          x->update_ns;
+        ck_assert_msg(time == each * (half - quarter),
+                      "J %d, costs %d, engines %d: %lld for %lld microbatches, expected %lld each", stages, c,
+                      engines, (long long)time, (long long)(half - quarter), (long long)each);
       }
 }
 END_TEST
 
-/* With F = 1 and everything else free a tick takes 1: F(m) of stage j starts with global tick m + j - 1, and B(m), which
- * waits for its tick's F on the only engine, at the end of global tick m + 2J - 1 - j. */
+/* With F = 1 and everything else free a tick takes 1: F(m) of stage j starts with global tick m + j - 1, and
+ * B(m), which waits for its tick's F on the only engine, at the end of global tick m + 2J - 1 - j. */
 START_TEST(lockstep_ticks_on_the_clock) {
   const rig_cost ticking = {1, 0, 0, 0};
   for (int32_t stages = 2; stages <= STAGES_MOST; stages++) {
-    const petra_program_options options = {.stages = stages, .microbatches = 3 * stages, .accumulate = 2, .batches = 1};
+    const petra_program_options options = {
+        .stages = stages, .microbatches = 3 * stages, .accumulate = 2, .batches = 1};
     ck_assert_int_eq(run_well(&petra_program_lockstep, &options, ticking, true, 1), options.microbatches);
     for (int32_t j = 1; j <= stages; j++)
       for (int64_t m = 0; m < options.microbatches; m++) {
         bool forwarded = j < stages && m + j - 1 < options.microbatches;
         int64_t back = m + 2 * stages - 1 - j;
         ck_assert_int_eq(shared_trace.start[PETRA_ACTION_FORWARD][j][m], forwarded ? m + j - 1 : -1);
-        ck_assert_int_eq(shared_trace.end[PETRA_ACTION_BACKWARD][j][m], back < options.microbatches ? back + 1 : -1);
+        ck_assert_int_eq(shared_trace.end[PETRA_ACTION_BACKWARD][j][m],
+                         back < options.microbatches ? back + 1 : -1);
       }
   }
 }
 END_TEST
 
-/* v_fwd(m) = floor(max(0, m - tau) / k), v_bwd(m) = floor(m / k), most ceil(tau / k); kept at most tau + 1. */
+/* v_fwd(m) = floor(max(0, m - tau) / k), v_bwd(m) = floor(m / k), most ceil(tau / k); kept at most tau + 1.
+ */
 static void expect_lags(const petra_program_options *options) {
   int64_t k = options->accumulate;
   for (int32_t j = 1; j <= options->stages; j++) {
     int64_t delay = 2 * (options->stages - j), most = 0;
     for (int64_t m = 0; m < options->microbatches; m++) {
-      int64_t forward = j < options->stages ? shared_counter.seen_forward[j][m] : shared_counter.seen_backward[j][m];
+      int64_t forward =
+          j < options->stages ? shared_counter.seen_forward[j][m] : shared_counter.seen_backward[j][m];
       ck_assert_int_eq(forward, (m > delay ? m - delay : 0) / k);
       ck_assert_int_eq(shared_counter.seen_backward[j][m], m / k);
       most = larger(most, shared_counter.seen_backward[j][m] - forward);
@@ -203,8 +222,8 @@ START_TEST(lockstep_lags) {
 }
 END_TEST
 
-/* The order of every stage, run by an executor whose stages are as fast or slow as chance will have it: any action whose
- * messages have come and whose stage is free may be the next. */
+/* The order of every stage, run by an executor whose stages are as fast or slow as chance will have it: any
+ * action whose messages have come and whose stage is free may be the next. */
 static void run_by_chance(const petra_program_options *options, petra_rng *rng, counter *c) {
   petra_cursor cursor[STAGES_MOST + 1] = {{0}};
   petra_action next[STAGES_MOST + 1];
@@ -254,8 +273,12 @@ START_TEST(sequential_has_no_lag) {
   for (int32_t stages = 1; stages <= 9; stages += 4)
     for (int f = 0; f < FACTORS; f++)
       for (int engines = 1; engines <= 2; engines++) {
-        const petra_program_options options = {
-            .stages = stages, .microbatches = 30, .accumulate = factors[f], .batches = 7, .eval_every = 1, .drain = true};
+        const petra_program_options options = {.stages = stages,
+                                               .microbatches = 30,
+                                               .accumulate = factors[f],
+                                               .batches = 7,
+                                               .eval_every = 1,
+                                               .drain = true};
         run_well(&petra_program_sequential, &options, coprime[0], true, engines);
         for (int32_t j = 1; j <= stages; j++) {
           ck_assert_int_eq(shared_counter.version[j], 30 / factors[f]);
@@ -267,8 +290,9 @@ START_TEST(sequential_has_no_lag) {
             }
             /* One microbatch at a time. */
             if (m > 0)
-              ck_assert_int_ge(shared_trace.start[stages > 1 ? PETRA_ACTION_FORWARD : PETRA_ACTION_BACKWARD][1][m],
-                               shared_trace.end[PETRA_ACTION_BACKWARD][1][m - 1]);
+              ck_assert_int_ge(
+                  shared_trace.start[stages > 1 ? PETRA_ACTION_FORWARD : PETRA_ACTION_BACKWARD][1][m],
+                  shared_trace.end[PETRA_ACTION_BACKWARD][1][m - 1]);
             int64_t seen = shared_trace.version_read[PETRA_ACTION_EVALUATE][j][m];
             ck_assert_int_eq(seen, (m + 1) % 7 ? -1 : (m + 1) / factors[f]);
           }
@@ -277,14 +301,16 @@ START_TEST(sequential_has_no_lag) {
 }
 END_TEST
 
-/* E after epoch e sees a stage's updates up to global tick eN - 1: those of microbatches b with b + 2J - 1 - j <= eN - 1. */
+/* E after epoch e sees a stage's updates up to global tick eN - 1: those of microbatches b with b + 2J - 1 -
+ * j <= eN - 1. */
 START_TEST(lockstep_evaluation_points) {
   for (int32_t stages = 1; stages <= STAGES_MOST; stages += 1 + stages / 4)
     for (int64_t batches = 1; batches <= 20; batches += 1 + batches / 3)
       for (int f = 0; f < FACTORS; f++)
         for (int c = 0; c < 8; c++) {
           const petra_program_options options = {.stages = stages,
-                                                 .microbatches = 4 * batches + c % 2, /* a broken epoch at the end */
+                                                 .microbatches =
+                                                     4 * batches + c % 2, /* a broken epoch at the end */
                                                  .accumulate = factors[f],
                                                  .batches = batches,
                                                  .eval_every = 1 + c / 4,
@@ -296,9 +322,10 @@ START_TEST(lockstep_evaluation_points) {
               if (end % batches == 0 && end / batches % options.eval_every == 0)
                 expected = (back > 0 ? back : 0) / options.accumulate;
               ck_assert_msg(shared_trace.version_read[PETRA_ACTION_EVALUATE][j][m] == expected,
-                            "J %d, N %lld, k %lld, drain %d: %dE%lld sees version %lld, expected %lld", stages,
-                            (long long)batches, (long long)options.accumulate, options.drain, j, (long long)m,
-                            (long long)shared_trace.version_read[PETRA_ACTION_EVALUATE][j][m], (long long)expected);
+                            "J %d, N %lld, k %lld, drain %d: %dE%lld sees version %lld, expected %lld",
+                            stages, (long long)batches, (long long)options.accumulate, options.drain, j,
+                            (long long)m, (long long)shared_trace.version_read[PETRA_ACTION_EVALUATE][j][m],
+                            (long long)expected);
             }
         }
 }
@@ -308,8 +335,11 @@ END_TEST
 START_TEST(small_runs) {
   for (int drain = 0; drain < 2; drain++)
     for (int64_t microbatches = 1; microbatches < 10; microbatches++) {
-      const petra_program_options options = {
-          .stages = 10, .microbatches = microbatches, .accumulate = microbatches + 1, .batches = 1, .drain = drain};
+      const petra_program_options options = {.stages = 10,
+                                             .microbatches = microbatches,
+                                             .accumulate = microbatches + 1,
+                                             .batches = 1,
+                                             .drain = drain};
       run_well(&petra_program_lockstep, &options, coprime[0], true, 2);
       int64_t rows = 0;
       for (int32_t j = 1; j <= 10; j++) {
@@ -324,8 +354,8 @@ START_TEST(small_runs) {
 END_TEST
 
 /* Programs that cannot run. */
-static bool scripted(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
-                     int64_t *round) {
+static bool scripted(const petra_program_options *options, int32_t stage, petra_cursor *cursor,
+                     petra_action *out, int64_t *round) {
   /* options->batches picks the script. */
   static const char *const scripts[3][2][4] = {
       {{"1B0", "1F0", NULL}, {"2B0", NULL}},        /* B before the F that leads to it */
@@ -353,7 +383,8 @@ START_TEST(programs_that_cannot_run) {
         continue; /* F has an engine of its own and goes first: no deadlock */
       start_counter(&shared_counter);
       harness_clear();
-      ck_assert_int_eq(run(&program, &options, unit, false, engines, &shared_counter, NULL, &makespan), PETRA_SCHEDULE);
+      ck_assert_int_eq(run(&program, &options, unit, false, engines, &shared_counter, NULL, &makespan),
+                       PETRA_SCHEDULE);
       ck_assert_int_eq(harness_lines, 1);
       ck_assert_logged(lines[s]);
     }
@@ -362,7 +393,8 @@ END_TEST
 
 /* The first failure of the worker or of the sink ends the run. */
 START_TEST(failures_end_the_run) {
-  const petra_program_options options = {.stages = 3, .microbatches = 6, .accumulate = 2, .batches = 3, .eval_every = 1};
+  const petra_program_options options = {
+      .stages = 3, .microbatches = 6, .accumulate = 2, .batches = 3, .eval_every = 1};
   int64_t makespan;
   for (int engines = 1; engines <= 2; engines++) {
     run_well(&petra_program_lockstep, &options, unit, true, engines);
@@ -372,12 +404,16 @@ START_TEST(failures_end_the_run) {
     for (int64_t n = 0; n < actions; n++) {
       start_counter(&shared_counter);
       shared_counter.fail_at = n;
-      ck_assert_int_eq(run(&petra_program_lockstep, &options, unit, true, engines, &shared_counter, NULL, &makespan), PETRA_NOT_FINITE);
+      ck_assert_int_eq(
+          run(&petra_program_lockstep, &options, unit, true, engines, &shared_counter, NULL, &makespan),
+          PETRA_NOT_FINITE);
       ck_assert_int_eq(shared_counter.actions, n + 1);
       start_counter(&shared_counter);
       start_trace(&shared_trace);
       shared_trace.fail_at = n;
-      ck_assert_int_eq(run(&petra_program_lockstep, &options, unit, true, engines, &shared_counter, &shared_trace, &makespan), PETRA_IO);
+      ck_assert_int_eq(run(&petra_program_lockstep, &options, unit, true, engines, &shared_counter,
+                           &shared_trace, &makespan),
+                       PETRA_IO);
       ck_assert_int_eq(shared_trace.rows, n + 1);
     }
   }
@@ -386,14 +422,17 @@ END_TEST
 
 /* An executor can run again, from time 0. */
 START_TEST(runs_again) {
-  const petra_program_options options = {.stages = 4, .microbatches = 9, .accumulate = 2, .batches = 3, .drain = true};
+  const petra_program_options options = {
+      .stages = 4, .microbatches = 9, .accumulate = 2, .batches = 3, .drain = true};
   petra_executor *executor;
   int64_t first = 0;
   ck_assert_int_eq(rig_executor(coprime[0], true, 4, 2, &executor), PETRA_OK);
   for (int i = 0; i < 2; i++) {
     start_counter(&shared_counter);
     start_trace(&shared_trace);
-    ck_assert_int_eq(executor->ops->run(executor, &petra_program_lockstep, &options, &shared_counter.base, keep_row, &shared_trace), PETRA_OK);
+    ck_assert_int_eq(executor->ops->run(executor, &petra_program_lockstep, &options, &shared_counter.base,
+                                        keep_row, &shared_trace),
+                     PETRA_OK);
     if (i == 0)
       first = executor->ops->now_ns(executor);
     ck_assert_int_gt(first, 0);
@@ -404,8 +443,16 @@ START_TEST(runs_again) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {sequential_time, lockstep_time_per_microbatch, lockstep_ticks_on_the_clock, lockstep_lags,
-                                lockstep_lags_whatever_the_durations, sequential_has_no_lag, lockstep_evaluation_points,
-                                small_runs, programs_that_cannot_run, failures_end_the_run, runs_again};
+  const TTest *const tests[] = {sequential_time,
+                                lockstep_time_per_microbatch,
+                                lockstep_ticks_on_the_clock,
+                                lockstep_lags,
+                                lockstep_lags_whatever_the_durations,
+                                sequential_has_no_lag,
+                                lockstep_evaluation_points,
+                                small_runs,
+                                programs_that_cannot_run,
+                                failures_end_the_run,
+                                runs_again};
   return harness_run("executor", tests, HARNESS_COUNT(tests));
 }

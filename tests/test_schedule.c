@@ -20,7 +20,8 @@ static const char *const programs[] = {"sequential", "lockstep"};
 static void write_order(FILE *file, const petra_program_ops *program, const petra_program_options *options) {
   fprintf(file, "stages %d, microbatches %lld, accumulate %lld, %s, evaluation every %lld epochs of %lld\n",
           options->stages, (long long)options->microbatches, (long long)options->accumulate,
-          options->drain ? "drained" : "undrained", (long long)options->eval_every, (long long)options->batches);
+          options->drain ? "drained" : "undrained", (long long)options->eval_every,
+          (long long)options->batches);
   for (int32_t stage = 1; stage <= options->stages; stage++) {
     petra_cursor cursor = {0};
     petra_action action;
@@ -67,9 +68,11 @@ START_TEST(orders_are_those_of_the_golden_files) {
     for (char *at = text; *at; at = next, number++) {
       next = strchr(at, '\n') + 1;
       next[-1] = 0;
-      ck_assert_msg(getline(&line, &room, golden) > 0, "schedule-%s.txt ends before line %d", programs[p], number);
+      ck_assert_msg(getline(&line, &room, golden) > 0, "schedule-%s.txt ends before line %d", programs[p],
+                    number);
       line[strcspn(line, "\n")] = 0;
-      ck_assert_msg(strcmp(at, line) == 0, "schedule-%s.txt:%d: '%s', but the program gives '%s'", programs[p], number, line, at);
+      ck_assert_msg(strcmp(at, line) == 0, "schedule-%s.txt:%d: '%s', but the program gives '%s'",
+                    programs[p], number, line, at);
     }
     ck_assert_int_eq(getline(&line, &room, golden), -1);
     fclose(golden);
@@ -101,31 +104,63 @@ START_TEST(actions_print_and_parse) {
 END_TEST
 
 START_TEST(what_is_no_action_is_refused) {
-  const char *const bad[] = {"",      "F",      "F0",   "2",    "2F",    "0F0",   "02F0",  "-1F0", "+1F0",        " 2F0",
-                             "2 F0",  "2F 0",   "2F0 ", "2F-1", "2F+1",  "2F00",  "2F01",  "2X0",  "2f0",         "2W0",
-                             "2F0x",  "2F0F0",  "2F1.", "2.F0", "0x2F0", "FF0",   "2147483648F0",  "99999999999999999999F0",
-                             "1F9223372036854775808",   "1F99999999999999999999", "2F\n", "\xff"};
+  const char *const bad[] = {"",
+                             "F",
+                             "F0",
+                             "2",
+                             "2F",
+                             "0F0",
+                             "02F0",
+                             "-1F0",
+                             "+1F0",
+                             " 2F0",
+                             "2 F0",
+                             "2F 0",
+                             "2F0 ",
+                             "2F-1",
+                             "2F+1",
+                             "2F00",
+                             "2F01",
+                             "2X0",
+                             "2f0",
+                             "2W0",
+                             "2F0x",
+                             "2F0F0",
+                             "2F1.",
+                             "2.F0",
+                             "0x2F0",
+                             "FF0",
+                             "2147483648F0",
+                             "99999999999999999999F0",
+                             "1F9223372036854775808",
+                             "1F99999999999999999999",
+                             "2F\n",
+                             "\xff"};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     petra_action action = {7, PETRA_ACTION_UPDATE, 11};
     harness_clear();
     ck_assert_msg(petra_action_parse(bad[i], &action) == PETRA_SCHEDULE, "'%s' was taken", bad[i]);
     ck_assert_int_eq(harness_lines, 1);
     ck_assert_logged("is no action; expected a stage from 1");
-    ck_assert_msg(action.stage == 7 && action.kind == PETRA_ACTION_UPDATE && action.microbatch == 11, "'%s' wrote", bad[i]);
+    ck_assert_msg(action.stage == 7 && action.kind == PETRA_ACTION_UPDATE && action.microbatch == 11,
+                  "'%s' wrote", bad[i]);
   }
 }
 END_TEST
 
-/* F(m) in global tick m + j - 1, B(m) in m + 2J - 1 - j, U with every k-th B; undrained runs end with tick M - 1, in which
- * every stage that has begun takes part; drained ones give every microbatch back. */
+/* F(m) in global tick m + j - 1, B(m) in m + 2J - 1 - j, U with every k-th B; undrained runs end with tick M
+ * - 1, in which every stage that has begun takes part; drained ones give every microbatch back. */
 START_TEST(lockstep_ticks) {
   const int64_t accumulate[] = {1, 2, 3, 8};
   for (int32_t stages = 1; stages <= 18; stages++)
     for (int64_t microbatches = 1; microbatches <= 45; microbatches += 4)
       for (int c = 0; c < 8; c++)
         for (int32_t j = 1; j <= stages; j++) {
-          const petra_program_options options = {
-              .stages = stages, .microbatches = microbatches, .accumulate = accumulate[c / 2], .drain = c % 2, .batches = 1};
+          const petra_program_options options = {.stages = stages,
+                                                 .microbatches = microbatches,
+                                                 .accumulate = accumulate[c / 2],
+                                                 .drain = c % 2,
+                                                 .batches = 1};
           petra_cursor cursor = {0};
           petra_action action;
           int64_t round, forward = 0, backward = 0, update = 0, last = -1;
@@ -227,7 +262,8 @@ static int regenerate(const char *folder) {
 int main(int argc, char **argv) {
   if (argc == 3 && strcmp(argv[1], "--regen") == 0)
     return regenerate(argv[2]);
-  const TTest *const tests[] = {orders_are_those_of_the_golden_files, actions_print_and_parse, what_is_no_action_is_refused,
-                                lockstep_ticks, losses_and_rates_by_microbatch, methods_and_programs_by_name};
+  const TTest *const tests[] = {orders_are_those_of_the_golden_files, actions_print_and_parse,
+                                what_is_no_action_is_refused,         lockstep_ticks,
+                                losses_and_rates_by_microbatch,       methods_and_programs_by_name};
   return harness_run("schedule", tests, HARNESS_COUNT(tests));
 }

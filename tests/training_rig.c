@@ -1,13 +1,13 @@
 #include "training_rig.h"
 
-
 #include "sim/executor_virtual.h"
 
 #include <string.h>
 
-/* Pixels from a multiplicative hash of record and place; they tell records apart, which is all that is asked of them. */
+/* Pixels from a multiplicative hash of record and place; they tell records apart, which is all that is asked
+ * of them. */
 static petra_status read_record(const petra_dataset *set, int64_t index, uint8_t *pixels, int32_t *label) {
-  for (int i = 0; i < 3 * RIG_IMAGE * RIG_IMAGE; i++) {
+  for (int i = 0; i < 3 * set->height * set->width; i++) {
     uint32_t hash = ((uint32_t)index * 2654435761u + (uint32_t)i) * 2246822519u;
     pixels[i] = (uint8_t)((hash ^ hash >> 15) * 3266489917u >> 24);
   }
@@ -15,12 +15,12 @@ static petra_status read_record(const petra_dataset *set, int64_t index, uint8_t
   return PETRA_OK;
 }
 
-static petra_dataset make_set(int64_t count) {
+static petra_dataset make_set(int64_t count, int32_t image) {
   static const petra_dataset_ops ops = {.read = read_record};
   return (petra_dataset){.ops = &ops,
                          .count = count,
-                         .height = RIG_IMAGE,
-                         .width = RIG_IMAGE,
+                         .height = image,
+                         .width = image,
                          .classes = 10,
                          .mean = {0.5f, 0.5f, 0.5f},
                          .deviation = {0.25f, 0.25f, 0.25f}};
@@ -67,12 +67,14 @@ static petra_status open_stages(rig *r) {
 petra_status rig_open(rig *r, const rig_options *options) {
   memset(r, 0, sizeof *r);
   PETRA_TRY(petra_config_load(NULL, options->sets, options->set_count, &r->config));
-  PETRA_TRY(petra_model_init(&r->model, r->config, RIG_IMAGE, RIG_IMAGE));
+  int32_t image = r->config->model.stem == PETRA_STEM_IMAGENET ? RIG_IMAGE_LARGE_STEM : RIG_IMAGE;
+  PETRA_TRY(petra_model_init(&r->model, r->config, image, image));
   PETRA_TRY(petra_partition_init(&r->partition, r->config, &r->model));
   PETRA_TRY(petra_method_from_config(r->config, &r->method));
-  PETRA_TRY(petra_backend_create(r->config->device.backend, r->config->device.precision, (int)r->config->device.threads, true, &r->backend));
-  r->train = make_set(options->batches * r->config->data.batch);
-  r->evaluation = make_set(options->eval_images);
+  PETRA_TRY(petra_backend_create(r->config->device.backend, r->config->device.precision,
+                                 (int)r->config->device.threads, true, &r->backend));
+  r->train = make_set(options->batches * r->config->data.batch, image);
+  r->evaluation = make_set(options->eval_images, image);
   r->program = (petra_program_options){.stages = r->partition.stages,
                                        .microbatches = options->microbatches,
                                        .accumulate = r->config->method.accumulate,
@@ -87,8 +89,8 @@ petra_status rig_open(rig *r, const rig_options *options) {
                                              .stages = r->partition.stages,
                                              .stage = r->stage,
                                              .loader = r->loader,
-                                             .image_height = RIG_IMAGE,
-                                             .image_width = RIG_IMAGE,
+                                             .image_height = image,
+                                             .image_width = image,
                                              .evaluation = &r->evaluation,
                                              .evaluation_loader = loader,
                                              .lr = &r->lr,
@@ -97,7 +99,8 @@ petra_status rig_open(rig *r, const rig_options *options) {
                                              .events = options->events};
   PETRA_TRY(petra_worker_stage_create(&worker, &r->worker));
   const rig_cost cost = {3, 7, 5, 2}; /* coprime */
-  return rig_executor(cost, r->method->recomputes, r->partition.stages, options->engines ? options->engines : 1, &r->executor);
+  return rig_executor(cost, r->method->recomputes, r->partition.stages,
+                      options->engines ? options->engines : 1, &r->executor);
 }
 
 petra_status rig_run(rig *r, petra_trace_sink sink, void *context) {

@@ -1,4 +1,5 @@
-/* A small training for tests: generated images of 8 x 8 pixels, `ref`, a network cut into stages, the virtual executor. */
+/* A small training for tests: small generated images, `ref`, a network cut into stages, the virtual executor.
+ */
 #ifndef PETRA_TESTS_TRAINING_RIG_H
 #define PETRA_TESTS_TRAINING_RIG_H
 
@@ -42,7 +43,8 @@ typedef struct rig {
   petra_executor *executor;
 } rig;
 
-enum { RIG_IMAGE = 8 }; /* pixels a side: the least that the CIFAR stem's network takes */
+/* Pixels a side: the least that the networks take with the CIFAR and the ImageNet stem. */
+enum { RIG_IMAGE = 8, RIG_IMAGE_LARGE_STEM = 32 };
 
 /* Everything up to the stages' initial weights. rig_close must follow, also after a failure. */
 petra_status rig_open(rig *r, const rig_options *options);
