@@ -140,7 +140,8 @@ static petra_status run_ticks(bench *b) {
   const petra_lr lr = {.base = 1e-4, .batches = INT32_MAX, .factor = 1};
   const petra_loader_options loading = {.batch = (int32_t)config->data.batch, .shuffle = true, .augment = config->data.augment,
                                         .drop_last = true, .threads = 1, .seed = 1, .end = options.microbatches};
-  const petra_executor_virtual_options clock = {.cost = petra_cost_from_config(config), .recomputes = true, .engines = 1};
+  const petra_stage_cost cost = petra_setup_cost(config);
+  const petra_executor_virtual_options clock = {.engines = 1, .rule = {.recomputes = true, .fused_head = true}, .costs = &cost, .cost_count = 1};
   PETRA_TRY_GOTO(status, petra_dataset_open(config, PETRA_SPLIT_TRAIN, &set), done);
   PETRA_TRY_GOTO(status, petra_loader_create(set, &loading, &loader), done);
   const petra_worker_stage_options work = {.backend = b->setup.backend, .stages = stages, .stage = b->setup.stage,

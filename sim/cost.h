@@ -1,19 +1,34 @@
-/* Costs: how long the parts of a stage's work take on the virtual clock. */
+/* Costs: how long each stage's actions take on the virtual clock, and how many bytes its messages have. */
 #ifndef PETRA_SIM_COST_H
 #define PETRA_SIM_COST_H
 
-#include "base/config.h"
+#include "base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
-typedef struct petra_cost {
-  int64_t forward_ns;     /* F */
-  int64_t backward_ns;    /* B without what follows */
-  int64_t reconstruct_ns; /* reconstruction or recomputation inside B */
-  int64_t update_ns;      /* U */
-} petra_cost;
+/* The parts of one stage's work for one microbatch. */
+typedef struct petra_stage_cost {
+  int64_t forward_ns;         /* F */
+  int64_t backward_ns;        /* B without reconstruction: both gradients */
+  int64_t reconstruct_ns;     /* reconstruction or recomputation inside B */
+  int64_t weight_gradient_ns; /* the part of backward_ns that W takes where the program splits it off */
+  int64_t update_ns;          /* U */
+  int64_t forward_bytes;      /* message to the stage above */
+  int64_t backward_bytes;     /* message to the stage below */
+} petra_stage_cost;
 
-/* cost.model: unit is F = 1 s, B = 2 s, reconstruction or recomputation 1 s, U = 0; constant takes the config's four. */
-petra_cost petra_cost_from_config(const petra_config *config);
+/* What a method makes of the parts. */
+typedef struct petra_cost_rule {
+  bool recomputes;      /* B reconstructs or recomputes first */
+  bool split_backward;  /* W is an action of its own */
+  bool fused_head;      /* the last stage does F, loss and B in one action, with nothing recomputed */
+} petra_cost_rule;
+
+/* Duration of each kind of action of stage `last ? the last : another`, in the order of petra_action_kind: F, B, W, U, E. */
+void petra_cost_durations(const petra_stage_cost *cost, const petra_cost_rule *rule, bool last, int64_t durations_ns[5]);
+
+/* Seconds to nanoseconds, rounded; PETRA_CONFIG-free: the caller checks the range (0 .. 1e9 s). */
+int64_t petra_nanoseconds(double seconds);
 
 #endif

@@ -1,5 +1,5 @@
 /* The event queue of the discrete-event engine: int64 nanoseconds, total order by (time, priority, sequence), so that the
- * same inputs give the same order of events always. A binary heap; no allocation once it has grown. */
+ * same inputs give the same order of events always. A 4-ary heap; no allocation once it has grown. */
 #ifndef PETRA_SIM_ENGINE_H
 #define PETRA_SIM_ENGINE_H
 
@@ -8,17 +8,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { PETRA_EVENT_PRIORITIES = 16 };
+
 typedef struct petra_event {
   int64_t time_ns;
-  int32_t priority;  /* smaller first at equal times */
-  int64_t sequence;  /* set by push: order of pushes breaks ties */
-  int32_t stage, detail; /* the caller's */
+  int32_t priority; /* 0 .. 15, smaller first at equal times */
+  int64_t sequence; /* set by push: order of pushes breaks ties */
+  int32_t kind, stage, detail; /* the caller's */
+  int64_t microbatch;          /* the caller's */
 } petra_event;
 
 typedef struct petra_event_queue petra_event_queue;
 
 petra_status petra_event_queue_create(petra_event_queue **out);
 void petra_event_queue_destroy(petra_event_queue *queue);
+
+/* Events of equal time and priority come out in the order of their pushes. */
 petra_status petra_event_queue_push(petra_event_queue *queue, const petra_event *event);
 
 /* Takes the first event out; false when the queue is empty. */

@@ -2,261 +2,307 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "sim/engine.h"
+#include "sim/executor_private.h"
 
-#include <stddef.h>
+#include <string.h>
 
-enum { ENGINES = 2 };
+enum { EVENT_END = 0, EVENT_NETWORK = 1 };
 
-/* An action of a stage's order with what came before it there. */
-typedef struct step {
-  petra_action action;
-  int64_t order;                      /* its place in the stage's order */
-  int64_t before[PETRA_ACTION_KINDS]; /* actions of each kind earlier in the order */
-  int64_t round_start;                /* place of the first action of its round */
-} step;
-
-/* One engine of a device: a reader of the stage's order that stops at the actions of its engine. */
-typedef struct engine {
-  petra_cursor cursor;
-  int64_t round; /* of the action read last */
-  step next;     /* the action that waits to start */
-  step reading;  /* counters of the reader */
-  bool waiting;  /* `next` holds an action */
-  bool finished; /* the order has no more for this engine */
-  bool busy;
-  petra_trace_row running;
-} engine;
-
-typedef struct device {
-  engine engines[ENGINES];
-  int64_t done[PETRA_ACTION_KINDS]; /* actions ended */
-  int64_t done_total;
-  int64_t forward_arrived, backward_arrived; /* microbatches 0 .. n - 1 have come from below / above */
-} device;
-
-typedef struct executor_virtual {
-  petra_executor base;
-  petra_executor_virtual_options settings;
-  int64_t now_ns;
-  /* Below: of the run in progress. */
-  const petra_program_ops *program;
-  const petra_program_options *options;
-  device *devices;
-  petra_event_queue *events;
-  petra_action *group;
-  petra_action_result *results;
-  engine **started;
-} executor_virtual;
-
-/* Virtual duration of an action. The last stage does F, loss and B in one; evaluations take no time. */
-static int64_t duration_ns(const executor_virtual *executor, const petra_action *action) {
-  const petra_cost *cost = &executor->settings.cost;
-  switch (action->kind) {
-  case PETRA_ACTION_FORWARD:
-    return cost->forward_ns;
-  case PETRA_ACTION_BACKWARD:
-    if (action->stage == executor->options->stages)
-      return cost->forward_ns + cost->backward_ns;
-    return cost->backward_ns + (executor->settings.recomputes ? cost->reconstruct_ns : 0);
-  case PETRA_ACTION_UPDATE:
-    return cost->update_ns;
-  case PETRA_ACTION_EVALUATE:
-  case PETRA_ACTION_KINDS:
-    break;
-  }
-  return 0;
+static void mark_dirty(petra_executor_virtual *executor, int32_t device) {
+  if (executor->device[device].dirty)
+    return;
+  executor->device[device].dirty = true;
+  executor->dirty[executor->dirty_count++] = device;
 }
 
-static int engine_of(const executor_virtual *executor, const petra_action *action) {
-  return executor->settings.engines == 2 && action->kind != PETRA_ACTION_FORWARD;
+/* Cost of an action: of its own stage, or of all inner stages alike. */
+static int64_t cost_ns(const petra_executor_virtual *executor, const petra_action *action) {
+  int32_t row = action->stage - 1;
+  if (executor->settings.cost_count == 1)
+    row = action->stage == executor->options->stages;
+  return executor->duration_ns[row][action->kind];
 }
 
-/* Reads the stage's order up to the next action of this engine. */
-static void read_next(const executor_virtual *executor, int32_t stage, int index, engine *reader) {
-  reader->waiting = false;
-  for (;;) {
-    petra_action action;
-    int64_t round;
-    if (!executor->program->next(executor->options, stage, &reader->cursor, &action, &round)) {
-      reader->finished = true;
-      return;
-    }
-    if (round != reader->round) {
-      reader->round = round;
-      reader->reading.round_start = reader->reading.order;
-    }
-    step current = reader->reading;
-    current.action = action;
-    reader->reading.order++;
-    reader->reading.before[action.kind]++;
-    if (engine_of(executor, &action) == index) {
-      reader->next = current;
-      reader->waiting = true;
-      return;
-    }
-  }
+static const petra_stage_cost *stage_cost(const petra_executor_virtual *executor, int32_t stage) {
+  return &executor->costs[executor->settings.cost_count == 1 ? 0 : stage - 1];
 }
 
-/* Its messages have come. */
-static bool fed(const executor_virtual *executor, const device *dev, const petra_action *action) {
-  bool fused = action->stage == executor->options->stages;
-  if (action->kind == PETRA_ACTION_FORWARD || (action->kind == PETRA_ACTION_BACKWARD && fused))
-    return action->stage == 1 || action->microbatch < dev->forward_arrived;
-  if (action->kind == PETRA_ACTION_BACKWARD)
-    return action->microbatch < dev->backward_arrived;
-  return true;
+/* Puts a started action on its engine until its end. */
+static petra_status occupy(petra_executor_virtual *executor, const petra_action *action, const petra_action_result *result) {
+  int32_t device = petra_program_device(executor->options, action->stage) - 1;
+  int index = petra_engine_of(executor, action->kind);
+  petra_engine *engine = &executor->device[device].engines[index];
+  int64_t duration_ns = cost_ns(executor, action);
+  if (executor->settings.duration)
+    duration_ns = executor->settings.duration(executor->settings.duration_context, action, executor->now_ns, duration_ns);
+  int64_t end_ns = executor->now_ns + duration_ns;
+  engine->running = (petra_trace_row){*action, executor->now_ns, end_ns, *result};
+  executor->counts[device].busy_ns += duration_ns;
+  const petra_event event = {.time_ns = end_ns, .priority = 2, .kind = EVENT_END, .stage = device, .detail = index};
+  return petra_event_queue_push(executor->events, &event);
 }
 
-/* The rules of schedule/program.h. */
-static bool ready(const executor_virtual *executor, const device *dev, const step *s) {
-  const int64_t *done = dev->done;
-  if (dev->done_total < s->round_start || !fed(executor, dev, &s->action))
-    return false;
-  switch (s->action.kind) {
-  case PETRA_ACTION_FORWARD:
-  case PETRA_ACTION_BACKWARD:
-    return done[PETRA_ACTION_UPDATE] >= s->before[PETRA_ACTION_UPDATE];
-  case PETRA_ACTION_UPDATE:
-    return done[PETRA_ACTION_FORWARD] >= s->before[PETRA_ACTION_FORWARD] &&
-           done[PETRA_ACTION_BACKWARD] >= s->before[PETRA_ACTION_BACKWARD];
-  case PETRA_ACTION_EVALUATE:
-    return dev->done_total >= s->order;
-  case PETRA_ACTION_KINDS:
-    break;
-  }
-  return false;
+static void count_forward(petra_executor_virtual *executor, int32_t device, const petra_action *action) {
+  petra_device *dev = &executor->device[device];
+  bool fused = action->kind == PETRA_ACTION_BACKWARD && petra_fused(executor, action->stage);
+  if (action->kind != PETRA_ACTION_FORWARD && !fused)
+    return;
+  if (++dev->in_flight > executor->counts[device].in_flight_max)
+    executor->counts[device].in_flight_max = dev->in_flight;
+  /* A microbatch is in flight from its forward at stage 1 to its backward there. */
+  int64_t most = 2 * (2 * (int64_t)executor->options->stages - 1);
+  if (executor->program->arrival && action->stage == 1 && dev->in_flight > most && executor->runaway < 0)
+    executor->runaway = action->microbatch;
 }
 
-/* Starts everything that can start now and hands it to the worker as one group. */
-static petra_status start_ready(executor_virtual *executor, petra_worker *worker) {
+/* Starts everything that can start now on the devices that something happened to. */
+static petra_status start_ready(petra_executor_virtual *executor, petra_worker *worker) {
   int count = 0;
-  for (int32_t stage = 1; stage <= executor->options->stages; stage++) {
-    device *dev = &executor->devices[stage - 1];
+  for (int32_t i = 0; i < executor->dirty_count; i++) {
+    int32_t device = executor->dirty[i];
+    petra_device *dev = &executor->device[device];
+    dev->dirty = false;
     for (int e = 0; e < executor->settings.engines; e++) {
-      engine *unit = &dev->engines[e];
-      if (unit->busy || !unit->waiting || !ready(executor, dev, &unit->next))
+      petra_engine *engine = &dev->engines[e];
+      petra_action *action = &executor->group[count];
+      if (engine->busy)
         continue;
-      executor->group[count] = unit->next.action;
-      executor->started[count++] = unit;
+      if (executor->arrival) {
+        if (!petra_arrival_choose(executor, device, e, action))
+          continue;
+        engine->running.action = *action;
+      } else {
+        if (!engine->waiting || !petra_device_ready(executor, dev, &engine->next))
+          continue;
+        *action = engine->next.action;
+        petra_device_read(executor, device, e);
+      }
+      engine->busy = true;
+      count_forward(executor, device, action);
+      count++;
     }
   }
+  executor->dirty_count = 0;
   if (count == 0)
     return PETRA_OK;
   PETRA_TRY(worker->ops->perform(worker, executor->now_ns, executor->group, count, executor->results));
-  for (int i = 0; i < count; i++) {
-    engine *unit = executor->started[i];
-    const petra_action *action = &executor->group[i];
-    int64_t end_ns = executor->now_ns + duration_ns(executor, action);
-    unit->running = (petra_trace_row){*action, executor->now_ns, end_ns, executor->results[i]};
-    unit->busy = true;
-    read_next(executor, action->stage, engine_of(executor, action), unit);
-    const petra_event event = {.time_ns = end_ns, .stage = action->stage,
-                               .detail = engine_of(executor, action)};
-    PETRA_TRY(petra_event_queue_push(executor->events, &event));
+  for (int i = 0; i < count; i++)
+    PETRA_TRY(occupy(executor, &executor->group[i], &executor->results[i]));
+  return PETRA_OK;
+}
+
+static petra_status deliver(petra_executor_virtual *executor, const petra_packet *packet) {
+  mark_dirty(executor, petra_program_device(executor->options, packet->stage) - 1);
+  if (executor->arrival)
+    return petra_arrival_message(executor, packet);
+  petra_inbox *box = packet->backward ? &executor->backward[packet->stage - 1] : &executor->forward[packet->stage - 1];
+  return petra_inbox_put(box, packet->microbatch);
+}
+
+static petra_status send(petra_executor_virtual *executor, const petra_action *action, int32_t to, int64_t bytes) {
+  const petra_packet packet = {.stage = to, .backward = to < action->stage, .microbatch = action->microbatch};
+  int32_t source = petra_program_device(executor->options, action->stage) - 1;
+  int32_t target = petra_program_device(executor->options, to) - 1;
+  bool arrived;
+  PETRA_TRY(petra_network_send(executor->network, executor->now_ns, source, target, bytes, &packet, &arrived));
+  return arrived ? deliver(executor, &packet) : PETRA_OK;
+}
+
+/* What the end of an action sends. */
+static petra_status send_results(petra_executor_virtual *executor, const petra_action *action) {
+  int32_t stage = action->stage;
+  if (action->kind == PETRA_ACTION_FORWARD && stage < executor->options->stages)
+    return send(executor, action, stage + 1, stage_cost(executor, stage)->forward_bytes);
+  if (action->kind == PETRA_ACTION_BACKWARD && stage > 1)
+    return send(executor, action, stage - 1, stage_cost(executor, stage)->backward_bytes);
+  /* A split head's loss is what its own B waits for. */
+  if (action->kind == PETRA_ACTION_FORWARD && executor->arrival) {
+    const petra_packet own = {.stage = stage, .backward = true, .microbatch = action->microbatch};
+    return deliver(executor, &own);
   }
   return PETRA_OK;
 }
 
-/* A message reaches the device of `stage`: they come in the order of microbatches. */
-static petra_status arrive(executor_virtual *executor, int32_t stage, const petra_action *sent) {
-  device *dev = &executor->devices[stage - 1];
-  int64_t *arrived = sent->stage < stage ? &dev->forward_arrived : &dev->backward_arrived;
-  if (sent->microbatch != *arrived) {
-    char text[40];
-    petra_action_print(sent, text, sizeof text);
-    return petra_fail(PETRA_SCHEDULE, "%s comes out of order: stage %d expects microbatch %lld next", text, stage,
-                      (long long)*arrived);
-  }
-  ++*arrived;
-  return PETRA_OK;
-}
-
-static petra_status end_action(executor_virtual *executor, const petra_event *event, petra_trace_sink sink, void *context) {
-  device *dev = &executor->devices[event->stage - 1];
-  engine *unit = &dev->engines[event->detail];
-  const petra_trace_row row = unit->running;
-  unit->busy = false;
-  dev->done[row.action.kind]++;
-  dev->done_total++;
-  if (row.action.kind == PETRA_ACTION_FORWARD)
-    PETRA_TRY(arrive(executor, row.action.stage + 1, &row.action));
-  if (row.action.kind == PETRA_ACTION_BACKWARD && row.action.stage > 1)
-    PETRA_TRY(arrive(executor, row.action.stage - 1, &row.action));
+static petra_status end_action(petra_executor_virtual *executor, const petra_event *event, petra_trace_sink sink, void *context) {
+  petra_device *dev = &executor->device[event->stage];
+  petra_engine *engine = &dev->engines[event->detail];
+  const petra_trace_row row = engine->running;
+  engine->busy = false;
+  dev->done++;
+  executor->actions++;
+  executor->counts[event->stage].actions++;
+  if (row.action.kind == PETRA_ACTION_UPDATE)
+    dev->updates++;
+  else if (row.action.kind != PETRA_ACTION_EVALUATE)
+    dev->passes++;
+  if (row.action.kind == PETRA_ACTION_BACKWARD)
+    dev->in_flight--;
+  if (executor->arrival)
+    petra_arrival_ended(executor, &row.action);
+  mark_dirty(executor, event->stage);
+  PETRA_TRY(send_results(executor, &row.action));
   return sink ? sink(context, &row) : PETRA_OK;
 }
 
-/* Nothing runs any more: fine if every order is at its end, else the first that waits is named. */
-static petra_status check_finished(const executor_virtual *executor) {
-  for (int32_t stage = 1; stage <= executor->options->stages; stage++)
+/* Nothing runs any more: fine if every order is at its end, else the first action that waits is named. */
+static petra_status check_finished(const petra_executor_virtual *executor) {
+  for (int32_t d = 0; d < executor->devices; d++)
     for (int e = 0; e < executor->settings.engines; e++) {
-      const engine *unit = &executor->devices[stage - 1].engines[e];
-      if (unit->waiting) {
+      const petra_engine *engine = &executor->device[d].engines[e];
+      if (engine->waiting) {
         char text[40];
-        petra_action_print(&unit->next.action, text, sizeof text);
+        petra_action_print(&engine->next.action, text, sizeof text);
         return petra_fail(PETRA_SCHEDULE, "program %s: deadlock: %s waits for what never comes", executor->program->name, text);
       }
     }
   return PETRA_OK;
 }
 
-static petra_status run_events(executor_virtual *executor, petra_worker *worker, petra_trace_sink sink, void *context) {
+static petra_status run_events(petra_executor_virtual *executor, petra_worker *worker, petra_trace_sink sink, void *context) {
   petra_event event;
+  for (int32_t d = 0; d < executor->devices; d++)
+    mark_dirty(executor, d);
   PETRA_TRY(start_ready(executor, worker));
   while (petra_event_queue_pop(executor->events, &event)) {
     executor->now_ns = event.time_ns;
-    PETRA_TRY(end_action(executor, &event, sink, context));
+    if (event.kind == EVENT_END) {
+      PETRA_TRY(end_action(executor, &event, sink, context));
+    } else {
+      petra_packet packet;
+      bool arrived;
+      PETRA_TRY(petra_network_event(executor->network, &event, &packet, &arrived));
+      if (arrived)
+        PETRA_TRY(deliver(executor, &packet));
+    }
     if (petra_event_queue_time(executor->events) > executor->now_ns)
       PETRA_TRY(start_ready(executor, worker));
   }
   return check_finished(executor);
 }
 
-static petra_status run(petra_executor *base, const petra_program_ops *program, const petra_program_options *options,
-                        petra_worker *worker, petra_trace_sink sink, void *context) {
-  executor_virtual *executor = (executor_virtual *)base;
-  petra_status status;
-  size_t stages = (size_t)options->stages;
-  executor->program = program;
-  executor->options = options;
-  executor->now_ns = 0;
-  PETRA_TRY_GOTO(status, petra_allocate(&executor->devices, stages, sizeof *executor->devices), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&executor->group, ENGINES * stages, sizeof *executor->group), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&executor->results, ENGINES * stages, sizeof *executor->results), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&executor->started, ENGINES * stages, sizeof *executor->started), done);
-  PETRA_TRY_GOTO(status, petra_event_queue_create(&executor->events), done);
-  for (int32_t stage = 1; stage <= options->stages; stage++)
+static petra_status set_durations(petra_executor_virtual *executor) {
+  int32_t rows = executor->settings.cost_count == 1 ? 2 : executor->options->stages;
+  PETRA_TRY(petra_allocate(&executor->duration_ns, (size_t)rows, sizeof *executor->duration_ns));
+  for (int32_t r = 0; r < rows; r++) {
+    bool last = executor->settings.cost_count == 1 ? r == 1 : r == rows - 1;
+    petra_cost_durations(&executor->costs[executor->settings.cost_count == 1 ? 0 : r], &executor->settings.rule, last,
+                         executor->duration_ns[r]);
+  }
+  return PETRA_OK;
+}
+
+/* Everything that a run needs; freed by end_run. */
+static petra_status begin_run(petra_executor_virtual *executor) {
+  size_t stages = (size_t)executor->options->stages, devices = (size_t)executor->devices;
+  petra_network_options network = executor->settings.network;
+  if (executor->settings.cost_count != 1 && executor->settings.cost_count != executor->options->stages)
+    return petra_fail(PETRA_SCHEDULE, "costs of %d stages for a program of %d", executor->settings.cost_count, executor->options->stages);
+  petra_network_destroy(executor->network);
+  petra_free(executor->counts);
+  executor->network = NULL;
+  executor->counts = NULL;
+  network.devices = executor->devices;
+  network.event_kind = EVENT_NETWORK;
+  executor->now_ns = executor->actions = 0;
+  executor->runaway = -1;
+  PETRA_TRY(petra_event_queue_create(&executor->events));
+  PETRA_TRY(petra_network_create(&network, executor->events, &executor->network));
+  PETRA_TRY(petra_allocate(&executor->counts, devices, sizeof *executor->counts));
+  PETRA_TRY(petra_allocate(&executor->device, devices, sizeof *executor->device));
+  PETRA_TRY(petra_allocate(&executor->forward, stages, sizeof *executor->forward));
+  PETRA_TRY(petra_allocate(&executor->backward, stages, sizeof *executor->backward));
+  PETRA_TRY(petra_allocate(&executor->dirty, devices, sizeof *executor->dirty));
+  PETRA_TRY(petra_allocate(&executor->group, PETRA_ENGINES * devices, sizeof *executor->group));
+  PETRA_TRY(petra_allocate(&executor->results, PETRA_ENGINES * devices, sizeof *executor->results));
+  PETRA_TRY(set_durations(executor));
+  if (executor->program->arrival)
+    return petra_arrival_create(executor);
+  for (int32_t d = 0; d < executor->devices; d++)
     for (int e = 0; e < executor->settings.engines; e++)
-      read_next(executor, stage, e, &executor->devices[stage - 1].engines[e]);
-  status = run_events(executor, worker, sink, context);
-done:
-  petra_event_queue_destroy(executor->events);
-  petra_free(executor->started);
+      petra_device_read(executor, d, e);
+  return PETRA_OK;
+}
+
+static void end_run(petra_executor_virtual *executor) {
+  for (int32_t s = 0; s < executor->options->stages; s++) {
+    if (executor->forward)
+      petra_inbox_fini(&executor->forward[s]);
+    if (executor->backward)
+      petra_inbox_fini(&executor->backward[s]);
+  }
+  petra_arrival_destroy(executor->arrival);
+  petra_free(executor->duration_ns);
   petra_free(executor->results);
   petra_free(executor->group);
-  petra_free(executor->devices);
-  executor->events = NULL;
-  executor->started = NULL;
+  petra_free(executor->dirty);
+  petra_free(executor->backward);
+  petra_free(executor->forward);
+  petra_free(executor->device);
+  petra_event_queue_destroy(executor->events);
+  executor->arrival = NULL;
+  executor->duration_ns = NULL;
   executor->results = NULL;
   executor->group = NULL;
-  executor->devices = NULL;
+  executor->dirty = NULL;
+  executor->dirty_count = 0;
+  executor->backward = executor->forward = NULL;
+  executor->device = NULL;
+  executor->events = NULL;
+}
+
+static petra_status run(petra_executor *base, const petra_program_ops *program, const petra_program_options *options,
+                        petra_worker *worker, petra_trace_sink sink, void *context) {
+  petra_executor_virtual *executor = (petra_executor_virtual *)base;
+  executor->program = program;
+  executor->options = options;
+  executor->devices = petra_program_devices(options);
+  petra_status status = begin_run(executor);
+  if (status == PETRA_OK)
+    status = run_events(executor, worker, sink, context);
+  end_run(executor);
   return status;
 }
 
 static int64_t now_ns(const petra_executor *base) {
-  return ((const executor_virtual *)base)->now_ns;
+  return ((const petra_executor_virtual *)base)->now_ns;
 }
 
 static void destroy(petra_executor *base) {
-  petra_free(base);
+  petra_executor_virtual *executor = (petra_executor_virtual *)base;
+  petra_network_destroy(executor->network);
+  petra_free(executor->counts);
+  petra_free(executor->costs);
+  petra_free(executor);
 }
 
 petra_status petra_executor_virtual_create(const petra_executor_virtual_options *options, petra_executor **out) {
   static const petra_executor_ops ops = {.run = run, .now_ns = now_ns, .destroy = destroy};
-  executor_virtual *executor;
+  petra_executor_virtual *executor;
   PETRA_TRY(petra_allocate(&executor, 1, sizeof *executor));
   executor->base.ops = &ops;
   executor->settings = *options;
+  petra_status status = petra_allocate(&executor->costs, (size_t)options->cost_count, sizeof *executor->costs);
+  if (status != PETRA_OK) {
+    petra_free(executor);
+    return status;
+  }
+  memcpy(executor->costs, options->costs, (size_t)options->cost_count * sizeof *executor->costs);
   *out = &executor->base;
   return PETRA_OK;
+}
+
+int64_t petra_executor_virtual_actions(const petra_executor *executor) {
+  return ((const petra_executor_virtual *)executor)->actions;
+}
+
+const petra_device_counts *petra_executor_virtual_counts(const petra_executor *executor) {
+  return ((const petra_executor_virtual *)executor)->counts;
+}
+
+int64_t petra_executor_virtual_link_bytes(const petra_executor *executor, int32_t lower_device, bool up) {
+  return petra_network_bytes(((const petra_executor_virtual *)executor)->network, lower_device, up);
+}
+
+int64_t petra_executor_virtual_runaway(const petra_executor *executor) {
+  return ((const petra_executor_virtual *)executor)->runaway;
 }

@@ -1,18 +1,41 @@
-/* The virtual executor: a discrete-event loop in which every stage has a device of its own with one or two engines, and
- * messages between neighbours arrive at once. With two engines F runs on the first, B (the fused head too), U and E on the
- * second. All actions that start at one moment reach the worker as one group, ordered by stage and engine. */
+/* The virtual executor: a discrete-event loop over devices with one or two engines and the network between them. With two
+ * engines F runs on the first; B (a fused head too), W, U and E on the second. All actions that start at one moment reach
+ * the worker as one group. The rules by which an action waits are those of schedule/program.h. */
 #ifndef PETRA_SIM_EXECUTOR_VIRTUAL_H
 #define PETRA_SIM_EXECUTOR_VIRTUAL_H
 
 #include "exec/executor.h"
 #include "sim/cost.h"
+#include "sim/link.h"
+
+/* Turns an action's cost into its duration: jitter, stragglers, pauses. Called once per action, in the order of starts. */
+typedef int64_t (*petra_duration_hook)(void *context, const petra_action *action, int64_t start_ns, int64_t cost_ns);
 
 typedef struct petra_executor_virtual_options {
-  petra_cost cost;
-  bool recomputes; /* B reconstructs or recomputes first, but at the last stage, which has its graph from the same action */
-  int engines;     /* of each device: 1 or 2 */
+  int engines;                         /* of each device: 1 or 2 */
+  petra_cost_rule rule;
+  const petra_stage_cost *costs;       /* per stage, `cost_count` of them; 1: the same for all */
+  int32_t cost_count;
+  petra_network_options network;       /* devices and event_kind are set by the executor */
+  petra_duration_hook duration;        /* NULL: the cost is the duration */
+  void *duration_context;
 } petra_executor_virtual_options;
 
+/* What the executor itself counted, per device (from 0). */
+typedef struct petra_device_counts {
+  int64_t busy_ns;             /* over its engines */
+  int64_t actions;
+  int64_t in_flight_max;       /* microbatches forwarded and not yet backwarded, over its stages */
+} petra_device_counts;
+
+/* Costs are copied; the rest of `options` is too. */
 petra_status petra_executor_virtual_create(const petra_executor_virtual_options *options, petra_executor **out);
+
+/* After a run: actions done, counts of a device, bytes on the links, whether more than 2 (2 J - 1) microbatches were in
+ * flight in an `arrival` run, and the microbatch whose forward was the first to be one too many (-1: none). */
+int64_t petra_executor_virtual_actions(const petra_executor *executor);
+const petra_device_counts *petra_executor_virtual_counts(const petra_executor *executor);
+int64_t petra_executor_virtual_link_bytes(const petra_executor *executor, int32_t lower_device, bool up);
+int64_t petra_executor_virtual_runaway(const petra_executor *executor);
 
 #endif

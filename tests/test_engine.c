@@ -9,7 +9,7 @@ enum { EVENTS = 3000 };
 /* Few values, so that ties in time and in priority are common. */
 static petra_event random_event(petra_rng *rng, uint32_t times) {
   return (petra_event){.time_ns = petra_rng_u32(rng) % times,
-                       .priority = (int32_t)(petra_rng_u32(rng) % 3) - 1,
+                       .priority = (int32_t)(petra_rng_u32(rng) % 3),
                        .sequence = -77, /* not the caller's to set */
                        .stage = (int32_t)(petra_rng_u32(rng) % 1000),
                        .detail = (int32_t)(petra_rng_u32(rng) % 1000)};

@@ -92,9 +92,9 @@ START_TEST(actions_print_and_parse) {
         petra_action back = {0};
         char text[40], expected[40];
         petra_action_print(&action, text, sizeof text);
-        snprintf(expected, sizeof expected, "%d%c%lld", stages[s], "FBUE"[kind], (long long)microbatches[m]);
+        snprintf(expected, sizeof expected, "%d%c%lld", stages[s], "FBWUE"[kind], (long long)microbatches[m]);
         ck_assert_str_eq(text, expected);
-        ck_assert_int_eq(petra_action_letter(action.kind), "FBUE"[kind]);
+        ck_assert_int_eq(petra_action_letter(action.kind), "FBWUE"[kind]);
         ck_assert_int_eq(petra_action_parse(text, &back), PETRA_OK);
         ck_assert_int_eq(back.stage, action.stage);
         ck_assert_int_eq(back.kind, action.kind);
@@ -123,7 +123,6 @@ START_TEST(what_is_no_action_is_refused) {
                              "2F01",
                              "2X0",
                              "2f0",
-                             "2W0",
                              "2F0x",
                              "2F0F0",
                              "2F1.",

@@ -5,6 +5,7 @@
 #include "data/dataset.h"
 #include "nn/partition.h"
 #include "schedule/method.h"
+#include "sim/cost.h"
 #include "stage/stage.h"
 
 typedef struct petra_setup {
@@ -23,6 +24,9 @@ petra_status petra_setup_plan(petra_setup *setup, const petra_config *config);
 petra_status petra_setup_stages(petra_setup *setup);
 
 void petra_setup_fini(petra_setup *setup);
+
+/* Costs of one stage by cluster.cost: unit or constant. */
+petra_stage_cost petra_setup_cost(const petra_config *config);
 
 /* Threads of device.threads: its value, or the cores that this process may use. */
 int petra_setup_threads(const petra_config *config);

@@ -161,9 +161,11 @@ static petra_status run_program(training *t) {
                                               .program = t->setup.method->program,
                                               .program_options = &t->program,
                                               .events = petra_training_log_events(t->log)};
-  const petra_executor_virtual_options executor = {.cost = petra_cost_from_config(config),
-                                                   .recomputes = t->setup.method->recomputes,
-                                                   .engines = (int)config->cluster.engines};
+  const petra_stage_cost cost = petra_setup_cost(config);
+  const petra_executor_virtual_options executor = {.engines = (int)config->cluster.engines,
+                                                   .rule = {.recomputes = t->setup.method->recomputes, .fused_head = true},
+                                                   .costs = &cost,
+                                                   .cost_count = 1};
   PETRA_TRY(petra_worker_stage_create(&options, &t->worker));
   PETRA_TRY(petra_executor_virtual_create(&executor, &t->executor));
   petra_status status = t->executor->ops->run(t->executor, t->setup.method->program, &t->program, t->worker, NULL, NULL);

@@ -182,6 +182,8 @@ static petra_status perform_one(worker_stage *worker, int64_t virtual_ns, const 
     result->version_written = petra_stage_version(stage);
     return PETRA_OK;
   }
+  case PETRA_ACTION_WEIGHT_GRADIENT:
+    return petra_fail(PETRA_UNSUPPORTED, "stage %d: the trainer does not split the weight gradient from B", action->stage);
   case PETRA_ACTION_EVALUATE:
     return do_evaluate(worker, action->stage, action->microbatch);
   case PETRA_ACTION_KINDS:

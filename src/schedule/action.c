@@ -22,7 +22,7 @@ void petra_action_print(const petra_action *action, char *text, size_t size) {
 }
 
 static petra_status bad_action(const char *text) {
-  return petra_fail(PETRA_SCHEDULE, "'%.40s' is no action; expected a stage from 1, one of F, B, U, E and a microbatch from 0, such as 2F0", text);
+  return petra_fail(PETRA_SCHEDULE, "'%.40s' is no action; expected a stage from 1, one of F, B, W, U, E and a microbatch from 0, such as 2F0", text);
 }
 
 petra_status petra_action_parse(const char *text, petra_action *out) {

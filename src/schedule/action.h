@@ -11,6 +11,7 @@
 #define PETRA_ACTION_LIST(X)                                                                                 \
   X(FORWARD, 'F', "forward")                                                                                 \
   X(BACKWARD, 'B', "backward, with reconstruction or recomputation; at the last stage the forward and the loss as well") \
+  X(WEIGHT_GRADIENT, 'W', "the weight gradient, where the program splits it from B")                                              \
   X(UPDATE, 'U', "update; carries the last microbatch that it covers")                                       \
   X(EVALUATE, 'E', "the stage's weights are those to evaluate; carries the last microbatch of the epoch")
 

@@ -3,5 +3,6 @@ libpetra_a_SOURCES += \
 	src/schedule/action.c src/schedule/action.h \
 	src/schedule/method.c src/schedule/method.h \
 	src/schedule/program.c src/schedule/program.h \
+	src/schedule/program_arrival.c \
 	src/schedule/program_lockstep.c \
 	src/schedule/program_sequential.c

@@ -12,12 +12,16 @@
 #include <stdbool.h>
 
 typedef struct petra_program_options {
-  int32_t stages;       /* J */
+  int32_t stages;       /* all of them */
+  int32_t chunks;       /* v: stages on each device (0 counts as 1); stage s is on device (s - 1) mod (stages / v) + 1 */
   int64_t microbatches; /* M: how many stage 1 reads */
-  int64_t accumulate;   /* k */
+  int64_t accumulate;   /* k: microbatches per flush in flush programs, per update elsewhere */
   bool drain;           /* lockstep: run until every microbatch came back */
   int64_t batches;      /* N: microbatches per epoch */
   int64_t eval_every;   /* epochs between evaluations; 0: none */
+  bool split_head;      /* the last stage's F and B are two actions; else one, named B */
+  int64_t credit;       /* arrival: most microbatches in flight; 0: no limit */
+  const void *data;     /* of a program that needs more, such as one read from a file */
 } petra_program_options;
 
 /* A place in a stage's order. Start with zeros. */
@@ -28,9 +32,13 @@ typedef struct petra_cursor {
 
 typedef struct petra_program_ops {
   const char *name;
-  bool ticks; /* a step's round is a tick of the stage */
-  /* The action at the cursor, which moves on, and the round (tick) that it belongs to; false at the end of the order. */
-  bool (*next)(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
+  bool ticks;          /* a step's round is a tick of the stage */
+  bool flush;          /* every k microbatches all stages come to rest and update: time is counted per flush */
+  bool arrival;        /* no fixed order: the executor takes what has arrived (`next` is NULL) */
+  bool split_backward; /* W is split from B */
+  /* The action of a device (from 1; without chunks the stage) at the cursor, which moves on, and the round (tick) that it
+   * belongs to; false at the end of the device's order. */
+  bool (*next)(const petra_program_options *options, int32_t device, petra_cursor *cursor, petra_action *out,
                int64_t *round);
   /* The index of the learning rate (nn/lr.h) for an update of `stage` whose last microbatch is `microbatch`. */
   int64_t (*rate_index)(const petra_program_options *options, int32_t stage, int64_t microbatch);
@@ -40,9 +48,24 @@ typedef struct petra_program_ops {
 
 extern const petra_program_ops petra_program_sequential;
 extern const petra_program_ops petra_program_lockstep;
+extern const petra_program_ops petra_program_arrival;
 
 /* By name; NULL if there is none. */
 const petra_program_ops *petra_program_find(const char *name);
+
+/* Whether `microbatch` is the last of an epoch that is evaluated. */
+static inline bool petra_program_evaluates(const petra_program_options *options, int64_t microbatch) {
+  int64_t done = microbatch + 1;
+  return options->eval_every > 0 && done > 0 && done % options->batches == 0 && done / options->batches % options->eval_every == 0;
+}
+
+static inline int32_t petra_program_devices(const petra_program_options *options) {
+  return options->chunks > 1 ? options->stages / options->chunks : options->stages;
+}
+
+static inline int32_t petra_program_device(const petra_program_options *options, int32_t stage) {
+  return options->chunks > 1 ? (stage - 1) % petra_program_devices(options) + 1 : stage;
+}
 
 /* Microbatches in flight over the whole pipeline at stage `stage` between F and B: tau_j = 2 (J - j) in lockstep. */
 static inline int64_t petra_program_delay(int32_t stages, int32_t stage) {

@@ -13,9 +13,7 @@ static int64_t ticks(const petra_program_options *options, int32_t stage) {
 
 /* An epoch to be evaluated ends with global tick `global`. */
 static bool evaluates(const petra_program_options *options, int64_t global) {
-  int64_t done = global + 1;
-  return options->eval_every > 0 && done > 0 && done % options->batches == 0 && done <= options->microbatches &&
-         done / options->batches % options->eval_every == 0;
+  return global < options->microbatches && petra_program_evaluates(options, global);
 }
 
 /* Steps of tick s: 0 F, 1 B, 2 U, 3 E. Stages whose first tick comes after the end of an epoch (N < j) evaluate with their

@@ -2,11 +2,6 @@
  * last stage's F, loss and B are one action, named B. */
 #include "schedule/program.h"
 
-static bool evaluates(const petra_program_options *options, int64_t microbatch) {
-  int64_t done = microbatch + 1;
-  return options->eval_every > 0 && done % options->batches == 0 && done / options->batches % options->eval_every == 0;
-}
-
 /* Steps of round m: 0 F(m), 1 B(m), 2 U(m) after every k, 3 E(m) at the end of an epoch to be evaluated. */
 static bool next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
                  int64_t *round) {
@@ -19,7 +14,7 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
     else
       cursor->step++;
     *out = (petra_action){stage, PETRA_ACTION_FORWARD, m};
-    if (step == 0 && stage < options->stages)
+    if (step == 0 && (stage < options->stages || options->split_head))
       return true;
     out->kind = PETRA_ACTION_BACKWARD;
     if (step == 1)
@@ -28,7 +23,7 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
     if (step == 2 && (m + 1) % options->accumulate == 0)
       return true;
     out->kind = PETRA_ACTION_EVALUATE;
-    if (step == 3 && evaluates(options, m))
+    if (step == 3 && petra_program_evaluates(options, m))
       return true;
   }
   return false;

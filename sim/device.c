@@ -1,0 +1,57 @@
+/* Programs with an order: how a device reads it, and the rules by which an action waits (schedule/program.h). */
+#include "sim/executor_private.h"
+
+void petra_device_read(petra_executor_virtual *executor, int32_t device, int engine) {
+  petra_engine *reader = &executor->device[device].engines[engine];
+  petra_step *counters = &reader->reading;
+  petra_action action;
+  int64_t round;
+  reader->waiting = false;
+  while (executor->program->next(executor->options, device + 1, &reader->cursor, &action, &round)) {
+    if (round != reader->round) {
+      reader->round = round;
+      counters->round_start = counters->order;
+    }
+    bool ours = petra_engine_of(executor, action.kind) == engine;
+    if (ours) {
+      reader->next = *counters;
+      reader->next.action = action;
+      reader->waiting = true;
+    }
+    counters->order++;
+    if (action.kind == PETRA_ACTION_UPDATE)
+      counters->updates_before++;
+    else if (action.kind != PETRA_ACTION_EVALUATE)
+      counters->passes_before++;
+    if (ours)
+      return;
+  }
+}
+
+/* Its messages have come. A stage's own passes are in the order of its device and need no check. */
+static bool fed(const petra_executor_virtual *executor, const petra_action *action) {
+  int32_t stage = action->stage;
+  if (action->kind == PETRA_ACTION_FORWARD || (action->kind == PETRA_ACTION_BACKWARD && petra_fused(executor, stage)))
+    return stage == 1 || petra_inbox_has(&executor->forward[stage - 1], action->microbatch);
+  if (action->kind == PETRA_ACTION_BACKWARD && stage < executor->options->stages)
+    return petra_inbox_has(&executor->backward[stage - 1], action->microbatch);
+  return true;
+}
+
+bool petra_device_ready(const petra_executor_virtual *executor, const petra_device *device, const petra_step *step) {
+  if (device->done < step->round_start)
+    return false;
+  switch (step->action.kind) {
+  case PETRA_ACTION_FORWARD:
+  case PETRA_ACTION_BACKWARD:
+  case PETRA_ACTION_WEIGHT_GRADIENT:
+    return device->updates >= step->updates_before && fed(executor, &step->action);
+  case PETRA_ACTION_UPDATE:
+    return device->passes >= step->passes_before;
+  case PETRA_ACTION_EVALUATE:
+    return device->done >= step->order;
+  case PETRA_ACTION_KINDS:
+    break;
+  }
+  return false;
+}

@@ -1,0 +1,172 @@
+#include "sim/fair.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct flow {
+  double bytes_left, rate_Bps;
+  int64_t end_ns;       /* under the present rates */
+  int32_t resource[3];  /* link, cards; -1: none */
+  petra_packet packet;
+  bool fixed; /* its rate is decided in this filling */
+} flow;
+
+struct petra_fair {
+  int32_t links, cards;
+  double link_Bps, card_Bps;
+  int64_t now_ns, number;
+  int32_t count, capacity;
+  flow *flows;        /* in the order of their starts */
+  double *left_Bps;   /* per resource, during a filling */
+  int32_t *open;      /* per resource: flows not yet fixed */
+};
+
+petra_status petra_fair_create(int32_t links, double link_Bps, int32_t cards, double card_Bps, petra_fair **out) {
+  petra_fair *fair;
+  petra_status status;
+  size_t resources = (size_t)links + (size_t)cards;
+  PETRA_TRY(petra_allocate(&fair, 1, sizeof *fair));
+  fair->links = links;
+  fair->cards = cards;
+  fair->link_Bps = link_Bps > 0 ? link_Bps : INFINITY;
+  fair->card_Bps = card_Bps > 0 ? card_Bps : INFINITY;
+  PETRA_TRY_GOTO(status, petra_allocate(&fair->left_Bps, resources, sizeof(double)), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&fair->open, resources, sizeof(int32_t)), fail);
+  *out = fair;
+  return PETRA_OK;
+fail:
+  petra_fair_destroy(fair);
+  return status;
+}
+
+void petra_fair_destroy(petra_fair *fair) {
+  if (!fair)
+    return;
+  petra_free(fair->open);
+  petra_free(fair->left_Bps);
+  petra_free(fair->flows);
+  petra_free(fair);
+}
+
+/* What has been transmitted up to now. */
+static void advance(petra_fair *fair, int64_t now_ns) {
+  double elapsed_s = 1e-9 * (double)(now_ns - fair->now_ns);
+  for (int32_t i = 0; i < fair->count; i++)
+    fair->flows[i].bytes_left -= fair->flows[i].rate_Bps * elapsed_s;
+  fair->now_ns = now_ns;
+}
+
+/* Fixes every flow of the tightest resource at that resource's equal share, and takes the shares off the others. */
+static void fix_tightest(petra_fair *fair, int32_t tightest, double share, int32_t *left) {
+  for (int32_t i = 0; i < fair->count; i++) {
+    flow *f = &fair->flows[i];
+    bool on = f->resource[0] == tightest || f->resource[1] == tightest || f->resource[2] == tightest;
+    if (f->fixed || !on)
+      continue;
+    f->fixed = true;
+    f->rate_Bps = share;
+    --*left;
+    for (int r = 0; r < 3; r++)
+      if (f->resource[r] >= 0) {
+        fair->left_Bps[f->resource[r]] -= share;
+        fair->open[f->resource[r]]--;
+      }
+  }
+}
+
+/* Progressive filling over the resources in use. */
+static void set_rates(petra_fair *fair) {
+  for (int32_t i = 0; i < fair->count; i++)
+    for (int r = 0; r < 3; r++)
+      if (fair->flows[i].resource[r] >= 0) {
+        fair->left_Bps[fair->flows[i].resource[r]] = r == 0 ? fair->link_Bps : fair->card_Bps;
+        fair->open[fair->flows[i].resource[r]] = 0;
+      }
+  for (int32_t i = 0; i < fair->count; i++) {
+    fair->flows[i].fixed = false;
+    for (int r = 0; r < 3; r++)
+      if (fair->flows[i].resource[r] >= 0)
+        fair->open[fair->flows[i].resource[r]]++;
+  }
+  for (int32_t left = fair->count; left > 0;) {
+    int32_t tightest = -1;
+    double share = INFINITY;
+    for (int32_t i = 0; i < fair->count; i++)
+      for (int r = 0; r < 3 && !fair->flows[i].fixed; r++) {
+        int32_t resource = fair->flows[i].resource[r];
+        if (resource < 0 || fair->left_Bps[resource] == INFINITY)
+          continue;
+        double equal = fair->left_Bps[resource] / fair->open[resource];
+        if (tightest < 0 || equal < share) {
+          share = equal;
+          tightest = resource;
+        }
+      }
+    fix_tightest(fair, tightest, share, &left);
+  }
+  for (int32_t i = 0; i < fair->count; i++) {
+    flow *f = &fair->flows[i];
+    double left_s = f->bytes_left > 0 ? f->bytes_left / f->rate_Bps : 0;
+    f->end_ns = fair->now_ns + llround(1e9 * left_s);
+  }
+  fair->number++;
+}
+
+static petra_status grow(petra_fair *fair) {
+  int32_t capacity = fair->capacity ? 2 * fair->capacity : 16;
+  flow *flows;
+  PETRA_TRY(petra_allocate(&flows, (size_t)capacity, sizeof *flows));
+  if (fair->count)
+    memcpy(flows, fair->flows, (size_t)fair->count * sizeof *flows);
+  petra_free(fair->flows);
+  fair->flows = flows;
+  fair->capacity = capacity;
+  return PETRA_OK;
+}
+
+petra_status petra_fair_start(petra_fair *fair, int64_t now_ns, int32_t link, const int32_t cards[2], double bytes, const petra_packet *packet) {
+  if (fair->count == fair->capacity)
+    PETRA_TRY(grow(fair));
+  advance(fair, now_ns);
+  flow *f = &fair->flows[fair->count++];
+  *f = (flow){.bytes_left = bytes, .packet = *packet};
+  f->resource[0] = link;
+  for (int c = 0; c < 2; c++)
+    f->resource[c + 1] = cards[c] < 0 ? -1 : fair->links + cards[c];
+  set_rates(fair);
+  return PETRA_OK;
+}
+
+bool petra_fair_next_end(petra_fair *fair, int64_t *time_ns, int64_t *number) {
+  if (fair->count == 0)
+    return false;
+  *time_ns = fair->flows[0].end_ns;
+  for (int32_t i = 1; i < fair->count; i++)
+    if (fair->flows[i].end_ns < *time_ns)
+      *time_ns = fair->flows[i].end_ns;
+  *number = fair->number;
+  return true;
+}
+
+bool petra_fair_is_current(const petra_fair *fair, int64_t number) {
+  return fair->number == number;
+}
+
+bool petra_fair_take_ended(petra_fair *fair, int64_t now_ns, petra_packet *out) {
+  for (int32_t i = 0; i < fair->count; i++) {
+    if (fair->flows[i].end_ns > now_ns)
+      continue;
+    advance(fair, now_ns);
+    *out = fair->flows[i].packet;
+    memmove(&fair->flows[i], &fair->flows[i + 1], (size_t)(--fair->count - i) * sizeof *fair->flows);
+    /* Others that end now keep their end: the rates of the rest are set when the last of them is out. */
+    for (int32_t k = 0; k < fair->count; k++)
+      if (fair->flows[k].end_ns <= now_ns)
+        return true;
+    set_rates(fair);
+    return true;
+  }
+  return false;
+}

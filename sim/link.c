@@ -1,0 +1,148 @@
+#include "sim/link.h"
+
+#include "base/mem.h"
+#include "sim/fair.h"
+
+#include <math.h>
+
+enum { DETAIL_ARRIVAL = 0, DETAIL_RATES = 1, BACKWARD_BIT = 2 };
+
+struct petra_network {
+  petra_network_options options;
+  petra_event_queue *events;
+  int32_t nodes;
+  int64_t *link_free_ns;  /* fifo: per link (2 a device: up, down), when its line is empty */
+  int64_t *card_free_ns;  /* fifo: per node, out and in */
+  int64_t *link_bytes;
+  petra_fair *fair;
+};
+
+/* The link from a device to a neighbour; with chunks the last device also sends to the first, over a link of its own. */
+static int32_t link_of(int32_t from, int32_t to) {
+  return 2 * from + (to < from);
+}
+
+static int32_t node_of(const petra_network *network, int32_t device) {
+  return network->options.node ? network->options.node[device] : device;
+}
+
+petra_status petra_network_create(const petra_network_options *options, petra_event_queue *events, petra_network **out) {
+  petra_network *network;
+  petra_status status;
+  size_t devices = (size_t)options->devices;
+  PETRA_TRY(petra_allocate(&network, 1, sizeof *network));
+  network->options = *options;
+  network->events = events;
+  for (int32_t d = 0; d < options->devices; d++)
+    if (node_of(network, d) >= network->nodes)
+      network->nodes = node_of(network, d) + 1;
+  PETRA_TRY_GOTO(status, petra_allocate(&network->link_free_ns, 2 * devices, sizeof(int64_t)), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&network->link_bytes, 2 * devices, sizeof(int64_t)), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&network->card_free_ns, 2 * (size_t)network->nodes, sizeof(int64_t)), fail);
+  if (options->sharing == PETRA_SHARING_FAIR)
+    PETRA_TRY_GOTO(status, petra_fair_create(2 * options->devices, options->bandwidth_Bps, 2 * network->nodes, options->card_Bps, &network->fair), fail);
+  *out = network;
+  return PETRA_OK;
+fail:
+  petra_network_destroy(network);
+  return status;
+}
+
+void petra_network_destroy(petra_network *network) {
+  if (!network)
+    return;
+  petra_fair_destroy(network->fair);
+  petra_free(network->card_free_ns);
+  petra_free(network->link_bytes);
+  petra_free(network->link_free_ns);
+  petra_free(network);
+}
+
+static petra_status push_arrival(petra_network *network, int64_t time_ns, const petra_packet *packet) {
+  const petra_event event = {.time_ns = time_ns, .priority = 1, .kind = network->options.event_kind, .stage = packet->stage,
+                             .detail = DETAIL_ARRIVAL | (packet->backward ? BACKWARD_BIT : 0), .microbatch = packet->microbatch};
+  return petra_event_queue_push(network->events, &event);
+}
+
+static int64_t later(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
+/* Smallest positive of two bandwidths where 0 is infinite. */
+static double tighter(double a, double b) {
+  if (a <= 0)
+    return b;
+  return b > 0 && b < a ? b : a;
+}
+
+static petra_status send_fifo(petra_network *network, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
+                              const petra_packet *packet, bool *arrived) {
+  const petra_network_options *options = &network->options;
+  bool between_nodes = node_of(network, from) != node_of(network, to);
+  double bandwidth = between_nodes ? tighter(options->bandwidth_Bps, options->card_Bps) : options->bandwidth_Bps;
+  int64_t *link = &network->link_free_ns[link_of(from, to)];
+  int64_t *out = &network->card_free_ns[2 * node_of(network, from)], *in = &network->card_free_ns[2 * node_of(network, to) + 1];
+  int64_t start_ns = later(now_ns, *link);
+  bool cards = between_nodes && options->card_Bps > 0;
+  if (cards)
+    start_ns = later(start_ns, later(*out, *in));
+  int64_t end_ns = start_ns + (bandwidth > 0 ? llround(1e9 * (double)bytes / bandwidth) : 0);
+  *link = end_ns;
+  if (cards)
+    *out = *in = end_ns;
+  *arrived = end_ns + options->latency_ns == now_ns;
+  return *arrived ? PETRA_OK : push_arrival(network, end_ns + options->latency_ns, packet);
+}
+
+/* One event at the next moment when a transmission ends under the present rates; older ones are recognised by their number. */
+static petra_status push_rates(petra_network *network) {
+  int64_t time_ns, number;
+  if (!petra_fair_next_end(network->fair, &time_ns, &number))
+    return PETRA_OK;
+  const petra_event event = {.time_ns = time_ns, .priority = 0, .kind = network->options.event_kind, .detail = DETAIL_RATES, .microbatch = number};
+  return petra_event_queue_push(network->events, &event);
+}
+
+static petra_status send_fair(petra_network *network, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
+                              const petra_packet *packet) {
+  int32_t source = node_of(network, from), target = node_of(network, to);
+  int32_t cards[2] = {-1, -1};
+  if (source != target && network->options.card_Bps > 0) {
+    cards[0] = 2 * source;
+    cards[1] = 2 * target + 1;
+  }
+  PETRA_TRY(petra_fair_start(network->fair, now_ns, link_of(from, to), cards, (double)bytes, packet));
+  return push_rates(network);
+}
+
+petra_status petra_network_send(petra_network *network, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
+                                const petra_packet *packet, bool *arrived) {
+  const petra_network_options *options = &network->options;
+  *arrived = from == to;
+  if (from == to)
+    return PETRA_OK;
+  network->link_bytes[link_of(from, to)] += bytes;
+  bool unlimited = bytes == 0 || (options->bandwidth_Bps <= 0 && options->card_Bps <= 0);
+  if (options->sharing == PETRA_SHARING_FIFO || unlimited)
+    return send_fifo(network, now_ns, from, to, bytes, packet, arrived);
+  return send_fair(network, now_ns, from, to, bytes, packet);
+}
+
+petra_status petra_network_event(petra_network *network, const petra_event *event, petra_packet *packet, bool *arrived) {
+  *arrived = false;
+  if (event->detail != DETAIL_RATES) {
+    *packet = (petra_packet){event->stage, (event->detail & BACKWARD_BIT) != 0, event->microbatch};
+    *arrived = true;
+    return PETRA_OK;
+  }
+  if (!petra_fair_is_current(network->fair, event->microbatch))
+    return PETRA_OK;
+  petra_packet done;
+  while (petra_fair_take_ended(network->fair, event->time_ns, &done))
+    PETRA_TRY(push_arrival(network, event->time_ns + network->options.latency_ns, &done));
+  return push_rates(network);
+}
+
+int64_t petra_network_bytes(const petra_network *network, int32_t lower_device, bool up) {
+  return network->link_bytes[up ? 2 * lower_device : 2 * (lower_device + 1) + 1];
+}
