@@ -11,10 +11,8 @@
 #include <yaml.h>
 
 void petra_libraries_describe(char *text, size_t size) {
-  unsigned major = 0, minor = 0, release = 0;
-  H5get_libversion(&major, &minor, &release);
-  snprintf(text, size, "HDF5 %u.%u.%u, libyaml %s, jansson %s, GSL %s", major, minor, release, yaml_get_version_string(),
-           JANSSON_VERSION, gsl_version);
+  snprintf(text, size, "HDF5 %d.%d.%d, libyaml %s, jansson %s, GSL %s", H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE,
+           yaml_get_version_string(), JANSSON_VERSION, gsl_version);
 }
 
 void petra_version_describe(char *text, size_t size) {

@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/version.h"
 #include "config.h"
 #include "io/atomic_file.h"
 #include "io/hdf5_file.h"
@@ -30,10 +31,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The build may define it as the commit it was made from. */
-#ifndef GIT_COMMIT
-#define GIT_COMMIT "unknown"
-#endif
 
 /* A flush appends at most one buffer of each group. That touches two chunks (8 KiB) and two index nodes (8
  * KiB) for each of the 7 + 9 columns: 512 KiB at the very most; the rest is for /model/stages, /memory and
@@ -144,8 +141,8 @@ static bool put_about(hid_t file, const petra_runlog_about *about) {
   if (gmtime_r(&now, &parts))
     strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &parts);
   return petra_hdf5_put_i32(file, "schema_version", PETRA_RUNLOG_SCHEMA_VERSION) >= 0 &&
-         petra_hdf5_put_text(file, "petra_version", PACKAGE_VERSION) >= 0 &&
-         petra_hdf5_put_text(file, "git_commit", GIT_COMMIT) >= 0 &&
+         petra_hdf5_put_text(file, "petra_version", petra_version()) >= 0 &&
+         petra_hdf5_put_text(file, "git_commit", petra_version_git_commit()) >= 0 &&
          petra_hdf5_put_text(file, "created", created) >= 0 &&
          petra_hdf5_put_text(file, "command", about->command) >= 0 &&
          petra_hdf5_put_u64(file, "seed", about->seed) >= 0 &&
