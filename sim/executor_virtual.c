@@ -13,7 +13,7 @@ typedef struct step {
   petra_action action;
   int64_t order;                      /* its place in the stage's order */
   int64_t before[PETRA_ACTION_KINDS]; /* actions of each kind earlier in the order */
-  int64_t tick_start;                 /* place of the first action of its tick; 0 in programs without ticks */
+  int64_t round_start;                /* place of the first action of its round */
 } step;
 
 /* One engine of a device: a reader of the stage's order that stops at the actions of its engine. */
@@ -82,9 +82,9 @@ static void read_next(const executor_virtual *executor, int32_t stage, int index
       reader->finished = true;
       return;
     }
-    if (executor->program->ticks && round != reader->round) {
+    if (round != reader->round) {
       reader->round = round;
-      reader->reading.tick_start = reader->reading.order;
+      reader->reading.round_start = reader->reading.order;
     }
     step current = reader->reading;
     current.action = action;
@@ -111,7 +111,7 @@ static bool fed(const executor_virtual *executor, const device *dev, const petra
 /* The rules of schedule/program.h. */
 static bool ready(const executor_virtual *executor, const device *dev, const step *s) {
   const int64_t *done = dev->done;
-  if (dev->done_total < s->tick_start || !fed(executor, dev, &s->action))
+  if (dev->done_total < s->round_start || !fed(executor, dev, &s->action))
     return false;
   switch (s->action.kind) {
   case PETRA_ACTION_FORWARD:

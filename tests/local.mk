@@ -84,3 +84,29 @@ TEST_EXTENSIONS = .py
 PY_LOG_COMPILER = $(srcdir)/tests/cli/python
 TESTS += tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py
 EXTRA_DIST += tests/cli/python tests/cli/program.py tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py
+# src/schedule, sim, src/nn, src/stage, src/exec
+check_PROGRAMS += tests/test_engine tests/test_schedule tests/test_executor tests/test_nn tests/test_stage tests/test_no_memory
+TESTS += tests/test_engine tests/test_schedule tests/test_executor tests/test_nn tests/test_stage tests/test_no_memory
+tests_test_engine_SOURCES = tests/test_engine.c tests/harness.h
+tests_test_engine_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_engine_LDADD = $(TESTS_LDADD)
+tests_test_schedule_SOURCES = tests/test_schedule.c tests/harness.h
+tests_test_schedule_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_schedule_LDADD = $(TESTS_LDADD)
+tests_test_executor_SOURCES = tests/test_executor.c tests/training_rig.c tests/training_rig.h tests/harness.h
+tests_test_executor_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_executor_LDADD = $(TESTS_LDADD)
+tests_test_nn_SOURCES = tests/test_nn.c tests/harness.h
+tests_test_nn_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_nn_LDADD = $(TESTS_LDADD)
+tests_test_stage_SOURCES = tests/test_stage.c tests/training_rig.c tests/training_rig.h tests/harness.h
+tests_test_stage_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_stage_LDADD = $(TESTS_LDADD)
+tests_test_no_memory_SOURCES = tests/test_no_memory.c tests/training_rig.c tests/training_rig.h tests/harness.h
+tests_test_no_memory_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_no_memory_LDADD = $(TESTS_LDADD)
+EXTRA_DIST += tests/golden/schedule-lockstep.txt tests/golden/schedule-sequential.txt
+.PHONY: regen-golden-schedule
+regen-golden: regen-golden-schedule
+regen-golden-schedule: tests/test_schedule
+	tests/test_schedule --regen $(srcdir)/tests/golden

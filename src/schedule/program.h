@@ -1,7 +1,8 @@
 /* A program: for every stage, the order of its actions. It knows no durations: when an action runs is the executor's
  * matter. An action waits for its messages, its engine and, on its own stage, for what these rules say:
  *  - F and B wait for the last U before them in program order; U waits for all F and B before it; E for everything before it;
- *  - in programs with ticks, nothing of tick s + 1 starts before everything of tick s has ended.
+ *  - nothing of round s + 1 starts before everything of round s has ended: of a tick in lockstep, of a microbatch in
+ *    sequential, where two engines would otherwise let F run ahead within an accumulation.
  * One program per file: program_NAME.c. */
 #ifndef PETRA_SCHEDULE_PROGRAM_H
 #define PETRA_SCHEDULE_PROGRAM_H

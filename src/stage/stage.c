@@ -6,6 +6,8 @@
 #include "stage/record.h"
 #include "stage/stage_private.h"
 
+#include <assert.h>
+
 void petra_message_release(petra_message *message) {
   petra_streams_release(&message->streams);
   petra_streams_release(&message->gradients);
@@ -52,6 +54,7 @@ void petra_stage_destroy(petra_stage *stage) {
   }
   petra_record_queue_fini(&stage->records);
   petra_free(stage->sets);
+  assert(stage->account.total_bytes == 0); /* a tensor still held elsewhere would give its bytes back to freed memory */
   petra_free(stage);
 }
 

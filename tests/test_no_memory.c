@@ -1,0 +1,116 @@
+/* Every allocation of a whole run fails once: each time the run must end with PETRA_NO_MEMORY, one line,
+ * nothing held (the backend and the stages check that they got everything back; the leak detector of a
+ * sanitizer build sees the rest). */
+#include "base/mem.h"
+#include "harness.h"
+#include "training_rig.h"
+
+typedef struct countdown {
+  int64_t left; /* allocations that are still given */
+  int64_t refused;
+} countdown;
+
+static bool count_down(void *context, size_t bytes) {
+  countdown *c = context;
+  (void)bytes;
+  if (c->left-- != 0)
+    return false;
+  c->refused++;
+  return true;
+}
+
+/* Opens, runs, evaluates with the final weights, closes. */
+static petra_status whole_run(const rig_options *options) {
+  rig r;
+  petra_evaluation evaluation;
+  petra_status status;
+  PETRA_TRY_GOTO(status, rig_open(&r, options), done);
+  PETRA_TRY_GOTO(status, rig_run(&r, NULL, NULL), done);
+  status = rig_evaluate(&r, &evaluation);
+done:
+  rig_close(&r);
+  return status;
+}
+
+/* How many allocations a run makes: the first n for which nothing is refused. */
+static int64_t fail_each(const rig_options *options) {
+  for (int64_t n = 0;; n++) {
+    countdown c = {.left = n};
+    harness_clear();
+    petra_mem_set_hook(count_down, &c);
+    petra_status status = whole_run(options);
+    petra_mem_set_hook(NULL, NULL);
+    if (c.refused == 0) {
+      ck_assert_int_eq(status, PETRA_OK);
+      ck_assert_int_eq(harness_lines, 0);
+      return n;
+    }
+    ck_assert_msg(status == PETRA_NO_MEMORY, "allocation %lld: %s", (long long)n, petra_status_name(status));
+    ck_assert_msg(harness_lines == 1, "allocation %lld: %d lines", (long long)n, harness_lines);
+    ck_assert_logged("out of memory");
+  }
+}
+
+static int64_t try_method(const char *method, const char *family, const char *depth, const char *blocks,
+                          const char *accumulate, const char *stem, int engines) {
+  const char *const sets[] = {method,
+                              family,
+                              depth,
+                              stem,
+                              blocks,
+                              accumulate,
+                              "stages.partition=list",
+                              "model.width=1",
+                              "data.batch=2",
+                              "device.backend=ref",
+                              "device.threads=1",
+                              "optim.lr_scaling=none"};
+  /* An evaluation in the middle; its set ends with a partial batch. */
+  const rig_options options = {.sets = sets,
+                               .set_count = HARNESS_COUNT(sets),
+                               .batches = 2,
+                               .microbatches = 3,
+                               .eval_every = 1,
+                               .eval_images = 3,
+                               .engines = engines};
+  return fail_each(&options);
+}
+
+START_TEST(petra_in_three_ticks) {
+  int64_t count = try_method("method.name=petra", "model.family=revnet", "model.depth=18",
+                             "stages.blocks=[5, 5]", "method.accumulate=1", "model.stem=cifar", 1);
+  ck_assert_int_gt(count, 500); /* every tensor and its storage */
+}
+END_TEST
+
+START_TEST(petra_with_every_kind_of_block) {
+  try_method("method.name=petra", "model.family=revnet", "model.depth=50", "stages.blocks=[2, 16]",
+             "method.accumulate=2", "model.stem=cifar", 2);
+}
+END_TEST
+
+START_TEST(backprop_of_a_resnet) {
+  try_method("method.name=backprop", "model.family=resnet", "model.depth=18", "stages.blocks=[3, 3, 4]",
+             "method.accumulate=2", "model.stem=cifar", 1);
+}
+END_TEST
+
+START_TEST(large_stems) {
+  try_method("method.name=petra", "model.family=revnet", "model.depth=18", "stages.blocks=[1, 9]",
+             "method.accumulate=1", "model.stem=imagenet", 1);
+  try_method("method.name=backprop", "model.family=resnet", "model.depth=18", "stages.blocks=[1, 9]",
+             "method.accumulate=1", "model.stem=imagenet", 1);
+}
+END_TEST
+
+START_TEST(reversible) {
+  try_method("method.name=reversible", "model.family=revnet", "model.depth=18", "stages.blocks=[4, 3, 3]",
+             "method.accumulate=1", "model.stem=cifar", 1);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {petra_in_three_ticks, petra_with_every_kind_of_block, backprop_of_a_resnet,
+                                large_stems, reversible};
+  return harness_run("no_memory", tests, HARNESS_COUNT(tests));
+}

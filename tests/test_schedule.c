@@ -1,0 +1,269 @@
+/* Actions, programs and methods as data: printed, parsed, and held against golden files. */
+#include "harness.h"
+#include "schedule/method.h"
+
+static const petra_program_options cases[] = {
+    {.stages = 1, .microbatches = 3, .accumulate = 1, .drain = true, .batches = 2, .eval_every = 1},
+    {.stages = 1, .microbatches = 5, .accumulate = 2, .drain = false, .batches = 2, .eval_every = 0},
+    {.stages = 2, .microbatches = 4, .accumulate = 1, .drain = true, .batches = 2, .eval_every = 1},
+    {.stages = 2, .microbatches = 4, .accumulate = 1, .drain = false, .batches = 2, .eval_every = 1},
+    {.stages = 3, .microbatches = 6, .accumulate = 2, .drain = true, .batches = 3, .eval_every = 0},
+    {.stages = 3, .microbatches = 6, .accumulate = 2, .drain = false, .batches = 3, .eval_every = 2},
+    {.stages = 4, .microbatches = 7, .accumulate = 3, .drain = true, .batches = 2, .eval_every = 1},
+    {.stages = 4, .microbatches = 8, .accumulate = 3, .drain = false, .batches = 2, .eval_every = 1},
+    {.stages = 5, .microbatches = 3, .accumulate = 1, .drain = true, .batches = 1, .eval_every = 1},
+    {.stages = 5, .microbatches = 3, .accumulate = 4, .drain = false, .batches = 1, .eval_every = 1},
+};
+static const char *const programs[] = {"sequential", "lockstep"};
+
+/* One line a stage: "  1: 1F0 1B0 1U0 | 1F1", where | is the end of a round (a tick, a microbatch). */
+static void write_order(FILE *file, const petra_program_ops *program, const petra_program_options *options) {
+  fprintf(file, "stages %d, microbatches %lld, accumulate %lld, %s, evaluation every %lld epochs of %lld\n",
+          options->stages, (long long)options->microbatches, (long long)options->accumulate,
+          options->drain ? "drained" : "undrained", (long long)options->eval_every,
+          (long long)options->batches);
+  for (int32_t stage = 1; stage <= options->stages; stage++) {
+    petra_cursor cursor = {0};
+    petra_action action;
+    int64_t round, last = -1;
+    fprintf(file, "  %d:", stage);
+    while (program->next(options, stage, &cursor, &action, &round)) {
+      char text[40];
+      petra_action_print(&action, text, sizeof text);
+      fprintf(file, "%s %s", last >= 0 && round != last ? " |" : "", text);
+      last = round;
+    }
+    fputc('\n', file);
+  }
+}
+
+static void write_program(FILE *file, const char *name) {
+  const petra_program_ops *program = petra_program_find(name);
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+    write_order(file, program, &cases[c]);
+}
+
+static FILE *open_golden(const char *folder, const char *program, const char *mode) {
+  char path[512];
+  snprintf(path, sizeof path, "%s/schedule-%s.txt", folder, program);
+  FILE *file = fopen(path, mode);
+  if (!file)
+    perror(path);
+  return file;
+}
+
+START_TEST(orders_are_those_of_the_golden_files) {
+  const char *srcdir = getenv("srcdir");
+  char folder[400];
+  snprintf(folder, sizeof folder, "%s/tests/golden", srcdir ? srcdir : ".");
+  for (size_t p = 0; p < sizeof programs / sizeof *programs; p++) {
+    char *text = NULL, *line = NULL, *next;
+    size_t size = 0, room = 0;
+    FILE *stream = open_memstream(&text, &size), *golden = open_golden(folder, programs[p], "r");
+    ck_assert_ptr_nonnull(stream);
+    ck_assert_ptr_nonnull(golden);
+    write_program(stream, programs[p]);
+    fclose(stream);
+    int number = 1;
+    for (char *at = text; *at; at = next, number++) {
+      next = strchr(at, '\n') + 1;
+      next[-1] = 0;
+      ck_assert_msg(getline(&line, &room, golden) > 0, "schedule-%s.txt ends before line %d", programs[p],
+                    number);
+      line[strcspn(line, "\n")] = 0;
+      ck_assert_msg(strcmp(at, line) == 0, "schedule-%s.txt:%d: '%s', but the program gives '%s'",
+                    programs[p], number, line, at);
+    }
+    ck_assert_int_eq(getline(&line, &room, golden), -1);
+    fclose(golden);
+    free(line);
+    free(text);
+  }
+}
+END_TEST
+
+START_TEST(actions_print_and_parse) {
+  const int32_t stages[] = {1, 2, 9, 10, 100000, INT32_MAX};
+  const int64_t microbatches[] = {0, 1, 9, 10, 123456789012, INT64_MAX};
+  for (size_t s = 0; s < sizeof stages / sizeof *stages; s++)
+    for (size_t m = 0; m < sizeof microbatches / sizeof *microbatches; m++)
+      for (int kind = 0; kind < PETRA_ACTION_KINDS; kind++) {
+        const petra_action action = {stages[s], (petra_action_kind)kind, microbatches[m]};
+        petra_action back = {0};
+        char text[40], expected[40];
+        petra_action_print(&action, text, sizeof text);
+        snprintf(expected, sizeof expected, "%d%c%lld", stages[s], "FBUE"[kind], (long long)microbatches[m]);
+        ck_assert_str_eq(text, expected);
+        ck_assert_int_eq(petra_action_letter(action.kind), "FBUE"[kind]);
+        ck_assert_int_eq(petra_action_parse(text, &back), PETRA_OK);
+        ck_assert_int_eq(back.stage, action.stage);
+        ck_assert_int_eq(back.kind, action.kind);
+        ck_assert_int_eq(back.microbatch, action.microbatch);
+      }
+}
+END_TEST
+
+START_TEST(what_is_no_action_is_refused) {
+  const char *const bad[] = {"",
+                             "F",
+                             "F0",
+                             "2",
+                             "2F",
+                             "0F0",
+                             "02F0",
+                             "-1F0",
+                             "+1F0",
+                             " 2F0",
+                             "2 F0",
+                             "2F 0",
+                             "2F0 ",
+                             "2F-1",
+                             "2F+1",
+                             "2F00",
+                             "2F01",
+                             "2X0",
+                             "2f0",
+                             "2W0",
+                             "2F0x",
+                             "2F0F0",
+                             "2F1.",
+                             "2.F0",
+                             "0x2F0",
+                             "FF0",
+                             "2147483648F0",
+                             "99999999999999999999F0",
+                             "1F9223372036854775808",
+                             "1F99999999999999999999",
+                             "2F\n",
+                             "\xff"};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    petra_action action = {7, PETRA_ACTION_UPDATE, 11};
+    harness_clear();
+    ck_assert_msg(petra_action_parse(bad[i], &action) == PETRA_SCHEDULE, "'%s' was taken", bad[i]);
+    ck_assert_int_eq(harness_lines, 1);
+    ck_assert_logged("is no action; expected a stage from 1");
+    ck_assert_msg(action.stage == 7 && action.kind == PETRA_ACTION_UPDATE && action.microbatch == 11,
+                  "'%s' wrote", bad[i]);
+  }
+}
+END_TEST
+
+/* F(m) in global tick m + j - 1, B(m) in m + 2J - 1 - j, U with every k-th B; undrained runs end with tick M
+ * - 1, in which every stage that has begun takes part; drained ones give every microbatch back. */
+START_TEST(lockstep_ticks) {
+  const int64_t accumulate[] = {1, 2, 3, 8};
+  for (int32_t stages = 1; stages <= 18; stages++)
+    for (int64_t microbatches = 1; microbatches <= 45; microbatches += 4)
+      for (int c = 0; c < 8; c++)
+        for (int32_t j = 1; j <= stages; j++) {
+          const petra_program_options options = {.stages = stages,
+                                                 .microbatches = microbatches,
+                                                 .accumulate = accumulate[c / 2],
+                                                 .drain = c % 2,
+                                                 .batches = 1};
+          petra_cursor cursor = {0};
+          petra_action action;
+          int64_t round, forward = 0, backward = 0, update = 0, last = -1;
+          while (petra_program_lockstep.next(&options, j, &cursor, &action, &round)) {
+            ck_assert_int_eq(action.stage, j);
+            ck_assert_int_ge(round, last);
+            last = round;
+            if (action.kind == PETRA_ACTION_FORWARD) {
+              ck_assert_int_eq(action.microbatch, forward++);
+              ck_assert_int_eq(round, action.microbatch + j - 1);
+            } else if (action.kind == PETRA_ACTION_BACKWARD) {
+              ck_assert_int_eq(action.microbatch, backward++);
+              ck_assert_int_eq(round, action.microbatch + 2 * stages - 1 - j);
+            } else {
+              ck_assert_int_eq(action.kind, PETRA_ACTION_UPDATE);
+              ck_assert_int_eq(++update * options.accumulate, backward);
+              ck_assert_int_eq(action.microbatch, backward - 1);
+              ck_assert_int_eq(petra_program_lockstep.rate_index(&options, j, action.microbatch), round);
+            }
+          }
+          int64_t forwards = microbatches, backwards = microbatches;
+          if (!options.drain) {
+            forwards = microbatches - (j - 1) > 0 ? microbatches - (j - 1) : 0;
+            backwards = microbatches - (2 * stages - 1 - j) > 0 ? microbatches - (2 * stages - 1 - j) : 0;
+            ck_assert_int_eq(last, j < stages || backwards ? (forwards ? microbatches - 1 : -1) : -1);
+          }
+          ck_assert_int_eq(forward, j == stages ? 0 : forwards);
+          ck_assert_int_eq(backward, backwards);
+          ck_assert_int_eq(update, backwards / options.accumulate);
+        }
+}
+END_TEST
+
+/* The loss of m is produced at global tick m + J - 1 in lockstep, in epoch m / N in sequential. */
+START_TEST(losses_and_rates_by_microbatch) {
+  const petra_program_options options = {.stages = 4, .microbatches = 50, .accumulate = 3, .batches = 5};
+  for (int64_t m = 0; m < 50; m++) {
+    ck_assert_int_eq(petra_program_lockstep.loss_epoch(&options, m), (m + 3) / 5);
+    ck_assert_int_eq(petra_program_sequential.loss_epoch(&options, m), m / 5);
+    ck_assert_int_eq(petra_program_sequential.rate_index(&options, 2, m), m);
+  }
+}
+END_TEST
+
+START_TEST(methods_and_programs_by_name) {
+  ck_assert_ptr_eq(petra_program_find("lockstep"), &petra_program_lockstep);
+  ck_assert_ptr_eq(petra_program_find("sequential"), &petra_program_sequential);
+  ck_assert_ptr_null(petra_program_find("lock"));
+  ck_assert_ptr_null(petra_program_find(""));
+  for (int i = 0; i < petra_method_count(); i++) {
+    const petra_method *method = petra_method_get(i), *found;
+    char set[80];
+    const char *const sets[] = {set};
+    petra_config *config;
+    snprintf(set, sizeof set, "method.name=%s", method->name);
+    ck_assert_int_eq(petra_config_load(NULL, sets, 1, &config), PETRA_OK);
+    ck_assert_int_eq(petra_method_from_config(config, &found), PETRA_OK);
+    ck_assert_ptr_eq(found, method);
+    petra_config_destroy(config);
+    for (int32_t stages = 1; stages <= 18; stages++)
+      for (int64_t k = 1; k <= 8; k++)
+        for (int32_t j = 1; j <= stages; j++) {
+          int64_t most = 0; /* by counting: updates with delay 2 (J - j) between F(m) and B(m) */
+          for (int64_t m = 0; m < 100 && method->program->ticks; m++) {
+            int64_t before = m - 2 * (stages - j) > 0 ? m - 2 * (stages - j) : 0;
+            most = m / k - before / k > most ? m / k - before / k : most;
+          }
+          ck_assert_int_eq(petra_method_lag(method, stages, j, k), most);
+        }
+  }
+  const char *const wrong[] = {"method.name=petr"};
+  const petra_method *found = NULL;
+  petra_config *config;
+  ck_assert_int_eq(petra_config_load(NULL, wrong, 1, &config), PETRA_OK);
+  harness_clear();
+  ck_assert_int_eq(petra_method_from_config(config, &found), PETRA_CONFIG);
+  ck_assert_logged("no method 'petr'; expected one of backprop, reversible, petra");
+  ck_assert_int_eq(harness_lines, 1);
+  ck_assert_ptr_null(found);
+  petra_config_destroy(config);
+}
+END_TEST
+
+/* --regen FOLDER writes the golden files. */
+static int regenerate(const char *folder) {
+  for (size_t p = 0; p < sizeof programs / sizeof *programs; p++) {
+    FILE *file = open_golden(folder, programs[p], "w");
+    if (!file)
+      return EXIT_FAILURE;
+    write_program(file, programs[p]);
+    if (fclose(file) != 0) {
+      perror(programs[p]);
+      return EXIT_FAILURE;
+    }
+  }
+  return EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv) {
+  if (argc == 3 && strcmp(argv[1], "--regen") == 0)
+    return regenerate(argv[2]);
+  const TTest *const tests[] = {orders_are_those_of_the_golden_files, actions_print_and_parse,
+                                what_is_no_action_is_refused,         lockstep_ticks,
+                                losses_and_rates_by_microbatch,       methods_and_programs_by_name};
+  return harness_run("schedule", tests, HARNESS_COUNT(tests));
+}
