@@ -27,13 +27,10 @@ static petra_dataset make_set(int64_t count, int32_t image) {
 }
 
 petra_status rig_executor(rig_cost cost, bool recomputes, int32_t stages, int engines, petra_executor **out) {
-  const petra_cost all = {.forward_ns = cost.forward_ns,
-                          .backward_ns = cost.backward_ns,
-                          .reconstruct_ns = cost.reconstruct_ns,
-                          .update_ns = cost.update_ns,
-                          .recomputes = recomputes,
-                          .stages = stages};
-  return petra_executor_virtual_create(&all, engines, out);
+  const petra_executor_virtual_options options = {
+      .cost = {cost.forward_ns, cost.backward_ns, cost.reconstruct_ns, cost.update_ns}, .recomputes = recomputes, .engines = engines};
+  (void)stages;
+  return petra_executor_virtual_create(&options, out);
 }
 
 static petra_loader_options loader_options(const rig *r, int64_t end) {
