@@ -14,3 +14,7 @@ bench: bench/bench_ops bench/bench_tick
 	./bench/bench_tick
 	./bench/bench_tick --set model.width=16
 	./bench/bench_ops
+
+EXTRA_PROGRAMS += bench/bench_engine
+bench_bench_engine_SOURCES = bench/bench_engine.c
+bench_bench_engine_LDADD = $(PETRA_LDADD)

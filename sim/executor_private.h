@@ -1,11 +1,11 @@
-/* The inside of the virtual executor, shared by executor_virtual.c, device.c and arrival.c. */
+/* The inside of the virtual executor, shared by the files executor_*.c. */
 #ifndef PETRA_SIM_EXECUTOR_PRIVATE_H
 #define PETRA_SIM_EXECUTOR_PRIVATE_H
 
-#include "sim/device.h"
+#include "sim/executor_device.h"
 #include "sim/executor_virtual.h"
 
-typedef struct petra_arrival petra_arrival; /* queues of an `arrival` run; arrival.c */
+typedef struct petra_arrival petra_arrival; /* queues of an `arrival` run; executor_arrival.c */
 
 typedef struct petra_executor_virtual {
   petra_executor base;

@@ -1,11 +1,12 @@
-# sim: the discrete-event engine, costs, links, the virtual executor.
+# sim: the discrete-event engine, costs, links, the virtual executor, the worker that only counts.
 libpetra_a_SOURCES += \
-	sim/arrival.c \
 	sim/cost.c sim/cost.h \
-	sim/device.c sim/device.h \
 	sim/engine.c sim/engine.h \
+	sim/executor_arrival.c \
+	sim/executor_device.c sim/executor_device.h \
+	sim/executor_inbox.c \
 	sim/executor_private.h \
 	sim/executor_virtual.c sim/executor_virtual.h \
 	sim/fair.c sim/fair.h \
-	sim/inbox.c \
-	sim/link.c sim/link.h
+	sim/link.c sim/link.h \
+	sim/worker_cost.c sim/worker_cost.h

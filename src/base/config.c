@@ -271,7 +271,11 @@ static petra_status load_file(petra_config *config, const char *path) {
   char *text = NULL;
   size_t length = 0;
   PETRA_TRY(petra_config_read(path, &origin, &text, &length));
-  petra_status status = load_text(config, &origin, -1, text, length);
+  petra_status status = PETRA_OK;
+  for (int i = 0; i < config->source->count && status == PETRA_OK; i++)
+    status = petra_config_remember(config, i, &origin, 0); /* line 0: not in the file */
+  if (status == PETRA_OK)
+    status = load_text(config, &origin, -1, text, length);
   petra_free(text);
   return status;
 }

@@ -24,7 +24,10 @@ static char *make_label(char *out, size_t size, const petra_config_origin *origi
     char file[256];
     petra_utf8_show(file, sizeof file, origin->file, strlen(origin->file));
     petra_utf8_show(shown, sizeof shown, path, strlen(path));
-    snprintf(out, size, "%s:%d%s%s", file, line, *path ? ": " : "", shown);
+    if (line == 0 && *path)
+      snprintf(out, size, "%s: %s (default)", file, shown);
+    else
+      snprintf(out, size, "%s:%d%s%s", file, line, *path ? ": " : "", shown);
   } else {
     snprintf(out, size, "default: %s", path);
   }

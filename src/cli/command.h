@@ -20,7 +20,8 @@ typedef struct petra_command {
   const char *summary;   /* one line */
   const char *arguments; /* such as "CONFIG.yaml" */
   const char *help;      /* paragraphs for --help */
-  bool takes_config;     /* --set, --output and --help-config make sense */
+  bool takes_config;     /* --set and --help-config make sense */
+  bool writes;           /* files: --output makes sense */
   petra_status (*run)(const petra_arguments *arguments);
 } petra_command;
 

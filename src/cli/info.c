@@ -59,7 +59,7 @@ static petra_status run(const petra_arguments *arguments) {
   if (!arguments->json) {
     printf("petra      %s\n", version);
     for (int i = 0; i < BACKENDS; i++)
-      printf("%-10s %s: %s\n", i ? "" : "backends", backends[i].name, text[i]);
+      printf("%-10s %s\n", i ? "" : "backends", text[i]);
     printf("libraries  %s\ndevice     %s, %d core%s for this process\n", libraries, processor, threads, threads == 1 ? "" : "s");
     return PETRA_OK;
   }

@@ -53,4 +53,5 @@ const petra_command petra_command_init = {
     .help = "Writes DIR/weights.h5: the weights that `petra train` starts from with the same config (run.seed, model). They can be\n"
             "given to a run as model.weights. With model.weights set, those are read, checked and written again.\n",
     .takes_config = true,
+    .writes = true,
     .run = run};

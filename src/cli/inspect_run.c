@@ -97,8 +97,9 @@ static petra_status print_json(const petra_runlog_summary *summary, const char *
   return status;
 }
 
-static petra_status percent_cell(petra_table *table, double fraction) {
-  return isnan(fraction) ? petra_table_cell(table, "-") : petra_table_cell(table, "%.2f", 100 * fraction);
+/* "-" for what is not known: a loss that did not come back in the epoch, an evaluation that was not made. */
+static petra_status real_cell(petra_table *table, int decimals, double value) {
+  return isnan(value) ? petra_table_cell(table, "-") : petra_table_cell(table, "%.*f", decimals, value);
 }
 
 static petra_status print_epochs(const petra_runlog_summary *summary) {
@@ -111,13 +112,13 @@ static petra_status print_epochs(const petra_runlog_summary *summary) {
   for (int64_t e = 0; e < summary->epochs; e++) {
     const petra_runlog_epoch *row = &summary->epoch[e];
     PETRA_TRY_GOTO(status, petra_table_cell(table, "%d", row->epoch + 1), done);
-    PETRA_TRY_GOTO(status, petra_table_cell(table, "%.4f", row->train_loss), done);
-    PETRA_TRY_GOTO(status, percent_cell(table, row->train_top1), done);
-    PETRA_TRY_GOTO(status, isnan(row->eval_loss) ? petra_table_cell(table, "-") : petra_table_cell(table, "%.4f", row->eval_loss), done);
-    PETRA_TRY_GOTO(status, percent_cell(table, row->eval_top1), done);
-    PETRA_TRY_GOTO(status, percent_cell(table, row->eval_top5), done);
+    PETRA_TRY_GOTO(status, real_cell(table, 4, row->train_loss), done);
+    PETRA_TRY_GOTO(status, real_cell(table, 2, 100 * row->train_top1), done);
+    PETRA_TRY_GOTO(status, real_cell(table, 4, row->eval_loss), done);
+    PETRA_TRY_GOTO(status, real_cell(table, 2, 100 * row->eval_top1), done);
+    PETRA_TRY_GOTO(status, real_cell(table, 2, 100 * row->eval_top5), done);
     PETRA_TRY_GOTO(status, petra_table_cell(table, "%.4g", row->lr), done);
-    PETRA_TRY_GOTO(status, petra_table_cell(table, "%.0f", row->images_per_s), done);
+    PETRA_TRY_GOTO(status, real_cell(table, 0, row->images_per_s), done);
     PETRA_TRY_GOTO(status, petra_table_cell(table, "%.1f", row->wall_s), done);
   }
   status = petra_table_print(table, stdout);
@@ -149,9 +150,13 @@ done:
 }
 
 static petra_status print_text(const petra_runlog_summary *summary, const char *path) {
-  printf("%s\ncreated  %s by petra %s\ncommand  %s\nbackend  %s\n%lld microbatches, %lld epochs\n\n", path, summary->created,
-         summary->petra_version, summary->command, summary->backend, (long long)summary->microbatches, (long long)summary->epochs);
-  PETRA_TRY(print_epochs(summary));
+  printf("%s\ncreated  %s by petra %s\ncommand  %s\nbackend  %s\nso far   %lld epoch%s, losses of %lld microbatch%s\n", path, summary->created,
+         summary->petra_version, summary->command, summary->backend, (long long)summary->epochs, summary->epochs == 1 ? "" : "s",
+         (long long)summary->microbatches, summary->microbatches == 1 ? "" : "es");
+  if (summary->epochs) {
+    putchar('\n');
+    PETRA_TRY(print_epochs(summary));
+  }
   return summary->memory_stages ? print_memory(summary) : PETRA_OK;
 }
 

@@ -4,23 +4,26 @@
 #include "base/version.h"
 #include "cli/command.h"
 
+#include <fcntl.h>
 #include <getopt.h>
 #include <gsl/gsl_errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const petra_command *const commands[] = {&petra_command_train,   &petra_command_init,    &petra_command_evaluate,
                                                 &petra_command_inspect, &petra_command_methods, &petra_command_info};
 enum { COMMANDS = sizeof commands / sizeof *commands };
+#define SUBCOMMANDS "train, init, evaluate, inspect, methods or info"
 
-static void print_usage(FILE *out) {
-  fprintf(out, "petra %s: training reversible networks cut into stages, with delayed gradients\n\n"
+static void print_usage(void) {
+  printf("petra %s: training reversible networks cut into stages, with delayed gradients\n\n"
                "usage: petra SUBCOMMAND [CONFIG.yaml] [--set KEY=VALUE]... [--output DIR] [--json] [--quiet]\n\n", petra_version());
   for (int i = 0; i < COMMANDS; i++)
-    fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
-  fprintf(out, "\n`petra SUBCOMMAND --help` tells more; `petra train --help-config` prints every key of a config.\n"
+    printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
+  printf("\n`petra SUBCOMMAND --help` tells more; `petra train --help-config` prints every key of a config.\n"
                "Exit codes: 0 done, 1 failed while running, 2 wrong usage or config.\n");
 }
 
@@ -29,9 +32,12 @@ static void print_help(const petra_command *command) {
   printf("options:\n");
   if (command->takes_config)
     printf("  --set KEY=VALUE  overrides a key of the config, such as --set optim.lr=0.05; VALUE is YAML; repeatable\n"
-           "  --output DIR     where files go (default: run.output/run.name of the config)\n");
+           "                   (a list or a text with blanks in quotes: --set 'lr.milestones=[10, 15]')\n");
+  if (command->writes)
+    printf("  --output DIR     where files go (default: run.output/run.name of the config)\n");
   printf("  --json           prints one JSON object on standard output and nothing else there\n"
-         "  --quiet          no progress, errors only\n");
+         "  --quiet          %s\n",
+         command->writes ? "nothing on standard output (but --json), no progress, no warnings: errors only" : "no warnings");
   if (command->takes_config)
     printf("  --help-config    prints every key of a config: type, default, range, meaning\n");
   printf("  --help           this text\n");
@@ -106,6 +112,8 @@ static petra_status read_options(const petra_command *command, int argc, char **
     }
   if (!command->takes_config && (arguments->set_count || arguments->output || optind < argc))
     return petra_fail(PETRA_USAGE, "petra %s takes no config, --set or --output; see petra %s --help", command->name, command->name);
+  if (!command->writes && arguments->output)
+    return petra_fail(PETRA_USAGE, "petra %s writes no files and takes no --output; see petra %s --help", command->name, command->name);
   if (argc - optind > 1)
     return petra_fail(PETRA_USAGE, "one file is expected, got '%s' and '%s'", argv[optind], argv[optind + 1]);
   arguments->input = optind < argc ? argv[optind] : NULL;
@@ -140,17 +148,27 @@ static petra_status close_stdout(petra_status status) {
   return status == PETRA_OK ? petra_fail(PETRA_IO, "standard output could not be written") : status;
 }
 
+/* A file that is opened while one of 0, 1, 2 is free would become standard input, output or error, and be written to.
+ * What stands in cannot be written, so that a result for a closed standard output is an error as well. */
+static void occupy_standard_streams(void) {
+  int descriptor;
+  do
+    descriptor = open("/dev/null", O_RDONLY);
+  while (descriptor >= 0 && descriptor <= 2);
+  if (descriptor > 2)
+    close(descriptor);
+}
+
 int main(int argc, char **argv) {
+  occupy_standard_streams();
   /* A write beyond RLIMIT_FSIZE or into a closed pipe is then an error to report, not a signal to die of. */
   signal(SIGXFSZ, SIG_IGN);
   signal(SIGPIPE, SIG_IGN);
   gsl_set_error_handler_off();
-  if (argc < 2) {
-    print_usage(stderr);
-    return petra_status_exit_code(PETRA_USAGE);
-  }
+  if (argc < 2)
+    return petra_status_exit_code(petra_fail(PETRA_USAGE, "no subcommand; expected " SUBCOMMANDS " (see petra --help)"));
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
-    print_usage(stdout);
+    print_usage();
     return petra_status_exit_code(close_stdout(PETRA_OK));
   }
   if (strcmp(argv[1], "--version") == 0) {
@@ -160,5 +178,5 @@ int main(int argc, char **argv) {
   for (int i = 0; i < COMMANDS; i++)
     if (strcmp(argv[1], commands[i]->name) == 0)
       return petra_status_exit_code(close_stdout(run_command(commands[i], argc, argv)));
-  return petra_status_exit_code(petra_fail(PETRA_USAGE, "no subcommand '%s'; expected train, init, evaluate, inspect, methods or info (see petra --help)", argv[1]));
+  return petra_status_exit_code(petra_fail(PETRA_USAGE, "no subcommand '%s'; expected " SUBCOMMANDS " (see petra --help)", argv[1]));
 }

@@ -26,6 +26,8 @@ petra_status petra_setup_plan(petra_setup *setup, const petra_config *config) {
     return petra_config_fail(config, "model.classes", "%lld outputs for the %d classes of data.set: %s; expected at least %d",
                              (long long)config->model.classes, classes,
                              petra_config_choice_name("data.set", (int)config->data.set), classes);
+  if (config->device.backend == PETRA_BACKEND_CPU && config->device.precision == PETRA_PRECISION_FP64)
+    return petra_config_fail(config, "device.precision", "fp64 with device.backend: cpu, which computes in fp32 only; expected device.backend: ref");
   if (config->model.family == PETRA_FAMILY_RESNET && setup->method->inverts)
     petra_log(PETRA_LOG_WARNING, "method %s on a ResNet, which has no reversible blocks: every block keeps its input and computes its graph again",
               setup->method->name);

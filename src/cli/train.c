@@ -189,11 +189,15 @@ static petra_status print_json(const training *t) {
   json_t *root = json_object(), *list = json_array();
   petra_status status;
   int64_t count;
+  int64_t losses;
   const petra_runlog_epoch *rows = petra_training_log_epochs(t->log, &count);
+  double mean_loss = petra_training_log_mean_loss(t->log, &losses);
   PETRA_TRY_GOTO(status, petra_json_set(root, "output", petra_json_string(t->directory)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "method", json_string(t->setup.method->name)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "stages", json_integer(t->program.stages)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "microbatches", json_integer(t->program.microbatches)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "losses", json_integer(losses)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "mean_loss", petra_json_real(mean_loss)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "virtual_s", petra_json_real(1e-9 * (double)t->executor->ops->now_ns(t->executor))), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "epochs", json_incref(list)), done);
   for (int64_t e = 0; e < count; e++) {
@@ -208,17 +212,30 @@ done:
   return status;
 }
 
+/* The closing line. A run without a whole epoch has no line of its own: its loss is told here. */
+static void print_end(const training *t) {
+  int64_t epochs, losses;
+  double loss = petra_training_log_mean_loss(t->log, &losses);
+  petra_training_log_epochs(t->log, &epochs);
+  printf("%lld microbatches with %s on %d stage%s", (long long)t->program.microbatches, t->setup.method->name, t->program.stages,
+         t->program.stages == 1 ? "" : "s");
+  if (losses == 0)
+    printf(", too few for a loss to come back");
+  else if (epochs == 0)
+    printf(", mean loss %.4f over %lld", loss, (long long)losses);
+  printf("; written: %s/{config.yaml,run.h5,weights.h5}\n", t->directory);
+}
+
 static petra_status finish(training *t) {
+  PETRA_TRY(petra_setup_write_weights(&t->setup, t->weights_path)); /* first: they are what the run was for */
   PETRA_TRY(write_memory(t));
-  PETRA_TRY(petra_setup_write_weights(&t->setup, t->weights_path));
   petra_runlog *runlog = t->runlog;
   t->runlog = NULL;
   PETRA_TRY(petra_runlog_close(runlog));
   if (t->arguments->json)
     return print_json(t);
   if (!t->arguments->quiet)
-    printf("%s: %lld microbatches with %s on %d stages, run.h5 and weights.h5 written\n", t->directory,
-           (long long)t->program.microbatches, t->setup.method->name, t->program.stages);
+    print_end(t);
   return PETRA_OK;
 }
 
@@ -259,4 +276,5 @@ const petra_command petra_command_train = {
             "order in which a virtual clock lets them act. Writes into DIR: config.yaml (every key with its value), run.h5 (losses,\n"
             "accuracies, stages, memory; readable while the run goes on) and, at the end, weights.h5.\n",
     .takes_config = true,
+    .writes = true,
     .run = run};

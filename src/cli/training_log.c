@@ -24,6 +24,8 @@ struct petra_training_log {
   int64_t epochs;   /* whole epochs of the run */
   int64_t written;  /* rows of /epoch written */
   int64_t microbatches, expected;
+  double loss_sum; /* over all images of the run */
+  int64_t images;
   epoch_state *states;
   petra_runlog_epoch *rows;
 };
@@ -72,12 +74,29 @@ static bool is_evaluated(const petra_training_log *log, int64_t epoch) {
   return every > 0 && (epoch + 1) % every == 0;
 }
 
+/* "loss  2.3026, top-1  10.00 %", with "-" for what is not known, in as many columns. */
+static void print_accuracy(const char *of, double loss, double top1) {
+  if (isnan(loss))
+    printf("  %s loss       -, top-1      - %%", of);
+  else
+    printf("  %s loss %7.4f, top-1 %6.2f %%", of, loss, 100 * top1);
+}
+
+/* The columns stand below one another, and the line appears at once, also in a pipe. */
 static void print_epoch(petra_training_log *log, const petra_runlog_epoch *row) {
+  int width = snprintf(NULL, 0, "%lld", (long long)log->epochs);
+  long seconds = lround(row->wall_s);
   petra_progress_hide(&log->progress);
-  printf("epoch %d/%lld: loss %.4f, top-1 %.2f %%", row->epoch + 1, (long long)log->epochs, row->train_loss, 100 * row->train_top1);
-  if (!isnan(row->eval_loss))
-    printf("; evaluation: loss %.4f, top-1 %.2f %%", row->eval_loss, 100 * row->eval_top1);
-  printf("; lr %.4g, %.0f images/s, %.0f s\n", row->lr, row->images_per_s, row->wall_s);
+  printf("epoch %*d/%lld", width, row->epoch + 1, (long long)log->epochs);
+  print_accuracy("train", row->train_loss, row->train_top1);
+  if (log->options.program_options->eval_every > 0)
+    print_accuracy("eval", row->eval_loss, row->eval_top1);
+  printf("  lr %-8.4g", row->lr);
+  if (isnan(row->images_per_s))
+    printf("      - images/s");
+  else
+    printf(" %6.0f images/s", row->images_per_s);
+  printf("  %ld:%02ld:%02ld\n", seconds / 3600, seconds / 60 % 60, seconds % 60);
   fflush(stdout);
 }
 
@@ -120,6 +139,8 @@ static petra_status on_loss(void *context, int64_t microbatch, const petra_loss 
                                   .virtual_s = 1e-9 * (double)virtual_ns};
   PETRA_TRY(petra_runlog_train_row(log->options.runlog, &row));
   log->microbatches++;
+  log->loss_sum += loss->loss * loss->images;
+  log->images += loss->images;
   char text[128];
   snprintf(text, sizeof text, "epoch %lld, loss %.4f", (long long)epoch + 1, loss->loss);
   petra_progress_update(&log->progress, log->microbatches, log->expected, text);
@@ -163,8 +184,9 @@ const petra_runlog_epoch *petra_training_log_epochs(const petra_training_log *lo
   return log->rows;
 }
 
-int64_t petra_training_log_microbatches(const petra_training_log *log) {
-  return log->microbatches;
+double petra_training_log_mean_loss(const petra_training_log *log, int64_t *microbatches) {
+  *microbatches = log->microbatches;
+  return log->images ? log->loss_sum / (double)log->images : NAN;
 }
 
 void petra_training_log_finish(petra_training_log *log) {

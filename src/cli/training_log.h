@@ -25,8 +25,8 @@ petra_worker_events petra_training_log_events(petra_training_log *log);
 /* The rows of /epoch so far; `count` of them. Valid until the log is destroyed. */
 const petra_runlog_epoch *petra_training_log_epochs(const petra_training_log *log, int64_t *count);
 
-/* Losses seen. */
-int64_t petra_training_log_microbatches(const petra_training_log *log);
+/* Mean loss over all images whose loss came back in the run, NaN if none did; *microbatches: how many losses. */
+double petra_training_log_mean_loss(const petra_training_log *log, int64_t *microbatches);
 
 /* Ends the progress line. */
 void petra_training_log_finish(petra_training_log *log);

@@ -26,9 +26,9 @@ typedef struct petra_runlog_stage {
   const char *name;
   int32_t reversible; /* 0 or 1 */
   int64_t parameters;
-  int64_t forward_flops;                 /* per microbatch */
+  int64_t forward_flops;                 /* of one image */
   int64_t forward_bytes, backward_bytes; /* messages sent up, sent down, per microbatch */
-  int32_t delay;                         /* largest lag in updates */
+  int32_t delay;                         /* microbatches between a forward and its backward: tau_j; 0 without delay */
 } petra_runlog_stage;
 
 /* One row of /train. top1 is the fraction of the microbatch classified right. */

@@ -30,10 +30,10 @@ static const petra_column stage_columns[] = {
     COLUMN(petra_runlog_stage, name, TEXT, "1"),
     COLUMN(petra_runlog_stage, reversible, I32, "1"),
     COLUMN(petra_runlog_stage, parameters, I64, "count"),
-    COLUMN(petra_runlog_stage, forward_flops, I64, "FLOP"),
+    COLUMN(petra_runlog_stage, forward_flops, I64, "FLOP/image"),
     COLUMN(petra_runlog_stage, forward_bytes, I64, "byte"),
     COLUMN(petra_runlog_stage, backward_bytes, I64, "byte"),
-    COLUMN(petra_runlog_stage, delay, I32, "updates"),
+    COLUMN(petra_runlog_stage, delay, I32, "microbatches"),
 };
 
 _Static_assert(sizeof train_columns / sizeof *train_columns <= PETRA_RUNLOG_MAX_COLUMNS, "raise MAX_COLUMNS");

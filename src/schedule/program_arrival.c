@@ -1,4 +1,4 @@
-/* arrival: no order is fixed; the executor takes what has arrived (sim/arrival.c). The rate is that of the microbatch whose B
+/* arrival: no order is fixed; the executor takes what has arrived (sim/executor_arrival.c). The rate is that of the microbatch whose B
  * triggers U. */
 #include "schedule/program.h"
 

@@ -16,12 +16,30 @@ static bool evaluates(const petra_program_options *options, int64_t global) {
   return global < options->microbatches && petra_program_evaluates(options, global);
 }
 
+/* The next global tick, from `round` on, in which the stage has something to do: before its first tick it only evaluates,
+ * and between its last F and its first B it waits. */
+static int64_t skip_idle(const petra_program_options *options, int32_t stage, int64_t round) {
+  int64_t first = stage - 1, delay = petra_program_delay(options->stages, stage);
+  if (round < first) {
+    if (options->eval_every == 0)
+      return first;
+    int64_t evaluation = (round / options->batches + 1) * options->batches - 1;
+    return evaluation < first ? evaluation : first;
+  }
+  /* Evaluations come with the ticks of the first stage's F: at global ticks below `microbatches`. */
+  if (round - first >= options->microbatches && round - first < delay && round >= options->microbatches)
+    return first + delay;
+  return round;
+}
+
 /* Steps of tick s: 0 F, 1 B, 2 U, 3 E. Stages whose first tick comes after the end of an epoch (N < j) evaluate with their
  * first weights: the cursor's round is the global tick, from 0, and their local ticks are negative. */
 static bool next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
                  int64_t *round) {
   int64_t delay = petra_program_delay(options->stages, stage);
   int64_t end = ticks(options, stage);
+  if (cursor->step == 0)
+    cursor->round = skip_idle(options, stage, cursor->round);
   while (cursor->round + 1 - stage < end || cursor->step) {
     int64_t s = cursor->round + 1 - stage;
     int64_t b = s - delay;

@@ -32,7 +32,7 @@ static void describe(const petra_backend *backend, char *text, size_t size) {
   char convolutions[128], blas[128];
   cpu_convolutions_describe(convolutions, sizeof convolutions);
   cpu_blas_describe(blas, sizeof blas);
-  snprintf(text, size, "%s, OpenMP, %d thread%s; %s", convolutions, backend->threads,
+  snprintf(text, size, "cpu: %s, OpenMP, %d thread%s; %s", convolutions, backend->threads,
            backend->threads == 1 ? "" : "s", blas);
 }
 

@@ -1,7 +1,7 @@
 /* What has arrived for a stage. Messages come in the order of microbatches as a rule: then a count is all there is. */
 #include "base/log.h"
 #include "base/mem.h"
-#include "sim/device.h"
+#include "sim/executor_device.h"
 
 #include <string.h>
 

@@ -1,0 +1,52 @@
+/* bench_engine [J...]: actions per second of the virtual executor in cost-only runs of `lockstep`, two engines, coprime
+ * costs that differ from stage to stage, without trace. */
+#include "base/mem.h"
+#include "sim/executor_virtual.h"
+#include "sim/worker_cost.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static double now_s(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static petra_status measure(int32_t stages, int64_t microbatches, bool uniform, int engines) {
+  petra_stage_cost *costs;
+  petra_worker *worker = NULL;
+  petra_executor *executor = NULL;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&costs, (size_t)stages, sizeof *costs));
+  for (int32_t j = 0; j < stages; j++)
+    costs[j] = (petra_stage_cost){.forward_ns = 1000003 + (uniform ? 0 : 7 * (j % 101)), .backward_ns = 2000029, .reconstruct_ns = 1000033, .update_ns = 1009};
+  const petra_executor_virtual_options options = {.engines = engines, .rule = {.recomputes = true, .fused_head = true}, .costs = costs, .cost_count = stages};
+  const petra_program_options program = {.stages = stages, .microbatches = microbatches, .accumulate = 1, .drain = true, .batches = INT64_MAX};
+  const petra_worker_cost_options counting = {.stages = stages};
+  PETRA_TRY_GOTO(status, petra_worker_cost_create(&counting, &worker), done);
+  PETRA_TRY_GOTO(status, petra_executor_virtual_create(&options, &executor), done);
+  double start_s = now_s();
+  PETRA_TRY_GOTO(status, executor->ops->run(executor, &petra_program_lockstep, &program, worker, NULL, NULL), done);
+  double wall_s = now_s() - start_s;
+  int64_t actions = petra_executor_virtual_actions(executor);
+  printf("%8d stages %8lld microbatches %2d engines %-10s %12lld actions %8.3f s %8.2f M actions/s\n", stages, (long long)microbatches, engines,
+         uniform ? "equal" : "different", (long long)actions, wall_s, 1e-6 * (double)actions / wall_s);
+done:
+  if (executor)
+    executor->ops->destroy(executor);
+  petra_worker_cost_destroy(worker);
+  petra_free(costs);
+  return status;
+}
+
+int main(void) {
+  static const struct { int32_t stages; int64_t microbatches; } runs[] = {{10, 300000}, {100, 30000}, {1000, 3000}, {100000, 100}};
+  for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
+    for (int uniform = 0; uniform < 2; uniform++)
+      for (int engines = 1; engines <= 2; engines++)
+        if (measure(runs[i].stages, runs[i].microbatches, uniform, engines) != PETRA_OK)
+          return 1;
+  return 0;
+}

@@ -1,0 +1,27 @@
+/* The worker that computes nothing: it counts versions, lags and what is kept, as real stages would. */
+#ifndef PETRA_SIM_WORKER_COST_H
+#define PETRA_SIM_WORKER_COST_H
+
+#include "exec/worker.h"
+
+#include <stdbool.h>
+
+/* What it counted, per stage. */
+typedef struct petra_stage_counts {
+  int64_t forwards, backwards, updates;
+  int64_t lag_sum, lag_max;   /* updates between a microbatch's forward and its backward */
+  int64_t kept, kept_max;     /* microbatches forwarded and not yet backwarded (split backward: W not done) */
+  int64_t stash, stash_max;   /* older versions of the weights that some of these were forwarded with */
+} petra_stage_counts;
+
+typedef struct petra_worker_cost_options {
+  int32_t stages;
+  bool split_head;     /* the last stage has F's of its own */
+  bool split_backward; /* what is kept is given up by W */
+} petra_worker_cost_options;
+
+petra_status petra_worker_cost_create(const petra_worker_cost_options *options, petra_worker **out);
+void petra_worker_cost_destroy(petra_worker *worker);
+const petra_stage_counts *petra_worker_cost_counts(const petra_worker *worker);
+
+#endif

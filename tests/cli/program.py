@@ -1,0 +1,106 @@
+"""What the tests of the program share: a folder of their own, running ./petra, and small data sets."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PETRA = os.path.abspath("./petra")
+# Compute threads that wait for one another must not keep other tests from the cores.
+os.environ["OMP_WAIT_POLICY"] = "passive"
+
+# A network and a set small enough for a run of a fraction of a second.
+SMALL = """\
+run: {name: small, epochs: 2}
+data: {set: shapes, batch: 8, limit: 64, eval_limit: 32, augment: [], workers: 1}
+model: {width: 1}
+device: {threads: 1}
+"""
+
+
+class ProgramTest(unittest.TestCase):
+    """Each test has an empty folder, in which petra runs, with the config small.yaml in it."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="petra-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.write("small.yaml", SMALL)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, name, content):
+        path = self.path(name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def read(self, name):
+        with open(self.path(name), "rb") as file:
+            return file.read()
+
+    def start(self, *arguments, **options):
+        options.setdefault("stdout", subprocess.PIPE)
+        options.setdefault("stderr", subprocess.PIPE)
+        options.setdefault("stdin", subprocess.DEVNULL)
+        return subprocess.Popen([PETRA, *arguments], cwd=self.folder, **options)
+
+    def run_petra(self, *arguments, stdin=b"", **options):
+        """(exit status, stdout, stderr)"""
+        process = self.start(*arguments, stdin=subprocess.PIPE, **options)
+        out, error = process.communicate(stdin, timeout=120)
+        return process.returncode, (out or b"").decode(), (error or b"").decode()
+
+    def good(self, *arguments, **options):
+        """The standard output of a run that must succeed and say nothing on stderr but progress."""
+        code, out, error = self.run_petra(*arguments, **options)
+        self.assertEqual(code, 0, f"{arguments}: {error}")
+        self.assertNotIn("petra: ", error, arguments)
+        return out
+
+    def good_json(self, *arguments, **options):
+        return json.loads(self.good(*arguments, "--json", **options))
+
+    def bad(self, code, words, *arguments, **options):
+        """petra must end with `code`, print nothing on stdout, and on stderr one line that holds the words."""
+        found, out, error = self.run_petra(*arguments, **options)
+        shown = f"petra {' '.join(arguments)}\n  -> {found}: {error.strip()}"
+        print(shown)
+        self.assertEqual(found, code, shown)
+        self.assertEqual(out, "", shown)
+        self.assertEqual(len(error.splitlines()), 1, shown)
+        self.assertTrue(error.endswith("\n"), shown)
+        self.assertTrue(error.startswith("petra: "), shown)
+        for word in [words] if isinstance(words, str) else words:
+            self.assertIn(word, error, shown)
+        return error
+
+    def set_options(self, **values):
+        """--set options; run__seed=2 is --set run.seed=2."""
+        return [text for key, value in values.items() for text in ("--set", f"{key.replace('__', '.')}={value}")]
+
+
+def cifar_records(count, seed, labels=(10,)):
+    """Records of random pixels as in the files of CIFAR-10 (labels=(10,)) or CIFAR-100 (labels=(20, 100))."""
+    stream = random.Random(seed)
+    return b"".join(
+        bytes(stream.randrange(limit) for limit in labels) + bytes(stream.getrandbits(8) for _ in range(3072))
+        for _ in range(count))
+
+
+CIFAR10_FILES = [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]
+
+
+def write_cifar10(test, folder="cifar", records=8):
+    for index, name in enumerate(CIFAR10_FILES):
+        test.write(f"{folder}/{name}", cifar_records(records, index))
+
+
+def main():
+    sys.stdout.reconfigure(line_buffering=True)
+    unittest.main(module="__main__", verbosity=2)

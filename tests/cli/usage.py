@@ -1,0 +1,183 @@
+"""What the subcommands do and print when all is well."""
+
+import os
+import signal
+import subprocess
+import time
+
+import h5py
+
+from program import PETRA, ProgramTest, main
+
+SUBCOMMANDS = ["train", "init", "evaluate", "inspect", "methods", "info"]
+
+
+class Help(ProgramTest):
+    def test_help(self):
+        usage = self.good("--help")
+        for command in SUBCOMMANDS:
+            self.assertIn(f"\n  {command} ", usage)
+            text = self.good(command, "--help")
+            self.assertTrue(text.startswith(f"usage: petra {command} "), text)
+            self.assertIn("--json", text)
+        self.assertEqual(self.good("-h"), usage)
+        self.assertRegex(self.good("--version"), r"^petra \d+\.\d+\.\d+\n$")
+
+    def test_help_config(self):
+        text = self.good("train", "--help-config")
+        rows = [line for line in self.good("train", "--help-config-markdown").splitlines() if line.startswith("| `")]
+        self.assertGreater(len(rows), 40)
+        for row in rows:
+            self.assertEqual(row.count("|"), 6, row)
+            self.assertIn("\n" + row.split("`")[1] + ": ", text)
+
+    def test_methods_and_info(self):
+        names = [method["name"] for method in self.good_json("methods")["methods"]]
+        self.assertEqual(names, ["backprop", "reversible", "petra"])
+        text = self.good("methods").splitlines()
+        self.assertEqual([line.split()[0] for line in text[1:]], names)
+        info = self.good_json("info")
+        self.assertEqual([backend["name"] for backend in info["backends"]], ["ref", "cpu"])
+        self.assertIn(info["version"].split()[0], self.good("--version"))
+        self.assertIn("HDF5", self.good("info"))
+
+
+class Inspect(ProgramTest):
+    def test_config(self):
+        found = self.good_json("inspect", "small.yaml")
+        stages = found["stages"]
+        self.assertEqual(len(stages), 10)
+        self.assertEqual([stage["delay"] for stage in stages], [2 * (10 - j) for j in range(1, 11)])
+        self.assertEqual(sum(stage["parameters"] for stage in stages), found["parameters"])
+        # 10 classes, 8 channels of two streams
+        self.assertEqual(stages[-1]["parameters"], 10 * 16 + 10)
+        text = self.good("inspect", "small.yaml")
+        self.assertIn("group4.block2", text)
+        self.assertIn(str(found["parameters"]), text)
+        one = self.good_json("inspect", "small.yaml", *self.set_options(stages__partition="balanced", stages__count=1))
+        self.assertEqual([stage["delay"] for stage in one["stages"]], [0])
+
+    def test_run(self):
+        self.good("train", "small.yaml", "--output", "out", "--quiet")
+        folder, file = self.good("inspect", "out"), self.good("inspect", "out/run.h5")
+        self.assertEqual(folder, file)
+        self.assertIn("petra train small.yaml --output out --quiet", folder)
+        found = self.good_json("inspect", "out")
+        self.assertEqual(found, self.good_json("inspect", "out/run.h5"))
+        self.assertEqual(len(found["epochs"]), 2)
+        self.assertEqual(found["seed"], 1)
+        with h5py.File(self.path("out/run.h5"), "r") as run:
+            self.assertEqual(found["epochs"][1]["eval_loss"], run["epoch/eval_loss"][1])
+            self.assertEqual(found["microbatches"], len(run["train/loss"]))
+        # The expanded config is the config of the same run.
+        self.assertEqual(self.good_json("inspect", "out/config.yaml"), self.good_json("inspect", "small.yaml"))
+
+
+class Train(ProgramTest):
+    def test_config_from_a_pipe(self):
+        self.good("train", "-", "--output", "piped", "--quiet", stdin=self.read("small.yaml"))
+        self.good("train", "small.yaml", "--output", "file", "--quiet")
+        self.assertEqual(self.read("piped/weights.h5"), self.read("file/weights.h5"))
+        self.assertEqual(self.read("piped/config.yaml"), self.read("file/config.yaml"))
+        self.good("train", "file/config.yaml", "--output", "again", "--quiet")
+        self.assertEqual(self.read("again/weights.h5"), self.read("file/weights.h5"))
+
+    def test_folder(self):
+        self.good("train", "small.yaml", *self.set_options(run__output="a/b", run__name="c"))
+        self.assertEqual(sorted(os.listdir(self.path("a/b/c"))), ["config.yaml", "run.h5", "weights.h5"])
+        self.good("train", "small.yaml", "--output", "d/")
+        self.assertEqual(sorted(os.listdir(self.path("d"))), ["config.yaml", "run.h5", "weights.h5"])
+
+    def test_quiet(self):
+        for command in [["train", "small.yaml"], ["init", "small.yaml"],
+                        ["train", "small.yaml", "--set", "model.family=resnet"]]:
+            self.assertEqual(self.run_petra(*command, "--quiet"), (0, "", ""))
+
+    def test_json(self):
+        found = self.good_json("train", "small.yaml", "--output", "out")
+        self.assertEqual((found["output"], found["method"], found["stages"]), ("out", "petra", 10))
+        with h5py.File(self.path("out/run.h5"), "r") as run:
+            self.assertEqual(found["losses"], len(run["train/loss"]))
+            # another order of summation
+            self.assertAlmostEqual(found["mean_loss"], run["train/loss"][:].mean(), delta=1e-12)
+            self.assertEqual([row["eval_top1"] for row in found["epochs"]], list(run["epoch/eval_top1"]))
+
+    def test_lines(self):
+        lines = self.good("train", "small.yaml", "--output", "out", "--set", "run.epochs=10",
+                          "--set", "method.name=backprop").splitlines()
+        self.assertEqual(len(lines), 11)
+        for epoch, line in enumerate(lines[:10], 1):
+            self.assertTrue(line.startswith(f"epoch {epoch:2d}/10  train loss "), line)
+            self.assertEqual([line.find(word) for word in ("eval loss", "lr ", "images/s")],
+                             [lines[0].find(word) for word in ("eval loss", "lr ", "images/s")])
+        self.assertIn("80 microbatches with backprop on 10 stages; written: out/", lines[10])
+
+    def test_shorter_than_an_epoch(self):
+        few = self.good("train", "small.yaml", "--set", "run.max_microbatches=3", "--set", "method.name=backprop",
+                        "--output", "few").splitlines()
+        self.assertEqual(len(few), 1)
+        with h5py.File(self.path("few/run.h5"), "r") as run:
+            self.assertIn(f"mean loss {run['train/loss'][:].mean():.4f} over 3;", few[0])
+        none = self.good("train", "small.yaml", "--set", "run.max_microbatches=3")
+        self.assertIn("too few for a loss to come back", none)
+
+    def test_evaluate_equals_the_last_row(self):
+        for backend, precision in [("cpu", "fp32"), ("ref", "fp32"), ("ref", "fp64")]:
+            values = self.set_options(device__backend=backend, device__precision=precision)
+            self.good("train", "small.yaml", *values, "--output", "out", "--quiet")
+            found = self.good_json("evaluate", "small.yaml", *values, "--set", "model.weights=out/weights.h5")
+            with h5py.File(self.path("out/run.h5"), "r") as run:
+                for name in ["loss", "top1", "top5"]:
+                    self.assertEqual(found[name], run[f"epoch/eval_{name}"][-1], (backend, precision, name))
+            self.assertEqual(found["images"], 32)
+        text = self.good("evaluate", "small.yaml", *values, "--set", "model.weights=out/weights.h5")
+        self.assertIn(f"top-1 {100 * found['top1']:.2f} %", text)
+
+
+class WhileRunning(ProgramTest):
+    """A run in the background that would last for hours."""
+
+    def begin(self):
+        process = self.start("train", "small.yaml", "--output", "out", "--set", "run.epochs=100000",
+                             "--set", "run.eval_every=0")
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def rows(self):
+        with h5py.File(self.path("out/run.h5"), "r") as run:
+            columns = {len(column) for column in run["train"].values()}
+            self.assertEqual(len(run["model/stages"]), 10)
+        return min(columns)
+
+    def test_lines_come_at_once_and_the_log_survives_a_kill(self):
+        process = self.begin()
+        for epoch in range(1, 4):  # into a pipe, long before a buffer of 4 KiB is full
+            self.assertTrue(process.stdout.readline().decode().startswith(f"epoch {epoch:6d}/100000  "))
+        deadline = time.monotonic() + 60
+        rows = 0
+        while rows == 0 and time.monotonic() < deadline:
+            time.sleep(0.05)
+            os.set_blocking(process.stdout.fileno(), False)
+            process.stdout.read()
+            try:
+                rows = self.rows()
+            except OSError:
+                continue  # opened in the middle of a flush
+        self.assertGreater(rows, 0)
+        self.assertIsNone(process.poll())
+        self.assertIn("created", self.good("inspect", "out"))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        self.assertGreaterEqual(self.rows(), rows)
+        found = self.good_json("inspect", "out")
+        self.assertGreaterEqual(found["microbatches"], rows)
+        self.assertFalse(os.path.exists(self.path("out/weights.h5")))
+        # The folder can be used again.
+        self.good("train", "small.yaml", "--output", "out", "--quiet")
+        self.assertEqual(sorted(os.listdir(self.path("out"))), ["config.yaml", "run.h5", "weights.h5"])
+
+
+main()
