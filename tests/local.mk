@@ -79,3 +79,21 @@ PYTORCH_INTERPRETER = python3
 regen-golden: regen-golden-training
 regen-golden-training:
 	$(srcdir)/tests/reference/make_golden $(PYTORCH_INTERPRETER)
+# Whole training runs: tests/training.c assembles them, with the command line's own setup.
+TRAINING_SOURCES = tests/training.c tests/training.h tests/tolerances.h tests/tolerances.def tests/golden_data.c \
+  tests/golden_data.h tests/harness.h src/cli/setup.c src/cli/setup.h src/cli/setup_weights.c
+check_PROGRAMS += tests/test_golden
+TESTS += tests/test_golden
+tests_test_golden_SOURCES = tests/test_golden.c tests/golden_file.c tests/golden_file.h $(TRAINING_SOURCES)
+tests_test_golden_CPPFLAGS = $(TESTS_CPPFLAGS) -I$(top_srcdir)/sim
+tests_test_golden_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_precision
+TESTS += tests/test_precision
+tests_test_precision_SOURCES = tests/test_precision.c $(TRAINING_SOURCES)
+tests_test_precision_CPPFLAGS = $(TESTS_CPPFLAGS) -I$(top_srcdir)/sim
+tests_test_precision_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_identities
+TESTS += tests/test_identities
+tests_test_identities_SOURCES = tests/test_identities.c $(TRAINING_SOURCES)
+tests_test_identities_CPPFLAGS = $(TESTS_CPPFLAGS) -I$(top_srcdir)/sim
+tests_test_identities_LDADD = $(TESTS_LDADD)
