@@ -13,7 +13,7 @@ typedef struct golden_file {
   int64_t depth, width, classes, accumulate, microbatches, batch, nesterov, records, stages;
   double lr, momentum, weight_decay, drift;
   uint64_t data_fnv1a;
-  int64_t losses;                     /* entries of the two below, in the order in which the head made them */
+  int64_t losses; /* entries of the two below, in the order in which the head made them */
   int64_t microbatch[GOLDEN_FILE_LOSSES];
   double loss[GOLDEN_FILE_LOSSES];
 } golden_file;

@@ -1,5 +1,6 @@
 # tests: Check programs. Each forks nothing: OpenMP regions in a forked child of a process that had one hang.
-AM_TESTS_ENVIRONMENT = CK_FORK=no; export CK_FORK; srcdir='$(srcdir)'; export srcdir;
+# Threads that wait sleep: spinning beside other programs would take their time (a hundred times slower at small layers).
+AM_TESTS_ENVIRONMENT = CK_FORK=no; export CK_FORK; OMP_WAIT_POLICY=passive; export OMP_WAIT_POLICY; srcdir='$(srcdir)'; export srcdir;
 LOG_COMPILER =
 TESTS_LDADD = $(PETRA_LDADD) $(CHECK_LIBS)
 TESTS_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -I$(top_srcdir)/tests
@@ -97,3 +98,13 @@ TESTS += tests/test_identities
 tests_test_identities_SOURCES = tests/test_identities.c $(TRAINING_SOURCES)
 tests_test_identities_CPPFLAGS = $(TESTS_CPPFLAGS) -I$(top_srcdir)/sim
 tests_test_identities_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_stage_rules
+TESTS += tests/test_stage_rules
+tests_test_stage_rules_SOURCES = tests/test_stage_rules.c $(TRAINING_SOURCES)
+tests_test_stage_rules_CPPFLAGS = $(TESTS_CPPFLAGS) -I$(top_srcdir)/sim
+tests_test_stage_rules_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_gradients
+TESTS += tests/test_gradients
+tests_test_gradients_SOURCES = tests/test_gradients.c $(TRAINING_SOURCES)
+tests_test_gradients_CPPFLAGS = $(TESTS_CPPFLAGS) -I$(top_srcdir)/sim
+tests_test_gradients_LDADD = $(TESTS_LDADD)

@@ -1,5 +1,5 @@
-/* petra on ref in fp64 against every golden file: the same weights, data and settings must end at the same weights and
- * running statistics and give the same losses. */
+/* petra on ref in fp64 against every golden file: the same weights, data and settings must end at the same
+ * weights and running statistics and give the same losses. */
 #include "golden_data.h"
 #include "golden_file.h"
 #include "harness.h"
@@ -20,7 +20,8 @@ static int settings(const golden_file *golden, char sets[SETS][SET_LENGTH]) {
   int n = 0;
 #define SET(...) snprintf(sets[n++], SET_LENGTH, __VA_ARGS__)
   SET("device.backend=ref");
-  SET("device.threads=1"); /* small layers: beside other programs two threads wait for each other more than they compute */
+  SET("device.threads=1"); /* small layers: beside other programs two threads wait for each other more than
+                              they compute */
   SET("device.precision=%s", golden->precision);
   SET("model.family=%s", golden->family);
   SET("model.depth=%lld", (long long)golden->depth);
@@ -75,7 +76,8 @@ static void compare_run(const char *name, double tolerance) {
   must(training_run(&run, NULL));
   must(training_weights(&run, &found));
   must(training_compare(&expected, &found, &init, TOLERANCE_ROUNDING_FP64, &distance));
-  snprintf(what, sizeof what, "%s: worst of %d tensors (%s), median %.1e, %d left out, drift of the reference %.1e", name,
+  snprintf(what, sizeof what,
+           "%s: worst of %d tensors (%s), median %.1e, %d left out, drift of the reference %.1e", name,
            distance.compared, distance.worst_name, distance.median, distance.left_out, golden.drift);
   within(what, distance.worst, tolerance);
   /* Only shifts of bottleneck shortcuts may have no gradient: of RevNet-50 two in each of three groups. */

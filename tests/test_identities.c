@@ -45,8 +45,8 @@ START_TEST(on_one_stage_every_method_is_sgd) {
       train_on_one_stage(methods[0], accumulate, single, &first);
       for (int i = 1; i < 3; i++) {
         train_on_one_stage(methods[i], accumulate, single, &other);
-        ck_assert_msg(training_same(&first, &other), "%s differs from backprop, k = %d, %s", methods[i], accumulate,
-                      single ? "cpu" : "ref");
+        ck_assert_msg(training_same(&first, &other), "%s differs from backprop, k = %d, %s", methods[i],
+                      accumulate, single ? "cpu" : "ref");
         training_tensors_fini(&other);
       }
       training_tensors_fini(&first);
@@ -55,13 +55,13 @@ START_TEST(on_one_stage_every_method_is_sgd) {
 END_TEST
 
 /* The weights after 6 microbatches with k = 3 under a method and a partition. */
-static void train_partition(const char *method, const char *partition, const char *count, const char *blocks, int stages,
-                            training_tensors *init, training_tensors *out) {
+static void train_partition(const char *method, const char *partition, const char *count, const char *blocks,
+                            int stages, training_tensors *init, training_tensors *out) {
   char name[64];
   training run;
   set_text(name, sizeof name, "method.name", method);
-  must(TRAINING_OPEN(&run, SMALL, DOUBLE, "run.max_microbatches=6", "method.accumulate=3", "run.drain=auto", name,
-                     partition, count, blocks));
+  must(TRAINING_OPEN(&run, SMALL, DOUBLE, "run.max_microbatches=6", "method.accumulate=3", "run.drain=auto",
+                     name, partition, count, blocks));
   ck_assert_int_eq(run.setup.partition.stages, stages);
   must(training_weights(&run, init));
   must(training_run(&run, NULL));
@@ -76,6 +76,7 @@ static const struct partition {
     {"stages.partition=block", "stages.count=0", "stages.blocks=[]", 10},
     {"stages.partition=list", "stages.count=0", "stages.blocks=[2, 3, 5]", 3},
     {"stages.partition=list", "stages.count=0", "stages.blocks=[1, 1, 7, 1]", 4},
+    {"stages.partition=list", "stages.count=0", "stages.blocks=[1, 9]", 2},
     {"stages.partition=balanced", "stages.count=4", "stages.blocks=[]", 4},
 };
 
@@ -86,13 +87,16 @@ START_TEST(partitions_do_not_change_synchronous_methods) {
     for (int p = 0; p < HARNESS_COUNT(partitions); p++) {
       const struct partition *q = &partitions[p];
       training_tensors found, before;
-      train_partition(methods[m], q->kind, q->count, q->blocks, q->stages, p ? &before : &init, p ? &found : &first);
+      train_partition(methods[m], q->kind, q->count, q->blocks, q->stages, p ? &before : &init,
+                      p ? &found : &first);
       if (p == 0)
         continue;
       training_distance apart;
       must(training_compare(&first, &found, &init, TOLERANCE_ROUNDING_FP64, &apart));
-      printf("%s, %s %s %s against block: worst %.3e\n", methods[m], q->kind, q->count, q->blocks, apart.worst);
-      /* backprop computes the same whatever the cuts; `reversible` keeps the graph of the blocks beside the head. */
+      printf("%s, %s %s %s against block: worst %.3e\n", methods[m], q->kind, q->count, q->blocks,
+             apart.worst);
+      /* backprop computes the same whatever the cuts; `reversible` reconstructs nothing in the stage of the
+       * head. */
       if (m == 0)
         ck_assert(training_same(&first, &found));
       else
@@ -114,7 +118,8 @@ START_TEST(reversible_is_backprop_up_to_rounding) {
   train_partition("reversible", q->kind, q->count, q->blocks, q->stages, &again, &b);
   ck_assert(training_same(&init, &again));
   must(training_compare(&a, &b, &init, TOLERANCE_ROUNDING_FP64, &apart));
-  printf("reversible against backprop, 2 updates of 3 microbatches: median %.3e, %d left out\n", apart.median, apart.left_out);
+  printf("reversible against backprop, 2 updates of 3 microbatches: median %.3e, %d left out\n", apart.median,
+         apart.left_out);
   within("worst", apart.worst, TOLERANCE_REVERSIBLE);
   ck_assert_int_eq(apart.left_out, 0);
   /* It must reconstruct something: without any rounding it would be backprop itself. */
@@ -132,7 +137,8 @@ START_TEST(petra_depends_on_the_partition) {
     const struct partition *q = &partitions[p];
     training run;
     training_tensors found;
-    must(TRAINING_OPEN(&run, SMALL, DOUBLE, "run.max_microbatches=24", "method.name=petra", q->kind, q->count, q->blocks));
+    must(TRAINING_OPEN(&run, SMALL, DOUBLE, "run.max_microbatches=24", "method.name=petra", q->kind, q->count,
+                       q->blocks));
     if (p == 0)
       must(training_weights(&run, &init));
     must(training_run(&run, NULL));
@@ -144,7 +150,8 @@ START_TEST(petra_depends_on_the_partition) {
       continue;
     training_distance apart;
     must(training_compare(&first, &found, &init, TOLERANCE_ROUNDING_FP64, &apart));
-    printf("petra, %s %s %s against block: worst %.3e, median %.3e\n", q->kind, q->count, q->blocks, apart.worst, apart.median);
+    printf("petra, %s %s %s against block: worst %.3e, median %.3e\n", q->kind, q->count, q->blocks,
+           apart.worst, apart.median);
     ck_assert_double_gt(apart.median, 0.1);
     training_tensors_fini(&found);
   }
@@ -153,14 +160,16 @@ START_TEST(petra_depends_on_the_partition) {
 }
 END_TEST
 
-/* Runs with rate 0 until every microbatch came back: the gradients of the last one (k > 1: the last means). */
-static void gradients_at_rate_0(const char *method, const char *accumulate, const char *depth, training_tensors *gradients,
-                                training_tensors *weights) {
+/* Runs with rate 0 until every microbatch came back: the gradients of the last one (k > 1: the last means).
+ */
+static void gradients_at_rate_0(const char *method, const char *accumulate, const char *depth,
+                                training_tensors *gradients, training_tensors *weights) {
   char name[64];
   training run;
   training_tensors init;
   set_text(name, sizeof name, "method.name", method);
-  must(TRAINING_OPEN(&run, SMALL, DOUBLE, depth, "optim.lr=0", "run.drain=auto", "run.max_microbatches=6", accumulate, name));
+  must(TRAINING_OPEN(&run, SMALL, DOUBLE, depth, "optim.lr=0", "run.drain=auto", "run.max_microbatches=6",
+                     accumulate, name));
   run.program.drain = true;
   must(training_weights(&run, &init));
   must(training_run(&run, NULL));
@@ -183,9 +192,10 @@ START_TEST(at_rate_0_petra_gives_the_end_to_end_gradient) {
       gradients_at_rate_0("backprop", accumulate[k], depth[d], &exact, &exact_weights);
       gradients_at_rate_0("petra", accumulate[k], depth[d], &delayed, &delayed_weights);
       must(training_compare(&exact, &delayed, NULL, TOLERANCE_ROUNDING_FP64, &apart));
-      printf("rate 0, %s, %s: gradients, worst %s, median %.3e, %d left out\n", depth[d], accumulate[k], apart.worst_name,
-             apart.median, apart.left_out);
-      ck_assert_int_eq(apart.left_out, d == 0 ? 0 : 6); /* shifts of the bottleneck shortcuts of three groups */
+      printf("rate 0, %s, %s: gradients, worst %s, median %.3e, %d left out\n", depth[d], accumulate[k],
+             apart.worst_name, apart.median, apart.left_out);
+      ck_assert_int_eq(apart.left_out,
+                       d == 0 ? 0 : 6); /* shifts of the bottleneck shortcuts of three groups */
       within("worst", apart.worst, TOLERANCE_GRADIENT);
       /* Weights did not move; the statistics did, once a microbatch under both. */
       must(training_compare(&exact_weights, &delayed_weights, NULL, 0, &apart));
@@ -200,7 +210,8 @@ END_TEST
 
 /* --- determinism --- */
 
-#define CPU_RUN "model.depth=18", "model.width=8", "data.batch=8", "optim.lr=0.02", SINGLE, "run.max_microbatches=16"
+#define CPU_RUN                                                                                              \
+  "model.depth=18", "model.width=8", "data.batch=8", "optim.lr=0.02", SINGLE, "run.max_microbatches=16"
 
 static void train_cpu(const char *method, const char *batch, training_tensors *out) {
   training run;
@@ -232,10 +243,12 @@ END_TEST
 enum { POISONED = 64 };
 
 /* Leaves `POISONED` tensors full of NaN of this kind and shape in the pool. */
-static void poison(petra_backend *backend, petra_tensor_kind kind, int32_t n, int32_t c, int32_t h, int32_t w) {
+static void poison(petra_backend *backend, petra_tensor_kind kind, int32_t n, int32_t c, int32_t h,
+                   int32_t w) {
   petra_tensor *tensors[POISONED];
   for (int i = 0; i < POISONED; i++) {
-    must(petra_tensor_create(backend, kind, (const int32_t[4]){n, c, h, w}, NULL, PETRA_MEMORY_WORKSPACE, &tensors[i]));
+    must(petra_tensor_create(backend, kind, (const int32_t[4]){n, c, h, w}, NULL, PETRA_MEMORY_WORKSPACE,
+                             &tensors[i]));
     if (kind != PETRA_TENSOR_MASK)
       must(petra_op_fill(backend, tensors[i], NAN));
   }
@@ -249,7 +262,8 @@ static void poison_pool(const training *run) {
   for (int b = 0; b < run->setup.model.block_count; b++) {
     const petra_block *block = &run->setup.model.blocks[b];
     if (block->kind != PETRA_BLOCK_HEAD)
-      poison(backend, PETRA_TENSOR_ACTIVATION, n, block->shape_out.channels, block->shape_out.height, block->shape_out.width);
+      poison(backend, PETRA_TENSOR_ACTIVATION, n, block->shape_out.channels, block->shape_out.height,
+             block->shape_out.width);
     for (int u = 0; u < block->unit_count; u++) {
       const petra_unit *unit = &block->units[u];
       poison(backend, PETRA_TENSOR_ACTIVATION, n, unit->out, unit->height_out, unit->width_out);
@@ -296,7 +310,8 @@ START_TEST(ref_does_not_depend_on_the_number_of_threads) {
   for (int i = 0; i < 3; i++) {
     training run;
     training_tensors found;
-    must(TRAINING_OPEN(&run, SMALL, DOUBLE, "method.name=backprop", "data.batch=2", "run.max_microbatches=1", threads[i]));
+    must(TRAINING_OPEN(&run, SMALL, DOUBLE, "method.name=backprop", "data.batch=2", "run.max_microbatches=1",
+                       threads[i]));
     must(training_run(&run, NULL));
     must(training_weights(&run, i ? &found : &first));
     training_close(&run);

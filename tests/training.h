@@ -1,5 +1,6 @@
-/* A whole training run inside a test program: from config settings to the weights, on the generated records of
- * golden_data.h and without any file of a run. What can be downloaded is compared as in tests/reference/compare.py. */
+/* A whole training run inside a test program: from config settings to the weights, on the generated records
+ * of golden_data.h and without any file of a run. What can be downloaded is compared as in
+ * tests/reference/compare.py. */
 #ifndef PETRA_TESTS_TRAINING_H
 #define PETRA_TESTS_TRAINING_H
 
@@ -41,8 +42,8 @@ typedef struct training {
 petra_status training_data_create(void);
 void training_data_remove(void);
 
-/* Config, stages with their weights, data. The settings come after those that switch everything off that a run by hand
- * has not: shuffling, augmentation, scaling, warm-up and milestones of the rate, evaluation. */
+/* Config, stages with their weights, data. The settings come after those that switch everything off that a
+ * run by hand has not: shuffling, augmentation, scaling, warm-up and milestones of the rate, evaluation. */
 petra_status training_open(training *run, const char *const *sets, int count);
 void training_close(training *run);
 #define TRAINING_OPEN(run, ...)                                                                              \
@@ -58,22 +59,24 @@ petra_status training_restart(training *run);
 /* Batch `microbatch` of the data as a message for stage 1. The labels have data.batch entries. */
 petra_status training_batch(const training *run, int64_t microbatch, petra_message *images, int32_t *labels);
 
-/* Parameters and running statistics; gradients of the last microbatch, or (`mean`, k > 1) their mean so far. */
+/* Parameters and running statistics; gradients of the last microbatch, or (`mean`, k > 1) their mean so far.
+ */
 petra_status training_weights(const training *run, training_tensors *out);
 petra_status training_gradients(const training *run, bool mean, training_tensors *out);
 
 /* The tensors of a golden file, which must be exactly the network's. */
 petra_status training_read(const training *run, const char *path, training_tensors *out);
 
-/* Distances ||a - b|| / ||a - init|| per tensor. Left out: tensors that moved by rounding alone, that is by less than
- * `rounding` times what the median tensor of `a` moved, in both. `init` NULL: distances are relative to ||a||. */
+/* Distances ||a - b|| / ||a - init|| per tensor. Left out: tensors that moved by rounding alone, that is by
+ * less than `rounding` times what the median tensor of `a` moved, in both. `init` NULL: distances are
+ * relative to ||a||. */
 typedef struct training_distance {
   double worst, median;
   const char *worst_name; /* in `a` */
   int compared, left_out;
 } training_distance;
-petra_status training_compare(const training_tensors *a, const training_tensors *b, const training_tensors *init,
-                              double rounding, training_distance *out);
+petra_status training_compare(const training_tensors *a, const training_tensors *b,
+                              const training_tensors *init, double rounding, training_distance *out);
 
 /* Equal to the bit. */
 bool training_same(const training_tensors *a, const training_tensors *b);
