@@ -79,3 +79,10 @@ PYTORCH_INTERPRETER = python3
 regen-golden: regen-golden-training
 regen-golden-training:
 	$(srcdir)/tests/reference/make_golden $(PYTORCH_INTERPRETER)
+# The operations of the backends: one table of cases.
+check_PROGRAMS += tests/test_backend
+TESTS += tests/test_backend
+tests_test_backend_SOURCES = tests/test_backend.c tests/cases.c tests/cases.h tests/case_tolerances.h tests/cases_basic.c \
+  tests/cases_conv.c tests/cases_norm.c tests/cases_pool.c tests/cases_head.c tests/naive.c tests/naive.h tests/harness.h
+tests_test_backend_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_backend_LDADD = $(TESTS_LDADD)
