@@ -38,7 +38,7 @@ void cases_end(cases_run *run) {
     if (t->host && t->constant) {
       const double *now = cases_fetch(run, t->tensor);
       for (int64_t k = 0; k < t->tensor->elements; k++)
-        ck_assert_msg(now[k] == t->host[k] || (isnan(now[k]) && isnan(t->host[k])),
+        cases_require(now[k] == t->host[k] || (isnan(now[k]) && isnan(t->host[k])),
                       "%s: input %d was changed at %lld: %g, it was %g", run->name, i, (long long)k, now[k],
                       t->host[k]);
     }
@@ -49,7 +49,7 @@ void cases_end(cases_run *run) {
 }
 
 double *cases_array(cases_run *run, int64_t count) {
-  ck_assert_int_lt(run->array_count, CASES_ARRAYS_MAX);
+  cases_require(run->array_count < CASES_ARRAYS_MAX, "CASES_ARRAYS_MAX");
   double *array = calloc((size_t)count, sizeof *array);
   run->arrays[run->array_count++] = array;
   return array;
@@ -75,7 +75,7 @@ double *cases_absolute(cases_run *run, const double *values, int64_t count) {
 }
 
 static petra_tensor *make(cases_run *run, petra_tensor_kind kind, int n, int c, int h, int w) {
-  ck_assert_int_lt(run->tensor_count, CASES_TENSORS_MAX);
+  cases_require(run->tensor_count < CASES_TENSORS_MAX, "CASES_TENSORS_MAX");
   const int32_t shape[4] = {n, c, h, w};
   petra_tensor *tensor;
   cases_ok(petra_tensor_create(run->backend, kind, shape, NULL, PETRA_MEMORY_WORKSPACE, &tensor));
@@ -93,7 +93,7 @@ static void *guarded(size_t bytes) {
 static void guarded_free(void *array, size_t bytes) {
   unsigned char *memory = (unsigned char *)array - GUARD_BYTES;
   for (size_t i = 0; i < GUARD_BYTES; i++)
-    ck_assert_msg(memory[i] == GUARD && memory[GUARD_BYTES + bytes + i] == GUARD,
+    cases_require(memory[i] == GUARD && memory[GUARD_BYTES + bytes + i] == GUARD,
                   "written outside of the host array");
   free(memory);
 }
@@ -104,6 +104,8 @@ cases_tensor cases_given(cases_run *run, petra_tensor_kind kind, int n, int c, i
   slot->host = host;
   slot->constant = true;
   size_t count = (size_t)tensor->elements;
+  for (size_t i = 0; i < count; i++)
+    host[i] = (double)(float)host[i];
   if (run->inputs == run->nan_input)
     host[(size_t)(fabs(draw(run)) * 0.999 * (double)count)] = NAN;
   if (run->inputs++ % 2 == 0) { /* both host types have their turn */
@@ -145,7 +147,7 @@ double *cases_fetch(cases_run *run, const petra_tensor *tensor) {
   cases_ok(petra_op_download(run->backend, tensor, wide, PETRA_HOST_F64));
   cases_ok(petra_op_download(run->backend, tensor, single, PETRA_HOST_F32));
   for (size_t i = 0; i < count; i++)
-    ck_assert_msg(single[i] == (float)wide[i] || (isnan(single[i]) && isnan(wide[i])),
+    cases_require(single[i] == (float)wide[i] || (isnan(single[i]) && isnan(wide[i])),
                   "%s: %g as double but %g as float", run->name, wide[i], (double)single[i]);
   memcpy(result, wide, count * sizeof *wide);
   guarded_free(wide, count * sizeof *wide);
@@ -170,12 +172,12 @@ static void check_padding(cases_run *run, cases_op op, const petra_tensor *tenso
   cases_ok(petra_op_dot(run->backend, tensor, ones, &dot_ones));
   petra_tensor_release(&ones);
   if (isnan(squares)) {
-    ck_assert(isnan(dot_squares) && isnan(dot_ones));
+    cases_require(isnan(dot_squares) && isnan(dot_ones), "%s: dot lost a NaN", run->name);
     return;
   }
   /* Both sums are in double, in another order. */
   double tolerance = 0x1p-52 * (double)tensor->elements;
-  ck_assert_msg(
+  cases_require(
       fabs(dot_squares - squares) <= tolerance * squares && fabs(dot_ones - sum) <= tolerance * absolute,
       "%s on %s: after %s the padding is not 0: squares %.17g, of the elements %.17g; sum %.17g, %.17g",
       run->name, run->backend->ops->name, cases_op_name(op), dot_squares, squares, dot_ones, sum);
@@ -185,7 +187,7 @@ static void check_padding(cases_run *run, cases_op op, const petra_tensor *tenso
 static double of_oracle(cases_run *run, double found) {
   cases_record *r = run->record;
   if (!run->oracle) {
-    ck_assert_uint_lt(run->at, r->count);
+    cases_require(run->at < r->count, "%s: more outputs than on ref fp64", run->name);
     return r->values[run->at++];
   }
   if (r->count == r->capacity) {
@@ -204,14 +206,22 @@ static void add_to_hash(cases_run *run, double value) {
   run->hash ^= run->hash >> 29;
 }
 
+/* A library may multiply a NaN by the zeros of the padding, where ref leaves these out: NaN then also comes
+ * to elements that do not depend on it. The contract asks for it only where they do. */
+static bool may_spread(cases_op op) {
+  return op == CASES_conv_forward || op == CASES_conv_backward_data || op == CASES_conv_backward_filter;
+}
+
 static void compare(cases_run *run, cases_op op, int64_t index, double found, double expected,
                     double tolerance) {
   double oracle = of_oracle(run, found);
   if (!run->oracle)
     expected = oracle;
   add_to_hash(run, found);
-  bool good = found == expected || fabs(found - expected) <= tolerance || (isnan(found) && isnan(expected));
-  ck_assert_msg(good, "%s, NaN in input %d, %s %s: %s gives [%lld] = %.9g, expected %.9g within %.3g",
+  bool spread = !run->oracle && isnan(found) && run->nan_input >= 0 && may_spread(op);
+  bool good =
+      spread || found == expected || fabs(found - expected) <= tolerance || (isnan(found) && isnan(expected));
+  cases_require(good, "%s, NaN in input %d, %s %s: %s gives [%lld] = %.9g, expected %.9g within %.3g",
                 run->name, run->nan_input, run->backend->ops->name,
                 run->backend->precision == PETRA_PRECISION_FP64 ? "fp64" : "fp32", cases_op_name(op),
                 (long long)index, found, expected, tolerance);

@@ -48,7 +48,7 @@ static uint64_t run_once(const cases_entry *entry, int subject, cases_record *re
   cases_run run;
   cases_begin(&run, backends[subject], entry->name, subject == 0, record, nan_input);
   entry->function(&run, entry->parameters);
-  ck_assert_msg(run.at == (subject == 0 ? 0 : record->count), "%s: less was checked than on ref fp64",
+  cases_require(run.at == (subject == 0 ? 0 : record->count), "%s: less was checked than on ref fp64",
                 entry->name);
   for (int op = 0; op < CASES_OPS; op++)
     checks[subject][op] += run.checks[op];
@@ -64,10 +64,10 @@ static int run_everywhere(const cases_entry *entry, cases_record *record, int na
   int inputs;
   for (int s = 0; s < SUBJECTS; s++) {
     hash[s] = run_once(entry, s, record, nan_input, &inputs);
-    ck_assert_msg(subjects[s].as < 0 || hash[s] == hash[subjects[s].as],
+    cases_require(subjects[s].as < 0 || hash[s] == hash[subjects[s].as],
                   "%s: ref gives other bits with %d threads", entry->name, subjects[s].threads);
     if (s > 0 && nan_input < 0)
-      ck_assert_msg(hash[s] == run_once(entry, s, record, nan_input, &inputs),
+      cases_require(hash[s] == run_once(entry, s, record, nan_input, &inputs),
                     "%s on %s: other bits the second time", entry->name, backends[s]->ops->name);
   }
   return inputs;
@@ -114,7 +114,7 @@ END_TEST
 START_TEST(every_operation_was_checked) {
   for (int s = 0; s < SUBJECTS; s++)
     for (int op = 0; op < CASES_OPS; op++)
-      ck_assert_msg(checks[s][op] > 0, "no case checks %s on backend %d", cases_op_name((cases_op)op), s);
+      cases_require(checks[s][op] > 0, "no case checks %s on backend %d", cases_op_name((cases_op)op), s);
 }
 END_TEST
 
