@@ -70,8 +70,8 @@ static void norm(cases_run *run, const int *p) {
   double *gradient = cases_array(run, count), *scale_dx = cases_array(run, count), *small[4];
   for (int i = 0; i < 4; i++)
     small[i] = cases_array(run, p[1]);
-  naive_norm_backward(s, in.x.host, in.scale.host, in.shift.host, m, v, masked, dy.host, gradient, small[0],
-                      small[1], scale_dx, small[2], small[3]);
+  naive_norm_backward(s, in.x.host, in.scale.host, in.shift.host, m, v, masked, dy.host,
+                      cases_array(run, count), gradient, small[0], small[1], scale_dx, small[2], small[3]);
   const petra_norm_backward backward = {
       in.x.tensor, in.scale.tensor, in.shift.tensor, mean, variance, masked, dy.tensor, dx, dscale, dshift};
   cases_ok(petra_op_norm_backward(run->backend, &backward));
@@ -156,14 +156,14 @@ const cases_entry cases_norm[] = {
     CASE(norm, 3, 8, 5, 3, true, PETRA_JOIN_ADD, false),
     CASE(norm, 3, 32, 3, 2, true, PETRA_JOIN_SUBTRACT, true),
     CASE(norm, 1, 64, 2, 3, true, PETRA_JOIN_ADD, true),
-    CASE(norm, 1, 4, 19, 17, true, PETRA_JOIN_ADD, true),  /* an image in several pieces */
-    CASE(norm, 7, 20, 13, 11, true, PETRA_JOIN_ADD, true), /* split among threads */
-    CASE(norm, 7, 20, 13, 11, true, PETRA_JOIN_NONE, false),
+    CASE(norm, 1, 4, 19, 17, true, PETRA_JOIN_ADD, true), /* an image in several pieces */
+    CASE(norm, 3, 49, 9, 10, true, PETRA_JOIN_ADD, true), /* split among threads */
+    CASE(norm, 3, 49, 9, 10, true, PETRA_JOIN_NONE, false),
     EVERY_JOIN(evaluate, 3, 3, 3, 5),
     EVERY_JOIN(evaluate, 1, 17, 5, 3),
     EVERY_JOIN(evaluate, 1, 1, 1, 1),
     EVERY_JOIN(evaluate, 3, 32, 1, 3),
-    CASE(evaluate, 7, 20, 13, 11, true, PETRA_JOIN_ADD, true),
+    CASE(evaluate, 3, 49, 9, 10, true, PETRA_JOIN_ADD, true),
     CASE(update_running, 1, 1, 1),
     CASE(update_running, 17, 2, 1),
     CASE(update_running, 20, 189, 1),

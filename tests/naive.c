@@ -87,40 +87,49 @@ void naive_norm_apply(const naive_norm_sizes *s, const double *x, const double *
   }
 }
 
-/* dz_j: what comes through the activation at sample j of channel c. A z that is NaN lets nothing through. */
-static double through(const naive_norm_sizes *s, int c, int j, const double *x, const double *scale,
-                      const double *shift, double mean, double deviation, bool relu, const double *dy) {
-  int at = sample(s, c, j);
-  double z = scale[c] * (x[at] - mean) / deviation + shift[c];
-  return !relu || z > 0 ? dy[at] : 0;
+/* The gradient of z: what comes through the activation. A z that is NaN lets nothing through. */
+static void through(const naive_norm_sizes *s, const double *x, const double *scale, const double *shift,
+                    const double *mean, const double *variance, bool relu, const double *dy, double *dz) {
+  for (int i = 0; i < s->n * s->c * s->plane; i++) {
+    int c = i / s->plane % s->c;
+    double z = scale[c] * (x[i] - mean[c]) / sqrt(variance[c] + 1e-5) + shift[c];
+    dz[i] = !relu || z > 0 ? dy[i] : 0;
+  }
+}
+
+/* Sample i of channel c: dx_i is the sum over j of dz_j dz_j/dx_i, where x_i acts on z_j itself (i = j),
+ * through the mean (1 / count) and through the variance (2 (x_i - mean) / count). */
+static void norm_point(const naive_norm_sizes *s, int c, int i, const double *x, double scale, double mean,
+                       double deviation, const double *dz, double *dx, double *scale_dx) {
+  int at = sample(s, c, i), count = s->n * s->plane;
+  double dmean = 1.0 / count, dvariance = 2 * (x[at] - mean) / count,
+         cube = deviation * deviation * deviation;
+  dx[at] = scale_dx[at] = 0;
+  for (int j = 0; j < count; j++) {
+    int other = sample(s, c, j);
+    dx[at] +=
+        dz[other] * scale * (((i == j) - dmean) / deviation - (x[other] - mean) * dvariance / (2 * cube));
+    scale_dx[at] += fabs(dz[other] * scale) *
+                    (((i == j) + dmean) / deviation +
+                     (fabs(x[other]) + fabs(mean)) * (fabs(x[at]) + fabs(mean)) / (count * cube));
+  }
 }
 
 void naive_norm_backward(const naive_norm_sizes *s, const double *x, const double *scale, const double *shift,
-                         const double *mean, const double *variance, bool relu, const double *dy, double *dx,
-                         double *dscale, double *dshift, double *scale_dx, double *scale_dscale,
+                         const double *mean, const double *variance, bool relu, const double *dy, double *dz,
+                         double *dx, double *dscale, double *dshift, double *scale_dx, double *scale_dscale,
                          double *scale_dshift) {
-  int count = s->n * s->plane;
+  through(s, x, scale, shift, mean, variance, relu, dy, dz);
   for (int c = 0; c < s->c; c++) {
-    double m = mean[c], d = sqrt(variance[c] + 1e-5);
+    double m = mean[c], deviation = sqrt(variance[c] + 1e-5);
     dscale[c] = dshift[c] = scale_dscale[c] = scale_dshift[c] = 0;
-    for (int j = 0; j < count; j++) {
-      double xj = x[sample(s, c, j)], dz = through(s, c, j, x, scale, shift, m, d, relu, dy);
-      dshift[c] += dz;
-      scale_dshift[c] += fabs(dz);
-      dscale[c] += dz * (xj - m) / d;
-      scale_dscale[c] += fabs(dz) * (fabs(xj) + fabs(m)) / d;
-    }
-    for (int i = 0; i < count; i++) {
-      int at = sample(s, c, i);
-      dx[at] = scale_dx[at] = 0;
-      for (int j = 0; j < count; j++) {
-        double xj = x[sample(s, c, j)], dz = through(s, c, j, x, scale, shift, m, d, relu, dy);
-        double dmean = 1.0 / count, dvariance = 2 * (x[at] - m) / count;
-        dx[at] += dz * scale[c] * (((i == j) - dmean) / d - (xj - m) * dvariance / (2 * d * d * d));
-        scale_dx[at] +=
-            fabs(dz * scale[c]) *
-            (((i == j) + dmean) / d + (fabs(xj) + fabs(m)) * (fabs(x[at]) + fabs(m)) / count / (d * d * d));
-      }
+    for (int j = 0; j < s->n * s->plane; j++) {
+      int at = sample(s, c, j);
+      dshift[c] += dz[at];
+      scale_dshift[c] += fabs(dz[at]);
+      dscale[c] += dz[at] * (x[at] - m) / deviation;
+      scale_dscale[c] += fabs(dz[at]) * (fabs(x[at]) + fabs(m)) / deviation;
+      norm_point(s, c, j, x, scale[c], m, deviation, dz, dx, scale_dx);
     }
   }
 }

@@ -30,10 +30,10 @@ void naive_norm_apply(const naive_norm_sizes *s, const double *x, const double *
                       const double *mean, const double *variance, bool relu, petra_join join,
                       const double *addend, double *y, double *scale_y);
 
-/* By the full matrix of derivatives d act(z_j) / d x_i. */
+/* By the full matrix of derivatives dz_j / dx_i; dz (as x) is given back as well. */
 void naive_norm_backward(const naive_norm_sizes *s, const double *x, const double *scale, const double *shift,
-                         const double *mean, const double *variance, bool relu, const double *dy, double *dx,
-                         double *dscale, double *dshift, double *scale_dx, double *scale_dscale,
+                         const double *mean, const double *variance, bool relu, const double *dy, double *dz,
+                         double *dx, double *dscale, double *dshift, double *scale_dx, double *scale_dscale,
                          double *scale_dshift);
 
 /* The smallest |z|: how far the ReLU is from changing sides. */
