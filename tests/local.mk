@@ -139,3 +139,23 @@ TESTS += tests/test_gradients
 tests_test_gradients_SOURCES = tests/test_gradients.c $(TRAINING_SOURCES)
 tests_test_gradients_CPPFLAGS = $(TESTS_CPPFLAGS) -I$(top_srcdir)/sim
 tests_test_gradients_LDADD = $(TESTS_LDADD)
+# The operations of the backends: one table of cases.
+check_PROGRAMS += tests/test_backend
+TESTS += tests/test_backend
+tests_test_backend_SOURCES = tests/test_backend.c tests/cases.c tests/cases.h tests/case_tolerances.h tests/cases_basic.c \
+  tests/cases_conv.c tests/cases_norm.c tests/cases_pool.c tests/cases_head.c tests/naive.c tests/naive.h tests/harness.h
+tests_test_backend_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_backend_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_gradients tests/test_tensor
+TESTS += tests/test_gradients tests/test_tensor
+tests_test_gradients_SOURCES = tests/test_gradients.c tests/cases.h tests/case_tolerances.h tests/harness.h
+tests_test_gradients_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_gradients_LDADD = $(TESTS_LDADD)
+tests_test_tensor_SOURCES = tests/test_tensor.c tests/harness.h
+tests_test_tensor_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_tensor_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_ops
+TESTS += tests/test_ops
+tests_test_ops_SOURCES = tests/test_ops.c tests/harness.h
+tests_test_ops_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_ops_LDADD = $(TESTS_LDADD)
