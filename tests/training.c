@@ -102,7 +102,9 @@ petra_status training_run(training *run, const petra_program_ops *program) {
   const petra_config *config = run->config;
   petra_loader_options of_loader = loader_options(run, 0, run->program.microbatches);
   const petra_lr lr = petra_lr_from_config(config, run->program.batches);
-  const petra_cost cost = petra_cost_from_config(config, run->setup.method->recomputes, run->program.stages);
+  const petra_executor_virtual_options clock = {.cost = petra_cost_from_config(config),
+                                                .recomputes = run->setup.method->recomputes,
+                                                .engines = (int)config->cluster.engines};
   petra_loader *loader = NULL;
   petra_worker *worker = NULL;
   petra_executor *executor = NULL;
@@ -129,7 +131,7 @@ petra_status training_run(training *run, const petra_program_ops *program) {
                                               .program_options = &run->program,
                                               .events = {run, keep_loss, keep_evaluation}};
   PETRA_TRY_GOTO(status, petra_worker_stage_create(&options, &worker), done);
-  PETRA_TRY_GOTO(status, petra_executor_virtual_create(&cost, (int)config->cluster.engines, &executor), done);
+  PETRA_TRY_GOTO(status, petra_executor_virtual_create(&clock, &executor), done);
   status = executor->ops->run(executor, program, &run->program, worker, NULL, NULL);
 done:
   if (executor)

@@ -7,7 +7,7 @@
 #include "cli/setup.h"
 #include "data/loader.h"
 #include "exec/worker_stage.h"
-#include "executor_virtual.h"
+#include "sim/executor_virtual.h"
 
 enum { TRAINING_TENSORS = PETRA_MODEL_BLOCKS * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS) };
 
