@@ -165,7 +165,7 @@ petra_status training_batch(const training *run, int64_t microbatch, petra_messa
   status = petra_tensor_create(run->setup.backend, PETRA_TENSOR_ACTIVATION, shape, NULL,
                                PETRA_MEMORY_WORKSPACE, &tensor);
   if (status == PETRA_OK)
-    status = petra_op_upload(run->setup.backend, tensor, batch->images, PETRA_HOST_F32);
+    status = petra_op_upload(run->setup.backend, tensor, batch->images, PETRA_HOST_F64);
   petra_loader_give_back(loader, batch);
   *images = (petra_message){{{tensor, NULL}}, {{NULL, NULL}}};
 done:

@@ -8,7 +8,7 @@ static petra_status evaluate_batch(petra_backend *backend, petra_stage *const *s
   petra_streams streams = {{NULL, NULL}}, next = {{NULL, NULL}};
   petra_status status;
   PETRA_TRY_GOTO(status, petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_WORKSPACE, &streams.tensor[0]), done);
-  PETRA_TRY_GOTO(status, petra_op_upload(backend, streams.tensor[0], batch->images, PETRA_HOST_F32), done);
+  PETRA_TRY_GOTO(status, petra_op_upload(backend, streams.tensor[0], batch->images, PETRA_HOST_F64), done);
   for (int32_t j = 0; j < stages; j++) {
     next = (petra_streams){{NULL, NULL}};
     PETRA_TRY_GOTO(status, petra_stage_evaluate(stage[j], snapshots[j], &streams, batch->labels, &next, loss), done);
