@@ -1,5 +1,6 @@
 # tests: Check programs. Each forks nothing: OpenMP regions in a forked child of a process that had one hang.
-AM_TESTS_ENVIRONMENT = CK_FORK=no; export CK_FORK; srcdir='$(srcdir)'; export srcdir;
+# Idle threads sleep: spinning they take the cores from the tests that run beside them.
+AM_TESTS_ENVIRONMENT = CK_FORK=no; export CK_FORK; OMP_WAIT_POLICY=passive; export OMP_WAIT_POLICY; srcdir='$(srcdir)'; export srcdir;
 LOG_COMPILER =
 TESTS_LDADD = $(PETRA_LDADD) $(CHECK_LIBS)
 TESTS_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -I$(top_srcdir)/tests
@@ -81,7 +82,8 @@ regen-golden-training:
 	$(srcdir)/tests/reference/make_golden $(PYTORCH_INTERPRETER)
 # The operations of the backends: one table of cases.
 check_PROGRAMS += tests/test_backend
-TESTS += tests/test_backend
+TESTS += tests/test_backend tests/test_backend_avx2
+EXTRA_DIST += tests/test_backend_avx2
 tests_test_backend_SOURCES = tests/test_backend.c tests/cases.c tests/cases.h tests/case_tolerances.h tests/cases_basic.c \
   tests/cases_conv.c tests/cases_norm.c tests/cases_pool.c tests/cases_head.c tests/naive.c tests/naive.h tests/harness.h
 tests_test_backend_CPPFLAGS = $(TESTS_CPPFLAGS)
