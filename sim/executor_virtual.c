@@ -147,7 +147,10 @@ static petra_status start_ready(executor_virtual *executor, petra_worker *worker
   for (int i = 0; i < count; i++) {
     engine *unit = executor->started[i];
     const petra_action *action = &executor->group[i];
-    int64_t end_ns = executor->now_ns + duration_ns(executor, action);
+    int64_t end_ns;
+    if (__builtin_add_overflow(executor->now_ns, duration_ns(executor, action), &end_ns))
+      return petra_fail(PETRA_SCHEDULE, "the virtual clock runs over after %g years: the costs are too large for a run of this length",
+                        (double)executor->now_ns / 1e9 / 3600 / 24 / 365);
     unit->running = (petra_trace_row){*action, executor->now_ns, end_ns, executor->results[i]};
     unit->busy = true;
     read_next(executor, action->stage, engine_of(executor, action), unit);

@@ -39,10 +39,12 @@ static void add(cases_run *run, const int *p) {
   cases_expect(run, CASES_add, y, expected, scale, 1);
 }
 
-/* p: kind, shape, alpha in quarters. */
+enum { INFINITE = 99 };
+
+/* p: kind, shape, alpha in quarters, or INFINITE: then 0 * alpha must not stay in the padding. */
 static void axpy(cases_run *run, const int *p) {
   petra_tensor_kind kind = (petra_tensor_kind)p[0];
-  double alpha = p[5] / 4.0;
+  double alpha = p[5] == INFINITE ? (double)INFINITY : p[5] / 4.0;
   cases_tensor x = cases_input(run, kind, p[1], p[2], p[3], p[4]),
                y = cases_input(run, kind, p[1], p[2], p[3], p[4]);
   cases_changed(run, y.tensor);
@@ -116,8 +118,8 @@ static void relu_backward(cases_run *run, const int *p) {
 
 enum { SGD_TENSORS = 4 };
 
-/* p: nesterov, first. A filter, two vectors and a matrix in one step; the second vector is not decayed. In a
- * first step the velocities hold NaN. */
+/* p: nesterov, first, whether momentum is infinite. A filter, two vectors and a matrix in one step; the
+ * second vector is not decayed. In a first step the velocities hold NaN. */
 static void sgd(cases_run *run, const int *p) {
   static const int shapes[SGD_TENSORS][5] = {{PETRA_TENSOR_FILTER, 17, 20, 3, 3},
                                              {PETRA_TENSOR_VECTOR, 20, 1, 1, 1},
@@ -125,7 +127,7 @@ static void sgd(cases_run *run, const int *p) {
                                              {PETRA_TENSOR_MATRIX, 10, 33, 1, 1}};
   static const double decay[SGD_TENSORS] = {0.25, 0.0625, 0, 0.5};
   const bool nesterov = p[0], first = p[1];
-  const double lr = 0.375, momentum = 0.875; /* exact in f32, as all rates here */
+  const double lr = 0.375, momentum = p[2] ? (double)INFINITY : 0.875; /* exact in f32, as all rates here */
   petra_tensor *parameters[SGD_TENSORS], *velocities[SGD_TENSORS], *gradients[SGD_TENSORS];
   double *new_p[SGD_TENSORS], *new_v[SGD_TENSORS], *scale_p[SGD_TENSORS], *scale_v[SGD_TENSORS];
   for (int t = 0; t < SGD_TENSORS; t++) {
@@ -196,6 +198,7 @@ const cases_entry cases_basic[] = {
     EVERY_SHAPE(add, 3),
     EVERY_SHAPE(axpy, -3),
     EVERY_SHAPE(axpy, 0),
+    EVERY_SHAPE(axpy, INFINITE),
     EVERY_SHAPE(dot, 0),
     EVERY_SHAPE(dot, 1),
     CASE(split_concat, 1, 1, 1, 3, 2),
@@ -215,9 +218,10 @@ const cases_entry cases_basic[] = {
     CASE(relu_backward, 3, 16, 3, 5, 1),
     CASE(relu_backward, 7, 20, 13, 11, 0),
     CASE(relu_backward, 7, 20, 13, 11, 1),
-    CASE(sgd, false, false),
-    CASE(sgd, false, true),
-    CASE(sgd, true, false),
-    CASE(sgd, true, true),
+    CASE(sgd, false, false, false),
+    CASE(sgd, false, true, false),
+    CASE(sgd, true, false, false),
+    CASE(sgd, true, true, false),
+    CASE(sgd, true, false, true),
     {0},
 };

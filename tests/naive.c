@@ -48,10 +48,10 @@ static int sample(const naive_norm_sizes *s, int c, int k) {
 }
 
 void naive_norm_statistics(const naive_norm_sizes *s, const double *x, double *mean, double *variance,
-                           double *scale_mean, double *scale_variance) {
+                           double *scale_mean) {
   int count = s->n * s->plane;
   for (int c = 0; c < s->c; c++) {
-    mean[c] = variance[c] = scale_mean[c] = scale_variance[c] = 0;
+    mean[c] = variance[c] = scale_mean[c] = 0;
     for (int k = 0; k < count; k++) {
       mean[c] += x[sample(s, c, k)] / count;
       scale_mean[c] += fabs(x[sample(s, c, k)]) / count;
@@ -59,7 +59,6 @@ void naive_norm_statistics(const naive_norm_sizes *s, const double *x, double *m
     for (int k = 0; k < count; k++) {
       double value = x[sample(s, c, k)];
       variance[c] += (value - mean[c]) * (value - mean[c]) / count;
-      scale_variance[c] += (fabs(value) + fabs(mean[c])) * (fabs(value) + fabs(mean[c])) / count;
     }
   }
 }

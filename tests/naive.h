@@ -23,9 +23,10 @@ typedef struct naive_norm_sizes {
   int n, c, plane;
 } naive_norm_sizes;
 
-/* scale_* are the sums of absolute values that the errors are relative to. */
+/* scale_* are the sums of absolute values that the errors are relative to; the variance, a sum of squares, is
+ * its own: a mean far from 0 must not cost it digits. */
 void naive_norm_statistics(const naive_norm_sizes *s, const double *x, double *mean, double *variance,
-                           double *scale_mean, double *scale_variance);
+                           double *scale_mean);
 void naive_norm_apply(const naive_norm_sizes *s, const double *x, const double *scale, const double *shift,
                       const double *mean, const double *variance, bool relu, petra_join join,
                       const double *addend, double *y, double *scale_y);

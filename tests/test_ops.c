@@ -48,7 +48,9 @@ static petra_tensor *make(petra_backend *owner, petra_tensor_kind kind, int n, i
   X(weight_turned, MATRIX, 3, 4, 1, 1)                                                                       \
   X(logits, MATRIX, 2, 4, 1, 1)                                                                              \
   X(logits2, MATRIX, 2, 4, 1, 1)                                                                             \
-  X(narrow, MATRIX, 2, 2, 1, 1)
+  X(narrow, MATRIX, 2, 2, 1, 1)                                                                              \
+  X(weight3, MATRIX, 4, 3, 1, 1)                                                                             \
+  X(square, MATRIX, 4, 4, 1, 1)
 
 #define DECLARE(name, kind, ...) static petra_tensor *name;
 TENSORS(DECLARE)
@@ -285,6 +287,8 @@ START_TEST(head) {
           petra_op_linear_backward(backend, rows, weight, logits, rows, weight2, v4));
   REFUSED(INTERNAL, "linear_backward: the output dw is the same tensor as w",
           petra_op_linear_backward(backend, rows, weight, logits, rows2, weight, v4));
+  REFUSED(INTERNAL, "linear_backward: the output dw is the same tensor as dx",
+          petra_op_linear_backward(backend, weight, weight2, square, weight3, weight3, v4));
   petra_cross_entropy a = {.logits = logits, .labels = good, .dlogits = rows};
   REFUSED(SHAPE, "cross_entropy: dlogits is a matrix", petra_op_cross_entropy(backend, &a));
   a.dlogits = logits;

@@ -75,6 +75,25 @@ START_TEST(pool_reuse) {
 }
 END_TEST
 
+/* Storage of one kind must not come back as another: so many shapes that some of all kinds are in one
+ * bucket. */
+START_TEST(pool_kinds) {
+  enum { SHAPES = 1000 };
+  petra_backend *backend = open_backend(kinds[_i]);
+  for (int n = 1; n <= SHAPES; n++) {
+    const int32_t shape[4] = {1 + n % 3, 1 + n % 5, 1 + n % 7, 1 + n % 11};
+    petra_tensor *matrix = make(backend, PETRA_TENSOR_MATRIX, shape, NULL, PETRA_MEMORY_GRAPH);
+    petra_tensor_release(&matrix);
+    for (int kind = 0; kind < PETRA_TENSOR_KINDS; kind++) {
+      petra_tensor *t = make(backend, (petra_tensor_kind)kind, shape, NULL, PETRA_MEMORY_GRAPH);
+      ck_assert(t->kind == (petra_tensor_kind)kind && t->shape[3] == 1 + n % 11);
+      petra_tensor_release(&t);
+    }
+  }
+  petra_backend_destroy(backend);
+}
+END_TEST
+
 static bool refuse_all(void *context, size_t bytes) {
   (void)bytes;
   ++*(int *)context;
@@ -295,7 +314,8 @@ END_TEST
 int main(void) {
   Suite *suite = suite_create("tensor");
   TCase *tcase = tcase_create("tensor");
-  const TTest *const both[] = {fields, pool_reuse, references, accounts, bad_shapes, out_of_memory};
+  const TTest *const both[] = {fields,   pool_reuse, pool_kinds,   references,
+                               accounts, bad_shapes, out_of_memory};
   for (int i = 0; i < HARNESS_COUNT(both); i++)
     tcase_add_loop_test(tcase, both[i], 0, HARNESS_COUNT(kinds));
   tcase_add_test(tcase, registry);

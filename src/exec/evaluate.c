@@ -1,6 +1,9 @@
 /* An evaluation: every batch of a data set through all stages with given snapshots. */
 #include "backend/ops.h"
+#include "base/log.h"
 #include "exec/worker_stage.h"
+
+#include <math.h>
 
 static petra_status evaluate_batch(petra_backend *backend, petra_stage *const *stage, petra_snapshot *const *snapshots,
                                    int32_t stages, const petra_dataset *set, const petra_batch *batch, petra_loss *loss) {
@@ -45,6 +48,11 @@ petra_status petra_evaluate(petra_backend *backend, petra_stage *const *stage, p
     images += one.images;
     top1 += one.top1;
     top5 += one.top5;
+  }
+  if (!isfinite(loss)) {
+    status = petra_fail(PETRA_NOT_FINITE, "evaluation: the loss is %s; the weights or the running statistics have diverged: expected a finite loss",
+                        isnan(loss) ? "not a number" : "infinite");
+    goto done;
   }
   *out = (petra_evaluation){images, loss / (double)images, (double)top1 / (double)images, (double)top5 / (double)images};
 done:
