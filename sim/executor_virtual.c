@@ -35,7 +35,10 @@ static petra_status occupy(petra_executor_virtual *executor, const petra_action 
   int64_t duration_ns = cost_ns(executor, action);
   if (executor->settings.duration)
     duration_ns = executor->settings.duration(executor->settings.duration_context, action, executor->now_ns, duration_ns);
-  int64_t end_ns = executor->now_ns + duration_ns;
+  int64_t end_ns;
+  if (__builtin_add_overflow(executor->now_ns, duration_ns, &end_ns))
+    return petra_fail(PETRA_SCHEDULE, "the virtual clock runs over after %g years: the costs are too large for a run of this length",
+                      (double)executor->now_ns / 1e9 / 3600 / 24 / 365);
   engine->running = (petra_trace_row){*action, executor->now_ns, end_ns, *result};
   executor->counts[device].busy_ns += duration_ns;
   const petra_event event = {.time_ns = end_ns, .priority = 2, .kind = EVENT_END, .stage = device, .detail = index};

@@ -1,5 +1,6 @@
 # tests: Check programs. Each forks nothing: OpenMP regions in a forked child of a process that had one hang.
-AM_TESTS_ENVIRONMENT = CK_FORK=no; export CK_FORK; srcdir='$(srcdir)'; export srcdir;
+# Threads that wait sleep: spinning beside other programs would take their time (a hundred times slower at small layers).
+AM_TESTS_ENVIRONMENT = CK_FORK=no; export CK_FORK; OMP_WAIT_POLICY=passive; export OMP_WAIT_POLICY; srcdir='$(srcdir)'; export srcdir;
 LOG_COMPILER =
 TESTS_LDADD = $(PETRA_LDADD) $(CHECK_LIBS)
 TESTS_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -I$(top_srcdir)/tests
@@ -110,3 +111,52 @@ EXTRA_DIST += tests/golden/schedule-lockstep.txt tests/golden/schedule-sequentia
 regen-golden: regen-golden-schedule
 regen-golden-schedule: tests/test_schedule
 	tests/test_schedule --regen $(srcdir)/tests/golden
+# Whole training runs: tests/training.c assembles them, with the command line's own setup.
+TRAINING_SOURCES = tests/training.c tests/training.h tests/tolerances.h tests/tolerances.def tests/golden_data.c \
+  tests/golden_data.h tests/harness.h src/cli/setup.c src/cli/setup.h src/cli/setup_weights.c
+check_PROGRAMS += tests/test_golden
+TESTS += tests/test_golden
+tests_test_golden_SOURCES = tests/test_golden.c tests/golden_file.c tests/golden_file.h $(TRAINING_SOURCES)
+tests_test_golden_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_golden_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_precision
+TESTS += tests/test_precision
+tests_test_precision_SOURCES = tests/test_precision.c $(TRAINING_SOURCES)
+tests_test_precision_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_precision_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_identities
+TESTS += tests/test_identities
+tests_test_identities_SOURCES = tests/test_identities.c $(TRAINING_SOURCES)
+tests_test_identities_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_identities_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_stage_rules
+TESTS += tests/test_stage_rules
+tests_test_stage_rules_SOURCES = tests/test_stage_rules.c $(TRAINING_SOURCES)
+tests_test_stage_rules_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_stage_rules_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_gradients
+TESTS += tests/test_gradients
+tests_test_gradients_SOURCES = tests/test_gradients.c $(TRAINING_SOURCES)
+tests_test_gradients_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_gradients_LDADD = $(TESTS_LDADD)
+# The operations of the backends: one table of cases.
+check_PROGRAMS += tests/test_backend
+TESTS += tests/test_backend tests/test_backend_avx2
+EXTRA_DIST += tests/test_backend_avx2
+tests_test_backend_SOURCES = tests/test_backend.c tests/cases.c tests/cases.h tests/case_tolerances.h tests/cases_basic.c \
+  tests/cases_conv.c tests/cases_norm.c tests/cases_pool.c tests/cases_head.c tests/naive.c tests/naive.h tests/harness.h
+tests_test_backend_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_backend_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_op_gradients tests/test_tensor
+TESTS += tests/test_op_gradients tests/test_tensor
+tests_test_op_gradients_SOURCES = tests/test_op_gradients.c tests/cases.h tests/case_tolerances.h tests/harness.h
+tests_test_op_gradients_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_op_gradients_LDADD = $(TESTS_LDADD)
+tests_test_tensor_SOURCES = tests/test_tensor.c tests/harness.h
+tests_test_tensor_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_tensor_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_ops
+TESTS += tests/test_ops
+tests_test_ops_SOURCES = tests/test_ops.c tests/harness.h
+tests_test_ops_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_ops_LDADD = $(TESTS_LDADD)

@@ -116,8 +116,8 @@ START_TEST(cifar10_folder) {
   ck_assert_int_eq(set->height, 32);
   ck_assert_int_eq(set->width, 32);
   ck_assert_int_eq(set->classes, 10);
-  ck_assert_float_eq(set->mean[1], 0.4822f);
-  ck_assert_float_eq(set->deviation[2], 0.2010f);
+  ck_assert_double_eq(set->mean[1], 0.4822);
+  ck_assert_double_eq(set->deviation[2], 0.2010);
   assert_images(set, 0, 15, 10);
   petra_dataset_destroy(set);
   ck_assert_int_eq(open_set(PETRA_SET_CIFAR10, folder, PETRA_SPLIT_EVAL, &set), PETRA_OK);

@@ -61,13 +61,13 @@ static petra_loader *start(const fake *set, const petra_loader_options *options)
   return loader;
 }
 
-static float normalised(const fake *set, int channel, uint8_t byte) {
-  return ((float)byte / 255.0f - set->base.mean[channel]) / set->base.deviation[channel];
+static double normalised(const fake *set, int channel, uint8_t byte) {
+  return (byte / 255.0 - set->base.mean[channel]) / set->base.deviation[channel];
 }
 
 /* Crop and flip anew, straight from the description: the padded image is built, a window cut, then mirrored.
  */
-static void expect_image(const fake *set, int64_t record, int offset_y, int offset_x, bool flip, float *out) {
+static void expect_image(const fake *set, int64_t record, int offset_y, int offset_x, bool flip, double *out) {
   static uint8_t padded[3][HEIGHT + 8][WIDTH + 8];
   memset(padded, 0, sizeof padded);
   for (int i = 0; i < VALUES; i++)
@@ -93,7 +93,7 @@ static void expect_choice(uint64_t seed, uint32_t epoch, int64_t record, int off
   *flip = petra_rng_u32(&rng) >= 0x80000000u;
 }
 
-static void assert_same_floats(const float *actual, const float *expected, int count) {
+static void assert_same_values(const double *actual, const double *expected, int count) {
   for (int i = 0; i < count; i++)
     ck_assert_msg(actual[i] == expected[i], "value %d is %g, expected %g", i, (double)actual[i],
                   (double)expected[i]);
@@ -103,7 +103,7 @@ static void assert_same_floats(const float *actual, const float *expected, int c
 static void assert_batch(const fake *set, const petra_loader_options *options, const petra_batch *batch) {
   int64_t batches = set->base.count / options->batch;
   uint32_t order[RECORDS], epoch = (uint32_t)(batch->microbatch / batches);
-  float expected[VALUES];
+  double expected[VALUES];
   petra_rng rng;
   petra_rng_init(&rng, options->seed, PETRA_RNG_SHUFFLE, epoch, 0);
   petra_rng_permutation(&rng, order, (uint32_t)set->base.count);
@@ -115,7 +115,7 @@ static void assert_batch(const fake *set, const petra_loader_options *options, c
     ck_assert_int_eq(batch->labels[i], record);
     expect_choice(options->seed, epoch, record, offset, &flip);
     expect_image(set, record, offset[0], offset[1], flip, expected);
-    assert_same_floats(batch->images + (size_t)i * VALUES, expected, VALUES);
+    assert_same_values(batch->images + (size_t)i * VALUES, expected, VALUES);
   }
 }
 
@@ -183,13 +183,13 @@ START_TEST(evaluation_sees_every_image_once) {
     int record = 0;
     for (int b = 0; b < 5; b++) {
       petra_batch *batch = NULL;
-      float expected[VALUES];
+      double expected[VALUES];
       ck_assert_int_eq(petra_loader_next(loader, &batch), PETRA_OK);
       ck_assert_int_eq(batch->count, b < 4 ? 5 : 3);
       for (int i = 0; i < batch->count; i++, record++) {
         ck_assert_int_eq(batch->labels[i], record);
         expect_image(&set, record, 4, 4, false, expected);
-        assert_same_floats(batch->images + (size_t)i * VALUES, expected, VALUES);
+        assert_same_values(batch->images + (size_t)i * VALUES, expected, VALUES);
       }
       petra_loader_give_back(loader, batch);
     }

@@ -87,6 +87,8 @@ typedef struct petra_norm_forward {
 typedef struct petra_norm_backward {
   const petra_tensor *x, *scale, *shift, *mean, *variance; /* as given to and by norm_forward; where ReLU was active is
                                                               computed again from them */
+  /* Where z is NaN nothing goes through the ReLU, as in relu_backward: a NaN in x gives NaN in dx and dscale of its
+   * channel and, with relu, 0 in dshift. */
   bool relu;              /* as given to norm_forward; false for JOIN_ADD_ACTIVATE, whose caller applies relu_backward first */
   const petra_tensor *dy; /* gradient of act(z); for JOIN_SUBTRACT too it is that of act(z), not of y */
   petra_tensor *dx;       /* may alias dy, never x */
@@ -111,7 +113,8 @@ typedef struct petra_cross_entropy {
   const int32_t *labels;       /* N class numbers on the host, 0 <= label < classes */
   petra_tensor *dlogits;       /* (N, classes): gradient of the mean loss; NULL when not wanted */
   double loss;                 /* out: mean over the N images of -log softmax(logits)[label] */
-  int32_t top1, top5;          /* out: images whose label is the best, among the five best (ties: lower class first) */
+  int32_t top1, top5;          /* out: images whose label is the best, among the five best (ties: lower class first;
+                                  a NaN is not worse than any other logit) */
 } petra_cross_entropy;
 
 typedef struct petra_backend_ops {

@@ -4,9 +4,10 @@
 
 #include <stdio.h>
 
+/* With its article. */
 static const char *kind_name(petra_tensor_kind kind) {
-  static const char *const names[] = {"activation", "filter", "matrix", "vector", "mask"};
-  return (int)kind >= 0 && (int)kind < PETRA_TENSOR_KINDS ? names[kind] : "tensor of unknown kind";
+  static const char *const names[] = {"an activation", "a filter", "a matrix", "a vector", "a mask"};
+  return (int)kind >= 0 && (int)kind < PETRA_TENSOR_KINDS ? names[kind] : "a tensor of unknown kind";
 }
 
 static void print_shape(const int shape[4], char *text, size_t size) {
@@ -37,7 +38,7 @@ petra_status petra_check_tensor(const petra_check *check, const char *name, cons
   char found_text[80], expected_text[80];
   print_shape(tensor->shape, found_text, sizeof found_text);
   print_shape(expected, expected_text, sizeof expected_text);
-  return petra_fail(PETRA_SHAPE, "%s: %s is a %s of shape %s, expected a %s of shape %s", check->op, name,
+  return petra_fail(PETRA_SHAPE, "%s: %s is %s of shape %s, expected %s of shape %s", check->op, name,
                     kind_name(tensor->kind), found_text, kind_name(kind), expected_text);
 }
 

@@ -9,6 +9,9 @@
 
 enum { BUCKETS = 256 };
 
+/* Leaves room to count bytes, and elements that a layout adds as padding (less than 256 for one). */
+#define ELEMENTS_MAX (INT64_MAX / 4096)
+
 struct petra_tensor_pool {
   petra_tensor *free[BUCKETS]; /* lists through next_free */
   int64_t live;                /* tensors with references */
@@ -76,6 +79,11 @@ petra_status petra_tensor_create(petra_backend *backend, petra_tensor_kind kind,
     if (shape[i] < 1)
       return petra_fail(PETRA_SHAPE, "a tensor of shape (%d, %d, %d, %d) has no elements", shape[0], shape[1],
                         shape[2], shape[3]);
+  int64_t elements = 1;
+  for (int i = 0; i < 4; i++)
+    if (__builtin_mul_overflow(elements, shape[i], &elements) || elements > ELEMENTS_MAX)
+      return petra_fail(PETRA_SHAPE, "a tensor of shape (%d, %d, %d, %d) has more elements than can be counted",
+                        shape[0], shape[1], shape[2], shape[3]);
   petra_tensor *tensor = take(backend->pool, kind, shape);
   if (!tensor)
     PETRA_TRY(make(backend, kind, shape, &tensor));

@@ -150,7 +150,7 @@ done:
 }
 
 static petra_status print_text(const petra_runlog_summary *summary, const char *path) {
-  printf("%s\ncreated  %s by petra %s\ncommand  %s\nbackend  %s\nso far   %lld epoch%s, losses of %lld microbatch%s\n", path, summary->created,
+  printf("%s\ncreated  %s by petra %s\ncommand  %s\nbackend  %s\nlength   %lld epoch%s, losses of %lld microbatch%s\n", path, summary->created,
          summary->petra_version, summary->command, summary->backend, (long long)summary->epochs, summary->epochs == 1 ? "" : "s",
          (long long)summary->microbatches, summary->microbatches == 1 ? "" : "es");
   if (summary->epochs) {

@@ -113,7 +113,7 @@ static petra_status read_options(const petra_command *command, int argc, char **
   if (!command->takes_config && (arguments->set_count || arguments->output || optind < argc))
     return petra_fail(PETRA_USAGE, "petra %s takes no config, --set or --output; see petra %s --help", command->name, command->name);
   if (!command->writes && arguments->output)
-    return petra_fail(PETRA_USAGE, "petra %s writes no files and takes no --output; see petra %s --help", command->name, command->name);
+    return petra_fail(PETRA_USAGE, "%s writes no files and takes no --output; see petra %s --help", command->name, command->name);
   if (argc - optind > 1)
     return petra_fail(PETRA_USAGE, "one file is expected, got '%s' and '%s'", argv[optind], argv[optind + 1]);
   arguments->input = optind < argc ? argv[optind] : NULL;

@@ -28,7 +28,8 @@ petra_status petra_setup_plan(petra_setup *setup, const petra_config *config) {
                              petra_config_choice_name("data.set", (int)config->data.set), classes);
   if (config->device.backend == PETRA_BACKEND_CPU && config->device.precision == PETRA_PRECISION_FP64)
     return petra_config_fail(config, "device.precision", "fp64 with device.backend: cpu, which computes in fp32 only; expected device.backend: ref");
-  if (config->model.family == PETRA_FAMILY_RESNET && setup->method->inverts)
+  setup->inverts = setup->method->inverts && config->model.family == PETRA_FAMILY_REVNET;
+  if (setup->method->inverts && !setup->inverts)
     petra_log(PETRA_LOG_WARNING, "method %s on a ResNet, which has no reversible blocks: every block keeps its input and computes its graph again",
               setup->method->name);
   return PETRA_OK;
@@ -68,7 +69,7 @@ static petra_status create_stages(petra_setup *setup) {
                                          .end = setup->partition.first[j + 1],
                                          .backend = setup->backend,
                                          .keep = keep_of(setup->method),
-                                         .invert = setup->method->inverts,
+                                         .invert = setup->inverts,
                                          .accumulate = (int)config->method.accumulate,
                                          .optim = petra_optim_from_config(config)};
     PETRA_TRY(petra_stage_create(&options, &setup->stage[j]));

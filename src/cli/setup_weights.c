@@ -1,10 +1,13 @@
 /* The stages' parameters and statistics as the named tensors of a weights file. */
 #include "backend/ops.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "cli/setup.h"
 #include "io/weights.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { MOST_TENSORS = PETRA_MODEL_BLOCKS * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS) };
 
@@ -60,6 +63,30 @@ fail:
   return status;
 }
 
+/* A batch norm divides by the root of its running variance. */
+static petra_status check_variances(const tensor_list *list, const char *path) {
+  for (int i = 0; i < list->count; i++) {
+    const petra_weight *weight = &list->weights[i];
+    if (!strstr(weight->name, "running_var"))
+      continue;
+    for (int64_t e = 0; e < weight->elements; e++)
+      if (weight->values[e] < 0)
+        return petra_fail(PETRA_DATA, "%s: /parameters/%s: element %lld is %g; expected a variance of at least 0", path, weight->name,
+                          (long long)e, weight->values[e]);
+  }
+  return PETRA_OK;
+}
+
+/* What could not be read back is not written over what can. */
+static petra_status check_finite(const tensor_list *list, const char *path) {
+  for (int i = 0; i < list->count; i++)
+    for (int64_t e = 0; e < list->weights[i].elements; e++)
+      if (!isfinite(list->weights[i].values[e]))
+        return petra_fail(PETRA_NOT_FINITE, "%s: not written: element %lld of %s is %g; the run has diverged", path, (long long)e,
+                          list->weights[i].name, list->weights[i].values[e]);
+  return PETRA_OK;
+}
+
 petra_status petra_setup_write_weights(const petra_setup *setup, const char *path) {
   tensor_list *list;
   petra_status status = PETRA_OK;
@@ -68,6 +95,7 @@ petra_status petra_setup_write_weights(const petra_setup *setup, const char *pat
   PETRA_TRY(make_list(setup, &list));
   for (int i = 0; i < list->count; i++)
     PETRA_TRY_GOTO(status, petra_op_download(setup->backend, list->tensors[i], list->weights[i].values, PETRA_HOST_F64), done);
+  PETRA_TRY_GOTO(status, check_finite(list, path), done);
   snprintf(text, sizeof text, "%s-%d width %d, %s stem, %d classes", petra_config_choice_name("model.family", (int)config->model.family),
            setup->model.depth, setup->model.width, petra_config_choice_name("model.stem", (int)config->model.stem), setup->model.classes);
   const petra_weights_about about = {.model = text};
@@ -82,6 +110,7 @@ petra_status petra_setup_read_weights(petra_setup *setup, const char *path) {
   petra_status status;
   PETRA_TRY(make_list(setup, &list));
   PETRA_TRY_GOTO(status, petra_weights_read(path, list->weights, list->count), done);
+  PETRA_TRY_GOTO(status, check_variances(list, path), done);
   for (int i = 0; i < list->count; i++)
     PETRA_TRY_GOTO(status, petra_op_upload(setup->backend, list->tensors[i], list->weights[i].values, PETRA_HOST_F64), done);
 done:

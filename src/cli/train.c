@@ -9,9 +9,13 @@
 #include "io/atomic_file.h"
 #include "sim/executor_virtual.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 typedef struct training {
   const petra_arguments *arguments;
@@ -22,6 +26,8 @@ typedef struct training {
   petra_program_options program;
   petra_lr lr;
   char *directory, *weights_path, *config_text;
+  size_t config_size;
+  int lock; /* descriptor of the folder, locked; -1: none */
   petra_runlog *runlog;
   petra_training_log *log;
   petra_worker *worker;
@@ -74,18 +80,20 @@ static petra_status prepare(training *t) {
   return petra_setup_stages(&t->setup);
 }
 
-/* The expanded config, to DIR/config.yaml and the log. */
+/* The expanded config as text, for config.yaml and the log. */
+static petra_status expand_config(training *t) {
+  FILE *stream = open_memstream(&t->config_text, &t->config_size);
+  if (!stream)
+    return petra_fail(PETRA_NO_MEMORY, "out of memory for the text of the config");
+  petra_status status = petra_config_print(t->config, stream);
+  fclose(stream);
+  return status;
+}
+
 static petra_status write_config(training *t) {
-  char *path = NULL;
-  size_t size = 0;
-  FILE *stream = open_memstream(&t->config_text, &size);
-  petra_status status = stream ? petra_config_print(t->config, stream) : PETRA_NO_MEMORY;
-  if (stream)
-    fclose(stream);
-  PETRA_TRY_GOTO(status, status, done);
-  PETRA_TRY_GOTO(status, petra_join_path(t->directory, "config.yaml", &path), done);
-  status = petra_file_write_atomically(path, t->config_text, size);
-done:
+  char *path;
+  PETRA_TRY(petra_join_path(t->directory, "config.yaml", &path));
+  petra_status status = petra_file_write_atomically(path, t->config_text, t->config_size);
   petra_free(path);
   return status;
 }
@@ -116,14 +124,25 @@ static petra_status write_memory(training *t) {
   return petra_runlog_memory(t->runlog, accounts, t->setup.partition.stages);
 }
 
-/* The run's folder with config.yaml and run.h5. */
+/* One run at a time in a folder: the lock goes with the process. */
+static petra_status lock_folder(training *t) {
+  t->lock = open(t->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (t->lock < 0)
+    return petra_fail(PETRA_IO, "%s: cannot open this folder: %s", t->directory, strerror(errno));
+  if (flock(t->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    return petra_fail(PETRA_IO, "%s: another run is writing into this folder; expected a folder of its own (--output or run.name)", t->directory);
+  return PETRA_OK;
+}
+
+/* The run's folder with run.h5 and config.yaml; run.h5 first, as it is the one that a full disk refuses. */
 static petra_status open_log(training *t) {
   char *path = NULL;
   char backend[256], libraries[256];
   petra_status status;
   PETRA_TRY(petra_setup_output(t->config, t->arguments->output, &t->directory));
   PETRA_TRY(petra_join_path(t->directory, "weights.h5", &t->weights_path));
-  PETRA_TRY(write_config(t));
+  PETRA_TRY(lock_folder(t));
+  PETRA_TRY(expand_config(t));
   PETRA_TRY(petra_join_path(t->directory, "run.h5", &path));
   t->setup.backend->ops->describe(t->setup.backend, backend, sizeof backend);
   petra_libraries_describe(libraries, sizeof libraries);
@@ -133,6 +152,7 @@ static petra_status open_log(training *t) {
                                     .config = t->config_text,
                                     .seed = (uint64_t)t->config->run.seed};
   PETRA_TRY_GOTO(status, petra_runlog_create(path, &about, &t->runlog), done);
+  PETRA_TRY_GOTO(status, write_config(t), done);
   PETRA_TRY_GOTO(status, write_stage_table(t), done);
   const petra_training_log_options options = {
       .runlog = t->runlog,
@@ -169,7 +189,7 @@ static petra_status run_program(training *t) {
   PETRA_TRY(petra_worker_stage_create(&options, &t->worker));
   PETRA_TRY(petra_executor_virtual_create(&executor, &t->executor));
   petra_status status = t->executor->ops->run(t->executor, t->setup.method->program, &t->program, t->worker, NULL, NULL);
-  petra_training_log_finish(t->log);
+  petra_training_log_finish(t->log, status == PETRA_OK);
   return status;
 }
 
@@ -245,6 +265,8 @@ static void clean_up(training *t) {
   petra_worker_stage_destroy(t->worker);
   petra_training_log_destroy(t->log);
   petra_runlog_close(t->runlog);
+  if (t->lock >= 0)
+    close(t->lock);
   free(t->config_text); /* open_memstream's */
   petra_free(t->weights_path);
   petra_free(t->directory);
@@ -256,7 +278,7 @@ static void clean_up(training *t) {
 }
 
 static petra_status run(const petra_arguments *arguments) {
-  training t = {.arguments = arguments};
+  training t = {.arguments = arguments, .lock = -1};
   petra_status status;
   PETRA_TRY_GOTO(status, petra_arguments_config(arguments, "train", &t.config), done);
   PETRA_TRY_GOTO(status, prepare(&t), done);

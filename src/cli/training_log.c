@@ -114,7 +114,7 @@ static petra_status write_epochs(petra_training_log *log) {
                               .eval_loss = evaluated ? state->evaluation.loss : NAN,
                               .eval_top1 = evaluated ? state->evaluation.top1 : NAN,
                               .eval_top5 = evaluated ? state->evaluation.top5 : NAN,
-                              .lr = state->lr,
+                              .lr = state->images ? state->lr : NAN,
                               .wall_s = state->wall_s,
                               .images_per_s = state->train_s > 0 ? images / state->train_s : NAN};
     log->rows[log->written] = row;
@@ -160,6 +160,9 @@ static petra_status on_loss(void *context, int64_t microbatch, const petra_loss 
   state->lr = lr;
   log->last_s = now;
   state->complete = log->options.program->loss_epoch(program, microbatch + 1) > epoch;
+  /* An evaluation may take longer than the log may wait. */
+  if (state->complete && is_evaluated(log, epoch))
+    PETRA_TRY(petra_runlog_flush(log->options.runlog));
   return write_epochs(log);
 }
 
@@ -189,6 +192,9 @@ double petra_training_log_mean_loss(const petra_training_log *log, int64_t *micr
   return log->images ? log->loss_sum / (double)log->images : NAN;
 }
 
-void petra_training_log_finish(petra_training_log *log) {
-  petra_progress_finish(&log->progress);
+void petra_training_log_finish(petra_training_log *log, bool succeeded) {
+  if (succeeded)
+    petra_progress_finish(&log->progress);
+  else
+    petra_progress_hide(&log->progress);
 }

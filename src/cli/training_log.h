@@ -28,7 +28,7 @@ const petra_runlog_epoch *petra_training_log_epochs(const petra_training_log *lo
 /* Mean loss over all images whose loss came back in the run, NaN if none did; *microbatches: how many losses. */
 double petra_training_log_mean_loss(const petra_training_log *log, int64_t *microbatches);
 
-/* Ends the progress line. */
-void petra_training_log_finish(petra_training_log *log);
+/* Ends the progress; after a failure without a last line, so that the error is what stands last. */
+void petra_training_log_finish(petra_training_log *log, bool succeeded);
 
 #endif

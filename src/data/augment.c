@@ -19,15 +19,15 @@ petra_augment_choice petra_augment_choose(unsigned flags, uint64_t seed, uint32_
   return choice;
 }
 
-void petra_augment_table_init(petra_augment_table *table, const float mean[3], const float deviation[3]) {
+void petra_augment_table_init(petra_augment_table *table, const double mean[3], const double deviation[3]) {
   for (int c = 0; c < 3; c++)
     for (int p = 0; p < 256; p++)
-      table->value[c][p] = ((float)p / 255.0f - mean[c]) / deviation[c];
+      table->value[c][p] = (p / 255.0 - mean[c]) / deviation[c];
 }
 
 /* One row of the result; source NULL: a row of padding. */
-static void apply_row(const petra_augment_choice *choice, const float *value, const uint8_t *source,
-                      int32_t width, float *out) {
+static void apply_row(const petra_augment_choice *choice, const double *value, const uint8_t *source,
+                      int32_t width, double *out) {
   for (int32_t x = 0; x < width; x++) {
     int32_t column = (choice->flip ? width - 1 - x : x) + choice->shift_x;
     bool inside = source && column >= 0 && column < width;
@@ -36,7 +36,7 @@ static void apply_row(const petra_augment_choice *choice, const float *value, co
 }
 
 void petra_augment_apply(const petra_augment_choice *choice, const petra_augment_table *table,
-                         const uint8_t *pixels, int32_t height, int32_t width, float *out) {
+                         const uint8_t *pixels, int32_t height, int32_t width, double *out) {
   for (int c = 0; c < 3; c++)
     for (int32_t y = 0; y < height; y++) {
       int32_t row = y + choice->shift_y;

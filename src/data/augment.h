@@ -1,4 +1,4 @@
-/* Augmentation and normalisation of one image: crop, flip, then pixels to float, in that order.
+/* Augmentation and normalisation of one image: crop, flip, then pixels to normalised doubles, in that order.
  *
  * The random decisions of a record in an epoch come from the stream (run.seed, PETRA_RNG_AUGMENT, epoch,
  * record), where record is its number in the data set, not its place in the epoch. Three draws are made, in
@@ -24,19 +24,19 @@ typedef struct petra_augment_choice {
   bool flip;
 } petra_augment_choice;
 
-/* The float of every pixel value: value[channel][byte]. */
+/* The number for every pixel value: value[channel][byte]. */
 typedef struct petra_augment_table {
-  float value[3][256];
+  double value[3][256];
 } petra_augment_table;
 
 /* `flags`: bits of petra_augment_flag. With no flag the choice changes nothing. */
 petra_augment_choice petra_augment_choose(unsigned flags, uint64_t seed, uint32_t epoch, int64_t record);
 
-/* value[c][p] = (p / 255 - mean[c]) / deviation[c], each operation rounded to float. */
-void petra_augment_table_init(petra_augment_table *table, const float mean[3], const float deviation[3]);
+/* value[c][p] = (p / 255 - mean[c]) / deviation[c] in double precision. */
+void petra_augment_table_init(petra_augment_table *table, const double mean[3], const double deviation[3]);
 
 /* `pixels` and `out` are (3, height, width); they must not overlap. */
 void petra_augment_apply(const petra_augment_choice *choice, const petra_augment_table *table,
-                         const uint8_t *pixels, int32_t height, int32_t width, float *out);
+                         const uint8_t *pixels, int32_t height, int32_t width, double *out);
 
 #endif

@@ -185,8 +185,8 @@ static petra_status create(const cifar_format *format, int64_t count, cifar **ou
                                .height = SIDE,
                                .width = SIDE,
                                .classes = format->labels[format->label_bytes - 1].values,
-                               .mean = {0.4914f, 0.4822f, 0.4465f},
-                               .deviation = {0.2023f, 0.1994f, 0.2010f}};
+                               .mean = {0.4914, 0.4822, 0.4465},
+                               .deviation = {0.2023, 0.1994, 0.2010}};
   *out = self;
   return PETRA_OK;
 }

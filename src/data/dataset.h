@@ -21,7 +21,7 @@ struct petra_dataset {
   const petra_dataset_ops *ops;
   int64_t count; /* records, after data.limit / data.eval_limit */
   int32_t height, width, classes;
-  float mean[3], deviation[3]; /* of pixel / 255, for normalisation */
+  double mean[3], deviation[3]; /* of pixel / 255, for normalisation */
 };
 
 /* Opens the split that the config names. cifar10, cifar100: data.path is a folder with the set's original binary

@@ -25,7 +25,7 @@ typedef enum slot_state {
  * names. */
 typedef struct slot {
   petra_batch batch;
-  float *images;
+  double *images;
   int32_t *labels;
   uint32_t *records; /* data set records of the batch, in order */
   uint32_t epoch;

@@ -12,7 +12,7 @@ typedef struct petra_loader petra_loader;
  * uniform offset; flip: horizontal, probability 1/2). */
 typedef struct petra_batch {
   int32_t count; /* images; the last batch of an evaluation may be smaller */
-  const float *images;
+  const double *images;
   const int32_t *labels;
   int64_t microbatch; /* as asked */
 } petra_batch;

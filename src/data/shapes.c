@@ -250,8 +250,8 @@ petra_status petra_shapes_open(petra_split split, int64_t limit, petra_dataset *
                                .height = SIDE,
                                .width = SIDE,
                                .classes = CLASSES,
-                               .mean = {0.4914f, 0.4822f, 0.4465f},
-                               .deviation = {0.2023f, 0.1994f, 0.2010f}};
+                               .mean = {0.4914, 0.4822, 0.4465},
+                               .deviation = {0.2023, 0.1994, 0.2010}};
   *out = &self->base;
   return PETRA_OK;
 }

@@ -1,6 +1,9 @@
 /* An evaluation: every batch of a data set through all stages with given snapshots. */
 #include "backend/ops.h"
+#include "base/log.h"
 #include "exec/worker_stage.h"
+
+#include <math.h>
 
 static petra_status evaluate_batch(petra_backend *backend, petra_stage *const *stage, petra_snapshot *const *snapshots,
                                    int32_t stages, const petra_dataset *set, const petra_batch *batch, petra_loss *loss) {
@@ -8,7 +11,7 @@ static petra_status evaluate_batch(petra_backend *backend, petra_stage *const *s
   petra_streams streams = {{NULL, NULL}}, next = {{NULL, NULL}};
   petra_status status;
   PETRA_TRY_GOTO(status, petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_WORKSPACE, &streams.tensor[0]), done);
-  PETRA_TRY_GOTO(status, petra_op_upload(backend, streams.tensor[0], batch->images, PETRA_HOST_F32), done);
+  PETRA_TRY_GOTO(status, petra_op_upload(backend, streams.tensor[0], batch->images, PETRA_HOST_F64), done);
   for (int32_t j = 0; j < stages; j++) {
     next = (petra_streams){{NULL, NULL}};
     PETRA_TRY_GOTO(status, petra_stage_evaluate(stage[j], snapshots[j], &streams, batch->labels, &next, loss), done);
@@ -45,6 +48,11 @@ petra_status petra_evaluate(petra_backend *backend, petra_stage *const *stage, p
     images += one.images;
     top1 += one.top1;
     top5 += one.top5;
+  }
+  if (!isfinite(loss)) {
+    status = petra_fail(PETRA_NOT_FINITE, "evaluation: the loss is %s; the weights or the running statistics have diverged: expected a finite loss",
+                        isnan(loss) ? "not a number" : "infinite");
+    goto done;
   }
   *out = (petra_evaluation){images, loss / (double)images, (double)top1 / (double)images, (double)top5 / (double)images};
 done:

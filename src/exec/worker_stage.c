@@ -60,7 +60,7 @@ static petra_status read_batch(worker_stage *worker, int64_t m, petra_message *o
     PETRA_TRY_GOTO(status, petra_allocate(&row->labels, (size_t)batch->count, sizeof *row->labels), done);
   PETRA_TRY_GOTO(status, petra_tensor_create(options->backend, PETRA_TENSOR_ACTIVATION, shape, account_of(worker, 1),
                                              PETRA_MEMORY_MESSAGES, &images), done);
-  PETRA_TRY_GOTO(status, petra_op_upload(options->backend, images, batch->images, PETRA_HOST_F32), done);
+  PETRA_TRY_GOTO(status, petra_op_upload(options->backend, images, batch->images, PETRA_HOST_F64), done);
   memcpy(row->labels, batch->labels, (size_t)batch->count * sizeof *row->labels);
   row->microbatch = m;
   row->count = batch->count;

@@ -36,7 +36,7 @@ typedef struct petra_runlog_train {
   int64_t microbatch;
   int32_t epoch; /* from 0 */
   double lr, loss, top1;
-  double wall_s, virtual_s; /* since the start of the run, when the loss was known */
+  double wall_s, virtual_s; /* since the start of the run: when the loss was known; when the last stage began */
 } petra_runlog_train;
 
 /* One row of /epoch; eval_* are NaN where there was no evaluation. */

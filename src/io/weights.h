@@ -20,7 +20,7 @@ typedef struct petra_weight {
 
 typedef struct petra_weights_about {
   const char
-      *model; /* such as "revnet-18 width 64 cifar classes 10": attribute `model` of the root, informative */
+      *model; /* such as "revnet-18 width 64, cifar stem, 10 classes": attribute `model` of the root, informative */
 } petra_weights_about;
 
 /* Writes all tensors; f64 data sets when `as_f64`, else f32. Each data set has the attributes `units` ("1")

@@ -60,9 +60,11 @@ petra_status petra_record_push(petra_record_queue *queue, int64_t microbatch, pe
 
 petra_status petra_record_oldest(petra_record_queue *queue, int stage, int64_t microbatch, petra_record **out) {
   petra_record *record = queue->count ? &queue->ring[queue->head] : NULL;
-  if (!record || record->microbatch != microbatch)
+  if (!record)
+    return petra_fail(PETRA_INTERNAL, "stage %d: backward of microbatch %lld, but no microbatch was forwarded", stage, (long long)microbatch);
+  if (record->microbatch != microbatch)
     return petra_fail(PETRA_INTERNAL, "stage %d: backward of microbatch %lld, but the oldest forward is that of %lld", stage,
-                      (long long)microbatch, record ? (long long)record->microbatch : -1LL);
+                      (long long)microbatch, (long long)record->microbatch);
   *out = record;
   return PETRA_OK;
 }

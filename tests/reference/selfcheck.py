@@ -333,8 +333,8 @@ def normalisation(batches):
     raw = make_data.records(32)
     good = labels.tolist() == raw[16:32, 0].tolist()
     for record, channel, y, x in ((0, 0, 0, 0), (7, 1, 13, 30), (15, 2, 31, 31)):
-        pixel = np.float32(raw[16 + record, 1 + channel * 1024 + y * 32 + x])
-        value = (pixel / np.float32(255) - np.float32(store.MEAN[channel])) / np.float32(store.DEVIATION[channel])
+        pixel = float(raw[16 + record, 1 + channel * 1024 + y * 32 + x])
+        value = (pixel / 255 - store.MEAN[channel]) / store.DEVIATION[channel]
         good &= images[record, channel, y, x].item() == float(value)
     check("records and normalisation", good)
 

@@ -1,0 +1,172 @@
+/* Cases: batch norm, forward, backward, evaluation, running statistics. */
+#include "cases.h"
+
+#include "naive.h"
+
+#include <math.h>
+
+/* Where |z| is so small, the rounding of fp32 could put the ReLU on the other side. */
+#define RELU_MARGIN 2e-5
+
+typedef struct norm_inputs {
+  naive_norm_sizes sizes;
+  cases_tensor x, scale, shift;
+} norm_inputs;
+
+/* Inputs of a norm whose z stay clear of 0; x is around `offset`. */
+static norm_inputs inputs_of(cases_run *run, const int *p, double offset) {
+  norm_inputs in = {.sizes = {p[0], p[1], p[2] * p[3]}};
+  int64_t count = (int64_t)p[0] * p[1] * p[2] * p[3];
+  double *x, *scale, *shift;
+  do {
+    x = cases_random(run, count);
+    scale = cases_random(run, p[1]);
+    shift = cases_random(run, p[1]);
+    for (int64_t i = 0; i < count; i++)
+      x[i] = (double)(float)(x[i] + offset);
+  } while (naive_norm_margin(&in.sizes, x, scale, shift) < RELU_MARGIN);
+  in.x = cases_given(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3], x);
+  in.scale = cases_given(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1, scale);
+  in.shift = cases_given(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1, shift);
+  return in;
+}
+
+/* p: n, c, h, w, relu, join, whether y is the addend and dx is dy, whether x is far from 0. */
+static void norm(cases_run *run, const int *p) {
+  const bool relu = p[4], alias = p[6];
+  const petra_join join = (petra_join)p[5];
+  norm_inputs in = inputs_of(run, p, p[7] ? 64 : 0.25);
+  const naive_norm_sizes *s = &in.sizes;
+  const int64_t count = in.x.tensor->elements;
+  cases_tensor addend = {0};
+  if (join != PETRA_JOIN_NONE)
+    addend = cases_input(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
+  bool onto_addend = alias && addend.tensor;
+  petra_tensor *y =
+      onto_addend ? addend.tensor : cases_output(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
+  cases_changed(run, y);
+  petra_tensor *mean = cases_output(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1);
+  petra_tensor *variance = cases_output(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1);
+  double *m = cases_array(run, p[1]), *v = cases_array(run, p[1]), *scale_m = cases_array(run, p[1]);
+  double *expected = cases_array(run, count), *scale = cases_array(run, count);
+  naive_norm_statistics(s, in.x.host, m, v, scale_m);
+  naive_norm_apply(s, in.x.host, in.scale.host, in.shift.host, m, v, relu, join, addend.host, expected,
+                   scale);
+  const petra_norm_forward forward = {
+      in.x.tensor, in.scale.tensor, in.shift.tensor, relu, join, addend.tensor, y, mean, variance};
+  cases_ok(petra_op_norm_forward(run->backend, &forward));
+  const double terms = (double)s->n * s->plane;
+  cases_expect(run, CASES_norm_forward, mean, m, scale_m, terms);
+  cases_expect(run, CASES_norm_forward, variance, v, v, terms);
+  cases_expect(run, CASES_norm_forward, y, expected, scale, terms);
+
+  const bool masked = relu && join != PETRA_JOIN_ADD_ACTIVATE; /* there the caller masks dy by y */
+  cases_tensor dy = cases_input(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
+  petra_tensor *dx = alias ? dy.tensor : cases_output(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
+  cases_changed(run, dx);
+  petra_tensor *dscale = cases_output(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1);
+  petra_tensor *dshift = cases_output(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1);
+  double *gradient = cases_array(run, count), *scale_dx = cases_array(run, count), *small[4];
+  for (int i = 0; i < 4; i++)
+    small[i] = cases_array(run, p[1]);
+  naive_norm_backward(s, in.x.host, in.scale.host, in.shift.host, m, v, masked, dy.host,
+                      cases_array(run, count), gradient, small[0], small[1], scale_dx, small[2], small[3]);
+  const petra_norm_backward backward = {
+      in.x.tensor, in.scale.tensor, in.shift.tensor, mean, variance, masked, dy.tensor, dx, dscale, dshift};
+  cases_ok(petra_op_norm_backward(run->backend, &backward));
+  cases_expect(run, CASES_norm_backward, dscale, small[0], small[2], terms);
+  cases_expect(run, CASES_norm_backward, dshift, small[1], small[3], terms);
+  cases_expect(run, CASES_norm_backward, dx, gradient, scale_dx, terms);
+}
+
+/* p: n, c, h, w, relu, join, whether y is the addend. */
+static void evaluate(cases_run *run, const int *p) {
+  const petra_join join = (petra_join)p[5];
+  norm_inputs in = inputs_of(run, p, 0);
+  const int64_t count = in.x.tensor->elements;
+  cases_tensor mean = cases_input(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1), addend = {0};
+  double *positive = cases_random(run, p[1]);
+  for (int c = 0; c < p[1]; c++)
+    positive[c] = (double)(float)(fabs(positive[c]) + 0.0625);
+  cases_tensor variance = cases_given(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1, positive);
+  if (join != PETRA_JOIN_NONE)
+    addend = cases_input(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
+  bool onto_addend = p[6] && addend.tensor;
+  petra_tensor *y =
+      onto_addend ? addend.tensor : cases_output(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
+  cases_changed(run, y);
+  double *expected = cases_array(run, count), *scale = cases_array(run, count);
+  naive_norm_apply(&in.sizes, in.x.host, in.scale.host, in.shift.host, mean.host, variance.host, p[4], join,
+                   addend.host, expected, scale);
+  const petra_norm_forward forward = {
+      in.x.tensor, in.scale.tensor, in.shift.tensor, p[4], join, addend.tensor,
+      y,           mean.tensor,     variance.tensor};
+  cases_ok(petra_op_norm_evaluate(run->backend, &forward));
+  cases_expect(run, CASES_norm_evaluate, y, expected, scale, 1);
+}
+
+/* p: channels, samples, momentum in eighths. */
+static void update_running(cases_run *run, const int *p) {
+  double momentum = p[2] / 8.0, unbiased = p[1] > 1 ? p[1] / (p[1] - 1.0) : 1;
+  cases_tensor mean = cases_input(run, PETRA_TENSOR_VECTOR, p[0], 1, 1, 1);
+  cases_tensor variance = cases_input(run, PETRA_TENSOR_VECTOR, p[0], 1, 1, 1);
+  cases_tensor running_mean = cases_input(run, PETRA_TENSOR_VECTOR, p[0], 1, 1, 1);
+  cases_tensor running_variance = cases_input(run, PETRA_TENSOR_VECTOR, p[0], 1, 1, 1);
+  cases_changed(run, running_mean.tensor);
+  cases_changed(run, running_variance.tensor);
+  double *m = cases_array(run, p[0]), *v = cases_array(run, p[0]), *scale = cases_array(run, p[0]);
+  for (int c = 0; c < p[0]; c++) {
+    m[c] = (1 - momentum) * running_mean.host[c] + momentum * mean.host[c];
+    v[c] = (1 - momentum) * running_variance.host[c] + momentum * unbiased * variance.host[c];
+    scale[c] = 3; /* all numbers are below 1, unbiased is at most 2 */
+  }
+  cases_ok(petra_op_norm_update_running(run->backend, mean.tensor, variance.tensor, p[1], momentum,
+                                        running_mean.tensor, running_variance.tensor));
+  cases_expect(run, CASES_norm_update_running, running_mean.tensor, m, scale, 1);
+  cases_expect(run, CASES_norm_update_running, running_variance.tensor, v, scale, 1);
+}
+
+#define CASE(function, ...)                                                                                  \
+  {                                                                                                          \
+    function, #function "(" #__VA_ARGS__ ")", {                                                              \
+      __VA_ARGS__                                                                                            \
+    }                                                                                                        \
+  }
+#define EVERY_JOIN(function, ...)                                                                            \
+  CASE(function, __VA_ARGS__, false, PETRA_JOIN_NONE, false),                                                \
+      CASE(function, __VA_ARGS__, true, PETRA_JOIN_NONE, true),                                              \
+      CASE(function, __VA_ARGS__, false, PETRA_JOIN_ADD, true),                                              \
+      CASE(function, __VA_ARGS__, true, PETRA_JOIN_ADD, false),                                              \
+      CASE(function, __VA_ARGS__, true, PETRA_JOIN_ADD, true),                                               \
+      CASE(function, __VA_ARGS__, false, PETRA_JOIN_SUBTRACT, false),                                        \
+      CASE(function, __VA_ARGS__, true, PETRA_JOIN_SUBTRACT, true),                                          \
+      CASE(function, __VA_ARGS__, true, PETRA_JOIN_SUBTRACT, false),                                         \
+      CASE(function, __VA_ARGS__, false, PETRA_JOIN_ADD_ACTIVATE, true),                                     \
+      CASE(function, __VA_ARGS__, true, PETRA_JOIN_ADD_ACTIVATE, true),                                      \
+      CASE(function, __VA_ARGS__, true, PETRA_JOIN_ADD_ACTIVATE, false)
+
+const cases_entry cases_norm[] = {
+    EVERY_JOIN(norm, 3, 3, 3, 5),
+    EVERY_JOIN(norm, 1, 17, 5, 3),
+    EVERY_JOIN(norm, 7, 4, 1, 2),
+    EVERY_JOIN(norm, 1, 20, 1, 1), /* one sample: z = shift, no gradient for x and scale */
+    EVERY_JOIN(norm, 3, 16, 2, 3),
+    CASE(norm, 1, 1, 3, 2, true, PETRA_JOIN_NONE, false),
+    CASE(norm, 3, 8, 5, 3, true, PETRA_JOIN_ADD, false),
+    CASE(norm, 3, 32, 3, 2, true, PETRA_JOIN_SUBTRACT, true),
+    CASE(norm, 1, 64, 2, 3, true, PETRA_JOIN_ADD, true),
+    CASE(norm, 1, 4, 19, 17, true, PETRA_JOIN_ADD, true), /* an image in several pieces */
+    CASE(norm, 3, 49, 9, 10, true, PETRA_JOIN_ADD, true), /* split among threads */
+    CASE(norm, 3, 49, 9, 10, true, PETRA_JOIN_NONE, false),
+    CASE(norm, 3, 17, 5, 3, true, PETRA_JOIN_NONE, false, true),
+    EVERY_JOIN(evaluate, 3, 3, 3, 5),
+    EVERY_JOIN(evaluate, 1, 17, 5, 3),
+    EVERY_JOIN(evaluate, 1, 1, 1, 1),
+    EVERY_JOIN(evaluate, 3, 32, 1, 3),
+    CASE(evaluate, 3, 49, 9, 10, true, PETRA_JOIN_ADD, true),
+    CASE(update_running, 1, 1, 1),
+    CASE(update_running, 17, 2, 1),
+    CASE(update_running, 20, 189, 1),
+    CASE(update_running, 64, 1000, 8),
+    {0},
+};

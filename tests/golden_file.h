@@ -1,0 +1,24 @@
+/* What a golden file of tests/golden says about its run, beside the weights (tests/reference/README.md). */
+#ifndef PETRA_TESTS_GOLDEN_FILE_H
+#define PETRA_TESTS_GOLDEN_FILE_H
+
+#include "base/status.h"
+
+#include <stdint.h>
+
+enum { GOLDEN_FILE_LOSSES = 64 };
+
+typedef struct golden_file {
+  char family[16], method[16], init[64], precision[16], stem[16];
+  int64_t depth, width, classes, accumulate, microbatches, batch, nesterov, records, stages;
+  double lr, momentum, weight_decay, drift;
+  uint64_t data_fnv1a;
+  int64_t losses; /* entries of the two below, in the order in which the head made them */
+  int64_t microbatch[GOLDEN_FILE_LOSSES];
+  double loss[GOLDEN_FILE_LOSSES];
+} golden_file;
+
+/* PETRA_DATA, logged with the name, where an attribute or data set is missing or has another type. */
+petra_status golden_file_read(const char *path, golden_file *out);
+
+#endif

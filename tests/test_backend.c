@@ -1,0 +1,124 @@
+/* Every operation of backend.h on every backend: the table of cases (cases.h). */
+#include "cases.h"
+
+#include <math.h>
+#include <stddef.h>
+
+/* The backends of the table; the first is the oracle. `as` is the backend whose output must be the same to
+ * the bit. */
+static const struct subject {
+  petra_backend_kind kind;
+  petra_precision precision;
+  int threads, as;
+} subjects[] = {
+    {PETRA_BACKEND_REF, PETRA_PRECISION_FP64, 1, -1}, {PETRA_BACKEND_REF, PETRA_PRECISION_FP32, 1, -1},
+    {PETRA_BACKEND_CPU, PETRA_PRECISION_FP32, 1, -1}, {PETRA_BACKEND_REF, PETRA_PRECISION_FP64, 2, 0},
+    {PETRA_BACKEND_REF, PETRA_PRECISION_FP32, 2, 1},  {PETRA_BACKEND_CPU, PETRA_PRECISION_FP32, 2, -1},
+};
+enum { SUBJECTS = HARNESS_COUNT(subjects), SINGLE_THREADED = 3, NAN_INPUTS_MAX = 8 };
+
+/* The table of tolerances has one entry for each operation that works on tensors: all pointers of
+ * petra_backend_ops but destroy, describe, storage_create and storage_destroy, which every case uses. */
+_Static_assert(sizeof(petra_backend_ops) - offsetof(petra_backend_ops, destroy) ==
+                   (CASES_OPS + 4) * sizeof(void (*)(void)),
+               "an operation of the contract is missing in CASE_TOLERANCES");
+
+/* The names are those of the fields. */
+#define FIELD(name, coefficient) _Static_assert(offsetof(petra_backend_ops, name) > 0, #name);
+CASE_TOLERANCES(FIELD)
+#undef FIELD
+
+static petra_backend *backends[SUBJECTS];
+static int checks[SUBJECTS][CASES_OPS];
+
+static void open_backends(void) {
+  for (int s = 0; s < SUBJECTS; s++)
+    cases_ok(petra_backend_create(subjects[s].kind, subjects[s].precision, subjects[s].threads, true,
+                                  &backends[s]));
+}
+
+static void close_backends(void) {
+  for (int s = 0; s < SUBJECTS; s++)
+    petra_backend_destroy(backends[s]);
+}
+
+/* Runs a case; gives the hash of its outputs and the number of its inputs. */
+static uint64_t run_once(const cases_entry *entry, int subject, cases_record *record, int nan_input,
+                         int *inputs) {
+  cases_run run;
+  cases_begin(&run, backends[subject], entry->name, subject == 0, record, nan_input);
+  entry->function(&run, entry->parameters);
+  cases_require(run.at == (subject == 0 ? 0 : record->count), "%s: less was checked than on ref fp64",
+                entry->name);
+  for (int op = 0; op < CASES_OPS; op++)
+    checks[subject][op] += run.checks[op];
+  *inputs = run.inputs;
+  uint64_t hash = run.hash;
+  cases_end(&run);
+  return hash;
+}
+
+/* Runs a case on all backends; gives the number of its inputs. */
+static int run_everywhere(const cases_entry *entry, cases_record *record, int nan_input) {
+  uint64_t hash[SUBJECTS];
+  int inputs;
+  for (int s = 0; s < (nan_input < 0 ? SUBJECTS : SINGLE_THREADED); s++) {
+    hash[s] = run_once(entry, s, record, nan_input, &inputs);
+    cases_require(subjects[s].as < 0 || hash[s] == hash[subjects[s].as],
+                  "%s: ref gives other bits with %d threads", entry->name, subjects[s].threads);
+    if (s > 0 && nan_input < 0)
+      cases_require(hash[s] == run_once(entry, s, record, nan_input, &inputs),
+                    "%s on %s: other bits the second time", entry->name, backends[s]->ops->name);
+  }
+  return inputs;
+}
+
+static void run_table(const cases_entry *table) {
+  cases_record record = {0};
+  open_backends();
+  for (const cases_entry *entry = table; entry->function; entry++) {
+    int inputs = run_everywhere(entry, &record, -1);
+    for (int i = 0; i < inputs && i < NAN_INPUTS_MAX; i++)
+      run_everywhere(entry, &record, i);
+  }
+  close_backends();
+  free(record.values);
+}
+
+START_TEST(basic) {
+  run_table(cases_basic);
+}
+END_TEST
+
+START_TEST(conv) {
+  run_table(cases_conv);
+}
+END_TEST
+
+START_TEST(norm) {
+  run_table(cases_norm);
+}
+END_TEST
+
+START_TEST(pool) {
+  run_table(cases_pool);
+}
+END_TEST
+
+START_TEST(head) {
+  run_table(cases_head);
+}
+END_TEST
+
+/* Runs last. */
+START_TEST(every_operation_was_checked) {
+  for (int s = 0; s < SUBJECTS; s++)
+    for (int op = 0; op < CASES_OPS; op++)
+      cases_require(checks[s][op] > 0, "no case checks %s on backend %d", cases_op_name((cases_op)op), s);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {basic, conv, norm, pool, head, every_operation_was_checked};
+  return harness_run("backend", tests, HARNESS_COUNT(tests));
+}

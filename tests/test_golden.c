@@ -1,0 +1,117 @@
+/* petra on ref in fp64 against every golden file: the same weights, data and settings must end at the same
+ * weights and running statistics and give the same losses. */
+#include "golden_data.h"
+#include "golden_file.h"
+#include "harness.h"
+#include "tolerances.h"
+#include "training.h"
+
+#include <math.h>
+
+static const char *folder(void) {
+  const char *source = getenv("srcdir");
+  return source ? source : ".";
+}
+
+enum { SETS = 18, SET_LENGTH = 512 };
+
+/* The settings of the run that the file describes. */
+static int settings(const golden_file *golden, char sets[SETS][SET_LENGTH]) {
+  int n = 0;
+#define SET(...) snprintf(sets[n++], SET_LENGTH, __VA_ARGS__)
+  SET("device.backend=ref");
+  SET("device.threads=1"); /* small layers: beside other programs two threads wait for each other more than
+                              they compute */
+  SET("device.precision=%s", golden->precision);
+  SET("model.family=%s", golden->family);
+  SET("model.depth=%lld", (long long)golden->depth);
+  SET("model.width=%lld", (long long)golden->width);
+  SET("model.stem=%s", golden->stem);
+  SET("model.classes=%lld", (long long)golden->classes);
+  SET("model.weights=%s/tests/golden/%s", folder(), golden->init);
+  SET("method.name=%s", golden->method);
+  SET("method.accumulate=%lld", (long long)golden->accumulate);
+  SET("run.max_microbatches=%lld", (long long)golden->microbatches);
+  SET("data.batch=%lld", (long long)golden->batch);
+  SET("optim.lr=%.17g", golden->lr);
+  SET("optim.momentum=%.17g", golden->momentum);
+  SET("optim.nesterov=%s", golden->nesterov ? "true" : "false");
+  SET("optim.weight_decay=%.17g", golden->weight_decay);
+#undef SET
+  return n;
+}
+
+/* The losses are those of the file, and no others. */
+static void compare_losses(const char *name, const golden_file *golden, const training *run) {
+  double worst = 0;
+  ck_assert_int_eq(run->loss_count, golden->losses);
+  for (int64_t i = 0; i < golden->losses; i++) {
+    double found = run->losses[golden->microbatch[i]], apart = fabs(found / golden->loss[i] - 1);
+    if (!(apart <= worst))
+      worst = isfinite(apart) ? apart : INFINITY;
+  }
+  char what[96];
+  snprintf(what, sizeof what, "%s: losses, %lld of them", name, (long long)golden->losses);
+  within(what, worst, TOLERANCE_GOLDEN_LOSS);
+}
+
+static void compare_run(const char *name, double tolerance) {
+  golden_file golden;
+  char path[SET_LENGTH], text[SETS][SET_LENGTH], what[160];
+  const char *sets[SETS];
+  training run;
+  training_tensors init, expected, found;
+  training_distance distance;
+  snprintf(path, sizeof path, "%s/tests/golden/%s.h5", folder(), name);
+  must(golden_file_read(path, &golden));
+  ck_assert_uint_eq(golden.data_fnv1a, GOLDEN_DATA_FNV1A);
+  ck_assert_int_eq(golden.records, GOLDEN_DATA_RECORDS);
+  int count = settings(&golden, text);
+  for (int i = 0; i < count; i++)
+    sets[i] = text[i];
+  must(training_open(&run, sets, count));
+  ck_assert_int_eq(run.setup.partition.stages, golden.stages);
+  must(training_weights(&run, &init));
+  must(training_read(&run, path, &expected));
+  must(training_run(&run, NULL));
+  must(training_weights(&run, &found));
+  must(training_compare(&expected, &found, &init, TOLERANCE_ROUNDING_FP64, &distance));
+  snprintf(what, sizeof what,
+           "%s: worst of %d tensors (%s), median %.1e, %d left out, drift of the reference %.1e", name,
+           distance.compared, distance.worst_name, distance.median, distance.left_out, golden.drift);
+  within(what, distance.worst, tolerance);
+  /* Only shifts of bottleneck shortcuts may have no gradient: of RevNet-50 two in each of three groups. */
+  ck_assert_int_le(distance.left_out, golden.depth == 50 ? 6 : 0);
+  compare_losses(name, &golden, &run);
+  training_tensors_fini(&init);
+  training_tensors_fini(&expected);
+  training_tensors_fini(&found);
+  training_close(&run);
+}
+
+#define GOLDEN_TEST(id, name, tolerance)                                                                     \
+  START_TEST(id) {                                                                                           \
+    compare_run(name, TOLERANCE_##tolerance);                                                                \
+  }                                                                                                          \
+  END_TEST
+
+GOLDEN_TEST(petra_revnet18_k1, "petra-revnet18-k1", GOLDEN_PETRA_REVNET18)
+GOLDEN_TEST(petra_revnet18_k3, "petra-revnet18-k3", GOLDEN_PETRA_REVNET18)
+GOLDEN_TEST(petra_revnet50_k1, "petra-revnet50-k1", GOLDEN_PETRA_REVNET50)
+GOLDEN_TEST(petra_revnet50_k3, "petra-revnet50-k3", GOLDEN_PETRA_REVNET50)
+GOLDEN_TEST(backprop_revnet18_k1, "backprop-revnet18-k1", GOLDEN_BACKPROP)
+GOLDEN_TEST(backprop_revnet18_k3, "backprop-revnet18-k3", GOLDEN_BACKPROP)
+GOLDEN_TEST(backprop_revnet50_k3, "backprop-revnet50-k3", GOLDEN_BACKPROP)
+GOLDEN_TEST(backprop_resnet18_k1, "backprop-resnet18-k1", GOLDEN_BACKPROP)
+GOLDEN_TEST(backprop_resnet50_k1, "backprop-resnet50-k1", GOLDEN_BACKPROP)
+
+int main(void) {
+  const TTest *const tests[] = {petra_revnet18_k1,    petra_revnet18_k3,    petra_revnet50_k1,
+                                petra_revnet50_k3,    backprop_revnet18_k1, backprop_revnet18_k3,
+                                backprop_revnet50_k3, backprop_resnet18_k1, backprop_resnet50_k1};
+  if (training_data_create() != PETRA_OK)
+    return EXIT_FAILURE;
+  int result = harness_run("golden", tests, HARNESS_COUNT(tests));
+  training_data_remove();
+  return result;
+}

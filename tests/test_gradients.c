@@ -1,0 +1,190 @@
+/* Backpropagation through whole networks on ref in fp64 against central differences of the loss.
+ *
+ * The loss f is smooth but for the kinks of the ReLUs, and rounded. A central difference with step e is off
+ * by e^2 times a third of a third derivative, by r / e, where r = 1e-15 to 1e-14 is the rounding of f after
+ * all layers, and by a share of the jump of f' at a kink within the step. No one step suits all entries, so
+ * that several are tried: of two neighbours that agree best the finer one is taken, and how far they are
+ * apart is its uncertainty. Entries whose uncertainty is too large (a kink at every step) are passed over,
+ * which f alone decides, whatever backpropagation says; of every tensor one entry must remain. */
+#include "harness.h"
+#include "stage/stage_private.h"
+#include "tolerances.h"
+#include "training.h"
+
+#include "backend/ops.h"
+
+#include <math.h>
+
+enum { BATCH = 3, TRIES = 12, WANTED = 2 };
+
+static const double steps[] = {2e-5, 4e-6, 8e-7, 1.6e-7};
+/* Rounding of the loss (1e-14) over the steps at which kinks are rare (1e-6), three times: no difference is
+ * sure beyond it. */
+static const double noise = 3e-8;
+
+typedef struct network {
+  training run;
+  petra_stage *stage; /* the only one */
+  petra_message images;
+  int32_t labels[BATCH];
+} network;
+
+static double loss_of(network *n) {
+  petra_stage *stage = n->stage;
+  petra_streams streams = petra_streams_retain(&n->images.streams), next;
+  petra_loss loss;
+  for (int b = 0; b < stage->blocks - 1; b++) {
+    must(petra_block_forward(&stage->compute, petra_stage_block(stage, b), stage->sets[b].parameters.tensor,
+                             &streams, NULL, &next));
+    petra_streams_release(&streams);
+    streams = next;
+  }
+  int head = stage->blocks - 1;
+  must(petra_head_forward(&stage->compute, petra_stage_block(stage, head),
+                          stage->sets[head].parameters.tensor, &streams, n->labels, NULL, &loss));
+  petra_streams_release(&streams);
+  return loss.loss;
+}
+
+/* The loss with `tensor`'s entry moved by `by`. */
+static double moved_loss(network *n, petra_tensor *tensor, double *values, int64_t entry, double by) {
+  double kept = values[entry];
+  values[entry] = kept + by;
+  must(petra_op_upload(n->run.setup.backend, tensor, values, PETRA_HOST_F64));
+  double loss = loss_of(n);
+  values[entry] = kept;
+  must(petra_op_upload(n->run.setup.backend, tensor, values, PETRA_HOST_F64));
+  return loss;
+}
+
+typedef struct tally {
+  int checked, kinks;
+  double worst;
+  char worst_name[64];
+} tally;
+
+/* The derivative of the loss along an entry and its uncertainty. */
+static double differences(network *n, petra_tensor *tensor, double *values, int64_t entry,
+                          double *uncertainty) {
+  double best = 0, before = NAN;
+  *uncertainty = INFINITY;
+  for (int i = 0; i < HARNESS_COUNT(steps); i++) {
+    double up = moved_loss(n, tensor, values, entry, steps[i]);
+    double down = moved_loss(n, tensor, values, entry, -steps[i]);
+    double slope = (up - down) / (2 * steps[i]), apart = fabs(slope - before);
+    if (apart < *uncertainty) { /* never at the first step */
+      *uncertainty = apart;
+      best = slope;
+    }
+    before = slope;
+  }
+  return best;
+}
+
+/* Checks up to WANTED entries of one tensor. */
+static void check_tensor(network *n, petra_tensor *tensor, const training_tensor *gradient, double *values,
+                         tally *out) {
+  double square = 0;
+  int checked = 0;
+  for (int64_t e = 0; e < gradient->elements; e++)
+    square += gradient->values[e] * gradient->values[e];
+  double scale = sqrt(square / (double)gradient->elements);
+  for (int i = 0; i < TRIES && checked < WANTED; i++) {
+    int64_t entry = (int64_t)(i * 7919 + 5) % gradient->elements;
+    double exact = gradient->values[entry], uncertainty;
+    double slope = differences(n, tensor, values, entry, &uncertainty);
+    double limit = fmax(TOLERANCE_FINITE_DIFFERENCE * fmax(fabs(slope), scale), noise);
+    if (uncertainty > limit) {
+      out->kinks++;
+      continue;
+    }
+    double wrong = fabs(slope - exact) / (limit / TOLERANCE_FINITE_DIFFERENCE);
+    checked++;
+    if (!(wrong <= out->worst)) {
+      out->worst = wrong;
+      snprintf(out->worst_name, sizeof out->worst_name, "%s", gradient->name);
+    }
+    /* Twice the tolerance: an uncertainty of its own size is allowed. */
+    ck_assert_msg(wrong <= 2 * TOLERANCE_FINITE_DIFFERENCE,
+                  "%s[%lld]: backward %.10e, differences %.10e, uncertain by %.1e", gradient->name,
+                  (long long)entry, exact, slope, uncertainty);
+  }
+  ck_assert_msg(checked > 0, "%s: every entry tried lies at a kink", gradient->name);
+  out->checked += checked;
+}
+
+static void check_network(const char *family, const char *depth, const char *width, const char *stem,
+                          const char *blocks, int64_t batch) {
+  network n = {0};
+  petra_message out;
+  petra_loss loss;
+  training_tensors gradients, weights;
+  tally result = {0};
+  must(TRAINING_OPEN(&n.run, family, depth, width, stem, blocks, "stages.partition=list",
+                     "method.name=backprop", "data.batch=3", "device.backend=ref", "device.precision=fp64",
+                     "device.threads=1"));
+  n.stage = n.run.setup.stage[0];
+  must(training_batch(&n.run, batch, &n.images, n.labels));
+  must(petra_stage_loss(n.stage, 0, &n.images, n.labels, &out, &loss));
+  petra_message_release(&out);
+  must(training_gradients(&n.run, false, &gradients));
+  must(training_weights(&n.run, &weights));
+  ck_assert_double_eq(loss_of(&n), loss.loss);
+  int g = 0, w = 0;
+  for (int b = 0; b < n.stage->blocks; b++) {
+    for (int i = 0; i < n.stage->sets[b].parameters.count; i++, g++, w++)
+      check_tensor(&n, n.stage->sets[b].parameters.tensor[i], &gradients.tensor[g], weights.tensor[w].values,
+                   &result);
+    w += n.stage->sets[b].statistics.count;
+  }
+  ck_assert_int_eq(g, gradients.count);
+  printf("%s %s %s %s: %d entries of %d tensors, worst %.3e (%s), %d passed over at kinks\n", family, depth,
+         width, stem, result.checked, g, result.worst, result.worst_name, result.kinks);
+  training_tensors_fini(&gradients);
+  training_tensors_fini(&weights);
+  petra_message_release(&n.images);
+  training_close(&n.run);
+}
+
+#define TEN "stages.blocks=[10]"
+#define EIGHTEEN "stages.blocks=[18]"
+
+START_TEST(revnet18) {
+  check_network("model.family=revnet", "model.depth=18", "model.width=2", "model.stem=cifar", TEN, 0);
+}
+END_TEST
+START_TEST(revnet18_imagenet_stem) {
+  check_network("model.family=revnet", "model.depth=18", "model.width=2", "model.stem=imagenet", TEN, 0);
+}
+END_TEST
+START_TEST(revnet34) {
+  check_network("model.family=revnet", "model.depth=34", "model.width=1", "model.stem=cifar", EIGHTEEN, 0);
+}
+END_TEST
+START_TEST(revnet50) {
+  check_network("model.family=revnet", "model.depth=50", "model.width=1", "model.stem=cifar", EIGHTEEN, 0);
+}
+END_TEST
+/* In batch 0 an activation lies within 1e-7 of its kink, which every entry of the stem moves across. */
+START_TEST(resnet18) {
+  check_network("model.family=resnet", "model.depth=18", "model.width=2", "model.stem=cifar", TEN, 1);
+}
+END_TEST
+START_TEST(resnet18_imagenet_stem) {
+  check_network("model.family=resnet", "model.depth=18", "model.width=2", "model.stem=imagenet", TEN, 0);
+}
+END_TEST
+START_TEST(resnet50) {
+  check_network("model.family=resnet", "model.depth=50", "model.width=1", "model.stem=cifar", EIGHTEEN, 0);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {revnet18, revnet18_imagenet_stem, revnet34, revnet50,
+                                resnet18, resnet18_imagenet_stem, resnet50};
+  if (training_data_create() != PETRA_OK)
+    return EXIT_FAILURE;
+  int result = harness_run("gradients", tests, HARNESS_COUNT(tests));
+  training_data_remove();
+  return result;
+}

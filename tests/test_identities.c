@@ -1,0 +1,341 @@
+/* Identities between methods, partitions and runs (docs/semantics.md, section 7: 1, 2, 4). */
+#include "harness.h"
+#include "stage/stage_private.h"
+#include "tolerances.h"
+#include "training.h"
+
+#include "backend/ops.h"
+
+#include <math.h>
+
+#define SMALL "model.depth=18", "model.width=4", "data.batch=8", "optim.lr=0.02", "device.threads=1"
+#define DOUBLE "device.backend=ref", "device.precision=fp64"
+#define SINGLE "device.backend=cpu", "device.precision=fp32"
+#define ONE_STAGE "stages.partition=list", "stages.blocks=[10]"
+
+static void set_text(char *text, size_t size, const char *key, const char *value) {
+  snprintf(text, size, "%s=%s", key, value);
+}
+
+/* The weights after 6 microbatches on one stage. */
+static void train_on_one_stage(const char *method, int accumulate, bool single, training_tensors *out) {
+  char name[64], k[64];
+  training run;
+  set_text(name, sizeof name, "method.name", method);
+  snprintf(k, sizeof k, "method.accumulate=%d", accumulate);
+  must(TRAINING_OPEN(&run, SMALL, ONE_STAGE, "run.max_microbatches=6", name, k,
+                     single ? "device.backend=cpu" : "device.backend=ref",
+                     single ? "device.precision=fp32" : "device.precision=fp64"));
+  ck_assert_int_eq(run.setup.partition.stages, 1);
+  training_tensors init;
+  must(training_weights(&run, &init));
+  must(training_run(&run, NULL));
+  ck_assert_int_eq(run.loss_count, 6);
+  must(training_weights(&run, out));
+  ck_assert(!training_same(&init, out));
+  training_tensors_fini(&init);
+  training_close(&run);
+}
+
+START_TEST(on_one_stage_every_method_is_sgd) {
+  static const char *const methods[] = {"backprop", "reversible", "petra"};
+  for (int single = 0; single < 2; single++)
+    for (int accumulate = 1; accumulate <= 3; accumulate += 2) {
+      training_tensors first, other;
+      train_on_one_stage(methods[0], accumulate, single, &first);
+      for (int i = 1; i < 3; i++) {
+        train_on_one_stage(methods[i], accumulate, single, &other);
+        ck_assert_msg(training_same(&first, &other), "%s differs from backprop, k = %d, %s", methods[i],
+                      accumulate, single ? "cpu" : "ref");
+        training_tensors_fini(&other);
+      }
+      training_tensors_fini(&first);
+    }
+}
+END_TEST
+
+/* The weights after 6 microbatches with k = 3 under a method and a partition. */
+static void train_partition(const char *method, const char *partition, const char *count, const char *blocks,
+                            int stages, training_tensors *init, training_tensors *out) {
+  char name[64];
+  training run;
+  set_text(name, sizeof name, "method.name", method);
+  must(TRAINING_OPEN(&run, SMALL, DOUBLE, "run.max_microbatches=6", "method.accumulate=3", "run.drain=auto",
+                     name, partition, count, blocks));
+  ck_assert_int_eq(run.setup.partition.stages, stages);
+  must(training_weights(&run, init));
+  must(training_run(&run, NULL));
+  must(training_weights(&run, out));
+  training_close(&run);
+}
+
+static const struct partition {
+  const char *kind, *count, *blocks;
+  int stages;
+} partitions[] = {
+    {"stages.partition=block", "stages.count=0", "stages.blocks=[]", 10},
+    {"stages.partition=list", "stages.count=0", "stages.blocks=[2, 3, 5]", 3},
+    {"stages.partition=list", "stages.count=0", "stages.blocks=[1, 1, 7, 1]", 4},
+    {"stages.partition=list", "stages.count=0", "stages.blocks=[1, 9]", 2},
+    {"stages.partition=balanced", "stages.count=4", "stages.blocks=[]", 4},
+};
+
+START_TEST(partitions_do_not_change_synchronous_methods) {
+  static const char *const methods[] = {"backprop", "reversible"};
+  for (int m = 0; m < 2; m++) {
+    training_tensors first, init;
+    for (int p = 0; p < HARNESS_COUNT(partitions); p++) {
+      const struct partition *q = &partitions[p];
+      training_tensors found, before;
+      train_partition(methods[m], q->kind, q->count, q->blocks, q->stages, p ? &before : &init,
+                      p ? &found : &first);
+      if (p == 0)
+        continue;
+      training_distance apart;
+      must(training_compare(&first, &found, &init, TOLERANCE_ROUNDING_FP64, &apart));
+      printf("%s, %s %s %s against block: worst %.3e\n", methods[m], q->kind, q->count, q->blocks,
+             apart.worst);
+      /* backprop computes the same whatever the cuts; `reversible` reconstructs nothing in the stage of the
+       * head. */
+      if (m == 0)
+        ck_assert(training_same(&first, &found));
+      else
+        within("reversible, partitions", apart.worst, TOLERANCE_REVERSIBLE);
+      training_tensors_fini(&found);
+      training_tensors_fini(&before);
+    }
+    training_tensors_fini(&first);
+    training_tensors_fini(&init);
+  }
+}
+END_TEST
+
+START_TEST(reversible_is_backprop_up_to_rounding) {
+  training_tensors a, b, init, again;
+  training_distance apart;
+  const struct partition *q = &partitions[0];
+  train_partition("backprop", q->kind, q->count, q->blocks, q->stages, &init, &a);
+  train_partition("reversible", q->kind, q->count, q->blocks, q->stages, &again, &b);
+  ck_assert(training_same(&init, &again));
+  must(training_compare(&a, &b, &init, TOLERANCE_ROUNDING_FP64, &apart));
+  printf("reversible against backprop, 2 updates of 3 microbatches: median %.3e, %d left out\n", apart.median,
+         apart.left_out);
+  within("worst", apart.worst, TOLERANCE_REVERSIBLE);
+  ck_assert_int_eq(apart.left_out, 0);
+  /* It must reconstruct something: without any rounding it would be backprop itself. */
+  ck_assert(!training_same(&a, &b));
+  training_tensors_fini(&a);
+  training_tensors_fini(&b);
+  training_tensors_fini(&init);
+  training_tensors_fini(&again);
+}
+END_TEST
+
+START_TEST(petra_depends_on_the_partition) {
+  training_tensors first, init;
+  for (int p = 0; p < HARNESS_COUNT(partitions); p++) {
+    const struct partition *q = &partitions[p];
+    training run;
+    training_tensors found;
+    must(TRAINING_OPEN(&run, SMALL, DOUBLE, "run.max_microbatches=24", "method.name=petra", q->kind, q->count,
+                       q->blocks));
+    if (p == 0)
+      must(training_weights(&run, &init));
+    must(training_run(&run, NULL));
+    must(training_weights(&run, p ? &found : &first));
+    /* Undrained: the losses of the microbatches that reached the last stage. */
+    ck_assert_int_eq(run.loss_count, 24 - (q->stages - 1));
+    training_close(&run);
+    if (p == 0)
+      continue;
+    training_distance apart;
+    must(training_compare(&first, &found, &init, TOLERANCE_ROUNDING_FP64, &apart));
+    printf("petra, %s %s %s against block: worst %.3e, median %.3e\n", q->kind, q->count, q->blocks,
+           apart.worst, apart.median);
+    ck_assert_double_gt(apart.median, 0.1);
+    training_tensors_fini(&found);
+  }
+  training_tensors_fini(&first);
+  training_tensors_fini(&init);
+}
+END_TEST
+
+/* Runs with rate 0 until every microbatch came back: the gradients of the last one (k > 1: the last means).
+ */
+static void gradients_at_rate_0(const char *method, const char *accumulate, const char *depth,
+                                training_tensors *gradients, training_tensors *weights) {
+  char name[64];
+  training run;
+  training_tensors init;
+  set_text(name, sizeof name, "method.name", method);
+  must(TRAINING_OPEN(&run, SMALL, DOUBLE, depth, "optim.lr=0", "run.drain=auto", "run.max_microbatches=6",
+                     accumulate, name));
+  run.program.drain = true;
+  must(training_weights(&run, &init));
+  must(training_run(&run, NULL));
+  must(training_gradients(&run, run.program.accumulate > 1, gradients));
+  must(training_weights(&run, weights));
+  for (int i = 0; i < init.count; i++)
+    ck_assert(init.tensor[i].statistic || memcmp(init.tensor[i].values, weights->tensor[i].values,
+                                                 (size_t)init.tensor[i].elements * sizeof(double)) == 0);
+  training_tensors_fini(&init);
+  training_close(&run);
+}
+
+START_TEST(at_rate_0_petra_gives_the_end_to_end_gradient) {
+  static const char *const accumulate[] = {"method.accumulate=1", "method.accumulate=3"};
+  static const char *const depth[] = {"model.depth=18", "model.depth=50"};
+  for (int d = 0; d < 2; d++)
+    for (int k = 0; k < 2; k++) {
+      training_tensors exact, delayed, exact_weights, delayed_weights;
+      training_distance apart;
+      gradients_at_rate_0("backprop", accumulate[k], depth[d], &exact, &exact_weights);
+      gradients_at_rate_0("petra", accumulate[k], depth[d], &delayed, &delayed_weights);
+      must(training_compare(&exact, &delayed, NULL, TOLERANCE_ROUNDING_FP64, &apart));
+      printf("rate 0, %s, %s: gradients, worst %s, median %.3e, %d left out\n", depth[d], accumulate[k],
+             apart.worst_name, apart.median, apart.left_out);
+      ck_assert_int_eq(apart.left_out,
+                       d == 0 ? 0 : 6); /* shifts of the bottleneck shortcuts of three groups */
+      within("worst", apart.worst, TOLERANCE_GRADIENT);
+      /* Weights did not move; the statistics did, once a microbatch under both. */
+      must(training_compare(&exact_weights, &delayed_weights, NULL, 0, &apart));
+      within("statistics", apart.worst, TOLERANCE_STATISTICS);
+      training_tensors_fini(&exact);
+      training_tensors_fini(&delayed);
+      training_tensors_fini(&exact_weights);
+      training_tensors_fini(&delayed_weights);
+    }
+}
+END_TEST
+
+/* --- determinism --- */
+
+#define CPU_RUN                                                                                              \
+  "model.depth=18", "model.width=8", "data.batch=8", "optim.lr=0.02", SINGLE, "run.max_microbatches=16"
+
+static void train_cpu(const char *method, const char *batch, training_tensors *out) {
+  training run;
+  must(TRAINING_OPEN(&run, CPU_RUN, method, batch));
+  must(training_run(&run, NULL));
+  must(training_weights(&run, out));
+  training_close(&run);
+}
+
+START_TEST(runs_do_not_depend_on_earlier_runs) {
+  static const char *const methods[] = {"method.name=petra", "method.name=backprop"};
+  for (int i = 0; i < 2; i++) {
+    training_tensors first, again, other, last;
+    train_cpu(methods[i], "data.batch=8", &first);
+    train_cpu(methods[i], "data.batch=8", &again);
+    ck_assert(training_same(&first, &again));
+    train_cpu(methods[1 - i], "data.batch=5", &other);
+    ck_assert(!training_same(&first, &other));
+    train_cpu(methods[i], "data.batch=8", &last);
+    ck_assert(training_same(&first, &last));
+    training_tensors_fini(&first);
+    training_tensors_fini(&again);
+    training_tensors_fini(&other);
+    training_tensors_fini(&last);
+  }
+}
+END_TEST
+
+enum { POISONED = 64 };
+
+/* Leaves `POISONED` tensors full of NaN of this kind and shape in the pool. */
+static void poison(petra_backend *backend, petra_tensor_kind kind, int32_t n, int32_t c, int32_t h,
+                   int32_t w) {
+  petra_tensor *tensors[POISONED];
+  for (int i = 0; i < POISONED; i++) {
+    must(petra_tensor_create(backend, kind, (const int32_t[4]){n, c, h, w}, NULL, PETRA_MEMORY_WORKSPACE,
+                             &tensors[i]));
+    if (kind != PETRA_TENSOR_MASK)
+      must(petra_op_fill(backend, tensors[i], NAN));
+  }
+  for (int i = 0; i < POISONED; i++)
+    petra_tensor_release(&tensors[i]);
+}
+
+static void poison_pool(const training *run) {
+  petra_backend *backend = run->setup.backend;
+  int32_t n = (int32_t)run->config->data.batch;
+  for (int b = 0; b < run->setup.model.block_count; b++) {
+    const petra_block *block = &run->setup.model.blocks[b];
+    if (block->kind != PETRA_BLOCK_HEAD)
+      poison(backend, PETRA_TENSOR_ACTIVATION, n, block->shape_out.channels, block->shape_out.height,
+             block->shape_out.width);
+    for (int u = 0; u < block->unit_count; u++) {
+      const petra_unit *unit = &block->units[u];
+      poison(backend, PETRA_TENSOR_ACTIVATION, n, unit->out, unit->height_out, unit->width_out);
+      poison(backend, PETRA_TENSOR_ACTIVATION, n, unit->in, unit->height_in, unit->width_in);
+      poison(backend, PETRA_TENSOR_VECTOR, unit->out, 1, 1, 1);
+    }
+    if (block->kind == PETRA_BLOCK_HEAD) {
+      poison(backend, PETRA_TENSOR_MATRIX, n, block->features, 1, 1);
+      poison(backend, PETRA_TENSOR_MATRIX, n, block->classes, 1, 1);
+    }
+  }
+}
+
+START_TEST(runs_do_not_read_what_the_pool_left) {
+  static const char *const methods[] = {"method.name=petra", "method.name=backprop"};
+  static const char *const backends[] = {"device.backend=cpu", "device.backend=ref"};
+  for (int i = 0; i < 4; i++) {
+    training run;
+    training_tensors first, again, init, restarted;
+    must(TRAINING_OPEN(&run, CPU_RUN, methods[i % 2], backends[i / 2], "model.width=4", "device.threads=1"));
+    must(training_weights(&run, &init));
+    must(training_run(&run, NULL));
+    must(training_weights(&run, &first));
+    must(training_restart(&run));
+    must(training_weights(&run, &restarted));
+    ck_assert(training_same(&init, &restarted));
+    poison_pool(&run);
+    must(training_run(&run, NULL));
+    must(training_weights(&run, &again));
+    ck_assert(training_same(&first, &again));
+    ck_assert(!training_same(&first, &init));
+    training_tensors_fini(&first);
+    training_tensors_fini(&again);
+    training_tensors_fini(&init);
+    training_tensors_fini(&restarted);
+    training_close(&run);
+  }
+}
+END_TEST
+
+START_TEST(ref_does_not_depend_on_the_number_of_threads) {
+  static const char *const threads[] = {"device.threads=1", "device.threads=2", "device.threads=3"};
+  training_tensors first;
+  for (int i = 0; i < 3; i++) {
+    training run;
+    training_tensors found;
+    must(TRAINING_OPEN(&run, SMALL, DOUBLE, "method.name=backprop", "data.batch=2", "run.max_microbatches=1",
+                       threads[i]));
+    must(training_run(&run, NULL));
+    must(training_weights(&run, i ? &found : &first));
+    training_close(&run);
+    if (i > 0) {
+      ck_assert(training_same(&first, &found));
+      training_tensors_fini(&found);
+    }
+  }
+  training_tensors_fini(&first);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {on_one_stage_every_method_is_sgd,
+                                partitions_do_not_change_synchronous_methods,
+                                reversible_is_backprop_up_to_rounding,
+                                petra_depends_on_the_partition,
+                                at_rate_0_petra_gives_the_end_to_end_gradient,
+                                runs_do_not_depend_on_earlier_runs,
+                                runs_do_not_read_what_the_pool_left,
+                                ref_does_not_depend_on_the_number_of_threads};
+  if (training_data_create() != PETRA_OK)
+    return EXIT_FAILURE;
+  int result = harness_run("identities", tests, HARNESS_COUNT(tests));
+  training_data_remove();
+  return result;
+}

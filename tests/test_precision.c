@@ -1,0 +1,104 @@
+/* cpu in single precision against ref in double precision, after so few microbatches that two correct
+ * implementations are still close (docs/semantics.md, section 7); and the distance that a wrong lag gives,
+ * which must be larger. */
+#include "harness.h"
+#include "tolerances.h"
+#include "training.h"
+
+#define NETWORK "model.depth=18", "model.width=16", "data.batch=16", "optim.lr=0.02"
+#define DOUBLE "device.backend=ref", "device.precision=fp64"
+#define SINGLE "device.backend=cpu", "device.precision=fp32"
+#define BACKPROP "method.name=backprop", "method.accumulate=8", "run.max_microbatches=8"
+#define PETRA "method.name=petra", "run.max_microbatches=20"
+
+/* Trains and takes the weights before and after. */
+static void train(training *run, const petra_program_ops *program, training_tensors *init,
+                  training_tensors *final) {
+  must(training_weights(run, init));
+  must(training_run(run, program));
+  must(training_weights(run, final));
+  training_close(run);
+}
+
+static void distance(const training_tensors *a, const training_tensors *b, const training_tensors *init,
+                     const char *what, training_distance *out) {
+  must(training_compare(a, b, init, TOLERANCE_ROUNDING_FP32, out));
+  printf("%s: worst %.3e (%s), median %.3e, %d tensors, %d left out\n", what, out->worst, out->worst_name,
+         out->median, out->compared, out->left_out);
+  ck_assert_int_eq(out->left_out, 0);
+}
+
+START_TEST(backprop_after_one_update) {
+  training run;
+  training_tensors init, again, exact, single;
+  training_distance apart;
+  must(TRAINING_OPEN(&run, NETWORK, BACKPROP, DOUBLE));
+  train(&run, NULL, &init, &exact);
+  must(TRAINING_OPEN(&run, NETWORK, BACKPROP, SINGLE));
+  train(&run, NULL, &again, &single);
+  ck_assert(training_same(&init, &again));
+  distance(&exact, &single, &init, "backprop, one update of 8 microbatches, cpu fp32 against ref fp64",
+           &apart);
+  within("worst", apart.worst, TOLERANCE_FP32_BACKPROP_WORST);
+  within("median", apart.median, TOLERANCE_FP32_BACKPROP_MEDIAN);
+  training_tensors_fini(&init);
+  training_tensors_fini(&again);
+  training_tensors_fini(&exact);
+  training_tensors_fini(&single);
+}
+END_TEST
+
+/* lockstep with a deliberate mistake: below the last stage every B comes one tick late. */
+static bool late_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor,
+                      petra_action *out, int64_t *round) {
+  int64_t delay = petra_program_delay(options->stages, stage) + (stage < options->stages);
+  while (cursor->round < options->microbatches) {
+    int64_t tick = cursor->round, s = tick + 1 - stage, b = s - delay;
+    int step = cursor->step;
+    *round = tick;
+    *cursor = step == 2 ? (petra_cursor){tick + 1, 0} : (petra_cursor){tick, step + 1};
+    *out = (petra_action){stage, PETRA_ACTION_FORWARD, s};
+    if (step == 0 && stage < options->stages && s >= 0)
+      return true;
+    *out = (petra_action){stage, step == 1 ? PETRA_ACTION_BACKWARD : PETRA_ACTION_UPDATE, b};
+    if (b >= 0 && (step == 1 || (step == 2 && (b + 1) % options->accumulate == 0)))
+      return true;
+  }
+  return false;
+}
+
+START_TEST(petra_after_20_ticks) {
+  petra_program_ops late = petra_program_lockstep;
+  training run;
+  training_tensors init, again, exact, single, wrong;
+  training_distance apart;
+  late.next = late_next;
+  must(TRAINING_OPEN(&run, NETWORK, PETRA, DOUBLE));
+  train(&run, NULL, &init, &exact);
+  must(TRAINING_OPEN(&run, NETWORK, PETRA, SINGLE));
+  train(&run, NULL, &again, &single);
+  training_tensors_fini(&again);
+  distance(&exact, &single, &init, "petra, 20 ticks, cpu fp32 against ref fp64", &apart);
+  within("worst", apart.worst, TOLERANCE_FP32_PETRA_WORST);
+  must(TRAINING_OPEN(&run, NETWORK, PETRA, SINGLE));
+  train(&run, &late, &again, &wrong);
+  distance(&exact, &wrong, &init, "the same with every backward one tick late", &apart);
+  ck_assert_double_gt(apart.worst, TOLERANCE_FP32_PETRA_WORST);
+  /* Most tensors show it, not one. */
+  ck_assert_double_gt(apart.median, TOLERANCE_FP32_PETRA_WORST);
+  training_tensors_fini(&again);
+  training_tensors_fini(&init);
+  training_tensors_fini(&exact);
+  training_tensors_fini(&single);
+  training_tensors_fini(&wrong);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {backprop_after_one_update, petra_after_20_ticks};
+  if (training_data_create() != PETRA_OK)
+    return EXIT_FAILURE;
+  int result = harness_run("precision", tests, HARNESS_COUNT(tests));
+  training_data_remove();
+  return result;
+}

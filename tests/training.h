@@ -1,0 +1,84 @@
+/* A whole training run inside a test program: from config settings to the weights, on the generated records
+ * of golden_data.h and without any file of a run. What can be downloaded is compared as in
+ * tests/reference/compare.py. */
+#ifndef PETRA_TESTS_TRAINING_H
+#define PETRA_TESTS_TRAINING_H
+
+#include "cli/setup.h"
+#include "data/loader.h"
+#include "exec/worker_stage.h"
+#include "sim/executor_virtual.h"
+
+enum { TRAINING_TENSORS = PETRA_MODEL_BLOCKS * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS) };
+
+/* Tensors of a network as arrays on the host, block by block. */
+typedef struct training_tensor {
+  char name[64]; /* "02/conv1/weight" */
+  bool statistic;
+  int rank;
+  int32_t shape[4];
+  int64_t elements;
+  double *values;
+} training_tensor;
+
+typedef struct training_tensors {
+  int count;
+  training_tensor tensor[TRAINING_TENSORS];
+} training_tensors;
+
+void training_tensors_fini(training_tensors *tensors);
+
+typedef struct training {
+  petra_config *config;
+  petra_setup setup;
+  petra_dataset *set;
+  petra_program_options program;
+  double *losses; /* per microbatch; NaN where none was computed */
+  int64_t loss_count;
+  petra_evaluation evaluation; /* the last one */
+} training;
+
+/* Writes the generated records to a file of this process, and removes it. */
+petra_status training_data_create(void);
+void training_data_remove(void);
+
+/* Config, stages with their weights, data. The settings come after those that switch everything off that a
+ * run by hand has not: shuffling, augmentation, scaling, warm-up and milestones of the rate, evaluation. */
+petra_status training_open(training *run, const char *const *sets, int count);
+void training_close(training *run);
+#define TRAINING_OPEN(run, ...)                                                                              \
+  training_open((run), (const char *const[]){__VA_ARGS__},                                                   \
+                (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *)))
+
+/* Trains run.max_microbatches microbatches. `program` instead of the method's; NULL: the method's. */
+petra_status training_run(training *run, const petra_program_ops *program);
+
+/* Stages made anew with initial weights on the same backend, whose pool then holds used tensors. */
+petra_status training_restart(training *run);
+
+/* Batch `microbatch` of the data as a message for stage 1. The labels have data.batch entries. */
+petra_status training_batch(const training *run, int64_t microbatch, petra_message *images, int32_t *labels);
+
+/* Parameters and running statistics; gradients of the last microbatch, or (`mean`, k > 1) their mean so far.
+ */
+petra_status training_weights(const training *run, training_tensors *out);
+petra_status training_gradients(const training *run, bool mean, training_tensors *out);
+
+/* The tensors of a golden file, which must be exactly the network's. */
+petra_status training_read(const training *run, const char *path, training_tensors *out);
+
+/* Distances ||a - b|| / ||a - init|| per tensor. Left out: tensors that moved by rounding alone, that is by
+ * less than `rounding` times what the median tensor of `a` moved, in both. `init` NULL: distances are
+ * relative to ||a||. */
+typedef struct training_distance {
+  double worst, median;
+  const char *worst_name; /* in `a` */
+  int compared, left_out;
+} training_distance;
+petra_status training_compare(const training_tensors *a, const training_tensors *b,
+                              const training_tensors *init, double rounding, training_distance *out);
+
+/* Equal to the bit. */
+bool training_same(const training_tensors *a, const training_tensors *b);
+
+#endif
