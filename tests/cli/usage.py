@@ -33,7 +33,9 @@ class Help(ProgramTest):
 
     def test_methods_and_info(self):
         names = [method["name"] for method in self.good_json("methods")["methods"]]
-        self.assertEqual(names, ["backprop", "reversible", "petra"])
+        self.assertEqual(names, ["backprop", "reversible", "checkpoint", "gpipe", "gpipe-checkpoint", "1f1b", "interleaved", "zb-h1",
+                                 "pipedream", "pipedream-2bw", "delayed", "dsp", "delayed-reversible", "approximate-input",
+                                 "petra", "petra-arrival"])
         text = self.good("methods").splitlines()
         self.assertEqual([line.split()[0] for line in text[1:]], names)
         info = self.good_json("info")
