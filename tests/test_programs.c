@@ -1,6 +1,9 @@
 /* The closed forms of the programs (docs/semantics.md): time, lags, what is kept, on the virtual executor with the worker
  * that counts, over grids of J stages, M microbatches and k per update, with costs that share no factor. */
 #include "harness.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "schedule/check.h"
 #include "schedule/method.h"
 #include "sim/executor_virtual.h"
 #include "sim/worker_cost.h"
@@ -358,12 +361,163 @@ START_TEST(options_that_cannot_run) {
 }
 END_TEST
 
+/* The text of a schedule. Free with free. */
+static char *text_of(const petra_schedule *schedule, size_t *size) {
+  char *text = NULL;
+  FILE *stream = open_memstream(&text, size);
+  ck_assert_ptr_nonnull(stream);
+  ck_assert_int_eq(petra_schedule_print(schedule, stream), PETRA_OK);
+  fclose(stream);
+  return text;
+}
+
+static petra_program_options some_options(const petra_program_ops *program, int variant) {
+  const bool chunked = program == &petra_program_interleaved;
+  return (petra_program_options){.stages = 2 + 2 * (variant % 3),
+                                 .chunks = chunked ? 2 : 0,
+                                 .microbatches = 3 + variant,
+                                 .accumulate = chunked ? 6 : 1 + variant % 4,
+                                 .drain = variant % 5 > 0,
+                                 .batches = 3,
+                                 .eval_every = variant % 2,
+                                 .split_head = variant / 2 % 2};
+}
+
+/* Every program, written out, checked, printed, read back: the same text, and the same time on the executor. */
+START_TEST(schedules_from_text_run_like_programs) {
+  for (int p = 0; p < petra_program_count(); p++)
+    for (int variant = 0; variant < 24; variant++) {
+      const petra_program_ops *program = petra_program_get(p);
+      const petra_program_options options = some_options(program, variant);
+      petra_schedule *recorded, *parsed;
+      size_t size, again_size;
+      int64_t built_in, from_text;
+      if (program->arrival) {
+        ck_assert_int_eq(petra_schedule_record(program, &options, &recorded), PETRA_UNSUPPORTED);
+        continue;
+      }
+      ck_assert_int_eq(petra_schedule_record(program, &options, &recorded), PETRA_OK);
+      ck_assert_int_eq(petra_schedule_check(recorded, program->name, NULL), PETRA_OK);
+      char *text = text_of(recorded, &size);
+      ck_assert(petra_schedule_recognise(text, size));
+      ck_assert_int_eq(petra_schedule_parse("text", text, size, &parsed), PETRA_OK);
+      ck_assert_int_eq(petra_schedule_check(parsed, "text", NULL), PETRA_OK);
+      char *again = text_of(parsed, &again_size);
+      ck_assert_str_eq(text, again);
+      ck_assert_int_eq(parsed->split_backward, program->split_backward);
+      const petra_program_options of_text = petra_schedule_options(parsed);
+      if (options.drain || !program->ticks) {
+        ck_assert_int_eq(of_text.split_head, options.split_head);
+        for (int engines = 1; engines <= 2; engines++) {
+          ck_assert_int_eq(run_program(program, &options, &coprime[0], true, engines, &built_in), PETRA_OK);
+          ck_assert_int_eq(run_program(&parsed->program, &of_text, &coprime[0], true, engines, &from_text), PETRA_OK);
+          ck_assert_int_eq(from_text, built_in);
+        }
+      }
+      free(again);
+      free(text);
+      petra_schedule_destroy(parsed);
+      petra_schedule_destroy(recorded);
+    }
+}
+END_TEST
+
+START_TEST(schedules_that_are_refused) {
+  const struct {
+    const char *text, *line;
+  } bad[] = {
+      {"", "s: no device; expected lines such as"},
+      {"# nothing\n\n", "s: no device"},
+      {"1:\n", "s: no action"},
+      {"2: 2F0\n", "s:1: expected the line of device 1, beginning with '1:'"},
+      {"# x\n1: 1B0\n\n3: 3B0\n", "s:4: expected the line of device 2"},
+      {"1: 1F0 1X0\n", "s:1: '1X0' is no action"},
+      {"1: 1F0\n2: 2B0 2B\n", "s:2: '2B' is no action"},
+      {"1: 1B0||1B1\n", "s:1: '1B0||1B1' is no action"},
+      {"1: 1F99999999999\n", "1 stages and 100000000000 microbatches with only 1 actions"},
+      {"1: 1F0 2147483647B0\n", "2147483647 stages and 1 microbatches with only 2 actions"},
+      {"1: 1F0 3B0\n2: 2F0\n", "s: 3 stages on 2 devices; expected a multiple"},
+      /* Those below can be read but not run. */
+      {"1: 1F0 1B0\n2: 2B0 2B1\n", "s: device 2, action 2 (2B1): it needs 1F1, which no device does"},
+      {"1: 1F0 1F1 1B0 1B1\n2: 2B0\n", "s: device 1, action 4 (1B1): it needs 2B1, which no device does"},
+      {"1: 1F0 1F0 1B0\n2: 2B0\n", "s: device 1, action 2 (1F0): it has been done before"},
+      {"1: 1F0 1B0\n2: 2B0 2B0\n", "s: device 2, action 2 (2B0): it has been done before"},
+      {"1: 1B0 1F0\n2: 2B0\n", "s: device 1, action 1 (1B0): it comes before its forward 1F0"},
+      {"1: 1B0\n2: 2F0 2B0\n", "s: device 1, action 1 (1B0): it comes without its forward 1F0"},
+      {"1: 1F0 1W0 1B0\n2: 2B0 2W0\n", "s: device 1, action 2 (1W0): it comes before its backward 1B0"},
+      {"1: 1F0 1B0\n2: 2B0 2W0\n", "s: device 1, action 2 (1B0): its weight gradient 1W0 is missing"},
+      {"1: 1F0 1U0 1B0\n2: 2B0\n", "s: device 1, action 2 (1U0): there is no backward of stage 1 since its last update"},
+      {"1: 1B0 1U0 1U0\n", "s: device 1, action 3 (1U0): there is no backward of stage 1 since its last update"},
+      {"1: 1B0 1B1 1U0\n", "s: device 1, action 3 (1U0): the last backward before it is 1B1; expected 1U1"},
+      {"1: 1B0 1U0 1W0\n", "s: device 1, action 2 (1U0): 1 weight gradients of stage 1 are still to come"},
+      {"1: 1F0 2B0\n2: 1B0\n", "s: device 1, action 2 (2B0): stage 2 is on device 2"},
+      {"1: 1F0 1B0 1F1 1B1\n2: 2B1 2B0\n", "s: device 1, action 2 (1B0): deadlock: it waits for 2B0, but device 2 waits at 2B1 before that"},
+      {"1: 1F0 1F1 1B0 1B1\n2: 2F0 2F1 2B1 2B0\n3: 3F0 3B0 3F1 3B1\n4: 4B1 4B0\n", "deadlock: it waits for"},
+  };
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    petra_schedule *schedule = NULL;
+    petra_schedule_fault fault = {0};
+    harness_clear();
+    petra_status status = petra_schedule_parse("s", bad[i].text, strlen(bad[i].text), &schedule);
+    if (status == PETRA_OK) {
+      status = petra_schedule_check(schedule, "s", &fault);
+      ck_assert_int_gt(fault.position, 0);
+      ck_assert_ptr_nonnull(strstr(bad[i].line, strncmp(bad[i].line, "dead", 4) ? fault.reason : "deadlock"));
+    }
+    petra_schedule_destroy(schedule);
+    ck_assert_msg(status == PETRA_SCHEDULE, "taken: %s", bad[i].text);
+    ck_assert_int_eq(harness_lines, 1);
+    ck_assert_logged(bad[i].line);
+  }
+  ck_assert(!petra_schedule_recognise("method: {}\n", 11));
+  ck_assert(!petra_schedule_recognise("12\n", 3));
+  ck_assert(petra_schedule_recognise("# a\n \n  3:", 10));
+}
+END_TEST
+
+/* Schedules with two actions of a device exchanged, or one replaced: what the checker lets pass runs to its end, and what
+ * gets stuck on the executor does not pass. */
+START_TEST(checked_schedules_run) {
+  petra_rng rng;
+  int passed = 0, stuck = 0;
+  petra_rng_init(&rng, 5, PETRA_RNG_TEST, 0, 0);
+  for (int i = 0; i < 6000; i++) {
+    const petra_program_ops *program = petra_program_get(i % petra_program_count());
+    petra_program_options options = some_options(program, i % 7);
+    petra_schedule *schedule;
+    int64_t makespan;
+    options.drain = true;
+    if (program->arrival)
+      continue;
+    ck_assert_int_eq(petra_schedule_record(program, &options, &schedule), PETRA_OK);
+    int32_t d = (int32_t)petra_rng_below(&rng, (uint32_t)schedule->devices);
+    uint32_t count = (uint32_t)(schedule->first[d + 1] - schedule->first[d]);
+    petra_schedule_entry *entries = schedule->entries + schedule->first[d];
+    int64_t a = petra_rng_below(&rng, count), b = petra_rng_below(&rng, count);
+    petra_action kept = entries[a].action;
+    entries[a].action = entries[b].action;
+    if (i % 3)
+      entries[b].action = kept;
+    bool good = petra_schedule_check(schedule, "changed", NULL) == PETRA_OK;
+    const petra_program_options of_schedule = petra_schedule_options(schedule);
+    bool ran = run_program(&schedule->program, &of_schedule, &coprime[0], false, 1, &makespan) == PETRA_OK;
+    ck_assert(!good || ran);
+    passed += good;
+    stuck += !ran;
+    petra_schedule_destroy(schedule);
+  }
+  ck_assert_int_gt(passed, 100);
+  ck_assert_int_gt(stuck, 100);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {sequential_time,           gpipe_time,
                                 one_f_one_b_time,          zero_bubble_time,
                                 interleaved_time,          asynchronous_time_and_lags,
                                 two_versions_are_enough,   lockstep_with_a_split_head,
                                 flushes_follow_each_other, evaluations_see_their_weights,
-                                options_that_cannot_run};
+                                options_that_cannot_run,   schedules_from_text_run_like_programs,
+                                schedules_that_are_refused, checked_schedules_run};
   return harness_run("programs", tests, HARNESS_COUNT(tests));
 }
