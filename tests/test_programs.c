@@ -347,7 +347,7 @@ START_TEST(options_that_cannot_run) {
       {&petra_program_1f1b, {.stages = 2, .microbatches = 2, .accumulate = 0}, "every 0 microbatches; expected at least 1"},
       {&petra_program_zb_h1, {.stages = 2, .microbatches = 2, .accumulate = 1LL << 40}, "are too many"},
       {&petra_program_zb_h1, {.stages = 2, .microbatches = 2, .accumulate = 1, .eval_every = 1}, "0 microbatches per epoch"},
-      {&petra_program_gpipe, {.stages = 4, .chunks = 2, .microbatches = 2, .accumulate = 1}, "only interleaved has more"},
+      {&petra_program_gpipe, {.stages = 4, .chunks = 2, .microbatches = 2, .accumulate = 1}, "interleaved can have more"},
       {&petra_program_interleaved, {.stages = 5, .chunks = 2, .microbatches = 2, .accumulate = 2}, "expected a multiple of 2 stages"},
       {&petra_program_interleaved, {.stages = 6, .chunks = 2, .microbatches = 8, .accumulate = 4}, "expected a multiple of 3"},
       {&petra_program_interleaved, {.stages = 6, .chunks = -1, .microbatches = 8, .accumulate = 4}, "-1 chunks a device"},
@@ -475,6 +475,30 @@ START_TEST(schedules_that_are_refused) {
 }
 END_TEST
 
+static petra_status do_nothing(petra_worker *worker, int64_t virtual_ns, const petra_action *actions, int count,
+                               petra_action_result *results) {
+  (void)worker;
+  (void)virtual_ns;
+  (void)actions;
+  memset(results, 0, (size_t)count * sizeof *results);
+  return PETRA_OK;
+}
+
+/* Whether the executor gets to the end of a schedule, be it good or not: with a worker that needs no order. */
+static bool gets_through(const petra_schedule *schedule) {
+  static const petra_worker_ops ops = {.perform = do_nothing};
+  const petra_program_options options = petra_schedule_options(schedule);
+  const petra_stage_cost cost = {.forward_ns = 3, .backward_ns = 7};
+  const petra_executor_virtual_options settings = {
+      .engines = 1, .rule = {.fused_head = !schedule->split_head}, .costs = &cost, .cost_count = 1};
+  petra_worker worker = {&ops};
+  petra_executor *executor;
+  ck_assert_int_eq(petra_executor_virtual_create(&settings, &executor), PETRA_OK);
+  petra_status status = executor->ops->run(executor, &schedule->program, &options, &worker, NULL, NULL);
+  executor->ops->destroy(executor);
+  return status == PETRA_OK;
+}
+
 /* Schedules with two actions of a device exchanged, or one replaced: what the checker lets pass runs to its end, and what
  * gets stuck on the executor does not pass. */
 START_TEST(checked_schedules_run) {
@@ -485,7 +509,6 @@ START_TEST(checked_schedules_run) {
     const petra_program_ops *program = petra_program_get(i % petra_program_count());
     petra_program_options options = some_options(program, i % 7);
     petra_schedule *schedule;
-    int64_t makespan;
     options.drain = true;
     if (program->arrival)
       continue;
@@ -499,8 +522,7 @@ START_TEST(checked_schedules_run) {
     if (i % 3)
       entries[b].action = kept;
     bool good = petra_schedule_check(schedule, "changed", NULL) == PETRA_OK;
-    const petra_program_options of_schedule = petra_schedule_options(schedule);
-    bool ran = run_program(&schedule->program, &of_schedule, &coprime[0], false, 1, &makespan) == PETRA_OK;
+    bool ran = gets_through(schedule);
     ck_assert(!good || ran);
     passed += good;
     stuck += !ran;

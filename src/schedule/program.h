@@ -36,6 +36,7 @@ typedef struct petra_program_ops {
   bool flush;          /* every k microbatches all stages come to rest and update: time is counted per flush */
   bool arrival;        /* no fixed order: the executor takes what has arrived (`next` is NULL) */
   bool split_backward; /* W is split from B */
+  bool chunked;        /* a device may hold several stages */
   /* The action of a device (from 1; without chunks the stage) at the cursor, which moves on, and the round (tick) that it
    * belongs to; false at the end of the device's order. */
   bool (*next)(const petra_program_options *options, int32_t device, petra_cursor *cursor, petra_action *out,

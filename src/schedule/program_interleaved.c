@@ -79,6 +79,7 @@ static bool next(const petra_program_options *options, int32_t device, petra_cur
 
 const petra_program_ops petra_program_interleaved = {.name = "interleaved",
                                                      .flush = true,
+                                                     .chunked = true,
                                                      .next = next,
                                                      .rate_index = petra_order_rate_index,
                                                      .loss_epoch = petra_order_loss_epoch};

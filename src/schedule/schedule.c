@@ -74,6 +74,7 @@ static void finish(builder *b, const char *name) {
   s->program = (petra_program_ops){.name = name,
                                    .flush = true,
                                    .split_backward = s->split_backward,
+                                   .chunked = true,
                                    .next = next,
                                    .rate_index = petra_order_rate_index,
                                    .loss_epoch = petra_order_loss_epoch};
