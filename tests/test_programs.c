@@ -1,5 +1,6 @@
-/* The closed forms of the programs (docs/semantics.md): time, lags, what is kept, on the virtual executor with the worker
- * that counts, over grids of J stages, M microbatches and k per update, with costs that share no factor. */
+/* The closed forms of the programs (docs/semantics.md): time, lags, what is kept, on the virtual executor
+ * with the worker that counts, over grids of J stages, M microbatches and k per update, with costs that share
+ * no factor. */
 #include "harness.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -20,7 +21,7 @@ static const costs coprime[] = {{3, 7, 5, 2}, {11, 4, 7, 3}, {1, 101, 13, 29}};
 enum { COSTS = sizeof coprime / sizeof *coprime };
 
 /* What a run gave. */
-static petra_stage_counts counts[2 * STAGES_MOST * 4 + 1];   /* by stage from 1 */
+static petra_stage_counts counts[2 * STAGES_MOST * 4 + 1];     /* by stage from 1 */
 static petra_device_counts device_counts[STAGES_MOST * 4 + 1]; /* by device from 1 */
 static int64_t back_end[MICROBATCHES_MOST + 64];               /* of stage 1's B */
 static int64_t update_rows, evaluate_rows, last_end;
@@ -35,19 +36,21 @@ static petra_status keep_row(void *context, const petra_trace_row *row) {
   return PETRA_OK;
 }
 
-static petra_status run_program(const petra_program_ops *program, const petra_program_options *options, const costs *x,
-                                bool recomputes, int engines, int64_t *makespan) {
+static petra_status run_program(const petra_program_ops *program, const petra_program_options *options,
+                                const costs *x, bool recomputes, int engines, int64_t *makespan) {
   const petra_stage_cost cost = {.forward_ns = x->forward,
                                  .backward_ns = x->backward,
                                  .reconstruct_ns = x->reconstruct,
                                  .weight_gradient_ns = x->weight};
-  const petra_executor_virtual_options settings = {
-      .engines = engines,
-      .rule = {.recomputes = recomputes, .split_backward = program->split_backward, .fused_head = !options->split_head},
-      .costs = &cost,
-      .cost_count = 1};
-  const petra_worker_cost_options worker_options = {
-      .stages = options->stages, .split_head = options->split_head, .split_backward = program->split_backward};
+  const petra_executor_virtual_options settings = {.engines = engines,
+                                                   .rule = {.recomputes = recomputes,
+                                                            .split_backward = program->split_backward,
+                                                            .fused_head = !options->split_head},
+                                                   .costs = &cost,
+                                                   .cost_count = 1};
+  const petra_worker_cost_options worker_options = {.stages = options->stages,
+                                                    .split_head = options->split_head,
+                                                    .split_backward = program->split_backward};
   petra_executor *executor;
   petra_worker *worker;
   ck_assert_int_eq(petra_program_check(program, options), PETRA_OK);
@@ -65,8 +68,8 @@ static petra_status run_program(const petra_program_ops *program, const petra_pr
   return status;
 }
 
-static int64_t time_of(const petra_program_ops *program, const petra_program_options *options, const costs *x, bool recomputes,
-                       int engines) {
+static int64_t time_of(const petra_program_ops *program, const petra_program_options *options, const costs *x,
+                       bool recomputes, int engines) {
   int64_t makespan = -1;
   ck_assert_int_eq(run_program(program, options, x, recomputes, engines, &makespan), PETRA_OK);
   for (int32_t j = 1; j <= options->stages; j++) {
@@ -96,12 +99,12 @@ static int64_t larger(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
-#define EXPECT(time, expected, what, options)                                                                          \
-  do {                                                                                                                 \
-    int64_t time_ = (time), expected_ = (expected);                                                                    \
-    ck_assert_msg(time_ == expected_, "%s: J %d, M %lld, k %lld: %lld, expected %lld", (what), (options)->stages,      \
-                  (long long)(options)->microbatches, (long long)(options)->accumulate, (long long)time_,              \
-                  (long long)expected_);                                                                               \
+#define EXPECT(time, expected, what, options)                                                                \
+  do {                                                                                                       \
+    int64_t time_ = (time), expected_ = (expected);                                                          \
+    ck_assert_msg(time_ == expected_, "%s: J %d, M %lld, k %lld: %lld, expected %lld", (what),               \
+                  (options)->stages, (long long)(options)->microbatches, (long long)(options)->accumulate,   \
+                  (long long)time_, (long long)expected_);                                                   \
   } while (0)
 
 /* One microbatch at a time: J (F + R + B) each; the fused head recomputes nothing. */
@@ -111,13 +114,15 @@ START_TEST(sequential_time) {
       for (int split = 0; split < 2; split++)
         for (int engines = 1; engines <= 2; engines++) {
           const petra_program_options options = flush_of(stages, m, split);
-          EXPECT(time_of(&petra_program_sequential, &options, &unit, false, engines), 3 * stages * m, "sequential", &options);
-          EXPECT(time_of(&petra_program_sequential, &options, &unit, true, engines), (4 * stages - !split) * m,
-                 "sequential, recomputing", &options);
+          EXPECT(time_of(&petra_program_sequential, &options, &unit, false, engines), 3 * stages * m,
+                 "sequential", &options);
+          EXPECT(time_of(&petra_program_sequential, &options, &unit, true, engines),
+                 (4 * stages - !split) * m, "sequential, recomputing", &options);
           for (int c = 0; c < COSTS; c++) {
             const costs *x = &coprime[c];
             EXPECT(time_of(&petra_program_sequential, &options, x, true, engines),
-                   m * (stages * (x->forward + x->backward) + (stages - !split) * x->reconstruct), "sequential", &options);
+                   m * (stages * (x->forward + x->backward) + (stages - !split) * x->reconstruct),
+                   "sequential", &options);
           }
         }
 }
@@ -128,8 +133,10 @@ START_TEST(gpipe_time) {
   for (int32_t stages = 1; stages <= STAGES_MOST; stages++)
     for (int64_t m = 1; m <= MICROBATCHES_MOST; m++) {
       const petra_program_options options = flush_of(stages, m, true);
-      EXPECT(time_of(&petra_program_gpipe, &options, &unit, false, 1), 3 * (m + stages - 1), "gpipe", &options);
-      EXPECT(time_of(&petra_program_gpipe, &options, &unit, true, 1), 4 * (m + stages - 1), "gpipe-checkpoint", &options);
+      EXPECT(time_of(&petra_program_gpipe, &options, &unit, false, 1), 3 * (m + stages - 1), "gpipe",
+             &options);
+      EXPECT(time_of(&petra_program_gpipe, &options, &unit, true, 1), 4 * (m + stages - 1),
+             "gpipe-checkpoint", &options);
       for (int32_t j = 1; j <= stages; j++)
         EXPECT(counts[j].kept_max, m, "gpipe keeps", &options);
       for (int c = 0; c < COSTS; c++) {
@@ -147,11 +154,12 @@ START_TEST(one_f_one_b_time) {
     for (int64_t m = 1; m <= MICROBATCHES_MOST; m++)
       for (int split = 0; split < 2; split++) {
         const petra_program_options options = flush_of(stages, m, split);
-        EXPECT(time_of(&petra_program_1f1b, &options, &unit, false, 1), 3 * (m + stages - 1), "1f1b", &options);
+        EXPECT(time_of(&petra_program_1f1b, &options, &unit, false, 1), 3 * (m + stages - 1), "1f1b",
+               &options);
         for (int c = 0; c < COSTS; c++) {
           const costs *x = &coprime[c];
-          EXPECT(time_of(&petra_program_1f1b, &options, x, false, 1), (m + stages - 1) * (x->forward + x->backward), "1f1b",
-                 &options);
+          EXPECT(time_of(&petra_program_1f1b, &options, x, false, 1),
+                 (m + stages - 1) * (x->forward + x->backward), "1f1b", &options);
           for (int32_t j = 1; j <= stages; j++) {
             EXPECT(counts[j].kept_max, smaller(stages - j + 1, m), "1f1b keeps", &options);
             EXPECT(device_counts[j].in_flight_max, smaller(stages - j + 1, m), "1f1b in flight", &options);
@@ -165,7 +173,8 @@ END_TEST
 
 /* M (F + Bi + W) + (J - 1) (F + Bi - W) for M >= J and W <= min(F, Bi); every stage keeps at most J. */
 START_TEST(zero_bubble_time) {
-  static const costs split[] = {{1, 2, 1, 1}, {7, 16, 0, 5}, {3, 5, 0, 2}, {11, 16, 0, 3}, {2, 103, 0, 2}, {31, 34, 0, 17}};
+  static const costs split[] = {{1, 2, 1, 1},   {7, 16, 0, 5},  {3, 5, 0, 2},
+                                {11, 16, 0, 3}, {2, 103, 0, 2}, {31, 34, 0, 17}};
   for (int32_t stages = 1; stages <= STAGES_MOST; stages++)
     for (int64_t m = stages; m <= MICROBATCHES_MOST; m++)
       for (size_t c = 0; c < sizeof split / sizeof *split; c++) {
@@ -174,7 +183,8 @@ START_TEST(zero_bubble_time) {
         int64_t inputs = x->backward - x->weight;
         ck_assert(x->weight <= smaller(x->forward, inputs));
         EXPECT(time_of(&petra_program_zb_h1, &options, x, false, 1),
-               m * (x->forward + inputs + x->weight) + (stages - 1) * (x->forward + inputs - x->weight), "zb-h1", &options);
+               m * (x->forward + inputs + x->weight) + (stages - 1) * (x->forward + inputs - x->weight),
+               "zb-h1", &options);
         for (int32_t j = 1; j <= stages; j++)
           EXPECT(counts[j].kept_max, stages, "zb-h1 keeps", &options);
       }
@@ -208,9 +218,10 @@ START_TEST(asynchronous_time_and_lags) {
           const int64_t k = factors[f];
           petra_program_options options = flush_of(stages, m, true);
           options.accumulate = k;
-          EXPECT(time_of(&petra_program_1f1b_async, &options, x, false, 1), (m + stages - 1) * (x->forward + x->backward),
-                 "1f1b-async", &options);
-          EXPECT(back_end[m / 2] - back_end[m / 4], (m / 2 - m / 4) * (x->forward + x->backward), "steady state", &options);
+          EXPECT(time_of(&petra_program_1f1b_async, &options, x, false, 1),
+                 (m + stages - 1) * (x->forward + x->backward), "1f1b-async", &options);
+          EXPECT(back_end[m / 2] - back_end[m / 4], (m / 2 - m / 4) * (x->forward + x->backward),
+                 "steady state", &options);
           for (int32_t j = 1; j <= stages; j++) {
             int64_t ahead = stages - j, most = 0;
             for (int64_t i = 0; i < m; i++)
@@ -224,8 +235,8 @@ START_TEST(asynchronous_time_and_lags) {
 }
 END_TEST
 
-/* pipedream-2bw: with k >= J microbatches of update b (b = m / k) use version b - 1 everywhere: it is there when F runs, at
- * most one version is older than the latest, and the lag is 1. */
+/* pipedream-2bw: with k >= J microbatches of update b (b = m / k) use version b - 1 everywhere: it is there
+ * when F runs, at most one version is older than the latest, and the lag is 1. */
 START_TEST(two_versions_are_enough) {
   const petra_method *method = petra_method_find("pipedream-2bw");
   ck_assert_ptr_nonnull(method);
@@ -247,7 +258,8 @@ START_TEST(two_versions_are_enough) {
 }
 END_TEST
 
-/* Lockstep with graphs kept: with a split head on two engines each tick takes max(F, B), the delays one more. */
+/* Lockstep with graphs kept: with a split head on two engines each tick takes max(F, B), the delays one more.
+ */
 START_TEST(lockstep_with_a_split_head) {
   for (int32_t stages = 1; stages <= STAGES_MOST; stages += 1 + stages / 4)
     for (int64_t k = 1; k <= 8; k *= 2)
@@ -258,7 +270,8 @@ START_TEST(lockstep_with_a_split_head) {
         time_of(&petra_program_lockstep, &options, x, false, 2);
         int64_t first = larger(MICROBATCHES_MOST / 4, 0), last = MICROBATCHES_MOST / 2;
         if (stages <= 4) /* steady: M >= 16 J */
-          EXPECT(back_end[last] - back_end[first], (last - first) * larger(x->forward, x->backward), "lockstep", &options);
+          EXPECT(back_end[last] - back_end[first], (last - first) * larger(x->forward, x->backward),
+                 "lockstep", &options);
         for (int32_t j = 1; j <= stages; j++) {
           int64_t delay = 2 * (stages - j) + 1, most = 0;
           for (int64_t i = 0; i < MICROBATCHES_MOST; i++)
@@ -269,17 +282,19 @@ START_TEST(lockstep_with_a_split_head) {
 }
 END_TEST
 
-static const petra_program_ops *const flush_programs[] = {&petra_program_gpipe, &petra_program_1f1b, &petra_program_zb_h1,
-                                                          &petra_program_interleaved};
+static const petra_program_ops *const flush_programs[] = {&petra_program_gpipe, &petra_program_1f1b,
+                                                          &petra_program_zb_h1, &petra_program_interleaved};
 
-/* Several flushes, the last one broken, evaluations anywhere, one and two engines: nothing waits for ever, no lag, every
- * stage evaluates and updates as often as it should; a flush's time does not depend on those before. */
+/* Several flushes, the last one broken, evaluations anywhere, one and two engines: nothing waits for ever, no
+ * lag, every stage evaluates and updates as often as it should; a flush's time does not depend on those
+ * before. */
 START_TEST(flushes_follow_each_other) {
   for (int p = 0; p < 4; p++)
     for (int32_t stages = 2; stages <= 8; stages += 2)
       for (int64_t k = 8; k <= 24; k += 8)
-        for (int64_t m = 1; m <= 50; m += 7)
+        for (int i = 0; i < 6; i++)
           for (int c = 0; c < 8; c++) {
+            const int64_t m = i < 3 ? (i + 1) * k : i == 3 ? 1 : i == 4 ? k + 3 : 2 * k - 1;
             const bool chunked = flush_programs[p] == &petra_program_interleaved;
             const petra_program_options options = {.stages = chunked ? 2 * stages : stages,
                                                    .chunks = chunked ? 2 : 0,
@@ -292,11 +307,17 @@ START_TEST(flushes_follow_each_other) {
             if (k % stages && chunked)
               continue;
             for (int engines = 1; engines <= 2; engines++) {
-              time_of(flush_programs[p], &options, &coprime[0], false, engines);
+              int64_t time = time_of(flush_programs[p], &options, &coprime[0], false, engines);
               EXPECT(update_rows, m / k * options.stages, "updates", &options);
-              EXPECT(evaluate_rows, m / (options.batches * options.eval_every) * options.stages, "evaluations", &options);
+              EXPECT(evaluate_rows, m / (options.batches * options.eval_every) * options.stages,
+                     "evaluations", &options);
               for (int32_t j = 1; j <= options.stages; j++)
                 EXPECT(counts[j].lag_max, 0, "lag", &options);
+              petra_program_options one = options;
+              one.microbatches = k;
+              if (m % k == 0 && engines == 1)
+                EXPECT(time, m / k * time_of(flush_programs[p], &one, &coprime[0], false, 1), "flushes",
+                       &options);
             }
           }
 }
@@ -342,15 +363,31 @@ START_TEST(options_that_cannot_run) {
     petra_program_options options;
     const char *line;
   } bad[] = {
-      {&petra_program_gpipe, {.stages = 0, .microbatches = 1, .accumulate = 1}, "program gpipe: 0 stages; expected at least 1"},
-      {&petra_program_1f1b, {.stages = 2, .microbatches = 0, .accumulate = 1}, "0 microbatches; expected at least 1"},
-      {&petra_program_1f1b, {.stages = 2, .microbatches = 2, .accumulate = 0}, "every 0 microbatches; expected at least 1"},
+      {&petra_program_gpipe,
+       {.stages = 0, .microbatches = 1, .accumulate = 1},
+       "program gpipe: 0 stages; expected at least 1"},
+      {&petra_program_1f1b,
+       {.stages = 2, .microbatches = 0, .accumulate = 1},
+       "0 microbatches; expected at least 1"},
+      {&petra_program_1f1b,
+       {.stages = 2, .microbatches = 2, .accumulate = 0},
+       "every 0 microbatches; expected at least 1"},
       {&petra_program_zb_h1, {.stages = 2, .microbatches = 2, .accumulate = 1LL << 40}, "are too many"},
-      {&petra_program_zb_h1, {.stages = 2, .microbatches = 2, .accumulate = 1, .eval_every = 1}, "0 microbatches per epoch"},
-      {&petra_program_gpipe, {.stages = 4, .chunks = 2, .microbatches = 2, .accumulate = 1}, "interleaved can have more"},
-      {&petra_program_interleaved, {.stages = 5, .chunks = 2, .microbatches = 2, .accumulate = 2}, "expected a multiple of 2 stages"},
-      {&petra_program_interleaved, {.stages = 6, .chunks = 2, .microbatches = 8, .accumulate = 4}, "expected a multiple of 3"},
-      {&petra_program_interleaved, {.stages = 6, .chunks = -1, .microbatches = 8, .accumulate = 4}, "-1 chunks a device"},
+      {&petra_program_zb_h1,
+       {.stages = 2, .microbatches = 2, .accumulate = 1, .eval_every = 1},
+       "0 microbatches per epoch"},
+      {&petra_program_gpipe,
+       {.stages = 4, .chunks = 2, .microbatches = 2, .accumulate = 1},
+       "interleaved can have more"},
+      {&petra_program_interleaved,
+       {.stages = 5, .chunks = 2, .microbatches = 2, .accumulate = 2},
+       "expected a multiple of 2 stages"},
+      {&petra_program_interleaved,
+       {.stages = 6, .chunks = 2, .microbatches = 8, .accumulate = 4},
+       "expected a multiple of 3"},
+      {&petra_program_interleaved,
+       {.stages = 6, .chunks = -1, .microbatches = 8, .accumulate = 4},
+       "-1 chunks a device"},
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     harness_clear();
@@ -383,7 +420,8 @@ static petra_program_options some_options(const petra_program_ops *program, int 
                                  .split_head = variant / 2 % 2};
 }
 
-/* Every program, written out, checked, printed, read back: the same text, and the same time on the executor. */
+/* Every program, written out, checked, printed, read back: the same text, and the same time on the executor.
+ */
 START_TEST(schedules_from_text_run_like_programs) {
   for (int p = 0; p < petra_program_count(); p++)
     for (int variant = 0; variant < 24; variant++) {
@@ -410,7 +448,8 @@ START_TEST(schedules_from_text_run_like_programs) {
         ck_assert_int_eq(of_text.split_head, options.split_head);
         for (int engines = 1; engines <= 2; engines++) {
           ck_assert_int_eq(run_program(program, &options, &coprime[0], true, engines, &built_in), PETRA_OK);
-          ck_assert_int_eq(run_program(&parsed->program, &of_text, &coprime[0], true, engines, &from_text), PETRA_OK);
+          ck_assert_int_eq(run_program(&parsed->program, &of_text, &coprime[0], true, engines, &from_text),
+                           PETRA_OK);
           ck_assert_int_eq(from_text, built_in);
         }
       }
@@ -446,12 +485,15 @@ START_TEST(schedules_that_are_refused) {
       {"1: 1B0\n2: 2F0 2B0\n", "s: device 1, action 1 (1B0): it comes without its forward 1F0"},
       {"1: 1F0 1W0 1B0\n2: 2B0 2W0\n", "s: device 1, action 2 (1W0): it comes before its backward 1B0"},
       {"1: 1F0 1B0\n2: 2B0 2W0\n", "s: device 1, action 2 (1B0): its weight gradient 1W0 is missing"},
-      {"1: 1F0 1U0 1B0\n2: 2B0\n", "s: device 1, action 2 (1U0): there is no backward of stage 1 since its last update"},
-      {"1: 1B0 1U0 1U0\n", "s: device 1, action 3 (1U0): there is no backward of stage 1 since its last update"},
+      {"1: 1F0 1U0 1B0\n2: 2B0\n",
+       "s: device 1, action 2 (1U0): there is no backward of stage 1 since its last update"},
+      {"1: 1B0 1U0 1U0\n",
+       "s: device 1, action 3 (1U0): there is no backward of stage 1 since its last update"},
       {"1: 1B0 1B1 1U0\n", "s: device 1, action 3 (1U0): the last backward before it is 1B1; expected 1U1"},
       {"1: 1B0 1U0 1W0\n", "s: device 1, action 2 (1U0): 1 weight gradients of stage 1 are still to come"},
       {"1: 1F0 2B0\n2: 1B0\n", "s: device 1, action 2 (2B0): stage 2 is on device 2"},
-      {"1: 1F0 1B0 1F1 1B1\n2: 2B1 2B0\n", "s: device 1, action 2 (1B0): deadlock: it waits for 2B0, but device 2 waits at 2B1 before that"},
+      {"1: 1F0 1B0 1F1 1B1\n2: 2B1 2B0\n",
+       "s: device 1, action 2 (1B0): deadlock: it waits for 2B0, but device 2 waits at 2B1 before that"},
       {"1: 1F0 1F1 1B0 1B1\n2: 2F0 2F1 2B1 2B0\n3: 3F0 3B0 3F1 3B1\n4: 4B1 4B0\n", "deadlock: it waits for"},
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -475,8 +517,8 @@ START_TEST(schedules_that_are_refused) {
 }
 END_TEST
 
-static petra_status do_nothing(petra_worker *worker, int64_t virtual_ns, const petra_action *actions, int count,
-                               petra_action_result *results) {
+static petra_status do_nothing(petra_worker *worker, int64_t virtual_ns, const petra_action *actions,
+                               int count, petra_action_result *results) {
   (void)worker;
   (void)virtual_ns;
   (void)actions;
@@ -484,7 +526,8 @@ static petra_status do_nothing(petra_worker *worker, int64_t virtual_ns, const p
   return PETRA_OK;
 }
 
-/* Whether the executor gets to the end of a schedule, be it good or not: with a worker that needs no order. */
+/* Whether the executor gets to the end of a schedule, be it good or not: with a worker that needs no order.
+ */
 static bool gets_through(const petra_schedule *schedule) {
   static const petra_worker_ops ops = {.perform = do_nothing};
   const petra_program_options options = petra_schedule_options(schedule);
@@ -499,8 +542,8 @@ static bool gets_through(const petra_schedule *schedule) {
   return status == PETRA_OK;
 }
 
-/* Schedules with two actions of a device exchanged, or one replaced: what the checker lets pass runs to its end, and what
- * gets stuck on the executor does not pass. */
+/* Schedules with two actions of a device exchanged, or one replaced: what the checker lets pass runs to its
+ * end, and what gets stuck on the executor does not pass. */
 START_TEST(checked_schedules_run) {
   petra_rng rng;
   int passed = 0, stuck = 0;
@@ -534,12 +577,19 @@ START_TEST(checked_schedules_run) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {sequential_time,           gpipe_time,
-                                one_f_one_b_time,          zero_bubble_time,
-                                interleaved_time,          asynchronous_time_and_lags,
-                                two_versions_are_enough,   lockstep_with_a_split_head,
-                                flushes_follow_each_other, evaluations_see_their_weights,
-                                options_that_cannot_run,   schedules_from_text_run_like_programs,
-                                schedules_that_are_refused, checked_schedules_run};
+  const TTest *const tests[] = {sequential_time,
+                                gpipe_time,
+                                one_f_one_b_time,
+                                zero_bubble_time,
+                                interleaved_time,
+                                asynchronous_time_and_lags,
+                                two_versions_are_enough,
+                                lockstep_with_a_split_head,
+                                flushes_follow_each_other,
+                                evaluations_see_their_weights,
+                                options_that_cannot_run,
+                                schedules_from_text_run_like_programs,
+                                schedules_that_are_refused,
+                                checked_schedules_run};
   return harness_run("programs", tests, HARNESS_COUNT(tests));
 }

@@ -1,4 +1,5 @@
-/* petra schedule: the orders of a method's actions, or of a file's, as text or as a chart; a file's are checked first. */
+/* petra schedule: the orders of a method's actions, or of a file's, as text or as a chart; a file's are
+ * checked first. */
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -64,7 +65,8 @@ static petra_status from_config(const petra_arguments *arguments, printed *p) {
                                            .chunks = method->chunks,
                                            .microbatches = microbatches,
                                            .accumulate = config->method.accumulate,
-                                           .drain = config->run.drain == PETRA_DRAIN_TRUE || !method->program->ticks,
+                                           .drain = config->run.drain == PETRA_DRAIN_TRUE ||
+                                                    !method->program->ticks,
                                            .batches = microbatches,
                                            .split_head = method->split_head};
     p->recomputes = method->recomputes;
@@ -118,8 +120,9 @@ static petra_status print_json(const petra_schedule *schedule) {
   petra_status status = petra_json_set(root, "devices", devices);
   for (int32_t d = 0; d < schedule->devices && status == PETRA_OK; d++) {
     json_t *list = json_array();
-    status = json_array_append_new(devices, list) == 0 ? device_json(schedule, d, list)
-                                                       : petra_fail(PETRA_NO_MEMORY, "no memory for the schedule");
+    status = json_array_append_new(devices, list) == 0
+                 ? device_json(schedule, d, list)
+                 : petra_fail(PETRA_NO_MEMORY, "no memory for the schedule");
   }
   if (status == PETRA_OK)
     status = petra_json_print(root, stdout);
@@ -149,14 +152,20 @@ const petra_command petra_command_schedule = {
     .name = "schedule",
     .summary = "prints the schedule of a method, or checks one from a file",
     .arguments = "CONFIG.yaml | FILE.schedule [--gantt] [--json]",
-    .help = "Prints what every device does, in its order, one line a device: 2F0 is the forward of microbatch 0 at stage 2; B is the\n"
-            "backward, W a weight gradient that is split from it, U an update with the last microbatch that it covers, E the moment\n"
-            "whose weights are evaluated. Microbatches: run.max_microbatches, or 8 where that is 0. | ends a round: nothing of the\n"
+    .help = "Prints what every device does, in its order, one line a device: 2F0 is the forward of "
+            "microbatch 0 at stage 2; B is the\n"
+            "backward, W a weight gradient that is split from it, U an update with the last microbatch that "
+            "it covers, E the moment\n"
+            "whose weights are evaluated. Microbatches: run.max_microbatches, or 8 where that is 0. | ends a "
+            "round: nothing of the\n"
             "next one begins before.\n\n"
-            "A file whose first line begins with '1:' is a schedule in that form. It is checked, and printed if it can run; else the\n"
+            "A file whose first line begins with '1:' is a schedule in that form. It is checked, and printed "
+            "if it can run; else the\n"
             "first wrong action is named.\n\n"
-            "--gantt draws when everything runs under unit costs: F 1, B 2 (1 where W, which takes 1, is split off), 1 more with\n"
-            "reconstruction or recomputation; a | follows where an update ends. --json: {\"devices\": [[\"1F0\", ...], ...]}.\n",
+            "--gantt draws when everything runs under unit costs: F 1, B 2 (1 where W, which takes 1, is "
+            "split off), 1 more with\n"
+            "reconstruction or recomputation; a | follows where an update ends. --json: {\"devices\": "
+            "[[\"1F0\", ...], ...]}.\n",
     .takes_config = true,
     .takes_gantt = true,
     .run = run};

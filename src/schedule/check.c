@@ -16,18 +16,18 @@ typedef struct item {
 } item;
 
 typedef struct stage_state {
-  int64_t last_back;            /* microbatch of the last B; -1: none */
-  int64_t backs, weights;       /* done so far */
-  int64_t backs_at_update;      /* backs at the last U */
+  int64_t last_back;       /* microbatch of the last B; -1: none */
+  int64_t backs, weights;  /* done so far */
+  int64_t backs_at_update; /* backs at the last U */
 } stage_state;
 
 typedef struct checker {
   const petra_schedule *schedule;
   item *items; /* sorted */
   int64_t item_count;
-  int64_t *place;        /* per device: the entry that comes next */
-  int32_t *next_waiter;  /* per device */
-  int32_t *runnable;     /* a stack of devices, from 1 */
+  int64_t *place;       /* per device: the entry that comes next */
+  int32_t *next_waiter; /* per device */
+  int32_t *runnable;    /* a stack of devices, from 1 */
   int32_t runnable_count;
   stage_state *stage;
   petra_schedule_fault *fault;
@@ -37,7 +37,8 @@ typedef struct checker {
 typedef enum verdict { READY, WAITS, WRONG } verdict;
 
 static bool is_pass(petra_action_kind kind) {
-  return kind == PETRA_ACTION_FORWARD || kind == PETRA_ACTION_BACKWARD || kind == PETRA_ACTION_WEIGHT_GRADIENT;
+  return kind == PETRA_ACTION_FORWARD || kind == PETRA_ACTION_BACKWARD ||
+         kind == PETRA_ACTION_WEIGHT_GRADIENT;
 }
 
 static int compare(const void *a, const void *b) {
@@ -80,7 +81,8 @@ static int32_t device_of(const checker *c, int64_t entry) {
 }
 
 /* Notes the fault of an entry. */
-__attribute__((format(printf, 3, 4))) static verdict wrong(checker *c, int64_t entry, const char *format, ...) {
+__attribute__((format(printf, 3, 4))) static verdict wrong(checker *c, int64_t entry, const char *format,
+                                                           ...) {
   int32_t device = device_of(c, entry);
   va_list arguments;
   c->fault->device = device;
@@ -101,7 +103,8 @@ static verdict needs(checker *c, int64_t entry, int32_t stage, petra_action_kind
   int64_t microbatch = c->schedule->entries[entry].action.microbatch;
   item *input = find(c, stage, kind, microbatch);
   if (!input)
-    return wrong(c, entry, "it needs %d%c%lld, which no device does", stage, petra_action_letter(kind), (long long)microbatch);
+    return wrong(c, entry, "it needs %d%c%lld, which no device does", stage, petra_action_letter(kind),
+                 (long long)microbatch);
   *awaited = input;
   return input->done ? READY : WAITS;
 }
@@ -112,7 +115,8 @@ static verdict follows(checker *c, int64_t entry, petra_action_kind kind) {
   const item *before = find(c, a->stage, kind, a->microbatch);
   if (!before || !before->done)
     return wrong(c, entry, "it comes %s its %s %d%c%lld", before ? "before" : "without",
-                 kind == PETRA_ACTION_FORWARD ? "forward" : "backward", a->stage, petra_action_letter(kind), (long long)a->microbatch);
+                 kind == PETRA_ACTION_FORWARD ? "forward" : "backward", a->stage, petra_action_letter(kind),
+                 (long long)a->microbatch);
   return READY;
 }
 
@@ -122,10 +126,11 @@ static verdict check_update(checker *c, int64_t entry) {
   if (s->backs == s->backs_at_update)
     return wrong(c, entry, "there is no backward of stage %d since its last update", a->stage);
   if (c->schedule->split_backward && s->weights < s->backs)
-    return wrong(c, entry, "%lld weight gradients of stage %d are still to come", (long long)(s->backs - s->weights), a->stage);
+    return wrong(c, entry, "%lld weight gradients of stage %d are still to come",
+                 (long long)(s->backs - s->weights), a->stage);
   if (a->microbatch != s->last_back)
-    return wrong(c, entry, "the last backward before it is %dB%lld; expected %dU%lld", a->stage, (long long)s->last_back, a->stage,
-                 (long long)s->last_back);
+    return wrong(c, entry, "the last backward before it is %dB%lld; expected %dU%lld", a->stage,
+                 (long long)s->last_back, a->stage, (long long)s->last_back);
   return READY;
 }
 
@@ -144,7 +149,8 @@ static verdict judge(checker *c, int64_t entry, item **awaited) {
       return a->stage > 1 ? needs(c, entry, a->stage - 1, PETRA_ACTION_FORWARD, awaited) : READY;
     if (follows(c, entry, PETRA_ACTION_FORWARD) == WRONG)
       return WRONG;
-    return a->stage < c->schedule->stages ? needs(c, entry, a->stage + 1, PETRA_ACTION_BACKWARD, awaited) : READY;
+    return a->stage < c->schedule->stages ? needs(c, entry, a->stage + 1, PETRA_ACTION_BACKWARD, awaited)
+                                          : READY;
   case PETRA_ACTION_WEIGHT_GRADIENT:
     return follows(c, entry, PETRA_ACTION_BACKWARD);
   case PETRA_ACTION_UPDATE:
@@ -197,7 +203,8 @@ static verdict follow(checker *c) {
   return READY;
 }
 
-/* Nothing moves any more: every device that is not at its end waits for one that is not either, and so in a circle. */
+/* Nothing moves any more: every device that is not at its end waits for one that is not either, and so in a
+ * circle. */
 static verdict find_deadlock(checker *c) {
   int32_t d = 1;
   while (d <= c->schedule->devices && c->place[d - 1] == c->schedule->first[d])
@@ -214,7 +221,8 @@ static verdict find_deadlock(checker *c) {
   int32_t other = device_of(c, awaited->entry);
   petra_action_print(&awaited->action, wanted, sizeof wanted);
   petra_action_print(&c->schedule->entries[c->place[other - 1]].action, there, sizeof there);
-  return wrong(c, c->place[d - 1], "deadlock: it waits for %s, but device %d waits at %s before that", wanted, other, there);
+  return wrong(c, c->place[d - 1], "deadlock: it waits for %s, but device %d waits at %s before that", wanted,
+               other, there);
 }
 
 /* With W split off every B has one. */
@@ -222,7 +230,8 @@ static verdict find_missing_weights(checker *c) {
   for (int64_t i = 0; c->schedule->split_backward && i < c->item_count; i++) {
     const petra_action *a = &c->items[i].action;
     if (a->kind == PETRA_ACTION_BACKWARD && !find(c, a->stage, PETRA_ACTION_WEIGHT_GRADIENT, a->microbatch))
-      return wrong(c, c->items[i].entry, "its weight gradient %dW%lld is missing", a->stage, (long long)a->microbatch);
+      return wrong(c, c->items[i].entry, "its weight gradient %dW%lld is missing", a->stage,
+                   (long long)a->microbatch);
   }
   return READY;
 }
@@ -245,15 +254,17 @@ static petra_status prepare(checker *c) {
   return PETRA_OK;
 }
 
-petra_status petra_schedule_check(const petra_schedule *schedule, const char *name, petra_schedule_fault *fault) {
+petra_status petra_schedule_check(const petra_schedule *schedule, const char *name,
+                                  petra_schedule_fault *fault) {
   petra_schedule_fault found;
   checker c = {.schedule = schedule, .fault = &found};
   petra_status status = prepare(&c);
-  if (status == PETRA_OK && (follow(&c) == WRONG || find_deadlock(&c) == WRONG || find_missing_weights(&c) == WRONG)) {
+  if (status == PETRA_OK &&
+      (follow(&c) == WRONG || find_deadlock(&c) == WRONG || find_missing_weights(&c) == WRONG)) {
     char text[40];
     petra_action_print(&found.action, text, sizeof text);
-    status = petra_fail(PETRA_SCHEDULE, "%s: device %d, action %lld (%s): %s", name, found.device, (long long)found.position, text,
-                        found.reason);
+    status = petra_fail(PETRA_SCHEDULE, "%s: device %d, action %lld (%s): %s", name, found.device,
+                        (long long)found.position, text, found.reason);
     if (fault)
       *fault = found;
   }

@@ -166,7 +166,8 @@ petra_status petra_method_from_config(const petra_config *config, const petra_me
     return PETRA_OK;
   }
   list_names(false, names, sizeof names);
-  return petra_config_fail(config, "method.name", "no method '%s'; expected one of %s", config->method.name, names);
+  return petra_config_fail(config, "method.name", "no method '%s'; expected one of %s", config->method.name,
+                           names);
 }
 
 petra_status petra_method_check_trains(const petra_method *method) {
@@ -174,7 +175,8 @@ petra_status petra_method_check_trains(const petra_method *method) {
   if (method->trains)
     return PETRA_OK;
   list_names(true, names, sizeof names);
-  return petra_fail(PETRA_UNSUPPORTED, "method %s can be simulated only; petra train runs %s", method->name, names);
+  return petra_fail(PETRA_UNSUPPORTED, "method %s can be simulated only; petra train runs %s", method->name,
+                    names);
 }
 
 static int64_t updates_in(int64_t microbatches, int64_t accumulate) {
@@ -187,6 +189,7 @@ int64_t petra_method_lag(const petra_method *method, int32_t stages, int32_t sta
   if (method->program->ticks)
     return updates_in(petra_program_delay(stages, stage) + method->split_head, accumulate);
   if (method->program == &petra_program_1f1b_async)
-    return updates_in(stages - (strcmp(method->forward_weights, "double_buffer") == 0 ? 1 : stage), accumulate);
+    return updates_in(stages - (strcmp(method->forward_weights, "double_buffer") == 0 ? 1 : stage),
+                      accumulate);
   return 0;
 }

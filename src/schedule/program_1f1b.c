@@ -1,5 +1,5 @@
-/* 1f1b: stage j runs J - j microbatches ahead, then F and B take turns, so that it keeps no more than J - j + 1 of them; a
- * flush every k. */
+/* 1f1b: stage j runs J - j microbatches ahead, then F and B take turns, so that it keeps no more than J - j +
+ * 1 of them; a flush every k. */
 #include "schedule/program_order.h"
 
 static bool next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,

@@ -1,8 +1,9 @@
-/* 1f1b-async: as 1f1b, but the pipeline never comes to rest: stage j updates after every k of its own B (PipeDream). Its
- * F runs J - j microbatches ahead of B, which is the delay of its gradients. */
+/* 1f1b-async: as 1f1b, but the pipeline never comes to rest: stage j updates after every k of its own B
+ * (PipeDream). Its F runs J - j microbatches ahead of B, which is the delay of its gradients. */
 #include "schedule/program_order.h"
 
-/* The cursor's round is the slot: F(s), B(s - ahead), U after every k of them, E at the end of an epoch to be evaluated. */
+/* The cursor's round is the slot: F(s), B(s - ahead), U after every k of them, E at the end of an epoch to be
+ * evaluated. */
 static bool next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
                  int64_t *round) {
   const int64_t total = options->microbatches, distance = options->stages - stage;
@@ -31,5 +32,7 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
   return false;
 }
 
-const petra_program_ops petra_program_1f1b_async = {
-    .name = "1f1b-async", .next = next, .rate_index = petra_order_rate_index, .loss_epoch = petra_order_loss_epoch};
+const petra_program_ops petra_program_1f1b_async = {.name = "1f1b-async",
+                                                    .next = next,
+                                                    .rate_index = petra_order_rate_index,
+                                                    .loss_epoch = petra_order_loss_epoch};

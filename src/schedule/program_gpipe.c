@@ -1,5 +1,5 @@
-/* gpipe: all F of a flush, then all B, in the order of microbatches, so that gradients are summed in the order of the
- * other synchronous programs. */
+/* gpipe: all F of a flush, then all B, in the order of microbatches, so that gradients are summed in the
+ * order of the other synchronous programs. */
 #include "schedule/program_order.h"
 
 static bool next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,

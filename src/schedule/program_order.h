@@ -4,7 +4,8 @@
 
 #include "schedule/program.h"
 
-/* The flush that begins with microbatch `first`: the last one of a run may be smaller, and has no update then. */
+/* The flush that begins with microbatch `first`: the last one of a run may be smaller, and has no update
+ * then. */
 typedef struct petra_flush {
   int64_t first, count;
 } petra_flush;
@@ -19,14 +20,14 @@ static inline bool petra_program_fused(const petra_program_options *options, int
   return stage == options->stages && !options->split_head;
 }
 
-/* `next` of a program with one stage a device that comes to rest after every flush. In slot s of a flush of n microbatches the
- * stage does F(s), B(s - ahead) and, where the program splits it off, W(s - ahead - behind); after the last slot U.
- * `ahead` and `behind` are at most n, so that no slot is empty; behind < 0: no W. */
+/* `next` of a program with one stage a device that comes to rest after every flush. In slot s of a flush of n
+ * microbatches the stage does F(s), B(s - ahead) and, where the program splits it off, W(s - ahead - behind);
+ * after the last slot U. `ahead` and `behind` are at most n, so that no slot is empty; behind < 0: no W. */
 bool petra_flush_next(const petra_program_options *options, int32_t stage, int64_t ahead, int64_t behind,
                       petra_cursor *cursor, petra_action *out, int64_t *round);
 
-/* The index of the rate is the microbatch that the update carries: the last one of a synchronous update, the one whose B
- * triggers an asynchronous one. */
+/* The index of the rate is the microbatch that the update carries: the last one of a synchronous update, the
+ * one whose B triggers an asynchronous one. */
 int64_t petra_order_rate_index(const petra_program_options *options, int32_t stage, int64_t microbatch);
 
 /* A loss counts in the epoch of its microbatch. */

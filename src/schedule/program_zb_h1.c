@@ -1,5 +1,6 @@
-/* zb-h1: 1f1b with the weight gradient split from B. Stage j's W comes j - 1 microbatches behind its B, so that every stage
- * keeps up to J microbatches and W fills the time in which 1f1b waits (Qi et al., "Zero bubble pipeline parallelism"). */
+/* zb-h1: 1f1b with the weight gradient split from B. Stage j's W comes j - 1 microbatches behind its B, so
+ * that every stage keeps up to J microbatches and W fills the time in which 1f1b waits (Qi et al., "Zero
+ * bubble pipeline parallelism"). */
 #include "schedule/program_order.h"
 
 static bool next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
