@@ -203,6 +203,10 @@ START_TEST(interleaved_time) {
             options.chunks = v;
             EXPECT(time_of(&petra_program_interleaved, &options, x, false, 1),
                    (m * v + devices - 1) * (x->forward + x->backward), "interleaved", &options);
+            for (int32_t d = 1; d <= devices && split; d++)
+              EXPECT(device_counts[d].in_flight_max,
+                     smaller(2 * (devices - d) + (v - 1) * devices + 1, m * v), "interleaved in flight",
+                     &options);
           }
 }
 END_TEST
