@@ -33,7 +33,8 @@ static bool fed(const petra_executor_virtual *executor, const petra_action *acti
   int32_t stage = action->stage;
   if (action->kind == PETRA_ACTION_FORWARD || (action->kind == PETRA_ACTION_BACKWARD && petra_fused(executor, stage)))
     return stage == 1 || petra_inbox_has(&executor->forward[stage - 1], action->microbatch);
-  if (action->kind == PETRA_ACTION_BACKWARD && stage < executor->options->stages)
+  /* A split head's own loss counts as a message: with two engines its F may still run. */
+  if (action->kind == PETRA_ACTION_BACKWARD)
     return petra_inbox_has(&executor->backward[stage - 1], action->microbatch);
   return true;
 }

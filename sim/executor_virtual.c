@@ -119,7 +119,7 @@ static petra_status send_results(petra_executor_virtual *executor, const petra_a
   if (action->kind == PETRA_ACTION_BACKWARD && stage > 1)
     return send(executor, action, stage - 1, stage_cost(executor, stage)->backward_bytes);
   /* A split head's loss is what its own B waits for. */
-  if (action->kind == PETRA_ACTION_FORWARD && executor->arrival) {
+  if (action->kind == PETRA_ACTION_FORWARD) {
     const petra_packet own = {.stage = stage, .backward = true, .microbatch = action->microbatch};
     return deliver(executor, &own);
   }

@@ -106,7 +106,9 @@ tests_test_stage_LDADD = $(TESTS_LDADD)
 tests_test_no_memory_SOURCES = tests/test_no_memory.c tests/training_rig.c tests/training_rig.h tests/harness.h
 tests_test_no_memory_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_no_memory_LDADD = $(TESTS_LDADD)
-EXTRA_DIST += tests/golden/schedule-lockstep.txt tests/golden/schedule-sequential.txt
+EXTRA_DIST += tests/golden/schedule-lockstep.txt tests/golden/schedule-sequential.txt tests/golden/schedule-gpipe.txt \
+  tests/golden/schedule-1f1b.txt tests/golden/schedule-1f1b-async.txt tests/golden/schedule-interleaved.txt \
+  tests/golden/schedule-zb-h1.txt
 .PHONY: regen-golden-schedule
 regen-golden: regen-golden-schedule
 regen-golden-schedule: tests/test_schedule
@@ -160,3 +162,9 @@ TESTS += tests/test_ops
 tests_test_ops_SOURCES = tests/test_ops.c tests/harness.h
 tests_test_ops_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_ops_LDADD = $(TESTS_LDADD)
+# The programs' closed forms; schedules as text.
+check_PROGRAMS += tests/test_programs
+TESTS += tests/test_programs
+tests_test_programs_SOURCES = tests/test_programs.c tests/harness.h
+tests_test_programs_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_programs_LDADD = $(TESTS_LDADD)

@@ -14,15 +14,30 @@ static const petra_program_options cases[] = {
     {.stages = 5, .microbatches = 3, .accumulate = 1, .drain = true, .batches = 1, .eval_every = 1},
     {.stages = 5, .microbatches = 3, .accumulate = 4, .drain = false, .batches = 1, .eval_every = 1},
 };
-static const char *const programs[] = {"sequential", "lockstep"};
+static const petra_program_options flush_cases[] = {
+    {.stages = 1, .microbatches = 5, .accumulate = 2, .drain = true, .batches = 3, .eval_every = 1},
+    {.stages = 3, .microbatches = 2, .accumulate = 2, .drain = true, .batches = 2, .eval_every = 0, .split_head = true},
+    {.stages = 4, .microbatches = 8, .accumulate = 8, .drain = true, .batches = 8, .eval_every = 1, .split_head = true},
+    {.stages = 4, .microbatches = 10, .accumulate = 4, .drain = true, .batches = 3, .eval_every = 2, .split_head = false},
+    {.stages = 4, .microbatches = 11, .accumulate = 8, .drain = true, .batches = 6, .eval_every = 1, .split_head = true},
+};
+static const petra_program_options chunk_cases[] = {
+    {.stages = 2, .chunks = 2, .microbatches = 3, .accumulate = 2, .drain = true, .batches = 3, .eval_every = 1},
+    {.stages = 4, .chunks = 2, .microbatches = 8, .accumulate = 4, .drain = true, .batches = 3, .eval_every = 1, .split_head = true},
+    {.stages = 6, .chunks = 2, .microbatches = 8, .accumulate = 6, .drain = true, .batches = 4, .eval_every = 2, .split_head = true},
+    {.stages = 6, .chunks = 3, .microbatches = 4, .accumulate = 4, .drain = true, .batches = 4, .eval_every = 1, .split_head = false},
+    {.stages = 3, .chunks = 0, .microbatches = 6, .accumulate = 6, .drain = true, .batches = 4, .eval_every = 0, .split_head = true},
+};
+static const char *const programs[] = {"sequential", "lockstep", "gpipe", "1f1b", "1f1b-async", "interleaved", "zb-h1"};
 
 /* One line a stage: "  1: 1F0 1B0 1U0 | 1F1", where | is the end of a round (a tick, a microbatch). */
 static void write_order(FILE *file, const petra_program_ops *program, const petra_program_options *options) {
-  fprintf(file, "stages %d, microbatches %lld, accumulate %lld, %s, evaluation every %lld epochs of %lld\n",
-          options->stages, (long long)options->microbatches, (long long)options->accumulate,
+  fprintf(file, "stages %d%s%s, microbatches %lld, accumulate %lld, %s, evaluation every %lld epochs of %lld\n",
+          options->stages, options->chunks == 2 ? " (2 a device)" : options->chunks == 3 ? " (3 a device)" : "",
+          options->split_head ? " (split head)" : "", (long long)options->microbatches, (long long)options->accumulate,
           options->drain ? "drained" : "undrained", (long long)options->eval_every,
           (long long)options->batches);
-  for (int32_t stage = 1; stage <= options->stages; stage++) {
+  for (int32_t stage = 1; stage <= petra_program_devices(options); stage++) {
     petra_cursor cursor = {0};
     petra_action action;
     int64_t round, last = -1;
@@ -39,8 +54,17 @@ static void write_order(FILE *file, const petra_program_ops *program, const petr
 
 static void write_program(FILE *file, const char *name) {
   const petra_program_ops *program = petra_program_find(name);
-  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
-    write_order(file, program, &cases[c]);
+  const petra_program_options *list = cases;
+  size_t count = sizeof cases / sizeof *cases;
+  if (program == &petra_program_interleaved) {
+    list = chunk_cases;
+    count = sizeof chunk_cases / sizeof *chunk_cases;
+  } else if (program->flush || program == &petra_program_1f1b_async) {
+    list = flush_cases;
+    count = sizeof flush_cases / sizeof *flush_cases;
+  }
+  for (size_t c = 0; c < count; c++)
+    write_order(file, program, &list[c]);
 }
 
 static FILE *open_golden(const char *folder, const char *program, const char *mode) {
@@ -222,12 +246,19 @@ START_TEST(methods_and_programs_by_name) {
     for (int32_t stages = 1; stages <= 18; stages++)
       for (int64_t k = 1; k <= 8; k++)
         for (int32_t j = 1; j <= stages; j++) {
-          int64_t most = 0; /* by counting: updates with delay 2 (J - j) between F(m) and B(m) */
-          for (int64_t m = 0; m < 100 && method->program->ticks; m++) {
-            int64_t before = m - 2 * (stages - j) > 0 ? m - 2 * (stages - j) : 0;
+          /* By counting: updates with delay 2 (J - j) (lockstep) or J - j (1f1b-async) between F(m) and B(m). */
+          int64_t most = 0, delay = stages - j;
+          if (method->program->ticks)
+            delay *= 2;
+          else if (method->program != &petra_program_1f1b_async)
+            delay = 0;
+          else if (strcmp(method->name, "pipedream-2bw") == 0)
+            delay = stages - 1;
+          for (int64_t m = 0; m < 100; m++) {
+            int64_t before = m - delay > 0 ? m - delay : 0;
             most = m / k - before / k > most ? m / k - before / k : most;
           }
-          ck_assert_int_eq(petra_method_lag(method, stages, j, k), most);
+          ck_assert_int_eq(petra_method_lag(method, stages, j, k), method->program->arrival ? -1 : most);
         }
   }
   const char *const wrong[] = {"method.name=petr"};
@@ -236,7 +267,7 @@ START_TEST(methods_and_programs_by_name) {
   ck_assert_int_eq(petra_config_load(NULL, wrong, 1, &config), PETRA_OK);
   harness_clear();
   ck_assert_int_eq(petra_method_from_config(config, &found), PETRA_CONFIG);
-  ck_assert_logged("no method 'petr'; expected one of backprop, reversible, petra");
+  ck_assert_logged("no method 'petr'; expected one of backprop, reversible, checkpoint, gpipe, ");
   ck_assert_int_eq(harness_lines, 1);
   ck_assert_ptr_null(found);
   petra_config_destroy(config);

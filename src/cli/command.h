@@ -11,7 +11,7 @@ typedef struct petra_arguments {
   const char *sets[PETRA_MAX_SETS]; /* --set, in order */
   int set_count;
   const char *output; /* --output; NULL if not given */
-  bool json, quiet;
+  bool json, quiet, gantt;
   char *command_line; /* the whole of it, for the log */
 } petra_arguments;
 
@@ -22,6 +22,7 @@ typedef struct petra_command {
   const char *help;      /* paragraphs for --help */
   bool takes_config;     /* --set and --help-config make sense */
   bool writes;           /* files: --output makes sense */
+  bool takes_gantt;      /* --gantt makes sense */
   petra_status (*run)(const petra_arguments *arguments);
 } petra_command;
 
@@ -29,6 +30,7 @@ extern const petra_command petra_command_train;
 extern const petra_command petra_command_init;
 extern const petra_command petra_command_evaluate;
 extern const petra_command petra_command_inspect;
+extern const petra_command petra_command_schedule;
 extern const petra_command petra_command_methods;
 extern const petra_command petra_command_info;
 

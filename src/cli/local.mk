@@ -3,6 +3,7 @@ bin_PROGRAMS += petra
 petra_SOURCES = \
 	src/cli/command.h \
 	src/cli/evaluate.c \
+	src/cli/gantt.c src/cli/gantt.h \
 	src/cli/info.c \
 	src/cli/init.c \
 	src/cli/inspect.c \
@@ -10,6 +11,7 @@ petra_SOURCES = \
 	src/cli/libraries.c src/cli/libraries.h \
 	src/cli/main.c \
 	src/cli/methods.c \
+	src/cli/schedule.c \
 	src/cli/setup.c src/cli/setup.h \
 	src/cli/setup_summary.c \
 	src/cli/setup_weights.c \

@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 static const petra_command *const commands[] = {&petra_command_train,   &petra_command_init,    &petra_command_evaluate,
-                                                &petra_command_inspect, &petra_command_methods, &petra_command_info};
+                                                &petra_command_inspect, &petra_command_schedule, &petra_command_methods, &petra_command_info};
 enum { COMMANDS = sizeof commands / sizeof *commands };
-#define SUBCOMMANDS "train, init, evaluate, inspect, methods or info"
+#define SUBCOMMANDS "train, init, evaluate, inspect, schedule, methods or info"
 
 static void print_usage(void) {
   printf("petra %s: training reversible networks cut into stages, with delayed gradients\n\n"
@@ -35,6 +35,8 @@ static void print_help(const petra_command *command) {
            "                   (a list or a text with blanks in quotes: --set 'lr.milestones=[10, 15]')\n");
   if (command->writes)
     printf("  --output DIR     where files go (default: run.output/run.name of the config)\n");
+  if (command->takes_gantt)
+    printf("  --gantt          a chart over time\n");
   printf("  --json           prints one JSON object on standard output and nothing else there\n"
          "  --quiet          %s\n",
          command->writes ? "nothing on standard output (but --json), no progress, no warnings: errors only" : "no warnings");
@@ -59,12 +61,13 @@ static petra_status join_command_line(int argc, char **argv, char **out) {
   return PETRA_OK;
 }
 
-enum { OPTION_SET = 256, OPTION_OUTPUT, OPTION_JSON, OPTION_QUIET, OPTION_HELP, OPTION_HELP_CONFIG, OPTION_HELP_MARKDOWN };
+enum { OPTION_SET = 256, OPTION_OUTPUT, OPTION_JSON, OPTION_QUIET, OPTION_GANTT, OPTION_HELP, OPTION_HELP_CONFIG, OPTION_HELP_MARKDOWN };
 
 static const struct option long_options[] = {{"set", required_argument, NULL, OPTION_SET},
                                              {"output", required_argument, NULL, OPTION_OUTPUT},
                                              {"json", no_argument, NULL, OPTION_JSON},
                                              {"quiet", no_argument, NULL, OPTION_QUIET},
+                                             {"gantt", no_argument, NULL, OPTION_GANTT},
                                              {"help", no_argument, NULL, OPTION_HELP},
                                              {"help-config", no_argument, NULL, OPTION_HELP_CONFIG},
                                              {"help-config-markdown", no_argument, NULL, OPTION_HELP_MARKDOWN},
@@ -91,6 +94,11 @@ static petra_status read_options(const petra_command *command, int argc, char **
       break;
     case OPTION_QUIET:
       arguments->quiet = true;
+      break;
+    case OPTION_GANTT:
+      if (!command->takes_gantt)
+        return petra_fail(PETRA_USAGE, "petra %s draws no chart and takes no --gantt; see petra %s --help", command->name, command->name);
+      arguments->gantt = true;
       break;
     case 'h':
     case OPTION_HELP:

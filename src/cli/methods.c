@@ -11,9 +11,13 @@ static petra_status method_json(const petra_method *method, json_t *object) {
   PETRA_TRY(petra_json_set(object, "program", json_string(method->program->name)));
   PETRA_TRY(petra_json_set(object, "forward_weights", json_string(method->forward_weights)));
   PETRA_TRY(petra_json_set(object, "backward_weights", json_string(method->backward_weights)));
+  PETRA_TRY(petra_json_set(object, "invert_weights", method->invert_weights ? json_string(method->invert_weights) : json_null()));
   PETRA_TRY(petra_json_set(object, "keep", json_string(method->keep)));
   PETRA_TRY(petra_json_set(object, "inverts", json_boolean(method->inverts)));
   PETRA_TRY(petra_json_set(object, "recomputes", json_boolean(method->recomputes)));
+  PETRA_TRY(petra_json_set(object, "head", json_string(method->split_head ? "split" : "fused")));
+  PETRA_TRY(petra_json_set(object, "chunks", json_integer(method->chunks > 1 ? method->chunks : 1)));
+  PETRA_TRY(petra_json_set(object, "trains", json_boolean(method->trains)));
   return petra_json_set(object, "help", json_string(method->help));
 }
 
@@ -31,19 +35,29 @@ static petra_status print_json(void) {
   return status;
 }
 
+enum { COLUMNS = 10 };
+
 static petra_status print_table(void) {
-  static const petra_table_column columns[] = {{"method", PETRA_TABLE_LEFT}, {"program", PETRA_TABLE_LEFT},
-                                               {"F reads", PETRA_TABLE_LEFT}, {"B reads", PETRA_TABLE_LEFT},
-                                               {"kept", PETRA_TABLE_LEFT},   {"recomputes", PETRA_TABLE_LEFT},
-                                               {"what it is", PETRA_TABLE_LEFT}};
+  static const petra_table_column columns[COLUMNS] = {
+      {"method", PETRA_TABLE_LEFT}, {"program", PETRA_TABLE_LEFT},    {"F reads", PETRA_TABLE_LEFT}, {"B reads", PETRA_TABLE_LEFT},
+      {"inverts with", PETRA_TABLE_LEFT}, {"kept", PETRA_TABLE_LEFT}, {"recomputes", PETRA_TABLE_LEFT}, {"head", PETRA_TABLE_LEFT},
+      {"trains", PETRA_TABLE_LEFT}, {"what it is", PETRA_TABLE_LEFT}};
   petra_table *table;
   petra_status status = PETRA_OK;
-  PETRA_TRY(petra_table_create(columns, 7, &table));
+  PETRA_TRY(petra_table_create(columns, COLUMNS, &table));
   for (int i = 0; i < petra_method_count() && status == PETRA_OK; i++) {
     const petra_method *m = petra_method_get(i);
-    const char *const cells[] = {m->name, m->program->name, m->forward_weights, m->backward_weights, m->keep,
-                                 m->recomputes ? "yes" : "no", m->help};
-    for (int c = 0; c < 7 && status == PETRA_OK; c++)
+    const char *const cells[COLUMNS] = {m->name,
+                                        m->program->name,
+                                        m->forward_weights,
+                                        m->backward_weights,
+                                        m->invert_weights ? m->invert_weights : "-",
+                                        m->keep,
+                                        m->recomputes ? "yes" : "no",
+                                        m->split_head ? "split" : "fused",
+                                        m->trains ? "yes" : "no",
+                                        m->help};
+    for (int c = 0; c < COLUMNS && status == PETRA_OK; c++)
       status = petra_table_cell(table, "%s", cells[c]);
   }
   if (status == PETRA_OK)
@@ -61,5 +75,6 @@ const petra_command petra_command_methods = {
     .summary = "prints the methods and what each expands to",
     .arguments = "[--json]",
     .help = "Prints the presets that method.name can name: the program that orders the actions, the weights that forward\n"
-            "and backward read, what is kept between them, and whether backward computes the graph again.\n",
+            "and backward read, what is kept between them, whether backward computes the graph again, whether the last stage's forward and backward are\n"
+            "two actions (split) or one (fused). Those that do not train in this version can be looked at with petra schedule.\n",
     .run = run};

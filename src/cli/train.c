@@ -67,6 +67,7 @@ static petra_status plan_program(training *t, int64_t batches) {
 static petra_status prepare(training *t) {
   const petra_config *config = t->config;
   PETRA_TRY(petra_setup_plan(&t->setup, config));
+  PETRA_TRY(petra_method_check_trains(t->setup.method));
   PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_TRAIN, &t->train_set));
   if (config->run.eval_every > 0)
     PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_EVAL, &t->eval_set));

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,7 +34,10 @@ char petra_action_letter(petra_action_kind kind);
 /* Writes "2F0" and the terminating 0 to text; 40 bytes are enough. */
 void petra_action_print(const petra_action *action, char *text, size_t size);
 
-/* Reads what petra_action_print writes. PETRA_SCHEDULE, logged, otherwise. */
+/* Reads what petra_action_print writes; false, without a word, otherwise. */
+bool petra_action_read(const char *text, petra_action *out);
+
+/* The same. PETRA_SCHEDULE, logged, otherwise. */
 petra_status petra_action_parse(const char *text, petra_action *out);
 
 #endif

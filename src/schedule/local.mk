@@ -1,8 +1,16 @@
 # src/schedule: actions, programs (one file each), methods.
 libpetra_a_SOURCES += \
 	src/schedule/action.c src/schedule/action.h \
+	src/schedule/check.c src/schedule/check.h \
 	src/schedule/method.c src/schedule/method.h \
 	src/schedule/program.c src/schedule/program.h \
+	src/schedule/program_1f1b.c \
+	src/schedule/program_1f1b_async.c \
 	src/schedule/program_arrival.c \
+	src/schedule/program_gpipe.c \
+	src/schedule/program_interleaved.c \
 	src/schedule/program_lockstep.c \
-	src/schedule/program_sequential.c
+	src/schedule/program_order.c src/schedule/program_order.h \
+	src/schedule/program_sequential.c \
+	src/schedule/program_zb_h1.c \
+	src/schedule/schedule.c src/schedule/schedule.h

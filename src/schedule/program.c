@@ -1,11 +1,65 @@
 #include "schedule/program.h"
 
+#include "base/log.h"
+
 #include <string.h>
 
+static const petra_program_ops *const programs[] = {
+    &petra_program_sequential, &petra_program_lockstep,   &petra_program_arrival,     &petra_program_gpipe,
+    &petra_program_1f1b,       &petra_program_1f1b_async, &petra_program_interleaved, &petra_program_zb_h1};
+
+int petra_program_count(void) {
+  return (int)(sizeof programs / sizeof *programs);
+}
+
+const petra_program_ops *petra_program_get(int index) {
+  return programs[index];
+}
+
 const petra_program_ops *petra_program_find(const char *name) {
-  static const petra_program_ops *const programs[] = {&petra_program_sequential, &petra_program_lockstep, &petra_program_arrival};
-  for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+  for (int i = 0; i < petra_program_count(); i++)
     if (strcmp(programs[i]->name, name) == 0)
       return programs[i];
   return NULL;
+}
+
+/* A device holds every stages / chunks-th stage. */
+static petra_status check_chunks(const petra_program_ops *program, const petra_program_options *options) {
+  if (options->chunks < 0)
+    return petra_fail(PETRA_SCHEDULE, "program %s: %d chunks a device; expected at least 1", program->name,
+                      options->chunks);
+  if (options->chunks > 1 && !program->chunked)
+    return petra_fail(PETRA_SCHEDULE, "program %s: %d chunks a device; expected 1; interleaved can have more",
+                      program->name, options->chunks);
+  if (options->chunks > 1 && options->stages % options->chunks)
+    return petra_fail(PETRA_SCHEDULE,
+                      "program %s: %d stages in %d chunks a device; expected a multiple of %d stages",
+                      program->name, options->stages, options->chunks, options->chunks);
+  if (program == &petra_program_interleaved && options->accumulate % petra_program_devices(options))
+    return petra_fail(PETRA_SCHEDULE,
+                      "program %s: %lld microbatches per flush on %d devices; expected a multiple of %d "
+                      "(method.accumulate)",
+                      program->name, (long long)options->accumulate, petra_program_devices(options),
+                      petra_program_devices(options));
+  return PETRA_OK;
+}
+
+petra_status petra_program_check(const petra_program_ops *program, const petra_program_options *options) {
+  if (options->stages < 1)
+    return petra_fail(PETRA_SCHEDULE, "program %s: %d stages; expected at least 1", program->name,
+                      options->stages);
+  if (options->microbatches < 1)
+    return petra_fail(PETRA_SCHEDULE, "program %s: %lld microbatches; expected at least 1", program->name,
+                      (long long)options->microbatches);
+  if (options->accumulate < 1)
+    return petra_fail(PETRA_SCHEDULE, "program %s: an update every %lld microbatches; expected at least 1",
+                      program->name, (long long)options->accumulate);
+  /* A place within a flush is an int: 4 steps for each of at most 3 slots a microbatch. */
+  if (program->flush && options->accumulate > INT32_MAX / 16 / (options->chunks > 1 ? options->chunks : 1))
+    return petra_fail(PETRA_SCHEDULE, "program %s: %lld microbatches per flush are too many", program->name,
+                      (long long)options->accumulate);
+  if (options->eval_every > 0 && options->batches < 1)
+    return petra_fail(PETRA_SCHEDULE, "program %s: %lld microbatches per epoch; expected at least 1",
+                      program->name, (long long)options->batches);
+  return check_chunks(program, options);
 }

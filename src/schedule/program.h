@@ -36,6 +36,7 @@ typedef struct petra_program_ops {
   bool flush;          /* every k microbatches all stages come to rest and update: time is counted per flush */
   bool arrival;        /* no fixed order: the executor takes what has arrived (`next` is NULL) */
   bool split_backward; /* W is split from B */
+  bool chunked;        /* a device may hold several stages */
   /* The action of a device (from 1; without chunks the stage) at the cursor, which moves on, and the round (tick) that it
    * belongs to; false at the end of the device's order. */
   bool (*next)(const petra_program_options *options, int32_t device, petra_cursor *cursor, petra_action *out,
@@ -49,9 +50,19 @@ typedef struct petra_program_ops {
 extern const petra_program_ops petra_program_sequential;
 extern const petra_program_ops petra_program_lockstep;
 extern const petra_program_ops petra_program_arrival;
+extern const petra_program_ops petra_program_gpipe;
+extern const petra_program_ops petra_program_1f1b;
+extern const petra_program_ops petra_program_1f1b_async;
+extern const petra_program_ops petra_program_interleaved;
+extern const petra_program_ops petra_program_zb_h1;
 
 /* By name; NULL if there is none. */
 const petra_program_ops *petra_program_find(const char *name);
+int petra_program_count(void);
+const petra_program_ops *petra_program_get(int index);
+
+/* PETRA_SCHEDULE, logged, for options with which the program cannot run. `next` may rely on them. */
+petra_status petra_program_check(const petra_program_ops *program, const petra_program_options *options);
 
 /* Whether `microbatch` is the last of an epoch that is evaluated. */
 static inline bool petra_program_evaluates(const petra_program_options *options, int64_t microbatch) {
@@ -67,7 +78,8 @@ static inline int32_t petra_program_device(const petra_program_options *options,
   return options->chunks > 1 ? (stage - 1) % petra_program_devices(options) + 1 : stage;
 }
 
-/* Microbatches in flight over the whole pipeline at stage `stage` between F and B: tau_j = 2 (J - j) in lockstep. */
+/* Microbatches in flight over the whole pipeline at stage `stage` between F and B: tau_j = 2 (J - j) in lockstep with a
+ * fused head (with a split one, whose B comes a tick after its F, one more). */
 static inline int64_t petra_program_delay(int32_t stages, int32_t stage) {
   return 2 * ((int64_t)stages - stage);
 }

@@ -1,12 +1,17 @@
 /* lockstep: every stage at once. At its local tick s stage j does F(s), B(s - tau_j) with tau_j = 2 (J - j), and U when k
  * backwards have been counted (Algorithm 1 of the paper). Local tick s of stage j is global tick s + j - 1. The last stage's
- * F, loss and B are one action, named B. Undrained, the run ends with the global tick of the last F at stage 1. */
+ * F, loss and B are one action, named B; a split head does F(s) and B(s - 1) instead, which makes every delay longer by one
+ * and lets the two run at once on two engines. Undrained, the run ends with the global tick of the last F at stage 1. */
 #include "schedule/program.h"
+
+static int64_t delay_of(const petra_program_options *options, int32_t stage) {
+  return petra_program_delay(options->stages, stage) + options->split_head;
+}
 
 /* Local ticks that the stage makes. */
 static int64_t ticks(const petra_program_options *options, int32_t stage) {
   if (options->drain)
-    return options->microbatches + petra_program_delay(options->stages, stage);
+    return options->microbatches + delay_of(options, stage);
   int64_t count = options->microbatches - (stage - 1);
   return count > 0 ? count : 0;
 }
@@ -19,7 +24,7 @@ static bool evaluates(const petra_program_options *options, int64_t global) {
 /* The next global tick, from `round` on, in which the stage has something to do: before its first tick it only evaluates,
  * and between its last F and its first B it waits. */
 static int64_t skip_idle(const petra_program_options *options, int32_t stage, int64_t round) {
-  int64_t first = stage - 1, delay = petra_program_delay(options->stages, stage);
+  int64_t first = stage - 1, delay = delay_of(options, stage);
   if (round < first) {
     if (options->eval_every == 0)
       return first;
@@ -36,7 +41,7 @@ static int64_t skip_idle(const petra_program_options *options, int32_t stage, in
  * first weights: the cursor's round is the global tick, from 0, and their local ticks are negative. */
 static bool next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
                  int64_t *round) {
-  int64_t delay = petra_program_delay(options->stages, stage);
+  int64_t delay = delay_of(options, stage);
   int64_t end = ticks(options, stage);
   if (cursor->step == 0)
     cursor->round = skip_idle(options, stage, cursor->round);
@@ -50,7 +55,7 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
     else
       cursor->step++;
     *out = (petra_action){stage, PETRA_ACTION_FORWARD, s};
-    if (step == 0 && stage < options->stages && s >= 0 && s < options->microbatches)
+    if (step == 0 && (stage < options->stages || options->split_head) && s >= 0 && s < options->microbatches)
       return true;
     *out = (petra_action){stage, PETRA_ACTION_BACKWARD, b};
     if (step == 1 && b >= 0)
@@ -67,7 +72,7 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
 
 /* The global tick of the update: local tick microbatch + tau_j, plus j - 1. */
 static int64_t rate_index(const petra_program_options *options, int32_t stage, int64_t microbatch) {
-  return microbatch + petra_program_delay(options->stages, stage) + stage - 1;
+  return microbatch + delay_of(options, stage) + stage - 1;
 }
 
 /* Losses are produced at the last stage, at global tick microbatch + J - 1. */

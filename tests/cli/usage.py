@@ -9,7 +9,7 @@ import h5py
 
 from program import PETRA, ProgramTest, main
 
-SUBCOMMANDS = ["train", "init", "evaluate", "inspect", "methods", "info"]
+SUBCOMMANDS = ["train", "init", "evaluate", "inspect", "schedule", "methods", "info"]
 
 
 class Help(ProgramTest):
@@ -33,13 +33,52 @@ class Help(ProgramTest):
 
     def test_methods_and_info(self):
         names = [method["name"] for method in self.good_json("methods")["methods"]]
-        self.assertEqual(names, ["backprop", "reversible", "petra"])
+        self.assertEqual(names, ["backprop", "reversible", "checkpoint", "gpipe", "gpipe-checkpoint", "1f1b", "interleaved", "zb-h1",
+                                 "pipedream", "pipedream-2bw", "delayed", "dsp", "delayed-reversible", "approximate-input",
+                                 "petra", "petra-arrival"])
         text = self.good("methods").splitlines()
         self.assertEqual([line.split()[0] for line in text[1:]], names)
         info = self.good_json("info")
         self.assertEqual([backend["name"] for backend in info["backends"]], ["ref", "cpu"])
         self.assertIn(info["version"].split()[0], self.good("--version"))
         self.assertIn("HDF5", self.good("info"))
+
+
+class Schedule(ProgramTest):
+    def test_methods(self):
+        for method in self.good_json("methods")["methods"]:
+            options = self.set_options(method__name=method["name"], method__accumulate=5)
+            if method["program"] == "arrival":
+                self.assertIn("has no order", self.bad(2, "arrival", "schedule", "small.yaml", *options))
+                continue
+            text = self.good("schedule", "small.yaml", *options)
+            lines = [line.split() for line in text.splitlines()]
+            self.assertEqual([line[0] for line in lines], [f"{d}:" for d in range(1, 10 // method["chunks"] + 1)])
+            found = self.good_json("schedule", "small.yaml", *options)["devices"]
+            self.assertEqual(found, [[word for word in line[1:] if word != "|"] for line in lines])
+            with open(self.path("a.schedule"), "w", encoding="utf-8") as file:
+                file.write("# of " + method["name"] + "\n" + text)
+            self.assertEqual(self.good("schedule", "a.schedule"), text)
+            for line in self.good("schedule", "small.yaml", "--gantt", *options).splitlines():
+                self.assertLessEqual(len(line), 120)
+            if not method["trains"]:
+                self.bad(2, "simulated only", "train", "small.yaml", "--output", "no", *options)
+                self.assertFalse(os.path.exists(self.path("no")))
+
+    def test_chart(self):
+        with open(self.path("a.schedule"), "w", encoding="utf-8") as file:
+            file.write("1: 1F0 1F1 1B0 1B1 1U1\n2: 2F0 2B0 2F1 2B1 2U1\n")
+        self.assertEqual(self.good("schedule", "a.schedule", "--gantt").splitlines(),
+                         ["time 0              5",
+                          "   1 F0 F1       B0 ..    B1 ..|",
+                          "   2    F0 B0 .. F1 B1 ..|"])
+
+    def test_wrong_schedule(self):
+        with open(self.path("a.schedule"), "w", encoding="utf-8") as file:
+            file.write("1: 1F0 1B0 1F1 1B1\n2: 2B1 2B0\n")
+        self.bad(2, "device 1, action 2 (1B0): deadlock", "schedule", "a.schedule")
+        self.bad(2, "no keys for --set", "schedule", "a.schedule", "--set", "run.seed=1")
+        self.bad(2, "takes no --gantt", "methods", "--gantt")
 
 
 class Inspect(ProgramTest):

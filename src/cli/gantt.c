@@ -1,0 +1,147 @@
+#include "cli/gantt.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "sim/executor_virtual.h"
+#include "sim/worker_cost.h"
+
+#include <string.h>
+
+enum { LINE = 120, MOST_CELLS = 20000000 };
+
+/* A unit of time of one row: what runs then. */
+typedef struct cell {
+  petra_action action;
+  bool busy, begins, update; /* update: an update ends at the beginning of this unit */
+} cell;
+
+typedef struct chart {
+  const petra_schedule *schedule;
+  petra_program_options options;
+  int engines;
+  int32_t rows;
+  int64_t units; /* of time; one more for updates at the very end */
+  int width;     /* of a cell */
+  cell *cells;   /* NULL while the time is only measured */
+} chart;
+
+static void label(const chart *c, const petra_action *action, char *text, size_t size) {
+  if (c->options.chunks > 1)
+    petra_action_print(action, text, size);
+  else /* the row tells the stage */
+    snprintf(text, size, "%c%lld", petra_action_letter(action->kind), (long long)action->microbatch);
+}
+
+static petra_status keep_row(void *context, const petra_trace_row *row) {
+  chart *c = context;
+  char text[40];
+  if (!c->cells) {
+    label(c, &row->action, text, sizeof text);
+    int width = (int)strlen(text);
+    if (row->end_ns > row->start_ns && width > c->width)
+      c->width = width;
+    return PETRA_OK;
+  }
+  int32_t line = (petra_program_device(&c->options, row->action.stage) - 1) * c->engines;
+  line += c->engines == 2 && row->action.kind != PETRA_ACTION_FORWARD;
+  cell *cells = c->cells + line * (c->units + 1);
+  if (row->action.kind == PETRA_ACTION_UPDATE)
+    cells[row->end_ns].update = true;
+  for (int64_t t = row->start_ns; t < row->end_ns; t++) {
+    cells[t].action = row->action;
+    cells[t].busy = true;
+    cells[t].begins = t == row->start_ns;
+  }
+  return PETRA_OK;
+}
+
+static petra_status run_units(chart *c, bool recomputes) {
+  static const petra_stage_cost cost = {
+      .forward_ns = 1, .backward_ns = 2, .reconstruct_ns = 1, .weight_gradient_ns = 1};
+  const petra_schedule *s = c->schedule;
+  const petra_executor_virtual_options settings = {
+      .engines = c->engines,
+      .rule = {.recomputes = recomputes, .split_backward = s->split_backward, .fused_head = !s->split_head},
+      .costs = &cost,
+      .cost_count = 1};
+  const petra_worker_cost_options worker_options = {
+      .stages = s->stages, .split_head = s->split_head, .split_backward = s->split_backward};
+  petra_executor *executor;
+  petra_worker *worker;
+  PETRA_TRY(petra_executor_virtual_create(&settings, &executor));
+  petra_status status = petra_worker_cost_create(&worker_options, &worker);
+  if (status == PETRA_OK) {
+    status = executor->ops->run(executor, &s->program, &c->options, worker, keep_row, c);
+    petra_worker_cost_destroy(worker);
+  }
+  c->units = executor->ops->now_ns(executor);
+  executor->ops->destroy(executor);
+  return status;
+}
+
+static void print_line(const chart *c, int32_t row, int64_t from, int64_t to, FILE *out) {
+  const cell *cells = c->cells + row * (c->units + 1);
+  char line[2 * LINE] = "";
+  int used = 0;
+  if (row % c->engines == 0)
+    used = snprintf(line, sizeof line, "%4d", row / c->engines + 1);
+  else
+    used = snprintf(line, sizeof line, "    ");
+  for (int64_t t = from; t < to; t++) {
+    char text[40] = "";
+    if (cells[t].begins)
+      label(c, &cells[t].action, text, sizeof text);
+    else if (cells[t].busy)
+      memset(text, '.', (size_t)c->width); /* the array is zeroed */
+    used += snprintf(line + used, sizeof line - (size_t)used, "%c%-*s", cells[t].update ? '|' : ' ', c->width,
+                     text);
+  }
+  if (to == c->units && cells[to].update)
+    used += snprintf(line + used, sizeof line - (size_t)used, "|");
+  while (used > 0 && line[used - 1] == ' ')
+    line[--used] = 0;
+  fprintf(out, "%s\n", line);
+}
+
+/* The number of every fifth unit above its column. */
+static void print_times(const chart *c, int64_t from, int64_t to, FILE *out) {
+  fprintf(out, "time");
+  for (int64_t t = from, column = 0, at = 0; t < to; t++, at += c->width + 1)
+    if (t % 5 == 0 && column <= at) {
+      int written = fprintf(out, "%*s%lld", (int)(at - column + 1), "", (long long)t);
+      column += written;
+    }
+  fputc('\n', out);
+}
+
+static petra_status draw(chart *c, FILE *out) {
+  int64_t columns = (LINE - 6) / (c->width + 1);
+  for (int64_t from = 0; from < c->units; from += columns) {
+    int64_t to = from + columns < c->units ? from + columns : c->units;
+    if (from > 0)
+      fputc('\n', out);
+    print_times(c, from, to, out);
+    for (int32_t row = 0; row < c->rows; row++)
+      print_line(c, row, from, to, out);
+  }
+  return ferror(out) ? petra_fail(PETRA_IO, "the chart could not be written") : PETRA_OK;
+}
+
+petra_status petra_gantt_print(const petra_schedule *schedule, bool recomputes, int engines, FILE *out) {
+  chart c = {.schedule = schedule,
+             .options = petra_schedule_options(schedule),
+             .engines = engines,
+             .rows = schedule->devices * engines,
+             .width = 1};
+  PETRA_TRY(run_units(&c, recomputes));
+  if (c.units + 1 > MOST_CELLS / c.rows)
+    return petra_fail(PETRA_USAGE,
+                      "a chart of %d rows and %lld units of time is too large; expected fewer microbatches",
+                      c.rows, (long long)c.units);
+  PETRA_TRY(petra_allocate(&c.cells, (size_t)(c.rows * (c.units + 1)), sizeof *c.cells));
+  petra_status status = run_units(&c, recomputes);
+  if (status == PETRA_OK)
+    status = draw(&c, out);
+  petra_free(c.cells);
+  return status;
+}

@@ -1,0 +1,277 @@
+#include "schedule/check.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A pass (F, B or W), found by stage, kind and microbatch. */
+typedef struct item {
+  petra_action action;
+  int64_t entry;
+  bool done;
+  int32_t waiter; /* the first device (from 1) whose next action waits for it; 0: none */
+} item;
+
+typedef struct stage_state {
+  int64_t last_back;       /* microbatch of the last B; -1: none */
+  int64_t backs, weights;  /* done so far */
+  int64_t backs_at_update; /* backs at the last U */
+} stage_state;
+
+typedef struct checker {
+  const petra_schedule *schedule;
+  item *items; /* sorted */
+  int64_t item_count;
+  int64_t *place;       /* per device: the entry that comes next */
+  int32_t *next_waiter; /* per device */
+  int32_t *runnable;    /* a stack of devices, from 1 */
+  int32_t runnable_count;
+  stage_state *stage;
+  petra_schedule_fault *fault;
+} checker;
+
+/* What keeps an action: nothing, a pass that is not done yet, a fault. */
+typedef enum verdict { READY, WAITS, WRONG } verdict;
+
+static bool is_pass(petra_action_kind kind) {
+  return kind == PETRA_ACTION_FORWARD || kind == PETRA_ACTION_BACKWARD ||
+         kind == PETRA_ACTION_WEIGHT_GRADIENT;
+}
+
+static int compare(const void *a, const void *b) {
+  const item *x = a, *y = b;
+  if (x->action.stage != y->action.stage)
+    return x->action.stage < y->action.stage ? -1 : 1;
+  if (x->action.kind != y->action.kind)
+    return x->action.kind < y->action.kind ? -1 : 1;
+  if (x->action.microbatch != y->action.microbatch)
+    return x->action.microbatch < y->action.microbatch ? -1 : 1;
+  return x->entry < y->entry ? -1 : x->entry > y->entry;
+}
+
+/* The first item of an action; NULL: no device does it. */
+static item *find(const checker *c, int32_t stage, petra_action_kind kind, int64_t microbatch) {
+  const item key = {.action = {stage, kind, microbatch}, .entry = -1};
+  int64_t low = 0, high = c->item_count;
+  while (low < high) {
+    int64_t middle = low + (high - low) / 2;
+    if (compare(&c->items[middle], &key) < 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  if (low == c->item_count || memcmp(&c->items[low].action, &key.action, sizeof key.action) != 0)
+    return NULL;
+  return &c->items[low];
+}
+
+static int32_t device_of(const checker *c, int64_t entry) {
+  int32_t low = 0, high = c->schedule->devices - 1;
+  while (low < high) {
+    int32_t middle = low + (high - low + 1) / 2;
+    if (c->schedule->first[middle] <= entry)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low + 1;
+}
+
+/* Notes the fault of an entry. */
+__attribute__((format(printf, 3, 4))) static verdict wrong(checker *c, int64_t entry, const char *format,
+                                                           ...) {
+  int32_t device = device_of(c, entry);
+  va_list arguments;
+  c->fault->device = device;
+  c->fault->position = entry - c->schedule->first[device - 1] + 1;
+  c->fault->action = c->schedule->entries[entry].action;
+  va_start(arguments, format);
+  vsnprintf(c->fault->reason, sizeof c->fault->reason, format, arguments);
+  va_end(arguments);
+  return WRONG;
+}
+
+static bool fused(const checker *c, int32_t stage) {
+  return stage == c->schedule->stages && !c->schedule->split_head;
+}
+
+/* An input from another stage. */
+static verdict needs(checker *c, int64_t entry, int32_t stage, petra_action_kind kind, item **awaited) {
+  int64_t microbatch = c->schedule->entries[entry].action.microbatch;
+  item *input = find(c, stage, kind, microbatch);
+  if (!input)
+    return wrong(c, entry, "it needs %d%c%lld, which no device does", stage, petra_action_letter(kind),
+                 (long long)microbatch);
+  *awaited = input;
+  return input->done ? READY : WAITS;
+}
+
+/* A pass of its own stage, and so of its own device, that must have come before. */
+static verdict follows(checker *c, int64_t entry, petra_action_kind kind) {
+  const petra_action *a = &c->schedule->entries[entry].action;
+  const item *before = find(c, a->stage, kind, a->microbatch);
+  if (!before || !before->done)
+    return wrong(c, entry, "it comes %s its %s %d%c%lld", before ? "before" : "without",
+                 kind == PETRA_ACTION_FORWARD ? "forward" : "backward", a->stage, petra_action_letter(kind),
+                 (long long)a->microbatch);
+  return READY;
+}
+
+static verdict check_update(checker *c, int64_t entry) {
+  const petra_action *a = &c->schedule->entries[entry].action;
+  const stage_state *s = &c->stage[a->stage - 1];
+  if (s->backs == s->backs_at_update)
+    return wrong(c, entry, "there is no backward of stage %d since its last update", a->stage);
+  if (c->schedule->split_backward && s->weights < s->backs)
+    return wrong(c, entry, "%lld weight gradients of stage %d are still to come",
+                 (long long)(s->backs - s->weights), a->stage);
+  if (a->microbatch != s->last_back)
+    return wrong(c, entry, "the last backward before it is %dB%lld; expected %dU%lld", a->stage,
+                 (long long)s->last_back, a->stage, (long long)s->last_back);
+  return READY;
+}
+
+static verdict judge(checker *c, int64_t entry, item **awaited) {
+  const petra_action *a = &c->schedule->entries[entry].action;
+  int32_t device = device_of(c, entry), right = (a->stage - 1) % c->schedule->devices + 1;
+  if (device != right)
+    return wrong(c, entry, "stage %d is on device %d", a->stage, right);
+  if (is_pass(a->kind) && find(c, a->stage, a->kind, a->microbatch)->done)
+    return wrong(c, entry, "it has been done before");
+  switch (a->kind) {
+  case PETRA_ACTION_FORWARD:
+    return a->stage > 1 ? needs(c, entry, a->stage - 1, PETRA_ACTION_FORWARD, awaited) : READY;
+  case PETRA_ACTION_BACKWARD:
+    if (fused(c, a->stage))
+      return a->stage > 1 ? needs(c, entry, a->stage - 1, PETRA_ACTION_FORWARD, awaited) : READY;
+    if (follows(c, entry, PETRA_ACTION_FORWARD) == WRONG)
+      return WRONG;
+    return a->stage < c->schedule->stages ? needs(c, entry, a->stage + 1, PETRA_ACTION_BACKWARD, awaited)
+                                          : READY;
+  case PETRA_ACTION_WEIGHT_GRADIENT:
+    return follows(c, entry, PETRA_ACTION_BACKWARD);
+  case PETRA_ACTION_UPDATE:
+    return check_update(c, entry);
+  case PETRA_ACTION_EVALUATE:
+  case PETRA_ACTION_KINDS:
+    break;
+  }
+  return READY;
+}
+
+/* Does an action that is ready, and lets those go on that waited for it. */
+static void perform(checker *c, const petra_action *a) {
+  stage_state *s = &c->stage[a->stage - 1];
+  if (a->kind == PETRA_ACTION_BACKWARD) {
+    s->last_back = a->microbatch;
+    s->backs++;
+  }
+  s->weights += a->kind == PETRA_ACTION_WEIGHT_GRADIENT;
+  if (a->kind == PETRA_ACTION_UPDATE)
+    s->backs_at_update = s->backs;
+  if (!is_pass(a->kind))
+    return;
+  item *own = find(c, a->stage, a->kind, a->microbatch);
+  own->done = true;
+  for (int32_t d = own->waiter; d; d = c->next_waiter[d - 1])
+    c->runnable[c->runnable_count++] = d;
+}
+
+/* Every device as far as it gets. */
+static verdict follow(checker *c) {
+  for (int32_t d = c->schedule->devices; d >= 1; d--)
+    c->runnable[c->runnable_count++] = d;
+  while (c->runnable_count > 0) {
+    int32_t d = c->runnable[--c->runnable_count];
+    verdict v = READY;
+    while (v == READY && c->place[d - 1] < c->schedule->first[d]) {
+      item *awaited = NULL;
+      v = judge(c, c->place[d - 1], &awaited);
+      if (v == WRONG)
+        return WRONG;
+      if (v == READY) {
+        perform(c, &c->schedule->entries[c->place[d - 1]++].action);
+      } else {
+        c->next_waiter[d - 1] = awaited->waiter;
+        awaited->waiter = d;
+      }
+    }
+  }
+  return READY;
+}
+
+/* Nothing moves any more: every device that is not at its end waits for one that is not either, and so in a
+ * circle. */
+static verdict find_deadlock(checker *c) {
+  int32_t d = 1;
+  while (d <= c->schedule->devices && c->place[d - 1] == c->schedule->first[d])
+    d++;
+  if (d > c->schedule->devices)
+    return READY;
+  item *awaited = NULL;
+  char wanted[40], there[40];
+  for (int32_t i = 0; i < c->schedule->devices; i++) { /* now it is in the circle */
+    judge(c, c->place[d - 1], &awaited);
+    d = device_of(c, awaited->entry);
+  }
+  judge(c, c->place[d - 1], &awaited);
+  int32_t other = device_of(c, awaited->entry);
+  petra_action_print(&awaited->action, wanted, sizeof wanted);
+  petra_action_print(&c->schedule->entries[c->place[other - 1]].action, there, sizeof there);
+  return wrong(c, c->place[d - 1], "deadlock: it waits for %s, but device %d waits at %s before that", wanted,
+               other, there);
+}
+
+/* With W split off every B has one. */
+static verdict find_missing_weights(checker *c) {
+  for (int64_t i = 0; c->schedule->split_backward && i < c->item_count; i++) {
+    const petra_action *a = &c->items[i].action;
+    if (a->kind == PETRA_ACTION_BACKWARD && !find(c, a->stage, PETRA_ACTION_WEIGHT_GRADIENT, a->microbatch))
+      return wrong(c, c->items[i].entry, "its weight gradient %dW%lld is missing", a->stage,
+                   (long long)a->microbatch);
+  }
+  return READY;
+}
+
+static petra_status prepare(checker *c) {
+  const petra_schedule *s = c->schedule;
+  int64_t entries = s->first[s->devices];
+  PETRA_TRY(petra_allocate(&c->items, (size_t)entries, sizeof *c->items));
+  PETRA_TRY(petra_allocate(&c->place, (size_t)s->devices, sizeof *c->place));
+  PETRA_TRY(petra_allocate(&c->next_waiter, (size_t)s->devices, sizeof *c->next_waiter));
+  PETRA_TRY(petra_allocate(&c->runnable, (size_t)s->devices, sizeof *c->runnable));
+  PETRA_TRY(petra_allocate(&c->stage, (size_t)s->stages, sizeof *c->stage));
+  for (int64_t i = 0; i < entries; i++)
+    if (is_pass(s->entries[i].action.kind))
+      c->items[c->item_count++] = (item){.action = s->entries[i].action, .entry = i};
+  qsort(c->items, (size_t)c->item_count, sizeof *c->items, compare);
+  memcpy(c->place, s->first, (size_t)s->devices * sizeof *c->place);
+  for (int32_t j = 0; j < s->stages; j++)
+    c->stage[j].last_back = -1;
+  return PETRA_OK;
+}
+
+petra_status petra_schedule_check(const petra_schedule *schedule, const char *name,
+                                  petra_schedule_fault *fault) {
+  petra_schedule_fault found;
+  checker c = {.schedule = schedule, .fault = &found};
+  petra_status status = prepare(&c);
+  if (status == PETRA_OK &&
+      (follow(&c) == WRONG || find_deadlock(&c) == WRONG || find_missing_weights(&c) == WRONG)) {
+    char text[40];
+    petra_action_print(&found.action, text, sizeof text);
+    status = petra_fail(PETRA_SCHEDULE, "%s: device %d, action %lld (%s): %s", name, found.device,
+                        (long long)found.position, text, found.reason);
+    if (fault)
+      *fault = found;
+  }
+  petra_free(c.stage);
+  petra_free(c.runnable);
+  petra_free(c.next_waiter);
+  petra_free(c.place);
+  petra_free(c.items);
+  return status;
+}

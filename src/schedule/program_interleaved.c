@@ -1,0 +1,94 @@
+/* interleaved: 1f1b with v chunks a device: stage s is on device (s - 1) mod D + 1. Microbatches go in groups
+ * of D: a device takes a group through its first chunk, then the same group through its second, and so on
+ * (Narayanan et al., "Efficient large-scale language model training on GPU clusters"). The microbatches of a
+ * flush are a multiple of D; a smaller last flush that is none does all its F first. */
+#include "schedule/program_order.h"
+
+/* What a slot may hold, in this order; the slots after the last hold one chunk's U and E each. */
+enum { ITEM_FORWARD, ITEM_BACKWARD, ITEM_EVALUATE, ITEMS };
+
+typedef struct place {
+  int32_t devices, chunks, device;
+  petra_flush flush;
+  int64_t total,
+      ahead; /* passes of one kind on the device in this flush; how many F come before the first B */
+} place;
+
+static place place_of(const petra_program_options *options, int32_t device, int64_t round) {
+  place p = {.devices = petra_program_devices(options),
+             .chunks = options->chunks > 1 ? options->chunks : 1,
+             .device = device};
+  p.flush = petra_flush_of(options, round);
+  p.total = p.flush.count * p.chunks;
+  p.ahead = 2 * ((int64_t)p.devices - device) + (int64_t)(p.chunks - 1) * p.devices;
+  if (p.ahead > p.total || p.flush.count % p.devices)
+    p.ahead = p.total;
+  return p;
+}
+
+/* The pass number `index` of the device: its stage and microbatch. Groups of a broken flush have what is
+ * left. */
+static petra_action pass(const place *p, petra_action_kind kind, int64_t index) {
+  int64_t group = index / ((int64_t)p->devices * p->chunks), rest = index % ((int64_t)p->devices * p->chunks);
+  int64_t left = p->flush.count - group * p->devices, size = left < p->devices ? left : p->devices;
+  int32_t chunk = (int32_t)(rest / size);
+  if (kind == PETRA_ACTION_BACKWARD)
+    chunk = p->chunks - 1 - chunk;
+  return (petra_action){p->device + chunk * p->devices, kind,
+                        p->flush.first + group * p->devices + rest % size};
+}
+
+static bool in_slot(const petra_program_options *options, const place *p, int64_t slot, int item,
+                    petra_action *out) {
+  if (item == ITEM_FORWARD) {
+    if (slot >= p->total)
+      return false;
+    *out = pass(p, PETRA_ACTION_FORWARD, slot);
+    return !petra_program_fused(options, out->stage);
+  }
+  if (slot < p->ahead)
+    return false;
+  *out = pass(p, PETRA_ACTION_BACKWARD, slot - p->ahead);
+  if (item == ITEM_BACKWARD)
+    return true;
+  out->kind = PETRA_ACTION_EVALUATE;
+  return out->microbatch + 1 < p->flush.first + p->flush.count &&
+         petra_program_evaluates(options, out->microbatch);
+}
+
+/* U, then E, of chunk `chunk`. */
+static bool after_slots(const petra_program_options *options, const place *p, int64_t chunk, int item,
+                        petra_action *out) {
+  int64_t last = p->flush.first + p->flush.count - 1;
+  *out = (petra_action){p->device + (int32_t)chunk * p->devices, PETRA_ACTION_UPDATE, last};
+  if (item == 0)
+    return p->flush.count == options->accumulate;
+  out->kind = PETRA_ACTION_EVALUATE;
+  return item == 1 && petra_program_evaluates(options, last);
+}
+
+static bool next(const petra_program_options *options, int32_t device, petra_cursor *cursor,
+                 petra_action *out, int64_t *round) {
+  *round = 0;
+  while (cursor->round * options->accumulate < options->microbatches) {
+    const place p = place_of(options, device, cursor->round);
+    const int64_t slot = cursor->step / ITEMS, slots = p.total + p.ahead;
+    const int item = cursor->step % ITEMS;
+    if (slot == slots + p.chunks) {
+      *cursor = (petra_cursor){cursor->round + 1, 0};
+      continue;
+    }
+    cursor->step++;
+    if (slot < slots ? in_slot(options, &p, slot, item, out)
+                     : after_slots(options, &p, slot - slots, item, out))
+      return true;
+  }
+  return false;
+}
+
+const petra_program_ops petra_program_interleaved = {.name = "interleaved",
+                                                     .flush = true,
+                                                     .chunked = true,
+                                                     .next = next,
+                                                     .rate_index = petra_order_rate_index,
+                                                     .loss_epoch = petra_order_loss_epoch};

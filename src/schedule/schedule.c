@@ -1,0 +1,276 @@
+#include "schedule/schedule.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "schedule/program_order.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Of a schedule from a file: the cursor's round is the place in the device's list. */
+static bool next(const petra_program_options *options, int32_t device, petra_cursor *cursor,
+                 petra_action *out, int64_t *round) {
+  const petra_schedule *schedule = options->data;
+  int64_t place = schedule->first[device - 1] + cursor->round;
+  if (place >= schedule->first[device])
+    return false;
+  cursor->round++;
+  *out = schedule->entries[place].action;
+  *round = schedule->entries[place].round;
+  return true;
+}
+
+/* A schedule that grows. */
+typedef struct builder {
+  petra_schedule *schedule;
+  int64_t entries, entries_most;
+  int64_t devices_most;
+} builder;
+
+static petra_status grow(void *array, int64_t count, int64_t *most, size_t size) {
+  void *old, *larger;
+  int64_t capacity = *most ? 2 * *most : 16;
+  if (count < *most)
+    return PETRA_OK;
+  memcpy(&old, array, sizeof old);
+  PETRA_TRY(petra_allocate(&larger, (size_t)capacity, size));
+  if (old)
+    memcpy(larger, old, (size_t)count * size);
+  petra_free(old);
+  memcpy(array, &larger, sizeof larger);
+  *most = capacity;
+  return PETRA_OK;
+}
+
+static petra_status add_entry(builder *b, petra_action action, int64_t round) {
+  PETRA_TRY(grow(&b->schedule->entries, b->entries, &b->entries_most, sizeof *b->schedule->entries));
+  b->schedule->entries[b->entries++] = (petra_schedule_entry){action, round};
+  return PETRA_OK;
+}
+
+/* The next device begins with the next entry; its end is set as well, for now. */
+static petra_status add_device(builder *b) {
+  PETRA_TRY(grow(&b->schedule->first, (int64_t)b->schedule->devices + 1, &b->devices_most,
+                 sizeof *b->schedule->first));
+  b->schedule->first[b->schedule->devices++] = b->entries;
+  return PETRA_OK;
+}
+
+/* What follows from the entries. */
+static void finish(builder *b, const char *name) {
+  petra_schedule *s = b->schedule;
+  s->first[s->devices] = b->entries;
+  s->stages = s->devices; /* the last ones may have nothing to do yet where a run ends undrained */
+  for (int64_t i = 0; i < b->entries; i++) {
+    const petra_action *a = &s->entries[i].action;
+    s->stages = a->stage > s->stages ? a->stage : s->stages;
+    s->split_backward |= a->kind == PETRA_ACTION_WEIGHT_GRADIENT;
+    s->rounds |= s->entries[i].round != 0;
+    if (a->kind != PETRA_ACTION_EVALUATE && a->kind != PETRA_ACTION_UPDATE &&
+        a->microbatch >= s->microbatches)
+      s->microbatches = a->microbatch + 1;
+  }
+  for (int64_t i = 0; i < b->entries; i++)
+    s->split_head |=
+        s->entries[i].action.stage == s->stages && s->entries[i].action.kind == PETRA_ACTION_FORWARD;
+  /* Time is counted over the whole: what it does again and again, if anything, is not known. */
+  s->program = (petra_program_ops){.name = name,
+                                   .flush = true,
+                                   .split_backward = s->split_backward,
+                                   .chunked = true,
+                                   .next = next,
+                                   .rate_index = petra_order_rate_index,
+                                   .loss_epoch = petra_order_loss_epoch};
+}
+
+/* Sizes that the rest of the program allocates by: every stage and microbatch has actions of its own. */
+static petra_status check_sizes(const builder *b, const char *name) {
+  const petra_schedule *s = b->schedule;
+  if (s->devices == 0)
+    return petra_fail(PETRA_SCHEDULE, "%s: no device; expected lines such as '1: 1F0 1B0 1U0'", name);
+  if (b->entries == 0)
+    return petra_fail(PETRA_SCHEDULE, "%s: no action", name);
+  if (s->stages > b->entries || s->microbatches > b->entries)
+    return petra_fail(
+        PETRA_SCHEDULE,
+        "%s: %d stages and %lld microbatches with only %lld actions; expected every one to have some", name,
+        s->stages, (long long)s->microbatches, (long long)b->entries);
+  if (s->stages % s->devices)
+    return petra_fail(PETRA_SCHEDULE, "%s: %d stages on %d devices; expected a multiple", name, s->stages,
+                      s->devices);
+  return PETRA_OK;
+}
+
+/* Text that is read word by word. */
+typedef struct reader {
+  const char *name, *at, *end;
+  int64_t line;
+} reader;
+
+static bool blank(char c) {
+  return c == ' ' || c == '\t' || c == '\r';
+}
+
+static bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+/* To the next word of the line; false at its end. */
+static bool skip_blanks(reader *r) {
+  while (r->at < r->end && blank(*r->at))
+    r->at++;
+  if (r->at < r->end && *r->at == '#')
+    while (r->at < r->end && *r->at != '\n')
+      r->at++;
+  return r->at < r->end && *r->at != '\n';
+}
+
+/* "1:" with the number that comes next. */
+static petra_status read_device(reader *r, int32_t expected) {
+  char text[24];
+  int length = snprintf(text, sizeof text, "%d:", expected);
+  if (r->end - r->at < length || memcmp(r->at, text, (size_t)length) != 0)
+    return petra_fail(PETRA_SCHEDULE, "%s:%lld: expected the line of device %d, beginning with '%s'", r->name,
+                      (long long)r->line, expected, text);
+  r->at += length;
+  return PETRA_OK;
+}
+
+static petra_status read_word(reader *r, builder *b, int64_t *round) {
+  char word[48];
+  size_t length = 0;
+  while (r->at + length < r->end && !blank(r->at[length]) && r->at[length] != '\n' && r->at[length] != '#')
+    length++;
+  if (length == 1 && *r->at == '|') {
+    ++*round;
+    r->at++;
+    return PETRA_OK;
+  }
+  size_t kept = length < sizeof word ? length : sizeof word - 1;
+  memcpy(word, r->at, kept);
+  word[kept] = 0;
+  petra_action action;
+  if (kept < length || strlen(word) < length || !petra_action_read(word, &action))
+    return petra_fail(PETRA_SCHEDULE,
+                      "%s:%lld: '%.40s' is no action; expected a stage from 1, one of F, B, W, U, E and a "
+                      "microbatch from 0, such as 2F0",
+                      r->name, (long long)r->line, word);
+  r->at += length;
+  return add_entry(b, action, *round);
+}
+
+static petra_status read_lines(reader *r, builder *b) {
+  for (; r->at < r->end; r->line++) {
+    if (skip_blanks(r)) {
+      int64_t round = 0;
+      PETRA_TRY(read_device(r, b->schedule->devices + 1));
+      PETRA_TRY(add_device(b));
+      while (skip_blanks(r))
+        PETRA_TRY(read_word(r, b, &round));
+    }
+    r->at += r->at < r->end; /* the end of the line */
+  }
+  return PETRA_OK;
+}
+
+bool petra_schedule_recognise(const char *text, size_t size) {
+  reader r = {.at = text, .end = text + size};
+  while (r.at < r.end && !skip_blanks(&r))
+    r.at += r.at < r.end;
+  const char *start = r.at;
+  while (r.at < r.end && is_digit(*r.at))
+    r.at++;
+  return r.at > start && r.at < r.end && *r.at == ':';
+}
+
+petra_status petra_schedule_parse(const char *name, const char *text, size_t size, petra_schedule **out) {
+  builder b = {0};
+  reader r = {.name = name, .at = text, .end = text + size, .line = 1};
+  petra_status status;
+  PETRA_TRY(petra_allocate(&b.schedule, 1, sizeof *b.schedule));
+  PETRA_TRY_GOTO(status, read_lines(&r, &b), fail);
+  if (b.schedule->devices)
+    finish(&b, "file");
+  PETRA_TRY_GOTO(status, check_sizes(&b, name), fail);
+  *out = b.schedule;
+  return PETRA_OK;
+fail:
+  petra_schedule_destroy(b.schedule);
+  return status;
+}
+
+static petra_status record_device(builder *b, const petra_program_ops *program,
+                                  const petra_program_options *options, int32_t device) {
+  petra_cursor cursor = {0};
+  petra_action action;
+  int64_t round, last = 0, rounds = 0;
+  bool begun = false;
+  PETRA_TRY(add_device(b));
+  while (program->next(options, device, &cursor, &action, &round)) {
+    rounds += begun && round != last;
+    begun = true;
+    last = round;
+    PETRA_TRY(add_entry(b, action, rounds));
+  }
+  return PETRA_OK;
+}
+
+petra_status petra_schedule_record(const petra_program_ops *program, const petra_program_options *options,
+                                   petra_schedule **out) {
+  builder b = {0};
+  petra_status status = PETRA_OK;
+  if (!program->next)
+    return petra_fail(PETRA_UNSUPPORTED,
+                      "program %s has no order of its own: a stage takes what arrives first", program->name);
+  PETRA_TRY(petra_program_check(program, options));
+  PETRA_TRY(petra_allocate(&b.schedule, 1, sizeof *b.schedule));
+  for (int32_t d = 1; d <= petra_program_devices(options) && status == PETRA_OK; d++)
+    status = record_device(&b, program, options, d);
+  if (status != PETRA_OK) {
+    petra_schedule_destroy(b.schedule);
+    return status;
+  }
+  finish(&b, program->name);
+  b.schedule->stages = options->stages; /* an undrained run may end before the last ones begin */
+  b.schedule->split_head = options->split_head;
+  *out = b.schedule;
+  return PETRA_OK;
+}
+
+petra_status petra_schedule_print(const petra_schedule *schedule, FILE *out) {
+  for (int32_t d = 0; d < schedule->devices; d++) {
+    fprintf(out, "%d:", d + 1);
+    for (int64_t i = schedule->first[d]; i < schedule->first[d + 1]; i++) {
+      char text[40];
+      petra_action_print(&schedule->entries[i].action, text, sizeof text);
+      bool ended = i > schedule->first[d] && schedule->entries[i].round != schedule->entries[i - 1].round;
+      fprintf(out, "%s %s", ended ? " |" : "", text);
+    }
+    fputc('\n', out);
+  }
+  return ferror(out) ? petra_fail(PETRA_IO, "the schedule could not be written") : PETRA_OK;
+}
+
+petra_program_options petra_schedule_options(const petra_schedule *schedule) {
+  int64_t updates = 0;
+  for (int64_t i = 0; i < schedule->first[schedule->devices]; i++)
+    updates +=
+        schedule->entries[i].action.stage == 1 && schedule->entries[i].action.kind == PETRA_ACTION_UPDATE;
+  int64_t accumulate = updates ? schedule->microbatches / updates : schedule->microbatches;
+  return (petra_program_options){.stages = schedule->stages,
+                                 .chunks = schedule->stages / schedule->devices,
+                                 .microbatches = schedule->microbatches,
+                                 .accumulate = accumulate > 0 ? accumulate : 1,
+                                 .drain = true,
+                                 .batches = schedule->microbatches > 0 ? schedule->microbatches : 1,
+                                 .split_head = schedule->split_head,
+                                 .data = schedule};
+}
+
+void petra_schedule_destroy(petra_schedule *schedule) {
+  if (!schedule)
+    return;
+  petra_free(schedule->first);
+  petra_free(schedule->entries);
+  petra_free(schedule);
+}

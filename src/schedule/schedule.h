@@ -1,0 +1,51 @@
+/* A schedule as data: for every device the list of its actions, written out. As text one line a device,
+ *
+ *   # two devices, two microbatches
+ *   1: 1F0 1F1 1B0 1B1 1U1
+ *   2: 2F0 2B0 2F1 2B1 2U1
+ *
+ * where # begins a comment and | ends a round (schedule/program.h). Stage s is on device (s - 1) mod D + 1.
+ */
+#ifndef PETRA_SCHEDULE_SCHEDULE_H
+#define PETRA_SCHEDULE_SCHEDULE_H
+
+#include "schedule/program.h"
+
+#include <stdio.h>
+
+typedef struct petra_schedule_entry {
+  petra_action action;
+  int64_t round;
+} petra_schedule_entry;
+
+typedef struct petra_schedule {
+  int32_t devices, stages;
+  int64_t microbatches;            /* M: one more than the largest number of a pass */
+  bool split_head, split_backward; /* the last stage has F; there are W */
+  bool rounds;                     /* there is a | */
+  int64_t *first;                  /* of the devices, from 0, in `entries`; devices + 1 of them */
+  petra_schedule_entry *entries;
+  petra_program_ops program; /* runs it; petra_schedule_options gives the options */
+} petra_schedule;
+
+/* Whether the text is a schedule: its first line that is more than blanks and comment begins with a number
+ * and ':'. */
+bool petra_schedule_recognise(const char *text, size_t size);
+
+/* Reads a schedule; `name` stands for the file in error lines. PETRA_SCHEDULE, logged as "NAME:LINE: ...".
+ * Whether it can run is what petra_schedule_check tells. */
+petra_status petra_schedule_parse(const char *name, const char *text, size_t size, petra_schedule **out);
+
+/* Writes out the orders of a program; PETRA_UNSUPPORTED, logged, for one without orders (`arrival`). */
+petra_status petra_schedule_record(const petra_program_ops *program, const petra_program_options *options,
+                                   petra_schedule **out);
+
+/* One line a device; PETRA_IO if `out` cannot be written. */
+petra_status petra_schedule_print(const petra_schedule *schedule, FILE *out);
+
+/* The options under which schedule->program runs the schedule, which they refer to. */
+petra_program_options petra_schedule_options(const petra_schedule *schedule);
+
+void petra_schedule_destroy(petra_schedule *schedule);
+
+#endif
