@@ -23,6 +23,11 @@ struct petra_fair {
   int32_t *open;      /* per resource: flows not yet fixed */
 };
 
+int64_t petra_transmission_ns(double bytes, double Bps) {
+  double ns = 1e9 * bytes / Bps;
+  return ns < (double)PETRA_LONGEST_NS ? llround(ns) : PETRA_LONGEST_NS;
+}
+
 petra_status petra_fair_create(int32_t links, double link_Bps, int32_t cards, double card_Bps, petra_fair **out) {
   petra_fair *fair;
   petra_status status;
@@ -108,8 +113,7 @@ static void set_rates(petra_fair *fair) {
   }
   for (int32_t i = 0; i < fair->count; i++) {
     flow *f = &fair->flows[i];
-    double left_s = f->bytes_left > 0 ? f->bytes_left / f->rate_Bps : 0;
-    f->end_ns = fair->now_ns + llround(1e9 * left_s);
+    f->end_ns = fair->now_ns + (f->bytes_left > 0 ? petra_transmission_ns(f->bytes_left, f->rate_Bps) : 0);
   }
   fair->number++;
 }
