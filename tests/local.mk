@@ -121,4 +121,4 @@ tests_test_link_LDADD = $(TESTS_LDADD)
 tests_test_simulate_SOURCES = tests/test_simulate.c tests/harness.h
 tests_test_simulate_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_simulate_LDADD = $(TESTS_LDADD)
-EXTRA_DIST += tests/reference/pipeline_simpy.py tests/cli/simulate.py
+EXTRA_DIST += tests/reference/pipeline_simpy.py tests/golden/pipelines.txt tests/cli/simulate.py
