@@ -61,27 +61,31 @@ static bool is_slow(const petra_jitter_options *options, int32_t stage) {
 }
 
 /* Adds what failures cost an action of `work_s`: the lost work and the restarts. */
-static petra_status add_failures(const petra_jitter_options *options, int32_t stage, petra_rng *rng, double work_s, double *total_s) {
+static petra_status add_failures(const petra_jitter_options *options, int32_t stage, petra_rng *rng,
+                                 double work_s, double *total_s) {
   for (int failures = 0;; failures++) {
     double until_s = exponential(rng, options->failure_mean_s);
     if (until_s >= work_s)
       return PETRA_OK;
     if (failures == MOST_FAILURES)
-      return petra_fail(PETRA_CONFIG, "cluster.failures.mean_between_s: %g s between failures, but an action of stage %d takes %g s and failed %d times; expected a mean not much below an action",
+      return petra_fail(PETRA_CONFIG,
+                        "cluster.failures.mean_between_s: %g s between failures, but an action of stage %d "
+                        "takes %g s and failed %d times; expected a mean not much below an action",
                         options->failure_mean_s, stage, work_s, MOST_FAILURES);
     *total_s += until_s + options->restart_s;
   }
 }
 
-petra_status petra_jitter_duration(const petra_jitter_options *options, int32_t stage, int kind, int64_t microbatch,
-                                   int64_t cost_ns, int64_t *out) {
+petra_status petra_jitter_duration(const petra_jitter_options *options, int32_t stage, int kind,
+                                   int64_t microbatch, int64_t cost_ns, int64_t *out) {
   petra_rng rng;
   double factor = 1;
   if (cost_ns == 0) {
     *out = 0;
     return PETRA_OK;
   }
-  petra_rng_init(&rng, options->seed, PETRA_RNG_JITTER, (uint32_t)kind, (uint64_t)stage | (uint64_t)microbatch << STAGE_BITS);
+  petra_rng_init(&rng, options->seed, PETRA_RNG_JITTER, (uint32_t)kind,
+                 (uint64_t)stage | (uint64_t)microbatch << STAGE_BITS);
   if (options->law != PETRA_LAW_NONE && options->scale > 0)
     factor = random_factor(options->law, options->scale, &rng);
   if (is_slow(options, stage))
@@ -90,11 +94,13 @@ petra_status petra_jitter_duration(const petra_jitter_options *options, int32_t 
   if (options->failure_mean_s > 0)
     PETRA_TRY(add_failures(options, stage, &rng, work_s, &extra_s));
   if (options->pause_mean_s > 0 && options->pause_s > 0)
-    for (double at_s = exponential(&rng, options->pause_mean_s); at_s < work_s; at_s += exponential(&rng, options->pause_mean_s))
+    for (double at_s = exponential(&rng, options->pause_mean_s); at_s < work_s;
+         at_s += exponential(&rng, options->pause_mean_s))
       extra_s += exponential(&rng, options->pause_s);
   double total_ns = (double)cost_ns * factor + 1e9 * extra_s;
   if (!(total_ns < 9e18))
-    return petra_fail(PETRA_CONFIG, "stage %d: an action of %g s; expected less than 9e9 s", stage, 1e-9 * total_ns);
+    return petra_fail(PETRA_CONFIG, "stage %d: an action of %g s; expected less than 9e9 s", stage,
+                      1e-9 * total_ns);
   *out = llround(total_ns);
   return PETRA_OK;
 }

@@ -1,5 +1,5 @@
-/* The network, by hand: 1e9 B/s is one byte per nanosecond. tests/reference/pipeline_simpy.py holds whole pipelines against
- * an independent simulator. */
+/* The network, by hand: 1e9 B/s is one byte per nanosecond. tests/reference/pipeline_simpy.py holds whole
+ * pipelines against an independent simulator. */
 #include "harness.h"
 #include "sim/link.h"
 
@@ -27,7 +27,8 @@ static void expect(const petra_network_options *options, const message *messages
     if (next < count && messages[next].at_ns < petra_event_queue_time(events)) {
       const message *m = &messages[next];
       packet = (petra_packet){.stage = m->to + 1, .backward = m->to < m->from, .microbatch = next};
-      ck_assert_int_eq(petra_network_send(network, m->at_ns, m->from, m->to, m->bytes, &packet, &arrived), PETRA_OK);
+      ck_assert_int_eq(petra_network_send(network, m->at_ns, m->from, m->to, m->bytes, &packet, &arrived),
+                       PETRA_OK);
       if (arrived)
         found[next] = m->at_ns;
       next++;
@@ -45,8 +46,8 @@ static void expect(const petra_network_options *options, const message *messages
     found[packet.microbatch] = event.time_ns;
   }
   for (int i = 0; i < count; i++)
-    ck_assert_msg(found[i] == messages[i].arrives_ns, "message %d arrives at %lld, expected at %lld", i, (long long)found[i],
-                  (long long)messages[i].arrives_ns);
+    ck_assert_msg(found[i] == messages[i].arrives_ns, "message %d arrives at %lld, expected at %lld", i,
+                  (long long)found[i], (long long)messages[i].arrives_ns);
   petra_network_destroy(network);
   petra_event_queue_destroy(events);
 }
@@ -71,8 +72,10 @@ START_TEST(without_bandwidth_only_latency) {
 END_TEST
 
 START_TEST(fair_halves_the_link) {
-  /* Alone until 50: 50 bytes. Then half the rate: the first is done at 150, when the second has 50 of its 100 left. */
-  const petra_network_options o = {.devices = 2, .sharing = PETRA_SHARING_FAIR, .latency_ns = 5, .bandwidth_Bps = 1e9};
+  /* Alone until 50: 50 bytes. Then half the rate: the first is done at 150, when the second has 50 of its 100
+   * left. */
+  const petra_network_options o = {
+      .devices = 2, .sharing = PETRA_SHARING_FAIR, .latency_ns = 5, .bandwidth_Bps = 1e9};
   const message m[] = {{0, 0, 1, 100, 155}, {50, 0, 1, 100, 205}};
   expect(&o, m, 2);
   const message equal[] = {{0, 0, 1, 100, 305}, {0, 0, 1, 100, 305}, {0, 0, 1, 100, 305}};
@@ -96,8 +99,10 @@ START_TEST(two_links_share_a_card) {
 END_TEST
 
 START_TEST(max_min_gives_the_rest_to_those_who_can_use_it) {
-  /* The link 1 -> 2 (0.6) is tighter per message (0.3) than the card (1/3): 0.3, 0.3, and 0.4 for the message down. */
-  const petra_network_options o = {.devices = 3, .sharing = PETRA_SHARING_FAIR, .bandwidth_Bps = 0.6e9, .card_Bps = 1e9};
+  /* The link 1 -> 2 (0.6) is tighter per message (0.3) than the card (1/3): 0.3, 0.3, and 0.4 for the message
+   * down. */
+  const petra_network_options o = {
+      .devices = 3, .sharing = PETRA_SHARING_FAIR, .bandwidth_Bps = 0.6e9, .card_Bps = 1e9};
   const message m[] = {{0, 1, 2, 300, 1000}, {0, 1, 2, 300, 1000}, {0, 1, 0, 200, 500}};
   expect(&o, m, 3);
 }
@@ -141,8 +146,13 @@ START_TEST(a_transmission_of_centuries_is_refused) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {fifo_queues_and_latency_overlaps, without_bandwidth_only_latency, fair_halves_the_link,
-                                two_links_share_a_card, max_min_gives_the_rest_to_those_who_can_use_it, nodes_use_no_card_inside,
-                                last_to_first_is_a_link_of_its_own, a_transmission_of_centuries_is_refused};
+  const TTest *const tests[] = {fifo_queues_and_latency_overlaps,
+                                without_bandwidth_only_latency,
+                                fair_halves_the_link,
+                                two_links_share_a_card,
+                                max_min_gives_the_rest_to_those_who_can_use_it,
+                                nodes_use_no_card_inside,
+                                last_to_first_is_a_link_of_its_own,
+                                a_transmission_of_centuries_is_refused};
   return harness_run("link", tests, HARNESS_COUNT(tests));
 }

@@ -16,20 +16,27 @@ static petra_status check_program(const petra_config *config, const petra_method
   if (config->run.drain == PETRA_DRAIN_FALSE && !program->ticks)
     return petra_config_fail(config, "run.drain", "method %s always drains; expected auto or true", name);
   if (chunks > 1 && strcmp(program->name, "interleaved") != 0)
-    return petra_config_fail(config, "method.chunks", "%lld with method %s, whose program is %s; expected 1, or a method that interleaves stages",
-                             (long long)chunks, name, program->name);
+    return petra_config_fail(
+        config, "method.chunks",
+        "%lld with method %s, whose program is %s; expected 1, or a method that interleaves stages",
+        (long long)chunks, name, program->name);
   if (stages % chunks != 0)
-    return petra_config_fail(config, "method.chunks", "%lld chunks of %d stages; expected a divisor of the number of stages", (long long)chunks, stages);
+    return petra_config_fail(config, "method.chunks",
+                             "%lld chunks of %d stages; expected a divisor of the number of stages",
+                             (long long)chunks, stages);
   if (config->method.credit > 0 && !program->arrival)
-    return petra_config_fail(config, "method.credit", "%lld with method %s, whose program is %s; expected 0, or a method by arrival",
+    return petra_config_fail(config, "method.credit",
+                             "%lld with method %s, whose program is %s; expected 0, or a method by arrival",
                              (long long)config->method.credit, name, program->name);
   if (config->method.head == PETRA_HEAD_SPLIT && !can_split_head(program))
-    return petra_config_fail(config, "method.head", "split with method %s, whose program is %s; expected preset or fused", name, program->name);
+    return petra_config_fail(config, "method.head",
+                             "split with method %s, whose program is %s; expected preset or fused", name,
+                             program->name);
   return PETRA_OK;
 }
 
-petra_status petra_cluster_program(const petra_config *config, const petra_method *method, int32_t stages, int64_t microbatches,
-                                   int64_t batches, petra_program_options *out) {
+petra_status petra_cluster_program(const petra_config *config, const petra_method *method, int32_t stages,
+                                   int64_t microbatches, int64_t batches, petra_program_options *out) {
   PETRA_TRY(check_program(config, method, stages));
   *out = (petra_program_options){.stages = stages,
                                  .chunks = (int32_t)config->method.chunks,
@@ -45,15 +52,21 @@ petra_status petra_cluster_program(const petra_config *config, const petra_metho
 
 static petra_status check_cluster(const petra_config *config, const petra_method *method, int32_t stages) {
   const petra_int_list *slow = &config->cluster.stragglers.stages;
-  if (config->cluster.stages == 0 && (config->cluster.message.forward_bytes > 0 || config->cluster.message.backward_bytes > 0))
-    return petra_config_fail(config, "cluster.stages", "0 with bytes in cluster.message, which are those of cluster.stages; expected 1 .. 100000 stages");
+  if (config->cluster.stages == 0 &&
+      (config->cluster.message.forward_bytes > 0 || config->cluster.message.backward_bytes > 0))
+    return petra_config_fail(
+        config, "cluster.stages",
+        "0 with bytes in cluster.message, which are those of cluster.stages; expected 1 .. 100000 stages");
   if (config->cluster.jitter.model == PETRA_JITTER_EXPONENTIAL && config->cluster.jitter.scale > 1)
-    return petra_config_fail(config, "cluster.jitter.scale", "%g with the exponential model; expected 0 .. 1", config->cluster.jitter.scale);
+    return petra_config_fail(config, "cluster.jitter.scale", "%g with the exponential model; expected 0 .. 1",
+                             config->cluster.jitter.scale);
   if (slow->count > 0 && slow->values[slow->count - 1] > stages)
-    return petra_config_fail(config, "cluster.stragglers.stages", "stage %lld of %d; expected 1 .. %d", (long long)slow->values[slow->count - 1], stages, stages);
+    return petra_config_fail(config, "cluster.stragglers.stages", "stage %lld of %d; expected 1 .. %d",
+                             (long long)slow->values[slow->count - 1], stages, stages);
   if (config->cluster.cost.model == PETRA_COST_CONSTANT && method->program->split_backward &&
       config->cluster.cost.weight_gradient_s > config->cluster.cost.backward_s)
-    return petra_config_fail(config, "cluster.cost.weight_gradient_s", "%g of the %g s of backward_s, which it is a part of; expected no more",
+    return petra_config_fail(config, "cluster.cost.weight_gradient_s",
+                             "%g of the %g s of backward_s, which it is a part of; expected no more",
                              config->cluster.cost.weight_gradient_s, config->cluster.cost.backward_s);
   return PETRA_OK;
 }
@@ -96,8 +109,10 @@ static petra_status set_network(petra_cluster *cluster, const petra_config *conf
   return PETRA_OK;
 }
 
-static petra_status duration(void *context, const petra_action *action, int64_t cost_ns, int64_t *duration_ns) {
-  return petra_jitter_duration(context, action->stage, (int)action->kind, action->microbatch, cost_ns, duration_ns);
+static petra_status duration(void *context, const petra_action *action, int64_t cost_ns,
+                             int64_t *duration_ns) {
+  return petra_jitter_duration(context, action->stage, (int)action->kind, action->microbatch, cost_ns,
+                               duration_ns);
 }
 
 static petra_jitter_law law_of(petra_jitter_model model) {
@@ -133,13 +148,14 @@ static void set_jitter(petra_cluster *cluster, const petra_config *config) {
   cluster->executor.duration_context = &cluster->jitter;
 }
 
-static petra_status message(void *context, bool sent, int32_t from, const petra_packet *packet, int64_t now_ns) {
+static petra_status message(void *context, bool sent, int32_t from, const petra_packet *packet,
+                            int64_t now_ns) {
   (void)from;
   return petra_trace_add_message(context, sent, packet->stage, packet->backward, packet->microbatch, now_ns);
 }
 
-petra_status petra_cluster_init(petra_cluster *cluster, const petra_setup *setup, const petra_program_options *program,
-                                const char *trace_path) {
+petra_status petra_cluster_init(petra_cluster *cluster, const petra_setup *setup,
+                                const petra_program_options *program, const char *trace_path) {
   const petra_config *config = setup->config;
   const petra_method *method = setup->method;
   *cluster = (petra_cluster){0};
@@ -153,8 +169,9 @@ petra_status petra_cluster_init(petra_cluster *cluster, const petra_setup *setup
   set_jitter(cluster, config);
   if (!trace_path)
     return PETRA_OK;
-  const petra_trace_options trace = {
-      .stages = program->stages, .fused_head = !program->split_head, .split_backward = method->program->split_backward};
+  const petra_trace_options trace = {.stages = program->stages,
+                                     .fused_head = !program->split_head,
+                                     .split_backward = method->program->split_backward};
   PETRA_TRY(petra_trace_create(trace_path, &trace, &cluster->trace));
   cluster->executor.message = message;
   cluster->executor.message_context = cluster->trace;
@@ -163,7 +180,8 @@ petra_status petra_cluster_init(petra_cluster *cluster, const petra_setup *setup
 
 petra_status petra_cluster_sink(void *context, const petra_trace_row *row) {
   petra_cluster *cluster = context;
-  if (!cluster->trace || row->action.kind == PETRA_ACTION_EVALUATE) /* E takes no time and is no part of the schedule */
+  if (!cluster->trace ||
+      row->action.kind == PETRA_ACTION_EVALUATE) /* E takes no time and is no part of the schedule */
     return PETRA_OK;
   const petra_trace_action action = {.stage = row->action.stage,
                                      .kind = petra_action_letter(row->action.kind),

@@ -1,5 +1,6 @@
-/* From a config to the modelled cluster: the program's options, the virtual executor's costs, network and luck, and the
- * trace of what runs on it. `petra train` and `petra simulate` share it, so that equal costs give equal traces. */
+/* From a config to the modelled cluster: the program's options, the virtual executor's costs, network and
+ * luck, and the trace of what runs on it. `petra train` and `petra simulate` share it, so that equal costs
+ * give equal traces. */
 #ifndef PETRA_CLI_CLUSTER_H
 #define PETRA_CLI_CLUSTER_H
 
@@ -17,13 +18,13 @@ typedef struct petra_cluster {
 } petra_cluster;
 
 /* Options of the method's program over `stages` stages, checked against the method. */
-petra_status petra_cluster_program(const petra_config *config, const petra_method *method, int32_t stages, int64_t microbatches,
-                                   int64_t batches, petra_program_options *out);
+petra_status petra_cluster_program(const petra_config *config, const petra_method *method, int32_t stages,
+                                   int64_t microbatches, int64_t batches, petra_program_options *out);
 
-/* `setup` has its plan; with cluster.stages > 0 only its config and method. `trace_path`: NULL for no trace. The cluster must
- * stay where it is until petra_cluster_fini, as its executor options point into it. */
-petra_status petra_cluster_init(petra_cluster *cluster, const petra_setup *setup, const petra_program_options *program,
-                                const char *trace_path);
+/* `setup` has its plan; with cluster.stages > 0 only its config and method. `trace_path`: NULL for no trace.
+ * The cluster must stay where it is until petra_cluster_fini, as its executor options point into it. */
+petra_status petra_cluster_init(petra_cluster *cluster, const petra_setup *setup,
+                                const petra_program_options *program, const char *trace_path);
 
 /* A trace sink for the executor; `context` is the cluster. */
 petra_status petra_cluster_sink(void *context, const petra_trace_row *row);

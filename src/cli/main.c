@@ -13,10 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
-static const petra_command *const commands[] = {&petra_command_train,   &petra_command_simulate, &petra_command_init,    &petra_command_evaluate,
-                                                &petra_command_inspect, &petra_command_methods, &petra_command_info};
+static const petra_command *const commands[] = {&petra_command_train,   &petra_command_init,     &petra_command_evaluate,
+                                                &petra_command_inspect, &petra_command_simulate, &petra_command_methods, &petra_command_info};
 enum { COMMANDS = sizeof commands / sizeof *commands };
-#define SUBCOMMANDS "train, simulate, init, evaluate, inspect, methods or info"
+#define SUBCOMMANDS "train, init, evaluate, inspect, simulate, methods or info"
 
 static void print_usage(void) {
   printf("petra %s: training reversible networks cut into stages, with delayed gradients\n\n"

@@ -19,9 +19,9 @@ typedef struct simulation {
   petra_cluster cluster;
   petra_worker *worker;
   petra_executor *executor;
-  int64_t *busy_ns;                     /* per stage */
-  int64_t quarter, half;                /* microbatches between whose B at stage 1 the steady state is measured */
-  int64_t quarter_ns, half_ns;          /* when these ended; -1: never */
+  int64_t *busy_ns;            /* per stage */
+  int64_t quarter, half;       /* microbatches between whose B at stage 1 the steady state is measured */
+  int64_t quarter_ns, half_ns; /* when these ended; -1: never */
   petra_simulated_stage *stage;
   petra_simulated result;
 } simulation;
@@ -52,9 +52,12 @@ static petra_status plan(simulation *s) {
   if (microbatches == 0)
     microbatches = 16 * (int64_t)stages;
   if (microbatches > many_actions / (2 * stages))
-    return petra_config_fail(config, "run.max_microbatches", "%lld microbatches on %d stages are more than %lld actions; expected fewer microbatches",
-                             (long long)microbatches, stages, (long long)many_actions);
-  PETRA_TRY(petra_cluster_program(config, s->setup.method, stages, microbatches, nominal_batches(config), &s->program));
+    return petra_config_fail(
+        config, "run.max_microbatches",
+        "%lld microbatches on %d stages are more than %lld actions; expected fewer microbatches",
+        (long long)microbatches, stages, (long long)many_actions);
+  PETRA_TRY(petra_cluster_program(config, s->setup.method, stages, microbatches, nominal_batches(config),
+                                  &s->program));
   if (config->cluster.stages > 0)
     s->program.eval_every = 0; /* no model, nothing to evaluate */
   s->quarter = microbatches / 4;
@@ -83,8 +86,9 @@ static double wall_s(void) {
 
 static petra_status run_program(simulation *s) {
   const petra_program_ops *program = s->setup.method->program;
-  const petra_worker_cost_options worker = {
-      .stages = s->program.stages, .split_head = s->program.split_head, .split_backward = program->split_backward};
+  const petra_worker_cost_options worker = {.stages = s->program.stages,
+                                            .split_head = s->program.split_head,
+                                            .split_backward = program->split_backward};
   PETRA_TRY(petra_allocate(&s->busy_ns, (size_t)s->program.stages, sizeof *s->busy_ns));
   PETRA_TRY(petra_worker_cost_create(&worker, &s->worker));
   PETRA_TRY(petra_executor_virtual_create(&s->cluster.executor, &s->executor));
@@ -94,7 +98,8 @@ static petra_status run_program(simulation *s) {
   return petra_cluster_finish(&s->cluster);
 }
 
-/* Flush programs and sequential come to rest: all of the time over all microbatches. The others: their steady state. */
+/* Flush programs and sequential come to rest: all of the time over all microbatches. The others: their steady
+ * state. */
 static double time_per_microbatch_s(const simulation *s) {
   const petra_program_ops *program = s->setup.method->program;
   int64_t makespan_ns = s->executor->ops->now_ns(s->executor);
@@ -109,13 +114,15 @@ static bool leaves_device(const simulation *s, int32_t from, int32_t to) {
   return petra_program_device(&s->program, from) != petra_program_device(&s->program, to);
 }
 
-static void measure_stage(const simulation *s, int32_t stage, double available_ns, petra_simulated_stage *out) {
+static void measure_stage(const simulation *s, int32_t stage, double available_ns,
+                          petra_simulated_stage *out) {
   const petra_stage_counts *counts = &petra_worker_cost_counts(s->worker)[stage - 1];
   const petra_stage_cost *cost = &s->cluster.costs[s->cluster.executor.cost_count == 1 ? 0 : stage - 1];
-  *out = (petra_simulated_stage){.utilization = available_ns > 0 ? (double)s->busy_ns[stage - 1] / available_ns : 0,
-                                 .lag_mean = counts->backwards ? (double)counts->lag_sum / (double)counts->backwards : 0,
-                                 .lag_max = counts->lag_max,
-                                 .in_flight_max = counts->kept_max};
+  *out = (petra_simulated_stage){
+      .utilization = available_ns > 0 ? (double)s->busy_ns[stage - 1] / available_ns : 0,
+      .lag_mean = counts->backwards ? (double)counts->lag_sum / (double)counts->backwards : 0,
+      .lag_max = counts->lag_max,
+      .in_flight_max = counts->kept_max};
   if (stage < s->program.stages && leaves_device(s, stage, stage + 1))
     out->bytes_up = counts->forwards * cost->forward_bytes;
   if (stage > 1 && leaves_device(s, stage, stage - 1))
@@ -123,7 +130,8 @@ static void measure_stage(const simulation *s, int32_t stage, double available_n
   if (s->config->cluster.stages == 0) {
     petra_stage_summary summary;
     petra_setup_stage_summary(&s->setup, stage - 1, &summary);
-    out->parameters_bytes = summary.parameters * (s->config->device.precision == PETRA_PRECISION_FP64 ? 8 : 4);
+    out->parameters_bytes =
+        summary.parameters * (s->config->device.precision == PETRA_PRECISION_FP64 ? 8 : 4);
   }
 }
 
@@ -151,7 +159,9 @@ static petra_status measure(simulation *s) {
 static petra_status report(const simulation *s) {
   const petra_simulated *result = &s->result;
   if (result->runaway >= 0)
-    petra_log(PETRA_LOG_WARNING, "forward runs away from backward: with microbatch %lld more than %lld are in flight; method.credit bounds them",
+    petra_log(PETRA_LOG_WARNING,
+              "forward runs away from backward: with microbatch %lld more than %lld are in flight; "
+              "method.credit bounds them",
               (long long)result->runaway, 2 * (2 * (long long)s->program.stages - 1));
   if (s->arguments->json)
     return petra_simulated_print_json(result);
@@ -182,10 +192,14 @@ const petra_command petra_command_simulate = {
     .name = "simulate",
     .summary = "prices a method on a modelled cluster, without computing anything",
     .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--trace FILE] [--json] [--quiet]",
-    .help = "Runs the actions of the config's method on the modelled cluster (cluster.*) under a virtual clock and prints what it\n"
-            "takes: time per microbatch, idle time, lags, messages. Nothing is computed and nothing is written but --trace. The stages are\n"
-            "the model's, or, where cluster.stages is given, so many equal ones. run.max_microbatches microbatches are run; where it is\n"
-            "0, 16 per stage. run.drain: auto leaves the pipeline as `petra train` does: lockstep ends undrained, others drain.\n",
+    .help = "Runs the actions of the config's method on the modelled cluster (cluster.*) under a virtual "
+            "clock and prints what it\n"
+            "takes: time per microbatch, idle time, lags, messages. Nothing is computed and nothing is "
+            "written but --trace. The stages are\n"
+            "the model's, or, where cluster.stages is given, so many equal ones. run.max_microbatches "
+            "microbatches are run; where it is\n"
+            "0, 16 per stage. run.drain: auto leaves the pipeline as `petra train` does: lockstep ends "
+            "undrained, others drain.\n",
     .takes_config = true,
     .traces = true,
     .run = run};

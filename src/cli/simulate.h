@@ -18,7 +18,7 @@ typedef struct petra_simulated {
   int64_t makespan_ns, actions;
   double time_per_microbatch_s; /* NaN where the run is too short for it */
   double bubble_fraction, wall_s;
-  int64_t runaway;              /* the microbatch that was the first to be one too many; -1: none */
+  int64_t runaway;                    /* the microbatch that was the first to be one too many; -1: none */
   const petra_simulated_stage *stage; /* program->stages of them */
 } petra_simulated;
 

@@ -10,7 +10,8 @@
 enum { MOST_ROWS = 40, END_ROWS = 10 };
 
 /* parameters, and as many bytes of gradients and of momentum. */
-static petra_status memory_json(const petra_simulated *result, const petra_simulated_stage *stage, json_t *object) {
+static petra_status memory_json(const petra_simulated *result, const petra_simulated_stage *stage,
+                                json_t *object) {
   bool momentum = result->setup->config->optim.momentum > 0;
   PETRA_TRY(petra_json_set(object, "parameters", json_integer(stage->parameters_bytes)));
   PETRA_TRY(petra_json_set(object, "gradients", json_integer(stage->parameters_bytes)));
@@ -42,7 +43,8 @@ static petra_status run_json(const petra_simulated *result, json_t *root) {
   PETRA_TRY(petra_json_set(root, "bubble_fraction", petra_json_real(result->bubble_fraction)));
   PETRA_TRY(petra_json_set(root, "actions", json_integer(result->actions)));
   PETRA_TRY(petra_json_set(root, "runaway", json_boolean(result->runaway >= 0)));
-  PETRA_TRY(petra_json_set(root, "runaway_microbatch", result->runaway < 0 ? json_null() : json_integer(result->runaway)));
+  PETRA_TRY(petra_json_set(root, "runaway_microbatch",
+                           result->runaway < 0 ? json_null() : json_integer(result->runaway)));
   return petra_json_set(root, "wall_s", petra_json_real(result->wall_s));
 }
 
@@ -80,10 +82,10 @@ static petra_status add_gap(petra_table *table) {
 }
 
 static petra_status print_stages(const petra_simulated *result) {
-  static const petra_table_column columns[] = {{"stage", PETRA_TABLE_RIGHT},     {"busy", PETRA_TABLE_RIGHT},
-                                               {"lag mean", PETRA_TABLE_RIGHT},  {"lag max", PETRA_TABLE_RIGHT},
-                                               {"in flight", PETRA_TABLE_RIGHT}, {"up MB", PETRA_TABLE_RIGHT},
-                                               {"down MB", PETRA_TABLE_RIGHT}};
+  static const petra_table_column columns[] = {
+      {"stage", PETRA_TABLE_RIGHT},   {"busy", PETRA_TABLE_RIGHT},      {"lag mean", PETRA_TABLE_RIGHT},
+      {"lag max", PETRA_TABLE_RIGHT}, {"in flight", PETRA_TABLE_RIGHT}, {"up MB", PETRA_TABLE_RIGHT},
+      {"down MB", PETRA_TABLE_RIGHT}};
   int32_t stages = result->program->stages;
   petra_table *table;
   petra_status status = PETRA_OK;
@@ -105,8 +107,9 @@ static petra_status print_stages(const petra_simulated *result) {
 petra_status petra_simulated_print_table(const petra_simulated *result) {
   const petra_program_options *program = result->program;
   const petra_config *config = result->setup->config;
-  printf("%s (program %s) on %d stage%s, %lld microbatches, %lld engine%s a device\n\n", result->setup->method->name,
-         result->setup->method->program->name, program->stages, program->stages == 1 ? "" : "s", (long long)program->microbatches,
+  printf("%s (program %s) on %d stage%s, %lld microbatches, %lld engine%s a device\n\n",
+         result->setup->method->name, result->setup->method->program->name, program->stages,
+         program->stages == 1 ? "" : "s", (long long)program->microbatches,
          (long long)config->cluster.engines, config->cluster.engines == 1 ? "" : "s");
   PETRA_TRY(print_stages(result));
   printf("\nmakespan %.9g s", 1e-9 * (double)result->makespan_ns);
@@ -114,6 +117,7 @@ petra_status petra_simulated_print_table(const petra_simulated *result) {
     printf(", %.9g s per microbatch", result->time_per_microbatch_s);
   else
     printf(", too few microbatches for a steady state");
-  printf(", bubble %.4f; %lld actions in %.3g s\n", result->bubble_fraction, (long long)result->actions, result->wall_s);
+  printf(", bubble %.4f; %lld actions in %.3g s\n", result->bubble_fraction, (long long)result->actions,
+         result->wall_s);
   return PETRA_OK;
 }

@@ -25,8 +25,8 @@ static petra_status fail_write(const petra_trace *trace) {
 
 /* Begins an event: its phase, process and time. */
 static void begin(petra_trace *trace, char phase, int32_t stage, int64_t time_ns) {
-  fprintf(trace->file, "%s{\"ph\":\"%c\",\"pid\":%d,\"ts\":%lld.%03d", trace->started ? ",\n" : "", phase, stage,
-          (long long)(time_ns / 1000), (int)(time_ns % 1000));
+  fprintf(trace->file, "%s{\"ph\":\"%c\",\"pid\":%d,\"ts\":%lld.%03d", trace->started ? ",\n" : "", phase,
+          stage, (long long)(time_ns / 1000), (int)(time_ns % 1000));
   trace->started = true;
 }
 
@@ -74,11 +74,14 @@ static long long message_id(const petra_trace *trace, int32_t to, bool backward,
 }
 
 /* An arrow's start ('s') or end ('f'); its time lies within the slice that it belongs to. */
-static void arrow(petra_trace *trace, char phase, const petra_trace_action *action, int thread, int32_t to, bool backward) {
-  int64_t inside_ns = phase == 'f' || action->end_ns == action->start_ns ? action->start_ns : action->end_ns - 1;
+static void arrow(petra_trace *trace, char phase, const petra_trace_action *action, int thread, int32_t to,
+                  bool backward) {
+  int64_t inside_ns =
+      phase == 'f' || action->end_ns == action->start_ns ? action->start_ns : action->end_ns - 1;
   begin(trace, phase, action->stage, inside_ns);
-  fprintf(trace->file, ",\"tid\":%d,\"cat\":\"message\",\"name\":\"%s\",\"id\":%lld%s}", thread, backward ? "backward" : "forward",
-          message_id(trace, to, backward, action->microbatch), phase == 'f' ? ",\"bp\":\"e\"" : "");
+  fprintf(trace->file, ",\"tid\":%d,\"cat\":\"message\",\"name\":\"%s\",\"id\":%lld%s}", thread,
+          backward ? "backward" : "forward", message_id(trace, to, backward, action->microbatch),
+          phase == 'f' ? ",\"bp\":\"e\"" : "");
 }
 
 static void arrows(petra_trace *trace, const petra_trace_action *action, int thread) {
@@ -108,16 +111,18 @@ static void count_held(petra_trace *trace, const petra_trace_action *action) {
   else
     return;
   begin(trace, 'C', action->stage, action->end_ns);
-  fprintf(trace->file, ",\"name\":\"held between F and B\",\"args\":{\"microbatches\":%lld}}", (long long)*held);
+  fprintf(trace->file, ",\"name\":\"held between F and B\",\"args\":{\"microbatches\":%lld}}",
+          (long long)*held);
 }
 
 petra_status petra_trace_add_action(petra_trace *trace, const petra_trace_action *action) {
   int thread = action->kind == 'F' ? THREAD_FORWARD : THREAD_BACKWARD;
   int64_t duration_ns = action->end_ns - action->start_ns;
   begin(trace, 'X', action->stage, action->start_ns);
-  fprintf(trace->file, ",\"tid\":%d,\"dur\":%lld.%03d,\"cat\":\"%c\",\"name\":\"%d%c%lld\",\"args\":{\"microbatch\":%lld", thread,
-          (long long)(duration_ns / 1000), (int)(duration_ns % 1000), action->kind, action->stage, action->kind,
-          (long long)action->microbatch, (long long)action->microbatch);
+  fprintf(trace->file,
+          ",\"tid\":%d,\"dur\":%lld.%03d,\"cat\":\"%c\",\"name\":\"%d%c%lld\",\"args\":{\"microbatch\":%lld",
+          thread, (long long)(duration_ns / 1000), (int)(duration_ns % 1000), action->kind, action->stage,
+          action->kind, (long long)action->microbatch, (long long)action->microbatch);
   if (action->version_read >= 0)
     fprintf(trace->file, ",\"version_read\":%lld", (long long)action->version_read);
   if (action->version_written >= 0)
@@ -128,11 +133,14 @@ petra_status petra_trace_add_action(petra_trace *trace, const petra_trace_action
   return ferror(trace->file) ? fail_write(trace) : PETRA_OK;
 }
 
-petra_status petra_trace_add_message(petra_trace *trace, bool sent, int32_t to, bool backward, int64_t microbatch, int64_t now_ns) {
-  /* Messages overlap on their way, so that they are asynchronous events of the receiver's process and no slices. */
+petra_status petra_trace_add_message(petra_trace *trace, bool sent, int32_t to, bool backward,
+                                     int64_t microbatch, int64_t now_ns) {
+  /* Messages overlap on their way, so that they are asynchronous events of the receiver's process and no
+   * slices. */
   begin(trace, sent ? 'b' : 'e', to, now_ns);
-  fprintf(trace->file, ",\"tid\":%d,\"cat\":\"communication\",\"name\":\"%s\",\"id\":%lld}", THREAD_COMMUNICATION,
-          backward ? "backward message" : "forward message", message_id(trace, to, backward, microbatch));
+  fprintf(trace->file, ",\"tid\":%d,\"cat\":\"communication\",\"name\":\"%s\",\"id\":%lld}",
+          THREAD_COMMUNICATION, backward ? "backward message" : "forward message",
+          message_id(trace, to, backward, microbatch));
   return ferror(trace->file) ? fail_write(trace) : PETRA_OK;
 }
 
