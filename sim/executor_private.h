@@ -11,7 +11,7 @@ typedef struct petra_executor_virtual {
   petra_executor base;
   petra_executor_virtual_options settings;
   petra_stage_cost *costs; /* our copy */
-  int64_t now_ns;
+  int64_t now_ns, last_end_ns; /* last_end_ns: of an action */
   int64_t actions, runaway;
   petra_device_counts *counts; /* per device; kept after a run */
   petra_network *network;      /* kept after a run */

@@ -8,6 +8,9 @@
 
 enum { EVENT_END = 0, EVENT_NETWORK = 1 };
 
+/* So far below 2^63 that a transmission and its latency cannot overflow. */
+#define LATEST_NS (INT64_C(1) << 61)
+
 static void mark_dirty(petra_executor_virtual *executor, int32_t device) {
   if (executor->device[device].dirty)
     return;
@@ -34,11 +37,10 @@ static petra_status occupy(petra_executor_virtual *executor, const petra_action 
   petra_engine *engine = &executor->device[device].engines[index];
   int64_t duration_ns = cost_ns(executor, action);
   if (executor->settings.duration)
-    duration_ns = executor->settings.duration(executor->settings.duration_context, action, executor->now_ns, duration_ns);
+    PETRA_TRY(executor->settings.duration(executor->settings.duration_context, action, duration_ns, &duration_ns));
   int64_t end_ns;
-  if (__builtin_add_overflow(executor->now_ns, duration_ns, &end_ns))
-    return petra_fail(PETRA_SCHEDULE, "the virtual clock runs over after %g years: the costs are too large for a run of this length",
-                      (double)executor->now_ns / 1e9 / 3600 / 24 / 365);
+  if (__builtin_add_overflow(executor->now_ns, duration_ns, &end_ns) || end_ns > LATEST_NS)
+    return petra_fail(PETRA_SCHEDULE, "the virtual clock would pass %lld s; expected cheaper or fewer actions", (long long)(LATEST_NS / 1000000000));
   engine->running = (petra_trace_row){*action, executor->now_ns, end_ns, *result};
   executor->counts[device].busy_ns += duration_ns;
   const petra_event event = {.time_ns = end_ns, .priority = 2, .kind = EVENT_END, .stage = device, .detail = index};
@@ -108,7 +110,10 @@ static petra_status send(petra_executor_virtual *executor, const petra_action *a
   int32_t target = petra_program_device(executor->options, to) - 1;
   bool arrived;
   PETRA_TRY(petra_network_send(executor->network, executor->now_ns, source, target, bytes, &packet, &arrived));
-  return arrived ? deliver(executor, &packet) : PETRA_OK;
+  if (arrived)
+    return deliver(executor, &packet);
+  petra_message_hook hook = executor->settings.message;
+  return hook ? hook(executor->settings.message_context, true, action->stage, &packet, executor->now_ns) : PETRA_OK;
 }
 
 /* What the end of an action sends. */
@@ -133,6 +138,7 @@ static petra_status end_action(petra_executor_virtual *executor, const petra_eve
   engine->busy = false;
   dev->done++;
   executor->actions++;
+  executor->last_end_ns = executor->now_ns;
   executor->counts[event->stage].actions++;
   if (row.action.kind == PETRA_ACTION_UPDATE)
     dev->updates++;
@@ -174,12 +180,15 @@ static petra_status run_events(petra_executor_virtual *executor, petra_worker *w
       petra_packet packet;
       bool arrived;
       PETRA_TRY(petra_network_event(executor->network, &event, &packet, &arrived));
+      if (arrived && executor->settings.message)
+        PETRA_TRY(executor->settings.message(executor->settings.message_context, false, 0, &packet, executor->now_ns));
       if (arrived)
         PETRA_TRY(deliver(executor, &packet));
     }
     if (petra_event_queue_time(executor->events) > executor->now_ns)
       PETRA_TRY(start_ready(executor, worker));
   }
+  executor->now_ns = executor->last_end_ns; /* messages that nobody waits for may have come later */
   return check_finished(executor);
 }
 
@@ -206,7 +215,7 @@ static petra_status begin_run(petra_executor_virtual *executor) {
   executor->counts = NULL;
   network.devices = executor->devices;
   network.event_kind = EVENT_NETWORK;
-  executor->now_ns = executor->actions = 0;
+  executor->now_ns = executor->last_end_ns = executor->actions = 0;
   executor->runaway = -1;
   PETRA_TRY(petra_event_queue_create(&executor->events));
   PETRA_TRY(petra_network_create(&network, executor->events, &executor->network));

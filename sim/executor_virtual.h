@@ -8,8 +8,11 @@
 #include "sim/cost.h"
 #include "sim/link.h"
 
-/* Turns an action's cost into its duration: jitter, stragglers, pauses. Called once per action, in the order of starts. */
-typedef int64_t (*petra_duration_hook)(void *context, const petra_action *action, int64_t start_ns, int64_t cost_ns);
+/* Turns an action's cost into its duration (sim/jitter.h). Called once per action, in the order of starts. */
+typedef petra_status (*petra_duration_hook)(void *context, const petra_action *action, int64_t cost_ns, int64_t *duration_ns);
+
+/* Told of messages that take time: when stage `from` sends one and when it arrives (`sent` false; `from` is 0 then). */
+typedef petra_status (*petra_message_hook)(void *context, bool sent, int32_t from, const petra_packet *packet, int64_t now_ns);
 
 typedef struct petra_executor_virtual_options {
   int engines;                         /* of each device: 1 or 2 */
@@ -19,6 +22,8 @@ typedef struct petra_executor_virtual_options {
   petra_network_options network;       /* devices and event_kind are set by the executor */
   petra_duration_hook duration;        /* NULL: the cost is the duration */
   void *duration_context;
+  petra_message_hook message;          /* may be NULL */
+  void *message_context;
 } petra_executor_virtual_options;
 
 /* What the executor itself counted, per device (from 0). */

@@ -7,8 +7,8 @@
 
 typedef struct flow {
   double bytes_left, rate_Bps;
-  int64_t end_ns;       /* under the present rates */
-  int32_t resource[3];  /* link, cards; -1: none */
+  int64_t end_ns;      /* under the present rates */
+  int32_t resource[3]; /* link, cards; -1: none */
   petra_packet packet;
   bool fixed; /* its rate is decided in this filling */
 } flow;
@@ -18,12 +18,18 @@ struct petra_fair {
   double link_Bps, card_Bps;
   int64_t now_ns, number;
   int32_t count, capacity;
-  flow *flows;        /* in the order of their starts */
-  double *left_Bps;   /* per resource, during a filling */
-  int32_t *open;      /* per resource: flows not yet fixed */
+  flow *flows;      /* in the order of their starts */
+  double *left_Bps; /* per resource, during a filling */
+  int32_t *open;    /* per resource: flows not yet fixed */
 };
 
-petra_status petra_fair_create(int32_t links, double link_Bps, int32_t cards, double card_Bps, petra_fair **out) {
+int64_t petra_transmission_ns(double bytes, double Bps) {
+  double ns = 1e9 * bytes / Bps;
+  return ns < (double)PETRA_LONGEST_NS ? llround(ns) : PETRA_LONGEST_NS;
+}
+
+petra_status petra_fair_create(int32_t links, double link_Bps, int32_t cards, double card_Bps,
+                               petra_fair **out) {
   petra_fair *fair;
   petra_status status;
   size_t resources = (size_t)links + (size_t)cards;
@@ -58,7 +64,8 @@ static void advance(petra_fair *fair, int64_t now_ns) {
   fair->now_ns = now_ns;
 }
 
-/* Fixes every flow of the tightest resource at that resource's equal share, and takes the shares off the others. */
+/* Fixes every flow of the tightest resource at that resource's equal share, and takes the shares off the
+ * others. */
 static void fix_tightest(petra_fair *fair, int32_t tightest, double share, int32_t *left) {
   for (int32_t i = 0; i < fair->count; i++) {
     flow *f = &fair->flows[i];
@@ -108,8 +115,7 @@ static void set_rates(petra_fair *fair) {
   }
   for (int32_t i = 0; i < fair->count; i++) {
     flow *f = &fair->flows[i];
-    double left_s = f->bytes_left > 0 ? f->bytes_left / f->rate_Bps : 0;
-    f->end_ns = fair->now_ns + llround(1e9 * left_s);
+    f->end_ns = fair->now_ns + (f->bytes_left > 0 ? petra_transmission_ns(f->bytes_left, f->rate_Bps) : 0);
   }
   fair->number++;
 }
@@ -126,7 +132,8 @@ static petra_status grow(petra_fair *fair) {
   return PETRA_OK;
 }
 
-petra_status petra_fair_start(petra_fair *fair, int64_t now_ns, int32_t link, const int32_t cards[2], double bytes, const petra_packet *packet) {
+petra_status petra_fair_start(petra_fair *fair, int64_t now_ns, int32_t link, const int32_t cards[2],
+                              double bytes, const petra_packet *packet) {
   if (fair->count == fair->capacity)
     PETRA_TRY(grow(fair));
   advance(fair, now_ns);

@@ -7,7 +7,11 @@
 
 typedef struct petra_fair petra_fair;
 
-/* Bandwidth 0: infinite. */
+/* Nanoseconds, rounded, that `bytes` take at `Bps` > 0; at most PETRA_LONGEST_NS. */
+int64_t petra_transmission_ns(double bytes, double Bps);
+#define PETRA_LONGEST_NS (INT64_C(1) << 60)
+
+/* Bandwidth 0: infinite. Every transmission must have a finite link or card. */
 petra_status petra_fair_create(int32_t links, double link_Bps, int32_t cards, double card_Bps, petra_fair **out);
 void petra_fair_destroy(petra_fair *fair);
 

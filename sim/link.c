@@ -1,9 +1,8 @@
 #include "sim/link.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "sim/fair.h"
-
-#include <math.h>
 
 enum { DETAIL_ARRIVAL = 0, DETAIL_RATES = 1, BACKWARD_BIT = 2 };
 
@@ -11,36 +10,44 @@ struct petra_network {
   petra_network_options options;
   petra_event_queue *events;
   int32_t nodes;
-  int64_t *link_free_ns;  /* fifo: per link (2 a device: up, down), when its line is empty */
-  int64_t *card_free_ns;  /* fifo: per node, out and in */
+  int64_t *link_free_ns; /* fifo: per link (2 a device: up, down), when its line is empty */
+  int64_t *card_free_ns; /* fifo: per node, out and in */
   int64_t *link_bytes;
   petra_fair *fair;
 };
 
-/* The link from a device to a neighbour; with chunks the last device also sends to the first, over a link of its own. */
-static int32_t link_of(int32_t from, int32_t to) {
-  return 2 * from + (to < from);
+/* Links: two per device, up and down to its neighbours; then, for chunks, the last device's to the first and
+ * back. Two devices are neighbours in both ways and have the one pair of links. */
+static int32_t link_of(const petra_network *network, int32_t from, int32_t to) {
+  if (to == from + 1 || to == from - 1)
+    return 2 * from + (to < from);
+  return 2 * network->options.devices + (to > from);
 }
 
 static int32_t node_of(const petra_network *network, int32_t device) {
   return network->options.node ? network->options.node[device] : device;
 }
 
-petra_status petra_network_create(const petra_network_options *options, petra_event_queue *events, petra_network **out) {
+petra_status petra_network_create(const petra_network_options *options, petra_event_queue *events,
+                                  petra_network **out) {
   petra_network *network;
   petra_status status;
-  size_t devices = (size_t)options->devices;
+  size_t links = 2 * (size_t)options->devices + 2;
   PETRA_TRY(petra_allocate(&network, 1, sizeof *network));
   network->options = *options;
   network->events = events;
   for (int32_t d = 0; d < options->devices; d++)
     if (node_of(network, d) >= network->nodes)
       network->nodes = node_of(network, d) + 1;
-  PETRA_TRY_GOTO(status, petra_allocate(&network->link_free_ns, 2 * devices, sizeof(int64_t)), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&network->link_bytes, 2 * devices, sizeof(int64_t)), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&network->card_free_ns, 2 * (size_t)network->nodes, sizeof(int64_t)), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&network->link_free_ns, links, sizeof(int64_t)), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&network->link_bytes, links, sizeof(int64_t)), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&network->card_free_ns, 2 * (size_t)network->nodes, sizeof(int64_t)),
+                 fail);
   if (options->sharing == PETRA_SHARING_FAIR)
-    PETRA_TRY_GOTO(status, petra_fair_create(2 * options->devices, options->bandwidth_Bps, 2 * network->nodes, options->card_Bps, &network->fair), fail);
+    PETRA_TRY_GOTO(status,
+                   petra_fair_create((int32_t)links, options->bandwidth_Bps, 2 * network->nodes,
+                                     options->card_Bps, &network->fair),
+                   fail);
   *out = network;
   return PETRA_OK;
 fail:
@@ -59,8 +66,12 @@ void petra_network_destroy(petra_network *network) {
 }
 
 static petra_status push_arrival(petra_network *network, int64_t time_ns, const petra_packet *packet) {
-  const petra_event event = {.time_ns = time_ns, .priority = 1, .kind = network->options.event_kind, .stage = packet->stage,
-                             .detail = DETAIL_ARRIVAL | (packet->backward ? BACKWARD_BIT : 0), .microbatch = packet->microbatch};
+  const petra_event event = {.time_ns = time_ns,
+                             .priority = 1,
+                             .kind = network->options.event_kind,
+                             .stage = packet->stage,
+                             .detail = DETAIL_ARRIVAL | (packet->backward ? BACKWARD_BIT : 0),
+                             .microbatch = packet->microbatch};
   return petra_event_queue_push(network->events, &event);
 }
 
@@ -79,14 +90,21 @@ static petra_status send_fifo(petra_network *network, int64_t now_ns, int32_t fr
                               const petra_packet *packet, bool *arrived) {
   const petra_network_options *options = &network->options;
   bool between_nodes = node_of(network, from) != node_of(network, to);
-  double bandwidth = between_nodes ? tighter(options->bandwidth_Bps, options->card_Bps) : options->bandwidth_Bps;
-  int64_t *link = &network->link_free_ns[link_of(from, to)];
-  int64_t *out = &network->card_free_ns[2 * node_of(network, from)], *in = &network->card_free_ns[2 * node_of(network, to) + 1];
+  double bandwidth =
+      between_nodes ? tighter(options->bandwidth_Bps, options->card_Bps) : options->bandwidth_Bps;
+  int64_t *link = &network->link_free_ns[link_of(network, from, to)];
+  int64_t *out = &network->card_free_ns[2 * node_of(network, from)],
+          *in = &network->card_free_ns[2 * node_of(network, to) + 1];
   int64_t start_ns = later(now_ns, *link);
   bool cards = between_nodes && options->card_Bps > 0;
   if (cards)
     start_ns = later(start_ns, later(*out, *in));
-  int64_t end_ns = start_ns + (bandwidth > 0 ? llround(1e9 * (double)bytes / bandwidth) : 0);
+  int64_t end_ns = start_ns + (bandwidth > 0 ? petra_transmission_ns((double)bytes, bandwidth) : 0);
+  if (end_ns > PETRA_LONGEST_NS * 4)
+    return petra_fail(PETRA_SCHEDULE,
+                      "a message of %lld bytes for stage %d would arrive after more than 146 years; expected "
+                      "more bandwidth",
+                      (long long)bytes, packet->stage);
   *link = end_ns;
   if (cards)
     *out = *in = end_ns;
@@ -94,12 +112,17 @@ static petra_status send_fifo(petra_network *network, int64_t now_ns, int32_t fr
   return *arrived ? PETRA_OK : push_arrival(network, end_ns + options->latency_ns, packet);
 }
 
-/* One event at the next moment when a transmission ends under the present rates; older ones are recognised by their number. */
+/* One event at the next moment when a transmission ends under the present rates; older ones are recognised by
+ * their number. */
 static petra_status push_rates(petra_network *network) {
   int64_t time_ns, number;
   if (!petra_fair_next_end(network->fair, &time_ns, &number))
     return PETRA_OK;
-  const petra_event event = {.time_ns = time_ns, .priority = 0, .kind = network->options.event_kind, .detail = DETAIL_RATES, .microbatch = number};
+  const petra_event event = {.time_ns = time_ns,
+                             .priority = 0,
+                             .kind = network->options.event_kind,
+                             .detail = DETAIL_RATES,
+                             .microbatch = number};
   return petra_event_queue_push(network->events, &event);
 }
 
@@ -111,24 +134,27 @@ static petra_status send_fair(petra_network *network, int64_t now_ns, int32_t fr
     cards[0] = 2 * source;
     cards[1] = 2 * target + 1;
   }
-  PETRA_TRY(petra_fair_start(network->fair, now_ns, link_of(from, to), cards, (double)bytes, packet));
+  PETRA_TRY(
+      petra_fair_start(network->fair, now_ns, link_of(network, from, to), cards, (double)bytes, packet));
   return push_rates(network);
 }
 
-petra_status petra_network_send(petra_network *network, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
-                                const petra_packet *packet, bool *arrived) {
+petra_status petra_network_send(petra_network *network, int64_t now_ns, int32_t from, int32_t to,
+                                int64_t bytes, const petra_packet *packet, bool *arrived) {
   const petra_network_options *options = &network->options;
   *arrived = from == to;
   if (from == to)
     return PETRA_OK;
-  network->link_bytes[link_of(from, to)] += bytes;
-  bool unlimited = bytes == 0 || (options->bandwidth_Bps <= 0 && options->card_Bps <= 0);
+  network->link_bytes[link_of(network, from, to)] += bytes;
+  bool between_nodes = node_of(network, from) != node_of(network, to);
+  bool unlimited = bytes == 0 || (options->bandwidth_Bps <= 0 && (options->card_Bps <= 0 || !between_nodes));
   if (options->sharing == PETRA_SHARING_FIFO || unlimited)
     return send_fifo(network, now_ns, from, to, bytes, packet, arrived);
   return send_fair(network, now_ns, from, to, bytes, packet);
 }
 
-petra_status petra_network_event(petra_network *network, const petra_event *event, petra_packet *packet, bool *arrived) {
+petra_status petra_network_event(petra_network *network, const petra_event *event, petra_packet *packet,
+                                 bool *arrived) {
   *arrived = false;
   if (event->detail != DETAIL_RATES) {
     *packet = (petra_packet){event->stage, (event->detail & BACKWARD_BIT) != 0, event->microbatch};

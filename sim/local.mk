@@ -8,5 +8,6 @@ libpetra_a_SOURCES += \
 	sim/executor_private.h \
 	sim/executor_virtual.c sim/executor_virtual.h \
 	sim/fair.c sim/fair.h \
+	sim/jitter.c sim/jitter.h \
 	sim/link.c sim/link.h \
 	sim/worker_cost.c sim/worker_cost.h

@@ -35,6 +35,9 @@ static const char defaults[] = "run:\n"
                                "method:\n"
                                "  name: \"petra\"\n"
                                "  accumulate: 1\n"
+                               "  head: preset\n"
+                               "  chunks: 1\n"
+                               "  credit: 0\n"
                                "optim:\n"
                                "  name: \"sgd\"\n"
                                "  lr: 0.1\n"
@@ -54,12 +57,35 @@ static const char defaults[] = "run:\n"
                                "  deterministic: true\n"
                                "cluster:\n"
                                "  engines: 1\n"
+                               "  stages: 0\n"
+                               "  message:\n"
+                               "    forward_bytes: 0\n"
+                               "    backward_bytes: 0\n"
                                "  cost:\n"
                                "    model: unit\n"
                                "    forward_s: 1\n"
                                "    backward_s: 2\n"
                                "    reconstruct_s: 1\n"
-                               "    update_s: 0\n";
+                               "    weight_gradient_s: 1\n"
+                               "    update_s: 0\n"
+                               "  link:\n"
+                               "    latency_s: 0\n"
+                               "    bandwidth_Bps: 0\n"
+                               "    sharing: fifo\n"
+                               "  node_size: 1\n"
+                               "  card_Bps: 0\n"
+                               "  jitter:\n"
+                               "    model: none\n"
+                               "    scale: 0.1\n"
+                               "  stragglers:\n"
+                               "    stages: []\n"
+                               "    factor: 1\n"
+                               "  pauses:\n"
+                               "    mean_between_s: 0\n"
+                               "    duration_s: 0\n"
+                               "  failures:\n"
+                               "    mean_between_s: 0\n"
+                               "    restart_s: 0\n";
 
 /* Every key that has a second value differs from its default; the strings hold what YAML makes awkward. */
 static const char changed[] =
@@ -97,6 +123,9 @@ static const char changed[] =
     "method:\n"
     "  name: \"true\"\n"
     "  accumulate: 8\n"
+    "  head: split\n"
+    "  chunks: 4\n"
+    "  credit: 9\n"
     "optim:\n"
     "  name: \"sgd\"\n"
     "  lr: 0.30000000000000004\n"
@@ -116,12 +145,35 @@ static const char changed[] =
     "  deterministic: false\n"
     "cluster:\n"
     "  engines: 2\n"
+    "  stages: 100000\n"
+    "  message:\n"
+    "    forward_bytes: 1000000000000000\n"
+    "    backward_bytes: 5\n"
     "  cost:\n"
     "    model: constant\n"
     "    forward_s: 0.001\n"
     "    backward_s: 1000000\n"
     "    reconstruct_s: 0\n"
-    "    update_s: 0.5\n";
+    "    weight_gradient_s: 0.25\n"
+    "    update_s: 0.5\n"
+    "  link:\n"
+    "    latency_s: 1e-06\n"
+    "    bandwidth_Bps: 12500000000\n"
+    "    sharing: fair\n"
+    "  node_size: 8\n"
+    "  card_Bps: 1e+18\n"
+    "  jitter:\n"
+    "    model: exponential\n"
+    "    scale: 10\n"
+    "  stragglers:\n"
+    "    stages: [2, 7]\n"
+    "    factor: 1.5\n"
+    "  pauses:\n"
+    "    mean_between_s: 3\n"
+    "    duration_s: 4\n"
+    "  failures:\n"
+    "    mean_between_s: 5\n"
+    "    restart_s: 6\n";
 
 /* A config and the two parts of its error line: what follows the file's name, and something further on. */
 static const struct {
@@ -195,6 +247,15 @@ static const struct {
     {"device: {threads: 1025}", ":1: device.threads: ", "0 .. 1024"},
     {"cluster: {engines: 3}", ":1: cluster.engines: ", "1 .. 2"},
     {"cluster:\n  cost:\n    forward_s: 1000001", ":3: cluster.cost.forward_s: ", "0 .. 1000000"},
+    {"cluster:\n  stages: -1", ":2: cluster.stages: ", "0 .. 100000"},
+    {"cluster: {link: {latency_s: -1}}", ":1: cluster.link.latency_s: ", "0 .. 1000000"},
+    {"cluster: {link: {bandwidth_Bps: .nan}}", ":1: cluster.link.bandwidth_Bps: ", "a number"},
+    {"cluster: {link: {sharing: lifo}}", ":1: cluster.link.sharing: ", "fifo or fair"},
+    {"cluster: {node_size: 0}", ":1: cluster.node_size: ", "1 .. 100000"},
+    {"cluster: {message: {forward_bytes: -3}}", ":1: cluster.message.forward_bytes: ", "0 .. "},
+    {"cluster: {jitter: {model: cauchy}}", ":1: cluster.jitter.model: ", "none, normal, lognormal, gamma or exponential"},
+    {"cluster: {stragglers: {stages: [0]}}", ":1: cluster.stragglers.stages: ", "1 .. 100000"},
+    {"method: {head: both}", ":1: method.head: ", "preset, fused or split"},
     {"cluster: {cost: 3}",
      ":1: cluster.cost: ", "a single value; expected a mapping with any of model, forward_s"},
     /* keys */

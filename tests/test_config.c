@@ -86,7 +86,17 @@ START_TEST(values_reach_their_members) {
   ck_assert(c->device.threads == 1024 && !c->device.deterministic && c->cluster.engines == 2);
   ck_assert(c->cluster.cost.model == PETRA_COST_CONSTANT && c->cluster.cost.forward_s == 0.001);
   ck_assert(c->cluster.cost.backward_s == 1e6 && c->cluster.cost.reconstruct_s == 0 &&
-            c->cluster.cost.update_s == 0.5);
+            c->cluster.cost.update_s == 0.5 && c->cluster.cost.weight_gradient_s == 0.25);
+  ck_assert(c->method.head == PETRA_HEAD_SPLIT && c->method.chunks == 4 && c->method.credit == 9);
+  ck_assert(c->cluster.stages == 100000 && c->cluster.message.forward_bytes == INT64_C(1000000000000000) &&
+            c->cluster.message.backward_bytes == 5);
+  ck_assert(c->cluster.link.latency_s == 1e-6 && c->cluster.link.bandwidth_Bps == 1.25e10 &&
+            c->cluster.link.sharing == PETRA_LINK_FAIR && c->cluster.node_size == 8 && c->cluster.card_Bps == 1e18);
+  ck_assert(c->cluster.jitter.model == PETRA_JITTER_EXPONENTIAL && c->cluster.jitter.scale == 10);
+  ck_assert(c->cluster.stragglers.stages.count == 2 && c->cluster.stragglers.stages.values[1] == 7 &&
+            c->cluster.stragglers.factor == 1.5);
+  ck_assert(c->cluster.pauses.mean_between_s == 3 && c->cluster.pauses.duration_s == 4 &&
+            c->cluster.failures.mean_between_s == 5 && c->cluster.failures.restart_s == 6);
   petra_config_destroy(c);
 }
 END_TEST
@@ -354,7 +364,7 @@ START_TEST(help_lists_every_key) {
     rows++;
   for (const char *at = defaults; (at = strchr(at, '\n')); at++)
     keys++;
-  ck_assert_int_eq(rows, keys - 10); /* the printed config less the headings of its 10 sections */
+  ck_assert_int_eq(rows, keys - 16); /* the printed config less the headings of its 16 sections */
   free(help);
   free(markdown);
 }

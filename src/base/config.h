@@ -20,6 +20,15 @@ typedef enum { PETRA_LR_NONE, PETRA_LR_GOYAL } petra_lr_scaling;
 typedef enum { PETRA_BACKEND_AUTO, PETRA_BACKEND_REF, PETRA_BACKEND_CPU } petra_backend_kind;
 typedef enum { PETRA_PRECISION_FP32, PETRA_PRECISION_FP64 } petra_precision;
 typedef enum { PETRA_COST_UNIT, PETRA_COST_CONSTANT } petra_cost_model;
+typedef enum { PETRA_HEAD_PRESET, PETRA_HEAD_FUSED, PETRA_HEAD_SPLIT } petra_head_choice; /* method.head */
+typedef enum { PETRA_LINK_FIFO, PETRA_LINK_FAIR } petra_link_sharing;
+typedef enum {
+  PETRA_JITTER_NONE,
+  PETRA_JITTER_NORMAL,
+  PETRA_JITTER_LOGNORMAL,
+  PETRA_JITTER_GAMMA,
+  PETRA_JITTER_EXPONENTIAL
+} petra_jitter_model;
 typedef enum { PETRA_AUGMENT_CROP = 1, PETRA_AUGMENT_FLIP = 2 } petra_augment_flag; /* bits of data.augment */
 
 /* A list of integers; `values` is owned by the config. */
@@ -66,6 +75,9 @@ typedef struct petra_config {
   struct {
     char *name;         /* a preset of schedule/method.h */
     int64_t accumulate; /* k >= 1 */
+    petra_head_choice head;
+    int64_t chunks; /* stages on each device, of programs that interleave them */
+    int64_t credit; /* arrival: most microbatches in flight; 0: no limit */
   } method;
   struct {
     char *name; /* "sgd" */
@@ -89,10 +101,34 @@ typedef struct petra_config {
   } device;
   struct {
     int64_t engines; /* compute engines a device: 1 or 2 */
+    int64_t stages;  /* cost-only runs: so many stages and no model; 0: the stages of the model */
+    struct {
+      int64_t forward_bytes, backward_bytes;
+    } message; /* of the stages of cluster.stages */
     struct {
       petra_cost_model model;
-      double forward_s, backward_s, reconstruct_s, update_s; /* cost.model: constant */
+      double forward_s, backward_s, reconstruct_s, weight_gradient_s, update_s; /* cost.model: constant */
     } cost;
+    struct {
+      double latency_s, bandwidth_Bps; /* bandwidth 0: infinite */
+      petra_link_sharing sharing;
+    } link;
+    int64_t node_size; /* devices that share a network card */
+    double card_Bps;   /* in each direction; 0: infinite */
+    struct {
+      petra_jitter_model model;
+      double scale; /* standard deviation of an action's duration over its mean */
+    } jitter;
+    struct {
+      petra_int_list stages; /* from 1 */
+      double factor;
+    } stragglers;
+    struct {
+      double mean_between_s, duration_s; /* mean_between_s 0: none */
+    } pauses;
+    struct {
+      double mean_between_s, restart_s; /* mean_between_s 0: none */
+    } failures;
   } cluster;
   struct petra_config_source *source; /* where each key was set, for error lines; private */
 } petra_config;

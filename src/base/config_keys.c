@@ -25,6 +25,15 @@ static const char *const precisions[] = {
     [PETRA_PRECISION_FP32] = "fp32", [PETRA_PRECISION_FP64] = "fp64", NULL};
 static const char *const cost_models[] = {
     [PETRA_COST_UNIT] = "unit", [PETRA_COST_CONSTANT] = "constant", NULL};
+static const char *const heads[] = {
+    [PETRA_HEAD_PRESET] = "preset", [PETRA_HEAD_FUSED] = "fused", [PETRA_HEAD_SPLIT] = "split", NULL};
+static const char *const sharings[] = {[PETRA_LINK_FIFO] = "fifo", [PETRA_LINK_FAIR] = "fair", NULL};
+static const char *const jitters[] = {[PETRA_JITTER_NONE] = "none",
+                                      [PETRA_JITTER_NORMAL] = "normal",
+                                      [PETRA_JITTER_LOGNORMAL] = "lognormal",
+                                      [PETRA_JITTER_GAMMA] = "gamma",
+                                      [PETRA_JITTER_EXPONENTIAL] = "exponential",
+                                      NULL};
 static const char *const augments[] = {"crop", "flip", NULL}; /* bit 0, bit 1 */
 static const char *const depths[] = {"18", "34", "50", NULL};
 static const char *const optimizers[] = {"sgd", NULL};
@@ -70,6 +79,7 @@ _Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == s
 #define MANY INT64_C(1000000)
 #define MANY_IMAGES INT64_C(1000000000)
 #define MANY_MICROBATCHES INT64_C(1000000000000)
+#define MANY_BYTES INT64_C(1000000000000000)
 
 /* clang-format off */
 static const petra_config_key keys[] = {
@@ -105,6 +115,9 @@ static const petra_config_key keys[] = {
 
     STRING(method.name, "petra", NOT_EMPTY, "training method"),
     INTEGER(method.accumulate, "1", 1, MANY, "microbatches per update of the weights"),
+    CHOICE(method.head, "preset", heads, "last stage: fused does forward, loss and backward in one action, split in two; preset: as the method has it"),
+    INTEGER(method.chunks, "1", 1, 100000, "stages on each device, where the program interleaves them"),
+    INTEGER(method.credit, "0", 0, MANY_MICROBATCHES, "most microbatches in flight where the program is arrival; 0: no limit"),
 
     STRING_OF(optim.name, "sgd", optimizers, "optimizer"),
     REAL(optim.lr, "0.1", 0, DBL_MAX, NONE, "learning rate before scaling and schedule"),
@@ -124,11 +137,28 @@ static const petra_config_key keys[] = {
     BOOLEAN(device.deterministic, "true", "two runs with one seed and one number of threads agree to the bit"),
 
     INTEGER(cluster.engines, "1", 1, 2, "compute engines per device of the modelled cluster; with 2, forward and backward overlap"),
-    CHOICE(cluster.cost.model, "unit", cost_models, "price of an action; unit: 1, 2, 1 and 0 s; constant: the four keys below"),
+    INTEGER(cluster.stages, "0", 0, 100000, "simulate only: so many equal stages and no model, priced by cluster.cost and cluster.message; 0: the model's stages"),
+    INTEGER(cluster.message.forward_bytes, "0", 0, MANY_BYTES, "bytes that each of cluster.stages sends up per microbatch"),
+    INTEGER(cluster.message.backward_bytes, "0", 0, MANY_BYTES, "bytes that each of cluster.stages sends down per microbatch"),
+    CHOICE(cluster.cost.model, "unit", cost_models, "price of an action; unit: forward 1 s, backward 2 s, reconstruct 1 s, weight_gradient 1 s, update 0 s; constant: the keys below"),
     REAL(cluster.cost.forward_s, "1", 0, 1e6, NONE, "seconds of a forward action"),
     REAL(cluster.cost.backward_s, "2", 0, 1e6, NONE, "seconds of a backward action without reconstruction"),
     REAL(cluster.cost.reconstruct_s, "1", 0, 1e6, NONE, "seconds of a reconstruction or recomputation"),
+    REAL(cluster.cost.weight_gradient_s, "1", 0, 1e6, NONE, "the part of backward_s that a weight-gradient action takes where the program splits it off"),
     REAL(cluster.cost.update_s, "0", 0, 1e6, NONE, "seconds of an update"),
+    REAL(cluster.link.latency_s, "0", 0, 1e6, NONE, "seconds between the end of a transmission and its arrival; overlaps with the next one"),
+    REAL(cluster.link.bandwidth_Bps, "0", 0, 1e18, NONE, "bytes per second of each link between neighbouring devices, per direction; 0: infinite"),
+    CHOICE(cluster.link.sharing, "fifo", sharings, "transmissions on a link or card: fifo: one after the other; fair: at once, with max-min fair rates"),
+    INTEGER(cluster.node_size, "1", 1, 100000, "neighbouring devices on one node, which share its network card"),
+    REAL(cluster.card_Bps, "0", 0, 1e18, NONE, "bytes per second of a node's network card, per direction; 0: infinite"),
+    CHOICE(cluster.jitter.model, "none", jitters, "distribution of an action's duration around its cost, which stays the mean"),
+    REAL(cluster.jitter.scale, "0.1", 0, 10, NONE, "standard deviation of the duration over its mean (normal: before negative durations are cut off; exponential: at most 1)"),
+    INTEGERS(cluster.stragglers.stages, "[]", 1, 100000, RISING, "stages that are slower than their costs"),
+    REAL(cluster.stragglers.factor, "1", 0, 1e6, NONE, "how many times longer their actions take"),
+    REAL(cluster.pauses.mean_between_s, "0", 0, 1e9, NONE, "mean busy time of a stage between two pauses (exponential); 0: no pauses"),
+    REAL(cluster.pauses.duration_s, "0", 0, 1e6, NONE, "mean length of a pause (exponential)"),
+    REAL(cluster.failures.mean_between_s, "0", 0, 1e9, NONE, "mean busy time of a stage between two failures (exponential), each of which repeats its action; 0: no failures"),
+    REAL(cluster.failures.restart_s, "0", 0, 1e6, NONE, "seconds from a failure to the new start of the action"),
 };
 /* clang-format on */
 

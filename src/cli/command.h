@@ -11,6 +11,7 @@ typedef struct petra_arguments {
   const char *sets[PETRA_MAX_SETS]; /* --set, in order */
   int set_count;
   const char *output; /* --output; NULL if not given */
+  const char *trace;  /* --trace; NULL if not given */
   bool json, quiet, gantt;
   char *command_line; /* the whole of it, for the log */
 } petra_arguments;
@@ -23,10 +24,12 @@ typedef struct petra_command {
   bool takes_config;     /* --set and --help-config make sense */
   bool writes;           /* files: --output makes sense */
   bool takes_gantt;      /* --gantt makes sense */
+  bool traces;           /* --trace makes sense */
   petra_status (*run)(const petra_arguments *arguments);
 } petra_command;
 
 extern const petra_command petra_command_train;
+extern const petra_command petra_command_simulate;
 extern const petra_command petra_command_init;
 extern const petra_command petra_command_evaluate;
 extern const petra_command petra_command_inspect;

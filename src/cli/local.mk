@@ -1,6 +1,7 @@
 # src/cli: main and one file per subcommand.
 bin_PROGRAMS += petra
 petra_SOURCES = \
+	src/cli/cluster.c src/cli/cluster.h \
 	src/cli/command.h \
 	src/cli/evaluate.c \
 	src/cli/gantt.c src/cli/gantt.h \
@@ -15,6 +16,8 @@ petra_SOURCES = \
 	src/cli/setup.c src/cli/setup.h \
 	src/cli/setup_summary.c \
 	src/cli/setup_weights.c \
+	src/cli/simulate.c src/cli/simulate.h \
+	src/cli/simulate_report.c \
 	src/cli/train.c \
 	src/cli/training_log.c src/cli/training_log.h
 petra_LDADD = $(PETRA_LDADD)

@@ -13,10 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
-static const petra_command *const commands[] = {&petra_command_train,   &petra_command_init,    &petra_command_evaluate,
-                                                &petra_command_inspect, &petra_command_schedule, &petra_command_methods, &petra_command_info};
+static const petra_command *const commands[] = {
+    &petra_command_train,    &petra_command_init,     &petra_command_evaluate, &petra_command_inspect,
+    &petra_command_simulate, &petra_command_schedule, &petra_command_methods,  &petra_command_info};
 enum { COMMANDS = sizeof commands / sizeof *commands };
-#define SUBCOMMANDS "train, init, evaluate, inspect, schedule, methods or info"
+#define SUBCOMMANDS "train, init, evaluate, inspect, simulate, schedule, methods or info"
 
 static void print_usage(void) {
   printf("petra %s: training reversible networks cut into stages, with delayed gradients\n\n"
@@ -37,6 +38,8 @@ static void print_help(const petra_command *command) {
     printf("  --output DIR     where files go (default: run.output/run.name of the config)\n");
   if (command->takes_gantt)
     printf("  --gantt          a chart over time\n");
+  if (command->traces)
+    printf("  --trace FILE     writes a trace of every action for Chrome's or Perfetto's viewer\n");
   printf("  --json           prints one JSON object on standard output and nothing else there\n"
          "  --quiet          %s\n",
          command->writes ? "nothing on standard output (but --json), no progress, no warnings: errors only" : "no warnings");
@@ -61,10 +64,11 @@ static petra_status join_command_line(int argc, char **argv, char **out) {
   return PETRA_OK;
 }
 
-enum { OPTION_SET = 256, OPTION_OUTPUT, OPTION_JSON, OPTION_QUIET, OPTION_GANTT, OPTION_HELP, OPTION_HELP_CONFIG, OPTION_HELP_MARKDOWN };
+enum { OPTION_SET = 256, OPTION_OUTPUT, OPTION_TRACE, OPTION_JSON, OPTION_QUIET, OPTION_GANTT, OPTION_HELP, OPTION_HELP_CONFIG, OPTION_HELP_MARKDOWN };
 
 static const struct option long_options[] = {{"set", required_argument, NULL, OPTION_SET},
                                              {"output", required_argument, NULL, OPTION_OUTPUT},
+                                             {"trace", required_argument, NULL, OPTION_TRACE},
                                              {"json", no_argument, NULL, OPTION_JSON},
                                              {"quiet", no_argument, NULL, OPTION_QUIET},
                                              {"gantt", no_argument, NULL, OPTION_GANTT},
@@ -88,6 +92,11 @@ static petra_status read_options(const petra_command *command, int argc, char **
       if (!*optarg)
         return petra_fail(PETRA_USAGE, "--output: expected a folder, got an empty name");
       arguments->output = optarg;
+      break;
+    case OPTION_TRACE:
+      if (!*optarg)
+        return petra_fail(PETRA_USAGE, "--trace: expected a file, got an empty name");
+      arguments->trace = optarg;
       break;
     case OPTION_JSON:
       arguments->json = true;
@@ -122,6 +131,8 @@ static petra_status read_options(const petra_command *command, int argc, char **
     return petra_fail(PETRA_USAGE, "petra %s takes no config, --set or --output; see petra %s --help", command->name, command->name);
   if (!command->writes && arguments->output)
     return petra_fail(PETRA_USAGE, "%s writes no files and takes no --output; see petra %s --help", command->name, command->name);
+  if (!command->traces && arguments->trace)
+    return petra_fail(PETRA_USAGE, "%s takes no --trace; see petra %s --help", command->name, command->name);
   if (argc - optind > 1)
     return petra_fail(PETRA_USAGE, "one file is expected, got '%s' and '%s'", argv[optind], argv[optind + 1]);
   arguments->input = optind < argc ? argv[optind] : NULL;

@@ -47,10 +47,12 @@ int petra_setup_threads(const petra_config *config) {
 
 petra_stage_cost petra_setup_cost(const petra_config *config) {
   if (config->cluster.cost.model == PETRA_COST_UNIT)
-    return (petra_stage_cost){.forward_ns = petra_nanoseconds(1), .backward_ns = petra_nanoseconds(2), .reconstruct_ns = petra_nanoseconds(1)};
+    return (petra_stage_cost){.forward_ns = petra_nanoseconds(1), .backward_ns = petra_nanoseconds(2), .reconstruct_ns = petra_nanoseconds(1),
+                              .weight_gradient_ns = petra_nanoseconds(1)};
   return (petra_stage_cost){.forward_ns = petra_nanoseconds(config->cluster.cost.forward_s),
                             .backward_ns = petra_nanoseconds(config->cluster.cost.backward_s),
                             .reconstruct_ns = petra_nanoseconds(config->cluster.cost.reconstruct_s),
+                            .weight_gradient_ns = petra_nanoseconds(config->cluster.cost.weight_gradient_s),
                             .update_ns = petra_nanoseconds(config->cluster.cost.update_s)};
 }
 

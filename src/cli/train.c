@@ -2,12 +2,12 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "cli/cluster.h"
 #include "cli/command.h"
 #include "cli/libraries.h"
 #include "cli/setup.h"
 #include "cli/training_log.h"
 #include "io/atomic_file.h"
-#include "sim/executor_virtual.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,6 +24,7 @@ typedef struct training {
   petra_dataset *train_set, *eval_set;
   petra_loader *loader;
   petra_program_options program;
+  petra_cluster cluster;
   petra_lr lr;
   char *directory, *weights_path, *config_text;
   size_t config_size;
@@ -51,14 +52,9 @@ static petra_status plan_program(training *t, int64_t batches) {
   int64_t microbatches = config->run.epochs * batches;
   if (config->run.max_microbatches > 0 && config->run.max_microbatches < microbatches)
     microbatches = config->run.max_microbatches;
-  t->program = (petra_program_options){.stages = t->setup.partition.stages,
-                                       .microbatches = microbatches,
-                                       .accumulate = config->method.accumulate,
-                                       .drain = config->run.drain == PETRA_DRAIN_TRUE,
-                                       .batches = batches,
-                                       .eval_every = config->run.eval_every};
-  if (config->run.drain == PETRA_DRAIN_FALSE && !t->setup.method->program->ticks)
-    return petra_config_fail(config, "run.drain", "method %s always drains; expected auto or true", t->setup.method->name);
+  if (config->cluster.stages > 0)
+    return petra_config_fail(config, "cluster.stages", "%lld stages without a model cannot be trained; expected 0, or petra simulate", (long long)config->cluster.stages);
+  PETRA_TRY(petra_cluster_program(config, t->setup.method, t->setup.partition.stages, microbatches, batches, &t->program));
   t->lr = petra_lr_from_config(config, batches);
   return PETRA_OK;
 }
@@ -78,7 +74,8 @@ static petra_status prepare(training *t) {
   PETRA_TRY(plan_program(t, batches));
   const petra_loader_options options = loader_options(config, t->program.microbatches);
   PETRA_TRY(petra_loader_create(t->train_set, &options, &t->loader));
-  return petra_setup_stages(&t->setup);
+  PETRA_TRY(petra_setup_stages(&t->setup));
+  return petra_cluster_init(&t->cluster, &t->setup, &t->program, t->arguments->trace);
 }
 
 /* The expanded config as text, for config.yaml and the log. */
@@ -182,16 +179,12 @@ static petra_status run_program(training *t) {
                                               .program = t->setup.method->program,
                                               .program_options = &t->program,
                                               .events = petra_training_log_events(t->log)};
-  const petra_stage_cost cost = petra_setup_cost(config);
-  const petra_executor_virtual_options executor = {.engines = (int)config->cluster.engines,
-                                                   .rule = {.recomputes = t->setup.method->recomputes, .fused_head = true},
-                                                   .costs = &cost,
-                                                   .cost_count = 1};
   PETRA_TRY(petra_worker_stage_create(&options, &t->worker));
-  PETRA_TRY(petra_executor_virtual_create(&executor, &t->executor));
-  petra_status status = t->executor->ops->run(t->executor, t->setup.method->program, &t->program, t->worker, NULL, NULL);
+  PETRA_TRY(petra_executor_virtual_create(&t->cluster.executor, &t->executor));
+  petra_trace_sink sink = t->cluster.trace ? petra_cluster_sink : NULL;
+  petra_status status = t->executor->ops->run(t->executor, t->setup.method->program, &t->program, t->worker, sink, &t->cluster);
   petra_training_log_finish(t->log, status == PETRA_OK);
-  return status;
+  return status == PETRA_OK ? petra_cluster_finish(&t->cluster) : status;
 }
 
 static petra_status epoch_json(const petra_runlog_epoch *row, json_t *object) {
@@ -263,6 +256,7 @@ static petra_status finish(training *t) {
 static void clean_up(training *t) {
   if (t->executor)
     t->executor->ops->destroy(t->executor);
+  petra_cluster_fini(&t->cluster);
   petra_worker_stage_destroy(t->worker);
   petra_training_log_destroy(t->log);
   petra_runlog_close(t->runlog);
@@ -294,10 +288,11 @@ done:
 const petra_command petra_command_train = {
     .name = "train",
     .summary = "trains a network cut into stages, emulated on this device",
-    .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--json] [--quiet]",
+    .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--trace FILE] [--json] [--quiet]",
     .help = "Trains the network of the config with the method of the config. All J stages are emulated on this device, in the\n"
             "order in which a virtual clock lets them act. Writes into DIR: config.yaml (every key with its value), run.h5 (losses,\n"
             "accuracies, stages, memory; readable while the run goes on) and, at the end, weights.h5.\n",
     .takes_config = true,
     .writes = true,
+    .traces = true,
     .run = run};

@@ -6,5 +6,6 @@ libpetra_a_SOURCES += \
 	src/io/runlog_columns.c src/io/runlog_columns.h \
 	src/io/runlog_read.c src/io/runlog_read.h \
 	src/io/runlog_schema.c src/io/runlog_schema.h \
+	src/io/trace.c src/io/trace.h \
 	src/io/weights.c src/io/weights_read.c src/io/weights.h
 EXTRA_DIST += docs/hdf5-schema.md

@@ -1,0 +1,42 @@
+/* What makes actions take longer or shorter than their cost: random durations, slow stages, pauses, failures.
+ * Every draw comes from a counter-based stream named by (seed, stage, kind, microbatch), so that it depends
+ * on no order of events: two methods, or two numbers of engines, meet the same luck. */
+#ifndef PETRA_SIM_JITTER_H
+#define PETRA_SIM_JITTER_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum petra_jitter_law {
+  PETRA_LAW_NONE,
+  PETRA_LAW_NORMAL, /* cut off at 0, and scaled so that the mean stays 1 */
+  PETRA_LAW_LOGNORMAL,
+  PETRA_LAW_GAMMA,
+  PETRA_LAW_EXPONENTIAL /* 1 - scale + scale * Exp(1); scale <= 1 */
+} petra_jitter_law;
+
+typedef struct petra_jitter_options {
+  uint64_t seed;
+  petra_jitter_law law;
+  double scale; /* standard deviation over mean, >= 0 */
+  /* Stages (from 1, rising) whose actions take `factor` times as long. */
+  const int64_t *slow;
+  int64_t slow_count;
+  double factor;
+  /* Pauses and failures come after exponential times of work; a mean of 0: never. A failure repeats the
+   * action from its beginning after `restart_s`. */
+  double pause_mean_s, pause_s;
+  double failure_mean_s, restart_s;
+} petra_jitter_options;
+
+/* True if the options change no duration. */
+bool petra_jitter_is_none(const petra_jitter_options *options);
+
+/* Duration of an action that costs `cost_ns` (0 stays 0). PETRA_CONFIG, logged, where failures come so often
+ * that the action hardly ever ends. `kind` < 16, stage < 2^17, microbatch < 2^39. */
+petra_status petra_jitter_duration(const petra_jitter_options *options, int32_t stage, int kind,
+                                   int64_t microbatch, int64_t cost_ns, int64_t *out);
+
+#endif

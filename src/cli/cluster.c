@@ -1,0 +1,207 @@
+#include "cli/cluster.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+/* Programs that this build can run with the head's F and B apart. */
+static bool can_split_head(const petra_program_ops *program) {
+  return program != &petra_program_lockstep;
+}
+
+static petra_status check_program(const petra_config *config, const petra_method *method, int32_t stages) {
+  const petra_program_ops *program = method->program;
+  const char *name = method->name;
+  int64_t chunks = config->method.chunks;
+  if (config->run.drain == PETRA_DRAIN_FALSE && !program->ticks)
+    return petra_config_fail(config, "run.drain", "method %s always drains; expected auto or true", name);
+  if (chunks > 1 && strcmp(program->name, "interleaved") != 0)
+    return petra_config_fail(
+        config, "method.chunks",
+        "%lld with method %s, whose program is %s; expected 1, or a method that interleaves stages",
+        (long long)chunks, name, program->name);
+  if (stages % chunks != 0)
+    return petra_config_fail(config, "method.chunks",
+                             "%lld chunks of %d stages; expected a divisor of the number of stages",
+                             (long long)chunks, stages);
+  if (config->method.credit > 0 && !program->arrival)
+    return petra_config_fail(config, "method.credit",
+                             "%lld with method %s, whose program is %s; expected 0, or a method by arrival",
+                             (long long)config->method.credit, name, program->name);
+  if (config->method.head == PETRA_HEAD_SPLIT && !can_split_head(program))
+    return petra_config_fail(config, "method.head",
+                             "split with method %s, whose program is %s; expected preset or fused", name,
+                             program->name);
+  return PETRA_OK;
+}
+
+petra_status petra_cluster_program(const petra_config *config, const petra_method *method, int32_t stages,
+                                   int64_t microbatches, int64_t batches, petra_program_options *out) {
+  PETRA_TRY(check_program(config, method, stages));
+  *out = (petra_program_options){.stages = stages,
+                                 .chunks = (int32_t)config->method.chunks,
+                                 .microbatches = microbatches,
+                                 .accumulate = config->method.accumulate,
+                                 .drain = config->run.drain == PETRA_DRAIN_TRUE,
+                                 .batches = batches,
+                                 .eval_every = config->run.eval_every,
+                                 .split_head = config->method.head == PETRA_HEAD_SPLIT,
+                                 .credit = config->method.credit};
+  return PETRA_OK;
+}
+
+static petra_status check_cluster(const petra_config *config, const petra_method *method, int32_t stages) {
+  const petra_int_list *slow = &config->cluster.stragglers.stages;
+  if (config->cluster.stages == 0 &&
+      (config->cluster.message.forward_bytes > 0 || config->cluster.message.backward_bytes > 0))
+    return petra_config_fail(
+        config, "cluster.stages",
+        "0 with bytes in cluster.message, which are those of cluster.stages; expected 1 .. 100000 stages");
+  if (config->cluster.jitter.model == PETRA_JITTER_EXPONENTIAL && config->cluster.jitter.scale > 1)
+    return petra_config_fail(config, "cluster.jitter.scale", "%g with the exponential model; expected 0 .. 1",
+                             config->cluster.jitter.scale);
+  if (slow->count > 0 && slow->values[slow->count - 1] > stages)
+    return petra_config_fail(config, "cluster.stragglers.stages", "stage %lld of %d; expected 1 .. %d",
+                             (long long)slow->values[slow->count - 1], stages, stages);
+  if (config->cluster.cost.model == PETRA_COST_CONSTANT && method->program->split_backward &&
+      config->cluster.cost.weight_gradient_s > config->cluster.cost.backward_s)
+    return petra_config_fail(config, "cluster.cost.weight_gradient_s",
+                             "%g of the %g s of backward_s, which it is a part of; expected no more",
+                             config->cluster.cost.weight_gradient_s, config->cluster.cost.backward_s);
+  return PETRA_OK;
+}
+
+/* One row for all of cluster.stages, or a row for each stage of the model. */
+static petra_status set_costs(petra_cluster *cluster, const petra_setup *setup, int32_t stages) {
+  const petra_config *config = setup->config;
+  bool model = config->cluster.stages == 0;
+  int32_t rows = model ? stages : 1;
+  PETRA_TRY(petra_allocate(&cluster->costs, (size_t)rows, sizeof *cluster->costs));
+  for (int32_t r = 0; r < rows; r++) {
+    petra_stage_cost *cost = &cluster->costs[r];
+    petra_stage_summary summary;
+    *cost = petra_setup_cost(config);
+    cost->forward_bytes = config->cluster.message.forward_bytes;
+    cost->backward_bytes = config->cluster.message.backward_bytes;
+    if (model) {
+      petra_setup_stage_summary(setup, r, &summary);
+      cost->forward_bytes = summary.forward_bytes;
+      cost->backward_bytes = summary.backward_bytes;
+    }
+  }
+  cluster->executor.costs = cluster->costs;
+  cluster->executor.cost_count = rows;
+  return PETRA_OK;
+}
+
+static petra_status set_network(petra_cluster *cluster, const petra_config *config, int32_t devices) {
+  cluster->executor.network = (petra_network_options){
+      .sharing = config->cluster.link.sharing == PETRA_LINK_FAIR ? PETRA_SHARING_FAIR : PETRA_SHARING_FIFO,
+      .latency_ns = petra_nanoseconds(config->cluster.link.latency_s),
+      .bandwidth_Bps = config->cluster.link.bandwidth_Bps,
+      .card_Bps = config->cluster.card_Bps};
+  if (config->cluster.node_size == 1)
+    return PETRA_OK;
+  PETRA_TRY(petra_allocate(&cluster->node, (size_t)devices, sizeof *cluster->node));
+  for (int32_t d = 0; d < devices; d++)
+    cluster->node[d] = d / (int32_t)config->cluster.node_size;
+  cluster->executor.network.node = cluster->node;
+  return PETRA_OK;
+}
+
+static petra_status duration(void *context, const petra_action *action, int64_t cost_ns,
+                             int64_t *duration_ns) {
+  return petra_jitter_duration(context, action->stage, (int)action->kind, action->microbatch, cost_ns,
+                               duration_ns);
+}
+
+static petra_jitter_law law_of(petra_jitter_model model) {
+  switch (model) {
+  case PETRA_JITTER_NORMAL:
+    return PETRA_LAW_NORMAL;
+  case PETRA_JITTER_LOGNORMAL:
+    return PETRA_LAW_LOGNORMAL;
+  case PETRA_JITTER_GAMMA:
+    return PETRA_LAW_GAMMA;
+  case PETRA_JITTER_EXPONENTIAL:
+    return PETRA_LAW_EXPONENTIAL;
+  case PETRA_JITTER_NONE:
+    break;
+  }
+  return PETRA_LAW_NONE;
+}
+
+static void set_jitter(petra_cluster *cluster, const petra_config *config) {
+  cluster->jitter = (petra_jitter_options){.seed = (uint64_t)config->run.seed,
+                                           .law = law_of(config->cluster.jitter.model),
+                                           .scale = config->cluster.jitter.scale,
+                                           .slow = config->cluster.stragglers.stages.values,
+                                           .slow_count = config->cluster.stragglers.stages.count,
+                                           .factor = config->cluster.stragglers.factor,
+                                           .pause_mean_s = config->cluster.pauses.mean_between_s,
+                                           .pause_s = config->cluster.pauses.duration_s,
+                                           .failure_mean_s = config->cluster.failures.mean_between_s,
+                                           .restart_s = config->cluster.failures.restart_s};
+  if (petra_jitter_is_none(&cluster->jitter))
+    return;
+  cluster->executor.duration = duration;
+  cluster->executor.duration_context = &cluster->jitter;
+}
+
+static petra_status message(void *context, bool sent, int32_t from, const petra_packet *packet,
+                            int64_t now_ns) {
+  (void)from;
+  return petra_trace_add_message(context, sent, packet->stage, packet->backward, packet->microbatch, now_ns);
+}
+
+petra_status petra_cluster_init(petra_cluster *cluster, const petra_setup *setup,
+                                const petra_program_options *program, const char *trace_path) {
+  const petra_config *config = setup->config;
+  const petra_method *method = setup->method;
+  *cluster = (petra_cluster){0};
+  PETRA_TRY(check_cluster(config, method, program->stages));
+  cluster->executor.engines = (int)config->cluster.engines;
+  cluster->executor.rule = (petra_cost_rule){.recomputes = method->recomputes,
+                                             .split_backward = method->program->split_backward,
+                                             .fused_head = !program->split_head};
+  PETRA_TRY(set_costs(cluster, setup, program->stages));
+  PETRA_TRY(set_network(cluster, config, petra_program_devices(program)));
+  set_jitter(cluster, config);
+  if (!trace_path)
+    return PETRA_OK;
+  const petra_trace_options trace = {.stages = program->stages,
+                                     .fused_head = !program->split_head,
+                                     .split_backward = method->program->split_backward};
+  PETRA_TRY(petra_trace_create(trace_path, &trace, &cluster->trace));
+  cluster->executor.message = message;
+  cluster->executor.message_context = cluster->trace;
+  return PETRA_OK;
+}
+
+petra_status petra_cluster_sink(void *context, const petra_trace_row *row) {
+  petra_cluster *cluster = context;
+  if (!cluster->trace ||
+      row->action.kind == PETRA_ACTION_EVALUATE) /* E takes no time and is no part of the schedule */
+    return PETRA_OK;
+  const petra_trace_action action = {.stage = row->action.stage,
+                                     .kind = petra_action_letter(row->action.kind),
+                                     .microbatch = row->action.microbatch,
+                                     .start_ns = row->start_ns,
+                                     .end_ns = row->end_ns,
+                                     .version_read = row->result.version_read,
+                                     .version_written = row->result.version_written};
+  return petra_trace_add_action(cluster->trace, &action);
+}
+
+petra_status petra_cluster_finish(petra_cluster *cluster) {
+  petra_trace *trace = cluster->trace;
+  cluster->trace = NULL;
+  return petra_trace_close(trace);
+}
+
+void petra_cluster_fini(petra_cluster *cluster) {
+  petra_trace_destroy(cluster->trace);
+  petra_free(cluster->node);
+  petra_free(cluster->costs);
+  *cluster = (petra_cluster){0};
+}

@@ -1,0 +1,37 @@
+/* From a config to the modelled cluster: the program's options, the virtual executor's costs, network and
+ * luck, and the trace of what runs on it. `petra train` and `petra simulate` share it, so that equal costs
+ * give equal traces. */
+#ifndef PETRA_CLI_CLUSTER_H
+#define PETRA_CLI_CLUSTER_H
+
+#include "cli/setup.h"
+#include "io/trace.h"
+#include "sim/executor_virtual.h"
+#include "sim/jitter.h"
+
+typedef struct petra_cluster {
+  petra_executor_virtual_options executor; /* for petra_executor_virtual_create */
+  petra_stage_cost *costs;
+  int32_t *node;
+  petra_jitter_options jitter;
+  petra_trace *trace; /* NULL: none */
+} petra_cluster;
+
+/* Options of the method's program over `stages` stages, checked against the method. */
+petra_status petra_cluster_program(const petra_config *config, const petra_method *method, int32_t stages,
+                                   int64_t microbatches, int64_t batches, petra_program_options *out);
+
+/* `setup` has its plan; with cluster.stages > 0 only its config and method. `trace_path`: NULL for no trace.
+ * The cluster must stay where it is until petra_cluster_fini, as its executor options point into it. */
+petra_status petra_cluster_init(petra_cluster *cluster, const petra_setup *setup,
+                                const petra_program_options *program, const char *trace_path);
+
+/* A trace sink for the executor; `context` is the cluster. */
+petra_status petra_cluster_sink(void *context, const petra_trace_row *row);
+
+/* Ends the trace. */
+petra_status petra_cluster_finish(petra_cluster *cluster);
+
+void petra_cluster_fini(petra_cluster *cluster);
+
+#endif

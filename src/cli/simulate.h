@@ -1,0 +1,28 @@
+/* What a simulated run measured, for its report. */
+#ifndef PETRA_CLI_SIMULATE_H
+#define PETRA_CLI_SIMULATE_H
+
+#include "cli/setup.h"
+
+typedef struct petra_simulated_stage {
+  double utilization; /* of its device's engines */
+  double lag_mean;    /* over all backwards, those of the start included */
+  int64_t lag_max, in_flight_max;
+  int64_t bytes_up, bytes_down; /* sent by the stage over links; with chunks, none within a device */
+  int64_t parameters_bytes;     /* of the model; 0 without one */
+} petra_simulated_stage;
+
+typedef struct petra_simulated {
+  const petra_setup *setup;
+  const petra_program_options *program;
+  int64_t makespan_ns, actions;
+  double time_per_microbatch_s; /* NaN where the run is too short for it */
+  double bubble_fraction, wall_s;
+  int64_t runaway;                    /* the microbatch that was the first to be one too many; -1: none */
+  const petra_simulated_stage *stage; /* program->stages of them */
+} petra_simulated;
+
+petra_status petra_simulated_print_json(const petra_simulated *result);
+petra_status petra_simulated_print_table(const petra_simulated *result);
+
+#endif

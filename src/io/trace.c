@@ -1,0 +1,176 @@
+#include "io/trace.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/atomic_file.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { THREAD_FORWARD = 1, THREAD_BACKWARD = 2, THREAD_COMMUNICATION = 3 };
+
+struct petra_trace {
+  petra_trace_options options;
+  char *path, *temporary;
+  FILE *file;
+  bool started;  /* an event has been written: the next one comes after a comma */
+  int64_t *held; /* per stage: microbatches between F and B */
+};
+
+static petra_status fail_write(const petra_trace *trace) {
+  return petra_fail(PETRA_IO, "%s: cannot be written: %s", trace->path, strerror(errno));
+}
+
+/* Begins an event: its phase, process and time. */
+static void begin(petra_trace *trace, char phase, int32_t stage, int64_t time_ns) {
+  fprintf(trace->file, "%s{\"ph\":\"%c\",\"pid\":%d,\"ts\":%lld.%03d", trace->started ? ",\n" : "", phase,
+          stage, (long long)(time_ns / 1000), (int)(time_ns % 1000));
+  trace->started = true;
+}
+
+static void name_thread(petra_trace *trace, int32_t stage, int thread, const char *name) {
+  begin(trace, 'M', stage, 0);
+  fprintf(trace->file, ",\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}}", thread, name);
+}
+
+static void name_stage(petra_trace *trace, int32_t stage) {
+  begin(trace, 'M', stage, 0);
+  fprintf(trace->file, ",\"name\":\"process_name\",\"args\":{\"name\":\"stage %d\"}}", stage);
+  begin(trace, 'M', stage, 0);
+  fprintf(trace->file, ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}}", stage);
+  name_thread(trace, stage, THREAD_FORWARD, "F");
+  name_thread(trace, stage, THREAD_BACKWARD, "B");
+  name_thread(trace, stage, THREAD_COMMUNICATION, "communication");
+}
+
+petra_status petra_trace_create(const char *path, const petra_trace_options *options, petra_trace **out) {
+  petra_trace *trace;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&trace, 1, sizeof *trace));
+  trace->options = *options;
+  PETRA_TRY_GOTO(status, petra_allocate(&trace->held, (size_t)options->stages, sizeof *trace->held), fail);
+  PETRA_TRY_GOTO(status, petra_duplicate_string(&trace->path, path), fail);
+  PETRA_TRY_GOTO(status, petra_file_temporary_name(path, &trace->temporary), fail);
+  trace->file = fopen(trace->temporary, "w");
+  if (!trace->file) {
+    status = petra_fail(PETRA_IO, "%s: cannot be made: %s", path, strerror(errno));
+    goto fail;
+  }
+  fprintf(trace->file, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
+  for (int32_t s = 1; s <= options->stages; s++)
+    name_stage(trace, s);
+  *out = trace;
+  return PETRA_OK;
+fail:
+  petra_trace_destroy(trace);
+  return status;
+}
+
+/* One number for each message of a run: what its arrow and its time on the way are known by. */
+static long long message_id(const petra_trace *trace, int32_t to, bool backward, int64_t microbatch) {
+  return (long long)((microbatch * (trace->options.stages + 1) + to) * 2 + backward);
+}
+
+/* An arrow's start ('s') or end ('f'); its time lies within the slice that it belongs to. */
+static void arrow(petra_trace *trace, char phase, const petra_trace_action *action, int thread, int32_t to,
+                  bool backward) {
+  int64_t inside_ns =
+      phase == 'f' || action->end_ns == action->start_ns ? action->start_ns : action->end_ns - 1;
+  begin(trace, phase, action->stage, inside_ns);
+  fprintf(trace->file, ",\"tid\":%d,\"cat\":\"message\",\"name\":\"%s\",\"id\":%lld%s}", thread,
+          backward ? "backward" : "forward", message_id(trace, to, backward, action->microbatch),
+          phase == 'f' ? ",\"bp\":\"e\"" : "");
+}
+
+static void arrows(petra_trace *trace, const petra_trace_action *action, int thread) {
+  int32_t stage = action->stage, last = trace->options.stages;
+  bool fused = stage == last && trace->options.fused_head;
+  if (action->kind == 'F' || (action->kind == 'B' && fused)) {
+    if (stage > 1)
+      arrow(trace, 'f', action, thread, stage, false);
+  } else if (action->kind == 'B' && stage < last) {
+    arrow(trace, 'f', action, thread, stage, true);
+  }
+  if (action->kind == 'F' && stage < last)
+    arrow(trace, 's', action, thread, stage + 1, false);
+  if (action->kind == 'B' && stage > 1)
+    arrow(trace, 's', action, thread, stage - 1, true);
+}
+
+static void count_held(petra_trace *trace, const petra_trace_action *action) {
+  bool fused = action->stage == trace->options.stages && trace->options.fused_head;
+  int64_t *held = &trace->held[action->stage - 1];
+  if (fused)
+    return;
+  if (action->kind == 'F')
+    ++*held;
+  else if (action->kind == (trace->options.split_backward ? 'W' : 'B'))
+    --*held;
+  else
+    return;
+  begin(trace, 'C', action->stage, action->end_ns);
+  fprintf(trace->file, ",\"name\":\"held between F and B\",\"args\":{\"microbatches\":%lld}}",
+          (long long)*held);
+}
+
+petra_status petra_trace_add_action(petra_trace *trace, const petra_trace_action *action) {
+  int thread = action->kind == 'F' ? THREAD_FORWARD : THREAD_BACKWARD;
+  int64_t duration_ns = action->end_ns - action->start_ns;
+  begin(trace, 'X', action->stage, action->start_ns);
+  fprintf(trace->file,
+          ",\"tid\":%d,\"dur\":%lld.%03d,\"cat\":\"%c\",\"name\":\"%d%c%lld\",\"args\":{\"microbatch\":%lld",
+          thread, (long long)(duration_ns / 1000), (int)(duration_ns % 1000), action->kind, action->stage,
+          action->kind, (long long)action->microbatch, (long long)action->microbatch);
+  if (action->version_read >= 0)
+    fprintf(trace->file, ",\"version_read\":%lld", (long long)action->version_read);
+  if (action->version_written >= 0)
+    fprintf(trace->file, ",\"version_written\":%lld", (long long)action->version_written);
+  fputs("}}", trace->file);
+  arrows(trace, action, thread);
+  count_held(trace, action);
+  return ferror(trace->file) ? fail_write(trace) : PETRA_OK;
+}
+
+petra_status petra_trace_add_message(petra_trace *trace, bool sent, int32_t to, bool backward,
+                                     int64_t microbatch, int64_t now_ns) {
+  /* Messages overlap on their way, so that they are asynchronous events of the receiver's process and no
+   * slices. */
+  begin(trace, sent ? 'b' : 'e', to, now_ns);
+  fprintf(trace->file, ",\"tid\":%d,\"cat\":\"communication\",\"name\":\"%s\",\"id\":%lld}",
+          THREAD_COMMUNICATION, backward ? "backward message" : "forward message",
+          message_id(trace, to, backward, microbatch));
+  return ferror(trace->file) ? fail_write(trace) : PETRA_OK;
+}
+
+petra_status petra_trace_close(petra_trace *trace) {
+  petra_status status = PETRA_OK;
+  if (!trace)
+    return PETRA_OK;
+  fputs("\n]}\n", trace->file);
+  bool failed = fflush(trace->file) != 0 || ferror(trace->file);
+  failed = fclose(trace->file) != 0 || failed;
+  trace->file = NULL;
+  if (failed || rename(trace->temporary, trace->path) != 0)
+    status = fail_write(trace);
+  if (status == PETRA_OK) {
+    petra_free(trace->temporary);
+    trace->temporary = NULL;
+  }
+  petra_trace_destroy(trace);
+  return status;
+}
+
+void petra_trace_destroy(petra_trace *trace) {
+  if (!trace)
+    return;
+  if (trace->file)
+    fclose(trace->file);
+  if (trace->temporary)
+    unlink(trace->temporary);
+  petra_free(trace->temporary);
+  petra_free(trace->path);
+  petra_free(trace->held);
+  petra_free(trace);
+}

@@ -1,0 +1,155 @@
+/* What the simulator adds to the executor: luck (jitter, slow stages, pauses, failures), and `arrival` with
+ * its credit. */
+#include "harness.h"
+#include "sim/executor_virtual.h"
+#include "sim/jitter.h"
+#include "sim/worker_cost.h"
+
+#include <math.h>
+
+enum { DRAWS = 20000 };
+
+static int64_t duration(const petra_jitter_options *options, int32_t stage, int64_t microbatch,
+                        int64_t cost_ns) {
+  int64_t result = -1;
+  ck_assert_int_eq(petra_jitter_duration(options, stage, 1, microbatch, cost_ns, &result), PETRA_OK);
+  return result;
+}
+
+/* Mean and standard deviation over many microbatches, in units of the cost. */
+static void moments(const petra_jitter_options *options, double *mean, double *deviation) {
+  double sum = 0, squares = 0;
+  for (int64_t m = 0; m < DRAWS; m++) {
+    double x = 1e-9 * (double)duration(options, 3, m, 1000000000);
+    ck_assert_double_ge(x, 0);
+    sum += x;
+    squares += x * x;
+  }
+  *mean = sum / DRAWS;
+  *deviation = sqrt(squares / DRAWS - *mean * *mean);
+}
+
+START_TEST(laws_keep_the_mean) {
+  static const struct {
+    petra_jitter_law law;
+    double scale;
+  } cases[] = {{PETRA_LAW_NORMAL, 0.2},
+               {PETRA_LAW_LOGNORMAL, 0.5},
+               {PETRA_LAW_GAMMA, 0.5},
+               {PETRA_LAW_EXPONENTIAL, 0.7},
+               {PETRA_LAW_EXPONENTIAL, 1}};
+  for (int i = 0; i < HARNESS_COUNT(cases); i++) {
+    const petra_jitter_options options = {.seed = 5, .law = cases[i].law, .scale = cases[i].scale};
+    double mean, deviation;
+    moments(&options, &mean, &deviation);
+    /* Five standard errors of the mean; the deviation of these laws has a relative error below 3 % at 20000
+     * draws. */
+    ck_assert_double_eq_tol(mean, 1, 5 * cases[i].scale / sqrt(DRAWS));
+    ck_assert_double_eq_tol(deviation, cases[i].scale, 0.06 * cases[i].scale);
+  }
+  /* A wide normal law is cut off at 0 and keeps its mean all the same. */
+  const petra_jitter_options wide = {.seed = 5, .law = PETRA_LAW_NORMAL, .scale = 2};
+  double mean, deviation;
+  moments(&wide, &mean, &deviation);
+  ck_assert_double_eq_tol(mean, 1, 5 * deviation / sqrt(DRAWS));
+}
+END_TEST
+
+START_TEST(draws_depend_on_name_alone) {
+  const petra_jitter_options options = {.seed = 9, .law = PETRA_LAW_GAMMA, .scale = 0.3},
+                             other = {.seed = 10, .law = PETRA_LAW_GAMMA, .scale = 0.3};
+  int64_t forwards[20];
+  for (int64_t m = 0; m < 20; m++)
+    forwards[m] = duration(&options, 4, m, 1000000);
+  for (int64_t m = 19; m >= 0; m--)
+    ck_assert_int_eq(duration(&options, 4, m, 1000000), forwards[m]);
+  ck_assert_int_ne(duration(&options, 5, 0, 1000000), forwards[0]);
+  ck_assert_int_ne(duration(&options, 4, 1, 1000000), forwards[0]);
+  ck_assert_int_ne(duration(&other, 4, 0, 1000000), forwards[0]);
+  ck_assert_int_eq(duration(&options, 4, 0, 0), 0);
+}
+END_TEST
+
+START_TEST(slow_stages_and_no_luck) {
+  const int64_t slow[] = {2, 5, 9};
+  const petra_jitter_options options = {.slow = slow, .slow_count = 3, .factor = 1.5};
+  for (int32_t stage = 1; stage <= 10; stage++)
+    ck_assert_int_eq(duration(&options, stage, 0, 10), stage == 2 || stage == 5 || stage == 9 ? 15 : 10);
+  ck_assert(!petra_jitter_is_none(&options));
+  ck_assert(petra_jitter_is_none(&(petra_jitter_options){.law = PETRA_LAW_NORMAL}));
+}
+END_TEST
+
+START_TEST(pauses_and_failures_take_their_expected_time) {
+  double mean, deviation;
+  const petra_jitter_options pauses = {.seed = 1, .pause_mean_s = 2, .pause_s = 0.5};
+  moments(&pauses, &mean, &deviation); /* half a pause of 0.5 s in a second of work */
+  ck_assert_double_eq_tol(mean, 1.25, 5 * deviation / sqrt(DRAWS));
+  const petra_jitter_options failures = {.seed = 1, .failure_mean_s = 2, .restart_s = 3};
+  moments(&failures, &mean,
+          &deviation); /* (1/r + R) (exp(r d) - 1) with rate r = 1/2, work d = 1, restart R = 3 */
+  ck_assert_double_eq_tol(mean, (2 + 3) * expm1(0.5), 5 * deviation / sqrt(DRAWS));
+  const petra_jitter_options hopeless = {.seed = 1, .failure_mean_s = 0.01, .restart_s = 3};
+  int64_t found = -1;
+  harness_clear();
+  ck_assert_int_eq(petra_jitter_duration(&hopeless, 3, 1, 0, 1000000000, &found), PETRA_CONFIG);
+  ck_assert_logged("cluster.failures.mean_between_s");
+  ck_assert_int_eq(harness_lines, 1);
+}
+END_TEST
+
+/* `arrival` on 10 stages with two engines and unit costs. */
+static void arrive(int64_t microbatches, int64_t credit, int64_t *runaway, int64_t *in_flight,
+                   int64_t *actions) {
+  const petra_stage_cost cost = {1000000000, 2000000000, 1000000000, 0, 0, 0, 0};
+  const petra_program_options options = {
+      .stages = 10, .microbatches = microbatches, .accumulate = 1, .batches = INT64_MAX, .credit = credit};
+  const petra_executor_virtual_options cluster = {
+      .engines = 2, .rule = {.recomputes = true, .fused_head = true}, .costs = &cost, .cost_count = 1};
+  const petra_worker_cost_options counting = {.stages = 10};
+  petra_worker *worker;
+  petra_executor *executor;
+  ck_assert_int_eq(petra_worker_cost_create(&counting, &worker), PETRA_OK);
+  ck_assert_int_eq(petra_executor_virtual_create(&cluster, &executor), PETRA_OK);
+  ck_assert_int_eq(executor->ops->run(executor, &petra_program_arrival, &options, worker, NULL, NULL),
+                   PETRA_OK);
+  *runaway = petra_executor_virtual_runaway(executor);
+  *in_flight = petra_executor_virtual_counts(executor)[0].in_flight_max;
+  *actions = petra_executor_virtual_actions(executor);
+  const petra_stage_counts *counts = petra_worker_cost_counts(worker);
+  for (int j = 0; j < 10; j++)
+    ck_assert_int_eq(counts[j].backwards, microbatches);
+  executor->ops->destroy(executor);
+  petra_worker_cost_destroy(worker);
+}
+
+START_TEST(arrival_runs_away_without_credit) {
+  int64_t runaway, in_flight, actions;
+  arrive(60, 0, &runaway, &in_flight, &actions);
+  ck_assert_int_ge(runaway, 2 * 19); /* so many must be in flight before it */
+  ck_assert_int_lt(runaway, 60);
+  ck_assert_int_gt(in_flight, 2 * 19);
+  ck_assert_int_eq(actions, 60 * (9 * 3 + 2)); /* F, B, U; B, U at the last stage */
+}
+END_TEST
+
+START_TEST(credit_bounds_what_is_in_flight) {
+  static const int64_t credits[] = {1, 2, 3, 7, 19, 38};
+  for (int i = 0; i < HARNESS_COUNT(credits); i++) {
+    int64_t runaway, in_flight, actions;
+    arrive(200, credits[i], &runaway, &in_flight, &actions);
+    ck_assert_int_eq(in_flight, credits[i]); /* never more; and with two hundred all of it is used */
+    ck_assert_int_eq(runaway, -1);
+  }
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {laws_keep_the_mean,
+                                draws_depend_on_name_alone,
+                                slow_stages_and_no_luck,
+                                pauses_and_failures_take_their_expected_time,
+                                arrival_runs_away_without_credit,
+                                credit_bounds_what_is_in_flight};
+  return harness_run("simulate", tests, HARNESS_COUNT(tests));
+}
