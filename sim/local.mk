@@ -8,5 +8,7 @@ libpetra_a_SOURCES += \
 	sim/executor_private.h \
 	sim/executor_virtual.c sim/executor_virtual.h \
 	sim/fair.c sim/fair.h \
+	sim/ledger.c sim/ledger.h \
 	sim/link.c sim/link.h \
+	sim/roofline.c sim/roofline.h \
 	sim/worker_cost.c sim/worker_cost.h

@@ -11,6 +11,8 @@ typedef struct petra_arguments {
   const char *sets[PETRA_MAX_SETS]; /* --set, in order */
   int set_count;
   const char *output; /* --output; NULL if not given */
+  const char *memory;               /* --memory; NULL if not given */
+  const char *image_size;           /* --image-size; NULL if not given */
   bool json, quiet;
   char *command_line; /* the whole of it, for the log */
 } petra_arguments;
@@ -22,6 +24,7 @@ typedef struct petra_command {
   const char *help;      /* paragraphs for --help */
   bool takes_config;     /* --set and --help-config make sense */
   bool writes;           /* files: --output makes sense */
+  bool tables;           /* of a network: --memory and --image-size make sense */
   petra_status (*run)(const petra_arguments *arguments);
 } petra_command;
 
