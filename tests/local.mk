@@ -110,3 +110,10 @@ EXTRA_DIST += tests/golden/schedule-lockstep.txt tests/golden/schedule-sequentia
 regen-golden: regen-golden-schedule
 regen-golden-schedule: tests/test_schedule
 	tests/test_schedule --regen $(srcdir)/tests/golden
+# sim: the memory ledger and the roofline; petra inspect --memory
+check_PROGRAMS += tests/test_ledger
+TESTS += tests/test_ledger tests/cli/inspect_memory.py
+EXTRA_DIST += tests/cli/inspect_memory.py
+tests_test_ledger_SOURCES = tests/test_ledger.c tests/harness.h
+tests_test_ledger_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_ledger_LDADD = $(TESTS_LDADD)
