@@ -1,17 +1,18 @@
-/* The analytic ledger of memory: what the blocks of a network hold between forward and backward under lockstep delays, in
- * two accountings (docs/semantics.md, "Memory"). Plain numbers go in: nothing here knows a network.
+/* The analytic ledger of memory: what the blocks of a network hold between forward and backward under
+ * lockstep delays, in two accountings (docs/semantics.md, "Memory"). Plain numbers go in: nothing here knows
+ * a network.
  *
  * A block of a stage with delay tau (microbatches between a forward and its backward) holds
  *     parameters + statistics + one input                        always,
- *     tau inputs                                                 where inputs are kept, and at a block that cannot rebuild
- *                                                                its input in any case,
- *     ceil(tau / k) times its parameters                         where weights are kept (k microbatches an update).
- * What the accountings count as one input, and where the first block's tau inputs count:
- *     paper   one stream, but both at a downsampling block (two streams, not reversible, not the head: the head counts one);
- *             the stem's tau images count where inputs are kept and not where they are not
- *     strict  every stream; the stem's tau images never count, since they can be read from the data set again
- * In both the stem counts the one image batch that it works on. No other reading gives the eight totals of table 3: without
- * that image all of them are 0.04e9 bytes too small, and with both streams of the head those of `paper` 0.03e9 too large. */
+ *     tau inputs                                                 where inputs are kept, and at a block that
+ * cannot rebuild its input in any case, ceil(tau / k) times its parameters                         where
+ * weights are kept (k microbatches an update). What the accountings count as one input, and where the first
+ * block's tau inputs count: paper   one stream, but both at a downsampling block (two streams, not
+ * reversible, not the head: the head counts one); the stem's tau images count where inputs are kept and not
+ * where they are not strict  every stream; the stem's tau images never count, since they can be read from the
+ * data set again In both the stem counts the one image batch that it works on. No other reading gives the
+ * eight totals of table 3: without that image all of them are 0.04e9 bytes too small, and with both streams
+ * of the head those of `paper` 0.03e9 too large. */
 #ifndef PETRA_SIM_LEDGER_H
 #define PETRA_SIM_LEDGER_H
 
@@ -20,7 +21,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum petra_accounting { PETRA_ACCOUNTING_PAPER, PETRA_ACCOUNTING_STRICT, PETRA_ACCOUNTINGS } petra_accounting;
+typedef enum petra_accounting {
+  PETRA_ACCOUNTING_PAPER,
+  PETRA_ACCOUNTING_STRICT,
+  PETRA_ACCOUNTINGS
+} petra_accounting;
 
 /* "paper", "strict". */
 const char *petra_accounting_name(petra_accounting accounting);
@@ -56,7 +61,8 @@ typedef struct petra_ledger_bytes {
 } petra_ledger_bytes;
 
 /* PETRA_CONFIG if a count is out of its range or the bytes do not fit into 63 bits. */
-petra_status petra_ledger_block_bytes(const petra_ledger_rule *rule, const petra_ledger_block *block, petra_ledger_bytes *out);
+petra_status petra_ledger_block_bytes(const petra_ledger_rule *rule, const petra_ledger_block *block,
+                                      petra_ledger_bytes *out);
 
 /* Adds `more` to `sum`, category by category. PETRA_CONFIG as above; `sum` is then undefined. */
 petra_status petra_ledger_add(petra_ledger_bytes *sum, const petra_ledger_bytes *more);

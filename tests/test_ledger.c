@@ -9,7 +9,8 @@
 enum { RELEASE_BIASES = 1 }; /* a bias for every convolution, as in the network that the paper counts */
 
 static petra_model revnet50(void) {
-  const char *const sets[] = {"model.family=revnet", "model.depth=50", "model.width=64", "model.stem=imagenet", "model.classes=1000"};
+  const char *const sets[] = {"model.family=revnet", "model.depth=50", "model.width=64",
+                              "model.stem=imagenet", "model.classes=1000"};
   petra_config *config;
   petra_model model;
   ck_assert_int_eq(petra_config_load(NULL, sets, HARNESS_COUNT(sets), &config), PETRA_OK);
@@ -22,7 +23,8 @@ static petra_model revnet50(void) {
 static petra_ledger_block ledger_block(const petra_model *model, int index, bool biases) {
   const petra_block *b = &model->blocks[index];
   petra_ledger_block out = {.parameters = petra_block_parameters(model, b),
-                            .stream_elements = (int64_t)b->shape_in.channels * b->shape_in.height * b->shape_in.width,
+                            .stream_elements =
+                                (int64_t)b->shape_in.channels * b->shape_in.height * b->shape_in.width,
                             .streams = b->streams_in,
                             .reversible = b->reversible,
                             .stem = b->kind == PETRA_BLOCK_STEM,
@@ -35,9 +37,14 @@ static petra_ledger_block ledger_block(const petra_model *model, int index, bool
   return out;
 }
 
-static petra_ledger_bytes sum_of(const petra_model *model, petra_accounting accounting, int row, bool biases, int64_t k) {
-  const petra_ledger_rule rule = {.accounting = accounting, .inputs_kept = row < 2, .weights_kept = row % 2 == 0,
-                                  .batch = 64, .accumulate = k, .element_bytes = 4};
+static petra_ledger_bytes sum_of(const petra_model *model, petra_accounting accounting, int row, bool biases,
+                                 int64_t k) {
+  const petra_ledger_rule rule = {.accounting = accounting,
+                                  .inputs_kept = row < 2,
+                                  .weights_kept = row % 2 == 0,
+                                  .batch = 64,
+                                  .accumulate = k,
+                                  .element_bytes = 4};
   petra_ledger_bytes sum = {0};
   for (int b = 0; b < model->block_count; b++) {
     petra_ledger_block block = ledger_block(model, b, biases);
@@ -58,7 +65,8 @@ START_TEST(table_3_to_its_last_digit) {
     for (int row = 0; row < 4; row++) {
       petra_ledger_bytes sum = sum_of(&model, (petra_accounting)accounting, row, RELEASE_BIASES, 1);
       ck_assert_int_eq((petra_ledger_total(&sum) + 5000000) / 10000000, table_3[accounting][row]);
-      /* Our network, without biases: they are 30,464 x 4 bytes, held at most 1 + 34 times, under 0.005 x 10^9. */
+      /* Our network, without biases: they are 30,464 x 4 bytes, held at most 1 + 34 times, under 0.005 x
+       * 10^9. */
       sum = sum_of(&model, (petra_accounting)accounting, row, !RELEASE_BIASES, 1);
       ck_assert_int_lt(llabs(petra_ledger_total(&sum) - 10000000 * table_3[accounting][row]), 10000000);
     }
@@ -74,7 +82,8 @@ START_TEST(table_3_savings) {
     for (int i = 0; i < 2; i++) {
       sum = sum_of(&model, (petra_accounting)accounting, 1 + 2 * i, RELEASE_BIASES, 1);
       /* half of the last digit that is given */
-      ck_assert_double_eq_tol(100 * (1 - (double)petra_ledger_total(&sum) / all), savings[accounting][i], 0.05);
+      ck_assert_double_eq_tol(100 * (1 - (double)petra_ledger_total(&sum) / all), savings[accounting][i],
+                              0.05);
     }
   }
 }
@@ -87,20 +96,26 @@ START_TEST(categories) {
   ck_assert_int_eq(all.parameters, 4 * INT64_C(30391144));
   ck_assert_int_eq(all.parameters, none.parameters);
   ck_assert_int_eq(all.statistics, none.statistics);
-  ck_assert_int_eq(all.statistics, 4 * 2 * INT64_C(30464)); /* a mean and a variance where the release has one bias */
+  ck_assert_int_eq(all.statistics,
+                   4 * 2 * INT64_C(30464)); /* a mean and a variance where the release has one bias */
   ck_assert_int_eq(all.input, none.input);
   ck_assert_int_eq(none.weight_buffer, 0);
-  /* Buffers of the four downsampling blocks, by hand: images x bytes x (both streams x tau) of stages 2, 5, 9, 15. */
-  ck_assert_int_eq(none.input_buffer, INT64_C(64) * 4 * (2 * 64 * 56 * 56 * 32 + 2 * 256 * 56 * 56 * 26 + 2 * 512 * 28 * 28 * 18 +
-                                                         2 * 1024 * 14 * 14 * 6));
+  /* Buffers of the four downsampling blocks, by hand: images x bytes x (both streams x tau) of stages 2, 5,
+   * 9, 15. */
+  ck_assert_int_eq(none.input_buffer, INT64_C(64) * 4 *
+                                          (2 * 64 * 56 * 56 * 32 + 2 * 256 * 56 * 56 * 26 +
+                                           2 * 512 * 28 * 28 * 18 + 2 * 1024 * 14 * 14 * 6));
 }
 END_TEST
 
 /* A block with numbers that show which factor went in. */
-static const petra_ledger_block reversible = {.parameters = 1000, .statistics = 10, .stream_elements = 7, .streams = 2, .reversible = true, .delay = 5};
+static const petra_ledger_block reversible = {
+    .parameters = 1000, .statistics = 10, .stream_elements = 7, .streams = 2, .reversible = true, .delay = 5};
 
-static petra_ledger_bytes bytes_of(petra_accounting accounting, bool inputs, bool weights, int64_t k, petra_ledger_block block) {
-  const petra_ledger_rule rule = {accounting, inputs, weights, .batch = 3, .accumulate = k, .element_bytes = 4};
+static petra_ledger_bytes bytes_of(petra_accounting accounting, bool inputs, bool weights, int64_t k,
+                                   petra_ledger_block block) {
+  const petra_ledger_rule rule = {accounting, inputs,          weights,
+                                  .batch = 3, .accumulate = k, .element_bytes = 4};
   petra_ledger_bytes out;
   ck_assert_int_eq(petra_ledger_block_bytes(&rule, &block, &out), PETRA_OK);
   return out;
@@ -137,7 +152,8 @@ START_TEST(by_hand) {
 END_TEST
 
 START_TEST(ledger_errors) {
-  petra_ledger_rule rule = {PETRA_ACCOUNTING_STRICT, true, true, .batch = 3, .accumulate = 1, .element_bytes = 4};
+  petra_ledger_rule rule = {PETRA_ACCOUNTING_STRICT, true, true, .batch = 3, .accumulate = 1,
+                            .element_bytes = 4};
   petra_ledger_block block = reversible;
   petra_ledger_bytes out = {.input = -7};
   petra_accounting accounting;
@@ -159,7 +175,8 @@ START_TEST(ledger_errors) {
   ck_assert_logged("--memory: no accounting 'papr'");
   ck_assert_int_eq(harness_lines, 5);
   for (int i = 0; i < PETRA_ACCOUNTINGS; i++) {
-    ck_assert_int_eq(petra_accounting_parse("x", petra_accounting_name((petra_accounting)i), &accounting), PETRA_OK);
+    ck_assert_int_eq(petra_accounting_parse("x", petra_accounting_name((petra_accounting)i), &accounting),
+                     PETRA_OK);
     ck_assert_int_eq(accounting, i);
   }
 }
@@ -180,12 +197,17 @@ START_TEST(kernels) {
     petra_arithmetic arithmetic;
     petra_kernel kernel;
     double seconds;
-  } cases[] = {{a100, PETRA_ARITHMETIC_FP32, {true, 19.5e9, 1e3}, 1e-3},   {a100, PETRA_ARITHMETIC_TF32, {true, 156e9, 1e3}, 1e-3},
-               {a100, PETRA_ARITHMETIC_BF16, {true, 312e9, 1e3}, 1e-3},    {a100, PETRA_ARITHMETIC_TF32, {true, 1e3, 2.039e9}, 1e-3},
-               {a100, PETRA_ARITHMETIC_BF16, {false, 19.5e9, 1e3}, 1e-3},  {h200, PETRA_ARITHMETIC_BF16, {true, 989.4e9, 4.8e9}, 1e-3},
-               {h200, PETRA_ARITHMETIC_TF32, {true, 494.7e9, 9.6e9}, 2e-3}, {a100, PETRA_ARITHMETIC_TF32, {true, 0, 0}, 0}};
+  } cases[] = {{a100, PETRA_ARITHMETIC_FP32, {true, 19.5e9, 1e3}, 1e-3},
+               {a100, PETRA_ARITHMETIC_TF32, {true, 156e9, 1e3}, 1e-3},
+               {a100, PETRA_ARITHMETIC_BF16, {true, 312e9, 1e3}, 1e-3},
+               {a100, PETRA_ARITHMETIC_TF32, {true, 1e3, 2.039e9}, 1e-3},
+               {a100, PETRA_ARITHMETIC_BF16, {false, 19.5e9, 1e3}, 1e-3},
+               {h200, PETRA_ARITHMETIC_BF16, {true, 989.4e9, 4.8e9}, 1e-3},
+               {h200, PETRA_ARITHMETIC_TF32, {true, 494.7e9, 9.6e9}, 2e-3},
+               {a100, PETRA_ARITHMETIC_TF32, {true, 0, 0}, 0}};
   for (int i = 0; i < HARNESS_COUNT(cases); i++) {
-    ck_assert_int_eq(petra_roofline_kernel(cases[i].device, cases[i].arithmetic, &cases[i].kernel, &seconds), PETRA_OK);
+    ck_assert_int_eq(petra_roofline_kernel(cases[i].device, cases[i].arithmetic, &cases[i].kernel, &seconds),
+                     PETRA_OK);
     ck_assert_seconds(seconds, cases[i].seconds);
   }
   ck_assert_seconds(petra_core_flops(2.5e9, 8, 2), 80e9);
@@ -193,7 +215,8 @@ START_TEST(kernels) {
 END_TEST
 
 START_TEST(block_of_units) {
-  /* 5 images: x 160, y 80, w 72 elements; 2880 FLOPs, 1248 bytes; norm 960 and 1600 bytes; see sim/roofline.h. */
+  /* 5 images: x 160, y 80, w 72 elements; 2880 FLOPs, 1248 bytes; norm 960 and 1600 bytes; see
+   * sim/roofline.h. */
   const petra_roofline_unit unit = {.in = 2, .out = 4, .kernel = 3, .pixels_in = 16, .pixels_out = 4};
   petra_roofline_block block = {.units = &unit, .unit_count = 1, .data_gradient = true, .parameters = 100};
   petra_roofline_rule rule = {&toy, PETRA_ARITHMETIC_FP32, .images = 5, .element_bytes = 4};
@@ -203,7 +226,7 @@ START_TEST(block_of_units) {
   ck_assert_seconds(s.reconstruct, 2.88 + 0.96);
   ck_assert_seconds(s.backward, 2.88 + 2.88 + 1.6);
   ck_assert_seconds(s.weight_gradient, 2.88);
-  ck_assert_seconds(s.update, 2.0); /* 5 x 100 x 4 bytes */
+  ck_assert_seconds(s.update, 2.0);        /* 5 x 100 x 4 bytes */
   rule.arithmetic = PETRA_ARITHMETIC_TF32; /* the convolution's bytes decide */
   ck_assert_int_eq(petra_roofline_block_seconds(&rule, &block, &s), PETRA_OK);
   ck_assert_seconds(s.forward, 1.248 + 0.96);
@@ -269,7 +292,14 @@ START_TEST(roofline_errors) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {table_3_to_its_last_digit, table_3_savings, categories,    by_hand,      ledger_errors,
-                                kernels,                   block_of_units,  block_of_head, roofline_errors};
+  const TTest *const tests[] = {table_3_to_its_last_digit,
+                                table_3_savings,
+                                categories,
+                                by_hand,
+                                ledger_errors,
+                                kernels,
+                                block_of_units,
+                                block_of_head,
+                                roofline_errors};
   return harness_run("ledger", tests, HARNESS_COUNT(tests));
 }

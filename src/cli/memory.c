@@ -41,7 +41,8 @@ static petra_status fill_row(const petra_setup *setup, const petra_ledger_rule *
   return PETRA_OK;
 }
 
-petra_status petra_memory_rows(const petra_setup *setup, petra_accounting accounting, petra_memory_row rows[PETRA_MEMORY_ROWS]) {
+petra_status petra_memory_rows(const petra_setup *setup, petra_accounting accounting,
+                               petra_memory_row rows[PETRA_MEMORY_ROWS]) {
   const petra_config *config = setup->config;
   for (int i = 0; i < PETRA_MEMORY_ROWS; i++) {
     const petra_ledger_rule rule = {.accounting = accounting,
@@ -49,7 +50,8 @@ petra_status petra_memory_rows(const petra_setup *setup, petra_accounting accoun
                                     .weights_kept = i % 2 == 0,
                                     .batch = config->data.batch,
                                     .accumulate = config->method.accumulate,
-                                    .element_bytes = config->device.precision == PETRA_PRECISION_FP64 ? 8 : 4};
+                                    .element_bytes =
+                                        config->device.precision == PETRA_PRECISION_FP64 ? 8 : 4};
     PETRA_TRY(fill_row(setup, &rule, &rows[i]));
     rows[i].saving = 1 - (double)rows[i].total_bytes / (double)rows[0].total_bytes;
   }
@@ -59,10 +61,11 @@ petra_status petra_memory_rows(const petra_setup *setup, petra_accounting accoun
 static petra_status stages_json(const petra_memory_row *row, int stages, json_t *list) {
   for (int j = 0; j < stages; j++) {
     const petra_ledger_bytes *b = &row->stage[j];
-    json_t *object = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "stage", j + 1, "parameters", (json_int_t)b->parameters,
-                               "statistics", (json_int_t)b->statistics, "input", (json_int_t)b->input, "input_buffer",
-                               (json_int_t)b->input_buffer, "weight_buffer", (json_int_t)b->weight_buffer, "total",
-                               (json_int_t)petra_ledger_total(b));
+    json_t *object =
+        json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "stage", j + 1, "parameters",
+                  (json_int_t)b->parameters, "statistics", (json_int_t)b->statistics, "input",
+                  (json_int_t)b->input, "input_buffer", (json_int_t)b->input_buffer, "weight_buffer",
+                  (json_int_t)b->weight_buffer, "total", (json_int_t)petra_ledger_total(b));
     if (!object || json_array_append_new(list, object) != 0)
       return petra_json_set(NULL, "stages", NULL); /* says that memory is out */
   }
@@ -122,9 +125,11 @@ static petra_status add_stage(petra_table *table, const petra_memory_row *rows, 
 
 static petra_status print_stages(const petra_setup *setup, const petra_memory_row *rows) {
   static const petra_table_column columns[] = {
-      {"stage", PETRA_TABLE_RIGHT},        {"blocks", PETRA_TABLE_LEFT},        {"parameters", PETRA_TABLE_RIGHT},
-      {"statistics", PETRA_TABLE_RIGHT},   {"input", PETRA_TABLE_RIGHT},        {"input buffer", PETRA_TABLE_RIGHT},
-      {"together", PETRA_TABLE_RIGHT},     {"+ inputs kept", PETRA_TABLE_RIGHT}, {"+ weights kept", PETRA_TABLE_RIGHT}};
+      {"stage", PETRA_TABLE_RIGHT},         {"blocks", PETRA_TABLE_LEFT},
+      {"parameters", PETRA_TABLE_RIGHT},    {"statistics", PETRA_TABLE_RIGHT},
+      {"input", PETRA_TABLE_RIGHT},         {"input buffer", PETRA_TABLE_RIGHT},
+      {"together", PETRA_TABLE_RIGHT},      {"+ inputs kept", PETRA_TABLE_RIGHT},
+      {"+ weights kept", PETRA_TABLE_RIGHT}};
   petra_table *table;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
@@ -162,12 +167,13 @@ done:
 petra_status petra_memory_print(const petra_setup *setup, petra_accounting accounting) {
   petra_memory_row rows[PETRA_MEMORY_ROWS];
   PETRA_TRY(petra_memory_rows(setup, accounting, rows));
-  printf("\nmemory in MB, accounting %s, images of %dx%d:\n\n", petra_accounting_name(accounting), setup->model.image_height,
-         setup->model.image_width);
+  printf("\nmemory in MB, accounting %s, images of %dx%d:\n\n", petra_accounting_name(accounting),
+         setup->model.image_height, setup->model.image_width);
   PETRA_TRY(print_stages(setup, rows));
   printf("\n");
   PETRA_TRY(print_rows(rows));
-  printf("\nMB: 10^6 bytes, GB: 10^9; parameters with a bias for each convolution, as in the paper's network; input buffer: inputs\n"
+  printf("\nMB: 10^6 bytes, GB: 10^9; parameters with a bias for each convolution, as in the paper's "
+         "network; input buffer: inputs\n"
          "that wait for their backward even where inputs are not kept\n");
   return PETRA_OK;
 }
