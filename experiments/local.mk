@@ -1,3 +1,7 @@
 # experiments: one folder per claim.
 EXTRA_DIST += experiments/00-quickstart/README.md experiments/00-quickstart/backprop.yaml \
 	experiments/00-quickstart/petra.yaml
+EXTRA_DIST += experiments/02-table-3/README.md experiments/02-table-3/revnet50-imagenet.yaml \
+	experiments/02-table-3/revnet18-cifar10.yaml experiments/02-table-3/revnet34-cifar10.yaml \
+	experiments/02-table-3/table_3.py experiments/02-table-3/table_6.py
+EXTRA_DIST += experiments/03-table-1/README.md experiments/03-table-1/table-1.yaml experiments/03-table-1/table_1.py

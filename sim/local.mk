@@ -9,5 +9,7 @@ libpetra_a_SOURCES += \
 	sim/executor_virtual.c sim/executor_virtual.h \
 	sim/fair.c sim/fair.h \
 	sim/jitter.c sim/jitter.h \
+	sim/ledger.c sim/ledger.h \
 	sim/link.c sim/link.h \
+	sim/roofline.c sim/roofline.h \
 	sim/worker_cost.c sim/worker_cost.h

@@ -4,18 +4,25 @@
 
 #include <string.h>
 
-/* Programs that this build can run with the head's F and B apart. */
-static bool can_split_head(const petra_program_ops *program) {
-  return program != &petra_program_lockstep;
+/* Stages a device: the config's, else the preset's. */
+static int32_t chunks_of(const petra_config *config, const petra_method *method) {
+  if (config->method.chunks > 1)
+    return (int32_t)config->method.chunks;
+  return method->chunks > 1 ? method->chunks : 1;
+}
+
+/* Whether the last stage's F and B are two actions: as the config says, else as the preset does. */
+static bool splits_head(const petra_config *config, const petra_method *method) {
+  return config->method.head == PETRA_HEAD_PRESET ? method->split_head : config->method.head == PETRA_HEAD_SPLIT;
 }
 
 static petra_status check_program(const petra_config *config, const petra_method *method, int32_t stages) {
   const petra_program_ops *program = method->program;
   const char *name = method->name;
-  int64_t chunks = config->method.chunks;
+  int64_t chunks = chunks_of(config, method);
   if (config->run.drain == PETRA_DRAIN_FALSE && !program->ticks)
     return petra_config_fail(config, "run.drain", "method %s always drains; expected auto or true", name);
-  if (chunks > 1 && strcmp(program->name, "interleaved") != 0)
+  if (chunks > 1 && !program->chunked)
     return petra_config_fail(
         config, "method.chunks",
         "%lld with method %s, whose program is %s; expected 1, or a method that interleaves stages",
@@ -28,10 +35,6 @@ static petra_status check_program(const petra_config *config, const petra_method
     return petra_config_fail(config, "method.credit",
                              "%lld with method %s, whose program is %s; expected 0, or a method by arrival",
                              (long long)config->method.credit, name, program->name);
-  if (config->method.head == PETRA_HEAD_SPLIT && !can_split_head(program))
-    return petra_config_fail(config, "method.head",
-                             "split with method %s, whose program is %s; expected preset or fused", name,
-                             program->name);
   return PETRA_OK;
 }
 
@@ -39,15 +42,15 @@ petra_status petra_cluster_program(const petra_config *config, const petra_metho
                                    int64_t microbatches, int64_t batches, petra_program_options *out) {
   PETRA_TRY(check_program(config, method, stages));
   *out = (petra_program_options){.stages = stages,
-                                 .chunks = (int32_t)config->method.chunks,
+                                 .chunks = chunks_of(config, method),
                                  .microbatches = microbatches,
                                  .accumulate = config->method.accumulate,
                                  .drain = config->run.drain == PETRA_DRAIN_TRUE,
                                  .batches = batches,
                                  .eval_every = config->run.eval_every,
-                                 .split_head = config->method.head == PETRA_HEAD_SPLIT,
+                                 .split_head = splits_head(config, method),
                                  .credit = config->method.credit};
-  return PETRA_OK;
+  return petra_program_check(method->program, out);
 }
 
 static petra_status check_cluster(const petra_config *config, const petra_method *method, int32_t stages) {

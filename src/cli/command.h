@@ -13,6 +13,8 @@ typedef struct petra_arguments {
   const char *output; /* --output; NULL if not given */
   const char *trace;  /* --trace; NULL if not given */
   bool json, quiet, gantt;
+  const char *memory;               /* --memory; NULL if not given */
+  const char *image_size;           /* --image-size; NULL if not given */
   char *command_line; /* the whole of it, for the log */
 } petra_arguments;
 
@@ -25,6 +27,7 @@ typedef struct petra_command {
   bool writes;           /* files: --output makes sense */
   bool takes_gantt;      /* --gantt makes sense */
   bool traces;           /* --trace makes sense */
+  bool tables;           /* of a network: --memory and --image-size make sense */
   petra_status (*run)(const petra_arguments *arguments);
 } petra_command;
 

@@ -4,10 +4,14 @@
 #include "base/table.h"
 #include "cli/command.h"
 #include "cli/inspect_run.h"
+#include "cli/memory.h"
 #include "cli/setup.h"
 
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
+
+static const long largest_image = 4096; /* pixels a side: far above any data set, and counts stay within 63 bits */
 
 static petra_status shape_json(json_t *object, const char *key, const petra_image_shape *shape, int streams) {
   return petra_json_set(object, key, json_pack("{s:i, s:i, s:i, s:i}", "streams", streams, "channels", shape->channels,
@@ -28,7 +32,7 @@ static petra_status stage_json(const petra_stage_summary *s, int stage, json_t *
   return petra_json_set(object, "lag", json_integer(s->lag));
 }
 
-static petra_status print_json(const petra_setup *setup, int64_t parameters, int64_t flops) {
+static petra_status print_json(const petra_setup *setup, int64_t parameters, int64_t flops, const petra_accounting *memory) {
   json_t *root = json_object(), *list = json_array();
   const petra_config *config = setup->config;
   petra_status status;
@@ -48,6 +52,8 @@ static petra_status print_json(const petra_setup *setup, int64_t parameters, int
     petra_setup_stage_summary(setup, j, &summary);
     PETRA_TRY_GOTO(status, stage_json(&summary, j, object), done);
   }
+  if (memory)
+    PETRA_TRY_GOTO(status, petra_memory_json(setup, *memory, root), done);
   status = petra_json_print(root, stdout);
 done:
   json_decref(list);
@@ -104,18 +110,36 @@ static petra_status print_table(const petra_setup *setup, int64_t parameters, in
   return PETRA_OK;
 }
 
+/* The network of the plan anew, for images of --image-size. */
+static petra_status resize(petra_setup *setup, const char *text) {
+  char *end;
+  long size = strtol(text, &end, 10);
+  if (*end || end == text || size < 1 || size > largest_image)
+    return petra_fail(PETRA_USAGE, "--image-size: '%s' is no size of an image; expected pixels from 1 to %ld", text, largest_image);
+  PETRA_TRY(petra_model_init(&setup->model, setup->config, (int32_t)size, (int32_t)size));
+  return petra_partition_init(&setup->partition, setup->config, &setup->model);
+}
+
 static petra_status inspect_config(const petra_arguments *arguments) {
   petra_config *config;
   petra_setup setup = {0};
+  petra_accounting accounting;
   petra_status status;
+  if (arguments->memory)
+    PETRA_TRY(petra_accounting_parse("--memory", arguments->memory, &accounting));
+  const petra_accounting *memory = arguments->memory ? &accounting : NULL;
   PETRA_TRY(petra_arguments_config(arguments, "inspect", &config));
   PETRA_TRY_GOTO(status, petra_setup_plan(&setup, config), done);
+  if (arguments->image_size)
+    PETRA_TRY_GOTO(status, resize(&setup, arguments->image_size), done);
   int64_t parameters = 0, flops = 0;
   for (int b = 0; b < setup.model.block_count; b++) {
     parameters += petra_block_parameters(&setup.model, &setup.model.blocks[b]);
     flops += petra_block_flops(&setup.model.blocks[b]);
   }
-  status = arguments->json ? print_json(&setup, parameters, flops) : print_table(&setup, parameters, flops);
+  status = arguments->json ? print_json(&setup, parameters, flops, memory) : print_table(&setup, parameters, flops);
+  if (status == PETRA_OK && memory && !arguments->json)
+    status = petra_memory_print(&setup, *memory);
 done:
   petra_setup_fini(&setup);
   petra_config_destroy(config);
@@ -124,14 +148,17 @@ done:
 
 static petra_status run(const petra_arguments *arguments) {
   bool is_run = arguments->input && petra_inspect_is_run(arguments->input);
+  if (is_run && (arguments->memory || arguments->image_size))
+    return petra_fail(PETRA_USAGE, "%s is a run: --memory and --image-size are for a config", arguments->input);
   return is_run ? petra_inspect_run(arguments) : inspect_config(arguments);
 }
 
 const petra_command petra_command_inspect = {
     .name = "inspect",
     .summary = "prints the stages of a config, or the summary of a run",
-    .arguments = "CONFIG.yaml|RUN.h5|DIR [--set KEY=VALUE]... [--json]",
+    .arguments = "CONFIG.yaml|RUN.h5|DIR [--set KEY=VALUE]... [--memory paper|strict] [--image-size N] [--json]",
     .help = "Of a config: the table of stages with shapes, parameters, FLOPs, message sizes and delays; no data is read.\n"
             "Of a run (its folder or its run.h5, also while it goes on): what it is, its epochs, its peak memory.\n",
     .takes_config = true,
+    .tables = true,
     .run = run};

@@ -11,6 +11,7 @@ petra_SOURCES = \
 	src/cli/inspect_run.c src/cli/inspect_run.h \
 	src/cli/libraries.c src/cli/libraries.h \
 	src/cli/main.c \
+	src/cli/memory.c src/cli/memory.h \
 	src/cli/methods.c \
 	src/cli/schedule.c \
 	src/cli/setup.c src/cli/setup.h \

@@ -40,6 +40,9 @@ static void print_help(const petra_command *command) {
     printf("  --gantt          a chart over time\n");
   if (command->traces)
     printf("  --trace FILE     writes a trace of every action for Chrome's or Perfetto's viewer\n");
+  if (command->tables)
+    printf("  --memory A       of a config: adds the memory of the stages, with A paper or strict accounting\n"
+           "  --image-size N   of a config: the tables for images of N x N in place of the data set's\n");
   printf("  --json           prints one JSON object on standard output and nothing else there\n"
          "  --quiet          %s\n",
          command->writes ? "nothing on standard output (but --json), no progress, no warnings: errors only" : "no warnings");
@@ -64,11 +67,25 @@ static petra_status join_command_line(int argc, char **argv, char **out) {
   return PETRA_OK;
 }
 
-enum { OPTION_SET = 256, OPTION_OUTPUT, OPTION_TRACE, OPTION_JSON, OPTION_QUIET, OPTION_GANTT, OPTION_HELP, OPTION_HELP_CONFIG, OPTION_HELP_MARKDOWN };
+enum {
+  OPTION_SET = 256,
+  OPTION_OUTPUT,
+  OPTION_TRACE,
+  OPTION_MEMORY,
+  OPTION_IMAGE_SIZE,
+  OPTION_JSON,
+  OPTION_QUIET,
+  OPTION_GANTT,
+  OPTION_HELP,
+  OPTION_HELP_CONFIG,
+  OPTION_HELP_MARKDOWN
+};
 
 static const struct option long_options[] = {{"set", required_argument, NULL, OPTION_SET},
                                              {"output", required_argument, NULL, OPTION_OUTPUT},
                                              {"trace", required_argument, NULL, OPTION_TRACE},
+                                             {"memory", required_argument, NULL, OPTION_MEMORY},
+                                             {"image-size", required_argument, NULL, OPTION_IMAGE_SIZE},
                                              {"json", no_argument, NULL, OPTION_JSON},
                                              {"quiet", no_argument, NULL, OPTION_QUIET},
                                              {"gantt", no_argument, NULL, OPTION_GANTT},
@@ -97,6 +114,12 @@ static petra_status read_options(const petra_command *command, int argc, char **
       if (!*optarg)
         return petra_fail(PETRA_USAGE, "--trace: expected a file, got an empty name");
       arguments->trace = optarg;
+      break;
+    case OPTION_MEMORY:
+      arguments->memory = optarg;
+      break;
+    case OPTION_IMAGE_SIZE:
+      arguments->image_size = optarg;
       break;
     case OPTION_JSON:
       arguments->json = true;
@@ -133,6 +156,8 @@ static petra_status read_options(const petra_command *command, int argc, char **
     return petra_fail(PETRA_USAGE, "%s writes no files and takes no --output; see petra %s --help", command->name, command->name);
   if (!command->traces && arguments->trace)
     return petra_fail(PETRA_USAGE, "%s takes no --trace; see petra %s --help", command->name, command->name);
+  if (!command->tables && (arguments->memory || arguments->image_size))
+    return petra_fail(PETRA_USAGE, "%s takes no --memory or --image-size; see petra %s --help", command->name, command->name);
   if (argc - optind > 1)
     return petra_fail(PETRA_USAGE, "one file is expected, got '%s' and '%s'", argv[optind], argv[optind + 1]);
   arguments->input = optind < argc ? argv[optind] : NULL;

@@ -55,6 +55,8 @@ static petra_status plan_program(training *t, int64_t batches) {
   if (config->cluster.stages > 0)
     return petra_config_fail(config, "cluster.stages", "%lld stages without a model cannot be trained; expected 0, or petra simulate", (long long)config->cluster.stages);
   PETRA_TRY(petra_cluster_program(config, t->setup.method, t->setup.partition.stages, microbatches, batches, &t->program));
+  if (t->program.split_head)
+    return petra_config_fail(config, "method.head", "split: the trainer computes the last stage's forward, loss and backward in one action; expected preset or fused");
   t->lr = petra_lr_from_config(config, batches);
   return PETRA_OK;
 }

@@ -43,9 +43,11 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
                  int64_t *round) {
   int64_t delay = delay_of(options, stage);
   int64_t end = ticks(options, stage);
-  if (cursor->step == 0)
-    cursor->round = skip_idle(options, stage, cursor->round);
-  while (cursor->round + 1 - stage < end || cursor->step) {
+  for (;;) {
+    if (cursor->step == 0)
+      cursor->round = skip_idle(options, stage, cursor->round);
+    if (cursor->round + 1 - stage >= end && cursor->step == 0)
+      return false;
     int64_t s = cursor->round + 1 - stage;
     int64_t b = s - delay;
     int step = cursor->step;
@@ -67,7 +69,6 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
     if (step == 3 && evaluates(options, s + stage - 1))
       return true;
   }
-  return false;
 }
 
 /* The global tick of the update: local tick microbatch + tau_j, plus j - 1. */

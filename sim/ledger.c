@@ -1,0 +1,98 @@
+#include "sim/ledger.h"
+
+#include "base/log.h"
+
+#include <string.h>
+
+static const char *const names[PETRA_ACCOUNTINGS] = {"paper", "strict"};
+
+const char *petra_accounting_name(petra_accounting accounting) {
+  return names[accounting];
+}
+
+petra_status petra_accounting_parse(const char *what, const char *text, petra_accounting *out) {
+  for (int i = 0; i < PETRA_ACCOUNTINGS; i++)
+    if (strcmp(text, names[i]) == 0) {
+      *out = (petra_accounting)i;
+      return PETRA_OK;
+    }
+  return petra_fail(PETRA_USAGE, "%s: no accounting '%s'; expected paper or strict", what, text);
+}
+
+static petra_status too_large(void) {
+  return petra_fail(
+      PETRA_CONFIG,
+      "memory ledger: more bytes than a 63-bit count holds; expected smaller images, batch or delay");
+}
+
+static petra_status check(const petra_ledger_rule *rule, const petra_ledger_block *block) {
+  const struct {
+    const char *name;
+    int64_t value, least;
+  } counts[] = {{"batch", rule->batch, 1},
+                {"microbatches per update", rule->accumulate, 1},
+                {"bytes of an element", rule->element_bytes, 1},
+                {"parameters", block->parameters, 0},
+                {"statistics", block->statistics, 0},
+                {"elements of a stream", block->stream_elements, 0},
+                {"streams", block->streams, 1},
+                {"delay", block->delay, 0}};
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+    if (counts[i].value < counts[i].least)
+      return petra_fail(PETRA_CONFIG, "memory ledger: %s is %lld; expected at least %lld", counts[i].name,
+                        (long long)counts[i].value, (long long)counts[i].least);
+  return PETRA_OK;
+}
+
+static petra_status multiply(int64_t a, int64_t b, int64_t *out) {
+  return __builtin_mul_overflow(a, b, out) ? too_large() : PETRA_OK;
+}
+
+static int32_t streams_counted(petra_accounting accounting, const petra_ledger_block *block) {
+  if (accounting == PETRA_ACCOUNTING_STRICT)
+    return block->streams;
+  return block->reversible || block->stem || block->head ? 1 : block->streams;
+}
+
+static bool buffers_inputs(const petra_ledger_rule *rule, const petra_ledger_block *block) {
+  if (block->stem)
+    return rule->accounting == PETRA_ACCOUNTING_PAPER && rule->inputs_kept;
+  return rule->inputs_kept || !block->reversible;
+}
+
+petra_status petra_ledger_block_bytes(const petra_ledger_rule *rule, const petra_ledger_block *block,
+                                      petra_ledger_bytes *out) {
+  petra_ledger_bytes bytes = {0}, sum = {0};
+  PETRA_TRY(check(rule, block));
+  int64_t updates = block->delay / rule->accumulate + (block->delay % rule->accumulate != 0);
+  PETRA_TRY(multiply(block->parameters, rule->element_bytes, &bytes.parameters));
+  PETRA_TRY(multiply(block->statistics, rule->element_bytes, &bytes.statistics));
+  PETRA_TRY(multiply(block->stream_elements, streams_counted(rule->accounting, block), &bytes.input));
+  PETRA_TRY(multiply(bytes.input, rule->batch, &bytes.input));
+  PETRA_TRY(multiply(bytes.input, rule->element_bytes, &bytes.input));
+  if (buffers_inputs(rule, block))
+    PETRA_TRY(multiply(bytes.input, block->delay, &bytes.input_buffer));
+  if (rule->weights_kept)
+    PETRA_TRY(multiply(bytes.parameters, updates, &bytes.weight_buffer));
+  PETRA_TRY(petra_ledger_add(&sum, &bytes)); /* so that the total fits as well */
+  *out = sum;
+  return PETRA_OK;
+}
+
+petra_status petra_ledger_add(petra_ledger_bytes *sum, const petra_ledger_bytes *more) {
+  bool over = __builtin_add_overflow(sum->parameters, more->parameters, &sum->parameters);
+  over = __builtin_add_overflow(sum->statistics, more->statistics, &sum->statistics) || over;
+  over = __builtin_add_overflow(sum->input, more->input, &sum->input) || over;
+  over = __builtin_add_overflow(sum->input_buffer, more->input_buffer, &sum->input_buffer) || over;
+  over = __builtin_add_overflow(sum->weight_buffer, more->weight_buffer, &sum->weight_buffer) || over;
+  int64_t total = 0;
+  const int64_t parts[] = {sum->parameters, sum->statistics, sum->input, sum->input_buffer,
+                           sum->weight_buffer};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+    over = __builtin_add_overflow(total, parts[i], &total) || over;
+  return over ? too_large() : PETRA_OK;
+}
+
+int64_t petra_ledger_total(const petra_ledger_bytes *bytes) {
+  return bytes->parameters + bytes->statistics + bytes->input + bytes->input_buffer + bytes->weight_buffer;
+}

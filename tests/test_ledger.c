@@ -1,0 +1,305 @@
+/* The analytic memory ledger against table 3 of the paper and by hand; the roofline by hand. */
+#include "harness.h"
+#include "nn/model.h"
+#include "sim/ledger.h"
+#include "sim/roofline.h"
+
+#include <math.h>
+
+enum { RELEASE_BIASES = 1 }; /* a bias for every convolution, as in the network that the paper counts */
+
+static petra_model revnet50(void) {
+  const char *const sets[] = {"model.family=revnet", "model.depth=50", "model.width=64",
+                              "model.stem=imagenet", "model.classes=1000"};
+  petra_config *config;
+  petra_model model;
+  ck_assert_int_eq(petra_config_load(NULL, sets, HARNESS_COUNT(sets), &config), PETRA_OK);
+  ck_assert_int_eq(petra_model_init(&model, config, 224, 224), PETRA_OK);
+  petra_config_destroy(config);
+  return model;
+}
+
+/* One block a stage. */
+static petra_ledger_block ledger_block(const petra_model *model, int index, bool biases) {
+  const petra_block *b = &model->blocks[index];
+  petra_ledger_block out = {.parameters = petra_block_parameters(model, b),
+                            .stream_elements =
+                                (int64_t)b->shape_in.channels * b->shape_in.height * b->shape_in.width,
+                            .streams = b->streams_in,
+                            .reversible = b->reversible,
+                            .stem = b->kind == PETRA_BLOCK_STEM,
+                            .head = b->kind == PETRA_BLOCK_HEAD,
+                            .delay = 2 * (model->block_count - 1 - index)};
+  for (int u = 0; u < b->unit_count; u++) {
+    out.parameters += biases ? b->units[u].out : 0;
+    out.statistics += 2 * b->units[u].out;
+  }
+  return out;
+}
+
+static petra_ledger_bytes sum_of(const petra_model *model, petra_accounting accounting, int row, bool biases,
+                                 int64_t k) {
+  const petra_ledger_rule rule = {.accounting = accounting,
+                                  .inputs_kept = row < 2,
+                                  .weights_kept = row % 2 == 0,
+                                  .batch = 64,
+                                  .accumulate = k,
+                                  .element_bytes = 4};
+  petra_ledger_bytes sum = {0};
+  for (int b = 0; b < model->block_count; b++) {
+    petra_ledger_block block = ledger_block(model, b, biases);
+    petra_ledger_bytes bytes;
+    ck_assert_int_eq(petra_ledger_block_bytes(&rule, &block, &bytes), PETRA_OK);
+    ck_assert_int_eq(petra_ledger_add(&sum, &bytes), PETRA_OK);
+  }
+  return sum;
+}
+
+/* docs/semantics.md, "Memory": inputs and weights kept, inputs, weights, neither; in 10^7 bytes. */
+static const int64_t table_3[PETRA_ACCOUNTINGS][4] = {{4445, 4358, 2120, 2033}, {6614, 6526, 2226, 2138}};
+
+START_TEST(table_3_to_its_last_digit) {
+  petra_model model = revnet50();
+  ck_assert_int_eq(model.block_count, 18);
+  for (int accounting = 0; accounting < PETRA_ACCOUNTINGS; accounting++)
+    for (int row = 0; row < 4; row++) {
+      petra_ledger_bytes sum = sum_of(&model, (petra_accounting)accounting, row, RELEASE_BIASES, 1);
+      ck_assert_int_eq((petra_ledger_total(&sum) + 5000000) / 10000000, table_3[accounting][row]);
+      /* Our network, without biases: they are 30,464 x 4 bytes, held at most 1 + 34 times, under 0.005 x
+       * 10^9. */
+      sum = sum_of(&model, (petra_accounting)accounting, row, !RELEASE_BIASES, 1);
+      ck_assert_int_lt(llabs(petra_ledger_total(&sum) - 10000000 * table_3[accounting][row]), 10000000);
+    }
+}
+END_TEST
+
+START_TEST(table_3_savings) {
+  const double savings[PETRA_ACCOUNTINGS][2] = {{2.0, 54.3}, {1.3, 67.7}}; /* per cent: row 2, row 4 */
+  petra_model model = revnet50();
+  for (int accounting = 0; accounting < PETRA_ACCOUNTINGS; accounting++) {
+    petra_ledger_bytes sum = sum_of(&model, (petra_accounting)accounting, 0, RELEASE_BIASES, 1);
+    double all = (double)petra_ledger_total(&sum);
+    for (int i = 0; i < 2; i++) {
+      sum = sum_of(&model, (petra_accounting)accounting, 1 + 2 * i, RELEASE_BIASES, 1);
+      /* half of the last digit that is given */
+      ck_assert_double_eq_tol(100 * (1 - (double)petra_ledger_total(&sum) / all), savings[accounting][i],
+                              0.05);
+    }
+  }
+}
+END_TEST
+
+START_TEST(categories) {
+  petra_model model = revnet50();
+  petra_ledger_bytes all = sum_of(&model, PETRA_ACCOUNTING_STRICT, 0, !RELEASE_BIASES, 1);
+  petra_ledger_bytes none = sum_of(&model, PETRA_ACCOUNTING_STRICT, 3, !RELEASE_BIASES, 1);
+  ck_assert_int_eq(all.parameters, 4 * INT64_C(30391144));
+  ck_assert_int_eq(all.parameters, none.parameters);
+  ck_assert_int_eq(all.statistics, none.statistics);
+  ck_assert_int_eq(all.statistics,
+                   4 * 2 * INT64_C(30464)); /* a mean and a variance where the release has one bias */
+  ck_assert_int_eq(all.input, none.input);
+  ck_assert_int_eq(none.weight_buffer, 0);
+  /* Buffers of the four downsampling blocks, by hand: images x bytes x (both streams x tau) of stages 2, 5,
+   * 9, 15. */
+  ck_assert_int_eq(none.input_buffer, INT64_C(64) * 4 *
+                                          (2 * 64 * 56 * 56 * 32 + 2 * 256 * 56 * 56 * 26 +
+                                           2 * 512 * 28 * 28 * 18 + 2 * 1024 * 14 * 14 * 6));
+}
+END_TEST
+
+/* A block with numbers that show which factor went in. */
+static const petra_ledger_block reversible = {
+    .parameters = 1000, .statistics = 10, .stream_elements = 7, .streams = 2, .reversible = true, .delay = 5};
+
+static petra_ledger_bytes bytes_of(petra_accounting accounting, bool inputs, bool weights, int64_t k,
+                                   petra_ledger_block block) {
+  const petra_ledger_rule rule = {accounting, inputs,          weights,
+                                  .batch = 3, .accumulate = k, .element_bytes = 4};
+  petra_ledger_bytes out;
+  ck_assert_int_eq(petra_ledger_block_bytes(&rule, &block, &out), PETRA_OK);
+  return out;
+}
+
+START_TEST(by_hand) {
+  petra_ledger_bytes b = bytes_of(PETRA_ACCOUNTING_PAPER, true, true, 1, reversible);
+  ck_assert_int_eq(b.parameters, 4000);
+  ck_assert_int_eq(b.statistics, 40);
+  ck_assert_int_eq(b.input, 3 * 7 * 4);
+  ck_assert_int_eq(b.input_buffer, 5 * 3 * 7 * 4);
+  ck_assert_int_eq(b.weight_buffer, 5 * 4000);
+  ck_assert_int_eq(petra_ledger_total(&b), 4000 + 40 + 6 * 84 + 20000);
+  b = bytes_of(PETRA_ACCOUNTING_STRICT, true, true, 2, reversible);
+  ck_assert_int_eq(b.input, 2 * 84);
+  ck_assert_int_eq(b.input_buffer, 5 * 2 * 84);
+  ck_assert_int_eq(b.weight_buffer, 3 * 4000); /* ceil(5 / 2) updates */
+  ck_assert_int_eq(bytes_of(PETRA_ACCOUNTING_STRICT, false, true, 8, reversible).weight_buffer, 4000);
+  ck_assert_int_eq(bytes_of(PETRA_ACCOUNTING_STRICT, false, true, 1, reversible).input_buffer, 0);
+  petra_ledger_block down = reversible, stem = reversible, head = reversible;
+  down.reversible = stem.reversible = head.reversible = false;
+  stem.stem = head.head = true;
+  stem.streams = 1;
+  head.delay = 0;
+  ck_assert_int_eq(bytes_of(PETRA_ACCOUNTING_PAPER, false, false, 1, down).input_buffer, 5 * 2 * 84);
+  ck_assert_int_eq(bytes_of(PETRA_ACCOUNTING_PAPER, true, false, 1, stem).input_buffer, 5 * 84);
+  ck_assert_int_eq(bytes_of(PETRA_ACCOUNTING_PAPER, false, false, 1, stem).input_buffer, 0);
+  ck_assert_int_eq(bytes_of(PETRA_ACCOUNTING_STRICT, true, false, 1, stem).input_buffer, 0);
+  ck_assert_int_eq(bytes_of(PETRA_ACCOUNTING_STRICT, true, false, 1, stem).input, 84);
+  ck_assert_int_eq(bytes_of(PETRA_ACCOUNTING_PAPER, true, false, 1, head).input, 84);
+  ck_assert_int_eq(bytes_of(PETRA_ACCOUNTING_STRICT, true, true, 1, head).input, 2 * 84);
+  ck_assert_int_eq(bytes_of(PETRA_ACCOUNTING_STRICT, true, true, 1, head).weight_buffer, 0);
+}
+END_TEST
+
+START_TEST(ledger_errors) {
+  petra_ledger_rule rule = {PETRA_ACCOUNTING_STRICT, true, true, .batch = 3, .accumulate = 1,
+                            .element_bytes = 4};
+  petra_ledger_block block = reversible;
+  petra_ledger_bytes out = {.input = -7};
+  petra_accounting accounting;
+  harness_clear();
+  block.delay = -1;
+  ck_assert_int_eq(petra_ledger_block_bytes(&rule, &block, &out), PETRA_CONFIG);
+  ck_assert_logged("delay is -1");
+  block = reversible;
+  block.stream_elements = INT64_MAX / 12; /* x 2 streams x 3 images x 4 bytes does not fit */
+  ck_assert_int_eq(petra_ledger_block_bytes(&rule, &block, &out), PETRA_CONFIG);
+  ck_assert_logged("63-bit");
+  block.stream_elements = INT64_MAX / 24 / 3; /* one input fits, 1 + 5 do not */
+  ck_assert_int_eq(petra_ledger_block_bytes(&rule, &block, &out), PETRA_CONFIG);
+  rule.accumulate = 0;
+  ck_assert_int_eq(petra_ledger_block_bytes(&rule, &reversible, &out), PETRA_CONFIG);
+  ck_assert_logged("microbatches per update is 0");
+  ck_assert_int_eq(out.input, -7);
+  ck_assert_int_eq(petra_accounting_parse("--memory", "papr", &accounting), PETRA_USAGE);
+  ck_assert_logged("--memory: no accounting 'papr'");
+  ck_assert_int_eq(harness_lines, 5);
+  for (int i = 0; i < PETRA_ACCOUNTINGS; i++) {
+    ck_assert_int_eq(petra_accounting_parse("x", petra_accounting_name((petra_accounting)i), &accounting),
+                     PETRA_OK);
+    ck_assert_int_eq(accounting, i);
+  }
+}
+END_TEST
+
+/* Rounding of a few sums of doubles of order 1. */
+#define ck_assert_seconds(found, expected) ck_assert_double_eq_tol((found), (expected), 1e-12)
+
+static const petra_device_peaks toy = {"toy", {1e3, 1e6, 0}, 1e3, 1e3};
+
+START_TEST(kernels) {
+  const petra_device_peaks *a100, *h200;
+  double seconds;
+  ck_assert_int_eq(petra_device_peaks_find("a100", &a100), PETRA_OK);
+  ck_assert_int_eq(petra_device_peaks_find("h200", &h200), PETRA_OK);
+  const struct {
+    const petra_device_peaks *device;
+    petra_arithmetic arithmetic;
+    petra_kernel kernel;
+    double seconds;
+  } cases[] = {{a100, PETRA_ARITHMETIC_FP32, {true, 19.5e9, 1e3}, 1e-3},
+               {a100, PETRA_ARITHMETIC_TF32, {true, 156e9, 1e3}, 1e-3},
+               {a100, PETRA_ARITHMETIC_BF16, {true, 312e9, 1e3}, 1e-3},
+               {a100, PETRA_ARITHMETIC_TF32, {true, 1e3, 2.039e9}, 1e-3},
+               {a100, PETRA_ARITHMETIC_BF16, {false, 19.5e9, 1e3}, 1e-3},
+               {h200, PETRA_ARITHMETIC_BF16, {true, 989.4e9, 4.8e9}, 1e-3},
+               {h200, PETRA_ARITHMETIC_TF32, {true, 494.7e9, 9.6e9}, 2e-3},
+               {a100, PETRA_ARITHMETIC_TF32, {true, 0, 0}, 0}};
+  for (int i = 0; i < HARNESS_COUNT(cases); i++) {
+    ck_assert_int_eq(petra_roofline_kernel(cases[i].device, cases[i].arithmetic, &cases[i].kernel, &seconds),
+                     PETRA_OK);
+    ck_assert_seconds(seconds, cases[i].seconds);
+  }
+  ck_assert_seconds(petra_core_flops(2.5e9, 8, 2), 80e9);
+}
+END_TEST
+
+START_TEST(block_of_units) {
+  /* 5 images: x 160, y 80, w 72 elements; 2880 FLOPs, 1248 bytes; norm 960 and 1600 bytes; see
+   * sim/roofline.h. */
+  const petra_roofline_unit unit = {.in = 2, .out = 4, .kernel = 3, .pixels_in = 16, .pixels_out = 4};
+  petra_roofline_block block = {.units = &unit, .unit_count = 1, .data_gradient = true, .parameters = 100};
+  petra_roofline_rule rule = {&toy, PETRA_ARITHMETIC_FP32, .images = 5, .element_bytes = 4};
+  petra_roofline_seconds s;
+  ck_assert_int_eq(petra_roofline_block_seconds(&rule, &block, &s), PETRA_OK);
+  ck_assert_seconds(s.forward, 2.88 + 0.96);
+  ck_assert_seconds(s.reconstruct, 2.88 + 0.96);
+  ck_assert_seconds(s.backward, 2.88 + 2.88 + 1.6);
+  ck_assert_seconds(s.weight_gradient, 2.88);
+  ck_assert_seconds(s.update, 2.0);        /* 5 x 100 x 4 bytes */
+  rule.arithmetic = PETRA_ARITHMETIC_TF32; /* the convolution's bytes decide */
+  ck_assert_int_eq(petra_roofline_block_seconds(&rule, &block, &s), PETRA_OK);
+  ck_assert_seconds(s.forward, 1.248 + 0.96);
+  block.data_gradient = false;
+  block.added_elements = 7; /* 3 x 35 x 4 = 420 bytes */
+  block.pool_in = 20;       /* (20 + 5) x 5 x 4 = 500 bytes */
+  block.pool_out = 5;
+  block.pool_window = 2;
+  ck_assert_int_eq(petra_roofline_block_seconds(&rule, &block, &s), PETRA_OK);
+  ck_assert_seconds(s.forward, 1.248 + 0.96 + 0.42 + 0.5);
+  ck_assert_seconds(s.reconstruct, 1.248 + 0.96 + 0.42 + 0.5);
+  ck_assert_seconds(s.backward, 1.248 + 1.6 + 0.42 + 0.5);
+  petra_stage_cost cost = {.forward_bytes = 11};
+  petra_roofline_cost(&s, &cost);
+  ck_assert_int_eq(cost.forward_ns, 3128000000);
+  ck_assert_int_eq(cost.weight_gradient_ns, 1248000000);
+  ck_assert_int_eq(cost.forward_bytes, 11);
+}
+END_TEST
+
+START_TEST(block_of_head) {
+  /* 5 images: pool 150 elements; product 63 elements and 180 FLOPs. */
+  const petra_roofline_block head = {.features = 6, .feature_pixels = 4, .classes = 3};
+  const petra_roofline_rule rule = {&toy, PETRA_ARITHMETIC_FP32, .images = 5, .element_bytes = 4};
+  petra_roofline_seconds s;
+  ck_assert_int_eq(petra_roofline_block_seconds(&rule, &head, &s), PETRA_OK);
+  ck_assert_seconds(s.forward, 0.6 + 0.252);
+  ck_assert_seconds(s.backward, 0.6 + 2 * 0.252);
+  ck_assert_seconds(s.weight_gradient, 0.252);
+  ck_assert_seconds(s.reconstruct, 0);
+  ck_assert_seconds(s.update, 0);
+}
+END_TEST
+
+START_TEST(roofline_errors) {
+  const petra_device_peaks *device = NULL;
+  petra_device_peaks still = toy;
+  petra_kernel kernel = {true, 1, 1};
+  double seconds = -7;
+  still.bandwidth_Bps = 0;
+  harness_clear();
+  ck_assert_int_eq(petra_device_peaks_find("a1000", &device), PETRA_CONFIG);
+  ck_assert_logged("a100, h100, h200 or cpu-core");
+  for (int i = 0; i < petra_device_peaks_count(); i++) { /* the message names them all */
+    ck_assert_logged(petra_device_peaks_get(i)->name);
+  }
+  ck_assert_int_eq(petra_roofline_kernel(&toy, PETRA_ARITHMETIC_BF16, &kernel, &seconds), PETRA_CONFIG);
+  ck_assert_logged("no peak for bf16");
+  ck_assert_int_eq(petra_roofline_kernel(&still, PETRA_ARITHMETIC_FP32, &kernel, &seconds), PETRA_CONFIG);
+  ck_assert_logged("bandwidth of 0 B/s");
+  kernel.flops = NAN;
+  ck_assert_int_eq(petra_roofline_kernel(&toy, PETRA_ARITHMETIC_FP32, &kernel, &seconds), PETRA_CONFIG);
+  kernel.flops = -1;
+  ck_assert_int_eq(petra_roofline_kernel(&toy, PETRA_ARITHMETIC_FP32, &kernel, &seconds), PETRA_CONFIG);
+  ck_assert_logged("finite");
+  const petra_roofline_block block = {.parameters = -1};
+  const petra_roofline_rule rule = {&toy, PETRA_ARITHMETIC_FP32, .images = 5, .element_bytes = 4};
+  petra_roofline_seconds s;
+  ck_assert_int_eq(petra_roofline_block_seconds(&rule, &block, &s), PETRA_CONFIG);
+  ck_assert_double_eq(seconds, -7);
+  ck_assert_int_eq(harness_lines, 6);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {table_3_to_its_last_digit,
+                                table_3_savings,
+                                categories,
+                                by_hand,
+                                ledger_errors,
+                                kernels,
+                                block_of_units,
+                                block_of_head,
+                                roofline_errors};
+  return harness_run("ledger", tests, HARNESS_COUNT(tests));
+}
