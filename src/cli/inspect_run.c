@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/table.h"
+#include "cli/epoch_json.h"
 #include "cli/setup.h"
 #include "io/runlog_read.h"
 
@@ -32,18 +33,6 @@ bool petra_inspect_is_run(const char *path) {
   bool found = fread(start, 1, sizeof start, file) == sizeof start && memcmp(start, signature, sizeof start) == 0;
   fclose(file);
   return found;
-}
-
-static petra_status epoch_row_json(const petra_runlog_epoch *row, json_t *object) {
-  PETRA_TRY(petra_json_set(object, "epoch", json_integer(row->epoch)));
-  PETRA_TRY(petra_json_set(object, "train_loss", petra_json_real(row->train_loss)));
-  PETRA_TRY(petra_json_set(object, "train_top1", petra_json_real(row->train_top1)));
-  PETRA_TRY(petra_json_set(object, "eval_loss", petra_json_real(row->eval_loss)));
-  PETRA_TRY(petra_json_set(object, "eval_top1", petra_json_real(row->eval_top1)));
-  PETRA_TRY(petra_json_set(object, "eval_top5", petra_json_real(row->eval_top5)));
-  PETRA_TRY(petra_json_set(object, "lr", petra_json_real(row->lr)));
-  PETRA_TRY(petra_json_set(object, "wall_s", petra_json_real(row->wall_s)));
-  return petra_json_set(object, "images_per_s", petra_json_real(row->images_per_s));
 }
 
 static petra_status stage_row_json(const petra_runlog_summary *summary, int j, json_t *object) {
@@ -77,7 +66,7 @@ static petra_status fill_json(const petra_runlog_summary *summary, const char *p
   for (int64_t e = 0; e < summary->epochs; e++) {
     json_t *object = json_object();
     json_array_append_new(epochs, object);
-    PETRA_TRY(epoch_row_json(&summary->epoch[e], object));
+    PETRA_TRY(petra_epoch_json(&summary->epoch[e], object));
   }
   PETRA_TRY(petra_json_set(root, "stages", stages));
   for (int j = 0; j < summary->stages; j++) {

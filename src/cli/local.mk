@@ -3,6 +3,7 @@ bin_PROGRAMS += petra
 petra_SOURCES = \
 	src/cli/cluster.c src/cli/cluster.h \
 	src/cli/command.h \
+	src/cli/epoch_json.c src/cli/epoch_json.h \
 	src/cli/evaluate.c \
 	src/cli/gantt.c src/cli/gantt.h \
 	src/cli/info.c \

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "cli/cluster.h"
 #include "cli/command.h"
+#include "cli/epoch_json.h"
 #include "cli/libraries.h"
 #include "cli/setup.h"
 #include "cli/training_log.h"
@@ -189,18 +190,6 @@ static petra_status run_program(training *t) {
   return status == PETRA_OK ? petra_cluster_finish(&t->cluster) : status;
 }
 
-static petra_status epoch_json(const petra_runlog_epoch *row, json_t *object) {
-  PETRA_TRY(petra_json_set(object, "epoch", json_integer(row->epoch)));
-  PETRA_TRY(petra_json_set(object, "train_loss", petra_json_real(row->train_loss)));
-  PETRA_TRY(petra_json_set(object, "train_top1", petra_json_real(row->train_top1)));
-  PETRA_TRY(petra_json_set(object, "eval_loss", petra_json_real(row->eval_loss)));
-  PETRA_TRY(petra_json_set(object, "eval_top1", petra_json_real(row->eval_top1)));
-  PETRA_TRY(petra_json_set(object, "eval_top5", petra_json_real(row->eval_top5)));
-  PETRA_TRY(petra_json_set(object, "lr", petra_json_real(row->lr)));
-  PETRA_TRY(petra_json_set(object, "wall_s", petra_json_real(row->wall_s)));
-  return petra_json_set(object, "images_per_s", petra_json_real(row->images_per_s));
-}
-
 static petra_status print_json(const training *t) {
   json_t *root = json_object(), *list = json_array();
   petra_status status;
@@ -219,7 +208,7 @@ static petra_status print_json(const training *t) {
   for (int64_t e = 0; e < count; e++) {
     json_t *object = json_object();
     json_array_append_new(list, object);
-    PETRA_TRY_GOTO(status, epoch_json(&rows[e], object), done);
+    PETRA_TRY_GOTO(status, petra_epoch_json(&rows[e], object), done);
   }
   status = petra_json_print(root, stdout);
 done:
