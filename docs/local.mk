@@ -6,7 +6,12 @@ EXTRA_DIST += docs/config.md docs/design.md docs/semantics.md \
 	docs/adr/0003-config-additions.md \
 	docs/adr/0004-exit-codes.md \
 	docs/adr/0005-bottleneck-shortcuts.md \
-	docs/adr/0006-warm-up.md
+	docs/adr/0006-warm-up.md \
+	docs/adr/0007-one-schedule-layer.md \
+	docs/adr/0008-evaluation-without-virtual-time.md \
+	docs/adr/0009-no-mask-for-relu.md \
+	docs/adr/0010-log-before-config.md \
+	docs/adr/0011-keys-against-the-plan.md
 
 # docs/config.md is what the program says of its table of keys.
 regen-docs: petra$(EXEEXT)
