@@ -21,7 +21,7 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static void print_usage(void) {
   printf("petra %s: training reversible networks cut into stages, with delayed gradients\n\n"
-               "usage: petra SUBCOMMAND [CONFIG.yaml] [--set KEY=VALUE]... [--output DIR] [--json] [--quiet]\n\n", petra_version());
+               "usage: petra SUBCOMMAND [CONFIG.yaml] [--set KEY=VALUE]... [--output DIR] [--trace FILE] [--json] [--quiet]\n\n", petra_version());
   for (int i = 0; i < COMMANDS; i++)
     printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
   printf("\n`petra SUBCOMMAND --help` tells more; `petra train --help-config` prints every key of a config.\n"

@@ -76,5 +76,6 @@ const petra_command petra_command_methods = {
     .arguments = "[--json]",
     .help = "Prints the presets that method.name can name: the program that orders the actions, the weights that forward\n"
             "and backward read, what is kept between them, whether backward computes the graph again, whether the last stage's forward and backward are\n"
-            "two actions (split) or one (fused). Those that do not train in this version can be looked at with petra schedule.\n",
+            "two actions (split) or one (fused). Those that do not train in this version can be\n"
+            "priced with petra simulate; petra schedule prints the order of all that have one.\n",
     .run = run};

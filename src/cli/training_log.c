@@ -91,7 +91,10 @@ static void print_epoch(petra_training_log *log, const petra_runlog_epoch *row) 
   print_accuracy("train", row->train_loss, row->train_top1);
   if (log->options.program_options->eval_every > 0)
     print_accuracy("eval", row->eval_loss, row->eval_top1);
-  printf("  lr %-8.4g", row->lr);
+  if (isnan(row->lr))
+    printf("  lr -       ");
+  else
+    printf("  lr %-8.4g", row->lr);
   if (isnan(row->images_per_s))
     printf("      - images/s");
   else
