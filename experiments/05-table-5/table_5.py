@@ -12,7 +12,8 @@ PAPER = {18: (160.3, 53.4), 34: (235.6, 97.1)}
 PCIE_BPS = 31.5e9  # PCIe 4.0, 16 lanes of 16 GT/s at 128/130, one direction
 # Arithmetic, bytes a second of a link (0: infinite), engines.
 CASES = [("tf32", 0, 1), ("fp32", 0, 1), ("tf32", PCIE_BPS, 1), ("fp32", PCIE_BPS, 1), ("tf32", 0, 2), ("fp32", 0, 2)]
-# Milliseconds that README.md states, recorded from a run (they guard against change, no more), by depth in the order of CASES: reversible, petra.
+# Milliseconds that README.md states: reversible, petra, by depth in the order of CASES. Recorded from a run: they guard
+# against change, no more.
 EXPECTED = {
     18: [(12.62, 2.01), (63.31, 8.95), (73.34, 8.52), (124.03, 10.24), (12.62, 1.47), (63.31, 6.67)],
     34: [(23.74, 2.01), (129.93, 8.95), (124.40, 8.52), (230.60, 10.47), (23.74, 1.47), (129.93, 6.67)],
