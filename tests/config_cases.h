@@ -68,6 +68,8 @@ static const char defaults[] = "run:\n"
                                "    reconstruct_s: 1\n"
                                "    weight_gradient_s: 1\n"
                                "    update_s: 0\n"
+                               "    device: a100\n"
+                               "    arithmetic: fp32\n"
                                "  link:\n"
                                "    latency_s: 0\n"
                                "    bandwidth_Bps: 0\n"
@@ -156,6 +158,8 @@ static const char changed[] =
     "    reconstruct_s: 0\n"
     "    weight_gradient_s: 0.25\n"
     "    update_s: 0.5\n"
+    "    device: cpu-core\n"
+    "    arithmetic: bf16\n"
     "  link:\n"
     "    latency_s: 1e-06\n"
     "    bandwidth_Bps: 12500000000\n"
@@ -181,6 +185,9 @@ static const struct {
 } bad[] = {
     {"run:\n  epochs: 1.5\n",
      ":2: run.epochs: ", "'1.5' is not an integer; expected an integer, 1 .. 1000000"},
+    {"cluster: {cost: {model: roof}}", ":1: cluster.cost.model: ", "unit, constant or roofline"},
+    {"cluster: {cost: {device: a10}}", ":1: cluster.cost.device: ", "a100, h100, h200 or cpu-core"},
+    {"cluster: {cost: {arithmetic: fp16}}", ":1: cluster.cost.arithmetic: ", "fp32, tf32 or bf16"},
     {"run: {epochs: 010}", ":1: run.epochs: ", "'010' is not an integer"},
     {"run: {epochs: nan}", ":1: run.epochs: ", "not an integer"},
     {"run: {epochs: 1e3}", ":1: run.epochs: ", "not an integer"},

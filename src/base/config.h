@@ -19,7 +19,9 @@ typedef enum { PETRA_PARTITION_BLOCK, PETRA_PARTITION_BALANCED, PETRA_PARTITION_
 typedef enum { PETRA_LR_NONE, PETRA_LR_GOYAL } petra_lr_scaling;
 typedef enum { PETRA_BACKEND_AUTO, PETRA_BACKEND_REF, PETRA_BACKEND_CPU } petra_backend_kind;
 typedef enum { PETRA_PRECISION_FP32, PETRA_PRECISION_FP64 } petra_precision;
-typedef enum { PETRA_COST_UNIT, PETRA_COST_CONSTANT } petra_cost_model;
+typedef enum { PETRA_COST_UNIT, PETRA_COST_CONSTANT, PETRA_COST_ROOFLINE } petra_cost_model;
+typedef enum { PETRA_COST_A100, PETRA_COST_H100, PETRA_COST_H200, PETRA_COST_CPU_CORE } petra_cost_device;
+typedef enum { PETRA_COST_FP32, PETRA_COST_TF32, PETRA_COST_BF16 } petra_cost_arithmetic;
 typedef enum { PETRA_HEAD_PRESET, PETRA_HEAD_FUSED, PETRA_HEAD_SPLIT } petra_head_choice; /* method.head */
 typedef enum { PETRA_LINK_FIFO, PETRA_LINK_FAIR } petra_link_sharing;
 typedef enum {
@@ -108,6 +110,8 @@ typedef struct petra_config {
     struct {
       petra_cost_model model;
       double forward_s, backward_s, reconstruct_s, weight_gradient_s, update_s; /* cost.model: constant */
+      petra_cost_device device;                                                 /* cost.model: roofline */
+      petra_cost_arithmetic arithmetic; /* of convolutions and products; cost.model: roofline */
     } cost;
     struct {
       double latency_s, bandwidth_Bps; /* bandwidth 0: infinite */

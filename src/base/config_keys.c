@@ -24,7 +24,14 @@ static const char *const backends[] = {
 static const char *const precisions[] = {
     [PETRA_PRECISION_FP32] = "fp32", [PETRA_PRECISION_FP64] = "fp64", NULL};
 static const char *const cost_models[] = {
-    [PETRA_COST_UNIT] = "unit", [PETRA_COST_CONSTANT] = "constant", NULL};
+    [PETRA_COST_UNIT] = "unit", [PETRA_COST_CONSTANT] = "constant", [PETRA_COST_ROOFLINE] = "roofline", NULL};
+static const char *const cost_devices[] = {[PETRA_COST_A100] = "a100",
+                                           [PETRA_COST_H100] = "h100",
+                                           [PETRA_COST_H200] = "h200",
+                                           [PETRA_COST_CPU_CORE] = "cpu-core",
+                                           NULL};
+static const char *const cost_arithmetics[] = {
+    [PETRA_COST_FP32] = "fp32", [PETRA_COST_TF32] = "tf32", [PETRA_COST_BF16] = "bf16", NULL};
 static const char *const heads[] = {
     [PETRA_HEAD_PRESET] = "preset", [PETRA_HEAD_FUSED] = "fused", [PETRA_HEAD_SPLIT] = "split", NULL};
 static const char *const sharings[] = {[PETRA_LINK_FIFO] = "fifo", [PETRA_LINK_FAIR] = "fair", NULL};
@@ -140,12 +147,14 @@ static const petra_config_key keys[] = {
     INTEGER(cluster.stages, "0", 0, 100000, "simulate only: so many equal stages and no model, priced by cluster.cost and cluster.message; 0: the model's stages"),
     INTEGER(cluster.message.forward_bytes, "0", 0, MANY_BYTES, "bytes that each of cluster.stages sends up per microbatch"),
     INTEGER(cluster.message.backward_bytes, "0", 0, MANY_BYTES, "bytes that each of cluster.stages sends down per microbatch"),
-    CHOICE(cluster.cost.model, "unit", cost_models, "price of an action; unit: forward 1 s, backward 2 s, reconstruct 1 s, weight_gradient 1 s, update 0 s; constant: the keys below"),
+    CHOICE(cluster.cost.model, "unit", cost_models, "price of an action; unit: forward 1 s, backward 2 s, reconstruct 1 s, weight_gradient 1 s, update 0 s; constant: the keys below that end in _s; roofline: FLOPs and bytes of the model's stages over the peaks of cluster.cost.device"),
     REAL(cluster.cost.forward_s, "1", 0, 1e6, NONE, "seconds of a forward action"),
     REAL(cluster.cost.backward_s, "2", 0, 1e6, NONE, "seconds of a backward action without reconstruction"),
     REAL(cluster.cost.reconstruct_s, "1", 0, 1e6, NONE, "seconds of a reconstruction or recomputation"),
     REAL(cluster.cost.weight_gradient_s, "1", 0, 1e6, NONE, "the part of backward_s that a weight-gradient action takes where the program splits it off"),
     REAL(cluster.cost.update_s, "0", 0, 1e6, NONE, "seconds of an update"),
+    CHOICE(cluster.cost.device, "a100", cost_devices, "roofline: the device whose peaks price every stage"),
+    CHOICE(cluster.cost.arithmetic, "fp32", cost_arithmetics, "roofline: arithmetic of convolutions and matrix products, which sets their peak; tensors have 4 bytes an element in each"),
     REAL(cluster.link.latency_s, "0", 0, 1e6, NONE, "seconds between the end of a transmission and its arrival; overlaps with the next one"),
     REAL(cluster.link.bandwidth_Bps, "0", 0, 1e18, NONE, "bytes per second of each link between neighbouring devices, per direction; 0: infinite"),
     CHOICE(cluster.link.sharing, "fifo", sharings, "transmissions on a link or card: fifo: one after the other; fair: at once, with max-min fair rates"),

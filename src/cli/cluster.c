@@ -58,6 +58,18 @@ petra_status petra_cluster_program(const petra_config *config, const petra_metho
   return petra_program_check(method->program, out);
 }
 
+static petra_status check_roofline(const petra_config *config) {
+  if (config->cluster.stages > 0)
+    return petra_config_fail(
+        config, "cluster.cost.model",
+        "roofline with cluster.stages, which have no model to count; expected unit or constant");
+  if (config->device.precision == PETRA_PRECISION_FP64)
+    return petra_config_fail(config, "cluster.cost.model",
+                             "roofline with device.precision: fp64, for which it knows no peak; expected "
+                             "device.precision: fp32");
+  return PETRA_OK;
+}
+
 static petra_status check_cluster(const petra_config *config, const petra_method *method, int32_t stages) {
   const petra_int_list *slow = &config->cluster.stragglers.stages;
   if (config->cluster.stages == 0 &&
@@ -65,6 +77,8 @@ static petra_status check_cluster(const petra_config *config, const petra_method
     return petra_config_fail(
         config, "cluster.stages",
         "0 with bytes in cluster.message, which are those of cluster.stages; expected 1 .. 100000 stages");
+  if (config->cluster.cost.model == PETRA_COST_ROOFLINE)
+    PETRA_TRY(check_roofline(config));
   if (config->cluster.jitter.model == PETRA_JITTER_EXPONENTIAL && config->cluster.jitter.scale > 1)
     return petra_config_fail(config, "cluster.jitter.scale", "%g with the exponential model; expected 0 .. 1",
                              config->cluster.jitter.scale);
@@ -88,7 +102,10 @@ static petra_status set_costs(petra_cluster *cluster, const petra_setup *setup, 
   for (int32_t r = 0; r < rows; r++) {
     petra_stage_cost *cost = &cluster->costs[r];
     petra_stage_summary summary;
-    *cost = petra_setup_cost(config);
+    if (config->cluster.cost.model == PETRA_COST_ROOFLINE)
+      PETRA_TRY(petra_setup_roofline(setup, r, cost));
+    else
+      *cost = petra_setup_cost(config);
     cost->forward_bytes = config->cluster.message.forward_bytes;
     cost->backward_bytes = config->cluster.message.backward_bytes;
     if (model) {

@@ -16,6 +16,7 @@ petra_SOURCES = \
 	src/cli/methods.c \
 	src/cli/schedule.c \
 	src/cli/setup.c src/cli/setup.h \
+	src/cli/setup_roofline.c \
 	src/cli/setup_summary.c \
 	src/cli/setup_weights.c \
 	src/cli/simulate.c src/cli/simulate.h \

@@ -29,6 +29,10 @@ void petra_setup_fini(petra_setup *setup);
 /* Costs of one stage by cluster.cost: unit or constant. */
 petra_stage_cost petra_setup_cost(const petra_config *config);
 
+/* Durations of stage `stage` from 0 by cluster.cost: roofline; `out`'s message sizes stay as they are. Needs the
+ * plan only. PETRA_CONFIG if the device has no peak for the arithmetic. */
+petra_status petra_setup_roofline(const petra_setup *setup, int stage, petra_stage_cost *out);
+
 /* Threads of device.threads: its value, or the cores that this process may use. */
 int petra_setup_threads(const petra_config *config);
 

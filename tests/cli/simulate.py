@@ -24,6 +24,44 @@ cluster:
 """
 
 
+# RevNet-18 of width 1 on 32 x 32 images, its convolutions by block: channels in, out, kernel, side in, side out.
+REVNET = [[(3, 2, 3, 32, 32)]]
+for planes, before, side in (1, 1, 32), (2, 1, 16), (4, 2, 8), (8, 4, 4):
+    up = 32 if planes == 1 else 2 * side
+    REVNET.append([(before, planes, 3, up, side), (planes, planes, 3, side, side)])
+    if planes > 1:
+        REVNET[-1].append((before, planes, 1, up, side))
+    REVNET.append([(planes, planes, 3, side, side)] * 2)
+FLOPS, BYTES_A_SECOND = 80e9, 25.6e9  # the peaks of cpu-core
+
+
+def roofline(flops, floats):
+    """Nanoseconds of a kernel."""
+    return 1e9 * max(flops / FLOPS, 4 * floats / BYTES_A_SECOND)
+
+
+def revnet_costs(images):
+    """Nanoseconds of forward, backward, reconstruction and update of each stage, by the rules of the roofline."""
+    costs = []
+    for block in REVNET:
+        forward = backward = weights = 0
+        for come, go, kernel, side_in, side_out in block:
+            x, y, w = images * come * side_in**2, images * go * side_out**2, come * go * kernel**2
+            conv = roofline(2 * w * images * side_out**2, x + w + y)
+            forward += conv + roofline(7 * y, 3 * y)
+            backward += conv * (1 if block is REVNET[0] else 2) + roofline(11 * y, 5 * y)
+            weights += w + 2 * go
+        if block is not REVNET[0]:
+            added = images * block[0][1] * block[0][4] ** 2
+            forward += roofline(added, 3 * added)
+            backward += roofline(added, 3 * added)
+        costs.append([forward, backward, forward, roofline(6 * weights, 5 * weights)])
+    pool = roofline(images * 16 * 16, images * 16 * 17)  # two streams of 8 channels, 4 x 4
+    product = roofline(2 * images * 160, images * 16 + 160 + images * 10)
+    costs.append([pool + product, pool + 2 * product, 0, roofline(6 * 170, 5 * 170)])
+    return costs
+
+
 class Simulate(ProgramTest):
     def simulate(self, **values):
         options = [text for key, value in values.items() for text in ("--set", f"{key.replace('__', '.')}={value}")]
@@ -66,6 +104,47 @@ class Simulate(ProgramTest):
         self.good("simulate", "c.yaml", "--set", "run.seed=4", "--trace", "d.json")
         self.assertNotEqual(self.read("c.json"), self.read("d.json"))
 
+    def test_roofline(self):
+        options = ["simulate", "-", "--set", "cluster.cost.model=roofline", "--set", "cluster.cost.device=cpu-core", "--set",
+                   "method.name=reversible", "--set", "run.max_microbatches=3", "--trace", "t.json"]
+        # The stem of RevNet-18 for one image, by hand: a convolution of 2 * 3456 * 1024 FLOPs at 80 GFLOP/s, 88473.6 ns;
+        # batch norm of 131072 elements at 25.6 GB/s, 61440 ns forward and 102400 ns backward; 3712 parameters, 2900 ns.
+        self.good(*options, "--set", "data.batch=1")
+        self.assertEqual(self.durations("t.json")[0], {"F": 149914, "B": 190874 + 149914, "U": 2900})
+        # All ten stages.
+        found = self.good_json(*options, "--set", "data.batch=4", "--set", "model.width=1")
+        costs = revnet_costs(4)
+        expected = [{"F": f, "B": b + r, "U": u} for f, b, r, u in costs]
+        expected[-1] = {"B": costs[-1][0] + costs[-1][1], "U": costs[-1][3]}  # the fused head
+        durations = self.durations("t.json")
+        self.assertEqual([sorted(stage) for stage in durations], [sorted(stage) for stage in expected])
+        for stage, wanted in zip(durations, expected):
+            for kind in stage:  # of one or two parts, each rounded to a whole nanosecond
+                self.assertAlmostEqual(stage[kind], wanted[kind], delta=(1 if kind == "B" else 0.5) + 1e-6)
+        self.assertEqual(found["time_per_microbatch_s"], found["makespan_s"] / 3)
+        busy = sum(sum(stage.values()) for stage in durations) * 3
+        self.assertAlmostEqual(sum(s["utilization"] for s in found["stages"]) * found["makespan_ns"] / busy, 1, places=12)
+        # A stage of several blocks costs their sum, but for half a nanosecond in each of four parts.
+        whole = self.good_json(*options, "--set", "data.batch=4", "--set", "model.width=1", "--set", "stages.partition=balanced",
+                               "--set", "stages.count=1")
+        total = 3 * sum(sum(stage) - stage[2] for stage in costs)
+        self.assertAlmostEqual(whole["makespan_ns"], total, delta=3 * 4 * 0.5 + 1e-6)
+
+    def test_roofline_of_training(self):
+        options = ["--set", "cluster.cost.model=roofline", "--set", "cluster.cost.device=cpu-core", "--set", "run.epochs=1", "--set",
+                   "run.eval_every=0", "--set", "run.max_microbatches=8"]
+        self.good("simulate", "small.yaml", *options, "--trace", "a.json")
+        self.good("train", "small.yaml", *options, "--trace", "b.json", "--output", "out", "--quiet")
+        self.assertEqual(self.read("a.json"), self.read("b.json"))
+
+    def durations(self, name):
+        """Nanoseconds of each kind of action at each stage, which must be the same for all microbatches."""
+        found = collections.defaultdict(dict)
+        for event in self.phases(name)["X"]:
+            kind, nanoseconds = event["cat"], round(1e3 * event["dur"])
+            self.assertEqual(found[event["pid"]].setdefault(kind, nanoseconds), nanoseconds)
+        return [found[stage] for stage in sorted(found)]
+
     def phases(self, name):
         events = json.loads(self.read(name))["traceEvents"]
         found = collections.defaultdict(list)
@@ -99,6 +178,10 @@ class Simulate(ProgramTest):
         self.bad(2, ["cluster.jitter.scale", "0 .. 1"], "simulate", "-", "--set", "cluster.jitter.scale=2", "--set",
                  "cluster.jitter.model=exponential")
         self.bad(2, ["cluster.stages", "cannot be trained"], "train", "small.yaml", "--set", "cluster.stages=4")
+        for wrong, words in (("cluster.stages=4", "cluster.stages"), ("device.precision=fp64", "expected device.precision: fp32"),
+                             ("cluster.cost.arithmetic=tf32", "cpu-core has no peak for tf32"), ("cluster.cost.device=a10", "h100")):
+            self.bad(2, words, "simulate", "-", "--set", "cluster.cost.model=roofline", "--set", "cluster.cost.device=cpu-core",
+                     "--set", wrong)
         self.bad(2, "--trace", "info", "--trace", "x.json")
         self.bad(1, "nowhere/t.json", "simulate", "-", "--set", "cluster.stages=4", "--trace", "nowhere/t.json")
         self.bad(2, ["virtual clock", "expected"], "simulate", "-", "--set", "cluster.stages=4", "--set", "cluster.cost.model=constant",
