@@ -142,6 +142,9 @@ typedef struct petra_config {
  * "FILE:LINE: key: what is wrong, what was expected" or "--set key=...: ...") or PETRA_NO_MEMORY. */
 petra_status petra_config_load(const char *path, const char *const *sets, int set_count, petra_config **out);
 
+/* The same of a text (terminated), such as petra_config_print gives; `name` stands for the file in error lines. */
+petra_status petra_config_load_text(const char *name, const char *text, petra_config **out);
+
 void petra_config_destroy(petra_config *config);
 
 /* Logs "FILE:LINE: key: message" for a value that is wrong only in combination; FILE:LINE is where the key was set

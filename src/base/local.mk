@@ -2,8 +2,10 @@
 libpetra_a_SOURCES += \
 	src/base/account.c src/base/account.h \
 	src/base/config.c src/base/config.h \
+	src/base/config_document.c src/base/config_document.h \
 	src/base/config_keys.c src/base/config_keys.h \
 	src/base/config_nearest.c \
+	src/base/config_node.h \
 	src/base/config_print.c \
 	src/base/config_read.c src/base/config_read.h \
 	src/base/config_value.c src/base/config_value.h \
