@@ -234,6 +234,7 @@ static void print_end(const training *t) {
 static petra_status finish(training *t) {
   PETRA_TRY(petra_setup_write_weights(&t->setup, t->weights_path)); /* first: they are what the run was for */
   PETRA_TRY(write_memory(t));
+  PETRA_TRY(petra_runlog_complete(t->runlog));
   petra_runlog *runlog = t->runlog;
   t->runlog = NULL;
   PETRA_TRY(petra_runlog_close(runlog));

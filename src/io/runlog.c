@@ -99,6 +99,7 @@ static bool put_about(hid_t file, const petra_runlog_about *about) {
          petra_hdf5_put_text(file, "git_commit", petra_version_git_commit()) >= 0 &&
          petra_hdf5_put_text(file, "created", created) >= 0 &&
          petra_hdf5_put_text(file, "command", about->command) >= 0 &&
+         petra_hdf5_put_i32(file, "complete", 0) >= 0 &&
          petra_hdf5_put_u64(file, "seed", about->seed) >= 0 &&
          petra_hdf5_put_text(file, "backend", about->backend) >= 0 &&
          petra_hdf5_put_text(file, "libraries", about->libraries) >= 0 &&
@@ -379,6 +380,30 @@ petra_status petra_runlog_memory(petra_runlog *log, const petra_account *account
 }
 
 /* --- the end --- */
+
+static bool set_complete(hid_t file) {
+  int value = 1;
+  hid_t attribute = H5Aopen(file, "complete", H5P_DEFAULT);
+  bool done = attribute >= 0 && H5Awrite(attribute, H5T_NATIVE_INT, &value) >= 0;
+  if (attribute >= 0 && H5Aclose(attribute) < 0)
+    done = false;
+  return done;
+}
+
+/* All else is on the disk before the mark, so that not even a power cut leaves the mark without the rows. */
+petra_status petra_runlog_complete(petra_runlog *log) {
+  if (log->failed)
+    return PETRA_IO;
+  petra_hdf5_errors errors;
+  petra_hdf5_begin(&errors);
+  petra_status status = write_out(log, &errors);
+  if (status == PETRA_OK && fsync(log->fd) != 0)
+    status = give_up(log, strerror(errno));
+  if (status == PETRA_OK)
+    status = set_complete(log->file) ? write_out(log, &errors) : give_up(log, petra_hdf5_reason(&errors));
+  petra_hdf5_end();
+  return status;
+}
 
 static bool close_sets(petra_runlog *log) {
   bool done = petra_columns_close(&log->train);

@@ -68,6 +68,10 @@ void petra_runlog_set_flush_interval(petra_runlog *log, double seconds);
  * at the next row, were it to take as long as the last one. */
 petra_status petra_runlog_flush(petra_runlog *log);
 
+/* Sets the attribute `complete`, which is 0 until then: the run has come to its end and all its results are written.
+ * The last call before petra_runlog_close. */
+petra_status petra_runlog_complete(petra_runlog *log);
+
 /* Flushes, closes, frees. After a failed write it only frees, and returns PETRA_OK. NULL is allowed. */
 petra_status petra_runlog_close(petra_runlog *log);
 
