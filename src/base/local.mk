@@ -9,6 +9,8 @@ libpetra_a_SOURCES += \
 	src/base/config_print.c \
 	src/base/config_read.c src/base/config_read.h \
 	src/base/config_value.c src/base/config_value.h \
+	src/base/grid.c src/base/grid.h src/base/grid_parse.c src/base/grid_private.h \
+	src/base/interval.c src/base/interval.h \
 	src/base/json.c src/base/json.h \
 	src/base/log.c src/base/log.h \
 	src/base/mem.c src/base/mem.h \

@@ -15,6 +15,8 @@ typedef struct petra_arguments {
   bool json, quiet, gantt;
   const char *memory;               /* --memory; NULL if not given */
   const char *image_size;           /* --image-size; NULL if not given */
+  const char *jobs, *cell; /* --jobs, --cell; NULL if not given */
+  bool slurm;
   char *command_line; /* the whole of it, for the log */
 } petra_arguments;
 
@@ -28,6 +30,7 @@ typedef struct petra_command {
   bool takes_gantt;      /* --gantt makes sense */
   bool traces;           /* --trace makes sense */
   bool tables;           /* of a network: --memory and --image-size make sense */
+  bool sweeps;           /* over a grid: --jobs, --slurm and --cell make sense */
   petra_status (*run)(const petra_arguments *arguments);
 } petra_command;
 
@@ -37,6 +40,7 @@ extern const petra_command petra_command_init;
 extern const petra_command petra_command_evaluate;
 extern const petra_command petra_command_inspect;
 extern const petra_command petra_command_schedule;
+extern const petra_command petra_command_sweep;
 extern const petra_command petra_command_methods;
 extern const petra_command petra_command_info;
 

@@ -21,6 +21,9 @@ petra_SOURCES = \
 	src/cli/setup_weights.c \
 	src/cli/simulate.c src/cli/simulate.h \
 	src/cli/simulate_report.c \
+	src/cli/sweep.c src/cli/sweep.h \
+	src/cli/sweep_cell.c src/cli/sweep_child.c src/cli/sweep_config.c src/cli/sweep_plan.c src/cli/sweep_run.c \
+	src/cli/sweep_slurm.c src/cli/sweep_summary.c src/cli/sweep_table.c \
 	src/cli/train.c \
 	src/cli/training_log.c src/cli/training_log.h
 petra_LDADD = $(PETRA_LDADD)

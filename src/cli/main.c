@@ -15,9 +15,10 @@
 
 static const petra_command *const commands[] = {
     &petra_command_train,    &petra_command_init,     &petra_command_evaluate, &petra_command_inspect,
-    &petra_command_simulate, &petra_command_schedule, &petra_command_methods,  &petra_command_info};
+    &petra_command_simulate, &petra_command_schedule, &petra_command_sweep,    &petra_command_methods,
+    &petra_command_info};
 enum { COMMANDS = sizeof commands / sizeof *commands };
-#define SUBCOMMANDS "train, init, evaluate, inspect, simulate, schedule, methods or info"
+#define SUBCOMMANDS "train, init, evaluate, inspect, simulate, schedule, sweep, methods or info"
 
 static void print_usage(void) {
   printf("petra %s: training reversible networks cut into stages, with delayed gradients\n\n"
@@ -43,6 +44,10 @@ static void print_help(const petra_command *command) {
   if (command->tables)
     printf("  --memory A       of a config: adds the memory of the stages, with A paper or strict accounting\n"
            "  --image-size N   of a config: the tables for images of N x N in place of the data set's\n");
+  if (command->sweeps)
+    printf("  --jobs N         so many cells at once (default 1); 0: runs none and sums up what is there\n"
+           "  --slurm          prints a script for sbatch that runs the open cells, in place of running them\n"
+           "  --cell N         runs the cell with this number, from 1, and sums nothing up\n");
   printf("  --json           prints one JSON object on standard output and nothing else there\n"
          "  --quiet          %s\n",
          command->writes ? "nothing on standard output (but --json), no progress, no warnings: errors only" : "no warnings");
@@ -73,6 +78,9 @@ enum {
   OPTION_TRACE,
   OPTION_MEMORY,
   OPTION_IMAGE_SIZE,
+  OPTION_JOBS,
+  OPTION_SLURM,
+  OPTION_CELL,
   OPTION_JSON,
   OPTION_QUIET,
   OPTION_GANTT,
@@ -86,6 +94,9 @@ static const struct option long_options[] = {{"set", required_argument, NULL, OP
                                              {"trace", required_argument, NULL, OPTION_TRACE},
                                              {"memory", required_argument, NULL, OPTION_MEMORY},
                                              {"image-size", required_argument, NULL, OPTION_IMAGE_SIZE},
+                                             {"jobs", required_argument, NULL, OPTION_JOBS},
+                                             {"slurm", no_argument, NULL, OPTION_SLURM},
+                                             {"cell", required_argument, NULL, OPTION_CELL},
                                              {"json", no_argument, NULL, OPTION_JSON},
                                              {"quiet", no_argument, NULL, OPTION_QUIET},
                                              {"gantt", no_argument, NULL, OPTION_GANTT},
@@ -120,6 +131,15 @@ static petra_status read_options(const petra_command *command, int argc, char **
       break;
     case OPTION_IMAGE_SIZE:
       arguments->image_size = optarg;
+      break;
+    case OPTION_JOBS:
+      arguments->jobs = optarg;
+      break;
+    case OPTION_SLURM:
+      arguments->slurm = true;
+      break;
+    case OPTION_CELL:
+      arguments->cell = optarg;
       break;
     case OPTION_JSON:
       arguments->json = true;
@@ -158,6 +178,8 @@ static petra_status read_options(const petra_command *command, int argc, char **
     return petra_fail(PETRA_USAGE, "%s takes no --trace; see petra %s --help", command->name, command->name);
   if (!command->tables && (arguments->memory || arguments->image_size))
     return petra_fail(PETRA_USAGE, "%s takes no --memory or --image-size; see petra %s --help", command->name, command->name);
+  if (!command->sweeps && (arguments->jobs || arguments->slurm || arguments->cell))
+    return petra_fail(PETRA_USAGE, "%s runs no grid and takes no --jobs, --slurm or --cell; see petra %s --help", command->name, command->name);
   if (argc - optind > 1)
     return petra_fail(PETRA_USAGE, "one file is expected, got '%s' and '%s'", argv[optind], argv[optind + 1]);
   arguments->input = optind < argc ? argv[optind] : NULL;
