@@ -72,6 +72,8 @@ static void take_training(const petra_runlog_summary *run, petra_sweep_cell *cel
     cell->value[WALL_S] = run->last_train.wall_s;
     cell->value[VIRTUAL_S] = run->last_train.virtual_s;
   }
+  if (run->epochs > 0) /* fmax: a run may end after its last whole epoch, or with an epoch that brought no loss */
+    cell->value[WALL_S] = fmax(cell->value[WALL_S], run->epoch[run->epochs - 1].wall_s);
   if (run->memory_stages > 0)
     cell->value[PEAK_BYTES] = 0;
   for (int32_t j = 0; j < run->memory_stages; j++)
