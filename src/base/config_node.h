@@ -1,5 +1,5 @@
-/* A config put together step by step, each step overriding what came before. Private to the config and the grid.
- * libyaml's types stay incomplete here. Errors are those of petra_config_load. */
+/* A config put together step by step, each step overriding what came before. Private to the config and the
+ * grid. libyaml's types stay incomplete here. Errors are those of petra_config_load. */
 #ifndef PETRA_BASE_CONFIG_NODE_H
 #define PETRA_BASE_CONFIG_NODE_H
 
@@ -25,7 +25,8 @@ petra_status petra_config_apply_key(petra_config *config, const petra_config_ori
                                     struct yaml_document_s *document, int index,
                                     const struct yaml_node_s *node);
 
-/* The index of the key with this dotted path; PETRA_CONFIG with the names to choose from where there is none. */
+/* The index of the key with this dotted path; PETRA_CONFIG with the names to choose from where there is none.
+ */
 petra_status petra_config_resolve(const petra_config_origin *origin, int line, const char *path, int *out);
 
 #endif

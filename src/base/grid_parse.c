@@ -28,7 +28,9 @@ static const yaml_node_t *node_at(const parser *in, int id) {
 }
 
 static const char *kind_of(const yaml_node_t *node) {
-  return node->type == YAML_MAPPING_NODE ? "a mapping" : node->type == YAML_SEQUENCE_NODE ? "a list" : "a single value";
+  return node->type == YAML_MAPPING_NODE    ? "a mapping"
+         : node->type == YAML_SEQUENCE_NODE ? "a list"
+                                            : "a single value";
 }
 
 static size_t items_of(const yaml_node_t *list) {
@@ -40,8 +42,8 @@ static size_t pairs_of(const yaml_node_t *mapping) {
 }
 
 /* The text of a scalar that is not empty; `path` names it in the error line. */
-static petra_status read_text(const parser *in, const yaml_node_t *node, int line, const char *path, const char *expected,
-                              const char **out) {
+static petra_status read_text(const parser *in, const yaml_node_t *node, int line, const char *path,
+                              const char *expected, const char **out) {
   if (node->type != YAML_SCALAR_NODE)
     return petra_config_fail_at(&in->origin, line, path, "%s; expected %s", kind_of(node), expected);
   const char *text = (const char *)node->data.scalar.value;
@@ -63,7 +65,8 @@ static petra_status read_name(const parser *in, const yaml_node_t *mapping, size
     const yaml_node_t *other = node_at(in, pairs[i].key);
     if (strcmp((const char *)other->data.scalar.value, *out) == 0)
       return petra_config_fail_at(&in->origin, line_of(key), *out,
-                                  "the key is there twice; expected it once (first in line %d)", line_of(other));
+                                  "the key is there twice; expected it once (first in line %d)",
+                                  line_of(other));
   }
   return PETRA_OK;
 }
@@ -74,7 +77,8 @@ static petra_status find_key(const parser *in, int line, const char *path, int *
   petra_utf8_show(shown, sizeof shown, path, strlen(path));
   PETRA_TRY(petra_config_resolve(&in->origin, line, shown, out));
   if (strcmp(path, "run.name") == 0 || strcmp(path, "run.output") == 0)
-    return petra_config_fail_at(&in->origin, line, path, "a grid names the folders of its cells itself; expected another key");
+    return petra_config_fail_at(&in->origin, line, path,
+                                "a grid names the folders of its cells itself; expected another key");
   return PETRA_OK;
 }
 
@@ -99,16 +103,19 @@ static petra_status read_value(const parser *in, int key, const yaml_node_t *nod
 }
 
 /* An axis or the seeds: `node` is the list. */
-static petra_status read_axis(const parser *in, int key, const char *path, int line, const yaml_node_t *node) {
+static petra_status read_axis(const parser *in, int key, const char *path, int line,
+                              const yaml_node_t *node) {
   petra_grid_axis *axis = &in->grid->axis[in->grid->axes];
   if (node->type != YAML_SEQUENCE_NODE)
-    return petra_config_fail_at(&in->origin, line, path, "%s; expected a list of values%s", kind_of(node),
-                                node->type == YAML_MAPPING_NODE ? " and, before it, a key with dots, such as method.name" : "");
+    return petra_config_fail_at(
+        &in->origin, line, path, "%s; expected a list of values%s", kind_of(node),
+        node->type == YAML_MAPPING_NODE ? " and, before it, a key with dots, such as method.name" : "");
   size_t count = items_of(node);
   if (count == 0)
     return petra_config_fail_at(&in->origin, line, path, "an empty list; expected one value at least");
   if (count > PETRA_GRID_MAX_CELLS)
-    return petra_config_fail_at(&in->origin, line, path, "%zu values; expected at most %d", count, PETRA_GRID_MAX_CELLS);
+    return petra_config_fail_at(&in->origin, line, path, "%zu values; expected at most %d", count,
+                                PETRA_GRID_MAX_CELLS);
   *axis = (petra_grid_axis){.key = key, .line = line};
   in->grid->axes++;
   PETRA_TRY(petra_allocate(&axis->value, count, sizeof *axis->value));
@@ -118,8 +125,9 @@ static petra_status read_axis(const parser *in, int key, const char *path, int l
     for (size_t j = 0; j < i; j++)
       if (strcmp(axis->value[i].text, axis->value[j].text) == 0) {
         char shown[PETRA_CONFIG_SHOWN];
-        return petra_config_fail_at(&in->origin, axis->value[i].line, path, "'%s' is there twice; expected each value once",
-                                    petra_utf8_show(shown, sizeof shown, axis->value[i].text, strlen(axis->value[i].text)));
+        return petra_config_fail_at(
+            &in->origin, axis->value[i].line, path, "'%s' is there twice; expected each value once",
+            petra_utf8_show(shown, sizeof shown, axis->value[i].text, strlen(axis->value[i].text)));
       }
   }
   return PETRA_OK;
@@ -127,8 +135,10 @@ static petra_status read_axis(const parser *in, int key, const char *path, int l
 
 static petra_status read_axes(const parser *in, const yaml_node_t *node, int line) {
   if (node->type != YAML_MAPPING_NODE || pairs_of(node) == 0)
-    return petra_config_fail_at(&in->origin, line, "axes", "%s; expected 'KEY: [VALUE, ...]' lines, such as method.name: [petra, delayed]",
-                                node->type == YAML_MAPPING_NODE ? "nothing in it" : kind_of(node));
+    return petra_config_fail_at(
+        &in->origin, line, "axes",
+        "%s; expected 'KEY: [VALUE, ...]' lines, such as method.name: [petra, delayed]",
+        node->type == YAML_MAPPING_NODE ? "nothing in it" : kind_of(node));
   for (size_t i = 0; i < pairs_of(node); i++) {
     const char *path = NULL;
     int key;
@@ -147,7 +157,8 @@ static petra_status read_seeds(const parser *in, const yaml_node_t *node, int li
   return read_axis(in, petra_config_key_find("run.seed"), "seeds", line, node);
 }
 
-/* Letters, digits and "._+-=", the first of them a letter or a digit: the name becomes a part of a folder's. */
+/* Letters, digits and "._+-=", the first of them a letter or a digit: the name becomes a part of a folder's.
+ */
 static petra_status read_row_name(const parser *in, const yaml_node_t *node, petra_grid_row *row) {
   static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-=";
   const char *text = NULL;
@@ -155,20 +166,23 @@ static petra_status read_row_name(const parser *in, const yaml_node_t *node, pet
   char shown[PETRA_CONFIG_SHOWN];
   petra_utf8_show(shown, sizeof shown, text, strlen(text));
   if (text[strspn(text, letters)] || strchr("._+-=", text[0]) || strlen(text) > MAX_ROW_NAME)
-    return petra_config_fail_at(&in->origin, line_of(node), "rows: name",
-                                "'%s' cannot be a part of a folder's name; expected at most %d letters, digits and ._+-=, "
-                                "a letter or a digit first",
-                                shown, MAX_ROW_NAME);
+    return petra_config_fail_at(
+        &in->origin, line_of(node), "rows: name",
+        "'%s' cannot be a part of a folder's name; expected at most %d letters, digits and ._+-=, "
+        "a letter or a digit first",
+        shown, MAX_ROW_NAME);
   for (const petra_grid_row *other = in->grid->row; other < row; other++)
     if (strcmp(other->name, text) == 0)
-      return petra_config_fail_at(&in->origin, line_of(node), "rows: name", "'%s' is there twice (first in line %d); expected each once",
-                                  shown, other->line);
+      return petra_config_fail_at(&in->origin, line_of(node), "rows: name",
+                                  "'%s' is there twice (first in line %d); expected each once", shown,
+                                  other->line);
   return petra_duplicate_string(&row->name, text);
 }
 
 static petra_status read_row_set(const parser *in, const yaml_node_t *node, int line, petra_grid_row *row) {
   if (node->type != YAML_MAPPING_NODE)
-    return petra_config_fail_at(&in->origin, line, "rows: set", "%s; expected a mapping such as {method.name: petra}", kind_of(node));
+    return petra_config_fail_at(&in->origin, line, "rows: set",
+                                "%s; expected a mapping such as {method.name: petra}", kind_of(node));
   PETRA_TRY(petra_allocate(&row->value, pairs_of(node), sizeof *row->value));
   for (size_t i = 0; i < pairs_of(node); i++) {
     const char *path = NULL;
@@ -185,7 +199,8 @@ static petra_status read_row(const parser *in, const yaml_node_t *node, petra_gr
   bool has_set = false;
   row->line = line_of(node);
   if (node->type != YAML_MAPPING_NODE)
-    return petra_config_fail_at(&in->origin, row->line, "rows", "%s; expected {name: NAME, set: {KEY: VALUE, ...}}", kind_of(node));
+    return petra_config_fail_at(&in->origin, row->line, "rows",
+                                "%s; expected {name: NAME, set: {KEY: VALUE, ...}}", kind_of(node));
   for (size_t i = 0; i < pairs_of(node); i++) {
     const char *name = NULL;
     PETRA_TRY(read_name(in, node, i, "rows", &name));
@@ -198,20 +213,25 @@ static petra_status read_row(const parser *in, const yaml_node_t *node, petra_gr
       PETRA_TRY(read_row_set(in, value, line_of(key), row));
     } else {
       char shown[PETRA_CONFIG_SHOWN];
-      return petra_config_fail_at(&in->origin, line_of(key), "rows", "unknown key '%s'; expected name and set",
+      return petra_config_fail_at(&in->origin, line_of(key), "rows",
+                                  "unknown key '%s'; expected name and set",
                                   petra_utf8_show(shown, sizeof shown, name, strlen(name)));
     }
   }
   if (!row->name || !has_set)
-    return petra_config_fail_at(&in->origin, row->line, "rows", "a row without %s; expected {name: NAME, set: {KEY: VALUE, ...}}",
+    return petra_config_fail_at(&in->origin, row->line, "rows",
+                                "a row without %s; expected {name: NAME, set: {KEY: VALUE, ...}}",
                                 row->name ? "set" : "name");
   return PETRA_OK;
 }
 
 static petra_status read_rows(const parser *in, const yaml_node_t *node, int line) {
   if (node->type != YAML_SEQUENCE_NODE || items_of(node) == 0 || items_of(node) > PETRA_GRID_MAX_CELLS)
-    return petra_config_fail_at(&in->origin, line, "rows", "%s; expected a list of 1 .. %d rows {name: NAME, set: {KEY: VALUE, ...}}",
-                                node->type != YAML_SEQUENCE_NODE ? kind_of(node) : items_of(node) ? "too many rows" : "an empty list",
+    return petra_config_fail_at(&in->origin, line, "rows",
+                                "%s; expected a list of 1 .. %d rows {name: NAME, set: {KEY: VALUE, ...}}",
+                                node->type != YAML_SEQUENCE_NODE ? kind_of(node)
+                                : items_of(node)                 ? "too many rows"
+                                                                 : "an empty list",
                                 PETRA_GRID_MAX_CELLS);
   size_t count = items_of(node);
   PETRA_TRY(petra_allocate(&in->grid->row, count, sizeof *in->grid->row));
@@ -226,7 +246,8 @@ static petra_status read_base(const parser *in, const yaml_node_t *node, int lin
   const char *text = NULL;
   PETRA_TRY(read_text(in, node, line, "base", "the file of a config", &text));
   if (strcmp(text, "-") == 0)
-    return petra_config_fail_at(&in->origin, line, "base", "standard input cannot be read once a cell; expected the file of a config");
+    return petra_config_fail_at(&in->origin, line, "base",
+                                "standard input cannot be read once a cell; expected the file of a config");
   if (*text == '/')
     return petra_duplicate_string(&in->grid->base, text);
   size_t size = strlen(folder) + strlen(text) + 1;
@@ -248,7 +269,8 @@ static petra_status read_command(const parser *in, const yaml_node_t *node, int 
 }
 
 /* The value of one key of the grid. The seeds are read last, whatever their place. */
-static petra_status read_part(const parser *in, const char *name, const yaml_node_t *node, int line, const char *folder) {
+static petra_status read_part(const parser *in, const char *name, const yaml_node_t *node, int line,
+                              const char *folder) {
   if (strcmp(name, "base") == 0)
     return read_base(in, node, line, folder);
   if (strcmp(name, "command") == 0)
@@ -273,10 +295,12 @@ static petra_status read_grid(const parser *in, const yaml_node_t *root, const c
   const yaml_node_t *seeds = NULL;
   int seeds_line = 0, keys = 0;
   if (!root || root->type != YAML_MAPPING_NODE)
-    return petra_config_fail_at(&in->origin, root ? line_of(root) : 1, "", "%s; expected a grid, a mapping with any of " GRID_KEYS,
+    return petra_config_fail_at(&in->origin, root ? line_of(root) : 1, "",
+                                "%s; expected a grid, a mapping with any of " GRID_KEYS,
                                 root && root->type == YAML_SEQUENCE_NODE ? "a list" : "no mapping");
   petra_config_keys(&keys);
-  PETRA_TRY(petra_allocate(&in->grid->axis, (size_t)keys + 1, sizeof *in->grid->axis)); /* no key is there twice */
+  PETRA_TRY(
+      petra_allocate(&in->grid->axis, (size_t)keys + 1, sizeof *in->grid->axis)); /* no key is there twice */
   for (size_t i = 0; i < pairs_of(root); i++) {
     const char *name = NULL;
     PETRA_TRY(read_name(in, root, i, "", &name));
@@ -288,7 +312,8 @@ static petra_status read_grid(const parser *in, const yaml_node_t *root, const c
   }
   if (!in->grid->base == !in->grid->config)
     return petra_config_fail_at(&in->origin, in->grid->config ? in->grid->config_line : 1, "",
-                                "%s; expected either 'base: FILE' or 'config: {...}'", in->grid->base ? "both base and config" : "neither base nor config");
+                                "%s; expected either 'base: FILE' or 'config: {...}'",
+                                in->grid->base ? "both base and config" : "neither base nor config");
   if (!seeds && in->grid->axes == 0 && in->grid->rows == 0)
     return petra_config_fail_at(&in->origin, 1, "", "nothing is varied; expected axes, rows or seeds");
   return seeds ? read_seeds(in, seeds, seeds_line) : PETRA_OK;

@@ -41,7 +41,8 @@ struct petra_grid {
   int cells;
 };
 
-/* Fills an empty grid from the text of its file. `folder` is what a relative base is relative to, "" or ending in '/'. */
+/* Fills an empty grid from the text of its file. `folder` is what a relative base is relative to, "" or
+ * ending in '/'. */
 petra_status petra_grid_parse(petra_grid *grid, const char *folder, const char *text, size_t length);
 
 /* Releases what petra_grid_parse made, after a failure too. */

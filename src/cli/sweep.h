@@ -46,12 +46,14 @@ typedef struct petra_sweep {
 
 /* --- sweep_plan.c --- */
 
-/* Configs of all cells (of `only` alone, where that is given), checked as far as no data is needed; no two alike. */
+/* Configs of all cells (of `only` alone, where that is given), checked as far as no data is needed; no two
+ * alike. */
 petra_status petra_sweep_plan(petra_sweep *sweep);
 
 /* --- sweep_config.c --- */
 
-/* Two expanded configs, run.name and run.output apart: false, with the first difference as text, if they differ. */
+/* Two expanded configs, run.name and run.output apart: false, with the first difference as text, if they
+ * differ. */
 bool petra_sweep_same_config(const char *found, const char *asked, char *difference, size_t size);
 
 /* Equal for configs that are the same in that sense. */
@@ -61,8 +63,8 @@ uint64_t petra_sweep_config_hash(const char *config);
 
 const petra_sweep_metrics *petra_sweep_metrics_of(petra_grid_command command);
 
-/* Sets state (open or complete) and values from what is in the folder of the cell. PETRA_CONFIG if it is complete under
- * another config; a log that is no log leaves the cell open, with a warning. */
+/* Sets state (open or complete) and values from what is in the folder of the cell. PETRA_CONFIG if it is
+ * complete under another config; a log that is no log leaves the cell open, with a warning. */
 petra_status petra_sweep_read_cell(const petra_sweep *sweep, petra_sweep_cell *cell);
 
 /* Of a simulated cell: makes DIR/CELL/simulate.json of what petra simulate --json printed and the config. */
@@ -80,24 +82,28 @@ typedef struct petra_sweep_child {
 /* Starts the run of a cell in a process group of its own, at place `slot` of sweep->jobs. */
 petra_status petra_sweep_child_start(const petra_sweep *sweep, int cell, int slot, petra_sweep_child *out);
 
-/* Takes in what the ended child left; `wait_status` is waitpid's. Sets the state of its cell, stopped in place of failed
- * where `stopping`. */
-petra_status petra_sweep_child_end(const petra_sweep *sweep, const petra_sweep_child *child, int wait_status, bool stopping);
+/* Takes in what the ended child left; `wait_status` is waitpid's. Sets the state of its cell, stopped in
+ * place of failed where `stopping`. */
+petra_status petra_sweep_child_end(const petra_sweep *sweep, const petra_sweep_child *child, int wait_status,
+                                   bool stopping);
 
 /* --- sweep_run.c --- */
 
-/* Runs the open cells, sweep->jobs at once. A failed cell is no failure here. *stopped: the signal that ended it, or 0. */
+/* Runs the open cells, sweep->jobs at once. A failed cell is no failure here. *stopped: the signal that ended
+ * it, or 0. */
 petra_status petra_sweep_run(petra_sweep *sweep, int *stopped);
 
 /* --- sweep_summary.c, sweep_table.c --- */
 
-/* DIR/summary.json and DIR/summary.csv, replaced whole; then, on standard output, the JSON (--json), the table, or nothing
+/* DIR/summary.json and DIR/summary.csv, replaced whole; then, on standard output, the JSON (--json), the
+ * table, or nothing
  * (--quiet). */
 petra_status petra_sweep_summarize(const petra_sweep *sweep);
 petra_status petra_sweep_print_csv(const petra_sweep *sweep, FILE *out);
 petra_status petra_sweep_print_table(const petra_sweep *sweep);
 
-/* The values of one metric over the complete cells of a combination; returns how many. `out` has room for all its seeds. */
+/* The values of one metric over the complete cells of a combination; returns how many. `out` has room for all
+ * its seeds. */
 int petra_sweep_values(const petra_sweep *sweep, int combination, int metric, double *out);
 
 /* --- sweep_slurm.c --- */

@@ -1,5 +1,6 @@
-/* What the folder of a cell holds. A cell of petra train is complete if its run.h5 says so, a cell of petra simulate if its
- * simulate.json is there; either holds the config that it was run with, so that neither can pass for another's. */
+/* What the folder of a cell holds. A cell of petra train is complete if its run.h5 says so, a cell of petra
+ * simulate if its simulate.json is there; either holds the config that it was run with, so that neither can
+ * pass for another's. */
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -19,8 +20,14 @@ enum { TRAIN_LOSS, TRAIN_TOP1, EVAL_LOSS, EVAL_TOP1, EVAL_TOP5, WALL_S, VIRTUAL_
 
 static const petra_sweep_metrics of_training = {
     .count = 8,
-    .name = {[TRAIN_LOSS] = "train_loss", [TRAIN_TOP1] = "train_top1", [EVAL_LOSS] = "eval_loss", [EVAL_TOP1] = "eval_top1",
-             [EVAL_TOP5] = "eval_top5", [WALL_S] = "wall_s", [VIRTUAL_S] = "virtual_s", [PEAK_BYTES] = "peak_bytes"},
+    .name = {[TRAIN_LOSS] = "train_loss",
+             [TRAIN_TOP1] = "train_top1",
+             [EVAL_LOSS] = "eval_loss",
+             [EVAL_TOP1] = "eval_top1",
+             [EVAL_TOP5] = "eval_top5",
+             [WALL_S] = "wall_s",
+             [VIRTUAL_S] = "virtual_s",
+             [PEAK_BYTES] = "peak_bytes"},
     .shown = {[TRAIN_LOSS] = true, [EVAL_LOSS] = true, [EVAL_TOP1] = true, [WALL_S] = true}};
 
 /* These are members of the object that petra simulate --json prints. */
@@ -40,12 +47,14 @@ static petra_status check_config(const petra_sweep_cell *cell, const char *path,
   size_t size = 0;
   PETRA_TRY(petra_config_load_text(path, found, &config));
   FILE *stream = open_memstream(&text, &size);
-  petra_status status = stream ? petra_config_print(config, stream) : petra_fail(PETRA_NO_MEMORY, "out of memory for the text of a config");
+  petra_status status = stream ? petra_config_print(config, stream)
+                               : petra_fail(PETRA_NO_MEMORY, "out of memory for the text of a config");
   if (stream)
     fclose(stream);
   if (status == PETRA_OK && !petra_sweep_same_config(text, cell->config, difference, sizeof difference))
     status = petra_fail(PETRA_CONFIG,
-                        "%s: complete, but of another config: %s; expected the grid that it was made with, another --output, or "
+                        "%s: complete, but of another config: %s; expected the grid that it was made with, "
+                        "another --output, or "
                         "its folder moved away",
                         path, difference);
   free(text);
@@ -72,7 +81,8 @@ static void take_training(const petra_runlog_summary *run, petra_sweep_cell *cel
     cell->value[WALL_S] = run->last_train.wall_s;
     cell->value[VIRTUAL_S] = run->last_train.virtual_s;
   }
-  if (run->epochs > 0) /* fmax: a run may end after its last whole epoch, or with an epoch that brought no loss */
+  if (run->epochs >
+      0) /* fmax: a run may end after its last whole epoch, or with an epoch that brought no loss */
     cell->value[WALL_S] = fmax(cell->value[WALL_S], run->epoch[run->epochs - 1].wall_s);
   if (run->memory_stages > 0)
     cell->value[PEAK_BYTES] = 0;
@@ -141,7 +151,8 @@ petra_status petra_sweep_keep_simulation(const petra_sweep_cell *cell, const cha
   PETRA_TRY_GOTO(status, petra_json_set(root, "config", petra_json_string(cell->config)), done);
   PETRA_TRY_GOTO(status, petra_join_path(cell->directory, "simulate.json", &path), done);
   text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-  status = text ? petra_file_write_atomically(path, text, strlen(text)) : petra_fail(PETRA_NO_MEMORY, "%s: out of memory", path);
+  status = text ? petra_file_write_atomically(path, text, strlen(text))
+                : petra_fail(PETRA_NO_MEMORY, "%s: out of memory", path);
   if (status == PETRA_OK)
     unlink(printed);
 done:

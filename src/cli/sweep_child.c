@@ -1,4 +1,5 @@
-/* One run of one cell: a process of this same program. Nothing that happens to it reaches the sweep but its end. */
+/* One run of one cell: a process of this same program. Nothing that happens to it reaches the sweep but its
+ * end. */
 #define _GNU_SOURCE /* sched_setaffinity */
 #include "base/log.h"
 #include "base/mem.h"
@@ -21,7 +22,8 @@ enum { LOCK_TRIES = 300, LOCK_PAUSE_NS = 100000000, TAIL_BYTES = 8192 };
 
 /* What the child needs, made before the fork: between fork and exec it must not allocate. */
 typedef struct launch {
-  char *config_path, *log_path, *output_path; /* output_path: where standard output goes if not into the log */
+  char *config_path, *log_path,
+      *output_path; /* output_path: where standard output goes if not into the log */
   int log, output;
   int folder; /* the cell's, for its lock */
   bool pinned;
@@ -29,8 +31,8 @@ typedef struct launch {
   const char *arguments[6];
 } launch;
 
-/* Cores of place `slot` where `jobs` cells share those of this process: device.threads: 0 counts the cores that a process may
- * use, so that the cells together use each once. */
+/* Cores of place `slot` where `jobs` cells share those of this process: device.threads: 0 counts the cores
+ * that a process may use, so that the cells together use each once. */
 static bool share_of_cores(int jobs, int slot, cpu_set_t *out) {
   cpu_set_t all;
   if (jobs < 2 || sched_getaffinity(0, sizeof all, &all) != 0)
@@ -82,7 +84,8 @@ static petra_status begin_log(const launch *l, off_t *end) {
   return PETRA_OK;
 }
 
-static petra_status prepare(launch *l, const petra_sweep *sweep, const petra_sweep_cell *cell, int slot, off_t *log_start) {
+static petra_status prepare(launch *l, const petra_sweep *sweep, const petra_sweep_cell *cell, int slot,
+                            off_t *log_start) {
   char *made = NULL;
   PETRA_TRY(petra_setup_output(NULL, cell->directory, &made));
   petra_free(made);
@@ -111,7 +114,8 @@ static void clean_up(launch *l) {
   petra_free(l->output_path);
 }
 
-/* A run that a killed sweep has left behind is told to end, and may take a moment: it holds the folder until then. */
+/* A run that a killed sweep has left behind is told to end, and may take a moment: it holds the folder until
+ * then. */
 static void wait_for_folder(int folder) {
   const struct timespec pause = {0, LOCK_PAUSE_NS};
   for (int i = 0; i < LOCK_TRIES && flock(folder, LOCK_EX | LOCK_NB) != 0; i++)
@@ -137,7 +141,8 @@ static void become(const launch *l, pid_t parent) {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, NULL);
   wait_for_folder(l->folder);
-  execv("/proc/self/exe", (char *const *)(uintptr_t)l->arguments); /* this program, even if its file was replaced meanwhile */
+  execv("/proc/self/exe",
+        (char *const *)(uintptr_t)l->arguments); /* this program, even if its file was replaced meanwhile */
   dprintf(2, "petra: /proc/self/exe: cannot be started: %s\n", strerror(errno));
   _exit(1);
 }
@@ -158,7 +163,8 @@ petra_status petra_sweep_child_start(const petra_sweep *sweep, int cell, int slo
     if (child.pid == 0)
       become(&l, parent);
     if (child.pid < 0)
-      status = petra_fail(PETRA_CHILD, "%s: its run cannot be started: %s", sweep->cell[cell].name, strerror(errno));
+      status = petra_fail(PETRA_CHILD, "%s: its run cannot be started: %s", sweep->cell[cell].name,
+                          strerror(errno));
     else
       setpgid(child.pid, child.pid); /* here as well: whoever comes first */
   }
@@ -195,14 +201,16 @@ static void explain(petra_sweep_cell *cell, off_t log_start, int wait_status) {
     last_words(path, log_start, words, sizeof words);
   petra_free(path);
   if (WIFSIGNALED(wait_status))
-    snprintf(cell->reason, sizeof cell->reason, "ended by signal %d (%s)", WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
+    snprintf(cell->reason, sizeof cell->reason, "ended by signal %d (%s)", WTERMSIG(wait_status),
+             strsignal(WTERMSIG(wait_status)));
   else if (*words)
     snprintf(cell->reason, sizeof cell->reason, "%s", words);
   else
     snprintf(cell->reason, sizeof cell->reason, "exit status %d without a word", WEXITSTATUS(wait_status));
 }
 
-petra_status petra_sweep_child_end(const petra_sweep *sweep, const petra_sweep_child *child, int wait_status, bool stopping) {
+petra_status petra_sweep_child_end(const petra_sweep *sweep, const petra_sweep_child *child, int wait_status,
+                                   bool stopping) {
   petra_sweep_cell *cell = &sweep->cell[child->cell];
   bool done = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
   if (done && petra_grid_runs(sweep->grid) == PETRA_GRID_SIMULATE) {

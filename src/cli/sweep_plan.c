@@ -12,8 +12,10 @@ static petra_status check(const petra_config *config, petra_grid_command command
   petra_setup setup = {.config = config};
   petra_status status;
   if (command == PETRA_GRID_TRAIN && config->cluster.stages > 0)
-    return petra_config_fail(config, "cluster.stages", "%lld stages without a model cannot be trained; expected 0, or command: simulate",
-                             (long long)config->cluster.stages);
+    return petra_config_fail(
+        config, "cluster.stages",
+        "%lld stages without a model cannot be trained; expected 0, or command: simulate",
+        (long long)config->cluster.stages);
   if (config->cluster.stages > 0)
     return petra_method_from_config(config, &setup.method);
   status = petra_setup_plan(&setup, config);
@@ -69,8 +71,8 @@ static int compare_hashes(const void *a, const void *b) {
   return left->cell - right->cell;
 }
 
-/* Values that are written differently (0.1, 1e-1) or rows of the same effect would run the same thing twice and count it as
- * two. */
+/* Values that are written differently (0.1, 1e-1) or rows of the same effect would run the same thing twice
+ * and count it as two. */
 static petra_status refuse_equals(const petra_sweep *sweep) {
   hashed *order = NULL;
   petra_status status = PETRA_OK;
@@ -81,8 +83,10 @@ static petra_status refuse_equals(const petra_sweep *sweep) {
   qsort(order, (size_t)sweep->cells, sizeof *order, compare_hashes);
   for (int i = 1; i < sweep->cells && status == PETRA_OK; i++) {
     const petra_sweep_cell *a = &sweep->cell[order[i - 1].cell], *b = &sweep->cell[order[i].cell];
-    if (order[i - 1].hash == order[i].hash && petra_sweep_same_config(a->config, b->config, difference, sizeof difference))
-      status = petra_fail(PETRA_CONFIG, "%s: the cells %s and %s have the same config; expected every cell to differ",
+    if (order[i - 1].hash == order[i].hash &&
+        petra_sweep_same_config(a->config, b->config, difference, sizeof difference))
+      status = petra_fail(PETRA_CONFIG,
+                          "%s: the cells %s and %s have the same config; expected every cell to differ",
                           sweep->arguments->input, a->name, b->name);
   }
   petra_free(order);

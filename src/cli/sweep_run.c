@@ -1,5 +1,5 @@
-/* The open cells, some at once. Signals are taken one at a time where they are waited for, so that nothing is done in a
- * handler. */
+/* The open cells, some at once. Signals are taken one at a time where they are waited for, so that nothing is
+ * done in a handler. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/sweep.h"
@@ -30,7 +30,8 @@ static double now_s(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* SIGCHLD, and of the signals that ask for the end those that whoever started this process did not want ignored (nohup). */
+/* SIGCHLD, and of the signals that ask for the end those that whoever started this process did not want
+ * ignored (nohup). */
 static void watch_signals(pool *p) {
   static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
   struct sigaction action;
@@ -66,7 +67,8 @@ static petra_status start_cells(pool *p) {
   for (int s = 0; s < p->slots; s++) {
     if (p->child[s].cell >= 0)
       continue;
-    while (p->next < sweep->cells && (sweep->cell[p->next].state != PETRA_CELL_OPEN || (sweep->only >= 0 && p->next != sweep->only)))
+    while (p->next < sweep->cells &&
+           (sweep->cell[p->next].state != PETRA_CELL_OPEN || (sweep->only >= 0 && p->next != sweep->only)))
       p->next++;
     if (p->next == sweep->cells)
       return PETRA_OK;
@@ -77,13 +79,15 @@ static petra_status start_cells(pool *p) {
 }
 
 static void tell(const pool *p, const petra_sweep_child *child) {
-  static const char *const words[] = {
-      [PETRA_CELL_OPEN] = "open", [PETRA_CELL_COMPLETE] = "done", [PETRA_CELL_FAILED] = "failed", [PETRA_CELL_STOPPED] = "stopped"};
+  static const char *const words[] = {[PETRA_CELL_OPEN] = "open",
+                                      [PETRA_CELL_COMPLETE] = "done",
+                                      [PETRA_CELL_FAILED] = "failed",
+                                      [PETRA_CELL_STOPPED] = "stopped"};
   const petra_sweep *sweep = p->sweep;
   if (sweep->arguments->json || sweep->arguments->quiet)
     return;
-  printf("[%d/%d] %s: %s after %.1f s\n", p->begun, p->open, sweep->cell[child->cell].name, words[sweep->cell[child->cell].state],
-         now_s() - child->start_s);
+  printf("[%d/%d] %s: %s after %.1f s\n", p->begun, p->open, sweep->cell[child->cell].name,
+         words[sweep->cell[child->cell].state], now_s() - child->start_s);
   fflush(stdout);
 }
 

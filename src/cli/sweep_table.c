@@ -33,14 +33,16 @@ static petra_status fill(const petra_sweep *sweep, petra_table *table, double *v
     PETRA_TRY(petra_table_cell(table, "%d/%d", complete, seeds));
     for (int m = 0; m < metrics->count; m++)
       if (metrics->shown[m])
-        PETRA_TRY(metric_cell(table, petra_interval_of(values, petra_sweep_values(sweep, c, m, values), LEVEL)));
+        PETRA_TRY(
+            metric_cell(table, petra_interval_of(values, petra_sweep_values(sweep, c, m, values), LEVEL)));
   }
   return PETRA_OK;
 }
 
 petra_status petra_sweep_print_table(const petra_sweep *sweep) {
   const petra_sweep_metrics *metrics = petra_sweep_metrics_of(petra_grid_runs(sweep->grid));
-  petra_table_column columns[PETRA_SWEEP_METRICS + 2] = {{"combination", PETRA_TABLE_LEFT}, {"complete", PETRA_TABLE_RIGHT}};
+  petra_table_column columns[PETRA_SWEEP_METRICS + 2] = {{"combination", PETRA_TABLE_LEFT},
+                                                         {"complete", PETRA_TABLE_RIGHT}};
   int count = 2;
   double *values = NULL;
   petra_table *table = NULL;
@@ -53,7 +55,9 @@ petra_status petra_sweep_print_table(const petra_sweep *sweep) {
   PETRA_TRY_GOTO(status, fill(sweep, table, values), done);
   status = petra_table_print(table, stdout);
   if (status == PETRA_OK)
-    printf("mean +- 95 %% interval (Student's t) over the seeds that are complete; all in %s/summary.{csv,json}\n", sweep->directory);
+    printf("mean +- 95 %% interval (Student's t) over the seeds that are complete; all in "
+           "%s/summary.{csv,json}\n",
+           sweep->directory);
 done:
   petra_table_destroy(table);
   petra_free(values);
@@ -107,5 +111,7 @@ petra_status petra_sweep_print_csv(const petra_sweep *sweep, FILE *out) {
     putc('\n', out);
   }
   petra_free(values);
-  return fflush(out) == 0 && !ferror(out) ? PETRA_OK : petra_fail(PETRA_IO, "the summary could not be written: %s", strerror(errno));
+  return fflush(out) == 0 && !ferror(out)
+             ? PETRA_OK
+             : petra_fail(PETRA_IO, "the summary could not be written: %s", strerror(errno));
 }
