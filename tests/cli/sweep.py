@@ -340,7 +340,6 @@ class Wrong(SweepTest):
         bad_axis("lr.milestones: [[10, 5]]", "bad.yaml:3: lr.milestones", "rising")
         bad_axis("lr.milestones: [{a: 5}]", "bad.yaml:3: lr.milestones", "a mapping")
         bad_axis("stages.count: [3, 99]\n  stages.partition: [balanced]", "bad.yaml:3: stages.count", "99")
-        bad_axis("method.name: [petra, zb-h1]", "zb-h1", "simulated only")
         many = ", ".join(map(str, range(1, 102)))
         bad_axis(f"method.accumulate: [{many}]\n  run.epochs: [{many}]", "10000 cells")
 
