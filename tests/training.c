@@ -104,7 +104,7 @@ petra_status training_run(training *run, const petra_program_ops *program) {
   const petra_lr lr = petra_lr_from_config(config, run->program.batches);
   const petra_stage_cost cost = petra_setup_cost(config);
   const petra_executor_virtual_options clock = {.engines = (int)config->cluster.engines,
-                                                .rule = {.recomputes = run->setup.method->recomputes, .fused_head = true},
+                                                .rule = {.recomputes = run->setup.method.recomputes, .fused_head = true},
                                                 .costs = &cost,
                                                 .cost_count = 1};
   petra_loader *loader = NULL;
@@ -112,7 +112,7 @@ petra_status training_run(training *run, const petra_program_ops *program) {
   petra_executor *executor = NULL;
   petra_status status;
   if (!program)
-    program = run->setup.method->program;
+    program = run->setup.method.program;
   petra_free(run->losses);
   run->losses = NULL;
   run->loss_count = 0;

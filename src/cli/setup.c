@@ -28,10 +28,10 @@ petra_status petra_setup_plan(petra_setup *setup, const petra_config *config) {
                              petra_config_choice_name("data.set", (int)config->data.set), classes);
   if (config->device.backend == PETRA_BACKEND_CPU && config->device.precision == PETRA_PRECISION_FP64)
     return petra_config_fail(config, "device.precision", "fp64 with device.backend: cpu, which computes in fp32 only; expected device.backend: ref");
-  setup->inverts = setup->method->inverts && config->model.family == PETRA_FAMILY_REVNET;
-  if (setup->method->inverts && !setup->inverts)
+  setup->inverts = setup->method.inverts && config->model.family == PETRA_FAMILY_REVNET;
+  if (setup->method.inverts && !setup->inverts)
     petra_log(PETRA_LOG_WARNING, "method %s on a ResNet, which has no reversible blocks: every block keeps its input and computes its graph again",
-              setup->method->name);
+              setup->method.name);
   return PETRA_OK;
 }
 
@@ -56,10 +56,15 @@ petra_stage_cost petra_setup_cost(const petra_config *config) {
                             .update_ns = petra_nanoseconds(config->cluster.cost.update_s)};
 }
 
-static petra_keep keep_of(const petra_method *method) {
-  if (strcmp(method->keep, "graph") == 0)
-    return PETRA_KEEP_GRAPH;
-  return strcmp(method->keep, "input") == 0 ? PETRA_KEEP_INPUT : PETRA_KEEP_NOTHING;
+petra_stage_rule petra_setup_stage_rule(const petra_method *method, bool inverts) {
+  return (petra_stage_rule){.forward_weights = method->forward_weights,
+                            .backward_weights = method->backward_weights,
+                            .invert_weights = method->invert_weights,
+                            .keep = method->keep,
+                            .invert = inverts,
+                            .split_backward = method->program->split_backward,
+                            .accumulate = (int)method->accumulate,
+                            .sync_period = method->sync_period};
 }
 
 static petra_status create_stages(petra_setup *setup) {
@@ -70,9 +75,7 @@ static petra_status create_stages(petra_setup *setup) {
                                          .first = setup->partition.first[j],
                                          .end = setup->partition.first[j + 1],
                                          .backend = setup->backend,
-                                         .keep = keep_of(setup->method),
-                                         .invert = setup->inverts,
-                                         .accumulate = (int)config->method.accumulate,
+                                         .rule = petra_setup_stage_rule(&setup->method, setup->inverts),
                                          .optim = petra_optim_from_config(config)};
     PETRA_TRY(petra_stage_create(&options, &setup->stage[j]));
   }

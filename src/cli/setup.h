@@ -12,7 +12,7 @@ typedef struct petra_setup {
   const petra_config *config; /* borrowed */
   petra_model model;
   petra_partition partition;
-  const petra_method *method;
+  petra_method method;
   bool inverts; /* backward messages carry streams: the method inverts and the network has reversible blocks */
   petra_backend *backend; /* from here on by petra_setup_stages */
   petra_stage *stage[PETRA_MODEL_BLOCKS];
@@ -25,6 +25,9 @@ petra_status petra_setup_plan(petra_setup *setup, const petra_config *config);
 petra_status petra_setup_stages(petra_setup *setup);
 
 void petra_setup_fini(petra_setup *setup);
+
+/* What the method has a stage do; `inverts` as in petra_setup. */
+petra_stage_rule petra_setup_stage_rule(const petra_method *method, bool inverts);
 
 /* Costs of one stage by cluster.cost: unit or constant. */
 petra_stage_cost petra_setup_cost(const petra_config *config);
