@@ -48,7 +48,7 @@ static petra_status open_stages(rig *r) {
                                          .first = r->partition.first[j],
                                          .end = r->partition.first[j + 1],
                                          .backend = r->backend,
-                                         .rule = petra_setup_stage_rule(&r->method, r->method.inverts),
+                                         .rule = petra_method_stage_rule(&r->method, r->method.inverts),
                                          .optim = petra_optim_from_config(r->config)};
     PETRA_TRY(petra_stage_create(&options, &r->stage[j]));
     PETRA_TRY(petra_stage_initialise(r->stage[j], 1));

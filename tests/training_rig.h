@@ -3,7 +3,7 @@
 #ifndef PETRA_TESTS_TRAINING_RIG_H
 #define PETRA_TESTS_TRAINING_RIG_H
 
-#include "cli/setup.h"
+#include "sim/cost.h"
 #include "exec/executor.h"
 #include "exec/worker_stage.h"
 #include "nn/partition.h"

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "exec/worker_stage.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -21,6 +22,7 @@ petra_status petra_setup_plan(petra_setup *setup, const petra_config *config) {
   PETRA_TRY(petra_model_init(&setup->model, config, image_size, image_size));
   PETRA_TRY(petra_partition_init(&setup->partition, config, &setup->model));
   PETRA_TRY(petra_method_from_config(config, &setup->method));
+  petra_method_fit(&setup->method, setup->partition.stages);
   int32_t classes = set_classes(config->data.set);
   if (config->model.classes < classes)
     return petra_config_fail(config, "model.classes", "%lld outputs for the %d classes of data.set: %s; expected at least %d",
@@ -56,17 +58,6 @@ petra_stage_cost petra_setup_cost(const petra_config *config) {
                             .update_ns = petra_nanoseconds(config->cluster.cost.update_s)};
 }
 
-petra_stage_rule petra_setup_stage_rule(const petra_method *method, bool inverts) {
-  return (petra_stage_rule){.forward_weights = method->forward_weights,
-                            .backward_weights = method->backward_weights,
-                            .invert_weights = method->invert_weights,
-                            .keep = method->keep,
-                            .invert = inverts,
-                            .split_backward = method->program->split_backward,
-                            .accumulate = (int)method->accumulate,
-                            .sync_period = method->sync_period};
-}
-
 static petra_status create_stages(petra_setup *setup) {
   const petra_config *config = setup->config;
   for (int j = 0; j < setup->partition.stages; j++) {
@@ -75,7 +66,7 @@ static petra_status create_stages(petra_setup *setup) {
                                          .first = setup->partition.first[j],
                                          .end = setup->partition.first[j + 1],
                                          .backend = setup->backend,
-                                         .rule = petra_setup_stage_rule(&setup->method, setup->inverts),
+                                         .rule = petra_method_stage_rule(&setup->method, setup->inverts),
                                          .optim = petra_optim_from_config(config)};
     PETRA_TRY(petra_stage_create(&options, &setup->stage[j]));
   }

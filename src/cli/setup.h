@@ -26,9 +26,6 @@ petra_status petra_setup_stages(petra_setup *setup);
 
 void petra_setup_fini(petra_setup *setup);
 
-/* What the method has a stage do; `inverts` as in petra_setup. */
-petra_stage_rule petra_setup_stage_rule(const petra_method *method, bool inverts);
-
 /* Costs of one stage by cluster.cost: unit or constant. */
 petra_stage_cost petra_setup_cost(const petra_config *config);
 

@@ -48,6 +48,7 @@ static petra_status plan(simulation *s) {
   } else {
     s->setup.config = config;
     PETRA_TRY(petra_method_from_config(config, &s->setup.method));
+    petra_method_fit(&s->setup.method, stages);
   }
   if (microbatches == 0)
     microbatches = 16 * (int64_t)stages;

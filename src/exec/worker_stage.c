@@ -24,6 +24,17 @@ typedef struct worker_stage {
   pending *evaluations;
 } worker_stage;
 
+petra_stage_rule petra_method_stage_rule(const petra_method *method, bool inverts) {
+  return (petra_stage_rule){.forward_weights = method->forward_weights,
+                            .backward_weights = method->backward_weights,
+                            .invert_weights = method->invert_weights,
+                            .keep = method->keep,
+                            .invert = inverts,
+                            .split_backward = method->program->split_backward,
+                            .accumulate = (int)method->accumulate,
+                            .sync_period = method->sync_period};
+}
+
 static petra_account *account_of(const worker_stage *worker, int32_t stage) {
   return (petra_account *)(uintptr_t)petra_stage_account(worker->options.stage[stage - 1]);
 }

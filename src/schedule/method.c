@@ -176,6 +176,13 @@ petra_status petra_method_from_config(const petra_config *config, petra_method *
   return PETRA_OK;
 }
 
+void petra_method_fit(petra_method *method, int32_t stages) {
+  petra_weights *const weights[] = {&method->forward_weights, &method->backward_weights, &method->invert_weights};
+  for (int i = 0; i < 3 && stages == 1; i++)
+    if (*weights[i] == PETRA_WEIGHTS_DOUBLE_BUFFER)
+      *weights[i] = PETRA_WEIGHTS_LATEST;
+}
+
 bool petra_method_stashes(const petra_method *method) {
   return method->backward_weights == PETRA_WEIGHTS_STASHED || method->invert_weights == PETRA_WEIGHTS_STASHED;
 }

@@ -37,6 +37,9 @@ bool petra_method_find(const char *name, petra_method *out);
  * device's chunks are. PETRA_CONFIG for a name that is none and for choices that contradict each other. */
 petra_status petra_method_from_config(const petra_config *config, petra_method *out);
 
+/* Makes the method that of `stages` stages: on one there is nothing that a double buffer would have to keep apart. */
+void petra_method_fit(petra_method *method, int32_t stages);
+
 /* "latest", "graph". */
 const char *petra_weights_name(petra_weights weights);
 const char *petra_keep_name(petra_keep keep);
