@@ -10,6 +10,7 @@ typedef struct versions {
   int64_t *ring;
   int64_t capacity; /* a power of two */
   int64_t oldest;   /* no microbatch before this one is in flight */
+  int64_t copy;     /* the version of F's copy, with a sync period */
 } versions;
 
 typedef struct worker_cost {
@@ -38,6 +39,12 @@ static petra_status make_room(versions *v, int64_t microbatch) {
   return PETRA_OK;
 }
 
+/* A double buffer's: that of the update before last of the microbatch's window of k. */
+static int64_t buffered_version(const petra_worker_cost_options *options, int64_t microbatch) {
+  int64_t window = microbatch / (options->accumulate > 1 ? options->accumulate : 1);
+  return window > 0 ? window - 1 : 0;
+}
+
 /* The version of a neighbour in flight; -1: it is not in flight. */
 static int64_t version_of(const versions *v, int64_t microbatch) {
   if (microbatch < v->oldest || microbatch - v->oldest >= v->capacity)
@@ -45,13 +52,36 @@ static int64_t version_of(const versions *v, int64_t microbatch) {
   return v->ring[microbatch & (v->capacity - 1)];
 }
 
-static petra_status forward(petra_stage_counts *c, versions *v, int64_t microbatch) {
+/* The version that F of a microbatch reads. */
+static int64_t forward_version(const petra_worker_cost_options *options, const petra_stage_counts *c, versions *v,
+                               int64_t microbatch) {
+  if (options->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER)
+    return buffered_version(options, microbatch);
+  if (options->sync_period == 0)
+    return c->updates;
+  if (microbatch % options->sync_period == 0)
+    v->copy = c->updates;
+  return v->copy;
+}
+
+static petra_status forward(petra_stage_counts *c, versions *v, int64_t microbatch, int64_t version) {
   PETRA_TRY(make_room(v, microbatch));
-  v->ring[microbatch & (v->capacity - 1)] = c->updates;
+  /* An old version that no neighbour holds comes back into use. */
+  if (version != c->updates && version_of(v, microbatch - 1) != version && ++c->stash > c->stash_max)
+    c->stash_max = c->stash;
+  v->ring[microbatch & (v->capacity - 1)] = version;
   c->forwards++;
   if (++c->kept > c->kept_max)
     c->kept_max = c->kept;
   return PETRA_OK;
+}
+
+/* The version that B of a microbatch reads. */
+static int64_t backward_version(const petra_worker_cost_options *options, const petra_stage_counts *c, const versions *v,
+                                int64_t microbatch) {
+  if (options->backward_weights == PETRA_WEIGHTS_STASHED)
+    return version_of(v, microbatch);
+  return options->backward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER ? buffered_version(options, microbatch) : c->updates;
 }
 
 static void give_up(petra_stage_counts *c, versions *v, int64_t microbatch) {
@@ -89,15 +119,20 @@ static petra_status perform_one(worker_cost *worker, const petra_action *action,
   *result = (petra_action_result){c->updates, -1};
   switch (action->kind) {
   case PETRA_ACTION_FORWARD:
-    return forward(c, v, action->microbatch);
+    result->version_read = forward_version(&worker->options, c, v, action->microbatch);
+    return forward(c, v, action->microbatch, result->version_read);
   case PETRA_ACTION_BACKWARD:
     if (fused) {
-      note_lag(c, c->updates);
+      int64_t version = forward_version(&worker->options, c, v, action->microbatch);
+      if (worker->options.backward_weights != PETRA_WEIGHTS_PRESET && worker->options.backward_weights != PETRA_WEIGHTS_LATEST)
+        result->version_read = version;
+      note_lag(c, version);
       c->forwards++;
       if (c->kept_max == 0)
         c->kept_max = 1;
       return PETRA_OK;
     }
+    result->version_read = backward_version(&worker->options, c, v, action->microbatch);
     note_lag(c, version_of(v, action->microbatch));
     if (!worker->options.split_backward)
       give_up(c, v, action->microbatch);

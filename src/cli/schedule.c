@@ -59,7 +59,7 @@ static petra_status from_config(const petra_arguments *arguments, printed *p) {
   PETRA_TRY(petra_arguments_config(arguments, "schedule", &config));
   petra_status status = petra_setup_plan(&setup, config);
   if (status == PETRA_OK) {
-    const petra_method *method = setup.method;
+    const petra_method *method = &setup.method;
     int64_t microbatches = config->run.max_microbatches ? config->run.max_microbatches : DEFAULT_MICROBATCHES;
     const petra_program_options options = {.stages = setup.partition.stages,
                                            .chunks = method->chunks,

@@ -12,7 +12,7 @@ typedef struct petra_setup {
   const petra_config *config; /* borrowed */
   petra_model model;
   petra_partition partition;
-  const petra_method *method;
+  petra_method method;
   bool inverts; /* backward messages carry streams: the method inverts and the network has reversible blocks */
   petra_backend *backend; /* from here on by petra_setup_stages */
   petra_stage *stage[PETRA_MODEL_BLOCKS];

@@ -48,6 +48,7 @@ static petra_status plan(simulation *s) {
   } else {
     s->setup.config = config;
     PETRA_TRY(petra_method_from_config(config, &s->setup.method));
+    petra_method_fit(&s->setup.method, stages);
   }
   if (microbatches == 0)
     microbatches = 16 * (int64_t)stages;
@@ -56,7 +57,7 @@ static petra_status plan(simulation *s) {
         config, "run.max_microbatches",
         "%lld microbatches on %d stages are more than %lld actions; expected fewer microbatches",
         (long long)microbatches, stages, (long long)many_actions);
-  PETRA_TRY(petra_cluster_program(config, s->setup.method, stages, microbatches, nominal_batches(config),
+  PETRA_TRY(petra_cluster_program(config, &s->setup.method, stages, microbatches, nominal_batches(config),
                                   &s->program));
   if (config->cluster.stages > 0)
     s->program.eval_every = 0; /* no model, nothing to evaluate */
@@ -85,10 +86,14 @@ static double wall_s(void) {
 }
 
 static petra_status run_program(simulation *s) {
-  const petra_program_ops *program = s->setup.method->program;
+  const petra_program_ops *program = s->setup.method.program;
   const petra_worker_cost_options worker = {.stages = s->program.stages,
                                             .split_head = s->program.split_head,
-                                            .split_backward = program->split_backward};
+                                            .split_backward = program->split_backward,
+                                            .forward_weights = s->setup.method.forward_weights,
+                                            .backward_weights = s->setup.method.backward_weights,
+                                            .accumulate = s->setup.method.accumulate,
+                                            .sync_period = s->setup.method.sync_period};
   PETRA_TRY(petra_allocate(&s->busy_ns, (size_t)s->program.stages, sizeof *s->busy_ns));
   PETRA_TRY(petra_worker_cost_create(&worker, &s->worker));
   PETRA_TRY(petra_executor_virtual_create(&s->cluster.executor, &s->executor));
@@ -101,7 +106,7 @@ static petra_status run_program(simulation *s) {
 /* Flush programs and sequential come to rest: all of the time over all microbatches. The others: their steady
  * state. */
 static double time_per_microbatch_s(const simulation *s) {
-  const petra_program_ops *program = s->setup.method->program;
+  const petra_program_ops *program = s->setup.method.program;
   int64_t makespan_ns = s->executor->ops->now_ns(s->executor);
   if (program->flush || program == &petra_program_sequential)
     return 1e-9 * (double)makespan_ns / (double)s->program.microbatches;
