@@ -19,8 +19,6 @@ static petra_status check(const petra_config *config, petra_grid_command command
   if (config->cluster.stages > 0)
     return petra_method_from_config(config, &setup.method);
   status = petra_setup_plan(&setup, config);
-  if (status == PETRA_OK && command == PETRA_GRID_TRAIN)
-    status = petra_method_check_trains(setup.method);
   petra_setup_fini(&setup);
   return status;
 }
