@@ -224,6 +224,7 @@ static void expect_invertible(int depth, int64_t w, const char *stem, int64_t cl
       ck_assert_int_eq(block->kind, shuffles ? PETRA_BLOCK_SHUFFLE : PETRA_BLOCK_REVERSIBLE);
       ck_assert(block->reversible);
       ck_assert_int_eq(block->unit_count, 2);
+      ck_assert(block->units[0].relu && !block->units[1].relu);
       ck_assert_int_eq(block->shape_out.channels, w * q);
       ck_assert_int_eq(block->shape_out.height, now);
       ck_assert_int_eq(block->shape_out.width, now);

@@ -81,9 +81,12 @@ static int add_shortcut(petra_block *block, const char *conv, const char *norm, 
   return block->unit_count++;
 }
 
-/* A block of a network with model.downsample: invertible: width * 4^group channels a stream, model.width within F. */
+/* A block of a network with model.downsample: invertible: width * 4^group channels a stream, model.width within F, and no
+ * ReLU at the end of F: nothing normalises a stream from the stem to the head, where sums of what is never negative
+ * would make every feature large. */
 static void make_invertible_block(const petra_model *model, petra_block *block, int group, int stride) {
   make_path(block, false, model->width, model->width << 2 * group, stride);
+  block->units[1].relu = false;
   block->kind = stride != 1 ? PETRA_BLOCK_SHUFFLE : PETRA_BLOCK_REVERSIBLE;
   block->reversible = true;
 }
