@@ -67,6 +67,7 @@ tests_test_golden_data_LDADD = $(TESTS_LDADD)
 EXTRA_DIST += \
   tests/golden/init-revnet18.h5 tests/golden/init-revnet50.h5 tests/golden/init-resnet18.h5 tests/golden/init-resnet50.h5 \
   tests/golden/petra-revnet18-k1.h5 tests/golden/petra-revnet18-k3.h5 \
+  tests/golden/init-revnet18-invertible.h5 tests/golden/petra-revnet18-invertible-k1.h5 \
   tests/golden/petra-revnet50-k1.h5 tests/golden/petra-revnet50-k3.h5 \
   tests/golden/backprop-revnet18-k1.h5 tests/golden/backprop-revnet18-k3.h5 tests/golden/backprop-revnet50-k3.h5 \
   tests/golden/backprop-resnet18-k1.h5 tests/golden/backprop-resnet50-k1.h5 \
