@@ -53,6 +53,7 @@ END_TEST
 
 /* --- identities --- */
 
+/* Large: kept out of the tests' stack frames. */
 typedef struct outcome {
   training_tensors init, weights, gradients;
 } outcome;
@@ -80,7 +81,7 @@ static const char *const methods[] = {"method.name=backprop", "method.name=rever
 
 START_TEST(on_one_stage_every_method_is_sgd) {
   for (int single = 0; single < 2; single++) {
-    outcome found[3];
+    static outcome found[3];
     for (int i = 0; i < 3; i++) {
       if (single)
         TRAIN(&found[i], SMALL, SINGLE, methods[i], "stages.partition=list", "stages.blocks=[10]", "run.max_microbatches=6");
@@ -103,7 +104,7 @@ START_TEST(reversible_is_backprop_up_to_rounding) {
   static const char *const depths[] = {"model.depth=18", "model.depth=34"};
   for (int d = 0; d < 2; d++)
     for (int i = 0; i < 2; i++) {
-      outcome a, b;
+      static outcome a, b;
       training_distance apart;
       TRAIN(&a, SMALL, DOUBLE, methods[0], depths[d], lengths[i], "method.accumulate=3");
       TRAIN(&b, SMALL, DOUBLE, methods[1], depths[d], lengths[i], "method.accumulate=3");
@@ -124,7 +125,7 @@ START_TEST(reversible_is_backprop_up_to_rounding) {
 END_TEST
 
 START_TEST(at_rate_0_petra_gives_the_end_to_end_gradient) {
-  outcome a, b;
+  static outcome a, b;
   training_distance apart;
   /* Drained, so that both end with the gradient of microbatch 11. */
   TRAIN(&a, SMALL, DOUBLE, methods[0], "optim.lr=0", "run.max_microbatches=12", "run.drain=true");
@@ -139,7 +140,7 @@ END_TEST
 
 /* After one update of 8 microbatches, as test_precision.c does with strided convolutions. */
 START_TEST(single_precision_follows_double) {
-  outcome a, b;
+  static outcome a, b;
   training_distance apart;
   TRAIN(&a, SMALL, "model.width=8", DOUBLE, methods[1], "method.accumulate=8", "run.max_microbatches=8");
   TRAIN(&b, SMALL, "model.width=8", SINGLE, methods[1], "method.accumulate=8", "run.max_microbatches=8");
