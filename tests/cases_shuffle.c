@@ -13,7 +13,8 @@ static void shuffle(cases_run *run, const int *p) {
     for (int row = 0; row < h; row++)
       for (int column = 0; column < w; column++) {
         int corner = row % 2 * 2 + column % 2;
-        deep[((plane * 4 + corner) * (h / 2) + row / 2) * (w / 2) + column / 2] = x.host[(plane * h + row) * w + column];
+        deep[((plane * 4 + corner) * (h / 2) + row / 2) * (w / 2) + column / 2] =
+            x.host[(plane * h + row) * w + column];
       }
   cases_ok(petra_op_space_to_depth(run->backend, x.tensor, y));
   cases_expect(run, CASES_space_to_depth, y, deep, NULL, 1);
@@ -38,16 +39,11 @@ static void shuffle(cases_run *run, const int *p) {
   }
 
 const cases_entry cases_shuffle[] = {
-    CASE(shuffle, 1, 1, 2, 2),
-    CASE(shuffle, 3, 1, 4, 6),
-    CASE(shuffle, 2, 2, 6, 4),   /* plain to blocked on one side alone */
-    CASE(shuffle, 3, 3, 2, 8),   /* three channels are not blocked */
-    CASE(shuffle, 1, 4, 8, 2),
-    CASE(shuffle, 2, 5, 4, 4),   /* both sides padded */
-    CASE(shuffle, 1, 8, 6, 10),
-    CASE(shuffle, 2, 16, 4, 4),
-    CASE(shuffle, 1, 17, 2, 6),
-    CASE(shuffle, 3, 20, 14, 10), /* split among threads */
-    CASE(shuffle, 2, 64, 8, 8),
-    {0},
+    CASE(shuffle, 1, 1, 2, 2),  CASE(shuffle, 3, 1, 4, 6),
+    CASE(shuffle, 2, 2, 6, 4),                             /* plain to blocked on one side alone */
+    CASE(shuffle, 3, 3, 2, 8),                             /* three channels are not blocked */
+    CASE(shuffle, 1, 4, 8, 2),  CASE(shuffle, 2, 5, 4, 4), /* both sides padded */
+    CASE(shuffle, 1, 8, 6, 10), CASE(shuffle, 2, 16, 4, 4),
+    CASE(shuffle, 1, 17, 2, 6), CASE(shuffle, 3, 20, 14, 10), /* split among threads */
+    CASE(shuffle, 2, 64, 8, 8), {0},
 };

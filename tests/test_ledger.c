@@ -108,8 +108,8 @@ START_TEST(categories) {
 }
 END_TEST
 
-/* With invertible downsampling nothing waits but the stem's batches, which `strict` does not count and `paper` counts
- * where inputs are kept alone. */
+/* With invertible downsampling nothing waits but the stem's batches, which `strict` does not count and
+ * `paper` counts where inputs are kept alone. */
 START_TEST(nothing_waits_in_an_invertible_network) {
   for (int invertible = 0; invertible < 2; invertible++) {
     const char *const sets[] = {invertible ? "model.downsample=invertible" : "model.downsample=conv"};
@@ -130,7 +130,8 @@ START_TEST(nothing_waits_in_an_invertible_network) {
     /* By hand: one stream, or both, of 64 x 32 x 32 numbers a block, whatever the group. */
     petra_ledger_bytes strict = sum_of(&model, PETRA_ACCOUNTING_STRICT, 1, !RELEASE_BIASES, 1);
     if (invertible)
-      ck_assert_int_eq(strict.input_buffer, INT64_C(64) * 4 * 2 * 64 * 32 * 32 * (16 + 14 + 12 + 10 + 8 + 6 + 4 + 2));
+      ck_assert_int_eq(strict.input_buffer,
+                       INT64_C(64) * 4 * 2 * 64 * 32 * 32 * (16 + 14 + 12 + 10 + 8 + 6 + 4 + 2));
   }
 }
 END_TEST
@@ -321,7 +322,8 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {table_3_to_its_last_digit,
                                 table_3_savings,
-                                categories, nothing_waits_in_an_invertible_network,
+                                categories,
+                                nothing_waits_in_an_invertible_network,
                                 by_hand,
                                 ledger_errors,
                                 kernels,

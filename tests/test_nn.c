@@ -206,9 +206,9 @@ START_TEST(flops_by_hand) {
 }
 END_TEST
 
-/* docs/semantics.md: with q = 4^g, a block of group g has 18 q w^2 + 2 w (1 + q) parameters, the first of a further
- * group 9 q w^2 / 4 + 9 q w^2 + 2 w (1 + q); its convolutions do as many multiply-adds as they have weights, times
- * the pixels that they make. */
+/* docs/semantics.md: with q = 4^g, a block of group g has 18 q w^2 + 2 w (1 + q) parameters, the first of a
+ * further group 9 q w^2 / 4 + 9 q w^2 + 2 w (1 + q); its convolutions do as many multiply-adds as they have
+ * weights, times the pixels that they make. */
 static void expect_invertible(int depth, int64_t w, const char *stem, int64_t classes, int image, int side) {
   petra_model model = make_invertible(depth, (int)w, stem, (int)classes, image);
   const int counts[2][4] = {{2, 2, 2, 2}, {3, 4, 6, 3}};
@@ -220,7 +220,8 @@ static void expect_invertible(int depth, int64_t w, const char *stem, int64_t cl
     for (int i = 0; i < counts[depth != 18][group]; i++, b++) {
       const petra_block *block = &model.blocks[b];
       bool shuffles = group > 0 && i == 0;
-      int64_t first = shuffles ? 9 * q / 4 * w * w : 9 * q * w * w, second = 9 * w * q * w, now = side >> group;
+      int64_t first = shuffles ? 9 * q / 4 * w * w : 9 * q * w * w, second = 9 * w * q * w,
+              now = side >> group;
       ck_assert_int_eq(block->kind, shuffles ? PETRA_BLOCK_SHUFFLE : PETRA_BLOCK_REVERSIBLE);
       ck_assert(block->reversible);
       ck_assert_int_eq(block->unit_count, 2);
@@ -264,8 +265,10 @@ START_TEST(invertible_refused) {
   } bad[] = {
       {"model.family=resnet", 32, 32, ": invertible is for model.family: revnet"},
       {"model.depth=50", 32, 32, ": invertible needs model.depth 18 or 34: the first block of depth 50"},
-      {"model.stem=cifar", 28, 32, ": images of 32 x 28 cannot be halved evenly for invertible; expected multiples of 8"},
-      {"model.stem=imagenet", 224, 232, ": images of 232 x 224 cannot be halved evenly for invertible; expected multiples of 32"},
+      {"model.stem=cifar", 28, 32,
+       ": images of 32 x 28 cannot be halved evenly for invertible; expected multiples of 8"},
+      {"model.stem=imagenet", 224, 232,
+       ": images of 232 x 224 cannot be halved evenly for invertible; expected multiples of 32"},
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     const char *const sets[] = {"model.downsample=invertible", bad[i].set};
@@ -595,7 +598,8 @@ START_TEST(invertible_blocks_invert) {
     petra_backend *backend;
     bool single = d >= 2;
     ck_assert_int_eq(petra_backend_create(single ? PETRA_BACKEND_CPU : PETRA_BACKEND_REF,
-                                          single ? PETRA_PRECISION_FP32 : PETRA_PRECISION_FP64, 2, true, &backend),
+                                          single ? PETRA_PRECISION_FP32 : PETRA_PRECISION_FP64, 2, true,
+                                          &backend),
                      PETRA_OK);
     const petra_compute compute = {backend, NULL};
     petra_model model = make_invertible(depths[d], 3, "cifar", 10, 16);

@@ -144,7 +144,9 @@ START_TEST(shuffles) {
           petra_op_space_to_depth(backend, x, x2));
   REFUSED(SHAPE, "depth_to_space: x is 5 high and 4 wide, expected even numbers",
           petra_op_depth_to_space(backend, x2, turned));
-  REFUSED(SHAPE, "space_to_depth: y is an activation of shape (2, 3, 2, 2), expected an activation of shape (2, 12, 1, 1)",
+  REFUSED(SHAPE,
+          "space_to_depth: y is an activation of shape (2, 3, 2, 2), expected an activation of shape (2, 12, "
+          "1, 1)",
           petra_op_space_to_depth(backend, pooled, pooled));
   REFUSED(SHAPE, "depth_to_space: y is an activation", petra_op_depth_to_space(backend, pooled, pooled));
   REFUSED(SHAPE, "space_to_depth: x is a vector", petra_op_space_to_depth(backend, v, deep));

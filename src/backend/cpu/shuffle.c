@@ -1,21 +1,22 @@
-/* Space to depth and back, straight between the blocked layouts: two channels of a 2 x 2 square of the wide tensor are eight
- * lanes of one pixel of the deep one. */
+/* Space to depth and back, straight between the blocked layouts: two channels of a 2 x 2 square of the wide
+ * tensor are eight lanes of one pixel of the deep one. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
 
 enum { TAPS = 4, PAIR = 2, LANES = TAPS * PAIR };
 
-/* A stretch of both tensors: the rows of one image, from the first channel of the pair (or the only channel) on. */
+/* A stretch of both tensors: the rows of one image, from the first channel of the pair (or the only channel)
+ * on. */
 typedef struct stretch {
   float *wide, *deep;
-  int64_t rows, columns;       /* of the deep tensor */
+  int64_t rows, columns;        /* of the deep tensor */
   int64_t wide_pixel, wide_row; /* floats from a pixel, a row of the wide tensor to the next */
   int64_t deep_pixel;
 } stretch;
 
-/* All reads come before the writes: in turns they wait for each other where the tensors lie a multiple of 4 KiB
- * apart. Lanes that are padding are 0 on both sides and move with the others. */
+/* All reads come before the writes: in turns they wait for each other where the tensors lie a multiple of 4
+ * KiB apart. Lanes that are padding are 0 on both sides and move with the others. */
 static void pair_to_deep(const stretch *s) {
   for (int64_t h = 0; h < s->rows; h++)
     for (int64_t w = 0; w < s->columns; w++) {
