@@ -67,6 +67,7 @@ tests_test_golden_data_LDADD = $(TESTS_LDADD)
 EXTRA_DIST += \
   tests/golden/init-revnet18.h5 tests/golden/init-revnet50.h5 tests/golden/init-resnet18.h5 tests/golden/init-resnet50.h5 \
   tests/golden/petra-revnet18-k1.h5 tests/golden/petra-revnet18-k3.h5 \
+  tests/golden/init-revnet18-invertible.h5 tests/golden/petra-revnet18-invertible-k1.h5 \
   tests/golden/petra-revnet50-k1.h5 tests/golden/petra-revnet50-k3.h5 \
   tests/golden/backprop-revnet18-k1.h5 tests/golden/backprop-revnet18-k3.h5 tests/golden/backprop-revnet50-k3.h5 \
   tests/golden/delayed-revnet18-k1.h5 tests/golden/delayed-revnet18-k3.h5 tests/golden/dsp-revnet18-k1.h5 tests/golden/dsp-revnet18-k3.h5 \
@@ -139,6 +140,11 @@ TESTS += tests/test_methods
 tests_test_methods_SOURCES = tests/test_methods.c $(TRAINING_SOURCES)
 tests_test_methods_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_methods_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_invertible
+TESTS += tests/test_invertible
+tests_test_invertible_SOURCES = tests/test_invertible.c $(TRAINING_SOURCES)
+tests_test_invertible_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_invertible_LDADD = $(TESTS_LDADD)
 check_PROGRAMS += tests/test_stage_rules
 TESTS += tests/test_stage_rules
 tests_test_stage_rules_SOURCES = tests/test_stage_rules.c $(TRAINING_SOURCES)
@@ -153,7 +159,7 @@ tests_test_gradients_LDADD = $(TESTS_LDADD)
 check_PROGRAMS += tests/test_backend
 TESTS += tests/test_backend tests/test_backend_avx2
 EXTRA_DIST += tests/test_backend_avx2
-tests_test_backend_SOURCES = tests/test_backend.c tests/cases.c tests/cases.h tests/case_tolerances.h tests/cases_basic.c \
+tests_test_backend_SOURCES = tests/test_backend.c tests/cases.c tests/cases.h tests/case_tolerances.h tests/cases_basic.c tests/cases_shuffle.c \
   tests/cases_conv.c tests/cases_norm.c tests/cases_pool.c tests/cases_head.c tests/naive.c tests/naive.h tests/harness.h
 tests_test_backend_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_backend_LDADD = $(TESTS_LDADD)

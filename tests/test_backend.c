@@ -90,6 +90,11 @@ START_TEST(basic) {
 }
 END_TEST
 
+START_TEST(shuffle) {
+  run_table(cases_shuffle);
+}
+END_TEST
+
 START_TEST(conv) {
   run_table(cases_conv);
 }
@@ -119,6 +124,6 @@ START_TEST(every_operation_was_checked) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {basic, conv, norm, pool, head, every_operation_was_checked};
+  const TTest *const tests[] = {basic, shuffle, conv, norm, pool, head, every_operation_was_checked};
   return harness_run("backend", tests, HARNESS_COUNT(tests));
 }

@@ -144,6 +144,11 @@ typedef struct petra_backend_ops {
   petra_status (*split)(petra_backend *backend, const petra_tensor *x, petra_tensor *x1, petra_tensor *x2);
   petra_status (*concat)(petra_backend *backend, const petra_tensor *x1, const petra_tensor *x2, petra_tensor *x);
 
+  /* S: x (N, C, H, W) -> y (N, 4C, H/2, W/2), H and W even: y[n, 4c + 2i + j, h, w] = x[n, c, 2h + i, 2w + j], i and j
+   * 0 or 1 (PyTorch's pixel_unshuffle). A permutation: depth_to_space is its inverse, and each is the other's backward. */
+  petra_status (*space_to_depth)(petra_backend *backend, const petra_tensor *x, petra_tensor *y);
+  petra_status (*depth_to_space)(petra_backend *backend, const petra_tensor *y, petra_tensor *x);
+
   petra_status (*conv_forward)(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *x,
                                const petra_tensor *w, petra_tensor *y);
   petra_status (*conv_backward_data)(petra_backend *backend, const petra_conv_geometry *geometry,

@@ -17,6 +17,7 @@ libpetra_a_SOURCES += \
 	src/backend/ref_norm.inc \
 	src/backend/ref_pool.inc \
 	src/backend/ref_real.inc \
+	src/backend/ref_shuffle.inc \
 	src/backend/registry.c \
 	src/backend/registry.h \
 	src/backend/tensor.c

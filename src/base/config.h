@@ -15,6 +15,7 @@ typedef enum { PETRA_DRAIN_AUTO, PETRA_DRAIN_TRUE, PETRA_DRAIN_FALSE } petra_dra
 typedef enum { PETRA_SET_CIFAR10, PETRA_SET_CIFAR100, PETRA_SET_SHAPES } petra_data_set;
 typedef enum { PETRA_FAMILY_REVNET, PETRA_FAMILY_RESNET } petra_family;
 typedef enum { PETRA_STEM_CIFAR, PETRA_STEM_IMAGENET } petra_stem;
+typedef enum { PETRA_DOWNSAMPLE_CONV, PETRA_DOWNSAMPLE_INVERTIBLE } petra_downsample;
 typedef enum { PETRA_PARTITION_BLOCK, PETRA_PARTITION_BALANCED, PETRA_PARTITION_LIST } petra_partition_kind;
 typedef enum { PETRA_LR_NONE, PETRA_LR_GOYAL } petra_lr_scaling;
 typedef enum { PETRA_BACKEND_AUTO, PETRA_BACKEND_REF, PETRA_BACKEND_CPU } petra_backend_kind;
@@ -75,6 +76,7 @@ typedef struct petra_config {
     int64_t depth; /* 18, 34, 50 */
     int64_t width; /* channels of one stream in the first group; 64 is the paper's */
     petra_stem stem;
+    petra_downsample downsample;
     int64_t classes;
     char *weights; /* "" or a weights.h5 to start from */
     bool zero_init_residual; /* scale of the last batch norm of each block starts at 0 */

@@ -14,6 +14,8 @@ static const char *const data_sets[] = {
 static const char *const families[] = {
     [PETRA_FAMILY_REVNET] = "revnet", [PETRA_FAMILY_RESNET] = "resnet", NULL};
 static const char *const stems[] = {[PETRA_STEM_CIFAR] = "cifar", [PETRA_STEM_IMAGENET] = "imagenet", NULL};
+static const char *const downsamples[] = {
+    [PETRA_DOWNSAMPLE_CONV] = "conv", [PETRA_DOWNSAMPLE_INVERTIBLE] = "invertible", NULL};
 static const char *const partitions[] = {[PETRA_PARTITION_BLOCK] = "block",
                                          [PETRA_PARTITION_BALANCED] = "balanced",
                                          [PETRA_PARTITION_LIST] = "list",
@@ -128,6 +130,7 @@ static const petra_config_key keys[] = {
     INTEGER_OF(model.depth, "18", depths, "layers, as in ResNet-18"),
     INTEGER(model.width, "64", 1, 4096, "channels of one stream in the first group of blocks; the paper has 64"),
     CHOICE(model.stem, "cifar", stems, "first layers: for small images (3x3) or large ones (7x7 and pooling)"),
+    CHOICE(model.downsample, "conv", downsamples, "how a RevNet halves its images: conv: strided convolutions; invertible: space to depth, so that these blocks are reversible (depth 18, 34)"),
     INTEGER(model.classes, "10", 2, 100000, "classes of the head"),
     STRING(model.weights, "\"\"", NONE, "weights file to start from; empty: random weights from the seed"),
     BOOLEAN(model.zero_init_residual, "false", "scale of the last batch norm of each block starts at 0"),

@@ -129,6 +129,11 @@ petra_status cpu_relu_backward(petra_backend *backend, const petra_tensor *y, co
                                petra_tensor *dx);
 petra_status cpu_sgd_step(petra_backend *backend, const petra_sgd_step *arguments);
 
+/* --- shuffle.c --- */
+
+petra_status cpu_space_to_depth(petra_backend *backend, const petra_tensor *x, petra_tensor *y);
+petra_status cpu_depth_to_space(petra_backend *backend, const petra_tensor *y, petra_tensor *x);
+
 /* --- norm.c --- */
 
 petra_status cpu_norm_forward(petra_backend *backend, const petra_norm_forward *arguments);
