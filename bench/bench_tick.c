@@ -117,7 +117,7 @@ static void print_result(const bench *b) {
   b->setup.backend->ops->describe(b->setup.backend, text, sizeof text);
   for (int i = 0; i < TICKS; i++)
     ratio[i] = b->tick_s[i] / b->conv_s[i];
-  printf("one tick of %s on %s-%d, width %d, batch %lld, %d stages; %s\n", b->setup.method->name,
+  printf("one tick of %s on %s-%d, width %d, batch %lld, %d stages; %s\n", b->setup.method.name,
          config->model.family == PETRA_FAMILY_REVNET ? "RevNet" : "ResNet", b->setup.model.depth, b->setup.model.width,
          (long long)config->data.batch, b->setup.partition.stages, text);
   printf("%-34s %9s %9s %9s   (of %d, in alternation)\n", "", "min", "median", "max", TICKS);
@@ -134,7 +134,7 @@ static petra_status run_ticks(bench *b) {
   petra_executor *executor = NULL;
   petra_status status;
   int32_t stages = b->setup.partition.stages;
-  const petra_program_ops *program = b->setup.method->program;
+  const petra_program_ops *program = b->setup.method.program;
   const petra_program_options options = {.stages = stages, .microbatches = stages + WARMUP_TICKS + TICKS + 1,
                                          .accumulate = config->method.accumulate, .batches = INT32_MAX};
   const petra_lr lr = {.base = 1e-4, .batches = INT32_MAX, .factor = 1};

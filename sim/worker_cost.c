@@ -13,8 +13,9 @@ typedef struct window {
 } window;
 
 typedef struct in_flight {
-  window versions; /* by microbatch: the version that it was forwarded with; -1: it is not in flight */
-  window users;    /* by version: microbatches in flight that were forwarded with it */
+  window versions; /* by microbatch: the version that its forward read; -1: it is not in flight */
+  window users;    /* by version: microbatches in flight whose forward read it */
+  int64_t copy;    /* the version of F's copy, with a sync period */
 } in_flight;
 
 typedef struct worker_cost {
@@ -52,24 +53,57 @@ static petra_status hold(window *w, int64_t index, int64_t empty) {
   return PETRA_OK;
 }
 
+/* A double buffer's: that of the update before last of the microbatch's window of k. */
+static int64_t buffered_version(const petra_worker_cost_options *options, int64_t microbatch) {
+  int64_t number = microbatch / (options->accumulate > 1 ? options->accumulate : 1);
+  return number > 0 ? number - 1 : 0;
+}
+
 /* The version of a microbatch in flight; -1: it is not in flight. */
 static int64_t version_of(const in_flight *kept, int64_t microbatch) {
   const window *w = &kept->versions;
   return microbatch < w->first || microbatch >= w->end ? -1 : *at(w, microbatch);
 }
 
-static petra_status forward(petra_stage_counts *c, in_flight *kept, const petra_action *action) {
+/* The version that F of a microbatch reads. */
+static petra_status forward_version(const petra_worker_cost_options *options, const petra_stage_counts *c, in_flight *kept,
+                                    const petra_action *action, int64_t *out) {
+  *out = c->updates;
+  if (options->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER) {
+    *out = buffered_version(options, action->microbatch);
+  } else if (options->sync_period > 0) {
+    if (action->microbatch % options->sync_period == 0)
+      kept->copy = c->updates;
+    *out = kept->copy;
+  }
+  if (*out > c->updates)
+    return petra_fail(PETRA_SCHEDULE, "stage %d: microbatch %lld reads the weights after %lld updates, but only %lld were made",
+                      action->stage, (long long)action->microbatch, (long long)*out, (long long)c->updates);
+  return PETRA_OK;
+}
+
+static petra_status forward(petra_stage_counts *c, in_flight *kept, const petra_action *action, int64_t version) {
   if (version_of(kept, action->microbatch) >= 0)
     return petra_fail(PETRA_SCHEDULE, "stage %d: microbatch %lld is forwarded while it is in flight", action->stage,
                       (long long)action->microbatch);
   PETRA_TRY(hold(&kept->versions, action->microbatch, -1));
-  PETRA_TRY(hold(&kept->users, c->updates, 0));
-  *at(&kept->versions, action->microbatch) = c->updates;
-  ++*at(&kept->users, c->updates);
+  PETRA_TRY(hold(&kept->users, version, 0));
+  *at(&kept->versions, action->microbatch) = version;
+  /* An old version that nobody holds comes back into use. */
+  if (++*at(&kept->users, version) == 1 && version != c->updates && ++c->stash > c->stash_max)
+    c->stash_max = c->stash;
   c->forwards++;
   if (++c->kept > c->kept_max)
     c->kept_max = c->kept;
   return PETRA_OK;
+}
+
+/* The version that B of a microbatch reads. */
+static int64_t backward_version(const petra_worker_cost_options *options, const petra_stage_counts *c,
+                                const in_flight *kept, int64_t microbatch) {
+  if (options->backward_weights == PETRA_WEIGHTS_STASHED)
+    return version_of(kept, microbatch);
+  return options->backward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER ? buffered_version(options, microbatch) : c->updates;
 }
 
 /* The microbatch, which is in flight, is so no more. */
@@ -116,16 +150,22 @@ static petra_status perform_one(worker_cost *worker, const petra_action *action,
   *result = (petra_action_result){c->updates, -1};
   switch (action->kind) {
   case PETRA_ACTION_FORWARD:
-    return forward(c, kept, action);
+    PETRA_TRY(forward_version(&worker->options, c, kept, action, &result->version_read));
+    return forward(c, kept, action, result->version_read);
   case PETRA_ACTION_BACKWARD:
     if (fused) {
-      note_lag(c, c->updates);
+      int64_t version;
+      PETRA_TRY(forward_version(&worker->options, c, kept, action, &version));
+      if (worker->options.backward_weights != PETRA_WEIGHTS_PRESET && worker->options.backward_weights != PETRA_WEIGHTS_LATEST)
+        result->version_read = version;
+      note_lag(c, version);
       c->forwards++;
       if (c->kept_max == 0)
         c->kept_max = 1;
       return PETRA_OK;
     }
     PETRA_TRY(check_in_flight(kept, action));
+    result->version_read = backward_version(&worker->options, c, kept, action->microbatch);
     note_lag(c, version_of(kept, action->microbatch));
     if (!worker->options.split_backward)
       give_up(c, kept, action->microbatch);

@@ -4,13 +4,14 @@
 #define PETRA_SIM_WORKER_COST_H
 
 #include "exec/worker.h"
+#include "schedule/method.h"
 
 #include <stdbool.h>
 
 /* What it counted, per stage. */
 typedef struct petra_stage_counts {
   int64_t forwards, backwards, updates;
-  int64_t lag_sum, lag_max;   /* updates between a microbatch's forward and its backward */
+  int64_t lag_sum, lag_max;   /* updates between the weights that a microbatch's F read and the latest at its backward */
   int64_t kept, kept_max;     /* microbatches forwarded and not yet backwarded (split backward: W not done) */
   int64_t stash, stash_max;   /* older versions of the weights that some of these were forwarded with */
 } petra_stage_counts;
@@ -19,6 +20,10 @@ typedef struct petra_worker_cost_options {
   int32_t stages;
   bool split_head;     /* the last stage has F's of its own */
   bool split_backward; /* what is kept is given up by W */
+  /* Which versions F and B read (schedule/method.h); 0 is LATEST. */
+  petra_weights forward_weights, backward_weights;
+  int64_t accumulate;  /* k of a double buffer; 0 counts as 1 */
+  int64_t sync_period; /* 0: F reads the latest weights */
 } petra_worker_cost_options;
 
 petra_status petra_worker_cost_create(const petra_worker_cost_options *options, petra_worker **out);

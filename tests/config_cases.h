@@ -35,8 +35,14 @@ static const char defaults[] = "run:\n"
                                "method:\n"
                                "  name: \"petra\"\n"
                                "  accumulate: 1\n"
+                               "  program: \"preset\"\n"
+                               "  forward_weights: preset\n"
+                               "  backward_weights: preset\n"
+                               "  invert_weights: preset\n"
+                               "  keep: preset\n"
+                               "  sync_period: 0\n"
                                "  head: preset\n"
-                               "  chunks: 1\n"
+                               "  chunks: 0\n"
                                "  credit: 0\n"
                                "  schedule: \"\"\n"
                                "optim:\n"
@@ -126,6 +132,12 @@ static const char changed[] =
     "method:\n"
     "  name: \"true\"\n"
     "  accumulate: 8\n"
+    "  program: \"gpipe\"\n"
+    "  forward_weights: double_buffer\n"
+    "  backward_weights: stashed\n"
+    "  invert_weights: none\n"
+    "  keep: nothing\n"
+    "  sync_period: 7\n"
     "  head: split\n"
     "  chunks: 4\n"
     "  credit: 9\n"
@@ -264,6 +276,8 @@ static const struct {
     {"cluster: {message: {forward_bytes: -3}}", ":1: cluster.message.forward_bytes: ", "0 .. "},
     {"cluster: {jitter: {model: cauchy}}", ":1: cluster.jitter.model: ", "none, normal, lognormal, gamma or exponential"},
     {"cluster: {stragglers: {stages: [0]}}", ":1: cluster.stragglers.stages: ", "1 .. 100000"},
+    {"method: {keep: all}", ":1: method.keep: ", "preset, graph, input or nothing"},
+    {"method: {forward_weights: none}", ":1: method.forward_weights: ", "preset, latest, stashed or double_buffer"},
     {"method: {head: both}", ":1: method.head: ", "preset, fused or split"},
     {"cluster: {cost: 3}",
      ":1: cluster.cost: ", "a single value; expected a mapping with any of model, forward_s"},

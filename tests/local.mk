@@ -69,6 +69,8 @@ EXTRA_DIST += \
   tests/golden/petra-revnet18-k1.h5 tests/golden/petra-revnet18-k3.h5 \
   tests/golden/petra-revnet50-k1.h5 tests/golden/petra-revnet50-k3.h5 \
   tests/golden/backprop-revnet18-k1.h5 tests/golden/backprop-revnet18-k3.h5 tests/golden/backprop-revnet50-k3.h5 \
+  tests/golden/delayed-revnet18-k1.h5 tests/golden/delayed-revnet18-k3.h5 tests/golden/dsp-revnet18-k1.h5 tests/golden/dsp-revnet18-k3.h5 \
+  tests/golden/delayed-reversible-revnet18-k1.h5 tests/golden/delayed-reversible-revnet18-k3.h5 tests/golden/approximate-input-revnet18-k1.h5 tests/golden/approximate-input-revnet18-k3.h5 \
   tests/golden/backprop-resnet18-k1.h5 tests/golden/backprop-resnet50-k1.h5 \
   tests/reference/README.md tests/reference/make_golden tests/reference/make_golden.py tests/reference/make_data.py \
   tests/reference/nets.py tests/reference/methods.py tests/reference/store.py tests/reference/run.py \
@@ -133,6 +135,11 @@ TESTS += tests/test_identities
 tests_test_identities_SOURCES = tests/test_identities.c $(TRAINING_SOURCES)
 tests_test_identities_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_identities_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_methods
+TESTS += tests/test_methods
+tests_test_methods_SOURCES = tests/test_methods.c $(TRAINING_SOURCES)
+tests_test_methods_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_methods_LDADD = $(TESTS_LDADD)
 check_PROGRAMS += tests/test_stage_rules
 TESTS += tests/test_stage_rules
 tests_test_stage_rules_SOURCES = tests/test_stage_rules.c $(TRAINING_SOURCES)

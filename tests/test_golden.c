@@ -1,4 +1,4 @@
-/* petra on ref in fp64 against every golden file: the same weights, data and settings must end at the same
+/* Training on ref in fp64 against every golden file: the same weights, data and settings must end at the same
  * weights and running statistics and give the same losses. */
 #include "golden_data.h"
 #include "golden_file.h"
@@ -99,6 +99,14 @@ GOLDEN_TEST(petra_revnet18_k1, "petra-revnet18-k1", GOLDEN_PETRA_REVNET18)
 GOLDEN_TEST(petra_revnet18_k3, "petra-revnet18-k3", GOLDEN_PETRA_REVNET18)
 GOLDEN_TEST(petra_revnet50_k1, "petra-revnet50-k1", GOLDEN_PETRA_REVNET50)
 GOLDEN_TEST(petra_revnet50_k3, "petra-revnet50-k3", GOLDEN_PETRA_REVNET50)
+GOLDEN_TEST(delayed_k1, "delayed-revnet18-k1", GOLDEN_PETRA_REVNET18)
+GOLDEN_TEST(delayed_k3, "delayed-revnet18-k3", GOLDEN_PETRA_REVNET18)
+GOLDEN_TEST(dsp_k1, "dsp-revnet18-k1", GOLDEN_PETRA_REVNET18)
+GOLDEN_TEST(dsp_k3, "dsp-revnet18-k3", GOLDEN_PETRA_REVNET18)
+GOLDEN_TEST(delayed_reversible_k1, "delayed-reversible-revnet18-k1", GOLDEN_PETRA_REVNET18)
+GOLDEN_TEST(delayed_reversible_k3, "delayed-reversible-revnet18-k3", GOLDEN_PETRA_REVNET18)
+GOLDEN_TEST(approximate_input_k1, "approximate-input-revnet18-k1", GOLDEN_PETRA_REVNET18)
+GOLDEN_TEST(approximate_input_k3, "approximate-input-revnet18-k3", GOLDEN_PETRA_REVNET18)
 GOLDEN_TEST(backprop_revnet18_k1, "backprop-revnet18-k1", GOLDEN_BACKPROP)
 GOLDEN_TEST(backprop_revnet18_k3, "backprop-revnet18-k3", GOLDEN_BACKPROP)
 GOLDEN_TEST(backprop_revnet50_k3, "backprop-revnet50-k3", GOLDEN_BACKPROP)
@@ -108,7 +116,7 @@ GOLDEN_TEST(backprop_resnet50_k1, "backprop-resnet50-k1", GOLDEN_BACKPROP)
 int main(void) {
   const TTest *const tests[] = {petra_revnet18_k1,    petra_revnet18_k3,    petra_revnet50_k1,
                                 petra_revnet50_k3,    backprop_revnet18_k1, backprop_revnet18_k3,
-                                backprop_revnet50_k3, backprop_resnet18_k1, backprop_resnet50_k1};
+                                backprop_revnet50_k3, backprop_resnet18_k1, backprop_resnet50_k1, delayed_k1, delayed_k3, dsp_k1, dsp_k3, delayed_reversible_k1, delayed_reversible_k3, approximate_input_k1, approximate_input_k3};
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;
   int result = harness_run("golden", tests, HARNESS_COUNT(tests));

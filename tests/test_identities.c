@@ -23,7 +23,7 @@ static void train_on_one_stage(const char *method, int accumulate, bool single, 
   training run;
   set_text(name, sizeof name, "method.name", method);
   snprintf(k, sizeof k, "method.accumulate=%d", accumulate);
-  must(TRAINING_OPEN(&run, SMALL, ONE_STAGE, "run.max_microbatches=6", name, k,
+  must(TRAINING_OPEN(&run, SMALL, ONE_STAGE, "run.max_microbatches=6", "method.chunks=1", name, k,
                      single ? "device.backend=cpu" : "device.backend=ref",
                      single ? "device.precision=fp32" : "device.precision=fp64"));
   ck_assert_int_eq(run.setup.partition.stages, 1);
@@ -38,15 +38,15 @@ static void train_on_one_stage(const char *method, int accumulate, bool single, 
 }
 
 START_TEST(on_one_stage_every_method_is_sgd) {
-  static const char *const methods[] = {"backprop", "reversible", "petra"};
   for (int single = 0; single < 2; single++)
     for (int accumulate = 1; accumulate <= 3; accumulate += 2) {
       training_tensors first, other;
-      train_on_one_stage(methods[0], accumulate, single, &first);
-      for (int i = 1; i < 3; i++) {
-        train_on_one_stage(methods[i], accumulate, single, &other);
-        ck_assert_msg(training_same(&first, &other), "%s differs from backprop, k = %d, %s", methods[i],
-                      accumulate, single ? "cpu" : "ref");
+      train_on_one_stage("backprop", accumulate, single, &first);
+      for (int i = 0; i < petra_method_count(); i++) {
+        const petra_method method = petra_method_get(i);
+        train_on_one_stage(method.name, accumulate, single, &other);
+        ck_assert_msg(training_same(&first, &other), "%s differs from backprop, k = %d, %s", method.name, accumulate,
+                      single ? "cpu" : "ref");
         training_tensors_fini(&other);
       }
       training_tensors_fini(&first);

@@ -206,7 +206,7 @@ END_TEST
 
 /* --- order --- */
 
-START_TEST(a_backward_out_of_order_is_refused) {
+START_TEST(a_backward_that_is_not_due_is_refused) {
   hand h;
   hand_open(&h, "method.accumulate=1");
   hand_forward(&h, 4, 0);
@@ -214,7 +214,7 @@ START_TEST(a_backward_out_of_order_is_refused) {
   petra_message out;
   harness_clear();
   ck_assert_int_eq(petra_stage_backward(h.stage[1], 5, &h.down[2], &out), PETRA_INTERNAL);
-  ck_assert_logged("stage 2: backward of microbatch 5, but the oldest forward is that of 4");
+  ck_assert_logged("stage 2: backward of microbatch 5, which is not in flight there");
   ck_assert_int_eq(harness_lines, 1);
   harness_clear();
   ck_assert_int_eq(petra_stage_update(h.stage[1], 0.1), PETRA_INTERNAL);
@@ -378,7 +378,7 @@ int main(void) {
   const TTest *const tests[] = {petra_keeps_inputs_of_irreversible_blocks_alone,
                                 statistics_move_once_a_microbatch_and_in_b_alone,
                                 evaluation_reads_the_running_statistics,
-                                a_backward_out_of_order_is_refused,
+                                a_backward_that_is_not_due_is_refused,
                                 blocks_of_a_stage_follow_the_rules_one_by_one,
                                 recomputing_the_stage_from_its_input_is_something_else};
   if (training_data_create() != PETRA_OK)

@@ -57,7 +57,10 @@ petra_status training_open(training *run, const char *const *sets, int count) {
   PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_TRAIN, &run->set));
   run->program = (petra_program_options){.stages = run->setup.partition.stages,
                                          .microbatches = config->run.max_microbatches,
+                                         .chunks = run->setup.method.chunks,
                                          .accumulate = config->method.accumulate,
+                                         .split_head = run->setup.method.split_head,
+                                         .credit = config->method.credit,
                                          .drain = config->run.drain == PETRA_DRAIN_TRUE,
                                          .batches = run->set->count / config->data.batch,
                                          .eval_every = config->run.eval_every};
@@ -104,7 +107,9 @@ petra_status training_run(training *run, const petra_program_ops *program) {
   const petra_lr lr = petra_lr_from_config(config, run->program.batches);
   const petra_stage_cost cost = petra_setup_cost(config);
   const petra_executor_virtual_options clock = {.engines = (int)config->cluster.engines,
-                                                .rule = {.recomputes = run->setup.method->recomputes, .fused_head = true},
+                                                .rule = {.recomputes = run->setup.method.recomputes,
+                                                         .split_backward = run->setup.method.program->split_backward,
+                                                         .fused_head = !run->setup.method.split_head},
                                                 .costs = &cost,
                                                 .cost_count = 1};
   petra_loader *loader = NULL;
@@ -112,7 +117,7 @@ petra_status training_run(training *run, const petra_program_ops *program) {
   petra_executor *executor = NULL;
   petra_status status;
   if (!program)
-    program = run->setup.method->program;
+    program = run->setup.method.program;
   petra_free(run->losses);
   run->losses = NULL;
   run->loss_count = 0;

@@ -26,26 +26,19 @@ static petra_dataset make_set(int64_t count, int32_t image) {
                          .deviation = {0.25f, 0.25f, 0.25f}};
 }
 
-petra_status rig_executor(rig_cost cost, bool recomputes, int32_t stages, int engines, petra_executor **out) {
+petra_status rig_executor(rig_cost cost, const petra_cost_rule *rule, int engines, petra_executor **out) {
   const petra_stage_cost all = {.forward_ns = cost.forward_ns,
                                 .backward_ns = cost.backward_ns,
                                 .reconstruct_ns = cost.reconstruct_ns,
                                 .update_ns = cost.update_ns};
-  (void)stages;
   const petra_executor_virtual_options options = {
-      .engines = engines, .rule = {.recomputes = recomputes, .fused_head = true}, .costs = &all, .cost_count = 1};
+      .engines = engines, .rule = *rule, .costs = &all, .cost_count = 1};
   return petra_executor_virtual_create(&options, out);
 }
 
 static petra_loader_options loader_options(const rig *r, int64_t end) {
   return (petra_loader_options){
       .batch = (int32_t)r->config->data.batch, .drop_last = true, .threads = 1, .seed = 1, .end = end};
-}
-
-static petra_keep keep_of(const petra_method *method) {
-  if (strcmp(method->keep, "graph") == 0)
-    return PETRA_KEEP_GRAPH;
-  return strcmp(method->keep, "input") == 0 ? PETRA_KEEP_INPUT : PETRA_KEEP_NOTHING;
 }
 
 static petra_status open_stages(rig *r) {
@@ -55,9 +48,7 @@ static petra_status open_stages(rig *r) {
                                          .first = r->partition.first[j],
                                          .end = r->partition.first[j + 1],
                                          .backend = r->backend,
-                                         .keep = keep_of(r->method),
-                                         .invert = r->method->inverts,
-                                         .accumulate = (int)r->config->method.accumulate,
+                                         .rule = petra_method_stage_rule(&r->method, r->method.inverts),
                                          .optim = petra_optim_from_config(r->config)};
     PETRA_TRY(petra_stage_create(&options, &r->stage[j]));
     PETRA_TRY(petra_stage_initialise(r->stage[j], 1));
@@ -81,7 +72,8 @@ petra_status rig_open(rig *r, const rig_options *options) {
                                        .accumulate = r->config->method.accumulate,
                                        .drain = options->drain,
                                        .batches = options->batches,
-                                       .eval_every = options->eval_every};
+                                       .eval_every = options->eval_every,
+                                       .split_head = r->method.split_head};
   r->lr = petra_lr_from_config(r->config, options->batches);
   const petra_loader_options loader = loader_options(r, options->microbatches);
   PETRA_TRY(petra_loader_create(&r->train, &loader, &r->loader));
@@ -95,17 +87,19 @@ petra_status rig_open(rig *r, const rig_options *options) {
                                              .evaluation = &r->evaluation,
                                              .evaluation_loader = loader,
                                              .lr = &r->lr,
-                                             .program = r->method->program,
+                                             .program = r->method.program,
                                              .program_options = &r->program,
                                              .events = options->events};
   PETRA_TRY(petra_worker_stage_create(&worker, &r->worker));
   const rig_cost cost = {3, 7, 5, 2}; /* coprime */
-  return rig_executor(cost, r->method->recomputes, r->partition.stages,
-                      options->engines ? options->engines : 1, &r->executor);
+  const petra_cost_rule rule = {.recomputes = r->method.recomputes,
+                                .split_backward = r->method.program->split_backward,
+                                .fused_head = !r->method.split_head};
+  return rig_executor(cost, &rule, options->engines ? options->engines : 1, &r->executor);
 }
 
 petra_status rig_run(rig *r, petra_trace_sink sink, void *context) {
-  return r->executor->ops->run(r->executor, r->method->program, &r->program, r->worker, sink, context);
+  return r->executor->ops->run(r->executor, r->method.program, &r->program, r->worker, sink, context);
 }
 
 void rig_drop_worker(rig *r) {

@@ -3,6 +3,7 @@
 #ifndef PETRA_TESTS_TRAINING_RIG_H
 #define PETRA_TESTS_TRAINING_RIG_H
 
+#include "sim/cost.h"
 #include "exec/executor.h"
 #include "exec/worker_stage.h"
 #include "nn/partition.h"
@@ -14,7 +15,7 @@ typedef struct rig_cost {
 } rig_cost;
 
 /* The virtual executor with these costs. */
-petra_status rig_executor(rig_cost cost, bool recomputes, int32_t stages, int engines, petra_executor **out);
+petra_status rig_executor(rig_cost cost, const petra_cost_rule *rule, int engines, petra_executor **out);
 
 typedef struct rig_options {
   const char *const *sets; /* the config, as --set takes it */
@@ -32,7 +33,7 @@ typedef struct rig {
   petra_config *config;
   petra_model model;
   petra_partition partition;
-  const petra_method *method;
+  petra_method method;
   petra_backend *backend;
   petra_stage *stage[PETRA_MODEL_BLOCKS];
   petra_dataset train, evaluation;

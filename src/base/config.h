@@ -23,6 +23,16 @@ typedef enum { PETRA_COST_UNIT, PETRA_COST_CONSTANT, PETRA_COST_ROOFLINE } petra
 typedef enum { PETRA_COST_A100, PETRA_COST_H100, PETRA_COST_H200, PETRA_COST_CPU_CORE } petra_cost_device;
 typedef enum { PETRA_COST_FP32, PETRA_COST_TF32, PETRA_COST_BF16 } petra_cost_arithmetic;
 typedef enum { PETRA_HEAD_PRESET, PETRA_HEAD_FUSED, PETRA_HEAD_SPLIT } petra_head_choice; /* method.head */
+/* Which weights a pass reads (schedule/method.h has the meaning); preset: those of method.name. */
+typedef enum {
+  PETRA_WEIGHTS_PRESET,
+  PETRA_WEIGHTS_LATEST,
+  PETRA_WEIGHTS_STASHED,
+  PETRA_WEIGHTS_DOUBLE_BUFFER,
+  PETRA_WEIGHTS_NONE /* of the inversion: nothing is inverted */
+} petra_weights;
+/* What a stage keeps of a microbatch between its forward and its backward; preset: as method.name has it. */
+typedef enum { PETRA_KEEP_PRESET, PETRA_KEEP_GRAPH, PETRA_KEEP_INPUT, PETRA_KEEP_NOTHING } petra_keep;
 typedef enum { PETRA_LINK_FIFO, PETRA_LINK_FAIR } petra_link_sharing;
 typedef enum {
   PETRA_JITTER_NONE,
@@ -77,6 +87,10 @@ typedef struct petra_config {
   struct {
     char *name;         /* a preset of schedule/method.h */
     int64_t accumulate; /* k >= 1 */
+    char *program;      /* "preset" or a program of schedule/program.h */
+    petra_weights forward_weights, backward_weights, invert_weights;
+    petra_keep keep;
+    int64_t sync_period; /* F's copy of the weights is refreshed every so many microbatches; 0: always */
     petra_head_choice head;
     int64_t chunks; /* stages on each device, of programs that interleave them */
     int64_t credit; /* arrival: most microbatches in flight; 0: no limit */

@@ -34,6 +34,22 @@ static const char *const cost_arithmetics[] = {
     [PETRA_COST_FP32] = "fp32", [PETRA_COST_TF32] = "tf32", [PETRA_COST_BF16] = "bf16", NULL};
 static const char *const heads[] = {
     [PETRA_HEAD_PRESET] = "preset", [PETRA_HEAD_FUSED] = "fused", [PETRA_HEAD_SPLIT] = "split", NULL};
+static const char *const pass_weights[] = {[PETRA_WEIGHTS_PRESET] = "preset",
+                                           [PETRA_WEIGHTS_LATEST] = "latest",
+                                           [PETRA_WEIGHTS_STASHED] = "stashed",
+                                           [PETRA_WEIGHTS_DOUBLE_BUFFER] = "double_buffer",
+                                           NULL};
+static const char *const invert_weights[] = {[PETRA_WEIGHTS_PRESET] = "preset",
+                                             [PETRA_WEIGHTS_LATEST] = "latest",
+                                             [PETRA_WEIGHTS_STASHED] = "stashed",
+                                             [PETRA_WEIGHTS_DOUBLE_BUFFER] = "double_buffer",
+                                             [PETRA_WEIGHTS_NONE] = "none",
+                                             NULL};
+static const char *const keeps[] = {[PETRA_KEEP_PRESET] = "preset",
+                                    [PETRA_KEEP_GRAPH] = "graph",
+                                    [PETRA_KEEP_INPUT] = "input",
+                                    [PETRA_KEEP_NOTHING] = "nothing",
+                                    NULL};
 static const char *const sharings[] = {[PETRA_LINK_FIFO] = "fifo", [PETRA_LINK_FAIR] = "fair", NULL};
 static const char *const jitters[] = {[PETRA_JITTER_NONE] = "none",
                                       [PETRA_JITTER_NORMAL] = "normal",
@@ -122,8 +138,14 @@ static const petra_config_key keys[] = {
 
     STRING(method.name, "petra", NOT_EMPTY, "training method"),
     INTEGER(method.accumulate, "1", 1, MANY, "microbatches per update of the weights"),
-    CHOICE(method.head, "preset", heads, "last stage: fused does forward, loss and backward in one action, split in two; preset: as the method has it"),
-    INTEGER(method.chunks, "1", 1, 100000, "stages on each device, where the program interleaves them"),
+    STRING(method.program, "preset", NOT_EMPTY, "order of the actions: a program of petra methods; preset: that of method.name"),
+    CHOICE(method.forward_weights, "preset", pass_weights, "weights that forward reads; double_buffer (forward and backward alike): those of one update before"),
+    CHOICE(method.backward_weights, "preset", pass_weights, "weights that backward reads; stashed: those of the microbatch's forward"),
+    CHOICE(method.invert_weights, "preset", invert_weights, "weights with which the input is reconstructed where nothing is kept; none: nothing is inverted"),
+    CHOICE(method.keep, "preset", keeps, "kept between forward and backward: the graph, each block's input, or nothing but what cannot be inverted"),
+    INTEGER(method.sync_period, "0", 0, MANY_MICROBATCHES, "forward reads a copy of the weights that is refreshed every so many microbatches; 0: the weights themselves"),
+    CHOICE(method.head, "preset", heads, "last stage: fused does forward, loss and backward in one action, split in two; preset: as the program has it"),
+    INTEGER(method.chunks, "0", 0, 100000, "stages on each device, where the program interleaves them; 0: 2 there, else 1"),
     INTEGER(method.credit, "0", 0, MANY_MICROBATCHES, "most microbatches in flight where the program is arrival; 0: no limit"),
     STRING(method.schedule, "\"\"", NONE, "file with the order of every device's actions, as petra schedule prints it; empty: the method's own order"),
 

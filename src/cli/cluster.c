@@ -3,24 +3,10 @@
 #include "base/mem.h"
 #include "schedule/schedule.h"
 
-#include <string.h>
-
-/* Stages a device: the config's, else the preset's. */
-static int32_t chunks_of(const petra_config *config, const petra_method *method) {
-  if (config->method.chunks > 1)
-    return (int32_t)config->method.chunks;
-  return method->chunks > 1 ? method->chunks : 1;
-}
-
-/* Whether the last stage's F and B are two actions: as the config says, else as the preset does. */
-static bool splits_head(const petra_config *config, const petra_method *method) {
-  return config->method.head == PETRA_HEAD_PRESET ? method->split_head : config->method.head == PETRA_HEAD_SPLIT;
-}
-
 static petra_status check_program(const petra_config *config, const petra_method *method, int32_t stages) {
   const petra_program_ops *program = method->program;
   const char *name = method->name;
-  int64_t chunks = chunks_of(config, method);
+  int64_t chunks = method->chunks;
   if (config->run.drain == PETRA_DRAIN_FALSE && !program->ticks)
     return petra_config_fail(config, "run.drain", "method %s always drains; expected auto or true", name);
   if (chunks > 1 && !program->chunked)
@@ -32,7 +18,7 @@ static petra_status check_program(const petra_config *config, const petra_method
     return petra_config_fail(config, "method.chunks",
                              "%lld chunks of %d stages; expected a divisor of the number of stages",
                              (long long)chunks, stages);
-  if (strcmp(method->forward_weights, "double_buffer") == 0 && config->method.accumulate < stages)
+  if (method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER && config->method.accumulate < stages)
     return petra_config_fail(config, "method.accumulate",
                              "%lld with method %s on %d stages; its two versions of the weights need at least one microbatch a stage "
                              "between updates: expected at least %d",
@@ -47,17 +33,17 @@ static petra_status check_program(const petra_config *config, const petra_method
 petra_status petra_cluster_program(const petra_setup *setup, int32_t stages, int64_t microbatches, int64_t batches,
                                    petra_program_options *out) {
   const petra_config *config = setup->config;
-  const petra_method *method = setup->method;
+  const petra_method *method = &setup->method;
   const petra_schedule *schedule = petra_setup_schedule(setup);
   PETRA_TRY(check_program(config, method, stages));
   *out = (petra_program_options){.stages = stages,
-                                 .chunks = chunks_of(config, method),
+                                 .chunks = method->chunks,
                                  .microbatches = schedule ? schedule->microbatches : microbatches,
                                  .accumulate = config->method.accumulate,
                                  .drain = config->run.drain == PETRA_DRAIN_TRUE,
                                  .batches = batches,
                                  .eval_every = config->run.eval_every,
-                                 .split_head = splits_head(config, method),
+                                 .split_head = method->split_head,
                                  .credit = config->method.credit,
                                  .data = schedule};
   return petra_program_check(method->program, out);
@@ -187,7 +173,7 @@ static petra_status message(void *context, bool sent, int32_t from, const petra_
 petra_status petra_cluster_init(petra_cluster *cluster, const petra_setup *setup,
                                 const petra_program_options *program, const char *trace_path) {
   const petra_config *config = setup->config;
-  const petra_method *method = setup->method;
+  const petra_method *method = &setup->method;
   *cluster = (petra_cluster){0};
   PETRA_TRY(check_cluster(config, method, program->stages));
   cluster->executor.engines = (int)config->cluster.engines;

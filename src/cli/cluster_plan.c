@@ -23,6 +23,7 @@ static petra_status plan_stages(petra_setup *setup, const petra_config *config, 
     *setup = (petra_setup){.config = config};
     PETRA_TRY(petra_method_from_config(config, &setup->method));
     *stages = (int32_t)config->cluster.stages;
+    petra_method_fit(&setup->method, *stages);
   }
   return petra_setup_read_schedule(setup, *stages);
 }

@@ -39,7 +39,7 @@ static petra_status print_json(const petra_setup *setup, int64_t parameters, int
   PETRA_TRY_GOTO(status, petra_json_set(root, "family", json_string(petra_config_choice_name("model.family", (int)config->model.family))), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "depth", json_integer(setup->model.depth)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "width", json_integer(setup->model.width)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "method", json_string(setup->method->name)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "method", json_string(setup->method.name)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "accumulate", json_integer(config->method.accumulate)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "batch", json_integer(config->data.batch)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "parameters", json_integer(parameters)), done);
@@ -94,7 +94,7 @@ static petra_status print_table(const petra_setup *setup, int64_t parameters, in
   petra_status status = PETRA_OK;
   printf("%s-%d, width %d, %s stem, %d classes; method %s, k = %lld, microbatches of %lld images\n\n",
          config->model.family == PETRA_FAMILY_REVNET ? "RevNet" : "ResNet", setup->model.depth, setup->model.width,
-         petra_config_choice_name("model.stem", (int)config->model.stem), setup->model.classes, setup->method->name,
+         petra_config_choice_name("model.stem", (int)config->model.stem), setup->model.classes, setup->method.name,
          (long long)config->method.accumulate, (long long)config->data.batch);
   PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
   for (int j = 0; j < setup->partition.stages && status == PETRA_OK; j++)

@@ -9,15 +9,14 @@
 static petra_status method_json(const petra_method *method, json_t *object) {
   PETRA_TRY(petra_json_set(object, "name", json_string(method->name)));
   PETRA_TRY(petra_json_set(object, "program", json_string(method->program->name)));
-  PETRA_TRY(petra_json_set(object, "forward_weights", json_string(method->forward_weights)));
-  PETRA_TRY(petra_json_set(object, "backward_weights", json_string(method->backward_weights)));
-  PETRA_TRY(petra_json_set(object, "invert_weights", method->invert_weights ? json_string(method->invert_weights) : json_null()));
-  PETRA_TRY(petra_json_set(object, "keep", json_string(method->keep)));
+  PETRA_TRY(petra_json_set(object, "forward_weights", json_string(petra_weights_name(method->forward_weights))));
+  PETRA_TRY(petra_json_set(object, "backward_weights", json_string(petra_weights_name(method->backward_weights))));
+  PETRA_TRY(petra_json_set(object, "invert_weights", json_string(petra_weights_name(method->invert_weights))));
+  PETRA_TRY(petra_json_set(object, "keep", json_string(petra_keep_name(method->keep))));
   PETRA_TRY(petra_json_set(object, "inverts", json_boolean(method->inverts)));
   PETRA_TRY(petra_json_set(object, "recomputes", json_boolean(method->recomputes)));
   PETRA_TRY(petra_json_set(object, "head", json_string(method->split_head ? "split" : "fused")));
-  PETRA_TRY(petra_json_set(object, "chunks", json_integer(method->chunks > 1 ? method->chunks : 1)));
-  PETRA_TRY(petra_json_set(object, "trains", json_boolean(method->trains)));
+  PETRA_TRY(petra_json_set(object, "chunks", json_integer(method->chunks)));
   return petra_json_set(object, "help", json_string(method->help));
 }
 
@@ -27,7 +26,8 @@ static petra_status print_json(void) {
   for (int i = 0; i < petra_method_count() && status == PETRA_OK; i++) {
     json_t *object = json_object();
     json_array_append_new(list, object);
-    status = method_json(petra_method_get(i), object);
+    const petra_method method = petra_method_get(i);
+    status = method_json(&method, object);
   }
   if (status == PETRA_OK)
     status = petra_json_print(root, stdout);
@@ -35,27 +35,26 @@ static petra_status print_json(void) {
   return status;
 }
 
-enum { COLUMNS = 10 };
+enum { COLUMNS = 9 };
 
 static petra_status print_table(void) {
   static const petra_table_column columns[COLUMNS] = {
       {"method", PETRA_TABLE_LEFT}, {"program", PETRA_TABLE_LEFT},    {"F reads", PETRA_TABLE_LEFT}, {"B reads", PETRA_TABLE_LEFT},
       {"inverts with", PETRA_TABLE_LEFT}, {"kept", PETRA_TABLE_LEFT}, {"recomputes", PETRA_TABLE_LEFT}, {"head", PETRA_TABLE_LEFT},
-      {"trains", PETRA_TABLE_LEFT}, {"what it is", PETRA_TABLE_LEFT}};
+      {"what it is", PETRA_TABLE_LEFT}};
   petra_table *table;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_table_create(columns, COLUMNS, &table));
   for (int i = 0; i < petra_method_count() && status == PETRA_OK; i++) {
-    const petra_method *m = petra_method_get(i);
+    const petra_method method = petra_method_get(i), *m = &method;
     const char *const cells[COLUMNS] = {m->name,
                                         m->program->name,
-                                        m->forward_weights,
-                                        m->backward_weights,
-                                        m->invert_weights ? m->invert_weights : "-",
-                                        m->keep,
+                                        petra_weights_name(m->forward_weights),
+                                        petra_weights_name(m->backward_weights),
+                                        m->inverts ? petra_weights_name(m->invert_weights) : "-",
+                                        petra_keep_name(m->keep),
                                         m->recomputes ? "yes" : "no",
                                         m->split_head ? "split" : "fused",
-                                        m->trains ? "yes" : "no",
                                         m->help};
     for (int c = 0; c < COLUMNS && status == PETRA_OK; c++)
       status = petra_table_cell(table, "%s", cells[c]);
@@ -76,6 +75,5 @@ const petra_command petra_command_methods = {
     .arguments = "[--json]",
     .help = "Prints the presets that method.name can name: the program that orders the actions, the weights that forward\n"
             "and backward read, what is kept between them, whether backward computes the graph again, whether the last stage's forward and backward are\n"
-            "two actions (split) or one (fused). Those that do not train in this version can be\n"
-            "priced with petra simulate; petra schedule prints the order of all that have one.\n",
+            "two actions (split) or one (fused). Each choice can be replaced alone by a key of the config's method section.\n",
     .run = run};

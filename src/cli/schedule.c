@@ -29,9 +29,9 @@ static petra_status from_config(const petra_arguments *arguments, const petra_sc
   PETRA_TRY(petra_config_load_text(&source, arguments->sets, arguments->set_count, &config));
   petra_status status = petra_cluster_plan(&setup, config, DEFAULT_MICROBATCHES, &options);
   if (status == PETRA_OK) {
-    p->recomputes = setup.method->recomputes;
+    p->recomputes = setup.method.recomputes;
     p->engines = (int)config->cluster.engines;
-    status = petra_schedule_record(setup.method->program, &options, &p->schedule);
+    status = petra_schedule_record(setup.method.program, &options, &p->schedule);
   }
   petra_setup_fini(&setup);
   petra_config_destroy(config);

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "exec/worker_stage.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -21,6 +22,7 @@ petra_status petra_setup_plan(petra_setup *setup, const petra_config *config) {
   PETRA_TRY(petra_model_init(&setup->model, config, image_size, image_size));
   PETRA_TRY(petra_partition_init(&setup->partition, config, &setup->model));
   PETRA_TRY(petra_method_from_config(config, &setup->method));
+  petra_method_fit(&setup->method, setup->partition.stages);
   int32_t classes = set_classes(config->data.set);
   if (config->model.classes < classes)
     return petra_config_fail(config, "model.classes", "%lld outputs for the %d classes of data.set: %s; expected at least %d",
@@ -28,10 +30,10 @@ petra_status petra_setup_plan(petra_setup *setup, const petra_config *config) {
                              petra_config_choice_name("data.set", (int)config->data.set), classes);
   if (config->device.backend == PETRA_BACKEND_CPU && config->device.precision == PETRA_PRECISION_FP64)
     return petra_config_fail(config, "device.precision", "fp64 with device.backend: cpu, which computes in fp32 only; expected device.backend: ref");
-  setup->inverts = setup->method->inverts && config->model.family == PETRA_FAMILY_REVNET;
-  if (setup->method->inverts && !setup->inverts)
+  setup->inverts = setup->method.inverts && config->model.family == PETRA_FAMILY_REVNET;
+  if (setup->method.inverts && !setup->inverts)
     petra_log(PETRA_LOG_WARNING, "method %s on a ResNet, which has no reversible blocks: every block keeps its input and computes its graph again",
-              setup->method->name);
+              setup->method.name);
   return PETRA_OK;
 }
 
@@ -56,12 +58,6 @@ petra_stage_cost petra_setup_cost(const petra_config *config) {
                             .update_ns = petra_nanoseconds(config->cluster.cost.update_s)};
 }
 
-static petra_keep keep_of(const petra_method *method) {
-  if (strcmp(method->keep, "graph") == 0)
-    return PETRA_KEEP_GRAPH;
-  return strcmp(method->keep, "input") == 0 ? PETRA_KEEP_INPUT : PETRA_KEEP_NOTHING;
-}
-
 static petra_status create_stages(petra_setup *setup) {
   const petra_config *config = setup->config;
   for (int j = 0; j < setup->partition.stages; j++) {
@@ -70,9 +66,7 @@ static petra_status create_stages(petra_setup *setup) {
                                          .first = setup->partition.first[j],
                                          .end = setup->partition.first[j + 1],
                                          .backend = setup->backend,
-                                         .keep = keep_of(setup->method),
-                                         .invert = setup->inverts,
-                                         .accumulate = (int)config->method.accumulate,
+                                         .rule = petra_method_stage_rule(&setup->method, setup->inverts),
                                          .optim = petra_optim_from_config(config)};
     PETRA_TRY(petra_stage_create(&options, &setup->stage[j]));
   }

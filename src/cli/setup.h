@@ -14,7 +14,7 @@ typedef struct petra_setup {
   const petra_config *config; /* borrowed */
   petra_model model;
   petra_partition partition;
-  const petra_method *method;
+  petra_method method;
   petra_setup_order *order; /* NULL: the method's own */
   bool inverts; /* backward messages carry streams: the method inverts and the network has reversible blocks */
   petra_backend *backend; /* from here on by petra_setup_stages */
@@ -24,7 +24,7 @@ typedef struct petra_setup {
 /* Network, partition and method, checked against each other and the data set's classes. Touches no data. */
 petra_status petra_setup_plan(petra_setup *setup, const petra_config *config);
 
-/* Reads and checks the file of method.schedule, if there is one; `method` is then a copy whose program is the file's. PETRA_IO,
+/* Reads and checks the file of method.schedule, if there is one; the program of `method` is then the file's. PETRA_IO,
  * PETRA_SCHEDULE, PETRA_CONFIG where file and config do not agree. */
 petra_status petra_setup_read_schedule(petra_setup *setup, int32_t stages);
 void petra_setup_order_destroy(petra_setup_order *order);

@@ -9,7 +9,6 @@
 
 struct petra_setup_order {
   petra_schedule *schedule;
-  petra_method method;               /* the config's, with the file's program */
   petra_schedule_distance *distance; /* per stage; NULL until asked for */
 };
 
@@ -18,8 +17,11 @@ static petra_status check_stages(const petra_config *config, const petra_schedul
   if (s->stages != stages)
     return petra_config_fail(config, "method.schedule", "%s: %d stages on %d devices; expected the %d stages of this config", path,
                              s->stages, s->devices, stages);
-  if (config->method.chunks > 1 && config->method.chunks != s->stages / s->devices)
-    return petra_config_fail(config, "method.chunks", "%lld, but %s has %d on each device; expected 1 or the same",
+  if (strcmp(config->method.program, "preset") != 0)
+    return petra_config_fail(config, "method.program", "%s with method.schedule: %s, whose order stands in place of a program's; expected preset",
+                             config->method.program, path);
+  if (config->method.chunks > 0 && config->method.chunks != s->stages / s->devices)
+    return petra_config_fail(config, "method.chunks", "%lld, but %s has %d on each device; expected 0 or the same",
                              (long long)config->method.chunks, path, s->stages / s->devices);
   if (config->run.max_microbatches > 0 && config->run.max_microbatches != s->microbatches)
     return petra_config_fail(config, "run.max_microbatches", "%lld, but %s has %lld; expected 0 or the same",
@@ -30,18 +32,17 @@ static petra_status check_stages(const petra_config *config, const petra_schedul
 }
 
 /* Whether the last stage's F is an action of its own: what the file shows, if it comes that far. */
-static petra_status settle_head(const petra_config *config, const petra_method *preset, petra_schedule *s) {
-  const bool asked = config->method.head == PETRA_HEAD_PRESET ? preset->split_head : config->method.head == PETRA_HEAD_SPLIT;
+static petra_status settle_head(const petra_config *config, const petra_method *method, petra_schedule *s) {
   bool shown = false;
   const int64_t *first = &s->first[s->devices - 1]; /* the last stage is on the last device */
   for (int64_t i = first[0]; i < first[1] && !shown; i++)
     shown = s->entries[i].action.stage == s->stages &&
             (s->entries[i].action.kind == PETRA_ACTION_FORWARD || s->entries[i].action.kind == PETRA_ACTION_BACKWARD);
   if (!shown)
-    s->split_head = asked;
-  else if (config->method.head != PETRA_HEAD_PRESET && asked != s->split_head)
+    s->split_head = method->split_head;
+  else if (config->method.head != PETRA_HEAD_PRESET && method->split_head != s->split_head)
     return petra_config_fail(config, "method.head", "%s, but stage %d of %s has %s; expected preset or %s",
-                             asked ? "split" : "fused", s->stages, config->method.schedule,
+                             method->split_head ? "split" : "fused", s->stages, config->method.schedule,
                              s->split_head ? "F of its own" : "no F", s->split_head ? "split" : "fused");
   return PETRA_OK;
 }
@@ -56,17 +57,15 @@ petra_status petra_setup_read_schedule(petra_setup *setup, int32_t stages) {
   if (status == PETRA_OK)
     status = check_stages(config, order->schedule, stages);
   if (status == PETRA_OK)
-    status = settle_head(config, setup->method, order->schedule);
+    status = settle_head(config, &setup->method, order->schedule);
   if (status != PETRA_OK) {
     petra_setup_order_destroy(order);
     return status;
   }
-  order->method = *setup->method;
-  order->method.program = &order->schedule->program;
-  order->method.split_head = order->schedule->split_head;
-  order->method.chunks = order->schedule->stages / order->schedule->devices;
+  setup->method.program = &order->schedule->program;
+  setup->method.split_head = order->schedule->split_head;
+  setup->method.chunks = order->schedule->stages / order->schedule->devices;
   setup->order = order;
-  setup->method = &order->method;
   return PETRA_OK;
 }
 
@@ -106,7 +105,7 @@ petra_status petra_setup_check_training(petra_setup *setup, int64_t microbatches
   const petra_schedule_demands demands = {.accumulate = config->method.accumulate,
                                           .batches = batches,
                                           .eval_every = config->run.eval_every,
-                                          .graph = strcmp(setup->method->keep, "graph") == 0};
+                                          .double_buffer = setup->method.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER};
   if (schedule->microbatches > microbatches)
     return petra_config_fail(config, "method.schedule", "%s: %lld microbatches, but %lld epochs have %lld; expected more epochs",
                              config->method.schedule, (long long)schedule->microbatches, (long long)config->run.epochs,

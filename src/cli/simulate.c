@@ -53,10 +53,14 @@ static double wall_s(void) {
 }
 
 static petra_status run_program(simulation *s) {
-  const petra_program_ops *program = s->setup.method->program;
+  const petra_program_ops *program = s->setup.method.program;
   const petra_worker_cost_options worker = {.stages = s->program.stages,
                                             .split_head = s->program.split_head,
-                                            .split_backward = program->split_backward};
+                                            .split_backward = program->split_backward,
+                                            .forward_weights = s->setup.method.forward_weights,
+                                            .backward_weights = s->setup.method.backward_weights,
+                                            .accumulate = s->setup.method.accumulate,
+                                            .sync_period = s->setup.method.sync_period};
   PETRA_TRY(petra_allocate(&s->busy_ns, (size_t)s->program.stages, sizeof *s->busy_ns));
   PETRA_TRY(petra_worker_cost_create(&worker, &s->worker));
   PETRA_TRY(petra_executor_virtual_create(&s->cluster.executor, &s->executor));
@@ -69,7 +73,7 @@ static petra_status run_program(simulation *s) {
 /* Flush programs and sequential come to rest: all of the time over all microbatches. The others: their steady
  * state. */
 static double time_per_microbatch_s(const simulation *s) {
-  const petra_program_ops *program = s->setup.method->program;
+  const petra_program_ops *program = s->setup.method.program;
   int64_t makespan_ns = s->executor->ops->now_ns(s->executor);
   if (program->flush || program == &petra_program_sequential)
     return 1e-9 * (double)makespan_ns / (double)s->program.microbatches;

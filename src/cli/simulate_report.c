@@ -33,8 +33,8 @@ static petra_status stage_json(const petra_simulated *result, int32_t j, json_t 
 }
 
 static petra_status run_json(const petra_simulated *result, json_t *root) {
-  PETRA_TRY(petra_json_set(root, "method", json_string(result->setup->method->name)));
-  PETRA_TRY(petra_json_set(root, "program", json_string(result->setup->method->program->name)));
+  PETRA_TRY(petra_json_set(root, "method", json_string(result->setup->method.name)));
+  PETRA_TRY(petra_json_set(root, "program", json_string(result->setup->method.program->name)));
   PETRA_TRY(petra_json_set(root, "engines", json_integer(result->setup->config->cluster.engines)));
   PETRA_TRY(petra_json_set(root, "microbatches", json_integer(result->program->microbatches)));
   PETRA_TRY(petra_json_set(root, "makespan_s", petra_json_real(1e-9 * (double)result->makespan_ns)));
@@ -108,7 +108,7 @@ petra_status petra_simulated_print_table(const petra_simulated *result) {
   const petra_program_options *program = result->program;
   const petra_config *config = result->setup->config;
   printf("%s (program %s) on %d stage%s, %lld microbatches, %lld engine%s a device\n\n",
-         result->setup->method->name, result->setup->method->program->name, program->stages,
+         result->setup->method.name, result->setup->method.program->name, program->stages,
          program->stages == 1 ? "" : "s", (long long)program->microbatches,
          (long long)config->cluster.engines, config->cluster.engines == 1 ? "" : "s");
   PETRA_TRY(print_stages(result));

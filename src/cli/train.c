@@ -57,8 +57,6 @@ static petra_status plan_program(training *t, int64_t batches) {
     return petra_config_fail(config, "cluster.stages", "%lld stages without a model cannot be trained; expected 0, or petra simulate", (long long)config->cluster.stages);
   PETRA_TRY(petra_cluster_program(&t->setup, t->setup.partition.stages, microbatches, batches, &t->program));
   PETRA_TRY(petra_setup_check_training(&t->setup, microbatches, batches));
-  if (t->program.split_head)
-    return petra_config_fail(config, "method.head", "split: the trainer computes the last stage's forward, loss and backward in one action; expected preset or fused");
   t->lr = petra_lr_from_config(config, batches);
   return PETRA_OK;
 }
@@ -68,7 +66,6 @@ static petra_status prepare(training *t) {
   const petra_config *config = t->config;
   PETRA_TRY(petra_setup_plan(&t->setup, config));
   PETRA_TRY(petra_setup_read_schedule(&t->setup, t->setup.partition.stages));
-  PETRA_TRY(petra_method_check_trains(t->setup.method));
   PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_TRAIN, &t->train_set));
   if (config->run.eval_every > 0)
     PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_EVAL, &t->eval_set));
@@ -159,7 +156,7 @@ static petra_status open_log(training *t) {
   PETRA_TRY_GOTO(status, write_stage_table(t), done);
   const petra_training_log_options options = {
       .runlog = t->runlog,
-      .program = t->setup.method->program,
+      .program = t->setup.method.program,
       .program_options = &t->program,
       .print_epochs = !t->arguments->json && !t->arguments->quiet,
       .progress = t->arguments->quiet ? PETRA_PROGRESS_QUIET : PETRA_PROGRESS_AUTO};
@@ -181,13 +178,13 @@ static petra_status run_program(training *t) {
                                               .evaluation = t->eval_set,
                                               .evaluation_loader = evaluation_loader,
                                               .lr = &t->lr,
-                                              .program = t->setup.method->program,
+                                              .program = t->setup.method.program,
                                               .program_options = &t->program,
                                               .events = petra_training_log_events(t->log)};
   PETRA_TRY(petra_worker_stage_create(&options, &t->worker));
   PETRA_TRY(petra_executor_virtual_create(&t->cluster.executor, &t->executor));
   petra_trace_sink sink = t->cluster.trace ? petra_cluster_sink : NULL;
-  petra_status status = t->executor->ops->run(t->executor, t->setup.method->program, &t->program, t->worker, sink, &t->cluster);
+  petra_status status = t->executor->ops->run(t->executor, t->setup.method.program, &t->program, t->worker, sink, &t->cluster);
   petra_training_log_finish(t->log, status == PETRA_OK);
   return status == PETRA_OK ? petra_cluster_finish(&t->cluster) : status;
 }
@@ -200,7 +197,7 @@ static petra_status print_json(const training *t) {
   const petra_runlog_epoch *rows = petra_training_log_epochs(t->log, &count);
   double mean_loss = petra_training_log_mean_loss(t->log, &losses);
   PETRA_TRY_GOTO(status, petra_json_set(root, "output", petra_json_string(t->directory)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "method", json_string(t->setup.method->name)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "method", json_string(t->setup.method.name)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "stages", json_integer(t->program.stages)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "microbatches", json_integer(t->program.microbatches)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "losses", json_integer(losses)), done);
@@ -224,7 +221,7 @@ static void print_end(const training *t) {
   int64_t epochs, losses;
   double loss = petra_training_log_mean_loss(t->log, &losses);
   petra_training_log_epochs(t->log, &epochs);
-  printf("%lld microbatches with %s on %d stage%s", (long long)t->program.microbatches, t->setup.method->name, t->program.stages,
+  printf("%lld microbatches with %s on %d stage%s", (long long)t->program.microbatches, t->setup.method.name, t->program.stages,
          t->program.stages == 1 ? "" : "s");
   if (losses == 0)
     printf(", too few for a loss to come back");

@@ -2,6 +2,7 @@
 libpetra_a_SOURCES += \
 	src/exec/evaluate.c \
 	src/exec/executor.h \
+	src/exec/labels.c src/exec/labels.h \
 	src/exec/mailbox.c src/exec/mailbox.h \
 	src/exec/worker.h \
 	src/exec/worker_stage.c src/exec/worker_stage.h

@@ -1,4 +1,4 @@
-/* Messages that wait for their stage, first in first out, named by microbatch. */
+/* Messages that wait for their stage, named by microbatch. */
 #ifndef PETRA_EXEC_MAILBOX_H
 #define PETRA_EXEC_MAILBOX_H
 
@@ -10,8 +10,8 @@ typedef struct petra_mail {
 } petra_mail;
 
 typedef struct petra_mailbox {
-  petra_mail *ring;
-  int capacity, head, count;
+  petra_mail *mail; /* in the order in which it came */
+  int capacity, count;
 } petra_mailbox;
 
 void petra_mailbox_fini(petra_mailbox *box);
@@ -19,7 +19,7 @@ void petra_mailbox_fini(petra_mailbox *box);
 /* Takes the message over, also when it fails. */
 petra_status petra_mailbox_put(petra_mailbox *box, int64_t microbatch, petra_message *message);
 
-/* The oldest message, which must be that of `microbatch` (PETRA_INTERNAL otherwise); the caller releases it. */
+/* The message of `microbatch` (PETRA_INTERNAL, logged, if it is not there); the caller releases it. */
 petra_status petra_mailbox_take(petra_mailbox *box, int64_t microbatch, petra_message *out);
 
 #endif

@@ -3,17 +3,10 @@
 #include "backend/ops.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "exec/labels.h"
 #include "exec/mailbox.h"
 
 #include <math.h>
-#include <string.h>
-
-/* Labels of a microbatch between its reading at stage 1 and its loss at the last stage. */
-typedef struct label_row {
-  int64_t microbatch;
-  int32_t count;
-  int32_t *labels;
-} label_row;
 
 /* An evaluation that waits until every stage has reached it. */
 typedef struct pending {
@@ -27,10 +20,20 @@ typedef struct worker_stage {
   petra_worker base;
   petra_worker_stage_options options;
   petra_mailbox *forward, *backward; /* per stage: from below, from above */
-  label_row *labels;                 /* ring of `label_capacity` rows, by microbatch */
-  int label_capacity;
+  petra_labels labels;
   pending *evaluations;
 } worker_stage;
+
+petra_stage_rule petra_method_stage_rule(const petra_method *method, bool inverts) {
+  return (petra_stage_rule){.forward_weights = method->forward_weights,
+                            .backward_weights = method->backward_weights,
+                            .invert_weights = method->invert_weights,
+                            .keep = method->keep,
+                            .invert = inverts,
+                            .split_backward = method->program->split_backward,
+                            .accumulate = (int)method->accumulate,
+                            .sync_period = method->sync_period};
+}
 
 static petra_account *account_of(const worker_stage *worker, int32_t stage) {
   return (petra_account *)(uintptr_t)petra_stage_account(worker->options.stage[stage - 1]);
@@ -49,21 +52,16 @@ static petra_status read_batch(worker_stage *worker, int64_t m, petra_message *o
   petra_batch *batch;
   petra_status status;
   petra_tensor *images = NULL;
-  label_row *row = &worker->labels[m % worker->label_capacity];
   PETRA_TRY(petra_loader_next(options->loader, &batch));
   const int32_t shape[4] = {batch->count, 3, options->image_height, options->image_width};
   if (batch->microbatch != m) {
     status = petra_fail(PETRA_INTERNAL, "microbatch %lld was read where %lld was due", (long long)batch->microbatch, (long long)m);
     goto done;
   }
-  if (!row->labels)
-    PETRA_TRY_GOTO(status, petra_allocate(&row->labels, (size_t)batch->count, sizeof *row->labels), done);
   PETRA_TRY_GOTO(status, petra_tensor_create(options->backend, PETRA_TENSOR_ACTIVATION, shape, account_of(worker, 1),
                                              PETRA_MEMORY_MESSAGES, &images), done);
   PETRA_TRY_GOTO(status, petra_op_upload(options->backend, images, batch->images, PETRA_HOST_F64), done);
-  memcpy(row->labels, batch->labels, (size_t)batch->count * sizeof *row->labels);
-  row->microbatch = m;
-  row->count = batch->count;
+  PETRA_TRY_GOTO(status, petra_labels_put(&worker->labels, m, batch->labels, batch->count), done);
   *out = (petra_message){{{petra_tensor_retain(images), NULL}}, {{NULL, NULL}}};
 done:
   petra_tensor_release(&images);
@@ -76,8 +74,12 @@ static petra_status take_forward(worker_stage *worker, int32_t stage, int64_t m,
   return stage == 1 ? read_batch(worker, m, out) : petra_mailbox_take(&worker->forward[stage - 1], m, out);
 }
 
-static petra_status do_forward(worker_stage *worker, int32_t stage, int64_t m) {
+static petra_status do_forward_loss(worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns);
+
+static petra_status do_forward(worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns) {
   petra_message in, out;
+  if (stage == worker->options.stages)
+    return do_forward_loss(worker, stage, m, virtual_ns);
   PETRA_TRY(take_forward(worker, stage, m, &in));
   petra_status status = petra_stage_forward(worker->options.stage[stage - 1], m, &in, &out);
   petra_message_release(&in);
@@ -99,24 +101,42 @@ static petra_status do_loss(worker_stage *worker, int32_t stage, int64_t m, int6
   petra_message in;
   petra_loss loss;
   PETRA_TRY(take_forward(worker, stage, m, &in));
-  const label_row *row = &worker->labels[m % worker->label_capacity];
-  petra_status status = row->microbatch == m
-                            ? petra_stage_loss(worker->options.stage[stage - 1], m, &in, row->labels, out, &loss)
-                            : petra_fail(PETRA_INTERNAL, "the labels of microbatch %lld are gone", (long long)m);
+  const petra_label_row *row;
+  petra_status status = petra_labels_find(&worker->labels, m, &row);
+  if (status == PETRA_OK)
+    status = petra_stage_loss(worker->options.stage[stage - 1], m, &in, row->labels, out, &loss);
   petra_message_release(&in);
   PETRA_TRY(status);
+  petra_labels_drop(&worker->labels, m);
   status = report_loss(worker, m, &loss, virtual_ns);
   if (status != PETRA_OK)
     petra_message_release(out);
   return status;
 }
 
+/* F of a split head. */
+static petra_status do_forward_loss(worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns) {
+  petra_message in;
+  petra_loss loss;
+  const petra_label_row *row;
+  PETRA_TRY(take_forward(worker, stage, m, &in));
+  petra_status status = petra_labels_find(&worker->labels, m, &row);
+  if (status == PETRA_OK)
+    status = petra_stage_forward_loss(worker->options.stage[stage - 1], m, &in, row->labels, &loss);
+  petra_message_release(&in);
+  PETRA_TRY(status);
+  petra_labels_drop(&worker->labels, m);
+  return report_loss(worker, m, &loss, virtual_ns);
+}
+
 static petra_status do_backward(worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns) {
-  petra_message in, out;
-  if (stage == worker->options.stages) {
+  petra_message in = {{{NULL, NULL}}, {{NULL, NULL}}}, out;
+  bool last = stage == worker->options.stages;
+  if (last && !worker->options.program_options->split_head) {
     PETRA_TRY(do_loss(worker, stage, m, virtual_ns, &out));
   } else {
-    PETRA_TRY(petra_mailbox_take(&worker->backward[stage - 1], m, &in));
+    if (!last)
+      PETRA_TRY(petra_mailbox_take(&worker->backward[stage - 1], m, &in));
     petra_status status = petra_stage_backward(worker->options.stage[stage - 1], m, &in, &out);
     petra_message_release(&in);
     PETRA_TRY(status);
@@ -173,9 +193,13 @@ static petra_status perform_one(worker_stage *worker, int64_t virtual_ns, const 
   *result = (petra_action_result){petra_stage_version(stage), -1};
   switch (action->kind) {
   case PETRA_ACTION_FORWARD:
-    return do_forward(worker, action->stage, action->microbatch);
+    PETRA_TRY(do_forward(worker, action->stage, action->microbatch, virtual_ns));
+    result->version_read = petra_stage_version_read(stage);
+    return PETRA_OK;
   case PETRA_ACTION_BACKWARD:
-    return do_backward(worker, action->stage, action->microbatch, virtual_ns);
+    PETRA_TRY(do_backward(worker, action->stage, action->microbatch, virtual_ns));
+    result->version_read = petra_stage_version_read(stage);
+    return PETRA_OK;
   case PETRA_ACTION_UPDATE: {
     int64_t index = worker->options.program->rate_index(options, action->stage, action->microbatch);
     PETRA_TRY(petra_stage_update(stage, petra_lr_at(worker->options.lr, index)));
@@ -183,7 +207,7 @@ static petra_status perform_one(worker_stage *worker, int64_t virtual_ns, const 
     return PETRA_OK;
   }
   case PETRA_ACTION_WEIGHT_GRADIENT:
-    return petra_fail(PETRA_UNSUPPORTED, "stage %d: the trainer does not split the weight gradient from B", action->stage);
+    return petra_stage_weight_gradient(stage, action->microbatch);
   case PETRA_ACTION_EVALUATE:
     return do_evaluate(worker, action->stage, action->microbatch);
   case PETRA_ACTION_KINDS:
@@ -207,13 +231,8 @@ petra_status petra_worker_stage_create(const petra_worker_stage_options *options
   PETRA_TRY(petra_allocate(&worker, 1, sizeof *worker));
   worker->base.ops = &ops;
   worker->options = *options;
-  /* A microbatch is at most 2 (J - 1) ticks on its way to and from the last stage. */
-  worker->label_capacity = 2 * options->stages + 1;
   PETRA_TRY_GOTO(status, petra_allocate(&worker->forward, stages, sizeof *worker->forward), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&worker->backward, stages, sizeof *worker->backward), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&worker->labels, (size_t)worker->label_capacity, sizeof *worker->labels), fail);
-  for (int i = 0; i < worker->label_capacity; i++)
-    worker->labels[i].microbatch = -1;
   *out = &worker->base;
   return PETRA_OK;
 fail:
@@ -231,14 +250,12 @@ void petra_worker_stage_destroy(petra_worker *base) {
     if (worker->backward)
       petra_mailbox_fini(&worker->backward[j]);
   }
-  for (int i = 0; worker->labels && i < worker->label_capacity; i++)
-    petra_free(worker->labels[i].labels);
+  petra_labels_fini(&worker->labels);
   while (worker->evaluations) {
     pending *evaluation = worker->evaluations;
     worker->evaluations = evaluation->next;
     destroy_pending(evaluation, worker->options.stages);
   }
-  petra_free(worker->labels);
   petra_free(worker->backward);
   petra_free(worker->forward);
   petra_free(worker);

@@ -6,7 +6,7 @@
 #include "data/loader.h"
 #include "exec/worker.h"
 #include "nn/lr.h"
-#include "schedule/program.h"
+#include "schedule/method.h"
 #include "stage/stage.h"
 
 /* An evaluation over a whole data set. */
@@ -38,6 +38,9 @@ typedef struct petra_worker_stage_options {
   const petra_program_options *program_options;
   petra_worker_events events;
 } petra_worker_stage_options;
+
+/* What a method has a stage do; `inverts`: it inverts and the network has blocks for that. */
+petra_stage_rule petra_method_stage_rule(const petra_method *method, bool inverts);
 
 /* Everything in `options` is borrowed and outlives the worker. */
 petra_status petra_worker_stage_create(const petra_worker_stage_options *options, petra_worker **out);

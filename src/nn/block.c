@@ -43,8 +43,8 @@ done:
 
 petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, const petra_tensor *dy,
                                  petra_tensor *const *gradients, petra_tensor **dx) {
-  return petra_convbn_backward(pass->compute, &pass->block->units[index], relu, pass->parameters + 3 * index,
-                               &pass->graph->units[index], dy, gradients + 3 * index, dx);
+  return petra_convbn_backward(pass->compute, &pass->block->units[index], relu, pass->graph->defer_filters,
+                               pass->parameters + 3 * index, &pass->graph->units[index], dy, gradients + 3 * index, dx);
 }
 
 petra_status petra_path_backward(const petra_pass *pass, const petra_tensor *dy, bool last_relu,
@@ -107,7 +107,7 @@ petra_status petra_block_invert(const petra_compute *compute, const petra_block 
   assert(block->reversible);
   petra_pass pass = {.compute = compute, .block = block, .parameters = parameters, .graph = graph};
   petra_status status = petra_revblock_invert(&pass, out, in);
-  if (status != PETRA_OK)
+  if (status != PETRA_OK && graph)
     petra_block_graph_release(graph);
   return status;
 }
@@ -130,6 +130,13 @@ petra_status petra_block_backward(const petra_compute *compute, const petra_bloc
     return petra_head_backward(&pass, gradients, din);
   }
   return PETRA_INTERNAL;
+}
+
+petra_status petra_block_filter_gradients(const petra_compute *compute, const petra_block *block,
+                                          const petra_block_graph *graph, petra_tensor *const *gradients) {
+  for (int u = 0; u < block->unit_count; u++)
+    PETRA_TRY(petra_convbn_filter_gradient(compute, &block->units[u], &graph->units[u], gradients[3 * u]));
+  return PETRA_OK;
 }
 
 petra_status petra_block_update_statistics(const petra_compute *compute, const petra_block *block,

@@ -12,7 +12,8 @@ petra_status petra_block_forward(const petra_compute *compute, const petra_block
                                  petra_tensor *const *parameters, const petra_streams *in, petra_block_graph *graph,
                                  petra_streams *out);
 
-/* Reversible blocks only: in = block^-1(out): x1 = y2, x2 = y1 - F(y2); the graph of F is kept on the way. */
+/* Reversible blocks only: in = block^-1(out): x1 = y2, x2 = y1 - F(y2); the graph of F is kept on the way
+ * (NULL: not wanted). */
 petra_status petra_block_invert(const petra_compute *compute, const petra_block *block,
                                 petra_tensor *const *parameters, const petra_streams *out, petra_block_graph *graph,
                                 petra_streams *in);
@@ -22,6 +23,11 @@ petra_status petra_block_invert(const petra_compute *compute, const petra_block 
 petra_status petra_block_backward(const petra_compute *compute, const petra_block *block,
                                   petra_tensor *const *parameters, petra_block_graph *graph,
                                   const petra_streams *dout, petra_tensor *const *gradients, petra_streams *din);
+
+/* The convolutions' weight gradients (overwritten; the other tensors are left alone) that a backward with
+ * graph->defer_filters left. */
+petra_status petra_block_filter_gradients(const petra_compute *compute, const petra_block *block,
+                                          const petra_block_graph *graph, petra_tensor *const *gradients);
 
 /* out = block(in) with the running statistics. Not for the head. */
 petra_status petra_block_evaluate(const petra_compute *compute, const petra_block *block,

@@ -92,9 +92,14 @@ done:
   return status;
 }
 
-petra_status petra_convbn_backward(const petra_compute *compute, const petra_unit *unit, bool relu,
-                                   petra_tensor *const *parameters, const petra_unit_graph *graph,
-                                   const petra_tensor *dy, petra_tensor *const *gradients, petra_tensor **dx) {
+petra_status petra_convbn_filter_gradient(const petra_compute *compute, const petra_unit *unit,
+                                          const petra_unit_graph *graph, petra_tensor *gradient) {
+  return petra_op_conv_backward_filter(compute->backend, &unit->geometry, graph->x, graph->dconv, gradient);
+}
+
+petra_status petra_convbn_backward(const petra_compute *compute, const petra_unit *unit, bool relu, bool defer,
+                                   petra_tensor *const *parameters, petra_unit_graph *graph, const petra_tensor *dy,
+                                   petra_tensor *const *gradients, petra_tensor **dx) {
   petra_tensor *dconv = NULL, *out = NULL;
   petra_status status;
   int32_t images = graph->x->shape[0];
@@ -111,7 +116,12 @@ petra_status petra_convbn_backward(const petra_compute *compute, const petra_uni
                                     .dscale = gradients[1],
                                     .dshift = gradients[2]};
   PETRA_TRY_GOTO(status, petra_op_norm_backward(compute->backend, &norm), done);
-  PETRA_TRY_GOTO(status, petra_op_conv_backward_filter(compute->backend, &unit->geometry, graph->x, dconv, gradients[0]), done);
+  if (defer) {
+    petra_tensor_charge(dconv, compute->account, PETRA_MEMORY_GRAPH);
+    graph->dconv = petra_tensor_retain(dconv);
+  } else {
+    PETRA_TRY_GOTO(status, petra_op_conv_backward_filter(compute->backend, &unit->geometry, graph->x, dconv, gradients[0]), done);
+  }
   if (dx) {
     PETRA_TRY_GOTO(status, new_activation(compute, images, unit->in, unit->height_in, unit->width_in,
                                           PETRA_MEMORY_WORKSPACE, &out), done);

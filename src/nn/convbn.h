@@ -17,10 +17,15 @@ petra_status petra_convbn_evaluate(const petra_compute *compute, const petra_uni
                                    petra_join join, const petra_tensor *addend, petra_tensor **y);
 
 /* Gradients of the parameters (overwritten) and of x (*dx, a new tensor; NULL: not wanted) from dy, the gradient of
- * unit(x). `relu` false leaves the ReLU out (its backward was done by the caller). */
-petra_status petra_convbn_backward(const petra_compute *compute, const petra_unit *unit, bool relu,
-                                   petra_tensor *const *parameters, const petra_unit_graph *graph,
-                                   const petra_tensor *dy, petra_tensor *const *gradients, petra_tensor **dx);
+ * unit(x). `relu` false leaves the ReLU out (its backward was done by the caller). `defer`: the filter's gradient is left, and
+ * graph->dconv set for petra_convbn_filter_gradient. */
+petra_status petra_convbn_backward(const petra_compute *compute, const petra_unit *unit, bool relu, bool defer,
+                                   petra_tensor *const *parameters, petra_unit_graph *graph, const petra_tensor *dy,
+                                   petra_tensor *const *gradients, petra_tensor **dx);
+
+/* The filter's gradient (overwritten) that a backward left. */
+petra_status petra_convbn_filter_gradient(const petra_compute *compute, const petra_unit *unit,
+                                          const petra_unit_graph *graph, petra_tensor *gradient);
 
 /* Moves the running statistics by the batch statistics of the graph; momentum 0.1, unbiased variance. */
 petra_status petra_convbn_update_statistics(const petra_compute *compute, const petra_unit_graph *graph,

@@ -15,10 +15,11 @@ void petra_streams_charge(const petra_streams *streams, petra_account *account, 
       petra_tensor_charge(streams->tensor[i], account, category);
 }
 
-void petra_block_graph_release(petra_block_graph *graph) {
+void petra_block_graph_keep_deferred(petra_block_graph *graph) {
   for (int u = 0; u < PETRA_BLOCK_UNITS; u++) {
     petra_unit_graph *unit = &graph->units[u];
-    petra_tensor_release(&unit->x);
+    if (!unit->dconv)
+      petra_tensor_release(&unit->x);
     petra_tensor_release(&unit->conv);
     petra_tensor_release(&unit->mean);
     petra_tensor_release(&unit->variance);
@@ -27,4 +28,13 @@ void petra_block_graph_release(petra_block_graph *graph) {
   petra_tensor_release(&graph->pool_mask);
   petra_tensor_release(&graph->features);
   petra_tensor_release(&graph->dlogits);
+}
+
+void petra_block_graph_release(petra_block_graph *graph) {
+  petra_block_graph_keep_deferred(graph);
+  for (int u = 0; u < PETRA_BLOCK_UNITS; u++) {
+    petra_tensor_release(&graph->units[u].x);
+    petra_tensor_release(&graph->units[u].dconv);
+  }
+  graph->defer_filters = false;
 }

@@ -25,15 +25,20 @@ typedef struct petra_unit_graph {
   petra_tensor *x;        /* input of the convolution */
   petra_tensor *conv;     /* its output, the batch norm's input */
   petra_tensor *mean, *variance;
+  petra_tensor *dconv; /* after a backward that left the filter's gradient: the gradient of `conv` */
 } petra_unit_graph;
 
 typedef struct petra_block_graph {
   petra_unit_graph units[PETRA_BLOCK_UNITS];
+  bool defer_filters; /* backward leaves the filters' gradients to petra_block_filter_gradients */
   petra_tensor *output;          /* residual block: y, whose sign is the ReLU's mask */
   petra_tensor *pool_mask;       /* stem */
   petra_tensor *features;        /* head: pooled features (N, C) */
   petra_tensor *dlogits;         /* head: gradient of the mean loss */
 } petra_block_graph;
+
+/* Releases what the filters' gradients do not need; for a graph whose backward left them. */
+void petra_block_graph_keep_deferred(petra_block_graph *graph);
 
 /* Releases every tensor; the structure is empty afterwards. */
 void petra_block_graph_release(petra_block_graph *graph);

@@ -44,7 +44,8 @@ petra_status petra_schedule_distances(const petra_schedule *schedule, petra_sche
 
 /* One stage of a run: how many of each kind it has done. */
 typedef struct progress {
-  int64_t forwards, backwards, at_update, evaluations;
+  int64_t read, backwards, updates, evaluations;
+  int64_t at_update; /* backwards at the last U */
 } progress;
 
 typedef struct trainer {
@@ -84,50 +85,41 @@ static petra_status check_evaluation(const trainer *t, int64_t entry, const prog
 
 static petra_status check_update(const trainer *t, int64_t entry, const progress *p) {
   int64_t covered = p->backwards - p->at_update;
-  if (covered != t->demands->accumulate)
-    return refuse(t, entry, "it covers %lld backwards of its stage; the trainer expects method.accumulate: %lld in each",
-                  (long long)covered, (long long)t->demands->accumulate);
-  return t->demands->graph && p->forwards > p->backwards
-             ? refuse(t, entry, "it changes weights that the graphs of %lld microbatches in flight still need; expected "
-                                "none, or a method that keeps no graph",
-                      (long long)(p->forwards - p->backwards))
-             : PETRA_OK;
+  if (covered == t->demands->accumulate)
+    return PETRA_OK;
+  return refuse(t, entry, "it covers %lld backwards of its stage; the trainer expects method.accumulate: %lld in each",
+                (long long)covered, (long long)t->demands->accumulate);
+}
+
+/* The pass that reads a microbatch: F, or B of a fused last stage. */
+static petra_status check_reading(const trainer *t, int64_t entry, const progress *p) {
+  const petra_action *a = &t->schedule->entries[entry].action;
+  if (a->stage == 1 && a->microbatch != p->read)
+    return refuse(t, entry, "the training data is read in order; expected microbatch %lld", (long long)p->read);
+  int64_t window = a->microbatch / t->demands->accumulate, version = window > 0 ? window - 1 : 0;
+  if (t->demands->double_buffer && (p->updates < version || p->updates > version + 1))
+    return refuse(t, entry, "it comes after %lld updates of its stage; the double buffer expects %lld or %lld", (long long)p->updates,
+                  (long long)version, (long long)version + 1);
+  return PETRA_OK;
 }
 
 static petra_status check_entry(const trainer *t, int64_t entry, progress *p) {
   const petra_action *a = &t->schedule->entries[entry].action;
-  const bool last = a->stage == t->schedule->stages;
-  const int64_t most = 2 * (int64_t)t->schedule->stages + 1;
-  switch (a->kind) {
-  case PETRA_ACTION_FORWARD:
-    if (last)
-      return refuse(t, entry, "the trainer computes the last stage's forward, loss and backward in one action, named B; "
-                              "expected no F there");
-    if (a->microbatch != p->forwards)
-      return refuse(t, entry, "the trainer takes microbatches in order; expected %dF%lld", a->stage, (long long)p->forwards);
-    if (++p->forwards - p->backwards > most)
-      return refuse(t, entry, "more than %lld microbatches are in flight, which is the most that the trainer keeps",
-                    (long long)most);
-    return PETRA_OK;
-  case PETRA_ACTION_BACKWARD:
-    if (a->microbatch != p->backwards)
-      return refuse(t, entry, "the trainer takes microbatches in order; expected %dB%lld", a->stage, (long long)p->backwards);
-    p->backwards++;
-    p->forwards += last;
-    return PETRA_OK;
-  case PETRA_ACTION_WEIGHT_GRADIENT:
-    return refuse(t, entry, "the trainer does not split the weight gradient from B; expected no W");
-  case PETRA_ACTION_UPDATE:
+  const bool fused = a->stage == t->schedule->stages && !t->schedule->split_head;
+  if (a->kind == PETRA_ACTION_FORWARD || (a->kind == PETRA_ACTION_BACKWARD && fused)) {
+    PETRA_TRY(check_reading(t, entry, p));
+    p->read++;
+  }
+  if (a->kind == PETRA_ACTION_UPDATE) {
     PETRA_TRY(check_update(t, entry, p));
+    p->updates++;
     p->at_update = p->backwards;
-    return PETRA_OK;
-  case PETRA_ACTION_EVALUATE:
+  }
+  if (a->kind == PETRA_ACTION_EVALUATE) {
     PETRA_TRY(check_evaluation(t, entry, p));
     p->evaluations++;
-    return PETRA_OK;
-  case PETRA_ACTION_KINDS:
-    break;
   }
+  p->backwards += a->kind == PETRA_ACTION_BACKWARD;
   return PETRA_OK;
 }
 

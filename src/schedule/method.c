@@ -4,192 +4,198 @@
 
 #include <string.h>
 
+#define LATEST PETRA_WEIGHTS_LATEST
+#define STASHED PETRA_WEIGHTS_STASHED
+#define DOUBLE PETRA_WEIGHTS_DOUBLE_BUFFER
+#define NONE PETRA_WEIGHTS_NONE
+#define GRAPH PETRA_KEEP_GRAPH
+#define INPUT PETRA_KEEP_INPUT
+#define NOTHING PETRA_KEEP_NOTHING
+
+/* What follows from these is set by expand(). */
+#define PRESET(preset, order, f, b, i, kept, text)                                                           \
+  {                                                                                                          \
+    .name = preset, .help = text, .program = &petra_program_##order, .forward_weights = f, .backward_weights = b,             \
+    .invert_weights = i, .keep = kept                                                                        \
+  }
+
+/* clang-format off */
 static const petra_method methods[] = {
-    {.name = "backprop",
-     .help = "naive model parallelism: one microbatch at a time, graphs kept",
-     .program = &petra_program_sequential,
-     .forward_weights = "latest",
-     .backward_weights = "latest",
-     .keep = "graph",
-     .trains = true},
-    {.name = "reversible",
-     .help = "backprop that reconstructs the inputs of reversible blocks instead of keeping graphs",
-     .program = &petra_program_sequential,
-     .forward_weights = "latest",
-     .backward_weights = "latest",
-     .invert_weights = "latest",
-     .keep = "nothing",
-     .inverts = true,
-     .recomputes = true,
-     .trains = true},
-    {.name = "checkpoint",
-     .help = "backprop that keeps inputs and computes the graphs again",
-     .program = &petra_program_sequential,
-     .forward_weights = "latest",
-     .backward_weights = "latest",
-     .keep = "input",
-     .recomputes = true},
-    {.name = "gpipe",
-     .help = "all forwards of a flush, then all backwards; graphs kept",
-     .program = &petra_program_gpipe,
-     .forward_weights = "latest",
-     .backward_weights = "latest",
-     .keep = "graph",
-     .split_head = true},
-    {.name = "gpipe-checkpoint",
-     .help = "gpipe that keeps inputs and computes the graphs again",
-     .program = &petra_program_gpipe,
-     .forward_weights = "latest",
-     .backward_weights = "latest",
-     .keep = "input",
-     .recomputes = true,
-     .split_head = true},
-    {.name = "1f1b",
-     .help = "forward and backward in turns with a flush (DAPPLE)",
-     .program = &petra_program_1f1b,
-     .forward_weights = "latest",
-     .backward_weights = "latest",
-     .keep = "graph",
-     .split_head = true},
-    {.name = "interleaved",
-     .help = "1f1b with several chunks of the network on every device (Megatron-LM)",
-     .program = &petra_program_interleaved,
-     .forward_weights = "latest",
-     .backward_weights = "latest",
-     .keep = "graph",
-     .split_head = true,
-     .chunks = 2},
-    {.name = "zb-h1",
-     .help = "1f1b whose weight gradients fill the time in which it waits (zero bubble)",
-     .program = &petra_program_zb_h1,
-     .forward_weights = "latest",
-     .backward_weights = "latest",
-     .keep = "graph",
-     .split_head = true},
-    {.name = "pipedream",
-     .help = "1f1b without a flush; backward with the weights of its forward",
-     .program = &petra_program_1f1b_async,
-     .forward_weights = "latest",
-     .backward_weights = "stashed",
-     .keep = "graph",
-     .split_head = true},
-    {.name = "pipedream-2bw",
-     .help = "1f1b without a flush, two versions of the weights; accumulate >= J",
-     .program = &petra_program_1f1b_async,
-     .forward_weights = "double_buffer",
-     .backward_weights = "double_buffer",
-     .keep = "graph",
-     .split_head = true},
-    {.name = "delayed",
-     .help = "every stage at once with delayed gradients, graphs and weights of the forward kept",
-     .program = &petra_program_lockstep,
-     .forward_weights = "latest",
-     .backward_weights = "stashed",
-     .keep = "graph"},
-    {.name = "dsp",
-     .help = "delayed gradients; inputs kept, graphs computed again with the latest weights",
-     .program = &petra_program_lockstep,
-     .forward_weights = "latest",
-     .backward_weights = "latest",
-     .keep = "input",
-     .recomputes = true},
-    {.name = "delayed-reversible",
-     .help = "delayed gradients; inputs reconstructed with the weights of the forward, which are kept",
-     .program = &petra_program_lockstep,
-     .forward_weights = "latest",
-     .backward_weights = "stashed",
-     .invert_weights = "stashed",
-     .keep = "nothing",
-     .inverts = true,
-     .recomputes = true},
-    {.name = "approximate-input",
-     .help = "delayed gradients at the weights of the forward, inputs reconstructed with the latest weights",
-     .program = &petra_program_lockstep,
-     .forward_weights = "latest",
-     .backward_weights = "stashed",
-     .invert_weights = "latest",
-     .keep = "nothing",
-     .inverts = true,
-     .recomputes = true},
-    {.name = "petra",
-     .help = "every stage at once with delayed gradients, inputs reconstructed with the latest weights",
-     .program = &petra_program_lockstep,
-     .forward_weights = "latest",
-     .backward_weights = "latest",
-     .invert_weights = "latest",
-     .keep = "nothing",
-     .inverts = true,
-     .recomputes = true,
-     .trains = true},
-    {.name = "petra-arrival",
-     .help = "petra without ticks: a stage takes what arrived first, backward before forward",
-     .program = &petra_program_arrival,
-     .forward_weights = "latest",
-     .backward_weights = "latest",
-     .invert_weights = "latest",
-     .keep = "nothing",
-     .inverts = true,
-     .recomputes = true},
+    /*     name                 program      F       B        inverts  keep */
+    PRESET("backprop",           sequential,  LATEST, LATEST,  NONE,    GRAPH,
+           "naive model parallelism: one microbatch at a time, graphs kept"),
+    PRESET("reversible",         sequential,  LATEST, LATEST,  LATEST,  NOTHING,
+           "backprop that reconstructs the inputs of reversible blocks instead of keeping graphs"),
+    PRESET("checkpoint",         sequential,  LATEST, LATEST,  NONE,    INPUT,
+           "backprop that keeps inputs and computes the graphs again"),
+    PRESET("gpipe",              gpipe,       LATEST, LATEST,  NONE,    GRAPH,
+           "all forwards of a flush, then all backwards; graphs kept"),
+    PRESET("gpipe-checkpoint",   gpipe,       LATEST, LATEST,  NONE,    INPUT,
+           "gpipe that keeps inputs and computes the graphs again"),
+    PRESET("1f1b",               1f1b,        LATEST, LATEST,  NONE,    GRAPH,
+           "forward and backward in turns with a flush (DAPPLE)"),
+    PRESET("interleaved",        interleaved, LATEST, LATEST,  NONE,    GRAPH,
+           "1f1b with several chunks of the network on every device (Megatron-LM)"),
+    PRESET("zb-h1",              zb_h1,       LATEST, LATEST,  NONE,    GRAPH,
+           "1f1b whose weight gradients fill the time in which it waits (zero bubble)"),
+    PRESET("pipedream",          1f1b_async,  LATEST, STASHED, NONE,    GRAPH,
+           "1f1b without a flush; backward with the weights of its forward"),
+    PRESET("pipedream-2bw",      1f1b_async,  DOUBLE, DOUBLE,  NONE,    GRAPH,
+           "1f1b without a flush, two versions of the weights; accumulate >= J"),
+    PRESET("delayed",            lockstep,    LATEST, STASHED, NONE,    GRAPH,
+           "every stage at once with delayed gradients, graphs and weights of the forward kept"),
+    PRESET("dsp",                lockstep,    LATEST, LATEST,  NONE,    INPUT,
+           "delayed gradients; inputs kept, graphs computed again with the latest weights"),
+    PRESET("delayed-reversible", lockstep,    LATEST, STASHED, STASHED, NOTHING,
+           "delayed gradients; inputs reconstructed with the weights of the forward, which are kept"),
+    PRESET("approximate-input",  lockstep,    LATEST, STASHED, LATEST,  NOTHING,
+           "delayed gradients at the weights of the forward, inputs reconstructed with the latest weights"),
+    PRESET("petra",              lockstep,    LATEST, LATEST,  LATEST,  NOTHING,
+           "every stage at once with delayed gradients, inputs reconstructed with the latest weights"),
+    PRESET("petra-arrival",      arrival,     LATEST, LATEST,  LATEST,  NOTHING,
+           "petra without ticks: a stage takes what arrived first, backward before forward"),
 };
+/* clang-format on */
+
+/* What follows from the choices. */
+static void expand(petra_method *method) {
+  const petra_program_ops *program = method->program;
+  method->inverts = method->keep == PETRA_KEEP_NOTHING;
+  method->recomputes = method->keep != PETRA_KEEP_GRAPH;
+  method->split_head = !program->ticks && !program->arrival && program != &petra_program_sequential;
+  method->chunks = program->chunked ? 2 : 1;
+}
 
 int petra_method_count(void) {
   return (int)(sizeof methods / sizeof *methods);
 }
 
-const petra_method *petra_method_get(int index) {
-  return &methods[index];
+petra_method petra_method_get(int index) {
+  petra_method method = methods[index];
+  expand(&method);
+  method.accumulate = 1;
+  return method;
 }
 
-const petra_method *petra_method_find(const char *name) {
+bool petra_method_find(const char *name, petra_method *out) {
   for (int i = 0; i < petra_method_count(); i++)
-    if (strcmp(methods[i].name, name) == 0)
-      return &methods[i];
-  return NULL;
+    if (strcmp(methods[i].name, name) == 0) {
+      *out = petra_method_get(i);
+      return true;
+    }
+  return false;
 }
 
-/* "a, b, c" */
-static void list_names(bool trains_only, char *names, size_t size) {
-  names[0] = 0;
-  for (int i = 0; i < petra_method_count(); i++) {
-    if (trains_only && !methods[i].trains)
-      continue;
-    strncat(names, names[0] ? ", " : "", size - strlen(names) - 1);
-    strncat(names, methods[i].name, size - strlen(names) - 1);
-  }
+const char *petra_weights_name(petra_weights weights) {
+  return petra_config_choice_name("method.invert_weights", (int)weights);
 }
 
-petra_status petra_method_from_config(const petra_config *config, const petra_method **out) {
-  char names[512];
-  const petra_method *method = petra_method_find(config->method.name);
-  if (method) {
-    *out = method;
+const char *petra_keep_name(petra_keep keep) {
+  return petra_config_choice_name("method.keep", (int)keep);
+}
+
+/* Appends ", name". */
+static void append_name(char *names, size_t size, const char *name) {
+  strncat(names, names[0] ? ", " : "", size - strlen(names) - 1);
+  strncat(names, name, size - strlen(names) - 1);
+}
+
+static petra_status find_preset(const petra_config *config, petra_method *out) {
+  char names[512] = "";
+  if (petra_method_find(config->method.name, out))
+    return PETRA_OK;
+  for (int i = 0; i < petra_method_count(); i++)
+    append_name(names, sizeof names, methods[i].name);
+  return petra_config_fail(config, "method.name", "no method '%s'; expected one of %s", config->method.name, names);
+}
+
+static petra_status override_program(const petra_config *config, petra_method *method) {
+  char names[256] = "preset";
+  if (strcmp(config->method.program, "preset") == 0)
+    return PETRA_OK;
+  const petra_program_ops *program = petra_program_find(config->method.program);
+  if (program) {
+    method->program = program;
     return PETRA_OK;
   }
-  list_names(false, names, sizeof names);
-  return petra_config_fail(config, "method.name", "no method '%s'; expected one of %s", config->method.name,
-                           names);
+  for (int i = 0; i < petra_program_count(); i++)
+    append_name(names, sizeof names, petra_program_get(i)->name);
+  return petra_config_fail(config, "method.program", "no program '%s'; expected one of %s", config->method.program, names);
 }
 
-petra_status petra_method_check_trains(const petra_method *method) {
-  char names[512];
-  if (method->trains)
-    return PETRA_OK;
-  list_names(true, names, sizeof names);
-  return petra_fail(PETRA_UNSUPPORTED, "method %s can be simulated only; petra train runs %s", method->name,
-                    names);
+/* Puts the config's choices in the place of the preset's; what is inverted follows what is kept. */
+static void override_choices(const petra_config *config, petra_method *method) {
+  if (config->method.forward_weights != PETRA_WEIGHTS_PRESET)
+    method->forward_weights = config->method.forward_weights;
+  if (config->method.backward_weights != PETRA_WEIGHTS_PRESET)
+    method->backward_weights = config->method.backward_weights;
+  if (config->method.keep != PETRA_KEEP_PRESET)
+    method->keep = config->method.keep;
+  if (config->method.invert_weights != PETRA_WEIGHTS_PRESET)
+    method->invert_weights = config->method.invert_weights;
+  else if (method->keep != PETRA_KEEP_NOTHING)
+    method->invert_weights = PETRA_WEIGHTS_NONE;
+  else if (method->invert_weights == PETRA_WEIGHTS_NONE)
+    method->invert_weights = method->backward_weights;
 }
 
-static int64_t updates_in(int64_t microbatches, int64_t accumulate) {
-  return (microbatches + accumulate - 1) / accumulate;
+static petra_status check_choices(const petra_config *config, const petra_method *method) {
+  bool forward = method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER;
+  bool backward = method->backward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER;
+  bool inverts = method->invert_weights != PETRA_WEIGHTS_NONE;
+  if (method->forward_weights == PETRA_WEIGHTS_STASHED)
+    return petra_config_fail(config, "method.forward_weights", "stashed: what forward reads is what would be stashed; expected latest or double_buffer");
+  if (inverts && method->keep != PETRA_KEEP_NOTHING)
+    return petra_config_fail(config, "method.invert_weights", "%s with method.keep: %s, with which nothing is inverted; expected none",
+                             petra_weights_name(method->invert_weights), petra_keep_name(method->keep));
+  if (!inverts && method->keep == PETRA_KEEP_NOTHING)
+    return petra_config_fail(config, "method.invert_weights", "none with method.keep: nothing, whose inputs have to be reconstructed; expected latest or stashed");
+  if (forward != backward || (inverts && (method->invert_weights == PETRA_WEIGHTS_DOUBLE_BUFFER) != forward))
+    return petra_config_fail(config, forward ? "method.backward_weights" : "method.forward_weights",
+                             "a double buffer serves forward, backward and inversion alike; expected double_buffer for all of them or none");
+  if (forward && method->sync_period > 0)
+    return petra_config_fail(config, "method.sync_period", "%lld with a double buffer, which has a rule of its own; expected 0",
+                             (long long)method->sync_period);
+  return PETRA_OK;
 }
 
-int64_t petra_method_lag(const petra_method *method, int32_t stages, int32_t stage, int64_t accumulate) {
+petra_status petra_method_from_config(const petra_config *config, petra_method *out) {
+  petra_method method;
+  PETRA_TRY(find_preset(config, &method));
+  PETRA_TRY(override_program(config, &method));
+  override_choices(config, &method);
+  method.accumulate = config->method.accumulate;
+  method.sync_period = config->method.sync_period;
+  PETRA_TRY(check_choices(config, &method));
+  expand(&method);
+  if (config->method.head != PETRA_HEAD_PRESET)
+    method.split_head = config->method.head == PETRA_HEAD_SPLIT;
+  if (config->method.chunks > 0)
+    method.chunks = (int32_t)config->method.chunks;
+  *out = method;
+  return PETRA_OK;
+}
+
+void petra_method_fit(petra_method *method, int32_t stages) {
+  petra_weights *const weights[] = {&method->forward_weights, &method->backward_weights, &method->invert_weights};
+  for (int i = 0; i < 3 && stages == 1; i++)
+    if (*weights[i] == PETRA_WEIGHTS_DOUBLE_BUFFER)
+      *weights[i] = PETRA_WEIGHTS_LATEST;
+}
+
+bool petra_method_stashes(const petra_method *method) {
+  return method->backward_weights == PETRA_WEIGHTS_STASHED || method->invert_weights == PETRA_WEIGHTS_STASHED;
+}
+
+int64_t petra_method_lag(const petra_method *method, int32_t stages, int32_t stage) {
+  int64_t delay = 0;
   if (method->program->arrival)
     return -1;
   if (method->program->ticks)
-    return updates_in(petra_program_delay(stages, stage) + method->split_head, accumulate);
-  if (method->program == &petra_program_1f1b_async)
-    return updates_in(stages - (strcmp(method->forward_weights, "double_buffer") == 0 ? 1 : stage),
-                      accumulate);
-  return 0;
+    delay = petra_program_delay(stages, stage) + method->split_head;
+  else if (method->program == &petra_program_1f1b_async)
+    delay = stages - (method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER ? 1 : stage);
+  if (method->sync_period > 0)
+    delay += method->sync_period - 1;
+  return (delay + method->accumulate - 1) / method->accumulate;
 }

@@ -1,44 +1,58 @@
-/* A method: a program, which weights a stage reads, and what it keeps and computes again. Presets by name; docs/semantics.md has the table. */
+/* A method: a program, which weights a stage reads, and what it keeps and computes again. Presets by name, each choice of
+ * which a config may replace alone; docs/semantics.md has the table. */
 #ifndef PETRA_SCHEDULE_METHOD_H
 #define PETRA_SCHEDULE_METHOD_H
 
 #include "base/config.h"
 #include "schedule/program.h"
 
-/* Weights: "latest"; "stashed", those that the microbatch was forwarded with; "double_buffer", those before the latest
- * update but for microbatches that this update covers: F and B of a microbatch read the same ones. */
+/* Weights: LATEST; STASHED, those that the microbatch's F read; DOUBLE_BUFFER, those after the update before last of the
+ * microbatch's window of k: F and B of microbatch m read version max(0, floor(m / k) - 1). With a sync period p, LATEST of F
+ * is a copy that is refreshed before every microbatch that p divides. */
 typedef struct petra_method {
-  const char *name;
+  const char *name; /* of the preset */
   const char *help;
   const petra_program_ops *program;
-  const char *forward_weights;  /* which weights F reads */
-  const char *backward_weights; /* which weights B reads */
-  const char *invert_weights;   /* which weights the reconstruction of the input reads; NULL: nothing is inverted */
-  const char *keep;             /* kept between F and B besides weights: "graph", "input", "nothing" */
-  bool inverts;                 /* B reconstructs the input; messages down carry streams */
-  bool recomputes;              /* B computes the graph again, by reconstruction or from the input */
-  bool split_head;              /* the last stage's F and B are two actions, unless the config says otherwise */
-  int32_t chunks;               /* stages a device, unless the config says otherwise; 0 counts as 1 */
-  bool trains;                  /* petra train can run it; the others can be simulated only */
+  petra_weights forward_weights;  /* LATEST or DOUBLE_BUFFER */
+  petra_weights backward_weights; /* which weights B reads */
+  petra_weights invert_weights;   /* which weights the reconstruction of the input reads; NONE: nothing is inverted */
+  petra_keep keep;                /* kept between F and B besides weights */
+  bool inverts;                   /* B reconstructs the input; messages down carry streams: keep is NOTHING */
+  bool recomputes;                /* B computes the graph again, by reconstruction or from the input: keep is not GRAPH */
+  bool split_head;                /* the last stage's F and B are two actions */
+  int32_t chunks;                 /* stages a device */
+  int64_t accumulate;             /* k */
+  int64_t sync_period;            /* p; 0: F reads the weights themselves */
 } petra_method;
 
 int petra_method_count(void);
-const petra_method *petra_method_get(int index);
+/* A preset, with k = 1. */
+petra_method petra_method_get(int index);
 
-/* By name; NULL if there is none. */
-const petra_method *petra_method_find(const char *name);
+/* By name; false if there is none. */
+bool petra_method_find(const char *name, petra_method *out);
 
-/* The method that method.name names. PETRA_CONFIG with the list of names otherwise. */
-petra_status petra_method_from_config(const petra_config *config, const petra_method **out);
+/* The method of a config: the preset that method.name names with what the config's method section puts in its place. What
+ * follows from another choice follows it: keep decides whether inputs are reconstructed, the program how the last stage and a
+ * device's chunks are. PETRA_CONFIG for a name that is none and for choices that contradict each other. */
+petra_status petra_method_from_config(const petra_config *config, petra_method *out);
 
-/* PETRA_UNSUPPORTED, logged, if the method can be simulated only. */
-petra_status petra_method_check_trains(const petra_method *method);
+/* Makes the method that of `stages` stages: on one there is nothing that a double buffer would have to keep apart. */
+void petra_method_fit(petra_method *method, int32_t stages);
 
-/* Largest lag of a stage, in updates between the weights of a microbatch's forward and those at its backward, with the
- * preset's head; -1 where the program does not fix it (`arrival`):
- *  - lockstep: ceil(tau_j / k);
+/* "latest", "graph". */
+const char *petra_weights_name(petra_weights weights);
+const char *petra_keep_name(petra_keep keep);
+
+/* Whether a microbatch's own weights have to be there at its B. */
+bool petra_method_stashes(const petra_method *method);
+
+/* Largest lag of a stage, in updates between the weights that a microbatch's F read and the latest ones at its backward; -1
+ * where the program does not fix it (`arrival`):
+ *  - lockstep: ceil(tau_j / k), with the preset's head;
  *  - 1f1b-async: ceil((J - j) / k); double buffered, the same for all stages: ceil((J - 1) / k), that is 1 for k >= J;
- *  - else 0. */
-int64_t petra_method_lag(const petra_method *method, int32_t stages, int32_t stage, int64_t accumulate);
+ *  - else 0.
+ * A sync period p adds up to p - 1 microbatches to the delay. */
+int64_t petra_method_lag(const petra_method *method, int32_t stages, int32_t stage);
 
 #endif

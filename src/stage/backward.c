@@ -1,48 +1,103 @@
 /* B of a stage: for every block from the last to the first, get its graph (kept, computed again, or built while the input
- * is reconstructed), then gradients; and the fused action of the stage that has the head. */
+ * is reconstructed), then gradients; the fused action of the stage that has the head; and W. */
 #include "backend/ops.h"
 #include "base/log.h"
 #include "stage/stage_private.h"
 
-/* Counts the gradients of the last microbatch towards the next update: accumulated += gradients / k. */
-static petra_status accumulate(petra_stage *stage, int b) {
-  petra_stage_sets *sets = &stage->sets[b];
-  double weight = 1.0 / stage->options.accumulate;
-  for (int i = 0; i < sets->accumulated.count; i++) {
-    if (stage->counted == 0)
-      PETRA_TRY(petra_op_fill(stage->compute.backend, sets->accumulated.tensor[i], 0));
-    PETRA_TRY(petra_op_axpy(stage->compute.backend, weight, sets->gradients.tensor[i], sets->accumulated.tensor[i]));
-  }
+/* accumulated += gradients / k, for tensor `i` of block `b`; `first`: nothing was counted since the last update. */
+static petra_status accumulate(petra_stage *stage, int b, int i, bool first) {
+  petra_backend *backend = stage->compute.backend;
+  const petra_tensor *gradient = stage->sets[b].gradients.tensor[i];
+  petra_tensor *sum = stage->sets[b].accumulated.tensor[i];
+  int k = stage->options.rule.accumulate;
+  if (k == 1)
+    return petra_op_copy(backend, gradient, sum);
+  if (first)
+    PETRA_TRY(petra_op_fill(backend, sum, 0));
+  return petra_op_axpy(backend, 1.0 / k, gradient, sum);
+}
+
+/* Whether tensor `i` of the block is a convolution's weight, whose gradient W computes where it is split from B. */
+static bool is_filter(const petra_block *block, int i) {
+  return block->kind != PETRA_BLOCK_HEAD && i % 3 == 0;
+}
+
+/* Sums the gradients of block `b` that B computed. */
+static petra_status count_block(petra_stage *stage, int b) {
+  const petra_block *block = petra_stage_block(stage, b);
+  for (int i = 0; i < stage->sets[b].accumulated.count; i++)
+    if (!stage->options.rule.split_backward || !is_filter(block, i))
+      PETRA_TRY(accumulate(stage, b, i, stage->begun == 0));
   return PETRA_OK;
 }
 
-/* Backward of block `b` from its graph; *gradients becomes those of its input. */
-static petra_status block_backward(petra_stage *stage, int b, petra_block_graph *graph, petra_streams *gradients) {
+/* Backward of block `b` from its graph with the weights of `version`; *gradients becomes those of its input. */
+static petra_status block_backward(petra_stage *stage, int b, int64_t version, petra_block_graph *graph,
+                                   petra_streams *gradients) {
   const petra_block *block = petra_stage_block(stage, b);
   petra_stage_sets *sets = &stage->sets[b];
+  petra_tensor *const *parameters;
   petra_streams din;
+  PETRA_TRY(petra_stage_weights(stage, version, b, &parameters));
   PETRA_TRY(petra_block_update_statistics(&stage->compute, block, graph, sets->statistics.tensor));
-  PETRA_TRY(petra_block_backward(&stage->compute, block, sets->parameters.tensor, graph, gradients, sets->gradients.tensor, &din));
+  graph->defer_filters = stage->options.rule.split_backward;
+  PETRA_TRY(petra_block_backward(&stage->compute, block, parameters, graph, gradients, sets->gradients.tensor, &din));
   petra_streams_release(gradients);
   *gradients = din;
-  return accumulate(stage, b);
+  return count_block(stage, b);
+}
+
+/* The input of block `b` from its output. */
+static petra_status invert(petra_stage *stage, int b, const petra_record *record, const petra_streams *streams,
+                           petra_block_graph *graph, petra_streams *in) {
+  const petra_stage_rule *rule = &stage->options.rule;
+  const petra_block *block = petra_stage_block(stage, b);
+  int64_t inverting = petra_stage_choose(stage, rule->invert_weights, record);
+  int64_t differentiated = petra_stage_choose(stage, rule->backward_weights, record);
+  petra_tensor *const *parameters;
+  PETRA_TRY(petra_stage_weights(stage, inverting, b, &parameters));
+  if (inverting == differentiated)
+    return petra_block_invert(&stage->compute, block, parameters, streams, graph, in);
+  /* The graph is that of other weights than those that gave the input. */
+  petra_streams found = {{NULL, NULL}}, again = {{NULL, NULL}};
+  PETRA_TRY(petra_block_invert(&stage->compute, block, parameters, streams, NULL, &found));
+  petra_status status = petra_stage_weights(stage, differentiated, b, &parameters);
+  if (status == PETRA_OK)
+    status = petra_block_forward(&stage->compute, block, parameters, &found, graph, &again);
+  petra_streams_release(&again);
+  if (status != PETRA_OK)
+    petra_streams_release(&found);
+  *in = found;
+  return status;
+}
+
+/* The graph of a block from the input that it kept. */
+static petra_status recompute(petra_stage *stage, int b, const petra_record *record, petra_block_graph *graph) {
+  const petra_block *block = petra_stage_block(stage, b);
+  petra_tensor *const *parameters;
+  int64_t version = petra_stage_choose(stage, stage->options.rule.backward_weights, record);
+  petra_streams again = {{NULL, NULL}};
+  petra_loss loss;
+  PETRA_TRY(petra_stage_weights(stage, version, b, &parameters));
+  if (block->kind == PETRA_BLOCK_HEAD)
+    return petra_head_forward(&stage->compute, block, parameters, &record->inputs[b], record->labels, graph, &loss);
+  PETRA_TRY(petra_block_forward(&stage->compute, block, parameters, &record->inputs[b], graph, &again));
+  petra_streams_release(&again);
+  return PETRA_OK;
 }
 
 /* The graph of block `b` where it was not kept; *streams, the block's output where it is known, becomes its input. */
-static petra_status rebuild_graph(petra_stage *stage, int b, petra_record *record, petra_streams *streams,
+static petra_status rebuild_graph(petra_stage *stage, int b, const petra_record *record, petra_streams *streams,
                                   petra_block_graph *graph) {
-  const petra_block *block = petra_stage_block(stage, b);
-  petra_tensor *const *parameters = stage->sets[b].parameters.tensor;
   petra_streams in = {{NULL, NULL}};
   if (record->inputs[b].tensor[0]) {
-    petra_streams again = {{NULL, NULL}};
-    PETRA_TRY(petra_block_forward(&stage->compute, block, parameters, &record->inputs[b], graph, &again));
-    petra_streams_release(&again);
+    PETRA_TRY(recompute(stage, b, record, graph));
     in = petra_streams_retain(&record->inputs[b]);
   } else {
     if (!streams->tensor[0])
-      return petra_fail(PETRA_INTERNAL, "stage %d: block %s has nothing to invert", stage->options.number, block->name);
-    PETRA_TRY(petra_block_invert(&stage->compute, block, parameters, streams, graph, &in));
+      return petra_fail(PETRA_INTERNAL, "stage %d: block %s has nothing to invert", stage->options.number,
+                        petra_stage_block(stage, b)->name);
+    PETRA_TRY(invert(stage, b, record, streams, graph, &in));
   }
   petra_streams_release(streams);
   *streams = in;
@@ -53,31 +108,56 @@ static petra_status rebuild_graph(petra_stage *stage, int b, petra_record *recor
 static void send_down(const petra_stage *stage, petra_streams *streams, petra_streams *gradients, petra_message *out) {
   *out = (petra_message){{{NULL, NULL}}, {{NULL, NULL}}};
   out->gradients = *gradients;
-  if (stage->options.invert && stage->options.number > 1)
+  if (stage->options.rule.invert && stage->options.number > 1)
     out->streams = *streams;
   else
     petra_streams_release(streams);
 }
 
+/* B is done; a split one leaves the record, whose graphs W needs. */
+static void finish(petra_stage *stage, petra_record *record) {
+  stage->begun++;
+  if (stage->options.rule.split_backward) {
+    for (int b = 0; b < stage->blocks; b++)
+      petra_streams_release(&record->inputs[b]);
+    record->backward = true;
+  } else {
+    stage->counted++;
+    petra_stage_drop(stage, record);
+  }
+}
+
+static petra_status check_begun(const petra_stage *stage, const petra_record *record) {
+  int k = stage->options.rule.accumulate;
+  if (record->backward)
+    return petra_fail(PETRA_INTERNAL, "stage %d: a second backward of microbatch %lld", stage->options.number, (long long)record->microbatch);
+  if (stage->begun == k && petra_stage_sums(stage))
+    return petra_fail(PETRA_INTERNAL, "stage %d: backward of microbatch %lld before the update that %d backward passes were due for",
+                      stage->options.number, (long long)record->microbatch, k);
+  return PETRA_OK;
+}
+
 petra_status petra_stage_backward(petra_stage *stage, int64_t microbatch, const petra_message *in, petra_message *out) {
   petra_record *record;
-  PETRA_TRY(petra_record_oldest(&stage->records, stage->options.number, microbatch, &record));
+  PETRA_TRY(petra_records_find(&stage->records, stage->options.number, microbatch, &record));
+  PETRA_TRY(check_begun(stage, record));
+  int64_t version = petra_stage_choose(stage, stage->options.rule.backward_weights, record);
   petra_streams streams = petra_streams_retain(&in->streams), gradients = petra_streams_retain(&in->gradients);
   petra_status status = PETRA_OK;
+  bool split = stage->options.rule.split_backward;
   for (int b = stage->blocks - 1; b >= 0; b--) {
-    petra_block_graph rebuilt = {0};
-    bool kept = stage->options.keep == PETRA_KEEP_GRAPH;
-    if (!kept)
-      PETRA_TRY_GOTO(status, rebuild_graph(stage, b, record, &streams, &rebuilt), fail);
-    status = block_backward(stage, b, kept ? &record->graphs[b] : &rebuilt, &gradients);
-    petra_block_graph_release(&rebuilt);
-    petra_block_graph_release(&record->graphs[b]);
+    petra_block_graph *graph = &record->graphs[b];
+    if (stage->options.rule.keep != PETRA_KEEP_GRAPH)
+      PETRA_TRY_GOTO(status, rebuild_graph(stage, b, record, &streams, graph), fail);
+    PETRA_TRY_GOTO(status, block_backward(stage, b, version, graph, &gradients), fail);
+    if (split)
+      petra_block_graph_keep_deferred(graph);
+    else
+      petra_block_graph_release(graph);
     petra_streams_release(&record->inputs[b]);
-    if (status != PETRA_OK)
-      goto fail;
   }
-  petra_record_drop_oldest(&stage->records);
-  stage->counted++;
+  stage->version_read = version;
+  finish(stage, record);
   send_down(stage, &streams, &gradients, out);
   return PETRA_OK;
 fail:
@@ -86,35 +166,72 @@ fail:
   return status;
 }
 
-petra_status petra_stage_loss(petra_stage *stage, int64_t microbatch, const petra_message *in, const int32_t *labels,
-                              petra_message *out, petra_loss *loss) {
+petra_status petra_stage_weight_gradient(petra_stage *stage, int64_t microbatch) {
   petra_record *record;
-  PETRA_TRY(petra_record_push(&stage->records, microbatch, &record));
-  petra_streams streams = petra_streams_retain(&in->streams), gradients = {{NULL, NULL}};
+  PETRA_TRY(petra_records_find(&stage->records, stage->options.number, microbatch, &record));
+  if (!record->backward)
+    return petra_fail(PETRA_INTERNAL, "stage %d: weight gradient of microbatch %lld before its backward", stage->options.number,
+                      (long long)microbatch);
+  for (int b = 0; b < stage->blocks; b++) {
+    const petra_block *block = petra_stage_block(stage, b);
+    petra_stage_sets *sets = &stage->sets[b];
+    PETRA_TRY(petra_block_filter_gradients(&stage->compute, block, &record->graphs[b], sets->gradients.tensor));
+    for (int i = 0; i < sets->gradients.count; i++)
+      if (is_filter(block, i))
+        PETRA_TRY(accumulate(stage, b, i, stage->counted == 0));
+  }
+  stage->counted++;
+  petra_stage_drop(stage, record);
+  return PETRA_OK;
+}
+
+/* The forward of the fused action: graphs are kept within it whatever the rule. */
+static petra_status forward_with_graphs(petra_stage *stage, petra_record *record, const petra_message *in,
+                                        const int32_t *labels, petra_loss *loss) {
+  petra_streams streams = petra_streams_retain(&in->streams);
   petra_status status = PETRA_OK;
-  int head = stage->blocks - 1;
-  for (int b = 0; b < head; b++) {
-    petra_streams next;
-    PETRA_TRY_GOTO(status, petra_block_forward(&stage->compute, petra_stage_block(stage, b), stage->sets[b].parameters.tensor,
-                                               &streams, &record->graphs[b], &next), done);
+  for (int b = 0; b < stage->blocks && status == PETRA_OK; b++) {
+    const petra_block *block = petra_stage_block(stage, b);
+    petra_streams next = {{NULL, NULL}};
+    petra_tensor *const *parameters;
+    status = petra_stage_weights(stage, record->version, b, &parameters);
+    if (status == PETRA_OK && block->kind == PETRA_BLOCK_HEAD)
+      status = petra_head_forward(&stage->compute, block, parameters, &streams, labels, &record->graphs[b], loss);
+    else if (status == PETRA_OK)
+      status = petra_block_forward(&stage->compute, block, parameters, &streams, &record->graphs[b], &next);
     petra_streams_release(&streams);
     streams = next;
   }
-  PETRA_TRY_GOTO(status, petra_head_forward(&stage->compute, petra_stage_block(stage, head), stage->sets[head].parameters.tensor,
-                                            &streams, labels, &record->graphs[head], loss), done);
-  for (int b = head; b >= 0; b--) {
-    PETRA_TRY_GOTO(status, block_backward(stage, b, &record->graphs[b], &gradients), done);
-    petra_block_graph_release(&record->graphs[b]);
-  }
-  stage->counted++;
   petra_streams_release(&streams);
+  return status;
+}
+
+petra_status petra_stage_loss(petra_stage *stage, int64_t microbatch, const petra_message *in, const int32_t *labels,
+                              petra_message *out, petra_loss *loss) {
+  petra_record *record;
+  int64_t version;
+  petra_status status;
+  PETRA_TRY(petra_stage_choose_forward(stage, microbatch, &version));
+  PETRA_TRY(petra_records_add(&stage->records, stage->options.number, microbatch, &record));
+  record->version = version;
+  petra_streams streams = {{NULL, NULL}}, gradients = {{NULL, NULL}};
+  PETRA_TRY_GOTO(status, check_begun(stage, record), fail);
+  PETRA_TRY_GOTO(status, forward_with_graphs(stage, record, in, labels, loss), fail);
+  version = petra_stage_choose(stage, stage->options.rule.backward_weights, record);
+  for (int b = stage->blocks - 1; b >= 0; b--) {
+    PETRA_TRY_GOTO(status, block_backward(stage, b, version, &record->graphs[b], &gradients), fail);
+    if (stage->options.rule.split_backward)
+      petra_block_graph_keep_deferred(&record->graphs[b]);
+    else
+      petra_block_graph_release(&record->graphs[b]);
+  }
+  stage->version_read = version;
+  finish(stage, record);
   streams = petra_streams_retain(&in->streams);
   send_down(stage, &streams, &gradients, out);
-done:
-  if (status != PETRA_OK) {
-    petra_streams_release(&streams);
-    petra_streams_release(&gradients);
-  }
-  petra_record_drop_newest(&stage->records);
+  return PETRA_OK;
+fail:
+  petra_streams_release(&gradients);
+  petra_stage_drop(stage, record);
   return status;
 }

@@ -1,11 +1,12 @@
-/* F of a stage, and the evaluation forward. */
+/* F of a stage. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "stage/stage_private.h"
 
 /* Whether block `b` keeps its input for its backward. */
 static bool keeps_input(const petra_stage *stage, const petra_block *block) {
-  switch (stage->options.keep) {
+  switch (stage->options.rule.keep) {
+  case PETRA_KEEP_PRESET:
   case PETRA_KEEP_GRAPH:
     return false;
   case PETRA_KEEP_INPUT:
@@ -16,86 +17,79 @@ static bool keeps_input(const petra_stage *stage, const petra_block *block) {
   return true;
 }
 
-petra_status petra_stage_forward(petra_stage *stage, int64_t microbatch, const petra_message *in, petra_message *out) {
+static bool stashes(const petra_stage_rule *rule) {
+  return rule->backward_weights == PETRA_WEIGHTS_STASHED ||
+         (rule->keep == PETRA_KEEP_NOTHING && rule->invert_weights == PETRA_WEIGHTS_STASHED);
+}
+
+/* A record of the microbatch, which holds the version that F reads where B will read it again. */
+static petra_status begin(petra_stage *stage, int64_t microbatch, petra_record **out) {
   petra_record *record;
-  petra_status status = PETRA_OK;
-  PETRA_TRY(petra_record_push(&stage->records, microbatch, &record));
-  petra_streams streams = petra_streams_retain(&in->streams), next = {{NULL, NULL}};
-  for (int b = 0; b < stage->blocks; b++) {
-    const petra_block *block = petra_stage_block(stage, b);
-    petra_block_graph *graph = stage->options.keep == PETRA_KEEP_GRAPH ? &record->graphs[b] : NULL;
-    if (keeps_input(stage, block)) {
-      record->inputs[b] = petra_streams_retain(&streams);
-      petra_streams_charge(&record->inputs[b], &stage->account, PETRA_MEMORY_INPUT_BUFFER);
-    }
-    PETRA_TRY_GOTO(status, petra_block_forward(&stage->compute, block, stage->sets[b].parameters.tensor, &streams, graph, &next), fail);
-    petra_streams_release(&streams);
-    streams = next;
+  int64_t version;
+  PETRA_TRY(petra_stage_choose_forward(stage, microbatch, &version));
+  PETRA_TRY(petra_records_add(&stage->records, stage->options.number, microbatch, &record));
+  record->version = stage->version_read = version;
+  if (stashes(&stage->options.rule)) {
+    petra_versions_hold(&stage->versions, version, stage->updates);
+    record->holds = true;
   }
-  out->streams = streams;
-  out->gradients = (petra_streams){{NULL, NULL}};
+  *out = record;
   return PETRA_OK;
-fail:
-  petra_streams_release(&streams);
-  petra_record_drop_newest(&stage->records);
-  return status;
 }
 
-struct petra_snapshot {
-  int blocks;
-  petra_tensor_set *parameters, *statistics; /* per block */
-};
-
-petra_status petra_stage_snapshot(petra_stage *stage, petra_snapshot **out) {
-  petra_snapshot *snapshot;
-  petra_status status;
-  PETRA_TRY(petra_allocate(&snapshot, 1, sizeof *snapshot));
-  snapshot->blocks = stage->blocks;
-  PETRA_TRY_GOTO(status, petra_allocate(&snapshot->parameters, (size_t)stage->blocks, sizeof *snapshot->parameters), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&snapshot->statistics, (size_t)stage->blocks, sizeof *snapshot->statistics), fail);
-  for (int b = 0; b < stage->blocks; b++) {
-    PETRA_TRY_GOTO(status, petra_tensor_set_clone(&stage->compute, &stage->sets[b].parameters, PETRA_MEMORY_WORKSPACE, &snapshot->parameters[b]), fail);
-    PETRA_TRY_GOTO(status, petra_tensor_set_clone(&stage->compute, &stage->sets[b].statistics, PETRA_MEMORY_WORKSPACE, &snapshot->statistics[b]), fail);
+/* One block with what the rule keeps of it; labels for the head, whose result is the loss. */
+static petra_status forward_block(petra_stage *stage, petra_record *record, int b, const petra_streams *in,
+                                  petra_streams *out, petra_loss *loss) {
+  const petra_block *block = petra_stage_block(stage, b);
+  petra_block_graph *graph = stage->options.rule.keep == PETRA_KEEP_GRAPH ? &record->graphs[b] : NULL;
+  petra_tensor *const *parameters;
+  PETRA_TRY(petra_stage_weights(stage, record->version, b, &parameters));
+  if (keeps_input(stage, block)) {
+    record->inputs[b] = petra_streams_retain(in);
+    petra_streams_charge(&record->inputs[b], &stage->account, PETRA_MEMORY_INPUT_BUFFER);
   }
-  *out = snapshot;
-  return PETRA_OK;
-fail:
-  petra_snapshot_destroy(snapshot);
-  return status;
+  if (block->kind == PETRA_BLOCK_HEAD)
+    return petra_head_forward(&stage->compute, block, parameters, in, record->labels, graph, loss);
+  return petra_block_forward(&stage->compute, block, parameters, in, graph, out);
 }
 
-void petra_snapshot_destroy(petra_snapshot *snapshot) {
-  if (!snapshot)
-    return;
-  for (int b = 0; b < snapshot->blocks; b++) {
-    if (snapshot->parameters)
-      petra_tensor_set_release(&snapshot->parameters[b]);
-    if (snapshot->statistics)
-      petra_tensor_set_release(&snapshot->statistics[b]);
-  }
-  petra_free(snapshot->parameters);
-  petra_free(snapshot->statistics);
-  petra_free(snapshot);
-}
-
-petra_status petra_stage_evaluate(petra_stage *stage, const petra_snapshot *snapshot, const petra_streams *in,
-                                  const int32_t *labels, petra_streams *out, petra_loss *loss) {
-  petra_streams streams = petra_streams_retain(in), next = {{NULL, NULL}};
+static petra_status forward(petra_stage *stage, petra_record *record, const petra_message *in, petra_streams *out,
+                            petra_loss *loss) {
+  petra_streams streams = petra_streams_retain(&in->streams);
   petra_status status = PETRA_OK;
-  for (int b = 0; b < stage->blocks; b++) {
-    const petra_block *block = petra_stage_block(stage, b);
-    petra_tensor *const *parameters = snapshot->parameters[b].tensor;
-    if (block->kind == PETRA_BLOCK_HEAD) {
-      status = petra_head_forward(&stage->compute, block, parameters, &streams, labels, NULL, loss);
-      goto done;
-    }
-    PETRA_TRY_GOTO(status, petra_block_evaluate(&stage->compute, block, parameters, snapshot->statistics[b].tensor, &streams, &next), done);
+  for (int b = 0; b < stage->blocks && status == PETRA_OK; b++) {
+    petra_streams next = {{NULL, NULL}};
+    status = forward_block(stage, record, b, &streams, &next, loss);
     petra_streams_release(&streams);
     streams = next;
   }
   *out = streams;
+  return status;
+}
+
+petra_status petra_stage_forward(petra_stage *stage, int64_t microbatch, const petra_message *in, petra_message *out) {
+  petra_record *record;
+  petra_streams streams;
+  PETRA_TRY(begin(stage, microbatch, &record));
+  petra_status status = forward(stage, record, in, &streams, NULL);
+  if (status != PETRA_OK) {
+    petra_stage_drop(stage, record);
+    return status;
+  }
+  *out = (petra_message){.streams = streams};
   return PETRA_OK;
-done:
-  petra_streams_release(&streams);
+}
+
+petra_status petra_stage_forward_loss(petra_stage *stage, int64_t microbatch, const petra_message *in,
+                                      const int32_t *labels, petra_loss *loss) {
+  petra_record *record;
+  petra_streams none;
+  petra_status status;
+  PETRA_TRY(begin(stage, microbatch, &record));
+  PETRA_TRY_GOTO(status, petra_record_set_labels(record, labels, in->streams.tensor[0]->shape[0]), fail);
+  PETRA_TRY_GOTO(status, forward(stage, record, in, &none, loss), fail);
+  return PETRA_OK;
+fail:
+  petra_stage_drop(stage, record);
   return status;
 }

@@ -5,77 +5,122 @@
 
 #include <string.h>
 
-petra_status petra_record_queue_init(petra_record_queue *queue, int blocks) {
-  *queue = (petra_record_queue){.blocks = blocks};
-  return PETRA_OK;
+void petra_records_init(petra_records *records, int blocks) {
+  *records = (petra_records){.blocks = blocks};
 }
 
-static void empty_record(petra_record_queue *queue, petra_record *record) {
-  for (int b = 0; b < queue->blocks; b++) {
+static void empty(const petra_records *records, petra_record *record) {
+  for (int b = 0; b < records->blocks; b++) {
     petra_streams_release(&record->inputs[b]);
     petra_block_graph_release(&record->graphs[b]);
   }
+  petra_free(record->labels);
+  record->labels = NULL;
+  record->label_count = 0;
+  record->holds = record->backward = false;
 }
 
-void petra_record_queue_fini(petra_record_queue *queue) {
-  for (int i = 0; i < queue->capacity; i++) {
-    petra_record *record = &queue->ring[i];
-    if (record->inputs && record->graphs)
-      empty_record(queue, record);
-    petra_free(record->inputs);
-    petra_free(record->graphs);
+static void destroy(const petra_records *records, petra_record *record) {
+  if (record->inputs && record->graphs)
+    empty(records, record);
+  petra_free(record->inputs);
+  petra_free(record->graphs);
+  petra_free(record);
+}
+
+void petra_records_fini(petra_records *records) {
+  for (int i = 0; i < records->count; i++)
+    destroy(records, records->live[i]);
+  for (int i = 0; i < records->spare_count; i++)
+    destroy(records, records->spare[i]);
+  petra_free(records->live);
+  petra_free(records->spare);
+  *records = (petra_records){0};
+}
+
+static petra_status grow(petra_records *records) {
+  int capacity = records->capacity ? 2 * records->capacity : 4;
+  petra_record **live, **spare;
+  PETRA_TRY(petra_allocate(&live, (size_t)capacity, sizeof *live));
+  petra_status status = petra_allocate(&spare, (size_t)capacity, sizeof *spare);
+  if (status != PETRA_OK) {
+    petra_free(live);
+    return status;
   }
-  petra_free(queue->ring);
-  *queue = (petra_record_queue){0};
-}
-
-static petra_status grow(petra_record_queue *queue) {
-  int capacity = queue->capacity ? 2 * queue->capacity : 2;
-  petra_record *ring;
-  PETRA_TRY(petra_allocate(&ring, (size_t)capacity, sizeof *ring));
-  for (int i = 0; i < queue->capacity; i++)
-    ring[i] = queue->ring[(queue->head + i) % queue->capacity];
-  petra_free(queue->ring);
-  queue->ring = ring;
-  queue->head = 0;
-  queue->capacity = capacity;
+  for (int i = 0; i < records->count; i++)
+    live[i] = records->live[i];
+  for (int i = 0; i < records->spare_count; i++)
+    spare[i] = records->spare[i];
+  petra_free(records->live);
+  petra_free(records->spare);
+  records->live = live;
+  records->spare = spare;
+  records->capacity = capacity;
   return PETRA_OK;
 }
 
-petra_status petra_record_push(petra_record_queue *queue, int64_t microbatch, petra_record **out) {
-  if (queue->count == queue->capacity)
-    PETRA_TRY(grow(queue));
-  petra_record *record = &queue->ring[(queue->head + queue->count) % queue->capacity];
-  if (!record->inputs)
-    PETRA_TRY(petra_allocate(&record->inputs, (size_t)queue->blocks, sizeof *record->inputs));
-  if (!record->graphs)
-    PETRA_TRY(petra_allocate(&record->graphs, (size_t)queue->blocks, sizeof *record->graphs));
+static petra_status create(const petra_records *records, petra_record **out) {
+  petra_record *record;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&record, 1, sizeof *record));
+  PETRA_TRY_GOTO(status, petra_allocate(&record->inputs, (size_t)records->blocks, sizeof *record->inputs), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&record->graphs, (size_t)records->blocks, sizeof *record->graphs), fail);
+  *out = record;
+  return PETRA_OK;
+fail:
+  destroy(records, record);
+  return status;
+}
+
+static petra_record *find(const petra_records *records, int64_t microbatch) {
+  for (int i = 0; i < records->count; i++)
+    if (records->live[i]->microbatch == microbatch)
+      return records->live[i];
+  return NULL;
+}
+
+petra_status petra_records_add(petra_records *records, int stage, int64_t microbatch, petra_record **out) {
+  petra_record *record;
+  if (find(records, microbatch))
+    return petra_fail(PETRA_INTERNAL, "stage %d: forward of microbatch %lld, which was forwarded and is still in flight", stage,
+                      (long long)microbatch);
+  if (records->count == records->capacity)
+    PETRA_TRY(grow(records));
+  if (records->spare_count)
+    record = records->spare[--records->spare_count];
+  else
+    PETRA_TRY(create(records, &record));
   record->microbatch = microbatch;
-  queue->count++;
-  if (queue->count > queue->count_max)
-    queue->count_max = queue->count;
+  records->live[records->count++] = record;
+  if (records->count > records->count_max)
+    records->count_max = records->count;
   *out = record;
   return PETRA_OK;
 }
 
-petra_status petra_record_oldest(petra_record_queue *queue, int stage, int64_t microbatch, petra_record **out) {
-  petra_record *record = queue->count ? &queue->ring[queue->head] : NULL;
+petra_status petra_records_find(const petra_records *records, int stage, int64_t microbatch, petra_record **out) {
+  petra_record *record = find(records, microbatch);
   if (!record)
-    return petra_fail(PETRA_INTERNAL, "stage %d: backward of microbatch %lld, but no microbatch was forwarded", stage, (long long)microbatch);
-  if (record->microbatch != microbatch)
-    return petra_fail(PETRA_INTERNAL, "stage %d: backward of microbatch %lld, but the oldest forward is that of %lld", stage,
-                      (long long)microbatch, (long long)record->microbatch);
+    return petra_fail(PETRA_INTERNAL, "stage %d: backward of microbatch %lld, which is not in flight there", stage, (long long)microbatch);
   *out = record;
   return PETRA_OK;
 }
 
-void petra_record_drop_newest(petra_record_queue *queue) {
-  queue->count--;
-  empty_record(queue, &queue->ring[(queue->head + queue->count) % queue->capacity]);
+void petra_records_drop(petra_records *records, petra_record *record) {
+  int i = 0;
+  while (records->live[i] != record)
+    i++;
+  empty(records, record);
+  records->count--;
+  memmove(&records->live[i], &records->live[i + 1], (size_t)(records->count - i) * sizeof(petra_record *));
+  records->spare[records->spare_count++] = record;
 }
 
-void petra_record_drop_oldest(petra_record_queue *queue) {
-  empty_record(queue, &queue->ring[queue->head]);
-  queue->head = (queue->head + 1) % queue->capacity;
-  queue->count--;
+petra_status petra_record_set_labels(petra_record *record, const int32_t *labels, int32_t count) {
+  petra_free(record->labels);
+  record->labels = NULL;
+  PETRA_TRY(petra_allocate(&record->labels, (size_t)count, sizeof *record->labels));
+  memcpy(record->labels, labels, (size_t)count * sizeof *labels);
+  record->label_count = count;
+  return PETRA_OK;
 }

@@ -1,4 +1,4 @@
-/* What a stage keeps of a microbatch between its forward and its backward; a queue of them, oldest first. */
+/* What a stage keeps of the microbatches between their forward and the end of their backward, by microbatch number. */
 #ifndef PETRA_STAGE_RECORD_H
 #define PETRA_STAGE_RECORD_H
 
@@ -6,27 +6,37 @@
 
 typedef struct petra_record {
   int64_t microbatch;
+  int64_t version; /* of the weights that its forward read */
+  bool holds;      /* it holds this version (versions.h) */
+  bool backward;   /* its B was done, its W is due */
   petra_streams *inputs;     /* per block; empty where nothing is kept */
   petra_block_graph *graphs; /* per block */
+  int32_t *labels;           /* a split head's, `label_count` of them */
+  int32_t label_count;
 } petra_record;
 
-typedef struct petra_record_queue {
+typedef struct petra_records {
   int blocks;
-  int capacity, head, count, count_max;
-  petra_record *ring;
-} petra_record_queue;
+  petra_record **live; /* oldest first */
+  int count, capacity, count_max;
+  petra_record **spare; /* `capacity` places */
+  int spare_count;
+} petra_records;
 
-petra_status petra_record_queue_init(petra_record_queue *queue, int blocks);
-void petra_record_queue_fini(petra_record_queue *queue);
+void petra_records_init(petra_records *records, int blocks);
+void petra_records_fini(petra_records *records);
 
-/* Appends an empty record and lends it until it is popped. */
-petra_status petra_record_push(petra_record_queue *queue, int64_t microbatch, petra_record **out);
+/* An empty record, lent until it is dropped. PETRA_INTERNAL if one of this microbatch is there already; `stage` is for the
+ * line only. */
+petra_status petra_records_add(petra_records *records, int stage, int64_t microbatch, petra_record **out);
 
-/* The oldest record, which must be that of `microbatch` (else PETRA_INTERNAL, logged with the stage's number). */
-petra_status petra_record_oldest(petra_record_queue *queue, int stage, int64_t microbatch, petra_record **out);
+/* The record of `microbatch`; PETRA_INTERNAL, logged with the stage's number, if there is none. */
+petra_status petra_records_find(const petra_records *records, int stage, int64_t microbatch, petra_record **out);
 
-/* Drops the newest (a failed forward) or the oldest record and what it holds. */
-void petra_record_drop_newest(petra_record_queue *queue);
-void petra_record_drop_oldest(petra_record_queue *queue);
+/* Empties the record and takes it out. */
+void petra_records_drop(petra_records *records, petra_record *record);
+
+/* Copies of a microbatch's labels. */
+petra_status petra_record_set_labels(petra_record *record, const int32_t *labels, int32_t count);
 
 #endif

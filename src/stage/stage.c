@@ -21,7 +21,10 @@ petra_status petra_stage_create(const petra_stage_options *options, petra_stage 
   stage->options = *options;
   stage->blocks = blocks;
   stage->compute = (petra_compute){options->backend, &stage->account};
-  PETRA_TRY_GOTO(status, petra_record_queue_init(&stage->records, blocks), fail);
+  petra_records_init(&stage->records, blocks);
+  petra_versions_init(&stage->versions, blocks);
+  if (options->rule.sync_period > 0)
+    petra_versions_hold(&stage->versions, 0, 0); /* F's copy */
   PETRA_TRY_GOTO(status, petra_allocate(&stage->sets, (size_t)blocks, sizeof *stage->sets), fail);
   for (int b = 0; b < blocks; b++) {
     const petra_block *block = petra_stage_block(stage, b);
@@ -32,7 +35,7 @@ petra_status petra_stage_create(const petra_stage_options *options, petra_stage 
     PETRA_TRY_GOTO(status, petra_tensor_set_create(compute, model, block, true, PETRA_MEMORY_STATISTICS, &sets->statistics), fail);
     PETRA_TRY_GOTO(status, petra_tensor_set_create(compute, model, block, false, PETRA_MEMORY_MOMENTUM, &sets->velocities), fail);
     PETRA_TRY_GOTO(status, petra_tensor_set_create(compute, model, block, false, PETRA_MEMORY_GRADIENTS, &sets->gradients), fail);
-    if (options->accumulate > 1)
+    if (petra_stage_sums(stage))
       PETRA_TRY_GOTO(status, petra_tensor_set_create(compute, model, block, false, PETRA_MEMORY_GRADIENTS, &sets->accumulated), fail);
   }
   *out = stage;
@@ -52,7 +55,8 @@ void petra_stage_destroy(petra_stage *stage) {
     petra_tensor_set_release(&stage->sets[b].gradients);
     petra_tensor_set_release(&stage->sets[b].accumulated);
   }
-  petra_record_queue_fini(&stage->records);
+  petra_records_fini(&stage->records);
+  petra_versions_fini(&stage->versions);
   petra_free(stage->sets);
   assert(stage->account.total_bytes == 0); /* a tensor still held elsewhere would give its bytes back to freed memory */
   petra_free(stage);
@@ -100,6 +104,14 @@ int64_t petra_stage_version(const petra_stage *stage) {
   return stage->updates;
 }
 
+int64_t petra_stage_version_read(const petra_stage *stage) {
+  return stage->version_read;
+}
+
+int petra_stage_stash_max(const petra_stage *stage) {
+  return stage->versions.count_max;
+}
+
 int petra_stage_in_flight(const petra_stage *stage) {
   return stage->records.count;
 }
@@ -113,17 +125,3 @@ petra_tensor *petra_stage_tensor(petra_stage *stage, int block, bool statistics,
   return statistics ? sets->statistics.tensor[index] : sets->parameters.tensor[index];
 }
 
-petra_status petra_stage_update(petra_stage *stage, double lr) {
-  if (stage->counted != stage->options.accumulate)
-    return petra_fail(PETRA_INTERNAL, "stage %d: update after %d backward passes; expected %d", stage->options.number,
-                      stage->counted, stage->options.accumulate);
-  for (int b = 0; b < stage->blocks; b++) {
-    petra_stage_sets *sets = &stage->sets[b];
-    const petra_tensor_set *gradients = stage->options.accumulate > 1 ? &sets->accumulated : &sets->gradients;
-    PETRA_TRY(petra_optim_step(&stage->options.optim, &stage->compute, stage->options.model, petra_stage_block(stage, b),
-                               lr, stage->updates == 0, &sets->parameters, &sets->velocities, gradients));
-  }
-  stage->counted = 0;
-  stage->updates++;
-  return PETRA_OK;
-}

@@ -1,7 +1,6 @@
 /* One stage of Algorithm 1 on real tensors: forward, backward, update, and the buffers between them. A stage holds
- * consecutive blocks of the network and knows no time, no transport and no other stage. Microbatches are named by number;
- * the backward of a microbatch must come in the order of the forwards, and is refused otherwise (PETRA_INTERNAL).
- * Rules: docs/semantics.md. */
+ * consecutive blocks of the network and knows no time, no transport and no other stage. Microbatches are named by number; a
+ * backward of one that is not in flight is refused (PETRA_INTERNAL). Rules: docs/semantics.md. */
 #ifndef PETRA_STAGE_STAGE_H
 #define PETRA_STAGE_STAGE_H
 
@@ -9,21 +8,25 @@
 #include "nn/optim.h"
 #include "nn/tensors.h"
 
-/* What is kept between a microbatch's forward and its backward. */
-typedef enum petra_keep {
-  PETRA_KEEP_GRAPH,  /* the graph: nothing is computed again */
-  PETRA_KEEP_INPUT,  /* every block's input: the graph is computed again from it */
-  PETRA_KEEP_NOTHING /* reversible blocks: nothing, the input is reconstructed; others: their input */
-} petra_keep;
+/* What a method has a stage do. Versions count updates; which version a choice of weights means: schedule/method.h. */
+typedef struct petra_stage_rule {
+  petra_weights forward_weights;  /* LATEST or DOUBLE_BUFFER */
+  petra_weights backward_weights; /* LATEST, STASHED or DOUBLE_BUFFER (both or none of the two) */
+  petra_weights invert_weights;   /* of the reconstruction; keep is NOTHING */
+  petra_keep keep; /* GRAPH: nothing is computed again. INPUT: every block's input, from which the graph is computed again.
+                      NOTHING: reversible blocks keep nothing, their input is reconstructed; others keep their input */
+  bool invert;         /* backward messages carry the streams beside the gradients */
+  bool split_backward; /* the convolutions' weight gradients wait for petra_stage_weight_gradient */
+  int accumulate;      /* k: microbatches per update */
+  int64_t sync_period; /* p: LATEST of F is a copy, made anew before every microbatch that p divides; 0: no copy */
+} petra_stage_rule;
 
 typedef struct petra_stage_options {
   const petra_model *model; /* outlives the stage */
   int number;               /* from 1 */
   int first, end;           /* its blocks, from 0, end excluded */
   petra_backend *backend;   /* outlives the stage */
-  petra_keep keep;
-  bool invert;    /* backward messages carry the streams beside the gradients */
-  int accumulate; /* k: microbatches per update */
+  petra_stage_rule rule;
   petra_optim optim;
 } petra_stage_options;
 
@@ -51,7 +54,13 @@ const petra_account *petra_stage_account(const petra_stage *stage);
 /* Updates made so far: the version of its weights. */
 int64_t petra_stage_version(const petra_stage *stage);
 
-/* Microbatches forwarded and not yet backwarded, now and at most so far. */
+/* The version that the last F or B read. */
+int64_t petra_stage_version_read(const petra_stage *stage);
+
+/* Older versions of the weights held, at most so far. */
+int petra_stage_stash_max(const petra_stage *stage);
+
+/* Microbatches forwarded whose backward (split: whose weight gradient) is not done, now and at most so far. */
 int petra_stage_in_flight(const petra_stage *stage);
 int petra_stage_in_flight_max(const petra_stage *stage);
 
@@ -63,15 +72,25 @@ petra_tensor *petra_stage_tensor(petra_stage *stage, int block, bool statistics,
  * the stage that has the head. */
 petra_status petra_stage_forward(petra_stage *stage, int64_t microbatch, const petra_message *in, petra_message *out);
 
-/* B: from in->gradients (and in->streams where the method inverts) the gradients of the stage's parameters, counted
- * towards the next update, and out for the stage below (empty for the first stage). Running statistics move, once. */
+/* F of the stage that has the head, where its B is another action; `labels` of all images of the message. */
+petra_status petra_stage_forward_loss(petra_stage *stage, int64_t microbatch, const petra_message *in,
+                                      const int32_t *labels, petra_loss *loss);
+
+/* B: from in->gradients (and in->streams where the method inverts; an empty message for the stage that has the head) the
+ * gradients of the stage's parameters, counted towards the next update, and out for the stage below (empty for the first
+ * stage). Running statistics move, once. */
 petra_status petra_stage_backward(petra_stage *stage, int64_t microbatch, const petra_message *in, petra_message *out);
+
+/* W: the convolutions' weight gradients of a microbatch whose B was done; with split_backward only. The gradients of batch
+ * norms and of the head, which B needs most of the work for, are B's. */
+petra_status petra_stage_weight_gradient(petra_stage *stage, int64_t microbatch);
 
 /* F, loss and B of the stage that has the head, in one action. */
 petra_status petra_stage_loss(petra_stage *stage, int64_t microbatch, const petra_message *in, const int32_t *labels,
                               petra_message *out, petra_loss *loss);
 
-/* U: one optimiser step with the mean of the gradients counted since the last one. PETRA_INTERNAL unless there were k. */
+/* U: one optimiser step of the latest weights with the mean of the gradients counted since the last one. PETRA_INTERNAL
+ * unless there were k. */
 petra_status petra_stage_update(petra_stage *stage, double lr);
 
 /* The stage's weights and running statistics as they are now, for an evaluation that is computed later. */

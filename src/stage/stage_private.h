@@ -4,12 +4,13 @@
 
 #include "stage/record.h"
 #include "stage/stage.h"
+#include "stage/versions.h"
 
 /* The tensors of one block. */
 typedef struct petra_stage_sets {
   petra_tensor_set parameters, statistics, velocities;
   petra_tensor_set gradients;   /* of the last microbatch */
-  petra_tensor_set accumulated; /* mean over the microbatches counted since the last update; k > 1 only */
+  petra_tensor_set accumulated; /* mean over the microbatches counted since the last update; k > 1 or split backward */
 } petra_stage_sets;
 
 struct petra_stage {
@@ -18,10 +19,29 @@ struct petra_stage {
   petra_account account;
   int blocks;
   petra_stage_sets *sets; /* per block */
-  petra_record_queue records;
-  int counted;     /* backward passes since the last update */
-  int64_t updates; /* the version of the weights */
+  petra_records records;
+  petra_versions versions;
+  int begun;            /* B's since the last update */
+  int counted;          /* of these, those whose gradients are complete */
+  int64_t updates;      /* the latest version of the weights */
+  int64_t version_read; /* by the last F or B */
+  int64_t copy;         /* the version of F's copy, with a sync period */
 };
+
+/* Whether gradients are summed before an update. */
+bool petra_stage_sums(const petra_stage *stage);
+
+/* The version that F of a microbatch reads; moves F's copy where it is due. */
+petra_status petra_stage_choose_forward(petra_stage *stage, int64_t microbatch, int64_t *version);
+
+/* The version that a choice of weights means for the backward of a record. */
+int64_t petra_stage_choose(const petra_stage *stage, petra_weights weights, const petra_record *record);
+
+/* The parameters of block `b` in a version. PETRA_INTERNAL, logged, if the stage has it no more. */
+petra_status petra_stage_weights(const petra_stage *stage, int64_t version, int b, petra_tensor *const **out);
+
+/* Takes the record out and lets go what it holds. */
+void petra_stage_drop(petra_stage *stage, petra_record *record);
 
 /* Block `b` (from 0) of the stage. */
 const petra_block *petra_stage_block(const petra_stage *stage, int b);

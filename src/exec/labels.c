@@ -1,0 +1,65 @@
+#include "exec/labels.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+void petra_labels_fini(petra_labels *labels) {
+  for (int i = 0; i < labels->capacity; i++)
+    petra_free(labels->rows[i].labels);
+  petra_free(labels->rows);
+  *labels = (petra_labels){0};
+}
+
+static petra_label_row *find(const petra_labels *labels, int64_t microbatch) {
+  for (int i = 0; i < labels->capacity; i++)
+    if (labels->rows[i].microbatch == microbatch)
+      return &labels->rows[i];
+  return NULL;
+}
+
+static petra_status grow(petra_labels *labels) {
+  int capacity = labels->capacity ? 2 * labels->capacity : 8;
+  petra_label_row *rows;
+  PETRA_TRY(petra_allocate(&rows, (size_t)capacity, sizeof *rows));
+  for (int i = 0; i < capacity; i++)
+    rows[i] = i < labels->capacity ? labels->rows[i] : (petra_label_row){.microbatch = -1};
+  petra_free(labels->rows);
+  labels->rows = rows;
+  labels->capacity = capacity;
+  return PETRA_OK;
+}
+
+petra_status petra_labels_put(petra_labels *labels, int64_t microbatch, const int32_t *values, int32_t count) {
+  petra_label_row *row = find(labels, -1);
+  if (!row) {
+    PETRA_TRY(grow(labels));
+    row = find(labels, -1);
+  }
+  if (row->capacity < count) {
+    petra_free(row->labels);
+    row->labels = NULL;
+    row->capacity = 0;
+    PETRA_TRY(petra_allocate(&row->labels, (size_t)count, sizeof *row->labels));
+    row->capacity = count;
+  }
+  memcpy(row->labels, values, (size_t)count * sizeof *values);
+  row->count = count;
+  row->microbatch = microbatch;
+  return PETRA_OK;
+}
+
+petra_status petra_labels_find(const petra_labels *labels, int64_t microbatch, const petra_label_row **out) {
+  const petra_label_row *row = find(labels, microbatch);
+  if (!row)
+    return petra_fail(PETRA_INTERNAL, "the labels of microbatch %lld are not there", (long long)microbatch);
+  *out = row;
+  return PETRA_OK;
+}
+
+void petra_labels_drop(petra_labels *labels, int64_t microbatch) {
+  petra_label_row *row = find(labels, microbatch);
+  if (row)
+    row->microbatch = -1;
+}

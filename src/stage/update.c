@@ -1,0 +1,86 @@
+/* U of a stage, and which version of its weights every pass reads. */
+#include "base/log.h"
+#include "stage/stage_private.h"
+
+bool petra_stage_sums(const petra_stage *stage) {
+  return stage->options.rule.accumulate > 1 || stage->options.rule.split_backward;
+}
+
+/* The double buffer's: the update before last of the window that the microbatch is in. */
+static int64_t buffered_version(const petra_stage *stage, int64_t microbatch) {
+  int64_t window = microbatch / stage->options.rule.accumulate;
+  return window > 0 ? window - 1 : 0;
+}
+
+petra_status petra_stage_choose_forward(petra_stage *stage, int64_t microbatch, int64_t *version) {
+  const petra_stage_rule *rule = &stage->options.rule;
+  *version = stage->updates;
+  if (rule->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER)
+    *version = buffered_version(stage, microbatch);
+  if (rule->sync_period > 0) {
+    if (microbatch % rule->sync_period == 0 && stage->copy != stage->updates) {
+      petra_versions_hold(&stage->versions, stage->updates, stage->updates);
+      petra_versions_release(&stage->versions, stage->copy, stage->updates);
+      stage->copy = stage->updates;
+    }
+    *version = stage->copy;
+  }
+  if (*version > stage->updates)
+    return petra_fail(PETRA_SCHEDULE, "stage %d: microbatch %lld reads the weights after %lld updates, but only %lld were made; expected at least a microbatch a stage between updates",
+                      stage->options.number, (long long)microbatch, (long long)*version, (long long)stage->updates);
+  return PETRA_OK;
+}
+
+int64_t petra_stage_choose(const petra_stage *stage, petra_weights weights, const petra_record *record) {
+  if (weights == PETRA_WEIGHTS_STASHED)
+    return record->version;
+  return weights == PETRA_WEIGHTS_DOUBLE_BUFFER ? buffered_version(stage, record->microbatch) : stage->updates;
+}
+
+petra_status petra_stage_weights(const petra_stage *stage, int64_t version, int b, petra_tensor *const **out) {
+  if (version == stage->updates) {
+    *out = stage->sets[b].parameters.tensor;
+    return PETRA_OK;
+  }
+  const petra_tensor_set *sets = petra_versions_find(&stage->versions, version);
+  if (!sets)
+    return petra_fail(PETRA_INTERNAL, "stage %d: the weights after %lld updates are gone", stage->options.number, (long long)version);
+  *out = sets[b].tensor;
+  return PETRA_OK;
+}
+
+void petra_stage_drop(petra_stage *stage, petra_record *record) {
+  if (record->holds)
+    petra_versions_release(&stage->versions, record->version, stage->updates);
+  petra_records_drop(&stage->records, record);
+}
+
+/* What somebody still reads is copied before the step changes it; the double buffer holds the version before the latest. */
+static petra_status keep_version(petra_stage *stage) {
+  const petra_tensor_set *sets[PETRA_MODEL_BLOCKS];
+  bool buffered = stage->options.rule.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER;
+  for (int b = 0; b < stage->blocks; b++)
+    sets[b] = &stage->sets[b].parameters;
+  if (buffered && stage->updates > 0)
+    petra_versions_release(&stage->versions, stage->updates - 1, stage->updates);
+  if (buffered)
+    petra_versions_hold(&stage->versions, stage->updates, stage->updates);
+  return petra_versions_keep(&stage->versions, &stage->compute, stage->updates, sets);
+}
+
+petra_status petra_stage_update(petra_stage *stage, double lr) {
+  int accumulate = stage->options.rule.accumulate;
+  if (stage->counted != accumulate || stage->begun != accumulate)
+    return petra_fail(PETRA_INTERNAL, "stage %d: update after %d backward passes; expected %d", stage->options.number,
+                      stage->counted, accumulate);
+  PETRA_TRY(keep_version(stage));
+  for (int b = 0; b < stage->blocks; b++) {
+    petra_stage_sets *sets = &stage->sets[b];
+    const petra_tensor_set *gradients = petra_stage_sums(stage) ? &sets->accumulated : &sets->gradients;
+    PETRA_TRY(petra_optim_step(&stage->options.optim, &stage->compute, stage->options.model, petra_stage_block(stage, b),
+                               lr, stage->updates == 0, &sets->parameters, &sets->velocities, gradients));
+  }
+  stage->begun = stage->counted = 0;
+  stage->updates++;
+  return PETRA_OK;
+}
