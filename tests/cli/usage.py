@@ -61,9 +61,6 @@ class Schedule(ProgramTest):
             self.assertEqual(self.good("schedule", "a.schedule"), text)
             for line in self.good("schedule", "small.yaml", "--gantt", *options).splitlines():
                 self.assertLessEqual(len(line), 120)
-            if not method["trains"]:
-                self.bad(2, "simulated only", "train", "small.yaml", "--output", "no", *options)
-                self.assertFalse(os.path.exists(self.path("no")))
 
     def test_chart(self):
         with open(self.path("a.schedule"), "w", encoding="utf-8") as file:
