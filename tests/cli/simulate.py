@@ -104,6 +104,24 @@ class Simulate(ProgramTest):
         self.good("simulate", "c.yaml", "--set", "run.seed=4", "--trace", "d.json")
         self.assertNotEqual(self.read("c.json"), self.read("d.json"))
 
+    def test_every_method_gives_the_trace_of_its_training(self):
+        """The versions that passes read and updates write are in the trace; durations scatter."""
+        self.write("c.yaml", CLUSTER)
+        methods = [m["name"] for m in json.loads(self.good("methods", "--json"))["methods"]]
+        self.assertEqual(len(methods), 16)
+        overrides = [[f"method.name={m}"] + ["method.credit=6"] * (m == "petra-arrival") for m in methods]
+        overrides += [["method.name=petra", "method.sync_period=5"], ["method.name=delayed", "method.keep=input"],
+                      ["method.name=petra", "method.program=1f1b-async"], ["method.name=dsp", "method.head=split"],
+                      ["method.name=petra-arrival", "method.credit=4", "cluster.engines=2"],
+                      ["method.name=zb-h1", "method.keep=input"]]
+        for override in overrides:
+            options = ["run.max_microbatches=16", "run.drain=auto", "stages.partition=balanced", "stages.count=4", "run.eval_every=0",
+                       "cluster.stragglers.stages=[2]", "method.accumulate=4"] + override
+            options = [word for option in options for word in ("--set", option)]
+            self.good("simulate", "c.yaml", *options, "--trace", "a.json")
+            self.good("train", "c.yaml", *options, "--trace", "b.json", "--output", "out", "--quiet")
+            self.assertEqual(self.read("a.json"), self.read("b.json"), override)
+
     def test_roofline(self):
         options = ["simulate", "-", "--set", "cluster.cost.model=roofline", "--set", "cluster.cost.device=cpu-core", "--set",
                    "method.name=reversible", "--set", "run.max_microbatches=3", "--trace", "t.json"]
