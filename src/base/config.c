@@ -260,29 +260,30 @@ fail:
 }
 
 petra_status petra_config_load(const char *path, const char *const *sets, int set_count, petra_config **out) {
+  return petra_config_load_text(&(petra_config_text){.path = path}, sets, set_count, out);
+}
+
+static petra_status apply_text(petra_config *config, const petra_config_text *text) {
+  const petra_config_origin origin = {strcmp(text->path, "-") == 0 ? "standard input" : text->path, NULL};
+  PETRA_TRY(petra_config_check_length(&origin, text->size));
+  return load_whole(config, &origin, text->text, text->size);
+}
+
+petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count,
+                                    petra_config **out) {
   petra_config *config = NULL;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_config_create(&config));
-  if (path)
-    PETRA_TRY_GOTO(status, petra_config_apply_file(config, path), fail);
+  if (text->text)
+    PETRA_TRY_GOTO(status, apply_text(config, text), fail);
+  else if (text->path)
+    PETRA_TRY_GOTO(status, petra_config_apply_file(config, text->path), fail);
   for (int i = 0; i < set_count; i++)
     PETRA_TRY_GOTO(status, petra_config_apply_set(config, sets[i]), fail);
   *out = config;
   return PETRA_OK;
 fail:
   petra_config_destroy(config);
-  return status;
-}
-
-petra_status petra_config_load_text(const char *name, const char *text, petra_config **out) {
-  const petra_config_origin origin = {name, NULL};
-  petra_config *config = NULL;
-  PETRA_TRY(petra_config_create(&config));
-  petra_status status = load_whole(config, &origin, text, strlen(text));
-  if (status == PETRA_OK)
-    *out = config;
-  else
-    petra_config_destroy(config);
   return status;
 }
 

@@ -45,7 +45,7 @@ static petra_status check_config(const petra_sweep_cell *cell, const char *path,
   petra_config *config;
   char *text = NULL, difference[PETRA_SWEEP_REASON];
   size_t size = 0;
-  PETRA_TRY(petra_config_load_text(path, found, &config));
+  PETRA_TRY(petra_config_load_text(&(petra_config_text){.path = path, .text = found, .size = strlen(found)}, NULL, 0, &config));
   FILE *stream = open_memstream(&text, &size);
   petra_status status = stream ? petra_config_print(config, stream)
                                : petra_fail(PETRA_NO_MEMORY, "out of memory for the text of a config");

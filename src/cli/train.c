@@ -55,7 +55,8 @@ static petra_status plan_program(training *t, int64_t batches) {
     microbatches = config->run.max_microbatches;
   if (config->cluster.stages > 0)
     return petra_config_fail(config, "cluster.stages", "%lld stages without a model cannot be trained; expected 0, or petra simulate", (long long)config->cluster.stages);
-  PETRA_TRY(petra_cluster_program(config, &t->setup.method, t->setup.partition.stages, microbatches, batches, &t->program));
+  PETRA_TRY(petra_cluster_program(&t->setup, t->setup.partition.stages, microbatches, batches, &t->program));
+  PETRA_TRY(petra_setup_check_training(&t->setup, microbatches, batches));
   t->lr = petra_lr_from_config(config, batches);
   return PETRA_OK;
 }
@@ -64,6 +65,7 @@ static petra_status plan_program(training *t, int64_t batches) {
 static petra_status prepare(training *t) {
   const petra_config *config = t->config;
   PETRA_TRY(petra_setup_plan(&t->setup, config));
+  PETRA_TRY(petra_setup_read_schedule(&t->setup, t->setup.partition.stages));
   PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_TRAIN, &t->train_set));
   if (config->run.eval_every > 0)
     PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_EVAL, &t->eval_set));
