@@ -1,4 +1,5 @@
-/* The worker that computes nothing: it counts versions, lags and what is kept, as real stages would. */
+/* The worker that computes nothing: it counts versions, lags and what is kept, as real stages would. The order may be any: a
+ * microbatch forwarded twice, or backwarded without its forward, is PETRA_SCHEDULE. */
 #ifndef PETRA_SIM_WORKER_COST_H
 #define PETRA_SIM_WORKER_COST_H
 

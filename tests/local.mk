@@ -83,8 +83,9 @@ regen-golden-training:
 # The program as its user meets it. Python scripts: TEST_EXTENSIONS gives them their interpreter.
 TEST_EXTENSIONS = .py
 PY_LOG_COMPILER = $(srcdir)/tests/cli/python
-TESTS += tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py
-EXTRA_DIST += tests/cli/python tests/cli/program.py tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py
+TESTS += tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py tests/cli/schedule_file.py
+EXTRA_DIST += tests/cli/python tests/cli/program.py tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py \
+	tests/cli/schedule_file.py
 # src/schedule, sim, src/nn, src/stage, src/exec
 check_PROGRAMS += tests/test_engine tests/test_schedule tests/test_executor tests/test_nn tests/test_stage tests/test_no_memory
 TESTS += tests/test_engine tests/test_schedule tests/test_executor tests/test_nn tests/test_stage tests/test_no_memory
@@ -115,7 +116,8 @@ regen-golden-schedule: tests/test_schedule
 	tests/test_schedule --regen $(srcdir)/tests/golden
 # Whole training runs: tests/training.c assembles them, with the command line's own setup.
 TRAINING_SOURCES = tests/training.c tests/training.h tests/tolerances.h tests/tolerances.def tests/golden_data.c \
-  tests/golden_data.h tests/harness.h src/cli/setup.c src/cli/setup.h src/cli/setup_weights.c
+  tests/golden_data.h tests/harness.h src/cli/setup.c src/cli/setup.h src/cli/setup_weights.c src/cli/setup_schedule.c \
+  src/cli/schedule_file.c src/cli/schedule_file.h
 check_PROGRAMS += tests/test_golden
 TESTS += tests/test_golden
 tests_test_golden_SOURCES = tests/test_golden.c tests/golden_file.c tests/golden_file.h $(TRAINING_SOURCES)

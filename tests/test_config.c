@@ -88,6 +88,7 @@ START_TEST(values_reach_their_members) {
   ck_assert(c->cluster.cost.backward_s == 1e6 && c->cluster.cost.reconstruct_s == 0 &&
             c->cluster.cost.update_s == 0.5 && c->cluster.cost.weight_gradient_s == 0.25);
   ck_assert(c->method.head == PETRA_HEAD_SPLIT && c->method.chunks == 4 && c->method.credit == 9);
+  ck_assert_str_eq(c->method.schedule, "own.schedule");
   ck_assert(c->cluster.stages == 100000 && c->cluster.message.forward_bytes == INT64_C(1000000000000000) &&
             c->cluster.message.backward_bytes == 5);
   ck_assert(c->cluster.link.latency_s == 1e-6 && c->cluster.link.bandwidth_Bps == 1.25e10 &&

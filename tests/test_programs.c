@@ -498,6 +498,8 @@ START_TEST(schedules_that_are_refused) {
       {"1: 1F0 2B0\n2: 1B0\n", "s: device 1, action 2 (2B0): stage 2 is on device 2"},
       {"1: 1F0 1B0 1F1 1B1\n2: 2B1 2B0\n",
        "s: device 1, action 2 (1B0): deadlock: it waits for 2B0, but device 2 waits at 2B1 before that"},
+      {"1: 1F0 1B0 1E0\n2: 2B0\n", "s: device 1, action 3 (1E0): stage 2 has no 2E0; expected one at every stage"},
+      {"1: 1B0 1E0 1E0\n", "s: device 1, action 3 (1E0): it has been done before"},
       {"1: 1F0 1F1 1B0 1B1\n2: 2F0 2F1 2B1 2B0\n3: 3F0 3B0 3F1 3B1\n4: 4B1 4B0\n", "deadlock: it waits for"},
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -546,11 +548,29 @@ static bool gets_through(const petra_schedule *schedule) {
   return status == PETRA_OK;
 }
 
+/* The same with the worker that counts, which refuses an order that no stage could follow. */
+static bool is_counted(const petra_schedule *schedule) {
+  const petra_program_options options = petra_schedule_options(schedule);
+  const petra_stage_cost cost = {.forward_ns = 3, .backward_ns = 7};
+  const petra_executor_virtual_options settings = {
+      .engines = 2, .rule = {.fused_head = !schedule->split_head}, .costs = &cost, .cost_count = 1};
+  const petra_worker_cost_options counting = {
+      .stages = schedule->stages, .split_head = schedule->split_head, .split_backward = schedule->split_backward};
+  petra_worker *worker;
+  petra_executor *executor;
+  ck_assert_int_eq(petra_executor_virtual_create(&settings, &executor), PETRA_OK);
+  ck_assert_int_eq(petra_worker_cost_create(&counting, &worker), PETRA_OK);
+  petra_status status = executor->ops->run(executor, &schedule->program, &options, worker, NULL, NULL);
+  petra_worker_cost_destroy(worker);
+  executor->ops->destroy(executor);
+  return status == PETRA_OK;
+}
+
 /* Schedules with two actions of a device exchanged, or one replaced: what the checker lets pass runs to its
  * end, and what gets stuck on the executor does not pass. */
 START_TEST(checked_schedules_run) {
   petra_rng rng;
-  int passed = 0, stuck = 0;
+  int passed = 0, stuck = 0, uncounted = 0;
   petra_rng_init(&rng, 5, PETRA_RNG_TEST, 0, 0);
   for (int i = 0; i < 6000; i++) {
     const petra_program_ops *program = petra_program_get(i % petra_program_count());
@@ -569,14 +589,101 @@ START_TEST(checked_schedules_run) {
     if (i % 3)
       entries[b].action = kept;
     bool good = petra_schedule_check(schedule, "changed", NULL) == PETRA_OK;
-    bool ran = gets_through(schedule);
-    ck_assert(!good || ran);
+    bool ran = gets_through(schedule), counted = is_counted(schedule);
+    ck_assert(!good || (ran && counted));
+    uncounted += ran && !counted;
     passed += good;
     stuck += !ran;
     petra_schedule_destroy(schedule);
   }
   ck_assert_int_gt(passed, 100);
   ck_assert_int_gt(stuck, 100);
+  ck_assert_int_gt(uncounted, 10);
+}
+END_TEST
+
+/* One stage takes microbatches up and down in any order: what the worker counts against what one sees. */
+START_TEST(counts_of_any_order) {
+  enum { MOST = 40 };
+  petra_rng rng;
+  petra_rng_init(&rng, 6, PETRA_RNG_TEST, 0, 0);
+  for (int run = 0; run < 300; run++) {
+    const petra_worker_cost_options counting = {.stages = 2};
+    int64_t version[MOST], updates = 0, lag_max = 0, lag_sum = 0;
+    int in_flight = 0, in_flight_max = 0, stash_max = 0;
+    petra_worker *worker;
+    for (int m = 0; m < MOST; m++)
+      version[m] = -1;
+    ck_assert_int_eq(petra_worker_cost_create(&counting, &worker), PETRA_OK);
+    for (int step = 0; step < 200; step++) {
+      petra_action action = {1, PETRA_ACTION_UPDATE, 0};
+      petra_action_result result;
+      int m = (int)petra_rng_below(&rng, MOST);
+      action.microbatch = m + 1000 * (run % 3);
+      if (petra_rng_below(&rng, 4))
+        action.kind = version[m] < 0 ? PETRA_ACTION_FORWARD : PETRA_ACTION_BACKWARD;
+      ck_assert_int_eq(worker->ops->perform(worker, 0, &action, 1, &result), PETRA_OK);
+      ck_assert_int_eq(result.version_read, updates);
+      if (action.kind == PETRA_ACTION_UPDATE) {
+        updates++;
+      } else if (action.kind == PETRA_ACTION_FORWARD) {
+        version[m] = updates;
+        in_flight_max = ++in_flight > in_flight_max ? in_flight : in_flight_max;
+      } else {
+        lag_max = updates - version[m] > lag_max ? updates - version[m] : lag_max;
+        lag_sum += updates - version[m];
+        version[m] = -1;
+        in_flight--;
+      }
+      int stash = 0; /* distinct versions older than the present one */
+      for (int i = 0; i < MOST; i++) {
+        bool seen = version[i] < 0 || version[i] == updates;
+        for (int earlier = 0; earlier < i && !seen; earlier++)
+          seen = version[earlier] == version[i];
+        stash += !seen;
+      }
+      stash_max = stash > stash_max ? stash : stash_max;
+    }
+    const petra_stage_counts *c = petra_worker_cost_counts(worker);
+    ck_assert_int_eq(c->kept_max, in_flight_max);
+    ck_assert_int_eq(c->kept, in_flight);
+    ck_assert_int_eq(c->stash_max, stash_max);
+    ck_assert_int_eq(c->lag_max, lag_max);
+    ck_assert_int_eq(c->lag_sum, lag_sum);
+    ck_assert_int_eq(c->updates, updates);
+    petra_worker_cost_destroy(worker);
+  }
+}
+END_TEST
+
+START_TEST(impossible_orders_are_refused) {
+  static const struct {
+    const char *actions[3];
+    bool split_backward;
+    const char *line;
+  } orders[] = {{{"1B0"}, false, "stage 1: backward of microbatch 0, which is not in flight"},
+                {{"1F0", "1F0"}, false, "stage 1: microbatch 0 is forwarded while it is in flight"},
+                {{"1F3", "1B3", "1B3"}, false, "stage 1: backward of microbatch 3, which is not in flight"},
+                {{"1F0", "1B9223372036854775807"}, false, "not in flight"},
+                {{"1W2"}, true, "stage 1: weight gradient of microbatch 2, which is not in flight"}};
+  for (int i = 0; i < HARNESS_COUNT(orders); i++) {
+    const petra_worker_cost_options counting = {.stages = 2, .split_backward = orders[i].split_backward};
+    petra_worker *worker;
+    petra_status status = PETRA_OK;
+    ck_assert_int_eq(petra_worker_cost_create(&counting, &worker), PETRA_OK);
+    harness_clear();
+    for (int a = 0; a < 3 && orders[i].actions[a]; a++) {
+      petra_action action;
+      petra_action_result result;
+      ck_assert_int_eq(status, PETRA_OK);
+      ck_assert_int_eq(petra_action_parse(orders[i].actions[a], &action), PETRA_OK);
+      status = worker->ops->perform(worker, 0, &action, 1, &result);
+    }
+    ck_assert_int_eq(status, PETRA_SCHEDULE);
+    ck_assert_int_eq(harness_lines, 1);
+    ck_assert_logged(orders[i].line);
+    petra_worker_cost_destroy(worker);
+  }
 }
 END_TEST
 
@@ -594,6 +701,8 @@ int main(void) {
                                 options_that_cannot_run,
                                 schedules_from_text_run_like_programs,
                                 schedules_that_are_refused,
-                                checked_schedules_run};
+                                checked_schedules_run,
+                                counts_of_any_order,
+                                impossible_orders_are_refused};
   return harness_run("programs", tests, HARNESS_COUNT(tests));
 }

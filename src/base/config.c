@@ -266,17 +266,25 @@ static petra_status load_defaults(petra_config *config) {
   return PETRA_OK;
 }
 
-static petra_status load_file(petra_config *config, const char *path) {
+/* From the text, or, where there is none, from the file. */
+static petra_status load_file(petra_config *config, const petra_config_text *given) {
+  const char *path = given->path;
   const petra_config_origin origin = {strcmp(path, "-") == 0 ? "standard input" : path, NULL};
-  char *text = NULL;
-  size_t length = 0;
-  PETRA_TRY(petra_config_read(path, &origin, &text, &length));
+  char *read = NULL;
+  const char *text = given->text;
+  size_t length = given->size;
   petra_status status = PETRA_OK;
+  if (text) {
+    PETRA_TRY(petra_config_check_length(&origin, length));
+  } else {
+    PETRA_TRY(petra_config_read(path, &origin, &read, &length));
+    text = read;
+  }
   for (int i = 0; i < config->source->count && status == PETRA_OK; i++)
     status = petra_config_remember(config, i, &origin, 0); /* line 0: not in the file */
   if (status == PETRA_OK)
     status = load_text(config, &origin, -1, text, length);
-  petra_free(text);
+  petra_free(read);
   return status;
 }
 
@@ -312,6 +320,11 @@ static petra_status load_set(petra_config *config, const char *set) {
 }
 
 petra_status petra_config_load(const char *path, const char *const *sets, int set_count, petra_config **out) {
+  return petra_config_load_text(&(petra_config_text){.path = path}, sets, set_count, out);
+}
+
+petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count,
+                                    petra_config **out) {
   petra_config *config = NULL;
   petra_status status = PETRA_OK;
   int count = 0;
@@ -322,8 +335,8 @@ petra_status petra_config_load(const char *path, const char *const *sets, int se
                  fail);
   config->source->count = count;
   PETRA_TRY_GOTO(status, load_defaults(config), fail);
-  if (path)
-    PETRA_TRY_GOTO(status, load_file(config, path), fail);
+  if (text->path)
+    PETRA_TRY_GOTO(status, load_file(config, text), fail);
   for (int i = 0; i < set_count; i++)
     PETRA_TRY_GOTO(status, load_set(config, sets[i]), fail);
   *out = config;

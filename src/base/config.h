@@ -80,6 +80,7 @@ typedef struct petra_config {
     petra_head_choice head;
     int64_t chunks; /* stages on each device, of programs that interleave them */
     int64_t credit; /* arrival: most microbatches in flight; 0: no limit */
+    char *schedule; /* "" or a file with the order of actions, instead of the method's program */
   } method;
   struct {
     char *name; /* "sgd" */
@@ -141,6 +142,16 @@ typedef struct petra_config {
  * "key.path=VALUE" with VALUE as YAML. Fails with PETRA_IO (unreadable), PETRA_CONFIG (anything wrong in it, one line
  * "FILE:LINE: key: what is wrong, what was expected" or "--set key=...: ...") or PETRA_NO_MEMORY. */
 petra_status petra_config_load(const char *path, const char *const *sets, int set_count, petra_config **out);
+
+/* A config's file whose bytes are here already, as those of a pipe that had to be looked into; text NULL: the file is read. */
+typedef struct petra_config_text {
+  const char *path;
+  const char *text;
+  size_t size;
+} petra_config_text;
+
+/* The same, of a text. */
+petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count, petra_config **out);
 
 void petra_config_destroy(petra_config *config);
 

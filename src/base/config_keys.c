@@ -125,6 +125,7 @@ static const petra_config_key keys[] = {
     CHOICE(method.head, "preset", heads, "last stage: fused does forward, loss and backward in one action, split in two; preset: as the method has it"),
     INTEGER(method.chunks, "1", 1, 100000, "stages on each device, where the program interleaves them"),
     INTEGER(method.credit, "0", 0, MANY_MICROBATCHES, "most microbatches in flight where the program is arrival; 0: no limit"),
+    STRING(method.schedule, "\"\"", NONE, "file with the order of every device's actions, as petra schedule prints it; empty: the method's own order"),
 
     STRING_OF(optim.name, "sgd", optimizers, "optimizer"),
     REAL(optim.lr, "0.1", 0, DBL_MAX, NONE, "learning rate before scaling and schedule"),

@@ -1,6 +1,7 @@
 #include "cli/cluster.h"
 
 #include "base/mem.h"
+#include "schedule/schedule.h"
 
 #include <string.h>
 
@@ -43,18 +44,22 @@ static petra_status check_program(const petra_config *config, const petra_method
   return PETRA_OK;
 }
 
-petra_status petra_cluster_program(const petra_config *config, const petra_method *method, int32_t stages,
-                                   int64_t microbatches, int64_t batches, petra_program_options *out) {
+petra_status petra_cluster_program(const petra_setup *setup, int32_t stages, int64_t microbatches, int64_t batches,
+                                   petra_program_options *out) {
+  const petra_config *config = setup->config;
+  const petra_method *method = setup->method;
+  const petra_schedule *schedule = petra_setup_schedule(setup);
   PETRA_TRY(check_program(config, method, stages));
   *out = (petra_program_options){.stages = stages,
                                  .chunks = chunks_of(config, method),
-                                 .microbatches = microbatches,
+                                 .microbatches = schedule ? schedule->microbatches : microbatches,
                                  .accumulate = config->method.accumulate,
                                  .drain = config->run.drain == PETRA_DRAIN_TRUE,
                                  .batches = batches,
                                  .eval_every = config->run.eval_every,
                                  .split_head = splits_head(config, method),
-                                 .credit = config->method.credit};
+                                 .credit = config->method.credit,
+                                 .data = schedule};
   return petra_program_check(method->program, out);
 }
 

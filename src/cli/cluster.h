@@ -17,9 +17,10 @@ typedef struct petra_cluster {
   petra_trace *trace; /* NULL: none */
 } petra_cluster;
 
-/* Options of the method's program over `stages` stages, checked against the method. */
-petra_status petra_cluster_program(const petra_config *config, const petra_method *method, int32_t stages,
-                                   int64_t microbatches, int64_t batches, petra_program_options *out);
+/* Options of the method's program over `stages` stages, checked against the method. With method.schedule the microbatches are
+ * those of the file. `setup` has its config and method. */
+petra_status petra_cluster_program(const petra_setup *setup, int32_t stages, int64_t microbatches, int64_t batches,
+                                   petra_program_options *out);
 
 /* `setup` has its plan; with cluster.stages > 0 only its config and method. `trace_path`: NULL for no trace.
  * The cluster must stay where it is until petra_cluster_fini, as its executor options point into it. */

@@ -2,6 +2,7 @@
 bin_PROGRAMS += petra
 petra_SOURCES = \
 	src/cli/cluster.c src/cli/cluster.h \
+	src/cli/cluster_plan.c src/cli/cluster_plan.h \
 	src/cli/command.h \
 	src/cli/epoch_json.c src/cli/epoch_json.h \
 	src/cli/evaluate.c \
@@ -15,8 +16,10 @@ petra_SOURCES = \
 	src/cli/memory.c src/cli/memory.h \
 	src/cli/methods.c \
 	src/cli/schedule.c \
+	src/cli/schedule_file.c src/cli/schedule_file.h \
 	src/cli/setup.c src/cli/setup.h \
 	src/cli/setup_roofline.c \
+	src/cli/setup_schedule.c \
 	src/cli/setup_summary.c \
 	src/cli/setup_weights.c \
 	src/cli/simulate.c src/cli/simulate.h \

@@ -93,6 +93,7 @@ void petra_setup_fini(petra_setup *setup) {
   for (int j = 0; j < PETRA_MODEL_BLOCKS; j++)
     petra_stage_destroy(setup->stage[j]);
   petra_backend_destroy(setup->backend);
+  petra_setup_order_destroy(setup->order);
   *setup = (petra_setup){0};
 }
 

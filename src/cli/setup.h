@@ -8,11 +8,14 @@
 #include "sim/cost.h"
 #include "stage/stage.h"
 
+typedef struct petra_setup_order petra_setup_order; /* of method.schedule; setup_schedule.c */
+
 typedef struct petra_setup {
   const petra_config *config; /* borrowed */
   petra_model model;
   petra_partition partition;
   const petra_method *method;
+  petra_setup_order *order; /* NULL: the method's own */
   bool inverts; /* backward messages carry streams: the method inverts and the network has reversible blocks */
   petra_backend *backend; /* from here on by petra_setup_stages */
   petra_stage *stage[PETRA_MODEL_BLOCKS];
@@ -20,6 +23,23 @@ typedef struct petra_setup {
 
 /* Network, partition and method, checked against each other and the data set's classes. Touches no data. */
 petra_status petra_setup_plan(petra_setup *setup, const petra_config *config);
+
+/* Reads and checks the file of method.schedule, if there is one; `method` is then a copy whose program is the file's. PETRA_IO,
+ * PETRA_SCHEDULE, PETRA_CONFIG where file and config do not agree. */
+petra_status petra_setup_read_schedule(petra_setup *setup, int32_t stages);
+void petra_setup_order_destroy(petra_setup_order *order);
+
+/* NULL: no method.schedule. */
+const struct petra_schedule *petra_setup_schedule(const petra_setup *setup);
+
+/* The delays and lags of the file's stages, for petra_setup_stage_summary. */
+petra_status petra_setup_measure_schedule(petra_setup *setup);
+/* Of stage `stage` from 0, if they have been measured. */
+bool petra_setup_schedule_distance(const petra_setup *setup, int stage, int64_t *delay, int64_t *lag);
+
+/* Whether the trainer can run the file, if there is one, in a run of `microbatches` (that many at most), `batches` an epoch.
+ * Measures it. PETRA_SCHEDULE, PETRA_CONFIG. */
+petra_status petra_setup_check_training(petra_setup *setup, int64_t microbatches, int64_t batches);
 
 /* Backend and stages, with the weights of model.weights or, where that is empty, initial ones. */
 petra_status petra_setup_stages(petra_setup *setup);

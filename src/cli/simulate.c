@@ -4,8 +4,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/cluster.h"
+#include "cli/cluster_plan.h"
 #include "cli/command.h"
-#include "data/shapes.h"
 #include "sim/worker_cost.h"
 
 #include <math.h>
@@ -26,42 +26,10 @@ typedef struct simulation {
   petra_simulated result;
 } simulation;
 
-/* More actions than this take hours; whoever wants them says how many microbatches. */
-static const int64_t many_actions = INT64_C(10000000000);
-
-/* Microbatches of an epoch. CIFAR's training set and the generated one have the same number of images. */
-static int64_t nominal_batches(const petra_config *config) {
-  int64_t images = PETRA_SHAPES_TRAIN_COUNT;
-  if (config->data.limit > 0 && config->data.limit < images)
-    images = config->data.limit;
-  int64_t batches = images / config->data.batch;
-  return batches > 0 ? batches : 1;
-}
-
 static petra_status plan(simulation *s) {
-  const petra_config *config = s->config;
-  int32_t stages = (int32_t)config->cluster.stages;
-  int64_t microbatches = config->run.max_microbatches;
-  if (stages == 0) {
-    PETRA_TRY(petra_setup_plan(&s->setup, config));
-    stages = s->setup.partition.stages;
-  } else {
-    s->setup.config = config;
-    PETRA_TRY(petra_method_from_config(config, &s->setup.method));
-  }
-  if (microbatches == 0)
-    microbatches = 16 * (int64_t)stages;
-  if (microbatches > many_actions / (2 * stages))
-    return petra_config_fail(
-        config, "run.max_microbatches",
-        "%lld microbatches on %d stages are more than %lld actions; expected fewer microbatches",
-        (long long)microbatches, stages, (long long)many_actions);
-  PETRA_TRY(petra_cluster_program(config, s->setup.method, stages, microbatches, nominal_batches(config),
-                                  &s->program));
-  if (config->cluster.stages > 0)
-    s->program.eval_every = 0; /* no model, nothing to evaluate */
-  s->quarter = microbatches / 4;
-  s->half = microbatches / 2;
+  PETRA_TRY(petra_cluster_plan(&s->setup, s->config, 0, &s->program));
+  s->quarter = s->program.microbatches / 4;
+  s->half = s->program.microbatches / 2;
   s->quarter_ns = s->half_ns = -1;
   return petra_cluster_init(&s->cluster, &s->setup, &s->program, s->arguments->trace);
 }

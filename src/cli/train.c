@@ -55,7 +55,8 @@ static petra_status plan_program(training *t, int64_t batches) {
     microbatches = config->run.max_microbatches;
   if (config->cluster.stages > 0)
     return petra_config_fail(config, "cluster.stages", "%lld stages without a model cannot be trained; expected 0, or petra simulate", (long long)config->cluster.stages);
-  PETRA_TRY(petra_cluster_program(config, t->setup.method, t->setup.partition.stages, microbatches, batches, &t->program));
+  PETRA_TRY(petra_cluster_program(&t->setup, t->setup.partition.stages, microbatches, batches, &t->program));
+  PETRA_TRY(petra_setup_check_training(&t->setup, microbatches, batches));
   if (t->program.split_head)
     return petra_config_fail(config, "method.head", "split: the trainer computes the last stage's forward, loss and backward in one action; expected preset or fused");
   t->lr = petra_lr_from_config(config, batches);
@@ -66,6 +67,7 @@ static petra_status plan_program(training *t, int64_t batches) {
 static petra_status prepare(training *t) {
   const petra_config *config = t->config;
   PETRA_TRY(petra_setup_plan(&t->setup, config));
+  PETRA_TRY(petra_setup_read_schedule(&t->setup, t->setup.partition.stages));
   PETRA_TRY(petra_method_check_trains(t->setup.method));
   PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_TRAIN, &t->train_set));
   if (config->run.eval_every > 0)

@@ -47,7 +47,7 @@ class Help(ProgramTest):
 class Schedule(ProgramTest):
     def test_methods(self):
         for method in self.good_json("methods")["methods"]:
-            options = self.set_options(method__name=method["name"], method__accumulate=5)
+            options = self.set_options(method__name=method["name"], method__accumulate=10)
             if method["program"] == "arrival":
                 self.assertIn("has no order", self.bad(2, "arrival", "schedule", "small.yaml", *options))
                 continue
