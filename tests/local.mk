@@ -180,7 +180,7 @@ tests_test_ops_LDADD = $(TESTS_LDADD)
 # The programs' closed forms; schedules as text.
 check_PROGRAMS += tests/test_programs
 TESTS += tests/test_programs
-tests_test_programs_SOURCES = tests/test_programs.c tests/harness.h
+tests_test_programs_SOURCES = tests/test_programs.c tests/program_run.h tests/harness.h
 tests_test_programs_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_programs_LDADD = $(TESTS_LDADD)
 # sim: links against an independent simulator, luck, arrival; petra simulate
@@ -209,3 +209,8 @@ TESTS += tests/test_grid
 tests_test_grid_SOURCES = tests/test_grid.c tests/harness.h
 tests_test_grid_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_grid_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_closed_forms
+TESTS += tests/test_closed_forms
+tests_test_closed_forms_SOURCES = tests/test_closed_forms.c tests/program_run.h tests/harness.h
+tests_test_closed_forms_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_closed_forms_LDADD = $(TESTS_LDADD)

@@ -92,6 +92,8 @@ static petra_status check_sizes(const builder *b, const char *name) {
     return petra_fail(PETRA_SCHEDULE, "%s: no device; expected lines such as '1: 1F0 1B0 1U0'", name);
   if (b->entries == 0)
     return petra_fail(PETRA_SCHEDULE, "%s: no action", name);
+  if (s->microbatches == 0)
+    return petra_fail(PETRA_SCHEDULE, "%s: no F, B or W; expected some beside U and E", name);
   if ((s->stages > b->entries && s->stages > s->devices) || s->microbatches > b->entries)
     return petra_fail(
         PETRA_SCHEDULE,
