@@ -115,7 +115,7 @@ regen-golden-schedule: tests/test_schedule
 	tests/test_schedule --regen $(srcdir)/tests/golden
 # Whole training runs: tests/training.c assembles them, with the command line's own setup.
 TRAINING_SOURCES = tests/training.c tests/training.h tests/tolerances.h tests/tolerances.def tests/golden_data.c \
-  tests/golden_data.h tests/harness.h src/cli/setup.c src/cli/setup.h src/cli/setup_weights.c
+  tests/golden_data.h tests/harness.h src/cli/setup.c src/cli/setup.h src/cli/setup_profile.c src/cli/setup_weights.c
 check_PROGRAMS += tests/test_golden
 TESTS += tests/test_golden
 tests_test_golden_SOURCES = tests/test_golden.c tests/golden_file.c tests/golden_file.h $(TRAINING_SOURCES)

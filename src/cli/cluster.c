@@ -108,16 +108,20 @@ static petra_status scale_costs(petra_cluster *cluster, const petra_config *conf
 }
 
 /* One row for all of cluster.stages, or a row for each stage of the model or, with cluster.speeds, of any. */
-static petra_status set_costs(petra_cluster *cluster, const petra_setup *setup, const petra_program_options *program) {
+static petra_status set_costs(petra_cluster *cluster, petra_setup *setup, const petra_program_options *program) {
   const petra_config *config = setup->config;
   bool model = config->cluster.stages == 0;
   int32_t rows = model || config->cluster.speeds.count > 0 ? program->stages : 1;
+  if (config->cluster.cost.model == PETRA_COST_PROFILE)
+    PETRA_TRY(petra_setup_load_profile(setup));
   PETRA_TRY(petra_allocate(&cluster->costs, (size_t)rows, sizeof *cluster->costs));
   for (int32_t r = 0; r < rows; r++) {
     petra_stage_cost *cost = &cluster->costs[r];
     petra_stage_summary summary;
     if (config->cluster.cost.model == PETRA_COST_ROOFLINE)
       PETRA_TRY(petra_setup_roofline(setup, r, cost));
+    else if (config->cluster.cost.model == PETRA_COST_PROFILE)
+      PETRA_TRY(petra_setup_profile_cost(setup, r, cost));
     else
       *cost = petra_setup_cost(config);
     cost->forward_bytes = config->cluster.message.forward_bytes;
@@ -193,7 +197,7 @@ static petra_status message(void *context, bool sent, int32_t from, const petra_
   return petra_trace_add_message(context, sent, packet->stage, packet->backward, packet->microbatch, now_ns);
 }
 
-petra_status petra_cluster_init(petra_cluster *cluster, const petra_setup *setup,
+petra_status petra_cluster_init(petra_cluster *cluster, petra_setup *setup,
                                 const petra_program_options *program, const char *trace_path) {
   const petra_config *config = setup->config;
   const petra_method *method = setup->method;
