@@ -187,3 +187,10 @@ EXTRA_DIST += tests/cli/inspect_memory.py
 tests_test_ledger_SOURCES = tests/test_ledger.c tests/harness.h
 tests_test_ledger_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_ledger_LDADD = $(TESTS_LDADD)
+# petra profile and the cost model that takes it
+check_PROGRAMS += tests/test_profile
+TESTS += tests/test_profile tests/cli/profile.py
+EXTRA_DIST += tests/cli/profile.py
+tests_test_profile_SOURCES = tests/test_profile.c tests/harness.h
+tests_test_profile_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_profile_LDADD = $(TESTS_LDADD)

@@ -10,14 +10,14 @@ static const char key[] = "cluster.cost.profile";
 static petra_status check_text(const petra_config *config, const char *config_key, const char *found, int expected) {
   const char *name = petra_config_choice_name(config_key, expected);
   return strcmp(found, name) == 0 ? PETRA_OK
-                                  : petra_config_fail(config, key, "%s: a profile with %s: %s; expected one with %s", config->cluster.cost.profile,
-                                                      config_key, found, name);
+                                  : petra_config_fail(config, key, "%s: a profile with %s: %s; expected one with %s: %s",
+                                                      config->cluster.cost.profile, config_key, found, config_key, name);
 }
 
 static petra_status check_number(const petra_config *config, const char *what, int32_t found, int64_t expected) {
   return found == expected ? PETRA_OK
-                           : petra_config_fail(config, key, "%s: a profile with %s: %d; expected one with %lld", config->cluster.cost.profile,
-                                               what, (int)found, (long long)expected);
+                           : petra_config_fail(config, key, "%s: a profile with %s: %d; expected one with %s: %lld",
+                                               config->cluster.cost.profile, what, (int)found, what, (long long)expected);
 }
 
 /* That what was timed is what is to be priced. */
