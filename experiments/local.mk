@@ -11,4 +11,4 @@ EXTRA_DIST += experiments/03-table-1/README.md experiments/03-table-1/table-1.ya
 EXTRA_DIST += experiments/05-table-5/README.md experiments/05-table-5/revnet18.yaml experiments/05-table-5/revnet34.yaml \
 	experiments/05-table-5/table_5.py
 EXTRA_DIST += experiments/07-profile-predicts/README.md experiments/07-profile-predicts/revnet18.yaml \
-	experiments/07-profile-predicts/predict.py
+	experiments/07-profile-predicts/predict.py experiments/07-profile-predicts/cpu_time.py
