@@ -5,7 +5,7 @@ bench_bench_ops_LDADD = $(PETRA_LDADD)
 EXTRA_DIST += bench/NOTES.md
 
 EXTRA_PROGRAMS += bench/bench_tick
-bench_bench_tick_SOURCES = bench/bench_tick.c src/cli/setup.c src/cli/setup.h src/cli/setup_weights.c \
+bench_bench_tick_SOURCES = bench/bench_tick.c src/cli/setup.c src/cli/setup.h src/cli/setup_profile.c src/cli/setup_weights.c \
 	src/cli/setup_schedule.c src/cli/schedule_file.c src/cli/schedule_file.h
 bench_bench_tick_LDADD = $(PETRA_LDADD)
 

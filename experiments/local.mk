@@ -22,3 +22,5 @@ EXTRA_DIST += experiments/09-communication/README.md experiments/09-communicatio
 	experiments/09-communication/communication.png
 EXTRA_DIST += experiments/10-jitter/README.md experiments/10-jitter/jitter.yaml experiments/10-jitter/jitter.py \
 	experiments/10-jitter/jitter.csv experiments/10-jitter/lags.csv experiments/10-jitter/jitter.png
+EXTRA_DIST += experiments/07-profile-predicts/README.md experiments/07-profile-predicts/revnet18.yaml \
+	experiments/07-profile-predicts/predict.py experiments/07-profile-predicts/cpu_time.py

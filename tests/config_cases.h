@@ -78,6 +78,8 @@ static const char defaults[] = "run:\n"
                                "    update_s: 0\n"
                                "    device: a100\n"
                                "    arithmetic: fp32\n"
+                               "    profile: \"\"\n"
+                               "  speeds: []\n"
                                "  link:\n"
                                "    latency_s: 0\n"
                                "    bandwidth_Bps: 0\n"
@@ -95,7 +97,10 @@ static const char defaults[] = "run:\n"
                                "    duration_s: 0\n"
                                "  failures:\n"
                                "    mean_between_s: 0\n"
-                               "    restart_s: 0\n";
+                               "    restart_s: 0\n"
+                               "profile:\n"
+                               "  warmup: 3\n"
+                               "  repetitions: 15\n";
 
 /* Every key that has a second value differs from its default; the strings hold what YAML makes awkward. */
 static const char changed[] =
@@ -176,6 +181,8 @@ static const char changed[] =
     "    update_s: 0.5\n"
     "    device: cpu-core\n"
     "    arithmetic: bf16\n"
+    "    profile: \"some/where.h5\"\n"
+    "  speeds: [1, 0.5, 1e-06, 1000000]\n"
     "  link:\n"
     "    latency_s: 1e-06\n"
     "    bandwidth_Bps: 12500000000\n"
@@ -193,7 +200,10 @@ static const char changed[] =
     "    duration_s: 4\n"
     "  failures:\n"
     "    mean_between_s: 5\n"
-    "    restart_s: 6\n";
+    "    restart_s: 6\n"
+    "profile:\n"
+    "  warmup: 0\n"
+    "  repetitions: 1000000\n";
 
 /* A config and the two parts of its error line: what follows the file's name, and something further on. */
 static const struct {
@@ -201,7 +211,7 @@ static const struct {
 } bad[] = {
     {"run:\n  epochs: 1.5\n",
      ":2: run.epochs: ", "'1.5' is not an integer; expected an integer, 1 .. 1000000"},
-    {"cluster: {cost: {model: roof}}", ":1: cluster.cost.model: ", "unit, constant or roofline"},
+    {"cluster: {cost: {model: roof}}", ":1: cluster.cost.model: ", "unit, constant, roofline or profile"},
     {"cluster: {cost: {device: a10}}", ":1: cluster.cost.device: ", "a100, h100, h200 or cpu-core"},
     {"cluster: {cost: {arithmetic: fp16}}", ":1: cluster.cost.arithmetic: ", "fp32, tf32 or bf16"},
     {"run: {epochs: 010}", ":1: run.epochs: ", "'010' is not an integer"},
@@ -280,6 +290,14 @@ static const struct {
     {"cluster: {stragglers: {stages: [0]}}", ":1: cluster.stragglers.stages: ", "1 .. 100000"},
     {"method: {keep: all}", ":1: method.keep: ", "preset, graph, input or nothing"},
     {"method: {forward_weights: none}", ":1: method.forward_weights: ", "preset, latest, stashed or double_buffer"},
+    {"cluster: {speeds: [1, 0]}", ":1: cluster.speeds: ", "'0' is out of range; expected a list of numbers, each 1e-06 .. 1000000"},
+    {"cluster: {speeds: [-1]}", ":1: cluster.speeds: ", "'-1' is out of range"},
+    {"cluster: {speeds: [1, .nan]}", ":1: cluster.speeds: ", "'.nan' is not a finite number"},
+    {"cluster: {speeds: [.inf]}", ":1: cluster.speeds: ", "not a finite number"},
+    {"cluster: {speeds: ['1']}", ":1: cluster.speeds: ", "\"1\" is a string"},
+    {"cluster: {speeds: [1, [2]]}", ":1: cluster.speeds: ", "an item is itself a list"},
+    {"cluster: {speeds: 0.5}", ":1: cluster.speeds: ", "'0.5' is not a list"},
+    {"profile: {repetitions: 0}", ":1: profile.repetitions: ", "1 .. 1000000"},
     {"method: {head: both}", ":1: method.head: ", "preset, fused or split"},
     {"cluster: {cost: 3}",
      ":1: cluster.cost: ", "a single value; expected a mapping with any of model, forward_s"},

@@ -119,8 +119,8 @@ regen-golden-schedule: tests/test_schedule
 	tests/test_schedule --regen $(srcdir)/tests/golden
 # Whole training runs: tests/training.c assembles them, with the command line's own setup.
 TRAINING_SOURCES = tests/training.c tests/training.h tests/tolerances.h tests/tolerances.def tests/golden_data.c \
-  tests/golden_data.h tests/harness.h src/cli/setup.c src/cli/setup.h src/cli/setup_weights.c src/cli/setup_schedule.c \
-  src/cli/schedule_file.c src/cli/schedule_file.h
+  tests/golden_data.h tests/harness.h src/cli/setup.c src/cli/setup.h src/cli/setup_profile.c src/cli/setup_weights.c \
+  src/cli/setup_schedule.c src/cli/schedule_file.c src/cli/schedule_file.h
 check_PROGRAMS += tests/test_golden
 TESTS += tests/test_golden
 tests_test_golden_SOURCES = tests/test_golden.c tests/golden_file.c tests/golden_file.h $(TRAINING_SOURCES)
@@ -214,3 +214,10 @@ TESTS += tests/test_closed_forms
 tests_test_closed_forms_SOURCES = tests/test_closed_forms.c tests/program_run.h tests/harness.h
 tests_test_closed_forms_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_closed_forms_LDADD = $(TESTS_LDADD)
+# petra profile and the cost model that takes it
+check_PROGRAMS += tests/test_profile
+TESTS += tests/test_profile tests/cli/profile.py
+EXTRA_DIST += tests/cli/profile.py
+tests_test_profile_SOURCES = tests/test_profile.c tests/harness.h
+tests_test_profile_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_profile_LDADD = $(TESTS_LDADD)

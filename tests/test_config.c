@@ -96,6 +96,9 @@ START_TEST(values_reach_their_members) {
   ck_assert(c->cluster.jitter.model == PETRA_JITTER_EXPONENTIAL && c->cluster.jitter.scale == 10);
   ck_assert(c->cluster.stragglers.stages.count == 2 && c->cluster.stragglers.stages.values[1] == 7 &&
             c->cluster.stragglers.factor == 1.5);
+  ck_assert(c->cluster.speeds.count == 4 && c->cluster.speeds.values[1] == 0.5 && c->cluster.speeds.values[2] == 1e-6 &&
+            c->cluster.speeds.values[3] == 1e6);
+  ck_assert(strcmp(c->cluster.cost.profile, "some/where.h5") == 0 && c->profile.warmup == 0 && c->profile.repetitions == 1000000);
   ck_assert(c->cluster.pauses.mean_between_s == 3 && c->cluster.pauses.duration_s == 4 &&
             c->cluster.failures.mean_between_s == 5 && c->cluster.failures.restart_s == 6);
   petra_config_destroy(c);
@@ -365,7 +368,7 @@ START_TEST(help_lists_every_key) {
     rows++;
   for (const char *at = defaults; (at = strchr(at, '\n')); at++)
     keys++;
-  ck_assert_int_eq(rows, keys - 16); /* the printed config less the headings of its 16 sections */
+  ck_assert_int_eq(rows, keys - 17); /* the printed config less the headings of its 16 sections */
   free(help);
   free(markdown);
 }

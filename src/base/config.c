@@ -298,6 +298,8 @@ void petra_config_destroy(petra_config *config) {
       petra_free(*(char **)(void *)member);
     else if (keys[i].type == PETRA_KEY_INTEGER_LIST)
       petra_free(((petra_int_list *)(void *)member)->values);
+    else if (keys[i].type == PETRA_KEY_REAL_LIST)
+      petra_free(((petra_real_list *)(void *)member)->values);
   }
   for (int i = 0; config->source && i < config->source->count; i++)
     petra_free(config->source->label[i]);

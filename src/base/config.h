@@ -20,7 +20,7 @@ typedef enum { PETRA_PARTITION_BLOCK, PETRA_PARTITION_BALANCED, PETRA_PARTITION_
 typedef enum { PETRA_LR_NONE, PETRA_LR_GOYAL } petra_lr_scaling;
 typedef enum { PETRA_BACKEND_AUTO, PETRA_BACKEND_REF, PETRA_BACKEND_CPU } petra_backend_kind;
 typedef enum { PETRA_PRECISION_FP32, PETRA_PRECISION_FP64 } petra_precision;
-typedef enum { PETRA_COST_UNIT, PETRA_COST_CONSTANT, PETRA_COST_ROOFLINE } petra_cost_model;
+typedef enum { PETRA_COST_UNIT, PETRA_COST_CONSTANT, PETRA_COST_ROOFLINE, PETRA_COST_PROFILE } petra_cost_model;
 typedef enum { PETRA_COST_A100, PETRA_COST_H100, PETRA_COST_H200, PETRA_COST_CPU_CORE } petra_cost_device;
 typedef enum { PETRA_COST_FP32, PETRA_COST_TF32, PETRA_COST_BF16 } petra_cost_arithmetic;
 typedef enum { PETRA_HEAD_PRESET, PETRA_HEAD_FUSED, PETRA_HEAD_SPLIT } petra_head_choice; /* method.head */
@@ -49,6 +49,12 @@ typedef struct petra_int_list {
   int64_t *values;
   int64_t count;
 } petra_int_list;
+
+/* A list of finite numbers; `values` is owned by the config. */
+typedef struct petra_real_list {
+  double *values;
+  int64_t count;
+} petra_real_list;
 
 typedef struct petra_config {
   struct {
@@ -129,7 +135,9 @@ typedef struct petra_config {
       double forward_s, backward_s, reconstruct_s, weight_gradient_s, update_s; /* cost.model: constant */
       petra_cost_device device;                                                 /* cost.model: roofline */
       petra_cost_arithmetic arithmetic; /* of convolutions and products; cost.model: roofline */
+      char *profile;                    /* a file of `petra profile`; cost.model: profile */
     } cost;
+    petra_real_list speeds; /* of the devices, relative to the costs; none: all 1 */
     struct {
       double latency_s, bandwidth_Bps; /* bandwidth 0: infinite */
       petra_link_sharing sharing;
@@ -151,6 +159,9 @@ typedef struct petra_config {
       double mean_between_s, restart_s; /* mean_between_s 0: none */
     } failures;
   } cluster;
+  struct {
+    int64_t warmup, repetitions; /* microbatches: before the measurement, measured */
+  } profile;
   struct petra_config_source *source; /* where each key was set, for error lines; private */
 } petra_config;
 

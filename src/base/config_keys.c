@@ -25,8 +25,11 @@ static const char *const backends[] = {
     [PETRA_BACKEND_AUTO] = "auto", [PETRA_BACKEND_REF] = "ref", [PETRA_BACKEND_CPU] = "cpu", NULL};
 static const char *const precisions[] = {
     [PETRA_PRECISION_FP32] = "fp32", [PETRA_PRECISION_FP64] = "fp64", NULL};
-static const char *const cost_models[] = {
-    [PETRA_COST_UNIT] = "unit", [PETRA_COST_CONSTANT] = "constant", [PETRA_COST_ROOFLINE] = "roofline", NULL};
+static const char *const cost_models[] = {[PETRA_COST_UNIT] = "unit",
+                                          [PETRA_COST_CONSTANT] = "constant",
+                                          [PETRA_COST_ROOFLINE] = "roofline",
+                                          [PETRA_COST_PROFILE] = "profile",
+                                          NULL};
 static const char *const cost_devices[] = {[PETRA_COST_A100] = "a100",
                                            [PETRA_COST_H100] = "h100",
                                            [PETRA_COST_H200] = "h200",
@@ -96,6 +99,11 @@ _Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == s
   {                                                                                                          \
     KEY(INTEGER_LIST, member, petra_int_list, default_text),                                                 \
         .min = (low), .max = (high), .rule = PETRA_RULE_##rule_name, .help = (help_text)                     \
+  }
+#define REALS(member, default_text, low, high, help_text)                                                    \
+  {                                                                                                          \
+    KEY(REAL_LIST, member, petra_real_list, default_text), .real_min = (low), .real_max = (high),            \
+                                                           .help = (help_text)                               \
   }
 #define FLAGS(member, default_text, names, help_text)                                                        \
   { KEY(FLAG_LIST, member, unsigned, default_text), .choices = (names), .help = (help_text) }
@@ -173,7 +181,7 @@ static const petra_config_key keys[] = {
     INTEGER(cluster.stages, "0", 0, 100000, "simulate only: so many equal stages and no model, priced by cluster.cost and cluster.message; 0: the model's stages"),
     INTEGER(cluster.message.forward_bytes, "0", 0, MANY_BYTES, "bytes that each of cluster.stages sends up per microbatch"),
     INTEGER(cluster.message.backward_bytes, "0", 0, MANY_BYTES, "bytes that each of cluster.stages sends down per microbatch"),
-    CHOICE(cluster.cost.model, "unit", cost_models, "price of an action; unit: forward 1 s, backward 2 s, reconstruct 1 s, weight_gradient 1 s, update 0 s; constant: the keys below that end in _s; roofline: FLOPs and bytes of the model's stages over the peaks of cluster.cost.device"),
+    CHOICE(cluster.cost.model, "unit", cost_models, "price of an action; unit: forward 1 s, backward 2 s, reconstruct 1 s, weight_gradient 1 s, update 0 s; constant: the keys below that end in _s; roofline: FLOPs and bytes of the model's stages over the peaks of cluster.cost.device; profile: times that `petra profile` measured"),
     REAL(cluster.cost.forward_s, "1", 0, 1e6, NONE, "seconds of a forward action"),
     REAL(cluster.cost.backward_s, "2", 0, 1e6, NONE, "seconds of a backward action without reconstruction"),
     REAL(cluster.cost.reconstruct_s, "1", 0, 1e6, NONE, "seconds of a reconstruction or recomputation"),
@@ -181,6 +189,8 @@ static const petra_config_key keys[] = {
     REAL(cluster.cost.update_s, "0", 0, 1e6, NONE, "seconds of an update"),
     CHOICE(cluster.cost.device, "a100", cost_devices, "roofline: the device whose peaks price every stage"),
     CHOICE(cluster.cost.arithmetic, "fp32", cost_arithmetics, "roofline: arithmetic of convolutions and matrix products, which sets their peak; tensors have 4 bytes an element in each"),
+    STRING(cluster.cost.profile, "\"\"", NONE, "profile: the file that `petra profile` wrote for this model, batch and precision"),
+    REALS(cluster.speeds, "[]", 1e-6, 1e6, "speed of each device, by which the costs of its stages are divided: one number a device; [] means 1 for all"),
     REAL(cluster.link.latency_s, "0", 0, 1e6, NONE, "seconds between the end of a transmission and its arrival; overlaps with the next one"),
     REAL(cluster.link.bandwidth_Bps, "0", 0, 1e18, NONE, "bytes per second of each link between neighbouring devices, per direction; 0: infinite"),
     CHOICE(cluster.link.sharing, "fifo", sharings, "transmissions on a link or card: fifo: one after the other; fair: at once, with max-min fair rates"),
@@ -194,6 +204,9 @@ static const petra_config_key keys[] = {
     REAL(cluster.pauses.duration_s, "0", 0, 1e6, NONE, "mean length of a pause (exponential)"),
     REAL(cluster.failures.mean_between_s, "0", 0, 1e9, NONE, "mean busy time of a stage between two failures (exponential), each of which repeats its action; 0: no failures"),
     REAL(cluster.failures.restart_s, "0", 0, 1e6, NONE, "seconds from a failure to the new start of the action"),
+
+    INTEGER(profile.warmup, "3", 0, MANY, "`petra profile`: microbatches before the first one that is measured"),
+    INTEGER(profile.repetitions, "15", 1, MANY, "`petra profile`: microbatches that are measured"),
 };
 /* clang-format on */
 
@@ -281,6 +294,10 @@ char *petra_config_expected(const petra_config_key *key, char *out, size_t size)
     break;
   case PETRA_KEY_BOOLEAN:
     append(out, size, "true or false");
+    break;
+  case PETRA_KEY_REAL_LIST:
+    append(out, size, "a list of numbers, each ");
+    append_real_range(out, size, key);
     break;
   case PETRA_KEY_INTEGER_LIST:
     append(out, size, "a list of integers, each %" PRId64 " .. %" PRId64 "%s", key->min, key->max,

@@ -22,9 +22,9 @@ typedef struct petra_cluster {
 petra_status petra_cluster_program(const petra_setup *setup, int32_t stages, int64_t microbatches, int64_t batches,
                                    petra_program_options *out);
 
-/* `setup` has its plan; with cluster.stages > 0 only its config and method. `trace_path`: NULL for no trace.
+/* `setup` has its plan, and is given the profile where the costs come from one; with cluster.stages > 0 only its config and method. `trace_path`: NULL for no trace.
  * The cluster must stay where it is until petra_cluster_fini, as its executor options point into it. */
-petra_status petra_cluster_init(petra_cluster *cluster, const petra_setup *setup,
+petra_status petra_cluster_init(petra_cluster *cluster, petra_setup *setup,
                                 const petra_program_options *program, const char *trace_path);
 
 /* A trace sink for the executor; `context` is the cluster. */

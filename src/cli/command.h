@@ -27,6 +27,7 @@ typedef struct petra_command {
   const char *help;      /* paragraphs for --help */
   bool takes_config;     /* --set and --help-config make sense */
   bool writes;           /* files: --output makes sense */
+  const char *writes_file; /* the one file that --output names, in place of a folder; NULL: a folder */
   bool takes_gantt;      /* --gantt makes sense */
   bool traces;           /* --trace makes sense */
   bool tables;           /* of a network: --memory and --image-size make sense */
@@ -39,6 +40,7 @@ extern const petra_command petra_command_simulate;
 extern const petra_command petra_command_init;
 extern const petra_command petra_command_evaluate;
 extern const petra_command petra_command_inspect;
+extern const petra_command petra_command_profile;
 extern const petra_command petra_command_schedule;
 extern const petra_command petra_command_sweep;
 extern const petra_command petra_command_methods;

@@ -15,9 +15,14 @@ petra_SOURCES = \
 	src/cli/main.c \
 	src/cli/memory.c src/cli/memory.h \
 	src/cli/methods.c \
+	src/cli/profile.c src/cli/profile.h \
+	src/cli/profile_measure.c \
+	src/cli/profile_report.c \
+	src/cli/profile_weights.c \
 	src/cli/schedule.c \
 	src/cli/schedule_file.c src/cli/schedule_file.h \
 	src/cli/setup.c src/cli/setup.h \
+	src/cli/setup_profile.c \
 	src/cli/setup_roofline.c \
 	src/cli/setup_schedule.c \
 	src/cli/setup_summary.c \

@@ -15,10 +15,10 @@
 
 static const petra_command *const commands[] = {
     &petra_command_train,    &petra_command_init,     &petra_command_evaluate, &petra_command_inspect,
-    &petra_command_simulate, &petra_command_schedule, &petra_command_sweep,    &petra_command_methods,
-    &petra_command_info};
+    &petra_command_simulate, &petra_command_profile,  &petra_command_schedule, &petra_command_sweep,
+    &petra_command_methods,  &petra_command_info};
 enum { COMMANDS = sizeof commands / sizeof *commands };
-#define SUBCOMMANDS "train, init, evaluate, inspect, simulate, schedule, sweep, methods or info"
+#define SUBCOMMANDS "train, init, evaluate, inspect, simulate, profile, schedule, sweep, methods or info"
 
 static void print_usage(void) {
   printf("petra %s: training reversible networks cut into stages, with delayed gradients\n\n"
@@ -35,8 +35,10 @@ static void print_help(const petra_command *command) {
   if (command->takes_config)
     printf("  --set KEY=VALUE  overrides a key of the config, such as --set optim.lr=0.05; VALUE is YAML; repeatable\n"
            "                   (a list or a text with blanks in quotes: --set 'lr.milestones=[10, 15]')\n");
-  if (command->writes)
+  if (command->writes && !command->writes_file)
     printf("  --output DIR     where files go (default: run.output/run.name of the config)\n");
+  if (command->writes_file)
+    printf("  --output FILE    the file to write (default: %s in run.output/run.name of the config)\n", command->writes_file);
   if (command->takes_gantt)
     printf("  --gantt          a chart over time\n");
   if (command->traces)
@@ -118,7 +120,7 @@ static petra_status read_options(const petra_command *command, int argc, char **
       break;
     case OPTION_OUTPUT:
       if (!*optarg)
-        return petra_fail(PETRA_USAGE, "--output: expected a folder, got an empty name");
+        return petra_fail(PETRA_USAGE, "--output: expected a %s, got an empty name", command->writes_file ? "file" : "folder");
       arguments->output = optarg;
       break;
     case OPTION_TRACE:

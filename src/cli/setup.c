@@ -17,11 +17,21 @@ static int32_t set_classes(petra_data_set set) {
   return set == PETRA_SET_CIFAR100 ? 100 : 10;
 }
 
+/* The partition; balanced by the times of a profile where the costs are its. */
+static petra_status cut(petra_setup *setup) {
+  const petra_config *config = setup->config;
+  int64_t times[PETRA_MODEL_BLOCKS];
+  if (config->stages.partition != PETRA_PARTITION_BALANCED || config->cluster.cost.model != PETRA_COST_PROFILE)
+    return petra_partition_init(&setup->partition, config, &setup->model);
+  PETRA_TRY(petra_setup_load_profile(setup));
+  return petra_partition_balance(&setup->partition, config, &setup->model, petra_setup_block_times(setup, times) ? times : NULL);
+}
+
 petra_status petra_setup_plan(petra_setup *setup, const petra_config *config) {
   *setup = (petra_setup){.config = config};
   PETRA_TRY(petra_model_init(&setup->model, config, image_size, image_size));
-  PETRA_TRY(petra_partition_init(&setup->partition, config, &setup->model));
   PETRA_TRY(petra_method_from_config(config, &setup->method));
+  PETRA_TRY(cut(setup));
   petra_method_fit(&setup->method, setup->partition.stages);
   int32_t classes = set_classes(config->data.set);
   if (config->model.classes < classes)
@@ -88,6 +98,7 @@ void petra_setup_fini(petra_setup *setup) {
     petra_stage_destroy(setup->stage[j]);
   petra_backend_destroy(setup->backend);
   petra_setup_order_destroy(setup->order);
+  petra_profile_destroy(setup->profile);
   *setup = (petra_setup){0};
 }
 

@@ -3,6 +3,7 @@
 #define PETRA_CLI_SETUP_H
 
 #include "data/dataset.h"
+#include "io/profile.h"
 #include "nn/partition.h"
 #include "schedule/method.h"
 #include "sim/cost.h"
@@ -17,6 +18,7 @@ typedef struct petra_setup {
   petra_method method;
   petra_setup_order *order; /* NULL: the method's own */
   bool inverts; /* backward messages carry streams: the method inverts and the network has reversible blocks */
+  petra_profile *profile; /* by petra_setup_load_profile */
   petra_backend *backend; /* from here on by petra_setup_stages */
   petra_stage *stage[PETRA_MODEL_BLOCKS];
 } petra_setup;
@@ -52,6 +54,17 @@ petra_stage_cost petra_setup_cost(const petra_config *config);
 /* Durations of stage `stage` from 0 by cluster.cost: roofline; `out`'s message sizes stay as they are. Needs the
  * plan only. PETRA_CONFIG if the device has no peak for the arithmetic. */
 petra_status petra_setup_roofline(const petra_setup *setup, int stage, petra_stage_cost *out);
+
+/* Reads cluster.cost.profile, unless it was read before, and checks that it is a profile of this network. Needs the model
+ * only. PETRA_CONFIG, PETRA_IO or PETRA_DATA: what differs, and what was expected. */
+petra_status petra_setup_load_profile(petra_setup *setup);
+
+/* Durations of stage `stage` from 0 by the profile, which was loaded; `out`'s message sizes stay as they are. PETRA_CONFIG
+ * if the profile has neither one block a stage nor the partition of the plan. */
+petra_status petra_setup_profile_cost(const petra_setup *setup, int stage, petra_stage_cost *out);
+
+/* What the profile says a microbatch takes at each block, F and B together; false if it has not one block a stage. */
+bool petra_setup_block_times(const petra_setup *setup, int64_t nanoseconds[PETRA_MODEL_BLOCKS]);
 
 /* Threads of device.threads: its value, or the cores that this process may use. */
 int petra_setup_threads(const petra_config *config);

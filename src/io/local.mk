@@ -2,6 +2,8 @@
 libpetra_a_SOURCES += \
 	src/io/atomic_file.c src/io/atomic_file.h \
 	src/io/hdf5_file.c src/io/hdf5_file.h \
+	src/io/hdf5_image.c src/io/hdf5_image.h \
+	src/io/profile.c src/io/profile_read.c src/io/profile.h \
 	src/io/runlog.c src/io/runlog.h \
 	src/io/runlog_columns.c src/io/runlog_columns.h \
 	src/io/runlog_read.c src/io/runlog_read.h \
