@@ -3,6 +3,7 @@ libpetra_a_SOURCES += \
 	sim/cost.c sim/cost.h \
 	sim/engine.c sim/engine.h \
 	sim/executor_arrival.c \
+	sim/executor_critical.c sim/executor_critical.h \
 	sim/executor_device.c sim/executor_device.h \
 	sim/executor_inbox.c \
 	sim/executor_private.h \

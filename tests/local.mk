@@ -187,3 +187,9 @@ EXTRA_DIST += tests/cli/inspect_memory.py
 tests_test_ledger_SOURCES = tests/test_ledger.c tests/harness.h
 tests_test_ledger_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_ledger_LDADD = $(TESTS_LDADD)
+# sim: the critical path of a run
+check_PROGRAMS += tests/test_critical
+TESTS += tests/test_critical
+tests_test_critical_SOURCES = tests/test_critical.c tests/harness.h
+tests_test_critical_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_critical_LDADD = $(TESTS_LDADD)
