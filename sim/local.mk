@@ -13,4 +13,6 @@ libpetra_a_SOURCES += \
 	sim/ledger.c sim/ledger.h \
 	sim/link.c sim/link.h \
 	sim/roofline.c sim/roofline.h \
-	sim/worker_cost.c sim/worker_cost.h
+	sim/samples.c sim/samples.h \
+	sim/worker_cost.c sim/worker_cost.h \
+	sim/worker_memory.c sim/worker_memory.h

@@ -5,6 +5,7 @@ petra_SOURCES = \
 	src/cli/command.h \
 	src/cli/epoch_json.c src/cli/epoch_json.h \
 	src/cli/evaluate.c \
+	src/cli/footprint.c src/cli/footprint.h \
 	src/cli/gantt.c src/cli/gantt.h \
 	src/cli/info.c \
 	src/cli/init.c \

@@ -24,6 +24,9 @@ petra_status petra_setup_plan(petra_setup *setup, const petra_config *config);
 /* Backend and stages, with the weights of model.weights or, where that is empty, initial ones. */
 petra_status petra_setup_stages(petra_setup *setup);
 
+/* The stages alone, on setup->backend, their weights 0. */
+petra_status petra_setup_create_stages(petra_setup *setup);
+
 void petra_setup_fini(petra_setup *setup);
 
 /* Costs of one stage by cluster.cost: unit or constant. */
