@@ -15,6 +15,7 @@ typedef struct petra_arguments {
   bool json, quiet, gantt;
   const char *memory;               /* --memory; NULL if not given */
   const char *image_size;           /* --image-size; NULL if not given */
+  bool critical_path;
   char *command_line; /* the whole of it, for the log */
 } petra_arguments;
 
@@ -27,6 +28,7 @@ typedef struct petra_command {
   bool writes;           /* files: --output makes sense */
   bool takes_gantt;      /* --gantt makes sense */
   bool traces;           /* --trace makes sense */
+  bool simulates;        /* --critical-path and --memory make sense; nothing is written without --output */
   bool tables;           /* of a network: --memory and --image-size make sense */
   petra_status (*run)(const petra_arguments *arguments);
 } petra_command;

@@ -16,11 +16,14 @@ petra_SOURCES = \
 	src/cli/memory.c src/cli/memory.h \
 	src/cli/methods.c \
 	src/cli/schedule.c \
+	src/cli/recorder.c src/cli/recorder.h \
+	src/cli/run_folder.c src/cli/run_folder.h \
 	src/cli/setup.c src/cli/setup.h \
 	src/cli/setup_roofline.c \
 	src/cli/setup_summary.c \
 	src/cli/setup_weights.c \
 	src/cli/simulate.c src/cli/simulate.h \
+	src/cli/simulate_output.c \
 	src/cli/simulate_report.c \
 	src/cli/train.c \
 	src/cli/training_log.c src/cli/training_log.h

@@ -3,6 +3,8 @@ libpetra_a_SOURCES += \
 	src/io/atomic_file.c src/io/atomic_file.h \
 	src/io/hdf5_file.c src/io/hdf5_file.h \
 	src/io/runlog.c src/io/runlog.h \
+	src/io/runlog_private.h \
+	src/io/runlog_simulate.c src/io/runlog_simulate.h \
 	src/io/runlog_columns.c src/io/runlog_columns.h \
 	src/io/runlog_read.c src/io/runlog_read.h \
 	src/io/runlog_schema.c src/io/runlog_schema.h \
