@@ -120,8 +120,10 @@ static petra_status plan_memory(simulation *s) {
   const char *accounting = s->arguments->memory ? s->arguments->memory : "measured";
   bool measured = strcmp(accounting, "measured") == 0;
   petra_accounting counted = PETRA_ACCOUNTING_PAPER;
-  if (!measured && petra_accounting_parse("--memory", accounting, &counted) != PETRA_OK)
-    return PETRA_USAGE;
+  if (strcmp(accounting, "strict") == 0)
+    counted = PETRA_ACCOUNTING_STRICT;
+  else if (!measured && strcmp(accounting, "paper") != 0)
+    return petra_fail(PETRA_USAGE, "--memory: no accounting '%s'; expected measured, paper or strict", accounting);
   if (s->config->cluster.stages > 0)
     return s->arguments->memory ? petra_config_fail(s->config, "cluster.stages", "%lld stages without a model with --memory, which counts the memory of a model; expected 0",
                                                     (long long)s->config->cluster.stages)
