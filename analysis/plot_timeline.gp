@@ -4,6 +4,8 @@
 #   first, last of the stages
 #   from, to    virtual time drawn (s)
 #   label       name of the run
+#   kinds       those that there are and that take time, such as "0 1"
+#   rows        of the file
 #   two         1 where F and the rest overlap: two rows a stage
 #   output_path
 stages = last - first + 1
@@ -17,22 +19,22 @@ set yrange [last + 0.62:first - 0.62]
 set xlabel "virtual time (".unit.")"
 set ylabel "stage"
 set title label.": microbatches by stage" noenhanced
-set ytics (stages < 41 ? 1 : stages / 20)
+step = stages < 41 ? 1 : stages / 20
+set ytics step
 set tics nomirror out
 set border 3
 set grid xtics linecolor rgb "#dddddd"
 set key outside top right horizontal
-set style fill solid noborder
+if (rows < 2000) { set style fill solid border linecolor rgb "white" } else { set style fill solid noborder }
 array colour[4] = ["#56b4e9", "#e69f00", "#009e73", "#000000"]
 array name[4] = ["F: forward", "B: backward", "W: weight gradient", "U: update"]
 middle(kind, stage) = two ? stage + (kind == 0 ? -0.21 : 0.21) : stage
 half = two ? 0.2 : 0.41
 # A number is written where its bar is wide enough: a digit is about 6 pixels of about 1430.
 fits(a, b, m) = (b - a) / span * 1430 > 6 * strlen(sprintf("%d", m)) + 3 && stages < 41
-there(k) = system(sprintf("awk '$4 == %d { n = 1; exit } END { print n + 0 }' '%s'", k, file)) + 0
-plot for [k=0:3] (there(k) ? file : NaN) using ($4 == k && $2 > $1 ? ($1 + $2) / 2 / size : NaN):(middle($4, $3)): \
+plot for [k in kinds] file using ($4 == k + 0 && $2 > $1 ? ($1 + $2) / 2 / size : NaN):(middle($4, $3)): \
        ($1 / size):($2 / size):(middle($4, $3) - half):(middle($4, $3) + half) \
-       with boxxyerror linecolor rgb colour[k + 1] title (there(k) ? name[k + 1] : ""), \
+       with boxxyerror fillcolor rgb colour[k + 1] title name[k + 1], \
      file using ($4 == 3 && $2 == $1 ? $1 / size : NaN):($3 + 0.45) with points pointtype 9 pointsize 0.5 linecolor rgb "#000000" notitle, \
      file using ($4 < 3 && fits($1, $2, $5) ? ($1 + $2) / 2 / size : NaN):(middle($4, $3)):(sprintf("%d", $5)) \
        with labels font "sans,8" notitle

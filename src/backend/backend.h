@@ -127,7 +127,7 @@ typedef struct petra_backend_ops {
   /* Storage: sets bytes, data, layout of a tensor whose backend, kind, shape, elements are set; content 0. */
   petra_status (*storage_create)(petra_backend *backend, petra_tensor *tensor);
   void (*storage_destroy)(petra_backend *backend, petra_tensor *tensor);
-  /* The bytes that storage_create would set, with nothing allocated. */
+  /* The bytes that storage_create would set, with nothing allocated. NULL: as many as the elements have without padding. */
   size_t (*storage_bytes)(petra_backend *backend, const petra_tensor *tensor);
 
   /* Host arrays are dense in the logical order (row-major over shape[0..3]), `elements` long. Not for masks. */

@@ -22,6 +22,8 @@ static void describe(const petra_backend *backend, char *text, size_t size) {
 
 static size_t storage_bytes(petra_backend *backend, const petra_tensor *tensor) {
   petra_backend *sizes = ((dry_backend *)backend)->sizes;
+  if (!sizes->ops->storage_bytes)
+    return (size_t)tensor->elements * (backend->precision == PETRA_PRECISION_FP64 ? sizeof(double) : sizeof(float));
   return sizes->ops->storage_bytes(sizes, tensor);
 }
 
