@@ -18,7 +18,8 @@ typedef struct record {
 typedef struct message {
   int64_t microbatch, arrival_ns; /* -1: on its way */
   int64_t sender;                 /* the record of the action that sent it */
-  int64_t link; /* on its way: the one sent after it to the same stage; then the one that arrived before it; -1: none */
+  int64_t link; /* on its way: the one sent after it to the same stage; then the one that arrived before it;
+                   -1: none */
 } message;
 
 typedef struct blocks {
@@ -90,7 +91,8 @@ petra_status petra_critical_create(const petra_executor_virtual_options *options
   critical->records.bytes = sizeof(record);
   critical->messages.bytes = sizeof(message);
   PETRA_TRY_GOTO(status, petra_allocate(&critical->last, (size_t)devices, sizeof *critical->last), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&critical->lines, 2 * (size_t)program->stages, sizeof *critical->lines), fail);
+  PETRA_TRY_GOTO(
+      status, petra_allocate(&critical->lines, 2 * (size_t)program->stages, sizeof *critical->lines), fail);
   for (int32_t d = 0; d < devices; d++)
     critical->last[d] = -1;
   for (int32_t l = 0; l < 2 * program->stages; l++)
@@ -125,8 +127,10 @@ petra_status petra_critical_action(petra_critical *critical, const petra_trace_r
                       .stage = row->action.stage,
                       .kind = row->action.kind};
   if (critical->records.count == PETRA_CRITICAL_MOST_ACTIONS)
-    return petra_fail(PETRA_CONFIG, "the critical path of more than %lld actions was asked for; expected fewer microbatches",
-                      (long long)PETRA_CRITICAL_MOST_ACTIONS);
+    return petra_fail(
+        PETRA_CONFIG,
+        "the critical path of more than %lld actions was asked for; expected fewer microbatches",
+        (long long)PETRA_CRITICAL_MOST_ACTIONS);
   *last = critical->records.count;
   return append(&critical->records, &one);
 }
@@ -137,7 +141,8 @@ static line *line_of(const petra_critical *critical, int32_t stage, bool backwar
 
 /* The sender's own record follows: the executor sends before it tells of the end. */
 static petra_status put_on_the_way(petra_critical *critical, line *way, int64_t microbatch) {
-  const message one = {.microbatch = microbatch, .arrival_ns = -1, .sender = critical->records.count, .link = -1};
+  const message one = {
+      .microbatch = microbatch, .arrival_ns = -1, .sender = critical->records.count, .link = -1};
   int64_t index = critical->messages.count;
   PETRA_TRY(append(&critical->messages, &one));
   if (way->last >= 0)
@@ -148,7 +153,8 @@ static petra_status put_on_the_way(petra_critical *critical, line *way, int64_t 
   return PETRA_OK;
 }
 
-petra_status petra_critical_message(petra_critical *critical, bool sent, const petra_packet *packet, int64_t now_ns) {
+petra_status petra_critical_message(petra_critical *critical, bool sent, const petra_packet *packet,
+                                    int64_t now_ns) {
   line *way = line_of(critical, packet->stage, packet->backward);
   if (sent)
     return put_on_the_way(critical, way, packet->microbatch);
@@ -161,7 +167,8 @@ petra_status petra_critical_message(petra_critical *critical, bool sent, const p
     one = index < 0 ? NULL : at(&critical->messages, index);
   }
   if (!one)
-    return petra_fail(PETRA_INTERNAL, "a message of microbatch %lld arrives that was not sent", (long long)packet->microbatch);
+    return petra_fail(PETRA_INTERNAL, "a message of microbatch %lld arrives that was not sent",
+                      (long long)packet->microbatch);
   if (before < 0)
     way->first = one->link;
   else
@@ -201,7 +208,8 @@ static bool input_of(const petra_critical *critical, const record *action, int32
   bool fused = action->stage == stages && !critical->program->split_head;
   *backward = action->kind == PETRA_ACTION_BACKWARD && !fused;
   *from = *backward ? action->stage + 1 : action->stage - 1;
-  return (action->kind == PETRA_ACTION_FORWARD || action->kind == PETRA_ACTION_BACKWARD) && *from >= 1 && *from <= stages;
+  return (action->kind == PETRA_ACTION_FORWARD || action->kind == PETRA_ACTION_BACKWARD) && *from >= 1 &&
+         *from <= stages;
 }
 
 /* The action's message, if it took time and arrived at the action's start. */
@@ -266,7 +274,8 @@ static void add_message(const petra_critical *critical, const record *sender, co
   path->messages++;
 }
 
-/* One step back: the record before `index` on the path, with what lies between the two; -1: the start of the run. */
+/* One step back: the record before `index` on the path, with what lies between the two; -1: the start of the
+ * run. */
 static int64_t step_back(way_back *back, int64_t index, petra_critical_path *path) {
   const record *action = record_at(back->critical, index);
   int32_t from;
@@ -287,7 +296,8 @@ static int64_t step_back(way_back *back, int64_t index, petra_critical_path *pat
   if (before >= 0)
     return before;
   before = ended_by(back, device_of(back->critical, action->stage), index, action->start_ns);
-  path->ns[PETRA_CRITICAL_WAIT] += action->start_ns - (before < 0 ? 0 : record_at(back->critical, before)->end_ns);
+  path->ns[PETRA_CRITICAL_WAIT] +=
+      action->start_ns - (before < 0 ? 0 : record_at(back->critical, before)->end_ns);
   return before;
 }
 
@@ -308,8 +318,10 @@ static petra_critical_kind kind_of(petra_action_kind kind) {
   return PETRA_CRITICAL_WAIT;
 }
 
-petra_status petra_critical_trace(const petra_critical *critical, petra_critical_path *out, int64_t *stage_ns) {
-  size_t devices = (size_t)petra_program_devices(critical->program), lines = 2 * (size_t)critical->program->stages;
+petra_status petra_critical_trace(const petra_critical *critical, petra_critical_path *out,
+                                  int64_t *stage_ns) {
+  size_t devices = (size_t)petra_program_devices(critical->program),
+         lines = 2 * (size_t)critical->program->stages;
   petra_critical_path path = {.actions = 0};
   way_back back = {.critical = critical};
   petra_status status;

@@ -1,8 +1,10 @@
-/* The critical path of a run under the virtual clock: the chain of actions and messages, each beginning when the one before it
- * ended, that leads from the start of the run to its last end. Fed from outside, by the executor's sink and message hook, so that
- * a run that is not asked for it pays nothing; asked for, it keeps about 40 bytes an action and 32 a message that takes time.
+/* The critical path of a run under the virtual clock: the chain of actions and messages, each beginning when
+ * the one before it ended, that leads from the start of the run to its last end. Fed from outside, by the
+ * executor's sink and message hook, so that a run that is not asked for it pays nothing; asked for, it keeps
+ * about 40 bytes an action and 32 a message that takes time.
  *
- * Going back from the action that ended last, an action is held to have waited for what became true at the moment of its start:
+ * Going back from the action that ended last, an action is held to have waited for what became true at the
+ * moment of its start:
  *  1. its message, if it arrived at that moment (its sender ended then, where a message takes no time);
  *  2. else the action that ended on its engine then;
  *  3. else one that ended on the device's other engine then (the last U, the end of the round).
@@ -12,9 +14,10 @@
 
 #include "sim/executor_virtual.h"
 
-/* X(NAME, name in files). A message's time is its transmission (as if it had its link and cards for itself), the latency, and
- * what is left: queueing behind other messages, or sharing with them. WAIT is the time before an action that nothing
- * explains; the programs of this version have none, since every wait of theirs ends with an action or a message. */
+/* X(NAME, name in files). A message's time is its transmission (as if it had its link and cards for itself),
+ * the latency, and what is left: queueing behind other messages, or sharing with them. WAIT is the time
+ * before an action that nothing explains; the programs of this version have none, since every wait of theirs
+ * ends with an action or a message. */
 #define PETRA_CRITICAL_LIST(X)                                                                               \
   X(FORWARD, "F")                                                                                            \
   X(BACKWARD, "B")                                                                                           \
@@ -44,16 +47,21 @@ typedef struct petra_critical_path {
 
 typedef struct petra_critical petra_critical;
 
-/* `options` are those of the executor, `program` those of the run; both are borrowed until petra_critical_destroy. */
+/* `options` are those of the executor, `program` those of the run; both are borrowed until
+ * petra_critical_destroy. */
 petra_status petra_critical_create(const petra_executor_virtual_options *options,
                                    const petra_program_options *program, petra_critical **out);
 void petra_critical_destroy(petra_critical *critical);
 
-/* To be called from the executor's sink and from its message hook, with `critical` as it is. PETRA_CONFIG for too many actions. */
+/* To be called from the executor's sink and from its message hook, with `critical` as it is. PETRA_CONFIG for
+ * too many actions. */
 petra_status petra_critical_action(petra_critical *critical, const petra_trace_row *row);
-petra_status petra_critical_message(petra_critical *critical, bool sent, const petra_packet *packet, int64_t now_ns);
+petra_status petra_critical_message(petra_critical *critical, bool sent, const petra_packet *packet,
+                                    int64_t now_ns);
 
-/* After the run. stage_ns (program->stages of them, or NULL): nanoseconds of the path spent in actions of each stage. */
-petra_status petra_critical_trace(const petra_critical *critical, petra_critical_path *out, int64_t *stage_ns);
+/* After the run. stage_ns (program->stages of them, or NULL): nanoseconds of the path spent in actions of
+ * each stage. */
+petra_status petra_critical_trace(const petra_critical *critical, petra_critical_path *out,
+                                  int64_t *stage_ns);
 
 #endif

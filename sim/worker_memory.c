@@ -29,8 +29,10 @@ static int64_t larger(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
-/* Applies a change to an account, its peaks included; `touched` has a bit for each category that it touches. */
-static void apply(worker_memory *worker, int32_t stage, int64_t now_ns, const petra_memory_change *change, unsigned touched) {
+/* Applies a change to an account, its peaks included; `touched` has a bit for each category that it touches.
+ */
+static void apply(worker_memory *worker, int32_t stage, int64_t now_ns, const petra_memory_change *change,
+                  unsigned touched) {
   petra_account *account = &worker->accounts[stage - 1];
   petra_account highest;
   if (!touched)
@@ -61,17 +63,22 @@ static void count(worker_memory *worker, int32_t stage, int64_t now_ns) {
   petra_account *account = &worker->accounts[stage - 1];
   if (about->input_bytes == 0 && about->version_bytes == 0)
     return;
-  int64_t inputs = about->input_bytes * larger(counts->kept - 1, 0), versions = about->version_bytes * counts->stash;
+  int64_t inputs = about->input_bytes * larger(counts->kept - 1, 0),
+          versions = about->version_bytes * counts->stash;
   /* What measured changes put into these categories stays: they come with input_bytes 0. */
   if (about->input_bytes)
-    petra_account_add(account, PETRA_MEMORY_INPUT_BUFFER, about->base[PETRA_MEMORY_INPUT_BUFFER] + inputs - account->bytes[PETRA_MEMORY_INPUT_BUFFER]);
-  petra_account_add(account, PETRA_MEMORY_WEIGHT_BUFFER, about->base[PETRA_MEMORY_WEIGHT_BUFFER] + versions - account->bytes[PETRA_MEMORY_WEIGHT_BUFFER]);
+    petra_account_add(account, PETRA_MEMORY_INPUT_BUFFER,
+                      about->base[PETRA_MEMORY_INPUT_BUFFER] + inputs -
+                          account->bytes[PETRA_MEMORY_INPUT_BUFFER]);
+  petra_account_add(account, PETRA_MEMORY_WEIGHT_BUFFER,
+                    about->base[PETRA_MEMORY_WEIGHT_BUFFER] + versions -
+                        account->bytes[PETRA_MEMORY_WEIGHT_BUFFER]);
   if (worker->options.samples)
     sample(worker, stage, now_ns, account);
 }
 
-static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int action_count,
-                            petra_action_result *results) {
+static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions,
+                            int action_count, petra_action_result *results) {
   worker_memory *worker = (worker_memory *)base;
   petra_worker *counting = worker->options.counting;
   for (int i = 0; i < action_count; i++) {

@@ -1,5 +1,6 @@
-/* The critical path by kind: cases whose path is known, and for random pipelines of all programs that the parts sum to the makespan
- * to the nanosecond and that the path is one: whatever lies on it, made longer, makes the run longer by as much. */
+/* The critical path by kind: cases whose path is known, and for random pipelines of all programs that the
+ * parts sum to the makespan to the nanosecond and that the path is one: whatever lies on it, made longer,
+ * makes the run longer by as much. */
 #include "base/rng.h"
 #include "harness.h"
 #include "sim/executor_critical.h"
@@ -26,14 +27,17 @@ static petra_status sink(void *context, const petra_trace_row *row) {
   return petra_critical_action(((run *)context)->critical, row);
 }
 
-static petra_status message(void *context, bool sent, int32_t from, const petra_packet *packet, int64_t now_ns) {
+static petra_status message(void *context, bool sent, int32_t from, const petra_packet *packet,
+                            int64_t now_ns) {
   (void)from;
   return petra_critical_message(((run *)context)->critical, sent, packet, now_ns);
 }
 
-static petra_status duration(void *context, const petra_action *action, int64_t cost_ns, int64_t *duration_ns) {
+static petra_status duration(void *context, const petra_action *action, int64_t cost_ns,
+                             int64_t *duration_ns) {
   const run *r = context;
-  PETRA_TRY(petra_jitter_duration(&r->jitter, action->stage, (int)action->kind, action->microbatch, cost_ns, duration_ns));
+  PETRA_TRY(petra_jitter_duration(&r->jitter, action->stage, (int)action->kind, action->microbatch, cost_ns,
+                                  duration_ns));
   if (r->more && action->kind == r->longer)
     *duration_ns *= r->more;
   return PETRA_OK;
@@ -41,8 +45,9 @@ static petra_status duration(void *context, const petra_action *action, int64_t 
 
 /* Runs it, and checks what holds for every run: the sum, the parts' signs, no wait, the stages' sum. */
 static void run_program(run *r, const petra_program_ops *program) {
-  const petra_worker_cost_options counting = {
-      .stages = r->program.stages, .split_head = r->program.split_head, .split_backward = program->split_backward};
+  const petra_worker_cost_options counting = {.stages = r->program.stages,
+                                              .split_head = r->program.split_head,
+                                              .split_backward = program->split_backward};
   petra_worker *worker;
   petra_executor *executor;
   r->cluster.costs = r->costs;
@@ -79,7 +84,8 @@ static void run_program(run *r, const petra_program_ops *program) {
 }
 
 static run same_stages(int32_t stages, int64_t microbatches, petra_stage_cost cost) {
-  run r = {.cluster = {.engines = 1}, .program = {.stages = stages, .microbatches = microbatches, .accumulate = 1, .drain = true}};
+  run r = {.cluster = {.engines = 1},
+           .program = {.stages = stages, .microbatches = microbatches, .accumulate = 1, .drain = true}};
   for (int j = 0; j < stages; j++)
     r.costs[j] = cost;
   return r;
@@ -90,7 +96,8 @@ START_TEST(sequential_is_everything) {
     run r = same_stages(5, 7, (petra_stage_cost){.forward_ns = 3, .backward_ns = 11, .update_ns = 2});
     r.cluster.engines = engines;
     run_program(&r, &petra_program_sequential);
-    /* The fused head's action does its F as well. The updates of the stages above run beside the backward below. */
+    /* The fused head's action does its F as well. The updates of the stages above run beside the backward
+     * below. */
     ck_assert_int_eq(r.path.ns[PETRA_CRITICAL_FORWARD], 7 * 4 * 3);
     ck_assert_int_eq(r.path.ns[PETRA_CRITICAL_BACKWARD], 7 * (5 * 11 + 3));
     ck_assert_int_eq(r.path.ns[PETRA_CRITICAL_UPDATE], 7 * 2);
@@ -125,11 +132,12 @@ END_TEST
 
 START_TEST(bottleneck_carries_it) {
   run r = same_stages(3, 20, (petra_stage_cost){.forward_ns = 3, .backward_ns = 9});
-  r.costs[1] = (petra_stage_cost){.forward_ns = 100, .backward_ns = 170, .reconstruct_ns = 90, .update_ns = 7};
+  r.costs[1] =
+      (petra_stage_cost){.forward_ns = 100, .backward_ns = 170, .reconstruct_ns = 90, .update_ns = 7};
   r.cluster.rule.recomputes = true;
   run_program(&r, &petra_program_lockstep);
-  /* Once it has begun the slow stage never waits; one action of stage 1 comes before it, and one after it, beside its last
-   * update. */
+  /* Once it has begun the slow stage never waits; one action of stage 1 comes before it, and one after it,
+   * beside its last update. */
   ck_assert_int_eq(r.stage_ns[0], 3 + 9);
   ck_assert_int_eq(r.stage_ns[1], 20 * (100 + 170 + 90) + 19 * 7);
   ck_assert_int_eq(r.stage_ns[2], 0);
@@ -137,14 +145,16 @@ START_TEST(bottleneck_carries_it) {
 END_TEST
 
 START_TEST(slow_link_in_parts) {
-  static const petra_stage_cost cost = {.forward_ns = 1, .backward_ns = 2, .forward_bytes = 10, .backward_bytes = 20};
+  static const petra_stage_cost cost = {
+      .forward_ns = 1, .backward_ns = 2, .forward_bytes = 10, .backward_bytes = 20};
   run r = same_stages(2, 4, cost);
   r.program.accumulate = 4;
   r.program.split_head = true;
   r.cluster.network = (petra_network_options){.latency_ns = 3, .bandwidth_Bps = 1e9}; /* 10 and 20 ns */
   run_program(&r, &petra_program_gpipe);
-  /* F of the four microbatches at stage 1, the last one's message: sent at 4, its turn at 31, there at 44; F and four B at stage 2
-   * to 53, of which the first ends at 47: turns at 47, 67, 87, 107, the last one there at 130, sent at 53. */
+  /* F of the four microbatches at stage 1, the last one's message: sent at 4, its turn at 31, there at 44; F
+   * and four B at stage 2 to 53, of which the first ends at 47: turns at 47, 67, 87, 107, the last one there
+   * at 130, sent at 53. */
   ck_assert_int_eq(r.makespan_ns, 132);
   ck_assert_int_eq(r.path.ns[PETRA_CRITICAL_FORWARD], 4 + 1);
   ck_assert_int_eq(r.path.ns[PETRA_CRITICAL_BACKWARD], 4 * 2 + 2);
@@ -197,7 +207,8 @@ static run random_run(int number, const petra_program_ops *program) {
                                     .forward_bytes = below(&rng, 60),
                                     .backward_bytes = below(&rng, 120)};
   r.cluster.network.latency_ns = below(&rng, 2) * below(&rng, 20);
-  r.jitter = (petra_jitter_options){.seed = (uint64_t)number, .law = below(&rng, 2) ? PETRA_LAW_GAMMA : PETRA_LAW_NONE, .scale = 0.5};
+  r.jitter = (petra_jitter_options){
+      .seed = (uint64_t)number, .law = below(&rng, 2) ? PETRA_LAW_GAMMA : PETRA_LAW_NONE, .scale = 0.5};
   return r;
 }
 
@@ -220,8 +231,9 @@ START_TEST(parts_sum_to_the_makespan) {
 }
 END_TEST
 
-/* In a fixed order, and without queues, a chain of actions and messages that each wait for the one before is a lower bound of
- * the makespan at any durations. So the path's time with some of its actions n times as long is one. */
+/* In a fixed order, and without queues, a chain of actions and messages that each wait for the one before is
+ * a lower bound of the makespan at any durations. So the path's time with some of its actions n times as long
+ * is one. */
 START_TEST(longer_parts_make_a_longer_run) {
   int64_t seen[PETRA_ACTION_KINDS] = {0}, messages = 0;
   for (int p = 0; p < petra_program_count(); p++) {
@@ -253,8 +265,9 @@ START_TEST(longer_parts_make_a_longer_run) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {sequential_is_everything, gpipe_is_m_and_j,   zero_bubble_has_weight_gradients,
-                                bottleneck_carries_it,    slow_link_in_parts, parts_sum_to_the_makespan,
-                                longer_parts_make_a_longer_run};
+  const TTest *const tests[] = {
+      sequential_is_everything,      gpipe_is_m_and_j,   zero_bubble_has_weight_gradients,
+      bottleneck_carries_it,         slow_link_in_parts, parts_sum_to_the_makespan,
+      longer_parts_make_a_longer_run};
   return harness_run("critical", tests, HARNESS_COUNT(tests));
 }

@@ -47,7 +47,8 @@ static petra_status end(passage *p, int stage, petra_action_kind kind) {
     if (j >= stage - 1 && j <= stage + 1)
       p->out[stage].change[kind][j - stage + 1] = change;
     else if (any)
-      return petra_fail(PETRA_INTERNAL, "an action of stage %d changes what stage %d holds", stage + 1, j + 1);
+      return petra_fail(PETRA_INTERNAL, "an action of stage %d changes what stage %d holds", stage + 1,
+                        j + 1);
   }
   return PETRA_OK;
 }
@@ -64,8 +65,8 @@ static petra_status take_images(passage *p, petra_message *out) {
   const petra_model *model = &p->setup.model;
   const int32_t shape[4] = {(int32_t)p->setup.config->data.batch, 3, model->image_height, model->image_width};
   *out = (petra_message){{{NULL, NULL}}, {{NULL, NULL}}};
-  return petra_tensor_create(p->setup.backend, PETRA_TENSOR_ACTIVATION, shape, account_of(p, 0), PETRA_MEMORY_MESSAGES,
-                             &out->streams.tensor[0]);
+  return petra_tensor_create(p->setup.backend, PETRA_TENSOR_ACTIVATION, shape, account_of(p, 0),
+                             PETRA_MEMORY_MESSAGES, &out->streams.tensor[0]);
 }
 
 static petra_status pass_forward(passage *p, int stage) {
@@ -105,7 +106,8 @@ static petra_status pass_backward(passage *p, int stage) {
 static petra_status pass(passage *p) {
   int stages = p->program->stages;
   PETRA_TRY(petra_allocate(&p->labels, (size_t)p->setup.config->data.batch, sizeof *p->labels));
-  PETRA_TRY(petra_backend_create_dry(p->setup.config->device.backend, p->setup.config->device.precision, &p->setup.backend));
+  PETRA_TRY(petra_backend_create_dry(p->setup.config->device.backend, p->setup.config->device.precision,
+                                     &p->setup.backend));
   PETRA_TRY(petra_setup_create_stages(&p->setup));
   for (int j = 0; j < stages; j++)
     memcpy(p->out[j].base, account_of(p, j)->bytes, sizeof p->out[j].base);
@@ -128,9 +130,11 @@ static void split_head(petra_memory_stage *head) {
   backward->total_peak -= graph;
 }
 
-/* What B gives up of graphs and inputs is W's to give up, at this stage and, for tensors sent on, at the one above. */
+/* What B gives up of graphs and inputs is W's to give up, at this stage and, for tensors sent on, at the one
+ * above. */
 static void split_backward(petra_memory_stage *stage) {
-  petra_memory_change *backward = stage->change[PETRA_ACTION_BACKWARD], *weight = stage->change[PETRA_ACTION_WEIGHT_GRADIENT];
+  petra_memory_change *backward = stage->change[PETRA_ACTION_BACKWARD],
+                      *weight = stage->change[PETRA_ACTION_WEIGHT_GRADIENT];
   static const petra_memory_category held[] = {PETRA_MEMORY_GRAPH, PETRA_MEMORY_INPUT_BUFFER};
   for (int i = 0; i < 2; i++) {
     weight[PETRA_MEMORY_OWN].bytes[held[i]] = backward[PETRA_MEMORY_OWN].bytes[held[i]];
@@ -141,7 +145,8 @@ static void split_backward(petra_memory_stage *stage) {
 }
 
 static bool stashes(const petra_method *method) {
-  return strcmp(method->backward_weights, "stashed") == 0 || (method->invert_weights && strcmp(method->invert_weights, "stashed") == 0);
+  return strcmp(method->backward_weights, "stashed") == 0 ||
+         (method->invert_weights && strcmp(method->invert_weights, "stashed") == 0);
 }
 
 petra_status petra_footprint_measured(const petra_setup *setup, const petra_program_options *program,
@@ -175,8 +180,10 @@ petra_status petra_footprint_measured(const petra_setup *setup, const petra_prog
 
 /* --- paper, strict --- */
 
-/* Bytes of one waiting input and one waiting version: what a delay of one microbatch, with an update each, adds. */
-static petra_status count_block(const petra_setup *setup, petra_accounting accounting, int block, petra_memory_stage *out) {
+/* Bytes of one waiting input and one waiting version: what a delay of one microbatch, with an update each,
+ * adds. */
+static petra_status count_block(const petra_setup *setup, petra_accounting accounting, int block,
+                                petra_memory_stage *out) {
   const petra_config *config = setup->config;
   const petra_ledger_rule rule = {.accounting = accounting,
                                   .inputs_kept = strcmp(setup->method->keep, "nothing") != 0,
@@ -198,7 +205,8 @@ static petra_status count_block(const petra_setup *setup, petra_accounting accou
   return PETRA_OK;
 }
 
-petra_status petra_footprint_counted(const petra_setup *setup, petra_accounting accounting, petra_memory_stage *out) {
+petra_status petra_footprint_counted(const petra_setup *setup, petra_accounting accounting,
+                                     petra_memory_stage *out) {
   memset(out, 0, (size_t)setup->partition.stages * sizeof *out);
   for (int j = 0; j < setup->partition.stages; j++)
     for (int b = setup->partition.first[j]; b < setup->partition.first[j + 1]; b++)

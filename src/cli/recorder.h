@@ -1,5 +1,6 @@
-/* Records a run as it goes, for `petra train` and `petra simulate` alike: what each stage holds in memory into the trace, and
- * the actions into /trace/actions of run.h5. It stands between the executor and the worker, since both are told at starts. */
+/* Records a run as it goes, for `petra train` and `petra simulate` alike: what each stage holds in memory
+ * into the trace, and the actions into /trace/actions of run.h5. It stands between the executor and the
+ * worker, since both are told at starts. */
 #ifndef PETRA_CLI_RECORDER_H
 #define PETRA_CLI_RECORDER_H
 
@@ -25,8 +26,8 @@ void petra_recorder_destroy(petra_recorder *recorder);
 /* What the executor is given in the place of the worker. */
 petra_worker *petra_recorder_worker(petra_recorder *recorder);
 
-/* To be called for each action that ends. Rows of the log are in the order of starts, those that start at one moment in the
- * order in which they were performed; a row is written when every one before it has ended. */
+/* To be called for each action that ends. Rows of the log are in the order of starts, those that start at one
+ * moment in the order in which they were performed; a row is written when every one before it has ended. */
 petra_status petra_recorder_ended(petra_recorder *recorder, const petra_trace_row *row);
 
 #endif
