@@ -132,15 +132,15 @@ def draw(actions, limits, path, title):
 
 
 def label_bars(axes, actions, start, end, chosen, offset, colour, width, row, limits):
-    """Microbatch numbers in the bars, all of one kind or none: at 6.5 points a digit is about 0.055 inches wide."""
+    """Microbatch numbers in the bars, all of one kind or none: at 6.5 points a digit is about 0.05 inches wide."""
     low, high = limits
     digits = len(str(actions["microbatch"][chosen].max()))
     inches = numpy.percentile((end - start)[chosen], 25) / (high - low) * width * 0.9
-    if inches < 0.055 * digits + 0.03 or row < 0.12:
+    if inches < 0.05 * digits + 0.01 or row < 0.12:
         return
     for i in numpy.flatnonzero(chosen):
         middle = (max(start[i], low) + min(end[i], high)) / 2
-        if (min(end[i], high) - max(start[i], low)) / (high - low) * width * 0.9 >= 0.055 * digits:
+        if (min(end[i], high) - max(start[i], low)) / (high - low) * width * 0.9 >= 0.05 * digits:
             axes.text(middle, actions["stage"][i] + offset, str(actions["microbatch"][i]), ha="center", va="center_baseline",
                       fontsize=6.5, color=colour, clip_on=True)
 
