@@ -11,6 +11,7 @@ static const char defaults[] = "run:\n"
                                "  max_microbatches: 0\n"
                                "  eval_every: 1\n"
                                "  drain: auto\n"
+                               "  trace_actions: false\n"
                                "data:\n"
                                "  set: cifar10\n"
                                "  path: \"data/cifar-10-batches-bin\"\n"
@@ -114,6 +115,7 @@ static const char changed[] =
     "  max_microbatches: 7\n"
     "  eval_every: 0\n"
     "  drain: false\n"
+    "  trace_actions: true\n"
     "data:\n"
     "  set: shapes\n"
     "  path: \"null\"\n"
@@ -241,6 +243,7 @@ static const struct {
     {"run: {output: ''}", ":1: run.output: ", "is empty"},
     {"run: {mode: simulated}", ":1: run.mode: ", "'simulated' is unknown; expected emulate"},
     {"run: {drain: yes}", ":1: run.drain: ", "expected auto, true or false"},
+    {"run: {trace_actions: on}", ":1: run.trace_actions: ", "'on' is not a boolean; expected true or false"},
     {"data: {shuffle: True}", ":1: data.shuffle: ", "'True' is not a boolean; expected true or false"},
     {"data: {shuffle: yes}", ":1: data.shuffle: ", "not a boolean"},
     {"data: {shuffle: \"true\"}", ":1: data.shuffle: ", "\"true\" is a string"},

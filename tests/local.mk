@@ -185,7 +185,7 @@ tests_test_programs_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_programs_LDADD = $(TESTS_LDADD)
 # sim: links against an independent simulator, luck, arrival; petra simulate
 check_PROGRAMS += tests/pipeline_case tests/test_link tests/test_simulate
-TESTS += tests/test_link tests/test_simulate tests/reference/pipeline_simpy.py tests/cli/simulate.py
+TESTS += tests/test_link tests/test_simulate tests/reference/pipeline_simpy.py tests/cli/simulate.py tests/cli/simulate_results.py
 tests_pipeline_case_SOURCES = tests/pipeline_case.c
 tests_pipeline_case_LDADD = $(PETRA_LDADD)
 tests_test_link_SOURCES = tests/test_link.c tests/harness.h
@@ -194,7 +194,7 @@ tests_test_link_LDADD = $(TESTS_LDADD)
 tests_test_simulate_SOURCES = tests/test_simulate.c tests/harness.h
 tests_test_simulate_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_simulate_LDADD = $(TESTS_LDADD)
-EXTRA_DIST += tests/reference/pipeline_simpy.py tests/golden/pipelines.txt tests/cli/simulate.py
+EXTRA_DIST += tests/reference/pipeline_simpy.py tests/golden/pipelines.txt tests/cli/simulate.py tests/cli/simulate_results.py
 # sim: the memory ledger and the roofline; petra inspect --memory
 check_PROGRAMS += tests/test_ledger
 TESTS += tests/test_ledger tests/cli/inspect_memory.py
@@ -221,3 +221,14 @@ EXTRA_DIST += tests/cli/profile.py
 tests_test_profile_SOURCES = tests/test_profile.c tests/harness.h
 tests_test_profile_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_profile_LDADD = $(TESTS_LDADD)
+# sim: the critical path of a run
+check_PROGRAMS += tests/test_critical
+TESTS += tests/test_critical
+tests_test_critical_SOURCES = tests/test_critical.c tests/harness.h
+tests_test_critical_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_critical_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_samples
+TESTS += tests/test_samples
+tests_test_samples_SOURCES = tests/test_samples.c tests/harness.h
+tests_test_samples_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_samples_LDADD = $(TESTS_LDADD)

@@ -127,6 +127,8 @@ typedef struct petra_backend_ops {
   /* Storage: sets bytes, data, layout of a tensor whose backend, kind, shape, elements are set; content 0. */
   petra_status (*storage_create)(petra_backend *backend, petra_tensor *tensor);
   void (*storage_destroy)(petra_backend *backend, petra_tensor *tensor);
+  /* The bytes that storage_create would set, with nothing allocated. NULL: as many as the elements have without padding. */
+  size_t (*storage_bytes)(petra_backend *backend, const petra_tensor *tensor);
 
   /* Host arrays are dense in the logical order (row-major over shape[0..3]), `elements` long. Not for masks. */
   petra_status (*upload)(petra_backend *backend, petra_tensor *tensor, const void *host, petra_host_type type);
@@ -206,6 +208,10 @@ struct petra_backend {
  * what would work) when the backend cannot do the precision or was not built. */
 petra_status petra_backend_create(petra_backend_kind kind, petra_precision precision, int threads,
                                   bool deterministic, petra_backend **out);
+
+/* A backend whose tensors have the sizes of those of `kind` and no content, and whose operations compute nothing: what a run would
+ * hold can be counted by it. Results (losses, downloads) are 0. */
+petra_status petra_backend_create_dry(petra_backend_kind kind, petra_precision precision, petra_backend **out);
 
 /* All tensors must have been released. NULL is allowed. */
 void petra_backend_destroy(petra_backend *backend);

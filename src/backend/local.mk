@@ -3,6 +3,7 @@ libpetra_a_SOURCES += \
 	src/backend/backend.h \
 	src/backend/check_shapes.c \
 	src/backend/check_shapes.h \
+	src/backend/dry.c \
 	src/backend/element.h \
 	src/backend/ops.c \
 	src/backend/ops.h \

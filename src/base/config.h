@@ -66,6 +66,7 @@ typedef struct petra_config {
     int64_t max_microbatches; /* 0: no limit; else the run ends after so many */
     int64_t eval_every;       /* epochs between evaluations; 0: never */
     petra_drain drain;
+    bool trace_actions;
   } run;
   struct {
     petra_data_set set;

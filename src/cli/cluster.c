@@ -212,8 +212,21 @@ petra_status petra_cluster_init(petra_cluster *cluster, petra_setup *setup,
   return PETRA_OK;
 }
 
+petra_status petra_cluster_record(petra_cluster *cluster, const petra_recorder_options *options, petra_worker **out) {
+  petra_recorder_options all = *options;
+  all.trace = cluster->trace;
+  *out = options->worker;
+  if (!all.runlog && !(all.trace && all.account))
+    return PETRA_OK;
+  PETRA_TRY(petra_recorder_create(&all, &cluster->recorder));
+  *out = petra_recorder_worker(cluster->recorder);
+  return PETRA_OK;
+}
+
 petra_status petra_cluster_sink(void *context, const petra_trace_row *row) {
   petra_cluster *cluster = context;
+  if (cluster->recorder)
+    PETRA_TRY(petra_recorder_ended(cluster->recorder, row));
   if (!cluster->trace ||
       row->action.kind == PETRA_ACTION_EVALUATE) /* E takes no time and is no part of the schedule */
     return PETRA_OK;
@@ -234,6 +247,7 @@ petra_status petra_cluster_finish(petra_cluster *cluster) {
 }
 
 void petra_cluster_fini(petra_cluster *cluster) {
+  petra_recorder_destroy(cluster->recorder);
   petra_trace_destroy(cluster->trace);
   petra_free(cluster->node);
   petra_free(cluster->costs);

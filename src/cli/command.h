@@ -17,6 +17,7 @@ typedef struct petra_arguments {
   const char *image_size;           /* --image-size; NULL if not given */
   const char *jobs, *cell; /* --jobs, --cell; NULL if not given */
   bool slurm;
+  bool critical_path;
   char *command_line; /* the whole of it, for the log */
 } petra_arguments;
 
@@ -30,6 +31,7 @@ typedef struct petra_command {
   const char *writes_file; /* the one file that --output names, in place of a folder; NULL: a folder */
   bool takes_gantt;      /* --gantt makes sense */
   bool traces;           /* --trace makes sense */
+  bool simulates;        /* --critical-path and --memory make sense; nothing is written without --output */
   bool tables;           /* of a network: --memory and --image-size make sense */
   bool sweeps;           /* over a grid: --jobs, --slurm and --cell make sense */
   petra_status (*run)(const petra_arguments *arguments);

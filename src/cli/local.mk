@@ -6,6 +6,7 @@ petra_SOURCES = \
 	src/cli/command.h \
 	src/cli/epoch_json.c src/cli/epoch_json.h \
 	src/cli/evaluate.c \
+	src/cli/footprint.c src/cli/footprint.h \
 	src/cli/gantt.c src/cli/gantt.h \
 	src/cli/info.c \
 	src/cli/init.c \
@@ -21,6 +22,8 @@ petra_SOURCES = \
 	src/cli/profile_weights.c \
 	src/cli/schedule.c \
 	src/cli/schedule_file.c src/cli/schedule_file.h \
+	src/cli/recorder.c src/cli/recorder.h \
+	src/cli/run_folder.c src/cli/run_folder.h \
 	src/cli/setup.c src/cli/setup.h \
 	src/cli/setup_profile.c \
 	src/cli/setup_roofline.c \
@@ -28,6 +31,7 @@ petra_SOURCES = \
 	src/cli/setup_summary.c \
 	src/cli/setup_weights.c \
 	src/cli/simulate.c src/cli/simulate.h \
+	src/cli/simulate_output.c \
 	src/cli/simulate_report.c \
 	src/cli/sweep.c src/cli/sweep.h \
 	src/cli/sweep_cell.c src/cli/sweep_child.c src/cli/sweep_config.c src/cli/sweep_plan.c src/cli/sweep_run.c \

@@ -36,13 +36,17 @@ static void print_help(const petra_command *command) {
     printf("  --set KEY=VALUE  overrides a key of the config, such as --set optim.lr=0.05; VALUE is YAML; repeatable\n"
            "                   (a list or a text with blanks in quotes: --set 'lr.milestones=[10, 15]')\n");
   if (command->writes && !command->writes_file)
-    printf("  --output DIR     where files go (default: run.output/run.name of the config)\n");
+    printf(command->simulates ? "  --output DIR     writes run.h5 and config.yaml into DIR (default: nothing is written)\n"
+                              : "  --output DIR     where files go (default: run.output/run.name of the config)\n");
   if (command->writes_file)
     printf("  --output FILE    the file to write (default: %s in run.output/run.name of the config)\n", command->writes_file);
   if (command->takes_gantt)
     printf("  --gantt          a chart over time\n");
   if (command->traces)
     printf("  --trace FILE     writes a trace of every action for Chrome's or Perfetto's viewer\n");
+  if (command->simulates)
+    printf("  --critical-path  tells which actions and messages the makespan is made of; keeps every action in memory\n"
+           "  --memory A       accounting of the stages' memory: measured (default), paper or strict\n");
   if (command->tables)
     printf("  --memory A       of a config: adds the memory of the stages, with A paper or strict accounting\n"
            "  --image-size N   of a config: the tables for images of N x N in place of the data set's\n");
@@ -52,7 +56,7 @@ static void print_help(const petra_command *command) {
            "  --cell N         runs the cell with this number, from 1, and sums nothing up\n");
   printf("  --json           prints one JSON object on standard output and nothing else there\n"
          "  --quiet          %s\n",
-         command->writes ? "nothing on standard output (but --json), no progress, no warnings: errors only" : "no warnings");
+         command->writes && !command->simulates ? "nothing on standard output (but --json), no progress, no warnings: errors only" : "no warnings");
   if (command->takes_config)
     printf("  --help-config    prints every key of a config: type, default, range, meaning\n");
   printf("  --help           this text\n");
@@ -79,6 +83,7 @@ enum {
   OPTION_OUTPUT,
   OPTION_TRACE,
   OPTION_MEMORY,
+  OPTION_CRITICAL_PATH,
   OPTION_IMAGE_SIZE,
   OPTION_JOBS,
   OPTION_SLURM,
@@ -95,6 +100,7 @@ static const struct option long_options[] = {{"set", required_argument, NULL, OP
                                              {"output", required_argument, NULL, OPTION_OUTPUT},
                                              {"trace", required_argument, NULL, OPTION_TRACE},
                                              {"memory", required_argument, NULL, OPTION_MEMORY},
+                                             {"critical-path", no_argument, NULL, OPTION_CRITICAL_PATH},
                                              {"image-size", required_argument, NULL, OPTION_IMAGE_SIZE},
                                              {"jobs", required_argument, NULL, OPTION_JOBS},
                                              {"slurm", no_argument, NULL, OPTION_SLURM},
@@ -130,6 +136,11 @@ static petra_status read_options(const petra_command *command, int argc, char **
       break;
     case OPTION_MEMORY:
       arguments->memory = optarg;
+      break;
+    case OPTION_CRITICAL_PATH:
+      if (!command->simulates)
+        return petra_fail(PETRA_USAGE, "%s takes no --critical-path; see petra %s --help", command->name, command->name);
+      arguments->critical_path = true;
       break;
     case OPTION_IMAGE_SIZE:
       arguments->image_size = optarg;
@@ -178,7 +189,7 @@ static petra_status read_options(const petra_command *command, int argc, char **
     return petra_fail(PETRA_USAGE, "%s writes no files and takes no --output; see petra %s --help", command->name, command->name);
   if (!command->traces && arguments->trace)
     return petra_fail(PETRA_USAGE, "%s takes no --trace; see petra %s --help", command->name, command->name);
-  if (!command->tables && (arguments->memory || arguments->image_size))
+  if (!command->tables && (arguments->image_size || (arguments->memory && !command->simulates)))
     return petra_fail(PETRA_USAGE, "%s takes no --memory or --image-size; see petra %s --help", command->name, command->name);
   if (!command->sweeps && (arguments->jobs || arguments->slurm || arguments->cell))
     return petra_fail(PETRA_USAGE, "%s runs no grid and takes no --jobs, --slurm or --cell; see petra %s --help", command->name, command->name);

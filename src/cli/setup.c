@@ -68,7 +68,7 @@ petra_stage_cost petra_setup_cost(const petra_config *config) {
                             .update_ns = petra_nanoseconds(config->cluster.cost.update_s)};
 }
 
-static petra_status create_stages(petra_setup *setup) {
+petra_status petra_setup_create_stages(petra_setup *setup) {
   const petra_config *config = setup->config;
   for (int j = 0; j < setup->partition.stages; j++) {
     const petra_stage_options options = {.model = &setup->model,
@@ -87,7 +87,7 @@ petra_status petra_setup_stages(petra_setup *setup) {
   const petra_config *config = setup->config;
   PETRA_TRY(petra_backend_create(config->device.backend, config->device.precision, petra_setup_threads(config),
                                  config->device.deterministic, &setup->backend));
-  PETRA_TRY(create_stages(setup));
+  PETRA_TRY(petra_setup_create_stages(setup));
   for (int j = 0; j < setup->partition.stages; j++)
     PETRA_TRY(petra_stage_initialise(setup->stage[j], (uint64_t)config->run.seed));
   return *config->model.weights ? petra_setup_read_weights(setup, config->model.weights) : PETRA_OK;

@@ -46,6 +46,9 @@ petra_status petra_setup_check_training(petra_setup *setup, int64_t microbatches
 /* Backend and stages, with the weights of model.weights or, where that is empty, initial ones. */
 petra_status petra_setup_stages(petra_setup *setup);
 
+/* The stages alone, on setup->backend, their weights 0. */
+petra_status petra_setup_create_stages(petra_setup *setup);
+
 void petra_setup_fini(petra_setup *setup);
 
 /* Costs of one stage by cluster.cost: unit or constant. */

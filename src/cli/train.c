@@ -150,6 +150,7 @@ static petra_status open_log(training *t) {
                                     .backend = backend,
                                     .libraries = libraries,
                                     .config = t->config_text,
+                                    .actions = t->config->run.trace_actions,
                                     .seed = (uint64_t)t->config->run.seed};
   PETRA_TRY_GOTO(status, petra_runlog_create(path, &about, &t->runlog), done);
   PETRA_TRY_GOTO(status, write_config(t), done);
@@ -164,6 +165,10 @@ static petra_status open_log(training *t) {
 done:
   petra_free(path);
   return status;
+}
+
+static const petra_account *account_of(const void *context, int32_t stage) {
+  return petra_stage_account(((const training *)context)->setup.stage[stage - 1]);
 }
 
 static petra_status run_program(training *t) {
@@ -183,8 +188,15 @@ static petra_status run_program(training *t) {
                                               .events = petra_training_log_events(t->log)};
   PETRA_TRY(petra_worker_stage_create(&options, &t->worker));
   PETRA_TRY(petra_executor_virtual_create(&t->cluster.executor, &t->executor));
-  petra_trace_sink sink = t->cluster.trace ? petra_cluster_sink : NULL;
-  petra_status status = t->executor->ops->run(t->executor, t->setup.method.program, &t->program, t->worker, sink, &t->cluster);
+  const petra_recorder_options recorder = {.worker = t->worker,
+                                           .stages = t->program.stages,
+                                           .account = account_of,
+                                           .account_context = t,
+                                           .runlog = config->run.trace_actions ? t->runlog : NULL};
+  petra_worker *worker;
+  PETRA_TRY(petra_cluster_record(&t->cluster, &recorder, &worker));
+  petra_trace_sink sink = t->cluster.trace || t->cluster.recorder ? petra_cluster_sink : NULL;
+  petra_status status = t->executor->ops->run(t->executor, t->setup.method.program, &t->program, worker, sink, &t->cluster);
   petra_training_log_finish(t->log, status == PETRA_OK);
   return status == PETRA_OK ? petra_cluster_finish(&t->cluster) : status;
 }

@@ -92,6 +92,7 @@ int cpu_channel_block(const cpu_backend *backend, int channels);
 void cpu_clear_padding(petra_tensor *tensor);
 
 petra_status cpu_storage_create(petra_backend *backend, petra_tensor *tensor);
+size_t cpu_storage_bytes(petra_backend *backend, const petra_tensor *tensor);
 void cpu_storage_destroy(petra_backend *backend, petra_tensor *tensor);
 petra_status cpu_upload(petra_backend *backend, petra_tensor *tensor, const void *host, petra_host_type type);
 petra_status cpu_download(petra_backend *backend, const petra_tensor *tensor, void *host,

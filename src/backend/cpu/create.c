@@ -42,6 +42,7 @@ static const petra_backend_ops cpu_ops = {
     .describe = describe,
     .storage_create = cpu_storage_create,
     .storage_destroy = cpu_storage_destroy,
+    .storage_bytes = cpu_storage_bytes,
     .upload = cpu_upload,
     .download = cpu_download,
     .copy = cpu_copy,
