@@ -74,15 +74,20 @@ static petra_status pass_forward(passage *p, int stage) {
   begin(p);
   if (stage == 0)
     PETRA_TRY(take_images(p, &p->forward[0]));
-  petra_status status = petra_stage_forward(p->setup.stage[stage], 0, &p->forward[stage], &out);
+  bool head = stage == p->program->stages - 1;
+  petra_loss loss;
+  petra_status status =
+      head ? petra_stage_forward_loss(p->setup.stage[stage], 0, &p->forward[stage], p->labels, &loss)
+           : petra_stage_forward(p->setup.stage[stage], 0, &p->forward[stage], &out);
   petra_message_release(&p->forward[stage]);
   PETRA_TRY(status);
-  post(p, &p->forward[stage + 1], stage + 1, &out);
+  if (!head)
+    post(p, &p->forward[stage + 1], stage + 1, &out);
   return end(p, stage, PETRA_ACTION_FORWARD);
 }
 
 static petra_status pass_backward(passage *p, int stage) {
-  bool head = stage == p->program->stages - 1;
+  bool head = stage == p->program->stages - 1 && !p->program->split_head; /* fused */
   petra_message *in = head ? &p->forward[stage] : &p->backward[stage], out;
   petra_status status;
   begin(p);
@@ -103,6 +108,12 @@ static petra_status pass_backward(passage *p, int stage) {
   return end(p, stage, PETRA_ACTION_BACKWARD);
 }
 
+static petra_status pass_weight_gradient(passage *p, int stage) {
+  begin(p);
+  PETRA_TRY(petra_stage_weight_gradient(p->setup.stage[stage], 0));
+  return end(p, stage, PETRA_ACTION_WEIGHT_GRADIENT);
+}
+
 static petra_status pass(passage *p) {
   int stages = p->program->stages;
   PETRA_TRY(petra_allocate(&p->labels, (size_t)p->setup.config->data.batch, sizeof *p->labels));
@@ -111,42 +122,19 @@ static petra_status pass(passage *p) {
   PETRA_TRY(petra_setup_create_stages(&p->setup));
   for (int j = 0; j < stages; j++)
     memcpy(p->out[j].base, account_of(p, j)->bytes, sizeof p->out[j].base);
-  for (int j = 0; j < stages - 1; j++)
+  for (int j = 0; j < stages - !p->program->split_head; j++)
     PETRA_TRY(pass_forward(p, j));
-  for (int j = stages - 1; j >= 0; j--)
+  for (int j = stages - 1; j >= 0; j--) {
     PETRA_TRY(pass_backward(p, j));
+    if (p->setup.method.program->split_backward)
+      PETRA_TRY(pass_weight_gradient(p, j));
+  }
   return PETRA_OK;
 }
 
-/* A head with an F of its own holds its graph between F and B. */
-static void split_head(petra_memory_stage *head) {
-  petra_memory_change *forward = &head->change[PETRA_ACTION_FORWARD][PETRA_MEMORY_OWN];
-  petra_memory_change *backward = &head->change[PETRA_ACTION_BACKWARD][PETRA_MEMORY_OWN];
-  int64_t graph = backward->peak[PETRA_MEMORY_GRAPH];
-  forward->bytes[PETRA_MEMORY_GRAPH] = forward->peak[PETRA_MEMORY_GRAPH] = graph;
-  forward->total_peak = graph;
-  backward->bytes[PETRA_MEMORY_GRAPH] -= graph;
-  backward->peak[PETRA_MEMORY_GRAPH] -= graph;
-  backward->total_peak -= graph;
-}
-
-/* What B gives up of graphs and inputs is W's to give up, at this stage and, for tensors sent on, at the one
- * above. */
-static void split_backward(petra_memory_stage *stage) {
-  petra_memory_change *backward = stage->change[PETRA_ACTION_BACKWARD],
-                      *weight = stage->change[PETRA_ACTION_WEIGHT_GRADIENT];
-  static const petra_memory_category held[] = {PETRA_MEMORY_GRAPH, PETRA_MEMORY_INPUT_BUFFER};
-  for (int i = 0; i < 2; i++) {
-    weight[PETRA_MEMORY_OWN].bytes[held[i]] = backward[PETRA_MEMORY_OWN].bytes[held[i]];
-    backward[PETRA_MEMORY_OWN].bytes[held[i]] = 0;
-  }
-  weight[PETRA_MEMORY_ABOVE] = backward[PETRA_MEMORY_ABOVE];
-  backward[PETRA_MEMORY_ABOVE] = (petra_memory_change){.total_peak = 0};
-}
-
-static bool stashes(const petra_method *method) {
-  return strcmp(method->backward_weights, "stashed") == 0 ||
-         (method->invert_weights && strcmp(method->invert_weights, "stashed") == 0);
+/* One version beside the latest, whatever is in flight: a double buffer's, or that of F's copy. */
+static bool holds_a_copy(const petra_method *method) {
+  return method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER || method->sync_period > 1;
 }
 
 petra_status petra_footprint_measured(const petra_setup *setup, const petra_program_options *program,
@@ -154,6 +142,8 @@ petra_status petra_footprint_measured(const petra_setup *setup, const petra_prog
   passage p = {.setup = *setup, .program = program, .out = out};
   int stages = program->stages;
   p.setup.backend = NULL;
+  p.setup.order = NULL; /* these belong to the real one */
+  p.setup.profile = NULL;
   memset(p.setup.stage, 0, sizeof p.setup.stage);
   memset(out, 0, (size_t)stages * sizeof *out);
   petra_status status = pass(&p);
@@ -164,15 +154,11 @@ petra_status petra_footprint_measured(const petra_setup *setup, const petra_prog
   petra_free(p.labels);
   petra_setup_fini(&p.setup);
   PETRA_TRY(status);
-  if (program->split_head)
-    split_head(&out[stages - 1]);
   for (int j = 0; j < stages; j++) {
     int64_t parameters = out[j].base[PETRA_MEMORY_PARAMETERS];
-    if (setup->method->program->split_backward)
-      split_backward(&out[j]);
-    if (stashes(setup->method))
+    if (petra_method_stashes(&setup->method))
       out[j].version_bytes = parameters;
-    if (strcmp(setup->method->forward_weights, "double_buffer") == 0)
+    else if (holds_a_copy(&setup->method))
       out[j].base[PETRA_MEMORY_WEIGHT_BUFFER] = parameters;
   }
   return PETRA_OK;
@@ -186,8 +172,8 @@ static petra_status count_block(const petra_setup *setup, petra_accounting accou
                                 petra_memory_stage *out) {
   const petra_config *config = setup->config;
   const petra_ledger_rule rule = {.accounting = accounting,
-                                  .inputs_kept = strcmp(setup->method->keep, "nothing") != 0,
-                                  .weights_kept = stashes(setup->method),
+                                  .inputs_kept = setup->method.keep != PETRA_KEEP_NOTHING,
+                                  .weights_kept = petra_method_stashes(&setup->method),
                                   .batch = config->data.batch,
                                   .accumulate = 1,
                                   .element_bytes = config->device.precision == PETRA_PRECISION_FP64 ? 8 : 4};
@@ -198,7 +184,7 @@ static petra_status count_block(const petra_setup *setup, petra_accounting accou
   out->base[PETRA_MEMORY_PARAMETERS] += bytes.parameters;
   out->base[PETRA_MEMORY_STATISTICS] += bytes.statistics;
   out->base[PETRA_MEMORY_INPUT_BUFFER] += bytes.input;
-  if (strcmp(setup->method->forward_weights, "double_buffer") == 0)
+  if (holds_a_copy(&setup->method))
     out->base[PETRA_MEMORY_WEIGHT_BUFFER] += bytes.parameters;
   out->input_bytes += bytes.input_buffer;
   out->version_bytes += bytes.weight_buffer;
