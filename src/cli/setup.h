@@ -18,8 +18,12 @@ typedef struct petra_setup {
   petra_stage *stage[PETRA_MODEL_BLOCKS];
 } petra_setup;
 
-/* Network, partition and method, checked against each other and the data set's classes. Touches no data. */
+/* Network, partition and method, checked against each other and the data set's classes where they are known before it
+ * is opened (petra_dataset_shape_of). */
 petra_status petra_setup_plan(petra_setup *setup, const petra_config *config);
+
+/* Checks an open data set against the plan: classes and size of the images. PETRA_CONFIG. */
+petra_status petra_setup_check_data(const petra_setup *setup, const petra_dataset *set);
 
 /* Backend and stages, with the weights of model.weights or, where that is empty, initial ones. */
 petra_status petra_setup_stages(petra_setup *setup);
