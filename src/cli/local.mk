@@ -3,6 +3,10 @@ bin_PROGRAMS += petra
 petra_SOURCES = \
 	src/cli/cluster.c src/cli/cluster.h \
 	src/cli/command.h \
+	src/cli/data.c src/cli/data.h \
+	src/cli/data_convert.c \
+	src/cli/data_records.c \
+	src/cli/data_verify.c \
 	src/cli/epoch_json.c src/cli/epoch_json.h \
 	src/cli/evaluate.c \
 	src/cli/gantt.c src/cli/gantt.h \
