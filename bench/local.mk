@@ -12,10 +12,19 @@ EXTRA_PROGRAMS += bench/bench_engine
 bench_bench_engine_SOURCES = bench/bench_engine.c
 bench_bench_engine_LDADD = $(PETRA_LDADD)
 
+EXTRA_PROGRAMS += bench/bench_loader
+bench_bench_loader_SOURCES = bench/bench_loader.c
+bench_bench_loader_LDADD = $(PETRA_LDADD)
+
+# A folder of JPEG images (root/train/CLASS/*.jpeg) to measure the loader on: make bench PETRA_IMAGES=/path
+PETRA_IMAGES =
+
 # `make bench` measures and prints; nothing is checked against a bound.
 .PHONY: bench
-bench: bench/bench_ops bench/bench_tick bench/bench_engine
+bench: bench/bench_ops bench/bench_tick bench/bench_engine bench/bench_loader
 	./bench/bench_tick
 	./bench/bench_tick --set model.width=16
 	./bench/bench_ops
 	./bench/bench_engine
+	./bench/bench_loader
+	test -z "$(PETRA_IMAGES)" || ./bench/bench_loader --set data.set=imagefolder --set data.path="$(PETRA_IMAGES)"
