@@ -1,8 +1,8 @@
-/* bench_loader [CONFIG.yaml] [--set KEY=VALUE]...: images per second that the loader gives, for the training split and the
- * augmentation of the config, with data.workers threads, when nothing else is done with them. One round warms up (the
- * files are then in the page cache); of the others minimum, median and maximum are printed, and the
- * same of the core time an image took, which other programs on the cores do not change much. Defaults: the generated
- * images. */
+/* bench_loader [CONFIG.yaml] [--set KEY=VALUE]...: images per second that the loader gives, for the training
+ * split and the augmentation of the config, with data.workers threads, when nothing else is done with them.
+ * One round warms up (the files are then in the page cache); of the others minimum, median and maximum are
+ * printed, and the same of the core time an image took, which other programs on the cores do not change much.
+ * Defaults: the generated images. */
 #include "data/jpeg.h"
 #include "data/loader.h"
 
@@ -60,12 +60,12 @@ static petra_status measure(const petra_config *config, const petra_dataset *set
   qsort(core_s + 1, ROUNDS, sizeof *core_s, compare);
   const petra_jpeg_decoder *decoder = petra_jpeg_decoder_get();
   printf("%s, %lld images of %d x %d, batches of %d, %d threads, %s\n",
-         petra_config_choice_name("data.set", (int)config->data.set), (long long)set->count, set->width, set->height, batch,
-         options.threads, decoder ? decoder->name : "no JPEG decoder");
-  printf("images/s, %d rounds of %d: minimum %.0f, median %.0f, maximum %.0f\n", ROUNDS, IMAGES, rate[1], rate[1 + ROUNDS / 2],
-         rate[ROUNDS]);
-  printf("core time, ms/image: minimum %.3f, median %.3f, maximum %.3f\n", 1e3 * core_s[1], 1e3 * core_s[1 + ROUNDS / 2],
-         1e3 * core_s[ROUNDS]);
+         petra_config_choice_name("data.set", (int)config->data.set), (long long)set->count, set->width,
+         set->height, batch, options.threads, decoder ? decoder->name : "no JPEG decoder");
+  printf("images/s, %d rounds of %d: minimum %.0f, median %.0f, maximum %.0f\n", ROUNDS, IMAGES, rate[1],
+         rate[1 + ROUNDS / 2], rate[ROUNDS]);
+  printf("core time, ms/image: minimum %.3f, median %.3f, maximum %.3f\n", 1e3 * core_s[1],
+         1e3 * core_s[1 + ROUNDS / 2], 1e3 * core_s[ROUNDS]);
   return PETRA_OK;
 }
 

@@ -1,5 +1,5 @@
-/* Data sets in HDF5 that petra wrote itself: what goes in comes out, by any number of threads; broken files; counting
- * problems in place of stopping at the first. Files by others: tests/cli/data.py. */
+/* Data sets in HDF5 that petra wrote itself: what goes in comes out, by any number of threads; broken files;
+ * counting problems in place of stopping at the first. Files by others: tests/cli/data.py. */
 #include "base/mem.h"
 #include "data/cifar.h"
 #include "data/hdf5_set.h"
@@ -33,8 +33,15 @@ static int32_t label(int split, int64_t record) {
 
 static petra_data_file_about about_file(int64_t eval) {
   static const char *const names[CLASSES] = {"a", "bb", "ccc", "d", "e", "f"};
-  return (petra_data_file_about){.height = HEIGHT, .width = WIDTH, .classes = CLASSES, .mean = {0.1, 0.2, 0.3},
-                                 .deviation = {0.4, 0.5, 0.6}, .train = TRAIN, .eval = eval, .source = "a test", .class_name = names};
+  return (petra_data_file_about){.height = HEIGHT,
+                                 .width = WIDTH,
+                                 .classes = CLASSES,
+                                 .mean = {0.1, 0.2, 0.3},
+                                 .deviation = {0.4, 0.5, 0.6},
+                                 .train = TRAIN,
+                                 .eval = eval,
+                                 .source = "a test",
+                                 .class_name = names};
 }
 
 static void put(petra_data_file *file, int split, int64_t first, int64_t count) {
@@ -183,8 +190,14 @@ START_TEST(threads_and_first) {
   for (int t = 0; t < HARNESS_COUNT(threads); t++) {
     petra_loader *loader;
     int64_t first = t == 2 ? 9 : 0;
-    const petra_loader_options options = {.batch = 8, .shuffle = true, .augment = PETRA_AUGMENT_CROP | PETRA_AUGMENT_FLIP,
-                                          .drop_last = true, .threads = threads[t], .seed = 8, .first = first, .end = 20};
+    const petra_loader_options options = {.batch = 8,
+                                          .shuffle = true,
+                                          .augment = PETRA_AUGMENT_CROP | PETRA_AUGMENT_FLIP,
+                                          .drop_last = true,
+                                          .threads = threads[t],
+                                          .seed = 8,
+                                          .first = first,
+                                          .end = 20};
     ck_assert_int_eq(petra_loader_create(set, &options, &loader), PETRA_OK);
     for (int64_t m = first; m < 20; m++) {
       petra_batch *batch;
@@ -215,7 +228,8 @@ START_TEST(problems_are_counted) {
   fclose(file);
   petra_dataset *set;
   int64_t problems = 0;
-  ck_assert_int_eq(petra_cifar_open(PETRA_CIFAR10, file_name, PETRA_SPLIT_TRAIN, 0, &problems, &set), PETRA_OK);
+  ck_assert_int_eq(petra_cifar_open(PETRA_CIFAR10, file_name, PETRA_SPLIT_TRAIN, 0, &problems, &set),
+                   PETRA_OK);
   ck_assert_int_eq(problems, 3);
   ck_assert_int_eq(harness_lines, 3);
   ck_assert_int_eq(set->count, COUNT - 2);
@@ -251,7 +265,13 @@ static int run(const TTest *const *tests, int count) {
 }
 
 int main(void) {
-  const TTest *const tests[] = {what_goes_in_comes_out, a_file_without_evaluation, nothing_changes_before_the_end, equal_files,
-                                truncated, shorter_while_open, threads_and_first, problems_are_counted};
+  const TTest *const tests[] = {what_goes_in_comes_out,
+                                a_file_without_evaluation,
+                                nothing_changes_before_the_end,
+                                equal_files,
+                                truncated,
+                                shorter_while_open,
+                                threads_and_first,
+                                problems_are_counted};
   return run(tests, HARNESS_COUNT(tests));
 }

@@ -1,5 +1,5 @@
-/* What large images go through before they are a record: markers, windows, resizing; and the loader over a set that has
- * windows of its own. Decoding itself is tested on real files by tests/cli/data.py. */
+/* What large images go through before they are a record: markers, windows, resizing; and the loader over a
+ * set that has windows of its own. Decoding itself is tested on real files by tests/cli/data.py. */
 #include "base/mem.h"
 #include "base/rng.h"
 #include "data/crop.h"
@@ -78,7 +78,8 @@ START_TEST(centre_windows) {
   for (int i = 0; i < HARNESS_COUNT(cases); i++) {
     int32_t height, width;
     petra_crop window;
-    petra_crop_centre(cases[i].height, cases[i].width, cases[i].resize, cases[i].size, &height, &width, &window);
+    petra_crop_centre(cases[i].height, cases[i].width, cases[i].resize, cases[i].size, &height, &width,
+                      &window);
     ck_assert_int_eq(height, cases[i].resized_height);
     ck_assert_int_eq(width, cases[i].resized_width);
     ck_assert_int_eq(window.top, cases[i].top);
@@ -106,7 +107,8 @@ static double triangle(double x) {
 }
 
 /* The description in resize.h in double precision, without roundings on the way. */
-static double expect_pixel(const petra_resize_axis *rows, const petra_resize_axis *columns, int32_t y, int32_t x, int channel) {
+static double expect_pixel(const petra_resize_axis *rows, const petra_resize_axis *columns, int32_t y,
+                           int32_t x, int channel) {
   double sy = (rows->to - rows->from) / rows->count, sx = (columns->to - columns->from) / columns->count;
   double cy = rows->from + (rows->first + y + 0.5) * sy, cx = columns->from + (columns->first + x + 0.5) * sx;
   double sum = 0, weights = 0;
@@ -126,19 +128,26 @@ static void assert_resized(const petra_resize_axis *rows, const petra_resize_axi
   for (int c = 0; c < 3; c++)
     for (int32_t y = 0; y < rows->kept; y++)
       for (int32_t x = 0; x < columns->kept; x++) {
-        double expected = expect_pixel(rows, columns, y, x, c), found = out[(c * rows->kept + y) * columns->kept + x];
+        double expected = expect_pixel(rows, columns, y, x, c),
+               found = out[(c * rows->kept + y) * columns->kept + x];
         /* a half from each of two roundings, and 22-bit weights */
-        ck_assert_msg(fabs(found - expected) <= 1.001, "channel %d, row %d, column %d: %g, expected %g", c, y, x, found, expected);
+        ck_assert_msg(fabs(found - expected) <= 1.001, "channel %d, row %d, column %d: %g, expected %g", c, y,
+                      x, found, expected);
       }
 }
 
 START_TEST(resizing) {
   fill_source();
-  static const petra_resize_axis rows[] = {{0, SOURCE_H, 0, SOURCE_H, 9, 0, 9},      {0, SOURCE_H, 0, SOURCE_H, 60, 5, 50},
-                                           {0, SOURCE_H, 0, SOURCE_H, 1, 0, 1},      {2.25, 17.5, 2, 18, 7, 0, 7},
-                                           {4, 5, 4, 5, 11, 3, 4},                   {0.5, 22.75, 0, 23, 22, 0, 22}};
-  static const petra_resize_axis columns[] = {{0, SOURCE_W, 0, SOURCE_W, 12, 2, 7}, {0, SOURCE_W, 0, SOURCE_W, 64, 0, 64},
-                                              {0, SOURCE_W, 0, SOURCE_W, 1, 0, 1},  {30.5, 31, 30, 31, 5, 0, 5},
+  static const petra_resize_axis rows[] = {{0, SOURCE_H, 0, SOURCE_H, 9, 0, 9},
+                                           {0, SOURCE_H, 0, SOURCE_H, 60, 5, 50},
+                                           {0, SOURCE_H, 0, SOURCE_H, 1, 0, 1},
+                                           {2.25, 17.5, 2, 18, 7, 0, 7},
+                                           {4, 5, 4, 5, 11, 3, 4},
+                                           {0.5, 22.75, 0, 23, 22, 0, 22}};
+  static const petra_resize_axis columns[] = {{0, SOURCE_W, 0, SOURCE_W, 12, 2, 7},
+                                              {0, SOURCE_W, 0, SOURCE_W, 64, 0, 64},
+                                              {0, SOURCE_W, 0, SOURCE_W, 1, 0, 1},
+                                              {30.5, 31, 30, 31, 5, 0, 5},
                                               {3.125, 29.875, 3, 30, 13, 0, 13}};
   for (int i = 0; i < HARNESS_COUNT(rows); i++)
     for (int j = 0; j < HARNESS_COUNT(columns); j++)
@@ -149,7 +158,8 @@ END_TEST
 START_TEST(the_same_size_changes_nothing) {
   static uint8_t out[sizeof source];
   fill_source();
-  const petra_resize_axis rows = {0, SOURCE_H, 0, SOURCE_H, SOURCE_H, 0, SOURCE_H}, columns = {0, SOURCE_W, 0, SOURCE_W, SOURCE_W, 0, SOURCE_W};
+  const petra_resize_axis rows = {0, SOURCE_H, 0, SOURCE_H, SOURCE_H, 0, SOURCE_H},
+                          columns = {0, SOURCE_W, 0, SOURCE_W, SOURCE_W, 0, SOURCE_W};
   ck_assert_int_eq(petra_resize(source, SOURCE_W, &rows, &columns, out), PETRA_OK);
   for (int i = 0; i < SOURCE_H * SOURCE_W; i++)
     for (int c = 0; c < 3; c++)
@@ -162,7 +172,8 @@ START_TEST(one_colour_stays_one_colour) {
   for (int level = 0; level < 256; level += 5) {
     memset(source, level, sizeof source);
     for (int32_t count = 1; count <= 64; count += 7) {
-      const petra_resize_axis rows = {0.3, 22.9, 0, 23, count, 0, count}, columns = {0, SOURCE_W, 0, SOURCE_W, count, 0, count};
+      const petra_resize_axis rows = {0.3, 22.9, 0, 23, count, 0, count},
+                              columns = {0, SOURCE_W, 0, SOURCE_W, count, 0, count};
       ck_assert_int_eq(petra_resize(source, SOURCE_W, &rows, &columns, out), PETRA_OK);
       for (int i = 0; i < 3 * count * count; i++)
         ck_assert_uint_eq(out[i], level);
@@ -212,7 +223,8 @@ START_TEST(headers) {
         continue;
       }
       ck_assert_int_eq(petra_jpeg_header_read(bytes, size, "a.jpg", &header), PETRA_OK);
-      ck_assert(header.height == 2 && header.width == 3 && header.components == components && header.adobe == adobe);
+      ck_assert(header.height == 2 && header.width == 3 && header.components == components &&
+                header.adobe == adobe);
       for (size_t cut = 3; cut < size; cut++) /* wherever it ends */
         assert_bad_header(bytes, cut, "truncated");
     }
@@ -225,7 +237,8 @@ START_TEST(headers) {
   assert_bad_header("\xff\xd8\xff\xda\0\2\xff\xd9", 8, "a scan before the frame header");
   assert_bad_header("\xff\xd8\xff\xc0\0\4\0\0", 8, "its frame header has 2 bytes");
   assert_bad_header("\xff\xd8\xff\xc0\0\10\10\0\0\0\1\1", 12, "1 x 0 pixels");
-  assert_bad_header("\xff\xd8\xff\xc0\0\10\10\xff\xff\xff\xff\1", 12, "expected no more than 268435456 in all");
+  assert_bad_header("\xff\xd8\xff\xc0\0\10\10\xff\xff\xff\xff\1", 12,
+                    "expected no more than 268435456 in all");
 }
 END_TEST
 
@@ -241,15 +254,21 @@ static petra_status fake_read(const petra_dataset *set, int64_t index, uint8_t *
   return PETRA_OK;
 }
 
-static petra_status fake_window(const petra_dataset *set, int64_t index, petra_rng *rng, uint8_t *pixels, int32_t *label) {
+static petra_status fake_window(const petra_dataset *set, int64_t index, petra_rng *rng, uint8_t *pixels,
+                                int32_t *label) {
   PETRA_TRY(fake_read(set, index, pixels, label));
   pixels[0] = (uint8_t)petra_rng_below(rng, 256); /* what the stream gives behind the flip */
   return PETRA_OK;
 }
 
 static const petra_dataset_ops fake_ops = {.read = fake_read, .read_window = fake_window};
-static const petra_dataset fake = {.ops = &fake_ops, .count = RECORDS, .height = SIDE, .width = SIDE, .classes = RECORDS,
-                                   .mean = {0, 0, 0}, .deviation = {1, 1, 1}};
+static const petra_dataset fake = {.ops = &fake_ops,
+                                   .count = RECORDS,
+                                   .height = SIDE,
+                                   .width = SIDE,
+                                   .classes = RECORDS,
+                                   .mean = {0, 0, 0},
+                                   .deviation = {1, 1, 1}};
 
 static void assert_augmented(const double *image, unsigned flags, uint32_t epoch, int64_t record) {
   petra_rng rng;
@@ -273,15 +292,22 @@ START_TEST(loader_takes_windows) {
     for (int t = 0; t < HARNESS_COUNT(threads); t++)
       for (int f = 0; f < HARNESS_COUNT(firsts); f++) { /* a run that goes on begins in the middle */
         petra_loader *loader;
-        const petra_loader_options options = {.batch = BATCH, .shuffle = true, .augment = flags, .drop_last = true,
-                                              .threads = threads[t], .seed = 5, .first = firsts[f], .end = 14};
+        const petra_loader_options options = {.batch = BATCH,
+                                              .shuffle = true,
+                                              .augment = flags,
+                                              .drop_last = true,
+                                              .threads = threads[t],
+                                              .seed = 5,
+                                              .first = firsts[f],
+                                              .end = 14};
         ck_assert_int_eq(petra_loader_create(&fake, &options, &loader), PETRA_OK);
         for (int64_t m = firsts[f]; m < 14; m++) {
           petra_batch *batch;
           ck_assert_int_eq(petra_loader_next(loader, &batch), PETRA_OK);
           ck_assert_int_eq(batch->microbatch, m);
           for (int i = 0; i < BATCH; i++)
-            assert_augmented(batch->images + i * VALUES, flags, (uint32_t)(m / (RECORDS / BATCH)), batch->labels[i]);
+            assert_augmented(batch->images + i * VALUES, flags, (uint32_t)(m / (RECORDS / BATCH)),
+                             batch->labels[i]);
           petra_loader_give_back(loader, batch);
         }
         petra_loader_destroy(loader);
@@ -290,7 +316,13 @@ START_TEST(loader_takes_windows) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {random_windows, no_window_fits, centre_windows, resizing, the_same_size_changes_nothing,
-                                one_colour_stays_one_colour, headers, loader_takes_windows};
+  const TTest *const tests[] = {random_windows,
+                                no_window_fits,
+                                centre_windows,
+                                resizing,
+                                the_same_size_changes_nothing,
+                                one_colour_stays_one_colour,
+                                headers,
+                                loader_takes_windows};
   return harness_run("images", tests, HARNESS_COUNT(tests));
 }

@@ -5,7 +5,8 @@
 #include "cli/command.h"
 #include "data/dataset.h"
 
-/* Reads every record of the split and reports; PETRA_DATA if there was anything wrong, each logged with a line. */
+/* Reads every record of the split and reports; PETRA_DATA if there was anything wrong, each logged with a
+ * line. */
 petra_status petra_data_verify(const petra_arguments *arguments, const petra_config *config);
 
 /* Writes the data set of the config as an HDF5 file to --output. */
@@ -24,8 +25,8 @@ typedef struct petra_records {
 /* Room for some records, 32 MB at most or one. */
 petra_status petra_records_init(petra_records *records, const petra_dataset *set);
 
-/* Reads the records behind those read last, on `threads` threads; count 0 at the end. Each failure is in `statuses` and
- * was logged by the one that met it; PETRA_NO_MEMORY and PETRA_INTERNAL are returned. */
+/* Reads the records behind those read last, on `threads` threads; count 0 at the end. Each failure is in
+ * `statuses` and was logged by the one that met it; PETRA_NO_MEMORY and PETRA_INTERNAL are returned. */
 petra_status petra_records_next(petra_records *records, int threads);
 
 void petra_records_fini(petra_records *records);

@@ -27,8 +27,11 @@ static petra_status open_sets(conversion *c) {
   PETRA_TRY(petra_dataset_open(c->config, PETRA_SPLIT_EVAL, &c->sets[PETRA_SPLIT_EVAL]));
   const petra_dataset *train = c->sets[PETRA_SPLIT_TRAIN], *eval = c->sets[PETRA_SPLIT_EVAL];
   if (train->height != eval->height || train->width != eval->width || train->classes != eval->classes)
-    return petra_fail(PETRA_DATA, "%s: training images of %d x %d in %d classes, evaluation images of %d x %d in %d; expected the same",
-                      c->config->data.path, train->width, train->height, train->classes, eval->width, eval->height, eval->classes);
+    return petra_fail(
+        PETRA_DATA,
+        "%s: training images of %d x %d in %d classes, evaluation images of %d x %d in %d; expected the same",
+        c->config->data.path, train->width, train->height, train->classes, eval->width, eval->height,
+        eval->classes);
   return PETRA_OK;
 }
 
@@ -64,7 +67,8 @@ static petra_status copy_split(conversion *c, petra_split split) {
       break;
     for (int64_t i = 0; i < records.count; i++)
       PETRA_TRY_GOTO(status, records.statuses[i], done);
-    status = petra_data_file_put(c->file, target, records.first, records.count, records.pixels, records.labels);
+    status =
+        petra_data_file_put(c->file, target, records.first, records.count, records.pixels, records.labels);
   }
 done:
   petra_records_fini(&records);
@@ -76,8 +80,8 @@ static petra_status report(const conversion *c) {
   long long eval_count = eval ? (long long)eval->count : 0;
   if (!c->arguments->json) {
     if (!c->arguments->quiet)
-      printf("%s: %lld training and %lld evaluation images of %d x %d in %d classes\n", c->arguments->output, (long long)train->count,
-             eval_count, train->width, train->height, train->classes);
+      printf("%s: %lld training and %lld evaluation images of %d x %d in %d classes\n", c->arguments->output,
+             (long long)train->count, eval_count, train->width, train->height, train->classes);
     return PETRA_OK;
   }
   json_t *root = json_object();

@@ -26,7 +26,8 @@ void petra_names_fini(petra_names *names) {
   *names = (petra_names){0};
 }
 
-/* Room for `need` elements of `size` bytes at the pointer whose address is `pointer`; the first `used` are kept. */
+/* Room for `need` elements of `size` bytes at the pointer whose address is `pointer`; the first `used` are
+ * kept. */
 static petra_status grow(void *pointer, size_t size, size_t used, size_t need, size_t *room) {
   void *memory = NULL, *larger = NULL;
   if (need <= *room)
@@ -60,7 +61,8 @@ static int compare_names(const void *a, const void *b, void *bytes) {
 /* Sorts the names from number `from` on. */
 static void sort_names(petra_names *names, int64_t from) {
   if (names->count - from > 1)
-    qsort_r(names->start + from, (size_t)(names->count - from), sizeof *names->start, compare_names, names->bytes);
+    qsort_r(names->start + from, (size_t)(names->count - from), sizeof *names->start, compare_names,
+            names->bytes);
 }
 
 /* The number of a name among sorted ones; -1: it is not there. */
@@ -83,7 +85,8 @@ petra_status petra_folder_path(const char *a, const char *b, const char *c, char
   size_t length = strlen(a), size = length + strlen(b) + (c ? strlen(c) : 0) + 3;
   char *path = NULL;
   PETRA_TRY(petra_allocate_raw(&path, size, 1));
-  snprintf(path, size, "%s%s%s%s%s", a, length && a[length - 1] == '/' ? "" : "/", b, c ? "/" : "", c ? c : "");
+  snprintf(path, size, "%s%s%s%s%s", a, length && a[length - 1] == '/' ? "" : "/", b, c ? "/" : "",
+           c ? c : "");
   *out = path;
   return PETRA_OK;
 }
@@ -103,7 +106,10 @@ static petra_status kind_of(const char *folder, const struct dirent *entry, entr
   PETRA_TRY(petra_folder_path(folder, entry->d_name, NULL, &path));
   bool there = stat(path, &about) == 0;
   petra_free(path);
-  *out = !there ? ENTRY_OTHER : S_ISDIR(about.st_mode) ? ENTRY_FOLDER : S_ISREG(about.st_mode) ? ENTRY_FILE : ENTRY_OTHER;
+  *out = !there                   ? ENTRY_OTHER
+         : S_ISDIR(about.st_mode) ? ENTRY_FOLDER
+         : S_ISREG(about.st_mode) ? ENTRY_FILE
+                                  : ENTRY_OTHER;
   return PETRA_OK;
 }
 
@@ -113,7 +119,8 @@ typedef petra_status (*take_entry)(void *context, const char *folder, const char
 static petra_status walk(const char *folder, take_entry take, void *context) {
   DIR *stream = opendir(folder);
   if (!stream)
-    return petra_fail(PETRA_IO, "%s: cannot be read: %s, expected a folder (data.path)", folder, strerror(errno));
+    return petra_fail(PETRA_IO, "%s: cannot be read: %s, expected a folder (data.path)", folder,
+                      strerror(errno));
   petra_status status = PETRA_OK;
   while (status == PETRA_OK) {
     entry_kind kind;
@@ -155,10 +162,11 @@ petra_status petra_folder_classes(const char *root, petra_names *out, int64_t *l
   class_walk at = {&names, 0};
   petra_status status = walk(root, take_class, &at);
   if (status == PETRA_OK && names.count == 0)
-    status = petra_fail(PETRA_DATA, "%s: holds no folders, expected one for each class, with its images in it", root);
+    status = petra_fail(PETRA_DATA,
+                        "%s: holds no folders, expected one for each class, with its images in it", root);
   if (status == PETRA_OK && names.count > INT32_MAX)
-    status = petra_fail(PETRA_DATA, "%s: holds %" PRId64 " folders, at most %d classes are possible", root, names.count,
-                        INT32_MAX);
+    status = petra_fail(PETRA_DATA, "%s: holds %" PRId64 " folders, at most %d classes are possible", root,
+                        names.count, INT32_MAX);
   if (status != PETRA_OK) {
     petra_names_fini(&names);
     return status;
@@ -190,9 +198,9 @@ static petra_status take_file(void *context, const char *folder, const char *nam
     return PETRA_OK;
   }
   if (kind != ENTRY_FILE)
-    return petra_dataset_problem(at->problems,
-                                 petra_fail(PETRA_DATA, "%s/%s: is %s, expected a JPEG file", folder, name,
-                                            kind == ENTRY_FOLDER ? "a folder" : "neither a file nor a link to one"));
+    return petra_dataset_problem(
+        at->problems, petra_fail(PETRA_DATA, "%s/%s: is %s, expected a JPEG file", folder, name,
+                                 kind == ENTRY_FOLDER ? "a folder" : "neither a file nor a link to one"));
   return add_name(at->names, name);
 }
 
@@ -205,7 +213,8 @@ static petra_status list_class(const char *root, const char *class, file_walk *a
   if (status == PETRA_OK && at->names->count == before)
     status = petra_dataset_problem(
         at->problems,
-        petra_fail(PETRA_DATA, "%s: a class without images, expected at least one file named .jpg or .jpeg", folder));
+        petra_fail(PETRA_DATA, "%s: a class without images, expected at least one file named .jpg or .jpeg",
+                   folder));
   petra_free(folder);
   sort_names(at->names, before);
   return status;
@@ -235,15 +244,17 @@ static petra_status interleave(petra_folder_list *list, split_class *classes, in
   return PETRA_OK;
 }
 
-static petra_status list_folders(const char *root, const petra_names *folders, const petra_names *classes, file_walk *at,
-                                 split_class *out, int64_t *count) {
+static petra_status list_folders(const char *root, const petra_names *folders, const petra_names *classes,
+                                 file_walk *at, split_class *out, int64_t *count) {
   for (int64_t i = 0; i < folders->count; i++) {
     const char *name = petra_names_get(folders, i);
     int64_t label = find_name(classes, name), before = at->names->count;
     if (label < 0) {
       PETRA_TRY(petra_dataset_problem(
           at->problems,
-          petra_fail(PETRA_DATA, "%s/%s: a class that the training split has no folder for, expected one of its %" PRId64 " classes",
+          petra_fail(PETRA_DATA,
+                     "%s/%s: a class that the training split has no folder for, expected one of its %" PRId64
+                     " classes",
                      root, name, classes->count)));
       continue;
     }
@@ -267,9 +278,9 @@ petra_status petra_folder_files(const char *root, const petra_names *classes, in
   PETRA_TRY_GOTO(status, interleave(&list, split, count), done);
   int64_t left_out = beside + at.left_out;
   if (left_out > 0)
-    petra_log(PETRA_LOG_WARNING, "%s: %" PRId64 " entr%s not named .jpg or .jpeg %s left out%s%s", root, left_out,
-              left_out == 1 ? "y" : "ies", left_out == 1 ? "is" : "are", at.first_left_out[0] ? ", such as " : "",
-              at.first_left_out);
+    petra_log(PETRA_LOG_WARNING, "%s: %" PRId64 " entr%s not named .jpg or .jpeg %s left out%s%s", root,
+              left_out, left_out == 1 ? "y" : "ies", left_out == 1 ? "is" : "are",
+              at.first_left_out[0] ? ", such as " : "", at.first_left_out);
   *out = list;
 done:
   petra_free(split);

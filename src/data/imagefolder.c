@@ -15,7 +15,8 @@
 /* ImageNet's, of the training images' pixels / 255, as the field uses them (docs/semantics.md, "Recipe"). */
 static const double imagenet_mean[3] = {0.485, 0.456, 0.406}, imagenet_deviation[3] = {0.229, 0.224, 0.225};
 
-/* Below this size reductions gain nothing, and the sizes of reduced images no longer tell the reductions apart. */
+/* Below this size reductions gain nothing, and the sizes of reduced images no longer tell the reductions
+ * apart. */
 enum { REDUCED_SIZE_MIN = 16 };
 
 typedef struct imagefolder {
@@ -51,8 +52,8 @@ static void image_file_fini(image_file *file) {
 static petra_status image_file_init(image_file *file, const imagefolder *self, int64_t index) {
   const petra_folder_file *entry = &self->list.files[index];
   *file = (image_file){0};
-  PETRA_TRY(petra_folder_path(self->root, petra_names_get(&self->classes, entry->label), self->list.names.bytes + entry->name,
-                              &file->path));
+  PETRA_TRY(petra_folder_path(self->root, petra_names_get(&self->classes, entry->label),
+                              self->list.names.bytes + entry->name, &file->path));
   petra_status status = petra_file_bytes(file->path, "a JPEG image", &file->bytes, &file->size);
   if (status == PETRA_OK)
     status = petra_jpeg_header_read(file->bytes, file->size, file->path, &file->header);
@@ -62,13 +63,14 @@ static petra_status image_file_init(image_file *file, const imagefolder *self, i
 }
 
 /* The decoded image, 1/reduction of its size. Free with petra_free. */
-static petra_status decode(const imagefolder *self, const image_file *file, int reduction, int32_t *width, int32_t *height,
-                           uint8_t **out) {
+static petra_status decode(const imagefolder *self, const image_file *file, int reduction, int32_t *width,
+                           int32_t *height, uint8_t **out) {
   uint8_t *rgb = NULL;
   *width = (file->header.width + reduction - 1) / reduction;
   *height = (file->header.height + reduction - 1) / reduction;
   PETRA_TRY(petra_allocate_raw(&rgb, (size_t)*width * (size_t)*height, 3));
-  petra_status status = self->decoder->decode(file->bytes, file->size, file->path, &file->header, reduction, rgb);
+  petra_status status =
+      self->decoder->decode(file->bytes, file->size, file->path, &file->header, reduction, rgb);
   if (status != PETRA_OK) {
     petra_free(rgb);
     return status;
@@ -83,10 +85,20 @@ static petra_status read_centre(const imagefolder *self, const image_file *file,
   uint8_t *rgb;
   PETRA_TRY(decode(self, file, 1, &width, &height, &rgb));
   petra_crop_centre(height, width, self->resize, self->base.height, &resized_height, &resized_width, &window);
-  const petra_resize_axis rows = {
-      .from = 0, .to = height, .low = 0, .high = height, .count = resized_height, .first = window.top, .kept = window.height};
-  const petra_resize_axis columns = {
-      .from = 0, .to = width, .low = 0, .high = width, .count = resized_width, .first = window.left, .kept = window.width};
+  const petra_resize_axis rows = {.from = 0,
+                                  .to = height,
+                                  .low = 0,
+                                  .high = height,
+                                  .count = resized_height,
+                                  .first = window.top,
+                                  .kept = window.height};
+  const petra_resize_axis columns = {.from = 0,
+                                     .to = width,
+                                     .low = 0,
+                                     .high = width,
+                                     .count = resized_width,
+                                     .first = window.left,
+                                     .kept = window.width};
   petra_status status = petra_resize(rgb, width, &rows, &columns, pixels);
   petra_free(rgb);
   return status;
@@ -101,15 +113,21 @@ static int choose_reduction(const petra_crop *window, int32_t size) {
   return reduction;
 }
 
-/* `start` .. `start + length` of the image, in pixels of the one that was decoded, which are `reduction` as large. */
-static petra_resize_axis window_axis(int32_t start, int32_t length, int reduction, int32_t decoded, int32_t size) {
-  petra_resize_axis axis = {.from = (double)start / reduction, .to = (double)(start + length) / reduction, .count = size, .kept = size};
+/* `start` .. `start + length` of the image, in pixels of the one that was decoded, which are `reduction` as
+ * large. */
+static petra_resize_axis window_axis(int32_t start, int32_t length, int reduction, int32_t decoded,
+                                     int32_t size) {
+  petra_resize_axis axis = {.from = (double)start / reduction,
+                            .to = (double)(start + length) / reduction,
+                            .count = size,
+                            .kept = size};
   axis.low = (int32_t)floor(axis.from);
   axis.high = (int32_t)fmin(decoded, ceil(axis.to));
   return axis;
 }
 
-static petra_status read_random(const imagefolder *self, const image_file *file, petra_rng *rng, uint8_t *pixels) {
+static petra_status read_random(const imagefolder *self, const image_file *file, petra_rng *rng,
+                                uint8_t *pixels) {
   int32_t width, height, size = self->base.height;
   uint8_t *rgb;
   petra_crop window = petra_crop_random(rng, file->header.height, file->header.width);
@@ -122,7 +140,8 @@ static petra_status read_random(const imagefolder *self, const image_file *file,
   return status;
 }
 
-static petra_status imagefolder_read(const petra_dataset *set, int64_t index, uint8_t *pixels, int32_t *label) {
+static petra_status imagefolder_read(const petra_dataset *set, int64_t index, uint8_t *pixels,
+                                     int32_t *label) {
   const imagefolder *self = (const imagefolder *)set;
   image_file file;
   PETRA_TRY(image_file_init(&file, self, index));
@@ -133,8 +152,8 @@ static petra_status imagefolder_read(const petra_dataset *set, int64_t index, ui
   return status;
 }
 
-static petra_status imagefolder_read_window(const petra_dataset *set, int64_t index, petra_rng *rng, uint8_t *pixels,
-                                            int32_t *label) {
+static petra_status imagefolder_read_window(const petra_dataset *set, int64_t index, petra_rng *rng,
+                                            uint8_t *pixels, int32_t *label) {
   const imagefolder *self = (const imagefolder *)set;
   image_file file;
   PETRA_TRY(image_file_init(&file, self, index));
@@ -145,7 +164,8 @@ static petra_status imagefolder_read_window(const petra_dataset *set, int64_t in
   return status;
 }
 
-static petra_status imagefolder_stored_size(const petra_dataset *set, int64_t index, int32_t *height, int32_t *width) {
+static petra_status imagefolder_stored_size(const petra_dataset *set, int64_t index, int32_t *height,
+                                            int32_t *width) {
   image_file file;
   PETRA_TRY(image_file_init(&file, (const imagefolder *)set, index));
   *height = file.header.height;
@@ -183,11 +203,17 @@ static petra_status find_roots(const char *path, petra_split split, char **train
   bool has_train = holds_folder(path, "train"), has_eval = holds_folder(path, "val");
   char *classes = NULL, *files = NULL;
   if (split == PETRA_SPLIT_EVAL && !has_eval)
-    return petra_fail(PETRA_CONFIG, "data.path: %s holds no folder val and so has no evaluation split; set run.eval_every: 0, or add it", path);
+    return petra_fail(
+        PETRA_CONFIG,
+        "data.path: %s holds no folder val and so has no evaluation split; set run.eval_every: 0, or add it",
+        path);
   if (has_eval && !has_train)
-    return petra_fail(PETRA_CONFIG, "data.path: %s holds a folder val but no folder train, expected both", path);
-  PETRA_TRY(has_train ? petra_folder_path(path, "train", NULL, &classes) : petra_duplicate_string(&classes, path));
-  petra_status status = split == PETRA_SPLIT_EVAL ? petra_folder_path(path, "val", NULL, &files) : petra_duplicate_string(&files, classes);
+    return petra_fail(PETRA_CONFIG, "data.path: %s holds a folder val but no folder train, expected both",
+                      path);
+  PETRA_TRY(has_train ? petra_folder_path(path, "train", NULL, &classes)
+                      : petra_duplicate_string(&classes, path));
+  petra_status status = split == PETRA_SPLIT_EVAL ? petra_folder_path(path, "val", NULL, &files)
+                                                  : petra_duplicate_string(&files, classes);
   if (status != PETRA_OK) {
     petra_free(classes);
     return status;
@@ -201,10 +227,12 @@ static petra_status check(const petra_config *config) {
   struct stat about;
   const char *path = config->data.path;
   if (!petra_jpeg_decoder_get())
-    return petra_fail(PETRA_UNSUPPORTED, "data.set: imagefolder needs libjpeg-turbo, which this build has not; install it (Debian: libturbojpeg0-dev), "
+    return petra_fail(PETRA_UNSUPPORTED, "data.set: imagefolder needs libjpeg-turbo, which this build has "
+                                         "not; install it (Debian: libturbojpeg0-dev), "
                                          "then configure and build again");
   if (config->data.resize < config->data.image_size)
-    return petra_config_fail(config, "data.resize", "%lld is below data.image_size: %lld, expected at least as much",
+    return petra_config_fail(config, "data.resize",
+                             "%lld is below data.image_size: %lld, expected at least as much",
                              (long long)config->data.resize, (long long)config->data.image_size);
   if (!path || !*path)
     return petra_fail(PETRA_CONFIG, "data.path: is empty, expected the folder that holds train and val");
@@ -219,8 +247,8 @@ static petra_status fill(imagefolder *self, const char *train, int64_t *problems
   return petra_folder_files(self->root, &self->classes, problems, &self->list);
 }
 
-petra_status petra_imagefolder_open(const petra_config *config, petra_split split, int64_t limit, int64_t *problems,
-                                    petra_dataset **out) {
+petra_status petra_imagefolder_open(const petra_config *config, petra_split split, int64_t limit,
+                                    int64_t *problems, petra_dataset **out) {
   imagefolder *self = NULL;
   char *train = NULL;
   PETRA_TRY(check(config));

@@ -47,8 +47,8 @@ static petra_status filter_init(filter *f, const petra_resize_axis *axis) {
   f->taps = (int32_t)(2 * ceil(fmax(1, (axis->to - axis->from) / axis->count)) + 2);
   PETRA_TRY_GOTO(status, petra_allocate_raw(&f->start, (size_t)axis->kept, sizeof *f->start), done);
   PETRA_TRY_GOTO(status, petra_allocate_raw(&f->used, (size_t)axis->kept, sizeof *f->used), done);
-  PETRA_TRY_GOTO(status, petra_allocate_raw(&f->weight, (size_t)axis->kept, (size_t)f->taps * sizeof *f->weight),
-                 done);
+  PETRA_TRY_GOTO(
+      status, petra_allocate_raw(&f->weight, (size_t)axis->kept, (size_t)f->taps * sizeof *f->weight), done);
   PETRA_TRY_GOTO(status, petra_allocate_raw(&real, (size_t)f->taps, sizeof *real), done);
   for (int32_t i = 0; i < axis->kept; i++)
     fill_pixel(axis, f, i, real);
@@ -62,9 +62,10 @@ static uint8_t to_byte(int32_t sum) {
   return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-/* One row of the result before its columns are shrunk: `values` bytes from `source` on, rows `stride` bytes apart. */
-static void blend_rows(const uint8_t *source, int64_t stride, const int32_t *weight, int32_t used, int64_t values,
-                       int32_t *sums, uint8_t *out) {
+/* One row of the result before its columns are shrunk: `values` bytes from `source` on, rows `stride` bytes
+ * apart. */
+static void blend_rows(const uint8_t *source, int64_t stride, const int32_t *weight, int32_t used,
+                       int64_t values, int32_t *sums, uint8_t *out) {
   for (int64_t j = 0; j < values; j++)
     sums[j] = HALF;
   for (int32_t t = 0; t < used; t++) {
@@ -77,8 +78,10 @@ static void blend_rows(const uint8_t *source, int64_t stride, const int32_t *wei
     out[j] = to_byte(sums[j]);
 }
 
-/* One row of the result from a row of pixels that begins with source column `low`; its planes are `plane` apart. */
-static void blend_columns(const filter *f, int32_t kept, const uint8_t *row, int32_t low, int64_t plane, uint8_t *out) {
+/* One row of the result from a row of pixels that begins with source column `low`; its planes are `plane`
+ * apart. */
+static void blend_columns(const filter *f, int32_t kept, const uint8_t *row, int32_t low, int64_t plane,
+                          uint8_t *out) {
   for (int32_t i = 0; i < kept; i++) {
     const uint8_t *pixel = row + (int64_t)3 * (f->start[i] - low);
     const int32_t *weight = f->weight + (int64_t)i * f->taps;
