@@ -28,12 +28,20 @@ bench-peers: bench/peer_petra
 	else echo "peers: SimGrid is not installed (bench/peer_simgrid.log), and left out"; fi; \
 	$(PYTHON_INTERPRETER) $(srcdir)/bench/peers ./bench/peer_petra '$(PYTHON_INTERPRETER) $(srcdir)/bench/peer_simpy.py' "$$simgrid"
 CLEANFILES += bench/peer_simgrid bench/peer_simgrid.log
+EXTRA_PROGRAMS += bench/bench_loader
+bench_bench_loader_SOURCES = bench/bench_loader.c
+bench_bench_loader_LDADD = $(PETRA_LDADD)
+
+# A folder of JPEG images (root/train/CLASS/*.jpeg) to measure the loader on: make bench PETRA_IMAGES=/path
+PETRA_IMAGES =
 
 # `make bench` measures and prints; nothing is checked against a bound.
 .PHONY: bench
-bench: bench/bench_ops bench/bench_tick bench/bench_engine
+bench: bench/bench_ops bench/bench_tick bench/bench_engine bench/bench_loader
 	./bench/bench_tick
 	./bench/bench_tick --set model.width=16
 	./bench/bench_ops
 	./bench/bench_engine
+	./bench/bench_loader
+	test -z "$(PETRA_IMAGES)" || ./bench/bench_loader --set data.set=imagefolder --set data.path="$(PETRA_IMAGES)"
 	$(MAKE) $(AM_MAKEFLAGS) bench-peers

@@ -21,6 +21,8 @@ static const char defaults[] = "run:\n"
                                "  limit: 0\n"
                                "  eval_limit: 0\n"
                                "  workers: 2\n"
+                               "  image_size: 224\n"
+                               "  resize: 256\n"
                                "model:\n"
                                "  family: revnet\n"
                                "  depth: 18\n"
@@ -125,6 +127,8 @@ static const char changed[] =
     "  limit: 3\n"
     "  eval_limit: 4\n"
     "  workers: 256\n"
+    "  image_size: 32\n"
+    "  resize: 4096\n"
     "model:\n"
     "  family: resnet\n"
     "  depth: 50\n"
@@ -250,6 +254,8 @@ static const struct {
     {"data: {shuffle: 1}", ":1: data.shuffle: ", "not a boolean"},
     {"data: {batch: 65537}", ":1: data.batch: ", "expected an integer, 1 .. 65536"},
     {"data: {workers: 0}", ":1: data.workers: ", "1 .. 256"},
+    {"data: {image_size: 4097}", ":1: data.image_size: ", "expected an integer, 1 .. 4096"},
+    {"data: {resize: 0}", ":1: data.resize: ", "expected an integer, 1 .. 4096"},
     {"data:\n  augment:\n    - crop\n    - cropp\n",
      ":4: data.augment: ", "'cropp' is unknown; expected a list"},
     {"data: {augment: [flip, flip]}", ":1: data.augment: ", "'flip' is there twice"},

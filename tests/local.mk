@@ -232,3 +232,15 @@ TESTS += tests/test_samples
 tests_test_samples_SOURCES = tests/test_samples.c tests/harness.h
 tests_test_samples_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_samples_LDADD = $(TESTS_LDADD)
+# src/data: images of any size, HDF5 files; petra data
+check_PROGRAMS += tests/test_images tests/test_data_file tests/dump_batches
+TESTS += tests/test_images tests/test_data_file tests/cli/data.py tests/cli/data_images.py tests/cli/data_sample.py
+tests_test_images_SOURCES = tests/test_images.c tests/harness.h
+tests_test_images_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_images_LDADD = $(TESTS_LDADD)
+tests_test_data_file_SOURCES = tests/test_data_file.c tests/harness.h
+tests_test_data_file_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_data_file_LDADD = $(TESTS_LDADD)
+tests_dump_batches_SOURCES = tests/dump_batches.c
+tests_dump_batches_LDADD = $(PETRA_LDADD)
+EXTRA_DIST += tests/cli/data.py tests/cli/data_images.py tests/cli/data_sample.py tests/cli/images.py

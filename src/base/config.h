@@ -12,7 +12,13 @@
 /* Choices: the order is that of the strings in config_keys.c. */
 typedef enum { PETRA_MODE_EMULATE } petra_run_mode;
 typedef enum { PETRA_DRAIN_AUTO, PETRA_DRAIN_TRUE, PETRA_DRAIN_FALSE } petra_drain;
-typedef enum { PETRA_SET_CIFAR10, PETRA_SET_CIFAR100, PETRA_SET_SHAPES } petra_data_set;
+typedef enum {
+  PETRA_SET_CIFAR10,
+  PETRA_SET_CIFAR100,
+  PETRA_SET_SHAPES,
+  PETRA_SET_IMAGEFOLDER,
+  PETRA_SET_HDF5
+} petra_data_set;
 typedef enum { PETRA_FAMILY_REVNET, PETRA_FAMILY_RESNET } petra_family;
 typedef enum { PETRA_STEM_CIFAR, PETRA_STEM_IMAGENET } petra_stem;
 typedef enum { PETRA_DOWNSAMPLE_CONV, PETRA_DOWNSAMPLE_INVERTIBLE } petra_downsample;
@@ -77,6 +83,8 @@ typedef struct petra_config {
     int64_t limit;      /* 0: all; else only the first so many training images */
     int64_t eval_limit; /* the same for the evaluation set */
     int64_t workers;    /* loader threads, 1 .. 256 */
+    int64_t image_size; /* imagefolder: side of the images that the network gets, pixels */
+    int64_t resize;     /* imagefolder, evaluation: shorter side before the centre is cut out, pixels */
   } data;
   struct {
     petra_family family;

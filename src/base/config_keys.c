@@ -10,7 +10,8 @@ static const char *const modes[] = {[PETRA_MODE_EMULATE] = "emulate", NULL};
 static const char *const drains[] = {
     [PETRA_DRAIN_AUTO] = "auto", [PETRA_DRAIN_TRUE] = "true", [PETRA_DRAIN_FALSE] = "false", NULL};
 static const char *const data_sets[] = {
-    [PETRA_SET_CIFAR10] = "cifar10", [PETRA_SET_CIFAR100] = "cifar100", [PETRA_SET_SHAPES] = "shapes", NULL};
+    [PETRA_SET_CIFAR10] = "cifar10",         [PETRA_SET_CIFAR100] = "cifar100", [PETRA_SET_SHAPES] = "shapes",
+    [PETRA_SET_IMAGEFOLDER] = "imagefolder", [PETRA_SET_HDF5] = "hdf5",         NULL};
 static const char *const families[] = {
     [PETRA_FAMILY_REVNET] = "revnet", [PETRA_FAMILY_RESNET] = "resnet", NULL};
 static const char *const stems[] = {[PETRA_STEM_CIFAR] = "cifar", [PETRA_STEM_IMAGENET] = "imagenet", NULL};
@@ -127,13 +128,15 @@ static const petra_config_key keys[] = {
     BOOLEAN(run.trace_actions, "false", "every action of the run goes into /trace/actions of run.h5 (48 bytes an action)"),
 
     CHOICE(data.set, "cifar10", data_sets, "the images; shapes are synthetic and need no file"),
-    STRING(data.path, "data/cifar-10-batches-bin", NONE, "folder with the data set's binary files"),
+    STRING(data.path, "data/cifar-10-batches-bin", NONE, "folder with the data set's binary files; imagefolder: the folder that holds train and val; hdf5: the file"),
     INTEGER(data.batch, "64", 1, 65536, "images per microbatch"),
     BOOLEAN(data.shuffle, "true", "new order of the training images in every epoch"),
-    FLAGS(data.augment, "[crop, flip]", augments, "random changes of the training images"),
+    FLAGS(data.augment, "[crop, flip]", augments, "random changes of the training images; crop: a window of the image padded by 4 pixels; imagefolder: a window of random place, size and shape"),
     INTEGER(data.limit, "0", 0, MANY_IMAGES, "train on the first so many images only; 0: all"),
     INTEGER(data.eval_limit, "0", 0, MANY_IMAGES, "evaluate on the first so many images only; 0: all"),
     INTEGER(data.workers, "2", 1, 256, "threads that load images"),
+    INTEGER(data.image_size, "224", 1, 4096, "imagefolder: width and height of the images that the network gets"),
+    INTEGER(data.resize, "256", 1, 4096, "imagefolder: shorter side to which an image is resized in evaluation, before its centre is cut out; at least data.image_size"),
 
     CHOICE(model.family, "revnet", families, "reversible network, or the ordinary one it is compared with"),
     INTEGER_OF(model.depth, "18", depths, "layers, as in ResNet-18"),

@@ -4,6 +4,10 @@ petra_SOURCES = \
 	src/cli/cluster.c src/cli/cluster.h \
 	src/cli/cluster_plan.c src/cli/cluster_plan.h \
 	src/cli/command.h \
+	src/cli/data.c src/cli/data.h \
+	src/cli/data_convert.c \
+	src/cli/data_records.c \
+	src/cli/data_verify.c \
 	src/cli/epoch_json.c src/cli/epoch_json.h \
 	src/cli/evaluate.c \
 	src/cli/footprint.c src/cli/footprint.h \

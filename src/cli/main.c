@@ -16,9 +16,9 @@
 static const petra_command *const commands[] = {
     &petra_command_train,    &petra_command_init,     &petra_command_evaluate, &petra_command_inspect,
     &petra_command_simulate, &petra_command_profile,  &petra_command_schedule, &petra_command_sweep,
-    &petra_command_methods,  &petra_command_info};
+    &petra_command_methods,  &petra_command_data,     &petra_command_info};
 enum { COMMANDS = sizeof commands / sizeof *commands };
-#define SUBCOMMANDS "train, init, evaluate, inspect, simulate, profile, schedule, sweep, methods or info"
+#define SUBCOMMANDS "train, init, evaluate, inspect, simulate, profile, schedule, sweep, methods, data or info"
 
 static void print_usage(void) {
   printf("petra %s: training reversible networks cut into stages, with delayed gradients\n\n"
@@ -38,8 +38,10 @@ static void print_help(const petra_command *command) {
   if (command->writes && !command->writes_file)
     printf(command->simulates ? "  --output DIR     writes run.h5 and config.yaml into DIR (default: nothing is written)\n"
                               : "  --output DIR     where files go (default: run.output/run.name of the config)\n");
-  if (command->writes_file)
+  if (command->writes_file && *command->writes_file)
     printf("  --output FILE    the file to write (default: %s in run.output/run.name of the config)\n", command->writes_file);
+  else if (command->writes_file)
+    printf("  --output FILE    the file to write, in place of what is there\n");
   if (command->takes_gantt)
     printf("  --gantt          a chart over time\n");
   if (command->traces)
@@ -56,7 +58,7 @@ static void print_help(const petra_command *command) {
            "  --cell N         runs the cell with this number, from 1, and sums nothing up\n");
   printf("  --json           prints one JSON object on standard output and nothing else there\n"
          "  --quiet          %s\n",
-         command->writes && !command->simulates ? "nothing on standard output (but --json), no progress, no warnings: errors only" : "no warnings");
+         (command->writes || command->writes_file) && !command->simulates ? "nothing on standard output (but --json), no progress, no warnings: errors only" : "no warnings");
   if (command->takes_config)
     printf("  --help-config    prints every key of a config: type, default, range, meaning\n");
   printf("  --help           this text\n");
@@ -185,7 +187,7 @@ static petra_status read_options(const petra_command *command, int argc, char **
     }
   if (!command->takes_config && (arguments->set_count || arguments->output || optind < argc))
     return petra_fail(PETRA_USAGE, "petra %s takes no config, --set or --output; see petra %s --help", command->name, command->name);
-  if (!command->writes && arguments->output)
+  if (!command->writes && !command->writes_file && arguments->output)
     return petra_fail(PETRA_USAGE, "%s writes no files and takes no --output; see petra %s --help", command->name, command->name);
   if (!command->traces && arguments->trace)
     return petra_fail(PETRA_USAGE, "%s takes no --trace; see petra %s --help", command->name, command->name);
@@ -193,6 +195,10 @@ static petra_status read_options(const petra_command *command, int argc, char **
     return petra_fail(PETRA_USAGE, "%s takes no --memory or --image-size; see petra %s --help", command->name, command->name);
   if (!command->sweeps && (arguments->jobs || arguments->slurm || arguments->cell))
     return petra_fail(PETRA_USAGE, "%s runs no grid and takes no --jobs, --slurm or --cell; see petra %s --help", command->name, command->name);
+  if (command->actions && optind == argc)
+    return petra_fail(PETRA_USAGE, "petra %s: no action; expected %s; see petra %s --help", command->name, command->actions, command->name);
+  if (command->actions)
+    arguments->action = argv[optind++];
   if (argc - optind > 1)
     return petra_fail(PETRA_USAGE, "one file is expected, got '%s' and '%s'", argv[optind], argv[optind + 1]);
   arguments->input = optind < argc ? argv[optind] : NULL;

@@ -85,7 +85,7 @@ static petra_status write_and_report(profiling *p) {
   const petra_profile_about about = {.command = p->arguments->command_line,
                                      .backend = backend,
                                      .libraries = libraries,
-                                     .method = p->setup.method->name,
+                                     .method = p->setup.method.name,
                                      .threads = petra_setup_threads(config),
                                      .accumulate = (int32_t)config->method.accumulate,
                                      .warmup = (int32_t)config->profile.warmup,

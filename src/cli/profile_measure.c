@@ -43,9 +43,12 @@ static petra_status create_stages(measurement *m, int set) {
                                          .first = setup->partition.first[j],
                                          .end = setup->partition.first[j + 1],
                                          .backend = setup->backend,
-                                         .keep = set == WITH_GRAPH ? PETRA_KEEP_GRAPH : PETRA_KEEP_NOTHING,
-                                         .invert = set == WITHOUT_GRAPH && setup->model.family == PETRA_FAMILY_REVNET,
-                                         .accumulate = m->accumulate,
+                                         .rule = {.forward_weights = PETRA_WEIGHTS_LATEST,
+                                                  .backward_weights = PETRA_WEIGHTS_LATEST,
+                                                  .invert_weights = PETRA_WEIGHTS_LATEST,
+                                                  .keep = set == WITH_GRAPH ? PETRA_KEEP_GRAPH : PETRA_KEEP_NOTHING,
+                                                  .invert = set == WITHOUT_GRAPH && setup->model.family == PETRA_FAMILY_REVNET,
+                                                  .accumulate = m->accumulate},
                                          .optim = petra_optim_from_config(setup->config)};
     PETRA_TRY(petra_stage_create(&options, &m->stage[set][j]));
     PETRA_TRY(petra_stage_initialise(m->stage[set][j], (uint64_t)setup->config->run.seed));
@@ -164,7 +167,7 @@ static petra_status pass(measurement *m, int set) {
 /* What the two passes say of each part. */
 static void record(measurement *m, int repetition) {
   int last = m->stages - 1;
-  int forward_set = m->setup->method->recomputes ? WITHOUT_GRAPH : WITH_GRAPH;
+  int forward_set = m->setup->method.recomputes ? WITHOUT_GRAPH : WITH_GRAPH;
   for (int j = 0; j <= last; j++) {
     double forward = j < last ? m->forward[forward_set][j] : m->head_forward;
     double with_graph = m->backward[WITH_GRAPH][j];

@@ -11,10 +11,20 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const int32_t image_size = 32; /* CIFAR-10, CIFAR-100, shapes */
+static petra_status check_classes(const petra_config *config, int32_t classes) {
+  if (config->model.classes >= classes)
+    return PETRA_OK;
+  return petra_config_fail(config, "model.classes", "%lld outputs for the %d classes of data.set: %s; expected at least %d",
+                           (long long)config->model.classes, classes,
+                           petra_config_choice_name("data.set", (int)config->data.set), classes);
+}
 
-static int32_t set_classes(petra_data_set set) {
-  return set == PETRA_SET_CIFAR100 ? 100 : 10;
+petra_status petra_setup_check_data(const petra_setup *setup, const petra_dataset *set) {
+  PETRA_TRY(check_classes(setup->config, set->classes));
+  if (set->height != setup->model.image_height || set->width != setup->model.image_width)
+    return petra_config_fail(setup->config, "data.path", "images of %d x %d pixels for a network that was built for %d x %d; expected one size in both splits",
+                             set->width, set->height, setup->model.image_width, setup->model.image_height);
+  return PETRA_OK;
 }
 
 /* The partition; balanced by the times of a profile where the costs are its. */
@@ -29,15 +39,13 @@ static petra_status cut(petra_setup *setup) {
 
 petra_status petra_setup_plan(petra_setup *setup, const petra_config *config) {
   *setup = (petra_setup){.config = config};
-  PETRA_TRY(petra_model_init(&setup->model, config, image_size, image_size));
+  petra_dataset_shape shape;
+  PETRA_TRY(petra_dataset_shape_of(config, &shape));
+  PETRA_TRY(petra_model_init(&setup->model, config, shape.height, shape.width));
   PETRA_TRY(petra_method_from_config(config, &setup->method));
   PETRA_TRY(cut(setup));
   petra_method_fit(&setup->method, setup->partition.stages);
-  int32_t classes = set_classes(config->data.set);
-  if (config->model.classes < classes)
-    return petra_config_fail(config, "model.classes", "%lld outputs for the %d classes of data.set: %s; expected at least %d",
-                             (long long)config->model.classes, classes,
-                             petra_config_choice_name("data.set", (int)config->data.set), classes);
+  PETRA_TRY(check_classes(config, shape.classes));
   if (config->device.backend == PETRA_BACKEND_CPU && config->device.precision == PETRA_PRECISION_FP64)
     return petra_config_fail(config, "device.precision", "fp64 with device.backend: cpu, which computes in fp32 only; expected device.backend: ref");
   setup->inverts = setup->method.inverts && config->model.family == PETRA_FAMILY_REVNET;

@@ -23,7 +23,8 @@ typedef struct petra_setup {
   petra_stage *stage[PETRA_MODEL_BLOCKS];
 } petra_setup;
 
-/* Network, partition and method, checked against each other and the data set's classes. Touches no data. */
+/* Network, partition and method, checked against each other and the data set's classes where they are known before it
+ * is opened (petra_dataset_shape_of). */
 petra_status petra_setup_plan(petra_setup *setup, const petra_config *config);
 
 /* Reads and checks the file of method.schedule, if there is one; the program of `method` is then the file's. PETRA_IO,
@@ -42,6 +43,8 @@ bool petra_setup_schedule_distance(const petra_setup *setup, int stage, int64_t 
 /* Whether the trainer can run the file, if there is one, in a run of `microbatches` (that many at most), `batches` an epoch.
  * Measures it. PETRA_SCHEDULE, PETRA_CONFIG. */
 petra_status petra_setup_check_training(petra_setup *setup, int64_t microbatches, int64_t batches);
+/* Checks an open data set against the plan: classes and size of the images. PETRA_CONFIG. */
+petra_status petra_setup_check_data(const petra_setup *setup, const petra_dataset *set);
 
 /* Backend and stages, with the weights of model.weights or, where that is empty, initial ones. */
 petra_status petra_setup_stages(petra_setup *setup);

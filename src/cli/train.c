@@ -67,8 +67,11 @@ static petra_status prepare(training *t) {
   PETRA_TRY(petra_setup_plan(&t->setup, config));
   PETRA_TRY(petra_setup_read_schedule(&t->setup, t->setup.partition.stages));
   PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_TRAIN, &t->train_set));
-  if (config->run.eval_every > 0)
+  PETRA_TRY(petra_setup_check_data(&t->setup, t->train_set));
+  if (config->run.eval_every > 0) {
     PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_EVAL, &t->eval_set));
+    PETRA_TRY(petra_setup_check_data(&t->setup, t->eval_set));
+  }
   int64_t batches = t->train_set->count / config->data.batch;
   if (batches == 0)
     return petra_config_fail(config, "data.batch", "a batch of %lld images, but the training set has %lld; expected at most as many",

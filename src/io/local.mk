@@ -1,6 +1,7 @@
 # src/io: the files that a run writes. HDF5's headers are included in these .c files only.
 libpetra_a_SOURCES += \
 	src/io/atomic_file.c src/io/atomic_file.h \
+	src/io/data_file.c src/io/data_file.h \
 	src/io/hdf5_file.c src/io/hdf5_file.h \
 	src/io/hdf5_image.c src/io/hdf5_image.h \
 	src/io/profile.c src/io/profile_read.c src/io/profile.h \

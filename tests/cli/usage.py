@@ -9,7 +9,7 @@ import h5py
 
 from program import PETRA, ProgramTest, main
 
-SUBCOMMANDS = ["train", "init", "evaluate", "inspect", "schedule", "sweep", "methods", "info"]
+SUBCOMMANDS = ["train", "init", "evaluate", "inspect", "simulate", "profile", "schedule", "sweep", "methods", "data", "info"]
 
 
 class Help(ProgramTest):
