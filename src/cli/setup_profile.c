@@ -61,7 +61,7 @@ bool petra_setup_block_times(const petra_setup *setup, int64_t nanoseconds[PETRA
     return false;
   for (int b = 0; b < profile->stages; b++) {
     const petra_spread *part = profile->stage[b].part;
-    bool rebuilt = setup->method->recomputes && b < profile->stages - 1; /* the fused head is not */
+    bool rebuilt = setup->method.recomputes && b < profile->stages - 1; /* the fused head is not */
     nanoseconds[b] = petra_nanoseconds(part[PETRA_PROFILE_FORWARD].median + part[PETRA_PROFILE_BACKWARD].median +
                                        (rebuilt ? part[PETRA_PROFILE_RECONSTRUCT].median : 0));
   }
