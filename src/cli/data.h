@@ -13,23 +13,23 @@ petra_status petra_data_verify(const petra_arguments *arguments, const petra_con
 petra_status petra_data_convert(const petra_arguments *arguments, const petra_config *config);
 
 /* A run of records, as read takes them: pixels (count, 3, H, W), labels, and what became of each. */
-typedef struct petra_records {
+typedef struct petra_data_records {
   const petra_dataset *set;
   int64_t room; /* most records */
   uint8_t *pixels;
   int32_t *labels;
   petra_status *statuses;
   int64_t first, count;
-} petra_records;
+} petra_data_records;
 
 /* Room for some records, 32 MB at most or one. */
-petra_status petra_records_init(petra_records *records, const petra_dataset *set);
+petra_status petra_data_records_init(petra_data_records *records, const petra_dataset *set);
 
 /* Reads the records behind those read last, on `threads` threads; count 0 at the end. Each failure is in
  * `statuses` and was logged by the one that met it; PETRA_NO_MEMORY and PETRA_INTERNAL are returned. */
-petra_status petra_records_next(petra_records *records, int threads);
+petra_status petra_data_records_next(petra_data_records *records, int threads);
 
-void petra_records_fini(petra_records *records);
+void petra_data_records_fini(petra_data_records *records);
 
 /* "train", "eval" */
 const char *petra_split_name(petra_split split);

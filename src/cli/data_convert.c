@@ -58,11 +58,11 @@ static petra_status create_file(conversion *c) {
 }
 
 static petra_status copy_split(conversion *c, petra_split split) {
-  petra_records records;
-  petra_status status = petra_records_init(&records, c->sets[split]);
+  petra_data_records records;
+  petra_status status = petra_data_records_init(&records, c->sets[split]);
   int target = split == PETRA_SPLIT_TRAIN ? PETRA_DATA_FILE_TRAIN : PETRA_DATA_FILE_EVAL;
   while (status == PETRA_OK) {
-    PETRA_TRY_GOTO(status, petra_records_next(&records, (int)c->config->data.workers), done);
+    PETRA_TRY_GOTO(status, petra_data_records_next(&records, (int)c->config->data.workers), done);
     if (records.count == 0)
       break;
     for (int64_t i = 0; i < records.count; i++)
@@ -71,7 +71,7 @@ static petra_status copy_split(conversion *c, petra_split split) {
         petra_data_file_put(c->file, target, records.first, records.count, records.pixels, records.labels);
   }
 done:
-  petra_records_fini(&records);
+  petra_data_records_fini(&records);
   return status;
 }
 

@@ -10,15 +10,15 @@ static int64_t record_bytes(const petra_dataset *set) {
   return (int64_t)3 * set->height * set->width;
 }
 
-petra_status petra_records_init(petra_records *records, const petra_dataset *set) {
+petra_status petra_data_records_init(petra_data_records *records, const petra_dataset *set) {
   int64_t room = room_bytes / record_bytes(set);
-  *records = (petra_records){.set = set, .room = room < 1 ? 1 : room > ROOM_MAX ? ROOM_MAX : room};
+  *records = (petra_data_records){.set = set, .room = room < 1 ? 1 : room > ROOM_MAX ? ROOM_MAX : room};
   PETRA_TRY(petra_allocate_raw(&records->pixels, (size_t)records->room, (size_t)record_bytes(set)));
   PETRA_TRY(petra_allocate_raw(&records->labels, (size_t)records->room, sizeof *records->labels));
   return petra_allocate_raw(&records->statuses, (size_t)records->room, sizeof *records->statuses);
 }
 
-petra_status petra_records_next(petra_records *records, int threads) {
+petra_status petra_data_records_next(petra_data_records *records, int threads) {
   const petra_dataset *set = records->set;
   records->first += records->count;
   int64_t left = set->count - records->first, size = record_bytes(set);
@@ -33,7 +33,7 @@ petra_status petra_records_next(petra_records *records, int threads) {
   return PETRA_OK;
 }
 
-void petra_records_fini(petra_records *records) {
+void petra_data_records_fini(petra_data_records *records) {
   petra_free(records->pixels);
   petra_free(records->labels);
   petra_free(records->statuses);

@@ -46,7 +46,7 @@ static petra_status count_size(split_report *report, int64_t index) {
   return PETRA_OK;
 }
 
-static petra_status count_record(split_report *report, const petra_records *records, int64_t i) {
+static petra_status count_record(split_report *report, const petra_data_records *records, int64_t i) {
   const petra_dataset *set = report->set;
   petra_status status = records->statuses[i];
   if (status == PETRA_OK)
@@ -60,17 +60,17 @@ static petra_status count_record(split_report *report, const petra_records *reco
 }
 
 static petra_status read_all(split_report *report, int threads) {
-  petra_records records;
-  petra_status status = petra_records_init(&records, report->set);
+  petra_data_records records;
+  petra_status status = petra_data_records_init(&records, report->set);
   while (status == PETRA_OK) {
-    PETRA_TRY_GOTO(status, petra_records_next(&records, threads), done);
+    PETRA_TRY_GOTO(status, petra_data_records_next(&records, threads), done);
     if (records.count == 0)
       break;
     for (int64_t i = 0; i < records.count; i++)
       PETRA_TRY_GOTO(status, count_record(report, &records, i), done);
   }
 done:
-  petra_records_fini(&records);
+  petra_data_records_fini(&records);
   return status;
 }
 
