@@ -128,6 +128,18 @@ static void note_lag(petra_stage_counts *c, int64_t version) {
     c->lag_max = lag;
 }
 
+/* Notes which version is held whatever is in flight. */
+static void note_copy(const petra_worker_cost_options *options, petra_stage_counts *c, const in_flight *kept) {
+  const window *users = &kept->users;
+  int64_t version = c->updates;
+  if (options->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER && c->updates > 0)
+    version = c->updates - 1;
+  else if (options->sync_period > 0)
+    version = kept->copy;
+  c->copy = version != c->updates;
+  c->copy_stashed = c->copy && version >= users->first && version < users->end && *at(users, version) > 0;
+}
+
 /* The present version becomes an old one; it is stashed if a microbatch in flight was forwarded with it. */
 static void update(petra_stage_counts *c, const window *users) {
   bool used = c->updates >= users->first && c->updates < users->end && *at(users, c->updates) > 0;
@@ -190,8 +202,14 @@ static petra_status perform_one(worker_cost *worker, const petra_action *action,
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
   (void)virtual_ns;
-  for (int i = 0; i < count; i++)
-    PETRA_TRY(perform_one((worker_cost *)base, &actions[i], &results[i]));
+  worker_cost *worker = (worker_cost *)base;
+  bool copies = worker->options.sync_period > 0 || worker->options.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER;
+  for (int i = 0; i < count; i++) {
+    int32_t row = actions[i].stage - 1;
+    PETRA_TRY(perform_one(worker, &actions[i], &results[i]));
+    if (copies)
+      note_copy(&worker->options, &worker->counts[row], &worker->kept[row]);
+  }
   return PETRA_OK;
 }
 

@@ -14,6 +14,8 @@ typedef struct petra_stage_counts {
   int64_t lag_sum, lag_max;   /* updates between the weights that a microbatch's F read and the latest at its backward */
   int64_t kept, kept_max;     /* microbatches forwarded and not yet backwarded (split backward: W not done) */
   int64_t stash, stash_max;   /* older versions of the weights that some of these were forwarded with */
+  bool copy;                  /* an older version is held whatever is in flight: a double buffer's, or that of F's copy */
+  bool copy_stashed;          /* it is one of `stash` as well */
 } petra_stage_counts;
 
 typedef struct petra_worker_cost_options {

@@ -61,10 +61,12 @@ static void count(worker_memory *worker, int32_t stage, int64_t now_ns) {
   const petra_memory_stage *about = &worker->options.stage[stage - 1];
   const petra_stage_counts *counts = &worker->counts[stage - 1];
   petra_account *account = &worker->accounts[stage - 1];
-  if (about->input_bytes == 0 && about->version_bytes == 0)
+  if (about->input_bytes == 0 && about->version_bytes == 0 && about->copy_bytes == 0)
     return;
   int64_t inputs = about->input_bytes * larger(counts->kept - 1, 0),
           versions = about->version_bytes * counts->stash;
+  if (counts->copy && !(about->version_bytes && counts->copy_stashed))
+    versions += about->copy_bytes;
   /* What measured changes put into these categories stays: they come with input_bytes 0. */
   if (about->input_bytes)
     petra_account_add(account, PETRA_MEMORY_INPUT_BUFFER,

@@ -32,6 +32,7 @@ typedef struct petra_memory_stage {
   int64_t input_bytes;   /* input_buffer, for each microbatch between its F and its B (W) but one */
   int64_t version_bytes; /* weight_buffer, for each older version that a microbatch between its F and its B
                             was forwarded with */
+  int64_t copy_bytes;    /* weight_buffer, while an older version is held whatever is in flight */
 } petra_memory_stage;
 
 typedef struct petra_worker_memory_options {

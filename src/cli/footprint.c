@@ -158,8 +158,8 @@ petra_status petra_footprint_measured(const petra_setup *setup, const petra_prog
     int64_t parameters = out[j].base[PETRA_MEMORY_PARAMETERS];
     if (petra_method_stashes(&setup->method))
       out[j].version_bytes = parameters;
-    else if (holds_a_copy(&setup->method))
-      out[j].base[PETRA_MEMORY_WEIGHT_BUFFER] = parameters;
+    if (holds_a_copy(&setup->method))
+      out[j].copy_bytes = parameters;
   }
   return PETRA_OK;
 }
@@ -185,7 +185,7 @@ static petra_status count_block(const petra_setup *setup, petra_accounting accou
   out->base[PETRA_MEMORY_STATISTICS] += bytes.statistics;
   out->base[PETRA_MEMORY_INPUT_BUFFER] += bytes.input;
   if (holds_a_copy(&setup->method))
-    out->base[PETRA_MEMORY_WEIGHT_BUFFER] += bytes.parameters;
+    out->copy_bytes += bytes.parameters;
   out->input_bytes += bytes.input_buffer;
   out->version_bytes += bytes.weight_buffer;
   return PETRA_OK;

@@ -3,7 +3,7 @@
  *  - measured: what the accounts of an emulation count, to the byte: one microbatch goes up and down through
  * the real stages on a backend without content (petra_backend_create_dry), and what each action does to the
  * accounts is noted. Older weights that a method keeps count as copies of the parameters, as many as microbatches
- * in flight were forwarded with; a double buffer's and forward's own copy count from the start.
+ * in flight were forwarded with.
  *  - paper, strict: those of sim/ledger.h, with what is in flight at each moment in place of the largest
  * delay. input_buffer counts the input that is worked on as well; gradients, momentum, graphs and messages
  * are not in them. */
