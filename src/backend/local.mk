@@ -18,6 +18,8 @@ libpetra_a_SOURCES += \
 	src/backend/ref_norm.inc \
 	src/backend/ref_pool.inc \
 	src/backend/ref_real.inc \
+	src/backend/tensor_archive.c \
+	src/backend/tensor_archive.h \
 	src/backend/ref_shuffle.inc \
 	src/backend/registry.c \
 	src/backend/registry.h \

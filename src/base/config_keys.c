@@ -124,6 +124,7 @@ static const petra_config_key keys[] = {
     INTEGER(run.epochs, "10", 1, MANY, "passes over the training images"),
     INTEGER(run.max_microbatches, "0", 0, MANY_MICROBATCHES, "the run ends after so many microbatches; 0: no limit"),
     INTEGER(run.eval_every, "1", 0, MANY, "epochs between evaluations; 0: never"),
+    INTEGER(run.checkpoint_every, "1", 0, MANY, "epochs between checkpoints (checkpoint.h5), from which petra train --resume goes on; 0: none is written"),
     CHOICE(run.drain, "auto", drains, "whether the pipeline is emptied at the end of the run; auto: not in lockstep programs, always in others"),
     BOOLEAN(run.trace_actions, "false", "every action of the run goes into /trace/actions of run.h5 (48 bytes an action)"),
 

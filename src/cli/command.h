@@ -18,7 +18,7 @@ typedef struct petra_arguments {
   const char *image_size;           /* --image-size; NULL if not given */
   const char *jobs, *cell; /* --jobs, --cell; NULL if not given */
   bool slurm;
-  bool critical_path;
+  bool critical_path, resume;
   char *command_line; /* the whole of it, for the log */
 } petra_arguments;
 
@@ -33,6 +33,7 @@ typedef struct petra_command {
   const char *actions;     /* the first argument is one of these, such as "a, b or c"; NULL: none */
   bool takes_gantt;      /* --gantt makes sense */
   bool traces;           /* --trace makes sense */
+  bool resumes;          /* --resume makes sense */
   bool simulates;        /* --critical-path and --memory make sense; nothing is written without --output */
   bool tables;           /* of a network: --memory and --image-size make sense */
   bool sweeps;           /* over a grid: --jobs, --slurm and --cell make sense */

@@ -26,6 +26,7 @@ petra_SOURCES = \
 	src/cli/profile_weights.c \
 	src/cli/schedule.c \
 	src/cli/schedule_file.c src/cli/schedule_file.h \
+	src/cli/checkpoints.c src/cli/checkpoints.h \
 	src/cli/recorder.c src/cli/recorder.h \
 	src/cli/run_folder.c src/cli/run_folder.h \
 	src/cli/setup.c src/cli/setup.h \

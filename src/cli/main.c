@@ -46,6 +46,8 @@ static void print_help(const petra_command *command) {
     printf("  --gantt          a chart over time\n");
   if (command->traces)
     printf("  --trace FILE     writes a trace of every action for Chrome's or Perfetto's viewer\n");
+  if (command->resumes)
+    printf("  --resume         goes on from checkpoint.h5 in DIR, to the bit; from the beginning where there is none\n");
   if (command->simulates)
     printf("  --critical-path  tells which actions and messages the makespan is made of; keeps every action in memory\n"
            "  --memory A       accounting of the stages' memory: measured (default), paper or strict\n");
@@ -86,6 +88,7 @@ enum {
   OPTION_TRACE,
   OPTION_MEMORY,
   OPTION_CRITICAL_PATH,
+  OPTION_RESUME,
   OPTION_IMAGE_SIZE,
   OPTION_JOBS,
   OPTION_SLURM,
@@ -102,6 +105,7 @@ static const struct option long_options[] = {{"set", required_argument, NULL, OP
                                              {"output", required_argument, NULL, OPTION_OUTPUT},
                                              {"trace", required_argument, NULL, OPTION_TRACE},
                                              {"memory", required_argument, NULL, OPTION_MEMORY},
+                                             {"resume", no_argument, NULL, OPTION_RESUME},
                                              {"critical-path", no_argument, NULL, OPTION_CRITICAL_PATH},
                                              {"image-size", required_argument, NULL, OPTION_IMAGE_SIZE},
                                              {"jobs", required_argument, NULL, OPTION_JOBS},
@@ -138,6 +142,9 @@ static petra_status read_options(const petra_command *command, int argc, char **
       break;
     case OPTION_MEMORY:
       arguments->memory = optarg;
+      break;
+    case OPTION_RESUME:
+      arguments->resume = true;
       break;
     case OPTION_CRITICAL_PATH:
       if (!command->simulates)
@@ -189,6 +196,8 @@ static petra_status read_options(const petra_command *command, int argc, char **
     return petra_fail(PETRA_USAGE, "petra %s takes no config, --set or --output; see petra %s --help", command->name, command->name);
   if (!command->writes && !command->writes_file && arguments->output)
     return petra_fail(PETRA_USAGE, "%s writes no files and takes no --output; see petra %s --help", command->name, command->name);
+  if (!command->resumes && arguments->resume)
+    return petra_fail(PETRA_USAGE, "%s takes no --resume; see petra %s --help", command->name, command->name);
   if (!command->traces && arguments->trace)
     return petra_fail(PETRA_USAGE, "%s takes no --trace; see petra %s --help", command->name, command->name);
   if (!command->tables && (arguments->image_size || (arguments->memory && !command->simulates)))

@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "cli/checkpoints.h"
 #include "cli/cluster.h"
 #include "cli/command.h"
 #include "cli/epoch_json.h"
@@ -9,6 +10,7 @@
 #include "cli/setup.h"
 #include "cli/training_log.h"
 #include "io/atomic_file.h"
+#include "io/checkpoint.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -32,18 +34,22 @@ typedef struct training {
   int lock; /* descriptor of the folder, locked; -1: none */
   petra_runlog *runlog;
   petra_training_log *log;
+  char *checkpoint_path;
+  petra_archive *resume;       /* the checkpoint that the run goes on from; NULL: none */
+  int64_t first;               /* the first microbatch that stage 1 reads */
+  petra_checkpoints *checkpoints;
   petra_worker *worker;
   petra_executor *executor;
 } training;
 
-static petra_loader_options loader_options(const petra_config *config, int64_t end) {
+static petra_loader_options loader_options(const petra_config *config, int64_t first, int64_t end) {
   return (petra_loader_options){.batch = (int32_t)config->data.batch,
                                 .shuffle = config->data.shuffle,
                                 .augment = config->data.augment,
                                 .drop_last = true,
                                 .threads = (int)config->data.workers,
                                 .seed = (uint64_t)config->run.seed,
-                                .first = 0,
+                                .first = first,
                                 .end = end};
 }
 
@@ -77,8 +83,6 @@ static petra_status prepare(training *t) {
     return petra_config_fail(config, "data.batch", "a batch of %lld images, but the training set has %lld; expected at most as many",
                              (long long)config->data.batch, (long long)t->train_set->count);
   PETRA_TRY(plan_program(t, batches));
-  const petra_loader_options options = loader_options(config, t->program.microbatches);
-  PETRA_TRY(petra_loader_create(t->train_set, &options, &t->loader));
   PETRA_TRY(petra_setup_stages(&t->setup));
   return petra_cluster_init(&t->cluster, &t->setup, &t->program, t->arguments->trace);
 }
@@ -137,27 +141,51 @@ static petra_status lock_folder(training *t) {
   return PETRA_OK;
 }
 
+/* With --resume: the checkpoint, where there is one, and the log in it. */
+static petra_status find_checkpoint(training *t, petra_runlog_about *about, char **log) {
+  size_t bytes;
+  if (!t->arguments->resume)
+    return PETRA_OK;
+  PETRA_TRY(petra_checkpoint_find(t->checkpoint_path, t->config_text, &t->resume));
+  bool tell = !t->arguments->json && !t->arguments->quiet;
+  if (!t->resume) {
+    if (tell)
+      printf("no %s: the run begins at its beginning\n", t->checkpoint_path);
+    return PETRA_OK;
+  }
+  PETRA_TRY(petra_checkpoint_begin(t->resume, t->config, t->program.microbatches, &t->first, log, &bytes));
+  about->image = *log;
+  about->image_bytes = bytes;
+  if (tell)
+    printf("resumed from %s: microbatch %lld (epoch %lld)\n", t->checkpoint_path, (long long)t->first,
+           (long long)(t->first / t->program.batches) + 1);
+  return PETRA_OK;
+}
+
 /* The run's folder with run.h5 and config.yaml; run.h5 first, as it is the one that a full disk refuses. */
 static petra_status open_log(training *t) {
-  char *path = NULL;
+  char *path = NULL, *log = NULL;
   char backend[256], libraries[256];
   petra_status status;
   PETRA_TRY(petra_setup_output(t->config, t->arguments->output, &t->directory));
   PETRA_TRY(petra_join_path(t->directory, "weights.h5", &t->weights_path));
+  PETRA_TRY(petra_join_path(t->directory, "checkpoint.h5", &t->checkpoint_path));
   PETRA_TRY(lock_folder(t));
   PETRA_TRY(expand_config(t));
   PETRA_TRY(petra_join_path(t->directory, "run.h5", &path));
   t->setup.backend->ops->describe(t->setup.backend, backend, sizeof backend);
   petra_libraries_describe(libraries, sizeof libraries);
-  const petra_runlog_about about = {.command = t->arguments->command_line,
+  petra_runlog_about about = {.command = t->arguments->command_line,
                                     .backend = backend,
                                     .libraries = libraries,
                                     .config = t->config_text,
                                     .actions = t->config->run.trace_actions,
                                     .seed = (uint64_t)t->config->run.seed};
+  PETRA_TRY_GOTO(status, find_checkpoint(t, &about, &log), done);
   PETRA_TRY_GOTO(status, petra_runlog_create(path, &about, &t->runlog), done);
   PETRA_TRY_GOTO(status, write_config(t), done);
-  PETRA_TRY_GOTO(status, write_stage_table(t), done);
+  if (!t->resume)
+    PETRA_TRY_GOTO(status, write_stage_table(t), done);
   const petra_training_log_options options = {
       .runlog = t->runlog,
       .program = t->setup.method.program,
@@ -166,6 +194,7 @@ static petra_status open_log(training *t) {
       .progress = t->arguments->quiet ? PETRA_PROGRESS_QUIET : PETRA_PROGRESS_AUTO};
   status = petra_training_log_create(&options, &t->log);
 done:
+  petra_free(log);
   petra_free(path);
   return status;
 }
@@ -176,7 +205,9 @@ static const petra_account *account_of(const void *context, int32_t stage) {
 
 static petra_status run_program(training *t) {
   const petra_config *config = t->config;
-  petra_loader_options evaluation_loader = loader_options(config, 0);
+  petra_loader_options evaluation_loader = loader_options(config, 0, 0);
+  const petra_loader_options loader = loader_options(config, t->first, t->program.microbatches);
+  PETRA_TRY(petra_loader_create(t->train_set, &loader, &t->loader));
   const petra_worker_stage_options options = {.backend = t->setup.backend,
                                               .stages = t->setup.partition.stages,
                                               .stage = t->setup.stage,
@@ -190,8 +221,20 @@ static petra_status run_program(training *t) {
                                               .program_options = &t->program,
                                               .events = petra_training_log_events(t->log)};
   PETRA_TRY(petra_worker_stage_create(&options, &t->worker));
+  const petra_checkpoints_options checkpoints = {.setup = &t->setup,
+                                                 .program = &t->program,
+                                                 .worker = t->worker,
+                                                 .log = t->log,
+                                                 .runlog = t->runlog,
+                                                 .path = t->checkpoint_path,
+                                                 .config = t->config_text,
+                                                 .every = config->run.checkpoint_every * t->program.batches,
+                                                 .resume = t->resume};
+  PETRA_TRY(petra_checkpoints_create(&checkpoints, &t->checkpoints));
+  petra_checkpoint_destroy(t->resume);
+  t->resume = NULL;
   PETRA_TRY(petra_executor_virtual_create(&t->cluster.executor, &t->executor));
-  const petra_recorder_options recorder = {.worker = t->worker,
+  const petra_recorder_options recorder = {.worker = petra_checkpoints_worker(t->checkpoints),
                                            .stages = t->program.stages,
                                            .account = account_of,
                                            .account_context = t,
@@ -263,12 +306,15 @@ static void clean_up(training *t) {
   if (t->executor)
     t->executor->ops->destroy(t->executor);
   petra_cluster_fini(&t->cluster);
+  petra_checkpoints_destroy(t->checkpoints);
   petra_worker_stage_destroy(t->worker);
+  petra_checkpoint_destroy(t->resume);
   petra_training_log_destroy(t->log);
   petra_runlog_close(t->runlog);
   if (t->lock >= 0)
     close(t->lock);
   free(t->config_text); /* open_memstream's */
+  petra_free(t->checkpoint_path);
   petra_free(t->weights_path);
   petra_free(t->directory);
   petra_loader_destroy(t->loader);
@@ -294,11 +340,12 @@ done:
 const petra_command petra_command_train = {
     .name = "train",
     .summary = "trains a network cut into stages, emulated on this device",
-    .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--trace FILE] [--json] [--quiet]",
+    .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--resume] [--trace FILE] [--json] [--quiet]",
     .help = "Trains the network of the config with the method of the config. All J stages are emulated on this device, in the\n"
             "order in which a virtual clock lets them act. Writes into DIR: config.yaml (every key with its value), run.h5 (losses,\n"
             "accuracies, stages, memory; readable while the run goes on) and, at the end, weights.h5.\n",
     .takes_config = true,
     .writes = true,
     .traces = true,
+    .resumes = true,
     .run = run};

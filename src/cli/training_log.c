@@ -1,5 +1,6 @@
 #include "cli/training_log.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -193,6 +194,76 @@ const petra_runlog_epoch *petra_training_log_epochs(const petra_training_log *lo
 double petra_training_log_mean_loss(const petra_training_log *log, int64_t *microbatches) {
   *microbatches = log->microbatches;
   return log->images ? log->loss_sum / (double)log->images : NAN;
+}
+
+enum { STATE_VALUES = 12, ROW_VALUES = 8 };
+
+static void pack_state(const epoch_state *s, double *v) {
+  const double values[STATE_VALUES] = {s->loss_sum, s->top1_sum, (double)s->images, s->train_s, s->lr, s->wall_s, s->complete, s->evaluated,
+                                       (double)s->evaluation.images, s->evaluation.loss, s->evaluation.top1, s->evaluation.top5};
+  memcpy(v, values, sizeof values);
+}
+
+static void unpack_state(const double *v, epoch_state *s) {
+  *s = (epoch_state){.loss_sum = v[0], .top1_sum = v[1], .images = (int64_t)v[2], .train_s = v[3], .lr = v[4], .wall_s = v[5],
+                     .complete = v[6] != 0, .evaluated = v[7] != 0,
+                     .evaluation = {.images = (int64_t)v[8], .loss = v[9], .top1 = v[10], .top5 = v[11]}};
+}
+
+static void pack_row(const petra_runlog_epoch *r, double *v) {
+  const double values[ROW_VALUES] = {r->train_loss, r->train_top1, r->eval_loss, r->eval_top1, r->eval_top5, r->lr, r->wall_s, r->images_per_s};
+  memcpy(v, values, sizeof values);
+}
+
+static void unpack_row(const double *v, int64_t epoch, petra_runlog_epoch *r) {
+  *r = (petra_runlog_epoch){(int32_t)epoch, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]};
+}
+
+/* States of the first `epochs` epochs and the rows written of them; a resumed run may have more epochs. */
+static petra_status archive_epochs(petra_training_log *log, petra_archive *archive, int64_t epochs) {
+  double *values;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&values, (size_t)epochs, (STATE_VALUES + ROW_VALUES) * sizeof *values));
+  double *rows = values + epochs * STATE_VALUES;
+  for (int64_t e = 0; e < epochs; e++) {
+    pack_state(&log->states[e], values + e * STATE_VALUES);
+    pack_row(&log->rows[e], rows + e * ROW_VALUES);
+  }
+  status = petra_archive_reals(archive, "epochs", values, epochs * (STATE_VALUES + ROW_VALUES));
+  for (int64_t e = 0; e < epochs && archive->reading && status == PETRA_OK; e++) {
+    unpack_state(values + e * STATE_VALUES, &log->states[e]);
+    unpack_row(rows + e * ROW_VALUES, e, &log->rows[e]);
+  }
+  petra_free(values);
+  return status;
+}
+
+petra_status petra_training_log_archive(petra_training_log *log, petra_archive *archive) {
+  double now = now_s();
+  double reals[3] = {log->loss_sum, now - log->start_s, now - log->last_s};
+  int64_t counts[4] = {log->written, log->microbatches, log->images, log->written};
+  /* As many states as something is known of. */
+  for (int64_t e = log->written; e < log->epochs; e++)
+    if (log->states[e].images || log->states[e].evaluated || log->states[e].complete)
+      counts[3] = e + 1;
+  PETRA_TRY(petra_archive_enter(archive, "training_log"));
+  petra_status status = petra_archive_integers(archive, "counts", counts, 4);
+  if (status == PETRA_OK)
+    status = petra_archive_reals(archive, "sums", reals, 3);
+  if (status == PETRA_OK && (counts[3] > log->epochs || counts[0] > counts[3]))
+    status = petra_fail(PETRA_DATA, "checkpoint: %lld epochs in the log of a run of %lld", (long long)counts[3], (long long)log->epochs);
+  if (status == PETRA_OK && counts[3] > 0)
+    status = archive_epochs(log, archive, counts[3]);
+  petra_archive_leave(archive);
+  if (archive->reading && status == PETRA_OK) {
+    log->written = counts[0];
+    log->microbatches = counts[1];
+    log->images = counts[2];
+    log->loss_sum = reals[0];
+    log->start_s = now - reals[1];
+    log->last_s = now - reals[2];
+  }
+  return status;
 }
 
 void petra_training_log_finish(petra_training_log *log, bool succeeded) {

@@ -28,6 +28,9 @@ const petra_runlog_epoch *petra_training_log_epochs(const petra_training_log *lo
 /* Mean loss over all images whose loss came back in the run, NaN if none did; *microbatches: how many losses. */
 double petra_training_log_mean_loss(const petra_training_log *log, int64_t *microbatches);
 
+/* What it knows, in a checkpoint; one that is read into must be new. Times go on where they were. */
+petra_status petra_training_log_archive(petra_training_log *log, petra_archive *archive);
+
 /* Ends the progress; after a failure without a last line, so that the error is what stands last. */
 void petra_training_log_finish(petra_training_log *log, bool succeeded);
 

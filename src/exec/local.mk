@@ -5,4 +5,5 @@ libpetra_a_SOURCES += \
 	src/exec/labels.c src/exec/labels.h \
 	src/exec/mailbox.c src/exec/mailbox.h \
 	src/exec/worker.h \
-	src/exec/worker_stage.c src/exec/worker_stage.h
+	src/exec/worker_archive.c \
+	src/exec/worker_stage.c src/exec/worker_stage.h src/exec/worker_stage_private.h

@@ -3,26 +3,9 @@
 #include "backend/ops.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/labels.h"
-#include "exec/mailbox.h"
+#include "exec/worker_stage_private.h"
 
 #include <math.h>
-
-/* An evaluation that waits until every stage has reached it. */
-typedef struct pending {
-  int64_t microbatch;
-  int32_t reached;
-  petra_snapshot **snapshots; /* per stage */
-  struct pending *next;
-} pending;
-
-typedef struct worker_stage {
-  petra_worker base;
-  petra_worker_stage_options options;
-  petra_mailbox *forward, *backward; /* per stage: from below, from above */
-  petra_labels labels;
-  pending *evaluations;
-} worker_stage;
 
 petra_stage_rule petra_method_stage_rule(const petra_method *method, bool inverts) {
   return (petra_stage_rule){.forward_weights = method->forward_weights,
@@ -35,19 +18,19 @@ petra_stage_rule petra_method_stage_rule(const petra_method *method, bool invert
                             .sync_period = method->sync_period};
 }
 
-static petra_account *account_of(const worker_stage *worker, int32_t stage) {
+static petra_account *account_of(const petra_worker_stage *worker, int32_t stage) {
   return (petra_account *)(uintptr_t)petra_stage_account(worker->options.stage[stage - 1]);
 }
 
 /* Puts a message into a stage's box and counts its tensors there from now on. */
-static petra_status post(worker_stage *worker, petra_mailbox *box, int32_t stage, int64_t microbatch, petra_message *message) {
+static petra_status post(petra_worker_stage *worker, petra_mailbox *box, int32_t stage, int64_t microbatch, petra_message *message) {
   petra_streams_charge(&message->streams, account_of(worker, stage), PETRA_MEMORY_MESSAGES);
   petra_streams_charge(&message->gradients, account_of(worker, stage), PETRA_MEMORY_MESSAGES);
   return petra_mailbox_put(box, microbatch, message);
 }
 
 /* Reads microbatch `m` of the training data: the images become stage 1's message, the labels wait for the last stage. */
-static petra_status read_batch(worker_stage *worker, int64_t m, petra_message *out) {
+static petra_status read_batch(petra_worker_stage *worker, int64_t m, petra_message *out) {
   const petra_worker_stage_options *options = &worker->options;
   petra_batch *batch;
   petra_status status;
@@ -63,6 +46,7 @@ static petra_status read_batch(worker_stage *worker, int64_t m, petra_message *o
   PETRA_TRY_GOTO(status, petra_op_upload(options->backend, images, batch->images, PETRA_HOST_F64), done);
   PETRA_TRY_GOTO(status, petra_labels_put(&worker->labels, m, batch->labels, batch->count), done);
   *out = (petra_message){{{petra_tensor_retain(images), NULL}}, {{NULL, NULL}}};
+  worker->read++;
 done:
   petra_tensor_release(&images);
   petra_loader_give_back(options->loader, batch);
@@ -70,13 +54,13 @@ done:
 }
 
 /* The forward input of a stage. */
-static petra_status take_forward(worker_stage *worker, int32_t stage, int64_t m, petra_message *out) {
+static petra_status take_forward(petra_worker_stage *worker, int32_t stage, int64_t m, petra_message *out) {
   return stage == 1 ? read_batch(worker, m, out) : petra_mailbox_take(&worker->forward[stage - 1], m, out);
 }
 
-static petra_status do_forward_loss(worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns);
+static petra_status do_forward_loss(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns);
 
-static petra_status do_forward(worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns) {
+static petra_status do_forward(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns) {
   petra_message in, out;
   if (stage == worker->options.stages)
     return do_forward_loss(worker, stage, m, virtual_ns);
@@ -87,7 +71,7 @@ static petra_status do_forward(worker_stage *worker, int32_t stage, int64_t m, i
   return post(worker, &worker->forward[stage], stage + 1, m, &out);
 }
 
-static petra_status report_loss(worker_stage *worker, int64_t m, const petra_loss *loss, int64_t virtual_ns) {
+static petra_status report_loss(petra_worker_stage *worker, int64_t m, const petra_loss *loss, int64_t virtual_ns) {
   const petra_worker_stage_options *options = &worker->options;
   double lr = petra_lr_at(options->lr, options->program->rate_index(options->program_options, options->stages, m));
   if (!isfinite(loss->loss))
@@ -97,7 +81,7 @@ static petra_status report_loss(worker_stage *worker, int64_t m, const petra_los
   return options->events.loss ? options->events.loss(options->events.context, m, loss, lr, virtual_ns) : PETRA_OK;
 }
 
-static petra_status do_loss(worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns, petra_message *out) {
+static petra_status do_loss(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns, petra_message *out) {
   petra_message in;
   petra_loss loss;
   PETRA_TRY(take_forward(worker, stage, m, &in));
@@ -115,7 +99,7 @@ static petra_status do_loss(worker_stage *worker, int32_t stage, int64_t m, int6
 }
 
 /* F of a split head. */
-static petra_status do_forward_loss(worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns) {
+static petra_status do_forward_loss(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns) {
   petra_message in;
   petra_loss loss;
   const petra_label_row *row;
@@ -129,7 +113,7 @@ static petra_status do_forward_loss(worker_stage *worker, int32_t stage, int64_t
   return report_loss(worker, m, &loss, virtual_ns);
 }
 
-static petra_status do_backward(worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns) {
+static petra_status do_backward(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns) {
   petra_message in = {{{NULL, NULL}}, {{NULL, NULL}}}, out;
   bool last = stage == worker->options.stages;
   if (last && !worker->options.program_options->split_head) {
@@ -147,19 +131,19 @@ static petra_status do_backward(worker_stage *worker, int32_t stage, int64_t m, 
   return PETRA_OK;
 }
 
-static void destroy_pending(pending *evaluation, int32_t stages) {
+static void destroy_pending(petra_pending *evaluation, int32_t stages) {
   for (int32_t j = 0; evaluation->snapshots && j < stages; j++)
     petra_snapshot_destroy(evaluation->snapshots[j]);
   petra_free(evaluation->snapshots);
   petra_free(evaluation);
 }
 
-static petra_status find_pending(worker_stage *worker, int64_t m, pending ***out) {
-  pending **link = &worker->evaluations;
+petra_status petra_worker_find_pending(petra_worker_stage *worker, int64_t m, petra_pending ***out) {
+  petra_pending **link = &worker->evaluations;
   while (*link && (*link)->microbatch != m)
     link = &(*link)->next;
   if (!*link) {
-    pending *evaluation;
+    petra_pending *evaluation;
     PETRA_TRY(petra_allocate(&evaluation, 1, sizeof *evaluation));
     evaluation->microbatch = m;
     *link = evaluation;
@@ -170,12 +154,12 @@ static petra_status find_pending(worker_stage *worker, int64_t m, pending ***out
 }
 
 /* Takes the stage's snapshot; the last stage to come has the evaluation computed. */
-static petra_status do_evaluate(worker_stage *worker, int32_t stage, int64_t m) {
+static petra_status do_evaluate(petra_worker_stage *worker, int32_t stage, int64_t m) {
   const petra_worker_stage_options *options = &worker->options;
-  pending **link;
+  petra_pending **link;
   petra_evaluation result;
-  PETRA_TRY(find_pending(worker, m, &link));
-  pending *evaluation = *link;
+  PETRA_TRY(petra_worker_find_pending(worker, m, &link));
+  petra_pending *evaluation = *link;
   PETRA_TRY(petra_stage_snapshot(options->stage[stage - 1], &evaluation->snapshots[stage - 1]));
   if (++evaluation->reached < options->stages)
     return PETRA_OK;
@@ -187,7 +171,7 @@ static petra_status do_evaluate(worker_stage *worker, int32_t stage, int64_t m) 
   return options->events.evaluation ? options->events.evaluation(options->events.context, m, &result) : PETRA_OK;
 }
 
-static petra_status perform_one(worker_stage *worker, int64_t virtual_ns, const petra_action *action, petra_action_result *result) {
+static petra_status perform_one(petra_worker_stage *worker, int64_t virtual_ns, const petra_action *action, petra_action_result *result) {
   petra_stage *stage = worker->options.stage[action->stage - 1];
   const petra_program_options *options = worker->options.program_options;
   *result = (petra_action_result){petra_stage_version(stage), -1};
@@ -219,13 +203,13 @@ static petra_status perform_one(worker_stage *worker, int64_t virtual_ns, const 
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
   for (int i = 0; i < count; i++)
-    PETRA_TRY(perform_one((worker_stage *)base, virtual_ns, &actions[i], &results[i]));
+    PETRA_TRY(perform_one((petra_worker_stage *)base, virtual_ns, &actions[i], &results[i]));
   return PETRA_OK;
 }
 
 petra_status petra_worker_stage_create(const petra_worker_stage_options *options, petra_worker **out) {
   static const petra_worker_ops ops = {.perform = perform};
-  worker_stage *worker;
+  petra_worker_stage *worker;
   petra_status status;
   size_t stages = (size_t)options->stages;
   PETRA_TRY(petra_allocate(&worker, 1, sizeof *worker));
@@ -241,7 +225,7 @@ fail:
 }
 
 void petra_worker_stage_destroy(petra_worker *base) {
-  worker_stage *worker = (worker_stage *)base;
+  petra_worker_stage *worker = (petra_worker_stage *)base;
   if (!worker)
     return;
   for (int32_t j = 0; j < worker->options.stages; j++) {
@@ -252,7 +236,7 @@ void petra_worker_stage_destroy(petra_worker *base) {
   }
   petra_labels_fini(&worker->labels);
   while (worker->evaluations) {
-    pending *evaluation = worker->evaluations;
+    petra_pending *evaluation = worker->evaluations;
     worker->evaluations = evaluation->next;
     destroy_pending(evaluation, worker->options.stages);
   }

@@ -4,6 +4,7 @@
 #define PETRA_EXEC_WORKER_STAGE_H
 
 #include "data/loader.h"
+#include "base/archive.h"
 #include "exec/worker.h"
 #include "nn/lr.h"
 #include "schedule/method.h"
@@ -45,6 +46,13 @@ petra_stage_rule petra_method_stage_rule(const petra_method *method, bool invert
 /* Everything in `options` is borrowed and outlives the worker. */
 petra_status petra_worker_stage_create(const petra_worker_stage_options *options, petra_worker **out);
 void petra_worker_stage_destroy(petra_worker *worker);
+
+/* All that the worker and its stages hold, in a checkpoint. One that is read into must be new, its loader at microbatch
+ * petra_worker_stage_read of the one that was written. */
+petra_status petra_worker_stage_archive(petra_worker *worker, petra_archive *archive);
+
+/* Microbatches that stage 1 has read. */
+int64_t petra_worker_stage_read(const petra_worker *worker);
 
 /* Evaluates the stages with the given snapshots (one a stage) on a data set; the partial last batch counts by its images. */
 petra_status petra_evaluate(petra_backend *backend, petra_stage *const *stage, petra_snapshot *const *snapshots,

@@ -19,6 +19,7 @@
 #include "config.h"
 #include "io/atomic_file.h"
 #include "io/hdf5_file.h"
+#include "io/hdf5_image.h"
 #include "io/runlog_columns.h"
 #include "io/runlog_private.h"
 #include "io/runlog_schema.h"
@@ -26,6 +27,7 @@
 #include <hdf5.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -123,6 +125,57 @@ static bool create_actions(petra_runlog *log) {
   return false;
 }
 
+/* Takes note of the descriptor of the open file. */
+static bool take_descriptor(petra_runlog *log) {
+  void *descriptor = NULL;
+  if (log->file < 0 || H5Fget_vfd_handle(log->file, H5P_DEFAULT, &descriptor) < 0)
+    return false;
+  log->fd = *(int *)descriptor;
+  return true;
+}
+
+/* Writes the bytes of a log into `name`; NULL or the reason why not. */
+static const char *write_image(const char *name, const petra_runlog_about *about) {
+  int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const char *at = about->image;
+  int failure = fd < 0 ? errno : 0;
+  for (size_t left = about->image_bytes; left && !failure;) {
+    ssize_t wrote = write(fd, at, left);
+    if (wrote < 0 && errno != EINTR)
+      failure = errno;
+    if (wrote > 0) {
+      at += wrote;
+      left -= (size_t)wrote;
+    }
+  }
+  if (fd >= 0 && close(fd) != 0 && !failure)
+    failure = errno;
+  /* What the file announced when it was flushed is longer than what it holds here. */
+  fd = failure ? -1 : open(name, O_RDWR | O_CLOEXEC);
+  if (fd >= 0) {
+    failure = petra_hdf5_announce_end(fd, (int64_t)about->image_bytes);
+    close(fd);
+  }
+  return failure ? strerror(failure) : NULL;
+}
+
+/* Opens the file at `name`, which holds a log, to go on with it. Its actions, which are recorded anew, are taken out. */
+static bool open_file(petra_runlog *log, const char *name, hsize_t *size) {
+  hid_t access = petra_hdf5_access();
+  hsize_t none = 0;
+  if (access < 0)
+    return false;
+  log->file = H5Fopen(name, H5F_ACC_RDWR, access);
+  H5Pclose(access);
+  log->has_stages = true;
+  bool done = take_descriptor(log) && petra_columns_open(&log->train, log->file) && petra_columns_open(&log->epoch, log->file) &&
+              (!log->actions.group || petra_columns_open(&log->actions, log->file));
+  for (int c = 0; log->actions.group && c < log->actions.group->count && done; c++)
+    done = H5Dset_extent(log->actions.sets[c], &none) >= 0;
+  log->actions.written = 0;
+  return done && H5Fflush(log->file, H5F_SCOPE_LOCAL) >= 0 && H5Fget_filesize(log->file, size) >= 0;
+}
+
 /* Creates the file at `name` and all that does not depend on the run, flushed; tells the size. */
 static bool create_file(petra_runlog *log, const char *name, const petra_runlog_about *about, hsize_t *size) {
   hid_t access = petra_hdf5_access();
@@ -134,11 +187,7 @@ static bool create_file(petra_runlog *log, const char *name, const petra_runlog_
     H5Pclose(creation);
   }
   H5Pclose(access);
-  void *descriptor = NULL;
-  if (log->file < 0 || H5Fget_vfd_handle(log->file, H5P_DEFAULT, &descriptor) < 0)
-    return false;
-  log->fd = *(int *)descriptor;
-  return put_about(log->file, about) && create_empty(log->file, petra_runlog_stage_group.name) &&
+  return take_descriptor(log) && put_about(log->file, about) && create_empty(log->file, petra_runlog_stage_group.name) &&
          petra_columns_create(&log->train, log->file) && petra_columns_create(&log->epoch, log->file) &&
          create_empty(log->file, "memory") && create_actions(log) && H5Fflush(log->file, H5F_SCOPE_LOCAL) >= 0 &&
          H5Fget_filesize(log->file, size) >= 0;
@@ -175,7 +224,10 @@ fail:
 static const char *create_and_rename(petra_runlog *log, const char *temporary,
                                      const petra_runlog_about *about, const petra_hdf5_errors *errors) {
   hsize_t size = 0;
-  if (!create_file(log, temporary, about, &size))
+  const char *reason = about->image ? write_image(temporary, about) : NULL;
+  if (reason)
+    return reason;
+  if (!(about->image ? open_file(log, temporary, &size) : create_file(log, temporary, about, &size)))
     return petra_hdf5_reason(errors);
   int failure = lengthen(log, size);
   if (failure)
@@ -234,6 +286,15 @@ petra_status petra_runlog_flush(petra_runlog *log) {
   petra_hdf5_errors errors;
   petra_hdf5_begin(&errors);
   petra_status status = write_out(log, &errors);
+  petra_hdf5_end();
+  return status;
+}
+
+petra_status petra_runlog_image(petra_runlog *log, char **image, size_t *bytes) {
+  PETRA_TRY(petra_runlog_flush(log));
+  petra_hdf5_errors errors;
+  petra_hdf5_begin(&errors);
+  petra_status status = petra_hdf5_image_copy(log->file, log->path, &errors, image, bytes);
   petra_hdf5_end();
   return status;
 }

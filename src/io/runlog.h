@@ -8,6 +8,7 @@
 #include "base/status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct petra_runlog petra_runlog;
@@ -20,6 +21,8 @@ typedef struct petra_runlog_about {
   const char *config;    /* the expanded config, YAML */
   uint64_t seed;
   bool actions; /* petra_runlog_action_row will be called: /trace/actions is made */
+  const void *image;  /* petra_runlog_image's of a log to go on with, in place of a new one; NULL: a new one */
+  size_t image_bytes;
 } petra_runlog_about;
 
 /* One row of /model/stages. */
@@ -87,6 +90,9 @@ petra_status petra_runlog_flush(petra_runlog *log);
 /* Sets the attribute `complete`, which is 0 until then: the run has come to its end and all its results are written.
  * The last call before petra_runlog_close. */
 petra_status petra_runlog_complete(petra_runlog *log);
+
+/* Flushes, and gives the bytes of the file, with all rows so far. Free with petra_free. */
+petra_status petra_runlog_image(petra_runlog *log, char **image, size_t *bytes);
 
 /* Flushes, closes, frees. After a failed write it only frees, and returns PETRA_OK. NULL is allowed. */
 petra_status petra_runlog_close(petra_runlog *log);

@@ -6,6 +6,7 @@
 #include <hdf5.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 petra_status petra_columns_init(petra_columns *columns, const petra_column_group *group) {
@@ -55,6 +56,24 @@ bool petra_columns_create(petra_columns *columns, int64_t file) {
   if (folder >= 0)
     H5Gclose(folder);
   return done;
+}
+
+bool petra_columns_open(petra_columns *columns, int64_t file) {
+  const petra_column_group *group = columns->group;
+  for (int c = 0; c < group->count; c++) {
+    char name[128];
+    hsize_t rows = 0;
+    snprintf(name, sizeof name, "%s/%s", group->name, group->columns[c].name);
+    columns->sets[c] = H5Dopen2(file, name, H5P_DEFAULT);
+    hid_t space = columns->sets[c] >= 0 ? H5Dget_space(columns->sets[c]) : -1;
+    bool done = space >= 0 && H5Sget_simple_extent_dims(space, &rows, NULL) == 1 && (c == 0 || rows == columns->written);
+    if (space >= 0)
+      H5Sclose(space);
+    if (!done)
+      return false;
+    columns->written = rows;
+  }
+  return true;
 }
 
 /* Puts one column of the buffered rows into `values` and writes it behind what is written. */

@@ -23,6 +23,7 @@ void petra_columns_free(petra_columns *columns);
 
 /* These call HDF5 (between petra_hdf5_begin and petra_hdf5_end) and are false where it failed. */
 bool petra_columns_create(petra_columns *columns, int64_t file);
+bool petra_columns_open(petra_columns *columns, int64_t file); /* of a file that has them: goes on behind their rows */
 bool petra_columns_append(
     petra_columns *columns); /* moves the buffered rows into HDF5, in all columns alike */
 bool petra_columns_close(petra_columns *columns);

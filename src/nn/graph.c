@@ -15,6 +15,22 @@ void petra_streams_charge(const petra_streams *streams, petra_account *account, 
       petra_tensor_charge(streams->tensor[i], account, category);
 }
 
+void petra_block_graph_places(petra_block_graph *graph, petra_tensor **places[PETRA_GRAPH_TENSORS]) {
+  int n = 0;
+  for (int u = 0; u < PETRA_BLOCK_UNITS; u++) {
+    petra_unit_graph *unit = &graph->units[u];
+    places[n++] = &unit->x;
+    places[n++] = &unit->conv;
+    places[n++] = &unit->mean;
+    places[n++] = &unit->variance;
+    places[n++] = &unit->dconv;
+  }
+  places[n++] = &graph->output;
+  places[n++] = &graph->pool_mask;
+  places[n++] = &graph->features;
+  places[n++] = &graph->dlogits;
+}
+
 void petra_block_graph_keep_deferred(petra_block_graph *graph) {
   for (int u = 0; u < PETRA_BLOCK_UNITS; u++) {
     petra_unit_graph *unit = &graph->units[u];

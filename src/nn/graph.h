@@ -37,6 +37,10 @@ typedef struct petra_block_graph {
   petra_tensor *dlogits;         /* head: gradient of the mean loss */
 } petra_block_graph;
 
+/* The places of all tensors of a graph, in a fixed order; PETRA_GRAPH_TENSORS of them. */
+enum { PETRA_GRAPH_TENSORS = 5 * PETRA_BLOCK_UNITS + 4 };
+void petra_block_graph_places(petra_block_graph *graph, petra_tensor **places[PETRA_GRAPH_TENSORS]);
+
 /* Releases what the filters' gradients do not need; for a graph whose backward left them. */
 void petra_block_graph_keep_deferred(petra_block_graph *graph);
 

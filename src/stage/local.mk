@@ -1,5 +1,6 @@
 # src/stage: one stage of Algorithm 1.
 libpetra_a_SOURCES += \
+	src/stage/archive.c src/stage/archive.h \
 	src/stage/backward.c \
 	src/stage/forward.c \
 	src/stage/record.c src/stage/record.h \

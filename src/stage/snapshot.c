@@ -2,18 +2,24 @@
 #include "base/mem.h"
 #include "stage/stage_private.h"
 
-struct petra_snapshot {
-  int blocks;
-  petra_tensor_set *parameters, *statistics; /* per block */
-};
-
-petra_status petra_stage_snapshot(petra_stage *stage, petra_snapshot **out) {
+petra_status petra_snapshot_create(const petra_stage *stage, petra_snapshot **out) {
   petra_snapshot *snapshot;
   petra_status status;
   PETRA_TRY(petra_allocate(&snapshot, 1, sizeof *snapshot));
   snapshot->blocks = stage->blocks;
   PETRA_TRY_GOTO(status, petra_allocate(&snapshot->parameters, (size_t)stage->blocks, sizeof *snapshot->parameters), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&snapshot->statistics, (size_t)stage->blocks, sizeof *snapshot->statistics), fail);
+  *out = snapshot;
+  return PETRA_OK;
+fail:
+  petra_snapshot_destroy(snapshot);
+  return status;
+}
+
+petra_status petra_stage_snapshot(petra_stage *stage, petra_snapshot **out) {
+  petra_snapshot *snapshot;
+  petra_status status;
+  PETRA_TRY(petra_snapshot_create(stage, &snapshot));
   for (int b = 0; b < stage->blocks; b++) {
     PETRA_TRY_GOTO(status, petra_tensor_set_clone(&stage->compute, &stage->sets[b].parameters, PETRA_MEMORY_WORKSPACE, &snapshot->parameters[b]), fail);
     PETRA_TRY_GOTO(status, petra_tensor_set_clone(&stage->compute, &stage->sets[b].statistics, PETRA_MEMORY_WORKSPACE, &snapshot->statistics[b]), fail);

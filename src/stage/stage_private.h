@@ -28,6 +28,14 @@ struct petra_stage {
   int64_t copy;         /* the version of F's copy, with a sync period */
 };
 
+struct petra_snapshot {
+  int blocks;
+  petra_tensor_set *parameters, *statistics; /* per block */
+};
+
+/* A snapshot with empty sets. */
+petra_status petra_snapshot_create(const petra_stage *stage, petra_snapshot **out);
+
 /* Whether gradients are summed before an update. */
 bool petra_stage_sums(const petra_stage *stage);
 

@@ -81,6 +81,15 @@ fail:
   return status;
 }
 
+petra_status petra_versions_add(petra_versions *versions, int64_t number, int holders) {
+  petra_tensor_set *sets;
+  if (versions->count == versions->capacity)
+    PETRA_TRY(grow(versions));
+  PETRA_TRY(petra_allocate(&sets, (size_t)versions->blocks, sizeof *sets));
+  versions->old[versions->count++] = (petra_version){number, holders, sets};
+  return PETRA_OK;
+}
+
 const petra_tensor_set *petra_versions_find(const petra_versions *versions, int64_t number) {
   const petra_version *version = find(versions, number);
   return version ? version->sets : NULL;

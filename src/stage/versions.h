@@ -31,6 +31,9 @@ void petra_versions_release(petra_versions *versions, int64_t number, int64_t la
 petra_status petra_versions_keep(petra_versions *versions, const petra_compute *compute, int64_t number,
                                  const petra_tensor_set *const *sets);
 
+/* Puts an old version with empty sets at the end of the list, for a checkpoint to fill. */
+petra_status petra_versions_add(petra_versions *versions, int64_t number, int holders);
+
 /* The sets of an old version, one a block; NULL if it is not held. */
 const petra_tensor_set *petra_versions_find(const petra_versions *versions, int64_t number);
 

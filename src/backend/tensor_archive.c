@@ -1,0 +1,144 @@
+#include "backend/tensor_archive.h"
+
+#include "backend/ops.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { ABOUT = 7 }; /* kind, shape, account (-1: none), category */
+
+void petra_tensor_archive_fini(petra_tensor_archive *tensors) {
+  petra_free(tensors->known);
+  *tensors = (petra_tensor_archive){0};
+}
+
+/* The values through a host array. */
+static petra_status archive_values(petra_tensor_archive *tensors, const char *name, petra_tensor *tensor, int rank,
+                                   const int64_t *extent) {
+  petra_archive *archive = tensors->archive;
+  bool wide = tensors->backend->precision == PETRA_PRECISION_FP64;
+  petra_host_type type = wide ? PETRA_HOST_F64 : PETRA_HOST_F32;
+  void *host;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_allocate_raw(&host, (size_t)tensor->elements, wide ? sizeof(double) : sizeof(float)));
+  if (!archive->reading)
+    PETRA_TRY_GOTO(status, petra_op_download(tensors->backend, tensor, host, type), done);
+  PETRA_TRY_GOTO(status, archive->ops->values(archive, name, wide ? PETRA_ARCHIVE_F64 : PETRA_ARCHIVE_F32, rank, extent, host), done);
+  if (archive->reading)
+    status = petra_op_upload(tensors->backend, tensor, host, type);
+done:
+  petra_free(host);
+  return status;
+}
+
+petra_status petra_tensor_archive_content(petra_tensor_archive *tensors, const char *name, petra_tensor *tensor, int rank,
+                                          const int32_t *shape) {
+  int64_t extent[4];
+  for (int d = 0; d < rank; d++)
+    extent[d] = shape[d];
+  return archive_values(tensors, name, tensor, rank, extent);
+}
+
+static petra_status remember(petra_tensor_archive *tensors, petra_tensor *tensor) {
+  if (tensors->count == tensors->capacity) {
+    int64_t capacity = tensors->capacity ? 2 * tensors->capacity : 64;
+    petra_tensor **known;
+    PETRA_TRY(petra_allocate(&known, (size_t)capacity, sizeof *known));
+    for (int64_t i = 0; i < tensors->count; i++)
+      known[i] = tensors->known[i];
+    petra_free(tensors->known);
+    tensors->known = known;
+    tensors->capacity = capacity;
+  }
+  tensors->known[tensors->count++] = tensor;
+  return PETRA_OK;
+}
+
+static int64_t account_index(const petra_tensor_archive *tensors, const petra_account *account) {
+  for (int i = 0; i < tensors->account_count; i++)
+    if (tensors->accounts[i] == account)
+      return i;
+  return -1;
+}
+
+/* Makes the tensor that `about` tells of. */
+static petra_status make(petra_tensor_archive *tensors, const char *name, const int64_t *about, petra_tensor **out) {
+  bool sound = about[0] >= 0 && about[0] < PETRA_TENSOR_KINDS && about[5] >= -1 && about[5] < tensors->account_count &&
+               about[6] >= 0 && about[6] < PETRA_MEMORY_CATEGORIES;
+  int32_t shape[4];
+  for (int d = 0; d < 4; d++) {
+    sound = sound && about[1 + d] >= 1 && about[1 + d] <= INT32_MAX;
+    shape[d] = (int32_t)about[1 + d];
+  }
+  if (!sound)
+    return petra_fail(PETRA_DATA, "checkpoint: item %s describes no tensor", name);
+  return petra_tensor_create(tensors->backend, (petra_tensor_kind)about[0], shape,
+                             about[5] < 0 ? NULL : tensors->accounts[about[5]], (petra_memory_category)about[6], out);
+}
+
+/* A tensor that was not met before. */
+static petra_status archive_tensor(petra_tensor_archive *tensors, const char *name, petra_tensor **tensor) {
+  petra_archive *archive = tensors->archive;
+  int64_t about[ABOUT];
+  char item[96];
+  petra_tensor *one = *tensor;
+  if (!archive->reading) {
+    about[0] = one->kind;
+    for (int d = 0; d < 4; d++)
+      about[1 + d] = one->shape[d];
+    about[5] = account_index(tensors, one->account);
+    about[6] = one->category;
+  }
+  snprintf(item, sizeof item, "%s.about", name);
+  PETRA_TRY(petra_archive_integers(archive, item, about, ABOUT));
+  if (archive->reading) {
+    PETRA_TRY(make(tensors, item, about, &one));
+    *tensor = one; /* the holder's from now on, whatever follows */
+  }
+  PETRA_TRY(remember(tensors, one));
+  snprintf(item, sizeof item, "%s.values", name);
+  if (one->kind == PETRA_TENSOR_MASK)
+    return petra_archive_values(archive, item, PETRA_ARCHIVE_U8, (int64_t)one->bytes, one->data);
+  return archive_values(tensors, item, one, 4, about + 1);
+}
+
+static int64_t find(const petra_tensor_archive *tensors, const petra_tensor *tensor) {
+  for (int64_t i = tensors->count - 1; i >= 0; i--)
+    if (tensors->known[i] == tensor)
+      return i;
+  return -1;
+}
+
+petra_status petra_tensor_archive_references(petra_tensor_archive *tensors, const char *name,
+                                             petra_tensor **const *references, int count) {
+  petra_archive *archive = tensors->archive;
+  int64_t *index, known = tensors->count;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_allocate(&index, (size_t)count, sizeof *index));
+  for (int i = 0; i < count && !archive->reading; i++) { /* -1: none; those that are new come in order */
+    index[i] = *references[i] ? find(tensors, *references[i]) : -1;
+    for (int k = 0; k < i && *references[i] && index[i] < 0; k++)
+      if (*references[k] == *references[i])
+        index[i] = index[k];
+    if (*references[i] && index[i] < 0)
+      index[i] = known++;
+  }
+  PETRA_TRY_GOTO(status, petra_archive_integers(archive, name, index, count), done);
+  for (int i = 0; i < count; i++) {
+    char item[80];
+    if (index[i] < -1 || index[i] > tensors->count) {
+      status = petra_fail(PETRA_DATA, "checkpoint: item %s refers to a tensor that is not there", name);
+      goto done;
+    }
+    snprintf(item, sizeof item, "%s.%d", name, i);
+    if (index[i] == tensors->count)
+      PETRA_TRY_GOTO(status, archive_tensor(tensors, item, references[i]), done);
+    else if (index[i] >= 0 && archive->reading)
+      *references[i] = petra_tensor_retain(tensors->known[index[i]]);
+  }
+done:
+  petra_free(index);
+  return status;
+}

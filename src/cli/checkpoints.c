@@ -1,0 +1,192 @@
+#include "cli/checkpoints.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/checkpoint.h"
+#include "sim/worker_cost.h"
+
+#include <string.h>
+#include <unistd.h>
+
+struct petra_checkpoints {
+  petra_worker base;
+  petra_checkpoints_options options;
+  petra_worker *counting; /* does the actions up to the checkpoint once more */
+  int64_t done;           /* actions given to us */
+  int64_t resumed;        /* of these, those that the checkpoint has done */
+  int64_t written;        /* microbatches that stage 1 had read at the last checkpoint */
+};
+
+enum { BEGIN_ACTIONS, BEGIN_READ, BEGIN_LOG_BYTES, BEGIN_COUNT };
+
+static petra_status archive_all(petra_checkpoints *c, petra_archive *archive) {
+  PETRA_TRY(petra_training_log_archive(c->options.log, archive));
+  return petra_worker_stage_archive(c->options.worker, archive);
+}
+
+static petra_status fill(petra_checkpoints *c, petra_archive *archive) {
+  char *log;
+  size_t bytes;
+  PETRA_TRY(petra_runlog_image(c->options.runlog, &log, &bytes));
+  int64_t begin[BEGIN_COUNT] = {c->done, petra_worker_stage_read(c->options.worker), (int64_t)bytes};
+  petra_status status = petra_archive_integers(archive, "begin", begin, BEGIN_COUNT);
+  if (status == PETRA_OK)
+    status = petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, (int64_t)bytes, log);
+  petra_free(log);
+  return status == PETRA_OK ? archive_all(c, archive) : status;
+}
+
+static petra_status write_checkpoint(petra_checkpoints *c) {
+  petra_archive *archive;
+  PETRA_TRY(petra_checkpoint_create(c->options.path, c->options.config, &archive));
+  petra_status status = fill(c, archive);
+  if (status == PETRA_OK)
+    status = petra_checkpoint_write(archive);
+  petra_checkpoint_destroy(archive);
+  c->written = petra_worker_stage_read(c->options.worker);
+  return status;
+}
+
+/* Whether stage 1 is about to read the first microbatch after a checkpoint is due. */
+static bool is_due(const petra_checkpoints *c, const petra_action *actions, int count) {
+  int64_t read = petra_worker_stage_read(c->options.worker);
+  bool fused = c->options.program->stages == 1 && !c->options.program->split_head;
+  if (c->options.every == 0 || read == 0 || read % c->options.every != 0 || read == c->written)
+    return false;
+  for (int i = 0; i < count; i++)
+    if (actions[i].stage == 1 && actions[i].microbatch == read &&
+        actions[i].kind == (fused ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD))
+      return true;
+  return false;
+}
+
+static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
+                            petra_action_result *results) {
+  petra_checkpoints *c = (petra_checkpoints *)base;
+  petra_worker *worker = c->options.worker;
+  if (c->done < c->resumed) {
+    if (c->done + count > c->resumed)
+      return petra_fail(PETRA_DATA, "%s: its %lld actions end in the middle of what starts together; expected a checkpoint of this run",
+                        c->options.path, (long long)c->resumed);
+    worker = c->counting;
+  } else if (is_due(c, actions, count)) {
+    PETRA_TRY(write_checkpoint(c));
+  }
+  c->done += count;
+  return worker->ops->perform(worker, virtual_ns, actions, count, results);
+}
+
+static petra_status resume(petra_checkpoints *c) {
+  const petra_method *method = &c->options.setup->method;
+  const petra_worker_cost_options counting = {.stages = c->options.program->stages,
+                                              .split_head = c->options.program->split_head,
+                                              .split_backward = method->program->split_backward,
+                                              .forward_weights = method->forward_weights,
+                                              .backward_weights = method->backward_weights,
+                                              .accumulate = method->accumulate,
+                                              .sync_period = method->sync_period};
+  int64_t begin[BEGIN_COUNT];
+  PETRA_TRY(petra_worker_cost_create(&counting, &c->counting));
+  PETRA_TRY(petra_archive_integers(c->options.resume, "begin", begin, BEGIN_COUNT));
+  c->resumed = begin[BEGIN_ACTIONS];
+  c->written = begin[BEGIN_READ];
+  return archive_all(c, c->options.resume);
+}
+
+petra_status petra_checkpoints_create(const petra_checkpoints_options *options, petra_checkpoints **out) {
+  static const petra_worker_ops ops = {.perform = perform};
+  petra_checkpoints *c;
+  PETRA_TRY(petra_allocate(&c, 1, sizeof *c));
+  c->base.ops = &ops;
+  c->options = *options;
+  petra_status status = options->resume ? resume(c) : PETRA_OK;
+  if (status != PETRA_OK)
+    petra_checkpoints_destroy(c);
+  else
+    *out = c;
+  return status;
+}
+
+void petra_checkpoints_destroy(petra_checkpoints *c) {
+  if (!c)
+    return;
+  petra_worker_cost_destroy(c->counting);
+  petra_free(c);
+}
+
+petra_worker *petra_checkpoints_worker(petra_checkpoints *c) {
+  return &c->base;
+}
+
+/* --- which run a checkpoint is of --- */
+
+/* Keys that may differ: where files go, how far the run goes, how many threads read. */
+static bool may_differ(const char *section, const char *line, size_t length) {
+  static const char *const free_keys[] = {"run:  name", "run:  output", "run:  epochs", "run:  max_microbatches", "run:  checkpoint_every",
+                                          "data:  path", "data:  workers"};
+  char key[128];
+  snprintf(key, sizeof key, "%s%.*s", section, (int)length, line);
+  char *colon = strchr(key + strlen(section), ':');
+  if (colon)
+    *colon = 0;
+  for (size_t i = 0; i < sizeof free_keys / sizeof *free_keys; i++)
+    if (strcmp(key, free_keys[i]) == 0)
+      return true;
+  return false;
+}
+
+/* Both are what petra_config_print gives: the same lines in the same order, but for values. */
+static petra_status compare(const char *path, const char *found, const char *expected) {
+  char section[64] = "";
+  while (*found || *expected) {
+    size_t a = strcspn(found, "\n"), b = strcspn(expected, "\n");
+    bool same = a == b && strncmp(found, expected, a) == 0;
+    if (*expected != ' ')
+      snprintf(section, sizeof section, "%.*s", (int)b, expected);
+    if (!same && !may_differ(section, expected, b)) {
+      found += strspn(found, " ");
+      expected += strspn(expected, " ");
+      return petra_fail(PETRA_CONFIG, "%s: was written with %s %.*s, and the config has %.*s; expected the config of the run that is resumed",
+                        path, section, (int)strcspn(found, "\n"), found, (int)strcspn(expected, "\n"), expected);
+    }
+    found += a + (found[a] != 0);
+    expected += b + (expected[b] != 0);
+  }
+  return PETRA_OK;
+}
+
+petra_status petra_checkpoint_find(const char *path, const char *config, petra_archive **out) {
+  petra_archive *archive;
+  *out = NULL;
+  if (access(path, F_OK) != 0)
+    return PETRA_OK;
+  PETRA_TRY(petra_checkpoint_open(path, &archive));
+  petra_status status = compare(path, petra_checkpoint_config(archive), config);
+  if (status != PETRA_OK)
+    petra_checkpoint_destroy(archive);
+  else
+    *out = archive;
+  return status;
+}
+
+petra_status petra_checkpoint_begin(petra_archive *archive, const petra_config *config, int64_t microbatches, int64_t *read,
+                                    char **log, size_t *bytes) {
+  int64_t begin[BEGIN_COUNT];
+  char *image;
+  PETRA_TRY(petra_archive_integers(archive, "begin", begin, BEGIN_COUNT));
+  if (begin[BEGIN_READ] >= microbatches)
+    return petra_config_fail(config, "run.epochs", "%lld microbatches in all, and the checkpoint was written after %lld; expected a longer run",
+                             (long long)microbatches, (long long)begin[BEGIN_READ]);
+  if (begin[BEGIN_LOG_BYTES] < 1)
+    return petra_fail(PETRA_DATA, "the checkpoint holds no log; expected a checkpoint of this run");
+  PETRA_TRY(petra_allocate_raw(&image, (size_t)begin[BEGIN_LOG_BYTES], 1));
+  petra_status status = petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, begin[BEGIN_LOG_BYTES], image);
+  if (status != PETRA_OK) {
+    petra_free(image);
+    return status;
+  }
+  *read = begin[BEGIN_READ];
+  *log = image;
+  *bytes = (size_t)begin[BEGIN_LOG_BYTES];
+  return PETRA_OK;
+}

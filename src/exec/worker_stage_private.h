@@ -1,0 +1,29 @@
+/* The inside of the worker that runs stages, shared by worker_stage.c and worker_archive.c. */
+#ifndef PETRA_EXEC_WORKER_STAGE_PRIVATE_H
+#define PETRA_EXEC_WORKER_STAGE_PRIVATE_H
+
+#include "exec/labels.h"
+#include "exec/mailbox.h"
+#include "exec/worker_stage.h"
+
+/* An evaluation that waits until every stage has reached it. */
+typedef struct petra_pending {
+  int64_t microbatch;
+  int32_t reached;
+  petra_snapshot **snapshots; /* per stage */
+  struct petra_pending *next;
+} petra_pending;
+
+typedef struct petra_worker_stage {
+  petra_worker base;
+  petra_worker_stage_options options;
+  petra_mailbox *forward, *backward; /* per stage: from below, from above */
+  petra_labels labels;
+  petra_pending *evaluations;
+  int64_t read; /* microbatches that stage 1 has read */
+} petra_worker_stage;
+
+/* The place of the evaluation at a microbatch, made where it is missing. */
+petra_status petra_worker_find_pending(petra_worker_stage *worker, int64_t microbatch, petra_pending ***out);
+
+#endif

@@ -1,0 +1,200 @@
+#include "stage/archive.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "stage/stage_private.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The tensors of a set, which exists when it is read. */
+static petra_status archive_set(const petra_stage *stage, petra_tensor_archive *tensors, int b, const char *prefix, bool statistics,
+                                petra_tensor_set *set) {
+  const petra_block *block = petra_stage_block(stage, b);
+  for (int i = 0; i < set->count; i++) {
+    petra_tensor_spec spec;
+    char name[128];
+    if (statistics)
+      petra_block_statistic(block, i, &spec);
+    else
+      petra_block_parameter(stage->options.model, block, i, &spec);
+    snprintf(name, sizeof name, "%s%02d/%s", prefix, block->number, spec.name);
+    PETRA_TRY(petra_tensor_archive_content(tensors, name, set->tensor[i], spec.rank, spec.shape));
+  }
+  return PETRA_OK;
+}
+
+static petra_status archive_weights(petra_stage *stage, petra_tensor_archive *tensors) {
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_archive_enter(tensors->archive, "parameters"));
+  for (int b = 0; b < stage->blocks && status == PETRA_OK; b++) {
+    status = archive_set(stage, tensors, b, "", false, &stage->sets[b].parameters);
+    if (status == PETRA_OK)
+      status = archive_set(stage, tensors, b, "", true, &stage->sets[b].statistics);
+  }
+  petra_archive_leave(tensors->archive);
+  return status;
+}
+
+/* Momentum, and the gradients that an update is still to take. */
+static petra_status archive_gradients(petra_stage *stage, petra_tensor_archive *tensors) {
+  for (int b = 0; b < stage->blocks; b++) {
+    petra_stage_sets *sets = &stage->sets[b];
+    PETRA_TRY(archive_set(stage, tensors, b, "momentum/", false, &sets->velocities));
+    if (stage->begun > 0 && petra_stage_sums(stage))
+      PETRA_TRY(archive_set(stage, tensors, b, "accumulated/", false, &sets->accumulated));
+    if (stage->begun > 0 && !petra_stage_sums(stage))
+      PETRA_TRY(archive_set(stage, tensors, b, "gradients/", false, &sets->gradients));
+  }
+  return PETRA_OK;
+}
+
+/* References of a set that is empty before it is read; `like` tells how many. */
+static petra_status archive_references(petra_tensor_archive *tensors, const char *name, const petra_tensor_set *like,
+                                       petra_tensor_set *set) {
+  petra_tensor **places[PETRA_BLOCK_TENSORS];
+  set->count = like->count;
+  for (int i = 0; i < set->count; i++)
+    places[i] = &set->tensor[i];
+  return petra_tensor_archive_references(tensors, name, places, set->count);
+}
+
+/* A list of sets, one a block. */
+static petra_status archive_blocks(const petra_stage *stage, petra_tensor_archive *tensors, const char *name, bool statistics,
+                                   petra_tensor_set *sets) {
+  for (int b = 0; b < stage->blocks; b++) {
+    char item[96];
+    snprintf(item, sizeof item, "%s-%02d", name, b + 1);
+    PETRA_TRY(archive_references(tensors, item, statistics ? &stage->sets[b].statistics : &stage->sets[b].parameters, &sets[b]));
+  }
+  return PETRA_OK;
+}
+
+static petra_status archive_versions(petra_stage *stage, petra_tensor_archive *tensors) {
+  petra_versions *versions = &stage->versions;
+  bool reading = tensors->archive->reading;
+  int64_t counts[3] = {versions->count, versions->count_max, versions->latest_holders};
+  PETRA_TRY(petra_archive_integers(tensors->archive, "versions", counts, 3));
+  for (int64_t v = 0; v < counts[0]; v++) {
+    char name[32];
+    int64_t about[2] = {reading ? 0 : versions->old[v].number, reading ? 0 : versions->old[v].holders};
+    snprintf(name, sizeof name, "version-%lld", (long long)v);
+    PETRA_TRY(petra_archive_integers(tensors->archive, name, about, 2));
+    if (reading)
+      PETRA_TRY(petra_versions_add(versions, about[0], (int)about[1]));
+    strncat(name, "-weights", sizeof name - strlen(name) - 1);
+    PETRA_TRY(archive_blocks(stage, tensors, name, false, versions->old[v].sets));
+  }
+  versions->count_max = (int)counts[1];
+  versions->latest_holders = (int)counts[2];
+  return PETRA_OK;
+}
+
+static petra_status archive_labels(petra_archive *archive, petra_record *record) {
+  int64_t *values;
+  PETRA_TRY(petra_allocate(&values, (size_t)record->label_count, sizeof *values));
+  for (int32_t i = 0; i < record->label_count && !archive->reading; i++)
+    values[i] = record->labels[i];
+  petra_status status = petra_archive_integers(archive, "labels", values, record->label_count);
+  if (status == PETRA_OK && archive->reading)
+    status = petra_allocate(&record->labels, (size_t)record->label_count, sizeof *record->labels);
+  for (int32_t i = 0; i < record->label_count && archive->reading && status == PETRA_OK; i++)
+    record->labels[i] = (int32_t)values[i];
+  petra_free(values);
+  return status;
+}
+
+static petra_status archive_record(const petra_stage *stage, petra_tensor_archive *tensors, petra_record *record) {
+  int64_t about[5] = {record->microbatch, record->version, record->holds, record->backward, record->label_count};
+  PETRA_TRY(petra_archive_integers(tensors->archive, "about", about, 5));
+  record->microbatch = about[0];
+  record->version = about[1];
+  record->holds = about[2] != 0;
+  record->backward = about[3] != 0;
+  record->label_count = (int32_t)about[4];
+  if (record->label_count > 0)
+    PETRA_TRY(archive_labels(tensors->archive, record));
+  for (int b = 0; b < stage->blocks; b++) {
+    petra_tensor **places[PETRA_GRAPH_TENSORS + 2] = {&record->inputs[b].tensor[0], &record->inputs[b].tensor[1]};
+    char name[32];
+    snprintf(name, sizeof name, "block-%02d", b + 1);
+    petra_block_graph_places(&record->graphs[b], places + 2);
+    PETRA_TRY(petra_tensor_archive_references(tensors, name, places, PETRA_GRAPH_TENSORS + 2));
+    record->graphs[b].defer_filters = record->backward;
+  }
+  return PETRA_OK;
+}
+
+static petra_status archive_records(petra_stage *stage, petra_tensor_archive *tensors) {
+  petra_records *records = &stage->records;
+  petra_archive *archive = tensors->archive;
+  int64_t counts[2] = {records->count, records->count_max};
+  PETRA_TRY(petra_archive_integers(archive, "in_flight", counts, 2));
+  for (int64_t r = 0; r < counts[0]; r++) {
+    petra_record *record;
+    char name[32];
+    if (archive->reading) /* a number of its own until the file's is known */
+      PETRA_TRY(petra_records_add(records, stage->options.number, -1 - r, &record));
+    else
+      record = records->live[r];
+    snprintf(name, sizeof name, "microbatch-%lld", (long long)r);
+    PETRA_TRY(petra_archive_enter(archive, name));
+    petra_status status = archive_record(stage, tensors, record);
+    petra_archive_leave(archive);
+    PETRA_TRY(status);
+  }
+  records->count_max = (int)counts[1];
+  return PETRA_OK;
+}
+
+static petra_status archive_state(petra_stage *stage, petra_tensor_archive *tensors) {
+  petra_archive *archive = tensors->archive;
+  petra_account *account = &stage->account;
+  int64_t counts[5] = {stage->updates, stage->begun, stage->counted, stage->version_read, stage->copy};
+  int64_t peaks[PETRA_MEMORY_CATEGORIES + 1];
+  memcpy(peaks, account->peak_bytes, sizeof account->peak_bytes);
+  peaks[PETRA_MEMORY_CATEGORIES] = account->total_peak_bytes;
+  PETRA_TRY(petra_archive_integers(archive, "counts", counts, 5));
+  stage->updates = counts[0];
+  stage->begun = (int)counts[1];
+  stage->counted = (int)counts[2];
+  stage->version_read = counts[3];
+  stage->copy = counts[4];
+  PETRA_TRY(archive_gradients(stage, tensors));
+  PETRA_TRY(archive_versions(stage, tensors));
+  PETRA_TRY(archive_records(stage, tensors));
+  PETRA_TRY(petra_archive_integers(archive, "peak_bytes", peaks, PETRA_MEMORY_CATEGORIES + 1));
+  memcpy(account->peak_bytes, peaks, sizeof account->peak_bytes);
+  account->total_peak_bytes = peaks[PETRA_MEMORY_CATEGORIES];
+  return PETRA_OK;
+}
+
+petra_status petra_stage_archive(petra_stage *stage, petra_tensor_archive *tensors) {
+  char name[32];
+  PETRA_TRY(archive_weights(stage, tensors));
+  snprintf(name, sizeof name, "stage-%02d", stage->options.number);
+  PETRA_TRY(petra_archive_enter(tensors->archive, name));
+  petra_status status = archive_state(stage, tensors);
+  petra_archive_leave(tensors->archive);
+  return status;
+}
+
+petra_status petra_message_archive(petra_tensor_archive *tensors, const char *name, petra_message *message) {
+  petra_tensor **const places[4] = {&message->streams.tensor[0], &message->streams.tensor[1], &message->gradients.tensor[0],
+                                    &message->gradients.tensor[1]};
+  return petra_tensor_archive_references(tensors, name, places, 4);
+}
+
+petra_status petra_snapshot_archive(petra_stage *stage, petra_tensor_archive *tensors, const char *name, petra_snapshot **snapshot) {
+  int64_t there = *snapshot != NULL;
+  char item[64];
+  PETRA_TRY(petra_archive_integers(tensors->archive, name, &there, 1));
+  if (!there)
+    return PETRA_OK;
+  if (tensors->archive->reading)
+    PETRA_TRY(petra_snapshot_create(stage, snapshot));
+  snprintf(item, sizeof item, "%s-parameters", name);
+  PETRA_TRY(archive_blocks(stage, tensors, item, false, (*snapshot)->parameters));
+  snprintf(item, sizeof item, "%s-statistics", name);
+  return archive_blocks(stage, tensors, item, true, (*snapshot)->statistics);
+}
