@@ -86,9 +86,9 @@ regen-golden-training:
 # The program as its user meets it. Python scripts: TEST_EXTENSIONS gives them their interpreter.
 TEST_EXTENSIONS = .py
 PY_LOG_COMPILER = $(srcdir)/tests/cli/python
-TESTS += tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py tests/cli/schedule_file.py tests/cli/sweep.py
+TESTS += tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py
 EXTRA_DIST += tests/cli/python tests/cli/program.py tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py \
-  tests/cli/schedule_file.py tests/cli/sweep.py
+  tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py
 # src/schedule, sim, src/nn, src/stage, src/exec
 check_PROGRAMS += tests/test_engine tests/test_schedule tests/test_executor tests/test_nn tests/test_stage tests/test_no_memory
 TESTS += tests/test_engine tests/test_schedule tests/test_executor tests/test_nn tests/test_stage tests/test_no_memory

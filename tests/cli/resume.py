@@ -1,0 +1,148 @@
+"""petra train --resume: killed at any moment, a run ends where the undisturbed one does, to the bit."""
+
+import os
+import random
+import resource
+import signal
+import subprocess
+import time
+
+import h5py
+import numpy
+
+from program import PETRA, ProgramTest, main
+
+CONFIG = """\
+run: {name: resumed, epochs: 3, seed: 3, eval_every: 1, drain: auto}
+data: {set: shapes, batch: 4, limit: 40, eval_limit: 8, workers: 1}
+model: {width: 1}
+lr: {warmup_epochs: 1, milestones: [2]}
+device: {threads: 1}
+cluster: {jitter: {model: gamma, scale: 0.3}, stragglers: {stages: [2], factor: 1.5}}
+"""
+
+# How often runs are killed: 50 moments take a minute or two.
+KILLS = int(os.environ.get("PETRA_TEST_KILLS", "10"))
+
+METHODS = [["method.name=backprop"], ["method.name=reversible"], ["method.name=checkpoint"], ["method.name=gpipe"],
+           ["method.name=gpipe-checkpoint"], ["method.name=1f1b"], ["method.name=interleaved"], ["method.name=zb-h1"],
+           ["method.name=pipedream"], ["method.name=pipedream-2bw"], ["method.name=delayed"], ["method.name=dsp"],
+           ["method.name=delayed-reversible"], ["method.name=approximate-input"], ["method.name=petra"],
+           ["method.name=petra-arrival", "method.credit=6"], ["method.name=petra", "method.sync_period=3"],
+           ["method.name=petra-arrival", "method.credit=5", "cluster.engines=2", "method.accumulate=3"],
+           ["method.name=1f1b", "model.family=resnet"], ["method.name=gpipe", "model.stem=imagenet"],
+           ["method.name=petra", "device.backend=ref", "device.precision=fp64", "method.accumulate=1"]]
+
+
+def contents(path):
+    """Every data set of a log but times of the wall clock."""
+    found = {}
+
+    def visit(name, item):
+        if isinstance(item, h5py.Dataset) and name.split("/")[-1] not in ("wall_s", "images_per_s"):
+            found[name] = item[()]
+
+    with h5py.File(path, "r") as file:
+        file.visititems(visit)
+        found["complete"] = file.attrs["complete"]
+    return found
+
+
+class Resume(ProgramTest):
+    def options(self, settings):
+        common = ["stages.partition=balanced", "stages.count=4", "method.accumulate=4", "run.trace_actions=true"]
+        return [word for setting in common + settings for word in ("--set", setting)]
+
+    def train(self, output, settings, *more):
+        return self.good("train", "c.yaml", *self.options(settings), "--output", output, "--quiet", *more)
+
+    def same(self, a, b, settings):
+        self.assertEqual(self.read(f"{a}/weights.h5"), self.read(f"{b}/weights.h5"), settings)
+        first, second = contents(self.path(f"{a}/run.h5")), contents(self.path(f"{b}/run.h5"))
+        self.assertEqual(first.keys(), second.keys())
+        for name, value in first.items():
+            numpy.testing.assert_array_equal(value, second[name], f"{name}, {settings}")
+
+    def test_every_method_resumes(self):
+        """From the last checkpoint of a run that went to its end: the pipeline is full there."""
+        self.write("c.yaml", CONFIG)
+        for settings in METHODS:
+            self.train("whole", settings, "--trace", "whole.json")
+            subprocess.run(["rm", "-rf", self.path("again")], check=True)
+            subprocess.run(["cp", "-r", self.path("whole"), self.path("again")], check=True)
+            os.remove(self.path("again/weights.h5"))
+            os.remove(self.path("again/run.h5"))
+            self.train("again", settings, "--resume", "--trace", "again.json")
+            self.same("whole", "again", settings)
+            # What the stages held before the checkpoint is not gone through again.
+            whole, again = ([line for line in self.read(name).splitlines() if b'"ph":"C"' not in line] for name in ("whole.json", "again.json"))
+            self.assertEqual(whole, again, settings)
+
+    def test_killed_at_any_moment(self):
+        self.write("c.yaml", CONFIG)
+        generator = random.Random(7)
+        longer = ["run.epochs=12", "method.name=petra"]
+        begin = time.time()
+        self.train("whole", longer)
+        seconds = time.time() - begin
+        command = [PETRA, "train", "c.yaml", *self.options(longer), "--output", "killed", "--quiet", "--resume"]
+        for _ in range(KILLS):
+            with subprocess.Popen(command, cwd=self.folder) as process:
+                try:
+                    process.wait(generator.uniform(0, seconds))
+                except subprocess.TimeoutExpired:
+                    process.send_signal(signal.SIGKILL)
+        self.train("killed", longer, "--resume")
+        self.same("whole", "killed", longer)
+
+    def test_more_epochs(self):
+        self.write("c.yaml", CONFIG)
+        self.train("long", ["run.epochs=4"])
+        self.train("short", ["run.epochs=3"])
+        self.train("short", ["run.epochs=4", "data.workers=2"], "--resume")
+        self.same("long", "short", [])
+
+    def test_a_full_disk_loses_nothing_older(self):
+        self.write("c.yaml", CONFIG)
+        wide = ["model.width=6"]
+        self.train("whole", wide)
+        self.train("full", wide + ["run.epochs=2"])
+        before = self.read("full/checkpoint.h5")
+        limit = len(before) - 100000
+        self.assertGreater(limit, os.path.getsize(self.path("full/run.h5")) + (3 << 20))
+
+        def no_space():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+        command = [PETRA, "train", "c.yaml", *self.options(wide), "--output", "full", "--quiet", "--resume"]
+        done = subprocess.run(command, cwd=self.folder, preexec_fn=no_space, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("checkpoint.h5: cannot ", done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1)
+        self.assertEqual(self.read("full/checkpoint.h5"), before)
+        self.train("full", wide, "--resume")
+        self.same("whole", "full", wide)
+
+    def test_wrong_checkpoints(self):
+        self.write("c.yaml", CONFIG)
+        self.train("out", [])
+        options = ["--output", "out", "--quiet", "--resume"]
+        self.bad(2, "checkpoint.h5: was written with optim: lr: 0.1, and the config has lr: 0.2; expected the config of the run",
+                 "train", "c.yaml", *self.options(["optim.lr=0.2"]), *options)
+        self.bad(2, "expected a longer run", "train", "c.yaml", *self.options(["run.epochs=2"]), *options)
+        whole = self.read("out/checkpoint.h5")
+        for size in 0, 100, len(whole) // 2, len(whole) - 1:
+            with open(self.path("out/checkpoint.h5"), "wb") as file:
+                file.write(whole[:size])
+            self.bad(1, "out/checkpoint.h5: ", "train", "c.yaml", *self.options([]), *options)
+        self.bad(2, "simulate takes no --resume", "simulate", "c.yaml", "--resume")
+        os.remove(self.path("out/checkpoint.h5"))
+        self.train("out", [], "--resume")  # from the beginning
+        self.assertIn("no out/checkpoint.h5", self.good("train", "c.yaml", *self.options(["run.checkpoint_every=0"]), "--output",
+                                                       "none", "--resume").replace("none/", "out/"))
+        self.assertFalse(os.path.exists(self.path("none/checkpoint.h5")))
+
+
+if __name__ == "__main__":
+    main()
