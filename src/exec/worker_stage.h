@@ -4,6 +4,7 @@
 #define PETRA_EXEC_WORKER_STAGE_H
 
 #include "data/loader.h"
+#include "exec/probe.h"
 #include "exec/worker.h"
 #include "nn/lr.h"
 #include "schedule/method.h"
@@ -37,6 +38,7 @@ typedef struct petra_worker_stage_options {
   const petra_program_ops *program;
   const petra_program_options *program_options;
   petra_worker_events events;
+  petra_probe *probe; /* NULL: none */
 } petra_worker_stage_options;
 
 /* What a method has a stage do; `inverts`: it inverts and the network has blocks for that. */
