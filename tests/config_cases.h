@@ -93,7 +93,10 @@ static const char defaults[] = "run:\n"
                                "    duration_s: 0\n"
                                "  failures:\n"
                                "    mean_between_s: 0\n"
-                               "    restart_s: 0\n";
+                               "    restart_s: 0\n"
+                               "probe:\n"
+                               "  per_epoch: 0\n"
+                               "  gradients: false\n";
 
 /* Every key that has a second value differs from its default; the strings hold what YAML makes awkward. */
 static const char changed[] =
@@ -189,7 +192,10 @@ static const char changed[] =
     "    duration_s: 4\n"
     "  failures:\n"
     "    mean_between_s: 5\n"
-    "    restart_s: 6\n";
+    "    restart_s: 6\n"
+    "probe:\n"
+    "  per_epoch: 15\n"
+    "  gradients: true\n";
 
 /* A config and the two parts of its error line: what follows the file's name, and something further on. */
 static const struct {
@@ -200,6 +206,8 @@ static const struct {
     {"cluster: {cost: {model: roof}}", ":1: cluster.cost.model: ", "unit, constant or roofline"},
     {"cluster: {cost: {device: a10}}", ":1: cluster.cost.device: ", "a100, h100, h200 or cpu-core"},
     {"cluster: {cost: {arithmetic: fp16}}", ":1: cluster.cost.arithmetic: ", "fp32, tf32 or bf16"},
+    {"probe: {per_epoch: -1}", ":1: probe.per_epoch: ", "expected an integer, 0 .. 1000000"},
+    {"probe: {gradients: 1}", ":1: probe.gradients: ", "expected true or false"},
     {"run: {epochs: 010}", ":1: run.epochs: ", "'010' is not an integer"},
     {"run: {epochs: nan}", ":1: run.epochs: ", "not an integer"},
     {"run: {epochs: 1e3}", ":1: run.epochs: ", "not an integer"},

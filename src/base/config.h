@@ -148,6 +148,10 @@ typedef struct petra_config {
       double mean_between_s, restart_s; /* mean_between_s 0: none */
     } failures;
   } cluster;
+  struct {
+    int64_t per_epoch; /* probes of gradient fidelity an epoch; 0: none */
+    bool gradients;    /* log the gradients themselves */
+  } probe;
   struct petra_config_source *source; /* where each key was set, for error lines; private */
 } petra_config;
 

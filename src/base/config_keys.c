@@ -190,6 +190,9 @@ static const petra_config_key keys[] = {
     REAL(cluster.pauses.duration_s, "0", 0, 1e6, NONE, "mean length of a pause (exponential)"),
     REAL(cluster.failures.mean_between_s, "0", 0, 1e9, NONE, "mean busy time of a stage between two failures (exponential), each of which repeats its action; 0: no failures"),
     REAL(cluster.failures.restart_s, "0", 0, 1e6, NONE, "seconds from a failure to the new start of the action"),
+
+    INTEGER(probe.per_epoch, "0", 0, MANY, "train only: probes of gradient fidelity in each epoch, evenly spaced, each of one update window; the paper has 15"),
+    BOOLEAN(probe.gradients, "false", "log the gradients that the probes compare"),
 };
 /* clang-format on */
 
