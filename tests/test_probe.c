@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-#define SMALL "model.depth=18", "model.width=2", "data.batch=4", "optim.lr=0.02", "device.threads=1"
+#define SMALL "model.depth=18", "model.width=2", "data.batch=2", "optim.lr=0.02", "device.threads=1"
 #define DOUBLE "device.backend=ref", "device.precision=fp64"
 #define FOUR_STAGES "stages.partition=list", "stages.blocks=[1, 4, 3, 2]"
 
@@ -152,7 +152,7 @@ static double worst_of_pair(const observed *o, int pair) {
 
 START_TEST(delayed_gradients_are_the_delayed_reference) {
   static const char *const ks[] = {"method.accumulate=1", "method.accumulate=4", "method.accumulate=8"};
-  static const char *const per_epoch[] = {"probe.per_epoch=60", "probe.per_epoch=60", "probe.per_epoch=30"};
+  static const char *const per_epoch[] = {"probe.per_epoch=120", "probe.per_epoch=120", "probe.per_epoch=60"};
   static const char *const methods[] = {"method.name=delayed", "method.name=pipedream", "method.name=delayed-reversible", "method.name=pipedream-2bw"};
   for (int i = 0; i < HARNESS_COUNT(ks); i++)
     for (int m = 0; m < HARNESS_COUNT(methods); m++) {
@@ -178,7 +178,7 @@ START_TEST(synchronous_methods_are_exact) {
     training run;
     observed o;
     must(TRAINING_OPEN(&run, SMALL, FOUR_STAGES, DOUBLE, "run.max_microbatches=12", methods[m], "method.accumulate=4",
-                       "probe.per_epoch=60"));
+                       "probe.per_epoch=120"));
     observe(&o, &run);
     ck_assert_int_eq(o.count, 3);
     for (int pair = 0; pair < PETRA_PAIRS; pair++)
@@ -198,11 +198,11 @@ START_TEST(at_rate_0_every_gradient_is_the_same) {
       training run;
       observed o;
       snprintf(method, sizeof method, "method.name=%s", petra_method_get(i).name);
-      must(TRAINING_OPEN(&run, SMALL, FOUR_STAGES, DOUBLE, "optim.lr=0", "run.max_microbatches=12", method,
-                         "method.accumulate=4", "probe.per_epoch=60", families[f]));
+      must(TRAINING_OPEN(&run, SMALL, FOUR_STAGES, DOUBLE, "optim.lr=0", "run.max_microbatches=8", method,
+                         "method.accumulate=4", "probe.per_epoch=120", families[f]));
       run.program.drain = true;
       observe(&o, &run);
-      ck_assert_int_eq(o.count, 3);
+      ck_assert_int_eq(o.count, 2);
       for (int pair = 0; pair < PETRA_PAIRS; pair++)
         within(method, worst_of_pair(&o, pair), TOLERANCE_GRADIENT);
       observed_fini(&o);
@@ -257,7 +257,7 @@ START_TEST(probes_leave_no_trace) {
     while (count < 5 && cases[i][count])
       count++;
     leave_traces(cases[i], count, "probe.per_epoch=0", &without);
-    leave_traces(cases[i], count, "probe.per_epoch=80", &with);
+    leave_traces(cases[i], count, "probe.per_epoch=160", &with);
     ck_assert_msg(training_same(&without.weights, &with.weights), "%s: other weights", cases[i][0]);
     ck_assert(memcmp(without.velocities, with.velocities, with.velocity_count * sizeof(double)) == 0);
     ck_assert(memcmp(without.losses, with.losses, with.loss_count * sizeof(double)) == 0);
@@ -298,13 +298,16 @@ static void moment(const observed *o, int64_t m, int32_t j, int64_t *versions) {
   }
 }
 
-/* Versions with which `m` was forwarded; the last stage's action is B. */
+/* Versions with which `m` was forwarded. The last stage's action is B, whose backward reads the latest weights; with a sync
+ * period its forward reads those of the last microbatch that made a copy. */
 static void forwarded(const observed *o, int64_t m, int64_t *versions) {
   const int32_t stages = o->run->program.stages;
+  const int64_t period = o->run->config->method.sync_period;
   for (int a = 0; a < o->action_count; a++) {
     const petra_action *action = &o->actions[a].action;
     bool fused = action->stage == stages && !o->run->program.split_head;
-    if (action->microbatch == m && action->kind == (fused ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD))
+    int64_t of = fused && period > 0 ? m - m % period : m;
+    if (action->microbatch == of && action->kind == (fused ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD))
       versions[action->stage - 1] = o->actions[a].result.version_read;
   }
 }
@@ -454,7 +457,7 @@ START_TEST(references_are_those_of_the_recorded_weights) {
                {{"method.name=pipedream", "method.accumulate=2", "cluster.engines=2"}, true},
                {{"method.name=pipedream-2bw", "method.accumulate=4"}, true}};
   for (int c = 0; c < HARNESS_COUNT(cases); c++) {
-    const char *sets[32] = {SMALL, DOUBLE, FOUR_STAGES, "optim.momentum=0.5", "probe.gradients=true", "probe.per_epoch=48"};
+    const char *sets[32] = {SMALL, DOUBLE, FOUR_STAGES, "optim.momentum=0.5", "probe.gradients=true", "probe.per_epoch=96"};
     int n = 12;
     training run, oracle;
     observed o;
@@ -491,7 +494,7 @@ START_TEST(the_method_s_gradient_is_the_one_that_the_update_took) {
     training run;
     observed o;
     must(TRAINING_OPEN(&run, SMALL, DOUBLE, FOUR_STAGES, methods[i], "method.accumulate=2", "optim.momentum=0", "optim.nesterov=false",
-                       "optim.weight_decay=0", "run.max_microbatches=14", "probe.per_epoch=60", "probe.gradients=true"));
+                       "optim.weight_decay=0", "run.max_microbatches=14", "probe.per_epoch=120", "probe.gradients=true"));
     observe(&o, &run);
     ck_assert_int_ge(o.count, 2);
     for (int r = 0; r < o.count; r++) {
@@ -517,7 +520,7 @@ END_TEST
 static void reconstruction(const char *method, const char *lr, double *most, double *least) {
   training run;
   observed o;
-  must(TRAINING_OPEN(&run, SMALL, DOUBLE, "run.max_microbatches=24", "probe.per_epoch=60", method, lr));
+  must(TRAINING_OPEN(&run, SMALL, DOUBLE, "run.max_microbatches=24", "probe.per_epoch=120", method, lr));
   observe(&o, &run);
   ck_assert_int_gt(o.count, 0);
   *most = 0;
@@ -562,9 +565,9 @@ START_TEST(marks_are_the_gradients_that_are_rounding) {
     training run;
     observed o;
     int p = 0, marked = 0;
-    must(TRAINING_OPEN(&run, nets[n].family, nets[n].depth, "model.width=1", "data.batch=4", "optim.lr=0.01", "device.threads=1", DOUBLE,
-                       "method.name=petra", "run.max_microbatches=40", "probe.per_epoch=80", "probe.gradients=true"));
-    run.program.batches = 240;
+    must(TRAINING_OPEN(&run, nets[n].family, nets[n].depth, "model.width=2", "data.batch=4", "optim.lr=0.001", "device.threads=1", DOUBLE,
+                       "method.name=petra", "run.max_microbatches=6", "probe.per_epoch=240", "probe.gradients=true",
+                       "stages.partition=balanced", "stages.count=3"));
     observe(&o, &run);
     ck_assert_int_gt(o.count, 0);
     const found *f = &o.rows[o.count - 1];
