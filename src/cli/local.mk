@@ -14,6 +14,7 @@ petra_SOURCES = \
 	src/cli/main.c \
 	src/cli/memory.c src/cli/memory.h \
 	src/cli/methods.c \
+	src/cli/probe_log.c src/cli/probe_log.h \
 	src/cli/schedule.c \
 	src/cli/setup.c src/cli/setup.h \
 	src/cli/setup_roofline.c \

@@ -4,6 +4,8 @@ libpetra_a_SOURCES += \
 	src/io/hdf5_file.c src/io/hdf5_file.h \
 	src/io/runlog.c src/io/runlog.h \
 	src/io/runlog_columns.c src/io/runlog_columns.h \
+	src/io/runlog_private.h \
+	src/io/runlog_probe.c src/io/runlog_probe.h \
 	src/io/runlog_read.c src/io/runlog_read.h \
 	src/io/runlog_schema.c src/io/runlog_schema.h \
 	src/io/trace.c src/io/trace.h \

@@ -20,6 +20,7 @@
 #include "io/atomic_file.h"
 #include "io/hdf5_file.h"
 #include "io/runlog_columns.h"
+#include "io/runlog_private.h"
 #include "io/runlog_schema.h"
 
 #include <hdf5.h>
@@ -213,6 +214,24 @@ petra_status petra_runlog_flush(petra_runlog *log) {
   petra_hdf5_errors errors;
   petra_hdf5_begin(&errors);
   petra_status status = write_out(log, &errors);
+  petra_hdf5_end();
+  return status;
+}
+
+petra_status petra_runlog_extend(petra_runlog *log, int64_t bytes, bool (*write)(void *context, int64_t file), void *context) {
+  if (log->failed)
+    return PETRA_IO;
+  hsize_t size = 0;
+  petra_hdf5_errors errors;
+  petra_hdf5_begin(&errors);
+  petra_status status = PETRA_OK;
+  int failure = H5Fget_filesize(log->file, &size) < 0 ? EIO : lengthen(log, size + (hsize_t)bytes);
+  if (failure)
+    status = give_up(log, strerror(failure));
+  else if (!write(context, log->file))
+    status = give_up(log, petra_hdf5_reason(&errors));
+  else
+    status = write_out(log, &errors);
   petra_hdf5_end();
   return status;
 }
