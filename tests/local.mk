@@ -85,8 +85,8 @@ regen-golden-training:
 # The program as its user meets it. Python scripts: TEST_EXTENSIONS gives them their interpreter.
 TEST_EXTENSIONS = .py
 PY_LOG_COMPILER = $(srcdir)/tests/cli/python
-TESTS += tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py
-EXTRA_DIST += tests/cli/python tests/cli/program.py tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py
+TESTS += tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py tests/cli/probe.py
+EXTRA_DIST += tests/cli/python tests/cli/program.py tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py tests/cli/probe.py
 # src/schedule, sim, src/nn, src/stage, src/exec
 check_PROGRAMS += tests/test_engine tests/test_schedule tests/test_executor tests/test_nn tests/test_stage tests/test_no_memory
 TESTS += tests/test_engine tests/test_schedule tests/test_executor tests/test_nn tests/test_stage tests/test_no_memory
