@@ -34,6 +34,8 @@ struct petra_runlog_probe {
   hsize_t rows;
   int64_t row_bytes; /* the most that a row adds to the file */
   double *values;    /* of one raw gradient */
+  char *names;       /* the table of parameters */
+  int32_t *stages, *zeros;
 };
 
 static const char *const probe_dimension = "probe";
@@ -127,7 +129,7 @@ static bool create_gradients(petra_runlog_probe *probe, hid_t file) {
   return done;
 }
 
-/* A list of one value a parameter, written once; `type` is that of file and memory. */
+/* A list of one value a parameter, written once. */
 static bool write_list(hid_t file, const char *name, hid_t in_file, hid_t in_memory, int32_t count, const void *values) {
   static const char *const dimension = "parameter";
   hsize_t extent = (hsize_t)count;
@@ -140,24 +142,28 @@ static bool write_list(hid_t file, const char *name, hid_t in_file, hid_t in_mem
 }
 
 /* The table of parameters: what the columns of /probe/parameter are. */
-static bool write_parameters(const petra_runlog_probe_options *o, hid_t file) {
-  const size_t length = sizeof o->parameter->name;
-  char *names = NULL;
-  int32_t *numbers = NULL;
-  hid_t text = H5Tcopy(H5T_C_S1);
-  bool done = text >= 0 && H5Tset_size(text, length) >= 0 && H5Tset_strpad(text, H5T_STR_NULLPAD) >= 0 &&
-              petra_allocate(&names, (size_t)o->parameters, length) == PETRA_OK &&
-              petra_allocate(&numbers, 2 * (size_t)o->parameters, sizeof *numbers) == PETRA_OK;
-  for (int32_t p = 0; p < o->parameters && done; p++) {
-    memcpy(names + (size_t)p * length, o->parameter[p].name, strlen(o->parameter[p].name));
-    numbers[p] = o->parameter[p].stage;
-    numbers[o->parameters + p] = o->parameter[p].zero;
+static petra_status list_parameters(petra_runlog_probe *probe) {
+  const petra_runlog_probe_options *o = &probe->options;
+  const size_t length = sizeof o->parameter->name, count = (size_t)o->parameters;
+  PETRA_TRY(petra_allocate(&probe->names, count, length));
+  PETRA_TRY(petra_allocate(&probe->stages, count, sizeof *probe->stages));
+  PETRA_TRY(petra_allocate(&probe->zeros, count, sizeof *probe->zeros));
+  for (int32_t p = 0; p < o->parameters; p++) {
+    memcpy(probe->names + (size_t)p * length, o->parameter[p].name, strlen(o->parameter[p].name));
+    probe->stages[p] = o->parameter[p].stage;
+    probe->zeros[p] = o->parameter[p].zero;
   }
-  done = done && write_list(file, "probe/parameter/name", text, text, o->parameters, names) &&
-         write_list(file, "probe/parameter/stage", H5T_STD_I32LE, H5T_NATIVE_INT32, o->parameters, numbers) &&
-         write_list(file, "probe/parameter/zero", H5T_STD_I32LE, H5T_NATIVE_INT32, o->parameters, numbers + o->parameters);
-  petra_free(names);
-  petra_free(numbers);
+  return PETRA_OK;
+}
+
+static bool write_parameters(const petra_runlog_probe *probe, hid_t file) {
+  const int32_t count = probe->options.parameters;
+  hid_t text = H5Tcopy(H5T_C_S1);
+  bool done = text >= 0 && H5Tset_size(text, sizeof probe->options.parameter->name) >= 0 &&
+              H5Tset_strpad(text, H5T_STR_NULLPAD) >= 0 &&
+              write_list(file, "probe/parameter/name", text, text, count, probe->names) &&
+              write_list(file, "probe/parameter/stage", H5T_STD_I32LE, H5T_NATIVE_INT32, count, probe->stages) &&
+              write_list(file, "probe/parameter/zero", H5T_STD_I32LE, H5T_NATIVE_INT32, count, probe->zeros);
   if (text >= 0)
     H5Tclose(text);
   return done;
@@ -165,7 +171,7 @@ static bool write_parameters(const petra_runlog_probe_options *o, hid_t file) {
 
 static bool create(void *context, int64_t file) {
   petra_runlog_probe *probe = context;
-  return create_figures(probe, file) && create_gradients(probe, file) && write_parameters(&probe->options, file);
+  return create_figures(probe, file) && create_gradients(probe, file) && write_parameters(probe, file);
 }
 
 static size_t largest(const petra_runlog_probe_options *o) {
@@ -188,6 +194,7 @@ petra_status petra_runlog_probe_create(petra_runlog *log, const petra_runlog_pro
   probe->log = log;
   probe->options = *options;
   PETRA_TRY_GOTO(status, petra_allocate(&probe->sets, count, sizeof *probe->sets), fail);
+  PETRA_TRY_GOTO(status, list_parameters(probe), fail);
   if (options->gradient_count > 0)
     PETRA_TRY_GOTO(status, petra_allocate(&probe->values, largest(options), sizeof *probe->values), fail);
   PETRA_TRY_GOTO(status, petra_runlog_extend(log, (int64_t)count * INDEX_BYTES, create, probe), fail);
@@ -201,6 +208,9 @@ fail:
 void petra_runlog_probe_destroy(petra_runlog_probe *probe) {
   if (!probe)
     return;
+  petra_free(probe->zeros);
+  petra_free(probe->stages);
+  petra_free(probe->names);
   petra_free(probe->values);
   petra_free(probe->sets);
   petra_free(probe);
