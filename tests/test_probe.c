@@ -595,6 +595,88 @@ START_TEST(marks_are_the_gradients_that_are_rounding) {
 }
 END_TEST
 
+/* --- against the reference in PyTorch --- */
+
+/* A line of tests/golden/probe-revnet18.txt, made by tests/reference/make_probes.py. */
+typedef struct golden_line {
+  char method[16], name[64];
+  int accumulate, microbatch;
+  double figures[PETRA_MEASURES][PETRA_PAIRS];
+} golden_line;
+
+static bool read_line(FILE *file, golden_line *line) {
+  if (fscanf(file, "%15s %d %d %63s", line->method, &line->accumulate, &line->microbatch, line->name) != 4)
+    return false;
+  for (int m = 0; m < PETRA_MEASURES; m++)
+    for (int p = 0; p < PETRA_PAIRS; p++)
+      ck_assert_int_eq(fscanf(file, "%lf", &line->figures[m][p]), 1);
+  return true;
+}
+
+static int parameter_index(const training *run, const char *name) {
+  int p = 0;
+  for (int b = 0; b < run->setup.model.block_count; b++)
+    for (int i = 0; i < petra_block_parameter_count(&run->setup.model.blocks[b]); i++, p++) {
+      petra_tensor_spec spec;
+      char own[64];
+      petra_block_parameter(&run->setup.model, &run->setup.model.blocks[b], i, &spec);
+      snprintf(own, sizeof own, "%02d/%s", b + 1, spec.name);
+      if (strcmp(own, name) == 0)
+        return p;
+    }
+  ck_abort_msg("no tensor %s", name);
+  return -1;
+}
+
+static void train_for_golden(const golden_line *line, training *run, observed *o) {
+  char method[64], accumulate[64], weights[1024];
+  const char *srcdir = getenv("srcdir");
+  snprintf(method, sizeof method, "method.name=%s", line->method);
+  snprintf(accumulate, sizeof accumulate, "method.accumulate=%d", line->accumulate);
+  snprintf(weights, sizeof weights, "model.weights=%s/tests/golden/init-revnet18.h5", srcdir ? srcdir : ".");
+  /* 60 microbatches an epoch: probes of the windows with microbatches 7 and 22, the second of which does not come back. */
+  must(TRAINING_OPEN(run, method, accumulate, weights, "model.depth=18", "model.width=4", "data.batch=16", "optim.lr=0.02", DOUBLE,
+                     "device.threads=1", "run.max_microbatches=28", "probe.per_epoch=4"));
+  observe(o, run);
+  ck_assert_int_eq(o->count, 1);
+}
+
+START_TEST(figures_are_those_of_the_reference) {
+  char path[1024];
+  const char *srcdir = getenv("srcdir");
+  snprintf(path, sizeof path, "%s/tests/golden/probe-revnet18.txt", srcdir ? srcdir : ".");
+  FILE *file = fopen(path, "r");
+  ck_assert_msg(file != NULL, "%s cannot be read", path);
+  golden_line line, last = {.method = ""};
+  training run;
+  observed o;
+  double worst = 0;
+  int lines = 0;
+  for (; read_line(file, &line); last = line, lines++) {
+    if (strcmp(line.method, last.method) != 0 || line.accumulate != last.accumulate) {
+      if (lines > 0) {
+        observed_fini(&o);
+        training_close(&run);
+      }
+      train_for_golden(&line, &run, &o);
+    }
+    const found *f = o.rows;
+    while (f < o.rows + o.count && f->microbatch != line.microbatch)
+      f++;
+    ck_assert_msg(f < o.rows + o.count, "no probe of microbatch %d", line.microbatch);
+    const int p = parameter_index(&run, line.name);
+    for (int m = 0; m < PETRA_MEASURES; m++)
+      for (int pair = 0; pair < PETRA_PAIRS; pair++)
+        worst = fmax(worst, fabs(parameter_value(f, m, pair, p) - line.figures[m][pair]) / fmax(1, fabs(line.figures[m][pair])));
+  }
+  fclose(file);
+  ck_assert_int_eq(lines, 2 * 62);
+  observed_fini(&o);
+  training_close(&run);
+  within("figures of probes", worst, TOLERANCE_PROBE);
+}
+END_TEST
+
 /* --- which windows --- */
 
 START_TEST(probes_are_evenly_spaced) {
@@ -629,7 +711,8 @@ int main(void) {
                                 references_are_those_of_the_recorded_weights,
                                 the_method_s_gradient_is_the_one_that_the_update_took,
                                 reconstruction_errors,
-                                marks_are_the_gradients_that_are_rounding};
+                                marks_are_the_gradients_that_are_rounding,
+                                figures_are_those_of_the_reference};
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;
   int result = harness_run("probe", tests, HARNESS_COUNT(tests));
