@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-/* In each part of an epoch the microbatch at its middle: of N microbatches and P parts, floor((2 p + 1) N / (2 P)). */
+/* In each part of an epoch the microbatch at its middle: of N microbatches and P parts, floor((2 p + 1) N /
+ * (2 P)). */
 bool petra_probe_is_due(const petra_program_options *program, int64_t per_epoch, int64_t microbatch) {
   int64_t batches = program->batches, end = microbatch + program->accumulate;
   if (per_epoch <= 0)
@@ -75,7 +76,8 @@ petra_status petra_probe_after(petra_probe *probe) {
 /* A copy, for the original's bytes are the stage's. */
 static petra_status copy(petra_probe *probe, const petra_tensor *tensor, petra_tensor **out) {
   petra_tensor *made;
-  PETRA_TRY(petra_tensor_create(probe->options.backend, tensor->kind, tensor->shape, &probe->account, PETRA_MEMORY_INPUT_BUFFER, &made));
+  PETRA_TRY(petra_tensor_create(probe->options.backend, tensor->kind, tensor->shape, &probe->account,
+                                PETRA_MEMORY_INPUT_BUFFER, &made));
   petra_status status = petra_op_copy(probe->options.backend, tensor, made);
   if (status != PETRA_OK)
     petra_tensor_release(&made);
@@ -84,8 +86,8 @@ static petra_status copy(petra_probe *probe, const petra_tensor *tensor, petra_t
   return status;
 }
 
-petra_status petra_probe_read(petra_probe *probe, int64_t microbatch, const petra_tensor *images, const int32_t *labels,
-                              int32_t count) {
+petra_status petra_probe_read(petra_probe *probe, int64_t microbatch, const petra_tensor *images,
+                              const int32_t *labels, int32_t count) {
   if (!probe)
     return PETRA_OK;
   petra_probe_window *window = petra_probe_find(probe, microbatch);
@@ -105,9 +107,11 @@ static bool has_own_backward(const petra_probe *probe, int32_t stage) {
   return stage < probe->options.stages || probe->options.program_options->split_head;
 }
 
-petra_status petra_probe_input(petra_probe *probe, int32_t stage, int64_t microbatch, const petra_streams *in) {
+petra_status petra_probe_input(petra_probe *probe, int32_t stage, int64_t microbatch,
+                               const petra_streams *in) {
   petra_probe_window *window = probe ? petra_probe_find(probe, microbatch) : NULL;
-  if (!window || stage == 1 || !has_own_backward(probe, stage) || !petra_stage_reconstructs(probe->options.stage[stage - 1]))
+  if (!window || stage == 1 || !has_own_backward(probe, stage) ||
+      !petra_stage_reconstructs(probe->options.stage[stage - 1]))
     return PETRA_OK;
   petra_streams *kept = &petra_probe_slot_of(probe, window, microbatch)->inputs[stage - 1];
   for (int i = 0; i < 2; i++)
@@ -127,7 +131,8 @@ petra_status petra_probe_forward(petra_probe *probe, int32_t stage, int64_t micr
   return version < petra_stage_version(s) ? petra_probe_keep(probe, stage - 1, version) : PETRA_OK;
 }
 
-petra_status petra_probe_reconstructed(petra_probe *probe, int32_t stage, int64_t microbatch, const petra_streams *found) {
+petra_status petra_probe_reconstructed(petra_probe *probe, int32_t stage, int64_t microbatch,
+                                       const petra_streams *found) {
   petra_probe_window *window = probe ? petra_probe_find(probe, microbatch) : NULL;
   if (!window)
     return PETRA_OK;
@@ -149,7 +154,8 @@ petra_status petra_probe_update(petra_probe *probe, int32_t stage, int64_t micro
   for (int b = petra_stage_first(s); window && b < petra_stage_end(s); b++) {
     const petra_tensor_set *gradients = petra_stage_mean_gradients(s, b);
     for (int i = 0; i < gradients->count; i++)
-      PETRA_TRY(petra_op_copy(probe->options.backend, gradients->tensor[i], window->sums[PETRA_GRADIENT_METHOD][b].tensor[i]));
+      PETRA_TRY(petra_op_copy(probe->options.backend, gradients->tensor[i],
+                              window->sums[PETRA_GRADIENT_METHOD][b].tensor[i]));
   }
   if (window)
     window->updated[stage - 1] = true;

@@ -22,7 +22,8 @@ static double get(const mean *m) {
   return m->count ? m->sum / m->count : NAN;
 }
 
-/* All tensors of a stage (from 0). Tensors whose gradient is rounding are measured, but left out of what is the stage's. */
+/* All tensors of a stage (from 0). Tensors whose gradient is rounding are measured, but left out of what is
+ * the stage's. */
 static petra_status compare(petra_probe *probe, petra_probe_window *window, int32_t j) {
   const petra_stage *stage = probe->options.stage[j];
   const int32_t stages = probe->options.stages;
@@ -47,7 +48,8 @@ static petra_status compare(petra_probe *probe, petra_probe_window *window, int3
         }
     }
   for (int p = 0; p < PETRA_PAIRS; p++) {
-    window->concatenated[p * stages + j] = petra_products_measure(&whole, PETRA_MEASURE_COSINE, (petra_pair)p);
+    window->concatenated[p * stages + j] =
+        petra_products_measure(&whole, PETRA_MEASURE_COSINE, (petra_pair)p);
     for (int m = 0; m < PETRA_MEASURES; m++)
       window->stage[(m * PETRA_PAIRS + p) * stages + j] = get(&means[m][p]);
   }

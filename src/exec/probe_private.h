@@ -17,12 +17,13 @@ typedef struct petra_probe_slot {
 /* An update window that is probed. */
 typedef struct petra_probe_window {
   int64_t first;
-  petra_probe_slot *slots;                                /* k */
-  petra_tensor_set sums[PETRA_GRADIENTS][PETRA_MODEL_BLOCKS]; /* means over the window, once they are complete */
-  int64_t delayed_left;     /* microbatches whose delayed gradient is not in yet */
-  int64_t *end_to_end_left; /* per stage: the same of the end-to-end gradient */
-  bool *updated;            /* per stage: the method's gradient is there */
-  bool *compared;           /* per stage */
+  petra_probe_slot *slots; /* k */
+  petra_tensor_set sums[PETRA_GRADIENTS]
+                       [PETRA_MODEL_BLOCKS]; /* means over the window, once they are complete */
+  int64_t delayed_left;                      /* microbatches whose delayed gradient is not in yet */
+  int64_t *end_to_end_left;                  /* per stage: the same of the end-to-end gradient */
+  bool *updated;                             /* per stage: the method's gradient is there */
+  bool *compared;                            /* per stage */
   int32_t compared_count;
   double *stage, *concatenated, *reconstruction, *parameter; /* as in the row */
   struct petra_probe_window *next;
@@ -54,7 +55,8 @@ struct petra_probe {
 
 /* The window that `microbatch` is in; NULL if it is not probed (any more). */
 petra_probe_window *petra_probe_find(const petra_probe *probe, int64_t microbatch);
-petra_probe_slot *petra_probe_slot_of(const petra_probe *probe, petra_probe_window *window, int64_t microbatch);
+petra_probe_slot *petra_probe_slot_of(const petra_probe *probe, petra_probe_window *window,
+                                      int64_t microbatch);
 petra_status petra_probe_open(petra_probe *probe, int64_t first, petra_probe_window **out);
 void petra_probe_close(petra_probe *probe, petra_probe_window *window);
 /* Releases what only the references of a microbatch needed. */
@@ -62,8 +64,8 @@ void petra_probe_slot_release(petra_probe_slot *slot);
 
 /* --- probe_versions.c --- */
 
-/* The version of stage `of` in the end-to-end network for the backward of `microbatch` at `stage` (both from 0); where the
- * probe's `fixed` is true. */
+/* The version of stage `of` in the end-to-end network for the backward of `microbatch` at `stage` (both from
+ * 0); where the probe's `fixed` is true. */
 int64_t petra_probe_version(const petra_probe *probe, int64_t microbatch, int32_t stage, int32_t of);
 
 /* Copies a version of a stage's weights (stage from 0), which the stage has, unless there is a copy. */
@@ -72,7 +74,8 @@ petra_status petra_probe_keep(petra_probe *probe, int32_t stage, int64_t version
 petra_status petra_probe_keep_wanted(petra_probe *probe, int32_t stage);
 /* Lets go of copies that no reference needs any more. */
 void petra_probe_forget(petra_probe *probe);
-/* The parameters of every block of the network, every stage with its version; PETRA_INTERNAL if one is gone. */
+/* The parameters of every block of the network, every stage with its version; PETRA_INTERNAL if one is gone.
+ */
 petra_status petra_probe_parameters(const petra_probe *probe, const int64_t *versions,
                                     petra_tensor *const *out[PETRA_MODEL_BLOCKS]);
 
@@ -80,8 +83,10 @@ petra_status petra_probe_parameters(const petra_probe *probe, const int64_t *ver
 
 /* Computes every reference whose weights are there. */
 petra_status petra_probe_compute_due(petra_probe *probe);
-/* Computes the end-to-end reference of a microbatch at a stage (from 0) with the latest weights of all stages. */
-petra_status petra_probe_compute_now(petra_probe *probe, petra_probe_window *window, int64_t microbatch, int32_t stage);
+/* Computes the end-to-end reference of a microbatch at a stage (from 0) with the latest weights of all
+ * stages. */
+petra_status petra_probe_compute_now(petra_probe *probe, petra_probe_window *window, int64_t microbatch,
+                                     int32_t stage);
 
 /* --- probe_compare.c --- */
 

@@ -40,10 +40,10 @@ static bool shares(const petra_probe *probe, const petra_probe_slot *slot, int64
   return true;
 }
 
-/* Every reference of the microbatch whose network is the one with `versions`, and in any case the end-to-end one at `stage`
- * unless that is negative: one pass for all of them. */
-static petra_status compute(petra_probe *probe, petra_probe_window *window, int64_t microbatch, const int64_t *versions,
-                            int32_t stage) {
+/* Every reference of the microbatch whose network is the one with `versions`, and in any case the end-to-end
+ * one at `stage` unless that is negative: one pass for all of them. */
+static petra_status compute(petra_probe *probe, petra_probe_window *window, int64_t microbatch,
+                            const int64_t *versions, int32_t stage) {
   petra_probe_slot *slot = petra_probe_slot_of(probe, window, microbatch);
   petra_probe_pass pass = {.compute = probe->compute,
                            .model = probe->model,
@@ -104,7 +104,8 @@ petra_status petra_probe_compute_due(petra_probe *probe) {
   return PETRA_OK;
 }
 
-petra_status petra_probe_compute_now(petra_probe *probe, petra_probe_window *window, int64_t microbatch, int32_t stage) {
+petra_status petra_probe_compute_now(petra_probe *probe, petra_probe_window *window, int64_t microbatch,
+                                     int32_t stage) {
   int64_t versions[PETRA_MODEL_BLOCKS];
   for (int32_t i = 0; i < probe->options.stages; i++)
     versions[i] = petra_stage_version(probe->options.stage[i]);

@@ -1,12 +1,13 @@
-/* Which weights the references of a probe need, and copies of those that the stages will not have any more. A version of a
- * stage is the number of its updates. */
+/* Which weights the references of a probe need, and copies of those that the stages will not have any more. A
+ * version of a stage is the number of its updates. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/probe_private.h"
 
-/* In a program of ticks B of microbatch m runs at stage j in global tick T = m + 2J - 1 - j (one more with a split head),
- * and the weights are those after tick T - 1. Stage i has by then done B of the microbatches up to m + i - j - 1. Where the
- * stages' updates are one step, it is the step before the window; so with one stage. */
+/* In a program of ticks B of microbatch m runs at stage j in global tick T = m + 2J - 1 - j (one more with a
+ * split head), and the weights are those after tick T - 1. Stage i has by then done B of the microbatches up
+ * to m + i - j - 1. Where the stages' updates are one step, it is the step before the window; so with one
+ * stage. */
 int64_t petra_probe_version(const petra_probe *probe, int64_t microbatch, int32_t stage, int32_t of) {
   int64_t done = microbatch + of - stage, all = probe->options.program_options->microbatches;
   if (probe->synchronous || probe->options.stages == 1)
@@ -62,7 +63,10 @@ petra_status petra_probe_keep(petra_probe *probe, int32_t stage, int64_t version
     PETRA_TRY_GOTO(status, petra_stage_version_tensors(source, version, block, &tensors), fail);
     for (int i = 0; i < parameters.count; i++)
       parameters.tensor[i] = tensors[i];
-    PETRA_TRY_GOTO(status, petra_tensor_set_clone(&probe->compute, &parameters, PETRA_MEMORY_WEIGHT_BUFFER, &kept.sets[b]), fail);
+    PETRA_TRY_GOTO(
+        status,
+        petra_tensor_set_clone(&probe->compute, &parameters, PETRA_MEMORY_WEIGHT_BUFFER, &kept.sets[b]),
+        fail);
   }
   probe->kept[probe->kept_count++] = kept;
   return PETRA_OK;
@@ -71,7 +75,8 @@ fail:
   return status;
 }
 
-static bool slot_wants(const petra_probe *probe, const petra_probe_slot *slot, int64_t microbatch, int32_t stage, int64_t version) {
+static bool slot_wants(const petra_probe *probe, const petra_probe_slot *slot, int64_t microbatch,
+                       int32_t stage, int64_t version) {
   if (!slot->delayed && slot->forward[stage] == version)
     return true;
   for (int32_t j = 0; probe->fixed && j < probe->options.stages; j++)
@@ -102,7 +107,8 @@ void petra_probe_forget(petra_probe *probe) {
 }
 
 /* The copy first: it is there for as long as the reference needs it. */
-static petra_status block_parameters(const petra_probe *probe, int32_t stage, int64_t version, int b, petra_tensor *const **out) {
+static petra_status block_parameters(const petra_probe *probe, int32_t stage, int64_t version, int b,
+                                     petra_tensor *const **out) {
   const petra_stage *s = probe->options.stage[stage];
   const petra_probe_kept *kept = find(probe, stage, version);
   if (kept) {

@@ -14,14 +14,15 @@
 enum {
   CHUNK_BYTES = 16 * 1024, /* of figures: about 15 rows an epoch come in, of some hundred values */
   CHUNK_ROWS = 64,
-  INDEX_BYTES = 40 * 1024, /* two nodes of a data set's index (hdf5_file.h: up to 257 keys each), and its header */
+  INDEX_BYTES =
+      40 * 1024, /* two nodes of a data set's index (hdf5_file.h: up to 257 keys each), and its header */
   RANK = 5
 };
 
 /* A data set of one row a probe. */
 typedef struct set {
   hid_t id;
-  int rank; /* the probe's dimension first */
+  int rank;             /* the probe's dimension first */
   hsize_t extent[RANK]; /* of one row */
   hid_t type;           /* in memory */
 } set;
@@ -52,7 +53,8 @@ static hid_t properties(const set *s, int chunk_rows, bool real, bool compressed
   if (list < 0)
     return -1;
   bool done = H5Pset_chunk(list, s->rank, chunk) >= 0 &&
-              H5Pset_fill_value(list, real ? H5T_NATIVE_DOUBLE : H5T_NATIVE_INT32, real ? (void *)&no_real : (void *)&no_integer) >= 0;
+              H5Pset_fill_value(list, real ? H5T_NATIVE_DOUBLE : H5T_NATIVE_INT32,
+                                real ? (void *)&no_real : (void *)&no_integer) >= 0;
   if (compressed && H5Zfilter_avail(H5Z_FILTER_DEFLATE) > 0)
     done = done && H5Pset_shuffle(list) >= 0 && H5Pset_deflate(list, 4) >= 0;
   else if (!compressed)
@@ -63,10 +65,11 @@ static hid_t properties(const set *s, int chunk_rows, bool real, bool compressed
   return -1;
 }
 
-/* Appends a data set to the list; `dimensions` without the probe's. One row is allocated and taken back, as in
- * runlog_columns.c: a reader is not to find a data set whose index is still on its way. */
-static bool create_set(petra_runlog_probe *probe, hid_t file, const char *name, hid_t type, hid_t memory, int rank,
-                       const int32_t *shape, const char *const *dimensions, const char *units, bool compressed) {
+/* Appends a data set to the list; `dimensions` without the probe's. One row is allocated and taken back, as
+ * in runlog_columns.c: a reader is not to find a data set whose index is still on its way. */
+static bool create_set(petra_runlog_probe *probe, hid_t file, const char *name, hid_t type, hid_t memory,
+                       int rank, const int32_t *shape, const char *const *dimensions, const char *units,
+                       bool compressed) {
   set *s = &probe->sets[probe->count];
   const char *labels[RANK] = {probe_dimension};
   hsize_t most[RANK], none[RANK], row_bytes = H5Tget_size(type);
@@ -92,17 +95,20 @@ static bool create_set(petra_runlog_probe *probe, hid_t file, const char *name, 
   return H5Dset_extent(s->id, none) >= 0;
 }
 
-static bool create_figure(petra_runlog_probe *probe, hid_t file, const char *format, const char *measure, const char *pair,
-                          int32_t columns, const char *dimension) {
+static bool create_figure(petra_runlog_probe *probe, hid_t file, const char *format, const char *measure,
+                          const char *pair, int32_t columns, const char *dimension) {
   char name[128];
   snprintf(name, sizeof name, format, measure, pair);
-  return create_set(probe, file, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 1, &columns, &dimension, "1", false);
+  return create_set(probe, file, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 1, &columns, &dimension, "1",
+                    false);
 }
 
 static bool create_figures(petra_runlog_probe *probe, hid_t file) {
   const petra_runlog_probe_options *o = &probe->options;
-  bool done = create_set(probe, file, "probe/microbatch", H5T_STD_I64LE, H5T_NATIVE_INT64, 0, NULL, NULL, "1", false) &&
-              create_set(probe, file, "probe/epoch", H5T_STD_I32LE, H5T_NATIVE_INT32, 0, NULL, NULL, "1", false);
+  bool done =
+      create_set(probe, file, "probe/microbatch", H5T_STD_I64LE, H5T_NATIVE_INT64, 0, NULL, NULL, "1",
+                 false) &&
+      create_set(probe, file, "probe/epoch", H5T_STD_I32LE, H5T_NATIVE_INT32, 0, NULL, NULL, "1", false);
   for (int m = 0; m < o->measure_count && done; m++)
     for (int p = 0; p < o->pair_count && done; p++)
       done = create_figure(probe, file, "probe/%s/%s", o->measures[m], o->pairs[p], o->stages, "stage");
@@ -111,7 +117,8 @@ static bool create_figures(petra_runlog_probe *probe, hid_t file) {
   done = done && create_figure(probe, file, "probe/%s%s", "reconstruction_error", "", o->stages, "stage");
   for (int m = 0; m < o->measure_count && done; m++)
     for (int p = 0; p < o->pair_count && done; p++)
-      done = create_figure(probe, file, "probe/parameter/%s/%s", o->measures[m], o->pairs[p], o->parameters, "parameter");
+      done = create_figure(probe, file, "probe/parameter/%s/%s", o->measures[m], o->pairs[p], o->parameters,
+                           "parameter");
   return done;
 }
 
@@ -123,14 +130,15 @@ static bool create_gradients(petra_runlog_probe *probe, hid_t file) {
       const petra_runlog_parameter *parameter = &o->parameter[p];
       char name[128];
       snprintf(name, sizeof name, "probe/gradients/%s/%s", o->gradients[g], parameter->name);
-      done = create_set(probe, file, name, o->single ? H5T_IEEE_F32LE : H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, parameter->rank,
-                        parameter->shape, parameter->dimensions, "nat", true);
+      done = create_set(probe, file, name, o->single ? H5T_IEEE_F32LE : H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE,
+                        parameter->rank, parameter->shape, parameter->dimensions, "nat", true);
     }
   return done;
 }
 
 /* A list of one value a parameter, written once. */
-static bool write_list(hid_t file, const char *name, hid_t in_file, hid_t in_memory, int32_t count, const void *values) {
+static bool write_list(hid_t file, const char *name, hid_t in_file, hid_t in_memory, int32_t count,
+                       const void *values) {
   static const char *const dimension = "parameter";
   hsize_t extent = (hsize_t)count;
   hid_t id = petra_hdf5_create_set(file, name, in_file, H5Screate_simple(1, &extent, NULL),
@@ -159,11 +167,12 @@ static petra_status list_parameters(petra_runlog_probe *probe) {
 static bool write_parameters(const petra_runlog_probe *probe, hid_t file) {
   const int32_t count = probe->options.parameters;
   hid_t text = H5Tcopy(H5T_C_S1);
-  bool done = text >= 0 && H5Tset_size(text, sizeof probe->options.parameter->name) >= 0 &&
-              H5Tset_strpad(text, H5T_STR_NULLPAD) >= 0 &&
-              write_list(file, "probe/parameter/name", text, text, count, probe->names) &&
-              write_list(file, "probe/parameter/stage", H5T_STD_I32LE, H5T_NATIVE_INT32, count, probe->stages) &&
-              write_list(file, "probe/parameter/zero", H5T_STD_I32LE, H5T_NATIVE_INT32, count, probe->zeros);
+  bool done =
+      text >= 0 && H5Tset_size(text, sizeof probe->options.parameter->name) >= 0 &&
+      H5Tset_strpad(text, H5T_STR_NULLPAD) >= 0 &&
+      write_list(file, "probe/parameter/name", text, text, count, probe->names) &&
+      write_list(file, "probe/parameter/stage", H5T_STD_I32LE, H5T_NATIVE_INT32, count, probe->stages) &&
+      write_list(file, "probe/parameter/zero", H5T_STD_I32LE, H5T_NATIVE_INT32, count, probe->zeros);
   if (text >= 0)
     H5Tclose(text);
   return done;
@@ -185,7 +194,8 @@ static size_t largest(const petra_runlog_probe_options *o) {
   return most;
 }
 
-petra_status petra_runlog_probe_create(petra_runlog *log, const petra_runlog_probe_options *options, petra_runlog_probe **out) {
+petra_status petra_runlog_probe_create(petra_runlog *log, const petra_runlog_probe_options *options,
+                                       petra_runlog_probe **out) {
   const size_t figures = 3 + (size_t)options->pair_count * (2 * (size_t)options->measure_count + 1);
   const size_t count = figures + (size_t)options->gradient_count * (size_t)options->parameters;
   petra_runlog_probe *probe;
@@ -226,7 +236,8 @@ static bool append(const petra_runlog_probe *probe, int index, const void *value
   if (H5Dset_extent(s->id, extent) < 0)
     return false;
   hid_t memory = H5Screate_simple(s->rank, s->extent, NULL), space = H5Dget_space(s->id);
-  bool done = memory >= 0 && space >= 0 && H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, s->extent, NULL) >= 0 &&
+  bool done = memory >= 0 && space >= 0 &&
+              H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, s->extent, NULL) >= 0 &&
               H5Dwrite(s->id, s->type, memory, space, H5P_DEFAULT, values) >= 0;
   if (memory >= 0)
     H5Sclose(memory);
@@ -243,7 +254,8 @@ typedef struct writing {
 } writing;
 
 /* Figures of `groups` groups, `columns` values each. */
-static bool append_figures(const petra_runlog_probe *probe, int *index, const double *values, int groups, int32_t columns) {
+static bool append_figures(const petra_runlog_probe *probe, int *index, const double *values, int groups,
+                           int32_t columns) {
   bool done = true;
   for (int g = 0; g < groups && done; g++)
     done = append(probe, (*index)++, values + (size_t)g * (size_t)columns);
@@ -288,8 +300,9 @@ static bool write_memory(void *context, int64_t file) {
   hsize_t extent = PETRA_MEMORY_CATEGORIES;
   for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
     categories[c] = petra_memory_category_name((petra_memory_category)c);
-  hid_t id = petra_hdf5_create_set(file, "probe/peak_bytes", H5T_STD_I64LE, H5Screate_simple(1, &extent, NULL),
-                                   petra_hdf5_untimed(H5P_DATASET_CREATE), "byte", &dimension, 1);
+  hid_t id =
+      petra_hdf5_create_set(file, "probe/peak_bytes", H5T_STD_I64LE, H5Screate_simple(1, &extent, NULL),
+                            petra_hdf5_untimed(H5P_DATASET_CREATE), "byte", &dimension, 1);
   if (id < 0)
     return false;
   bool done = H5Dwrite(id, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, account->peak_bytes) >= 0 &&

@@ -1,4 +1,5 @@
-/* How far gradients are apart: the measures of docs/semantics.md, section 5, over pairs of the three gradients of a probe. */
+/* How far gradients are apart: the measures of docs/semantics.md, "Gradient fidelity", over pairs of the three
+ * gradients of a probe. */
 #ifndef PETRA_STAGE_FIDELITY_H
 #define PETRA_STAGE_FIDELITY_H
 
@@ -40,8 +41,8 @@ typedef struct petra_products {
 } petra_products;
 
 /* The sums of one tensor as each of the three gradients has it. */
-petra_status petra_products_compute(const petra_compute *compute, const petra_tensor *const tensors[PETRA_GRADIENTS],
-                                    petra_products *out);
+petra_status petra_products_compute(const petra_compute *compute,
+                                    const petra_tensor *const tensors[PETRA_GRADIENTS], petra_products *out);
 
 void petra_products_add(petra_products *sum, const petra_products *products);
 

@@ -21,7 +21,8 @@ int64_t petra_stage_version_forward(const petra_stage *stage) {
   return stage->version_forward;
 }
 
-petra_status petra_stage_version_tensors(const petra_stage *stage, int64_t version, int block, petra_tensor *const **out) {
+petra_status petra_stage_version_tensors(const petra_stage *stage, int64_t version, int block,
+                                         petra_tensor *const **out) {
   return petra_stage_weights(stage, version, block - stage->options.first, out);
 }
 
@@ -36,13 +37,14 @@ bool petra_stage_reconstructs(const petra_stage *stage) {
 }
 
 /* Adds the squares of `found - truth` and of `truth`. */
-static petra_status add_squares(const petra_compute *compute, const petra_tensor *found, const petra_tensor *truth,
-                                double *difference, double *whole) {
+static petra_status add_squares(const petra_compute *compute, const petra_tensor *found,
+                                const petra_tensor *truth, double *difference, double *whole) {
   petra_backend *backend = compute->backend;
   petra_tensor *apart;
   double square = 0, of_truth = 0;
   petra_status status;
-  PETRA_TRY(petra_tensor_create(backend, truth->kind, truth->shape, compute->account, PETRA_MEMORY_WORKSPACE, &apart));
+  PETRA_TRY(petra_tensor_create(backend, truth->kind, truth->shape, compute->account, PETRA_MEMORY_WORKSPACE,
+                                &apart));
   PETRA_TRY_GOTO(status, petra_op_copy(backend, found, apart), done);
   PETRA_TRY_GOTO(status, petra_op_axpy(backend, -1, truth, apart), done);
   PETRA_TRY_GOTO(status, petra_op_dot(backend, apart, apart, &square), done);
@@ -54,8 +56,8 @@ done:
   return status;
 }
 
-petra_status petra_probe_distance(const petra_compute *compute, const petra_streams *found, const petra_streams *truth,
-                                  double *out) {
+petra_status petra_probe_distance(const petra_compute *compute, const petra_streams *found,
+                                  const petra_streams *truth, double *out) {
   double difference = 0, whole = 0;
   for (int i = 0; i < 2; i++)
     if (truth->tensor[i])
@@ -81,7 +83,8 @@ static petra_status forward(const petra_probe_pass *pass, int lowest, petra_bloc
     petra_block_graph *graph = b >= lowest ? &graphs[b] : NULL;
     petra_streams next = {{NULL, NULL}};
     if (block->kind == PETRA_BLOCK_HEAD)
-      status = petra_head_forward(&pass->compute, block, pass->parameters[b], &streams, pass->labels, graph, &loss);
+      status = petra_head_forward(&pass->compute, block, pass->parameters[b], &streams, pass->labels, graph,
+                                  &loss);
     else
       status = petra_block_forward(&pass->compute, block, pass->parameters[b], &streams, graph, &next);
     petra_streams_release(&streams);
@@ -95,19 +98,22 @@ static petra_status forward(const petra_probe_pass *pass, int lowest, petra_bloc
 static petra_status add(const petra_probe_pass *pass, int b, const petra_tensor_set *gradients) {
   for (int s = 0; s < PETRA_PROBE_SUMS; s++)
     for (int i = 0; pass->sums[s][b] && i < gradients->count; i++)
-      PETRA_TRY(petra_op_axpy(pass->compute.backend, pass->factor, gradients->tensor[i], pass->sums[s][b]->tensor[i]));
+      PETRA_TRY(petra_op_axpy(pass->compute.backend, pass->factor, gradients->tensor[i],
+                              pass->sums[s][b]->tensor[i]));
   return PETRA_OK;
 }
 
-/* *gradients, of the block's outputs, becomes that of its inputs. Nobody asks for the filters' gradients of a block that is
- * only passed through. */
-static petra_status backward(const petra_probe_pass *pass, int b, petra_block_graph *graph, petra_streams *gradients) {
+/* *gradients, of the block's outputs, becomes that of its inputs. Nobody asks for the filters' gradients of a
+ * block that is only passed through. */
+static petra_status backward(const petra_probe_pass *pass, int b, petra_block_graph *graph,
+                             petra_streams *gradients) {
   const petra_block *block = &pass->model->blocks[b];
   petra_tensor_set own;
   petra_streams below = {{NULL, NULL}};
   graph->defer_filters = !is_wanted(pass, b);
   PETRA_TRY(petra_tensor_set_create(&pass->compute, pass->model, block, false, PETRA_MEMORY_WORKSPACE, &own));
-  petra_status status = petra_block_backward(&pass->compute, block, pass->parameters[b], graph, gradients, own.tensor, &below);
+  petra_status status =
+      petra_block_backward(&pass->compute, block, pass->parameters[b], graph, gradients, own.tensor, &below);
   petra_block_graph_release(graph);
   petra_streams_release(gradients);
   *gradients = below;
