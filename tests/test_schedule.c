@@ -228,6 +228,35 @@ START_TEST(losses_and_rates_by_microbatch) {
 }
 END_TEST
 
+/* Choices that contradict each other: one line that names the key. */
+START_TEST(contradictions_are_refused) {
+  static const struct {
+    const char *sets[3], *line;
+  } refused[] = {
+      {{"method.forward_weights=stashed"}, "method.forward_weights=stashed: stashed: what forward reads is what would be stashed; expected"},
+      {{"method.keep=graph", "method.invert_weights=latest"}, "latest with method.keep: graph, with which nothing is inverted; expected none"},
+      {{"method.name=petra", "method.invert_weights=none"}, "none with method.keep: nothing, whose inputs have to be reconstructed"},
+      {{"method.name=delayed", "method.backward_weights=double_buffer"}, "expected double_buffer for all of them or none"},
+      {{"method.name=pipedream", "method.forward_weights=double_buffer"}, "expected double_buffer for all of them or none"},
+      {{"method.name=pipedream-2bw", "method.sync_period=3"}, "3 with a double buffer, which has a rule of its own; expected 0"},
+      {{"method.program=lock"}, "no program 'lock'; expected one of preset, sequential, lockstep"}};
+  for (int i = 0; i < HARNESS_COUNT(refused); i++) {
+    petra_config *config;
+    petra_method found = {.name = NULL};
+    int count = 0;
+    while (count < 3 && refused[i].sets[count])
+      count++;
+    ck_assert_int_eq(petra_config_load(NULL, refused[i].sets, count, &config), PETRA_OK);
+    harness_clear();
+    ck_assert_int_eq(petra_method_from_config(config, &found), PETRA_CONFIG);
+    ck_assert_logged(refused[i].line);
+    ck_assert_int_eq(harness_lines, 1);
+    ck_assert_ptr_null(found.name);
+    petra_config_destroy(config);
+  }
+}
+END_TEST
+
 START_TEST(methods_and_programs_by_name) {
   ck_assert_ptr_eq(petra_program_find("lockstep"), &petra_program_lockstep);
   ck_assert_ptr_eq(petra_program_find("sequential"), &petra_program_sequential);
@@ -300,6 +329,6 @@ int main(int argc, char **argv) {
     return regenerate(argv[2]);
   const TTest *const tests[] = {orders_are_those_of_the_golden_files, actions_print_and_parse,
                                 what_is_no_action_is_refused,         lockstep_ticks,
-                                losses_and_rates_by_microbatch,       methods_and_programs_by_name};
+                                losses_and_rates_by_microbatch,       methods_and_programs_by_name, contradictions_are_refused};
   return harness_run("schedule", tests, HARNESS_COUNT(tests));
 }

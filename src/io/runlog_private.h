@@ -1,14 +1,12 @@
-/* For files of this folder that write to run.h5 what is no row of a group of columns. */
+/* What the files runlog_*.c share. Private to src/io. */
 #ifndef PETRA_IO_RUNLOG_PRIVATE_H
 #define PETRA_IO_RUNLOG_PRIVATE_H
 
 #include "io/runlog.h"
 
-#include <stdbool.h>
-
-/* Makes room for `bytes`, the most that `write` adds to the file, has it write to `file` (HDF5's identifier),
- * and flushes. A failure of `write` (false) gives the log up, like every failed write. */
-petra_status petra_runlog_extend(petra_runlog *log, int64_t bytes, bool (*write)(void *context, int64_t file),
-                                 void *context);
+/* Lets `write` add objects of together about `bytes` bytes to the open file (HDF5's identifier), and flushes.
+ * `write` is false where HDF5 failed. PETRA_IO as the other functions of runlog.h. */
+petra_status petra_runlog_extend(petra_runlog *log, bool (*write)(int64_t file, const void *what),
+                                 const void *what, int64_t bytes);
 
 #endif

@@ -178,8 +178,8 @@ static bool write_parameters(const petra_runlog_probe *probe, hid_t file) {
   return done;
 }
 
-static bool create(void *context, int64_t file) {
-  petra_runlog_probe *probe = context;
+static bool create(int64_t file, const void *what) {
+  petra_runlog_probe *probe = *(petra_runlog_probe *const *)what;
   return create_figures(probe, file) && create_gradients(probe, file) && write_parameters(probe, file);
 }
 
@@ -207,7 +207,7 @@ petra_status petra_runlog_probe_create(petra_runlog *log, const petra_runlog_pro
   PETRA_TRY_GOTO(status, list_parameters(probe), fail);
   if (options->gradient_count > 0)
     PETRA_TRY_GOTO(status, petra_allocate(&probe->values, largest(options), sizeof *probe->values), fail);
-  PETRA_TRY_GOTO(status, petra_runlog_extend(log, (int64_t)count * INDEX_BYTES, create, probe), fail);
+  PETRA_TRY_GOTO(status, petra_runlog_extend(log, create, &probe, (int64_t)count * INDEX_BYTES), fail);
   *out = probe;
   return PETRA_OK;
 fail:
@@ -250,7 +250,7 @@ static bool append(const petra_runlog_probe *probe, int index, const void *value
 typedef struct writing {
   petra_runlog_probe *probe;
   const petra_runlog_probe_row *row;
-  petra_status fetched;
+  petra_status *fetched;
 } writing;
 
 /* Figures of `groups` groups, `columns` values each. */
@@ -262,8 +262,8 @@ static bool append_figures(const petra_runlog_probe *probe, int *index, const do
   return done;
 }
 
-static bool write_row(void *context, int64_t file) {
-  writing *w = context;
+static bool write_row(int64_t file, const void *what) {
+  const writing *w = what;
   petra_runlog_probe *probe = w->probe;
   const petra_runlog_probe_options *o = &probe->options;
   const petra_runlog_probe_row *row = w->row;
@@ -276,9 +276,9 @@ static bool write_row(void *context, int64_t file) {
               append_figures(probe, &index, row->reconstruction, 1, o->stages) &&
               append_figures(probe, &index, row->parameter, groups, o->parameters);
   for (int g = 0; g < o->gradient_count; g++)
-    for (int32_t p = 0; p < o->parameters && done && w->fetched == PETRA_OK; p++) {
-      w->fetched = row->fetch(row->context, g, p, probe->values);
-      if (w->fetched == PETRA_OK)
+    for (int32_t p = 0; p < o->parameters && done && *w->fetched == PETRA_OK; p++) {
+      *w->fetched = row->fetch(row->context, g, p, probe->values);
+      if (*w->fetched == PETRA_OK)
         done = append(probe, index++, probe->values);
     }
   probe->rows++;
@@ -286,16 +286,17 @@ static bool write_row(void *context, int64_t file) {
 }
 
 petra_status petra_runlog_probe_append(petra_runlog_probe *probe, const petra_runlog_probe_row *row) {
-  writing w = {probe, row, PETRA_OK};
-  PETRA_TRY(petra_runlog_extend(probe->log, probe->row_bytes, write_row, &w));
-  return w.fetched;
+  petra_status fetched = PETRA_OK;
+  const writing w = {probe, row, &fetched};
+  PETRA_TRY(petra_runlog_extend(probe->log, write_row, &w, probe->row_bytes));
+  return fetched;
 }
 
 /* --- memory --- */
 
-static bool write_memory(void *context, int64_t file) {
+static bool write_memory(int64_t file, const void *what) {
   static const char *const dimension = "category";
-  const petra_account *account = context;
+  const petra_account *account = what;
   const char *categories[PETRA_MEMORY_CATEGORIES];
   hsize_t extent = PETRA_MEMORY_CATEGORIES;
   for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
@@ -311,5 +312,5 @@ static bool write_memory(void *context, int64_t file) {
 }
 
 petra_status petra_runlog_probe_memory(petra_runlog_probe *probe, const petra_account *account) {
-  return petra_runlog_extend(probe->log, INDEX_BYTES, write_memory, (void *)(uintptr_t)account);
+  return petra_runlog_extend(probe->log, write_memory, account, INDEX_BYTES);
 }
