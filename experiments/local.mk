@@ -11,6 +11,7 @@ EXTRA_DIST += experiments/03-table-1/README.md experiments/03-table-1/table-1.ya
 	experiments/03-table-1/storage.yaml experiments/03-table-1/table_1.py
 EXTRA_DIST += experiments/05-table-5/README.md experiments/05-table-5/revnet18.yaml experiments/05-table-5/revnet34.yaml \
 	experiments/05-table-5/table_5.py
+EXTRA_DIST += experiments/12-fig-5-6/README.md experiments/12-fig-5-6/fig-5-6.yaml experiments/12-fig-5-6/fig-5-6-mini.yaml
 EXTRA_DIST += experiments/11-invertible-downsampling/README.md experiments/11-invertible-downsampling/backprop-conv.yaml \
 	experiments/11-invertible-downsampling/backprop-invertible.yaml experiments/11-invertible-downsampling/petra-conv.yaml \
 	experiments/11-invertible-downsampling/petra-invertible.yaml

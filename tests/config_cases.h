@@ -102,6 +102,9 @@ static const char defaults[] = "run:\n"
                                "  failures:\n"
                                "    mean_between_s: 0\n"
                                "    restart_s: 0\n"
+                               "probe:\n"
+                               "  per_epoch: 0\n"
+                               "  gradients: false\n"
                                "profile:\n"
                                "  warmup: 3\n"
                                "  repetitions: 15\n";
@@ -209,6 +212,9 @@ static const char changed[] =
     "  failures:\n"
     "    mean_between_s: 5\n"
     "    restart_s: 6\n"
+    "probe:\n"
+    "  per_epoch: 15\n"
+    "  gradients: true\n"
     "profile:\n"
     "  warmup: 0\n"
     "  repetitions: 1000000\n";
@@ -222,6 +228,8 @@ static const struct {
     {"cluster: {cost: {model: roof}}", ":1: cluster.cost.model: ", "unit, constant, roofline or profile"},
     {"cluster: {cost: {device: a10}}", ":1: cluster.cost.device: ", "a100, h100, h200 or cpu-core"},
     {"cluster: {cost: {arithmetic: fp16}}", ":1: cluster.cost.arithmetic: ", "fp32, tf32 or bf16"},
+    {"probe: {per_epoch: -1}", ":1: probe.per_epoch: ", "expected an integer, 0 .. 1000000"},
+    {"probe: {gradients: 1}", ":1: probe.gradients: ", "expected true or false"},
     {"run: {epochs: 010}", ":1: run.epochs: ", "'010' is not an integer"},
     {"run: {epochs: nan}", ":1: run.epochs: ", "not an integer"},
     {"run: {epochs: 1e3}", ":1: run.epochs: ", "not an integer"},

@@ -73,7 +73,7 @@ EXTRA_DIST += \
   tests/golden/delayed-revnet18-k1.h5 tests/golden/delayed-revnet18-k3.h5 tests/golden/dsp-revnet18-k1.h5 tests/golden/dsp-revnet18-k3.h5 \
   tests/golden/delayed-reversible-revnet18-k1.h5 tests/golden/delayed-reversible-revnet18-k3.h5 tests/golden/approximate-input-revnet18-k1.h5 tests/golden/approximate-input-revnet18-k3.h5 \
   tests/golden/backprop-resnet18-k1.h5 tests/golden/backprop-resnet50-k1.h5 \
-  tests/reference/README.md tests/reference/make_golden tests/reference/make_golden.py tests/reference/make_data.py \
+  tests/reference/README.md tests/reference/make_golden tests/reference/make_golden.py tests/reference/make_probes.py tests/golden/probe-revnet18.txt tests/reference/make_data.py \
   tests/reference/nets.py tests/reference/methods.py tests/reference/store.py tests/reference/run.py \
   tests/reference/compare.py tests/reference/selfcheck.py
 
@@ -83,12 +83,15 @@ PYTORCH_INTERPRETER = python3
 regen-golden: regen-golden-training
 regen-golden-training:
 	$(srcdir)/tests/reference/make_golden $(PYTORCH_INTERPRETER)
+	PYTHONDONTWRITEBYTECODE=1 $(PYTORCH_INTERPRETER) $(srcdir)/tests/reference/make_probes.py $(srcdir)/tests/golden
 # The program as its user meets it. Python scripts: TEST_EXTENSIONS gives them their interpreter.
 TEST_EXTENSIONS = .py
 PY_LOG_COMPILER = $(srcdir)/tests/cli/python
 TESTS += tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py
 EXTRA_DIST += tests/cli/python tests/cli/program.py tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py \
   tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py
+TESTS += tests/cli/probe.py
+EXTRA_DIST += tests/cli/probe.py
 # src/schedule, sim, src/nn, src/stage, src/exec
 check_PROGRAMS += tests/test_engine tests/test_schedule tests/test_executor tests/test_nn tests/test_stage tests/test_no_memory
 TESTS += tests/test_engine tests/test_schedule tests/test_executor tests/test_nn tests/test_stage tests/test_no_memory
@@ -141,6 +144,11 @@ TESTS += tests/test_methods
 tests_test_methods_SOURCES = tests/test_methods.c $(TRAINING_SOURCES)
 tests_test_methods_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_methods_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_probe
+TESTS += tests/test_probe
+tests_test_probe_SOURCES = tests/test_probe.c $(TRAINING_SOURCES)
+tests_test_probe_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_probe_LDADD = $(TESTS_LDADD)
 check_PROGRAMS += tests/test_invertible
 TESTS += tests/test_invertible
 tests_test_invertible_SOURCES = tests/test_invertible.c $(TRAINING_SOURCES)

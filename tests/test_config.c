@@ -101,6 +101,7 @@ START_TEST(values_reach_their_members) {
   ck_assert(strcmp(c->cluster.cost.profile, "some/where.h5") == 0 && c->profile.warmup == 0 && c->profile.repetitions == 1000000);
   ck_assert(c->cluster.pauses.mean_between_s == 3 && c->cluster.pauses.duration_s == 4 &&
             c->cluster.failures.mean_between_s == 5 && c->cluster.failures.restart_s == 6);
+  ck_assert(c->probe.per_epoch == 15 && c->probe.gradients);
   petra_config_destroy(c);
 }
 END_TEST
@@ -368,7 +369,7 @@ START_TEST(help_lists_every_key) {
     rows++;
   for (const char *at = defaults; (at = strchr(at, '\n')); at++)
     keys++;
-  ck_assert_int_eq(rows, keys - 17); /* the printed config less the headings of its 16 sections */
+  ck_assert_int_eq(rows, keys - 18); /* the printed config less the headings of its 18 sections */
   free(help);
   free(markdown);
 }

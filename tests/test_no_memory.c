@@ -52,13 +52,14 @@ static int64_t fail_each(const rig_options *options) {
 }
 
 static int64_t try_method(const char *method, const char *family, const char *depth, const char *blocks,
-                          const char *accumulate, const char *stem, int engines) {
+                          const char *accumulate, const char *stem, int engines, const char *probes) {
   const char *const sets[] = {method,
                               family,
                               depth,
                               stem,
                               blocks,
                               accumulate,
+                              probes,
                               "stages.partition=list",
                               "model.width=1",
                               "data.batch=2",
@@ -78,39 +79,50 @@ static int64_t try_method(const char *method, const char *family, const char *de
 
 START_TEST(petra_in_three_ticks) {
   int64_t count = try_method("method.name=petra", "model.family=revnet", "model.depth=18",
-                             "stages.blocks=[5, 5]", "method.accumulate=1", "model.stem=cifar", 1);
+                             "stages.blocks=[5, 5]", "method.accumulate=1", "model.stem=cifar", 1, "probe.per_epoch=0");
   ck_assert_int_gt(count, 500); /* every tensor and its storage */
 }
 END_TEST
 
 START_TEST(petra_with_every_kind_of_block) {
   try_method("method.name=petra", "model.family=revnet", "model.depth=50", "stages.blocks=[2, 16]",
-             "method.accumulate=2", "model.stem=cifar", 2);
+             "method.accumulate=2", "model.stem=cifar", 2, "probe.per_epoch=0");
 }
 END_TEST
 
 START_TEST(backprop_of_a_resnet) {
   try_method("method.name=backprop", "model.family=resnet", "model.depth=18", "stages.blocks=[3, 3, 4]",
-             "method.accumulate=2", "model.stem=cifar", 1);
+             "method.accumulate=2", "model.stem=cifar", 1, "probe.per_epoch=0");
 }
 END_TEST
 
 START_TEST(large_stems) {
   try_method("method.name=petra", "model.family=revnet", "model.depth=18", "stages.blocks=[1, 9]",
-             "method.accumulate=1", "model.stem=imagenet", 1);
+             "method.accumulate=1", "model.stem=imagenet", 1, "probe.per_epoch=0");
   try_method("method.name=backprop", "model.family=resnet", "model.depth=18", "stages.blocks=[1, 9]",
-             "method.accumulate=1", "model.stem=imagenet", 1);
+             "method.accumulate=1", "model.stem=imagenet", 1, "probe.per_epoch=0");
 }
 END_TEST
 
 START_TEST(reversible) {
   try_method("method.name=reversible", "model.family=revnet", "model.depth=18", "stages.blocks=[4, 3, 3]",
-             "method.accumulate=1", "model.stem=cifar", 1);
+             "method.accumulate=1", "model.stem=cifar", 1, "probe.per_epoch=0");
+}
+END_TEST
+
+START_TEST(probes_of_every_window) {
+  int64_t without = try_method("method.name=petra", "model.family=revnet", "model.depth=18", "stages.blocks=[5, 5]",
+                               "method.accumulate=1", "model.stem=cifar", 1, "probe.per_epoch=0");
+  int64_t with = try_method("method.name=petra", "model.family=revnet", "model.depth=18", "stages.blocks=[5, 5]",
+                            "method.accumulate=1", "model.stem=cifar", 1, "probe.per_epoch=2");
+  ck_assert_int_gt(with, without + 500);
+  try_method("method.name=petra-arrival", "model.family=revnet", "model.depth=18", "stages.blocks=[3, 7]",
+             "method.accumulate=1", "model.stem=cifar", 2, "probe.per_epoch=2");
 }
 END_TEST
 
 int main(void) {
   const TTest *const tests[] = {petra_in_three_ticks, petra_with_every_kind_of_block, backprop_of_a_resnet,
-                                large_stems, reversible};
+                                large_stems, reversible, probes_of_every_window};
   return harness_run("no_memory", tests, HARNESS_COUNT(tests));
 }

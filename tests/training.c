@@ -111,7 +111,9 @@ petra_status training_run(training *run, const petra_program_ops *program) {
                                                          .split_backward = run->setup.method.program->split_backward,
                                                          .fused_head = !run->setup.method.split_head},
                                                 .costs = &cost,
-                                                .cost_count = 1};
+                                                .cost_count = 1,
+                                                .duration = run->duration};
+  petra_probe *probe = NULL;
   petra_loader *loader = NULL;
   petra_worker *worker = NULL;
   petra_executor *executor = NULL;
@@ -125,6 +127,17 @@ petra_status training_run(training *run, const petra_program_ops *program) {
   for (int64_t m = 0; m < run->program.microbatches; m++)
     run->losses[m] = NAN;
   PETRA_TRY_GOTO(status, petra_loader_create(run->set, &of_loader, &loader), done);
+  const petra_probe_options of_probe = {.backend = run->setup.backend,
+                                        .stages = run->program.stages,
+                                        .stage = run->setup.stage,
+                                        .program = program,
+                                        .program_options = &run->program,
+                                        .per_epoch = config->probe.per_epoch,
+                                        .gradients = config->probe.gradients,
+                                        .context = run->context,
+                                        .row = run->probe_row};
+  if (config->probe.per_epoch > 0)
+    PETRA_TRY_GOTO(status, petra_probe_create(&of_probe, &probe), done);
   const petra_worker_stage_options options = {.backend = run->setup.backend,
                                               .stages = run->program.stages,
                                               .stage = run->setup.stage,
@@ -136,14 +149,16 @@ petra_status training_run(training *run, const petra_program_ops *program) {
                                               .lr = &lr,
                                               .program = program,
                                               .program_options = &run->program,
-                                              .events = {run, keep_loss, keep_evaluation}};
+                                              .events = {run, keep_loss, keep_evaluation},
+                                              .probe = probe};
   PETRA_TRY_GOTO(status, petra_worker_stage_create(&options, &worker), done);
   PETRA_TRY_GOTO(status, petra_executor_virtual_create(&clock, &executor), done);
-  status = executor->ops->run(executor, program, &run->program, worker, NULL, NULL);
+  status = executor->ops->run(executor, program, &run->program, worker, run->sink, run->context);
 done:
   if (executor)
     executor->ops->destroy(executor);
   petra_worker_stage_destroy(worker);
+  petra_probe_destroy(probe);
   petra_loader_destroy(loader);
   return status;
 }

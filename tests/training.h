@@ -36,6 +36,11 @@ typedef struct training {
   double *losses; /* per microbatch; NaN where none was computed */
   int64_t loss_count;
   petra_evaluation evaluation; /* the last one */
+  /* Below: what a test may set before the run. */
+  petra_status (*probe_row)(void *context, const petra_probe_row *row); /* with probe.per_epoch > 0; may be NULL */
+  petra_trace_sink sink;
+  void *context;                  /* of the two above */
+  petra_duration_hook duration;   /* durations other than the costs */
 } training;
 
 /* Writes the generated records to a file of this process, and removes it. */

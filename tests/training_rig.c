@@ -78,6 +78,14 @@ petra_status rig_open(rig *r, const rig_options *options) {
   const petra_loader_options loader = loader_options(r, options->microbatches);
   PETRA_TRY(petra_loader_create(&r->train, &loader, &r->loader));
   PETRA_TRY(open_stages(r));
+  const petra_probe_options probe = {.backend = r->backend,
+                                     .stages = r->partition.stages,
+                                     .stage = r->stage,
+                                     .program = r->method.program,
+                                     .program_options = &r->program,
+                                     .per_epoch = r->config->probe.per_epoch};
+  if (probe.per_epoch > 0)
+    PETRA_TRY(petra_probe_create(&probe, &r->probe));
   const petra_worker_stage_options worker = {.backend = r->backend,
                                              .stages = r->partition.stages,
                                              .stage = r->stage,
@@ -89,7 +97,8 @@ petra_status rig_open(rig *r, const rig_options *options) {
                                              .lr = &r->lr,
                                              .program = r->method.program,
                                              .program_options = &r->program,
-                                             .events = options->events};
+                                             .events = options->events,
+                                             .probe = r->probe};
   PETRA_TRY(petra_worker_stage_create(&worker, &r->worker));
   const rig_cost cost = {3, 7, 5, 2}; /* coprime */
   const petra_cost_rule rule = {.recomputes = r->method.recomputes,
@@ -111,6 +120,7 @@ void rig_close(rig *r) {
   if (r->executor)
     r->executor->ops->destroy(r->executor);
   rig_drop_worker(r);
+  petra_probe_destroy(r->probe);
   for (int j = 0; j < PETRA_MODEL_BLOCKS; j++)
     petra_stage_destroy(r->stage[j]);
   petra_loader_destroy(r->loader);

@@ -40,6 +40,7 @@ typedef struct rig {
   petra_loader *loader;
   petra_program_options program;
   petra_lr lr;
+  petra_probe *probe; /* NULL without probe.per_epoch */
   petra_worker *worker;
   petra_executor *executor;
 } rig;

@@ -170,6 +170,10 @@ typedef struct petra_config {
     } failures;
   } cluster;
   struct {
+    int64_t per_epoch; /* probes of gradient fidelity an epoch; 0: none */
+    bool gradients;    /* log the gradients themselves */
+  } probe;
+  struct {
     int64_t warmup, repetitions; /* microbatches: before the measurement, measured */
   } profile;
   struct petra_config_source *source; /* where each key was set, for error lines; private */

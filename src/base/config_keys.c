@@ -210,6 +210,8 @@ static const petra_config_key keys[] = {
     REAL(cluster.failures.mean_between_s, "0", 0, 1e9, NONE, "mean busy time of a stage between two failures (exponential), each of which repeats its action; 0: no failures"),
     REAL(cluster.failures.restart_s, "0", 0, 1e6, NONE, "seconds from a failure to the new start of the action"),
 
+    INTEGER(probe.per_epoch, "0", 0, MANY, "train only: probes of gradient fidelity in each epoch, evenly spaced, each of one update window; the paper has 15"),
+    BOOLEAN(probe.gradients, "false", "log the gradients that the probes compare"),
     INTEGER(profile.warmup, "3", 0, MANY, "`petra profile`: microbatches before the first one that is measured"),
     INTEGER(profile.repetitions, "15", 1, MANY, "`petra profile`: microbatches that are measured"),
 };

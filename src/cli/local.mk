@@ -20,6 +20,7 @@ petra_SOURCES = \
 	src/cli/main.c \
 	src/cli/memory.c src/cli/memory.h \
 	src/cli/methods.c \
+	src/cli/probe_log.c src/cli/probe_log.h \
 	src/cli/profile.c src/cli/profile.h \
 	src/cli/profile_measure.c \
 	src/cli/profile_report.c \

@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/epoch_json.h"
 #include "cli/libraries.h"
+#include "cli/probe_log.h"
 #include "cli/setup.h"
 #include "cli/training_log.h"
 #include "io/atomic_file.h"
@@ -38,6 +39,7 @@ typedef struct training {
   petra_archive *resume;       /* the checkpoint that the run goes on from; NULL: none */
   int64_t first;               /* the first microbatch that stage 1 reads */
   petra_checkpoints *checkpoints;
+  petra_probe_log probes;
   petra_worker *worker;
   petra_executor *executor;
 } training;
@@ -192,6 +194,7 @@ static petra_status open_log(training *t) {
       .program_options = &t->program,
       .print_epochs = !t->arguments->json && !t->arguments->quiet,
       .progress = t->arguments->quiet ? PETRA_PROGRESS_QUIET : PETRA_PROGRESS_AUTO};
+  PETRA_TRY_GOTO(status, petra_probe_log_init(&t->probes, &t->setup, &t->program, t->runlog), done);
   status = petra_training_log_create(&options, &t->log);
 done:
   petra_free(log);
@@ -219,7 +222,8 @@ static petra_status run_program(training *t) {
                                               .lr = &t->lr,
                                               .program = t->setup.method.program,
                                               .program_options = &t->program,
-                                              .events = petra_training_log_events(t->log)};
+                                              .events = petra_training_log_events(t->log),
+                                              .probe = t->probes.probe};
   PETRA_TRY(petra_worker_stage_create(&options, &t->worker));
   const petra_checkpoints_options checkpoints = {.setup = &t->setup,
                                                  .program = &t->program,
@@ -291,6 +295,7 @@ static void print_end(const training *t) {
 static petra_status finish(training *t) {
   PETRA_TRY(petra_setup_write_weights(&t->setup, t->weights_path)); /* first: they are what the run was for */
   PETRA_TRY(write_memory(t));
+  PETRA_TRY(petra_probe_log_finish(&t->probes));
   PETRA_TRY(petra_runlog_complete(t->runlog));
   petra_runlog *runlog = t->runlog;
   t->runlog = NULL;
@@ -309,6 +314,7 @@ static void clean_up(training *t) {
   petra_checkpoints_destroy(t->checkpoints);
   petra_worker_stage_destroy(t->worker);
   petra_checkpoint_destroy(t->resume);
+  petra_probe_log_fini(&t->probes);
   petra_training_log_destroy(t->log);
   petra_runlog_close(t->runlog);
   if (t->lock >= 0)
@@ -343,7 +349,7 @@ const petra_command petra_command_train = {
     .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--resume] [--trace FILE] [--json] [--quiet]",
     .help = "Trains the network of the config with the method of the config. All J stages are emulated on this device, in the\n"
             "order in which a virtual clock lets them act. Writes into DIR: config.yaml (every key with its value), run.h5 (losses,\n"
-            "accuracies, stages, memory; readable while the run goes on) and, at the end, weights.h5.\n",
+            "accuracies, stages, memory, probes of gradients; readable while the run goes on) and, at the end, weights.h5.\n",
     .takes_config = true,
     .writes = true,
     .traces = true,

@@ -4,6 +4,11 @@ libpetra_a_SOURCES += \
 	src/exec/executor.h \
 	src/exec/labels.c src/exec/labels.h \
 	src/exec/mailbox.c src/exec/mailbox.h \
+	src/exec/probe.c src/exec/probe.h src/exec/probe_private.h \
+	src/exec/probe_compare.c \
+	src/exec/probe_reference.c \
+	src/exec/probe_versions.c \
+	src/exec/probe_window.c \
 	src/exec/worker.h \
 	src/exec/worker_archive.c \
 	src/exec/worker_stage.c src/exec/worker_stage.h src/exec/worker_stage_private.h

@@ -45,6 +45,7 @@ static petra_status read_batch(petra_worker_stage *worker, int64_t m, petra_mess
                                              PETRA_MEMORY_MESSAGES, &images), done);
   PETRA_TRY_GOTO(status, petra_op_upload(options->backend, images, batch->images, PETRA_HOST_F64), done);
   PETRA_TRY_GOTO(status, petra_labels_put(&worker->labels, m, batch->labels, batch->count), done);
+  PETRA_TRY_GOTO(status, petra_probe_read(options->probe, m, images, batch->labels, batch->count), done);
   *out = (petra_message){{{petra_tensor_retain(images), NULL}}, {{NULL, NULL}}};
   worker->read++;
 done:
@@ -55,7 +56,13 @@ done:
 
 /* The forward input of a stage. */
 static petra_status take_forward(petra_worker_stage *worker, int32_t stage, int64_t m, petra_message *out) {
-  return stage == 1 ? read_batch(worker, m, out) : petra_mailbox_take(&worker->forward[stage - 1], m, out);
+  if (stage == 1)
+    return read_batch(worker, m, out);
+  PETRA_TRY(petra_mailbox_take(&worker->forward[stage - 1], m, out));
+  petra_status status = petra_probe_input(worker->options.probe, stage, m, &out->streams);
+  if (status != PETRA_OK)
+    petra_message_release(out);
+  return status;
 }
 
 static petra_status do_forward_loss(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns);
@@ -124,6 +131,10 @@ static petra_status do_backward(petra_worker_stage *worker, int32_t stage, int64
     petra_status status = petra_stage_backward(worker->options.stage[stage - 1], m, &in, &out);
     petra_message_release(&in);
     PETRA_TRY(status);
+    status = petra_probe_reconstructed(worker->options.probe, stage, m, &out.streams);
+    if (status != PETRA_OK)
+      petra_message_release(&out);
+    PETRA_TRY(status);
   }
   if (stage > 1)
     return post(worker, &worker->backward[stage - 2], stage - 1, m, &out);
@@ -179,13 +190,16 @@ static petra_status perform_one(petra_worker_stage *worker, int64_t virtual_ns, 
   case PETRA_ACTION_FORWARD:
     PETRA_TRY(do_forward(worker, action->stage, action->microbatch, virtual_ns));
     result->version_read = petra_stage_version_read(stage);
-    return PETRA_OK;
+    return petra_probe_forward(worker->options.probe, action->stage, action->microbatch);
   case PETRA_ACTION_BACKWARD:
     PETRA_TRY(do_backward(worker, action->stage, action->microbatch, virtual_ns));
     result->version_read = petra_stage_version_read(stage);
-    return PETRA_OK;
+    return action->stage == options->stages && !options->split_head
+               ? petra_probe_forward(worker->options.probe, action->stage, action->microbatch)
+               : PETRA_OK;
   case PETRA_ACTION_UPDATE: {
     int64_t index = worker->options.program->rate_index(options, action->stage, action->microbatch);
+    PETRA_TRY(petra_probe_update(worker->options.probe, action->stage, action->microbatch));
     PETRA_TRY(petra_stage_update(stage, petra_lr_at(worker->options.lr, index)));
     result->version_written = petra_stage_version(stage);
     return PETRA_OK;
@@ -202,9 +216,11 @@ static petra_status perform_one(petra_worker_stage *worker, int64_t virtual_ns, 
 
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
+  petra_worker_stage *worker = (petra_worker_stage *)base;
+  PETRA_TRY(petra_probe_before(worker->options.probe, actions, count));
   for (int i = 0; i < count; i++)
-    PETRA_TRY(perform_one((petra_worker_stage *)base, virtual_ns, &actions[i], &results[i]));
-  return PETRA_OK;
+    PETRA_TRY(perform_one(worker, virtual_ns, &actions[i], &results[i]));
+  return petra_probe_after(worker->options.probe);
 }
 
 petra_status petra_worker_stage_create(const petra_worker_stage_options *options, petra_worker **out) {

@@ -5,6 +5,7 @@
 
 #include "data/loader.h"
 #include "base/archive.h"
+#include "exec/probe.h"
 #include "exec/worker.h"
 #include "nn/lr.h"
 #include "schedule/method.h"
@@ -38,6 +39,7 @@ typedef struct petra_worker_stage_options {
   const petra_program_ops *program;
   const petra_program_options *program_options;
   petra_worker_events events;
+  petra_probe *probe; /* NULL: none */
 } petra_worker_stage_options;
 
 /* What a method has a stage do; `inverts`: it inverts and the network has blocks for that. */

@@ -10,6 +10,8 @@ libpetra_a_SOURCES += \
 	src/io/runlog_private.h \
 	src/io/runlog_simulate.c src/io/runlog_simulate.h \
 	src/io/runlog_columns.c src/io/runlog_columns.h \
+	src/io/runlog_private.h \
+	src/io/runlog_probe.c src/io/runlog_probe.h \
 	src/io/runlog_read.c src/io/runlog_read.h \
 	src/io/runlog_schema.c src/io/runlog_schema.h \
 	src/io/trace.c src/io/trace.h \

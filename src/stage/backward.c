@@ -213,7 +213,7 @@ petra_status petra_stage_loss(petra_stage *stage, int64_t microbatch, const petr
   petra_status status;
   PETRA_TRY(petra_stage_choose_forward(stage, microbatch, &version));
   PETRA_TRY(petra_records_add(&stage->records, stage->options.number, microbatch, &record));
-  record->version = version;
+  record->version = stage->version_forward = version;
   petra_streams streams = {{NULL, NULL}}, gradients = {{NULL, NULL}};
   PETRA_TRY_GOTO(status, check_begun(stage, record), fail);
   PETRA_TRY_GOTO(status, forward_with_graphs(stage, record, in, labels, loss), fail);

@@ -28,7 +28,7 @@ static petra_status begin(petra_stage *stage, int64_t microbatch, petra_record *
   int64_t version;
   PETRA_TRY(petra_stage_choose_forward(stage, microbatch, &version));
   PETRA_TRY(petra_records_add(&stage->records, stage->options.number, microbatch, &record));
-  record->version = stage->version_read = version;
+  record->version = stage->version_read = stage->version_forward = version;
   if (stashes(&stage->options.rule)) {
     petra_versions_hold(&stage->versions, version, stage->updates);
     record->holds = true;

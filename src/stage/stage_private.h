@@ -25,6 +25,7 @@ struct petra_stage {
   int counted;          /* of these, those whose gradients are complete */
   int64_t updates;      /* the latest version of the weights */
   int64_t version_read; /* by the last F or B */
+  int64_t version_forward; /* by the last F, also that within a fused action */
   int64_t copy;         /* the version of F's copy, with a sync period */
 };
 

@@ -1,0 +1,72 @@
+/* Probes of gradient fidelity: for chosen update windows the gradient that a stage's update takes is compared
+ * with two exact ones (docs/semantics.md, "Gradient fidelity"). The worker tells the probe what it does; the probe
+ * keeps copies of weights and images in an account of its own and changes nothing of the training, to the
+ * bit. Every function takes NULL for no probe. */
+#ifndef PETRA_EXEC_PROBE_H
+#define PETRA_EXEC_PROBE_H
+
+#include "schedule/program.h"
+#include "stage/fidelity.h"
+#include "stage/probe.h"
+
+/* What one probe found. J stages, P parameter tensors in the order of blocks and petra_block_parameter; NaN
+ * where a measure is not defined (a gradient of 0) or nothing is reconstructed. */
+typedef struct petra_probe_row {
+  int64_t microbatch; /* the first of the update window's k */
+  int32_t stages, parameters;
+  const double *stage;          /* [measure][pair][J]: means over the stage's tensors */
+  const double *concatenated;   /* [pair][J]: cosine of all the stage's tensors as one vector */
+  const double *reconstruction; /* [J]: ||x~ - x|| / ||x||, mean over the k microbatches */
+  const double *parameter;      /* [measure][pair][P] */
+  const petra_tensor_set *gradients[PETRA_GRADIENTS]; /* per block; NULL unless they were asked for */
+} petra_probe_row;
+
+typedef struct petra_probe_options {
+  petra_backend *backend;
+  int32_t stages;
+  petra_stage *const *stage; /* stage[0] is stage 1 */
+  const petra_program_ops *program;
+  const petra_program_options *program_options;
+  int64_t per_epoch; /* probes an epoch, evenly spaced; windows of k microbatches do not overlap, so that
+                        there may be fewer */
+  bool gradients;    /* rows carry the gradients themselves */
+  void *context;
+  /* A probe is complete; in the order of microbatches. A failure returned ends the run. */
+  petra_status (*row)(void *context, const petra_probe_row *row);
+} petra_probe_options;
+
+typedef struct petra_probe petra_probe;
+
+/* Everything in `options` is borrowed and outlives the probe. */
+petra_status petra_probe_create(const petra_probe_options *options, petra_probe **out);
+/* Probes that are not complete are dropped. */
+void petra_probe_destroy(petra_probe *probe);
+
+/* What the probe holds. */
+const petra_account *petra_probe_account(const petra_probe *probe);
+
+/* Whether the update window that begins with `microbatch` (a multiple of k) is probed: it holds one of the
+ * microbatches in the middle of each of `per_epoch` equal parts of an epoch. */
+bool petra_probe_is_due(const petra_program_options *program, int64_t per_epoch, int64_t microbatch);
+
+/* Around a group of actions. The weights "when a backward runs" are those before the group that it is in. */
+petra_status petra_probe_before(petra_probe *probe, const petra_action *actions, int count);
+petra_status petra_probe_after(petra_probe *probe);
+
+/* Stage 1 has read a microbatch. */
+petra_status petra_probe_read(petra_probe *probe, int64_t microbatch, const petra_tensor *images,
+                              const int32_t *labels, int32_t count);
+
+/* A stage is about to do F of this input; it has done F, also within a fused action. */
+petra_status petra_probe_input(petra_probe *probe, int32_t stage, int64_t microbatch,
+                               const petra_streams *in);
+petra_status petra_probe_forward(petra_probe *probe, int32_t stage, int64_t microbatch);
+
+/* A stage's B gave these streams as the input of its F. */
+petra_status petra_probe_reconstructed(petra_probe *probe, int32_t stage, int64_t microbatch,
+                                       const petra_streams *found);
+
+/* A stage is about to update; `microbatch` is the last of the window. */
+petra_status petra_probe_update(petra_probe *probe, int32_t stage, int64_t microbatch);
+
+#endif

@@ -1,0 +1,96 @@
+/* The inside of a probe, shared by the files probe*.c. */
+#ifndef PETRA_EXEC_PROBE_PRIVATE_H
+#define PETRA_EXEC_PROBE_PRIVATE_H
+
+#include "exec/probe.h"
+
+/* A microbatch of a window. */
+typedef struct petra_probe_slot {
+  petra_tensor *images; /* NULL: not read yet, or not needed any more */
+  int32_t *labels;
+  int64_t *forward;      /* per stage: the version that F read; -1: F was not done */
+  petra_streams *inputs; /* per stage: of its F, where B will reconstruct it */
+  bool delayed;          /* the delayed gradient was computed */
+  bool *end_to_end;      /* per stage: the end-to-end gradient was computed */
+} petra_probe_slot;
+
+/* An update window that is probed. */
+typedef struct petra_probe_window {
+  int64_t first;
+  petra_probe_slot *slots; /* k */
+  petra_tensor_set sums[PETRA_GRADIENTS]
+                       [PETRA_MODEL_BLOCKS]; /* means over the window, once they are complete */
+  int64_t delayed_left;                      /* microbatches whose delayed gradient is not in yet */
+  int64_t *end_to_end_left;                  /* per stage: the same of the end-to-end gradient */
+  bool *updated;                             /* per stage: the method's gradient is there */
+  bool *compared;                            /* per stage */
+  int32_t compared_count;
+  double *stage, *concatenated, *reconstruction, *parameter; /* as in the row */
+  struct petra_probe_window *next;
+} petra_probe_window;
+
+/* A copy of a stage's weights. */
+typedef struct petra_probe_kept {
+  int32_t stage; /* from 0 */
+  int64_t version;
+  petra_tensor_set *sets; /* per block of the stage */
+} petra_probe_kept;
+
+struct petra_probe {
+  petra_probe_options options;
+  petra_account account;
+  petra_compute compute;
+  const petra_model *model;
+  int64_t accumulate;
+  bool synchronous; /* the stages' updates of a window are one step */
+  bool fixed;       /* the end-to-end versions follow from the numbers of microbatch and stages */
+  int32_t parameters;
+  int32_t offset[PETRA_MODEL_BLOCKS]; /* of a block's tensors among all parameters */
+  petra_probe_window *windows;        /* oldest first */
+  petra_probe_kept *kept;
+  int kept_count, kept_capacity;
+};
+
+/* --- probe_window.c --- */
+
+/* The window that `microbatch` is in; NULL if it is not probed (any more). */
+petra_probe_window *petra_probe_find(const petra_probe *probe, int64_t microbatch);
+petra_probe_slot *petra_probe_slot_of(const petra_probe *probe, petra_probe_window *window,
+                                      int64_t microbatch);
+petra_status petra_probe_open(petra_probe *probe, int64_t first, petra_probe_window **out);
+void petra_probe_close(petra_probe *probe, petra_probe_window *window);
+/* Releases what only the references of a microbatch needed. */
+void petra_probe_slot_release(petra_probe_slot *slot);
+
+/* --- probe_versions.c --- */
+
+/* The version of stage `of` in the end-to-end network for the backward of `microbatch` at `stage` (both from
+ * 0); where the probe's `fixed` is true. */
+int64_t petra_probe_version(const petra_probe *probe, int64_t microbatch, int32_t stage, int32_t of);
+
+/* Copies a version of a stage's weights (stage from 0), which the stage has, unless there is a copy. */
+petra_status petra_probe_keep(petra_probe *probe, int32_t stage, int64_t version);
+/* Copies the latest version of a stage if some reference will need it. */
+petra_status petra_probe_keep_wanted(petra_probe *probe, int32_t stage);
+/* Lets go of copies that no reference needs any more. */
+void petra_probe_forget(petra_probe *probe);
+/* The parameters of every block of the network, every stage with its version; PETRA_INTERNAL if one is gone.
+ */
+petra_status petra_probe_parameters(const petra_probe *probe, const int64_t *versions,
+                                    petra_tensor *const *out[PETRA_MODEL_BLOCKS]);
+
+/* --- probe_reference.c --- */
+
+/* Computes every reference whose weights are there. */
+petra_status petra_probe_compute_due(petra_probe *probe);
+/* Computes the end-to-end reference of a microbatch at a stage (from 0) with the latest weights of all
+ * stages. */
+petra_status petra_probe_compute_now(petra_probe *probe, petra_probe_window *window, int64_t microbatch,
+                                     int32_t stage);
+
+/* --- probe_compare.c --- */
+
+/* Compares what is complete and hands out the rows, in order. */
+petra_status petra_probe_finish_due(petra_probe *probe);
+
+#endif

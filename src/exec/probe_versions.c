@@ -1,0 +1,129 @@
+/* Which weights the references of a probe need, and copies of those that the stages will not have any more. A
+ * version of a stage is the number of its updates. */
+#include "base/log.h"
+#include "base/mem.h"
+#include "exec/probe_private.h"
+
+/* In a program of ticks B of microbatch m runs at stage j in global tick T = m + 2J - 1 - j (one more with a
+ * split head), and the weights are those after tick T - 1. Stage i has by then done B of the microbatches up
+ * to m + i - j - 1. Where the stages' updates are one step, it is the step before the window; so with one
+ * stage. */
+int64_t petra_probe_version(const petra_probe *probe, int64_t microbatch, int32_t stage, int32_t of) {
+  int64_t done = microbatch + of - stage, all = probe->options.program_options->microbatches;
+  if (probe->synchronous || probe->options.stages == 1)
+    done = microbatch;
+  if (done < 0)
+    return 0;
+  return (done < all ? done : all) / probe->accumulate;
+}
+
+static petra_probe_kept *find(const petra_probe *probe, int32_t stage, int64_t version) {
+  for (int i = 0; i < probe->kept_count; i++)
+    if (probe->kept[i].stage == stage && probe->kept[i].version == version)
+      return &probe->kept[i];
+  return NULL;
+}
+
+static int blocks_of(const petra_probe *probe, int32_t stage) {
+  const petra_stage *s = probe->options.stage[stage];
+  return petra_stage_end(s) - petra_stage_first(s);
+}
+
+static void release(const petra_probe *probe, petra_probe_kept *kept) {
+  for (int b = 0; b < blocks_of(probe, kept->stage); b++)
+    petra_tensor_set_release(&kept->sets[b]);
+  petra_free(kept->sets);
+}
+
+static petra_status grow(petra_probe *probe) {
+  int capacity = probe->kept_capacity ? 2 * probe->kept_capacity : 16;
+  petra_probe_kept *kept;
+  PETRA_TRY(petra_allocate(&kept, (size_t)capacity, sizeof *kept));
+  for (int i = 0; i < probe->kept_count; i++)
+    kept[i] = probe->kept[i];
+  petra_free(probe->kept);
+  probe->kept = kept;
+  probe->kept_capacity = capacity;
+  return PETRA_OK;
+}
+
+petra_status petra_probe_keep(petra_probe *probe, int32_t stage, int64_t version) {
+  const petra_stage *source = probe->options.stage[stage];
+  petra_probe_kept kept = {.stage = stage, .version = version};
+  petra_status status = PETRA_OK;
+  if (find(probe, stage, version))
+    return PETRA_OK;
+  if (probe->kept_count == probe->kept_capacity)
+    PETRA_TRY(grow(probe));
+  PETRA_TRY(petra_allocate(&kept.sets, (size_t)blocks_of(probe, stage), sizeof *kept.sets));
+  for (int b = 0; b < blocks_of(probe, stage); b++) {
+    int block = petra_stage_first(source) + b;
+    petra_tensor_set parameters = {.count = petra_block_parameter_count(&probe->model->blocks[block])};
+    petra_tensor *const *tensors;
+    PETRA_TRY_GOTO(status, petra_stage_version_tensors(source, version, block, &tensors), fail);
+    for (int i = 0; i < parameters.count; i++)
+      parameters.tensor[i] = tensors[i];
+    PETRA_TRY_GOTO(
+        status,
+        petra_tensor_set_clone(&probe->compute, &parameters, PETRA_MEMORY_WEIGHT_BUFFER, &kept.sets[b]),
+        fail);
+  }
+  probe->kept[probe->kept_count++] = kept;
+  return PETRA_OK;
+fail:
+  release(probe, &kept);
+  return status;
+}
+
+static bool slot_wants(const petra_probe *probe, const petra_probe_slot *slot, int64_t microbatch,
+                       int32_t stage, int64_t version) {
+  if (!slot->delayed && slot->forward[stage] == version)
+    return true;
+  for (int32_t j = 0; probe->fixed && j < probe->options.stages; j++)
+    if (!slot->end_to_end[j] && petra_probe_version(probe, microbatch, j, stage) == version)
+      return true;
+  return false;
+}
+
+static bool is_wanted(const petra_probe *probe, int32_t stage, int64_t version) {
+  for (const petra_probe_window *window = probe->windows; window; window = window->next)
+    for (int64_t s = 0; s < probe->accumulate; s++)
+      if (slot_wants(probe, &window->slots[s], window->first + s, stage, version))
+        return true;
+  return false;
+}
+
+petra_status petra_probe_keep_wanted(petra_probe *probe, int32_t stage) {
+  int64_t latest = petra_stage_version(probe->options.stage[stage]);
+  return is_wanted(probe, stage, latest) ? petra_probe_keep(probe, stage, latest) : PETRA_OK;
+}
+
+void petra_probe_forget(petra_probe *probe) {
+  for (int i = probe->kept_count - 1; i >= 0; i--)
+    if (!is_wanted(probe, probe->kept[i].stage, probe->kept[i].version)) {
+      release(probe, &probe->kept[i]);
+      probe->kept[i] = probe->kept[--probe->kept_count];
+    }
+}
+
+/* The copy first: it is there for as long as the reference needs it. */
+static petra_status block_parameters(const petra_probe *probe, int32_t stage, int64_t version, int b,
+                                     petra_tensor *const **out) {
+  const petra_stage *s = probe->options.stage[stage];
+  const petra_probe_kept *kept = find(probe, stage, version);
+  if (kept) {
+    *out = kept->sets[b - petra_stage_first(s)].tensor;
+    return PETRA_OK;
+  }
+  return petra_stage_version_tensors(s, version, b, out);
+}
+
+petra_status petra_probe_parameters(const petra_probe *probe, const int64_t *versions,
+                                    petra_tensor *const *out[PETRA_MODEL_BLOCKS]) {
+  for (int32_t j = 0; j < probe->options.stages; j++) {
+    const petra_stage *stage = probe->options.stage[j];
+    for (int b = petra_stage_first(stage); b < petra_stage_end(stage); b++)
+      PETRA_TRY(block_parameters(probe, j, versions[j], b, &out[b]));
+  }
+  return PETRA_OK;
+}

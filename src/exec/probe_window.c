@@ -1,0 +1,110 @@
+/* The windows of a probe: update windows whose gradients are being gathered. */
+#include "exec/probe_private.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+
+petra_probe_window *petra_probe_find(const petra_probe *probe, int64_t microbatch) {
+  petra_probe_window *window = probe->windows;
+  while (window && (microbatch < window->first || microbatch >= window->first + probe->accumulate))
+    window = window->next;
+  return window;
+}
+
+petra_probe_slot *petra_probe_slot_of(const petra_probe *probe, petra_probe_window *window,
+                                      int64_t microbatch) {
+  (void)probe;
+  return &window->slots[microbatch - window->first];
+}
+
+void petra_probe_slot_release(petra_probe_slot *slot) {
+  petra_tensor_release(&slot->images);
+  petra_free(slot->labels);
+  slot->labels = NULL;
+}
+
+static void free_slot(petra_probe_slot *slot, int32_t stages) {
+  petra_probe_slot_release(slot);
+  for (int32_t j = 0; slot->inputs && j < stages; j++)
+    petra_streams_release(&slot->inputs[j]);
+  petra_free(slot->inputs);
+  petra_free(slot->forward);
+  petra_free(slot->end_to_end);
+}
+
+static void free_window(petra_probe *probe, petra_probe_window *window) {
+  for (int64_t s = 0; window->slots && s < probe->accumulate; s++)
+    free_slot(&window->slots[s], probe->options.stages);
+  for (int g = 0; g < PETRA_GRADIENTS; g++)
+    for (int b = 0; b < PETRA_MODEL_BLOCKS; b++)
+      petra_tensor_set_release(&window->sums[g][b]);
+  petra_free(window->slots);
+  petra_free(window->end_to_end_left);
+  petra_free(window->updated);
+  petra_free(window->compared);
+  petra_free(window->stage);
+  petra_free(window->concatenated);
+  petra_free(window->reconstruction);
+  petra_free(window->parameter);
+  petra_free(window);
+}
+
+static petra_status allocate_slot(petra_probe_slot *slot, size_t stages) {
+  PETRA_TRY(petra_allocate(&slot->forward, stages, sizeof *slot->forward));
+  PETRA_TRY(petra_allocate(&slot->inputs, stages, sizeof *slot->inputs));
+  PETRA_TRY(petra_allocate(&slot->end_to_end, stages, sizeof *slot->end_to_end));
+  for (size_t j = 0; j < stages; j++)
+    slot->forward[j] = -1;
+  return PETRA_OK;
+}
+
+static petra_status allocate(petra_probe *probe, petra_probe_window *window) {
+  size_t stages = (size_t)probe->options.stages, k = (size_t)probe->accumulate;
+  const size_t measures = PETRA_MEASURES * PETRA_PAIRS;
+  PETRA_TRY(petra_allocate(&window->slots, k, sizeof *window->slots));
+  for (size_t s = 0; s < k; s++)
+    PETRA_TRY(allocate_slot(&window->slots[s], stages));
+  PETRA_TRY(petra_allocate(&window->end_to_end_left, stages, sizeof *window->end_to_end_left));
+  PETRA_TRY(petra_allocate(&window->updated, stages, sizeof *window->updated));
+  PETRA_TRY(petra_allocate(&window->compared, stages, sizeof *window->compared));
+  PETRA_TRY(petra_allocate(&window->stage, measures * stages, sizeof *window->stage));
+  PETRA_TRY(petra_allocate(&window->concatenated, PETRA_PAIRS * stages, sizeof *window->concatenated));
+  PETRA_TRY(petra_allocate(&window->reconstruction, stages, sizeof *window->reconstruction));
+  PETRA_TRY(
+      petra_allocate(&window->parameter, measures * (size_t)probe->parameters, sizeof *window->parameter));
+  for (int g = 0; g < PETRA_GRADIENTS; g++)
+    for (int b = 0; b < probe->model->block_count; b++)
+      PETRA_TRY(petra_tensor_set_create(&probe->compute, probe->model, &probe->model->blocks[b], false,
+                                        PETRA_MEMORY_GRADIENTS, &window->sums[g][b]));
+  return PETRA_OK;
+}
+
+petra_status petra_probe_open(petra_probe *probe, int64_t first, petra_probe_window **out) {
+  petra_probe_window *window, **link = &probe->windows;
+  PETRA_TRY(petra_allocate(&window, 1, sizeof *window));
+  petra_status status = allocate(probe, window);
+  if (status != PETRA_OK) {
+    free_window(probe, window);
+    return status;
+  }
+  window->first = first;
+  window->delayed_left = probe->accumulate;
+  for (int32_t j = 0; j < probe->options.stages; j++) {
+    window->end_to_end_left[j] = probe->accumulate;
+    window->reconstruction[j] = NAN;
+  }
+  while (*link)
+    link = &(*link)->next;
+  *link = window;
+  *out = window;
+  return PETRA_OK;
+}
+
+void petra_probe_close(petra_probe *probe, petra_probe_window *window) {
+  petra_probe_window **link = &probe->windows;
+  while (*link != window)
+    link = &(*link)->next;
+  *link = window->next;
+  free_window(probe, window);
+}

@@ -1,0 +1,53 @@
+/* What a probe of gradient fidelity needs of the stages: which weights they read, the gradient that an update
+ * uses, and exact backpropagation through the whole network with given weights. Nothing here changes a stage.
+ * Rules: docs/semantics.md. */
+#ifndef PETRA_STAGE_PROBE_H
+#define PETRA_STAGE_PROBE_H
+
+#include "stage/stage.h"
+
+/* The network that the stage holds blocks of, the first of them and the one behind its last (from 0). */
+const petra_model *petra_stage_model(const petra_stage *stage);
+int petra_stage_first(const petra_stage *stage);
+int petra_stage_end(const petra_stage *stage);
+
+/* The version that the last F read (of a fused action: its forward part). */
+int64_t petra_stage_version_forward(const petra_stage *stage);
+
+/* The parameters of block `block` (from 0, one of the stage's) in a version that the stage has: the latest,
+ * or an older one that one of its passes will read. Owned by the stage and valid until its next action.
+ * PETRA_INTERNAL, logged, if the stage has it no more. */
+petra_status petra_stage_version_tensors(const petra_stage *stage, int64_t version, int block,
+                                         petra_tensor *const **out);
+
+/* The gradients of block `block` that an update at this moment would take: the mean over the k microbatches.
+ */
+const petra_tensor_set *petra_stage_mean_gradients(const petra_stage *stage, int block);
+
+/* Whether the stage's B, as an action of its own, reconstructs the input of its forward from its output. */
+bool petra_stage_reconstructs(const petra_stage *stage);
+
+/* ||found - truth|| / ||truth|| over both streams. */
+petra_status petra_probe_distance(const petra_compute *compute, const petra_streams *found,
+                                  const petra_streams *truth, double *out);
+
+enum { PETRA_PROBE_SUMS = 2 };
+
+/* Exact backpropagation of one microbatch. */
+typedef struct petra_probe_pass {
+  petra_compute compute;
+  const petra_model *model;
+  petra_tensor *const *parameters[PETRA_MODEL_BLOCKS]; /* of every block of the network */
+  petra_tensor *images;
+  const int32_t *labels; /* one an image */
+  double factor;
+  /* Per block: factor times the gradient is added to the tensors of each; NULL: not wanted. */
+  const petra_tensor_set *sums[PETRA_PROBE_SUMS][PETRA_MODEL_BLOCKS];
+} petra_probe_pass;
+
+/* Runs the pass; with batch statistics, as training does, and no running statistics touched. Blocks below the
+ * lowest one whose gradient is wanted are not gone back to. PETRA_SHAPE, PETRA_DATA, PETRA_BACKEND,
+ * PETRA_NO_MEMORY. */
+petra_status petra_probe_pass_run(const petra_probe_pass *pass);
+
+#endif
