@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "exec/labels.h"
 #include "exec/mailbox.h"
+#include "schedule/mitigation.h"
 
 #include <math.h>
 
@@ -33,6 +34,13 @@ petra_stage_rule petra_method_stage_rule(const petra_method *method, bool invert
                             .split_backward = method->program->split_backward,
                             .accumulate = (int)method->accumulate,
                             .sync_period = method->sync_period};
+}
+
+petra_stage_mitigation petra_method_stage_mitigation(const petra_method *method, int32_t stages, int32_t stage) {
+  petra_stage_mitigation mitigation = {.choice = method->mitigation, .distance = stages - stage, .stages = stages};
+  if (petra_mitigation_key(&method->mitigation))
+    mitigation.delay = petra_method_delay(method, stages, stage);
+  return mitigation;
 }
 
 static petra_account *account_of(const worker_stage *worker, int32_t stage) {
