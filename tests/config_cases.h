@@ -44,6 +44,14 @@ static const char defaults[] = "run:\n"
                                "  head: preset\n"
                                "  chunks: 0\n"
                                "  credit: 0\n"
+                               "  mitigation:\n"
+                               "    lr_rescheduling: 0\n"
+                               "    discrepancy_correction: 0\n"
+                               "    spike_compensation: false\n"
+                               "    weight_prediction: none\n"
+                               "    prediction_horizon: 1\n"
+                               "    gradient_shrinking: 1\n"
+                               "    stage_momentum: 0\n"
                                "optim:\n"
                                "  name: \"sgd\"\n"
                                "  lr: 0.1\n"
@@ -140,6 +148,14 @@ static const char changed[] =
     "  head: split\n"
     "  chunks: 4\n"
     "  credit: 9\n"
+    "  mitigation:\n"
+    "    lr_rescheduling: 40\n"
+    "    discrepancy_correction: 0.1\n"
+    "    spike_compensation: true\n"
+    "    weight_prediction: difference\n"
+    "    prediction_horizon: 2\n"
+    "    gradient_shrinking: 0.5\n"
+    "    stage_momentum: 0.99\n"
     "optim:\n"
     "  name: \"sgd\"\n"
     "  lr: 0.30000000000000004\n"
@@ -277,6 +293,11 @@ static const struct {
     {"method: {keep: all}", ":1: method.keep: ", "preset, graph, input or nothing"},
     {"method: {forward_weights: none}", ":1: method.forward_weights: ", "preset, latest, stashed or double_buffer"},
     {"method: {head: both}", ":1: method.head: ", "preset, fused or split"},
+    {"method: {mitigation: {weight_prediction: linear}}", ":1: method.mitigation.weight_prediction: ", "none, velocity or difference"},
+    {"method: {mitigation: {gradient_shrinking: 1.5}}", ":1: method.mitigation.gradient_shrinking: ", "a number, 0 .. 1"},
+    {"method: {mitigation: {discrepancy_correction: 1}}", ":1: method.mitigation.discrepancy_correction: ", "0 .. 1 (1 excluded)"},
+    {"method: {mitigation: [spike_compensation]}", ":1: method.mitigation: ", "expected a mapping with any of lr_rescheduling"},
+    {"method: {mitigation: {spike: true}}", ":1: method.mitigation.spike: ", "unknown key"},
     {"cluster: {cost: 3}",
      ":1: cluster.cost: ", "a single value; expected a mapping with any of model, forward_s"},
     /* keys */
