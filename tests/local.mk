@@ -74,7 +74,7 @@ EXTRA_DIST += \
   tests/golden/backprop-resnet18-k1.h5 tests/golden/backprop-resnet50-k1.h5 \
   tests/reference/README.md tests/reference/make_golden tests/reference/make_golden.py tests/reference/make_data.py \
   tests/reference/nets.py tests/reference/methods.py tests/reference/store.py tests/reference/run.py \
-  tests/reference/compare.py tests/reference/selfcheck.py
+  tests/reference/compare.py tests/reference/selfcheck.py tests/reference/mitigations.py
 
 # Golden files are remade by this target alone: make regen-golden PYTORCH_INTERPRETER=PATH (a Python with PyTorch and h5py).
 PYTORCH_INTERPRETER = python3
