@@ -10,3 +10,5 @@ EXTRA_DIST += experiments/02-table-3/README.md experiments/02-table-3/revnet50-i
 EXTRA_DIST += experiments/03-table-1/README.md experiments/03-table-1/table-1.yaml experiments/03-table-1/table_1.py
 EXTRA_DIST += experiments/05-table-5/README.md experiments/05-table-5/revnet18.yaml experiments/05-table-5/revnet34.yaml \
 	experiments/05-table-5/table_5.py
+EXTRA_DIST += experiments/13-mitigations/README.md experiments/13-mitigations/base.yaml \
+	experiments/13-mitigations/mitigations.py experiments/13-mitigations/mitigations.png

@@ -75,7 +75,7 @@ def draw(results, path):
     axes.axvline(results["backprop", 10, "none"][0], color="black", linestyle="--", label="backprop")
     axes.set_yticks(range(len(names)), names)
     axes.set_xlabel("mean training loss of the last epoch (nat)")
-    figure.legend(loc="outside upper center", ncols=4, frameon=False)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.4, 1), ncol=4, frameon=False)
     figure.savefig(path, dpi=120)
 
 
