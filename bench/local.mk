@@ -5,17 +5,43 @@ bench_bench_ops_LDADD = $(PETRA_LDADD)
 EXTRA_DIST += bench/NOTES.md
 
 EXTRA_PROGRAMS += bench/bench_tick
-bench_bench_tick_SOURCES = bench/bench_tick.c src/cli/setup.c src/cli/setup.h src/cli/setup_weights.c
+bench_bench_tick_SOURCES = bench/bench_tick.c src/cli/setup.c src/cli/setup.h src/cli/setup_profile.c src/cli/setup_weights.c \
+	src/cli/setup_schedule.c src/cli/schedule_file.c src/cli/schedule_file.h
 bench_bench_tick_LDADD = $(PETRA_LDADD)
 
 EXTRA_PROGRAMS += bench/bench_engine
 bench_bench_engine_SOURCES = bench/bench_engine.c
 bench_bench_engine_LDADD = $(PETRA_LDADD)
 
+# The same pipeline in petra, SimPy and SimGrid: bench/peers. SimGrid's is built where SimGrid is, by a C++ compiler.
+EXTRA_PROGRAMS += bench/peer_petra
+bench_peer_petra_SOURCES = bench/peer_petra.c
+bench_peer_petra_LDADD = $(PETRA_LDADD)
+EXTRA_DIST += bench/peers bench/peer_simpy.py bench/peer_simgrid.cpp
+PEER_CXX = c++
+PYTHON_INTERPRETER = python3
+.PHONY: bench-peers
+bench-peers: bench/peer_petra
+	@simgrid=; \
+	if $(PEER_CXX) -std=c++17 -O3 $(srcdir)/bench/peer_simgrid.cpp -o bench/peer_simgrid -lsimgrid 2>bench/peer_simgrid.log; then \
+	  simgrid=./bench/peer_simgrid; \
+	else echo "peers: SimGrid is not installed (bench/peer_simgrid.log), and left out"; fi; \
+	$(PYTHON_INTERPRETER) $(srcdir)/bench/peers ./bench/peer_petra '$(PYTHON_INTERPRETER) $(srcdir)/bench/peer_simpy.py' "$$simgrid"
+CLEANFILES += bench/peer_simgrid bench/peer_simgrid.log
+EXTRA_PROGRAMS += bench/bench_loader
+bench_bench_loader_SOURCES = bench/bench_loader.c
+bench_bench_loader_LDADD = $(PETRA_LDADD)
+
+# A folder of JPEG images (root/train/CLASS/*.jpeg) to measure the loader on: make bench PETRA_IMAGES=/path
+PETRA_IMAGES =
+
 # `make bench` measures and prints; nothing is checked against a bound.
 .PHONY: bench
-bench: bench/bench_ops bench/bench_tick bench/bench_engine
+bench: bench/bench_ops bench/bench_tick bench/bench_engine bench/bench_loader
 	./bench/bench_tick
 	./bench/bench_tick --set model.width=16
 	./bench/bench_ops
 	./bench/bench_engine
+	./bench/bench_loader
+	test -z "$(PETRA_IMAGES)" || ./bench/bench_loader --set data.set=imagefolder --set data.path="$(PETRA_IMAGES)"
+	$(MAKE) $(AM_MAKEFLAGS) bench-peers

@@ -7,8 +7,22 @@ EXTRA_DIST += experiments/01-first-light/README.md experiments/01-first-light/ba
 EXTRA_DIST += experiments/02-table-3/README.md experiments/02-table-3/revnet50-imagenet.yaml \
 	experiments/02-table-3/revnet18-cifar10.yaml experiments/02-table-3/revnet34-cifar10.yaml \
 	experiments/02-table-3/table_3.py experiments/02-table-3/table_6.py
-EXTRA_DIST += experiments/03-table-1/README.md experiments/03-table-1/table-1.yaml experiments/03-table-1/table_1.py
+EXTRA_DIST += experiments/03-table-1/README.md experiments/03-table-1/table-1.yaml \
+	experiments/03-table-1/storage.yaml experiments/03-table-1/table_1.py
 EXTRA_DIST += experiments/05-table-5/README.md experiments/05-table-5/revnet18.yaml experiments/05-table-5/revnet34.yaml \
 	experiments/05-table-5/table_5.py
 EXTRA_DIST += experiments/13-mitigations/README.md experiments/13-mitigations/base.yaml \
 	experiments/13-mitigations/mitigations.py experiments/13-mitigations/mitigations.png
+EXTRA_DIST += experiments/11-invertible-downsampling/README.md experiments/11-invertible-downsampling/backprop-conv.yaml \
+	experiments/11-invertible-downsampling/backprop-invertible.yaml experiments/11-invertible-downsampling/petra-conv.yaml \
+	experiments/11-invertible-downsampling/petra-invertible.yaml
+EXTRA_DIST += experiments/simulations.py
+EXTRA_DIST += experiments/08-scaling/README.md experiments/08-scaling/scaling.yaml experiments/08-scaling/scaling.py \
+	experiments/08-scaling/scaling.csv experiments/08-scaling/scaling.png
+EXTRA_DIST += experiments/09-communication/README.md experiments/09-communication/communication.yaml \
+	experiments/09-communication/communication.py experiments/09-communication/communication.csv \
+	experiments/09-communication/communication.png
+EXTRA_DIST += experiments/10-jitter/README.md experiments/10-jitter/jitter.yaml experiments/10-jitter/jitter.py \
+	experiments/10-jitter/jitter.csv experiments/10-jitter/lags.csv experiments/10-jitter/jitter.png
+EXTRA_DIST += experiments/07-profile-predicts/README.md experiments/07-profile-predicts/revnet18.yaml \
+	experiments/07-profile-predicts/predict.py experiments/07-profile-predicts/cpu_time.py

@@ -24,6 +24,7 @@ petra $PACKAGE_VERSION
   for make check
     Check            $petra_check_line
   optional libraries
+    libjpeg-turbo    $petra_report_turbojpeg
     CUDA             $petra_report_cuda
     NCCL             $petra_report_nccl
     MPI              $petra_report_mpi

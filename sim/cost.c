@@ -1,5 +1,7 @@
 #include "sim/cost.h"
 
+#include "base/log.h"
+
 #include <math.h>
 
 int64_t petra_nanoseconds(double seconds) {
@@ -18,4 +20,18 @@ void petra_cost_durations(const petra_stage_cost *cost, const petra_cost_rule *r
   durations_ns[2] = weight_ns;
   durations_ns[3] = cost->update_ns;
   durations_ns[4] = 0; /* evaluations take no virtual time */
+}
+
+petra_status petra_cost_scale(petra_stage_cost *cost, double speed) {
+  int64_t *const durations[] = {&cost->forward_ns, &cost->backward_ns, &cost->reconstruct_ns, &cost->weight_gradient_ns,
+                                &cost->update_ns};
+  enum { DURATIONS = sizeof durations / sizeof *durations };
+  for (int i = 0; i < DURATIONS; i++) {
+    double scaled_ns = (double)*durations[i] / speed;
+    if (!(scaled_ns < 9e18))
+      return petra_fail(PETRA_CONFIG, "cluster.speeds: an action of %g s at speed %g takes %g s; expected less than 9e9 s",
+                        1e-9 * (double)*durations[i], speed, 1e-9 * scaled_ns);
+    *durations[i] = llround(scaled_ns);
+  }
+  return PETRA_OK;
 }

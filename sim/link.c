@@ -86,6 +86,15 @@ static double tighter(double a, double b) {
   return b > 0 && b < a ? b : a;
 }
 
+int64_t petra_network_alone_ns(const petra_network_options *options, int32_t from, int32_t to, int64_t bytes) {
+  bool between_nodes = !options->node || options->node[from] != options->node[to];
+  double bandwidth =
+      between_nodes ? tighter(options->bandwidth_Bps, options->card_Bps) : options->bandwidth_Bps;
+  if (from == to || bytes == 0 || bandwidth <= 0)
+    return 0;
+  return petra_transmission_ns((double)bytes, bandwidth);
+}
+
 static petra_status send_fifo(petra_network *network, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
                               const petra_packet *packet, bool *arrived) {
   const petra_network_options *options = &network->options;

@@ -41,6 +41,10 @@ petra_status petra_network_send(petra_network *network, int64_t now_ns, int32_t 
 /* Takes an event of options.event_kind. *arrived: `packet` has arrived now. */
 petra_status petra_network_event(petra_network *network, const petra_event *event, petra_packet *packet, bool *arrived);
 
+/* How long the transmission of `bytes` between two devices lasts that has its link and cards for itself; 0 inside a device. What a
+ * message takes beyond this and the latency is queueing: it waited for its turn (fifo) or shared (fair). */
+int64_t petra_network_alone_ns(const petra_network_options *options, int32_t from, int32_t to, int64_t bytes);
+
 /* Bytes sent so far over the link between two neighbouring devices, up (from -> from + 1) or down. */
 int64_t petra_network_bytes(const petra_network *network, int32_t lower_device, bool up);
 

@@ -3,6 +3,7 @@ libpetra_a_SOURCES += \
 	sim/cost.c sim/cost.h \
 	sim/engine.c sim/engine.h \
 	sim/executor_arrival.c \
+	sim/executor_critical.c sim/executor_critical.h \
 	sim/executor_device.c sim/executor_device.h \
 	sim/executor_inbox.c \
 	sim/executor_private.h \
@@ -12,4 +13,6 @@ libpetra_a_SOURCES += \
 	sim/ledger.c sim/ledger.h \
 	sim/link.c sim/link.h \
 	sim/roofline.c sim/roofline.h \
-	sim/worker_cost.c sim/worker_cost.h
+	sim/samples.c sim/samples.h \
+	sim/worker_cost.c sim/worker_cost.h \
+	sim/worker_memory.c sim/worker_memory.h

@@ -5,71 +5,93 @@
 
 #include <string.h>
 
-/* Versions that the microbatches in flight were forwarded with: a ring by microbatch number. */
-typedef struct versions {
+/* Numbers by a rising index, of which only a window is kept: a ring. */
+typedef struct window {
   int64_t *ring;
-  int64_t capacity; /* a power of two */
-  int64_t oldest;   /* no microbatch before this one is in flight */
-  int64_t copy;     /* the version of F's copy, with a sync period */
-} versions;
+  int64_t capacity; /* 0 or a power of two */
+  int64_t first, end; /* indices in use: first .. end - 1 */
+} window;
+
+typedef struct in_flight {
+  window versions; /* by microbatch: the version that its forward read; -1: it is not in flight */
+  window users;    /* by version: microbatches in flight whose forward read it */
+  int64_t copy;    /* the version of F's copy, with a sync period */
+} in_flight;
 
 typedef struct worker_cost {
   petra_worker base;
   petra_worker_cost_options options;
   petra_stage_counts *counts;
-  versions *kept;
+  in_flight *kept;
 } worker_cost;
 
-/* Room for `microbatch` beside the oldest one in flight. */
-static petra_status make_room(versions *v, int64_t microbatch) {
-  int64_t capacity = v->capacity ? v->capacity : 4;
-  while (microbatch - v->oldest >= capacity)
+static int64_t *at(const window *w, int64_t index) {
+  return &w->ring[index & (w->capacity - 1)];
+}
+
+/* Widens the window to hold `index`; what is new in it becomes `empty`. */
+static petra_status hold(window *w, int64_t index, int64_t empty) {
+  if (w->first == w->end)
+    w->first = w->end = index;
+  const int64_t first = index < w->first ? index : w->first, end = index < w->end ? w->end : index + 1;
+  int64_t capacity = w->capacity ? w->capacity : 4;
+  while (end - first > capacity)
     capacity *= 2;
-  if (capacity == v->capacity)
-    return PETRA_OK;
-  int64_t *ring;
-  PETRA_TRY(petra_allocate_raw(&ring, (size_t)capacity, sizeof *ring));
-  for (int64_t i = 0; i < capacity; i++)
-    ring[i] = -1;
-  for (int64_t m = v->oldest; m < v->oldest + v->capacity; m++)
-    ring[m & (capacity - 1)] = v->ring[m & (v->capacity - 1)];
-  petra_free(v->ring);
-  v->ring = ring;
-  v->capacity = capacity;
+  if (capacity > w->capacity) {
+    window larger = {.capacity = capacity};
+    PETRA_TRY(petra_allocate_raw(&larger.ring, (size_t)capacity, sizeof *larger.ring));
+    for (int64_t i = w->first; i < w->end; i++)
+      *at(&larger, i) = *at(w, i);
+    petra_free(w->ring);
+    w->ring = larger.ring;
+    w->capacity = capacity;
+  }
+  while (w->first > first)
+    *at(w, --w->first) = empty;
+  while (w->end < end)
+    *at(w, w->end++) = empty;
   return PETRA_OK;
 }
 
 /* A double buffer's: that of the update before last of the microbatch's window of k. */
 static int64_t buffered_version(const petra_worker_cost_options *options, int64_t microbatch) {
-  int64_t window = microbatch / (options->accumulate > 1 ? options->accumulate : 1);
-  return window > 0 ? window - 1 : 0;
+  int64_t number = microbatch / (options->accumulate > 1 ? options->accumulate : 1);
+  return number > 0 ? number - 1 : 0;
 }
 
-/* The version of a neighbour in flight; -1: it is not in flight. */
-static int64_t version_of(const versions *v, int64_t microbatch) {
-  if (microbatch < v->oldest || microbatch - v->oldest >= v->capacity)
-    return -1;
-  return v->ring[microbatch & (v->capacity - 1)];
+/* The version of a microbatch in flight; -1: it is not in flight. */
+static int64_t version_of(const in_flight *kept, int64_t microbatch) {
+  const window *w = &kept->versions;
+  return microbatch < w->first || microbatch >= w->end ? -1 : *at(w, microbatch);
 }
 
 /* The version that F of a microbatch reads. */
-static int64_t forward_version(const petra_worker_cost_options *options, const petra_stage_counts *c, versions *v,
-                               int64_t microbatch) {
-  if (options->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER)
-    return buffered_version(options, microbatch);
-  if (options->sync_period == 0)
-    return c->updates;
-  if (microbatch % options->sync_period == 0)
-    v->copy = c->updates;
-  return v->copy;
+static petra_status forward_version(const petra_worker_cost_options *options, const petra_stage_counts *c, in_flight *kept,
+                                    const petra_action *action, int64_t *out) {
+  *out = c->updates;
+  if (options->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER) {
+    *out = buffered_version(options, action->microbatch);
+  } else if (options->sync_period > 0) {
+    if (action->microbatch % options->sync_period == 0)
+      kept->copy = c->updates;
+    *out = kept->copy;
+  }
+  if (*out > c->updates)
+    return petra_fail(PETRA_SCHEDULE, "stage %d: microbatch %lld reads the weights after %lld updates, but only %lld were made",
+                      action->stage, (long long)action->microbatch, (long long)*out, (long long)c->updates);
+  return PETRA_OK;
 }
 
-static petra_status forward(petra_stage_counts *c, versions *v, int64_t microbatch, int64_t version) {
-  PETRA_TRY(make_room(v, microbatch));
-  /* An old version that no neighbour holds comes back into use. */
-  if (version != c->updates && version_of(v, microbatch - 1) != version && ++c->stash > c->stash_max)
+static petra_status forward(petra_stage_counts *c, in_flight *kept, const petra_action *action, int64_t version) {
+  if (version_of(kept, action->microbatch) >= 0)
+    return petra_fail(PETRA_SCHEDULE, "stage %d: microbatch %lld is forwarded while it is in flight", action->stage,
+                      (long long)action->microbatch);
+  PETRA_TRY(hold(&kept->versions, action->microbatch, -1));
+  PETRA_TRY(hold(&kept->users, version, 0));
+  *at(&kept->versions, action->microbatch) = version;
+  /* An old version that nobody holds comes back into use. */
+  if (++*at(&kept->users, version) == 1 && version != c->updates && ++c->stash > c->stash_max)
     c->stash_max = c->stash;
-  v->ring[microbatch & (v->capacity - 1)] = version;
   c->forwards++;
   if (++c->kept > c->kept_max)
     c->kept_max = c->kept;
@@ -77,23 +99,25 @@ static petra_status forward(petra_stage_counts *c, versions *v, int64_t microbat
 }
 
 /* The version that B of a microbatch reads. */
-static int64_t backward_version(const petra_worker_cost_options *options, const petra_stage_counts *c, const versions *v,
-                                int64_t microbatch) {
+static int64_t backward_version(const petra_worker_cost_options *options, const petra_stage_counts *c,
+                                const in_flight *kept, int64_t microbatch) {
   if (options->backward_weights == PETRA_WEIGHTS_STASHED)
-    return version_of(v, microbatch);
+    return version_of(kept, microbatch);
   return options->backward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER ? buffered_version(options, microbatch) : c->updates;
 }
 
-static void give_up(petra_stage_counts *c, versions *v, int64_t microbatch) {
-  int64_t version = version_of(v, microbatch);
-  /* Microbatches come back in order: whoever shares the version is a neighbour. */
-  if (version >= 0 && version != c->updates && version_of(v, microbatch - 1) != version && version_of(v, microbatch + 1) != version)
+/* The microbatch, which is in flight, is so no more. */
+static void give_up(petra_stage_counts *c, in_flight *kept, int64_t microbatch) {
+  const int64_t version = version_of(kept, microbatch);
+  window *versions = &kept->versions, *users = &kept->users;
+  *at(versions, microbatch) = -1;
+  while (versions->first < versions->end && *at(versions, versions->first) < 0)
+    versions->first++;
+  if (--*at(users, version) == 0 && version != c->updates)
     c->stash--;
-  v->ring[microbatch & (v->capacity - 1)] = -1;
-  for (c->kept--; v->oldest <= microbatch && c->kept > 0 && version_of(v, v->oldest) < 0; v->oldest++)
-    ;
-  if (c->kept == 0)
-    v->oldest = microbatch + 1;
+  while (users->first < users->end && *at(users, users->first) == 0)
+    users->first++;
+  c->kept--;
 }
 
 static void note_lag(petra_stage_counts *c, int64_t version) {
@@ -104,26 +128,46 @@ static void note_lag(petra_stage_counts *c, int64_t version) {
     c->lag_max = lag;
 }
 
-/* The present version becomes an old one; it is stashed if a microbatch in flight was forwarded with it: the newest one. */
-static void update(petra_stage_counts *c, const versions *v, int64_t newest) {
-  bool used = c->kept > 0 && version_of(v, newest) == c->updates;
+/* Notes which version is held whatever is in flight. */
+static void note_copy(const petra_worker_cost_options *options, petra_stage_counts *c, const in_flight *kept) {
+  const window *users = &kept->users;
+  int64_t version = c->updates;
+  if (options->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER && c->updates > 0)
+    version = c->updates - 1;
+  else if (options->sync_period > 0)
+    version = kept->copy;
+  c->copy = version != c->updates;
+  c->copy_stashed = c->copy && version >= users->first && version < users->end && *at(users, version) > 0;
+}
+
+/* The present version becomes an old one; it is stashed if a microbatch in flight was forwarded with it. */
+static void update(petra_stage_counts *c, const window *users) {
+  bool used = c->updates >= users->first && c->updates < users->end && *at(users, c->updates) > 0;
   c->updates++;
   if (used && ++c->stash > c->stash_max)
     c->stash_max = c->stash;
 }
 
+static petra_status check_in_flight(const in_flight *kept, const petra_action *action) {
+  if (version_of(kept, action->microbatch) >= 0)
+    return PETRA_OK;
+  return petra_fail(PETRA_SCHEDULE, "stage %d: %s of microbatch %lld, which is not in flight", action->stage,
+                    action->kind == PETRA_ACTION_BACKWARD ? "backward" : "weight gradient", (long long)action->microbatch);
+}
+
 static petra_status perform_one(worker_cost *worker, const petra_action *action, petra_action_result *result) {
   petra_stage_counts *c = &worker->counts[action->stage - 1];
-  versions *v = &worker->kept[action->stage - 1];
+  in_flight *kept = &worker->kept[action->stage - 1];
   bool fused = action->stage == worker->options.stages && !worker->options.split_head;
   *result = (petra_action_result){c->updates, -1};
   switch (action->kind) {
   case PETRA_ACTION_FORWARD:
-    result->version_read = forward_version(&worker->options, c, v, action->microbatch);
-    return forward(c, v, action->microbatch, result->version_read);
+    PETRA_TRY(forward_version(&worker->options, c, kept, action, &result->version_read));
+    return forward(c, kept, action, result->version_read);
   case PETRA_ACTION_BACKWARD:
     if (fused) {
-      int64_t version = forward_version(&worker->options, c, v, action->microbatch);
+      int64_t version;
+      PETRA_TRY(forward_version(&worker->options, c, kept, action, &version));
       if (worker->options.backward_weights != PETRA_WEIGHTS_PRESET && worker->options.backward_weights != PETRA_WEIGHTS_LATEST)
         result->version_read = version;
       note_lag(c, version);
@@ -132,17 +176,20 @@ static petra_status perform_one(worker_cost *worker, const petra_action *action,
         c->kept_max = 1;
       return PETRA_OK;
     }
-    result->version_read = backward_version(&worker->options, c, v, action->microbatch);
-    note_lag(c, version_of(v, action->microbatch));
+    PETRA_TRY(check_in_flight(kept, action));
+    result->version_read = backward_version(&worker->options, c, kept, action->microbatch);
+    note_lag(c, version_of(kept, action->microbatch));
     if (!worker->options.split_backward)
-      give_up(c, v, action->microbatch);
+      give_up(c, kept, action->microbatch);
     return PETRA_OK;
   case PETRA_ACTION_WEIGHT_GRADIENT:
-    if (!fused)
-      give_up(c, v, action->microbatch);
+    if (fused)
+      return PETRA_OK;
+    PETRA_TRY(check_in_flight(kept, action));
+    give_up(c, kept, action->microbatch);
     return PETRA_OK;
   case PETRA_ACTION_UPDATE:
-    update(c, v, c->forwards - 1);
+    update(c, &kept->users);
     result->version_written = c->updates;
     return PETRA_OK;
   case PETRA_ACTION_EVALUATE:
@@ -155,8 +202,14 @@ static petra_status perform_one(worker_cost *worker, const petra_action *action,
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
   (void)virtual_ns;
-  for (int i = 0; i < count; i++)
-    PETRA_TRY(perform_one((worker_cost *)base, &actions[i], &results[i]));
+  worker_cost *worker = (worker_cost *)base;
+  bool copies = worker->options.sync_period > 0 || worker->options.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER;
+  for (int i = 0; i < count; i++) {
+    int32_t row = actions[i].stage - 1;
+    PETRA_TRY(perform_one(worker, &actions[i], &results[i]));
+    if (copies)
+      note_copy(&worker->options, &worker->counts[row], &worker->kept[row]);
+  }
   return PETRA_OK;
 }
 
@@ -180,8 +233,10 @@ void petra_worker_cost_destroy(petra_worker *base) {
   worker_cost *worker = (worker_cost *)base;
   if (!worker)
     return;
-  for (int32_t s = 0; worker->kept && s < worker->options.stages; s++)
-    petra_free(worker->kept[s].ring);
+  for (int32_t s = 0; worker->kept && s < worker->options.stages; s++) {
+    petra_free(worker->kept[s].versions.ring);
+    petra_free(worker->kept[s].users.ring);
+  }
   petra_free(worker->kept);
   petra_free(worker->counts);
   petra_free(worker);

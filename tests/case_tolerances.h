@@ -16,6 +16,8 @@
   X(dot, 4)                   /* in double on all backends: epsilon is 2^-52 (cases.c) */                    \
   X(split, 0)                 /* moves */                                                                    \
   X(concat, 0)                /* moves */                                                                    \
+  X(space_to_depth, 0)        /* moves */                                                                    \
+  X(depth_to_space, 0)        /* moves */                                                                    \
   X(conv_forward, 4)          /* product and sum rounded; 4 for the largest of some thousand elements */     \
   X(conv_backward_data, 4)    /* the same */                                                                 \
   X(conv_backward_filter, 4)  /* the same */                                                                 \

@@ -11,6 +11,7 @@ static const char defaults[] = "run:\n"
                                "  max_microbatches: 0\n"
                                "  eval_every: 1\n"
                                "  drain: auto\n"
+                               "  trace_actions: false\n"
                                "data:\n"
                                "  set: cifar10\n"
                                "  path: \"data/cifar-10-batches-bin\"\n"
@@ -20,11 +21,14 @@ static const char defaults[] = "run:\n"
                                "  limit: 0\n"
                                "  eval_limit: 0\n"
                                "  workers: 2\n"
+                               "  image_size: 224\n"
+                               "  resize: 256\n"
                                "model:\n"
                                "  family: revnet\n"
                                "  depth: 18\n"
                                "  width: 64\n"
                                "  stem: cifar\n"
+                               "  downsample: conv\n"
                                "  classes: 10\n"
                                "  weights: \"\"\n"
                                "  zero_init_residual: false\n"
@@ -44,6 +48,7 @@ static const char defaults[] = "run:\n"
                                "  head: preset\n"
                                "  chunks: 0\n"
                                "  credit: 0\n"
+                               "  schedule: \"\"\n"
                                "  mitigation:\n"
                                "    lr_rescheduling: 0\n"
                                "    discrepancy_correction: 0\n"
@@ -84,6 +89,8 @@ static const char defaults[] = "run:\n"
                                "    update_s: 0\n"
                                "    device: a100\n"
                                "    arithmetic: fp32\n"
+                               "    profile: \"\"\n"
+                               "  speeds: []\n"
                                "  link:\n"
                                "    latency_s: 0\n"
                                "    bandwidth_Bps: 0\n"
@@ -101,7 +108,10 @@ static const char defaults[] = "run:\n"
                                "    duration_s: 0\n"
                                "  failures:\n"
                                "    mean_between_s: 0\n"
-                               "    restart_s: 0\n";
+                               "    restart_s: 0\n"
+                               "profile:\n"
+                               "  warmup: 3\n"
+                               "  repetitions: 15\n";
 
 /* Every key that has a second value differs from its default; the strings hold what YAML makes awkward. */
 static const char changed[] =
@@ -115,6 +125,7 @@ static const char changed[] =
     "  max_microbatches: 7\n"
     "  eval_every: 0\n"
     "  drain: false\n"
+    "  trace_actions: true\n"
     "data:\n"
     "  set: shapes\n"
     "  path: \"null\"\n"
@@ -124,11 +135,14 @@ static const char changed[] =
     "  limit: 3\n"
     "  eval_limit: 4\n"
     "  workers: 256\n"
+    "  image_size: 32\n"
+    "  resize: 4096\n"
     "model:\n"
     "  family: resnet\n"
     "  depth: 50\n"
     "  width: 1\n"
     "  stem: imagenet\n"
+    "  downsample: invertible\n"
     "  classes: 100000\n"
     "  weights: \"010\"\n"
     "  zero_init_residual: true\n"
@@ -148,6 +162,7 @@ static const char changed[] =
     "  head: split\n"
     "  chunks: 4\n"
     "  credit: 9\n"
+    "  schedule: \"own.schedule\"\n"
     "  mitigation:\n"
     "    lr_rescheduling: 40\n"
     "    discrepancy_correction: 0.1\n"
@@ -188,6 +203,8 @@ static const char changed[] =
     "    update_s: 0.5\n"
     "    device: cpu-core\n"
     "    arithmetic: bf16\n"
+    "    profile: \"some/where.h5\"\n"
+    "  speeds: [1, 0.5, 1e-06, 1000000]\n"
     "  link:\n"
     "    latency_s: 1e-06\n"
     "    bandwidth_Bps: 12500000000\n"
@@ -205,7 +222,10 @@ static const char changed[] =
     "    duration_s: 4\n"
     "  failures:\n"
     "    mean_between_s: 5\n"
-    "    restart_s: 6\n";
+    "    restart_s: 6\n"
+    "profile:\n"
+    "  warmup: 0\n"
+    "  repetitions: 1000000\n";
 
 /* A config and the two parts of its error line: what follows the file's name, and something further on. */
 static const struct {
@@ -213,7 +233,7 @@ static const struct {
 } bad[] = {
     {"run:\n  epochs: 1.5\n",
      ":2: run.epochs: ", "'1.5' is not an integer; expected an integer, 1 .. 1000000"},
-    {"cluster: {cost: {model: roof}}", ":1: cluster.cost.model: ", "unit, constant or roofline"},
+    {"cluster: {cost: {model: roof}}", ":1: cluster.cost.model: ", "unit, constant, roofline or profile"},
     {"cluster: {cost: {device: a10}}", ":1: cluster.cost.device: ", "a100, h100, h200 or cpu-core"},
     {"cluster: {cost: {arithmetic: fp16}}", ":1: cluster.cost.arithmetic: ", "fp32, tf32 or bf16"},
     {"run: {epochs: 010}", ":1: run.epochs: ", "'010' is not an integer"},
@@ -243,12 +263,15 @@ static const struct {
     {"run: {output: ''}", ":1: run.output: ", "is empty"},
     {"run: {mode: simulated}", ":1: run.mode: ", "'simulated' is unknown; expected emulate"},
     {"run: {drain: yes}", ":1: run.drain: ", "expected auto, true or false"},
+    {"run: {trace_actions: on}", ":1: run.trace_actions: ", "'on' is not a boolean; expected true or false"},
     {"data: {shuffle: True}", ":1: data.shuffle: ", "'True' is not a boolean; expected true or false"},
     {"data: {shuffle: yes}", ":1: data.shuffle: ", "not a boolean"},
     {"data: {shuffle: \"true\"}", ":1: data.shuffle: ", "\"true\" is a string"},
     {"data: {shuffle: 1}", ":1: data.shuffle: ", "not a boolean"},
     {"data: {batch: 65537}", ":1: data.batch: ", "expected an integer, 1 .. 65536"},
     {"data: {workers: 0}", ":1: data.workers: ", "1 .. 256"},
+    {"data: {image_size: 4097}", ":1: data.image_size: ", "expected an integer, 1 .. 4096"},
+    {"data: {resize: 0}", ":1: data.resize: ", "expected an integer, 1 .. 4096"},
     {"data:\n  augment:\n    - crop\n    - cropp\n",
      ":4: data.augment: ", "'cropp' is unknown; expected a list"},
     {"data: {augment: [flip, flip]}", ":1: data.augment: ", "'flip' is there twice"},
@@ -292,6 +315,14 @@ static const struct {
     {"cluster: {stragglers: {stages: [0]}}", ":1: cluster.stragglers.stages: ", "1 .. 100000"},
     {"method: {keep: all}", ":1: method.keep: ", "preset, graph, input or nothing"},
     {"method: {forward_weights: none}", ":1: method.forward_weights: ", "preset, latest, stashed or double_buffer"},
+    {"cluster: {speeds: [1, 0]}", ":1: cluster.speeds: ", "'0' is out of range; expected a list of numbers, each 1e-06 .. 1000000"},
+    {"cluster: {speeds: [-1]}", ":1: cluster.speeds: ", "'-1' is out of range"},
+    {"cluster: {speeds: [1, .nan]}", ":1: cluster.speeds: ", "'.nan' is not a finite number"},
+    {"cluster: {speeds: [.inf]}", ":1: cluster.speeds: ", "not a finite number"},
+    {"cluster: {speeds: ['1']}", ":1: cluster.speeds: ", "\"1\" is a string"},
+    {"cluster: {speeds: [1, [2]]}", ":1: cluster.speeds: ", "an item is itself a list"},
+    {"cluster: {speeds: 0.5}", ":1: cluster.speeds: ", "'0.5' is not a list"},
+    {"profile: {repetitions: 0}", ":1: profile.repetitions: ", "1 .. 1000000"},
     {"method: {head: both}", ":1: method.head: ", "preset, fused or split"},
     {"method: {mitigation: {weight_prediction: linear}}", ":1: method.mitigation.weight_prediction: ", "none, velocity or difference"},
     {"method: {mitigation: {gradient_shrinking: 1.5}}", ":1: method.mitigation.gradient_shrinking: ", "a number, 0 .. 1"},

@@ -4,6 +4,7 @@
 #include "io/hdf5_file.h"
 
 #include <hdf5.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Reads an attribute as `type`; strings into `size` bytes. */
@@ -73,6 +74,9 @@ static petra_status read_all(hid_t file, const char *path, golden_file *out) {
   PETRA_TRY(read_text(file, path, "init", sizeof out->init, out->init));
   PETRA_TRY(read_text(file, path, "precision", sizeof out->precision, out->precision));
   PETRA_TRY(read_text(file, path, "stem", sizeof out->stem, out->stem));
+  snprintf(out->downsample, sizeof out->downsample, "conv");
+  if (H5Aexists(file, "downsample") > 0)
+    PETRA_TRY(read_text(file, path, "downsample", sizeof out->downsample, out->downsample));
   PETRA_TRY(read_column(file, path, "/losses/microbatch", H5T_NATIVE_INT64, out->microbatch, &rows));
   PETRA_TRY(read_column(file, path, "/losses/loss", H5T_NATIVE_DOUBLE, out->loss, &out->losses));
   return rows == out->losses ? PETRA_OK

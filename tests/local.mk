@@ -67,6 +67,7 @@ tests_test_golden_data_LDADD = $(TESTS_LDADD)
 EXTRA_DIST += \
   tests/golden/init-revnet18.h5 tests/golden/init-revnet50.h5 tests/golden/init-resnet18.h5 tests/golden/init-resnet50.h5 \
   tests/golden/petra-revnet18-k1.h5 tests/golden/petra-revnet18-k3.h5 \
+  tests/golden/init-revnet18-invertible.h5 tests/golden/petra-revnet18-invertible-k1.h5 \
   tests/golden/petra-revnet50-k1.h5 tests/golden/petra-revnet50-k3.h5 \
   tests/golden/backprop-revnet18-k1.h5 tests/golden/backprop-revnet18-k3.h5 tests/golden/backprop-revnet50-k3.h5 \
   tests/golden/delayed-revnet18-k1.h5 tests/golden/delayed-revnet18-k3.h5 tests/golden/dsp-revnet18-k1.h5 tests/golden/dsp-revnet18-k3.h5 \
@@ -85,8 +86,9 @@ regen-golden-training:
 # The program as its user meets it. Python scripts: TEST_EXTENSIONS gives them their interpreter.
 TEST_EXTENSIONS = .py
 PY_LOG_COMPILER = $(srcdir)/tests/cli/python
-TESTS += tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py
-EXTRA_DIST += tests/cli/python tests/cli/program.py tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py
+TESTS += tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py tests/cli/schedule_file.py tests/cli/sweep.py
+EXTRA_DIST += tests/cli/python tests/cli/program.py tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py \
+  tests/cli/schedule_file.py tests/cli/sweep.py
 # src/schedule, sim, src/nn, src/stage, src/exec
 check_PROGRAMS += tests/test_engine tests/test_schedule tests/test_executor tests/test_nn tests/test_stage tests/test_no_memory
 TESTS += tests/test_engine tests/test_schedule tests/test_executor tests/test_nn tests/test_stage tests/test_no_memory
@@ -117,7 +119,8 @@ regen-golden-schedule: tests/test_schedule
 	tests/test_schedule --regen $(srcdir)/tests/golden
 # Whole training runs: tests/training.c assembles them, with the command line's own setup.
 TRAINING_SOURCES = tests/training.c tests/training.h tests/tolerances.h tests/tolerances.def tests/golden_data.c \
-  tests/golden_data.h tests/harness.h src/cli/setup.c src/cli/setup.h src/cli/setup_weights.c
+  tests/golden_data.h tests/harness.h src/cli/setup.c src/cli/setup.h src/cli/setup_profile.c src/cli/setup_weights.c \
+  src/cli/setup_schedule.c src/cli/schedule_file.c src/cli/schedule_file.h
 check_PROGRAMS += tests/test_golden
 TESTS += tests/test_golden
 tests_test_golden_SOURCES = tests/test_golden.c tests/golden_file.c tests/golden_file.h $(TRAINING_SOURCES)
@@ -138,6 +141,11 @@ TESTS += tests/test_methods
 tests_test_methods_SOURCES = tests/test_methods.c $(TRAINING_SOURCES)
 tests_test_methods_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_methods_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_invertible
+TESTS += tests/test_invertible
+tests_test_invertible_SOURCES = tests/test_invertible.c $(TRAINING_SOURCES)
+tests_test_invertible_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_invertible_LDADD = $(TESTS_LDADD)
 check_PROGRAMS += tests/test_stage_rules
 TESTS += tests/test_stage_rules
 tests_test_stage_rules_SOURCES = tests/test_stage_rules.c $(TRAINING_SOURCES)
@@ -157,7 +165,7 @@ tests_test_gradients_LDADD = $(TESTS_LDADD)
 check_PROGRAMS += tests/test_backend
 TESTS += tests/test_backend tests/test_backend_avx2
 EXTRA_DIST += tests/test_backend_avx2
-tests_test_backend_SOURCES = tests/test_backend.c tests/cases.c tests/cases.h tests/case_tolerances.h tests/cases_basic.c \
+tests_test_backend_SOURCES = tests/test_backend.c tests/cases.c tests/cases.h tests/case_tolerances.h tests/cases_basic.c tests/cases_shuffle.c \
   tests/cases_conv.c tests/cases_norm.c tests/cases_pool.c tests/cases_head.c tests/naive.c tests/naive.h tests/harness.h
 tests_test_backend_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_backend_LDADD = $(TESTS_LDADD)
@@ -177,12 +185,12 @@ tests_test_ops_LDADD = $(TESTS_LDADD)
 # The programs' closed forms; schedules as text.
 check_PROGRAMS += tests/test_programs
 TESTS += tests/test_programs
-tests_test_programs_SOURCES = tests/test_programs.c tests/harness.h
+tests_test_programs_SOURCES = tests/test_programs.c tests/program_run.h tests/harness.h
 tests_test_programs_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_programs_LDADD = $(TESTS_LDADD)
 # sim: links against an independent simulator, luck, arrival; petra simulate
 check_PROGRAMS += tests/pipeline_case tests/test_link tests/test_simulate
-TESTS += tests/test_link tests/test_simulate tests/reference/pipeline_simpy.py tests/cli/simulate.py
+TESTS += tests/test_link tests/test_simulate tests/reference/pipeline_simpy.py tests/cli/simulate.py tests/cli/simulate_results.py
 tests_pipeline_case_SOURCES = tests/pipeline_case.c
 tests_pipeline_case_LDADD = $(PETRA_LDADD)
 tests_test_link_SOURCES = tests/test_link.c tests/harness.h
@@ -191,7 +199,7 @@ tests_test_link_LDADD = $(TESTS_LDADD)
 tests_test_simulate_SOURCES = tests/test_simulate.c tests/harness.h
 tests_test_simulate_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_simulate_LDADD = $(TESTS_LDADD)
-EXTRA_DIST += tests/reference/pipeline_simpy.py tests/golden/pipelines.txt tests/cli/simulate.py
+EXTRA_DIST += tests/reference/pipeline_simpy.py tests/golden/pipelines.txt tests/cli/simulate.py tests/cli/simulate_results.py
 # sim: the memory ledger and the roofline; petra inspect --memory
 check_PROGRAMS += tests/test_ledger
 TESTS += tests/test_ledger tests/cli/inspect_memory.py
@@ -199,3 +207,45 @@ EXTRA_DIST += tests/cli/inspect_memory.py
 tests_test_ledger_SOURCES = tests/test_ledger.c tests/harness.h
 tests_test_ledger_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_ledger_LDADD = $(TESTS_LDADD)
+
+# src/base/grid, interval
+check_PROGRAMS += tests/test_grid
+TESTS += tests/test_grid
+tests_test_grid_SOURCES = tests/test_grid.c tests/harness.h
+tests_test_grid_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_grid_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_closed_forms
+TESTS += tests/test_closed_forms
+tests_test_closed_forms_SOURCES = tests/test_closed_forms.c tests/program_run.h tests/harness.h
+tests_test_closed_forms_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_closed_forms_LDADD = $(TESTS_LDADD)
+# petra profile and the cost model that takes it
+check_PROGRAMS += tests/test_profile
+TESTS += tests/test_profile tests/cli/profile.py
+EXTRA_DIST += tests/cli/profile.py
+tests_test_profile_SOURCES = tests/test_profile.c tests/harness.h
+tests_test_profile_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_profile_LDADD = $(TESTS_LDADD)
+# sim: the critical path of a run
+check_PROGRAMS += tests/test_critical
+TESTS += tests/test_critical
+tests_test_critical_SOURCES = tests/test_critical.c tests/harness.h
+tests_test_critical_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_critical_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_samples
+TESTS += tests/test_samples
+tests_test_samples_SOURCES = tests/test_samples.c tests/harness.h
+tests_test_samples_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_samples_LDADD = $(TESTS_LDADD)
+# src/data: images of any size, HDF5 files; petra data
+check_PROGRAMS += tests/test_images tests/test_data_file tests/dump_batches
+TESTS += tests/test_images tests/test_data_file tests/cli/data.py tests/cli/data_images.py tests/cli/data_sample.py
+tests_test_images_SOURCES = tests/test_images.c tests/harness.h
+tests_test_images_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_images_LDADD = $(TESTS_LDADD)
+tests_test_data_file_SOURCES = tests/test_data_file.c tests/harness.h
+tests_test_data_file_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_data_file_LDADD = $(TESTS_LDADD)
+tests_dump_batches_SOURCES = tests/dump_batches.c
+tests_dump_batches_LDADD = $(PETRA_LDADD)
+EXTRA_DIST += tests/cli/data.py tests/cli/data_images.py tests/cli/data_sample.py tests/cli/images.py

@@ -18,9 +18,10 @@ static const struct subject {
 enum { SUBJECTS = HARNESS_COUNT(subjects), SINGLE_THREADED = 3, NAN_INPUTS_MAX = 8 };
 
 /* The table of tolerances has one entry for each operation that works on tensors: all pointers of
- * petra_backend_ops but destroy, describe, storage_create and storage_destroy, which every case uses. */
+ * petra_backend_ops but destroy, describe, storage_create and storage_destroy, which every case uses, and
+ * storage_bytes, whose sums are compared with those of real runs (tests/cli/simulate_results.py). */
 _Static_assert(sizeof(petra_backend_ops) - offsetof(petra_backend_ops, destroy) ==
-                   (CASES_OPS + 4) * sizeof(void (*)(void)),
+                   (CASES_OPS + 5) * sizeof(void (*)(void)),
                "an operation of the contract is missing in CASE_TOLERANCES");
 
 /* The names are those of the fields. */
@@ -90,6 +91,11 @@ START_TEST(basic) {
 }
 END_TEST
 
+START_TEST(shuffle) {
+  run_table(cases_shuffle);
+}
+END_TEST
+
 START_TEST(conv) {
   run_table(cases_conv);
 }
@@ -119,6 +125,6 @@ START_TEST(every_operation_was_checked) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {basic, conv, norm, pool, head, every_operation_was_checked};
+  const TTest *const tests[] = {basic, shuffle, conv, norm, pool, head, every_operation_was_checked};
   return harness_run("backend", tests, HARNESS_COUNT(tests));
 }

@@ -73,7 +73,7 @@ START_TEST(values_reach_their_members) {
   ck_assert(c->data.workers == 256 && strcmp(c->data.path, "null") == 0);
   ck_assert(c->model.family == PETRA_FAMILY_RESNET && c->model.depth == 50 && c->model.width == 1);
   ck_assert(c->model.stem == PETRA_STEM_IMAGENET && c->model.classes == 100000 &&
-            c->model.zero_init_residual);
+            c->model.zero_init_residual && c->model.downsample == PETRA_DOWNSAMPLE_INVERTIBLE);
   ck_assert(c->stages.partition == PETRA_PARTITION_LIST && c->stages.count == 3 &&
             c->stages.blocks.count == 3);
   ck_assert(c->stages.blocks.values[0] == 2 && c->stages.blocks.values[2] == 5);
@@ -92,6 +92,7 @@ START_TEST(values_reach_their_members) {
   ck_assert(m->lr_rescheduling == 40 && m->discrepancy_correction == 0.1 && m->spike_compensation);
   ck_assert(m->weight_prediction == PETRA_PREDICTION_DIFFERENCE && m->prediction_horizon == 2);
   ck_assert(m->gradient_shrinking == 0.5 && m->stage_momentum == 0.99);
+  ck_assert_str_eq(c->method.schedule, "own.schedule");
   ck_assert(c->cluster.stages == 100000 && c->cluster.message.forward_bytes == INT64_C(1000000000000000) &&
             c->cluster.message.backward_bytes == 5);
   ck_assert(c->cluster.link.latency_s == 1e-6 && c->cluster.link.bandwidth_Bps == 1.25e10 &&
@@ -99,6 +100,9 @@ START_TEST(values_reach_their_members) {
   ck_assert(c->cluster.jitter.model == PETRA_JITTER_EXPONENTIAL && c->cluster.jitter.scale == 10);
   ck_assert(c->cluster.stragglers.stages.count == 2 && c->cluster.stragglers.stages.values[1] == 7 &&
             c->cluster.stragglers.factor == 1.5);
+  ck_assert(c->cluster.speeds.count == 4 && c->cluster.speeds.values[1] == 0.5 && c->cluster.speeds.values[2] == 1e-6 &&
+            c->cluster.speeds.values[3] == 1e6);
+  ck_assert(strcmp(c->cluster.cost.profile, "some/where.h5") == 0 && c->profile.warmup == 0 && c->profile.repetitions == 1000000);
   ck_assert(c->cluster.pauses.mean_between_s == 3 && c->cluster.pauses.duration_s == 4 &&
             c->cluster.failures.mean_between_s == 5 && c->cluster.failures.restart_s == 6);
   petra_config_destroy(c);
@@ -368,7 +372,7 @@ START_TEST(help_lists_every_key) {
     rows++;
   for (const char *at = defaults; (at = strchr(at, '\n')); at++)
     keys++;
-  ck_assert_int_eq(rows, keys - 17); /* the printed config less the headings of its 17 sections */
+  ck_assert_int_eq(rows, keys - 18); /* the printed config less the headings of its sections */
   free(help);
   free(markdown);
 }

@@ -13,7 +13,7 @@ static const char *folder(void) {
   return source ? source : ".";
 }
 
-enum { SETS = 18, SET_LENGTH = 512 };
+enum { SETS = 19, SET_LENGTH = 512 };
 
 /* The settings of the run that the file describes. */
 static int settings(const golden_file *golden, char sets[SETS][SET_LENGTH]) {
@@ -27,6 +27,7 @@ static int settings(const golden_file *golden, char sets[SETS][SET_LENGTH]) {
   SET("model.depth=%lld", (long long)golden->depth);
   SET("model.width=%lld", (long long)golden->width);
   SET("model.stem=%s", golden->stem);
+  SET("model.downsample=%s", golden->downsample);
   SET("model.classes=%lld", (long long)golden->classes);
   SET("model.weights=%s/tests/golden/%s", folder(), golden->init);
   SET("method.name=%s", golden->method);
@@ -97,6 +98,7 @@ static void compare_run(const char *name, double tolerance) {
 
 GOLDEN_TEST(petra_revnet18_k1, "petra-revnet18-k1", GOLDEN_PETRA_REVNET18)
 GOLDEN_TEST(petra_revnet18_k3, "petra-revnet18-k3", GOLDEN_PETRA_REVNET18)
+GOLDEN_TEST(petra_revnet18_invertible_k1, "petra-revnet18-invertible-k1", GOLDEN_PETRA_INVERTIBLE)
 GOLDEN_TEST(petra_revnet50_k1, "petra-revnet50-k1", GOLDEN_PETRA_REVNET50)
 GOLDEN_TEST(petra_revnet50_k3, "petra-revnet50-k3", GOLDEN_PETRA_REVNET50)
 GOLDEN_TEST(delayed_k1, "delayed-revnet18-k1", GOLDEN_PETRA_REVNET18)
@@ -114,7 +116,7 @@ GOLDEN_TEST(backprop_resnet18_k1, "backprop-resnet18-k1", GOLDEN_BACKPROP)
 GOLDEN_TEST(backprop_resnet50_k1, "backprop-resnet50-k1", GOLDEN_BACKPROP)
 
 int main(void) {
-  const TTest *const tests[] = {petra_revnet18_k1,    petra_revnet18_k3,    petra_revnet50_k1,
+  const TTest *const tests[] = {petra_revnet18_k1,    petra_revnet18_k3,    petra_revnet18_invertible_k1, petra_revnet50_k1,
                                 petra_revnet50_k3,    backprop_revnet18_k1, backprop_revnet18_k3,
                                 backprop_revnet50_k3, backprop_resnet18_k1, backprop_resnet50_k1, delayed_k1, delayed_k3, dsp_k1, dsp_k3, delayed_reversible_k1, delayed_reversible_k3, approximate_input_k1, approximate_input_k3};
   if (training_data_create() != PETRA_OK)

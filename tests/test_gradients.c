@@ -157,6 +157,10 @@ START_TEST(revnet18_imagenet_stem) {
   check_network("model.family=revnet", "model.depth=18", "model.width=2", "model.stem=imagenet", TEN, 0);
 }
 END_TEST
+START_TEST(revnet18_invertible) {
+  check_network("model.downsample=invertible", "model.depth=18", "model.width=2", "model.stem=cifar", TEN, 0);
+}
+END_TEST
 START_TEST(revnet34) {
   check_network("model.family=revnet", "model.depth=34", "model.width=1", "model.stem=cifar", EIGHTEEN, 0);
 }
@@ -180,7 +184,7 @@ START_TEST(resnet50) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {revnet18, revnet18_imagenet_stem, revnet34, revnet50,
+  const TTest *const tests[] = {revnet18, revnet18_imagenet_stem, revnet18_invertible, revnet34, revnet50,
                                 resnet18, resnet18_imagenet_stem, resnet50};
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;

@@ -462,6 +462,7 @@ START_TEST(what_does_not_go_together_is_refused) {
     refused("method.name=1f1b", all[i], "optim.lr=1", "whose program 1f1b has no delay to mitigate");
     refused("method.name=petra-arrival", all[i], "optim.lr=1", "whose program arrival fixes no delay");
     refused("method.name=petra", all[i], "method.sync_period=4", "method.sync_period: 4, with which the delay is not fixed");
+    refused("method.name=petra", all[i], "method.schedule=own", "method.schedule: own, whose delays no formula gives");
   }
   refused("method.name=delayed", corrected, "optim.lr=1", "backward reads the weights of its forward (stashed)");
   refused("method.name=pipedream-2bw", corrected, "method.accumulate=9", "backward reads the weights of its forward (double_buffer)");

@@ -33,6 +33,21 @@ static petra_model make_model(const char *family, int depth, int width, const ch
   return model;
 }
 
+/* The same with model.downsample: invertible. */
+static petra_model make_invertible(int depth, int width, const char *stem, int classes, int image) {
+  char text[4][64];
+  const char *const sets[] = {text[0], text[1], text[2], text[3], "model.downsample=invertible"};
+  petra_model model;
+  snprintf(text[0], 64, "model.depth=%d", depth);
+  snprintf(text[1], 64, "model.width=%d", width);
+  snprintf(text[2], 64, "model.stem=%s", stem);
+  snprintf(text[3], 64, "model.classes=%d", classes);
+  petra_config *config = load(sets, 5);
+  ck_assert_int_eq(petra_model_init(&model, config, image, image), PETRA_OK);
+  petra_config_destroy(config);
+  return model;
+}
+
 static int64_t all_parameters(const petra_model *model) {
   int64_t sum = 0;
   for (int b = 0; b < model->block_count; b++)
@@ -188,6 +203,84 @@ START_TEST(flops_by_hand) {
                    2LL * 128 * 56 * 56 * 256 + 2LL * 128 * 28 * 28 * 128 * 9 + 2LL * 512 * 28 * 28 * 128 +
                        2 * (2LL * 512 * 28 * 28 * 256));
   ck_assert_int_eq(petra_block_flops(&model.blocks[17]), 2LL * 1000 * 4096);
+}
+END_TEST
+
+/* docs/semantics.md: with q = 4^g, a block of group g has 18 q w^2 + 2 w (1 + q) parameters, the first of a
+ * further group 9 q w^2 / 4 + 9 q w^2 + 2 w (1 + q); its convolutions do as many multiply-adds as they have
+ * weights, times the pixels that they make. */
+static void expect_invertible(int depth, int64_t w, const char *stem, int64_t classes, int image, int side) {
+  petra_model model = make_invertible(depth, (int)w, stem, (int)classes, image);
+  const int counts[2][4] = {{2, 2, 2, 2}, {3, 4, 6, 3}};
+  int b = 1;
+  int64_t kernel = strcmp(stem, "imagenet") == 0 ? 49 : 9, q = 1;
+  ck_assert(!model.blocks[0].reversible);
+  ck_assert_int_eq(petra_block_parameters(&model, &model.blocks[0]), 3 * kernel * 2 * w + 2 * 2 * w);
+  for (int group = 0; group < 4; group++, q *= 4)
+    for (int i = 0; i < counts[depth != 18][group]; i++, b++) {
+      const petra_block *block = &model.blocks[b];
+      bool shuffles = group > 0 && i == 0;
+      int64_t first = shuffles ? 9 * q / 4 * w * w : 9 * q * w * w, second = 9 * w * q * w,
+              now = side >> group;
+      ck_assert_int_eq(block->kind, shuffles ? PETRA_BLOCK_SHUFFLE : PETRA_BLOCK_REVERSIBLE);
+      ck_assert(block->reversible);
+      ck_assert_int_eq(block->unit_count, 2);
+      ck_assert(block->units[0].relu && !block->units[1].relu);
+      ck_assert_int_eq(block->shape_out.channels, w * q);
+      ck_assert_int_eq(block->shape_out.height, now);
+      ck_assert_int_eq(block->shape_out.width, now);
+      ck_assert_int_eq(petra_block_parameters(&model, block), first + second + 2 * w * (1 + q));
+      ck_assert_int_eq(petra_block_flops(block), 2 * (first + second) * now * now);
+      /* Nothing is lost on the way: all boundaries carry as much. */
+      ck_assert_int_eq(petra_block_output_elements(block), petra_block_input_elements(block));
+      ck_assert_int_eq(petra_block_output_elements(block), 2 * w * side * side);
+    }
+  ck_assert_int_eq(model.block_count, b + 1);
+  ck_assert(!model.blocks[b].reversible);
+  ck_assert_int_eq(model.blocks[b].features, 2 * 64 * w);
+  ck_assert_int_eq(petra_block_parameters(&model, &model.blocks[b]), (2 * 64 * w + 1) * classes);
+}
+
+START_TEST(invertible_networks) {
+  expect_invertible(18, 64, "cifar", 10, 32, 32);
+  expect_invertible(34, 64, "cifar", 100, 32, 32);
+  expect_invertible(18, 3, "cifar", 10, 24, 24);
+  expect_invertible(34, 16, "imagenet", 1000, 224, 56);
+  /* The numbers of docs/semantics.md. */
+  petra_model model = make_invertible(18, 64, "cifar", 10, 32);
+  ck_assert_int_eq(all_parameters(&model), 10319754);
+  expect_names(&model, 3, UNIT("conv1", "bn1") " " UNIT("conv2", "bn2"), MOVES("bn1") " " MOVES("bn2"));
+  /* Nothing changes without it. */
+  model = make_model("revnet", 18, 64, "cifar", 10, 32);
+  for (int b = 0; b < model.block_count; b++)
+    ck_assert(model.blocks[b].kind != PETRA_BLOCK_SHUFFLE);
+}
+END_TEST
+
+START_TEST(invertible_refused) {
+  const struct {
+    const char *set;
+    int height, width;
+    const char *line;
+  } bad[] = {
+      {"model.family=resnet", 32, 32, ": invertible is for model.family: revnet"},
+      {"model.depth=50", 32, 32, ": invertible needs model.depth 18 or 34: the first block of depth 50"},
+      {"model.stem=cifar", 28, 32,
+       ": images of 32 x 28 cannot be halved evenly for invertible; expected multiples of 8"},
+      {"model.stem=imagenet", 224, 232,
+       ": images of 232 x 224 cannot be halved evenly for invertible; expected multiples of 32"},
+  };
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    const char *const sets[] = {"model.downsample=invertible", bad[i].set};
+    petra_config *config = load(sets, 2);
+    petra_model model;
+    harness_clear();
+    ck_assert_int_eq(petra_model_init(&model, config, bad[i].height, bad[i].width), PETRA_CONFIG);
+    ck_assert_int_eq(harness_lines, 1);
+    ck_assert_logged("model.downsample");
+    ck_assert_logged(bad[i].line);
+    petra_config_destroy(config);
+  }
 }
 END_TEST
 
@@ -420,8 +513,26 @@ static double distance(petra_backend *backend, const petra_tensor *a, const petr
   return most;
 }
 
+/* y2 holds the pixels of x1 as channels, and y1 differs from those of x2: F is not nothing. */
+static void check_shuffled(const petra_compute *compute, const petra_block *block, const petra_streams *in,
+                           const petra_streams *out) {
+  petra_tensor *deep = NULL;
+  double unused = 0;
+  ck_assert_int_eq(block->kind, PETRA_BLOCK_SHUFFLE);
+  ck_assert_int_eq(petra_tensor_create(compute->backend, PETRA_TENSOR_ACTIVATION, out->tensor[0]->shape, NULL,
+                                       PETRA_MEMORY_WORKSPACE, &deep),
+                   PETRA_OK);
+  for (int i = 0; i < 2; i++) {
+    ck_assert_int_eq(petra_op_space_to_depth(compute->backend, in->tensor[i], deep), PETRA_OK);
+    double apart = distance(compute->backend, deep, out->tensor[1 - i], &unused);
+    ck_assert(i == 0 ? apart == 0 : apart > 0.1);
+  }
+  petra_tensor_release(&deep);
+}
+
+/* x1 comes back to the bit, x2 up to `epsilon`, the unit of rounding of the element type. */
 static void invert_block(const petra_compute *compute, const petra_model *model, const petra_block *block,
-                         petra_rng *rng) {
+                         double epsilon, petra_rng *rng) {
   const int32_t shape[4] = {2, block->shape_in.channels, block->shape_in.height, block->shape_in.width};
   petra_backend *backend = compute->backend;
   petra_tensor_set parameters = {.count = petra_block_parameter_count(block)};
@@ -434,17 +545,22 @@ static void invert_block(const petra_compute *compute, const petra_model *model,
                        random_tensor(backend, PETRA_TENSOR_ACTIVATION, shape, rng)}};
   petra_streams out = {{NULL, NULL}}, back = {{NULL, NULL}};
   petra_block_graph graph = {0};
-  double largest = 0, unused = 0, moved = 0;
+  double largest = 0, unused = 0;
   ck_assert_int_eq(petra_block_forward(compute, block, parameters.tensor, &in, NULL, &out), PETRA_OK);
   ck_assert_int_eq(petra_block_invert(compute, block, parameters.tensor, &out, &graph, &back), PETRA_OK);
   distance(backend, out.tensor[0], out.tensor[0], &largest);
   ck_assert_double_eq(distance(backend, in.tensor[0], back.tensor[0], &unused), 0); /* y2 is x1 itself */
-  /* F is computed again to the bit; x2 + F and its difference round once each: by half a unit (1.1e-16) of
-   * |y1| or |x2|. */
-  ck_assert_double_le(distance(backend, in.tensor[1], back.tensor[1], &unused),
-                      2.3e-16 * (largest > unused ? largest : unused));
-  moved = distance(backend, in.tensor[1], out.tensor[0], &unused);
-  ck_assert_double_gt(moved, 0.1); /* F is not nothing */
+  /* F is computed again to the bit; x2 + F and its difference round once each: by half a unit of |y1| or
+   * |x2|. */
+  unused = 0;
+  double apart = distance(backend, in.tensor[1], back.tensor[1], &unused);
+  ck_assert_double_le(apart, 1.01 * epsilon * (largest > unused ? largest : unused));
+  if (block->kind == PETRA_BLOCK_REVERSIBLE) {
+    double moved = distance(backend, in.tensor[1], out.tensor[0], &unused);
+    ck_assert_double_gt(moved, 0.1); /* F is not nothing */
+  } else {
+    check_shuffled(compute, block, &in, &out);
+  }
   petra_block_graph_release(&graph);
   petra_streams_release(&in);
   petra_streams_release(&out);
@@ -465,10 +581,30 @@ START_TEST(reversible_blocks_invert) {
     petra_model model = make_model("revnet", depths[d], 3, "cifar", 10, 16);
     for (int b = 0; b < model.block_count; b++)
       if (model.blocks[b].reversible) {
-        invert_block(&compute, &model, &model.blocks[b], &rng);
+        invert_block(&compute, &model, &model.blocks[b], 0x1p-52, &rng);
         count++;
       }
     ck_assert_int_eq(count, expected[d]);
+    petra_backend_destroy(backend); /* checks that nothing is held */
+  }
+}
+END_TEST
+
+START_TEST(invertible_blocks_invert) {
+  const int depths[] = {18, 34, 18, 34};
+  petra_rng rng;
+  petra_rng_init(&rng, 12, PETRA_RNG_TEST, 0, 0);
+  for (int d = 0; d < 4; d++) {
+    petra_backend *backend;
+    bool single = d >= 2;
+    ck_assert_int_eq(petra_backend_create(single ? PETRA_BACKEND_CPU : PETRA_BACKEND_REF,
+                                          single ? PETRA_PRECISION_FP32 : PETRA_PRECISION_FP64, 2, true,
+                                          &backend),
+                     PETRA_OK);
+    const petra_compute compute = {backend, NULL};
+    petra_model model = make_invertible(depths[d], 3, "cifar", 10, 16);
+    for (int b = 1; b < model.block_count - 1; b++)
+      invert_block(&compute, &model, &model.blocks[b], single ? 0x1p-23 : 0x1p-52, &rng);
     petra_backend_destroy(backend); /* checks that nothing is held */
   }
 }
@@ -485,6 +621,9 @@ int main(void) {
                                 learning_rates,
                                 initial_values,
                                 zero_init_residual,
-                                reversible_blocks_invert};
+                                reversible_blocks_invert,
+                                invertible_networks,
+                                invertible_refused,
+                                invertible_blocks_invert};
   return harness_run("nn", tests, HARNESS_COUNT(tests));
 }

@@ -317,6 +317,37 @@ static double head_loss(void *context) {
   return loss.loss;
 }
 
+/* --- space to depth: each direction is the other's backward --- */
+
+typedef struct shuffle_part {
+  petra_tensor *x, *y, *r;
+  bool back;
+} shuffle_part;
+
+static double shuffle_loss(void *context) {
+  shuffle_part *p = context;
+  if (p->back)
+    cases_ok(petra_op_depth_to_space(backend, p->x, p->y));
+  else
+    cases_ok(petra_op_space_to_depth(backend, p->x, p->y));
+  return weighted(p->r, p->y);
+}
+
+START_TEST(shuffles) {
+  open_backend();
+  petra_tensor *wide = activation(2, 3, 4, 6), *deep = activation(2, 12, 2, 3);
+  shuffle_part down = {wide, like(deep), like(deep), false}, up = {deep, like(wide), like(wide), true};
+  petra_tensor *dwide = like(wide), *ddeep = like(deep);
+  draw(down.r);
+  draw(up.r);
+  cases_ok(petra_op_depth_to_space(backend, down.r, dwide));
+  check_gradient("space_to_depth", shuffle_loss, &down, wide, dwide);
+  cases_ok(petra_op_space_to_depth(backend, up.r, ddeep));
+  check_gradient("depth_to_space", shuffle_loss, &up, deep, ddeep);
+  close_backend();
+}
+END_TEST
+
 START_TEST(head) {
   static const int32_t labels[] = {0, 3, 1};
   open_backend();
@@ -342,6 +373,6 @@ START_TEST(head) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {convolutions, norms, conv_norm_join, pools, head};
+  const TTest *const tests[] = {convolutions, norms, conv_norm_join, pools, shuffles, head};
   return harness_run("gradients", tests, HARNESS_COUNT(tests));
 }

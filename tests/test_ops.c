@@ -136,6 +136,30 @@ START_TEST(basic) {
 }
 END_TEST
 
+START_TEST(shuffles) {
+  setup(kinds[_i]);
+  petra_tensor *deep = make(backend, PETRA_TENSOR_ACTIVATION, 2, 12, 1, 1);
+  petra_tensor *foreign = make(stranger, PETRA_TENSOR_ACTIVATION, 2, 12, 1, 1);
+  REFUSED(SHAPE, "space_to_depth: x is 4 high and 5 wide, expected even numbers",
+          petra_op_space_to_depth(backend, x, x2));
+  REFUSED(SHAPE, "depth_to_space: x is 5 high and 4 wide, expected even numbers",
+          petra_op_depth_to_space(backend, x2, turned));
+  REFUSED(SHAPE,
+          "space_to_depth: y is an activation of shape (2, 3, 2, 2), expected an activation of shape (2, 12, "
+          "1, 1)",
+          petra_op_space_to_depth(backend, pooled, pooled));
+  REFUSED(SHAPE, "depth_to_space: y is an activation", petra_op_depth_to_space(backend, pooled, pooled));
+  REFUSED(SHAPE, "space_to_depth: x is a vector", petra_op_space_to_depth(backend, v, deep));
+  REFUSED(INTERNAL, "space_to_depth: tensor x is missing", petra_op_space_to_depth(backend, NULL, deep));
+  REFUSED(INTERNAL, "depth_to_space: tensor y is missing", petra_op_depth_to_space(backend, NULL, pooled));
+  REFUSED(INTERNAL, "space_to_depth: tensor y belongs to another backend",
+          petra_op_space_to_depth(backend, pooled, foreign));
+  untouched(deep);
+  petra_tensor_release(&foreign);
+  teardown();
+}
+END_TEST
+
 START_TEST(convolutions) {
   const petra_conv_geometry g = {1, 1}, no_stride = {0, 1}, no_pad = {1, -1}, strided = {2, 1},
                             unpadded = {1, 0};
@@ -328,7 +352,7 @@ START_TEST(sgd) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {basic, convolutions, norms, pools, head, sgd};
+  const TTest *const tests[] = {basic, shuffles, convolutions, norms, pools, head, sgd};
   Suite *suite = suite_create("ops");
   TCase *tcase = tcase_create("ops");
   for (int i = 0; i < HARNESS_COUNT(tests); i++)

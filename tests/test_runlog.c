@@ -64,6 +64,8 @@ static petra_status write_run(const char *path, int rows, int epochs) {
     if (status == PETRA_OK)
       status = petra_runlog_memory(log, accounts, 3);
   }
+  if (status == PETRA_OK)
+    status = petra_runlog_complete(log);
   petra_status closed = petra_runlog_close(log);
   return status != PETRA_OK ? status : closed;
 }
@@ -133,6 +135,7 @@ START_TEST(round_trip) {
   ck_assert_str_eq(run->libraries, ABOUT.libraries);
   ck_assert_str_eq(run->config, ABOUT.config);
   ck_assert_uint_eq(run->seed, ABOUT.seed);
+  ck_assert(run->complete);
   ck_assert_uint_eq(strlen(run->created), strlen("2000-01-01T00:00:00Z"));
   ck_assert(run->petra_version[0] && run->git_commit[0]);
   ck_assert_int_eq(run->microbatches, 2500);
@@ -153,6 +156,7 @@ START_TEST(empty_run) {
   ck_assert_int_eq(petra_runlog_create(FILE_NAME, &ABOUT, &log), PETRA_OK);
   ck_assert_int_eq(petra_runlog_close(log), PETRA_OK);
   ck_assert_int_eq(petra_runlog_summary_read(FILE_NAME, &run), PETRA_OK);
+  ck_assert(!run->complete); /* closed in good order, but nobody said that the run was at its end */
   ck_assert(run->microbatches == 0 && run->epochs == 0 && run->stages == 0 && run->memory_stages == 0);
   petra_runlog_summary_destroy(run);
   unlink(FILE_NAME);
@@ -370,6 +374,8 @@ static int child_limited(const char *path, long limit) {
     else if (now != PETRA_IO)
       return CHILD_WRONG;
   }
+  if (petra_runlog_complete(log) != PETRA_OK && status == PETRA_OK)
+    status = PETRA_IO;
   if (petra_runlog_close(log) == PETRA_OK && status == PETRA_OK)
     return harness_lines == 0 ? CHILD_DONE : CHILD_WRONG;
   return harness_lines == 1 && strstr(harness_line, path) &&

@@ -127,6 +127,8 @@ typedef struct petra_backend_ops {
   /* Storage: sets bytes, data, layout of a tensor whose backend, kind, shape, elements are set; content 0. */
   petra_status (*storage_create)(petra_backend *backend, petra_tensor *tensor);
   void (*storage_destroy)(petra_backend *backend, petra_tensor *tensor);
+  /* The bytes that storage_create would set, with nothing allocated. NULL: as many as the elements have without padding. */
+  size_t (*storage_bytes)(petra_backend *backend, const petra_tensor *tensor);
 
   /* Host arrays are dense in the logical order (row-major over shape[0..3]), `elements` long. Not for masks. */
   petra_status (*upload)(petra_backend *backend, petra_tensor *tensor, const void *host, petra_host_type type);
@@ -143,6 +145,11 @@ typedef struct petra_backend_ops {
   /* x (N, C, H, W) -> x1 = channels [0, C1), x2 = channels [C1, C1 + C2), C1 + C2 = C; concat is the reverse. */
   petra_status (*split)(petra_backend *backend, const petra_tensor *x, petra_tensor *x1, petra_tensor *x2);
   petra_status (*concat)(petra_backend *backend, const petra_tensor *x1, const petra_tensor *x2, petra_tensor *x);
+
+  /* S: x (N, C, H, W) -> y (N, 4C, H/2, W/2), H and W even: y[n, 4c + 2i + j, h, w] = x[n, c, 2h + i, 2w + j], i and j
+   * 0 or 1 (PyTorch's pixel_unshuffle). A permutation: depth_to_space is its inverse, and each is the other's backward. */
+  petra_status (*space_to_depth)(petra_backend *backend, const petra_tensor *x, petra_tensor *y);
+  petra_status (*depth_to_space)(petra_backend *backend, const petra_tensor *y, petra_tensor *x);
 
   petra_status (*conv_forward)(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *x,
                                const petra_tensor *w, petra_tensor *y);
@@ -201,6 +208,10 @@ struct petra_backend {
  * what would work) when the backend cannot do the precision or was not built. */
 petra_status petra_backend_create(petra_backend_kind kind, petra_precision precision, int threads,
                                   bool deterministic, petra_backend **out);
+
+/* A backend whose tensors have the sizes of those of `kind` and no content, and whose operations compute nothing: what a run would
+ * hold can be counted by it. Results (losses, downloads) are 0. */
+petra_status petra_backend_create_dry(petra_backend_kind kind, petra_precision precision, petra_backend **out);
 
 /* All tensors must have been released. NULL is allowed. */
 void petra_backend_destroy(petra_backend *backend);

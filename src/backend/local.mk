@@ -3,6 +3,7 @@ libpetra_a_SOURCES += \
 	src/backend/backend.h \
 	src/backend/check_shapes.c \
 	src/backend/check_shapes.h \
+	src/backend/dry.c \
 	src/backend/element.h \
 	src/backend/ops.c \
 	src/backend/ops.h \
@@ -17,6 +18,7 @@ libpetra_a_SOURCES += \
 	src/backend/ref_norm.inc \
 	src/backend/ref_pool.inc \
 	src/backend/ref_real.inc \
+	src/backend/ref_shuffle.inc \
 	src/backend/registry.c \
 	src/backend/registry.h \
 	src/backend/tensor.c

@@ -89,6 +89,28 @@ petra_status petra_op_concat(petra_backend *backend, const petra_tensor *x1, con
   return backend->ops->concat(backend, x1, x2, x);
 }
 
+/* `deep` holds the four pixels of every 2 x 2 square of `wide` as channels. */
+static petra_status check_depth(const petra_check *check, const petra_tensor *wide, const petra_tensor *deep) {
+  PETRA_TRY(check_activation(check, "x", wide));
+  const int32_t *shape = wide->shape;
+  if (shape[2] % 2 != 0 || shape[3] % 2 != 0)
+    return petra_fail(PETRA_SHAPE, "%s: x is %d high and %d wide, expected even numbers", check->op, shape[2], shape[3]);
+  return petra_check_tensor(check, "y", deep, PETRA_TENSOR_ACTIVATION, shape[0], 4 * shape[1], shape[2] / 2,
+                            shape[3] / 2);
+}
+
+petra_status petra_op_space_to_depth(petra_backend *backend, const petra_tensor *x, petra_tensor *y) {
+  CHECK("space_to_depth");
+  PETRA_TRY(check_depth(&check, x, y));
+  return backend->ops->space_to_depth(backend, x, y);
+}
+
+petra_status petra_op_depth_to_space(petra_backend *backend, const petra_tensor *y, petra_tensor *x) {
+  CHECK("depth_to_space");
+  PETRA_TRY(check_depth(&check, x, y));
+  return backend->ops->depth_to_space(backend, y, x);
+}
+
 petra_status petra_op_conv_forward(petra_backend *backend, const petra_conv_geometry *geometry,
                                    const petra_tensor *x, const petra_tensor *w, petra_tensor *y) {
   CHECK("conv_forward");

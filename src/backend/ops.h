@@ -27,6 +27,9 @@ petra_status petra_op_split(petra_backend *backend, const petra_tensor *x, petra
 petra_status petra_op_concat(petra_backend *backend, const petra_tensor *x1, const petra_tensor *x2,
                              petra_tensor *x);
 
+petra_status petra_op_space_to_depth(petra_backend *backend, const petra_tensor *x, petra_tensor *y);
+petra_status petra_op_depth_to_space(petra_backend *backend, const petra_tensor *y, petra_tensor *x);
+
 petra_status petra_op_conv_forward(petra_backend *backend, const petra_conv_geometry *geometry,
                                    const petra_tensor *x, const petra_tensor *w, petra_tensor *y);
 petra_status petra_op_conv_backward_data(petra_backend *backend, const petra_conv_geometry *geometry,

@@ -1,5 +1,7 @@
 #include "base/config.h"
 
+#include "base/config_document.h"
+#include "base/config_node.h"
 #include "base/config_read.h"
 #include "base/config_value.h"
 #include "base/log.h"
@@ -9,8 +11,7 @@
 #include <string.h>
 #include <yaml.h>
 
-/* Deeper than any key; the walk over the document recurses, so that depth must be bounded. */
-enum { MAX_DEPTH = 8, PATH_BYTES = 160 };
+enum { PATH_BYTES = 160 };
 
 /* Where the walk over a YAML document stands. */
 typedef struct {
@@ -21,92 +22,6 @@ typedef struct {
 
 static int line_of(yaml_mark_t mark) {
   return (int)mark.line + 1;
-}
-
-static petra_status start_parser(yaml_parser_t *parser, const char *text, size_t length) {
-  if (!yaml_parser_initialize(parser))
-    return petra_fail(PETRA_NO_MEMORY, "out of memory: no YAML parser");
-  yaml_parser_set_encoding(parser, YAML_UTF8_ENCODING);
-  yaml_parser_set_input_string(parser, (const unsigned char *)text, length);
-  return PETRA_OK;
-}
-
-/* libyaml places an error at the end of the text in a line of its own, which the reader would not find. */
-static int line_of_problem(const yaml_parser_t *parser, const char *text, size_t length) {
-  int lines = 1;
-  for (size_t i = 0; i + 1 < length; i++)
-    lines += text[i] == '\n';
-  int line = line_of(parser->problem_mark);
-  return line < lines ? line : lines;
-}
-
-static petra_status fail_syntax(const petra_config_origin *origin, const yaml_parser_t *parser,
-                                const char *text, size_t length) {
-  if (parser->error == YAML_MEMORY_ERROR)
-    return petra_fail(PETRA_NO_MEMORY, "out of memory: the YAML parser has none");
-  return petra_config_fail_at(
-      origin, line_of_problem(parser, text, length), "", "not YAML: %s%s%s; expected %s",
-      parser->problem ? parser->problem : "unreadable", parser->context ? " " : "",
-      parser->context ? parser->context : "", origin->set ? "YAML" : "'key: value' lines");
-}
-
-/* What valid YAML may hold and a config may not: it would be lost, or expanded, in the document. */
-static petra_status check_event(const petra_config_origin *origin, const yaml_event_t *event, int *documents,
-                                int *depth) {
-  const yaml_char_t *anchor = NULL, *tag = NULL;
-  int line = line_of(event->start_mark);
-  switch (event->type) {
-  case YAML_DOCUMENT_START_EVENT:
-    if (++*documents > 1)
-      return petra_config_fail_at(origin, line, "", "a second document; expected one");
-    return PETRA_OK;
-  case YAML_ALIAS_EVENT:
-    return petra_config_fail_at(origin, line, "", "an alias; expected the value itself");
-  case YAML_SCALAR_EVENT:
-    anchor = event->data.scalar.anchor, tag = event->data.scalar.tag;
-    break;
-  case YAML_SEQUENCE_START_EVENT:
-    anchor = event->data.sequence_start.anchor, tag = event->data.sequence_start.tag;
-    ++*depth;
-    break;
-  case YAML_MAPPING_START_EVENT:
-    anchor = event->data.mapping_start.anchor, tag = event->data.mapping_start.tag;
-    ++*depth;
-    break;
-  case YAML_SEQUENCE_END_EVENT:
-  case YAML_MAPPING_END_EVENT:
-    --*depth;
-    break;
-  default:
-    break;
-  }
-  if (anchor)
-    return petra_config_fail_at(origin, line, "", "an anchor; expected a plain value");
-  if (tag)
-    return petra_config_fail_at(origin, line, "", "a tag; expected a plain value");
-  if (*depth > MAX_DEPTH)
-    return petra_config_fail_at(origin, line, "", "nested too deeply; expected at most %d levels", MAX_DEPTH);
-  return PETRA_OK;
-}
-
-static petra_status check_events(const petra_config_origin *origin, const char *text, size_t length) {
-  yaml_parser_t parser;
-  int documents = 0, depth = 0;
-  bool at_end = false;
-  PETRA_TRY(start_parser(&parser, text, length));
-  petra_status status = PETRA_OK;
-  while (status == PETRA_OK && !at_end) {
-    yaml_event_t event;
-    if (!yaml_parser_parse(&parser, &event)) {
-      status = fail_syntax(origin, &parser, text, length);
-      break;
-    }
-    status = check_event(origin, &event, &documents, &depth);
-    at_end = event.type == YAML_STREAM_END_EVENT;
-    yaml_event_delete(&event);
-  }
-  yaml_parser_delete(&parser);
-  return status;
 }
 
 static petra_config_scalar scalar_of(const yaml_node_t *node) {
@@ -225,18 +140,9 @@ static petra_status load_section(loader *in, const char *section, const yaml_nod
 /* Loads one YAML document: a whole config (`index` < 0), or the value of one key. */
 static petra_status load_text(petra_config *config, const petra_config_origin *origin, int index,
                               const char *text, size_t length) {
-  yaml_parser_t parser;
   yaml_document_t document;
-  if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) /* a byte order mark, which some editors write */
-    text += 3, length -= 3;
-  PETRA_TRY(petra_config_check_text(origin, text, length));
-  PETRA_TRY(check_events(origin, text, length));
-  PETRA_TRY(start_parser(&parser, text, length));
-  petra_status status = PETRA_OK;
-  if (!yaml_parser_load(&parser, &document)) {
-    status = fail_syntax(origin, &parser, text, length);
-    goto no_document;
-  }
+  PETRA_TRY(petra_config_document_load(origin, text, length, &document));
+  petra_status status;
   loader in = {config, origin, &document};
   yaml_node_t *root = yaml_document_get_root_node(&document);
   bool empty = !root || (root->type == YAML_SCALAR_NODE && root->data.scalar.length == 0 &&
@@ -249,9 +155,21 @@ static petra_status load_text(petra_config *config, const petra_config_origin *o
   else
     status = load_key(&in, index, root);
   yaml_document_delete(&document);
-no_document:
-  yaml_parser_delete(&parser);
   return status;
+}
+
+petra_status petra_config_apply_section(petra_config *config, const petra_config_origin *origin,
+                                        struct yaml_document_s *document, const struct yaml_node_s *node,
+                                        int line) {
+  loader in = {config, origin, document};
+  return load_section(&in, "", node, line);
+}
+
+petra_status petra_config_apply_key(petra_config *config, const petra_config_origin *origin,
+                                    struct yaml_document_s *document, int index,
+                                    const struct yaml_node_s *node) {
+  loader in = {config, origin, document};
+  return load_key(&in, index, node);
 }
 
 static petra_status load_defaults(petra_config *config) {
@@ -266,32 +184,30 @@ static petra_status load_defaults(petra_config *config) {
   return PETRA_OK;
 }
 
-static petra_status load_file(petra_config *config, const char *path) {
+/* A text in place of a file: every key that it does not set keeps its default. */
+static petra_status load_whole(petra_config *config, const petra_config_origin *origin, const char *text,
+                               size_t length) {
+  for (int i = 0; i < config->source->count; i++)
+    PETRA_TRY(petra_config_remember(config, i, origin, 0)); /* line 0: not in the file */
+  return load_text(config, origin, -1, text, length);
+}
+
+petra_status petra_config_apply_file(petra_config *config, const char *path) {
   const petra_config_origin origin = {strcmp(path, "-") == 0 ? "standard input" : path, NULL};
   char *text = NULL;
   size_t length = 0;
   PETRA_TRY(petra_config_read(path, &origin, &text, &length));
-  petra_status status = PETRA_OK;
-  for (int i = 0; i < config->source->count && status == PETRA_OK; i++)
-    status = petra_config_remember(config, i, &origin, 0); /* line 0: not in the file */
-  if (status == PETRA_OK)
-    status = load_text(config, &origin, -1, text, length);
+  petra_status status = load_whole(config, &origin, text, length);
   petra_free(text);
   return status;
 }
 
-/* One --set argument, "key.path=VALUE". */
-static petra_status load_set(petra_config *config, const char *set) {
-  const petra_config_origin origin = {NULL, set};
-  const char *equals = strchr(set, '=');
-  char path[PATH_BYTES], section[PATH_BYTES];
-  if (!equals)
-    return petra_config_fail_at(&origin, 0, "", "no '='; expected --set key.path=value");
-  petra_utf8_show(path, sizeof path, set, (size_t)(equals - set));
-  int index = petra_config_key_find(path), count = 0;
+petra_status petra_config_resolve(const petra_config_origin *origin, int line, const char *path, int *out) {
+  char section[PATH_BYTES];
+  int index = petra_config_key_find(path);
   if (index < 0 && *path && petra_config_is_section(path)) {
     char names[PETRA_CONFIG_TEXT];
-    return petra_config_fail_at(&origin, 0, "", "a section; expected a key in it, one of %s",
+    return petra_config_fail_at(origin, line, path, "a section; expected a key in it, one of %s",
                                 petra_config_children(path, names, sizeof names));
   }
   if (index < 0) { /* the names to choose from are those of the innermost section that exists */
@@ -300,8 +216,22 @@ static petra_status load_set(petra_config *config, const char *set) {
       char *dot = strrchr(section, '.');
       *(dot ? dot : section) = 0;
     } while (*section && !petra_config_is_section(section));
-    return fail_unknown(&origin, 0, section, path);
+    return fail_unknown(origin, line, section, path);
   }
+  *out = index;
+  return PETRA_OK;
+}
+
+/* One --set argument, "key.path=VALUE". */
+petra_status petra_config_apply_set(petra_config *config, const char *set) {
+  const petra_config_origin origin = {NULL, set};
+  const char *equals = strchr(set, '=');
+  char path[PATH_BYTES];
+  int index = 0, count = 0;
+  if (!equals)
+    return petra_config_fail_at(&origin, 0, "", "no '='; expected --set key.path=value");
+  petra_utf8_show(path, sizeof path, set, (size_t)(equals - set));
+  PETRA_TRY(petra_config_resolve(&origin, 0, path, &index));
   const petra_config_key *key = &petra_config_keys(&count)[index];
   if (equals[1] == 0 && key->type == PETRA_KEY_STRING) {
     const petra_config_scalar empty = {.text = "", .quoted = true};
@@ -311,7 +241,7 @@ static petra_status load_set(petra_config *config, const char *set) {
   return load_text(config, &origin, index, equals + 1, strlen(equals + 1));
 }
 
-petra_status petra_config_load(const char *path, const char *const *sets, int set_count, petra_config **out) {
+petra_status petra_config_create(petra_config **out) {
   petra_config *config = NULL;
   petra_status status = PETRA_OK;
   int count = 0;
@@ -322,10 +252,34 @@ petra_status petra_config_load(const char *path, const char *const *sets, int se
                  fail);
   config->source->count = count;
   PETRA_TRY_GOTO(status, load_defaults(config), fail);
-  if (path)
-    PETRA_TRY_GOTO(status, load_file(config, path), fail);
+  *out = config;
+  return PETRA_OK;
+fail:
+  petra_config_destroy(config);
+  return status;
+}
+
+petra_status petra_config_load(const char *path, const char *const *sets, int set_count, petra_config **out) {
+  return petra_config_load_text(&(petra_config_text){.path = path}, sets, set_count, out);
+}
+
+static petra_status apply_text(petra_config *config, const petra_config_text *text) {
+  const petra_config_origin origin = {strcmp(text->path, "-") == 0 ? "standard input" : text->path, NULL};
+  PETRA_TRY(petra_config_check_length(&origin, text->size));
+  return load_whole(config, &origin, text->text, text->size);
+}
+
+petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count,
+                                    petra_config **out) {
+  petra_config *config = NULL;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_config_create(&config));
+  if (text->text)
+    PETRA_TRY_GOTO(status, apply_text(config, text), fail);
+  else if (text->path)
+    PETRA_TRY_GOTO(status, petra_config_apply_file(config, text->path), fail);
   for (int i = 0; i < set_count; i++)
-    PETRA_TRY_GOTO(status, load_set(config, sets[i]), fail);
+    PETRA_TRY_GOTO(status, petra_config_apply_set(config, sets[i]), fail);
   *out = config;
   return PETRA_OK;
 fail:
@@ -344,6 +298,8 @@ void petra_config_destroy(petra_config *config) {
       petra_free(*(char **)(void *)member);
     else if (keys[i].type == PETRA_KEY_INTEGER_LIST)
       petra_free(((petra_int_list *)(void *)member)->values);
+    else if (keys[i].type == PETRA_KEY_REAL_LIST)
+      petra_free(((petra_real_list *)(void *)member)->values);
   }
   for (int i = 0; config->source && i < config->source->count; i++)
     petra_free(config->source->label[i]);

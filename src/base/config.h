@@ -12,14 +12,21 @@
 /* Choices: the order is that of the strings in config_keys.c. */
 typedef enum { PETRA_MODE_EMULATE } petra_run_mode;
 typedef enum { PETRA_DRAIN_AUTO, PETRA_DRAIN_TRUE, PETRA_DRAIN_FALSE } petra_drain;
-typedef enum { PETRA_SET_CIFAR10, PETRA_SET_CIFAR100, PETRA_SET_SHAPES } petra_data_set;
+typedef enum {
+  PETRA_SET_CIFAR10,
+  PETRA_SET_CIFAR100,
+  PETRA_SET_SHAPES,
+  PETRA_SET_IMAGEFOLDER,
+  PETRA_SET_HDF5
+} petra_data_set;
 typedef enum { PETRA_FAMILY_REVNET, PETRA_FAMILY_RESNET } petra_family;
 typedef enum { PETRA_STEM_CIFAR, PETRA_STEM_IMAGENET } petra_stem;
+typedef enum { PETRA_DOWNSAMPLE_CONV, PETRA_DOWNSAMPLE_INVERTIBLE } petra_downsample;
 typedef enum { PETRA_PARTITION_BLOCK, PETRA_PARTITION_BALANCED, PETRA_PARTITION_LIST } petra_partition_kind;
 typedef enum { PETRA_LR_NONE, PETRA_LR_GOYAL } petra_lr_scaling;
 typedef enum { PETRA_BACKEND_AUTO, PETRA_BACKEND_REF, PETRA_BACKEND_CPU } petra_backend_kind;
 typedef enum { PETRA_PRECISION_FP32, PETRA_PRECISION_FP64 } petra_precision;
-typedef enum { PETRA_COST_UNIT, PETRA_COST_CONSTANT, PETRA_COST_ROOFLINE } petra_cost_model;
+typedef enum { PETRA_COST_UNIT, PETRA_COST_CONSTANT, PETRA_COST_ROOFLINE, PETRA_COST_PROFILE } petra_cost_model;
 typedef enum { PETRA_COST_A100, PETRA_COST_H100, PETRA_COST_H200, PETRA_COST_CPU_CORE } petra_cost_device;
 typedef enum { PETRA_COST_FP32, PETRA_COST_TF32, PETRA_COST_BF16 } petra_cost_arithmetic;
 typedef enum { PETRA_HEAD_PRESET, PETRA_HEAD_FUSED, PETRA_HEAD_SPLIT } petra_head_choice; /* method.head */
@@ -61,6 +68,12 @@ typedef struct petra_mitigation {
   double stage_momentum;      /* that the first of many stages comes near; 0: none */
 } petra_mitigation;
 
+/* A list of finite numbers; `values` is owned by the config. */
+typedef struct petra_real_list {
+  double *values;
+  int64_t count;
+} petra_real_list;
+
 typedef struct petra_config {
   struct {
     char *name;
@@ -71,6 +84,7 @@ typedef struct petra_config {
     int64_t max_microbatches; /* 0: no limit; else the run ends after so many */
     int64_t eval_every;       /* epochs between evaluations; 0: never */
     petra_drain drain;
+    bool trace_actions;
   } run;
   struct {
     petra_data_set set;
@@ -81,12 +95,15 @@ typedef struct petra_config {
     int64_t limit;      /* 0: all; else only the first so many training images */
     int64_t eval_limit; /* the same for the evaluation set */
     int64_t workers;    /* loader threads, 1 .. 256 */
+    int64_t image_size; /* imagefolder: side of the images that the network gets, pixels */
+    int64_t resize;     /* imagefolder, evaluation: shorter side before the centre is cut out, pixels */
   } data;
   struct {
     petra_family family;
     int64_t depth; /* 18, 34, 50 */
     int64_t width; /* channels of one stream in the first group; 64 is the paper's */
     petra_stem stem;
+    petra_downsample downsample;
     int64_t classes;
     char *weights; /* "" or a weights.h5 to start from */
     bool zero_init_residual; /* scale of the last batch norm of each block starts at 0 */
@@ -106,6 +123,7 @@ typedef struct petra_config {
     petra_head_choice head;
     int64_t chunks; /* stages on each device, of programs that interleave them */
     int64_t credit; /* arrival: most microbatches in flight; 0: no limit */
+    char *schedule; /* "" or a file with the order of actions, instead of the method's program */
     petra_mitigation mitigation;
   } method;
   struct {
@@ -139,7 +157,9 @@ typedef struct petra_config {
       double forward_s, backward_s, reconstruct_s, weight_gradient_s, update_s; /* cost.model: constant */
       petra_cost_device device;                                                 /* cost.model: roofline */
       petra_cost_arithmetic arithmetic; /* of convolutions and products; cost.model: roofline */
+      char *profile;                    /* a file of `petra profile`; cost.model: profile */
     } cost;
+    petra_real_list speeds; /* of the devices, relative to the costs; none: all 1 */
     struct {
       double latency_s, bandwidth_Bps; /* bandwidth 0: infinite */
       petra_link_sharing sharing;
@@ -161,6 +181,9 @@ typedef struct petra_config {
       double mean_between_s, restart_s; /* mean_between_s 0: none */
     } failures;
   } cluster;
+  struct {
+    int64_t warmup, repetitions; /* microbatches: before the measurement, measured */
+  } profile;
   struct petra_config_source *source; /* where each key was set, for error lines; private */
 } petra_config;
 
@@ -168,6 +191,16 @@ typedef struct petra_config {
  * "key.path=VALUE" with VALUE as YAML. Fails with PETRA_IO (unreadable), PETRA_CONFIG (anything wrong in it, one line
  * "FILE:LINE: key: what is wrong, what was expected" or "--set key=...: ...") or PETRA_NO_MEMORY. */
 petra_status petra_config_load(const char *path, const char *const *sets, int set_count, petra_config **out);
+
+/* A config's file whose bytes are here already, as those of a pipe that had to be looked into; text NULL: the file is read. */
+typedef struct petra_config_text {
+  const char *path;
+  const char *text;
+  size_t size;
+} petra_config_text;
+
+/* The same, of a text. */
+petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count, petra_config **out);
 
 void petra_config_destroy(petra_config *config);
 

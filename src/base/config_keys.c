@@ -10,10 +10,13 @@ static const char *const modes[] = {[PETRA_MODE_EMULATE] = "emulate", NULL};
 static const char *const drains[] = {
     [PETRA_DRAIN_AUTO] = "auto", [PETRA_DRAIN_TRUE] = "true", [PETRA_DRAIN_FALSE] = "false", NULL};
 static const char *const data_sets[] = {
-    [PETRA_SET_CIFAR10] = "cifar10", [PETRA_SET_CIFAR100] = "cifar100", [PETRA_SET_SHAPES] = "shapes", NULL};
+    [PETRA_SET_CIFAR10] = "cifar10",         [PETRA_SET_CIFAR100] = "cifar100", [PETRA_SET_SHAPES] = "shapes",
+    [PETRA_SET_IMAGEFOLDER] = "imagefolder", [PETRA_SET_HDF5] = "hdf5",         NULL};
 static const char *const families[] = {
     [PETRA_FAMILY_REVNET] = "revnet", [PETRA_FAMILY_RESNET] = "resnet", NULL};
 static const char *const stems[] = {[PETRA_STEM_CIFAR] = "cifar", [PETRA_STEM_IMAGENET] = "imagenet", NULL};
+static const char *const downsamples[] = {
+    [PETRA_DOWNSAMPLE_CONV] = "conv", [PETRA_DOWNSAMPLE_INVERTIBLE] = "invertible", NULL};
 static const char *const partitions[] = {[PETRA_PARTITION_BLOCK] = "block",
                                          [PETRA_PARTITION_BALANCED] = "balanced",
                                          [PETRA_PARTITION_LIST] = "list",
@@ -23,8 +26,11 @@ static const char *const backends[] = {
     [PETRA_BACKEND_AUTO] = "auto", [PETRA_BACKEND_REF] = "ref", [PETRA_BACKEND_CPU] = "cpu", NULL};
 static const char *const precisions[] = {
     [PETRA_PRECISION_FP32] = "fp32", [PETRA_PRECISION_FP64] = "fp64", NULL};
-static const char *const cost_models[] = {
-    [PETRA_COST_UNIT] = "unit", [PETRA_COST_CONSTANT] = "constant", [PETRA_COST_ROOFLINE] = "roofline", NULL};
+static const char *const cost_models[] = {[PETRA_COST_UNIT] = "unit",
+                                          [PETRA_COST_CONSTANT] = "constant",
+                                          [PETRA_COST_ROOFLINE] = "roofline",
+                                          [PETRA_COST_PROFILE] = "profile",
+                                          NULL};
 static const char *const cost_devices[] = {[PETRA_COST_A100] = "a100",
                                            [PETRA_COST_H100] = "h100",
                                            [PETRA_COST_H200] = "h200",
@@ -99,6 +105,11 @@ _Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == s
     KEY(INTEGER_LIST, member, petra_int_list, default_text),                                                 \
         .min = (low), .max = (high), .rule = PETRA_RULE_##rule_name, .help = (help_text)                     \
   }
+#define REALS(member, default_text, low, high, help_text)                                                    \
+  {                                                                                                          \
+    KEY(REAL_LIST, member, petra_real_list, default_text), .real_min = (low), .real_max = (high),            \
+                                                           .help = (help_text)                               \
+  }
 #define FLAGS(member, default_text, names, help_text)                                                        \
   { KEY(FLAG_LIST, member, unsigned, default_text), .choices = (names), .help = (help_text) }
 
@@ -118,20 +129,24 @@ static const petra_config_key keys[] = {
     INTEGER(run.max_microbatches, "0", 0, MANY_MICROBATCHES, "the run ends after so many microbatches; 0: no limit"),
     INTEGER(run.eval_every, "1", 0, MANY, "epochs between evaluations; 0: never"),
     CHOICE(run.drain, "auto", drains, "whether the pipeline is emptied at the end of the run; auto: not in lockstep programs, always in others"),
+    BOOLEAN(run.trace_actions, "false", "every action of the run goes into /trace/actions of run.h5 (48 bytes an action)"),
 
     CHOICE(data.set, "cifar10", data_sets, "the images; shapes are synthetic and need no file"),
-    STRING(data.path, "data/cifar-10-batches-bin", NONE, "folder with the data set's binary files"),
+    STRING(data.path, "data/cifar-10-batches-bin", NONE, "folder with the data set's binary files; imagefolder: the folder that holds train and val; hdf5: the file"),
     INTEGER(data.batch, "64", 1, 65536, "images per microbatch"),
     BOOLEAN(data.shuffle, "true", "new order of the training images in every epoch"),
-    FLAGS(data.augment, "[crop, flip]", augments, "random changes of the training images"),
+    FLAGS(data.augment, "[crop, flip]", augments, "random changes of the training images; crop: a window of the image padded by 4 pixels; imagefolder: a window of random place, size and shape"),
     INTEGER(data.limit, "0", 0, MANY_IMAGES, "train on the first so many images only; 0: all"),
     INTEGER(data.eval_limit, "0", 0, MANY_IMAGES, "evaluate on the first so many images only; 0: all"),
     INTEGER(data.workers, "2", 1, 256, "threads that load images"),
+    INTEGER(data.image_size, "224", 1, 4096, "imagefolder: width and height of the images that the network gets"),
+    INTEGER(data.resize, "256", 1, 4096, "imagefolder: shorter side to which an image is resized in evaluation, before its centre is cut out; at least data.image_size"),
 
     CHOICE(model.family, "revnet", families, "reversible network, or the ordinary one it is compared with"),
     INTEGER_OF(model.depth, "18", depths, "layers, as in ResNet-18"),
     INTEGER(model.width, "64", 1, 4096, "channels of one stream in the first group of blocks; the paper has 64"),
     CHOICE(model.stem, "cifar", stems, "first layers: for small images (3x3) or large ones (7x7 and pooling)"),
+    CHOICE(model.downsample, "conv", downsamples, "how a RevNet halves its images: conv: strided convolutions; invertible: space to depth, so that these blocks are reversible (depth 18, 34)"),
     INTEGER(model.classes, "10", 2, 100000, "classes of the head"),
     STRING(model.weights, "\"\"", NONE, "weights file to start from; empty: random weights from the seed"),
     BOOLEAN(model.zero_init_residual, "false", "scale of the last batch norm of each block starts at 0"),
@@ -151,6 +166,7 @@ static const petra_config_key keys[] = {
     CHOICE(method.head, "preset", heads, "last stage: fused does forward, loss and backward in one action, split in two; preset: as the program has it"),
     INTEGER(method.chunks, "0", 0, 100000, "stages on each device, where the program interleaves them; 0: 2 there, else 1"),
     INTEGER(method.credit, "0", 0, MANY_MICROBATCHES, "most microbatches in flight where the program is arrival; 0: no limit"),
+    STRING(method.schedule, "\"\"", NONE, "file with the order of every device's actions, as petra schedule prints it; empty: the method's own order"),
     INTEGER(method.mitigation.lr_rescheduling, "0", 0, MANY_MICROBATCHES, "of delayed methods: a late stage starts with a lower rate, which reaches the full one after so many updates (PipeMare T1); 0: none"),
     REAL(method.mitigation.discrepancy_correction, "0", 0, 1, BELOW_MAX, "backward extrapolates back to the weights of its forward; the value is the weight left after one delay in the average of updates (PipeMare T2); 0: none"),
     BOOLEAN(method.mitigation.spike_compensation, "false", "a late gradient brings at once what its momentum would have brought by then"),
@@ -180,7 +196,7 @@ static const petra_config_key keys[] = {
     INTEGER(cluster.stages, "0", 0, 100000, "simulate only: so many equal stages and no model, priced by cluster.cost and cluster.message; 0: the model's stages"),
     INTEGER(cluster.message.forward_bytes, "0", 0, MANY_BYTES, "bytes that each of cluster.stages sends up per microbatch"),
     INTEGER(cluster.message.backward_bytes, "0", 0, MANY_BYTES, "bytes that each of cluster.stages sends down per microbatch"),
-    CHOICE(cluster.cost.model, "unit", cost_models, "price of an action; unit: forward 1 s, backward 2 s, reconstruct 1 s, weight_gradient 1 s, update 0 s; constant: the keys below that end in _s; roofline: FLOPs and bytes of the model's stages over the peaks of cluster.cost.device"),
+    CHOICE(cluster.cost.model, "unit", cost_models, "price of an action; unit: forward 1 s, backward 2 s, reconstruct 1 s, weight_gradient 1 s, update 0 s; constant: the keys below that end in _s; roofline: FLOPs and bytes of the model's stages over the peaks of cluster.cost.device; profile: times that `petra profile` measured"),
     REAL(cluster.cost.forward_s, "1", 0, 1e6, NONE, "seconds of a forward action"),
     REAL(cluster.cost.backward_s, "2", 0, 1e6, NONE, "seconds of a backward action without reconstruction"),
     REAL(cluster.cost.reconstruct_s, "1", 0, 1e6, NONE, "seconds of a reconstruction or recomputation"),
@@ -188,6 +204,8 @@ static const petra_config_key keys[] = {
     REAL(cluster.cost.update_s, "0", 0, 1e6, NONE, "seconds of an update"),
     CHOICE(cluster.cost.device, "a100", cost_devices, "roofline: the device whose peaks price every stage"),
     CHOICE(cluster.cost.arithmetic, "fp32", cost_arithmetics, "roofline: arithmetic of convolutions and matrix products, which sets their peak; tensors have 4 bytes an element in each"),
+    STRING(cluster.cost.profile, "\"\"", NONE, "profile: the file that `petra profile` wrote for this model, batch and precision"),
+    REALS(cluster.speeds, "[]", 1e-6, 1e6, "speed of each device, by which the costs of its stages are divided: one number a device; [] means 1 for all"),
     REAL(cluster.link.latency_s, "0", 0, 1e6, NONE, "seconds between the end of a transmission and its arrival; overlaps with the next one"),
     REAL(cluster.link.bandwidth_Bps, "0", 0, 1e18, NONE, "bytes per second of each link between neighbouring devices, per direction; 0: infinite"),
     CHOICE(cluster.link.sharing, "fifo", sharings, "transmissions on a link or card: fifo: one after the other; fair: at once, with max-min fair rates"),
@@ -201,6 +219,9 @@ static const petra_config_key keys[] = {
     REAL(cluster.pauses.duration_s, "0", 0, 1e6, NONE, "mean length of a pause (exponential)"),
     REAL(cluster.failures.mean_between_s, "0", 0, 1e9, NONE, "mean busy time of a stage between two failures (exponential), each of which repeats its action; 0: no failures"),
     REAL(cluster.failures.restart_s, "0", 0, 1e6, NONE, "seconds from a failure to the new start of the action"),
+
+    INTEGER(profile.warmup, "3", 0, MANY, "`petra profile`: microbatches before the first one that is measured"),
+    INTEGER(profile.repetitions, "15", 1, MANY, "`petra profile`: microbatches that are measured"),
 };
 /* clang-format on */
 
@@ -288,6 +309,10 @@ char *petra_config_expected(const petra_config_key *key, char *out, size_t size)
     break;
   case PETRA_KEY_BOOLEAN:
     append(out, size, "true or false");
+    break;
+  case PETRA_KEY_REAL_LIST:
+    append(out, size, "a list of numbers, each ");
+    append_real_range(out, size, key);
     break;
   case PETRA_KEY_INTEGER_LIST:
     append(out, size, "a list of integers, each %" PRId64 " .. %" PRId64 "%s", key->min, key->max,

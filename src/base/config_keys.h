@@ -14,6 +14,7 @@ typedef enum petra_config_type {
   PETRA_KEY_BOOLEAN,      /* bool */
   PETRA_KEY_CHOICE,       /* an enum: index into choices */
   PETRA_KEY_INTEGER_LIST, /* petra_int_list, owned */
+  PETRA_KEY_REAL_LIST,    /* petra_real_list, owned */
   PETRA_KEY_FLAG_LIST     /* unsigned: bit i is choices[i] */
 } petra_config_type;
 
@@ -34,7 +35,7 @@ typedef struct petra_config_key {
   const char *const
       *choices;     /* NULL-terminated; also for strings and integers that allow only a few values */
   int64_t min, max; /* integers and items of integer lists */
-  double real_min, real_max;
+  double real_min, real_max; /* reals and items of real lists */
   petra_config_rule rule;
   const char *help; /* one sentence without a full stop */
 } petra_config_key;

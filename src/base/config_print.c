@@ -58,6 +58,7 @@ static void print_flags(FILE *out, const petra_config_key *key, unsigned flags) 
 static void print_value(FILE *out, const petra_config_key *key, const petra_config *config) {
   const void *member = (const char *)config + key->offset;
   const petra_int_list *list = member;
+  const petra_real_list *reals = member;
   unsigned bits = 0;
   switch (key->type) {
   case PETRA_KEY_STRING:
@@ -80,6 +81,14 @@ static void print_value(FILE *out, const petra_config_key *key, const petra_conf
     putc('[', out);
     for (int64_t i = 0; i < list->count; i++)
       fprintf(out, "%s%" PRId64, i == 0 ? "" : ", ", list->values[i]);
+    putc(']', out);
+    break;
+  case PETRA_KEY_REAL_LIST:
+    putc('[', out);
+    for (int64_t i = 0; i < reals->count; i++) {
+      fputs(i == 0 ? "" : ", ", out);
+      print_real(out, reals->values[i]);
+    }
     putc(']', out);
     break;
   case PETRA_KEY_FLAG_LIST:
@@ -144,6 +153,7 @@ static const char *type_name(petra_config_type type) {
                                       [PETRA_KEY_BOOLEAN] = "boolean",
                                       [PETRA_KEY_CHOICE] = "choice",
                                       [PETRA_KEY_INTEGER_LIST] = "list of integers",
+                                      [PETRA_KEY_REAL_LIST] = "list of numbers",
                                       [PETRA_KEY_FLAG_LIST] = "list of choices"};
   return names[type];
 }

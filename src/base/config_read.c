@@ -14,6 +14,12 @@ static petra_status fail_read(const petra_config_origin *origin, int error) {
                     strerror(error));
 }
 
+petra_status petra_config_check_length(const petra_config_origin *origin, size_t length) {
+  if (length <= MAX_BYTES)
+    return PETRA_OK;
+  return petra_fail(PETRA_CONFIG, "%s: longer than %d bytes; expected a config file in YAML", origin->file, MAX_BYTES);
+}
+
 static petra_status read_stream(FILE *stream, const petra_config_origin *origin, char **text,
                                 size_t *length) {
   char *buffer = NULL;
@@ -23,9 +29,8 @@ static petra_status read_stream(FILE *stream, const petra_config_origin *origin,
   size_t bytes = fread(buffer, 1, MAX_BYTES + 1, stream);
   if (ferror(stream))
     status = fail_read(origin, errno);
-  else if (bytes > MAX_BYTES)
-    status = petra_fail(PETRA_CONFIG, "%s: longer than %d bytes; expected a config file in YAML",
-                        origin->file, MAX_BYTES);
+  else
+    status = petra_config_check_length(origin, bytes);
   if (status != PETRA_OK) {
     petra_free(buffer);
     return status;

@@ -11,7 +11,7 @@
 #include <string.h>
 
 bool petra_config_is_list(const petra_config_key *key) {
-  return key->type == PETRA_KEY_INTEGER_LIST || key->type == PETRA_KEY_FLAG_LIST;
+  return key->type == PETRA_KEY_INTEGER_LIST || key->type == PETRA_KEY_REAL_LIST || key->type == PETRA_KEY_FLAG_LIST;
 }
 
 static char *make_label(char *out, size_t size, const petra_config_origin *origin, int line,
@@ -248,6 +248,7 @@ petra_status petra_config_store(petra_config *config, const petra_config_key *ke
   case PETRA_KEY_CHOICE:
     return store_choice(key, origin, value, member);
   case PETRA_KEY_INTEGER_LIST:
+  case PETRA_KEY_REAL_LIST:
   case PETRA_KEY_FLAG_LIST:
     break;
   }
@@ -275,6 +276,23 @@ fail:
   return status;
 }
 
+static petra_status store_reals(const petra_config_key *key, const petra_config_origin *origin,
+                                const petra_config_scalar *items, size_t count, petra_real_list *member) {
+  double *values = NULL;
+  PETRA_TRY(petra_allocate(&values, count, sizeof *values));
+  for (size_t i = 0; i < count; i++) {
+    petra_status status = parse_real(key, origin, &items[i], &values[i]);
+    if (status != PETRA_OK) {
+      petra_free(values);
+      return status;
+    }
+  }
+  petra_free(member->values);
+  member->values = values;
+  member->count = (int64_t)count;
+  return PETRA_OK;
+}
+
 static petra_status store_flags(const petra_config_key *key, const petra_config_origin *origin,
                                 const petra_config_scalar *items, size_t count, unsigned *member) {
   unsigned flags = 0;
@@ -296,5 +314,7 @@ petra_status petra_config_store_list(petra_config *config, const petra_config_ke
   void *member = (char *)config + key->offset;
   if (key->type == PETRA_KEY_INTEGER_LIST)
     return store_integers(key, origin, items, count, member);
+  if (key->type == PETRA_KEY_REAL_LIST)
+    return store_reals(key, origin, items, count, member);
   return store_flags(key, origin, items, count, member);
 }

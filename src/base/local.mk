@@ -2,11 +2,15 @@
 libpetra_a_SOURCES += \
 	src/base/account.c src/base/account.h \
 	src/base/config.c src/base/config.h \
+	src/base/config_document.c src/base/config_document.h \
 	src/base/config_keys.c src/base/config_keys.h \
 	src/base/config_nearest.c \
+	src/base/config_node.h \
 	src/base/config_print.c \
 	src/base/config_read.c src/base/config_read.h \
 	src/base/config_value.c src/base/config_value.h \
+	src/base/grid.c src/base/grid.h src/base/grid_parse.c src/base/grid_private.h \
+	src/base/interval.c src/base/interval.h \
 	src/base/json.c src/base/json.h \
 	src/base/log.c src/base/log.h \
 	src/base/mem.c src/base/mem.h \

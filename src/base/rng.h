@@ -13,7 +13,8 @@ typedef enum petra_rng_purpose {
   PETRA_RNG_AUGMENT = 3, /* crop and flip; index: record */
   PETRA_RNG_SHAPES = 4,  /* the generated data set; epoch: 0 training, 1 evaluation; index: record */
   PETRA_RNG_TEST = 5,    /* tests */
-  PETRA_RNG_JITTER = 6   /* durations; index: stage */
+  PETRA_RNG_JITTER = 6,  /* durations; index: stage */
+  PETRA_RNG_PROFILE = 16 /* images of `petra profile`; numbers below are free */
 } petra_rng_purpose;
 
 typedef struct petra_rng {

@@ -15,6 +15,7 @@
   X(NOT_FINITE, 1, "a value that is not finite")                                                             \
   X(NO_MEMORY, 1, "out of memory")                                                                           \
   X(BACKEND, 1, "a compute library or device reported an error")                                             \
+  X(CHILD, 1, "a run that was started failed or was stopped")                                                \
   X(INTERNAL, 1, "an invariant of the program does not hold")
 
 typedef enum petra_status {

@@ -1,6 +1,7 @@
 #include "cli/cluster.h"
 
 #include "base/mem.h"
+#include "schedule/schedule.h"
 
 static petra_status check_program(const petra_config *config, const petra_method *method, int32_t stages) {
   const petra_program_ops *program = method->program;
@@ -29,18 +30,22 @@ static petra_status check_program(const petra_config *config, const petra_method
   return PETRA_OK;
 }
 
-petra_status petra_cluster_program(const petra_config *config, const petra_method *method, int32_t stages,
-                                   int64_t microbatches, int64_t batches, petra_program_options *out) {
+petra_status petra_cluster_program(const petra_setup *setup, int32_t stages, int64_t microbatches, int64_t batches,
+                                   petra_program_options *out) {
+  const petra_config *config = setup->config;
+  const petra_method *method = &setup->method;
+  const petra_schedule *schedule = petra_setup_schedule(setup);
   PETRA_TRY(check_program(config, method, stages));
   *out = (petra_program_options){.stages = stages,
                                  .chunks = method->chunks,
-                                 .microbatches = microbatches,
+                                 .microbatches = schedule ? schedule->microbatches : microbatches,
                                  .accumulate = config->method.accumulate,
                                  .drain = config->run.drain == PETRA_DRAIN_TRUE,
                                  .batches = batches,
                                  .eval_every = config->run.eval_every,
                                  .split_head = method->split_head,
-                                 .credit = config->method.credit};
+                                 .credit = config->method.credit,
+                                 .data = schedule};
   return petra_program_check(method->program, out);
 }
 
@@ -79,17 +84,35 @@ static petra_status check_cluster(const petra_config *config, const petra_method
   return PETRA_OK;
 }
 
-/* One row for all of cluster.stages, or a row for each stage of the model. */
-static petra_status set_costs(petra_cluster *cluster, const petra_setup *setup, int32_t stages) {
+/* cluster.speeds: of the device of each row. */
+static petra_status scale_costs(petra_cluster *cluster, const petra_config *config, const petra_program_options *program) {
+  const petra_real_list *speeds = &config->cluster.speeds;
+  int32_t devices = petra_program_devices(program);
+  if (speeds->count == 0)
+    return PETRA_OK;
+  if (speeds->count != devices)
+    return petra_config_fail(config, "cluster.speeds", "%lld speeds for %d devices; expected one a device, or [] for speed 1 everywhere",
+                             (long long)speeds->count, devices);
+  for (int32_t stage = 1; stage <= program->stages; stage++)
+    PETRA_TRY(petra_cost_scale(&cluster->costs[stage - 1], speeds->values[petra_program_device(program, stage) - 1]));
+  return PETRA_OK;
+}
+
+/* One row for all of cluster.stages, or a row for each stage of the model or, with cluster.speeds, of any. */
+static petra_status set_costs(petra_cluster *cluster, petra_setup *setup, const petra_program_options *program) {
   const petra_config *config = setup->config;
   bool model = config->cluster.stages == 0;
-  int32_t rows = model ? stages : 1;
+  int32_t rows = model || config->cluster.speeds.count > 0 ? program->stages : 1;
+  if (config->cluster.cost.model == PETRA_COST_PROFILE)
+    PETRA_TRY(petra_setup_load_profile(setup));
   PETRA_TRY(petra_allocate(&cluster->costs, (size_t)rows, sizeof *cluster->costs));
   for (int32_t r = 0; r < rows; r++) {
     petra_stage_cost *cost = &cluster->costs[r];
     petra_stage_summary summary;
     if (config->cluster.cost.model == PETRA_COST_ROOFLINE)
       PETRA_TRY(petra_setup_roofline(setup, r, cost));
+    else if (config->cluster.cost.model == PETRA_COST_PROFILE)
+      PETRA_TRY(petra_setup_profile_cost(setup, r, cost));
     else
       *cost = petra_setup_cost(config);
     cost->forward_bytes = config->cluster.message.forward_bytes;
@@ -102,7 +125,7 @@ static petra_status set_costs(petra_cluster *cluster, const petra_setup *setup, 
   }
   cluster->executor.costs = cluster->costs;
   cluster->executor.cost_count = rows;
-  return PETRA_OK;
+  return scale_costs(cluster, config, program);
 }
 
 static petra_status set_network(petra_cluster *cluster, const petra_config *config, int32_t devices) {
@@ -165,7 +188,7 @@ static petra_status message(void *context, bool sent, int32_t from, const petra_
   return petra_trace_add_message(context, sent, packet->stage, packet->backward, packet->microbatch, now_ns);
 }
 
-petra_status petra_cluster_init(petra_cluster *cluster, const petra_setup *setup,
+petra_status petra_cluster_init(petra_cluster *cluster, petra_setup *setup,
                                 const petra_program_options *program, const char *trace_path) {
   const petra_config *config = setup->config;
   const petra_method *method = &setup->method;
@@ -175,7 +198,7 @@ petra_status petra_cluster_init(petra_cluster *cluster, const petra_setup *setup
   cluster->executor.rule = (petra_cost_rule){.recomputes = method->recomputes,
                                              .split_backward = method->program->split_backward,
                                              .fused_head = !program->split_head};
-  PETRA_TRY(set_costs(cluster, setup, program->stages));
+  PETRA_TRY(set_costs(cluster, setup, program));
   PETRA_TRY(set_network(cluster, config, petra_program_devices(program)));
   set_jitter(cluster, config);
   if (!trace_path)
@@ -189,8 +212,21 @@ petra_status petra_cluster_init(petra_cluster *cluster, const petra_setup *setup
   return PETRA_OK;
 }
 
+petra_status petra_cluster_record(petra_cluster *cluster, const petra_recorder_options *options, petra_worker **out) {
+  petra_recorder_options all = *options;
+  all.trace = cluster->trace;
+  *out = options->worker;
+  if (!all.runlog && !(all.trace && all.account))
+    return PETRA_OK;
+  PETRA_TRY(petra_recorder_create(&all, &cluster->recorder));
+  *out = petra_recorder_worker(cluster->recorder);
+  return PETRA_OK;
+}
+
 petra_status petra_cluster_sink(void *context, const petra_trace_row *row) {
   petra_cluster *cluster = context;
+  if (cluster->recorder)
+    PETRA_TRY(petra_recorder_ended(cluster->recorder, row));
   if (!cluster->trace ||
       row->action.kind == PETRA_ACTION_EVALUATE) /* E takes no time and is no part of the schedule */
     return PETRA_OK;
@@ -211,6 +247,7 @@ petra_status petra_cluster_finish(petra_cluster *cluster) {
 }
 
 void petra_cluster_fini(petra_cluster *cluster) {
+  petra_recorder_destroy(cluster->recorder);
   petra_trace_destroy(cluster->trace);
   petra_free(cluster->node);
   petra_free(cluster->costs);

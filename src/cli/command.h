@@ -7,6 +7,7 @@
 enum { PETRA_MAX_SETS = 256 };
 
 typedef struct petra_arguments {
+  const char *action;               /* of a command that has several, such as "verify"; else NULL */
   const char *input;                /* CONFIG.yaml, "-" or a run; NULL if none was given */
   const char *sets[PETRA_MAX_SETS]; /* --set, in order */
   int set_count;
@@ -15,6 +16,9 @@ typedef struct petra_arguments {
   bool json, quiet, gantt;
   const char *memory;               /* --memory; NULL if not given */
   const char *image_size;           /* --image-size; NULL if not given */
+  const char *jobs, *cell; /* --jobs, --cell; NULL if not given */
+  bool slurm;
+  bool critical_path;
   char *command_line; /* the whole of it, for the log */
 } petra_arguments;
 
@@ -25,9 +29,13 @@ typedef struct petra_command {
   const char *help;      /* paragraphs for --help */
   bool takes_config;     /* --set and --help-config make sense */
   bool writes;           /* files: --output makes sense */
+  const char *writes_file; /* one file, which --output names; the name it has otherwise, "" if it must be given; NULL: none */
+  const char *actions;     /* the first argument is one of these, such as "a, b or c"; NULL: none */
   bool takes_gantt;      /* --gantt makes sense */
   bool traces;           /* --trace makes sense */
+  bool simulates;        /* --critical-path and --memory make sense; nothing is written without --output */
   bool tables;           /* of a network: --memory and --image-size make sense */
+  bool sweeps;           /* over a grid: --jobs, --slurm and --cell make sense */
   petra_status (*run)(const petra_arguments *arguments);
 } petra_command;
 
@@ -36,8 +44,11 @@ extern const petra_command petra_command_simulate;
 extern const petra_command petra_command_init;
 extern const petra_command petra_command_evaluate;
 extern const petra_command petra_command_inspect;
+extern const petra_command petra_command_profile;
 extern const petra_command petra_command_schedule;
+extern const petra_command petra_command_sweep;
 extern const petra_command petra_command_methods;
+extern const petra_command petra_command_data;
 extern const petra_command petra_command_info;
 
 /* Loads the config of the arguments; PETRA_USAGE if none was given. */

@@ -54,6 +54,7 @@ static petra_status run(const petra_arguments *arguments) {
   }
   PETRA_TRY_GOTO(status, petra_setup_plan(&setup, config), done);
   PETRA_TRY_GOTO(status, petra_dataset_open(config, PETRA_SPLIT_EVAL, &set), done);
+  PETRA_TRY_GOTO(status, petra_setup_check_data(&setup, set), done);
   PETRA_TRY_GOTO(status, petra_setup_stages(&setup), done);
   PETRA_TRY_GOTO(status, evaluate(&setup, set, &result), done);
   status = report(arguments, config, &result);

@@ -83,10 +83,10 @@ static void print_line(const chart *c, int32_t row, int64_t from, int64_t to, FI
   const cell *cells = c->cells + row * (c->units + 1);
   char line[2 * LINE] = "";
   int used = 0;
-  if (row % c->engines == 0)
-    used = snprintf(line, sizeof line, "%4d", row / c->engines + 1);
-  else
-    used = snprintf(line, sizeof line, "    ");
+  if (c->engines == 1)
+    used = snprintf(line, sizeof line, "%4d", row + 1);
+  else /* F runs on the first engine, everything else on the second */
+    used = snprintf(line, sizeof line, "%3d%c", row / c->engines + 1, row % c->engines ? 'B' : 'F');
   for (int64_t t = from; t < to; t++) {
     char text[40] = "";
     if (cells[t].begins)

@@ -130,6 +130,12 @@ static petra_status inspect_config(const petra_arguments *arguments) {
   const petra_accounting *memory = arguments->memory ? &accounting : NULL;
   PETRA_TRY(petra_arguments_config(arguments, "inspect", &config));
   PETRA_TRY_GOTO(status, petra_setup_plan(&setup, config), done);
+  PETRA_TRY_GOTO(status, petra_setup_read_schedule(&setup, setup.partition.stages), done);
+  PETRA_TRY_GOTO(status, petra_setup_measure_schedule(&setup), done);
+  if (memory && *config->method.schedule) {
+    status = petra_config_fail(config, "method.schedule", "with --memory, which counts from the delays of the method's own order; expected none");
+    goto done;
+  }
   if (arguments->image_size)
     PETRA_TRY_GOTO(status, resize(&setup, arguments->image_size), done);
   int64_t parameters = 0, flops = 0;

@@ -2,6 +2,7 @@
 #include "cli/libraries.h"
 
 #include "base/version.h"
+#include "data/jpeg.h"
 
 #include <gsl/gsl_version.h>
 #include <hdf5.h>
@@ -11,8 +12,9 @@
 #include <yaml.h>
 
 void petra_libraries_describe(char *text, size_t size) {
-  snprintf(text, size, "HDF5 %d.%d.%d, libyaml %s, jansson %s, GSL %s", H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE,
-           yaml_get_version_string(), JANSSON_VERSION, gsl_version);
+  const petra_jpeg_decoder *jpeg = petra_jpeg_decoder_get();
+  snprintf(text, size, "HDF5 %d.%d.%d, libyaml %s, jansson %s, GSL %s%s%s", H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE,
+           yaml_get_version_string(), JANSSON_VERSION, gsl_version, jpeg ? ", " : "", jpeg ? jpeg->name : "");
 }
 
 void petra_version_describe(char *text, size_t size) {

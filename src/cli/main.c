@@ -15,9 +15,10 @@
 
 static const petra_command *const commands[] = {
     &petra_command_train,    &petra_command_init,     &petra_command_evaluate, &petra_command_inspect,
-    &petra_command_simulate, &petra_command_schedule, &petra_command_methods,  &petra_command_info};
+    &petra_command_simulate, &petra_command_profile,  &petra_command_schedule, &petra_command_sweep,
+    &petra_command_methods,  &petra_command_data,     &petra_command_info};
 enum { COMMANDS = sizeof commands / sizeof *commands };
-#define SUBCOMMANDS "train, init, evaluate, inspect, simulate, schedule, methods or info"
+#define SUBCOMMANDS "train, init, evaluate, inspect, simulate, profile, schedule, sweep, methods, data or info"
 
 static void print_usage(void) {
   printf("petra %s: training reversible networks cut into stages, with delayed gradients\n\n"
@@ -34,18 +35,30 @@ static void print_help(const petra_command *command) {
   if (command->takes_config)
     printf("  --set KEY=VALUE  overrides a key of the config, such as --set optim.lr=0.05; VALUE is YAML; repeatable\n"
            "                   (a list or a text with blanks in quotes: --set 'lr.milestones=[10, 15]')\n");
-  if (command->writes)
-    printf("  --output DIR     where files go (default: run.output/run.name of the config)\n");
+  if (command->writes && !command->writes_file)
+    printf(command->simulates ? "  --output DIR     writes run.h5 and config.yaml into DIR (default: nothing is written)\n"
+                              : "  --output DIR     where files go (default: run.output/run.name of the config)\n");
+  if (command->writes_file && *command->writes_file)
+    printf("  --output FILE    the file to write (default: %s in run.output/run.name of the config)\n", command->writes_file);
+  else if (command->writes_file)
+    printf("  --output FILE    the file to write, in place of what is there\n");
   if (command->takes_gantt)
     printf("  --gantt          a chart over time\n");
   if (command->traces)
     printf("  --trace FILE     writes a trace of every action for Chrome's or Perfetto's viewer\n");
+  if (command->simulates)
+    printf("  --critical-path  tells which actions and messages the makespan is made of; keeps every action in memory\n"
+           "  --memory A       accounting of the stages' memory: measured (default), paper or strict\n");
   if (command->tables)
     printf("  --memory A       of a config: adds the memory of the stages, with A paper or strict accounting\n"
            "  --image-size N   of a config: the tables for images of N x N in place of the data set's\n");
+  if (command->sweeps)
+    printf("  --jobs N         so many cells at once (default 1); 0: runs none and sums up what is there\n"
+           "  --slurm          prints a script for sbatch that runs the open cells, in place of running them\n"
+           "  --cell N         runs the cell with this number, from 1, and sums nothing up\n");
   printf("  --json           prints one JSON object on standard output and nothing else there\n"
          "  --quiet          %s\n",
-         command->writes ? "nothing on standard output (but --json), no progress, no warnings: errors only" : "no warnings");
+         (command->writes || command->writes_file) && !command->simulates ? "nothing on standard output (but --json), no progress, no warnings: errors only" : "no warnings");
   if (command->takes_config)
     printf("  --help-config    prints every key of a config: type, default, range, meaning\n");
   printf("  --help           this text\n");
@@ -72,7 +85,11 @@ enum {
   OPTION_OUTPUT,
   OPTION_TRACE,
   OPTION_MEMORY,
+  OPTION_CRITICAL_PATH,
   OPTION_IMAGE_SIZE,
+  OPTION_JOBS,
+  OPTION_SLURM,
+  OPTION_CELL,
   OPTION_JSON,
   OPTION_QUIET,
   OPTION_GANTT,
@@ -85,7 +102,11 @@ static const struct option long_options[] = {{"set", required_argument, NULL, OP
                                              {"output", required_argument, NULL, OPTION_OUTPUT},
                                              {"trace", required_argument, NULL, OPTION_TRACE},
                                              {"memory", required_argument, NULL, OPTION_MEMORY},
+                                             {"critical-path", no_argument, NULL, OPTION_CRITICAL_PATH},
                                              {"image-size", required_argument, NULL, OPTION_IMAGE_SIZE},
+                                             {"jobs", required_argument, NULL, OPTION_JOBS},
+                                             {"slurm", no_argument, NULL, OPTION_SLURM},
+                                             {"cell", required_argument, NULL, OPTION_CELL},
                                              {"json", no_argument, NULL, OPTION_JSON},
                                              {"quiet", no_argument, NULL, OPTION_QUIET},
                                              {"gantt", no_argument, NULL, OPTION_GANTT},
@@ -107,7 +128,7 @@ static petra_status read_options(const petra_command *command, int argc, char **
       break;
     case OPTION_OUTPUT:
       if (!*optarg)
-        return petra_fail(PETRA_USAGE, "--output: expected a folder, got an empty name");
+        return petra_fail(PETRA_USAGE, "--output: expected a %s, got an empty name", command->writes_file ? "file" : "folder");
       arguments->output = optarg;
       break;
     case OPTION_TRACE:
@@ -118,8 +139,22 @@ static petra_status read_options(const petra_command *command, int argc, char **
     case OPTION_MEMORY:
       arguments->memory = optarg;
       break;
+    case OPTION_CRITICAL_PATH:
+      if (!command->simulates)
+        return petra_fail(PETRA_USAGE, "%s takes no --critical-path; see petra %s --help", command->name, command->name);
+      arguments->critical_path = true;
+      break;
     case OPTION_IMAGE_SIZE:
       arguments->image_size = optarg;
+      break;
+    case OPTION_JOBS:
+      arguments->jobs = optarg;
+      break;
+    case OPTION_SLURM:
+      arguments->slurm = true;
+      break;
+    case OPTION_CELL:
+      arguments->cell = optarg;
       break;
     case OPTION_JSON:
       arguments->json = true;
@@ -152,12 +187,18 @@ static petra_status read_options(const petra_command *command, int argc, char **
     }
   if (!command->takes_config && (arguments->set_count || arguments->output || optind < argc))
     return petra_fail(PETRA_USAGE, "petra %s takes no config, --set or --output; see petra %s --help", command->name, command->name);
-  if (!command->writes && arguments->output)
+  if (!command->writes && !command->writes_file && arguments->output)
     return petra_fail(PETRA_USAGE, "%s writes no files and takes no --output; see petra %s --help", command->name, command->name);
   if (!command->traces && arguments->trace)
     return petra_fail(PETRA_USAGE, "%s takes no --trace; see petra %s --help", command->name, command->name);
-  if (!command->tables && (arguments->memory || arguments->image_size))
+  if (!command->tables && (arguments->image_size || (arguments->memory && !command->simulates)))
     return petra_fail(PETRA_USAGE, "%s takes no --memory or --image-size; see petra %s --help", command->name, command->name);
+  if (!command->sweeps && (arguments->jobs || arguments->slurm || arguments->cell))
+    return petra_fail(PETRA_USAGE, "%s runs no grid and takes no --jobs, --slurm or --cell; see petra %s --help", command->name, command->name);
+  if (command->actions && optind == argc)
+    return petra_fail(PETRA_USAGE, "petra %s: no action; expected %s; see petra %s --help", command->name, command->actions, command->name);
+  if (command->actions)
+    arguments->action = argv[optind++];
   if (argc - optind > 1)
     return petra_fail(PETRA_USAGE, "one file is expected, got '%s' and '%s'", argv[optind], argv[optind + 1]);
   arguments->input = optind < argc ? argv[optind] : NULL;

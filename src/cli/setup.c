@@ -11,23 +11,41 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const int32_t image_size = 32; /* CIFAR-10, CIFAR-100, shapes */
+static petra_status check_classes(const petra_config *config, int32_t classes) {
+  if (config->model.classes >= classes)
+    return PETRA_OK;
+  return petra_config_fail(config, "model.classes", "%lld outputs for the %d classes of data.set: %s; expected at least %d",
+                           (long long)config->model.classes, classes,
+                           petra_config_choice_name("data.set", (int)config->data.set), classes);
+}
 
-static int32_t set_classes(petra_data_set set) {
-  return set == PETRA_SET_CIFAR100 ? 100 : 10;
+petra_status petra_setup_check_data(const petra_setup *setup, const petra_dataset *set) {
+  PETRA_TRY(check_classes(setup->config, set->classes));
+  if (set->height != setup->model.image_height || set->width != setup->model.image_width)
+    return petra_config_fail(setup->config, "data.path", "images of %d x %d pixels for a network that was built for %d x %d; expected one size in both splits",
+                             set->width, set->height, setup->model.image_width, setup->model.image_height);
+  return PETRA_OK;
+}
+
+/* The partition; balanced by the times of a profile where the costs are its. */
+static petra_status cut(petra_setup *setup) {
+  const petra_config *config = setup->config;
+  int64_t times[PETRA_MODEL_BLOCKS];
+  if (config->stages.partition != PETRA_PARTITION_BALANCED || config->cluster.cost.model != PETRA_COST_PROFILE)
+    return petra_partition_init(&setup->partition, config, &setup->model);
+  PETRA_TRY(petra_setup_load_profile(setup));
+  return petra_partition_balance(&setup->partition, config, &setup->model, petra_setup_block_times(setup, times) ? times : NULL);
 }
 
 petra_status petra_setup_plan(petra_setup *setup, const petra_config *config) {
   *setup = (petra_setup){.config = config};
-  PETRA_TRY(petra_model_init(&setup->model, config, image_size, image_size));
-  PETRA_TRY(petra_partition_init(&setup->partition, config, &setup->model));
+  petra_dataset_shape shape;
+  PETRA_TRY(petra_dataset_shape_of(config, &shape));
+  PETRA_TRY(petra_model_init(&setup->model, config, shape.height, shape.width));
   PETRA_TRY(petra_method_from_config(config, &setup->method));
+  PETRA_TRY(cut(setup));
   petra_method_fit(&setup->method, setup->partition.stages);
-  int32_t classes = set_classes(config->data.set);
-  if (config->model.classes < classes)
-    return petra_config_fail(config, "model.classes", "%lld outputs for the %d classes of data.set: %s; expected at least %d",
-                             (long long)config->model.classes, classes,
-                             petra_config_choice_name("data.set", (int)config->data.set), classes);
+  PETRA_TRY(check_classes(config, shape.classes));
   if (config->device.backend == PETRA_BACKEND_CPU && config->device.precision == PETRA_PRECISION_FP64)
     return petra_config_fail(config, "device.precision", "fp64 with device.backend: cpu, which computes in fp32 only; expected device.backend: ref");
   setup->inverts = setup->method.inverts && config->model.family == PETRA_FAMILY_REVNET;
@@ -58,7 +76,7 @@ petra_stage_cost petra_setup_cost(const petra_config *config) {
                             .update_ns = petra_nanoseconds(config->cluster.cost.update_s)};
 }
 
-static petra_status create_stages(petra_setup *setup) {
+petra_status petra_setup_create_stages(petra_setup *setup) {
   const petra_config *config = setup->config;
   for (int j = 0; j < setup->partition.stages; j++) {
     const petra_stage_options options = {.model = &setup->model,
@@ -78,7 +96,7 @@ petra_status petra_setup_stages(petra_setup *setup) {
   const petra_config *config = setup->config;
   PETRA_TRY(petra_backend_create(config->device.backend, config->device.precision, petra_setup_threads(config),
                                  config->device.deterministic, &setup->backend));
-  PETRA_TRY(create_stages(setup));
+  PETRA_TRY(petra_setup_create_stages(setup));
   for (int j = 0; j < setup->partition.stages; j++)
     PETRA_TRY(petra_stage_initialise(setup->stage[j], (uint64_t)config->run.seed));
   return *config->model.weights ? petra_setup_read_weights(setup, config->model.weights) : PETRA_OK;
@@ -88,6 +106,8 @@ void petra_setup_fini(petra_setup *setup) {
   for (int j = 0; j < PETRA_MODEL_BLOCKS; j++)
     petra_stage_destroy(setup->stage[j]);
   petra_backend_destroy(setup->backend);
+  petra_setup_order_destroy(setup->order);
+  petra_profile_destroy(setup->profile);
   *setup = (petra_setup){0};
 }
 

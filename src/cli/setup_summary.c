@@ -34,4 +34,5 @@ void petra_setup_stage_summary(const petra_setup *setup, int stage, petra_stage_
   int32_t stages = setup->partition.stages;
   out->delay = setup->method.program->ticks ? petra_program_delay(stages, stage + 1) : 0;
   out->lag = petra_method_lag(&setup->method, stages, stage + 1);
+  petra_setup_schedule_distance(setup, stage, &out->delay, &out->lag);
 }

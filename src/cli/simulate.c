@@ -4,12 +4,19 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/cluster.h"
+#include "cli/cluster_plan.h"
 #include "cli/command.h"
-#include "data/shapes.h"
+#include "cli/footprint.h"
+#include "cli/run_folder.h"
+#include "io/runlog_simulate.h"
 #include "sim/worker_cost.h"
+#include "sim/worker_memory.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef struct simulation {
   const petra_arguments *arguments;
@@ -17,7 +24,16 @@ typedef struct simulation {
   petra_setup setup;
   petra_program_options program;
   petra_cluster cluster;
-  petra_worker *worker;
+  petra_worker *worker;        /* counts */
+  petra_memory_stage *memory;  /* per stage; NULL without a model */
+  petra_samples *samples;      /* NULL unless they are written */
+  petra_worker *ledger;        /* around `worker`; NULL without a model */
+  petra_critical *critical;    /* NULL unless it was asked for */
+  petra_message_hook message;  /* the trace's, NULL without one */
+  int64_t *critical_stage_ns;
+  char *directory; /* NULL: nothing is written */
+  int lock;        /* its descriptor; -1: none */
+  petra_runlog *runlog;
   petra_executor *executor;
   int64_t *busy_ns;            /* per stage */
   int64_t quarter, half;       /* microbatches between whose B at stage 1 the steady state is measured */
@@ -26,43 +42,13 @@ typedef struct simulation {
   petra_simulated result;
 } simulation;
 
-/* More actions than this take hours; whoever wants them says how many microbatches. */
-static const int64_t many_actions = INT64_C(10000000000);
-
-/* Microbatches of an epoch. CIFAR's training set and the generated one have the same number of images. */
-static int64_t nominal_batches(const petra_config *config) {
-  int64_t images = PETRA_SHAPES_TRAIN_COUNT;
-  if (config->data.limit > 0 && config->data.limit < images)
-    images = config->data.limit;
-  int64_t batches = images / config->data.batch;
-  return batches > 0 ? batches : 1;
-}
+/* Bins of /memory/bytes: as many as a figure has pixels, more or less. */
+enum { MEMORY_BINS = 1024 };
 
 static petra_status plan(simulation *s) {
-  const petra_config *config = s->config;
-  int32_t stages = (int32_t)config->cluster.stages;
-  int64_t microbatches = config->run.max_microbatches;
-  if (stages == 0) {
-    PETRA_TRY(petra_setup_plan(&s->setup, config));
-    stages = s->setup.partition.stages;
-  } else {
-    s->setup.config = config;
-    PETRA_TRY(petra_method_from_config(config, &s->setup.method));
-    petra_method_fit(&s->setup.method, stages);
-  }
-  if (microbatches == 0)
-    microbatches = 16 * (int64_t)stages;
-  if (microbatches > many_actions / (2 * stages))
-    return petra_config_fail(
-        config, "run.max_microbatches",
-        "%lld microbatches on %d stages are more than %lld actions; expected fewer microbatches",
-        (long long)microbatches, stages, (long long)many_actions);
-  PETRA_TRY(petra_cluster_program(config, &s->setup.method, stages, microbatches, nominal_batches(config),
-                                  &s->program));
-  if (config->cluster.stages > 0)
-    s->program.eval_every = 0; /* no model, nothing to evaluate */
-  s->quarter = microbatches / 4;
-  s->half = microbatches / 2;
+  PETRA_TRY(petra_cluster_plan(&s->setup, s->config, 0, &s->program));
+  s->quarter = s->program.microbatches / 4;
+  s->half = s->program.microbatches / 2;
   s->quarter_ns = s->half_ns = -1;
   return petra_cluster_init(&s->cluster, &s->setup, &s->program, s->arguments->trace);
 }
@@ -76,7 +62,96 @@ static petra_status sink(void *context, const petra_trace_row *row) {
     if (row->action.microbatch == s->half)
       s->half_ns = row->end_ns;
   }
-  return s->cluster.trace ? petra_cluster_sink(&s->cluster, row) : PETRA_OK;
+  if (s->critical)
+    PETRA_TRY(petra_critical_action(s->critical, row));
+  return s->cluster.trace || s->cluster.recorder ? petra_cluster_sink(&s->cluster, row) : PETRA_OK;
+}
+
+/* Messages for the critical path, and for the trace where there is one. */
+static petra_status on_message(void *context, bool sent, int32_t from, const petra_packet *packet, int64_t now_ns) {
+  simulation *s = context;
+  PETRA_TRY(petra_critical_message(s->critical, sent, packet, now_ns));
+  return s->message ? s->message(s->cluster.trace, sent, from, packet, now_ns) : PETRA_OK;
+}
+
+static petra_status watch_critical_path(simulation *s) {
+  PETRA_TRY(petra_allocate(&s->critical_stage_ns, (size_t)s->program.stages, sizeof *s->critical_stage_ns));
+  PETRA_TRY(petra_critical_create(&s->cluster.executor, &s->program, &s->critical));
+  s->message = s->cluster.executor.message;
+  s->cluster.executor.message = on_message;
+  s->cluster.executor.message_context = s;
+  return PETRA_OK;
+}
+
+/* What the model's stages hold, by the accounting of --memory. */
+static petra_status plan_memory(simulation *s) {
+  const char *accounting = s->arguments->memory ? s->arguments->memory : "measured";
+  bool measured = strcmp(accounting, "measured") == 0;
+  petra_accounting counted = PETRA_ACCOUNTING_PAPER;
+  if (strcmp(accounting, "strict") == 0)
+    counted = PETRA_ACCOUNTING_STRICT;
+  else if (!measured && strcmp(accounting, "paper") != 0)
+    return petra_fail(PETRA_USAGE, "--memory: no accounting '%s'; expected measured, paper or strict", accounting);
+  if (s->config->cluster.stages > 0)
+    return s->arguments->memory ? petra_config_fail(s->config, "cluster.stages", "%lld stages without a model with --memory, which counts the memory of a model; expected 0",
+                                                    (long long)s->config->cluster.stages)
+                                : PETRA_OK;
+  s->result.accounting = accounting;
+  PETRA_TRY(petra_allocate(&s->memory, (size_t)s->program.stages, sizeof *s->memory));
+  return measured ? petra_footprint_measured(&s->setup, &s->program, s->memory)
+                  : petra_footprint_counted(&s->setup, counted, s->memory);
+}
+
+/* Folder, lock, run.h5 and config.yaml. */
+static petra_status open_log(simulation *s) {
+  char *text = NULL, *path = NULL;
+  size_t size;
+  petra_status status;
+  if (!s->arguments->output) {
+    if (s->config->run.trace_actions)
+      petra_log(PETRA_LOG_WARNING, "run.trace_actions without --output: nothing is written");
+    return PETRA_OK;
+  }
+  PETRA_TRY(petra_setup_output(s->config, s->arguments->output, &s->directory));
+  PETRA_TRY(petra_run_folder_lock(s->directory, &s->lock));
+  PETRA_TRY_GOTO(status, petra_run_folder_expand_config(s->config, &text, &size), done);
+  PETRA_TRY_GOTO(status, petra_join_path(s->directory, "run.h5", &path), done);
+  const petra_runlog_about about = {.command = s->arguments->command_line,
+                                    .backend = "none: costs only",
+                                    .libraries = "",
+                                    .config = text,
+                                    .seed = (uint64_t)s->config->run.seed,
+                                    .actions = s->config->run.trace_actions};
+  PETRA_TRY_GOTO(status, petra_runlog_create(path, &about, &s->runlog), done);
+  PETRA_TRY_GOTO(status, petra_run_folder_write_config(s->directory, text, size), done);
+  if (s->config->cluster.stages == 0)
+    status = petra_run_folder_write_stages(&s->setup, s->runlog);
+done:
+  free(text); /* open_memstream's */
+  petra_free(path);
+  return status;
+}
+
+static const petra_account *account_of(const void *context, int32_t stage) {
+  return &petra_worker_memory_accounts(context)[stage - 1];
+}
+
+/* The workers around the one that counts: memory, then the records. */
+static petra_status wrap_worker(simulation *s, petra_worker **out) {
+  if (s->memory) {
+    if (s->runlog)
+      PETRA_TRY(petra_samples_create(s->program.stages, PETRA_MEMORY_CATEGORIES + 1, MEMORY_BINS, &s->samples));
+    const petra_worker_memory_options options = {
+        .stages = s->program.stages, .stage = s->memory, .counting = s->worker, .samples = s->samples};
+    PETRA_TRY(petra_worker_memory_create(&options, &s->ledger));
+    s->result.accounts = petra_worker_memory_accounts(s->ledger);
+  }
+  const petra_recorder_options recorder = {.worker = s->ledger ? s->ledger : s->worker,
+                                           .stages = s->program.stages,
+                                           .account = s->ledger ? account_of : NULL,
+                                           .account_context = s->ledger,
+                                           .runlog = s->config->run.trace_actions ? s->runlog : NULL};
+  return petra_cluster_record(&s->cluster, &recorder, out);
 }
 
 static double wall_s(void) {
@@ -96,9 +171,13 @@ static petra_status run_program(simulation *s) {
                                             .sync_period = s->setup.method.sync_period};
   PETRA_TRY(petra_allocate(&s->busy_ns, (size_t)s->program.stages, sizeof *s->busy_ns));
   PETRA_TRY(petra_worker_cost_create(&worker, &s->worker));
+  petra_worker *wrapped;
+  PETRA_TRY(wrap_worker(s, &wrapped));
+  if (s->arguments->critical_path)
+    PETRA_TRY(watch_critical_path(s));
   PETRA_TRY(petra_executor_virtual_create(&s->cluster.executor, &s->executor));
   double start_s = wall_s();
-  PETRA_TRY(s->executor->ops->run(s->executor, program, &s->program, s->worker, sink, s));
+  PETRA_TRY(s->executor->ops->run(s->executor, program, &s->program, wrapped, sink, s));
   s->result.wall_s = wall_s() - start_s;
   return petra_cluster_finish(&s->cluster);
 }
@@ -132,12 +211,6 @@ static void measure_stage(const simulation *s, int32_t stage, double available_n
     out->bytes_up = counts->forwards * cost->forward_bytes;
   if (stage > 1 && leaves_device(s, stage, stage - 1))
     out->bytes_down = counts->backwards * cost->backward_bytes;
-  if (s->config->cluster.stages == 0) {
-    petra_stage_summary summary;
-    petra_setup_stage_summary(&s->setup, stage - 1, &summary);
-    out->parameters_bytes =
-        summary.parameters * (s->config->device.precision == PETRA_PRECISION_FP64 ? 8 : 4);
-  }
 }
 
 static petra_status measure(simulation *s) {
@@ -158,7 +231,23 @@ static petra_status measure(simulation *s) {
     busy_ns += (double)s->busy_ns[j - 1];
   }
   result->bubble_fraction = available_ns > 0 ? 1 - busy_ns / (available_ns * devices) : 0;
-  return PETRA_OK;
+  result->critical = s->critical != NULL;
+  result->critical_stage_ns = s->critical_stage_ns;
+  return s->critical ? petra_critical_trace(s->critical, &result->path, s->critical_stage_ns) : PETRA_OK;
+}
+
+static petra_status write_log(simulation *s) {
+  if (!s->runlog)
+    return PETRA_OK;
+  PETRA_TRY(petra_simulated_write(&s->result, s->runlog));
+  if (s->samples) {
+    petra_runlog_memory_time memory = {.accounting = s->result.accounting, .stages = s->program.stages};
+    petra_samples_finish(s->samples, s->result.makespan_ns, &memory.bins, &memory.width_ns, &memory.values);
+    PETRA_TRY(petra_runlog_memory_over_time(s->runlog, &memory));
+  }
+  petra_runlog *runlog = s->runlog;
+  s->runlog = NULL;
+  return petra_runlog_close(runlog);
 }
 
 static petra_status report(const simulation *s) {
@@ -170,22 +259,39 @@ static petra_status report(const simulation *s) {
               (long long)result->runaway, 2 * (2 * (long long)s->program.stages - 1));
   if (s->arguments->json)
     return petra_simulated_print_json(result);
-  return s->arguments->quiet ? PETRA_OK : petra_simulated_print_table(result);
+  if (s->arguments->quiet)
+    return PETRA_OK;
+  PETRA_TRY(petra_simulated_print_table(result));
+  if (s->directory)
+    printf("written: %s/{config.yaml,run.h5}\n", s->directory);
+  return PETRA_OK;
 }
 
 static petra_status run(const petra_arguments *arguments) {
-  simulation s = {.arguments = arguments};
+  simulation s = {.arguments = arguments, .lock = -1};
   petra_status status;
   PETRA_TRY_GOTO(status, petra_arguments_config(arguments, "simulate", &s.config), done);
   PETRA_TRY_GOTO(status, plan(&s), done);
+  PETRA_TRY_GOTO(status, plan_memory(&s), done);
+  PETRA_TRY_GOTO(status, open_log(&s), done);
   PETRA_TRY_GOTO(status, run_program(&s), done);
   PETRA_TRY_GOTO(status, measure(&s), done);
+  PETRA_TRY_GOTO(status, write_log(&s), done);
   status = report(&s);
 done:
   if (s.executor)
     s.executor->ops->destroy(s.executor);
-  petra_worker_cost_destroy(s.worker);
   petra_cluster_fini(&s.cluster);
+  petra_worker_memory_destroy(s.ledger);
+  petra_worker_cost_destroy(s.worker);
+  petra_samples_destroy(s.samples);
+  petra_critical_destroy(s.critical);
+  petra_runlog_close(s.runlog);
+  if (s.lock >= 0)
+    close(s.lock);
+  petra_free(s.directory);
+  petra_free(s.critical_stage_ns);
+  petra_free(s.memory);
   petra_free(s.stage);
   petra_free(s.busy_ns);
   petra_setup_fini(&s.setup);
@@ -196,15 +302,17 @@ done:
 const petra_command petra_command_simulate = {
     .name = "simulate",
     .summary = "prices a method on a modelled cluster, without computing anything",
-    .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--trace FILE] [--json] [--quiet]",
+    .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--trace FILE] [--critical-path] [--memory A] [--json] [--quiet]",
     .help = "Runs the actions of the config's method on the modelled cluster (cluster.*) under a virtual "
             "clock and prints what it\n"
-            "takes: time per microbatch, idle time, lags, messages. Nothing is computed and nothing is "
-            "written but --trace. The stages are\n"
+            "takes: time per microbatch, idle time, lags, messages, memory. Nothing is computed, and nothing is "
+            "written but what --output and --trace ask for. The stages are\n"
             "the model's, or, where cluster.stages is given, so many equal ones. run.max_microbatches "
             "microbatches are run; where it is\n"
             "0, 16 per stage. run.drain: auto leaves the pipeline as `petra train` does: lockstep ends "
             "undrained, others drain.\n",
     .takes_config = true,
+    .writes = true,
+    .simulates = true,
     .traces = true,
     .run = run};

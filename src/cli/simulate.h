@@ -3,13 +3,14 @@
 #define PETRA_CLI_SIMULATE_H
 
 #include "cli/setup.h"
+#include "io/runlog.h"
+#include "sim/executor_critical.h"
 
 typedef struct petra_simulated_stage {
   double utilization; /* of its device's engines */
   double lag_mean;    /* over all backwards, those of the start included */
   int64_t lag_max, in_flight_max;
   int64_t bytes_up, bytes_down; /* sent by the stage over links; with chunks, none within a device */
-  int64_t parameters_bytes;     /* of the model; 0 without one */
 } petra_simulated_stage;
 
 typedef struct petra_simulated {
@@ -20,9 +21,17 @@ typedef struct petra_simulated {
   double bubble_fraction, wall_s;
   int64_t runaway;                    /* the microbatch that was the first to be one too many; -1: none */
   const petra_simulated_stage *stage; /* program->stages of them */
+  const char *accounting;             /* of the accounts */
+  const petra_account *accounts;      /* per stage; NULL without a model */
+  bool critical;                      /* the critical path was asked for */
+  petra_critical_path path;
+  const int64_t *critical_stage_ns; /* per stage */
 } petra_simulated;
 
 petra_status petra_simulated_print_json(const petra_simulated *result);
 petra_status petra_simulated_print_table(const petra_simulated *result);
+
+/* /simulate and /memory/peak_bytes. */
+petra_status petra_simulated_write(const petra_simulated *result, petra_runlog *runlog);
 
 #endif

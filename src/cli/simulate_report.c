@@ -9,13 +9,22 @@
 /* Of more stages than this the table shows the first and the last few. */
 enum { MOST_ROWS = 40, END_ROWS = 10 };
 
-/* parameters, and as many bytes of gradients and of momentum. */
-static petra_status memory_json(const petra_simulated *result, const petra_simulated_stage *stage,
-                                json_t *object) {
-  bool momentum = result->setup->config->optim.momentum > 0;
-  PETRA_TRY(petra_json_set(object, "parameters", json_integer(stage->parameters_bytes)));
-  PETRA_TRY(petra_json_set(object, "gradients", json_integer(stage->parameters_bytes)));
-  return petra_json_set(object, "momentum", json_integer(momentum ? stage->parameters_bytes : 0));
+static petra_status memory_json(const petra_account *account, json_t *object) {
+  for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
+    PETRA_TRY(petra_json_set(object, petra_memory_category_name((petra_memory_category)c), json_integer(account->peak_bytes[c])));
+  return petra_json_set(object, "total", json_integer(account->total_peak_bytes));
+}
+
+static petra_status critical_json(const petra_simulated *result, json_t *root) {
+  if (!result->critical)
+    return petra_json_set(root, "critical_path", json_null());
+  json_t *object = json_object(), *parts = json_object();
+  PETRA_TRY(petra_json_set(root, "critical_path", object));
+  PETRA_TRY(petra_json_set(object, "ns", parts));
+  for (int k = 0; k < PETRA_CRITICAL_KINDS; k++)
+    PETRA_TRY(petra_json_set(parts, petra_critical_name((petra_critical_kind)k), json_integer(result->path.ns[k])));
+  PETRA_TRY(petra_json_set(object, "actions", json_integer(result->path.actions)));
+  return petra_json_set(object, "messages", json_integer(result->path.messages));
 }
 
 static petra_status stage_json(const petra_simulated *result, int32_t j, json_t *object) {
@@ -27,9 +36,11 @@ static petra_status stage_json(const petra_simulated *result, int32_t j, json_t 
   PETRA_TRY(petra_json_set(object, "in_flight_max", json_integer(stage->in_flight_max)));
   PETRA_TRY(petra_json_set(object, "bytes_up", json_integer(stage->bytes_up)));
   PETRA_TRY(petra_json_set(object, "bytes_down", json_integer(stage->bytes_down)));
+  if (result->critical)
+    PETRA_TRY(petra_json_set(object, "critical_ns", json_integer(result->critical_stage_ns[j])));
   json_t *memory = json_object();
   PETRA_TRY(petra_json_set(object, "peak_bytes", memory));
-  return result->setup->config->cluster.stages == 0 ? memory_json(result, stage, memory) : PETRA_OK;
+  return result->accounts ? memory_json(&result->accounts[j], memory) : PETRA_OK;
 }
 
 static petra_status run_json(const petra_simulated *result, json_t *root) {
@@ -45,6 +56,8 @@ static petra_status run_json(const petra_simulated *result, json_t *root) {
   PETRA_TRY(petra_json_set(root, "runaway", json_boolean(result->runaway >= 0)));
   PETRA_TRY(petra_json_set(root, "runaway_microbatch",
                            result->runaway < 0 ? json_null() : json_integer(result->runaway)));
+  PETRA_TRY(critical_json(result, root));
+  PETRA_TRY(petra_json_set(root, "accounting", result->accounts ? json_string(result->accounting) : json_null()));
   return petra_json_set(root, "wall_s", petra_json_real(result->wall_s));
 }
 
@@ -65,18 +78,22 @@ done:
   return status;
 }
 
-static petra_status add_row(petra_table *table, int32_t j, const petra_simulated_stage *stage) {
+static petra_status add_row(petra_table *table, int32_t j, const petra_simulated *result) {
+  const petra_simulated_stage *stage = &result->stage[j];
   PETRA_TRY(petra_table_cell(table, "%d", j + 1));
   PETRA_TRY(petra_table_cell(table, "%.4f", stage->utilization));
   PETRA_TRY(petra_table_cell(table, "%.4f", stage->lag_mean));
   PETRA_TRY(petra_table_cell(table, "%lld", (long long)stage->lag_max));
   PETRA_TRY(petra_table_cell(table, "%lld", (long long)stage->in_flight_max));
   PETRA_TRY(petra_table_cell(table, "%.3f", 1e-6 * (double)stage->bytes_up));
-  return petra_table_cell(table, "%.3f", 1e-6 * (double)stage->bytes_down);
+  PETRA_TRY(petra_table_cell(table, "%.3f", 1e-6 * (double)stage->bytes_down));
+  if (result->accounts)
+    return petra_table_cell(table, "%.3f", 1e-6 * (double)result->accounts[j].total_peak_bytes);
+  return PETRA_OK;
 }
 
-static petra_status add_gap(petra_table *table) {
-  for (int c = 0; c < 7; c++)
+static petra_status add_gap(petra_table *table, int columns) {
+  for (int c = 0; c < columns; c++)
     PETRA_TRY(petra_table_cell(table, "..."));
   return PETRA_OK;
 }
@@ -85,23 +102,38 @@ static petra_status print_stages(const petra_simulated *result) {
   static const petra_table_column columns[] = {
       {"stage", PETRA_TABLE_RIGHT},   {"busy", PETRA_TABLE_RIGHT},      {"lag mean", PETRA_TABLE_RIGHT},
       {"lag max", PETRA_TABLE_RIGHT}, {"in flight", PETRA_TABLE_RIGHT}, {"up MB", PETRA_TABLE_RIGHT},
-      {"down MB", PETRA_TABLE_RIGHT}};
+      {"down MB", PETRA_TABLE_RIGHT}, {"peak MB", PETRA_TABLE_RIGHT}};
+  int count = result->accounts ? 8 : 7;
   int32_t stages = result->program->stages;
   petra_table *table;
   petra_status status = PETRA_OK;
-  PETRA_TRY(petra_table_create(columns, 7, &table));
+  PETRA_TRY(petra_table_create(columns, count, &table));
   for (int32_t j = 0; j < stages && status == PETRA_OK; j++) {
     if (stages > MOST_ROWS && j == END_ROWS) {
-      status = add_gap(table);
+      status = add_gap(table, count);
       j = stages - END_ROWS - 1;
     } else {
-      status = add_row(table, j, &result->stage[j]);
+      status = add_row(table, j, result);
     }
   }
   if (status == PETRA_OK)
     status = petra_table_print(table, stdout);
   petra_table_destroy(table);
   return status;
+}
+
+/* The parts that are not 0. */
+static void print_critical(const petra_simulated *result) {
+  const char *between = "";
+  printf("critical path: ");
+  for (int k = 0; k < PETRA_CRITICAL_KINDS; k++)
+    if (result->path.ns[k] > 0) {
+      printf("%s%s %.9g s (%.1f %%)", between, petra_critical_name((petra_critical_kind)k), 1e-9 * (double)result->path.ns[k],
+             100 * (double)result->path.ns[k] / (double)result->makespan_ns);
+      between = ", ";
+    }
+  printf("%s; %lld actions, %lld messages that take time\n", *between ? "" : "no time", (long long)result->path.actions,
+         (long long)result->path.messages);
 }
 
 petra_status petra_simulated_print_table(const petra_simulated *result) {
@@ -119,5 +151,9 @@ petra_status petra_simulated_print_table(const petra_simulated *result) {
     printf(", too few microbatches for a steady state");
   printf(", bubble %.4f; %lld actions in %.3g s\n", result->bubble_fraction, (long long)result->actions,
          result->wall_s);
+  if (result->critical)
+    print_critical(result);
+  if (result->accounts)
+    printf("peak MB: the most that a stage holds, in 10^6 bytes, accounting %s\n", result->accounting);
   return PETRA_OK;
 }

@@ -55,7 +55,8 @@ static petra_status plan_program(training *t, int64_t batches) {
     microbatches = config->run.max_microbatches;
   if (config->cluster.stages > 0)
     return petra_config_fail(config, "cluster.stages", "%lld stages without a model cannot be trained; expected 0, or petra simulate", (long long)config->cluster.stages);
-  PETRA_TRY(petra_cluster_program(config, &t->setup.method, t->setup.partition.stages, microbatches, batches, &t->program));
+  PETRA_TRY(petra_cluster_program(&t->setup, t->setup.partition.stages, microbatches, batches, &t->program));
+  PETRA_TRY(petra_setup_check_training(&t->setup, microbatches, batches));
   t->lr = petra_lr_from_config(config, batches);
   return PETRA_OK;
 }
@@ -64,9 +65,13 @@ static petra_status plan_program(training *t, int64_t batches) {
 static petra_status prepare(training *t) {
   const petra_config *config = t->config;
   PETRA_TRY(petra_setup_plan(&t->setup, config));
+  PETRA_TRY(petra_setup_read_schedule(&t->setup, t->setup.partition.stages));
   PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_TRAIN, &t->train_set));
-  if (config->run.eval_every > 0)
+  PETRA_TRY(petra_setup_check_data(&t->setup, t->train_set));
+  if (config->run.eval_every > 0) {
     PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_EVAL, &t->eval_set));
+    PETRA_TRY(petra_setup_check_data(&t->setup, t->eval_set));
+  }
   int64_t batches = t->train_set->count / config->data.batch;
   if (batches == 0)
     return petra_config_fail(config, "data.batch", "a batch of %lld images, but the training set has %lld; expected at most as many",
@@ -148,6 +153,7 @@ static petra_status open_log(training *t) {
                                     .backend = backend,
                                     .libraries = libraries,
                                     .config = t->config_text,
+                                    .actions = t->config->run.trace_actions,
                                     .seed = (uint64_t)t->config->run.seed};
   PETRA_TRY_GOTO(status, petra_runlog_create(path, &about, &t->runlog), done);
   PETRA_TRY_GOTO(status, write_config(t), done);
@@ -162,6 +168,10 @@ static petra_status open_log(training *t) {
 done:
   petra_free(path);
   return status;
+}
+
+static const petra_account *account_of(const void *context, int32_t stage) {
+  return petra_stage_account(((const training *)context)->setup.stage[stage - 1]);
 }
 
 static petra_status run_program(training *t) {
@@ -181,8 +191,15 @@ static petra_status run_program(training *t) {
                                               .events = petra_training_log_events(t->log)};
   PETRA_TRY(petra_worker_stage_create(&options, &t->worker));
   PETRA_TRY(petra_executor_virtual_create(&t->cluster.executor, &t->executor));
-  petra_trace_sink sink = t->cluster.trace ? petra_cluster_sink : NULL;
-  petra_status status = t->executor->ops->run(t->executor, t->setup.method.program, &t->program, t->worker, sink, &t->cluster);
+  const petra_recorder_options recorder = {.worker = t->worker,
+                                           .stages = t->program.stages,
+                                           .account = account_of,
+                                           .account_context = t,
+                                           .runlog = config->run.trace_actions ? t->runlog : NULL};
+  petra_worker *worker;
+  PETRA_TRY(petra_cluster_record(&t->cluster, &recorder, &worker));
+  petra_trace_sink sink = t->cluster.trace || t->cluster.recorder ? petra_cluster_sink : NULL;
+  petra_status status = t->executor->ops->run(t->executor, t->setup.method.program, &t->program, worker, sink, &t->cluster);
   petra_training_log_finish(t->log, status == PETRA_OK);
   return status == PETRA_OK ? petra_cluster_finish(&t->cluster) : status;
 }
@@ -231,6 +248,7 @@ static void print_end(const training *t) {
 static petra_status finish(training *t) {
   PETRA_TRY(petra_setup_write_weights(&t->setup, t->weights_path)); /* first: they are what the run was for */
   PETRA_TRY(write_memory(t));
+  PETRA_TRY(petra_runlog_complete(t->runlog));
   petra_runlog *runlog = t->runlog;
   t->runlog = NULL;
   PETRA_TRY(petra_runlog_close(runlog));

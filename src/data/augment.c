@@ -19,6 +19,21 @@ petra_augment_choice petra_augment_choose(unsigned flags, uint64_t seed, uint32_
   return choice;
 }
 
+petra_status petra_augment_read(const petra_dataset *set, unsigned flags, uint64_t seed, uint32_t epoch, int64_t record,
+                                uint8_t *pixels, int32_t *label, petra_augment_choice *choice) {
+  petra_rng rng;
+  if (!flags || !set->ops->read_window) {
+    *choice = petra_augment_choose(flags, seed, epoch, record);
+    return set->ops->read(set, record, pixels, label);
+  }
+  petra_rng_init(&rng, seed, PETRA_RNG_AUGMENT, epoch, (uint64_t)record);
+  bool flip = petra_rng_u32(&rng) >> 31;
+  *choice = (petra_augment_choice){.flip = (flags & PETRA_AUGMENT_FLIP) && flip};
+  if (flags & PETRA_AUGMENT_CROP)
+    return set->ops->read_window(set, record, &rng, pixels, label);
+  return set->ops->read(set, record, pixels, label);
+}
+
 void petra_augment_table_init(petra_augment_table *table, const double mean[3], const double deviation[3]) {
   for (int c = 0; c < 3; c++)
     for (int p = 0; p < 256; p++)

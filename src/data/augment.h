@@ -10,7 +10,10 @@
  *   3. flip = the highest bit of the next word.
  * Crop: the image gets PETRA_AUGMENT_PADDING rows and columns of zeros on each side, and the window of the
  * original size whose upper left corner is (offset_y, offset_x) of the padded image is kept. Flip: column x
- * of the result is column width - 1 - x of the window. */
+ * of the result is column width - 1 - x of the window.
+ *
+ * Sets whose images are larger than their records (imagefolder) have another crop. There the stream gives, whatever is
+ * switched on, first the flip (the highest bit of a word) and then the draws of the window (data/crop.h). */
 #ifndef PETRA_DATA_AUGMENT_H
 #define PETRA_DATA_AUGMENT_H
 
@@ -31,6 +34,11 @@ typedef struct petra_augment_table {
 
 /* `flags`: bits of petra_augment_flag. With no flag the choice changes nothing. */
 petra_augment_choice petra_augment_choose(unsigned flags, uint64_t seed, uint32_t epoch, int64_t record);
+
+/* Reads a record as `flags` say, augmented but for what *choice is left to do: petra_augment_apply's. `pixels` has
+ * room for a record. Thread-safe; errors are those of the set. */
+petra_status petra_augment_read(const petra_dataset *set, unsigned flags, uint64_t seed, uint32_t epoch, int64_t record,
+                                uint8_t *pixels, int32_t *label, petra_augment_choice *choice);
 
 /* value[c][p] = (p / 255 - mean[c]) / deviation[c] in double precision. */
 void petra_augment_table_init(petra_augment_table *table, const double mean[3], const double deviation[3]);

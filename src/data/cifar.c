@@ -68,10 +68,11 @@ static petra_status cifar_read(const petra_dataset *set, int64_t index, uint8_t 
 
 static const petra_dataset_ops cifar_ops = {.destroy = cifar_destroy, .read = cifar_read};
 
-/* The size must be a whole number of records. A likely reason is named: the file of the other set. */
+/* The size must be a whole number of records; *records is set to it, rounded down, in any case. A likely reason is named: the file of the other set. */
 static petra_status check_size(const cifar_format *format, const char *path, int64_t bytes,
                                int64_t *records) {
   int64_t length = record_bytes(format);
+  *records = bytes / length;
   if (bytes == 0)
     return petra_fail(PETRA_DATA, "%s: the file is empty, expected %s records of %" PRId64 " bytes", path,
                       format->set, length);
@@ -85,7 +86,6 @@ static petra_status check_size(const cifar_format *format, const char *path, int
                       path, bytes % length, bytes / length, format->set, length,
                       fits_other ? "; the size fits data.set: " : "", fits_other ? other->set : "");
   }
-  *records = bytes / length;
   return PETRA_OK;
 }
 
@@ -116,7 +116,7 @@ static petra_status join_path(const char *folder, const char *name, char **out) 
 
 /* Opens the files that `path` stands for. `count` is counted up as they are opened, also on failure. */
 static petra_status open_sources(const cifar_format *format, const char *path, petra_split split,
-                                 source *sources, int *count) {
+                                 int64_t *problems, source *sources, int *count) {
   const char *const *names = split == PETRA_SPLIT_TRAIN ? format->train : format->eval;
   struct stat info;
   char *full = NULL;
@@ -131,7 +131,7 @@ static petra_status open_sources(const cifar_format *format, const char *path, p
   if (S_ISDIR(info.st_mode)) {
     for (int i = 0; names[i]; i++) {
       PETRA_TRY(join_path(path, names[i], &full));
-      PETRA_TRY(open_source(format, full, &sources[(*count)++]));
+      PETRA_TRY(petra_dataset_problem(problems, open_source(format, full, &sources[(*count)++])));
     }
     return PETRA_OK;
   }
@@ -142,7 +142,12 @@ static petra_status open_sources(const cifar_format *format, const char *path, p
         "run.eval_every: 0, or give a folder that also holds %s",
         path, names[0]);
   PETRA_TRY(petra_duplicate_string(&full, path));
-  return open_source(format, full, &sources[(*count)++]);
+  return petra_dataset_problem(problems, open_source(format, full, &sources[(*count)++]));
+}
+
+bool petra_cifar_has_eval(const char *path) {
+  struct stat info;
+  return !path || stat(path, &info) != 0 || S_ISDIR(info.st_mode);
 }
 
 static petra_status check_labels(const cifar_format *format, const char *path, int64_t number,
@@ -154,19 +159,21 @@ static petra_status check_labels(const cifar_format *format, const char *path, i
   return PETRA_OK;
 }
 
-/* Reads and checks all records of one file; the first `keep` of them are stored at `records`. */
-static petra_status read_source(const cifar_format *format, const source *from, uint8_t *records,
-                                int64_t keep) {
+/* Reads and checks all records of one file; the first `keep` good ones are stored at `records`, *kept of them. */
+static petra_status read_source(const cifar_format *format, const source *from, uint8_t *records, int64_t keep,
+                                int64_t *problems, int64_t *kept) {
   uint8_t scratch[LABEL_BYTES_MAX + PIXEL_BYTES];
   size_t length = (size_t)record_bytes(format);
   for (int64_t i = 0; i < from->records; i++) {
-    uint8_t *record = i < keep ? records + (size_t)i * length : scratch;
+    uint8_t *record = *kept < keep ? records + (size_t)*kept * length : scratch;
     errno = 0;
     if (fread(record, length, 1, from->file) != 1)
       return petra_fail(PETRA_IO, "%s: record %" PRId64 " (from 0) of %" PRId64 " cannot be read: %s",
                         from->path, i, from->records,
                         ferror(from->file) ? strerror(errno) : "the file became shorter");
-    PETRA_TRY(check_labels(format, from->path, i, record));
+    petra_status status = check_labels(format, from->path, i, record);
+    PETRA_TRY(petra_dataset_problem(problems, status));
+    *kept += status == PETRA_OK && *kept < keep;
   }
   return PETRA_OK;
 }
@@ -192,25 +199,26 @@ static petra_status create(const cifar_format *format, int64_t count, cifar **ou
 }
 
 petra_status petra_cifar_open(petra_cifar_kind kind, const char *path, petra_split split, int64_t limit,
-                              petra_dataset **out) {
+                              int64_t *problems, petra_dataset **out) {
   const cifar_format *format = &formats[kind];
   source sources[FILES_MAX];
   int count = 0;
   int64_t total = 0, stored = 0;
   cifar *self = NULL;
   petra_status status;
-  PETRA_TRY_GOTO(status, open_sources(format, path, split, sources, &count), close);
+  PETRA_TRY_GOTO(status, open_sources(format, path, split, problems, sources, &count), close);
   for (int i = 0; i < count; i++)
     total += sources[i].records;
   if (limit > 0 && limit < total)
     total = limit;
   PETRA_TRY_GOTO(status, create(format, total, &self), close);
   for (int i = 0; i < count; i++) {
-    int64_t keep = sources[i].records < total - stored ? sources[i].records : total - stored;
-    PETRA_TRY_GOTO(
-        status, read_source(format, &sources[i], self->records + stored * record_bytes(format), keep), close);
-    stored += keep;
+    int64_t keep = sources[i].records < total - stored ? sources[i].records : total - stored, kept = 0;
+    status = read_source(format, &sources[i], self->records + stored * record_bytes(format), keep, problems, &kept);
+    PETRA_TRY_GOTO(status, petra_dataset_problem(problems, status), close);
+    stored += kept;
   }
+  self->base.count = stored;
   *out = &self->base;
 close:
   if (status != PETRA_OK && self)

@@ -2,19 +2,73 @@
 
 #include "base/log.h"
 #include "data/cifar.h"
+#include "data/hdf5_set.h"
+#include "data/imagefolder.h"
 #include "data/shapes.h"
 
-petra_status petra_dataset_open(const petra_config *config, petra_split split, petra_dataset **out) {
+petra_status petra_dataset_open_counting(const petra_config *config, petra_split split, int64_t *problems,
+                                         petra_dataset **out) {
   int64_t limit = split == PETRA_SPLIT_TRAIN ? config->data.limit : config->data.eval_limit;
   switch (config->data.set) {
   case PETRA_SET_CIFAR10:
-    return petra_cifar_open(PETRA_CIFAR10, config->data.path, split, limit, out);
+    return petra_cifar_open(PETRA_CIFAR10, config->data.path, split, limit, problems, out);
   case PETRA_SET_CIFAR100:
-    return petra_cifar_open(PETRA_CIFAR100, config->data.path, split, limit, out);
+    return petra_cifar_open(PETRA_CIFAR100, config->data.path, split, limit, problems, out);
   case PETRA_SET_SHAPES:
     return petra_shapes_open(split, limit, out);
+  case PETRA_SET_IMAGEFOLDER:
+    return petra_imagefolder_open(config, split, limit, problems, out);
+  case PETRA_SET_HDF5:
+    return petra_hdf5_set_open(config->data.path, split, limit, problems, out);
   }
   return petra_fail(PETRA_INTERNAL, "data.set: value %d has no data set", (int)config->data.set);
+}
+
+petra_status petra_dataset_open(const petra_config *config, petra_split split, petra_dataset **out) {
+  return petra_dataset_open_counting(config, split, NULL, out);
+}
+
+bool petra_dataset_has_eval(const petra_config *config) {
+  switch (config->data.set) {
+  case PETRA_SET_CIFAR10:
+  case PETRA_SET_CIFAR100:
+    return petra_cifar_has_eval(config->data.path);
+  case PETRA_SET_SHAPES:
+    return true;
+  case PETRA_SET_IMAGEFOLDER:
+    return petra_imagefolder_has_eval(config->data.path);
+  case PETRA_SET_HDF5:
+    return petra_hdf5_set_has_eval(config->data.path);
+  }
+  return true;
+}
+
+petra_status petra_dataset_shape_of(const petra_config *config, petra_dataset_shape *out) {
+  static const petra_dataset_shape ten = {32, 32, 10}, hundred = {32, 32, 100}; /* height, width, classes */
+  switch (config->data.set) {
+  case PETRA_SET_CIFAR10:
+  case PETRA_SET_SHAPES:
+    *out = ten;
+    return PETRA_OK;
+  case PETRA_SET_CIFAR100:
+    *out = hundred;
+    return PETRA_OK;
+  case PETRA_SET_IMAGEFOLDER: {
+    int32_t size = (int32_t)config->data.image_size;
+    *out = (petra_dataset_shape){.height = size, .width = size};
+    return PETRA_OK;
+  }
+  case PETRA_SET_HDF5:
+    return petra_hdf5_set_shape(config->data.path, out);
+  }
+  return petra_fail(PETRA_INTERNAL, "data.set: value %d has no data set", (int)config->data.set);
+}
+
+petra_status petra_dataset_problem(int64_t *problems, petra_status status) {
+  if (status == PETRA_OK || !problems || status == PETRA_NO_MEMORY || status == PETRA_INTERNAL)
+    return status;
+  ++*problems;
+  return PETRA_OK;
 }
 
 void petra_dataset_destroy(petra_dataset *set) {

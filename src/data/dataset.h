@@ -1,8 +1,10 @@
-/* A data set: labelled RGB images of one size, addressed by record number. Records are bytes in (3, H, W) order. */
+/* A data set: labelled RGB images of one size, addressed by record number. Records are bytes in (3, H, W)
+ * order. */
 #ifndef PETRA_DATA_DATASET_H
 #define PETRA_DATA_DATASET_H
 
 #include "base/config.h"
+#include "base/rng.h"
 #include "base/status.h"
 
 #include <stdint.h>
@@ -15,6 +17,15 @@ typedef struct petra_dataset_ops {
   void (*destroy)(petra_dataset *set);
   /* Writes record `index` (0 <= index < set->count): 3 * height * width bytes and its label. Thread-safe. */
   petra_status (*read)(const petra_dataset *set, int64_t index, uint8_t *pixels, int32_t *label);
+  /* The same with a random window of the image as it is stored, which replaces the padded crop of
+   * data/augment.h. The draws from `rng` and what is made of them: data/crop.h. NULL: what is stored has the
+   * size of a record. Thread-safe. */
+  petra_status (*read_window)(const petra_dataset *set, int64_t index, petra_rng *rng, uint8_t *pixels,
+                              int32_t *label);
+  /* The size of the image as it is stored. NULL: height x width, as of every record. Thread-safe. */
+  petra_status (*stored_size)(const petra_dataset *set, int64_t index, int32_t *height, int32_t *width);
+  /* The name of a class, 0 <= label < classes. NULL: they have none. */
+  const char *(*class_name)(const petra_dataset *set, int32_t label);
 } petra_dataset_ops;
 
 struct petra_dataset {
@@ -24,13 +35,37 @@ struct petra_dataset {
   double mean[3], deviation[3]; /* of pixel / 255, for normalisation */
 };
 
-/* Opens the split that the config names. cifar10, cifar100: data.path is a folder with the set's original binary
- * files (data_batch_1..5.bin, test_batch.bin; train.bin, test.bin), of any whole number of records each, or one such
- * file, which is then the training split and has no evaluation split. shapes: generated, needs no file; the seed of
- * the images is fixed, so that runs with different run.seed see the same images. Every file is checked whole before
- * it is used. Fails with PETRA_IO (missing, unreadable), PETRA_DATA (empty, no multiple of the record length, label out
- * of range: file, record, value, what was expected) or PETRA_CONFIG. */
+/* What a network has to be built for; classes 0: not known before the set is opened. */
+typedef struct petra_dataset_shape {
+  int32_t height, width, classes;
+} petra_dataset_shape;
+
+/* Opens the split that the config names. cifar10, cifar100: data.path is a folder with the set's original
+ * binary files (data_batch_1..5.bin, test_batch.bin; train.bin, test.bin), of any whole number of records
+ * each, or one such file, which is then the training split and has no evaluation split. shapes: generated,
+ * needs no file; the seed of the images is fixed, so that runs with different run.seed see the same images.
+ * Every file is checked whole before it is used. imagefolder, hdf5: data/imagefolder.h, data/hdf5_set.h;
+ * there the pixels are checked when they are read. Fails with PETRA_IO (missing, unreadable), PETRA_DATA
+ * (empty, no multiple of the record length, label out of range: file, record, value, what was expected) or
+ * PETRA_CONFIG.
+ *
+ * `problems` NULL: the first thing that is wrong ends the opening. Else each is logged and counted in
+ * *problems, and what is left is opened; it may have no records. What cannot be opened at all still fails. */
 petra_status petra_dataset_open(const petra_config *config, petra_split split, petra_dataset **out);
+petra_status petra_dataset_open_counting(const petra_config *config, petra_split split, int64_t *problems,
+                                         petra_dataset **out);
+
+/* Whether the set that the config names has an evaluation split; true where that cannot be told without an
+ * error that opening it will report. */
+bool petra_dataset_has_eval(const petra_config *config);
+
+/* The shape of the images that the config names. cifar10, cifar100, shapes and imagefolder: nothing is read.
+ * hdf5: the head of the file is; fails as opening does. */
+petra_status petra_dataset_shape_of(const petra_config *config, petra_dataset_shape *out);
+
+/* For the functions that open: passes `status` on, or, where problems are counted, counts it and returns
+ * PETRA_OK. PETRA_NO_MEMORY and PETRA_INTERNAL are always passed on. */
+petra_status petra_dataset_problem(int64_t *problems, petra_status status);
 
 /* NULL is allowed. */
 void petra_dataset_destroy(petra_dataset *set);

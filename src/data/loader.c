@@ -108,9 +108,9 @@ static petra_status fill(const petra_loader *loader, slot *target, uint8_t *pixe
   const petra_dataset *set = loader->set;
   for (int32_t i = 0; i < target->batch.count; i++) {
     int64_t record = target->records[i];
-    petra_augment_choice choice =
-        petra_augment_choose(loader->options.augment, loader->options.seed, target->epoch, record);
-    PETRA_TRY(set->ops->read(set, record, pixels, &target->labels[i]));
+    petra_augment_choice choice;
+    PETRA_TRY(petra_augment_read(set, loader->options.augment, loader->options.seed, target->epoch, record, pixels,
+                                 &target->labels[i], &choice));
     petra_augment_apply(&choice, &loader->table, pixels, set->height, set->width,
                         target->images + i * image_values(set));
   }

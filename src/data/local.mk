@@ -2,6 +2,22 @@
 libpetra_a_SOURCES += \
 	src/data/augment.c src/data/augment.h \
 	src/data/cifar.c src/data/cifar.h \
+	src/data/crop.c src/data/crop.h \
 	src/data/dataset.c src/data/dataset.h \
+	src/data/file_bytes.c src/data/file_bytes.h \
+	src/data/folder_list.c src/data/folder_list.h \
+	src/data/hdf5_layout.c src/data/hdf5_layout.h \
+	src/data/hdf5_set.c src/data/hdf5_set.h \
+	src/data/imagefolder.c src/data/imagefolder.h \
+	src/data/jpeg.h \
+	src/data/jpeg_header.c src/data/jpeg_header.h \
 	src/data/loader.c src/data/loader.h \
+	src/data/resize.c src/data/resize.h \
 	src/data/shapes.c src/data/shapes.h
+
+# One of the two: the decoder of JPEG images, or none.
+if HAVE_TURBOJPEG
+libpetra_a_SOURCES += src/data/jpeg_turbo.c
+else
+libpetra_a_SOURCES += src/data/jpeg_none.c
+endif

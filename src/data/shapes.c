@@ -238,7 +238,13 @@ static petra_status shapes_read(const petra_dataset *set, int64_t index, uint8_t
   return PETRA_OK;
 }
 
-static const petra_dataset_ops shapes_ops = {.destroy = shapes_destroy, .read = shapes_read};
+static const char *shapes_class_name(const petra_dataset *set, int32_t label) {
+  (void)set;
+  return petra_shapes_name(label);
+}
+
+static const petra_dataset_ops shapes_ops = {
+    .destroy = shapes_destroy, .read = shapes_read, .class_name = shapes_class_name};
 
 petra_status petra_shapes_open(petra_split split, int64_t limit, petra_dataset **out) {
   shapes *self = NULL;

@@ -178,7 +178,7 @@ int petra_hdf5_put_u64(int64_t object, const char *name, uint64_t value) {
 int petra_hdf5_put_units(int64_t set, const char *units, const char *const *dimensions, int rank) {
   if (petra_hdf5_put_text(set, "units", units) < 0)
     return -1;
-  return petra_hdf5_put_texts(set, "DIMENSION_LABELS", dimensions, rank);
+  return rank == 0 ? 0 : petra_hdf5_put_texts(set, "DIMENSION_LABELS", dimensions, rank);
 }
 
 /* Opens a scalar attribute of this class; negative where there is none. */

@@ -60,7 +60,7 @@ int petra_hdf5_put_texts(int64_t object, const char *name, const char *const *te
 int petra_hdf5_put_i32(int64_t object, const char *name, int32_t value);
 int petra_hdf5_put_u64(int64_t object, const char *name, uint64_t value);
 
-/* Attributes `units` and DIMENSION_LABELS (one name a dimension, as the dimension scales specification of
+/* Attributes `units` and, unless the rank is 0, DIMENSION_LABELS (one name a dimension, as the dimension scales specification of
  * HDF5 keeps them, so that h5py's `dims[i].label` shows them) of a data set; negative on failure. */
 int petra_hdf5_put_units(int64_t set, const char *units, const char *const *dimensions, int rank);
 

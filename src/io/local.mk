@@ -1,8 +1,13 @@
 # src/io: the files that a run writes. HDF5's headers are included in these .c files only.
 libpetra_a_SOURCES += \
 	src/io/atomic_file.c src/io/atomic_file.h \
+	src/io/data_file.c src/io/data_file.h \
 	src/io/hdf5_file.c src/io/hdf5_file.h \
+	src/io/hdf5_image.c src/io/hdf5_image.h \
+	src/io/profile.c src/io/profile_read.c src/io/profile.h \
 	src/io/runlog.c src/io/runlog.h \
+	src/io/runlog_private.h \
+	src/io/runlog_simulate.c src/io/runlog_simulate.h \
 	src/io/runlog_columns.c src/io/runlog_columns.h \
 	src/io/runlog_read.c src/io/runlog_read.h \
 	src/io/runlog_schema.c src/io/runlog_schema.h \

@@ -20,6 +20,7 @@
 #include "io/atomic_file.h"
 #include "io/hdf5_file.h"
 #include "io/runlog_columns.h"
+#include "io/runlog_private.h"
 #include "io/runlog_schema.h"
 
 #include <hdf5.h>
@@ -37,6 +38,9 @@
  * HDF5's block sizes. */
 enum { RESERVE_BYTES = 1024 * 1024 };
 
+/* With /trace/actions: two chunks (32 KiB) and two index nodes of 7 columns more. */
+enum { ACTIONS_RESERVE_BYTES = 1024 * 1024 };
+
 static const double FLUSH_INTERVAL_S = 5; /* docs/design.md, "Files it writes" */
 
 struct petra_runlog {
@@ -45,6 +49,7 @@ struct petra_runlog {
   int fd; /* HDF5's own descriptor */
   bool failed;
   petra_columns train, epoch;
+  petra_columns actions; /* without a group where they are not wanted */
   bool has_stages;
   hid_t peak, total_peak; /* /memory; negative before the first petra_runlog_memory */
   int32_t memory_stages;
@@ -67,7 +72,7 @@ static petra_status give_up(petra_runlog *log, const char *reason) {
 
 /* Makes room for the next flush behind the `size` bytes that HDF5 uses. 0 or an errno value. */
 static int lengthen(const petra_runlog *log, hsize_t size) {
-  off_t end = (off_t)size + RESERVE_BYTES;
+  off_t end = (off_t)size + RESERVE_BYTES + (log->actions.group ? ACTIONS_RESERVE_BYTES : 0);
   int failure = petra_file_reserve(log->fd, end);
   return failure ? failure : petra_hdf5_announce_end(log->fd, end);
 }
@@ -99,10 +104,23 @@ static bool put_about(hid_t file, const petra_runlog_about *about) {
          petra_hdf5_put_text(file, "git_commit", petra_version_git_commit()) >= 0 &&
          petra_hdf5_put_text(file, "created", created) >= 0 &&
          petra_hdf5_put_text(file, "command", about->command) >= 0 &&
+         petra_hdf5_put_i32(file, "complete", 0) >= 0 &&
          petra_hdf5_put_u64(file, "seed", about->seed) >= 0 &&
          petra_hdf5_put_text(file, "backend", about->backend) >= 0 &&
          petra_hdf5_put_text(file, "libraries", about->libraries) >= 0 &&
          petra_hdf5_put_text(file, "config", about->config) >= 0;
+}
+
+/* /trace/actions, whose column of kinds names its numbers. */
+static bool create_actions(petra_runlog *log) {
+  if (!log->actions.group)
+    return true;
+  if (!create_empty(log->file, "trace") || !petra_columns_create(&log->actions, log->file))
+    return false;
+  for (int c = 0; c < log->actions.group->count; c++)
+    if (strcmp(log->actions.group->columns[c].name, "kind") == 0)
+      return petra_hdf5_put_texts(log->actions.sets[c], "kinds", petra_runlog_kinds, PETRA_RUNLOG_KINDS) >= 0;
+  return false;
 }
 
 /* Creates the file at `name` and all that does not depend on the run, flushed; tells the size. */
@@ -122,7 +140,7 @@ static bool create_file(petra_runlog *log, const char *name, const petra_runlog_
   log->fd = *(int *)descriptor;
   return put_about(log->file, about) && create_empty(log->file, petra_runlog_stage_group.name) &&
          petra_columns_create(&log->train, log->file) && petra_columns_create(&log->epoch, log->file) &&
-         create_empty(log->file, "memory") && H5Fflush(log->file, H5F_SCOPE_LOCAL) >= 0 &&
+         create_empty(log->file, "memory") && create_actions(log) && H5Fflush(log->file, H5F_SCOPE_LOCAL) >= 0 &&
          H5Fget_filesize(log->file, size) >= 0;
 }
 
@@ -130,16 +148,19 @@ static void free_log(petra_runlog *log) {
   petra_free(log->path);
   petra_columns_free(&log->train);
   petra_columns_free(&log->epoch);
+  petra_columns_free(&log->actions);
   petra_free(log);
 }
 
-static petra_status allocate_log(const char *path, petra_runlog **out) {
+static petra_status allocate_log(const char *path, bool actions, petra_runlog **out) {
   petra_runlog *log = NULL;
   PETRA_TRY(petra_allocate(&log, 1, sizeof *log));
   petra_status status = PETRA_OK;
   PETRA_TRY_GOTO(status, petra_duplicate_string(&log->path, path), fail);
   PETRA_TRY_GOTO(status, petra_columns_init(&log->train, &petra_runlog_train_group), fail);
   PETRA_TRY_GOTO(status, petra_columns_init(&log->epoch, &petra_runlog_epoch_group), fail);
+  if (actions)
+    PETRA_TRY_GOTO(status, petra_columns_init(&log->actions, &petra_runlog_action_group), fail);
   log->file = log->peak = log->total_peak = -1;
   log->interval_s = FLUSH_INTERVAL_S;
   log->flushed_s = log->row_s = now_s();
@@ -170,7 +191,7 @@ petra_status petra_runlog_create(const char *path, const petra_runlog_about *abo
   petra_hdf5_errors errors;
   petra_hdf5_begin(&errors);
   PETRA_TRY_GOTO(status, petra_file_temporary_name(path, &temporary), done);
-  PETRA_TRY_GOTO(status, allocate_log(path, &log), done);
+  PETRA_TRY_GOTO(status, allocate_log(path, about->actions, &log), done);
   const char *reason = create_and_rename(log, temporary, about, &errors);
   if (reason) {
     status = petra_fail(PETRA_IO, "%s: cannot create: %s", path, reason);
@@ -200,7 +221,7 @@ static petra_status write_out(petra_runlog *log, const petra_hdf5_errors *errors
   if (failure)
     return give_up(log, strerror(failure));
   if (!petra_columns_append(&log->train) || !petra_columns_append(&log->epoch) ||
-      H5Fflush(log->file, H5F_SCOPE_LOCAL) < 0 || H5Fget_filesize(log->file, &size) < 0)
+      (log->actions.group && !petra_columns_append(&log->actions)) || H5Fflush(log->file, H5F_SCOPE_LOCAL) < 0 || H5Fget_filesize(log->file, &size) < 0)
     return give_up(log, petra_hdf5_reason(errors));
   lengthen(log, size); /* should it fail, then the next flush will */
   log->flushed_s = now_s();
@@ -237,6 +258,33 @@ petra_status petra_runlog_train_row(petra_runlog *log, const petra_runlog_train 
 
 petra_status petra_runlog_epoch_row(petra_runlog *log, const petra_runlog_epoch *row) {
   return put_row(log, &log->epoch, row);
+}
+
+petra_status petra_runlog_action_row(petra_runlog *log, const petra_runlog_action *row) {
+  return put_row(log, &log->actions, row);
+}
+
+petra_status petra_runlog_extend(petra_runlog *log, bool (*write)(int64_t file, const void *what), const void *what,
+                                 int64_t bytes) {
+  petra_hdf5_errors errors;
+  hsize_t size = 0;
+  petra_status status = PETRA_OK;
+  if (log->failed)
+    return PETRA_IO;
+  petra_hdf5_begin(&errors);
+  if (H5Fget_filesize(log->file, &size) < 0) {
+    status = give_up(log, petra_hdf5_reason(&errors));
+  } else {
+    int failure = lengthen(log, size + (hsize_t)bytes);
+    if (failure)
+      status = give_up(log, strerror(failure));
+    else if (!write(log->file, what))
+      status = give_up(log, petra_hdf5_reason(&errors));
+    else
+      status = write_out(log, &errors);
+  }
+  petra_hdf5_end();
+  return status;
 }
 
 /* --- /model/stages --- */
@@ -380,9 +428,35 @@ petra_status petra_runlog_memory(petra_runlog *log, const petra_account *account
 
 /* --- the end --- */
 
+static bool set_complete(hid_t file) {
+  int value = 1;
+  hid_t attribute = H5Aopen(file, "complete", H5P_DEFAULT);
+  bool done = attribute >= 0 && H5Awrite(attribute, H5T_NATIVE_INT, &value) >= 0;
+  if (attribute >= 0 && H5Aclose(attribute) < 0)
+    done = false;
+  return done;
+}
+
+/* All else is on the disk before the mark, so that not even a power cut leaves the mark without the rows. */
+petra_status petra_runlog_complete(petra_runlog *log) {
+  if (log->failed)
+    return PETRA_IO;
+  petra_hdf5_errors errors;
+  petra_hdf5_begin(&errors);
+  petra_status status = write_out(log, &errors);
+  if (status == PETRA_OK && fsync(log->fd) != 0)
+    status = give_up(log, strerror(errno));
+  if (status == PETRA_OK)
+    status = set_complete(log->file) ? write_out(log, &errors) : give_up(log, petra_hdf5_reason(&errors));
+  petra_hdf5_end();
+  return status;
+}
+
 static bool close_sets(petra_runlog *log) {
   bool done = petra_columns_close(&log->train);
   done = petra_columns_close(&log->epoch) && done;
+  if (log->actions.group)
+    done = petra_columns_close(&log->actions) && done;
   if (log->peak >= 0)
     done = H5Dclose(log->peak) >= 0 && H5Dclose(log->total_peak) >= 0 && done;
   return done;

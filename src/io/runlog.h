@@ -7,6 +7,7 @@
 #include "base/account.h"
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct petra_runlog petra_runlog;
@@ -18,6 +19,7 @@ typedef struct petra_runlog_about {
   const char *libraries; /* names and versions */
   const char *config;    /* the expanded config, YAML */
   uint64_t seed;
+  bool actions; /* petra_runlog_action_row will be called: /trace/actions is made */
 } petra_runlog_about;
 
 /* One row of /model/stages. */
@@ -45,6 +47,19 @@ typedef struct petra_runlog_epoch {
   double train_loss, train_top1, eval_loss, eval_top1, eval_top5, lr, wall_s, images_per_s;
 } petra_runlog_epoch;
 
+/* One row of /trace/actions: an action as it ran under the virtual clock. */
+typedef struct petra_runlog_action {
+  int64_t start_ns, end_ns;
+  int32_t stage; /* from 1 */
+  int32_t kind;  /* place in petra_runlog_kinds */
+  int64_t microbatch;
+  int64_t version_read, version_written; /* updates of the stage's weights; -1: none written */
+} petra_runlog_action;
+
+/* The letters of the kinds, in the order of petra_action_kind. */
+enum { PETRA_RUNLOG_KINDS = 5 };
+extern const char *const petra_runlog_kinds[PETRA_RUNLOG_KINDS];
+
 /* Creates `path` (DIR/run.h5). An older file there is replaced only after the new one could be created: it is
  * made as DIR/.run.h5.tmp and renamed. The strings of `about` are not NULL. PETRA_IO, PETRA_NO_MEMORY. */
 petra_status petra_runlog_create(const char *path, const petra_runlog_about *about, petra_runlog **out);
@@ -56,6 +71,7 @@ petra_status petra_runlog_create(const char *path, const petra_runlog_about *abo
 petra_status petra_runlog_stages(petra_runlog *log, const petra_runlog_stage *rows, int32_t count);
 petra_status petra_runlog_train_row(petra_runlog *log, const petra_runlog_train *row);
 petra_status petra_runlog_epoch_row(petra_runlog *log, const petra_runlog_epoch *row);
+petra_status petra_runlog_action_row(petra_runlog *log, const petra_runlog_action *row);
 
 /* /memory/peak_bytes (J, category) and /memory/total_peak_bytes (J), overwritten at each call. accounts[j] is
  * that of stage j + 1. */
@@ -67,6 +83,10 @@ void petra_runlog_set_flush_interval(petra_runlog *log, double seconds);
 /* Writes what is buffered. Called by the row functions when a buffer is full, or when 5 s would have gone by
  * at the next row, were it to take as long as the last one. */
 petra_status petra_runlog_flush(petra_runlog *log);
+
+/* Sets the attribute `complete`, which is 0 until then: the run has come to its end and all its results are written.
+ * The last call before petra_runlog_close. */
+petra_status petra_runlog_complete(petra_runlog *log);
 
 /* Flushes, closes, frees. After a failed write it only frees, and returns PETRA_OK. NULL is allowed. */
 petra_status petra_runlog_close(petra_runlog *log);

@@ -264,7 +264,16 @@ static petra_status check_schema(const source *from, int32_t *version) {
   return PETRA_OK;
 }
 
+static petra_status read_complete(const source *from, bool *out) {
+  int32_t value = 0;
+  if (H5Aexists(from->file, "complete") > 0)
+    PETRA_TRY(petra_hdf5_get_i32(from->file, from->path, "complete", &value));
+  *out = value == 1;
+  return PETRA_OK;
+}
+
 static petra_status read_attributes(const source *from, petra_runlog_summary *summary) {
+  PETRA_TRY(read_complete(from, &summary->complete));
   PETRA_TRY(petra_hdf5_get_text(from->file, from->path, "petra_version", &summary->petra_version));
   PETRA_TRY(petra_hdf5_get_text(from->file, from->path, "git_commit", &summary->git_commit));
   PETRA_TRY(petra_hdf5_get_text(from->file, from->path, "created", &summary->created));

@@ -4,11 +4,14 @@
 
 #include "io/runlog.h"
 
+#include <stdbool.h>
+
 /* What a run's file says. All is owned by the summary. */
 typedef struct petra_runlog_summary {
   int32_t schema_version;
   char *petra_version, *git_commit, *created, *command, *backend, *libraries, *config;
   uint64_t seed;
+  bool complete; /* the run came to its end; false also for files from before there was such a mark */
 
   int64_t microbatches;          /* rows of /train */
   petra_runlog_train last_train; /* the last of them; zeros where there is none */

@@ -36,6 +36,19 @@ static const petra_column stage_columns[] = {
     COLUMN(petra_runlog_stage, delay, I32, "microbatches"),
 };
 
+static const petra_column action_columns[] = {
+    COLUMN(petra_runlog_action, start_ns, I64, "ns"),
+    COLUMN(petra_runlog_action, end_ns, I64, "ns"),
+    COLUMN(petra_runlog_action, stage, I32, "1"),
+    COLUMN(petra_runlog_action, kind, I32, "1"),
+    COLUMN(petra_runlog_action, microbatch, I64, "1"),
+    COLUMN(petra_runlog_action, version_read, I64, "1"),
+    COLUMN(petra_runlog_action, version_written, I64, "1"),
+};
+
+const char *const petra_runlog_kinds[PETRA_RUNLOG_KINDS] = {"F", "B", "W", "U", "E"};
+
+_Static_assert(sizeof action_columns / sizeof *action_columns <= PETRA_RUNLOG_MAX_COLUMNS, "raise MAX_COLUMNS");
 _Static_assert(sizeof train_columns / sizeof *train_columns <= PETRA_RUNLOG_MAX_COLUMNS, "raise MAX_COLUMNS");
 _Static_assert(sizeof epoch_columns / sizeof *epoch_columns <= PETRA_RUNLOG_MAX_COLUMNS, "raise MAX_COLUMNS");
 _Static_assert(sizeof stage_columns / sizeof *stage_columns <= PETRA_RUNLOG_MAX_COLUMNS, "raise MAX_COLUMNS");
@@ -46,6 +59,9 @@ const petra_column_group petra_runlog_train_group = {
     "train", "microbatch", 1024, sizeof(petra_runlog_train), train_columns, COUNT(train_columns)};
 const petra_column_group petra_runlog_epoch_group = {
     "epoch", "epoch", 64, sizeof(petra_runlog_epoch), epoch_columns, COUNT(epoch_columns)};
+/* Runs have up to billions of actions. */
+const petra_column_group petra_runlog_action_group = {
+    "trace/actions", "action", 4096, sizeof(petra_runlog_action), action_columns, COUNT(action_columns)};
 const petra_column_group petra_runlog_stage_group = {
     "model", "stage", 0, sizeof(petra_runlog_stage), stage_columns, COUNT(stage_columns)};
 

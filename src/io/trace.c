@@ -144,6 +144,17 @@ petra_status petra_trace_add_message(petra_trace *trace, bool sent, int32_t to, 
   return ferror(trace->file) ? fail_write(trace) : PETRA_OK;
 }
 
+petra_status petra_trace_add_memory(petra_trace *trace, int32_t stage, int64_t now_ns, const petra_account *account) {
+  int64_t model = account->bytes[PETRA_MEMORY_PARAMETERS] + account->bytes[PETRA_MEMORY_GRADIENTS] +
+                  account->bytes[PETRA_MEMORY_MOMENTUM] + account->bytes[PETRA_MEMORY_STATISTICS];
+  begin(trace, 'C', stage, now_ns);
+  fprintf(trace->file, ",\"name\":\"memory (bytes)\",\"args\":{\"model\":%lld", (long long)model);
+  for (int c = PETRA_MEMORY_INPUT_BUFFER; c < PETRA_MEMORY_WORKSPACE; c++)
+    fprintf(trace->file, ",\"%s\":%lld", petra_memory_category_name((petra_memory_category)c), (long long)account->bytes[c]);
+  fputs("}}", trace->file);
+  return ferror(trace->file) ? fail_write(trace) : PETRA_OK;
+}
+
 petra_status petra_trace_close(petra_trace *trace) {
   petra_status status = PETRA_OK;
   if (!trace)

@@ -4,14 +4,14 @@
 #include "base/mem.h"
 #include "config.h"
 #include "io/atomic_file.h"
-#include "io/hdf5_file.h"
+#include "io/hdf5_image.h"
 
 #include <hdf5.h>
 
 #include <assert.h>
 #include <stdio.h>
 
-enum { SCHEMA_VERSION = 1, IMAGE_INCREMENT_BYTES = 1 << 20 };
+enum { SCHEMA_VERSION = 1 };
 
 /* The names of the dimensions of a tensor of this rank (1 .. 4). */
 static const char *const *dimension_names(int rank) {
@@ -21,18 +21,6 @@ static const char *const *dimension_names(int rank) {
   static const char *const convolution[] = {"out", "in", "kh", "kw"};
   static const char *const *const names[] = {vector, matrix, cube, convolution};
   return names[rank - 1];
-}
-
-/* An HDF5 file in memory; negative on failure. */
-static hid_t create_image(void) {
-  hid_t access = petra_hdf5_access();
-  if (access < 0)
-    return -1;
-  hid_t file = -1;
-  if (H5Pset_fapl_core(access, IMAGE_INCREMENT_BYTES, 0) >= 0)
-    file = H5Fcreate("weights.h5", H5F_ACC_TRUNC, H5P_DEFAULT, access);
-  H5Pclose(access);
-  return file;
 }
 
 static int put_tensor(hid_t file, const petra_weight *weight, hid_t type) {
@@ -66,23 +54,6 @@ static int put_all(hid_t file, const petra_weights_about *about, const petra_wei
   return H5Fflush(file, H5F_SCOPE_LOCAL);
 }
 
-/* The bytes of the file in memory. */
-static petra_status copy_image(hid_t file, const char *path, const petra_hdf5_errors *errors, char **out,
-                               size_t *size) {
-  ssize_t bytes = H5Fget_file_image(file, NULL, 0);
-  if (bytes < 0)
-    return petra_fail(PETRA_IO, "%s: cannot write: %s", path, petra_hdf5_reason(errors));
-  char *image = NULL;
-  PETRA_TRY(petra_allocate_raw(&image, (size_t)bytes, 1));
-  if (H5Fget_file_image(file, image, (size_t)bytes) != bytes) {
-    petra_free(image);
-    return petra_fail(PETRA_IO, "%s: cannot write: %s", path, petra_hdf5_reason(errors));
-  }
-  *out = image;
-  *size = (size_t)bytes;
-  return PETRA_OK;
-}
-
 petra_status petra_weights_write(const char *path, const petra_weights_about *about,
                                  const petra_weight *weights, int count, bool as_f64) {
   petra_hdf5_errors errors;
@@ -90,11 +61,11 @@ petra_status petra_weights_write(const char *path, const petra_weights_about *ab
   char *image = NULL;
   size_t size = 0;
   petra_status status = PETRA_OK;
-  hid_t file = create_image();
+  hid_t file = petra_hdf5_image_create();
   if (file < 0 || put_all(file, about, weights, count, as_f64 ? H5T_IEEE_F64LE : H5T_IEEE_F32LE) < 0)
     status = petra_fail(PETRA_IO, "%s: cannot write: %s", path, petra_hdf5_reason(&errors));
   else
-    status = copy_image(file, path, &errors, &image, &size);
+    status = petra_hdf5_image_copy(file, path, &errors, &image, &size);
   if (file >= 0)
     H5Fclose(file); /* it is in memory: nothing is written */
   petra_hdf5_end();

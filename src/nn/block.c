@@ -76,6 +76,8 @@ static petra_status run_forward(const petra_pass *pass, const petra_streams *in,
     return petra_revblock_forward(pass, in, out);
   case PETRA_BLOCK_DOWNSAMPLE:
     return petra_downsample_forward(pass, in, out);
+  case PETRA_BLOCK_SHUFFLE:
+    return petra_shuffle_forward(pass, in, out);
   case PETRA_BLOCK_RESIDUAL:
     return petra_resblock_forward(pass, in, out);
   case PETRA_BLOCK_HEAD:
@@ -106,7 +108,8 @@ petra_status petra_block_invert(const petra_compute *compute, const petra_block 
                                 petra_streams *in) {
   assert(block->reversible);
   petra_pass pass = {.compute = compute, .block = block, .parameters = parameters, .graph = graph};
-  petra_status status = petra_revblock_invert(&pass, out, in);
+  petra_status status =
+      block->kind == PETRA_BLOCK_SHUFFLE ? petra_shuffle_invert(&pass, out, in) : petra_revblock_invert(&pass, out, in);
   if (status != PETRA_OK && graph)
     petra_block_graph_release(graph);
   return status;
@@ -124,6 +127,8 @@ petra_status petra_block_backward(const petra_compute *compute, const petra_bloc
     return petra_revblock_backward(&pass, dout, gradients, din);
   case PETRA_BLOCK_DOWNSAMPLE:
     return petra_downsample_backward(&pass, dout, gradients, din);
+  case PETRA_BLOCK_SHUFFLE:
+    return petra_shuffle_backward(&pass, dout, gradients, din);
   case PETRA_BLOCK_RESIDUAL:
     return petra_resblock_backward(&pass, dout, gradients, din);
   case PETRA_BLOCK_HEAD:

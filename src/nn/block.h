@@ -12,8 +12,9 @@ petra_status petra_block_forward(const petra_compute *compute, const petra_block
                                  petra_tensor *const *parameters, const petra_streams *in, petra_block_graph *graph,
                                  petra_streams *out);
 
-/* Reversible blocks only: in = block^-1(out): x1 = y2, x2 = y1 - F(y2); the graph of F is kept on the way
- * (NULL: not wanted). */
+/* Reversible blocks only: in = block^-1(out): x1 = y2, x2 = y1 - F(y2), or with space to depth S x1 = S^-1(y2),
+ * x2 = S^-1(y1 - F(x1)); the graph of F is kept on the way (NULL: not
+ * wanted). */
 petra_status petra_block_invert(const petra_compute *compute, const petra_block *block,
                                 petra_tensor *const *parameters, const petra_streams *out, petra_block_graph *graph,
                                 petra_streams *in);

@@ -44,6 +44,11 @@ petra_status petra_downsample_forward(const petra_pass *pass, const petra_stream
 petra_status petra_downsample_backward(const petra_pass *pass, const petra_streams *dout,
                                        petra_tensor *const *gradients, petra_streams *din);
 
+petra_status petra_shuffle_forward(const petra_pass *pass, const petra_streams *in, petra_streams *out);
+petra_status petra_shuffle_invert(const petra_pass *pass, const petra_streams *out, petra_streams *in);
+petra_status petra_shuffle_backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
+                                    petra_streams *din);
+
 petra_status petra_resblock_forward(const petra_pass *pass, const petra_streams *in, petra_streams *out);
 petra_status petra_resblock_backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                                      petra_streams *din);

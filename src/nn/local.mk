@@ -11,5 +11,6 @@ libpetra_a_SOURCES += \
 	src/nn/partition.c src/nn/partition.h \
 	src/nn/resblock.c \
 	src/nn/revblock.c \
+	src/nn/shuffle.c \
 	src/nn/stem.c \
 	src/nn/tensors.c src/nn/tensors.h

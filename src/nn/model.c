@@ -55,20 +55,20 @@ static void make_stem(const petra_model *model, petra_block *block) {
   block->shape_out.channels = model->width;
 }
 
-/* F of a block: two 3x3 convolutions, or 1x1, 3x3, 1x1 with the stride on the 3x3. */
-static void make_path(petra_block *block, bool bottleneck, int32_t planes, int stride) {
+/* F of a block: two 3x3 convolutions, or 1x1, 3x3, 1x1 with the stride on the 3x3; `planes` channels inside. */
+static void make_path(petra_block *block, bool bottleneck, int32_t planes, int32_t out, int stride) {
   petra_image_shape shape = block->shape_in;
   if (bottleneck) {
     block->units[0] = make_unit("conv1", "bn1", shape, planes, 1, 1, 0, true);
     shape = unit_output(&block->units[0]);
     block->units[1] = make_unit("conv2", "bn2", shape, planes, 3, stride, 1, true);
     shape = unit_output(&block->units[1]);
-    block->units[2] = make_unit("conv3", "bn3", shape, 4 * planes, 1, 1, 0, true);
+    block->units[2] = make_unit("conv3", "bn3", shape, out, 1, 1, 0, true);
     block->path_count = 3;
   } else {
     block->units[0] = make_unit("conv1", "bn1", shape, planes, 3, stride, 1, true);
     shape = unit_output(&block->units[0]);
-    block->units[1] = make_unit("conv2", "bn2", shape, planes, 3, 1, 1, true);
+    block->units[1] = make_unit("conv2", "bn2", shape, out, 3, 1, 1, true);
     block->path_count = 2;
   }
   block->unit_count = block->path_count;
@@ -81,6 +81,16 @@ static int add_shortcut(petra_block *block, const char *conv, const char *norm, 
   return block->unit_count++;
 }
 
+/* A block of a network with model.downsample: invertible: width * 4^group channels a stream, model.width within F, and no
+ * ReLU at the end of F: nothing normalises a stream from the stem to the head, where sums of what is never negative
+ * would make every feature large. */
+static void make_invertible_block(const petra_model *model, petra_block *block, int group, int stride) {
+  make_path(block, false, model->width, model->width << 2 * group, stride);
+  block->units[1].relu = false;
+  block->kind = stride != 1 ? PETRA_BLOCK_SHUFFLE : PETRA_BLOCK_REVERSIBLE;
+  block->reversible = true;
+}
+
 static void make_group_block(const petra_model *model, petra_block *block, petra_image_shape in, bool bottleneck,
                              int group, int index) {
   int32_t planes = model->width << group;
@@ -89,7 +99,11 @@ static void make_group_block(const petra_model *model, petra_block *block, petra
   snprintf(block->name, sizeof block->name, "group%d.block%d", group + 1, index + 1);
   block->streams_in = block->streams_out = revnet ? 2 : 1;
   block->shape_in = in;
-  make_path(block, bottleneck, planes, stride);
+  if (model->downsample == PETRA_DOWNSAMPLE_INVERTIBLE) {
+    make_invertible_block(model, block, group, stride);
+    return;
+  }
+  make_path(block, bottleneck, planes, bottleneck ? 4 * planes : planes, stride);
   bool changes = stride != 1 || block->shape_out.channels != in.channels;
   block->kind = !revnet ? PETRA_BLOCK_RESIDUAL : changes ? PETRA_BLOCK_DOWNSAMPLE : PETRA_BLOCK_REVERSIBLE;
   block->reversible = block->kind == PETRA_BLOCK_REVERSIBLE;
@@ -120,6 +134,25 @@ static petra_block *next_block(petra_model *model) {
   return block;
 }
 
+/* The sides of images are divided by so much on the way to the head. */
+static int smallest_image(petra_stem stem) {
+  return stem == PETRA_STEM_IMAGENET ? 32 : 8;
+}
+
+/* What model.downsample: invertible is made for; its images must halve evenly at every downsampling. */
+static petra_status check_invertible(const petra_config *config, const petra_model *model, bool bottleneck) {
+  if (model->family != PETRA_FAMILY_REVNET)
+    return petra_config_fail(config, "model.downsample", "invertible is for model.family: revnet; a resnet has no second stream to invert with");
+  if (bottleneck)
+    return petra_config_fail(config, "model.downsample", "invertible needs model.depth 18 or 34: the first block of depth %d changes its width at stride 1, which no space to depth can do",
+                             model->depth);
+  int shrink = smallest_image(model->stem);
+  if (model->image_height % shrink || model->image_width % shrink)
+    return petra_config_fail(config, "model.downsample", "images of %d x %d cannot be halved evenly for invertible; expected multiples of %d",
+                             model->image_width, model->image_height, shrink);
+  return PETRA_OK;
+}
+
 petra_status petra_model_init(petra_model *model, const petra_config *config, int32_t image_height, int32_t image_width) {
   const depth_table *table = NULL;
   for (size_t i = 0; i < sizeof depths / sizeof *depths; i++)
@@ -133,13 +166,16 @@ petra_status petra_model_init(petra_model *model, const petra_config *config, in
                          .width = (int32_t)config->model.width,
                          .classes = (int32_t)config->model.classes,
                          .stem = config->model.stem,
+                         .downsample = config->model.downsample,
                          .zero_init_residual = config->model.zero_init_residual,
                          .image_height = image_height,
                          .image_width = image_width};
-  int shrink = config->model.stem == PETRA_STEM_IMAGENET ? 32 : 8;
+  int shrink = smallest_image(config->model.stem);
   if (image_height < shrink || image_width < shrink)
     return petra_config_fail(config, "model.stem", "images of %d x %d are too small for this stem; expected at least %d x %d",
                              image_width, image_height, shrink, shrink);
+  if (model->downsample == PETRA_DOWNSAMPLE_INVERTIBLE)
+    PETRA_TRY(check_invertible(config, model, table->bottleneck));
   petra_block *block = next_block(model);
   make_stem(model, block);
   petra_image_shape shape = block->shape_out;

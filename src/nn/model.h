@@ -27,6 +27,7 @@ typedef enum petra_block_kind {
   PETRA_BLOCK_STEM,       /* unit 0, perhaps max-pool, then (RevNet) a split into two streams */
   PETRA_BLOCK_REVERSIBLE, /* y1 = x2 + F(x1), y2 = x1 */
   PETRA_BLOCK_DOWNSAMPLE, /* RevNet, not reversible: y1 = shortcut2(x2) + F(x1), y2 = F's first unit or shortcut1(x1) */
+  PETRA_BLOCK_SHUFFLE,    /* RevNet, reversible: y1 = S(x2) + F(x1), y2 = S(x1), S being space to depth */
   PETRA_BLOCK_RESIDUAL,   /* ResNet: y = ReLU(F(x) + x or shortcut(x)) */
   PETRA_BLOCK_HEAD        /* concat, global average pool, fully connected, softmax cross-entropy */
 } petra_block_kind;
@@ -55,6 +56,7 @@ typedef struct petra_model {
   petra_family family;
   int32_t depth, width, classes;
   petra_stem stem;
+  petra_downsample downsample;
   bool zero_init_residual;
   int32_t image_height, image_width;
   int block_count;

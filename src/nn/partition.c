@@ -22,7 +22,8 @@ static petra_status by_list(petra_partition *partition, const petra_config *conf
 }
 
 /* best[j][b]: the smallest possible maximum when the first b blocks are cut into j stages. */
-static petra_status balanced(petra_partition *partition, const petra_config *config, const petra_model *model) {
+petra_status petra_partition_balance(petra_partition *partition, const petra_config *config, const petra_model *model,
+                                     const int64_t *costs) {
   int blocks = model->block_count;
   int64_t stages = config->stages.count;
   if (stages < 1)
@@ -34,22 +35,23 @@ static petra_status balanced(petra_partition *partition, const petra_config *con
   int64_t best[PETRA_MODEL_BLOCKS + 1][PETRA_MODEL_BLOCKS + 1];
   int cut[PETRA_MODEL_BLOCKS + 1][PETRA_MODEL_BLOCKS + 1] = {{0}};
   for (int b = 0; b < blocks; b++)
-    sum[b + 1] = sum[b] + petra_block_flops(&model->blocks[b]);
+    sum[b + 1] = sum[b] + (costs ? costs[b] : petra_block_flops(&model->blocks[b]));
   for (int j = 0; j <= stages; j++)
     for (int b = 0; b <= blocks; b++) {
       best[j][b] = j == 0 && b == 0 ? 0 : INT64_MAX;
       for (int last = j > 0 ? j - 1 : b; last < b; last++) {
         if (best[j - 1][last] == INT64_MAX)
           continue;
-        int64_t flops = sum[b] - sum[last];
-        int64_t most = flops > best[j - 1][last] ? flops : best[j - 1][last];
+        int64_t cost = sum[b] - sum[last];
+        int64_t most = cost > best[j - 1][last] ? cost : best[j - 1][last];
         if (most < best[j][b]) {
           best[j][b] = most;
           cut[j][b] = last;
         }
       }
     }
-  partition->stages = (int)stages;
+  *partition = (petra_partition){.stages = (int)stages};
+  partition->first[stages] = blocks;
   for (int j = (int)stages, b = blocks; j > 0; j--) {
     b = cut[j][b];
     partition->first[j - 1] = b;
@@ -72,7 +74,7 @@ petra_status petra_partition_init(petra_partition *partition, const petra_config
     PETRA_TRY(by_list(partition, config, model));
     break;
   case PETRA_PARTITION_BALANCED:
-    PETRA_TRY(balanced(partition, config, model));
+    PETRA_TRY(petra_partition_balance(partition, config, model, NULL));
     break;
   }
   partition->first[partition->stages] = model->block_count;

@@ -14,4 +14,8 @@ typedef struct petra_partition {
  * blocks, a list whose sum is not the number of blocks, ... */
 petra_status petra_partition_init(petra_partition *partition, const petra_config *config, const petra_model *model);
 
+/* The partition `balanced` with `costs` (0 or more, one a block, their sum far from 2^63) in place of FLOPs; NULL: FLOPs. */
+petra_status petra_partition_balance(petra_partition *partition, const petra_config *config, const petra_model *model,
+                                     const int64_t *costs);
+
 #endif

@@ -1,6 +1,7 @@
 #include "schedule/action.h"
 
 #include "base/log.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -42,5 +43,8 @@ bool petra_action_read(const char *text, petra_action *out) {
 petra_status petra_action_parse(const char *text, petra_action *out) {
   if (petra_action_read(text, out))
     return PETRA_OK;
-  return petra_fail(PETRA_SCHEDULE, "'%.40s' is no action; expected a stage from 1, one of F, B, W, U, E and a microbatch from 0, such as 2F0", text);
+  char shown[44];
+  return petra_fail(PETRA_SCHEDULE,
+                    "'%s' is no action; expected a stage from 1, one of F, B, W, U, E and a microbatch from 0, such as 2F0",
+                    petra_utf8_show(shown, sizeof shown, text, strlen(text)));
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A pass (F, B or W), found by stage, kind and microbatch. */
+/* A pass (F, B or W) or an evaluation, found by stage, kind and microbatch. */
 typedef struct item {
   petra_action action;
   int64_t entry;
@@ -39,6 +39,11 @@ typedef enum verdict { READY, WAITS, WRONG } verdict;
 static bool is_pass(petra_action_kind kind) {
   return kind == PETRA_ACTION_FORWARD || kind == PETRA_ACTION_BACKWARD ||
          kind == PETRA_ACTION_WEIGHT_GRADIENT;
+}
+
+/* U may come again for a microbatch, where it is found to cover nothing. */
+static bool is_unique(petra_action_kind kind) {
+  return is_pass(kind) || kind == PETRA_ACTION_EVALUATE;
 }
 
 static int compare(const void *a, const void *b) {
@@ -139,7 +144,7 @@ static verdict judge(checker *c, int64_t entry, item **awaited) {
   int32_t device = device_of(c, entry), right = (a->stage - 1) % c->schedule->devices + 1;
   if (device != right)
     return wrong(c, entry, "stage %d is on device %d", a->stage, right);
-  if (is_pass(a->kind) && find(c, a->stage, a->kind, a->microbatch)->done)
+  if (is_unique(a->kind) && find(c, a->stage, a->kind, a->microbatch)->done)
     return wrong(c, entry, "it has been done before");
   switch (a->kind) {
   case PETRA_ACTION_FORWARD:
@@ -172,7 +177,7 @@ static void perform(checker *c, const petra_action *a) {
   s->weights += a->kind == PETRA_ACTION_WEIGHT_GRADIENT;
   if (a->kind == PETRA_ACTION_UPDATE)
     s->backs_at_update = s->backs;
-  if (!is_pass(a->kind))
+  if (!is_unique(a->kind))
     return;
   item *own = find(c, a->stage, a->kind, a->microbatch);
   own->done = true;
@@ -236,6 +241,18 @@ static verdict find_missing_weights(checker *c) {
   return READY;
 }
 
+/* An evaluation takes the weights of all stages. */
+static verdict find_missing_evaluations(checker *c) {
+  for (int64_t i = 0; i < c->item_count; i++) {
+    const petra_action *a = &c->items[i].action;
+    const int32_t other = a->stage % c->schedule->stages + 1;
+    if (a->kind == PETRA_ACTION_EVALUATE && !find(c, other, PETRA_ACTION_EVALUATE, a->microbatch))
+      return wrong(c, c->items[i].entry, "stage %d has no %dE%lld; expected one at every stage", other, other,
+                   (long long)a->microbatch);
+  }
+  return READY;
+}
+
 static petra_status prepare(checker *c) {
   const petra_schedule *s = c->schedule;
   int64_t entries = s->first[s->devices];
@@ -245,7 +262,7 @@ static petra_status prepare(checker *c) {
   PETRA_TRY(petra_allocate(&c->runnable, (size_t)s->devices, sizeof *c->runnable));
   PETRA_TRY(petra_allocate(&c->stage, (size_t)s->stages, sizeof *c->stage));
   for (int64_t i = 0; i < entries; i++)
-    if (is_pass(s->entries[i].action.kind))
+    if (is_unique(s->entries[i].action.kind))
       c->items[c->item_count++] = (item){.action = s->entries[i].action, .entry = i};
   qsort(c->items, (size_t)c->item_count, sizeof *c->items, compare);
   memcpy(c->place, s->first, (size_t)s->devices * sizeof *c->place);
@@ -260,7 +277,8 @@ petra_status petra_schedule_check(const petra_schedule *schedule, const char *na
   checker c = {.schedule = schedule, .fault = &found};
   petra_status status = prepare(&c);
   if (status == PETRA_OK &&
-      (follow(&c) == WRONG || find_deadlock(&c) == WRONG || find_missing_weights(&c) == WRONG)) {
+      (follow(&c) == WRONG || find_deadlock(&c) == WRONG || find_missing_weights(&c) == WRONG ||
+       find_missing_evaluations(&c) == WRONG)) {
     char text[40];
     petra_action_print(&found.action, text, sizeof text);
     status = petra_fail(PETRA_SCHEDULE, "%s: device %d, action %lld (%s): %s", name, found.device,

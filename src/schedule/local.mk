@@ -2,6 +2,7 @@
 libpetra_a_SOURCES += \
 	src/schedule/action.c src/schedule/action.h \
 	src/schedule/check.c src/schedule/check.h \
+	src/schedule/examine.c src/schedule/examine.h \
 	src/schedule/method.c src/schedule/method.h \
 	src/schedule/mitigation.c src/schedule/mitigation.h \
 	src/schedule/program.c src/schedule/program.h \

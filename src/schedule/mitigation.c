@@ -21,6 +21,9 @@ static bool is_delayed(const petra_program_ops *program) {
 /* Whether the method has a delay, and a fixed one. */
 static petra_status check_delay(const petra_config *config, const petra_method *method, const char *key) {
   const petra_program_ops *program = method->program;
+  if (*config->method.schedule)
+    return petra_config_fail(config, key, "method.schedule: %s, whose delays no formula gives; expected the method's own order, or none of method.mitigation",
+                             config->method.schedule);
   if (program->arrival)
     return petra_config_fail(config, key, "method %s, whose program %s fixes no delay; expected a program with an order: lockstep or 1f1b-async",
                              method->name, program->name);

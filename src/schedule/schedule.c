@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "schedule/program_order.h"
 
 #include <stdlib.h>
@@ -83,14 +84,17 @@ static void finish(builder *b, const char *name) {
                                    .loss_epoch = petra_order_loss_epoch};
 }
 
-/* Sizes that the rest of the program allocates by: every stage and microbatch has actions of its own. */
+/* Sizes that the rest of the program allocates by: every microbatch has actions of its own, and so has every stage, unless a
+ * line of its own says that it has none yet. */
 static petra_status check_sizes(const builder *b, const char *name) {
   const petra_schedule *s = b->schedule;
   if (s->devices == 0)
     return petra_fail(PETRA_SCHEDULE, "%s: no device; expected lines such as '1: 1F0 1B0 1U0'", name);
   if (b->entries == 0)
     return petra_fail(PETRA_SCHEDULE, "%s: no action", name);
-  if (s->stages > b->entries || s->microbatches > b->entries)
+  if (s->microbatches == 0)
+    return petra_fail(PETRA_SCHEDULE, "%s: no F, B or W; expected some beside U and E", name);
+  if ((s->stages > b->entries && s->stages > s->devices) || s->microbatches > b->entries)
     return petra_fail(
         PETRA_SCHEDULE,
         "%s: %d stages and %lld microbatches with only %lld actions; expected every one to have some", name,
@@ -150,11 +154,13 @@ static petra_status read_word(reader *r, builder *b, int64_t *round) {
   memcpy(word, r->at, kept);
   word[kept] = 0;
   petra_action action;
-  if (kept < length || strlen(word) < length || !petra_action_read(word, &action))
+  if (kept < length || strlen(word) < length || !petra_action_read(word, &action)) {
+    char shown[44];
     return petra_fail(PETRA_SCHEDULE,
-                      "%s:%lld: '%.40s' is no action; expected a stage from 1, one of F, B, W, U, E and a "
+                      "%s:%lld: '%s' is no action; expected a stage from 1, one of F, B, W, U, E and a "
                       "microbatch from 0, such as 2F0",
-                      r->name, (long long)r->line, word);
+                      r->name, (long long)r->line, petra_utf8_show(shown, sizeof shown, r->at, length));
+  }
   r->at += length;
   return add_entry(b, action, *round);
 }

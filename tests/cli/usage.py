@@ -9,7 +9,7 @@ import h5py
 
 from program import PETRA, ProgramTest, main
 
-SUBCOMMANDS = ["train", "init", "evaluate", "inspect", "schedule", "methods", "info"]
+SUBCOMMANDS = ["train", "init", "evaluate", "inspect", "simulate", "profile", "schedule", "sweep", "methods", "data", "info"]
 
 
 class Help(ProgramTest):
@@ -47,7 +47,7 @@ class Help(ProgramTest):
 class Schedule(ProgramTest):
     def test_methods(self):
         for method in self.good_json("methods")["methods"]:
-            options = self.set_options(method__name=method["name"], method__accumulate=5)
+            options = self.set_options(method__name=method["name"], method__accumulate=10)
             if method["program"] == "arrival":
                 self.assertIn("has no order", self.bad(2, "arrival", "schedule", "small.yaml", *options))
                 continue
@@ -61,9 +61,6 @@ class Schedule(ProgramTest):
             self.assertEqual(self.good("schedule", "a.schedule"), text)
             for line in self.good("schedule", "small.yaml", "--gantt", *options).splitlines():
                 self.assertLessEqual(len(line), 120)
-            if not method["trains"]:
-                self.bad(2, "simulated only", "train", "small.yaml", "--output", "no", *options)
-                self.assertFalse(os.path.exists(self.path("no")))
 
     def test_chart(self):
         with open(self.path("a.schedule"), "w", encoding="utf-8") as file:

@@ -45,14 +45,22 @@ RUNS = {
     "backprop-revnet50-k3": ("revnet", 50, 4, "backprop", 3, 6, 16, 0.005, 1e-9),
     "backprop-resnet18-k1": ("resnet", 18, 2, "backprop", 1, 6, 16, 0.02, 1e-9),
     "backprop-resnet50-k1": ("resnet", 50, 2, "backprop", 1, 2, 32, 0.005, 1e-9),
+    "petra-revnet18-invertible-k1": ("revnet", 18, 2, "petra", 1, 60, 16, 0.005, 1e-9),
 }
+DOWNSAMPLE = {"petra-revnet18-invertible-k1": "invertible"}  # an attribute of these runs alone; the others have "conv"
+
+
+def init_of(name):
+    family, depth = RUNS[name][:2]
+    return f"init-{family}{depth}{'-' + DOWNSAMPLE[name] if name in DOWNSAMPLE else ''}.h5"
 
 
 def settings_of(name):
     family, depth, width, method, accumulate, microbatches, batch, lr, _ = RUNS[name]
     return {"family": family, "depth": depth, "width": width, "stem": "cifar", "classes": 10, "method": method,
             "accumulate": accumulate, "microbatches": microbatches, "batch": batch, "lr": lr, "momentum": 0.9,
-            "nesterov": True, "weight_decay": 5e-4, "precision": "fp64"}
+            "nesterov": True, "weight_decay": 5e-4, "precision": "fp64"} | (
+                {"downsample": DOWNSAMPLE[name]} if name in DOWNSAMPLE else {})
 
 
 def flat(weights):
@@ -76,12 +84,13 @@ def rounded_otherwise(settings, data, weights):
 
 def make(name, folder, data, fnv1a):
     settings, limit = settings_of(name), RUNS[name][-1]
-    blocks = nets.build(settings["family"], settings["depth"], settings["width"])
-    init = f"init-{settings['family']}{settings['depth']}.h5"
+    blocks = nets.build(settings["family"], settings["depth"], settings["width"],
+                        downsample=settings.get("downsample", "conv"))
+    init = init_of(name)
     path = os.path.join(folder, init)
     if not os.path.exists(path):
         store.write(path, store.initial(blocks, SEED),
-                    {n: settings[n] for n in ("family", "depth", "width", "stem", "classes")} | {"seed": SEED})
+                    {n: settings[n] for n in ("family", "depth", "width", "stem", "classes", "downsample") if n in settings} | {"seed": SEED})
     start = store.read(path, blocks)
     final, losses = run.execute(settings, data, start)
     drift, left_out = 0.0, []
@@ -104,7 +113,7 @@ def main():
     torch.set_num_threads(1)
     folder, names = sys.argv[1], sys.argv[2:] or list(RUNS)
     if not sys.argv[2:]:
-        for old in {f"init-{RUNS[n][0]}{RUNS[n][1]}.h5" for n in RUNS}:
+        for old in {init_of(n) for n in RUNS}:
             if os.path.exists(os.path.join(folder, old)):
                 os.remove(os.path.join(folder, old))
     start = time.time()

@@ -128,6 +128,42 @@ class RevBlock(Block):
         y1, y2 = ys
         return y2, y1 - self.branch(p, y2)[0]
 
+    def undo(self, y):
+        """The inverse, which is also the transpose, of what happens to a stream that is passed on."""
+        return y
+
+
+class InvertibleBlock(Block):
+    """A block of a network without strided shortcuts: `planes` channels inside f, which ends in its batch norm. Where it
+    downsamples, s makes four channels of every 2 x 2 pixels: y1 = s(x2) + f(x1), y2 = s(x1)."""
+
+    reversible = True
+
+    def __init__(self, inputs, planes, outputs, stride):
+        self.stride, self.outputs = stride, outputs
+        self.tensors = []
+        for i, (o, c) in enumerate(((planes, inputs), (outputs, planes)), 1):
+            self.tensors += conv_tensors(f"conv{i}", o, c, 3) + bn_tensors(f"bn{i}", o)
+
+    def branch(self, p, x, stats=None):
+        first = F.relu(batch_norm(p, "bn1", conv(p, "conv1", x, self.stride, 1), stats))
+        return batch_norm(p, "bn2", conv(p, "conv2", first, 1, 1), stats), first
+
+    def undo(self, y):
+        return F.pixel_shuffle(y, 2) if self.stride == 2 else y
+
+    def forward(self, p, xs, stats=None):
+        x1, x2 = xs
+        f, _ = self.branch(p, x1, stats)
+        if self.stride == 2:
+            x1, x2 = F.pixel_unshuffle(x1, 2), F.pixel_unshuffle(x2, 2)
+        return x2 + f, x1
+
+    def inverse(self, p, ys):
+        y1, y2 = ys
+        x1 = self.undo(y2)
+        return x1, self.undo(y1 - self.branch(p, x1)[0])
+
 
 class ResBlock(Block):
     """torchvision's residual block, version 1.5: the bottleneck's stride is on its 3x3 convolution."""
@@ -159,8 +195,10 @@ class ResBlock(Block):
         return (F.relu(h + x),)
 
 
-def build(family, depth, width=64, stem="cifar", classes=10):
+def build(family, depth, width=64, stem="cifar", classes=10, downsample="conv"):
     """The list of blocks, stem and head included."""
+    if downsample == "invertible":
+        return build_invertible(family, depth, width, stem, classes)
     if family not in ("revnet", "resnet") or depth not in BLOCKS or stem not in ("cifar", "imagenet"):
         raise ValueError(f"no network {family}-{depth} with stem {stem}")
     streams, kind = (2, RevBlock) if family == "revnet" else (1, ResBlock)
@@ -173,4 +211,17 @@ def build(family, depth, width=64, stem="cifar", classes=10):
             channels = block.outputs
             blocks.append(block)
     blocks.append(Head(channels * streams, classes))
+    return blocks
+
+
+def build_invertible(family, depth, width, stem, classes):
+    if family != "revnet" or depth not in (18, 34):
+        raise ValueError(f"no invertible network {family}-{depth}")
+    blocks = [Stem(2 * width, stem == "imagenet", 2)]
+    channels = width
+    for group, count in enumerate(BLOCKS[depth]):
+        for i in range(count):
+            blocks.append(InvertibleBlock(channels, width, width * 4**group, 2 if group > 0 and i == 0 else 1))
+            channels = blocks[-1].outputs
+    blocks.append(Head(2 * channels, classes))
     return blocks

@@ -19,6 +19,7 @@ def arguments():
     p.add_argument("--depth", type=int, choices=sorted(nets.BLOCKS), default=18)
     p.add_argument("--width", type=int, default=64)
     p.add_argument("--stem", choices=("cifar", "imagenet"), default="cifar")
+    p.add_argument("--downsample", choices=("conv", "invertible"), default="conv")
     p.add_argument("--classes", type=int, default=10)
     p.add_argument("--method", choices=methods.METHODS, default="petra")
     p.add_argument("--accumulate", type=int, default=1)
@@ -54,10 +55,10 @@ SETTINGS = ("family", "depth", "width", "stem", "classes", "method", "accumulate
 
 
 def execute(settings, data, weights):
-    """Runs `settings` (a dictionary of SETTINGS, and lag_error); returns (final weights, losses)."""
+    """Runs `settings` (a dictionary of SETTINGS, downsample and lag_error); returns (final weights, losses)."""
     dtype = torch.float64 if settings["precision"] == "fp64" else torch.float32
     s = settings
-    blocks = nets.build(s["family"], s["depth"], s["width"], s["stem"], s["classes"])
+    blocks = nets.build(s["family"], s["depth"], s["width"], s["stem"], s["classes"], s.get("downsample", "conv"))
     optimiser = methods.Optimiser(s["lr"], s["momentum"], s["nesterov"], s["weight_decay"])
     batches = store.Records(data, s["batch"], dtype)
     return methods.train(blocks, store.to_torch(weights, dtype), batches, s["microbatches"], s["accumulate"], optimiser,
@@ -72,13 +73,15 @@ def columns(losses):
 def main():
     a = arguments()
     torch.set_num_threads(a.threads)
-    blocks = nets.build(a.family, a.depth, a.width, a.stem, a.classes)
+    blocks = nets.build(a.family, a.depth, a.width, a.stem, a.classes, a.downsample)
     weights = store.read(a.init, blocks) if a.init else store.initial(blocks, a.seed)
     if a.write_init:
         store.write(a.write_init, weights)
     if a.perturb:
         weights = perturbed(weights, a.perturb)
     settings = {name: getattr(a, name) for name in SETTINGS}
+    if a.downsample != "conv":
+        settings["downsample"] = a.downsample
     start = time.time()
     final, losses = execute({**settings, "lag_error": a.lag_error}, a.data, weights)
     store.write(a.out, final, settings, columns(losses))

@@ -69,8 +69,8 @@ def shapes():
 
 
 def reversibility(batches):
-    for depth in (18, 50):
-        blocks = nets.build("revnet", depth, 4)
+    for depth, downsample, count in ((18, "conv", 5), (50, "conv", 12), (18, "invertible", 8), (34, "invertible", 16)):
+        blocks = nets.build("revnet", depth, 4, downsample=downsample)
         weights = store.to_torch(store.initial(blocks, 1), torch.float64)
         xs, worst, inverted = (batches(0)[0],), 0.0, 0
         for block, w in zip(blocks[:-1], weights):
@@ -80,7 +80,7 @@ def reversibility(batches):
                 worst = max(worst, *(float((p - q).abs().max()) for p, q in zip(back, xs)))
                 inverted += 1
             xs = ys
-        check(f"RevNet-{depth}: {inverted} blocks invert", worst < 1e-13 and inverted == {18: 5, 50: 12}[depth], f"{worst:.1e}")
+        check(f"RevNet-{depth}, {downsample}: {inverted} blocks invert", worst < 1e-13 and inverted == count, f"{worst:.1e}")
 
 
 # --- A plain loop over modules, for ResNet and RevNet; nothing of nets.py or methods.py is used in it. -------------
@@ -259,9 +259,22 @@ def lags():
         check(f"k = {k}: inputs kept", peaks == {1: 19, 4: 13, 6: 9, 8: 5}, str(peaks))
 
 
-def petra_from_history(batches):
+def invertible(batches):
+    """Counts by hand, and two methods that must give one gradient, by autograd and by inversion."""
+    stages = [count(b) for b in nets.build("revnet", 18, downsample="invertible")]
+    expected = [3712, 73984, 73984, 184960, 295552, 739456, 1181824, 2957440, 4726912, 81930]
+    check("invertible RevNet-18 for CIFAR-10, by stage", stages == expected, str(stages))
+    blocks = nets.build("revnet", 18, 2, downsample="invertible")
+    start = store.initial(blocks, 1)
+    a, b = (methods.train(blocks, store.to_torch(start, torch.float64), batches, 6, 2, methods.Optimiser(0.005), m)[0]
+            for m in ("backprop", "reversible"))
+    worst = distance_moved(a, b, start)
+    check("invertible RevNet-18: reversible is backprop", worst < 1e-10, f"{worst:.1e}")
+
+
+def petra_from_history(batches, downsample="conv"):
     """petra's gradients computed again microbatch by microbatch from the history of every stage's weights."""
-    blocks = nets.build("revnet", 18, 4)
+    blocks = nets.build("revnet", 18, 4, downsample=downsample)
     start = store.to_torch(store.initial(blocks, 1), torch.float64)
     count_stages, ticks, seen, history = len(blocks), 40, {}, []
     for method in ("petra", "delayed"):
@@ -303,7 +316,7 @@ def petra_from_history(batches):
                 grads = torch.autograd.grad(block.forward(p, xs), xs + tuple(p[n] for n in names), dxs)
                 dxs, xs = grads[: len(xs)], tuple(x.detach() for x in xs)
                 worst = max(worst, apart([seen[j + 1, m]], [dict(zip(names, grads[len(grads) - len(names) :]))]))
-        check(f"{method}: gradients again from the history of weights", worst < 1e-10, f"{worst:.1e}")
+        check(f"{method}, {downsample}: gradients again from the history of weights", worst < 1e-10, f"{worst:.1e}")
 
 
 def identities(batches):
@@ -355,7 +368,9 @@ def main():
         lags()
         against_plain_loop(batches)
         still_gradients(batches)
+        invertible(batches)
         petra_from_history(batches)
+        petra_from_history(batches, "invertible")
         identities(batches)
     print(f"{len(FAILED)} failed")
     sys.exit(1 if FAILED else 0)

@@ -92,6 +92,7 @@ int cpu_channel_block(const cpu_backend *backend, int channels);
 void cpu_clear_padding(petra_tensor *tensor);
 
 petra_status cpu_storage_create(petra_backend *backend, petra_tensor *tensor);
+size_t cpu_storage_bytes(petra_backend *backend, const petra_tensor *tensor);
 void cpu_storage_destroy(petra_backend *backend, petra_tensor *tensor);
 petra_status cpu_upload(petra_backend *backend, petra_tensor *tensor, const void *host, petra_host_type type);
 petra_status cpu_download(petra_backend *backend, const petra_tensor *tensor, void *host,
@@ -128,6 +129,11 @@ petra_status cpu_concat(petra_backend *backend, const petra_tensor *x1, const pe
 petra_status cpu_relu_backward(petra_backend *backend, const petra_tensor *y, const petra_tensor *dy,
                                petra_tensor *dx);
 petra_status cpu_sgd_step(petra_backend *backend, const petra_sgd_step *arguments);
+
+/* --- shuffle.c --- */
+
+petra_status cpu_space_to_depth(petra_backend *backend, const petra_tensor *x, petra_tensor *y);
+petra_status cpu_depth_to_space(petra_backend *backend, const petra_tensor *y, petra_tensor *x);
 
 /* --- norm.c --- */
 

@@ -8,4 +8,5 @@ libpetra_a_SOURCES += \
 	src/backend/cpu/kernels.c src/backend/cpu/kernels.h \
 	src/backend/cpu/norm.c \
 	src/backend/cpu/pooling.c \
+	src/backend/cpu/shuffle.c \
 	src/backend/cpu/storage.c

@@ -33,11 +33,10 @@ static void filter_layout(const cpu_backend *cpu, const int32_t shape[4], cpu_la
   l->padded = shape[0] % l->block_out != 0 || shape[1] % l->block_in != 0;
 }
 
-petra_status cpu_storage_create(petra_backend *backend, petra_tensor *tensor) {
-  cpu_layout *l;
-  PETRA_TRY(petra_allocate(&l, 1, sizeof *l));
-  l->count = tensor->elements;
+/* Fills the layout and tells the bytes. */
+static size_t lay_out(petra_backend *backend, const petra_tensor *tensor, cpu_layout *l) {
   size_t bytes = 0;
+  *l = (cpu_layout){.count = tensor->elements};
   switch (tensor->kind) {
   case PETRA_TENSOR_ACTIVATION:
     activation_layout(cpu_of(backend), tensor->shape, l);
@@ -55,8 +54,18 @@ petra_status cpu_storage_create(petra_backend *backend, petra_tensor *tensor) {
   case PETRA_TENSOR_MATRIX:
     break;
   }
-  if (bytes == 0)
-    bytes = (size_t)l->count * sizeof(float);
+  return bytes ? bytes : (size_t)l->count * sizeof(float);
+}
+
+size_t cpu_storage_bytes(petra_backend *backend, const petra_tensor *tensor) {
+  cpu_layout layout;
+  return lay_out(backend, tensor, &layout);
+}
+
+petra_status cpu_storage_create(petra_backend *backend, petra_tensor *tensor) {
+  cpu_layout *l;
+  PETRA_TRY(petra_allocate(&l, 1, sizeof *l));
+  size_t bytes = lay_out(backend, tensor, l);
   petra_status status = petra_allocate(&tensor->data, bytes, 1);
   if (status != PETRA_OK) {
     petra_free(l);

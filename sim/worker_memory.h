@@ -1,0 +1,52 @@
+/* The memory ledger over time: a worker around worker_cost that keeps, for every stage, the account that the
+ * stages of an emulation would keep. Plain numbers go in: what an action of each kind adds and takes away;
+ * nothing here knows a network.
+ *
+ * An action's memory is counted when it starts, as the emulation does it: what it sends counts at the
+ * receiver, and what it no longer needs is gone, from then on. */
+#ifndef PETRA_SIM_WORKER_MEMORY_H
+#define PETRA_SIM_WORKER_MEMORY_H
+
+#include "base/account.h"
+#include "exec/worker.h"
+#include "sim/samples.h"
+
+/* What an action does to one account. */
+typedef struct petra_memory_change {
+  int64_t bytes[PETRA_MEMORY_CATEGORIES]; /* afterwards, less before */
+  int64_t peak[PETRA_MEMORY_CATEGORIES];  /* the most in between, less before: at least 0 and `bytes` */
+  int64_t total_peak;                     /* of all categories together */
+} petra_memory_change;
+
+typedef enum petra_memory_of {
+  PETRA_MEMORY_BELOW,
+  PETRA_MEMORY_OWN,
+  PETRA_MEMORY_ABOVE,
+  PETRA_MEMORY_NEIGHBOURS
+} petra_memory_of;
+
+typedef struct petra_memory_stage {
+  int64_t base[PETRA_MEMORY_CATEGORIES]; /* held before the first action, and always */
+  /* What the stage's actions change in the accounts of the stage below, of its own and of the stage above. */
+  petra_memory_change change[PETRA_ACTION_KINDS][PETRA_MEMORY_NEIGHBOURS];
+  int64_t input_bytes;   /* input_buffer, for each microbatch between its F and its B (W) but one */
+  int64_t version_bytes; /* weight_buffer, for each older version that a microbatch between its F and its B
+                            was forwarded with */
+  int64_t copy_bytes;    /* weight_buffer, while an older version is held whatever is in flight */
+} petra_memory_stage;
+
+typedef struct petra_worker_memory_options {
+  int32_t stages;
+  const petra_memory_stage *stage; /* `stages` of them, borrowed */
+  petra_worker *counting;          /* a worker_cost of as many stages, borrowed */
+  petra_samples
+      *samples; /* rows are stages, columns the categories and then their total; NULL: none, borrowed */
+} petra_worker_memory_options;
+
+petra_status petra_worker_memory_create(const petra_worker_memory_options *options, petra_worker **out);
+void petra_worker_memory_destroy(petra_worker *worker);
+
+/* Per stage: what is held now, and the peaks so far. */
+const petra_account *petra_worker_memory_accounts(const petra_worker *worker);
+
+#endif

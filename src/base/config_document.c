@@ -1,0 +1,115 @@
+#include "base/config_document.h"
+
+#include "base/config_read.h"
+#include "base/log.h"
+
+#include <string.h>
+#include <yaml.h>
+
+/* Deeper than any key; the walk over the document recurses, so that depth must be bounded. */
+enum { MAX_DEPTH = 8 };
+
+static int line_of(yaml_mark_t mark) {
+  return (int)mark.line + 1;
+}
+
+static petra_status start_parser(yaml_parser_t *parser, const char *text, size_t length) {
+  if (!yaml_parser_initialize(parser))
+    return petra_fail(PETRA_NO_MEMORY, "out of memory: no YAML parser");
+  yaml_parser_set_encoding(parser, YAML_UTF8_ENCODING);
+  yaml_parser_set_input_string(parser, (const unsigned char *)text, length);
+  return PETRA_OK;
+}
+
+/* libyaml places an error at the end of the text in a line of its own, which the reader would not find. */
+static int line_of_problem(const yaml_parser_t *parser, const char *text, size_t length) {
+  int lines = 1;
+  for (size_t i = 0; i + 1 < length; i++)
+    lines += text[i] == '\n';
+  int line = line_of(parser->problem_mark);
+  return line < lines ? line : lines;
+}
+
+static petra_status fail_syntax(const petra_config_origin *origin, const yaml_parser_t *parser,
+                                const char *text, size_t length) {
+  if (parser->error == YAML_MEMORY_ERROR)
+    return petra_fail(PETRA_NO_MEMORY, "out of memory: the YAML parser has none");
+  return petra_config_fail_at(
+      origin, line_of_problem(parser, text, length), "", "not YAML: %s%s%s; expected %s",
+      parser->problem ? parser->problem : "unreadable", parser->context ? " " : "",
+      parser->context ? parser->context : "", origin->set ? "YAML" : "'key: value' lines");
+}
+
+/* What valid YAML may hold and a config may not: it would be lost, or expanded, in the document. */
+static petra_status check_event(const petra_config_origin *origin, const yaml_event_t *event, int *documents,
+                                int *depth) {
+  const yaml_char_t *anchor = NULL, *tag = NULL;
+  int line = line_of(event->start_mark);
+  switch (event->type) {
+  case YAML_DOCUMENT_START_EVENT:
+    if (++*documents > 1)
+      return petra_config_fail_at(origin, line, "", "a second document; expected one");
+    return PETRA_OK;
+  case YAML_ALIAS_EVENT:
+    return petra_config_fail_at(origin, line, "", "an alias; expected the value itself");
+  case YAML_SCALAR_EVENT:
+    anchor = event->data.scalar.anchor, tag = event->data.scalar.tag;
+    break;
+  case YAML_SEQUENCE_START_EVENT:
+    anchor = event->data.sequence_start.anchor, tag = event->data.sequence_start.tag;
+    ++*depth;
+    break;
+  case YAML_MAPPING_START_EVENT:
+    anchor = event->data.mapping_start.anchor, tag = event->data.mapping_start.tag;
+    ++*depth;
+    break;
+  case YAML_SEQUENCE_END_EVENT:
+  case YAML_MAPPING_END_EVENT:
+    --*depth;
+    break;
+  default:
+    break;
+  }
+  if (anchor)
+    return petra_config_fail_at(origin, line, "", "an anchor; expected a plain value");
+  if (tag)
+    return petra_config_fail_at(origin, line, "", "a tag; expected a plain value");
+  if (*depth > MAX_DEPTH)
+    return petra_config_fail_at(origin, line, "", "nested too deeply; expected at most %d levels", MAX_DEPTH);
+  return PETRA_OK;
+}
+
+static petra_status check_events(const petra_config_origin *origin, const char *text, size_t length) {
+  yaml_parser_t parser;
+  int documents = 0, depth = 0;
+  bool at_end = false;
+  PETRA_TRY(start_parser(&parser, text, length));
+  petra_status status = PETRA_OK;
+  while (status == PETRA_OK && !at_end) {
+    yaml_event_t event;
+    if (!yaml_parser_parse(&parser, &event)) {
+      status = fail_syntax(origin, &parser, text, length);
+      break;
+    }
+    status = check_event(origin, &event, &documents, &depth);
+    at_end = event.type == YAML_STREAM_END_EVENT;
+    yaml_event_delete(&event);
+  }
+  yaml_parser_delete(&parser);
+  return status;
+}
+
+petra_status petra_config_document_load(const petra_config_origin *origin, const char *text, size_t length,
+                                        struct yaml_document_s *out) {
+  yaml_parser_t parser;
+  petra_status status = PETRA_OK;
+  if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) /* a byte order mark, which some editors write */
+    text += 3, length -= 3;
+  PETRA_TRY(petra_config_check_text(origin, text, length));
+  PETRA_TRY(check_events(origin, text, length));
+  PETRA_TRY(start_parser(&parser, text, length));
+  if (!yaml_parser_load(&parser, out))
+    status = fail_syntax(origin, &parser, text, length);
+  yaml_parser_delete(&parser);
+  return status;
+}

@@ -1,0 +1,70 @@
+/* petra data: verifies, converts and generates data sets. */
+#include "cli/data.h"
+
+#include "base/log.h"
+
+#include <string.h>
+
+typedef struct data_action {
+  const char *name;
+  bool writes;       /* needs --output */
+  bool needs_config; /* else the defaults do */
+  petra_status (*run)(const petra_arguments *arguments, const petra_config *config);
+} data_action;
+
+static const data_action actions[] = {{"verify", false, true, petra_data_verify},
+                                      {"convert", true, true, petra_data_convert},
+                                      {"generate", true, false, petra_data_convert}};
+enum { ACTIONS = sizeof actions / sizeof *actions };
+
+static petra_status check(const data_action *action, const petra_arguments *arguments) {
+  if (action->writes && !arguments->output)
+    return petra_fail(PETRA_USAGE, "petra data %s needs --output FILE; see petra data --help", action->name);
+  if (!action->writes && arguments->output)
+    return petra_fail(PETRA_USAGE,
+                      "petra data %s writes no file and takes no --output; see petra data --help",
+                      action->name);
+  if (action->needs_config && !arguments->input)
+    return petra_fail(PETRA_USAGE,
+                      "petra data %s needs a config file ('-' for standard input); see petra data --help",
+                      action->name);
+  return PETRA_OK;
+}
+
+static petra_status run(const petra_arguments *arguments) {
+  const data_action *action = NULL;
+  petra_config *config;
+  for (int i = 0; i < ACTIONS; i++)
+    if (strcmp(arguments->action, actions[i].name) == 0)
+      action = &actions[i];
+  if (!action)
+    return petra_fail(PETRA_USAGE, "petra data: no action '%s'; expected verify, convert or generate",
+                      arguments->action);
+  PETRA_TRY(check(action, arguments));
+  PETRA_TRY(petra_config_load(arguments->input, arguments->sets, arguments->set_count, &config));
+  if (!action->needs_config)
+    config->data.set = PETRA_SET_SHAPES;
+  petra_status status = action->run(arguments, config);
+  petra_config_destroy(config);
+  return status;
+}
+
+const petra_command petra_command_data = {
+    .name = "data",
+    .summary = "verifies, converts or generates data sets",
+    .arguments =
+        "verify CONFIG.yaml | convert CONFIG.yaml --output FILE | generate [CONFIG.yaml] --output FILE",
+    .help = "verify    reads every image of the config's data set (data.*) and prints how many there are, "
+            "their sizes, the means and\n"
+            "          deviations of their channels and how many images the classes have. Everything that is "
+            "wrong has a line on\n"
+            "          standard error; the exit status is then 1.\n"
+            "convert   writes the config's data set as an HDF5 file for data.set: hdf5. Images of an image "
+            "folder are written as\n"
+            "          evaluation sees them: resized to data.resize, the centre of data.image_size cut out.\n"
+            "generate  the same for the generated images (data.set: shapes), whatever the config's set is.\n"
+            "data.limit and data.eval_limit limit all three. data.workers is the number of threads.\n",
+    .takes_config = true,
+    .writes_file = "",
+    .actions = "verify, convert or generate",
+    .run = run};

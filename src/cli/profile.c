@@ -1,0 +1,127 @@
+/* petra profile: measures what the stages of a config cost on this device. */
+#include "cli/profile.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "cli/command.h"
+#include "cli/libraries.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct profiling {
+  const petra_arguments *arguments;
+  petra_config *config;
+  petra_setup setup;
+  char *path;
+  petra_profile profile;
+} profiling;
+
+/* Where the profile goes: known, and fit to be written to, before minutes are spent on it. */
+static petra_status find_path(profiling *p) {
+  char *directory;
+  struct stat info;
+  if (p->arguments->output) {
+    PETRA_TRY(petra_duplicate_string(&p->path, p->arguments->output));
+  } else {
+    PETRA_TRY(petra_setup_output(p->config, NULL, &directory));
+    petra_status status = petra_join_path(directory, "profile.h5", &p->path);
+    petra_free(directory);
+    PETRA_TRY(status);
+  }
+  if (stat(p->path, &info) == 0 && !S_ISREG(info.st_mode))
+    return petra_fail(PETRA_IO, "%s: cannot write: expected a regular file or a new name", p->path);
+  PETRA_TRY(petra_duplicate_string(&directory, p->path));
+  char *slash = strrchr(directory, '/');
+  if (slash)
+    slash[slash == directory] = 0;
+  petra_status status = access(slash ? directory : ".", W_OK) == 0
+                            ? PETRA_OK
+                            : petra_fail(PETRA_IO, "%s: cannot write: %s", p->path, strerror(errno));
+  petra_free(directory);
+  return status;
+}
+
+static void describe(profiling *p) {
+  const petra_config *config = p->config;
+  const petra_model *model = &p->setup.model;
+  petra_profile *profile = &p->profile;
+  snprintf(profile->family, sizeof profile->family, "%s", petra_config_choice_name("model.family", (int)config->model.family));
+  snprintf(profile->stem, sizeof profile->stem, "%s", petra_config_choice_name("model.stem", (int)config->model.stem));
+  snprintf(profile->precision, sizeof profile->precision, "%s", petra_config_choice_name("device.precision", (int)config->device.precision));
+  profile->depth = model->depth;
+  profile->width = model->width;
+  profile->classes = model->classes;
+  profile->image_height = model->image_height;
+  profile->image_width = model->image_width;
+  profile->batch = (int32_t)config->data.batch;
+  profile->stages = p->setup.partition.stages;
+  for (int j = 0; j < profile->stages; j++) {
+    petra_stage_summary summary;
+    petra_setup_stage_summary(&p->setup, j, &summary);
+    profile->stage[j].blocks = p->setup.partition.first[j + 1] - p->setup.partition.first[j];
+    profile->stage[j].forward_bytes = summary.forward_bytes;
+    profile->stage[j].backward_bytes = summary.backward_bytes;
+  }
+}
+
+static petra_status prepare(profiling *p) {
+  p->config->cluster.cost.model = PETRA_COST_UNIT; /* what is to be measured must not depend on a profile */
+  PETRA_TRY(petra_setup_plan(&p->setup, p->config));
+  PETRA_TRY(find_path(p));
+  PETRA_TRY(petra_allocate(&p->profile.stage, (size_t)p->setup.partition.stages, sizeof *p->profile.stage));
+  describe(p);
+  return petra_backend_create(p->config->device.backend, p->config->device.precision, petra_setup_threads(p->config),
+                              p->config->device.deterministic, &p->setup.backend);
+}
+
+static petra_status write_and_report(profiling *p) {
+  const petra_config *config = p->config;
+  char backend[256], libraries[256];
+  p->setup.backend->ops->describe(p->setup.backend, backend, sizeof backend);
+  petra_libraries_describe(libraries, sizeof libraries);
+  const petra_profile_about about = {.command = p->arguments->command_line,
+                                     .backend = backend,
+                                     .libraries = libraries,
+                                     .method = p->setup.method.name,
+                                     .threads = petra_setup_threads(config),
+                                     .accumulate = (int32_t)config->method.accumulate,
+                                     .warmup = (int32_t)config->profile.warmup,
+                                     .repetitions = (int32_t)config->profile.repetitions};
+  const petra_profile_report report = {&p->setup, &p->profile, &about, p->path};
+  PETRA_TRY(petra_profile_write(p->path, &p->profile, &about));
+  if (p->arguments->json)
+    return petra_profile_print_json(&report);
+  return p->arguments->quiet ? PETRA_OK : petra_profile_print_table(&report);
+}
+
+static petra_status run(const petra_arguments *arguments) {
+  profiling p = {.arguments = arguments};
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_arguments_config(arguments, "profile", &p.config), done);
+  PETRA_TRY_GOTO(status, prepare(&p), done);
+  PETRA_TRY_GOTO(status, petra_profile_measure(&p.setup, arguments->quiet, p.profile.stage), done);
+  status = write_and_report(&p);
+done:
+  petra_free(p.profile.stage);
+  petra_free(p.path);
+  petra_setup_fini(&p.setup);
+  petra_config_destroy(p.config);
+  return status;
+}
+
+const petra_command petra_command_profile = {
+    .name = "profile",
+    .summary = "measures what the stages of a config cost on this device",
+    .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output FILE] [--json] [--quiet]",
+    .help = "Times forward, backward, reconstruction, weight gradient and update of every stage of the config's network on this\n"
+            "device, with its backend, precision, threads and batch, and writes a cost profile. `petra simulate` and `petra train`\n"
+            "take it with cluster.cost.model: profile and cluster.cost.profile: FILE. Images are random, nothing is trained.\n"
+            "profile.repetitions microbatches are measured after profile.warmup others; the costs are the medians. A profile with\n"
+            "one block a stage serves every partition of the network.\n",
+    .takes_config = true,
+    .writes = true,
+    .writes_file = "profile.h5",
+    .run = run};

@@ -1,0 +1,83 @@
+#include "cli/schedule_file.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "schedule/check.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* A config has at most 2^20 bytes (base/config_read.c): one more, and its reader can say that it is too long. */
+enum { CONFIG_BYTES = (1 << 20) + 1, SCHEDULE_BYTES = 1 << 30 };
+
+const char *petra_schedule_file_name(const char *path) {
+  return strcmp(path, "-") == 0 ? "standard input" : path;
+}
+
+/* Fills the buffer up to `most` bytes. */
+static petra_status read_up_to(FILE *file, const char *name, size_t most, petra_schedule_text *out) {
+  while (out->size < most) {
+    size_t room = out->size ? 2 * out->size : 4096;
+    char *larger;
+    room = room < most ? room : most;
+    PETRA_TRY(petra_allocate_raw(&larger, room, 1));
+    if (out->text)
+      memcpy(larger, out->text, out->size);
+    petra_free(out->text);
+    out->text = larger;
+    errno = 0;
+    size_t wanted = room - out->size, found = fread(out->text + out->size, 1, wanted, file);
+    out->size += found;
+    if (ferror(file))
+      return petra_fail(PETRA_IO, "%s: cannot be read: %s; expected a config or a schedule", name, strerror(errno));
+    if (found < wanted)
+      break;
+  }
+  return PETRA_OK;
+}
+
+static petra_status read_stream(FILE *file, const char *name, petra_schedule_text *out) {
+  PETRA_TRY(read_up_to(file, name, CONFIG_BYTES, out));
+  out->is_schedule = petra_schedule_recognise(out->text, out->size);
+  if (!out->is_schedule || out->size < CONFIG_BYTES)
+    return PETRA_OK;
+  PETRA_TRY(read_up_to(file, name, SCHEDULE_BYTES, out));
+  return out->size < SCHEDULE_BYTES ? PETRA_OK
+                                    : petra_fail(PETRA_SCHEDULE, "%s: a schedule of %d bytes or more; expected fewer", name,
+                                                 SCHEDULE_BYTES);
+}
+
+petra_status petra_schedule_file_peek(const char *path, petra_schedule_text *out) {
+  *out = (petra_schedule_text){0};
+  FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+  if (!file)
+    return PETRA_OK;
+  petra_status status = read_stream(file, petra_schedule_file_name(path), out);
+  if (file != stdin)
+    fclose(file);
+  if (status != PETRA_OK) {
+    petra_free(out->text);
+    *out = (petra_schedule_text){0};
+  }
+  return status;
+}
+
+petra_status petra_schedule_file_read(const char *path, petra_schedule **out) {
+  const char *name = petra_schedule_file_name(path);
+  petra_schedule_text text;
+  petra_schedule *schedule = NULL;
+  errno = 0;
+  PETRA_TRY(petra_schedule_file_peek(path, &text));
+  if (!text.text)
+    return petra_fail(PETRA_IO, "%s: cannot be read: %s; expected a schedule", name, strerror(errno));
+  petra_status status = petra_schedule_parse(name, text.text, text.size, &schedule);
+  petra_free(text.text);
+  if (status == PETRA_OK)
+    status = petra_schedule_check(schedule, name, NULL);
+  if (status != PETRA_OK) {
+    petra_schedule_destroy(schedule);
+    return status;
+  }
+  *out = schedule;
+  return PETRA_OK;
+}

@@ -1,0 +1,186 @@
+/* petra sweep: a grid of runs, each a process of its own in a folder of its own; what is complete is not run
+ * again. */
+#include "cli/sweep.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "cli/setup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+enum { MAX_JOBS = 1024 };
+
+static petra_status read_integer(const char *option, const char *text, long least, long most, int *out) {
+  char *end = NULL;
+  errno = 0;
+  long value = strtol(text, &end, 10);
+  if (end == text || *end || errno || value < least || value > most ||
+      strspn(text, "0123456789") != strlen(text))
+    return petra_fail(PETRA_USAGE, "%s: '%s'; expected an integer, %ld .. %ld", option, text, least, most);
+  *out = (int)value;
+  return PETRA_OK;
+}
+
+static petra_status read_arguments(petra_sweep *sweep) {
+  const petra_arguments *arguments = sweep->arguments;
+  sweep->jobs = 1;
+  if (!arguments->input)
+    return petra_fail(PETRA_USAGE,
+                      "petra sweep needs a grid file ('-' for standard input); see petra sweep --help");
+  if (arguments->slurm && (arguments->json || arguments->cell))
+    return petra_fail(PETRA_USAGE, "--slurm prints a script: it goes with neither --json nor --cell");
+  if (arguments->slurm && strcmp(arguments->input, "-") == 0)
+    return petra_fail(
+        PETRA_USAGE, "--slurm with a grid from standard input, which the tasks cannot read; expected a file");
+  if (arguments->cell && (arguments->json || arguments->jobs))
+    return petra_fail(PETRA_USAGE,
+                      "--cell runs one cell and no summary: it goes with neither --json nor --jobs");
+  if (arguments->jobs)
+    PETRA_TRY(read_integer("--jobs", arguments->jobs, arguments->slurm ? 1 : 0, MAX_JOBS, &sweep->jobs));
+  return PETRA_OK;
+}
+
+static petra_status load_grid(petra_sweep *sweep) {
+  const petra_arguments *arguments = sweep->arguments;
+  PETRA_TRY(petra_grid_load(arguments->input, &sweep->grid));
+  sweep->cells = petra_grid_cells(sweep->grid);
+  for (int i = 0; i < arguments->set_count; i++)
+    PETRA_TRY(petra_grid_check_set(sweep->grid, arguments->sets[i]));
+  if (arguments->cell) {
+    PETRA_TRY(read_integer("--cell", arguments->cell, 1, sweep->cells, &sweep->only));
+    sweep->only--;
+  }
+  return PETRA_OK;
+}
+
+/* --output, else run.output/run.name of the base; not made yet. */
+static petra_status find_folder(petra_sweep *sweep) {
+  const petra_arguments *arguments = sweep->arguments;
+  petra_config *config;
+  PETRA_TRY(petra_grid_config(sweep->grid, -1, arguments->sets, arguments->set_count, &config));
+  petra_status status = arguments->output
+                            ? petra_duplicate_string(&sweep->directory, arguments->output)
+                            : petra_join_path(config->run.output, config->run.name, &sweep->directory);
+  petra_config_destroy(config);
+  return status;
+}
+
+/* One sweep at a time in a folder, but as many --cell as there are: each has its cell's own lock. */
+static petra_status lock_folder(petra_sweep *sweep) {
+  char *made;
+  PETRA_TRY(petra_setup_output(NULL, sweep->directory, &made));
+  petra_free(made);
+  sweep->lock = open(sweep->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (sweep->lock < 0)
+    return petra_fail(PETRA_IO, "%s: cannot open this folder: %s", sweep->directory, strerror(errno));
+  if (flock(sweep->lock, (sweep->only >= 0 ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    return petra_fail(
+        PETRA_IO,
+        "%s: another sweep (or run) is writing into this folder; expected it to be free (or --output)",
+        sweep->directory);
+  return PETRA_OK;
+}
+
+static petra_status read_cells(petra_sweep *sweep) {
+  for (int c = 0; c < sweep->cells; c++)
+    if (sweep->only < 0 || sweep->only == c)
+      PETRA_TRY(petra_sweep_read_cell(sweep, &sweep->cell[c]));
+  return PETRA_OK;
+}
+
+static int count_state(const petra_sweep *sweep, petra_sweep_state state) {
+  int count = 0;
+  for (int c = 0; c < sweep->cells; c++)
+    count += sweep->cell[c].state == state;
+  return count;
+}
+
+static void tell_start(const petra_sweep *sweep) {
+  if (sweep->arguments->json || sweep->arguments->quiet)
+    return;
+  if (sweep->only >= 0)
+    printf("cell %d of %d, %s: %s\n", sweep->only + 1, sweep->cells, sweep->cell[sweep->only].directory,
+           sweep->cell[sweep->only].state == PETRA_CELL_COMPLETE ? "complete" : "open");
+  else
+    printf("%d cells in %s, %d of them complete\n", sweep->cells, sweep->directory,
+           count_state(sweep, PETRA_CELL_COMPLETE));
+  fflush(stdout);
+}
+
+/* A line for each failed cell, and the sweep's own. */
+static petra_status report(const petra_sweep *sweep, int stopped) {
+  int failed = count_state(sweep, PETRA_CELL_FAILED);
+  for (int c = 0; c < sweep->cells; c++)
+    if (sweep->cell[c].state == PETRA_CELL_FAILED)
+      petra_log(PETRA_LOG_ERROR, "%s: %s", sweep->cell[c].directory, sweep->cell[c].reason);
+  if (stopped)
+    return petra_fail(PETRA_CHILD, "%s: stopped by signal %d (%s); the same command goes on from here",
+                      sweep->directory, stopped, strsignal(stopped));
+  if (failed > 0 && sweep->only < 0)
+    return petra_fail(
+        PETRA_CHILD,
+        "%s: %d of %d cells failed (log.txt in their folders); the same command tries them again",
+        sweep->directory, failed, sweep->cells);
+  return failed > 0 ? PETRA_CHILD : PETRA_OK;
+}
+
+static petra_status perform(petra_sweep *sweep) {
+  int stopped = 0;
+  PETRA_TRY(read_arguments(sweep));
+  PETRA_TRY(load_grid(sweep));
+  PETRA_TRY(find_folder(sweep));
+  PETRA_TRY(petra_sweep_plan(sweep));
+  if (!sweep->arguments->slurm)
+    PETRA_TRY(lock_folder(sweep));
+  PETRA_TRY(read_cells(sweep));
+  if (sweep->arguments->slurm)
+    return petra_sweep_print_slurm(sweep);
+  tell_start(sweep);
+  PETRA_TRY(petra_sweep_run(sweep, &stopped));
+  if (sweep->only < 0)
+    PETRA_TRY(petra_sweep_summarize(sweep));
+  return report(sweep, stopped);
+}
+
+static petra_status run(const petra_arguments *arguments) {
+  petra_sweep sweep = {.arguments = arguments, .lock = -1, .only = -1};
+  petra_status status = perform(&sweep);
+  for (int c = 0; sweep.cell && c < sweep.cells; c++) {
+    petra_free(sweep.cell[c].name);
+    petra_free(sweep.cell[c].directory);
+    petra_free(sweep.cell[c].config);
+  }
+  petra_free(sweep.cell);
+  petra_free(sweep.directory);
+  if (sweep.lock >= 0)
+    close(sweep.lock);
+  petra_grid_destroy(sweep.grid);
+  return status;
+}
+
+const petra_command petra_command_sweep = {
+    .name = "sweep",
+    .summary = "runs a grid of configs, axes times seeds, and sums it up; can be resumed",
+    .arguments =
+        "GRID.yaml [--set KEY=VALUE]... [--output DIR] [--jobs N] [--slurm] [--cell N] [--json] [--quiet]",
+    .help = "Runs every cell of a grid with petra train or petra simulate, each as a process of its own in "
+            "DIR/CELL, and writes\n"
+            "DIR/summary.csv and DIR/summary.json: mean and 95 % interval over the seeds of each "
+            "combination. A grid:\n"
+            "  base: config.yaml              (or config: {...}; a relative file is one beside the grid)\n"
+            "  command: train                 (or simulate)\n"
+            "  axes: {method.name: [petra, backprop], method.accumulate: [1, 4]}\n"
+            "  rows: [{name: small, set: {model.width: 8}}, ...]\n"
+            "  seeds: [1, 2, 3]\n"
+            "All cells are checked before one runs. Cells that are complete are not run again, others from "
+            "their start; a complete\n"
+            "cell of another config is an error. --set overrides a key of every cell.\n",
+    .takes_config = true,
+    .writes = true,
+    .sweeps = true,
+    .run = run};

@@ -1,0 +1,17 @@
+/* A whole file in memory. */
+#ifndef PETRA_DATA_FILE_BYTES_H
+#define PETRA_DATA_FILE_BYTES_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Reads the file at `path`, which should be `what` ("a JPEG image"). PETRA_IO: missing, unreadable, no
+ * regular file; PETRA_DATA: empty, or larger than 1 GiB. Thread-safe. Free with petra_free. */
+petra_status petra_file_bytes(const char *path, const char *what, uint8_t **out, size_t *size);
+
+/* Reads exactly `size` bytes at `offset`. PETRA_IO: `path` and why. Thread-safe. */
+petra_status petra_file_read_at(int fd, const char *path, int64_t offset, void *out, size_t size);
+
+#endif

@@ -1,0 +1,50 @@
+/* The image files below a folder of class folders: ROOT/CLASS/FILE. Private to src/data. */
+#ifndef PETRA_DATA_FOLDER_LIST_H
+#define PETRA_DATA_FOLDER_LIST_H
+
+#include "base/status.h"
+
+#include <stdint.h>
+#include <stddef.h>
+
+/* Names, each once, one behind the other. */
+typedef struct petra_names {
+  char *bytes;
+  size_t used, room;
+  size_t *start; /* of each name in `bytes` */
+  int64_t count, start_room;
+} petra_names;
+
+/* The classes: the folders in `root` that do not begin with a dot, in the order of strcmp of their names,
+ * which numbers them from 0. Links are followed. Files beside them are counted in *left_out. PETRA_IO:
+ * unreadable; PETRA_DATA: none. */
+petra_status petra_folder_classes(const char *root, petra_names *out, int64_t *left_out);
+
+typedef struct petra_folder_file {
+  int32_t label;
+  size_t name; /* in petra_folder_list.names.bytes */
+} petra_folder_file;
+
+typedef struct petra_folder_list {
+  petra_names names;
+  petra_folder_file *files;
+  int64_t count;
+} petra_folder_list;
+
+/* The files of `root` whose names end in .jpg or .jpeg, in small or capital letters, in this order: the first
+ * file of every class, the second of every class, and so on, classes by number, files of a class by strcmp.
+ * So the first so many files are of all classes. Files that begin with a dot are passed over; others with
+ * other names are too, with a warning that counts them. Every folder of `root` has to be one of `classes`.
+ * PETRA_DATA: a class without images, one that is not in `classes`, something under an image's name that is
+ * no file. `problems` as in petra_dataset_open_counting. */
+petra_status petra_folder_files(const char *root, const petra_names *classes, int64_t *problems,
+                                petra_folder_list *out);
+
+const char *petra_names_get(const petra_names *names, int64_t index);
+void petra_names_fini(petra_names *names);
+void petra_folder_list_fini(petra_folder_list *list);
+
+/* "a/b" or "a/b/c" (c may be NULL), with one slash between. Free with petra_free. */
+petra_status petra_folder_path(const char *a, const char *b, const char *c, char **out);
+
+#endif

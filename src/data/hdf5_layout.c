@@ -1,0 +1,249 @@
+/* The one file of src/data that calls HDF5, always from the thread that opens a set. */
+#include "data/hdf5_layout.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <hdf5.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { SCHEMA_VERSION = 1, SIDE_MAX = 4096, CLASSES_MAX = 100000 };
+
+/* What is open while a layout is read. */
+typedef struct reader {
+  const char *path;
+  const char *split; /* its group */
+  int64_t file_bytes;
+  hid_t file;
+  petra_hdf5_layout layout;
+} reader;
+
+static const char *split_name(petra_split split) {
+  return split == PETRA_SPLIT_TRAIN ? "train" : "eval";
+}
+
+/* --- the file --- */
+
+static petra_status check_file(const char *path, int64_t *bytes) {
+  struct stat about;
+  if (!path || !*path)
+    return petra_fail(PETRA_CONFIG, "data.path: is empty, expected an HDF5 file");
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0)
+    return petra_fail(PETRA_IO, "data.path: %s: %s, expected an HDF5 file", path, strerror(errno));
+  int failed = fstat(fd, &about);
+  close(fd);
+  if (failed || !S_ISREG(about.st_mode))
+    return petra_fail(PETRA_IO, "data.path: %s: is %s, expected an HDF5 file", path,
+                      !failed && S_ISDIR(about.st_mode) ? "a folder" : "no regular file");
+  *bytes = about.st_size;
+  return PETRA_OK;
+}
+
+/* Earliest registration of "nothing at the end of the process", and no printing, as in src/io. */
+static petra_status open_file(reader *r) {
+  H5dont_atexit();
+  H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+  PETRA_TRY(check_file(r->path, &r->file_bytes));
+  if (H5Fis_hdf5(r->path) <= 0)
+    return petra_fail(PETRA_DATA, "%s: not an HDF5 file", r->path);
+  hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+  if (access >= 0 && H5Pset_file_locking(access, 0, 1) >= 0 &&
+      H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0)
+    r->file = H5Fopen(r->path, H5F_ACC_RDONLY, access);
+  H5Pclose(access);
+  if (r->file < 0)
+    return petra_fail(PETRA_DATA, "%s: damaged or truncated HDF5 file", r->path);
+  return PETRA_OK;
+}
+
+/* --- attributes of the root --- */
+
+/* The attribute as `count` doubles; the classes of its type that are taken: integers, and reals if `real`. */
+static petra_status read_attribute(const reader *r, const char *name, int count, bool real, double *out) {
+  petra_status status = PETRA_OK;
+  if (H5Aexists(r->file, name) <= 0)
+    return petra_fail(PETRA_DATA, "%s: no attribute %s on the root group, expected %d %s", r->path, name,
+                      count, real ? "numbers" : "integer");
+  hid_t attribute = H5Aopen(r->file, name, H5P_DEFAULT), space = H5Aget_space(attribute),
+        type = H5Aget_type(attribute);
+  H5T_class_t class = type >= 0 ? H5Tget_class(type) : H5T_NO_CLASS;
+  if (!(class == H5T_INTEGER || (real && class == H5T_FLOAT)) ||
+      H5Sget_simple_extent_npoints(space) != count || H5Aread(attribute, H5T_NATIVE_DOUBLE, out) < 0)
+    status = petra_fail(PETRA_DATA, "%s: attribute %s of the root group: expected %d %s", r->path, name,
+                        count, real ? "numbers" : "integer");
+  H5Tclose(type);
+  H5Sclose(space);
+  H5Aclose(attribute);
+  return status;
+}
+
+static petra_status read_head(reader *r) {
+  petra_hdf5_layout *layout = &r->layout;
+  double version = 0, classes = 0;
+  PETRA_TRY(read_attribute(r, "schema_version", 1, false, &version));
+  if (version != SCHEMA_VERSION)
+    return petra_fail(PETRA_DATA, "%s: schema_version %g, expected %d", r->path, version, SCHEMA_VERSION);
+  PETRA_TRY(read_attribute(r, "classes", 1, false, &classes));
+  if (!(classes >= 1 && classes <= CLASSES_MAX))
+    return petra_fail(PETRA_DATA, "%s: attribute classes is %g, expected 1 to %d", r->path, classes,
+                      CLASSES_MAX);
+  layout->classes = (int32_t)classes;
+  PETRA_TRY(read_attribute(r, "mean", 3, true, layout->mean));
+  PETRA_TRY(read_attribute(r, "deviation", 3, true, layout->deviation));
+  for (int c = 0; c < 3; c++)
+    if (!isfinite(layout->mean[c]) || !isfinite(layout->deviation[c]) || layout->deviation[c] <= 0)
+      return petra_fail(
+          PETRA_DATA,
+          "%s: mean %g and deviation %g of channel %d, expected finite numbers and a deviation above 0",
+          r->path, layout->mean[c], layout->deviation[c], c);
+  return PETRA_OK;
+}
+
+/* --- data sets --- */
+
+/* /SPLIT/NAME, open; PETRA_DATA where it is missing or not `rank`-dimensional integers. */
+static petra_status open_set(const reader *r, const char *name, int rank, hid_t *out, hsize_t *extent) {
+  char full[64];
+  snprintf(full, sizeof full, "/%s/%s", r->split, name);
+  if (H5Lexists(r->file, full, H5P_DEFAULT) <= 0)
+    return petra_fail(PETRA_DATA, "%s: no data set %s", r->path, full);
+  hid_t set = H5Dopen2(r->file, full, H5P_DEFAULT);
+  if (set < 0)
+    return petra_fail(PETRA_DATA, "%s: %s is no data set, or a damaged one", r->path, full);
+  hid_t space = H5Dget_space(set), type = H5Dget_type(set);
+  int found = H5Sget_simple_extent_ndims(space);
+  bool integers = type >= 0 && H5Tget_class(type) == H5T_INTEGER;
+  bool fits = integers && found == rank && H5Sget_simple_extent_dims(space, extent, NULL) == rank;
+  H5Tclose(type);
+  H5Sclose(space);
+  if (!fits) {
+    H5Dclose(set);
+    return petra_fail(PETRA_DATA, "%s: %s has %d dimensions of %s, expected %d of integers", r->path, full,
+                      found, integers ? "integers" : "another type", rank);
+  }
+  *out = set;
+  return PETRA_OK;
+}
+
+static bool is_bytes(hid_t set) {
+  hid_t type = H5Dget_type(set);
+  bool bytes = type >= 0 && H5Tget_size(type) == 1 && H5Tget_sign(type) == H5T_SGN_NONE;
+  H5Tclose(type);
+  return bytes;
+}
+
+/* In one piece, in this file. */
+static bool is_contiguous(hid_t set) {
+  hid_t list = H5Dget_create_plist(set);
+  bool contiguous = list >= 0 && H5Pget_layout(list) == H5D_CONTIGUOUS && H5Pget_external_count(list) == 0;
+  H5Pclose(list);
+  return contiguous;
+}
+
+static petra_status check_images(reader *r, hid_t set, const hsize_t extent[4]) {
+  petra_hdf5_layout *layout = &r->layout;
+  layout->planes = extent[1] == 3;
+  hsize_t height = layout->planes ? extent[2] : extent[1], width = layout->planes ? extent[3] : extent[2];
+  if (!is_bytes(set))
+    return petra_fail(PETRA_DATA, "%s: /%s/images: expected unsigned integers of one byte", r->path,
+                      r->split);
+  if ((!layout->planes && extent[3] != 3) || height < 1 || height > SIDE_MAX || width < 1 || width > SIDE_MAX)
+    return petra_fail(PETRA_DATA,
+                      "%s: /%s/images has the shape (%llu, %llu, %llu, %llu), expected (N, 3, H, W) or (N, "
+                      "H, W, 3) with H and W from 1 to %d",
+                      r->path, r->split, (unsigned long long)extent[0], (unsigned long long)extent[1],
+                      (unsigned long long)extent[2], (unsigned long long)extent[3], SIDE_MAX);
+  layout->height = (int32_t)height;
+  layout->width = (int32_t)width;
+  if (extent[0] < 1 || extent[0] > UINT32_MAX)
+    return petra_fail(PETRA_DATA, "%s: /%s/images has %llu images, expected 1 to %" PRIu32, r->path, r->split,
+                      (unsigned long long)extent[0], UINT32_MAX);
+  layout->count = (int64_t)extent[0];
+  if (!is_contiguous(set))
+    return petra_fail(PETRA_DATA,
+                      "%s: /%s/images is stored in chunks or compressed or elsewhere, expected in one piece "
+                      "(h5repack -f NONE -l CONTI)",
+                      r->path, r->split);
+  haddr_t offset = H5Dget_offset(set);
+  int64_t bytes = layout->count * 3 * layout->height * layout->width;
+  if (offset == HADDR_UNDEF)
+    return petra_fail(PETRA_DATA, "%s: /%s/images was never written", r->path, r->split);
+  if (offset > (haddr_t)r->file_bytes || bytes > r->file_bytes - (int64_t)offset)
+    return petra_fail(PETRA_DATA, "%s: truncated: /%s/images ends at byte %" PRId64 ", the file at %" PRId64,
+                      r->path, r->split, (int64_t)offset + bytes, r->file_bytes);
+  layout->offset = (int64_t)offset;
+  return PETRA_OK;
+}
+
+static petra_status read_images(reader *r) {
+  hsize_t extent[4];
+  hid_t set;
+  PETRA_TRY(open_set(r, "images", 4, &set, extent));
+  petra_status status = check_images(r, set, extent);
+  H5Dclose(set);
+  return status;
+}
+
+static petra_status read_labels(reader *r) {
+  hsize_t extent[1];
+  hid_t set;
+  PETRA_TRY(open_set(r, "labels", 1, &set, extent));
+  petra_status status;
+  if ((int64_t)extent[0] != r->layout.count) {
+    status = petra_fail(PETRA_DATA, "%s: /%s/labels has %llu labels for %" PRId64 " images, expected as many",
+                        r->path, r->split, (unsigned long long)extent[0], r->layout.count);
+  } else {
+    status = petra_allocate_raw(&r->layout.labels, (size_t)r->layout.count, sizeof *r->layout.labels);
+    if (status == PETRA_OK &&
+        H5Dread(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, r->layout.labels) < 0)
+      status = petra_fail(PETRA_DATA, "%s: /%s/labels cannot be read", r->path, r->split);
+  }
+  H5Dclose(set);
+  return status;
+}
+
+static petra_status read_all(reader *r) {
+  PETRA_TRY(open_file(r));
+  PETRA_TRY(read_head(r));
+  if (H5Lexists(r->file, r->split, H5P_DEFAULT) <= 0)
+    return petra_fail(
+        strcmp(r->split, "eval") == 0 ? PETRA_CONFIG : PETRA_DATA, "%s: no group /%s%s", r->path, r->split,
+        strcmp(r->split, "eval") == 0 ? ", and so no evaluation split; set run.eval_every: 0, or add it"
+                                      : "");
+  PETRA_TRY(read_images(r));
+  return read_labels(r);
+}
+
+petra_status petra_hdf5_layout_read(const char *path, petra_split split, petra_hdf5_layout *out) {
+  reader r = {.path = path, .split = split_name(split), .file = -1};
+  petra_status status = read_all(&r);
+  if (r.file >= 0)
+    H5Fclose(r.file);
+  if (status != PETRA_OK) {
+    petra_free(r.layout.labels);
+    return status;
+  }
+  *out = r.layout;
+  return PETRA_OK;
+}
+
+bool petra_hdf5_layout_has(const char *path, petra_split split) {
+  reader r = {.path = path, .split = split_name(split), .file = -1};
+  struct stat about;
+  H5dont_atexit();
+  H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+  if (!path || stat(path, &about) != 0 || !S_ISREG(about.st_mode) || H5Fis_hdf5(path) <= 0 ||
+      open_file(&r) != PETRA_OK)
+    return true; /* opening will tell */
+  bool has = H5Lexists(r.file, r.split, H5P_DEFAULT) > 0;
+  H5Fclose(r.file);
+  return has;
+}

@@ -1,0 +1,277 @@
+#include "data/imagefolder.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "data/crop.h"
+#include "data/file_bytes.h"
+#include "data/folder_list.h"
+#include "data/jpeg.h"
+#include "data/resize.h"
+
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ImageNet's, of the training images' pixels / 255, as the field uses them (docs/semantics.md, "Recipe"). */
+static const double imagenet_mean[3] = {0.485, 0.456, 0.406}, imagenet_deviation[3] = {0.229, 0.224, 0.225};
+
+/* Below this size reductions gain nothing, and the sizes of reduced images no longer tell the reductions
+ * apart. */
+enum { REDUCED_SIZE_MIN = 16 };
+
+typedef struct imagefolder {
+  petra_dataset base;
+  const petra_jpeg_decoder *decoder;
+  char *root; /* the folder of the classes */
+  int32_t resize;
+  petra_names classes;
+  petra_folder_list list;
+} imagefolder;
+
+/* A file that was read and looked at. */
+typedef struct image_file {
+  char *path;
+  uint8_t *bytes;
+  size_t size;
+  petra_jpeg_header header;
+} image_file;
+
+static void imagefolder_destroy(petra_dataset *set) {
+  imagefolder *self = (imagefolder *)set;
+  petra_folder_list_fini(&self->list);
+  petra_names_fini(&self->classes);
+  petra_free(self->root);
+  petra_free(self);
+}
+
+static void image_file_fini(image_file *file) {
+  petra_free(file->path);
+  petra_free(file->bytes);
+}
+
+static petra_status image_file_init(image_file *file, const imagefolder *self, int64_t index) {
+  const petra_folder_file *entry = &self->list.files[index];
+  *file = (image_file){0};
+  PETRA_TRY(petra_folder_path(self->root, petra_names_get(&self->classes, entry->label),
+                              self->list.names.bytes + entry->name, &file->path));
+  petra_status status = petra_file_bytes(file->path, "a JPEG image", &file->bytes, &file->size);
+  if (status == PETRA_OK)
+    status = petra_jpeg_header_read(file->bytes, file->size, file->path, &file->header);
+  if (status != PETRA_OK)
+    image_file_fini(file);
+  return status;
+}
+
+/* The decoded image, 1/reduction of its size. Free with petra_free. */
+static petra_status decode(const imagefolder *self, const image_file *file, int reduction, int32_t *width,
+                           int32_t *height, uint8_t **out) {
+  uint8_t *rgb = NULL;
+  *width = (file->header.width + reduction - 1) / reduction;
+  *height = (file->header.height + reduction - 1) / reduction;
+  PETRA_TRY(petra_allocate_raw(&rgb, (size_t)*width * (size_t)*height, 3));
+  petra_status status =
+      self->decoder->decode(file->bytes, file->size, file->path, &file->header, reduction, rgb);
+  if (status != PETRA_OK) {
+    petra_free(rgb);
+    return status;
+  }
+  *out = rgb;
+  return PETRA_OK;
+}
+
+static petra_status read_centre(const imagefolder *self, const image_file *file, uint8_t *pixels) {
+  int32_t width, height, resized_width, resized_height;
+  petra_crop window;
+  uint8_t *rgb;
+  PETRA_TRY(decode(self, file, 1, &width, &height, &rgb));
+  petra_crop_centre(height, width, self->resize, self->base.height, &resized_height, &resized_width, &window);
+  const petra_resize_axis rows = {.from = 0,
+                                  .to = height,
+                                  .low = 0,
+                                  .high = height,
+                                  .count = resized_height,
+                                  .first = window.top,
+                                  .kept = window.height};
+  const petra_resize_axis columns = {.from = 0,
+                                     .to = width,
+                                     .low = 0,
+                                     .high = width,
+                                     .count = resized_width,
+                                     .first = window.left,
+                                     .kept = window.width};
+  petra_status status = petra_resize(rgb, width, &rows, &columns, pixels);
+  petra_free(rgb);
+  return status;
+}
+
+/* The largest reduction that leaves the window at least `size` pixels each way. */
+static int choose_reduction(const petra_crop *window, int32_t size) {
+  int32_t shorter = window->height < window->width ? window->height : window->width;
+  int reduction = 1;
+  while (size >= REDUCED_SIZE_MIN && reduction < 8 && shorter / (2 * reduction) >= size)
+    reduction *= 2;
+  return reduction;
+}
+
+/* `start` .. `start + length` of the image, in pixels of the one that was decoded, which are `reduction` as
+ * large. */
+static petra_resize_axis window_axis(int32_t start, int32_t length, int reduction, int32_t decoded,
+                                     int32_t size) {
+  petra_resize_axis axis = {.from = (double)start / reduction,
+                            .to = (double)(start + length) / reduction,
+                            .count = size,
+                            .kept = size};
+  axis.low = (int32_t)floor(axis.from);
+  axis.high = (int32_t)fmin(decoded, ceil(axis.to));
+  return axis;
+}
+
+static petra_status read_random(const imagefolder *self, const image_file *file, petra_rng *rng,
+                                uint8_t *pixels) {
+  int32_t width, height, size = self->base.height;
+  uint8_t *rgb;
+  petra_crop window = petra_crop_random(rng, file->header.height, file->header.width);
+  int reduction = choose_reduction(&window, size);
+  PETRA_TRY(decode(self, file, reduction, &width, &height, &rgb));
+  const petra_resize_axis rows = window_axis(window.top, window.height, reduction, height, size);
+  const petra_resize_axis columns = window_axis(window.left, window.width, reduction, width, size);
+  petra_status status = petra_resize(rgb, width, &rows, &columns, pixels);
+  petra_free(rgb);
+  return status;
+}
+
+static petra_status imagefolder_read(const petra_dataset *set, int64_t index, uint8_t *pixels,
+                                     int32_t *label) {
+  const imagefolder *self = (const imagefolder *)set;
+  image_file file;
+  PETRA_TRY(image_file_init(&file, self, index));
+  petra_status status = read_centre(self, &file, pixels);
+  image_file_fini(&file);
+  if (status == PETRA_OK)
+    *label = self->list.files[index].label;
+  return status;
+}
+
+static petra_status imagefolder_read_window(const petra_dataset *set, int64_t index, petra_rng *rng,
+                                            uint8_t *pixels, int32_t *label) {
+  const imagefolder *self = (const imagefolder *)set;
+  image_file file;
+  PETRA_TRY(image_file_init(&file, self, index));
+  petra_status status = read_random(self, &file, rng, pixels);
+  image_file_fini(&file);
+  if (status == PETRA_OK)
+    *label = self->list.files[index].label;
+  return status;
+}
+
+static petra_status imagefolder_stored_size(const petra_dataset *set, int64_t index, int32_t *height,
+                                            int32_t *width) {
+  image_file file;
+  PETRA_TRY(image_file_init(&file, (const imagefolder *)set, index));
+  *height = file.header.height;
+  *width = file.header.width;
+  image_file_fini(&file);
+  return PETRA_OK;
+}
+
+static const char *imagefolder_class_name(const petra_dataset *set, int32_t label) {
+  return petra_names_get(&((const imagefolder *)set)->classes, label);
+}
+
+static const petra_dataset_ops imagefolder_ops = {.destroy = imagefolder_destroy,
+                                                  .read = imagefolder_read,
+                                                  .read_window = imagefolder_read_window,
+                                                  .stored_size = imagefolder_stored_size,
+                                                  .class_name = imagefolder_class_name};
+
+static bool holds_folder(const char *path, const char *name) {
+  struct stat about;
+  char *full;
+  if (petra_folder_path(path, name, NULL, &full) != PETRA_OK)
+    return false;
+  bool folder = stat(full, &about) == 0 && S_ISDIR(about.st_mode);
+  petra_free(full);
+  return folder;
+}
+
+bool petra_imagefolder_has_eval(const char *path) {
+  return holds_folder(path, "val");
+}
+
+/* The folders of the training split and of the split that is asked for. Free with petra_free. */
+static petra_status find_roots(const char *path, petra_split split, char **train, char **root) {
+  bool has_train = holds_folder(path, "train"), has_eval = holds_folder(path, "val");
+  char *classes = NULL, *files = NULL;
+  if (split == PETRA_SPLIT_EVAL && !has_eval)
+    return petra_fail(
+        PETRA_CONFIG,
+        "data.path: %s holds no folder val and so has no evaluation split; set run.eval_every: 0, or add it",
+        path);
+  if (has_eval && !has_train)
+    return petra_fail(PETRA_CONFIG, "data.path: %s holds a folder val but no folder train, expected both",
+                      path);
+  PETRA_TRY(has_train ? petra_folder_path(path, "train", NULL, &classes)
+                      : petra_duplicate_string(&classes, path));
+  petra_status status = split == PETRA_SPLIT_EVAL ? petra_folder_path(path, "val", NULL, &files)
+                                                  : petra_duplicate_string(&files, classes);
+  if (status != PETRA_OK) {
+    petra_free(classes);
+    return status;
+  }
+  *train = classes;
+  *root = files;
+  return PETRA_OK;
+}
+
+static petra_status check(const petra_config *config) {
+  struct stat about;
+  const char *path = config->data.path;
+  if (!petra_jpeg_decoder_get())
+    return petra_fail(PETRA_UNSUPPORTED, "data.set: imagefolder needs libjpeg-turbo, which this build has "
+                                         "not; install it (Debian: libturbojpeg0-dev), "
+                                         "then configure and build again");
+  if (config->data.resize < config->data.image_size)
+    return petra_config_fail(config, "data.resize",
+                             "%lld is below data.image_size: %lld, expected at least as much",
+                             (long long)config->data.resize, (long long)config->data.image_size);
+  if (!path || !*path)
+    return petra_fail(PETRA_CONFIG, "data.path: is empty, expected the folder that holds train and val");
+  if (stat(path, &about) != 0 || !S_ISDIR(about.st_mode))
+    return petra_fail(PETRA_IO, "data.path: %s: no such folder, expected one that holds train and val", path);
+  return PETRA_OK;
+}
+
+static petra_status fill(imagefolder *self, const char *train, int64_t *problems) {
+  int64_t beside;
+  PETRA_TRY(petra_folder_classes(train, &self->classes, &beside));
+  return petra_folder_files(self->root, &self->classes, problems, &self->list);
+}
+
+petra_status petra_imagefolder_open(const petra_config *config, petra_split split, int64_t limit,
+                                    int64_t *problems, petra_dataset **out) {
+  imagefolder *self = NULL;
+  char *train = NULL;
+  PETRA_TRY(check(config));
+  PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
+  self->decoder = petra_jpeg_decoder_get();
+  self->resize = (int32_t)config->data.resize;
+  petra_status status = find_roots(config->data.path, split, &train, &self->root);
+  if (status == PETRA_OK)
+    status = fill(self, train, problems);
+  petra_free(train);
+  if (status != PETRA_OK) {
+    imagefolder_destroy(&self->base);
+    return status;
+  }
+  int64_t count = self->list.count;
+  int32_t size = (int32_t)config->data.image_size;
+  self->base = (petra_dataset){.ops = &imagefolder_ops,
+                               .count = limit > 0 && limit < count ? limit : count,
+                               .height = size,
+                               .width = size,
+                               .classes = (int32_t)self->classes.count};
+  memcpy(self->base.mean, imagenet_mean, sizeof imagenet_mean);
+  memcpy(self->base.deviation, imagenet_deviation, sizeof imagenet_deviation);
+  *out = &self->base;
+  return PETRA_OK;
+}

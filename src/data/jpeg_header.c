@@ -1,0 +1,132 @@
+#include "data/jpeg_header.h"
+
+#include "base/log.h"
+
+#include <string.h>
+
+enum {
+  MARKER_SOI = 0xd8,
+  MARKER_EOI = 0xd9,
+  MARKER_SOS = 0xda,
+  MARKER_DHT = 0xc4,
+  MARKER_JPG = 0xc8,
+  MARKER_DAC = 0xcc,
+  MARKER_APP14 = 0xee,
+  MARKER_TEM = 0x01
+};
+
+static const int64_t pixels_max = INT64_C(1)
+                                  << 28; /* a larger image is a mistake or an attack on the memory */
+
+/* What other files begin with. */
+static const struct {
+  const char *start;
+  size_t length;
+  const char *name;
+} others[] = {{"\x89PNG\r\n\x1a\n", 8, "a PNG image"},
+              {"GIF8", 4, "a GIF image"},
+              {"BM", 2, "a BMP image"},
+              {"II*\0", 4, "a TIFF image"},
+              {"MM\0*", 4, "a TIFF image"},
+              {"RIFF", 4, "a RIFF file (WebP?)"},
+              {"\x1f\x8b", 2, "a gzip archive"},
+              {"PK\x03\x04", 4, "a ZIP archive"}};
+
+static petra_status not_a_jpeg(const uint8_t *bytes, size_t size, const char *path) {
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (size >= others[i].length && memcmp(bytes, others[i].start, others[i].length) == 0)
+      return petra_fail(PETRA_DATA, "%s: is %s, expected a JPEG image", path, others[i].name);
+  return petra_fail(PETRA_DATA, "%s: no JPEG image: expected that it begins with the bytes ff d8 ff", path);
+}
+
+static int two_bytes(const uint8_t *at) {
+  return at[0] << 8 | at[1];
+}
+
+static bool is_frame(int marker) {
+  return marker >= 0xc0 && marker <= 0xcf && marker != MARKER_DHT && marker != MARKER_JPG &&
+         marker != MARKER_DAC;
+}
+
+static bool stands_alone(int marker) {
+  return marker == MARKER_TEM || (marker >= 0xd0 && marker <= MARKER_EOI);
+}
+
+/* Precision, height, width, components, then three bytes a component. */
+static petra_status read_frame(const uint8_t *segment, int length, const char *path, petra_jpeg_header *out) {
+  if (length < 6)
+    return petra_fail(PETRA_DATA, "%s: damaged JPEG image: its frame header has %d bytes, expected 6 or more",
+                      path, length);
+  if (out->components)
+    return petra_fail(PETRA_DATA, "%s: damaged JPEG image: two frame headers, expected one", path);
+  out->height = two_bytes(segment + 1);
+  out->width = two_bytes(segment + 3);
+  out->components = segment[5];
+  if (out->height < 1 || out->width < 1)
+    return petra_fail(PETRA_DATA, "%s: JPEG image of %d x %d pixels, expected at least 1 x 1", path,
+                      out->width, out->height);
+  if ((int64_t)out->height * out->width > pixels_max)
+    return petra_fail(PETRA_DATA, "%s: JPEG image of %d x %d pixels, expected no more than %lld in all", path,
+                      out->width, out->height, (long long)pixels_max);
+  if (out->components != 1 && out->components != 3 && out->components != 4)
+    return petra_fail(PETRA_DATA,
+                      "%s: JPEG image with %d components, expected 1 (grey), 3 (colour) or 4 (CMYK)", path,
+                      out->components);
+  return PETRA_OK;
+}
+
+static petra_status ends_early(const char *path) {
+  return petra_fail(PETRA_DATA, "%s: truncated JPEG image: the file ends before the image does", path);
+}
+
+/* In coded data ff is followed by 0 or a restart marker, so that ff d9 behind the first scan is the end
+ * marker. */
+static bool has_end(const uint8_t *bytes, size_t size, size_t at) {
+  for (; at + 1 < size; at++)
+    if (bytes[at] == 0xff && bytes[at + 1] == MARKER_EOI)
+      return true;
+  return false;
+}
+
+petra_status petra_jpeg_header_read(const uint8_t *bytes, size_t size, const char *path,
+                                    petra_jpeg_header *out) {
+  petra_jpeg_header header = {0};
+  size_t at = 2;
+  if (size < 3 || bytes[0] != 0xff || bytes[1] != MARKER_SOI || bytes[2] != 0xff)
+    return not_a_jpeg(bytes, size, path);
+  for (;;) {
+    while (at < size && bytes[at] != 0xff) /* bytes between segments are skipped, as decoders do */
+      at++;
+    while (at < size && bytes[at] == 0xff)
+      at++;
+    if (at >= size)
+      return ends_early(path);
+    int marker = bytes[at++];
+    if (marker == MARKER_EOI)
+      return petra_fail(PETRA_DATA, "%s: damaged JPEG image: it ends without a scan", path);
+    if (marker == 0 || stands_alone(marker))
+      continue;
+    if (at + 2 > size)
+      return ends_early(path);
+    int length = two_bytes(bytes + at) - 2;
+    if (length < 0)
+      return petra_fail(PETRA_DATA, "%s: damaged JPEG image: a segment of %d bytes, expected 2 or more", path,
+                        length + 2);
+    if (at + 2 + (size_t)length > size)
+      return ends_early(path);
+    const uint8_t *segment = bytes + at + 2;
+    at += 2 + (size_t)length;
+    if (marker == MARKER_APP14 && length >= 12 && memcmp(segment, "Adobe", 5) == 0)
+      header.adobe = true;
+    if (is_frame(marker))
+      PETRA_TRY(read_frame(segment, length, path, &header));
+    if (marker == MARKER_SOS)
+      break;
+  }
+  if (!header.components)
+    return petra_fail(PETRA_DATA, "%s: damaged JPEG image: a scan before the frame header", path);
+  if (!has_end(bytes, size, at))
+    return ends_early(path);
+  *out = header;
+  return PETRA_OK;
+}

@@ -1,0 +1,34 @@
+/* What a simulated run adds to run.h5: /simulate, and memory over time. Schema: docs/hdf5-schema.md. */
+#ifndef PETRA_IO_RUNLOG_SIMULATE_H
+#define PETRA_IO_RUNLOG_SIMULATE_H
+
+#include "io/runlog.h"
+
+/* Arrays have `stages` entries. */
+typedef struct petra_runlog_simulation {
+  int64_t makespan_ns, actions, microbatches;
+  double time_per_microbatch_s; /* NaN: too few microbatches */
+  double bubble_fraction, wall_s;
+  int32_t stages;
+  const double *utilization, *lag_mean;
+  const int64_t *lag_max, *in_flight_max, *bytes_up, *bytes_down;
+  /* The critical path; critical_kinds 0: not asked for. */
+  int critical_kinds;
+  const char *const *critical_names;
+  const int64_t *critical_ns;       /* per kind */
+  const int64_t *critical_stage_ns; /* per stage */
+} petra_runlog_simulation;
+
+/* Memory over time: the highest level within each of `bins` bins of `width_ns`. */
+typedef struct petra_runlog_memory_time {
+  const char *accounting;
+  int32_t bins, stages;
+  int64_t width_ns;
+  const int64_t *values; /* (bins, stages, categories and then their total) */
+} petra_runlog_memory_time;
+
+/* Each at most once a run; they fail as the functions of runlog.h. */
+petra_status petra_runlog_simulated(petra_runlog *log, const petra_runlog_simulation *simulation);
+petra_status petra_runlog_memory_over_time(petra_runlog *log, const petra_runlog_memory_time *memory);
+
+#endif

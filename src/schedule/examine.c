@@ -1,0 +1,144 @@
+#include "schedule/examine.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <stdarg.h>
+
+/* A stage between its F and its B, for one microbatch after the other: when F came. */
+typedef struct forward_place {
+  int64_t updates, forwards;
+} forward_place;
+
+static void measure_stage(const petra_schedule *s, int32_t stage, forward_place *place,
+                          petra_schedule_distance *out) {
+  const bool fused = stage == s->stages && !s->split_head;
+  const int32_t device = (stage - 1) % s->devices;
+  forward_place now = {0, 0};
+  *out = (petra_schedule_distance){0, 0};
+  for (int64_t i = s->first[device]; i < s->first[device + 1]; i++) {
+    const petra_action *a = &s->entries[i].action;
+    if (a->stage != stage)
+      continue;
+    now.updates += a->kind == PETRA_ACTION_UPDATE;
+    if (a->kind == PETRA_ACTION_FORWARD) {
+      now.forwards++;
+      place[a->microbatch] = now;
+    } else if (a->kind == PETRA_ACTION_BACKWARD && !fused) {
+      int64_t lag = now.updates - place[a->microbatch].updates;
+      int64_t delay = now.forwards - place[a->microbatch].forwards;
+      out->lag = lag > out->lag ? lag : out->lag;
+      out->delay = delay > out->delay ? delay : out->delay;
+    }
+  }
+}
+
+petra_status petra_schedule_distances(const petra_schedule *schedule, petra_schedule_distance *out) {
+  forward_place *place;
+  PETRA_TRY(petra_allocate(&place, (size_t)schedule->microbatches, sizeof *place));
+  for (int32_t stage = 1; stage <= schedule->stages; stage++)
+    measure_stage(schedule, stage, place, &out[stage - 1]);
+  petra_free(place);
+  return PETRA_OK;
+}
+
+/* One stage of a run: how many of each kind it has done. */
+typedef struct progress {
+  int64_t read, backwards, updates, evaluations;
+  int64_t at_update; /* backwards at the last U */
+} progress;
+
+typedef struct trainer {
+  const petra_schedule *schedule;
+  const char *name;
+  const petra_schedule_demands *demands;
+  int32_t device; /* from 0 */
+} trainer;
+
+__attribute__((format(printf, 3, 4))) static petra_status refuse(const trainer *t, int64_t entry,
+                                                                 const char *format, ...) {
+  char reason[200], text[40];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(reason, sizeof reason, format, arguments);
+  va_end(arguments);
+  petra_action_print(&t->schedule->entries[entry].action, text, sizeof text);
+  return petra_fail(PETRA_SCHEDULE, "%s: device %d, action %lld (%s): %s", t->name, t->device + 1,
+                    (long long)(entry - t->schedule->first[t->device] + 1), text, reason);
+}
+
+/* The last microbatch of the evaluation number `index` (from 0) of the run. */
+static int64_t evaluated(const petra_schedule_demands *d, int64_t index) {
+  return (index + 1) * d->eval_every * d->batches - 1;
+}
+
+static petra_status check_evaluation(const trainer *t, int64_t entry, const progress *p) {
+  const petra_schedule_demands *d = t->demands;
+  int64_t found = t->schedule->entries[entry].action.microbatch;
+  if (d->eval_every == 0)
+    return refuse(t, entry, "an evaluation where run.eval_every is 0; expected none");
+  if (found != evaluated(d, p->evaluations))
+    return refuse(t, entry, "expected the evaluation of microbatch %lld, with %lld microbatches an epoch and run.eval_every: %lld",
+                  (long long)evaluated(d, p->evaluations), (long long)d->batches, (long long)d->eval_every);
+  return PETRA_OK;
+}
+
+static petra_status check_update(const trainer *t, int64_t entry, const progress *p) {
+  int64_t covered = p->backwards - p->at_update;
+  if (covered == t->demands->accumulate)
+    return PETRA_OK;
+  return refuse(t, entry, "it covers %lld backwards of its stage; the trainer expects method.accumulate: %lld in each",
+                (long long)covered, (long long)t->demands->accumulate);
+}
+
+/* The pass that reads a microbatch: F, or B of a fused last stage. */
+static petra_status check_reading(const trainer *t, int64_t entry, const progress *p) {
+  const petra_action *a = &t->schedule->entries[entry].action;
+  if (a->stage == 1 && a->microbatch != p->read)
+    return refuse(t, entry, "the training data is read in order; expected microbatch %lld", (long long)p->read);
+  int64_t window = a->microbatch / t->demands->accumulate, version = window > 0 ? window - 1 : 0;
+  if (t->demands->double_buffer && (p->updates < version || p->updates > version + 1))
+    return refuse(t, entry, "it comes after %lld updates of its stage; the double buffer expects %lld or %lld", (long long)p->updates,
+                  (long long)version, (long long)version + 1);
+  return PETRA_OK;
+}
+
+static petra_status check_entry(const trainer *t, int64_t entry, progress *p) {
+  const petra_action *a = &t->schedule->entries[entry].action;
+  const bool fused = a->stage == t->schedule->stages && !t->schedule->split_head;
+  if (a->kind == PETRA_ACTION_FORWARD || (a->kind == PETRA_ACTION_BACKWARD && fused)) {
+    PETRA_TRY(check_reading(t, entry, p));
+    p->read++;
+  }
+  if (a->kind == PETRA_ACTION_UPDATE) {
+    PETRA_TRY(check_update(t, entry, p));
+    p->updates++;
+    p->at_update = p->backwards;
+  }
+  if (a->kind == PETRA_ACTION_EVALUATE) {
+    PETRA_TRY(check_evaluation(t, entry, p));
+    p->evaluations++;
+  }
+  p->backwards += a->kind == PETRA_ACTION_BACKWARD;
+  return PETRA_OK;
+}
+
+petra_status petra_schedule_check_training(const petra_schedule *schedule, const char *name,
+                                           const petra_schedule_demands *demands) {
+  trainer t = {schedule, name, demands, 0};
+  progress *stages;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_allocate(&stages, (size_t)schedule->stages, sizeof *stages));
+  for (; t.device < schedule->devices; t.device++)
+    for (int64_t i = schedule->first[t.device]; i < schedule->first[t.device + 1]; i++)
+      PETRA_TRY_GOTO(status, check_entry(&t, i, &stages[schedule->entries[i].action.stage - 1]), done);
+  for (int32_t j = 0; j < schedule->stages; j++)
+    if (demands->eval_every > 0 && evaluated(demands, stages[j].evaluations) < schedule->microbatches) {
+      status = petra_fail(PETRA_SCHEDULE, "%s: stage %d: no evaluation at the end of an epoch; expected %dE%lld, or run.eval_every: 0",
+                          name, j + 1, j + 1, (long long)evaluated(demands, stages[j].evaluations));
+      break;
+    }
+done:
+  petra_free(stages);
+  return status;
+}

@@ -1,0 +1,326 @@
+"""petra data, and data sets in HDF5: what petra writes and what others write, whole and wrong; ImageNet-32's batches."""
+
+import os
+import pickle
+import resource
+import subprocess
+import sys
+
+import h5py
+import numpy
+
+from program import CIFAR10_FILES, ProgramTest, cifar_records, main, write_cifar10
+
+SCRIPT = os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "scripts/downsampled_imagenet_to_hdf5"))
+CONFIG = """\
+run: {name: data, epochs: 2}
+data: {set: hdf5, path: a.h5, batch: 4, workers: 2}
+model: {width: 1}
+device: {threads: 1}
+"""
+
+
+class DataTest(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.write("hdf5.yaml", CONFIG)
+
+    def make(self, name="a.h5", attributes=None, **parts):
+        """An HDF5 data set as anyone would write it; train_images=None leaves it out."""
+        stream = numpy.random.default_rng(1)
+        content = {"train/images": stream.integers(0, 256, (13, 3, 32, 32), "u1"), "train/labels": numpy.arange(13) % 7,
+                   "eval/images": stream.integers(0, 256, (5, 3, 32, 32), "u1"), "eval/labels": numpy.arange(5) % 7}
+        content.update({key.replace("_", "/"): value for key, value in parts.items()})
+        head = {"schema_version": 1, "classes": 7, "mean": [0.5, 0.4, 0.3], "deviation": [0.2, 0.2, 0.25], **(attributes or {})}
+        with h5py.File(self.path(name), "w") as file:
+            for key, value in content.items():
+                if isinstance(value, dict):
+                    file.create_dataset(key, **value)
+                elif value is not None:
+                    file[key] = value
+            for key, value in head.items():
+                if value is not None:
+                    file.attrs[key] = value
+        return content
+
+    def weights(self, name, *options):
+        self.good("train", *options, "--output", name, "--quiet")
+        return self.read(f"{name}/weights.h5")
+
+
+class Usage(DataTest):
+    def test_usage(self):
+        self.assertIn("\n  data ", self.good("--help"))
+        text = self.good("data", "--help")
+        for word in ["verify", "convert", "generate", "--output FILE", "--json"]:
+            self.assertIn(word, text)
+        self.bad(2, "no action; expected verify, convert or generate", "data")
+        self.bad(2, "no action 'check'", "data", "check", "small.yaml")
+        self.bad(2, "needs a config file", "data", "verify")
+        self.bad(2, "needs --output FILE", "data", "convert", "small.yaml")
+        self.bad(2, "needs --output FILE", "data", "generate")
+        self.bad(2, "takes no --output", "data", "verify", "small.yaml", "--output", "a.h5")
+        self.bad(2, "one file is expected", "data", "verify", "small.yaml", "other.yaml")
+        self.bad(2, "takes no --gantt", "data", "verify", "small.yaml", "--gantt")
+
+
+class Convert(DataTest):
+    def test_cifar10_and_back(self):
+        """Training is the same to the bit, wherever the images lie: crop, flip and normalisation do not change."""
+        write_cifar10(self)
+        cifar = ["small.yaml", *self.set_options(data__set="cifar10", data__path="cifar", data__augment="[crop,flip]", data__limit=0)]
+        found = self.good_json("data", "convert", *cifar, "--output", "a.h5")
+        self.assertEqual(found, {"output": "a.h5", "train": 40, "eval": 8, "height": 32, "width": 32, "classes": 10})
+        expected = self.weights("one", *cifar)
+        hdf5 = ["small.yaml", *self.set_options(data__set="hdf5", data__path="a.h5", data__augment="[crop,flip]", data__limit=0)]
+        self.assertEqual(self.weights("two", *hdf5), expected)
+        self.assertEqual(self.weights("three", *hdf5, "--set", "data.workers=4"), expected)
+        with h5py.File(self.path("a.h5")) as file:
+            records = b"".join(self.read(f"cifar/{name}") for name in CIFAR10_FILES[:5])
+            records = numpy.frombuffer(records, "u1").reshape(-1, 3073)
+            numpy.testing.assert_array_equal(file["train/images"][:].reshape(-1, 3072), records[:, 1:])
+            numpy.testing.assert_array_equal(file["train/labels"][:], records[:, 0])
+            self.assertEqual(file["train/images"].attrs["units"], "1")
+            self.assertEqual([d.label for d in file["eval/images"].dims], ["image", "channel", "row", "column"])
+            self.assertEqual((file.attrs["source"], file.attrs["schema_version"]), ("cifar10: cifar", 1))
+        # An HDF5 set is a set like the others.
+        self.good("data", "convert", *hdf5, "--output", "b.h5", "--quiet")
+        self.assertEqual(self.weights("four", *hdf5, "--set", "data.path=b.h5"), expected)
+
+    def test_cifar100(self):
+        self.write("c/train.bin", cifar_records(30, 1, (20, 100)))
+        self.write("c/test.bin", cifar_records(7, 2, (20, 100)))
+        options = self.set_options(data__set="cifar100", data__path="c", data__limit=0, data__eval_limit=0)
+        self.assertIn("30 training and 7 evaluation images of 32 x 32 in 100 classes",
+                      self.good("data", "convert", "small.yaml", *options, "--output", "a.h5"))
+        single = self.set_options(data__set="cifar100", data__path="c/test.bin", data__limit=0)
+        found = self.good_json("data", "convert", "small.yaml", *single, "--output", "a.h5")
+        self.assertEqual((found["train"], found["eval"]), (7, 0))
+        self.bad(2, "no group /eval", "train", "hdf5.yaml", "--set", "model.classes=100")
+        self.good("train", "hdf5.yaml", "--quiet", *self.set_options(model__classes=100, run__eval_every=0))
+
+    def test_generate(self):
+        self.good("data", "generate", "small.yaml", "--set", "data.set=cifar10", "--output", "a.h5")
+        self.assertEqual(self.weights("two", "small.yaml", *self.set_options(data__set="hdf5", data__path="a.h5")),
+                         self.weights("one", "small.yaml"))
+        options = self.set_options(data__limit=3, data__eval_limit=2)
+        self.good("data", "generate", "--output", "b.h5", *options)
+        with h5py.File(self.path("b.h5")) as file:
+            self.assertEqual((len(file["train/images"]), len(file["eval/images"])), (3, 2))
+            self.assertEqual(list(file["class_names"][:2]), [b"disc", b"square"])
+
+    def test_a_full_disk_leaves_what_was_there(self):
+        self.good("data", "generate", "small.yaml", "--output", "a.h5")
+        before = self.read("a.h5")
+        for limit in [1000, 100000]:
+            self.bad(1, "a.h5: cannot write", "data", "generate", "--output", "a.h5",
+                     preexec_fn=lambda limit=limit: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+            self.assertEqual(self.read("a.h5"), before)
+            self.assertEqual([name for name in os.listdir(self.folder) if name.endswith(".tmp")], [])
+        self.bad(1, "no/a.h5: cannot write", "data", "generate", "small.yaml", "--output", "no/a.h5")
+
+    def test_a_broken_set_is_not_converted(self):
+        write_cifar10(self)
+        self.write("cifar/data_batch_3.bin", b"\x0b" + bytes(3072))
+        options = self.set_options(data__set="cifar10", data__path="cifar")
+        self.bad(1, "has the label 11", "data", "convert", "small.yaml", *options, "--output", "a.h5")
+        self.assertFalse(os.path.exists(self.path("a.h5")))
+
+
+class Verify(DataTest):
+    def test_generated(self):
+        found = self.good_json("data", "verify", "small.yaml")
+        self.assertEqual([split["name"] for split in found["splits"]], ["train", "eval"])
+        self.assertEqual([split["images"] for split in found["splits"]], [64, 32])
+        self.good("data", "generate", "small.yaml", "--output", "a.h5")
+        with h5py.File(self.path("a.h5")) as file:
+            for split in found["splits"]:
+                pixels = file[split["name"] + "/images"][:] / 255
+                numpy.testing.assert_allclose(split["mean"], pixels.mean((0, 2, 3)), rtol=1e-12)
+                numpy.testing.assert_allclose(split["deviation"], pixels.std((0, 2, 3)), rtol=1e-9)
+                counts = numpy.bincount(file[split["name"] + "/labels"][:], minlength=10)
+                self.assertEqual(split["class_counts"], list(counts))
+        self.assertIn("64 images as 32 x 32, 10 classes", self.good("data", "verify", "small.yaml"))
+        self.assertEqual(self.good("data", "verify", "small.yaml", "--quiet"), "")
+
+    def test_every_problem_of_cifar(self):
+        write_cifar10(self)
+        broken = bytearray(self.read("cifar/data_batch_1.bin"))
+        broken[0] = 10
+        broken[3073 * 4] = 255
+        self.write("cifar/data_batch_1.bin", bytes(broken))
+        self.write("cifar/data_batch_2.bin", b"")
+        os.remove(self.path("cifar/data_batch_3.bin"))
+        self.write("cifar/data_batch_4.bin", self.read("cifar/data_batch_4.bin") + b"x")
+        os.remove(self.path("cifar/test_batch.bin"))
+        options = self.set_options(data__set="cifar10", data__path="cifar", data__limit=0)
+        code, out, error = self.run_petra("data", "verify", "small.yaml", *options)
+        self.assertEqual((code, len(error.splitlines())), (1, 6), error)
+        for text in ["data_batch_1.bin: record 0 ", "data_batch_1.bin: record 4 ", "data_batch_2.bin: the file is empty",
+                     "data_batch_3.bin: No such file", "data_batch_4.bin: 1 bytes are left over", "test_batch.bin: No such file"]:
+            self.assertIn(text, error)
+        self.assertIn("train  22 images", out)  # 6 of batch 1, 8 of 4, 8 of 5
+        self.assertIn("problems: 5", out)
+
+    def test_every_wrong_label(self):
+        labels = numpy.arange(13)
+        self.make(train_labels=labels, eval_labels=[0, -1, 2, 3, 7])
+        code, out, error = self.run_petra("data", "verify", "hdf5.yaml", "--json")
+        self.assertEqual((code, len(error.splitlines())), (1, 8), error)
+        self.assertIn("a.h5: /eval/labels: record 1 (from 0) has the label -1, expected 0 to 6", error)
+        self.assertIn('"problems": 8', out)
+
+    def test_a_set_that_cannot_be_opened(self):
+        self.make(train_images=None)
+        code, out, error = self.run_petra("data", "verify", "hdf5.yaml")
+        self.assertEqual((code, len(error.splitlines())), (1, 1), error)
+        self.assertIn("train  cannot be opened", out)
+        self.assertIn("eval   5 images", out)
+
+
+class OfOthers(DataTest):
+    def test_layouts(self):
+        content = self.make()
+        expected = self.weights("one", "hdf5.yaml")
+        last = {key.replace("/", "_"): value.transpose(0, 2, 3, 1) for key, value in content.items() if value.ndim == 4}
+        self.make("b.h5", **last)
+        self.assertEqual(self.weights("two", "hdf5.yaml", "--set", "data.path=b.h5"), expected)
+        self.make("c.h5", train_labels=content["train/labels"].astype(">u2"))
+        self.assertEqual(self.weights("three", "hdf5.yaml", "--set", "data.path=c.h5"), expected)
+        with h5py.File(self.path("d.h5"), "w", userblock_size=512, libver="latest") as file, h5py.File(self.path("a.h5")) as old:
+            for name in ["train", "eval"]:
+                old.copy(name, file)
+            for key, value in old.attrs.items():
+                file.attrs[key] = value
+        self.assertEqual(self.weights("four", "hdf5.yaml", "--set", "data.path=d.h5"), expected)
+
+    def test_other_sizes(self):
+        stream = numpy.random.default_rng(2)
+        self.make(train_images=stream.integers(0, 256, (13, 3, 40, 37), "u1"), eval_images=stream.integers(0, 256, (5, 3, 40, 37), "u1"))
+        stages = self.good_json("inspect", "hdf5.yaml")["stages"]
+        self.assertEqual((stages[0]["input"]["height"], stages[0]["input"]["width"]), (40, 37))
+        one = self.weights("one", "hdf5.yaml")
+        self.assertEqual(self.weights("four", "hdf5.yaml", "--set", "data.workers=4"), one)
+        self.make(eval_images=stream.integers(0, 256, (5, 3, 40, 37), "u1"))
+        self.bad(2, "images of 37 x 40 pixels for a network that was built for 32 x 32", "train", "hdf5.yaml")
+
+    def test_wrong_files(self):
+        images = numpy.zeros((13, 3, 32, 32), "u1")
+        cases = [
+            ("no data set /train/images", {"train_images": None}),
+            ("no data set /train/labels", {"train_labels": None}),
+            ("/train/images: expected unsigned integers of one byte", {"train_images": images.astype("i1")}),
+            ("/train/images: expected unsigned integers of one byte", {"train_images": images.astype("u2")}),
+            ("4 dimensions of another type, expected 4 of integers", {"train_images": images.astype("f4")}),
+            ("3 dimensions of integers, expected 4", {"train_images": images[0]}),
+            ("has the shape (13, 32, 32, 32), expected (N, 3, H, W) or (N, H, W, 3)", {"train_images": numpy.zeros((13, 32, 32, 32), "u1")}),
+            ("has 0 images", {"train_images": images[:0], "train_labels": numpy.zeros(0, "i4")}),
+            ("in chunks or compressed", {"train_images": {"data": images, "chunks": (1, 3, 32, 32)}}),
+            ("in chunks or compressed", {"train_images": {"data": images, "compression": "gzip"}}),
+            ("was never written", {"train_images": {"shape": images.shape, "dtype": "u1"}}),
+            ("has 12 labels for 13 images", {"train_labels": numpy.zeros(12, "i4")}),
+            ("expected 1 of integers", {"train_labels": numpy.zeros(13, "f4")}),
+            ("record 6 (from 0) has the label 7, expected 0 to 6", {"train_labels": [0, 1, 2, 3, 4, 5, 7, 0, 0, 0, 0, 0, 0]}),
+            ("no attribute schema_version", {"attributes": {"schema_version": None}}),
+            ("schema_version 2, expected 1", {"attributes": {"schema_version": 2}}),
+            ("no attribute classes", {"attributes": {"classes": None}}),
+            ("attribute classes is 0", {"attributes": {"classes": 0}}),
+            ("attribute classes of the root group: expected 1 integer", {"attributes": {"classes": "seven"}}),
+            ("no attribute mean", {"attributes": {"mean": None}}),
+            ("attribute mean of the root group: expected 3 numbers", {"attributes": {"mean": [1.0, 2.0]}}),
+            ("and a deviation above 0", {"attributes": {"deviation": [1.0, 0.0, 1.0]}}),
+            ("expected finite numbers", {"attributes": {"mean": [1.0, float("nan"), 1.0]}}),
+        ]
+        for words, parts in cases:
+            self.make(**parts)
+            self.bad(1, ["a.h5", words], "train", "hdf5.yaml")
+        self.make()
+        whole = self.read("a.h5")
+        for size in [len(whole) - 1, len(whole) // 2, 100]:
+            self.write("a.h5", whole[:size])
+            self.bad(1, ["a.h5"], "train", "hdf5.yaml")
+        self.write("a.h5", "text")
+        self.bad(1, "a.h5: not an HDF5 file", "train", "hdf5.yaml")
+        self.bad(1, "nowhere.h5: No such file", "train", "hdf5.yaml", "--set", "data.path=nowhere.h5")
+        self.bad(1, "is a folder, expected an HDF5 file", "train", "hdf5.yaml", "--set", "data.path=.")
+        self.bad(2, "data.path: is empty", "train", "hdf5.yaml", "--set", 'data.path=""')
+        self.make()
+        self.bad(2, ["model.classes", "7 classes"], "train", "hdf5.yaml", "--set", "model.classes=6")
+
+
+class DownsampledImageNet(DataTest):
+    def convert(self, *arguments):
+        run = subprocess.run([sys.executable, SCRIPT, *arguments], cwd=self.folder, capture_output=True, text=True, check=False)
+        print(run.stdout, run.stderr)
+        return run
+
+    def batches(self, npz, side=16):
+        stream = numpy.random.default_rng(3)
+        os.makedirs(self.path("b"), exist_ok=True)
+        all_images, all_labels = [], []
+        for name, count in [*((f"train_data_batch_{i}", 4) for i in range(1, 11)), ("val_data", 6)]:
+            batch = {"data": stream.integers(0, 256, (count, 3 * side * side), "u1"), "labels": stream.integers(1, 1001, count)}
+            batch["labels"][:2] = 1, 1000
+            all_images.append(batch["data"].reshape(-1, 3, side, side))
+            all_labels.append(batch["labels"] - 1)
+            if npz:
+                numpy.savez(self.path(f"b/{name}.npz"), **batch)
+            else:
+                with open(self.path(f"b/{name}"), "wb") as file:
+                    pickle.dump({**batch, "labels": batch["labels"].tolist(), "mean": batch["data"].mean(0)}, file, protocol=2)
+        return numpy.concatenate(all_images), numpy.concatenate(all_labels)
+
+    def test_both_forms(self):
+        for npz in [False, True]:
+            images, labels = self.batches(npz)
+            run = self.convert("b", "a.h5")
+            self.assertEqual(run.returncode, 0, run.stderr)
+            with h5py.File(self.path("a.h5")) as file:
+                numpy.testing.assert_array_equal(file["train/images"][:], images[:40])
+                numpy.testing.assert_array_equal(file["eval/images"][:], images[40:])
+                numpy.testing.assert_array_equal(file["train/labels"][:], labels[:40])
+                self.assertAlmostEqual(file.attrs["mean"][1], 0.456)
+            found = self.good_json("data", "verify", "hdf5.yaml")
+            self.assertEqual([split["images"] for split in found["splits"]], [40, 6])
+            self.assertEqual([found["splits"][0]["class_counts"][i] >= 10 for i in (0, 999)], [True, True])
+            for name in os.listdir(self.path("b")):
+                os.remove(self.path(f"b/{name}"))
+
+    def test_train(self):
+        self.batches(True, side=32)
+        self.assertEqual(self.convert("b", "a.h5").returncode, 0)
+        self.good("train", "hdf5.yaml", "--quiet", "--set", "model.classes=1000")
+
+    def test_wrong_batches(self):
+        def fails(words):
+            run = self.convert("b", "a.h5")
+            self.assertNotEqual(run.returncode, 0)
+            self.assertEqual((run.stdout, len(run.stderr.splitlines())), ("", 1), run.stderr)
+            self.assertIn(words, run.stderr)
+            self.assertEqual([name for name in os.listdir(self.folder) if "a.h5" in name], [])
+
+        os.mkdir(self.path("b"))
+        fails("expected 1, 2, ... without gaps")
+        self.batches(False)
+        good = self.read("b/train_data_batch_3")
+        self.write("b/train_data_batch_3", good[:200])
+        fails("train_data_batch_3: cannot be read")
+        self.write("b/train_data_batch_3", b"cos\nsystem\n(S'touch ran'\ntR.")
+        fails("it holds os.system")
+        self.assertFalse(os.path.exists(self.path("ran")))
+        for data, labels, words in [(numpy.zeros((2, 768), "u1"), [0, 1], "has the label 0, expected 1 to 1000"),
+                                    (numpy.zeros((2, 768), "u1"), [1], "expected 2 integers"),
+                                    (numpy.zeros((2, 700), "u1"), [1, 1], "expected bytes of shape"),
+                                    (numpy.zeros((2, 768), "f4"), [1, 1], "expected bytes of shape"),
+                                    (numpy.zeros((2, 3072), "u1"), [1, 1], "expected one size")]:
+            self.write("b/train_data_batch_3", pickle.dumps({"data": data, "labels": labels}))
+            fails(words)
+        self.write("b/train_data_batch_3", good)
+        os.remove(self.path("b/train_data_batch_10"))
+        os.remove(self.path("b/val_data"))
+        fails("0 files val_data")
+        os.remove(self.path("b/train_data_batch_4"))
+        fails("[1, 2, 3, 5, 6, 7, 8, 9]")
+
+
+main()

@@ -1,0 +1,255 @@
+/* The closed forms of the programs (docs/semantics.md): time, lags, what is kept, on the virtual executor
+ * with the worker that counts, over grids of J stages, M microbatches and k per update, with costs that share
+ * no factor. The forms of lockstep with a fused head are in test_executor. */
+#include "program_run.h"
+
+/* One microbatch at a time: J (F + R + B) each; the fused head recomputes nothing. */
+START_TEST(sequential_time) {
+  for (int32_t stages = 1; stages <= STAGES_MOST; stages++)
+    for (int64_t m = 1; m <= MICROBATCHES_MOST; m += 9)
+      for (int split = 0; split < 2; split++)
+        for (int engines = 1; engines <= 2; engines++) {
+          const petra_program_options options = flush_of(stages, m, split);
+          EXPECT(time_of(&petra_program_sequential, &options, &unit, false, engines), 3 * stages * m,
+                 "sequential", &options);
+          EXPECT(time_of(&petra_program_sequential, &options, &unit, true, engines),
+                 (4 * stages - !split) * m, "sequential, recomputing", &options);
+          for (int c = 0; c < COSTS; c++) {
+            const costs *x = &coprime[c];
+            EXPECT(time_of(&petra_program_sequential, &options, x, true, engines),
+                   m * (stages * (x->forward + x->backward) + (stages - !split) * x->reconstruct),
+                   "sequential", &options);
+          }
+        }
+}
+END_TEST
+
+/* (M + J - 1) (F + B), with F + R + B where everything is recomputed. */
+START_TEST(gpipe_time) {
+  for (int32_t stages = 1; stages <= STAGES_MOST; stages++)
+    for (int64_t m = 1; m <= MICROBATCHES_MOST; m++) {
+      const petra_program_options options = flush_of(stages, m, true);
+      EXPECT(time_of(&petra_program_gpipe, &options, &unit, false, 1), 3 * (m + stages - 1), "gpipe",
+             &options);
+      EXPECT(time_of(&petra_program_gpipe, &options, &unit, true, 1), 4 * (m + stages - 1),
+             "gpipe-checkpoint", &options);
+      for (int32_t j = 1; j <= stages; j++)
+        EXPECT(counts[j].kept_max, m, "gpipe keeps", &options);
+      for (int c = 0; c < COSTS; c++) {
+        const costs *x = &coprime[c];
+        EXPECT(time_of(&petra_program_gpipe, &options, x, true, 1),
+               (m + stages - 1) * (x->forward + x->reconstruct + x->backward), "gpipe", &options);
+      }
+    }
+}
+END_TEST
+
+/* (M + J - 1) (F + B); stage j keeps min(J - j + 1, M); the waiting is (J - 1) / (M + J - 1) of the time. */
+START_TEST(one_f_one_b_time) {
+  for (int32_t stages = 1; stages <= STAGES_MOST; stages++)
+    for (int64_t m = 1; m <= MICROBATCHES_MOST; m++)
+      for (int split = 0; split < 2; split++) {
+        const petra_program_options options = flush_of(stages, m, split);
+        EXPECT(time_of(&petra_program_1f1b, &options, &unit, false, 1), 3 * (m + stages - 1), "1f1b",
+               &options);
+        for (int c = 0; c < COSTS; c++) {
+          const costs *x = &coprime[c];
+          EXPECT(time_of(&petra_program_1f1b, &options, x, false, 1),
+                 (m + stages - 1) * (x->forward + x->backward), "1f1b", &options);
+          for (int32_t j = 1; j <= stages; j++) {
+            EXPECT(counts[j].kept_max, smaller(stages - j + 1, m), "1f1b keeps", &options);
+            EXPECT(device_counts[j].in_flight_max, smaller(stages - j + 1, m), "1f1b in flight", &options);
+            EXPECT(device_counts[j].busy_ns, m * (x->forward + x->backward), "1f1b busy", &options);
+            EXPECT(counts[j].lag_max, 0, "1f1b lag", &options);
+          }
+        }
+      }
+}
+END_TEST
+
+/* M (F + Bi + W) + (J - 1) (F + Bi - W) for M >= J and W <= min(F, Bi); every stage keeps at most J. */
+START_TEST(zero_bubble_time) {
+  static const costs split[] = {{1, 2, 1, 1},   {7, 16, 0, 5},  {3, 5, 0, 2},
+                                {11, 16, 0, 3}, {2, 103, 0, 2}, {31, 34, 0, 17}};
+  for (int32_t stages = 1; stages <= STAGES_MOST; stages++)
+    for (int64_t m = stages; m <= MICROBATCHES_MOST; m++)
+      for (size_t c = 0; c < sizeof split / sizeof *split; c++) {
+        const petra_program_options options = flush_of(stages, m, true);
+        const costs *x = &split[c];
+        int64_t inputs = x->backward - x->weight;
+        ck_assert(x->weight <= smaller(x->forward, inputs));
+        EXPECT(time_of(&petra_program_zb_h1, &options, x, false, 1),
+               m * (x->forward + inputs + x->weight) + (stages - 1) * (x->forward + inputs - x->weight),
+               "zb-h1", &options);
+        for (int32_t j = 1; j <= stages; j++)
+          EXPECT(counts[j].kept_max, stages, "zb-h1 keeps", &options);
+      }
+}
+END_TEST
+
+/* M (F + B) + (J - 1) (F + B) / v on J devices, chunks of cost F / v and B / v, M a multiple of J. */
+START_TEST(interleaved_time) {
+  for (int32_t devices = 1; devices <= STAGES_MOST; devices++)
+    for (int32_t v = 1; v <= 4; v++)
+      for (int64_t m = devices; m <= MICROBATCHES_MOST; m += devices)
+        for (int split = 0; split < 2; split++)
+          for (int c = 0; c < COSTS; c++) {
+            const costs *x = &coprime[c];
+            petra_program_options options = flush_of(devices * v, m, split);
+            options.chunks = v;
+            EXPECT(time_of(&petra_program_interleaved, &options, x, false, 1),
+                   (m * v + devices - 1) * (x->forward + x->backward), "interleaved", &options);
+            for (int32_t d = 1; d <= devices && split; d++)
+              EXPECT(device_counts[d].in_flight_max,
+                     smaller(2 * (devices - d) + (v - 1) * devices + 1, m * v), "interleaved in flight",
+                     &options);
+          }
+}
+END_TEST
+
+/* Steady state F + B per microbatch, J - j + 1 in flight, lag ceil((J - j) / k). */
+START_TEST(asynchronous_time_and_lags) {
+  static const int64_t factors[] = {1, 2, 4, 8};
+  for (int32_t stages = 1; stages <= STAGES_MOST; stages++)
+    for (int64_t m = 1; m <= MICROBATCHES_MOST; m += m < 12 ? 1 : 13)
+      for (int f = 0; f < 4; f++)
+        for (int c = 0; c < COSTS; c++) {
+          const costs *x = &coprime[c];
+          const int64_t k = factors[f];
+          petra_program_options options = flush_of(stages, m, true);
+          options.accumulate = k;
+          EXPECT(time_of(&petra_program_1f1b_async, &options, x, false, 1),
+                 (m + stages - 1) * (x->forward + x->backward), "1f1b-async", &options);
+          EXPECT(back_end[m / 2] - back_end[m / 4], (m / 2 - m / 4) * (x->forward + x->backward),
+                 "steady state", &options);
+          for (int32_t j = 1; j <= stages; j++) {
+            int64_t ahead = stages - j, most = 0;
+            for (int64_t i = 0; i < m; i++)
+              most = larger(most, i / k - (i > ahead ? i - ahead : 0) / k);
+            EXPECT(counts[j].kept_max, smaller(ahead + 1, m), "1f1b-async keeps", &options);
+            EXPECT(counts[j].lag_max, most, "1f1b-async lag", &options);
+            if (m > k * ((ahead + k - 1) / k)) /* long enough to see the largest */
+              EXPECT(counts[j].lag_max, (ahead + k - 1) / k, "1f1b-async largest lag", &options);
+          }
+        }
+}
+END_TEST
+
+/* A double buffer: microbatch m reads version max(0, floor(m / k) - 1) in F and in B, whatever the stage. Whether that is
+ * always there, and never more than one update old, in the run just done; *old_reads counts the passes that read an old one. */
+static bool two_versions_suffice(const petra_program_options *options, int64_t *old_reads) {
+  int64_t updates[STAGES_MOST + 1] = {0};
+  *old_reads = 0;
+  ck_assert_int_le(row_count, ROWS_MOST);
+  for (int64_t i = 0; i < row_count; i++) { /* on one engine the order of ends is that of a device's actions */
+    const petra_action *a = &rows[i].action;
+    const int64_t window = a->microbatch / options->accumulate, version = window > 0 ? window - 1 : 0;
+    if (a->kind == PETRA_ACTION_UPDATE) {
+      /* the update makes version w + 1 of version w and the gradients of window w, taken at version w - 1: a delay of 1 */
+      ck_assert_int_eq(a->microbatch, (updates[a->stage] + 1) * options->accumulate - 1);
+      updates[a->stage]++;
+    } else {
+      if (version > updates[a->stage] || version < updates[a->stage] - 1)
+        return false;
+      *old_reads += version < updates[a->stage];
+    }
+  }
+  return true;
+}
+
+/* pipedream-2bw: two versions are enough from k = J - 1 on (its authors ask for k >= J), and not below; every pass between
+ * reads a version that is there; the lag that the latest weights would have is at most 1; F + B a microbatch. */
+START_TEST(versions_of_a_double_buffer) {
+  int64_t old_reads;
+  for (int32_t stages = 2; stages <= STAGES_MOST; stages++)
+    for (int64_t k = stages > 2 ? stages - 2 : 1; k <= 2 * stages; k += k <= stages ? 1 : stages - 1)
+      for (int c = -1; c < COSTS; c += k < stages ? COSTS + 1 : 2) { /* unit costs, and a row of coprime ones */
+        const costs *x = c < 0 ? &unit : &coprime[c];
+        petra_program_options options = flush_of(stages, MICROBATCHES_MOST, true);
+        options.accumulate = k;
+        EXPECT(time_of(&petra_program_1f1b_async, &options, x, false, 1),
+               (MICROBATCHES_MOST + stages - 1) * (x->forward + x->backward), "2bw", &options);
+        EXPECT(two_versions_suffice(&options, &old_reads), k >= stages - 1, "two versions suffice", &options);
+        if (k < stages)
+          continue;
+        ck_assert(MICROBATCHES_MOST < 2 * k || old_reads > 0);
+        EXPECT(back_end[32] - back_end[16], 16 * (x->forward + x->backward), "2bw, steady state", &options);
+        for (int32_t j = 1; j <= stages; j++) {
+          ck_assert_int_le(counts[j].stash_max, 1);
+          EXPECT(counts[j].lag_max, j < stages && k < MICROBATCHES_MOST, "2bw lag", &options);
+        }
+      }
+}
+END_TEST
+
+/* Lockstep with graphs kept: with a split head on two engines each tick takes max(F, B), the delays one more.
+ */
+START_TEST(lockstep_with_a_split_head) {
+  for (int32_t stages = 1; stages <= STAGES_MOST; stages += 1 + stages / 4)
+    for (int64_t k = 1; k <= 8; k *= 2)
+      for (int c = 0; c < COSTS; c++) {
+        const costs *x = &coprime[c];
+        petra_program_options options = flush_of(stages, MICROBATCHES_MOST, true);
+        options.accumulate = k;
+        time_of(&petra_program_lockstep, &options, x, false, 2);
+        int64_t first = larger(MICROBATCHES_MOST / 4, 0), last = MICROBATCHES_MOST / 2;
+        if (stages <= 4) /* steady: M >= 16 J */
+          EXPECT(back_end[last] - back_end[first], (last - first) * larger(x->forward, x->backward),
+                 "lockstep", &options);
+        for (int32_t j = 1; j <= stages; j++) {
+          int64_t delay = 2 * (stages - j) + 1, most = 0;
+          for (int64_t i = 0; i < MICROBATCHES_MOST; i++)
+            most = larger(most, i / k - (i > delay ? i - delay : 0) / k);
+          EXPECT(counts[j].lag_max, most, "lockstep lag", &options);
+        }
+      }
+}
+END_TEST
+/* Flushes of k: M / k times the time of one. zb-h1 needs k >= J, interleaved a multiple of J. */
+START_TEST(flushes_of_k) {
+  static const int64_t factors[] = {1, 2, 4, 8};
+  for (int32_t stages = 2; stages <= STAGES_MOST; stages++)
+    for (int f = 0; f < 4; f++)
+      for (int n = 0; n < 3; n++)
+        for (int c = 0; c < (n < 2 ? COSTS : 1); c++) {
+          const int64_t k = factors[f], flushes = n == 0 ? 1 : n == 1 ? 3 : MICROBATCHES_MOST / k;
+          const costs *x = &coprime[c];
+          const int64_t both = x->forward + x->backward;
+          petra_program_options options = flush_of(stages, k * flushes, true);
+          options.accumulate = k;
+          EXPECT(time_of(&petra_program_gpipe, &options, x, false, 1), flushes * (k + stages - 1) * both, "gpipe", &options);
+          EXPECT(time_of(&petra_program_gpipe, &options, x, true, 1),
+                 flushes * (k + stages - 1) * (both + x->reconstruct), "gpipe-checkpoint", &options);
+          EXPECT(time_of(&petra_program_1f1b, &options, x, false, 1), flushes * (k + stages - 1) * both, "1f1b", &options);
+          if (k >= stages && x->weight <= smaller(x->forward, x->backward - x->weight))
+            EXPECT(time_of(&petra_program_zb_h1, &options, x, false, 1),
+                   flushes * (k * both + (stages - 1) * (both - 2 * x->weight)), "zb-h1", &options);
+          options.stages = 2 * stages;
+          options.chunks = 2;
+          if (k % stages == 0)
+            EXPECT(time_of(&petra_program_interleaved, &options, x, false, 1),
+                   flushes * (2 * k + stages - 1) * both, "interleaved", &options);
+        }
+}
+END_TEST
+
+/* The ranges are no idle words: just outside them zb-h1 takes longer than its form. */
+START_TEST(outside_the_ranges) {
+  static const costs late_weight = {2, 5, 0, 3} /* W > F, W > Bi */;
+  for (int32_t stages = 3; stages <= 8; stages++) {
+    petra_program_options options = flush_of(stages, stages, true);
+    const costs *x = &late_weight;
+    ck_assert_int_gt(time_of(&petra_program_zb_h1, &options, x, false, 1),
+                     stages * (x->forward + x->backward) + (stages - 1) * (x->forward + x->backward - 2 * x->weight));
+    options = flush_of(stages, 1, true); /* M < J */
+    ck_assert_int_gt(time_of(&petra_program_zb_h1, &options, &unit, false, 1), 3 + (stages - 1) * 1);
+  }
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {sequential_time,            gpipe_time,       one_f_one_b_time,
+                                zero_bubble_time,           interleaved_time, asynchronous_time_and_lags,
+                                versions_of_a_double_buffer, lockstep_with_a_split_head, flushes_of_k, outside_the_ranges};
+  return harness_run("closed_forms", tests, HARNESS_COUNT(tests));
+}

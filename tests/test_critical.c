@@ -1,0 +1,273 @@
+/* The critical path by kind: cases whose path is known, and for random pipelines of all programs that the
+ * parts sum to the makespan to the nanosecond and that the path is one: whatever lies on it, made longer,
+ * makes the run longer by as much. */
+#include "base/rng.h"
+#include "harness.h"
+#include "sim/executor_critical.h"
+#include "sim/jitter.h"
+#include "sim/worker_cost.h"
+
+enum { STAGES_MOST = 12 };
+
+/* A run: what it is made of, and what its path turned out to be. */
+typedef struct run {
+  petra_executor_virtual_options cluster;
+  petra_program_options program;
+  petra_jitter_options jitter;
+  petra_stage_cost costs[STAGES_MOST];
+  petra_action_kind longer; /* actions of this kind take `more` times as long */
+  int64_t more;
+  petra_critical *critical;
+  petra_critical_path path;
+  int64_t stage_ns[STAGES_MOST];
+  int64_t makespan_ns;
+} run;
+
+static petra_status sink(void *context, const petra_trace_row *row) {
+  return petra_critical_action(((run *)context)->critical, row);
+}
+
+static petra_status message(void *context, bool sent, int32_t from, const petra_packet *packet,
+                            int64_t now_ns) {
+  (void)from;
+  return petra_critical_message(((run *)context)->critical, sent, packet, now_ns);
+}
+
+static petra_status duration(void *context, const petra_action *action, int64_t cost_ns,
+                             int64_t *duration_ns) {
+  const run *r = context;
+  PETRA_TRY(petra_jitter_duration(&r->jitter, action->stage, (int)action->kind, action->microbatch, cost_ns,
+                                  duration_ns));
+  if (r->more && action->kind == r->longer)
+    *duration_ns *= r->more;
+  return PETRA_OK;
+}
+
+/* Runs it, and checks what holds for every run: the sum, the parts' signs, no wait, the stages' sum. */
+static void run_program(run *r, const petra_program_ops *program) {
+  const petra_worker_cost_options counting = {.stages = r->program.stages,
+                                              .split_head = r->program.split_head,
+                                              .split_backward = program->split_backward};
+  petra_worker *worker;
+  petra_executor *executor;
+  r->cluster.costs = r->costs;
+  r->cluster.cost_count = r->program.stages;
+  r->cluster.rule.fused_head = !r->program.split_head;
+  r->cluster.rule.split_backward = program->split_backward;
+  r->cluster.duration = duration;
+  r->cluster.duration_context = r;
+  r->cluster.message = message;
+  r->cluster.message_context = r;
+  if (r->program.batches == 0)
+    r->program.batches = INT64_MAX;
+  ck_assert_int_eq(petra_program_check(program, &r->program), PETRA_OK);
+  ck_assert_int_eq(petra_worker_cost_create(&counting, &worker), PETRA_OK);
+  ck_assert_int_eq(petra_executor_virtual_create(&r->cluster, &executor), PETRA_OK);
+  ck_assert_int_eq(petra_critical_create(&r->cluster, &r->program, &r->critical), PETRA_OK);
+  ck_assert_int_eq(executor->ops->run(executor, program, &r->program, worker, sink, r), PETRA_OK);
+  r->makespan_ns = executor->ops->now_ns(executor);
+  ck_assert_int_eq(petra_critical_trace(r->critical, &r->path, r->stage_ns), PETRA_OK);
+  int64_t sum = 0, computing = 0, stages = 0;
+  for (int k = 0; k < PETRA_CRITICAL_KINDS; k++) {
+    ck_assert_int_ge(r->path.ns[k], 0);
+    sum += r->path.ns[k];
+    computing += k <= PETRA_CRITICAL_UPDATE ? r->path.ns[k] : 0;
+  }
+  for (int j = 0; j < r->program.stages; j++)
+    stages += r->stage_ns[j];
+  ck_assert_int_eq(sum, r->makespan_ns);
+  ck_assert_int_eq(stages, computing);
+  ck_assert_int_eq(r->path.ns[PETRA_CRITICAL_WAIT], 0);
+  petra_critical_destroy(r->critical);
+  executor->ops->destroy(executor);
+  petra_worker_cost_destroy(worker);
+}
+
+static run same_stages(int32_t stages, int64_t microbatches, petra_stage_cost cost) {
+  run r = {.cluster = {.engines = 1},
+           .program = {.stages = stages, .microbatches = microbatches, .accumulate = 1, .drain = true}};
+  for (int j = 0; j < stages; j++)
+    r.costs[j] = cost;
+  return r;
+}
+
+START_TEST(sequential_is_everything) {
+  for (int engines = 1; engines <= 2; engines++) {
+    run r = same_stages(5, 7, (petra_stage_cost){.forward_ns = 3, .backward_ns = 11, .update_ns = 2});
+    r.cluster.engines = engines;
+    run_program(&r, &petra_program_sequential);
+    /* The fused head's action does its F as well. The updates of the stages above run beside the backward
+     * below. */
+    ck_assert_int_eq(r.path.ns[PETRA_CRITICAL_FORWARD], 7 * 4 * 3);
+    ck_assert_int_eq(r.path.ns[PETRA_CRITICAL_BACKWARD], 7 * (5 * 11 + 3));
+    ck_assert_int_eq(r.path.ns[PETRA_CRITICAL_UPDATE], 7 * 2);
+    ck_assert_int_eq(r.path.actions, 7 * (4 + 5 + 1));
+    ck_assert_int_eq(r.path.messages, 0);
+    ck_assert_int_eq(r.stage_ns[0], 7 * (3 + 11 + 2));
+    ck_assert_int_eq(r.stage_ns[2], 7 * (3 + 11));
+  }
+}
+END_TEST
+
+START_TEST(gpipe_is_m_and_j) {
+  run r = same_stages(6, 10, (petra_stage_cost){.forward_ns = 3, .backward_ns = 11});
+  r.program.accumulate = 10;
+  r.program.split_head = true;
+  run_program(&r, &petra_program_gpipe);
+  ck_assert_int_eq(r.path.ns[PETRA_CRITICAL_FORWARD], (10 + 6 - 1) * 3);
+  ck_assert_int_eq(r.path.ns[PETRA_CRITICAL_BACKWARD], (10 + 6 - 1) * 11);
+  ck_assert_int_eq(r.path.ns[PETRA_CRITICAL_UPDATE], 0);
+}
+END_TEST
+
+START_TEST(zero_bubble_has_weight_gradients) {
+  run r = same_stages(4, 8, (petra_stage_cost){.forward_ns = 10, .backward_ns = 21, .weight_gradient_ns = 9});
+  r.program.accumulate = 8;
+  r.program.split_head = true;
+  run_program(&r, &petra_program_zb_h1);
+  ck_assert_int_eq(r.makespan_ns, 8 * (10 + 12 + 9) + 3 * (10 + 12 - 9)); /* docs/semantics.md */
+  ck_assert_int_gt(r.path.ns[PETRA_CRITICAL_WEIGHT_GRADIENT], 0);
+}
+END_TEST
+
+START_TEST(bottleneck_carries_it) {
+  run r = same_stages(3, 20, (petra_stage_cost){.forward_ns = 3, .backward_ns = 9});
+  r.costs[1] =
+      (petra_stage_cost){.forward_ns = 100, .backward_ns = 170, .reconstruct_ns = 90, .update_ns = 7};
+  r.cluster.rule.recomputes = true;
+  run_program(&r, &petra_program_lockstep);
+  /* Once it has begun the slow stage never waits; one action of stage 1 comes before it, and one after it,
+   * beside its last update. */
+  ck_assert_int_eq(r.stage_ns[0], 3 + 9);
+  ck_assert_int_eq(r.stage_ns[1], 20 * (100 + 170 + 90) + 19 * 7);
+  ck_assert_int_eq(r.stage_ns[2], 0);
+}
+END_TEST
+
+START_TEST(slow_link_in_parts) {
+  static const petra_stage_cost cost = {
+      .forward_ns = 1, .backward_ns = 2, .forward_bytes = 10, .backward_bytes = 20};
+  run r = same_stages(2, 4, cost);
+  r.program.accumulate = 4;
+  r.program.split_head = true;
+  r.cluster.network = (petra_network_options){.latency_ns = 3, .bandwidth_Bps = 1e9}; /* 10 and 20 ns */
+  run_program(&r, &petra_program_gpipe);
+  /* F of the four microbatches at stage 1, the last one's message: sent at 4, its turn at 31, there at 44; F
+   * and four B at stage 2 to 53, of which the first ends at 47: turns at 47, 67, 87, 107, the last one there
+   * at 130, sent at 53. */
+  ck_assert_int_eq(r.makespan_ns, 132);
+  ck_assert_int_eq(r.path.ns[PETRA_CRITICAL_FORWARD], 4 + 1);
+  ck_assert_int_eq(r.path.ns[PETRA_CRITICAL_BACKWARD], 4 * 2 + 2);
+  ck_assert_int_eq(r.path.ns[PETRA_CRITICAL_TRANSMISSION], 10 + 20);
+  ck_assert_int_eq(r.path.ns[PETRA_CRITICAL_LATENCY], 2 * 3);
+  ck_assert_int_eq(r.path.ns[PETRA_CRITICAL_QUEUEING], 27 + 54);
+  ck_assert_int_eq(r.path.messages, 2);
+  /* Shared fairly the last message arrives no earlier, and what is beyond its own time is queueing again. */
+  run fair = same_stages(2, 4, cost);
+  fair.program = r.program;
+  fair.cluster.network = r.cluster.network;
+  fair.cluster.network.sharing = PETRA_SHARING_FAIR;
+  run_program(&fair, &petra_program_gpipe);
+  ck_assert_int_eq(fair.path.ns[PETRA_CRITICAL_LATENCY], 3 * fair.path.messages);
+  ck_assert_int_gt(fair.path.ns[PETRA_CRITICAL_QUEUEING], 0);
+}
+END_TEST
+
+static int64_t below(petra_rng *rng, int64_t bound) {
+  return (int64_t)(petra_rng_uniform(rng) * (double)bound);
+}
+
+/* A pipeline drawn from `number`; every program but the user's own. */
+static run random_run(int number, const petra_program_ops *program) {
+  petra_rng rng;
+  petra_rng_init(&rng, 7, PETRA_RNG_TEST, 0, (uint64_t)number);
+  int32_t stages = 2 + (int32_t)below(&rng, STAGES_MOST - 2);
+  run r = same_stages(stages, 1 + below(&rng, 30), (petra_stage_cost){0});
+  r.program.accumulate = 1 + below(&rng, 4);
+  if (program->chunked) {
+    r.program.chunks = 2;
+    r.program.stages = stages = stages / 2 * 2;
+    r.program.microbatches = r.program.accumulate = stages / 2 * (1 + below(&rng, 3));
+  }
+  r.program.drain = !program->ticks || below(&rng, 2);
+  r.program.split_head = program->flush || below(&rng, 2);
+  r.program.credit = program->arrival ? below(&rng, 6) : 0;
+  if (below(&rng, 2)) {
+    r.program.eval_every = 1;
+    r.program.batches = 1 + below(&rng, 5);
+  }
+  r.cluster.engines = 1 + (int)below(&rng, 2);
+  r.cluster.rule.recomputes = below(&rng, 2);
+  for (int j = 0; j < stages; j++)
+    r.costs[j] = (petra_stage_cost){.forward_ns = below(&rng, 50),
+                                    .backward_ns = 20 + below(&rng, 80),
+                                    .reconstruct_ns = below(&rng, 50),
+                                    .weight_gradient_ns = below(&rng, 20),
+                                    .update_ns = below(&rng, 2) * below(&rng, 9),
+                                    .forward_bytes = below(&rng, 60),
+                                    .backward_bytes = below(&rng, 120)};
+  r.cluster.network.latency_ns = below(&rng, 2) * below(&rng, 20);
+  r.jitter = (petra_jitter_options){
+      .seed = (uint64_t)number, .law = below(&rng, 2) ? PETRA_LAW_GAMMA : PETRA_LAW_NONE, .scale = 0.5};
+  return r;
+}
+
+START_TEST(parts_sum_to_the_makespan) {
+  static const int32_t node[STAGES_MOST] = {0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3};
+  int64_t queued = 0;
+  for (int p = 0; p < petra_program_count(); p++)
+    for (int number = 0; number < 200; number++) {
+      run r = random_run(number, petra_program_get(p));
+      if (number % 4) { /* links: first come first served, with cards, fair */
+        r.cluster.network.bandwidth_Bps = 1e9;
+        r.cluster.network.card_Bps = number % 4 == 2 ? 1.3e9 : 0;
+        r.cluster.network.node = number % 4 == 2 ? node : NULL;
+        r.cluster.network.sharing = number % 4 == 3 ? PETRA_SHARING_FAIR : PETRA_SHARING_FIFO;
+      }
+      run_program(&r, petra_program_get(p));
+      queued += r.path.ns[PETRA_CRITICAL_QUEUEING];
+    }
+  ck_assert_int_gt(queued, 0);
+}
+END_TEST
+
+/* In a fixed order, and without queues, a chain of actions and messages that each wait for the one before is
+ * a lower bound of the makespan at any durations. So the path's time with some of its actions n times as long
+ * is one. */
+START_TEST(longer_parts_make_a_longer_run) {
+  int64_t seen[PETRA_ACTION_KINDS] = {0}, messages = 0;
+  for (int p = 0; p < petra_program_count(); p++) {
+    const petra_program_ops *program = petra_program_get(p);
+    for (int number = 0; number < 100 && !program->arrival; number++) {
+      run first = random_run(number, program);
+      run_program(&first, program);
+      for (int k = PETRA_ACTION_FORWARD; k <= PETRA_ACTION_UPDATE; k++) {
+        run r = random_run(number, program);
+        r.longer = (petra_action_kind)k;
+        r.more = 9;
+        run_program(&r, program);
+        ck_assert_int_ge(r.makespan_ns, first.makespan_ns + 8 * first.path.ns[k]);
+        seen[k] += first.path.ns[k];
+      }
+      run r = random_run(number, program);
+      r.cluster.network.latency_ns += 100;
+      if (first.cluster.network.latency_ns > 0) { /* else messages that take no time are not counted */
+        run_program(&r, program);
+        ck_assert_int_ge(r.makespan_ns, first.makespan_ns + 100 * first.path.messages);
+        messages += first.path.messages;
+      }
+    }
+  }
+  for (int k = PETRA_ACTION_FORWARD; k <= PETRA_ACTION_UPDATE; k++)
+    ck_assert_int_gt(seen[k], 0);
+  ck_assert_int_gt(messages, 0);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {
+      sequential_is_everything,      gpipe_is_m_and_j,   zero_bubble_has_weight_gradients,
+      bottleneck_carries_it,         slow_link_in_parts, parts_sum_to_the_makespan,
+      longer_parts_make_a_longer_run};
+  return harness_run("critical", tests, HARNESS_COUNT(tests));
+}

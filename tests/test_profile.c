@@ -1,0 +1,203 @@
+/* Cost profiles: profile.h5 written and read back, what is refused; costs on a device of another speed; a partition balanced
+ * by given costs. */
+#include "harness.h"
+#include "io/profile.h"
+#include "nn/partition.h"
+#include "sim/cost.h"
+
+#include <hdf5.h>
+
+#include <math.h>
+#include <unistd.h>
+
+#define FILE_NAME "test_profile.h5"
+
+enum { STAGES = 3 };
+
+static const petra_profile_about ABOUT = {.command = "petra profile x.yaml", .backend = "ref", .libraries = "none", .method = "petra",
+                                          .threads = 2, .accumulate = 3, .warmup = 1, .repetitions = 5};
+
+/* Every value differs from every other; no time is a sum of powers of two. */
+static petra_profile make_profile(petra_profile_stage stage[STAGES]) {
+  for (int j = 0; j < STAGES; j++) {
+    stage[j] = (petra_profile_stage){.blocks = 2 * j + 1, .forward_bytes = 1000 + j, .backward_bytes = INT64_C(1) << (40 + j)};
+    for (int p = 0; p < PETRA_PROFILE_PARTS; p++) {
+      double median = 1e-3 * (j + 1) / (p + 3.0);
+      stage[j].part[p] = (petra_spread){median / 3, median / 2, median, median * 2, median * 3};
+    }
+  }
+  return (petra_profile){.family = "revnet", .stem = "cifar", .precision = "fp32", .depth = 18, .width = 7, .classes = 11,
+                         .image_height = 32, .image_width = 33, .batch = 5, .stages = STAGES, .stage = stage};
+}
+
+START_TEST(round_trip) {
+  petra_profile_stage stage[STAGES];
+  petra_profile written = make_profile(stage), *read = NULL;
+  ck_assert_int_eq(petra_profile_write(FILE_NAME, &written, &ABOUT), PETRA_OK);
+  ck_assert_int_eq(petra_profile_read(FILE_NAME, &read), PETRA_OK);
+  ck_assert_str_eq(read->family, "revnet");
+  ck_assert_str_eq(read->stem, "cifar");
+  ck_assert_str_eq(read->precision, "fp32");
+  ck_assert(read->depth == 18 && read->width == 7 && read->classes == 11 && read->image_height == 32 && read->image_width == 33 &&
+            read->batch == 5 && read->stages == STAGES);
+  for (int j = 0; j < STAGES; j++) {
+    ck_assert(read->stage[j].blocks == stage[j].blocks && read->stage[j].forward_bytes == stage[j].forward_bytes &&
+              read->stage[j].backward_bytes == stage[j].backward_bytes);
+    for (int p = 0; p < PETRA_PROFILE_PARTS; p++)
+      ck_assert(read->stage[j].part[p].median == stage[j].part[p].median);
+  }
+  petra_profile_destroy(read);
+  unlink(FILE_NAME);
+}
+END_TEST
+
+/* Writes `profile`, which must then be refused, with a line that names the file and `reason`. */
+static void refuse(const petra_profile *profile, const char *reason) {
+  petra_profile *read = NULL;
+  ck_assert_int_eq(petra_profile_write(FILE_NAME, profile, &ABOUT), PETRA_OK);
+  harness_clear();
+  ck_assert_int_eq(petra_profile_read(FILE_NAME, &read), PETRA_DATA);
+  ck_assert_ptr_null(read);
+  ck_assert_int_eq(harness_lines, 1);
+  ck_assert_int_eq(strncmp(harness_line, FILE_NAME ": ", sizeof FILE_NAME + 1), 0);
+  ck_assert_logged(reason);
+  unlink(FILE_NAME);
+}
+
+START_TEST(impossible_values) {
+  const double times[] = {NAN, INFINITY, -INFINITY, -1e-9, 2e6};
+  petra_profile_stage stage[STAGES];
+  petra_profile profile = make_profile(stage);
+  for (int i = 0; i < HARNESS_COUNT(times); i++)
+    for (int p = 0; p < PETRA_PROFILE_PARTS; p++) {
+      char reason[64];
+      double kept = stage[1].part[p].median;
+      snprintf(reason, sizeof reason, "/stages/%s: %g s for stage 2; expected 0 .. ", petra_profile_part_name((petra_profile_part)p), times[i]);
+      stage[1].part[p].median = times[i];
+      refuse(&profile, reason);
+      stage[1].part[p].median = kept;
+    }
+  stage[2].part[PETRA_PROFILE_WEIGHT_GRADIENT].median = 2 * stage[2].part[PETRA_PROFILE_BACKWARD].median;
+  refuse(&profile, "/stages/weight_gradient: ");
+  profile = make_profile(stage);
+  stage[0].blocks = 0;
+  refuse(&profile, "/stages/blocks: 0 for stage 1; expected 1 .. ");
+  profile = make_profile(stage);
+  stage[0].forward_bytes = -1;
+  refuse(&profile, "/stages/forward_bytes: -1 for stage 1");
+}
+END_TEST
+
+/* The first `bytes` of `from` as FILE_NAME. */
+static void copy_head(const char *from, long bytes) {
+  FILE *in = fopen(from, "rb"), *out = fopen(FILE_NAME, "wb");
+  ck_assert(in && out);
+  for (int c; bytes > 0 && (c = getc(in)) != EOF; bytes--)
+    putc(c, out);
+  fclose(in);
+  fclose(out);
+}
+
+START_TEST(broken_files) {
+  petra_profile_stage stage[STAGES];
+  petra_profile profile = make_profile(stage), *read = NULL;
+  ck_assert_int_eq(petra_profile_write(FILE_NAME ".whole", &profile, &ABOUT), PETRA_OK);
+  FILE *file = fopen(FILE_NAME ".whole", "rb");
+  ck_assert(file && fseek(file, 0, SEEK_END) == 0);
+  long size = ftell(file);
+  fclose(file);
+  for (long bytes = 0; bytes < size; bytes += size / 23) {
+    copy_head(FILE_NAME ".whole", bytes);
+    harness_clear();
+    ck_assert_int_eq(petra_profile_read(FILE_NAME, &read), PETRA_DATA);
+    ck_assert_int_eq(harness_lines, 1);
+  }
+  unlink(FILE_NAME);
+  ck_assert_int_eq(petra_profile_read(FILE_NAME, &read), PETRA_IO);
+  ck_assert_logged(FILE_NAME ": cannot open: No such file");
+  ck_assert_int_eq(petra_profile_read(".", &read), PETRA_IO);
+  ck_assert_int_eq(petra_profile_write("nowhere/x.h5", &profile, &ABOUT), PETRA_IO);
+  ck_assert_logged("nowhere/x.h5");
+  unlink(FILE_NAME ".whole");
+}
+END_TEST
+
+START_TEST(missing_parts) {
+  static const char *const sets[] = {"/stages", "/stages/blocks", "/stages/forward", "/stages/update", "/stages/backward_bytes"};
+  static const char *const attributes[] = {"schema_version", "family", "stem", "precision", "depth", "width", "classes", "batch"};
+  petra_profile_stage stage[STAGES];
+  petra_profile profile = make_profile(stage), *read = NULL;
+  for (int i = 0; i < HARNESS_COUNT(sets) + HARNESS_COUNT(attributes); i++) {
+    const char *name = i < HARNESS_COUNT(sets) ? sets[i] : attributes[i - HARNESS_COUNT(sets)];
+    ck_assert_int_eq(petra_profile_write(FILE_NAME, &profile, &ABOUT), PETRA_OK);
+    hid_t file = H5Fopen(FILE_NAME, H5F_ACC_RDWR, H5P_DEFAULT);
+    ck_assert_int_ge(i < HARNESS_COUNT(sets) ? H5Ldelete(file, name, H5P_DEFAULT) : H5Adelete(file, name), 0);
+    H5Fclose(file);
+    harness_clear();
+    ck_assert_int_eq(petra_profile_read(FILE_NAME, &read), PETRA_DATA);
+    ck_assert_int_eq(harness_lines, 1);
+    ck_assert_logged(name);
+  }
+  unlink(FILE_NAME);
+}
+END_TEST
+
+START_TEST(speeds) {
+  const petra_stage_cost cost = {1000, 3000, 2000, 1001, 7, 11, 13};
+  petra_stage_cost scaled = cost;
+  ck_assert_int_eq(petra_cost_scale(&scaled, 0.5), PETRA_OK);
+  ck_assert(scaled.forward_ns == 2000 && scaled.backward_ns == 6000 && scaled.reconstruct_ns == 4000 && scaled.weight_gradient_ns == 2002 &&
+            scaled.update_ns == 14 && scaled.forward_bytes == 11 && scaled.backward_bytes == 13);
+  scaled = cost;
+  ck_assert_int_eq(petra_cost_scale(&scaled, 4), PETRA_OK);
+  ck_assert(scaled.forward_ns == 250 && scaled.weight_gradient_ns == 250 && scaled.update_ns == 2); /* 250.25, 1.75 */
+  scaled = (petra_stage_cost){.update_ns = INT64_C(1000000000000000)};
+  ck_assert_int_eq(petra_cost_scale(&scaled, 1e-6), PETRA_CONFIG);
+  ck_assert_logged("cluster.speeds: an action of 1e+06 s at speed 1e-06 takes 1e+12 s");
+}
+END_TEST
+
+/* The least maximum of `stages` parts of costs first .. count - 1, by trying every place of the first cut. */
+static int64_t brute_force(const int64_t *costs, int first, int count, int stages) {
+  int64_t best = INT64_MAX, sum = 0;
+  for (int end = first + 1; end <= count - (stages - 1); end++) {
+    sum += costs[end - 1];
+    if (stages == 1)
+      continue;
+    int64_t rest = brute_force(costs, end, count, stages - 1), most = sum > rest ? sum : rest;
+    best = most < best ? most : best;
+  }
+  return stages == 1 ? sum : best;
+}
+
+START_TEST(balance_by_costs) {
+  const int64_t costs[10] = {900, 1, 70, 70, 0, 300, 5, 5, 250, 1000};
+  for (int stages = 1; stages <= 10; stages++) {
+    char count[40];
+    const char *const sets[] = {"stages.partition=balanced", count};
+    petra_config *config;
+    petra_model model;
+    petra_partition partition;
+    snprintf(count, sizeof count, "stages.count=%d", stages);
+    ck_assert_int_eq(petra_config_load(NULL, sets, 2, &config), PETRA_OK);
+    ck_assert_int_eq(petra_model_init(&model, config, 32, 32), PETRA_OK);
+    ck_assert_int_eq(model.block_count, 10);
+    ck_assert_int_eq(petra_partition_balance(&partition, config, &model, costs), PETRA_OK);
+    ck_assert(partition.stages == stages && partition.first[0] == 0 && partition.first[stages] == 10);
+    int64_t most = 0;
+    for (int j = 0; j < stages; j++) {
+      int64_t sum = 0;
+      for (int b = partition.first[j]; b < partition.first[j + 1]; b++)
+        sum += costs[b];
+      most = sum > most ? sum : most;
+    }
+    ck_assert_int_eq(most, brute_force(costs, 0, 10, stages));
+    petra_config_destroy(config);
+  }
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {round_trip, impossible_values, broken_files, missing_parts, speeds, balance_by_costs};
+  return harness_run("profile", tests, HARNESS_COUNT(tests));
+}
