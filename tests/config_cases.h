@@ -50,6 +50,14 @@ static const char defaults[] = "run:\n"
                                "  chunks: 0\n"
                                "  credit: 0\n"
                                "  schedule: \"\"\n"
+                               "  mitigation:\n"
+                               "    lr_rescheduling: 0\n"
+                               "    discrepancy_correction: 0\n"
+                               "    spike_compensation: false\n"
+                               "    weight_prediction: none\n"
+                               "    prediction_horizon: 1\n"
+                               "    gradient_shrinking: 1\n"
+                               "    stage_momentum: 0\n"
                                "optim:\n"
                                "  name: \"sgd\"\n"
                                "  lr: 0.1\n"
@@ -160,6 +168,14 @@ static const char changed[] =
     "  chunks: 4\n"
     "  credit: 9\n"
     "  schedule: \"own.schedule\"\n"
+    "  mitigation:\n"
+    "    lr_rescheduling: 40\n"
+    "    discrepancy_correction: 0.1\n"
+    "    spike_compensation: true\n"
+    "    weight_prediction: difference\n"
+    "    prediction_horizon: 2\n"
+    "    gradient_shrinking: 0.5\n"
+    "    stage_momentum: 0.99\n"
     "optim:\n"
     "  name: \"sgd\"\n"
     "  lr: 0.30000000000000004\n"
@@ -318,6 +334,11 @@ static const struct {
     {"cluster: {speeds: 0.5}", ":1: cluster.speeds: ", "'0.5' is not a list"},
     {"profile: {repetitions: 0}", ":1: profile.repetitions: ", "1 .. 1000000"},
     {"method: {head: both}", ":1: method.head: ", "preset, fused or split"},
+    {"method: {mitigation: {weight_prediction: linear}}", ":1: method.mitigation.weight_prediction: ", "none, velocity or difference"},
+    {"method: {mitigation: {gradient_shrinking: 1.5}}", ":1: method.mitigation.gradient_shrinking: ", "a number, 0 .. 1"},
+    {"method: {mitigation: {discrepancy_correction: 1}}", ":1: method.mitigation.discrepancy_correction: ", "0 .. 1 (1 excluded)"},
+    {"method: {mitigation: [spike_compensation]}", ":1: method.mitigation: ", "expected a mapping with any of lr_rescheduling"},
+    {"method: {mitigation: {spike: true}}", ":1: method.mitigation.spike: ", "unknown key"},
     {"cluster: {cost: 3}",
      ":1: cluster.cost: ", "a single value; expected a mapping with any of model, forward_s"},
     /* keys */

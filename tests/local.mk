@@ -75,7 +75,7 @@ EXTRA_DIST += \
   tests/golden/backprop-resnet18-k1.h5 tests/golden/backprop-resnet50-k1.h5 \
   tests/reference/README.md tests/reference/make_golden tests/reference/make_golden.py tests/reference/make_probes.py tests/golden/probe-revnet18.txt tests/reference/make_data.py \
   tests/reference/nets.py tests/reference/methods.py tests/reference/store.py tests/reference/run.py \
-  tests/reference/compare.py tests/reference/selfcheck.py
+  tests/reference/compare.py tests/reference/selfcheck.py tests/reference/mitigations.py
 
 # Golden files are remade by this target alone: make regen-golden PYTORCH_INTERPRETER=PATH (a Python with PyTorch and h5py).
 PYTORCH_INTERPRETER = python3
@@ -159,6 +159,11 @@ TESTS += tests/test_stage_rules
 tests_test_stage_rules_SOURCES = tests/test_stage_rules.c $(TRAINING_SOURCES)
 tests_test_stage_rules_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_stage_rules_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_mitigation
+TESTS += tests/test_mitigation
+tests_test_mitigation_SOURCES = tests/test_mitigation.c $(TRAINING_SOURCES)
+tests_test_mitigation_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_mitigation_LDADD = $(TESTS_LDADD)
 check_PROGRAMS += tests/test_gradients
 TESTS += tests/test_gradients
 tests_test_gradients_SOURCES = tests/test_gradients.c $(TRAINING_SOURCES)

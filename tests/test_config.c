@@ -88,6 +88,10 @@ START_TEST(values_reach_their_members) {
   ck_assert(c->cluster.cost.backward_s == 1e6 && c->cluster.cost.reconstruct_s == 0 &&
             c->cluster.cost.update_s == 0.5 && c->cluster.cost.weight_gradient_s == 0.25);
   ck_assert(c->method.head == PETRA_HEAD_SPLIT && c->method.chunks == 4 && c->method.credit == 9);
+  const petra_mitigation *m = &c->method.mitigation;
+  ck_assert(m->lr_rescheduling == 40 && m->discrepancy_correction == 0.1 && m->spike_compensation);
+  ck_assert(m->weight_prediction == PETRA_PREDICTION_DIFFERENCE && m->prediction_horizon == 2);
+  ck_assert(m->gradient_shrinking == 0.5 && m->stage_momentum == 0.99);
   ck_assert_str_eq(c->method.schedule, "own.schedule");
   ck_assert(c->cluster.stages == 100000 && c->cluster.message.forward_bytes == INT64_C(1000000000000000) &&
             c->cluster.message.backward_bytes == 5);
@@ -369,7 +373,7 @@ START_TEST(help_lists_every_key) {
     rows++;
   for (const char *at = defaults; (at = strchr(at, '\n')); at++)
     keys++;
-  ck_assert_int_eq(rows, keys - 18); /* the printed config less the headings of its 18 sections */
+  ck_assert_int_eq(rows, keys - 19); /* the printed config less the headings of its sections */
   free(help);
   free(markdown);
 }

@@ -49,7 +49,8 @@ static petra_status open_stages(rig *r) {
                                          .end = r->partition.first[j + 1],
                                          .backend = r->backend,
                                          .rule = petra_method_stage_rule(&r->method, r->method.inverts),
-                                         .optim = petra_optim_from_config(r->config)};
+                                         .optim = petra_optim_from_config(r->config),
+                                         .mitigation = petra_method_stage_mitigation(&r->method, r->partition.stages, j + 1)};
     PETRA_TRY(petra_stage_create(&options, &r->stage[j]));
     PETRA_TRY(petra_stage_initialise(r->stage[j], 1));
   }

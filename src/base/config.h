@@ -56,6 +56,18 @@ typedef struct petra_int_list {
   int64_t count;
 } petra_int_list;
 
+/* What a delayed method does against its delay; the rules are in stage/mitigation.h. */
+typedef enum petra_prediction { PETRA_PREDICTION_NONE, PETRA_PREDICTION_VELOCITY, PETRA_PREDICTION_DIFFERENCE } petra_prediction;
+typedef struct petra_mitigation {
+  int64_t lr_rescheduling;       /* K: updates until the rate is the full one; 0: none */
+  double discrepancy_correction; /* decay of the average of updates; 0: none */
+  bool spike_compensation;
+  petra_prediction weight_prediction;
+  double prediction_horizon;  /* in delays */
+  double gradient_shrinking;  /* factor a stage; 1: none */
+  double stage_momentum;      /* that the first of many stages comes near; 0: none */
+} petra_mitigation;
+
 /* A list of finite numbers; `values` is owned by the config. */
 typedef struct petra_real_list {
   double *values;
@@ -113,6 +125,7 @@ typedef struct petra_config {
     int64_t chunks; /* stages on each device, of programs that interleave them */
     int64_t credit; /* arrival: most microbatches in flight; 0: no limit */
     char *schedule; /* "" or a file with the order of actions, instead of the method's program */
+    petra_mitigation mitigation;
   } method;
   struct {
     char *name; /* "sgd" */

@@ -56,6 +56,10 @@ static const char *const keeps[] = {[PETRA_KEEP_PRESET] = "preset",
                                     [PETRA_KEEP_INPUT] = "input",
                                     [PETRA_KEEP_NOTHING] = "nothing",
                                     NULL};
+static const char *const predictions[] = {[PETRA_PREDICTION_NONE] = "none",
+                                           [PETRA_PREDICTION_VELOCITY] = "velocity",
+                                           [PETRA_PREDICTION_DIFFERENCE] = "difference",
+                                           NULL};
 static const char *const sharings[] = {[PETRA_LINK_FIFO] = "fifo", [PETRA_LINK_FAIR] = "fair", NULL};
 static const char *const jitters[] = {[PETRA_JITTER_NONE] = "none",
                                       [PETRA_JITTER_NORMAL] = "normal",
@@ -164,6 +168,13 @@ static const petra_config_key keys[] = {
     INTEGER(method.chunks, "0", 0, 100000, "stages on each device, where the program interleaves them; 0: 2 there, else 1"),
     INTEGER(method.credit, "0", 0, MANY_MICROBATCHES, "most microbatches in flight where the program is arrival; 0: no limit"),
     STRING(method.schedule, "\"\"", NONE, "file with the order of every device's actions, as petra schedule prints it; empty: the method's own order"),
+    INTEGER(method.mitigation.lr_rescheduling, "0", 0, MANY_MICROBATCHES, "of delayed methods: a late stage starts with a lower rate, which reaches the full one after so many updates (PipeMare T1); 0: none"),
+    REAL(method.mitigation.discrepancy_correction, "0", 0, 1, BELOW_MAX, "backward extrapolates back to the weights of its forward; the value is the weight left after one delay in the average of updates (PipeMare T2); 0: none"),
+    BOOLEAN(method.mitigation.spike_compensation, "false", "a late gradient brings at once what its momentum would have brought by then"),
+    CHOICE(method.mitigation.weight_prediction, "none", predictions, "forward reads weights extrapolated to its backward, along the momentum (velocity) or the last update (difference)"),
+    REAL(method.mitigation.prediction_horizon, "1", 0, 100, NONE, "how far weight_prediction extrapolates, in delays of the stage"),
+    REAL(method.mitigation.gradient_shrinking, "1", 0, 1, NONE, "factor of the gradient for every stage above its own; 1: none"),
+    REAL(method.mitigation.stage_momentum, "0", 0, 1, BELOW_MAX, "Nesterov momentum that grows from optim.momentum at the last stage towards this at the first; 0: none"),
 
     STRING_OF(optim.name, "sgd", optimizers, "optimizer"),
     REAL(optim.lr, "0.1", 0, DBL_MAX, NONE, "learning rate before scaling and schedule"),

@@ -85,7 +85,8 @@ petra_status petra_setup_create_stages(petra_setup *setup) {
                                          .end = setup->partition.first[j + 1],
                                          .backend = setup->backend,
                                          .rule = petra_method_stage_rule(&setup->method, setup->inverts),
-                                         .optim = petra_optim_from_config(config)};
+                                         .optim = petra_optim_from_config(config),
+                                         .mitigation = petra_method_stage_mitigation(&setup->method, setup->partition.stages, j + 1)};
     PETRA_TRY(petra_stage_create(&options, &setup->stage[j]));
   }
   return PETRA_OK;

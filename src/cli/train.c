@@ -65,6 +65,9 @@ static petra_status plan_program(training *t, int64_t batches) {
     return petra_config_fail(config, "cluster.stages", "%lld stages without a model cannot be trained; expected 0, or petra simulate", (long long)config->cluster.stages);
   PETRA_TRY(petra_cluster_program(&t->setup, t->setup.partition.stages, microbatches, batches, &t->program));
   PETRA_TRY(petra_setup_check_training(&t->setup, microbatches, batches));
+  if (config->probe.per_epoch > 0 && config->method.mitigation.weight_prediction != PETRA_PREDICTION_NONE)
+    return petra_config_fail(config, "probe.per_epoch", "%lld with method.mitigation.weight_prediction, whose forward reads weights that no version is; expected 0",
+                             (long long)config->probe.per_epoch);
   t->lr = petra_lr_from_config(config, batches);
   return PETRA_OK;
 }

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/worker_stage_private.h"
+#include "schedule/mitigation.h"
 
 #include <math.h>
 
@@ -16,6 +17,13 @@ petra_stage_rule petra_method_stage_rule(const petra_method *method, bool invert
                             .split_backward = method->program->split_backward,
                             .accumulate = (int)method->accumulate,
                             .sync_period = method->sync_period};
+}
+
+petra_stage_mitigation petra_method_stage_mitigation(const petra_method *method, int32_t stages, int32_t stage) {
+  petra_stage_mitigation mitigation = {.choice = method->mitigation, .distance = stages - stage, .stages = stages};
+  if (petra_mitigation_key(&method->mitigation))
+    mitigation.delay = petra_method_delay(method, stages, stage);
+  return mitigation;
 }
 
 static petra_account *account_of(const petra_worker_stage *worker, int32_t stage) {

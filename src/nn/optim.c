@@ -9,15 +9,18 @@ petra_optim petra_optim_from_config(const petra_config *config) {
                        .decay_norm_and_bias = config->optim.decay_norm_and_bias};
 }
 
+double petra_optim_decay(const petra_optim *optim, const petra_model *model, const petra_block *block, int index) {
+  petra_tensor_spec spec;
+  petra_block_parameter(model, block, index, &spec);
+  return spec.decay || optim->decay_norm_and_bias ? optim->weight_decay : 0;
+}
+
 petra_status petra_optim_step(const petra_optim *optim, const petra_compute *compute, const petra_model *model,
                               const petra_block *block, double lr, bool first, const petra_tensor_set *parameters,
                               const petra_tensor_set *velocities, const petra_tensor_set *gradients) {
   double decay[PETRA_BLOCK_TENSORS];
-  for (int i = 0; i < parameters->count; i++) {
-    petra_tensor_spec spec;
-    petra_block_parameter(model, block, i, &spec);
-    decay[i] = spec.decay || optim->decay_norm_and_bias ? optim->weight_decay : 0;
-  }
+  for (int i = 0; i < parameters->count; i++)
+    decay[i] = petra_optim_decay(optim, model, block, i);
   const petra_sgd_step step = {.count = parameters->count,
                                .parameters = parameters->tensor,
                                .velocities = velocities->tensor,

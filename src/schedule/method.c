@@ -1,6 +1,7 @@
 #include "schedule/method.h"
 
 #include "base/log.h"
+#include "schedule/mitigation.h"
 
 #include <string.h>
 
@@ -74,6 +75,7 @@ petra_method petra_method_get(int index) {
   petra_method method = methods[index];
   expand(&method);
   method.accumulate = 1;
+  method.mitigation = (petra_mitigation){.prediction_horizon = 1, .gradient_shrinking = 1};
   return method;
 }
 
@@ -166,7 +168,9 @@ petra_status petra_method_from_config(const petra_config *config, petra_method *
   override_choices(config, &method);
   method.accumulate = config->method.accumulate;
   method.sync_period = config->method.sync_period;
+  method.mitigation = config->method.mitigation;
   PETRA_TRY(check_choices(config, &method));
+  PETRA_TRY(petra_mitigation_check(config, &method));
   expand(&method);
   if (config->method.head != PETRA_HEAD_PRESET)
     method.split_head = config->method.head == PETRA_HEAD_SPLIT;

@@ -23,6 +23,7 @@ typedef struct petra_method {
   int32_t chunks;                 /* stages a device */
   int64_t accumulate;             /* k */
   int64_t sync_period;            /* p; 0: F reads the weights themselves */
+  petra_mitigation mitigation;    /* none in a preset */
 } petra_method;
 
 int petra_method_count(void);

@@ -41,6 +41,9 @@ static petra_status archive_gradients(petra_stage *stage, petra_tensor_archive *
   for (int b = 0; b < stage->blocks; b++) {
     petra_stage_sets *sets = &stage->sets[b];
     PETRA_TRY(archive_set(stage, tensors, b, "momentum/", false, &sets->velocities));
+    PETRA_TRY(archive_set(stage, tensors, b, "predicted/", false, &sets->predicted)); /* empty without a mitigation */
+    PETRA_TRY(archive_set(stage, tensors, b, "trend/", false, &sets->trend));
+    PETRA_TRY(archive_set(stage, tensors, b, "corrected/", false, &sets->corrected));
     if (stage->begun > 0 && petra_stage_sums(stage))
       PETRA_TRY(archive_set(stage, tensors, b, "accumulated/", false, &sets->accumulated));
     if (stage->begun > 0 && !petra_stage_sums(stage))
@@ -150,16 +153,17 @@ static petra_status archive_records(petra_stage *stage, petra_tensor_archive *te
 static petra_status archive_state(petra_stage *stage, petra_tensor_archive *tensors) {
   petra_archive *archive = tensors->archive;
   petra_account *account = &stage->account;
-  int64_t counts[5] = {stage->updates, stage->begun, stage->counted, stage->version_read, stage->copy};
+  int64_t counts[6] = {stage->updates, stage->begun, stage->counted, stage->version_read, stage->copy, stage->version_forward};
   int64_t peaks[PETRA_MEMORY_CATEGORIES + 1];
   memcpy(peaks, account->peak_bytes, sizeof account->peak_bytes);
   peaks[PETRA_MEMORY_CATEGORIES] = account->total_peak_bytes;
-  PETRA_TRY(petra_archive_integers(archive, "counts", counts, 5));
+  PETRA_TRY(petra_archive_integers(archive, "counts", counts, 6));
   stage->updates = counts[0];
   stage->begun = (int)counts[1];
   stage->counted = (int)counts[2];
   stage->version_read = counts[3];
   stage->copy = counts[4];
+  stage->version_forward = counts[5];
   PETRA_TRY(archive_gradients(stage, tensors));
   PETRA_TRY(archive_versions(stage, tensors));
   PETRA_TRY(archive_records(stage, tensors));

@@ -38,7 +38,7 @@ static petra_status block_backward(petra_stage *stage, int b, int64_t version, p
   petra_stage_sets *sets = &stage->sets[b];
   petra_tensor *const *parameters;
   petra_streams din;
-  PETRA_TRY(petra_stage_weights(stage, version, b, &parameters));
+  PETRA_TRY(petra_stage_weights(stage, stage->options.rule.backward_weights, version, b, &parameters));
   PETRA_TRY(petra_block_update_statistics(&stage->compute, block, graph, sets->statistics.tensor));
   graph->defer_filters = stage->options.rule.split_backward;
   PETRA_TRY(petra_block_backward(&stage->compute, block, parameters, graph, gradients, sets->gradients.tensor, &din));
@@ -54,16 +54,15 @@ static petra_status invert(petra_stage *stage, int b, const petra_record *record
   const petra_block *block = petra_stage_block(stage, b);
   int64_t inverting = petra_stage_choose(stage, rule->invert_weights, record);
   int64_t differentiated = petra_stage_choose(stage, rule->backward_weights, record);
-  petra_tensor *const *parameters;
-  PETRA_TRY(petra_stage_weights(stage, inverting, b, &parameters));
-  if (inverting == differentiated)
+  petra_tensor *const *parameters, *const *other;
+  PETRA_TRY(petra_stage_weights(stage, rule->invert_weights, inverting, b, &parameters));
+  PETRA_TRY(petra_stage_weights(stage, rule->backward_weights, differentiated, b, &other));
+  if (parameters == other)
     return petra_block_invert(&stage->compute, block, parameters, streams, graph, in);
   /* The graph is that of other weights than those that gave the input. */
   petra_streams found = {{NULL, NULL}}, again = {{NULL, NULL}};
   PETRA_TRY(petra_block_invert(&stage->compute, block, parameters, streams, NULL, &found));
-  petra_status status = petra_stage_weights(stage, differentiated, b, &parameters);
-  if (status == PETRA_OK)
-    status = petra_block_forward(&stage->compute, block, parameters, &found, graph, &again);
+  petra_status status = petra_block_forward(&stage->compute, block, other, &found, graph, &again);
   petra_streams_release(&again);
   if (status != PETRA_OK)
     petra_streams_release(&found);
@@ -78,7 +77,7 @@ static petra_status recompute(petra_stage *stage, int b, const petra_record *rec
   int64_t version = petra_stage_choose(stage, stage->options.rule.backward_weights, record);
   petra_streams again = {{NULL, NULL}};
   petra_loss loss;
-  PETRA_TRY(petra_stage_weights(stage, version, b, &parameters));
+  PETRA_TRY(petra_stage_weights(stage, stage->options.rule.backward_weights, version, b, &parameters));
   if (block->kind == PETRA_BLOCK_HEAD)
     return petra_head_forward(&stage->compute, block, parameters, &record->inputs[b], record->labels, graph, &loss);
   PETRA_TRY(petra_block_forward(&stage->compute, block, parameters, &record->inputs[b], graph, &again));
@@ -194,7 +193,7 @@ static petra_status forward_with_graphs(petra_stage *stage, petra_record *record
     const petra_block *block = petra_stage_block(stage, b);
     petra_streams next = {{NULL, NULL}};
     petra_tensor *const *parameters;
-    status = petra_stage_weights(stage, record->version, b, &parameters);
+    status = petra_stage_weights(stage, PETRA_WEIGHTS_STASHED, record->version, b, &parameters);
     if (status == PETRA_OK && block->kind == PETRA_BLOCK_HEAD)
       status = petra_head_forward(&stage->compute, block, parameters, &streams, labels, &record->graphs[b], loss);
     else if (status == PETRA_OK)

@@ -43,7 +43,7 @@ static petra_status forward_block(petra_stage *stage, petra_record *record, int 
   const petra_block *block = petra_stage_block(stage, b);
   petra_block_graph *graph = stage->options.rule.keep == PETRA_KEEP_GRAPH ? &record->graphs[b] : NULL;
   petra_tensor *const *parameters;
-  PETRA_TRY(petra_stage_weights(stage, record->version, b, &parameters));
+  PETRA_TRY(petra_stage_weights(stage, PETRA_WEIGHTS_STASHED, record->version, b, &parameters));
   if (keeps_input(stage, block)) {
     record->inputs[b] = petra_streams_retain(in);
     petra_streams_charge(&record->inputs[b], &stage->account, PETRA_MEMORY_INPUT_BUFFER);

@@ -23,7 +23,7 @@ int64_t petra_stage_version_forward(const petra_stage *stage) {
 
 petra_status petra_stage_version_tensors(const petra_stage *stage, int64_t version, int block,
                                          petra_tensor *const **out) {
-  return petra_stage_weights(stage, version, block - stage->options.first, out);
+  return petra_stage_weights(stage, PETRA_WEIGHTS_STASHED, version, block - stage->options.first, out);
 }
 
 const petra_tensor_set *petra_stage_mean_gradients(const petra_stage *stage, int block) {

@@ -13,6 +13,20 @@ void petra_message_release(petra_message *message) {
   petra_streams_release(&message->gradients);
 }
 
+/* The sets of block `b` that mitigations need. */
+static petra_status create_mitigation(petra_stage *stage, int b) {
+  const petra_stage_mitigation *mitigation = &stage->options.mitigation;
+  const petra_block *block = petra_stage_block(stage, b);
+  const petra_model *model = stage->options.model;
+  petra_stage_sets *sets = &stage->sets[b];
+  if (petra_mitigation_predicts(mitigation))
+    PETRA_TRY(petra_tensor_set_create(&stage->compute, model, block, false, PETRA_MEMORY_WEIGHT_BUFFER, &sets->predicted));
+  if (!petra_mitigation_corrects(mitigation))
+    return PETRA_OK;
+  PETRA_TRY(petra_tensor_set_create(&stage->compute, model, block, false, PETRA_MEMORY_MOMENTUM, &sets->trend));
+  return petra_tensor_set_create(&stage->compute, model, block, false, PETRA_MEMORY_WEIGHT_BUFFER, &sets->corrected);
+}
+
 petra_status petra_stage_create(const petra_stage_options *options, petra_stage **out) {
   petra_stage *stage;
   petra_status status;
@@ -35,6 +49,7 @@ petra_status petra_stage_create(const petra_stage_options *options, petra_stage 
     PETRA_TRY_GOTO(status, petra_tensor_set_create(compute, model, block, true, PETRA_MEMORY_STATISTICS, &sets->statistics), fail);
     PETRA_TRY_GOTO(status, petra_tensor_set_create(compute, model, block, false, PETRA_MEMORY_MOMENTUM, &sets->velocities), fail);
     PETRA_TRY_GOTO(status, petra_tensor_set_create(compute, model, block, false, PETRA_MEMORY_GRADIENTS, &sets->gradients), fail);
+    PETRA_TRY_GOTO(status, create_mitigation(stage, b), fail);
     if (petra_stage_sums(stage))
       PETRA_TRY_GOTO(status, petra_tensor_set_create(compute, model, block, false, PETRA_MEMORY_GRADIENTS, &sets->accumulated), fail);
   }
@@ -54,6 +69,9 @@ void petra_stage_destroy(petra_stage *stage) {
     petra_tensor_set_release(&stage->sets[b].velocities);
     petra_tensor_set_release(&stage->sets[b].gradients);
     petra_tensor_set_release(&stage->sets[b].accumulated);
+    petra_tensor_set_release(&stage->sets[b].predicted);
+    petra_tensor_set_release(&stage->sets[b].trend);
+    petra_tensor_set_release(&stage->sets[b].corrected);
   }
   petra_records_fini(&stage->records);
   petra_versions_fini(&stage->versions);

@@ -7,6 +7,7 @@
 #include "nn/block.h"
 #include "nn/optim.h"
 #include "nn/tensors.h"
+#include "stage/mitigation.h"
 
 /* What a method has a stage do. Versions count updates; which version a choice of weights means: schedule/method.h. */
 typedef struct petra_stage_rule {
@@ -28,6 +29,7 @@ typedef struct petra_stage_options {
   petra_backend *backend;   /* outlives the stage */
   petra_stage_rule rule;
   petra_optim optim;
+  petra_stage_mitigation mitigation; /* zeros: none */
 } petra_stage_options;
 
 typedef struct petra_stage petra_stage;

@@ -11,6 +11,10 @@ typedef struct petra_stage_sets {
   petra_tensor_set parameters, statistics, velocities;
   petra_tensor_set gradients;   /* of the last microbatch */
   petra_tensor_set accumulated; /* mean over the microbatches counted since the last update; k > 1 or split backward */
+  /* Of mitigations (mitigation.h), where they are on; they mean something from the first update on. */
+  petra_tensor_set predicted; /* what F reads */
+  petra_tensor_set trend;     /* average of updates */
+  petra_tensor_set corrected; /* what B reads */
 } petra_stage_sets;
 
 struct petra_stage {
@@ -46,8 +50,14 @@ petra_status petra_stage_choose_forward(petra_stage *stage, int64_t microbatch, 
 /* The version that a choice of weights means for the backward of a record. */
 int64_t petra_stage_choose(const petra_stage *stage, petra_weights weights, const petra_record *record);
 
-/* The parameters of block `b` in a version. PETRA_INTERNAL, logged, if the stage has it no more. */
-petra_status petra_stage_weights(const petra_stage *stage, int64_t version, int b, petra_tensor *const **out);
+/* The parameters of block `b` in a version, as a choice of weights means it: PETRA_WEIGHTS_LATEST as B reads them, others as
+ * F read them (they differ with a mitigation only; F itself asks for STASHED). PETRA_INTERNAL, logged, if the stage has the
+ * version no more. */
+petra_status petra_stage_weights(const petra_stage *stage, petra_weights weights, int64_t version, int b, petra_tensor *const **out);
+
+/* Moves the parameters of block `b` by one step with these gradients and `lr` before any mitigation, and what F and B read
+ * with them. */
+petra_status petra_stage_step(petra_stage *stage, int b, const petra_tensor_set *gradients, double lr);
 
 /* Takes the record out and lets go what it holds. */
 void petra_stage_drop(petra_stage *stage, petra_record *record);

@@ -37,9 +37,20 @@ int64_t petra_stage_choose(const petra_stage *stage, petra_weights weights, cons
   return weights == PETRA_WEIGHTS_DOUBLE_BUFFER ? buffered_version(stage, record->microbatch) : stage->updates;
 }
 
-petra_status petra_stage_weights(const petra_stage *stage, int64_t version, int b, petra_tensor *const **out) {
+/* The latest version as a pass with this choice of weights reads it: LATEST is B's own reading, the others that of F. */
+static const petra_tensor_set *latest(const petra_stage *stage, petra_weights weights, int b) {
+  const petra_stage_mitigation *mitigation = &stage->options.mitigation;
+  const petra_stage_sets *sets = &stage->sets[b];
+  if (stage->updates == 0) /* nothing to extrapolate from */
+    return &sets->parameters;
+  if (weights == PETRA_WEIGHTS_LATEST)
+    return petra_mitigation_corrects(mitigation) ? &sets->corrected : &sets->parameters;
+  return petra_mitigation_predicts(mitigation) ? &sets->predicted : &sets->parameters;
+}
+
+petra_status petra_stage_weights(const petra_stage *stage, petra_weights weights, int64_t version, int b, petra_tensor *const **out) {
   if (version == stage->updates) {
-    *out = stage->sets[b].parameters.tensor;
+    *out = latest(stage, weights, b)->tensor;
     return PETRA_OK;
   }
   const petra_tensor_set *sets = petra_versions_find(&stage->versions, version);
@@ -55,12 +66,13 @@ void petra_stage_drop(petra_stage *stage, petra_record *record) {
   petra_records_drop(&stage->records, record);
 }
 
-/* What somebody still reads is copied before the step changes it; the double buffer holds the version before the latest. */
+/* What somebody still reads is copied before the step changes it, as F read it: who reads an old version reads what F did.
+ * The double buffer holds the version before the latest. */
 static petra_status keep_version(petra_stage *stage) {
   const petra_tensor_set *sets[PETRA_MODEL_BLOCKS];
   bool buffered = stage->options.rule.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER;
   for (int b = 0; b < stage->blocks; b++)
-    sets[b] = &stage->sets[b].parameters;
+    sets[b] = latest(stage, PETRA_WEIGHTS_STASHED, b);
   if (buffered && stage->updates > 0)
     petra_versions_release(&stage->versions, stage->updates - 1, stage->updates);
   if (buffered)
@@ -77,8 +89,7 @@ petra_status petra_stage_update(petra_stage *stage, double lr) {
   for (int b = 0; b < stage->blocks; b++) {
     petra_stage_sets *sets = &stage->sets[b];
     const petra_tensor_set *gradients = petra_stage_sums(stage) ? &sets->accumulated : &sets->gradients;
-    PETRA_TRY(petra_optim_step(&stage->options.optim, &stage->compute, stage->options.model, petra_stage_block(stage, b),
-                               lr, stage->updates == 0, &sets->parameters, &sets->velocities, gradients));
+    PETRA_TRY(petra_stage_step(stage, b, gradients, lr));
   }
   stage->begun = stage->counted = 0;
   stage->updates++;

@@ -1,0 +1,46 @@
+#include "stage/mitigation.h"
+
+#include <math.h>
+
+static bool is_on(const petra_stage_mitigation *mitigation) {
+  return mitigation->delay > 0;
+}
+
+bool petra_mitigation_predicts(const petra_stage_mitigation *mitigation) {
+  return is_on(mitigation) && mitigation->choice.weight_prediction != PETRA_PREDICTION_NONE;
+}
+
+bool petra_mitigation_corrects(const petra_stage_mitigation *mitigation) {
+  return is_on(mitigation) && mitigation->choice.discrepancy_correction > 0;
+}
+
+double petra_mitigation_momentum(const petra_stage_mitigation *mitigation, double momentum) {
+  double most = mitigation->choice.stage_momentum;
+  if (!is_on(mitigation) || most == 0)
+    return momentum;
+  return momentum + (most - momentum) * mitigation->distance / mitigation->stages;
+}
+
+double petra_mitigation_rate(const petra_stage_mitigation *mitigation, double momentum, double lr, int64_t update) {
+  int64_t annealing = mitigation->choice.lr_rescheduling;
+  if (!is_on(mitigation))
+    return lr;
+  if (annealing > 0 && update < annealing)
+    lr /= pow(fmax(mitigation->delay, 1), 1 - (double)update / (double)annealing);
+  if (mitigation->choice.stage_momentum > 0)
+    lr *= (1 - petra_mitigation_momentum(mitigation, momentum)) / (1 - momentum);
+  return lr;
+}
+
+double petra_mitigation_shrink(const petra_stage_mitigation *mitigation) {
+  return is_on(mitigation) ? pow(mitigation->choice.gradient_shrinking, mitigation->distance) : 1;
+}
+
+double petra_mitigation_decay(const petra_stage_mitigation *mitigation) {
+  return pow(mitigation->choice.discrepancy_correction, 1 / mitigation->delay);
+}
+
+void petra_mitigation_spike(const petra_stage_mitigation *mitigation, double momentum, bool nesterov, double *a, double *b) {
+  *a = pow(momentum, mitigation->delay + nesterov);
+  *b = (1 - *a) / (1 - momentum);
+}

@@ -1,0 +1,52 @@
+/* What a stage does against its delay: changes of its optimiser step, of the weights that F reads (`predicted`) and of
+ * those that B reads (`corrected`). With D the delay in updates (schedule/mitigation.h), J - j the stages above, w the
+ * weights, v the velocity, m the momentum, g the gradient with weight decay, eta the rate:
+ *
+ *  lr_rescheduling         eta_k = eta / max(D, 1)^p, p = 1 - min(k / K, 1), at the stage's k-th update (from 0).
+ *                          Yang et al., PipeMare (arXiv 1910.05124), T1.
+ *  discrepancy_correction  B reads w - D delta; delta <- gamma delta + (1 - gamma) (w_new - w_old), gamma = decay^(1/D).
+ *                          PipeMare, T2.
+ *  spike_compensation      w -= eta (a v + b g), a = m^D, b = (1 - m^D) / (1 - m); with Nesterov momentum, which is this
+ *                          for D = 1, D + 1 takes the place of D. A gradient's effect when it arrives is the sum of m^i
+ *                          over i = 0 .. D. Kosson et al., Pipelined Backpropagation at Scale (arXiv 2003.11666), SC_D.
+ *  weight_prediction       F reads w - eta T v (velocity: LWPv) or w + T (w_new - w_old) (difference: LWPw), T = horizon D;
+ *                          eta, v and the difference are those of the last update. Ibid., LWP.
+ *  gradient_shrinking      g is multiplied by beta^(J - j), weight decay excepted. Zhuang et al., Fully Decoupled Neural
+ *                          Network Learning Using Delayed Gradients (arXiv 1906.09108), who scale what comes from above.
+ *  stage_momentum          momentum m_j = m + (m_max - m) (J - j) / J and g multiplied by (1 - m_j) / (1 - m), weight decay
+ *                          included. Ajanthan et al., Nesterov Method for Asynchronous Pipeline Parallel Optimization
+ *                          (arXiv 2505.01099), whose step has (1 - m_j) g; their rate is eta / (1 - m).
+ *
+ * At D = 0 nothing of this is computed: the step is that of nn/optim.h to the bit. docs/semantics.md says what of these was
+ * checked against which source. */
+#ifndef PETRA_STAGE_MITIGATION_H
+#define PETRA_STAGE_MITIGATION_H
+
+#include "base/config.h"
+#include "nn/optim.h"
+
+typedef struct petra_stage_mitigation {
+  petra_mitigation choice;
+  double delay;  /* D; 0: whatever the choice, no mitigation */
+  int distance;  /* J - j */
+  int stages;    /* J */
+} petra_stage_mitigation;
+
+/* Whether F, or B, reads weights of its own. */
+bool petra_mitigation_predicts(const petra_stage_mitigation *mitigation);
+bool petra_mitigation_corrects(const petra_stage_mitigation *mitigation);
+
+/* The optimiser's momentum and the rate of update `update` (from 0) with what the mitigation makes of them. */
+double petra_mitigation_momentum(const petra_stage_mitigation *mitigation, double momentum);
+double petra_mitigation_rate(const petra_stage_mitigation *mitigation, double momentum, double lr, int64_t update);
+
+/* beta^(J - j) */
+double petra_mitigation_shrink(const petra_stage_mitigation *mitigation);
+
+/* gamma of the average of updates. */
+double petra_mitigation_decay(const petra_stage_mitigation *mitigation);
+
+/* a and b of spike compensation. */
+void petra_mitigation_spike(const petra_stage_mitigation *mitigation, double momentum, bool nesterov, double *a, double *b);
+
+#endif

@@ -1,0 +1,137 @@
+/* The optimiser step of a stage with what its mitigation makes of it (mitigation.h), from existing operations. */
+#include "backend/ops.h"
+#include "stage/stage_private.h"
+
+/* One block's step. */
+typedef struct block_step {
+  petra_stage *stage;
+  const petra_block *block;
+  petra_stage_sets *sets;
+  const petra_tensor_set *gradients;
+  double lr; /* as the mitigation has it */
+} block_step;
+
+static petra_status tensor_like(petra_stage *stage, const petra_tensor *tensor, petra_tensor **out) {
+  return petra_tensor_create(stage->compute.backend, tensor->kind, tensor->shape, &stage->account, PETRA_MEMORY_WORKSPACE, out);
+}
+
+/* The optimiser's own step, with `gradients` and with or without weight decay. */
+static petra_status plain_step(const block_step *step, const petra_tensor_set *gradients, petra_optim optim, double lr) {
+  petra_stage *stage = step->stage;
+  return petra_optim_step(&optim, &stage->compute, stage->options.model, step->block, lr, stage->updates == 0,
+                          &step->sets->parameters, &step->sets->velocities, gradients);
+}
+
+/* out = shrink * gradients + decay * parameters, tensor by tensor. */
+static petra_status effective_gradients(const block_step *step, petra_tensor_set *out) {
+  petra_stage *stage = step->stage;
+  petra_backend *backend = stage->compute.backend;
+  double shrink = petra_mitigation_shrink(&stage->options.mitigation);
+  *out = (petra_tensor_set){.count = step->gradients->count};
+  for (int i = 0; i < out->count; i++) {
+    double decay = petra_optim_decay(&stage->options.optim, stage->options.model, step->block, i);
+    PETRA_TRY(tensor_like(stage, step->gradients->tensor[i], &out->tensor[i]));
+    PETRA_TRY(petra_op_fill(backend, out->tensor[i], 0));
+    PETRA_TRY(petra_op_axpy(backend, shrink, step->gradients->tensor[i], out->tensor[i]));
+    if (decay != 0)
+      PETRA_TRY(petra_op_axpy(backend, decay, step->sets->parameters.tensor[i], out->tensor[i]));
+  }
+  return PETRA_OK;
+}
+
+/* w -= lr (a v + b g), the velocity's part by the optimiser. */
+static petra_status compensated_step(const block_step *step, const petra_tensor_set *gradients, petra_optim optim) {
+  double a, b;
+  petra_mitigation_spike(&step->stage->options.mitigation, optim.momentum, optim.nesterov, &a, &b);
+  optim.nesterov = false;
+  PETRA_TRY(plain_step(step, gradients, optim, step->lr * a));
+  for (int i = 0; i < gradients->count; i++)
+    PETRA_TRY(petra_op_axpy(step->stage->compute.backend, -step->lr * b, gradients->tensor[i], step->sets->parameters.tensor[i]));
+  return PETRA_OK;
+}
+
+static petra_status move_parameters(const block_step *step) {
+  const petra_stage_mitigation *mitigation = &step->stage->options.mitigation;
+  petra_optim optim = step->stage->options.optim;
+  petra_tensor_set gradients;
+  optim.momentum = petra_mitigation_momentum(mitigation, optim.momentum);
+  if (mitigation->delay == 0 || (!mitigation->choice.spike_compensation && mitigation->choice.gradient_shrinking == 1))
+    return plain_step(step, step->gradients, optim, step->lr);
+  petra_status status = effective_gradients(step, &gradients);
+  optim.weight_decay = 0; /* it is in the gradients */
+  if (status == PETRA_OK)
+    status = mitigation->choice.spike_compensation ? compensated_step(step, &gradients, optim) : plain_step(step, &gradients, optim, step->lr);
+  petra_tensor_set_release(&gradients);
+  return status;
+}
+
+/* What F will read: the weights, `horizon` times the last update (the velocity's, or `moved`) ahead. */
+static petra_status predict(const block_step *step, int i, const petra_tensor *moved) {
+  const petra_stage_mitigation *mitigation = &step->stage->options.mitigation;
+  petra_backend *backend = step->stage->compute.backend;
+  petra_tensor *predicted = step->sets->predicted.tensor[i];
+  double horizon = mitigation->choice.prediction_horizon * mitigation->delay;
+  PETRA_TRY(petra_op_copy(backend, step->sets->parameters.tensor[i], predicted));
+  if (mitigation->choice.weight_prediction == PETRA_PREDICTION_VELOCITY)
+    return petra_op_axpy(backend, -step->lr * horizon, step->sets->velocities.tensor[i], predicted);
+  return petra_op_axpy(backend, horizon, moved, predicted);
+}
+
+/* What B will read: the weights, a delay's worth of the average update back. Overwrites `moved`. */
+static petra_status correct(const block_step *step, int i, petra_tensor *moved) {
+  const petra_stage_mitigation *mitigation = &step->stage->options.mitigation;
+  petra_backend *backend = step->stage->compute.backend;
+  petra_tensor *trend = step->sets->trend.tensor[i], *corrected = step->sets->corrected.tensor[i];
+  PETRA_TRY(petra_op_axpy(backend, -1, trend, moved));
+  PETRA_TRY(petra_op_axpy(backend, 1 - petra_mitigation_decay(mitigation), moved, trend));
+  PETRA_TRY(petra_op_copy(backend, step->sets->parameters.tensor[i], corrected));
+  return petra_op_axpy(backend, -mitigation->delay, trend, corrected);
+}
+
+/* The step, with `moved` (minus the weights before it) becoming the update. */
+static petra_status step_and_extrapolate(const block_step *step, const petra_tensor_set *moved) {
+  const petra_stage_mitigation *mitigation = &step->stage->options.mitigation;
+  const petra_tensor_set *parameters = &step->sets->parameters;
+  PETRA_TRY(move_parameters(step));
+  for (int i = 0; i < parameters->count; i++) {
+    if (moved->count > 0)
+      PETRA_TRY(petra_op_axpy(step->stage->compute.backend, 1, parameters->tensor[i], moved->tensor[i]));
+    if (petra_mitigation_predicts(mitigation))
+      PETRA_TRY(predict(step, i, moved->tensor[i]));
+    if (petra_mitigation_corrects(mitigation))
+      PETRA_TRY(correct(step, i, moved->tensor[i]));
+  }
+  return PETRA_OK;
+}
+
+/* Whether the difference that the update makes is asked for. */
+static bool wants_difference(const petra_stage_mitigation *mitigation) {
+  return petra_mitigation_corrects(mitigation) ||
+         (petra_mitigation_predicts(mitigation) && mitigation->choice.weight_prediction == PETRA_PREDICTION_DIFFERENCE);
+}
+
+static petra_status minus_parameters(const block_step *step, petra_tensor_set *out) {
+  const petra_tensor_set *parameters = &step->sets->parameters;
+  out->count = parameters->count;
+  for (int i = 0; i < out->count; i++) {
+    PETRA_TRY(tensor_like(step->stage, parameters->tensor[i], &out->tensor[i]));
+    PETRA_TRY(petra_op_fill(step->stage->compute.backend, out->tensor[i], 0));
+    PETRA_TRY(petra_op_axpy(step->stage->compute.backend, -1, parameters->tensor[i], out->tensor[i]));
+  }
+  return PETRA_OK;
+}
+
+petra_status petra_stage_step(petra_stage *stage, int b, const petra_tensor_set *gradients, double lr) {
+  const petra_stage_mitigation *mitigation = &stage->options.mitigation;
+  const block_step step = {.stage = stage,
+                           .block = petra_stage_block(stage, b),
+                           .sets = &stage->sets[b],
+                           .gradients = gradients,
+                           .lr = petra_mitigation_rate(mitigation, stage->options.optim.momentum, lr, stage->updates)};
+  petra_tensor_set moved = {0};
+  petra_status status = wants_difference(mitigation) ? minus_parameters(&step, &moved) : PETRA_OK;
+  if (status == PETRA_OK)
+    status = step_and_extrapolate(&step, &moved);
+  petra_tensor_set_release(&moved);
+  return status;
+}

@@ -1,0 +1,494 @@
+/* Mitigations of delay: each rule against the sums of its paper, written out over the whole history of one weight; what
+ * passes of a real run read; and the methods that a mitigation does not go with (stage/mitigation.h). */
+#include "harness.h"
+#include "tolerances.h"
+#include "training.h"
+
+#include "backend/ops.h"
+#include "schedule/mitigation.h"
+#include "stage/stage_private.h"
+
+#include <math.h>
+
+#define SMALL "model.depth=18", "model.width=2", "data.batch=4", "optim.lr=0.02", "device.threads=1"
+#define DOUBLE "device.backend=ref", "device.precision=fp64"
+#define FOUR_STAGES "stages.partition=list", "stages.blocks=[1, 4, 3, 2]"
+#define MITIGATION(setting) "method.mitigation." setting
+
+/* --- the rules on given gradients --- */
+
+enum { STEPS = 7, DISTANCE = 3, STAGES = 4, DELAY = 6 }; /* of stage 1 of 4 in lockstep */
+
+static const double momentum = 0.9, weight_decay = 0.01;
+
+static double gradient_at(int t, int64_t e) {
+  return sin(1.7 * t + 0.3 * (double)e) + 0.2;
+}
+
+static double rate_at(int t) {
+  return t < 4 ? 0.05 : 0.02;
+}
+
+/* The history of one weight: w[t] and g[t] before the t-th step, g with weight decay. */
+typedef struct history {
+  double w[STEPS + 1], g[STEPS];
+} history;
+
+/* Sum of m^(t - s) g[s] over s <= t. */
+static double velocity(const history *h, int t, double m) {
+  double sum = 0;
+  for (int s = 0; s <= t; s++)
+    sum += pow(m, t - s) * h->g[s];
+  return sum;
+}
+
+/* What a rule says: the next weight, and what F and B read then. */
+typedef struct rule {
+  const char *settings[5];
+  double shrink;
+  double (*next)(const history *h, int t);
+  double (*forward)(const history *h, int t);
+  double (*backward)(const history *h, int t);
+} rule;
+
+static double nesterov(const history *h, int t) {
+  return h->w[t] - rate_at(t) * (h->g[t] + momentum * velocity(h, t, momentum));
+}
+
+static double heavy_ball(const history *h, int t) {
+  return h->w[t] - rate_at(t) * velocity(h, t, momentum);
+}
+
+static double spike(const history *h, int t, int delay) {
+  double sum = 0; /* (1 - m^D) / (1 - m) */
+  for (int i = 0; i < delay; i++)
+    sum += pow(momentum, i);
+  return h->w[t] - rate_at(t) * (pow(momentum, delay) * velocity(h, t, momentum) + sum * h->g[t]);
+}
+
+static double spike_heavy_ball(const history *h, int t) {
+  return spike(h, t, DELAY);
+}
+
+static double spike_nesterov(const history *h, int t) {
+  return spike(h, t, DELAY + 1);
+}
+
+/* K = 5 */
+static double rescheduled_rate(int t) {
+  static const double exponent[STEPS] = {1, 0.8, 0.6, 0.4, 0.2, 0, 0};
+  return rate_at(t) / pow(DELAY, exponent[t]);
+}
+
+static double rescheduled(const history *h, int t) {
+  return h->w[t] - rescheduled_rate(t) * (h->g[t] + momentum * velocity(h, t, momentum));
+}
+
+/* The weights after the step; what is read is that. */
+static double latest(const history *h, int t) {
+  return h->w[t + 1];
+}
+
+static double by_velocity(const history *h, int t) {
+  return h->w[t + 1] - rate_at(t) * DELAY * velocity(h, t, momentum);
+}
+
+static double by_rescheduled_velocity(const history *h, int t) {
+  return h->w[t + 1] - 1.5 * rescheduled_rate(t) * DELAY * velocity(h, t, momentum);
+}
+
+static double by_difference(const history *h, int t) {
+  return h->w[t + 1] + DELAY * (h->w[t + 1] - h->w[t]);
+}
+
+/* Decay 0.2 over a delay. */
+static double back(const history *h, int t) {
+  double gamma = pow(0.2, 1.0 / DELAY), trend = 0;
+  for (int s = 0; s <= t; s++)
+    trend += (1 - gamma) * pow(gamma, t - s) * (h->w[s + 1] - h->w[s]);
+  return h->w[t + 1] - DELAY * trend;
+}
+
+static const rule rules[] = {
+    {{NULL}, 1, nesterov, latest, latest},
+    {{"optim.nesterov=false", NULL}, 1, heavy_ball, latest, latest},
+    {{MITIGATION("lr_rescheduling=5"), NULL}, 1, rescheduled, latest, latest},
+    {{MITIGATION("spike_compensation=true"), NULL}, 1, spike_nesterov, latest, latest},
+    {{MITIGATION("spike_compensation=true"), "optim.nesterov=false", NULL}, 1, spike_heavy_ball, latest, latest},
+    {{MITIGATION("gradient_shrinking=0.5"), NULL}, 0.125, nesterov, latest, latest},
+    {{MITIGATION("weight_prediction=velocity"), NULL}, 1, nesterov, by_velocity, latest},
+    {{MITIGATION("weight_prediction=difference"), NULL}, 1, nesterov, by_difference, latest},
+    {{MITIGATION("discrepancy_correction=0.2"), NULL}, 1, nesterov, latest, back},
+    {{MITIGATION("spike_compensation=true"), MITIGATION("weight_prediction=difference"), MITIGATION("gradient_shrinking=0.5"), NULL},
+     0.125, spike_nesterov, by_difference, latest},
+    {{MITIGATION("lr_rescheduling=5"), MITIGATION("weight_prediction=velocity"), MITIGATION("prediction_horizon=1.5"), NULL},
+     1, rescheduled, by_rescheduled_velocity, latest},
+    {{MITIGATION("lr_rescheduling=5"), MITIGATION("discrepancy_correction=0.2"), NULL}, 1, rescheduled, latest, back}};
+
+/* Stages of a petra network with these settings. */
+static void open_stages(training *run, const char *const *settings) {
+  const char *sets[24] = {SMALL, DOUBLE, FOUR_STAGES, "optim.weight_decay=0.01"};
+  int n = 10;
+  for (int i = 0; settings[i]; i++)
+    sets[n++] = settings[i];
+  must(training_open(run, sets, n));
+}
+
+static double *values_of(const training *run, const petra_tensor *tensor) {
+  double *values = malloc((size_t)tensor->elements * sizeof *values);
+  must(petra_op_download(run->setup.backend, tensor, values, PETRA_HOST_F64));
+  return values;
+}
+
+/* U of the stage with gradient_at(t) as the gradient of all its weights. */
+static void update(const training *run, petra_stage *stage, int t, double lr) {
+  petra_tensor_set *gradients = &stage->sets[0].gradients;
+  for (int i = 0; i < gradients->count; i++) {
+    double *values = values_of(run, gradients->tensor[i]);
+    for (int64_t e = 0; e < gradients->tensor[i]->elements; e++)
+      values[e] = gradient_at(t, e);
+    must(petra_op_upload(run->setup.backend, gradients->tensor[i], values, PETRA_HOST_F64));
+    free(values);
+  }
+  stage->begun = stage->counted = 1;
+  must(petra_stage_update(stage, lr));
+}
+
+/* Largest distance of tensor `i` as `weights` has it from what `expected` says after step t of every element's history. */
+static double apart(const training *run, petra_stage *stage, petra_weights weights, int i, int t, const history *histories,
+                    double (*expected)(const history *, int)) {
+  petra_tensor *const *tensors;
+  double worst = 0;
+  must(petra_stage_weights(stage, weights, stage->updates, 0, &tensors));
+  double *values = values_of(run, tensors[i]);
+  for (int64_t e = 0; e < tensors[i]->elements; e++) {
+    double wrong = fabs(values[e] - expected(&histories[e], t));
+    if (!(wrong <= worst))
+      worst = wrong;
+  }
+  free(values);
+  return worst;
+}
+
+/* The step of every element's history. */
+static void extend(const rule *r, history *histories, int64_t count, int t, double decay) {
+  for (int64_t e = 0; e < count; e++) {
+    history *h = &histories[e];
+    h->g[t] = r->shrink * gradient_at(t, e) + decay * h->w[t];
+    h->w[t + 1] = r->next(h, t);
+  }
+}
+
+static void check_rule(const rule *r) {
+  training run;
+  open_stages(&run, r->settings);
+  petra_stage *stage = run.setup.stage[0];
+  history *histories[3]; /* of the stem's filter, scale and shift */
+  double worst = 0;
+  for (int i = 0; i < 3; i++) {
+    const petra_tensor *tensor = stage->sets[0].parameters.tensor[i];
+    double *values = values_of(&run, tensor);
+    histories[i] = calloc((size_t)tensor->elements, sizeof *histories[i]);
+    for (int64_t e = 0; e < tensor->elements; e++)
+      histories[i][e].w[0] = values[e];
+    free(values);
+  }
+  for (int t = 0; t < STEPS; t++) {
+    update(&run, stage, t, rate_at(t));
+    for (int i = 0; i < 3; i++) {
+      extend(r, histories[i], stage->sets[0].parameters.tensor[i]->elements, t, i == 0 ? weight_decay : 0);
+      worst = fmax(worst, apart(&run, stage, PETRA_WEIGHTS_STASHED, i, t, histories[i], r->forward));
+      worst = fmax(worst, apart(&run, stage, PETRA_WEIGHTS_LATEST, i, t, histories[i], r->backward));
+    }
+  }
+  within(r->settings[0] ? r->settings[0] : "none", worst, TOLERANCE_MITIGATION);
+  for (int i = 0; i < 3; i++)
+    free(histories[i]);
+  training_close(&run);
+}
+
+START_TEST(steps_are_those_of_the_papers) {
+  for (int r = 0; r < HARNESS_COUNT(rules); r++)
+    check_rule(&rules[r]);
+}
+END_TEST
+
+/* A gradient of 1 at the first step and none after: what it brings when it arrives, and then. */
+static void check_impulse(const petra_stage_mitigation *mitigation, bool nesterov_momentum, int terms) {
+  double a, b, arrived = 0;
+  petra_mitigation_spike(mitigation, momentum, nesterov_momentum, &a, &b);
+  for (int i = 0; i <= terms; i++)
+    arrived += pow(momentum, i);
+  within("spike compensation at arrival", fabs(a + b - arrived), 1e-13);
+  for (int t = 1; t < 4; t++) /* as if it had come without delay */
+    within("spike compensation after arrival", fabs(a * pow(momentum, t) - pow(momentum, terms + t)), 1e-13);
+}
+
+START_TEST(spike_compensation_brings_what_the_delay_held_back) {
+  petra_stage_mitigation mitigation = {.choice = {.spike_compensation = true}};
+  for (int delay = 1; delay < 20; delay += 3) {
+    mitigation.delay = delay;
+    check_impulse(&mitigation, false, delay);
+    check_impulse(&mitigation, true, delay + 1);
+  }
+  /* Nesterov's momentum is spike compensation of a delay of 1. */
+  double a, b;
+  mitigation.delay = 1;
+  petra_mitigation_spike(&mitigation, momentum, false, &a, &b);
+  within("delay 1 against Nesterov", fabs(a - momentum) + fabs(b - 1), 1e-15);
+}
+END_TEST
+
+/* The step of the paper in its own form, on the look-ahead point y: x' = y - r (1 - m_j) g(y), y' = x' + m_j (x' - x). */
+START_TEST(stage_momentum_is_nesterov_with_a_discount) {
+  const char *const settings[] = {MITIGATION("stage_momentum=0.98"), "optim.weight_decay=0", NULL};
+  training run;
+  open_stages(&run, settings);
+  petra_stage *stage = run.setup.stage[0];
+  const double m = 0.9 + 0.08 * DISTANCE / STAGES, rate = 0.05 / (1 - 0.9);
+  double *before = values_of(&run, stage->sets[0].parameters.tensor[0]), worst = 0;
+  int64_t count = stage->sets[0].parameters.tensor[0]->elements;
+  for (int t = 0; t < STEPS; t++)
+    update(&run, stage, t, 0.05);
+  double *after = values_of(&run, stage->sets[0].parameters.tensor[0]);
+  for (int64_t e = 0; e < count; e++) {
+    double x = before[e], y = before[e];
+    for (int t = 0; t < STEPS; t++) {
+      double next = y - rate * (1 - m) * gradient_at(t, e);
+      y = next + m * (next - x);
+      x = next;
+    }
+    worst = fmax(worst, fabs(y - after[e]));
+  }
+  within("stage momentum", worst, TOLERANCE_MITIGATION);
+  free(before);
+  free(after);
+  training_close(&run);
+}
+END_TEST
+
+START_TEST(rates_are_annealed_to_the_full_one) {
+  const petra_stage_mitigation late = {.choice = {.lr_rescheduling = 4, .gradient_shrinking = 1}, .delay = 9};
+  const petra_stage_mitigation early = {.choice = {.lr_rescheduling = 4, .gradient_shrinking = 1}, .delay = 0.5};
+  static const double divisors[] = {9, 5.196152422706632, 3, 1.7320508075688772, 1, 1};
+  for (int t = 0; t < HARNESS_COUNT(divisors); t++) {
+    within("rate", fabs(petra_mitigation_rate(&late, momentum, 0.9, t) - 0.9 / divisors[t]), 1e-15);
+    ck_assert_double_eq(petra_mitigation_rate(&early, momentum, 0.9, t), 0.9); /* less than one update counts as one */
+  }
+}
+END_TEST
+
+/* --- delays --- */
+
+static void check_delay(const char *name, int64_t k, bool split, int32_t stage, double delay) {
+  petra_method method;
+  ck_assert(petra_method_find(name, &method));
+  method.accumulate = k;
+  method.split_head = method.split_head || split;
+  ck_assert_double_eq(petra_method_delay(&method, 10, stage), delay);
+}
+
+START_TEST(delays_are_counted_in_updates) {
+  check_delay("petra", 1, false, 1, 18);
+  check_delay("petra", 4, false, 1, 4.5);
+  check_delay("delayed", 1, false, 10, 0);
+  check_delay("delayed", 1, true, 10, 1);
+  check_delay("pipedream", 1, false, 1, 9);
+  check_delay("pipedream", 2, false, 9, 0.5);
+  check_delay("pipedream", 1, false, 10, 0);
+  check_delay("pipedream-2bw", 10, false, 1, 1);
+  check_delay("pipedream-2bw", 10, false, 10, 1);
+  check_delay("gpipe", 10, false, 1, 0);
+}
+END_TEST
+
+/* --- whole runs --- */
+
+static const char *const all[] = {MITIGATION("lr_rescheduling=20"),          MITIGATION("discrepancy_correction=0.2"),
+                                  MITIGATION("spike_compensation=true"),     MITIGATION("weight_prediction=velocity"),
+                                  MITIGATION("weight_prediction=difference"), MITIGATION("gradient_shrinking=0.7"),
+                                  MITIGATION("stage_momentum=0.99")};
+
+/* Not there: discrepancy correction of a method that stashes, which is refused. With a delay of 1, which is a double buffer's,
+ * rates stay as they are. */
+static bool left_out(const char *method, int i) {
+  bool stashes = strcmp(method, "method.name=petra") != 0 && strcmp(method, "method.name=dsp") != 0;
+  return (i == 1 && stashes) || (i == 0 && strcmp(method, "method.name=pipedream-2bw") == 0);
+}
+
+/* Weights (or, with `gradients`, those) after a run with these settings, ended by NULL. */
+static void train(const char *const *settings, bool gradients, training_tensors *out) {
+  const char *sets[24] = {SMALL, "run.max_microbatches=12"};
+  training run;
+  int n = 6;
+  for (int i = 0; settings[i]; i++)
+    sets[n++] = settings[i];
+  must(training_open(&run, sets, n));
+  must(training_run(&run, NULL));
+  if (gradients)
+    must(training_gradients(&run, false, out));
+  else
+    must(training_weights(&run, out));
+  training_close(&run);
+}
+
+/* Whether each mitigation leaves these runs as they are, to the bit. */
+static void compare_all(const char *method, const char *const *common, int count, bool gradients, bool same) {
+  const char *sets[16] = {method};
+  training_tensors without, with;
+  for (int i = 0; i < count; i++)
+    sets[1 + i] = common[i];
+  train(sets, gradients, &without);
+  for (int i = 0; i < HARNESS_COUNT(all); i++) {
+    if (left_out(method, i))
+      continue;
+    sets[1 + count] = all[i];
+    train(sets, gradients, &with);
+    ck_assert_msg(training_same(&without, &with) == same, "%s, %s: %s", method, all[i], same ? "differs" : "is the same");
+    training_tensors_fini(&with);
+  }
+  training_tensors_fini(&without);
+}
+
+START_TEST(on_one_stage_nothing_changes) {
+  const char *const ref[] = {DOUBLE, "stages.partition=list", "stages.blocks=[10]"};
+  const char *const cpu[] = {"device.backend=cpu", "stages.partition=list", "stages.blocks=[10]"};
+  compare_all("method.name=petra", ref, 4, false, true);
+  compare_all("method.name=petra", cpu, 3, false, true);
+  compare_all("method.name=delayed", cpu, 3, false, true);
+  compare_all("method.name=pipedream", cpu, 3, false, true);
+  compare_all("method.name=pipedream-2bw", cpu, 3, false, true);
+}
+END_TEST
+
+START_TEST(on_several_stages_everything_changes) {
+  const char *const common[] = {"device.backend=cpu", FOUR_STAGES};
+  const char *const four[] = {"device.backend=cpu", FOUR_STAGES, "method.accumulate=4"};
+  compare_all("method.name=petra", common, 3, false, false);
+  compare_all("method.name=dsp", common, 3, false, false);
+  compare_all("method.name=delayed", common, 3, false, false);
+  compare_all("method.name=pipedream", common, 3, false, false);
+  compare_all("method.name=pipedream-2bw", four, 4, false, false);
+}
+END_TEST
+
+START_TEST(with_rate_0_no_weight_is_moved_and_no_gradient_changed) {
+  const char *const cpu[] = {"device.backend=cpu", FOUR_STAGES, "optim.lr=0"};
+  const char *const ref[] = {DOUBLE, FOUR_STAGES, "optim.lr=0"};
+  compare_all("method.name=petra", ref, 5, true, true);
+  compare_all("method.name=petra", cpu, 4, false, true);
+  compare_all("method.name=delayed", cpu, 4, true, true);
+  compare_all("method.name=pipedream", cpu, 4, true, true);
+}
+END_TEST
+
+/* --- what passes read --- */
+
+/* Weights after runs that differ in `one` and `other` alone. */
+static double distance(const char *const *common, const char *one, const char *other, bool *same) {
+  const char *sets[16];
+  training_tensors a, b;
+  training_distance found;
+  int n = 0;
+  for (; common[n]; n++)
+    sets[n] = common[n];
+  sets[n + 1] = NULL;
+  sets[n] = one;
+  train(sets, false, &a);
+  sets[n] = other;
+  train(sets, false, &b);
+  *same = training_same(&a, &b);
+  must(training_compare(&a, &b, NULL, TOLERANCE_ROUNDING_FP64, &found));
+  training_tensors_fini(&a);
+  training_tensors_fini(&b);
+  return found.worst;
+}
+
+START_TEST(stashed_weights_are_those_that_forward_read) {
+  static const char *const predictions[] = {MITIGATION("weight_prediction=velocity"), MITIGATION("weight_prediction=difference")};
+  bool same;
+  for (int i = 0; i < 2; i++) {
+    const char *const common[] = {DOUBLE, FOUR_STAGES, "method.name=delayed", "method.accumulate=2", predictions[i], NULL};
+    /* A graph computed again from the kept input is the kept one only with the weights that made it. */
+    distance(common, "method.keep=graph", "method.keep=input", &same);
+    ck_assert(same);
+    within("predicted weights inverted", distance(common, "method.keep=graph", "method.keep=nothing", &same), TOLERANCE_REVERSIBLE);
+    const char *const buffered[] = {DOUBLE, FOUR_STAGES, "method.name=pipedream-2bw", "method.accumulate=4", predictions[i], NULL};
+    distance(buffered, "method.keep=graph", "method.keep=input", &same);
+    ck_assert(same);
+    const char *const engines[] = {DOUBLE, FOUR_STAGES, "method.name=petra", predictions[i], NULL};
+    distance(engines, "cluster.engines=1", "cluster.engines=2", &same);
+    ck_assert(same);
+  }
+}
+END_TEST
+
+/* With k and J such that the correction is on in every stage but the last: which tensors there are, and how they are counted. */
+START_TEST(extra_weights_are_in_the_account) {
+  const char *const predicted[] = {"method.name=petra", MITIGATION("weight_prediction=velocity"), NULL};
+  const char *const corrected[] = {"method.name=petra", MITIGATION("discrepancy_correction=0.2"), NULL};
+  for (int c = 0; c < 2; c++) {
+    training run;
+    open_stages(&run, c ? corrected : predicted);
+    for (int j = 0; j < STAGES; j++) {
+      const petra_account *account = petra_stage_account(run.setup.stage[j]);
+      int64_t one = j == STAGES - 1 ? 0 : account->bytes[PETRA_MEMORY_PARAMETERS];
+      ck_assert_int_eq(account->bytes[PETRA_MEMORY_WEIGHT_BUFFER], one);
+      ck_assert_int_eq(account->bytes[PETRA_MEMORY_MOMENTUM], account->bytes[PETRA_MEMORY_PARAMETERS] + (c ? one : 0));
+    }
+    training_close(&run);
+  }
+}
+END_TEST
+
+/* --- refusals --- */
+
+static void refused(const char *method, const char *one, const char *other, const char *line) {
+  const char *const sets[] = {method, one, other};
+  petra_config *config;
+  petra_method found;
+  must(petra_config_load(NULL, sets, 3, &config));
+  harness_clear();
+  ck_assert_int_eq(petra_method_from_config(config, &found), PETRA_CONFIG);
+  ck_assert_logged(line);
+  ck_assert_int_eq(harness_lines, 1);
+  petra_config_destroy(config);
+}
+
+START_TEST(what_does_not_go_together_is_refused) {
+  const char *const spiked = MITIGATION("spike_compensation=true"), *const corrected = MITIGATION("discrepancy_correction=0.1");
+  for (int i = 0; i < HARNESS_COUNT(all); i++) {
+    refused("method.name=backprop", all[i], "optim.lr=1", "method backprop, whose program sequential has no delay to mitigate");
+    refused("method.name=1f1b", all[i], "optim.lr=1", "whose program 1f1b has no delay to mitigate");
+    refused("method.name=petra-arrival", all[i], "optim.lr=1", "whose program arrival fixes no delay");
+    refused("method.name=petra", all[i], "method.sync_period=4", "method.sync_period: 4, with which the delay is not fixed");
+    refused("method.name=petra", all[i], "method.schedule=own", "method.schedule: own, whose delays no formula gives");
+  }
+  refused("method.name=delayed", corrected, "optim.lr=1", "backward reads the weights of its forward (stashed)");
+  refused("method.name=pipedream-2bw", corrected, "method.accumulate=9", "backward reads the weights of its forward (double_buffer)");
+  refused("method.name=petra", corrected, MITIGATION("weight_prediction=velocity"), "expected one of the two");
+  refused("method.name=petra", spiked, MITIGATION("stage_momentum=0.95"), "both replace the momentum step");
+  refused("method.name=petra", MITIGATION("stage_momentum=0.95"), "optim.nesterov=false", "expected optim.nesterov: true");
+  refused("method.name=petra", MITIGATION("stage_momentum=0.5"), "optim.lr=1", "0.5 below optim.momentum: 0.9");
+  refused("method.name=petra", MITIGATION("prediction_horizon=2"), "optim.lr=1", "2 with weight_prediction: none");
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {steps_are_those_of_the_papers,
+                                spike_compensation_brings_what_the_delay_held_back,
+                                stage_momentum_is_nesterov_with_a_discount,
+                                rates_are_annealed_to_the_full_one,
+                                delays_are_counted_in_updates,
+                                on_one_stage_nothing_changes,
+                                on_several_stages_everything_changes,
+                                with_rate_0_no_weight_is_moved_and_no_gradient_changed,
+                                stashed_weights_are_those_that_forward_read,
+                                extra_weights_are_in_the_account,
+                                what_does_not_go_together_is_refused};
+  if (training_data_create() != PETRA_OK)
+    return EXIT_FAILURE;
+  int code = harness_run("mitigation", tests, HARNESS_COUNT(tests));
+  training_data_remove();
+  return code;
+}
