@@ -62,7 +62,7 @@ static petra_status write_row(void *context, const petra_probe_row *row) {
   return petra_runlog_probe_append(log->log, &out);
 }
 
-static petra_status open_log(petra_probe_log *log, petra_runlog *runlog) {
+static petra_status open_log(petra_probe_log *log, petra_runlog *runlog, bool resumed) {
   const petra_setup *setup = log->setup;
   const petra_config *config = setup->config;
   const int32_t count = count_parameters(&setup->model);
@@ -82,17 +82,18 @@ static petra_status open_log(petra_probe_log *log, petra_runlog *runlog) {
                                               .pair_count = PETRA_PAIRS,
                                               .gradients = gradient_names,
                                               .gradient_count = config->probe.gradients ? PETRA_GRADIENTS : 0,
-                                              .single = config->device.precision != PETRA_PRECISION_FP64};
+                                              .single = config->device.precision != PETRA_PRECISION_FP64,
+                                              .resumed = resumed};
   return petra_runlog_probe_create(runlog, &options, &log->log);
 }
 
 petra_status petra_probe_log_init(petra_probe_log *log, const petra_setup *setup,
-                                  const petra_program_options *program, petra_runlog *runlog) {
+                                  const petra_program_options *program, petra_runlog *runlog, bool resumed) {
   const petra_config *config = setup->config;
   *log = (petra_probe_log){.setup = setup, .program = program};
   if (config->probe.per_epoch == 0)
     return PETRA_OK;
-  PETRA_TRY(open_log(log, runlog));
+  PETRA_TRY(open_log(log, runlog, resumed));
   const petra_probe_options options = {.backend = setup->backend,
                                        .stages = setup->partition.stages,
                                        .stage = setup->stage,

@@ -197,7 +197,7 @@ static petra_status open_log(training *t) {
       .program_options = &t->program,
       .print_epochs = !t->arguments->json && !t->arguments->quiet,
       .progress = t->arguments->quiet ? PETRA_PROGRESS_QUIET : PETRA_PROGRESS_AUTO};
-  PETRA_TRY_GOTO(status, petra_probe_log_init(&t->probes, &t->setup, &t->program, t->runlog), done);
+  PETRA_TRY_GOTO(status, petra_probe_log_init(&t->probes, &t->setup, &t->program, t->runlog, t->resume != NULL), done);
   status = petra_training_log_create(&options, &t->log);
 done:
   petra_free(log);

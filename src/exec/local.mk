@@ -5,6 +5,7 @@ libpetra_a_SOURCES += \
 	src/exec/labels.c src/exec/labels.h \
 	src/exec/mailbox.c src/exec/mailbox.h \
 	src/exec/probe.c src/exec/probe.h src/exec/probe_private.h \
+	src/exec/probe_archive.c \
 	src/exec/probe_compare.c \
 	src/exec/probe_reference.c \
 	src/exec/probe_versions.c \

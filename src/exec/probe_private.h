@@ -70,6 +70,8 @@ int64_t petra_probe_version(const petra_probe *probe, int64_t microbatch, int32_
 
 /* Copies a version of a stage's weights (stage from 0), which the stage has, unless there is a copy. */
 petra_status petra_probe_keep(petra_probe *probe, int32_t stage, int64_t version);
+/* A place for a copy, with empty sets; for a checkpoint to fill. */
+petra_status petra_probe_keep_empty(petra_probe *probe, int32_t stage, int64_t version);
 /* Copies the latest version of a stage if some reference will need it. */
 petra_status petra_probe_keep_wanted(petra_probe *probe, int32_t stage);
 /* Lets go of copies that no reference needs any more. */

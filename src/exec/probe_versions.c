@@ -75,6 +75,15 @@ fail:
   return status;
 }
 
+petra_status petra_probe_keep_empty(petra_probe *probe, int32_t stage, int64_t version) {
+  petra_probe_kept kept = {.stage = stage, .version = version};
+  if (probe->kept_count == probe->kept_capacity)
+    PETRA_TRY(grow(probe));
+  PETRA_TRY(petra_allocate(&kept.sets, (size_t)blocks_of(probe, stage), sizeof *kept.sets));
+  probe->kept[probe->kept_count++] = kept;
+  return PETRA_OK;
+}
+
 static bool slot_wants(const petra_probe *probe, const petra_probe_slot *slot, int64_t microbatch,
                        int32_t stage, int64_t version) {
   if (!slot->delayed && slot->forward[stage] == version)

@@ -118,19 +118,22 @@ static petra_status archive_evaluations(petra_worker_stage *worker, petra_tensor
 petra_status petra_worker_stage_archive(petra_worker *base, petra_archive *archive) {
   petra_worker_stage *worker = (petra_worker_stage *)base;
   const petra_worker_stage_options *options = &worker->options;
-  petra_tensor_archive tensors = {.archive = archive, .backend = options->backend, .account_count = options->stages};
+  petra_tensor_archive tensors = {.archive = archive, .backend = options->backend, .account_count = options->stages + (options->probe != NULL)};
   petra_account **accounts;
   petra_status status = PETRA_OK;
-  PETRA_TRY(petra_allocate(&accounts, (size_t)options->stages, sizeof *accounts));
+  PETRA_TRY(petra_allocate(&accounts, (size_t)options->stages + 1, sizeof *accounts));
   for (int32_t j = 0; j < options->stages; j++)
     accounts[j] = (petra_account *)(uintptr_t)petra_stage_account(options->stage[j]);
+  if (options->probe)
+    accounts[options->stages] = (petra_account *)(uintptr_t)petra_probe_account(options->probe);
   tensors.accounts = accounts;
   PETRA_TRY_GOTO(status, petra_archive_integers(archive, "read", &worker->read, 1), done);
   for (int32_t j = 0; j < options->stages; j++)
     PETRA_TRY_GOTO(status, petra_stage_archive(options->stage[j], &tensors), done);
   PETRA_TRY_GOTO(status, archive_mail(worker, &tensors), done);
   PETRA_TRY_GOTO(status, archive_labels(worker, archive), done);
-  status = archive_evaluations(worker, &tensors);
+  PETRA_TRY_GOTO(status, archive_evaluations(worker, &tensors), done);
+  status = petra_probe_archive(options->probe, &tensors);
 done:
   petra_tensor_archive_fini(&tensors);
   petra_free(accounts);

@@ -65,6 +65,21 @@ static hid_t properties(const set *s, int chunk_rows, bool real, bool compressed
   return -1;
 }
 
+/* The rows of a data set that is there already: as many as in every other. */
+static bool count_rows(petra_runlog_probe *probe, const set *s) {
+  hsize_t extent[H5S_MAX_RANK];
+  hid_t space = H5Dget_space(s->id);
+  bool same = space >= 0 && H5Sget_simple_extent_dims(space, extent, NULL) == s->rank;
+  for (int d = 1; d < s->rank && same; d++)
+    same = extent[d] == s->extent[d];
+  if (space >= 0)
+    H5Sclose(space);
+  if (!same || (probe->count > 1 && extent[0] != probe->rows))
+    return false;
+  probe->rows = extent[0];
+  return true;
+}
+
 /* Appends a data set to the list; `dimensions` without the probe's. One row is allocated and taken back, as
  * in runlog_columns.c: a reader is not to find a data set whose index is still on its way. */
 static bool create_set(petra_runlog_probe *probe, hid_t file, const char *name, hid_t type, hid_t memory,
@@ -86,13 +101,16 @@ static bool create_set(petra_runlog_probe *probe, hid_t file, const char *name, 
   hsize_t rows = compressed ? 1 : CHUNK_BYTES / row_bytes;
   rows = rows < 1 ? 1 : rows > CHUNK_ROWS ? CHUNK_ROWS : rows;
   bool real = H5Tget_class(type) == H5T_FLOAT;
-  s->id = petra_hdf5_create_set(file, name, type, H5Screate_simple(s->rank, s->extent, most),
-                                properties(s, (int)rows, real, compressed), units, labels, s->rank);
+  if (probe->options.resumed)
+    s->id = H5Dopen2(file, name, H5P_DEFAULT);
+  else
+    s->id = petra_hdf5_create_set(file, name, type, H5Screate_simple(s->rank, s->extent, most),
+                                  properties(s, (int)rows, real, compressed), units, labels, s->rank);
   if (s->id < 0)
     return false;
   probe->count++;
   probe->row_bytes += (int64_t)(2 * rows * row_bytes) + INDEX_BYTES;
-  return H5Dset_extent(s->id, none) >= 0;
+  return probe->options.resumed ? count_rows(probe, s) : H5Dset_extent(s->id, none) >= 0;
 }
 
 static bool create_figure(petra_runlog_probe *probe, hid_t file, const char *format, const char *measure,
@@ -180,7 +198,8 @@ static bool write_parameters(const petra_runlog_probe *probe, hid_t file) {
 
 static bool create(int64_t file, const void *what) {
   petra_runlog_probe *probe = *(petra_runlog_probe *const *)what;
-  return create_figures(probe, file) && create_gradients(probe, file) && write_parameters(probe, file);
+  return create_figures(probe, file) && create_gradients(probe, file) &&
+         (probe->options.resumed || write_parameters(probe, file));
 }
 
 static size_t largest(const petra_runlog_probe_options *o) {
