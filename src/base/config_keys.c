@@ -167,7 +167,7 @@ static const petra_config_key keys[] = {
     CHOICE(method.head, "preset", heads, "last stage: fused does forward, loss and backward in one action, split in two; preset: as the program has it"),
     INTEGER(method.chunks, "0", 0, 100000, "stages on each device, where the program interleaves them; 0: 2 there, else 1"),
     INTEGER(method.credit, "0", 0, MANY_MICROBATCHES, "most microbatches in flight where the program is arrival; 0: no limit"),
-    STRING(method.schedule, "\"\"", NONE, "file with the order of every device's actions, as petra schedule prints it; empty: the method's own order"),
+    STRING(method.schedule, "\"\"", NONE, "file with the order of every device's actions, as petra schedule prints it, or the run.h5 of a run that recorded them (run.trace_actions); empty: the method's own order"),
     INTEGER(method.mitigation.lr_rescheduling, "0", 0, MANY_MICROBATCHES, "of delayed methods: a late stage starts with a lower rate, which reaches the full one after so many updates (PipeMare T1); 0: none"),
     REAL(method.mitigation.discrepancy_correction, "0", 0, 1, BELOW_MAX, "backward extrapolates back to the weights of its forward; the value is the weight left after one delay in the average of updates (PipeMare T2); 0: none"),
     BOOLEAN(method.mitigation.spike_compensation, "false", "a late gradient brings at once what its momentum would have brought by then"),

@@ -2,9 +2,11 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "io/runlog_read.h"
 #include "schedule/check.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A config has at most 2^20 bytes (base/config_read.c): one more, and its reader can say that it is too long. */
@@ -47,6 +49,59 @@ static petra_status read_stream(FILE *file, const char *name, petra_schedule_tex
                                                  SCHEDULE_BYTES);
 }
 
+static bool is_hdf5(const petra_schedule_text *text) {
+  static const char signature[8] = "\211HDF\r\n\032\n";
+  return text->size >= sizeof signature && memcmp(text->text, signature, sizeof signature) == 0;
+}
+
+/* The actions of a recorded run as text: for every stage its own, in the order in which they started. */
+static petra_status print_actions(const char *path, const petra_runlog_action *rows, int64_t count, FILE *out) {
+  int32_t stages = 0;
+  for (int64_t i = 0; i < count; i++) {
+    if (rows[i].stage < 1 || rows[i].kind < 0 || rows[i].kind >= PETRA_ACTION_KINDS || rows[i].microbatch < 0)
+      return petra_fail(PETRA_DATA, "%s: /trace/actions: row %lld is no action", path, (long long)i);
+    stages = rows[i].stage > stages ? rows[i].stage : stages;
+  }
+  if (count == 0 || stages > count)
+    return petra_fail(PETRA_DATA, "%s: /trace/actions holds no schedule; expected the log of a run with run.trace_actions: true", path);
+  for (int32_t stage = 1; stage <= stages; stage++) {
+    fprintf(out, "%d:", stage);
+    for (int64_t i = 0; i < count; i++)
+      if (rows[i].stage == stage) {
+        const petra_action action = {stage, (petra_action_kind)rows[i].kind, rows[i].microbatch};
+        char text[40];
+        petra_action_print(&action, text, sizeof text);
+        fprintf(out, " %s", text);
+      }
+    fprintf(out, "\n");
+  }
+  return PETRA_OK;
+}
+
+/* Puts the schedule of a log in the place of its bytes. */
+static petra_status read_log(const char *path, petra_schedule_text *out) {
+  petra_runlog_action *rows;
+  int64_t count;
+  char *text = NULL;
+  size_t size = 0;
+  PETRA_TRY(petra_runlog_read_actions(path, &rows, &count));
+  FILE *stream = open_memstream(&text, &size);
+  petra_status status = stream ? print_actions(path, rows, count, stream)
+                               : petra_fail(PETRA_NO_MEMORY, "out of memory for the schedule of %s", path);
+  petra_free(rows);
+  bool whole = stream && !ferror(stream);
+  if (stream && (fclose(stream) != 0 || !whole) && status == PETRA_OK)
+    status = petra_fail(PETRA_NO_MEMORY, "out of memory for the schedule of %s", path);
+  char *copy = NULL;
+  if (status == PETRA_OK)
+    status = petra_duplicate_string(&copy, text);
+  free(text); /* open_memstream's */
+  PETRA_TRY(status);
+  petra_free(out->text);
+  *out = (petra_schedule_text){copy, size, true};
+  return PETRA_OK;
+}
+
 petra_status petra_schedule_file_peek(const char *path, petra_schedule_text *out) {
   *out = (petra_schedule_text){0};
   FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
@@ -55,6 +110,8 @@ petra_status petra_schedule_file_peek(const char *path, petra_schedule_text *out
   petra_status status = read_stream(file, petra_schedule_file_name(path), out);
   if (file != stdin)
     fclose(file);
+  if (status == PETRA_OK && file != stdin && is_hdf5(out))
+    status = read_log(path, out);
   if (status != PETRA_OK) {
     petra_free(out->text);
     *out = (petra_schedule_text){0};

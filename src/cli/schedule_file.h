@@ -1,4 +1,5 @@
-/* Files with a schedule: told from configs by what they hold, read, checked. */
+/* Files with a schedule: told from configs by what they hold, read, checked. The log of a run (run.h5) that recorded its
+ * actions is one too: the order in which each stage did them. */
 #ifndef PETRA_CLI_SCHEDULE_FILE_H
 #define PETRA_CLI_SCHEDULE_FILE_H
 

@@ -28,7 +28,7 @@ typedef struct launch {
   int folder; /* the cell's, for its lock */
   bool pinned;
   cpu_set_t cores;
-  const char *arguments[6];
+  const char *arguments[8];
 } launch;
 
 /* Cores of place `slot` where `jobs` cells share those of this process: device.threads: 0 counts the cores
@@ -55,7 +55,7 @@ static petra_status open_file(const char *path, int flags, int *out) {
   return *out >= 0 ? PETRA_OK : petra_fail(PETRA_IO, "%s: cannot open: %s", path, strerror(errno));
 }
 
-/* Where a cell has a checkpoint, this is the place to ask its run to go on from there. */
+/* A run goes on from its checkpoint, where there is one. */
 static void set_arguments(launch *l, const petra_sweep *sweep, const petra_sweep_cell *cell) {
   bool trains = petra_grid_runs(sweep->grid) == PETRA_GRID_TRAIN;
   int count = 0;
@@ -65,6 +65,8 @@ static void set_arguments(launch *l, const petra_sweep *sweep, const petra_sweep
   l->arguments[count++] = trains ? "--output" : "--json";
   if (trains)
     l->arguments[count++] = cell->directory;
+  if (trains)
+    l->arguments[count++] = "--resume";
   l->arguments[count] = NULL;
 }
 

@@ -333,7 +333,7 @@ void petra_runlog_summary_destroy(petra_runlog_summary *summary) {
   petra_free(summary);
 }
 
-petra_status petra_runlog_read_train(const char *path, petra_runlog_train **rows, int64_t *count) {
+static petra_status read_group(const char *path, const petra_column_group *group, void *rows, int64_t *count) {
   source from = {.path = path};
   petra_hdf5_begin(&from.errors);
   petra_status status = petra_hdf5_open(path, &from.errors, &from.file);
@@ -341,9 +341,17 @@ petra_status petra_runlog_read_train(const char *path, petra_runlog_train **rows
     int32_t version = 0;
     status = check_schema(&from, &version);
     if (status == PETRA_OK)
-      status = read_columns(&from, &petra_runlog_train_group, ALL_ROWS, rows, count);
+      status = read_columns(&from, group, ALL_ROWS, rows, count);
     H5Fclose(from.file);
   }
   petra_hdf5_end();
   return status;
+}
+
+petra_status petra_runlog_read_train(const char *path, petra_runlog_train **rows, int64_t *count) {
+  return read_group(path, &petra_runlog_train_group, rows, count);
+}
+
+petra_status petra_runlog_read_actions(const char *path, petra_runlog_action **rows, int64_t *count) {
+  return read_group(path, &petra_runlog_action_group, rows, count);
 }

@@ -178,4 +178,39 @@ class ScheduleFile(ProgramTest):
         self.assertFalse(os.path.exists(self.path("no")))
 
 
+class Replay(ProgramTest):
+    """A recorded run as a schedule."""
+
+    JITTERED = ["run.max_microbatches=24", "run.epochs=2", "data.limit=64", "data.batch=4", "stages.partition=balanced", "stages.count=4",
+                "run.eval_every=0", "cluster.engines=2", "cluster.jitter.model=lognormal", "cluster.jitter.scale=0.7",
+                "cluster.stragglers.stages=[2]", "cluster.stragglers.factor=2", "run.trace_actions=true", "lr.warmup_epochs=0"]
+
+    def options(self, *settings):
+        return [word for setting in (*self.JITTERED, *settings) for word in ("--set", setting)]
+
+    def test_arrival_replayed(self):
+        recorded = ["method.name=petra-arrival", "method.credit=7"]
+        self.good("train", "small.yaml", *self.options(*recorded, "run.seed=5"), "--output", "one", "--quiet")
+        # Other luck, other costs, the order of the record: the same weights, although the clock is another.
+        replay = ["method.name=petra-arrival", "method.schedule=one/run.h5", "run.seed=5", "cluster.cost.model=constant",
+                  "cluster.cost.forward_s=3", "cluster.cost.backward_s=1"]
+        self.good("train", "small.yaml", *self.options(*replay), "--output", "two", "--quiet")
+        self.assertEqual(self.read("one/weights.h5"), self.read("two/weights.h5"))
+        # It is the order that makes them: without the record the same luck gives others.
+        other = [*recorded, "run.seed=5", "cluster.cost.model=constant", "cluster.cost.forward_s=3", "cluster.cost.backward_s=1"]
+        self.good("train", "small.yaml", *self.options(*other), "--output", "three", "--quiet")
+        self.assertNotEqual(self.read("one/weights.h5"), self.read("three/weights.h5"))
+        # The same record as text.
+        self.write("order.txt", self.good("schedule", "one/run.h5"))
+        replay[1] = "method.schedule=order.txt"
+        self.good("train", "small.yaml", *self.options(*replay), "--output", "four", "--quiet")
+        self.assertEqual(self.read("one/weights.h5"), self.read("four/weights.h5"))
+        self.bad(2, "method.credit", "train", "small.yaml", *self.options(*replay, "method.credit=7"), "--output", "five", "--quiet")
+
+    def test_no_record(self):
+        self.good("train", "small.yaml", "--output", "plain", "--quiet")
+        self.bad(1, "plain/run.h5: ", "simulate", "small.yaml", "--set", "method.schedule=plain/run.h5")
+        self.bad(1, "plain/weights.h5: ", "simulate", "small.yaml", "--set", "method.schedule=plain/weights.h5")
+
+
 main()

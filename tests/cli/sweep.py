@@ -25,7 +25,7 @@ config:
   data: {set: shapes, batch: 8, limit: 16, augment: [], workers: 1}
   model: {width: 1}
   device: {threads: 1}
-axes: {run.epochs: [1, 60]}
+axes: {run.epochs: [1, 200]}
 """
 
 
@@ -216,7 +216,7 @@ rows:
         process = self.start("sweep", "grid.yaml", "--output", "out", *options)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.stderr.close)
-        self.wait("the second cell", lambda: os.path.exists(self.path("out/epochs=60/run.h5")))
+        self.wait("the second cell", lambda: os.path.exists(self.path("out/epochs=200/run.h5")))
         return process
 
     def locked(self, folder):
@@ -230,19 +230,19 @@ rows:
         return False
 
     def resume(self):
-        self.assertEqual([self.complete(f"out/epochs={n}") for n in (1, 60)], [1, 0])
+        self.assertEqual([self.complete(f"out/epochs={n}") for n in (1, 200)], [1, 0])
         self.good("sweep", "grid.yaml", "--output", "out", "--quiet")
-        self.assertEqual([self.complete(f"out/epochs={n}") for n in (1, 60)], [1, 1])
-        self.assertEqual([self.runs_of(f"out/epochs={n}") for n in (1, 60)], [1, 2])
+        self.assertEqual([self.complete(f"out/epochs={n}") for n in (1, 200)], [1, 1])
+        self.assertEqual([self.runs_of(f"out/epochs={n}") for n in (1, 200)], [1, 2])
         self.assertEqual([cell["state"] for cell in self.summary()["cells"]], ["complete", "complete"])
 
     def test_kill_9(self):
         process = self.begin_slow()
-        self.assertTrue(self.locked("out/epochs=60"))
+        self.assertTrue(self.locked("out/epochs=200"))
         self.bad(1, "out: another sweep", "sweep", "grid.yaml", "--output", "out")
         process.kill()
         process.wait()
-        self.wait("the end of the cell's process", lambda: not self.locked("out/epochs=60"))
+        self.wait("the end of the cell's process", lambda: not self.locked("out/epochs=200"))
         self.resume()
 
     def test_sigterm(self):
@@ -253,8 +253,8 @@ rows:
             self.assertEqual(process.returncode, 1)
             self.assertEqual(len(error.splitlines()), 1, error)
             self.assertIn(f"stopped by signal {int(number)}", error.decode())
-            self.assertIn("epochs=60: stopped", out.decode())
-            self.assertFalse(self.locked("out/epochs=60"))
+            self.assertIn("epochs=200: stopped", out.decode())
+            self.assertFalse(self.locked("out/epochs=200"))
             self.assertEqual([cell["state"] for cell in self.summary()["cells"]], ["complete", "open"])
             if number == signal.SIGTERM:
                 self.resume()
@@ -267,7 +267,7 @@ rows:
         os.kill(children[0], signal.SIGKILL)
         _, error = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 1)
-        self.assertIn("out/epochs=60: ended by signal 9", error.decode())
+        self.assertIn("out/epochs=200: ended by signal 9", error.decode())
         self.resume()
 
     def read_children(self, pid):
