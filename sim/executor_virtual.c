@@ -36,7 +36,9 @@ static petra_status occupy(petra_executor_virtual *executor, const petra_action 
   int index = petra_engine_of(executor, action->kind);
   petra_engine *engine = &executor->device[device].engines[index];
   int64_t duration_ns = cost_ns(executor, action);
-  if (executor->settings.duration)
+  if (result->measured_ns > 0)
+    duration_ns = result->measured_ns;
+  else if (executor->settings.duration)
     PETRA_TRY(executor->settings.duration(executor->settings.duration_context, action, duration_ns, &duration_ns));
   int64_t end_ns;
   if (__builtin_add_overflow(executor->now_ns, duration_ns, &end_ns) || end_ns > LATEST_NS)

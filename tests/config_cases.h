@@ -241,7 +241,7 @@ static const struct {
 } bad[] = {
     {"run:\n  epochs: 1.5\n",
      ":2: run.epochs: ", "'1.5' is not an integer; expected an integer, 1 .. 1000000"},
-    {"cluster: {cost: {model: roof}}", ":1: cluster.cost.model: ", "unit, constant, roofline or profile"},
+    {"cluster: {cost: {model: roof}}", ":1: cluster.cost.model: ", "unit, constant, roofline, profile or measured"},
     {"cluster: {cost: {device: a10}}", ":1: cluster.cost.device: ", "a100, h100, h200 or cpu-core"},
     {"cluster: {cost: {arithmetic: fp16}}", ":1: cluster.cost.arithmetic: ", "fp32, tf32 or bf16"},
     {"probe: {per_epoch: -1}", ":1: probe.per_epoch: ", "expected an integer, 0 .. 1000000"},

@@ -26,7 +26,7 @@ typedef enum { PETRA_PARTITION_BLOCK, PETRA_PARTITION_BALANCED, PETRA_PARTITION_
 typedef enum { PETRA_LR_NONE, PETRA_LR_GOYAL } petra_lr_scaling;
 typedef enum { PETRA_BACKEND_AUTO, PETRA_BACKEND_REF, PETRA_BACKEND_CPU } petra_backend_kind;
 typedef enum { PETRA_PRECISION_FP32, PETRA_PRECISION_FP64 } petra_precision;
-typedef enum { PETRA_COST_UNIT, PETRA_COST_CONSTANT, PETRA_COST_ROOFLINE, PETRA_COST_PROFILE } petra_cost_model;
+typedef enum { PETRA_COST_UNIT, PETRA_COST_CONSTANT, PETRA_COST_ROOFLINE, PETRA_COST_PROFILE, PETRA_COST_MEASURED } petra_cost_model;
 typedef enum { PETRA_COST_A100, PETRA_COST_H100, PETRA_COST_H200, PETRA_COST_CPU_CORE } petra_cost_device;
 typedef enum { PETRA_COST_FP32, PETRA_COST_TF32, PETRA_COST_BF16 } petra_cost_arithmetic;
 typedef enum { PETRA_HEAD_PRESET, PETRA_HEAD_FUSED, PETRA_HEAD_SPLIT } petra_head_choice; /* method.head */

@@ -14,6 +14,8 @@ struct petra_checkpoints {
   petra_worker *counting; /* does the actions up to the checkpoint once more */
   int64_t done;           /* actions given to us */
   int64_t resumed;        /* of these, those that the checkpoint has done */
+  int64_t *measured;      /* of all actions done, where durations are measured; NULL: they are not */
+  int64_t measured_capacity;
   int64_t written;        /* microbatches that stage 1 had read at the last checkpoint */
 };
 
@@ -32,6 +34,8 @@ static petra_status fill(petra_checkpoints *c, petra_archive *archive) {
   petra_status status = petra_archive_integers(archive, "begin", begin, BEGIN_COUNT);
   if (status == PETRA_OK)
     status = petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, (int64_t)bytes, log);
+  if (status == PETRA_OK && c->options.measure)
+    status = petra_archive_integers(archive, "measured_ns", c->measured, c->done);
   petra_free(log);
   return status == PETRA_OK ? archive_all(c, archive) : status;
 }
@@ -60,6 +64,26 @@ static bool is_due(const petra_checkpoints *c, const petra_action *actions, int 
   return false;
 }
 
+/* Durations that are measured cannot be found again: what was done before the checkpoint takes what it took then. */
+static petra_status remember(petra_checkpoints *c, int count, petra_action_result *results) {
+  if (c->done + count > c->measured_capacity) {
+    int64_t capacity = 2 * (c->done + count), *measured;
+    PETRA_TRY(petra_allocate(&measured, (size_t)capacity, sizeof *measured));
+    for (int64_t i = 0; i < c->done; i++)
+      measured[i] = c->measured[i];
+    petra_free(c->measured);
+    c->measured = measured;
+    c->measured_capacity = capacity;
+  }
+  for (int i = 0; i < count; i++) {
+    if (c->done < c->resumed)
+      results[i].measured_ns = c->measured[c->done + i];
+    else
+      c->measured[c->done + i] = results[i].measured_ns;
+  }
+  return PETRA_OK;
+}
+
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
   petra_checkpoints *c = (petra_checkpoints *)base;
@@ -72,8 +96,11 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
   } else if (is_due(c, actions, count)) {
     PETRA_TRY(write_checkpoint(c));
   }
+  PETRA_TRY(worker->ops->perform(worker, virtual_ns, actions, count, results));
+  if (c->options.measure)
+    PETRA_TRY(remember(c, count, results));
   c->done += count;
-  return worker->ops->perform(worker, virtual_ns, actions, count, results);
+  return PETRA_OK;
 }
 
 static petra_status resume(petra_checkpoints *c) {
@@ -90,6 +117,11 @@ static petra_status resume(petra_checkpoints *c) {
   PETRA_TRY(petra_archive_integers(c->options.resume, "begin", begin, BEGIN_COUNT));
   c->resumed = begin[BEGIN_ACTIONS];
   c->written = begin[BEGIN_READ];
+  if (c->options.measure) {
+    PETRA_TRY(petra_allocate(&c->measured, (size_t)c->resumed, sizeof *c->measured));
+    c->measured_capacity = c->resumed;
+    PETRA_TRY(petra_archive_integers(c->options.resume, "measured_ns", c->measured, c->resumed));
+  }
   return archive_all(c, c->options.resume);
 }
 
@@ -111,6 +143,7 @@ void petra_checkpoints_destroy(petra_checkpoints *c) {
   if (!c)
     return;
   petra_worker_cost_destroy(c->counting);
+  petra_free(c->measured);
   petra_free(c);
 }
 

@@ -16,6 +16,7 @@ typedef struct petra_checkpoints_options {
   petra_runlog *runlog;
   const char *path, *config; /* of the file; the expanded config */
   int64_t every;             /* microbatches that stage 1 reads between two checkpoints; 0: none is written */
+  bool measure;              /* the worker's results tell durations, which are kept */
   petra_archive *resume;     /* goes on from this one; NULL: from the beginning */
 } petra_checkpoints_options;
 

@@ -69,6 +69,8 @@ petra_stage_cost petra_setup_cost(const petra_config *config) {
   if (config->cluster.cost.model == PETRA_COST_UNIT)
     return (petra_stage_cost){.forward_ns = petra_nanoseconds(1), .backward_ns = petra_nanoseconds(2), .reconstruct_ns = petra_nanoseconds(1),
                               .weight_gradient_ns = petra_nanoseconds(1)};
+  if (config->cluster.cost.model == PETRA_COST_MEASURED)
+    return (petra_stage_cost){0}; /* the worker tells */
   return (petra_stage_cost){.forward_ns = petra_nanoseconds(config->cluster.cost.forward_s),
                             .backward_ns = petra_nanoseconds(config->cluster.cost.backward_s),
                             .reconstruct_ns = petra_nanoseconds(config->cluster.cost.reconstruct_s),

@@ -46,6 +46,8 @@ typedef struct simulation {
 enum { MEMORY_BINS = 1024 };
 
 static petra_status plan(simulation *s) {
+  if (s->config->cluster.cost.model == PETRA_COST_MEASURED)
+    return petra_config_fail(s->config, "cluster.cost.model", "measured: nothing is computed that could be measured; expected another model, or petra train");
   PETRA_TRY(petra_cluster_plan(&s->setup, s->config, 0, &s->program));
   s->quarter = s->program.microbatches / 4;
   s->half = s->program.microbatches / 2;

@@ -226,6 +226,7 @@ static petra_status run_program(training *t) {
                                               .program = t->setup.method.program,
                                               .program_options = &t->program,
                                               .events = petra_training_log_events(t->log),
+                                              .measure = config->cluster.cost.model == PETRA_COST_MEASURED,
                                               .probe = t->probes.probe};
   PETRA_TRY(petra_worker_stage_create(&options, &t->worker));
   const petra_checkpoints_options checkpoints = {.setup = &t->setup,
@@ -236,6 +237,7 @@ static petra_status run_program(training *t) {
                                                  .path = t->checkpoint_path,
                                                  .config = t->config_text,
                                                  .every = config->run.checkpoint_every * t->program.batches,
+                                                 .measure = config->cluster.cost.model == PETRA_COST_MEASURED,
                                                  .resume = t->resume};
   PETRA_TRY(petra_checkpoints_create(&checkpoints, &t->checkpoints));
   petra_checkpoint_destroy(t->resume);

@@ -10,6 +10,7 @@ typedef struct petra_worker petra_worker;
 /* What an action read and wrote: versions count the updates of the stage's weights; -1 where nothing is read or written. */
 typedef struct petra_action_result {
   int64_t version_read, version_written;
+  int64_t measured_ns; /* how long it really took, which is then its virtual duration; 0: the executor prices it */
 } petra_action_result;
 
 typedef struct petra_worker_ops {

@@ -7,6 +7,7 @@
 #include "schedule/mitigation.h"
 
 #include <math.h>
+#include <time.h>
 
 petra_stage_rule petra_method_stage_rule(const petra_method *method, bool inverts) {
   return (petra_stage_rule){.forward_weights = method->forward_weights,
@@ -193,7 +194,7 @@ static petra_status do_evaluate(petra_worker_stage *worker, int32_t stage, int64
 static petra_status perform_one(petra_worker_stage *worker, int64_t virtual_ns, const petra_action *action, petra_action_result *result) {
   petra_stage *stage = worker->options.stage[action->stage - 1];
   const petra_program_options *options = worker->options.program_options;
-  *result = (petra_action_result){petra_stage_version(stage), -1};
+  *result = (petra_action_result){petra_stage_version(stage), -1, 0};
   switch (action->kind) {
   case PETRA_ACTION_FORWARD:
     PETRA_TRY(do_forward(worker, action->stage, action->microbatch, virtual_ns));
@@ -222,12 +223,28 @@ static petra_status perform_one(petra_worker_stage *worker, int64_t virtual_ns, 
   return PETRA_INTERNAL;
 }
 
+static int64_t wall_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static petra_status perform_measured(petra_worker_stage *worker, int64_t virtual_ns, const petra_action *action,
+                                     petra_action_result *result) {
+  int64_t begin_ns = wall_ns();
+  PETRA_TRY(perform_one(worker, virtual_ns, action, result));
+  int64_t took_ns = wall_ns() - begin_ns;
+  if (worker->options.measure && action->kind != PETRA_ACTION_EVALUATE)
+    result->measured_ns = took_ns > 0 ? took_ns : 1;
+  return PETRA_OK;
+}
+
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
   petra_worker_stage *worker = (petra_worker_stage *)base;
   PETRA_TRY(petra_probe_before(worker->options.probe, actions, count));
   for (int i = 0; i < count; i++)
-    PETRA_TRY(perform_one(worker, virtual_ns, &actions[i], &results[i]));
+    PETRA_TRY(perform_measured(worker, virtual_ns, &actions[i], &results[i]));
   return petra_probe_after(worker->options.probe);
 }
 

@@ -100,6 +100,32 @@ class Resume(ProgramTest):
         self.train("killed", longer, "--resume")
         self.same("whole", "killed", longer)
 
+    def test_measured_durations(self):
+        """What was done before the checkpoint takes the time that it took then."""
+        self.write("c.yaml", CONFIG)
+        settings = ["cluster.cost.model=measured", "cluster.jitter.model=none"]
+        self.train("whole", settings)
+        with h5py.File(self.path("whole/run.h5")) as run:
+            trace = {name: run["trace/actions"][name][()] for name in run["trace/actions"]}
+            took = trace["end_ns"] - trace["start_ns"]
+            kinds = [str(kind) for kind in run["trace/actions/kind"].attrs["kinds"]]
+            wall = run["train/wall_s"][-1]
+        evaluations = trace["kind"] == kinds.index("E")
+        self.assertTrue((took[evaluations] == 0).all() and (took[~evaluations] > 0).all())
+        self.assertGreater(len(set(took.tolist())), len(took) // 4)  # nobody's list of prices
+        self.assertLess(took.sum() / 1e9, wall + 1)
+        subprocess.run(["cp", "-r", self.path("whole"), self.path("again")], check=True)
+        self.train("again", settings, "--resume")
+        self.assertEqual(self.read("whole/weights.h5"), self.read("again/weights.h5"))
+        with h5py.File(self.path("again/checkpoint.h5")) as file:
+            done = file["begin"][0]
+        with h5py.File(self.path("again/run.h5")) as run:
+            # Those that had started: in the order of starts, as many as the checkpoint has done, but for ties at its end.
+            again = run["trace/actions/start_ns"][()]
+        self.assertGreater(done, 100)
+        numpy.testing.assert_array_equal(again[:done], trace["start_ns"][:done])
+        self.bad(2, "measured: nothing is computed", "simulate", "c.yaml", *self.options(["cluster.cost.model=measured"]))
+
     def test_more_epochs(self):
         self.write("c.yaml", CONFIG)
         self.train("long", ["run.epochs=4"])
