@@ -100,7 +100,8 @@ def draw(lines, path, last):
     axes.set_xticks(factors, [str(k) for k in factors])
     axes.minorticks_off()
     axes.set_xlabel("microbatches per update, k")
-    axes.set_ylabel(f"top-1 accuracy (%), mean of the last {last} evaluations")
+    axes.set_ylabel("top-1 accuracy on the evaluation set (%)")
+    axes.set_title("Last evaluation" if last == 1 else f"Mean of the last {last} evaluations", fontsize="medium")
     axes.grid(True, color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
     for side in ("top", "right"):

@@ -35,4 +35,5 @@ EXTRA_DIST += experiments/16-table-2/README.md experiments/16-table-2/base-cifar
 EXTRA_DIST += experiments/17-lag-under-jitter/README.md experiments/17-lag-under-jitter/base.yaml \
 	experiments/17-lag-under-jitter/lag-under-jitter.yaml experiments/17-lag-under-jitter/base-mini.yaml \
 	experiments/17-lag-under-jitter/lag-under-jitter-mini.yaml experiments/17-lag-under-jitter/lag_under_jitter.py \
-	experiments/17-lag-under-jitter/lag.csv experiments/17-lag-under-jitter/lags.csv experiments/17-lag-under-jitter/lag_under_jitter.png
+	experiments/17-lag-under-jitter/lag.csv experiments/17-lag-under-jitter/lags.csv experiments/17-lag-under-jitter/training.csv \
+	experiments/17-lag-under-jitter/lag_under_jitter.png

@@ -122,8 +122,13 @@ def check_weights(folder):
     return wrong
 
 
-def spread(values):
-    return f"{100 * statistics.fmean(values):.1f}" + (f" ({100 * min(values):.1f} to {100 * max(values):.1f})" if len(values) > 1 else "")
+def spread(values, digits=2):
+    """The mean, and the range where there are several."""
+    return f"{statistics.fmean(values):.{digits}f}" + (f" ({min(values):.{digits}f} to {max(values):.{digits}f})" if len(values) > 1 else "")
+
+
+def percent(values):
+    return spread([100 * value for value in values], 1)
 
 
 def pick(rows, **keys):
@@ -136,9 +141,9 @@ def tables(summary, trained):
     sim.markdown(["lag at stage 1: mean (largest)"] + header[1:],
                  [[name] + [f"{at(name, *c)['lag_mean']:.1f} ({at(name, *c)['lag_max']})" for c in CONDITIONS] for name, *_ in ROWS])
     if trained:
-        top1 = lambda name, scale, factor: [r["eval_top1"] for r in pick(trained, row=name, scale=scale, factor=factor)]  # noqa: E731
-        sim.markdown(["evaluation top-1, %"] + header[1:],
-                     [[name] + [spread(top1(name, *c)) if top1(name, *c) else "-" for c in CONDITIONS] for name, *_ in ROWS])
+        for title, key, shown in ("train loss of the last pass", "train_loss", spread), ("evaluation top-1, %", "eval_top1", percent):
+            values = lambda name, scale, factor: [r[key] for r in pick(trained, row=name, scale=scale, factor=factor)]  # noqa: E731,B023
+            sim.markdown([title] + header[1:], [[name] + [shown(values(name, *c)) if values(name, *c) else "-" for c in CONDITIONS] for name, *_ in ROWS])
 
 
 def draw(summary, histogram, trained, path):
