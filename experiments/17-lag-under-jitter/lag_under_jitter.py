@@ -95,7 +95,7 @@ def accuracies(folder):
         keys = dict(part.split("=") for part in parts[1:])
         if cell.get("eval_top1") is not None:
             rows.append({"row": parts[0], "scale": float(keys["scale"]), "factor": float(keys["factor"]), "seed": int(keys["seed"]),
-                         "train_loss": cell["train_loss"], "eval_top1": cell["eval_top1"]})
+                         "train_loss": cell["train_loss"], "eval_loss": cell["eval_loss"], "eval_top1": cell["eval_top1"]})
     return rows
 
 
