@@ -31,7 +31,8 @@ EXTRA_DIST += experiments/15-fig-4/README.md experiments/15-fig-4/base.yaml expe
 	experiments/15-fig-4/base-mini.yaml experiments/15-fig-4/fig-4-mini.yaml
 EXTRA_DIST += experiments/16-table-2/README.md experiments/16-table-2/base-cifar10.yaml experiments/16-table-2/cifar10.yaml \
 	experiments/16-table-2/base-imagenet32.yaml experiments/16-table-2/imagenet32.yaml experiments/16-table-2/base-imagenet.yaml \
-	experiments/16-table-2/imagenet.yaml experiments/16-table-2/base-mini.yaml experiments/16-table-2/table-2-mini.yaml
+	experiments/16-table-2/imagenet.yaml experiments/16-table-2/base-mini.yaml experiments/16-table-2/table-2-mini.yaml \
+	experiments/16-table-2/summary.csv
 EXTRA_DIST += experiments/17-lag-under-jitter/README.md experiments/17-lag-under-jitter/base.yaml \
 	experiments/17-lag-under-jitter/lag-under-jitter.yaml experiments/17-lag-under-jitter/base-mini.yaml \
 	experiments/17-lag-under-jitter/lag-under-jitter-mini.yaml experiments/17-lag-under-jitter/lag_under_jitter.py \
