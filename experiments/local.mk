@@ -28,7 +28,8 @@ EXTRA_DIST += experiments/14-table-4/README.md experiments/14-table-4/base.yaml 
 	experiments/14-table-4/base-mini.yaml experiments/14-table-4/table-4-mini.yaml experiments/14-table-4/table_4.py \
 	experiments/14-table-4/row_6.py experiments/14-table-4/summary.csv
 EXTRA_DIST += experiments/15-fig-4/README.md experiments/15-fig-4/base.yaml experiments/15-fig-4/fig-4.yaml \
-	experiments/15-fig-4/base-mini.yaml experiments/15-fig-4/fig-4-mini.yaml
+	experiments/15-fig-4/base-mini.yaml experiments/15-fig-4/fig-4-mini.yaml experiments/15-fig-4/summary.csv \
+	experiments/15-fig-4/fig-4-mini.png
 EXTRA_DIST += experiments/16-table-2/README.md experiments/16-table-2/base-cifar10.yaml experiments/16-table-2/cifar10.yaml \
 	experiments/16-table-2/base-imagenet32.yaml experiments/16-table-2/imagenet32.yaml experiments/16-table-2/base-imagenet.yaml \
 	experiments/16-table-2/imagenet.yaml experiments/16-table-2/base-mini.yaml experiments/16-table-2/table-2-mini.yaml \
