@@ -27,3 +27,18 @@ EXTRA_DIST += experiments/10-jitter/README.md experiments/10-jitter/jitter.yaml 
 	experiments/10-jitter/jitter.csv experiments/10-jitter/lags.csv experiments/10-jitter/jitter.png
 EXTRA_DIST += experiments/07-profile-predicts/README.md experiments/07-profile-predicts/revnet18.yaml \
 	experiments/07-profile-predicts/predict.py experiments/07-profile-predicts/cpu_time.py
+EXTRA_DIST += experiments/14-table-4/README.md experiments/14-table-4/base.yaml experiments/14-table-4/table-4.yaml \
+	experiments/14-table-4/base-mini.yaml experiments/14-table-4/table-4-mini.yaml experiments/14-table-4/table_4.py \
+	experiments/14-table-4/row_6.py experiments/14-table-4/summary.csv
+EXTRA_DIST += experiments/15-fig-4/README.md experiments/15-fig-4/base.yaml experiments/15-fig-4/fig-4.yaml \
+	experiments/15-fig-4/base-mini.yaml experiments/15-fig-4/fig-4-mini.yaml experiments/15-fig-4/summary.csv \
+	experiments/15-fig-4/fig-4-mini.png
+EXTRA_DIST += experiments/16-table-2/README.md experiments/16-table-2/base-cifar10.yaml experiments/16-table-2/cifar10.yaml \
+	experiments/16-table-2/base-imagenet32.yaml experiments/16-table-2/imagenet32.yaml experiments/16-table-2/base-imagenet.yaml \
+	experiments/16-table-2/imagenet.yaml experiments/16-table-2/base-mini.yaml experiments/16-table-2/table-2-mini.yaml \
+	experiments/16-table-2/summary.csv
+EXTRA_DIST += experiments/17-lag-under-jitter/README.md experiments/17-lag-under-jitter/base.yaml \
+	experiments/17-lag-under-jitter/lag-under-jitter.yaml experiments/17-lag-under-jitter/base-mini.yaml \
+	experiments/17-lag-under-jitter/lag-under-jitter-mini.yaml experiments/17-lag-under-jitter/lag_under_jitter.py \
+	experiments/17-lag-under-jitter/lag.csv experiments/17-lag-under-jitter/lags.csv experiments/17-lag-under-jitter/training.csv \
+	experiments/17-lag-under-jitter/lag_under_jitter.png
