@@ -23,6 +23,8 @@ typedef struct petra_cost_rule {
   bool recomputes;      /* B reconstructs or recomputes first */
   bool split_backward;  /* W is an action of its own */
   bool fused_head;      /* the last stage does F, loss and B in one action, with nothing recomputed */
+  bool early;           /* the recomputation need not wait for the gradient: what its engine was idle for before B counts as done.
+                           The first microbatch of each accumulation is not recomputed at all, its graph being kept (torchgpipe) */
 } petra_cost_rule;
 
 /* Duration of each kind of action of stage `last ? the last : another`, in the order of petra_action_kind: F, B, W, U, E. */

@@ -33,6 +33,7 @@ typedef struct petra_engine {
   int64_t round;
   petra_step next;
   bool waiting, busy;
+  int64_t free_ns; /* when its last action ended */
   petra_trace_row running;
 } petra_engine;
 

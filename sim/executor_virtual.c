@@ -30,12 +30,22 @@ static const petra_stage_cost *stage_cost(const petra_executor_virtual *executor
   return &executor->costs[executor->settings.cost_count == 1 ? 0 : stage - 1];
 }
 
+/* What of a B's recomputation was done, or need not be, before the B starts (rule.early). */
+static int64_t done_early_ns(const petra_executor_virtual *executor, const petra_engine *engine, const petra_action *action) {
+  const petra_cost_rule *rule = &executor->settings.rule;
+  if (!rule->early || !rule->recomputes || action->kind != PETRA_ACTION_BACKWARD || petra_fused(executor, action->stage))
+    return 0;
+  int64_t recompute_ns = stage_cost(executor, action->stage)->reconstruct_ns, idle_ns = executor->now_ns - engine->free_ns;
+  bool kept = action->microbatch % executor->options->accumulate == 0;
+  return kept || idle_ns > recompute_ns ? recompute_ns : idle_ns;
+}
+
 /* Puts a started action on its engine until its end. */
 static petra_status occupy(petra_executor_virtual *executor, const petra_action *action, const petra_action_result *result) {
   int32_t device = petra_program_device(executor->options, action->stage) - 1;
   int index = petra_engine_of(executor, action->kind);
   petra_engine *engine = &executor->device[device].engines[index];
-  int64_t duration_ns = cost_ns(executor, action);
+  int64_t duration_ns = cost_ns(executor, action) - done_early_ns(executor, engine, action);
   if (result->measured_ns > 0)
     duration_ns = result->measured_ns;
   else if (executor->settings.duration)
@@ -138,6 +148,7 @@ static petra_status end_action(petra_executor_virtual *executor, const petra_eve
   petra_engine *engine = &dev->engines[event->detail];
   const petra_trace_row row = engine->running;
   engine->busy = false;
+  engine->free_ns = executor->now_ns;
   dev->done++;
   executor->actions++;
   executor->last_end_ns = executor->now_ns;

@@ -40,6 +40,8 @@ static inline petra_status keep_row(void *context, const petra_trace_row *row) {
   return PETRA_OK;
 }
 
+static bool early_recompute; /* for the runs that follow */
+
 static inline petra_status run_program(const petra_program_ops *program, const petra_program_options *options,
                                 const costs *x, bool recomputes, int engines, int64_t *makespan) {
   const petra_stage_cost cost = {.forward_ns = x->forward,
@@ -49,6 +51,7 @@ static inline petra_status run_program(const petra_program_ops *program, const p
   const petra_executor_virtual_options settings = {.engines = engines,
                                                    .rule = {.recomputes = recomputes,
                                                             .split_backward = program->split_backward,
+                                                            .early = early_recompute,
                                                             .fused_head = !options->split_head},
                                                    .costs = &cost,
                                                    .cost_count = 1};

@@ -44,6 +44,33 @@ START_TEST(gpipe_time) {
 }
 END_TEST
 
+/* torchgpipe: (M + J - 1) (F + R + B) - J R: J - 1 of the R are done while a stage waits for its first gradient or, for the
+ * first microbatch to come back, are not needed. In units of one F: 4 (M + J - 1) - J. With several flushes, each of them. */
+START_TEST(gpipe_with_early_recomputation_time) {
+  static const int64_t accumulate[] = {1, 2, 4, 8};
+  early_recompute = true;
+  for (int32_t stages = 2; stages <= STAGES_MOST; stages++) {
+    for (int64_t m = 1; m <= MICROBATCHES_MOST; m++) {
+      const petra_program_options options = flush_of(stages, m, true);
+      EXPECT(time_of(&petra_program_gpipe, &options, &unit, true, 1), 4 * (m + stages - 1) - stages, "torchgpipe", &options);
+      for (int c = 0; c < COSTS; c++) {
+        const costs *x = &coprime[c];
+        /* A stage waits F + B of each stage above, of which it can use no more than its R. */
+        if (x->reconstruct <= x->backward)
+          EXPECT(time_of(&petra_program_gpipe, &options, x, true, 1),
+                 (m + stages - 1) * (x->forward + x->reconstruct + x->backward) - stages * x->reconstruct, "torchgpipe", &options);
+      }
+    }
+    for (int k = 0; k < 4; k++) {
+      petra_program_options options = flush_of(stages, 3 * accumulate[k], true);
+      options.accumulate = accumulate[k];
+      EXPECT(time_of(&petra_program_gpipe, &options, &unit, true, 1), 3 * (4 * (accumulate[k] + stages - 1) - stages), "torchgpipe", &options);
+    }
+  }
+  early_recompute = false;
+}
+END_TEST
+
 /* (M + J - 1) (F + B); stage j keeps min(J - j + 1, M); the waiting is (J - 1) / (M + J - 1) of the time. */
 START_TEST(one_f_one_b_time) {
   for (int32_t stages = 1; stages <= STAGES_MOST; stages++)
@@ -248,7 +275,7 @@ START_TEST(outside_the_ranges) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {sequential_time,            gpipe_time,       one_f_one_b_time,
+  const TTest *const tests[] = {sequential_time,            gpipe_time, gpipe_with_early_recomputation_time,       one_f_one_b_time,
                                 zero_bubble_time,           interleaved_time, asynchronous_time_and_lags,
                                 versions_of_a_double_buffer, lockstep_with_a_split_head, flushes_of_k, outside_the_ranges};
   return harness_run("closed_forms", tests, HARNESS_COUNT(tests));

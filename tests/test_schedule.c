@@ -239,6 +239,7 @@ START_TEST(contradictions_are_refused) {
       {{"method.name=delayed", "method.backward_weights=double_buffer"}, "expected double_buffer for all of them or none"},
       {{"method.name=pipedream", "method.forward_weights=double_buffer"}, "expected double_buffer for all of them or none"},
       {{"method.name=pipedream-2bw", "method.sync_period=3"}, "3 with a double buffer, which has a rule of its own; expected 0"},
+      {{"method.name=petra", "method.early_recompute=true"}, "true with program lockstep and method.keep: nothing; expected false, or method gpipe-checkpoint"},
       {{"method.program=lock"}, "no program 'lock'; expected one of preset, sequential, lockstep"}};
   for (int i = 0; i < HARNESS_COUNT(refused); i++) {
     petra_config *config;

@@ -123,6 +123,7 @@ typedef struct petra_config {
     int64_t sync_period; /* F's copy of the weights is refreshed every so many microbatches; 0: always */
     petra_head_choice head;
     int64_t chunks; /* stages on each device, of programs that interleave them */
+    bool early_recompute; /* gpipe: graphs are computed again before the gradient has come */
     int64_t credit; /* arrival: most microbatches in flight; 0: no limit */
     char *schedule; /* "" or a file with the order of actions, instead of the method's program */
     petra_mitigation mitigation;

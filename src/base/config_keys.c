@@ -167,6 +167,7 @@ static const petra_config_key keys[] = {
     INTEGER(method.sync_period, "0", 0, MANY_MICROBATCHES, "forward reads a copy of the weights that is refreshed every so many microbatches; 0: the weights themselves"),
     CHOICE(method.head, "preset", heads, "last stage: fused does forward, loss and backward in one action, split in two; preset: as the program has it"),
     INTEGER(method.chunks, "0", 0, 100000, "stages on each device, where the program interleaves them; 0: 2 there, else 1"),
+    BOOLEAN(method.early_recompute, "false", "where the program is gpipe and inputs are kept: graphs are computed again while the stage waits for the gradient, and the first graph of a flush is kept (torchgpipe)"),
     INTEGER(method.credit, "0", 0, MANY_MICROBATCHES, "most microbatches in flight where the program is arrival; 0: no limit"),
     STRING(method.schedule, "\"\"", NONE, "file with the order of every device's actions, as petra schedule prints it, or the run.h5 of a run that recorded them (run.trace_actions); empty: the method's own order"),
     INTEGER(method.mitigation.lr_rescheduling, "0", 0, MANY_MICROBATCHES, "of delayed methods: a late stage starts with a lower rate, which reaches the full one after so many updates (PipeMare T1); 0: none"),

@@ -196,6 +196,7 @@ petra_status petra_cluster_init(petra_cluster *cluster, petra_setup *setup,
   PETRA_TRY(check_cluster(config, method, program->stages));
   cluster->executor.engines = (int)config->cluster.engines;
   cluster->executor.rule = (petra_cost_rule){.recomputes = method->recomputes,
+                                             .early = method->early_recompute,
                                              .split_backward = method->program->split_backward,
                                              .fused_head = !program->split_head};
   PETRA_TRY(set_costs(cluster, setup, program));

@@ -155,6 +155,9 @@ static petra_status check_choices(const petra_config *config, const petra_method
   if (forward != backward || (inverts && (method->invert_weights == PETRA_WEIGHTS_DOUBLE_BUFFER) != forward))
     return petra_config_fail(config, forward ? "method.backward_weights" : "method.forward_weights",
                              "a double buffer serves forward, backward and inversion alike; expected double_buffer for all of them or none");
+  if (method->early_recompute && (method->program != &petra_program_gpipe || method->keep != PETRA_KEEP_INPUT))
+    return petra_config_fail(config, "method.early_recompute", "true with program %s and method.keep: %s; expected false, or method gpipe-checkpoint",
+                             method->program->name, petra_keep_name(method->keep));
   if (forward && method->sync_period > 0)
     return petra_config_fail(config, "method.sync_period", "%lld with a double buffer, which has a rule of its own; expected 0",
                              (long long)method->sync_period);
@@ -168,6 +171,7 @@ petra_status petra_method_from_config(const petra_config *config, petra_method *
   override_choices(config, &method);
   method.accumulate = config->method.accumulate;
   method.sync_period = config->method.sync_period;
+  method.early_recompute = config->method.early_recompute;
   method.mitigation = config->method.mitigation;
   PETRA_TRY(check_choices(config, &method));
   PETRA_TRY(petra_mitigation_check(config, &method));

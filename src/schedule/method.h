@@ -22,6 +22,7 @@ typedef struct petra_method {
   bool split_head;                /* the last stage's F and B are two actions */
   int32_t chunks;                 /* stages a device */
   int64_t accumulate;             /* k */
+  bool early_recompute;           /* durations only: recomputation does not wait for the gradient */
   int64_t sync_period;            /* p; 0: F reads the weights themselves */
   petra_mitigation mitigation;    /* none in a preset */
 } petra_method;

@@ -140,7 +140,7 @@ class Simulate(ProgramTest):
         overrides += [["method.name=petra", "method.sync_period=5"], ["method.name=delayed", "method.keep=input"],
                       ["method.name=petra", "method.program=1f1b-async"], ["method.name=dsp", "method.head=split"],
                       ["method.name=petra-arrival", "method.credit=4", "cluster.engines=2"],
-                      ["method.name=zb-h1", "method.keep=input"]]
+                      ["method.name=zb-h1", "method.keep=input"], ["method.name=gpipe-checkpoint", "method.early_recompute=true"]]
         for override in overrides:
             options = ["run.max_microbatches=16", "run.drain=auto", "stages.partition=balanced", "stages.count=4", "run.eval_every=0",
                        "cluster.stragglers.stages=[2]", "method.accumulate=4"] + override
