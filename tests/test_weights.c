@@ -224,6 +224,9 @@ START_TEST(writing_fails) {
   refuse_writing("test_weights.folder", "cannot replace: Is a directory");
   ck_assert_int_eq(file_size(".test_weights.folder.tmp"), -1);
   rmdir("test_weights.folder");
+  ck_assert_int_eq(mkfifo("test_weights.pipe", 0666), 0);
+  refuse_writing("test_weights.pipe", "cannot replace: this is no regular file");
+  remove("test_weights.pipe");
   model *written = make_model(1);
   memcpy(written->weights[1].name, written->weights[0].name, sizeof written->weights[0].name);
   harness_clear();

@@ -87,7 +87,7 @@ static bool write_synced(const char *name, const void *bytes, size_t size) {
 /* A rename would put a file in the place of a device or a pipe, such as /dev/null. */
 static petra_status check_replaceable(const char *path) {
   struct stat about;
-  if (stat(path, &about) != 0 || S_ISREG(about.st_mode))
+  if (stat(path, &about) != 0 || S_ISREG(about.st_mode) || S_ISDIR(about.st_mode)) /* a folder stops the rename itself */
     return PETRA_OK;
   return petra_fail(PETRA_IO, "%s: cannot replace: this is no regular file; expected the name of a file", path);
 }
