@@ -14,8 +14,11 @@
 
 #define FILE_NAME "test_runlog.run.h5"
 
-static const petra_runlog_about ABOUT = {"petra train a.yaml", "ref (plain loops)", "HDF5 1.10",
-                                         "run:\n  name: é\n", UINT64_MAX};
+static const petra_runlog_about ABOUT = {.command = "petra train a.yaml",
+                                         .backend = "ref (plain loops)",
+                                         .libraries = "HDF5 1.10",
+                                         .config = "run:\n  name: é\n",
+                                         .seed = UINT64_MAX};
 
 static const petra_runlog_stage STAGES[] = {
     {1, "stem", 0, 1856, (int64_t)1 << 40, 16384, 0, 4},
