@@ -25,6 +25,18 @@ static double exponential(petra_rng *rng, double mean) {
   return gsl_cdf_exponential_Pinv(open_uniform(rng), mean);
 }
 
+/* Quantile of the gamma distribution of mean 1 and standard deviation s > 0. GSL's search fails (NaN) far from shapes of about 1:
+ * for large ones Wilson and Hilferty's cube of a normal variable serves, for small ones the leading term at 0. */
+static double gamma_quantile(double u, double s) {
+  double shape = 1 / (s * s), x = shape < 2000 ? gsl_cdf_gamma_Pinv(u, shape, 1 / shape) : NAN;
+  if (isfinite(x))
+    return x;
+  if (shape < 1)
+    return exp((log(u) + lgamma(shape + 1)) / shape) / shape;
+  double root = 1 - 1 / (9 * shape) + gsl_cdf_ugaussian_Pinv(u) / (3 * sqrt(shape));
+  return root > 0 ? root * root * root : 0;
+}
+
 /* A factor of mean 1 and, but for the cut of the normal law, of standard deviation `s`. */
 static double random_factor(petra_jitter_law law, double s, petra_rng *rng) {
   double u = open_uniform(rng);
@@ -39,7 +51,7 @@ static double random_factor(petra_jitter_law law, double s, petra_rng *rng) {
     return gsl_cdf_lognormal_Pinv(u, -variance / 2, sqrt(variance));
   }
   case PETRA_LAW_GAMMA:
-    return gsl_cdf_gamma_Pinv(u, 1 / (s * s), s * s);
+    return gamma_quantile(u, s);
   case PETRA_LAW_EXPONENTIAL:
     return 1 - s + s * gsl_cdf_exponential_Pinv(u, 1);
   case PETRA_LAW_NONE:

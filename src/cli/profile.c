@@ -49,6 +49,7 @@ static void describe(profiling *p) {
   const petra_model *model = &p->setup.model;
   petra_profile *profile = &p->profile;
   snprintf(profile->family, sizeof profile->family, "%s", petra_config_choice_name("model.family", (int)config->model.family));
+  snprintf(profile->downsample, sizeof profile->downsample, "%s", petra_config_choice_name("model.downsample", (int)config->model.downsample));
   snprintf(profile->stem, sizeof profile->stem, "%s", petra_config_choice_name("model.stem", (int)config->model.stem));
   snprintf(profile->precision, sizeof profile->precision, "%s", petra_config_choice_name("device.precision", (int)config->device.precision));
   profile->depth = model->depth;

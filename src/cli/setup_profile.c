@@ -29,6 +29,7 @@ static petra_status check_network(const petra_setup *setup) {
   PETRA_TRY(check_number(config, "model.depth", profile->depth, config->model.depth));
   PETRA_TRY(check_number(config, "model.width", profile->width, config->model.width));
   PETRA_TRY(check_text(config, "model.stem", profile->stem, (int)config->model.stem));
+  PETRA_TRY(check_text(config, "model.downsample", profile->downsample, (int)config->model.downsample));
   PETRA_TRY(check_number(config, "model.classes", profile->classes, config->model.classes));
   PETRA_TRY(check_number(config, "image height", profile->image_height, setup->model.image_height));
   PETRA_TRY(check_number(config, "image width", profile->image_width, setup->model.image_width));

@@ -247,6 +247,7 @@ static petra_status write_log(simulation *s) {
     petra_samples_finish(s->samples, s->result.makespan_ns, &memory.bins, &memory.width_ns, &memory.values);
     PETRA_TRY(petra_runlog_memory_over_time(s->runlog, &memory));
   }
+  PETRA_TRY(petra_runlog_complete(s->runlog));
   petra_runlog *runlog = s->runlog;
   s->runlog = NULL;
   return petra_runlog_close(runlog);

@@ -84,8 +84,7 @@ static bool write_synced(const char *name, const void *bytes, size_t size) {
   return written;
 }
 
-/* A rename would put a file in the place of a device or a pipe, such as /dev/null. */
-static petra_status check_replaceable(const char *path) {
+petra_status petra_file_check_replaceable(const char *path) {
   struct stat about;
   if (stat(path, &about) != 0 || S_ISREG(about.st_mode) || S_ISDIR(about.st_mode)) /* a folder stops the rename itself */
     return PETRA_OK;
@@ -94,7 +93,7 @@ static petra_status check_replaceable(const char *path) {
 
 petra_status petra_file_write_atomically(const char *path, const void *bytes, size_t size) {
   char *temporary = NULL;
-  PETRA_TRY(check_replaceable(path));
+  PETRA_TRY(petra_file_check_replaceable(path));
   PETRA_TRY(petra_file_temporary_name(path, &temporary));
   petra_status status = PETRA_OK;
   if (!write_synced(temporary, bytes, size)) {

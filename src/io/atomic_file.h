@@ -18,6 +18,9 @@ petra_status petra_file_temporary_name(const char *path, char **out);
  * file is left. What is no regular file (a device, a folder) is not replaced. SIGXFSZ must be ignored by the process if a file size limit is to come back as an error. */
 petra_status petra_file_write_atomically(const char *path, const void *bytes, size_t size);
 
+/* PETRA_IO, logged, for a device or a pipe, such as /dev/null, in whose place a rename would put a file. */
+petra_status petra_file_check_replaceable(const char *path);
+
 /* Syncs the folder that holds `path`, so that a rename in it survives a power cut. Folders that cannot be
  * opened or file systems that cannot sync a folder are no failure. */
 petra_status petra_file_sync_folder(const char *path);

@@ -230,6 +230,7 @@ static petra_status start(petra_data_file *self, const char *path, const petra_d
 petra_status petra_data_file_create(const char *path, const petra_data_file_about *about,
                                     petra_data_file **out) {
   petra_data_file *self = NULL;
+  PETRA_TRY(petra_file_check_replaceable(path));
   PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
   self->fd = -1;
   self->image_bytes = (int64_t)3 * about->height * about->width;

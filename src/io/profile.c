@@ -38,6 +38,7 @@ static int put_texts(hid_t file, const petra_profile *profile, const petra_profi
       {"method", about->method},
       {"family", profile->family},
       {"stem", profile->stem},
+      {"downsample", profile->downsample},
       {"precision", profile->precision},
       {"clock", "CLOCK_MONOTONIC"},
       {"forward", "F of the method's stage; last stage: forward and loss, with what its backward needs"},

@@ -32,7 +32,7 @@ typedef struct petra_profile_stage {
 } petra_profile_stage;
 
 typedef struct petra_profile {
-  char family[16], stem[16], precision[16]; /* as the config names them */
+  char family[16], stem[16], downsample[16], precision[16]; /* as the config names them */
   int32_t depth, width, classes, image_height, image_width, batch;
   int32_t stages;
   petra_profile_stage *stage; /* `stages` of them; owned */

@@ -46,6 +46,7 @@ static petra_status read_attributes(const reader *r) {
     PETRA_TRY(petra_hdf5_get_i32(r->file, r->path, numbers[i].name, numbers[i].value));
   PETRA_TRY(read_text(r, "family", p->family, sizeof p->family));
   PETRA_TRY(read_text(r, "stem", p->stem, sizeof p->stem));
+  PETRA_TRY(read_text(r, "downsample", p->downsample, sizeof p->downsample));
   return read_text(r, "precision", p->precision, sizeof p->precision);
 }
 

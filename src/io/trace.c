@@ -48,6 +48,7 @@ static void name_stage(petra_trace *trace, int32_t stage) {
 petra_status petra_trace_create(const char *path, const petra_trace_options *options, petra_trace **out) {
   petra_trace *trace;
   petra_status status;
+  PETRA_TRY(petra_file_check_replaceable(path));
   PETRA_TRY(petra_allocate(&trace, 1, sizeof *trace));
   trace->options = *options;
   PETRA_TRY_GOTO(status, petra_allocate(&trace->held, (size_t)options->stages, sizeof *trace->held), fail);

@@ -139,7 +139,7 @@ class Profile(ProgramTest):
 
     def test_other_networks_are_refused(self):
         self.profile()
-        for key, value, found in (("model.width", 2, "model.width: 1"), ("model.depth", 34, "model.depth: 18"),
+        for key, value, found in (("model.downsample", "invertible", "model.downsample: conv"), ("model.width", 2, "model.width: 1"), ("model.depth", 34, "model.depth: 18"),
                                   ("model.family", "resnet", "model.family: revnet"), ("model.classes", 11, "model.classes: 10"),
                                   ("model.stem", "imagenet", "model.stem: cifar"), ("data.batch", 9, "data.batch: 8"),
                                   ("device.precision", "fp64", "device.precision: fp32")):

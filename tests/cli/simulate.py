@@ -2,6 +2,8 @@
 
 import collections
 import json
+import os
+import stat
 
 from program import ProgramTest, main
 
@@ -151,6 +153,24 @@ class Simulate(ProgramTest):
             if "method.name=zb-h1" in override:  # which of two stages lets go of a tensor last is not modelled with W apart
                 simulated, trained = ([line for line in text.splitlines() if b'"ph":"C"' not in line] for text in (simulated, trained))
             self.assertEqual(simulated, trained, override)
+
+    def test_every_network_has_a_ledger(self):
+        for network in (["model.downsample=invertible"], ["model.family=resnet", "model.depth=50"], ["model.depth=50"], ["model.depth=34"]):
+            options = [word for setting in network + ["method.name=backprop", "model.width=1", "data.batch=2"] for word in ("--set", setting)]
+            found = self.good_json("simulate", "-", *options)
+            self.assertGreater(found["stages"][0]["peak_bytes"]["parameters"], 0)
+
+    def test_gamma_of_any_scale(self):
+        for scale in 1e-9, 0.001, 0.02, 0.5, 3, 10:
+            found = self.simulate(cluster__stages=1, method__name="backprop", run__max_microbatches=2000,
+                                  cluster__jitter__model="gamma", cluster__jitter__scale=scale)
+            # Twelve deviations of the mean of 2000 draws at least.
+            self.assertAlmostEqual(found["makespan_s"] / 6000, 1, delta=1e-6 + 0.4 * scale)
+
+    def test_a_trace_replaces_no_pipe(self):
+        os.mkfifo(self.path("pipe"))
+        self.bad(1, "pipe: cannot replace: this is no regular file", "simulate", "-", "--set", "cluster.stages=2", "--trace", "pipe")
+        self.assertTrue(stat.S_ISFIFO(os.stat(self.path("pipe")).st_mode))
 
     def test_roofline(self):
         options = ["simulate", "-", "--set", "cluster.cost.model=roofline", "--set", "cluster.cost.device=cpu-core", "--set",
