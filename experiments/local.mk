@@ -11,7 +11,8 @@ EXTRA_DIST += experiments/03-table-1/README.md experiments/03-table-1/table-1.ya
 	experiments/03-table-1/storage.yaml experiments/03-table-1/table_1.py
 EXTRA_DIST += experiments/05-table-5/README.md experiments/05-table-5/revnet18.yaml experiments/05-table-5/revnet34.yaml \
 	experiments/05-table-5/table_5.py
-EXTRA_DIST += experiments/12-fig-5-6/README.md experiments/12-fig-5-6/fig-5-6.yaml experiments/12-fig-5-6/fig-5-6-mini.yaml
+EXTRA_DIST += experiments/12-fig-5-6/README.md experiments/12-fig-5-6/fig-5-6.yaml experiments/12-fig-5-6/fig-5-6-mini.yaml \
+	experiments/12-fig-5-6/figure-5.png experiments/12-fig-5-6/figure-6.png
 EXTRA_DIST += experiments/13-mitigations/README.md experiments/13-mitigations/base.yaml \
 	experiments/13-mitigations/mitigations.py experiments/13-mitigations/mitigations.png
 EXTRA_DIST += experiments/11-invertible-downsampling/README.md experiments/11-invertible-downsampling/backprop-conv.yaml \
