@@ -1,5 +1,5 @@
-/* bench_engine [J...]: actions per second of the virtual executor in cost-only runs of `lockstep`, two engines, coprime
- * costs that differ from stage to stage, without trace. */
+/* bench_engine [J]: for J = 10, 100, 1000 and 100,000 stages, or for one of them, actions per second of the virtual executor
+ * in cost-only runs of `lockstep`, one and two engines, coprime costs that differ from stage to stage or not, without trace. */
 #include "base/mem.h"
 #include "sim/executor_virtual.h"
 #include "sim/worker_cost.h"
@@ -41,10 +41,10 @@ done:
   return status;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
   static const struct { int32_t stages; int64_t microbatches; } runs[] = {{10, 300000}, {100, 30000}, {1000, 3000}, {100000, 100}};
   for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
-    for (int uniform = 0; uniform < 2; uniform++)
+    for (int uniform = 0; (argc < 2 || atoi(argv[1]) == runs[i].stages) && uniform < 2; uniform++)
       for (int engines = 1; engines <= 2; engines++)
         if (measure(runs[i].stages, runs[i].microbatches, uniform, engines) != PETRA_OK)
           return 1;

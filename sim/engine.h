@@ -14,7 +14,7 @@ typedef struct petra_event {
   int64_t time_ns;
   int32_t priority; /* 0 .. 15, smaller first at equal times */
   int64_t sequence; /* set by push: order of pushes breaks ties */
-  int32_t kind, stage, detail; /* the caller's */
+  int32_t kind, stage, detail; /* the caller's; kind and detail of 16 bits */
   int64_t microbatch;          /* the caller's */
 } petra_event;
 

@@ -30,7 +30,7 @@ static int64_t *at(const window *w, int64_t index) {
 }
 
 /* Widens the window to hold `index`; what is new in it becomes `empty`. */
-static petra_status hold(window *w, int64_t index, int64_t empty) {
+static petra_status widen(window *w, int64_t index, int64_t empty) {
   if (w->first == w->end)
     w->first = w->end = index;
   const int64_t first = index < w->first ? index : w->first, end = index < w->end ? w->end : index + 1;
@@ -51,6 +51,15 @@ static petra_status hold(window *w, int64_t index, int64_t empty) {
   while (w->end < end)
     *at(w, w->end++) = empty;
   return PETRA_OK;
+}
+
+/* The same; as a rule an index in the window, or the one after it. */
+static inline petra_status hold(window *w, int64_t index, int64_t empty) {
+  if (index == w->end && w->first < index && index - w->first < w->capacity) {
+    *at(w, w->end++) = empty;
+    return PETRA_OK;
+  }
+  return index >= w->first && index < w->end ? PETRA_OK : widen(w, index, empty);
 }
 
 /* A double buffer's: that of the update before last of the microbatch's window of k. */
