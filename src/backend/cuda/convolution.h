@@ -1,0 +1,53 @@
+/* Convolutions by cuDNN's backend (graph) API: plans, made once for each shape and kept. plan.c is the only file that
+ * includes cuDNN's headers. */
+#ifndef PETRA_BACKEND_CUDA_CONVOLUTION_H
+#define PETRA_BACKEND_CUDA_CONVOLUTION_H
+
+#include "backend/cuda/lane.h"
+#include "base/config.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum cuda_conv_kind {
+  CUDA_CONV_FORWARD, /* y from x, w */
+  CUDA_CONV_DATA,    /* x (that is dx) from y (dy), w */
+  CUDA_CONV_FILTER,  /* w (that is dw) from x, y (dy) */
+} cuda_conv_kind;
+
+/* x (n, h, w, c), filter (o, kh, kw, c), y (n, oh, ow, o): dense, channels last. Precision fp32 (strict), tf32: tensors of
+ * f32. bf16: both inputs are bf16, the output is f32, sums are f32. All zero bytes where nothing is said: shapes are compared by bytes. */
+typedef struct cuda_conv_shape {
+  int32_t kind;      /* cuda_conv_kind */
+  int32_t precision; /* petra_precision */
+  int32_t n, c, h, w, o, kh, kw, stride, pad, oh, ow;
+} cuda_conv_shape;
+
+typedef struct cuda_plans cuda_plans; /* all plans of a backend */
+typedef struct cuda_plan cuda_plan;
+
+/* With a handle of the present device; where `deviceprop` is not NULL (a device's properties as cuDNN writes them in JSON)
+ * for that device, without a GPU: such plans can be made and asked, not run. Workspaces are at most `workspace_max` bytes.
+ * `deterministic`: plans that cuDNN notes as nondeterministic are not taken; fp32: nor those noted as using tensor cores,
+ * converting inputs down, or Winograd. */
+petra_status cuda_plans_create(const char *deviceprop, bool deterministic, size_t workspace_max, cuda_plans **out);
+void cuda_plans_destroy(cuda_plans *plans);
+
+/* The plan for a shape, made at the first call by cuDNN's heuristics: the first engine configuration that finalizes, has the
+ * wanted notes and fits. PETRA_UNSUPPORTED, logged with the shape, when there is none. It lives as long as `plans`. */
+petra_status cuda_plans_find(cuda_plans *plans, const cuda_conv_shape *shape, const cuda_plan **out);
+
+size_t cuda_plan_workspace(const cuda_plan *plan);
+
+/* "engine 33, 4.2 MiB workspace, tensor cores": for tables and tests. */
+void cuda_plan_describe(const cuda_plan *plan, char *text, size_t size);
+
+/* Runs it on the lane; the workspace is the lane's scratch, of at least cuda_plan_workspace bytes. x, w, y as in the
+ * shape; the output is the one that the kind says. */
+petra_status cuda_plan_run(const cuda_plan *plan, const cuda_lane *lane, const void *x, const void *w, const void *y);
+
+/* "cuDNN 9.19.0". */
+void cuda_plans_describe(char *text, size_t size);
+
+#endif

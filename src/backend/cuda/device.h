@@ -1,0 +1,45 @@
+/* What the kernels are written in: CUDA C++ under nvcc; plain C in tests, where tests/cuda_host runs blocks and threads on
+ * the host. A kernel file keeps to what is both.
+ *
+ *   PETRA_KERNEL(name, const cuda_fill_args a) { ... }   a kernel with one argument structure by value
+ *   PETRA_LAUNCH_FLAT(lane, name, blocks, threads, a)    of a kernel whose threads never wait for each other
+ *   PETRA_LAUNCH_BLOCK(lane, name, blocks, threads, a)   of one that uses PETRA_SYNC or PETRA_SHARED
+ *
+ * A launch function ends with `return cuda_launched("name");`. PETRA_THREAD, PETRA_BLOCK, PETRA_THREADS and PETRA_BLOCKS are
+ * threadIdx.x, blockIdx.x, blockDim.x and gridDim.x: everything is one-dimensional. */
+#ifndef PETRA_BACKEND_CUDA_DEVICE_H
+#define PETRA_BACKEND_CUDA_DEVICE_H
+
+#include "backend/cuda/kernels.h"
+
+#ifdef PETRA_CUDA_HOST
+#include "cuda_host/device.h"
+#else
+
+#include <cuda_runtime.h>
+
+#define PETRA_DEVICE static __device__ __forceinline__
+#define PETRA_ELEMENT_FUNCTION static __device__ __forceinline__
+#define PETRA_KERNEL(name, ...) static __global__ void name(__VA_ARGS__)
+#define PETRA_LAUNCH_FLAT(lane, name, blocks, threads, ...)                                                            \
+  name<<<(unsigned)(blocks), (unsigned)(threads), 0, (lane)->stream>>>(__VA_ARGS__)
+#define PETRA_LAUNCH_BLOCK PETRA_LAUNCH_FLAT
+#define PETRA_SHARED __shared__
+#define PETRA_SYNC() __syncthreads()
+#define PETRA_THREAD ((int)threadIdx.x)
+#define PETRA_BLOCK ((int64_t)blockIdx.x)
+#define PETRA_THREADS ((int)blockDim.x)
+#define PETRA_BLOCKS ((int64_t)gridDim.x)
+
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* What the last launch came to; logged as "cuda: NAME: ..." when it failed. error.c */
+petra_status cuda_launched(const char *name);
+#ifdef __cplusplus
+}
+#endif
+
+#endif

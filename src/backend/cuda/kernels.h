@@ -1,0 +1,244 @@
+/* Our own CUDA kernels, as the host calls them: for each a structure of arguments and a function that launches it.
+ *
+ * Layouts: activations are dense f32 in the order (N, H, W, C), filters (O, KH, KW, I), matrices row-major, vectors plain.
+ * Sums over many elements are made in double, in two levels with a grid that depends on shapes alone and no atomics:
+ * the same inputs give the same output to the bit on every device. Element formulas are those of backend/element.h.
+ *
+ * A launch function takes the lane on which it runs and its arguments, copies what the kernels need, waits for nothing,
+ * allocates nothing and may be captured into a CUDA graph. Failure: PETRA_BACKEND, logged with the kernel's name.
+ * Pointers point into device memory unless it is said; "may alias" as in backend.h.
+ *
+ * Plain C as well as CUDA C++: tests compile the kernels for the host (device.h). */
+#ifndef PETRA_BACKEND_CUDA_KERNELS_H
+#define PETRA_BACKEND_CUDA_KERNELS_H
+
+#include "backend/cuda/lane.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What the launch functions of this header look like. */
+typedef petra_status (*cuda_launch)(const cuda_lane *lane, const void *arguments);
+
+/* --- elementwise.cu --- */
+
+typedef struct cuda_fill_args {
+  float *y;
+  int64_t count;
+  float value;
+} cuda_fill_args;
+petra_status cuda_fill_launch(const cuda_lane *lane, const void *arguments);
+
+typedef struct cuda_axpy_args { /* y += alpha x */
+  const float *x;
+  float *y;
+  int64_t count;
+  double alpha;
+} cuda_axpy_args;
+petra_status cuda_axpy_launch(const cuda_lane *lane, const void *arguments);
+
+typedef struct cuda_add_args { /* y = a + b; y may alias a or b */
+  const float *a, *b;
+  float *y;
+  int64_t count;
+} cuda_add_args;
+petra_status cuda_add_launch(const cuda_lane *lane, const void *arguments);
+
+typedef struct cuda_relu_backward_args { /* dx = y > 0 ? dy : 0; dx may alias dy */
+  const float *y, *dy;
+  float *dx;
+  int64_t count;
+} cuda_relu_backward_args;
+petra_status cuda_relu_backward_launch(const cuda_lane *lane, const void *arguments);
+
+/* *out = sum of a[i] b[i] in double. Scratch: cuda_dot_scratch bytes. */
+typedef struct cuda_dot_args {
+  const float *a, *b;
+  double *out;
+  int64_t count;
+} cuda_dot_args;
+size_t cuda_dot_scratch(int64_t count);
+petra_status cuda_dot_launch(const cuda_lane *lane, const void *arguments);
+
+/* y = x rounded to nearest even, NaN kept a NaN. y holds bf16 as its 16 bits. */
+typedef struct cuda_to_bf16_args {
+  const float *x;
+  uint16_t *y;
+  int64_t count;
+} cuda_to_bf16_args;
+petra_status cuda_to_bf16_launch(const cuda_lane *lane, const void *arguments);
+
+/* --- shuffle.cu --- */
+
+/* y[n][p][c] = x[n][c][p] for `to_channels_last`, y[n][c][p] = x[n][p][c] otherwise; p < plane. Never in place. */
+typedef struct cuda_permute_args {
+  const float *x;
+  float *y;
+  int64_t n, c, plane;
+  bool to_channels_last;
+} cuda_permute_args;
+petra_status cuda_permute_launch(const cuda_lane *lane, const void *arguments);
+
+/* x (pixels, c1 + c2) <-> x1 (pixels, c1), x2 (pixels, c2); `join` true: x is the output. */
+typedef struct cuda_split_args {
+  float *x, *x1, *x2;
+  int64_t pixels;
+  int32_t c1, c2;
+  bool join;
+} cuda_split_args;
+petra_status cuda_split_launch(const cuda_lane *lane, const void *arguments);
+
+/* space_to_depth of backend.h between x (n, h, w, c) and y (n, h/2, w/2, 4c); `inverse` true: x is the output. */
+typedef struct cuda_space_to_depth_args {
+  float *x, *y;
+  int32_t n, h, w, c;
+  bool inverse;
+} cuda_space_to_depth_args;
+petra_status cuda_space_to_depth_launch(const cuda_lane *lane, const void *arguments);
+
+/* --- norm.cu --- */
+
+/* mean and biased variance of each channel over `pixels`. Scratch: cuda_norm_scratch bytes. */
+typedef struct cuda_norm_statistics_args {
+  const float *x;
+  float *mean, *variance;
+  int64_t pixels;
+  int32_t c;
+} cuda_norm_statistics_args;
+size_t cuda_norm_scratch(int64_t pixels, int32_t c);
+petra_status cuda_norm_statistics_launch(const cuda_lane *lane, const void *arguments);
+
+/* y of petra_norm_forward from x and given mean and variance; y may alias addend. */
+typedef struct cuda_norm_apply_args {
+  const float *x, *scale, *shift, *mean, *variance, *addend; /* addend: NULL for PETRA_JOIN_NONE */
+  float *y;
+  int64_t pixels;
+  int32_t c;
+  int32_t join; /* petra_join */
+  bool relu;
+} cuda_norm_apply_args;
+petra_status cuda_norm_apply_launch(const cuda_lane *lane, const void *arguments);
+
+/* petra_norm_backward: dscale, dshift and dx; dx may alias dy. Scratch: cuda_norm_scratch bytes. */
+typedef struct cuda_norm_backward_args {
+  const float *x, *scale, *shift, *mean, *variance, *dy;
+  float *dx, *dscale, *dshift;
+  int64_t pixels;
+  int32_t c;
+  bool relu;
+} cuda_norm_backward_args;
+petra_status cuda_norm_backward_launch(const cuda_lane *lane, const void *arguments);
+
+/* petra_norm_update_running. */
+typedef struct cuda_norm_running_args {
+  const float *mean, *variance;
+  float *running_mean, *running_variance;
+  int64_t samples;
+  double momentum;
+  int32_t c;
+} cuda_norm_running_args;
+petra_status cuda_norm_running_launch(const cuda_lane *lane, const void *arguments);
+
+/* --- pool.cu --- */
+
+/* x (n, h, w, c), y and mask (n, oh, ow, c). The mask holds the winner's place in the window, row by row: the first maximum;
+ * the first NaN wins over everything. */
+typedef struct cuda_max_pool_args {
+  const float *x; /* forward */
+  float *y;       /* forward */
+  uint8_t *mask;  /* forward: out or NULL; backward: in */
+  const float *dy; /* backward */
+  float *dx;       /* backward: sums over the outputs that an element won, in their order, in double */
+  int32_t n, h, w, c, oh, ow, window, stride, pad;
+} cuda_max_pool_args;
+petra_status cuda_max_pool_forward_launch(const cuda_lane *lane, const void *arguments);
+petra_status cuda_max_pool_backward_launch(const cuda_lane *lane, const void *arguments);
+
+/* x (n, plane, c) <-> columns [column, column + c) of y (n, columns). */
+typedef struct cuda_average_pool_args {
+  float *x, *y; /* forward: x is read, y written; backward: y is read, x written */
+  int32_t n, plane, c, columns, column;
+} cuda_average_pool_args;
+petra_status cuda_average_pool_forward_launch(const cuda_lane *lane, const void *arguments);
+petra_status cuda_average_pool_backward_launch(const cuda_lane *lane, const void *arguments);
+
+/* --- head.cu --- */
+
+/* y[n][o] = b[o]: what the matrix product is then added to. */
+typedef struct cuda_bias_args {
+  const float *b;
+  float *y;
+  int32_t n, o;
+} cuda_bias_args;
+petra_status cuda_bias_launch(const cuda_lane *lane, const void *arguments);
+
+/* db[o] = sum over n of dy[n][o], in double. */
+typedef struct cuda_bias_backward_args {
+  const float *dy;
+  float *db;
+  int32_t n, o;
+} cuda_bias_backward_args;
+petra_status cuda_bias_backward_launch(const cuda_lane *lane, const void *arguments);
+
+/* petra_cross_entropy. The sums over images are made by one block in their order. Scratch: cuda_cross_entropy_scratch bytes. */
+typedef struct cuda_loss_result {
+  double loss;
+  int32_t top1, top5;
+} cuda_loss_result;
+typedef struct cuda_cross_entropy_args {
+  const float *logits;
+  const int32_t *labels; /* on the device */
+  float *dlogits;        /* NULL when not wanted */
+  cuda_loss_result *result; /* on the device */
+  int32_t n, classes;
+} cuda_cross_entropy_args;
+size_t cuda_cross_entropy_scratch(int32_t n);
+petra_status cuda_cross_entropy_launch(const cuda_lane *lane, const void *arguments);
+
+/* --- sgd.cu --- */
+
+/* petra_sgd_step over up to CUDA_SGD_TENSORS tensors in one launch. */
+enum { CUDA_SGD_TENSORS = 64 };
+typedef struct cuda_sgd_tensor {
+  float *parameter, *velocity;
+  const float *gradient;
+  int64_t count;
+  double decay;
+} cuda_sgd_tensor;
+typedef struct cuda_sgd_args {
+  cuda_sgd_tensor tensor[CUDA_SGD_TENSORS];
+  int32_t tensors;
+  bool nesterov, first;
+  double momentum;
+  const double *lr; /* on the device: it changes from step to step while the launch stays the same */
+} cuda_sgd_args;
+petra_status cuda_sgd_launch(const cuda_lane *lane, const void *arguments);
+
+/* --- augment.cu --- */
+
+/* Images of the data set as bytes (n, h, w, 3) -> y (n, h, w, 3): shifted by (row, column) with zeros (before normalisation as
+ * data/augment.h has it) outside, mirrored, (value / 255 - mean) / deviation in double, rounded once. */
+typedef struct cuda_augment_image {
+  int32_t row, column; /* offset of the crop in the padded image, minus the padding */
+  int32_t flip;
+} cuda_augment_image;
+typedef struct cuda_augment_args {
+  const uint8_t *pixels;
+  const cuda_augment_image *images;
+  float *y;
+  int32_t n, h, w;
+  double mean[3], deviation[3];
+} cuda_augment_args;
+petra_status cuda_augment_launch(const cuda_lane *lane, const void *arguments);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

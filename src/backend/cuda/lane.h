@@ -1,0 +1,15 @@
+/* A lane: one chain of work on the device, in order. Stages on different lanes compute at once. */
+#ifndef PETRA_BACKEND_CUDA_LANE_H
+#define PETRA_BACKEND_CUDA_LANE_H
+
+#include <stddef.h>
+
+typedef struct CUstream_st *cuda_stream; /* cudaStream_t */
+
+typedef struct cuda_lane {
+  cuda_stream stream;
+  void *scratch; /* device memory for a launch's own use, 256-byte aligned; what it holds is lost with the next launch */
+  size_t scratch_bytes;
+} cuda_lane;
+
+#endif

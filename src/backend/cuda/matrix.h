@@ -1,0 +1,33 @@
+/* Matrix products by cuBLAS. matrix.c is the only file that includes its header. */
+#ifndef PETRA_BACKEND_CUDA_MATRIX_H
+#define PETRA_BACKEND_CUDA_MATRIX_H
+
+#include "backend/cuda/lane.h"
+#include "base/config.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct cuda_blas cuda_blas;
+
+/* Computes in the given precision (fp32, tf32, bf16; data is f32 in each: bf16 rounds inputs inside the product) on the present
+ * device. `CUDA_BLAS_SCRATCH` bytes of the lane's scratch are used as workspace. */
+enum { CUDA_BLAS_SCRATCH = 32 << 20 };
+petra_status cuda_blas_create(petra_precision precision, cuda_blas **out);
+void cuda_blas_destroy(cuda_blas *blas);
+
+/* Row-major: c (m, n) = op(a) op(b) + beta c, op(a) (m, k), op(b) (k, n); a transposed is stored (k, m), b transposed (n, k). */
+typedef struct cuda_product {
+  const float *a, *b;
+  float *c;
+  int32_t m, n, k;
+  bool transpose_a, transpose_b;
+  float beta;
+} cuda_product;
+petra_status cuda_blas_product(cuda_blas *blas, const cuda_lane *lane, const cuda_product *product);
+
+/* "cuBLAS 13.0.2". */
+void cuda_blas_describe(char *text, size_t size);
+
+#endif
