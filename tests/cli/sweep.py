@@ -213,7 +213,8 @@ rows:
     def begin_slow(self, *options):
         """A sweep whose slow cell is running."""
         self.write("grid.yaml", SLOW)
-        process = self.start("sweep", "grid.yaml", "--output", "out", *options)
+        # A shell that runs tests in the background has SIGINT ignored in them, which a sweep would respect.
+        process = self.start("sweep", "grid.yaml", "--output", "out", *options, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.stderr.close)
         self.wait("the second cell", lambda: os.path.exists(self.path("out/epochs=200/run.h5")))
