@@ -311,7 +311,7 @@ START_TEST(choice_names) {
   ck_assert_str_eq(petra_config_choice_name("device.precision", PETRA_PRECISION_FP64), "fp64");
   ck_assert_str_eq(petra_config_choice_name("stages.partition", PETRA_PARTITION_BALANCED), "balanced");
   ck_assert_str_eq(petra_config_choice_name("data.augment", PETRA_AUGMENT_FLIP), "flip");
-  ck_assert_str_eq(petra_config_choice_name("device.precision", 2), "?");
+  ck_assert_str_eq(petra_config_choice_name("device.precision", 4), "?");
   ck_assert_str_eq(petra_config_choice_name("device.precision", -1), "?");
   ck_assert_str_eq(petra_config_choice_name("data.batch", 0), "?");
   ck_assert_str_eq(petra_config_choice_name("no.key", 0), "?");

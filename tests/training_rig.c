@@ -64,8 +64,12 @@ petra_status rig_open(rig *r, const rig_options *options) {
   PETRA_TRY(petra_model_init(&r->model, r->config, image, image));
   PETRA_TRY(petra_partition_init(&r->partition, r->config, &r->model));
   PETRA_TRY(petra_method_from_config(r->config, &r->method));
-  PETRA_TRY(petra_backend_create(r->config->device.backend, r->config->device.precision,
-                                 (int)r->config->device.threads, true, &r->backend));
+  const petra_backend_options backend = {.kind = r->config->device.backend,
+                                         .precision = r->config->device.precision,
+                                         .threads = (int)r->config->device.threads,
+                                         .deterministic = true,
+                                         .graph = r->config->device.graph};
+  PETRA_TRY(petra_backend_create_with(&backend, &r->backend));
   r->train = make_set(options->batches * r->config->data.batch, image);
   r->evaluation = make_set(options->eval_images, image);
   r->program = (petra_program_options){.stages = r->partition.stages,

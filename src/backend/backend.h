@@ -48,6 +48,8 @@ typedef struct petra_tensor {
   int references;
   petra_account *account;
   petra_memory_category category;
+  int32_t home;   /* stage in whose action the storage was made; 0: outside of all */
+  int64_t number; /* of the storage, in the order of making */
   struct petra_tensor *next_free;
 } petra_tensor;
 
@@ -118,11 +120,19 @@ typedef struct petra_cross_entropy {
 } petra_cross_entropy;
 
 typedef struct petra_backend_ops {
-  const char *name; /* "ref", "cpu" */
+  const char *name; /* "ref", "cpu", "cuda" */
 
   void (*destroy)(petra_backend *backend);
   /* One line for `petra info`: libraries and versions, instruction set, threads. */
   void (*describe)(const petra_backend *backend, char *text, size_t size);
+
+  /* Optional (NULL: operations are complete when they return). Operations between begin and end are those of one action of a
+   * stage (from 1; `kind` is that of the action, below 8): they may be done later, in their order, at once with those of other
+   * stages, and again as a whole when they come again. synchronize returns when all is done. What an operation gives to
+   * the host (download, dot, cross_entropy) is there when it returns. */
+  petra_status (*begin)(petra_backend *backend, int32_t stage, int32_t kind);
+  petra_status (*end)(petra_backend *backend);
+  petra_status (*synchronize)(petra_backend *backend);
 
   /* Storage: sets bytes, data, layout of a tensor whose backend, kind, shape, elements are set; content 0. */
   petra_status (*storage_create)(petra_backend *backend, petra_tensor *tensor);
@@ -204,14 +214,31 @@ struct petra_backend {
 
 /* --- registry.c --- */
 
-/* Creates a backend: AUTO takes `cpu` for fp32 and `ref` for fp64. threads >= 1. PETRA_UNSUPPORTED (logged, names
- * what would work) when the backend cannot do the precision or was not built. */
+typedef struct petra_backend_options {
+  petra_backend_kind kind;
+  petra_precision precision;
+  int threads; /* >= 1 */
+  bool deterministic;
+  petra_graph_choice graph;
+} petra_backend_options;
+
+/* Creates a backend: AUTO takes `ref` for fp64, else `cuda` where it was built and there is a device, else `cpu`.
+ * PETRA_UNSUPPORTED (logged, names what would work) when the backend cannot do the precision, was not built or has no device. */
+petra_status petra_backend_create_with(const petra_backend_options *options, petra_backend **out);
+
+/* The same with device.graph: auto. */
 petra_status petra_backend_create(petra_backend_kind kind, petra_precision precision, int threads,
                                   bool deterministic, petra_backend **out);
 
 /* A backend whose tensors have the sizes of those of `kind` and no content, and whose operations compute nothing: what a run would
  * hold can be counted by it. Results (losses, downloads) are 0. */
 petra_status petra_backend_create_dry(petra_backend_kind kind, petra_precision precision, petra_backend **out);
+
+/* begin, end and synchronize of the table, where the backend has them. Storage of tensors that are made between begin and end
+ * is taken from what this stage gave back before, so that an action finds the same storage again. */
+petra_status petra_backend_begin(petra_backend *backend, int32_t stage, int32_t kind);
+petra_status petra_backend_end(petra_backend *backend);
+petra_status petra_backend_synchronize(petra_backend *backend);
 
 /* All tensors must have been released. NULL is allowed. */
 void petra_backend_destroy(petra_backend *backend);

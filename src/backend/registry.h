@@ -8,4 +8,8 @@
 petra_status petra_ref_create(petra_precision precision, int threads, bool deterministic, petra_backend **out);
 petra_status petra_cpu_create(petra_precision precision, int threads, bool deterministic, petra_backend **out);
 
+/* In builds with CUDA (PETRA_HAVE_CUDA). */
+petra_status petra_cuda_create(const petra_backend_options *options, petra_backend **out);
+bool petra_cuda_present(void); /* there is a device */
+
 #endif

@@ -13,12 +13,14 @@ enum { BUCKETS = 256 };
 #define ELEMENTS_MAX (INT64_MAX / 4096)
 
 struct petra_tensor_pool {
-  petra_tensor *free[BUCKETS]; /* lists through next_free */
+  petra_tensor *free[BUCKETS]; /* lists through next_free, by rising number */
   int64_t live;                /* tensors with references */
+  int64_t made;                /* storage so far */
+  int32_t stage;               /* whose action runs; 0: none's */
 };
 
-static unsigned bucket_of(petra_tensor_kind kind, const int32_t shape[4]) {
-  uint32_t hash = (uint32_t)kind + 1;
+static unsigned bucket_of(petra_tensor_kind kind, const int32_t shape[4], int32_t home) {
+  uint32_t hash = (uint32_t)kind + 1 + 8 * (uint32_t)home;
   for (int i = 0; i < 4; i++)
     hash = (hash ^ (uint32_t)shape[i]) * 0x9e3779b1u;
   return hash >> 24;
@@ -43,10 +45,16 @@ void petra_tensor_pool_destroy(petra_backend *backend) {
   backend->pool = NULL;
 }
 
+void petra_tensor_pool_enter(petra_backend *backend, int32_t stage) {
+  backend->pool->stage = stage;
+}
+
+/* The storage that was made first: actions that repeat then find the same storage again after a few times, which
+ * a backend that keeps sequences of launches lives from. */
 static petra_tensor *take(petra_tensor_pool *pool, petra_tensor_kind kind, const int32_t shape[4]) {
-  for (petra_tensor **link = &pool->free[bucket_of(kind, shape)]; *link; link = &(*link)->next_free) {
+  for (petra_tensor **link = &pool->free[bucket_of(kind, shape, pool->stage)]; *link; link = &(*link)->next_free) {
     petra_tensor *tensor = *link;
-    if (tensor->kind == kind && memcmp(tensor->shape, shape, sizeof tensor->shape) == 0) {
+    if (tensor->kind == kind && tensor->home == pool->stage && memcmp(tensor->shape, shape, sizeof tensor->shape) == 0) {
       *link = tensor->next_free;
       return tensor;
     }
@@ -59,6 +67,8 @@ static petra_status make(petra_backend *backend, petra_tensor_kind kind, const i
   PETRA_TRY(petra_allocate(&tensor, 1, sizeof *tensor));
   tensor->backend = backend;
   tensor->kind = kind;
+  tensor->home = backend->pool->stage;
+  tensor->number = backend->pool->made++;
   tensor->elements = 1;
   for (int i = 0; i < 4; i++) {
     tensor->shape[i] = shape[i];
@@ -111,9 +121,11 @@ void petra_tensor_release(petra_tensor **tensor) {
   assert(t->references == 0);
   petra_account_add(t->account, t->category, -(int64_t)t->bytes);
   petra_tensor_pool *pool = t->backend->pool;
-  unsigned bucket = bucket_of(t->kind, t->shape);
-  t->next_free = pool->free[bucket];
-  pool->free[bucket] = t;
+  petra_tensor **link = &pool->free[bucket_of(t->kind, t->shape, t->home)];
+  while (*link && (*link)->number < t->number)
+    link = &(*link)->next_free;
+  t->next_free = *link;
+  *link = t;
   pool->live--;
 }
 

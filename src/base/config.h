@@ -24,8 +24,9 @@ typedef enum { PETRA_STEM_CIFAR, PETRA_STEM_IMAGENET } petra_stem;
 typedef enum { PETRA_DOWNSAMPLE_CONV, PETRA_DOWNSAMPLE_INVERTIBLE } petra_downsample;
 typedef enum { PETRA_PARTITION_BLOCK, PETRA_PARTITION_BALANCED, PETRA_PARTITION_LIST } petra_partition_kind;
 typedef enum { PETRA_LR_NONE, PETRA_LR_GOYAL } petra_lr_scaling;
-typedef enum { PETRA_BACKEND_AUTO, PETRA_BACKEND_REF, PETRA_BACKEND_CPU } petra_backend_kind;
-typedef enum { PETRA_PRECISION_FP32, PETRA_PRECISION_FP64 } petra_precision;
+typedef enum { PETRA_BACKEND_AUTO, PETRA_BACKEND_REF, PETRA_BACKEND_CPU, PETRA_BACKEND_CUDA } petra_backend_kind;
+typedef enum { PETRA_PRECISION_FP32, PETRA_PRECISION_FP64, PETRA_PRECISION_TF32, PETRA_PRECISION_BF16 } petra_precision;
+typedef enum { PETRA_GRAPH_AUTO, PETRA_GRAPH_ON, PETRA_GRAPH_OFF } petra_graph_choice; /* device.graph */
 typedef enum { PETRA_COST_UNIT, PETRA_COST_CONSTANT, PETRA_COST_ROOFLINE, PETRA_COST_PROFILE, PETRA_COST_MEASURED } petra_cost_model;
 typedef enum { PETRA_COST_A100, PETRA_COST_H100, PETRA_COST_H200, PETRA_COST_CPU_CORE } petra_cost_device;
 typedef enum { PETRA_COST_FP32, PETRA_COST_TF32, PETRA_COST_BF16 } petra_cost_arithmetic;
@@ -147,6 +148,7 @@ typedef struct petra_config {
     petra_precision precision;
     int64_t threads; /* compute threads; 0: all cores that this process may use */
     bool deterministic;
+    petra_graph_choice graph;
   } device;
   struct {
     int64_t engines; /* compute engines a device: 1 or 2 */

@@ -23,9 +23,10 @@ static const char *const partitions[] = {[PETRA_PARTITION_BLOCK] = "block",
                                          NULL};
 static const char *const lr_scalings[] = {[PETRA_LR_NONE] = "none", [PETRA_LR_GOYAL] = "goyal", NULL};
 static const char *const backends[] = {
-    [PETRA_BACKEND_AUTO] = "auto", [PETRA_BACKEND_REF] = "ref", [PETRA_BACKEND_CPU] = "cpu", NULL};
+    [PETRA_BACKEND_AUTO] = "auto", [PETRA_BACKEND_REF] = "ref", [PETRA_BACKEND_CPU] = "cpu", [PETRA_BACKEND_CUDA] = "cuda", NULL};
 static const char *const precisions[] = {
-    [PETRA_PRECISION_FP32] = "fp32", [PETRA_PRECISION_FP64] = "fp64", NULL};
+    [PETRA_PRECISION_FP32] = "fp32", [PETRA_PRECISION_FP64] = "fp64", [PETRA_PRECISION_TF32] = "tf32", [PETRA_PRECISION_BF16] = "bf16", NULL};
+static const char *const graph_choices[] = {[PETRA_GRAPH_AUTO] = "auto", [PETRA_GRAPH_ON] = "on", [PETRA_GRAPH_OFF] = "off", NULL};
 static const char *const cost_models[] = {[PETRA_COST_UNIT] = "unit",
                                           [PETRA_COST_CONSTANT] = "constant",
                                           [PETRA_COST_ROOFLINE] = "roofline",
@@ -190,10 +191,11 @@ static const petra_config_key keys[] = {
     INTEGERS(lr.milestones, "[150, 225]", 1, MANY, RISING, "epochs at which the learning rate is multiplied by lr.factor"),
     REAL(lr.factor, "0.1", 0, DBL_MAX, NONE, "factor of the learning rate at each milestone"),
 
-    CHOICE(device.backend, "auto", backends, "library that computes; auto: the fastest that this build has"),
-    CHOICE(device.precision, "fp32", precisions, "floating-point type of tensors"),
+    CHOICE(device.backend, "auto", backends, "library that computes; auto: the fastest that this build and this machine have"),
+    CHOICE(device.precision, "fp32", precisions, "arithmetic of convolutions and matrix products; tensors are of double in fp64 and of float in all others (tf32 and bf16: cuda only)"),
     INTEGER(device.threads, "0", 0, 1024, "compute threads; 0: all cores that the process may use"),
     BOOLEAN(device.deterministic, "true", "two runs with one seed and one number of threads agree to the bit"),
+    CHOICE(device.graph, "auto", graph_choices, "cuda: launches of an action that come again as one CUDA graph; the result is the same to the bit; on: a capture that fails is an error"),
 
     INTEGER(cluster.engines, "1", 1, 2, "compute engines per device of the modelled cluster; with 2, forward and backward overlap"),
     INTEGER(cluster.stages, "0", 0, 100000, "simulate only: so many equal stages and no model, priced by cluster.cost and cluster.message; 0: the model's stages"),

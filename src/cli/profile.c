@@ -74,8 +74,8 @@ static petra_status prepare(profiling *p) {
   PETRA_TRY(find_path(p));
   PETRA_TRY(petra_allocate(&p->profile.stage, (size_t)p->setup.partition.stages, sizeof *p->profile.stage));
   describe(p);
-  return petra_backend_create(p->config->device.backend, p->config->device.precision, petra_setup_threads(p->config),
-                              p->config->device.deterministic, &p->setup.backend);
+  const petra_backend_options backend = petra_setup_backend(p->config);
+  return petra_backend_create_with(&backend, &p->setup.backend);
 }
 
 static petra_status write_and_report(profiling *p) {

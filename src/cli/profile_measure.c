@@ -31,6 +31,12 @@ double petra_profile_now_s(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+/* The time once the device has done what it was told; a failure shows with the next operation. */
+static double clock_s(const measurement *m) {
+  (void)petra_backend_synchronize(m->setup->backend);
+  return petra_profile_now_s();
+}
+
 static double *samples_of(const measurement *m, int stage, int part) {
   return m->samples + ((size_t)stage * PETRA_PROFILE_PARTS + (size_t)part) * (size_t)m->repetitions;
 }
@@ -87,7 +93,7 @@ static petra_status time_last_forward(measurement *m, const petra_message *in) {
   petra_loss loss;
   petra_status status = PETRA_OK;
   int head = setup->model.block_count - 1;
-  double start_s = petra_profile_now_s();
+  double start_s = clock_s(m);
   m->body_forward = 0;
   for (int b = setup->partition.first[m->stages - 1]; b <= head; b++) {
     const petra_block *block = &setup->model.blocks[b];
@@ -95,7 +101,7 @@ static petra_status time_last_forward(measurement *m, const petra_message *in) {
     for (int i = 0; i < petra_block_parameter_count(block); i++)
       parameters[i] = petra_stage_tensor(stage, b, false, i);
     if (b == head) {
-      m->body_forward = petra_profile_now_s() - start_s;
+      m->body_forward = clock_s(m) - start_s;
       PETRA_TRY_GOTO(status, petra_head_forward(&compute, block, parameters, &streams, m->labels, &graph[b], &loss), done);
     } else {
       PETRA_TRY_GOTO(status, petra_block_forward(&compute, block, parameters, &streams, &graph[b], &next), done);
@@ -103,7 +109,7 @@ static petra_status time_last_forward(measurement *m, const petra_message *in) {
       streams = next;
     }
   }
-  m->head_forward = petra_profile_now_s() - start_s;
+  m->head_forward = clock_s(m) - start_s;
 done:
   for (int b = 0; b < PETRA_MODEL_BLOCKS; b++)
     petra_block_graph_release(&graph[b]);
@@ -116,9 +122,9 @@ static petra_status go_up(measurement *m, int set, petra_message *message) {
   *message = (petra_message){{{petra_tensor_retain(m->images), NULL}}, {{NULL, NULL}}};
   for (int j = 0; j < m->stages - 1; j++) {
     petra_message out = {{{NULL, NULL}}, {{NULL, NULL}}};
-    double start_s = petra_profile_now_s();
+    double start_s = clock_s(m);
     petra_status status = petra_stage_forward(m->stage[set][j], m->microbatch, message, &out);
-    m->forward[set][j] = petra_profile_now_s() - start_s;
+    m->forward[set][j] = clock_s(m) - start_s;
     petra_message_release(message);
     PETRA_TRY(status);
     *message = out;
@@ -132,10 +138,10 @@ static petra_status go_down(measurement *m, int set, petra_message *message) {
   for (int j = m->stages - 1; j >= 0; j--) {
     petra_message out = {{{NULL, NULL}}, {{NULL, NULL}}};
     petra_stage *stage = m->stage[set][j];
-    double start_s = petra_profile_now_s();
+    double start_s = clock_s(m);
     petra_status status = j == m->stages - 1 ? petra_stage_loss(stage, m->microbatch, message, m->labels, &out, &loss)
                                              : petra_stage_backward(stage, m->microbatch, message, &out);
-    m->backward[set][j] = petra_profile_now_s() - start_s;
+    m->backward[set][j] = clock_s(m) - start_s;
     petra_message_release(message);
     PETRA_TRY(status);
     *message = out;
@@ -157,9 +163,9 @@ static petra_status pass(measurement *m, int set) {
     PETRA_TRY(go_down(m, set, &message));
   }
   for (int j = 0; j < m->stages; j++) {
-    double start_s = petra_profile_now_s();
+    double start_s = clock_s(m);
     PETRA_TRY(petra_stage_update(m->stage[set][j], 0));
-    m->update[set][j] = petra_profile_now_s() - start_s;
+    m->update[set][j] = clock_s(m) - start_s;
   }
   return PETRA_OK;
 }

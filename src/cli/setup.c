@@ -55,6 +55,14 @@ petra_status petra_setup_plan(petra_setup *setup, const petra_config *config) {
   return PETRA_OK;
 }
 
+petra_backend_options petra_setup_backend(const petra_config *config) {
+  return (petra_backend_options){.kind = config->device.backend,
+                                 .precision = config->device.precision,
+                                 .threads = petra_setup_threads(config),
+                                 .deterministic = config->device.deterministic,
+                                 .graph = config->device.graph};
+}
+
 int petra_setup_threads(const petra_config *config) {
   cpu_set_t cores;
   if (config->device.threads > 0)
@@ -96,8 +104,8 @@ petra_status petra_setup_create_stages(petra_setup *setup) {
 
 petra_status petra_setup_stages(petra_setup *setup) {
   const petra_config *config = setup->config;
-  PETRA_TRY(petra_backend_create(config->device.backend, config->device.precision, petra_setup_threads(config),
-                                 config->device.deterministic, &setup->backend));
+  const petra_backend_options backend = petra_setup_backend(config);
+  PETRA_TRY(petra_backend_create_with(&backend, &setup->backend));
   PETRA_TRY(petra_setup_create_stages(setup));
   for (int j = 0; j < setup->partition.stages; j++)
     PETRA_TRY(petra_stage_initialise(setup->stage[j], (uint64_t)config->run.seed));

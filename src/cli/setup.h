@@ -72,6 +72,9 @@ petra_status petra_setup_profile_cost(const petra_setup *setup, int stage, petra
 /* What the profile says a microbatch takes at each block, F and B together; false if it has not one block a stage. */
 bool petra_setup_block_times(const petra_setup *setup, int64_t nanoseconds[PETRA_MODEL_BLOCKS]);
 
+/* What the config says of the backend. */
+petra_backend_options petra_setup_backend(const petra_config *config);
+
 /* Threads of device.threads: its value, or the cores that this process may use. */
 int petra_setup_threads(const petra_config *config);
 

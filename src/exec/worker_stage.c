@@ -231,8 +231,14 @@ static int64_t wall_ns(void) {
 
 static petra_status perform_measured(petra_worker_stage *worker, int64_t virtual_ns, const petra_action *action,
                                      petra_action_result *result) {
+  petra_backend *backend = worker->options.backend;
   int64_t begin_ns = wall_ns();
-  PETRA_TRY(perform_one(worker, virtual_ns, action, result));
+  PETRA_TRY(petra_backend_begin(backend, action->stage, (int32_t)action->kind));
+  petra_status status = perform_one(worker, virtual_ns, action, result);
+  petra_status end = petra_backend_end(backend);
+  PETRA_TRY(status != PETRA_OK ? status : end);
+  if (worker->options.measure)
+    PETRA_TRY(petra_backend_synchronize(backend));
   int64_t took_ns = wall_ns() - begin_ns;
   if (worker->options.measure && action->kind != PETRA_ACTION_EVALUATE)
     result->measured_ns = took_ns > 0 ? took_ns : 1;

@@ -76,6 +76,9 @@ static const petra_backend_ops cpu_ops = {
 petra_status petra_cpu_create(petra_precision precision, int threads, bool deterministic,
                               petra_backend **out) {
   (void)deterministic;
+  if (precision == PETRA_PRECISION_TF32 || precision == PETRA_PRECISION_BF16)
+    return petra_fail(PETRA_UNSUPPORTED, "device.precision: %s cannot be done by device.backend: cpu, which computes in fp32 only; use device.backend: cuda",
+                      precision == PETRA_PRECISION_TF32 ? "tf32" : "bf16");
   if (precision != PETRA_PRECISION_FP32)
     return petra_fail(PETRA_UNSUPPORTED,
                       "device.precision: fp64 cannot be done by device.backend: cpu, which computes "

@@ -1,0 +1,127 @@
+/* Operations on elements, whatever they mean. */
+#include "backend/cuda/segment.h"
+#include "backend/cuda/transfer.h"
+
+#include <string.h>
+
+typedef struct copy_args {
+  const void *x;
+  void *y;
+  size_t bytes;
+} copy_args;
+
+static petra_status copy_launch(const cuda_lane *lane, const void *arguments) {
+  const copy_args *a = arguments;
+  return cuda_check(cudaMemcpyAsync(a->y, a->x, a->bytes, cudaMemcpyDeviceToDevice, lane->stream), "copy");
+}
+
+petra_status cuda_copy(petra_backend *backend, const petra_tensor *x, petra_tensor *y) {
+  cuda_backend *cuda = cuda_of(backend);
+  CUDA_ARGUMENTS(copy_args, a);
+  a.x = x->data;
+  a.y = y->data;
+  a.bytes = y->bytes;
+  cuda_reads(cuda, x);
+  cuda_writes(cuda, y);
+  return cuda_add_command(cuda, copy_launch, &a, sizeof a);
+}
+
+petra_status cuda_fill(petra_backend *backend, petra_tensor *y, double value) {
+  cuda_backend *cuda = cuda_of(backend);
+  CUDA_ARGUMENTS(cuda_fill_args, a);
+  a.y = cuda_data(y);
+  a.count = y->elements;
+  a.value = (float)value;
+  cuda_writes(cuda, y);
+  return cuda_add_command(cuda, cuda_fill_launch, &a, sizeof a);
+}
+
+petra_status cuda_axpy(petra_backend *backend, double alpha, const petra_tensor *x, petra_tensor *y) {
+  cuda_backend *cuda = cuda_of(backend);
+  CUDA_ARGUMENTS(cuda_axpy_args, a);
+  a.x = cuda_read(x);
+  a.y = cuda_data(y);
+  a.count = y->elements;
+  a.alpha = alpha;
+  cuda_reads(cuda, x);
+  cuda_writes(cuda, y);
+  return cuda_add_command(cuda, cuda_axpy_launch, &a, sizeof a);
+}
+
+petra_status cuda_add(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, petra_tensor *y) {
+  cuda_backend *cuda = cuda_of(backend);
+  CUDA_ARGUMENTS(cuda_add_args, sum);
+  sum.a = cuda_read(a);
+  sum.b = cuda_read(b);
+  sum.y = cuda_data(y);
+  sum.count = y->elements;
+  cuda_reads(cuda, a);
+  cuda_reads(cuda, b);
+  cuda_writes(cuda, y);
+  return cuda_add_command(cuda, cuda_add_launch, &sum, sizeof sum);
+}
+
+petra_status cuda_dot(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, double *out) {
+  cuda_backend *cuda = cuda_of(backend);
+  void *result;
+  const void *host;
+  PETRA_TRY(cuda_reserve(cuda, cuda_dot_scratch(a->elements)));
+  PETRA_TRY(cuda_result(cuda, &result));
+  CUDA_ARGUMENTS(cuda_dot_args, product);
+  product.a = cuda_read(a);
+  product.b = cuda_read(b);
+  product.out = result;
+  product.count = a->elements;
+  cuda_reads(cuda, a);
+  cuda_reads(cuda, b);
+  PETRA_TRY(cuda_add_command(cuda, cuda_dot_launch, &product, sizeof product));
+  PETRA_TRY(cuda_fetch(cuda, result, sizeof *out, &host));
+  memcpy(out, host, sizeof *out);
+  return PETRA_OK;
+}
+
+petra_status cuda_relu_backward(petra_backend *backend, const petra_tensor *y, const petra_tensor *dy, petra_tensor *dx) {
+  cuda_backend *cuda = cuda_of(backend);
+  CUDA_ARGUMENTS(cuda_relu_backward_args, a);
+  a.y = cuda_read(y);
+  a.dy = cuda_read(dy);
+  a.dx = cuda_data(dx);
+  a.count = dx->elements;
+  cuda_reads(cuda, y);
+  cuda_reads(cuda, dy);
+  cuda_writes(cuda, dx);
+  return cuda_add_command(cuda, cuda_relu_backward_launch, &a, sizeof a);
+}
+
+/* Tensors first .. first + a->tensors - 1 of the step in one launch. */
+static void set_tensors(cuda_backend *cuda, const petra_sgd_step *step, int first, cuda_sgd_args *a) {
+  for (int i = 0; i < a->tensors; i++) {
+    petra_tensor *parameter = step->parameters[first + i], *velocity = step->velocities[first + i];
+    const petra_tensor *gradient = step->gradients[first + i];
+    a->tensor[i].parameter = cuda_data(parameter);
+    a->tensor[i].velocity = cuda_data(velocity);
+    a->tensor[i].gradient = cuda_read(gradient);
+    a->tensor[i].count = parameter->elements;
+    a->tensor[i].decay = step->weight_decay[first + i];
+    cuda_reads(cuda, gradient);
+    cuda_writes(cuda, parameter);
+    cuda_writes(cuda, velocity);
+  }
+}
+
+petra_status cuda_sgd_step(petra_backend *backend, const petra_sgd_step *step) {
+  cuda_backend *cuda = cuda_of(backend);
+  for (int first = 0; first < step->count; first += CUDA_SGD_TENSORS) {
+    const void *lr;
+    PETRA_TRY(cuda_value(cuda, &step->lr, sizeof step->lr, &lr));
+    CUDA_ARGUMENTS(cuda_sgd_args, a);
+    a.tensors = step->count - first < CUDA_SGD_TENSORS ? step->count - first : CUDA_SGD_TENSORS;
+    set_tensors(cuda, step, first, &a);
+    a.nesterov = step->nesterov;
+    a.first = step->first;
+    a.momentum = step->momentum;
+    a.lr = lr;
+    PETRA_TRY(cuda_add_command(cuda, cuda_sgd_launch, &a, sizeof a));
+  }
+  return PETRA_OK;
+}

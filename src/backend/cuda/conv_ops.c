@@ -1,0 +1,103 @@
+/* Convolutions: the plan of the shape, and in bf16 the rounding of its inputs into the lane's scratch before it. */
+#include "backend/cuda/segment.h"
+
+#include <string.h>
+
+/* One convolution. In bf16, scratch holds the first input, the second and the plan's workspace. */
+typedef struct conv_args {
+  const cuda_plan *plan;
+  const void *x, *w, *y;
+  const float *first, *second; /* what is rounded; NULL: nothing */
+  int64_t first_count, second_count;
+  int32_t kind;
+} conv_args;
+
+static size_t aligned(size_t bytes) {
+  return (bytes + 255) / 256 * 256;
+}
+
+static size_t rounded_bytes(int64_t count) {
+  return aligned((size_t)count * sizeof(uint16_t));
+}
+
+static petra_status round_input(const cuda_lane *lane, const float *x, int64_t count, void *y) {
+  CUDA_ARGUMENTS(cuda_to_bf16_args, a);
+  a.x = x;
+  a.y = y;
+  a.count = count;
+  return cuda_to_bf16_launch(lane, &a);
+}
+
+static petra_status conv_launch(const cuda_lane *lane, const void *arguments) {
+  const conv_args *a = arguments;
+  if (!a->first)
+    return cuda_plan_run(a->plan, lane, a->x, a->w, a->y);
+  char *first = lane->scratch, *second = first + rounded_bytes(a->first_count);
+  char *rest = second + rounded_bytes(a->second_count);
+  const cuda_lane inner = {lane->stream, rest, lane->scratch_bytes - (size_t)(rest - first)};
+  PETRA_TRY(round_input(lane, a->first, a->first_count, first));
+  PETRA_TRY(round_input(lane, a->second, a->second_count, second));
+  switch ((cuda_conv_kind)a->kind) {
+  case CUDA_CONV_FORWARD:
+    return cuda_plan_run(a->plan, &inner, first, second, a->y);
+  case CUDA_CONV_DATA:
+    return cuda_plan_run(a->plan, &inner, a->x, second, first);
+  case CUDA_CONV_FILTER:
+    break;
+  }
+  return cuda_plan_run(a->plan, &inner, first, a->w, second);
+}
+
+/* x, w and y are those of the forward pass, or the gradients in their places; `first` and `second` the two that are read. */
+static petra_status convolve(cuda_backend *cuda, cuda_conv_kind kind, const petra_conv_geometry *geometry, const petra_tensor *x,
+                             const petra_tensor *w, const petra_tensor *y, const petra_tensor *first, const petra_tensor *second) {
+  const bool rounds = cuda->base.precision == PETRA_PRECISION_BF16;
+  CUDA_ARGUMENTS(cuda_conv_shape, shape);
+  shape.kind = (int32_t)kind;
+  shape.precision = (int32_t)cuda->base.precision;
+  shape.n = x->shape[0];
+  shape.c = x->shape[1];
+  shape.h = x->shape[2];
+  shape.w = x->shape[3];
+  shape.o = w->shape[0];
+  shape.kh = w->shape[2];
+  shape.kw = w->shape[3];
+  shape.stride = geometry->stride;
+  shape.pad = geometry->pad;
+  shape.oh = y->shape[2];
+  shape.ow = y->shape[3];
+  CUDA_ARGUMENTS(conv_args, a);
+  PETRA_TRY(cuda_plans_find(cuda->plans, &shape, &a.plan));
+  a.x = x->data;
+  a.w = w->data;
+  a.y = y->data;
+  a.kind = shape.kind;
+  size_t scratch = cuda_plan_workspace(a.plan);
+  if (rounds) {
+    a.first = cuda_read(first);
+    a.second = cuda_read(second);
+    a.first_count = first->elements;
+    a.second_count = second->elements;
+    scratch += rounded_bytes(a.first_count) + rounded_bytes(a.second_count);
+  }
+  PETRA_TRY(cuda_reserve(cuda, scratch));
+  cuda_reads(cuda, first);
+  cuda_reads(cuda, second);
+  cuda_writes(cuda, kind == CUDA_CONV_FORWARD ? y : kind == CUDA_CONV_DATA ? x : w);
+  return cuda_add_command(cuda, conv_launch, &a, sizeof a);
+}
+
+petra_status cuda_conv_forward(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *x,
+                               const petra_tensor *w, petra_tensor *y) {
+  return convolve(cuda_of(backend), CUDA_CONV_FORWARD, geometry, x, w, y, x, w);
+}
+
+petra_status cuda_conv_backward_data(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *dy,
+                                     const petra_tensor *w, petra_tensor *dx) {
+  return convolve(cuda_of(backend), CUDA_CONV_DATA, geometry, dx, w, dy, dy, w);
+}
+
+petra_status cuda_conv_backward_filter(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *x,
+                                       const petra_tensor *dy, petra_tensor *dw) {
+  return convolve(cuda_of(backend), CUDA_CONV_FILTER, geometry, x, dw, dy, x, dy);
+}

@@ -1,0 +1,112 @@
+/* The `cuda` backend's handle and its table of operations. */
+#include "backend/cuda/graph.h"
+#include "backend/cuda/segment.h"
+#include "backend/cuda/transfer.h"
+
+#include "backend/registry.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+
+#define WORKSPACE_MAX ((size_t)256 << 20) /* of a convolution; every lane may hold one */
+
+static void destroy(petra_backend *backend) {
+  cuda_backend *cuda = cuda_of(backend);
+  cudaDeviceSynchronize();
+  cuda_graphs_destroy(cuda->graphs);
+  cuda_plans_destroy(cuda->plans);
+  cuda_blas_destroy(cuda->blas);
+  cuda_transfer_destroy(cuda->transfer);
+  cuda_segments_destroy(cuda);
+  petra_free(cuda);
+}
+
+static void describe(const petra_backend *backend, char *text, size_t size) {
+  const cuda_backend *cuda = (const cuda_backend *)backend;
+  char convolutions[96], products[96];
+  struct cudaDeviceProp device;
+  cuda_plans_describe(convolutions, sizeof convolutions);
+  cuda_blas_describe(products, sizeof products);
+  if (cudaGetDeviceProperties(&device, cuda->device) != cudaSuccess)
+    snprintf(device.name, sizeof device.name, "device %d", cuda->device);
+  snprintf(text, size, "cuda: %s; %s, %s; %s", device.name, convolutions, products, cuda->graphs ? "graphs" : "no graphs");
+}
+
+static const petra_backend_ops cuda_ops = {
+    .name = "cuda",
+    .destroy = destroy,
+    .describe = describe,
+    .begin = cuda_begin,
+    .end = cuda_end,
+    .synchronize = cuda_synchronize,
+    .storage_create = cuda_storage_create,
+    .storage_destroy = cuda_storage_destroy,
+    .storage_bytes = cuda_storage_bytes,
+    .upload = cuda_upload,
+    .download = cuda_download,
+    .copy = cuda_copy,
+    .fill = cuda_fill,
+    .axpy = cuda_axpy,
+    .add = cuda_add,
+    .dot = cuda_dot,
+    .split = cuda_split,
+    .concat = cuda_concat,
+    .space_to_depth = cuda_space_to_depth,
+    .depth_to_space = cuda_depth_to_space,
+    .conv_forward = cuda_conv_forward,
+    .conv_backward_data = cuda_conv_backward_data,
+    .conv_backward_filter = cuda_conv_backward_filter,
+    .norm_forward = cuda_norm_forward,
+    .norm_backward = cuda_norm_backward,
+    .norm_evaluate = cuda_norm_evaluate,
+    .norm_update_running = cuda_norm_update_running,
+    .relu_backward = cuda_relu_backward,
+    .max_pool_forward = cuda_max_pool_forward,
+    .max_pool_backward = cuda_max_pool_backward,
+    .average_pool_forward = cuda_average_pool_forward,
+    .average_pool_backward = cuda_average_pool_backward,
+    .linear_forward = cuda_linear_forward,
+    .linear_backward = cuda_linear_backward,
+    .cross_entropy = cuda_cross_entropy,
+    .sgd_step = cuda_sgd_step,
+};
+
+/* A device that the program may use. */
+static petra_status find_device(void) {
+  int count = 0;
+  cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaSuccess && count > 0)
+    return cuda_check(cudaSetDevice(0), "device 0");
+  cudaGetLastError();
+  return petra_fail(PETRA_UNSUPPORTED, "device.backend: cuda: there is no CUDA device: %s; expected an NVIDIA GPU and its driver, or device.backend: cpu",
+                    error == cudaSuccess ? "none is visible" : cudaGetErrorString(error));
+}
+
+static petra_status open_parts(cuda_backend *cuda, const petra_backend_options *options) {
+  PETRA_TRY(cuda_segments_create(cuda));
+  PETRA_TRY(cuda_transfer_create(&cuda->transfer));
+  PETRA_TRY(cuda_plans_create(NULL, options->deterministic, WORKSPACE_MAX, &cuda->plans));
+  PETRA_TRY(cuda_blas_create(options->precision, &cuda->blas));
+  if (options->graph != PETRA_GRAPH_OFF)
+    PETRA_TRY(cuda_graphs_create(options->graph == PETRA_GRAPH_ON, &cuda->graphs));
+  return PETRA_OK;
+}
+
+petra_status petra_cuda_create(const petra_backend_options *options, petra_backend **out) {
+  cuda_backend *cuda;
+  if (options->precision == PETRA_PRECISION_FP64)
+    return petra_fail(PETRA_UNSUPPORTED, "device.precision: fp64 cannot be done by device.backend: cuda, which computes in fp32, tf32 and bf16; use device.backend: ref");
+  PETRA_TRY(find_device());
+  PETRA_TRY(petra_allocate(&cuda, 1, sizeof *cuda));
+  cuda->base.ops = &cuda_ops;
+  cuda->base.precision = options->precision;
+  cuda->base.threads = options->threads;
+  petra_status status = open_parts(cuda, options);
+  if (status != PETRA_OK) {
+    destroy(&cuda->base);
+    return status;
+  }
+  *out = &cuda->base;
+  return PETRA_OK;
+}

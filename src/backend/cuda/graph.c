@@ -1,0 +1,122 @@
+#include "backend/cuda/graph.h"
+
+#include "backend/cuda/segment.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+enum {
+  SEEN = 1 << 16,     /* hashes of segments that came once; a later one takes the place of an earlier one */
+  TABLE = 1 << 14,    /* places for graphs, a power of two */
+  GRAPHS_MAX = 8192,  /* beyond these, segments are launched one by one */
+};
+
+typedef struct captured {
+  uint64_t hash;
+  unsigned char *commands; /* NULL: a free place */
+  size_t bytes;
+  int lane;
+  cudaGraphExec_t exec; /* NULL: could not be captured */
+} captured;
+
+struct cuda_graphs {
+  bool insist;
+  uint64_t seen[SEEN];
+  captured table[TABLE];
+  int count;
+  int64_t launched, single;
+};
+
+petra_status cuda_graphs_create(bool insist, cuda_graphs **out) {
+  PETRA_TRY(petra_allocate(out, 1, sizeof **out));
+  (*out)->insist = insist;
+  return PETRA_OK;
+}
+
+void cuda_graphs_destroy(cuda_graphs *graphs) {
+  if (!graphs)
+    return;
+  for (int i = 0; i < TABLE; i++) {
+    if (graphs->table[i].exec)
+      cudaGraphExecDestroy(graphs->table[i].exec);
+    petra_free(graphs->table[i].commands);
+  }
+  petra_free(graphs);
+}
+
+/* Eight bytes at a time; never 0. */
+static uint64_t hash_of(int lane, const unsigned char *commands, size_t bytes) {
+  uint64_t hash = 0x9e3779b97f4a7c15u ^ (uint64_t)lane;
+  for (size_t i = 0; i < bytes; i += sizeof hash) {
+    uint64_t word;
+    memcpy(&word, commands + i, sizeof word);
+    hash = (hash ^ word) * 0xff51afd7ed558ccdu;
+    hash ^= hash >> 32;
+  }
+  return hash ? hash : 1;
+}
+
+/* The place of a segment: where it is, or where it would go. */
+static captured *place_of(cuda_graphs *graphs, uint64_t hash, int lane, const unsigned char *commands, size_t bytes) {
+  for (uint64_t i = hash;; i++) {
+    captured *place = &graphs->table[i % TABLE];
+    if (!place->commands || (place->hash == hash && place->lane == lane && place->bytes == bytes &&
+                             memcmp(place->commands, commands, bytes) == 0))
+      return place;
+  }
+}
+
+/* Records the launches instead of running them. */
+static petra_status capture(const cuda_lane *lane, const unsigned char *commands, size_t bytes, cudaGraphExec_t *out) {
+  cudaGraph_t graph = NULL;
+  CUDA_TRY(cudaStreamBeginCapture(lane->stream, cudaStreamCaptureModeThreadLocal), "the begin of a graph's capture");
+  petra_status status = cuda_launch_commands(lane, commands, bytes);
+  cudaError_t error = cudaStreamEndCapture(lane->stream, &graph);
+  if (status == PETRA_OK)
+    status = cuda_check(error, "the end of a graph's capture");
+  if (status == PETRA_OK)
+    status = cuda_check(cudaGraphInstantiate(out, graph, 0), "cudaGraphInstantiate");
+  if (graph)
+    cudaGraphDestroy(graph);
+  return status;
+}
+
+/* A graph that cannot be made is tried once. */
+static petra_status add(cuda_graphs *graphs, captured *place, uint64_t hash, int number, const cuda_lane *lane,
+                        const unsigned char *commands, size_t bytes) {
+  PETRA_TRY(petra_allocate_raw(&place->commands, bytes, 1));
+  memcpy(place->commands, commands, bytes);
+  place->hash = hash;
+  place->bytes = bytes;
+  place->lane = number;
+  graphs->count++;
+  petra_status status = capture(lane, commands, bytes, &place->exec);
+  if (status == PETRA_OK || graphs->insist)
+    return status;
+  place->exec = NULL;
+  cudaGetLastError(); /* it is dealt with */
+  petra_log(PETRA_LOG_WARNING, "cuda: a segment could not become a graph (above); it is launched as it is");
+  return PETRA_OK;
+}
+
+petra_status cuda_graphs_launch(cuda_graphs *graphs, int number, const cuda_lane *lane, const unsigned char *commands, size_t bytes) {
+  const uint64_t hash = hash_of(number, commands, bytes);
+  captured *place = place_of(graphs, hash, number, commands, bytes);
+  uint64_t *seen = &graphs->seen[hash % SEEN];
+  if (!place->commands && *seen == hash && graphs->count < GRAPHS_MAX)
+    PETRA_TRY(add(graphs, place, hash, number, lane, commands, bytes));
+  *seen = hash;
+  if (place->exec) {
+    graphs->launched++;
+    return cuda_check(cudaGraphLaunch(place->exec, lane->stream), "cudaGraphLaunch");
+  }
+  graphs->single++;
+  return cuda_launch_commands(lane, commands, bytes);
+}
+
+void cuda_graphs_count(const cuda_graphs *graphs, int64_t *captured_count, int64_t *launched, int64_t *single) {
+  *captured_count = graphs->count;
+  *launched = graphs->launched;
+  *single = graphs->single;
+}

@@ -1,0 +1,91 @@
+/* The head: linear layer and loss. */
+#include "backend/cuda/segment.h"
+#include "backend/cuda/transfer.h"
+
+#include <string.h>
+
+typedef struct product_args {
+  cuda_blas *blas;
+  cuda_product product;
+} product_args;
+
+static petra_status product_launch(const cuda_lane *lane, const void *arguments) {
+  const product_args *a = arguments;
+  return cuda_blas_product(a->blas, lane, &a->product);
+}
+
+static petra_status multiply(cuda_backend *cuda, const petra_tensor *a, bool transpose_a, const petra_tensor *b, bool transpose_b,
+                             float beta, const petra_tensor *c) {
+  CUDA_ARGUMENTS(product_args, p);
+  p.blas = cuda->blas;
+  p.product.a = cuda_read(a);
+  p.product.b = cuda_read(b);
+  p.product.c = c->data;
+  p.product.m = c->shape[0];
+  p.product.n = c->shape[1];
+  p.product.k = transpose_a ? a->shape[0] : a->shape[1];
+  p.product.transpose_a = transpose_a;
+  p.product.transpose_b = transpose_b;
+  p.product.beta = beta;
+  PETRA_TRY(cuda_reserve(cuda, CUDA_BLAS_SCRATCH));
+  cuda_reads(cuda, a);
+  cuda_reads(cuda, b);
+  cuda_writes(cuda, c);
+  return cuda_add_command(cuda, product_launch, &p, sizeof p);
+}
+
+petra_status cuda_linear_forward(petra_backend *backend, const petra_tensor *x, const petra_tensor *w, const petra_tensor *b,
+                                 petra_tensor *y) {
+  cuda_backend *cuda = cuda_of(backend);
+  CUDA_ARGUMENTS(cuda_bias_args, a);
+  a.b = cuda_read(b);
+  a.y = cuda_data(y);
+  a.n = y->shape[0];
+  a.o = y->shape[1];
+  cuda_reads(cuda, b);
+  cuda_writes(cuda, y);
+  PETRA_TRY(cuda_add_command(cuda, cuda_bias_launch, &a, sizeof a));
+  return multiply(cuda, x, false, w, true, 1, y);
+}
+
+petra_status cuda_linear_backward(petra_backend *backend, const petra_tensor *x, const petra_tensor *w, const petra_tensor *dy,
+                                  petra_tensor *dx, petra_tensor *dw, petra_tensor *db) {
+  cuda_backend *cuda = cuda_of(backend);
+  PETRA_TRY(multiply(cuda, dy, false, w, false, 0, dx));
+  PETRA_TRY(multiply(cuda, dy, true, x, false, 0, dw));
+  CUDA_ARGUMENTS(cuda_bias_backward_args, a);
+  a.dy = cuda_read(dy);
+  a.db = cuda_data(db);
+  a.n = dy->shape[0];
+  a.o = dy->shape[1];
+  cuda_reads(cuda, dy);
+  cuda_writes(cuda, db);
+  return cuda_add_command(cuda, cuda_bias_backward_launch, &a, sizeof a);
+}
+
+petra_status cuda_cross_entropy(petra_backend *backend, petra_cross_entropy *loss) {
+  cuda_backend *cuda = cuda_of(backend);
+  const int32_t images = loss->logits->shape[0];
+  const void *labels, *host;
+  void *result;
+  cuda_loss_result found;
+  PETRA_TRY(cuda_value(cuda, loss->labels, (size_t)images * sizeof *loss->labels, &labels));
+  PETRA_TRY(cuda_result(cuda, &result));
+  CUDA_ARGUMENTS(cuda_cross_entropy_args, a);
+  a.logits = cuda_read(loss->logits);
+  a.labels = labels;
+  a.dlogits = loss->dlogits ? cuda_data(loss->dlogits) : NULL;
+  a.result = result;
+  a.n = images;
+  a.classes = loss->logits->shape[1];
+  PETRA_TRY(cuda_reserve(cuda, cuda_cross_entropy_scratch(images)));
+  cuda_reads(cuda, loss->logits);
+  cuda_writes(cuda, loss->dlogits);
+  PETRA_TRY(cuda_add_command(cuda, cuda_cross_entropy_launch, &a, sizeof a));
+  PETRA_TRY(cuda_fetch(cuda, result, sizeof found, &host));
+  memcpy(&found, host, sizeof found);
+  loss->loss = found.loss;
+  loss->top1 = found.top1;
+  loss->top5 = found.top5;
+  return PETRA_OK;
+}

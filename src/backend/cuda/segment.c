@@ -1,0 +1,219 @@
+#include "backend/cuda/segment.h"
+
+#include "backend/cuda/graph.h"
+#include "backend/cuda/transfer.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+enum { ALIGNMENT = 16, SCRATCH_LEAST = 1 << 20 };
+
+static size_t padded(size_t bytes) {
+  return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+petra_status cuda_segments_create(cuda_backend *cuda) {
+  PETRA_TRY(petra_allocate(&cuda->segment, 1, sizeof *cuda->segment));
+  for (int l = 0; l < CUDA_LANES; l++) {
+    CUDA_TRY(cudaStreamCreateWithFlags(&cuda->track[l].lane.stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    for (int e = 0; e < CUDA_EVENTS; e++)
+      CUDA_TRY(cudaEventCreateWithFlags(&cuda->track[l].ended[e], cudaEventDisableTiming), "cudaEventCreate");
+  }
+  return PETRA_OK;
+}
+
+void cuda_segments_destroy(cuda_backend *cuda) {
+  for (int l = 0; l < CUDA_LANES; l++) {
+    cuda_track *track = &cuda->track[l];
+    for (int e = 0; e < CUDA_EVENTS; e++)
+      if (track->ended[e])
+        cudaEventDestroy(track->ended[e]);
+    for (int i = 0; i < track->retired_count; i++)
+      cudaFree(track->retired[i]);
+    petra_free(track->retired);
+    if (track->lane.scratch)
+      cudaFree(track->lane.scratch);
+    if (track->lane.stream)
+      cudaStreamDestroy(track->lane.stream);
+  }
+  if (cuda->segment)
+    petra_free(cuda->segment->commands);
+  petra_free(cuda->segment);
+}
+
+static cuda_track *present_track(cuda_backend *cuda) {
+  return &cuda->track[cuda->segment->lane];
+}
+
+cuda_moment cuda_present(const cuda_backend *cuda) {
+  return cuda->track[cuda->segment->lane].submitted + 1;
+}
+
+static void wait_before(cuda_segment *segment, int lane, cuda_moment moment) {
+  if (lane != segment->lane && moment > segment->waits[lane])
+    segment->waits[lane] = moment;
+}
+
+void cuda_reads(cuda_backend *cuda, const petra_tensor *tensor) {
+  if (!tensor)
+    return;
+  cuda_storage *storage = cuda_storage_of(tensor);
+  wait_before(cuda->segment, storage->write_lane, storage->write);
+  storage->reads[cuda->segment->lane] = cuda_present(cuda);
+}
+
+void cuda_writes(cuda_backend *cuda, const petra_tensor *tensor) {
+  if (!tensor)
+    return;
+  cuda_storage *storage = cuda_storage_of(tensor);
+  wait_before(cuda->segment, storage->write_lane, storage->write);
+  for (int l = 0; l < CUDA_LANES; l++) {
+    wait_before(cuda->segment, l, storage->reads[l]);
+    storage->reads[l] = 0;
+  }
+  storage->write_lane = cuda->segment->lane;
+  storage->write = cuda_present(cuda);
+}
+
+/* What was there may still be in use, by graphs for ever: it is kept to the end. Sizes double, so that this is little. */
+petra_status cuda_reserve(cuda_backend *cuda, size_t bytes) {
+  cuda_track *track = present_track(cuda);
+  size_t size = track->lane.scratch_bytes ? track->lane.scratch_bytes : SCRATCH_LEAST;
+  void *scratch, **retired;
+  if (bytes <= track->lane.scratch_bytes)
+    return PETRA_OK;
+  while (size < bytes)
+    size *= 2;
+  PETRA_TRY(petra_allocate(&retired, (size_t)track->retired_count + 1, sizeof *retired));
+  petra_status status = cuda_check(cudaMalloc(&scratch, size), "scratch memory");
+  if (status != PETRA_OK) {
+    petra_free(retired);
+    return status;
+  }
+  if (track->lane.scratch) {
+    for (int i = 0; i < track->retired_count; i++)
+      retired[i] = track->retired[i];
+    retired[track->retired_count++] = track->lane.scratch;
+    petra_free(track->retired);
+    track->retired = retired;
+  } else {
+    petra_free(retired);
+  }
+  track->lane.scratch = scratch;
+  track->lane.scratch_bytes = size;
+  return PETRA_OK;
+}
+
+static petra_status make_room(cuda_segment *segment, size_t bytes) {
+  size_t capacity = segment->capacity ? segment->capacity : 4096;
+  unsigned char *commands;
+  if (segment->used + bytes <= segment->capacity)
+    return PETRA_OK;
+  while (capacity < segment->used + bytes)
+    capacity *= 2;
+  PETRA_TRY(petra_allocate_raw(&commands, capacity, 1));
+  if (segment->used)
+    memcpy(commands, segment->commands, segment->used);
+  petra_free(segment->commands);
+  segment->commands = commands;
+  segment->capacity = capacity;
+  return PETRA_OK;
+}
+
+petra_status cuda_add_command(cuda_backend *cuda, cuda_launch launch, const void *arguments, size_t bytes) {
+  cuda_segment *segment = cuda->segment;
+  const size_t header = padded(sizeof(cuda_command)), size = header + padded(bytes);
+  cuda_command command;
+  PETRA_TRY(make_room(segment, size));
+  unsigned char *at = segment->commands + segment->used;
+  memset(&command, 0, sizeof command);
+  command.launch = launch;
+  command.bytes = bytes;
+  memset(at, 0, size);
+  memcpy(at, &command, sizeof command);
+  memcpy(at + header, arguments, bytes);
+  segment->used += size;
+  return segment->open ? PETRA_OK : cuda_submit(cuda);
+}
+
+petra_status cuda_launch_commands(const cuda_lane *lane, const unsigned char *commands, size_t bytes) {
+  const size_t header = padded(sizeof(cuda_command));
+  for (size_t at = 0; at < bytes;) {
+    cuda_command command;
+    memcpy(&command, commands + at, sizeof command);
+    PETRA_TRY(command.launch(lane, commands + at + header));
+    at += header + padded(command.bytes);
+  }
+  return PETRA_OK;
+}
+
+/* The event after which a segment is over: its own, or that of a later one where its own was used again. */
+static cudaEvent_t end_of(const cuda_track *track, cuda_moment moment) {
+  cuda_moment oldest = track->submitted >= CUDA_EVENTS ? track->submitted - CUDA_EVENTS + 1 : 1;
+  return track->ended[(moment < oldest ? oldest : moment) % CUDA_EVENTS];
+}
+
+static petra_status wait_for_others(cuda_backend *cuda) {
+  cuda_track *track = present_track(cuda);
+  for (int l = 0; l < CUDA_LANES; l++) {
+    cuda_moment moment = cuda->segment->waits[l];
+    cuda->segment->waits[l] = 0;
+    if (moment <= track->waited[l] || cuda->track[l].submitted == 0)
+      continue;
+    if (moment > cuda->track[l].submitted) /* of a segment that was given up */
+      moment = cuda->track[l].submitted;
+    CUDA_TRY(cudaStreamWaitEvent(track->lane.stream, end_of(&cuda->track[l], moment), 0), "cudaStreamWaitEvent");
+    track->waited[l] = moment;
+  }
+  return PETRA_OK;
+}
+
+petra_status cuda_submit(cuda_backend *cuda) {
+  cuda_segment *segment = cuda->segment;
+  cuda_track *track = present_track(cuda);
+  const size_t bytes = segment->used;
+  segment->used = 0;
+  if (bytes == 0)
+    return PETRA_OK;
+  PETRA_TRY(wait_for_others(cuda));
+  PETRA_TRY(cuda_transfer_before(cuda));
+  if (segment->open && cuda->graphs)
+    PETRA_TRY(cuda_graphs_launch(cuda->graphs, segment->lane, &track->lane, segment->commands, bytes));
+  else
+    PETRA_TRY(cuda_launch_commands(&track->lane, segment->commands, bytes));
+  track->submitted++;
+  return cuda_check(cudaEventRecord(track->ended[track->submitted % CUDA_EVENTS], track->lane.stream), "cudaEventRecord");
+}
+
+petra_status cuda_begin(petra_backend *backend, int32_t stage, int32_t kind) {
+  cuda_segment *segment = cuda_of(backend)->segment;
+  segment->open = true;
+  segment->lane = stage % CUDA_LANES;
+  segment->kind = kind;
+  segment->used = 0;
+  memset(segment->waits, 0, sizeof segment->waits);
+  return PETRA_OK;
+}
+
+petra_status cuda_end(petra_backend *backend) {
+  cuda_backend *cuda = cuda_of(backend);
+  petra_status status = cuda_submit(cuda);
+  cuda->segment->open = false;
+  cuda->segment->lane = 0;
+  cuda->segment->kind = 0;
+  return status;
+}
+
+petra_status cuda_wait_for(cuda_backend *cuda, int lane, cuda_moment moment) {
+  const cuda_track *track = &cuda->track[lane];
+  if (moment == 0 || track->submitted == 0)
+    return PETRA_OK;
+  if (moment > track->submitted)
+    moment = track->submitted;
+  return cuda_check(cudaEventSynchronize(end_of(track, moment)), "the device's work");
+}
+
+petra_status cuda_synchronize(petra_backend *backend) {
+  PETRA_TRY(cuda_submit(cuda_of(backend)));
+  return cuda_check(cudaDeviceSynchronize(), "the device's work");
+}

@@ -1,0 +1,55 @@
+/* Segments: the launches of one action of a stage, in order on the stage's lane.
+ *
+ * Outside of begin and end every command is a segment of its own on lane 0. Where the host needs a result in the middle
+ * of an action, what was described so far becomes a segment, and the rest another one. */
+#ifndef PETRA_BACKEND_CUDA_SEGMENT_H
+#define PETRA_BACKEND_CUDA_SEGMENT_H
+
+#include "backend/cuda/cuda.h"
+
+/* A command in a segment: the launch, then its arguments, filled up to a multiple of 16 bytes. */
+typedef struct cuda_command {
+  cuda_launch launch;
+  size_t bytes; /* of the arguments */
+} cuda_command;
+
+struct cuda_segment {
+  bool open; /* between begin and end */
+  int lane, kind;
+  unsigned char *commands;
+  size_t used, capacity;
+  cuda_moment waits[CUDA_LANES]; /* what must be over before: the last of each lane */
+};
+
+petra_status cuda_segments_create(cuda_backend *cuda);
+void cuda_segments_destroy(cuda_backend *cuda);
+
+/* begin and end of backend.h. A stage's number is from 1. */
+petra_status cuda_begin(petra_backend *backend, int32_t stage, int32_t kind);
+petra_status cuda_end(petra_backend *backend);
+petra_status cuda_synchronize(petra_backend *backend);
+
+/* The moment of the segment in the making, on its lane. */
+cuda_moment cuda_present(const cuda_backend *cuda);
+
+/* The next command reads or writes this tensor. NULL is allowed. */
+void cuda_reads(cuda_backend *cuda, const petra_tensor *tensor);
+void cuda_writes(cuda_backend *cuda, const petra_tensor *tensor);
+
+/* The lane has at least `bytes` of scratch from now on. */
+petra_status cuda_reserve(cuda_backend *cuda, size_t bytes);
+
+/* Adds a command; all bytes of the arguments count when two segments are compared: set them to 0 first (CUDA_ARGUMENTS). */
+petra_status cuda_add_command(cuda_backend *cuda, cuda_launch launch, const void *arguments, size_t bytes);
+#define CUDA_ARGUMENTS(type, name) type name; memset(&name, 0, sizeof name)
+
+/* Runs what was described so far, as a segment. */
+petra_status cuda_submit(cuda_backend *cuda);
+
+/* Launches all commands of a segment one by one. */
+petra_status cuda_launch_commands(const cuda_lane *lane, const unsigned char *commands, size_t bytes);
+
+/* Until the host may count on the end of a segment; a moment that was never submitted is over. */
+petra_status cuda_wait_for(cuda_backend *cuda, int lane, cuda_moment moment);
+
+#endif

@@ -1,0 +1,92 @@
+/* Tensors on the device, and the way between host arrays and them. */
+#include "backend/cuda/segment.h"
+#include "backend/cuda/transfer.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+size_t cuda_storage_bytes(petra_backend *backend, const petra_tensor *tensor) {
+  (void)backend;
+  return (size_t)tensor->elements * (tensor->kind == PETRA_TENSOR_MASK ? 1 : sizeof(float));
+}
+
+/* Zeros. Storage is made in the first ticks only: the wait costs nothing later. */
+petra_status cuda_storage_create(petra_backend *backend, petra_tensor *tensor) {
+  cuda_backend *cuda = cuda_of(backend);
+  cuda_storage *storage;
+  void *data;
+  tensor->bytes = cuda_storage_bytes(backend, tensor);
+  PETRA_TRY(petra_allocate(&storage, 1, sizeof *storage));
+  petra_status status = cuda_check(cudaMalloc(&data, tensor->bytes), "memory for a tensor");
+  if (status != PETRA_OK) {
+    petra_free(storage);
+    return status;
+  }
+  tensor->data = data;
+  tensor->layout = storage;
+  cudaStream_t stream = cuda->track[cuda->segment->lane].lane.stream;
+  status = cuda_check(cudaMemsetAsync(data, 0, tensor->bytes, stream), "zeros of a tensor");
+  if (status == PETRA_OK)
+    status = cuda_check(cudaStreamSynchronize(stream), "zeros of a tensor");
+  if (status != PETRA_OK)
+    cuda_storage_destroy(backend, tensor);
+  return status;
+}
+
+void cuda_storage_destroy(petra_backend *backend, petra_tensor *tensor) {
+  (void)backend;
+  cudaFree(tensor->data);
+  petra_free(tensor->layout);
+  tensor->data = NULL;
+  tensor->layout = NULL;
+}
+
+/* Activations and filters have their channels last on the device: (n, c, plane) of the host's order. */
+static void set_shape(const petra_tensor *tensor, cuda_permute_args *a) {
+  bool planes = tensor->kind == PETRA_TENSOR_ACTIVATION || tensor->kind == PETRA_TENSOR_FILTER;
+  a->n = planes ? tensor->shape[0] : 1;
+  a->c = planes ? tensor->shape[1] : tensor->elements;
+  a->plane = planes ? (int64_t)tensor->shape[2] * tensor->shape[3] : 1;
+}
+
+petra_status cuda_upload(petra_backend *backend, petra_tensor *tensor, const void *host, petra_host_type type) {
+  cuda_backend *cuda = cuda_of(backend);
+  const size_t bytes = (size_t)tensor->elements * sizeof(float);
+  void *pinned, *device;
+  PETRA_TRY(cuda_stage(cuda, bytes, &pinned, &device));
+  if (type == PETRA_HOST_F32)
+    memcpy(pinned, host, bytes);
+  else
+    for (int64_t i = 0; i < tensor->elements; i++)
+      ((float *)pinned)[i] = (float)((const double *)host)[i];
+  PETRA_TRY(cuda_send(cuda, bytes));
+  CUDA_ARGUMENTS(cuda_permute_args, a);
+  set_shape(tensor, &a);
+  a.x = device;
+  a.y = cuda_data(tensor);
+  a.to_channels_last = true;
+  cuda_writes(cuda, tensor);
+  return cuda_add_command(cuda, cuda_permute_launch, &a, sizeof a);
+}
+
+petra_status cuda_download(petra_backend *backend, const petra_tensor *tensor, void *host, petra_host_type type) {
+  cuda_backend *cuda = cuda_of(backend);
+  const size_t bytes = (size_t)tensor->elements * sizeof(float);
+  void *device;
+  const void *pinned;
+  PETRA_TRY(cuda_receive(cuda, bytes, &device));
+  CUDA_ARGUMENTS(cuda_permute_args, a);
+  set_shape(tensor, &a);
+  a.x = cuda_read(tensor);
+  a.y = device;
+  a.to_channels_last = false;
+  cuda_reads(cuda, tensor);
+  PETRA_TRY(cuda_add_command(cuda, cuda_permute_launch, &a, sizeof a));
+  PETRA_TRY(cuda_fetch(cuda, device, bytes, &pinned));
+  if (type == PETRA_HOST_F32)
+    memcpy(host, pinned, bytes);
+  else
+    for (int64_t i = 0; i < tensor->elements; i++)
+      ((double *)host)[i] = (double)((const float *)pinned)[i];
+  return PETRA_OK;
+}

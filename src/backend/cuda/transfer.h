@@ -1,0 +1,34 @@
+/* Data on its way between host and device, through pinned memory.
+ *
+ * Tensors go up ahead on a stream of their own; the segment that unpacks them waits for the copy. Small values that change while
+ * launches stay the same (rates, labels) have fixed places on the device, by lane, kind of action and order in it, and are
+ * copied before a segment if they differ from what lies there. */
+#ifndef PETRA_BACKEND_CUDA_TRANSFER_H
+#define PETRA_BACKEND_CUDA_TRANSFER_H
+
+#include "backend/cuda/cuda.h"
+
+enum { CUDA_VALUES_BYTES = 1 << 16 }; /* room for the values of a segment */
+
+petra_status cuda_transfer_create(cuda_transfer **out);
+void cuda_transfer_destroy(cuda_transfer *transfer);
+
+/* Memory for `bytes` that go up: the caller fills *pinned, then calls cuda_send, and describes the command that reads *device. */
+petra_status cuda_stage(cuda_backend *cuda, size_t bytes, void **pinned, void **device);
+petra_status cuda_send(cuda_backend *cuda, size_t bytes);
+
+/* Where on the device the segment's launches will find this value. */
+petra_status cuda_value(cuda_backend *cuda, const void *value, size_t bytes, const void **device);
+
+/* At the start of every segment, on its lane: what it needs of all this. */
+petra_status cuda_transfer_before(cuda_backend *cuda);
+
+/* Device memory of the lane for a result of at most 64 bytes, until the next result; and what is to come down. */
+petra_status cuda_result(cuda_backend *cuda, void **device);
+petra_status cuda_receive(cuda_backend *cuda, size_t bytes, void **device);
+
+/* Submits what was described so far and gives `bytes` from the device to the host once they are there. *host is valid
+ * until the next call. */
+petra_status cuda_fetch(cuda_backend *cuda, const void *device, size_t bytes, const void **host);
+
+#endif
