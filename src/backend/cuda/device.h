@@ -6,8 +6,8 @@
  *   PETRA_LAUNCH_BLOCK(lane, name, blocks, threads, a)   of one that uses PETRA_SYNC or PETRA_SHARED
  *
  * A launch function ends with `return cuda_launched("name");`. PETRA_THREAD, PETRA_BLOCK, PETRA_THREADS and PETRA_BLOCKS are
- * threadIdx.x, blockIdx.x, blockDim.x and gridDim.x: everything is one-dimensional. PETRA_UNROLL and PETRA_UNROLL_SOME stand before
- * loops of a few constant, and of many, iterations. A kernel's argument is called `a` and has at most 4 KiB. */
+ * threadIdx.x, blockIdx.x, blockDim.x and gridDim.x: everything is one-dimensional. PETRA_UNROLL and
+ * PETRA_UNROLL_SOME stand before loops of a few constant, and of many, iterations. A kernel's argument is called `a` and has at most 4 KiB. */
 #ifndef PETRA_BACKEND_CUDA_DEVICE_H
 #define PETRA_BACKEND_CUDA_DEVICE_H
 

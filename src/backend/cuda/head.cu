@@ -44,7 +44,10 @@ petra_status cuda_bias_backward_launch(const cuda_lane *lane, const void *argume
 
 /* --- cross entropy: a block for each image, then one block for the sums over images --- */
 
-enum { CUDA_LOSS_THREADS = 128 };
+enum {
+  CUDA_LOSS_THREADS = 128,
+  CUDA_LOSS_FEW = 32 /* classes, for which more threads than that would only wait for each other */
+};
 
 typedef struct cuda_image_loss {
   double loss;
@@ -138,7 +141,7 @@ PETRA_KERNEL(cuda_batch_loss_kernel, const cuda_loss_args a) {
 petra_status cuda_cross_entropy_launch(const cuda_lane *lane, const void *arguments) {
   const cuda_cross_entropy_args *a = (const cuda_cross_entropy_args *)arguments;
   const cuda_loss_args kernel = {*a, (cuda_image_loss *)lane->scratch};
-  PETRA_LAUNCH_BLOCK(lane, cuda_image_loss_kernel, a->n, CUDA_LOSS_THREADS, kernel);
+  PETRA_LAUNCH_BLOCK(lane, cuda_image_loss_kernel, a->n, a->classes <= CUDA_LOSS_FEW ? CUDA_LOSS_FEW : CUDA_LOSS_THREADS, kernel);
   PETRA_LAUNCH_BLOCK(lane, cuda_batch_loss_kernel, 1, CUDA_LOSS_THREADS, kernel);
   return cuda_launched("cross_entropy");
 }
