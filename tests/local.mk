@@ -257,3 +257,19 @@ tests_test_data_file_LDADD = $(TESTS_LDADD)
 tests_dump_batches_SOURCES = tests/dump_batches.c
 tests_dump_batches_LDADD = $(PETRA_LDADD)
 EXTRA_DIST += tests/cli/data.py tests/cli/data_images.py tests/cli/data_sample.py tests/cli/images.py
+# src/backend/cuda: the kernels, as C on the host
+check_LIBRARIES = tests/libpetra_cuda_host.a
+tests_libpetra_cuda_host_a_SOURCES = tests/cuda_host/device.c tests/cuda_host/device.h tests/cuda_host/kernels.c \
+  tests/cuda_host/launched.c
+tests_libpetra_cuda_host_a_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tests
+check_PROGRAMS += tests/test_cuda_host tests/test_cuda_kernels tests/test_cuda_norm
+TESTS += tests/test_cuda_host tests/test_cuda_kernels tests/test_cuda_norm
+tests_test_cuda_host_SOURCES = tests/test_cuda_host.c tests/cuda_rig.h tests/harness.h
+tests_test_cuda_host_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_cuda_host_LDADD = tests/libpetra_cuda_host.a $(TESTS_LDADD)
+tests_test_cuda_kernels_SOURCES = tests/test_cuda_kernels.c tests/cuda_rig.h tests/harness.h
+tests_test_cuda_kernels_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_cuda_kernels_LDADD = tests/libpetra_cuda_host.a $(TESTS_LDADD)
+tests_test_cuda_norm_SOURCES = tests/test_cuda_norm.c tests/cuda_rig.h tests/harness.h
+tests_test_cuda_norm_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_cuda_norm_LDADD = tests/libpetra_cuda_host.a $(TESTS_LDADD)

@@ -6,14 +6,15 @@
  *   PETRA_LAUNCH_BLOCK(lane, name, blocks, threads, a)   of one that uses PETRA_SYNC or PETRA_SHARED
  *
  * A launch function ends with `return cuda_launched("name");`. PETRA_THREAD, PETRA_BLOCK, PETRA_THREADS and PETRA_BLOCKS are
- * threadIdx.x, blockIdx.x, blockDim.x and gridDim.x: everything is one-dimensional. */
+ * threadIdx.x, blockIdx.x, blockDim.x and gridDim.x: everything is one-dimensional. PETRA_UNROLL and
+ * PETRA_UNROLL_SOME stand before loops of a few constant, and of many, iterations. A kernel's argument is called `a` and has at most 4 KiB. */
 #ifndef PETRA_BACKEND_CUDA_DEVICE_H
 #define PETRA_BACKEND_CUDA_DEVICE_H
 
 #include "backend/cuda/kernels.h"
 
 #ifdef PETRA_CUDA_HOST
-#include "cuda_host/device.h"
+#include <cuda_host/device.h>
 #else
 
 #include <cuda_runtime.h>
@@ -30,6 +31,8 @@
 #define PETRA_BLOCK ((int64_t)blockIdx.x)
 #define PETRA_THREADS ((int)blockDim.x)
 #define PETRA_BLOCKS ((int64_t)gridDim.x)
+#define PETRA_UNROLL _Pragma("unroll")
+#define PETRA_UNROLL_SOME _Pragma("unroll 4")
 
 #endif
 

@@ -1,0 +1,161 @@
+/* Operations that go element by element, and the dot product. */
+#include "backend/cuda/grid.h"
+
+#include "backend/element.h"
+
+#include <string.h>
+
+PETRA_KERNEL(cuda_fill_kernel, const cuda_fill_args a) {
+  for (int64_t i = cuda_grid_first(); i < a.count; i += cuda_grid_step())
+    a.y[i] = a.value;
+}
+
+petra_status cuda_fill_launch(const cuda_lane *lane, const void *arguments) {
+  const cuda_fill_args *a = (const cuda_fill_args *)arguments;
+  PETRA_LAUNCH_FLAT(lane, cuda_fill_kernel, cuda_grid_blocks(a->count), CUDA_GRID_THREADS, *a);
+  return cuda_launched("fill");
+}
+
+/* The kernels below load CUDA_GRID_BATCH elements of each array, then store as many: outputs may be inputs, so that the
+ * compiler could not move a load over a store by itself. */
+
+PETRA_KERNEL(cuda_axpy_kernel, const cuda_axpy_args a) {
+  const int64_t step = cuda_grid_step();
+  for (int64_t first = cuda_grid_first(); first < a.count; first += CUDA_GRID_BATCH * step) {
+    float x[CUDA_GRID_BATCH], y[CUDA_GRID_BATCH];
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {
+      int64_t i = first + k * step;
+      x[k] = i < a.count ? a.x[i] : 0;
+      y[k] = i < a.count ? a.y[i] : 0;
+    }
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++)
+      if (first + k * step < a.count)
+        a.y[first + k * step] = (float)(y[k] + a.alpha * x[k]);
+  }
+}
+
+petra_status cuda_axpy_launch(const cuda_lane *lane, const void *arguments) {
+  const cuda_axpy_args *a = (const cuda_axpy_args *)arguments;
+  PETRA_LAUNCH_FLAT(lane, cuda_axpy_kernel, cuda_grid_blocks(a->count), CUDA_GRID_THREADS, *a);
+  return cuda_launched("axpy");
+}
+
+PETRA_KERNEL(cuda_add_kernel, const cuda_add_args a) {
+  const int64_t step = cuda_grid_step();
+  for (int64_t first = cuda_grid_first(); first < a.count; first += CUDA_GRID_BATCH * step) {
+    float x[CUDA_GRID_BATCH], y[CUDA_GRID_BATCH];
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {
+      int64_t i = first + k * step;
+      x[k] = i < a.count ? a.a[i] : 0;
+      y[k] = i < a.count ? a.b[i] : 0;
+    }
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++)
+      if (first + k * step < a.count)
+        a.y[first + k * step] = x[k] + y[k];
+  }
+}
+
+petra_status cuda_add_launch(const cuda_lane *lane, const void *arguments) {
+  const cuda_add_args *a = (const cuda_add_args *)arguments;
+  PETRA_LAUNCH_FLAT(lane, cuda_add_kernel, cuda_grid_blocks(a->count), CUDA_GRID_THREADS, *a);
+  return cuda_launched("add");
+}
+
+PETRA_KERNEL(cuda_relu_backward_kernel, const cuda_relu_backward_args a) {
+  const int64_t step = cuda_grid_step();
+  for (int64_t first = cuda_grid_first(); first < a.count; first += CUDA_GRID_BATCH * step) {
+    float y[CUDA_GRID_BATCH], dy[CUDA_GRID_BATCH];
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {
+      int64_t i = first + k * step;
+      y[k] = i < a.count ? a.y[i] : 0;
+      dy[k] = i < a.count ? a.dy[i] : 0;
+    }
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++)
+      if (first + k * step < a.count)
+        a.dx[first + k * step] = (float)petra_element_relu_backward(y[k], dy[k]);
+  }
+}
+
+petra_status cuda_relu_backward_launch(const cuda_lane *lane, const void *arguments) {
+  const cuda_relu_backward_args *a = (const cuda_relu_backward_args *)arguments;
+  PETRA_LAUNCH_FLAT(lane, cuda_relu_backward_kernel, cuda_grid_blocks(a->count), CUDA_GRID_THREADS, *a);
+  return cuda_launched("relu_backward");
+}
+
+/* --- dot --- */
+
+enum { CUDA_DOT_BLOCKS = 1024 };
+
+typedef struct cuda_dot_kernel_args {
+  const float *a, *b;
+  double *partial, *out;
+  int64_t count, partials;
+} cuda_dot_kernel_args;
+
+static int64_t cuda_dot_partials(int64_t count) {
+  int64_t blocks = cuda_grid_blocks(count);
+  return blocks < CUDA_DOT_BLOCKS ? blocks : (int64_t)CUDA_DOT_BLOCKS;
+}
+
+size_t cuda_dot_scratch(int64_t count) {
+  return (size_t)cuda_dot_partials(count) * sizeof(double);
+}
+
+PETRA_KERNEL(cuda_dot_kernel, const cuda_dot_kernel_args a) {
+  PETRA_SHARED double shared[CUDA_GRID_THREADS];
+  double sum = 0;
+  PETRA_UNROLL_SOME for (int64_t i = cuda_grid_first(); i < a.count; i += cuda_grid_step())
+    sum += (double)a.a[i] * a.b[i];
+  sum = cuda_block_sum(shared, sum);
+  if (PETRA_THREAD == 0)
+    a.partial[PETRA_BLOCK] = sum;
+}
+
+PETRA_KERNEL(cuda_dot_finish_kernel, const cuda_dot_kernel_args a) {
+  PETRA_SHARED double shared[CUDA_GRID_THREADS];
+  double sum = 0;
+  PETRA_UNROLL_SOME for (int64_t i = PETRA_THREAD; i < a.partials; i += PETRA_THREADS)
+    sum += a.partial[i];
+  sum = cuda_block_sum(shared, sum);
+  if (PETRA_THREAD == 0)
+    *a.out = sum;
+}
+
+petra_status cuda_dot_launch(const cuda_lane *lane, const void *arguments) {
+  const cuda_dot_args *a = (const cuda_dot_args *)arguments;
+  const int64_t partials = cuda_dot_partials(a->count);
+  const cuda_dot_kernel_args kernel = {a->a, a->b, (double *)lane->scratch, a->out, a->count, partials};
+  PETRA_LAUNCH_BLOCK(lane, cuda_dot_kernel, partials, CUDA_GRID_THREADS, kernel);
+  PETRA_LAUNCH_BLOCK(lane, cuda_dot_finish_kernel, 1, CUDA_GRID_THREADS, kernel);
+  return cuda_launched("dot");
+}
+
+/* --- bf16 --- */
+
+/* The upper half of an f32, rounded to nearest, ties to even. What is above the largest finite number becomes infinite
+ * by the carry; a NaN would lose its bits by it and is made a quiet one. */
+PETRA_DEVICE uint16_t cuda_bf16_of(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  if ((bits & 0x7fffffffu) > 0x7f800000u)
+    return (uint16_t)(bits >> 16 | 0x40u);
+  return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+PETRA_KERNEL(cuda_to_bf16_kernel, const cuda_to_bf16_args a) {
+  const int64_t step = cuda_grid_step();
+  for (int64_t first = cuda_grid_first(); first < a.count; first += CUDA_GRID_BATCH * step) {
+    float x[CUDA_GRID_BATCH];
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++)
+      x[k] = first + k * step < a.count ? a.x[first + k * step] : 0;
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++)
+      if (first + k * step < a.count)
+        a.y[first + k * step] = cuda_bf16_of(x[k]);
+  }
+}
+
+petra_status cuda_to_bf16_launch(const cuda_lane *lane, const void *arguments) {
+  const cuda_to_bf16_args *a = (const cuda_to_bf16_args *)arguments;
+  PETRA_LAUNCH_FLAT(lane, cuda_to_bf16_kernel, cuda_grid_blocks(a->count), CUDA_GRID_THREADS, *a);
+  return cuda_launched("to_bf16");
+}

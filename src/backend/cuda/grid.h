@@ -1,0 +1,43 @@
+/* Grids over plain arrays, and the sum over a block. */
+#ifndef PETRA_BACKEND_CUDA_GRID_H
+#define PETRA_BACKEND_CUDA_GRID_H
+
+#include "backend/cuda/device.h"
+
+enum {
+  CUDA_GRID_THREADS = 256,
+  CUDA_GRID_BATCH = 4, /* elements that a thread loads before it stores one: loads in flight hide their latency */
+  CUDA_GRID_BLOCKS = 4096
+};
+
+/* Blocks of CUDA_GRID_THREADS for `count` elements, at least 1. */
+static inline int64_t cuda_grid_blocks(int64_t count) {
+  int64_t blocks = (count + CUDA_GRID_THREADS * CUDA_GRID_BATCH - 1) / (CUDA_GRID_THREADS * CUDA_GRID_BATCH);
+  return blocks < 1 ? 1 : blocks > CUDA_GRID_BLOCKS ? (int64_t)CUDA_GRID_BLOCKS : blocks;
+}
+
+/* The first element of the thread that asks, and the distance to its next. */
+PETRA_DEVICE int64_t cuda_grid_first(void) {
+  return PETRA_BLOCK * PETRA_THREADS + PETRA_THREAD;
+}
+
+PETRA_DEVICE int64_t cuda_grid_step(void) {
+  return PETRA_BLOCKS * PETRA_THREADS;
+}
+
+/* The sum of what the threads of a block give, for all of them, by halves: always in the same order. `shared` has a place for
+ * each thread; their number is a power of two. `shared` may be used again when every thread has the result. */
+PETRA_DEVICE double cuda_block_sum(double *shared, double value) {
+  shared[PETRA_THREAD] = value;
+  for (int half = PETRA_THREADS / 2; half > 0; half /= 2) {
+    PETRA_SYNC();
+    if (PETRA_THREAD < half)
+      shared[PETRA_THREAD] += shared[PETRA_THREAD + half];
+  }
+  PETRA_SYNC();
+  double sum = shared[0];
+  PETRA_SYNC();
+  return sum;
+}
+
+#endif

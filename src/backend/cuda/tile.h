@@ -1,0 +1,64 @@
+/* How a block's threads lie over an array (pixels, c): along the channels, so that neighbours read neighbours, and where
+ * there are few channels over several pixels at once. A thread stays with one channel and goes through pixels, so that what
+ * belongs to the channel is computed once. All of it depends on the shape alone. */
+#ifndef PETRA_BACKEND_CUDA_TILE_H
+#define PETRA_BACKEND_CUDA_TILE_H
+
+#include "backend/cuda/device.h"
+
+enum {
+  CUDA_TILE_THREADS = 256,
+  CUDA_TILE_WIDTH = 64,    /* channels of a block, at most */
+  CUDA_TILE_PIXELS = 8,    /* pixels of a thread, at least, where there are that many */
+  CUDA_TILE_BLOCKS = 1024, /* about so many fill a large device */
+  CUDA_TILE_SLICES = 512,  /* partial sums of a channel, at most */
+  CUDA_TILE_BATCH = 4      /* elements that a thread loads before it uses them: loads in flight hide their latency */
+};
+
+typedef struct cuda_tile {
+  int64_t pixels;
+  int64_t slices; /* blocks side by side over the pixels */
+  int64_t chunks; /* blocks side by side over the channels */
+  int32_t c;
+  int32_t width, rows; /* channels and pixels that a block is on at once; width * rows <= CUDA_TILE_THREADS */
+} cuda_tile;
+
+static inline cuda_tile cuda_tile_of(int64_t pixels, int32_t c) {
+  cuda_tile tile;
+  tile.pixels = pixels;
+  tile.c = c;
+  tile.width = c < CUDA_TILE_WIDTH ? c : CUDA_TILE_WIDTH;
+  tile.rows = CUDA_TILE_THREADS / tile.width;
+  tile.chunks = (c + tile.width - 1) / tile.width;
+  int64_t full = (pixels + (int64_t)tile.rows * CUDA_TILE_PIXELS - 1) / ((int64_t)tile.rows * CUDA_TILE_PIXELS);
+  int64_t most = CUDA_TILE_BLOCKS / tile.chunks;
+  most = most < 1 ? 1 : most > CUDA_TILE_SLICES ? (int64_t)CUDA_TILE_SLICES : most;
+  tile.slices = full < most ? full : most;
+  return tile;
+}
+
+static inline int64_t cuda_tile_blocks(const cuda_tile *tile) {
+  return tile->slices * tile->chunks;
+}
+
+/* The place of the thread that asks. */
+typedef struct cuda_place {
+  int64_t slice;
+  int64_t pixel, step; /* its first pixel, and from one to the next */
+  int32_t channel;
+  int32_t row;     /* of the block */
+  bool active;     /* false: it has no channel */
+} cuda_place;
+
+PETRA_DEVICE cuda_place cuda_tile_place(const cuda_tile tile) {
+  cuda_place place;
+  place.slice = PETRA_BLOCK / tile.chunks;
+  place.row = PETRA_THREAD / tile.width;
+  place.channel = (int32_t)(PETRA_BLOCK % tile.chunks) * tile.width + PETRA_THREAD % tile.width;
+  place.active = place.row < tile.rows && place.channel < tile.c;
+  place.pixel = place.slice * tile.rows + place.row;
+  place.step = tile.slices * tile.rows;
+  return place;
+}
+
+#endif

@@ -1,0 +1,193 @@
+/* The CUDA kernels of batch normalisation on the host, forwards and in reverse, against `ref` in fp64. */
+#include "cuda_rig.h"
+
+static const int shapes[][2] = {{1, 1}, {2, 3}, {50, 10}, {300, 64}, {97, 513}, {2100, 3}, {9001, 1}}; /* pixels, c */
+
+/* What a norm works on; element (p, c) of x is its own channel's. */
+typedef struct norm_case {
+  int pixels, c;
+  float *x, *scale, *shift, *mean, *variance, *dy, *addend;
+} norm_case;
+
+static norm_case make_case(int pixels, int c, double mean, double deviation) {
+  norm_case s = {.pixels = pixels, .c = c};
+  s.x = rig_normal((int64_t)pixels * c, 1, mean, deviation);
+  s.scale = rig_normal(c, 2, 1, 0.3);
+  s.shift = rig_normal(c, 3, 0.2, 0.3);
+  s.mean = rig_empty(c);
+  s.variance = rig_empty(c);
+  s.dy = rig_normal((int64_t)pixels * c, 4, 0.1, 1);
+  s.addend = rig_normal((int64_t)pixels * c, 5, 0, 1);
+  return s;
+}
+
+static void statistics(const norm_case *s) {
+  RIG_LAUNCH(cuda_norm_statistics_launch, (&(cuda_norm_statistics_args){s->x, s->mean, s->variance, s->pixels, s->c}),
+             cuda_norm_scratch(s->pixels, s->c), FLOATS(s->mean, s->c), FLOATS(s->variance, s->c));
+}
+
+/* The two passes of the definition. */
+static void check_statistics(const norm_case *s) {
+  for (int c = 0; c < s->c; c++) {
+    double mean = 0, scale = 0, variance = 0;
+    for (int p = 0; p < s->pixels; p++) {
+      mean += (double)s->x[p * s->c + c] / s->pixels;
+      scale += fabs((double)s->x[p * s->c + c]) / s->pixels;
+    }
+    for (int p = 0; p < s->pixels; p++)
+      variance += (s->x[p * s->c + c] - mean) * (s->x[p * s->c + c] - mean) / s->pixels;
+    ck_assert_msg(rig_near(s->mean[c], mean, 10 * scale), "%d pixels, channel %d: mean %.17g, expected %.17g", s->pixels, c,
+                  s->mean[c], mean);
+    ck_assert_msg(rig_near(s->variance[c], variance, 10 * s->pixels * variance), "%d pixels, channel %d: variance %.17g, expected %.17g",
+                  s->pixels, c, s->variance[c], variance);
+  }
+}
+
+START_TEST(statistics_of_batches) {
+  for (int k = 0; k < HARNESS_COUNT(shapes); k++) {
+    norm_case s = make_case(shapes[k][0], shapes[k][1], 0.3, 2);
+    statistics(&s);
+    check_statistics(&s);
+    rig_end();
+  }
+}
+END_TEST
+
+/* Squares of which the variance is a millionth, and less: x of mean 1000, of mean 1e6, and an outlier first. */
+START_TEST(statistics_far_from_zero) {
+  for (int kind = 0; kind < 3; kind++) {
+    norm_case s = make_case(3000, 5, kind == 1 ? 1e6 : 1000, kind == 2 ? 0.01 : 1);
+    if (kind == 2)
+      s.x[0] = -1e7f;
+    statistics(&s);
+    check_statistics(&s);
+    rig_end();
+  }
+}
+END_TEST
+
+START_TEST(statistics_of_special_channels) {
+  norm_case s = make_case(500, 6, 0, 1);
+  for (int p = 0; p < s.pixels; p++)
+    s.x[p * 6] = 1000.1f;
+  s.x[0 * 6 + 1] = NAN;      /* the first element */
+  s.x[300 * 6 + 2] = NAN;    /* another */
+  s.x[0 * 6 + 3] = INFINITY; /* as `ref`: the mean is infinite, the variance NaN */
+  s.x[77 * 6 + 4] = -INFINITY;
+  statistics(&s);
+  ck_assert(s.mean[0] == 1000.1f && s.variance[0] == 0);
+  for (int c = 1; c < 3; c++)
+    ck_assert(isnan(s.mean[c]) && isnan(s.variance[c]));
+  ck_assert(s.mean[3] == INFINITY && isnan(s.variance[3]));
+  ck_assert(s.mean[4] == -INFINITY && isnan(s.variance[4]));
+  ck_assert(isfinite(s.mean[5]) && s.variance[5] > 0);
+  rig_end();
+}
+END_TEST
+
+static void check_apply(norm_case *s, petra_join join, bool relu) {
+  int64_t count = (int64_t)s->pixels * s->c;
+  float *y = rig_copy(s->addend, count); /* y may alias addend */
+  const cuda_norm_apply_args a = {s->x, s->scale, s->shift, s->mean, s->variance, join ? y : NULL, y, s->pixels, s->c, join, relu};
+  RIG_LAUNCH(cuda_norm_apply_launch, &a, 0, FLOATS(y, count));
+  const petra_norm_forward expected = {.x = ACTIVATION(1, s->c, s->pixels, 1, s->x),
+                                       .scale = VECTOR(s->c, s->scale),
+                                       .shift = VECTOR(s->c, s->shift),
+                                       .relu = relu,
+                                       .join = join,
+                                       .addend = join ? ACTIVATION(1, s->c, s->pixels, 1, s->addend) : NULL,
+                                       .y = ACTIVATION(1, s->c, s->pixels, 1, NULL),
+                                       .mean = VECTOR(s->c, s->mean),
+                                       .variance = VECTOR(s->c, s->variance)};
+  ck_assert_int_eq(rig_ref->ops->norm_evaluate(rig_ref, &expected), PETRA_OK);
+  rig_agree("norm y", expected.y, y, 10);
+}
+
+START_TEST(applied) {
+  for (int k = 0; k < HARNESS_COUNT(shapes); k++)
+    for (int join = PETRA_JOIN_NONE; join <= PETRA_JOIN_ADD_ACTIVATE; join++)
+      for (int relu = 0; relu < 2; relu++) {
+        norm_case s = make_case(shapes[k][0], shapes[k][1], 0.3, 2);
+        statistics(&s);
+        s.x[s.c / 2] = NAN; /* with finite statistics, as of an evaluation: it reaches y */
+        check_apply(&s, (petra_join)join, relu);
+        rig_end();
+      }
+}
+END_TEST
+
+/* `alias`: dx takes the place of dy. */
+static void check_backward(const norm_case *s, bool relu, bool alias) {
+  int64_t count = (int64_t)s->pixels * s->c;
+  float *dscale = rig_empty(s->c), *dshift = rig_empty(s->c), *dy = rig_copy(s->dy, count), *dx = alias ? dy : rig_empty(count);
+  const cuda_norm_backward_args a = {s->x, s->scale, s->shift, s->mean, s->variance, dy,
+                                     dx,   dscale,   dshift,   s->pixels, s->c,      relu};
+  RIG_LAUNCH(cuda_norm_backward_launch, &a, cuda_norm_scratch(s->pixels, s->c), FLOATS(dx, count), FLOATS(dscale, s->c),
+             FLOATS(dshift, s->c));
+  const petra_norm_backward expected = {.x = ACTIVATION(1, s->c, s->pixels, 1, s->x),
+                                        .scale = VECTOR(s->c, s->scale),
+                                        .shift = VECTOR(s->c, s->shift),
+                                        .mean = VECTOR(s->c, s->mean),
+                                        .variance = VECTOR(s->c, s->variance),
+                                        .relu = relu,
+                                        .dy = ACTIVATION(1, s->c, s->pixels, 1, s->dy),
+                                        .dx = ACTIVATION(1, s->c, s->pixels, 1, NULL),
+                                        .dscale = VECTOR(s->c, NULL),
+                                        .dshift = VECTOR(s->c, NULL)};
+  ck_assert_int_eq(rig_ref->ops->norm_backward(rig_ref, &expected), PETRA_OK);
+  rig_agree("dscale", expected.dscale, dscale, s->pixels);
+  rig_agree("dshift", expected.dshift, dshift, s->pixels);
+  /* Of one pixel the variance is 0 and terms of 1 / sqrt(epsilon) = 316 cancel. */
+  rig_agree("dx", expected.dx, dx, 1000);
+}
+
+START_TEST(backward) {
+  for (int k = 0; k < HARNESS_COUNT(shapes); k++)
+    for (int kind = 0; kind < 4; kind++) {
+      norm_case s = make_case(shapes[k][0], shapes[k][1], 0.3, 2);
+      statistics(&s);
+      check_backward(&s, kind & 1, kind & 2);
+      rig_end();
+    }
+}
+END_TEST
+
+/* A NaN in x: NaN in dx and dscale of its channel; with relu 0 in dshift where it was in the statistics too. */
+START_TEST(backward_of_nan) {
+  for (int relu = 0; relu < 2; relu++)
+    for (int in_statistics = 0; in_statistics < 2; in_statistics++) {
+      norm_case s = make_case(100, 3, 0, 1);
+      if (in_statistics)
+        s.x[50 * 3 + 1] = NAN;
+      statistics(&s);
+      s.x[50 * 3 + 1] = NAN;
+      check_backward(&s, relu, false);
+      rig_end();
+    }
+}
+END_TEST
+
+START_TEST(running_statistics) {
+  static const int64_t samples[] = {1, 2, 1000};
+  for (int k = 0; k < 3; k++)
+    for (int c = 1; c <= 513; c += 256) {
+      float *mean = rig_normal(c, 1, 0, 1), *variance = rig_normal(c, 2, 5, 1);
+      float *running_mean = rig_normal(c, 3, 0, 1), *running_variance = rig_normal(c, 4, 5, 1);
+      petra_tensor *expected_mean = VECTOR(c, running_mean), *expected_variance = VECTOR(c, running_variance);
+      const cuda_norm_running_args a = {mean, variance, running_mean, running_variance, samples[k], 0.1, c};
+      RIG_LAUNCH(cuda_norm_running_launch, &a, 0, FLOATS(running_mean, c), FLOATS(running_variance, c));
+      ck_assert_int_eq(rig_ref->ops->norm_update_running(rig_ref, VECTOR(c, mean), VECTOR(c, variance), samples[k], 0.1,
+                                                         expected_mean, expected_variance),
+                       PETRA_OK);
+      rig_agree("running mean", expected_mean, running_mean, 1);
+      rig_agree("running variance", expected_variance, running_variance, 10);
+      rig_end();
+    }
+}
+END_TEST
+
+int main(void) {
+  const TTest *tests[] = {statistics_of_batches, statistics_far_from_zero, statistics_of_special_channels, applied, backward,
+                          backward_of_nan,       running_statistics};
+  return harness_run("cuda_norm", tests, HARNESS_COUNT(tests));
+}
