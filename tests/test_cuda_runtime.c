@@ -35,7 +35,7 @@ static void mark(void *arguments) {
 }
 
 void rig_mark(cudaStream_t stream, int number) {
-  ck_cuda(petra_cuda_host_enqueue(stream, mark, &number, sizeof number));
+  ck_cuda(petra_cuda_host_call(stream, mark, &number, sizeof number));
 }
 
 int rig_place(int number) {

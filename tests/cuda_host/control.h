@@ -59,7 +59,7 @@ typedef struct petra_cuda_host_counts {
 petra_cuda_host_counts petra_cuda_host_count(void);
 
 /* A library's call on a stream: run(copy of the arguments) when its turn comes. The copy is fresh for each run. */
-cudaError_t petra_cuda_host_enqueue(cudaStream_t stream, void (*run)(void *arguments), const void *arguments, size_t bytes);
+cudaError_t petra_cuda_host_call(cudaStream_t stream, void (*run)(void *arguments), const void *arguments, size_t bytes);
 
 /* The same as a kernel launch: its failure is left to cudaGetLastError. */
 void petra_cuda_host_enqueue_kernel(cudaStream_t stream, void (*run)(void *arguments), const void *arguments, size_t bytes);

@@ -163,7 +163,7 @@ petra_status cuda_plan_run(const cuda_plan *plan, const cuda_lane *lane, const v
   if (lane->scratch_bytes < plan->workspace)
     return petra_fail(PETRA_INTERNAL, "convolution: the lane has %zu bytes of scratch, not %zu", lane->scratch_bytes, plan->workspace);
   host_convolution h = {plan->shape, x, w, y, lane->scratch, lane->scratch_bytes};
-  cudaError_t error = petra_cuda_host_enqueue(lane->stream, run, &h, sizeof h);
+  cudaError_t error = petra_cuda_host_call(lane->stream, run, &h, sizeof h);
   if (error != cudaSuccess)
     return petra_fail(PETRA_BACKEND, "convolution: %s", cudaGetErrorString(error));
   return PETRA_OK;

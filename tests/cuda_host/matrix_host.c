@@ -67,7 +67,7 @@ petra_status cuda_blas_product(cuda_blas *blas, const cuda_lane *lane, const cud
     return petra_fail(PETRA_INTERNAL, "matrix products: the lane has %zu bytes of scratch, not %d", lane->scratch_bytes,
                       (int)CUDA_BLAS_SCRATCH);
   host_product h = {*product, blas->precision, lane->scratch, lane->scratch_bytes};
-  cudaError_t error = petra_cuda_host_enqueue(lane->stream, run, &h, sizeof h);
+  cudaError_t error = petra_cuda_host_call(lane->stream, run, &h, sizeof h);
   if (error != cudaSuccess)
     return petra_fail(PETRA_BACKEND, "matrix product: %s", cudaGetErrorString(error));
   return PETRA_OK;

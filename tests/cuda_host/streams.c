@@ -296,8 +296,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return host_leave(host.sticky != cudaSuccess ? host.sticky : error);
 }
 
-cudaError_t petra_cuda_host_enqueue(cudaStream_t stream, void (*run)(void *), const void *arguments, size_t bytes) {
-  HOST_ENTER("petra_cuda_host_enqueue");
+cudaError_t petra_cuda_host_call(cudaStream_t stream, void (*run)(void *), const void *arguments, size_t bytes) {
+  HOST_ENTER("petra_cuda_host_call");
   struct CUstream_st *found = host_stream(stream);
   if (!found)
     return host_leave(cudaErrorInvalidResourceHandle);
