@@ -337,9 +337,7 @@ int main(void) {
 #if !defined(__SANITIZE_ADDRESS__)
   tests[count++] = guards_and_freed_memory;
 #endif
-  for (int i = 0; i < capture_test_count; i++)
-    tests[count++] = capture_tests[i];
-  for (int i = 0; i < library_test_count; i++)
-    tests[count++] = library_tests[i];
+  count += capture_tests(tests + count);
+  count += library_tests(tests + count);
   return harness_run("cuda_runtime", tests, count);
 }

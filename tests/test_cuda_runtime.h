@@ -28,7 +28,8 @@ void rig_mark(cudaStream_t stream, int mark);
 /* Where the mark stands in the log; -1: nowhere. */
 int rig_place(int mark);
 
-extern const TTest *const capture_tests[], *const library_tests[];
-extern const int capture_test_count, library_test_count;
+/* Writes their tests there; returns how many. */
+int capture_tests(const TTest **tests);
+int library_tests(const TTest **tests);
 
 #endif
