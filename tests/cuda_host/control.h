@@ -10,8 +10,8 @@
  * - A query runs a few operations, or none.
  * - Device memory is new with all bits set (NaN), has guard zones, checked by cudaFree and cudaDeviceSynchronize, and holds
  *   0xDD when freed. Under AddressSanitizer guards and freed memory are poisoned. cudaFree and cudaFreeHost drain the device.
- * - A capture is stricter than CUDA's: in the global mode (and the thread-local one in its thread) allocating, freeing, blocking copies,
- *   queries and synchronisations of any stream are refused and invalidate it; so are copies from or to pageable memory.
+ * - A capture is stricter than CUDA's: in the global mode (and the thread-local one in its thread) allocating, freeing,
+ *   blocking copies, queries and synchronisations of any stream are refused and invalidate it; so are copies from or to pageable memory.
  * - The nodes of a launched graph run in a random topological order, interleaved with other streams.
  * - Arguments of cudaMemcpyAsync and cudaMemsetAsync are checked against the allocations; pointers inside kernels are not.
  * - All devices share one memory. Every call takes one lock; work runs on the thread that waits for it. */

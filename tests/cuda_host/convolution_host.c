@@ -54,7 +54,8 @@ petra_status cuda_plans_find(cuda_plans *plans, const cuda_conv_shape *shape, co
       return PETRA_OK;
     }
   if (!consistent(shape) || shape->precision == PETRA_PRECISION_FP64)
-    return petra_fail(PETRA_UNSUPPORTED, "convolution: no plan for kind %d, precision %d, x (%d, %d, %d, %d), filter (%d, %d, %d), "
+    return petra_fail(PETRA_UNSUPPORTED,
+                      "convolution: no plan for kind %d, precision %d, x (%d, %d, %d, %d), filter (%d, %d, %d), "
                       "stride %d, pad %d, y %d x %d", shape->kind, shape->precision, shape->n, shape->h, shape->w, shape->c,
                       shape->o, shape->kh, shape->kw, shape->stride, shape->pad, shape->oh, shape->ow);
   cuda_plan *plan;
@@ -107,22 +108,24 @@ static double *decode(const cuda_conv_shape *s, const void *from, int64_t count)
 }
 
 /* One place of the filter under one place of the output: the three kinds differ in which of the arrays is summed up. */
-static void place(const cuda_conv_shape *s, double *x, double *w, double *y) {
-  for (int64_t o = 0; o < s->o; o++) {
-    double *filter = w + o * s->kh * s->kw * s->c;
-    if (s->kind == CUDA_CONV_FORWARD) {
+static void place(const cuda_conv_shape *s, double *restrict x, double *restrict w, double *restrict y) {
+  const int64_t stride = (int64_t)s->kh * s->kw * s->c, outputs = s->o;
+  const int32_t channels = s->c;
+  if (s->kind == CUDA_CONV_FORWARD)
+    for (int64_t o = 0; o < outputs; o++) {
       double sum = 0;
-      for (int32_t c = 0; c < s->c; c++)
-        sum += x[c] * filter[c];
+      for (int32_t c = 0; c < channels; c++)
+        sum += x[c] * w[o * stride + c];
       y[o] += sum;
-    } else if (s->kind == CUDA_CONV_DATA) {
-      for (int32_t c = 0; c < s->c; c++)
-        x[c] += y[o] * filter[c];
-    } else {
-      for (int32_t c = 0; c < s->c; c++)
-        filter[c] += y[o] * x[c];
     }
-  }
+  else if (s->kind == CUDA_CONV_DATA)
+    for (int64_t o = 0; o < outputs; o++)
+      for (int32_t c = 0; c < channels; c++)
+        x[c] += y[o] * w[o * stride + c];
+  else
+    for (int64_t o = 0; o < outputs; o++)
+      for (int32_t c = 0; c < channels; c++)
+        w[o * stride + c] += y[o] * x[c];
 }
 
 static void convolve(const cuda_conv_shape *s, double *x, double *w, double *y) {
@@ -133,14 +136,16 @@ static void convolve(const cuda_conv_shape *s, double *x, double *w, double *y) 
           for (int64_t b = 0; b < s->kw; b++) {
             int64_t i = p * s->stride + a - s->pad, j = q * s->stride + b - s->pad;
             if (i >= 0 && i < s->h && j >= 0 && j < s->w)
-              place(s, x + ((n * s->h + i) * s->w + j) * s->c, w + (a * s->kw + b) * s->c, y + ((n * s->oh + p) * s->ow + q) * s->o);
+              place(s, x + ((n * s->h + i) * s->w + j) * s->c, w + (a * s->kw + b) * s->c,
+                    y + ((n * s->oh + p) * s->ow + q) * s->o);
           }
 }
 
 static void run(void *arguments) {
   const host_convolution *h = arguments;
   const cuda_conv_shape *s = &h->shape;
-  int64_t counts[3] = {(int64_t)s->n * s->h * s->w * s->c, (int64_t)s->o * s->kh * s->kw * s->c, (int64_t)s->n * s->oh * s->ow * s->o};
+  int64_t counts[3] = {(int64_t)s->n * s->h * s->w * s->c, (int64_t)s->o * s->kh * s->kw * s->c,
+                       (int64_t)s->n * s->oh * s->ow * s->o};
   const void *arrays[3] = {h->x, h->w, h->y};
   int output = s->kind == CUDA_CONV_FORWARD ? 2 : s->kind == CUDA_CONV_DATA ? 0 : 1;
   double *values[3];
@@ -161,7 +166,8 @@ petra_status cuda_plan_run(const cuda_plan *plan, const cuda_lane *lane, const v
   if (plan->deviceless)
     return petra_fail(PETRA_INTERNAL, "convolution: a plan that was made without a device cannot run");
   if (lane->scratch_bytes < plan->workspace)
-    return petra_fail(PETRA_INTERNAL, "convolution: the lane has %zu bytes of scratch, not %zu", lane->scratch_bytes, plan->workspace);
+    return petra_fail(PETRA_INTERNAL, "convolution: the lane has %zu bytes of scratch, not %zu", lane->scratch_bytes,
+                      plan->workspace);
   host_convolution h = {plan->shape, x, w, y, lane->scratch, lane->scratch_bytes};
   cudaError_t error = petra_cuda_host_call(lane->stream, run, &h, sizeof h);
   if (error != cudaSuccess)
