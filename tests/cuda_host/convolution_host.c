@@ -91,75 +91,90 @@ typedef struct host_convolution {
   size_t scratch_bytes;
 } host_convolution;
 
-/* An input as doubles, decoded as the precision reads it. */
-static double *decode(const cuda_conv_shape *s, const void *from, int64_t count) {
-  double *to = malloc(sizeof *to * (size_t)count);
-  if (!to)
+/* One of the arrays, images of `plane` pixels and `channels`; in double, it is kept plane by plane: long inner loops. */
+typedef struct host_array {
+  const void *device;
+  int64_t images, plane, channels;
+  double *values;
+} host_array;
+
+static int64_t place_of(const host_array *array, int64_t at) { /* of element `at` of the device's array */
+  int64_t channel = at % array->channels, pixel = at / array->channels;
+  return (pixel / array->plane * array->channels + channel) * array->plane + pixel % array->plane;
+}
+
+static void decode(const cuda_conv_shape *s, host_array *array, bool output) {
+  int64_t count = array->images * array->plane * array->channels;
+  array->values = calloc((size_t)count, sizeof(double));
+  if (!array->values)
     abort();
-  for (int64_t i = 0; i < count; i++) {
+  for (int64_t i = 0; i < count && !output; i++) {
+    double value;
     if (s->precision == HOST_BF16)
-      to[i] = host_from_bf16(((const uint16_t *)from)[i]);
+      value = host_from_bf16(((const uint16_t *)array->device)[i]);
     else if (s->precision == HOST_TF32)
-      to[i] = host_round_to(((const float *)from)[i], 10);
+      value = host_round_to(((const float *)array->device)[i], 10);
     else
-      to[i] = ((const float *)from)[i];
+      value = ((const float *)array->device)[i];
+    array->values[place_of(array, i)] = value;
   }
-  return to;
 }
 
-/* One place of the filter under one place of the output: the three kinds differ in which of the arrays is summed up. */
-static void place(const cuda_conv_shape *s, double *restrict x, double *restrict w, double *restrict y) {
-  const int64_t stride = (int64_t)s->kh * s->kw * s->c, outputs = s->o;
-  const int32_t channels = s->c;
-  if (s->kind == CUDA_CONV_FORWARD)
-    for (int64_t o = 0; o < outputs; o++) {
-      double sum = 0;
-      for (int32_t c = 0; c < channels; c++)
-        sum += x[c] * w[o * stride + c];
-      y[o] += sum;
-    }
-  else if (s->kind == CUDA_CONV_DATA)
-    for (int64_t o = 0; o < outputs; o++)
-      for (int32_t c = 0; c < channels; c++)
-        x[c] += y[o] * w[o * stride + c];
+/* One row of y under one element of the filter: the three kinds differ in which of the arrays is summed up. */
+static void row(int32_t kind, int64_t count, int64_t stride, double *restrict x, double *restrict w, double *restrict y) {
+  double sum = 0;
+  if (kind == CUDA_CONV_FORWARD)
+    for (int64_t q = 0; q < count; q++)
+      y[q] += *w * x[q * stride];
+  else if (kind == CUDA_CONV_DATA)
+    for (int64_t q = 0; q < count; q++)
+      x[q * stride] += *w * y[q];
   else
-    for (int64_t o = 0; o < outputs; o++)
-      for (int32_t c = 0; c < channels; c++)
-        w[o * stride + c] += y[o] * x[c];
+    for (int64_t q = 0; q < count; q++)
+      sum += y[q] * x[q * stride];
+  if (kind == CUDA_CONV_FILTER)
+    *w += sum;
 }
 
-static void convolve(const cuda_conv_shape *s, double *x, double *w, double *y) {
-  for (int64_t n = 0; n < s->n; n++)
-    for (int64_t p = 0; p < s->oh; p++)
-      for (int64_t q = 0; q < s->ow; q++)
-        for (int64_t a = 0; a < s->kh; a++)
-          for (int64_t b = 0; b < s->kw; b++) {
-            int64_t i = p * s->stride + a - s->pad, j = q * s->stride + b - s->pad;
-            if (i >= 0 && i < s->h && j >= 0 && j < s->w)
-              place(s, x + ((n * s->h + i) * s->w + j) * s->c, w + (a * s->kw + b) * s->c,
-                    y + ((n * s->oh + p) * s->ow + q) * s->o);
-          }
+/* x and y are planes of one image and channel, w the filter between them. */
+static void convolve_planes(const cuda_conv_shape *s, double *x, double *w, double *y) {
+  for (int64_t a = 0; a < s->kh; a++)
+    for (int64_t b = 0; b < s->kw; b++) {
+      int64_t first = 0, end = s->ow;
+      while (first < end && first * s->stride + b < s->pad)
+        first++;
+      while (end > first && (end - 1) * s->stride + b - s->pad >= s->w)
+        end--;
+      for (int64_t p = 0; p < s->oh && first < end; p++) {
+        int64_t i = p * s->stride + a - s->pad;
+        if (i >= 0 && i < s->h)
+          row(s->kind, end - first, s->stride, x + i * s->w + first * s->stride + b - s->pad, w + a * s->kw + b,
+              y + p * s->ow + first);
+      }
+    }
 }
 
 static void run(void *arguments) {
   const host_convolution *h = arguments;
   const cuda_conv_shape *s = &h->shape;
-  int64_t counts[3] = {(int64_t)s->n * s->h * s->w * s->c, (int64_t)s->o * s->kh * s->kw * s->c,
-                       (int64_t)s->n * s->oh * s->ow * s->o};
-  const void *arrays[3] = {h->x, h->w, h->y};
-  int output = s->kind == CUDA_CONV_FORWARD ? 2 : s->kind == CUDA_CONV_DATA ? 0 : 1;
-  double *values[3];
+  host_array x = {h->x, s->n, (int64_t)s->h * s->w, s->c, NULL};
+  host_array w = {h->w, s->o, (int64_t)s->kh * s->kw, s->c, NULL};
+  host_array y = {h->y, s->n, (int64_t)s->oh * s->ow, s->o, NULL};
+  host_array *out = s->kind == CUDA_CONV_FORWARD ? &y : s->kind == CUDA_CONV_DATA ? &x : &w;
   host_scribble(h->scratch, h->scratch_bytes);
-  for (int i = 0; i < 3; i++) {
-    values[i] = i == output ? calloc((size_t)counts[i], sizeof(double)) : decode(s, arrays[i], counts[i]);
-    if (!values[i])
-      abort();
-  }
-  convolve(s, values[0], values[1], values[2]);
-  for (int64_t i = 0; i < counts[output]; i++)
-    ((float *)(uintptr_t)arrays[output])[i] = (float)values[output][i];
-  for (int i = 0; i < 3; i++)
-    free(values[i]);
+  decode(s, &x, out == &x);
+  decode(s, &w, out == &w);
+  decode(s, &y, out == &y);
+  for (int64_t n = 0; n < s->n; n++)
+    for (int64_t o = 0; o < s->o; o++)
+      for (int64_t c = 0; c < s->c; c++)
+        convolve_planes(s, x.values + (n * s->c + c) * x.plane, w.values + (o * s->c + c) * w.plane,
+                        y.values + (n * s->o + o) * y.plane);
+  for (int64_t i = 0; i < out->images * out->plane * out->channels; i++)
+    ((float *)(uintptr_t)out->device)[i] = (float)out->values[place_of(out, i)];
+  free(x.values);
+  free(w.values);
+  free(y.values);
 }
 
 petra_status cuda_plan_run(const cuda_plan *plan, const cuda_lane *lane, const void *x, const void *w, const void *y) {
