@@ -273,3 +273,18 @@ tests_test_cuda_kernels_LDADD = tests/libpetra_cuda_host.a $(TESTS_LDADD)
 tests_test_cuda_norm_SOURCES = tests/test_cuda_norm.c tests/cuda_rig.h tests/harness.h
 tests_test_cuda_norm_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_cuda_norm_LDADD = tests/libpetra_cuda_host.a $(TESTS_LDADD)
+# src/backend/cuda on a machine without CUDA: a fake of its runtime and of its libraries
+CUDA_FAKE_CPPFLAGS = -I$(top_srcdir)/tests/cuda_host $(AM_CPPFLAGS) -I$(top_srcdir)/tests
+check_LIBRARIES += tests/libpetra_cuda_fake.a
+tests_libpetra_cuda_fake_a_SOURCES = tests/cuda_host/runtime.c tests/cuda_host/streams.c tests/cuda_host/events.c \
+  tests/cuda_host/capture.c tests/cuda_host/graphs.c tests/cuda_host/memory.c tests/cuda_host/convolution_host.c \
+  tests/cuda_host/matrix_host.c tests/cuda_host/runtime.h tests/cuda_host/control.h tests/cuda_host/arithmetic.h \
+  tests/cuda_host/cuda_runtime_api.h
+tests_libpetra_cuda_fake_a_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS)
+check_PROGRAMS += tests/test_cuda_runtime
+TESTS += tests/test_cuda_runtime
+tests_test_cuda_runtime_SOURCES = tests/test_cuda_runtime.c tests/test_cuda_runtime_capture.c tests/test_cuda_runtime_libraries.c \
+  tests/test_cuda_runtime.h tests/harness.h
+tests_test_cuda_runtime_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) $(CHECK_CFLAGS)
+tests_test_cuda_runtime_LDADD = tests/libpetra_cuda_fake.a $(TESTS_LDADD)
+EXTRA_DIST += tests/cuda_host/launch.c

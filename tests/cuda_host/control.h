@@ -1,0 +1,67 @@
+/* A fake of CUDA's runtime for tests, and how a test steers it.
+ *
+ * What is queued on a stream runs only when a synchronisation needs it, in a random order among the streams whose next
+ * operation waits for no event: an order that CUDA allows and a machine rarely shows. So a missing event, a pinned buffer
+ * that is used again too early or a result that is read too early gives a wrong result, for some seed.
+ *
+ * - Copies from pinned memory read it when they run; from pageable memory when they are called. To pageable memory: at once,
+ *   after the stream. cudaMemcpy to the device from pageable memory and cudaMemset return while their work is queued on the
+ *   legacy stream, for which a stream made with cudaStreamNonBlocking does not wait.
+ * - A query runs a few operations, or none.
+ * - Device memory is new with all bits set (NaN), has guard zones, checked by cudaFree and cudaDeviceSynchronize, and holds
+ *   0xDD when freed. Under AddressSanitizer guards and freed memory are poisoned. cudaFree and cudaFreeHost drain the device.
+ * - A capture is stricter than CUDA's: in the global mode (and the thread-local one in its thread) allocating, freeing,
+ *   blocking copies, queries and synchronisations of any stream are refused and invalidate it; so are copies from or to pageable memory.
+ * - The nodes of a launched graph run in a random topological order, interleaved with other streams.
+ * - Arguments of cudaMemcpyAsync and cudaMemsetAsync are checked against the allocations; pointers inside kernels are not.
+ * - All devices share one memory. Every call takes one lock; work runs on the thread that waits for it. */
+#ifndef PETRA_TESTS_CUDA_HOST_CONTROL_H
+#define PETRA_TESTS_CUDA_HOST_CONTROL_H
+
+#include <cuda_runtime_api.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The order of what follows. Without it: the number in the environment variable PETRA_CUDA_HOST_SEED, else 1. */
+void petra_cuda_host_seed(uint64_t seed);
+
+/* Forgets everything without running it: queues, memory, streams, events, graphs, errors, settings, counts. The seed stays. */
+void petra_cuda_host_reset(void);
+
+/* n > 0: so many devices; 0: cudaErrorNoDevice; n < 0: every call that needs a device answers -n (35: no driver). At first 1. */
+void petra_cuda_host_devices(int n);
+
+/* The n-th call from now on (1: the next) of `function` ("cudaMalloc", "petra_cuda_host_launch") does nothing and returns
+ * `error`. "*": of any function but cudaGetLastError and the like. "execution": the n-th operation that runs does not run and
+ * every call answers `error` from then on, as after an illegal access in a kernel. One failure is set at a time; NULL: none.
+ * A name that no function of the fake has is never called: petra_cuda_host_failed tells. */
+void petra_cuda_host_fail(const char *function, int n, cudaError_t error);
+
+/* Whether the failure last set has happened. */
+bool petra_cuda_host_failed(void);
+
+/* How much device memory there is, in bytes; at first 2 GiB. */
+void petra_cuda_host_memory(size_t bytes);
+
+typedef struct petra_cuda_host_counts {
+  /* since the last reset */
+  int64_t kernel_launches, library_calls, graph_launches; /* called or captured */
+  int64_t executed;                                       /* kernels, library calls, copies and sets that ran */
+  int64_t violations;                                     /* guard zones that were found overwritten */
+  size_t device_bytes_most;
+  /* alive now */
+  int64_t device_allocations, pinned_allocations, streams, events, graphs, graph_execs;
+  size_t device_bytes;
+  int64_t queued; /* operations */
+} petra_cuda_host_counts;
+petra_cuda_host_counts petra_cuda_host_count(void);
+
+/* A library's call on a stream: run(copy of the arguments) when its turn comes. The copy is fresh for each run. */
+cudaError_t petra_cuda_host_call(cudaStream_t stream, void (*run)(void *arguments), const void *arguments, size_t bytes);
+
+/* The same as a kernel launch: its failure is left to cudaGetLastError. */
+void petra_cuda_host_enqueue_kernel(cudaStream_t stream, void (*run)(void *arguments), const void *arguments, size_t bytes);
+
+#endif
