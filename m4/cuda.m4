@@ -7,6 +7,7 @@ AC_DEFUN([PETRA_CUDA], [
     [folder that holds include/cudnn.h and cuDNN's libraries, where it is not CUDA's])], [], [with_cudnn=])
   AS_CASE([$with_cudnn], [''|/*], [],
     [AC_MSG_ERROR([--with-cudnn=$with_cudnn: expected an absolute folder (--with-cuda=no builds without either)])])
+  AS_IF([test -n "$with_cudnn" && test "x$petra_want_cuda" = xauto], [petra_want_cuda=yes])
   AC_ARG_VAR([NVCC], [CUDA's compiler])
   AC_ARG_VAR([NVCCFLAGS], [its flags (default: -O3)])
   AC_ARG_VAR([CUDA_ARCHS], [compute capabilities that kernels are built for, without the dot (default: 80 90)])
@@ -27,7 +28,7 @@ AC_DEFUN([PETRA_CUDA], [
     LIBS=$petra_save_LIBS
     AS_IF([test -z "$petra_cuda_missing"], [petra_have_cuda=yes],
       [AS_IF([test "x$petra_want_cuda" = xyes],
-        [AC_MSG_ERROR([--with-cuda=$with_cuda: not found: $petra_cuda_missing; the option's DIR is CUDA's folder, --with-cudnn=DIR cuDNN's, NVCC=FILE the compiler; --with-cuda=no builds without])])
+        [AC_MSG_ERROR([--with-cuda=$with_cuda${with_cudnn:+ --with-cudnn=$with_cudnn}: not found: $petra_cuda_missing; the option's DIR is CUDA's folder, --with-cudnn=DIR cuDNN's, NVCC=FILE the compiler; --with-cuda=no builds without])])
        AC_MSG_NOTICE([CUDA: not found: $petra_cuda_missing; going on without the backend cuda])
        petra_report_cuda="no: not found: $petra_cuda_missing"
        petra_found_cuda= CUDA_CPPFLAGS= CUDA_LIBS= CUDA_RPATH= NVCC_GENCODE=])
@@ -40,6 +41,8 @@ AC_DEFUN([PETRA_CUDA], [
   AC_SUBST([CUDA_LIBS])
   AC_SUBST([CUDA_RPATH])
   AC_SUBST([NVCC_GENCODE])
+  CUDA_LIBRARY_PATH=`echo "$CUDA_RPATH" | sed 's/-Wl,-rpath,//g; s/ /:/g'`
+  AC_SUBST([CUDA_LIBRARY_PATH])
   AS_IF([test "x$enable_werror" != xno], [NVCC_WERROR="-Werror all-warnings -Xcompiler -Werror"], [NVCC_WERROR=])
   AC_SUBST([NVCC_WERROR])
   AM_CONDITIONAL([HAVE_CUDA], [test "x$petra_have_cuda" = xyes])
@@ -85,7 +88,7 @@ AC_DEFUN([PETRA_CUDA_NVCC], [
   done
   AS_IF([test $petra_cuda_highest = 0], [AC_MSG_ERROR([CUDA_ARCHS is empty: expected compute capabilities, as in CUDA_ARCHS="80 90"])])
   NVCC_GENCODE="$NVCC_GENCODE -gencode arch=compute_$petra_cuda_highest,code=compute_$petra_cuda_highest"
-  AS_IF([test $petra_nvcc_runs = no], [PETRA_CUDA_LACKS([nvcc in ${petra_found_cuda:+$petra_found_cuda/bin or }PATH])], [
+  AS_IF([test $petra_nvcc_runs = no], [PETRA_CUDA_LACKS([nvcc (${NVCC:-none in ${petra_found_cuda:+$petra_found_cuda/bin or }PATH}${NVCC:+ does not run})])], [
     AC_MSG_CHECKING([whether nvcc compiles for$petra_cuda_names])
     echo '__global__ void k(int *x) { *x = 1; }' >conftest.cu
     AS_IF([AC_TRY_COMMAND([$NVCC $NVCCFLAGS $NVCC_GENCODE -c -o conftest.cu.o conftest.cu >&AS_MESSAGE_LOG_FD 2>&1])],
@@ -124,7 +127,8 @@ AC_DEFUN([PETRA_CUDA_FIND], [
 # PETRA_CUDA_LIBRARIES: the headers and libraries; CPPFLAGS and LIBS are lost.
 AC_DEFUN([PETRA_CUDA_LIBRARIES], [
   petra_cudnn_where=${with_cudnn:-$petra_found_cuda}
-  for petra_dir in $petra_found_cuda $with_cudnn; do
+  # cuDNN's own folder first: CUDA's may hold another cuDNN.
+  for petra_dir in $with_cudnn $petra_found_cuda; do
     AS_CASE([" $CUDA_CPPFLAGS $petra_dir "], [*" $petra_dir "*" $petra_dir "*|*" /usr "], [],
       [CUDA_CPPFLAGS="${CUDA_CPPFLAGS:+$CUDA_CPPFLAGS }-isystem $petra_dir/include"])
   done

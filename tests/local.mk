@@ -257,3 +257,7 @@ tests_test_data_file_LDADD = $(TESTS_LDADD)
 tests_dump_batches_SOURCES = tests/dump_batches.c
 tests_dump_batches_LDADD = $(PETRA_LDADD)
 EXTRA_DIST += tests/cli/data.py tests/cli/data_images.py tests/cli/data_sample.py tests/cli/images.py
+# The CUDA build, what petra info tells of CUDA, and the bundle for machines without our libraries.
+AM_TESTS_ENVIRONMENT += NVCC='$(NVCC)'; export NVCC;
+TESTS += tests/check_spills tests/cli/cuda_info.py tests/cli/bundle.py
+EXTRA_DIST += tests/check_spills tests/cli/cuda_info.py tests/cli/bundle.py
