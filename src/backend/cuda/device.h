@@ -13,7 +13,7 @@
 #include "backend/cuda/kernels.h"
 
 #ifdef PETRA_CUDA_HOST
-#include "cuda_host/device.h"
+#include <cuda_host/device.h>
 #else
 
 #include <cuda_runtime.h>
