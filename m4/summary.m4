@@ -3,6 +3,7 @@ AC_DEFUN([PETRA_SUMMARY], [
   petra_compiler=`$CC --version 2>/dev/null | sed 1q`
   AS_IF([test "x$have_check" = xyes], [petra_check_line=$petra_version_CHECK],
     [petra_check_line="not found: make check will not work (Debian: check)"])
+  AS_IF([test "x$petra_have_cuda" = xyes], [petra_backends="ref, cpu, cuda"], [petra_backends="ref, cpu"])
   test "x$silent" = xyes || cat <<PETRA_END
 
 petra $PACKAGE_VERSION
@@ -29,7 +30,7 @@ petra $PACKAGE_VERSION
     NCCL             $petra_report_nccl
     MPI              $petra_report_mpi
 
-  backends           ref, cpu
+  backends           $petra_backends
   run modes          emulate
   warnings as errors $enable_werror
   sanitizers         $enable_sanitizers

@@ -287,4 +287,18 @@ tests_test_cuda_runtime_SOURCES = tests/test_cuda_runtime.c tests/test_cuda_runt
   tests/test_cuda_runtime.h tests/harness.h
 tests_test_cuda_runtime_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) $(CHECK_CFLAGS)
 tests_test_cuda_runtime_LDADD = tests/libpetra_cuda_fake.a $(TESTS_LDADD)
-EXTRA_DIST += tests/cuda_host/launch.c
+# The whole backend over the fake, linked before libpetra.a: its registry knows `cuda`.
+check_LIBRARIES += tests/libpetra_cuda_backend.a
+tests_libpetra_cuda_backend_a_SOURCES = tests/cuda_host/launch.c src/backend/registry.c $(CUDA_BACKEND_FILES)
+tests_libpetra_cuda_backend_a_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) -DPETRA_HAVE_CUDA
+CUDA_FAKE_LDADD = tests/libpetra_cuda_backend.a tests/libpetra_cuda_fake.a tests/libpetra_cuda_host.a $(TESTS_LDADD)
+check_PROGRAMS += tests/test_cuda_backend
+TESTS += tests/test_cuda_backend
+tests_test_cuda_backend_SOURCES = $(tests_test_backend_SOURCES)
+tests_test_cuda_backend_CPPFLAGS = $(TESTS_CPPFLAGS) -DPETRA_TEST_CUDA
+tests_test_cuda_backend_LDADD = $(CUDA_FAKE_LDADD)
+
+# The CUDA build, what petra info tells of CUDA, and the bundle for machines without our libraries.
+AM_TESTS_ENVIRONMENT += NVCC='$(NVCC)'; export NVCC;
+TESTS += tests/check_spills tests/cli/cuda_info.py tests/cli/bundle.py
+EXTRA_DIST += tests/check_spills tests/cli/cuda_info.py tests/cli/bundle.py

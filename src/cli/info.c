@@ -1,5 +1,6 @@
 /* petra info: version, backends, libraries, devices. */
 #include "backend/backend.h"
+#include "backend/cuda/info.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/command.h"
@@ -45,6 +46,40 @@ static petra_status describe_backend(int index, int threads, char *text, size_t 
   return PETRA_OK;
 }
 
+static void print_cuda(void) {
+  char text[320];
+  petra_cuda_describe_build(text, sizeof text);
+  printf("cuda       %s\n", text);
+  int devices = petra_cuda_devices(text, sizeof text);
+  if (devices == 0)
+    printf("           %s\n", text);
+  for (int i = 0; i < devices; i++) {
+    petra_cuda_describe_device(i, text, sizeof text);
+    printf("           device %d: %s\n", i, text);
+  }
+}
+
+/* {"build": text, "devices": [text, ...], "no_device": why there is none, where there is none} */
+static petra_status set_cuda(json_t *root) {
+  char text[320];
+  json_t *object = json_object(), *list = json_array();
+  petra_cuda_describe_build(text, sizeof text);
+  petra_status status = petra_json_set(root, "cuda", json_incref(object));
+  PETRA_TRY_GOTO(status, petra_json_set(object, "build", petra_json_string(text)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(object, "devices", json_incref(list)), done);
+  int devices = petra_cuda_devices(text, sizeof text);
+  if (devices == 0)
+    PETRA_TRY_GOTO(status, petra_json_set(object, "no_device", petra_json_string(text)), done);
+  for (int i = 0; i < devices; i++) {
+    petra_cuda_describe_device(i, text, sizeof text);
+    json_array_append_new(list, petra_json_string(text));
+  }
+done:
+  json_decref(list);
+  json_decref(object);
+  return status;
+}
+
 static petra_status run(const petra_arguments *arguments) {
   char version[128], libraries[256], processor[256], text[BACKENDS][256];
   petra_config *config;
@@ -61,6 +96,7 @@ static petra_status run(const petra_arguments *arguments) {
     for (int i = 0; i < BACKENDS; i++)
       printf("%-10s %s\n", i ? "" : "backends", text[i]);
     printf("libraries  %s\ndevice     %s, %d core%s for this process\n", libraries, processor, threads, threads == 1 ? "" : "s");
+    print_cuda();
     return PETRA_OK;
   }
   json_t *root = json_object(), *list = json_array();
@@ -76,6 +112,7 @@ static petra_status run(const petra_arguments *arguments) {
   PETRA_TRY_GOTO(status, petra_json_set(root, "libraries", petra_json_string(libraries)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "processor", petra_json_string(processor)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "cores", json_integer(threads)), done);
+  PETRA_TRY_GOTO(status, set_cuda(root), done);
   status = petra_json_print(root, stdout);
 done:
   json_decref(list);
@@ -88,5 +125,5 @@ const petra_command petra_command_info = {
     .summary = "prints version, backends, libraries and devices",
     .arguments = "[--json]",
     .help = "Prints what this build can compute with: the backends and the precisions of each, the libraries and their\n"
-            "versions, and the processor with the cores that this process may use.\n",
+            "versions, the processor with the cores that this process may use, and CUDA: its libraries and devices.\n",
     .run = run};

@@ -1,16 +1,68 @@
-# src/backend/cuda: the kernels.
-EXTRA_DIST += \
-	src/backend/cuda/augment.cu \
+# src/backend/cuda: the backend on CUDA, cuDNN and cuBLAS; compiled where ./configure found all three. Host files are C, by
+# the C compiler; kernels (.cu) are compiled by nvcc. All of it is in a release archive, found or not.
+CUDA_H_FILES = \
 	src/backend/cuda/convolution.h \
+	src/backend/cuda/cuda.h \
 	src/backend/cuda/device.h \
-	src/backend/cuda/elementwise.cu \
+	src/backend/cuda/device_error.h \
+	src/backend/cuda/graph.h \
 	src/backend/cuda/grid.h \
-	src/backend/cuda/head.cu \
+	src/backend/cuda/info.h \
 	src/backend/cuda/kernels.h \
 	src/backend/cuda/lane.h \
 	src/backend/cuda/matrix.h \
+	src/backend/cuda/segment.h \
+	src/backend/cuda/tile.h \
+	src/backend/cuda/transfer.h
+# What a test builds with a run time of its own.
+CUDA_BACKEND_FILES = \
+	src/backend/cuda/activation.c \
+	src/backend/cuda/arithmetic.c \
+	src/backend/cuda/conv_ops.c \
+	src/backend/cuda/create.c \
+	src/backend/cuda/error.c \
+	src/backend/cuda/graph.c \
+	src/backend/cuda/head_ops.c \
+	src/backend/cuda/norm_ops.c \
+	src/backend/cuda/segment.c \
+	src/backend/cuda/storage.c \
+	src/backend/cuda/transfer.c
+CUDA_C_FILES = $(CUDA_BACKEND_FILES) \
+	src/backend/cuda/info.c
+CUDA_CU_FILES = \
+	src/backend/cuda/augment.cu \
+	src/backend/cuda/elementwise.cu \
+	src/backend/cuda/head.cu \
 	src/backend/cuda/norm.cu \
 	src/backend/cuda/pool.cu \
 	src/backend/cuda/sgd.cu \
-	src/backend/cuda/shuffle.cu \
-	src/backend/cuda/tile.h
+	src/backend/cuda/shuffle.cu
+
+# In place of the above in a build without CUDA.
+CUDA_NONE_FILES = src/backend/cuda/info_none.c
+
+EXTRA_DIST += scripts/nvcc_no_spills
+if HAVE_CUDA
+libpetra_a_SOURCES += $(CUDA_H_FILES) $(CUDA_C_FILES) $(CUDA_CU_FILES)
+else
+libpetra_a_SOURCES += $(CUDA_NONE_FILES)
+endif
+
+# No exceptions, type information or guards of statics: gcc then links without C++'s library. ptxas counts spills.
+NVCC_FLAGS = -std=c++17 $(NVCC_GENCODE) -Xptxas -v $(NVCC_WERROR) \
+	-Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
+NVCC_COMPILE = $(NVCC) $(DEFS) $(DEFAULT_INCLUDES) -I$(top_srcdir)/src -I$(top_srcdir) $(NVCC_FLAGS) $(NVCCFLAGS)
+AM_V_NVCC = $(am__v_NVCC_@AM_V@)
+am__v_NVCC_ = $(am__v_NVCC_@AM_DEFAULT_V@)
+am__v_NVCC_0 = @echo "  NVCC    " $@;
+am__v_NVCC_1 =
+
+# What an object depends on lies beside those of the C files, as .Pcu: nvcc writes another form than automake's depcomp.
+CUDA_DEPDIR = src/backend/cuda/$(DEPDIR)
+SUFFIXES = .cu
+.cu.$(OBJEXT):
+	$(AM_V_NVCC)$(MKDIR_P) $(@D)/$(DEPDIR) && \
+	$(SHELL) $(top_srcdir)/scripts/nvcc_no_spills $@ $(NVCC_COMPILE) \
+	  -MMD -MP -MT $@ -MF $(@D)/$(DEPDIR)/$(*F).Pcu -c -o $@ $<
+CLEANFILES += $(CUDA_DEPDIR)/*.Pcu
+-include $(wildcard $(CUDA_DEPDIR)/*.Pcu)

@@ -1,0 +1,34 @@
+# make bundle: an archive that runs on a Linux machine without our libraries; make bundle-dir: the folder alone. With CUDA
+# its libraries are most of a gigabyte: BUNDLE_CUDA=no leaves them out.
+BUNDLE_CUDA = yes
+BUNDLE_XZ = xz -T0 -6
+BUNDLE_NAME = $(PACKAGE)-$(VERSION)-linux-@BUNDLE_MACHINE@
+BUNDLE_DIR = bundle/$(BUNDLE_NAME)
+BUNDLE_ARCHIVE = $(BUNDLE_NAME).tar.xz
+EXTRA_DIST += scripts/bundle.sh
+
+# The program once more, with another rpath. DT_RPATH, not DT_RUNPATH: it holds for what the libraries themselves need, and
+# goes before the LD_LIBRARY_PATH of a cluster, whose HDF5 may be another.
+bundle/petra: $(petra_OBJECTS) $(petra_DEPENDENCIES)
+	$(AM_V_at)$(MKDIR_P) bundle
+	$(AM_V_CCLD)$(CCLD) $(AM_CFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(petra_OBJECTS) $(petra_LDADD) $(LIBS) \
+	  -Wl,--disable-new-dtags '-Wl,-rpath,$$ORIGIN/../lib'
+
+# ldd finds CUDA's libraries where the compiler did, since this program's rpath does not name that folder.
+.PHONY: bundle bundle-dir
+bundle-dir: bundle/petra petra$(EXEEXT)
+	@rm -rf '$(BUNDLE_DIR)'
+	@LD_LIBRARY_PATH="$(CUDA_LIBRARY_PATH)$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH}" \
+	  $(SHELL) $(top_srcdir)/scripts/bundle.sh '$(BUNDLE_DIR)' bundle/petra '$(top_srcdir)' $(BUNDLE_CUDA)
+
+bundle: bundle-dir
+	tar -cf - -C bundle --owner=0 --group=0 --numeric-owner $(BUNDLE_NAME) | $(BUNDLE_XZ) >$(BUNDLE_ARCHIVE).part
+	mv -f $(BUNDLE_ARCHIVE).part $(BUNDLE_ARCHIVE)
+	@ls -l $(BUNDLE_ARCHIVE)
+
+MOSTLYCLEANFILES += bundle/petra
+CLEANFILES += $(BUNDLE_ARCHIVE) $(BUNDLE_ARCHIVE).part
+clean-local: clean-bundle
+.PHONY: clean-bundle
+clean-bundle:
+	rm -rf bundle

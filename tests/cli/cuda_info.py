@@ -1,0 +1,60 @@
+"""What `petra info` tells of CUDA: a build without it says so; one with it names its libraries, and its devices or why there
+are none. What the build is, config.h tells."""
+
+import os
+import re
+import subprocess
+
+from program import PETRA, ProgramTest, main
+
+with open("config.h", encoding="utf-8") as file:
+    BUILT = "#define PETRA_HAVE_CUDA 1" in file.read()
+
+
+class CudaInfo(ProgramTest):
+    def test_text_and_json_agree(self):
+        found = self.good_json("info")["cuda"]
+        text = self.good("info")
+        self.assertRegex(text, r"\ncuda       " + re.escape(found["build"]) + "\n")
+        for index, device in enumerate(found["devices"]):
+            self.assertIn(f"device {index}: {device}\n", text)
+            self.assertRegex(device, r"^.+, compute capability \d+\.\d, \d+\.\d GiB$")
+        self.assertEqual("no_device" in found, not found["devices"])
+        if not found["devices"]:
+            self.assertIn(found["no_device"] + "\n", text)
+
+    def test_build(self):
+        found = self.good_json("info")["cuda"]
+        if not BUILT:
+            self.assertEqual(found["build"], "not in this build (./configure --with-cuda)")
+            self.assertEqual(found["no_device"], "no CUDA device: CUDA is not in this build")
+            return
+        match = re.match(r"CUDA run time (\d+)\.\d+, cuDNN (\d+)\.\d+\.\d+, cuBLAS (\d+)\.\d+\.\d+, kernels for (sm_\d+ ?)+$",
+                         found["build"])
+        self.assertTrue(match, found["build"])
+        self.assertGreaterEqual(int(match.group(2)), 9)
+
+    def test_no_driver_is_needed(self):
+        needed = subprocess.run(["ldd", PETRA], capture_output=True, text=True, check=True).stdout
+        self.assertNotIn("libcuda.so", needed)
+        self.assertEqual("libcudart" in needed, BUILT)
+
+    def test_no_device_visible(self):
+        """Devices that are hidden, or none: the line says which error it was."""
+        found = self.good_json("info", env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})["cuda"]
+        if BUILT:
+            self.assertEqual(found["devices"], [])
+            self.assertRegex(found["no_device"], r"^no CUDA device: .*\(error \d+\)$")
+
+    def test_the_stub_for_linking(self):
+        """The toolkit's libcuda.so for linking, found in place of a driver: error 34."""
+        stub = next((p for p in ["/usr/local/cuda/lib64/stubs", "/opt/cuda/lib64/stubs", "/usr/lib/x86_64-linux-gnu/stubs"]
+                     if os.path.exists(p + "/libcuda.so")), None)
+        if not BUILT or stub is None:
+            self.skipTest("no CUDA, or no stub of its driver")
+        os.symlink(stub + "/libcuda.so", self.path("libcuda.so.1"))
+        found = self.good_json("info", env={**os.environ, "LD_LIBRARY_PATH": self.folder})["cuda"]
+        self.assertIn("is the stub for linking (error 34)", found["no_device"])
+
+
+main()
