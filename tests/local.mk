@@ -291,7 +291,8 @@ tests_test_cuda_runtime_LDADD = tests/libpetra_cuda_fake.a $(TESTS_LDADD)
 check_LIBRARIES += tests/libpetra_cuda_backend.a
 tests_libpetra_cuda_backend_a_SOURCES = tests/cuda_host/launch.c src/backend/registry.c $(CUDA_BACKEND_FILES)
 tests_libpetra_cuda_backend_a_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) -DPETRA_HAVE_CUDA
-CUDA_FAKE_LDADD = tests/libpetra_cuda_backend.a tests/libpetra_cuda_fake.a tests/libpetra_cuda_host.a $(TESTS_LDADD)
+CUDA_FAKE_LDADD = tests/libpetra_cuda_backend.a tests/libpetra_cuda_fake.a tests/libpetra_cuda_host.a tests/libpetra_cuda_backend.a \
+  tests/libpetra_cuda_fake.a $(TESTS_LDADD)
 check_PROGRAMS += tests/test_cuda_backend
 TESTS += tests/test_cuda_backend
 tests_test_cuda_backend_SOURCES = $(tests_test_backend_SOURCES)

@@ -11,11 +11,20 @@ static const struct subject {
   petra_precision precision;
   int threads, as;
 } subjects[] = {
+#ifdef PETRA_TEST_CUDA
+    {PETRA_BACKEND_REF, PETRA_PRECISION_FP64, 1, -1}, {PETRA_BACKEND_CUDA, PETRA_PRECISION_FP32, 1, -1},
+#else
     {PETRA_BACKEND_REF, PETRA_PRECISION_FP64, 1, -1}, {PETRA_BACKEND_REF, PETRA_PRECISION_FP32, 1, -1},
     {PETRA_BACKEND_CPU, PETRA_PRECISION_FP32, 1, -1}, {PETRA_BACKEND_REF, PETRA_PRECISION_FP64, 2, 0},
     {PETRA_BACKEND_REF, PETRA_PRECISION_FP32, 2, 1},  {PETRA_BACKEND_CPU, PETRA_PRECISION_FP32, 2, -1},
+#endif
 };
-enum { SUBJECTS = HARNESS_COUNT(subjects), SINGLE_THREADED = 3, NAN_INPUTS_MAX = 8 };
+enum { SUBJECTS = HARNESS_COUNT(subjects), NAN_INPUTS_MAX = 8 };
+#ifdef PETRA_TEST_CUDA
+enum { SINGLE_THREADED = SUBJECTS };
+#else
+enum { SINGLE_THREADED = 3 };
+#endif
 
 /* The table of tolerances has one entry for each operation that works on tensors: all pointers of
  * petra_backend_ops but destroy, describe, storage_create and storage_destroy, which every case uses, begin,
@@ -125,6 +134,12 @@ START_TEST(every_operation_was_checked) {
 END_TEST
 
 int main(void) {
+#ifdef PETRA_TEST_CUDA
+  petra_backend *device;
+  if (petra_backend_create(PETRA_BACKEND_CUDA, PETRA_PRECISION_FP32, 1, true, &device) == PETRA_UNSUPPORTED)
+    return 77; /* no device here */
+  petra_backend_destroy(device);
+#endif
   const TTest *const tests[] = {basic, shuffle, conv, norm, pool, head, every_operation_was_checked};
   return harness_run("backend", tests, HARNESS_COUNT(tests));
 }

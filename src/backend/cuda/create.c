@@ -72,6 +72,13 @@ static const petra_backend_ops cuda_ops = {
     .sgd_step = cuda_sgd_step,
 };
 
+bool petra_cuda_present(void) {
+  int count = 0;
+  cudaError_t error = cudaGetDeviceCount(&count);
+  cudaGetLastError(); /* dealt with */
+  return error == cudaSuccess && count > 0;
+}
+
 /* A device that the program may use. */
 static petra_status find_device(void) {
   int count = 0;
