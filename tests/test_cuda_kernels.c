@@ -99,7 +99,8 @@ START_TEST(bf16_rounds_to_nearest_even) {
 END_TEST
 
 START_TEST(permutations) {
-  static const int sizes[][3] = {{1, 1, 1}, {2, 3, 35}, {3, 64, 49}, {2, 33, 1}, {1, 100, 70}}; /* n, c, plane */
+  static const int sizes[][3] = {{1, 1, 1},  {2, 3, 35},   {3, 64, 49},
+                                 {2, 33, 1}, {1, 100, 70}, {2100, 2, 3}}; /* n, c, plane; the last: more squares than blocks */
   for (int k = 0; k < HARNESS_COUNT(sizes); k++) {
     int n = sizes[k][0], c = sizes[k][1], plane = sizes[k][2], count = n * c * plane;
     const int32_t shape[4] = {n, c, plane, 1};
