@@ -60,6 +60,13 @@ static inline void rig_end(void) {
   rig_ref = NULL;
 }
 
+/* ck_assert where it holds millions of times: Check writes down every one that it passes. */
+#define HOLDS(condition)                                                                                     \
+  do {                                                                                                       \
+    if (!(condition))                                                                                        \
+      ck_abort_msg("not true: %s", #condition);                                                              \
+  } while (0)
+
 /* --- launches --- */
 
 typedef struct rig_output {
@@ -151,8 +158,8 @@ static inline void rig_agree(const char *what, const petra_tensor *expected, con
   ck_assert_int_eq(rig_ref->ops->download(rig_ref, expected, logical, PETRA_HOST_F64), PETRA_OK);
   for (int64_t i = 0; i < expected->elements; i++) {
     double value = got[rig_last(expected->shape, i)];
-    ck_assert_msg(rig_near(value, logical[i], scale), "%s: element %lld: %.17g, expected %.17g", what, (long long)i, value,
-                  logical[i]);
+    if (!rig_near(value, logical[i], scale))
+      ck_abort_msg("%s: element %lld: %.17g, expected %.17g", what, (long long)i, value, logical[i]);
   }
   free(logical);
 }

@@ -63,7 +63,7 @@ size_t cuda_cross_entropy_scratch(int32_t n) {
   return (size_t)n * sizeof(cuda_image_loss);
 }
 
-/* The larger of two; a NaN is larger than everything, so that it reaches the loss. */
+/* The larger of two; a NaN is larger than everything. */
 PETRA_DEVICE double cuda_larger(double a, double b) {
   return isnan(a) || b <= a ? a : b;
 }

@@ -102,9 +102,8 @@ PETRA_KERNEL(cuda_statistics_finish_kernel, const cuda_statistics_args a) {
   if (!cuda_norm_collect(a.tile, a.partial, &channel, &sums))
     return;
   const double count = (double)a.tile.pixels, offset = sums.first / count;
-  const double variance = (sums.second - sums.first * offset) / count;
   a.mean[channel] = (float)(cuda_norm_origin(a.x, channel) + offset);
-  a.variance[channel] = variance < 0 ? 0 : (float)variance; /* rounding may go below 0; NaN stays */
+  a.variance[channel] = (float)((sums.second - sums.first * offset) / count);
 }
 
 petra_status cuda_norm_statistics_launch(const cuda_lane *lane, const void *arguments) {

@@ -3,7 +3,7 @@
 
 /* --- permute: the transpose of a matrix for each image --- */
 
-enum { CUDA_TURN = 32, CUDA_TURN_ROWS = 8, CUDA_TURN_BLOCKS = 1 << 16 };
+enum { CUDA_TURN = 32, CUDA_TURN_ROWS = 8, CUDA_TURN_BLOCKS = 2048 };
 
 typedef struct cuda_turn_args {
   const float *x;
