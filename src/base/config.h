@@ -25,7 +25,8 @@ typedef enum { PETRA_DOWNSAMPLE_CONV, PETRA_DOWNSAMPLE_INVERTIBLE } petra_downsa
 typedef enum { PETRA_PARTITION_BLOCK, PETRA_PARTITION_BALANCED, PETRA_PARTITION_LIST } petra_partition_kind;
 typedef enum { PETRA_LR_NONE, PETRA_LR_GOYAL } petra_lr_scaling;
 typedef enum { PETRA_BACKEND_AUTO, PETRA_BACKEND_REF, PETRA_BACKEND_CPU } petra_backend_kind;
-typedef enum { PETRA_PRECISION_FP32, PETRA_PRECISION_FP64 } petra_precision;
+/* tf32, bf16: of convolutions and products on a CUDA device; tensors stay f32. No config chooses them yet. */
+typedef enum { PETRA_PRECISION_FP32, PETRA_PRECISION_FP64, PETRA_PRECISION_TF32, PETRA_PRECISION_BF16 } petra_precision;
 typedef enum { PETRA_COST_UNIT, PETRA_COST_CONSTANT, PETRA_COST_ROOFLINE, PETRA_COST_PROFILE, PETRA_COST_MEASURED } petra_cost_model;
 typedef enum { PETRA_COST_A100, PETRA_COST_H100, PETRA_COST_H200, PETRA_COST_CPU_CORE } petra_cost_device;
 typedef enum { PETRA_COST_FP32, PETRA_COST_TF32, PETRA_COST_BF16 } petra_cost_arithmetic;
