@@ -17,7 +17,8 @@ typedef enum cuda_conv_kind {
 } cuda_conv_kind;
 
 /* x (n, h, w, c), filter (o, kh, kw, c), y (n, oh, ow, o): dense, channels last. Precision fp32 (strict), tf32: tensors of
- * f32. bf16: both inputs are bf16, the output is f32, sums are f32. All zero bytes where nothing is said: shapes are compared by bytes. */
+ * f32. bf16: both inputs and the output are bf16, sums are f32 and rounded once (cuDNN 9.19 has no engine for bf16 inputs and
+ * an f32 output, for any kind). All zero bytes where nothing is said: shapes are compared by bytes. */
 typedef struct cuda_conv_shape {
   int32_t kind;      /* cuda_conv_kind */
   int32_t precision; /* petra_precision */

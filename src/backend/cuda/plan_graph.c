@@ -84,14 +84,14 @@ static int tensor(int64_t id, bool bf16, int32_t n, int32_t c, int32_t h, int32_
   return cuda_descriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR, attributes, COUNT(attributes), out);
 }
 
-/* The first failure among x, w, y. */
+/* The first failure among x, w, y. All three are of one type: for bf16 inputs with an f32 output cuDNN has no engine. */
 static int tensors(const cuda_conv_shape *shape, cuda_conv_graph *graph) {
   const bool bf16 = shape->precision == PETRA_PRECISION_BF16;
-  int status = tensor(CUDA_PLAN_X, bf16 && shape->kind != CUDA_CONV_DATA, shape->n, shape->c, shape->h, shape->w, &graph->x);
+  int status = tensor(CUDA_PLAN_X, bf16, shape->n, shape->c, shape->h, shape->w, &graph->x);
   if (status == CUDNN_STATUS_SUCCESS)
-    status = tensor(CUDA_PLAN_W, bf16 && shape->kind != CUDA_CONV_FILTER, shape->o, shape->c, shape->kh, shape->kw, &graph->w);
+    status = tensor(CUDA_PLAN_W, bf16, shape->o, shape->c, shape->kh, shape->kw, &graph->w);
   if (status == CUDNN_STATUS_SUCCESS)
-    status = tensor(CUDA_PLAN_Y, bf16 && shape->kind != CUDA_CONV_FORWARD, shape->n, shape->o, shape->oh, shape->ow, &graph->y);
+    status = tensor(CUDA_PLAN_Y, bf16, shape->n, shape->o, shape->oh, shape->ow, &graph->y);
   return status;
 }
 
