@@ -257,3 +257,15 @@ tests_test_data_file_LDADD = $(TESTS_LDADD)
 tests_dump_batches_SOURCES = tests/dump_batches.c
 tests_dump_batches_LDADD = $(PETRA_LDADD)
 EXTRA_DIST += tests/cli/data.py tests/cli/data_images.py tests/cli/data_sample.py tests/cli/images.py
+# src/backend/cuda: plans without a GPU. The program is run by a script, which knows a library that is not there.
+if HAVE_CUDA
+check_PROGRAMS += tests/cuda_plans tests/test_cuda_matrix
+TESTS += tests/test_cuda_plans tests/test_cuda_matrix
+endif
+tests_cuda_plans_SOURCES = tests/cuda_plans.c tests/harness.h
+tests_cuda_plans_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_cuda_plans_LDADD = $(TESTS_LDADD) $(CUDA_LIBS)
+tests_test_cuda_matrix_SOURCES = tests/test_cuda_matrix.c tests/harness.h
+tests_test_cuda_matrix_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_cuda_matrix_LDADD = $(TESTS_LDADD)
+EXTRA_DIST += tests/test_cuda_plans tests/cuda_host/deviceprop-sm80.json tests/cuda_host/deviceprop-sm90.json tests/cuda_host/README.md
