@@ -1,5 +1,5 @@
-/* What matrix.c asks of cuBLAS, held against sums written out: the cuBLAS of this program is the few functions below, which
- * compute column-major products on the host as cuBLAS's documentation has them. */
+/* What matrix.c asks of cuBLAS, held against sums written out: the cuBLAS of this program is the few
+ * functions below, which compute column-major products on the host as cuBLAS's documentation has them. */
 #include "backend/cuda/matrix.h"
 #include "harness.h"
 
@@ -61,10 +61,11 @@ const char *cublasGetStatusString(cublasStatus_t status) {
   return status == CUBLAS_STATUS_ALLOC_FAILED ? "alloc" : "other";
 }
 
-cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int m, int n, int k,
-                            const void *alpha, const void *a, cudaDataType type_a, int lda, const void *b,
-                            cudaDataType type_b, int ldb, const void *beta, void *c, cudaDataType type_c, int ldc,
-                            cublasComputeType_t compute, cublasGemmAlgo_t algorithm) {
+cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int m,
+                            int n, int k, const void *alpha, const void *a, cudaDataType type_a, int lda,
+                            const void *b, cudaDataType type_b, int ldb, const void *beta, void *c,
+                            cudaDataType type_c, int ldc, cublasComputeType_t compute,
+                            cublasGemmAlgo_t algorithm) {
   const float *x = a, *y = b;
   float *z = c;
   (void)handle;
@@ -76,7 +77,8 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cubla
     for (int i = 0; i < m; i++) {
       float sum = 0, scale = *(const float *)beta;
       for (int l = 0; l < k; l++)
-        sum += (op_a == CUBLAS_OP_N ? x[i + l * lda] : x[l + i * lda]) * (op_b == CUBLAS_OP_N ? y[l + j * ldb] : y[j + l * ldb]);
+        sum += (op_a == CUBLAS_OP_N ? x[i + l * lda] : x[l + i * lda]) *
+               (op_b == CUBLAS_OP_N ? y[l + j * ldb] : y[j + l * ldb]);
       z[i + j * ldc] = *(const float *)alpha * sum + (scale == 0 ? 0 : scale * z[i + j * ldc]);
     }
   return blas.gemm;
@@ -116,9 +118,11 @@ static void check_product(cuda_blas *made, bool transpose_a, bool transpose_b, f
       float expected = beta * value(i, j, 2);
       for (int l = 0; l < K; l++)
         expected += value(i, l, 0) * value(l, j, 1);
-      ck_assert_msg(c[i * N + j] == expected, "(%d, %d): %g, expected %g", i, j, (double)c[i * N + j], (double)expected);
+      ck_assert_msg(c[i * N + j] == expected, "(%d, %d): %g, expected %g", i, j, (double)c[i * N + j],
+                    (double)expected);
     }
-  ck_assert(blas.stream == lane.stream && blas.workspace == &scratch && blas.workspace_bytes == CUDA_BLAS_SCRATCH);
+  ck_assert(blas.stream == lane.stream && blas.workspace == &scratch &&
+            blas.workspace_bytes == CUDA_BLAS_SCRATCH);
 }
 
 START_TEST(products) {

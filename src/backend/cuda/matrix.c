@@ -15,11 +15,12 @@ struct cuda_blas {
 
 static petra_status library_error(cublasStatus_t status, const char *what) {
   bool no_memory = status == CUBLAS_STATUS_ALLOC_FAILED;
-  return petra_fail(no_memory ? PETRA_NO_MEMORY : PETRA_BACKEND, "%scuBLAS: %s: %s (%d)", no_memory ? "out of memory: " : "",
-                    what, cublasGetStatusString(status), (int)status);
+  return petra_fail(no_memory ? PETRA_NO_MEMORY : PETRA_BACKEND, "%scuBLAS: %s: %s (%d)",
+                    no_memory ? "out of memory: " : "", what, cublasGetStatusString(status), (int)status);
 }
 
-/* Pedantic: f32 in every phase, no tensor cores. Otherwise inputs are rounded to the type; sums stay f32 in all. */
+/* Pedantic: f32 in every phase, no tensor cores. Otherwise inputs are rounded to the type; sums stay f32 in
+ * all. */
 static cublasComputeType_t compute_type(petra_precision precision) {
   switch (precision) {
   case PETRA_PRECISION_TF32:
@@ -60,8 +61,9 @@ void cuda_blas_destroy(cuda_blas *blas) {
   petra_free(blas);
 }
 
-/* cuBLAS is column-major, where a row-major (m, n) is an (n, m): c' = op(b)' op(a)'. Setting the stream resets the
- * workspace to cuBLAS's own, which streams that run at once would share: with the lane's, results repeat to the bit. */
+/* cuBLAS is column-major, where a row-major (m, n) is an (n, m): c' = op(b)' op(a)'. Setting the stream
+ * resets the workspace to cuBLAS's own, which streams that run at once would share: with the lane's, results
+ * repeat to the bit. */
 static cublasStatus_t multiply(cuda_blas *blas, const cuda_lane *lane, const cuda_product *p) {
   const float one = 1;
   cublasStatus_t status = cublasSetStream(blas->handle, lane->stream);
@@ -69,15 +71,16 @@ static cublasStatus_t multiply(cuda_blas *blas, const cuda_lane *lane, const cud
     status = cublasSetWorkspace(blas->handle, lane->scratch, CUDA_BLAS_SCRATCH);
   if (status != CUBLAS_STATUS_SUCCESS)
     return status;
-  return cublasGemmEx(blas->handle, p->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, p->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N,
-                      p->n, p->m, p->k, &one, p->b, CUDA_R_32F, p->transpose_b ? p->k : p->n, p->a, CUDA_R_32F,
-                      p->transpose_a ? p->m : p->k, &p->beta, p->c, CUDA_R_32F, p->n, blas->compute, CUBLAS_GEMM_DEFAULT);
+  return cublasGemmEx(blas->handle, p->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+                      p->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, p->n, p->m, p->k, &one, p->b, CUDA_R_32F,
+                      p->transpose_b ? p->k : p->n, p->a, CUDA_R_32F, p->transpose_a ? p->m : p->k, &p->beta,
+                      p->c, CUDA_R_32F, p->n, blas->compute, CUBLAS_GEMM_DEFAULT);
 }
 
 petra_status cuda_blas_product(cuda_blas *blas, const cuda_lane *lane, const cuda_product *product) {
   char what[96];
-  snprintf(what, sizeof what, "product of %s%dx%d and %s%dx%d", product->transpose_a ? "transposed " : "", product->m,
-           product->k, product->transpose_b ? "transposed " : "", product->k, product->n);
+  snprintf(what, sizeof what, "product of %s%dx%d and %s%dx%d", product->transpose_a ? "transposed " : "",
+           product->m, product->k, product->transpose_b ? "transposed " : "", product->k, product->n);
   if (lane->scratch_bytes < CUDA_BLAS_SCRATCH)
     return petra_fail(PETRA_INTERNAL, "cuBLAS: the lane has %zu bytes of scratch, expected at least %d: %s",
                       lane->scratch_bytes, (int)CUDA_BLAS_SCRATCH, what);

@@ -17,20 +17,23 @@ struct cuda_plans {
 
 /* --- all plans --- */
 
-/* A device's properties from the handle, or from JSON: one path for devices that are here and those that are not. */
+/* A device's properties from the handle, or from JSON: one path for devices that are here and those that are
+ * not. */
 static petra_status make_deviceprop(cuda_plans *plans, const char *json) {
   const cuda_attribute from_json = {CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
                                     json != NULL ? (int64_t)strlen(json) + 1 : 0, json};
   const cuda_attribute from_handle = {CUDNN_ATTR_DEVICEPROP_HANDLE, CUDNN_TYPE_HANDLE, 1, &plans->handle};
-  int status = cuda_descriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, json != NULL ? &from_json : &from_handle, 1,
-                               &plans->wanted.deviceprop);
+  int status = cuda_descriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, json != NULL ? &from_json : &from_handle,
+                               1, &plans->wanted.deviceprop);
   if (status == CUDNN_STATUS_SUCCESS)
     return PETRA_OK;
-  return cuda_plan_error(NULL, json != NULL ? "reading a device's properties from JSON" : "asking the device's properties",
-                         status);
+  return cuda_plan_error(
+      NULL, json != NULL ? "reading a device's properties from JSON" : "asking the device's properties",
+      status);
 }
 
-petra_status cuda_plans_create(const char *deviceprop, bool deterministic, size_t workspace_max, cuda_plans **out) {
+petra_status cuda_plans_create(const char *deviceprop, bool deterministic, size_t workspace_max,
+                               cuda_plans **out) {
   cuda_plans *plans = NULL;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate(&plans, 1, sizeof *plans));
@@ -108,12 +111,14 @@ petra_status cuda_plan_notes(const cuda_plan *plan, unsigned *notes) {
   int64_t engine = -1;
   bool compiled = false;
   int status = cuda_config_notes(plan->config, &engine, notes, &compiled);
-  return status == CUDNN_STATUS_SUCCESS ? PETRA_OK : cuda_plan_error(&plan->shape, "asking an engine's notes", status);
+  return status == CUDNN_STATUS_SUCCESS ? PETRA_OK
+                                        : cuda_plan_error(&plan->shape, "asking an engine's notes", status);
 }
 
 void cuda_plan_describe(const cuda_plan *plan, char *text, size_t size) {
   static const char *const found[] = {"", ", by heuristics B", ", as a fallback"};
-  snprintf(text, size, "engine %lld, %.1f MiB workspace%s%s%s%s", (long long)plan->engine, (double)plan->workspace / (1 << 20),
+  snprintf(text, size, "engine %lld, %.1f MiB workspace%s%s%s%s", (long long)plan->engine,
+           (double)plan->workspace / (1 << 20),
            (plan->notes & CUDA_PLAN_NOTE_TENSOR_CORES) != 0 ? ", tensor cores" : "",
            (plan->notes & CUDA_PLAN_NOTE_NONDETERMINISTIC) != 0 ? ", not deterministic" : "",
            plan->compiled ? ", compiled" : "", found[plan->mode]);
@@ -132,12 +137,14 @@ static int variant_pack(const cuda_lane *lane, const void *x, const void *w, con
   return cuda_descriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, attributes, 3, out);
 }
 
-petra_status cuda_plan_run(const cuda_plan *plan, const cuda_lane *lane, const void *x, const void *w, const void *y) {
+petra_status cuda_plan_run(const cuda_plan *plan, const cuda_lane *lane, const void *x, const void *w,
+                           const void *y) {
   if (plan->handle == NULL)
     return petra_fail(PETRA_INTERNAL, "cuDNN: a plan made without a device cannot run: convolution %s",
                       cuda_shape_describe(&plan->shape).text);
   if (plan->workspace > lane->scratch_bytes)
-    return petra_fail(PETRA_INTERNAL, "cuDNN: the lane has %zu bytes of scratch, expected at least %zu: convolution %s",
+    return petra_fail(PETRA_INTERNAL,
+                      "cuDNN: the lane has %zu bytes of scratch, expected at least %zu: convolution %s",
                       lane->scratch_bytes, plan->workspace, cuda_shape_describe(&plan->shape).text);
   void *pack = NULL;
   int status = cudnnSetStream(plan->handle, lane->stream);
@@ -145,7 +152,8 @@ petra_status cuda_plan_run(const cuda_plan *plan, const cuda_lane *lane, const v
     status = variant_pack(lane, x, w, y, &pack);
   if (status == CUDNN_STATUS_SUCCESS)
     status = cudnnBackendExecute(plan->handle, plan->plan, pack);
-  petra_status result = status == CUDNN_STATUS_SUCCESS ? PETRA_OK : cuda_plan_error(&plan->shape, "running a plan", status);
+  petra_status result =
+      status == CUDNN_STATUS_SUCCESS ? PETRA_OK : cuda_plan_error(&plan->shape, "running a plan", status);
   cuda_descriptor_drop(&pack);
   return result;
 }

@@ -11,9 +11,10 @@
 #error "cuDNN 9.8 or newer is needed: before it, plans could not be made for a device's properties"
 #endif
 
-#define ATTRIBUTE(name, type, value) {CUDNN_ATTR_##name, CUDNN_TYPE_##type, 1, &(value)}
+#define ATTRIBUTE(name, type, value)                                                                         \
+  { CUDNN_ATTR_##name, CUDNN_TYPE_##type, 1, &(value) }
 #define ATTRIBUTES(name, type, array)                                                                        \
-  {CUDNN_ATTR_##name, CUDNN_TYPE_##type, (int64_t)(sizeof(array) / sizeof *(array)), array}
+  { CUDNN_ATTR_##name, CUDNN_TYPE_##type, (int64_t)(sizeof(array) / sizeof *(array)), array }
 #define COUNT(table) ((int)(sizeof(table) / sizeof *(table)))
 
 /* --- descriptors --- */
@@ -52,8 +53,8 @@ cuda_shape_text cuda_shape_describe(const cuda_conv_shape *shape) {
                                                                      : "fp32";
   cuda_shape_text out;
   snprintf(out.text, sizeof out.text, "%s, x %dx%dx%dx%d, filter %dx%dx%dx%d, stride %d, pad %d, %s",
-           kinds[shape->kind], shape->n, shape->h, shape->w, shape->c, shape->o, shape->kh, shape->kw, shape->c,
-           shape->stride, shape->pad, precision);
+           kinds[shape->kind], shape->n, shape->h, shape->w, shape->c, shape->o, shape->kh, shape->kw,
+           shape->c, shape->stride, shape->pad, precision);
   return out;
 }
 
@@ -64,8 +65,8 @@ petra_status cuda_plan_error(const cuda_conv_shape *shape, const char *what, int
                    status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
   return petra_fail(no_memory ? PETRA_NO_MEMORY : PETRA_BACKEND, "%scuDNN: %s%s%s: %s (%d)%s%s",
                     no_memory ? "out of memory: " : "", what, shape != NULL ? ": convolution " : "",
-                    shape != NULL ? cuda_shape_describe(shape).text : "", cudnnGetErrorString((cudnnStatus_t)status), status,
-                    detail[0] != 0 ? ": " : "", detail);
+                    shape != NULL ? cuda_shape_describe(shape).text : "",
+                    cudnnGetErrorString((cudnnStatus_t)status), status, detail[0] != 0 ? ": " : "", detail);
 }
 
 /* --- the graph --- */
@@ -77,14 +78,17 @@ static int tensor(int64_t id, bool bf16, int32_t n, int32_t c, int32_t h, int32_
   const int64_t alignment = 16;
   const cudnnDataType_t type = bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
   const cuda_attribute attributes[] = {
-      ATTRIBUTE(TENSOR_UNIQUE_ID, INT64, id),           ATTRIBUTE(TENSOR_DATA_TYPE, DATA_TYPE, type),
-      ATTRIBUTE(TENSOR_BYTE_ALIGNMENT, INT64, alignment), ATTRIBUTES(TENSOR_DIMENSIONS, INT64, dimensions),
+      ATTRIBUTE(TENSOR_UNIQUE_ID, INT64, id),
+      ATTRIBUTE(TENSOR_DATA_TYPE, DATA_TYPE, type),
+      ATTRIBUTE(TENSOR_BYTE_ALIGNMENT, INT64, alignment),
+      ATTRIBUTES(TENSOR_DIMENSIONS, INT64, dimensions),
       ATTRIBUTES(TENSOR_STRIDES, INT64, strides),
   };
   return cuda_descriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR, attributes, COUNT(attributes), out);
 }
 
-/* The first failure among x, w, y. All three are of one type: for bf16 inputs with an f32 output cuDNN has no engine. */
+/* The first failure among x, w, y. All three are of one type: for bf16 inputs with an f32 output cuDNN has no
+ * engine. */
 static int tensors(const cuda_conv_shape *shape, cuda_conv_graph *graph) {
   const bool bf16 = shape->precision == PETRA_PRECISION_BF16;
   int status = tensor(CUDA_PLAN_X, bf16, shape->n, shape->c, shape->h, shape->w, &graph->x);
@@ -97,7 +101,8 @@ static int tensors(const cuda_conv_shape *shape, cuda_conv_graph *graph) {
 
 /* Sums in f32 whatever the inputs are; filters are not flipped. */
 static int convolution(const cuda_conv_shape *shape, void **out) {
-  const int64_t rank = 2, ones[] = {1, 1}, strides[] = {shape->stride, shape->stride}, pads[] = {shape->pad, shape->pad};
+  const int64_t rank = 2, ones[] = {1, 1}, strides[] = {shape->stride, shape->stride},
+                pads[] = {shape->pad, shape->pad};
   const cudnnDataType_t sums = CUDNN_DATA_FLOAT;
   const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
   const cuda_attribute attributes[] = {
@@ -128,10 +133,13 @@ static int operation(int kind, const cuda_conv_graph *graph, void **out) {
   const cuda_attribute filter[] = OPERATION(BWD_FILTER, X, DW, DY);
 #undef OPERATION
   if (kind == CUDA_CONV_FORWARD)
-    return cuda_descriptor(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, forward, COUNT(forward), out);
+    return cuda_descriptor(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, forward, COUNT(forward),
+                           out);
   if (kind == CUDA_CONV_DATA)
-    return cuda_descriptor(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, data, COUNT(data), out);
-  return cuda_descriptor(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, filter, COUNT(filter), out);
+    return cuda_descriptor(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, data, COUNT(data),
+                           out);
+  return cuda_descriptor(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, filter,
+                         COUNT(filter), out);
 }
 
 petra_status cuda_conv_graph_make(const cuda_conv_shape *shape, cuda_conv_graph *graph) {
