@@ -10,6 +10,14 @@
 
 #include <cuda_runtime_api.h>
 
+/* cuDNN loads and unloads NVRTC, its compiler, which keeps memory; while it stays loaded, leak detectors see
+ * whose that is. */
+int dlclose(void *handle);
+int dlclose(void *handle) {
+  (void)handle;
+  return 0;
+}
+
 enum { SHAPES = 4096, SAMPLE = 31 /* prime to the nine of each convolution */, WORKSPACE_MAX = 256 << 20 };
 
 typedef struct shape_list {
