@@ -303,3 +303,15 @@ tests_test_cuda_backend_LDADD = $(CUDA_FAKE_LDADD)
 AM_TESTS_ENVIRONMENT += NVCC='$(NVCC)'; export NVCC;
 TESTS += tests/check_spills tests/cli/cuda_info.py tests/cli/bundle.py
 EXTRA_DIST += tests/check_spills tests/cli/cuda_info.py tests/cli/bundle.py
+# src/backend/cuda: plans without a GPU. The program is run by a script, which knows a library that is not there.
+if HAVE_CUDA
+check_PROGRAMS += tests/cuda_plans tests/test_cuda_matrix
+TESTS += tests/test_cuda_plans tests/test_cuda_matrix
+endif
+tests_cuda_plans_SOURCES = tests/cuda_plans.c tests/harness.h
+tests_cuda_plans_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_cuda_plans_LDADD = $(TESTS_LDADD) $(CUDA_LIBS)
+tests_test_cuda_matrix_SOURCES = tests/test_cuda_matrix.c tests/harness.h
+tests_test_cuda_matrix_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_cuda_matrix_LDADD = $(TESTS_LDADD)
+EXTRA_DIST += tests/test_cuda_plans tests/cuda_host/deviceprop-sm80.json tests/cuda_host/deviceprop-sm90.json tests/cuda_host/README.md

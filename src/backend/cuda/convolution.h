@@ -1,5 +1,5 @@
-/* Convolutions by cuDNN's backend (graph) API: plans, made once for each shape and kept. plan.c is the only file that
- * includes cuDNN's headers. */
+/* Convolutions by cuDNN's backend (graph) API: plans, made once for each shape and kept. plan.c, plan_graph.c and
+ * plan_search.c alone include cuDNN's headers. */
 #ifndef PETRA_BACKEND_CUDA_CONVOLUTION_H
 #define PETRA_BACKEND_CUDA_CONVOLUTION_H
 
@@ -17,7 +17,8 @@ typedef enum cuda_conv_kind {
 } cuda_conv_kind;
 
 /* x (n, h, w, c), filter (o, kh, kw, c), y (n, oh, ow, o): dense, channels last. Precision fp32 (strict), tf32: tensors of
- * f32. bf16: both inputs are bf16, the output is f32, sums are f32. All zero bytes where nothing is said: shapes are compared by bytes. */
+ * f32. bf16: both inputs and the output are bf16, sums are f32 and rounded once (cuDNN 9.19 has no engine for bf16 inputs and
+ * an f32 output, for any kind). All zero bytes where nothing is said: shapes are compared by bytes. */
 typedef struct cuda_conv_shape {
   int32_t kind;      /* cuda_conv_kind */
   int32_t precision; /* petra_precision */
@@ -27,10 +28,21 @@ typedef struct cuda_conv_shape {
 typedef struct cuda_plans cuda_plans; /* all plans of a backend */
 typedef struct cuda_plan cuda_plan;
 
+/* What cuDNN notes about an engine's arithmetic, as bits. */
+enum {
+  CUDA_PLAN_NOTE_TENSOR_CORES = 1,
+  CUDA_PLAN_NOTE_NONDETERMINISTIC = 2,
+  CUDA_PLAN_NOTE_DOWN_CONVERTS = 4, /* inputs, below the precision's type */
+  CUDA_PLAN_NOTE_REDUCED_SUMS = 8,  /* sums in less than f32 */
+  CUDA_PLAN_NOTE_WINOGRAD = 16,
+  CUDA_PLAN_NOTE_FFT = 32
+};
+
 /* With a handle of the present device; where `deviceprop` is not NULL (a device's properties as cuDNN writes them in JSON)
  * for that device, without a GPU: such plans can be made and asked, not run. Workspaces are at most `workspace_max` bytes.
- * `deterministic`: plans that cuDNN notes as nondeterministic are not taken; fp32: nor those noted as using tensor cores,
- * converting inputs down, or Winograd. */
+ * `deterministic`: plans that cuDNN notes as nondeterministic are not taken. In no precision those that convert inputs down,
+ * sum in less than f32, or transform (Winograd, FFT); in fp32 none that uses tensor cores. Without a device and `deviceprop`
+ * NULL: PETRA_BACKEND. */
 petra_status cuda_plans_create(const char *deviceprop, bool deterministic, size_t workspace_max, cuda_plans **out);
 void cuda_plans_destroy(cuda_plans *plans);
 
@@ -40,11 +52,15 @@ petra_status cuda_plans_find(cuda_plans *plans, const cuda_conv_shape *shape, co
 
 size_t cuda_plan_workspace(const cuda_plan *plan);
 
+/* The notes of the plan's engine, asked of cuDNN anew: for tests. */
+petra_status cuda_plan_notes(const cuda_plan *plan, unsigned *notes);
+
 /* "engine 33, 4.2 MiB workspace, tensor cores": for tables and tests. */
 void cuda_plan_describe(const cuda_plan *plan, char *text, size_t size);
 
 /* Runs it on the lane; the workspace is the lane's scratch, of at least cuda_plan_workspace bytes. x, w, y as in the
- * shape; the output is the one that the kind says. */
+ * shape, each aligned to 16 bytes; the output is the one that the kind says. Waits for nothing, takes no device memory, and may be
+ * captured into a CUDA graph. */
 petra_status cuda_plan_run(const cuda_plan *plan, const cuda_lane *lane, const void *x, const void *w, const void *y);
 
 /* "cuDNN 9.19.0". */

@@ -11,6 +11,7 @@ CUDA_H_FILES = \
 	src/backend/cuda/kernels.h \
 	src/backend/cuda/lane.h \
 	src/backend/cuda/matrix.h \
+	src/backend/cuda/plan_private.h \
 	src/backend/cuda/segment.h \
 	src/backend/cuda/tile.h \
 	src/backend/cuda/transfer.h
@@ -27,8 +28,13 @@ CUDA_BACKEND_FILES = \
 	src/backend/cuda/segment.c \
 	src/backend/cuda/storage.c \
 	src/backend/cuda/transfer.c
+# cuDNN's are plan*.c, cuBLAS's matrix.c.
 CUDA_C_FILES = $(CUDA_BACKEND_FILES) \
-	src/backend/cuda/info.c
+	src/backend/cuda/info.c \
+	src/backend/cuda/matrix.c \
+	src/backend/cuda/plan.c \
+	src/backend/cuda/plan_graph.c \
+	src/backend/cuda/plan_search.c
 CUDA_CU_FILES = \
 	src/backend/cuda/augment.cu \
 	src/backend/cuda/elementwise.cu \

@@ -1,0 +1,303 @@
+/* The convolution plans of every network, made without a GPU for an A100 and an H100
+ * (tests/cuda_host/deviceprop-sm*.json): a plan is found, has the notes that it must have, and fits.
+ * PETRA_CUDA_PLANS=all: every shape, not a sample; PETRA_CUDA_PLANS=table: every shape, and a table of what
+ * was chosen. */
+#include "backend/cuda/convolution.h"
+#include "backend/cuda/matrix.h"
+#include "base/mem.h"
+#include "harness.h"
+#include "nn/model.h"
+
+#include <cuda_runtime_api.h>
+
+/* cuDNN loads and unloads NVRTC, its compiler, which keeps memory; while it stays loaded, leak detectors see
+ * whose that is. */
+int dlclose(void *handle);
+int dlclose(void *handle) {
+  (void)handle;
+  return 0;
+}
+
+enum { SHAPES = 4096, SAMPLE = 31 /* prime to the nine of each convolution */, WORKSPACE_MAX = 256 << 20 };
+
+typedef struct shape_list {
+  cuda_conv_shape shapes[SHAPES];
+  int count;
+} shape_list;
+
+static const int precisions[] = {PETRA_PRECISION_FP32, PETRA_PRECISION_TF32, PETRA_PRECISION_BF16};
+
+static bool asked_for(const char *what) {
+  const char *value = getenv("PETRA_CUDA_PLANS");
+  return value != NULL && strcmp(value, what) == 0;
+}
+
+/* --- the shapes --- */
+
+static void add_shape(shape_list *list, const cuda_conv_shape *shape) {
+  for (int i = 0; i < list->count; i++)
+    if (memcmp(&list->shapes[i], shape, sizeof *shape) == 0)
+      return;
+  ck_assert_int_lt(list->count, SHAPES);
+  list->shapes[list->count++] = *shape;
+}
+
+static void add_unit(shape_list *list, const petra_unit *unit, int batch) {
+  for (int kind = CUDA_CONV_FORWARD; kind <= CUDA_CONV_FILTER; kind++)
+    for (int p = 0; p < HARNESS_COUNT(precisions); p++) {
+      cuda_conv_shape shape;
+      memset(&shape, 0, sizeof shape);
+      shape.kind = kind, shape.precision = precisions[p];
+      shape.n = batch, shape.c = unit->in, shape.h = unit->height_in, shape.w = unit->width_in;
+      shape.o = unit->out, shape.kh = unit->kernel, shape.kw = unit->kernel;
+      shape.stride = unit->geometry.stride, shape.pad = unit->geometry.pad;
+      shape.oh = unit->height_out, shape.ow = unit->width_out;
+      add_shape(list, &shape);
+    }
+}
+
+static void add_network(shape_list *list, const char *family, int depth, int width, const char *downsample,
+                        bool imagenet, int batch) {
+  char text[6][64];
+  const char *const sets[] = {text[0], text[1], text[2], text[3], text[4], text[5]};
+  petra_config *config = NULL;
+  petra_model model;
+  snprintf(text[0], 64, "model.family=%s", family);
+  snprintf(text[1], 64, "model.depth=%d", depth);
+  snprintf(text[2], 64, "model.width=%d", width);
+  snprintf(text[3], 64, "model.stem=%s", imagenet ? "imagenet" : "cifar");
+  snprintf(text[4], 64, "model.classes=%d", imagenet ? 1000 : 10);
+  snprintf(text[5], 64, "model.downsample=%s", downsample);
+  ck_assert_int_eq(petra_config_load(NULL, sets, strcmp(family, "revnet") == 0 ? 6 : 5, &config), PETRA_OK);
+  ck_assert_int_eq(petra_model_init(&model, config, imagenet ? 224 : 32, imagenet ? 224 : 32), PETRA_OK);
+  for (int b = 0; b < model.block_count; b++)
+    for (int u = 0; u < model.blocks[b].unit_count; u++)
+      add_unit(list, &model.blocks[b].units[u], batch);
+  petra_config_destroy(config);
+}
+
+static void add_networks(shape_list *list, const char *family, const char *downsample) {
+  static const int depths[] = {18, 34, 50}, widths[] = {64, 16, 4, 2}, batches[] = {64, 256};
+  for (int d = 0; d < (strcmp(downsample, "invertible") == 0 ? 2 : 3);
+       d++) { /* no bottleneck is invertible */
+    for (int w = 0; w < HARNESS_COUNT(widths); w++)
+      for (int b = 0; b < HARNESS_COUNT(batches); b++)
+        add_network(list, family, depths[d], widths[w], downsample, false, batches[b]);
+    add_network(list, family, depths[d], 64, downsample, true, 32);
+  }
+}
+
+/* --- the device --- */
+
+static char *read_text(const char *device) {
+  static char text[2048];
+  char path[1024];
+  const char *srcdir = getenv("srcdir");
+  snprintf(path, sizeof path, "%s/tests/cuda_host/deviceprop-%s.json", srcdir != NULL ? srcdir : ".", device);
+  FILE *file = fopen(path, "r");
+  ck_assert_msg(file != NULL, "%s cannot be opened", path);
+  size_t length = fread(text, 1, sizeof text - 1, file);
+  fclose(file);
+  text[length] = 0;
+  return text;
+}
+
+static cuda_plans *make_plans(const char *device, bool deterministic, size_t workspace_max) {
+  cuda_plans *plans = NULL;
+  ck_assert_msg(cuda_plans_create(read_text(device), deterministic, workspace_max, &plans) == PETRA_OK, "%s",
+                harness_line);
+  return plans;
+}
+
+static const char *row_name(const cuda_conv_shape *s) {
+  static const char *const kinds[] = {"forward", "data", "filter"}, *const names[] = {"fp32", "fp64", "tf32",
+                                                                                      "bf16"};
+  static char name[128];
+  snprintf(name, sizeof name, "%-4s %-7s %3dx%dx%dx%d -> %d, %dx%d/%d", names[s->precision], kinds[s->kind],
+           s->n, s->h, s->w, s->c, s->o, s->kh, s->kw, s->stride);
+  return name;
+}
+
+/* --- the tests --- */
+
+static void check_plan(cuda_plans *plans, const cuda_conv_shape *shape, const char *device) {
+  const unsigned never = CUDA_PLAN_NOTE_NONDETERMINISTIC | CUDA_PLAN_NOTE_DOWN_CONVERTS |
+                         CUDA_PLAN_NOTE_REDUCED_SUMS | CUDA_PLAN_NOTE_WINOGRAD | CUDA_PLAN_NOTE_FFT;
+  const unsigned unwanted =
+      shape->precision == PETRA_PRECISION_FP32 ? never | CUDA_PLAN_NOTE_TENSOR_CORES : never;
+  const cuda_plan *plan = NULL;
+  unsigned notes = ~0U;
+  char text[128];
+  harness_clear();
+  ck_assert_msg(cuda_plans_find(plans, shape, &plan) == PETRA_OK, "%s, %s: %s", device, row_name(shape),
+                harness_line);
+  ck_assert_int_eq(harness_lines, 0);
+  ck_assert_int_eq(cuda_plan_notes(plan, &notes), PETRA_OK);
+  ck_assert_msg((notes & unwanted) == 0, "%s, %s: notes %x", device, row_name(shape), notes);
+  ck_assert_uint_le(cuda_plan_workspace(plan), WORKSPACE_MAX);
+  cuda_plan_describe(plan, text, sizeof text);
+  ck_assert(strncmp(text, "engine ", 7) == 0 &&
+            (strstr(text, "tensor cores") != NULL) == ((notes & CUDA_PLAN_NOTE_TENSOR_CORES) != 0));
+  if (asked_for("table"))
+    printf("%s %-46s %s\n", device, row_name(shape), text);
+}
+
+static void check_networks(const char *device) {
+  shape_list *list = NULL;
+  ck_assert_int_eq(petra_allocate(&list, 1, sizeof *list), PETRA_OK);
+  add_networks(list, "revnet", "conv");
+  add_networks(list, "revnet", "invertible");
+  add_networks(list, "resnet", "conv");
+  ck_assert_int_gt(list->count, 1000);
+  int step = asked_for("all") || asked_for("table") ? 1 : SAMPLE;
+  cuda_plans *plans = make_plans(device, true, WORKSPACE_MAX);
+  for (int i = 0; i < list->count; i += step)
+    check_plan(plans, &list->shapes[i], device);
+  printf("test_cuda_plans: %s: %d of %d shapes\n", device, (list->count + step - 1) / step, list->count);
+  cuda_plans_destroy(plans);
+  petra_free(list);
+}
+
+START_TEST(every_network_has_plans_on_an_a100) {
+  check_networks("sm80");
+}
+END_TEST
+
+START_TEST(every_network_has_plans_on_an_h100) {
+  check_networks("sm90");
+}
+END_TEST
+
+/* 64 images of 8 x 8, 16 channels to 16, 3 x 3. */
+static cuda_conv_shape small_shape(int kind, int precision) {
+  cuda_conv_shape shape;
+  memset(&shape, 0, sizeof shape);
+  shape.kind = kind, shape.precision = precision;
+  shape.n = 64, shape.c = 16, shape.h = 8, shape.w = 8, shape.o = 16;
+  shape.kh = 3, shape.kw = 3, shape.stride = 1, shape.pad = 1, shape.oh = 8, shape.ow = 8;
+  return shape;
+}
+
+START_TEST(plans_are_kept) {
+  cuda_plans *plans = make_plans("sm90", true, WORKSPACE_MAX);
+  cuda_conv_shape one = small_shape(CUDA_CONV_FORWARD, PETRA_PRECISION_TF32);
+  cuda_conv_shape other = small_shape(CUDA_CONV_FILTER, PETRA_PRECISION_TF32);
+  const cuda_plan *first = NULL, *second = NULL, *again = NULL;
+  ck_assert_int_eq(cuda_plans_find(plans, &one, &first), PETRA_OK);
+  ck_assert_int_eq(cuda_plans_find(plans, &other, &second), PETRA_OK);
+  ck_assert_int_eq(cuda_plans_find(plans, &one, &again), PETRA_OK);
+  ck_assert(first == again && first != second);
+  cuda_plans_destroy(plans);
+}
+END_TEST
+
+START_TEST(a_workspace_is_never_larger_than_allowed) {
+  cuda_plans *plans = make_plans("sm80", true, 0);
+  for (int kind = CUDA_CONV_FORWARD; kind <= CUDA_CONV_FILTER; kind++) {
+    cuda_conv_shape shape = small_shape(kind, PETRA_PRECISION_TF32);
+    const cuda_plan *plan = NULL;
+    petra_status status = cuda_plans_find(plans, &shape, &plan);
+    ck_assert(status == PETRA_UNSUPPORTED || (status == PETRA_OK && cuda_plan_workspace(plan) == 0));
+    if (status == PETRA_UNSUPPORTED)
+      ck_assert_logged("more than 0 bytes of workspace");
+  }
+  cuda_plans_destroy(plans);
+}
+END_TEST
+
+START_TEST(failures_are_one_clear_line) {
+  cuda_plans *plans = NULL;
+  const cuda_plan *plan = NULL;
+  harness_clear();
+  ck_assert_int_eq(cuda_plans_create("{\"warpSize\": 32}", true, WORKSPACE_MAX, &plans), PETRA_BACKEND);
+  ck_assert_logged("cuDNN: reading a device's properties from JSON: CUDNN_STATUS_");
+  ck_assert(harness_lines == 1 && plans == NULL);
+
+  plans = make_plans("sm90", true, WORKSPACE_MAX);
+  cuda_conv_shape wrong = small_shape(CUDA_CONV_FORWARD, PETRA_PRECISION_FP32);
+  wrong.oh = 7;
+  harness_clear();
+  ck_assert_int_eq(cuda_plans_find(plans, &wrong, &plan), PETRA_BACKEND);
+  ck_assert_logged(
+      "convolution forward, x 64x8x8x16, filter 16x3x3x16, stride 1, pad 1, fp32: CUDNN_STATUS_");
+  ck_assert(harness_lines == 1 && plan == NULL);
+
+  /* Such plans do not run. */
+  cuda_conv_shape shape = small_shape(CUDA_CONV_DATA, PETRA_PRECISION_BF16);
+  const cuda_lane lane = {NULL, NULL, 0};
+  ck_assert_int_eq(cuda_plans_find(plans, &shape, &plan), PETRA_OK);
+  harness_clear();
+  ck_assert_int_eq(cuda_plan_run(plan, &lane, NULL, NULL, NULL), PETRA_INTERNAL);
+  ck_assert_logged("made without a device cannot run: convolution data gradient, x 64x8x8x16");
+  ck_assert_int_eq(harness_lines, 1);
+  cuda_plans_destroy(plans);
+}
+END_TEST
+
+static bool refuse_nth(void *context, size_t bytes) {
+  (void)bytes;
+  return --*(int *)context == 0;
+}
+
+START_TEST(memory_that_runs_out) {
+  cuda_conv_shape shape = small_shape(CUDA_CONV_FORWARD, PETRA_PRECISION_FP32);
+  const char *json = read_text("sm80");
+  int refused = 0;
+  for (int nth = 1; nth <= 16; nth++) {
+    int left = nth;
+    cuda_plans *plans = NULL;
+    const cuda_plan *plan = NULL;
+    petra_mem_set_hook(refuse_nth, &left);
+    petra_status status = cuda_plans_create(json, true, WORKSPACE_MAX, &plans);
+    if (status == PETRA_OK)
+      status = cuda_plans_find(plans, &shape, &plan);
+    petra_mem_set_hook(NULL, NULL);
+    cuda_plans_destroy(plans);
+    ck_assert_int_eq(status, left <= 0 ? PETRA_NO_MEMORY : PETRA_OK);
+    refused += status == PETRA_NO_MEMORY;
+    if (left > 0)
+      break;
+  }
+  ck_assert_int_ge(refused, 3); /* the plans, the plan, the heuristics' results */
+}
+END_TEST
+
+/* Where there is a device these succeed, which other tests need. */
+START_TEST(no_device) {
+  cuda_plans *plans = NULL;
+  cuda_blas *blas = NULL;
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess && count > 0)
+    return;
+  harness_clear();
+  ck_assert_int_eq(cuda_plans_create(NULL, true, WORKSPACE_MAX, &plans), PETRA_BACKEND);
+  ck_assert_logged("cuDNN: cudnnCreate: CUDNN_STATUS_NOT_INITIALIZED (1001)");
+  ck_assert(harness_lines == 1 && plans == NULL);
+  harness_clear();
+  ck_assert_int_eq(cuda_blas_create(PETRA_PRECISION_FP32, &blas), PETRA_BACKEND);
+  ck_assert_logged("cuBLAS: cublasCreate: ");
+  ck_assert(harness_lines == 1 && blas == NULL);
+}
+END_TEST
+
+START_TEST(versions) {
+  char text[32];
+  int major = 0, minor = 0, patch = 0;
+  cuda_plans_describe(text, sizeof text);
+  ck_assert_msg(sscanf(text, "cuDNN %d.%d.%d", &major, &minor, &patch) == 3 && major >= 9, "%s", text);
+  cuda_blas_describe(text, sizeof text);
+  ck_assert_msg(sscanf(text, "cuBLAS %d.%d.%d", &major, &minor, &patch) == 3 && major >= 11, "%s", text);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {every_network_has_plans_on_an_a100,
+                                every_network_has_plans_on_an_h100,
+                                plans_are_kept,
+                                a_workspace_is_never_larger_than_allowed,
+                                failures_are_one_clear_line,
+                                memory_that_runs_out,
+                                no_device,
+                                versions};
+  return harness_run("cuda_plans", tests, HARNESS_COUNT(tests));
+}
