@@ -94,6 +94,10 @@ START_TEST(bf16_rounds_to_nearest_even) {
     else
       HOLDS(y[i] == nearest_bf16(bits));
   }
+  float *back = rig_bytes(N * sizeof *back);
+  RIG_LAUNCH(cuda_from_bf16_launch, (&(cuda_from_bf16_args){y, back, N}), 0, {back, N * sizeof *back});
+  for (int i = 0; i < N; i++)
+    HOLDS(memcmp(&back[i], &(uint32_t){(uint32_t)y[i] << 16}, sizeof *back) == 0);
   rig_end();
 }
 END_TEST

@@ -128,7 +128,7 @@ START_TEST(precisions_of_convolutions) {
       continue;
     ck_assert_int_eq(cuda_plan_run(plan, &lane, x, w, y), PETRA_OK);
     ck_cuda(cudaStreamSynchronize(lane.stream));
-    ck_assert_float_eq(*y, results[precision]);
+    ck_assert_float_eq(precision == HOST_BF16 ? host_from_bf16(*(uint16_t *)y) : *y, results[precision]);
   }
   cuda_plans_destroy(plans);
   float *all[3] = {x, w, y};

@@ -32,6 +32,14 @@ static inline float host_from_bf16(uint16_t bits) {
   return x;
 }
 
+/* The 16 bits of the bf16 next to x. */
+static inline uint16_t host_to_bf16(float x) {
+  uint32_t u;
+  x = host_round_to(x, 7);
+  memcpy(&u, &x, sizeof u);
+  return (uint16_t)(u >> 16 | (isnan(x) ? 0x40 : 0));
+}
+
 /* A launch loses what the lane's scratch held: all of it up to 1 MiB; of more, both ends and marks at every 64 KiB. */
 static inline void host_scribble(void *scratch, size_t bytes) {
   enum { WHOLE = 1 << 20, END = 256 << 10, STEP = 64 << 10, MARK = 64 };

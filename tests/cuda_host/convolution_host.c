@@ -171,7 +171,10 @@ static void run(void *arguments) {
         convolve_planes(s, x.values + (n * s->c + c) * x.plane, w.values + (o * s->c + c) * w.plane,
                         y.values + (n * s->o + o) * y.plane);
   for (int64_t i = 0; i < out->images * out->plane * out->channels; i++)
-    ((float *)(uintptr_t)out->device)[i] = (float)out->values[place_of(out, i)];
+    if (s->precision == HOST_BF16)
+      ((uint16_t *)(uintptr_t)out->device)[i] = host_to_bf16((float)out->values[place_of(out, i)]);
+    else
+      ((float *)(uintptr_t)out->device)[i] = (float)out->values[place_of(out, i)];
   free(x.values);
   free(w.values);
   free(y.values);

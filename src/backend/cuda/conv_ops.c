@@ -1,51 +1,47 @@
-/* Convolutions: the plan of the shape, and in bf16 the rounding of its inputs into the lane's scratch before it. */
+/* Convolutions: the plan of the shape; in bf16, inputs are rounded into the lane's scratch before it, and its output, bf16 as
+ * well, is widened from there after it. */
 #include "backend/cuda/segment.h"
 
 #include <string.h>
 
-/* One convolution. In bf16, scratch holds the first input, the second and the plan's workspace. */
+/* One convolution. In bf16, scratch holds the first input, the second, the output and the plan's workspace. */
 typedef struct conv_args {
   const cuda_plan *plan;
   const void *x, *w, *y;
-  const float *first, *second; /* what is rounded; NULL: nothing */
-  int64_t first_count, second_count;
+  const float *first, *second; /* bf16: what is rounded; NULL: nothing */
+  float *out;                  /* bf16 */
+  int64_t first_count, second_count, out_count;
   int32_t kind;
 } conv_args;
 
-static size_t aligned(size_t bytes) {
-  return (bytes + 255) / 256 * 256;
+static size_t bf16_bytes(int64_t count) {
+  return ((size_t)count * sizeof(uint16_t) + 255) / 256 * 256;
 }
 
-static size_t rounded_bytes(int64_t count) {
-  return aligned((size_t)count * sizeof(uint16_t));
-}
-
-static petra_status round_input(const cuda_lane *lane, const float *x, int64_t count, void *y) {
-  CUDA_ARGUMENTS(cuda_to_bf16_args, a);
-  a.x = x;
-  a.y = y;
-  a.count = count;
+static petra_status to_bf16(const cuda_lane *lane, const float *x, int64_t count, void *y) {
+  const cuda_to_bf16_args a = {x, y, count};
   return cuda_to_bf16_launch(lane, &a);
+}
+
+static petra_status run_bf16(const cuda_lane *lane, const conv_args *a) {
+  char *first = lane->scratch, *second = first + bf16_bytes(a->first_count), *out = second + bf16_bytes(a->second_count);
+  char *workspace = out + bf16_bytes(a->out_count);
+  const cuda_lane inner = {lane->stream, workspace, lane->scratch_bytes - (size_t)(workspace - first)};
+  const cuda_from_bf16_args widen = {(const uint16_t *)(const void *)out, a->out, a->out_count};
+  PETRA_TRY(to_bf16(lane, a->first, a->first_count, first));
+  PETRA_TRY(to_bf16(lane, a->second, a->second_count, second));
+  if (a->kind == CUDA_CONV_FORWARD)
+    PETRA_TRY(cuda_plan_run(a->plan, &inner, first, second, out));
+  else if (a->kind == CUDA_CONV_DATA)
+    PETRA_TRY(cuda_plan_run(a->plan, &inner, out, second, first));
+  else
+    PETRA_TRY(cuda_plan_run(a->plan, &inner, first, out, second));
+  return cuda_from_bf16_launch(lane, &widen);
 }
 
 static petra_status conv_launch(const cuda_lane *lane, const void *arguments) {
   const conv_args *a = arguments;
-  if (!a->first)
-    return cuda_plan_run(a->plan, lane, a->x, a->w, a->y);
-  char *first = lane->scratch, *second = first + rounded_bytes(a->first_count);
-  char *rest = second + rounded_bytes(a->second_count);
-  const cuda_lane inner = {lane->stream, rest, lane->scratch_bytes - (size_t)(rest - first)};
-  PETRA_TRY(round_input(lane, a->first, a->first_count, first));
-  PETRA_TRY(round_input(lane, a->second, a->second_count, second));
-  switch ((cuda_conv_kind)a->kind) {
-  case CUDA_CONV_FORWARD:
-    return cuda_plan_run(a->plan, &inner, first, second, a->y);
-  case CUDA_CONV_DATA:
-    return cuda_plan_run(a->plan, &inner, a->x, second, first);
-  case CUDA_CONV_FILTER:
-    break;
-  }
-  return cuda_plan_run(a->plan, &inner, first, a->w, second);
+  return a->first ? run_bf16(lane, a) : cuda_plan_run(a->plan, lane, a->x, a->w, a->y);
 }
 
 /* x, w and y are those of the forward pass, or the gradients in their places; `first` and `second` the two that are read. */
@@ -73,17 +69,20 @@ static petra_status convolve(cuda_backend *cuda, cuda_conv_kind kind, const petr
   a.y = y->data;
   a.kind = shape.kind;
   size_t scratch = cuda_plan_workspace(a.plan);
+  const petra_tensor *out = kind == CUDA_CONV_FORWARD ? y : kind == CUDA_CONV_DATA ? x : w;
   if (rounds) {
+    a.out = out->data;
+    a.out_count = out->elements;
     a.first = cuda_read(first);
     a.second = cuda_read(second);
     a.first_count = first->elements;
     a.second_count = second->elements;
-    scratch += rounded_bytes(a.first_count) + rounded_bytes(a.second_count);
+    scratch += bf16_bytes(a.first_count) + bf16_bytes(a.second_count) + bf16_bytes(a.out_count);
   }
   PETRA_TRY(cuda_reserve(cuda, scratch));
   cuda_reads(cuda, first);
   cuda_reads(cuda, second);
-  cuda_writes(cuda, kind == CUDA_CONV_FORWARD ? y : kind == CUDA_CONV_DATA ? x : w);
+  cuda_writes(cuda, out);
   return cuda_add_command(cuda, conv_launch, &a, sizeof a);
 }
 

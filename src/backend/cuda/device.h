@@ -36,13 +36,4 @@
 
 #endif
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-/* What the last launch came to; logged as "cuda: NAME: ..." when it failed. error.c */
-petra_status cuda_launched(const char *name);
-#ifdef __cplusplus
-}
-#endif
-
 #endif

@@ -159,3 +159,28 @@ petra_status cuda_to_bf16_launch(const cuda_lane *lane, const void *arguments) {
   PETRA_LAUNCH_FLAT(lane, cuda_to_bf16_kernel, cuda_grid_blocks(a->count), CUDA_GRID_THREADS, *a);
   return cuda_launched("to_bf16");
 }
+
+PETRA_DEVICE float cuda_float_of(uint16_t bits) {
+  const uint32_t wide = (uint32_t)bits << 16;
+  float x;
+  memcpy(&x, &wide, sizeof x);
+  return x;
+}
+
+PETRA_KERNEL(cuda_from_bf16_kernel, const cuda_from_bf16_args a) {
+  const int64_t step = cuda_grid_step();
+  for (int64_t first = cuda_grid_first(); first < a.count; first += CUDA_GRID_BATCH * step) {
+    uint16_t x[CUDA_GRID_BATCH];
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++)
+      x[k] = first + k * step < a.count ? a.x[first + k * step] : 0;
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++)
+      if (first + k * step < a.count)
+        a.y[first + k * step] = cuda_float_of(x[k]);
+  }
+}
+
+petra_status cuda_from_bf16_launch(const cuda_lane *lane, const void *arguments) {
+  const cuda_from_bf16_args *a = (const cuda_from_bf16_args *)arguments;
+  PETRA_LAUNCH_FLAT(lane, cuda_from_bf16_kernel, cuda_grid_blocks(a->count), CUDA_GRID_THREADS, *a);
+  return cuda_launched("from_bf16");
+}

@@ -1,6 +1,5 @@
 /* Errors of the CUDA run time as one line each. */
 #include "backend/cuda/cuda.h"
-#include "backend/cuda/device_error.h"
 
 #include "base/log.h"
 
@@ -16,8 +15,4 @@ petra_status cuda_check(cudaError_t error, const char *what) {
                       what, (double)free_bytes / (1 << 30), (double)total_bytes / (1 << 30));
   }
   return petra_fail(PETRA_BACKEND, "cuda: %s: %s: %s", what, cudaGetErrorName(error), cudaGetErrorString(error));
-}
-
-petra_status cuda_launched(const char *name) {
-  return cuda_check(cudaGetLastError(), name);
 }

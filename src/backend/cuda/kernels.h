@@ -26,6 +26,9 @@ extern "C" {
 /* What the launch functions of this header look like. */
 typedef petra_status (*cuda_launch)(const cuda_lane *lane, const void *arguments);
 
+/* What the last launch came to; logged as "cuda: NAME: ..." when it failed. launched.c */
+petra_status cuda_launched(const char *name);
+
 /* --- elementwise.cu --- */
 
 typedef struct cuda_fill_args {
@@ -73,6 +76,14 @@ typedef struct cuda_to_bf16_args {
   int64_t count;
 } cuda_to_bf16_args;
 petra_status cuda_to_bf16_launch(const cuda_lane *lane, const void *arguments);
+
+/* y = x, exactly. */
+typedef struct cuda_from_bf16_args {
+  const uint16_t *x;
+  float *y;
+  int64_t count;
+} cuda_from_bf16_args;
+petra_status cuda_from_bf16_launch(const cuda_lane *lane, const void *arguments);
 
 /* --- shuffle.cu --- */
 

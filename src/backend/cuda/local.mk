@@ -4,7 +4,6 @@ CUDA_H_FILES = \
 	src/backend/cuda/convolution.h \
 	src/backend/cuda/cuda.h \
 	src/backend/cuda/device.h \
-	src/backend/cuda/device_error.h \
 	src/backend/cuda/graph.h \
 	src/backend/cuda/grid.h \
 	src/backend/cuda/info.h \
@@ -24,6 +23,7 @@ CUDA_BACKEND_FILES = \
 	src/backend/cuda/error.c \
 	src/backend/cuda/graph.c \
 	src/backend/cuda/head_ops.c \
+	src/backend/cuda/launched.c \
 	src/backend/cuda/norm_ops.c \
 	src/backend/cuda/segment.c \
 	src/backend/cuda/storage.c \
