@@ -259,18 +259,17 @@ tests_dump_batches_LDADD = $(PETRA_LDADD)
 EXTRA_DIST += tests/cli/data.py tests/cli/data_images.py tests/cli/data_sample.py tests/cli/images.py
 # src/backend/cuda: the kernels, as C on the host
 check_LIBRARIES = tests/libpetra_cuda_host.a
-tests_libpetra_cuda_host_a_SOURCES = tests/cuda_host/device.c tests/cuda_host/device.h tests/cuda_host/kernels.c \
-  tests/cuda_host/launched.c
+tests_libpetra_cuda_host_a_SOURCES = tests/cuda_host/device.c tests/cuda_host/device.h tests/cuda_host/kernels.c
 tests_libpetra_cuda_host_a_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tests
 check_PROGRAMS += tests/test_cuda_host tests/test_cuda_kernels tests/test_cuda_norm
 TESTS += tests/test_cuda_host tests/test_cuda_kernels tests/test_cuda_norm
-tests_test_cuda_host_SOURCES = tests/test_cuda_host.c tests/cuda_rig.h tests/harness.h
+tests_test_cuda_host_SOURCES = tests/test_cuda_host.c tests/cuda_host/launched.c tests/cuda_rig.h tests/harness.h
 tests_test_cuda_host_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_cuda_host_LDADD = tests/libpetra_cuda_host.a $(TESTS_LDADD)
-tests_test_cuda_kernels_SOURCES = tests/test_cuda_kernels.c tests/cuda_rig.h tests/harness.h
+tests_test_cuda_kernels_SOURCES = tests/test_cuda_kernels.c tests/cuda_host/launched.c tests/cuda_rig.h tests/harness.h
 tests_test_cuda_kernels_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_cuda_kernels_LDADD = tests/libpetra_cuda_host.a $(TESTS_LDADD)
-tests_test_cuda_norm_SOURCES = tests/test_cuda_norm.c tests/cuda_rig.h tests/harness.h
+tests_test_cuda_norm_SOURCES = tests/test_cuda_norm.c tests/cuda_host/launched.c tests/cuda_rig.h tests/harness.h
 tests_test_cuda_norm_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_cuda_norm_LDADD = tests/libpetra_cuda_host.a $(TESTS_LDADD)
 # src/backend/cuda on a machine without CUDA: a fake of its runtime and of its libraries
@@ -298,6 +297,26 @@ TESTS += tests/test_cuda_backend
 tests_test_cuda_backend_SOURCES = $(tests_test_backend_SOURCES)
 tests_test_cuda_backend_CPPFLAGS = $(TESTS_CPPFLAGS) -DPETRA_TEST_CUDA
 tests_test_cuda_backend_LDADD = $(CUDA_FAKE_LDADD)
+check_PROGRAMS += tests/test_cuda_training
+TESTS += tests/test_cuda_training
+tests_test_cuda_training_SOURCES = tests/test_cuda_training.c $(TRAINING_SOURCES)
+tests_test_cuda_training_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) $(CHECK_CFLAGS) -DPETRA_CUDA_FAKE
+tests_test_cuda_training_LDADD = $(CUDA_FAKE_LDADD)
+
+# The same on a device; they end with 77 where there is none.
+if HAVE_CUDA
+check_PROGRAMS += tests/test_device_backend tests/test_device_training tests/test_device_precision
+TESTS += tests/test_device_backend tests/test_device_training tests/test_device_precision
+endif
+tests_test_device_backend_SOURCES = $(tests_test_backend_SOURCES)
+tests_test_device_backend_CPPFLAGS = $(TESTS_CPPFLAGS) -DPETRA_TEST_CUDA
+tests_test_device_backend_LDADD = $(TESTS_LDADD)
+tests_test_device_training_SOURCES = tests/test_cuda_training.c $(TRAINING_SOURCES)
+tests_test_device_training_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_device_training_LDADD = $(TESTS_LDADD)
+tests_test_device_precision_SOURCES = $(tests_test_precision_SOURCES)
+tests_test_device_precision_CPPFLAGS = $(TESTS_CPPFLAGS) -DPETRA_TEST_CUDA
+tests_test_device_precision_LDADD = $(TESTS_LDADD)
 
 # The CUDA build, what petra info tells of CUDA, and the bundle for machines without our libraries.
 AM_TESTS_ENVIRONMENT += NVCC='$(NVCC)'; export NVCC;

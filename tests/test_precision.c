@@ -1,4 +1,4 @@
-/* cpu in single precision against ref in double precision, after so few microbatches that two correct
+/* cpu, or a CUDA device, in single precision against ref in double precision, after so few microbatches that two correct
  * implementations are still close (docs/semantics.md, section 7); and the distance that a wrong lag gives,
  * which must be larger. */
 #include "harness.h"
@@ -7,7 +7,11 @@
 
 #define NETWORK "model.depth=18", "model.width=16", "data.batch=16", "optim.lr=0.02"
 #define DOUBLE "device.backend=ref", "device.precision=fp64"
+#ifdef PETRA_TEST_CUDA
+#define SINGLE "device.backend=cuda", "device.precision=fp32"
+#else
 #define SINGLE "device.backend=cpu", "device.precision=fp32"
+#endif
 #define BACKPROP "method.name=backprop", "method.accumulate=8", "run.max_microbatches=8"
 #define PETRA "method.name=petra", "run.max_microbatches=20"
 
@@ -96,6 +100,12 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {backprop_after_one_update, petra_after_20_ticks};
+#ifdef PETRA_TEST_CUDA
+  petra_backend *device;
+  if (petra_backend_create(PETRA_BACKEND_CUDA, PETRA_PRECISION_FP32, 1, true, &device) == PETRA_UNSUPPORTED)
+    return 77; /* no device here */
+  petra_backend_destroy(device);
+#endif
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;
   int result = harness_run("precision", tests, HARNESS_COUNT(tests));

@@ -44,12 +44,13 @@ typedef struct petra_tensor {
   size_t bytes;     /* physical, as allocated */
   void *data;       /* physical; private to the backend */
   void *layout;     /* private to the backend */
-  /* Below: kept by tensor.c. */
+  /* Below: kept by tensor.c and pool.c. */
   int references;
   petra_account *account;
   petra_memory_category category;
-  int32_t home;   /* stage in whose action the storage was made; 0: outside of all */
-  int64_t number; /* of the storage, in the order of making */
+  int32_t home;   /* pool.c: stage in whose action the storage was made; 0: outside of all */
+  bool in_ring;   /* pool.c: it belongs to a place in an action */
+  int64_t number; /* pool.c: of the storage, in the order of making */
   struct petra_tensor *next_free;
 } petra_tensor;
 

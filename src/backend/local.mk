@@ -7,6 +7,7 @@ libpetra_a_SOURCES += \
 	src/backend/element.h \
 	src/backend/ops.c \
 	src/backend/ops.h \
+	src/backend/pool.c \
 	src/backend/pool.h \
 	src/backend/ref.c \
 	src/backend/ref.h \

@@ -61,15 +61,15 @@ petra_status petra_backend_create(petra_backend_kind kind, petra_precision preci
 petra_status petra_backend_begin(petra_backend *backend, int32_t stage, int32_t kind) {
   if (!backend->ops->begin)
     return PETRA_OK;
-  petra_tensor_pool_enter(backend, stage);
+  PETRA_TRY(petra_tensor_pool_enter(backend, stage, kind));
   return backend->ops->begin(backend, stage, kind);
 }
 
 petra_status petra_backend_end(petra_backend *backend) {
   if (!backend->ops->end)
     return PETRA_OK;
-  petra_tensor_pool_enter(backend, 0);
-  return backend->ops->end(backend);
+  petra_status left = petra_tensor_pool_leave(backend), ended = backend->ops->end(backend);
+  return left != PETRA_OK ? left : ended;
 }
 
 petra_status petra_backend_synchronize(petra_backend *backend) {

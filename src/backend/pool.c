@@ -1,0 +1,262 @@
+#include "backend/pool.h"
+
+#include "base/mem.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum { BUCKETS = 256, KINDS = 8 };
+
+/* The n-th tensor that a kind of action of a stage makes, where one outlived the action: storage in a ring. The m-th action takes slot
+ * m modulo the size, whatever the order in which others give theirs back. All sizes are powers of two, so that a network's addresses
+ * come again after as many actions as the largest ring has slots. */
+typedef struct site {
+  petra_tensor **slot; /* NULL: not made yet */
+  int size;            /* 0: nothing outlived it so far */
+  int64_t taken;
+} site;
+
+/* One kind of action of one stage. */
+typedef struct action_sites {
+  site *site;
+  int count;
+} action_sites;
+
+struct petra_tensor_pool {
+  petra_tensor *free[BUCKETS]; /* lists through next_free, by rising number */
+  int64_t live;                /* tensors with references */
+  int64_t made;                /* storage so far */
+  int32_t stage, kind;         /* of the action that runs; stage 0: none */
+  action_sites *stages;        /* [stage][KINDS] */
+  int32_t stage_count;
+  petra_tensor **fresh; /* what the action has made so far; NULL: given back and taken again since */
+  int fresh_count, fresh_capacity;
+};
+
+static unsigned bucket_of(petra_tensor_kind kind, const int32_t shape[4], int32_t home) {
+  uint32_t hash = (uint32_t)kind + 1 + 8 * (uint32_t)home;
+  for (int i = 0; i < 4; i++)
+    hash = (hash ^ (uint32_t)shape[i]) * 0x9e3779b1u;
+  return hash >> 24;
+}
+
+petra_status petra_tensor_pool_create(petra_backend *backend) {
+  return petra_allocate(&backend->pool, 1, sizeof *backend->pool);
+}
+
+static void destroy_list(petra_backend *backend, petra_tensor *list) {
+  while (list) {
+    petra_tensor *tensor = list;
+    list = tensor->next_free;
+    backend->ops->storage_destroy(backend, tensor);
+    petra_free(tensor);
+  }
+}
+
+static void destroy_ring(petra_backend *backend, site *s) {
+  for (int i = 0; i < s->size; i++)
+    destroy_list(backend, s->slot[i]);
+  petra_free(s->slot);
+}
+
+void petra_tensor_pool_destroy(petra_backend *backend) {
+  petra_tensor_pool *pool = backend->pool;
+  if (!pool)
+    return;
+  assert(pool->live == 0);
+  for (int b = 0; b < BUCKETS; b++)
+    destroy_list(backend, pool->free[b]);
+  for (int32_t a = 0; a < pool->stage_count * KINDS; a++) {
+    for (int i = 0; i < pool->stages[a].count; i++)
+      destroy_ring(backend, &pool->stages[a].site[i]);
+    petra_free(pool->stages[a].site);
+  }
+  petra_free(pool->stages);
+  petra_free(pool->fresh);
+  petra_free(pool);
+  backend->pool = NULL;
+}
+
+static action_sites *present(const petra_tensor_pool *pool) {
+  return &pool->stages[pool->stage * KINDS + pool->kind];
+}
+
+/* Room for the sites of one more tensor of the action. */
+static petra_status make_room(petra_tensor_pool *pool) {
+  action_sites *action = present(pool);
+  if (pool->fresh_count == pool->fresh_capacity) {
+    int capacity = pool->fresh_capacity ? 2 * pool->fresh_capacity : 64;
+    petra_tensor **fresh;
+    PETRA_TRY(petra_allocate(&fresh, (size_t)capacity, sizeof(petra_tensor *)));
+    for (int i = 0; i < pool->fresh_count; i++)
+      fresh[i] = pool->fresh[i];
+    petra_free(pool->fresh);
+    pool->fresh = fresh;
+    pool->fresh_capacity = capacity;
+  }
+  if (pool->fresh_count >= action->count) {
+    int count = action->count ? 2 * action->count : 64;
+    site *sites;
+    PETRA_TRY(petra_allocate(&sites, (size_t)count, sizeof *sites));
+    for (int i = 0; i < action->count; i++)
+      sites[i] = action->site[i];
+    petra_free(action->site);
+    action->site = sites;
+    action->count = count;
+  }
+  return PETRA_OK;
+}
+
+petra_status petra_tensor_pool_enter(petra_backend *backend, int32_t stage, int32_t kind) {
+  petra_tensor_pool *pool = backend->pool;
+  if (stage >= pool->stage_count) {
+    action_sites *stages;
+    PETRA_TRY(petra_allocate(&stages, (size_t)(stage + 1) * KINDS, sizeof *stages));
+    for (int32_t a = 0; a < pool->stage_count * KINDS; a++)
+      stages[a] = pool->stages[a];
+    petra_free(pool->stages);
+    pool->stages = stages;
+    pool->stage_count = stage + 1;
+  }
+  assert(stage > 0 && kind >= 0 && kind < KINDS);
+  pool->stage = stage;
+  pool->kind = kind;
+  pool->fresh_count = 0;
+  return PETRA_OK;
+}
+
+/* Twice as many slots, the new ones empty. */
+static petra_status grow(site *s) {
+  int size = s->size ? 2 * s->size : 1;
+  petra_tensor **slot;
+  PETRA_TRY(petra_allocate(&slot, (size_t)size, sizeof *slot));
+  for (int i = 0; i < s->size; i++)
+    slot[i] = s->slot[i];
+  petra_free(s->slot);
+  s->slot = slot;
+  s->size = size;
+  return PETRA_OK;
+}
+
+/* The first time that a tensor outlives its action, its place becomes a ring with the tensor in it. */
+static petra_status learn(petra_tensor_pool *pool, int place) {
+  petra_tensor *tensor = pool->fresh[place];
+  site *s = &present(pool)->site[place];
+  if (!tensor || tensor->references == 0 || s->size > 0)
+    return PETRA_OK;
+  PETRA_TRY(grow(s));
+  s->slot[0] = tensor;
+  s->taken = 1;
+  tensor->in_ring = true;
+  return PETRA_OK;
+}
+
+petra_status petra_tensor_pool_leave(petra_backend *backend) {
+  petra_tensor_pool *pool = backend->pool;
+  petra_status status = PETRA_OK;
+  for (int i = 0; i < pool->fresh_count && status == PETRA_OK; i++)
+    status = learn(pool, i);
+  pool->fresh_count = 0;
+  pool->stage = 0;
+  return status;
+}
+
+/* Takes the storage of this kind and shape that was made first out of a list. */
+static petra_tensor *take_from(petra_tensor **list, petra_tensor_kind kind, const int32_t shape[4], int32_t home) {
+  for (petra_tensor **link = list; *link; link = &(*link)->next_free) {
+    petra_tensor *tensor = *link;
+    if (tensor->kind == kind && tensor->home == home && memcmp(tensor->shape, shape, sizeof tensor->shape) == 0) {
+      *link = tensor->next_free;
+      return tensor;
+    }
+  }
+  return NULL;
+}
+
+static petra_status make(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4], petra_tensor **out) {
+  petra_tensor *tensor;
+  PETRA_TRY(petra_allocate(&tensor, 1, sizeof *tensor));
+  tensor->backend = backend;
+  tensor->kind = kind;
+  tensor->home = backend->pool->stage;
+  tensor->number = backend->pool->made++;
+  tensor->elements = 1;
+  for (int i = 0; i < 4; i++) {
+    tensor->shape[i] = shape[i];
+    tensor->elements *= shape[i];
+  }
+  petra_status status = backend->ops->storage_create(backend, tensor);
+  if (status != PETRA_OK) {
+    petra_free(tensor);
+    return status;
+  }
+  *out = tensor;
+  return PETRA_OK;
+}
+
+/* A tensor is in `fresh` once. */
+static void forget(petra_tensor_pool *pool, const petra_tensor *tensor) {
+  for (int i = pool->fresh_count - 1; i >= 0; i--)
+    if (pool->fresh[i] == tensor) {
+      pool->fresh[i] = NULL;
+      return;
+    }
+}
+
+/* A tensor like any other, from the lists of the stage. */
+static petra_status take_common(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4], petra_tensor **out) {
+  petra_tensor_pool *pool = backend->pool;
+  *out = take_from(&pool->free[bucket_of(kind, shape, pool->stage)], kind, shape, pool->stage);
+  return *out ? PETRA_OK : make(backend, kind, shape, out);
+}
+
+static bool fits(const petra_tensor *tensor, petra_tensor_kind kind, const int32_t shape[4]) {
+  return tensor->kind == kind && memcmp(tensor->shape, shape, sizeof tensor->shape) == 0;
+}
+
+/* The ring's next slot; where its tensor is still held the ring is too small. A tensor of another shape stays: *out is NULL. */
+static petra_status take_slot(petra_backend *backend, site *s, petra_tensor_kind kind, const int32_t shape[4], petra_tensor **out) {
+  petra_tensor **slot;
+  while (*(slot = &s->slot[s->taken % s->size]) && (*slot)->references > 0)
+    PETRA_TRY(grow(s));
+  if (!*slot) {
+    PETRA_TRY(make(backend, kind, shape, slot));
+    (*slot)->in_ring = true;
+  }
+  *out = fits(*slot, kind, shape) ? *slot : NULL;
+  s->taken++;
+  return PETRA_OK;
+}
+
+petra_status petra_tensor_pool_take(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4], petra_tensor **out) {
+  petra_tensor_pool *pool = backend->pool;
+  petra_tensor *tensor = NULL;
+  if (pool->stage > 0) {
+    PETRA_TRY(make_room(pool));
+    site *s = &present(pool)->site[pool->fresh_count];
+    if (s->size > 0)
+      PETRA_TRY(take_slot(backend, s, kind, shape, &tensor));
+  }
+  if (!tensor)
+    PETRA_TRY(take_common(backend, kind, shape, &tensor));
+  if (pool->stage > 0) {
+    forget(pool, tensor);
+    pool->fresh[pool->fresh_count++] = tensor;
+  }
+  tensor->next_free = NULL;
+  pool->live++;
+  *out = tensor;
+  return PETRA_OK;
+}
+
+void petra_tensor_pool_give(petra_tensor *tensor) {
+  petra_tensor_pool *pool = tensor->backend->pool;
+  pool->live--;
+  if (tensor->in_ring)
+    return; /* its slot has it */
+  petra_tensor **link = &pool->free[bucket_of(tensor->kind, tensor->shape, tensor->home)];
+  while (*link && (*link)->number < tensor->number)
+    link = &(*link)->next_free;
+  tensor->next_free = *link;
+  *link = tensor;
+}
