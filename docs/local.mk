@@ -13,7 +13,8 @@ EXTRA_DIST += docs/config.md docs/data.md docs/design.md docs/semantics.md docs/
 	docs/adr/0010-log-before-config.md \
 	docs/adr/0011-keys-against-the-plan.md \
 	docs/adr/0012-weights-by-version.md \
-	docs/adr/0013-resume-by-going-through-the-schedule.md
+	docs/adr/0013-resume-by-going-through-the-schedule.md \
+	docs/adr/0014-actions-as-graphs.md
 
 # docs/config.md is what the program says of its table of keys.
 regen-docs: petra$(EXEEXT)

@@ -8,7 +8,7 @@
 
 typedef struct dry_backend {
   petra_backend base;
-  petra_backend *sizes;
+  petra_backend *sizes; /* NULL: of `cuda`, which need not be in this build, nor a device here */
 } dry_backend;
 
 static void destroy(petra_backend *backend) {
@@ -17,12 +17,14 @@ static void destroy(petra_backend *backend) {
 }
 
 static void describe(const petra_backend *backend, char *text, size_t size) {
-  snprintf(text, size, "dry: sizes of %s, nothing is computed",
-           ((const dry_backend *)backend)->sizes->ops->name);
+  const petra_backend *sizes = ((const dry_backend *)backend)->sizes;
+  snprintf(text, size, "dry: sizes of %s, nothing is computed", sizes ? sizes->ops->name : "cuda");
 }
 
 static size_t storage_bytes(petra_backend *backend, const petra_tensor *tensor) {
   petra_backend *sizes = ((dry_backend *)backend)->sizes;
+  if (!sizes)
+    return (size_t)tensor->elements * (tensor->kind == PETRA_TENSOR_MASK ? 1 : sizeof(float));
   if (!sizes->ops->storage_bytes)
     return (size_t)tensor->elements *
            (backend->precision == PETRA_PRECISION_FP64 ? sizeof(double) : sizeof(float));
@@ -204,7 +206,10 @@ petra_status petra_backend_create_dry(petra_backend_kind kind, petra_precision p
                                       petra_backend **out) {
   dry_backend *dry;
   PETRA_TRY(petra_allocate(&dry, 1, sizeof *dry));
-  petra_status status = petra_backend_create(kind, precision, 1, true, &dry->sizes);
+  bool device_only = precision == PETRA_PRECISION_TF32 || precision == PETRA_PRECISION_BF16;
+  petra_status status = PETRA_OK;
+  if (kind != PETRA_BACKEND_CUDA && !(kind == PETRA_BACKEND_AUTO && device_only))
+    status = petra_backend_create(kind, precision, 1, true, &dry->sizes);
   if (status != PETRA_OK) {
     petra_free(dry);
     return status;

@@ -17,8 +17,15 @@ static const struct {
   petra_precision precision;
   const char *precisions;
 } backends[] = {{"ref", PETRA_BACKEND_REF, PETRA_PRECISION_FP64, "fp32, fp64"},
-                {"cpu", PETRA_BACKEND_CPU, PETRA_PRECISION_FP32, "fp32"}};
+                {"cpu", PETRA_BACKEND_CPU, PETRA_PRECISION_FP32, "fp32"},
+                {"cuda", PETRA_BACKEND_CUDA, PETRA_PRECISION_FP32, "fp32, tf32, bf16"}};
 enum { BACKENDS = sizeof backends / sizeof *backends };
+
+/* Those that can compute here: the last one needs a device. */
+static int backends_here(void) {
+  char text[320];
+  return petra_cuda_devices(text, sizeof text) > 0 ? BACKENDS : BACKENDS - 1;
+}
 
 /* The processor's name as Linux tells it. */
 static void processor_name(char *text, size_t size) {
@@ -84,16 +91,16 @@ static petra_status run(const petra_arguments *arguments) {
   char version[128], libraries[256], processor[256], text[BACKENDS][256];
   petra_config *config;
   PETRA_TRY(petra_config_load(NULL, NULL, 0, &config));
-  int threads = petra_setup_threads(config);
+  const int threads = petra_setup_threads(config), count = backends_here();
   petra_config_destroy(config);
   petra_version_describe(version, sizeof version);
   petra_libraries_describe(libraries, sizeof libraries);
   processor_name(processor, sizeof processor);
-  for (int i = 0; i < BACKENDS; i++)
+  for (int i = 0; i < count; i++)
     PETRA_TRY(describe_backend(i, threads, text[i], sizeof text[i]));
   if (!arguments->json) {
     printf("petra      %s\n", version);
-    for (int i = 0; i < BACKENDS; i++)
+    for (int i = 0; i < count; i++)
       printf("%-10s %s\n", i ? "" : "backends", text[i]);
     printf("libraries  %s\ndevice     %s, %d core%s for this process\n", libraries, processor, threads, threads == 1 ? "" : "s");
     print_cuda();
@@ -101,7 +108,7 @@ static petra_status run(const petra_arguments *arguments) {
   }
   json_t *root = json_object(), *list = json_array();
   petra_status status = petra_json_set(root, "version", petra_json_string(version));
-  for (int i = 0; i < BACKENDS && status == PETRA_OK; i++) {
+  for (int i = 0; i < count && status == PETRA_OK; i++) {
     json_t *object = json_object();
     json_array_append_new(list, object);
     PETRA_TRY_GOTO(status, petra_json_set(object, "name", json_string(backends[i].name)), done);

@@ -37,6 +37,21 @@ static petra_status cut(petra_setup *setup) {
   return petra_partition_balance(&setup->partition, config, &setup->model, petra_setup_block_times(setup, times) ? times : NULL);
 }
 
+/* What each backend can compute in. */
+static petra_status check_precision(const petra_config *config) {
+  const petra_backend_kind backend = config->device.backend;
+  const petra_precision precision = config->device.precision;
+  const char *name = petra_config_choice_name("device.precision", (int)precision);
+  if (precision == PETRA_PRECISION_FP64 && backend == PETRA_BACKEND_CPU)
+    return petra_config_fail(config, "device.precision", "fp64 with device.backend: cpu, which computes in fp32 only; expected device.backend: ref");
+  if (precision == PETRA_PRECISION_FP64 && backend == PETRA_BACKEND_CUDA)
+    return petra_config_fail(config, "device.precision", "fp64 with device.backend: cuda, which computes in fp32, tf32 and bf16; expected device.backend: ref");
+  if ((precision == PETRA_PRECISION_TF32 || precision == PETRA_PRECISION_BF16) && (backend == PETRA_BACKEND_CPU || backend == PETRA_BACKEND_REF))
+    return petra_config_fail(config, "device.precision", "%s with device.backend: %s; expected device.backend: cuda", name,
+                             petra_config_choice_name("device.backend", (int)backend));
+  return PETRA_OK;
+}
+
 petra_status petra_setup_plan(petra_setup *setup, const petra_config *config) {
   *setup = (petra_setup){.config = config};
   petra_dataset_shape shape;
@@ -46,8 +61,7 @@ petra_status petra_setup_plan(petra_setup *setup, const petra_config *config) {
   PETRA_TRY(cut(setup));
   petra_method_fit(&setup->method, setup->partition.stages);
   PETRA_TRY(check_classes(config, shape.classes));
-  if (config->device.backend == PETRA_BACKEND_CPU && config->device.precision == PETRA_PRECISION_FP64)
-    return petra_config_fail(config, "device.precision", "fp64 with device.backend: cpu, which computes in fp32 only; expected device.backend: ref");
+  PETRA_TRY(check_precision(config));
   setup->inverts = setup->method.inverts && config->model.family == PETRA_FAMILY_REVNET;
   if (setup->method.inverts && !setup->inverts)
     petra_log(PETRA_LOG_WARNING, "method %s on a ResNet, which has no reversible blocks: every block keeps its input and computes its graph again",

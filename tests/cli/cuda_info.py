@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 
-from program import PETRA, ProgramTest, main
+from program import PETRA, SMALL, ProgramTest, main
 
 with open("config.h", encoding="utf-8") as file:
     BUILT = "#define PETRA_HAVE_CUDA 1" in file.read()
@@ -55,6 +55,29 @@ class CudaInfo(ProgramTest):
         os.symlink(stub + "/libcuda.so", self.path("libcuda.so.1"))
         found = self.good_json("info", env={**os.environ, "LD_LIBRARY_PATH": self.folder})["cuda"]
         self.assertIn("is the stub for linking (error 34)", found["no_device"])
+
+    def refused(self, code, text, *settings):
+        self.write("small.yaml", SMALL)
+        sets = [word for setting in settings for word in ("--set", setting)]
+        self.bad(code, text, "train", "small.yaml", "--output", "out", *sets, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+        self.assertFalse(os.path.exists(self.path("out/weights.h5")))
+
+    def test_training_without_a_device(self):
+        wanted = "there is no CUDA device" if BUILT else "is not in this build"
+        self.refused(2, "device.backend: cuda", "device.backend=cuda")
+        self.refused(2, wanted, "device.backend=cuda")
+        self.refused(2, wanted, "device.precision=bf16")
+
+    def test_precisions_that_a_backend_has_not(self):
+        self.refused(2, "device.precision=tf32: tf32 with device.backend: cpu; expected device.backend: cuda",
+                     "device.precision=tf32", "device.backend=cpu")
+        self.refused(2, "bf16 with device.backend: ref", "device.precision=bf16", "device.backend=ref")
+        self.refused(2, "fp64 with device.backend: cuda", "device.precision=fp64", "device.backend=cuda")
+
+    def test_simulation_needs_no_device(self):
+        self.write("small.yaml", SMALL)
+        for setting in "device.backend=cuda", "device.precision=bf16":
+            self.good("simulate", "small.yaml", "--output", "out", "--quiet", "--set", setting)
 
 
 main()

@@ -7,7 +7,8 @@
 #include <string.h>
 
 enum {
-  SEEN = 1 << 16,     /* hashes of segments that came once; a later one takes the place of an earlier one */
+  SEEN = 1 << 14,     /* sets of hashes of segments that came once; a later one takes the place of the oldest in its set */
+  WAYS = 4,
   TABLE = 1 << 14,    /* places for graphs, a power of two */
   GRAPHS_MAX = 8192,  /* beyond these, segments are launched one by one */
 };
@@ -22,7 +23,7 @@ typedef struct captured {
 
 struct cuda_graphs {
   bool insist;
-  uint64_t seen[SEEN];
+  uint64_t seen[SEEN][WAYS];
   captured table[TABLE];
   int count;
   int64_t launched, single;
@@ -67,6 +68,17 @@ static captured *place_of(cuda_graphs *graphs, uint64_t hash, int lane, const un
   }
 }
 
+/* Whether a segment came before, as far as is known; now it did. */
+static bool came_before(cuda_graphs *graphs, uint64_t hash) {
+  uint64_t *set = graphs->seen[hash % SEEN];
+  for (int i = 0; i < WAYS; i++)
+    if (set[i] == hash)
+      return true;
+  memmove(set + 1, set, (WAYS - 1) * sizeof *set);
+  set[0] = hash;
+  return false;
+}
+
 /* Records the launches instead of running them. */
 static petra_status capture(const cuda_lane *lane, const unsigned char *commands, size_t bytes, cudaGraphExec_t *out) {
   cudaGraph_t graph = NULL;
@@ -103,10 +115,8 @@ static petra_status add(cuda_graphs *graphs, captured *place, uint64_t hash, int
 petra_status cuda_graphs_launch(cuda_graphs *graphs, int number, const cuda_lane *lane, const unsigned char *commands, size_t bytes) {
   const uint64_t hash = hash_of(number, commands, bytes);
   captured *place = place_of(graphs, hash, number, commands, bytes);
-  uint64_t *seen = &graphs->seen[hash % SEEN];
-  if (!place->commands && *seen == hash && graphs->count < GRAPHS_MAX)
+  if (!place->commands && graphs->count < GRAPHS_MAX && came_before(graphs, hash))
     PETRA_TRY(add(graphs, place, hash, number, lane, commands, bytes));
-  *seen = hash;
   if (place->exec) {
     graphs->launched++;
     return cuda_check(cudaGraphLaunch(place->exec, lane->stream), "cudaGraphLaunch");
