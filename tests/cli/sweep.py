@@ -21,7 +21,7 @@ STUDENT = {1: 12.706204736432095, 2: 4.302652729911275}
 # Two cells of which the second one takes a while.
 SLOW = """\
 config:
-  run: {eval_every: 0}
+  run: {eval_every: 0, checkpoint_every: 50}
   data: {set: shapes, batch: 8, limit: 16, augment: [], workers: 1}
   model: {width: 1}
   device: {threads: 1}
