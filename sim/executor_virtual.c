@@ -201,6 +201,7 @@ static petra_status run_events(petra_executor_virtual *executor, petra_worker *w
     if (petra_event_queue_time(executor->events) > executor->now_ns)
       PETRA_TRY(start_ready(executor, worker));
   }
+  PETRA_TRY(petra_worker_finish(worker));
   executor->now_ns = executor->last_end_ns; /* messages that nobody waits for may have come later */
   return check_finished(executor);
 }

@@ -28,9 +28,9 @@ enum { SINGLE_THREADED = 3 };
 
 /* The table of tolerances has one entry for each operation that works on tensors: all pointers of
  * petra_backend_ops but destroy, describe, storage_create and storage_destroy, which every case uses, begin,
- * end and synchronize (test_cuda_backend), and storage_bytes, whose sums are compared with those of real runs (tests/cli/simulate_results.py). */
+ * end, synchronize and collect (test_cuda_training), and storage_bytes, whose sums are compared with those of real runs (tests/cli/simulate_results.py). */
 _Static_assert(sizeof(petra_backend_ops) - offsetof(petra_backend_ops, destroy) ==
-                   (CASES_OPS + 8) * sizeof(void (*)(void)),
+                   (CASES_OPS + 9) * sizeof(void (*)(void)),
                "an operation of the contract is missing in CASE_TOLERANCES");
 
 /* The names are those of the fields. */

@@ -577,7 +577,7 @@ START_TEST(reversible_blocks_invert) {
     int count = 0;
     ck_assert_int_eq(petra_backend_create(PETRA_BACKEND_REF, PETRA_PRECISION_FP64, 2, true, &backend),
                      PETRA_OK);
-    const petra_compute compute = {backend, NULL};
+    const petra_compute compute = {.backend = backend};
     petra_model model = make_model("revnet", depths[d], 3, "cifar", 10, 16);
     for (int b = 0; b < model.block_count; b++)
       if (model.blocks[b].reversible) {
@@ -601,7 +601,7 @@ START_TEST(invertible_blocks_invert) {
                                           single ? PETRA_PRECISION_FP32 : PETRA_PRECISION_FP64, 2, true,
                                           &backend),
                      PETRA_OK);
-    const petra_compute compute = {backend, NULL};
+    const petra_compute compute = {.backend = backend};
     petra_model model = make_invertible(depths[d], 3, "cifar", 10, 16);
     for (int b = 1; b < model.block_count - 1; b++)
       invert_block(&compute, &model, &model.blocks[b], single ? 0x1p-23 : 0x1p-52, &rng);

@@ -115,6 +115,9 @@ typedef struct petra_cross_entropy {
   const petra_tensor *logits;  /* (N, classes) */
   const int32_t *labels;       /* N class numbers on the host, 0 <= label < classes */
   petra_tensor *dlogits;       /* (N, classes): gradient of the mean loss; NULL when not wanted */
+  bool later;                  /* the results need not be there on return: *ticket may be set instead */
+  bool unwanted;               /* only dlogits is wanted: the results may be left undefined */
+  int64_t ticket;              /* out: 0: the results are below; otherwise collect gives them */
   double loss;                 /* out: mean over the N images of -log softmax(logits)[label] */
   int32_t top1, top5;          /* out: images whose label is the best, among the five best (ties: lower class first;
                                   a NaN is not worse than any other logit) */
@@ -130,10 +133,12 @@ typedef struct petra_backend_ops {
   /* Optional (NULL: operations are complete when they return). Operations between begin and end are those of one action of a
    * stage (from 1; `kind` is that of the action, below 8): they may be done later, in their order, at once with those of other
    * stages, and again as a whole when they come again. synchronize returns when all is done. What an operation gives to
-   * the host (download, dot, cross_entropy) is there when it returns. */
+   * the host (download, dot, cross_entropy that is not `later`) is there when it returns. */
   petra_status (*begin)(petra_backend *backend, int32_t stage, int32_t kind);
   petra_status (*end)(petra_backend *backend);
   petra_status (*synchronize)(petra_backend *backend);
+  /* Waits for the results of the cross_entropy that gave this ticket, one of the last three; sets loss, top1, top5. */
+  petra_status (*collect)(petra_backend *backend, int64_t ticket, petra_cross_entropy *out);
 
   /* Storage: sets bytes, data, layout of a tensor whose backend, kind, shape, elements are set; content 0. */
   petra_status (*storage_create)(petra_backend *backend, petra_tensor *tensor);
@@ -235,11 +240,12 @@ petra_status petra_backend_create(petra_backend_kind kind, petra_precision preci
  * hold can be counted by it. Results (losses, downloads) are 0. */
 petra_status petra_backend_create_dry(petra_backend_kind kind, petra_precision precision, petra_backend **out);
 
-/* begin, end and synchronize of the table, where the backend has them. Storage of tensors that are made between begin and end
+/* begin, end, synchronize and collect of the table, where the backend has them. Storage of tensors that are made between begin and end
  * is taken from what this stage gave back before, so that an action finds the same storage again. */
 petra_status petra_backend_begin(petra_backend *backend, int32_t stage, int32_t kind);
 petra_status petra_backend_end(petra_backend *backend);
 petra_status petra_backend_synchronize(petra_backend *backend);
+petra_status petra_backend_collect(petra_backend *backend, int64_t ticket, petra_cross_entropy *out);
 
 /* All tensors must have been released. NULL is allowed. */
 void petra_backend_destroy(petra_backend *backend);

@@ -314,6 +314,7 @@ petra_status petra_op_cross_entropy(petra_backend *backend, petra_cross_entropy 
     if (arguments->labels[n] < 0 || arguments->labels[n] >= logits->shape[1])
       return petra_fail(PETRA_DATA, "cross_entropy: label %d of image %d, expected 0 to %d",
                         arguments->labels[n], n, logits->shape[1] - 1);
+  arguments->ticket = 0;
   return backend->ops->cross_entropy(backend, arguments);
 }
 

@@ -76,6 +76,12 @@ petra_status petra_backend_synchronize(petra_backend *backend) {
   return backend->ops->synchronize ? backend->ops->synchronize(backend) : PETRA_OK;
 }
 
+petra_status petra_backend_collect(petra_backend *backend, int64_t ticket, petra_cross_entropy *out) {
+  if (!backend->ops->collect)
+    return petra_fail(PETRA_INTERNAL, "collect: %s gives no tickets", backend->ops->name);
+  return backend->ops->collect(backend, ticket, out);
+}
+
 void petra_backend_destroy(petra_backend *backend) {
   if (!backend)
     return;

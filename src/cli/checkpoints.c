@@ -94,6 +94,7 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
                         c->options.path, (long long)c->resumed);
     worker = c->counting;
   } else if (is_due(c, actions, count)) {
+    PETRA_TRY(petra_worker_finish(worker)); /* the log is in the checkpoint */
     PETRA_TRY(write_checkpoint(c));
   }
   PETRA_TRY(worker->ops->perform(worker, virtual_ns, actions, count, results));
@@ -101,6 +102,10 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
     PETRA_TRY(remember(c, count, results));
   c->done += count;
   return PETRA_OK;
+}
+
+static petra_status finish_inner(petra_worker *base) {
+  return petra_worker_finish(((petra_checkpoints *)base)->options.worker);
 }
 
 static petra_status resume(petra_checkpoints *c) {
@@ -126,7 +131,7 @@ static petra_status resume(petra_checkpoints *c) {
 }
 
 petra_status petra_checkpoints_create(const petra_checkpoints_options *options, petra_checkpoints **out) {
-  static const petra_worker_ops ops = {.perform = perform};
+  static const petra_worker_ops ops = {.perform = perform, .finish = finish_inner};
   petra_checkpoints *c;
   PETRA_TRY(petra_allocate(&c, 1, sizeof *c));
   c->base.ops = &ops;

@@ -86,7 +86,7 @@ static petra_status create_batch(measurement *m) {
  * pass whose petra_stage_loss is not: what comes second finds its tensors in the cache. */
 static petra_status time_last_forward(measurement *m, const petra_message *in) {
   const petra_setup *setup = m->setup;
-  const petra_compute compute = {setup->backend, NULL};
+  const petra_compute compute = {.backend = setup->backend};
   petra_stage *stage = m->stage[WITHOUT_GRAPH][m->stages - 1];
   petra_block_graph graph[PETRA_MODEL_BLOCKS] = {0};
   petra_streams streams = petra_streams_retain(&in->streams), next;

@@ -96,8 +96,12 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
   return PETRA_OK;
 }
 
+static petra_status finish_inner(petra_worker *base) {
+  return petra_worker_finish(((petra_recorder *)base)->options.worker);
+}
+
 petra_status petra_recorder_create(const petra_recorder_options *options, petra_recorder **out) {
-  static const petra_worker_ops ops = {.perform = perform};
+  static const petra_worker_ops ops = {.perform = perform, .finish = finish_inner};
   petra_recorder *recorder;
   petra_status status;
   size_t stages = (size_t)options->stages;

@@ -28,7 +28,7 @@ petra_status petra_probe_create(const petra_probe_options *options, petra_probe 
   petra_probe *probe;
   PETRA_TRY(petra_allocate(&probe, 1, sizeof *probe));
   probe->options = *options;
-  probe->compute = (petra_compute){options->backend, &probe->account};
+  probe->compute = (petra_compute){.backend = options->backend, .account = &probe->account};
   probe->model = petra_stage_model(options->stage[0]);
   probe->accumulate = options->program_options->accumulate;
   probe->synchronous = options->program->flush || options->program == &petra_program_sequential;

@@ -18,10 +18,17 @@ typedef struct petra_worker_ops {
    * engines of one): the result is the same, to the bit, in whatever order they are done. `virtual_ns` is the moment. */
   petra_status (*perform)(petra_worker *worker, int64_t virtual_ns, const petra_action *actions, int count,
                           petra_action_result *results);
+  /* Optional: what the worker has not told yet of what it did (losses that a device still computes). At the end of a run, and
+   * before its state is written down. */
+  petra_status (*finish)(petra_worker *worker);
 } petra_worker_ops;
 
 struct petra_worker {
   const petra_worker_ops *ops;
 };
+
+static inline petra_status petra_worker_finish(petra_worker *worker) {
+  return worker->ops->finish ? worker->ops->finish(worker) : PETRA_OK;
+}
 
 #endif

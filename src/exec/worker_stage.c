@@ -87,7 +87,7 @@ static petra_status do_forward(petra_worker_stage *worker, int32_t stage, int64_
   return post(worker, &worker->forward[stage], stage + 1, m, &out);
 }
 
-static petra_status report_loss(petra_worker_stage *worker, int64_t m, const petra_loss *loss, int64_t virtual_ns) {
+static petra_status tell_loss(petra_worker_stage *worker, int64_t m, const petra_loss *loss, int64_t virtual_ns) {
   const petra_worker_stage_options *options = &worker->options;
   double lr = petra_lr_at(options->lr, options->program->rate_index(options->program_options, options->stages, m));
   if (!isfinite(loss->loss))
@@ -95,6 +95,26 @@ static petra_status report_loss(petra_worker_stage *worker, int64_t m, const pet
                       (long long)m, (long long)(m / options->program_options->batches),
                       isnan(loss->loss) ? "not a number" : "infinite", lr);
   return options->events.loss ? options->events.loss(options->events.context, m, loss, lr, virtual_ns) : PETRA_OK;
+}
+
+/* Tells the loss that waits, if one does. */
+static petra_status tell_late_loss(petra_worker_stage *worker) {
+  petra_late_loss late = worker->late;
+  petra_cross_entropy found;
+  worker->late.loss.images = 0;
+  if (late.loss.images == 0)
+    return PETRA_OK;
+  PETRA_TRY(petra_backend_collect(worker->options.backend, late.loss.ticket, &found));
+  late.loss = (petra_loss){.loss = found.loss, .top1 = found.top1, .top5 = found.top5, .images = late.loss.images};
+  return tell_loss(worker, late.microbatch, &late.loss, late.virtual_ns);
+}
+
+static petra_status report_loss(petra_worker_stage *worker, int64_t m, const petra_loss *loss, int64_t virtual_ns) {
+  PETRA_TRY(tell_late_loss(worker));
+  if (loss->ticket == 0)
+    return tell_loss(worker, m, loss, virtual_ns);
+  worker->late = (petra_late_loss){*loss, m, virtual_ns};
+  return PETRA_OK;
 }
 
 static petra_status do_loss(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns, petra_message *out) {
@@ -178,6 +198,7 @@ static petra_status do_evaluate(petra_worker_stage *worker, int32_t stage, int64
   const petra_worker_stage_options *options = &worker->options;
   petra_pending **link;
   petra_evaluation result;
+  PETRA_TRY(tell_late_loss(worker));
   PETRA_TRY(petra_worker_find_pending(worker, m, &link));
   petra_pending *evaluation = *link;
   PETRA_TRY(petra_stage_snapshot(options->stage[stage - 1], &evaluation->snapshots[stage - 1]));
@@ -254,8 +275,12 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
   return petra_probe_after(worker->options.probe);
 }
 
+static petra_status finish(petra_worker *base) {
+  return tell_late_loss((petra_worker_stage *)base);
+}
+
 petra_status petra_worker_stage_create(const petra_worker_stage_options *options, petra_worker **out) {
-  static const petra_worker_ops ops = {.perform = perform};
+  static const petra_worker_ops ops = {.perform = perform, .finish = finish};
   petra_worker_stage *worker;
   petra_status status;
   size_t stages = (size_t)options->stages;

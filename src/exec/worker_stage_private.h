@@ -14,6 +14,13 @@ typedef struct petra_pending {
   struct petra_pending *next;
 } petra_pending;
 
+/* A loss that was not told yet; images 0: none. It is told with the next one, so that the host prepares a microbatch while the
+ * device computes another. */
+typedef struct petra_late_loss {
+  petra_loss loss;
+  int64_t microbatch, virtual_ns;
+} petra_late_loss;
+
 typedef struct petra_worker_stage {
   petra_worker base;
   petra_worker_stage_options options;
@@ -21,6 +28,7 @@ typedef struct petra_worker_stage {
   petra_labels labels;
   petra_pending *evaluations;
   int64_t read; /* microbatches that stage 1 has read */
+  petra_late_loss late; /* the last loss, where the device may still be at it */
 } petra_worker_stage;
 
 /* The place of the evaluation at a microbatch, made where it is missing. */

@@ -44,10 +44,11 @@ typedef struct petra_loss {
   double loss;         /* mean over the images */
   int32_t top1, top5;  /* images classified right, among the first five */
   int32_t images;
+  int64_t ticket; /* 0: all is there; otherwise the numbers come with petra_backend_collect */
 } petra_loss;
 
 /* The head: pooled features, logits, loss. `graph` as above (NULL: evaluation). The head has no batch norm, so that
- * training and evaluation compute the same. */
+ * training and evaluation compute the same. `loss` NULL: not wanted. */
 petra_status petra_head_forward(const petra_compute *compute, const petra_block *block,
                                 petra_tensor *const *parameters, const petra_streams *in, const int32_t *labels,
                                 petra_block_graph *graph, petra_loss *loss);

@@ -9,6 +9,7 @@
 typedef struct petra_compute {
   petra_backend *backend;
   petra_account *account; /* may be NULL */
+  bool losses_later;      /* the head need not wait for its loss (petra_loss.ticket) */
 } petra_compute;
 
 /* One or two tensors that travel together: (x1, x2), or x alone. */

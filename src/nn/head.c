@@ -23,13 +23,14 @@ petra_status petra_head_forward(const petra_compute *compute, const petra_block 
   for (int i = 0; i < block->streams_in; i++)
     PETRA_TRY_GOTO(status, petra_op_average_pool_forward(backend, in->tensor[i], features, i * block->shape_in.channels), done);
   PETRA_TRY_GOTO(status, petra_op_linear_forward(backend, features, parameters[0], parameters[1], logits), done);
-  petra_cross_entropy result = {.logits = logits, .labels = labels, .dlogits = dlogits};
+  petra_cross_entropy result = {.logits = logits, .labels = labels, .dlogits = dlogits, .later = compute->losses_later, .unwanted = !loss};
   PETRA_TRY_GOTO(status, petra_op_cross_entropy(backend, &result), done);
   if (graph) {
     graph->features = petra_tensor_retain(features);
     graph->dlogits = petra_tensor_retain(dlogits);
   }
-  *loss = (petra_loss){.loss = result.loss, .top1 = result.top1, .top5 = result.top5, .images = images};
+  if (loss)
+    *loss = (petra_loss){.loss = result.loss, .top1 = result.top1, .top5 = result.top5, .images = images, .ticket = result.ticket};
 done:
   petra_tensor_release(&dlogits);
   petra_tensor_release(&logits);

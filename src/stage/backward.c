@@ -76,10 +76,9 @@ static petra_status recompute(petra_stage *stage, int b, const petra_record *rec
   petra_tensor *const *parameters;
   int64_t version = petra_stage_choose(stage, stage->options.rule.backward_weights, record);
   petra_streams again = {{NULL, NULL}};
-  petra_loss loss;
   PETRA_TRY(petra_stage_weights(stage, stage->options.rule.backward_weights, version, b, &parameters));
   if (block->kind == PETRA_BLOCK_HEAD)
-    return petra_head_forward(&stage->compute, block, parameters, &record->inputs[b], record->labels, graph, &loss);
+    return petra_head_forward(&stage->compute, block, parameters, &record->inputs[b], record->labels, graph, NULL);
   PETRA_TRY(petra_block_forward(&stage->compute, block, parameters, &record->inputs[b], graph, &again));
   petra_streams_release(&again);
   return PETRA_OK;

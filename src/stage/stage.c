@@ -34,7 +34,7 @@ petra_status petra_stage_create(const petra_stage_options *options, petra_stage 
   PETRA_TRY(petra_allocate(&stage, 1, sizeof *stage));
   stage->options = *options;
   stage->blocks = blocks;
-  stage->compute = (petra_compute){options->backend, &stage->account};
+  stage->compute = (petra_compute){.backend = options->backend, .account = &stage->account, .losses_later = true};
   petra_records_init(&stage->records, blocks);
   petra_versions_init(&stage->versions, blocks);
   if (options->rule.sync_period > 0)

@@ -40,6 +40,7 @@ static const petra_backend_ops cuda_ops = {
     .begin = cuda_begin,
     .end = cuda_end,
     .synchronize = cuda_synchronize,
+    .collect = cuda_collect,
     .storage_create = cuda_storage_create,
     .storage_destroy = cuda_storage_destroy,
     .storage_bytes = cuda_storage_bytes,

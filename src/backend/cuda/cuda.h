@@ -139,5 +139,6 @@ petra_status cuda_linear_forward(petra_backend *backend, const petra_tensor *x, 
 petra_status cuda_linear_backward(petra_backend *backend, const petra_tensor *x, const petra_tensor *w, const petra_tensor *dy,
                                   petra_tensor *dx, petra_tensor *dw, petra_tensor *db);
 petra_status cuda_cross_entropy(petra_backend *backend, petra_cross_entropy *arguments);
+petra_status cuda_collect(petra_backend *backend, int64_t ticket, petra_cross_entropy *out);
 
 #endif

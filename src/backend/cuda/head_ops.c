@@ -63,14 +63,25 @@ petra_status cuda_linear_backward(petra_backend *backend, const petra_tensor *x,
   return cuda_add_command(cuda, cuda_bias_backward_launch, &a, sizeof a);
 }
 
+static void set_results(const void *host, petra_cross_entropy *loss) {
+  cuda_loss_result found;
+  memcpy(&found, host, sizeof found);
+  loss->loss = found.loss;
+  loss->top1 = found.top1;
+  loss->top5 = found.top5;
+}
+
 petra_status cuda_cross_entropy(petra_backend *backend, petra_cross_entropy *loss) {
   cuda_backend *cuda = cuda_of(backend);
   const int32_t images = loss->logits->shape[0];
+  const bool later = loss->later && !loss->unwanted && cuda->segment->open;
   const void *labels, *host;
   void *result;
-  cuda_loss_result found;
   PETRA_TRY(cuda_value(cuda, loss->labels, (size_t)images * sizeof *loss->labels, &labels));
-  PETRA_TRY(cuda_result(cuda, &result));
+  if (later)
+    PETRA_TRY(cuda_result_later(cuda, &result, &loss->ticket));
+  else
+    PETRA_TRY(cuda_result(cuda, &result));
   CUDA_ARGUMENTS(cuda_cross_entropy_args, a);
   a.logits = cuda_read(loss->logits);
   a.labels = labels;
@@ -82,10 +93,16 @@ petra_status cuda_cross_entropy(petra_backend *backend, petra_cross_entropy *los
   cuda_reads(cuda, loss->logits);
   cuda_writes(cuda, loss->dlogits);
   PETRA_TRY(cuda_add_command(cuda, cuda_cross_entropy_launch, &a, sizeof a));
-  PETRA_TRY(cuda_fetch(cuda, result, sizeof found, &host));
-  memcpy(&found, host, sizeof found);
-  loss->loss = found.loss;
-  loss->top1 = found.top1;
-  loss->top5 = found.top5;
+  if (later || loss->unwanted)
+    return PETRA_OK;
+  PETRA_TRY(cuda_fetch(cuda, result, sizeof(cuda_loss_result), &host));
+  set_results(host, loss);
+  return PETRA_OK;
+}
+
+petra_status cuda_collect(petra_backend *backend, int64_t ticket, petra_cross_entropy *out) {
+  const void *host;
+  PETRA_TRY(cuda_collect_result(cuda_of(backend), ticket, &host));
+  set_results(host, out);
   return PETRA_OK;
 }

@@ -181,6 +181,7 @@ petra_status cuda_submit(cuda_backend *cuda) {
     PETRA_TRY(cuda_graphs_launch(cuda->graphs, segment->lane, &track->lane, segment->commands, bytes));
   else
     PETRA_TRY(cuda_launch_commands(&track->lane, segment->commands, bytes));
+  PETRA_TRY(cuda_transfer_after(cuda));
   track->submitted++;
   return cuda_check(cudaEventRecord(track->ended[track->submitted % CUDA_EVENTS], track->lane.stream), "cudaEventRecord");
 }

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { SLOTS = 4, KINDS = 8, RESULT_BYTES = 64, VALUE_ALIGNMENT = 16 };
+enum { SLOTS = 4, KINDS = 8, RESULT_BYTES = 64, VALUE_ALIGNMENT = 16, LATER = 4 };
 
 /* A piece of pinned memory with its twin on the device. */
 typedef struct pair {
@@ -37,6 +37,10 @@ struct cuda_transfer {
   int next;
   area area[CUDA_LANES][KINDS];
   void *result[CUDA_LANES];
+  void *later;                /* pinned: LATER results */
+  cudaEvent_t there[LATER];
+  int64_t tickets;            /* given so far */
+  bool due;                   /* the last one's copy waits for the end of its segment */
   pair down;
 };
 
@@ -47,6 +51,8 @@ petra_status cuda_transfer_create(cuda_transfer **out) {
   CUDA_TRY(cudaStreamCreateWithFlags(&transfer->stream, cudaStreamNonBlocking), "cudaStreamCreate");
   for (int s = 0; s < SLOTS; s++)
     CUDA_TRY(cudaEventCreateWithFlags(&transfer->up[s].copied, cudaEventDisableTiming), "cudaEventCreate");
+  for (int i = 0; i < LATER; i++)
+    CUDA_TRY(cudaEventCreateWithFlags(&transfer->there[i], cudaEventDisableTiming), "cudaEventCreate");
   return PETRA_OK;
 }
 
@@ -80,6 +86,11 @@ void cuda_transfer_destroy(cuda_transfer *transfer) {
       cudaFree(transfer->result[l]);
   }
   pair_destroy(&transfer->down);
+  for (int i = 0; i < LATER; i++)
+    if (transfer->there[i])
+      cudaEventDestroy(transfer->there[i]);
+  if (transfer->later)
+    cudaFreeHost(transfer->later);
   if (transfer->stream)
     cudaStreamDestroy(transfer->stream);
   petra_free(transfer);
@@ -189,6 +200,42 @@ petra_status cuda_result(cuda_backend *cuda, void **device) {
   if (!*result)
     CUDA_TRY(cudaMalloc(result, RESULT_BYTES), "memory for results");
   *device = *result;
+  return PETRA_OK;
+}
+
+petra_status cuda_result_later(cuda_backend *cuda, void **device, int64_t *ticket) {
+  cuda_transfer *transfer = cuda->transfer;
+  if (transfer->due) /* one a segment */
+    PETRA_TRY(cuda_submit(cuda));
+  if (!transfer->later)
+    CUDA_TRY(cudaHostAlloc(&transfer->later, LATER * RESULT_BYTES, cudaHostAllocDefault), "pinned memory");
+  PETRA_TRY(cuda_result(cuda, device));
+  transfer->due = true;
+  *ticket = ++transfer->tickets;
+  return PETRA_OK;
+}
+
+petra_status cuda_transfer_after(cuda_backend *cuda) {
+  cuda_transfer *transfer = cuda->transfer;
+  const int lane = cuda->segment->lane, place = (int)(transfer->tickets % LATER);
+  cudaStream_t stream = cuda->track[lane].lane.stream;
+  if (!transfer->due)
+    return PETRA_OK;
+  transfer->due = false;
+  CUDA_TRY(cudaMemcpyAsync((char *)transfer->later + (size_t)place * RESULT_BYTES, transfer->result[lane], RESULT_BYTES,
+                           cudaMemcpyDeviceToHost, stream), "a copy from the device");
+  return cuda_check(cudaEventRecord(transfer->there[place], stream), "cudaEventRecord");
+}
+
+petra_status cuda_collect_result(cuda_backend *cuda, int64_t ticket, const void **host) {
+  cuda_transfer *transfer = cuda->transfer;
+  const int place = (int)(ticket % LATER);
+  if (ticket < 1 || ticket > transfer->tickets || ticket <= transfer->tickets - LATER)
+    return petra_fail(PETRA_INTERNAL, "cuda: result %lld was asked for after %lld", (long long)ticket, (long long)transfer->tickets);
+  if (transfer->due && ticket == transfer->tickets)
+    PETRA_TRY(cuda_submit(cuda));
+  CUDA_TRY(cudaEventSynchronize(transfer->there[place]), "the device's work");
+  *host = (const char *)transfer->later + (size_t)place * RESULT_BYTES;
   return PETRA_OK;
 }
 

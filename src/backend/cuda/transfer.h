@@ -27,6 +27,14 @@ petra_status cuda_transfer_before(cuda_backend *cuda);
 petra_status cuda_result(cuda_backend *cuda, void **device);
 petra_status cuda_receive(cuda_backend *cuda, size_t bytes, void **device);
 
+/* The same memory, for a result that is copied down after the segment and waited for later, in cuda_collect_result (64 bytes).
+ * A ticket is good until three others were given. */
+petra_status cuda_result_later(cuda_backend *cuda, void **device, int64_t *ticket);
+petra_status cuda_collect_result(cuda_backend *cuda, int64_t ticket, const void **host);
+
+/* After the launches of every segment, on its lane. */
+petra_status cuda_transfer_after(cuda_backend *cuda);
+
 /* Submits what was described so far and gives `bytes` from the device to the host once they are there. *host is valid
  * until the next call. */
 petra_status cuda_fetch(cuda_backend *cuda, const void *device, size_t bytes, const void **host);
