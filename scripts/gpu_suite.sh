@@ -105,7 +105,8 @@ if wants tests; then
 fi
 
 # A short training, so that every kernel is seen, and the table of cases of all operations.
-tiny="train --quiet --set data.set=shapes --set model.width=4 --set data.batch=4 --set data.limit=64 --set data.eval_limit=16
+echo '{}' >"$work/plain.yaml"
+tiny="train $work/plain.yaml --quiet --set data.set=shapes --set model.width=4 --set data.batch=4 --set data.limit=64 --set data.eval_limit=16
   --set run.epochs=1 --set run.max_microbatches=14 --set device.backend=$backend"
 if wants sanitizer; then
   sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer /usr/local/cuda*/compute-sanitizer/compute-sanitizer 2>/dev/null | head -n 1)
@@ -170,7 +171,7 @@ if wants train; then
     echo "data: {set: imagefolder, path: $work/cifar, image_size: 32, resize: 32, workers: 8}" >"$work/cifar.yaml"
     step convert 90 "$petra" data convert "$work/cifar.yaml" --quiet --output "$work/cifar.h5"
     for precision in tf32 bf16 fp32; do
-      step "train-$precision" 60 "$petra" train --output "$out/train-$precision" --set data.set=hdf5 --set "data.path=$work/cifar.h5" \
+      step "train-$precision" 60 "$petra" train "$work/plain.yaml" --output "$out/train-$precision" --set data.set=hdf5 --set "data.path=$work/cifar.h5" \
         --set 'data.augment=[crop,flip]' --set data.batch=64 --set data.workers=8 --set model.width=64 --set run.epochs=1 --set optim.lr=0.1 \
         --set optim.lr_scaling=goyal --set device.backend=cuda --set device.precision=$precision
       tail -n 3 "$out/train-$precision.log" >>"$summary"

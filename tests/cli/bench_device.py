@@ -101,7 +101,7 @@ class PeerPytorch(unittest.TestCase):
         if not python:
             self.skipTest("no PyTorch (PYTORCH_INTERPRETER names a Python that has it)")
         script = os.path.join(os.environ.get("srcdir") or ".", "bench/peer_pytorch_tick.py")
-        run = subprocess.run([python, "-B", script, "--device", "cpu", "--width", "2", "--batches", "2", "--ticks", "2", "--blocks", "2",
+        run = subprocess.run([python, "-B", script, "--device", "cpu", "--width", "16", "--batches", "2", "--ticks", "2", "--blocks", "2",
                               "--warmup", "20", "--precisions", "fp32,bf16", "--check"], capture_output=True, text=True, check=False, timeout=300)
         self.assertEqual(run.returncode, 0, run.stderr)
         for precision in ("fp32", "bf16"):
