@@ -1,7 +1,8 @@
 /* bench_tick [CONFIG.yaml] [--set KEY=VALUE]...: the time of one PETRA tick (F, B and U of all stages, in the steady state)
  * beside the summed times of its convolutions run alone, in one process and in alternation: after every tick each
  * convolution of the tick is run once by itself. Prints minimum, median and maximum of both and the ratio pair by pair.
- * Defaults: RevNet-18, width 64, batch 64, the generated images, fp32. */
+ * Defaults: RevNet-18, width 64, batch 64, the generated images, fp32. On a device every tick is synchronized, and each of the
+ * convolutions alone is a launch of its own: bench_device is the program for devices. */
 #include "backend/ops.h"
 #include "base/mem.h"
 #include "cli/setup.h"
@@ -13,7 +14,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { WARMUP_TICKS = 24, TICKS = 15 };
+/* Longer than it takes until a device's actions come again as graphs. */
+enum { WARMUP_TICKS = 24, DEVICE_WARMUP_TICKS = 150, TICKS = 15 };
 
 static double now_s(void) {
   struct timespec time;
@@ -32,7 +34,7 @@ typedef struct bench {
   petra_setup setup;
   int conv_count;
   conv convs[PETRA_MODEL_BLOCKS * PETRA_BLOCK_UNITS];
-  int ticks;
+  int ticks, warmup;
   double last_s;
   double tick_s[TICKS], conv_s[TICKS];
 } bench;
@@ -84,11 +86,13 @@ static petra_status run_convs(bench *b) {
 static petra_status on_loss(void *context, int64_t microbatch, const petra_loss *loss, double lr, int64_t virtual_ns) {
   bench *b = context;
   (void)microbatch, (void)loss, (void)lr, (void)virtual_ns;
-  double tick_end = now_s();
-  int index = b->ticks++ - WARMUP_TICKS;
+  int index = b->ticks++ - b->warmup;
   if (index < -1 || index >= TICKS)
     return PETRA_OK;
+  PETRA_TRY(petra_backend_synchronize(b->setup.backend));
+  double tick_end = now_s();
   PETRA_TRY(run_convs(b));
+  PETRA_TRY(petra_backend_synchronize(b->setup.backend));
   double conv_end = now_s();
   if (index >= 0) {
     b->tick_s[index] = tick_end - b->last_s;
@@ -135,7 +139,7 @@ static petra_status run_ticks(bench *b) {
   petra_status status;
   int32_t stages = b->setup.partition.stages;
   const petra_program_ops *program = b->setup.method.program;
-  const petra_program_options options = {.stages = stages, .microbatches = stages + WARMUP_TICKS + TICKS + 1,
+  const petra_program_options options = {.stages = stages, .microbatches = stages + b->warmup + TICKS + 1,
                                          .accumulate = config->method.accumulate, .batches = INT32_MAX};
   const petra_lr lr = {.base = 1e-4, .batches = INT32_MAX, .factor = 1};
   const petra_loader_options loading = {.batch = (int32_t)config->data.batch, .shuffle = true, .augment = config->data.augment,
@@ -187,6 +191,7 @@ int main(int argc, char **argv) {
   PETRA_TRY_GOTO(status, petra_allocate(&b, 1, sizeof *b), done);
   PETRA_TRY_GOTO(status, petra_setup_plan(&b->setup, config), free_bench);
   PETRA_TRY_GOTO(status, petra_setup_stages(&b->setup), free_bench);
+  b->warmup = strcmp(b->setup.backend->ops->name, "cuda") == 0 ? DEVICE_WARMUP_TICKS : WARMUP_TICKS;
   PETRA_TRY_GOTO(status, make_convs(b), free_bench);
   PETRA_TRY_GOTO(status, run_ticks(b), free_bench);
   print_result(b);

@@ -43,3 +43,7 @@ EXTRA_DIST += experiments/17-lag-under-jitter/README.md experiments/17-lag-under
 	experiments/17-lag-under-jitter/lag-under-jitter-mini.yaml experiments/17-lag-under-jitter/lag_under_jitter.py \
 	experiments/17-lag-under-jitter/lag.csv experiments/17-lag-under-jitter/lags.csv experiments/17-lag-under-jitter/training.csv \
 	experiments/17-lag-under-jitter/lag_under_jitter.png
+EXTRA_DIST += experiments/18-gpu-training/README.md experiments/18-gpu-training/backprop-tf32.yaml \
+	experiments/18-gpu-training/backprop-bf16.yaml experiments/18-gpu-training/petra-k1-tf32.yaml \
+	experiments/18-gpu-training/petra-k1-bf16.yaml experiments/18-gpu-training/petra-k4-tf32.yaml \
+	experiments/18-gpu-training/petra-k4-bf16.yaml

@@ -31,4 +31,19 @@ CLEANFILES += $(BUNDLE_ARCHIVE) $(BUNDLE_ARCHIVE).part
 clean-local: clean-bundle
 .PHONY: clean-bundle
 clean-bundle:
-	rm -rf bundle
+	rm -rf bundle gpu-kit gpu-kit.bundle
+
+# make gpu-kit: a folder to carry to a machine with a GPU, where its gpu_suite.sh tests and measures; CIFAR_JPEG=PATH takes
+# cifar10-jpeg.tar.xz along.
+CIFAR_JPEG =
+KIT_FILES = tests/test_device_backend tests/test_device_training tests/test_device_precision tests/cuda_plans bench/bench_device
+EXTRA_DIST += scripts/gpu_kit.sh scripts/gpu_suite.sh
+.PHONY: gpu-kit
+if HAVE_CUDA
+gpu-kit: bundle/petra petra$(EXEEXT) $(KIT_FILES)
+	@LD_LIBRARY_PATH="$(CUDA_LIBRARY_PATH)$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH}" \
+	  $(SHELL) $(top_srcdir)/scripts/gpu_kit.sh gpu-kit '$(top_srcdir)' '$(CIFAR_JPEG)'
+else
+gpu-kit:
+	@echo "gpu-kit: this build has no CUDA (./configure --with-cuda)" >&2; exit 1
+endif

@@ -302,6 +302,13 @@ TESTS += tests/test_cuda_training
 tests_test_cuda_training_SOURCES = tests/test_cuda_training.c $(TRAINING_SOURCES)
 tests_test_cuda_training_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) $(CHECK_CFLAGS) -DPETRA_CUDA_FAKE
 tests_test_cuda_training_LDADD = $(CUDA_FAKE_LDADD)
+# The benchmark for devices, small: on cpu, and over the fake.
+check_PROGRAMS += bench/bench_device_fake
+bench_bench_device_fake_SOURCES = $(BENCH_DEVICE_SOURCES)
+bench_bench_device_fake_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) -DPETRA_HAVE_CUDA
+bench_bench_device_fake_LDADD = $(CUDA_FAKE_LDADD)
+TESTS += tests/cli/bench_device.py
+EXTRA_DIST += tests/cli/bench_device.py
 
 # The same on a device; they end with 77 where there is none.
 if HAVE_CUDA

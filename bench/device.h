@@ -1,0 +1,38 @@
+/* What the parts of bench_device share. */
+#ifndef PETRA_BENCH_DEVICE_H
+#define PETRA_BENCH_DEVICE_H
+
+#include "cli/setup.h"
+
+enum { BENCH_ROUNDS_MAX = 64 };
+
+typedef struct bench_options {
+  int warmup, ticks, blocks; /* microbatches before the clock starts; microbatches in a block; blocks */
+  int rounds, repeats;       /* of an operation: measured rounds, most calls in one segment */
+  int chain;                 /* segments in a round */
+  double budget_s;           /* about what a round may take: fewer calls where one takes long */
+  double cold_bytes;         /* the tensors of an operation together, at least */
+  double copy_bytes;         /* of the copy that measures the memory's bandwidth */
+  int32_t ceiling[3];        /* images, channels and width of the convolution that measures the arithmetic */
+} bench_options;
+
+/* "cuda/tf32/b64/graph-on": what every line of a configuration is named by. */
+typedef struct bench_key {
+  char text[96];
+} bench_key;
+
+double bench_now_s(void);
+
+/* Least, middle and largest of `count` values, which are sorted. */
+typedef struct bench_spread {
+  double min, median, max;
+} bench_spread;
+bench_spread bench_spread_of(double *values, int count);
+
+/* The tick: prints a line loader/KEY and a line tick/KEY. The setup has its stages. */
+petra_status bench_device_tick(petra_setup *setup, const bench_options *options, const bench_key *key);
+
+/* The operations with the network's shapes: prints lines ceiling/KEY/..., op/KEY/... and sum/KEY/.... */
+petra_status bench_device_operations(petra_setup *setup, const bench_options *options, const bench_key *key);
+
+#endif
