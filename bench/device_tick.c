@@ -139,7 +139,8 @@ petra_status bench_device_tick(petra_setup *setup, const bench_options *options,
   const petra_program_options program = {.stages = stages, .microbatches = options->warmup + (int64_t)options->blocks * options->ticks + 1,
                                          .accumulate = config->method.accumulate, .batches = INT32_MAX};
   const petra_lr lr = {.base = 1e-4, .batches = INT32_MAX, .factor = 1};
-  petra_loader_options loading = {.batch = (int32_t)config->data.batch, .shuffle = true, .drop_last = true,
+  petra_loader_options loading = {.batch = (int32_t)config->data.batch, .shuffle = true, .augment = PETRA_AUGMENT_CROP | PETRA_AUGMENT_FLIP,
+                                  .bytes = petra_backend_takes_images(setup->backend), .drop_last = true,
                                   .threads = (int)config->data.workers, .seed = 1, .end = program.microbatches};
   const petra_stage_cost cost = petra_setup_cost(config);
   const petra_executor_virtual_options clock = {.engines = 1, .rule = {.recomputes = true, .fused_head = true}, .costs = &cost, .cost_count = 1};

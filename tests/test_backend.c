@@ -1,5 +1,7 @@
 /* Every operation of backend.h on every backend: the table of cases (cases.h). */
+#include "backend/ops.h"
 #include "cases.h"
+#include "data/augment.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -28,9 +30,9 @@ enum { SINGLE_THREADED = 3 };
 
 /* The table of tolerances has one entry for each operation that works on tensors: all pointers of
  * petra_backend_ops but destroy, describe, storage_create and storage_destroy, which every case uses, begin,
- * end, synchronize and collect (test_cuda_training), and storage_bytes, whose sums are compared with those of real runs (tests/cli/simulate_results.py). */
+ * end, synchronize and collect (test_cuda_training), upload_images (below), and storage_bytes, whose sums are compared with those of real runs (tests/cli/simulate_results.py). */
 _Static_assert(sizeof(petra_backend_ops) - offsetof(petra_backend_ops, destroy) ==
-                   (CASES_OPS + 9) * sizeof(void (*)(void)),
+                   (CASES_OPS + 10) * sizeof(void (*)(void)),
                "an operation of the contract is missing in CASE_TOLERANCES");
 
 /* The names are those of the fields. */
@@ -125,6 +127,53 @@ START_TEST(head) {
 }
 END_TEST
 
+/* Images as bytes give the numbers that augmentation on the host and an upload give, to the bit; also in actions that come again,
+ * with other images, as graphs do. */
+START_TEST(images_as_bytes) {
+  enum { N = 9, H = 7, W = 5, VALUES = N * 3 * H * W, ROUNDS = 6 };
+  static const double mean[3] = {0.4914, 0.4822, 0.4465}, deviation[3] = {0.2023, 0.1994, 0.201};
+  uint8_t pixels[VALUES];
+  petra_augment_choice choices[N];
+  petra_augment_table table;
+  double images[VALUES];
+  float expected[VALUES], found[VALUES];
+  const int32_t shape[4] = {N, 3, H, W};
+  uint32_t state = 1;
+  petra_augment_table_init(&table, mean, deviation);
+  open_backends();
+  for (int s = 0; s < SUBJECTS; s++) {
+    petra_tensor *x[2] = {NULL, NULL};
+    const petra_images bytes = {pixels, choices, mean, deviation};
+    for (int i = 0; i < 2; i++)
+      cases_ok(petra_tensor_create(backends[s], PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_MESSAGES, &x[i]));
+    for (int round = 0; round < ROUNDS && petra_backend_takes_images(backends[s]); round++) {
+      for (int i = 0; i < VALUES; i++)
+        pixels[i] = (uint8_t)((state = state * 1664525u + 1013904223u) >> 24);
+      for (int i = 0; i < N; i++) {
+        choices[i] = (petra_augment_choice){i - 4, round - 4, (i + round) & 1};
+        petra_augment_apply(&choices[i], &table, pixels + i * 3 * H * W, H, W, images + i * 3 * H * W);
+      }
+      cases_ok(petra_backend_begin(backends[s], 1, 1));
+      cases_ok(petra_op_upload_images(backends[s], &bytes, x[0]));
+      cases_ok(petra_op_upload(backends[s], x[1], images, PETRA_HOST_F64));
+      cases_ok(petra_backend_end(backends[s]));
+      cases_ok(petra_op_download(backends[s], x[0], found, PETRA_HOST_F32));
+      cases_ok(petra_op_download(backends[s], x[1], expected, PETRA_HOST_F32));
+      cases_require(memcmp(found, expected, sizeof found) == 0, "images as bytes on %s: other numbers in round %d", backends[s]->ops->name, round);
+    }
+    cases_require(petra_backend_takes_images(backends[s]) == (subjects[s].kind == PETRA_BACKEND_CUDA), "%s takes images: %d",
+                  backends[s]->ops->name, petra_backend_takes_images(backends[s]));
+    if (!petra_backend_takes_images(backends[s])) {
+      cases_require(petra_op_upload_images(backends[s], &bytes, x[0]) == PETRA_INTERNAL, "images for %s", backends[s]->ops->name);
+      ck_assert_logged("takes no bytes");
+    }
+    petra_tensor_release(&x[0]);
+    petra_tensor_release(&x[1]);
+  }
+  close_backends();
+}
+END_TEST
+
 /* Runs last. */
 START_TEST(every_operation_was_checked) {
   for (int s = 0; s < SUBJECTS; s++)
@@ -140,6 +189,6 @@ int main(void) {
     return 77; /* no device here */
   petra_backend_destroy(device);
 #endif
-  const TTest *const tests[] = {basic, shuffle, conv, norm, pool, head, every_operation_was_checked};
+  const TTest *const tests[] = {basic, shuffle, conv, norm, pool, head, images_as_bytes, every_operation_was_checked};
   return harness_run("backend", tests, HARNESS_COUNT(tests));
 }

@@ -303,8 +303,8 @@ END_TEST
 START_TEST(augmentation) {
   enum { N = 162, H = 9, W = 6, IMAGE = H * W * 3 };
   static const double mean[3] = {0.4914, 0.4822, 0.4465}, deviation[3] = {0.2023, 0.1994, 0.201};
-  uint8_t *pixels = rig_bytes(N * IMAGE), planes[IMAGE];
-  cuda_augment_image *images = rig_bytes(N * sizeof *images);
+  uint8_t *pixels = rig_bytes(N * IMAGE);
+  petra_augment_choice *choices = rig_bytes(N * sizeof *choices);
   float *y = rig_empty(N * IMAGE);
   double expected[IMAGE];
   petra_augment_table table;
@@ -313,17 +313,14 @@ START_TEST(augmentation) {
   for (int i = 0; i < N * IMAGE; i++)
     pixels[i] = (uint8_t)petra_rng_u32(&rng);
   for (int n = 0; n < N; n++)
-    images[n] = (cuda_augment_image){n % 9 - 4, n / 9 % 9 - 4, n / 81};
-  cuda_augment_args a = {.pixels = pixels, .images = images, .y = y, .n = N, .h = H, .w = W};
+    choices[n] = (petra_augment_choice){n % 9 - 4, n / 9 % 9 - 4, n / 81};
+  cuda_augment_args a = {.pixels = pixels, .choices = choices, .y = y, .n = N, .h = H, .w = W};
   memcpy(a.mean, mean, sizeof mean);
   memcpy(a.deviation, deviation, sizeof deviation);
   RIG_LAUNCH(cuda_augment_launch, &a, 0, FLOATS(y, N * IMAGE));
   petra_augment_table_init(&table, mean, deviation);
   for (int n = 0; n < N; n++) {
-    for (int i = 0; i < IMAGE; i++)
-      planes[i % 3 * H * W + i / 3] = pixels[n * IMAGE + i];
-    const petra_augment_choice choice = {images[n].row, images[n].column, images[n].flip};
-    petra_augment_apply(&choice, &table, planes, H, W, expected);
+    petra_augment_apply(&choices[n], &table, pixels + n * IMAGE, H, W, expected);
     for (int i = 0; i < IMAGE; i++)
       HOLDS(y[n * IMAGE + i] == (float)expected[i % 3 * H * W + i / 3]);
   }

@@ -119,18 +119,33 @@ static void assert_batch(const fake *set, const petra_loader_options *options, c
   }
 }
 
+/* With the option bytes: what petra_augment_apply makes of the batch. The caller's copy holds them until it is called again. */
+static void apply(const fake *set, petra_batch *batch) {
+  static double images[RECORDS * VALUES];
+  petra_augment_table table;
+  ck_assert(!batch->images);
+  petra_augment_table_init(&table, batch->mean, batch->deviation);
+  for (int32_t i = 0; i < batch->count; i++)
+    petra_augment_apply(&batch->choices[i], &table, batch->pixels + (size_t)i * VALUES, set->base.height, set->base.width, images + (size_t)i * VALUES);
+  batch->images = images;
+}
+
 START_TEST(batches_do_not_depend_on_threads) {
-  static const int threads[] = {1, 2, 4};
+  static const int threads[] = {1, 2, 4, 1, 4};
   fake set = make_set(RECORDS);
   for (int t = 0; t < HARNESS_COUNT(threads); t++) {
     petra_loader_options options = training(4, threads[t]);
+    options.bytes = t >= 3;
     petra_loader *loader = start(&set, &options);
     ck_assert_int_eq(petra_loader_batches(loader), 5);
     for (int64_t microbatch = 0; microbatch < 43; microbatch++) { /* more than 8 epochs */
       petra_batch *batch = NULL;
       ck_assert_int_eq(petra_loader_next(loader, &batch), PETRA_OK);
       ck_assert_int_eq(batch->microbatch, microbatch);
-      assert_batch(&set, &options, batch);
+      petra_batch copy = *batch;
+      if (options.bytes)
+        apply(&set, &copy);
+      assert_batch(&set, &options, &copy);
       petra_loader_give_back(loader, batch);
     }
     petra_loader_destroy(loader);
@@ -300,10 +315,11 @@ static bool count_calls(void *context, size_t bytes) {
   return false;
 }
 
-START_TEST(allocation_failures_leak_nothing) {
+static void fail_every_allocation(bool bytes) {
   fake set = make_set(RECORDS);
   petra_loader_options options = training(4, 2);
   petra_loader *loader = NULL;
+  options.bytes = bytes;
   int failed = 0;
   while (!loader) {
     int left = failed;
@@ -317,6 +333,11 @@ START_TEST(allocation_failures_leak_nothing) {
   }
   ck_assert_int_ge(failed, 10);
   petra_loader_destroy(loader);
+}
+
+START_TEST(allocation_failures_leak_nothing) {
+  fail_every_allocation(false);
+  fail_every_allocation(true);
 }
 END_TEST
 

@@ -94,6 +94,7 @@ static petra_status keep_evaluation(void *context, int64_t microbatch, const pet
 
 static petra_loader_options loader_options(const training *run, int64_t first, int64_t end) {
   return (petra_loader_options){.batch = (int32_t)run->config->data.batch,
+                                .bytes = petra_backend_takes_images(run->setup.backend),
                                 .drop_last = true,
                                 .threads = 1,
                                 .seed = (uint64_t)run->config->run.seed,

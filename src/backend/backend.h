@@ -16,6 +16,7 @@
 #define PETRA_BACKEND_BACKEND_H
 
 #include "base/account.h"
+#include "base/augmentation.h"
 #include "base/config.h"
 #include "base/status.h"
 
@@ -123,6 +124,13 @@ typedef struct petra_cross_entropy {
                                   a NaN is not worse than any other logit) */
 } petra_cross_entropy;
 
+/* Images of a data set as they were read, and what makes activations of them. */
+typedef struct petra_images {
+  const uint8_t *pixels;               /* (N, 3, H, W) on the host */
+  const petra_augment_choice *choices; /* N */
+  const double *mean, *deviation;      /* by channel */
+} petra_images;
+
 typedef struct petra_backend_ops {
   const char *name; /* "ref", "cpu", "cuda" */
 
@@ -149,6 +157,9 @@ typedef struct petra_backend_ops {
   /* Host arrays are dense in the logical order (row-major over shape[0..3]), `elements` long. Not for masks. */
   petra_status (*upload)(petra_backend *backend, petra_tensor *tensor, const void *host, petra_host_type type);
   petra_status (*download)(petra_backend *backend, const petra_tensor *tensor, void *host, petra_host_type type);
+  /* Optional: x (N, 3, H, W) = (pixel / 255 - mean) / deviation of the augmented images, computed in double and rounded once: the
+   * numbers that uploading those of petra_augment_apply would give. */
+  petra_status (*upload_images)(petra_backend *backend, const petra_images *images, petra_tensor *x);
 
   petra_status (*copy)(petra_backend *backend, const petra_tensor *x, petra_tensor *y); /* y = x, same kind and shape */
   petra_status (*fill)(petra_backend *backend, petra_tensor *y, double value);          /* y = value (padding stays 0) */
@@ -246,6 +257,9 @@ petra_status petra_backend_begin(petra_backend *backend, int32_t stage, int32_t 
 petra_status petra_backend_end(petra_backend *backend);
 petra_status petra_backend_synchronize(petra_backend *backend);
 petra_status petra_backend_collect(petra_backend *backend, int64_t ticket, petra_cross_entropy *out);
+
+/* Whether upload_images is there. */
+bool petra_backend_takes_images(const petra_backend *backend);
 
 /* All tensors must have been released. NULL is allowed. */
 void petra_backend_destroy(petra_backend *backend);

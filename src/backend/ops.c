@@ -25,6 +25,14 @@ petra_status petra_op_download(petra_backend *backend, const petra_tensor *tenso
   return backend->ops->download(backend, tensor, host, type);
 }
 
+petra_status petra_op_upload_images(petra_backend *backend, const petra_images *images, petra_tensor *x) {
+  CHECK("upload_images");
+  PETRA_TRY(petra_check_tensor(&check, "x", x, PETRA_TENSOR_ACTIVATION, PETRA_ANY, 3, PETRA_ANY, PETRA_ANY));
+  if (!backend->ops->upload_images)
+    return petra_fail(PETRA_INTERNAL, "upload_images: %s takes no bytes", backend->ops->name);
+  return backend->ops->upload_images(backend, images, x);
+}
+
 petra_status petra_op_copy(petra_backend *backend, const petra_tensor *x, petra_tensor *y) {
   CHECK("copy");
   PETRA_TRY(petra_check_numbers(&check, "x", x));

@@ -15,6 +15,8 @@ petra_status petra_op_upload(petra_backend *backend, petra_tensor *tensor, const
 petra_status petra_op_download(petra_backend *backend, const petra_tensor *tensor, void *host,
                                petra_host_type type);
 
+petra_status petra_op_upload_images(petra_backend *backend, const petra_images *images, petra_tensor *x);
+
 petra_status petra_op_copy(petra_backend *backend, const petra_tensor *x, petra_tensor *y);
 petra_status petra_op_fill(petra_backend *backend, petra_tensor *y, double value);
 petra_status petra_op_axpy(petra_backend *backend, double alpha, const petra_tensor *x, petra_tensor *y);

@@ -82,6 +82,10 @@ petra_status petra_backend_collect(petra_backend *backend, int64_t ticket, petra
   return backend->ops->collect(backend, ticket, out);
 }
 
+bool petra_backend_takes_images(const petra_backend *backend) {
+  return backend->ops->upload_images;
+}
+
 void petra_backend_destroy(petra_backend *backend) {
   if (!backend)
     return;

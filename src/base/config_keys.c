@@ -220,9 +220,9 @@ static const petra_config_key keys[] = {
     REAL(cluster.jitter.scale, "0.1", 0, 10, NONE, "standard deviation of the duration over its mean (normal: before negative durations are cut off; exponential: at most 1)"),
     INTEGERS(cluster.stragglers.stages, "[]", 1, 100000, RISING, "stages that are slower than their costs"),
     REAL(cluster.stragglers.factor, "1", 0, 1e6, NONE, "how many times longer their actions take"),
-    REAL(cluster.pauses.mean_between_s, "0", 0, 1e9, NONE, "mean busy time of a stage between two pauses (exponential); 0: no pauses"),
+    REAL(cluster.pauses.mean_between_s, "0", 0, 1e9, NONE, "mean busy time of a stage between two pauses (exponential), at least 1e-6; 0: no pauses"),
     REAL(cluster.pauses.duration_s, "0", 0, 1e6, NONE, "mean length of a pause (exponential)"),
-    REAL(cluster.failures.mean_between_s, "0", 0, 1e9, NONE, "mean busy time of a stage between two failures (exponential), each of which repeats its action; 0: no failures"),
+    REAL(cluster.failures.mean_between_s, "0", 0, 1e9, NONE, "mean busy time of a stage between two failures (exponential), at least 1e-6, each of which repeats its action; 0: no failures"),
     REAL(cluster.failures.restart_s, "0", 0, 1e6, NONE, "seconds from a failure to the new start of the action"),
 
     INTEGER(probe.per_epoch, "0", 0, MANY, "train only: probes of gradient fidelity in each epoch, evenly spaced, each of one update window; the paper has 15"),

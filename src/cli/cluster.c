@@ -3,6 +3,8 @@
 #include "base/mem.h"
 #include "schedule/schedule.h"
 
+static const double LEAST_MEAN_S = 1e-6;
+
 static petra_status check_program(const petra_config *config, const petra_method *method, int32_t stages) {
   const petra_program_ops *program = method->program;
   const char *name = method->name;
@@ -61,6 +63,13 @@ static petra_status check_roofline(const petra_config *config) {
   return PETRA_OK;
 }
 
+/* Every pause and failure of an action is drawn: with a mean time far below that of an action a run would not end. */
+static petra_status check_mean(const petra_config *config, const char *key, double seconds) {
+  if (seconds > 0 && seconds < LEAST_MEAN_S)
+    return petra_config_fail(config, key, "%g; expected 0 or at least %g", seconds, LEAST_MEAN_S);
+  return PETRA_OK;
+}
+
 static petra_status check_cluster(const petra_config *config, const petra_method *method, int32_t stages) {
   const petra_int_list *slow = &config->cluster.stragglers.stages;
   if (config->cluster.stages == 0 &&
@@ -73,6 +82,8 @@ static petra_status check_cluster(const petra_config *config, const petra_method
   if (config->cluster.jitter.model == PETRA_JITTER_EXPONENTIAL && config->cluster.jitter.scale > 1)
     return petra_config_fail(config, "cluster.jitter.scale", "%g with the exponential model; expected 0 .. 1",
                              config->cluster.jitter.scale);
+  PETRA_TRY(check_mean(config, "cluster.pauses.mean_between_s", config->cluster.pauses.mean_between_s));
+  PETRA_TRY(check_mean(config, "cluster.failures.mean_between_s", config->cluster.failures.mean_between_s));
   if (slow->count > 0 && slow->values[slow->count - 1] > stages)
     return petra_config_fail(config, "cluster.stragglers.stages", "stage %lld of %d; expected 1 .. %d",
                              (long long)slow->values[slow->count - 1], stages, stages);

@@ -60,7 +60,7 @@ static void print_help(const petra_command *command) {
            "  --cell N         runs the cell with this number, from 1, and sums nothing up\n");
   printf("  --json           prints one JSON object on standard output and nothing else there\n"
          "  --quiet          %s\n",
-         (command->writes || command->writes_file) && !command->simulates ? "nothing on standard output (but --json), no progress, no warnings: errors only" : "no warnings");
+         command->writes || command->writes_file ? "nothing on standard output (but --json), no progress, no warnings: errors only" : "no warnings");
   if (command->takes_config)
     printf("  --help-config    prints every key of a config: type, default, range, meaning\n");
   printf("  --help           this text\n");

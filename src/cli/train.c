@@ -44,8 +44,10 @@ typedef struct training {
   petra_executor *executor;
 } training;
 
-static petra_loader_options loader_options(const petra_config *config, int64_t first, int64_t end) {
+static petra_loader_options loader_options(const training *t, int64_t first, int64_t end) {
+  const petra_config *config = t->config;
   return (petra_loader_options){.batch = (int32_t)config->data.batch,
+                                .bytes = petra_backend_takes_images(t->setup.backend),
                                 .shuffle = config->data.shuffle,
                                 .augment = config->data.augment,
                                 .drop_last = true,
@@ -211,8 +213,8 @@ static const petra_account *account_of(const void *context, int32_t stage) {
 
 static petra_status run_program(training *t) {
   const petra_config *config = t->config;
-  petra_loader_options evaluation_loader = loader_options(config, 0, 0);
-  const petra_loader_options loader = loader_options(config, t->first, t->program.microbatches);
+  petra_loader_options evaluation_loader = loader_options(t, 0, 0);
+  const petra_loader_options loader = loader_options(t, t->first, t->program.microbatches);
   PETRA_TRY(petra_loader_create(t->train_set, &loader, &t->loader));
   const petra_worker_stage_options options = {.backend = t->setup.backend,
                                               .stages = t->setup.partition.stages,

@@ -17,15 +17,10 @@
 #ifndef PETRA_DATA_AUGMENT_H
 #define PETRA_DATA_AUGMENT_H
 
+#include "base/augmentation.h"
 #include "data/dataset.h"
 
 enum { PETRA_AUGMENT_PADDING = 4 };
-
-/* What is done to one image. */
-typedef struct petra_augment_choice {
-  int32_t shift_y, shift_x; /* offset - PETRA_AUGMENT_PADDING; 0 without crop */
-  bool flip;
-} petra_augment_choice;
 
 /* The number for every pixel value: value[channel][byte]. */
 typedef struct petra_augment_table {

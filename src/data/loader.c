@@ -25,7 +25,9 @@ typedef enum slot_state {
  * names. */
 typedef struct slot {
   petra_batch batch;
-  double *images;
+  double *images;  /* or, with the option bytes: */
+  uint8_t *pixels;
+  petra_augment_choice *choices;
   int32_t *labels;
   uint32_t *records; /* data set records of the batch, in order */
   uint32_t epoch;
@@ -52,7 +54,7 @@ struct petra_loader {
 
   pthread_t *threads;
   int thread_count; /* started */
-  uint8_t *pixels;  /* one image of bytes per thread */
+  uint8_t *pixels;  /* one image of bytes per thread, without the option bytes */
 };
 
 /* What a thread is given. */
@@ -104,15 +106,17 @@ static void claim(petra_loader *loader, slot *target) {
     target->records[i] = loader->order ? loader->order[first + i] : (uint32_t)(first + i);
 }
 
-static petra_status fill(const petra_loader *loader, slot *target, uint8_t *pixels) {
+static petra_status fill(const petra_loader *loader, slot *target, uint8_t *one) {
   const petra_dataset *set = loader->set;
   for (int32_t i = 0; i < target->batch.count; i++) {
-    int64_t record = target->records[i];
+    uint8_t *pixels = target->pixels ? target->pixels + i * image_values(set) : one;
     petra_augment_choice choice;
-    PETRA_TRY(petra_augment_read(set, loader->options.augment, loader->options.seed, target->epoch, record, pixels,
+    PETRA_TRY(petra_augment_read(set, loader->options.augment, loader->options.seed, target->epoch, target->records[i], pixels,
                                  &target->labels[i], &choice));
-    petra_augment_apply(&choice, &loader->table, pixels, set->height, set->width,
-                        target->images + i * image_values(set));
+    if (target->choices)
+      target->choices[i] = choice;
+    else
+      petra_augment_apply(&choice, &loader->table, pixels, set->height, set->width, target->images + i * image_values(set));
   }
   return PETRA_OK;
 }
@@ -164,19 +168,24 @@ static petra_status start_threads(petra_loader *loader) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   for (int i = 0; i < loader->options.threads && status == PETRA_OK; i++)
-    status = start_thread(loader, loader->pixels + i * image_values(loader->set));
+    status = start_thread(loader, loader->pixels ? loader->pixels + i * image_values(loader->set) : NULL);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   return status;
 }
 
 static petra_status allocate_slot(const petra_loader *loader, slot *target) {
   size_t capacity = (size_t)batch_capacity(loader);
-  PETRA_TRY(petra_allocate_raw(&target->images, capacity,
-                               (size_t)image_values(loader->set) * sizeof *target->images));
+  size_t values = (size_t)image_values(loader->set);
+  if (loader->options.bytes) {
+    PETRA_TRY(petra_allocate_raw(&target->pixels, capacity, values));
+    PETRA_TRY(petra_allocate_raw(&target->choices, capacity, sizeof *target->choices));
+  } else {
+    PETRA_TRY(petra_allocate_raw(&target->images, capacity, values * sizeof *target->images));
+  }
   PETRA_TRY(petra_allocate_raw(&target->labels, capacity, sizeof *target->labels));
   PETRA_TRY(petra_allocate_raw(&target->records, capacity, sizeof *target->records));
-  target->batch.images = target->images;
-  target->batch.labels = target->labels;
+  target->batch = (petra_batch){.images = target->images, .pixels = target->pixels, .choices = target->choices, .labels = target->labels,
+                                .mean = loader->set->mean, .deviation = loader->set->deviation};
   return PETRA_OK;
 }
 
@@ -189,7 +198,8 @@ static petra_status allocate(petra_loader *loader) {
     PETRA_TRY(allocate_slot(loader, &loader->slots[i]));
   if (loader->options.shuffle)
     PETRA_TRY(petra_allocate_raw(&loader->order, (size_t)loader->set->count, sizeof *loader->order));
-  PETRA_TRY(petra_allocate_raw(&loader->pixels, threads, (size_t)image_values(loader->set)));
+  if (!loader->options.bytes)
+    PETRA_TRY(petra_allocate_raw(&loader->pixels, threads, (size_t)image_values(loader->set)));
   return petra_allocate(&loader->threads, threads, sizeof *loader->threads);
 }
 
@@ -248,6 +258,8 @@ void petra_loader_destroy(petra_loader *loader) {
   pthread_mutex_destroy(&loader->mutex);
   for (int i = 0; i < loader->slot_count; i++) {
     petra_free(loader->slots[i].images);
+    petra_free(loader->slots[i].pixels);
+    petra_free(loader->slots[i].choices);
     petra_free(loader->slots[i].labels);
     petra_free(loader->slots[i].records);
   }

@@ -3,6 +3,7 @@
 #ifndef PETRA_DATA_LOADER_H
 #define PETRA_DATA_LOADER_H
 
+#include "base/augmentation.h"
 #include "data/dataset.h"
 
 typedef struct petra_loader petra_loader;
@@ -10,10 +11,14 @@ typedef struct petra_loader petra_loader;
 /* One batch: images (count, 3, H, W), normalised to (pixel / 255 - mean) / deviation after augmentation (crop: zero
  * padding of 4 pixels [applied before normalisation, as torchvision's RandomCrop on the image does] and a window at a
  * uniform offset; flip: horizontal, probability 1/2; imagefolder has a crop of its own: data/augment.h). Doubles: 1.2 MB
- * an image of 224 x 224, 77 MB a batch of 64, and a loader holds threads + 2 batches. */
+ * an image of 224 x 224, 77 MB a batch of 64, and a loader holds threads + 2 batches. With the option `bytes`, images is NULL and
+ * augmentation and normalisation are left to who takes the batch: the bytes as they were read, and what is to be done. */
 typedef struct petra_batch {
   int32_t count; /* images; the last batch of an evaluation may be smaller */
   const double *images;
+  const uint8_t *pixels;               /* (count, 3, H, W), or NULL */
+  const petra_augment_choice *choices; /* of each image, with pixels */
+  const double *mean, *deviation;      /* of the set, by channel */
   const int32_t *labels;
   int64_t microbatch; /* as asked */
 } petra_batch;
@@ -22,6 +27,7 @@ typedef struct petra_loader_options {
   int32_t batch;
   bool shuffle;
   unsigned augment; /* bits of petra_augment_flag */
+  bool bytes;       /* images as bytes, for a backend that normalises them */
   bool drop_last;   /* training: the partial last batch of an epoch is dropped */
   int threads;
   uint64_t seed;

@@ -1,6 +1,6 @@
 /* An evaluation: every batch of a data set through all stages with given snapshots. */
-#include "backend/ops.h"
 #include "base/log.h"
+#include "exec/images.h"
 #include "exec/worker_stage.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ static petra_status evaluate_batch(petra_backend *backend, petra_stage *const *s
   petra_streams streams = {{NULL, NULL}}, next = {{NULL, NULL}};
   petra_status status;
   PETRA_TRY_GOTO(status, petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_WORKSPACE, &streams.tensor[0]), done);
-  PETRA_TRY_GOTO(status, petra_op_upload(backend, streams.tensor[0], batch->images, PETRA_HOST_F64), done);
+  PETRA_TRY_GOTO(status, petra_images_upload(backend, batch, streams.tensor[0]), done);
   for (int32_t j = 0; j < stages; j++) {
     next = (petra_streams){{NULL, NULL}};
     PETRA_TRY_GOTO(status, petra_stage_evaluate(stage[j], snapshots[j], &streams, batch->labels, &next, loss), done);
@@ -33,6 +33,7 @@ petra_status petra_evaluate(petra_backend *backend, petra_stage *const *stage, p
   int64_t images = 0, top1 = 0, top5 = 0;
   once.shuffle = once.drop_last = false;
   once.augment = 0;
+  once.bytes = petra_backend_takes_images(backend);
   once.first = 0;
   once.end = (set->count + once.batch - 1) / once.batch;
   PETRA_TRY(petra_loader_create(set, &once, &loader));

@@ -2,6 +2,7 @@
 libpetra_a_SOURCES += \
 	src/exec/evaluate.c \
 	src/exec/executor.h \
+	src/exec/images.c src/exec/images.h \
 	src/exec/labels.c src/exec/labels.h \
 	src/exec/mailbox.c src/exec/mailbox.h \
 	src/exec/probe.c src/exec/probe.h src/exec/probe_private.h \

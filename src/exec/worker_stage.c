@@ -3,6 +3,7 @@
 #include "backend/ops.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "exec/images.h"
 #include "exec/worker_stage_private.h"
 #include "schedule/mitigation.h"
 
@@ -52,7 +53,7 @@ static petra_status read_batch(petra_worker_stage *worker, int64_t m, petra_mess
   }
   PETRA_TRY_GOTO(status, petra_tensor_create(options->backend, PETRA_TENSOR_ACTIVATION, shape, account_of(worker, 1),
                                              PETRA_MEMORY_MESSAGES, &images), done);
-  PETRA_TRY_GOTO(status, petra_op_upload(options->backend, images, batch->images, PETRA_HOST_F64), done);
+  PETRA_TRY_GOTO(status, petra_images_upload(options->backend, batch, images), done);
   PETRA_TRY_GOTO(status, petra_labels_put(&worker->labels, m, batch->labels, batch->count), done);
   PETRA_TRY_GOTO(status, petra_probe_read(options->probe, m, images, batch->labels, batch->count), done);
   *out = (petra_message){{{petra_tensor_retain(images), NULL}}, {{NULL, NULL}}};

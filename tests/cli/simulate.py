@@ -245,6 +245,9 @@ class Simulate(ProgramTest):
         self.bad(2, ["method.chunks", "interleaves"], "simulate", "-", "--set", "cluster.stages=4", "--set", "method.chunks=2")
         self.bad(2, ["cluster.jitter.scale", "0 .. 1"], "simulate", "-", "--set", "cluster.jitter.scale=2", "--set",
                  "cluster.jitter.model=exponential")
+        for key in ("pauses", "failures"):
+            self.bad(2, [f"cluster.{key}.mean_between_s", "expected 0 or at least 1e-06"], "simulate", "-", "--set", "cluster.stages=4", "--set",
+                     f"cluster.{key}.mean_between_s=1e-9")
         self.bad(2, ["cluster.stages", "cannot be trained"], "train", "small.yaml", "--set", "cluster.stages=4")
         for wrong, words in (("cluster.stages=4", "cluster.stages"), ("device.precision=fp64", "expected device.precision: fp32"),
                              ("cluster.cost.arithmetic=tf32", "cpu-core has no peak for tf32"), ("cluster.cost.device=a10", "h100")):

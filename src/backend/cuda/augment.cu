@@ -12,10 +12,10 @@ PETRA_KERNEL(cuda_augment_kernel, const cuda_augment_args a) {
     const int c = (int)(i % 3);
     const int32_t x = (int32_t)(i / 3 % a.w), y = (int32_t)(i / 3 / a.w % a.h);
     const int64_t n = i / 3 / a.w / a.h;
-    const cuda_augment_image image = a.images[n];
-    const int32_t row = y + image.row, column = (image.flip ? a.w - 1 - x : x) + image.column;
+    const petra_augment_choice choice = a.choices[n];
+    const int32_t row = y + choice.shift_y, column = (choice.flip ? a.w - 1 - x : x) + choice.shift_x;
     const bool inside = row >= 0 && row < a.h && column >= 0 && column < a.w;
-    const int value = inside ? a.pixels[((n * a.h + row) * a.w + column) * 3 + c] : 0;
+    const int value = inside ? a.pixels[((n * 3 + c) * a.h + row) * a.w + column] : 0;
     const double mean = cuda_component(a.mean[0], a.mean[1], a.mean[2], c);
     const double deviation = cuda_component(a.deviation[0], a.deviation[1], a.deviation[2], c);
     a.y[i] = (float)((value / 255.0 - mean) / deviation);

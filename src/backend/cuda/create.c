@@ -45,6 +45,7 @@ static const petra_backend_ops cuda_ops = {
     .storage_destroy = cuda_storage_destroy,
     .storage_bytes = cuda_storage_bytes,
     .upload = cuda_upload,
+    .upload_images = cuda_upload_images,
     .download = cuda_download,
     .copy = cuda_copy,
     .fill = cuda_fill,

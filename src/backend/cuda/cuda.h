@@ -92,6 +92,7 @@ petra_status cuda_storage_create(petra_backend *backend, petra_tensor *tensor);
 void cuda_storage_destroy(petra_backend *backend, petra_tensor *tensor);
 size_t cuda_storage_bytes(petra_backend *backend, const petra_tensor *tensor);
 petra_status cuda_upload(petra_backend *backend, petra_tensor *tensor, const void *host, petra_host_type type);
+petra_status cuda_upload_images(petra_backend *backend, const petra_images *images, petra_tensor *x);
 petra_status cuda_download(petra_backend *backend, const petra_tensor *tensor, void *host, petra_host_type type);
 
 /* --- the operations of backend.h --- */

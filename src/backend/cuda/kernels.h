@@ -13,6 +13,7 @@
 #define PETRA_BACKEND_CUDA_KERNELS_H
 
 #include "backend/cuda/lane.h"
+#include "base/augmentation.h"
 #include "base/status.h"
 
 #include <stdbool.h>
@@ -233,15 +234,11 @@ petra_status cuda_sgd_launch(const cuda_lane *lane, const void *arguments);
 
 /* --- augment.cu --- */
 
-/* Images of the data set as bytes (n, h, w, 3) -> y (n, h, w, 3): shifted by (row, column) with zeros (before normalisation as
- * data/augment.h has it) outside, mirrored, (value / 255 - mean) / deviation in double, rounded once. */
-typedef struct cuda_augment_image {
-  int32_t row, column; /* offset of the crop in the padded image, minus the padding */
-  int32_t flip;
-} cuda_augment_image;
+/* petra_upload_images. Images of the data set as bytes (n, 3, h, w) -> y (n, h, w, 3): shifted with zeros (before normalisation)
+ * outside, mirrored, (value / 255 - mean) / deviation in double, rounded once. */
 typedef struct cuda_augment_args {
   const uint8_t *pixels;
-  const cuda_augment_image *images;
+  const petra_augment_choice *choices;
   float *y;
   int32_t n, h, w;
   double mean[3], deviation[3];

@@ -69,6 +69,29 @@ petra_status cuda_upload(petra_backend *backend, petra_tensor *tensor, const voi
   return cuda_add_command(cuda, cuda_permute_launch, &a, sizeof a);
 }
 
+/* The choices lie behind the pixels, so that one copy brings both. */
+petra_status cuda_upload_images(petra_backend *backend, const petra_images *images, petra_tensor *x) {
+  cuda_backend *cuda = cuda_of(backend);
+  const size_t pixels = (size_t)x->elements, choices = (size_t)x->shape[0] * sizeof *images->choices;
+  const size_t start = (pixels + 15) / 16 * 16;
+  void *pinned, *device;
+  PETRA_TRY(cuda_stage(cuda, start + choices, &pinned, &device));
+  memcpy(pinned, images->pixels, pixels);
+  memcpy((char *)pinned + start, images->choices, choices);
+  PETRA_TRY(cuda_send(cuda, start + choices));
+  CUDA_ARGUMENTS(cuda_augment_args, a);
+  a.pixels = device;
+  a.choices = (const void *)((const char *)device + start);
+  a.y = cuda_data(x);
+  a.n = x->shape[0];
+  a.h = x->shape[2];
+  a.w = x->shape[3];
+  memcpy(a.mean, images->mean, sizeof a.mean);
+  memcpy(a.deviation, images->deviation, sizeof a.deviation);
+  cuda_writes(cuda, x);
+  return cuda_add_command(cuda, cuda_augment_launch, &a, sizeof a);
+}
+
 petra_status cuda_download(petra_backend *backend, const petra_tensor *tensor, void *host, petra_host_type type) {
   cuda_backend *cuda = cuda_of(backend);
   const size_t bytes = (size_t)tensor->elements * sizeof(float);
