@@ -5,6 +5,7 @@ import random
 import resource
 import signal
 import subprocess
+import sys
 import time
 
 import h5py
@@ -91,14 +92,20 @@ class Resume(ProgramTest):
         self.train("whole", longer)
         seconds = time.time() - begin
         command = [PETRA, "train", "c.yaml", *self.options(longer), "--output", "killed", "--quiet", "--resume"]
-        for _ in range(KILLS):
+        kills = ends = 0
+        while kills < KILLS:
             with subprocess.Popen(command, cwd=self.folder) as process:
                 try:
-                    process.wait(generator.uniform(0, seconds))
+                    self.assertEqual(process.wait(generator.uniform(0, seconds)), 0)
+                    self.same("whole", "killed", longer)  # it came to its end: from the beginning again
+                    subprocess.run(["rm", "-rf", self.path("killed")], check=True)
+                    ends += 1
                 except subprocess.TimeoutExpired:
                     process.send_signal(signal.SIGKILL)
+                    kills += 1
         self.train("killed", longer, "--resume")
         self.same("whole", "killed", longer)
+        print(f"{kills} kills, {ends + 1} runs of {seconds:.1f} s came to their end", file=sys.stderr)
 
     def test_measured_durations(self):
         """What was done before the checkpoint takes the time that it took then."""
