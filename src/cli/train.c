@@ -8,17 +8,14 @@
 #include "cli/epoch_json.h"
 #include "cli/libraries.h"
 #include "cli/probe_log.h"
+#include "cli/run_folder.h"
 #include "cli/setup.h"
 #include "cli/training_log.h"
-#include "io/atomic_file.h"
 #include "io/checkpoint.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 typedef struct training {
@@ -94,58 +91,11 @@ static petra_status prepare(training *t) {
   return petra_cluster_init(&t->cluster, &t->setup, &t->program, t->arguments->trace);
 }
 
-/* The expanded config as text, for config.yaml and the log. */
-static petra_status expand_config(training *t) {
-  FILE *stream = open_memstream(&t->config_text, &t->config_size);
-  if (!stream)
-    return petra_fail(PETRA_NO_MEMORY, "out of memory for the text of the config");
-  petra_status status = petra_config_print(t->config, stream);
-  fclose(stream);
-  return status;
-}
-
-static petra_status write_config(training *t) {
-  char *path;
-  PETRA_TRY(petra_join_path(t->directory, "config.yaml", &path));
-  petra_status status = petra_file_write_atomically(path, t->config_text, t->config_size);
-  petra_free(path);
-  return status;
-}
-
-static petra_status write_stage_table(training *t) {
-  petra_runlog_stage rows[PETRA_MODEL_BLOCKS];
-  char names[PETRA_MODEL_BLOCKS][64];
-  for (int j = 0; j < t->setup.partition.stages; j++) {
-    petra_stage_summary summary;
-    petra_setup_stage_summary(&t->setup, j, &summary);
-    snprintf(names[j], sizeof names[j], "%s", summary.name);
-    rows[j] = (petra_runlog_stage){.stage = j + 1,
-                                   .name = names[j],
-                                   .reversible = summary.reversible,
-                                   .parameters = summary.parameters,
-                                   .forward_flops = summary.forward_flops,
-                                   .forward_bytes = summary.forward_bytes,
-                                   .backward_bytes = summary.backward_bytes,
-                                   .delay = (int32_t)summary.delay};
-  }
-  return petra_runlog_stages(t->runlog, rows, t->setup.partition.stages);
-}
-
 static petra_status write_memory(training *t) {
   petra_account accounts[PETRA_MODEL_BLOCKS];
   for (int j = 0; j < t->setup.partition.stages; j++)
     accounts[j] = *petra_stage_account(t->setup.stage[j]);
   return petra_runlog_memory(t->runlog, accounts, t->setup.partition.stages);
-}
-
-/* One run at a time in a folder: the lock goes with the process. */
-static petra_status lock_folder(training *t) {
-  t->lock = open(t->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (t->lock < 0)
-    return petra_fail(PETRA_IO, "%s: cannot open this folder: %s", t->directory, strerror(errno));
-  if (flock(t->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    return petra_fail(PETRA_IO, "%s: another run is writing into this folder; expected a folder of its own (--output or run.name)", t->directory);
-  return PETRA_OK;
 }
 
 /* With --resume: the checkpoint, where there is one, and the log in it. */
@@ -177,8 +127,8 @@ static petra_status open_log(training *t) {
   PETRA_TRY(petra_setup_output(t->config, t->arguments->output, &t->directory));
   PETRA_TRY(petra_join_path(t->directory, "weights.h5", &t->weights_path));
   PETRA_TRY(petra_join_path(t->directory, "checkpoint.h5", &t->checkpoint_path));
-  PETRA_TRY(lock_folder(t));
-  PETRA_TRY(expand_config(t));
+  PETRA_TRY(petra_run_folder_lock(t->directory, &t->lock));
+  PETRA_TRY(petra_run_folder_expand_config(t->config, &t->config_text, &t->config_size));
   PETRA_TRY(petra_join_path(t->directory, "run.h5", &path));
   t->setup.backend->ops->describe(t->setup.backend, backend, sizeof backend);
   petra_libraries_describe(libraries, sizeof libraries);
@@ -190,9 +140,9 @@ static petra_status open_log(training *t) {
                                     .seed = (uint64_t)t->config->run.seed};
   PETRA_TRY_GOTO(status, find_checkpoint(t, &about, &log), done);
   PETRA_TRY_GOTO(status, petra_runlog_create(path, &about, &t->runlog), done);
-  PETRA_TRY_GOTO(status, write_config(t), done);
+  PETRA_TRY_GOTO(status, petra_run_folder_write_config(t->directory, t->config_text, t->config_size), done);
   if (!t->resume)
-    PETRA_TRY_GOTO(status, write_stage_table(t), done);
+    PETRA_TRY_GOTO(status, petra_run_folder_write_stages(&t->setup, t->runlog), done);
   const petra_training_log_options options = {
       .runlog = t->runlog,
       .program = t->setup.method.program,
