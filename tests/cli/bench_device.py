@@ -11,7 +11,9 @@ SMALL = ["--small", "--set", "model.width=1", "--set", "device.threads=1", "--se
 
 
 def bench(program, *arguments):
-    run = subprocess.run([f"bench/{program}", *SMALL, *arguments], capture_output=True, text=True, check=False, timeout=300)
+    run = subprocess.run([f"bench/{program}", *SMALL, *arguments], capture_output=True, text=True, check=False, timeout=600)
+    # The address sanitizer says so of every program with fibres.
+    run.stderr = "".join(line for line in run.stderr.splitlines(True) if "ASan doesn't fully support makecontext" not in line)
     found = {}
     for line in run.stdout.splitlines():
         key, _, rest = line.partition(" ")
@@ -55,7 +57,7 @@ class BenchDevice(unittest.TestCase):
 
     def test_graphs(self):
         run, found = bench("bench_device_fake", "--set", "device.backend=cuda", "--set", "data.batch=1", "--graphs", "on,off",
-                           "--warmup", "150", "--no-operations")
+                           "--warmup", "40", "--no-operations")
         self.assertEqual((run.returncode, run.stderr), (0, ""))
         on, off = found["tick/cuda/fp32/b1/graph-on"], found["tick/cuda/fp32/b1/graph-off"]
         self.check_time(on)
@@ -63,7 +65,6 @@ class BenchDevice(unittest.TestCase):
         self.assertGreater(int(on["graphs"]), 0)
         self.assertGreater(float(on["graph_segments_per_tick"]), 10)
         self.assertEqual((int(off["graphs"]), float(off["graph_segments_per_tick"])), (0, 0))
-        print(run.stdout)
 
     def test_device_operations(self):
         run, found = bench("bench_device_fake", "--set", "device.backend=cuda", "--set", "data.batch=1", "--no-ticks")
