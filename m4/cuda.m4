@@ -1,4 +1,4 @@
-# PETRA_CUDA: what the cuda backend is built with: nvcc, the CUDA run time, cuDNN 9 or newer and cuBLAS. Optional, all or
+# PETRA_CUDA: what the cuda backend is built with: nvcc, the CUDA run time, cuDNN 9.8 or newer and cuBLAS. Optional, all or
 # nothing. Never libcuda, the driver, which a build machine need not have. Sets CUDA_CPPFLAGS, CUDA_LIBS, CUDA_RPATH (apart,
 # since a bundle has another), NVCC, NVCCFLAGS, NVCC_GENCODE and the conditional HAVE_CUDA; for others petra_found_cuda.
 AC_DEFUN([PETRA_CUDA], [
@@ -141,8 +141,10 @@ AC_DEFUN([PETRA_CUDA_LIBRARIES], [
   PETRA_HEADER_NUMBER([petra_cudnn_major], [CUDNN_MAJOR], [#include <cudnn.h>])
   AS_CASE([$petra_cudnn_major],
     [\?], [PETRA_CUDA_LACKS([cudnn.h in $petra_cudnn_where/include])],
-    [@<:@0-8@:>@], [PETRA_CUDA_LACKS([cuDNN 9 or newer in $petra_cudnn_where (there is $petra_cudnn_major)])],
+    [@<:@0-8@:>@], [PETRA_CUDA_LACKS([cuDNN 9.8 or newer in $petra_cudnn_where (there is $petra_cudnn_major)])],
     [PETRA_HEADER_NUMBER([petra_cudnn_minor], [CUDNN_MINOR], [#include <cudnn.h>])
+     AS_CASE([$petra_cudnn_major.$petra_cudnn_minor],
+       [9.@<:@0-7@:>@], [PETRA_CUDA_LACKS([cuDNN 9.8 or newer in $petra_cudnn_where (there is $petra_cudnn_major.$petra_cudnn_minor)])])
      PETRA_CUDA_FIND([petra_cudnn], [-lcudnn -l:libcudnn.so.$petra_cudnn_major], [$petra_cudnn_where], [cudnn.h], [cudnnGetVersion()])
      AS_IF([test -z "$petra_cudnn"], [PETRA_CUDA_LACKS([libcudnn in $petra_cudnn_where])])])
   petra_cublas_header=yes

@@ -36,7 +36,7 @@ clean-bundle:
 # make gpu-kit: a folder to carry to a machine with a GPU, where its gpu_suite.sh tests and measures; CIFAR_JPEG=PATH takes
 # cifar10-jpeg.tar.xz along.
 CIFAR_JPEG =
-KIT_FILES = tests/test_device_backend tests/test_device_training tests/test_device_precision tests/cuda_plans bench/bench_device
+KIT_FILES = tests/test_device_backend tests/test_device_training tests/test_device_identities tests/test_device_precision tests/cuda_plans bench/bench_device
 EXTRA_DIST += scripts/gpu_kit.sh scripts/gpu_suite.sh
 .PHONY: gpu-kit
 if HAVE_CUDA

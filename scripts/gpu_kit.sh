@@ -6,7 +6,7 @@ set -eu
 [ $# -eq 3 ] || { echo "usage: gpu_kit.sh FOLDER SOURCES CIFAR" >&2; exit 2; }
 folder=$1 sources=$2 cifar=$3
 bundle=$folder.bundle
-programs="tests/test_device_backend tests/test_device_training tests/test_device_precision tests/cuda_plans bench/bench_device"
+programs="tests/test_device_backend tests/test_device_training tests/test_device_identities tests/test_device_precision tests/cuda_plans bench/bench_device"
 
 rm -rf "$folder" "$bundle"
 sh "$sources/scripts/bundle.sh" "$bundle" bundle/petra "$sources" no

@@ -99,7 +99,7 @@ if wants info; then
 fi
 
 if wants tests; then
-  for test in cuda_plans test_device_backend test_device_precision test_device_training; do
+  for test in cuda_plans test_device_backend test_device_precision test_device_training test_device_identities; do
     step "$test" 90 "$work/bin/$test"
   done
 fi

@@ -302,6 +302,16 @@ TESTS += tests/test_cuda_training
 tests_test_cuda_training_SOURCES = tests/test_cuda_training.c $(TRAINING_SOURCES)
 tests_test_cuda_training_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) $(CHECK_CFLAGS) -DPETRA_CUDA_FAKE
 tests_test_cuda_training_LDADD = $(CUDA_FAKE_LDADD)
+check_PROGRAMS += tests/test_cuda_identities
+TESTS += tests/test_cuda_identities
+tests_test_cuda_identities_SOURCES = tests/test_cuda_identities.c $(TRAINING_SOURCES)
+tests_test_cuda_identities_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) $(CHECK_CFLAGS) -DPETRA_CUDA_FAKE
+tests_test_cuda_identities_LDADD = $(CUDA_FAKE_LDADD)
+check_PROGRAMS += tests/test_cuda_segments
+TESTS += tests/test_cuda_segments
+tests_test_cuda_segments_SOURCES = tests/test_cuda_segments.c
+tests_test_cuda_segments_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) $(CHECK_CFLAGS)
+tests_test_cuda_segments_LDADD = $(CUDA_FAKE_LDADD)
 # The benchmark for devices, small: on cpu, and over the fake.
 check_PROGRAMS += bench/bench_device_fake
 bench_bench_device_fake_SOURCES = $(BENCH_DEVICE_SOURCES)
@@ -312,8 +322,8 @@ EXTRA_DIST += tests/cli/bench_device.py
 
 # The same on a device; they end with 77 where there is none.
 if HAVE_CUDA
-check_PROGRAMS += tests/test_device_backend tests/test_device_training tests/test_device_precision
-TESTS += tests/test_device_backend tests/test_device_training tests/test_device_precision
+check_PROGRAMS += tests/test_device_backend tests/test_device_training tests/test_device_identities tests/test_device_precision
+TESTS += tests/test_device_backend tests/test_device_training tests/test_device_identities tests/test_device_precision
 endif
 tests_test_device_backend_SOURCES = $(tests_test_backend_SOURCES)
 tests_test_device_backend_CPPFLAGS = $(TESTS_CPPFLAGS) -DPETRA_TEST_CUDA
@@ -321,6 +331,9 @@ tests_test_device_backend_LDADD = $(TESTS_LDADD)
 tests_test_device_training_SOURCES = tests/test_cuda_training.c $(TRAINING_SOURCES)
 tests_test_device_training_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_device_training_LDADD = $(TESTS_LDADD)
+tests_test_device_identities_SOURCES = tests/test_cuda_identities.c $(TRAINING_SOURCES)
+tests_test_device_identities_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_device_identities_LDADD = $(TESTS_LDADD)
 tests_test_device_precision_SOURCES = $(tests_test_precision_SOURCES)
 tests_test_device_precision_CPPFLAGS = $(TESTS_CPPFLAGS) -DPETRA_TEST_CUDA
 tests_test_device_precision_LDADD = $(TESTS_LDADD)

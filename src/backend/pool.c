@@ -7,13 +7,13 @@
 
 enum { BUCKETS = 256, KINDS = 8 };
 
-/* The n-th tensor that a kind of action of a stage makes, where one outlived the action: storage in a ring. The m-th action takes slot
- * m modulo the size, whatever the order in which others give theirs back. All sizes are powers of two, so that a network's addresses
+/* The n-th tensor that a kind of action of a stage makes, where one outlived the action: storage in a ring. Actions take its slots one
+ * after the other, whatever the order in which others give theirs back. All sizes are powers of two, so that a network's addresses
  * come again after as many actions as the largest ring has slots. */
 typedef struct site {
   petra_tensor **slot; /* NULL: not made yet */
-  int size;            /* 0: nothing outlived it so far */
-  int64_t taken;
+  int size;            /* 0: nothing outlived it so far; at most four times what was held at once */
+  int next;            /* the slot that is taken next */
 } site;
 
 /* One kind of action of one stage. */
@@ -125,16 +125,34 @@ petra_status petra_tensor_pool_enter(petra_backend *backend, int32_t stage, int3
   return PETRA_OK;
 }
 
-/* Twice as many slots, the new ones empty. */
+/* Twice as many slots, the new ones empty and next, before the one that was next. */
 static petra_status grow(site *s) {
   int size = s->size ? 2 * s->size : 1;
   petra_tensor **slot;
   PETRA_TRY(petra_allocate(&slot, (size_t)size, sizeof *slot));
   for (int i = 0; i < s->size; i++)
-    slot[i] = s->slot[i];
+    slot[i] = s->slot[(s->next + i) % s->size];
   petra_free(s->slot);
   s->slot = slot;
+  s->next = s->size;
   s->size = size;
+  return PETRA_OK;
+}
+
+static int count_held(const site *s) {
+  int held = 0;
+  for (int i = 0; i < s->size; i++)
+    held += s->slot[i] && s->slot[i]->references > 0;
+  return held;
+}
+
+/* The next slot's tensor is still held. Where at least half of the ring is, it is too small; where not, this tensor is held longer than
+ * those that the ring is for, perhaps for ever: it leaves the ring. */
+static petra_status make_way(site *s) {
+  if (2 * count_held(s) >= s->size)
+    return grow(s);
+  s->slot[s->next]->in_ring = false;
+  s->slot[s->next] = NULL;
   return PETRA_OK;
 }
 
@@ -146,7 +164,7 @@ static petra_status learn(petra_tensor_pool *pool, int place) {
     return PETRA_OK;
   PETRA_TRY(grow(s));
   s->slot[0] = tensor;
-  s->taken = 1;
+  s->next = 0;
   tensor->in_ring = true;
   return PETRA_OK;
 }
@@ -214,17 +232,17 @@ static bool fits(const petra_tensor *tensor, petra_tensor_kind kind, const int32
   return tensor->kind == kind && memcmp(tensor->shape, shape, sizeof tensor->shape) == 0;
 }
 
-/* The ring's next slot; where its tensor is still held the ring is too small. A tensor of another shape stays: *out is NULL. */
+/* The ring's next slot. A tensor of another shape stays: *out is NULL. */
 static petra_status take_slot(petra_backend *backend, site *s, petra_tensor_kind kind, const int32_t shape[4], petra_tensor **out) {
-  petra_tensor **slot;
-  while (*(slot = &s->slot[s->taken % s->size]) && (*slot)->references > 0)
-    PETRA_TRY(grow(s));
+  if (s->slot[s->next] && s->slot[s->next]->references > 0)
+    PETRA_TRY(make_way(s));
+  petra_tensor **slot = &s->slot[s->next];
   if (!*slot) {
-    PETRA_TRY(make(backend, kind, shape, slot));
+    PETRA_TRY(take_common(backend, kind, shape, slot));
     (*slot)->in_ring = true;
   }
   *out = fits(*slot, kind, shape) ? *slot : NULL;
-  s->taken++;
+  s->next = (s->next + 1) % s->size;
   return PETRA_OK;
 }
 

@@ -195,7 +195,7 @@ static const petra_config_key keys[] = {
     CHOICE(device.precision, "fp32", precisions, "arithmetic of convolutions and matrix products; tensors are of double in fp64 and of float in all others (tf32 and bf16: cuda only)"),
     INTEGER(device.threads, "0", 0, 1024, "compute threads; 0: all cores that the process may use"),
     BOOLEAN(device.deterministic, "true", "two runs with one seed and one number of threads agree to the bit"),
-    CHOICE(device.graph, "auto", graph_choices, "cuda: launches of an action that come again as one CUDA graph; the result is the same to the bit; on: a capture that fails is an error"),
+    CHOICE(device.graph, "auto", graph_choices, "cuda: launches of an action that come again as one CUDA graph; the result is the same to the bit; on (cuda only): a capture that fails is an error"),
 
     INTEGER(cluster.engines, "1", 1, 2, "compute engines per device of the modelled cluster; with 2, forward and backward overlap"),
     INTEGER(cluster.stages, "0", 0, 100000, "simulate only: so many equal stages and no model, priced by cluster.cost and cluster.message; 0: the model's stages"),

@@ -49,6 +49,9 @@ static petra_status check_precision(const petra_config *config) {
   if ((precision == PETRA_PRECISION_TF32 || precision == PETRA_PRECISION_BF16) && (backend == PETRA_BACKEND_CPU || backend == PETRA_BACKEND_REF))
     return petra_config_fail(config, "device.precision", "%s with device.backend: %s; expected device.backend: cuda", name,
                              petra_config_choice_name("device.backend", (int)backend));
+  if (config->device.graph == PETRA_GRAPH_ON && (backend == PETRA_BACKEND_CPU || backend == PETRA_BACKEND_REF))
+    return petra_config_fail(config, "device.graph", "on with device.backend: %s, which has no graphs; expected auto or off",
+                             petra_config_choice_name("device.backend", (int)backend));
   return PETRA_OK;
 }
 

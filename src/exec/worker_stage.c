@@ -111,10 +111,21 @@ static petra_status tell_late_loss(petra_worker_stage *worker) {
 }
 
 static petra_status report_loss(petra_worker_stage *worker, int64_t m, const petra_loss *loss, int64_t virtual_ns) {
+  if (loss->ticket) {
+    worker->new_late = (petra_late_loss){*loss, m, virtual_ns};
+    return PETRA_OK;
+  }
   PETRA_TRY(tell_late_loss(worker));
-  if (loss->ticket == 0)
-    return tell_loss(worker, m, loss, virtual_ns);
-  worker->late = (petra_late_loss){*loss, m, virtual_ns};
+  return tell_loss(worker, m, loss, virtual_ns);
+}
+
+/* After an action, when its work is with the device: only now the loss before is waited for. */
+static petra_status put_off_loss(petra_worker_stage *worker) {
+  if (worker->new_late.loss.images == 0)
+    return PETRA_OK;
+  PETRA_TRY(tell_late_loss(worker));
+  worker->late = worker->new_late;
+  worker->new_late.loss.images = 0;
   return PETRA_OK;
 }
 
@@ -259,6 +270,7 @@ static petra_status perform_measured(petra_worker_stage *worker, int64_t virtual
   petra_status status = perform_one(worker, virtual_ns, action, result);
   petra_status end = petra_backend_end(backend);
   PETRA_TRY(status != PETRA_OK ? status : end);
+  PETRA_TRY(put_off_loss(worker));
   if (worker->options.measure)
     PETRA_TRY(petra_backend_synchronize(backend));
   int64_t took_ns = wall_ns() - begin_ns;

@@ -28,7 +28,7 @@ typedef struct petra_worker_stage {
   petra_labels labels;
   petra_pending *evaluations;
   int64_t read; /* microbatches that stage 1 has read */
-  petra_late_loss late; /* the last loss, where the device may still be at it */
+  petra_late_loss late, new_late; /* the last loss, where the device may still be at it; that of the present action */
 } petra_worker_stage;
 
 /* The place of the evaluation at a microbatch, made where it is missing. */

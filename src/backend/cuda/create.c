@@ -82,14 +82,17 @@ bool petra_cuda_present(void) {
 }
 
 /* A device that the program may use. */
-static petra_status find_device(void) {
+static petra_status find_device(petra_precision precision) {
   int count = 0;
   cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count > 0)
     return cuda_check(cudaSetDevice(0), "device 0");
   cudaGetLastError();
-  return petra_fail(PETRA_UNSUPPORTED, "device.backend: cuda: there is no CUDA device: %s; expected an NVIDIA GPU and its driver, or device.backend: cpu",
-                    error == cudaSuccess ? "none is visible" : cudaGetErrorString(error));
+  return petra_fail(PETRA_UNSUPPORTED, "device.backend: cuda: there is no CUDA device: %s; expected an NVIDIA GPU and its driver, or device.backend: cpu%s",
+                    error == cudaSuccess                       ? "none is visible"
+                    : error == cudaErrorInsufficientDriver ? "no driver, or one too old for this run time"
+                                                           : cudaGetErrorString(error),
+                    precision == PETRA_PRECISION_FP32 ? "" : " and device.precision: fp32");
 }
 
 static petra_status open_parts(cuda_backend *cuda, const petra_backend_options *options) {
@@ -106,7 +109,7 @@ petra_status petra_cuda_create(const petra_backend_options *options, petra_backe
   cuda_backend *cuda;
   if (options->precision == PETRA_PRECISION_FP64)
     return petra_fail(PETRA_UNSUPPORTED, "device.precision: fp64 cannot be done by device.backend: cuda, which computes in fp32, tf32 and bf16; use device.backend: ref");
-  PETRA_TRY(find_device());
+  PETRA_TRY(find_device(options->precision));
   PETRA_TRY(petra_allocate(&cuda, 1, sizeof *cuda));
   cuda->base.ops = &cuda_ops;
   cuda->base.precision = options->precision;

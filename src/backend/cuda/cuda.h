@@ -1,9 +1,9 @@
 /* The inside of the `cuda` backend: its handle and what its files offer each other.
  *
  * From an operation to the device: an operation (activation.c, arithmetic.c, ...) describes its launches as commands, the tensors
- * that each reads and writes with them (command.h); the commands of an action of a stage make a segment, which runs in
+ * that each reads and writes with them (segment.h); the commands of an action of a stage make a segment, which runs in
  * order on the lane of the stage (segment.c), as single launches or as a CUDA graph of them (graph.c). Segments of different
- * lanes wait for each other only where one touches what the other wrote, or writes what it read (hazard.c).
+ * lanes wait for each other only where one touches what the other wrote, or writes what it read.
  *
  * Tensors: kernels.h says how they are laid out. Masks are one byte an element. Everything that the host reads (download, dot,
  * cross_entropy) waits for the lane that computes it.

@@ -79,36 +79,48 @@ static bool came_before(cuda_graphs *graphs, uint64_t hash) {
   return false;
 }
 
-/* Records the launches instead of running them. */
-static petra_status capture(const cuda_lane *lane, const unsigned char *commands, size_t bytes, cudaGraphExec_t *out) {
+/* Records the launches instead of running them. Which call failed is told in *failed, and what a launch says of itself in *launched,
+ * logged. */
+static cudaError_t capture(const cuda_lane *lane, const unsigned char *commands, size_t bytes, cudaGraphExec_t *out, const char **failed,
+                           petra_status *launched) {
   cudaGraph_t graph = NULL;
-  CUDA_TRY(cudaStreamBeginCapture(lane->stream, cudaStreamCaptureModeThreadLocal), "the begin of a graph's capture");
-  petra_status status = cuda_launch_commands(lane, commands, bytes);
-  cudaError_t error = cudaStreamEndCapture(lane->stream, &graph);
-  if (status == PETRA_OK)
-    status = cuda_check(error, "the end of a graph's capture");
-  if (status == PETRA_OK)
-    status = cuda_check(cudaGraphInstantiate(out, graph, 0), "cudaGraphInstantiate");
+  *failed = "the begin of a graph's capture";
+  *launched = PETRA_OK;
+  cudaError_t error = cudaStreamBeginCapture(lane->stream, cudaStreamCaptureModeThreadLocal);
+  if (error != cudaSuccess)
+    return error;
+  *launched = cuda_launch_commands(lane, commands, bytes);
+  *failed = "the end of a graph's capture";
+  error = cudaStreamEndCapture(lane->stream, &graph);
+  if (error == cudaSuccess && *launched == PETRA_OK) {
+    *failed = "cudaGraphInstantiate";
+    error = cudaGraphInstantiate(out, graph, 0);
+  }
   if (graph)
     cudaGraphDestroy(graph);
-  return status;
+  return error;
 }
 
 /* A graph that cannot be made is tried once. */
 static petra_status add(cuda_graphs *graphs, captured *place, uint64_t hash, int number, const cuda_lane *lane,
                         const unsigned char *commands, size_t bytes) {
+  const char *failed;
+  petra_status launched;
   PETRA_TRY(petra_allocate_raw(&place->commands, bytes, 1));
   memcpy(place->commands, commands, bytes);
   place->hash = hash;
   place->bytes = bytes;
   place->lane = number;
   graphs->count++;
-  petra_status status = capture(lane, commands, bytes, &place->exec);
-  if (status == PETRA_OK || graphs->insist)
-    return status;
+  cudaError_t error = capture(lane, commands, bytes, &place->exec, &failed, &launched);
+  if (graphs->insist && launched != PETRA_OK)
+    return launched;
+  if (graphs->insist || (error == cudaSuccess && launched == PETRA_OK))
+    return cuda_check(error, failed);
   place->exec = NULL;
   cudaGetLastError(); /* it is dealt with */
-  petra_log(PETRA_LOG_WARNING, "cuda: a segment could not become a graph (above); it is launched as it is");
+  petra_log(PETRA_LOG_WARNING, "cuda: %s: %s: %s; these launches are made one by one (device.graph: off makes no graphs)", failed,
+            launched == PETRA_OK ? cudaGetErrorName(error) : "a launch failed", launched == PETRA_OK ? cudaGetErrorString(error) : "above");
   return PETRA_OK;
 }
 

@@ -1,6 +1,6 @@
 /* Segments as CUDA graphs. A segment that comes a second time, with the same launches and arguments to the byte, is captured, and
  * from then on launched as one graph. What changes from time to time (rates, labels) lies in device memory at fixed places
- * (transfer.h), and the tensor pool gives out storage such that addresses come again (backend/tensor.c). */
+ * (transfer.h), and the tensor pool gives out storage such that addresses come again (backend/pool.c). */
 #ifndef PETRA_BACKEND_CUDA_GRAPH_H
 #define PETRA_BACKEND_CUDA_GRAPH_H
 

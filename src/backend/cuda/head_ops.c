@@ -77,11 +77,8 @@ petra_status cuda_cross_entropy(petra_backend *backend, petra_cross_entropy *los
   const bool later = loss->later && !loss->unwanted && cuda->segment->open;
   const void *labels, *host;
   void *result;
+  PETRA_TRY((later ? cuda_late_result : cuda_result)(cuda, &result)); /* may submit: before the labels are in the segment */
   PETRA_TRY(cuda_value(cuda, loss->labels, (size_t)images * sizeof *loss->labels, &labels));
-  if (later)
-    PETRA_TRY(cuda_result_later(cuda, &result, &loss->ticket));
-  else
-    PETRA_TRY(cuda_result(cuda, &result));
   CUDA_ARGUMENTS(cuda_cross_entropy_args, a);
   a.logits = cuda_read(loss->logits);
   a.labels = labels;
@@ -93,6 +90,8 @@ petra_status cuda_cross_entropy(petra_backend *backend, petra_cross_entropy *los
   cuda_reads(cuda, loss->logits);
   cuda_writes(cuda, loss->dlogits);
   PETRA_TRY(cuda_add_command(cuda, cuda_cross_entropy_launch, &a, sizeof a));
+  if (later)
+    loss->ticket = cuda_late_ticket(cuda);
   if (later || loss->unwanted)
     return PETRA_OK;
   PETRA_TRY(cuda_fetch(cuda, result, sizeof(cuda_loss_result), &host));

@@ -36,7 +36,7 @@ struct cuda_transfer {
   slot up[SLOTS];
   int next;
   area area[CUDA_LANES][KINDS];
-  void *result[CUDA_LANES];
+  void *result[CUDA_LANES], *late_result[CUDA_LANES];
   void *later;                /* pinned: LATER results */
   cudaEvent_t there[LATER];
   int64_t tickets;            /* given so far */
@@ -84,6 +84,8 @@ void cuda_transfer_destroy(cuda_transfer *transfer) {
     }
     if (transfer->result[l])
       cudaFree(transfer->result[l]);
+    if (transfer->late_result[l])
+      cudaFree(transfer->late_result[l]);
   }
   pair_destroy(&transfer->down);
   for (int i = 0; i < LATER; i++)
@@ -195,24 +197,36 @@ petra_status cuda_transfer_before(cuda_backend *cuda) {
   return copy_values(cuda, present_area(cuda));
 }
 
+/* All of it is copied down, whatever a kernel writes: zeros first. */
+static petra_status result_memory(const cuda_backend *cuda, void **memory) {
+  if (*memory)
+    return PETRA_OK;
+  CUDA_TRY(cudaMalloc(memory, RESULT_BYTES), "memory for results");
+  return cuda_check(cudaMemsetAsync(*memory, 0, RESULT_BYTES, cuda->track[cuda->segment->lane].lane.stream), "zeros of results");
+}
+
 petra_status cuda_result(cuda_backend *cuda, void **device) {
   void **result = &cuda->transfer->result[cuda->segment->lane];
-  if (!*result)
-    CUDA_TRY(cudaMalloc(result, RESULT_BYTES), "memory for results");
+  PETRA_TRY(result_memory(cuda, result));
   *device = *result;
   return PETRA_OK;
 }
 
-petra_status cuda_result_later(cuda_backend *cuda, void **device, int64_t *ticket) {
+petra_status cuda_late_result(cuda_backend *cuda, void **device) {
   cuda_transfer *transfer = cuda->transfer;
+  void **result = &transfer->late_result[cuda->segment->lane];
   if (transfer->due) /* one a segment */
     PETRA_TRY(cuda_submit(cuda));
   if (!transfer->later)
     CUDA_TRY(cudaHostAlloc(&transfer->later, LATER * RESULT_BYTES, cudaHostAllocDefault), "pinned memory");
-  PETRA_TRY(cuda_result(cuda, device));
-  transfer->due = true;
-  *ticket = ++transfer->tickets;
+  PETRA_TRY(result_memory(cuda, result));
+  *device = *result;
   return PETRA_OK;
+}
+
+int64_t cuda_late_ticket(cuda_backend *cuda) {
+  cuda->transfer->due = true;
+  return ++cuda->transfer->tickets;
 }
 
 petra_status cuda_transfer_after(cuda_backend *cuda) {
@@ -222,7 +236,7 @@ petra_status cuda_transfer_after(cuda_backend *cuda) {
   if (!transfer->due)
     return PETRA_OK;
   transfer->due = false;
-  CUDA_TRY(cudaMemcpyAsync((char *)transfer->later + (size_t)place * RESULT_BYTES, transfer->result[lane], RESULT_BYTES,
+  CUDA_TRY(cudaMemcpyAsync((char *)transfer->later + (size_t)place * RESULT_BYTES, transfer->late_result[lane], RESULT_BYTES,
                            cudaMemcpyDeviceToHost, stream), "a copy from the device");
   return cuda_check(cudaEventRecord(transfer->there[place], stream), "cudaEventRecord");
 }

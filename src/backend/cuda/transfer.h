@@ -27,9 +27,11 @@ petra_status cuda_transfer_before(cuda_backend *cuda);
 petra_status cuda_result(cuda_backend *cuda, void **device);
 petra_status cuda_receive(cuda_backend *cuda, size_t bytes, void **device);
 
-/* The same memory, for a result that is copied down after the segment and waited for later, in cuda_collect_result (64 bytes).
- * A ticket is good until three others were given. */
-petra_status cuda_result_later(cuda_backend *cuda, void **device, int64_t *ticket);
+/* Device memory of the lane for a result that is copied down after the segment and waited for later; once the command that
+ * writes it was added, cuda_late_ticket gives the ticket for cuda_collect_result (64 bytes). A ticket is good until three others
+ * were given. */
+petra_status cuda_late_result(cuda_backend *cuda, void **device);
+int64_t cuda_late_ticket(cuda_backend *cuda);
 petra_status cuda_collect_result(cuda_backend *cuda, int64_t ticket, const void **host);
 
 /* After the launches of every segment, on its lane. */
