@@ -16,5 +16,17 @@ AC_DEFUN([PETRA_WARNINGS], [
        AC_MSG_ERROR([--enable-sanitizers: $CC cannot link with $petra_sanitize (Debian: gcc brings libasan and libubsan, clang needs libclang-rt-dev)])])
     CFLAGS=$petra_save_CFLAGS
     PETRA_CFLAGS="$PETRA_CFLAGS $petra_sanitize"])
+  # Undefined behaviour ends the program at once, without a library: for what has to be clean of it in every build (tests/cuda_host).
+  UNDEFINED_TRAPS_CFLAGS=
+  AS_IF([test "x$enable_sanitizers" = xno], [
+    petra_save_CFLAGS=$CFLAGS
+    CFLAGS="$CFLAGS -fsanitize=undefined -fsanitize-undefined-trap-on-error"
+    AC_MSG_CHECKING([whether $CC can trap undefined behaviour])
+    AC_LINK_IFELSE([AC_LANG_PROGRAM([], [])],
+      [AC_MSG_RESULT([yes])
+       UNDEFINED_TRAPS_CFLAGS="-fsanitize=undefined -fsanitize-undefined-trap-on-error"],
+      [AC_MSG_RESULT([no])])
+    CFLAGS=$petra_save_CFLAGS])
+  AC_SUBST([UNDEFINED_TRAPS_CFLAGS])
   AC_SUBST([PETRA_CFLAGS])
 ])

@@ -261,6 +261,7 @@ EXTRA_DIST += tests/cli/data.py tests/cli/data_images.py tests/cli/data_sample.p
 check_LIBRARIES = tests/libpetra_cuda_host.a
 tests_libpetra_cuda_host_a_SOURCES = tests/cuda_host/device.c tests/cuda_host/device.h tests/cuda_host/kernels.c
 tests_libpetra_cuda_host_a_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tests
+tests_libpetra_cuda_host_a_CFLAGS = $(AM_CFLAGS) $(UNDEFINED_TRAPS_CFLAGS)
 check_PROGRAMS += tests/test_cuda_host tests/test_cuda_kernels tests/test_cuda_norm
 TESTS += tests/test_cuda_host tests/test_cuda_kernels tests/test_cuda_norm
 tests_test_cuda_host_SOURCES = tests/test_cuda_host.c tests/cuda_host/launched.c tests/cuda_rig.h tests/harness.h
