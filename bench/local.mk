@@ -54,3 +54,22 @@ bench: bench/bench_ops bench/bench_tick bench/bench_engine bench/bench_loader
 	./bench/bench_loader
 	test -z "$(PETRA_IMAGES)" || ./bench/bench_loader --set data.set=imagefolder --set data.path="$(PETRA_IMAGES)"
 	$(MAKE) $(AM_MAKEFLAGS) bench-peers
+	$(MAKE) $(AM_MAKEFLAGS) bench-device
+
+# Where there is a GPU: the tick and its operations in three precisions, then the same tick in PyTorch, by the Python that has it
+# (make bench PYTORCH=/path/to/python).
+PYTORCH = python3
+.PHONY: bench-device
+if HAVE_CUDA
+bench-device: bench/bench_device petra$(EXEEXT)
+	@if ./petra info --json | grep -q '"no_device"'; then \
+	  echo "bench-device: left out: there is no CUDA device"; \
+	else \
+	  ./bench/bench_device --set device.backend=cuda --precisions fp32,tf32,bf16 --batches 64,256 --graphs on,off && \
+	  if $(PYTORCH) -c 'import torch' 2>/dev/null; then $(PYTORCH) -B $(srcdir)/bench/peer_pytorch_tick.py; \
+	  else echo "bench-device: $(PYTORCH) has no PyTorch: no comparison (make bench PYTORCH=FILE)"; fi; \
+	fi
+else
+bench-device:
+	@echo "bench-device: left out: this build has no CUDA"
+endif

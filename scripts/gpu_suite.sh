@@ -1,8 +1,8 @@
 #!/bin/sh
 # gpu_suite.sh: everything that has to be seen on a machine with a GPU, within nine minutes: device tests, compute-sanitizer,
 # bench_device and the same tick in PyTorch, one epoch of RevNet-18 in three precisions. Lies in a folder made by `make
-# gpu-kit`, from which it takes the programs; needs CUDA's run time, cuDNN and cuBLAS, which it looks for in the machine's CUDA and in
-# pip's packages (a Python with PyTorch has them). Results go to $OUT, else ./gpu-results; summary.txt has a line a step.
+# gpu-kit`, from which it takes the programs; needs CUDA's run time, cuDNN and cuBLAS of the major versions that petra was built with (pack's
+# LIBRARIES names them), which it looks for in the machine's CUDA and in pip's packages (a Python with PyTorch for that CUDA has them). Results go to $OUT, else ./gpu-results; summary.txt has a line a step.
 #
 # GPU_SUITE_STEPS="info tests ..." runs some of: info tests sanitizer bench pytorch train. GPU_SUITE_SMALL=yes: sizes that try the
 # script alone, without a GPU as well. GPU_SUITE_SECONDS: for all steps together (520). A step that fails stops no other; exit status
@@ -115,7 +115,7 @@ if wants sanitizer; then
   else
     for tool in memcheck racecheck initcheck; do
       # shellcheck disable=SC2086
-      step "$tool-train" 45 "$sanitizer" --tool $tool --error-exitcode 9 "$petra" $tiny --output "$work/out-$tool"
+      step "$tool-train" 75 "$sanitizer" --tool $tool --error-exitcode 9 "$petra" $tiny --output "$work/out-$tool"
     done
     step memcheck-cases 60 "$sanitizer" --tool memcheck --error-exitcode 9 "$work/bin/test_device_backend"
   fi
