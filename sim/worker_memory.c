@@ -13,6 +13,8 @@ typedef struct worker_memory {
   const petra_stage_counts *counts;
   petra_account *accounts;
   unsigned (*touched)[PETRA_ACTION_KINDS][PETRA_MEMORY_NEIGHBOURS]; /* per stage: categories, as bits */
+  int64_t (*done)[PETRA_MEMORY_HOLDERS];                            /* per stage: B and W so far */
+  bool shares;
 } worker_memory;
 
 static void sample(worker_memory *worker, int32_t stage, int64_t now_ns, const petra_account *highest) {
@@ -79,6 +81,36 @@ static void count(worker_memory *worker, int32_t stage, int64_t now_ns) {
     sample(worker, stage, now_ns, account);
 }
 
+/* What an action of a stage changes around it, with what it lets go of as the later of two. */
+typedef struct changes {
+  petra_memory_change change[PETRA_MEMORY_NEIGHBOURS];
+  unsigned touched[PETRA_MEMORY_NEIGHBOURS];
+} changes;
+
+/* Tensors of stage `lower` and the one above, which is neighbour `n` of the acting stage. */
+static void let_go(const worker_memory *worker, int32_t lower, petra_memory_holder holder, petra_memory_of n, changes *out) {
+  const int64_t *shared = worker->options.stage[lower - 1].shared[holder];
+  for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++) {
+    out->change[n].bytes[c] -= shared[c];
+    out->touched[n] |= shared[c] ? 1u << c : 0;
+  }
+}
+
+/* The other holder may have let go before. */
+static void release_shared(worker_memory *worker, const petra_action *action, changes *out) {
+  const int32_t stage = action->stage;
+  const bool w = action->kind == PETRA_ACTION_WEIGHT_GRADIENT;
+  if (!worker->shares || (!w && action->kind != PETRA_ACTION_BACKWARD))
+    return;
+  const petra_memory_holder holder = w ? PETRA_MEMORY_HELD_BY_WEIGHT_GRADIENT : PETRA_MEMORY_HELD_BY_BACKWARD;
+  if (stage < worker->options.stages && worker->done[stage][PETRA_MEMORY_HELD_BY_WEIGHT_GRADIENT] > action->microbatch)
+    let_go(worker, stage, holder, PETRA_MEMORY_ABOVE, out);
+  for (int h = 0; w && stage > 1 && h < PETRA_MEMORY_HOLDERS; h++)
+    if (worker->done[stage - 2][h] > action->microbatch)
+      let_go(worker, stage - 1, (petra_memory_holder)h, PETRA_MEMORY_OWN, out);
+  worker->done[stage - 1][holder]++;
+}
+
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions,
                             int action_count, petra_action_result *results) {
   worker_memory *worker = (worker_memory *)base;
@@ -86,13 +118,15 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
   for (int i = 0; i < action_count; i++) {
     int32_t stage = actions[i].stage;
     PETRA_TRY(counting->ops->perform(counting, virtual_ns, &actions[i], 1, &results[i]));
-    const petra_memory_change *change = worker->options.stage[stage - 1].change[actions[i].kind];
-    const unsigned *touched = worker->touched[stage - 1][actions[i].kind];
-    apply(worker, stage, virtual_ns, &change[PETRA_MEMORY_OWN], touched[PETRA_MEMORY_OWN]);
+    changes all;
+    memcpy(all.change, worker->options.stage[stage - 1].change[actions[i].kind], sizeof all.change);
+    memcpy(all.touched, worker->touched[stage - 1][actions[i].kind], sizeof all.touched);
+    release_shared(worker, &actions[i], &all);
+    apply(worker, stage, virtual_ns, &all.change[PETRA_MEMORY_OWN], all.touched[PETRA_MEMORY_OWN]);
     if (stage > 1)
-      apply(worker, stage - 1, virtual_ns, &change[PETRA_MEMORY_BELOW], touched[PETRA_MEMORY_BELOW]);
+      apply(worker, stage - 1, virtual_ns, &all.change[PETRA_MEMORY_BELOW], all.touched[PETRA_MEMORY_BELOW]);
     if (stage < worker->options.stages)
-      apply(worker, stage + 1, virtual_ns, &change[PETRA_MEMORY_ABOVE], touched[PETRA_MEMORY_ABOVE]);
+      apply(worker, stage + 1, virtual_ns, &all.change[PETRA_MEMORY_ABOVE], all.touched[PETRA_MEMORY_ABOVE]);
     count(worker, stage, virtual_ns);
   }
   return PETRA_OK;
@@ -106,6 +140,14 @@ static unsigned touched_by(const petra_memory_change *change) {
   return bits;
 }
 
+static bool shares_any(const petra_memory_stage *stage) {
+  for (int h = 0; h < PETRA_MEMORY_HOLDERS; h++)
+    for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
+      if (stage->shared[h][c])
+        return true;
+  return false;
+}
+
 petra_status petra_worker_memory_create(const petra_worker_memory_options *options, petra_worker **out) {
   static const petra_worker_ops ops = {.perform = perform};
   worker_memory *worker;
@@ -117,8 +159,10 @@ petra_status petra_worker_memory_create(const petra_worker_memory_options *optio
   worker->counts = petra_worker_cost_counts(options->counting);
   PETRA_TRY_GOTO(status, petra_allocate(&worker->accounts, stages, sizeof *worker->accounts), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&worker->touched, stages, sizeof *worker->touched), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&worker->done, stages, sizeof *worker->done), fail);
   for (size_t j = 0; j < stages; j++) {
     const petra_memory_stage *stage = &options->stage[j];
+    worker->shares = worker->shares || shares_any(stage);
     for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
       petra_account_add(&worker->accounts[j], (petra_memory_category)c, stage->base[c]);
     for (int k = 0; k < PETRA_ACTION_KINDS; k++)
@@ -137,6 +181,7 @@ fail:
 void petra_worker_memory_destroy(petra_worker *base) {
   if (!base)
     return;
+  petra_free(((worker_memory *)base)->done);
   petra_free(((worker_memory *)base)->touched);
   petra_free(((worker_memory *)base)->accounts);
   petra_free(base);

@@ -25,10 +25,21 @@ typedef enum petra_memory_of {
   PETRA_MEMORY_NEIGHBOURS
 } petra_memory_of;
 
+/* Tensors that B or W of a stage and W of the stage above both hold, until the later of the two, of the same microbatch. They are in
+ * none of the changes. */
+typedef enum petra_memory_holder {
+  PETRA_MEMORY_HELD_BY_BACKWARD,
+  PETRA_MEMORY_HELD_BY_WEIGHT_GRADIENT,
+  PETRA_MEMORY_HOLDERS
+} petra_memory_holder;
+
 typedef struct petra_memory_stage {
   int64_t base[PETRA_MEMORY_CATEGORIES]; /* held before the first action, and always */
   /* What the stage's actions change in the accounts of the stage below, of its own and of the stage above. */
   petra_memory_change change[PETRA_ACTION_KINDS][PETRA_MEMORY_NEIGHBOURS];
+  /* Bytes in the account of the stage above. With W split from B, whose actions then come in the order of microbatches at every
+   * stage; else 0. */
+  int64_t shared[PETRA_MEMORY_HOLDERS][PETRA_MEMORY_CATEGORIES];
   int64_t input_bytes;   /* input_buffer, for each microbatch between its F and its B (W) but one */
   int64_t version_bytes; /* weight_buffer, for each older version that a microbatch between its F and its B
                             was forwarded with */

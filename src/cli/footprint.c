@@ -114,8 +114,10 @@ static petra_status pass_weight_gradient(passage *p, int stage) {
   return end(p, stage, PETRA_ACTION_WEIGHT_GRADIENT);
 }
 
-static petra_status pass(passage *p) {
+/* `apart`: no W before all B, and then from below: the other order in which neighbours may let go of a tensor. */
+static petra_status pass(passage *p, bool apart) {
   int stages = p->program->stages;
+  const bool split = p->setup.method.program->split_backward;
   PETRA_TRY(petra_allocate(&p->labels, (size_t)p->setup.config->data.batch, sizeof *p->labels));
   PETRA_TRY(petra_backend_create_dry(p->setup.config->device.backend, p->setup.config->device.precision,
                                      &p->setup.backend));
@@ -126,10 +128,53 @@ static petra_status pass(passage *p) {
     PETRA_TRY(pass_forward(p, j));
   for (int j = stages - 1; j >= 0; j--) {
     PETRA_TRY(pass_backward(p, j));
-    if (p->setup.method.program->split_backward)
+    if (split && !apart)
       PETRA_TRY(pass_weight_gradient(p, j));
   }
+  for (int j = 0; split && apart && j < stages; j++)
+    PETRA_TRY(pass_weight_gradient(p, j));
   return PETRA_OK;
+}
+
+static petra_status pass_once(const petra_setup *setup, const petra_program_options *program, bool apart, petra_memory_stage *out) {
+  passage p = {.setup = *setup, .program = program, .out = out};
+  int stages = program->stages;
+  p.setup.backend = NULL;
+  p.setup.order = NULL; /* these belong to the real one */
+  p.setup.profile = NULL;
+  memset(p.setup.stage, 0, sizeof p.setup.stage);
+  memset(out, 0, (size_t)stages * sizeof *out);
+  petra_status status = pass(&p, apart);
+  for (int j = 0; j < stages; j++) {
+    petra_message_release(&p.forward[j]);
+    petra_message_release(&p.backward[j]);
+  }
+  petra_free(p.labels);
+  petra_setup_fini(&p.setup);
+  return status;
+}
+
+/* What B or W of a stage lets go of when W of the stage above came before, and does not when it comes after, is shared with it. Such
+ * tensors were sent up, and count there. */
+static void find_shared(petra_memory_stage *stage, const petra_memory_stage *apart) {
+  static const petra_action_kind kinds[PETRA_MEMORY_HOLDERS] = {PETRA_ACTION_BACKWARD, PETRA_ACTION_WEIGHT_GRADIENT};
+  for (int h = 0; h < PETRA_MEMORY_HOLDERS; h++)
+    for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++) {
+      int64_t *bytes = &stage->change[kinds[h]][PETRA_MEMORY_ABOVE].bytes[c];
+      const int64_t without = apart->change[kinds[h]][PETRA_MEMORY_ABOVE].bytes[c];
+      stage->shared[h][c] = without - *bytes;
+      *bytes = without;
+    }
+}
+
+static petra_status pass_apart(const petra_setup *setup, const petra_program_options *program, petra_memory_stage *out) {
+  petra_memory_stage *apart;
+  PETRA_TRY(petra_allocate(&apart, (size_t)program->stages, sizeof *apart));
+  petra_status status = pass_once(setup, program, true, apart);
+  for (int j = 0; j < program->stages && status == PETRA_OK; j++)
+    find_shared(&out[j], &apart[j]);
+  petra_free(apart);
+  return status;
 }
 
 /* One version beside the latest, whatever is in flight: a double buffer's, or that of F's copy. */
@@ -139,21 +184,10 @@ static bool holds_a_copy(const petra_method *method) {
 
 petra_status petra_footprint_measured(const petra_setup *setup, const petra_program_options *program,
                                       petra_memory_stage *out) {
-  passage p = {.setup = *setup, .program = program, .out = out};
-  int stages = program->stages;
-  p.setup.backend = NULL;
-  p.setup.order = NULL; /* these belong to the real one */
-  p.setup.profile = NULL;
-  memset(p.setup.stage, 0, sizeof p.setup.stage);
-  memset(out, 0, (size_t)stages * sizeof *out);
-  petra_status status = pass(&p);
-  for (int j = 0; j < stages; j++) {
-    petra_message_release(&p.forward[j]);
-    petra_message_release(&p.backward[j]);
-  }
-  petra_free(p.labels);
-  petra_setup_fini(&p.setup);
-  PETRA_TRY(status);
+  const int stages = program->stages;
+  PETRA_TRY(pass_once(setup, program, false, out));
+  if (setup->method.program->split_backward)
+    PETRA_TRY(pass_apart(setup, program, out));
   for (int j = 0; j < stages; j++) {
     int64_t parameters = out[j].base[PETRA_MEMORY_PARAMETERS];
     if (petra_method_stashes(&setup->method))

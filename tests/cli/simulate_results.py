@@ -14,6 +14,8 @@ CASES = [
     ["--set", "method.name=petra", "--set", "model.family=resnet", "--set", "method.accumulate=1"],
     ["--set", "method.name=backprop", "--set", "cluster.jitter.model=gamma"],
     ["--set", "method.name=backprop", *LIST, "--set", "model.family=resnet", "--set", "device.backend=ref"],
+    ["--set", "method.name=zb-h1", "--set", "run.max_microbatches=40", "--set", "method.accumulate=20", "--set", "cluster.jitter.model=gamma"],
+    ["--set", "method.name=zb-h1", *LIST, "--set", "method.keep=input", "--set", "model.depth=18"],
     ["--set", "method.name=reversible", "--set", "model.depth=50", "--set", "model.stem=imagenet"],
     ["--set", "method.name=reversible", "--set", "stages.partition=balanced", "--set", "stages.count=1"],
 ]
