@@ -13,6 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* At every check that holds, Check writes to a file where it was, for tests that crash in a process of their own. Ours do not fork, and some
+ * check millions of numbers. */
+#define _mark_point(file, line) ((void)0)
+
 /* The last line that the program logged, for tests of messages. */
 static char harness_line[2048];
 static int harness_lines;

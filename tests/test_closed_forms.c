@@ -3,10 +3,17 @@
  * no factor. The forms of lockstep with a fused head are in test_executor. */
 #include "program_run.h"
 
+/* Of M, where all of them take minutes under the sanitizer. */
+#ifdef __SANITIZE_ADDRESS__
+enum { M_STEP = 9 };
+#else
+enum { M_STEP = 1 };
+#endif
+
 /* One microbatch at a time: J (F + R + B) each; the fused head recomputes nothing. */
 START_TEST(sequential_time) {
   for (int32_t stages = 1; stages <= STAGES_MOST; stages++)
-    for (int64_t m = 1; m <= MICROBATCHES_MOST; m += 9)
+    for (int64_t m = 1; m <= MICROBATCHES_MOST; m += M_STEP)
       for (int split = 0; split < 2; split++)
         for (int engines = 1; engines <= 2; engines++) {
           const petra_program_options options = flush_of(stages, m, split);
@@ -138,7 +145,7 @@ END_TEST
 START_TEST(asynchronous_time_and_lags) {
   static const int64_t factors[] = {1, 2, 4, 8};
   for (int32_t stages = 1; stages <= STAGES_MOST; stages++)
-    for (int64_t m = 1; m <= MICROBATCHES_MOST; m += m < 12 ? 1 : 13)
+    for (int64_t m = 1; m <= MICROBATCHES_MOST; m += m < 12 ? 1 : M_STEP)
       for (int f = 0; f < 4; f++)
         for (int c = 0; c < COSTS; c++) {
           const costs *x = &coprime[c];
