@@ -9,8 +9,7 @@
 void plans_reset(uint64_t seed) {
   petra_cuda_host_reset();
   petra_cuda_host_seed(seed);
-  for (int mode = 0; mode < CUDNN_HEUR_MODES_COUNT; mode++)
-    petra_cudnn_fake_engines((cudnnBackendHeurMode_t)mode, NULL, 0);
+  petra_cudnn_fake_reset();
 }
 
 void plans_end(void) {

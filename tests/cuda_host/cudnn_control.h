@@ -33,6 +33,9 @@ typedef struct cudnn_fake_engine {
  * for each reason to be refused, then one with tensor cores and one without, and a plain one in the others. */
 void petra_cudnn_fake_engines(cudnnBackendHeurMode_t mode, const cudnn_fake_engine *engines, int count);
 
+/* Forgets all descriptors and handles; the engines are those of the start. */
+void petra_cudnn_fake_reset(void);
+
 /* Descriptors and handles that were created and not destroyed. */
 int64_t petra_cudnn_fake_alive(void);
 

@@ -206,20 +206,36 @@ cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type, cu
   return cudnn_fake_leave(CUDNN_STATUS_SUCCESS);
 }
 
-cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor) {
-  CUDNN_FAKE_ENTER("cudnnBackendDestroyDescriptor");
-  cudnn_fake_descriptor **at = &alive;
-  while (*at && *at != descriptor)
-    at = &(*at)->next;
+/* Takes the descriptor that is at this place of the list. */
+static void destroy(cudnn_fake_descriptor **at) {
   cudnn_fake_descriptor *gone = *at;
-  if (!gone)
-    return cudnn_fake_leave(cudnn_fake_refuse(CUDNN_STATUS_BAD_PARAM, "destroying what is not there"));
   *at = gone->next;
   alive_count--;
   for (int i = 0; i < gone->value_count; i++)
     free(gone->values[i].data);
   free(gone);
+}
+
+cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor) {
+  CUDNN_FAKE_ENTER("cudnnBackendDestroyDescriptor");
+  cudnn_fake_descriptor **at = &alive;
+  while (*at && *at != descriptor)
+    at = &(*at)->next;
+  if (!*at)
+    return cudnn_fake_leave(cudnn_fake_refuse(CUDNN_STATUS_BAD_PARAM, "destroying what is not there"));
+  destroy(at);
   return cudnn_fake_leave(CUDNN_STATUS_SUCCESS);
+}
+
+void petra_cudnn_fake_reset(void) {
+  host_enter("petra_cudnn_fake_reset", false);
+  while (alive)
+    destroy(&alive);
+  cudnn_fake_handles_reset();
+  for (int mode = 0; mode < CUDNN_HEUR_MODES_COUNT; mode++)
+    petra_cudnn_fake_engines((cudnnBackendHeurMode_t)mode, NULL, 0);
+  last_error[0] = 0;
+  host_leave(cudaSuccess);
 }
 
 /* Whether all of a value's descriptors are finalized and of the right type, and its handle is there. */

@@ -16,6 +16,14 @@ bool cudnn_fake_handle_alive(const struct cudnnContext *handle) {
   return at != NULL;
 }
 
+void cudnn_fake_handles_reset(void) {
+  while (handles) {
+    struct cudnnContext *gone = handles;
+    handles = gone->next;
+    free(gone);
+  }
+}
+
 int64_t cudnn_fake_handles(void) {
   int64_t count = 0;
   for (const struct cudnnContext *at = handles; at; at = at->next)

@@ -85,6 +85,7 @@ int64_t cudnn_fake_workspace(const cudnn_fake_descriptor *plan);
 bool cudnn_fake_noted(const cudnn_fake_engine *engine, cudnnBackendNumericalNote_t note);
 
 /* --- cudnn_execute.c --- */
+void cudnn_fake_handles_reset(void);
 bool cudnn_fake_handle_alive(const struct cudnnContext *handle);
 int64_t cudnn_fake_handles(void);
 
