@@ -135,7 +135,6 @@ const char *cudnnGetErrorString(cudnnStatus_t status) {
     NAME(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED)
     NAME(CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND)
     NAME(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH)
-    NAME(CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE)
     NAME(CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE)
     NAME(CUDNN_STATUS_NOT_SUPPORTED)
     NAME(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE)
@@ -252,16 +251,17 @@ static cudnnStatus_t check_parts(const rule *r, int64_t count, const void *value
   return CUDNN_STATUS_SUCCESS;
 }
 
+/* The statuses are those of cuDNN 9.19, where it has been asked. */
 static cudnnStatus_t set(cudnn_fake_descriptor *d, int name, int type, int64_t count, const void *values) {
   if (!d || !values)
     return cudnn_fake_refuse(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "an attribute of nothing");
   const rule *found = rule_of(d->type, name);
   if (d->finalized)
-    return refuse_attribute(CUDNN_STATUS_NOT_INITIALIZED, d->type, name, "set after finalizing");
+    return refuse_attribute(CUDNN_STATUS_BAD_PARAM, d->type, name, "set after finalizing");
   if (!found || found->need == ANSWERED)
     return refuse_attribute(CUDNN_STATUS_BAD_PARAM, d->type, name, "cannot be set");
   if (found->type != type)
-    return refuse_attribute(CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE, d->type, name, "of another type");
+    return refuse_attribute(CUDNN_STATUS_NOT_INITIALIZED, d->type, name, "of another type");
   if (count < found->least || count > found->most)
     return refuse_attribute(CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND, d->type, name, "another number of values");
   cudnnStatus_t status = check_parts(found, count, values);
@@ -317,6 +317,6 @@ cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t descriptor
   if (!d->finalized)
     return cudnn_fake_leave(cudnn_fake_refuse(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED, "asking what is not finalized"));
   if (found->type != (int)type)
-    return cudnn_fake_leave(refuse_attribute(CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE, d->type, (int)name, "of another type"));
+    return cudnn_fake_leave(refuse_attribute(CUDNN_STATUS_NOT_INITIALIZED, d->type, (int)name, "of another type"));
   return cudnn_fake_leave(cudnn_fake_answer(d, (int)name, wanted, count, out));
 }
