@@ -17,7 +17,8 @@ struct cuda_plans {
 /* --- all plans --- */
 
 /* Plans that run are made with a handle, the way that cuDNN documents for running; device properties are for
- * plans that are made without a device. */
+ * plans that are made without a device. cuDNN 9's headers call the handle's attributes deprecated and name
+ * nothing in their place for a device that is here. */
 static petra_status name_device(cuda_plan_wanted *wanted, const char *json) {
   if (json == NULL) {
     int status = cudnnCreate(&wanted->handle);
