@@ -37,7 +37,7 @@ struct cuda_plan {
   struct cuda_plan *next;
 };
 
-/* What a plan must satisfy, and for which device it is: exactly one of `handle` and `deviceprop` is not NULL. */
+/* What a plan must satisfy, and for which device: exactly one of `handle` and `deviceprop` is not NULL. */
 typedef struct cuda_plan_wanted {
   struct cudnnContext *handle; /* the present device's: graphs and plans carry it */
   void *deviceprop;            /* a descriptor: of a device that is not here; heuristics and plans carry it */

@@ -103,8 +103,7 @@ static int make_plan(const cuda_plan_wanted *wanted, void *config, void **plan) 
       {CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config},
       {CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &wanted->deviceprop}};
   if (wanted->handle != NULL)
-    attributes[1] =
-        (cuda_attribute){CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &wanted->handle};
+    attributes[1] = (cuda_attribute){CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &wanted->handle};
   return cuda_descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, attributes, 2, plan);
 }
 
@@ -159,8 +158,8 @@ static petra_status try_mode(const cuda_plan_wanted *wanted, int mode, cuda_plan
       {CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &wanted->deviceprop}};
   void *heuristics = NULL, **configs = NULL;
   int64_t count = 0, filled = 0;
-  int status = cuda_descriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, attributes,
-                               wanted->deviceprop != NULL ? 3 : 2, &heuristics); /* else the graph's handle tells */
+  const int told = wanted->deviceprop != NULL ? 3 : 2; /* else the graph's handle tells */
+  int status = cuda_descriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, attributes, told, &heuristics);
   if (status == CUDNN_STATUS_SUCCESS)
     status = cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, NULL);
