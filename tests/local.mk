@@ -291,8 +291,22 @@ tests_test_cuda_runtime_LDADD = tests/libpetra_cuda_fake.a $(TESTS_LDADD)
 check_LIBRARIES += tests/libpetra_cuda_backend.a
 tests_libpetra_cuda_backend_a_SOURCES = tests/cuda_host/launch.c src/backend/registry.c $(CUDA_BACKEND_FILES)
 tests_libpetra_cuda_backend_a_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) -DPETRA_HAVE_CUDA
-CUDA_FAKE_LDADD = tests/libpetra_cuda_backend.a tests/libpetra_cuda_fake.a tests/libpetra_cuda_host.a tests/libpetra_cuda_backend.a \
-  tests/libpetra_cuda_fake.a $(TESTS_LDADD)
+# Where cuDNN's headers are: plan*.c over a fake of cuDNN's functions, in place of convolution_host.c.
+if HAVE_CUDA
+CUDNN_FAKE = tests/libpetra_cudnn_fake.a
+check_LIBRARIES += tests/libpetra_cudnn_fake.a
+check_PROGRAMS += tests/test_cuda_cudnn
+TESTS += tests/test_cuda_cudnn
+endif
+tests_libpetra_cudnn_fake_a_SOURCES = src/backend/cuda/plan.c src/backend/cuda/plan_graph.c src/backend/cuda/plan_search.c \
+  tests/cuda_host/cudnn_descriptors.c tests/cuda_host/cudnn_checks.c tests/cuda_host/cudnn_engines.c tests/cuda_host/cudnn_execute.c \
+  tests/cuda_host/cudnn_fake.h tests/cuda_host/cudnn_control.h
+tests_libpetra_cudnn_fake_a_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS)
+CUDA_FAKE_LDADD = tests/libpetra_cuda_backend.a $(CUDNN_FAKE) tests/libpetra_cuda_fake.a tests/libpetra_cuda_host.a \
+  tests/libpetra_cuda_backend.a tests/libpetra_cuda_fake.a $(TESTS_LDADD)
+tests_test_cuda_cudnn_SOURCES = tests/test_cuda_cudnn.c tests/test_cuda_cudnn_search.c tests/test_cuda_cudnn.h tests/harness.h
+tests_test_cuda_cudnn_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) $(CHECK_CFLAGS)
+tests_test_cuda_cudnn_LDADD = $(CUDNN_FAKE) $(CUDA_FAKE_LDADD)
 check_PROGRAMS += tests/test_cuda_backend
 TESTS += tests/test_cuda_backend
 tests_test_cuda_backend_SOURCES = $(tests_test_backend_SOURCES)

@@ -10,42 +10,35 @@
 #include <string.h>
 
 struct cuda_plans {
-  struct cudnnContext *handle;
   cuda_plan_wanted wanted;
   cuda_plan *first; /* a network has a few dozen shapes: a list is as good as a table */
 };
 
 /* --- all plans --- */
 
-/* A device's properties from the handle, or from JSON: one path for devices that are here and those that are
- * not. */
-static petra_status make_deviceprop(cuda_plans *plans, const char *json) {
-  const cuda_attribute from_json = {CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                                    json != NULL ? (int64_t)strlen(json) + 1 : 0, json};
-  const cuda_attribute from_handle = {CUDNN_ATTR_DEVICEPROP_HANDLE, CUDNN_TYPE_HANDLE, 1, &plans->handle};
-  int status = cuda_descriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, json != NULL ? &from_json : &from_handle,
-                               1, &plans->wanted.deviceprop);
-  if (status == CUDNN_STATUS_SUCCESS)
-    return PETRA_OK;
-  return cuda_plan_error(
-      NULL, json != NULL ? "reading a device's properties from JSON" : "asking the device's properties",
-      status);
+/* Plans that run are made with a handle, the way that cuDNN documents for running; device properties are for
+ * plans that are made without a device. cuDNN 9's headers call the handle's attributes deprecated and name
+ * nothing in their place for a device that is here. */
+static petra_status name_device(cuda_plan_wanted *wanted, const char *json) {
+  if (json == NULL) {
+    int status = cudnnCreate(&wanted->handle);
+    return status == CUDNN_STATUS_SUCCESS ? PETRA_OK : cuda_plan_error(NULL, "cudnnCreate", status);
+  }
+  const cuda_attribute text = {CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                               (int64_t)strlen(json) + 1, json};
+  int status = cuda_descriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &text, 1, &wanted->deviceprop);
+  return status == CUDNN_STATUS_SUCCESS
+             ? PETRA_OK
+             : cuda_plan_error(NULL, "reading a device's properties from JSON", status);
 }
 
 petra_status cuda_plans_create(const char *deviceprop, bool deterministic, size_t workspace_max,
                                cuda_plans **out) {
   cuda_plans *plans = NULL;
-  petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate(&plans, 1, sizeof *plans));
   plans->wanted.deterministic = deterministic;
   plans->wanted.workspace_max = workspace_max;
-  if (deviceprop == NULL) {
-    int created = cudnnCreate(&plans->handle);
-    if (created != CUDNN_STATUS_SUCCESS)
-      status = cuda_plan_error(NULL, "cudnnCreate", created);
-  }
-  if (status == PETRA_OK)
-    status = make_deviceprop(plans, deviceprop);
+  petra_status status = name_device(&plans->wanted, deviceprop);
   if (status == PETRA_OK)
     *out = plans;
   else
@@ -68,8 +61,8 @@ void cuda_plans_destroy(cuda_plans *plans) {
     drop_plan(plan);
   }
   cuda_descriptor_drop(&plans->wanted.deviceprop);
-  if (plans->handle != NULL)
-    cudnnDestroy(plans->handle);
+  if (plans->wanted.handle != NULL)
+    cudnnDestroy(plans->wanted.handle);
   petra_free(plans);
 }
 
@@ -89,8 +82,8 @@ petra_status cuda_plans_find(cuda_plans *plans, const cuda_conv_shape *shape, co
   cuda_plan *plan = NULL;
   PETRA_TRY(petra_allocate(&plan, 1, sizeof *plan));
   plan->shape = *shape;
-  plan->handle = plans->handle;
-  petra_status status = cuda_conv_graph_make(shape, &plan->graph);
+  plan->handle = plans->wanted.handle;
+  petra_status status = cuda_conv_graph_make(shape, plan->handle, &plan->graph);
   if (status == PETRA_OK)
     status = cuda_plan_search(&plans->wanted, plan);
   if (status != PETRA_OK) {

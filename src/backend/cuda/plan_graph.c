@@ -142,7 +142,8 @@ static int operation(int kind, const cuda_conv_graph *graph, void **out) {
                          COUNT(filter), out);
 }
 
-petra_status cuda_conv_graph_make(const cuda_conv_shape *shape, cuda_conv_graph *graph) {
+petra_status cuda_conv_graph_make(const cuda_conv_shape *shape, struct cudnnContext *handle,
+                                  cuda_conv_graph *graph) {
   *graph = (cuda_conv_graph){0};
   int status = tensors(shape, graph);
   if (status != CUDNN_STATUS_SUCCESS)
@@ -152,8 +153,12 @@ petra_status cuda_conv_graph_make(const cuda_conv_shape *shape, cuda_conv_graph 
     status = operation(shape->kind, graph, &graph->operation);
   if (status != CUDNN_STATUS_SUCCESS)
     return cuda_plan_error(shape, "describing the operation", status);
-  const cuda_attribute operations = ATTRIBUTE(OPERATIONGRAPH_OPS, BACKEND_DESCRIPTOR, graph->operation);
-  status = cuda_descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &operations, 1, &graph->graph);
+  const cuda_attribute attributes[] = {
+      ATTRIBUTE(OPERATIONGRAPH_OPS, BACKEND_DESCRIPTOR, graph->operation),
+      ATTRIBUTE(OPERATIONGRAPH_HANDLE, HANDLE, handle),
+  };
+  status = cuda_descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, attributes, handle != NULL ? 2 : 1,
+                           &graph->graph);
   return status == CUDNN_STATUS_SUCCESS ? PETRA_OK : cuda_plan_error(shape, "building the graph", status);
 }
 

@@ -37,9 +37,10 @@ struct cuda_plan {
   struct cuda_plan *next;
 };
 
-/* What a plan must satisfy. `deviceprop` is a descriptor: of the handle's device or read from JSON. */
+/* What a plan must satisfy, and for which device: exactly one of `handle` and `deviceprop` is not NULL. */
 typedef struct cuda_plan_wanted {
-  void *deviceprop;
+  struct cudnnContext *handle; /* the present device's: graphs and plans carry it */
+  void *deviceprop;            /* a descriptor: of a device that is not here; heuristics and plans carry it */
   bool deterministic;
   size_t workspace_max;
 } cuda_plan_wanted;
@@ -61,8 +62,10 @@ typedef struct cuda_shape_text {
 } cuda_shape_text;
 cuda_shape_text cuda_shape_describe(const cuda_conv_shape *shape);
 
-/* Out: `graph`, also on failure to be given to cuda_conv_graph_drop. */
-petra_status cuda_conv_graph_make(const cuda_conv_shape *shape, cuda_conv_graph *graph);
+/* `handle`: NULL in a graph for a device that is not here. Out: `graph`, also on failure to be given to
+ * cuda_conv_graph_drop. */
+petra_status cuda_conv_graph_make(const cuda_conv_shape *shape, struct cudnnContext *handle,
+                                  cuda_conv_graph *graph);
 void cuda_conv_graph_drop(cuda_conv_graph *graph);
 
 /* Fills plan->config, plan, engine, workspace, notes for plan->shape and plan->graph. plan_search.c */

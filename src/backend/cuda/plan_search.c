@@ -98,6 +98,15 @@ int cuda_config_notes(void *config, int64_t *engine, unsigned *notes, bool *comp
 
 /* --- one configuration --- */
 
+static int make_plan(const cuda_plan_wanted *wanted, void *config, void **plan) {
+  cuda_attribute attributes[] = {
+      {CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config},
+      {CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &wanted->deviceprop}};
+  if (wanted->handle != NULL)
+    attributes[1] = (cuda_attribute){CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &wanted->handle};
+  return cuda_descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, attributes, 2, plan);
+}
+
 /* Fills the plan and answers true where `config` serves; the plan then owns it. */
 static bool take(const cuda_plan_wanted *wanted, void *config, cuda_plan *plan, refusals *why) {
   int64_t workspace = 0, count = 0;
@@ -108,11 +117,8 @@ static bool take(const cuda_plan_wanted *wanted, void *config, cuda_plan *plan, 
     why->notes++;
     return false;
   }
-  const cuda_attribute attributes[] = {
-      {CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config},
-      {CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &wanted->deviceprop}};
   if (status == CUDNN_STATUS_SUCCESS)
-    status = cuda_descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, attributes, 2, &plan->plan);
+    status = make_plan(wanted, config, &plan->plan);
   if (status == CUDNN_STATUS_SUCCESS)
     status = cudnnBackendGetAttribute(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
                                       1, &count, &workspace);
@@ -152,7 +158,8 @@ static petra_status try_mode(const cuda_plan_wanted *wanted, int mode, cuda_plan
       {CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &wanted->deviceprop}};
   void *heuristics = NULL, **configs = NULL;
   int64_t count = 0, filled = 0;
-  int status = cuda_descriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, attributes, 3, &heuristics);
+  const int told = wanted->deviceprop != NULL ? 3 : 2; /* else the graph's handle tells */
+  int status = cuda_descriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, attributes, told, &heuristics);
   if (status == CUDNN_STATUS_SUCCESS)
     status = cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, NULL);

@@ -1,0 +1,380 @@
+/* What plan*.c tell cuDNN, over a fake that does it: values, streams, captures, failures. */
+#include "test_cuda_cudnn.h"
+
+#include "base/mem.h"
+#include "cuda_host/arithmetic.h"
+
+/* --- the frame --- */
+
+void plans_reset(uint64_t seed) {
+  petra_cuda_host_reset();
+  petra_cuda_host_seed(seed);
+  petra_cudnn_fake_reset();
+}
+
+void plans_end(void) {
+  petra_cuda_host_counts counts = petra_cuda_host_count();
+  ck_assert_int_eq(counts.streams + counts.graphs + counts.graph_execs + counts.queued, 0);
+  ck_assert_int_eq(counts.device_allocations, 0);
+  ck_assert_int_eq(counts.violations, 0);
+  ck_assert_int_eq(petra_cudnn_fake_alive(), 0);
+}
+
+cuda_conv_shape plans_shape(cuda_conv_kind kind, petra_precision precision, int n, int c, int h, int w, int o, int kh, int kw,
+                            int stride, int pad) {
+  return (cuda_conv_shape){(int32_t)kind, (int32_t)precision, n, c, h, w, o, kh, kw, stride, pad, (h + 2 * pad - kh) / stride + 1,
+                           (w + 2 * pad - kw) / stride + 1};
+}
+
+/* --- one convolution --- */
+
+enum { X, W, Y, ARRAYS };
+
+typedef struct convolution {
+  cuda_conv_shape shape;
+  int64_t count[ARRAYS];
+  size_t bytes[ARRAYS];
+  float *values[ARRAYS]; /* inputs; the output's are what was there */
+  void *device[ARRAYS];
+  int out;
+} convolution;
+
+static void fill(float *values, int64_t count, uint32_t seed) {
+  for (int64_t i = 0; i < count; i++)
+    values[i] = (float)((int)((seed = seed * 1664525u + 1013904223u) >> 8) - (1 << 23)) / (1 << 22);
+}
+
+static void encode(const convolution *c, int array, void *out) {
+  for (int64_t i = 0; i < c->count[array]; i++)
+    if (c->shape.precision == PETRA_PRECISION_BF16)
+      ((uint16_t *)out)[i] = host_to_bf16(c->values[array][i]);
+    else
+      ((float *)out)[i] = c->values[array][i];
+}
+
+static void put(convolution *c, uint32_t seed) {
+  for (int a = 0; a < ARRAYS; a++) {
+    fill(c->values[a], c->count[a], seed + (uint32_t)a);
+    if (a == c->out) /* NaN, which no factor of 0 takes away */
+      memset(c->device[a], 0xff, c->bytes[a]);
+    else
+      encode(c, a, c->device[a]);
+  }
+}
+
+static convolution make(const cuda_conv_shape *s) {
+  convolution c = {.shape = *s, .out = s->kind == CUDA_CONV_FORWARD ? Y : s->kind == CUDA_CONV_DATA ? X : W};
+  c.count[X] = (int64_t)s->n * s->h * s->w * s->c;
+  c.count[W] = (int64_t)s->o * s->kh * s->kw * s->c;
+  c.count[Y] = (int64_t)s->n * s->oh * s->ow * s->o;
+  for (int a = 0; a < ARRAYS; a++) {
+    c.bytes[a] = (size_t)c.count[a] * (s->precision == PETRA_PRECISION_BF16 ? sizeof(uint16_t) : sizeof(float));
+    c.values[a] = malloc((size_t)c.count[a] * sizeof(float));
+    ck_assert_ptr_nonnull(c.values[a]);
+    ck_cuda(cudaMalloc(&c.device[a], c.bytes[a]));
+  }
+  put(&c, 1);
+  return c;
+}
+
+static void drop(convolution *c) {
+  for (int a = 0; a < ARRAYS; a++) {
+    free(c->values[a]);
+    ck_cuda(cudaFree(c->device[a]));
+  }
+}
+
+/* An input as the precision sees it. */
+static double seen(const convolution *c, int array, int64_t at) {
+  const float value = c->values[array][at];
+  const int32_t precision = c->shape.precision;
+  return precision == PETRA_PRECISION_TF32 ? host_round_to(value, 10) : precision == PETRA_PRECISION_BF16 ? host_round_to(value, 7) : value;
+}
+
+/* The definition: output `at` is the sum over all (image, output, channel, place of the window, element of the filter) that it has a
+ * part in, gathered; *size is that of the absolute values. */
+static double defined(const convolution *c, int64_t at, double *size) {
+  const cuda_conv_shape *s = &c->shape;
+  double sum = 0;
+  *size = 0;
+  const int64_t inner = c->out == Y ? s->o : s->c, channel = at % inner, pixel = at / inner;
+  const int64_t width = c->out == X ? s->w : c->out == W ? s->kw : s->ow, height = c->out == X ? s->h : c->out == W ? s->kh : s->oh;
+  const int64_t column = pixel % width, row = pixel / width % height, outer = pixel / width / height;
+#define EACH(v, size_, here, known)                                                                          \
+  for (int64_t v = (here) ? (known) : 0, v##_end = (here) ? (known) + 1 : (size_); v < v##_end; v++)
+  EACH(n, s->n, c->out != W, outer)
+  EACH(o, s->o, c->out != X, c->out == Y ? channel : outer)
+  EACH(k, s->c, c->out != Y, channel)
+  EACH(a, s->kh, c->out == W, row)
+  EACH(b, s->kw, c->out == W, column)
+  EACH(p, s->oh, c->out == Y, row)
+  EACH(q, s->ow, c->out == Y, column) {
+    const int64_t i = p * s->stride + a - s->pad, j = q * s->stride + b - s->pad;
+    if (i < 0 || j < 0 || i >= s->h || j >= s->w || (c->out == X && (i != row || j != column)))
+      continue;
+    double product = 1;
+    if (c->out != X)
+      product *= seen(c, X, ((n * s->h + i) * s->w + j) * s->c + k);
+    if (c->out != W)
+      product *= seen(c, W, ((o * s->kh + a) * s->kw + b) * s->c + k);
+    if (c->out != Y)
+      product *= seen(c, Y, ((n * s->oh + p) * s->ow + q) * s->o + o);
+    sum += product;
+    *size += fabs(product);
+  }
+#undef EACH
+  return sum;
+}
+
+static void compare(const convolution *c) {
+  const bool bf16 = c->shape.precision == PETRA_PRECISION_BF16;
+  for (int a = 0; a < ARRAYS; a++) {
+    char *was = malloc(c->bytes[a]);
+    ck_assert_ptr_nonnull(was);
+    encode(c, a, was);
+    ck_assert_msg(a == c->out || memcmp(was, c->device[a], c->bytes[a]) == 0, "an input was changed");
+    free(was);
+  }
+  for (int64_t i = 0; i < c->count[c->out]; i++) {
+    double size, expected = defined(c, i, &size);
+    double found = bf16 ? host_from_bf16(((uint16_t *)c->device[c->out])[i]) : ((float *)c->device[c->out])[i];
+    double allowed = size * 1e-12 + fabs(expected) * (bf16 ? 0x1p-8 : 0x1p-23);
+    if (!(fabs(found - expected) <= allowed)) /* true for NaN */
+      ck_abort_msg("kind %d, precision %d, kernel %dx%d/%d: element %d is %.9g, expected %.9g", c->shape.kind, c->shape.precision,
+                   c->shape.kh, c->shape.kw, c->shape.stride, (int)i, found, expected);
+  }
+}
+
+typedef struct lane_rig {
+  cuda_lane lane;
+  cudaStream_t stream;
+} lane_rig;
+
+static lane_rig lane_make(size_t scratch) {
+  lane_rig rig = {{NULL, NULL, scratch}, NULL};
+  ck_cuda(cudaStreamCreateWithFlags(&rig.stream, cudaStreamNonBlocking));
+  rig.lane.stream = rig.stream;
+  if (scratch > 0)
+    ck_cuda(cudaMalloc(&rig.lane.scratch, scratch));
+  return rig;
+}
+
+static void lane_drop(lane_rig *rig) {
+  ck_cuda(cudaStreamDestroy(rig->stream));
+  ck_cuda(cudaFree(rig->lane.scratch));
+}
+
+petra_status plans_check_run(cuda_plans *plans, const cuda_conv_shape *shape) {
+  const cuda_plan *plan = NULL;
+  PETRA_TRY(cuda_plans_find(plans, shape, &plan));
+  convolution c = make(shape);
+  lane_rig rig = lane_make(cuda_plan_workspace(plan)); /* no byte more: the next allocation is guarded */
+  petra_status status = cuda_plan_run(plan, &rig.lane, c.device[X], c.device[W], c.device[Y]);
+  if (status == PETRA_OK) {
+    ck_assert_msg(((unsigned char *)c.device[c.out])[c.bytes[c.out] - 1] == 0xff, "a run does not wait for its stream");
+    ck_cuda(cudaStreamSynchronize(rig.stream));
+    compare(&c);
+  }
+  lane_drop(&rig);
+  drop(&c);
+  return status;
+}
+
+/* --- values --- */
+
+static const petra_precision precisions[] = {PETRA_PRECISION_FP32, PETRA_PRECISION_TF32, PETRA_PRECISION_BF16};
+
+START_TEST(convolutions_are_the_definition) {
+  static const int table[][9] = {/* n, c, h, w, o, kh, kw, stride, pad */
+                                 {1, 1, 1, 1, 1, 1, 1, 1, 0}, {1, 3, 7, 5, 4, 3, 3, 1, 1},  {2, 3, 9, 8, 5, 7, 7, 2, 3},
+                                 {2, 4, 6, 5, 3, 1, 1, 1, 0}, {3, 4, 6, 5, 3, 1, 1, 2, 0},  {1, 2, 8, 6, 3, 3, 3, 2, 1},
+                                 {2, 2, 5, 6, 3, 3, 3, 1, 0}, {2, 3, 6, 4, 2, 3, 1, 1, 1},  {1, 3, 5, 9, 2, 2, 5, 2, 2},
+                                 {1, 4, 2, 2, 3, 7, 7, 1, 3}, {2, 17, 4, 3, 20, 3, 3, 1, 1}, {1, 2, 3, 4, 2, 1, 1, 1, 1}};
+  for (int p = 0; p < HARNESS_COUNT(precisions); p++)
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+      cuda_plans *plans = NULL;
+      plans_begin(seed);
+      ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+      for (int i = 0; i < HARNESS_COUNT(table); i++)
+        for (int kind = CUDA_CONV_FORWARD; kind <= CUDA_CONV_FILTER; kind++) {
+          const int *t = table[i];
+          const cuda_conv_shape shape =
+              plans_shape((cuda_conv_kind)kind, precisions[p], t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8]);
+          ck_assert_msg(plans_check_run(plans, &shape) == PETRA_OK, "%s", harness_line);
+        }
+      ck_assert_int_eq(harness_lines, 0);
+      cuda_plans_destroy(plans);
+      plans_end();
+    }
+}
+END_TEST
+
+/* Two lanes with one handle, in turns: each run is on its own stream. */
+START_TEST(each_run_is_on_its_lane) {
+  for (uint64_t seed = 1; seed <= 8; seed++) {
+    cuda_plans *plans = NULL;
+    const cuda_plan *plan = NULL;
+    const cuda_conv_shape shape = plans_shape(CUDA_CONV_DATA, PETRA_PRECISION_TF32, 1, 3, 5, 4, 2, 3, 3, 1, 1);
+    plans_begin(seed);
+    ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+    ck_assert_int_eq(cuda_plans_find(plans, &shape, &plan), PETRA_OK);
+    convolution c[2] = {make(&shape), make(&shape)};
+    lane_rig rig[2] = {lane_make(cuda_plan_workspace(plan)), lane_make(cuda_plan_workspace(plan))};
+    for (int i = 0; i < 2; i++)
+      ck_assert_int_eq(cuda_plan_run(plan, &rig[i].lane, c[i].device[X], c[i].device[W], c[i].device[Y]), PETRA_OK);
+    ck_cuda(cudaStreamSynchronize(rig[seed % 2].stream));
+    compare(&c[seed % 2]);
+    ck_cuda(cudaStreamSynchronize(rig[1 - seed % 2].stream));
+    compare(&c[1 - seed % 2]);
+    for (int i = 0; i < 2; i++) {
+      lane_drop(&rig[i]);
+      drop(&c[i]);
+    }
+    cuda_plans_destroy(plans);
+    plans_end();
+  }
+}
+END_TEST
+
+START_TEST(a_captured_run_runs_at_each_launch) {
+  cuda_plans *plans = NULL;
+  const cuda_plan *plan = NULL;
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  const cuda_conv_shape shape = plans_shape(CUDA_CONV_FILTER, PETRA_PRECISION_FP32, 2, 3, 5, 4, 2, 3, 3, 2, 1);
+  plans_begin(1);
+  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+  ck_assert_int_eq(cuda_plans_find(plans, &shape, &plan), PETRA_OK);
+  convolution c = make(&shape);
+  lane_rig rig = lane_make(cuda_plan_workspace(plan));
+  ck_cuda(cudaStreamBeginCapture(rig.stream, cudaStreamCaptureModeGlobal));
+  ck_assert_int_eq(cuda_plan_run(plan, &rig.lane, c.device[X], c.device[W], c.device[Y]), PETRA_OK);
+  ck_cuda(cudaStreamEndCapture(rig.stream, &graph));
+  ck_cuda(cudaGraphInstantiate(&exec, graph, 0));
+  for (uint32_t round = 0; round < 3; round++) {
+    put(&c, round * 100);
+    ck_cuda(cudaGraphLaunch(exec, rig.stream));
+    ck_cuda(cudaStreamSynchronize(rig.stream));
+    compare(&c);
+  }
+  ck_cuda(cudaGraphExecDestroy(exec));
+  ck_cuda(cudaGraphDestroy(graph));
+  lane_drop(&rig);
+  drop(&c);
+  cuda_plans_destroy(plans);
+  plans_end();
+}
+END_TEST
+
+/* --- failures --- */
+
+/* All of a plan's life while the nth call of `function` fails; whether it came to that call. */
+static bool life(const char *function, int nth, cudnnStatus_t error) {
+  cuda_plans *plans = NULL;
+  const cuda_conv_shape shape = plans_shape(CUDA_CONV_FORWARD, PETRA_PRECISION_FP32, 1, 2, 4, 4, 2, 3, 3, 1, 1);
+  plans_begin(1);
+  petra_cuda_host_fail(function, nth, (cudaError_t)error);
+  petra_status status = cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans);
+  if (status == PETRA_OK)
+    status = plans_check_run(plans, &shape);
+  const bool failed = petra_cuda_host_failed();
+  if (status == PETRA_OK) /* the search had another engine */
+    ck_assert_int_eq(harness_lines, 0);
+  else {
+    ck_assert_msg(failed && harness_lines == 1, "%s, call %d: %d lines: %s", function, nth, harness_lines, harness_line);
+    ck_assert_logged("cuDNN: ");
+    ck_assert_logged(cudnnGetErrorString(error));
+    ck_assert_int_eq(status, error == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ? PETRA_NO_MEMORY : PETRA_BACKEND);
+  }
+  petra_cuda_host_fail(NULL, 0, cudaSuccess);
+  cuda_plans_destroy(plans);
+  plans_end();
+  return failed;
+}
+
+START_TEST(each_call_that_fails_is_one_line) {
+  static const struct {
+    const char *function;
+    int least; /* calls at least: the test sees them all */
+  } functions[] = {{"cudnnCreate", 1},          {"cudnnSetStream", 1},           {"cudnnBackendCreateDescriptor", 20},
+                   {"cudnnBackendSetAttribute", 35}, {"cudnnBackendFinalize", 9}, {"cudnnBackendGetAttribute", 30},
+                   {"cudnnBackendExecute", 1}};
+  static const cudnnStatus_t errors[] = {CUDNN_STATUS_INTERNAL_ERROR, CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED};
+  for (int f = 0; f < HARNESS_COUNT(functions); f++)
+    for (int e = 0; e < HARNESS_COUNT(errors); e++) {
+      int nth = 1;
+      while (life(functions[f].function, nth, errors[e]))
+        nth++;
+      ck_assert_msg(nth > functions[f].least, "%s was called %d times", functions[f].function, nth - 1);
+    }
+}
+END_TEST
+
+START_TEST(a_run_that_cannot_be_queued) {
+  cuda_plans *plans = NULL;
+  const cuda_conv_shape shape = plans_shape(CUDA_CONV_DATA, PETRA_PRECISION_BF16, 1, 2, 4, 4, 2, 3, 3, 1, 1);
+  plans_begin(1);
+  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+  petra_cuda_host_fail("petra_cuda_host_call", 1, cudaErrorLaunchFailure);
+  ck_assert_int_eq(plans_check_run(plans, &shape), PETRA_BACKEND);
+  ck_assert_logged("cuDNN: running a plan: convolution data gradient, x 1x4x4x2, filter 2x3x3x2, stride 1, pad 1, bf16: "
+                   "CUDNN_STATUS_EXECUTION_FAILED_CUDART (5003): the run cannot be queued");
+  ck_assert_int_eq(harness_lines, 1);
+  cuda_plans_destroy(plans);
+  plans_end();
+}
+END_TEST
+
+START_TEST(too_little_scratch) {
+  cuda_plans *plans = NULL;
+  const cuda_plan *plan = NULL;
+  const cuda_conv_shape shape = plans_shape(CUDA_CONV_DATA, PETRA_PRECISION_TF32, 1, 2, 4, 4, 2, 3, 3, 1, 1);
+  plans_begin(1);
+  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+  ck_assert_int_eq(cuda_plans_find(plans, &shape, &plan), PETRA_OK);
+  const cuda_lane lane = {NULL, NULL, cuda_plan_workspace(plan) - 1};
+  ck_assert_int_eq(cuda_plan_run(plan, &lane, NULL, NULL, NULL), PETRA_INTERNAL);
+  ck_assert_logged("the lane has 1047 bytes of scratch, expected at least 1048: convolution data gradient");
+  ck_assert_int_eq(harness_lines, 1);
+  cuda_plans_destroy(plans);
+  plans_end();
+}
+END_TEST
+
+static bool refuse_nth(void *context, size_t bytes) {
+  (void)bytes;
+  return --*(int *)context == 0;
+}
+
+START_TEST(memory_that_runs_out) {
+  const cuda_conv_shape shape = plans_shape(CUDA_CONV_FORWARD, PETRA_PRECISION_FP32, 1, 2, 4, 4, 2, 3, 3, 1, 1);
+  for (int nth = 1, left = 0; left <= 0; nth++) {
+    cuda_plans *plans = NULL;
+    const cuda_plan *plan = NULL;
+    plans_begin(1);
+    left = nth;
+    petra_mem_set_hook(refuse_nth, &left);
+    petra_status status = cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans);
+    if (status == PETRA_OK)
+      status = cuda_plans_find(plans, &shape, &plan);
+    petra_mem_set_hook(NULL, NULL);
+    ck_assert_int_eq(status, left <= 0 ? PETRA_NO_MEMORY : PETRA_OK);
+    ck_assert(left <= 0 || nth > 3); /* the plans, the plan, the heuristics' results */
+    cuda_plans_destroy(plans);
+    plans_end();
+  }
+}
+END_TEST
+
+int main(void) {
+  const TTest *tests[32];
+  int count = search_tests(tests);
+  tests[count++] = convolutions_are_the_definition;
+  tests[count++] = each_run_is_on_its_lane;
+  tests[count++] = a_captured_run_runs_at_each_launch;
+  tests[count++] = each_call_that_fails_is_one_line;
+  tests[count++] = a_run_that_cannot_be_queued;
+  tests[count++] = too_little_scratch;
+  tests[count++] = memory_that_runs_out;
+  return harness_run("cuda_cudnn", tests, count);
+}

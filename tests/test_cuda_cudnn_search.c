@@ -1,0 +1,226 @@
+/* From cuDNN's heuristics to a plan: which engines are taken, which not; and what the fake of cuDNN refuses. */
+#include "test_cuda_cudnn.h"
+
+#define NOTE(name) CUDNN_NUMERICAL_NOTE_##name
+
+static cuda_conv_shape shape_of(petra_precision precision) {
+  return plans_shape(CUDA_CONV_FORWARD, precision, 1, 3, 5, 4, 2, 3, 3, 1, 1);
+}
+
+/* Makes a plan over the engines of mode A, with none in the others; answers what cuda_plan_describe says, "" where there is none. */
+static const char *chosen(const cudnn_fake_engine *engines, int count, petra_precision precision, bool deterministic, size_t workspace_max) {
+  static char text[128];
+  static const cudnn_fake_engine none;
+  cuda_plans *plans = NULL;
+  const cuda_plan *plan = NULL;
+  const cuda_conv_shape shape = shape_of(precision);
+  plans_begin(1);
+  petra_cudnn_fake_engines(CUDNN_HEUR_MODE_A, engines, count);
+  petra_cudnn_fake_engines(CUDNN_HEUR_MODE_B, &none, 0);
+  petra_cudnn_fake_engines(CUDNN_HEUR_MODE_FALLBACK, &none, 0);
+  ck_assert_int_eq(cuda_plans_create(NULL, deterministic, workspace_max, &plans), PETRA_OK);
+  petra_status status = cuda_plans_find(plans, &shape, &plan);
+  ck_assert(status == PETRA_OK || (status == PETRA_UNSUPPORTED && plan == NULL));
+  ck_assert_int_eq(harness_lines, status == PETRA_OK ? 0 : 1);
+  text[0] = 0;
+  if (status == PETRA_OK)
+    cuda_plan_describe(plan, text, sizeof text);
+  cuda_plans_destroy(plans);
+  plans_end();
+  return text;
+}
+
+/* An engine with a note before one without. */
+static bool takes(cudnnBackendNumericalNote_t note, petra_precision precision, bool deterministic) {
+  const cudnn_fake_engine engines[] = {{.index = 7, .note_count = 2, .notes = {NOTE(STRICT_NAN_PROP), note}}, {.index = 8}};
+  const char *text = chosen(engines, 2, precision, deterministic, PLANS_WORKSPACE_MAX);
+  const bool first = strncmp(text, "engine 7, ", 10) == 0;
+  ck_assert_msg(first || strncmp(text, "engine 8, ", 10) == 0, "chosen: '%s'", text);
+  return first;
+}
+
+START_TEST(engines_by_their_notes) {
+  static const petra_precision precisions[] = {PETRA_PRECISION_FP32, PETRA_PRECISION_TF32, PETRA_PRECISION_BF16};
+  for (int p = 0; p < 3; p++)
+    for (int deterministic = 0; deterministic < 2; deterministic++)
+      for (int note = 0; note < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; note++) {
+        bool wanted = note == NOTE(STRICT_NAN_PROP) || (note == NOTE(NONDETERMINISTIC) && !deterministic) ||
+                      (note == NOTE(TENSOR_CORE) && p > 0);
+        ck_assert_msg(takes((cudnnBackendNumericalNote_t)note, precisions[p], deterministic) == wanted, "note %d, precision %d, %d", note,
+                      precisions[p], deterministic);
+      }
+}
+END_TEST
+
+START_TEST(descriptions) {
+  const cudnn_fake_engine cores = {.index = 4, .workspace = 3 << 18, .note_count = 1, .notes = {NOTE(TENSOR_CORE)}};
+  const cudnn_fake_engine both = {.index = 5, .compiled = true, .note_count = 1, .notes = {NOTE(NONDETERMINISTIC)}};
+  ck_assert_str_eq(chosen(&cores, 1, PETRA_PRECISION_TF32, true, PLANS_WORKSPACE_MAX), "engine 4, 0.8 MiB workspace, tensor cores");
+  ck_assert_str_eq(chosen(&both, 1, PETRA_PRECISION_TF32, false, PLANS_WORKSPACE_MAX), "engine 5, 0.0 MiB workspace, not deterministic, compiled");
+}
+END_TEST
+
+START_TEST(workspace) {
+  const cudnn_fake_engine engines[] = {{.index = 1, .workspace = 101}, {.index = 2, .workspace = 70, .per_channel = 10}, {.index = 3}};
+  ck_assert_int_eq(strncmp(chosen(engines, 3, PETRA_PRECISION_FP32, true, 101), "engine 1,", 9), 0);
+  ck_assert_int_eq(strncmp(chosen(engines, 3, PETRA_PRECISION_FP32, true, 100), "engine 2,", 9), 0);
+  ck_assert_int_eq(strncmp(chosen(engines, 3, PETRA_PRECISION_FP32, true, 99), "engine 3,", 9), 0);
+  ck_assert_int_eq(strncmp(chosen(engines, 3, PETRA_PRECISION_FP32, true, 0), "engine 3,", 9), 0);
+  ck_assert_str_eq(chosen(engines, 2, PETRA_PRECISION_FP32, true, 0), "");
+  ck_assert_logged("more than 0 bytes of workspace");
+}
+END_TEST
+
+START_TEST(none_is_left) {
+  const cudnn_fake_engine engines[] = {{.index = 1, .note_count = 1, .notes = {NOTE(FFT)}},
+                                       {.index = 2, .workspace = 4096},
+                                       {.index = 3, .finalizes = CUDNN_STATUS_NOT_SUPPORTED},
+                                       {.index = 4, .workspace = 2000},
+                                       {.index = 5, .note_count = 1, .notes = {NOTE(TENSOR_CORE)}},
+                                       {.index = 6, .note_count = 1, .notes = {NOTE(WINOGRAD_TILE_4x4)}}};
+  ck_assert_str_eq(chosen(engines, 6, PETRA_PRECISION_FP32, true, 1024), "");
+  ck_assert_logged("cuDNN has no plan for the convolution forward, x 1x5x4x3, filter 2x3x3x3, stride 1, pad 1, fp32, deterministic: of 6 "
+                   "engine configurations 3 have unwanted notes, 2 need more than 1024 bytes of workspace, 1 do not finalize (last: "
+                   "CUDNN_STATUS_NOT_SUPPORTED)");
+  ck_assert_str_eq(chosen(engines, 0, PETRA_PRECISION_FP32, false, 1024), "");
+  ck_assert_logged("fp32: of 0 engine configurations 0 have unwanted notes, 0 need more than 1024 bytes of workspace, 0 do not finalize");
+}
+END_TEST
+
+/* A plan of the engines that were set; "" where there is none. */
+static const char *described(petra_precision precision, const char *failing, int nth) {
+  static char text[128];
+  cuda_plans *plans = NULL;
+  const cuda_plan *plan = NULL;
+  const cuda_conv_shape shape = shape_of(precision);
+  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+  petra_cuda_host_fail(failing, nth, (cudaError_t)CUDNN_STATUS_NOT_SUPPORTED);
+  text[0] = 0;
+  if (cuda_plans_find(plans, &shape, &plan) == PETRA_OK) {
+    cuda_plan_describe(plan, text, sizeof text);
+    ck_assert_int_eq(plans_check_run(plans, &shape), PETRA_OK);
+  }
+  petra_cuda_host_fail(NULL, 0, cudaSuccess);
+  cuda_plans_destroy(plans);
+  plans_end();
+  return text;
+}
+
+START_TEST(modes_in_their_order) {
+  static const cudnn_fake_engine bad = {.index = 1, .note_count = 1, .notes = {NOTE(WINOGRAD)}};
+  plans_begin(1);
+  ck_assert_str_eq(described(PETRA_PRECISION_TF32, NULL, 0), "engine 19, 0.0 MiB workspace, tensor cores");
+  plans_begin(1);
+  ck_assert_str_eq(described(PETRA_PRECISION_FP32, NULL, 0), "engine 20, 0.0 MiB workspace, compiled");
+  plans_begin(1);
+  petra_cudnn_fake_engines(CUDNN_HEUR_MODE_A, &bad, 1);
+  ck_assert_str_eq(described(PETRA_PRECISION_FP32, NULL, 0), "engine 21, 0.0 MiB workspace, by heuristics B");
+  plans_begin(1);
+  petra_cudnn_fake_engines(CUDNN_HEUR_MODE_A, &bad, 1);
+  petra_cudnn_fake_engines(CUDNN_HEUR_MODE_B, &bad, 1);
+  ck_assert_str_eq(described(PETRA_PRECISION_FP32, NULL, 0), "engine 31, 0.0 MiB workspace, as a fallback");
+  plans_begin(1); /* finalized before it: three tensors, convolution, operation, graph */
+  ck_assert_str_eq(described(PETRA_PRECISION_FP32, "cudnnBackendFinalize", 7), "engine 21, 0.0 MiB workspace, by heuristics B");
+}
+END_TEST
+
+START_TEST(plans_are_kept) {
+  cuda_plans *plans = NULL;
+  const cuda_plan *first = NULL, *second = NULL, *again = NULL;
+  const cuda_conv_shape one = shape_of(PETRA_PRECISION_TF32), other = shape_of(PETRA_PRECISION_FP32);
+  plans_begin(1);
+  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+  ck_assert_int_eq(cuda_plans_find(plans, &one, &first), PETRA_OK);
+  ck_assert_int_eq(cuda_plans_find(plans, &other, &second), PETRA_OK);
+  const int64_t alive = petra_cudnn_fake_alive();
+  ck_assert_int_eq(cuda_plans_find(plans, &one, &again), PETRA_OK);
+  ck_assert(first == again && first != second && petra_cudnn_fake_alive() == alive);
+  /* the handle; for each plan its tensors, convolution, operation, graph, configuration and itself */
+  ck_assert_int_eq(alive, 1 + 2 * 8);
+  unsigned found = ~0U;
+  ck_assert_int_eq(cuda_plan_notes(first, &found), PETRA_OK);
+  ck_assert_uint_eq(found, CUDA_PLAN_NOTE_TENSOR_CORES);
+  cuda_plans_destroy(plans);
+  plans_end();
+}
+END_TEST
+
+/* --- for which device --- */
+
+START_TEST(without_a_device) {
+  cuda_plans *plans = NULL;
+  const cuda_plan *plan = NULL;
+  const cuda_conv_shape shape = shape_of(PETRA_PRECISION_BF16);
+  const cuda_lane lane = {NULL, NULL, PLANS_WORKSPACE_MAX};
+  plans_begin(1);
+  petra_cuda_host_devices(0);
+  ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_BACKEND);
+  ck_assert_logged("cuDNN: cudnnCreate: CUDNN_STATUS_NOT_INITIALIZED (1001): there is no device");
+  ck_assert_int_eq(harness_lines, 1);
+  ck_assert_int_eq(cuda_plans_create("properties", true, PLANS_WORKSPACE_MAX, &plans), PETRA_BACKEND);
+  ck_assert_logged("cuDNN: reading a device's properties from JSON: CUDNN_STATUS_BAD_PARAM");
+  ck_assert_ptr_null(plans);
+  ck_assert_int_eq(cuda_plans_create("{}", true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
+  ck_assert_int_eq(cuda_plans_find(plans, &shape, &plan), PETRA_OK);
+  harness_clear();
+  ck_assert_int_eq(cuda_plan_run(plan, &lane, NULL, NULL, NULL), PETRA_INTERNAL);
+  ck_assert_logged("made without a device cannot run");
+  ck_assert_int_eq(harness_lines, 1);
+  cuda_plans_destroy(plans);
+  plans_end();
+}
+END_TEST
+
+/* --- the fake itself: what it could not refuse, no test above would see --- */
+
+static cudnnStatus_t set(cudnnBackendDescriptor_t d, int name, int type, int64_t count, const void *values) {
+  return cudnnBackendSetAttribute(d, (cudnnBackendAttributeName_t)name, (cudnnBackendAttributeType_t)type, count, values);
+}
+
+START_TEST(the_fake_refuses) {
+  cudnnBackendDescriptor_t d, heuristics, graph;
+  const int64_t dims[] = {1, 2, 3, 4, 5};
+  const int type = CUDNN_DATA_FLOAT, mode = CUDNN_HEUR_MODE_A;
+  plans_begin(1);
+  ck_assert_int_eq(cudnnBackendCreateDescriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR, &d), CUDNN_STATUS_SUCCESS);
+  ck_assert_int_eq(set(d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, dims), CUDNN_STATUS_BAD_PARAM);
+  ck_assert_int_eq(set(d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_FLOAT, 1, dims), CUDNN_STATUS_NOT_INITIALIZED);
+  ck_assert_int_eq(set(d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 5, dims), CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND);
+  ck_assert_int_eq(set(d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, dims), CUDNN_STATUS_SUCCESS);
+  ck_assert_int_eq(set(d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims), CUDNN_STATUS_SUCCESS);
+  ck_assert_int_eq(set(d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, dims), CUDNN_STATUS_SUCCESS);
+  ck_assert_int_eq(set(d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type), CUDNN_STATUS_SUCCESS);
+  ck_assert_int_eq(cudnnBackendFinalize(d), CUDNN_STATUS_BAD_PARAM); /* no alignment */
+  char text[128];
+  cudnnGetLastErrorString(text, sizeof text);
+  ck_assert_msg(strstr(text, "missing") != NULL, "%s", text);
+  ck_assert_int_eq(set(d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &dims[3]), CUDNN_STATUS_SUCCESS);
+  ck_assert_int_eq(cudnnBackendFinalize(d), CUDNN_STATUS_SUCCESS);
+  ck_assert_int_eq(cudnnBackendFinalize(d), CUDNN_STATUS_BAD_PARAM);
+  ck_assert_int_eq(set(d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, dims), CUDNN_STATUS_BAD_PARAM);
+  ck_assert_int_eq(cudnnBackendCreateDescriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &graph), CUDNN_STATUS_SUCCESS);
+  ck_assert_int_eq(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heuristics), CUDNN_STATUS_SUCCESS);
+  ck_assert_int_eq(set(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode), CUDNN_STATUS_SUCCESS);
+  ck_assert_int_eq(set(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph),
+                   CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED);
+  ck_assert_int_eq(set(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &d),
+                   CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE);
+  cudnnBackendDescriptor_t *const all[] = {&d, &heuristics, &graph};
+  for (int i = 0; i < 3; i++)
+    ck_assert_int_eq(cudnnBackendDestroyDescriptor(*all[i]), CUDNN_STATUS_SUCCESS);
+  plans_end();
+}
+END_TEST
+
+int search_tests(const TTest **tests) {
+  int count = 0;
+  tests[count++] = engines_by_their_notes;
+  tests[count++] = descriptions;
+  tests[count++] = workspace;
+  tests[count++] = none_is_left;
+  tests[count++] = modes_in_their_order;
+  tests[count++] = plans_are_kept;
+  tests[count++] = without_a_device;
+  tests[count++] = the_fake_refuses;
+  return count;
+}
