@@ -14,7 +14,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-enum { THREADS_MOST = 1024, STACK_BYTES = 128 << 10 };
+enum { THREADS_MOST = 1024, STACK_BYTES = 32 << 10 };
 
 typedef enum fibre_state { FIBRE_READY, FIBRE_WAITING, FIBRE_DONE } fibre_state;
 
