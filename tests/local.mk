@@ -369,3 +369,11 @@ tests_test_cuda_matrix_SOURCES = tests/test_cuda_matrix.c tests/harness.h
 tests_test_cuda_matrix_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_cuda_matrix_LDADD = $(TESTS_LDADD)
 EXTRA_DIST += tests/test_cuda_plans tests/cuda_host/deviceprop-sm80.json tests/cuda_host/deviceprop-sm90.json tests/cuda_host/README.md
+
+# What takes longest and computes the same from an archive: continuous integration leaves it out of distcheck.
+LONG_TESTS = tests/test_golden tests/test_identities tests/test_closed_forms tests/test_no_memory tests/test_methods tests/test_gradients \
+	tests/test_probe tests/test_executor tests/test_cuda_backend tests/test_cuda_training tests/test_cuda_identities \
+	tests/test_cuda_plans tests/cli/resume.py tests/cli/sweep.py
+.PHONY: list-short-tests
+list-short-tests:
+	@echo $(filter-out $(LONG_TESTS),$(TESTS))
