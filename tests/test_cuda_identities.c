@@ -1,5 +1,6 @@
 /* Identities of section 7 of docs/semantics.md on the cuda backend, to the bit: on one stage every method is SGD; synchronous methods
  * give the same whatever the partition and the program; a run gives the same twice. Over the fake run time, and on a device. */
+#include "cuda_device.h"
 #include "harness.h"
 #include "tolerances.h"
 #include "training.h"
@@ -75,10 +76,8 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {on_one_stage_every_method_is_sgd, synchronous_methods_are_backprop, a_run_gives_the_same_twice};
-  petra_backend *device;
-  if (petra_backend_create(PETRA_BACKEND_CUDA, PETRA_PRECISION_FP32, 1, true, &device) == PETRA_UNSUPPORTED)
-    return 77; /* no device here */
-  petra_backend_destroy(device);
+  if (cuda_device_missing())
+    return 77;
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;
   int result = harness_run("cuda_identities", tests, HARNESS_COUNT(tests));

@@ -1,6 +1,7 @@
 /* Training on the cuda backend: as close to ref fp64 as single precision is, and the same to the bit whatever the order in which
  * stages get the device, with graphs and without. Over the fake run time (PETRA_CUDA_FAKE: tests/cuda_host), which runs
  * streams in random orders, and on a device where there is one. */
+#include "cuda_device.h"
 #include "harness.h"
 #include "tolerances.h"
 #include "training.h"
@@ -240,10 +241,8 @@ int main(void) {
                                 no_device,
 #endif
   };
-  petra_backend *device;
-  if (petra_backend_create(PETRA_BACKEND_CUDA, PETRA_PRECISION_FP32, 1, true, &device) == PETRA_UNSUPPORTED)
-    return 77; /* no device here */
-  petra_backend_destroy(device);
+  if (cuda_device_missing())
+    return 77;
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;
   int result = harness_run("cuda_training", tests, HARNESS_COUNT(tests));

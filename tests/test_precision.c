@@ -1,6 +1,7 @@
 /* cpu, or a CUDA device, in single precision against ref in double precision, after so few microbatches that two correct
  * implementations are still close (docs/semantics.md, section 7); and the distance that a wrong lag gives,
  * which must be larger. */
+#include "cuda_device.h"
 #include "harness.h"
 #include "tolerances.h"
 #include "training.h"
@@ -101,10 +102,8 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {backprop_after_one_update, petra_after_20_ticks};
 #ifdef PETRA_TEST_CUDA
-  petra_backend *device;
-  if (petra_backend_create(PETRA_BACKEND_CUDA, PETRA_PRECISION_FP32, 1, true, &device) == PETRA_UNSUPPORTED)
-    return 77; /* no device here */
-  petra_backend_destroy(device);
+  if (cuda_device_missing())
+    return 77;
 #endif
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;
