@@ -75,12 +75,21 @@ static bool parse(arguments *a, int argc, char **argv) {
     } else if (strcmp(argv[i], "--no-operations") == 0) {
       a->no_operations = true;
     } else if (strcmp(argv[i], "--small") == 0) {
-      a->options = (bench_options){.warmup = 24, .ticks = 3, .blocks = 3, .rounds = 2, .repeats = 2, .chain = 2, .budget_s = 0.01,
-                                   .cold_bytes = 1 << 14, .copy_bytes = 1 << 20, .ceiling = {2, 16, 8}};
+      a->options = (bench_options){.warmup = 24,
+                                   .ticks = 3,
+                                   .blocks = 3,
+                                   .rounds = 2,
+                                   .repeats = 2,
+                                   .chain = 2,
+                                   .budget_s = 0.01,
+                                   .cold_bytes = 1 << 14,
+                                   .copy_bytes = 1 << 20,
+                                   .ceiling = {2, 16, 8}};
     } else if (strncmp(argv[i], "--", 2) != 0) {
       a->path = argv[i];
     } else if (i + 1 >= argc || !take(a, argv[i], argv[i + 1])) {
-      fprintf(stderr, "bench_device: %s %s: see the head of bench/bench_device.c\n", argv[i], i + 1 < argc ? argv[i + 1] : "");
+      fprintf(stderr, "bench_device: %s %s: see the head of bench/bench_device.c\n", argv[i],
+              i + 1 < argc ? argv[i + 1] : "");
       return false;
     } else {
       i++;
@@ -104,8 +113,8 @@ static petra_status measure(const arguments *a, const petra_config *config, bool
   PETRA_TRY_GOTO(status, petra_setup_stages(&setup), done);
   name(key, &setup);
   setup.backend->ops->describe(setup.backend, text, sizeof text);
-  printf("device/%s method=%s depth=%d width=%d stages=%d accumulate=%lld: %s\n", key->text, setup.method.name, setup.model.depth,
-         setup.model.width, setup.partition.stages, (long long)config->method.accumulate, text);
+  printf("device/%s method=%s depth=%d width=%d stages=%d accumulate=%lld: %s\n", key->text, setup.method.name,
+         setup.model.depth, setup.model.width, setup.partition.stages, (long long)config->method.accumulate, text);
   if (!a->no_ticks)
     PETRA_TRY_GOTO(status, bench_device_tick(&setup, &a->options, key), done);
   if (!a->no_operations && operations)
@@ -148,13 +157,23 @@ static int split(const char *key, char *list, char out[LIST_MAX][64]) {
 }
 
 int main(int argc, char **argv) {
-  arguments a = {.sets = {"data.set=shapes", "method.name=petra"}, .set_count = 2,
-                 .options = {.warmup = 150, .ticks = 50, .blocks = 5, .rounds = 5, .repeats = 50, .chain = 4, .budget_s = 0.1,
-                             .cold_bytes = 256.0 * 1048576, .copy_bytes = 1073741824, .ceiling = {64, 512, 32}}};
+  arguments a = {.sets = {"data.set=shapes", "method.name=petra"},
+                 .set_count = 2,
+                 .options = {.warmup = 150,
+                             .ticks = 50,
+                             .blocks = 5,
+                             .rounds = 5,
+                             .repeats = 50,
+                             .chain = 4,
+                             .budget_s = 0.1,
+                             .cold_bytes = 256.0 * 1048576,
+                             .copy_bytes = 1073741824,
+                             .ceiling = {64, 512, 32}}};
   char precisions[LIST_MAX][64], batches[LIST_MAX][64], graphs[LIST_MAX][64];
   if (!parse(&a, argc, argv))
     return 2;
-  int precision_count = split("device.precision", a.precisions, precisions), batch_count = split("data.batch", a.batches, batches);
+  int precision_count = split("device.precision", a.precisions, precisions),
+      batch_count = split("data.batch", a.batches, batches);
   int graph_count = split("device.graph", a.graphs, graphs);
   bool failed = false;
   for (int p = 0; p < precision_count; p++)

@@ -1,5 +1,6 @@
-/* bench_engine [J]: for J = 10, 100, 1000 and 100,000 stages, or for one of them, actions per second of the virtual executor
- * in cost-only runs of `lockstep`, one and two engines, coprime costs that differ from stage to stage or not, without trace. */
+/* bench_engine [J]: for J = 10, 100, 1000 and 100,000 stages, or for one of them, actions per second of the virtual
+ * executor in cost-only runs of `lockstep`, one and two engines, coprime costs that differ from stage to stage or
+ * not, without trace. */
 #include "base/mem.h"
 #include "sim/executor_virtual.h"
 #include "sim/worker_cost.h"
@@ -21,9 +22,14 @@ static petra_status measure(int32_t stages, int64_t microbatches, bool uniform, 
   petra_status status;
   PETRA_TRY(petra_allocate(&costs, (size_t)stages, sizeof *costs));
   for (int32_t j = 0; j < stages; j++)
-    costs[j] = (petra_stage_cost){.forward_ns = 1000003 + (uniform ? 0 : 7 * (j % 101)), .backward_ns = 2000029, .reconstruct_ns = 1000033, .update_ns = 1009};
-  const petra_executor_virtual_options options = {.engines = engines, .rule = {.recomputes = true, .fused_head = true}, .costs = costs, .cost_count = stages};
-  const petra_program_options program = {.stages = stages, .microbatches = microbatches, .accumulate = 1, .drain = true, .batches = INT64_MAX};
+    costs[j] = (petra_stage_cost){.forward_ns = 1000003 + (uniform ? 0 : 7 * (j % 101)),
+                                  .backward_ns = 2000029,
+                                  .reconstruct_ns = 1000033,
+                                  .update_ns = 1009};
+  const petra_executor_virtual_options options = {
+      .engines = engines, .rule = {.recomputes = true, .fused_head = true}, .costs = costs, .cost_count = stages};
+  const petra_program_options program = {
+      .stages = stages, .microbatches = microbatches, .accumulate = 1, .drain = true, .batches = INT64_MAX};
   const petra_worker_cost_options counting = {.stages = stages};
   PETRA_TRY_GOTO(status, petra_worker_cost_create(&counting, &worker), done);
   PETRA_TRY_GOTO(status, petra_executor_virtual_create(&options, &executor), done);
@@ -31,8 +37,9 @@ static petra_status measure(int32_t stages, int64_t microbatches, bool uniform, 
   PETRA_TRY_GOTO(status, executor->ops->run(executor, &petra_program_lockstep, &program, worker, NULL, NULL), done);
   double wall_s = now_s() - start_s;
   int64_t actions = petra_executor_virtual_actions(executor);
-  printf("%8d stages %8lld microbatches %2d engines %-10s %12lld actions %8.3f s %8.2f M actions/s\n", stages, (long long)microbatches, engines,
-         uniform ? "equal" : "different", (long long)actions, wall_s, 1e-6 * (double)actions / wall_s);
+  printf("%8d stages %8lld microbatches %2d engines %-10s %12lld actions %8.3f s %8.2f M actions/s\n", stages,
+         (long long)microbatches, engines, uniform ? "equal" : "different", (long long)actions, wall_s,
+         1e-6 * (double)actions / wall_s);
 done:
   if (executor)
     executor->ops->destroy(executor);
@@ -42,7 +49,10 @@ done:
 }
 
 int main(int argc, char **argv) {
-  static const struct { int32_t stages; int64_t microbatches; } runs[] = {{10, 300000}, {100, 30000}, {1000, 3000}, {100000, 100}};
+  static const struct {
+    int32_t stages;
+    int64_t microbatches;
+  } runs[] = {{10, 300000}, {100, 30000}, {1000, 3000}, {100000, 100}};
   for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
     for (int uniform = 0; (argc < 2 || atoi(argv[1]) == runs[i].stages) && uniform < 2; uniform++)
       for (int engines = 1; engines <= 2; engines++)

@@ -60,8 +60,8 @@ static petra_status measure(const petra_config *config, const petra_dataset *set
   qsort(core_s + 1, ROUNDS, sizeof *core_s, compare);
   const petra_jpeg_decoder *decoder = petra_jpeg_decoder_get();
   printf("%s, %lld images of %d x %d, batches of %d, %d threads, %s\n",
-         petra_config_choice_name("data.set", (int)config->data.set), (long long)set->count, set->width,
-         set->height, batch, options.threads, decoder ? decoder->name : "no JPEG decoder");
+         petra_config_choice_name("data.set", (int)config->data.set), (long long)set->count, set->width, set->height,
+         batch, options.threads, decoder ? decoder->name : "no JPEG decoder");
   printf("images/s, %d rounds of %d: minimum %.0f, median %.0f, maximum %.0f\n", ROUNDS, IMAGES, rate[1],
          rate[1 + ROUNDS / 2], rate[ROUNDS]);
   printf("core time, ms/image: minimum %.3f, median %.3f, maximum %.3f\n", 1e3 * core_s[1],

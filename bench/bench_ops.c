@@ -92,8 +92,8 @@ static void conv(bench *b, int in, int out, int size, int kernel, int stride, in
   double flops = 2.0 * (double)c.y->elements * in * kernel * kernel;
   double forward = median_s(b, conv_forward, &c), data = in == 3 ? 0 : median_s(b, conv_backward_data, &c);
   double filter = median_s(b, conv_backward_filter, &c);
-  printf("conv %4d -> %4d %3dx%-3d k%d s%d  x%-2d %8.3f %8.3f %8.3f ms  %6.1f %6.1f %6.1f GFLOP/s\n", in, out,
-         size, size, kernel, stride, count, forward * 1e3, data * 1e3, filter * 1e3, flops / forward * 1e-9,
+  printf("conv %4d -> %4d %3dx%-3d k%d s%d  x%-2d %8.3f %8.3f %8.3f ms  %6.1f %6.1f %6.1f GFLOP/s\n", in, out, size,
+         size, kernel, stride, count, forward * 1e3, data * 1e3, filter * 1e3, flops / forward * 1e-9,
          data > 0 ? flops / data * 1e-9 : 0, flops / filter * 1e-9);
   b->conv_s += count * (forwards * forward + data + filter);
   petra_tensor_release(&c.x);
@@ -149,8 +149,7 @@ static void norm(bench *b, int channels, int size, int forwards, int joined, int
                                  .dx = y,
                                  .dscale = v[4],
                                  .dshift = v[5]}};
-  double plain = median_s(b, norm_forward, &c), back = median_s(b, norm_backward, &c),
-         sum = median_s(b, add, &c);
+  double plain = median_s(b, norm_forward, &c), back = median_s(b, norm_backward, &c), sum = median_s(b, add, &c);
   c.forward.join = PETRA_JOIN_ADD;
   double join = median_s(b, norm_forward, &c);
   double gb = (double)x->elements * 4e-9; /* once through the tensor */
@@ -186,8 +185,7 @@ static void optimiser(bench *b, int width) {
                       .momentum = 0.9,
                       .nesterov = true};
   double time = median_s(b, step, &s);
-  double all =
-      11180938.0 * width * width / (64 * 64); /* parameters of RevNet-18, nearly all in convolutions */
+  double all = 11180938.0 * width * width / (64 * 64); /* parameters of RevNet-18, nearly all in convolutions */
   printf("sgd  %lld parameters %7.3f ms  %5.1f GB/s\n", (long long)t[0]->elements, time * 1e3,
          20e-9 * (double)t[0]->elements / time);
   b->update_s = time * all / (double)t[0]->elements;
@@ -201,8 +199,7 @@ static void network(bench *b, int width) {
   conv(b, 3, 2 * width, 32, 3, 1, 1, 2);
   norm(b, 2 * width, 32, 2, 0, 1, 0);
   for (int group = 0, size = 32, c = width; group < 4; group++) {
-    if (group >
-        0) { /* downsampling block: two convolutions and a shortcut; its backward recomputes the forward */
+    if (group > 0) { /* downsampling block: two convolutions and a shortcut; its backward recomputes the forward */
       conv(b, c, 2 * c, size, 3, 2, 1, 2);
       conv(b, c, 2 * c, size, 1, 2, 1, 2);
       c *= 2;

@@ -1,8 +1,8 @@
-/* bench_tick [CONFIG.yaml] [--set KEY=VALUE]...: the time of one PETRA tick (F, B and U of all stages, in the steady state)
- * beside the summed times of its convolutions run alone, in one process and in alternation: after every tick each
- * convolution of the tick is run once by itself. Prints minimum, median and maximum of both and the ratio pair by pair.
- * Defaults: RevNet-18, width 64, batch 64, the generated images, fp32. On a device every tick is synchronized, and each of the
- * convolutions alone is a launch of its own: bench_device is the program for devices. */
+/* bench_tick [CONFIG.yaml] [--set KEY=VALUE]...: the time of one PETRA tick (F, B and U of all stages, in the steady
+ * state) beside the summed times of its convolutions run alone, in one process and in alternation: after every tick
+ * each convolution of the tick is run once by itself. Prints minimum, median and maximum of both and the ratio pair
+ * by pair. Defaults: RevNet-18, width 64, batch 64, the generated images, fp32. On a device every tick is
+ * synchronized, and each of the convolutions alone is a launch of its own: bench_device is the program for devices. */
 #include "backend/ops.h"
 #include "base/mem.h"
 #include "cli/setup.h"
@@ -139,18 +139,32 @@ static petra_status run_ticks(bench *b) {
   petra_status status;
   int32_t stages = b->setup.partition.stages;
   const petra_program_ops *program = b->setup.method.program;
-  const petra_program_options options = {.stages = stages, .microbatches = stages + b->warmup + TICKS + 1,
-                                         .accumulate = config->method.accumulate, .batches = INT32_MAX};
+  const petra_program_options options = {.stages = stages,
+                                         .microbatches = stages + b->warmup + TICKS + 1,
+                                         .accumulate = config->method.accumulate,
+                                         .batches = INT32_MAX};
   const petra_lr lr = {.base = 1e-4, .batches = INT32_MAX, .factor = 1};
-  const petra_loader_options loading = {.batch = (int32_t)config->data.batch, .shuffle = true, .augment = config->data.augment,
-                                        .drop_last = true, .threads = 1, .seed = 1, .end = options.microbatches};
+  const petra_loader_options loading = {.batch = (int32_t)config->data.batch,
+                                        .shuffle = true,
+                                        .augment = config->data.augment,
+                                        .drop_last = true,
+                                        .threads = 1,
+                                        .seed = 1,
+                                        .end = options.microbatches};
   const petra_stage_cost cost = petra_setup_cost(config);
-  const petra_executor_virtual_options clock = {.engines = 1, .rule = {.recomputes = true, .fused_head = true}, .costs = &cost, .cost_count = 1};
+  const petra_executor_virtual_options clock = {
+      .engines = 1, .rule = {.recomputes = true, .fused_head = true}, .costs = &cost, .cost_count = 1};
   PETRA_TRY_GOTO(status, petra_dataset_open(config, PETRA_SPLIT_TRAIN, &set), done);
   PETRA_TRY_GOTO(status, petra_loader_create(set, &loading, &loader), done);
-  const petra_worker_stage_options work = {.backend = b->setup.backend, .stages = stages, .stage = b->setup.stage,
-                                           .loader = loader, .image_height = set->height, .image_width = set->width,
-                                           .lr = &lr, .program = program, .program_options = &options,
+  const petra_worker_stage_options work = {.backend = b->setup.backend,
+                                           .stages = stages,
+                                           .stage = b->setup.stage,
+                                           .loader = loader,
+                                           .image_height = set->height,
+                                           .image_width = set->width,
+                                           .lr = &lr,
+                                           .program = program,
+                                           .program_options = &options,
                                            .events = {.context = b, .loss = on_loss}};
   PETRA_TRY_GOTO(status, petra_worker_stage_create(&work, &worker), done);
   PETRA_TRY_GOTO(status, petra_executor_virtual_create(&clock, &executor), done);

@@ -1,5 +1,6 @@
-/* The operations of the network alone, each with its shapes: calls in segments like those of a stage's action (on cuda: graphs),
- * some segments between two synchronizations, going round sets of tensors which together are larger than the caches. */
+/* The operations of the network alone, each with its shapes: calls in segments like those of a stage's action (on
+ * cuda: graphs), some segments between two synchronizations, going round sets of tensors which together are larger
+ * than the caches. */
 #include "backend/ops.h"
 #include "base/mem.h"
 #include "bench/device.h"
@@ -18,16 +19,16 @@ typedef struct spec {
 
 typedef struct operation operation;
 struct operation {
-  char name[96];     /* "conv.forward/64x64x3x3s1@32" */
+  char name[96]; /* "conv.forward/64x64x3x3s1@32" */
   petra_status (*call)(petra_backend *backend, const operation *what, petra_tensor *const *t);
   spec specs[TENSORS];
   int tensors;
   petra_conv_geometry geometry;
   petra_join join;
-  const void *host;  /* upload's images, cross-entropy's labels */
-  bool alone;        /* a segment has one call: the host takes part in it */
+  const void *host;     /* upload's images, cross-entropy's labels */
+  bool alone;           /* a segment has one call: the host takes part in it */
   double flops, passes; /* bytes that it must move at least */
-  int per_tick;      /* calls in a tick of petra; 0: not added up */
+  int per_tick;         /* calls in a tick of petra; 0: not added up */
 };
 
 typedef struct bench {
@@ -73,15 +74,30 @@ static petra_status call_conv_filter(petra_backend *backend, const operation *wh
 
 /* x, addend, y, then scale, shift, mean, variance. */
 static petra_status call_norm_forward(petra_backend *backend, const operation *what, petra_tensor *const *t) {
-  const petra_norm_forward arguments = {.x = t[0], .scale = t[3], .shift = t[4], .relu = true, .join = what->join,
-                                        .addend = what->join == PETRA_JOIN_NONE ? NULL : t[1], .y = t[2], .mean = t[5], .variance = t[6]};
+  const petra_norm_forward arguments = {.x = t[0],
+                                        .scale = t[3],
+                                        .shift = t[4],
+                                        .relu = true,
+                                        .join = what->join,
+                                        .addend = what->join == PETRA_JOIN_NONE ? NULL : t[1],
+                                        .y = t[2],
+                                        .mean = t[5],
+                                        .variance = t[6]};
   return petra_op_norm_forward(backend, &arguments);
 }
 
 static petra_status call_norm_backward(petra_backend *backend, const operation *what, petra_tensor *const *t) {
   (void)what;
-  const petra_norm_backward arguments = {.x = t[0], .dy = t[1], .dx = t[2], .scale = t[3], .shift = t[4], .mean = t[5], .variance = t[6],
-                                         .relu = true, .dscale = t[7], .dshift = t[8]};
+  const petra_norm_backward arguments = {.x = t[0],
+                                         .dy = t[1],
+                                         .dx = t[2],
+                                         .scale = t[3],
+                                         .shift = t[4],
+                                         .mean = t[5],
+                                         .variance = t[6],
+                                         .relu = true,
+                                         .dscale = t[7],
+                                         .dshift = t[8]};
   return petra_op_norm_backward(backend, &arguments);
 }
 
@@ -120,8 +136,14 @@ static petra_status call_loss(petra_backend *backend, const operation *what, pet
 static petra_status call_sgd(petra_backend *backend, const operation *what, petra_tensor *const *t) {
   static const double decay[PETRA_BLOCK_TENSORS];
   int count = what->tensors / 3;
-  const petra_sgd_step arguments = {.count = count, .parameters = t, .velocities = t + count, .gradients = t + 2 * count,
-                                    .weight_decay = decay, .lr = 1e-6, .momentum = 0.9, .nesterov = true};
+  const petra_sgd_step arguments = {.count = count,
+                                    .parameters = t,
+                                    .velocities = t + count,
+                                    .gradients = t + 2 * count,
+                                    .weight_decay = decay,
+                                    .lr = 1e-6,
+                                    .momentum = 0.9,
+                                    .nesterov = true};
   return petra_op_sgd_step(backend, &arguments);
 }
 
@@ -143,7 +165,8 @@ static petra_status fill(petra_backend *backend, petra_tensor *tensor) {
 
 static petra_status make_set(const bench *b, const operation *what, petra_tensor *const *like, petra_tensor **out) {
   for (int i = 0; i < what->tensors; i++) {
-    PETRA_TRY(petra_tensor_create(b->backend, what->specs[i].kind, what->specs[i].shape, NULL, PETRA_MEMORY_WORKSPACE, &out[i]));
+    PETRA_TRY(petra_tensor_create(b->backend, what->specs[i].kind, what->specs[i].shape, NULL, PETRA_MEMORY_WORKSPACE,
+                                  &out[i]));
     PETRA_TRY(like ? petra_op_copy(b->backend, like[i], out[i]) : fill(b->backend, out[i]));
   }
   return PETRA_OK;
@@ -188,13 +211,15 @@ static int at_most(double wanted, int most) {
 }
 
 /* The time of one call. */
-static petra_status time_sets(const bench *b, const operation *what, sets *all, bench_spread *out, int *out_calls, int *out_chain) {
+static petra_status time_sets(const bench *b, const operation *what, sets *all, bench_spread *out, int *out_calls,
+                              int *out_chain) {
   const bench_options *o = b->options;
   double seconds[BENCH_ROUNDS_MAX];
   for (int i = 0; i < 2; i++) /* plans and scratch are made in the first */
     PETRA_TRY(round_of(b, what, all, 1, 1, &seconds[0]));
   int calls = what->alone ? 1 : at_most(o->budget_s / seconds[0], o->repeats);
-  int chain = what->alone ? at_most(o->budget_s / seconds[0], o->repeats) : at_most(o->budget_s / (seconds[0] * calls), o->chain);
+  int chain = what->alone ? at_most(o->budget_s / seconds[0], o->repeats)
+                          : at_most(o->budget_s / (seconds[0] * calls), o->chain);
   for (int i = 0; i < CALLS_WARM; i++) /* a segment that comes a second time becomes a graph */
     PETRA_TRY(round_of(b, what, all, calls, what->alone ? chain : 1, &seconds[0]));
   for (int i = 0; i < o->rounds; i++) {
@@ -207,7 +232,8 @@ static petra_status time_sets(const bench *b, const operation *what, sets *all, 
   return PETRA_OK;
 }
 
-static petra_status measure(const bench *b, const operation *what, bench_spread *out, int *count, int *calls, int *chain) {
+static petra_status measure(const bench *b, const operation *what, bench_spread *out, int *count, int *calls,
+                            int *chain) {
   sets *all;
   PETRA_TRY(petra_allocate(&all, 1, sizeof *all));
   petra_status status = make_sets(b, what, all);
@@ -265,18 +291,24 @@ static petra_status time_ceilings(bench *b) {
   int32_t rows = (int32_t)(b->options->copy_bytes / 4 / 65536);
   bench_spread s;
   int count, calls, chain;
-  const operation copy = {.call = call_copy, .specs = {activation(rows, 64, 32, 32), activation(rows, 64, 32, 32)}, .tensors = 2};
+  const operation copy = {
+      .call = call_copy, .specs = {activation(rows, 64, 32, 32), activation(rows, 64, 32, 32)}, .tensors = 2};
   PETRA_TRY(measure(b, &copy, &s, &count, &calls, &chain));
   b->copy_bytes_per_s = bytes_of(&copy) / s.median;
-  printf("ceiling/%s/copy ms=%.4f min=%.4f max=%.4f mib=%.0f gb_per_s=%.1f\n", b->key->text, 1e3 * s.median, 1e3 * s.min, 1e3 * s.max,
-         bytes_of(&copy) / 1048576, 1e-9 * b->copy_bytes_per_s);
-  const operation conv = {.call = call_conv_forward, .geometry = {1, 1}, .tensors = 3,
-                          .specs = {activation(c[0], c[1], c[2], c[2]), {PETRA_TENSOR_FILTER, {c[1], c[1], 3, 3}}, activation(c[0], c[1], c[2], c[2])}};
+  printf("ceiling/%s/copy ms=%.4f min=%.4f max=%.4f mib=%.0f gb_per_s=%.1f\n", b->key->text, 1e3 * s.median,
+         1e3 * s.min, 1e3 * s.max, bytes_of(&copy) / 1048576, 1e-9 * b->copy_bytes_per_s);
+  const operation conv = {.call = call_conv_forward,
+                          .geometry = {1, 1},
+                          .tensors = 3,
+                          .specs = {activation(c[0], c[1], c[2], c[2]),
+                                    {PETRA_TENSOR_FILTER, {c[1], c[1], 3, 3}},
+                                    activation(c[0], c[1], c[2], c[2])}};
   double flops = 18.0 * c[0] * c[1] * c[1] * c[2] * c[2];
   PETRA_TRY(measure(b, &conv, &s, &count, &calls, &chain));
   b->flops_per_s = flops / s.median;
-  printf("ceiling/%s/conv ms=%.4f min=%.4f max=%.4f gflop=%.1f tflop_per_s=%.3f shape=%dx%dx%dx%d\n", b->key->text, 1e3 * s.median,
-         1e3 * s.min, 1e3 * s.max, 1e-9 * flops, 1e-12 * b->flops_per_s, (int)c[0], (int)c[1], (int)c[2], (int)c[2]);
+  printf("ceiling/%s/conv ms=%.4f min=%.4f max=%.4f gflop=%.1f tflop_per_s=%.3f shape=%dx%dx%dx%d\n", b->key->text,
+         1e3 * s.median, 1e3 * s.min, 1e3 * s.max, 1e-9 * flops, 1e-12 * b->flops_per_s, (int)c[0], (int)c[1],
+         (int)c[2], (int)c[2]);
   return PETRA_OK;
 }
 
@@ -290,7 +322,8 @@ static bool same_norm(const petra_unit *a, const petra_unit *b) {
 }
 
 /* How many units of the model, from this one on, are like it; 0 if one before it is. */
-static int count_units(const petra_model *model, const petra_unit *unit, bool (*same)(const petra_unit *, const petra_unit *)) {
+static int count_units(const petra_model *model, const petra_unit *unit,
+                       bool (*same)(const petra_unit *, const petra_unit *)) {
   int count = 0;
   for (int i = 0; i < model->block_count; i++)
     for (int u = 0; u < model->blocks[i].unit_count; u++) {
@@ -308,23 +341,27 @@ static petra_status time_conv(bench *b, const petra_unit *unit, int32_t batch, i
     const char *name;
     petra_status (*call)(petra_backend *, const operation *, petra_tensor *const *);
     int per_tick;
-  } kinds[] = {{"conv.forward", call_conv_forward, 2}, {"conv.filter", call_conv_filter, 1}, {"conv.data", call_conv_data, 1}};
-  operation what = {.geometry = unit->geometry, .tensors = 3,
+  } kinds[] = {
+      {"conv.forward", call_conv_forward, 2}, {"conv.filter", call_conv_filter, 1}, {"conv.data", call_conv_data, 1}};
+  operation what = {.geometry = unit->geometry,
+                    .tensors = 3,
                     .specs = {activation(batch, unit->in, unit->height_in, unit->width_in),
                               {PETRA_TENSOR_FILTER, {unit->out, unit->in, unit->kernel, unit->kernel}},
                               activation(batch, unit->out, unit->height_out, unit->width_out)},
-                    .flops = 2.0 * batch * unit->out * unit->height_out * unit->width_out * unit->in * unit->kernel * unit->kernel};
+                    .flops = 2.0 * batch * unit->out * unit->height_out * unit->width_out * unit->in * unit->kernel *
+                             unit->kernel};
   for (int i = 0; i < (stem ? 2 : 3); i++) {
     what.call = kinds[i].call;
     what.per_tick = kinds[i].per_tick * units;
-    snprintf(what.name, sizeof what.name, "%s/%dx%dx%dx%ds%d@%dx%d", kinds[i].name, (int)unit->out, (int)unit->in, (int)unit->kernel,
-             (int)unit->kernel, unit->geometry.stride, (int)unit->height_in, (int)unit->width_in);
+    snprintf(what.name, sizeof what.name, "%s/%dx%dx%dx%ds%d@%dx%d", kinds[i].name, (int)unit->out, (int)unit->in,
+             (int)unit->kernel, (int)unit->kernel, unit->geometry.stride, (int)unit->height_in, (int)unit->width_in);
     PETRA_TRY(time_operation(b, &what));
   }
   return PETRA_OK;
 }
 
-/* Batch norm reads x twice. Forward passes with and without a join count half of the units each: the sum is for an overview. */
+/* Batch norm reads x twice. Forward passes with and without a join count half of the units each: the sum is for an
+ * overview. */
 static petra_status time_norm(bench *b, const petra_unit *unit, int32_t batch, int units) {
   const spec x = activation(batch, unit->out, unit->height_out, unit->width_out), v = vector(unit->out);
   operation what = {.specs = {x, x, x, v, v, v, v, v, v}, .tensors = 9};
@@ -334,21 +371,24 @@ static petra_status time_norm(bench *b, const petra_unit *unit, int32_t batch, i
     petra_status (*call)(petra_backend *, const operation *, petra_tensor *const *);
     petra_join join;
     int passes;
-  } kinds[] = {{"norm.forward", call_norm_forward, PETRA_JOIN_NONE, 3}, {"norm.forward.add", call_norm_forward, PETRA_JOIN_ADD, 4},
+  } kinds[] = {{"norm.forward", call_norm_forward, PETRA_JOIN_NONE, 3},
+               {"norm.forward.add", call_norm_forward, PETRA_JOIN_ADD, 4},
                {"norm.backward", call_norm_backward, PETRA_JOIN_NONE, 5}};
   for (int i = 0; i < 3; i++) {
     what.call = kinds[i].call;
     what.join = kinds[i].join;
     what.passes = pass * kinds[i].passes;
     what.per_tick = units;
-    snprintf(what.name, sizeof what.name, "%s/%d@%dx%d", kinds[i].name, (int)unit->out, (int)unit->height_out, (int)unit->width_out);
+    snprintf(what.name, sizeof what.name, "%s/%d@%dx%d", kinds[i].name, (int)unit->out, (int)unit->height_out,
+             (int)unit->width_out);
     PETRA_TRY(time_operation(b, &what));
   }
   what = (operation){.call = call_add, .specs = {x, x, x}, .tensors = 3};
   snprintf(what.name, sizeof what.name, "add/%d@%dx%d", (int)unit->out, (int)unit->height_out, (int)unit->width_out);
   PETRA_TRY(time_operation(b, &what));
   what = (operation){.call = call_norm_running, .specs = {v, v, v, v}, .tensors = 4, .per_tick = units};
-  snprintf(what.name, sizeof what.name, "norm.running/%d@%dx%d", (int)unit->out, (int)unit->height_out, (int)unit->width_out);
+  snprintf(what.name, sizeof what.name, "norm.running/%d@%dx%d", (int)unit->out, (int)unit->height_out,
+           (int)unit->width_out);
   return time_operation(b, &what);
 }
 
@@ -391,27 +431,54 @@ static petra_status time_sgd(bench *b, const petra_model *model, const petra_blo
   return time_operation(b, &what);
 }
 
-static petra_status time_ends(bench *b, const petra_model *model, int32_t batch, const void *images, const void *labels) {
+static petra_status time_ends(bench *b, const petra_model *model, int32_t batch, const void *images,
+                              const void *labels) {
   const petra_block *stem = &model->blocks[0], *head = &model->blocks[model->block_count - 1];
   const petra_image_shape in = stem->shape_in, out = stem->shape_out, last = head->shape_in;
   int32_t features = head->features, classes = head->classes;
   const operation all[] = {
-      {.name = "upload/images", .call = call_upload, .specs = {activation(batch, in.channels, in.height, in.width)}, .tensors = 1,
-       .host = images, .alone = true, .per_tick = 1},
-      {.name = "split/stem", .call = call_split, .tensors = 3, .per_tick = 1,
-       .specs = {activation(batch, 2 * out.channels, out.height, out.width), activation(batch, out.channels, out.height, out.width),
+      {.name = "upload/images",
+       .call = call_upload,
+       .specs = {activation(batch, in.channels, in.height, in.width)},
+       .tensors = 1,
+       .host = images,
+       .alone = true,
+       .per_tick = 1},
+      {.name = "split/stem",
+       .call = call_split,
+       .tensors = 3,
+       .per_tick = 1,
+       .specs = {activation(batch, 2 * out.channels, out.height, out.width),
+                 activation(batch, out.channels, out.height, out.width),
                  activation(batch, out.channels, out.height, out.width)}},
-      {.name = "pool.forward/head", .call = call_pool_forward, .tensors = 2, .per_tick = head->streams_in,
+      {.name = "pool.forward/head",
+       .call = call_pool_forward,
+       .tensors = 2,
+       .per_tick = head->streams_in,
        .specs = {activation(batch, last.channels, last.height, last.width), matrix(batch, features)}},
-      {.name = "pool.backward/head", .call = call_pool_backward, .tensors = 2, .per_tick = head->streams_in,
+      {.name = "pool.backward/head",
+       .call = call_pool_backward,
+       .tensors = 2,
+       .per_tick = head->streams_in,
        .specs = {activation(batch, last.channels, last.height, last.width), matrix(batch, features)}},
-      {.name = "linear.forward/head", .call = call_linear_forward, .tensors = 4, .per_tick = 1,
+      {.name = "linear.forward/head",
+       .call = call_linear_forward,
+       .tensors = 4,
+       .per_tick = 1,
        .specs = {matrix(batch, features), matrix(classes, features), vector(classes), matrix(batch, classes)}},
-      {.name = "linear.backward/head", .call = call_linear_backward, .tensors = 7, .per_tick = 1,
-       .specs = {matrix(batch, features), matrix(classes, features), vector(classes), matrix(batch, classes), matrix(classes, features),
-                 vector(classes), matrix(batch, features)}},
-      {.name = "loss/head", .call = call_loss, .specs = {matrix(batch, classes), matrix(batch, classes)}, .tensors = 2, .host = labels,
-       .alone = true, .per_tick = 1}};
+      {.name = "linear.backward/head",
+       .call = call_linear_backward,
+       .tensors = 7,
+       .per_tick = 1,
+       .specs = {matrix(batch, features), matrix(classes, features), vector(classes), matrix(batch, classes),
+                 matrix(classes, features), vector(classes), matrix(batch, features)}},
+      {.name = "loss/head",
+       .call = call_loss,
+       .specs = {matrix(batch, classes), matrix(batch, classes)},
+       .tensors = 2,
+       .host = labels,
+       .alone = true,
+       .per_tick = 1}};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     if (all[i].call != call_split || stem->streams_out == 2)
       PETRA_TRY(time_operation(b, &all[i]));
@@ -428,7 +495,10 @@ petra_status bench_device_operations(petra_setup *setup, const bench_options *op
   int32_t *labels = NULL;
   petra_status status;
   const petra_image_shape in = model->blocks[0].shape_in;
-  PETRA_TRY_GOTO(status, petra_allocate(&images, (size_t)batch * (size_t)in.channels * (size_t)in.height * (size_t)in.width, sizeof *images), done);
+  PETRA_TRY_GOTO(status,
+                 petra_allocate(&images, (size_t)batch * (size_t)in.channels * (size_t)in.height * (size_t)in.width,
+                                sizeof *images),
+                 done);
   PETRA_TRY_GOTO(status, petra_allocate(&labels, (size_t)batch, sizeof *labels), done);
   PETRA_TRY_GOTO(status, time_ceilings(&b), done);
   PETRA_TRY_GOTO(status, time_units(&b, model, batch), done);

@@ -1,5 +1,6 @@
-/* One tick of a method in the steady state, timed over blocks of ticks with the device synchronized at both ends of a block.
- * Images are random bytes in memory, which the loader normalises as it does in training, and which are uploaded. */
+/* One tick of a method in the steady state, timed over blocks of ticks with the device synchronized at both ends of
+ * a block. Images are random bytes in memory, which the loader normalises as it does in training, and which are
+ * uploaded. */
 #include "backend/ops.h"
 #include "base/mem.h"
 #include "bench/device.h"
@@ -34,8 +35,13 @@ static petra_status set_init(memory_set *set, const petra_config *config, int64_
   static const petra_dataset_ops ops = {.destroy = set_destroy, .read = set_read};
   petra_dataset_shape shape;
   PETRA_TRY(petra_dataset_shape_of(config, &shape));
-  set->base = (petra_dataset){.ops = &ops, .count = count, .height = shape.height, .width = shape.width,
-                              .classes = shape.classes, .mean = {0.5, 0.5, 0.5}, .deviation = {0.25, 0.25, 0.25}};
+  set->base = (petra_dataset){.ops = &ops,
+                              .count = count,
+                              .height = shape.height,
+                              .width = shape.width,
+                              .classes = shape.classes,
+                              .mean = {0.5, 0.5, 0.5},
+                              .deviation = {0.25, 0.25, 0.25}};
   size_t bytes = (size_t)count * 3 * (size_t)shape.height * (size_t)shape.width;
   PETRA_TRY(petra_allocate(&set->pixels, bytes, 1));
   uint32_t state = 1;
@@ -99,7 +105,8 @@ static void print_tick(const clock_worker *worker, const bench_key *key, double 
   printf("tick/%s ms=%.4f min=%.4f max=%.4f images_per_s=%.0f ticks=%d blocks=%d warmup=%d graphs=%lld "
          "graph_segments_per_tick=%.2f single_segments_per_tick=%.2f\n",
          key->text, spread.median, spread.min, spread.max, 1e3 * batch / spread.median, options->ticks, options->blocks,
-         options->warmup, (long long)worker->last.captured, (double)(worker->last.launched - worker->first.launched) / all,
+         options->warmup, (long long)worker->last.captured,
+         (double)(worker->last.launched - worker->first.launched) / all,
          (double)(worker->last.single - worker->first.single) / all);
 }
 
@@ -134,22 +141,37 @@ petra_status bench_device_tick(petra_setup *setup, const bench_options *options,
   petra_executor *executor = NULL;
   petra_status status;
   int32_t stages = setup->partition.stages;
-  clock_worker worker = {.base.ops = &(const petra_worker_ops){.perform = clock_perform},
-                         .backend = setup->backend, .options = options};
-  const petra_program_options program = {.stages = stages, .microbatches = options->warmup + (int64_t)options->blocks * options->ticks + 1,
-                                         .accumulate = config->method.accumulate, .batches = INT32_MAX};
+  clock_worker worker = {
+      .base.ops = &(const petra_worker_ops){.perform = clock_perform}, .backend = setup->backend, .options = options};
+  const petra_program_options program = {.stages = stages,
+                                         .microbatches =
+                                             options->warmup + (int64_t)options->blocks * options->ticks + 1,
+                                         .accumulate = config->method.accumulate,
+                                         .batches = INT32_MAX};
   const petra_lr lr = {.base = 1e-4, .batches = INT32_MAX, .factor = 1};
-  petra_loader_options loading = {.batch = (int32_t)config->data.batch, .shuffle = true, .augment = PETRA_AUGMENT_CROP | PETRA_AUGMENT_FLIP,
-                                  .bytes = petra_backend_takes_images(setup->backend), .drop_last = true,
-                                  .threads = (int)config->data.workers, .seed = 1, .end = program.microbatches};
+  petra_loader_options loading = {.batch = (int32_t)config->data.batch,
+                                  .shuffle = true,
+                                  .augment = PETRA_AUGMENT_CROP | PETRA_AUGMENT_FLIP,
+                                  .bytes = petra_backend_takes_images(setup->backend),
+                                  .drop_last = true,
+                                  .threads = (int)config->data.workers,
+                                  .seed = 1,
+                                  .end = program.microbatches};
   const petra_stage_cost cost = petra_setup_cost(config);
-  const petra_executor_virtual_options clock = {.engines = 1, .rule = {.recomputes = true, .fused_head = true}, .costs = &cost, .cost_count = 1};
+  const petra_executor_virtual_options clock = {
+      .engines = 1, .rule = {.recomputes = true, .fused_head = true}, .costs = &cost, .cost_count = 1};
   PETRA_TRY_GOTO(status, set_init(&set, config, 8 * config->data.batch), done);
   PETRA_TRY_GOTO(status, time_loader(&set, loading, options, key), done);
   PETRA_TRY_GOTO(status, petra_loader_create(&set.base, &loading, &loader), done);
-  const petra_worker_stage_options work = {.backend = setup->backend, .stages = stages, .stage = setup->stage, .loader = loader,
-                                           .image_height = set.base.height, .image_width = set.base.width, .lr = &lr,
-                                           .program = setup->method.program, .program_options = &program};
+  const petra_worker_stage_options work = {.backend = setup->backend,
+                                           .stages = stages,
+                                           .stage = setup->stage,
+                                           .loader = loader,
+                                           .image_height = set.base.height,
+                                           .image_width = set.base.width,
+                                           .lr = &lr,
+                                           .program = setup->method.program,
+                                           .program_options = &program};
   PETRA_TRY_GOTO(status, petra_worker_stage_create(&work, &worker.inner), done);
   PETRA_TRY_GOTO(status, petra_executor_virtual_create(&clock, &executor), done);
   status = executor->ops->run(executor, setup->method.program, &program, &worker.base, NULL, NULL);

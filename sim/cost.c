@@ -8,7 +8,8 @@ int64_t petra_nanoseconds(double seconds) {
   return llround(seconds * 1e9);
 }
 
-void petra_cost_durations(const petra_stage_cost *cost, const petra_cost_rule *rule, bool last, int64_t durations_ns[5]) {
+void petra_cost_durations(const petra_stage_cost *cost, const petra_cost_rule *rule, bool last,
+                          int64_t durations_ns[5]) {
   bool fused = last && rule->fused_head;
   int64_t weight_ns = rule->split_backward ? cost->weight_gradient_ns : 0;
   durations_ns[0] = cost->forward_ns;
@@ -29,7 +30,8 @@ petra_status petra_cost_scale(petra_stage_cost *cost, double speed) {
   for (int i = 0; i < DURATIONS; i++) {
     double scaled_ns = (double)*durations[i] / speed;
     if (!(scaled_ns < 9e18))
-      return petra_fail(PETRA_CONFIG, "cluster.speeds: an action of %g s at speed %g takes %g s; expected less than 9e9 s",
+      return petra_fail(PETRA_CONFIG,
+                        "cluster.speeds: an action of %g s at speed %g takes %g s; expected less than 9e9 s",
                         1e-9 * (double)*durations[i], speed, 1e-9 * scaled_ns);
     *durations[i] = llround(scaled_ns);
   }

@@ -5,7 +5,8 @@
 #include <assert.h>
 #include <string.h>
 
-/* (time, priority, sequence) as one number: a comparison is one subtraction, and the least of some children is found without a branch. */
+/* (time, priority, sequence) as one number: a comparison is one subtraction, and the least of some children is found
+ * without a branch. */
 typedef unsigned __int128 petra_event_order;
 
 /* What the heap holds: two in a cache line. */
@@ -107,9 +108,13 @@ bool petra_event_queue_pop(petra_event_queue *queue, petra_event *out) {
     return false;
   const entry first = queue->heap[0], last = queue->heap[--queue->count];
   const int64_t key = (int64_t)(uint64_t)first.order;
-  *out = (petra_event){.time_ns = time_of(first.order), .priority = (int32_t)(key >> SEQUENCE_BITS),
-                       .sequence = key & (((int64_t)1 << SEQUENCE_BITS) - 1), .kind = first.kind,
-                       .stage = first.stage, .detail = first.detail, .microbatch = first.microbatch};
+  *out = (petra_event){.time_ns = time_of(first.order),
+                       .priority = (int32_t)(key >> SEQUENCE_BITS),
+                       .sequence = key & (((int64_t)1 << SEQUENCE_BITS) - 1),
+                       .kind = first.kind,
+                       .stage = first.stage,
+                       .detail = first.detail,
+                       .microbatch = first.microbatch};
   /* The hole goes down to a leaf, then the last entry up from there: as a rule it belongs near the leaves. */
   int64_t at = 0, child;
   for (; (child = least_child(queue, at)) >= 0; at = child)

@@ -1,5 +1,5 @@
-/* The event queue of the discrete-event engine: int64 nanoseconds, total order by (time, priority, sequence), so that the
- * same inputs give the same order of events always. A 4-ary heap; no allocation once it has grown. */
+/* The event queue of the discrete-event engine: int64 nanoseconds, total order by (time, priority, sequence), so
+ * that the same inputs give the same order of events always. A 4-ary heap; no allocation once it has grown. */
 #ifndef PETRA_SIM_ENGINE_H
 #define PETRA_SIM_ENGINE_H
 
@@ -12,8 +12,8 @@ enum { PETRA_EVENT_PRIORITIES = 16 };
 
 typedef struct petra_event {
   int64_t time_ns;
-  int32_t priority; /* 0 .. 15, smaller first at equal times */
-  int64_t sequence; /* set by push: order of pushes breaks ties */
+  int32_t priority;            /* 0 .. 15, smaller first at equal times */
+  int64_t sequence;            /* set by push: order of pushes breaks ties */
   int32_t kind, stage, detail; /* the caller's; kind and detail of 16 bits */
   int64_t microbatch;          /* the caller's */
 } petra_event;

@@ -1,5 +1,6 @@
-/* Program `arrival`: a device takes whatever message came first, B winning ties; the source offers a microbatch whenever the
- * first stage's F engine is free, at most `credit` in flight; an update follows every k backward passes of a stage. */
+/* Program `arrival`: a device takes whatever message came first, B winning ties; the source offers a microbatch
+ * whenever the first stage's F engine is free, at most `credit` in flight; an update follows every k backward passes
+ * of a stage. */
 #include "base/mem.h"
 #include "sim/executor_private.h"
 
@@ -17,7 +18,7 @@ typedef struct queue {
 
 typedef struct stage_state {
   queue forward, backward;
-  int64_t backwards;         /* since the last update */
+  int64_t backwards;           /* since the last update */
   int64_t update_microbatch;   /* an update is due: it covers up to this one; -1: none is */
   int64_t evaluate_microbatch; /* an evaluation is due, at the end of the epoch with this last one; -1: none is */
 } stage_state;
@@ -129,7 +130,8 @@ bool petra_arrival_choose(petra_executor_virtual *executor, int32_t device, int 
   bool may_forward = engine == petra_engine_of(executor, fused ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD);
   bool may_backward = engine == petra_engine_of(executor, PETRA_ACTION_BACKWARD);
   int64_t forward_ns = may_forward ? forward_time(executor, stage) : INT64_MAX;
-  int64_t backward_ns = may_backward && state->backward.count ? state->backward.items[state->backward.head].time_ns : INT64_MAX;
+  int64_t backward_ns =
+      may_backward && state->backward.count ? state->backward.items[state->backward.head].time_ns : INT64_MAX;
   if (forward_ns == INT64_MAX && backward_ns == INT64_MAX)
     return false;
   bool backward = backward_ns <= forward_ns;

@@ -80,8 +80,8 @@ static void free_blocks(blocks *list) {
   petra_free(list->block);
 }
 
-petra_status petra_critical_create(const petra_executor_virtual_options *options,
-                                   const petra_program_options *program, petra_critical **out) {
+petra_status petra_critical_create(const petra_executor_virtual_options *options, const petra_program_options *program,
+                                   petra_critical **out) {
   petra_critical *critical;
   petra_status status;
   int32_t devices = petra_program_devices(program);
@@ -91,8 +91,7 @@ petra_status petra_critical_create(const petra_executor_virtual_options *options
   critical->records.bytes = sizeof(record);
   critical->messages.bytes = sizeof(message);
   PETRA_TRY_GOTO(status, petra_allocate(&critical->last, (size_t)devices, sizeof *critical->last), fail);
-  PETRA_TRY_GOTO(
-      status, petra_allocate(&critical->lines, 2 * (size_t)program->stages, sizeof *critical->lines), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&critical->lines, 2 * (size_t)program->stages, sizeof *critical->lines), fail);
   for (int32_t d = 0; d < devices; d++)
     critical->last[d] = -1;
   for (int32_t l = 0; l < 2 * program->stages; l++)
@@ -127,10 +126,9 @@ petra_status petra_critical_action(petra_critical *critical, const petra_trace_r
                       .stage = row->action.stage,
                       .kind = row->action.kind};
   if (critical->records.count == PETRA_CRITICAL_MOST_ACTIONS)
-    return petra_fail(
-        PETRA_CONFIG,
-        "the critical path of more than %lld actions was asked for; expected fewer microbatches",
-        (long long)PETRA_CRITICAL_MOST_ACTIONS);
+    return petra_fail(PETRA_CONFIG,
+                      "the critical path of more than %lld actions was asked for; expected fewer microbatches",
+                      (long long)PETRA_CRITICAL_MOST_ACTIONS);
   *last = critical->records.count;
   return append(&critical->records, &one);
 }
@@ -141,8 +139,7 @@ static line *line_of(const petra_critical *critical, int32_t stage, bool backwar
 
 /* The sender's own record follows: the executor sends before it tells of the end. */
 static petra_status put_on_the_way(petra_critical *critical, line *way, int64_t microbatch) {
-  const message one = {
-      .microbatch = microbatch, .arrival_ns = -1, .sender = critical->records.count, .link = -1};
+  const message one = {.microbatch = microbatch, .arrival_ns = -1, .sender = critical->records.count, .link = -1};
   int64_t index = critical->messages.count;
   PETRA_TRY(append(&critical->messages, &one));
   if (way->last >= 0)
@@ -153,8 +150,7 @@ static petra_status put_on_the_way(petra_critical *critical, line *way, int64_t 
   return PETRA_OK;
 }
 
-petra_status petra_critical_message(petra_critical *critical, bool sent, const petra_packet *packet,
-                                    int64_t now_ns) {
+petra_status petra_critical_message(petra_critical *critical, bool sent, const petra_packet *packet, int64_t now_ns) {
   line *way = line_of(critical, packet->stage, packet->backward);
   if (sent)
     return put_on_the_way(critical, way, packet->microbatch);
@@ -296,8 +292,7 @@ static int64_t step_back(way_back *back, int64_t index, petra_critical_path *pat
   if (before >= 0)
     return before;
   before = ended_by(back, device_of(back->critical, action->stage), index, action->start_ns);
-  path->ns[PETRA_CRITICAL_WAIT] +=
-      action->start_ns - (before < 0 ? 0 : record_at(back->critical, before)->end_ns);
+  path->ns[PETRA_CRITICAL_WAIT] += action->start_ns - (before < 0 ? 0 : record_at(back->critical, before)->end_ns);
   return before;
 }
 
@@ -318,10 +313,8 @@ static petra_critical_kind kind_of(petra_action_kind kind) {
   return PETRA_CRITICAL_WAIT;
 }
 
-petra_status petra_critical_trace(const petra_critical *critical, petra_critical_path *out,
-                                  int64_t *stage_ns) {
-  size_t devices = (size_t)petra_program_devices(critical->program),
-         lines = 2 * (size_t)critical->program->stages;
+petra_status petra_critical_trace(const petra_critical *critical, petra_critical_path *out, int64_t *stage_ns) {
+  size_t devices = (size_t)petra_program_devices(critical->program), lines = 2 * (size_t)critical->program->stages;
   petra_critical_path path = {.actions = 0};
   way_back back = {.critical = critical};
   petra_status status;

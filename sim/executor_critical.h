@@ -18,14 +18,14 @@
  * the latency, and what is left: queueing behind other messages, or sharing with them. WAIT is the time
  * before an action that nothing explains; the programs of this version have none, since every wait of theirs
  * ends with an action or a message. */
-#define PETRA_CRITICAL_LIST(X)                                                                               \
-  X(FORWARD, "F")                                                                                            \
-  X(BACKWARD, "B")                                                                                           \
-  X(WEIGHT_GRADIENT, "W")                                                                                    \
-  X(UPDATE, "U")                                                                                             \
-  X(TRANSMISSION, "transmission")                                                                            \
-  X(LATENCY, "latency")                                                                                      \
-  X(QUEUEING, "queueing")                                                                                    \
+#define PETRA_CRITICAL_LIST(X)                                                                                         \
+  X(FORWARD, "F")                                                                                                      \
+  X(BACKWARD, "B")                                                                                                     \
+  X(WEIGHT_GRADIENT, "W")                                                                                              \
+  X(UPDATE, "U")                                                                                                       \
+  X(TRANSMISSION, "transmission")                                                                                      \
+  X(LATENCY, "latency")                                                                                                \
+  X(QUEUEING, "queueing")                                                                                              \
   X(WAIT, "wait")
 
 typedef enum petra_critical_kind {
@@ -49,19 +49,17 @@ typedef struct petra_critical petra_critical;
 
 /* `options` are those of the executor, `program` those of the run; both are borrowed until
  * petra_critical_destroy. */
-petra_status petra_critical_create(const petra_executor_virtual_options *options,
-                                   const petra_program_options *program, petra_critical **out);
+petra_status petra_critical_create(const petra_executor_virtual_options *options, const petra_program_options *program,
+                                   petra_critical **out);
 void petra_critical_destroy(petra_critical *critical);
 
 /* To be called from the executor's sink and from its message hook, with `critical` as it is. PETRA_CONFIG for
  * too many actions. */
 petra_status petra_critical_action(petra_critical *critical, const petra_trace_row *row);
-petra_status petra_critical_message(petra_critical *critical, bool sent, const petra_packet *packet,
-                                    int64_t now_ns);
+petra_status petra_critical_message(petra_critical *critical, bool sent, const petra_packet *packet, int64_t now_ns);
 
 /* After the run. stage_ns (program->stages of them, or NULL): nanoseconds of the path spent in actions of
  * each stage. */
-petra_status petra_critical_trace(const petra_critical *critical, petra_critical_path *out,
-                                  int64_t *stage_ns);
+petra_status petra_critical_trace(const petra_critical *critical, petra_critical_path *out, int64_t *stage_ns);
 
 #endif

@@ -21,9 +21,9 @@ void petra_inbox_fini(petra_inbox *box);
 /* An action with what came before it in the order. */
 typedef struct petra_step {
   petra_action action;
-  int64_t order;           /* its place in the device's order */
+  int64_t order;                         /* its place in the device's order */
   int64_t updates_before, passes_before; /* U; F, B and W earlier in the order */
-  int64_t round_start;     /* place of the first action of its round */
+  int64_t round_start;                   /* place of the first action of its round */
 } petra_step;
 
 /* One engine: a reader of the device's order that stops at the actions of its engine. */

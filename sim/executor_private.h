@@ -10,7 +10,7 @@ typedef struct petra_arrival petra_arrival; /* queues of an `arrival` run; execu
 typedef struct petra_executor_virtual {
   petra_executor base;
   petra_executor_virtual_options settings;
-  petra_stage_cost *costs; /* our copy */
+  petra_stage_cost *costs;     /* our copy */
   int64_t now_ns, last_end_ns; /* last_end_ns: of an action */
   int64_t actions, runaway;
   petra_device_counts *counts; /* per device; kept after a run */
@@ -19,12 +19,12 @@ typedef struct petra_executor_virtual {
   const petra_program_ops *program;
   const petra_program_options *options;
   int32_t devices;
-  petra_device *device;               /* per device, from 0 */
-  petra_inbox *forward, *backward;    /* per stage, from 0 */
+  petra_device *device;                       /* per device, from 0 */
+  petra_inbox *forward, *backward;            /* per stage, from 0 */
   int64_t (*duration_ns)[PETRA_ACTION_KINDS]; /* per stage, or one for all inner stages and one for the last */
   petra_event_queue *events;
   petra_arrival *arrival;
-  int32_t *dirty, dirty_count;        /* devices to look at, from 0 */
+  int32_t *dirty, dirty_count; /* devices to look at, from 0 */
   petra_action *group;
   petra_action_result *results;
 } petra_executor_virtual;

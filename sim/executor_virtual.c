@@ -31,17 +31,21 @@ static const petra_stage_cost *stage_cost(const petra_executor_virtual *executor
 }
 
 /* What of a B's recomputation was done, or need not be, before the B starts (rule.early). */
-static int64_t done_early_ns(const petra_executor_virtual *executor, const petra_engine *engine, const petra_action *action) {
+static int64_t done_early_ns(const petra_executor_virtual *executor, const petra_engine *engine,
+                             const petra_action *action) {
   const petra_cost_rule *rule = &executor->settings.rule;
-  if (!rule->early || !rule->recomputes || action->kind != PETRA_ACTION_BACKWARD || petra_fused(executor, action->stage))
+  if (!rule->early || !rule->recomputes || action->kind != PETRA_ACTION_BACKWARD ||
+      petra_fused(executor, action->stage))
     return 0;
-  int64_t recompute_ns = stage_cost(executor, action->stage)->reconstruct_ns, idle_ns = executor->now_ns - engine->free_ns;
+  int64_t recompute_ns = stage_cost(executor, action->stage)->reconstruct_ns,
+          idle_ns = executor->now_ns - engine->free_ns;
   bool kept = action->microbatch % executor->options->accumulate == 0;
   return kept || idle_ns > recompute_ns ? recompute_ns : idle_ns;
 }
 
 /* Puts a started action on its engine until its end. */
-static petra_status occupy(petra_executor_virtual *executor, const petra_action *action, const petra_action_result *result) {
+static petra_status occupy(petra_executor_virtual *executor, const petra_action *action,
+                           const petra_action_result *result) {
   int32_t device = petra_program_device(executor->options, action->stage) - 1;
   int index = petra_engine_of(executor, action->kind);
   petra_engine *engine = &executor->device[device].engines[index];
@@ -52,7 +56,8 @@ static petra_status occupy(petra_executor_virtual *executor, const petra_action 
     PETRA_TRY(executor->settings.duration(executor->settings.duration_context, action, duration_ns, &duration_ns));
   int64_t end_ns;
   if (__builtin_add_overflow(executor->now_ns, duration_ns, &end_ns) || end_ns > LATEST_NS)
-    return petra_fail(PETRA_SCHEDULE, "the virtual clock would pass %lld s; expected cheaper or fewer actions", (long long)(LATEST_NS / 1000000000));
+    return petra_fail(PETRA_SCHEDULE, "the virtual clock would pass %lld s; expected cheaper or fewer actions",
+                      (long long)(LATEST_NS / 1000000000));
   engine->running = (petra_trace_row){*action, executor->now_ns, end_ns, *result};
   executor->counts[device].busy_ns += duration_ns;
   const petra_event event = {.time_ns = end_ns, .priority = 2, .kind = EVENT_END, .stage = device, .detail = index};
@@ -143,7 +148,8 @@ static petra_status send_results(petra_executor_virtual *executor, const petra_a
   return PETRA_OK;
 }
 
-static petra_status end_action(petra_executor_virtual *executor, const petra_event *event, petra_trace_sink sink, void *context) {
+static petra_status end_action(petra_executor_virtual *executor, const petra_event *event, petra_trace_sink sink,
+                               void *context) {
   petra_device *dev = &executor->device[event->stage];
   petra_engine *engine = &dev->engines[event->detail];
   const petra_trace_row row = engine->running;
@@ -174,13 +180,15 @@ static petra_status check_finished(const petra_executor_virtual *executor) {
       if (engine->waiting) {
         char text[40];
         petra_action_print(&engine->next.action, text, sizeof text);
-        return petra_fail(PETRA_SCHEDULE, "program %s: deadlock: %s waits for what never comes", executor->program->name, text);
+        return petra_fail(PETRA_SCHEDULE, "program %s: deadlock: %s waits for what never comes",
+                          executor->program->name, text);
       }
     }
   return PETRA_OK;
 }
 
-static petra_status run_events(petra_executor_virtual *executor, petra_worker *worker, petra_trace_sink sink, void *context) {
+static petra_status run_events(petra_executor_virtual *executor, petra_worker *worker, petra_trace_sink sink,
+                               void *context) {
   petra_event event;
   for (int32_t d = 0; d < executor->devices; d++)
     mark_dirty(executor, d);
@@ -222,7 +230,8 @@ static petra_status begin_run(petra_executor_virtual *executor) {
   size_t stages = (size_t)executor->options->stages, devices = (size_t)executor->devices;
   petra_network_options network = executor->settings.network;
   if (executor->settings.cost_count != 1 && executor->settings.cost_count != executor->options->stages)
-    return petra_fail(PETRA_SCHEDULE, "costs of %d stages for a program of %d", executor->settings.cost_count, executor->options->stages);
+    return petra_fail(PETRA_SCHEDULE, "costs of %d stages for a program of %d", executor->settings.cost_count,
+                      executor->options->stages);
   petra_network_destroy(executor->network);
   petra_free(executor->counts);
   executor->network = NULL;

@@ -1,6 +1,6 @@
-/* The virtual executor: a discrete-event loop over devices with one or two engines and the network between them. With two
- * engines F runs on the first; B (a fused head too), W, U and E on the second. All actions that start at one moment reach
- * the worker as one group. The rules by which an action waits are those of schedule/program.h. */
+/* The virtual executor: a discrete-event loop over devices with one or two engines and the network between them.
+ * With two engines F runs on the first; B (a fused head too), W, U and E on the second. All actions that start at
+ * one moment reach the worker as one group. The rules by which an action waits are those of schedule/program.h. */
 #ifndef PETRA_SIM_EXECUTOR_VIRTUAL_H
 #define PETRA_SIM_EXECUTOR_VIRTUAL_H
 
@@ -9,28 +9,30 @@
 #include "sim/link.h"
 
 /* Turns an action's cost into its duration (sim/jitter.h). Called once per action, in the order of starts. */
-typedef petra_status (*petra_duration_hook)(void *context, const petra_action *action, int64_t cost_ns, int64_t *duration_ns);
+typedef petra_status (*petra_duration_hook)(void *context, const petra_action *action, int64_t cost_ns,
+                                            int64_t *duration_ns);
 
 /* Told of messages that take time: when stage `from` sends one and when it arrives (`sent` false; `from` is 0 then). */
-typedef petra_status (*petra_message_hook)(void *context, bool sent, int32_t from, const petra_packet *packet, int64_t now_ns);
+typedef petra_status (*petra_message_hook)(void *context, bool sent, int32_t from, const petra_packet *packet,
+                                           int64_t now_ns);
 
 typedef struct petra_executor_virtual_options {
-  int engines;                         /* of each device: 1 or 2 */
+  int engines; /* of each device: 1 or 2 */
   petra_cost_rule rule;
-  const petra_stage_cost *costs;       /* per stage, `cost_count` of them; 1: the same for all */
+  const petra_stage_cost *costs; /* per stage, `cost_count` of them; 1: the same for all */
   int32_t cost_count;
-  petra_network_options network;       /* devices and event_kind are set by the executor */
-  petra_duration_hook duration;        /* NULL: the cost is the duration */
+  petra_network_options network; /* devices and event_kind are set by the executor */
+  petra_duration_hook duration;  /* NULL: the cost is the duration */
   void *duration_context;
-  petra_message_hook message;          /* may be NULL */
+  petra_message_hook message; /* may be NULL */
   void *message_context;
 } petra_executor_virtual_options;
 
 /* What the executor itself counted, per device (from 0). */
 typedef struct petra_device_counts {
-  int64_t busy_ns;             /* over its engines */
+  int64_t busy_ns; /* over its engines */
   int64_t actions;
-  int64_t in_flight_max;       /* microbatches forwarded and not yet backwarded, over its stages */
+  int64_t in_flight_max; /* microbatches forwarded and not yet backwarded, over its stages */
 } petra_device_counts;
 
 /* Costs are copied; the rest of `options` is too. */

@@ -28,8 +28,7 @@ int64_t petra_transmission_ns(double bytes, double Bps) {
   return ns < (double)PETRA_LONGEST_NS ? llround(ns) : PETRA_LONGEST_NS;
 }
 
-petra_status petra_fair_create(int32_t links, double link_Bps, int32_t cards, double card_Bps,
-                               petra_fair **out) {
+petra_status petra_fair_create(int32_t links, double link_Bps, int32_t cards, double card_Bps, petra_fair **out) {
   petra_fair *fair;
   petra_status status;
   size_t resources = (size_t)links + (size_t)cards;
@@ -132,8 +131,8 @@ static petra_status grow(petra_fair *fair) {
   return PETRA_OK;
 }
 
-petra_status petra_fair_start(petra_fair *fair, int64_t now_ns, int32_t link, const int32_t cards[2],
-                              double bytes, const petra_packet *packet) {
+petra_status petra_fair_start(petra_fair *fair, int64_t now_ns, int32_t link, const int32_t cards[2], double bytes,
+                              const petra_packet *packet) {
   if (fair->count == fair->capacity)
     PETRA_TRY(grow(fair));
   advance(fair, now_ns);

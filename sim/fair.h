@@ -1,5 +1,6 @@
-/* Max-min fair sharing of links and cards by transmissions under way (a fluid model; progressive filling, Bertsekas and
- * Gallager, "Data networks", section 6.5.2). Times are int64 nanoseconds; what is left of a transmission is a double of bytes. */
+/* Max-min fair sharing of links and cards by transmissions under way (a fluid model; progressive filling, Bertsekas
+ * and Gallager, "Data networks", section 6.5.2). Times are int64 nanoseconds; what is left of a transmission is a
+ * double of bytes. */
 #ifndef PETRA_SIM_FAIR_H
 #define PETRA_SIM_FAIR_H
 
@@ -16,15 +17,18 @@ petra_status petra_fair_create(int32_t links, double link_Bps, int32_t cards, do
 void petra_fair_destroy(petra_fair *fair);
 
 /* A transmission starts on a link and at most two cards (-1: none). */
-petra_status petra_fair_start(petra_fair *fair, int64_t now_ns, int32_t link, const int32_t cards[2], double bytes, const petra_packet *packet);
+petra_status petra_fair_start(petra_fair *fair, int64_t now_ns, int32_t link, const int32_t cards[2], double bytes,
+                              const petra_packet *packet);
 
-/* When the next transmission ends under the present rates, with the number of this state; false when none is under way. */
+/* When the next transmission ends under the present rates, with the number of this state; false when none is under
+ * way. */
 bool petra_fair_next_end(petra_fair *fair, int64_t *time_ns, int64_t *number);
 
 /* Whether nothing started or ended since `number` was given. */
 bool petra_fair_is_current(const petra_fair *fair, int64_t number);
 
-/* Takes out one transmission that has ended at `now_ns`, in the order of their starts; false when there is none (left). */
+/* Takes out one transmission that has ended at `now_ns`, in the order of their starts; false when there is none
+ * (left). */
 bool petra_fair_take_ended(petra_fair *fair, int64_t now_ns, petra_packet *out);
 
 #endif

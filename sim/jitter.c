@@ -25,8 +25,9 @@ static double exponential(petra_rng *rng, double mean) {
   return gsl_cdf_exponential_Pinv(open_uniform(rng), mean);
 }
 
-/* Quantile of the gamma distribution of mean 1 and standard deviation s > 0. GSL's search fails (NaN) far from shapes of about 1:
- * for large ones Wilson and Hilferty's cube of a normal variable serves, for small ones the leading term at 0. */
+/* Quantile of the gamma distribution of mean 1 and standard deviation s > 0. GSL's search fails (NaN) far from
+ * shapes of about 1: for large ones Wilson and Hilferty's cube of a normal variable serves, for small ones the
+ * leading term at 0. */
 static double gamma_quantile(double u, double s) {
   double shape = 1 / (s * s), x = shape < 2000 ? gsl_cdf_gamma_Pinv(u, shape, 1 / shape) : NAN;
   if (isfinite(x))
@@ -73,8 +74,8 @@ static bool is_slow(const petra_jitter_options *options, int32_t stage) {
 }
 
 /* Adds what failures cost an action of `work_s`: the lost work and the restarts. */
-static petra_status add_failures(const petra_jitter_options *options, int32_t stage, petra_rng *rng,
-                                 double work_s, double *total_s) {
+static petra_status add_failures(const petra_jitter_options *options, int32_t stage, petra_rng *rng, double work_s,
+                                 double *total_s) {
   for (int failures = 0;; failures++) {
     double until_s = exponential(rng, options->failure_mean_s);
     if (until_s >= work_s)
@@ -88,8 +89,8 @@ static petra_status add_failures(const petra_jitter_options *options, int32_t st
   }
 }
 
-petra_status petra_jitter_duration(const petra_jitter_options *options, int32_t stage, int kind,
-                                   int64_t microbatch, int64_t cost_ns, int64_t *out) {
+petra_status petra_jitter_duration(const petra_jitter_options *options, int32_t stage, int kind, int64_t microbatch,
+                                   int64_t cost_ns, int64_t *out) {
   petra_rng rng;
   double factor = 1;
   if (cost_ns == 0) {
@@ -111,8 +112,7 @@ petra_status petra_jitter_duration(const petra_jitter_options *options, int32_t 
       extra_s += exponential(&rng, options->pause_s);
   double total_ns = (double)cost_ns * factor + 1e9 * extra_s;
   if (!(total_ns < 9e18))
-    return petra_fail(PETRA_CONFIG, "stage %d: an action of %g s; expected less than 9e9 s", stage,
-                      1e-9 * total_ns);
+    return petra_fail(PETRA_CONFIG, "stage %d: an action of %g s; expected less than 9e9 s", stage, 1e-9 * total_ns);
   *out = llround(total_ns);
   return PETRA_OK;
 }

@@ -36,7 +36,7 @@ bool petra_jitter_is_none(const petra_jitter_options *options);
 
 /* Duration of an action that costs `cost_ns` (0 stays 0). PETRA_CONFIG, logged, where failures come so often
  * that the action hardly ever ends. `kind` < 16, stage < 2^17, microbatch < 2^39. */
-petra_status petra_jitter_duration(const petra_jitter_options *options, int32_t stage, int kind,
-                                   int64_t microbatch, int64_t cost_ns, int64_t *out);
+petra_status petra_jitter_duration(const petra_jitter_options *options, int32_t stage, int kind, int64_t microbatch,
+                                   int64_t cost_ns, int64_t *out);
 
 #endif

@@ -20,9 +20,8 @@ petra_status petra_accounting_parse(const char *what, const char *text, petra_ac
 }
 
 static petra_status too_large(void) {
-  return petra_fail(
-      PETRA_CONFIG,
-      "memory ledger: more bytes than a 63-bit count holds; expected smaller images, batch or delay");
+  return petra_fail(PETRA_CONFIG,
+                    "memory ledger: more bytes than a 63-bit count holds; expected smaller images, batch or delay");
 }
 
 static petra_status check(const petra_ledger_rule *rule, const petra_ledger_block *block) {
@@ -86,8 +85,7 @@ petra_status petra_ledger_add(petra_ledger_bytes *sum, const petra_ledger_bytes 
   over = __builtin_add_overflow(sum->input_buffer, more->input_buffer, &sum->input_buffer) || over;
   over = __builtin_add_overflow(sum->weight_buffer, more->weight_buffer, &sum->weight_buffer) || over;
   int64_t total = 0;
-  const int64_t parts[] = {sum->parameters, sum->statistics, sum->input, sum->input_buffer,
-                           sum->weight_buffer};
+  const int64_t parts[] = {sum->parameters, sum->statistics, sum->input, sum->input_buffer, sum->weight_buffer};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     over = __builtin_add_overflow(total, parts[i], &total) || over;
   return over ? too_large() : PETRA_OK;

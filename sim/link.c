@@ -41,12 +41,11 @@ petra_status petra_network_create(const petra_network_options *options, petra_ev
       network->nodes = node_of(network, d) + 1;
   PETRA_TRY_GOTO(status, petra_allocate(&network->link_free_ns, links, sizeof(int64_t)), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&network->link_bytes, links, sizeof(int64_t)), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&network->card_free_ns, 2 * (size_t)network->nodes, sizeof(int64_t)),
-                 fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&network->card_free_ns, 2 * (size_t)network->nodes, sizeof(int64_t)), fail);
   if (options->sharing == PETRA_SHARING_FAIR)
     PETRA_TRY_GOTO(status,
-                   petra_fair_create((int32_t)links, options->bandwidth_Bps, 2 * network->nodes,
-                                     options->card_Bps, &network->fair),
+                   petra_fair_create((int32_t)links, options->bandwidth_Bps, 2 * network->nodes, options->card_Bps,
+                                     &network->fair),
                    fail);
   *out = network;
   return PETRA_OK;
@@ -88,8 +87,7 @@ static double tighter(double a, double b) {
 
 int64_t petra_network_alone_ns(const petra_network_options *options, int32_t from, int32_t to, int64_t bytes) {
   bool between_nodes = !options->node || options->node[from] != options->node[to];
-  double bandwidth =
-      between_nodes ? tighter(options->bandwidth_Bps, options->card_Bps) : options->bandwidth_Bps;
+  double bandwidth = between_nodes ? tighter(options->bandwidth_Bps, options->card_Bps) : options->bandwidth_Bps;
   if (from == to || bytes == 0 || bandwidth <= 0)
     return 0;
   return petra_transmission_ns((double)bytes, bandwidth);
@@ -99,8 +97,7 @@ static petra_status send_fifo(petra_network *network, int64_t now_ns, int32_t fr
                               const petra_packet *packet, bool *arrived) {
   const petra_network_options *options = &network->options;
   bool between_nodes = node_of(network, from) != node_of(network, to);
-  double bandwidth =
-      between_nodes ? tighter(options->bandwidth_Bps, options->card_Bps) : options->bandwidth_Bps;
+  double bandwidth = between_nodes ? tighter(options->bandwidth_Bps, options->card_Bps) : options->bandwidth_Bps;
   int64_t *link = &network->link_free_ns[link_of(network, from, to)];
   int64_t *out = &network->card_free_ns[2 * node_of(network, from)],
           *in = &network->card_free_ns[2 * node_of(network, to) + 1];
@@ -143,13 +140,12 @@ static petra_status send_fair(petra_network *network, int64_t now_ns, int32_t fr
     cards[0] = 2 * source;
     cards[1] = 2 * target + 1;
   }
-  PETRA_TRY(
-      petra_fair_start(network->fair, now_ns, link_of(network, from, to), cards, (double)bytes, packet));
+  PETRA_TRY(petra_fair_start(network->fair, now_ns, link_of(network, from, to), cards, (double)bytes, packet));
   return push_rates(network);
 }
 
-petra_status petra_network_send(petra_network *network, int64_t now_ns, int32_t from, int32_t to,
-                                int64_t bytes, const petra_packet *packet, bool *arrived) {
+petra_status petra_network_send(petra_network *network, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
+                                const petra_packet *packet, bool *arrived) {
   const petra_network_options *options = &network->options;
   *arrived = from == to;
   if (from == to)

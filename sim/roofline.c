@@ -49,16 +49,13 @@ petra_status petra_roofline_kernel(const petra_device_peaks *device, petra_arith
                                    const petra_kernel *kernel, double *seconds) {
   double peak = kernel->matrix ? device->matrix_flops[arithmetic] : device->vector_flops;
   if (!(kernel->flops >= 0 && kernel->bytes >= 0 && isfinite(kernel->flops) && isfinite(kernel->bytes)))
-    return petra_fail(PETRA_CONFIG,
-                      "roofline: a kernel of %g FLOPs and %g bytes; expected finite numbers from 0",
+    return petra_fail(PETRA_CONFIG, "roofline: a kernel of %g FLOPs and %g bytes; expected finite numbers from 0",
                       kernel->flops, kernel->bytes);
   if (kernel->flops > 0 && !(peak > 0 && isfinite(peak)))
-    return petra_fail(PETRA_CONFIG,
-                      "roofline: device %s has no peak for %s; expected another arithmetic or device",
+    return petra_fail(PETRA_CONFIG, "roofline: device %s has no peak for %s; expected another arithmetic or device",
                       device->name, kernel->matrix ? arithmetics[arithmetic] : "elementwise kernels");
   if (kernel->bytes > 0 && !(device->bandwidth_Bps > 0 && isfinite(device->bandwidth_Bps)))
-    return petra_fail(PETRA_CONFIG,
-                      "roofline: device %s has a memory bandwidth of %g B/s; expected more than 0",
+    return petra_fail(PETRA_CONFIG, "roofline: device %s has a memory bandwidth of %g B/s; expected more than 0",
                       device->name, device->bandwidth_Bps);
   double compute = kernel->flops > 0 ? kernel->flops / peak : 0;
   double move = kernel->bytes > 0 ? kernel->bytes / device->bandwidth_Bps : 0;
@@ -67,10 +64,8 @@ petra_status petra_roofline_kernel(const petra_device_peaks *device, petra_arith
 }
 
 /* Adds a kernel of `elements` elements moved. */
-static petra_status add(const petra_roofline_rule *rule, bool matrix, double flops, double elements,
-                        double *sum) {
-  const petra_kernel kernel = {
-      .matrix = matrix, .flops = flops, .bytes = elements * (double)rule->element_bytes};
+static petra_status add(const petra_roofline_rule *rule, bool matrix, double flops, double elements, double *sum) {
+  const petra_kernel kernel = {.matrix = matrix, .flops = flops, .bytes = elements * (double)rule->element_bytes};
   double seconds = 0;
   PETRA_TRY(petra_roofline_kernel(rule->device, rule->arithmetic, &kernel, &seconds));
   *sum += seconds;
@@ -78,8 +73,8 @@ static petra_status add(const petra_roofline_rule *rule, bool matrix, double flo
 }
 
 /* Convolution, batch norm and ReLU; reconstruction and recomputation do the same as F. */
-static petra_status add_unit(const petra_roofline_rule *rule, const petra_roofline_unit *unit,
-                             bool data_gradient, petra_roofline_seconds *sum) {
+static petra_status add_unit(const petra_roofline_rule *rule, const petra_roofline_unit *unit, bool data_gradient,
+                             petra_roofline_seconds *sum) {
   double images = (double)rule->images;
   double x = images * (double)unit->in * (double)unit->pixels_in,
          y = images * (double)unit->out * (double)unit->pixels_out;
@@ -98,8 +93,7 @@ static petra_status add_unit(const petra_roofline_rule *rule, const petra_roofli
 static petra_status add_pool_and_streams(const petra_roofline_rule *rule, const petra_roofline_block *block,
                                          petra_roofline_seconds *sum) {
   double images = (double)rule->images, added = images * (double)block->added_elements, forward = 0;
-  double pool_flops =
-      images * (double)block->pool_out * (double)block->pool_window * (double)block->pool_window;
+  double pool_flops = images * (double)block->pool_out * (double)block->pool_window * (double)block->pool_window;
   double pool_elements = images * ((double)block->pool_in + (double)block->pool_out);
   PETRA_TRY(add(rule, false, added, 3 * added, &forward));
   PETRA_TRY(add(rule, false, added, 3 * added, &sum->backward));
@@ -125,14 +119,12 @@ static petra_status add_head(const petra_roofline_rule *rule, const petra_roofli
 }
 
 static bool counts_fit(const petra_roofline_rule *rule, const petra_roofline_block *block) {
-  bool fit = rule->images >= 1 && rule->element_bytes >= 1 && block->unit_count >= 0 &&
-             block->added_elements >= 0 && block->pool_in >= 0 && block->pool_out >= 0 &&
-             block->pool_window >= 0 && block->features >= 0 && block->feature_pixels >= 0 &&
-             block->classes >= 0 && block->parameters >= 0;
+  bool fit = rule->images >= 1 && rule->element_bytes >= 1 && block->unit_count >= 0 && block->added_elements >= 0 &&
+             block->pool_in >= 0 && block->pool_out >= 0 && block->pool_window >= 0 && block->features >= 0 &&
+             block->feature_pixels >= 0 && block->classes >= 0 && block->parameters >= 0;
   for (int u = 0; fit && u < block->unit_count; u++) {
     const petra_roofline_unit *unit = &block->units[u];
-    fit =
-        unit->in >= 1 && unit->out >= 1 && unit->kernel >= 1 && unit->pixels_in >= 1 && unit->pixels_out >= 1;
+    fit = unit->in >= 1 && unit->out >= 1 && unit->kernel >= 1 && unit->pixels_in >= 1 && unit->pixels_out >= 1;
   }
   return fit;
 }
@@ -149,8 +141,7 @@ petra_status petra_roofline_block_seconds(const petra_roofline_rule *rule, const
   if (block->classes > 0)
     PETRA_TRY(add_head(rule, block, &sum));
   sum.backward += sum.weight_gradient;
-  PETRA_TRY(
-      add(rule, false, update_flops * (double)block->parameters, 5 * (double)block->parameters, &sum.update));
+  PETRA_TRY(add(rule, false, update_flops * (double)block->parameters, 5 * (double)block->parameters, &sum.update));
   *out = sum;
   return PETRA_OK;
 }

@@ -1,19 +1,18 @@
-/* The roofline: what a stage's work costs on a named device, from the FLOPs and the bytes of its kernels over
- * the device's peaks. A kernel takes max(FLOPs / peak, bytes / bandwidth); kernels follow one another, so
- * that a stage's time is the sum. A lower bound: no launch overhead, no cache, perfect overlap of memory and
- * arithmetic. Plain numbers go in.
+/* The roofline: what a stage's work costs on a named device, from the FLOPs and the bytes of its kernels over the device's
+ * peaks. A kernel takes max(FLOPs / peak, bytes / bandwidth); kernels follow one another, so that a stage's time is the sum.
+ * A lower bound: no launch overhead, no cache, perfect overlap of memory and arithmetic. Plain numbers go in.
  *
  * Kernels, for N images and elements of e bytes (a tensor is read or written whole, once per pass):
  *   convolution forward    2 N out in k^2 pixels FLOPs on the matrix units; reads x and w, writes y
- *     data gradient        the same FLOPs; reads dy and w, writes dx     (none for the stem: an image has no
- * gradient) weight gradient      the same FLOPs; reads x and dy, writes dw batch norm and ReLU    forward 2
- * reads (statistics, then the result), 1 write; 7 FLOPs an element backward 4 reads (x and dy for the sums,
- * both again), 1 write; 11 FLOPs an element addition of streams    2 reads, 1 write, 1 FLOP an element:
- * forward, reconstruction (a subtraction) and backward max-pool               forward reads its input, writes
- * its output; backward the reverse; window^2 FLOPs an output head                   average pool, then a
- * matrix product as a convolution of one pixel update                 SGD with momentum: reads w, dw, v,
- * writes w, v; 6 FLOPs a parameter Elementwise kernels run on the vector units: their few FLOPs never decide
- * on the devices here. */
+ *     data gradient        the same FLOPs; reads dy and w, writes dx     (none for the stem: an image has no gradient)
+ *     weight gradient      the same FLOPs; reads x and dy, writes dw
+ *   batch norm and ReLU    forward 2 reads (statistics, then the result), 1 write; 7 FLOPs an element
+ *                          backward 4 reads (x and dy for the sums, both again), 1 write; 11 FLOPs an element
+ *   addition of streams    2 reads, 1 write, 1 FLOP an element: forward, reconstruction (a subtraction) and backward
+ *   max-pool               forward reads its input, writes its output; backward the reverse; window^2 FLOPs an output
+ *   head                   average pool, then a matrix product as a convolution of one pixel
+ *   update                 SGD with momentum: reads w, dw, v, writes w, v; 6 FLOPs a parameter
+ * Elementwise kernels run on the vector units: their few FLOPs never decide on the devices here. */
 #ifndef PETRA_SIM_ROOFLINE_H
 #define PETRA_SIM_ROOFLINE_H
 
@@ -70,10 +69,9 @@ typedef struct petra_roofline_unit {
 typedef struct petra_roofline_block {
   const petra_roofline_unit *units;
   int unit_count;
-  bool data_gradient;     /* of the units that read the block's input: not the stem's */
-  int64_t added_elements; /* of one image in the addition of streams; 0: there is none */
-  int64_t pool_in, pool_out,
-      pool_window; /* max-pool: elements of one image, side of the window; 0: there is none */
+  bool data_gradient;                        /* of the units that read the block's input: not the stem's */
+  int64_t added_elements;                    /* of one image in the addition of streams; 0: there is none */
+  int64_t pool_in, pool_out, pool_window;    /* max-pool: elements of one image, side of the window; 0: there is none */
   int64_t features, feature_pixels, classes; /* head; 0: there is none */
   int64_t parameters;
 } petra_roofline_block;

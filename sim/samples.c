@@ -21,8 +21,7 @@ petra_status petra_samples_create(int32_t rows, int columns, int32_t bins, petra
   *samples = (petra_samples){.rows = rows, .bins = bins, .columns = columns, .width_ns = 1};
   PETRA_TRY_GOTO(status, petra_allocate(&samples->last, (size_t)rows, sizeof *samples->last), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&samples->level, width, sizeof *samples->level), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&samples->values, width * (size_t)bins, sizeof *samples->values),
-                 fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&samples->values, width * (size_t)bins, sizeof *samples->values), fail);
   *out = samples;
   return PETRA_OK;
 fail:
@@ -76,12 +75,10 @@ static int32_t advance(petra_samples *samples, int32_t row, int64_t now_ns) {
   return bin;
 }
 
-void petra_samples_put(petra_samples *samples, int32_t row, int64_t now_ns, const int64_t *peak,
-                       const int64_t *level) {
+void petra_samples_put(petra_samples *samples, int32_t row, int64_t now_ns, const int64_t *peak, const int64_t *level) {
   int32_t bin = advance(samples, row, now_ns);
   raise_to(value_at(samples, bin, row), peak, samples->columns);
-  memcpy(samples->level + (size_t)row * (size_t)samples->columns, level,
-         (size_t)samples->columns * sizeof *level);
+  memcpy(samples->level + (size_t)row * (size_t)samples->columns, level, (size_t)samples->columns * sizeof *level);
 }
 
 void petra_samples_finish(petra_samples *samples, int64_t end_ns, int32_t *bins, int64_t *width_ns,

@@ -16,8 +16,7 @@ void petra_samples_destroy(petra_samples *samples);
 
 /* From `now_ns` on, which never falls for a row, the row's levels are `level`; at that moment they reached
  * `peak`, at least these. */
-void petra_samples_put(petra_samples *samples, int32_t row, int64_t now_ns, const int64_t *peak,
-                       const int64_t *level);
+void petra_samples_put(petra_samples *samples, int32_t row, int64_t now_ns, const int64_t *peak, const int64_t *level);
 
 /* Ends at `end_ns`: what is held goes on until then. Bin b begins at b times the width. *values: (bins, rows,
  * columns), the highest level in each; they stay the samples'. */

@@ -8,7 +8,7 @@
 /* Numbers by a rising index, of which only a window is kept: a ring. */
 typedef struct window {
   int64_t *ring;
-  int64_t capacity; /* 0 or a power of two */
+  int64_t capacity;   /* 0 or a power of two */
   int64_t first, end; /* indices in use: first .. end - 1 */
 } window;
 
@@ -75,8 +75,8 @@ static int64_t version_of(const in_flight *kept, int64_t microbatch) {
 }
 
 /* The version that F of a microbatch reads. */
-static petra_status forward_version(const petra_worker_cost_options *options, const petra_stage_counts *c, in_flight *kept,
-                                    const petra_action *action, int64_t *out) {
+static petra_status forward_version(const petra_worker_cost_options *options, const petra_stage_counts *c,
+                                    in_flight *kept, const petra_action *action, int64_t *out) {
   *out = c->updates;
   if (options->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER) {
     *out = buffered_version(options, action->microbatch);
@@ -86,7 +86,8 @@ static petra_status forward_version(const petra_worker_cost_options *options, co
     *out = kept->copy;
   }
   if (*out > c->updates)
-    return petra_fail(PETRA_SCHEDULE, "stage %d: microbatch %lld reads the weights after %lld updates, but only %lld were made",
+    return petra_fail(PETRA_SCHEDULE,
+                      "stage %d: microbatch %lld reads the weights after %lld updates, but only %lld were made",
                       action->stage, (long long)action->microbatch, (long long)*out, (long long)c->updates);
   return PETRA_OK;
 }
@@ -146,12 +147,12 @@ static void note_copy(const petra_worker_cost_options *options, petra_stage_coun
   else if (options->sync_period > 0)
     version = kept->copy;
   c->copy = version != c->updates;
-  c->copy_stashed = c->copy && version >= users->first && version < users->end && *at(users, version) > 0;
+  c->copy_stashed = c->copy && version >= users->first && version<users->end && * at(users, version)> 0;
 }
 
 /* The present version becomes an old one; it is stashed if a microbatch in flight was forwarded with it. */
 static void update(petra_stage_counts *c, const window *users) {
-  bool used = c->updates >= users->first && c->updates < users->end && *at(users, c->updates) > 0;
+  bool used = c->updates >= users->first && c->updates<users->end && * at(users, c->updates)> 0;
   c->updates++;
   if (used && ++c->stash > c->stash_max)
     c->stash_max = c->stash;
@@ -161,7 +162,8 @@ static petra_status check_in_flight(const in_flight *kept, const petra_action *a
   if (version_of(kept, action->microbatch) >= 0)
     return PETRA_OK;
   return petra_fail(PETRA_SCHEDULE, "stage %d: %s of microbatch %lld, which is not in flight", action->stage,
-                    action->kind == PETRA_ACTION_BACKWARD ? "backward" : "weight gradient", (long long)action->microbatch);
+                    action->kind == PETRA_ACTION_BACKWARD ? "backward" : "weight gradient",
+                    (long long)action->microbatch);
 }
 
 static petra_status perform_one(worker_cost *worker, const petra_action *action, petra_action_result *result) {
@@ -177,7 +179,8 @@ static petra_status perform_one(worker_cost *worker, const petra_action *action,
     if (fused) {
       int64_t version;
       PETRA_TRY(forward_version(&worker->options, c, kept, action, &version));
-      if (worker->options.backward_weights != PETRA_WEIGHTS_PRESET && worker->options.backward_weights != PETRA_WEIGHTS_LATEST)
+      if (worker->options.backward_weights != PETRA_WEIGHTS_PRESET &&
+          worker->options.backward_weights != PETRA_WEIGHTS_LATEST)
         result->version_read = version;
       note_lag(c, version);
       c->forwards++;

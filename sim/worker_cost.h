@@ -1,5 +1,5 @@
-/* The worker that computes nothing: it counts versions, lags and what is kept, as real stages would. The order may be any: a
- * microbatch forwarded twice, or backwarded without its forward, is PETRA_SCHEDULE. */
+/* The worker that computes nothing: it counts versions, lags and what is kept, as real stages would. The order may
+ * be any: a microbatch forwarded twice, or backwarded without its forward, is PETRA_SCHEDULE. */
 #ifndef PETRA_SIM_WORKER_COST_H
 #define PETRA_SIM_WORKER_COST_H
 
@@ -11,11 +11,11 @@
 /* What it counted, per stage. */
 typedef struct petra_stage_counts {
   int64_t forwards, backwards, updates;
-  int64_t lag_sum, lag_max;   /* updates between the weights that a microbatch's F read and the latest at its backward */
-  int64_t kept, kept_max;     /* microbatches forwarded and not yet backwarded (split backward: W not done) */
-  int64_t stash, stash_max;   /* older versions of the weights that some of these were forwarded with */
-  bool copy;                  /* an older version is held whatever is in flight: a double buffer's, or that of F's copy */
-  bool copy_stashed;          /* it is one of `stash` as well */
+  int64_t lag_sum, lag_max; /* updates between the weights that a microbatch's F read and the latest at its backward */
+  int64_t kept, kept_max;   /* microbatches forwarded and not yet backwarded (split backward: W not done) */
+  int64_t stash, stash_max; /* older versions of the weights that some of these were forwarded with */
+  bool copy;                /* an older version is held whatever is in flight: a double buffer's, or that of F's copy */
+  bool copy_stashed;        /* it is one of `stash` as well */
 } petra_stage_counts;
 
 typedef struct petra_worker_cost_options {

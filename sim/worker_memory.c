@@ -65,18 +65,15 @@ static void count(worker_memory *worker, int32_t stage, int64_t now_ns) {
   petra_account *account = &worker->accounts[stage - 1];
   if (about->input_bytes == 0 && about->version_bytes == 0 && about->copy_bytes == 0)
     return;
-  int64_t inputs = about->input_bytes * larger(counts->kept - 1, 0),
-          versions = about->version_bytes * counts->stash;
+  int64_t inputs = about->input_bytes * larger(counts->kept - 1, 0), versions = about->version_bytes * counts->stash;
   if (counts->copy && !(about->version_bytes && counts->copy_stashed))
     versions += about->copy_bytes;
   /* What measured changes put into these categories stays: they come with input_bytes 0. */
   if (about->input_bytes)
     petra_account_add(account, PETRA_MEMORY_INPUT_BUFFER,
-                      about->base[PETRA_MEMORY_INPUT_BUFFER] + inputs -
-                          account->bytes[PETRA_MEMORY_INPUT_BUFFER]);
+                      about->base[PETRA_MEMORY_INPUT_BUFFER] + inputs - account->bytes[PETRA_MEMORY_INPUT_BUFFER]);
   petra_account_add(account, PETRA_MEMORY_WEIGHT_BUFFER,
-                    about->base[PETRA_MEMORY_WEIGHT_BUFFER] + versions -
-                        account->bytes[PETRA_MEMORY_WEIGHT_BUFFER]);
+                    about->base[PETRA_MEMORY_WEIGHT_BUFFER] + versions - account->bytes[PETRA_MEMORY_WEIGHT_BUFFER]);
   if (worker->options.samples)
     sample(worker, stage, now_ns, account);
 }
@@ -88,7 +85,8 @@ typedef struct changes {
 } changes;
 
 /* Tensors of stage `lower` and the one above, which is neighbour `n` of the acting stage. */
-static void let_go(const worker_memory *worker, int32_t lower, petra_memory_holder holder, petra_memory_of n, changes *out) {
+static void let_go(const worker_memory *worker, int32_t lower, petra_memory_holder holder, petra_memory_of n,
+                   changes *out) {
   const int64_t *shared = worker->options.stage[lower - 1].shared[holder];
   for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++) {
     out->change[n].bytes[c] -= shared[c];
@@ -111,8 +109,8 @@ static void release_shared(worker_memory *worker, const petra_action *action, ch
   worker->done[stage - 1][holder]++;
 }
 
-static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions,
-                            int action_count, petra_action_result *results) {
+static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int action_count,
+                            petra_action_result *results) {
   worker_memory *worker = (worker_memory *)base;
   petra_worker *counting = worker->options.counting;
   for (int i = 0; i < action_count; i++) {

@@ -25,8 +25,8 @@ typedef enum petra_memory_of {
   PETRA_MEMORY_NEIGHBOURS
 } petra_memory_of;
 
-/* Tensors that B or W of a stage and W of the stage above both hold, until the later of the two, of the same microbatch. They are in
- * none of the changes. */
+/* Tensors that B or W of a stage and W of the stage above both hold, until the later of the two, of the same
+ * microbatch. They are in none of the changes. */
 typedef enum petra_memory_holder {
   PETRA_MEMORY_HELD_BY_BACKWARD,
   PETRA_MEMORY_HELD_BY_WEIGHT_GRADIENT,
@@ -37,8 +37,8 @@ typedef struct petra_memory_stage {
   int64_t base[PETRA_MEMORY_CATEGORIES]; /* held before the first action, and always */
   /* What the stage's actions change in the accounts of the stage below, of its own and of the stage above. */
   petra_memory_change change[PETRA_ACTION_KINDS][PETRA_MEMORY_NEIGHBOURS];
-  /* Bytes in the account of the stage above. With W split from B, whose actions then come in the order of microbatches at every
-   * stage; else 0. */
+  /* Bytes in the account of the stage above. With W split from B, whose actions then come in the order of
+   * microbatches at every stage; else 0. */
   int64_t shared[PETRA_MEMORY_HOLDERS][PETRA_MEMORY_CATEGORIES];
   int64_t input_bytes;   /* input_buffer, for each microbatch between its F and its B (W) but one */
   int64_t version_bytes; /* weight_buffer, for each older version that a microbatch between its F and its B
@@ -50,8 +50,7 @@ typedef struct petra_worker_memory_options {
   int32_t stages;
   const petra_memory_stage *stage; /* `stages` of them, borrowed */
   petra_worker *counting;          /* a worker_cost of as many stages, borrowed */
-  petra_samples
-      *samples; /* rows are stages, columns the categories and then their total; NULL: none, borrowed */
+  petra_samples *samples; /* rows are stages, columns the categories and then their total; NULL: none, borrowed */
 } petra_worker_memory_options;
 
 petra_status petra_worker_memory_create(const petra_worker_memory_options *options, petra_worker **out);

@@ -93,8 +93,7 @@ static void *guarded(size_t bytes) {
 static void guarded_free(void *array, size_t bytes) {
   unsigned char *memory = (unsigned char *)array - GUARD_BYTES;
   for (size_t i = 0; i < GUARD_BYTES; i++)
-    cases_require(memory[i] == GUARD && memory[GUARD_BYTES + bytes + i] == GUARD,
-                  "written outside of the host array");
+    cases_require(memory[i] == GUARD && memory[GUARD_BYTES + bytes + i] == GUARD, "written outside of the host array");
   free(memory);
 }
 
@@ -167,9 +166,8 @@ static void check_memory(cases_run *run, cases_op op, const petra_tensor *tensor
     elements += found[i] != 0;
   for (size_t i = 0; i < tensor->bytes / (wide ? sizeof(double) : sizeof(float)); i++)
     numbers += wide ? ((const double *)tensor->data)[i] != 0 : ((const float *)tensor->data)[i] != 0;
-  cases_require(elements == numbers,
-                "%s on %s: after %s the padding is not 0: %lld numbers, %lld of them elements", run->name,
-                name, cases_op_name(op), (long long)numbers, (long long)elements);
+  cases_require(elements == numbers, "%s on %s: after %s the padding is not 0: %lld numbers, %lld of them elements",
+                run->name, name, cases_op_name(op), (long long)numbers, (long long)elements);
 }
 
 /* The padding is 0: the sums over all memory are those of the elements. */
@@ -181,8 +179,7 @@ static void check_padding(cases_run *run, cases_op op, const petra_tensor *tenso
     absolute += fabs(found[i]);
   }
   petra_tensor *ones;
-  cases_ok(
-      petra_tensor_create(run->backend, tensor->kind, tensor->shape, NULL, PETRA_MEMORY_WORKSPACE, &ones));
+  cases_ok(petra_tensor_create(run->backend, tensor->kind, tensor->shape, NULL, PETRA_MEMORY_WORKSPACE, &ones));
   cases_ok(petra_op_fill(run->backend, ones, 1));
   cases_ok(petra_op_dot(run->backend, tensor, tensor, &dot_squares));
   cases_ok(petra_op_dot(run->backend, tensor, ones, &dot_ones));
@@ -194,10 +191,9 @@ static void check_padding(cases_run *run, cases_op op, const petra_tensor *tenso
   }
   /* Both sums are in double, in another order. */
   double tolerance = 0x1p-52 * (double)tensor->elements;
-  cases_require(
-      fabs(dot_squares - squares) <= tolerance * squares && fabs(dot_ones - sum) <= tolerance * absolute,
-      "%s on %s: after %s the padding is not 0: squares %.17g, of the elements %.17g; sum %.17g, %.17g",
-      run->name, run->backend->ops->name, cases_op_name(op), dot_squares, squares, dot_ones, sum);
+  cases_require(fabs(dot_squares - squares) <= tolerance * squares && fabs(dot_ones - sum) <= tolerance * absolute,
+                "%s on %s: after %s the padding is not 0: squares %.17g, of the elements %.17g; sum %.17g, %.17g",
+                run->name, run->backend->ops->name, cases_op_name(op), dot_squares, squares, dot_ones, sum);
 }
 
 /* The oracle's value for this output: stored by the oracle, read by the others. */
@@ -229,23 +225,21 @@ static bool may_spread(cases_op op) {
   return op == CASES_conv_forward || op == CASES_conv_backward_data || op == CASES_conv_backward_filter;
 }
 
-static void compare(cases_run *run, cases_op op, int64_t index, double found, double expected,
-                    double tolerance) {
+static void compare(cases_run *run, cases_op op, int64_t index, double found, double expected, double tolerance) {
   double oracle = of_oracle(run, found);
   if (!run->oracle)
     expected = oracle;
   add_to_hash(run, found);
   bool spread = !run->oracle && isnan(found) && run->nan_input >= 0 && may_spread(op);
-  bool good =
-      spread || found == expected || fabs(found - expected) <= tolerance || (isnan(found) && isnan(expected));
-  cases_require(good, "%s, NaN in input %d, %s %s: %s gives [%lld] = %.9g, expected %.9g within %.3g",
-                run->name, run->nan_input, run->backend->ops->name,
-                run->backend->precision == PETRA_PRECISION_FP64 ? "fp64" : "fp32", cases_op_name(op),
-                (long long)index, found, expected, tolerance);
+  bool good = spread || found == expected || fabs(found - expected) <= tolerance || (isnan(found) && isnan(expected));
+  cases_require(good, "%s, NaN in input %d, %s %s: %s gives [%lld] = %.9g, expected %.9g within %.3g", run->name,
+                run->nan_input, run->backend->ops->name,
+                run->backend->precision == PETRA_PRECISION_FP64 ? "fp64" : "fp32", cases_op_name(op), (long long)index,
+                found, expected, tolerance);
 }
 
-void cases_expect(cases_run *run, cases_op op, const petra_tensor *tensor, const double *expected,
-                  const double *scale, double terms) {
+void cases_expect(cases_run *run, cases_op op, const petra_tensor *tensor, const double *expected, const double *scale,
+                  double terms) {
   const double *found = cases_fetch(run, tensor);
   double epsilon = run->backend->precision == PETRA_PRECISION_FP64 ? 0x1p-52 : 0x1p-23;
   double relative = coefficients[op] * epsilon * sqrt(terms);
@@ -255,8 +249,7 @@ void cases_expect(cases_run *run, cases_op op, const petra_tensor *tensor, const
   run->checks[op]++;
 }
 
-void cases_expect_double(cases_run *run, cases_op op, double found, double expected, double scale,
-                         double terms) {
+void cases_expect_double(cases_run *run, cases_op op, double found, double expected, double scale, double terms) {
   compare(run, op, 0, found, expected, coefficients[op] * 0x1p-52 * sqrt(terms) * scale);
   run->checks[op]++;
 }

@@ -85,18 +85,17 @@ double *cases_fetch(cases_run *run, const petra_tensor *tensor);
 
 /* The output `tensor` of `op` is as expected within the tolerance of case_tolerances.h (scale NULL:
  * |expected|), NaN exactly where NaN is expected, and its padding is 0. */
-void cases_expect(cases_run *run, cases_op op, const petra_tensor *tensor, const double *expected,
-                  const double *scale, double terms);
+void cases_expect(cases_run *run, cases_op op, const petra_tensor *tensor, const double *expected, const double *scale,
+                  double terms);
 
 /* The same for a number that `op` computes in double on every backend. */
-void cases_expect_double(cases_run *run, cases_op op, double found, double expected, double scale,
-                         double terms);
+void cases_expect_double(cases_run *run, cases_op op, double found, double expected, double scale, double terms);
 
 /* As ck_assert_msg, which writes a record at every call: too slow for every element. */
-#define cases_require(condition, ...)                                                                        \
-  do {                                                                                                       \
-    if (!(condition))                                                                                        \
-      ck_abort_msg(__VA_ARGS__);                                                                             \
+#define cases_require(condition, ...)                                                                                  \
+  do {                                                                                                                 \
+    if (!(condition))                                                                                                  \
+      ck_abort_msg(__VA_ARGS__);                                                                                       \
   } while (0)
 
 /* A call that must succeed. */

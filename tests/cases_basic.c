@@ -26,9 +26,7 @@ static void add(cases_run *run, const int *p) {
   petra_tensor_kind kind = (petra_tensor_kind)p[0];
   cases_tensor a = cases_input(run, kind, p[1], p[2], p[3], p[4]);
   cases_tensor b = p[5] == 3 ? a : cases_input(run, kind, p[1], p[2], p[3], p[4]);
-  petra_tensor *y = p[5] == 0   ? cases_output(run, kind, p[1], p[2], p[3], p[4])
-                    : p[5] == 2 ? b.tensor
-                                : a.tensor;
+  petra_tensor *y = p[5] == 0 ? cases_output(run, kind, p[1], p[2], p[3], p[4]) : p[5] == 2 ? b.tensor : a.tensor;
   cases_changed(run, y);
   double *expected = cases_array(run, y->elements), *scale = cases_array(run, y->elements);
   for (int64_t i = 0; i < y->elements; i++) {
@@ -45,8 +43,7 @@ enum { INFINITE = 99 };
 static void axpy(cases_run *run, const int *p) {
   petra_tensor_kind kind = (petra_tensor_kind)p[0];
   double alpha = p[5] == INFINITE ? (double)INFINITY : p[5] / 4.0;
-  cases_tensor x = cases_input(run, kind, p[1], p[2], p[3], p[4]),
-               y = cases_input(run, kind, p[1], p[2], p[3], p[4]);
+  cases_tensor x = cases_input(run, kind, p[1], p[2], p[3], p[4]), y = cases_input(run, kind, p[1], p[2], p[3], p[4]);
   cases_changed(run, y.tensor);
   double *expected = cases_array(run, y.tensor->elements), *scale = cases_array(run, y.tensor->elements);
   for (int64_t i = 0; i < y.tensor->elements; i++) {
@@ -133,8 +130,7 @@ static void sgd(cases_run *run, const int *p) {
   for (int t = 0; t < SGD_TENSORS; t++) {
     const int *s = shapes[t];
     petra_tensor_kind kind = (petra_tensor_kind)s[0];
-    cases_tensor w = cases_input(run, kind, s[1], s[2], s[3], s[4]),
-                 g = cases_input(run, kind, s[1], s[2], s[3], s[4]);
+    cases_tensor w = cases_input(run, kind, s[1], s[2], s[3], s[4]), g = cases_input(run, kind, s[1], s[2], s[3], s[4]);
     cases_tensor v = {0};
     if (!first)
       v = cases_input(run, kind, s[1], s[2], s[3], s[4]);
@@ -156,8 +152,7 @@ static void sgd(cases_run *run, const int *p) {
       scale_p[t][i] = 3.5; /* 1 + lr (1.5 + momentum 2.4) < 3.5 */
     }
   }
-  const petra_sgd_step step = {SGD_TENSORS, parameters, velocities, gradients, decay,
-                               lr,          momentum,   nesterov,   first};
+  const petra_sgd_step step = {SGD_TENSORS, parameters, velocities, gradients, decay, lr, momentum, nesterov, first};
   cases_ok(petra_op_sgd_step(run->backend, &step));
   for (int t = 0; t < SGD_TENSORS; t++) {
     cases_expect(run, CASES_sgd_step, parameters[t], new_p[t], scale_p[t], 1);
@@ -165,29 +160,29 @@ static void sgd(cases_run *run, const int *p) {
   }
 }
 
-#define CASE(function, ...)                                                                                  \
-  {                                                                                                          \
-    function, #function "(" #__VA_ARGS__ ")", {                                                              \
-      __VA_ARGS__                                                                                            \
-    }                                                                                                        \
+#define CASE(function, ...)                                                                                            \
+  {                                                                                                                    \
+    function, #function "(" #__VA_ARGS__ ")", {                                                                        \
+      __VA_ARGS__                                                                                                      \
+    }                                                                                                                  \
   }
-#define EVERY_SHAPE(function, ...)                                                                           \
-  CASE(function, PETRA_TENSOR_ACTIVATION, 1, 1, 5, 3, __VA_ARGS__),                                          \
-      CASE(function, PETRA_TENSOR_ACTIVATION, 3, 3, 3, 5, __VA_ARGS__),                                      \
-      CASE(function, PETRA_TENSOR_ACTIVATION, 7, 4, 1, 2, __VA_ARGS__),                                      \
-      CASE(function, PETRA_TENSOR_ACTIVATION, 1, 8, 7, 1, __VA_ARGS__),                                      \
-      CASE(function, PETRA_TENSOR_ACTIVATION, 3, 16, 3, 4, __VA_ARGS__),                                     \
-      CASE(function, PETRA_TENSOR_ACTIVATION, 3, 17, 3, 4, __VA_ARGS__),                                     \
-      CASE(function, PETRA_TENSOR_ACTIVATION, 7, 20, 13, 11, __VA_ARGS__), /* split among threads */         \
-      CASE(function, PETRA_TENSOR_ACTIVATION, 1, 64, 2, 3, __VA_ARGS__),                                     \
-      CASE(function, PETRA_TENSOR_FILTER, 17, 3, 7, 7, __VA_ARGS__),                                         \
-      CASE(function, PETRA_TENSOR_FILTER, 20, 17, 3, 3, __VA_ARGS__),                                        \
-      CASE(function, PETRA_TENSOR_FILTER, 3, 32, 1, 1, __VA_ARGS__),                                         \
-      CASE(function, PETRA_TENSOR_FILTER, 1, 1, 3, 3, __VA_ARGS__),                                          \
-      CASE(function, PETRA_TENSOR_FILTER, 32, 16, 3, 3, __VA_ARGS__),                                        \
-      CASE(function, PETRA_TENSOR_MATRIX, 7, 10, 1, 1, __VA_ARGS__),                                         \
-      CASE(function, PETRA_TENSOR_MATRIX, 1, 1, 1, 1, __VA_ARGS__),                                          \
-      CASE(function, PETRA_TENSOR_VECTOR, 1, 1, 1, 1, __VA_ARGS__),                                          \
+#define EVERY_SHAPE(function, ...)                                                                                     \
+  CASE(function, PETRA_TENSOR_ACTIVATION, 1, 1, 5, 3, __VA_ARGS__),                                                    \
+      CASE(function, PETRA_TENSOR_ACTIVATION, 3, 3, 3, 5, __VA_ARGS__),                                                \
+      CASE(function, PETRA_TENSOR_ACTIVATION, 7, 4, 1, 2, __VA_ARGS__),                                                \
+      CASE(function, PETRA_TENSOR_ACTIVATION, 1, 8, 7, 1, __VA_ARGS__),                                                \
+      CASE(function, PETRA_TENSOR_ACTIVATION, 3, 16, 3, 4, __VA_ARGS__),                                               \
+      CASE(function, PETRA_TENSOR_ACTIVATION, 3, 17, 3, 4, __VA_ARGS__),                                               \
+      CASE(function, PETRA_TENSOR_ACTIVATION, 7, 20, 13, 11, __VA_ARGS__), /* split among threads */                   \
+      CASE(function, PETRA_TENSOR_ACTIVATION, 1, 64, 2, 3, __VA_ARGS__),                                               \
+      CASE(function, PETRA_TENSOR_FILTER, 17, 3, 7, 7, __VA_ARGS__),                                                   \
+      CASE(function, PETRA_TENSOR_FILTER, 20, 17, 3, 3, __VA_ARGS__),                                                  \
+      CASE(function, PETRA_TENSOR_FILTER, 3, 32, 1, 1, __VA_ARGS__),                                                   \
+      CASE(function, PETRA_TENSOR_FILTER, 1, 1, 3, 3, __VA_ARGS__),                                                    \
+      CASE(function, PETRA_TENSOR_FILTER, 32, 16, 3, 3, __VA_ARGS__),                                                  \
+      CASE(function, PETRA_TENSOR_MATRIX, 7, 10, 1, 1, __VA_ARGS__),                                                   \
+      CASE(function, PETRA_TENSOR_MATRIX, 1, 1, 1, 1, __VA_ARGS__),                                                    \
+      CASE(function, PETRA_TENSOR_VECTOR, 1, 1, 1, 1, __VA_ARGS__),                                                    \
       CASE(function, PETRA_TENSOR_VECTOR, 20, 1, 1, 1, __VA_ARGS__)
 
 const cases_entry cases_basic[] = {

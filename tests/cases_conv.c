@@ -20,8 +20,7 @@ static void conv(cases_run *run, const int *p) {
     scale[i] = cases_array(run, outputs[i]->elements);
   }
   naive_conv(&s, x.host, w.host, dy.host, expected[0], expected[1], expected[2]);
-  naive_conv(&s, cases_absolute(run, x.host, x.tensor->elements),
-             cases_absolute(run, w.host, w.tensor->elements),
+  naive_conv(&s, cases_absolute(run, x.host, x.tensor->elements), cases_absolute(run, w.host, w.tensor->elements),
              cases_absolute(run, dy.host, dy.tensor->elements), scale[0], scale[1], scale[2]);
   double taps = (double)s.kernel * s.kernel;
   cases_ok(petra_op_conv_forward(run->backend, &g, x.tensor, w.tensor, y));
@@ -32,11 +31,11 @@ static void conv(cases_run *run, const int *p) {
   cases_expect(run, CASES_conv_backward_filter, dw, expected[2], scale[2], (double)s.n * s.oh * s.ow);
 }
 
-#define CASE(...)                                                                                            \
-  {                                                                                                          \
-    conv, "conv(" #__VA_ARGS__ ")", {                                                                        \
-      __VA_ARGS__                                                                                            \
-    }                                                                                                        \
+#define CASE(...)                                                                                                      \
+  {                                                                                                                    \
+    conv, "conv(" #__VA_ARGS__ ")", {                                                                                  \
+      __VA_ARGS__                                                                                                      \
+    }                                                                                                                  \
   }
 
 const cases_entry cases_conv[] = {

@@ -80,11 +80,11 @@ static void cross_entropy(cases_run *run, const int *p) {
     cases_expect(run, CASES_cross_entropy, dlogits, gradient, scale, classes);
 }
 
-#define CASE(function, ...)                                                                                  \
-  {                                                                                                          \
-    function, #function "(" #__VA_ARGS__ ")", {                                                              \
-      __VA_ARGS__                                                                                            \
-    }                                                                                                        \
+#define CASE(function, ...)                                                                                            \
+  {                                                                                                                    \
+    function, #function "(" #__VA_ARGS__ ")", {                                                                        \
+      __VA_ARGS__                                                                                                      \
+    }                                                                                                                  \
   }
 
 const cases_entry cases_head[] = {

@@ -42,18 +42,16 @@ static void norm(cases_run *run, const int *p) {
   if (join != PETRA_JOIN_NONE)
     addend = cases_input(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
   bool onto_addend = alias && addend.tensor;
-  petra_tensor *y =
-      onto_addend ? addend.tensor : cases_output(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
+  petra_tensor *y = onto_addend ? addend.tensor : cases_output(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
   cases_changed(run, y);
   petra_tensor *mean = cases_output(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1);
   petra_tensor *variance = cases_output(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1);
   double *m = cases_array(run, p[1]), *v = cases_array(run, p[1]), *scale_m = cases_array(run, p[1]);
   double *expected = cases_array(run, count), *scale = cases_array(run, count);
   naive_norm_statistics(s, in.x.host, m, v, scale_m);
-  naive_norm_apply(s, in.x.host, in.scale.host, in.shift.host, m, v, relu, join, addend.host, expected,
-                   scale);
-  const petra_norm_forward forward = {
-      in.x.tensor, in.scale.tensor, in.shift.tensor, relu, join, addend.tensor, y, mean, variance};
+  naive_norm_apply(s, in.x.host, in.scale.host, in.shift.host, m, v, relu, join, addend.host, expected, scale);
+  const petra_norm_forward forward = {in.x.tensor, in.scale.tensor, in.shift.tensor, relu, join, addend.tensor, y,
+                                      mean,        variance};
   cases_ok(petra_op_norm_forward(run->backend, &forward));
   const double terms = (double)s->n * s->plane;
   cases_expect(run, CASES_norm_forward, mean, m, scale_m, terms);
@@ -69,8 +67,8 @@ static void norm(cases_run *run, const int *p) {
   double *gradient = cases_array(run, count), *scale_dx = cases_array(run, count), *small[4];
   for (int i = 0; i < 4; i++)
     small[i] = cases_array(run, p[1]);
-  naive_norm_backward(s, in.x.host, in.scale.host, in.shift.host, m, v, masked, dy.host,
-                      cases_array(run, count), gradient, small[0], small[1], scale_dx, small[2], small[3]);
+  naive_norm_backward(s, in.x.host, in.scale.host, in.shift.host, m, v, masked, dy.host, cases_array(run, count),
+                      gradient, small[0], small[1], scale_dx, small[2], small[3]);
   const petra_norm_backward backward = {
       in.x.tensor, in.scale.tensor, in.shift.tensor, mean, variance, masked, dy.tensor, dx, dscale, dshift};
   cases_ok(petra_op_norm_backward(run->backend, &backward));
@@ -92,15 +90,13 @@ static void evaluate(cases_run *run, const int *p) {
   if (join != PETRA_JOIN_NONE)
     addend = cases_input(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
   bool onto_addend = p[6] && addend.tensor;
-  petra_tensor *y =
-      onto_addend ? addend.tensor : cases_output(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
+  petra_tensor *y = onto_addend ? addend.tensor : cases_output(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
   cases_changed(run, y);
   double *expected = cases_array(run, count), *scale = cases_array(run, count);
   naive_norm_apply(&in.sizes, in.x.host, in.scale.host, in.shift.host, mean.host, variance.host, p[4], join,
                    addend.host, expected, scale);
-  const petra_norm_forward forward = {
-      in.x.tensor, in.scale.tensor, in.shift.tensor, p[4], join, addend.tensor,
-      y,           mean.tensor,     variance.tensor};
+  const petra_norm_forward forward = {in.x.tensor, in.scale.tensor, in.shift.tensor, p[4], join, addend.tensor,
+                                      y,           mean.tensor,     variance.tensor};
   cases_ok(petra_op_norm_evaluate(run->backend, &forward));
   cases_expect(run, CASES_norm_evaluate, y, expected, scale, 1);
 }
@@ -120,29 +116,29 @@ static void update_running(cases_run *run, const int *p) {
     v[c] = (1 - momentum) * running_variance.host[c] + momentum * unbiased * variance.host[c];
     scale[c] = 3; /* all numbers are below 1, unbiased is at most 2 */
   }
-  cases_ok(petra_op_norm_update_running(run->backend, mean.tensor, variance.tensor, p[1], momentum,
-                                        running_mean.tensor, running_variance.tensor));
+  cases_ok(petra_op_norm_update_running(run->backend, mean.tensor, variance.tensor, p[1], momentum, running_mean.tensor,
+                                        running_variance.tensor));
   cases_expect(run, CASES_norm_update_running, running_mean.tensor, m, scale, 1);
   cases_expect(run, CASES_norm_update_running, running_variance.tensor, v, scale, 1);
 }
 
-#define CASE(function, ...)                                                                                  \
-  {                                                                                                          \
-    function, #function "(" #__VA_ARGS__ ")", {                                                              \
-      __VA_ARGS__                                                                                            \
-    }                                                                                                        \
+#define CASE(function, ...)                                                                                            \
+  {                                                                                                                    \
+    function, #function "(" #__VA_ARGS__ ")", {                                                                        \
+      __VA_ARGS__                                                                                                      \
+    }                                                                                                                  \
   }
-#define EVERY_JOIN(function, ...)                                                                            \
-  CASE(function, __VA_ARGS__, false, PETRA_JOIN_NONE, false),                                                \
-      CASE(function, __VA_ARGS__, true, PETRA_JOIN_NONE, true),                                              \
-      CASE(function, __VA_ARGS__, false, PETRA_JOIN_ADD, true),                                              \
-      CASE(function, __VA_ARGS__, true, PETRA_JOIN_ADD, false),                                              \
-      CASE(function, __VA_ARGS__, true, PETRA_JOIN_ADD, true),                                               \
-      CASE(function, __VA_ARGS__, false, PETRA_JOIN_SUBTRACT, false),                                        \
-      CASE(function, __VA_ARGS__, true, PETRA_JOIN_SUBTRACT, true),                                          \
-      CASE(function, __VA_ARGS__, true, PETRA_JOIN_SUBTRACT, false),                                         \
-      CASE(function, __VA_ARGS__, false, PETRA_JOIN_ADD_ACTIVATE, true),                                     \
-      CASE(function, __VA_ARGS__, true, PETRA_JOIN_ADD_ACTIVATE, true),                                      \
+#define EVERY_JOIN(function, ...)                                                                                      \
+  CASE(function, __VA_ARGS__, false, PETRA_JOIN_NONE, false),                                                          \
+      CASE(function, __VA_ARGS__, true, PETRA_JOIN_NONE, true),                                                        \
+      CASE(function, __VA_ARGS__, false, PETRA_JOIN_ADD, true),                                                        \
+      CASE(function, __VA_ARGS__, true, PETRA_JOIN_ADD, false),                                                        \
+      CASE(function, __VA_ARGS__, true, PETRA_JOIN_ADD, true),                                                         \
+      CASE(function, __VA_ARGS__, false, PETRA_JOIN_SUBTRACT, false),                                                  \
+      CASE(function, __VA_ARGS__, true, PETRA_JOIN_SUBTRACT, true),                                                    \
+      CASE(function, __VA_ARGS__, true, PETRA_JOIN_SUBTRACT, false),                                                   \
+      CASE(function, __VA_ARGS__, false, PETRA_JOIN_ADD_ACTIVATE, true),                                               \
+      CASE(function, __VA_ARGS__, true, PETRA_JOIN_ADD_ACTIVATE, true),                                                \
       CASE(function, __VA_ARGS__, true, PETRA_JOIN_ADD_ACTIVATE, false)
 
 const cases_entry cases_norm[] = {

@@ -67,11 +67,11 @@ static void average_pool(cases_run *run, const int *p) {
   cases_expect(run, CASES_average_pool_backward, dx, gradient, NULL, 1);
 }
 
-#define CASE(function, ...)                                                                                  \
-  {                                                                                                          \
-    function, #function "(" #__VA_ARGS__ ")", {                                                              \
-      __VA_ARGS__                                                                                            \
-    }                                                                                                        \
+#define CASE(function, ...)                                                                                            \
+  {                                                                                                                    \
+    function, #function "(" #__VA_ARGS__ ")", {                                                                        \
+      __VA_ARGS__                                                                                                      \
+    }                                                                                                                  \
   }
 
 const cases_entry cases_pool[] = {

@@ -31,11 +31,11 @@ static void shuffle(cases_run *run, const int *p) {
   cases_expect(run, CASES_depth_to_space, back, wide, NULL, 1);
 }
 
-#define CASE(function, ...)                                                                                  \
-  {                                                                                                          \
-    function, #function "(" #__VA_ARGS__ ")", {                                                              \
-      __VA_ARGS__                                                                                            \
-    }                                                                                                        \
+#define CASE(function, ...)                                                                                            \
+  {                                                                                                                    \
+    function, #function "(" #__VA_ARGS__ ")", {                                                                        \
+      __VA_ARGS__                                                                                                      \
+    }                                                                                                                  \
   }
 
 const cases_entry cases_shuffle[] = {

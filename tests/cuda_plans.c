@@ -87,8 +87,7 @@ static void add_network(shape_list *list, const char *family, int depth, int wid
 static void add_networks(shape_list *list, const char *family, const char *downsample) {
   static const int depths[] = {18, 34, 50}, widths[] = {64, 16, 4, 2};
   static const int batches[] = {64, 256, 128, 16}; /* 16: what 10 000 test images leave for the last batch */
-  for (int d = 0; d < (strcmp(downsample, "invertible") == 0 ? 2 : 3);
-       d++) { /* no bottleneck is invertible */
+  for (int d = 0; d < (strcmp(downsample, "invertible") == 0 ? 2 : 3); d++) { /* no bottleneck is invertible */
     for (int w = 0; w < HARNESS_COUNT(widths); w++)
       for (int b = 0; b < (depths[d] == 18 ? HARNESS_COUNT(batches) : 2); b++)
         add_network(list, family, depths[d], widths[w], downsample, false, batches[b]);
@@ -119,27 +118,24 @@ static cuda_plans *make_plans(const char *device, bool deterministic, size_t wor
 }
 
 static const char *row_name(const cuda_conv_shape *s) {
-  static const char *const kinds[] = {"forward", "data", "filter"}, *const names[] = {"fp32", "fp64", "tf32",
-                                                                                      "bf16"};
+  static const char *const kinds[] = {"forward", "data", "filter"}, *const names[] = {"fp32", "fp64", "tf32", "bf16"};
   static char name[128];
-  snprintf(name, sizeof name, "%-4s %-7s %3dx%dx%dx%d -> %d, %dx%d/%d", names[s->precision], kinds[s->kind],
-           s->n, s->h, s->w, s->c, s->o, s->kh, s->kw, s->stride);
+  snprintf(name, sizeof name, "%-4s %-7s %3dx%dx%dx%d -> %d, %dx%d/%d", names[s->precision], kinds[s->kind], s->n, s->h,
+           s->w, s->c, s->o, s->kh, s->kw, s->stride);
   return name;
 }
 
 /* --- the tests --- */
 
 static void check_plan(cuda_plans *plans, const cuda_conv_shape *shape, const char *device) {
-  const unsigned never = CUDA_PLAN_NOTE_NONDETERMINISTIC | CUDA_PLAN_NOTE_DOWN_CONVERTS |
-                         CUDA_PLAN_NOTE_REDUCED_SUMS | CUDA_PLAN_NOTE_WINOGRAD | CUDA_PLAN_NOTE_FFT;
-  const unsigned unwanted =
-      shape->precision == PETRA_PRECISION_FP32 ? never | CUDA_PLAN_NOTE_TENSOR_CORES : never;
+  const unsigned never = CUDA_PLAN_NOTE_NONDETERMINISTIC | CUDA_PLAN_NOTE_DOWN_CONVERTS | CUDA_PLAN_NOTE_REDUCED_SUMS |
+                         CUDA_PLAN_NOTE_WINOGRAD | CUDA_PLAN_NOTE_FFT;
+  const unsigned unwanted = shape->precision == PETRA_PRECISION_FP32 ? never | CUDA_PLAN_NOTE_TENSOR_CORES : never;
   const cuda_plan *plan = NULL;
   unsigned notes = ~0U;
   char text[128];
   harness_clear();
-  ck_assert_msg(cuda_plans_find(plans, shape, &plan) == PETRA_OK, "%s, %s: %s", device, row_name(shape),
-                harness_line);
+  ck_assert_msg(cuda_plans_find(plans, shape, &plan) == PETRA_OK, "%s, %s: %s", device, row_name(shape), harness_line);
   ck_assert_int_eq(harness_lines, 0);
   ck_assert_int_eq(cuda_plan_notes(plan, &notes), PETRA_OK);
   ck_assert_msg((notes & unwanted) == 0, "%s, %s: notes %x", device, row_name(shape), notes);
@@ -227,8 +223,7 @@ START_TEST(failures_are_one_clear_line) {
   wrong.oh = 7;
   harness_clear();
   ck_assert_int_eq(cuda_plans_find(plans, &wrong, &plan), PETRA_BACKEND);
-  ck_assert_logged(
-      "convolution forward, x 64x8x8x16, filter 16x3x3x16, stride 1, pad 1, fp32: CUDNN_STATUS_");
+  ck_assert_logged("convolution forward, x 64x8x8x16, filter 16x3x3x16, stride 1, pad 1, fp32: CUDNN_STATUS_");
   ck_assert(harness_lines == 1 && plan == NULL);
 
   /* Such plans do not run. */

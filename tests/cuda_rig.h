@@ -61,10 +61,10 @@ static inline void rig_end(void) {
 }
 
 /* ck_assert where it holds millions of times: Check writes down every one that it passes. */
-#define HOLDS(condition)                                                                                     \
-  do {                                                                                                       \
-    if (!(condition))                                                                                        \
-      ck_abort_msg("not true: %s", #condition);                                                              \
+#define HOLDS(condition)                                                                                               \
+  do {                                                                                                                 \
+    if (!(condition))                                                                                                  \
+      ck_abort_msg("not true: %s", #condition);                                                                        \
   } while (0)
 
 /* --- launches --- */
@@ -82,8 +82,8 @@ static inline void rig_launch_once(cuda_launch launch, const void *arguments, si
   free(lane.scratch);
 }
 
-/* Forwards and in reverse, from the same content of the outputs: true where both give the same bits. The outputs are those of the
- * second. */
+/* Forwards and in reverse, from the same content of the outputs: true where both give the same bits. The outputs are
+ * those of the second. */
 static inline bool rig_same(cuda_launch launch, const void *arguments, size_t scratch_bytes, int count,
                             const rig_output *outputs) {
   void *before[4], *after[4];
@@ -106,13 +106,14 @@ static inline bool rig_same(cuda_launch launch, const void *arguments, size_t sc
   return same;
 }
 
-#define RIG_LAUNCH(launch, arguments, scratch, ...)                                                          \
-  do {                                                                                                       \
-    const rig_output rig_outputs_[] = {__VA_ARGS__};                                                         \
-    ck_assert_msg(rig_same((launch), (arguments), (scratch), HARNESS_COUNT(rig_outputs_), rig_outputs_),     \
-                  "%s: the result depends on the order of blocks or threads", #launch);                      \
+#define RIG_LAUNCH(launch, arguments, scratch, ...)                                                                    \
+  do {                                                                                                                 \
+    const rig_output rig_outputs_[] = {__VA_ARGS__};                                                                   \
+    ck_assert_msg(rig_same((launch), (arguments), (scratch), HARNESS_COUNT(rig_outputs_), rig_outputs_),               \
+                  "%s: the result depends on the order of blocks or threads", #launch);                                \
   } while (0)
-#define FLOATS(data, count) {(data), (size_t)(count) * sizeof(float)}
+#define FLOATS(data, count)                                                                                            \
+  { (data), (size_t)(count) * sizeof(float) }
 
 /* --- the reference --- */
 

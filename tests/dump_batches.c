@@ -26,8 +26,8 @@ static petra_status dump(const petra_dataset *set, const petra_config *config, i
   for (int64_t i = first; i < end && status == PETRA_OK; i++) {
     petra_batch *batch;
     PETRA_TRY_GOTO(status, petra_loader_next(loader, &batch), done);
-    fwrite(batch->images, sizeof *batch->images,
-           (size_t)batch->count * 3 * (size_t)set->height * (size_t)set->width, stdout);
+    fwrite(batch->images, sizeof *batch->images, (size_t)batch->count * 3 * (size_t)set->height * (size_t)set->width,
+           stdout);
     petra_loader_give_back(loader, batch);
   }
 done:
@@ -40,8 +40,7 @@ static int window(char **argv) {
   petra_rng_init(&rng, strtoull(argv[0], NULL, 10), PETRA_RNG_AUGMENT, (uint32_t)strtoul(argv[1], NULL, 10),
                  strtoull(argv[2], NULL, 10));
   int flip = petra_rng_u32(&rng) >> 31;
-  petra_crop crop =
-      petra_crop_random(&rng, (int32_t)strtol(argv[3], NULL, 10), (int32_t)strtol(argv[4], NULL, 10));
+  petra_crop crop = petra_crop_random(&rng, (int32_t)strtol(argv[3], NULL, 10), (int32_t)strtol(argv[4], NULL, 10));
   printf("%d %d %d %d %d\n", flip, crop.top, crop.left, crop.height, crop.width);
   return 0;
 }

@@ -25,8 +25,7 @@ void golden_data_record(int64_t index, uint8_t *record) {
   record[0] = (uint8_t)label;
   for (int i = 0; i < GOLDEN_DATA_RECORD_BYTES - 1; i++) {
     int channel = i / 1024, y = i / 32 % 32, x = i % 32;
-    int phase =
-        (3 + 7 * label % 23) * (x + dx) + (2 + 11 * label % 19) * (y + dy) + 40 * channel * (1 + label % 3);
+    int phase = (3 + 7 * label % 23) * (x + dx) + (2 + 11 * label % 19) * (y + dy) + 40 * channel * (1 + label % 3);
     phase &= 255;
     /* One draw serves eight pixels, the lowest byte first. */
     if (i % 8 == 0)

@@ -13,8 +13,7 @@ static petra_status read_attribute(hid_t file, const char *path, const char *nam
   int result = attribute >= 0 ? H5Aread(attribute, type, out) : -1;
   if (attribute >= 0)
     H5Aclose(attribute);
-  return result >= 0 ? PETRA_OK
-                     : petra_fail(PETRA_DATA, "%s: no attribute %s of the expected type", path, name);
+  return result >= 0 ? PETRA_OK : petra_fail(PETRA_DATA, "%s: no attribute %s of the expected type", path, name);
 }
 
 static petra_status read_text(hid_t file, const char *path, const char *name, size_t size, char *out) {
@@ -25,8 +24,7 @@ static petra_status read_text(hid_t file, const char *path, const char *name, si
   return status;
 }
 
-static petra_status read_column(hid_t file, const char *path, const char *name, hid_t type, void *out,
-                                int64_t *count) {
+static petra_status read_column(hid_t file, const char *path, const char *name, hid_t type, void *out, int64_t *count) {
   hsize_t extent = 0;
   hid_t set = H5Dopen2(file, name, H5P_DEFAULT);
   hid_t space = set >= 0 ? H5Dget_space(set) : -1;
@@ -38,9 +36,8 @@ static petra_status read_column(hid_t file, const char *path, const char *name, 
   if (set >= 0)
     H5Dclose(set);
   *count = (int64_t)extent;
-  return result >= 0
-             ? PETRA_OK
-             : petra_fail(PETRA_DATA, "%s: %s is not a column of at most %d", path, name, GOLDEN_FILE_LOSSES);
+  return result >= 0 ? PETRA_OK
+                     : petra_fail(PETRA_DATA, "%s: %s is not a column of at most %d", path, name, GOLDEN_FILE_LOSSES);
 }
 
 static petra_status read_all(hid_t file, const char *path, golden_file *out) {
@@ -59,10 +56,8 @@ static petra_status read_all(hid_t file, const char *path, golden_file *out) {
   const struct {
     const char *name;
     double *value;
-  } reals[] = {{"lr", &out->lr},
-               {"momentum", &out->momentum},
-               {"weight_decay", &out->weight_decay},
-               {"drift", &out->drift}};
+  } reals[] = {
+      {"lr", &out->lr}, {"momentum", &out->momentum}, {"weight_decay", &out->weight_decay}, {"drift", &out->drift}};
   int64_t rows;
   for (size_t i = 0; i < sizeof integers / sizeof *integers; i++)
     PETRA_TRY(read_attribute(file, path, integers[i].name, H5T_NATIVE_INT64, integers[i].value));
@@ -79,8 +74,7 @@ static petra_status read_all(hid_t file, const char *path, golden_file *out) {
     PETRA_TRY(read_text(file, path, "downsample", sizeof out->downsample, out->downsample));
   PETRA_TRY(read_column(file, path, "/losses/microbatch", H5T_NATIVE_INT64, out->microbatch, &rows));
   PETRA_TRY(read_column(file, path, "/losses/loss", H5T_NATIVE_DOUBLE, out->loss, &out->losses));
-  return rows == out->losses ? PETRA_OK
-                             : petra_fail(PETRA_DATA, "%s: the columns of /losses differ in length", path);
+  return rows == out->losses ? PETRA_OK : petra_fail(PETRA_DATA, "%s: the columns of /losses differ in length", path);
 }
 
 petra_status golden_file_read(const char *path, golden_file *out) {

@@ -9,7 +9,8 @@
 enum { GOLDEN_FILE_LOSSES = 64 };
 
 typedef struct golden_file {
-  char family[16], method[32], init[64], precision[16], stem[16], downsample[16]; /* "conv" where the file does not say */
+  char family[16], method[32], init[64], precision[16], stem[16],
+      downsample[16]; /* "conv" where the file does not say */
   int64_t depth, width, classes, accumulate, microbatches, batch, nesterov, records, stages;
   double lr, momentum, weight_decay, drift;
   uint64_t data_fnv1a;

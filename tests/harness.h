@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* At every check that holds, Check writes to a file where it was, for tests that crash in a process of their own. Ours do not fork, and some
- * check millions of numbers. */
+/* At every check that holds, Check writes to a file where it was, for tests that crash in a process of their own.
+ * Ours do not fork, and some check millions of numbers. */
 #define _mark_point(file, line) ((void)0)
 
 /* The last line that the program logged, for tests of messages. */
@@ -35,7 +35,8 @@ static inline void harness_clear(void) {
 }
 
 /* The last logged line must contain `text`. */
-#define ck_assert_logged(text) ck_assert_msg(strstr(harness_line, (text)), "log line: '%s', expected: '%s'", harness_line, (text))
+#define ck_assert_logged(text)                                                                                         \
+  ck_assert_msg(strstr(harness_line, (text)), "log line: '%s', expected: '%s'", harness_line, (text))
 
 /* Runs all tests (an array of TTest of `count`) of a suite called `name`; returns main's exit code. */
 static inline int harness_run(const char *name, const TTest *const *tests, int count) {

@@ -3,21 +3,13 @@
 #include <math.h>
 
 naive_conv_sizes naive_conv_sizes_of(int n, int c, int h, int w, int o, int kernel, int stride, int pad) {
-  return (naive_conv_sizes){n,
-                            c,
-                            h,
-                            w,
-                            o,
-                            kernel,
-                            stride,
-                            pad,
-                            (h + 2 * pad - kernel) / stride + 1,
-                            (w + 2 * pad - kernel) / stride + 1};
+  return (naive_conv_sizes){
+      n, c, h, w, o, kernel, stride, pad, (h + 2 * pad - kernel) / stride + 1, (w + 2 * pad - kernel) / stride + 1};
 }
 
 /* One output element and its gradients. */
-static void conv_point(const naive_conv_sizes *s, int n, int o, int i, int j, const double *x,
-                       const double *w, const double *dy, double *y, double *dx, double *dw) {
+static void conv_point(const naive_conv_sizes *s, int n, int o, int i, int j, const double *x, const double *w,
+                       const double *dy, double *y, double *dx, double *dw) {
   int at_y = ((n * s->o + o) * s->oh + i) * s->ow + j;
   for (int c = 0; c < s->c; c++)
     for (int kh = 0; kh < s->kernel; kh++)
@@ -33,8 +25,8 @@ static void conv_point(const naive_conv_sizes *s, int n, int o, int i, int j, co
       }
 }
 
-void naive_conv(const naive_conv_sizes *s, const double *x, const double *w, const double *dy, double *y,
-                double *dx, double *dw) {
+void naive_conv(const naive_conv_sizes *s, const double *x, const double *w, const double *dy, double *y, double *dx,
+                double *dw) {
   for (int n = 0; n < s->n; n++)
     for (int o = 0; o < s->o; o++)
       for (int i = 0; i < s->oh; i++)
@@ -68,8 +60,8 @@ static double relu_of(double x) {
 }
 
 void naive_norm_apply(const naive_norm_sizes *s, const double *x, const double *scale, const double *shift,
-                      const double *mean, const double *variance, bool relu, petra_join join,
-                      const double *addend, double *y, double *scale_y) {
+                      const double *mean, const double *variance, bool relu, petra_join join, const double *addend,
+                      double *y, double *scale_y) {
   for (int i = 0; i < s->n * s->c * s->plane; i++) {
     int c = i / s->plane % s->c;
     double deviation = sqrt(variance[c] + 1e-5);
@@ -101,16 +93,14 @@ static void through(const naive_norm_sizes *s, const double *x, const double *sc
 static void norm_point(const naive_norm_sizes *s, int c, int i, const double *x, double scale, double mean,
                        double deviation, const double *dz, double *dx, double *scale_dx) {
   int at = sample(s, c, i), count = s->n * s->plane;
-  double dmean = 1.0 / count, dvariance = 2 * (x[at] - mean) / count,
-         cube = deviation * deviation * deviation;
+  double dmean = 1.0 / count, dvariance = 2 * (x[at] - mean) / count, cube = deviation * deviation * deviation;
   dx[at] = scale_dx[at] = 0;
   for (int j = 0; j < count; j++) {
     int other = sample(s, c, j);
-    dx[at] +=
-        dz[other] * scale * (((i == j) - dmean) / deviation - (x[other] - mean) * dvariance / (2 * cube));
-    scale_dx[at] += fabs(dz[other] * scale) *
-                    (((i == j) + dmean) / deviation +
-                     (fabs(x[other]) + fabs(mean)) * (fabs(x[at]) + fabs(mean)) / (count * cube));
+    dx[at] += dz[other] * scale * (((i == j) - dmean) / deviation - (x[other] - mean) * dvariance / (2 * cube));
+    scale_dx[at] +=
+        fabs(dz[other] * scale) *
+        (((i == j) + dmean) / deviation + (fabs(x[other]) + fabs(mean)) * (fabs(x[at]) + fabs(mean)) / (count * cube));
   }
 }
 
@@ -133,8 +123,7 @@ void naive_norm_backward(const naive_norm_sizes *s, const double *x, const doubl
   }
 }
 
-double naive_norm_margin(const naive_norm_sizes *s, const double *x, const double *scale,
-                         const double *shift) {
+double naive_norm_margin(const naive_norm_sizes *s, const double *x, const double *scale, const double *shift) {
   double least = 1;
   for (int c = 0; c < s->c; c++) {
     double mean = 0, variance = 0;

@@ -15,8 +15,8 @@ typedef struct naive_conv_sizes {
 naive_conv_sizes naive_conv_sizes_of(int n, int c, int h, int w, int o, int kernel, int stride, int pad);
 
 /* y = conv(x, w); dx and dw of the sum of dy * y. Outputs start as 0. */
-void naive_conv(const naive_conv_sizes *s, const double *x, const double *w, const double *dy, double *y,
-                double *dx, double *dw);
+void naive_conv(const naive_conv_sizes *s, const double *x, const double *w, const double *dy, double *y, double *dx,
+                double *dw);
 
 /* An activation of a norm: element (n, c, i) is at (n * c_count + c) * plane + i. */
 typedef struct naive_norm_sizes {
@@ -28,8 +28,8 @@ typedef struct naive_norm_sizes {
 void naive_norm_statistics(const naive_norm_sizes *s, const double *x, double *mean, double *variance,
                            double *scale_mean);
 void naive_norm_apply(const naive_norm_sizes *s, const double *x, const double *scale, const double *shift,
-                      const double *mean, const double *variance, bool relu, petra_join join,
-                      const double *addend, double *y, double *scale_y);
+                      const double *mean, const double *variance, bool relu, petra_join join, const double *addend,
+                      double *y, double *scale_y);
 
 /* By the full matrix of derivatives dz_j / dx_i; dz (as x) is given back as well. */
 void naive_norm_backward(const naive_norm_sizes *s, const double *x, const double *scale, const double *shift,
@@ -38,8 +38,7 @@ void naive_norm_backward(const naive_norm_sizes *s, const double *x, const doubl
                          double *scale_dshift);
 
 /* The smallest |z|: how far the ReLU is from changing sides. */
-double naive_norm_margin(const naive_norm_sizes *s, const double *x, const double *scale,
-                         const double *shift);
+double naive_norm_margin(const naive_norm_sizes *s, const double *x, const double *scale, const double *shift);
 
 typedef struct naive_pool_sizes {
   int planes, h, w, window, stride, pad, oh, ow;

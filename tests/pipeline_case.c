@@ -33,8 +33,8 @@ int main(void) {
   int engines, node_size, stages, drain;
   long long latency_ns, microbatches, accumulate;
   double bandwidth, card;
-  while (scanf("%31s %d %7s %lld %lf %lf %d %d %lld %lld %d", program, &engines, sharing, &latency_ns,
-               &bandwidth, &card, &node_size, &stages, &microbatches, &accumulate, &drain) == 11) {
+  while (scanf("%31s %d %7s %lld %lf %lf %d %d %lld %lld %d", program, &engines, sharing, &latency_ns, &bandwidth,
+               &card, &node_size, &stages, &microbatches, &accumulate, &drain) == 11) {
     petra_stage_cost costs[STAGES_MOST];
     int32_t node[STAGES_MOST];
     for (int j = 0; j < stages && j < STAGES_MOST; j++) {

@@ -1,5 +1,5 @@
-/* A program on the virtual executor with the worker that counts, for test_programs and test_closed_forms: costs that share no
- * factor, and what a run gave. */
+/* A program on the virtual executor with the worker that counts, for test_programs and test_closed_forms: costs that
+ * share no factor, and what a run gave. */
 #ifndef PETRA_TESTS_PROGRAM_RUN_H
 #define PETRA_TESTS_PROGRAM_RUN_H
 
@@ -43,7 +43,7 @@ static inline petra_status keep_row(void *context, const petra_trace_row *row) {
 static bool early_recompute; /* for the runs that follow */
 
 static inline petra_status run_program(const petra_program_ops *program, const petra_program_options *options,
-                                const costs *x, bool recomputes, int engines, int64_t *makespan) {
+                                       const costs *x, bool recomputes, int engines, int64_t *makespan) {
   const petra_stage_cost cost = {.forward_ns = x->forward,
                                  .backward_ns = x->backward,
                                  .reconstruct_ns = x->reconstruct,
@@ -55,9 +55,8 @@ static inline petra_status run_program(const petra_program_ops *program, const p
                                                             .fused_head = !options->split_head},
                                                    .costs = &cost,
                                                    .cost_count = 1};
-  const petra_worker_cost_options worker_options = {.stages = options->stages,
-                                                    .split_head = options->split_head,
-                                                    .split_backward = program->split_backward};
+  const petra_worker_cost_options worker_options = {
+      .stages = options->stages, .split_head = options->split_head, .split_backward = program->split_backward};
   petra_executor *executor;
   petra_worker *worker;
   ck_assert_int_eq(petra_program_check(program, options), PETRA_OK);
@@ -76,7 +75,7 @@ static inline petra_status run_program(const petra_program_ops *program, const p
 }
 
 static inline int64_t time_of(const petra_program_ops *program, const petra_program_options *options, const costs *x,
-                       bool recomputes, int engines) {
+                              bool recomputes, int engines) {
   int64_t makespan = -1;
   ck_assert_int_eq(run_program(program, options, x, recomputes, engines, &makespan), PETRA_OK);
   for (int32_t j = 1; j <= options->stages; j++) {
@@ -106,12 +105,12 @@ static inline int64_t larger(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
-#define EXPECT(time, expected, what, options)                                                                \
-  do {                                                                                                       \
-    int64_t time_ = (time), expected_ = (expected);                                                          \
-    ck_assert_msg(time_ == expected_, "%s: J %d, M %lld, k %lld: %lld, expected %lld", (what),               \
-                  (options)->stages, (long long)(options)->microbatches, (long long)(options)->accumulate,   \
-                  (long long)time_, (long long)expected_);                                                   \
+#define EXPECT(time, expected, what, options)                                                                          \
+  do {                                                                                                                 \
+    int64_t time_ = (time), expected_ = (expected);                                                                    \
+    ck_assert_msg(time_ == expected_, "%s: J %d, M %lld, k %lld: %lld, expected %lld", (what), (options)->stages,      \
+                  (long long)(options)->microbatches, (long long)(options)->accumulate, (long long)time_,              \
+                  (long long)expected_);                                                                               \
   } while (0)
 
 #endif

@@ -15,7 +15,8 @@ static const struct subject {
   int threads, as;
 } subjects[] = {
 #ifdef PETRA_TEST_CUDA
-    {PETRA_BACKEND_REF, PETRA_PRECISION_FP64, 1, -1}, {PETRA_BACKEND_CUDA, PETRA_PRECISION_FP32, 1, -1},
+    {PETRA_BACKEND_REF, PETRA_PRECISION_FP64, 1, -1},
+    {PETRA_BACKEND_CUDA, PETRA_PRECISION_FP32, 1, -1},
 #else
     {PETRA_BACKEND_REF, PETRA_PRECISION_FP64, 1, -1}, {PETRA_BACKEND_REF, PETRA_PRECISION_FP32, 1, -1},
     {PETRA_BACKEND_CPU, PETRA_PRECISION_FP32, 1, -1}, {PETRA_BACKEND_REF, PETRA_PRECISION_FP64, 2, 0},
@@ -34,9 +35,10 @@ enum { SINGLE_THREADED = SUBJECTS };
 enum { SINGLE_THREADED = 3 };
 #endif
 
-/* The table of tolerances has one entry for each operation that works on tensors: all pointers of
- * petra_backend_ops but destroy, describe, storage_create and storage_destroy, which every case uses, begin,
- * end, synchronize and collect (test_cuda_training), upload_images (below), and storage_bytes, whose sums are compared with those of real runs (tests/cli/simulate_results.py). */
+/* The table of tolerances has one entry for each operation that works on tensors: all pointers of petra_backend_ops
+ * but destroy, describe, storage_create and storage_destroy, which every case uses, begin, end, synchronize and
+ * collect (test_cuda_training), upload_images (below), and storage_bytes, whose sums are compared with those of real
+ * runs (tests/cli/simulate_results.py). */
 _Static_assert(sizeof(petra_backend_ops) - offsetof(petra_backend_ops, destroy) ==
                    (CASES_OPS + 10) * sizeof(void (*)(void)),
                "an operation of the contract is missing in CASE_TOLERANCES");
@@ -51,8 +53,7 @@ static int checks[SUBJECTS][CASES_OPS];
 
 static void open_backends(void) {
   for (int s = 0; s < SUBJECTS; s++)
-    cases_ok(petra_backend_create(subjects[s].kind, subjects[s].precision, subjects[s].threads, true,
-                                  &backends[s]));
+    cases_ok(petra_backend_create(subjects[s].kind, subjects[s].precision, subjects[s].threads, true, &backends[s]));
 }
 
 static void close_backends(void) {
@@ -61,13 +62,11 @@ static void close_backends(void) {
 }
 
 /* Runs a case; gives the hash of its outputs and the number of its inputs. */
-static uint64_t run_once(const cases_entry *entry, int subject, cases_record *record, int nan_input,
-                         int *inputs) {
+static uint64_t run_once(const cases_entry *entry, int subject, cases_record *record, int nan_input, int *inputs) {
   cases_run run;
   cases_begin(&run, backends[subject], entry->name, subject == 0, record, nan_input);
   entry->function(&run, entry->parameters);
-  cases_require(run.at == (subject == 0 ? 0 : record->count), "%s: less was checked than on ref fp64",
-                entry->name);
+  cases_require(run.at == (subject == 0 ? 0 : record->count), "%s: less was checked than on ref fp64", entry->name);
   for (int op = 0; op < CASES_OPS; op++)
     checks[subject][op] += run.checks[op];
   *inputs = run.inputs;
@@ -82,11 +81,11 @@ static int run_everywhere(const cases_entry *entry, cases_record *record, int na
   int inputs;
   for (int s = 0; s < (nan_input < 0 ? SUBJECTS : SINGLE_THREADED); s++) {
     hash[s] = run_once(entry, s, record, nan_input, &inputs);
-    cases_require(subjects[s].as < 0 || hash[s] == hash[subjects[s].as],
-                  "%s: ref gives other bits with %d threads", entry->name, subjects[s].threads);
+    cases_require(subjects[s].as < 0 || hash[s] == hash[subjects[s].as], "%s: ref gives other bits with %d threads",
+                  entry->name, subjects[s].threads);
     if (s > 0 && nan_input < 0)
-      cases_require(hash[s] == run_once(entry, s, record, nan_input, &inputs),
-                    "%s on %s: other bits the second time", entry->name, backends[s]->ops->name);
+      cases_require(hash[s] == run_once(entry, s, record, nan_input, &inputs), "%s on %s: other bits the second time",
+                    entry->name, backends[s]->ops->name);
   }
   return inputs;
 }
@@ -133,8 +132,8 @@ START_TEST(head) {
 }
 END_TEST
 
-/* Images as bytes give the numbers that augmentation on the host and an upload give, to the bit; also in actions that come again,
- * with other images, as graphs do. */
+/* Images as bytes give the numbers that augmentation on the host and an upload give, to the bit; also in actions
+ * that come again, with other images, as graphs do. */
 START_TEST(images_as_bytes) {
   enum { N = 9, H = 7, W = 5, VALUES = N * 3 * H * W, ROUNDS = 6 };
   static const double mean[3] = {0.4914, 0.4822, 0.4465}, deviation[3] = {0.2023, 0.1994, 0.201};
@@ -165,12 +164,14 @@ START_TEST(images_as_bytes) {
       cases_ok(petra_backend_end(backends[s]));
       cases_ok(petra_op_download(backends[s], x[0], found, PETRA_HOST_F32));
       cases_ok(petra_op_download(backends[s], x[1], expected, PETRA_HOST_F32));
-      cases_require(memcmp(found, expected, sizeof found) == 0, "images as bytes on %s: other numbers in round %d", backends[s]->ops->name, round);
+      cases_require(memcmp(found, expected, sizeof found) == 0, "images as bytes on %s: other numbers in round %d",
+                    backends[s]->ops->name, round);
     }
-    cases_require(petra_backend_takes_images(backends[s]) == (subjects[s].kind == PETRA_BACKEND_CUDA), "%s takes images: %d",
-                  backends[s]->ops->name, petra_backend_takes_images(backends[s]));
+    cases_require(petra_backend_takes_images(backends[s]) == (subjects[s].kind == PETRA_BACKEND_CUDA),
+                  "%s takes images: %d", backends[s]->ops->name, petra_backend_takes_images(backends[s]));
     if (!petra_backend_takes_images(backends[s])) {
-      cases_require(petra_op_upload_images(backends[s], &bytes, x[0]) == PETRA_INTERNAL, "images for %s", backends[s]->ops->name);
+      cases_require(petra_op_upload_images(backends[s], &bytes, x[0]) == PETRA_INTERNAL, "images for %s",
+                    backends[s]->ops->name);
       ck_assert_logged("takes no bytes");
     }
     petra_tensor_release(&x[0]);

@@ -94,7 +94,8 @@ START_TEST(moments_and_permutation) {
 END_TEST
 
 int main(void) {
-  const TTest *tests[] = {exit_codes_are_0_1_2, allocation_is_zeroed_aligned_and_can_fail, account_keeps_peaks,
-                          streams_are_independent_and_reproducible, philox_known_answer, moments_and_permutation};
+  const TTest *tests[] = {exit_codes_are_0_1_2, allocation_is_zeroed_aligned_and_can_fail,
+                          account_keeps_peaks,  streams_are_independent_and_reproducible,
+                          philox_known_answer,  moments_and_permutation};
   return harness_run("base", tests, HARNESS_COUNT(tests));
 }

@@ -17,15 +17,15 @@ START_TEST(sequential_time) {
       for (int split = 0; split < 2; split++)
         for (int engines = 1; engines <= 2; engines++) {
           const petra_program_options options = flush_of(stages, m, split);
-          EXPECT(time_of(&petra_program_sequential, &options, &unit, false, engines), 3 * stages * m,
-                 "sequential", &options);
-          EXPECT(time_of(&petra_program_sequential, &options, &unit, true, engines),
-                 (4 * stages - !split) * m, "sequential, recomputing", &options);
+          EXPECT(time_of(&petra_program_sequential, &options, &unit, false, engines), 3 * stages * m, "sequential",
+                 &options);
+          EXPECT(time_of(&petra_program_sequential, &options, &unit, true, engines), (4 * stages - !split) * m,
+                 "sequential, recomputing", &options);
           for (int c = 0; c < COSTS; c++) {
             const costs *x = &coprime[c];
             EXPECT(time_of(&petra_program_sequential, &options, x, true, engines),
-                   m * (stages * (x->forward + x->backward) + (stages - !split) * x->reconstruct),
-                   "sequential", &options);
+                   m * (stages * (x->forward + x->backward) + (stages - !split) * x->reconstruct), "sequential",
+                   &options);
           }
         }
 }
@@ -36,10 +36,9 @@ START_TEST(gpipe_time) {
   for (int32_t stages = 1; stages <= STAGES_MOST; stages++)
     for (int64_t m = 1; m <= MICROBATCHES_MOST; m++) {
       const petra_program_options options = flush_of(stages, m, true);
-      EXPECT(time_of(&petra_program_gpipe, &options, &unit, false, 1), 3 * (m + stages - 1), "gpipe",
+      EXPECT(time_of(&petra_program_gpipe, &options, &unit, false, 1), 3 * (m + stages - 1), "gpipe", &options);
+      EXPECT(time_of(&petra_program_gpipe, &options, &unit, true, 1), 4 * (m + stages - 1), "gpipe-checkpoint",
              &options);
-      EXPECT(time_of(&petra_program_gpipe, &options, &unit, true, 1), 4 * (m + stages - 1),
-             "gpipe-checkpoint", &options);
       for (int32_t j = 1; j <= stages; j++)
         EXPECT(counts[j].kept_max, m, "gpipe keeps", &options);
       for (int c = 0; c < COSTS; c++) {
@@ -51,27 +50,31 @@ START_TEST(gpipe_time) {
 }
 END_TEST
 
-/* torchgpipe: (M + J - 1) (F + R + B) - J R: J - 1 of the R are done while a stage waits for its first gradient or, for the
- * first microbatch to come back, are not needed. In units of one F: 4 (M + J - 1) - J. With several flushes, each of them. */
+/* torchgpipe: (M + J - 1) (F + R + B) - J R: J - 1 of the R are done while a stage waits for its first gradient or,
+ * for the first microbatch to come back, are not needed. In units of one F: 4 (M + J - 1) - J. With several flushes,
+ * each of them. */
 START_TEST(gpipe_with_early_recomputation_time) {
   static const int64_t accumulate[] = {1, 2, 4, 8};
   early_recompute = true;
   for (int32_t stages = 2; stages <= STAGES_MOST; stages++) {
     for (int64_t m = 1; m <= MICROBATCHES_MOST; m++) {
       const petra_program_options options = flush_of(stages, m, true);
-      EXPECT(time_of(&petra_program_gpipe, &options, &unit, true, 1), 4 * (m + stages - 1) - stages, "torchgpipe", &options);
+      EXPECT(time_of(&petra_program_gpipe, &options, &unit, true, 1), 4 * (m + stages - 1) - stages, "torchgpipe",
+             &options);
       for (int c = 0; c < COSTS; c++) {
         const costs *x = &coprime[c];
         /* A stage waits F + B of each stage above, of which it can use no more than its R. */
         if (x->reconstruct <= x->backward)
           EXPECT(time_of(&petra_program_gpipe, &options, x, true, 1),
-                 (m + stages - 1) * (x->forward + x->reconstruct + x->backward) - stages * x->reconstruct, "torchgpipe", &options);
+                 (m + stages - 1) * (x->forward + x->reconstruct + x->backward) - stages * x->reconstruct, "torchgpipe",
+                 &options);
       }
     }
     for (int k = 0; k < 4; k++) {
       petra_program_options options = flush_of(stages, 3 * accumulate[k], true);
       options.accumulate = accumulate[k];
-      EXPECT(time_of(&petra_program_gpipe, &options, &unit, true, 1), 3 * (4 * (accumulate[k] + stages - 1) - stages), "torchgpipe", &options);
+      EXPECT(time_of(&petra_program_gpipe, &options, &unit, true, 1), 3 * (4 * (accumulate[k] + stages - 1) - stages),
+             "torchgpipe", &options);
     }
   }
   early_recompute = false;
@@ -84,12 +87,11 @@ START_TEST(one_f_one_b_time) {
     for (int64_t m = 1; m <= MICROBATCHES_MOST; m++)
       for (int split = 0; split < 2; split++) {
         const petra_program_options options = flush_of(stages, m, split);
-        EXPECT(time_of(&petra_program_1f1b, &options, &unit, false, 1), 3 * (m + stages - 1), "1f1b",
-               &options);
+        EXPECT(time_of(&petra_program_1f1b, &options, &unit, false, 1), 3 * (m + stages - 1), "1f1b", &options);
         for (int c = 0; c < COSTS; c++) {
           const costs *x = &coprime[c];
-          EXPECT(time_of(&petra_program_1f1b, &options, x, false, 1),
-                 (m + stages - 1) * (x->forward + x->backward), "1f1b", &options);
+          EXPECT(time_of(&petra_program_1f1b, &options, x, false, 1), (m + stages - 1) * (x->forward + x->backward),
+                 "1f1b", &options);
           for (int32_t j = 1; j <= stages; j++) {
             EXPECT(counts[j].kept_max, smaller(stages - j + 1, m), "1f1b keeps", &options);
             EXPECT(device_counts[j].in_flight_max, smaller(stages - j + 1, m), "1f1b in flight", &options);
@@ -113,8 +115,8 @@ START_TEST(zero_bubble_time) {
         int64_t inputs = x->backward - x->weight;
         ck_assert(x->weight <= smaller(x->forward, inputs));
         EXPECT(time_of(&petra_program_zb_h1, &options, x, false, 1),
-               m * (x->forward + inputs + x->weight) + (stages - 1) * (x->forward + inputs - x->weight),
-               "zb-h1", &options);
+               m * (x->forward + inputs + x->weight) + (stages - 1) * (x->forward + inputs - x->weight), "zb-h1",
+               &options);
         for (int32_t j = 1; j <= stages; j++)
           EXPECT(counts[j].kept_max, stages, "zb-h1 keeps", &options);
       }
@@ -134,9 +136,8 @@ START_TEST(interleaved_time) {
             EXPECT(time_of(&petra_program_interleaved, &options, x, false, 1),
                    (m * v + devices - 1) * (x->forward + x->backward), "interleaved", &options);
             for (int32_t d = 1; d <= devices && split; d++)
-              EXPECT(device_counts[d].in_flight_max,
-                     smaller(2 * (devices - d) + (v - 1) * devices + 1, m * v), "interleaved in flight",
-                     &options);
+              EXPECT(device_counts[d].in_flight_max, smaller(2 * (devices - d) + (v - 1) * devices + 1, m * v),
+                     "interleaved in flight", &options);
           }
 }
 END_TEST
@@ -154,8 +155,8 @@ START_TEST(asynchronous_time_and_lags) {
           options.accumulate = k;
           EXPECT(time_of(&petra_program_1f1b_async, &options, x, false, 1),
                  (m + stages - 1) * (x->forward + x->backward), "1f1b-async", &options);
-          EXPECT(back_end[m / 2] - back_end[m / 4], (m / 2 - m / 4) * (x->forward + x->backward),
-                 "steady state", &options);
+          EXPECT(back_end[m / 2] - back_end[m / 4], (m / 2 - m / 4) * (x->forward + x->backward), "steady state",
+                 &options);
           for (int32_t j = 1; j <= stages; j++) {
             int64_t ahead = stages - j, most = 0;
             for (int64_t i = 0; i < m; i++)
@@ -169,8 +170,9 @@ START_TEST(asynchronous_time_and_lags) {
 }
 END_TEST
 
-/* A double buffer: microbatch m reads version max(0, floor(m / k) - 1) in F and in B, whatever the stage. Whether that is
- * always there, and never more than one update old, in the run just done; *old_reads counts the passes that read an old one. */
+/* A double buffer: microbatch m reads version max(0, floor(m / k) - 1) in F and in B, whatever the stage. Whether
+ * that is always there, and never more than one update old, in the run just done; *old_reads counts the passes that
+ * read an old one. */
 static bool two_versions_suffice(const petra_program_options *options, int64_t *old_reads) {
   int64_t updates[STAGES_MOST + 1] = {0};
   *old_reads = 0;
@@ -179,7 +181,8 @@ static bool two_versions_suffice(const petra_program_options *options, int64_t *
     const petra_action *a = &rows[i].action;
     const int64_t window = a->microbatch / options->accumulate, version = window > 0 ? window - 1 : 0;
     if (a->kind == PETRA_ACTION_UPDATE) {
-      /* the update makes version w + 1 of version w and the gradients of window w, taken at version w - 1: a delay of 1 */
+      /* the update makes version w + 1 of version w and the gradients of window w, taken at version w - 1: a delay
+       * of 1 */
       ck_assert_int_eq(a->microbatch, (updates[a->stage] + 1) * options->accumulate - 1);
       updates[a->stage]++;
     } else {
@@ -191,8 +194,9 @@ static bool two_versions_suffice(const petra_program_options *options, int64_t *
   return true;
 }
 
-/* pipedream-2bw: two versions are enough from k = J - 1 on (its authors ask for k >= J), and not below; every pass between
- * reads a version that is there; the lag that the latest weights would have is at most 1; F + B a microbatch. */
+/* pipedream-2bw: two versions are enough from k = J - 1 on (its authors ask for k >= J), and not below; every pass
+ * between reads a version that is there; the lag that the latest weights would have is at most 1; F + B a
+ * microbatch. */
 START_TEST(versions_of_a_double_buffer) {
   int64_t old_reads;
   for (int32_t stages = 2; stages <= STAGES_MOST; stages++)
@@ -228,8 +232,8 @@ START_TEST(lockstep_with_a_split_head) {
         time_of(&petra_program_lockstep, &options, x, false, 2);
         int64_t first = larger(MICROBATCHES_MOST / 4, 0), last = MICROBATCHES_MOST / 2;
         if (stages <= 4) /* steady: M >= 16 J */
-          EXPECT(back_end[last] - back_end[first], (last - first) * larger(x->forward, x->backward),
-                 "lockstep", &options);
+          EXPECT(back_end[last] - back_end[first], (last - first) * larger(x->forward, x->backward), "lockstep",
+                 &options);
         for (int32_t j = 1; j <= stages; j++) {
           int64_t delay = 2 * (stages - j) + 1, most = 0;
           for (int64_t i = 0; i < MICROBATCHES_MOST; i++)
@@ -251,18 +255,20 @@ START_TEST(flushes_of_k) {
           const int64_t both = x->forward + x->backward;
           petra_program_options options = flush_of(stages, k * flushes, true);
           options.accumulate = k;
-          EXPECT(time_of(&petra_program_gpipe, &options, x, false, 1), flushes * (k + stages - 1) * both, "gpipe", &options);
+          EXPECT(time_of(&petra_program_gpipe, &options, x, false, 1), flushes * (k + stages - 1) * both, "gpipe",
+                 &options);
           EXPECT(time_of(&petra_program_gpipe, &options, x, true, 1),
                  flushes * (k + stages - 1) * (both + x->reconstruct), "gpipe-checkpoint", &options);
-          EXPECT(time_of(&petra_program_1f1b, &options, x, false, 1), flushes * (k + stages - 1) * both, "1f1b", &options);
+          EXPECT(time_of(&petra_program_1f1b, &options, x, false, 1), flushes * (k + stages - 1) * both, "1f1b",
+                 &options);
           if (k >= stages && x->weight <= smaller(x->forward, x->backward - x->weight))
             EXPECT(time_of(&petra_program_zb_h1, &options, x, false, 1),
                    flushes * (k * both + (stages - 1) * (both - 2 * x->weight)), "zb-h1", &options);
           options.stages = 2 * stages;
           options.chunks = 2;
           if (k % stages == 0)
-            EXPECT(time_of(&petra_program_interleaved, &options, x, false, 1),
-                   flushes * (2 * k + stages - 1) * both, "interleaved", &options);
+            EXPECT(time_of(&petra_program_interleaved, &options, x, false, 1), flushes * (2 * k + stages - 1) * both,
+                   "interleaved", &options);
         }
 }
 END_TEST
@@ -282,8 +288,16 @@ START_TEST(outside_the_ranges) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {sequential_time,            gpipe_time, gpipe_with_early_recomputation_time,       one_f_one_b_time,
-                                zero_bubble_time,           interleaved_time, asynchronous_time_and_lags,
-                                versions_of_a_double_buffer, lockstep_with_a_split_head, flushes_of_k, outside_the_ranges};
+  const TTest *const tests[] = {sequential_time,
+                                gpipe_time,
+                                gpipe_with_early_recomputation_time,
+                                one_f_one_b_time,
+                                zero_bubble_time,
+                                interleaved_time,
+                                asynchronous_time_and_lags,
+                                versions_of_a_double_buffer,
+                                lockstep_with_a_split_head,
+                                flushes_of_k,
+                                outside_the_ranges};
   return harness_run("closed_forms", tests, HARNESS_COUNT(tests));
 }

@@ -72,13 +72,11 @@ START_TEST(values_reach_their_members) {
   ck_assert(c->data.augment == PETRA_AUGMENT_FLIP && c->data.limit == 3 && c->data.eval_limit == 4);
   ck_assert(c->data.workers == 256 && strcmp(c->data.path, "null") == 0);
   ck_assert(c->model.family == PETRA_FAMILY_RESNET && c->model.depth == 50 && c->model.width == 1);
-  ck_assert(c->model.stem == PETRA_STEM_IMAGENET && c->model.classes == 100000 &&
-            c->model.zero_init_residual && c->model.downsample == PETRA_DOWNSAMPLE_INVERTIBLE);
-  ck_assert(c->stages.partition == PETRA_PARTITION_LIST && c->stages.count == 3 &&
-            c->stages.blocks.count == 3);
+  ck_assert(c->model.stem == PETRA_STEM_IMAGENET && c->model.classes == 100000 && c->model.zero_init_residual &&
+            c->model.downsample == PETRA_DOWNSAMPLE_INVERTIBLE);
+  ck_assert(c->stages.partition == PETRA_PARTITION_LIST && c->stages.count == 3 && c->stages.blocks.count == 3);
   ck_assert(c->stages.blocks.values[0] == 2 && c->stages.blocks.values[2] == 5);
-  ck_assert(c->method.accumulate == 8 && strcmp(c->method.name, "true") == 0 &&
-            strcmp(c->model.weights, "010") == 0);
+  ck_assert(c->method.accumulate == 8 && strcmp(c->method.name, "true") == 0 && strcmp(c->model.weights, "010") == 0);
   ck_assert(c->optim.lr == 0.1 + 0.2 && c->optim.lr_scaling == PETRA_LR_NONE && c->optim.momentum == 0);
   ck_assert(!c->optim.nesterov && c->optim.weight_decay == 1e-300 && c->optim.decay_norm_and_bias);
   ck_assert(c->lr.warmup_epochs == 0 && c->lr.milestones.count == 0 && c->lr.factor == 1e20);
@@ -102,7 +100,8 @@ START_TEST(values_reach_their_members) {
             c->cluster.stragglers.factor == 1.5);
   ck_assert(c->cluster.speeds.count == 4 && c->cluster.speeds.values[1] == 0.5 && c->cluster.speeds.values[2] == 1e-6 &&
             c->cluster.speeds.values[3] == 1e6);
-  ck_assert(strcmp(c->cluster.cost.profile, "some/where.h5") == 0 && c->profile.warmup == 0 && c->profile.repetitions == 1000000);
+  ck_assert(strcmp(c->cluster.cost.profile, "some/where.h5") == 0 && c->profile.warmup == 0 &&
+            c->profile.repetitions == 1000000);
   ck_assert(c->cluster.pauses.mean_between_s == 3 && c->cluster.pauses.duration_s == 4 &&
             c->cluster.failures.mean_between_s == 5 && c->cluster.failures.restart_s == 6);
   ck_assert(c->probe.per_epoch == 15 && c->probe.gradients);
@@ -119,8 +118,8 @@ START_TEST(bad_configs_give_one_line) {
     ck_assert_ptr_null(config);
     ck_assert_int_eq(harness_lines, 1);
     snprintf(place, sizeof place, "%s%s", scratch_path(), bad[i].place);
-    ck_assert_msg(strncmp(harness_line, place, strlen(place)) == 0, "'%s', expected to begin '%s'",
-                  harness_line, place);
+    ck_assert_msg(strncmp(harness_line, place, strlen(place)) == 0, "'%s', expected to begin '%s'", harness_line,
+                  place);
     ck_assert_msg(strstr(harness_line, bad[i].reason), "'%s' lacks '%s'", harness_line, bad[i].reason);
     ck_assert_msg(strstr(harness_line, "expected"), "'%s' says nothing of what was expected", harness_line);
   }
@@ -147,8 +146,7 @@ START_TEST(nul_and_size_and_nesting) {
 END_TEST
 
 START_TEST(good_spellings) {
-  static const char *const empty[] = {"",   "\n# nothing\n", "---\n",
-                                      "{}", "\xef\xbb\xbf",  "run: {}\ndata: {}\n"};
+  static const char *const empty[] = {"", "\n# nothing\n", "---\n", "{}", "\xef\xbb\xbf", "run: {}\ndata: {}\n"};
   petra_config *c = NULL;
   for (int i = 0; i < HARNESS_COUNT(empty); i++) {
     ck_assert_msg(load_bytes(empty[i], strlen(empty[i]), &c) == PETRA_OK, "%s", harness_line);
@@ -182,9 +180,8 @@ START_TEST(unreadable_files) {
   petra_config *config = NULL;
   harness_clear();
   ck_assert_int_eq(petra_config_load("no/such/file.yaml", NULL, 0, &config), PETRA_IO);
-  ck_assert_str_eq(
-      harness_line,
-      "no/such/file.yaml: cannot be read: No such file or directory; expected a config file in YAML");
+  ck_assert_str_eq(harness_line,
+                   "no/such/file.yaml: cannot be read: No such file or directory; expected a config file in YAML");
   harness_clear();
   ck_assert_int_eq(petra_config_load("/", NULL, 0, &config), PETRA_IO);
   ck_assert_logged("/: cannot be read: Is a directory");
@@ -198,8 +195,7 @@ static petra_status load_pipe(const char *text, bool as_stdin, petra_config **ou
   int ends[2], saved = dup(STDIN_FILENO);
   char path[32] = "-";
   ck_assert_int_eq(pipe(ends), 0);
-  ck_assert_int_eq(write(ends[1], text, strlen(text)),
-                   (ssize_t)strlen(text)); /* fits into the pipe's buffer */
+  ck_assert_int_eq(write(ends[1], text, strlen(text)), (ssize_t)strlen(text)); /* fits into the pipe's buffer */
   close(ends[1]);
   if (as_stdin) {
     dup2(ends[0], STDIN_FILENO);
@@ -350,8 +346,7 @@ START_TEST(every_allocation_may_fail) {
   }
   remove(scratch_path());
   ck_assert_int_eq(status, PETRA_OK);
-  ck_assert_int_gt(
-      n, 50); /* the config, its strings and labels: a smaller number means that nothing was injected */
+  ck_assert_int_gt(n, 50); /* the config, its strings and labels: a smaller number means that nothing was injected */
 }
 END_TEST
 
@@ -364,8 +359,7 @@ START_TEST(help_lists_every_key) {
   stream = open_memstream(&markdown, &size);
   petra_config_help_markdown(stream);
   fclose(stream);
-  ck_assert_ptr_nonnull(
-      strstr(help, "\nmodel.depth: layers, as in ResNet-18\n    18, 34 or 50 (default 18)\n"));
+  ck_assert_ptr_nonnull(strstr(help, "\nmodel.depth: layers, as in ResNet-18\n    18, 34 or 50 (default 18)\n"));
   ck_assert_ptr_nonnull(strstr(help, "cluster.cost.update_s"));
   ck_assert_ptr_nonnull(strstr(markdown, "| `lr.milestones` | list of integers | `[150, 225]` | "));
   int rows = 0, keys = 0;

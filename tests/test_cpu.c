@@ -72,8 +72,8 @@ static void check(const petra_tensor *t, const double *expected, double toleranc
   double *found = values(t), squares = 0, dot;
   for (int64_t i = 0; i < t->elements; i++) {
     ck_assert_msg(fabs(found[i] - expected[i]) <= tolerance * (1 + fabs(expected[i])),
-                  "(%d, %d, %d, %d) [%lld]: %g, expected %g", t->shape[0], t->shape[1], t->shape[2],
-                  t->shape[3], (long long)i, found[i], expected[i]);
+                  "(%d, %d, %d, %d) [%lld]: %g, expected %g", t->shape[0], t->shape[1], t->shape[2], t->shape[3],
+                  (long long)i, found[i], expected[i]);
     squares += found[i] * found[i];
   }
   ck_assert_int_eq(backend->ops->dot(backend, t, t, &dot), PETRA_OK);
@@ -103,8 +103,7 @@ START_TEST(upload_download) {
       if (kind == PETRA_TENSOR_VECTOR)
         shape[0] = c, shape[1] = 1;
       petra_tensor *t = poisoned(make(kind, shape[0], shape[1], shape[2], shape[3]));
-      float *single = malloc((size_t)t->elements * sizeof *single),
-            *back = malloc((size_t)t->elements * sizeof *back);
+      float *single = malloc((size_t)t->elements * sizeof *single), *back = malloc((size_t)t->elements * sizeof *back);
       double *expected = malloc((size_t)t->elements * sizeof *expected);
       for (int64_t e = 0; e < t->elements; e++)
         expected[e] = single[e] = (float)e;
@@ -195,13 +194,11 @@ typedef struct conv_case {
 } conv_case;
 
 static const conv_case conv_cases[] = {
-    {2, 3, 9, 7, 16, 3, 1, 1},  {1, 3, 9, 7, 20, 7, 2, 3},   {3, 1, 8, 6, 17, 3, 1, 1},
-    {2, 16, 9, 7, 16, 3, 1, 1}, {2, 16, 9, 7, 32, 3, 2, 1},  {2, 16, 8, 6, 32, 1, 2, 0},
-    {3, 32, 5, 4, 16, 1, 1, 0}, {7, 4, 6, 5, 4, 3, 1, 1},    {2, 4, 6, 5, 8, 3, 2, 1},
-    {2, 8, 6, 5, 20, 1, 2, 0},  {2, 20, 6, 5, 40, 3, 2, 1},  {1, 17, 5, 5, 17, 3, 1, 0},
-    {2, 20, 11, 9, 3, 3, 1, 1}, {2, 3, 6, 5, 3, 3, 1, 1},    {2, 2, 6, 5, 1, 1, 1, 0},
-    {1, 64, 4, 4, 64, 3, 1, 1}, {2, 16, 12, 11, 8, 7, 2, 3}, {2, 3, 8, 9, 32, 3, 1, 1},
-    {1, 1, 7, 9, 1, 3, 2, 1},   {2, 40, 5, 6, 24, 1, 1, 0}};
+    {2, 3, 9, 7, 16, 3, 1, 1},   {1, 3, 9, 7, 20, 7, 2, 3},  {3, 1, 8, 6, 17, 3, 1, 1},  {2, 16, 9, 7, 16, 3, 1, 1},
+    {2, 16, 9, 7, 32, 3, 2, 1},  {2, 16, 8, 6, 32, 1, 2, 0}, {3, 32, 5, 4, 16, 1, 1, 0}, {7, 4, 6, 5, 4, 3, 1, 1},
+    {2, 4, 6, 5, 8, 3, 2, 1},    {2, 8, 6, 5, 20, 1, 2, 0},  {2, 20, 6, 5, 40, 3, 2, 1}, {1, 17, 5, 5, 17, 3, 1, 0},
+    {2, 20, 11, 9, 3, 3, 1, 1},  {2, 3, 6, 5, 3, 3, 1, 1},   {2, 2, 6, 5, 1, 1, 1, 0},   {1, 64, 4, 4, 64, 3, 1, 1},
+    {2, 16, 12, 11, 8, 7, 2, 3}, {2, 3, 8, 9, 32, 3, 1, 1},  {1, 1, 7, 9, 1, 3, 2, 1},   {2, 40, 5, 6, 24, 1, 1, 0}};
 
 static void conv_naive(const conv_case *c, int oh, int ow, const double *x, const double *w, const double *y,
                        double *ex, double *ew, double *ey) {
@@ -210,8 +207,7 @@ static void conv_naive(const conv_case *c, int oh, int ow, const double *x, cons
       for (int i = 0; i < c->in; i++)
         for (int p = 0; p < oh * ow; p++)
           for (int k = 0; k < c->kernel * c->kernel; k++) {
-            int iy = p / ow * c->stride - c->pad + k / c->kernel,
-                ix = p % ow * c->stride - c->pad + k % c->kernel;
+            int iy = p / ow * c->stride - c->pad + k / c->kernel, ix = p % ow * c->stride - c->pad + k % c->kernel;
             if (iy < 0 || iy >= c->h || ix < 0 || ix >= c->w)
               continue;
             int at_x = ((n * c->in + i) * c->h + iy) * c->w + ix, at_y = (n * c->out + o) * oh * ow + p;
@@ -224,8 +220,7 @@ static void conv_naive(const conv_case *c, int oh, int ow, const double *x, cons
 
 START_TEST(convolutions) {
   const conv_case *c = &conv_cases[_i];
-  int oh = (c->h + 2 * c->pad - c->kernel) / c->stride + 1,
-      ow = (c->w + 2 * c->pad - c->kernel) / c->stride + 1;
+  int oh = (c->h + 2 * c->pad - c->kernel) / c->stride + 1, ow = (c->w + 2 * c->pad - c->kernel) / c->stride + 1;
   petra_conv_geometry g = {c->stride, c->pad};
   petra_tensor *x = activation(c->n, c->in, c->h, c->w), *y = activation(c->n, c->out, oh, ow);
   petra_tensor *w = randomised(make(PETRA_TENSOR_FILTER, c->out, c->in, c->kernel, c->kernel));
@@ -266,14 +261,13 @@ typedef struct norm_case {
   int n, c, h, w;
 } norm_case;
 
-static const norm_case norm_cases[] = {{3, 16, 5, 7},  {7, 17, 3, 3},  {1, 1, 9, 9},    {2, 3, 5, 4},
-                                       {64, 4, 2, 2},  {2, 20, 1, 2},  {1, 32, 40, 30}, {5, 8, 17, 16},
-                                       {70, 16, 3, 2}, {130, 40, 1, 1}};
+static const norm_case norm_cases[] = {{3, 16, 5, 7}, {7, 17, 3, 3},   {1, 1, 9, 9},   {2, 3, 5, 4},   {64, 4, 2, 2},
+                                       {2, 20, 1, 2}, {1, 32, 40, 30}, {5, 8, 17, 16}, {70, 16, 3, 2}, {130, 40, 1, 1}};
 
 /* Expected values of one channel's batch norm and of its gradient. */
-static void norm_naive(const norm_case *s, const double *x, const double *scale, const double *shift,
-                       bool relu, petra_join join, const double *addend, const double *dy, double *mean,
-                       double *variance, double *y, double *dx, double *dscale, double *dshift) {
+static void norm_naive(const norm_case *s, const double *x, const double *scale, const double *shift, bool relu,
+                       petra_join join, const double *addend, const double *dy, double *mean, double *variance,
+                       double *y, double *dx, double *dscale, double *dshift) {
   int hw = s->h * s->w, m = s->n * hw;
   for (int c = 0; c < s->c; c++) {
     double sum = 0, square = 0, g_sum = 0, g_hat = 0;
@@ -294,8 +288,7 @@ static void norm_naive(const norm_case *s, const double *x, const double *scale,
           g_hat += g * hat;
         } else
           dx[AT(k)] = scale[c] * inverse * (g - g_sum / m - hat * g_hat / m);
-        double before = join == PETRA_JOIN_ADD_ACTIVATE ? z + addend[AT(k)] : z,
-               act = relu ? fmax(before, 0) : before;
+        double before = join == PETRA_JOIN_ADD_ACTIVATE ? z + addend[AT(k)] : z, act = relu ? fmax(before, 0) : before;
         y[AT(k)] = join == PETRA_JOIN_ADD        ? addend[AT(k)] + act
                    : join == PETRA_JOIN_SUBTRACT ? addend[AT(k)] - act
                                                  : act;
@@ -312,8 +305,7 @@ static void norm_one(const norm_case *s, bool relu, petra_join join) {
   petra_tensor *dx = output(s->n, s->c, s->h, s->w);
   petra_tensor *scale = randomised(vector(s->c)), *shift = randomised(vector(s->c));
   petra_tensor *v[4];
-  double *e[6], *vx = values(x), *va = values(addend), *vd = values(dy), *vs = values(scale),
-                *vb = values(shift);
+  double *e[6], *vx = values(x), *va = values(addend), *vd = values(dy), *vs = values(scale), *vb = values(shift);
   for (int i = 0; i < 4; i++)
     v[i] = poisoned(vector(s->c));
   for (int i = 0; i < 6; i++)
@@ -354,8 +346,7 @@ static void norm_one(const norm_case *s, bool relu, petra_join join) {
   check(dy, e[3], tolerance * 10);
   if (join != PETRA_JOIN_NONE) {
     f.y = addend;
-    ck_assert_int_eq(backend->ops->norm_evaluate(backend, &f),
-                     PETRA_OK); /* the batch's statistics are in v */
+    ck_assert_int_eq(backend->ops->norm_evaluate(backend, &f), PETRA_OK); /* the batch's statistics are in v */
     check(addend, e[2], tolerance);
   }
   petra_tensor *all[] = {x, addend, dy, y, dx, scale, shift, v[0], v[1], v[2], v[3]};
@@ -448,8 +439,7 @@ START_TEST(max_pools) {
   int c = pool_cases[_i].c, h = pool_cases[_i].h, w = pool_cases[_i].w;
   petra_pool_geometry g = {pool_cases[_i].window, pool_cases[_i].stride, pool_cases[_i].pad};
   int oh = (h + 2 * g.pad - g.window) / g.stride + 1, ow = (w + 2 * g.pad - g.window) / g.stride + 1;
-  petra_tensor *x = activation(2, c, h, w), *y = output(2, c, oh, ow),
-               *mask = make(PETRA_TENSOR_MASK, 2, c, oh, ow);
+  petra_tensor *x = activation(2, c, h, w), *y = output(2, c, oh, ow), *mask = make(PETRA_TENSOR_MASK, 2, c, oh, ow);
   petra_tensor *dy = activation(2, c, oh, ow), *dx = output(2, c, h, w);
   double *vx = values(x), *vd = values(dy), *ey = malloc((size_t)y->elements * 8);
   double *ex = calloc((size_t)x->elements, 8);
@@ -623,15 +613,13 @@ static uint32_t run_once(void) {
   random_state = 99;
   petra_conv_geometry g = {1, 1};
   petra_tensor *x = activation(8, 32, 16, 16), *y = output(8, 32, 16, 16), *dx = output(8, 32, 16, 16);
-  petra_tensor *w = randomised(make(PETRA_TENSOR_FILTER, 32, 32, 3, 3)),
-               *dw = make(PETRA_TENSOR_FILTER, 32, 32, 3, 3);
+  petra_tensor *w = randomised(make(PETRA_TENSOR_FILTER, 32, 32, 3, 3)), *dw = make(PETRA_TENSOR_FILTER, 32, 32, 3, 3);
   petra_tensor *v[6];
   for (int i = 0; i < 6; i++)
     v[i] = randomised(vector(32));
   double dot;
   backend->ops->conv_forward(backend, &g, x, w, y);
-  petra_norm_forward f = {
-      .x = y, .scale = v[0], .shift = v[1], .relu = true, .y = dx, .mean = v[2], .variance = v[3]};
+  petra_norm_forward f = {.x = y, .scale = v[0], .shift = v[1], .relu = true, .y = dx, .mean = v[2], .variance = v[3]};
   backend->ops->norm_forward(backend, &f);
   petra_norm_backward b = {.x = y,
                            .scale = v[0],
@@ -679,8 +667,7 @@ START_TEST(handle) {
   ck_assert_ptr_nonnull(strstr(text, "2 threads"));
   petra_backend *other;
   harness_clear();
-  ck_assert_int_eq(petra_backend_create(PETRA_BACKEND_CPU, PETRA_PRECISION_FP64, 1, true, &other),
-                   PETRA_UNSUPPORTED);
+  ck_assert_int_eq(petra_backend_create(PETRA_BACKEND_CPU, PETRA_PRECISION_FP64, 1, true, &other), PETRA_UNSUPPORTED);
   ck_assert_int_eq(harness_lines, 1);
   ck_assert_logged("device.precision");
   ck_assert_logged("ref");

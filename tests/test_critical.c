@@ -27,17 +27,15 @@ static petra_status sink(void *context, const petra_trace_row *row) {
   return petra_critical_action(((run *)context)->critical, row);
 }
 
-static petra_status message(void *context, bool sent, int32_t from, const petra_packet *packet,
-                            int64_t now_ns) {
+static petra_status message(void *context, bool sent, int32_t from, const petra_packet *packet, int64_t now_ns) {
   (void)from;
   return petra_critical_message(((run *)context)->critical, sent, packet, now_ns);
 }
 
-static petra_status duration(void *context, const petra_action *action, int64_t cost_ns,
-                             int64_t *duration_ns) {
+static petra_status duration(void *context, const petra_action *action, int64_t cost_ns, int64_t *duration_ns) {
   const run *r = context;
-  PETRA_TRY(petra_jitter_duration(&r->jitter, action->stage, (int)action->kind, action->microbatch, cost_ns,
-                                  duration_ns));
+  PETRA_TRY(
+      petra_jitter_duration(&r->jitter, action->stage, (int)action->kind, action->microbatch, cost_ns, duration_ns));
   if (r->more && action->kind == r->longer)
     *duration_ns *= r->more;
   return PETRA_OK;
@@ -45,9 +43,8 @@ static petra_status duration(void *context, const petra_action *action, int64_t 
 
 /* Runs it, and checks what holds for every run: the sum, the parts' signs, no wait, the stages' sum. */
 static void run_program(run *r, const petra_program_ops *program) {
-  const petra_worker_cost_options counting = {.stages = r->program.stages,
-                                              .split_head = r->program.split_head,
-                                              .split_backward = program->split_backward};
+  const petra_worker_cost_options counting = {
+      .stages = r->program.stages, .split_head = r->program.split_head, .split_backward = program->split_backward};
   petra_worker *worker;
   petra_executor *executor;
   r->cluster.costs = r->costs;
@@ -132,8 +129,7 @@ END_TEST
 
 START_TEST(bottleneck_carries_it) {
   run r = same_stages(3, 20, (petra_stage_cost){.forward_ns = 3, .backward_ns = 9});
-  r.costs[1] =
-      (petra_stage_cost){.forward_ns = 100, .backward_ns = 170, .reconstruct_ns = 90, .update_ns = 7};
+  r.costs[1] = (petra_stage_cost){.forward_ns = 100, .backward_ns = 170, .reconstruct_ns = 90, .update_ns = 7};
   r.cluster.rule.recomputes = true;
   run_program(&r, &petra_program_lockstep);
   /* Once it has begun the slow stage never waits; one action of stage 1 comes before it, and one after it,
@@ -145,8 +141,7 @@ START_TEST(bottleneck_carries_it) {
 END_TEST
 
 START_TEST(slow_link_in_parts) {
-  static const petra_stage_cost cost = {
-      .forward_ns = 1, .backward_ns = 2, .forward_bytes = 10, .backward_bytes = 20};
+  static const petra_stage_cost cost = {.forward_ns = 1, .backward_ns = 2, .forward_bytes = 10, .backward_bytes = 20};
   run r = same_stages(2, 4, cost);
   r.program.accumulate = 4;
   r.program.split_head = true;
@@ -265,9 +260,8 @@ START_TEST(longer_parts_make_a_longer_run) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {
-      sequential_is_everything,      gpipe_is_m_and_j,   zero_bubble_has_weight_gradients,
-      bottleneck_carries_it,         slow_link_in_parts, parts_sum_to_the_makespan,
-      longer_parts_make_a_longer_run};
+  const TTest *const tests[] = {sequential_is_everything,      gpipe_is_m_and_j,   zero_bubble_has_weight_gradients,
+                                bottleneck_carries_it,         slow_link_in_parts, parts_sum_to_the_makespan,
+                                longer_parts_make_a_longer_run};
   return harness_run("critical", tests, HARNESS_COUNT(tests));
 }

@@ -20,9 +20,20 @@ void plans_end(void) {
   ck_assert_int_eq(petra_cudnn_fake_alive(), 0);
 }
 
-cuda_conv_shape plans_shape(cuda_conv_kind kind, petra_precision precision, int n, int c, int h, int w, int o, int kh, int kw,
-                            int stride, int pad) {
-  return (cuda_conv_shape){(int32_t)kind, (int32_t)precision, n, c, h, w, o, kh, kw, stride, pad, (h + 2 * pad - kh) / stride + 1,
+cuda_conv_shape plans_shape(cuda_conv_kind kind, petra_precision precision, int n, int c, int h, int w, int o, int kh,
+                            int kw, int stride, int pad) {
+  return (cuda_conv_shape){(int32_t)kind,
+                           (int32_t)precision,
+                           n,
+                           c,
+                           h,
+                           w,
+                           o,
+                           kh,
+                           kw,
+                           stride,
+                           pad,
+                           (h + 2 * pad - kh) / stride + 1,
                            (w + 2 * pad - kw) / stride + 1};
 }
 
@@ -88,19 +99,26 @@ static void drop(convolution *c) {
 static double seen(const convolution *c, int array, int64_t at) {
   const float value = c->values[array][at];
   const int32_t precision = c->shape.precision;
-  return precision == PETRA_PRECISION_TF32 ? host_round_to(value, 10) : precision == PETRA_PRECISION_BF16 ? host_round_to(value, 7) : value;
+  return precision == PETRA_PRECISION_TF32   ? host_round_to(value, 10)
+         : precision == PETRA_PRECISION_BF16 ? host_round_to(value, 7)
+                                             : value;
 }
 
-/* The definition: output `at` is the sum over all (image, output, channel, place of the window, element of the filter) that it has a
- * part in, gathered; *size is that of the absolute values. */
+/* The definition: output `at` is the sum over all (image, output, channel, place of the window, element of the
+ * filter) that it has a part in, gathered; *size is that of the absolute values. */
 static double defined(const convolution *c, int64_t at, double *size) {
   const cuda_conv_shape *s = &c->shape;
   double sum = 0;
   *size = 0;
   const int64_t inner = c->out == Y ? s->o : s->c, channel = at % inner, pixel = at / inner;
-  const int64_t width = c->out == X ? s->w : c->out == W ? s->kw : s->ow, height = c->out == X ? s->h : c->out == W ? s->kh : s->oh;
+  const int64_t width = c->out == X   ? s->w
+                        : c->out == W ? s->kw
+                                      : s->ow,
+                height = c->out == X   ? s->h
+                         : c->out == W ? s->kh
+                                       : s->oh;
   const int64_t column = pixel % width, row = pixel / width % height, outer = pixel / width / height;
-#define EACH(v, size_, here, known)                                                                          \
+#define EACH(v, size_, here, known)                                                                                    \
   for (int64_t v = (here) ? (known) : 0, v##_end = (here) ? (known) + 1 : (size_); v < v##_end; v++)
   EACH(n, s->n, c->out != W, outer)
   EACH(o, s->o, c->out != X, c->out == Y ? channel : outer)
@@ -140,8 +158,8 @@ static void compare(const convolution *c) {
     double found = bf16 ? host_from_bf16(((uint16_t *)c->device[c->out])[i]) : ((float *)c->device[c->out])[i];
     double allowed = size * 1e-12 + fabs(expected) * (bf16 ? 0x1p-8 : 0x1p-23);
     if (!(fabs(found - expected) <= allowed)) /* true for NaN */
-      ck_abort_msg("kind %d, precision %d, kernel %dx%d/%d: element %d is %.9g, expected %.9g", c->shape.kind, c->shape.precision,
-                   c->shape.kh, c->shape.kw, c->shape.stride, (int)i, found, expected);
+      ck_abort_msg("kind %d, precision %d, kernel %dx%d/%d: element %d is %.9g, expected %.9g", c->shape.kind,
+                   c->shape.precision, c->shape.kh, c->shape.kw, c->shape.stride, (int)i, found, expected);
   }
 }
 
@@ -185,11 +203,12 @@ petra_status plans_check_run(cuda_plans *plans, const cuda_conv_shape *shape) {
 static const petra_precision precisions[] = {PETRA_PRECISION_FP32, PETRA_PRECISION_TF32, PETRA_PRECISION_BF16};
 
 START_TEST(convolutions_are_the_definition) {
-  static const int table[][9] = {/* n, c, h, w, o, kh, kw, stride, pad */
-                                 {1, 1, 1, 1, 1, 1, 1, 1, 0}, {1, 3, 7, 5, 4, 3, 3, 1, 1},  {2, 3, 9, 8, 5, 7, 7, 2, 3},
-                                 {2, 4, 6, 5, 3, 1, 1, 1, 0}, {3, 4, 6, 5, 3, 1, 1, 2, 0},  {1, 2, 8, 6, 3, 3, 3, 2, 1},
-                                 {2, 2, 5, 6, 3, 3, 3, 1, 0}, {2, 3, 6, 4, 2, 3, 1, 1, 1},  {1, 3, 5, 9, 2, 2, 5, 2, 2},
-                                 {1, 4, 2, 2, 3, 7, 7, 1, 3}, {2, 17, 4, 3, 20, 3, 3, 1, 1}, {1, 2, 3, 4, 2, 1, 1, 1, 1}};
+  static const int table[][9] = {
+      /* n, c, h, w, o, kh, kw, stride, pad */
+      {1, 1, 1, 1, 1, 1, 1, 1, 0}, {1, 3, 7, 5, 4, 3, 3, 1, 1},   {2, 3, 9, 8, 5, 7, 7, 2, 3},
+      {2, 4, 6, 5, 3, 1, 1, 1, 0}, {3, 4, 6, 5, 3, 1, 1, 2, 0},   {1, 2, 8, 6, 3, 3, 3, 2, 1},
+      {2, 2, 5, 6, 3, 3, 3, 1, 0}, {2, 3, 6, 4, 2, 3, 1, 1, 1},   {1, 3, 5, 9, 2, 2, 5, 2, 2},
+      {1, 4, 2, 2, 3, 7, 7, 1, 3}, {2, 17, 4, 3, 20, 3, 3, 1, 1}, {1, 2, 3, 4, 2, 1, 1, 1, 1}};
   for (int p = 0; p < HARNESS_COUNT(precisions); p++)
     for (uint64_t seed = 1; seed <= 2; seed++) {
       cuda_plans *plans = NULL;
@@ -281,10 +300,12 @@ static bool life(const char *function, int nth, cudnnStatus_t error) {
   if (status == PETRA_OK) /* the search had another engine */
     ck_assert_int_eq(harness_lines, 0);
   else {
-    ck_assert_msg(failed && harness_lines == 1, "%s, call %d: %d lines: %s", function, nth, harness_lines, harness_line);
+    ck_assert_msg(failed && harness_lines == 1, "%s, call %d: %d lines: %s", function, nth, harness_lines,
+                  harness_line);
     ck_assert_logged("cuDNN: ");
     ck_assert_logged(cudnnGetErrorString(error));
-    ck_assert_int_eq(status, error == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ? PETRA_NO_MEMORY : PETRA_BACKEND);
+    ck_assert_int_eq(status,
+                     error == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ? PETRA_NO_MEMORY : PETRA_BACKEND);
   }
   petra_cuda_host_fail(NULL, 0, cudaSuccess);
   cuda_plans_destroy(plans);
@@ -296,10 +317,15 @@ START_TEST(each_call_that_fails_is_one_line) {
   static const struct {
     const char *function;
     int least; /* calls at least: the test sees them all */
-  } functions[] = {{"cudnnCreate", 1},          {"cudnnSetStream", 1},           {"cudnnBackendCreateDescriptor", 20},
-                   {"cudnnBackendSetAttribute", 35}, {"cudnnBackendFinalize", 9}, {"cudnnBackendGetAttribute", 30},
+  } functions[] = {{"cudnnCreate", 1},
+                   {"cudnnSetStream", 1},
+                   {"cudnnBackendCreateDescriptor", 20},
+                   {"cudnnBackendSetAttribute", 35},
+                   {"cudnnBackendFinalize", 9},
+                   {"cudnnBackendGetAttribute", 30},
                    {"cudnnBackendExecute", 1}};
-  static const cudnnStatus_t errors[] = {CUDNN_STATUS_INTERNAL_ERROR, CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED};
+  static const cudnnStatus_t errors[] = {CUDNN_STATUS_INTERNAL_ERROR,
+                                         CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED};
   for (int f = 0; f < HARNESS_COUNT(functions); f++)
     for (int e = 0; e < HARNESS_COUNT(errors); e++) {
       int nth = 1;
@@ -317,8 +343,9 @@ START_TEST(a_run_that_cannot_be_queued) {
   ck_assert_int_eq(cuda_plans_create(NULL, true, PLANS_WORKSPACE_MAX, &plans), PETRA_OK);
   petra_cuda_host_fail("petra_cuda_host_call", 1, cudaErrorLaunchFailure);
   ck_assert_int_eq(plans_check_run(plans, &shape), PETRA_BACKEND);
-  ck_assert_logged("cuDNN: running a plan: convolution data gradient, x 1x4x4x2, filter 2x3x3x2, stride 1, pad 1, bf16: "
-                   "CUDNN_STATUS_EXECUTION_FAILED_CUDART (5003): the run cannot be queued");
+  ck_assert_logged(
+      "cuDNN: running a plan: convolution data gradient, x 1x4x4x2, filter 2x3x3x2, stride 1, pad 1, bf16: "
+      "CUDNN_STATUS_EXECUTION_FAILED_CUDART (5003): the run cannot be queued");
   ck_assert_int_eq(harness_lines, 1);
   cuda_plans_destroy(plans);
   plans_end();

@@ -23,11 +23,11 @@ static inline void plans_begin(uint64_t seed) {
 void plans_end(void);
 
 /* y's size follows. */
-cuda_conv_shape plans_shape(cuda_conv_kind kind, petra_precision precision, int n, int c, int h, int w, int o, int kh, int kw,
-                            int stride, int pad);
+cuda_conv_shape plans_shape(cuda_conv_kind kind, petra_precision precision, int n, int c, int h, int w, int o, int kh,
+                            int kw, int stride, int pad);
 
-/* Runs the shape's plan and compares the output with the definition of a convolution. The inputs must stay. What fails before the
- * run is answered, with nothing left. */
+/* Runs the shape's plan and compares the output with the definition of a convolution. The inputs must stay. What
+ * fails before the run is answered, with nothing left. */
 petra_status plans_check_run(cuda_plans *plans, const cuda_conv_shape *shape);
 
 /* Writes their tests there; returns how many. */

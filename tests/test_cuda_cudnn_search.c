@@ -7,8 +7,10 @@ static cuda_conv_shape shape_of(petra_precision precision) {
   return plans_shape(CUDA_CONV_FORWARD, precision, 1, 3, 5, 4, 2, 3, 3, 1, 1);
 }
 
-/* Makes a plan over the engines of mode A, with none in the others; answers what cuda_plan_describe says, "" where there is none. */
-static const char *chosen(const cudnn_fake_engine *engines, int count, petra_precision precision, bool deterministic, size_t workspace_max) {
+/* Makes a plan over the engines of mode A, with none in the others; answers what cuda_plan_describe says, "" where
+ * there is none. */
+static const char *chosen(const cudnn_fake_engine *engines, int count, petra_precision precision, bool deterministic,
+                          size_t workspace_max) {
   static char text[128];
   static const cudnn_fake_engine none;
   cuda_plans *plans = NULL;
@@ -32,7 +34,8 @@ static const char *chosen(const cudnn_fake_engine *engines, int count, petra_pre
 
 /* An engine with a note before one without. */
 static bool takes(cudnnBackendNumericalNote_t note, petra_precision precision, bool deterministic) {
-  const cudnn_fake_engine engines[] = {{.index = 7, .note_count = 2, .notes = {NOTE(STRICT_NAN_PROP), note}}, {.index = 8}};
+  const cudnn_fake_engine engines[] = {{.index = 7, .note_count = 2, .notes = {NOTE(STRICT_NAN_PROP), note}},
+                                       {.index = 8}};
   const char *text = chosen(engines, 2, precision, deterministic, PLANS_WORKSPACE_MAX);
   const bool first = strncmp(text, "engine 7, ", 10) == 0;
   ck_assert_msg(first || strncmp(text, "engine 8, ", 10) == 0, "chosen: '%s'", text);
@@ -46,8 +49,8 @@ START_TEST(engines_by_their_notes) {
       for (int note = 0; note < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; note++) {
         bool wanted = note == NOTE(STRICT_NAN_PROP) || (note == NOTE(NONDETERMINISTIC) && !deterministic) ||
                       (note == NOTE(TENSOR_CORE) && p > 0);
-        ck_assert_msg(takes((cudnnBackendNumericalNote_t)note, precisions[p], deterministic) == wanted, "note %d, precision %d, %d", note,
-                      precisions[p], deterministic);
+        ck_assert_msg(takes((cudnnBackendNumericalNote_t)note, precisions[p], deterministic) == wanted,
+                      "note %d, precision %d, %d", note, precisions[p], deterministic);
       }
 }
 END_TEST
@@ -55,13 +58,16 @@ END_TEST
 START_TEST(descriptions) {
   const cudnn_fake_engine cores = {.index = 4, .workspace = 3 << 18, .note_count = 1, .notes = {NOTE(TENSOR_CORE)}};
   const cudnn_fake_engine both = {.index = 5, .compiled = true, .note_count = 1, .notes = {NOTE(NONDETERMINISTIC)}};
-  ck_assert_str_eq(chosen(&cores, 1, PETRA_PRECISION_TF32, true, PLANS_WORKSPACE_MAX), "engine 4, 0.8 MiB workspace, tensor cores");
-  ck_assert_str_eq(chosen(&both, 1, PETRA_PRECISION_TF32, false, PLANS_WORKSPACE_MAX), "engine 5, 0.0 MiB workspace, not deterministic, compiled");
+  ck_assert_str_eq(chosen(&cores, 1, PETRA_PRECISION_TF32, true, PLANS_WORKSPACE_MAX),
+                   "engine 4, 0.8 MiB workspace, tensor cores");
+  ck_assert_str_eq(chosen(&both, 1, PETRA_PRECISION_TF32, false, PLANS_WORKSPACE_MAX),
+                   "engine 5, 0.0 MiB workspace, not deterministic, compiled");
 }
 END_TEST
 
 START_TEST(workspace) {
-  const cudnn_fake_engine engines[] = {{.index = 1, .workspace = 101}, {.index = 2, .workspace = 70, .per_channel = 10}, {.index = 3}};
+  const cudnn_fake_engine engines[] = {
+      {.index = 1, .workspace = 101}, {.index = 2, .workspace = 70, .per_channel = 10}, {.index = 3}};
   ck_assert_int_eq(strncmp(chosen(engines, 3, PETRA_PRECISION_FP32, true, 101), "engine 1,", 9), 0);
   ck_assert_int_eq(strncmp(chosen(engines, 3, PETRA_PRECISION_FP32, true, 100), "engine 2,", 9), 0);
   ck_assert_int_eq(strncmp(chosen(engines, 3, PETRA_PRECISION_FP32, true, 99), "engine 3,", 9), 0);
@@ -79,11 +85,14 @@ START_TEST(none_is_left) {
                                        {.index = 5, .note_count = 1, .notes = {NOTE(TENSOR_CORE)}},
                                        {.index = 6, .note_count = 1, .notes = {NOTE(WINOGRAD_TILE_4x4)}}};
   ck_assert_str_eq(chosen(engines, 6, PETRA_PRECISION_FP32, true, 1024), "");
-  ck_assert_logged("cuDNN has no plan for the convolution forward, x 1x5x4x3, filter 2x3x3x3, stride 1, pad 1, fp32, deterministic: of 6 "
-                   "engine configurations 3 have unwanted notes, 2 need more than 1024 bytes of workspace, 1 do not finalize (last: "
-                   "CUDNN_STATUS_NOT_SUPPORTED)");
+  ck_assert_logged(
+      "cuDNN has no plan for the convolution forward, x 1x5x4x3, filter 2x3x3x3, stride 1, pad 1, fp32, deterministic: "
+      "of 6 "
+      "engine configurations 3 have unwanted notes, 2 need more than 1024 bytes of workspace, 1 do not finalize (last: "
+      "CUDNN_STATUS_NOT_SUPPORTED)");
   ck_assert_str_eq(chosen(engines, 0, PETRA_PRECISION_FP32, false, 1024), "");
-  ck_assert_logged("fp32: of 0 engine configurations 0 have unwanted notes, 0 need more than 1024 bytes of workspace, 0 do not finalize");
+  ck_assert_logged("fp32: of 0 engine configurations 0 have unwanted notes, 0 need more than 1024 bytes of workspace, "
+                   "0 do not finalize");
 }
 END_TEST
 
@@ -120,7 +129,8 @@ START_TEST(modes_in_their_order) {
   petra_cudnn_fake_engines(CUDNN_HEUR_MODE_B, &bad, 1);
   ck_assert_str_eq(described(PETRA_PRECISION_FP32, NULL, 0), "engine 31, 0.0 MiB workspace, as a fallback");
   plans_begin(1); /* finalized before it: three tensors, convolution, operation, graph */
-  ck_assert_str_eq(described(PETRA_PRECISION_FP32, "cudnnBackendFinalize", 7), "engine 21, 0.0 MiB workspace, by heuristics B");
+  ck_assert_str_eq(described(PETRA_PRECISION_FP32, "cudnnBackendFinalize", 7),
+                   "engine 21, 0.0 MiB workspace, by heuristics B");
 }
 END_TEST
 
@@ -174,7 +184,8 @@ END_TEST
 /* --- the fake itself: what it could not refuse, no test above would see --- */
 
 static cudnnStatus_t set(cudnnBackendDescriptor_t d, int name, int type, int64_t count, const void *values) {
-  return cudnnBackendSetAttribute(d, (cudnnBackendAttributeName_t)name, (cudnnBackendAttributeType_t)type, count, values);
+  return cudnnBackendSetAttribute(d, (cudnnBackendAttributeName_t)name, (cudnnBackendAttributeType_t)type, count,
+                                  values);
 }
 
 START_TEST(the_fake_refuses) {
@@ -185,7 +196,8 @@ START_TEST(the_fake_refuses) {
   ck_assert_int_eq(cudnnBackendCreateDescriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR, &d), CUDNN_STATUS_SUCCESS);
   ck_assert_int_eq(set(d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, dims), CUDNN_STATUS_BAD_PARAM);
   ck_assert_int_eq(set(d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_FLOAT, 1, dims), CUDNN_STATUS_NOT_INITIALIZED);
-  ck_assert_int_eq(set(d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 5, dims), CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND);
+  ck_assert_int_eq(set(d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 5, dims),
+                   CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND);
   ck_assert_int_eq(set(d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, dims), CUDNN_STATUS_SUCCESS);
   ck_assert_int_eq(set(d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims), CUDNN_STATUS_SUCCESS);
   ck_assert_int_eq(set(d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, dims), CUDNN_STATUS_SUCCESS);
@@ -199,7 +211,8 @@ START_TEST(the_fake_refuses) {
   ck_assert_int_eq(cudnnBackendFinalize(d), CUDNN_STATUS_BAD_PARAM);
   ck_assert_int_eq(set(d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, dims), CUDNN_STATUS_BAD_PARAM);
   ck_assert_int_eq(cudnnBackendCreateDescriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &graph), CUDNN_STATUS_SUCCESS);
-  ck_assert_int_eq(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heuristics), CUDNN_STATUS_SUCCESS);
+  ck_assert_int_eq(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heuristics),
+                   CUDNN_STATUS_SUCCESS);
   ck_assert_int_eq(set(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode), CUDNN_STATUS_SUCCESS);
   ck_assert_int_eq(set(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph),
                    CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED);

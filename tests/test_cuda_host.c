@@ -44,10 +44,10 @@ PETRA_KERNEL(unwritten, const probe_args a) {
   shared[PETRA_THREAD] = 1;
 }
 
-#define LAUNCHER(name, KIND, blocks, threads)                                                                \
-  static petra_status name##_launch(const cuda_lane *lane, const void *arguments) {                          \
-    PETRA_LAUNCH_##KIND(lane, name, blocks, threads, *(const probe_args *)arguments);                        \
-    return cuda_launched(#name);                                                                             \
+#define LAUNCHER(name, KIND, blocks, threads)                                                                          \
+  static petra_status name##_launch(const cuda_lane *lane, const void *arguments) {                                    \
+    PETRA_LAUNCH_##KIND(lane, name, blocks, threads, *(const probe_args *)arguments);                                  \
+    return cuda_launched(#name);                                                                                       \
   }
 LAUNCHER(with_barrier, BLOCK, 3, THREADS)
 LAUNCHER(without_barrier, BLOCK, 3, THREADS)
@@ -109,13 +109,14 @@ static void must_abort(cuda_launch launch, const char *text) {
 }
 
 START_TEST(wrong_barriers_end_the_program) {
-  must_abort(flat_with_barrier_launch, "with_barrier, block 0, thread 0: PETRA_SYNC in a kernel that was launched as flat");
+  must_abort(flat_with_barrier_launch,
+             "with_barrier, block 0, thread 0: PETRA_SYNC in a kernel that was launched as flat");
   must_abort(divergent_launch, "divergent barrier");
 }
 END_TEST
 
 int main(void) {
-  const TTest *tests[] = {barriers_wait, missing_barrier_and_block_order_show, shared_memory_is_poisoned_before_every_block,
-                          wrong_barriers_end_the_program};
+  const TTest *tests[] = {barriers_wait, missing_barrier_and_block_order_show,
+                          shared_memory_is_poisoned_before_every_block, wrong_barriers_end_the_program};
   return harness_run("cuda_host", tests, HARNESS_COUNT(tests));
 }

@@ -1,5 +1,6 @@
-/* Identities of section 7 of docs/semantics.md on the cuda backend, to the bit: on one stage every method is SGD; synchronous methods
- * give the same whatever the partition and the program; a run gives the same twice. Over the fake run time, and on a device. */
+/* Identities of section 7 of docs/semantics.md on the cuda backend, to the bit: on one stage every method is SGD;
+ * synchronous methods give the same whatever the partition and the program; a run gives the same twice. Over the
+ * fake run time, and on a device. */
 #include "cuda_device.h"
 #include "harness.h"
 #include "tolerances.h"
@@ -18,7 +19,8 @@ enum { ACCUMULATE_MOST = 1 };
 enum { ACCUMULATE_MOST = 3 };
 #endif
 
-static void train(const char *method, const char *partition, const char *blocks, int accumulate, training_tensors *out) {
+static void train(const char *method, const char *partition, const char *blocks, int accumulate,
+                  training_tensors *out) {
   char name[64], cut[64], list[64], k[64];
   training run;
   training_tensors init;
@@ -35,10 +37,12 @@ static void train(const char *method, const char *partition, const char *blocks,
   training_close(&run);
 }
 
-static void same(const training_tensors *first, const char *method, const char *partition, const char *blocks, int accumulate) {
+static void same(const training_tensors *first, const char *method, const char *partition, const char *blocks,
+                 int accumulate) {
   training_tensors other;
   train(method, partition, blocks, accumulate, &other);
-  ck_assert_msg(training_same(first, &other), "%s, partition %s %s, k = %d: other weights", method, partition, blocks, accumulate);
+  ck_assert_msg(training_same(first, &other), "%s, partition %s %s, k = %d: other weights", method, partition, blocks,
+                accumulate);
   training_tensors_fini(&other);
 }
 
@@ -75,7 +79,8 @@ START_TEST(a_run_gives_the_same_twice) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {on_one_stage_every_method_is_sgd, synchronous_methods_are_backprop, a_run_gives_the_same_twice};
+  const TTest *const tests[] = {on_one_stage_every_method_is_sgd, synchronous_methods_are_backprop,
+                                a_run_gives_the_same_twice};
   if (cuda_device_missing())
     return 77;
   if (training_data_create() != PETRA_OK)

@@ -49,7 +49,8 @@ START_TEST(dot_products) {
   for (int k = 0; k < HARNESS_COUNT(sizes); k++) {
     float *a = rig_normal(sizes[k], 1, 100, 1), *b = rig_normal(sizes[k], 2, 0, 1);
     double *out = rig_bytes(sizeof *out), expected = 0, scale = 0;
-    RIG_LAUNCH(cuda_dot_launch, (&(cuda_dot_args){a, b, out, sizes[k]}), cuda_dot_scratch(sizes[k]), {out, sizeof *out});
+    RIG_LAUNCH(cuda_dot_launch, (&(cuda_dot_args){a, b, out, sizes[k]}), cuda_dot_scratch(sizes[k]),
+               {out, sizeof *out});
     for (int64_t i = 0; i < sizes[k]; i++) {
       expected += (double)a[i] * b[i];
       scale += fabs((double)a[i] * b[i]);
@@ -77,8 +78,9 @@ static uint16_t nearest_bf16(uint32_t bits) {
 START_TEST(bf16_rounds_to_nearest_even) {
   enum { N = 3000 };
   float *x = rig_normal(N, 1, 0, 1e3);
-  static const uint32_t special[] = {0, 0x80000000, 0x7f800000, 0xff800000, 0x7f800001, 0xffbfffff, 0x7fffffff, 0x3f808000,
-                                     0x3f818000, 0x3f808001, 0x00000001, 0x00008000, 0x00018000, 0x7f7fffff, 0xff7f8000};
+  static const uint32_t special[] = {0,          0x80000000, 0x7f800000, 0xff800000, 0x7f800001,
+                                     0xffbfffff, 0x7fffffff, 0x3f808000, 0x3f818000, 0x3f808001,
+                                     0x00000001, 0x00008000, 0x00018000, 0x7f7fffff, 0xff7f8000};
   for (int i = 0; i < HARNESS_COUNT(special); i++)
     memcpy(&x[i], &special[i], sizeof special[i]);
   uint16_t *y = rig_bytes(N * sizeof *y);
@@ -103,8 +105,8 @@ START_TEST(bf16_rounds_to_nearest_even) {
 END_TEST
 
 START_TEST(permutations) {
-  static const int sizes[][3] = {{1, 1, 1},  {2, 3, 35},   {3, 64, 49},
-                                 {2, 33, 1}, {1, 100, 70}, {2100, 2, 3}}; /* n, c, plane; the last: more squares than blocks */
+  static const int sizes[][3] = {{1, 1, 1},    {2, 3, 35},  {3, 64, 49}, {2, 33, 1},
+                                 {1, 100, 70}, {2100, 2, 3}}; /* n, c, plane; the last: more squares than blocks */
   for (int k = 0; k < HARNESS_COUNT(sizes); k++) {
     int n = sizes[k][0], c = sizes[k][1], plane = sizes[k][2], count = n * c * plane;
     const int32_t shape[4] = {n, c, plane, 1};
@@ -147,7 +149,8 @@ START_TEST(space_to_depth) {
     petra_tensor *expected = ACTIVATION(n, 4 * c, h / 2, w / 2, NULL);
     ck_assert_int_eq(rig_ref->ops->space_to_depth(rig_ref, ACTIVATION(n, c, h, w, x), expected), PETRA_OK);
     rig_agree("space_to_depth", expected, y, 0);
-    RIG_LAUNCH(cuda_space_to_depth_launch, (&(cuda_space_to_depth_args){back, y, n, h, w, c, true}), 0, FLOATS(back, count));
+    RIG_LAUNCH(cuda_space_to_depth_launch, (&(cuda_space_to_depth_args){back, y, n, h, w, c, true}), 0,
+               FLOATS(back, count));
     ck_assert_mem_eq(x, back, (size_t)count * sizeof *x);
     rig_end();
   }
@@ -155,7 +158,10 @@ START_TEST(space_to_depth) {
 END_TEST
 
 START_TEST(max_pools) {
-  static const int sizes[][7] = {{2, 8, 8, 3, 3, 2, 1}, {1, 7, 5, 70, 2, 2, 0}, {2, 6, 9, 10, 3, 1, 1}, {1, 5, 5, 1, 3, 3, 0},
+  static const int sizes[][7] = {{2, 8, 8, 3, 3, 2, 1},
+                                 {1, 7, 5, 70, 2, 2, 0},
+                                 {2, 6, 9, 10, 3, 1, 1},
+                                 {1, 5, 5, 1, 3, 3, 0},
                                  {1, 1, 1, 5, 3, 2, 1}}; /* n, h, w, c, window, stride, pad */
   for (int k = 0; k < HARNESS_COUNT(sizes); k++) {
     int n = sizes[k][0], h = sizes[k][1], w = sizes[k][2], c = sizes[k][3];
@@ -186,14 +192,17 @@ START_TEST(max_pools) {
 END_TEST
 
 START_TEST(average_pools) {
-  static const int sizes[][5] = {{1, 1, 1, 1, 0}, {2, 16, 64, 130, 66}, {3, 49, 5, 10, 3}}; /* n, plane, c, columns, column */
+  static const int sizes[][5] = {
+      {1, 1, 1, 1, 0}, {2, 16, 64, 130, 66}, {3, 49, 5, 10, 3}}; /* n, plane, c, columns, column */
   for (int k = 0; k < HARNESS_COUNT(sizes); k++) {
     int n = sizes[k][0], plane = sizes[k][1], c = sizes[k][2], columns = sizes[k][3], column = sizes[k][4];
-    float *x = rig_normal(n * plane * c, 1, 5, 1), *y = rig_normal(n * columns, 2, 0, 1), *dx = rig_empty(n * plane * c);
+    float *x = rig_normal(n * plane * c, 1, 5, 1), *y = rig_normal(n * columns, 2, 0, 1),
+          *dx = rig_empty(n * plane * c);
     petra_tensor *expected = MATRIX(n, columns, y), *gradient = ACTIVATION(n, c, plane, 1, NULL);
     cuda_average_pool_args a = {x, y, n, plane, c, columns, column};
     RIG_LAUNCH(cuda_average_pool_forward_launch, &a, 0, FLOATS(y, n * columns));
-    ck_assert_int_eq(rig_ref->ops->average_pool_forward(rig_ref, ACTIVATION(n, c, plane, 1, x), expected, column), PETRA_OK);
+    ck_assert_int_eq(rig_ref->ops->average_pool_forward(rig_ref, ACTIVATION(n, c, plane, 1, x), expected, column),
+                     PETRA_OK);
     rig_agree("average_pool y", expected, y, 0);
     a.x = dx;
     RIG_LAUNCH(cuda_average_pool_backward_launch, &a, 0, FLOATS(dx, n * plane * c));
@@ -241,12 +250,13 @@ static void check_loss(int n, int classes, int kind) {
   cuda_cross_entropy_args a = {logits, labels, dlogits, result, n, classes};
   RIG_LAUNCH(cuda_cross_entropy_launch, &a, cuda_cross_entropy_scratch(n), {result, sizeof *result},
              FLOATS(dlogits, n * classes));
-  petra_cross_entropy expected = {.labels = labels, .logits = MATRIX(n, classes, logits), .dlogits = MATRIX(n, classes, NULL)};
+  petra_cross_entropy expected = {
+      .labels = labels, .logits = MATRIX(n, classes, logits), .dlogits = MATRIX(n, classes, NULL)};
   ck_assert_int_eq(rig_ref->ops->cross_entropy(rig_ref, &expected), PETRA_OK);
   bool same = isfinite(expected.loss) ? fabs(result->loss - expected.loss) <= 1e-13 * fabs(expected.loss) + 1e-14
-                                      : isnan(expected.loss) ? isnan(result->loss) : result->loss == expected.loss;
-  ck_assert_msg(same,
-                "loss %.17g, expected %.17g", result->loss, expected.loss);
+              : isnan(expected.loss)  ? isnan(result->loss)
+                                      : result->loss == expected.loss;
+  ck_assert_msg(same, "loss %.17g, expected %.17g", result->loss, expected.loss);
   ck_assert_int_eq(result->top1, expected.top1);
   ck_assert_int_eq(result->top5, expected.top5);
   rig_agree("dlogits", expected.dlogits, dlogits, 1);
@@ -278,7 +288,8 @@ static void check_sgd(int tensors, bool nesterov, bool first) {
     float *velocity = first ? rig_empty(count) : rig_copy(before[1], count); /* the first step does not read it */
     a.tensor[t] = (cuda_sgd_tensor){rig_copy(before[0], count), velocity, before[2], count, t % 2 ? 1e-4 : 0};
   }
-  petra_cuda_host_reverse(first != nesterov); /* every tensor is its own output: both orders, each against the formula */
+  petra_cuda_host_reverse(first !=
+                          nesterov); /* every tensor is its own output: both orders, each against the formula */
   rig_launch_once(cuda_sgd_launch, &a, 0);
   petra_cuda_host_reverse(false);
   for (int t = 0; t < tensors; t++)
@@ -329,8 +340,9 @@ START_TEST(augmentation) {
 END_TEST
 
 int main(void) {
-  const TTest *tests[] = {elements_one_by_one, grids_go_round, dot_products,  bf16_rounds_to_nearest_even, permutations, splits,
-                          space_to_depth,      max_pools,      average_pools, biases,                      losses,       sgd_steps,
+  const TTest *tests[] = {elements_one_by_one, grids_go_round, dot_products,   bf16_rounds_to_nearest_even,
+                          permutations,        splits,         space_to_depth, max_pools,
+                          average_pools,       biases,         losses,         sgd_steps,
                           augmentation};
   return harness_run("cuda_kernels", tests, HARNESS_COUNT(tests));
 }

@@ -61,11 +61,10 @@ const char *cublasGetStatusString(cublasStatus_t status) {
   return status == CUBLAS_STATUS_ALLOC_FAILED ? "alloc" : "other";
 }
 
-cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int m,
-                            int n, int k, const void *alpha, const void *a, cudaDataType type_a, int lda,
-                            const void *b, cudaDataType type_b, int ldb, const void *beta, void *c,
-                            cudaDataType type_c, int ldc, cublasComputeType_t compute,
-                            cublasGemmAlgo_t algorithm) {
+cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int m, int n, int k,
+                            const void *alpha, const void *a, cudaDataType type_a, int lda, const void *b,
+                            cudaDataType type_b, int ldb, const void *beta, void *c, cudaDataType type_c, int ldc,
+                            cublasComputeType_t compute, cublasGemmAlgo_t algorithm) {
   const float *x = a, *y = b;
   float *z = c;
   (void)handle;
@@ -121,8 +120,7 @@ static void check_product(cuda_blas *made, bool transpose_a, bool transpose_b, f
       ck_assert_msg(c[i * N + j] == expected, "(%d, %d): %g, expected %g", i, j, (double)c[i * N + j],
                     (double)expected);
     }
-  ck_assert(blas.stream == lane.stream && blas.workspace == &scratch &&
-            blas.workspace_bytes == CUDA_BLAS_SCRATCH);
+  ck_assert(blas.stream == lane.stream && blas.workspace == &scratch && blas.workspace_bytes == CUDA_BLAS_SCRATCH);
 }
 
 START_TEST(products) {
@@ -130,10 +128,9 @@ START_TEST(products) {
     petra_precision precision;
     cublasComputeType_t compute;
     int mode;
-  } cases[] = {
-      {PETRA_PRECISION_FP32, CUBLAS_COMPUTE_32F_PEDANTIC, CUBLAS_PEDANTIC_MATH},
-      {PETRA_PRECISION_TF32, CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION},
-      {PETRA_PRECISION_BF16, CUBLAS_COMPUTE_32F_FAST_16BF, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION}};
+  } cases[] = {{PETRA_PRECISION_FP32, CUBLAS_COMPUTE_32F_PEDANTIC, CUBLAS_PEDANTIC_MATH},
+               {PETRA_PRECISION_TF32, CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION},
+               {PETRA_PRECISION_BF16, CUBLAS_COMPUTE_32F_FAST_16BF, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION}};
   for (int i = 0; i < HARNESS_COUNT(cases); i++) {
     cuda_blas *made = NULL;
     ck_assert_int_eq(cuda_blas_create(cases[i].precision, &made), PETRA_OK);

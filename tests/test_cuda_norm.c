@@ -36,10 +36,10 @@ static void check_statistics(const norm_case *s) {
     }
     for (int p = 0; p < s->pixels; p++)
       variance += (s->x[p * s->c + c] - mean) * (s->x[p * s->c + c] - mean) / s->pixels;
-    ck_assert_msg(rig_near(s->mean[c], mean, 10 * scale), "%d pixels, channel %d: mean %.17g, expected %.17g", s->pixels, c,
-                  s->mean[c], mean);
-    ck_assert_msg(rig_near(s->variance[c], variance, 10 * s->pixels * variance), "%d pixels, channel %d: variance %.17g, expected %.17g",
-                  s->pixels, c, s->variance[c], variance);
+    ck_assert_msg(rig_near(s->mean[c], mean, 10 * scale), "%d pixels, channel %d: mean %.17g, expected %.17g",
+                  s->pixels, c, s->mean[c], mean);
+    ck_assert_msg(rig_near(s->variance[c], variance, 10 * s->pixels * variance),
+                  "%d pixels, channel %d: variance %.17g, expected %.17g", s->pixels, c, s->variance[c], variance);
   }
 }
 
@@ -88,7 +88,8 @@ END_TEST
 static void check_apply(norm_case *s, petra_join join, bool relu) {
   int64_t count = (int64_t)s->pixels * s->c;
   float *y = rig_copy(s->addend, count); /* y may alias addend */
-  const cuda_norm_apply_args a = {s->x, s->scale, s->shift, s->mean, s->variance, join ? y : NULL, y, s->pixels, s->c, join, relu};
+  const cuda_norm_apply_args a = {s->x, s->scale,  s->shift, s->mean, s->variance, join ? y : NULL,
+                                  y,    s->pixels, s->c,     join,    relu};
   RIG_LAUNCH(cuda_norm_apply_launch, &a, 0, FLOATS(y, count));
   const petra_norm_forward expected = {.x = ACTIVATION(1, s->c, s->pixels, 1, s->x),
                                        .scale = VECTOR(s->c, s->scale),
@@ -119,9 +120,10 @@ END_TEST
 /* `alias`: dx takes the place of dy. */
 static void check_backward(const norm_case *s, bool relu, bool alias) {
   int64_t count = (int64_t)s->pixels * s->c;
-  float *dscale = rig_empty(s->c), *dshift = rig_empty(s->c), *dy = rig_copy(s->dy, count), *dx = alias ? dy : rig_empty(count);
-  const cuda_norm_backward_args a = {s->x, s->scale, s->shift, s->mean, s->variance, dy,
-                                     dx,   dscale,   dshift,   s->pixels, s->c,      relu};
+  float *dscale = rig_empty(s->c), *dshift = rig_empty(s->c), *dy = rig_copy(s->dy, count),
+        *dx = alias ? dy : rig_empty(count);
+  const cuda_norm_backward_args a = {s->x, s->scale, s->shift, s->mean,   s->variance, dy,
+                                     dx,   dscale,   dshift,   s->pixels, s->c,        relu};
   RIG_LAUNCH(cuda_norm_backward_launch, &a, cuda_norm_scratch(s->pixels, s->c), FLOATS(dx, count), FLOATS(dscale, s->c),
              FLOATS(dshift, s->c));
   const petra_norm_backward expected = {.x = ACTIVATION(1, s->c, s->pixels, 1, s->x),
@@ -187,7 +189,8 @@ START_TEST(running_statistics) {
 END_TEST
 
 int main(void) {
-  const TTest *tests[] = {statistics_of_batches, statistics_far_from_zero, statistics_of_special_channels, applied, backward,
-                          backward_of_nan,       running_statistics};
+  const TTest *tests[] = {
+      statistics_of_batches, statistics_far_from_zero, statistics_of_special_channels, applied, backward,
+      backward_of_nan,       running_statistics};
   return harness_run("cuda_norm", tests, HARNESS_COUNT(tests));
 }

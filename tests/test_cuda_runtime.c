@@ -186,7 +186,8 @@ START_TEST(memory_is_checked) {
     ck_assert_int_eq(rig.device[i], -1); /* new: all bits set */
   cudaStream_t stream = rig.stream[0];
   ck_assert_int_eq(cudaMemcpyAsync(&word, &word, 4, cudaMemcpyHostToDevice, stream), cudaErrorInvalidValue);
-  ck_assert_int_eq(cudaMemcpyAsync(rig.device + RIG_WORDS - 1, &word, 8, cudaMemcpyHostToDevice, stream), cudaErrorInvalidValue);
+  ck_assert_int_eq(cudaMemcpyAsync(rig.device + RIG_WORDS - 1, &word, 8, cudaMemcpyHostToDevice, stream),
+                   cudaErrorInvalidValue);
   ck_assert_int_eq(cudaMemcpyAsync(rig.pinned, &word, 4, cudaMemcpyHostToDevice, stream), cudaErrorInvalidValue);
   ck_assert_int_eq(cudaMemsetAsync(&word, 0, 4, stream), cudaErrorInvalidValue);
   ck_assert_int_eq(cudaFree(rig.device + 1), cudaErrorInvalidValue);
@@ -329,10 +330,16 @@ START_TEST(leaks_are_counted_and_time_is_measured) {
 END_TEST
 
 int main(void) {
-  const TTest *tests[64] = {work_waits_for_a_synchronisation, queries_come_to_an_end, order_is_random_where_no_event_is,
-                            same_seed_same_order, pinned_memory_is_read_late_and_pageable_memory_at_once,
-                            blocking_copies_do_not_order_other_streams, memory_is_checked, devices_and_errors,
-                            failures_are_injected, leaks_are_counted_and_time_is_measured};
+  const TTest *tests[64] = {work_waits_for_a_synchronisation,
+                            queries_come_to_an_end,
+                            order_is_random_where_no_event_is,
+                            same_seed_same_order,
+                            pinned_memory_is_read_late_and_pageable_memory_at_once,
+                            blocking_copies_do_not_order_other_streams,
+                            memory_is_checked,
+                            devices_and_errors,
+                            failures_are_injected,
+                            leaks_are_counted_and_time_is_measured};
   int count = 10;
 #if !defined(__SANITIZE_ADDRESS__)
   tests[count++] = guards_and_freed_memory;

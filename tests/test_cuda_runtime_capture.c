@@ -127,18 +127,18 @@ START_TEST(launches_of_one_instance_do_not_overlap) {
 END_TEST
 
 /* A capture of one mark, then `call`, which must answer `error`; the capture's end must answer `end`. */
-#define REFUSED(mode, call, error, end)                                                                      \
-  do {                                                                                                       \
-    cudaGraph_t graph_ = (cudaGraph_t)&rig;                                                                  \
-    ck_cuda(cudaStreamBeginCapture(rig.stream[0], mode));                                                    \
-    rig_mark(rig.stream[0], 1);                                                                              \
-    ck_cuda(cudaEventRecord(rig.event[0], rig.stream[0]));                                                   \
-    ck_assert_int_eq((call), error);                                                                         \
-    ck_assert_int_eq(cudaStreamEndCapture(rig.stream[0], &graph_), end);                                     \
-    if ((end) == cudaSuccess)                                                                                \
-      ck_cuda(cudaGraphDestroy(graph_));                                                                     \
-    else                                                                                                     \
-      ck_assert_ptr_null(graph_);                                                                            \
+#define REFUSED(mode, call, error, end)                                                                                \
+  do {                                                                                                                 \
+    cudaGraph_t graph_ = (cudaGraph_t)&rig;                                                                            \
+    ck_cuda(cudaStreamBeginCapture(rig.stream[0], mode));                                                              \
+    rig_mark(rig.stream[0], 1);                                                                                        \
+    ck_cuda(cudaEventRecord(rig.event[0], rig.stream[0]));                                                             \
+    ck_assert_int_eq((call), error);                                                                                   \
+    ck_assert_int_eq(cudaStreamEndCapture(rig.stream[0], &graph_), end);                                               \
+    if ((end) == cudaSuccess)                                                                                          \
+      ck_cuda(cudaGraphDestroy(graph_));                                                                               \
+    else                                                                                                               \
+      ck_assert_ptr_null(graph_);                                                                                      \
   } while (0)
 
 START_TEST(a_capture_refuses_what_cuda_refuses) {

@@ -44,8 +44,9 @@ static double expected(const cuda_conv_shape *s, const float *x, const float *w,
     DIGIT(o, s->o), DIGIT(q, s->ow), DIGIT(p, s->oh), DIGIT(n, s->n);
 #undef DIGIT
 #define EACH(v, size, fixed) for (int64_t v##_ = (fixed) ? v : 0; v##_ < ((fixed) ? v + 1 : (size)); v##_++)
-  EACH(o, s->o, fw || fy) EACH(c, s->c, fw || fx) EACH(b, s->kw, fw) EACH(a, s->kh, fw) EACH(n, s->n, fx || fy)
-  EACH(p, s->oh, fy) EACH(q, s->ow, fy) {
+  EACH(o, s->o, fw || fy)
+  EACH(c, s->c, fw || fx) EACH(b, s->kw, fw) EACH(a, s->kh, fw) EACH(n, s->n, fx || fy) EACH(p, s->oh, fy)
+      EACH(q, s->ow, fy) {
     int64_t row = p_ * s->stride + a_ - s->pad, column = q_ * s->stride + b_ - s->pad;
     if (row < 0 || row >= s->h || column < 0 || column >= s->w || (fx && (row != i || column != j)))
       continue;
@@ -148,7 +149,8 @@ START_TEST(products) {
   float *a = device_floats(M * K, 1), *b = device_floats(K * N, 2), *c = device_floats(M * N, 3), old[M * N];
   ck_assert_int_eq(cuda_blas_create(PETRA_PRECISION_FP64, &blas), PETRA_UNSUPPORTED);
   for (int variant = 0; variant < 24; variant++) {
-    const petra_precision precision = variant < 8 ? PETRA_PRECISION_FP32 : (petra_precision)(variant < 16 ? HOST_TF32 : HOST_BF16);
+    const petra_precision precision =
+        variant < 8 ? PETRA_PRECISION_FP32 : (petra_precision)(variant < 16 ? HOST_TF32 : HOST_BF16);
     const int bits = variant < 8 ? 23 : variant < 16 ? 10 : 7;
     ck_assert_int_eq(cuda_blas_create(precision, &blas), PETRA_OK);
     cuda_product product = {a, b, c, M, N, K, variant & 1, variant & 2, variant & 4 ? 0.5f : 0};
@@ -160,8 +162,10 @@ START_TEST(products) {
     for (int i = 0; i < M * N; i++) {
       double sum = (double)product.beta * old[i];
       for (int k = 0; k < K; k++) {
-        float left = variant & 1 ? a[k * M + i / N] : a[i / N * K + k], right = variant & 2 ? b[i % N * K + k] : b[k * N + i % N];
-        sum += (double)(bits < 23 ? host_round_to(left, bits) : left) * (bits < 23 ? host_round_to(right, bits) : right);
+        float left = variant & 1 ? a[k * M + i / N] : a[i / N * K + k],
+              right = variant & 2 ? b[i % N * K + k] : b[k * N + i % N];
+        sum +=
+            (double)(bits < 23 ? host_round_to(left, bits) : left) * (bits < 23 ? host_round_to(right, bits) : right);
       }
       ck_assert_float_eq_tol(c[i], (float)sum, 1e-5f);
     }

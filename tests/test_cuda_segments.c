@@ -1,5 +1,5 @@
-/* What is between the operations and the device (segments, values, results that come later, the storage of actions that come again),
- * over the fake run time, whose streams run late and in random orders. */
+/* What is between the operations and the device (segments, values, results that come later, the storage of actions
+ * that come again), over the fake run time, whose streams run late and in random orders. */
 #include "backend/cuda/graph.h"
 #include "backend/ops.h"
 #include "cuda_host/control.h"
@@ -17,7 +17,11 @@ static void must(petra_status status) {
 }
 
 static petra_backend *open_cuda(uint64_t seed, petra_graph_choice graph) {
-  const petra_backend_options options = {.kind = PETRA_BACKEND_CUDA, .precision = PETRA_PRECISION_FP32, .threads = 1, .deterministic = true, .graph = graph};
+  const petra_backend_options options = {.kind = PETRA_BACKEND_CUDA,
+                                         .precision = PETRA_PRECISION_FP32,
+                                         .threads = 1,
+                                         .deterministic = true,
+                                         .graph = graph};
   petra_backend *backend;
   petra_cuda_host_reset();
   petra_cuda_host_seed(seed);
@@ -52,21 +56,29 @@ static double loss_of(const float *logits, const int32_t *labels) {
 }
 
 /* Updates, whose rates take places among the values of a segment. */
-static void step(petra_backend *backend, int times, petra_tensor *parameter, petra_tensor *velocity, petra_tensor *gradient) {
+static void step(petra_backend *backend, int times, petra_tensor *parameter, petra_tensor *velocity,
+                 petra_tensor *gradient) {
   static const double no_decay;
   for (int i = 0; i < times; i++) {
-    const petra_sgd_step sgd = {.count = 1, .parameters = &parameter, .velocities = &velocity, .gradients = &gradient, .weight_decay = &no_decay, .lr = 1e-3 * i};
+    const petra_sgd_step sgd = {.count = 1,
+                                .parameters = &parameter,
+                                .velocities = &velocity,
+                                .gradients = &gradient,
+                                .weight_decay = &no_decay,
+                                .lr = 1e-3 * i};
     must(petra_op_sgd_step(backend, &sgd));
   }
 }
 
-/* Losses that are collected later are those of their labels, whatever else the segment computes and however many there are. */
+/* Losses that are collected later are those of their labels, whatever else the segment computes and however many
+ * there are. */
 START_TEST(losses_that_come_later) {
   enum { LOSSES = 3 };
   for (uint64_t seed = 1; seed <= SEEDS; seed++) {
     petra_backend *backend = open_cuda(seed, PETRA_GRAPH_ON);
     petra_tensor *logits = make_filled(backend, PETRA_TENSOR_MATRIX, scores, 3);
-    petra_tensor *parameter = make(backend, PETRA_TENSOR_VECTOR, vector), *velocity = make(backend, PETRA_TENSOR_VECTOR, vector);
+    petra_tensor *parameter = make(backend, PETRA_TENSOR_VECTOR, vector),
+                 *velocity = make(backend, PETRA_TENSOR_VECTOR, vector);
     petra_tensor *gradient = make(backend, PETRA_TENSOR_VECTOR, vector);
     float host[IMAGES * CLASSES];
     must(petra_op_download(backend, logits, host, PETRA_HOST_F32));
@@ -89,7 +101,8 @@ START_TEST(losses_that_come_later) {
         petra_cross_entropy found = {.loss = -1};
         double expected = loss_of(host, labels[i]);
         must(petra_backend_collect(backend, loss[i].ticket, &found));
-        ck_assert_msg(fabs(found.loss - expected) < 1e-5, "order %d, round %d, loss %d: %.9g, expected %.9g", (int)seed, round, i, found.loss, expected);
+        ck_assert_msg(fabs(found.loss - expected) < 1e-5, "order %d, round %d, loss %d: %.9g, expected %.9g", (int)seed,
+                      round, i, found.loss, expected);
       }
     }
     petra_tensor_release(&logits);
@@ -120,21 +133,28 @@ START_TEST(tickets_expire) {
 }
 END_TEST
 
-/* Many updates, each with a rate of its own, before anything is read: a rate must not reach the device before its turn. */
+/* Many updates, each with a rate of its own, before anything is read: a rate must not reach the device before its
+ * turn. */
 START_TEST(rates_change) {
   enum { STEPS = 12, COUNT = 33 };
   for (uint64_t seed = 1; seed <= SEEDS; seed++)
     for (int graph = 0; graph < 2; graph++) {
       petra_backend *backend = open_cuda(seed, graph ? PETRA_GRAPH_ON : PETRA_GRAPH_OFF);
-      petra_tensor *parameter = make_filled(backend, PETRA_TENSOR_VECTOR, vector, 1), *velocity = make(backend, PETRA_TENSOR_VECTOR, vector);
+      petra_tensor *parameter = make_filled(backend, PETRA_TENSOR_VECTOR, vector, 1),
+                   *velocity = make(backend, PETRA_TENSOR_VECTOR, vector);
       petra_tensor *gradient = make_filled(backend, PETRA_TENSOR_VECTOR, vector, 0.5);
       double p[COUNT], v[COUNT] = {0}, g[COUNT], found[COUNT];
       static const double no_decay;
       must(petra_op_download(backend, parameter, p, PETRA_HOST_F64));
       must(petra_op_download(backend, gradient, g, PETRA_HOST_F64));
       for (int step = 0; step < STEPS; step++) {
-        const petra_sgd_step sgd = {.count = 1, .parameters = &parameter, .velocities = &velocity, .gradients = &gradient,
-                                    .weight_decay = &no_decay, .lr = 1.0 / (1 + step * step), .momentum = 0.5};
+        const petra_sgd_step sgd = {.count = 1,
+                                    .parameters = &parameter,
+                                    .velocities = &velocity,
+                                    .gradients = &gradient,
+                                    .weight_decay = &no_decay,
+                                    .lr = 1.0 / (1 + step * step),
+                                    .momentum = 0.5};
         must(petra_backend_begin(backend, 1, UPDATE));
         must(petra_op_sgd_step(backend, &sgd));
         must(petra_backend_end(backend));
@@ -145,7 +165,8 @@ START_TEST(rates_change) {
       }
       must(petra_op_download(backend, parameter, found, PETRA_HOST_F64));
       for (int i = 0; i < COUNT; i++)
-        ck_assert_msg(fabs(found[i] - p[i]) < 1e-5, "order %d, graph %d, element %d: %.9g, expected %.9g", (int)seed, graph, i, found[i], p[i]);
+        ck_assert_msg(fabs(found[i] - p[i]) < 1e-5, "order %d, graph %d, element %d: %.9g, expected %.9g", (int)seed,
+                      graph, i, found[i], p[i]);
       petra_tensor_release(&parameter);
       petra_tensor_release(&velocity);
       petra_tensor_release(&gradient);
@@ -158,8 +179,8 @@ END_TEST
 
 enum { HELD = 3, KEPT_MOST = 64 };
 
-/* Every action makes a tensor that is held for HELD actions; those of `longer` for ever. Tells the storage made, and whether the last 64
- * actions found the addresses of the 64 before. */
+/* Every action makes a tensor that is held for HELD actions; those of `longer` for ever. Tells the storage made, and
+ * whether the last 64 actions found the addresses of the 64 before. */
 static void run_ring(int actions, const int *longer, int longer_count, int64_t *made, bool *again) {
   petra_backend *backend = open_cuda(1, PETRA_GRAPH_OFF);
   petra_tensor *held[HELD] = {NULL}, *kept[KEPT_MOST] = {NULL};
@@ -213,7 +234,8 @@ END_TEST
 /* Some updates with captures that fail at `function`; the status of the last and the lines that were logged. */
 static petra_status updates(petra_graph_choice graph, const char *function, double *sum) {
   petra_backend *backend = open_cuda(1, graph);
-  petra_tensor *x = make_filled(backend, PETRA_TENSOR_VECTOR, vector, 1), *y = make_filled(backend, PETRA_TENSOR_VECTOR, vector, 2);
+  petra_tensor *x = make_filled(backend, PETRA_TENSOR_VECTOR, vector, 1),
+               *y = make_filled(backend, PETRA_TENSOR_VECTOR, vector, 2);
   petra_status status = PETRA_OK;
   if (function)
     petra_cuda_host_fail(function, 1, cudaErrorNotSupported);
@@ -233,7 +255,8 @@ static petra_status updates(petra_graph_choice graph, const char *function, doub
 }
 
 START_TEST(captures_that_fail) {
-  static const char *const functions[] = {"cudaStreamBeginCapture", "cudaGraphInstantiate"}; /* a failed end leaves the fake capturing */
+  static const char *const functions[] = {"cudaStreamBeginCapture",
+                                          "cudaGraphInstantiate"}; /* a failed end leaves the fake capturing */
   double expected, sum;
   must(updates(PETRA_GRAPH_OFF, NULL, &expected));
   for (int i = 0; i < HARNESS_COUNT(functions); i++) {

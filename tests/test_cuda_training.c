@@ -1,6 +1,6 @@
-/* Training on the cuda backend: as close to ref fp64 as single precision is, and the same to the bit whatever the order in which
- * stages get the device, with graphs and without. Over the fake run time (PETRA_CUDA_FAKE: tests/cuda_host), which runs
- * streams in random orders, and on a device where there is one. */
+/* Training on the cuda backend: as close to ref fp64 as single precision is, and the same to the bit whatever the
+ * order in which stages get the device, with graphs and without. Over the fake run time (PETRA_CUDA_FAKE:
+ * tests/cuda_host), which runs streams in random orders, and on a device where there is one. */
 #include "cuda_device.h"
 #include "harness.h"
 #include "tolerances.h"
@@ -57,8 +57,8 @@ static void distance(const char *const *sets, const char *backend, const char *p
   must(training_open(&run, all, n));
   finish(&run, &single, NULL);
   must(training_compare(&exact, &single, &init, TOLERANCE_ROUNDING_FP32, out));
-  printf("%s, %s, %s %s against ref fp64: worst %.3e (%s), median %.3e\n", sets[0], sets[1], backend, precision, out->worst,
-         out->worst_name, out->median);
+  printf("%s, %s, %s %s against ref fp64: worst %.3e (%s), median %.3e\n", sets[0], sets[1], backend, precision,
+         out->worst, out->worst_name, out->median);
   training_tensors_fini(&init);
   training_tensors_fini(&exact);
   training_tensors_fini(&single);
@@ -90,7 +90,8 @@ START_TEST(close_to_ref_in_few_bits) {
 END_TEST
 
 /* A run of `method` with a seed for the order of the streams. */
-static void train(const char *const *sets, int count, const char *graph, uint64_t number, training_tensors *final, counts *graphs) {
+static void train(const char *const *sets, int count, const char *graph, uint64_t number, training_tensors *final,
+                  counts *graphs) {
   const char *all[24] = {NETWORK, CUDA, graph};
   training run;
   int n = 8;
@@ -117,10 +118,14 @@ static void same_in_every_order(const char *const *sets, int count) {
 
 START_TEST(the_order_of_stages_does_not_matter) {
   static const char *const petra[] = {"method.name=petra", "run.max_microbatches=16", FOUR_STAGES};
-  static const char *const accumulated[] = {"method.name=petra", "method.accumulate=3", "run.max_microbatches=18", "method.keep=input", FOUR_STAGES};
-  static const char *const gpipe[] = {"method.name=gpipe-checkpoint", "method.accumulate=4", "run.max_microbatches=16", FOUR_STAGES};
-  static const char *const split[] = {"method.name=zb-h1", "method.accumulate=4", "run.max_microbatches=16", FOUR_STAGES};
-  static const char *const stashed[] = {"method.name=pipedream", "run.max_microbatches=16", FOUR_STAGES, "optim.nesterov=true"};
+  static const char *const accumulated[] = {"method.name=petra", "method.accumulate=3", "run.max_microbatches=18",
+                                            "method.keep=input", FOUR_STAGES};
+  static const char *const gpipe[] = {"method.name=gpipe-checkpoint", "method.accumulate=4", "run.max_microbatches=16",
+                                      FOUR_STAGES};
+  static const char *const split[] = {"method.name=zb-h1", "method.accumulate=4", "run.max_microbatches=16",
+                                      FOUR_STAGES};
+  static const char *const stashed[] = {"method.name=pipedream", "run.max_microbatches=16", FOUR_STAGES,
+                                        "optim.nesterov=true"};
   same_in_every_order(petra, HARNESS_COUNT(petra));
   same_in_every_order(accumulated, HARNESS_COUNT(accumulated));
   same_in_every_order(gpipe, HARNESS_COUNT(gpipe));
@@ -131,15 +136,16 @@ END_TEST
 
 /* Evaluation, probes (dot products, downloads) and evaluations in between. */
 START_TEST(what_the_host_reads_in_between) {
-  static const char *const probed[] = {"method.name=petra", "run.max_microbatches=30", "probe.per_epoch=3", "run.eval_every=1",
-                                       FOUR_STAGES};
+  static const char *const probed[] = {"method.name=petra", "run.max_microbatches=30", "probe.per_epoch=3",
+                                       "run.eval_every=1", FOUR_STAGES};
   same_in_every_order(probed, HARNESS_COUNT(probed));
 }
 END_TEST
 
 /* In the steady state of PETRA every action is a graph that is there: what the pool's order is for. */
 START_TEST(actions_come_again_as_graphs) {
-  static const char *const sets[][3] = {{"method.name=petra", "run.max_microbatches=130", "data.batch=1"}, {"method.name=petra", "run.max_microbatches=150", "data.batch=1"}};
+  static const char *const sets[][3] = {{"method.name=petra", "run.max_microbatches=130", "data.batch=1"},
+                                        {"method.name=petra", "run.max_microbatches=150", "data.batch=1"}};
   counts graphs[2];
   for (int i = 0; i < 2; i++) {
     training_tensors final;
@@ -180,7 +186,8 @@ static void fails(const char *function, int n, cudaError_t error, petra_status e
   petra_cuda_host_counts left = petra_cuda_host_count();
   if (strcmp(function, "execution") == 0)
     return; /* the device answers nothing any more, as after an illegal access */
-  ck_assert_msg(left.streams + left.events + left.graphs + left.graph_execs == 0, "%s, call %d: streams or events are left", function, n);
+  ck_assert_msg(left.streams + left.events + left.graphs + left.graph_execs == 0,
+                "%s, call %d: streams or events are left", function, n);
   ck_assert_msg(left.device_allocations + left.pinned_allocations == 0, "%s, call %d: memory is left", function, n);
 }
 
@@ -207,7 +214,8 @@ START_TEST(no_device) {
     petra_cuda_host_reset();
     petra_cuda_host_devices(devices[i]);
     harness_clear();
-    ck_assert_int_eq(petra_backend_create(PETRA_BACKEND_CUDA, PETRA_PRECISION_FP32, 1, true, &backend), PETRA_UNSUPPORTED);
+    ck_assert_int_eq(petra_backend_create(PETRA_BACKEND_CUDA, PETRA_PRECISION_FP32, 1, true, &backend),
+                     PETRA_UNSUPPORTED);
     ck_assert_ptr_null(backend);
     ck_assert_int_eq(harness_lines, 1);
     ck_assert_logged("there is no CUDA device");
@@ -222,7 +230,8 @@ START_TEST(no_device) {
   ck_assert_str_eq(backend->ops->name, "cuda");
   petra_backend_destroy(backend);
   harness_clear();
-  ck_assert_int_eq(petra_backend_create(PETRA_BACKEND_CUDA, PETRA_PRECISION_FP64, 1, true, &backend), PETRA_UNSUPPORTED);
+  ck_assert_int_eq(petra_backend_create(PETRA_BACKEND_CUDA, PETRA_PRECISION_FP64, 1, true, &backend),
+                   PETRA_UNSUPPORTED);
   ck_assert_logged("use device.backend: ref");
   petra_cuda_host_reset();
 }
@@ -231,14 +240,15 @@ END_TEST
 #endif
 
 int main(void) {
-  const TTest *const tests[] = {close_to_ref,
-                                close_to_ref_in_few_bits,
-                                the_order_of_stages_does_not_matter,
-                                what_the_host_reads_in_between,
-                                actions_come_again_as_graphs,
+  const TTest *const tests[] = {
+      close_to_ref,
+      close_to_ref_in_few_bits,
+      the_order_of_stages_does_not_matter,
+      what_the_host_reads_in_between,
+      actions_come_again_as_graphs,
 #ifdef PETRA_CUDA_FAKE
-                                every_failure_is_one_line,
-                                no_device,
+      every_failure_is_one_line,
+      no_device,
 #endif
   };
   if (cuda_device_missing())

@@ -150,8 +150,8 @@ START_TEST(a_single_file_is_the_training_split) {
   ck_assert_int_eq(open_set(PETRA_SET_CIFAR10, path_of("other.bin"), PETRA_SPLIT_TRAIN, &set), PETRA_OK);
   assert_images(set, 5, 4, 10);
   petra_dataset_destroy(set);
-  assert_open_fails(PETRA_SET_CIFAR10, path_of("other.bin"), PETRA_SPLIT_EVAL, PETRA_CONFIG,
-                    "no evaluation split", "run.eval_every: 0");
+  assert_open_fails(PETRA_SET_CIFAR10, path_of("other.bin"), PETRA_SPLIT_EVAL, PETRA_CONFIG, "no evaluation split",
+                    "run.eval_every: 0");
   teardown();
 }
 END_TEST
@@ -185,27 +185,21 @@ END_TEST
 
 START_TEST(missing_and_unreadable_files) {
   setup();
-  assert_open_fails(PETRA_SET_CIFAR10, "", PETRA_SPLIT_TRAIN, PETRA_CONFIG, "data.path",
-                    "expected the folder");
-  assert_open_fails(PETRA_SET_CIFAR10, NULL, PETRA_SPLIT_TRAIN, PETRA_CONFIG, "data.path",
-                    "expected the folder");
+  assert_open_fails(PETRA_SET_CIFAR10, "", PETRA_SPLIT_TRAIN, PETRA_CONFIG, "data.path", "expected the folder");
+  assert_open_fails(PETRA_SET_CIFAR10, NULL, PETRA_SPLIT_TRAIN, PETRA_CONFIG, "data.path", "expected the folder");
   assert_open_fails(PETRA_SET_CIFAR10, path_of("absent"), PETRA_SPLIT_TRAIN, PETRA_IO, "absent: No such file",
                     "data_batch_1.bin");
   write_cifar10();
   remove(path_of("data_batch_4.bin"));
-  assert_open_fails(PETRA_SET_CIFAR10, folder, PETRA_SPLIT_TRAIN, PETRA_IO, "data_batch_4.bin",
-                    "No such file");
+  assert_open_fails(PETRA_SET_CIFAR10, folder, PETRA_SPLIT_TRAIN, PETRA_IO, "data_batch_4.bin", "No such file");
   ck_assert_int_eq(mkdir(path_of("data_batch_4.bin"), 0700), 0);
-  assert_open_fails(PETRA_SET_CIFAR10, folder, PETRA_SPLIT_TRAIN, PETRA_IO, "data_batch_4.bin",
-                    "is a folder");
+  assert_open_fails(PETRA_SET_CIFAR10, folder, PETRA_SPLIT_TRAIN, PETRA_IO, "data_batch_4.bin", "is a folder");
   rmdir(path_of("data_batch_4.bin"));
   ck_assert_int_eq(mkfifo(path_of("data_batch_4.bin"), 0600), 0); /* must not wait for a writer */
-  assert_open_fails(PETRA_SET_CIFAR10, folder, PETRA_SPLIT_TRAIN, PETRA_IO, "data_batch_4.bin",
-                    "no regular file");
+  assert_open_fails(PETRA_SET_CIFAR10, folder, PETRA_SPLIT_TRAIN, PETRA_IO, "data_batch_4.bin", "no regular file");
   if (geteuid() != 0) { /* root may read everything */
     ck_assert_int_eq(chmod(path_of("data_batch_1.bin"), 0), 0);
-    assert_open_fails(PETRA_SET_CIFAR10, folder, PETRA_SPLIT_TRAIN, PETRA_IO, "data_batch_1.bin",
-                      "Permission denied");
+    assert_open_fails(PETRA_SET_CIFAR10, folder, PETRA_SPLIT_TRAIN, PETRA_IO, "data_batch_1.bin", "Permission denied");
   }
   teardown();
 }
@@ -220,14 +214,13 @@ START_TEST(wrong_lengths) {
   assert_open_fails(PETRA_SET_CIFAR10, folder, PETRA_SPLIT_TRAIN, PETRA_DATA,
                     "data_batch_2.bin: 17 bytes are left over after 4 records", "3073 bytes");
   write_file("test_batch.bin", 1, 10, 0, 0, 3072);
-  assert_open_fails(PETRA_SET_CIFAR10, folder, PETRA_SPLIT_EVAL, PETRA_DATA,
-                    "3072 bytes are left over after 0", "3073");
+  assert_open_fails(PETRA_SET_CIFAR10, folder, PETRA_SPLIT_EVAL, PETRA_DATA, "3072 bytes are left over after 0",
+                    "3073");
   write_cifar100();
   assert_open_fails(PETRA_SET_CIFAR10, path_of("train.bin"), PETRA_SPLIT_TRAIN, PETRA_DATA, "left over",
                     "data.set: cifar100");
   write_file("train.bin", 2, 100, 0, 3, 1);
-  assert_open_fails(PETRA_SET_CIFAR100, folder, PETRA_SPLIT_TRAIN, PETRA_DATA,
-                    "1 bytes are left over after 3", "3074");
+  assert_open_fails(PETRA_SET_CIFAR100, folder, PETRA_SPLIT_TRAIN, PETRA_DATA, "1 bytes are left over after 3", "3074");
   teardown();
 }
 END_TEST
@@ -239,8 +232,8 @@ START_TEST(wrong_labels) {
   assert_open_fails(PETRA_SET_CIFAR10, folder, PETRA_SPLIT_TRAIN, PETRA_DATA,
                     "data_batch_3.bin: record 3 (from 0) has the label 10", "expected 0 to 9");
   overwrite_byte("test_batch.bin", 0, 255);
-  assert_open_fails(PETRA_SET_CIFAR10, folder, PETRA_SPLIT_EVAL, PETRA_DATA,
-                    "record 0 (from 0) has the label 255", "test_batch.bin");
+  assert_open_fails(PETRA_SET_CIFAR10, folder, PETRA_SPLIT_EVAL, PETRA_DATA, "record 0 (from 0) has the label 255",
+                    "test_batch.bin");
   write_cifar100();
   overwrite_byte("train.bin", 7 * 3074 + 1, 100);
   assert_open_fails(PETRA_SET_CIFAR100, folder, PETRA_SPLIT_TRAIN, PETRA_DATA,
@@ -422,12 +415,10 @@ static double linear_accuracy(const linear *model, const examples *all, int coun
 
 START_TEST(shapes_are_hard_for_a_linear_classifier) {
   linear *model = NULL;
-  examples train = read_examples(PETRA_SPLIT_TRAIN, LINEAR_TRAIN),
-           eval = read_examples(PETRA_SPLIT_EVAL, LINEAR_EVAL);
+  examples train = read_examples(PETRA_SPLIT_TRAIN, LINEAR_TRAIN), eval = read_examples(PETRA_SPLIT_EVAL, LINEAR_EVAL);
   ck_assert_int_eq(petra_allocate(&model, 1, sizeof *model), PETRA_OK);
   train_linear(model, &train);
-  double seen = linear_accuracy(model, &train, LINEAR_TRAIN),
-         unseen = linear_accuracy(model, &eval, LINEAR_EVAL);
+  double seen = linear_accuracy(model, &train, LINEAR_TRAIN), unseen = linear_accuracy(model, &eval, LINEAR_EVAL);
   /* It learns (guessing is right 0.1 of the time, with a standard error of 0.01), but not to classify. */
   ck_assert_double_gt(seen, 0.3);
   ck_assert_double_gt(unseen, 0.15);

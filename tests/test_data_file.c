@@ -228,8 +228,7 @@ START_TEST(problems_are_counted) {
   fclose(file);
   petra_dataset *set;
   int64_t problems = 0;
-  ck_assert_int_eq(petra_cifar_open(PETRA_CIFAR10, file_name, PETRA_SPLIT_TRAIN, 0, &problems, &set),
-                   PETRA_OK);
+  ck_assert_int_eq(petra_cifar_open(PETRA_CIFAR10, file_name, PETRA_SPLIT_TRAIN, 0, &problems, &set), PETRA_OK);
   ck_assert_int_eq(problems, 3);
   ck_assert_int_eq(harness_lines, 3);
   ck_assert_int_eq(set->count, COUNT - 2);

@@ -37,8 +37,8 @@ static petra_status count_one(counter *c, const petra_action *action, petra_acti
   return PETRA_OK;
 }
 
-static petra_status count_group(petra_worker *base, int64_t virtual_ns, const petra_action *actions,
-                                int count, petra_action_result *results) {
+static petra_status count_group(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
+                                petra_action_result *results) {
   (void)virtual_ns;
   for (int i = 0; i < count; i++)
     PETRA_TRY(count_one((counter *)base, &actions[i], &results[i]));
@@ -99,8 +99,8 @@ static int64_t run_well(const petra_program_ops *program, const petra_program_op
   int64_t makespan = -1;
   start_counter(&shared_counter);
   start_trace(&shared_trace);
-  ck_assert_int_eq(
-      run(program, options, cost, recomputes, engines, &shared_counter, &shared_trace, &makespan), PETRA_OK);
+  ck_assert_int_eq(run(program, options, cost, recomputes, engines, &shared_counter, &shared_trace, &makespan),
+                   PETRA_OK);
   ck_assert_int_eq(makespan, shared_trace.last_end);
   return makespan;
 }
@@ -121,16 +121,10 @@ START_TEST(sequential_time) {
     for (int64_t m = 1; m <= 12; m += 3)
       for (int64_t k = 1; k <= 4; k++)
         for (int engines = 1; engines <= 2; engines++) {
-          const petra_program_options options = {.stages = stages,
-                                                 .microbatches = m,
-                                                 .accumulate = k,
-                                                 .drain = true,
-                                                 .batches = 2,
-                                                 .eval_every = 1};
-          ck_assert_int_eq(run_well(&petra_program_sequential, &options, unit, false, engines),
-                           3 * stages * m);
-          ck_assert_int_eq(run_well(&petra_program_sequential, &options, unit, true, engines),
-                           (4 * stages - 1) * m);
+          const petra_program_options options = {
+              .stages = stages, .microbatches = m, .accumulate = k, .drain = true, .batches = 2, .eval_every = 1};
+          ck_assert_int_eq(run_well(&petra_program_sequential, &options, unit, false, engines), 3 * stages * m);
+          ck_assert_int_eq(run_well(&petra_program_sequential, &options, unit, true, engines), (4 * stages - 1) * m);
           /* F and B of every stage, reconstruction at all but the last; U of all stages at once, but for
            * those above stage 1, whose U runs while the backward goes down; stage 1's is the last. */
           for (int c = 0; c < COSTS; c++) {
@@ -152,17 +146,14 @@ START_TEST(lockstep_time_per_microbatch) {
         rig_cost one = coprime[c % COSTS];
         const rig_cost *x = &one;
         int64_t microbatches = 16 * stages;
-        const petra_program_options options = {.stages = stages,
-                                               .microbatches = microbatches,
-                                               .accumulate = k,
-                                               .batches = microbatches,
-                                               .drain = true};
+        const petra_program_options options = {
+            .stages = stages, .microbatches = microbatches, .accumulate = k, .batches = microbatches, .drain = true};
         if (k > 1)
           one.update_ns = 0; /* else some ticks have updates */
         run_well(&petra_program_lockstep, &options, *x, true, engines);
         int64_t quarter = microbatches / 4, half = microbatches / 2;
-        int64_t time = shared_trace.end[PETRA_ACTION_BACKWARD][1][half] -
-                       shared_trace.end[PETRA_ACTION_BACKWARD][1][quarter];
+        int64_t time =
+            shared_trace.end[PETRA_ACTION_BACKWARD][1][half] - shared_trace.end[PETRA_ACTION_BACKWARD][1][quarter];
         int64_t each = engines == 1 ? x->forward_ns + x->reconstruct_ns + x->backward_ns + x->update_ns
                                     : larger(larger(x->forward_ns, x->reconstruct_ns + x->backward_ns),
                                              x->forward_ns + x->backward_ns) +
@@ -179,16 +170,14 @@ END_TEST
 START_TEST(lockstep_ticks_on_the_clock) {
   const rig_cost ticking = {1, 0, 0, 0};
   for (int32_t stages = 2; stages <= STAGES_MOST; stages++) {
-    const petra_program_options options = {
-        .stages = stages, .microbatches = 3 * stages, .accumulate = 2, .batches = 1};
+    const petra_program_options options = {.stages = stages, .microbatches = 3 * stages, .accumulate = 2, .batches = 1};
     ck_assert_int_eq(run_well(&petra_program_lockstep, &options, ticking, true, 1), options.microbatches);
     for (int32_t j = 1; j <= stages; j++)
       for (int64_t m = 0; m < options.microbatches; m++) {
         bool forwarded = j < stages && m + j - 1 < options.microbatches;
         int64_t back = m + 2 * stages - 1 - j;
         ck_assert_int_eq(shared_trace.start[PETRA_ACTION_FORWARD][j][m], forwarded ? m + j - 1 : -1);
-        ck_assert_int_eq(shared_trace.end[PETRA_ACTION_BACKWARD][j][m],
-                         back < options.microbatches ? back + 1 : -1);
+        ck_assert_int_eq(shared_trace.end[PETRA_ACTION_BACKWARD][j][m], back < options.microbatches ? back + 1 : -1);
       }
   }
 }
@@ -201,8 +190,7 @@ static void expect_lags(const petra_program_options *options) {
   for (int32_t j = 1; j <= options->stages; j++) {
     int64_t delay = 2 * (options->stages - j), most = 0;
     for (int64_t m = 0; m < options->microbatches; m++) {
-      int64_t forward =
-          j < options->stages ? shared_counter.seen_forward[j][m] : shared_counter.seen_backward[j][m];
+      int64_t forward = j < options->stages ? shared_counter.seen_forward[j][m] : shared_counter.seen_backward[j][m];
       ck_assert_int_eq(forward, (m > delay ? m - delay : 0) / k);
       ck_assert_int_eq(shared_counter.seen_backward[j][m], m / k);
       most = larger(most, shared_counter.seen_backward[j][m] - forward);
@@ -299,9 +287,8 @@ START_TEST(sequential_has_no_lag) {
             }
             /* One microbatch at a time. */
             if (m > 0)
-              ck_assert_int_ge(
-                  shared_trace.start[stages > 1 ? PETRA_ACTION_FORWARD : PETRA_ACTION_BACKWARD][1][m],
-                  shared_trace.end[PETRA_ACTION_BACKWARD][1][m - 1]);
+              ck_assert_int_ge(shared_trace.start[stages > 1 ? PETRA_ACTION_FORWARD : PETRA_ACTION_BACKWARD][1][m],
+                               shared_trace.end[PETRA_ACTION_BACKWARD][1][m - 1]);
             int64_t seen = shared_trace.version_read[PETRA_ACTION_EVALUATE][j][m];
             ck_assert_int_eq(seen, (m + 1) % 7 ? -1 : (m + 1) / factors[f]);
           }
@@ -318,8 +305,7 @@ START_TEST(lockstep_evaluation_points) {
       for (int f = 0; f < FACTORS; f++)
         for (int c = 0; c < 8; c++) {
           const petra_program_options options = {.stages = stages,
-                                                 .microbatches =
-                                                     4 * batches + c % 2, /* a broken epoch at the end */
+                                                 .microbatches = 4 * batches + c % 2, /* a broken epoch at the end */
                                                  .accumulate = factors[f],
                                                  .batches = batches,
                                                  .eval_every = 1 + c / 4,
@@ -331,10 +317,9 @@ START_TEST(lockstep_evaluation_points) {
               if (end % batches == 0 && end / batches % options.eval_every == 0)
                 expected = (back > 0 ? back : 0) / options.accumulate;
               ck_assert_msg(shared_trace.version_read[PETRA_ACTION_EVALUATE][j][m] == expected,
-                            "J %d, N %lld, k %lld, drain %d: %dE%lld sees version %lld, expected %lld",
-                            stages, (long long)batches, (long long)options.accumulate, options.drain, j,
-                            (long long)m, (long long)shared_trace.version_read[PETRA_ACTION_EVALUATE][j][m],
-                            (long long)expected);
+                            "J %d, N %lld, k %lld, drain %d: %dE%lld sees version %lld, expected %lld", stages,
+                            (long long)batches, (long long)options.accumulate, options.drain, j, (long long)m,
+                            (long long)shared_trace.version_read[PETRA_ACTION_EVALUATE][j][m], (long long)expected);
             }
         }
 }
@@ -344,11 +329,8 @@ END_TEST
 START_TEST(small_runs) {
   for (int drain = 0; drain < 2; drain++)
     for (int64_t microbatches = 1; microbatches < 10; microbatches++) {
-      const petra_program_options options = {.stages = 10,
-                                             .microbatches = microbatches,
-                                             .accumulate = microbatches + 1,
-                                             .batches = 1,
-                                             .drain = drain};
+      const petra_program_options options = {
+          .stages = 10, .microbatches = microbatches, .accumulate = microbatches + 1, .batches = 1, .drain = drain};
       run_well(&petra_program_lockstep, &options, coprime[0], true, 2);
       int64_t rows = 0;
       for (int32_t j = 1; j <= 10; j++) {
@@ -363,8 +345,8 @@ START_TEST(small_runs) {
 END_TEST
 
 /* Programs that cannot run. */
-static bool scripted(const petra_program_options *options, int32_t stage, petra_cursor *cursor,
-                     petra_action *out, int64_t *round) {
+static bool scripted(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
+                     int64_t *round) {
   /* options->batches picks the script. */
   static const char *const scripts[3][2][4] = {
       {{"1B0", "1F0", NULL}, {"2B0", NULL}},        /* B before the F that leads to it */
@@ -392,8 +374,7 @@ START_TEST(programs_that_cannot_run) {
         continue; /* F has an engine of its own and goes first: no deadlock */
       start_counter(&shared_counter);
       harness_clear();
-      ck_assert_int_eq(run(&program, &options, unit, false, engines, &shared_counter, NULL, &makespan),
-                       PETRA_SCHEDULE);
+      ck_assert_int_eq(run(&program, &options, unit, false, engines, &shared_counter, NULL, &makespan), PETRA_SCHEDULE);
       ck_assert_int_eq(harness_lines, 1);
       ck_assert_logged(lines[s]);
     }
@@ -413,16 +394,15 @@ START_TEST(failures_end_the_run) {
     for (int64_t n = 0; n < actions; n++) {
       start_counter(&shared_counter);
       shared_counter.fail_at = n;
-      ck_assert_int_eq(
-          run(&petra_program_lockstep, &options, unit, true, engines, &shared_counter, NULL, &makespan),
-          PETRA_NOT_FINITE);
+      ck_assert_int_eq(run(&petra_program_lockstep, &options, unit, true, engines, &shared_counter, NULL, &makespan),
+                       PETRA_NOT_FINITE);
       ck_assert_int_eq(shared_counter.actions, n + 1);
       start_counter(&shared_counter);
       start_trace(&shared_trace);
       shared_trace.fail_at = n;
-      ck_assert_int_eq(run(&petra_program_lockstep, &options, unit, true, engines, &shared_counter,
-                           &shared_trace, &makespan),
-                       PETRA_IO);
+      ck_assert_int_eq(
+          run(&petra_program_lockstep, &options, unit, true, engines, &shared_counter, &shared_trace, &makespan),
+          PETRA_IO);
       ck_assert_int_eq(shared_trace.rows, n + 1);
     }
   }
@@ -431,17 +411,17 @@ END_TEST
 
 /* An executor can run again, from time 0. */
 START_TEST(runs_again) {
-  const petra_program_options options = {
-      .stages = 4, .microbatches = 9, .accumulate = 2, .batches = 3, .drain = true};
+  const petra_program_options options = {.stages = 4, .microbatches = 9, .accumulate = 2, .batches = 3, .drain = true};
   petra_executor *executor;
   int64_t first = 0;
-  ck_assert_int_eq(rig_executor(coprime[0], &(petra_cost_rule){.recomputes = true, .fused_head = true}, 2, &executor), PETRA_OK);
+  ck_assert_int_eq(rig_executor(coprime[0], &(petra_cost_rule){.recomputes = true, .fused_head = true}, 2, &executor),
+                   PETRA_OK);
   for (int i = 0; i < 2; i++) {
     start_counter(&shared_counter);
     start_trace(&shared_trace);
-    ck_assert_int_eq(executor->ops->run(executor, &petra_program_lockstep, &options, &shared_counter.base,
-                                        keep_row, &shared_trace),
-                     PETRA_OK);
+    ck_assert_int_eq(
+        executor->ops->run(executor, &petra_program_lockstep, &options, &shared_counter.base, keep_row, &shared_trace),
+        PETRA_OK);
     if (i == 0)
       first = executor->ops->now_ns(executor);
     ck_assert_int_gt(first, 0);

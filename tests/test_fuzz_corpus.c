@@ -1,5 +1,5 @@
-/* The fuzzers' corpus (tests/fuzz), each file once through the function that the fuzzer calls, which aborts where a promise
- * is broken. */
+/* The fuzzers' corpus (tests/fuzz), each file once through the function that the fuzzer calls, which aborts where a
+ * promise is broken. */
 #include "fuzz/fuzz.h"
 #include "harness.h"
 
@@ -26,7 +26,8 @@ static int run_corpus(const char *name, int (*entry)(const uint8_t *data, size_t
     ck_assert_msg(size < sizeof data && !ferror(file), "%s is too long", path);
     fclose(file);
     fprintf(stderr, "%s\n", path); /* the log of a test that aborts ends with the file that did it */
-    uint8_t *copy = malloc(size ? size : 1); /* with its end where the input ends, so that a sanitizer sees a step beyond */
+    uint8_t *copy =
+        malloc(size ? size : 1); /* with its end where the input ends, so that a sanitizer sees a step beyond */
     ck_assert_ptr_nonnull(copy);
     memcpy(copy, data, size);
     ck_assert_int_eq(entry(copy, size), 0);

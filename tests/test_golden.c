@@ -77,9 +77,8 @@ static void compare_run(const char *name, double tolerance) {
   must(training_run(&run, NULL));
   must(training_weights(&run, &found));
   must(training_compare(&expected, &found, &init, TOLERANCE_ROUNDING_FP64, &distance));
-  snprintf(what, sizeof what,
-           "%s: worst of %d tensors (%s), median %.1e, %d left out, drift of the reference %.1e", name,
-           distance.compared, distance.worst_name, distance.median, distance.left_out, golden.drift);
+  snprintf(what, sizeof what, "%s: worst of %d tensors (%s), median %.1e, %d left out, drift of the reference %.1e",
+           name, distance.compared, distance.worst_name, distance.median, distance.left_out, golden.drift);
   within(what, distance.worst, tolerance);
   /* Only shifts of bottleneck shortcuts may have no gradient: of RevNet-50 two in each of three groups. */
   ck_assert_int_le(distance.left_out, golden.depth == 50 ? 6 : 0);
@@ -90,10 +89,10 @@ static void compare_run(const char *name, double tolerance) {
   training_close(&run);
 }
 
-#define GOLDEN_TEST(id, name, tolerance)                                                                     \
-  START_TEST(id) {                                                                                           \
-    compare_run(name, TOLERANCE_##tolerance);                                                                \
-  }                                                                                                          \
+#define GOLDEN_TEST(id, name, tolerance)                                                                               \
+  START_TEST(id) {                                                                                                     \
+    compare_run(name, TOLERANCE_##tolerance);                                                                          \
+  }                                                                                                                    \
   END_TEST
 
 GOLDEN_TEST(petra_revnet18_k1, "petra-revnet18-k1", GOLDEN_PETRA_REVNET18)
@@ -116,11 +115,24 @@ GOLDEN_TEST(backprop_resnet18_k1, "backprop-resnet18-k1", GOLDEN_BACKPROP)
 GOLDEN_TEST(backprop_resnet50_k1, "backprop-resnet50-k1", GOLDEN_BACKPROP)
 
 int main(void) {
-  const TTest *const tests[] = {petra_revnet18_k3,     petra_revnet18_invertible_k1, backprop_revnet50_k3, backprop_resnet50_k1,
-                                delayed_k3,            delayed_reversible_k3,        petra_revnet18_k1,    petra_revnet50_k1,
-                                petra_revnet50_k3,     backprop_revnet18_k1,         backprop_revnet18_k3, backprop_resnet18_k1,
-                                delayed_k1,            dsp_k1,                       dsp_k3,               delayed_reversible_k1,
-                                approximate_input_k1,  approximate_input_k3};
+  const TTest *const tests[] = {petra_revnet18_k3,
+                                petra_revnet18_invertible_k1,
+                                backprop_revnet50_k3,
+                                backprop_resnet50_k1,
+                                delayed_k3,
+                                delayed_reversible_k3,
+                                petra_revnet18_k1,
+                                petra_revnet50_k1,
+                                petra_revnet50_k3,
+                                backprop_revnet18_k1,
+                                backprop_revnet18_k3,
+                                backprop_resnet18_k1,
+                                delayed_k1,
+                                dsp_k1,
+                                dsp_k3,
+                                delayed_reversible_k1,
+                                approximate_input_k1,
+                                approximate_input_k3};
 #ifdef __SANITIZE_ADDRESS__ /* the first ones see all code; all of them take minutes */
   const int count = 6;
 #else

@@ -34,14 +34,14 @@ static double loss_of(network *n) {
   petra_streams streams = petra_streams_retain(&n->images.streams), next;
   petra_loss loss;
   for (int b = 0; b < stage->blocks - 1; b++) {
-    must(petra_block_forward(&stage->compute, petra_stage_block(stage, b), stage->sets[b].parameters.tensor,
-                             &streams, NULL, &next));
+    must(petra_block_forward(&stage->compute, petra_stage_block(stage, b), stage->sets[b].parameters.tensor, &streams,
+                             NULL, &next));
     petra_streams_release(&streams);
     streams = next;
   }
   int head = stage->blocks - 1;
-  must(petra_head_forward(&stage->compute, petra_stage_block(stage, head),
-                          stage->sets[head].parameters.tensor, &streams, n->labels, NULL, &loss));
+  must(petra_head_forward(&stage->compute, petra_stage_block(stage, head), stage->sets[head].parameters.tensor,
+                          &streams, n->labels, NULL, &loss));
   petra_streams_release(&streams);
   return loss.loss;
 }
@@ -64,8 +64,7 @@ typedef struct tally {
 } tally;
 
 /* The derivative of the loss along an entry and its uncertainty. */
-static double differences(network *n, petra_tensor *tensor, double *values, int64_t entry,
-                          double *uncertainty) {
+static double differences(network *n, petra_tensor *tensor, double *values, int64_t entry, double *uncertainty) {
   double best = 0, before = NAN;
   *uncertainty = INFINITY;
   for (int i = 0; i < HARNESS_COUNT(steps); i++) {
@@ -106,8 +105,8 @@ static void check_tensor(network *n, petra_tensor *tensor, const training_tensor
     }
     /* Twice the tolerance: an uncertainty of its own size is allowed. */
     ck_assert_msg(wrong <= 2 * TOLERANCE_FINITE_DIFFERENCE,
-                  "%s[%lld]: backward %.10e, differences %.10e, uncertain by %.1e", gradient->name,
-                  (long long)entry, exact, slope, uncertainty);
+                  "%s[%lld]: backward %.10e, differences %.10e, uncertain by %.1e", gradient->name, (long long)entry,
+                  exact, slope, uncertainty);
   }
   ck_assert_msg(checked > 0, "%s: every entry tried lies at a kink", gradient->name);
   out->checked += checked;
@@ -120,9 +119,8 @@ static void check_network(const char *family, const char *depth, const char *wid
   petra_loss loss;
   training_tensors gradients, weights;
   tally result = {0};
-  must(TRAINING_OPEN(&n.run, family, depth, width, stem, blocks, "stages.partition=list",
-                     "method.name=backprop", "data.batch=3", "device.backend=ref", "device.precision=fp64",
-                     "device.threads=1"));
+  must(TRAINING_OPEN(&n.run, family, depth, width, stem, blocks, "stages.partition=list", "method.name=backprop",
+                     "data.batch=3", "device.backend=ref", "device.precision=fp64", "device.threads=1"));
   n.stage = n.run.setup.stage[0];
   must(training_batch(&n.run, batch, &n.images, n.labels));
   must(petra_stage_loss(n.stage, 0, &n.images, n.labels, &out, &loss));
@@ -133,13 +131,12 @@ static void check_network(const char *family, const char *depth, const char *wid
   int g = 0, w = 0;
   for (int b = 0; b < n.stage->blocks; b++) {
     for (int i = 0; i < n.stage->sets[b].parameters.count; i++, g++, w++)
-      check_tensor(&n, n.stage->sets[b].parameters.tensor[i], &gradients.tensor[g], weights.tensor[w].values,
-                   &result);
+      check_tensor(&n, n.stage->sets[b].parameters.tensor[i], &gradients.tensor[g], weights.tensor[w].values, &result);
     w += n.stage->sets[b].statistics.count;
   }
   ck_assert_int_eq(g, gradients.count);
-  printf("%s %s %s %s: %d entries of %d tensors, worst %.3e (%s), %d passed over at kinks\n", family, depth,
-         width, stem, result.checked, g, result.worst, result.worst_name, result.kinks);
+  printf("%s %s %s %s: %d entries of %d tensors, worst %.3e (%s), %d passed over at kinks\n", family, depth, width,
+         stem, result.checked, g, result.worst, result.worst_name, result.kinks);
   training_tensors_fini(&gradients);
   training_tensors_fini(&weights);
   petra_message_release(&n.images);
@@ -184,8 +181,9 @@ START_TEST(resnet50) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {revnet18, revnet18_imagenet_stem, revnet18_invertible, revnet34, revnet50,
-                                resnet18, resnet18_imagenet_stem, resnet50};
+  const TTest *const tests[] = {
+      revnet18, revnet18_imagenet_stem, revnet18_invertible, revnet34, revnet50, resnet18, resnet18_imagenet_stem,
+      resnet50};
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;
   int result = harness_run("gradients", tests, HARNESS_COUNT(tests));

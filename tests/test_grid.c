@@ -54,8 +54,7 @@ START_TEST(cells) {
   ck_assert(!petra_grid_override(grid, 7, 4, &key, &value));
   ck_assert_int_eq(petra_grid_config(grid, 15, sets, 1, &config), PETRA_OK);
   ck_assert_str_eq(config->run.name, "b_milestones=1-2_augment=flip_seed=8");
-  ck_assert(config->run.epochs == 3 && config->run.seed == 8 && config->model.width == 8 &&
-            config->optim.lr == 0.5);
+  ck_assert(config->run.epochs == 3 && config->run.seed == 8 && config->model.width == 8 && config->optim.lr == 0.5);
   ck_assert(config->lr.milestones.count == 2 && config->data.augment == PETRA_AUGMENT_FLIP);
   petra_config_destroy(config);
   ck_assert_int_eq(petra_grid_config(grid, -1, NULL, 0, &config), PETRA_OK);

@@ -60,8 +60,8 @@ static void train_partition(const char *method, const char *partition, const cha
   char name[64];
   training run;
   set_text(name, sizeof name, "method.name", method);
-  must(TRAINING_OPEN(&run, SMALL, DOUBLE, "run.max_microbatches=6", "method.accumulate=3", "run.drain=auto",
-                     name, partition, count, blocks));
+  must(TRAINING_OPEN(&run, SMALL, DOUBLE, "run.max_microbatches=6", "method.accumulate=3", "run.drain=auto", name,
+                     partition, count, blocks));
   ck_assert_int_eq(run.setup.partition.stages, stages);
   must(training_weights(&run, init));
   must(training_run(&run, NULL));
@@ -87,14 +87,12 @@ START_TEST(partitions_do_not_change_synchronous_methods) {
     for (int p = 0; p < HARNESS_COUNT(partitions); p++) {
       const struct partition *q = &partitions[p];
       training_tensors found, before;
-      train_partition(methods[m], q->kind, q->count, q->blocks, q->stages, p ? &before : &init,
-                      p ? &found : &first);
+      train_partition(methods[m], q->kind, q->count, q->blocks, q->stages, p ? &before : &init, p ? &found : &first);
       if (p == 0)
         continue;
       training_distance apart;
       must(training_compare(&first, &found, &init, TOLERANCE_ROUNDING_FP64, &apart));
-      printf("%s, %s %s %s against block: worst %.3e\n", methods[m], q->kind, q->count, q->blocks,
-             apart.worst);
+      printf("%s, %s %s %s against block: worst %.3e\n", methods[m], q->kind, q->count, q->blocks, apart.worst);
       /* backprop computes the same whatever the cuts; `reversible` reconstructs nothing in the stage of the
        * head. */
       if (m == 0)
@@ -150,8 +148,8 @@ START_TEST(petra_depends_on_the_partition) {
       continue;
     training_distance apart;
     must(training_compare(&first, &found, &init, TOLERANCE_ROUNDING_FP64, &apart));
-    printf("petra, %s %s %s against block: worst %.3e, median %.3e\n", q->kind, q->count, q->blocks,
-           apart.worst, apart.median);
+    printf("petra, %s %s %s against block: worst %.3e, median %.3e\n", q->kind, q->count, q->blocks, apart.worst,
+           apart.median);
     ck_assert_double_gt(apart.median, 0.1);
     training_tensors_fini(&found);
   }
@@ -168,8 +166,8 @@ static void gradients_at_rate_0(const char *method, const char *accumulate, cons
   training run;
   training_tensors init;
   set_text(name, sizeof name, "method.name", method);
-  must(TRAINING_OPEN(&run, SMALL, DOUBLE, depth, "optim.lr=0", "run.drain=auto", "run.max_microbatches=6",
-                     accumulate, name));
+  must(TRAINING_OPEN(&run, SMALL, DOUBLE, depth, "optim.lr=0", "run.drain=auto", "run.max_microbatches=6", accumulate,
+                     name));
   run.program.drain = true;
   must(training_weights(&run, &init));
   must(training_run(&run, NULL));
@@ -194,8 +192,7 @@ START_TEST(at_rate_0_petra_gives_the_end_to_end_gradient) {
       must(training_compare(&exact, &delayed, NULL, TOLERANCE_ROUNDING_FP64, &apart));
       printf("rate 0, %s, %s: gradients, worst %s, median %.3e, %d left out\n", depth[d], accumulate[k],
              apart.worst_name, apart.median, apart.left_out);
-      ck_assert_int_eq(apart.left_out,
-                       d == 0 ? 0 : 6); /* shifts of the bottleneck shortcuts of three groups */
+      ck_assert_int_eq(apart.left_out, d == 0 ? 0 : 6); /* shifts of the bottleneck shortcuts of three groups */
       within("worst", apart.worst, TOLERANCE_GRADIENT);
       /* Weights did not move; the statistics did, once a microbatch under both. */
       must(training_compare(&exact_weights, &delayed_weights, NULL, 0, &apart));
@@ -210,8 +207,7 @@ END_TEST
 
 /* --- determinism --- */
 
-#define CPU_RUN                                                                                              \
-  "model.depth=18", "model.width=8", "data.batch=8", "optim.lr=0.02", SINGLE, "run.max_microbatches=16"
+#define CPU_RUN "model.depth=18", "model.width=8", "data.batch=8", "optim.lr=0.02", SINGLE, "run.max_microbatches=16"
 
 static void train_cpu(const char *method, const char *batch, training_tensors *out) {
   training run;
@@ -243,12 +239,10 @@ END_TEST
 enum { POISONED = 64 };
 
 /* Leaves `POISONED` tensors full of NaN of this kind and shape in the pool. */
-static void poison(petra_backend *backend, petra_tensor_kind kind, int32_t n, int32_t c, int32_t h,
-                   int32_t w) {
+static void poison(petra_backend *backend, petra_tensor_kind kind, int32_t n, int32_t c, int32_t h, int32_t w) {
   petra_tensor *tensors[POISONED];
   for (int i = 0; i < POISONED; i++) {
-    must(petra_tensor_create(backend, kind, (const int32_t[4]){n, c, h, w}, NULL, PETRA_MEMORY_WORKSPACE,
-                             &tensors[i]));
+    must(petra_tensor_create(backend, kind, (const int32_t[4]){n, c, h, w}, NULL, PETRA_MEMORY_WORKSPACE, &tensors[i]));
     if (kind != PETRA_TENSOR_MASK)
       must(petra_op_fill(backend, tensors[i], NAN));
   }

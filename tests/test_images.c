@@ -78,8 +78,7 @@ START_TEST(centre_windows) {
   for (int i = 0; i < HARNESS_COUNT(cases); i++) {
     int32_t height, width;
     petra_crop window;
-    petra_crop_centre(cases[i].height, cases[i].width, cases[i].resize, cases[i].size, &height, &width,
-                      &window);
+    petra_crop_centre(cases[i].height, cases[i].width, cases[i].resize, cases[i].size, &height, &width, &window);
     ck_assert_int_eq(height, cases[i].resized_height);
     ck_assert_int_eq(width, cases[i].resized_width);
     ck_assert_int_eq(window.top, cases[i].top);
@@ -107,8 +106,8 @@ static double triangle(double x) {
 }
 
 /* The description in resize.h in double precision, without roundings on the way. */
-static double expect_pixel(const petra_resize_axis *rows, const petra_resize_axis *columns, int32_t y,
-                           int32_t x, int channel) {
+static double expect_pixel(const petra_resize_axis *rows, const petra_resize_axis *columns, int32_t y, int32_t x,
+                           int channel) {
   double sy = (rows->to - rows->from) / rows->count, sx = (columns->to - columns->from) / columns->count;
   double cy = rows->from + (rows->first + y + 0.5) * sy, cx = columns->from + (columns->first + x + 0.5) * sx;
   double sum = 0, weights = 0;
@@ -128,11 +127,10 @@ static void assert_resized(const petra_resize_axis *rows, const petra_resize_axi
   for (int c = 0; c < 3; c++)
     for (int32_t y = 0; y < rows->kept; y++)
       for (int32_t x = 0; x < columns->kept; x++) {
-        double expected = expect_pixel(rows, columns, y, x, c),
-               found = out[(c * rows->kept + y) * columns->kept + x];
+        double expected = expect_pixel(rows, columns, y, x, c), found = out[(c * rows->kept + y) * columns->kept + x];
         /* a half from each of two roundings, and 22-bit weights */
-        ck_assert_msg(fabs(found - expected) <= 1.001, "channel %d, row %d, column %d: %g, expected %g", c, y,
-                      x, found, expected);
+        ck_assert_msg(fabs(found - expected) <= 1.001, "channel %d, row %d, column %d: %g, expected %g", c, y, x, found,
+                      expected);
       }
 }
 
@@ -223,8 +221,7 @@ START_TEST(headers) {
         continue;
       }
       ck_assert_int_eq(petra_jpeg_header_read(bytes, size, "a.jpg", &header), PETRA_OK);
-      ck_assert(header.height == 2 && header.width == 3 && header.components == components &&
-                header.adobe == adobe);
+      ck_assert(header.height == 2 && header.width == 3 && header.components == components && header.adobe == adobe);
       for (size_t cut = 3; cut < size; cut++) /* wherever it ends */
         assert_bad_header(bytes, cut, "truncated");
     }
@@ -237,8 +234,7 @@ START_TEST(headers) {
   assert_bad_header("\xff\xd8\xff\xda\0\2\xff\xd9", 8, "a scan before the frame header");
   assert_bad_header("\xff\xd8\xff\xc0\0\4\0\0", 8, "its frame header has 2 bytes");
   assert_bad_header("\xff\xd8\xff\xc0\0\10\10\0\0\0\1\1", 12, "1 x 0 pixels");
-  assert_bad_header("\xff\xd8\xff\xc0\0\10\10\xff\xff\xff\xff\1", 12,
-                    "expected no more than 268435456 in all");
+  assert_bad_header("\xff\xd8\xff\xc0\0\10\10\xff\xff\xff\xff\1", 12, "expected no more than 268435456 in all");
 }
 END_TEST
 
@@ -306,8 +302,7 @@ START_TEST(loader_takes_windows) {
           ck_assert_int_eq(petra_loader_next(loader, &batch), PETRA_OK);
           ck_assert_int_eq(batch->microbatch, m);
           for (int i = 0; i < BATCH; i++)
-            assert_augmented(batch->images + i * VALUES, flags, (uint32_t)(m / (RECORDS / BATCH)),
-                             batch->labels[i]);
+            assert_augmented(batch->images + i * VALUES, flags, (uint32_t)(m / (RECORDS / BATCH)), batch->labels[i]);
           petra_loader_give_back(loader, batch);
         }
         petra_loader_destroy(loader);

@@ -7,8 +7,7 @@
 
 #include <math.h>
 
-#define SMALL                                                                                                \
-  "model.downsample=invertible", "model.width=2", "data.batch=4", "optim.lr=0.02", "device.threads=1"
+#define SMALL "model.downsample=invertible", "model.width=2", "data.batch=4", "optim.lr=0.02", "device.threads=1"
 #define DOUBLE "device.backend=ref", "device.precision=fp64"
 #define SINGLE "device.backend=cpu", "device.precision=fp32"
 
@@ -17,21 +16,18 @@ enum { BATCH = 4 };
 /* --- memory --- */
 
 /* Bytes of inputs: at the stem's stage (tau + 1) batches of images, nowhere else any. */
-static void check_kept(const char *downsample, const char *backend, const char *partition,
-                       const char *blocks) {
+static void check_kept(const char *downsample, const char *backend, const char *partition, const char *blocks) {
   training run;
   bool invertible = strstr(downsample, "invertible") != NULL, single = strstr(backend, "cpu") != NULL;
-  must(TRAINING_OPEN(&run, SMALL, downsample, backend,
-                     single ? "device.precision=fp32" : "device.precision=fp64", partition, blocks,
-                     "method.name=petra", "run.max_microbatches=24", "run.drain=true"));
+  must(TRAINING_OPEN(&run, SMALL, downsample, backend, single ? "device.precision=fp32" : "device.precision=fp64",
+                     partition, blocks, "method.name=petra", "run.max_microbatches=24", "run.drain=true"));
   int32_t stages = run.setup.partition.stages, keeping = 0;
   must(training_run(&run, NULL));
   ck_assert_int_eq(run.loss_count, 24);
   for (int j = 0; j < stages; j++) {
     const petra_account *account = petra_stage_account(run.setup.stage[j]);
     int64_t peak = account->peak_bytes[PETRA_MEMORY_INPUT_BUFFER];
-    int64_t images =
-        (int64_t)BATCH * 3 * 32 * 32 * (single ? 4 : 8) * (petra_program_delay(stages, j + 1) + 1);
+    int64_t images = (int64_t)BATCH * 3 * 32 * 32 * (single ? 4 : 8) * (petra_program_delay(stages, j + 1) + 1);
     keeping += peak > 0;
     if (j == 0)
       ck_assert_int_eq(peak, images);
@@ -47,12 +43,9 @@ static void check_kept(const char *downsample, const char *backend, const char *
 
 START_TEST(nothing_is_kept_but_at_the_stem) {
   check_kept("model.downsample=conv", "device.backend=ref", "stages.partition=block", "stages.blocks=[]");
-  check_kept("model.downsample=invertible", "device.backend=ref", "stages.partition=block",
-             "stages.blocks=[]");
-  check_kept("model.downsample=invertible", "device.backend=cpu", "stages.partition=block",
-             "stages.blocks=[]");
-  check_kept("model.downsample=invertible", "device.backend=ref", "stages.partition=list",
-             "stages.blocks=[2, 3, 5]");
+  check_kept("model.downsample=invertible", "device.backend=ref", "stages.partition=block", "stages.blocks=[]");
+  check_kept("model.downsample=invertible", "device.backend=cpu", "stages.partition=block", "stages.blocks=[]");
+  check_kept("model.downsample=invertible", "device.backend=ref", "stages.partition=list", "stages.blocks=[2, 3, 5]");
   check_kept("model.downsample=invertible", "device.backend=cpu", "stages.partition=list",
              "stages.blocks=[1, 4, 3, 2]");
 }
@@ -80,8 +73,8 @@ static void train_with(const char *const *sets, int count, outcome *out) {
   must(training_gradients(&run, false, &out->gradients));
   training_close(&run);
 }
-#define TRAIN(out, ...)                                                                                      \
-  train_with((const char *const[]){__VA_ARGS__},                                                             \
+#define TRAIN(out, ...)                                                                                                \
+  train_with((const char *const[]){__VA_ARGS__},                                                                       \
              (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *)), (out))
 
 static const char *const methods[] = {"method.name=backprop", "method.name=reversible", "method.name=petra"};
@@ -98,8 +91,7 @@ START_TEST(on_one_stage_every_method_is_sgd) {
               "run.max_microbatches=6");
     }
     for (int i = 0; i < 3; i++) {
-      ck_assert_msg(training_same(&found[0].weights, &found[i].weights), "%s differs from backprop",
-                    methods[i]);
+      ck_assert_msg(training_same(&found[0].weights, &found[i].weights), "%s differs from backprop", methods[i]);
       ck_assert(!training_same(&found[i].init, &found[i].weights));
     }
     for (int i = 0; i < 3; i++)
@@ -165,8 +157,7 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {nothing_is_kept_but_at_the_stem, on_one_stage_every_method_is_sgd,
-                                reversible_is_backprop_up_to_rounding,
-                                at_rate_0_petra_gives_the_end_to_end_gradient,
+                                reversible_is_backprop_up_to_rounding, at_rate_0_petra_gives_the_end_to_end_gradient,
                                 single_precision_follows_double};
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;

@@ -9,8 +9,8 @@
 enum { RELEASE_BIASES = 1 }; /* a bias for every convolution, as in the network that the paper counts */
 
 static petra_model revnet50(void) {
-  const char *const sets[] = {"model.family=revnet", "model.depth=50", "model.width=64",
-                              "model.stem=imagenet", "model.classes=1000"};
+  const char *const sets[] = {"model.family=revnet", "model.depth=50", "model.width=64", "model.stem=imagenet",
+                              "model.classes=1000"};
   petra_config *config;
   petra_model model;
   ck_assert_int_eq(petra_config_load(NULL, sets, HARNESS_COUNT(sets), &config), PETRA_OK);
@@ -23,8 +23,7 @@ static petra_model revnet50(void) {
 static petra_ledger_block ledger_block(const petra_model *model, int index, bool biases) {
   const petra_block *b = &model->blocks[index];
   petra_ledger_block out = {.parameters = petra_block_parameters(model, b),
-                            .stream_elements =
-                                (int64_t)b->shape_in.channels * b->shape_in.height * b->shape_in.width,
+                            .stream_elements = (int64_t)b->shape_in.channels * b->shape_in.height * b->shape_in.width,
                             .streams = b->streams_in,
                             .reversible = b->reversible,
                             .stem = b->kind == PETRA_BLOCK_STEM,
@@ -82,8 +81,7 @@ START_TEST(table_3_savings) {
     for (int i = 0; i < 2; i++) {
       sum = sum_of(&model, (petra_accounting)accounting, 1 + 2 * i, RELEASE_BIASES, 1);
       /* half of the last digit that is given */
-      ck_assert_double_eq_tol(100 * (1 - (double)petra_ledger_total(&sum) / all), savings[accounting][i],
-                              0.05);
+      ck_assert_double_eq_tol(100 * (1 - (double)petra_ledger_total(&sum) / all), savings[accounting][i], 0.05);
     }
   }
 }
@@ -96,15 +94,14 @@ START_TEST(categories) {
   ck_assert_int_eq(all.parameters, 4 * INT64_C(30391144));
   ck_assert_int_eq(all.parameters, none.parameters);
   ck_assert_int_eq(all.statistics, none.statistics);
-  ck_assert_int_eq(all.statistics,
-                   4 * 2 * INT64_C(30464)); /* a mean and a variance where the release has one bias */
+  ck_assert_int_eq(all.statistics, 4 * 2 * INT64_C(30464)); /* a mean and a variance where the release has one bias */
   ck_assert_int_eq(all.input, none.input);
   ck_assert_int_eq(none.weight_buffer, 0);
   /* Buffers of the four downsampling blocks, by hand: images x bytes x (both streams x tau) of stages 2, 5,
    * 9, 15. */
   ck_assert_int_eq(none.input_buffer, INT64_C(64) * 4 *
-                                          (2 * 64 * 56 * 56 * 32 + 2 * 256 * 56 * 56 * 26 +
-                                           2 * 512 * 28 * 28 * 18 + 2 * 1024 * 14 * 14 * 6));
+                                          (2 * 64 * 56 * 56 * 32 + 2 * 256 * 56 * 56 * 26 + 2 * 512 * 28 * 28 * 18 +
+                                           2 * 1024 * 14 * 14 * 6));
 }
 END_TEST
 
@@ -130,8 +127,7 @@ START_TEST(nothing_waits_in_an_invertible_network) {
     /* By hand: one stream, or both, of 64 x 32 x 32 numbers a block, whatever the group. */
     petra_ledger_bytes strict = sum_of(&model, PETRA_ACCOUNTING_STRICT, 1, !RELEASE_BIASES, 1);
     if (invertible)
-      ck_assert_int_eq(strict.input_buffer,
-                       INT64_C(64) * 4 * 2 * 64 * 32 * 32 * (16 + 14 + 12 + 10 + 8 + 6 + 4 + 2));
+      ck_assert_int_eq(strict.input_buffer, INT64_C(64) * 4 * 2 * 64 * 32 * 32 * (16 + 14 + 12 + 10 + 8 + 6 + 4 + 2));
   }
 }
 END_TEST
@@ -142,8 +138,7 @@ static const petra_ledger_block reversible = {
 
 static petra_ledger_bytes bytes_of(petra_accounting accounting, bool inputs, bool weights, int64_t k,
                                    petra_ledger_block block) {
-  const petra_ledger_rule rule = {accounting, inputs,          weights,
-                                  .batch = 3, .accumulate = k, .element_bytes = 4};
+  const petra_ledger_rule rule = {accounting, inputs, weights, .batch = 3, .accumulate = k, .element_bytes = 4};
   petra_ledger_bytes out;
   ck_assert_int_eq(petra_ledger_block_bytes(&rule, &block, &out), PETRA_OK);
   return out;
@@ -180,8 +175,7 @@ START_TEST(by_hand) {
 END_TEST
 
 START_TEST(ledger_errors) {
-  petra_ledger_rule rule = {PETRA_ACCOUNTING_STRICT, true, true, .batch = 3, .accumulate = 1,
-                            .element_bytes = 4};
+  petra_ledger_rule rule = {PETRA_ACCOUNTING_STRICT, true, true, .batch = 3, .accumulate = 1, .element_bytes = 4};
   petra_ledger_block block = reversible;
   petra_ledger_bytes out = {.input = -7};
   petra_accounting accounting;
@@ -203,8 +197,7 @@ START_TEST(ledger_errors) {
   ck_assert_logged("--memory: no accounting 'papr'");
   ck_assert_int_eq(harness_lines, 5);
   for (int i = 0; i < PETRA_ACCOUNTINGS; i++) {
-    ck_assert_int_eq(petra_accounting_parse("x", petra_accounting_name((petra_accounting)i), &accounting),
-                     PETRA_OK);
+    ck_assert_int_eq(petra_accounting_parse("x", petra_accounting_name((petra_accounting)i), &accounting), PETRA_OK);
     ck_assert_int_eq(accounting, i);
   }
 }
@@ -234,8 +227,7 @@ START_TEST(kernels) {
                {h200, PETRA_ARITHMETIC_TF32, {true, 494.7e9, 9.6e9}, 2e-3},
                {a100, PETRA_ARITHMETIC_TF32, {true, 0, 0}, 0}};
   for (int i = 0; i < HARNESS_COUNT(cases); i++) {
-    ck_assert_int_eq(petra_roofline_kernel(cases[i].device, cases[i].arithmetic, &cases[i].kernel, &seconds),
-                     PETRA_OK);
+    ck_assert_int_eq(petra_roofline_kernel(cases[i].device, cases[i].arithmetic, &cases[i].kernel, &seconds), PETRA_OK);
     ck_assert_seconds(seconds, cases[i].seconds);
   }
   ck_assert_seconds(petra_core_flops(2.5e9, 8, 2), 80e9);

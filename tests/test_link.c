@@ -27,8 +27,7 @@ static void expect(const petra_network_options *options, const message *messages
     if (next < count && messages[next].at_ns < petra_event_queue_time(events)) {
       const message *m = &messages[next];
       packet = (petra_packet){.stage = m->to + 1, .backward = m->to < m->from, .microbatch = next};
-      ck_assert_int_eq(petra_network_send(network, m->at_ns, m->from, m->to, m->bytes, &packet, &arrived),
-                       PETRA_OK);
+      ck_assert_int_eq(petra_network_send(network, m->at_ns, m->from, m->to, m->bytes, &packet, &arrived), PETRA_OK);
       if (arrived)
         found[next] = m->at_ns;
       next++;
@@ -74,8 +73,7 @@ END_TEST
 START_TEST(fair_halves_the_link) {
   /* Alone until 50: 50 bytes. Then half the rate: the first is done at 150, when the second has 50 of its 100
    * left. */
-  const petra_network_options o = {
-      .devices = 2, .sharing = PETRA_SHARING_FAIR, .latency_ns = 5, .bandwidth_Bps = 1e9};
+  const petra_network_options o = {.devices = 2, .sharing = PETRA_SHARING_FAIR, .latency_ns = 5, .bandwidth_Bps = 1e9};
   const message m[] = {{0, 0, 1, 100, 155}, {50, 0, 1, 100, 205}};
   expect(&o, m, 2);
   const message equal[] = {{0, 0, 1, 100, 305}, {0, 0, 1, 100, 305}, {0, 0, 1, 100, 305}};

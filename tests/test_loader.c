@@ -95,8 +95,7 @@ static void expect_choice(uint64_t seed, uint32_t epoch, int64_t record, int off
 
 static void assert_same_values(const double *actual, const double *expected, int count) {
   for (int i = 0; i < count; i++)
-    ck_assert_msg(actual[i] == expected[i], "value %d is %g, expected %g", i, (double)actual[i],
-                  (double)expected[i]);
+    ck_assert_msg(actual[i] == expected[i], "value %d is %g, expected %g", i, (double)actual[i], (double)expected[i]);
 }
 
 /* One batch of the training options, all of it computed anew. */
@@ -119,14 +118,16 @@ static void assert_batch(const fake *set, const petra_loader_options *options, c
   }
 }
 
-/* With the option bytes: what petra_augment_apply makes of the batch. The caller's copy holds them until it is called again. */
+/* With the option bytes: what petra_augment_apply makes of the batch. The caller's copy holds them until it is
+ * called again. */
 static void apply(const fake *set, petra_batch *batch) {
   static double images[RECORDS * VALUES];
   petra_augment_table table;
   ck_assert(!batch->images);
   petra_augment_table_init(&table, batch->mean, batch->deviation);
   for (int32_t i = 0; i < batch->count; i++)
-    petra_augment_apply(&batch->choices[i], &table, batch->pixels + (size_t)i * VALUES, set->base.height, set->base.width, images + (size_t)i * VALUES);
+    petra_augment_apply(&batch->choices[i], &table, batch->pixels + (size_t)i * VALUES, set->base.height,
+                        set->base.width, images + (size_t)i * VALUES);
   batch->images = images;
 }
 
@@ -382,8 +383,7 @@ START_TEST(choices_follow_their_distribution) {
   }
   ck_assert_int_le(abs(flips - N / 2), 354); /* 5 standard deviations: sqrt(N / 4) = 70.7 */
   for (int i = 0; i < 18; i++)
-    ck_assert_int_le(abs(offset[i / 9][i % 9] - N / 9),
-                     223); /* 5 standard deviations: sqrt(N * 8 / 81) = 44.4 */
+    ck_assert_int_le(abs(offset[i / 9][i % 9] - N / 9), 223); /* 5 standard deviations: sqrt(N * 8 / 81) = 44.4 */
 }
 END_TEST
 

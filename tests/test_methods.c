@@ -1,5 +1,5 @@
-/* Every method on real tensors: which of them give the same weights, which versions their passes read, and what they hold
- * (docs/semantics.md, sections 2, 3 and 7). */
+/* Every method on real tensors: which of them give the same weights, which versions their passes read, and what they
+ * hold (docs/semantics.md, sections 2, 3 and 7). */
 #include "harness.h"
 #include "tolerances.h"
 #include "training.h"
@@ -86,13 +86,15 @@ END_TEST
 
 /* What two choices expand to is one method. */
 START_TEST(overrides_meet_the_presets) {
-  static const variant dsp[] = {{"dsp", {"method.name=dsp"}},
-                                {"petra, input kept", {"method.name=petra", "method.keep=input"}},
-                                {"delayed, latest", {"method.name=delayed", "method.keep=input", "method.backward_weights=latest"}}};
-  static const variant petra[] = {{"petra", {"method.name=petra"}},
-                                  {"dsp, nothing kept", {"method.name=dsp", "method.keep=nothing"}},
-                                  {"approximate-input, latest", {"method.name=approximate-input", "method.backward_weights=latest"}},
-                                  {"reversible in lockstep", {"method.name=reversible", "method.program=lockstep"}}};
+  static const variant dsp[] = {
+      {"dsp", {"method.name=dsp"}},
+      {"petra, input kept", {"method.name=petra", "method.keep=input"}},
+      {"delayed, latest", {"method.name=delayed", "method.keep=input", "method.backward_weights=latest"}}};
+  static const variant petra[] = {
+      {"petra", {"method.name=petra"}},
+      {"dsp, nothing kept", {"method.name=dsp", "method.keep=nothing"}},
+      {"approximate-input, latest", {"method.name=approximate-input", "method.backward_weights=latest"}},
+      {"reversible in lockstep", {"method.name=reversible", "method.program=lockstep"}}};
   /* A kept graph is one computed again from the kept input at the kept weights. */
   static const variant delayed[] = {{"delayed", {"method.name=delayed"}},
                                     {"delayed, input kept", {"method.name=delayed", "method.keep=input"}},
@@ -179,14 +181,15 @@ static int64_t parameter_bytes(const training *run, int stage) {
   return account->bytes[PETRA_MEMORY_PARAMETERS];
 }
 
-/* Copies of older weights: as many as updates lie between F and B, one for a double buffer, none where the latest serve. */
+/* Copies of older weights: as many as updates lie between F and B, one for a double buffer, none where the latest
+ * serve. */
 START_TEST(older_weights_that_are_held) {
   static const struct {
     const char *method;
     bool stashes;
-  } methods[] = {{"method.name=petra", false},     {"method.name=dsp", false},
-                 {"method.name=delayed", true},    {"method.name=delayed-reversible", true},
-                 {"method.name=pipedream", true},  {"method.name=approximate-input", true},
+  } methods[] = {{"method.name=petra", false},        {"method.name=dsp", false},
+                 {"method.name=delayed", true},       {"method.name=delayed-reversible", true},
+                 {"method.name=pipedream", true},     {"method.name=approximate-input", true},
                  {"method.name=pipedream-2bw", true}, {"method.name=backprop", false},
                  {"method.name=1f1b", false}};
   for (int i = 0; i < HARNESS_COUNT(methods); i++)
@@ -204,8 +207,9 @@ START_TEST(older_weights_that_are_held) {
         int64_t lag = petra_method_lag(&run.setup.method, 4, j + 1);
         int64_t held = methods[i].stashes ? lag : 0;
         const petra_account *account = petra_stage_account(run.setup.stage[j]);
-        ck_assert_msg(petra_stage_stash_max(run.setup.stage[j]) == held, "%s, k = %d, stage %d: %d old versions, expected %lld",
-                      methods[i].method, k, j + 1, petra_stage_stash_max(run.setup.stage[j]), (long long)held);
+        ck_assert_msg(petra_stage_stash_max(run.setup.stage[j]) == held,
+                      "%s, k = %d, stage %d: %d old versions, expected %lld", methods[i].method, k, j + 1,
+                      petra_stage_stash_max(run.setup.stage[j]), (long long)held);
         ck_assert_int_eq(account->peak_bytes[PETRA_MEMORY_WEIGHT_BUFFER], held * parameter_bytes(&run, j));
         ck_assert_int_eq(petra_stage_in_flight(run.setup.stage[j]), 0);
       }
@@ -216,7 +220,8 @@ END_TEST
 
 /* Forward's own copy, refreshed every p microbatches. */
 START_TEST(a_sync_period_of_one_changes_nothing) {
-  static const variant same[] = {{"petra", {"method.name=petra"}}, {"petra, p = 1", {"method.name=petra", "method.sync_period=1"}}};
+  static const variant same[] = {{"petra", {"method.name=petra"}},
+                                 {"petra, p = 1", {"method.name=petra", "method.sync_period=1"}}};
   static const variant other = {"petra, p = 4", {"method.name=petra", "method.sync_period=4"}};
   const char *const more[] = {"run.max_microbatches=15"};
   expect_same(same, 2, false, more, 1);

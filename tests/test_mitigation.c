@@ -119,10 +119,18 @@ static const rule rules[] = {
     {{MITIGATION("weight_prediction=velocity"), NULL}, 1, nesterov, by_velocity, latest},
     {{MITIGATION("weight_prediction=difference"), NULL}, 1, nesterov, by_difference, latest},
     {{MITIGATION("discrepancy_correction=0.2"), NULL}, 1, nesterov, latest, back},
-    {{MITIGATION("spike_compensation=true"), MITIGATION("weight_prediction=difference"), MITIGATION("gradient_shrinking=0.5"), NULL},
-     0.125, spike_nesterov, by_difference, latest},
-    {{MITIGATION("lr_rescheduling=5"), MITIGATION("weight_prediction=velocity"), MITIGATION("prediction_horizon=1.5"), NULL},
-     1, rescheduled, by_rescheduled_velocity, latest},
+    {{MITIGATION("spike_compensation=true"), MITIGATION("weight_prediction=difference"),
+      MITIGATION("gradient_shrinking=0.5"), NULL},
+     0.125,
+     spike_nesterov,
+     by_difference,
+     latest},
+    {{MITIGATION("lr_rescheduling=5"), MITIGATION("weight_prediction=velocity"), MITIGATION("prediction_horizon=1.5"),
+      NULL},
+     1,
+     rescheduled,
+     by_rescheduled_velocity,
+     latest},
     {{MITIGATION("lr_rescheduling=5"), MITIGATION("discrepancy_correction=0.2"), NULL}, 1, rescheduled, latest, back}};
 
 /* Stages of a petra network with these settings. */
@@ -154,9 +162,10 @@ static void update(const training *run, petra_stage *stage, int t, double lr) {
   must(petra_stage_update(stage, lr));
 }
 
-/* Largest distance of tensor `i` as `weights` has it from what `expected` says after step t of every element's history. */
-static double apart(const training *run, petra_stage *stage, petra_weights weights, int i, int t, const history *histories,
-                    double (*expected)(const history *, int)) {
+/* Largest distance of tensor `i` as `weights` has it from what `expected` says after step t of every element's
+ * history. */
+static double apart(const training *run, petra_stage *stage, petra_weights weights, int i, int t,
+                    const history *histories, double (*expected)(const history *, int)) {
   petra_tensor *const *tensors;
   double worst = 0;
   must(petra_stage_weights(stage, weights, stage->updates, 0, &tensors));
@@ -239,7 +248,8 @@ START_TEST(spike_compensation_brings_what_the_delay_held_back) {
 }
 END_TEST
 
-/* The step of the paper in its own form, on the look-ahead point y: x' = y - r (1 - m_j) g(y), y' = x' + m_j (x' - x). */
+/* The step of the paper in its own form, on the look-ahead point y: x' = y - r (1 - m_j) g(y), y' = x' + m_j (x' -
+ * x). */
 START_TEST(stage_momentum_is_nesterov_with_a_discount) {
   const char *const settings[] = {MITIGATION("stage_momentum=0.98"), "optim.weight_decay=0", NULL};
   training run;
@@ -304,13 +314,13 @@ END_TEST
 
 /* --- whole runs --- */
 
-static const char *const all[] = {MITIGATION("lr_rescheduling=20"),          MITIGATION("discrepancy_correction=0.2"),
-                                  MITIGATION("spike_compensation=true"),     MITIGATION("weight_prediction=velocity"),
+static const char *const all[] = {MITIGATION("lr_rescheduling=20"),           MITIGATION("discrepancy_correction=0.2"),
+                                  MITIGATION("spike_compensation=true"),      MITIGATION("weight_prediction=velocity"),
                                   MITIGATION("weight_prediction=difference"), MITIGATION("gradient_shrinking=0.7"),
                                   MITIGATION("stage_momentum=0.99")};
 
-/* Not there: discrepancy correction of a method that stashes, which is refused. With a delay of 1, which is a double buffer's,
- * rates stay as they are. */
+/* Not there: discrepancy correction of a method that stashes, which is refused. With a delay of 1, which is a double
+ * buffer's, rates stay as they are. */
 static bool left_out(const char *method, int i) {
   bool stashes = strcmp(method, "method.name=petra") != 0 && strcmp(method, "method.name=dsp") != 0;
   return (i == 1 && stashes) || (i == 0 && strcmp(method, "method.name=pipedream-2bw") == 0);
@@ -344,7 +354,8 @@ static void compare_all(const char *method, const char *const *common, int count
       continue;
     sets[1 + count] = all[i];
     train(sets, gradients, &with);
-    ck_assert_msg(training_same(&without, &with) == same, "%s, %s: %s", method, all[i], same ? "differs" : "is the same");
+    ck_assert_msg(training_same(&without, &with) == same, "%s, %s: %s", method, all[i],
+                  same ? "differs" : "is the same");
     training_tensors_fini(&with);
   }
   training_tensors_fini(&without);
@@ -405,15 +416,19 @@ static double distance(const char *const *common, const char *one, const char *o
 }
 
 START_TEST(stashed_weights_are_those_that_forward_read) {
-  static const char *const predictions[] = {MITIGATION("weight_prediction=velocity"), MITIGATION("weight_prediction=difference")};
+  static const char *const predictions[] = {MITIGATION("weight_prediction=velocity"),
+                                            MITIGATION("weight_prediction=difference")};
   bool same;
   for (int i = 0; i < 2; i++) {
-    const char *const common[] = {DOUBLE, FOUR_STAGES, "method.name=delayed", "method.accumulate=2", predictions[i], NULL};
+    const char *const common[] = {DOUBLE,         FOUR_STAGES, "method.name=delayed", "method.accumulate=2",
+                                  predictions[i], NULL};
     /* A graph computed again from the kept input is the kept one only with the weights that made it. */
     distance(common, "method.keep=graph", "method.keep=input", &same);
     ck_assert(same);
-    within("predicted weights inverted", distance(common, "method.keep=graph", "method.keep=nothing", &same), TOLERANCE_REVERSIBLE);
-    const char *const buffered[] = {DOUBLE, FOUR_STAGES, "method.name=pipedream-2bw", "method.accumulate=4", predictions[i], NULL};
+    within("predicted weights inverted", distance(common, "method.keep=graph", "method.keep=nothing", &same),
+           TOLERANCE_REVERSIBLE);
+    const char *const buffered[] = {DOUBLE,         FOUR_STAGES, "method.name=pipedream-2bw", "method.accumulate=4",
+                                    predictions[i], NULL};
     distance(buffered, "method.keep=graph", "method.keep=input", &same);
     ck_assert(same);
     const char *const engines[] = {DOUBLE, FOUR_STAGES, "method.name=petra", predictions[i], NULL};
@@ -423,7 +438,8 @@ START_TEST(stashed_weights_are_those_that_forward_read) {
 }
 END_TEST
 
-/* With k and J such that the correction is on in every stage but the last: which tensors there are, and how they are counted. */
+/* With k and J such that the correction is on in every stage but the last: which tensors there are, and how they are
+ * counted. */
 START_TEST(extra_weights_are_in_the_account) {
   const char *const predicted[] = {"method.name=petra", MITIGATION("weight_prediction=velocity"), NULL};
   const char *const corrected[] = {"method.name=petra", MITIGATION("discrepancy_correction=0.2"), NULL};
@@ -456,19 +472,24 @@ static void refused(const char *method, const char *one, const char *other, cons
 }
 
 START_TEST(what_does_not_go_together_is_refused) {
-  const char *const spiked = MITIGATION("spike_compensation=true"), *const corrected = MITIGATION("discrepancy_correction=0.1");
+  const char *const spiked = MITIGATION("spike_compensation=true"), *const corrected =
+                                                                        MITIGATION("discrepancy_correction=0.1");
   for (int i = 0; i < HARNESS_COUNT(all); i++) {
-    refused("method.name=backprop", all[i], "optim.lr=1", "method backprop, whose program sequential has no delay to mitigate");
+    refused("method.name=backprop", all[i], "optim.lr=1",
+            "method backprop, whose program sequential has no delay to mitigate");
     refused("method.name=1f1b", all[i], "optim.lr=1", "whose program 1f1b has no delay to mitigate");
     refused("method.name=petra-arrival", all[i], "optim.lr=1", "whose program arrival fixes no delay");
-    refused("method.name=petra", all[i], "method.sync_period=4", "method.sync_period: 4, with which the delay is not fixed");
+    refused("method.name=petra", all[i], "method.sync_period=4",
+            "method.sync_period: 4, with which the delay is not fixed");
     refused("method.name=petra", all[i], "method.schedule=own", "method.schedule: own, whose delays no formula gives");
   }
   refused("method.name=delayed", corrected, "optim.lr=1", "backward reads the weights of its forward (stashed)");
-  refused("method.name=pipedream-2bw", corrected, "method.accumulate=9", "backward reads the weights of its forward (double_buffer)");
+  refused("method.name=pipedream-2bw", corrected, "method.accumulate=9",
+          "backward reads the weights of its forward (double_buffer)");
   refused("method.name=petra", corrected, MITIGATION("weight_prediction=velocity"), "expected one of the two");
   refused("method.name=petra", spiked, MITIGATION("stage_momentum=0.95"), "both replace the momentum step");
-  refused("method.name=petra", MITIGATION("stage_momentum=0.95"), "optim.nesterov=false", "expected optim.nesterov: true");
+  refused("method.name=petra", MITIGATION("stage_momentum=0.95"), "optim.nesterov=false",
+          "expected optim.nesterov: true");
   refused("method.name=petra", MITIGATION("stage_momentum=0.5"), "optim.lr=1", "0.5 below optim.momentum: 0.9");
   refused("method.name=petra", MITIGATION("prediction_horizon=2"), "optim.lr=1", "2 with weight_prediction: none");
 }

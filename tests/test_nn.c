@@ -17,8 +17,7 @@ static petra_config *load(const char *const *sets, int count) {
   return config;
 }
 
-static petra_model make_model(const char *family, int depth, int width, const char *stem, int classes,
-                              int image) {
+static petra_model make_model(const char *family, int depth, int width, const char *stem, int classes, int image) {
   char text[5][64];
   const char *const sets[] = {text[0], text[1], text[2], text[3], text[4]};
   petra_model model;
@@ -66,10 +65,9 @@ START_TEST(parameter_counts) {
     const char *family, *stem;
     int depth, classes, blocks;
     int64_t parameters;
-  } totals[] = {
-      {"revnet", "cifar", 18, 10, 10, 11180938},      {"revnet", "imagenet", 18, 1000, 10, 12211048},
-      {"revnet", "imagenet", 50, 1000, 18, 30391144}, {"resnet", "imagenet", 18, 1000, 10, 11689512},
-      {"resnet", "imagenet", 34, 1000, 18, 21797672}, {"resnet", "imagenet", 50, 1000, 18, 25557032}};
+  } totals[] = {{"revnet", "cifar", 18, 10, 10, 11180938},      {"revnet", "imagenet", 18, 1000, 10, 12211048},
+                {"revnet", "imagenet", 50, 1000, 18, 30391144}, {"resnet", "imagenet", 18, 1000, 10, 11689512},
+                {"resnet", "imagenet", 34, 1000, 18, 21797672}, {"resnet", "imagenet", 50, 1000, 18, 25557032}};
   for (size_t i = 0; i < sizeof totals / sizeof *totals; i++) {
     model = make_model(totals[i].family, totals[i].depth, 64, totals[i].stem, totals[i].classes, 224);
     ck_assert_int_eq(model.block_count, totals[i].blocks);
@@ -106,23 +104,21 @@ START_TEST(tensor_names) {
   petra_model model = make_model("revnet", 18, 4, "cifar", 10, 32);
   expect_names(&model, 0, UNIT("conv", "bn"), MOVES("bn"));
   expect_names(&model, 1, UNIT("conv1", "bn1") " " UNIT("conv2", "bn2"), MOVES("bn1") " " MOVES("bn2"));
-  expect_names(&model, 3,
-               UNIT("conv1", "bn1") " " UNIT("conv2", "bn2") " " UNIT("shortcut/conv", "shortcut/bn"),
+  expect_names(&model, 3, UNIT("conv1", "bn1") " " UNIT("conv2", "bn2") " " UNIT("shortcut/conv", "shortcut/bn"),
                MOVES("bn1") " " MOVES("bn2") " " MOVES("shortcut/bn"));
   expect_names(&model, 9, "fc/weight fc/bias", "");
   model = make_model("revnet", 50, 4, "cifar", 10, 32);
-  expect_names(
-      &model, 1,
-      UNIT("conv1", "bn1") " " UNIT("conv2", "bn2") " " UNIT("conv3", "bn3") " " UNIT(
-          "shortcut1/conv", "shortcut1/bn") " " UNIT("shortcut2/conv", "shortcut2/bn"),
-      MOVES("bn1") " " MOVES("bn2") " " MOVES("bn3") " " MOVES("shortcut1/bn") " " MOVES("shortcut2/bn"));
+  expect_names(&model, 1,
+               UNIT("conv1", "bn1") " " UNIT("conv2", "bn2") " " UNIT("conv3", "bn3") " " UNIT(
+                   "shortcut1/conv", "shortcut1/bn") " " UNIT("shortcut2/conv", "shortcut2/bn"),
+               MOVES("bn1") " " MOVES("bn2") " " MOVES("bn3") " " MOVES("shortcut1/bn") " " MOVES("shortcut2/bn"));
   expect_names(&model, 2, UNIT("conv1", "bn1") " " UNIT("conv2", "bn2") " " UNIT("conv3", "bn3"),
                MOVES("bn1") " " MOVES("bn2") " " MOVES("bn3"));
   model = make_model("resnet", 50, 4, "cifar", 10, 32);
-  expect_names(&model, 1,
-               UNIT("conv1", "bn1") " " UNIT("conv2", "bn2") " " UNIT("conv3", "bn3") " " UNIT(
-                   "shortcut/conv", "shortcut/bn"),
-               MOVES("bn1") " " MOVES("bn2") " " MOVES("bn3") " " MOVES("shortcut/bn"));
+  expect_names(
+      &model, 1,
+      UNIT("conv1", "bn1") " " UNIT("conv2", "bn2") " " UNIT("conv3", "bn3") " " UNIT("shortcut/conv", "shortcut/bn"),
+      MOVES("bn1") " " MOVES("bn2") " " MOVES("bn3") " " MOVES("shortcut/bn"));
   ck_assert_str_eq(model.blocks[0].name, "stem");
   ck_assert_str_eq(model.blocks[1].name, "group1.block1");
   ck_assert_str_eq(model.blocks[16].name, "group4.block3");
@@ -199,9 +195,9 @@ START_TEST(flops_by_hand) {
   model = make_model("revnet", 50, 64, "imagenet", 1000, 224);
   ck_assert_int_eq(petra_block_flops(&model.blocks[0]), 2LL * 128 * 112 * 112 * 3 * 49);
   /* The first block of group 2: 256 -> 128 at 56, 3x3 to 28, 128 -> 512; two shortcuts 256 -> 512 at 28. */
-  ck_assert_int_eq(petra_block_flops(&model.blocks[4]),
-                   2LL * 128 * 56 * 56 * 256 + 2LL * 128 * 28 * 28 * 128 * 9 + 2LL * 512 * 28 * 28 * 128 +
-                       2 * (2LL * 512 * 28 * 28 * 256));
+  ck_assert_int_eq(petra_block_flops(&model.blocks[4]), 2LL * 128 * 56 * 56 * 256 + 2LL * 128 * 28 * 28 * 128 * 9 +
+                                                            2LL * 512 * 28 * 28 * 128 +
+                                                            2 * (2LL * 512 * 28 * 28 * 256));
   ck_assert_int_eq(petra_block_flops(&model.blocks[17]), 2LL * 1000 * 4096);
 }
 END_TEST
@@ -220,8 +216,7 @@ static void expect_invertible(int depth, int64_t w, const char *stem, int64_t cl
     for (int i = 0; i < counts[depth != 18][group]; i++, b++) {
       const petra_block *block = &model.blocks[b];
       bool shuffles = group > 0 && i == 0;
-      int64_t first = shuffles ? 9 * q / 4 * w * w : 9 * q * w * w, second = 9 * w * q * w,
-              now = side >> group;
+      int64_t first = shuffles ? 9 * q / 4 * w * w : 9 * q * w * w, second = 9 * w * q * w, now = side >> group;
       ck_assert_int_eq(block->kind, shuffles ? PETRA_BLOCK_SHUFFLE : PETRA_BLOCK_REVERSIBLE);
       ck_assert(block->reversible);
       ck_assert_int_eq(block->unit_count, 2);
@@ -284,8 +279,7 @@ START_TEST(invertible_refused) {
 }
 END_TEST
 
-static petra_status cut(const petra_model *model, const char *first, const char *second,
-                        petra_partition *out) {
+static petra_status cut(const petra_model *model, const char *first, const char *second, petra_partition *out) {
   const char *const sets[] = {first, second};
   petra_config *config = load(sets, second ? 2 : 1);
   harness_clear();
@@ -350,14 +344,12 @@ START_TEST(bad_partitions) {
   } bad[] = {
       {"stages.partition=block", "stages.count=9", "stages.count",
        ": stages.partition: block gives 10 stages, one a block; expected 0 or 10"},
-      {"stages.partition=block", "stages.count=11", "stages.count",
-       ": stages.partition: block gives 10 stages"},
+      {"stages.partition=block", "stages.count=11", "stages.count", ": stages.partition: block gives 10 stages"},
       {"stages.partition=balanced", NULL, "stages.count",
        ": stages.partition: balanced needs the number of stages; expected 1 to 10"},
       {"stages.partition=balanced", "stages.count=0", "stages.count",
        ": stages.partition: balanced needs the number of stages"},
-      {"stages.partition=balanced", "stages.count=11", "stages.count",
-       ": 11 stages for a network of 10 blocks"},
+      {"stages.partition=balanced", "stages.count=11", "stages.count", ": 11 stages for a network of 10 blocks"},
       {"stages.partition=balanced", "stages.count=100000", "stages.count",
        ": 100000 stages for a network of 10 blocks"},
       {"stages.partition=list", NULL, "stages.blocks",
@@ -368,14 +360,13 @@ START_TEST(bad_partitions) {
        ": the stages hold 11 blocks together; the network has 10"},
       {"stages.partition=list", "stages.blocks=[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]", "stages.blocks",
        ": 11 stages for a network of 10 blocks"},
-      {"stages.partition=list", "stages.blocks=[11]", "stages.blocks",
-       ": a stage of 11 blocks; the network has 10"},
+      {"stages.partition=list", "stages.blocks=[11]", "stages.blocks", ": a stage of 11 blocks; the network has 10"},
   };
   petra_model model = make_model("revnet", 18, 4, "cifar", 10, 32);
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     petra_partition partition;
-    ck_assert_msg(cut(&model, bad[i].first, bad[i].second, &partition) == PETRA_CONFIG, "%s %s was taken",
-                  bad[i].first, bad[i].second);
+    ck_assert_msg(cut(&model, bad[i].first, bad[i].second, &partition) == PETRA_CONFIG, "%s %s was taken", bad[i].first,
+                  bad[i].second);
     ck_assert_int_eq(harness_lines, 1);
     ck_assert_logged(bad[i].key);
     ck_assert_logged(bad[i].line);
@@ -410,8 +401,7 @@ START_TEST(learning_rates) {
   }
   petra_config_destroy(config);
   /* Without scaling, warm-up and milestones the rate is the config's. */
-  const char *const plain[] = {"optim.lr=0.3", "optim.lr_scaling=none", "lr.warmup_epochs=0",
-                               "lr.milestones=[]"};
+  const char *const plain[] = {"optim.lr=0.3", "optim.lr_scaling=none", "lr.warmup_epochs=0", "lr.milestones=[]"};
   config = load(plain, 4);
   lr = petra_lr_from_config(config, 7);
   for (int64_t i = 0; i < 1000; i += 37)
@@ -437,8 +427,7 @@ START_TEST(initial_values) {
       bool norm = spec.fan_in == 0;
       double bound = norm ? 1 : 1 / sqrt(spec.fan_in), most = 0;
       for (int64_t e = 0; e < count; e++) {
-        if (values[e] != (double)(float)values[e] ||
-            (norm && values[e] != (strstr(spec.name, "/scale") ? 1 : 0)))
+        if (values[e] != (double)(float)values[e] || (norm && values[e] != (strstr(spec.name, "/scale") ? 1 : 0)))
           ck_abort_msg("%s[%lld] = %.17g", spec.name, (long long)e, values[e]);
         most = fabs(values[e]) > most ? fabs(values[e]) : most;
         sum += values[e];
@@ -486,8 +475,7 @@ static petra_tensor *random_tensor(petra_backend *backend, petra_tensor_kind kin
                                    petra_rng *rng) {
   petra_tensor *tensor = NULL;
   double *values;
-  ck_assert_int_eq(petra_tensor_create(backend, kind, shape, NULL, PETRA_MEMORY_WORKSPACE, &tensor),
-                   PETRA_OK);
+  ck_assert_int_eq(petra_tensor_create(backend, kind, shape, NULL, PETRA_MEMORY_WORKSPACE, &tensor), PETRA_OK);
   ck_assert_int_eq(petra_allocate(&values, (size_t)tensor->elements, sizeof *values), PETRA_OK);
   for (int64_t i = 0; i < tensor->elements; i++)
     values[i] = petra_rng_normal(rng);
@@ -497,8 +485,7 @@ static petra_tensor *random_tensor(petra_backend *backend, petra_tensor_kind kin
 }
 
 /* The largest difference, and the largest value of `a`. */
-static double distance(petra_backend *backend, const petra_tensor *a, const petra_tensor *b,
-                       double *largest) {
+static double distance(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, double *largest) {
   double *x, *y, most = 0;
   ck_assert_int_eq(petra_allocate(&x, (size_t)a->elements, sizeof *x), PETRA_OK);
   ck_assert_int_eq(petra_allocate(&y, (size_t)a->elements, sizeof *y), PETRA_OK);
@@ -575,8 +562,7 @@ START_TEST(reversible_blocks_invert) {
   for (int d = 0; d < 2; d++) {
     petra_backend *backend;
     int count = 0;
-    ck_assert_int_eq(petra_backend_create(PETRA_BACKEND_REF, PETRA_PRECISION_FP64, 2, true, &backend),
-                     PETRA_OK);
+    ck_assert_int_eq(petra_backend_create(PETRA_BACKEND_REF, PETRA_PRECISION_FP64, 2, true, &backend), PETRA_OK);
     const petra_compute compute = {.backend = backend};
     petra_model model = make_model("revnet", depths[d], 3, "cifar", 10, 16);
     for (int b = 0; b < model.block_count; b++)
@@ -598,8 +584,7 @@ START_TEST(invertible_blocks_invert) {
     petra_backend *backend;
     bool single = d >= 2;
     ck_assert_int_eq(petra_backend_create(single ? PETRA_BACKEND_CPU : PETRA_BACKEND_REF,
-                                          single ? PETRA_PRECISION_FP32 : PETRA_PRECISION_FP64, 2, true,
-                                          &backend),
+                                          single ? PETRA_PRECISION_FP32 : PETRA_PRECISION_FP64, 2, true, &backend),
                      PETRA_OK);
     const petra_compute compute = {.backend = backend};
     petra_model model = make_invertible(depths[d], 3, "cifar", 10, 16);

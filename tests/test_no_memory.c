@@ -78,8 +78,8 @@ static int64_t try_method(const char *method, const char *family, const char *de
 }
 
 START_TEST(petra_in_three_ticks) {
-  int64_t count = try_method("method.name=petra", "model.family=revnet", "model.depth=18",
-                             "stages.blocks=[5, 5]", "method.accumulate=1", "model.stem=cifar", 1, "probe.per_epoch=0");
+  int64_t count = try_method("method.name=petra", "model.family=revnet", "model.depth=18", "stages.blocks=[5, 5]",
+                             "method.accumulate=1", "model.stem=cifar", 1, "probe.per_epoch=0");
   ck_assert_int_gt(count, 500); /* every tensor and its storage */
 }
 END_TEST
@@ -122,7 +122,7 @@ START_TEST(probes_of_every_window) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {petra_in_three_ticks, petra_with_every_kind_of_block, backprop_of_a_resnet,
-                                large_stems, reversible, probes_of_every_window};
+  const TTest *const tests[] = {petra_in_three_ticks, petra_with_every_kind_of_block, backprop_of_a_resnet, large_stems,
+                                reversible,           probes_of_every_window};
   return harness_run("no_memory", tests, HARNESS_COUNT(tests));
 }

@@ -95,8 +95,7 @@ static void check_gradient(const char *what, forward f, void *context, petra_ten
     double expected = (above - f(context)) / (2 * step);
     at[i] = middle;
     cases_require(fabs(found[i] - expected) <= FINITE_DIFFERENCE_TOLERANCE * largest,
-                  "%s [%lld]: gradient %.10g, finite difference %.10g", what, (long long)i, found[i],
-                  expected);
+                  "%s [%lld]: gradient %.10g, finite difference %.10g", what, (long long)i, found[i], expected);
   }
   upload(variable, at);
   f(context);
@@ -224,16 +223,15 @@ static void check_joins(bool composed) {
     for (int relu = 0; relu < 2; relu++) {
       open_backend();
       norm_part p = {.conv.g = {2, 1}};
-      petra_tensor *x = activation(2, 3, 3, 2), *scale = drawn(PETRA_TENSOR_VECTOR, 3, 1, 1, 1),
-                   *shift = like(scale), *addend = like(x);
+      petra_tensor *x = activation(2, 3, 3, 2), *scale = drawn(PETRA_TENSOR_VECTOR, 3, 1, 1, 1), *shift = like(scale),
+                   *addend = like(x);
       p.r = activation(2, 3, 3, 2);
       if (composed) {
         p.conv.x = activation(2, 2, 5, 4);
         p.conv.w = drawn(PETRA_TENSOR_FILTER, 3, 2, 3, 3);
         p.conv.y = x;
       }
-      p.norm = (petra_norm_forward){x,      scale,   shift,       relu,       (petra_join)join,
-                                    addend, like(x), like(scale), like(scale)};
+      p.norm = (petra_norm_forward){x, scale, shift, relu, (petra_join)join, addend, like(x), like(scale), like(scale)};
       do {
         draw(composed ? p.conv.x : x);
         draw(scale);
@@ -277,8 +275,7 @@ static double average_pool_loss(void *context) {
 
 START_TEST(pools) {
   open_backend();
-  pool_part p = {
-      .g = {3, 2, 1}, .x = activation(2, 2, 5, 6), .y = activation(2, 2, 3, 3), .r = activation(2, 2, 3, 3)};
+  pool_part p = {.g = {3, 2, 1}, .x = activation(2, 2, 5, 6), .y = activation(2, 2, 3, 3), .r = activation(2, 2, 3, 3)};
   double host[120];
   for (int i = 0; i < 120; i++) /* all different by 0.01 at least: the winners stay the winners */
     host[i] = (i * 77 % 120) * 0.01 - 0.5;

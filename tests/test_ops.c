@@ -7,9 +7,8 @@ static petra_backend *backend, *stranger;
 
 static petra_tensor *make(petra_backend *owner, petra_tensor_kind kind, int n, int c, int h, int w) {
   petra_tensor *t = NULL;
-  ck_assert_int_eq(
-      petra_tensor_create(owner, kind, (const int32_t[]){n, c, h, w}, NULL, PETRA_MEMORY_WORKSPACE, &t),
-      PETRA_OK);
+  ck_assert_int_eq(petra_tensor_create(owner, kind, (const int32_t[]){n, c, h, w}, NULL, PETRA_MEMORY_WORKSPACE, &t),
+                   PETRA_OK);
   if (kind != PETRA_TENSOR_MASK)
     ck_assert_int_eq(petra_op_fill(owner, t, 7), PETRA_OK);
   return t;
@@ -18,38 +17,38 @@ static petra_tensor *make(petra_backend *owner, petra_tensor_kind kind, int n, i
 /* The tensors of the tests. x, x2: (2, 3, 4, 5); sum, six: the channels of x and wide, of x and x2; w: 3 -> 4
  * channels, 3 x 3; y: its output; pooled, mask: 2 x 2 windows of x; v..: 3 elements, v4: 4; rows (2, 3),
  * weight (4, 3), logits (2, 4). */
-#define TENSORS(X)                                                                                           \
-  X(x, ACTIVATION, 2, 3, 4, 5)                                                                               \
-  X(x2, ACTIVATION, 2, 3, 4, 5)                                                                              \
-  X(x3, ACTIVATION, 2, 3, 4, 5)                                                                              \
-  X(turned, ACTIVATION, 2, 3, 5, 4)                                                                          \
-  X(one, ACTIVATION, 1, 3, 4, 5)                                                                             \
-  X(wide, ACTIVATION, 2, 4, 4, 5)                                                                            \
-  X(sum, ACTIVATION, 2, 7, 4, 5)                                                                             \
-  X(six, ACTIVATION, 2, 6, 4, 5)                                                                             \
-  X(y, ACTIVATION, 2, 4, 4, 5)                                                                               \
-  X(w, FILTER, 4, 3, 3, 3)                                                                                   \
-  X(w_turned, FILTER, 3, 4, 3, 3)                                                                            \
-  X(w_large, FILTER, 4, 3, 9, 9)                                                                             \
-  X(pooled, ACTIVATION, 2, 3, 2, 2)                                                                          \
-  X(mask, MASK, 2, 3, 2, 2)                                                                                  \
-  X(mask_other, MASK, 2, 3, 2, 3)                                                                            \
-  X(v, VECTOR, 3, 1, 1, 1)                                                                                   \
-  X(v2, VECTOR, 3, 1, 1, 1)                                                                                  \
-  X(v3, VECTOR, 3, 1, 1, 1)                                                                                  \
-  X(v_m, VECTOR, 3, 1, 1, 1)                                                                                 \
-  X(v5, VECTOR, 3, 1, 1, 1)                                                                                  \
-  X(v6, VECTOR, 3, 1, 1, 1)                                                                                  \
-  X(v4, VECTOR, 4, 1, 1, 1)                                                                                  \
-  X(rows, MATRIX, 2, 3, 1, 1)                                                                                \
-  X(rows2, MATRIX, 2, 3, 1, 1)                                                                               \
-  X(weight, MATRIX, 4, 3, 1, 1)                                                                              \
-  X(weight2, MATRIX, 4, 3, 1, 1)                                                                             \
-  X(weight_turned, MATRIX, 3, 4, 1, 1)                                                                       \
-  X(logits, MATRIX, 2, 4, 1, 1)                                                                              \
-  X(logits2, MATRIX, 2, 4, 1, 1)                                                                             \
-  X(narrow, MATRIX, 2, 2, 1, 1)                                                                              \
-  X(weight3, MATRIX, 4, 3, 1, 1)                                                                             \
+#define TENSORS(X)                                                                                                     \
+  X(x, ACTIVATION, 2, 3, 4, 5)                                                                                         \
+  X(x2, ACTIVATION, 2, 3, 4, 5)                                                                                        \
+  X(x3, ACTIVATION, 2, 3, 4, 5)                                                                                        \
+  X(turned, ACTIVATION, 2, 3, 5, 4)                                                                                    \
+  X(one, ACTIVATION, 1, 3, 4, 5)                                                                                       \
+  X(wide, ACTIVATION, 2, 4, 4, 5)                                                                                      \
+  X(sum, ACTIVATION, 2, 7, 4, 5)                                                                                       \
+  X(six, ACTIVATION, 2, 6, 4, 5)                                                                                       \
+  X(y, ACTIVATION, 2, 4, 4, 5)                                                                                         \
+  X(w, FILTER, 4, 3, 3, 3)                                                                                             \
+  X(w_turned, FILTER, 3, 4, 3, 3)                                                                                      \
+  X(w_large, FILTER, 4, 3, 9, 9)                                                                                       \
+  X(pooled, ACTIVATION, 2, 3, 2, 2)                                                                                    \
+  X(mask, MASK, 2, 3, 2, 2)                                                                                            \
+  X(mask_other, MASK, 2, 3, 2, 3)                                                                                      \
+  X(v, VECTOR, 3, 1, 1, 1)                                                                                             \
+  X(v2, VECTOR, 3, 1, 1, 1)                                                                                            \
+  X(v3, VECTOR, 3, 1, 1, 1)                                                                                            \
+  X(v_m, VECTOR, 3, 1, 1, 1)                                                                                           \
+  X(v5, VECTOR, 3, 1, 1, 1)                                                                                            \
+  X(v6, VECTOR, 3, 1, 1, 1)                                                                                            \
+  X(v4, VECTOR, 4, 1, 1, 1)                                                                                            \
+  X(rows, MATRIX, 2, 3, 1, 1)                                                                                          \
+  X(rows2, MATRIX, 2, 3, 1, 1)                                                                                         \
+  X(weight, MATRIX, 4, 3, 1, 1)                                                                                        \
+  X(weight2, MATRIX, 4, 3, 1, 1)                                                                                       \
+  X(weight_turned, MATRIX, 3, 4, 1, 1)                                                                                 \
+  X(logits, MATRIX, 2, 4, 1, 1)                                                                                        \
+  X(logits2, MATRIX, 2, 4, 1, 1)                                                                                       \
+  X(narrow, MATRIX, 2, 2, 1, 1)                                                                                        \
+  X(weight3, MATRIX, 4, 3, 1, 1)                                                                                       \
   X(square, MATRIX, 4, 4, 1, 1)
 
 #define DECLARE(name, kind, ...) static petra_tensor *name;
@@ -57,8 +56,7 @@ TENSORS(DECLARE)
 
 static void setup(petra_backend_kind kind) {
   ck_assert_int_eq(petra_backend_create(kind, PETRA_PRECISION_FP32, 1, true, &backend), PETRA_OK);
-  ck_assert_int_eq(petra_backend_create(PETRA_BACKEND_REF, PETRA_PRECISION_FP64, 1, true, &stranger),
-                   PETRA_OK);
+  ck_assert_int_eq(petra_backend_create(PETRA_BACKEND_REF, PETRA_PRECISION_FP64, 1, true, &stranger), PETRA_OK);
 #define MAKE(name, kind, ...) name = make(backend, PETRA_TENSOR_##kind, __VA_ARGS__);
   TENSORS(MAKE)
 }
@@ -82,12 +80,12 @@ static void teardown(void) {
 }
 
 /* The call fails with `status` and one line that holds `text`. */
-#define REFUSED(status, text, call)                                                                          \
-  do {                                                                                                       \
-    harness_clear();                                                                                         \
-    ck_assert_int_eq((call), PETRA_##status);                                                                \
-    ck_assert_int_eq(harness_lines, 1);                                                                      \
-    ck_assert_logged(text);                                                                                  \
+#define REFUSED(status, text, call)                                                                                    \
+  do {                                                                                                                 \
+    harness_clear();                                                                                                   \
+    ck_assert_int_eq((call), PETRA_##status);                                                                          \
+    ck_assert_int_eq(harness_lines, 1);                                                                                \
+    ck_assert_logged(text);                                                                                            \
   } while (0)
 
 static const petra_backend_kind kinds[] = {PETRA_BACKEND_REF, PETRA_BACKEND_CPU};
@@ -104,8 +102,7 @@ START_TEST(basic) {
   REFUSED(INTERNAL, "copy: tensor x is missing", petra_op_copy(backend, NULL, x));
   REFUSED(INTERNAL, "copy: tensor y is missing", petra_op_copy(backend, x, NULL));
   REFUSED(INTERNAL, "copy: tensor y belongs to another backend", petra_op_copy(backend, x, foreign));
-  REFUSED(SHAPE,
-          "copy: y is an activation of shape (2, 3, 5, 4), expected an activation of shape (2, 3, 4, 5)",
+  REFUSED(SHAPE, "copy: y is an activation of shape (2, 3, 5, 4), expected an activation of shape (2, 3, 4, 5)",
           petra_op_copy(backend, x, turned));
   REFUSED(SHAPE, "copy: y is a vector", petra_op_copy(backend, x, v));
   REFUSED(INTERNAL, "copy: the output y is the same tensor as x", petra_op_copy(backend, x, x));
@@ -129,8 +126,7 @@ START_TEST(basic) {
   REFUSED(INTERNAL, "concat: tensor x2 is missing", petra_op_concat(backend, x, NULL, wide));
   REFUSED(SHAPE, "relu_backward: y is a vector", petra_op_relu_backward(backend, v, v2, v3));
   REFUSED(SHAPE, "relu_backward: dx is an activation", petra_op_relu_backward(backend, x, x2, wide));
-  REFUSED(INTERNAL, "relu_backward: the output dx is the same tensor as y",
-          petra_op_relu_backward(backend, x, x2, x));
+  REFUSED(INTERNAL, "relu_backward: the output dx is the same tensor as y", petra_op_relu_backward(backend, x, x2, x));
   petra_tensor_release(&foreign);
   teardown();
 }
@@ -161,32 +157,25 @@ START_TEST(shuffles) {
 END_TEST
 
 START_TEST(convolutions) {
-  const petra_conv_geometry g = {1, 1}, no_stride = {0, 1}, no_pad = {1, -1}, strided = {2, 1},
-                            unpadded = {1, 0};
+  const petra_conv_geometry g = {1, 1}, no_stride = {0, 1}, no_pad = {1, -1}, strided = {2, 1}, unpadded = {1, 0};
   setup(kinds[_i]);
   REFUSED(SHAPE, "conv_forward: stride 0", petra_op_conv_forward(backend, &no_stride, x, w, y));
   REFUSED(SHAPE, "pad -1", petra_op_conv_forward(backend, &no_pad, x, w, y));
   REFUSED(SHAPE, "conv_forward: x is a filter", petra_op_conv_forward(backend, &g, w, x, y));
   REFUSED(SHAPE, "conv_forward: w is an activation", petra_op_conv_forward(backend, &g, x, x2, y));
-  REFUSED(SHAPE,
-          "conv_forward: w is a filter of shape (3, 4, 3, 3), expected a filter of shape (any, 3, any, any)",
+  REFUSED(SHAPE, "conv_forward: w is a filter of shape (3, 4, 3, 3), expected a filter of shape (any, 3, any, any)",
           petra_op_conv_forward(backend, &g, x, w_turned, y));
-  REFUSED(SHAPE, "expected an activation of shape (2, 4, 2, 3)",
-          petra_op_conv_forward(backend, &strided, x, w, y));
+  REFUSED(SHAPE, "expected an activation of shape (2, 4, 2, 3)", petra_op_conv_forward(backend, &strided, x, w, y));
   REFUSED(SHAPE, "a filter of 9 x 9 does not fit in 4 x 5 padded by 0",
           petra_op_conv_forward(backend, &unpadded, x, w_large, y));
   REFUSED(INTERNAL, "tensor w is missing", petra_op_conv_forward(backend, &g, x, NULL, y));
   REFUSED(INTERNAL, "tensor x is missing", petra_op_conv_forward(backend, &g, NULL, w, y));
   REFUSED(INTERNAL, "tensor y is missing", petra_op_conv_forward(backend, &g, x, w, NULL));
-  REFUSED(SHAPE, "conv_backward_data: dy is an activation",
-          petra_op_conv_backward_data(backend, &g, x2, w, x));
-  REFUSED(SHAPE, "conv_backward_data: w is a filter",
-          petra_op_conv_backward_data(backend, &g, y, w_turned, x));
+  REFUSED(SHAPE, "conv_backward_data: dy is an activation", petra_op_conv_backward_data(backend, &g, x2, w, x));
+  REFUSED(SHAPE, "conv_backward_data: w is a filter", petra_op_conv_backward_data(backend, &g, y, w_turned, x));
   REFUSED(INTERNAL, "tensor dx is missing", petra_op_conv_backward_data(backend, &g, y, w, NULL));
-  REFUSED(SHAPE, "conv_backward_filter: dw is a filter",
-          petra_op_conv_backward_filter(backend, &g, x, y, w_turned));
-  REFUSED(SHAPE, "conv_backward_filter: dy is an activation",
-          petra_op_conv_backward_filter(backend, &g, x, x2, w));
+  REFUSED(SHAPE, "conv_backward_filter: dw is a filter", petra_op_conv_backward_filter(backend, &g, x, y, w_turned));
+  REFUSED(SHAPE, "conv_backward_filter: dy is an activation", petra_op_conv_backward_filter(backend, &g, x, x2, w));
   REFUSED(INTERNAL, "tensor dy is missing", petra_op_conv_backward_filter(backend, &g, x, NULL, w));
   teardown();
 }
@@ -196,11 +185,11 @@ START_TEST(norms) {
   setup(kinds[_i]);
   const petra_norm_forward good = {x, v, v2, true, PETRA_JOIN_ADD, x2, x3, v3, v_m};
   petra_norm_forward a;
-#define BAD_FORWARD(status, text, field, value)                                                              \
-  do {                                                                                                       \
-    a = good;                                                                                                \
-    a.field = value;                                                                                         \
-    REFUSED(status, "norm_forward: " text, petra_op_norm_forward(backend, &a));                              \
+#define BAD_FORWARD(status, text, field, value)                                                                        \
+  do {                                                                                                                 \
+    a = good;                                                                                                          \
+    a.field = value;                                                                                                   \
+    REFUSED(status, "norm_forward: " text, petra_op_norm_forward(backend, &a));                                        \
   } while (0)
   BAD_FORWARD(INTERNAL, "tensor x is missing", x, NULL);
   BAD_FORWARD(INTERNAL, "tensor scale is missing", scale, NULL);
@@ -210,8 +199,7 @@ START_TEST(norms) {
   BAD_FORWARD(INTERNAL, "tensor y is missing", y, NULL);
   BAD_FORWARD(INTERNAL, "tensor addend is missing", addend, NULL);
   BAD_FORWARD(SHAPE, "x is a vector", x, v);
-  BAD_FORWARD(SHAPE, "scale is a vector of shape (4, 1, 1, 1), expected a vector of shape (3, 1, 1, 1)",
-              scale, v4);
+  BAD_FORWARD(SHAPE, "scale is a vector of shape (4, 1, 1, 1), expected a vector of shape (3, 1, 1, 1)", scale, v4);
   BAD_FORWARD(SHAPE, "shift is a matrix", shift, rows);
   BAD_FORWARD(SHAPE, "mean is a vector", mean, v4);
   BAD_FORWARD(SHAPE, "variance is a vector", variance, v4);
@@ -227,11 +215,11 @@ START_TEST(norms) {
 
   const petra_norm_backward good_back = {x, v, v2, v3, v_m, true, x2, x3, v5, v6};
   petra_norm_backward b;
-#define BAD_BACKWARD(status, text, field, value)                                                             \
-  do {                                                                                                       \
-    b = good_back;                                                                                           \
-    b.field = value;                                                                                         \
-    REFUSED(status, "norm_backward: " text, petra_op_norm_backward(backend, &b));                            \
+#define BAD_BACKWARD(status, text, field, value)                                                                       \
+  do {                                                                                                                 \
+    b = good_back;                                                                                                     \
+    b.field = value;                                                                                                   \
+    REFUSED(status, "norm_backward: " text, petra_op_norm_backward(backend, &b));                                      \
   } while (0)
   BAD_BACKWARD(INTERNAL, "tensor x is missing", x, NULL);
   BAD_BACKWARD(INTERNAL, "tensor dy is missing", dy, NULL);
@@ -247,26 +235,22 @@ START_TEST(norms) {
 
   REFUSED(SHAPE, "norm_update_running: variance is a vector",
           petra_op_norm_update_running(backend, v, v4, 2, 0.1, v2, v3));
-  REFUSED(SHAPE, "norm_update_running: 0 samples",
-          petra_op_norm_update_running(backend, v, v_m, 0, 0.1, v2, v3));
+  REFUSED(SHAPE, "norm_update_running: 0 samples", petra_op_norm_update_running(backend, v, v_m, 0, 0.1, v2, v3));
   REFUSED(INTERNAL, "the output running_variance is the same tensor as running_mean",
           petra_op_norm_update_running(backend, v, v_m, 2, 0.1, v2, v2));
-  REFUSED(INTERNAL, "tensor mean is missing",
-          petra_op_norm_update_running(backend, NULL, v_m, 2, 0.1, v2, v3));
+  REFUSED(INTERNAL, "tensor mean is missing", petra_op_norm_update_running(backend, NULL, v_m, 2, 0.1, v2, v3));
   teardown();
 }
 END_TEST
 
 START_TEST(pools) {
-  const petra_pool_geometry g = {2, 2, 0}, half = {2, 2, 2}, large = {17, 1, 0}, still = {2, 0, 0},
-                            far = {9, 1, 0};
+  const petra_pool_geometry g = {2, 2, 0}, half = {2, 2, 2}, large = {17, 1, 0}, still = {2, 0, 0}, far = {9, 1, 0};
   setup(kinds[_i]);
   REFUSED(SHAPE, "max_pool_forward: window 2, stride 2, pad 2",
           petra_op_max_pool_forward(backend, &half, x, pooled, mask));
   REFUSED(SHAPE, "expected a window of 1 to 16", petra_op_max_pool_forward(backend, &large, x, pooled, mask));
   REFUSED(SHAPE, "stride 0", petra_op_max_pool_forward(backend, &still, x, pooled, NULL));
-  REFUSED(SHAPE, "a window of 9 does not fit in 4 x 5",
-          petra_op_max_pool_forward(backend, &far, x, pooled, NULL));
+  REFUSED(SHAPE, "a window of 9 does not fit in 4 x 5", petra_op_max_pool_forward(backend, &far, x, pooled, NULL));
   REFUSED(SHAPE, "max_pool_forward: y is an activation", petra_op_max_pool_forward(backend, &g, x, x2, mask));
   REFUSED(SHAPE, "max_pool_forward: mask is a mask of shape (2, 3, 2, 3)",
           petra_op_max_pool_forward(backend, &g, x, pooled, mask_other));
@@ -274,17 +258,12 @@ START_TEST(pools) {
   REFUSED(INTERNAL, "tensor y is missing", petra_op_max_pool_forward(backend, &g, x, NULL, mask));
   REFUSED(INTERNAL, "max_pool_backward: tensor mask is missing",
           petra_op_max_pool_backward(backend, &g, pooled, NULL, x));
-  REFUSED(SHAPE, "max_pool_backward: dy is an activation",
-          petra_op_max_pool_backward(backend, &g, x, mask, x2));
-  REFUSED(SHAPE, "average_pool_forward: x is a matrix",
-          petra_op_average_pool_forward(backend, rows, rows2, 0));
-  REFUSED(SHAPE, "3 columns from column 2, but y has 4",
-          petra_op_average_pool_forward(backend, x, logits, 2));
+  REFUSED(SHAPE, "max_pool_backward: dy is an activation", petra_op_max_pool_backward(backend, &g, x, mask, x2));
+  REFUSED(SHAPE, "average_pool_forward: x is a matrix", petra_op_average_pool_forward(backend, rows, rows2, 0));
+  REFUSED(SHAPE, "3 columns from column 2, but y has 4", petra_op_average_pool_forward(backend, x, logits, 2));
   REFUSED(SHAPE, "3 columns from column -1", petra_op_average_pool_forward(backend, x, logits, -1));
-  REFUSED(SHAPE, "3 columns from column 2147483647",
-          petra_op_average_pool_forward(backend, x, logits, INT32_MAX));
-  REFUSED(SHAPE, "average_pool_forward: y is a matrix",
-          petra_op_average_pool_forward(backend, one, logits, 0));
+  REFUSED(SHAPE, "3 columns from column 2147483647", petra_op_average_pool_forward(backend, x, logits, INT32_MAX));
+  REFUSED(SHAPE, "average_pool_forward: y is a matrix", petra_op_average_pool_forward(backend, one, logits, 0));
   REFUSED(SHAPE, "average_pool_backward: 3 columns from column 0, but dy has 2",
           petra_op_average_pool_backward(backend, narrow, 0, x));
   REFUSED(INTERNAL, "tensor dy is missing", petra_op_average_pool_backward(backend, NULL, 0, x));
@@ -295,13 +274,11 @@ END_TEST
 START_TEST(head) {
   static const int32_t good[] = {0, 3}, high[] = {0, 4}, low[] = {-1, 0};
   setup(kinds[_i]);
-  REFUSED(SHAPE,
-          "linear_forward: w is a matrix of shape (3, 4, 1, 1), expected a matrix of shape (any, 3, 1, 1)",
+  REFUSED(SHAPE, "linear_forward: w is a matrix of shape (3, 4, 1, 1), expected a matrix of shape (any, 3, 1, 1)",
           petra_op_linear_forward(backend, rows, weight_turned, v4, logits));
   REFUSED(SHAPE, "linear_forward: b is a vector", petra_op_linear_forward(backend, rows, weight, v, logits));
   REFUSED(SHAPE, "linear_forward: y is a matrix", petra_op_linear_forward(backend, rows, weight, v4, rows2));
-  REFUSED(SHAPE, "linear_forward: x is an activation",
-          petra_op_linear_forward(backend, x, weight, v4, logits));
+  REFUSED(SHAPE, "linear_forward: x is an activation", petra_op_linear_forward(backend, x, weight, v4, logits));
   REFUSED(INTERNAL, "tensor b is missing", petra_op_linear_forward(backend, rows, weight, NULL, logits));
   REFUSED(SHAPE, "linear_backward: dy is a matrix",
           petra_op_linear_backward(backend, rows, weight, rows2, rows2, weight2, v4));
@@ -334,18 +311,14 @@ END_TEST
 START_TEST(sgd) {
   setup(kinds[_i]);
   const double decay[] = {0, 0};
-#define STEP(p2, v2_, g2)                                                                                    \
-  petra_op_sgd_step(backend,                                                                                 \
-                    &(petra_sgd_step){2, (petra_tensor *const[]){v, p2}, (petra_tensor *const[]){v2, v2_},   \
-                                      (petra_tensor *const[]){v3, g2}, decay, 0.1, 0.9, false, false})
+#define STEP(p2, v2_, g2)                                                                                              \
+  petra_op_sgd_step(backend, &(petra_sgd_step){2, (petra_tensor *const[]){v, p2}, (petra_tensor *const[]){v2, v2_},    \
+                                               (petra_tensor *const[]){v3, g2}, decay, 0.1, 0.9, false, false})
   REFUSED(SHAPE, "sgd_step: a velocity is a matrix", STEP(weight, rows, weight2));
-  REFUSED(SHAPE, "sgd_step: a gradient is a matrix of shape (3, 4, 1, 1)",
-          STEP(weight, weight2, weight_turned));
+  REFUSED(SHAPE, "sgd_step: a gradient is a matrix of shape (3, 4, 1, 1)", STEP(weight, weight2, weight_turned));
   REFUSED(INTERNAL, "sgd_step: tensor a gradient is missing", STEP(weight, weight2, NULL));
-  REFUSED(INTERNAL, "sgd_step: the output a velocity is the same tensor as its parameter",
-          STEP(rows, rows, rows2));
-  REFUSED(INTERNAL, "sgd_step: the output a parameter is the same tensor as its gradient",
-          STEP(rows, rows2, rows));
+  REFUSED(INTERNAL, "sgd_step: the output a velocity is the same tensor as its parameter", STEP(rows, rows, rows2));
+  REFUSED(INTERNAL, "sgd_step: the output a parameter is the same tensor as its gradient", STEP(rows, rows2, rows));
   REFUSED(SHAPE, "sgd_step: a parameter is a mask", STEP(mask, rows, rows2));
   teardown();
 }

@@ -32,10 +32,8 @@ START_TEST(json_reals_and_strings) {
 }
 END_TEST
 
-static const petra_table_column columns[] = {{"stage", PETRA_TABLE_RIGHT},
-                                             {"name", PETRA_TABLE_LEFT},
-                                             {"bytes", PETRA_TABLE_RIGHT},
-                                             {"note", PETRA_TABLE_LEFT}};
+static const petra_table_column columns[] = {
+    {"stage", PETRA_TABLE_RIGHT}, {"name", PETRA_TABLE_LEFT}, {"bytes", PETRA_TABLE_RIGHT}, {"note", PETRA_TABLE_LEFT}};
 
 START_TEST(table_aligns) {
   char *text = NULL;

@@ -1,5 +1,5 @@
-/* cpu, or a CUDA device, in single precision against ref in double precision, after so few microbatches that two correct
- * implementations are still close (docs/semantics.md, section 7); and the distance that a wrong lag gives,
+/* cpu, or a CUDA device, in single precision against ref in double precision, after so few microbatches that two
+ * correct implementations are still close (docs/semantics.md, section 7); and the distance that a wrong lag gives,
  * which must be larger. */
 #include "cuda_device.h"
 #include "harness.h"
@@ -17,8 +17,7 @@
 #define PETRA "method.name=petra", "run.max_microbatches=20"
 
 /* Trains and takes the weights before and after. */
-static void train(training *run, const petra_program_ops *program, training_tensors *init,
-                  training_tensors *final) {
+static void train(training *run, const petra_program_ops *program, training_tensors *init, training_tensors *final) {
   must(training_weights(run, init));
   must(training_run(run, program));
   must(training_weights(run, final));
@@ -28,8 +27,8 @@ static void train(training *run, const petra_program_ops *program, training_tens
 static void distance(const training_tensors *a, const training_tensors *b, const training_tensors *init,
                      const char *what, training_distance *out) {
   must(training_compare(a, b, init, TOLERANCE_ROUNDING_FP32, out));
-  printf("%s: worst %.3e (%s), median %.3e, %d tensors, %d left out\n", what, out->worst, out->worst_name,
-         out->median, out->compared, out->left_out);
+  printf("%s: worst %.3e (%s), median %.3e, %d tensors, %d left out\n", what, out->worst, out->worst_name, out->median,
+         out->compared, out->left_out);
   ck_assert_int_eq(out->left_out, 0);
 }
 
@@ -42,8 +41,7 @@ START_TEST(backprop_after_one_update) {
   must(TRAINING_OPEN(&run, NETWORK, BACKPROP, SINGLE));
   train(&run, NULL, &again, &single);
   ck_assert(training_same(&init, &again));
-  distance(&exact, &single, &init, "backprop, one update of 8 microbatches, cpu fp32 against ref fp64",
-           &apart);
+  distance(&exact, &single, &init, "backprop, one update of 8 microbatches, cpu fp32 against ref fp64", &apart);
   within("worst", apart.worst, TOLERANCE_FP32_BACKPROP_WORST);
   within("median", apart.median, TOLERANCE_FP32_BACKPROP_MEDIAN);
   training_tensors_fini(&init);
@@ -54,8 +52,8 @@ START_TEST(backprop_after_one_update) {
 END_TEST
 
 /* lockstep with a deliberate mistake: below the last stage every B comes one tick late. */
-static bool late_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor,
-                      petra_action *out, int64_t *round) {
+static bool late_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
+                      int64_t *round) {
   int64_t delay = petra_program_delay(options->stages, stage) + (stage < options->stages);
   while (cursor->round < options->microbatches) {
     int64_t tick = cursor->round, s = tick + 1 - stage, b = s - delay;

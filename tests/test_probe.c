@@ -93,9 +93,8 @@ static petra_status keep_action(void *context, const petra_trace_row *row) {
   observed *o = context;
   ck_assert_int_lt(o->action_count, ACTIONS);
   o->actions[o->action_count++] = *row;
-  return row->action.kind == PETRA_ACTION_UPDATE
-             ? record_weights(o, row->action.stage - 1, row->result.version_written)
-             : PETRA_OK;
+  return row->action.kind == PETRA_ACTION_UPDATE ? record_weights(o, row->action.stage - 1, row->result.version_written)
+                                                 : PETRA_OK;
 }
 
 static void observe(observed *o, training *run) {
@@ -162,8 +161,7 @@ START_TEST(delayed_gradients_are_the_delayed_reference) {
       observed o;
       if (i == 0 && strstr(methods[m], "2bw"))
         continue; /* two buffers need more than a microbatch between updates */
-      must(TRAINING_OPEN(&run, SMALL, FOUR_STAGES, DOUBLE, "run.max_microbatches=24", methods[m], ks[i],
-                         per_epoch[i]));
+      must(TRAINING_OPEN(&run, SMALL, FOUR_STAGES, DOUBLE, "run.max_microbatches=24", methods[m], ks[i], per_epoch[i]));
       observe(&o, &run);
       within(methods[m], worst_of_pair(&o, PETRA_PAIR_METHOD_DELAYED), TOLERANCE_GRADIENT);
       /* And the other reference is another one. */
@@ -175,14 +173,13 @@ START_TEST(delayed_gradients_are_the_delayed_reference) {
 END_TEST
 
 START_TEST(synchronous_methods_are_exact) {
-  static const char *const methods[] = {"method.name=backprop", "method.name=reversible",
-                                        "method.name=gpipe",    "method.name=1f1b",
-                                        "method.name=zb-h1",    "method.name=interleaved"};
+  static const char *const methods[] = {"method.name=backprop", "method.name=reversible", "method.name=gpipe",
+                                        "method.name=1f1b",     "method.name=zb-h1",      "method.name=interleaved"};
   for (int m = 0; m < HARNESS_COUNT(methods); m++) {
     training run;
     observed o;
-    must(TRAINING_OPEN(&run, SMALL, FOUR_STAGES, DOUBLE, "run.max_microbatches=12", methods[m],
-                       "method.accumulate=4", "probe.per_epoch=120"));
+    must(TRAINING_OPEN(&run, SMALL, FOUR_STAGES, DOUBLE, "run.max_microbatches=12", methods[m], "method.accumulate=4",
+                       "probe.per_epoch=120"));
     observe(&o, &run);
     ck_assert_int_eq(o.count, 3);
     for (int pair = 0; pair < PETRA_PAIRS; pair++)
@@ -251,8 +248,7 @@ static void leave_traces(const char *const *settings, int count, const char *pro
 START_TEST(probes_leave_no_trace) {
   static const char *const cases[][5] = {
       {"method.name=petra", DOUBLE, "method.accumulate=1"},
-      {"method.name=petra", "device.backend=cpu", "device.precision=fp32", "method.accumulate=2",
-       "cluster.engines=2"},
+      {"method.name=petra", "device.backend=cpu", "device.precision=fp32", "method.accumulate=2", "cluster.engines=2"},
       {"method.name=delayed", "device.backend=cpu", "device.precision=fp32", "method.accumulate=1"},
       {"method.name=pipedream-2bw", DOUBLE, "method.accumulate=4"},
       {"method.name=zb-h1", DOUBLE, "method.accumulate=4"},
@@ -321,8 +317,7 @@ static void forwarded(const observed *o, int64_t m, int64_t *versions) {
 
 /* Adds gradient / k of microbatch `m`, by backpropagation on the stages of `oracle`, to `sum`, over all
  * parameters. */
-static void add_gradient(training *oracle, const observed *o, int64_t m, const int64_t *versions,
-                         double *sum) {
+static void add_gradient(training *oracle, const observed *o, int64_t m, const int64_t *versions, double *sum) {
   const int32_t stages = oracle->program.stages;
   const int64_t k = o->run->program.accumulate;
   int32_t labels[16];
@@ -393,12 +388,11 @@ static void check_figures(const observed *o, const found *f) {
           int64_t n = 1;
           for (int d = 0; d < spec.rank; d++)
             n *= spec.shape[d];
-          const double figure[] = {dot(x, y, n) / sqrt(dot(x, x, n) * dot(y, y, n)),
-                                   sqrt(dot(x, x, n) / dot(y, y, n)), apart(x, y, n)};
+          const double figure[] = {dot(x, y, n) / sqrt(dot(x, x, n) * dot(y, y, n)), sqrt(dot(x, x, n) / dot(y, y, n)),
+                                   apart(x, y, n)};
           bool left_out = petra_block_parameter_is_invariant(model, &model->blocks[b], i);
           for (int m = 0; m < PETRA_MEASURES; m++) {
-            ck_assert_double_eq_tol(parameter_value(f, m, pair, p), figure[m],
-                                    1e-12 * fmax(1, fabs(figure[m])));
+            ck_assert_double_eq_tol(parameter_value(f, m, pair, p), figure[m], 1e-12 * fmax(1, fabs(figure[m])));
             mean[m] += left_out ? 0 : figure[m];
           }
           count += !left_out;
@@ -409,8 +403,7 @@ static void check_figures(const observed *o, const found *f) {
           y += n;
         }
       for (int m = 0; m < PETRA_MEASURES; m++)
-        ck_assert_double_eq_tol(stage_value(f, m, pair, j), mean[m] / count,
-                                1e-12 * fmax(1, fabs(mean[m] / count)));
+        ck_assert_double_eq_tol(stage_value(f, m, pair, j), mean[m] / count, 1e-12 * fmax(1, fabs(mean[m] / count)));
       ck_assert_double_eq_tol(f->concatenated[pair * f->stages + j], xy / sqrt(xx * yy), 1e-12);
     }
     ck_assert_int_eq(p, f->parameters);
@@ -447,15 +440,13 @@ static void check_references(training *oracle, const observed *o, const found *f
 
 /* Durations from a half to two and a half of the cost, by action, so that neighbours drift apart and no two
  * moments meet. */
-static petra_status jittered(void *context, const petra_action *action, int64_t cost_ns,
-                             int64_t *duration_ns) {
-  uint32_t hash = ((uint32_t)action->microbatch * 31 + (uint32_t)action->stage * 7 + (uint32_t)action->kind) *
-                  2654435761u;
+static petra_status jittered(void *context, const petra_action *action, int64_t cost_ns, int64_t *duration_ns) {
+  uint32_t hash =
+      ((uint32_t)action->microbatch * 31 + (uint32_t)action->stage * 7 + (uint32_t)action->kind) * 2654435761u;
   (void)context;
   hash ^= hash >> 15;
   hash *= 2246822519u;
-  *duration_ns =
-      cost_ns / 2 + (int64_t)((double)cost_ns * 2 * (hash >> 8) / (1 << 24)) + 1000 + hash % 100000007;
+  *duration_ns = cost_ns / 2 + (int64_t)((double)cost_ns * 2 * (hash >> 8) / (1 << 24)) + 1000 + hash % 100000007;
   return PETRA_OK;
 }
 
@@ -511,9 +502,9 @@ START_TEST(the_method_s_gradient_is_the_one_that_the_update_took) {
   for (int i = 0; i < HARNESS_COUNT(methods); i++) {
     training run;
     observed o;
-    must(TRAINING_OPEN(&run, SMALL, DOUBLE, FOUR_STAGES, methods[i], "method.accumulate=2",
-                       "optim.momentum=0", "optim.nesterov=false", "optim.weight_decay=0",
-                       "run.max_microbatches=14", "probe.per_epoch=120", "probe.gradients=true"));
+    must(TRAINING_OPEN(&run, SMALL, DOUBLE, FOUR_STAGES, methods[i], "method.accumulate=2", "optim.momentum=0",
+                       "optim.nesterov=false", "optim.weight_decay=0", "run.max_microbatches=14", "probe.per_epoch=120",
+                       "probe.gradients=true"));
     observe(&o, &run);
     ck_assert_int_ge(o.count, 2);
     for (int r = 0; r < o.count; r++) {
@@ -577,18 +568,17 @@ START_TEST(marks_are_the_gradients_that_are_rounding) {
   static const struct {
     const char *family, *depth;
     int marked;
-  } nets[] = {{"model.family=revnet", "model.depth=18", 0},
-              {"model.family=revnet", "model.depth=50",
-               6}, /* two shortcuts of groups 1 to 3; group 4's reach the head */
-              {"model.family=resnet", "model.depth=50", 0}};
+  } nets[] = {
+      {"model.family=revnet", "model.depth=18", 0},
+      {"model.family=revnet", "model.depth=50", 6}, /* two shortcuts of groups 1 to 3; group 4's reach the head */
+      {"model.family=resnet", "model.depth=50", 0}};
   for (int n = 0; n < HARNESS_COUNT(nets); n++) {
     training run;
     observed o;
     int p = 0, marked = 0;
     must(TRAINING_OPEN(&run, nets[n].family, nets[n].depth, "model.width=2", "data.batch=4", "optim.lr=0.001",
-                       "device.threads=1", DOUBLE, "method.name=petra", "run.max_microbatches=6",
-                       "probe.per_epoch=240", "probe.gradients=true", "stages.partition=balanced",
-                       "stages.count=3"));
+                       "device.threads=1", DOUBLE, "method.name=petra", "run.max_microbatches=6", "probe.per_epoch=240",
+                       "probe.gradients=true", "stages.partition=balanced", "stages.count=3"));
     observe(&o, &run);
     ck_assert_int_gt(o.count, 0);
     const found *f = &o.rows[o.count - 1];
@@ -658,8 +648,7 @@ static void train_for_golden(const golden_line *line, training *run, observed *o
   /* 60 microbatches an epoch: probes of the windows with microbatches 7 and 22, the second of which does not
    * come back. */
   must(TRAINING_OPEN(run, method, accumulate, weights, "model.depth=18", "model.width=4", "data.batch=16",
-                     "optim.lr=0.02", DOUBLE, "device.threads=1", "run.max_microbatches=28",
-                     "probe.per_epoch=4"));
+                     "optim.lr=0.02", DOUBLE, "device.threads=1", "run.max_microbatches=28", "probe.per_epoch=4"));
   observe(o, run);
   ck_assert_int_eq(o->count, 1);
 }

@@ -1,5 +1,5 @@
-/* Cost profiles: profile.h5 written and read back, what is refused; costs on a device of another speed; a partition balanced
- * by given costs. */
+/* Cost profiles: profile.h5 written and read back, what is refused; costs on a device of another speed; a partition
+ * balanced by given costs. */
 #include "harness.h"
 #include "io/profile.h"
 #include "nn/partition.h"
@@ -14,20 +14,36 @@
 
 enum { STAGES = 3 };
 
-static const petra_profile_about ABOUT = {.command = "petra profile x.yaml", .backend = "ref", .libraries = "none", .method = "petra",
-                                          .threads = 2, .accumulate = 3, .warmup = 1, .repetitions = 5};
+static const petra_profile_about ABOUT = {.command = "petra profile x.yaml",
+                                          .backend = "ref",
+                                          .libraries = "none",
+                                          .method = "petra",
+                                          .threads = 2,
+                                          .accumulate = 3,
+                                          .warmup = 1,
+                                          .repetitions = 5};
 
 /* Every value differs from every other; no time is a sum of powers of two. */
 static petra_profile make_profile(petra_profile_stage stage[STAGES]) {
   for (int j = 0; j < STAGES; j++) {
-    stage[j] = (petra_profile_stage){.blocks = 2 * j + 1, .forward_bytes = 1000 + j, .backward_bytes = INT64_C(1) << (40 + j)};
+    stage[j] =
+        (petra_profile_stage){.blocks = 2 * j + 1, .forward_bytes = 1000 + j, .backward_bytes = INT64_C(1) << (40 + j)};
     for (int p = 0; p < PETRA_PROFILE_PARTS; p++) {
       double median = 1e-3 * (j + 1) / (p + 3.0);
       stage[j].part[p] = (petra_spread){median / 3, median / 2, median, median * 2, median * 3};
     }
   }
-  return (petra_profile){.family = "revnet", .stem = "cifar", .precision = "fp32", .depth = 18, .width = 7, .classes = 11,
-                         .image_height = 32, .image_width = 33, .batch = 5, .stages = STAGES, .stage = stage};
+  return (petra_profile){.family = "revnet",
+                         .stem = "cifar",
+                         .precision = "fp32",
+                         .depth = 18,
+                         .width = 7,
+                         .classes = 11,
+                         .image_height = 32,
+                         .image_width = 33,
+                         .batch = 5,
+                         .stages = STAGES,
+                         .stage = stage};
 }
 
 START_TEST(round_trip) {
@@ -38,8 +54,8 @@ START_TEST(round_trip) {
   ck_assert_str_eq(read->family, "revnet");
   ck_assert_str_eq(read->stem, "cifar");
   ck_assert_str_eq(read->precision, "fp32");
-  ck_assert(read->depth == 18 && read->width == 7 && read->classes == 11 && read->image_height == 32 && read->image_width == 33 &&
-            read->batch == 5 && read->stages == STAGES);
+  ck_assert(read->depth == 18 && read->width == 7 && read->classes == 11 && read->image_height == 32 &&
+            read->image_width == 33 && read->batch == 5 && read->stages == STAGES);
   for (int j = 0; j < STAGES; j++) {
     ck_assert(read->stage[j].blocks == stage[j].blocks && read->stage[j].forward_bytes == stage[j].forward_bytes &&
               read->stage[j].backward_bytes == stage[j].backward_bytes);
@@ -72,7 +88,8 @@ START_TEST(impossible_values) {
     for (int p = 0; p < PETRA_PROFILE_PARTS; p++) {
       char reason[64];
       double kept = stage[1].part[p].median;
-      snprintf(reason, sizeof reason, "/stages/%s: %g s for stage 2; expected 0 .. ", petra_profile_part_name((petra_profile_part)p), times[i]);
+      snprintf(reason, sizeof reason, "/stages/%s: %g s for stage 2; expected 0 .. ",
+               petra_profile_part_name((petra_profile_part)p), times[i]);
       stage[1].part[p].median = times[i];
       refuse(&profile, reason);
       stage[1].part[p].median = kept;
@@ -123,8 +140,10 @@ START_TEST(broken_files) {
 END_TEST
 
 START_TEST(missing_parts) {
-  static const char *const sets[] = {"/stages", "/stages/blocks", "/stages/forward", "/stages/update", "/stages/backward_bytes"};
-  static const char *const attributes[] = {"schema_version", "family", "stem", "precision", "depth", "width", "classes", "batch"};
+  static const char *const sets[] = {"/stages", "/stages/blocks", "/stages/forward", "/stages/update",
+                                     "/stages/backward_bytes"};
+  static const char *const attributes[] = {"schema_version", "family", "stem",    "precision",
+                                           "depth",          "width",  "classes", "batch"};
   petra_profile_stage stage[STAGES];
   petra_profile profile = make_profile(stage), *read = NULL;
   for (int i = 0; i < HARNESS_COUNT(sets) + HARNESS_COUNT(attributes); i++) {
@@ -146,8 +165,9 @@ START_TEST(speeds) {
   const petra_stage_cost cost = {1000, 3000, 2000, 1001, 7, 11, 13};
   petra_stage_cost scaled = cost;
   ck_assert_int_eq(petra_cost_scale(&scaled, 0.5), PETRA_OK);
-  ck_assert(scaled.forward_ns == 2000 && scaled.backward_ns == 6000 && scaled.reconstruct_ns == 4000 && scaled.weight_gradient_ns == 2002 &&
-            scaled.update_ns == 14 && scaled.forward_bytes == 11 && scaled.backward_bytes == 13);
+  ck_assert(scaled.forward_ns == 2000 && scaled.backward_ns == 6000 && scaled.reconstruct_ns == 4000 &&
+            scaled.weight_gradient_ns == 2002 && scaled.update_ns == 14 && scaled.forward_bytes == 11 &&
+            scaled.backward_bytes == 13);
   scaled = cost;
   ck_assert_int_eq(petra_cost_scale(&scaled, 4), PETRA_OK);
   ck_assert(scaled.forward_ns == 250 && scaled.weight_gradient_ns == 250 && scaled.update_ns == 2); /* 250.25, 1.75 */

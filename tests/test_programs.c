@@ -1,5 +1,5 @@
-/* The programs' orders: flushes, evaluations, options that cannot run; schedules as text, and that what the checker lets pass
- * runs. Their closed forms are in test_closed_forms. */
+/* The programs' orders: flushes, evaluations, options that cannot run; schedules as text, and that what the checker
+ * lets pass runs. Their closed forms are in test_closed_forms. */
 #include "program_run.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -32,15 +32,14 @@ START_TEST(flushes_follow_each_other) {
             for (int engines = 1; engines <= 2; engines++) {
               int64_t time = time_of(flush_programs[p], &options, &coprime[0], false, engines);
               EXPECT(update_rows, m / k * options.stages, "updates", &options);
-              EXPECT(evaluate_rows, m / (options.batches * options.eval_every) * options.stages,
-                     "evaluations", &options);
+              EXPECT(evaluate_rows, m / (options.batches * options.eval_every) * options.stages, "evaluations",
+                     &options);
               for (int32_t j = 1; j <= options.stages; j++)
                 EXPECT(counts[j].lag_max, 0, "lag", &options);
               petra_program_options one = options;
               one.microbatches = k;
               if (m % k == 0 && engines == 1)
-                EXPECT(time, m / k * time_of(flush_programs[p], &one, &coprime[0], false, 1), "flushes",
-                       &options);
+                EXPECT(time, m / k * time_of(flush_programs[p], &one, &coprime[0], false, 1), "flushes", &options);
             }
           }
 }
@@ -89,9 +88,7 @@ START_TEST(options_that_cannot_run) {
       {&petra_program_gpipe,
        {.stages = 0, .microbatches = 1, .accumulate = 1},
        "program gpipe: 0 stages; expected at least 1"},
-      {&petra_program_1f1b,
-       {.stages = 2, .microbatches = 0, .accumulate = 1},
-       "0 microbatches; expected at least 1"},
+      {&petra_program_1f1b, {.stages = 2, .microbatches = 0, .accumulate = 1}, "0 microbatches; expected at least 1"},
       {&petra_program_1f1b,
        {.stages = 2, .microbatches = 2, .accumulate = 0},
        "every 0 microbatches; expected at least 1"},
@@ -171,8 +168,7 @@ START_TEST(schedules_from_text_run_like_programs) {
         ck_assert_int_eq(of_text.split_head, options.split_head);
         for (int engines = 1; engines <= 2; engines++) {
           ck_assert_int_eq(run_program(program, &options, &coprime[0], true, engines, &built_in), PETRA_OK);
-          ck_assert_int_eq(run_program(&parsed->program, &of_text, &coprime[0], true, engines, &from_text),
-                           PETRA_OK);
+          ck_assert_int_eq(run_program(&parsed->program, &of_text, &coprime[0], true, engines, &from_text), PETRA_OK);
           ck_assert_int_eq(from_text, built_in);
         }
       }
@@ -212,8 +208,7 @@ START_TEST(schedules_that_are_refused) {
       {"1: 1F0 1B0\n2: 2B0 2W0\n", "s: device 1, action 2 (1B0): its weight gradient 1W0 is missing"},
       {"1: 1F0 1U0 1B0\n2: 2B0\n",
        "s: device 1, action 2 (1U0): there is no backward of stage 1 since its last update"},
-      {"1: 1B0 1U0 1U0\n",
-       "s: device 1, action 3 (1U0): there is no backward of stage 1 since its last update"},
+      {"1: 1B0 1U0 1U0\n", "s: device 1, action 3 (1U0): there is no backward of stage 1 since its last update"},
       {"1: 1B0 1B1 1U0\n", "s: device 1, action 3 (1U0): the last backward before it is 1B1; expected 1U1"},
       {"1: 1B0 1U0 1W0\n", "s: device 1, action 2 (1U0): 1 weight gradients of stage 1 are still to come"},
       {"1: 1F0 2B0\n2: 1B0\n", "s: device 1, action 2 (2B0): stage 2 is on device 2"},
@@ -244,8 +239,8 @@ START_TEST(schedules_that_are_refused) {
 }
 END_TEST
 
-static petra_status do_nothing(petra_worker *worker, int64_t virtual_ns, const petra_action *actions,
-                               int count, petra_action_result *results) {
+static petra_status do_nothing(petra_worker *worker, int64_t virtual_ns, const petra_action *actions, int count,
+                               petra_action_result *results) {
   (void)worker;
   (void)virtual_ns;
   (void)actions;
@@ -409,13 +404,9 @@ START_TEST(impossible_orders_are_refused) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {flushes_follow_each_other,
-                                evaluations_see_their_weights,
-                                options_that_cannot_run,
-                                schedules_from_text_run_like_programs,
-                                schedules_that_are_refused,
-                                checked_schedules_run,
-                                counts_of_any_order,
-                                impossible_orders_are_refused};
+  const TTest *const tests[] = {flushes_follow_each_other,  evaluations_see_their_weights,
+                                options_that_cannot_run,    schedules_from_text_run_like_programs,
+                                schedules_that_are_refused, checked_schedules_run,
+                                counts_of_any_order,        impossible_orders_are_refused};
   return harness_run("programs", tests, HARNESS_COUNT(tests));
 }

@@ -33,8 +33,7 @@ static petra_runlog_train train_row(int64_t i) {
 
 static petra_runlog_epoch epoch_row(int32_t i) {
   double x = i;
-  return (petra_runlog_epoch){i,       x + 0.1, x + 0.2, i % 2 ? NAN : x, x + 0.4,
-                              x + 0.5, x + 0.6, x + 0.7, x + 0.8};
+  return (petra_runlog_epoch){i, x + 0.1, x + 0.2, i % 2 ? NAN : x, x + 0.4, x + 0.5, x + 0.6, x + 0.7, x + 0.8};
 }
 
 static bool same(double a, double b) {
@@ -94,8 +93,7 @@ static void check_epochs(const petra_runlog_summary *run, int64_t epochs) {
   for (int32_t i = 0; i < epochs; i++) {
     petra_runlog_epoch row = epoch_row(i), *found = &run->epoch[i];
     ck_assert_int_eq(found->epoch, i);
-    ck_assert(found->train_loss == row.train_loss && found->train_top1 == row.train_top1 &&
-              found->lr == row.lr);
+    ck_assert(found->train_loss == row.train_loss && found->train_top1 == row.train_top1 && found->lr == row.lr);
     ck_assert(same(found->eval_loss, row.eval_loss));
     ck_assert(found->eval_top1 == row.eval_top1 && found->eval_top5 == row.eval_top5);
     ck_assert(found->wall_s == row.wall_s && found->images_per_s == row.images_per_s);
@@ -107,8 +105,7 @@ static void check_stages(const petra_runlog_summary *run) {
   for (int j = 0; j < 3; j++) {
     const petra_runlog_stage *found = &run->stage[j], *row = &STAGES[j];
     ck_assert_str_eq(found->name, row->name);
-    ck_assert(found->stage == row->stage && found->reversible == row->reversible &&
-              found->delay == row->delay);
+    ck_assert(found->stage == row->stage && found->reversible == row->reversible && found->delay == row->delay);
     ck_assert_int_eq(found->parameters, row->parameters);
     ck_assert_int_eq(found->forward_flops, row->forward_flops);
     ck_assert_int_eq(found->forward_bytes, row->forward_bytes);
@@ -343,8 +340,7 @@ START_TEST(limited_file_size) {
   for (long limit = 0; limit <= 3000000; limit += limit < 24000 ? 2000 : limit < 150000 ? 9973 : 92233) {
     ck_assert_int_eq(write_run(FILE_NAME, 7, 1), PETRA_OK);
     int code = run_child("limit", FILE_NAME, limit);
-    ck_assert_msg(code >= CHILD_DONE && code <= CHILD_FAILED_AT_CREATION, "limit %ld: exit code %d", limit,
-                  code);
+    ck_assert_msg(code >= CHILD_DONE && code <= CHILD_FAILED_AT_CREATION, "limit %ld: exit code %d", limit, code);
     int64_t rows = check_train(FILE_NAME);
     seen_creation += code == CHILD_FAILED_AT_CREATION;
     seen_rows += code == CHILD_FAILED_WELL && rows > 1024;
@@ -366,8 +362,7 @@ static int child_limited(const char *path, long limit) {
   limit_file_size(limit);
   petra_log_set_sink(harness_capture, NULL);
   if (petra_runlog_create(path, &ABOUT, &log) != PETRA_OK)
-    return harness_lines == 1 && strstr(harness_line, "File too large") ? CHILD_FAILED_AT_CREATION
-                                                                        : CHILD_WRONG;
+    return harness_lines == 1 && strstr(harness_line, "File too large") ? CHILD_FAILED_AT_CREATION : CHILD_WRONG;
   petra_status status = petra_runlog_stages(log, STAGES, 3);
   for (int64_t i = 0; i < 20000; i++) { /* goes on after a failure, as a careless caller might */
     petra_runlog_train row = train_row(i);
@@ -381,8 +376,7 @@ static int child_limited(const char *path, long limit) {
     status = PETRA_IO;
   if (petra_runlog_close(log) == PETRA_OK && status == PETRA_OK)
     return harness_lines == 0 ? CHILD_DONE : CHILD_WRONG;
-  return harness_lines == 1 && strstr(harness_line, path) &&
-                 strstr(harness_line, "cannot write: File too large")
+  return harness_lines == 1 && strstr(harness_line, path) && strstr(harness_line, "cannot write: File too large")
              ? CHILD_FAILED_WELL
              : CHILD_WRONG;
 }

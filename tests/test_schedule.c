@@ -18,25 +18,67 @@ static const petra_program_options flush_cases[] = {
     {.stages = 1, .microbatches = 5, .accumulate = 2, .drain = true, .batches = 3, .eval_every = 1},
     {.stages = 3, .microbatches = 2, .accumulate = 2, .drain = true, .batches = 2, .eval_every = 0, .split_head = true},
     {.stages = 4, .microbatches = 8, .accumulate = 8, .drain = true, .batches = 8, .eval_every = 1, .split_head = true},
-    {.stages = 4, .microbatches = 10, .accumulate = 4, .drain = true, .batches = 3, .eval_every = 2, .split_head = false},
-    {.stages = 4, .microbatches = 11, .accumulate = 8, .drain = true, .batches = 6, .eval_every = 1, .split_head = true},
+    {.stages = 4,
+     .microbatches = 10,
+     .accumulate = 4,
+     .drain = true,
+     .batches = 3,
+     .eval_every = 2,
+     .split_head = false},
+    {.stages = 4,
+     .microbatches = 11,
+     .accumulate = 8,
+     .drain = true,
+     .batches = 6,
+     .eval_every = 1,
+     .split_head = true},
 };
 static const petra_program_options chunk_cases[] = {
     {.stages = 2, .chunks = 2, .microbatches = 3, .accumulate = 2, .drain = true, .batches = 3, .eval_every = 1},
-    {.stages = 4, .chunks = 2, .microbatches = 8, .accumulate = 4, .drain = true, .batches = 3, .eval_every = 1, .split_head = true},
-    {.stages = 6, .chunks = 2, .microbatches = 8, .accumulate = 6, .drain = true, .batches = 4, .eval_every = 2, .split_head = true},
-    {.stages = 6, .chunks = 3, .microbatches = 4, .accumulate = 4, .drain = true, .batches = 4, .eval_every = 1, .split_head = false},
-    {.stages = 3, .chunks = 0, .microbatches = 6, .accumulate = 6, .drain = true, .batches = 4, .eval_every = 0, .split_head = true},
+    {.stages = 4,
+     .chunks = 2,
+     .microbatches = 8,
+     .accumulate = 4,
+     .drain = true,
+     .batches = 3,
+     .eval_every = 1,
+     .split_head = true},
+    {.stages = 6,
+     .chunks = 2,
+     .microbatches = 8,
+     .accumulate = 6,
+     .drain = true,
+     .batches = 4,
+     .eval_every = 2,
+     .split_head = true},
+    {.stages = 6,
+     .chunks = 3,
+     .microbatches = 4,
+     .accumulate = 4,
+     .drain = true,
+     .batches = 4,
+     .eval_every = 1,
+     .split_head = false},
+    {.stages = 3,
+     .chunks = 0,
+     .microbatches = 6,
+     .accumulate = 6,
+     .drain = true,
+     .batches = 4,
+     .eval_every = 0,
+     .split_head = true},
 };
 static const char *const programs[] = {"sequential", "lockstep", "gpipe", "1f1b", "1f1b-async", "interleaved", "zb-h1"};
 
 /* One line a stage: "  1: 1F0 1B0 1U0 | 1F1", where | is the end of a round (a tick, a microbatch). */
 static void write_order(FILE *file, const petra_program_ops *program, const petra_program_options *options) {
   fprintf(file, "stages %d%s%s, microbatches %lld, accumulate %lld, %s, evaluation every %lld epochs of %lld\n",
-          options->stages, options->chunks == 2 ? " (2 a device)" : options->chunks == 3 ? " (3 a device)" : "",
+          options->stages,
+          options->chunks == 2   ? " (2 a device)"
+          : options->chunks == 3 ? " (3 a device)"
+                                 : "",
           options->split_head ? " (split head)" : "", (long long)options->microbatches, (long long)options->accumulate,
-          options->drain ? "drained" : "undrained", (long long)options->eval_every,
-          (long long)options->batches);
+          options->drain ? "drained" : "undrained", (long long)options->eval_every, (long long)options->batches);
   for (int32_t stage = 1; stage <= petra_program_devices(options); stage++) {
     petra_cursor cursor = {0};
     petra_action action;
@@ -92,11 +134,10 @@ START_TEST(orders_are_those_of_the_golden_files) {
     for (char *at = text; *at; at = next, number++) {
       next = strchr(at, '\n') + 1;
       next[-1] = 0;
-      ck_assert_msg(getline(&line, &room, golden) > 0, "schedule-%s.txt ends before line %d", programs[p],
-                    number);
+      ck_assert_msg(getline(&line, &room, golden) > 0, "schedule-%s.txt ends before line %d", programs[p], number);
       line[strcspn(line, "\n")] = 0;
-      ck_assert_msg(strcmp(at, line) == 0, "schedule-%s.txt:%d: '%s', but the program gives '%s'",
-                    programs[p], number, line, at);
+      ck_assert_msg(strcmp(at, line) == 0, "schedule-%s.txt:%d: '%s', but the program gives '%s'", programs[p], number,
+                    line, at);
     }
     ck_assert_int_eq(getline(&line, &room, golden), -1);
     fclose(golden);
@@ -165,8 +206,8 @@ START_TEST(what_is_no_action_is_refused) {
     ck_assert_msg(petra_action_parse(bad[i], &action) == PETRA_SCHEDULE, "'%s' was taken", bad[i]);
     ck_assert_int_eq(harness_lines, 1);
     ck_assert_logged("is no action; expected a stage from 1");
-    ck_assert_msg(action.stage == 7 && action.kind == PETRA_ACTION_UPDATE && action.microbatch == 11,
-                  "'%s' wrote", bad[i]);
+    ck_assert_msg(action.stage == 7 && action.kind == PETRA_ACTION_UPDATE && action.microbatch == 11, "'%s' wrote",
+                  bad[i]);
   }
 }
 END_TEST
@@ -232,15 +273,21 @@ END_TEST
 START_TEST(contradictions_are_refused) {
   static const struct {
     const char *sets[3], *line;
-  } refused[] = {
-      {{"method.forward_weights=stashed"}, "method.forward_weights=stashed: stashed: what forward reads is what would be stashed; expected"},
-      {{"method.keep=graph", "method.invert_weights=latest"}, "latest with method.keep: graph, with which nothing is inverted; expected none"},
-      {{"method.name=petra", "method.invert_weights=none"}, "none with method.keep: nothing, whose inputs have to be reconstructed"},
-      {{"method.name=delayed", "method.backward_weights=double_buffer"}, "expected double_buffer for all of them or none"},
-      {{"method.name=pipedream", "method.forward_weights=double_buffer"}, "expected double_buffer for all of them or none"},
-      {{"method.name=pipedream-2bw", "method.sync_period=3"}, "3 with a double buffer, which has a rule of its own; expected 0"},
-      {{"method.name=petra", "method.early_recompute=true"}, "true with program lockstep and method.keep: nothing; expected false, or method gpipe-checkpoint"},
-      {{"method.program=lock"}, "no program 'lock'; expected one of preset, sequential, lockstep"}};
+  } refused[] = {{{"method.forward_weights=stashed"},
+                  "method.forward_weights=stashed: stashed: what forward reads is what would be stashed; expected"},
+                 {{"method.keep=graph", "method.invert_weights=latest"},
+                  "latest with method.keep: graph, with which nothing is inverted; expected none"},
+                 {{"method.name=petra", "method.invert_weights=none"},
+                  "none with method.keep: nothing, whose inputs have to be reconstructed"},
+                 {{"method.name=delayed", "method.backward_weights=double_buffer"},
+                  "expected double_buffer for all of them or none"},
+                 {{"method.name=pipedream", "method.forward_weights=double_buffer"},
+                  "expected double_buffer for all of them or none"},
+                 {{"method.name=pipedream-2bw", "method.sync_period=3"},
+                  "3 with a double buffer, which has a rule of its own; expected 0"},
+                 {{"method.name=petra", "method.early_recompute=true"},
+                  "true with program lockstep and method.keep: nothing; expected false, or method gpipe-checkpoint"},
+                 {{"method.program=lock"}, "no program 'lock'; expected one of preset, sequential, lockstep"}};
   for (int i = 0; i < HARNESS_COUNT(refused); i++) {
     petra_config *config;
     petra_method found = {.name = NULL};
@@ -328,8 +375,8 @@ static int regenerate(const char *folder) {
 int main(int argc, char **argv) {
   if (argc == 3 && strcmp(argv[1], "--regen") == 0)
     return regenerate(argv[2]);
-  const TTest *const tests[] = {orders_are_those_of_the_golden_files, actions_print_and_parse,
-                                what_is_no_action_is_refused,         lockstep_ticks,
-                                losses_and_rates_by_microbatch,       methods_and_programs_by_name, contradictions_are_refused};
+  const TTest *const tests[] = {
+      orders_are_those_of_the_golden_files, actions_print_and_parse,      what_is_no_action_is_refused, lockstep_ticks,
+      losses_and_rates_by_microbatch,       methods_and_programs_by_name, contradictions_are_refused};
   return harness_run("schedule", tests, HARNESS_COUNT(tests));
 }

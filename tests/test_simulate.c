@@ -9,8 +9,7 @@
 
 enum { DRAWS = 20000 };
 
-static int64_t duration(const petra_jitter_options *options, int32_t stage, int64_t microbatch,
-                        int64_t cost_ns) {
+static int64_t duration(const petra_jitter_options *options, int32_t stage, int64_t microbatch, int64_t cost_ns) {
   int64_t result = -1;
   ck_assert_int_eq(petra_jitter_duration(options, stage, 1, microbatch, cost_ns, &result), PETRA_OK);
   return result;
@@ -86,8 +85,7 @@ START_TEST(pauses_and_failures_take_their_expected_time) {
   moments(&pauses, &mean, &deviation); /* half a pause of 0.5 s in a second of work */
   ck_assert_double_eq_tol(mean, 1.25, 5 * deviation / sqrt(DRAWS));
   const petra_jitter_options failures = {.seed = 1, .failure_mean_s = 2, .restart_s = 3};
-  moments(&failures, &mean,
-          &deviation); /* (1/r + R) (exp(r d) - 1) with rate r = 1/2, work d = 1, restart R = 3 */
+  moments(&failures, &mean, &deviation); /* (1/r + R) (exp(r d) - 1) with rate r = 1/2, work d = 1, restart R = 3 */
   ck_assert_double_eq_tol(mean, (2 + 3) * expm1(0.5), 5 * deviation / sqrt(DRAWS));
   const petra_jitter_options hopeless = {.seed = 1, .failure_mean_s = 0.01, .restart_s = 3};
   int64_t found = -1;
@@ -99,8 +97,7 @@ START_TEST(pauses_and_failures_take_their_expected_time) {
 END_TEST
 
 /* `arrival` on 10 stages with two engines and unit costs. */
-static void arrive(int64_t microbatches, int64_t credit, int64_t *runaway, int64_t *in_flight,
-                   int64_t *actions) {
+static void arrive(int64_t microbatches, int64_t credit, int64_t *runaway, int64_t *in_flight, int64_t *actions) {
   const petra_stage_cost cost = {1000000000, 2000000000, 1000000000, 0, 0, 0, 0};
   const petra_program_options options = {
       .stages = 10, .microbatches = microbatches, .accumulate = 1, .batches = INT64_MAX, .credit = credit};
@@ -111,8 +108,7 @@ static void arrive(int64_t microbatches, int64_t credit, int64_t *runaway, int64
   petra_executor *executor;
   ck_assert_int_eq(petra_worker_cost_create(&counting, &worker), PETRA_OK);
   ck_assert_int_eq(petra_executor_virtual_create(&cluster, &executor), PETRA_OK);
-  ck_assert_int_eq(executor->ops->run(executor, &petra_program_arrival, &options, worker, NULL, NULL),
-                   PETRA_OK);
+  ck_assert_int_eq(executor->ops->run(executor, &petra_program_arrival, &options, worker, NULL, NULL), PETRA_OK);
   *runaway = petra_executor_virtual_runaway(executor);
   *in_flight = petra_executor_virtual_counts(executor)[0].in_flight_max;
   *actions = petra_executor_virtual_actions(executor);

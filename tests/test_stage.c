@@ -57,8 +57,7 @@ static void start_told(void) {
 static void deal(int blocks, int stages, char *text, size_t size) {
   size_t at = (size_t)snprintf(text, size, "stages.blocks=[");
   for (int j = 0; j < stages; j++)
-    at += (size_t)snprintf(text + at, size - at, "%s%d", j ? ", " : "",
-                           blocks / stages + (j < blocks % stages));
+    at += (size_t)snprintf(text + at, size - at, "%s%d", j ? ", " : "", blocks / stages + (j < blocks % stages));
   snprintf(text + at, size - at, "]");
 }
 
@@ -130,16 +129,14 @@ START_TEST(lags_of_the_real_network) {
     for (size_t f = 0; f < sizeof factors / sizeof *factors; f++) {
       rig r;
       /* Enough microbatches for stage 1 to come to its largest lag. */
-      const plan p = {"petra",
-                      "revnet",
-                      stages % 2 ? 50 : 34,
-                      stages,
-                      factors[f],
-                      2,
-                      {.batches = 10,
-                       .microbatches = 2 * stages + 2 * factors[f],
-                       .drain = true,
-                       .engines = 1 + stages / 2 % 2}};
+      const plan p = {
+          "petra",
+          "revnet",
+          stages % 2 ? 50 : 34,
+          stages,
+          factors[f],
+          2,
+          {.batches = 10, .microbatches = 2 * stages + 2 * factors[f], .drain = true, .engines = 1 + stages / 2 % 2}};
       run_plan(&r, &p);
       ck_assert_int_eq(shared_told.losses, r.program.microbatches);
       expect_lags(&r);
@@ -231,18 +228,14 @@ START_TEST(memory_of_the_sequential_methods) {
   const char *const methods[] = {"backprop", "reversible"};
   for (int i = 0; i < 4; i++) {
     rig r;
-    const plan p = {methods[i % 2],
-                    i / 2 ? "resnet" : "revnet",
-                    18,
-                    5,
-                    2,
-                    3,
-                    {.batches = 4,
-                     .microbatches = 5,
-                     .drain = true,
-                     .engines = 1 + i / 2,
-                     .eval_every = 1,
-                     .eval_images = 7}};
+    const plan p = {
+        methods[i % 2],
+        i / 2 ? "resnet" : "revnet",
+        18,
+        5,
+        2,
+        3,
+        {.batches = 4, .microbatches = 5, .drain = true, .engines = 1 + i / 2, .eval_every = 1, .eval_images = 7}};
     run_plan(&r, &p);
     rig_drop_worker(&r);
     for (int j = 0; j < r.partition.stages; j++) {
@@ -281,17 +274,14 @@ START_TEST(evaluations_see_the_weights_of_their_tick) {
   const char *const methods[] = {"petra", "backprop"};
   for (int i = 0; i < 8; i++) {
     int batches = i / 2 % 2 ? 3 : 9, epochs = batches == 3 ? 5 : 3;
-    plan p = {methods[i % 2],
-              "revnet",
-              18,
-              5,
-              1 + i / 4,
-              2,
-              {.batches = batches,
-               .microbatches = epochs * batches,
-               .eval_every = 1,
-               .eval_images = 7,
-               .drain = i % 2}};
+    plan p = {
+        methods[i % 2],
+        "revnet",
+        18,
+        5,
+        1 + i / 4,
+        2,
+        {.batches = batches, .microbatches = epochs * batches, .eval_every = 1, .eval_images = 7, .drain = i % 2}};
     petra_evaluation seen[EPOCHS_MOST];
     rig r;
     run_plan(&r, &p);
@@ -325,8 +315,7 @@ static double *download(rig *r, int j, bool statistics, int64_t *count) {
   ck_assert_int_eq(petra_allocate(&values, (size_t)*count, sizeof *values), PETRA_OK);
   for (int b = r->partition.first[j]; b < r->partition.first[j + 1]; b++) {
     const petra_block *block = &r->model.blocks[b];
-    for (int i = 0;
-         i < (statistics ? petra_block_statistic_count(block) : petra_block_parameter_count(block)); i++) {
+    for (int i = 0; i < (statistics ? petra_block_statistic_count(block) : petra_block_parameter_count(block)); i++) {
       petra_tensor *tensor = petra_stage_tensor(r->stage[j], b, statistics, i);
       ck_assert_int_eq(petra_op_download(r->backend, tensor, values + at, PETRA_HOST_F64), PETRA_OK);
       at += tensor->elements;
@@ -362,14 +351,11 @@ END_TEST
 START_TEST(initial_values_whatever_the_partition_and_threads) {
   double *first[10] = {NULL};
   for (int c = 0; c < 3; c++) {
-    const char *const partitions[] = {"stages.partition=block", "stages.blocks=[3, 3, 4]",
-                                      "stages.blocks=[10]"};
-    const char *const sets[] = {"model.width=2",         c ? "stages.partition=list" : partitions[0],
-                                partitions[c],           "device.backend=ref",
-                                "device.precision=fp64", c == 2 ? "device.threads=2" : "device.threads=1",
-                                "data.batch=2"};
-    const rig_options options = {
-        .sets = sets, .set_count = HARNESS_COUNT(sets), .batches = 1, .microbatches = 1};
+    const char *const partitions[] = {"stages.partition=block", "stages.blocks=[3, 3, 4]", "stages.blocks=[10]"};
+    const char *const sets[] = {
+        "model.width=2",         c ? "stages.partition=list" : partitions[0],      partitions[c], "device.backend=ref",
+        "device.precision=fp64", c == 2 ? "device.threads=2" : "device.threads=1", "data.batch=2"};
+    const rig_options options = {.sets = sets, .set_count = HARNESS_COUNT(sets), .batches = 1, .microbatches = 1};
     rig r;
     ck_assert_int_eq(rig_open(&r, &options), PETRA_OK);
     for (int j = 0; j < r.partition.stages; j++) {

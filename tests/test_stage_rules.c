@@ -10,9 +10,9 @@
 
 #include <math.h>
 
-#define SMALL                                                                                                \
-  "model.depth=18", "model.width=2", "data.batch=4", "optim.lr=0.02", "device.threads=1",                    \
-      "device.backend=ref", "device.precision=fp64"
+#define SMALL                                                                                                          \
+  "model.depth=18", "model.width=2", "data.batch=4", "optim.lr=0.02", "device.threads=1", "device.backend=ref",        \
+      "device.precision=fp64"
 #define LIST "stages.partition=list", "stages.blocks=[2, 3, 5]"
 
 enum { BATCH = 4, STAGES = 3 };
@@ -30,8 +30,7 @@ static int64_t kept_bytes(const training *run, int stage) {
 
 static void check_buffers(const char *partition, const char *blocks) {
   training run;
-  must(TRAINING_OPEN(&run, SMALL, partition, blocks, "method.name=petra", "run.max_microbatches=24",
-                     "run.drain=true"));
+  must(TRAINING_OPEN(&run, SMALL, partition, blocks, "method.name=petra", "run.max_microbatches=24", "run.drain=true"));
   int32_t stages = run.setup.partition.stages;
   must(training_run(&run, NULL));
   ck_assert_int_eq(run.loss_count, 24);
@@ -116,8 +115,8 @@ static void check_moved(hand *h, const training_tensors *before, unsigned moved)
     int block = atoi(now.tensor[i].name) - 1, j = 0;
     while (block >= h->run.setup.partition.first[j + 1])
       j++;
-    bool same = memcmp(now.tensor[i].values, before->tensor[i].values,
-                       (size_t)now.tensor[i].elements * sizeof(double)) == 0;
+    bool same =
+        memcmp(now.tensor[i].values, before->tensor[i].values, (size_t)now.tensor[i].elements * sizeof(double)) == 0;
     bool expected = now.tensor[i].statistic && (moved >> j & 1);
     ck_assert_msg(same != expected, "%s: %s", now.tensor[i].name, same ? "did not move" : "moved");
   }
@@ -126,8 +125,7 @@ static void check_moved(hand *h, const training_tensors *before, unsigned moved)
 
 /* With the same batch twice: r1 = (1 - a) r0 + a s and r2 = (1 - a) r1 + a s with a = 0.1, so r2 - r1 = 0.9
  * (r1 - r0). */
-static double wrong_moves(const training_tensors *r0, const training_tensors *r1,
-                          const training_tensors *r2) {
+static double wrong_moves(const training_tensors *r0, const training_tensors *r1, const training_tensors *r2) {
   double worst = 0;
   for (int i = 0; i < r0->count; i++)
     for (int64_t e = 0; r0->tensor[i].statistic && e < r0->tensor[i].elements; e++) {
@@ -252,10 +250,9 @@ static void block_backward(petra_stage *stage, int b, petra_block_graph *graph, 
                            petra_tensor_set *out) {
   const petra_block *block = petra_stage_block(stage, b);
   petra_streams below;
-  must(petra_tensor_set_create(&stage->compute, stage->options.model, block, false, PETRA_MEMORY_WORKSPACE,
-                               out));
-  must(petra_block_backward(&stage->compute, block, stage->sets[b].parameters.tensor, graph, gradients,
-                            out->tensor, &below));
+  must(petra_tensor_set_create(&stage->compute, stage->options.model, block, false, PETRA_MEMORY_WORKSPACE, out));
+  must(petra_block_backward(&stage->compute, block, stage->sets[b].parameters.tensor, graph, gradients, out->tensor,
+                            &below));
   petra_block_graph_release(graph);
   petra_streams_release(gradients);
   *gradients = below;
@@ -290,14 +287,14 @@ static bool same_values(hand *h, const petra_tensor *a, const petra_tensor *b) {
 
 static void forward_block(petra_stage *stage, int b, const petra_streams *in, petra_block_graph *graph,
                           petra_streams *out) {
-  must(petra_block_forward(&stage->compute, petra_stage_block(stage, b), stage->sets[b].parameters.tensor, in,
-                           graph, out));
+  must(petra_block_forward(&stage->compute, petra_stage_block(stage, b), stage->sets[b].parameters.tensor, in, graph,
+                           out));
 }
 
 static void invert_block(petra_stage *stage, int b, const petra_streams *out, petra_block_graph *graph,
                          petra_streams *in) {
-  must(petra_block_invert(&stage->compute, petra_stage_block(stage, b), stage->sets[b].parameters.tensor, out,
-                          graph, in));
+  must(petra_block_invert(&stage->compute, petra_stage_block(stage, b), stage->sets[b].parameters.tensor, out, graph,
+                          in));
 }
 
 /* Stage 2 holds a reversible block, one that is not, and a reversible one. */
@@ -312,8 +309,7 @@ START_TEST(blocks_of_a_stage_follow_the_rules_one_by_one) {
             petra_stage_block(stage, 2)->reversible);
   hand_forward(&h, 0, 0);
   hand_loss(&h, 0);
-  forward_block(stage, 0, &h.up[1].streams, NULL,
-                &kept); /* the middle block's input, with the weights of F */
+  forward_block(stage, 0, &h.up[1].streams, NULL, &kept); /* the middle block's input, with the weights of F */
   change_weights(&h, stage);
   must(petra_stage_backward(stage, 0, &h.down[2], &h.down[1]));
   /* By hand, with the new weights: invert from the message, recompute from the kept input, invert from the
@@ -329,8 +325,8 @@ START_TEST(blocks_of_a_stage_follow_the_rules_one_by_one) {
   block_backward(stage, 0, &graph[0], &gradients, &found[0]);
   for (int b = 0; b < 3; b++) {
     for (int i = 0; i < found[b].count; i++)
-      ck_assert_msg(same_values(&h, stage->sets[b].gradients.tensor[i], found[b].tensor[i]),
-                    "block %d, tensor %d", b, i);
+      ck_assert_msg(same_values(&h, stage->sets[b].gradients.tensor[i], found[b].tensor[i]), "block %d, tensor %d", b,
+                    i);
     petra_tensor_set_release(&found[b]);
   }
   for (int i = 0; i < 2; i++) {
@@ -375,12 +371,10 @@ START_TEST(recomputing_the_stage_from_its_input_is_something_else) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {petra_keeps_inputs_of_irreversible_blocks_alone,
-                                statistics_move_once_a_microbatch_and_in_b_alone,
-                                evaluation_reads_the_running_statistics,
-                                a_backward_that_is_not_due_is_refused,
-                                blocks_of_a_stage_follow_the_rules_one_by_one,
-                                recomputing_the_stage_from_its_input_is_something_else};
+  const TTest *const tests[] = {
+      petra_keeps_inputs_of_irreversible_blocks_alone, statistics_move_once_a_microbatch_and_in_b_alone,
+      evaluation_reads_the_running_statistics,         a_backward_that_is_not_due_is_refused,
+      blocks_of_a_stage_follow_the_rules_one_by_one,   recomputing_the_stage_from_its_input_is_something_else};
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;
   int result = harness_run("stage_rules", tests, HARNESS_COUNT(tests));

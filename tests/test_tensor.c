@@ -52,8 +52,7 @@ END_TEST
 
 START_TEST(pool_reuse) {
   petra_backend *backend = open_backend(kinds[_i]);
-  petra_tensor *first = make(backend, PETRA_TENSOR_ACTIVATION, shape_a, NULL, PETRA_MEMORY_GRAPH),
-               *old = first;
+  petra_tensor *first = make(backend, PETRA_TENSOR_ACTIVATION, shape_a, NULL, PETRA_MEMORY_GRAPH), *old = first;
   void *data = first->data;
   petra_tensor_release(&first);
   petra_tensor *mask = make(backend, PETRA_TENSOR_MASK, shape_a, NULL, PETRA_MEMORY_GRAPH);
@@ -103,16 +102,14 @@ static bool refuse_all(void *context, size_t bytes) {
 START_TEST(references) {
   petra_backend *backend = open_backend(kinds[_i]);
   petra_account account = {0};
-  petra_tensor *t =
-      make(backend, PETRA_TENSOR_VECTOR, (const int32_t[]){7, 1, 1, 1}, &account, PETRA_MEMORY_MOMENTUM);
+  petra_tensor *t = make(backend, PETRA_TENSOR_VECTOR, (const int32_t[]){7, 1, 1, 1}, &account, PETRA_MEMORY_MOMENTUM);
   petra_tensor *held = petra_tensor_retain(t), *old = t;
   ck_assert_ptr_eq(held, t);
   ck_assert_int_eq(t->references, 2);
   petra_tensor_release(&t);
   ck_assert_int_eq(held->references, 1);
   ck_assert_int_eq(account.total_bytes, (int64_t)held->bytes); /* counted once, and still */
-  petra_tensor *fresh =
-      make(backend, PETRA_TENSOR_VECTOR, (const int32_t[]){7, 1, 1, 1}, NULL, PETRA_MEMORY_GRAPH);
+  petra_tensor *fresh = make(backend, PETRA_TENSOR_VECTOR, (const int32_t[]){7, 1, 1, 1}, NULL, PETRA_MEMORY_GRAPH);
   ck_assert_ptr_ne(fresh, old); /* not free while one reference is left */
   petra_tensor_release(&held);
   ck_assert_int_eq(account.total_bytes, 0);
@@ -154,8 +151,7 @@ START_TEST(accounts) {
   petra_tensor_release(&a);
   petra_tensor_release(&b);
   ck_assert_int_eq(two.total_bytes, 0);
-  a = make(backend, PETRA_TENSOR_ACTIVATION, shape_a, &two,
-           PETRA_MEMORY_GRADIENTS); /* from the pool: counted anew */
+  a = make(backend, PETRA_TENSOR_ACTIVATION, shape_a, &two, PETRA_MEMORY_GRADIENTS); /* from the pool: counted anew */
   ck_assert_int_eq(two.bytes[PETRA_MEMORY_GRADIENTS], bytes_a);
   petra_tensor_release(&a);
   petra_backend_destroy(backend);
@@ -174,17 +170,15 @@ START_TEST(bad_shapes) {
     snprintf(expected, sizeof expected, "shape (%d, %d, %d, %d)", shapes[i][0], shapes[i][1], shapes[i][2],
              shapes[i][3]);
     harness_clear();
-    ck_assert_int_eq(
-        petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, shapes[i], &account, PETRA_MEMORY_GRAPH, &t),
-        PETRA_SHAPE);
+    ck_assert_int_eq(petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, shapes[i], &account, PETRA_MEMORY_GRAPH, &t),
+                     PETRA_SHAPE);
     ck_assert_int_eq(harness_lines, 1);
     ck_assert_logged(expected);
     ck_assert_logged("has no elements");
   }
   harness_clear();
-  ck_assert_int_eq(
-      petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, huge, &account, PETRA_MEMORY_GRAPH, &t),
-      PETRA_SHAPE);
+  ck_assert_int_eq(petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, huge, &account, PETRA_MEMORY_GRAPH, &t),
+                   PETRA_SHAPE);
   ck_assert_int_eq(harness_lines, 1);
   ck_assert_logged("has more elements than can be counted");
   ck_assert_ptr_null(t);
@@ -225,10 +219,9 @@ static petra_status scene(petra_backend *backend, petra_account *account) {
   petra_status status = PETRA_OK;
   double value;
   for (int i = 0; i < SCENE_TENSORS; i++)
-    PETRA_TRY_GOTO(
-        status,
-        petra_tensor_create(backend, made[i].kind, made[i].shape, account, PETRA_MEMORY_WORKSPACE, &t[i]),
-        done);
+    PETRA_TRY_GOTO(status,
+                   petra_tensor_create(backend, made[i].kind, made[i].shape, account, PETRA_MEMORY_WORKSPACE, &t[i]),
+                   done);
   PETRA_TRY_GOTO(status, petra_op_conv_forward(backend, &conv, t[0], t[1], t[2]), done);
   PETRA_TRY_GOTO(status, petra_op_conv_backward_data(backend, &conv, t[2], t[1], t[3]), done);
   PETRA_TRY_GOTO(status, petra_op_conv_backward_filter(backend, &conv, t[0], t[2], t[4]), done);
@@ -290,8 +283,7 @@ START_TEST(registry) {
                  {PETRA_BACKEND_CPU, PETRA_PRECISION_FP32, "cpu"}};
   for (int i = 0; i < HARNESS_COUNT(choices); i++) {
     petra_backend *backend = NULL;
-    ck_assert_int_eq(petra_backend_create(choices[i].kind, choices[i].precision, 2, true, &backend),
-                     PETRA_OK);
+    ck_assert_int_eq(petra_backend_create(choices[i].kind, choices[i].precision, 2, true, &backend), PETRA_OK);
     ck_assert_str_eq(backend->ops->name, choices[i].name);
     ck_assert_int_eq(backend->precision, choices[i].precision);
     ck_assert_int_eq(backend->threads, 2);
@@ -302,8 +294,7 @@ START_TEST(registry) {
   }
   petra_backend *backend = NULL;
   harness_clear();
-  ck_assert_int_eq(petra_backend_create(PETRA_BACKEND_CPU, PETRA_PRECISION_FP64, 1, true, &backend),
-                   PETRA_UNSUPPORTED);
+  ck_assert_int_eq(petra_backend_create(PETRA_BACKEND_CPU, PETRA_PRECISION_FP64, 1, true, &backend), PETRA_UNSUPPORTED);
   ck_assert_ptr_null(backend);
   ck_assert_int_eq(harness_lines, 1);
   ck_assert_logged("fp64 cannot be done by device.backend: cpu");
@@ -314,8 +305,7 @@ END_TEST
 int main(void) {
   Suite *suite = suite_create("tensor");
   TCase *tcase = tcase_create("tensor");
-  const TTest *const both[] = {fields,   pool_reuse, pool_kinds,   references,
-                               accounts, bad_shapes, out_of_memory};
+  const TTest *const both[] = {fields, pool_reuse, pool_kinds, references, accounts, bad_shapes, out_of_memory};
   for (int i = 0; i < HARNESS_COUNT(both); i++)
     tcase_add_loop_test(tcase, both[i], 0, HARNESS_COUNT(kinds));
   tcase_add_test(tcase, registry);

@@ -76,8 +76,7 @@ END_TEST
 START_TEST(equal_weights_give_equal_bytes) {
   model *written = make_model(1);
   ck_assert_int_eq(petra_weights_write(FILE_NAME, &ABOUT, written->weights, TENSORS, false), PETRA_OK);
-  nanosleep(&(struct timespec){1, 100000000},
-            NULL); /* into another second, so that any time in the file would show */
+  nanosleep(&(struct timespec){1, 100000000}, NULL); /* into another second, so that any time in the file would show */
   ck_assert_int_eq(petra_weights_write(FILE_NAME ".2", &ABOUT, written->weights, TENSORS, false), PETRA_OK);
   FILE *a = fopen(FILE_NAME, "rb"), *b = fopen(FILE_NAME ".2", "rb");
   ck_assert(a && b);
@@ -138,8 +137,7 @@ START_TEST(not_finite) {
   model *written = make_model(1), *into = make_model(0);
   written->values[2][77] = NAN;
   ck_assert_int_eq(petra_weights_write(FILE_NAME, &ABOUT, written->weights, TENSORS, true), PETRA_OK);
-  refuse(into, TENSORS, PETRA_DATA,
-         "/parameters/02/shortcut/conv/weight: element 77 is nan, expected a finite number");
+  refuse(into, TENSORS, PETRA_DATA, "/parameters/02/shortcut/conv/weight: element 77 is nan, expected a finite number");
   written->values[2][77] = 0;
   written->values[3][0] = -INFINITY;
   ck_assert_int_eq(petra_weights_write(FILE_NAME, &ABOUT, written->weights, TENSORS, false), PETRA_OK);
@@ -154,8 +152,7 @@ START_TEST(not_a_weights_file) {
   model *written = make_model(1), *into = make_model(0);
   refuse_from("no_such_weights.h5", into, TENSORS, PETRA_IO, "No such file or directory");
   refuse_from(".", into, TENSORS, PETRA_IO, "expected a regular file");
-  ck_assert_int_eq(petra_weights_write(FILE_NAME ".whole", &ABOUT, written->weights, TENSORS, true),
-                   PETRA_OK);
+  ck_assert_int_eq(petra_weights_write(FILE_NAME ".whole", &ABOUT, written->weights, TENSORS, true), PETRA_OK);
   long size = file_size(FILE_NAME ".whole");
   copy_head(FILE_NAME ".whole", FILE_NAME, 0);
   refuse(into, TENSORS, PETRA_DATA, "not an HDF5 file");

@@ -7,12 +7,11 @@
 #undef X
 
 /* For a test: a measured value, printed (it is in the test's log), against its tolerance. */
-#define within(what, value, tolerance)                                                                       \
-  do {                                                                                                       \
-    double within_value_ = (value), within_limit_ = (tolerance);                                             \
-    printf("%s: %.3e (tolerance %.1e)\n", (what), within_value_, within_limit_);                             \
-    ck_assert_msg(within_value_ <= within_limit_, "%s: %.3e, tolerance %.1e", (what), within_value_,         \
-                  within_limit_);                                                                            \
+#define within(what, value, tolerance)                                                                                 \
+  do {                                                                                                                 \
+    double within_value_ = (value), within_limit_ = (tolerance);                                                       \
+    printf("%s: %.3e (tolerance %.1e)\n", (what), within_value_, within_limit_);                                       \
+    ck_assert_msg(within_value_ <= within_limit_, "%s: %.3e, tolerance %.1e", (what), within_value_, within_limit_);   \
   } while (0)
 
 /* The call must succeed; the line that it logged otherwise. */

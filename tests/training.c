@@ -185,8 +185,8 @@ petra_status training_batch(const training *run, int64_t microbatch, petra_messa
   PETRA_TRY_GOTO(status, petra_loader_next(loader, &batch), done);
   const int32_t shape[4] = {batch->count, 3, run->set->height, run->set->width};
   memcpy(labels, batch->labels, (size_t)batch->count * sizeof *labels);
-  status = petra_tensor_create(run->setup.backend, PETRA_TENSOR_ACTIVATION, shape, NULL,
-                               PETRA_MEMORY_WORKSPACE, &tensor);
+  status =
+      petra_tensor_create(run->setup.backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_WORKSPACE, &tensor);
   if (status == PETRA_OK)
     status = petra_op_upload(run->setup.backend, tensor, batch->images, PETRA_HOST_F64);
   petra_loader_give_back(loader, batch);
@@ -296,19 +296,17 @@ static double median(double *values, int count) {
 static bool same_tensors(const training_tensors *a, const training_tensors *b) {
   bool same = a->count == b->count;
   for (int i = 0; same && i < a->count; i++)
-    same =
-        strcmp(a->tensor[i].name, b->tensor[i].name) == 0 && a->tensor[i].elements == b->tensor[i].elements;
+    same = strcmp(a->tensor[i].name, b->tensor[i].name) == 0 && a->tensor[i].elements == b->tensor[i].elements;
   return same;
 }
 
-petra_status training_compare(const training_tensors *a, const training_tensors *b,
-                              const training_tensors *init, double rounding, training_distance *out) {
+petra_status training_compare(const training_tensors *a, const training_tensors *b, const training_tensors *init,
+                              double rounding, training_distance *out) {
   double moved[TRAINING_TENSORS], sorted[TRAINING_TENSORS];
   if (!same_tensors(a, b) || (init && !same_tensors(a, init)))
     return petra_fail(PETRA_INTERNAL, "the networks that are compared have other tensors");
   for (int i = 0; i < a->count; i++)
-    sorted[i] = moved[i] =
-        rms(a->tensor[i].values, init ? init->tensor[i].values : NULL, a->tensor[i].elements);
+    sorted[i] = moved[i] = rms(a->tensor[i].values, init ? init->tensor[i].values : NULL, a->tensor[i].elements);
   double typical = median(sorted, a->count);
   *out = (training_distance){.worst = -1};
   for (int i = 0; i < a->count; i++) {
@@ -334,7 +332,6 @@ petra_status training_compare(const training_tensors *a, const training_tensors 
 bool training_same(const training_tensors *a, const training_tensors *b) {
   bool same = same_tensors(a, b);
   for (int i = 0; same && i < a->count; i++)
-    same =
-        memcmp(a->tensor[i].values, b->tensor[i].values, (size_t)a->tensor[i].elements * sizeof(double)) == 0;
+    same = memcmp(a->tensor[i].values, b->tensor[i].values, (size_t)a->tensor[i].elements * sizeof(double)) == 0;
   return same;
 }

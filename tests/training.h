@@ -39,8 +39,8 @@ typedef struct training {
   /* Below: what a test may set before the run. */
   petra_status (*probe_row)(void *context, const petra_probe_row *row); /* with probe.per_epoch > 0; may be NULL */
   petra_trace_sink sink;
-  void *context;                  /* of the two above */
-  petra_duration_hook duration;   /* durations other than the costs */
+  void *context;                /* of the two above */
+  petra_duration_hook duration; /* durations other than the costs */
 } training;
 
 /* Writes the generated records to a file of this process, and removes it. */
@@ -51,8 +51,8 @@ void training_data_remove(void);
  * run by hand has not: shuffling, augmentation, scaling, warm-up and milestones of the rate, evaluation. */
 petra_status training_open(training *run, const char *const *sets, int count);
 void training_close(training *run);
-#define TRAINING_OPEN(run, ...)                                                                              \
-  training_open((run), (const char *const[]){__VA_ARGS__},                                                   \
+#define TRAINING_OPEN(run, ...)                                                                                        \
+  training_open((run), (const char *const[]){__VA_ARGS__},                                                             \
                 (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *)))
 
 /* Trains run.max_microbatches microbatches. `program` instead of the method's; NULL: the method's. */
@@ -80,8 +80,8 @@ typedef struct training_distance {
   const char *worst_name; /* in `a` */
   int compared, left_out;
 } training_distance;
-petra_status training_compare(const training_tensors *a, const training_tensors *b,
-                              const training_tensors *init, double rounding, training_distance *out);
+petra_status training_compare(const training_tensors *a, const training_tensors *b, const training_tensors *init,
+                              double rounding, training_distance *out);
 
 /* Equal to the bit. */
 bool training_same(const training_tensors *a, const training_tensors *b);

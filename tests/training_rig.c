@@ -31,8 +31,7 @@ petra_status rig_executor(rig_cost cost, const petra_cost_rule *rule, int engine
                                 .backward_ns = cost.backward_ns,
                                 .reconstruct_ns = cost.reconstruct_ns,
                                 .update_ns = cost.update_ns};
-  const petra_executor_virtual_options options = {
-      .engines = engines, .rule = *rule, .costs = &all, .cost_count = 1};
+  const petra_executor_virtual_options options = {.engines = engines, .rule = *rule, .costs = &all, .cost_count = 1};
   return petra_executor_virtual_create(&options, out);
 }
 
@@ -50,7 +49,8 @@ static petra_status open_stages(rig *r) {
                                          .backend = r->backend,
                                          .rule = petra_method_stage_rule(&r->method, r->method.inverts),
                                          .optim = petra_optim_from_config(r->config),
-                                         .mitigation = petra_method_stage_mitigation(&r->method, r->partition.stages, j + 1)};
+                                         .mitigation =
+                                             petra_method_stage_mitigation(&r->method, r->partition.stages, j + 1)};
     PETRA_TRY(petra_stage_create(&options, &r->stage[j]));
     PETRA_TRY(petra_stage_initialise(r->stage[j], 1));
   }

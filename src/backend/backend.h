@@ -78,9 +78,9 @@ typedef enum petra_join {
 #define PETRA_NORM_EPSILON 1e-5 /* added to the variance; PyTorch's default, used by the paper's authors */
 
 typedef struct petra_norm_forward {
-  const petra_tensor *x;            /* (N, C, H, W) */
+  const petra_tensor *x;             /* (N, C, H, W) */
   const petra_tensor *scale, *shift; /* (C) */
-  bool relu;                        /* act: ReLU or identity */
+  bool relu;                         /* act: ReLU or identity */
   petra_join join;
   const petra_tensor *addend; /* (N, C, H, W) unless join is NONE */
   petra_tensor *y;            /* (N, C, H, W); may alias addend, never x */
@@ -93,9 +93,9 @@ typedef struct petra_norm_backward {
                                                               computed again from them */
   /* Where z is NaN nothing goes through the ReLU, as in relu_backward: a NaN in x gives NaN in dx and dscale of its
    * channel and, with relu, 0 in dshift. */
-  bool relu;              /* as given to norm_forward; false for JOIN_ADD_ACTIVATE, whose caller applies relu_backward first */
-  const petra_tensor *dy; /* gradient of act(z); for JOIN_SUBTRACT too it is that of act(z), not of y */
-  petra_tensor *dx;       /* may alias dy, never x */
+  bool relu; /* as given to norm_forward; false for JOIN_ADD_ACTIVATE, whose caller applies relu_backward first */
+  const petra_tensor *dy;        /* gradient of act(z); for JOIN_SUBTRACT too it is that of act(z), not of y */
+  petra_tensor *dx;              /* may alias dy, never x */
   petra_tensor *dscale, *dshift; /* (C), overwritten */
 } petra_norm_backward;
 
@@ -103,24 +103,24 @@ typedef struct petra_norm_backward {
  * p -= lr * (nesterov ? g + momentum * v : v). All arrays have `count` entries; decay is per tensor. */
 typedef struct petra_sgd_step {
   int count;
-  petra_tensor *const *parameters;  /* updated */
-  petra_tensor *const *velocities;  /* updated */
-  petra_tensor *const *gradients;   /* read only */
-  const double *weight_decay;       /* per tensor; 0 where it is not decayed */
+  petra_tensor *const *parameters; /* updated */
+  petra_tensor *const *velocities; /* updated */
+  petra_tensor *const *gradients;  /* read only */
+  const double *weight_decay;      /* per tensor; 0 where it is not decayed */
   double lr, momentum;
   bool nesterov;
   bool first; /* no step was made before: velocities are taken as absent */
 } petra_sgd_step;
 
 typedef struct petra_cross_entropy {
-  const petra_tensor *logits;  /* (N, classes) */
-  const int32_t *labels;       /* N class numbers on the host, 0 <= label < classes */
-  petra_tensor *dlogits;       /* (N, classes): gradient of the mean loss; NULL when not wanted */
-  bool later;                  /* the results need not be there on return: *ticket may be set instead */
-  bool unwanted;               /* only dlogits is wanted: the results may be left undefined */
-  int64_t ticket;              /* out: 0: the results are below; otherwise collect gives them */
-  double loss;                 /* out: mean over the N images of -log softmax(logits)[label] */
-  int32_t top1, top5;          /* out: images whose label is the best, among the five best (ties: lower class first;
+  const petra_tensor *logits; /* (N, classes) */
+  const int32_t *labels;      /* N class numbers on the host, 0 <= label < classes */
+  petra_tensor *dlogits;      /* (N, classes): gradient of the mean loss; NULL when not wanted */
+  bool later;                 /* the results need not be there on return: *ticket may be set instead */
+  bool unwanted;              /* only dlogits is wanted: the results may be left undefined */
+  int64_t ticket;             /* out: 0: the results are below; otherwise collect gives them */
+  double loss;                /* out: mean over the N images of -log softmax(logits)[label] */
+  int32_t top1, top5;         /* out: images whose label is the best, among the five best (ties: lower class first;
                                   a NaN is not worse than any other logit) */
 } petra_cross_entropy;
 
@@ -138,10 +138,11 @@ typedef struct petra_backend_ops {
   /* One line for `petra info`: libraries and versions, instruction set, threads. */
   void (*describe)(const petra_backend *backend, char *text, size_t size);
 
-  /* Optional (NULL: operations are complete when they return). Operations between begin and end are those of one action of a
-   * stage (from 1; `kind` is that of the action, below 8): they may be done later, in their order, at once with those of other
-   * stages, and again as a whole when they come again. synchronize returns when all is done. What an operation gives to
-   * the host (download, dot, cross_entropy that is not `later`) is there when it returns. */
+  /* Optional (NULL: operations are complete when they return). Operations between begin and end are those of one
+   * action of a stage (from 1; `kind` is that of the action, below 8): they may be done later, in their order, at
+   * once with those of other stages, and again as a whole when they come again. synchronize returns when all is
+   * done. What an operation gives to the host (download, dot, cross_entropy that is not `later`) is there when it
+   * returns. */
   petra_status (*begin)(petra_backend *backend, int32_t stage, int32_t kind);
   petra_status (*end)(petra_backend *backend);
   petra_status (*synchronize)(petra_backend *backend);
@@ -151,18 +152,19 @@ typedef struct petra_backend_ops {
   /* Storage: sets bytes, data, layout of a tensor whose backend, kind, shape, elements are set; content 0. */
   petra_status (*storage_create)(petra_backend *backend, petra_tensor *tensor);
   void (*storage_destroy)(petra_backend *backend, petra_tensor *tensor);
-  /* The bytes that storage_create would set, with nothing allocated. NULL: as many as the elements have without padding. */
+  /* The bytes that storage_create would set, with nothing allocated. NULL: as many as the elements have without
+   * padding. */
   size_t (*storage_bytes)(petra_backend *backend, const petra_tensor *tensor);
 
   /* Host arrays are dense in the logical order (row-major over shape[0..3]), `elements` long. Not for masks. */
   petra_status (*upload)(petra_backend *backend, petra_tensor *tensor, const void *host, petra_host_type type);
   petra_status (*download)(petra_backend *backend, const petra_tensor *tensor, void *host, petra_host_type type);
-  /* Optional: x (N, 3, H, W) = (pixel / 255 - mean) / deviation of the augmented images, computed in double and rounded once: the
-   * numbers that uploading those of petra_augment_apply would give. */
+  /* Optional: x (N, 3, H, W) = (pixel / 255 - mean) / deviation of the augmented images, computed in double and
+   * rounded once: the numbers that uploading those of petra_augment_apply would give. */
   petra_status (*upload_images)(petra_backend *backend, const petra_images *images, petra_tensor *x);
 
   petra_status (*copy)(petra_backend *backend, const petra_tensor *x, petra_tensor *y); /* y = x, same kind and shape */
-  petra_status (*fill)(petra_backend *backend, petra_tensor *y, double value);          /* y = value (padding stays 0) */
+  petra_status (*fill)(petra_backend *backend, petra_tensor *y, double value); /* y = value (padding stays 0) */
   petra_status (*axpy)(petra_backend *backend, double alpha, const petra_tensor *x, petra_tensor *y); /* y += alpha x */
   /* y = a + b; y may alias a or b. */
   petra_status (*add)(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, petra_tensor *y);
@@ -173,8 +175,9 @@ typedef struct petra_backend_ops {
   petra_status (*split)(petra_backend *backend, const petra_tensor *x, petra_tensor *x1, petra_tensor *x2);
   petra_status (*concat)(petra_backend *backend, const petra_tensor *x1, const petra_tensor *x2, petra_tensor *x);
 
-  /* S: x (N, C, H, W) -> y (N, 4C, H/2, W/2), H and W even: y[n, 4c + 2i + j, h, w] = x[n, c, 2h + i, 2w + j], i and j
-   * 0 or 1 (PyTorch's pixel_unshuffle). A permutation: depth_to_space is its inverse, and each is the other's backward. */
+  /* S: x (N, C, H, W) -> y (N, 4C, H/2, W/2), H and W even: y[n, 4c + 2i + j, h, w] = x[n, c, 2h + i, 2w + j], i and
+   * j 0 or 1 (PyTorch's pixel_unshuffle). A permutation: depth_to_space is its inverse, and each is the other's
+   * backward. */
   petra_status (*space_to_depth)(petra_backend *backend, const petra_tensor *x, petra_tensor *y);
   petra_status (*depth_to_space)(petra_backend *backend, const petra_tensor *y, petra_tensor *x);
 
@@ -199,11 +202,10 @@ typedef struct petra_backend_ops {
   petra_status (*relu_backward)(petra_backend *backend, const petra_tensor *y, const petra_tensor *dy,
                                 petra_tensor *dx); /* dx = y > 0 ? dy : 0; dx may alias dy */
 
-  petra_status (*max_pool_forward)(petra_backend *backend, const petra_pool_geometry *geometry,
-                                   const petra_tensor *x, petra_tensor *y,
-                                   petra_tensor *mask /* shape of y; NULL: no backward */);
-  petra_status (*max_pool_backward)(petra_backend *backend, const petra_pool_geometry *geometry,
-                                    const petra_tensor *dy, const petra_tensor *mask, petra_tensor *dx);
+  petra_status (*max_pool_forward)(petra_backend *backend, const petra_pool_geometry *geometry, const petra_tensor *x,
+                                   petra_tensor *y, petra_tensor *mask /* shape of y; NULL: no backward */);
+  petra_status (*max_pool_backward)(petra_backend *backend, const petra_pool_geometry *geometry, const petra_tensor *dy,
+                                    const petra_tensor *mask, petra_tensor *dx);
 
   /* Global average pool of x (N, C, H, W) into columns [column, column + C) of the matrix y (N, columns); the other
    * columns are left alone. Backward: dx = those columns of dy, spread over H x W and divided by H * W. */
@@ -240,19 +242,21 @@ typedef struct petra_backend_options {
 } petra_backend_options;
 
 /* Creates a backend: AUTO takes `ref` for fp64, else `cuda` where it was built and there is a device, else `cpu`.
- * PETRA_UNSUPPORTED (logged, names what would work) when the backend cannot do the precision, was not built or has no device. */
+ * PETRA_UNSUPPORTED (logged, names what would work) when the backend cannot do the precision, was not built or has
+ * no device. */
 petra_status petra_backend_create_with(const petra_backend_options *options, petra_backend **out);
 
 /* The same with device.graph: auto. */
-petra_status petra_backend_create(petra_backend_kind kind, petra_precision precision, int threads,
-                                  bool deterministic, petra_backend **out);
+petra_status petra_backend_create(petra_backend_kind kind, petra_precision precision, int threads, bool deterministic,
+                                  petra_backend **out);
 
-/* A backend whose tensors have the sizes of those of `kind` and no content, and whose operations compute nothing: what a run would
- * hold can be counted by it. Results (losses, downloads) are 0. */
+/* A backend whose tensors have the sizes of those of `kind` and no content, and whose operations compute nothing:
+ * what a run would hold can be counted by it. Results (losses, downloads) are 0. */
 petra_status petra_backend_create_dry(petra_backend_kind kind, petra_precision precision, petra_backend **out);
 
-/* begin, end, synchronize and collect of the table, where the backend has them. Storage of tensors that are made between begin and end
- * is taken from what this stage gave back before, so that an action finds the same storage again. */
+/* begin, end, synchronize and collect of the table, where the backend has them. Storage of tensors that are made
+ * between begin and end is taken from what this stage gave back before, so that an action finds the same storage
+ * again. */
 petra_status petra_backend_begin(petra_backend *backend, int32_t stage, int32_t kind);
 petra_status petra_backend_end(petra_backend *backend);
 petra_status petra_backend_synchronize(petra_backend *backend);

@@ -21,8 +21,8 @@ static petra_status check_present(const petra_check *check, const char *name, co
   if (!tensor)
     return petra_fail(PETRA_INTERNAL, "%s: tensor %s is missing", check->op, name);
   if (tensor->backend != check->backend)
-    return petra_fail(PETRA_INTERNAL, "%s: tensor %s belongs to another backend than %s, which is asked",
-                      check->op, name, check->backend->ops->name);
+    return petra_fail(PETRA_INTERNAL, "%s: tensor %s belongs to another backend than %s, which is asked", check->op,
+                      name, check->backend->ops->name);
   return PETRA_OK;
 }
 
@@ -42,8 +42,7 @@ petra_status petra_check_tensor(const petra_check *check, const char *name, cons
                     kind_name(tensor->kind), found_text, kind_name(kind), expected_text);
 }
 
-petra_status petra_check_vector(const petra_check *check, const char *name, const petra_tensor *tensor,
-                                int n) {
+petra_status petra_check_vector(const petra_check *check, const char *name, const petra_tensor *tensor, int n) {
   return petra_check_tensor(check, name, tensor, PETRA_TENSOR_VECTOR, n, 1, 1, 1);
 }
 
@@ -61,12 +60,11 @@ petra_status petra_check_like(const petra_check *check, const char *name, const 
   return petra_check_tensor(check, name, tensor, model->kind, shape[0], shape[1], shape[2], shape[3]);
 }
 
-petra_status petra_check_distinct(const petra_check *check, const char *output_name,
-                                  const petra_tensor *output, const char *input_name,
-                                  const petra_tensor *input) {
+petra_status petra_check_distinct(const petra_check *check, const char *output_name, const petra_tensor *output,
+                                  const char *input_name, const petra_tensor *input) {
   if (output == input)
-    return petra_fail(PETRA_INTERNAL, "%s: the output %s is the same tensor as %s, expected another one",
-                      check->op, output_name, input_name);
+    return petra_fail(PETRA_INTERNAL, "%s: the output %s is the same tensor as %s, expected another one", check->op,
+                      output_name, input_name);
   return PETRA_OK;
 }
 
@@ -76,17 +74,14 @@ static int output_extent(int extent, int window, int stride, int pad) {
   return room < 0 ? 0 : room / stride + 1;
 }
 
-petra_status petra_check_conv(const petra_check *check, const petra_conv_geometry *geometry,
-                              const char *x_name, const petra_tensor *x, const char *w_name,
-                              const petra_tensor *w, const char *y_name, const petra_tensor *y) {
+petra_status petra_check_conv(const petra_check *check, const petra_conv_geometry *geometry, const char *x_name,
+                              const petra_tensor *x, const char *w_name, const petra_tensor *w, const char *y_name,
+                              const petra_tensor *y) {
   if (geometry->stride < 1 || geometry->pad < 0)
-    return petra_fail(PETRA_SHAPE,
-                      "%s: stride %d, pad %d, expected a stride of at least 1 and a pad of at least 0",
+    return petra_fail(PETRA_SHAPE, "%s: stride %d, pad %d, expected a stride of at least 1 and a pad of at least 0",
                       check->op, geometry->stride, geometry->pad);
-  PETRA_TRY(petra_check_tensor(check, x_name, x, PETRA_TENSOR_ACTIVATION, PETRA_ANY, PETRA_ANY, PETRA_ANY,
-                               PETRA_ANY));
-  PETRA_TRY(petra_check_tensor(check, w_name, w, PETRA_TENSOR_FILTER, PETRA_ANY, x->shape[1], PETRA_ANY,
-                               PETRA_ANY));
+  PETRA_TRY(petra_check_tensor(check, x_name, x, PETRA_TENSOR_ACTIVATION, PETRA_ANY, PETRA_ANY, PETRA_ANY, PETRA_ANY));
+  PETRA_TRY(petra_check_tensor(check, w_name, w, PETRA_TENSOR_FILTER, PETRA_ANY, x->shape[1], PETRA_ANY, PETRA_ANY));
   int oh = output_extent(x->shape[2], w->shape[2], geometry->stride, geometry->pad);
   int ow = output_extent(x->shape[3], w->shape[3], geometry->stride, geometry->pad);
   if (oh == 0 || ow == 0)
@@ -95,24 +90,21 @@ petra_status petra_check_conv(const petra_check *check, const petra_conv_geometr
   return petra_check_tensor(check, y_name, y, PETRA_TENSOR_ACTIVATION, x->shape[0], w->shape[0], oh, ow);
 }
 
-petra_status petra_check_max_pool(const petra_check *check, const petra_pool_geometry *geometry,
-                                  const char *x_name, const petra_tensor *x, const char *y_name,
-                                  const petra_tensor *y, const petra_tensor *mask) {
+petra_status petra_check_max_pool(const petra_check *check, const petra_pool_geometry *geometry, const char *x_name,
+                                  const petra_tensor *x, const char *y_name, const petra_tensor *y,
+                                  const petra_tensor *mask) {
   int window = geometry->window, stride = geometry->stride, pad = geometry->pad;
   if (window < 1 || window > PETRA_POOL_WINDOW_MAX || stride < 1 || pad < 0 || 2 * pad > window)
-    return petra_fail(
-        PETRA_SHAPE,
-        "%s: window %d, stride %d, pad %d, expected a window of 1 to %d, a stride of at least 1 and "
-        "a pad of at most half the window",
-        check->op, window, stride, pad, PETRA_POOL_WINDOW_MAX);
-  PETRA_TRY(petra_check_tensor(check, x_name, x, PETRA_TENSOR_ACTIVATION, PETRA_ANY, PETRA_ANY, PETRA_ANY,
-                               PETRA_ANY));
+    return petra_fail(PETRA_SHAPE,
+                      "%s: window %d, stride %d, pad %d, expected a window of 1 to %d, a stride of at least 1 and "
+                      "a pad of at most half the window",
+                      check->op, window, stride, pad, PETRA_POOL_WINDOW_MAX);
+  PETRA_TRY(petra_check_tensor(check, x_name, x, PETRA_TENSOR_ACTIVATION, PETRA_ANY, PETRA_ANY, PETRA_ANY, PETRA_ANY));
   int n = x->shape[0], c = x->shape[1];
-  int oh = output_extent(x->shape[2], window, stride, pad),
-      ow = output_extent(x->shape[3], window, stride, pad);
+  int oh = output_extent(x->shape[2], window, stride, pad), ow = output_extent(x->shape[3], window, stride, pad);
   if (oh == 0 || ow == 0)
-    return petra_fail(PETRA_SHAPE, "%s: a window of %d does not fit in %d x %d padded by %d", check->op,
-                      window, x->shape[2], x->shape[3], pad);
+    return petra_fail(PETRA_SHAPE, "%s: a window of %d does not fit in %d x %d padded by %d", check->op, window,
+                      x->shape[2], x->shape[3], pad);
   PETRA_TRY(petra_check_tensor(check, y_name, y, PETRA_TENSOR_ACTIVATION, n, c, oh, ow));
   return mask ? petra_check_tensor(check, "mask", mask, PETRA_TENSOR_MASK, n, c, oh, ow) : PETRA_OK;
 }

@@ -20,8 +20,7 @@ petra_status petra_check_tensor(const petra_check *check, const char *name, cons
                                 petra_tensor_kind kind, int n, int c, int h, int w);
 
 /* A vector of n elements. */
-petra_status petra_check_vector(const petra_check *check, const char *name, const petra_tensor *tensor,
-                                int n);
+petra_status petra_check_vector(const petra_check *check, const char *name, const petra_tensor *tensor, int n);
 
 /* Any tensor that holds numbers: all kinds but masks. */
 petra_status petra_check_numbers(const petra_check *check, const char *name, const petra_tensor *tensor);
@@ -31,18 +30,17 @@ petra_status petra_check_like(const petra_check *check, const char *name, const 
                               const petra_tensor *model);
 
 /* `output` is not the same tensor as `input` (which may be NULL). */
-petra_status petra_check_distinct(const petra_check *check, const char *output_name,
-                                  const petra_tensor *output, const char *input_name,
-                                  const petra_tensor *input);
+petra_status petra_check_distinct(const petra_check *check, const char *output_name, const petra_tensor *output,
+                                  const char *input_name, const petra_tensor *input);
 
 /* A convolution of x (N, C, H, W) with w (O, C, KH, KW) to y (N, O, OH, OW), or the gradients of these. */
-petra_status petra_check_conv(const petra_check *check, const petra_conv_geometry *geometry,
-                              const char *x_name, const petra_tensor *x, const char *w_name,
-                              const petra_tensor *w, const char *y_name, const petra_tensor *y);
+petra_status petra_check_conv(const petra_check *check, const petra_conv_geometry *geometry, const char *x_name,
+                              const petra_tensor *x, const char *w_name, const petra_tensor *w, const char *y_name,
+                              const petra_tensor *y);
 
 /* A max-pool of x to y, or the gradients of these; mask (may be NULL) has the shape of y. */
-petra_status petra_check_max_pool(const petra_check *check, const petra_pool_geometry *geometry,
-                                  const char *x_name, const petra_tensor *x, const char *y_name,
-                                  const petra_tensor *y, const petra_tensor *mask);
+petra_status petra_check_max_pool(const petra_check *check, const petra_pool_geometry *geometry, const char *x_name,
+                                  const petra_tensor *x, const char *y_name, const petra_tensor *y,
+                                  const petra_tensor *mask);
 
 #endif

@@ -26,8 +26,7 @@ static size_t storage_bytes(petra_backend *backend, const petra_tensor *tensor) 
   if (!sizes)
     return (size_t)tensor->elements * (tensor->kind == PETRA_TENSOR_MASK ? 1 : sizeof(float));
   if (!sizes->ops->storage_bytes)
-    return (size_t)tensor->elements *
-           (backend->precision == PETRA_PRECISION_FP64 ? sizeof(double) : sizeof(float));
+    return (size_t)tensor->elements * (backend->precision == PETRA_PRECISION_FP64 ? sizeof(double) : sizeof(float));
   return sizes->ops->storage_bytes(sizes, tensor);
 }
 
@@ -109,34 +108,31 @@ static petra_status norm_backward(petra_backend *b, const petra_norm_backward *a
   return PETRA_OK;
 }
 
-static petra_status norm_update_running(petra_backend *b, const petra_tensor *mean,
-                                        const petra_tensor *variance, int64_t samples, double momentum,
-                                        petra_tensor *running_mean, petra_tensor *running_variance) {
-  (void)b, (void)mean, (void)variance, (void)samples, (void)momentum, (void)running_mean,
-      (void)running_variance;
+static petra_status norm_update_running(petra_backend *b, const petra_tensor *mean, const petra_tensor *variance,
+                                        int64_t samples, double momentum, petra_tensor *running_mean,
+                                        petra_tensor *running_variance) {
+  (void)b, (void)mean, (void)variance, (void)samples, (void)momentum, (void)running_mean, (void)running_variance;
   return PETRA_OK;
 }
 
-static petra_status max_pool_forward(petra_backend *b, const petra_pool_geometry *geometry,
-                                     const petra_tensor *x, petra_tensor *y, petra_tensor *mask) {
+static petra_status max_pool_forward(petra_backend *b, const petra_pool_geometry *geometry, const petra_tensor *x,
+                                     petra_tensor *y, petra_tensor *mask) {
   (void)b, (void)geometry, (void)x, (void)y, (void)mask;
   return PETRA_OK;
 }
 
-static petra_status max_pool_backward(petra_backend *b, const petra_pool_geometry *geometry,
-                                      const petra_tensor *dy, const petra_tensor *mask, petra_tensor *dx) {
+static petra_status max_pool_backward(petra_backend *b, const petra_pool_geometry *geometry, const petra_tensor *dy,
+                                      const petra_tensor *mask, petra_tensor *dx) {
   (void)b, (void)geometry, (void)dy, (void)mask, (void)dx;
   return PETRA_OK;
 }
 
-static petra_status average_pool_forward(petra_backend *b, const petra_tensor *x, petra_tensor *y,
-                                         int column) {
+static petra_status average_pool_forward(petra_backend *b, const petra_tensor *x, petra_tensor *y, int column) {
   (void)b, (void)x, (void)y, (void)column;
   return PETRA_OK;
 }
 
-static petra_status average_pool_backward(petra_backend *b, const petra_tensor *dy, int column,
-                                          petra_tensor *dx) {
+static petra_status average_pool_backward(petra_backend *b, const petra_tensor *dy, int column, petra_tensor *dx) {
   (void)b, (void)dy, (void)column, (void)dx;
   return PETRA_OK;
 }
@@ -148,8 +144,7 @@ static petra_status linear_forward(petra_backend *b, const petra_tensor *x, cons
 }
 
 static petra_status linear_backward(petra_backend *b, const petra_tensor *x, const petra_tensor *w,
-                                    const petra_tensor *dy, petra_tensor *dx, petra_tensor *dw,
-                                    petra_tensor *dbias) {
+                                    const petra_tensor *dy, petra_tensor *dx, petra_tensor *dw, petra_tensor *dbias) {
   (void)b, (void)x, (void)w, (void)dy, (void)dx, (void)dw, (void)dbias;
   return PETRA_OK;
 }
@@ -202,8 +197,7 @@ static const petra_backend_ops dry_ops = {
     .sgd_step = sgd_step,
 };
 
-petra_status petra_backend_create_dry(petra_backend_kind kind, petra_precision precision,
-                                      petra_backend **out) {
+petra_status petra_backend_create_dry(petra_backend_kind kind, petra_precision precision, petra_backend **out) {
   dry_backend *dry;
   PETRA_TRY(petra_allocate(&dry, 1, sizeof *dry));
   bool device_only = precision == PETRA_PRECISION_TF32 || precision == PETRA_PRECISION_BF16;

@@ -7,19 +7,16 @@
 #define CHECK(operation) const petra_check check = {backend, operation}
 
 static petra_status check_activation(const petra_check *check, const char *name, const petra_tensor *tensor) {
-  return petra_check_tensor(check, name, tensor, PETRA_TENSOR_ACTIVATION, PETRA_ANY, PETRA_ANY, PETRA_ANY,
-                            PETRA_ANY);
+  return petra_check_tensor(check, name, tensor, PETRA_TENSOR_ACTIVATION, PETRA_ANY, PETRA_ANY, PETRA_ANY, PETRA_ANY);
 }
 
-petra_status petra_op_upload(petra_backend *backend, petra_tensor *tensor, const void *host,
-                             petra_host_type type) {
+petra_status petra_op_upload(petra_backend *backend, petra_tensor *tensor, const void *host, petra_host_type type) {
   CHECK("upload");
   PETRA_TRY(petra_check_numbers(&check, "tensor", tensor));
   return backend->ops->upload(backend, tensor, host, type);
 }
 
-petra_status petra_op_download(petra_backend *backend, const petra_tensor *tensor, void *host,
-                               petra_host_type type) {
+petra_status petra_op_download(petra_backend *backend, const petra_tensor *tensor, void *host, petra_host_type type) {
   CHECK("download");
   PETRA_TRY(petra_check_numbers(&check, "tensor", tensor));
   return backend->ops->download(backend, tensor, host, type);
@@ -55,8 +52,7 @@ petra_status petra_op_axpy(petra_backend *backend, double alpha, const petra_ten
   return backend->ops->axpy(backend, alpha, x, y);
 }
 
-petra_status petra_op_add(petra_backend *backend, const petra_tensor *a, const petra_tensor *b,
-                          petra_tensor *y) {
+petra_status petra_op_add(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, petra_tensor *y) {
   CHECK("add");
   PETRA_TRY(petra_check_numbers(&check, "a", a));
   PETRA_TRY(petra_check_like(&check, "b", b, a));
@@ -76,22 +72,19 @@ static petra_status check_parts(const petra_check *check, const petra_tensor *x,
                                 const petra_tensor *x2) {
   PETRA_TRY(check_activation(check, "x1", x1));
   const int32_t *shape = x1->shape;
-  PETRA_TRY(
-      petra_check_tensor(check, "x2", x2, PETRA_TENSOR_ACTIVATION, shape[0], PETRA_ANY, shape[2], shape[3]));
-  return petra_check_tensor(check, "x", x, PETRA_TENSOR_ACTIVATION, shape[0], shape[1] + x2->shape[1],
-                            shape[2], shape[3]);
+  PETRA_TRY(petra_check_tensor(check, "x2", x2, PETRA_TENSOR_ACTIVATION, shape[0], PETRA_ANY, shape[2], shape[3]));
+  return petra_check_tensor(check, "x", x, PETRA_TENSOR_ACTIVATION, shape[0], shape[1] + x2->shape[1], shape[2],
+                            shape[3]);
 }
 
-petra_status petra_op_split(petra_backend *backend, const petra_tensor *x, petra_tensor *x1,
-                            petra_tensor *x2) {
+petra_status petra_op_split(petra_backend *backend, const petra_tensor *x, petra_tensor *x1, petra_tensor *x2) {
   CHECK("split");
   PETRA_TRY(check_parts(&check, x, x1, x2));
   PETRA_TRY(petra_check_distinct(&check, "x1", x1, "x2", x2));
   return backend->ops->split(backend, x, x1, x2);
 }
 
-petra_status petra_op_concat(petra_backend *backend, const petra_tensor *x1, const petra_tensor *x2,
-                             petra_tensor *x) {
+petra_status petra_op_concat(petra_backend *backend, const petra_tensor *x1, const petra_tensor *x2, petra_tensor *x) {
   CHECK("concat");
   PETRA_TRY(check_parts(&check, x, x1, x2));
   return backend->ops->concat(backend, x1, x2, x);
@@ -102,7 +95,8 @@ static petra_status check_depth(const petra_check *check, const petra_tensor *wi
   PETRA_TRY(check_activation(check, "x", wide));
   const int32_t *shape = wide->shape;
   if (shape[2] % 2 != 0 || shape[3] % 2 != 0)
-    return petra_fail(PETRA_SHAPE, "%s: x is %d high and %d wide, expected even numbers", check->op, shape[2], shape[3]);
+    return petra_fail(PETRA_SHAPE, "%s: x is %d high and %d wide, expected even numbers", check->op, shape[2],
+                      shape[3]);
   return petra_check_tensor(check, "y", deep, PETRA_TENSOR_ACTIVATION, shape[0], 4 * shape[1], shape[2] / 2,
                             shape[3] / 2);
 }
@@ -119,8 +113,8 @@ petra_status petra_op_depth_to_space(petra_backend *backend, const petra_tensor 
   return backend->ops->depth_to_space(backend, y, x);
 }
 
-petra_status petra_op_conv_forward(petra_backend *backend, const petra_conv_geometry *geometry,
-                                   const petra_tensor *x, const petra_tensor *w, petra_tensor *y) {
+petra_status petra_op_conv_forward(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *x,
+                                   const petra_tensor *w, petra_tensor *y) {
   CHECK("conv_forward");
   PETRA_TRY(petra_check_conv(&check, geometry, "x", x, "w", w, "y", y));
   PETRA_TRY(petra_check_distinct(&check, "y", y, "x", x));
@@ -213,10 +207,8 @@ petra_status petra_op_norm_update_running(petra_backend *backend, const petra_te
   PETRA_TRY(petra_check_distinct(&check, "running_variance", running_variance, "variance", variance));
   PETRA_TRY(petra_check_distinct(&check, "running_variance", running_variance, "running_mean", running_mean));
   if (samples < 1)
-    return petra_fail(PETRA_SHAPE, "norm_update_running: %lld samples, expected at least 1",
-                      (long long)samples);
-  return backend->ops->norm_update_running(backend, mean, variance, samples, momentum, running_mean,
-                                           running_variance);
+    return petra_fail(PETRA_SHAPE, "norm_update_running: %lld samples, expected at least 1", (long long)samples);
+  return backend->ops->norm_update_running(backend, mean, variance, samples, momentum, running_mean, running_variance);
 }
 
 petra_status petra_op_relu_backward(petra_backend *backend, const petra_tensor *y, const petra_tensor *dy,
@@ -248,20 +240,17 @@ petra_status petra_op_max_pool_backward(petra_backend *backend, const petra_pool
 }
 
 /* The columns [column, column + C) of `matrix` (N, columns) are there for `images` (N, C, H, W). */
-static petra_status check_average_pool(const petra_check *check, const char *images_name,
-                                       const petra_tensor *images, const char *matrix_name,
-                                       const petra_tensor *matrix, int column) {
+static petra_status check_average_pool(const petra_check *check, const char *images_name, const petra_tensor *images,
+                                       const char *matrix_name, const petra_tensor *matrix, int column) {
   PETRA_TRY(check_activation(check, images_name, images));
-  PETRA_TRY(
-      petra_check_tensor(check, matrix_name, matrix, PETRA_TENSOR_MATRIX, images->shape[0], PETRA_ANY, 1, 1));
+  PETRA_TRY(petra_check_tensor(check, matrix_name, matrix, PETRA_TENSOR_MATRIX, images->shape[0], PETRA_ANY, 1, 1));
   if (column < 0 || images->shape[1] > matrix->shape[1] - column)
-    return petra_fail(PETRA_SHAPE, "%s: %d columns from column %d, but %s has %d columns", check->op,
-                      images->shape[1], column, matrix_name, matrix->shape[1]);
+    return petra_fail(PETRA_SHAPE, "%s: %d columns from column %d, but %s has %d columns", check->op, images->shape[1],
+                      column, matrix_name, matrix->shape[1]);
   return PETRA_OK;
 }
 
-petra_status petra_op_average_pool_forward(petra_backend *backend, const petra_tensor *x, petra_tensor *y,
-                                           int column) {
+petra_status petra_op_average_pool_forward(petra_backend *backend, const petra_tensor *x, petra_tensor *y, int column) {
   CHECK("average_pool_forward");
   PETRA_TRY(check_average_pool(&check, "x", x, "y", y, column));
   return backend->ops->average_pool_forward(backend, x, y, column);
@@ -274,8 +263,8 @@ petra_status petra_op_average_pool_backward(petra_backend *backend, const petra_
   return backend->ops->average_pool_backward(backend, dy, column, dx);
 }
 
-static petra_status check_matrix(const petra_check *check, const char *name, const petra_tensor *tensor,
-                                 int rows, int columns) {
+static petra_status check_matrix(const petra_check *check, const char *name, const petra_tensor *tensor, int rows,
+                                 int columns) {
   return petra_check_tensor(check, name, tensor, PETRA_TENSOR_MATRIX, rows, columns, 1, 1);
 }
 
@@ -292,8 +281,7 @@ petra_status petra_op_linear_forward(petra_backend *backend, const petra_tensor 
 }
 
 petra_status petra_op_linear_backward(petra_backend *backend, const petra_tensor *x, const petra_tensor *w,
-                                      const petra_tensor *dy, petra_tensor *dx, petra_tensor *dw,
-                                      petra_tensor *db) {
+                                      const petra_tensor *dy, petra_tensor *dx, petra_tensor *dw, petra_tensor *db) {
   CHECK("linear_backward");
   PETRA_TRY(check_matrix(&check, "x", x, PETRA_ANY, PETRA_ANY));
   PETRA_TRY(check_matrix(&check, "w", w, PETRA_ANY, x->shape[1]));
@@ -320,8 +308,8 @@ petra_status petra_op_cross_entropy(petra_backend *backend, petra_cross_entropy 
   }
   for (int n = 0; n < logits->shape[0]; n++)
     if (arguments->labels[n] < 0 || arguments->labels[n] >= logits->shape[1])
-      return petra_fail(PETRA_DATA, "cross_entropy: label %d of image %d, expected 0 to %d",
-                        arguments->labels[n], n, logits->shape[1] - 1);
+      return petra_fail(PETRA_DATA, "cross_entropy: label %d of image %d, expected 0 to %d", arguments->labels[n], n,
+                        logits->shape[1] - 1);
   arguments->ticket = 0;
   return backend->ops->cross_entropy(backend, arguments);
 }
@@ -329,8 +317,7 @@ petra_status petra_op_cross_entropy(petra_backend *backend, petra_cross_entropy 
 petra_status petra_op_sgd_step(petra_backend *backend, const petra_sgd_step *arguments) {
   CHECK("sgd_step");
   for (int i = 0; i < arguments->count; i++) {
-    const petra_tensor *p = arguments->parameters[i], *v = arguments->velocities[i],
-                       *g = arguments->gradients[i];
+    const petra_tensor *p = arguments->parameters[i], *v = arguments->velocities[i], *g = arguments->gradients[i];
     PETRA_TRY(petra_check_numbers(&check, "a parameter", p));
     PETRA_TRY(petra_check_like(&check, "a velocity", v, p));
     PETRA_TRY(petra_check_like(&check, "a gradient", g, p));

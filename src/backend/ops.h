@@ -10,30 +10,25 @@
 
 #include "backend/backend.h"
 
-petra_status petra_op_upload(petra_backend *backend, petra_tensor *tensor, const void *host,
-                             petra_host_type type);
-petra_status petra_op_download(petra_backend *backend, const petra_tensor *tensor, void *host,
-                               petra_host_type type);
+petra_status petra_op_upload(petra_backend *backend, petra_tensor *tensor, const void *host, petra_host_type type);
+petra_status petra_op_download(petra_backend *backend, const petra_tensor *tensor, void *host, petra_host_type type);
 
 petra_status petra_op_upload_images(petra_backend *backend, const petra_images *images, petra_tensor *x);
 
 petra_status petra_op_copy(petra_backend *backend, const petra_tensor *x, petra_tensor *y);
 petra_status petra_op_fill(petra_backend *backend, petra_tensor *y, double value);
 petra_status petra_op_axpy(petra_backend *backend, double alpha, const petra_tensor *x, petra_tensor *y);
-petra_status petra_op_add(petra_backend *backend, const petra_tensor *a, const petra_tensor *b,
-                          petra_tensor *y);
+petra_status petra_op_add(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, petra_tensor *y);
 petra_status petra_op_dot(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, double *out);
 
-petra_status petra_op_split(petra_backend *backend, const petra_tensor *x, petra_tensor *x1,
-                            petra_tensor *x2);
-petra_status petra_op_concat(petra_backend *backend, const petra_tensor *x1, const petra_tensor *x2,
-                             petra_tensor *x);
+petra_status petra_op_split(petra_backend *backend, const petra_tensor *x, petra_tensor *x1, petra_tensor *x2);
+petra_status petra_op_concat(petra_backend *backend, const petra_tensor *x1, const petra_tensor *x2, petra_tensor *x);
 
 petra_status petra_op_space_to_depth(petra_backend *backend, const petra_tensor *x, petra_tensor *y);
 petra_status petra_op_depth_to_space(petra_backend *backend, const petra_tensor *y, petra_tensor *x);
 
-petra_status petra_op_conv_forward(petra_backend *backend, const petra_conv_geometry *geometry,
-                                   const petra_tensor *x, const petra_tensor *w, petra_tensor *y);
+petra_status petra_op_conv_forward(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *x,
+                                   const petra_tensor *w, petra_tensor *y);
 petra_status petra_op_conv_backward_data(petra_backend *backend, const petra_conv_geometry *geometry,
                                          const petra_tensor *dy, const petra_tensor *w, petra_tensor *dx);
 petra_status petra_op_conv_backward_filter(petra_backend *backend, const petra_conv_geometry *geometry,
@@ -54,16 +49,14 @@ petra_status petra_op_max_pool_forward(petra_backend *backend, const petra_pool_
 petra_status petra_op_max_pool_backward(petra_backend *backend, const petra_pool_geometry *geometry,
                                         const petra_tensor *dy, const petra_tensor *mask, petra_tensor *dx);
 
-petra_status petra_op_average_pool_forward(petra_backend *backend, const petra_tensor *x, petra_tensor *y,
-                                           int column);
+petra_status petra_op_average_pool_forward(petra_backend *backend, const petra_tensor *x, petra_tensor *y, int column);
 petra_status petra_op_average_pool_backward(petra_backend *backend, const petra_tensor *dy, int column,
                                             petra_tensor *dx);
 
 petra_status petra_op_linear_forward(petra_backend *backend, const petra_tensor *x, const petra_tensor *w,
                                      const petra_tensor *b, petra_tensor *y);
 petra_status petra_op_linear_backward(petra_backend *backend, const petra_tensor *x, const petra_tensor *w,
-                                      const petra_tensor *dy, petra_tensor *dx, petra_tensor *dw,
-                                      petra_tensor *db);
+                                      const petra_tensor *dy, petra_tensor *dx, petra_tensor *dw, petra_tensor *db);
 
 petra_status petra_op_cross_entropy(petra_backend *backend, petra_cross_entropy *arguments);
 

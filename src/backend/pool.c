@@ -7,9 +7,9 @@
 
 enum { BUCKETS = 256, KINDS = 8 };
 
-/* The n-th tensor that a kind of action of a stage makes, where one outlived the action: storage in a ring. Actions take its slots one
- * after the other, whatever the order in which others give theirs back. All sizes are powers of two, so that a network's addresses
- * come again after as many actions as the largest ring has slots. */
+/* The n-th tensor that a kind of action of a stage makes, where one outlived the action: storage in a ring. Actions
+ * take its slots one after the other, whatever the order in which others give theirs back. All sizes are powers of
+ * two, so that a network's addresses come again after as many actions as the largest ring has slots. */
 typedef struct site {
   petra_tensor **slot; /* NULL: not made yet */
   int size;            /* 0: nothing outlived it so far; at most four times what was held at once */
@@ -146,8 +146,8 @@ static int count_held(const site *s) {
   return held;
 }
 
-/* The next slot's tensor is still held. Where at least half of the ring is, it is too small; where not, this tensor is held longer than
- * those that the ring is for, perhaps for ever: it leaves the ring. */
+/* The next slot's tensor is still held. Where at least half of the ring is, it is too small; where not, this tensor
+ * is held longer than those that the ring is for, perhaps for ever: it leaves the ring. */
 static petra_status make_way(site *s) {
   if (2 * count_held(s) >= s->size)
     return grow(s);
@@ -222,7 +222,8 @@ static void forget(petra_tensor_pool *pool, const petra_tensor *tensor) {
 }
 
 /* A tensor like any other, from the lists of the stage. */
-static petra_status take_common(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4], petra_tensor **out) {
+static petra_status take_common(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4],
+                                petra_tensor **out) {
   petra_tensor_pool *pool = backend->pool;
   *out = take_from(&pool->free[bucket_of(kind, shape, pool->stage)], kind, shape, pool->stage);
   return *out ? PETRA_OK : make(backend, kind, shape, out);
@@ -233,7 +234,8 @@ static bool fits(const petra_tensor *tensor, petra_tensor_kind kind, const int32
 }
 
 /* The ring's next slot. A tensor of another shape stays: *out is NULL. */
-static petra_status take_slot(petra_backend *backend, site *s, petra_tensor_kind kind, const int32_t shape[4], petra_tensor **out) {
+static petra_status take_slot(petra_backend *backend, site *s, petra_tensor_kind kind, const int32_t shape[4],
+                              petra_tensor **out) {
   if (s->slot[s->next] && s->slot[s->next]->references > 0)
     PETRA_TRY(make_way(s));
   petra_tensor **slot = &s->slot[s->next];
@@ -246,7 +248,8 @@ static petra_status take_slot(petra_backend *backend, site *s, petra_tensor_kind
   return PETRA_OK;
 }
 
-petra_status petra_tensor_pool_take(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4], petra_tensor **out) {
+petra_status petra_tensor_pool_take(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4],
+                                    petra_tensor **out) {
   petra_tensor_pool *pool = backend->pool;
   petra_tensor *tensor = NULL;
   if (pool->stage > 0) {

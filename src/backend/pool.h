@@ -1,9 +1,10 @@
 /* The tensor pool of a backend; used by registry.c, dry.c and tensor.c.
  *
- * Released storage waits, by kind and shape, for the next tensor like it. Where a backend keeps sequences of launches (begin and end
- * of backend.h), an action should find its tensors at the addresses of a time before: what an action makes and releases comes from
- * lists of its stage, that which was made first first, so that it has the same storage every time; what outlives an action (messages,
- * kept inputs) comes from a ring of its place in the action, so that addresses depend on the number of the action alone. */
+ * Released storage waits, by kind and shape, for the next tensor like it. Where a backend keeps sequences of
+ * launches (begin and end of backend.h), an action should find its tensors at the addresses of a time before: what
+ * an action makes and releases comes from lists of its stage, that which was made first first, so that it has the
+ * same storage every time; what outlives an action (messages, kept inputs) comes from a ring of its place in the
+ * action, so that addresses depend on the number of the action alone. */
 #ifndef PETRA_BACKEND_POOL_H
 #define PETRA_BACKEND_POOL_H
 
@@ -19,7 +20,8 @@ petra_status petra_tensor_pool_enter(petra_backend *backend, int32_t stage, int3
 petra_status petra_tensor_pool_leave(petra_backend *backend);
 
 /* A tensor of the kind and shape, without references yet; and back. */
-petra_status petra_tensor_pool_take(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4], petra_tensor **out);
+petra_status petra_tensor_pool_take(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4],
+                                    petra_tensor **out);
 void petra_tensor_pool_give(petra_tensor *tensor);
 
 #endif

@@ -28,7 +28,9 @@ petra_status petra_ref_create(petra_precision precision, int threads, bool deter
   (void)deterministic;
   petra_backend *backend;
   if (precision == PETRA_PRECISION_TF32 || precision == PETRA_PRECISION_BF16)
-    return petra_fail(PETRA_UNSUPPORTED, "device.precision: %s cannot be done by device.backend: ref, which computes in fp32 and fp64; use device.backend: cuda",
+    return petra_fail(PETRA_UNSUPPORTED,
+                      "device.precision: %s cannot be done by device.backend: ref, which computes in fp32 and fp64; "
+                      "use device.backend: cuda",
                       precision == PETRA_PRECISION_TF32 ? "tf32" : "bf16");
   PETRA_TRY(petra_allocate(&backend, 1, sizeof *backend));
   backend->ops = precision == PETRA_PRECISION_FP64 ? &petra_ref_ops_f64 : &petra_ref_ops_f32;

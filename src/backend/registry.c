@@ -21,9 +21,13 @@ static petra_status create_cuda(const petra_backend_options *options, petra_back
 #else
   (void)out;
   if (options->kind == PETRA_BACKEND_AUTO)
-    return petra_fail(PETRA_UNSUPPORTED, "device.precision: %s needs device.backend: cuda, which is not in this build; use device.precision: fp32, or configure with --with-cuda",
+    return petra_fail(PETRA_UNSUPPORTED,
+                      "device.precision: %s needs device.backend: cuda, which is not in this build; use "
+                      "device.precision: fp32, or configure with --with-cuda",
                       options->precision == PETRA_PRECISION_TF32 ? "tf32" : "bf16");
-  return petra_fail(PETRA_UNSUPPORTED, "device.backend: cuda is not in this build; use device.backend: cpu, or configure with --with-cuda");
+  return petra_fail(
+      PETRA_UNSUPPORTED,
+      "device.backend: cuda is not in this build; use device.backend: cpu, or configure with --with-cuda");
 #endif
 }
 
@@ -52,9 +56,10 @@ petra_status petra_backend_create_with(const petra_backend_options *options, pet
   return PETRA_OK;
 }
 
-petra_status petra_backend_create(petra_backend_kind kind, petra_precision precision, int threads,
-                                  bool deterministic, petra_backend **out) {
-  const petra_backend_options options = {.kind = kind, .precision = precision, .threads = threads, .deterministic = deterministic};
+petra_status petra_backend_create(petra_backend_kind kind, petra_precision precision, int threads, bool deterministic,
+                                  petra_backend **out) {
+  const petra_backend_options options = {
+      .kind = kind, .precision = precision, .threads = threads, .deterministic = deterministic};
   return petra_backend_create_with(&options, out);
 }
 

@@ -13,8 +13,8 @@ petra_status petra_tensor_create(petra_backend *backend, petra_tensor_kind kind,
                                  petra_account *account, petra_memory_category category, petra_tensor **out) {
   for (int i = 0; i < 4; i++)
     if (shape[i] < 1)
-      return petra_fail(PETRA_SHAPE, "a tensor of shape (%d, %d, %d, %d) has no elements", shape[0], shape[1],
-                        shape[2], shape[3]);
+      return petra_fail(PETRA_SHAPE, "a tensor of shape (%d, %d, %d, %d) has no elements", shape[0], shape[1], shape[2],
+                        shape[3]);
   int64_t elements = 1;
   for (int i = 0; i < 4; i++)
     if (__builtin_mul_overflow(elements, shape[i], &elements) || elements > ELEMENTS_MAX)

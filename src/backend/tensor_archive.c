@@ -25,7 +25,9 @@ static petra_status archive_values(petra_tensor_archive *tensors, const char *na
   PETRA_TRY(petra_allocate_raw(&host, (size_t)tensor->elements, wide ? sizeof(double) : sizeof(float)));
   if (!archive->reading)
     PETRA_TRY_GOTO(status, petra_op_download(tensors->backend, tensor, host, type), done);
-  PETRA_TRY_GOTO(status, archive->ops->values(archive, name, wide ? PETRA_ARCHIVE_F64 : PETRA_ARCHIVE_F32, rank, extent, host), done);
+  PETRA_TRY_GOTO(status,
+                 archive->ops->values(archive, name, wide ? PETRA_ARCHIVE_F64 : PETRA_ARCHIVE_F32, rank, extent, host),
+                 done);
   if (archive->reading)
     status = petra_op_upload(tensors->backend, tensor, host, type);
 done:
@@ -33,8 +35,8 @@ done:
   return status;
 }
 
-petra_status petra_tensor_archive_content(petra_tensor_archive *tensors, const char *name, petra_tensor *tensor, int rank,
-                                          const int32_t *shape) {
+petra_status petra_tensor_archive_content(petra_tensor_archive *tensors, const char *name, petra_tensor *tensor,
+                                          int rank, const int32_t *shape) {
   int64_t extent[4];
   for (int d = 0; d < rank; d++)
     extent[d] = shape[d];

@@ -1,5 +1,5 @@
-/* Tensors in an archive. A tensor that several hold is stored once, and shared again when it is read. Values are stored as
- * they are, to the bit, in the logical order; a mask, whose content is the backend's own, as its bytes. */
+/* Tensors in an archive. A tensor that several hold is stored once, and shared again when it is read. Values are
+ * stored as they are, to the bit, in the logical order; a mask, whose content is the backend's own, as its bytes. */
 #ifndef PETRA_BACKEND_TENSOR_ARCHIVE_H
 #define PETRA_BACKEND_TENSOR_ARCHIVE_H
 
@@ -18,11 +18,11 @@ typedef struct petra_tensor_archive {
 void petra_tensor_archive_fini(petra_tensor_archive *tensors);
 
 /* The content of a tensor that exists, with the given rank and shape in the file. */
-petra_status petra_tensor_archive_content(petra_tensor_archive *tensors, const char *name, petra_tensor *tensor, int rank,
-                                          const int32_t *shape);
+petra_status petra_tensor_archive_content(petra_tensor_archive *tensors, const char *name, petra_tensor *tensor,
+                                          int rank, const int32_t *shape);
 
-/* References, each of which may be NULL: reading makes the tensors, under the account and category that they had. What is
- * in *references before reading must be NULL. */
+/* References, each of which may be NULL: reading makes the tensors, under the account and category that they had.
+ * What is in *references before reading must be NULL. */
 petra_status petra_tensor_archive_references(petra_tensor_archive *tensors, const char *name,
                                              petra_tensor **const *references, int count);
 

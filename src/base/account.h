@@ -6,15 +6,15 @@
 #include <stdint.h>
 
 /* X(NAME, name in files) */
-#define PETRA_MEMORY_LIST(X)                                                                                 \
-  X(PARAMETERS, "parameters")                                                                                \
-  X(GRADIENTS, "gradients")                                                                                  \
-  X(MOMENTUM, "momentum")                                                                                    \
-  X(STATISTICS, "statistics")                                                                                \
-  X(INPUT_BUFFER, "input_buffer")                                                                            \
-  X(WEIGHT_BUFFER, "weight_buffer")                                                                          \
-  X(GRAPH, "graph")                                                                                          \
-  X(MESSAGES, "messages")                                                                                    \
+#define PETRA_MEMORY_LIST(X)                                                                                           \
+  X(PARAMETERS, "parameters")                                                                                          \
+  X(GRADIENTS, "gradients")                                                                                            \
+  X(MOMENTUM, "momentum")                                                                                              \
+  X(STATISTICS, "statistics")                                                                                          \
+  X(INPUT_BUFFER, "input_buffer")                                                                                      \
+  X(WEIGHT_BUFFER, "weight_buffer")                                                                                    \
+  X(GRAPH, "graph")                                                                                                    \
+  X(MESSAGES, "messages")                                                                                              \
   X(WORKSPACE, "workspace")
 
 typedef enum petra_memory_category {

@@ -1,6 +1,7 @@
-/* An archive: state that is written to a checkpoint or read back from it by one walk over it, so that what is written and
- * what is read cannot fall apart. Items are named, in groups; a name is used once a group. Errors: PETRA_IO or PETRA_DATA (an
- * item is missing, of another type or of another size: file, item, found, expected), logged. */
+/* An archive: state that is written to a checkpoint or read back from it by one walk over it, so that what is
+ * written and what is read cannot fall apart. Items are named, in groups; a name is used once a group. Errors:
+ * PETRA_IO or PETRA_DATA (an item is missing, of another type or of another size: file, item, found, expected),
+ * logged. */
 #ifndef PETRA_BASE_ARCHIVE_H
 #define PETRA_BASE_ARCHIVE_H
 
@@ -9,7 +10,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum petra_archive_type { PETRA_ARCHIVE_U8, PETRA_ARCHIVE_I64, PETRA_ARCHIVE_F32, PETRA_ARCHIVE_F64 } petra_archive_type;
+typedef enum petra_archive_type {
+  PETRA_ARCHIVE_U8,
+  PETRA_ARCHIVE_I64,
+  PETRA_ARCHIVE_F32,
+  PETRA_ARCHIVE_F64
+} petra_archive_type;
 
 typedef struct petra_archive petra_archive;
 
@@ -39,11 +45,13 @@ static inline petra_status petra_archive_values(petra_archive *archive, const ch
   return count > 0 ? archive->ops->values(archive, name, type, 1, &count, values) : PETRA_OK;
 }
 
-static inline petra_status petra_archive_integers(petra_archive *archive, const char *name, int64_t *values, int64_t count) {
+static inline petra_status petra_archive_integers(petra_archive *archive, const char *name, int64_t *values,
+                                                  int64_t count) {
   return petra_archive_values(archive, name, PETRA_ARCHIVE_I64, count, values);
 }
 
-static inline petra_status petra_archive_reals(petra_archive *archive, const char *name, double *values, int64_t count) {
+static inline petra_status petra_archive_reals(petra_archive *archive, const char *name, double *values,
+                                               int64_t count) {
   return petra_archive_values(archive, name, PETRA_ARCHIVE_F64, count, values);
 }
 

@@ -68,27 +68,23 @@ static petra_status load_key(loader *in, int index, const yaml_node_t *node) {
   return petra_config_remember(in->config, index, in->origin, line);
 }
 
-static petra_status fail_unknown(const petra_config_origin *origin, int line, const char *section,
-                                 const char *path) {
+static petra_status fail_unknown(const petra_config_origin *origin, int line, const char *section, const char *path) {
   char near[PATH_BYTES], names[PETRA_CONFIG_TEXT];
   bool found = petra_config_nearest(path, near, sizeof near);
   return petra_config_fail_at(origin, line, path, "unknown key; expected one of %s%s%s%s",
-                              petra_config_children(section, names, sizeof names),
-                              found ? "; did you mean " : "", found ? near : "", found ? "?" : "");
+                              petra_config_children(section, names, sizeof names), found ? "; did you mean " : "",
+                              found ? near : "", found ? "?" : "");
 }
 
 /* The key of a mapping's pair as a dotted path in `path`. */
-static petra_status pair_path(loader *in, const char *section, const yaml_node_t *key, char *path,
-                              size_t size) {
+static petra_status pair_path(loader *in, const char *section, const yaml_node_t *key, char *path, size_t size) {
   int line = line_of(key->start_mark);
   if (key->type != YAML_SCALAR_NODE)
-    return petra_config_fail_at(in->origin, line, section,
-                                "a key that is a list or a mapping; expected a name");
+    return petra_config_fail_at(in->origin, line, section, "a key that is a list or a mapping; expected a name");
   char name[PETRA_CONFIG_SHOWN];
   const char *text = (const char *)key->data.scalar.value;
   petra_utf8_show(name, sizeof name, text, key->data.scalar.length);
-  snprintf(path, size, "%s%s%s", section, *section ? "." : "",
-           *text || key->data.scalar.length ? name : "''");
+  snprintf(path, size, "%s%s%s", section, *section ? "." : "", *text || key->data.scalar.length ? name : "''");
   if (strcmp(name, text) != 0)
     return fail_unknown(in->origin, line, section, path);
   if (strchr(name, '.'))
@@ -119,8 +115,7 @@ static petra_status load_section(loader *in, const char *section, const yaml_nod
                                 : node->data.scalar.length == 0  ? "no value"
                                                                  : "a single value",
                                 petra_config_children(section, names, sizeof names));
-  for (const yaml_node_pair_t *pair = node->data.mapping.pairs.start; pair < node->data.mapping.pairs.top;
-       pair++) {
+  for (const yaml_node_pair_t *pair = node->data.mapping.pairs.start; pair < node->data.mapping.pairs.top; pair++) {
     const yaml_node_t *key = yaml_document_get_node(in->document, pair->key);
     const yaml_node_t *value = yaml_document_get_node(in->document, pair->value);
     char path[PATH_BYTES];
@@ -138,8 +133,8 @@ static petra_status load_section(loader *in, const char *section, const yaml_nod
 }
 
 /* Loads one YAML document: a whole config (`index` < 0), or the value of one key. */
-static petra_status load_text(petra_config *config, const petra_config_origin *origin, int index,
-                              const char *text, size_t length) {
+static petra_status load_text(petra_config *config, const petra_config_origin *origin, int index, const char *text,
+                              size_t length) {
   yaml_document_t document;
   PETRA_TRY(petra_config_document_load(origin, text, length, &document));
   petra_status status;
@@ -159,15 +154,13 @@ static petra_status load_text(petra_config *config, const petra_config_origin *o
 }
 
 petra_status petra_config_apply_section(petra_config *config, const petra_config_origin *origin,
-                                        struct yaml_document_s *document, const struct yaml_node_s *node,
-                                        int line) {
+                                        struct yaml_document_s *document, const struct yaml_node_s *node, int line) {
   loader in = {config, origin, document};
   return load_section(&in, "", node, line);
 }
 
 petra_status petra_config_apply_key(petra_config *config, const petra_config_origin *origin,
-                                    struct yaml_document_s *document, int index,
-                                    const struct yaml_node_s *node) {
+                                    struct yaml_document_s *document, int index, const struct yaml_node_s *node) {
   loader in = {config, origin, document};
   return load_key(&in, index, node);
 }
@@ -247,8 +240,7 @@ petra_status petra_config_create(petra_config **out) {
   int count = 0;
   petra_config_keys(&count);
   PETRA_TRY(petra_allocate(&config, 1, sizeof *config));
-  PETRA_TRY_GOTO(status,
-                 petra_allocate(&config->source, 1, sizeof *config->source + (size_t)count * sizeof(char *)),
+  PETRA_TRY_GOTO(status, petra_allocate(&config->source, 1, sizeof *config->source + (size_t)count * sizeof(char *)),
                  fail);
   config->source->count = count;
   PETRA_TRY_GOTO(status, load_defaults(config), fail);

@@ -27,7 +27,13 @@ typedef enum { PETRA_LR_NONE, PETRA_LR_GOYAL } petra_lr_scaling;
 typedef enum { PETRA_BACKEND_AUTO, PETRA_BACKEND_REF, PETRA_BACKEND_CPU, PETRA_BACKEND_CUDA } petra_backend_kind;
 typedef enum { PETRA_PRECISION_FP32, PETRA_PRECISION_FP64, PETRA_PRECISION_TF32, PETRA_PRECISION_BF16 } petra_precision;
 typedef enum { PETRA_GRAPH_AUTO, PETRA_GRAPH_ON, PETRA_GRAPH_OFF } petra_graph_choice; /* device.graph */
-typedef enum { PETRA_COST_UNIT, PETRA_COST_CONSTANT, PETRA_COST_ROOFLINE, PETRA_COST_PROFILE, PETRA_COST_MEASURED } petra_cost_model;
+typedef enum {
+  PETRA_COST_UNIT,
+  PETRA_COST_CONSTANT,
+  PETRA_COST_ROOFLINE,
+  PETRA_COST_PROFILE,
+  PETRA_COST_MEASURED
+} petra_cost_model;
 typedef enum { PETRA_COST_A100, PETRA_COST_H100, PETRA_COST_H200, PETRA_COST_CPU_CORE } petra_cost_device;
 typedef enum { PETRA_COST_FP32, PETRA_COST_TF32, PETRA_COST_BF16 } petra_cost_arithmetic;
 typedef enum { PETRA_HEAD_PRESET, PETRA_HEAD_FUSED, PETRA_HEAD_SPLIT } petra_head_choice; /* method.head */
@@ -58,15 +64,19 @@ typedef struct petra_int_list {
 } petra_int_list;
 
 /* What a delayed method does against its delay; the rules are in stage/mitigation.h. */
-typedef enum petra_prediction { PETRA_PREDICTION_NONE, PETRA_PREDICTION_VELOCITY, PETRA_PREDICTION_DIFFERENCE } petra_prediction;
+typedef enum petra_prediction {
+  PETRA_PREDICTION_NONE,
+  PETRA_PREDICTION_VELOCITY,
+  PETRA_PREDICTION_DIFFERENCE
+} petra_prediction;
 typedef struct petra_mitigation {
   int64_t lr_rescheduling;       /* K: updates until the rate is the full one; 0: none */
   double discrepancy_correction; /* decay of the average of updates; 0: none */
   bool spike_compensation;
   petra_prediction weight_prediction;
-  double prediction_horizon;  /* in delays */
-  double gradient_shrinking;  /* factor a stage; 1: none */
-  double stage_momentum;      /* that the first of many stages comes near; 0: none */
+  double prediction_horizon; /* in delays */
+  double gradient_shrinking; /* factor a stage; 1: none */
+  double stage_momentum;     /* that the first of many stages comes near; 0: none */
 } petra_mitigation;
 
 /* A list of finite numbers; `values` is owned by the config. */
@@ -93,7 +103,7 @@ typedef struct petra_config {
     char *path;
     int64_t batch; /* images per microbatch, >= 1 */
     bool shuffle;
-    unsigned augment; /* bits of petra_augment_flag */
+    unsigned augment;   /* bits of petra_augment_flag */
     int64_t limit;      /* 0: all; else only the first so many training images */
     int64_t eval_limit; /* the same for the evaluation set */
     int64_t workers;    /* loader threads, 1 .. 256 */
@@ -107,7 +117,7 @@ typedef struct petra_config {
     petra_stem stem;
     petra_downsample downsample;
     int64_t classes;
-    char *weights; /* "" or a weights.h5 to start from */
+    char *weights;           /* "" or a weights.h5 to start from */
     bool zero_init_residual; /* scale of the last batch norm of each block starts at 0 */
   } model;
   struct {
@@ -123,10 +133,10 @@ typedef struct petra_config {
     petra_keep keep;
     int64_t sync_period; /* F's copy of the weights is refreshed every so many microbatches; 0: always */
     petra_head_choice head;
-    int64_t chunks; /* stages on each device, of programs that interleave them */
+    int64_t chunks;       /* stages on each device, of programs that interleave them */
     bool early_recompute; /* gpipe: graphs are computed again before the gradient has come */
-    int64_t credit; /* arrival: most microbatches in flight; 0: no limit */
-    char *schedule; /* "" or a file with the order of actions, instead of the method's program */
+    int64_t credit;       /* arrival: most microbatches in flight; 0: no limit */
+    char *schedule;       /* "" or a file with the order of actions, instead of the method's program */
     petra_mitigation mitigation;
   } method;
   struct {
@@ -200,7 +210,8 @@ typedef struct petra_config {
  * "FILE:LINE: key: what is wrong, what was expected" or "--set key=...: ...") or PETRA_NO_MEMORY. */
 petra_status petra_config_load(const char *path, const char *const *sets, int set_count, petra_config **out);
 
-/* A config's file whose bytes are here already, as those of a pipe that had to be looked into; text NULL: the file is read. */
+/* A config's file whose bytes are here already, as those of a pipe that had to be looked into; text NULL: the file
+ * is read. */
 typedef struct petra_config_text {
   const char *path;
   const char *text;
@@ -208,7 +219,8 @@ typedef struct petra_config_text {
 } petra_config_text;
 
 /* The same, of a text. */
-petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count, petra_config **out);
+petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count,
+                                    petra_config **out);
 
 void petra_config_destroy(petra_config *config);
 

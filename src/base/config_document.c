@@ -30,14 +30,13 @@ static int line_of_problem(const yaml_parser_t *parser, const char *text, size_t
   return line < lines ? line : lines;
 }
 
-static petra_status fail_syntax(const petra_config_origin *origin, const yaml_parser_t *parser,
-                                const char *text, size_t length) {
+static petra_status fail_syntax(const petra_config_origin *origin, const yaml_parser_t *parser, const char *text,
+                                size_t length) {
   if (parser->error == YAML_MEMORY_ERROR)
     return petra_fail(PETRA_NO_MEMORY, "out of memory: the YAML parser has none");
-  return petra_config_fail_at(
-      origin, line_of_problem(parser, text, length), "", "not YAML: %s%s%s; expected %s",
-      parser->problem ? parser->problem : "unreadable", parser->context ? " " : "",
-      parser->context ? parser->context : "", origin->set ? "YAML" : "'key: value' lines");
+  return petra_config_fail_at(origin, line_of_problem(parser, text, length), "", "not YAML: %s%s%s; expected %s",
+                              parser->problem ? parser->problem : "unreadable", parser->context ? " " : "",
+                              parser->context ? parser->context : "", origin->set ? "YAML" : "'key: value' lines");
 }
 
 /* What valid YAML may hold and a config may not: it would be lost, or expanded, in the document. */

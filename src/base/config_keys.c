@@ -12,27 +12,28 @@ static const char *const drains[] = {
 static const char *const data_sets[] = {
     [PETRA_SET_CIFAR10] = "cifar10",         [PETRA_SET_CIFAR100] = "cifar100", [PETRA_SET_SHAPES] = "shapes",
     [PETRA_SET_IMAGEFOLDER] = "imagefolder", [PETRA_SET_HDF5] = "hdf5",         NULL};
-static const char *const families[] = {
-    [PETRA_FAMILY_REVNET] = "revnet", [PETRA_FAMILY_RESNET] = "resnet", NULL};
+static const char *const families[] = {[PETRA_FAMILY_REVNET] = "revnet", [PETRA_FAMILY_RESNET] = "resnet", NULL};
 static const char *const stems[] = {[PETRA_STEM_CIFAR] = "cifar", [PETRA_STEM_IMAGENET] = "imagenet", NULL};
 static const char *const downsamples[] = {
     [PETRA_DOWNSAMPLE_CONV] = "conv", [PETRA_DOWNSAMPLE_INVERTIBLE] = "invertible", NULL};
-static const char *const partitions[] = {[PETRA_PARTITION_BLOCK] = "block",
-                                         [PETRA_PARTITION_BALANCED] = "balanced",
-                                         [PETRA_PARTITION_LIST] = "list",
-                                         NULL};
+static const char *const partitions[] = {
+    [PETRA_PARTITION_BLOCK] = "block", [PETRA_PARTITION_BALANCED] = "balanced", [PETRA_PARTITION_LIST] = "list", NULL};
 static const char *const lr_scalings[] = {[PETRA_LR_NONE] = "none", [PETRA_LR_GOYAL] = "goyal", NULL};
-static const char *const backends[] = {
-    [PETRA_BACKEND_AUTO] = "auto", [PETRA_BACKEND_REF] = "ref", [PETRA_BACKEND_CPU] = "cpu", [PETRA_BACKEND_CUDA] = "cuda", NULL};
-static const char *const precisions[] = {
-    [PETRA_PRECISION_FP32] = "fp32", [PETRA_PRECISION_FP64] = "fp64", [PETRA_PRECISION_TF32] = "tf32", [PETRA_PRECISION_BF16] = "bf16", NULL};
-static const char *const graph_choices[] = {[PETRA_GRAPH_AUTO] = "auto", [PETRA_GRAPH_ON] = "on", [PETRA_GRAPH_OFF] = "off", NULL};
-static const char *const cost_models[] = {[PETRA_COST_UNIT] = "unit",
-                                          [PETRA_COST_CONSTANT] = "constant",
-                                          [PETRA_COST_ROOFLINE] = "roofline",
-                                          [PETRA_COST_PROFILE] = "profile",
-                                          [PETRA_COST_MEASURED] = "measured",
-                                          NULL};
+static const char *const backends[] = {[PETRA_BACKEND_AUTO] = "auto",
+                                       [PETRA_BACKEND_REF] = "ref",
+                                       [PETRA_BACKEND_CPU] = "cpu",
+                                       [PETRA_BACKEND_CUDA] = "cuda",
+                                       NULL};
+static const char *const precisions[] = {[PETRA_PRECISION_FP32] = "fp32",
+                                         [PETRA_PRECISION_FP64] = "fp64",
+                                         [PETRA_PRECISION_TF32] = "tf32",
+                                         [PETRA_PRECISION_BF16] = "bf16",
+                                         NULL};
+static const char *const graph_choices[] = {
+    [PETRA_GRAPH_AUTO] = "auto", [PETRA_GRAPH_ON] = "on", [PETRA_GRAPH_OFF] = "off", NULL};
+static const char *const cost_models[] = {
+    [PETRA_COST_UNIT] = "unit",       [PETRA_COST_CONSTANT] = "constant", [PETRA_COST_ROOFLINE] = "roofline",
+    [PETRA_COST_PROFILE] = "profile", [PETRA_COST_MEASURED] = "measured", NULL};
 static const char *const cost_devices[] = {[PETRA_COST_A100] = "a100",
                                            [PETRA_COST_H100] = "h100",
                                            [PETRA_COST_H200] = "h200",
@@ -47,72 +48,60 @@ static const char *const pass_weights[] = {[PETRA_WEIGHTS_PRESET] = "preset",
                                            [PETRA_WEIGHTS_STASHED] = "stashed",
                                            [PETRA_WEIGHTS_DOUBLE_BUFFER] = "double_buffer",
                                            NULL};
-static const char *const invert_weights[] = {[PETRA_WEIGHTS_PRESET] = "preset",
-                                             [PETRA_WEIGHTS_LATEST] = "latest",
-                                             [PETRA_WEIGHTS_STASHED] = "stashed",
-                                             [PETRA_WEIGHTS_DOUBLE_BUFFER] = "double_buffer",
-                                             [PETRA_WEIGHTS_NONE] = "none",
-                                             NULL};
+static const char *const invert_weights[] = {
+    [PETRA_WEIGHTS_PRESET] = "preset",   [PETRA_WEIGHTS_LATEST] = "latest",
+    [PETRA_WEIGHTS_STASHED] = "stashed", [PETRA_WEIGHTS_DOUBLE_BUFFER] = "double_buffer",
+    [PETRA_WEIGHTS_NONE] = "none",       NULL};
 static const char *const keeps[] = {[PETRA_KEEP_PRESET] = "preset",
                                     [PETRA_KEEP_GRAPH] = "graph",
                                     [PETRA_KEEP_INPUT] = "input",
                                     [PETRA_KEEP_NOTHING] = "nothing",
                                     NULL};
 static const char *const predictions[] = {[PETRA_PREDICTION_NONE] = "none",
-                                           [PETRA_PREDICTION_VELOCITY] = "velocity",
-                                           [PETRA_PREDICTION_DIFFERENCE] = "difference",
-                                           NULL};
+                                          [PETRA_PREDICTION_VELOCITY] = "velocity",
+                                          [PETRA_PREDICTION_DIFFERENCE] = "difference",
+                                          NULL};
 static const char *const sharings[] = {[PETRA_LINK_FIFO] = "fifo", [PETRA_LINK_FAIR] = "fair", NULL};
-static const char *const jitters[] = {[PETRA_JITTER_NONE] = "none",
-                                      [PETRA_JITTER_NORMAL] = "normal",
-                                      [PETRA_JITTER_LOGNORMAL] = "lognormal",
-                                      [PETRA_JITTER_GAMMA] = "gamma",
-                                      [PETRA_JITTER_EXPONENTIAL] = "exponential",
-                                      NULL};
+static const char *const jitters[] = {
+    [PETRA_JITTER_NONE] = "none",   [PETRA_JITTER_NORMAL] = "normal",           [PETRA_JITTER_LOGNORMAL] = "lognormal",
+    [PETRA_JITTER_GAMMA] = "gamma", [PETRA_JITTER_EXPONENTIAL] = "exponential", NULL};
 static const char *const augments[] = {"crop", "flip", NULL}; /* bit 0, bit 1 */
 static const char *const depths[] = {"18", "34", "50", NULL};
 static const char *const optimizers[] = {"sgd", NULL};
 
 _Static_assert(PETRA_AUGMENT_CROP == 1 << 0 && PETRA_AUGMENT_FLIP == 1 << 1, "order of augments[]");
-_Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == sizeof(int),
-               "enums are stored as int");
+_Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == sizeof(int), "enums are stored as int");
 
 /* A key's path is the spelling of its member; _Generic makes a member of another type a compile error. */
-#define KEY(kind, member, ctype, default_text)                                                               \
-  .path = #member, .type = PETRA_KEY_##kind,                                                                 \
-  .offset = offsetof(petra_config, member) + 0 * _Generic(((petra_config *)0)->member, ctype : 0),           \
+#define KEY(kind, member, ctype, default_text)                                                                         \
+  .path = #member, .type = PETRA_KEY_##kind,                                                                           \
+  .offset = offsetof(petra_config, member) + 0 * _Generic(((petra_config *)0)->member, ctype : 0),                     \
   .default_value = (default_text)
-#define STRING(member, default_text, rule_name, help_text)                                                   \
+#define STRING(member, default_text, rule_name, help_text)                                                             \
   { KEY(STRING, member, char *, default_text), .rule = PETRA_RULE_##rule_name, .help = (help_text) }
-#define STRING_OF(member, default_text, names, help_text)                                                    \
+#define STRING_OF(member, default_text, names, help_text)                                                              \
   { KEY(STRING, member, char *, default_text), .choices = (names), .help = (help_text) }
-#define INTEGER(member, default_text, low, high, help_text)                                                  \
+#define INTEGER(member, default_text, low, high, help_text)                                                            \
   { KEY(INTEGER, member, int64_t, default_text), .min = (low), .max = (high), .help = (help_text) }
-#define INTEGER_OF(member, default_text, names, help_text)                                                   \
-  {                                                                                                          \
-    KEY(INTEGER, member, int64_t, default_text), .choices = (names), .min = 0, .max = INT64_MAX,             \
-                                                 .help = (help_text)                                         \
+#define INTEGER_OF(member, default_text, names, help_text)                                                             \
+  { KEY(INTEGER, member, int64_t, default_text), .choices = (names), .min = 0, .max = INT64_MAX, .help = (help_text) }
+#define REAL(member, default_text, low, high, rule_name, help_text)                                                    \
+  {                                                                                                                    \
+    KEY(REAL, member, double, default_text), .real_min = (low), .real_max = (high), .rule = PETRA_RULE_##rule_name,    \
+                                             .help = (help_text)                                                       \
   }
-#define REAL(member, default_text, low, high, rule_name, help_text)                                          \
-  {                                                                                                          \
-    KEY(REAL, member, double, default_text), .real_min = (low), .real_max = (high),                          \
-                                             .rule = PETRA_RULE_##rule_name, .help = (help_text)             \
-  }
-#define BOOLEAN(member, default_text, help_text)                                                             \
+#define BOOLEAN(member, default_text, help_text)                                                                       \
   { KEY(BOOLEAN, member, bool, default_text), .help = (help_text) }
-#define CHOICE(member, default_text, names, help_text)                                                       \
+#define CHOICE(member, default_text, names, help_text)                                                                 \
   { KEY(CHOICE, member, unsigned, default_text), .choices = (names), .help = (help_text) }
-#define INTEGERS(member, default_text, low, high, rule_name, help_text)                                      \
-  {                                                                                                          \
-    KEY(INTEGER_LIST, member, petra_int_list, default_text),                                                 \
-        .min = (low), .max = (high), .rule = PETRA_RULE_##rule_name, .help = (help_text)                     \
+#define INTEGERS(member, default_text, low, high, rule_name, help_text)                                                \
+  {                                                                                                                    \
+    KEY(INTEGER_LIST, member, petra_int_list, default_text), .min = (low), .max = (high),                              \
+                                                             .rule = PETRA_RULE_##rule_name, .help = (help_text)       \
   }
-#define REALS(member, default_text, low, high, help_text)                                                    \
-  {                                                                                                          \
-    KEY(REAL_LIST, member, petra_real_list, default_text), .real_min = (low), .real_max = (high),            \
-                                                           .help = (help_text)                               \
-  }
-#define FLAGS(member, default_text, names, help_text)                                                        \
+#define REALS(member, default_text, low, high, help_text)                                                              \
+  { KEY(REAL_LIST, member, petra_real_list, default_text), .real_min = (low), .real_max = (high), .help = (help_text) }
+#define FLAGS(member, default_text, names, help_text)                                                                  \
   { KEY(FLAG_LIST, member, unsigned, default_text), .choices = (names), .help = (help_text) }
 
 /* Upper bounds that no run comes near; they keep sums and products of such numbers far from 2^63. */

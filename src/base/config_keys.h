@@ -30,12 +30,11 @@ typedef enum petra_config_rule {
 typedef struct petra_config_key {
   const char *path; /* "section.key", the same as the member of petra_config */
   petra_config_type type;
-  size_t offset;             /* in petra_config */
-  const char *default_value; /* as YAML */
-  const char *const
-      *choices;     /* NULL-terminated; also for strings and integers that allow only a few values */
-  int64_t min, max; /* integers and items of integer lists */
-  double real_min, real_max; /* reals and items of real lists */
+  size_t offset;              /* in petra_config */
+  const char *default_value;  /* as YAML */
+  const char *const *choices; /* NULL-terminated; also for strings and integers that allow only a few values */
+  int64_t min, max;           /* integers and items of integer lists */
+  double real_min, real_max;  /* reals and items of real lists */
   petra_config_rule rule;
   const char *help; /* one sentence without a full stop */
 } petra_config_key;

@@ -17,13 +17,11 @@ petra_status petra_config_apply_set(petra_config *config, const char *set);
 
 /* A mapping of sections inside a document; `line` is where it begins. */
 petra_status petra_config_apply_section(petra_config *config, const petra_config_origin *origin,
-                                        struct yaml_document_s *document, const struct yaml_node_s *node,
-                                        int line);
+                                        struct yaml_document_s *document, const struct yaml_node_s *node, int line);
 
 /* The value of the key with this index. */
 petra_status petra_config_apply_key(petra_config *config, const petra_config_origin *origin,
-                                    struct yaml_document_s *document, int index,
-                                    const struct yaml_node_s *node);
+                                    struct yaml_document_s *document, int index, const struct yaml_node_s *node);
 
 /* The index of the key with this dotted path; PETRA_CONFIG with the names to choose from where there is none.
  */

@@ -161,17 +161,21 @@ static const char *type_name(petra_config_type type) {
 void petra_config_help_markdown(FILE *out) {
   int count = 0;
   const petra_config_key *keys = petra_config_keys(&count);
-  fputs("# Keys of a config\n\n"
-        "What `petra train --help-config-markdown` prints. A config is a YAML file of sections: `run.epochs` is the key\n"
-        "`epochs` of the section `run`. Every key has a default, so that a file names only what it changes. On the command line\n"
-        "`--set run.epochs=5` overrides a key; the value is YAML. An unknown key, a key given twice, a value of another type\n"
-        "or out of range is an error that names the line; types are strict: `1.5`, `010` and `\"1\"` are no integers. Anchors,\n"
-        "aliases, tags and a second document are not allowed.\n\n",
-        out);
+  fputs(
+      "# Keys of a config\n\n"
+      "What `petra train --help-config-markdown` prints. A config is a YAML file of sections: `run.epochs` is the key\n"
+      "`epochs` of the section `run`. Every key has a default, so that a file names only what it changes. On the "
+      "command line\n"
+      "`--set run.epochs=5` overrides a key; the value is YAML. An unknown key, a key given twice, a value of another "
+      "type\n"
+      "or out of range is an error that names the line; types are strict: `1.5`, `010` and `\"1\"` are no integers. "
+      "Anchors,\n"
+      "aliases, tags and a second document are not allowed.\n\n",
+      out);
   fputs("| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n", out);
   for (int i = 0; i < count; i++) {
     char expected[PETRA_CONFIG_TEXT];
-    fprintf(out, "| `%s` | %s | `%s` | %s | %s |\n", keys[i].path, type_name(keys[i].type),
-            keys[i].default_value, petra_config_expected(&keys[i], expected, sizeof expected), keys[i].help);
+    fprintf(out, "| `%s` | %s | `%s` | %s | %s |\n", keys[i].path, type_name(keys[i].type), keys[i].default_value,
+            petra_config_expected(&keys[i], expected, sizeof expected), keys[i].help);
   }
 }

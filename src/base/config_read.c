@@ -10,8 +10,7 @@
 enum { MAX_BYTES = 1 << 20 }; /* no config comes near; an endless pipe does not fill the memory */
 
 static petra_status fail_read(const petra_config_origin *origin, int error) {
-  return petra_fail(PETRA_IO, "%s: cannot be read: %s; expected a config file in YAML", origin->file,
-                    strerror(error));
+  return petra_fail(PETRA_IO, "%s: cannot be read: %s; expected a config file in YAML", origin->file, strerror(error));
 }
 
 petra_status petra_config_check_length(const petra_config_origin *origin, size_t length) {
@@ -20,8 +19,7 @@ petra_status petra_config_check_length(const petra_config_origin *origin, size_t
   return petra_fail(PETRA_CONFIG, "%s: longer than %d bytes; expected a config file in YAML", origin->file, MAX_BYTES);
 }
 
-static petra_status read_stream(FILE *stream, const petra_config_origin *origin, char **text,
-                                size_t *length) {
+static petra_status read_stream(FILE *stream, const petra_config_origin *origin, char **text, size_t *length) {
   char *buffer = NULL;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate_raw(&buffer, MAX_BYTES + 2, 1));
@@ -41,8 +39,7 @@ static petra_status read_stream(FILE *stream, const petra_config_origin *origin,
   return PETRA_OK;
 }
 
-petra_status petra_config_read(const char *path, const petra_config_origin *origin, char **text,
-                               size_t *length) {
+petra_status petra_config_read(const char *path, const petra_config_origin *origin, char **text, size_t *length) {
   if (strcmp(path, "-") == 0)
     return read_stream(stdin, origin, text, length);
   FILE *stream = fopen(path, "rb");

@@ -14,8 +14,7 @@ bool petra_config_is_list(const petra_config_key *key) {
   return key->type == PETRA_KEY_INTEGER_LIST || key->type == PETRA_KEY_REAL_LIST || key->type == PETRA_KEY_FLAG_LIST;
 }
 
-static char *make_label(char *out, size_t size, const petra_config_origin *origin, int line,
-                        const char *path) {
+static char *make_label(char *out, size_t size, const petra_config_origin *origin, int line, const char *path) {
   char shown[160];
   if (origin->set) {
     petra_utf8_show(shown, sizeof shown, origin->set, strlen(origin->set));
@@ -34,8 +33,8 @@ static char *make_label(char *out, size_t size, const petra_config_origin *origi
   return out;
 }
 
-petra_status petra_config_fail_at(const petra_config_origin *origin, int line, const char *path,
-                                  const char *format, ...) {
+petra_status petra_config_fail_at(const petra_config_origin *origin, int line, const char *path, const char *format,
+                                  ...) {
   char label[PETRA_CONFIG_LABEL], text[1024];
   va_list arguments;
   va_start(arguments, format);
@@ -55,8 +54,7 @@ petra_status petra_config_fail_value(const petra_config_origin *origin, int line
                               petra_config_expected(key, expected, sizeof expected));
 }
 
-petra_status petra_config_remember(petra_config *config, int key, const petra_config_origin *origin,
-                                   int line) {
+petra_status petra_config_remember(petra_config *config, int key, const petra_config_origin *origin, int line) {
   int count = 0;
   const petra_config_key *keys = petra_config_keys(&count);
   char text[PETRA_CONFIG_LABEL];
@@ -76,8 +74,7 @@ petra_status petra_config_fail(const petra_config *config, const char *key, cons
   int index = petra_config_key_find(key);
   const char *known = index >= 0 && config->source ? config->source->label[index] : NULL;
   const petra_config_origin nowhere = {NULL, NULL};
-  return petra_fail(PETRA_CONFIG, "%s: %s", known ? known : make_label(label, sizeof label, &nowhere, 0, key),
-                    text);
+  return petra_fail(PETRA_CONFIG, "%s: %s", known ? known : make_label(label, sizeof label, &nowhere, 0, key), text);
 }
 
 static petra_status fail_scalar(const petra_config_origin *origin, const petra_config_key *key,
@@ -163,14 +160,13 @@ static int find_choice(const petra_config_key *key, const petra_config_scalar *v
 }
 
 static bool is_null(const petra_config_scalar *value) {
-  return !value->quoted &&
-         (value->length == 0 || strcmp(value->text, "~") == 0 || strcmp(value->text, "null") == 0 ||
-          strcmp(value->text, "Null") == 0 || strcmp(value->text, "NULL") == 0);
+  return !value->quoted && (value->length == 0 || strcmp(value->text, "~") == 0 || strcmp(value->text, "null") == 0 ||
+                            strcmp(value->text, "Null") == 0 || strcmp(value->text, "NULL") == 0);
 }
 
 static bool is_file_name(const petra_config_scalar *value) {
-  return value->length >= 1 && value->length <= 255 && !strchr(value->text, '/') &&
-         strcmp(value->text, ".") != 0 && strcmp(value->text, "..") != 0;
+  return value->length >= 1 && value->length <= 255 && !strchr(value->text, '/') && strcmp(value->text, ".") != 0 &&
+         strcmp(value->text, "..") != 0;
 }
 
 /* A plain scalar such as 2024 or true is taken as it is written where a string is due; the key's type leaves
@@ -233,8 +229,8 @@ static petra_status store_choice(const petra_config_key *key, const petra_config
   return PETRA_OK;
 }
 
-petra_status petra_config_store(petra_config *config, const petra_config_key *key,
-                                const petra_config_origin *origin, const petra_config_scalar *value) {
+petra_status petra_config_store(petra_config *config, const petra_config_key *key, const petra_config_origin *origin,
+                                const petra_config_scalar *value) {
   void *member = (char *)config + key->offset;
   switch (key->type) {
   case PETRA_KEY_STRING:

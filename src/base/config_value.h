@@ -30,25 +30,23 @@ struct petra_config_source {
 enum { PETRA_CONFIG_SHOWN = 48, PETRA_CONFIG_LABEL = 512, PETRA_CONFIG_TEXT = 512 }; /* bytes of buffers */
 
 /* Logs "FILE:LINE: path: message", or "--set key=value: message"; `path` may be "". Returns PETRA_CONFIG. */
-petra_status petra_config_fail_at(const petra_config_origin *origin, int line, const char *path,
-                                  const char *format, ...) __attribute__((format(printf, 4, 5)));
+petra_status petra_config_fail_at(const petra_config_origin *origin, int line, const char *path, const char *format,
+                                  ...) __attribute__((format(printf, 4, 5)));
 
 /* The same for a value that is not what the key expects: "...: WHAT; expected EXPECTED". */
 petra_status petra_config_fail_value(const petra_config_origin *origin, int line, const petra_config_key *key,
                                      const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /* Stores the value of a key that is no list. The old value is released. */
-petra_status petra_config_store(petra_config *config, const petra_config_key *key,
-                                const petra_config_origin *origin, const petra_config_scalar *value);
+petra_status petra_config_store(petra_config *config, const petra_config_key *key, const petra_config_origin *origin,
+                                const petra_config_scalar *value);
 
 /* The same for a list. */
 petra_status petra_config_store_list(petra_config *config, const petra_config_key *key,
-                                     const petra_config_origin *origin, const petra_config_scalar *items,
-                                     size_t count);
+                                     const petra_config_origin *origin, const petra_config_scalar *items, size_t count);
 
 /* Remembers where a key was set. */
-petra_status petra_config_remember(petra_config *config, int key, const petra_config_origin *origin,
-                                   int line);
+petra_status petra_config_remember(petra_config *config, int key, const petra_config_origin *origin, int line);
 
 /* True for a type whose value is a YAML sequence. */
 bool petra_config_is_list(const petra_config_key *key);

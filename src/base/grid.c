@@ -117,13 +117,11 @@ static petra_status check_names(const petra_grid *grid) {
   for (int c = 0; c < grid->cells && status == PETRA_OK; c++) {
     size_t length = write_name(grid, c, true, names[c]);
     if (length >= PETRA_GRID_NAME)
-      status = petra_fail(
-          PETRA_CONFIG,
-          "%s: the name of cell %d is %zu bytes long ('%.40s...'); expected at most %d: use named rows",
-          grid->file, c + 1, length, names[c], PETRA_GRID_NAME - 1);
-    else if (strncmp(names[c], "summary.", 8) == 0)
       status = petra_fail(PETRA_CONFIG,
-                          "%s: a cell named '%s', which is for files of the sweep; expected another name",
+                          "%s: the name of cell %d is %zu bytes long ('%.40s...'); expected at most %d: use named rows",
+                          grid->file, c + 1, length, names[c], PETRA_GRID_NAME - 1);
+    else if (strncmp(names[c], "summary.", 8) == 0)
+      status = petra_fail(PETRA_CONFIG, "%s: a cell named '%s', which is for files of the sweep; expected another name",
                           grid->file, names[c]);
   }
   if (status == PETRA_OK)
@@ -168,8 +166,7 @@ static petra_status check_values(const petra_grid *grid) {
                                       grid->row[r].value[i].node);
   for (int a = 0; a < grid->axes && status == PETRA_OK; a++)
     for (int i = 0; i < grid->axis[a].count && status == PETRA_OK; i++)
-      status = petra_config_apply_key(config, &origin, grid->document, grid->axis[a].key,
-                                      grid->axis[a].value[i].node);
+      status = petra_config_apply_key(config, &origin, grid->document, grid->axis[a].key, grid->axis[a].value[i].node);
   petra_config_destroy(config);
   return status;
 }
@@ -179,10 +176,9 @@ static petra_status count_cells(petra_grid *grid) {
   for (int a = 0; a < grid->axes; a++) {
     cells *= grid->axis[a].count; /* below 10^8 before the check */
     if (cells > PETRA_GRID_MAX_CELLS)
-      return petra_fail(
-          PETRA_CONFIG,
-          "%s: more than %d cells (rows times values of the axes times seeds); expected at most %d",
-          grid->file, PETRA_GRID_MAX_CELLS, PETRA_GRID_MAX_CELLS);
+      return petra_fail(PETRA_CONFIG,
+                        "%s: more than %d cells (rows times values of the axes times seeds); expected at most %d",
+                        grid->file, PETRA_GRID_MAX_CELLS, PETRA_GRID_MAX_CELLS);
   }
   grid->cells = (int)cells;
   return PETRA_OK;
@@ -210,8 +206,7 @@ petra_status petra_grid_load(const char *path, petra_grid **out) {
   petra_grid *grid;
   petra_status status;
   PETRA_TRY(petra_allocate(&grid, 1, sizeof *grid));
-  PETRA_TRY_GOTO(status,
-                 petra_duplicate_string(&grid->file, strcmp(path, "-") == 0 ? "standard input" : path), fail);
+  PETRA_TRY_GOTO(status, petra_duplicate_string(&grid->file, strcmp(path, "-") == 0 ? "standard input" : path), fail);
   PETRA_TRY_GOTO(status, load(grid, path), fail);
   PETRA_TRY_GOTO(status, count_cells(grid), fail);
   PETRA_TRY_GOTO(status, check_keys(grid), fail);
@@ -235,16 +230,14 @@ void petra_grid_destroy(petra_grid *grid) {
 
 /* --- a cell --- */
 
-bool petra_grid_override(const petra_grid *grid, int combination, int index, const char **key,
-                         const char **value) {
+bool petra_grid_override(const petra_grid *grid, int combination, int index, const char **key, const char **value) {
   int cell = combination * petra_grid_seeds(grid), axes = grid->axes - grid->has_seeds;
   const petra_grid_row *row = grid->rows > 0 ? &grid->row[place(grid, cell, -1)] : NULL;
   int in_row = row ? row->count : 0;
   if (index >= in_row + axes)
     return false;
-  const petra_grid_value *found = index < in_row
-                                      ? &row->value[index]
-                                      : &grid->axis[index - in_row].value[place(grid, cell, index - in_row)];
+  const petra_grid_value *found =
+      index < in_row ? &row->value[index] : &grid->axis[index - in_row].value[place(grid, cell, index - in_row)];
   *key = key_path(found->key);
   *value = found->text;
   return true;
@@ -259,8 +252,7 @@ petra_status petra_grid_check_set(const petra_grid *grid, const char *set) {
       const char *path = key_path(r < 0 ? grid->axis[i].key : grid->row[r].value[i].key);
       if (strlen(path) == length && strncmp(path, set, length) == 0)
         return petra_config_fail_at(
-            &origin, 0, "", "the grid %s varies this key; expected one that no axis, row or seeds set",
-            grid->file);
+            &origin, 0, "", "the grid %s varies this key; expected one that no axis, row or seeds set", grid->file);
     }
   }
   return PETRA_OK;
@@ -290,9 +282,8 @@ petra_status petra_grid_config(const petra_grid *grid, int cell, const char *con
   if (grid->base)
     PETRA_TRY_GOTO(status, petra_config_apply_file(config, grid->base), fail);
   else
-    PETRA_TRY_GOTO(
-        status, petra_config_apply_section(config, &origin, grid->document, grid->config, grid->config_line),
-        fail);
+    PETRA_TRY_GOTO(status, petra_config_apply_section(config, &origin, grid->document, grid->config, grid->config_line),
+                   fail);
   for (int i = 0; i < set_count; i++)
     PETRA_TRY_GOTO(status, petra_config_apply_set(config, sets[i]), fail);
   if (cell >= 0)

@@ -36,8 +36,7 @@ void petra_grid_name(const petra_grid *grid, int cell, bool seed, char *out);
 
 /* The overrides of a combination, seeds left out: pair number `index` from 0, as written in the file. False
  * where there is none with that number. */
-bool petra_grid_override(const petra_grid *grid, int combination, int index, const char **key,
-                         const char **value);
+bool petra_grid_override(const petra_grid *grid, int combination, int index, const char **key, const char **value);
 
 /* Fails if a --set argument names a key that the grid varies. */
 petra_status petra_grid_check_set(const petra_grid *grid, const char *set);

@@ -28,9 +28,7 @@ static const yaml_node_t *node_at(const parser *in, int id) {
 }
 
 static const char *kind_of(const yaml_node_t *node) {
-  return node->type == YAML_MAPPING_NODE    ? "a mapping"
-         : node->type == YAML_SEQUENCE_NODE ? "a list"
-                                            : "a single value";
+  return node->type == YAML_MAPPING_NODE ? "a mapping" : node->type == YAML_SEQUENCE_NODE ? "a list" : "a single value";
 }
 
 static size_t items_of(const yaml_node_t *list) {
@@ -65,8 +63,7 @@ static petra_status read_name(const parser *in, const yaml_node_t *mapping, size
     const yaml_node_t *other = node_at(in, pairs[i].key);
     if (strcmp((const char *)other->data.scalar.value, *out) == 0)
       return petra_config_fail_at(&in->origin, line_of(key), *out,
-                                  "the key is there twice; expected it once (first in line %d)",
-                                  line_of(other));
+                                  "the key is there twice; expected it once (first in line %d)", line_of(other));
   }
   return PETRA_OK;
 }
@@ -103,8 +100,7 @@ static petra_status read_value(const parser *in, int key, const yaml_node_t *nod
 }
 
 /* An axis or the seeds: `node` is the list. */
-static petra_status read_axis(const parser *in, int key, const char *path, int line,
-                              const yaml_node_t *node) {
+static petra_status read_axis(const parser *in, int key, const char *path, int line, const yaml_node_t *node) {
   petra_grid_axis *axis = &in->grid->axis[in->grid->axes];
   if (node->type != YAML_SEQUENCE_NODE)
     return petra_config_fail_at(
@@ -135,10 +131,9 @@ static petra_status read_axis(const parser *in, int key, const char *path, int l
 
 static petra_status read_axes(const parser *in, const yaml_node_t *node, int line) {
   if (node->type != YAML_MAPPING_NODE || pairs_of(node) == 0)
-    return petra_config_fail_at(
-        &in->origin, line, "axes",
-        "%s; expected 'KEY: [VALUE, ...]' lines, such as method.name: [petra, delayed]",
-        node->type == YAML_MAPPING_NODE ? "nothing in it" : kind_of(node));
+    return petra_config_fail_at(&in->origin, line, "axes",
+                                "%s; expected 'KEY: [VALUE, ...]' lines, such as method.name: [petra, delayed]",
+                                node->type == YAML_MAPPING_NODE ? "nothing in it" : kind_of(node));
   for (size_t i = 0; i < pairs_of(node); i++) {
     const char *path = NULL;
     int key;
@@ -174,15 +169,14 @@ static petra_status read_row_name(const parser *in, const yaml_node_t *node, pet
   for (const petra_grid_row *other = in->grid->row; other < row; other++)
     if (strcmp(other->name, text) == 0)
       return petra_config_fail_at(&in->origin, line_of(node), "rows: name",
-                                  "'%s' is there twice (first in line %d); expected each once", shown,
-                                  other->line);
+                                  "'%s' is there twice (first in line %d); expected each once", shown, other->line);
   return petra_duplicate_string(&row->name, text);
 }
 
 static petra_status read_row_set(const parser *in, const yaml_node_t *node, int line, petra_grid_row *row) {
   if (node->type != YAML_MAPPING_NODE)
-    return petra_config_fail_at(&in->origin, line, "rows: set",
-                                "%s; expected a mapping such as {method.name: petra}", kind_of(node));
+    return petra_config_fail_at(&in->origin, line, "rows: set", "%s; expected a mapping such as {method.name: petra}",
+                                kind_of(node));
   PETRA_TRY(petra_allocate(&row->value, pairs_of(node), sizeof *row->value));
   for (size_t i = 0; i < pairs_of(node); i++) {
     const char *path = NULL;
@@ -199,8 +193,8 @@ static petra_status read_row(const parser *in, const yaml_node_t *node, petra_gr
   bool has_set = false;
   row->line = line_of(node);
   if (node->type != YAML_MAPPING_NODE)
-    return petra_config_fail_at(&in->origin, row->line, "rows",
-                                "%s; expected {name: NAME, set: {KEY: VALUE, ...}}", kind_of(node));
+    return petra_config_fail_at(&in->origin, row->line, "rows", "%s; expected {name: NAME, set: {KEY: VALUE, ...}}",
+                                kind_of(node));
   for (size_t i = 0; i < pairs_of(node); i++) {
     const char *name = NULL;
     PETRA_TRY(read_name(in, node, i, "rows", &name));
@@ -213,8 +207,7 @@ static petra_status read_row(const parser *in, const yaml_node_t *node, petra_gr
       PETRA_TRY(read_row_set(in, value, line_of(key), row));
     } else {
       char shown[PETRA_CONFIG_SHOWN];
-      return petra_config_fail_at(&in->origin, line_of(key), "rows",
-                                  "unknown key '%s'; expected name and set",
+      return petra_config_fail_at(&in->origin, line_of(key), "rows", "unknown key '%s'; expected name and set",
                                   petra_utf8_show(shown, sizeof shown, name, strlen(name)));
     }
   }
@@ -299,8 +292,7 @@ static petra_status read_grid(const parser *in, const yaml_node_t *root, const c
                                 "%s; expected a grid, a mapping with any of " GRID_KEYS,
                                 root && root->type == YAML_SEQUENCE_NODE ? "a list" : "no mapping");
   petra_config_keys(&keys);
-  PETRA_TRY(
-      petra_allocate(&in->grid->axis, (size_t)keys + 1, sizeof *in->grid->axis)); /* no key is there twice */
+  PETRA_TRY(petra_allocate(&in->grid->axis, (size_t)keys + 1, sizeof *in->grid->axis)); /* no key is there twice */
   for (size_t i = 0; i < pairs_of(root); i++) {
     const char *name = NULL;
     PETRA_TRY(read_name(in, root, i, "", &name));

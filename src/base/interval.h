@@ -6,8 +6,7 @@ typedef struct petra_interval {
   int count;        /* of the values that are finite; the others are left out */
   double mean;      /* NaN where count is 0 */
   double deviation; /* sqrt(sum (x - mean)^2 / (count - 1)); NaN where count < 2 */
-  double
-      half; /* Student's t interval is mean -+ half, half = t deviation / sqrt(count); NaN where count < 2 */
+  double half;      /* Student's t interval is mean -+ half, half = t deviation / sqrt(count); NaN where count < 2 */
 } petra_interval;
 
 /* `level` is the probability of the interval, such as 0.95: t is the (1 + level) / 2 quantile of Student's

@@ -15,8 +15,8 @@ static int64_t monotonic_clock(void *context) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-void petra_progress_init(petra_progress *progress, FILE *stream, petra_progress_style style,
-                         petra_progress_clock clock, void *clock_context) {
+void petra_progress_init(petra_progress *progress, FILE *stream, petra_progress_style style, petra_progress_clock clock,
+                         void *clock_context) {
   if (style == PETRA_PROGRESS_AUTO)
     style = isatty(fileno(stream)) ? PETRA_PROGRESS_TERMINAL : PETRA_PROGRESS_LINES;
   *progress = (petra_progress){.stream = stream,
@@ -25,8 +25,7 @@ void petra_progress_init(petra_progress *progress, FILE *stream, petra_progress_
                                .clock_context = clock_context,
                                .width = 80};
   struct winsize window;
-  if (style == PETRA_PROGRESS_TERMINAL && ioctl(fileno(stream), TIOCGWINSZ, &window) == 0 &&
-      window.ws_col > 0)
+  if (style == PETRA_PROGRESS_TERMINAL && ioctl(fileno(stream), TIOCGWINSZ, &window) == 0 && window.ws_col > 0)
     progress->width = window.ws_col;
 }
 
@@ -48,8 +47,7 @@ static void format_line(petra_progress *progress, int64_t done, int64_t total, c
   char left[48], share[64] = "";
   format_left(progress, done, total, left, sizeof left);
   if (total > 0)
-    snprintf(share, sizeof share, "/%lld %3d%%", (long long)total,
-             (int)(100.0 * (double)done / (double)total));
+    snprintf(share, sizeof share, "/%lld %3d%%", (long long)total, (int)(100.0 * (double)done / (double)total));
   snprintf(progress->line, sizeof progress->line, "%lld%s %s%s", (long long)done, share, text, left);
   for (char *c = progress->line; *c; c++)
     if ((unsigned char)*c < 0x20 || *c == 0x7f)

@@ -34,8 +34,8 @@ typedef struct petra_progress {
 } petra_progress;
 
 /* `clock` NULL: the system's monotonic clock. Nothing to release; end with petra_progress_finish. */
-void petra_progress_init(petra_progress *progress, FILE *stream, petra_progress_style style,
-                         petra_progress_clock clock, void *clock_context);
+void petra_progress_init(petra_progress *progress, FILE *stream, petra_progress_style style, petra_progress_clock clock,
+                         void *clock_context);
 
 /* Reports that `done` of `total` (0: not known) units are done; `text` says the rest ("epoch 3, loss 1.2").
  * Cheap, and written only if the last line is long enough ago: 0.1 s on a terminal, 10 s otherwise. */

@@ -3,19 +3,19 @@
 #define PETRA_BASE_STATUS_H
 
 /* X(NAME, exit code of the program, meaning) */
-#define PETRA_STATUS_LIST(X)                                                                                 \
-  X(OK, 0, "done")                                                                                           \
-  X(USAGE, 2, "wrong usage of the command line")                                                             \
-  X(CONFIG, 2, "wrong config")                                                                               \
-  X(UNSUPPORTED, 2, "a combination that this build or backend cannot do")                                    \
-  X(SCHEDULE, 2, "a schedule that cannot run")                                                               \
-  X(IO, 1, "a file could not be read or written")                                                            \
-  X(DATA, 1, "a file whose content is wrong")                                                                \
-  X(SHAPE, 1, "shapes that do not fit together")                                                             \
-  X(NOT_FINITE, 1, "a value that is not finite")                                                             \
-  X(NO_MEMORY, 1, "out of memory")                                                                           \
-  X(BACKEND, 1, "a compute library or device reported an error")                                             \
-  X(CHILD, 1, "a run that was started failed or was stopped")                                                \
+#define PETRA_STATUS_LIST(X)                                                                                           \
+  X(OK, 0, "done")                                                                                                     \
+  X(USAGE, 2, "wrong usage of the command line")                                                                       \
+  X(CONFIG, 2, "wrong config")                                                                                         \
+  X(UNSUPPORTED, 2, "a combination that this build or backend cannot do")                                              \
+  X(SCHEDULE, 2, "a schedule that cannot run")                                                                         \
+  X(IO, 1, "a file could not be read or written")                                                                      \
+  X(DATA, 1, "a file whose content is wrong")                                                                          \
+  X(SHAPE, 1, "shapes that do not fit together")                                                                       \
+  X(NOT_FINITE, 1, "a value that is not finite")                                                                       \
+  X(NO_MEMORY, 1, "out of memory")                                                                                     \
+  X(BACKEND, 1, "a compute library or device reported an error")                                                       \
+  X(CHILD, 1, "a run that was started failed or was stopped")                                                          \
   X(INTERNAL, 1, "an invariant of the program does not hold")
 
 typedef enum petra_status {
@@ -31,19 +31,19 @@ const char *petra_status_name(petra_status status);
 int petra_status_exit_code(petra_status status);
 
 /* Passes a failure on to the caller. The first to detect a failure logs it (petra_fail); the others only pass it on. */
-#define PETRA_TRY(expression)                                                                                \
-  do {                                                                                                       \
-    petra_status petra_try_status_ = (expression);                                                           \
-    if (petra_try_status_ != PETRA_OK)                                                                       \
-      return petra_try_status_;                                                                              \
+#define PETRA_TRY(expression)                                                                                          \
+  do {                                                                                                                 \
+    petra_status petra_try_status_ = (expression);                                                                     \
+    if (petra_try_status_ != PETRA_OK)                                                                                 \
+      return petra_try_status_;                                                                                        \
   } while (0)
 
 /* The same where something must be unwound: sets `status` and jumps to `label`. */
-#define PETRA_TRY_GOTO(status, expression, label)                                                            \
-  do {                                                                                                       \
-    (status) = (expression);                                                                                 \
-    if ((status) != PETRA_OK)                                                                                \
-      goto label;                                                                                            \
+#define PETRA_TRY_GOTO(status, expression, label)                                                                      \
+  do {                                                                                                                 \
+    (status) = (expression);                                                                                           \
+    if ((status) != PETRA_OK)                                                                                          \
+      goto label;                                                                                                      \
   } while (0)
 
 #endif

@@ -20,8 +20,7 @@ typedef struct petra_table petra_table;
 petra_status petra_table_create(const petra_table_column *columns, int count, petra_table **out);
 
 /* Adds the next cell, in row-major order. */
-petra_status petra_table_cell(petra_table *table, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+petra_status petra_table_cell(petra_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Prints the header and the rows, two spaces between columns, nothing after the last text of a line.
  * PETRA_INTERNAL if the last row is not complete, PETRA_IO if `out` cannot be written. */

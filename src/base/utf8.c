@@ -25,9 +25,8 @@ int petra_utf8_decode(const char *text, size_t length, uint32_t *out) {
 }
 
 bool petra_utf8_is_printable(uint32_t c) {
-  return c == '\t' || c == '\n' || c == '\r' || (c >= 0x20 && c <= 0x7e) || c == 0x85 ||
-         (c >= 0xa0 && c <= 0xd7ff) || (c >= 0xe000 && c <= 0xfffd && c != 0xfeff) ||
-         (c >= 0x10000 && c <= 0x10ffff);
+  return c == '\t' || c == '\n' || c == '\r' || (c >= 0x20 && c <= 0x7e) || c == 0x85 || (c >= 0xa0 && c <= 0xd7ff) ||
+         (c >= 0xe000 && c <= 0xfffd && c != 0xfeff) || (c >= 0x10000 && c <= 0x10ffff);
 }
 
 char *petra_utf8_show(char *out, size_t size, const char *text, size_t length) {

@@ -16,7 +16,7 @@ struct petra_checkpoints {
   int64_t resumed;        /* of these, those that the checkpoint has done */
   int64_t *measured;      /* of all actions done, where durations are measured; NULL: they are not */
   int64_t measured_capacity;
-  int64_t written;        /* microbatches that stage 1 had read at the last checkpoint */
+  int64_t written; /* microbatches that stage 1 had read at the last checkpoint */
 };
 
 enum { BEGIN_ACTIONS, BEGIN_READ, BEGIN_LOG_BYTES, BEGIN_COUNT };
@@ -90,8 +90,10 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
   petra_worker *worker = c->options.worker;
   if (c->done < c->resumed) {
     if (c->done + count > c->resumed)
-      return petra_fail(PETRA_DATA, "%s: its %lld actions end in the middle of what starts together; expected a checkpoint of this run",
-                        c->options.path, (long long)c->resumed);
+      return petra_fail(
+          PETRA_DATA,
+          "%s: its %lld actions end in the middle of what starts together; expected a checkpoint of this run",
+          c->options.path, (long long)c->resumed);
     worker = c->counting;
   } else if (is_due(c, actions, count)) {
     PETRA_TRY(petra_worker_finish(worker)); /* the log is in the checkpoint */
@@ -160,8 +162,9 @@ petra_worker *petra_checkpoints_worker(petra_checkpoints *c) {
 
 /* Keys that may differ: where files go, how far the run goes, how many threads read. */
 static bool may_differ(const char *section, const char *line, size_t length) {
-  static const char *const free_keys[] = {"run:  name", "run:  output", "run:  epochs", "run:  max_microbatches", "run:  checkpoint_every",
-                                          "data:  path", "data:  workers"};
+  static const char *const free_keys[] = {
+      "run:  name",  "run:  output",  "run:  epochs", "run:  max_microbatches", "run:  checkpoint_every",
+      "data:  path", "data:  workers"};
   char key[128];
   snprintf(key, sizeof key, "%s%.*s", section, (int)length, line);
   char *colon = strchr(key + strlen(section), ':');
@@ -184,8 +187,10 @@ static petra_status compare(const char *path, const char *found, const char *exp
     if (!same && !may_differ(section, expected, b)) {
       found += strspn(found, " ");
       expected += strspn(expected, " ");
-      return petra_fail(PETRA_CONFIG, "%s: was written with %s %.*s, and the config has %.*s; expected the config of the run that is resumed",
-                        path, section, (int)strcspn(found, "\n"), found, (int)strcspn(expected, "\n"), expected);
+      return petra_fail(
+          PETRA_CONFIG,
+          "%s: was written with %s %.*s, and the config has %.*s; expected the config of the run that is resumed", path,
+          section, (int)strcspn(found, "\n"), found, (int)strcspn(expected, "\n"), expected);
     }
     found += a + (found[a] != 0);
     expected += b + (expected[b] != 0);
@@ -207,14 +212,16 @@ petra_status petra_checkpoint_find(const char *path, const char *config, petra_a
   return status;
 }
 
-petra_status petra_checkpoint_begin(petra_archive *archive, const petra_config *config, int64_t microbatches, int64_t *read,
-                                    char **log, size_t *bytes) {
+petra_status petra_checkpoint_begin(petra_archive *archive, const petra_config *config, int64_t microbatches,
+                                    int64_t *read, char **log, size_t *bytes) {
   int64_t begin[BEGIN_COUNT];
   char *image;
   PETRA_TRY(petra_archive_integers(archive, "begin", begin, BEGIN_COUNT));
   if (begin[BEGIN_READ] >= microbatches)
-    return petra_config_fail(config, "run.epochs", "%lld microbatches in all, and the checkpoint was written after %lld; expected a longer run",
-                             (long long)microbatches, (long long)begin[BEGIN_READ]);
+    return petra_config_fail(
+        config, "run.epochs",
+        "%lld microbatches in all, and the checkpoint was written after %lld; expected a longer run",
+        (long long)microbatches, (long long)begin[BEGIN_READ]);
   if (begin[BEGIN_LOG_BYTES] < 1)
     return petra_fail(PETRA_DATA, "the checkpoint holds no log; expected a checkpoint of this run");
   PETRA_TRY(petra_allocate_raw(&image, (size_t)begin[BEGIN_LOG_BYTES], 1));

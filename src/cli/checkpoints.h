@@ -1,6 +1,7 @@
-/* Checkpoints of a training run. Between the executor and the worker stands a worker that writes them, and that lets a resumed
- * run go through its schedule again without computing anything up to where its checkpoint was written: the virtual clock,
- * messages under way and all draws of luck are then as they were, and nothing of the executor is in the file. */
+/* Checkpoints of a training run. Between the executor and the worker stands a worker that writes them, and that lets
+ * a resumed run go through its schedule again without computing anything up to where its checkpoint was written: the
+ * virtual clock, messages under way and all draws of luck are then as they were, and nothing of the executor is in
+ * the file. */
 #ifndef PETRA_CLI_CHECKPOINTS_H
 #define PETRA_CLI_CHECKPOINTS_H
 
@@ -27,13 +28,13 @@ petra_status petra_checkpoints_create(const petra_checkpoints_options *options, 
 void petra_checkpoints_destroy(petra_checkpoints *checkpoints);
 petra_worker *petra_checkpoints_worker(petra_checkpoints *checkpoints);
 
-/* Opens DIR/checkpoint.h5 and checks that it is of a run with this config, but for keys that do not change what is computed up
- * to there. *out is NULL, and all is well, where there is no such file. */
+/* Opens DIR/checkpoint.h5 and checks that it is of a run with this config, but for keys that do not change what is
+ * computed up to there. *out is NULL, and all is well, where there is no such file. */
 petra_status petra_checkpoint_find(const char *path, const char *config, petra_archive **out);
 
-/* What is known before there is a worker: how many microbatches stage 1 had read, and the log (petra_runlog_image's; free with
- * petra_free). PETRA_CONFIG if the run ends before that. */
-petra_status petra_checkpoint_begin(petra_archive *archive, const petra_config *config, int64_t microbatches, int64_t *read,
-                                    char **log, size_t *bytes);
+/* What is known before there is a worker: how many microbatches stage 1 had read, and the log (petra_runlog_image's;
+ * free with petra_free). PETRA_CONFIG if the run ends before that. */
+petra_status petra_checkpoint_begin(petra_archive *archive, const petra_config *config, int64_t microbatches,
+                                    int64_t *read, char **log, size_t *bytes);
 
 #endif

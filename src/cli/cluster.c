@@ -14,17 +14,18 @@ static petra_status check_program(const petra_config *config, const petra_method
   if (chunks > 1 && !program->chunked)
     return petra_config_fail(
         config, "method.chunks",
-        "%lld with method %s, whose program is %s; expected 1, or a method that interleaves stages",
-        (long long)chunks, name, program->name);
+        "%lld with method %s, whose program is %s; expected 1, or a method that interleaves stages", (long long)chunks,
+        name, program->name);
   if (stages % chunks != 0)
     return petra_config_fail(config, "method.chunks",
-                             "%lld chunks of %d stages; expected a divisor of the number of stages",
-                             (long long)chunks, stages);
+                             "%lld chunks of %d stages; expected a divisor of the number of stages", (long long)chunks,
+                             stages);
   if (method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER && config->method.accumulate < stages)
-    return petra_config_fail(config, "method.accumulate",
-                             "%lld with method %s on %d stages; its two versions of the weights need at least one microbatch a stage "
-                             "between updates: expected at least %d",
-                             (long long)config->method.accumulate, name, stages, stages);
+    return petra_config_fail(
+        config, "method.accumulate",
+        "%lld with method %s on %d stages; its two versions of the weights need at least one microbatch a stage "
+        "between updates: expected at least %d",
+        (long long)config->method.accumulate, name, stages, stages);
   if (config->method.credit > 0 && !program->arrival)
     return petra_config_fail(config, "method.credit",
                              "%lld with method %s, whose program is %s; expected 0, or a method by arrival",
@@ -53,9 +54,8 @@ petra_status petra_cluster_program(const petra_setup *setup, int32_t stages, int
 
 static petra_status check_roofline(const petra_config *config) {
   if (config->cluster.stages > 0)
-    return petra_config_fail(
-        config, "cluster.cost.model",
-        "roofline with cluster.stages, which have no model to count; expected unit or constant");
+    return petra_config_fail(config, "cluster.cost.model",
+                             "roofline with cluster.stages, which have no model to count; expected unit or constant");
   if (config->device.precision == PETRA_PRECISION_FP64)
     return petra_config_fail(config, "cluster.cost.model",
                              "roofline with device.precision: fp64, for which it knows no peak; expected "
@@ -96,13 +96,15 @@ static petra_status check_cluster(const petra_config *config, const petra_method
 }
 
 /* cluster.speeds: of the device of each row. */
-static petra_status scale_costs(petra_cluster *cluster, const petra_config *config, const petra_program_options *program) {
+static petra_status scale_costs(petra_cluster *cluster, const petra_config *config,
+                                const petra_program_options *program) {
   const petra_real_list *speeds = &config->cluster.speeds;
   int32_t devices = petra_program_devices(program);
   if (speeds->count == 0)
     return PETRA_OK;
   if (speeds->count != devices)
-    return petra_config_fail(config, "cluster.speeds", "%lld speeds for %d devices; expected one a device, or [] for speed 1 everywhere",
+    return petra_config_fail(config, "cluster.speeds",
+                             "%lld speeds for %d devices; expected one a device, or [] for speed 1 everywhere",
                              (long long)speeds->count, devices);
   for (int32_t stage = 1; stage <= program->stages; stage++)
     PETRA_TRY(petra_cost_scale(&cluster->costs[stage - 1], speeds->values[petra_program_device(program, stage) - 1]));
@@ -154,10 +156,8 @@ static petra_status set_network(petra_cluster *cluster, const petra_config *conf
   return PETRA_OK;
 }
 
-static petra_status duration(void *context, const petra_action *action, int64_t cost_ns,
-                             int64_t *duration_ns) {
-  return petra_jitter_duration(context, action->stage, (int)action->kind, action->microbatch, cost_ns,
-                               duration_ns);
+static petra_status duration(void *context, const petra_action *action, int64_t cost_ns, int64_t *duration_ns) {
+  return petra_jitter_duration(context, action->stage, (int)action->kind, action->microbatch, cost_ns, duration_ns);
 }
 
 static petra_jitter_law law_of(petra_jitter_model model) {
@@ -193,14 +193,13 @@ static void set_jitter(petra_cluster *cluster, const petra_config *config) {
   cluster->executor.duration_context = &cluster->jitter;
 }
 
-static petra_status message(void *context, bool sent, int32_t from, const petra_packet *packet,
-                            int64_t now_ns) {
+static petra_status message(void *context, bool sent, int32_t from, const petra_packet *packet, int64_t now_ns) {
   (void)from;
   return petra_trace_add_message(context, sent, packet->stage, packet->backward, packet->microbatch, now_ns);
 }
 
-petra_status petra_cluster_init(petra_cluster *cluster, petra_setup *setup,
-                                const petra_program_options *program, const char *trace_path) {
+petra_status petra_cluster_init(petra_cluster *cluster, petra_setup *setup, const petra_program_options *program,
+                                const char *trace_path) {
   const petra_config *config = setup->config;
   const petra_method *method = &setup->method;
   *cluster = (petra_cluster){0};
@@ -215,9 +214,8 @@ petra_status petra_cluster_init(petra_cluster *cluster, petra_setup *setup,
   set_jitter(cluster, config);
   if (!trace_path)
     return PETRA_OK;
-  const petra_trace_options trace = {.stages = program->stages,
-                                     .fused_head = !program->split_head,
-                                     .split_backward = method->program->split_backward};
+  const petra_trace_options trace = {
+      .stages = program->stages, .fused_head = !program->split_head, .split_backward = method->program->split_backward};
   PETRA_TRY(petra_trace_create(trace_path, &trace, &cluster->trace));
   cluster->executor.message = message;
   cluster->executor.message_context = cluster->trace;
@@ -239,8 +237,7 @@ petra_status petra_cluster_sink(void *context, const petra_trace_row *row) {
   petra_cluster *cluster = context;
   if (cluster->recorder)
     PETRA_TRY(petra_recorder_ended(cluster->recorder, row));
-  if (!cluster->trace ||
-      row->action.kind == PETRA_ACTION_EVALUATE) /* E takes no time and is no part of the schedule */
+  if (!cluster->trace || row->action.kind == PETRA_ACTION_EVALUATE) /* E takes no time and is no part of the schedule */
     return PETRA_OK;
   const petra_trace_action action = {.stage = row->action.stage,
                                      .kind = petra_action_letter(row->action.kind),

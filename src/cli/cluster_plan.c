@@ -38,10 +38,9 @@ petra_status petra_cluster_plan(petra_setup *setup, const petra_config *config, 
   else if (microbatches == 0)
     microbatches = 16 * (int64_t)stages;
   if (microbatches > many_actions / (2 * stages))
-    return petra_config_fail(
-        config, "run.max_microbatches",
-        "%lld microbatches on %d stages are more than %lld actions; expected fewer microbatches",
-        (long long)microbatches, stages, (long long)many_actions);
+    return petra_config_fail(config, "run.max_microbatches",
+                             "%lld microbatches on %d stages are more than %lld actions; expected fewer microbatches",
+                             (long long)microbatches, stages, (long long)many_actions);
   PETRA_TRY(petra_cluster_program(setup, stages, microbatches, nominal_batches(config), out));
   if (config->cluster.stages > 0)
     out->eval_every = 0; /* no model, nothing to evaluate */

@@ -14,8 +14,8 @@ typedef struct petra_arguments {
   const char *output; /* --output; NULL if not given */
   const char *trace;  /* --trace; NULL if not given */
   bool json, quiet, gantt;
-  const char *memory;               /* --memory; NULL if not given */
-  const char *image_size;           /* --image-size; NULL if not given */
+  const char *memory;      /* --memory; NULL if not given */
+  const char *image_size;  /* --image-size; NULL if not given */
   const char *jobs, *cell; /* --jobs, --cell; NULL if not given */
   bool slurm;
   bool critical_path, resume;
@@ -29,14 +29,15 @@ typedef struct petra_command {
   const char *help;      /* paragraphs for --help */
   bool takes_config;     /* --set and --help-config make sense */
   bool writes;           /* files: --output makes sense */
-  const char *writes_file; /* one file, which --output names; the name it has otherwise, "" if it must be given; NULL: none */
-  const char *actions;     /* the first argument is one of these, such as "a, b or c"; NULL: none */
-  bool takes_gantt;      /* --gantt makes sense */
-  bool traces;           /* --trace makes sense */
-  bool resumes;          /* --resume makes sense */
-  bool simulates;        /* --critical-path and --memory make sense; nothing is written without --output */
-  bool tables;           /* of a network: --memory and --image-size make sense */
-  bool sweeps;           /* over a grid: --jobs, --slurm and --cell make sense */
+  const char
+      *writes_file; /* one file, which --output names; the name it has otherwise, "" if it must be given; NULL: none */
+  const char *actions; /* the first argument is one of these, such as "a, b or c"; NULL: none */
+  bool takes_gantt;    /* --gantt makes sense */
+  bool traces;         /* --trace makes sense */
+  bool resumes;        /* --resume makes sense */
+  bool simulates;      /* --critical-path and --memory make sense; nothing is written without --output */
+  bool tables;         /* of a network: --memory and --image-size make sense */
+  bool sweeps;         /* over a grid: --jobs, --slurm and --cell make sense */
   petra_status (*run)(const petra_arguments *arguments);
 } petra_command;
 

@@ -21,12 +21,10 @@ static petra_status check(const data_action *action, const petra_arguments *argu
   if (action->writes && !arguments->output)
     return petra_fail(PETRA_USAGE, "petra data %s needs --output FILE; see petra data --help", action->name);
   if (!action->writes && arguments->output)
-    return petra_fail(PETRA_USAGE,
-                      "petra data %s writes no file and takes no --output; see petra data --help",
+    return petra_fail(PETRA_USAGE, "petra data %s writes no file and takes no --output; see petra data --help",
                       action->name);
   if (action->needs_config && !arguments->input)
-    return petra_fail(PETRA_USAGE,
-                      "petra data %s needs a config file ('-' for standard input); see petra data --help",
+    return petra_fail(PETRA_USAGE, "petra data %s needs a config file ('-' for standard input); see petra data --help",
                       action->name);
   return PETRA_OK;
 }
@@ -52,8 +50,7 @@ static petra_status run(const petra_arguments *arguments) {
 const petra_command petra_command_data = {
     .name = "data",
     .summary = "verifies, converts or generates data sets",
-    .arguments =
-        "verify CONFIG.yaml | convert CONFIG.yaml --output FILE | generate [CONFIG.yaml] --output FILE",
+    .arguments = "verify CONFIG.yaml | convert CONFIG.yaml --output FILE | generate [CONFIG.yaml] --output FILE",
     .help = "verify    reads every image of the config's data set (data.*) and prints how many there are, "
             "their sizes, the means and\n"
             "          deviations of their channels and how many images the classes have. Everything that is "

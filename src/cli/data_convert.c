@@ -30,8 +30,7 @@ static petra_status open_sets(conversion *c) {
     return petra_fail(
         PETRA_DATA,
         "%s: training images of %d x %d in %d classes, evaluation images of %d x %d in %d; expected the same",
-        c->config->data.path, train->width, train->height, train->classes, eval->width, eval->height,
-        eval->classes);
+        c->config->data.path, train->width, train->height, train->classes, eval->width, eval->height, eval->classes);
   return PETRA_OK;
 }
 
@@ -67,8 +66,7 @@ static petra_status copy_split(conversion *c, petra_split split) {
       break;
     for (int64_t i = 0; i < records.count; i++)
       PETRA_TRY_GOTO(status, records.statuses[i], done);
-    status =
-        petra_data_file_put(c->file, target, records.first, records.count, records.pixels, records.labels);
+    status = petra_data_file_put(c->file, target, records.first, records.count, records.pixels, records.labels);
   }
 done:
   petra_data_records_fini(&records);

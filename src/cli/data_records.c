@@ -25,8 +25,7 @@ petra_status petra_data_records_next(petra_data_records *records, int threads) {
   records->count = left < records->room ? left : records->room;
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
   for (int64_t i = 0; i < records->count; i++)
-    records->statuses[i] =
-        set->ops->read(set, records->first + i, records->pixels + i * size, &records->labels[i]);
+    records->statuses[i] = set->ops->read(set, records->first + i, records->pixels + i * size, &records->labels[i]);
   for (int64_t i = 0; i < records->count; i++)
     if (records->statuses[i] == PETRA_NO_MEMORY || records->statuses[i] == PETRA_INTERNAL)
       return records->statuses[i];

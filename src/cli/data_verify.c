@@ -119,16 +119,16 @@ static void print_split(const split_report *report, petra_split split) {
   int32_t empty;
   class_range(report, &least, &most, &empty);
   printf("%-6s %lld images as %d x %d, %d classes; stored: %d .. %d wide, %d .. %d high\n", name,
-         (long long)report->images, report->set->width, report->set->height, report->set->classes,
-         report->width_min, report->width_max, report->height_min, report->height_max);
-  printf("       images per class: %lld .. %lld; classes without images: %d\n", (long long)least,
-         (long long)most, empty);
+         (long long)report->images, report->set->width, report->set->height, report->set->classes, report->width_min,
+         report->width_max, report->height_min, report->height_max);
+  printf("       images per class: %lld .. %lld; classes without images: %d\n", (long long)least, (long long)most,
+         empty);
   if (report->images > 0) {
     double mean[3], deviation[3];
     for (int c = 0; c < 3; c++)
       channel_moments(report, c, &mean[c], &deviation[c]);
-    printf("       of pixel / 255, red green blue: mean %.4f %.4f %.4f, deviation %.4f %.4f %.4f\n", mean[0],
-           mean[1], mean[2], deviation[0], deviation[1], deviation[2]);
+    printf("       of pixel / 255, red green blue: mean %.4f %.4f %.4f, deviation %.4f %.4f %.4f\n", mean[0], mean[1],
+           mean[2], deviation[0], deviation[1], deviation[2]);
   }
   printf("       problems: %lld\n", (long long)report->problems);
 }
@@ -173,10 +173,10 @@ static petra_status split_json(const split_report *report, petra_split split, js
   PETRA_TRY(petra_json_set(object, "height", json_integer(report->set->height)));
   PETRA_TRY(petra_json_set(object, "width", json_integer(report->set->width)));
   PETRA_TRY(petra_json_set(object, "classes", json_integer(report->set->classes)));
-  PETRA_TRY(petra_json_set(object, "stored",
-                           json_pack("{s:i,s:i,s:i,s:i}", "width_min", report->width_min, "width_max",
-                                     report->width_max, "height_min", report->height_min, "height_max",
-                                     report->height_max)));
+  PETRA_TRY(
+      petra_json_set(object, "stored",
+                     json_pack("{s:i,s:i,s:i,s:i}", "width_min", report->width_min, "width_max", report->width_max,
+                               "height_min", report->height_min, "height_max", report->height_max)));
   PETRA_TRY(moments_json(report, object));
   return classes_json(report, object);
 }
@@ -184,12 +184,10 @@ static petra_status split_json(const split_report *report, petra_split split, js
 static petra_status print_json(const petra_config *config, const split_report *reports) {
   json_t *root = json_object(), *list = json_array();
   petra_status status;
-  PETRA_TRY_GOTO(
-      status,
-      petra_json_set(root, "set", json_string(petra_config_choice_name("data.set", (int)config->data.set))),
-      done);
   PETRA_TRY_GOTO(status,
-                 petra_json_set(root, "problems", json_integer(reports[0].problems + reports[1].problems)),
+                 petra_json_set(root, "set", json_string(petra_config_choice_name("data.set", (int)config->data.set))),
+                 done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "problems", json_integer(reports[0].problems + reports[1].problems)),
                  done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "splits", json_incref(list)), done);
   for (int i = 0; i < SPLITS; i++) {

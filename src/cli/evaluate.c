@@ -8,10 +8,11 @@
 #include <jansson.h>
 #include <string.h>
 
-static petra_status report(const petra_arguments *arguments, const petra_config *config, const petra_evaluation *result) {
+static petra_status report(const petra_arguments *arguments, const petra_config *config,
+                           const petra_evaluation *result) {
   if (!arguments->json) {
-    printf("%s: %lld images, loss %.4f, top-1 %.2f %%, top-5 %.2f %%\n", config->model.weights, (long long)result->images,
-           result->loss, 100 * result->top1, 100 * result->top5);
+    printf("%s: %lld images, loss %.4f, top-1 %.2f %%, top-5 %.2f %%\n", config->model.weights,
+           (long long)result->images, result->loss, 100 * result->top1, 100 * result->top5);
     return PETRA_OK;
   }
   json_t *root = json_object();
@@ -31,7 +32,8 @@ static petra_status evaluate(petra_setup *setup, const petra_dataset *set, petra
   const petra_config *config = setup->config;
   petra_snapshot *snapshots[PETRA_MODEL_BLOCKS] = {NULL};
   petra_status status = PETRA_OK;
-  const petra_loader_options options = {.batch = (int32_t)config->data.batch, .threads = (int)config->data.workers, .seed = (uint64_t)config->run.seed};
+  const petra_loader_options options = {
+      .batch = (int32_t)config->data.batch, .threads = (int)config->data.workers, .seed = (uint64_t)config->run.seed};
   for (int j = 0; j < setup->partition.stages; j++)
     PETRA_TRY_GOTO(status, petra_stage_snapshot(setup->stage[j], &snapshots[j]), done);
   status = petra_evaluate(setup->backend, setup->stage, snapshots, setup->partition.stages, set, &options, result);
@@ -49,7 +51,9 @@ static petra_status run(const petra_arguments *arguments) {
   petra_status status;
   PETRA_TRY(petra_arguments_config(arguments, "evaluate", &config));
   if (!*config->model.weights) {
-    status = petra_config_fail(config, "model.weights", "petra evaluate needs a weights file; expected for instance --set model.weights=runs/demo/weights.h5");
+    status = petra_config_fail(
+        config, "model.weights",
+        "petra evaluate needs a weights file; expected for instance --set model.weights=runs/demo/weights.h5");
     goto done;
   }
   PETRA_TRY_GOTO(status, petra_setup_plan(&setup, config), done);
@@ -69,7 +73,8 @@ const petra_command petra_command_evaluate = {
     .name = "evaluate",
     .summary = "accuracy of weights on the evaluation set",
     .arguments = "CONFIG.yaml --set model.weights=FILE [--set KEY=VALUE]... [--json]",
-    .help = "Evaluates the weights of model.weights on the evaluation split of the data set, with the running statistics of the\n"
+    .help = "Evaluates the weights of model.weights on the evaluation split of the data set, with the running "
+            "statistics of the\n"
             "batch norms, and prints loss, top-1 and top-5 accuracy. The partial last batch counts by its images.\n",
     .takes_config = true,
     .run = run};

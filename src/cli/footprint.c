@@ -47,8 +47,7 @@ static petra_status end(passage *p, int stage, petra_action_kind kind) {
     if (j >= stage - 1 && j <= stage + 1)
       p->out[stage].change[kind][j - stage + 1] = change;
     else if (any)
-      return petra_fail(PETRA_INTERNAL, "an action of stage %d changes what stage %d holds", stage + 1,
-                        j + 1);
+      return petra_fail(PETRA_INTERNAL, "an action of stage %d changes what stage %d holds", stage + 1, j + 1);
   }
   return PETRA_OK;
 }
@@ -65,8 +64,8 @@ static petra_status take_images(passage *p, petra_message *out) {
   const petra_model *model = &p->setup.model;
   const int32_t shape[4] = {(int32_t)p->setup.config->data.batch, 3, model->image_height, model->image_width};
   *out = (petra_message){{{NULL, NULL}}, {{NULL, NULL}}};
-  return petra_tensor_create(p->setup.backend, PETRA_TENSOR_ACTIVATION, shape, account_of(p, 0),
-                             PETRA_MEMORY_MESSAGES, &out->streams.tensor[0]);
+  return petra_tensor_create(p->setup.backend, PETRA_TENSOR_ACTIVATION, shape, account_of(p, 0), PETRA_MEMORY_MESSAGES,
+                             &out->streams.tensor[0]);
 }
 
 static petra_status pass_forward(passage *p, int stage) {
@@ -76,9 +75,8 @@ static petra_status pass_forward(passage *p, int stage) {
     PETRA_TRY(take_images(p, &p->forward[0]));
   bool head = stage == p->program->stages - 1;
   petra_loss loss;
-  petra_status status =
-      head ? petra_stage_forward_loss(p->setup.stage[stage], 0, &p->forward[stage], p->labels, &loss)
-           : petra_stage_forward(p->setup.stage[stage], 0, &p->forward[stage], &out);
+  petra_status status = head ? petra_stage_forward_loss(p->setup.stage[stage], 0, &p->forward[stage], p->labels, &loss)
+                             : petra_stage_forward(p->setup.stage[stage], 0, &p->forward[stage], &out);
   petra_message_release(&p->forward[stage]);
   PETRA_TRY(status);
   if (!head)
@@ -119,8 +117,8 @@ static petra_status pass(passage *p, bool apart) {
   int stages = p->program->stages;
   const bool split = p->setup.method.program->split_backward;
   PETRA_TRY(petra_allocate(&p->labels, (size_t)p->setup.config->data.batch, sizeof *p->labels));
-  PETRA_TRY(petra_backend_create_dry(p->setup.config->device.backend, p->setup.config->device.precision,
-                                     &p->setup.backend));
+  PETRA_TRY(
+      petra_backend_create_dry(p->setup.config->device.backend, p->setup.config->device.precision, &p->setup.backend));
   PETRA_TRY(petra_setup_create_stages(&p->setup));
   for (int j = 0; j < stages; j++)
     memcpy(p->out[j].base, account_of(p, j)->bytes, sizeof p->out[j].base);
@@ -136,7 +134,8 @@ static petra_status pass(passage *p, bool apart) {
   return PETRA_OK;
 }
 
-static petra_status pass_once(const petra_setup *setup, const petra_program_options *program, bool apart, petra_memory_stage *out) {
+static petra_status pass_once(const petra_setup *setup, const petra_program_options *program, bool apart,
+                              petra_memory_stage *out) {
   passage p = {.setup = *setup, .program = program, .out = out};
   int stages = program->stages;
   p.setup.backend = NULL;
@@ -154,8 +153,8 @@ static petra_status pass_once(const petra_setup *setup, const petra_program_opti
   return status;
 }
 
-/* What B or W of a stage lets go of when W of the stage above came before, and does not when it comes after, is shared with it. Such
- * tensors were sent up, and count there. */
+/* What B or W of a stage lets go of when W of the stage above came before, and does not when it comes after, is
+ * shared with it. Such tensors were sent up, and count there. */
 static void find_shared(petra_memory_stage *stage, const petra_memory_stage *apart) {
   static const petra_action_kind kinds[PETRA_MEMORY_HOLDERS] = {PETRA_ACTION_BACKWARD, PETRA_ACTION_WEIGHT_GRADIENT};
   for (int h = 0; h < PETRA_MEMORY_HOLDERS; h++)
@@ -167,7 +166,8 @@ static void find_shared(petra_memory_stage *stage, const petra_memory_stage *apa
     }
 }
 
-static petra_status pass_apart(const petra_setup *setup, const petra_program_options *program, petra_memory_stage *out) {
+static petra_status pass_apart(const petra_setup *setup, const petra_program_options *program,
+                               petra_memory_stage *out) {
   petra_memory_stage *apart;
   PETRA_TRY(petra_allocate(&apart, (size_t)program->stages, sizeof *apart));
   petra_status status = pass_once(setup, program, true, apart);
@@ -225,8 +225,7 @@ static petra_status count_block(const petra_setup *setup, petra_accounting accou
   return PETRA_OK;
 }
 
-petra_status petra_footprint_counted(const petra_setup *setup, petra_accounting accounting,
-                                     petra_memory_stage *out) {
+petra_status petra_footprint_counted(const petra_setup *setup, petra_accounting accounting, petra_memory_stage *out) {
   memset(out, 0, (size_t)setup->partition.stages * sizeof *out);
   for (int j = 0; j < setup->partition.stages; j++)
     for (int b = setup->partition.first[j]; b < setup->partition.first[j + 1]; b++)

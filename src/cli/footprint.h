@@ -17,7 +17,6 @@
 /* Fills `out`, one a stage. `setup` needs its plan only. */
 petra_status petra_footprint_measured(const petra_setup *setup, const petra_program_options *program,
                                       petra_memory_stage *out);
-petra_status petra_footprint_counted(const petra_setup *setup, petra_accounting accounting,
-                                     petra_memory_stage *out);
+petra_status petra_footprint_counted(const petra_setup *setup, petra_accounting accounting, petra_memory_stage *out);
 
 #endif

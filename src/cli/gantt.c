@@ -93,8 +93,7 @@ static void print_line(const chart *c, int32_t row, int64_t from, int64_t to, FI
       label(c, &cells[t].action, text, sizeof text);
     else if (cells[t].busy)
       memset(text, '.', (size_t)c->width); /* the array is zeroed */
-    used += snprintf(line + used, sizeof line - (size_t)used, "%c%-*s", cells[t].update ? '|' : ' ', c->width,
-                     text);
+    used += snprintf(line + used, sizeof line - (size_t)used, "%c%-*s", cells[t].update ? '|' : ' ', c->width, text);
   }
   if (to == c->units && cells[to].update)
     used += snprintf(line + used, sizeof line - (size_t)used, "|");
@@ -136,8 +135,8 @@ petra_status petra_gantt_print(const petra_schedule *schedule, bool recomputes, 
   PETRA_TRY(run_units(&c, recomputes));
   if (c.units + 1 > MOST_CELLS / c.rows)
     return petra_fail(PETRA_USAGE,
-                      "a chart of %d rows and %lld units of time is too large; expected fewer microbatches",
-                      c.rows, (long long)c.units);
+                      "a chart of %d rows and %lld units of time is too large; expected fewer microbatches", c.rows,
+                      (long long)c.units);
   PETRA_TRY(petra_allocate(&c.cells, (size_t)(c.rows * (c.units + 1)), sizeof *c.cells));
   petra_status status = run_units(&c, recomputes);
   if (status == PETRA_OK)

@@ -102,7 +102,8 @@ static petra_status run(const petra_arguments *arguments) {
     printf("petra      %s\n", version);
     for (int i = 0; i < count; i++)
       printf("%-10s %s\n", i ? "" : "backends", text[i]);
-    printf("libraries  %s\ndevice     %s, %d core%s for this process\n", libraries, processor, threads, threads == 1 ? "" : "s");
+    printf("libraries  %s\ndevice     %s, %d core%s for this process\n", libraries, processor, threads,
+           threads == 1 ? "" : "s");
     print_cuda();
     return PETRA_OK;
   }
@@ -131,6 +132,7 @@ const petra_command petra_command_info = {
     .name = "info",
     .summary = "prints version, backends, libraries and devices",
     .arguments = "[--json]",
-    .help = "Prints what this build can compute with: the backends and the precisions of each, the libraries and their\n"
-            "versions, the processor with the cores that this process may use, and CUDA: its libraries and devices.\n",
+    .help =
+        "Prints what this build can compute with: the backends and the precisions of each, the libraries and their\n"
+        "versions, the processor with the cores that this process may use, and CUDA: its libraries and devices.\n",
     .run = run};

@@ -50,7 +50,8 @@ const petra_command petra_command_init = {
     .name = "init",
     .summary = "writes initial weights (weights.h5)",
     .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--json] [--quiet]",
-    .help = "Writes DIR/weights.h5: the weights that `petra train` starts from with the same config (run.seed, model). They can be\n"
+    .help = "Writes DIR/weights.h5: the weights that `petra train` starts from with the same config (run.seed, model). "
+            "They can be\n"
             "given to a run as model.weights. With model.weights set, those are read, checked and written again.\n",
     .takes_config = true,
     .writes = true,

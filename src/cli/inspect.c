@@ -14,8 +14,9 @@
 static const long largest_image = 4096; /* pixels a side: far above any data set, and counts stay within 63 bits */
 
 static petra_status shape_json(json_t *object, const char *key, const petra_image_shape *shape, int streams) {
-  return petra_json_set(object, key, json_pack("{s:i, s:i, s:i, s:i}", "streams", streams, "channels", shape->channels,
-                                               "height", shape->height, "width", shape->width));
+  return petra_json_set(object, key,
+                        json_pack("{s:i, s:i, s:i, s:i}", "streams", streams, "channels", shape->channels, "height",
+                                  shape->height, "width", shape->width));
 }
 
 static petra_status stage_json(const petra_stage_summary *s, int stage, json_t *object) {
@@ -32,11 +33,15 @@ static petra_status stage_json(const petra_stage_summary *s, int stage, json_t *
   return petra_json_set(object, "lag", json_integer(s->lag));
 }
 
-static petra_status print_json(const petra_setup *setup, int64_t parameters, int64_t flops, const petra_accounting *memory) {
+static petra_status print_json(const petra_setup *setup, int64_t parameters, int64_t flops,
+                               const petra_accounting *memory) {
   json_t *root = json_object(), *list = json_array();
   const petra_config *config = setup->config;
   petra_status status;
-  PETRA_TRY_GOTO(status, petra_json_set(root, "family", json_string(petra_config_choice_name("model.family", (int)config->model.family))), done);
+  PETRA_TRY_GOTO(
+      status,
+      petra_json_set(root, "family", json_string(petra_config_choice_name("model.family", (int)config->model.family))),
+      done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "depth", json_integer(setup->model.depth)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "width", json_integer(setup->model.width)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "method", json_string(setup->method.name)), done);
@@ -85,9 +90,9 @@ static petra_status add_row(petra_table *table, const petra_setup *setup, int st
 
 static petra_status print_table(const petra_setup *setup, int64_t parameters, int64_t flops) {
   static const petra_table_column columns[] = {
-      {"stage", PETRA_TABLE_RIGHT},      {"blocks", PETRA_TABLE_LEFT},      {"reversible", PETRA_TABLE_LEFT},
+      {"stage", PETRA_TABLE_RIGHT},       {"blocks", PETRA_TABLE_LEFT},        {"reversible", PETRA_TABLE_LEFT},
       {"input CxHxW", PETRA_TABLE_RIGHT}, {"output CxHxW", PETRA_TABLE_RIGHT}, {"parameters", PETRA_TABLE_RIGHT},
-      {"MFLOP/image", PETRA_TABLE_RIGHT}, {"MB up", PETRA_TABLE_RIGHT},      {"MB down", PETRA_TABLE_RIGHT},
+      {"MFLOP/image", PETRA_TABLE_RIGHT}, {"MB up", PETRA_TABLE_RIGHT},        {"MB down", PETRA_TABLE_RIGHT},
       {"delay", PETRA_TABLE_RIGHT},       {"lag", PETRA_TABLE_RIGHT}};
   const petra_config *config = setup->config;
   petra_table *table;
@@ -104,7 +109,8 @@ static petra_status print_table(const petra_setup *setup, int64_t parameters, in
   petra_table_destroy(table);
   PETRA_TRY(status);
   printf("\n%d stages, %lld parameters, %.3f MFLOP forward per image\n"
-         "FLOP: multiply-adds of convolutions and the fully connected layer times two; MB: 10^6 bytes per microbatch, sent to the\n"
+         "FLOP: multiply-adds of convolutions and the fully connected layer times two; MB: 10^6 bytes per microbatch, "
+         "sent to the\n"
          "stage above and below; delay: microbatches between forward and backward; lag: most updates between the two\n",
          setup->partition.stages, (long long)parameters, (double)flops * 1e-6);
   return PETRA_OK;
@@ -115,7 +121,8 @@ static petra_status resize(petra_setup *setup, const char *text) {
   char *end;
   long size = strtol(text, &end, 10);
   if (*end || end == text || size < 1 || size > largest_image)
-    return petra_fail(PETRA_USAGE, "--image-size: '%s' is no size of an image; expected pixels from 1 to %ld", text, largest_image);
+    return petra_fail(PETRA_USAGE, "--image-size: '%s' is no size of an image; expected pixels from 1 to %ld", text,
+                      largest_image);
   PETRA_TRY(petra_model_init(&setup->model, setup->config, (int32_t)size, (int32_t)size));
   return petra_partition_init(&setup->partition, setup->config, &setup->model);
 }
@@ -133,7 +140,8 @@ static petra_status inspect_config(const petra_arguments *arguments) {
   PETRA_TRY_GOTO(status, petra_setup_read_schedule(&setup, setup.partition.stages), done);
   PETRA_TRY_GOTO(status, petra_setup_measure_schedule(&setup), done);
   if (memory && *config->method.schedule) {
-    status = petra_config_fail(config, "method.schedule", "with --memory, which counts from the delays of the method's own order; expected none");
+    status = petra_config_fail(config, "method.schedule",
+                               "with --memory, which counts from the delays of the method's own order; expected none");
     goto done;
   }
   if (arguments->image_size)
@@ -163,8 +171,9 @@ const petra_command petra_command_inspect = {
     .name = "inspect",
     .summary = "prints the stages of a config, or the summary of a run",
     .arguments = "CONFIG.yaml|RUN.h5|DIR [--set KEY=VALUE]... [--memory paper|strict] [--image-size N] [--json]",
-    .help = "Of a config: the table of stages with shapes, parameters, FLOPs, message sizes and delays; no data is read.\n"
-            "Of a run (its folder or its run.h5, also while it goes on): what it is, its epochs, its peak memory.\n",
+    .help =
+        "Of a config: the table of stages with shapes, parameters, FLOPs, message sizes and delays; no data is read.\n"
+        "Of a run (its folder or its run.h5, also while it goes on): what it is, its epochs, its peak memory.\n",
     .takes_config = true,
     .tables = true,
     .run = run};

@@ -92,9 +92,10 @@ static petra_status real_cell(petra_table *table, int decimals, double value) {
 }
 
 static petra_status print_epochs(const petra_runlog_summary *summary) {
-  static const petra_table_column columns[] = {{"epoch", PETRA_TABLE_RIGHT}, {"train loss", PETRA_TABLE_RIGHT}, {"train top-1 %", PETRA_TABLE_RIGHT},
-                                               {"eval loss", PETRA_TABLE_RIGHT}, {"eval top-1 %", PETRA_TABLE_RIGHT}, {"eval top-5 %", PETRA_TABLE_RIGHT},
-                                               {"lr", PETRA_TABLE_RIGHT}, {"images/s", PETRA_TABLE_RIGHT}, {"wall s", PETRA_TABLE_RIGHT}};
+  static const petra_table_column columns[] = {
+      {"epoch", PETRA_TABLE_RIGHT},     {"train loss", PETRA_TABLE_RIGHT},   {"train top-1 %", PETRA_TABLE_RIGHT},
+      {"eval loss", PETRA_TABLE_RIGHT}, {"eval top-1 %", PETRA_TABLE_RIGHT}, {"eval top-5 %", PETRA_TABLE_RIGHT},
+      {"lr", PETRA_TABLE_RIGHT},        {"images/s", PETRA_TABLE_RIGHT},     {"wall s", PETRA_TABLE_RIGHT}};
   petra_table *table;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
@@ -117,7 +118,8 @@ done:
 }
 
 static petra_status print_memory(const petra_runlog_summary *summary) {
-  petra_table_column columns[PETRA_MEMORY_CATEGORIES + 3] = {{"stage", PETRA_TABLE_RIGHT}, {"blocks", PETRA_TABLE_LEFT}};
+  petra_table_column columns[PETRA_MEMORY_CATEGORIES + 3] = {{"stage", PETRA_TABLE_RIGHT},
+                                                             {"blocks", PETRA_TABLE_LEFT}};
   petra_table *table;
   petra_status status = PETRA_OK;
   for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
@@ -128,7 +130,9 @@ static petra_status print_memory(const petra_runlog_summary *summary) {
     PETRA_TRY_GOTO(status, petra_table_cell(table, "%d", j + 1), done);
     PETRA_TRY_GOTO(status, petra_table_cell(table, "%s", summary->stage[j].name), done);
     for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
-      PETRA_TRY_GOTO(status, petra_table_cell(table, "%.3f", 1e-6 * (double)summary->peak_bytes[j * PETRA_MEMORY_CATEGORIES + c]), done);
+      PETRA_TRY_GOTO(
+          status, petra_table_cell(table, "%.3f", 1e-6 * (double)summary->peak_bytes[j * PETRA_MEMORY_CATEGORIES + c]),
+          done);
     PETRA_TRY_GOTO(status, petra_table_cell(table, "%.3f", 1e-6 * (double)summary->total_peak_bytes[j]), done);
   }
   printf("\npeak memory in MB (10^6 bytes): each category at its own peak, and all together at theirs\n");
@@ -139,9 +143,9 @@ done:
 }
 
 static petra_status print_text(const petra_runlog_summary *summary, const char *path) {
-  printf("%s\ncreated  %s by petra %s\ncommand  %s\nbackend  %s\nlength   %lld epoch%s, losses of %lld microbatch%s\n", path, summary->created,
-         summary->petra_version, summary->command, summary->backend, (long long)summary->epochs, summary->epochs == 1 ? "" : "s",
-         (long long)summary->microbatches, summary->microbatches == 1 ? "" : "es");
+  printf("%s\ncreated  %s by petra %s\ncommand  %s\nbackend  %s\nlength   %lld epoch%s, losses of %lld microbatch%s\n",
+         path, summary->created, summary->petra_version, summary->command, summary->backend, (long long)summary->epochs,
+         summary->epochs == 1 ? "" : "s", (long long)summary->microbatches, summary->microbatches == 1 ? "" : "es");
   if (summary->epochs) {
     putchar('\n');
     PETRA_TRY(print_epochs(summary));

@@ -13,8 +13,9 @@
 
 void petra_libraries_describe(char *text, size_t size) {
   const petra_jpeg_decoder *jpeg = petra_jpeg_decoder_get();
-  snprintf(text, size, "HDF5 %d.%d.%d, libyaml %s, jansson %s, GSL %s%s%s", H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE,
-           yaml_get_version_string(), JANSSON_VERSION, gsl_version, jpeg ? ", " : "", jpeg ? jpeg->name : "");
+  snprintf(text, size, "HDF5 %d.%d.%d, libyaml %s, jansson %s, GSL %s%s%s", H5_VERS_MAJOR, H5_VERS_MINOR,
+           H5_VERS_RELEASE, yaml_get_version_string(), JANSSON_VERSION, gsl_version, jpeg ? ", " : "",
+           jpeg ? jpeg->name : "");
 }
 
 void petra_version_describe(char *text, size_t size) {

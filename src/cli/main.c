@@ -14,32 +14,37 @@
 #include <unistd.h>
 
 static const petra_command *const commands[] = {
-    &petra_command_train,    &petra_command_init,     &petra_command_evaluate, &petra_command_inspect,
-    &petra_command_simulate, &petra_command_profile,  &petra_command_schedule, &petra_command_sweep,
-    &petra_command_methods,  &petra_command_data,     &petra_command_info};
+    &petra_command_train,    &petra_command_init,    &petra_command_evaluate, &petra_command_inspect,
+    &petra_command_simulate, &petra_command_profile, &petra_command_schedule, &petra_command_sweep,
+    &petra_command_methods,  &petra_command_data,    &petra_command_info};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 #define SUBCOMMANDS "train, init, evaluate, inspect, simulate, profile, schedule, sweep, methods, data or info"
 
 static void print_usage(void) {
-  printf("petra %s: training reversible networks cut into stages, with delayed gradients\n\n"
-               "usage: petra SUBCOMMAND [CONFIG.yaml] [--set KEY=VALUE]... [--output DIR] [--trace FILE] [--json] [--quiet]\n\n", petra_version());
+  printf(
+      "petra %s: training reversible networks cut into stages, with delayed gradients\n\n"
+      "usage: petra SUBCOMMAND [CONFIG.yaml] [--set KEY=VALUE]... [--output DIR] [--trace FILE] [--json] [--quiet]\n\n",
+      petra_version());
   for (int i = 0; i < COMMANDS; i++)
     printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
   printf("\n`petra SUBCOMMAND --help` tells more; `petra train --help-config` prints every key of a config.\n"
-               "Exit codes: 0 done, 1 failed while running, 2 wrong usage or config.\n");
+         "Exit codes: 0 done, 1 failed while running, 2 wrong usage or config.\n");
 }
 
 static void print_help(const petra_command *command) {
-  printf("usage: petra %s%s%s\n\n%s\n", command->name, *command->arguments ? " " : "", command->arguments, command->help);
+  printf("usage: petra %s%s%s\n\n%s\n", command->name, *command->arguments ? " " : "", command->arguments,
+         command->help);
   printf("options:\n");
   if (command->takes_config)
     printf("  --set KEY=VALUE  overrides a key of the config, such as --set optim.lr=0.05; VALUE is YAML; repeatable\n"
            "                   (a list or a text with blanks in quotes: --set 'lr.milestones=[10, 15]')\n");
   if (command->writes && !command->writes_file)
-    printf(command->simulates ? "  --output DIR     writes run.h5 and config.yaml into DIR (default: nothing is written)\n"
-                              : "  --output DIR     where files go (default: run.output/run.name of the config)\n");
+    printf(command->simulates
+               ? "  --output DIR     writes run.h5 and config.yaml into DIR (default: nothing is written)\n"
+               : "  --output DIR     where files go (default: run.output/run.name of the config)\n");
   if (command->writes_file && *command->writes_file)
-    printf("  --output FILE    the file to write (default: %s in run.output/run.name of the config)\n", command->writes_file);
+    printf("  --output FILE    the file to write (default: %s in run.output/run.name of the config)\n",
+           command->writes_file);
   else if (command->writes_file)
     printf("  --output FILE    the file to write, in place of what is there\n");
   if (command->takes_gantt)
@@ -47,7 +52,8 @@ static void print_help(const petra_command *command) {
   if (command->traces)
     printf("  --trace FILE     writes a trace of every action for Chrome's or Perfetto's viewer\n");
   if (command->resumes)
-    printf("  --resume         goes on from checkpoint.h5 in DIR, to the bit; from the beginning where there is none\n");
+    printf(
+        "  --resume         goes on from checkpoint.h5 in DIR, to the bit; from the beginning where there is none\n");
   if (command->simulates)
     printf("  --critical-path  tells which actions and messages the makespan is made of; keeps every action in memory\n"
            "  --memory A       accounting of the stages' memory: measured (default), paper or strict\n");
@@ -60,7 +66,9 @@ static void print_help(const petra_command *command) {
            "  --cell N         runs the cell with this number, from 1, and sums nothing up\n");
   printf("  --json           prints one JSON object on standard output and nothing else there\n"
          "  --quiet          %s\n",
-         command->writes || command->writes_file ? "nothing on standard output (but --json), no progress, no warnings: errors only" : "no warnings");
+         command->writes || command->writes_file
+             ? "nothing on standard output (but --json), no progress, no warnings: errors only"
+             : "no warnings");
   if (command->takes_config)
     printf("  --help-config    prints every key of a config: type, default, range, meaning\n");
   printf("  --help           this text\n");
@@ -120,7 +128,8 @@ static const struct option long_options[] = {{"set", required_argument, NULL, OP
                                              {0}};
 
 /* Reads the options of a subcommand. *stop: nothing is left to do (help was printed). */
-static petra_status read_options(const petra_command *command, int argc, char **argv, petra_arguments *arguments, bool *stop) {
+static petra_status read_options(const petra_command *command, int argc, char **argv, petra_arguments *arguments,
+                                 bool *stop) {
   int option;
   opterr = 0;
   while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1)
@@ -132,7 +141,8 @@ static petra_status read_options(const petra_command *command, int argc, char **
       break;
     case OPTION_OUTPUT:
       if (!*optarg)
-        return petra_fail(PETRA_USAGE, "--output: expected a %s, got an empty name", command->writes_file ? "file" : "folder");
+        return petra_fail(PETRA_USAGE, "--output: expected a %s, got an empty name",
+                          command->writes_file ? "file" : "folder");
       arguments->output = optarg;
       break;
     case OPTION_TRACE:
@@ -148,7 +158,8 @@ static petra_status read_options(const petra_command *command, int argc, char **
       break;
     case OPTION_CRITICAL_PATH:
       if (!command->simulates)
-        return petra_fail(PETRA_USAGE, "%s takes no --critical-path; see petra %s --help", command->name, command->name);
+        return petra_fail(PETRA_USAGE, "%s takes no --critical-path; see petra %s --help", command->name,
+                          command->name);
       arguments->critical_path = true;
       break;
     case OPTION_IMAGE_SIZE:
@@ -171,7 +182,8 @@ static petra_status read_options(const petra_command *command, int argc, char **
       break;
     case OPTION_GANTT:
       if (!command->takes_gantt)
-        return petra_fail(PETRA_USAGE, "petra %s draws no chart and takes no --gantt; see petra %s --help", command->name, command->name);
+        return petra_fail(PETRA_USAGE, "petra %s draws no chart and takes no --gantt; see petra %s --help",
+                          command->name, command->name);
       arguments->gantt = true;
       break;
     case 'h':
@@ -193,19 +205,24 @@ static petra_status read_options(const petra_command *command, int argc, char **
       return petra_fail(PETRA_USAGE, "unknown option %s; see petra %s --help", argv[optind - 1], command->name);
     }
   if (!command->takes_config && (arguments->set_count || arguments->output || optind < argc))
-    return petra_fail(PETRA_USAGE, "petra %s takes no config, --set or --output; see petra %s --help", command->name, command->name);
+    return petra_fail(PETRA_USAGE, "petra %s takes no config, --set or --output; see petra %s --help", command->name,
+                      command->name);
   if (!command->writes && !command->writes_file && arguments->output)
-    return petra_fail(PETRA_USAGE, "%s writes no files and takes no --output; see petra %s --help", command->name, command->name);
+    return petra_fail(PETRA_USAGE, "%s writes no files and takes no --output; see petra %s --help", command->name,
+                      command->name);
   if (!command->resumes && arguments->resume)
     return petra_fail(PETRA_USAGE, "%s takes no --resume; see petra %s --help", command->name, command->name);
   if (!command->traces && arguments->trace)
     return petra_fail(PETRA_USAGE, "%s takes no --trace; see petra %s --help", command->name, command->name);
   if (!command->tables && (arguments->image_size || (arguments->memory && !command->simulates)))
-    return petra_fail(PETRA_USAGE, "%s takes no --memory or --image-size; see petra %s --help", command->name, command->name);
+    return petra_fail(PETRA_USAGE, "%s takes no --memory or --image-size; see petra %s --help", command->name,
+                      command->name);
   if (!command->sweeps && (arguments->jobs || arguments->slurm || arguments->cell))
-    return petra_fail(PETRA_USAGE, "%s runs no grid and takes no --jobs, --slurm or --cell; see petra %s --help", command->name, command->name);
+    return petra_fail(PETRA_USAGE, "%s runs no grid and takes no --jobs, --slurm or --cell; see petra %s --help",
+                      command->name, command->name);
   if (command->actions && optind == argc)
-    return petra_fail(PETRA_USAGE, "petra %s: no action; expected %s; see petra %s --help", command->name, command->actions, command->name);
+    return petra_fail(PETRA_USAGE, "petra %s: no action; expected %s; see petra %s --help", command->name,
+                      command->actions, command->name);
   if (command->actions)
     arguments->action = argv[optind++];
   if (argc - optind > 1)
@@ -216,7 +233,8 @@ static petra_status read_options(const petra_command *command, int argc, char **
 
 petra_status petra_arguments_config(const petra_arguments *arguments, const char *command, petra_config **out) {
   if (!arguments->input)
-    return petra_fail(PETRA_USAGE, "petra %s needs a config file ('-' for standard input); see petra %s --help", command, command);
+    return petra_fail(PETRA_USAGE, "petra %s needs a config file ('-' for standard input); see petra %s --help",
+                      command, command);
   return petra_config_load(arguments->input, arguments->sets, arguments->set_count, out);
 }
 
@@ -260,7 +278,8 @@ int main(int argc, char **argv) {
   signal(SIGPIPE, SIG_IGN);
   gsl_set_error_handler_off();
   if (argc < 2)
-    return petra_status_exit_code(petra_fail(PETRA_USAGE, "no subcommand; expected " SUBCOMMANDS " (see petra --help)"));
+    return petra_status_exit_code(
+        petra_fail(PETRA_USAGE, "no subcommand; expected " SUBCOMMANDS " (see petra --help)"));
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
     print_usage();
     return petra_status_exit_code(close_stdout(PETRA_OK));
@@ -272,5 +291,6 @@ int main(int argc, char **argv) {
   for (int i = 0; i < COMMANDS; i++)
     if (strcmp(argv[1], commands[i]->name) == 0)
       return petra_status_exit_code(close_stdout(run_command(commands[i], argc, argv)));
-  return petra_status_exit_code(petra_fail(PETRA_USAGE, "no subcommand '%s'; expected " SUBCOMMANDS " (see petra --help)", argv[1]));
+  return petra_status_exit_code(
+      petra_fail(PETRA_USAGE, "no subcommand '%s'; expected " SUBCOMMANDS " (see petra --help)", argv[1]));
 }

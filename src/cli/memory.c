@@ -50,8 +50,7 @@ petra_status petra_memory_rows(const petra_setup *setup, petra_accounting accoun
                                     .weights_kept = i % 2 == 0,
                                     .batch = config->data.batch,
                                     .accumulate = config->method.accumulate,
-                                    .element_bytes =
-                                        config->device.precision == PETRA_PRECISION_FP64 ? 8 : 4};
+                                    .element_bytes = config->device.precision == PETRA_PRECISION_FP64 ? 8 : 4};
     PETRA_TRY(fill_row(setup, &rule, &rows[i]));
     rows[i].saving = 1 - (double)rows[i].total_bytes / (double)rows[0].total_bytes;
   }
@@ -61,11 +60,10 @@ petra_status petra_memory_rows(const petra_setup *setup, petra_accounting accoun
 static petra_status stages_json(const petra_memory_row *row, int stages, json_t *list) {
   for (int j = 0; j < stages; j++) {
     const petra_ledger_bytes *b = &row->stage[j];
-    json_t *object =
-        json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "stage", j + 1, "parameters",
-                  (json_int_t)b->parameters, "statistics", (json_int_t)b->statistics, "input",
-                  (json_int_t)b->input, "input_buffer", (json_int_t)b->input_buffer, "weight_buffer",
-                  (json_int_t)b->weight_buffer, "total", (json_int_t)petra_ledger_total(b));
+    json_t *object = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "stage", j + 1, "parameters",
+                               (json_int_t)b->parameters, "statistics", (json_int_t)b->statistics, "input",
+                               (json_int_t)b->input, "input_buffer", (json_int_t)b->input_buffer, "weight_buffer",
+                               (json_int_t)b->weight_buffer, "total", (json_int_t)petra_ledger_total(b));
     if (!object || json_array_append_new(list, object) != 0)
       return petra_json_set(NULL, "stages", NULL); /* says that memory is out */
   }
@@ -125,11 +123,9 @@ static petra_status add_stage(petra_table *table, const petra_memory_row *rows, 
 
 static petra_status print_stages(const petra_setup *setup, const petra_memory_row *rows) {
   static const petra_table_column columns[] = {
-      {"stage", PETRA_TABLE_RIGHT},         {"blocks", PETRA_TABLE_LEFT},
-      {"parameters", PETRA_TABLE_RIGHT},    {"statistics", PETRA_TABLE_RIGHT},
-      {"input", PETRA_TABLE_RIGHT},         {"input buffer", PETRA_TABLE_RIGHT},
-      {"together", PETRA_TABLE_RIGHT},      {"+ inputs kept", PETRA_TABLE_RIGHT},
-      {"+ weights kept", PETRA_TABLE_RIGHT}};
+      {"stage", PETRA_TABLE_RIGHT},      {"blocks", PETRA_TABLE_LEFT},         {"parameters", PETRA_TABLE_RIGHT},
+      {"statistics", PETRA_TABLE_RIGHT}, {"input", PETRA_TABLE_RIGHT},         {"input buffer", PETRA_TABLE_RIGHT},
+      {"together", PETRA_TABLE_RIGHT},   {"+ inputs kept", PETRA_TABLE_RIGHT}, {"+ weights kept", PETRA_TABLE_RIGHT}};
   petra_table *table;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));

@@ -39,9 +39,9 @@ enum { COLUMNS = 9 };
 
 static petra_status print_table(void) {
   static const petra_table_column columns[COLUMNS] = {
-      {"method", PETRA_TABLE_LEFT}, {"program", PETRA_TABLE_LEFT},    {"F reads", PETRA_TABLE_LEFT}, {"B reads", PETRA_TABLE_LEFT},
-      {"inverts with", PETRA_TABLE_LEFT}, {"kept", PETRA_TABLE_LEFT}, {"recomputes", PETRA_TABLE_LEFT}, {"head", PETRA_TABLE_LEFT},
-      {"what it is", PETRA_TABLE_LEFT}};
+      {"method", PETRA_TABLE_LEFT},     {"program", PETRA_TABLE_LEFT},      {"F reads", PETRA_TABLE_LEFT},
+      {"B reads", PETRA_TABLE_LEFT},    {"inverts with", PETRA_TABLE_LEFT}, {"kept", PETRA_TABLE_LEFT},
+      {"recomputes", PETRA_TABLE_LEFT}, {"head", PETRA_TABLE_LEFT},         {"what it is", PETRA_TABLE_LEFT}};
   petra_table *table;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_table_create(columns, COLUMNS, &table));
@@ -73,7 +73,10 @@ const petra_command petra_command_methods = {
     .name = "methods",
     .summary = "prints the methods and what each expands to",
     .arguments = "[--json]",
-    .help = "Prints the presets that method.name can name: the program that orders the actions, the weights that forward\n"
-            "and backward read, what is kept between them, whether backward computes the graph again, whether the last stage's forward and backward are\n"
-            "two actions (split) or one (fused). Each choice can be replaced alone by a key of the config's method section.\n",
+    .help =
+        "Prints the presets that method.name can name: the program that orders the actions, the weights that forward\n"
+        "and backward read, what is kept between them, whether backward computes the graph again, whether the last "
+        "stage's forward and backward are\n"
+        "two actions (split) or one (fused). Each choice can be replaced alone by a key of the config's method "
+        "section.\n",
     .run = run};

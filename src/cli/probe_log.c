@@ -12,15 +12,12 @@ static const char *const pair_names[] = {PETRA_PAIR_LIST(NAME)};
 static const char *const measure_names[] = {PETRA_MEASURE_LIST(NAME)};
 #undef NAME
 
-static petra_runlog_parameter describe(const petra_setup *setup, const petra_block *block, int stage,
-                                       int index) {
-  static const char *const dimensions[5][4] = {
-      {0}, {"channel"}, {"out", "in"}, {0}, {"out", "in", "kh", "kw"}};
+static petra_runlog_parameter describe(const petra_setup *setup, const petra_block *block, int stage, int index) {
+  static const char *const dimensions[5][4] = {{0}, {"channel"}, {"out", "in"}, {0}, {"out", "in", "kh", "kw"}};
   petra_tensor_spec spec;
   petra_block_parameter(&setup->model, block, index, &spec);
-  petra_runlog_parameter out = {.stage = stage,
-                                .zero = petra_block_parameter_is_invariant(&setup->model, block, index),
-                                .rank = spec.rank};
+  petra_runlog_parameter out = {
+      .stage = stage, .zero = petra_block_parameter_is_invariant(&setup->model, block, index), .rank = spec.rank};
   snprintf(out.name, sizeof out.name, "%02d/%s", block->number, spec.name);
   for (int d = 0; d < spec.rank; d++) {
     out.shape[d] = spec.shape[d];
@@ -87,8 +84,8 @@ static petra_status open_log(petra_probe_log *log, petra_runlog *runlog, bool re
   return petra_runlog_probe_create(runlog, &options, &log->log);
 }
 
-petra_status petra_probe_log_init(petra_probe_log *log, const petra_setup *setup,
-                                  const petra_program_options *program, petra_runlog *runlog, bool resumed) {
+petra_status petra_probe_log_init(petra_probe_log *log, const petra_setup *setup, const petra_program_options *program,
+                                  petra_runlog *runlog, bool resumed) {
   const petra_config *config = setup->config;
   *log = (petra_probe_log){.setup = setup, .program = program};
   if (config->probe.per_epoch == 0)

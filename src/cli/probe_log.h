@@ -16,10 +16,10 @@ typedef struct petra_probe_log {
   const petra_tensor **tensors; /* its gradients, [gradient][parameter] */
 } petra_probe_log;
 
-/* `setup` has its stages; everything is borrowed. `resumed`: `runlog` is one that is gone on with. The log must stay where it is until petra_probe_log_fini,
- * which is due whatever came back. */
-petra_status petra_probe_log_init(petra_probe_log *log, const petra_setup *setup,
-                                  const petra_program_options *program, petra_runlog *runlog, bool resumed);
+/* `setup` has its stages; everything is borrowed. `resumed`: `runlog` is one that is gone on with. The log must stay
+ * where it is until petra_probe_log_fini, which is due whatever came back. */
+petra_status petra_probe_log_init(petra_probe_log *log, const petra_setup *setup, const petra_program_options *program,
+                                  petra_runlog *runlog, bool resumed);
 
 /* Logs what the probes held. Before run.h5 is closed. */
 petra_status petra_probe_log_finish(petra_probe_log *log);

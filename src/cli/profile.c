@@ -48,10 +48,13 @@ static void describe(profiling *p) {
   const petra_config *config = p->config;
   const petra_model *model = &p->setup.model;
   petra_profile *profile = &p->profile;
-  snprintf(profile->family, sizeof profile->family, "%s", petra_config_choice_name("model.family", (int)config->model.family));
-  snprintf(profile->downsample, sizeof profile->downsample, "%s", petra_config_choice_name("model.downsample", (int)config->model.downsample));
+  snprintf(profile->family, sizeof profile->family, "%s",
+           petra_config_choice_name("model.family", (int)config->model.family));
+  snprintf(profile->downsample, sizeof profile->downsample, "%s",
+           petra_config_choice_name("model.downsample", (int)config->model.downsample));
   snprintf(profile->stem, sizeof profile->stem, "%s", petra_config_choice_name("model.stem", (int)config->model.stem));
-  snprintf(profile->precision, sizeof profile->precision, "%s", petra_config_choice_name("device.precision", (int)config->device.precision));
+  snprintf(profile->precision, sizeof profile->precision, "%s",
+           petra_config_choice_name("device.precision", (int)config->device.precision));
   profile->depth = model->depth;
   profile->width = model->width;
   profile->classes = model->classes;
@@ -117,10 +120,14 @@ const petra_command petra_command_profile = {
     .name = "profile",
     .summary = "measures what the stages of a config cost on this device",
     .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output FILE] [--json] [--quiet]",
-    .help = "Times forward, backward, reconstruction, weight gradient and update of every stage of the config's network on this\n"
-            "device, with its backend, precision, threads and batch, and writes a cost profile. `petra simulate` and `petra train`\n"
-            "take it with cluster.cost.model: profile and cluster.cost.profile: FILE. Images are random, nothing is trained.\n"
-            "profile.repetitions microbatches are measured after profile.warmup others; the costs are the medians. A profile with\n"
+    .help = "Times forward, backward, reconstruction, weight gradient and update of every stage of the config's "
+            "network on this\n"
+            "device, with its backend, precision, threads and batch, and writes a cost profile. `petra simulate` and "
+            "`petra train`\n"
+            "take it with cluster.cost.model: profile and cluster.cost.profile: FILE. Images are random, nothing is "
+            "trained.\n"
+            "profile.repetitions microbatches are measured after profile.warmup others; the costs are the medians. A "
+            "profile with\n"
             "one block a stage serves every partition of the network.\n",
     .takes_config = true,
     .writes = true,

@@ -21,8 +21,8 @@ typedef struct measurement {
   int64_t microbatch; /* the next one, of both sets */
   /* Seconds of the last microbatch. */
   double forward[SETS][PETRA_MODEL_BLOCKS], backward[SETS][PETRA_MODEL_BLOCKS], update[SETS][PETRA_MODEL_BLOCKS];
-  double head_forward, body_forward;                /* of the last stage: all of it; its blocks below the head */
-  double *samples;                                  /* [stage][part][repetition] */
+  double head_forward, body_forward; /* of the last stage: all of it; its blocks below the head */
+  double *samples;                   /* [stage][part][repetition] */
 } measurement;
 
 double petra_profile_now_s(void) {
@@ -44,18 +44,19 @@ static double *samples_of(const measurement *m, int stage, int part) {
 static petra_status create_stages(measurement *m, int set) {
   const petra_setup *setup = m->setup;
   for (int j = 0; j < m->stages; j++) {
-    const petra_stage_options options = {.model = &setup->model,
-                                         .number = j + 1,
-                                         .first = setup->partition.first[j],
-                                         .end = setup->partition.first[j + 1],
-                                         .backend = setup->backend,
-                                         .rule = {.forward_weights = PETRA_WEIGHTS_LATEST,
-                                                  .backward_weights = PETRA_WEIGHTS_LATEST,
-                                                  .invert_weights = PETRA_WEIGHTS_LATEST,
-                                                  .keep = set == WITH_GRAPH ? PETRA_KEEP_GRAPH : PETRA_KEEP_NOTHING,
-                                                  .invert = set == WITHOUT_GRAPH && setup->model.family == PETRA_FAMILY_REVNET,
-                                                  .accumulate = m->accumulate},
-                                         .optim = petra_optim_from_config(setup->config)};
+    const petra_stage_options options = {
+        .model = &setup->model,
+        .number = j + 1,
+        .first = setup->partition.first[j],
+        .end = setup->partition.first[j + 1],
+        .backend = setup->backend,
+        .rule = {.forward_weights = PETRA_WEIGHTS_LATEST,
+                 .backward_weights = PETRA_WEIGHTS_LATEST,
+                 .invert_weights = PETRA_WEIGHTS_LATEST,
+                 .keep = set == WITH_GRAPH ? PETRA_KEEP_GRAPH : PETRA_KEEP_NOTHING,
+                 .invert = set == WITHOUT_GRAPH && setup->model.family == PETRA_FAMILY_REVNET,
+                 .accumulate = m->accumulate},
+        .optim = petra_optim_from_config(setup->config)};
     PETRA_TRY(petra_stage_create(&options, &m->stage[set][j]));
     PETRA_TRY(petra_stage_initialise(m->stage[set][j], (uint64_t)setup->config->run.seed));
   }
@@ -69,7 +70,8 @@ static petra_status create_batch(measurement *m) {
   const int32_t shape[4] = {batch, 3, model->image_height, model->image_width};
   double *pixels;
   petra_rng rng;
-  PETRA_TRY(petra_tensor_create(m->setup->backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_MESSAGES, &m->images));
+  PETRA_TRY(
+      petra_tensor_create(m->setup->backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_MESSAGES, &m->images));
   PETRA_TRY(petra_allocate(&m->labels, (size_t)batch, sizeof *m->labels));
   PETRA_TRY(petra_allocate(&pixels, (size_t)m->images->elements, sizeof *pixels));
   petra_rng_init(&rng, (uint64_t)m->setup->config->run.seed, PETRA_RNG_PROFILE, 0, 0);
@@ -82,8 +84,8 @@ static petra_status create_batch(measurement *m) {
   return status;
 }
 
-/* The forward part of the last stage's action, block by block: petra_stage_loss does it together with B. It is timed in the
- * pass whose petra_stage_loss is not: what comes second finds its tensors in the cache. */
+/* The forward part of the last stage's action, block by block: petra_stage_loss does it together with B. It is timed
+ * in the pass whose petra_stage_loss is not: what comes second finds its tensors in the cache. */
 static petra_status time_last_forward(measurement *m, const petra_message *in) {
   const petra_setup *setup = m->setup;
   const petra_compute compute = {.backend = setup->backend};
@@ -102,7 +104,8 @@ static petra_status time_last_forward(measurement *m, const petra_message *in) {
       parameters[i] = petra_stage_tensor(stage, b, false, i);
     if (b == head) {
       m->body_forward = clock_s(m) - start_s;
-      PETRA_TRY_GOTO(status, petra_head_forward(&compute, block, parameters, &streams, m->labels, &graph[b], &loss), done);
+      PETRA_TRY_GOTO(status, petra_head_forward(&compute, block, parameters, &streams, m->labels, &graph[b], &loss),
+                     done);
     } else {
       PETRA_TRY_GOTO(status, petra_block_forward(&compute, block, parameters, &streams, &graph[b], &next), done);
       petra_streams_release(&streams);
@@ -179,7 +182,8 @@ static void record(measurement *m, int repetition) {
     double with_graph = m->backward[WITH_GRAPH][j];
     samples_of(m, j, PETRA_PROFILE_FORWARD)[repetition] = forward;
     samples_of(m, j, PETRA_PROFILE_BACKWARD)[repetition] = j < last ? with_graph : with_graph - forward;
-    samples_of(m, j, PETRA_PROFILE_RECONSTRUCT)[repetition] = j < last ? m->backward[WITHOUT_GRAPH][j] - with_graph : m->body_forward;
+    samples_of(m, j, PETRA_PROFILE_RECONSTRUCT)[repetition] =
+        j < last ? m->backward[WITHOUT_GRAPH][j] - with_graph : m->body_forward;
     samples_of(m, j, PETRA_PROFILE_UPDATE)[repetition] = m->update[WITH_GRAPH][j];
   }
 }

@@ -81,11 +81,9 @@ static petra_status add_rows(const petra_profile_report *report, petra_table *ta
 
 petra_status petra_profile_print_table(const petra_profile_report *report) {
   static const petra_table_column columns[] = {
-      {"stage", PETRA_TABLE_RIGHT},       {"name", PETRA_TABLE_LEFT},
-      {"forward", PETRA_TABLE_RIGHT},     {"backward", PETRA_TABLE_RIGHT},
-      {"reconstruct", PETRA_TABLE_RIGHT}, {"weight gradient", PETRA_TABLE_RIGHT},
-      {"update", PETRA_TABLE_RIGHT},      {"spread F", PETRA_TABLE_RIGHT},
-      {"spread B", PETRA_TABLE_RIGHT}};
+      {"stage", PETRA_TABLE_RIGHT},    {"name", PETRA_TABLE_LEFT},         {"forward", PETRA_TABLE_RIGHT},
+      {"backward", PETRA_TABLE_RIGHT}, {"reconstruct", PETRA_TABLE_RIGHT}, {"weight gradient", PETRA_TABLE_RIGHT},
+      {"update", PETRA_TABLE_RIGHT},   {"spread F", PETRA_TABLE_RIGHT},    {"spread B", PETRA_TABLE_RIGHT}};
   petra_table *table;
   PETRA_TRY(petra_table_create(columns, sizeof columns / sizeof *columns, &table));
   petra_status status = add_rows(report, table);
@@ -93,8 +91,10 @@ petra_status petra_profile_print_table(const petra_profile_report *report) {
     status = petra_table_print(table, stdout);
   petra_table_destroy(table);
   PETRA_TRY(status);
-  printf("\nMilliseconds a microbatch of %d images: medians of %d repetitions; spread: interquartile range over median.\n"
-         "Weight gradient is a part of backward. %s; %s\nwritten: %s\n",
-         (int)report->profile->batch, (int)report->about->repetitions, report->about->backend, report->profile->precision, report->path);
+  printf(
+      "\nMilliseconds a microbatch of %d images: medians of %d repetitions; spread: interquartile range over median.\n"
+      "Weight gradient is a part of backward. %s; %s\nwritten: %s\n",
+      (int)report->profile->batch, (int)report->about->repetitions, report->about->backend, report->profile->precision,
+      report->path);
   return PETRA_OK;
 }

@@ -12,9 +12,12 @@ static petra_status create(petra_backend *backend, petra_tensor_kind kind, int32
 static petra_status time_unit(petra_backend *backend, int32_t batch, const petra_unit *unit, double *seconds) {
   petra_tensor *x = NULL, *dy = NULL, *dw = NULL;
   petra_status status;
-  PETRA_TRY_GOTO(status, create(backend, PETRA_TENSOR_ACTIVATION, batch, unit->in, unit->height_in, unit->width_in, &x), done);
-  PETRA_TRY_GOTO(status, create(backend, PETRA_TENSOR_ACTIVATION, batch, unit->out, unit->height_out, unit->width_out, &dy), done);
-  PETRA_TRY_GOTO(status, create(backend, PETRA_TENSOR_FILTER, unit->out, unit->in, unit->kernel, unit->kernel, &dw), done);
+  PETRA_TRY_GOTO(status, create(backend, PETRA_TENSOR_ACTIVATION, batch, unit->in, unit->height_in, unit->width_in, &x),
+                 done);
+  PETRA_TRY_GOTO(
+      status, create(backend, PETRA_TENSOR_ACTIVATION, batch, unit->out, unit->height_out, unit->width_out, &dy), done);
+  PETRA_TRY_GOTO(status, create(backend, PETRA_TENSOR_FILTER, unit->out, unit->in, unit->kernel, unit->kernel, &dw),
+                 done);
   double start_s = petra_profile_now_s();
   status = petra_op_conv_backward_filter(backend, &unit->geometry, x, dy, dw);
   *seconds += petra_profile_now_s() - start_s;
@@ -25,7 +28,8 @@ done:
   return status;
 }
 
-static petra_status time_linear(petra_backend *backend, int32_t batch, int32_t features, int32_t classes, double *seconds) {
+static petra_status time_linear(petra_backend *backend, int32_t batch, int32_t features, int32_t classes,
+                                double *seconds) {
   petra_tensor *x = NULL, *w = NULL, *dy = NULL, *dx = NULL, *dw = NULL, *db = NULL;
   petra_status status;
   PETRA_TRY_GOTO(status, create(backend, PETRA_TENSOR_MATRIX, batch, features, 1, 1, &x), done);

@@ -18,8 +18,7 @@ petra_status petra_run_folder_lock(const char *directory, int *out) {
   if (flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     close(lock);
     return petra_fail(
-        PETRA_IO,
-        "%s: another run is writing into this folder; expected a folder of its own (--output or run.name)",
+        PETRA_IO, "%s: another run is writing into this folder; expected a folder of its own (--output or run.name)",
         directory);
   }
   *out = lock;

@@ -62,9 +62,8 @@ static petra_status print_json(const petra_schedule *schedule) {
   petra_status status = petra_json_set(root, "devices", devices);
   for (int32_t d = 0; d < schedule->devices && status == PETRA_OK; d++) {
     json_t *list = json_array();
-    status = json_array_append_new(devices, list) == 0
-                 ? device_json(schedule, d, list)
-                 : petra_fail(PETRA_NO_MEMORY, "no memory for the schedule");
+    status = json_array_append_new(devices, list) == 0 ? device_json(schedule, d, list)
+                                                       : petra_fail(PETRA_NO_MEMORY, "no memory for the schedule");
   }
   if (status == PETRA_OK)
     status = petra_json_print(root, stdout);
@@ -76,7 +75,8 @@ static petra_status run(const petra_arguments *arguments) {
   printed p = {.engines = 1};
   petra_schedule_text text;
   if (!arguments->input)
-    return petra_fail(PETRA_USAGE, "petra schedule needs a config or a schedule ('-' for standard input); see petra schedule --help");
+    return petra_fail(
+        PETRA_USAGE, "petra schedule needs a config or a schedule ('-' for standard input); see petra schedule --help");
   PETRA_TRY(petra_schedule_file_peek(arguments->input, &text));
   petra_status status = text.is_schedule ? from_schedule(arguments, &text, &p) : from_config(arguments, &text, &p);
   petra_free(text.text);

@@ -44,9 +44,9 @@ static petra_status read_stream(FILE *file, const char *name, petra_schedule_tex
   if (!out->is_schedule || out->size < CONFIG_BYTES)
     return PETRA_OK;
   PETRA_TRY(read_up_to(file, name, SCHEDULE_BYTES, out));
-  return out->size < SCHEDULE_BYTES ? PETRA_OK
-                                    : petra_fail(PETRA_SCHEDULE, "%s: a schedule of %d bytes or more; expected fewer", name,
-                                                 SCHEDULE_BYTES);
+  return out->size < SCHEDULE_BYTES
+             ? PETRA_OK
+             : petra_fail(PETRA_SCHEDULE, "%s: a schedule of %d bytes or more; expected fewer", name, SCHEDULE_BYTES);
 }
 
 static bool is_hdf5(const petra_schedule_text *text) {
@@ -63,7 +63,9 @@ static petra_status print_actions(const char *path, const petra_runlog_action *r
     stages = rows[i].stage > stages ? rows[i].stage : stages;
   }
   if (count == 0 || stages > count)
-    return petra_fail(PETRA_DATA, "%s: /trace/actions holds no schedule; expected the log of a run with run.trace_actions: true", path);
+    return petra_fail(PETRA_DATA,
+                      "%s: /trace/actions holds no schedule; expected the log of a run with run.trace_actions: true",
+                      path);
   for (int32_t stage = 1; stage <= stages; stage++) {
     fprintf(out, "%d:", stage);
     for (int64_t i = 0; i < count; i++)

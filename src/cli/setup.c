@@ -14,16 +14,18 @@
 static petra_status check_classes(const petra_config *config, int32_t classes) {
   if (config->model.classes >= classes)
     return PETRA_OK;
-  return petra_config_fail(config, "model.classes", "%lld outputs for the %d classes of data.set: %s; expected at least %d",
-                           (long long)config->model.classes, classes,
-                           petra_config_choice_name("data.set", (int)config->data.set), classes);
+  return petra_config_fail(
+      config, "model.classes", "%lld outputs for the %d classes of data.set: %s; expected at least %d",
+      (long long)config->model.classes, classes, petra_config_choice_name("data.set", (int)config->data.set), classes);
 }
 
 petra_status petra_setup_check_data(const petra_setup *setup, const petra_dataset *set) {
   PETRA_TRY(check_classes(setup->config, set->classes));
   if (set->height != setup->model.image_height || set->width != setup->model.image_width)
-    return petra_config_fail(setup->config, "data.path", "images of %d x %d pixels for a network that was built for %d x %d; expected one size in both splits",
-                             set->width, set->height, setup->model.image_width, setup->model.image_height);
+    return petra_config_fail(
+        setup->config, "data.path",
+        "images of %d x %d pixels for a network that was built for %d x %d; expected one size in both splits",
+        set->width, set->height, setup->model.image_width, setup->model.image_height);
   return PETRA_OK;
 }
 
@@ -34,7 +36,8 @@ static petra_status cut(petra_setup *setup) {
   if (config->stages.partition != PETRA_PARTITION_BALANCED || config->cluster.cost.model != PETRA_COST_PROFILE)
     return petra_partition_init(&setup->partition, config, &setup->model);
   PETRA_TRY(petra_setup_load_profile(setup));
-  return petra_partition_balance(&setup->partition, config, &setup->model, petra_setup_block_times(setup, times) ? times : NULL);
+  return petra_partition_balance(&setup->partition, config, &setup->model,
+                                 petra_setup_block_times(setup, times) ? times : NULL);
 }
 
 /* What each backend can compute in. */
@@ -43,14 +46,20 @@ static petra_status check_precision(const petra_config *config) {
   const petra_precision precision = config->device.precision;
   const char *name = petra_config_choice_name("device.precision", (int)precision);
   if (precision == PETRA_PRECISION_FP64 && backend == PETRA_BACKEND_CPU)
-    return petra_config_fail(config, "device.precision", "fp64 with device.backend: cpu, which computes in fp32 only; expected device.backend: ref");
+    return petra_config_fail(
+        config, "device.precision",
+        "fp64 with device.backend: cpu, which computes in fp32 only; expected device.backend: ref");
   if (precision == PETRA_PRECISION_FP64 && backend == PETRA_BACKEND_CUDA)
-    return petra_config_fail(config, "device.precision", "fp64 with device.backend: cuda, which computes in fp32, tf32 and bf16; expected device.backend: ref");
-  if ((precision == PETRA_PRECISION_TF32 || precision == PETRA_PRECISION_BF16) && (backend == PETRA_BACKEND_CPU || backend == PETRA_BACKEND_REF))
-    return petra_config_fail(config, "device.precision", "%s with device.backend: %s; expected device.backend: cuda", name,
-                             petra_config_choice_name("device.backend", (int)backend));
+    return petra_config_fail(
+        config, "device.precision",
+        "fp64 with device.backend: cuda, which computes in fp32, tf32 and bf16; expected device.backend: ref");
+  if ((precision == PETRA_PRECISION_TF32 || precision == PETRA_PRECISION_BF16) &&
+      (backend == PETRA_BACKEND_CPU || backend == PETRA_BACKEND_REF))
+    return petra_config_fail(config, "device.precision", "%s with device.backend: %s; expected device.backend: cuda",
+                             name, petra_config_choice_name("device.backend", (int)backend));
   if (config->device.graph == PETRA_GRAPH_ON && (backend == PETRA_BACKEND_CPU || backend == PETRA_BACKEND_REF))
-    return petra_config_fail(config, "device.graph", "on with device.backend: %s, which has no graphs; expected auto or off",
+    return petra_config_fail(config, "device.graph",
+                             "on with device.backend: %s, which has no graphs; expected auto or off",
                              petra_config_choice_name("device.backend", (int)backend));
   return PETRA_OK;
 }
@@ -67,7 +76,9 @@ petra_status petra_setup_plan(petra_setup *setup, const petra_config *config) {
   PETRA_TRY(check_precision(config));
   setup->inverts = setup->method.inverts && config->model.family == PETRA_FAMILY_REVNET;
   if (setup->method.inverts && !setup->inverts)
-    petra_log(PETRA_LOG_WARNING, "method %s on a ResNet, which has no reversible blocks: every block keeps its input and computes its graph again",
+    petra_log(PETRA_LOG_WARNING,
+              "method %s on a ResNet, which has no reversible blocks: every block keeps its input and computes its "
+              "graph again",
               setup->method.name);
   return PETRA_OK;
 }
@@ -92,7 +103,9 @@ int petra_setup_threads(const petra_config *config) {
 
 petra_stage_cost petra_setup_cost(const petra_config *config) {
   if (config->cluster.cost.model == PETRA_COST_UNIT)
-    return (petra_stage_cost){.forward_ns = petra_nanoseconds(1), .backward_ns = petra_nanoseconds(2), .reconstruct_ns = petra_nanoseconds(1),
+    return (petra_stage_cost){.forward_ns = petra_nanoseconds(1),
+                              .backward_ns = petra_nanoseconds(2),
+                              .reconstruct_ns = petra_nanoseconds(1),
                               .weight_gradient_ns = petra_nanoseconds(1)};
   if (config->cluster.cost.model == PETRA_COST_MEASURED)
     return (petra_stage_cost){0}; /* the worker tells */
@@ -106,14 +119,15 @@ petra_stage_cost petra_setup_cost(const petra_config *config) {
 petra_status petra_setup_create_stages(petra_setup *setup) {
   const petra_config *config = setup->config;
   for (int j = 0; j < setup->partition.stages; j++) {
-    const petra_stage_options options = {.model = &setup->model,
-                                         .number = j + 1,
-                                         .first = setup->partition.first[j],
-                                         .end = setup->partition.first[j + 1],
-                                         .backend = setup->backend,
-                                         .rule = petra_method_stage_rule(&setup->method, setup->inverts),
-                                         .optim = petra_optim_from_config(config),
-                                         .mitigation = petra_method_stage_mitigation(&setup->method, setup->partition.stages, j + 1)};
+    const petra_stage_options options = {
+        .model = &setup->model,
+        .number = j + 1,
+        .first = setup->partition.first[j],
+        .end = setup->partition.first[j + 1],
+        .backend = setup->backend,
+        .rule = petra_method_stage_rule(&setup->method, setup->inverts),
+        .optim = petra_optim_from_config(config),
+        .mitigation = petra_method_stage_mitigation(&setup->method, setup->partition.stages, j + 1)};
     PETRA_TRY(petra_stage_create(&options, &setup->stage[j]));
   }
   return PETRA_OK;
@@ -157,7 +171,8 @@ static petra_status make_folders(char *path) {
     int made = mkdir(path, 0777);
     bool folder = made == 0 || (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode));
     if (!folder)
-      return petra_fail(PETRA_IO, "%s: cannot make this folder: %s", path, errno == EEXIST ? "a file of that name is in the way" : strerror(errno));
+      return petra_fail(PETRA_IO, "%s: cannot make this folder: %s", path,
+                        errno == EEXIST ? "a file of that name is in the way" : strerror(errno));
     *slash = kept;
     if (!kept)
       return PETRA_OK;

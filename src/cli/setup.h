@@ -1,4 +1,5 @@
-/* From a config to the objects of a run: the plan (network, partition, method), then backend and stages with weights. */
+/* From a config to the objects of a run: the plan (network, partition, method), then backend and stages with
+ * weights. */
 #ifndef PETRA_CLI_SETUP_H
 #define PETRA_CLI_SETUP_H
 
@@ -40,8 +41,8 @@ petra_status petra_setup_measure_schedule(petra_setup *setup);
 /* Of stage `stage` from 0, if they have been measured. */
 bool petra_setup_schedule_distance(const petra_setup *setup, int stage, int64_t *delay, int64_t *lag);
 
-/* Whether the trainer can run the file, if there is one, in a run of `microbatches` (that many at most), `batches` an epoch.
- * Measures it. PETRA_SCHEDULE, PETRA_CONFIG. */
+/* Whether the trainer can run the file, if there is one, in a run of `microbatches` (that many at most), `batches`
+ * an epoch. Measures it. PETRA_SCHEDULE, PETRA_CONFIG. */
 petra_status petra_setup_check_training(petra_setup *setup, int64_t microbatches, int64_t batches);
 /* Checks an open data set against the plan: classes and size of the images. PETRA_CONFIG. */
 petra_status petra_setup_check_data(const petra_setup *setup, const petra_dataset *set);
@@ -61,12 +62,12 @@ petra_stage_cost petra_setup_cost(const petra_config *config);
  * plan only. PETRA_CONFIG if the device has no peak for the arithmetic. */
 petra_status petra_setup_roofline(const petra_setup *setup, int stage, petra_stage_cost *out);
 
-/* Reads cluster.cost.profile, unless it was read before, and checks that it is a profile of this network. Needs the model
- * only. PETRA_CONFIG, PETRA_IO or PETRA_DATA: what differs, and what was expected. */
+/* Reads cluster.cost.profile, unless it was read before, and checks that it is a profile of this network. Needs the
+ * model only. PETRA_CONFIG, PETRA_IO or PETRA_DATA: what differs, and what was expected. */
 petra_status petra_setup_load_profile(petra_setup *setup);
 
-/* Durations of stage `stage` from 0 by the profile, which was loaded; `out`'s message sizes stay as they are. PETRA_CONFIG
- * if the profile has neither one block a stage nor the partition of the plan. */
+/* Durations of stage `stage` from 0 by the profile, which was loaded; `out`'s message sizes stay as they are.
+ * PETRA_CONFIG if the profile has neither one block a stage nor the partition of the plan. */
 petra_status petra_setup_profile_cost(const petra_setup *setup, int stage, petra_stage_cost *out);
 
 /* What the profile says a microbatch takes at each block, F and B together; false if it has not one block a stage. */
@@ -86,8 +87,8 @@ petra_status petra_join_path(const char *directory, const char *name, char **out
 
 /* A row of the stage table. */
 typedef struct petra_stage_summary {
-  char name[64];    /* "stem", "group1.block1", "group1.block1 .. group2.block1" */
-  bool reversible;  /* every block of it is */
+  char name[64];             /* "stem", "group1.block1", "group1.block1 .. group2.block1" */
+  bool reversible;           /* every block of it is */
   petra_image_shape in, out; /* of one stream; the head's out is (classes, 1, 1) */
   int streams_in, streams_out;
   int64_t parameters;

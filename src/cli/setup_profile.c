@@ -9,15 +9,17 @@ static const char key[] = "cluster.cost.profile";
 
 static petra_status check_text(const petra_config *config, const char *config_key, const char *found, int expected) {
   const char *name = petra_config_choice_name(config_key, expected);
-  return strcmp(found, name) == 0 ? PETRA_OK
-                                  : petra_config_fail(config, key, "%s: a profile with %s: %s; expected one with %s: %s",
-                                                      config->cluster.cost.profile, config_key, found, config_key, name);
+  return strcmp(found, name) == 0
+             ? PETRA_OK
+             : petra_config_fail(config, key, "%s: a profile with %s: %s; expected one with %s: %s",
+                                 config->cluster.cost.profile, config_key, found, config_key, name);
 }
 
 static petra_status check_number(const petra_config *config, const char *what, int32_t found, int64_t expected) {
-  return found == expected ? PETRA_OK
-                           : petra_config_fail(config, key, "%s: a profile with %s: %d; expected one with %s: %lld",
-                                               config->cluster.cost.profile, what, (int)found, what, (long long)expected);
+  return found == expected
+             ? PETRA_OK
+             : petra_config_fail(config, key, "%s: a profile with %s: %d; expected one with %s: %lld",
+                                 config->cluster.cost.profile, what, (int)found, what, (long long)expected);
 }
 
 /* That what was timed is what is to be priced. */
@@ -38,8 +40,8 @@ static petra_status check_network(const petra_setup *setup) {
   for (int32_t j = 0; j < profile->stages; j++)
     blocks += profile->stage[j].blocks;
   if (blocks != setup->model.block_count)
-    return petra_fail(PETRA_DATA, "%s: /stages/blocks: %lld blocks together; expected %d, those of the network", config->cluster.cost.profile,
-                      (long long)blocks, setup->model.block_count);
+    return petra_fail(PETRA_DATA, "%s: /stages/blocks: %lld blocks together; expected %d, those of the network",
+                      config->cluster.cost.profile, (long long)blocks, setup->model.block_count);
   return PETRA_OK;
 }
 
@@ -51,7 +53,8 @@ petra_status petra_setup_load_profile(petra_setup *setup) {
     return petra_config_fail(config, "cluster.cost.model",
                              "profile with cluster.stages, which have no model to look up; expected unit or constant");
   if (!*config->cluster.cost.profile)
-    return petra_config_fail(config, key, "empty with cluster.cost.model: profile; expected a file that `petra profile` wrote");
+    return petra_config_fail(config, key,
+                             "empty with cluster.cost.model: profile; expected a file that `petra profile` wrote");
   PETRA_TRY(petra_profile_read(config->cluster.cost.profile, &setup->profile));
   return check_network(setup);
 }
@@ -78,11 +81,14 @@ static petra_status find_rows(const petra_setup *setup, int stage, int *first, i
   if (profile->stages == setup->model.block_count) /* one block a stage */
     return PETRA_OK;
   if (profile->stages != partition->stages)
-    return petra_config_fail(setup->config, key, "%s: a profile of %d stages; expected one of %d, or of one block a stage (%d)",
-                             setup->config->cluster.cost.profile, (int)profile->stages, partition->stages, setup->model.block_count);
+    return petra_config_fail(
+        setup->config, key, "%s: a profile of %d stages; expected one of %d, or of one block a stage (%d)",
+        setup->config->cluster.cost.profile, (int)profile->stages, partition->stages, setup->model.block_count);
   if (profile->stage[stage].blocks != *end - *first)
-    return petra_config_fail(setup->config, key, "%s: a profile whose stage %d has %d blocks; expected one where it has %d, or of one block a stage",
-                             setup->config->cluster.cost.profile, stage + 1, (int)profile->stage[stage].blocks, *end - *first);
+    return petra_config_fail(
+        setup->config, key,
+        "%s: a profile whose stage %d has %d blocks; expected one where it has %d, or of one block a stage",
+        setup->config->cluster.cost.profile, stage + 1, (int)profile->stage[stage].blocks, *end - *first);
   *first = stage;
   *end = stage + 1;
   return PETRA_OK;

@@ -15,10 +15,12 @@ struct petra_setup_order {
 static petra_status check_stages(const petra_config *config, const petra_schedule *s, int32_t stages) {
   const char *path = config->method.schedule;
   if (s->stages != stages)
-    return petra_config_fail(config, "method.schedule", "%s: %d stages on %d devices; expected the %d stages of this config", path,
-                             s->stages, s->devices, stages);
+    return petra_config_fail(config, "method.schedule",
+                             "%s: %d stages on %d devices; expected the %d stages of this config", path, s->stages,
+                             s->devices, stages);
   if (strcmp(config->method.program, "preset") != 0)
-    return petra_config_fail(config, "method.program", "%s with method.schedule: %s, whose order stands in place of a program's; expected preset",
+    return petra_config_fail(config, "method.program",
+                             "%s with method.schedule: %s, whose order stands in place of a program's; expected preset",
                              config->method.program, path);
   if (config->method.chunks > 0 && config->method.chunks != s->stages / s->devices)
     return petra_config_fail(config, "method.chunks", "%lld, but %s has %d on each device; expected 0 or the same",
@@ -27,7 +29,8 @@ static petra_status check_stages(const petra_config *config, const petra_schedul
     return petra_config_fail(config, "run.max_microbatches", "%lld, but %s has %lld; expected 0 or the same",
                              (long long)config->run.max_microbatches, path, (long long)s->microbatches);
   if (config->run.drain != PETRA_DRAIN_AUTO)
-    return petra_config_fail(config, "run.drain", "with method.schedule, whose order ends where it ends; expected auto");
+    return petra_config_fail(config, "run.drain",
+                             "with method.schedule, whose order ends where it ends; expected auto");
   return PETRA_OK;
 }
 
@@ -105,9 +108,11 @@ petra_status petra_setup_check_training(petra_setup *setup, int64_t microbatches
   const petra_schedule_demands demands = {.accumulate = config->method.accumulate,
                                           .batches = batches,
                                           .eval_every = config->run.eval_every,
-                                          .double_buffer = setup->method.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER};
+                                          .double_buffer =
+                                              setup->method.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER};
   if (schedule->microbatches > microbatches)
-    return petra_config_fail(config, "method.schedule", "%s: %lld microbatches, but %lld epochs have %lld; expected more epochs",
+    return petra_config_fail(config, "method.schedule",
+                             "%s: %lld microbatches, but %lld epochs have %lld; expected more epochs",
                              config->method.schedule, (long long)schedule->microbatches, (long long)config->run.epochs,
                              (long long)microbatches);
   PETRA_TRY(petra_schedule_check_training(schedule, config->method.schedule, &demands));

@@ -12,8 +12,11 @@ void petra_setup_stage_summary(const petra_setup *setup, int stage, petra_stage_
   const petra_block *first = &setup->model.blocks[setup->partition.first[stage]];
   const petra_block *last = &setup->model.blocks[setup->partition.first[stage + 1] - 1];
   int64_t image_bytes = config->data.batch * element_bytes(config);
-  *out = (petra_stage_summary){.reversible = true, .in = first->shape_in, .out = last->shape_out,
-                               .streams_in = first->streams_in, .streams_out = last->streams_out};
+  *out = (petra_stage_summary){.reversible = true,
+                               .in = first->shape_in,
+                               .out = last->shape_out,
+                               .streams_in = first->streams_in,
+                               .streams_out = last->streams_out};
   if (first == last)
     snprintf(out->name, sizeof out->name, "%s", first->name);
   else

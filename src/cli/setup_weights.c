@@ -17,7 +17,8 @@ typedef struct tensor_list {
   petra_tensor *tensors[MOST_TENSORS];
 } tensor_list;
 
-static petra_status add_tensor(tensor_list *list, const petra_block *block, const petra_tensor_spec *spec, petra_tensor *tensor) {
+static petra_status add_tensor(tensor_list *list, const petra_block *block, const petra_tensor_spec *spec,
+                               petra_tensor *tensor) {
   petra_weight *weight = &list->weights[list->count];
   snprintf(weight->name, sizeof weight->name, "%02d/%s", block->number, spec->name);
   weight->rank = spec->rank;
@@ -71,8 +72,8 @@ static petra_status check_variances(const tensor_list *list, const char *path) {
       continue;
     for (int64_t e = 0; e < weight->elements; e++)
       if (weight->values[e] < 0)
-        return petra_fail(PETRA_DATA, "%s: /parameters/%s: element %lld is %g; expected a variance of at least 0", path, weight->name,
-                          (long long)e, weight->values[e]);
+        return petra_fail(PETRA_DATA, "%s: /parameters/%s: element %lld is %g; expected a variance of at least 0", path,
+                          weight->name, (long long)e, weight->values[e]);
   }
   return PETRA_OK;
 }
@@ -82,8 +83,8 @@ static petra_status check_finite(const tensor_list *list, const char *path) {
   for (int i = 0; i < list->count; i++)
     for (int64_t e = 0; e < list->weights[i].elements; e++)
       if (!isfinite(list->weights[i].values[e]))
-        return petra_fail(PETRA_NOT_FINITE, "%s: not written: element %lld of %s is %g; the run has diverged", path, (long long)e,
-                          list->weights[i].name, list->weights[i].values[e]);
+        return petra_fail(PETRA_NOT_FINITE, "%s: not written: element %lld of %s is %g; the run has diverged", path,
+                          (long long)e, list->weights[i].name, list->weights[i].values[e]);
   return PETRA_OK;
 }
 
@@ -94,12 +95,15 @@ petra_status petra_setup_write_weights(const petra_setup *setup, const char *pat
   const petra_config *config = setup->config;
   PETRA_TRY(make_list(setup, &list));
   for (int i = 0; i < list->count; i++)
-    PETRA_TRY_GOTO(status, petra_op_download(setup->backend, list->tensors[i], list->weights[i].values, PETRA_HOST_F64), done);
+    PETRA_TRY_GOTO(status, petra_op_download(setup->backend, list->tensors[i], list->weights[i].values, PETRA_HOST_F64),
+                   done);
   PETRA_TRY_GOTO(status, check_finite(list, path), done);
-  snprintf(text, sizeof text, "%s-%d width %d, %s stem, %d classes", petra_config_choice_name("model.family", (int)config->model.family),
-           setup->model.depth, setup->model.width, petra_config_choice_name("model.stem", (int)config->model.stem), setup->model.classes);
+  snprintf(text, sizeof text, "%s-%d width %d, %s stem, %d classes",
+           petra_config_choice_name("model.family", (int)config->model.family), setup->model.depth, setup->model.width,
+           petra_config_choice_name("model.stem", (int)config->model.stem), setup->model.classes);
   const petra_weights_about about = {.model = text};
-  status = petra_weights_write(path, &about, list->weights, list->count, config->device.precision == PETRA_PRECISION_FP64);
+  status =
+      petra_weights_write(path, &about, list->weights, list->count, config->device.precision == PETRA_PRECISION_FP64);
 done:
   destroy_list(list);
   return status;
@@ -112,7 +116,8 @@ petra_status petra_setup_read_weights(petra_setup *setup, const char *path) {
   PETRA_TRY_GOTO(status, petra_weights_read(path, list->weights, list->count), done);
   PETRA_TRY_GOTO(status, check_variances(list, path), done);
   for (int i = 0; i < list->count; i++)
-    PETRA_TRY_GOTO(status, petra_op_upload(setup->backend, list->tensors[i], list->weights[i].values, PETRA_HOST_F64), done);
+    PETRA_TRY_GOTO(status, petra_op_upload(setup->backend, list->tensors[i], list->weights[i].values, PETRA_HOST_F64),
+                   done);
 done:
   destroy_list(list);
   return status;

@@ -24,12 +24,12 @@ typedef struct simulation {
   petra_setup setup;
   petra_program_options program;
   petra_cluster cluster;
-  petra_worker *worker;        /* counts */
-  petra_memory_stage *memory;  /* per stage; NULL without a model */
-  petra_samples *samples;      /* NULL unless they are written */
-  petra_worker *ledger;        /* around `worker`; NULL without a model */
-  petra_critical *critical;    /* NULL unless it was asked for */
-  petra_message_hook message;  /* the trace's, NULL without one */
+  petra_worker *worker;       /* counts */
+  petra_memory_stage *memory; /* per stage; NULL without a model */
+  petra_samples *samples;     /* NULL unless they are written */
+  petra_worker *ledger;       /* around `worker`; NULL without a model */
+  petra_critical *critical;   /* NULL unless it was asked for */
+  petra_message_hook message; /* the trace's, NULL without one */
   int64_t *critical_stage_ns;
   char *directory; /* NULL: nothing is written */
   int lock;        /* its descriptor; -1: none */
@@ -47,7 +47,9 @@ enum { MEMORY_BINS = 1024 };
 
 static petra_status plan(simulation *s) {
   if (s->config->cluster.cost.model == PETRA_COST_MEASURED)
-    return petra_config_fail(s->config, "cluster.cost.model", "measured: nothing is computed that could be measured; expected another model, or petra train");
+    return petra_config_fail(
+        s->config, "cluster.cost.model",
+        "measured: nothing is computed that could be measured; expected another model, or petra train");
   PETRA_TRY(petra_cluster_plan(&s->setup, s->config, 0, &s->program));
   s->quarter = s->program.microbatches / 4;
   s->half = s->program.microbatches / 2;
@@ -95,9 +97,12 @@ static petra_status plan_memory(simulation *s) {
   else if (!measured && strcmp(accounting, "paper") != 0)
     return petra_fail(PETRA_USAGE, "--memory: no accounting '%s'; expected measured, paper or strict", accounting);
   if (s->config->cluster.stages > 0)
-    return s->arguments->memory ? petra_config_fail(s->config, "cluster.stages", "%lld stages without a model with --memory, which counts the memory of a model; expected 0",
-                                                    (long long)s->config->cluster.stages)
-                                : PETRA_OK;
+    return s->arguments->memory
+               ? petra_config_fail(
+                     s->config, "cluster.stages",
+                     "%lld stages without a model with --memory, which counts the memory of a model; expected 0",
+                     (long long)s->config->cluster.stages)
+               : PETRA_OK;
   s->result.accounting = accounting;
   PETRA_TRY(petra_allocate(&s->memory, (size_t)s->program.stages, sizeof *s->memory));
   return measured ? petra_footprint_measured(&s->setup, &s->program, s->memory)
@@ -200,15 +205,14 @@ static bool leaves_device(const simulation *s, int32_t from, int32_t to) {
   return petra_program_device(&s->program, from) != petra_program_device(&s->program, to);
 }
 
-static void measure_stage(const simulation *s, int32_t stage, double available_ns,
-                          petra_simulated_stage *out) {
+static void measure_stage(const simulation *s, int32_t stage, double available_ns, petra_simulated_stage *out) {
   const petra_stage_counts *counts = &petra_worker_cost_counts(s->worker)[stage - 1];
   const petra_stage_cost *cost = &s->cluster.costs[s->cluster.executor.cost_count == 1 ? 0 : stage - 1];
-  *out = (petra_simulated_stage){
-      .utilization = available_ns > 0 ? (double)s->busy_ns[stage - 1] / available_ns : 0,
-      .lag_mean = counts->backwards ? (double)counts->lag_sum / (double)counts->backwards : 0,
-      .lag_max = counts->lag_max,
-      .in_flight_max = counts->kept_max};
+  *out =
+      (petra_simulated_stage){.utilization = available_ns > 0 ? (double)s->busy_ns[stage - 1] / available_ns : 0,
+                              .lag_mean = counts->backwards ? (double)counts->lag_sum / (double)counts->backwards : 0,
+                              .lag_max = counts->lag_max,
+                              .in_flight_max = counts->kept_max};
   if (stage < s->program.stages && leaves_device(s, stage, stage + 1))
     out->bytes_up = counts->forwards * cost->forward_bytes;
   if (stage > 1 && leaves_device(s, stage, stage - 1))
@@ -305,7 +309,8 @@ done:
 const petra_command petra_command_simulate = {
     .name = "simulate",
     .summary = "prices a method on a modelled cluster, without computing anything",
-    .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--trace FILE] [--critical-path] [--memory A] [--json] [--quiet]",
+    .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--trace FILE] [--critical-path] [--memory A] "
+                 "[--json] [--quiet]",
     .help = "Runs the actions of the config's method on the modelled cluster (cluster.*) under a virtual "
             "clock and prints what it\n"
             "takes: time per microbatch, idle time, lags, messages, memory. Nothing is computed, and nothing is "

@@ -11,7 +11,8 @@ enum { MOST_ROWS = 40, END_ROWS = 10 };
 
 static petra_status memory_json(const petra_account *account, json_t *object) {
   for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
-    PETRA_TRY(petra_json_set(object, petra_memory_category_name((petra_memory_category)c), json_integer(account->peak_bytes[c])));
+    PETRA_TRY(petra_json_set(object, petra_memory_category_name((petra_memory_category)c),
+                             json_integer(account->peak_bytes[c])));
   return petra_json_set(object, "total", json_integer(account->total_peak_bytes));
 }
 
@@ -54,8 +55,8 @@ static petra_status run_json(const petra_simulated *result, json_t *root) {
   PETRA_TRY(petra_json_set(root, "bubble_fraction", petra_json_real(result->bubble_fraction)));
   PETRA_TRY(petra_json_set(root, "actions", json_integer(result->actions)));
   PETRA_TRY(petra_json_set(root, "runaway", json_boolean(result->runaway >= 0)));
-  PETRA_TRY(petra_json_set(root, "runaway_microbatch",
-                           result->runaway < 0 ? json_null() : json_integer(result->runaway)));
+  PETRA_TRY(
+      petra_json_set(root, "runaway_microbatch", result->runaway < 0 ? json_null() : json_integer(result->runaway)));
   PETRA_TRY(critical_json(result, root));
   PETRA_TRY(petra_json_set(root, "accounting", result->accounts ? json_string(result->accounting) : json_null()));
   return petra_json_set(root, "wall_s", petra_json_real(result->wall_s));
@@ -99,10 +100,10 @@ static petra_status add_gap(petra_table *table, int columns) {
 }
 
 static petra_status print_stages(const petra_simulated *result) {
-  static const petra_table_column columns[] = {
-      {"stage", PETRA_TABLE_RIGHT},   {"busy", PETRA_TABLE_RIGHT},      {"lag mean", PETRA_TABLE_RIGHT},
-      {"lag max", PETRA_TABLE_RIGHT}, {"in flight", PETRA_TABLE_RIGHT}, {"up MB", PETRA_TABLE_RIGHT},
-      {"down MB", PETRA_TABLE_RIGHT}, {"peak MB", PETRA_TABLE_RIGHT}};
+  static const petra_table_column columns[] = {{"stage", PETRA_TABLE_RIGHT},     {"busy", PETRA_TABLE_RIGHT},
+                                               {"lag mean", PETRA_TABLE_RIGHT},  {"lag max", PETRA_TABLE_RIGHT},
+                                               {"in flight", PETRA_TABLE_RIGHT}, {"up MB", PETRA_TABLE_RIGHT},
+                                               {"down MB", PETRA_TABLE_RIGHT},   {"peak MB", PETRA_TABLE_RIGHT}};
   int count = result->accounts ? 8 : 7;
   int32_t stages = result->program->stages;
   petra_table *table;
@@ -128,8 +129,8 @@ static void print_critical(const petra_simulated *result) {
   printf("critical path: ");
   for (int k = 0; k < PETRA_CRITICAL_KINDS; k++)
     if (result->path.ns[k] > 0) {
-      printf("%s%s %.9g s (%.1f %%)", between, petra_critical_name((petra_critical_kind)k), 1e-9 * (double)result->path.ns[k],
-             100 * (double)result->path.ns[k] / (double)result->makespan_ns);
+      printf("%s%s %.9g s (%.1f %%)", between, petra_critical_name((petra_critical_kind)k),
+             1e-9 * (double)result->path.ns[k], 100 * (double)result->path.ns[k] / (double)result->makespan_ns);
       between = ", ";
     }
   printf("%s; %lld actions, %lld messages that take time\n", *between ? "" : "no time", (long long)result->path.actions,
@@ -139,10 +140,9 @@ static void print_critical(const petra_simulated *result) {
 petra_status petra_simulated_print_table(const petra_simulated *result) {
   const petra_program_options *program = result->program;
   const petra_config *config = result->setup->config;
-  printf("%s (program %s) on %d stage%s, %lld microbatches, %lld engine%s a device\n\n",
-         result->setup->method.name, result->setup->method.program->name, program->stages,
-         program->stages == 1 ? "" : "s", (long long)program->microbatches,
-         (long long)config->cluster.engines, config->cluster.engines == 1 ? "" : "s");
+  printf("%s (program %s) on %d stage%s, %lld microbatches, %lld engine%s a device\n\n", result->setup->method.name,
+         result->setup->method.program->name, program->stages, program->stages == 1 ? "" : "s",
+         (long long)program->microbatches, (long long)config->cluster.engines, config->cluster.engines == 1 ? "" : "s");
   PETRA_TRY(print_stages(result));
   printf("\nmakespan %.9g s", 1e-9 * (double)result->makespan_ns);
   if (isfinite(result->time_per_microbatch_s))

@@ -19,8 +19,7 @@ static petra_status read_integer(const char *option, const char *text, long leas
   char *end = NULL;
   errno = 0;
   long value = strtol(text, &end, 10);
-  if (end == text || *end || errno || value < least || value > most ||
-      strspn(text, "0123456789") != strlen(text))
+  if (end == text || *end || errno || value < least || value > most || strspn(text, "0123456789") != strlen(text))
     return petra_fail(PETRA_USAGE, "%s: '%s'; expected an integer, %ld .. %ld", option, text, least, most);
   *out = (int)value;
   return PETRA_OK;
@@ -30,16 +29,14 @@ static petra_status read_arguments(petra_sweep *sweep) {
   const petra_arguments *arguments = sweep->arguments;
   sweep->jobs = 1;
   if (!arguments->input)
-    return petra_fail(PETRA_USAGE,
-                      "petra sweep needs a grid file ('-' for standard input); see petra sweep --help");
+    return petra_fail(PETRA_USAGE, "petra sweep needs a grid file ('-' for standard input); see petra sweep --help");
   if (arguments->slurm && (arguments->json || arguments->cell))
     return petra_fail(PETRA_USAGE, "--slurm prints a script: it goes with neither --json nor --cell");
   if (arguments->slurm && strcmp(arguments->input, "-") == 0)
-    return petra_fail(
-        PETRA_USAGE, "--slurm with a grid from standard input, which the tasks cannot read; expected a file");
-  if (arguments->cell && (arguments->json || arguments->jobs))
     return petra_fail(PETRA_USAGE,
-                      "--cell runs one cell and no summary: it goes with neither --json nor --jobs");
+                      "--slurm with a grid from standard input, which the tasks cannot read; expected a file");
+  if (arguments->cell && (arguments->json || arguments->jobs))
+    return petra_fail(PETRA_USAGE, "--cell runs one cell and no summary: it goes with neither --json nor --jobs");
   if (arguments->jobs)
     PETRA_TRY(read_integer("--jobs", arguments->jobs, arguments->slurm ? 1 : 0, MAX_JOBS, &sweep->jobs));
   return PETRA_OK;
@@ -63,9 +60,8 @@ static petra_status find_folder(petra_sweep *sweep) {
   const petra_arguments *arguments = sweep->arguments;
   petra_config *config;
   PETRA_TRY(petra_grid_config(sweep->grid, -1, arguments->sets, arguments->set_count, &config));
-  petra_status status = arguments->output
-                            ? petra_duplicate_string(&sweep->directory, arguments->output)
-                            : petra_join_path(config->run.output, config->run.name, &sweep->directory);
+  petra_status status = arguments->output ? petra_duplicate_string(&sweep->directory, arguments->output)
+                                          : petra_join_path(config->run.output, config->run.name, &sweep->directory);
   petra_config_destroy(config);
   return status;
 }
@@ -79,10 +75,9 @@ static petra_status lock_folder(petra_sweep *sweep) {
   if (sweep->lock < 0)
     return petra_fail(PETRA_IO, "%s: cannot open this folder: %s", sweep->directory, strerror(errno));
   if (flock(sweep->lock, (sweep->only >= 0 ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    return petra_fail(
-        PETRA_IO,
-        "%s: another sweep (or run) is writing into this folder; expected it to be free (or --output)",
-        sweep->directory);
+    return petra_fail(PETRA_IO,
+                      "%s: another sweep (or run) is writing into this folder; expected it to be free (or --output)",
+                      sweep->directory);
   return PETRA_OK;
 }
 
@@ -122,10 +117,9 @@ static petra_status report(const petra_sweep *sweep, int stopped) {
     return petra_fail(PETRA_CHILD, "%s: stopped by signal %d (%s); the same command goes on from here",
                       sweep->directory, stopped, strsignal(stopped));
   if (failed > 0 && sweep->only < 0)
-    return petra_fail(
-        PETRA_CHILD,
-        "%s: %d of %d cells failed (log.txt in their folders); the same command tries them again",
-        sweep->directory, failed, sweep->cells);
+    return petra_fail(PETRA_CHILD,
+                      "%s: %d of %d cells failed (log.txt in their folders); the same command tries them again",
+                      sweep->directory, failed, sweep->cells);
   return failed > 0 ? PETRA_CHILD : PETRA_OK;
 }
 
@@ -166,8 +160,7 @@ static petra_status run(const petra_arguments *arguments) {
 const petra_command petra_command_sweep = {
     .name = "sweep",
     .summary = "runs a grid of configs, axes times seeds, and sums it up; can be resumed",
-    .arguments =
-        "GRID.yaml [--set KEY=VALUE]... [--output DIR] [--jobs N] [--slurm] [--cell N] [--json] [--quiet]",
+    .arguments = "GRID.yaml [--set KEY=VALUE]... [--output DIR] [--jobs N] [--slurm] [--cell N] [--json] [--quiet]",
     .help = "Runs every cell of a grid with petra train or petra simulate, each as a process of its own in "
             "DIR/CELL, and writes\n"
             "DIR/summary.csv and DIR/summary.json: mean and 95 % interval over the seeds of each "

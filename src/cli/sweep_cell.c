@@ -45,7 +45,8 @@ static petra_status check_config(const petra_sweep_cell *cell, const char *path,
   petra_config *config;
   char *text = NULL, difference[PETRA_SWEEP_REASON];
   size_t size = 0;
-  PETRA_TRY(petra_config_load_text(&(petra_config_text){.path = path, .text = found, .size = strlen(found)}, NULL, 0, &config));
+  PETRA_TRY(petra_config_load_text(&(petra_config_text){.path = path, .text = found, .size = strlen(found)}, NULL, 0,
+                                   &config));
   FILE *stream = open_memstream(&text, &size);
   petra_status status = stream ? petra_config_print(config, stream)
                                : petra_fail(PETRA_NO_MEMORY, "out of memory for the text of a config");
@@ -81,8 +82,7 @@ static void take_training(const petra_runlog_summary *run, petra_sweep_cell *cel
     cell->value[WALL_S] = run->last_train.wall_s;
     cell->value[VIRTUAL_S] = run->last_train.virtual_s;
   }
-  if (run->epochs >
-      0) /* fmax: a run may end after its last whole epoch, or with an epoch that brought no loss */
+  if (run->epochs > 0) /* fmax: a run may end after its last whole epoch, or with an epoch that brought no loss */
     cell->value[WALL_S] = fmax(cell->value[WALL_S], run->epoch[run->epochs - 1].wall_s);
   if (run->memory_stages > 0)
     cell->value[PEAK_BYTES] = 0;

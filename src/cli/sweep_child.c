@@ -22,8 +22,7 @@ enum { LOCK_TRIES = 300, LOCK_PAUSE_NS = 100000000, TAIL_BYTES = 8192 };
 
 /* What the child needs, made before the fork: between fork and exec it must not allocate. */
 typedef struct launch {
-  char *config_path, *log_path,
-      *output_path; /* output_path: where standard output goes if not into the log */
+  char *config_path, *log_path, *output_path; /* output_path: where standard output goes if not into the log */
   int log, output;
   int folder; /* the cell's, for its lock */
   bool pinned;
@@ -165,8 +164,7 @@ petra_status petra_sweep_child_start(const petra_sweep *sweep, int cell, int slo
     if (child.pid == 0)
       become(&l, parent);
     if (child.pid < 0)
-      status = petra_fail(PETRA_CHILD, "%s: its run cannot be started: %s", sweep->cell[cell].name,
-                          strerror(errno));
+      status = petra_fail(PETRA_CHILD, "%s: its run cannot be started: %s", sweep->cell[cell].name, strerror(errno));
     else
       setpgid(child.pid, child.pid); /* here as well: whoever comes first */
   }

@@ -51,8 +51,8 @@ bool petra_sweep_same_config(const char *found, const char *asked, char *differe
     int length_a = 0, length_b = 0;
     const char *line_a = more_a ? trimmed(&a, &length_a) : "", *line_b = more_b ? trimmed(&b, &length_b) : "";
     int section = b.section ? (int)strcspn(b.section, ":\n") : 0;
-    snprintf(difference, size, "in section %.*s '%.*s' in place of '%.*s'", section,
-             b.section ? b.section : "", length_a, line_a, length_b, line_b);
+    snprintf(difference, size, "in section %.*s '%.*s' in place of '%.*s'", section, b.section ? b.section : "",
+             length_a, line_a, length_b, line_b);
     return false;
   }
 }

@@ -12,10 +12,9 @@ static petra_status check(const petra_config *config, petra_grid_command command
   petra_setup setup = {.config = config};
   petra_status status;
   if (command == PETRA_GRID_TRAIN && config->cluster.stages > 0)
-    return petra_config_fail(
-        config, "cluster.stages",
-        "%lld stages without a model cannot be trained; expected 0, or command: simulate",
-        (long long)config->cluster.stages);
+    return petra_config_fail(config, "cluster.stages",
+                             "%lld stages without a model cannot be trained; expected 0, or command: simulate",
+                             (long long)config->cluster.stages);
   if (config->cluster.stages > 0)
     return petra_method_from_config(config, &setup.method);
   status = petra_setup_plan(&setup, config);
@@ -83,8 +82,7 @@ static petra_status refuse_equals(const petra_sweep *sweep) {
     const petra_sweep_cell *a = &sweep->cell[order[i - 1].cell], *b = &sweep->cell[order[i].cell];
     if (order[i - 1].hash == order[i].hash &&
         petra_sweep_same_config(a->config, b->config, difference, sizeof difference))
-      status = petra_fail(PETRA_CONFIG,
-                          "%s: the cells %s and %s have the same config; expected every cell to differ",
+      status = petra_fail(PETRA_CONFIG, "%s: the cells %s and %s have the same config; expected every cell to differ",
                           sweep->arguments->input, a->name, b->name);
   }
   petra_free(order);

@@ -44,8 +44,8 @@ petra_status petra_sweep_print_slurm(const petra_sweep *sweep) {
   char program[PATH_MAX], folder[PATH_MAX];
   ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
   if (length < 0 || !getcwd(folder, sizeof folder))
-    return petra_fail(PETRA_IO, "%s: cannot be read: %s",
-                      length < 0 ? "/proc/self/exe" : "the working directory", strerror(errno));
+    return petra_fail(PETRA_IO, "%s: cannot be read: %s", length < 0 ? "/proc/self/exe" : "the working directory",
+                      strerror(errno));
   program[length] = 0;
   if (put_open(sweep, false) == 0) {
     petra_log(PETRA_LOG_INFO, "%s: every cell is complete; there is nothing to submit", sweep->directory);

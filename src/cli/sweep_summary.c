@@ -54,8 +54,7 @@ static petra_status metric_json(petra_interval interval, json_t *object) {
   return petra_json_set(object, "interval95", petra_json_real(interval.half));
 }
 
-static petra_status combination_json(const petra_sweep *sweep, int combination, double *values,
-                                     json_t *object) {
+static petra_status combination_json(const petra_sweep *sweep, int combination, double *values, json_t *object) {
   const petra_sweep_metrics *metrics = petra_sweep_metrics_of(petra_grid_runs(sweep->grid));
   int seeds = petra_grid_seeds(sweep->grid), complete = 0;
   char name[PETRA_GRID_NAME];
@@ -71,8 +70,7 @@ static petra_status combination_json(const petra_sweep *sweep, int combination, 
   for (int m = 0; m < metrics->count; m++) {
     json_t *metric = json_object();
     PETRA_TRY(petra_json_set(object, metrics->name[m], metric));
-    PETRA_TRY(metric_json(petra_interval_of(values, petra_sweep_values(sweep, combination, m, values), LEVEL),
-                          metric));
+    PETRA_TRY(metric_json(petra_interval_of(values, petra_sweep_values(sweep, combination, m, values), LEVEL), metric));
   }
   return PETRA_OK;
 }
@@ -83,8 +81,8 @@ static petra_status fill(const petra_sweep *sweep, double *values, json_t *root)
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_json_set(root, "grid", petra_json_string(sweep->arguments->input)));
   PETRA_TRY(petra_json_set(root, "output", petra_json_string(sweep->directory)));
-  PETRA_TRY(petra_json_set(
-      root, "command", json_string(petra_grid_runs(sweep->grid) == PETRA_GRID_TRAIN ? "train" : "simulate")));
+  PETRA_TRY(petra_json_set(root, "command",
+                           json_string(petra_grid_runs(sweep->grid) == PETRA_GRID_TRAIN ? "train" : "simulate")));
   PETRA_TRY(petra_json_set(root, "combinations", combinations));
   PETRA_TRY(petra_json_set(root, "cells", cells));
   for (int c = 0; c < sweep->cells / seeds && status == PETRA_OK; c++) {
@@ -126,8 +124,8 @@ static petra_status write_csv(const petra_sweep *sweep) {
   char *text = NULL;
   size_t size = 0;
   FILE *stream = open_memstream(&text, &size);
-  petra_status status = stream ? petra_sweep_print_csv(sweep, stream)
-                               : petra_fail(PETRA_NO_MEMORY, "out of memory for the summary");
+  petra_status status =
+      stream ? petra_sweep_print_csv(sweep, stream) : petra_fail(PETRA_NO_MEMORY, "out of memory for the summary");
   if (stream)
     fclose(stream);
   if (status == PETRA_OK)
@@ -140,8 +138,7 @@ petra_status petra_sweep_summarize(const petra_sweep *sweep) {
   json_t *root = json_object();
   double *values = NULL;
   petra_status status;
-  PETRA_TRY_GOTO(status, petra_allocate(&values, (size_t)petra_grid_seeds(sweep->grid), sizeof *values),
-                 done);
+  PETRA_TRY_GOTO(status, petra_allocate(&values, (size_t)petra_grid_seeds(sweep->grid), sizeof *values), done);
   PETRA_TRY_GOTO(status, fill(sweep, values, root), done);
   PETRA_TRY_GOTO(status, write_json(sweep, root), done);
   PETRA_TRY_GOTO(status, write_csv(sweep), done);

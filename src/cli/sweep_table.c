@@ -33,8 +33,7 @@ static petra_status fill(const petra_sweep *sweep, petra_table *table, double *v
     PETRA_TRY(petra_table_cell(table, "%d/%d", complete, seeds));
     for (int m = 0; m < metrics->count; m++)
       if (metrics->shown[m])
-        PETRA_TRY(
-            metric_cell(table, petra_interval_of(values, petra_sweep_values(sweep, c, m, values), LEVEL)));
+        PETRA_TRY(metric_cell(table, petra_interval_of(values, petra_sweep_values(sweep, c, m, values), LEVEL)));
   }
   return PETRA_OK;
 }

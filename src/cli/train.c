@@ -33,8 +33,8 @@ typedef struct training {
   petra_runlog *runlog;
   petra_training_log *log;
   char *checkpoint_path;
-  petra_archive *resume;       /* the checkpoint that the run goes on from; NULL: none */
-  int64_t first;               /* the first microbatch that stage 1 reads */
+  petra_archive *resume; /* the checkpoint that the run goes on from; NULL: none */
+  int64_t first;         /* the first microbatch that stage 1 reads */
   petra_checkpoints *checkpoints;
   petra_probe_log probes;
   petra_worker *worker;
@@ -61,12 +61,16 @@ static petra_status plan_program(training *t, int64_t batches) {
   if (config->run.max_microbatches > 0 && config->run.max_microbatches < microbatches)
     microbatches = config->run.max_microbatches;
   if (config->cluster.stages > 0)
-    return petra_config_fail(config, "cluster.stages", "%lld stages without a model cannot be trained; expected 0, or petra simulate", (long long)config->cluster.stages);
+    return petra_config_fail(config, "cluster.stages",
+                             "%lld stages without a model cannot be trained; expected 0, or petra simulate",
+                             (long long)config->cluster.stages);
   PETRA_TRY(petra_cluster_program(&t->setup, t->setup.partition.stages, microbatches, batches, &t->program));
   PETRA_TRY(petra_setup_check_training(&t->setup, microbatches, batches));
   if (config->probe.per_epoch > 0 && config->method.mitigation.weight_prediction != PETRA_PREDICTION_NONE)
-    return petra_config_fail(config, "probe.per_epoch", "%lld with method.mitigation.weight_prediction, whose forward reads weights that no version is; expected 0",
-                             (long long)config->probe.per_epoch);
+    return petra_config_fail(
+        config, "probe.per_epoch",
+        "%lld with method.mitigation.weight_prediction, whose forward reads weights that no version is; expected 0",
+        (long long)config->probe.per_epoch);
   t->lr = petra_lr_from_config(config, batches);
   return PETRA_OK;
 }
@@ -84,7 +88,8 @@ static petra_status prepare(training *t) {
   }
   int64_t batches = t->train_set->count / config->data.batch;
   if (batches == 0)
-    return petra_config_fail(config, "data.batch", "a batch of %lld images, but the training set has %lld; expected at most as many",
+    return petra_config_fail(config, "data.batch",
+                             "a batch of %lld images, but the training set has %lld; expected at most as many",
                              (long long)config->data.batch, (long long)t->train_set->count);
   PETRA_TRY(plan_program(t, batches));
   PETRA_TRY(petra_setup_stages(&t->setup));
@@ -133,22 +138,22 @@ static petra_status open_log(training *t) {
   t->setup.backend->ops->describe(t->setup.backend, backend, sizeof backend);
   petra_libraries_describe(libraries, sizeof libraries);
   petra_runlog_about about = {.command = t->arguments->command_line,
-                                    .backend = backend,
-                                    .libraries = libraries,
-                                    .config = t->config_text,
-                                    .actions = t->config->run.trace_actions,
-                                    .seed = (uint64_t)t->config->run.seed};
+                              .backend = backend,
+                              .libraries = libraries,
+                              .config = t->config_text,
+                              .actions = t->config->run.trace_actions,
+                              .seed = (uint64_t)t->config->run.seed};
   PETRA_TRY_GOTO(status, find_checkpoint(t, &about, &log), done);
   PETRA_TRY_GOTO(status, petra_runlog_create(path, &about, &t->runlog), done);
   PETRA_TRY_GOTO(status, petra_run_folder_write_config(t->directory, t->config_text, t->config_size), done);
   if (!t->resume)
     PETRA_TRY_GOTO(status, petra_run_folder_write_stages(&t->setup, t->runlog), done);
-  const petra_training_log_options options = {
-      .runlog = t->runlog,
-      .program = t->setup.method.program,
-      .program_options = &t->program,
-      .print_epochs = !t->arguments->json && !t->arguments->quiet,
-      .progress = t->arguments->quiet ? PETRA_PROGRESS_QUIET : PETRA_PROGRESS_AUTO};
+  const petra_training_log_options options = {.runlog = t->runlog,
+                                              .program = t->setup.method.program,
+                                              .program_options = &t->program,
+                                              .print_epochs = !t->arguments->json && !t->arguments->quiet,
+                                              .progress =
+                                                  t->arguments->quiet ? PETRA_PROGRESS_QUIET : PETRA_PROGRESS_AUTO};
   PETRA_TRY_GOTO(status, petra_probe_log_init(&t->probes, &t->setup, &t->program, t->runlog, t->resume != NULL), done);
   status = petra_training_log_create(&options, &t->log);
 done:
@@ -203,7 +208,8 @@ static petra_status run_program(training *t) {
   petra_worker *worker;
   PETRA_TRY(petra_cluster_record(&t->cluster, &recorder, &worker));
   petra_trace_sink sink = t->cluster.trace || t->cluster.recorder ? petra_cluster_sink : NULL;
-  petra_status status = t->executor->ops->run(t->executor, t->setup.method.program, &t->program, worker, sink, &t->cluster);
+  petra_status status =
+      t->executor->ops->run(t->executor, t->setup.method.program, &t->program, worker, sink, &t->cluster);
   petra_training_log_finish(t->log, status == PETRA_OK);
   return status == PETRA_OK ? petra_cluster_finish(&t->cluster) : status;
 }
@@ -221,7 +227,9 @@ static petra_status print_json(const training *t) {
   PETRA_TRY_GOTO(status, petra_json_set(root, "microbatches", json_integer(t->program.microbatches)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "losses", json_integer(losses)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "mean_loss", petra_json_real(mean_loss)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "virtual_s", petra_json_real(1e-9 * (double)t->executor->ops->now_ns(t->executor))), done);
+  PETRA_TRY_GOTO(
+      status, petra_json_set(root, "virtual_s", petra_json_real(1e-9 * (double)t->executor->ops->now_ns(t->executor))),
+      done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "epochs", json_incref(list)), done);
   for (int64_t e = 0; e < count; e++) {
     json_t *object = json_object();
@@ -240,8 +248,8 @@ static void print_end(const training *t) {
   int64_t epochs, losses;
   double loss = petra_training_log_mean_loss(t->log, &losses);
   petra_training_log_epochs(t->log, &epochs);
-  printf("%lld microbatches with %s on %d stage%s", (long long)t->program.microbatches, t->setup.method.name, t->program.stages,
-         t->program.stages == 1 ? "" : "s");
+  printf("%lld microbatches with %s on %d stage%s", (long long)t->program.microbatches, t->setup.method.name,
+         t->program.stages, t->program.stages == 1 ? "" : "s");
   if (losses == 0)
     printf(", too few for a loss to come back");
   else if (epochs == 0)
@@ -304,9 +312,12 @@ const petra_command petra_command_train = {
     .name = "train",
     .summary = "trains a network cut into stages, emulated on this device",
     .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--resume] [--trace FILE] [--json] [--quiet]",
-    .help = "Trains the network of the config with the method of the config. All J stages are emulated on this device, in the\n"
-            "order in which a virtual clock lets them act. Writes into DIR: config.yaml (every key with its value), run.h5 (losses,\n"
-            "accuracies, stages, memory, probes of gradients; readable while the run goes on) and, at the end, weights.h5.\n",
+    .help = "Trains the network of the config with the method of the config. All J stages are emulated on this device, "
+            "in the\n"
+            "order in which a virtual clock lets them act. Writes into DIR: config.yaml (every key with its value), "
+            "run.h5 (losses,\n"
+            "accuracies, stages, memory, probes of gradients; readable while the run goes on) and, at the end, "
+            "weights.h5.\n",
     .takes_config = true,
     .writes = true,
     .traces = true,

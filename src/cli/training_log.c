@@ -22,8 +22,8 @@ struct petra_training_log {
   petra_training_log_options options;
   petra_progress progress;
   double start_s, last_s;
-  int64_t epochs;   /* whole epochs of the run */
-  int64_t written;  /* rows of /epoch written */
+  int64_t epochs;  /* whole epochs of the run */
+  int64_t written; /* rows of /epoch written */
   int64_t microbatches, expected;
   double loss_sum; /* over all images of the run */
   int64_t images;
@@ -199,19 +199,36 @@ double petra_training_log_mean_loss(const petra_training_log *log, int64_t *micr
 enum { STATE_VALUES = 12, ROW_VALUES = 8 };
 
 static void pack_state(const epoch_state *s, double *v) {
-  const double values[STATE_VALUES] = {s->loss_sum, s->top1_sum, (double)s->images, s->train_s, s->lr, s->wall_s, s->complete, s->evaluated,
-                                       (double)s->evaluation.images, s->evaluation.loss, s->evaluation.top1, s->evaluation.top5};
+  const double values[STATE_VALUES] = {s->loss_sum,
+                                       s->top1_sum,
+                                       (double)s->images,
+                                       s->train_s,
+                                       s->lr,
+                                       s->wall_s,
+                                       s->complete,
+                                       s->evaluated,
+                                       (double)s->evaluation.images,
+                                       s->evaluation.loss,
+                                       s->evaluation.top1,
+                                       s->evaluation.top5};
   memcpy(v, values, sizeof values);
 }
 
 static void unpack_state(const double *v, epoch_state *s) {
-  *s = (epoch_state){.loss_sum = v[0], .top1_sum = v[1], .images = (int64_t)v[2], .train_s = v[3], .lr = v[4], .wall_s = v[5],
-                     .complete = v[6] != 0, .evaluated = v[7] != 0,
+  *s = (epoch_state){.loss_sum = v[0],
+                     .top1_sum = v[1],
+                     .images = (int64_t)v[2],
+                     .train_s = v[3],
+                     .lr = v[4],
+                     .wall_s = v[5],
+                     .complete = v[6] != 0,
+                     .evaluated = v[7] != 0,
                      .evaluation = {.images = (int64_t)v[8], .loss = v[9], .top1 = v[10], .top5 = v[11]}};
 }
 
 static void pack_row(const petra_runlog_epoch *r, double *v) {
-  const double values[ROW_VALUES] = {r->train_loss, r->train_top1, r->eval_loss, r->eval_top1, r->eval_top5, r->lr, r->wall_s, r->images_per_s};
+  const double values[ROW_VALUES] = {r->train_loss, r->train_top1, r->eval_loss, r->eval_top1,
+                                     r->eval_top5,  r->lr,         r->wall_s,    r->images_per_s};
   memcpy(v, values, sizeof values);
 }
 
@@ -251,7 +268,8 @@ petra_status petra_training_log_archive(petra_training_log *log, petra_archive *
   if (status == PETRA_OK)
     status = petra_archive_reals(archive, "sums", reals, 3);
   if (status == PETRA_OK && (counts[3] > log->epochs || counts[0] > counts[3]))
-    status = petra_fail(PETRA_DATA, "checkpoint: %lld epochs in the log of a run of %lld", (long long)counts[3], (long long)log->epochs);
+    status = petra_fail(PETRA_DATA, "checkpoint: %lld epochs in the log of a run of %lld", (long long)counts[3],
+                        (long long)log->epochs);
   if (status == PETRA_OK && counts[3] > 0)
     status = archive_epochs(log, archive, counts[3]);
   petra_archive_leave(archive);

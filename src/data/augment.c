@@ -41,8 +41,8 @@ void petra_augment_table_init(petra_augment_table *table, const double mean[3], 
 }
 
 /* One row of the result; source NULL: a row of padding. */
-static void apply_row(const petra_augment_choice *choice, const double *value, const uint8_t *source,
-                      int32_t width, double *out) {
+static void apply_row(const petra_augment_choice *choice, const double *value, const uint8_t *source, int32_t width,
+                      double *out) {
   for (int32_t x = 0; x < width; x++) {
     int32_t column = (choice->flip ? width - 1 - x : x) + choice->shift_x;
     bool inside = source && column >= 0 && column < width;
@@ -50,8 +50,8 @@ static void apply_row(const petra_augment_choice *choice, const double *value, c
   }
 }
 
-void petra_augment_apply(const petra_augment_choice *choice, const petra_augment_table *table,
-                         const uint8_t *pixels, int32_t height, int32_t width, double *out) {
+void petra_augment_apply(const petra_augment_choice *choice, const petra_augment_table *table, const uint8_t *pixels,
+                         int32_t height, int32_t width, double *out) {
   for (int c = 0; c < 3; c++)
     for (int32_t y = 0; y < height; y++) {
       int32_t row = y + choice->shift_y;

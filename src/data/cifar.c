@@ -68,17 +68,16 @@ static petra_status cifar_read(const petra_dataset *set, int64_t index, uint8_t 
 
 static const petra_dataset_ops cifar_ops = {.destroy = cifar_destroy, .read = cifar_read};
 
-/* The size must be a whole number of records; *records is set to it, rounded down, in any case. A likely reason is named: the file of the other set. */
-static petra_status check_size(const cifar_format *format, const char *path, int64_t bytes,
-                               int64_t *records) {
+/* The size must be a whole number of records; *records is set to it, rounded down, in any case. A likely reason is
+ * named: the file of the other set. */
+static petra_status check_size(const cifar_format *format, const char *path, int64_t bytes, int64_t *records) {
   int64_t length = record_bytes(format);
   *records = bytes / length;
   if (bytes == 0)
-    return petra_fail(PETRA_DATA, "%s: the file is empty, expected %s records of %" PRId64 " bytes", path,
-                      format->set, length);
+    return petra_fail(PETRA_DATA, "%s: the file is empty, expected %s records of %" PRId64 " bytes", path, format->set,
+                      length);
   if (bytes % length != 0) {
-    const cifar_format *other =
-        format == &formats[PETRA_CIFAR10] ? &formats[PETRA_CIFAR100] : &formats[PETRA_CIFAR10];
+    const cifar_format *other = format == &formats[PETRA_CIFAR10] ? &formats[PETRA_CIFAR100] : &formats[PETRA_CIFAR10];
     bool fits_other = bytes % record_bytes(other) == 0;
     return petra_fail(PETRA_DATA,
                       "%s: %" PRId64 " bytes are left over after %" PRId64
@@ -115,18 +114,16 @@ static petra_status join_path(const char *folder, const char *name, char **out) 
 }
 
 /* Opens the files that `path` stands for. `count` is counted up as they are opened, also on failure. */
-static petra_status open_sources(const cifar_format *format, const char *path, petra_split split,
-                                 int64_t *problems, source *sources, int *count) {
+static petra_status open_sources(const cifar_format *format, const char *path, petra_split split, int64_t *problems,
+                                 source *sources, int *count) {
   const char *const *names = split == PETRA_SPLIT_TRAIN ? format->train : format->eval;
   struct stat info;
   char *full = NULL;
   if (!path || !*path)
-    return petra_fail(PETRA_CONFIG,
-                      "data.path: is empty, expected the folder of the %s files or one such file",
+    return petra_fail(PETRA_CONFIG, "data.path: is empty, expected the folder of the %s files or one such file",
                       format->set);
   if (stat(path, &info) != 0)
-    return petra_fail(PETRA_IO,
-                      "data.path: %s: %s, expected a folder that holds %s or one file of %s records", path,
+    return petra_fail(PETRA_IO, "data.path: %s: %s, expected a folder that holds %s or one file of %s records", path,
                       strerror(errno), names[0], format->set);
   if (S_ISDIR(info.st_mode)) {
     for (int i = 0; names[i]; i++) {
@@ -136,11 +133,10 @@ static petra_status open_sources(const cifar_format *format, const char *path, p
     return PETRA_OK;
   }
   if (split == PETRA_SPLIT_EVAL)
-    return petra_fail(
-        PETRA_CONFIG,
-        "data.path: %s is a single file, which is the training split and has no evaluation split; set "
-        "run.eval_every: 0, or give a folder that also holds %s",
-        path, names[0]);
+    return petra_fail(PETRA_CONFIG,
+                      "data.path: %s is a single file, which is the training split and has no evaluation split; set "
+                      "run.eval_every: 0, or give a folder that also holds %s",
+                      path, names[0]);
   PETRA_TRY(petra_duplicate_string(&full, path));
   return petra_dataset_problem(problems, open_source(format, full, &sources[(*count)++]));
 }
@@ -150,12 +146,11 @@ bool petra_cifar_has_eval(const char *path) {
   return !path || stat(path, &info) != 0 || S_ISDIR(info.st_mode);
 }
 
-static petra_status check_labels(const cifar_format *format, const char *path, int64_t number,
-                                 const uint8_t *record) {
+static petra_status check_labels(const cifar_format *format, const char *path, int64_t number, const uint8_t *record) {
   for (int i = 0; i < format->label_bytes; i++)
     if (record[i] >= format->labels[i].values)
-      return petra_fail(PETRA_DATA, "%s: record %" PRId64 " (from 0) has the %s %d, expected 0 to %" PRId32,
-                        path, number, format->labels[i].name, record[i], format->labels[i].values - 1);
+      return petra_fail(PETRA_DATA, "%s: record %" PRId64 " (from 0) has the %s %d, expected 0 to %" PRId32, path,
+                        number, format->labels[i].name, record[i], format->labels[i].values - 1);
   return PETRA_OK;
 }
 
@@ -168,9 +163,8 @@ static petra_status read_source(const cifar_format *format, const source *from, 
     uint8_t *record = *kept < keep ? records + (size_t)*kept * length : scratch;
     errno = 0;
     if (fread(record, length, 1, from->file) != 1)
-      return petra_fail(PETRA_IO, "%s: record %" PRId64 " (from 0) of %" PRId64 " cannot be read: %s",
-                        from->path, i, from->records,
-                        ferror(from->file) ? strerror(errno) : "the file became shorter");
+      return petra_fail(PETRA_IO, "%s: record %" PRId64 " (from 0) of %" PRId64 " cannot be read: %s", from->path, i,
+                        from->records, ferror(from->file) ? strerror(errno) : "the file became shorter");
     petra_status status = check_labels(format, from->path, i, record);
     PETRA_TRY(petra_dataset_problem(problems, status));
     *kept += status == PETRA_OK && *kept < keep;

@@ -20,8 +20,7 @@ typedef struct petra_dataset_ops {
   /* The same with a random window of the image as it is stored, which replaces the padded crop of
    * data/augment.h. The draws from `rng` and what is made of them: data/crop.h. NULL: what is stored has the
    * size of a record. Thread-safe. */
-  petra_status (*read_window)(const petra_dataset *set, int64_t index, petra_rng *rng, uint8_t *pixels,
-                              int32_t *label);
+  petra_status (*read_window)(const petra_dataset *set, int64_t index, petra_rng *rng, uint8_t *pixels, int32_t *label);
   /* The size of the image as it is stored. NULL: height x width, as of every record. Thread-safe. */
   petra_status (*stored_size)(const petra_dataset *set, int64_t index, int32_t *height, int32_t *width);
   /* The name of a class, 0 <= label < classes. NULL: they have none. */

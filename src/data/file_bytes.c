@@ -34,8 +34,8 @@ static petra_status read_whole(int fd, const char *path, const char *what, uint8
   if (fstat(fd, &about) != 0)
     return petra_fail(PETRA_IO, "%s: cannot be read: %s", path, strerror(errno));
   if (!S_ISREG(about.st_mode))
-    return petra_fail(PETRA_IO, "%s: is %s, expected %s", path,
-                      S_ISDIR(about.st_mode) ? "a folder" : "no regular file", what);
+    return petra_fail(PETRA_IO, "%s: is %s, expected %s", path, S_ISDIR(about.st_mode) ? "a folder" : "no regular file",
+                      what);
   if (about.st_size == 0)
     return petra_fail(PETRA_DATA, "%s: the file is empty, expected %s", path, what);
   if (about.st_size > size_max)

@@ -61,8 +61,7 @@ static int compare_names(const void *a, const void *b, void *bytes) {
 /* Sorts the names from number `from` on. */
 static void sort_names(petra_names *names, int64_t from) {
   if (names->count - from > 1)
-    qsort_r(names->start + from, (size_t)(names->count - from), sizeof *names->start, compare_names,
-            names->bytes);
+    qsort_r(names->start + from, (size_t)(names->count - from), sizeof *names->start, compare_names, names->bytes);
 }
 
 /* The number of a name among sorted ones; -1: it is not there. */
@@ -85,8 +84,7 @@ petra_status petra_folder_path(const char *a, const char *b, const char *c, char
   size_t length = strlen(a), size = length + strlen(b) + (c ? strlen(c) : 0) + 3;
   char *path = NULL;
   PETRA_TRY(petra_allocate_raw(&path, size, 1));
-  snprintf(path, size, "%s%s%s%s%s", a, length && a[length - 1] == '/' ? "" : "/", b, c ? "/" : "",
-           c ? c : "");
+  snprintf(path, size, "%s%s%s%s%s", a, length && a[length - 1] == '/' ? "" : "/", b, c ? "/" : "", c ? c : "");
   *out = path;
   return PETRA_OK;
 }
@@ -119,8 +117,7 @@ typedef petra_status (*take_entry)(void *context, const char *folder, const char
 static petra_status walk(const char *folder, take_entry take, void *context) {
   DIR *stream = opendir(folder);
   if (!stream)
-    return petra_fail(PETRA_IO, "%s: cannot be read: %s, expected a folder (data.path)", folder,
-                      strerror(errno));
+    return petra_fail(PETRA_IO, "%s: cannot be read: %s, expected a folder (data.path)", folder, strerror(errno));
   petra_status status = PETRA_OK;
   while (status == PETRA_OK) {
     entry_kind kind;
@@ -162,11 +159,10 @@ petra_status petra_folder_classes(const char *root, petra_names *out, int64_t *l
   class_walk at = {&names, 0};
   petra_status status = walk(root, take_class, &at);
   if (status == PETRA_OK && names.count == 0)
-    status = petra_fail(PETRA_DATA,
-                        "%s: holds no folders, expected one for each class, with its images in it", root);
+    status = petra_fail(PETRA_DATA, "%s: holds no folders, expected one for each class, with its images in it", root);
   if (status == PETRA_OK && names.count > INT32_MAX)
-    status = petra_fail(PETRA_DATA, "%s: holds %" PRId64 " folders, at most %d classes are possible", root,
-                        names.count, INT32_MAX);
+    status = petra_fail(PETRA_DATA, "%s: holds %" PRId64 " folders, at most %d classes are possible", root, names.count,
+                        INT32_MAX);
   if (status != PETRA_OK) {
     petra_names_fini(&names);
     return status;
@@ -198,9 +194,9 @@ static petra_status take_file(void *context, const char *folder, const char *nam
     return PETRA_OK;
   }
   if (kind != ENTRY_FILE)
-    return petra_dataset_problem(
-        at->problems, petra_fail(PETRA_DATA, "%s/%s: is %s, expected a JPEG file", folder, name,
-                                 kind == ENTRY_FOLDER ? "a folder" : "neither a file nor a link to one"));
+    return petra_dataset_problem(at->problems,
+                                 petra_fail(PETRA_DATA, "%s/%s: is %s, expected a JPEG file", folder, name,
+                                            kind == ENTRY_FOLDER ? "a folder" : "neither a file nor a link to one"));
   return add_name(at->names, name);
 }
 
@@ -213,8 +209,7 @@ static petra_status list_class(const char *root, const char *class, file_walk *a
   if (status == PETRA_OK && at->names->count == before)
     status = petra_dataset_problem(
         at->problems,
-        petra_fail(PETRA_DATA, "%s: a class without images, expected at least one file named .jpg or .jpeg",
-                   folder));
+        petra_fail(PETRA_DATA, "%s: a class without images, expected at least one file named .jpg or .jpeg", folder));
   petra_free(folder);
   sort_names(at->names, before);
   return status;
@@ -278,9 +273,9 @@ petra_status petra_folder_files(const char *root, const petra_names *classes, in
   PETRA_TRY_GOTO(status, interleave(&list, split, count), done);
   int64_t left_out = beside + at.left_out;
   if (left_out > 0)
-    petra_log(PETRA_LOG_WARNING, "%s: %" PRId64 " entr%s not named .jpg or .jpeg %s left out%s%s", root,
-              left_out, left_out == 1 ? "y" : "ies", left_out == 1 ? "is" : "are",
-              at.first_left_out[0] ? ", such as " : "", at.first_left_out);
+    petra_log(PETRA_LOG_WARNING, "%s: %" PRId64 " entr%s not named .jpg or .jpeg %s left out%s%s", root, left_out,
+              left_out == 1 ? "y" : "ies", left_out == 1 ? "is" : "are", at.first_left_out[0] ? ", such as " : "",
+              at.first_left_out);
   *out = list;
 done:
   petra_free(split);

@@ -55,8 +55,7 @@ static petra_status open_file(reader *r) {
   if (H5Fis_hdf5(r->path) <= 0)
     return petra_fail(PETRA_DATA, "%s: not an HDF5 file", r->path);
   hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-  if (access >= 0 && H5Pset_file_locking(access, 0, 1) >= 0 &&
-      H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0)
+  if (access >= 0 && H5Pset_file_locking(access, 0, 1) >= 0 && H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0)
     r->file = H5Fopen(r->path, H5F_ACC_RDONLY, access);
   H5Pclose(access);
   if (r->file < 0)
@@ -70,15 +69,14 @@ static petra_status open_file(reader *r) {
 static petra_status read_attribute(const reader *r, const char *name, int count, bool real, double *out) {
   petra_status status = PETRA_OK;
   if (H5Aexists(r->file, name) <= 0)
-    return petra_fail(PETRA_DATA, "%s: no attribute %s on the root group, expected %d %s", r->path, name,
-                      count, real ? "numbers" : "integer");
-  hid_t attribute = H5Aopen(r->file, name, H5P_DEFAULT), space = H5Aget_space(attribute),
-        type = H5Aget_type(attribute);
+    return petra_fail(PETRA_DATA, "%s: no attribute %s on the root group, expected %d %s", r->path, name, count,
+                      real ? "numbers" : "integer");
+  hid_t attribute = H5Aopen(r->file, name, H5P_DEFAULT), space = H5Aget_space(attribute), type = H5Aget_type(attribute);
   H5T_class_t class = type >= 0 ? H5Tget_class(type) : H5T_NO_CLASS;
-  if (!(class == H5T_INTEGER || (real && class == H5T_FLOAT)) ||
-      H5Sget_simple_extent_npoints(space) != count || H5Aread(attribute, H5T_NATIVE_DOUBLE, out) < 0)
-    status = petra_fail(PETRA_DATA, "%s: attribute %s of the root group: expected %d %s", r->path, name,
-                        count, real ? "numbers" : "integer");
+  if (!(class == H5T_INTEGER || (real && class == H5T_FLOAT)) || H5Sget_simple_extent_npoints(space) != count ||
+      H5Aread(attribute, H5T_NATIVE_DOUBLE, out) < 0)
+    status = petra_fail(PETRA_DATA, "%s: attribute %s of the root group: expected %d %s", r->path, name, count,
+                        real ? "numbers" : "integer");
   H5Tclose(type);
   H5Sclose(space);
   H5Aclose(attribute);
@@ -93,17 +91,15 @@ static petra_status read_head(reader *r) {
     return petra_fail(PETRA_DATA, "%s: schema_version %g, expected %d", r->path, version, SCHEMA_VERSION);
   PETRA_TRY(read_attribute(r, "classes", 1, false, &classes));
   if (!(classes >= 1 && classes <= CLASSES_MAX))
-    return petra_fail(PETRA_DATA, "%s: attribute classes is %g, expected 1 to %d", r->path, classes,
-                      CLASSES_MAX);
+    return petra_fail(PETRA_DATA, "%s: attribute classes is %g, expected 1 to %d", r->path, classes, CLASSES_MAX);
   layout->classes = (int32_t)classes;
   PETRA_TRY(read_attribute(r, "mean", 3, true, layout->mean));
   PETRA_TRY(read_attribute(r, "deviation", 3, true, layout->deviation));
   for (int c = 0; c < 3; c++)
     if (!isfinite(layout->mean[c]) || !isfinite(layout->deviation[c]) || layout->deviation[c] <= 0)
-      return petra_fail(
-          PETRA_DATA,
-          "%s: mean %g and deviation %g of channel %d, expected finite numbers and a deviation above 0",
-          r->path, layout->mean[c], layout->deviation[c], c);
+      return petra_fail(PETRA_DATA,
+                        "%s: mean %g and deviation %g of channel %d, expected finite numbers and a deviation above 0",
+                        r->path, layout->mean[c], layout->deviation[c], c);
   return PETRA_OK;
 }
 
@@ -126,8 +122,8 @@ static petra_status open_set(const reader *r, const char *name, int rank, hid_t 
   H5Sclose(space);
   if (!fits) {
     H5Dclose(set);
-    return petra_fail(PETRA_DATA, "%s: %s has %d dimensions of %s, expected %d of integers", r->path, full,
-                      found, integers ? "integers" : "another type", rank);
+    return petra_fail(PETRA_DATA, "%s: %s has %d dimensions of %s, expected %d of integers", r->path, full, found,
+                      integers ? "integers" : "another type", rank);
   }
   *out = set;
   return PETRA_OK;
@@ -153,8 +149,7 @@ static petra_status check_images(reader *r, hid_t set, const hsize_t extent[4]) 
   layout->planes = extent[1] == 3;
   hsize_t height = layout->planes ? extent[2] : extent[1], width = layout->planes ? extent[3] : extent[2];
   if (!is_bytes(set))
-    return petra_fail(PETRA_DATA, "%s: /%s/images: expected unsigned integers of one byte", r->path,
-                      r->split);
+    return petra_fail(PETRA_DATA, "%s: /%s/images: expected unsigned integers of one byte", r->path, r->split);
   if ((!layout->planes && extent[3] != 3) || height < 1 || height > SIDE_MAX || width < 1 || width > SIDE_MAX)
     return petra_fail(PETRA_DATA,
                       "%s: /%s/images has the shape (%llu, %llu, %llu, %llu), expected (N, 3, H, W) or (N, "
@@ -177,8 +172,8 @@ static petra_status check_images(reader *r, hid_t set, const hsize_t extent[4]) 
   if (offset == HADDR_UNDEF)
     return petra_fail(PETRA_DATA, "%s: /%s/images was never written", r->path, r->split);
   if (offset > (haddr_t)r->file_bytes || bytes > r->file_bytes - (int64_t)offset)
-    return petra_fail(PETRA_DATA, "%s: truncated: /%s/images ends at byte %" PRId64 ", the file at %" PRId64,
-                      r->path, r->split, (int64_t)offset + bytes, r->file_bytes);
+    return petra_fail(PETRA_DATA, "%s: truncated: /%s/images ends at byte %" PRId64 ", the file at %" PRId64, r->path,
+                      r->split, (int64_t)offset + bytes, r->file_bytes);
   layout->offset = (int64_t)offset;
   return PETRA_OK;
 }
@@ -198,12 +193,11 @@ static petra_status read_labels(reader *r) {
   PETRA_TRY(open_set(r, "labels", 1, &set, extent));
   petra_status status;
   if ((int64_t)extent[0] != r->layout.count) {
-    status = petra_fail(PETRA_DATA, "%s: /%s/labels has %llu labels for %" PRId64 " images, expected as many",
-                        r->path, r->split, (unsigned long long)extent[0], r->layout.count);
+    status = petra_fail(PETRA_DATA, "%s: /%s/labels has %llu labels for %" PRId64 " images, expected as many", r->path,
+                        r->split, (unsigned long long)extent[0], r->layout.count);
   } else {
     status = petra_allocate_raw(&r->layout.labels, (size_t)r->layout.count, sizeof *r->layout.labels);
-    if (status == PETRA_OK &&
-        H5Dread(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, r->layout.labels) < 0)
+    if (status == PETRA_OK && H5Dread(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, r->layout.labels) < 0)
       status = petra_fail(PETRA_DATA, "%s: /%s/labels cannot be read", r->path, r->split);
   }
   H5Dclose(set);
@@ -216,8 +210,7 @@ static petra_status read_all(reader *r) {
   if (H5Lexists(r->file, r->split, H5P_DEFAULT) <= 0)
     return petra_fail(
         strcmp(r->split, "eval") == 0 ? PETRA_CONFIG : PETRA_DATA, "%s: no group /%s%s", r->path, r->split,
-        strcmp(r->split, "eval") == 0 ? ", and so no evaluation split; set run.eval_every: 0, or add it"
-                                      : "");
+        strcmp(r->split, "eval") == 0 ? ", and so no evaluation split; set run.eval_every: 0, or add it" : "");
   PETRA_TRY(read_images(r));
   return read_labels(r);
 }
@@ -240,8 +233,7 @@ bool petra_hdf5_layout_has(const char *path, petra_split split) {
   struct stat about;
   H5dont_atexit();
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-  if (!path || stat(path, &about) != 0 || !S_ISREG(about.st_mode) || H5Fis_hdf5(path) <= 0 ||
-      open_file(&r) != PETRA_OK)
+  if (!path || stat(path, &about) != 0 || !S_ISREG(about.st_mode) || H5Fis_hdf5(path) <= 0 || open_file(&r) != PETRA_OK)
     return true; /* opening will tell */
   bool has = H5Lexists(r.file, r.split, H5P_DEFAULT) > 0;
   H5Fclose(r.file);

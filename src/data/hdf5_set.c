@@ -62,12 +62,11 @@ static petra_status check_labels(hdf5_set *self, petra_split split, int64_t *pro
     PETRA_TRY(petra_allocate_raw(&self->records, (size_t)*count, sizeof *self->records));
   for (int64_t i = 0; i < *count; i++) {
     if (self->labels[i] < 0 || self->labels[i] >= self->base.classes) {
-      PETRA_TRY(petra_dataset_problem(problems,
-                                      petra_fail(PETRA_DATA,
-                                                 "%s: /%s/labels: record %" PRId64
-                                                 " (from 0) has the label %" PRId64 ", expected 0 to %d",
-                                                 self->path, split == PETRA_SPLIT_TRAIN ? "train" : "eval", i,
-                                                 self->labels[i], self->base.classes - 1)));
+      PETRA_TRY(petra_dataset_problem(problems, petra_fail(PETRA_DATA,
+                                                           "%s: /%s/labels: record %" PRId64
+                                                           " (from 0) has the label %" PRId64 ", expected 0 to %d",
+                                                           self->path, split == PETRA_SPLIT_TRAIN ? "train" : "eval", i,
+                                                           self->labels[i], self->base.classes - 1)));
       continue;
     }
     if (self->records)
@@ -78,15 +77,14 @@ static petra_status check_labels(hdf5_set *self, petra_split split, int64_t *pro
   return PETRA_OK;
 }
 
-static petra_status fill(hdf5_set *self, const char *path, petra_split split, int64_t limit,
-                         int64_t *problems) {
+static petra_status fill(hdf5_set *self, const char *path, petra_split split, int64_t limit, int64_t *problems) {
   petra_hdf5_layout layout = {0};
   PETRA_TRY(petra_hdf5_layout_read(path, split, &layout));
   self->labels = layout.labels;
   self->planes = layout.planes;
   self->offset = layout.offset;
-  self->base = (petra_dataset){
-      .ops = &hdf5_set_ops, .height = layout.height, .width = layout.width, .classes = layout.classes};
+  self->base =
+      (petra_dataset){.ops = &hdf5_set_ops, .height = layout.height, .width = layout.width, .classes = layout.classes};
   memcpy(self->base.mean, layout.mean, sizeof layout.mean);
   memcpy(self->base.deviation, layout.deviation, sizeof layout.deviation);
   PETRA_TRY(petra_duplicate_string(&self->path, path));

@@ -69,8 +69,7 @@ static petra_status decode(const imagefolder *self, const image_file *file, int 
   *width = (file->header.width + reduction - 1) / reduction;
   *height = (file->header.height + reduction - 1) / reduction;
   PETRA_TRY(petra_allocate_raw(&rgb, (size_t)*width * (size_t)*height, 3));
-  petra_status status =
-      self->decoder->decode(file->bytes, file->size, file->path, &file->header, reduction, rgb);
+  petra_status status = self->decoder->decode(file->bytes, file->size, file->path, &file->header, reduction, rgb);
   if (status != PETRA_OK) {
     petra_free(rgb);
     return status;
@@ -115,19 +114,15 @@ static int choose_reduction(const petra_crop *window, int32_t size) {
 
 /* `start` .. `start + length` of the image, in pixels of the one that was decoded, which are `reduction` as
  * large. */
-static petra_resize_axis window_axis(int32_t start, int32_t length, int reduction, int32_t decoded,
-                                     int32_t size) {
-  petra_resize_axis axis = {.from = (double)start / reduction,
-                            .to = (double)(start + length) / reduction,
-                            .count = size,
-                            .kept = size};
+static petra_resize_axis window_axis(int32_t start, int32_t length, int reduction, int32_t decoded, int32_t size) {
+  petra_resize_axis axis = {
+      .from = (double)start / reduction, .to = (double)(start + length) / reduction, .count = size, .kept = size};
   axis.low = (int32_t)floor(axis.from);
   axis.high = (int32_t)fmin(decoded, ceil(axis.to));
   return axis;
 }
 
-static petra_status read_random(const imagefolder *self, const image_file *file, petra_rng *rng,
-                                uint8_t *pixels) {
+static petra_status read_random(const imagefolder *self, const image_file *file, petra_rng *rng, uint8_t *pixels) {
   int32_t width, height, size = self->base.height;
   uint8_t *rgb;
   petra_crop window = petra_crop_random(rng, file->header.height, file->header.width);
@@ -140,8 +135,7 @@ static petra_status read_random(const imagefolder *self, const image_file *file,
   return status;
 }
 
-static petra_status imagefolder_read(const petra_dataset *set, int64_t index, uint8_t *pixels,
-                                     int32_t *label) {
+static petra_status imagefolder_read(const petra_dataset *set, int64_t index, uint8_t *pixels, int32_t *label) {
   const imagefolder *self = (const imagefolder *)set;
   image_file file;
   PETRA_TRY(image_file_init(&file, self, index));
@@ -152,8 +146,8 @@ static petra_status imagefolder_read(const petra_dataset *set, int64_t index, ui
   return status;
 }
 
-static petra_status imagefolder_read_window(const petra_dataset *set, int64_t index, petra_rng *rng,
-                                            uint8_t *pixels, int32_t *label) {
+static petra_status imagefolder_read_window(const petra_dataset *set, int64_t index, petra_rng *rng, uint8_t *pixels,
+                                            int32_t *label) {
   const imagefolder *self = (const imagefolder *)set;
   image_file file;
   PETRA_TRY(image_file_init(&file, self, index));
@@ -164,8 +158,7 @@ static petra_status imagefolder_read_window(const petra_dataset *set, int64_t in
   return status;
 }
 
-static petra_status imagefolder_stored_size(const petra_dataset *set, int64_t index, int32_t *height,
-                                            int32_t *width) {
+static petra_status imagefolder_stored_size(const petra_dataset *set, int64_t index, int32_t *height, int32_t *width) {
   image_file file;
   PETRA_TRY(image_file_init(&file, (const imagefolder *)set, index));
   *height = file.header.height;
@@ -205,13 +198,10 @@ static petra_status find_roots(const char *path, petra_split split, char **train
   if (split == PETRA_SPLIT_EVAL && !has_eval)
     return petra_fail(
         PETRA_CONFIG,
-        "data.path: %s holds no folder val and so has no evaluation split; set run.eval_every: 0, or add it",
-        path);
+        "data.path: %s holds no folder val and so has no evaluation split; set run.eval_every: 0, or add it", path);
   if (has_eval && !has_train)
-    return petra_fail(PETRA_CONFIG, "data.path: %s holds a folder val but no folder train, expected both",
-                      path);
-  PETRA_TRY(has_train ? petra_folder_path(path, "train", NULL, &classes)
-                      : petra_duplicate_string(&classes, path));
+    return petra_fail(PETRA_CONFIG, "data.path: %s holds a folder val but no folder train, expected both", path);
+  PETRA_TRY(has_train ? petra_folder_path(path, "train", NULL, &classes) : petra_duplicate_string(&classes, path));
   petra_status status = split == PETRA_SPLIT_EVAL ? petra_folder_path(path, "val", NULL, &files)
                                                   : petra_duplicate_string(&files, classes);
   if (status != PETRA_OK) {
@@ -231,8 +221,7 @@ static petra_status check(const petra_config *config) {
                                          "not; install it (Debian: libturbojpeg0-dev), "
                                          "then configure and build again");
   if (config->data.resize < config->data.image_size)
-    return petra_config_fail(config, "data.resize",
-                             "%lld is below data.image_size: %lld, expected at least as much",
+    return petra_config_fail(config, "data.resize", "%lld is below data.image_size: %lld, expected at least as much",
                              (long long)config->data.resize, (long long)config->data.image_size);
   if (!path || !*path)
     return petra_fail(PETRA_CONFIG, "data.path: is empty, expected the folder that holds train and val");
@@ -247,8 +236,8 @@ static petra_status fill(imagefolder *self, const char *train, int64_t *problems
   return petra_folder_files(self->root, &self->classes, problems, &self->list);
 }
 
-petra_status petra_imagefolder_open(const petra_config *config, petra_split split, int64_t limit,
-                                    int64_t *problems, petra_dataset **out) {
+petra_status petra_imagefolder_open(const petra_config *config, petra_split split, int64_t limit, int64_t *problems,
+                                    petra_dataset **out) {
   imagefolder *self = NULL;
   char *train = NULL;
   PETRA_TRY(check(config));

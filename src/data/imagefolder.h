@@ -16,8 +16,8 @@
 /* PETRA_UNSUPPORTED: this build has no decoder (libjpeg-turbo). PETRA_CONFIG: no data.path, data.resize below
  * data.image_size, no evaluation split. PETRA_IO, PETRA_DATA: as folder_list.h says, and for `read` a file
  * that is missing, empty, no JPEG, damaged or truncated. */
-petra_status petra_imagefolder_open(const petra_config *config, petra_split split, int64_t limit,
-                                    int64_t *problems, petra_dataset **out);
+petra_status petra_imagefolder_open(const petra_config *config, petra_split split, int64_t limit, int64_t *problems,
+                                    petra_dataset **out);
 
 bool petra_imagefolder_has_eval(const char *path);
 

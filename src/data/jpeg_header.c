@@ -15,8 +15,7 @@ enum {
   MARKER_TEM = 0x01
 };
 
-static const int64_t pixels_max = INT64_C(1)
-                                  << 28; /* a larger image is a mistake or an attack on the memory */
+static const int64_t pixels_max = INT64_C(1) << 28; /* a larger image is a mistake or an attack on the memory */
 
 /* What other files begin with. */
 static const struct {
@@ -44,8 +43,7 @@ static int two_bytes(const uint8_t *at) {
 }
 
 static bool is_frame(int marker) {
-  return marker >= 0xc0 && marker <= 0xcf && marker != MARKER_DHT && marker != MARKER_JPG &&
-         marker != MARKER_DAC;
+  return marker >= 0xc0 && marker <= 0xcf && marker != MARKER_DHT && marker != MARKER_JPG && marker != MARKER_DAC;
 }
 
 static bool stands_alone(int marker) {
@@ -55,22 +53,21 @@ static bool stands_alone(int marker) {
 /* Precision, height, width, components, then three bytes a component. */
 static petra_status read_frame(const uint8_t *segment, int length, const char *path, petra_jpeg_header *out) {
   if (length < 6)
-    return petra_fail(PETRA_DATA, "%s: damaged JPEG image: its frame header has %d bytes, expected 6 or more",
-                      path, length);
+    return petra_fail(PETRA_DATA, "%s: damaged JPEG image: its frame header has %d bytes, expected 6 or more", path,
+                      length);
   if (out->components)
     return petra_fail(PETRA_DATA, "%s: damaged JPEG image: two frame headers, expected one", path);
   out->height = two_bytes(segment + 1);
   out->width = two_bytes(segment + 3);
   out->components = segment[5];
   if (out->height < 1 || out->width < 1)
-    return petra_fail(PETRA_DATA, "%s: JPEG image of %d x %d pixels, expected at least 1 x 1", path,
-                      out->width, out->height);
+    return petra_fail(PETRA_DATA, "%s: JPEG image of %d x %d pixels, expected at least 1 x 1", path, out->width,
+                      out->height);
   if ((int64_t)out->height * out->width > pixels_max)
     return petra_fail(PETRA_DATA, "%s: JPEG image of %d x %d pixels, expected no more than %lld in all", path,
                       out->width, out->height, (long long)pixels_max);
   if (out->components != 1 && out->components != 3 && out->components != 4)
-    return petra_fail(PETRA_DATA,
-                      "%s: JPEG image with %d components, expected 1 (grey), 3 (colour) or 4 (CMYK)", path,
+    return petra_fail(PETRA_DATA, "%s: JPEG image with %d components, expected 1 (grey), 3 (colour) or 4 (CMYK)", path,
                       out->components);
   return PETRA_OK;
 }
@@ -88,8 +85,7 @@ static bool has_end(const uint8_t *bytes, size_t size, size_t at) {
   return false;
 }
 
-petra_status petra_jpeg_header_read(const uint8_t *bytes, size_t size, const char *path,
-                                    petra_jpeg_header *out) {
+petra_status petra_jpeg_header_read(const uint8_t *bytes, size_t size, const char *path, petra_jpeg_header *out) {
   petra_jpeg_header header = {0};
   size_t at = 2;
   if (size < 3 || bytes[0] != 0xff || bytes[1] != MARKER_SOI || bytes[2] != 0xff)

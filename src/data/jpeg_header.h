@@ -18,7 +18,6 @@ typedef struct petra_jpeg_header {
 /* PETRA_DATA, with a line that begins with `path`: not a JPEG (what it is instead, where that is plain), no
  * or more than one size, components other than 1, 3, 4, more than 2^28 pixels, or an end before the last byte
  * of the image (the end marker is missing). */
-petra_status petra_jpeg_header_read(const uint8_t *bytes, size_t size, const char *path,
-                                    petra_jpeg_header *out);
+petra_status petra_jpeg_header_read(const uint8_t *bytes, size_t size, const char *path, petra_jpeg_header *out);
 
 #endif

@@ -14,15 +14,13 @@ static bool is_harmless(tjhandle handle) {
   return tjGetErrorCode(handle) == TJERR_WARNING && strstr(tjGetErrorStr2(handle), "extraneous bytes");
 }
 
-static petra_status decompress(const uint8_t *bytes, size_t size, const char *path, int width, int height,
-                               int format, uint8_t *out) {
+static petra_status decompress(const uint8_t *bytes, size_t size, const char *path, int width, int height, int format,
+                               uint8_t *out) {
   tjhandle handle = tjInitDecompress();
   if (!handle)
-    return petra_fail(PETRA_NO_MEMORY, "%s: the JPEG decoder could not be started: %s", path,
-                      tjGetErrorStr2(NULL));
+    return petra_fail(PETRA_NO_MEMORY, "%s: the JPEG decoder could not be started: %s", path, tjGetErrorStr2(NULL));
   petra_status status = PETRA_OK;
-  if (tjDecompress2(handle, bytes, (unsigned long)size, out, width, 0, height, format, TJFLAG_ACCURATEDCT) !=
-          0 &&
+  if (tjDecompress2(handle, bytes, (unsigned long)size, out, width, 0, height, format, TJFLAG_ACCURATEDCT) != 0 &&
       !is_harmless(handle)) {
     const char *reason = tjGetErrorStr2(handle);
     status = petra_fail(PETRA_DATA, "%s: %s JPEG image: %s", path,
@@ -44,10 +42,9 @@ static void to_rgb(const uint8_t *inks, int64_t pixels, bool inverted, uint8_t *
       rgb[c] = times(inks[c] ^ flip, inks[3] ^ flip);
 }
 
-static petra_status decode(const uint8_t *bytes, size_t size, const char *path,
-                           const petra_jpeg_header *header, int reduction, uint8_t *rgb) {
-  int width = (header->width + reduction - 1) / reduction,
-      height = (header->height + reduction - 1) / reduction;
+static petra_status decode(const uint8_t *bytes, size_t size, const char *path, const petra_jpeg_header *header,
+                           int reduction, uint8_t *rgb) {
+  int width = (header->width + reduction - 1) / reduction, height = (header->height + reduction - 1) / reduction;
   if (header->components != 4)
     return decompress(bytes, size, path, width, height, TJPF_RGB, rgb);
   uint8_t *inks = NULL;

@@ -25,7 +25,7 @@ typedef enum slot_state {
  * names. */
 typedef struct slot {
   petra_batch batch;
-  double *images;  /* or, with the option bytes: */
+  double *images; /* or, with the option bytes: */
   uint8_t *pixels;
   petra_augment_choice *choices;
   int32_t *labels;
@@ -111,12 +111,13 @@ static petra_status fill(const petra_loader *loader, slot *target, uint8_t *one)
   for (int32_t i = 0; i < target->batch.count; i++) {
     uint8_t *pixels = target->pixels ? target->pixels + i * image_values(set) : one;
     petra_augment_choice choice;
-    PETRA_TRY(petra_augment_read(set, loader->options.augment, loader->options.seed, target->epoch, target->records[i], pixels,
-                                 &target->labels[i], &choice));
+    PETRA_TRY(petra_augment_read(set, loader->options.augment, loader->options.seed, target->epoch, target->records[i],
+                                 pixels, &target->labels[i], &choice));
     if (target->choices)
       target->choices[i] = choice;
     else
-      petra_augment_apply(&choice, &loader->table, pixels, set->height, set->width, target->images + i * image_values(set));
+      petra_augment_apply(&choice, &loader->table, pixels, set->height, set->width,
+                          target->images + i * image_values(set));
   }
   return PETRA_OK;
 }
@@ -184,8 +185,12 @@ static petra_status allocate_slot(const petra_loader *loader, slot *target) {
   }
   PETRA_TRY(petra_allocate_raw(&target->labels, capacity, sizeof *target->labels));
   PETRA_TRY(petra_allocate_raw(&target->records, capacity, sizeof *target->records));
-  target->batch = (petra_batch){.images = target->images, .pixels = target->pixels, .choices = target->choices, .labels = target->labels,
-                                .mean = loader->set->mean, .deviation = loader->set->deviation};
+  target->batch = (petra_batch){.images = target->images,
+                                .pixels = target->pixels,
+                                .choices = target->choices,
+                                .labels = target->labels,
+                                .mean = loader->set->mean,
+                                .deviation = loader->set->deviation};
   return PETRA_OK;
 }
 
@@ -204,8 +209,7 @@ static petra_status allocate(petra_loader *loader) {
 }
 
 static petra_status check_options(const petra_dataset *set, const petra_loader_options *options) {
-  assert(options->batch >= 1 && options->threads >= 1 && options->first >= 0 &&
-         options->first <= options->end);
+  assert(options->batch >= 1 && options->threads >= 1 && options->first >= 0 && options->first <= options->end);
   if (set->count < 1 || (options->drop_last && set->count < options->batch))
     return petra_fail(PETRA_CONFIG,
                       "data.batch: %" PRId32 " images are more than the %" PRId64
@@ -213,13 +217,12 @@ static petra_status check_options(const petra_dataset *set, const petra_loader_o
                       options->batch, set->count);
   if (set->count > UINT32_MAX)
     return petra_fail(PETRA_UNSUPPORTED,
-                      "data.path: the data set has %" PRId64 " images, at most %" PRIu32 " are possible",
-                      set->count, UINT32_MAX);
+                      "data.path: the data set has %" PRId64 " images, at most %" PRIu32 " are possible", set->count,
+                      UINT32_MAX);
   return PETRA_OK;
 }
 
-petra_status petra_loader_create(const petra_dataset *set, const petra_loader_options *options,
-                                 petra_loader **out) {
+petra_status petra_loader_create(const petra_dataset *set, const petra_loader_options *options, petra_loader **out) {
   petra_loader *loader = NULL;
   PETRA_TRY(check_options(set, options));
   PETRA_TRY(petra_allocate(&loader, 1, sizeof *loader));

@@ -9,10 +9,11 @@
 typedef struct petra_loader petra_loader;
 
 /* One batch: images (count, 3, H, W), normalised to (pixel / 255 - mean) / deviation after augmentation (crop: zero
- * padding of 4 pixels [applied before normalisation, as torchvision's RandomCrop on the image does] and a window at a
- * uniform offset; flip: horizontal, probability 1/2; imagefolder has a crop of its own: data/augment.h). Doubles: 1.2 MB
- * an image of 224 x 224, 77 MB a batch of 64, and a loader holds threads + 2 batches. With the option `bytes`, images is NULL and
- * augmentation and normalisation are left to who takes the batch: the bytes as they were read, and what is to be done. */
+ * padding of 4 pixels [applied before normalisation, as torchvision's RandomCrop on the image does] and a window at
+ * a uniform offset; flip: horizontal, probability 1/2; imagefolder has a crop of its own: data/augment.h). Doubles:
+ * 1.2 MB an image of 224 x 224, 77 MB a batch of 64, and a loader holds threads + 2 batches. With the option
+ * `bytes`, images is NULL and augmentation and normalisation are left to who takes the batch: the bytes as they were
+ * read, and what is to be done. */
 typedef struct petra_batch {
   int32_t count; /* images; the last batch of an evaluation may be smaller */
   const double *images;

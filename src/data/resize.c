@@ -47,8 +47,7 @@ static petra_status filter_init(filter *f, const petra_resize_axis *axis) {
   f->taps = (int32_t)(2 * ceil(fmax(1, (axis->to - axis->from) / axis->count)) + 2);
   PETRA_TRY_GOTO(status, petra_allocate_raw(&f->start, (size_t)axis->kept, sizeof *f->start), done);
   PETRA_TRY_GOTO(status, petra_allocate_raw(&f->used, (size_t)axis->kept, sizeof *f->used), done);
-  PETRA_TRY_GOTO(
-      status, petra_allocate_raw(&f->weight, (size_t)axis->kept, (size_t)f->taps * sizeof *f->weight), done);
+  PETRA_TRY_GOTO(status, petra_allocate_raw(&f->weight, (size_t)axis->kept, (size_t)f->taps * sizeof *f->weight), done);
   PETRA_TRY_GOTO(status, petra_allocate_raw(&real, (size_t)f->taps, sizeof *real), done);
   for (int32_t i = 0; i < axis->kept; i++)
     fill_pixel(axis, f, i, real);
@@ -64,8 +63,8 @@ static uint8_t to_byte(int32_t sum) {
 
 /* One row of the result before its columns are shrunk: `values` bytes from `source` on, rows `stride` bytes
  * apart. */
-static void blend_rows(const uint8_t *source, int64_t stride, const int32_t *weight, int32_t used,
-                       int64_t values, int32_t *sums, uint8_t *out) {
+static void blend_rows(const uint8_t *source, int64_t stride, const int32_t *weight, int32_t used, int64_t values,
+                       int32_t *sums, uint8_t *out) {
   for (int64_t j = 0; j < values; j++)
     sums[j] = HALF;
   for (int32_t t = 0; t < used; t++) {
@@ -80,8 +79,7 @@ static void blend_rows(const uint8_t *source, int64_t stride, const int32_t *wei
 
 /* One row of the result from a row of pixels that begins with source column `low`; its planes are `plane`
  * apart. */
-static void blend_columns(const filter *f, int32_t kept, const uint8_t *row, int32_t low, int64_t plane,
-                          uint8_t *out) {
+static void blend_columns(const filter *f, int32_t kept, const uint8_t *row, int32_t low, int64_t plane, uint8_t *out) {
   for (int32_t i = 0; i < kept; i++) {
     const uint8_t *pixel = row + (int64_t)3 * (f->start[i] - low);
     const int32_t *weight = f->weight + (int64_t)i * f->taps;

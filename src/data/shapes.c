@@ -30,9 +30,9 @@ enum {
 static const double RADIUS_MIN = 6.0, RADIUS_MAX = 10.5; /* of the figure, pixels */
 static const double PLACE = 4.0;                         /* largest offset of its centre, each way, pixels */
 static const double TURN = M_PI / 7;                     /* largest turn of the figure, radians */
-static const double BRIGHTER = 0.8; /* probability of a figure brighter than its ground */
+static const double BRIGHTER = 0.8;                      /* probability of a figure brighter than its ground */
 static const double SPECK_RADIUS_MIN = 0.7, SPECK_RADIUS_MAX = 2.0; /* pixels */
-static const uint64_t SEED = 0x7065747261ULL; /* fixed: the images are the same in every run */
+static const uint64_t SEED = 0x7065747261ULL;                       /* fixed: the images are the same in every run */
 
 /* Signed distances in pixels (negative inside; exact near straight edges, which is what anti-aliasing needs)
  * of the point (x, y) to a figure of outer radius r around the origin. */
@@ -105,9 +105,9 @@ typedef struct figure {
   double (*distance)(double x, double y, double r);
 } figure;
 
-static const figure figures[] = {
-    {"disc", disc},   {"square", square}, {"triangle", triangle}, {"ring", ring}, {"frame", frame},
-    {"cross", cross}, {"star", star},     {"crescent", crescent}, {"bar", bar},   {"pair", pair}};
+static const figure figures[] = {{"disc", disc},   {"square", square}, {"triangle", triangle}, {"ring", ring},
+                                 {"frame", frame}, {"cross", cross},   {"star", star},         {"crescent", crescent},
+                                 {"bar", bar},     {"pair", pair}};
 
 enum { CLASSES = sizeof figures / sizeof *figures };
 
@@ -153,8 +153,7 @@ typedef struct pose {
 
 /* Paints the figure with anti-aliased edges: a pixel is covered by the part that its centre's distance to the
  * edge says, over the width of one pixel. */
-static void paint(double (*distance)(double, double, double), const pose *at, const int colour[3],
-                  uint8_t *pixels) {
+static void paint(double (*distance)(double, double, double), const pose *at, const int colour[3], uint8_t *pixels) {
   double reach = 1.2 * at->radius + 1; /* no figure reaches further */
   int left = (int)fmax(0, at->x - reach), right = (int)fmin(SIDE - 1, at->x + reach);
   int top = (int)fmax(0, at->y - reach), bottom = (int)fmin(SIDE - 1, at->y + reach);

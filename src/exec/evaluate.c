@@ -6,11 +6,15 @@
 #include <math.h>
 
 static petra_status evaluate_batch(petra_backend *backend, petra_stage *const *stage, petra_snapshot *const *snapshots,
-                                   int32_t stages, const petra_dataset *set, const petra_batch *batch, petra_loss *loss) {
+                                   int32_t stages, const petra_dataset *set, const petra_batch *batch,
+                                   petra_loss *loss) {
   const int32_t shape[4] = {batch->count, 3, set->height, set->width};
   petra_streams streams = {{NULL, NULL}}, next = {{NULL, NULL}};
   petra_status status;
-  PETRA_TRY_GOTO(status, petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_WORKSPACE, &streams.tensor[0]), done);
+  PETRA_TRY_GOTO(
+      status,
+      petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_WORKSPACE, &streams.tensor[0]),
+      done);
   PETRA_TRY_GOTO(status, petra_images_upload(backend, batch, streams.tensor[0]), done);
   for (int32_t j = 0; j < stages; j++) {
     next = (petra_streams){{NULL, NULL}};
@@ -51,11 +55,14 @@ petra_status petra_evaluate(petra_backend *backend, petra_stage *const *stage, p
     top5 += one.top5;
   }
   if (!isfinite(loss)) {
-    status = petra_fail(PETRA_NOT_FINITE, "evaluation: the loss is %s; the weights or the running statistics have diverged: expected a finite loss",
-                        isnan(loss) ? "not a number" : "infinite");
+    status = petra_fail(
+        PETRA_NOT_FINITE,
+        "evaluation: the loss is %s; the weights or the running statistics have diverged: expected a finite loss",
+        isnan(loss) ? "not a number" : "infinite");
     goto done;
   }
-  *out = (petra_evaluation){images, loss / (double)images, (double)top1 / (double)images, (double)top5 / (double)images};
+  *out =
+      (petra_evaluation){images, loss / (double)images, (double)top1 / (double)images, (double)top5 / (double)images};
 done:
   petra_loader_destroy(loader);
   return status;

@@ -5,7 +5,8 @@
 #include "backend/backend.h"
 #include "data/loader.h"
 
-/* images (count, 3, H, W) = the batch's; a batch of bytes asks for a backend that takes images. Errors: those of the backend. */
+/* images (count, 3, H, W) = the batch's; a batch of bytes asks for a backend that takes images. Errors: those of the
+ * backend. */
 petra_status petra_images_upload(petra_backend *backend, const petra_batch *batch, petra_tensor *images);
 
 #endif

@@ -86,8 +86,8 @@ static petra_status copy(petra_probe *probe, const petra_tensor *tensor, petra_t
   return status;
 }
 
-petra_status petra_probe_read(petra_probe *probe, int64_t microbatch, const petra_tensor *images,
-                              const int32_t *labels, int32_t count) {
+petra_status petra_probe_read(petra_probe *probe, int64_t microbatch, const petra_tensor *images, const int32_t *labels,
+                              int32_t count) {
   if (!probe)
     return PETRA_OK;
   petra_probe_window *window = petra_probe_find(probe, microbatch);
@@ -107,8 +107,7 @@ static bool has_own_backward(const petra_probe *probe, int32_t stage) {
   return stage < probe->options.stages || probe->options.program_options->split_head;
 }
 
-petra_status petra_probe_input(petra_probe *probe, int32_t stage, int64_t microbatch,
-                               const petra_streams *in) {
+petra_status petra_probe_input(petra_probe *probe, int32_t stage, int64_t microbatch, const petra_streams *in) {
   petra_probe_window *window = probe ? petra_probe_find(probe, microbatch) : NULL;
   if (!window || stage == 1 || !has_own_backward(probe, stage) ||
       !petra_stage_reconstructs(probe->options.stage[stage - 1]))

@@ -15,10 +15,10 @@
 typedef struct petra_probe_row {
   int64_t microbatch; /* the first of the update window's k */
   int32_t stages, parameters;
-  const double *stage;          /* [measure][pair][J]: means over the stage's tensors */
-  const double *concatenated;   /* [pair][J]: cosine of all the stage's tensors as one vector */
-  const double *reconstruction; /* [J]: ||x~ - x|| / ||x||, mean over the k microbatches */
-  const double *parameter;      /* [measure][pair][P] */
+  const double *stage;                                /* [measure][pair][J]: means over the stage's tensors */
+  const double *concatenated;                         /* [pair][J]: cosine of all the stage's tensors as one vector */
+  const double *reconstruction;                       /* [J]: ||x~ - x|| / ||x||, mean over the k microbatches */
+  const double *parameter;                            /* [measure][pair][P] */
   const petra_tensor_set *gradients[PETRA_GRADIENTS]; /* per block; NULL unless they were asked for */
 } petra_probe_row;
 
@@ -58,12 +58,11 @@ petra_status petra_probe_before(petra_probe *probe, const petra_action *actions,
 petra_status petra_probe_after(petra_probe *probe);
 
 /* Stage 1 has read a microbatch. */
-petra_status petra_probe_read(petra_probe *probe, int64_t microbatch, const petra_tensor *images,
-                              const int32_t *labels, int32_t count);
+petra_status petra_probe_read(petra_probe *probe, int64_t microbatch, const petra_tensor *images, const int32_t *labels,
+                              int32_t count);
 
 /* A stage is about to do F of this input; it has done F, also within a fused action. */
-petra_status petra_probe_input(petra_probe *probe, int32_t stage, int64_t microbatch,
-                               const petra_streams *in);
+petra_status petra_probe_input(petra_probe *probe, int32_t stage, int64_t microbatch, const petra_streams *in);
 petra_status petra_probe_forward(petra_probe *probe, int32_t stage, int64_t microbatch);
 
 /* A stage's B gave these streams as the input of its F. */

@@ -48,8 +48,7 @@ static petra_status compare(petra_probe *probe, petra_probe_window *window, int3
         }
     }
   for (int p = 0; p < PETRA_PAIRS; p++) {
-    window->concatenated[p * stages + j] =
-        petra_products_measure(&whole, PETRA_MEASURE_COSINE, (petra_pair)p);
+    window->concatenated[p * stages + j] = petra_products_measure(&whole, PETRA_MEASURE_COSINE, (petra_pair)p);
     for (int m = 0; m < PETRA_MEASURES; m++)
       window->stage[(m * PETRA_PAIRS + p) * stages + j] = get(&means[m][p]);
   }

@@ -17,13 +17,12 @@ typedef struct petra_probe_slot {
 /* An update window that is probed. */
 typedef struct petra_probe_window {
   int64_t first;
-  petra_probe_slot *slots; /* k */
-  petra_tensor_set sums[PETRA_GRADIENTS]
-                       [PETRA_MODEL_BLOCKS]; /* means over the window, once they are complete */
-  int64_t delayed_left;                      /* microbatches whose delayed gradient is not in yet */
-  int64_t *end_to_end_left;                  /* per stage: the same of the end-to-end gradient */
-  bool *updated;                             /* per stage: the method's gradient is there */
-  bool *compared;                            /* per stage */
+  petra_probe_slot *slots;                                    /* k */
+  petra_tensor_set sums[PETRA_GRADIENTS][PETRA_MODEL_BLOCKS]; /* means over the window, once they are complete */
+  int64_t delayed_left;                                       /* microbatches whose delayed gradient is not in yet */
+  int64_t *end_to_end_left;                                   /* per stage: the same of the end-to-end gradient */
+  bool *updated;                                              /* per stage: the method's gradient is there */
+  bool *compared;                                             /* per stage */
   int32_t compared_count;
   double *stage, *concatenated, *reconstruction, *parameter; /* as in the row */
   struct petra_probe_window *next;
@@ -55,8 +54,7 @@ struct petra_probe {
 
 /* The window that `microbatch` is in; NULL if it is not probed (any more). */
 petra_probe_window *petra_probe_find(const petra_probe *probe, int64_t microbatch);
-petra_probe_slot *petra_probe_slot_of(const petra_probe *probe, petra_probe_window *window,
-                                      int64_t microbatch);
+petra_probe_slot *petra_probe_slot_of(const petra_probe *probe, petra_probe_window *window, int64_t microbatch);
 petra_status petra_probe_open(petra_probe *probe, int64_t first, petra_probe_window **out);
 void petra_probe_close(petra_probe *probe, petra_probe_window *window);
 /* Releases what only the references of a microbatch needed. */
@@ -87,8 +85,7 @@ petra_status petra_probe_parameters(const petra_probe *probe, const int64_t *ver
 petra_status petra_probe_compute_due(petra_probe *probe);
 /* Computes the end-to-end reference of a microbatch at a stage (from 0) with the latest weights of all
  * stages. */
-petra_status petra_probe_compute_now(petra_probe *probe, petra_probe_window *window, int64_t microbatch,
-                                     int32_t stage);
+petra_status petra_probe_compute_now(petra_probe *probe, petra_probe_window *window, int64_t microbatch, int32_t stage);
 
 /* --- probe_compare.c --- */
 

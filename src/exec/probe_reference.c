@@ -42,8 +42,8 @@ static bool shares(const petra_probe *probe, const petra_probe_slot *slot, int64
 
 /* Every reference of the microbatch whose network is the one with `versions`, and in any case the end-to-end
  * one at `stage` unless that is negative: one pass for all of them. */
-static petra_status compute(petra_probe *probe, petra_probe_window *window, int64_t microbatch,
-                            const int64_t *versions, int32_t stage) {
+static petra_status compute(petra_probe *probe, petra_probe_window *window, int64_t microbatch, const int64_t *versions,
+                            int32_t stage) {
   petra_probe_slot *slot = petra_probe_slot_of(probe, window, microbatch);
   petra_probe_pass pass = {.compute = probe->compute,
                            .model = probe->model,

@@ -64,9 +64,7 @@ petra_status petra_probe_keep(petra_probe *probe, int32_t stage, int64_t version
     for (int i = 0; i < parameters.count; i++)
       parameters.tensor[i] = tensors[i];
     PETRA_TRY_GOTO(
-        status,
-        petra_tensor_set_clone(&probe->compute, &parameters, PETRA_MEMORY_WEIGHT_BUFFER, &kept.sets[b]),
-        fail);
+        status, petra_tensor_set_clone(&probe->compute, &parameters, PETRA_MEMORY_WEIGHT_BUFFER, &kept.sets[b]), fail);
   }
   probe->kept[probe->kept_count++] = kept;
   return PETRA_OK;
@@ -84,8 +82,8 @@ petra_status petra_probe_keep_empty(petra_probe *probe, int32_t stage, int64_t v
   return PETRA_OK;
 }
 
-static bool slot_wants(const petra_probe *probe, const petra_probe_slot *slot, int64_t microbatch,
-                       int32_t stage, int64_t version) {
+static bool slot_wants(const petra_probe *probe, const petra_probe_slot *slot, int64_t microbatch, int32_t stage,
+                       int64_t version) {
   if (!slot->delayed && slot->forward[stage] == version)
     return true;
   for (int32_t j = 0; probe->fixed && j < probe->options.stages; j++)

@@ -12,8 +12,7 @@ petra_probe_window *petra_probe_find(const petra_probe *probe, int64_t microbatc
   return window;
 }
 
-petra_probe_slot *petra_probe_slot_of(const petra_probe *probe, petra_probe_window *window,
-                                      int64_t microbatch) {
+petra_probe_slot *petra_probe_slot_of(const petra_probe *probe, petra_probe_window *window, int64_t microbatch) {
   (void)probe;
   return &window->slots[microbatch - window->first];
 }
@@ -71,8 +70,7 @@ static petra_status allocate(petra_probe *probe, petra_probe_window *window) {
   PETRA_TRY(petra_allocate(&window->stage, measures * stages, sizeof *window->stage));
   PETRA_TRY(petra_allocate(&window->concatenated, PETRA_PAIRS * stages, sizeof *window->concatenated));
   PETRA_TRY(petra_allocate(&window->reconstruction, stages, sizeof *window->reconstruction));
-  PETRA_TRY(
-      petra_allocate(&window->parameter, measures * (size_t)probe->parameters, sizeof *window->parameter));
+  PETRA_TRY(petra_allocate(&window->parameter, measures * (size_t)probe->parameters, sizeof *window->parameter));
   for (int g = 0; g < PETRA_GRADIENTS; g++)
     for (int b = 0; b < probe->model->block_count; b++)
       PETRA_TRY(petra_tensor_set_create(&probe->compute, probe->model, &probe->model->blocks[b], false,

@@ -1,5 +1,5 @@
-/* A worker does the actions: worker_stage on real tensors. It keeps the messages between its stages; the executor tells it
- * only what to do next, in an order in which every input is there. */
+/* A worker does the actions: worker_stage on real tensors. It keeps the messages between its stages; the executor
+ * tells it only what to do next, in an order in which every input is there. */
 #ifndef PETRA_EXEC_WORKER_H
 #define PETRA_EXEC_WORKER_H
 
@@ -7,19 +7,21 @@
 
 typedef struct petra_worker petra_worker;
 
-/* What an action read and wrote: versions count the updates of the stage's weights; -1 where nothing is read or written. */
+/* What an action read and wrote: versions count the updates of the stage's weights; -1 where nothing is read or
+ * written. */
 typedef struct petra_action_result {
   int64_t version_read, version_written;
   int64_t measured_ns; /* how long it really took, which is then its virtual duration; 0: the executor prices it */
 } petra_action_result;
 
 typedef struct petra_worker_ops {
-  /* Does a group of actions that start at the same moment and are independent of each other (other stages, or the two
-   * engines of one): the result is the same, to the bit, in whatever order they are done. `virtual_ns` is the moment. */
+  /* Does a group of actions that start at the same moment and are independent of each other (other stages, or the
+   * two engines of one): the result is the same, to the bit, in whatever order they are done. `virtual_ns` is the
+   * moment. */
   petra_status (*perform)(petra_worker *worker, int64_t virtual_ns, const petra_action *actions, int count,
                           petra_action_result *results);
-  /* Optional: what the worker has not told yet of what it did (losses that a device still computes). At the end of a run, and
-   * before its state is written down. */
+  /* Optional: what the worker has not told yet of what it did (losses that a device still computes). At the end of a
+   * run, and before its state is written down. */
   petra_status (*finish)(petra_worker *worker);
 } petra_worker_ops;
 

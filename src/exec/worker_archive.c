@@ -38,8 +38,8 @@ static petra_status archive_mail(petra_worker_stage *worker, petra_tensor_archiv
   return PETRA_OK;
 }
 
-static petra_status archive_label_row(petra_archive *archive, petra_labels *labels, const char *name, const petra_label_row *row,
-                                      int64_t about[2]) {
+static petra_status archive_label_row(petra_archive *archive, petra_labels *labels, const char *name,
+                                      const petra_label_row *row, int64_t about[2]) {
   int64_t *wide;
   int32_t *narrow = NULL;
   petra_status status = PETRA_OK;
@@ -118,7 +118,8 @@ static petra_status archive_evaluations(petra_worker_stage *worker, petra_tensor
 petra_status petra_worker_stage_archive(petra_worker *base, petra_archive *archive) {
   petra_worker_stage *worker = (petra_worker_stage *)base;
   const petra_worker_stage_options *options = &worker->options;
-  petra_tensor_archive tensors = {.archive = archive, .backend = options->backend, .account_count = options->stages + (options->probe != NULL)};
+  petra_tensor_archive tensors = {
+      .archive = archive, .backend = options->backend, .account_count = options->stages + (options->probe != NULL)};
   petra_account **accounts;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate(&accounts, (size_t)options->stages + 1, sizeof *accounts));

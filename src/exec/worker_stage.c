@@ -33,13 +33,15 @@ static petra_account *account_of(const petra_worker_stage *worker, int32_t stage
 }
 
 /* Puts a message into a stage's box and counts its tensors there from now on. */
-static petra_status post(petra_worker_stage *worker, petra_mailbox *box, int32_t stage, int64_t microbatch, petra_message *message) {
+static petra_status post(petra_worker_stage *worker, petra_mailbox *box, int32_t stage, int64_t microbatch,
+                         petra_message *message) {
   petra_streams_charge(&message->streams, account_of(worker, stage), PETRA_MEMORY_MESSAGES);
   petra_streams_charge(&message->gradients, account_of(worker, stage), PETRA_MEMORY_MESSAGES);
   return petra_mailbox_put(box, microbatch, message);
 }
 
-/* Reads microbatch `m` of the training data: the images become stage 1's message, the labels wait for the last stage. */
+/* Reads microbatch `m` of the training data: the images become stage 1's message, the labels wait for the last
+ * stage. */
 static petra_status read_batch(petra_worker_stage *worker, int64_t m, petra_message *out) {
   const petra_worker_stage_options *options = &worker->options;
   petra_batch *batch;
@@ -48,11 +50,14 @@ static petra_status read_batch(petra_worker_stage *worker, int64_t m, petra_mess
   PETRA_TRY(petra_loader_next(options->loader, &batch));
   const int32_t shape[4] = {batch->count, 3, options->image_height, options->image_width};
   if (batch->microbatch != m) {
-    status = petra_fail(PETRA_INTERNAL, "microbatch %lld was read where %lld was due", (long long)batch->microbatch, (long long)m);
+    status = petra_fail(PETRA_INTERNAL, "microbatch %lld was read where %lld was due", (long long)batch->microbatch,
+                        (long long)m);
     goto done;
   }
-  PETRA_TRY_GOTO(status, petra_tensor_create(options->backend, PETRA_TENSOR_ACTIVATION, shape, account_of(worker, 1),
-                                             PETRA_MEMORY_MESSAGES, &images), done);
+  PETRA_TRY_GOTO(status,
+                 petra_tensor_create(options->backend, PETRA_TENSOR_ACTIVATION, shape, account_of(worker, 1),
+                                     PETRA_MEMORY_MESSAGES, &images),
+                 done);
   PETRA_TRY_GOTO(status, petra_images_upload(options->backend, batch, images), done);
   PETRA_TRY_GOTO(status, petra_labels_put(&worker->labels, m, batch->labels, batch->count), done);
   PETRA_TRY_GOTO(status, petra_probe_read(options->probe, m, images, batch->labels, batch->count), done);
@@ -92,7 +97,9 @@ static petra_status tell_loss(petra_worker_stage *worker, int64_t m, const petra
   const petra_worker_stage_options *options = &worker->options;
   double lr = petra_lr_at(options->lr, options->program->rate_index(options->program_options, options->stages, m));
   if (!isfinite(loss->loss))
-    return petra_fail(PETRA_NOT_FINITE, "microbatch %lld (epoch %lld): the loss is %s with learning rate %g; the run has diverged: expected a finite loss, try a smaller optim.lr",
+    return petra_fail(PETRA_NOT_FINITE,
+                      "microbatch %lld (epoch %lld): the loss is %s with learning rate %g; the run has diverged: "
+                      "expected a finite loss, try a smaller optim.lr",
                       (long long)m, (long long)(m / options->program_options->batches),
                       isnan(loss->loss) ? "not a number" : "infinite", lr);
   return options->events.loss ? options->events.loss(options->events.context, m, loss, lr, virtual_ns) : PETRA_OK;
@@ -129,7 +136,8 @@ static petra_status put_off_loss(petra_worker_stage *worker) {
   return PETRA_OK;
 }
 
-static petra_status do_loss(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns, petra_message *out) {
+static petra_status do_loss(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns,
+                            petra_message *out) {
   petra_message in;
   petra_loss loss;
   PETRA_TRY(take_forward(worker, stage, m, &in));
@@ -224,7 +232,8 @@ static petra_status do_evaluate(petra_worker_stage *worker, int32_t stage, int64
   return options->events.evaluation ? options->events.evaluation(options->events.context, m, &result) : PETRA_OK;
 }
 
-static petra_status perform_one(petra_worker_stage *worker, int64_t virtual_ns, const petra_action *action, petra_action_result *result) {
+static petra_status perform_one(petra_worker_stage *worker, int64_t virtual_ns, const petra_action *action,
+                                petra_action_result *result) {
   petra_stage *stage = worker->options.stage[action->stage - 1];
   const petra_program_options *options = worker->options.program_options;
   *result = (petra_action_result){petra_stage_version(stage), -1, 0};

@@ -1,5 +1,5 @@
-/* The worker that runs stages on real tensors, all of them in this process. It reads the training data at stage 1, keeps
- * messages between stages, and evaluates when every stage has reached the same E. */
+/* The worker that runs stages on real tensors, all of them in this process. It reads the training data at stage 1,
+ * keeps messages between stages, and evaluates when every stage has reached the same E. */
 #ifndef PETRA_EXEC_WORKER_STAGE_H
 #define PETRA_EXEC_WORKER_STAGE_H
 
@@ -14,8 +14,8 @@
 /* An evaluation over a whole data set. */
 typedef struct petra_evaluation {
   int64_t images;
-  double loss;        /* mean over the images */
-  double top1, top5;  /* fractions */
+  double loss;       /* mean over the images */
+  double top1, top5; /* fractions */
 } petra_evaluation;
 
 /* What happened, told as it happens. A failure returned ends the run. */
@@ -30,10 +30,10 @@ typedef struct petra_worker_events {
 typedef struct petra_worker_stage_options {
   petra_backend *backend;
   int32_t stages;
-  petra_stage *const *stage;        /* stage[0] is stage 1 */
-  petra_loader *loader;             /* training batches, from microbatch 0 */
+  petra_stage *const *stage;         /* stage[0] is stage 1 */
+  petra_loader *loader;              /* training batches, from microbatch 0 */
   int32_t image_height, image_width; /* of its images */
-  const petra_dataset *evaluation;  /* NULL: the program has no E */
+  const petra_dataset *evaluation;   /* NULL: the program has no E */
   petra_loader_options evaluation_loader;
   const petra_lr *lr;
   const petra_program_ops *program;
@@ -60,7 +60,8 @@ petra_status petra_worker_stage_archive(petra_worker *worker, petra_archive *arc
 /* Microbatches that stage 1 has read. */
 int64_t petra_worker_stage_read(const petra_worker *worker);
 
-/* Evaluates the stages with the given snapshots (one a stage) on a data set; the partial last batch counts by its images. */
+/* Evaluates the stages with the given snapshots (one a stage) on a data set; the partial last batch counts by its
+ * images. */
 petra_status petra_evaluate(petra_backend *backend, petra_stage *const *stage, petra_snapshot *const *snapshots,
                             int32_t stages, const petra_dataset *set, const petra_loader_options *options,
                             petra_evaluation *out);

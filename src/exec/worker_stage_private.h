@@ -14,8 +14,8 @@ typedef struct petra_pending {
   struct petra_pending *next;
 } petra_pending;
 
-/* A loss that was not told yet; images 0: none. It is told with the next one, so that the host prepares a microbatch while the
- * device computes another. */
+/* A loss that was not told yet; images 0: none. It is told with the next one, so that the host prepares a microbatch
+ * while the device computes another. */
 typedef struct petra_late_loss {
   petra_loss loss;
   int64_t microbatch, virtual_ns;
@@ -27,7 +27,7 @@ typedef struct petra_worker_stage {
   petra_mailbox *forward, *backward; /* per stage: from below, from above */
   petra_labels labels;
   petra_pending *evaluations;
-  int64_t read; /* microbatches that stage 1 has read */
+  int64_t read;                   /* microbatches that stage 1 has read */
   petra_late_loss late, new_late; /* the last loss, where the device may still be at it; that of the present action */
 } petra_worker_stage;
 

@@ -86,7 +86,8 @@ static bool write_synced(const char *name, const void *bytes, size_t size) {
 
 petra_status petra_file_check_replaceable(const char *path) {
   struct stat about;
-  if (stat(path, &about) != 0 || S_ISREG(about.st_mode) || S_ISDIR(about.st_mode)) /* a folder stops the rename itself */
+  if (stat(path, &about) != 0 || S_ISREG(about.st_mode) ||
+      S_ISDIR(about.st_mode)) /* a folder stops the rename itself */
     return PETRA_OK;
   return petra_fail(PETRA_IO, "%s: cannot replace: this is no regular file; expected the name of a file", path);
 }

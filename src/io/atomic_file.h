@@ -13,9 +13,10 @@
  * petra_free. */
 petra_status petra_file_temporary_name(const char *path, char **out);
 
-/* Makes `path` hold exactly these bytes. After success they are on the disk, the name included; after a
- * failure (PETRA_IO: path and why; PETRA_NO_MEMORY) what was at `path` before is still there and no temporary
- * file is left. What is no regular file (a device, a folder) is not replaced. SIGXFSZ must be ignored by the process if a file size limit is to come back as an error. */
+/* Makes `path` hold exactly these bytes. After success they are on the disk, the name included; after a failure
+ * (PETRA_IO: path and why; PETRA_NO_MEMORY) what was at `path` before is still there and no temporary file is left.
+ * What is no regular file (a device, a folder) is not replaced. SIGXFSZ must be ignored by the process if a file
+ * size limit is to come back as an error. */
 petra_status petra_file_write_atomically(const char *path, const void *bytes, size_t size);
 
 /* PETRA_IO, logged, for a device or a pipe, such as /dev/null, in whose place a rename would put a file. */

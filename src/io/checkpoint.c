@@ -43,7 +43,8 @@ static petra_status enter(petra_archive *base, const char *name) {
   else if (c->groups < MOST_GROUPS && !base->reading)
     group = petra_hdf5_create_group(innermost(c), name);
   if (group < 0)
-    status = base->reading ? petra_fail(PETRA_DATA, "%s: no group %s; expected a checkpoint of this run", c->path, name) : fail_write(c, &errors);
+    status = base->reading ? petra_fail(PETRA_DATA, "%s: no group %s; expected a checkpoint of this run", c->path, name)
+                           : fail_write(c, &errors);
   else
     c->group[c->groups++] = group;
   petra_hdf5_end();
@@ -59,19 +60,24 @@ static void leave(petra_archive *base) {
 }
 
 static hid_t file_type(petra_archive_type type) {
-  const hid_t types[] = {[PETRA_ARCHIVE_U8] = H5T_STD_U8LE, [PETRA_ARCHIVE_I64] = H5T_STD_I64LE, [PETRA_ARCHIVE_F32] = H5T_IEEE_F32LE,
+  const hid_t types[] = {[PETRA_ARCHIVE_U8] = H5T_STD_U8LE,
+                         [PETRA_ARCHIVE_I64] = H5T_STD_I64LE,
+                         [PETRA_ARCHIVE_F32] = H5T_IEEE_F32LE,
                          [PETRA_ARCHIVE_F64] = H5T_IEEE_F64LE};
   return types[type];
 }
 
 static hid_t memory_type(petra_archive_type type) {
-  const hid_t types[] = {[PETRA_ARCHIVE_U8] = H5T_NATIVE_UINT8, [PETRA_ARCHIVE_I64] = H5T_NATIVE_INT64, [PETRA_ARCHIVE_F32] = H5T_NATIVE_FLOAT,
+  const hid_t types[] = {[PETRA_ARCHIVE_U8] = H5T_NATIVE_UINT8,
+                         [PETRA_ARCHIVE_I64] = H5T_NATIVE_INT64,
+                         [PETRA_ARCHIVE_F32] = H5T_NATIVE_FLOAT,
                          [PETRA_ARCHIVE_F64] = H5T_NATIVE_DOUBLE};
   return types[type];
 }
 
 /* Creates the folders of `name`, and the data set; times are left out. */
-static bool write_values(checkpoint *c, const char *name, petra_archive_type type, int rank, const hsize_t *extent, const void *values) {
+static bool write_values(checkpoint *c, const char *name, petra_archive_type type, int rank, const hsize_t *extent,
+                         const void *values) {
   hid_t links = H5Pcreate(H5P_LINK_CREATE), properties = petra_hdf5_untimed(H5P_DATASET_CREATE);
   hid_t space = H5Screate_simple(rank, extent, NULL), set = -1;
   if (links >= 0 && properties >= 0 && space >= 0 && H5Pset_create_intermediate_group(links, 1) >= 0)
@@ -89,7 +95,8 @@ static bool write_values(checkpoint *c, const char *name, petra_archive_type typ
 }
 
 /* Fails unless the data set has the type and extent that is asked for. */
-static petra_status check_set(const checkpoint *c, const char *name, hid_t set, petra_archive_type type, int rank, const hsize_t *extent) {
+static petra_status check_set(const checkpoint *c, const char *name, hid_t set, petra_archive_type type, int rank,
+                              const hsize_t *extent) {
   hsize_t found[H5S_MAX_RANK];
   hid_t space = H5Dget_space(set), in_file = H5Dget_type(set);
   int found_rank = space >= 0 ? H5Sget_simple_extent_dims(space, found, NULL) : -1;
@@ -102,11 +109,13 @@ static petra_status check_set(const checkpoint *c, const char *name, hid_t set, 
     H5Tclose(in_file);
   if (same)
     return PETRA_OK;
-  return petra_fail(PETRA_DATA, "%s: item %s has another type or size than this run's; expected a checkpoint of this run", c->path, name);
+  return petra_fail(PETRA_DATA,
+                    "%s: item %s has another type or size than this run's; expected a checkpoint of this run", c->path,
+                    name);
 }
 
-static petra_status read_values(checkpoint *c, const char *name, petra_archive_type type, int rank, const hsize_t *extent, void *values,
-                                const petra_hdf5_errors *errors) {
+static petra_status read_values(checkpoint *c, const char *name, petra_archive_type type, int rank,
+                                const hsize_t *extent, void *values, const petra_hdf5_errors *errors) {
   hid_t set = H5Dopen2(innermost(c), name, H5P_DEFAULT);
   if (set < 0)
     return petra_fail(PETRA_DATA, "%s: no item %s; expected a checkpoint of this run", c->path, name);
@@ -117,7 +126,8 @@ static petra_status read_values(checkpoint *c, const char *name, petra_archive_t
   return status;
 }
 
-static petra_status values(petra_archive *base, const char *name, petra_archive_type type, int rank, const int64_t *extent, void *host) {
+static petra_status values(petra_archive *base, const char *name, petra_archive_type type, int rank,
+                           const int64_t *extent, void *host) {
   checkpoint *c = (checkpoint *)base;
   hsize_t size[MOST_RANK];
   petra_hdf5_errors errors;
@@ -157,7 +167,8 @@ petra_status petra_checkpoint_create(const char *path, const char *config, petra
   c->file = petra_hdf5_image_create();
   if (c->file < 0 || petra_hdf5_put_i32(c->file, "schema_version", SCHEMA_VERSION) < 0 ||
       petra_hdf5_put_text(c->file, "petra_version", petra_version()) < 0 ||
-      petra_hdf5_put_text(c->file, "git_commit", petra_version_git_commit()) < 0 || petra_hdf5_put_text(c->file, "config", config) < 0)
+      petra_hdf5_put_text(c->file, "git_commit", petra_version_git_commit()) < 0 ||
+      petra_hdf5_put_text(c->file, "config", config) < 0)
     status = fail_write(c, &errors);
   petra_hdf5_end();
   if (status != PETRA_OK)
@@ -173,8 +184,9 @@ petra_status petra_checkpoint_write(petra_archive *base) {
   size_t size = 0;
   petra_hdf5_errors errors;
   petra_hdf5_begin(&errors);
-  petra_status status = H5Fflush(c->file, H5F_SCOPE_LOCAL) < 0 ? fail_write(c, &errors)
-                                                                : petra_hdf5_image_copy(c->file, c->path, &errors, &image, &size);
+  petra_status status = H5Fflush(c->file, H5F_SCOPE_LOCAL) < 0
+                            ? fail_write(c, &errors)
+                            : petra_hdf5_image_copy(c->file, c->path, &errors, &image, &size);
   petra_hdf5_end();
   if (status == PETRA_OK)
     status = petra_file_write_atomically(c->path, image, size);
@@ -186,7 +198,8 @@ static petra_status check_file(checkpoint *c) {
   int32_t version;
   PETRA_TRY(petra_hdf5_get_i32(c->file, c->path, "schema_version", &version));
   if (version != SCHEMA_VERSION)
-    return petra_fail(PETRA_DATA, "%s: schema version %d; expected a checkpoint of version %d", c->path, (int)version, SCHEMA_VERSION);
+    return petra_fail(PETRA_DATA, "%s: schema version %d; expected a checkpoint of version %d", c->path, (int)version,
+                      SCHEMA_VERSION);
   return petra_hdf5_get_text(c->file, c->path, "config", &c->config);
 }
 

@@ -1,5 +1,5 @@
-/* checkpoint.h5: an archive (base/archive.h) as an HDF5 file that is written whole: built in memory, written aside, synced,
- * renamed, so that at its name there is always a whole one. Schema: docs/hdf5-schema.md. */
+/* checkpoint.h5: an archive (base/archive.h) as an HDF5 file that is written whole: built in memory, written aside,
+ * synced, renamed, so that at its name there is always a whole one. Schema: docs/hdf5-schema.md. */
 #ifndef PETRA_IO_CHECKPOINT_H
 #define PETRA_IO_CHECKPOINT_H
 

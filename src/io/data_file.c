@@ -35,8 +35,7 @@ struct petra_data_file {
 static int put_reals(hid_t object, const char *name, const double values[3]) {
   const hsize_t extent = 3;
   hid_t space = H5Screate_simple(1, &extent, NULL);
-  hid_t attribute =
-      space < 0 ? -1 : H5Acreate2(object, name, H5T_IEEE_F64LE, space, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t attribute = space < 0 ? -1 : H5Acreate2(object, name, H5T_IEEE_F64LE, space, H5P_DEFAULT, H5P_DEFAULT);
   int result = attribute < 0 ? -1 : H5Awrite(attribute, H5T_NATIVE_DOUBLE, values);
   if (attribute >= 0)
     H5Aclose(attribute);
@@ -52,8 +51,7 @@ static int put_head(hid_t file, const petra_data_file_about *about) {
   bool failed = petra_hdf5_put_i32(root, "schema_version", SCHEMA_VERSION) < 0 ||
                 petra_hdf5_put_text(root, "petra_version", petra_version()) < 0 ||
                 petra_hdf5_put_text(root, "source", about->source) < 0 ||
-                petra_hdf5_put_i32(root, "classes", about->classes) < 0 ||
-                put_reals(root, "mean", about->mean) < 0 ||
+                petra_hdf5_put_i32(root, "classes", about->classes) < 0 || put_reals(root, "mean", about->mean) < 0 ||
                 put_reals(root, "deviation", about->deviation) < 0;
   H5Gclose(root);
   return failed ? -1 : 0;
@@ -75,8 +73,7 @@ static petra_status pad_names(const petra_data_file_about *about, size_t *length
   return PETRA_OK;
 }
 
-static int put_class_names(hid_t file, const petra_data_file_about *about, const char *padded,
-                           size_t length) {
+static int put_class_names(hid_t file, const petra_data_file_about *about, const char *padded, size_t length) {
   static const char *const dimensions[] = {"class"};
   const hsize_t extent = (hsize_t)about->classes;
   hid_t type = H5Tcopy(H5T_C_S1);
@@ -99,14 +96,13 @@ static haddr_t lay_out_set(hid_t group, const char *name, hid_t type, int rank, 
                            const char *const *dimensions) {
   haddr_t offset = HADDR_UNDEF;
   hid_t list = petra_hdf5_untimed(H5P_DATASET_CREATE);
-  if (list >= 0 &&
-      (H5Pset_layout(list, H5D_CONTIGUOUS) < 0 || H5Pset_alloc_time(list, H5D_ALLOC_TIME_EARLY) < 0 ||
-       H5Pset_fill_time(list, H5D_FILL_TIME_NEVER) < 0)) {
+  if (list >= 0 && (H5Pset_layout(list, H5D_CONTIGUOUS) < 0 || H5Pset_alloc_time(list, H5D_ALLOC_TIME_EARLY) < 0 ||
+                    H5Pset_fill_time(list, H5D_FILL_TIME_NEVER) < 0)) {
     H5Pclose(list);
     list = -1;
   }
-  hid_t set = petra_hdf5_create_set(group, name, type, H5Screate_simple(rank, extent, NULL), list, "1",
-                                    dimensions, rank);
+  hid_t set =
+      petra_hdf5_create_set(group, name, type, H5Screate_simple(rank, extent, NULL), list, "1", dimensions, rank);
   if (set >= 0) {
     offset = H5Dget_offset(set);
     H5Dclose(set);
@@ -114,8 +110,7 @@ static haddr_t lay_out_set(hid_t group, const char *name, hid_t type, int rank, 
   return offset;
 }
 
-static int lay_out_split(hid_t file, int split, const petra_data_file_about *about, int64_t records,
-                         place *out) {
+static int lay_out_split(hid_t file, int split, const petra_data_file_about *about, int64_t records, place *out) {
   static const char *const dimensions[] = {"image", "channel", "row", "column"};
   const hsize_t extent[] = {(hsize_t)records, 3, (hsize_t)about->height, (hsize_t)about->width};
   hid_t group = petra_hdf5_create_group(file, split_names[split]);
@@ -130,8 +125,7 @@ static int lay_out_split(hid_t file, int split, const petra_data_file_about *abo
 static int lay_out(hid_t file, const petra_data_file_about *about, const char *names, size_t length,
                    petra_data_file *self) {
   if (put_head(file, about) < 0 || (names && put_class_names(file, about, names, length) < 0) ||
-      lay_out_split(file, PETRA_DATA_FILE_TRAIN, about, about->train, &self->places[PETRA_DATA_FILE_TRAIN]) <
-          0)
+      lay_out_split(file, PETRA_DATA_FILE_TRAIN, about, about->train, &self->places[PETRA_DATA_FILE_TRAIN]) < 0)
     return -1;
   if (about->eval > 0 &&
       lay_out_split(file, PETRA_DATA_FILE_EVAL, about, about->eval, &self->places[PETRA_DATA_FILE_EVAL]) < 0)
@@ -140,8 +134,8 @@ static int lay_out(hid_t file, const petra_data_file_about *about, const char *n
 }
 
 /* Creates the temporary file with everything in it but images and labels. */
-static petra_status create_layout(petra_data_file *self, const petra_data_file_about *about,
-                                  const char *names, size_t length) {
+static petra_status create_layout(petra_data_file *self, const petra_data_file_about *about, const char *names,
+                                  size_t length) {
   petra_hdf5_errors errors;
   petra_hdf5_begin(&errors);
   petra_status status = PETRA_OK;
@@ -176,19 +170,17 @@ static petra_status write_at(const petra_data_file *file, const void *from, size
   return PETRA_OK;
 }
 
-petra_status petra_data_file_put(petra_data_file *file, int split, int64_t first, int64_t count,
-                                 const uint8_t *pixels, const int32_t *labels) {
+petra_status petra_data_file_put(petra_data_file *file, int split, int64_t first, int64_t count, const uint8_t *pixels,
+                                 const int32_t *labels) {
   const place *at = &file->places[split];
   uint8_t bytes[LABELS_AT_ONCE * LABEL_BYTES];
-  PETRA_TRY(write_at(file, pixels, (size_t)(count * file->image_bytes),
-                     (int64_t)at->images + first * file->image_bytes));
+  PETRA_TRY(
+      write_at(file, pixels, (size_t)(count * file->image_bytes), (int64_t)at->images + first * file->image_bytes));
   for (int64_t i = 0; i < count; i += LABELS_AT_ONCE) {
     int64_t some = count - i < LABELS_AT_ONCE ? count - i : LABELS_AT_ONCE;
     for (int64_t k = 0; k < some * LABEL_BYTES; k++)
-      bytes[k] =
-          (uint8_t)((uint32_t)labels[i + k / LABEL_BYTES] >> 8 * (k % LABEL_BYTES)); /* little-endian */
-    PETRA_TRY(
-        write_at(file, bytes, (size_t)(some * LABEL_BYTES), (int64_t)at->labels + (first + i) * LABEL_BYTES));
+      bytes[k] = (uint8_t)((uint32_t)labels[i + k / LABEL_BYTES] >> 8 * (k % LABEL_BYTES)); /* little-endian */
+    PETRA_TRY(write_at(file, bytes, (size_t)(some * LABEL_BYTES), (int64_t)at->labels + (first + i) * LABEL_BYTES));
   }
   return PETRA_OK;
 }
@@ -227,8 +219,7 @@ static petra_status start(petra_data_file *self, const char *path, const petra_d
   return self->fd < 0 ? petra_fail(PETRA_IO, "%s: cannot write: %s", path, strerror(errno)) : PETRA_OK;
 }
 
-petra_status petra_data_file_create(const char *path, const petra_data_file_about *about,
-                                    petra_data_file **out) {
+petra_status petra_data_file_create(const char *path, const petra_data_file_about *about, petra_data_file **out) {
   petra_data_file *self = NULL;
   PETRA_TRY(petra_file_check_replaceable(path));
   PETRA_TRY(petra_allocate(&self, 1, sizeof *self));

@@ -21,13 +21,12 @@ typedef struct petra_data_file_about {
 enum { PETRA_DATA_FILE_TRAIN, PETRA_DATA_FILE_EVAL, PETRA_DATA_FILE_SPLITS };
 
 /* PETRA_IO: `path` and why. Nothing at `path` changes before petra_data_file_close. */
-petra_status petra_data_file_create(const char *path, const petra_data_file_about *about,
-                                    petra_data_file **out);
+petra_status petra_data_file_create(const char *path, const petra_data_file_about *about, petra_data_file **out);
 
 /* Writes `count` records of the split from number `first` on: 3 * height * width bytes each, planes red,
  * green, blue, and a label each. Every record has to be written once. */
-petra_status petra_data_file_put(petra_data_file *file, int split, int64_t first, int64_t count,
-                                 const uint8_t *pixels, const int32_t *labels);
+petra_status petra_data_file_put(petra_data_file *file, int split, int64_t first, int64_t count, const uint8_t *pixels,
+                                 const int32_t *labels);
 
 /* Makes the file appear at `path`, in place of what was there; frees `file` in any case. */
 petra_status petra_data_file_close(petra_data_file *file);

@@ -84,8 +84,7 @@ int petra_hdf5_announce_end(int fd, int64_t end) {
   ssize_t got = pread(fd, head, sizeof head, 0);
   if (got < 0)
     return errno;
-  if (got != sizeof head || memcmp(head, "\211HDF\r\n\032\n", 8) != 0 || head[8] > 1 ||
-      head[13] != sizeof bytes)
+  if (got != sizeof head || memcmp(head, "\211HDF\r\n\032\n", 8) != 0 || head[8] > 1 || head[13] != sizeof bytes)
     return 0;
   for (unsigned i = 0; i < sizeof bytes; i++)
     bytes[i] = (unsigned char)((uint64_t)end >> (8 * i));
@@ -119,8 +118,7 @@ petra_status petra_hdf5_open(const char *path, const petra_hdf5_errors *errors, 
   } else {
     hid_t file = H5Fopen(path, H5F_ACC_RDONLY, access);
     if (file < 0)
-      status =
-          petra_fail(PETRA_DATA, "%s: damaged or truncated HDF5 file: %s", path, petra_hdf5_reason(errors));
+      status = petra_fail(PETRA_DATA, "%s: damaged or truncated HDF5 file: %s", path, petra_hdf5_reason(errors));
     else
       *out = file;
   }
@@ -190,8 +188,7 @@ static hid_t open_scalar(int64_t object, const char *name, H5T_class_t expected,
     return -1;
   hid_t space = H5Aget_space(attribute);
   *type = H5Aget_type(attribute);
-  if (space >= 0 && *type >= 0 && H5Sget_simple_extent_npoints(space) == 1 &&
-      H5Tget_class(*type) == expected) {
+  if (space >= 0 && *type >= 0 && H5Sget_simple_extent_npoints(space) == 1 && H5Tget_class(*type) == expected) {
     H5Sclose(space);
     return attribute;
   }
@@ -234,8 +231,7 @@ petra_status petra_hdf5_get_text(int64_t object, const char *path, const char *n
 }
 
 /* Reads an integer attribute as `memory_type`. */
-static petra_status get_integer(int64_t object, const char *path, const char *name, hid_t memory_type,
-                                void *out) {
+static petra_status get_integer(int64_t object, const char *path, const char *name, hid_t memory_type, void *out) {
   hid_t type = -1;
   hid_t attribute = open_scalar(object, name, H5T_INTEGER, &type);
   if (attribute < 0)
@@ -275,9 +271,8 @@ static hid_t link_properties(void) {
   return list;
 }
 
-int64_t petra_hdf5_create_set(int64_t folder, const char *name, int64_t type, int64_t space,
-                              int64_t properties, const char *units, const char *const *dimensions,
-                              int rank) {
+int64_t petra_hdf5_create_set(int64_t folder, const char *name, int64_t type, int64_t space, int64_t properties,
+                              const char *units, const char *const *dimensions, int rank) {
   hid_t set = -1;
   hid_t links = link_properties();
   if (links >= 0 && space >= 0 && properties >= 0)

@@ -47,8 +47,8 @@ int64_t petra_hdf5_untimed(int64_t list_class);
 
 /* Creates a data set with units and dimension names; negative on failure. `properties` and `space` are closed
  * in any case, and may be negative (of a call that failed). Folders in `name` are made. */
-int64_t petra_hdf5_create_set(int64_t folder, const char *name, int64_t type, int64_t space,
-                              int64_t properties, const char *units, const char *const *dimensions, int rank);
+int64_t petra_hdf5_create_set(int64_t folder, const char *name, int64_t type, int64_t space, int64_t properties,
+                              const char *units, const char *const *dimensions, int rank);
 
 /* Creates a group; negative on failure. */
 int64_t petra_hdf5_create_group(int64_t folder, const char *name);
@@ -60,8 +60,8 @@ int petra_hdf5_put_texts(int64_t object, const char *name, const char *const *te
 int petra_hdf5_put_i32(int64_t object, const char *name, int32_t value);
 int petra_hdf5_put_u64(int64_t object, const char *name, uint64_t value);
 
-/* Attributes `units` and, unless the rank is 0, DIMENSION_LABELS (one name a dimension, as the dimension scales specification of
- * HDF5 keeps them, so that h5py's `dims[i].label` shows them) of a data set; negative on failure. */
+/* Attributes `units` and, unless the rank is 0, DIMENSION_LABELS (one name a dimension, as the dimension scales
+ * specification of HDF5 keeps them, so that h5py's `dims[i].label` shows them) of a data set; negative on failure. */
 int petra_hdf5_put_units(int64_t set, const char *units, const char *const *dimensions, int rank);
 
 /* Reads attributes. PETRA_DATA: missing or of another type; the line begins with `path`. */

@@ -43,10 +43,12 @@ static int put_texts(hid_t file, const petra_profile *profile, const petra_profi
       {"clock", "CLOCK_MONOTONIC"},
       {"forward", "F of the method's stage; last stage: forward and loss, with what its backward needs"},
       {"backward", "B of a stage that keeps its graph; last stage: F, loss and B in one action, less forward"},
-      {"reconstruct", "B of a stage that keeps no graph (reversible blocks are inverted, others computed again), less backward; "
-                      "last stage: 0"},
-      {"weight_gradient", "the backend's operations for the gradients of convolution filters and of the fully connected layer, "
-                          "timed by themselves; at most backward"}};
+      {"reconstruct",
+       "B of a stage that keeps no graph (reversible blocks are inverted, others computed again), less backward; "
+       "last stage: 0"},
+      {"weight_gradient",
+       "the backend's operations for the gradients of convolution filters and of the fully connected layer, "
+       "timed by themselves; at most backward"}};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
     if (petra_hdf5_put_text(file, texts[i][0], texts[i][1]) < 0)
       return -1;
@@ -57,11 +59,16 @@ static int put_numbers(hid_t file, const petra_profile *profile, const petra_pro
   const struct {
     const char *name;
     int32_t value;
-  } numbers[] = {{"schema_version", SCHEMA_VERSION},    {"depth", profile->depth},
-                 {"width", profile->width},             {"classes", profile->classes},
-                 {"image_height", profile->image_height}, {"image_width", profile->image_width},
-                 {"batch", profile->batch},             {"threads", about->threads},
-                 {"accumulate", about->accumulate},     {"warmup", about->warmup},
+  } numbers[] = {{"schema_version", SCHEMA_VERSION},
+                 {"depth", profile->depth},
+                 {"width", profile->width},
+                 {"classes", profile->classes},
+                 {"image_height", profile->image_height},
+                 {"image_width", profile->image_width},
+                 {"batch", profile->batch},
+                 {"threads", about->threads},
+                 {"accumulate", about->accumulate},
+                 {"warmup", about->warmup},
                  {"repetitions", about->repetitions}};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
     if (petra_hdf5_put_i32(file, numbers[i].name, numbers[i].value) < 0)
@@ -73,8 +80,9 @@ static int put_numbers(hid_t file, const petra_profile *profile, const petra_pro
 static hid_t create(hid_t file, const char *name, hid_t type, int32_t stages, int columns, const char *units) {
   const hsize_t extent[2] = {(hsize_t)stages, (hsize_t)columns};
   int rank = columns ? 2 : 1;
-  return petra_hdf5_create_set(file, name, type, H5Screate_simple(rank, extent, NULL), petra_hdf5_untimed(H5P_DATASET_CREATE),
-                               units, columns ? spread_dimensions : stage_dimension, rank);
+  return petra_hdf5_create_set(file, name, type, H5Screate_simple(rank, extent, NULL),
+                               petra_hdf5_untimed(H5P_DATASET_CREATE), units,
+                               columns ? spread_dimensions : stage_dimension, rank);
 }
 
 static int write_and_close(hid_t set, hid_t memory_type, const void *values) {
@@ -92,11 +100,13 @@ static int put_integers(hid_t file, const petra_profile *profile, int64_t *row) 
     return -1;
   for (int32_t j = 0; j < stages; j++)
     row[j] = profile->stage[j].forward_bytes;
-  if (write_and_close(create(file, "stages/forward_bytes", H5T_STD_I64LE, stages, 0, "byte"), H5T_NATIVE_INT64, row) < 0)
+  if (write_and_close(create(file, "stages/forward_bytes", H5T_STD_I64LE, stages, 0, "byte"), H5T_NATIVE_INT64, row) <
+      0)
     return -1;
   for (int32_t j = 0; j < stages; j++)
     row[j] = profile->stage[j].backward_bytes;
-  return write_and_close(create(file, "stages/backward_bytes", H5T_STD_I64LE, stages, 0, "byte"), H5T_NATIVE_INT64, row);
+  return write_and_close(create(file, "stages/backward_bytes", H5T_STD_I64LE, stages, 0, "byte"), H5T_NATIVE_INT64,
+                         row);
 }
 
 /* The medians under /stages, what they are the medians of under /spread. */
@@ -124,7 +134,8 @@ static int put_part(hid_t file, const petra_profile *profile, petra_profile_part
   return write_and_close(set, H5T_NATIVE_DOUBLE, values);
 }
 
-static int put_all(hid_t file, const petra_profile *profile, const petra_profile_about *about, int64_t *integers, double *reals) {
+static int put_all(hid_t file, const petra_profile *profile, const petra_profile_about *about, int64_t *integers,
+                   double *reals) {
   if (put_numbers(file, profile, about) < 0 || put_texts(file, profile, about) < 0)
     return -1;
   static const char *const groups[] = {"stages", "spread"};
@@ -141,8 +152,8 @@ static int put_all(hid_t file, const petra_profile *profile, const petra_profile
   return H5Fflush(file, H5F_SCOPE_LOCAL);
 }
 
-static petra_status make_image(const char *path, const petra_profile *profile, const petra_profile_about *about, char **image,
-                               size_t *size) {
+static petra_status make_image(const char *path, const petra_profile *profile, const petra_profile_about *about,
+                               char **image, size_t *size) {
   petra_hdf5_errors errors;
   int64_t *integers = NULL;
   double *reals = NULL;

@@ -1,5 +1,5 @@
-/* profile.h5: how long the parts of each stage's work took on a device (docs/hdf5-schema.md). Written whole, as weights.h5
- * is: built in memory, written aside, synced, renamed. */
+/* profile.h5: how long the parts of each stage's work took on a device (docs/hdf5-schema.md). Written whole, as
+ * weights.h5 is: built in memory, written aside, synced, renamed. */
 #ifndef PETRA_IO_PROFILE_H
 #define PETRA_IO_PROFILE_H
 
@@ -47,9 +47,10 @@ typedef struct petra_profile_about {
 /* PETRA_IO: path, and why; an existing file at `path` is then untouched. */
 petra_status petra_profile_write(const char *path, const petra_profile *profile, const petra_profile_about *about);
 
-/* Reads attributes, blocks, message sizes and medians; the rest of each spread is 0. PETRA_IO: cannot be opened; PETRA_DATA:
- * not an HDF5 file, damaged, another schema, something missing or of another shape, a time that is negative or not finite, a
- * stage without blocks: one line with the path, what it found and what was expected. Destroy with petra_profile_destroy. */
+/* Reads attributes, blocks, message sizes and medians; the rest of each spread is 0. PETRA_IO: cannot be opened;
+ * PETRA_DATA: not an HDF5 file, damaged, another schema, something missing or of another shape, a time that is
+ * negative or not finite, a stage without blocks: one line with the path, what it found and what was expected.
+ * Destroy with petra_profile_destroy. */
 petra_status petra_profile_read(const char *path, petra_profile **out);
 
 void petra_profile_destroy(petra_profile *profile);

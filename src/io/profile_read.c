@@ -59,18 +59,21 @@ static petra_status measure(const reader *r, hid_t set, const char *name, H5T_cl
     H5Sclose(space);
   if (type >= 0)
     H5Tclose(type);
-  return right ? PETRA_OK
-               : petra_fail(PETRA_DATA, "%s: /stages/%s is of another shape or type; expected a list of %s, one a stage", r->path, name,
-                            expected == H5T_INTEGER ? "integers" : "floating point numbers");
+  return right
+             ? PETRA_OK
+             : petra_fail(PETRA_DATA, "%s: /stages/%s is of another shape or type; expected a list of %s, one a stage",
+                          r->path, name, expected == H5T_INTEGER ? "integers" : "floating point numbers");
 }
 
 static petra_status open_set(const reader *r, const char *name, H5T_class_t expected, hid_t *out, hsize_t *count) {
   char path[64];
   snprintf(path, sizeof path, "/stages/%s", name);
   if (H5Lexists(r->file, "/stages", H5P_DEFAULT) <= 0)
-    return petra_fail(PETRA_DATA, "%s: no group /stages; expected a cost profile, as `petra profile` writes it", r->path);
+    return petra_fail(PETRA_DATA, "%s: no group /stages; expected a cost profile, as `petra profile` writes it",
+                      r->path);
   if (H5Lexists(r->file, path, H5P_DEFAULT) <= 0)
-    return petra_fail(PETRA_DATA, "%s: no data set %s; expected a cost profile, as `petra profile` writes it", r->path, path);
+    return petra_fail(PETRA_DATA, "%s: no data set %s; expected a cost profile, as `petra profile` writes it", r->path,
+                      path);
   hid_t set = H5Dopen2(r->file, path, H5P_DEFAULT);
   if (set < 0)
     return petra_fail(PETRA_DATA, "%s: %s is no data set", r->path, path);
@@ -90,19 +93,21 @@ static petra_status read_set(const reader *r, const char *name, H5T_class_t clas
   PETRA_TRY(open_set(r, name, class, &set, &count));
   petra_status status = PETRA_OK;
   if (count != (hsize_t)r->profile->stages)
-    status = petra_fail(PETRA_DATA, "%s: /stages/%s has %llu values; expected %d, as many as /stages/blocks", r->path, name,
-                        (unsigned long long)count, (int)r->profile->stages);
-  else if (H5Dread(set, class == H5T_INTEGER ? H5T_NATIVE_INT64 : H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
+    status = petra_fail(PETRA_DATA, "%s: /stages/%s has %llu values; expected %d, as many as /stages/blocks", r->path,
+                        name, (unsigned long long)count, (int)r->profile->stages);
+  else if (H5Dread(set, class == H5T_INTEGER ? H5T_NATIVE_INT64 : H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT,
+                   values) < 0)
     status = petra_fail(PETRA_DATA, "%s: /stages/%s cannot be read: %s", r->path, name, petra_hdf5_reason(r->errors));
   H5Dclose(set);
   return status;
 }
 
-static petra_status check_integers(const reader *r, const char *name, const int64_t *values, int64_t low, int64_t high) {
+static petra_status check_integers(const reader *r, const char *name, const int64_t *values, int64_t low,
+                                   int64_t high) {
   for (int32_t j = 0; j < r->profile->stages; j++)
     if (values[j] < low || values[j] > high)
-      return petra_fail(PETRA_DATA, "%s: /stages/%s: %lld for stage %d; expected %lld .. %lld", r->path, name, (long long)values[j],
-                        (int)j + 1, (long long)low, (long long)high);
+      return petra_fail(PETRA_DATA, "%s: /stages/%s: %lld for stage %d; expected %lld .. %lld", r->path, name,
+                        (long long)values[j], (int)j + 1, (long long)low, (long long)high);
   return PETRA_OK;
 }
 
@@ -129,7 +134,8 @@ static petra_status read_part(const reader *r, petra_profile_part part, double *
   PETRA_TRY(read_set(r, name, H5T_FLOAT, values));
   for (int32_t j = 0; j < r->profile->stages; j++) {
     if (!(values[j] >= 0 && values[j] <= most_s))
-      return petra_fail(PETRA_DATA, "%s: /stages/%s: %g s for stage %d; expected 0 .. %g s", r->path, name, values[j], (int)j + 1, most_s);
+      return petra_fail(PETRA_DATA, "%s: /stages/%s: %g s for stage %d; expected 0 .. %g s", r->path, name, values[j],
+                        (int)j + 1, most_s);
     r->profile->stage[j].part[part].median = values[j];
   }
   return PETRA_OK;
@@ -143,10 +149,13 @@ static petra_status read_parts(const reader *r) {
     PETRA_TRY_GOTO(status, read_part(r, (petra_profile_part)part, reals), done);
   for (int32_t j = 0; j < r->profile->stages; j++) {
     const petra_profile_stage *stage = &r->profile->stage[j];
-    double backward_s = stage->part[PETRA_PROFILE_BACKWARD].median, weight_s = stage->part[PETRA_PROFILE_WEIGHT_GRADIENT].median;
+    double backward_s = stage->part[PETRA_PROFILE_BACKWARD].median,
+           weight_s = stage->part[PETRA_PROFILE_WEIGHT_GRADIENT].median;
     if (weight_s > backward_s) {
-      status = petra_fail(PETRA_DATA, "%s: /stages/weight_gradient: %g s for stage %d, whose /stages/backward is %g s; expected a part of it",
-                          r->path, weight_s, (int)j + 1, backward_s);
+      status = petra_fail(
+          PETRA_DATA,
+          "%s: /stages/weight_gradient: %g s for stage %d, whose /stages/backward is %g s; expected a part of it",
+          r->path, weight_s, (int)j + 1, backward_s);
       goto done;
     }
   }
@@ -162,7 +171,8 @@ static petra_status read_count(const reader *r) {
   PETRA_TRY(open_set(r, "blocks", H5T_INTEGER, &set, &count));
   H5Dclose(set);
   if (count < 1 || count > MOST_STAGES)
-    return petra_fail(PETRA_DATA, "%s: /stages/blocks has %llu stages; expected 1 .. %d", r->path, (unsigned long long)count, MOST_STAGES);
+    return petra_fail(PETRA_DATA, "%s: /stages/blocks has %llu stages; expected 1 .. %d", r->path,
+                      (unsigned long long)count, MOST_STAGES);
   r->profile->stages = (int32_t)count;
   return petra_allocate(&r->profile->stage, (size_t)count, sizeof *r->profile->stage);
 }

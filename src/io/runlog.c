@@ -179,7 +179,8 @@ petra_status petra_runlog_complete(petra_runlog *log) {
   if (status == PETRA_OK && fsync(log->fd) != 0)
     status = petra_runlog_give_up(log, strerror(errno));
   if (status == PETRA_OK)
-    status = set_complete(log->file) ? petra_runlog_write_out(log, &errors) : petra_runlog_give_up(log, petra_hdf5_reason(&errors));
+    status = set_complete(log->file) ? petra_runlog_write_out(log, &errors)
+                                     : petra_runlog_give_up(log, petra_hdf5_reason(&errors));
   petra_hdf5_end();
   return status;
 }

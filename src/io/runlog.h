@@ -20,8 +20,8 @@ typedef struct petra_runlog_about {
   const char *libraries; /* names and versions */
   const char *config;    /* the expanded config, YAML */
   uint64_t seed;
-  bool actions; /* petra_runlog_action_row will be called: /trace/actions is made */
-  const void *image;  /* petra_runlog_image's of a log to go on with, in place of a new one; NULL: a new one */
+  bool actions;      /* petra_runlog_action_row will be called: /trace/actions is made */
+  const void *image; /* petra_runlog_image's of a log to go on with, in place of a new one; NULL: a new one */
   size_t image_bytes;
 } petra_runlog_about;
 

@@ -66,7 +66,8 @@ bool petra_columns_open(petra_columns *columns, int64_t file) {
     snprintf(name, sizeof name, "%s/%s", group->name, group->columns[c].name);
     columns->sets[c] = H5Dopen2(file, name, H5P_DEFAULT);
     hid_t space = columns->sets[c] >= 0 ? H5Dget_space(columns->sets[c]) : -1;
-    bool done = space >= 0 && H5Sget_simple_extent_dims(space, &rows, NULL) == 1 && (c == 0 || rows == columns->written);
+    bool done =
+        space >= 0 && H5Sget_simple_extent_dims(space, &rows, NULL) == 1 && (c == 0 || rows == columns->written);
     if (space >= 0)
       H5Sclose(space);
     if (!done)
@@ -88,8 +89,8 @@ static bool append_column(const petra_columns *columns, int index) {
   hid_t space = H5Dget_space(columns->sets[index]);
   bool done = memory >= 0 && space >= 0 &&
               H5Sselect_hyperslab(space, H5S_SELECT_SET, &first, NULL, &count, NULL) >= 0 &&
-              H5Dwrite(columns->sets[index], petra_column_memory_type(column->type), memory, space,
-                       H5P_DEFAULT, columns->values) >= 0;
+              H5Dwrite(columns->sets[index], petra_column_memory_type(column->type), memory, space, H5P_DEFAULT,
+                       columns->values) >= 0;
   if (memory >= 0)
     H5Sclose(memory);
   if (space >= 0)

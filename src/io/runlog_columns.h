@@ -11,8 +11,8 @@
 typedef struct petra_columns {
   const petra_column_group *group;
   int64_t sets[PETRA_RUNLOG_MAX_COLUMNS]; /* HDF5's identifiers of the data sets */
-  char *rows;   /* group->chunk_rows rows, of which `buffered` are not yet in HDF5 */
-  char *values; /* one column of them */
+  char *rows;                             /* group->chunk_rows rows, of which `buffered` are not yet in HDF5 */
+  char *values;                           /* one column of them */
   int buffered;
   uint64_t written; /* rows in HDF5 */
 } petra_columns;
@@ -24,8 +24,7 @@ void petra_columns_free(petra_columns *columns);
 /* These call HDF5 (between petra_hdf5_begin and petra_hdf5_end) and are false where it failed. */
 bool petra_columns_create(petra_columns *columns, int64_t file);
 bool petra_columns_open(petra_columns *columns, int64_t file); /* of a file that has them: goes on behind their rows */
-bool petra_columns_append(
-    petra_columns *columns); /* moves the buffered rows into HDF5, in all columns alike */
+bool petra_columns_append(petra_columns *columns); /* moves the buffered rows into HDF5, in all columns alike */
 bool petra_columns_close(petra_columns *columns);
 
 /* Buffers a row; true if the buffer is now full and must be appended before the next. */

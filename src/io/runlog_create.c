@@ -33,8 +33,7 @@ static bool put_about(hid_t file, const petra_runlog_about *about) {
          petra_hdf5_put_text(file, "petra_version", petra_version()) >= 0 &&
          petra_hdf5_put_text(file, "git_commit", petra_version_git_commit()) >= 0 &&
          petra_hdf5_put_text(file, "created", created) >= 0 &&
-         petra_hdf5_put_text(file, "command", about->command) >= 0 &&
-         petra_hdf5_put_i32(file, "complete", 0) >= 0 &&
+         petra_hdf5_put_text(file, "command", about->command) >= 0 && petra_hdf5_put_i32(file, "complete", 0) >= 0 &&
          petra_hdf5_put_u64(file, "seed", about->seed) >= 0 &&
          petra_hdf5_put_text(file, "backend", about->backend) >= 0 &&
          petra_hdf5_put_text(file, "libraries", about->libraries) >= 0 &&
@@ -87,7 +86,8 @@ static const char *write_image(const char *name, const petra_runlog_about *about
   return failure ? strerror(failure) : NULL;
 }
 
-/* Opens the file at `name`, which holds a log, to go on with it. Its actions, which are recorded anew, are taken out. */
+/* Opens the file at `name`, which holds a log, to go on with it. Its actions, which are recorded anew, are taken
+ * out. */
 static bool open_file(petra_runlog *log, const char *name, hsize_t *size) {
   hid_t access = petra_hdf5_access();
   hsize_t none = 0;
@@ -96,7 +96,8 @@ static bool open_file(petra_runlog *log, const char *name, hsize_t *size) {
   log->file = H5Fopen(name, H5F_ACC_RDWR, access);
   H5Pclose(access);
   log->has_stages = true;
-  bool done = take_descriptor(log) && petra_columns_open(&log->train, log->file) && petra_columns_open(&log->epoch, log->file) &&
+  bool done = take_descriptor(log) && petra_columns_open(&log->train, log->file) &&
+              petra_columns_open(&log->epoch, log->file) &&
               (!log->actions.group || petra_columns_open(&log->actions, log->file));
   for (int c = 0; log->actions.group && c < log->actions.group->count && done; c++)
     done = H5Dset_extent(log->actions.sets[c], &none) >= 0;
@@ -115,10 +116,10 @@ static bool create_file(petra_runlog *log, const char *name, const petra_runlog_
     H5Pclose(creation);
   }
   H5Pclose(access);
-  return take_descriptor(log) && put_about(log->file, about) && create_empty(log->file, petra_runlog_stage_group.name) &&
-         petra_columns_create(&log->train, log->file) && petra_columns_create(&log->epoch, log->file) &&
-         create_empty(log->file, "memory") && create_actions(log) && H5Fflush(log->file, H5F_SCOPE_LOCAL) >= 0 &&
-         H5Fget_filesize(log->file, size) >= 0;
+  return take_descriptor(log) && put_about(log->file, about) &&
+         create_empty(log->file, petra_runlog_stage_group.name) && petra_columns_create(&log->train, log->file) &&
+         petra_columns_create(&log->epoch, log->file) && create_empty(log->file, "memory") && create_actions(log) &&
+         H5Fflush(log->file, H5F_SCOPE_LOCAL) >= 0 && H5Fget_filesize(log->file, size) >= 0;
 }
 
 static petra_status allocate_log(const char *path, bool actions, petra_runlog **out) {
@@ -141,8 +142,8 @@ fail:
 }
 
 /* Creates the file under its temporary name and gives it its own; NULL or the reason why not. */
-static const char *create_and_rename(petra_runlog *log, const char *temporary,
-                                     const petra_runlog_about *about, const petra_hdf5_errors *errors) {
+static const char *create_and_rename(petra_runlog *log, const char *temporary, const petra_runlog_about *about,
+                                     const petra_hdf5_errors *errors) {
   hsize_t size = 0;
   const char *reason = about->image ? write_image(temporary, about) : NULL;
   if (reason)

@@ -14,12 +14,11 @@ static bool create_memory(petra_runlog *log, int32_t stages) {
   for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
     categories[c] = petra_memory_category_name((petra_memory_category)c);
   hsize_t extent[2] = {(hsize_t)stages, PETRA_MEMORY_CATEGORIES};
-  log->peak =
-      petra_hdf5_create_set(log->file, "memory/peak_bytes", H5T_STD_I64LE, H5Screate_simple(2, extent, NULL),
-                            petra_hdf5_untimed(H5P_DATASET_CREATE), "byte", dimensions, 2);
-  log->total_peak = petra_hdf5_create_set(log->file, "memory/total_peak_bytes", H5T_STD_I64LE,
-                                          H5Screate_simple(1, extent, NULL),
-                                          petra_hdf5_untimed(H5P_DATASET_CREATE), "byte", dimensions, 1);
+  log->peak = petra_hdf5_create_set(log->file, "memory/peak_bytes", H5T_STD_I64LE, H5Screate_simple(2, extent, NULL),
+                                    petra_hdf5_untimed(H5P_DATASET_CREATE), "byte", dimensions, 2);
+  log->total_peak =
+      petra_hdf5_create_set(log->file, "memory/total_peak_bytes", H5T_STD_I64LE, H5Screate_simple(1, extent, NULL),
+                            petra_hdf5_untimed(H5P_DATASET_CREATE), "byte", dimensions, 1);
   log->memory_stages = stages;
   return log->peak >= 0 && log->total_peak >= 0 &&
          petra_hdf5_put_texts(log->peak, "categories", categories, PETRA_MEMORY_CATEGORIES) >= 0;

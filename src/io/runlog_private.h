@@ -10,7 +10,7 @@
 struct petra_runlog {
   char *path;
   int64_t file; /* HDF5's identifiers */
-  int fd; /* HDF5's own descriptor */
+  int fd;       /* HDF5's own descriptor */
   bool failed;
   petra_columns train, epoch;
   petra_columns actions; /* without a group where they are not wanted */
@@ -36,7 +36,7 @@ void petra_runlog_free(petra_runlog *log);
 
 /* Lets `write` add objects of together about `bytes` bytes to the open file (HDF5's identifier), and flushes.
  * `write` is false where HDF5 failed. PETRA_IO as the other functions of runlog.h. */
-petra_status petra_runlog_extend(petra_runlog *log, bool (*write)(int64_t file, const void *what),
-                                 const void *what, int64_t bytes);
+petra_status petra_runlog_extend(petra_runlog *log, bool (*write)(int64_t file, const void *what), const void *what,
+                                 int64_t bytes);
 
 #endif

@@ -14,8 +14,7 @@
 enum {
   CHUNK_BYTES = 16 * 1024, /* of figures: about 15 rows an epoch come in, of some hundred values */
   CHUNK_ROWS = 64,
-  INDEX_BYTES =
-      40 * 1024, /* two nodes of a data set's index (hdf5_file.h: up to 257 keys each), and its header */
+  INDEX_BYTES = 40 * 1024, /* two nodes of a data set's index (hdf5_file.h: up to 257 keys each), and its header */
   RANK = 5
 };
 
@@ -52,9 +51,9 @@ static hid_t properties(const set *s, int chunk_rows, bool real, bool compressed
   chunk[0] = (hsize_t)chunk_rows;
   if (list < 0)
     return -1;
-  bool done = H5Pset_chunk(list, s->rank, chunk) >= 0 &&
-              H5Pset_fill_value(list, real ? H5T_NATIVE_DOUBLE : H5T_NATIVE_INT32,
-                                real ? (void *)&no_real : (void *)&no_integer) >= 0;
+  bool done =
+      H5Pset_chunk(list, s->rank, chunk) >= 0 && H5Pset_fill_value(list, real ? H5T_NATIVE_DOUBLE : H5T_NATIVE_INT32,
+                                                                   real ? (void *)&no_real : (void *)&no_integer) >= 0;
   if (compressed && H5Zfilter_avail(H5Z_FILTER_DEFLATE) > 0)
     done = done && H5Pset_shuffle(list) >= 0 && H5Pset_deflate(list, 4) >= 0;
   else if (!compressed)
@@ -82,9 +81,8 @@ static bool count_rows(petra_runlog_probe *probe, const set *s) {
 
 /* Appends a data set to the list; `dimensions` without the probe's. One row is allocated and taken back, as
  * in runlog_columns.c: a reader is not to find a data set whose index is still on its way. */
-static bool create_set(petra_runlog_probe *probe, hid_t file, const char *name, hid_t type, hid_t memory,
-                       int rank, const int32_t *shape, const char *const *dimensions, const char *units,
-                       bool compressed) {
+static bool create_set(petra_runlog_probe *probe, hid_t file, const char *name, hid_t type, hid_t memory, int rank,
+                       const int32_t *shape, const char *const *dimensions, const char *units, bool compressed) {
   set *s = &probe->sets[probe->count];
   const char *labels[RANK] = {probe_dimension};
   hsize_t most[RANK], none[RANK], row_bytes = H5Tget_size(type);
@@ -117,16 +115,13 @@ static bool create_figure(petra_runlog_probe *probe, hid_t file, const char *for
                           const char *pair, int32_t columns, const char *dimension) {
   char name[128];
   snprintf(name, sizeof name, format, measure, pair);
-  return create_set(probe, file, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 1, &columns, &dimension, "1",
-                    false);
+  return create_set(probe, file, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 1, &columns, &dimension, "1", false);
 }
 
 static bool create_figures(petra_runlog_probe *probe, hid_t file) {
   const petra_runlog_probe_options *o = &probe->options;
-  bool done =
-      create_set(probe, file, "probe/microbatch", H5T_STD_I64LE, H5T_NATIVE_INT64, 0, NULL, NULL, "1",
-                 false) &&
-      create_set(probe, file, "probe/epoch", H5T_STD_I32LE, H5T_NATIVE_INT32, 0, NULL, NULL, "1", false);
+  bool done = create_set(probe, file, "probe/microbatch", H5T_STD_I64LE, H5T_NATIVE_INT64, 0, NULL, NULL, "1", false) &&
+              create_set(probe, file, "probe/epoch", H5T_STD_I32LE, H5T_NATIVE_INT32, 0, NULL, NULL, "1", false);
   for (int m = 0; m < o->measure_count && done; m++)
     for (int p = 0; p < o->pair_count && done; p++)
       done = create_figure(probe, file, "probe/%s/%s", o->measures[m], o->pairs[p], o->stages, "stage");
@@ -135,8 +130,8 @@ static bool create_figures(petra_runlog_probe *probe, hid_t file) {
   done = done && create_figure(probe, file, "probe/%s%s", "reconstruction_error", "", o->stages, "stage");
   for (int m = 0; m < o->measure_count && done; m++)
     for (int p = 0; p < o->pair_count && done; p++)
-      done = create_figure(probe, file, "probe/parameter/%s/%s", o->measures[m], o->pairs[p], o->parameters,
-                           "parameter");
+      done =
+          create_figure(probe, file, "probe/parameter/%s/%s", o->measures[m], o->pairs[p], o->parameters, "parameter");
   return done;
 }
 
@@ -185,12 +180,11 @@ static petra_status list_parameters(petra_runlog_probe *probe) {
 static bool write_parameters(const petra_runlog_probe *probe, hid_t file) {
   const int32_t count = probe->options.parameters;
   hid_t text = H5Tcopy(H5T_C_S1);
-  bool done =
-      text >= 0 && H5Tset_size(text, sizeof probe->options.parameter->name) >= 0 &&
-      H5Tset_strpad(text, H5T_STR_NULLPAD) >= 0 &&
-      write_list(file, "probe/parameter/name", text, text, count, probe->names) &&
-      write_list(file, "probe/parameter/stage", H5T_STD_I32LE, H5T_NATIVE_INT32, count, probe->stages) &&
-      write_list(file, "probe/parameter/zero", H5T_STD_I32LE, H5T_NATIVE_INT32, count, probe->zeros);
+  bool done = text >= 0 && H5Tset_size(text, sizeof probe->options.parameter->name) >= 0 &&
+              H5Tset_strpad(text, H5T_STR_NULLPAD) >= 0 &&
+              write_list(file, "probe/parameter/name", text, text, count, probe->names) &&
+              write_list(file, "probe/parameter/stage", H5T_STD_I32LE, H5T_NATIVE_INT32, count, probe->stages) &&
+              write_list(file, "probe/parameter/zero", H5T_STD_I32LE, H5T_NATIVE_INT32, count, probe->zeros);
   if (text >= 0)
     H5Tclose(text);
   return done;
@@ -320,9 +314,8 @@ static bool write_memory(int64_t file, const void *what) {
   hsize_t extent = PETRA_MEMORY_CATEGORIES;
   for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
     categories[c] = petra_memory_category_name((petra_memory_category)c);
-  hid_t id =
-      petra_hdf5_create_set(file, "probe/peak_bytes", H5T_STD_I64LE, H5Screate_simple(1, &extent, NULL),
-                            petra_hdf5_untimed(H5P_DATASET_CREATE), "byte", &dimension, 1);
+  hid_t id = petra_hdf5_create_set(file, "probe/peak_bytes", H5T_STD_I64LE, H5Screate_simple(1, &extent, NULL),
+                                   petra_hdf5_untimed(H5P_DATASET_CREATE), "byte", &dimension, 1);
   if (id < 0)
     return false;
   bool done = H5Dwrite(id, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, account->peak_bytes) >= 0 &&

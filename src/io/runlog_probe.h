@@ -24,7 +24,7 @@ typedef struct petra_runlog_probe_options {
   const char *const *gradients; /* names of the groups of raw gradients */
   int gradient_count;           /* 0: they are not logged */
   bool single;                  /* raw gradients as float32, else float64 */
-  bool resumed; /* the log is one that is gone on with, and has the group */
+  bool resumed;                 /* the log is one that is gone on with, and has the group */
 } petra_runlog_probe_options;
 
 /* One row; J stages, P parameters. */

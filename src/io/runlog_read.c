@@ -21,20 +21,18 @@ typedef struct source {
 } source;
 
 static petra_status cannot_read(const source *from, const char *object) {
-  return petra_fail(PETRA_DATA, "%s: %s cannot be read: %s", from->path, object,
-                    petra_hdf5_reason(&from->errors));
+  return petra_fail(PETRA_DATA, "%s: %s cannot be read: %s", from->path, object, petra_hdf5_reason(&from->errors));
 }
 
 /* Opens a data set of `rank` dimensions whose elements are of class `expected`, and tells its extent. */
-static petra_status open_set(const source *from, const char *name, H5T_class_t expected, int rank,
-                             hsize_t *extent, hid_t *out) {
+static petra_status open_set(const source *from, const char *name, H5T_class_t expected, int rank, hsize_t *extent,
+                             hid_t *out) {
   hid_t set = H5Dopen2(from->file, name, H5P_DEFAULT);
   if (set < 0)
     return petra_fail(PETRA_DATA, "%s: not the log of a run: no data set %s", from->path, name);
   hid_t type = H5Dget_type(set);
   hid_t space = H5Dget_space(set);
-  bool fits = type >= 0 && space >= 0 && H5Tget_class(type) == expected &&
-              H5Sget_simple_extent_ndims(space) == rank &&
+  bool fits = type >= 0 && space >= 0 && H5Tget_class(type) == expected && H5Sget_simple_extent_ndims(space) == rank &&
               H5Sget_simple_extent_dims(space, extent, NULL) == rank;
   if (type >= 0)
     H5Tclose(type);
@@ -60,8 +58,7 @@ static H5T_class_t column_class(petra_column_type type) {
 }
 
 /* Opens the columns of a group; *rows is the length of the shortest. On failure nothing stays open. */
-static petra_status open_columns(const source *from, const petra_column_group *group, hid_t *sets,
-                                 hsize_t *rows) {
+static petra_status open_columns(const source *from, const petra_column_group *group, hid_t *sets, hsize_t *rows) {
   hsize_t shortest = ALL_ROWS;
   for (int c = 0; c < group->count; c++) {
     char name[64];
@@ -85,8 +82,7 @@ static int read_span(hid_t set, petra_column_type type, hsize_t first, hsize_t c
   int result = -1;
   hid_t memory = H5Screate_simple(1, &count, NULL);
   hid_t space = H5Dget_space(set);
-  if (memory >= 0 && space >= 0 &&
-      H5Sselect_hyperslab(space, H5S_SELECT_SET, &first, NULL, &count, NULL) >= 0)
+  if (memory >= 0 && space >= 0 && H5Sselect_hyperslab(space, H5S_SELECT_SET, &first, NULL, &count, NULL) >= 0)
     result = H5Dread(set, petra_column_memory_type(type), memory, space, H5P_DEFAULT, values);
   if (memory >= 0)
     H5Sclose(memory);
@@ -96,8 +92,8 @@ static int read_span(hid_t set, petra_column_type type, hsize_t first, hsize_t c
 }
 
 /* Reads rows first .. first + count - 1 of the open columns into structures. */
-static petra_status gather(const source *from, const petra_column_group *group, const hid_t *sets,
-                           hsize_t first, hsize_t count, char *rows) {
+static petra_status gather(const source *from, const petra_column_group *group, const hid_t *sets, hsize_t first,
+                           hsize_t count, char *rows) {
   if (count == 0)
     return PETRA_OK;
   char *values = NULL;
@@ -176,8 +172,7 @@ static void unpack_stages(petra_runlog_summary *summary, const char *at, size_t 
   }
 }
 
-static petra_status read_stage_rows(const source *from, hid_t set, size_t count,
-                                    petra_runlog_summary *summary) {
+static petra_status read_stage_rows(const source *from, hid_t set, size_t count, petra_runlog_summary *summary) {
   size_t name_bytes = stage_name_bytes(set);
   if (name_bytes == 0)
     return petra_fail(PETRA_DATA, "%s: not the log of a run: model/stages has no member name", from->path);
@@ -219,8 +214,7 @@ static petra_status read_i64(const source *from, const char *name, hid_t set, in
   return PETRA_OK;
 }
 
-static petra_status read_memory_sets(const source *from, hid_t peak, hid_t total,
-                                     petra_runlog_summary *summary) {
+static petra_status read_memory_sets(const source *from, hid_t peak, hid_t total, petra_runlog_summary *summary) {
   size_t stages = (size_t)summary->memory_stages;
   PETRA_TRY(petra_allocate(&summary->peak_bytes, stages * PETRA_MEMORY_CATEGORIES, sizeof(int64_t)));
   PETRA_TRY(petra_allocate(&summary->total_peak_bytes, stages, sizeof(int64_t)));
@@ -237,9 +231,9 @@ static petra_status read_memory(const source *from, petra_runlog_summary *summar
   petra_status status = open_set(from, "memory/total_peak_bytes", H5T_INTEGER, 1, &stages, &total);
   if (status == PETRA_OK) {
     if (extent[0] != stages || extent[1] != PETRA_MEMORY_CATEGORIES) {
-      status = petra_fail(PETRA_DATA, "%s: memory/peak_bytes is (%llu, %llu), expected (%llu, %d)",
-                          from->path, (unsigned long long)extent[0], (unsigned long long)extent[1],
-                          (unsigned long long)stages, (int)PETRA_MEMORY_CATEGORIES);
+      status = petra_fail(PETRA_DATA, "%s: memory/peak_bytes is (%llu, %llu), expected (%llu, %d)", from->path,
+                          (unsigned long long)extent[0], (unsigned long long)extent[1], (unsigned long long)stages,
+                          (int)PETRA_MEMORY_CATEGORIES);
     } else {
       summary->memory_stages = (int32_t)stages;
       status = read_memory_sets(from, peak, total, summary);
@@ -254,8 +248,7 @@ static petra_status read_memory(const source *from, petra_runlog_summary *summar
 
 static petra_status check_schema(const source *from, int32_t *version) {
   if (H5Aexists(from->file, "schema_version") <= 0 || H5Lexists(from->file, "train", H5P_DEFAULT) <= 0)
-    return petra_fail(PETRA_DATA,
-                      "%s: not the log of a run: expected the attribute schema_version and the group train",
+    return petra_fail(PETRA_DATA, "%s: not the log of a run: expected the attribute schema_version and the group train",
                       from->path);
   PETRA_TRY(petra_hdf5_get_i32(from->file, from->path, "schema_version", version));
   if (*version != PETRA_RUNLOG_SCHEMA_VERSION)

@@ -2,7 +2,7 @@
 
 #include <hdf5.h>
 
-#define COLUMN(row, member, type, units)                                                                     \
+#define COLUMN(row, member, type, units)                                                                               \
   { #member, PETRA_COLUMN_##type, offsetof(row, member), units }
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
@@ -37,12 +37,9 @@ static const petra_column stage_columns[] = {
 };
 
 static const petra_column action_columns[] = {
-    COLUMN(petra_runlog_action, start_ns, I64, "ns"),
-    COLUMN(petra_runlog_action, end_ns, I64, "ns"),
-    COLUMN(petra_runlog_action, stage, I32, "1"),
-    COLUMN(petra_runlog_action, kind, I32, "1"),
-    COLUMN(petra_runlog_action, microbatch, I64, "1"),
-    COLUMN(petra_runlog_action, version_read, I64, "1"),
+    COLUMN(petra_runlog_action, start_ns, I64, "ns"),       COLUMN(petra_runlog_action, end_ns, I64, "ns"),
+    COLUMN(petra_runlog_action, stage, I32, "1"),           COLUMN(petra_runlog_action, kind, I32, "1"),
+    COLUMN(petra_runlog_action, microbatch, I64, "1"),      COLUMN(petra_runlog_action, version_read, I64, "1"),
     COLUMN(petra_runlog_action, version_written, I64, "1"),
 };
 

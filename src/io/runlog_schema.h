@@ -33,8 +33,8 @@ typedef struct petra_column_group {
   int count;
 } petra_column_group;
 
-extern const petra_column_group petra_runlog_train_group; /* rows are petra_runlog_train */
-extern const petra_column_group petra_runlog_epoch_group; /* rows are petra_runlog_epoch */
+extern const petra_column_group petra_runlog_train_group;  /* rows are petra_runlog_train */
+extern const petra_column_group petra_runlog_epoch_group;  /* rows are petra_runlog_epoch */
 extern const petra_column_group petra_runlog_action_group; /* rows are petra_runlog_action */
 
 /* The members of the compound /model/stages; rows are petra_runlog_stage. Its chunk_rows is unused. */

@@ -19,8 +19,8 @@ static hid_t write_whole(hid_t file, const whole *set) {
   hid_t in_file = set->real ? H5T_IEEE_F64LE : H5T_STD_I64LE,
         in_memory = set->real ? H5T_NATIVE_DOUBLE : H5T_NATIVE_INT64;
   hid_t space = set->rank ? H5Screate_simple(set->rank, set->extent, NULL) : H5Screate(H5S_SCALAR);
-  hid_t id = petra_hdf5_create_set(file, set->name, in_file, space, petra_hdf5_untimed(H5P_DATASET_CREATE),
-                                   set->units, set->dimensions, set->rank);
+  hid_t id = petra_hdf5_create_set(file, set->name, in_file, space, petra_hdf5_untimed(H5P_DATASET_CREATE), set->units,
+                                   set->dimensions, set->rank);
   if (id >= 0 && H5Dwrite(id, in_memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, set->values) < 0) {
     H5Dclose(id);
     return -1;
@@ -40,10 +40,7 @@ static bool write_run(hid_t file, const petra_runlog_simulation *s) {
   const whole sets[] = {
       {.name = "simulate/makespan_s", .units = "s", .real = true, .values = &makespan_s},
       {.name = "simulate/makespan_ns", .units = "ns", .values = &s->makespan_ns},
-      {.name = "simulate/time_per_microbatch_s",
-       .units = "s",
-       .real = true,
-       .values = &s->time_per_microbatch_s},
+      {.name = "simulate/time_per_microbatch_s", .units = "s", .real = true, .values = &s->time_per_microbatch_s},
       {.name = "simulate/bubble_fraction", .units = "1", .real = true, .values = &s->bubble_fraction},
       {.name = "simulate/actions", .units = "count", .values = &s->actions},
       {.name = "simulate/microbatches", .units = "count", .values = &s->microbatches},
@@ -115,13 +112,12 @@ static bool write_memory_time(int64_t file, const void *what) {
     columns[c] = petra_memory_category_name((petra_memory_category)c);
   columns[PETRA_MEMORY_CATEGORIES] = "total";
   const whole width = {.name = "memory/bin_ns", .units = "ns", .values = &memory->width_ns};
-  const whole levels = {
-      .name = "memory/bytes",
-      .units = "byte",
-      .rank = 3,
-      .extent = {(hsize_t)memory->bins, (hsize_t)memory->stages, PETRA_MEMORY_CATEGORIES + 1},
-      .dimensions = {"bin", "stage", "category"},
-      .values = memory->values};
+  const whole levels = {.name = "memory/bytes",
+                        .units = "byte",
+                        .rank = 3,
+                        .extent = {(hsize_t)memory->bins, (hsize_t)memory->stages, PETRA_MEMORY_CATEGORIES + 1},
+                        .dimensions = {"bin", "stage", "category"},
+                        .values = memory->values};
   hid_t id = write_and_close(file, &width) ? write_whole(file, &levels) : -1;
   if (id < 0)
     return false;

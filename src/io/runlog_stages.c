@@ -9,8 +9,7 @@
 #include <string.h>
 
 /* The rows as the packed records of the file, with `name_bytes` for each name. */
-static petra_status pack_stages(const petra_runlog_stage *rows, int32_t count, size_t name_bytes,
-                                char **out) {
+static petra_status pack_stages(const petra_runlog_stage *rows, int32_t count, size_t name_bytes, char **out) {
   const petra_column_group *group = &petra_runlog_stage_group;
   char *packed = NULL;
   PETRA_TRY(petra_allocate(&packed, (size_t)count, petra_runlog_stage_bytes(name_bytes)));

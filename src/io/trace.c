@@ -25,8 +25,8 @@ static petra_status fail_write(const petra_trace *trace) {
 
 /* Begins an event: its phase, process and time. */
 static void begin(petra_trace *trace, char phase, int32_t stage, int64_t time_ns) {
-  fprintf(trace->file, "%s{\"ph\":\"%c\",\"pid\":%d,\"ts\":%lld.%03d", trace->started ? ",\n" : "", phase,
-          stage, (long long)(time_ns / 1000), (int)(time_ns % 1000));
+  fprintf(trace->file, "%s{\"ph\":\"%c\",\"pid\":%d,\"ts\":%lld.%03d", trace->started ? ",\n" : "", phase, stage,
+          (long long)(time_ns / 1000), (int)(time_ns % 1000));
   trace->started = true;
 }
 
@@ -77,8 +77,7 @@ static long long message_id(const petra_trace *trace, int32_t to, bool backward,
 /* An arrow's start ('s') or end ('f'); its time lies within the slice that it belongs to. */
 static void arrow(petra_trace *trace, char phase, const petra_trace_action *action, int thread, int32_t to,
                   bool backward) {
-  int64_t inside_ns =
-      phase == 'f' || action->end_ns == action->start_ns ? action->start_ns : action->end_ns - 1;
+  int64_t inside_ns = phase == 'f' || action->end_ns == action->start_ns ? action->start_ns : action->end_ns - 1;
   begin(trace, phase, action->stage, inside_ns);
   fprintf(trace->file, ",\"tid\":%d,\"cat\":\"message\",\"name\":\"%s\",\"id\":%lld%s}", thread,
           backward ? "backward" : "forward", message_id(trace, to, backward, action->microbatch),
@@ -112,8 +111,7 @@ static void count_held(petra_trace *trace, const petra_trace_action *action) {
   else
     return;
   begin(trace, 'C', action->stage, action->end_ns);
-  fprintf(trace->file, ",\"name\":\"held between F and B\",\"args\":{\"microbatches\":%lld}}",
-          (long long)*held);
+  fprintf(trace->file, ",\"name\":\"held between F and B\",\"args\":{\"microbatches\":%lld}}", (long long)*held);
 }
 
 petra_status petra_trace_add_action(petra_trace *trace, const petra_trace_action *action) {
@@ -121,9 +119,9 @@ petra_status petra_trace_add_action(petra_trace *trace, const petra_trace_action
   int64_t duration_ns = action->end_ns - action->start_ns;
   begin(trace, 'X', action->stage, action->start_ns);
   fprintf(trace->file,
-          ",\"tid\":%d,\"dur\":%lld.%03d,\"cat\":\"%c\",\"name\":\"%d%c%lld\",\"args\":{\"microbatch\":%lld",
-          thread, (long long)(duration_ns / 1000), (int)(duration_ns % 1000), action->kind, action->stage,
-          action->kind, (long long)action->microbatch, (long long)action->microbatch);
+          ",\"tid\":%d,\"dur\":%lld.%03d,\"cat\":\"%c\",\"name\":\"%d%c%lld\",\"args\":{\"microbatch\":%lld", thread,
+          (long long)(duration_ns / 1000), (int)(duration_ns % 1000), action->kind, action->stage, action->kind,
+          (long long)action->microbatch, (long long)action->microbatch);
   if (action->version_read >= 0)
     fprintf(trace->file, ",\"version_read\":%lld", (long long)action->version_read);
   if (action->version_written >= 0)
@@ -134,14 +132,13 @@ petra_status petra_trace_add_action(petra_trace *trace, const petra_trace_action
   return ferror(trace->file) ? fail_write(trace) : PETRA_OK;
 }
 
-petra_status petra_trace_add_message(petra_trace *trace, bool sent, int32_t to, bool backward,
-                                     int64_t microbatch, int64_t now_ns) {
+petra_status petra_trace_add_message(petra_trace *trace, bool sent, int32_t to, bool backward, int64_t microbatch,
+                                     int64_t now_ns) {
   /* Messages overlap on their way, so that they are asynchronous events of the receiver's process and no
    * slices. */
   begin(trace, sent ? 'b' : 'e', to, now_ns);
-  fprintf(trace->file, ",\"tid\":%d,\"cat\":\"communication\",\"name\":\"%s\",\"id\":%lld}",
-          THREAD_COMMUNICATION, backward ? "backward message" : "forward message",
-          message_id(trace, to, backward, microbatch));
+  fprintf(trace->file, ",\"tid\":%d,\"cat\":\"communication\",\"name\":\"%s\",\"id\":%lld}", THREAD_COMMUNICATION,
+          backward ? "backward message" : "forward message", message_id(trace, to, backward, microbatch));
   return ferror(trace->file) ? fail_write(trace) : PETRA_OK;
 }
 
@@ -151,7 +148,8 @@ petra_status petra_trace_add_memory(petra_trace *trace, int32_t stage, int64_t n
   begin(trace, 'C', stage, now_ns);
   fprintf(trace->file, ",\"name\":\"memory (bytes)\",\"args\":{\"model\":%lld", (long long)model);
   for (int c = PETRA_MEMORY_INPUT_BUFFER; c < PETRA_MEMORY_WORKSPACE; c++)
-    fprintf(trace->file, ",\"%s\":%lld", petra_memory_category_name((petra_memory_category)c), (long long)account->bytes[c]);
+    fprintf(trace->file, ",\"%s\":%lld", petra_memory_category_name((petra_memory_category)c),
+            (long long)account->bytes[c]);
   fputs("}}", trace->file);
   return ferror(trace->file) ? fail_write(trace) : PETRA_OK;
 }

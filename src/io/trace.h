@@ -1,8 +1,8 @@
-/* Traces for Chrome's and Perfetto's viewers (the JSON of "Trace Event Format"): one process a stage, with
- * the threads F, B (B, W and U) and communication; arrows from an action to the one that its message feeds; a
- * counter of the microbatches that a stage holds between F and B, one of its memory. Written as the run goes, in the order of
- * calls; times are nanoseconds of the virtual clock, given as microseconds with three decimals. The file
- * appears at `path` when it is complete. */
+/* Traces for Chrome's and Perfetto's viewers (the JSON of "Trace Event Format"): one process a stage, with the
+ * threads F, B (B, W and U) and communication; arrows from an action to the one that its message feeds; a counter of
+ * the microbatches that a stage holds between F and B, one of its memory. Written as the run goes, in the order of
+ * calls; times are nanoseconds of the virtual clock, given as microseconds with three decimals. The file appears at
+ * `path` when it is complete. */
 #ifndef PETRA_IO_TRACE_H
 #define PETRA_IO_TRACE_H
 
@@ -34,11 +34,11 @@ petra_status petra_trace_create(const char *path, const petra_trace_options *opt
 petra_status petra_trace_add_action(petra_trace *trace, const petra_trace_action *action);
 
 /* A message for stage `to` is sent at `now_ns`, or arrives. Only those that take time need to be told. */
-petra_status petra_trace_add_message(petra_trace *trace, bool sent, int32_t to, bool backward,
-                                     int64_t microbatch, int64_t now_ns);
+petra_status petra_trace_add_message(petra_trace *trace, bool sent, int32_t to, bool backward, int64_t microbatch,
+                                     int64_t now_ns);
 
-/* From `now_ns` on the stage holds what the account says: a counter `memory` of bytes. The workspace is not in it: it is
- * that of evaluations, or lasts no longer than an action. */
+/* From `now_ns` on the stage holds what the account says: a counter `memory` of bytes. The workspace is not in it:
+ * it is that of evaluations, or lasts no longer than an action. */
 petra_status petra_trace_add_memory(petra_trace *trace, int32_t stage, int64_t now_ns, const petra_account *account);
 
 /* Ends the file and gives it its name; the trace is destroyed in any case. NULL is fine. */

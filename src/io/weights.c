@@ -29,17 +29,16 @@ static int put_tensor(hid_t file, const petra_weight *weight, hid_t type) {
   hsize_t extent[4];
   for (int i = 0; i < weight->rank; i++)
     extent[i] = (hsize_t)weight->shape[i];
-  hid_t set = petra_hdf5_create_set(file, name, type, H5Screate_simple(weight->rank, extent, NULL),
-                                    petra_hdf5_untimed(H5P_DATASET_CREATE), "1",
-                                    dimension_names(weight->rank), weight->rank);
+  hid_t set =
+      petra_hdf5_create_set(file, name, type, H5Screate_simple(weight->rank, extent, NULL),
+                            petra_hdf5_untimed(H5P_DATASET_CREATE), "1", dimension_names(weight->rank), weight->rank);
   if (set < 0)
     return -1;
   int result = H5Dwrite(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, weight->values);
   return H5Dclose(set) < 0 ? -1 : result;
 }
 
-static int put_all(hid_t file, const petra_weights_about *about, const petra_weight *weights, int count,
-                   hid_t type) {
+static int put_all(hid_t file, const petra_weights_about *about, const petra_weight *weights, int count, hid_t type) {
   if (petra_hdf5_put_i32(file, "schema_version", SCHEMA_VERSION) < 0 ||
       petra_hdf5_put_text(file, "petra_version", PACKAGE_VERSION) < 0 ||
       petra_hdf5_put_text(file, "model", about->model) < 0)
@@ -54,8 +53,8 @@ static int put_all(hid_t file, const petra_weights_about *about, const petra_wei
   return H5Fflush(file, H5F_SCOPE_LOCAL);
 }
 
-petra_status petra_weights_write(const char *path, const petra_weights_about *about,
-                                 const petra_weight *weights, int count, bool as_f64) {
+petra_status petra_weights_write(const char *path, const petra_weights_about *about, const petra_weight *weights,
+                                 int count, bool as_f64) {
   petra_hdf5_errors errors;
   petra_hdf5_begin(&errors);
   char *image = NULL;

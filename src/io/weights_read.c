@@ -116,15 +116,13 @@ static petra_status check_all(const char *path, hid_t group, const petra_weight 
   return want.status;
 }
 
-static petra_status read_tensor(const char *path, hid_t group, const petra_hdf5_errors *errors,
-                                petra_weight *weight) {
+static petra_status read_tensor(const char *path, hid_t group, const petra_hdf5_errors *errors, petra_weight *weight) {
   hid_t set = -1;
   PETRA_TRY(open_tensor(path, group, weight, &set));
   int result = H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, weight->values);
   H5Dclose(set);
   if (result < 0)
-    return petra_fail(PETRA_IO, "%s: %s/%s cannot be read: %s", path, GROUP, weight->name,
-                      petra_hdf5_reason(errors));
+    return petra_fail(PETRA_IO, "%s: %s/%s cannot be read: %s", path, GROUP, weight->name, petra_hdf5_reason(errors));
   for (int64_t i = 0; i < weight->elements; i++) {
     if (!isfinite(weight->values[i]))
       return petra_fail(PETRA_DATA, "%s: %s/%s: element %lld is %g, expected a finite number", path, GROUP,
@@ -133,8 +131,8 @@ static petra_status read_tensor(const char *path, hid_t group, const petra_hdf5_
   return PETRA_OK;
 }
 
-static petra_status read_all(const char *path, hid_t file, const petra_hdf5_errors *errors,
-                             petra_weight *weights, int count) {
+static petra_status read_all(const char *path, hid_t file, const petra_hdf5_errors *errors, petra_weight *weights,
+                             int count) {
   hid_t group = -1;
   if (H5Lexists(file, GROUP, H5P_DEFAULT) > 0)
     group = H5Gopen2(file, GROUP, H5P_DEFAULT);

@@ -23,7 +23,9 @@ petra_status petra_pass_path(const petra_pass *pass, petra_tensor *x, petra_join
   petra_status status = PETRA_OK;
   for (int u = 0; u <= last; u++) {
     petra_tensor *next = NULL;
-    PETRA_TRY_GOTO(status, petra_pass_unit(pass, u, h, u == last ? join : PETRA_JOIN_NONE, u == last ? addend : NULL, &next), done);
+    PETRA_TRY_GOTO(status,
+                   petra_pass_unit(pass, u, h, u == last ? join : PETRA_JOIN_NONE, u == last ? addend : NULL, &next),
+                   done);
     petra_tensor_release(&h);
     h = next;
     if (u == 0 && first)
@@ -103,9 +105,8 @@ petra_status petra_block_evaluate(const petra_compute *compute, const petra_bloc
   return run_forward(&pass, in, out);
 }
 
-petra_status petra_block_invert(const petra_compute *compute, const petra_block *block,
-                                petra_tensor *const *parameters, const petra_streams *out, petra_block_graph *graph,
-                                petra_streams *in) {
+petra_status petra_block_invert(const petra_compute *compute, const petra_block *block, petra_tensor *const *parameters,
+                                const petra_streams *out, petra_block_graph *graph, petra_streams *in) {
   assert(block->reversible);
   petra_pass pass = {.compute = compute, .block = block, .parameters = parameters, .graph = graph};
   petra_status status =
@@ -116,8 +117,8 @@ petra_status petra_block_invert(const petra_compute *compute, const petra_block 
 }
 
 petra_status petra_block_backward(const petra_compute *compute, const petra_block *block,
-                                  petra_tensor *const *parameters, petra_block_graph *graph,
-                                  const petra_streams *dout, petra_tensor *const *gradients, petra_streams *din) {
+                                  petra_tensor *const *parameters, petra_block_graph *graph, const petra_streams *dout,
+                                  petra_tensor *const *gradients, petra_streams *din) {
   petra_pass pass = {.compute = compute, .block = block, .parameters = parameters, .graph = graph};
   *din = (petra_streams){{NULL, NULL}};
   switch (block->kind) {

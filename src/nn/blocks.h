@@ -1,5 +1,5 @@
-/* The kinds of blocks behind nn/block.h, for block.c alone; one file each. Their forward passes take a `petra_pass`, which
- * says where the statistics come from, so that training and evaluation share the wiring. */
+/* The kinds of blocks behind nn/block.h, for block.c alone; one file each. Their forward passes take a `petra_pass`,
+ * which says where the statistics come from, so that training and evaluation share the wiring. */
 #ifndef PETRA_NN_BLOCKS_H
 #define PETRA_NN_BLOCKS_H
 
@@ -18,8 +18,8 @@ typedef struct petra_pass {
 petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x, petra_join join,
                              const petra_tensor *addend, petra_tensor **y);
 
-/* The block's path F from x: all units but the last plainly, the last one with `join`. `first` (NULL: not wanted) gets a
- * reference to the output of unit 0. */
+/* The block's path F from x: all units but the last plainly, the last one with `join`. `first` (NULL: not wanted)
+ * gets a reference to the output of unit 0. */
 petra_status petra_pass_path(const petra_pass *pass, petra_tensor *x, petra_join join, const petra_tensor *addend,
                              petra_tensor **first, petra_tensor **y);
 

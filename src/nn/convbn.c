@@ -31,16 +31,18 @@ static void release_kept(petra_unit_graph *kept) {
   petra_tensor_release(&kept->variance);
 }
 
-petra_status petra_convbn_forward(const petra_compute *compute, const petra_unit *unit,
-                                  petra_tensor *const *parameters, petra_tensor *x, petra_join join,
-                                  const petra_tensor *addend, petra_unit_graph *graph, petra_tensor **y) {
+petra_status petra_convbn_forward(const petra_compute *compute, const petra_unit *unit, petra_tensor *const *parameters,
+                                  petra_tensor *x, petra_join join, const petra_tensor *addend, petra_unit_graph *graph,
+                                  petra_tensor **y) {
   petra_unit_graph kept = {0};
   petra_tensor *out = NULL;
   petra_status status;
   int32_t images = x->shape[0];
   PETRA_TRY_GOTO(status, new_kept(compute, unit, images, graph != NULL, &kept), done);
-  PETRA_TRY_GOTO(status, new_activation(compute, images, unit->out, unit->height_out, unit->width_out,
-                                        graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE, &out), done);
+  PETRA_TRY_GOTO(status,
+                 new_activation(compute, images, unit->out, unit->height_out, unit->width_out,
+                                graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE, &out),
+                 done);
   PETRA_TRY_GOTO(status, petra_op_conv_forward(compute->backend, &unit->geometry, x, parameters[0], kept.conv), done);
   const petra_norm_forward norm = {.x = kept.conv,
                                    .scale = parameters[1],
@@ -70,10 +72,14 @@ petra_status petra_convbn_evaluate(const petra_compute *compute, const petra_uni
                                    petra_join join, const petra_tensor *addend, petra_tensor **y) {
   petra_tensor *conv = NULL, *out = NULL;
   petra_status status;
-  PETRA_TRY_GOTO(status, new_activation(compute, x->shape[0], unit->out, unit->height_out, unit->width_out,
-                                        PETRA_MEMORY_WORKSPACE, &conv), done);
-  PETRA_TRY_GOTO(status, new_activation(compute, x->shape[0], unit->out, unit->height_out, unit->width_out,
-                                        PETRA_MEMORY_WORKSPACE, &out), done);
+  PETRA_TRY_GOTO(
+      status,
+      new_activation(compute, x->shape[0], unit->out, unit->height_out, unit->width_out, PETRA_MEMORY_WORKSPACE, &conv),
+      done);
+  PETRA_TRY_GOTO(
+      status,
+      new_activation(compute, x->shape[0], unit->out, unit->height_out, unit->width_out, PETRA_MEMORY_WORKSPACE, &out),
+      done);
   PETRA_TRY_GOTO(status, petra_op_conv_forward(compute->backend, &unit->geometry, x, parameters[0], conv), done);
   const petra_norm_forward norm = {.x = conv,
                                    .scale = parameters[1],
@@ -103,8 +109,10 @@ petra_status petra_convbn_backward(const petra_compute *compute, const petra_uni
   petra_tensor *dconv = NULL, *out = NULL;
   petra_status status;
   int32_t images = graph->x->shape[0];
-  PETRA_TRY_GOTO(status, new_activation(compute, images, unit->out, unit->height_out, unit->width_out,
-                                        PETRA_MEMORY_WORKSPACE, &dconv), done);
+  PETRA_TRY_GOTO(
+      status,
+      new_activation(compute, images, unit->out, unit->height_out, unit->width_out, PETRA_MEMORY_WORKSPACE, &dconv),
+      done);
   const petra_norm_backward norm = {.x = graph->conv,
                                     .scale = parameters[1],
                                     .shift = parameters[2],
@@ -120,12 +128,15 @@ petra_status petra_convbn_backward(const petra_compute *compute, const petra_uni
     petra_tensor_charge(dconv, compute->account, PETRA_MEMORY_GRAPH);
     graph->dconv = petra_tensor_retain(dconv);
   } else {
-    PETRA_TRY_GOTO(status, petra_op_conv_backward_filter(compute->backend, &unit->geometry, graph->x, dconv, gradients[0]), done);
+    PETRA_TRY_GOTO(
+        status, petra_op_conv_backward_filter(compute->backend, &unit->geometry, graph->x, dconv, gradients[0]), done);
   }
   if (dx) {
-    PETRA_TRY_GOTO(status, new_activation(compute, images, unit->in, unit->height_in, unit->width_in,
-                                          PETRA_MEMORY_WORKSPACE, &out), done);
-    PETRA_TRY_GOTO(status, petra_op_conv_backward_data(compute->backend, &unit->geometry, dconv, parameters[0], out), done);
+    PETRA_TRY_GOTO(
+        status,
+        new_activation(compute, images, unit->in, unit->height_in, unit->width_in, PETRA_MEMORY_WORKSPACE, &out), done);
+    PETRA_TRY_GOTO(status, petra_op_conv_backward_data(compute->backend, &unit->geometry, dconv, parameters[0], out),
+                   done);
     *dx = petra_tensor_retain(out);
   }
 done:

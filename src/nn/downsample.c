@@ -10,7 +10,9 @@ petra_status petra_downsample_forward(const petra_pass *pass, const petra_stream
   PETRA_TRY_GOTO(status, petra_pass_unit(pass, block->shortcut2, in->tensor[1], PETRA_JOIN_NONE, NULL, &addend), done);
   if (block->shortcut1 >= 0)
     PETRA_TRY_GOTO(status, petra_pass_unit(pass, block->shortcut1, in->tensor[0], PETRA_JOIN_NONE, NULL, &y2), done);
-  PETRA_TRY_GOTO(status, petra_pass_path(pass, in->tensor[0], PETRA_JOIN_ADD, addend, block->shortcut1 >= 0 ? NULL : &y2, &y1), done);
+  PETRA_TRY_GOTO(status,
+                 petra_pass_path(pass, in->tensor[0], PETRA_JOIN_ADD, addend, block->shortcut1 >= 0 ? NULL : &y2, &y1),
+                 done);
   out->tensor[0] = petra_tensor_retain(y1);
   out->tensor[1] = petra_tensor_retain(y2);
 done:
@@ -26,9 +28,12 @@ petra_status petra_downsample_backward(const petra_pass *pass, const petra_strea
   petra_tensor *dx1 = NULL, *dx2 = NULL, *through = NULL;
   petra_status status;
   bool bottleneck = block->shortcut1 >= 0;
-  PETRA_TRY_GOTO(status, petra_path_backward(pass, dout->tensor[0], true, bottleneck ? NULL : dout->tensor[1], gradients, &dx1), done);
+  PETRA_TRY_GOTO(status,
+                 petra_path_backward(pass, dout->tensor[0], true, bottleneck ? NULL : dout->tensor[1], gradients, &dx1),
+                 done);
   if (bottleneck) {
-    PETRA_TRY_GOTO(status, petra_unit_backward(pass, block->shortcut1, false, dout->tensor[1], gradients, &through), done);
+    PETRA_TRY_GOTO(status, petra_unit_backward(pass, block->shortcut1, false, dout->tensor[1], gradients, &through),
+                   done);
     PETRA_TRY_GOTO(status, petra_op_add(pass->compute->backend, dx1, through, dx1), done);
   }
   PETRA_TRY_GOTO(status, petra_unit_backward(pass, block->shortcut2, false, dout->tensor[0], gradients, &dx2), done);

@@ -23,19 +23,19 @@ petra_streams petra_streams_retain(const petra_streams *streams);
 void petra_streams_charge(const petra_streams *streams, petra_account *account, petra_memory_category category);
 
 typedef struct petra_unit_graph {
-  petra_tensor *x;        /* input of the convolution */
-  petra_tensor *conv;     /* its output, the batch norm's input */
+  petra_tensor *x;    /* input of the convolution */
+  petra_tensor *conv; /* its output, the batch norm's input */
   petra_tensor *mean, *variance;
   petra_tensor *dconv; /* after a backward that left the filter's gradient: the gradient of `conv` */
 } petra_unit_graph;
 
 typedef struct petra_block_graph {
   petra_unit_graph units[PETRA_BLOCK_UNITS];
-  bool defer_filters; /* backward leaves the filters' gradients to petra_block_filter_gradients */
-  petra_tensor *output;          /* residual block: y, whose sign is the ReLU's mask */
-  petra_tensor *pool_mask;       /* stem */
-  petra_tensor *features;        /* head: pooled features (N, C) */
-  petra_tensor *dlogits;         /* head: gradient of the mean loss */
+  bool defer_filters;      /* backward leaves the filters' gradients to petra_block_filter_gradients */
+  petra_tensor *output;    /* residual block: y, whose sign is the ReLU's mask */
+  petra_tensor *pool_mask; /* stem */
+  petra_tensor *features;  /* head: pooled features (N, C) */
+  petra_tensor *dlogits;   /* head: gradient of the mean loss */
 } petra_block_graph;
 
 /* The places of all tensors of a graph, in a fixed order; PETRA_GRAPH_TENSORS of them. */

@@ -21,8 +21,7 @@ static bool constants_are_lost(const petra_model *model, const petra_block *bloc
 bool petra_block_parameter_is_invariant(const petra_model *model, const petra_block *block, int index) {
   int unit = index / 3;
   bool shift = index % 3 == 2;
-  if (block->kind != PETRA_BLOCK_DOWNSAMPLE || !shift ||
-      (unit != block->shortcut1 && unit != block->shortcut2))
+  if (block->kind != PETRA_BLOCK_DOWNSAMPLE || !shift || (unit != block->shortcut1 && unit != block->shortcut2))
     return false;
   return constants_are_lost(model, block);
 }

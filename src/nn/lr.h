@@ -5,10 +5,10 @@
 #include "base/config.h"
 
 typedef struct petra_lr {
-  double base;                 /* after scaling */
-  int64_t batches;             /* microbatches per epoch */
-  int64_t warmup;              /* indices of the linear warm-up: warmup_epochs * batches */
-  petra_int_list milestones;   /* epochs; borrowed from the config */
+  double base;               /* after scaling */
+  int64_t batches;           /* microbatches per epoch */
+  int64_t warmup;            /* indices of the linear warm-up: warmup_epochs * batches */
+  petra_int_list milestones; /* epochs; borrowed from the config */
   double factor;
 } petra_lr;
 

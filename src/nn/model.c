@@ -49,8 +49,10 @@ static void make_stem(const petra_model *model, petra_block *block) {
   if (large) {
     block->pooled = true;
     block->pool = streams == 2 ? (petra_pool_geometry){2, 2, 0} : (petra_pool_geometry){3, 2, 1};
-    block->shape_out.height = (block->shape_out.height + 2 * block->pool.pad - block->pool.window) / block->pool.stride + 1;
-    block->shape_out.width = (block->shape_out.width + 2 * block->pool.pad - block->pool.window) / block->pool.stride + 1;
+    block->shape_out.height =
+        (block->shape_out.height + 2 * block->pool.pad - block->pool.window) / block->pool.stride + 1;
+    block->shape_out.width =
+        (block->shape_out.width + 2 * block->pool.pad - block->pool.window) / block->pool.stride + 1;
   }
   block->shape_out.channels = model->width;
 }
@@ -81,9 +83,9 @@ static int add_shortcut(petra_block *block, const char *conv, const char *norm, 
   return block->unit_count++;
 }
 
-/* A block of a network with model.downsample: invertible: width * 4^group channels a stream, model.width within F, and no
- * ReLU at the end of F: nothing normalises a stream from the stem to the head, where sums of what is never negative
- * would make every feature large. */
+/* A block of a network with model.downsample: invertible: width * 4^group channels a stream, model.width within F,
+ * and no ReLU at the end of F: nothing normalises a stream from the stem to the head, where sums of what is never
+ * negative would make every feature large. */
 static void make_invertible_block(const petra_model *model, petra_block *block, int group, int stride) {
   make_path(block, false, model->width, model->width << 2 * group, stride);
   block->units[1].relu = false;
@@ -142,18 +144,23 @@ static int smallest_image(petra_stem stem) {
 /* What model.downsample: invertible is made for; its images must halve evenly at every downsampling. */
 static petra_status check_invertible(const petra_config *config, const petra_model *model, bool bottleneck) {
   if (model->family != PETRA_FAMILY_REVNET)
-    return petra_config_fail(config, "model.downsample", "invertible is for model.family: revnet; a resnet has no second stream to invert with");
+    return petra_config_fail(config, "model.downsample",
+                             "invertible is for model.family: revnet; a resnet has no second stream to invert with");
   if (bottleneck)
-    return petra_config_fail(config, "model.downsample", "invertible needs model.depth 18 or 34: the first block of depth %d changes its width at stride 1, which no space to depth can do",
+    return petra_config_fail(config, "model.downsample",
+                             "invertible needs model.depth 18 or 34: the first block of depth %d changes its width at "
+                             "stride 1, which no space to depth can do",
                              model->depth);
   int shrink = smallest_image(model->stem);
   if (model->image_height % shrink || model->image_width % shrink)
-    return petra_config_fail(config, "model.downsample", "images of %d x %d cannot be halved evenly for invertible; expected multiples of %d",
+    return petra_config_fail(config, "model.downsample",
+                             "images of %d x %d cannot be halved evenly for invertible; expected multiples of %d",
                              model->image_width, model->image_height, shrink);
   return PETRA_OK;
 }
 
-petra_status petra_model_init(petra_model *model, const petra_config *config, int32_t image_height, int32_t image_width) {
+petra_status petra_model_init(petra_model *model, const petra_config *config, int32_t image_height,
+                              int32_t image_width) {
   const depth_table *table = NULL;
   for (size_t i = 0; i < sizeof depths / sizeof *depths; i++)
     if (depths[i].depth == config->model.depth)
@@ -172,8 +179,9 @@ petra_status petra_model_init(petra_model *model, const petra_config *config, in
                          .image_width = image_width};
   int shrink = smallest_image(config->model.stem);
   if (image_height < shrink || image_width < shrink)
-    return petra_config_fail(config, "model.stem", "images of %d x %d are too small for this stem; expected at least %d x %d",
-                             image_width, image_height, shrink, shrink);
+    return petra_config_fail(config, "model.stem",
+                             "images of %d x %d are too small for this stem; expected at least %d x %d", image_width,
+                             image_height, shrink, shrink);
   if (model->downsample == PETRA_DOWNSAMPLE_INVERTIBLE)
     PETRA_TRY(check_invertible(config, model, table->bottleneck));
   petra_block *block = next_block(model);
@@ -198,8 +206,7 @@ int petra_block_statistic_count(const petra_block *block) {
 }
 
 static void vector_spec(petra_tensor_spec *out, const char *part, const char *name, int32_t size, double initial) {
-  *out = (petra_tensor_spec){
-      .kind = PETRA_TENSOR_VECTOR, .shape = {size, 1, 1, 1}, .rank = 1, .initial = initial};
+  *out = (petra_tensor_spec){.kind = PETRA_TENSOR_VECTOR, .shape = {size, 1, 1, 1}, .rank = 1, .initial = initial};
   snprintf(out->name, sizeof out->name, "%s/%s", part, name);
 }
 

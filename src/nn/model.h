@@ -1,13 +1,13 @@
-/* Networks as tables: RevNet and ResNet, depths 18, 34, 50, any width, CIFAR or ImageNet stem. A model is a list of blocks
- * from the stem (number 1) to the head; a block is a list of units (convolution, batch norm, perhaps ReLU). Nothing here
- * holds tensors. Source: docs/semantics.md, "Networks". */
+/* Networks as tables: RevNet and ResNet, depths 18, 34, 50, any width, CIFAR or ImageNet stem. A model is a list of
+ * blocks from the stem (number 1) to the head; a block is a list of units (convolution, batch norm, perhaps ReLU).
+ * Nothing here holds tensors. Source: docs/semantics.md, "Networks". */
 #ifndef PETRA_NN_MODEL_H
 #define PETRA_NN_MODEL_H
 
 #include "backend/backend.h"
 
 enum {
-  PETRA_BLOCK_UNITS = 5,                        /* most units of a block: three of the bottleneck and two shortcuts */
+  PETRA_BLOCK_UNITS = 5,                       /* most units of a block: three of the bottleneck and two shortcuts */
   PETRA_BLOCK_TENSORS = 3 * PETRA_BLOCK_UNITS, /* most parameter tensors of a block */
   PETRA_BLOCK_STATISTICS = 2 * PETRA_BLOCK_UNITS,
   PETRA_MODEL_BLOCKS = 18 /* most blocks of a model: stem, 16, head */
@@ -42,12 +42,12 @@ typedef struct petra_block {
   int32_t number; /* from 1 */
   char name[24];  /* "stem", "group1.block2", "head" */
   bool reversible;
-  int streams_in, streams_out;                   /* 1 or 2; the head has no output streams */
-  petra_image_shape shape_in, shape_out;         /* of each stream */
-  int unit_count, path_count;                    /* the first path_count units are F, in order */
+  int streams_in, streams_out;           /* 1 or 2; the head has no output streams */
+  petra_image_shape shape_in, shape_out; /* of each stream */
+  int unit_count, path_count;            /* the first path_count units are F, in order */
   petra_unit units[PETRA_BLOCK_UNITS];
-  int shortcut1, shortcut2;                      /* index of the unit that acts on stream 1 / stream 2 (ResNet: on x), or -1 */
-  bool pooled;                                   /* stem: max-pool after the unit */
+  int shortcut1, shortcut2; /* index of the unit that acts on stream 1 / stream 2 (ResNet: on x), or -1 */
+  bool pooled;              /* stem: max-pool after the unit */
   petra_pool_geometry pool;
   int32_t features, classes; /* head */
 } petra_block;
@@ -64,7 +64,8 @@ typedef struct petra_model {
 } petra_model;
 
 /* Builds the table for images of the given size. PETRA_CONFIG if the images are too small for the strides. */
-petra_status petra_model_init(petra_model *model, const petra_config *config, int32_t image_height, int32_t image_width);
+petra_status petra_model_init(petra_model *model, const petra_config *config, int32_t image_height,
+                              int32_t image_width);
 
 /* One parameter or statistics tensor of a block. */
 typedef struct petra_tensor_spec {
@@ -77,7 +78,8 @@ typedef struct petra_tensor_spec {
   double initial; /* batch-norm tensors: their value at the start */
 } petra_tensor_spec;
 
-/* Parameters: per unit weight, scale, shift; the head weight, bias. Statistics: per unit running mean, running variance. */
+/* Parameters: per unit weight, scale, shift; the head weight, bias. Statistics: per unit running mean, running
+ * variance. */
 int petra_block_parameter_count(const petra_block *block);
 void petra_block_parameter(const petra_model *model, const petra_block *block, int index, petra_tensor_spec *out);
 int petra_block_statistic_count(const petra_block *block);

@@ -3,15 +3,18 @@
 static petra_status by_list(petra_partition *partition, const petra_config *config, const petra_model *model) {
   const petra_int_list *list = &config->stages.blocks;
   if (list->count == 0)
-    return petra_config_fail(config, "stages.blocks", "stages.partition: list needs the number of blocks of every stage, such as [2, 3, 5]");
+    return petra_config_fail(config, "stages.blocks",
+                             "stages.partition: list needs the number of blocks of every stage, such as [2, 3, 5]");
   if (list->count > model->block_count)
-    return petra_config_fail(config, "stages.blocks", "%lld stages for a network of %d blocks; expected at most one stage a block",
+    return petra_config_fail(config, "stages.blocks",
+                             "%lld stages for a network of %d blocks; expected at most one stage a block",
                              (long long)list->count, model->block_count);
   int64_t sum = 0;
   for (int64_t i = 0; i < list->count; i++) {
     partition->first[i] = (int)sum;
     if (list->values[i] > model->block_count)
-      return petra_config_fail(config, "stages.blocks", "a stage of %lld blocks; the network has %d", (long long)list->values[i], model->block_count);
+      return petra_config_fail(config, "stages.blocks", "a stage of %lld blocks; the network has %d",
+                               (long long)list->values[i], model->block_count);
     sum += list->values[i];
   }
   if (sum != model->block_count)
@@ -27,9 +30,11 @@ petra_status petra_partition_balance(petra_partition *partition, const petra_con
   int blocks = model->block_count;
   int64_t stages = config->stages.count;
   if (stages < 1)
-    return petra_config_fail(config, "stages.count", "stages.partition: balanced needs the number of stages; expected 1 to %d", blocks);
+    return petra_config_fail(config, "stages.count",
+                             "stages.partition: balanced needs the number of stages; expected 1 to %d", blocks);
   if (stages > blocks)
-    return petra_config_fail(config, "stages.count", "%lld stages for a network of %d blocks; expected at most one stage a block",
+    return petra_config_fail(config, "stages.count",
+                             "%lld stages for a network of %d blocks; expected at most one stage a block",
                              (long long)stages, blocks);
   int64_t sum[PETRA_MODEL_BLOCKS + 1] = {0};
   int64_t best[PETRA_MODEL_BLOCKS + 1][PETRA_MODEL_BLOCKS + 1];
@@ -64,8 +69,10 @@ petra_status petra_partition_init(petra_partition *partition, const petra_config
   switch (config->stages.partition) {
   case PETRA_PARTITION_BLOCK:
     if (config->stages.count != 0 && config->stages.count != model->block_count)
-      return petra_config_fail(config, "stages.count", "stages.partition: block gives %d stages, one a block; expected 0 or %d, or partition: balanced",
-                               model->block_count, model->block_count);
+      return petra_config_fail(
+          config, "stages.count",
+          "stages.partition: block gives %d stages, one a block; expected 0 or %d, or partition: balanced",
+          model->block_count, model->block_count);
     partition->stages = model->block_count;
     for (int j = 0; j < model->block_count; j++)
       partition->first[j] = j;

@@ -10,11 +10,12 @@ typedef struct petra_partition {
 } petra_partition;
 
 /* `balanced` minimises the FLOPs of the most expensive stage over all contiguous partitions into stages.count stages
- * (dynamic programming; among equals the one whose later stages hold most). PETRA_CONFIG, with the key: more stages than
- * blocks, a list whose sum is not the number of blocks, ... */
+ * (dynamic programming; among equals the one whose later stages hold most). PETRA_CONFIG, with the key: more stages
+ * than blocks, a list whose sum is not the number of blocks, ... */
 petra_status petra_partition_init(petra_partition *partition, const petra_config *config, const petra_model *model);
 
-/* The partition `balanced` with `costs` (0 or more, one a block, their sum far from 2^63) in place of FLOPs; NULL: FLOPs. */
+/* The partition `balanced` with `costs` (0 or more, one a block, their sum far from 2^63) in place of FLOPs; NULL:
+ * FLOPs. */
 petra_status petra_partition_balance(petra_partition *partition, const petra_config *config, const petra_model *model,
                                      const int64_t *costs);
 

@@ -1,5 +1,5 @@
-/* ResNet's block (torchvision's v1.5): y = ReLU(F(x) + s(x)), where s is the identity or a 1x1 convolution and batch norm,
- * and the last unit of F has its ReLU behind the sum. */
+/* ResNet's block (torchvision's v1.5): y = ReLU(F(x) + s(x)), where s is the identity or a 1x1 convolution and batch
+ * norm, and the last unit of F has its ReLU behind the sum. */
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
@@ -7,7 +7,8 @@ petra_status petra_resblock_forward(const petra_pass *pass, const petra_streams 
   petra_tensor *addend = NULL, *y = NULL;
   petra_status status = PETRA_OK;
   if (pass->block->shortcut2 >= 0)
-    PETRA_TRY_GOTO(status, petra_pass_unit(pass, pass->block->shortcut2, in->tensor[0], PETRA_JOIN_NONE, NULL, &addend), done);
+    PETRA_TRY_GOTO(status, petra_pass_unit(pass, pass->block->shortcut2, in->tensor[0], PETRA_JOIN_NONE, NULL, &addend),
+                   done);
   else
     addend = petra_tensor_retain(in->tensor[0]);
   PETRA_TRY_GOTO(status, petra_pass_path(pass, in->tensor[0], PETRA_JOIN_ADD_ACTIVATE, addend, NULL, &y), done);
@@ -25,8 +26,10 @@ petra_status petra_resblock_backward(const petra_pass *pass, const petra_streams
   petra_tensor *dsum = NULL, *dx = NULL, *through = NULL;
   petra_status status;
   petra_backend *backend = pass->compute->backend;
-  PETRA_TRY_GOTO(status, petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, pass->graph->output->shape,
-                                             pass->compute->account, PETRA_MEMORY_WORKSPACE, &dsum), done);
+  PETRA_TRY_GOTO(status,
+                 petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, pass->graph->output->shape,
+                                     pass->compute->account, PETRA_MEMORY_WORKSPACE, &dsum),
+                 done);
   PETRA_TRY_GOTO(status, petra_op_relu_backward(backend, pass->graph->output, dout->tensor[0], dsum), done);
   PETRA_TRY_GOTO(status, petra_path_backward(pass, dsum, false, NULL, gradients, &dx), done);
   if (pass->block->shortcut2 >= 0)

@@ -1,6 +1,6 @@
-/* The reversible block that halves the images, after i-RevNet (Jacobsen et al. 2018): with S = space to depth, which makes
- * four channels of the four pixels of every 2 x 2 square, y1 = S(x2) + F(x1), y2 = S(x1). The first convolution of F has
- * stride 2. S is a permutation, so that its inverse is its transpose. */
+/* The reversible block that halves the images, after i-RevNet (Jacobsen et al. 2018): with S = space to depth, which
+ * makes four channels of the four pixels of every 2 x 2 square, y1 = S(x2) + F(x1), y2 = S(x1). The first
+ * convolution of F has stride 2. S is a permutation, so that its inverse is its transpose. */
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
@@ -10,7 +10,8 @@ static petra_status shuffled(const petra_pass *pass, const petra_tensor *x, bool
   const int32_t shape[4] = {x->shape[0], image->channels, image->height, image->width};
   petra_backend *backend = pass->compute->backend;
   petra_tensor *out = NULL;
-  PETRA_TRY(petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, shape, pass->compute->account, PETRA_MEMORY_WORKSPACE, &out));
+  PETRA_TRY(petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, shape, pass->compute->account, PETRA_MEMORY_WORKSPACE,
+                                &out));
   petra_status status = back ? petra_op_depth_to_space(backend, x, out) : petra_op_space_to_depth(backend, x, out);
   if (status != PETRA_OK)
     petra_tensor_release(&out);

@@ -12,9 +12,12 @@ static petra_status new_like_output(const petra_pass *pass, int32_t images, int3
 static petra_status max_pool(const petra_pass *pass, petra_tensor *x, petra_tensor **y) {
   petra_tensor *mask = NULL, *out = NULL;
   petra_status status;
-  PETRA_TRY_GOTO(status, new_like_output(pass, x->shape[0], x->shape[1], PETRA_TENSOR_ACTIVATION, PETRA_MEMORY_WORKSPACE, &out), done);
+  PETRA_TRY_GOTO(status,
+                 new_like_output(pass, x->shape[0], x->shape[1], PETRA_TENSOR_ACTIVATION, PETRA_MEMORY_WORKSPACE, &out),
+                 done);
   if (pass->graph)
-    PETRA_TRY_GOTO(status, new_like_output(pass, x->shape[0], x->shape[1], PETRA_TENSOR_MASK, PETRA_MEMORY_GRAPH, &mask), done);
+    PETRA_TRY_GOTO(status,
+                   new_like_output(pass, x->shape[0], x->shape[1], PETRA_TENSOR_MASK, PETRA_MEMORY_GRAPH, &mask), done);
   PETRA_TRY_GOTO(status, petra_op_max_pool_forward(pass->compute->backend, &pass->block->pool, x, out, mask), done);
   if (pass->graph)
     pass->graph->pool_mask = petra_tensor_retain(mask);
@@ -29,8 +32,10 @@ static petra_status split(const petra_pass *pass, const petra_tensor *x, petra_s
   petra_streams streams = {{NULL, NULL}};
   petra_status status;
   for (int i = 0; i < 2; i++)
-    PETRA_TRY_GOTO(status, new_like_output(pass, x->shape[0], pass->block->shape_out.channels, PETRA_TENSOR_ACTIVATION,
-                                           PETRA_MEMORY_WORKSPACE, &streams.tensor[i]), done);
+    PETRA_TRY_GOTO(status,
+                   new_like_output(pass, x->shape[0], pass->block->shape_out.channels, PETRA_TENSOR_ACTIVATION,
+                                   PETRA_MEMORY_WORKSPACE, &streams.tensor[i]),
+                   done);
   PETRA_TRY_GOTO(status, petra_op_split(pass->compute->backend, x, streams.tensor[0], streams.tensor[1]), done);
   *out = streams;
   return PETRA_OK;
@@ -65,16 +70,20 @@ petra_status petra_stem_backward(const petra_pass *pass, const petra_streams *do
   petra_backend *backend = pass->compute->backend;
   int32_t images = dout->tensor[0]->shape[0];
   if (pass->block->streams_out == 2) {
-    PETRA_TRY_GOTO(status, new_like_output(pass, images, unit->out, PETRA_TENSOR_ACTIVATION, PETRA_MEMORY_WORKSPACE, &dy), done);
+    PETRA_TRY_GOTO(
+        status, new_like_output(pass, images, unit->out, PETRA_TENSOR_ACTIVATION, PETRA_MEMORY_WORKSPACE, &dy), done);
     PETRA_TRY_GOTO(status, petra_op_concat(backend, dout->tensor[0], dout->tensor[1], dy), done);
   } else {
     dy = petra_tensor_retain(dout->tensor[0]);
   }
   if (pass->block->pooled) {
     const int32_t shape[4] = {images, unit->out, unit->height_out, unit->width_out};
-    PETRA_TRY_GOTO(status, petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, shape, pass->compute->account,
-                                               PETRA_MEMORY_WORKSPACE, &dunit), done);
-    PETRA_TRY_GOTO(status, petra_op_max_pool_backward(backend, &pass->block->pool, dy, pass->graph->pool_mask, dunit), done);
+    PETRA_TRY_GOTO(status,
+                   petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, shape, pass->compute->account,
+                                       PETRA_MEMORY_WORKSPACE, &dunit),
+                   done);
+    PETRA_TRY_GOTO(status, petra_op_max_pool_backward(backend, &pass->block->pool, dy, pass->graph->pool_mask, dunit),
+                   done);
   } else {
     dunit = petra_tensor_retain(dy);
   }

@@ -7,7 +7,8 @@
 
 petra_status petra_tensor_set_create(const petra_compute *compute, const petra_model *model, const petra_block *block,
                                      bool statistics, petra_memory_category category, petra_tensor_set *out) {
-  petra_tensor_set set = {.count = statistics ? petra_block_statistic_count(block) : petra_block_parameter_count(block)};
+  petra_tensor_set set = {.count =
+                              statistics ? petra_block_statistic_count(block) : petra_block_parameter_count(block)};
   petra_status status = PETRA_OK;
   for (int i = 0; i < set.count; i++) {
     petra_tensor_spec spec;
@@ -15,7 +16,9 @@ petra_status petra_tensor_set_create(const petra_compute *compute, const petra_m
       petra_block_statistic(block, i, &spec);
     else
       petra_block_parameter(model, block, i, &spec);
-    PETRA_TRY_GOTO(status, petra_tensor_create(compute->backend, spec.kind, spec.shape, compute->account, category, &set.tensor[i]), fail);
+    PETRA_TRY_GOTO(
+        status,
+        petra_tensor_create(compute->backend, spec.kind, spec.shape, compute->account, category, &set.tensor[i]), fail);
     PETRA_TRY_GOTO(status, petra_op_fill(compute->backend, set.tensor[i], 0), fail);
   }
   *out = set;
@@ -31,7 +34,10 @@ petra_status petra_tensor_set_clone(const petra_compute *compute, const petra_te
   petra_status status = PETRA_OK;
   for (int i = 0; i < set->count; i++) {
     const petra_tensor *source = set->tensor[i];
-    PETRA_TRY_GOTO(status, petra_tensor_create(compute->backend, source->kind, source->shape, compute->account, category, &clone.tensor[i]), fail);
+    PETRA_TRY_GOTO(status,
+                   petra_tensor_create(compute->backend, source->kind, source->shape, compute->account, category,
+                                       &clone.tensor[i]),
+                   fail);
     PETRA_TRY_GOTO(status, petra_op_copy(compute->backend, source, clone.tensor[i]), fail);
   }
   *out = clone;

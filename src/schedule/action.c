@@ -44,7 +44,8 @@ petra_status petra_action_parse(const char *text, petra_action *out) {
   if (petra_action_read(text, out))
     return PETRA_OK;
   char shown[44];
-  return petra_fail(PETRA_SCHEDULE,
-                    "'%s' is no action; expected a stage from 1, one of F, B, W, U, E and a microbatch from 0, such as 2F0",
-                    petra_utf8_show(shown, sizeof shown, text, strlen(text)));
+  return petra_fail(
+      PETRA_SCHEDULE,
+      "'%s' is no action; expected a stage from 1, one of F, B, W, U, E and a microbatch from 0, such as 2F0",
+      petra_utf8_show(shown, sizeof shown, text, strlen(text)));
 }

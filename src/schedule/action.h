@@ -1,4 +1,5 @@
-/* An action: what one stage does with one microbatch. Printed and parsed as "2F0": stage from 1, kind, microbatch from 0. */
+/* An action: what one stage does with one microbatch. Printed and parsed as "2F0": stage from 1, kind, microbatch
+ * from 0. */
 #ifndef PETRA_SCHEDULE_ACTION_H
 #define PETRA_SCHEDULE_ACTION_H
 
@@ -9,11 +10,12 @@
 #include <stdint.h>
 
 /* X(NAME, letter, meaning) */
-#define PETRA_ACTION_LIST(X)                                                                                 \
-  X(FORWARD, 'F', "forward")                                                                                 \
-  X(BACKWARD, 'B', "backward, with reconstruction or recomputation; at the last stage the forward and the loss as well") \
-  X(WEIGHT_GRADIENT, 'W', "the weight gradient, where the program splits it from B")                                              \
-  X(UPDATE, 'U', "update; carries the last microbatch that it covers")                                       \
+#define PETRA_ACTION_LIST(X)                                                                                           \
+  X(FORWARD, 'F', "forward")                                                                                           \
+  X(BACKWARD, 'B',                                                                                                     \
+    "backward, with reconstruction or recomputation; at the last stage the forward and the loss as well")              \
+  X(WEIGHT_GRADIENT, 'W', "the weight gradient, where the program splits it from B")                                   \
+  X(UPDATE, 'U', "update; carries the last microbatch that it covers")                                                 \
   X(EVALUATE, 'E', "the stage's weights are those to evaluate; carries the last microbatch of the epoch")
 
 typedef enum petra_action_kind {

@@ -37,8 +37,7 @@ typedef struct checker {
 typedef enum verdict { READY, WAITS, WRONG } verdict;
 
 static bool is_pass(petra_action_kind kind) {
-  return kind == PETRA_ACTION_FORWARD || kind == PETRA_ACTION_BACKWARD ||
-         kind == PETRA_ACTION_WEIGHT_GRADIENT;
+  return kind == PETRA_ACTION_FORWARD || kind == PETRA_ACTION_BACKWARD || kind == PETRA_ACTION_WEIGHT_GRADIENT;
 }
 
 /* U may come again for a microbatch, where it is found to cover nothing. */
@@ -86,8 +85,7 @@ static int32_t device_of(const checker *c, int64_t entry) {
 }
 
 /* Notes the fault of an entry. */
-__attribute__((format(printf, 3, 4))) static verdict wrong(checker *c, int64_t entry, const char *format,
-                                                           ...) {
+__attribute__((format(printf, 3, 4))) static verdict wrong(checker *c, int64_t entry, const char *format, ...) {
   int32_t device = device_of(c, entry);
   va_list arguments;
   c->fault->device = device;
@@ -131,8 +129,8 @@ static verdict check_update(checker *c, int64_t entry) {
   if (s->backs == s->backs_at_update)
     return wrong(c, entry, "there is no backward of stage %d since its last update", a->stage);
   if (c->schedule->split_backward && s->weights < s->backs)
-    return wrong(c, entry, "%lld weight gradients of stage %d are still to come",
-                 (long long)(s->backs - s->weights), a->stage);
+    return wrong(c, entry, "%lld weight gradients of stage %d are still to come", (long long)(s->backs - s->weights),
+                 a->stage);
   if (a->microbatch != s->last_back)
     return wrong(c, entry, "the last backward before it is %dB%lld; expected %dU%lld", a->stage,
                  (long long)s->last_back, a->stage, (long long)s->last_back);
@@ -154,8 +152,7 @@ static verdict judge(checker *c, int64_t entry, item **awaited) {
       return a->stage > 1 ? needs(c, entry, a->stage - 1, PETRA_ACTION_FORWARD, awaited) : READY;
     if (follows(c, entry, PETRA_ACTION_FORWARD) == WRONG)
       return WRONG;
-    return a->stage < c->schedule->stages ? needs(c, entry, a->stage + 1, PETRA_ACTION_BACKWARD, awaited)
-                                          : READY;
+    return a->stage < c->schedule->stages ? needs(c, entry, a->stage + 1, PETRA_ACTION_BACKWARD, awaited) : READY;
   case PETRA_ACTION_WEIGHT_GRADIENT:
     return follows(c, entry, PETRA_ACTION_BACKWARD);
   case PETRA_ACTION_UPDATE:
@@ -226,8 +223,8 @@ static verdict find_deadlock(checker *c) {
   int32_t other = device_of(c, awaited->entry);
   petra_action_print(&awaited->action, wanted, sizeof wanted);
   petra_action_print(&c->schedule->entries[c->place[other - 1]].action, there, sizeof there);
-  return wrong(c, c->place[d - 1], "deadlock: it waits for %s, but device %d waits at %s before that", wanted,
-               other, there);
+  return wrong(c, c->place[d - 1], "deadlock: it waits for %s, but device %d waits at %s before that", wanted, other,
+               there);
 }
 
 /* With W split off every B has one. */
@@ -235,8 +232,7 @@ static verdict find_missing_weights(checker *c) {
   for (int64_t i = 0; c->schedule->split_backward && i < c->item_count; i++) {
     const petra_action *a = &c->items[i].action;
     if (a->kind == PETRA_ACTION_BACKWARD && !find(c, a->stage, PETRA_ACTION_WEIGHT_GRADIENT, a->microbatch))
-      return wrong(c, c->items[i].entry, "its weight gradient %dW%lld is missing", a->stage,
-                   (long long)a->microbatch);
+      return wrong(c, c->items[i].entry, "its weight gradient %dW%lld is missing", a->stage, (long long)a->microbatch);
   }
   return READY;
 }
@@ -271,14 +267,12 @@ static petra_status prepare(checker *c) {
   return PETRA_OK;
 }
 
-petra_status petra_schedule_check(const petra_schedule *schedule, const char *name,
-                                  petra_schedule_fault *fault) {
+petra_status petra_schedule_check(const petra_schedule *schedule, const char *name, petra_schedule_fault *fault) {
   petra_schedule_fault found;
   checker c = {.schedule = schedule, .fault = &found};
   petra_status status = prepare(&c);
-  if (status == PETRA_OK &&
-      (follow(&c) == WRONG || find_deadlock(&c) == WRONG || find_missing_weights(&c) == WRONG ||
-       find_missing_evaluations(&c) == WRONG)) {
+  if (status == PETRA_OK && (follow(&c) == WRONG || find_deadlock(&c) == WRONG || find_missing_weights(&c) == WRONG ||
+                             find_missing_evaluations(&c) == WRONG)) {
     char text[40];
     petra_action_print(&found.action, text, sizeof text);
     status = petra_fail(PETRA_SCHEDULE, "%s: device %d, action %lld (%s): %s", name, found.device,

@@ -10,8 +10,7 @@ typedef struct forward_place {
   int64_t updates, forwards;
 } forward_place;
 
-static void measure_stage(const petra_schedule *s, int32_t stage, forward_place *place,
-                          petra_schedule_distance *out) {
+static void measure_stage(const petra_schedule *s, int32_t stage, forward_place *place, petra_schedule_distance *out) {
   const bool fused = stage == s->stages && !s->split_head;
   const int32_t device = (stage - 1) % s->devices;
   forward_place now = {0, 0};
@@ -55,8 +54,8 @@ typedef struct trainer {
   int32_t device; /* from 0 */
 } trainer;
 
-__attribute__((format(printf, 3, 4))) static petra_status refuse(const trainer *t, int64_t entry,
-                                                                 const char *format, ...) {
+__attribute__((format(printf, 3, 4))) static petra_status refuse(const trainer *t, int64_t entry, const char *format,
+                                                                 ...) {
   char reason[200], text[40];
   va_list arguments;
   va_start(arguments, format);
@@ -78,8 +77,10 @@ static petra_status check_evaluation(const trainer *t, int64_t entry, const prog
   if (d->eval_every == 0)
     return refuse(t, entry, "an evaluation where run.eval_every is 0; expected none");
   if (found != evaluated(d, p->evaluations))
-    return refuse(t, entry, "expected the evaluation of microbatch %lld, with %lld microbatches an epoch and run.eval_every: %lld",
-                  (long long)evaluated(d, p->evaluations), (long long)d->batches, (long long)d->eval_every);
+    return refuse(
+        t, entry,
+        "expected the evaluation of microbatch %lld, with %lld microbatches an epoch and run.eval_every: %lld",
+        (long long)evaluated(d, p->evaluations), (long long)d->batches, (long long)d->eval_every);
   return PETRA_OK;
 }
 
@@ -98,8 +99,8 @@ static petra_status check_reading(const trainer *t, int64_t entry, const progres
     return refuse(t, entry, "the training data is read in order; expected microbatch %lld", (long long)p->read);
   int64_t window = a->microbatch / t->demands->accumulate, version = window > 0 ? window - 1 : 0;
   if (t->demands->double_buffer && (p->updates < version || p->updates > version + 1))
-    return refuse(t, entry, "it comes after %lld updates of its stage; the double buffer expects %lld or %lld", (long long)p->updates,
-                  (long long)version, (long long)version + 1);
+    return refuse(t, entry, "it comes after %lld updates of its stage; the double buffer expects %lld or %lld",
+                  (long long)p->updates, (long long)version, (long long)version + 1);
   return PETRA_OK;
 }
 
@@ -134,7 +135,8 @@ petra_status petra_schedule_check_training(const petra_schedule *schedule, const
       PETRA_TRY_GOTO(status, check_entry(&t, i, &stages[schedule->entries[i].action.stage - 1]), done);
   for (int32_t j = 0; j < schedule->stages; j++)
     if (demands->eval_every > 0 && evaluated(demands, stages[j].evaluations) < schedule->microbatches) {
-      status = petra_fail(PETRA_SCHEDULE, "%s: stage %d: no evaluation at the end of an epoch; expected %dE%lld, or run.eval_every: 0",
+      status = petra_fail(PETRA_SCHEDULE,
+                          "%s: stage %d: no evaluation at the end of an epoch; expected %dE%lld, or run.eval_every: 0",
                           name, j + 1, j + 1, (long long)evaluated(demands, stages[j].evaluations));
       break;
     }

@@ -21,9 +21,10 @@ typedef struct petra_schedule_demands {
   bool double_buffer; /* F and B of microbatch m read the weights after max(0, floor(m / k) - 1) updates */
 } petra_schedule_demands;
 
-/* Whether real stages can run the schedule: stage 1 reads the microbatches in the order of their numbers, from 0; every U covers
- * k of them; with a double buffer the weights that F reads are those before the latest update or the latest; E come at the ends
- * of the epochs to be evaluated, all of them. PETRA_SCHEDULE, logged as "NAME: device 2, action 3 (2B0): reason". */
+/* Whether real stages can run the schedule: stage 1 reads the microbatches in the order of their numbers, from 0;
+ * every U covers k of them; with a double buffer the weights that F reads are those before the latest update or the
+ * latest; E come at the ends of the epochs to be evaluated, all of them. PETRA_SCHEDULE, logged as "NAME: device 2,
+ * action 3 (2B0): reason". */
 petra_status petra_schedule_check_training(const petra_schedule *schedule, const char *name,
                                            const petra_schedule_demands *demands);
 

@@ -14,10 +14,10 @@
 #define NOTHING PETRA_KEEP_NOTHING
 
 /* What follows from these is set by expand(). */
-#define PRESET(preset, order, f, b, i, kept, text)                                                           \
-  {                                                                                                          \
-    .name = preset, .help = text, .program = &petra_program_##order, .forward_weights = f, .backward_weights = b,             \
-    .invert_weights = i, .keep = kept                                                                        \
+#define PRESET(preset, order, f, b, i, kept, text)                                                                     \
+  {                                                                                                                    \
+    .name = preset, .help = text, .program = &petra_program_##order, .forward_weights = f, .backward_weights = b,      \
+    .invert_weights = i, .keep = kept                                                                                  \
   }
 
 /* clang-format off */
@@ -122,7 +122,8 @@ static petra_status override_program(const petra_config *config, petra_method *m
   }
   for (int i = 0; i < petra_program_count(); i++)
     append_name(names, sizeof names, petra_program_get(i)->name);
-  return petra_config_fail(config, "method.program", "no program '%s'; expected one of %s", config->method.program, names);
+  return petra_config_fail(config, "method.program", "no program '%s'; expected one of %s", config->method.program,
+                           names);
 }
 
 /* Puts the config's choices in the place of the preset's; what is inverted follows what is kept. */
@@ -146,20 +147,27 @@ static petra_status check_choices(const petra_config *config, const petra_method
   bool backward = method->backward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER;
   bool inverts = method->invert_weights != PETRA_WEIGHTS_NONE;
   if (method->forward_weights == PETRA_WEIGHTS_STASHED)
-    return petra_config_fail(config, "method.forward_weights", "stashed: what forward reads is what would be stashed; expected latest or double_buffer");
+    return petra_config_fail(config, "method.forward_weights",
+                             "stashed: what forward reads is what would be stashed; expected latest or double_buffer");
   if (inverts && method->keep != PETRA_KEEP_NOTHING)
-    return petra_config_fail(config, "method.invert_weights", "%s with method.keep: %s, with which nothing is inverted; expected none",
+    return petra_config_fail(config, "method.invert_weights",
+                             "%s with method.keep: %s, with which nothing is inverted; expected none",
                              petra_weights_name(method->invert_weights), petra_keep_name(method->keep));
   if (!inverts && method->keep == PETRA_KEEP_NOTHING)
-    return petra_config_fail(config, "method.invert_weights", "none with method.keep: nothing, whose inputs have to be reconstructed; expected latest or stashed");
+    return petra_config_fail(
+        config, "method.invert_weights",
+        "none with method.keep: nothing, whose inputs have to be reconstructed; expected latest or stashed");
   if (forward != backward || (inverts && (method->invert_weights == PETRA_WEIGHTS_DOUBLE_BUFFER) != forward))
-    return petra_config_fail(config, forward ? "method.backward_weights" : "method.forward_weights",
-                             "a double buffer serves forward, backward and inversion alike; expected double_buffer for all of them or none");
+    return petra_config_fail(
+        config, forward ? "method.backward_weights" : "method.forward_weights",
+        "a double buffer serves forward, backward and inversion alike; expected double_buffer for all of them or none");
   if (method->early_recompute && (method->program != &petra_program_gpipe || method->keep != PETRA_KEEP_INPUT))
-    return petra_config_fail(config, "method.early_recompute", "true with program %s and method.keep: %s; expected false, or method gpipe-checkpoint",
+    return petra_config_fail(config, "method.early_recompute",
+                             "true with program %s and method.keep: %s; expected false, or method gpipe-checkpoint",
                              method->program->name, petra_keep_name(method->keep));
   if (forward && method->sync_period > 0)
-    return petra_config_fail(config, "method.sync_period", "%lld with a double buffer, which has a rule of its own; expected 0",
+    return petra_config_fail(config, "method.sync_period",
+                             "%lld with a double buffer, which has a rule of its own; expected 0",
                              (long long)method->sync_period);
   return PETRA_OK;
 }

@@ -1,14 +1,14 @@
-/* A method: a program, which weights a stage reads, and what it keeps and computes again. Presets by name, each choice of
- * which a config may replace alone; docs/semantics.md has the table. */
+/* A method: a program, which weights a stage reads, and what it keeps and computes again. Presets by name, each
+ * choice of which a config may replace alone; docs/semantics.md has the table. */
 #ifndef PETRA_SCHEDULE_METHOD_H
 #define PETRA_SCHEDULE_METHOD_H
 
 #include "base/config.h"
 #include "schedule/program.h"
 
-/* Weights: LATEST; STASHED, those that the microbatch's F read; DOUBLE_BUFFER, those after the update before last of the
- * microbatch's window of k: F and B of microbatch m read version max(0, floor(m / k) - 1). With a sync period p, LATEST of F
- * is a copy that is refreshed before every microbatch that p divides. */
+/* Weights: LATEST; STASHED, those that the microbatch's F read; DOUBLE_BUFFER, those after the update before last of
+ * the microbatch's window of k: F and B of microbatch m read version max(0, floor(m / k) - 1). With a sync period p,
+ * LATEST of F is a copy that is refreshed before every microbatch that p divides. */
 typedef struct petra_method {
   const char *name; /* of the preset */
   const char *help;
@@ -18,13 +18,13 @@ typedef struct petra_method {
   petra_weights invert_weights;   /* which weights the reconstruction of the input reads; NONE: nothing is inverted */
   petra_keep keep;                /* kept between F and B besides weights */
   bool inverts;                   /* B reconstructs the input; messages down carry streams: keep is NOTHING */
-  bool recomputes;                /* B computes the graph again, by reconstruction or from the input: keep is not GRAPH */
-  bool split_head;                /* the last stage's F and B are two actions */
-  int32_t chunks;                 /* stages a device */
-  int64_t accumulate;             /* k */
-  bool early_recompute;           /* durations only: recomputation does not wait for the gradient */
-  int64_t sync_period;            /* p; 0: F reads the weights themselves */
-  petra_mitigation mitigation;    /* none in a preset */
+  bool recomputes;             /* B computes the graph again, by reconstruction or from the input: keep is not GRAPH */
+  bool split_head;             /* the last stage's F and B are two actions */
+  int32_t chunks;              /* stages a device */
+  int64_t accumulate;          /* k */
+  bool early_recompute;        /* durations only: recomputation does not wait for the gradient */
+  int64_t sync_period;         /* p; 0: F reads the weights themselves */
+  petra_mitigation mitigation; /* none in a preset */
 } petra_method;
 
 int petra_method_count(void);
@@ -34,9 +34,10 @@ petra_method petra_method_get(int index);
 /* By name; false if there is none. */
 bool petra_method_find(const char *name, petra_method *out);
 
-/* The method of a config: the preset that method.name names with what the config's method section puts in its place. What
- * follows from another choice follows it: keep decides whether inputs are reconstructed, the program how the last stage and a
- * device's chunks are. PETRA_CONFIG for a name that is none and for choices that contradict each other. */
+/* The method of a config: the preset that method.name names with what the config's method section puts in its place.
+ * What follows from another choice follows it: keep decides whether inputs are reconstructed, the program how the
+ * last stage and a device's chunks are. PETRA_CONFIG for a name that is none and for choices that contradict each
+ * other. */
 petra_status petra_method_from_config(const petra_config *config, petra_method *out);
 
 /* Makes the method that of `stages` stages: on one there is nothing that a double buffer would have to keep apart. */

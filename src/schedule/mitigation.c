@@ -5,13 +5,13 @@
 #define KEY(name) "method.mitigation." name
 
 const char *petra_mitigation_key(const petra_mitigation *m) {
-  return m->lr_rescheduling > 0                             ? KEY("lr_rescheduling")
-         : m->discrepancy_correction > 0                    ? KEY("discrepancy_correction")
-         : m->spike_compensation                            ? KEY("spike_compensation")
-         : m->weight_prediction != PETRA_PREDICTION_NONE    ? KEY("weight_prediction")
-         : m->gradient_shrinking < 1                        ? KEY("gradient_shrinking")
-         : m->stage_momentum > 0                            ? KEY("stage_momentum")
-                                                            : NULL;
+  return m->lr_rescheduling > 0                          ? KEY("lr_rescheduling")
+         : m->discrepancy_correction > 0                 ? KEY("discrepancy_correction")
+         : m->spike_compensation                         ? KEY("spike_compensation")
+         : m->weight_prediction != PETRA_PREDICTION_NONE ? KEY("weight_prediction")
+         : m->gradient_shrinking < 1                     ? KEY("gradient_shrinking")
+         : m->stage_momentum > 0                         ? KEY("stage_momentum")
+                                                         : NULL;
 }
 
 static bool is_delayed(const petra_program_ops *program) {
@@ -22,28 +22,41 @@ static bool is_delayed(const petra_program_ops *program) {
 static petra_status check_delay(const petra_config *config, const petra_method *method, const char *key) {
   const petra_program_ops *program = method->program;
   if (*config->method.schedule)
-    return petra_config_fail(config, key, "method.schedule: %s, whose delays no formula gives; expected the method's own order, or none of method.mitigation",
+    return petra_config_fail(config, key,
+                             "method.schedule: %s, whose delays no formula gives; expected the method's own order, or "
+                             "none of method.mitigation",
                              config->method.schedule);
   if (program->arrival)
-    return petra_config_fail(config, key, "method %s, whose program %s fixes no delay; expected a program with an order: lockstep or 1f1b-async",
-                             method->name, program->name);
+    return petra_config_fail(
+        config, key,
+        "method %s, whose program %s fixes no delay; expected a program with an order: lockstep or 1f1b-async",
+        method->name, program->name);
   if (!is_delayed(program))
-    return petra_config_fail(config, key, "method %s, whose program %s has no delay to mitigate; expected a delayed method, or none of method.mitigation",
-                             method->name, program->name);
+    return petra_config_fail(
+        config, key,
+        "method %s, whose program %s has no delay to mitigate; expected a delayed method, or none of method.mitigation",
+        method->name, program->name);
   if (method->sync_period > 0)
-    return petra_config_fail(config, key, "method.sync_period: %lld, with which the delay is not fixed; expected sync_period: 0, or none of method.mitigation",
+    return petra_config_fail(config, key,
+                             "method.sync_period: %lld, with which the delay is not fixed; expected sync_period: 0, or "
+                             "none of method.mitigation",
                              (long long)method->sync_period);
   return PETRA_OK;
 }
 
-static petra_status check_correction(const petra_config *config, const petra_method *method, const petra_mitigation *m) {
+static petra_status check_correction(const petra_config *config, const petra_method *method,
+                                     const petra_mitigation *m) {
   if (m->discrepancy_correction == 0)
     return PETRA_OK;
   if (method->backward_weights != PETRA_WEIGHTS_LATEST)
-    return petra_config_fail(config, KEY("discrepancy_correction"), "backward reads the weights of its forward (%s), from which it has no discrepancy; expected 0, or method.backward_weights: latest",
+    return petra_config_fail(config, KEY("discrepancy_correction"),
+                             "backward reads the weights of its forward (%s), from which it has no discrepancy; "
+                             "expected 0, or method.backward_weights: latest",
                              petra_weights_name(method->backward_weights));
   if (m->weight_prediction != PETRA_PREDICTION_NONE)
-    return petra_config_fail(config, KEY("discrepancy_correction"), "with weight_prediction: forward would aim at the weights of backward and backward at those of forward; expected one of the two");
+    return petra_config_fail(config, KEY("discrepancy_correction"),
+                             "with weight_prediction: forward would aim at the weights of backward and backward at "
+                             "those of forward; expected one of the two");
   return PETRA_OK;
 }
 
@@ -51,11 +64,14 @@ static petra_status check_momentum(const petra_config *config, const petra_mitig
   if (m->stage_momentum == 0)
     return PETRA_OK;
   if (m->spike_compensation)
-    return petra_config_fail(config, KEY("stage_momentum"), "with spike_compensation: both replace the momentum step; expected one of the two");
+    return petra_config_fail(config, KEY("stage_momentum"),
+                             "with spike_compensation: both replace the momentum step; expected one of the two");
   if (!config->optim.nesterov)
-    return petra_config_fail(config, KEY("stage_momentum"), "with optim.nesterov: false; its look-ahead is Nesterov's: expected optim.nesterov: true");
+    return petra_config_fail(config, KEY("stage_momentum"),
+                             "with optim.nesterov: false; its look-ahead is Nesterov's: expected optim.nesterov: true");
   if (m->stage_momentum < config->optim.momentum)
-    return petra_config_fail(config, KEY("stage_momentum"), "%g below optim.momentum: %g, from which it grows; expected 0 or at least as much",
+    return petra_config_fail(config, KEY("stage_momentum"),
+                             "%g below optim.momentum: %g, from which it grows; expected 0 or at least as much",
                              m->stage_momentum, config->optim.momentum);
   return PETRA_OK;
 }
@@ -64,7 +80,8 @@ petra_status petra_mitigation_check(const petra_config *config, const petra_meth
   const petra_mitigation *m = &config->method.mitigation;
   const char *key = petra_mitigation_key(m);
   if (m->prediction_horizon != 1 && m->weight_prediction == PETRA_PREDICTION_NONE)
-    return petra_config_fail(config, KEY("prediction_horizon"), "%g with weight_prediction: none; expected 1, or a prediction", m->prediction_horizon);
+    return petra_config_fail(config, KEY("prediction_horizon"),
+                             "%g with weight_prediction: none; expected 1, or a prediction", m->prediction_horizon);
   if (!key)
     return PETRA_OK;
   PETRA_TRY(check_delay(config, method, key));

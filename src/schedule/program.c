@@ -32,8 +32,7 @@ static petra_status check_chunks(const petra_program_ops *program, const petra_p
     return petra_fail(PETRA_SCHEDULE, "program %s: %d chunks a device; expected 1; interleaved can have more",
                       program->name, options->chunks);
   if (options->chunks > 1 && options->stages % options->chunks)
-    return petra_fail(PETRA_SCHEDULE,
-                      "program %s: %d stages in %d chunks a device; expected a multiple of %d stages",
+    return petra_fail(PETRA_SCHEDULE, "program %s: %d stages in %d chunks a device; expected a multiple of %d stages",
                       program->name, options->stages, options->chunks, options->chunks);
   if (program == &petra_program_interleaved && options->accumulate % petra_program_devices(options))
     return petra_fail(PETRA_SCHEDULE,
@@ -46,8 +45,7 @@ static petra_status check_chunks(const petra_program_ops *program, const petra_p
 
 petra_status petra_program_check(const petra_program_ops *program, const petra_program_options *options) {
   if (options->stages < 1)
-    return petra_fail(PETRA_SCHEDULE, "program %s: %d stages; expected at least 1", program->name,
-                      options->stages);
+    return petra_fail(PETRA_SCHEDULE, "program %s: %d stages; expected at least 1", program->name, options->stages);
   if (options->microbatches < 1)
     return petra_fail(PETRA_SCHEDULE, "program %s: %lld microbatches; expected at least 1", program->name,
                       (long long)options->microbatches);
@@ -59,7 +57,7 @@ petra_status petra_program_check(const petra_program_ops *program, const petra_p
     return petra_fail(PETRA_SCHEDULE, "program %s: %lld microbatches per flush are too many", program->name,
                       (long long)options->accumulate);
   if (options->eval_every > 0 && options->batches < 1)
-    return petra_fail(PETRA_SCHEDULE, "program %s: %lld microbatches per epoch; expected at least 1",
-                      program->name, (long long)options->batches);
+    return petra_fail(PETRA_SCHEDULE, "program %s: %lld microbatches per epoch; expected at least 1", program->name,
+                      (long long)options->batches);
   return check_chunks(program, options);
 }

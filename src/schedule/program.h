@@ -12,8 +12,8 @@
 #include <stdbool.h>
 
 typedef struct petra_program_options {
-  int32_t stages;       /* all of them */
-  int32_t chunks;       /* v: stages on each device (0 counts as 1); stage s is on device (s - 1) mod (stages / v) + 1 */
+  int32_t stages; /* all of them */
+  int32_t chunks; /* v: stages on each device (0 counts as 1); stage s is on device (s - 1) mod (stages / v) + 1 */
   int64_t microbatches; /* M: how many stage 1 reads */
   int64_t accumulate;   /* k: microbatches per flush in flush programs, per update elsewhere */
   bool drain;           /* lockstep: run until every microbatch came back */
@@ -37,8 +37,8 @@ typedef struct petra_program_ops {
   bool arrival;        /* no fixed order: the executor takes what has arrived (`next` is NULL) */
   bool split_backward; /* W is split from B */
   bool chunked;        /* a device may hold several stages */
-  /* The action of a device (from 1; without chunks the stage) at the cursor, which moves on, and the round (tick) that it
-   * belongs to; false at the end of the device's order. */
+  /* The action of a device (from 1; without chunks the stage) at the cursor, which moves on, and the round (tick)
+   * that it belongs to; false at the end of the device's order. */
   bool (*next)(const petra_program_options *options, int32_t device, petra_cursor *cursor, petra_action *out,
                int64_t *round);
   /* The index of the learning rate (nn/lr.h) for an update of `stage` whose last microbatch is `microbatch`. */
@@ -67,7 +67,8 @@ petra_status petra_program_check(const petra_program_ops *program, const petra_p
 /* Whether `microbatch` is the last of an epoch that is evaluated. */
 static inline bool petra_program_evaluates(const petra_program_options *options, int64_t microbatch) {
   int64_t done = microbatch + 1;
-  return options->eval_every > 0 && done > 0 && done % options->batches == 0 && done / options->batches % options->eval_every == 0;
+  return options->eval_every > 0 && done > 0 && done % options->batches == 0 &&
+         done / options->batches % options->eval_every == 0;
 }
 
 static inline int32_t petra_program_devices(const petra_program_options *options) {

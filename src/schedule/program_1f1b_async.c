@@ -32,7 +32,5 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
   return false;
 }
 
-const petra_program_ops petra_program_1f1b_async = {.name = "1f1b-async",
-                                                    .next = next,
-                                                    .rate_index = petra_order_rate_index,
-                                                    .loss_epoch = petra_order_loss_epoch};
+const petra_program_ops petra_program_1f1b_async = {
+    .name = "1f1b-async", .next = next, .rate_index = petra_order_rate_index, .loss_epoch = petra_order_loss_epoch};

@@ -1,5 +1,5 @@
-/* arrival: no order is fixed; the executor takes what has arrived (sim/executor_arrival.c). The rate is that of the microbatch whose B
- * triggers U. */
+/* arrival: no order is fixed; the executor takes what has arrived (sim/executor_arrival.c). The rate is that of the
+ * microbatch whose B triggers U. */
 #include "schedule/program.h"
 
 static int64_t rate_index(const petra_program_options *options, int32_t stage, int64_t microbatch) {

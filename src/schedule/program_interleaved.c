@@ -10,14 +10,12 @@ enum { ITEM_FORWARD, ITEM_BACKWARD, ITEM_EVALUATE, ITEMS };
 typedef struct place {
   int32_t devices, chunks, device;
   petra_flush flush;
-  int64_t total,
-      ahead; /* passes of one kind on the device in this flush; how many F come before the first B */
+  int64_t total, ahead; /* passes of one kind on the device in this flush; how many F come before the first B */
 } place;
 
 static place place_of(const petra_program_options *options, int32_t device, int64_t round) {
-  place p = {.devices = petra_program_devices(options),
-             .chunks = options->chunks > 1 ? options->chunks : 1,
-             .device = device};
+  place p = {
+      .devices = petra_program_devices(options), .chunks = options->chunks > 1 ? options->chunks : 1, .device = device};
   p.flush = petra_flush_of(options, round);
   p.total = p.flush.count * p.chunks;
   p.ahead = 2 * ((int64_t)p.devices - device) + (int64_t)(p.chunks - 1) * p.devices;
@@ -34,12 +32,10 @@ static petra_action pass(const place *p, petra_action_kind kind, int64_t index) 
   int32_t chunk = (int32_t)(rest / size);
   if (kind == PETRA_ACTION_BACKWARD)
     chunk = p->chunks - 1 - chunk;
-  return (petra_action){p->device + chunk * p->devices, kind,
-                        p->flush.first + group * p->devices + rest % size};
+  return (petra_action){p->device + chunk * p->devices, kind, p->flush.first + group * p->devices + rest % size};
 }
 
-static bool in_slot(const petra_program_options *options, const place *p, int64_t slot, int item,
-                    petra_action *out) {
+static bool in_slot(const petra_program_options *options, const place *p, int64_t slot, int item, petra_action *out) {
   if (item == ITEM_FORWARD) {
     if (slot >= p->total)
       return false;
@@ -52,8 +48,7 @@ static bool in_slot(const petra_program_options *options, const place *p, int64_
   if (item == ITEM_BACKWARD)
     return true;
   out->kind = PETRA_ACTION_EVALUATE;
-  return out->microbatch + 1 < p->flush.first + p->flush.count &&
-         petra_program_evaluates(options, out->microbatch);
+  return out->microbatch + 1 < p->flush.first + p->flush.count && petra_program_evaluates(options, out->microbatch);
 }
 
 /* U, then E, of chunk `chunk`. */
@@ -67,8 +62,8 @@ static bool after_slots(const petra_program_options *options, const place *p, in
   return item == 1 && petra_program_evaluates(options, last);
 }
 
-static bool next(const petra_program_options *options, int32_t device, petra_cursor *cursor,
-                 petra_action *out, int64_t *round) {
+static bool next(const petra_program_options *options, int32_t device, petra_cursor *cursor, petra_action *out,
+                 int64_t *round) {
   *round = 0;
   while (cursor->round * options->accumulate < options->microbatches) {
     const place p = place_of(options, device, cursor->round);
@@ -79,8 +74,7 @@ static bool next(const petra_program_options *options, int32_t device, petra_cur
       continue;
     }
     cursor->step++;
-    if (slot < slots ? in_slot(options, &p, slot, item, out)
-                     : after_slots(options, &p, slot - slots, item, out))
+    if (slot < slots ? in_slot(options, &p, slot, item, out) : after_slots(options, &p, slot - slots, item, out))
       return true;
   }
   return false;

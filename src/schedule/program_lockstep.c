@@ -1,7 +1,8 @@
-/* lockstep: every stage at once. At its local tick s stage j does F(s), B(s - tau_j) with tau_j = 2 (J - j), and U when k
- * backwards have been counted (Algorithm 1 of the paper). Local tick s of stage j is global tick s + j - 1. The last stage's
- * F, loss and B are one action, named B; a split head does F(s) and B(s - 1) instead, which makes every delay longer by one
- * and lets the two run at once on two engines. Undrained, the run ends with the global tick of the last F at stage 1. */
+/* lockstep: every stage at once. At its local tick s stage j does F(s), B(s - tau_j) with tau_j = 2 (J - j), and U
+ * when k backwards have been counted (Algorithm 1 of the paper). Local tick s of stage j is global tick s + j - 1.
+ * The last stage's F, loss and B are one action, named B; a split head does F(s) and B(s - 1) instead, which makes
+ * every delay longer by one and lets the two run at once on two engines. Undrained, the run ends with the global
+ * tick of the last F at stage 1. */
 #include "schedule/program.h"
 
 static int64_t delay_of(const petra_program_options *options, int32_t stage) {
@@ -21,8 +22,8 @@ static bool evaluates(const petra_program_options *options, int64_t global) {
   return global < options->microbatches && petra_program_evaluates(options, global);
 }
 
-/* The next global tick, from `round` on, in which the stage has something to do: before its first tick it only evaluates,
- * and between its last F and its first B it waits. */
+/* The next global tick, from `round` on, in which the stage has something to do: before its first tick it only
+ * evaluates, and between its last F and its first B it waits. */
 static int64_t skip_idle(const petra_program_options *options, int32_t stage, int64_t round) {
   int64_t first = stage - 1, delay = delay_of(options, stage);
   if (round < first) {
@@ -37,8 +38,8 @@ static int64_t skip_idle(const petra_program_options *options, int32_t stage, in
   return round;
 }
 
-/* Steps of tick s: 0 F, 1 B, 2 U, 3 E. Stages whose first tick comes after the end of an epoch (N < j) evaluate with their
- * first weights: the cursor's round is the global tick, from 0, and their local ticks are negative. */
+/* Steps of tick s: 0 F, 1 B, 2 U, 3 E. Stages whose first tick comes after the end of an epoch (N < j) evaluate with
+ * their first weights: the cursor's round is the global tick, from 0, and their local ticks are negative. */
 static bool next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
                  int64_t *round) {
   int64_t delay = delay_of(options, stage);

@@ -4,8 +4,8 @@
  * last microbatch, which sees the weights after U; any other E follows its B. */
 enum { ITEM_FORWARD, ITEM_BACKWARD, ITEM_EVALUATE, ITEM_WEIGHT, ITEMS };
 
-static bool in_slot(const petra_program_options *options, const petra_flush *flush, int item,
-                    const int64_t at[ITEMS], bool fused) {
+static bool in_slot(const petra_program_options *options, const petra_flush *flush, int item, const int64_t at[ITEMS],
+                    bool fused) {
   int64_t m = at[item];
   if (m < 0 || m >= flush->count)
     return false;
@@ -27,8 +27,8 @@ static bool after_slots(const petra_program_options *options, const petra_flush 
 
 bool petra_flush_next(const petra_program_options *options, int32_t stage, int64_t ahead, int64_t behind,
                       petra_cursor *cursor, petra_action *out, int64_t *round) {
-  static const petra_action_kind kinds[ITEMS] = {PETRA_ACTION_FORWARD, PETRA_ACTION_BACKWARD,
-                                                 PETRA_ACTION_EVALUATE, PETRA_ACTION_WEIGHT_GRADIENT};
+  static const petra_action_kind kinds[ITEMS] = {PETRA_ACTION_FORWARD, PETRA_ACTION_BACKWARD, PETRA_ACTION_EVALUATE,
+                                                 PETRA_ACTION_WEIGHT_GRADIENT};
   const bool fused = petra_program_fused(options, stage);
   petra_flush flush;
   *round = 0;
@@ -49,8 +49,8 @@ bool petra_flush_next(const petra_program_options *options, int32_t stage, int64
       return true;
     }
     if (slot == slots && after_slots(options, &flush, item)) {
-      *out = (petra_action){stage, item == 0 ? PETRA_ACTION_UPDATE : PETRA_ACTION_EVALUATE,
-                            flush.first + flush.count - 1};
+      *out =
+          (petra_action){stage, item == 0 ? PETRA_ACTION_UPDATE : PETRA_ACTION_EVALUATE, flush.first + flush.count - 1};
       return true;
     }
   }

@@ -1,5 +1,5 @@
-/* sequential: one microbatch at a time through all stages and back, an update every k microbatches: backpropagation. The
- * last stage's F, loss and B are one action, named B. */
+/* sequential: one microbatch at a time through all stages and back, an update every k microbatches: backpropagation.
+ * The last stage's F, loss and B are one action, named B. */
 #include "schedule/program.h"
 
 /* Steps of round m: 0 F(m), 1 B(m), 2 U(m) after every k, 3 E(m) at the end of an epoch to be evaluated. */

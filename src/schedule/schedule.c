@@ -9,8 +9,8 @@
 #include <string.h>
 
 /* Of a schedule from a file: the cursor's round is the place in the device's list. */
-static bool next(const petra_program_options *options, int32_t device, petra_cursor *cursor,
-                 petra_action *out, int64_t *round) {
+static bool next(const petra_program_options *options, int32_t device, petra_cursor *cursor, petra_action *out,
+                 int64_t *round) {
   const petra_schedule *schedule = options->data;
   int64_t place = schedule->first[device - 1] + cursor->round;
   if (place >= schedule->first[device])
@@ -51,8 +51,7 @@ static petra_status add_entry(builder *b, petra_action action, int64_t round) {
 
 /* The next device begins with the next entry; its end is set as well, for now. */
 static petra_status add_device(builder *b) {
-  PETRA_TRY(grow(&b->schedule->first, (int64_t)b->schedule->devices + 1, &b->devices_most,
-                 sizeof *b->schedule->first));
+  PETRA_TRY(grow(&b->schedule->first, (int64_t)b->schedule->devices + 1, &b->devices_most, sizeof *b->schedule->first));
   b->schedule->first[b->schedule->devices++] = b->entries;
   return PETRA_OK;
 }
@@ -67,13 +66,11 @@ static void finish(builder *b, const char *name) {
     s->stages = a->stage > s->stages ? a->stage : s->stages;
     s->split_backward |= a->kind == PETRA_ACTION_WEIGHT_GRADIENT;
     s->rounds |= s->entries[i].round != 0;
-    if (a->kind != PETRA_ACTION_EVALUATE && a->kind != PETRA_ACTION_UPDATE &&
-        a->microbatch >= s->microbatches)
+    if (a->kind != PETRA_ACTION_EVALUATE && a->kind != PETRA_ACTION_UPDATE && a->microbatch >= s->microbatches)
       s->microbatches = a->microbatch + 1;
   }
   for (int64_t i = 0; i < b->entries; i++)
-    s->split_head |=
-        s->entries[i].action.stage == s->stages && s->entries[i].action.kind == PETRA_ACTION_FORWARD;
+    s->split_head |= s->entries[i].action.stage == s->stages && s->entries[i].action.kind == PETRA_ACTION_FORWARD;
   /* Time is counted over the whole: what it does again and again, if anything, is not known. */
   s->program = (petra_program_ops){.name = name,
                                    .flush = true,
@@ -84,8 +81,8 @@ static void finish(builder *b, const char *name) {
                                    .loss_epoch = petra_order_loss_epoch};
 }
 
-/* Sizes that the rest of the program allocates by: every microbatch has actions of its own, and so has every stage, unless a
- * line of its own says that it has none yet. */
+/* Sizes that the rest of the program allocates by: every microbatch has actions of its own, and so has every stage,
+ * unless a line of its own says that it has none yet. */
 static petra_status check_sizes(const builder *b, const char *name) {
   const petra_schedule *s = b->schedule;
   if (s->devices == 0)
@@ -95,13 +92,11 @@ static petra_status check_sizes(const builder *b, const char *name) {
   if (s->microbatches == 0)
     return petra_fail(PETRA_SCHEDULE, "%s: no F, B or W; expected some beside U and E", name);
   if ((s->stages > b->entries && s->stages > s->devices) || s->microbatches > b->entries)
-    return petra_fail(
-        PETRA_SCHEDULE,
-        "%s: %d stages and %lld microbatches with only %lld actions; expected every one to have some", name,
-        s->stages, (long long)s->microbatches, (long long)b->entries);
+    return petra_fail(PETRA_SCHEDULE,
+                      "%s: %d stages and %lld microbatches with only %lld actions; expected every one to have some",
+                      name, s->stages, (long long)s->microbatches, (long long)b->entries);
   if (s->stages % s->devices)
-    return petra_fail(PETRA_SCHEDULE, "%s: %d stages on %d devices; expected a multiple", name, s->stages,
-                      s->devices);
+    return petra_fail(PETRA_SCHEDULE, "%s: %d stages on %d devices; expected a multiple", name, s->stages, s->devices);
   return PETRA_OK;
 }
 
@@ -205,8 +200,8 @@ fail:
   return status;
 }
 
-static petra_status record_device(builder *b, const petra_program_ops *program,
-                                  const petra_program_options *options, int32_t device) {
+static petra_status record_device(builder *b, const petra_program_ops *program, const petra_program_options *options,
+                                  int32_t device) {
   petra_cursor cursor = {0};
   petra_action action;
   int64_t round, last = 0, rounds = 0;
@@ -226,8 +221,8 @@ petra_status petra_schedule_record(const petra_program_ops *program, const petra
   builder b = {0};
   petra_status status = PETRA_OK;
   if (!program->next)
-    return petra_fail(PETRA_UNSUPPORTED,
-                      "program %s has no order of its own: a stage takes what arrives first", program->name);
+    return petra_fail(PETRA_UNSUPPORTED, "program %s has no order of its own: a stage takes what arrives first",
+                      program->name);
   PETRA_TRY(petra_program_check(program, options));
   PETRA_TRY(petra_allocate(&b.schedule, 1, sizeof *b.schedule));
   for (int32_t d = 1; d <= petra_program_devices(options) && status == PETRA_OK; d++)
@@ -260,8 +255,7 @@ petra_status petra_schedule_print(const petra_schedule *schedule, FILE *out) {
 petra_program_options petra_schedule_options(const petra_schedule *schedule) {
   int64_t updates = 0;
   for (int64_t i = 0; i < schedule->first[schedule->devices]; i++)
-    updates +=
-        schedule->entries[i].action.stage == 1 && schedule->entries[i].action.kind == PETRA_ACTION_UPDATE;
+    updates += schedule->entries[i].action.stage == 1 && schedule->entries[i].action.kind == PETRA_ACTION_UPDATE;
   int64_t accumulate = updates ? schedule->microbatches / updates : schedule->microbatches;
   return (petra_program_options){.stages = schedule->stages,
                                  .chunks = schedule->stages / schedule->devices,

@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* The tensors of a set, which exists when it is read. */
-static petra_status archive_set(const petra_stage *stage, petra_tensor_archive *tensors, int b, const char *prefix, bool statistics,
-                                petra_tensor_set *set) {
+static petra_status archive_set(const petra_stage *stage, petra_tensor_archive *tensors, int b, const char *prefix,
+                                bool statistics, petra_tensor_set *set) {
   const petra_block *block = petra_stage_block(stage, b);
   for (int i = 0; i < set->count; i++) {
     petra_tensor_spec spec;
@@ -63,12 +63,13 @@ static petra_status archive_references(petra_tensor_archive *tensors, const char
 }
 
 /* A list of sets, one a block. */
-static petra_status archive_blocks(const petra_stage *stage, petra_tensor_archive *tensors, const char *name, bool statistics,
-                                   petra_tensor_set *sets) {
+static petra_status archive_blocks(const petra_stage *stage, petra_tensor_archive *tensors, const char *name,
+                                   bool statistics, petra_tensor_set *sets) {
   for (int b = 0; b < stage->blocks; b++) {
     char item[96];
     snprintf(item, sizeof item, "%s-%02d", name, b + 1);
-    PETRA_TRY(archive_references(tensors, item, statistics ? &stage->sets[b].statistics : &stage->sets[b].parameters, &sets[b]));
+    PETRA_TRY(archive_references(tensors, item, statistics ? &stage->sets[b].statistics : &stage->sets[b].parameters,
+                                 &sets[b]));
   }
   return PETRA_OK;
 }
@@ -153,7 +154,8 @@ static petra_status archive_records(petra_stage *stage, petra_tensor_archive *te
 static petra_status archive_state(petra_stage *stage, petra_tensor_archive *tensors) {
   petra_archive *archive = tensors->archive;
   petra_account *account = &stage->account;
-  int64_t counts[6] = {stage->updates, stage->begun, stage->counted, stage->version_read, stage->copy, stage->version_forward};
+  int64_t counts[6] = {stage->updates,      stage->begun, stage->counted,
+                       stage->version_read, stage->copy,  stage->version_forward};
   int64_t peaks[PETRA_MEMORY_CATEGORIES + 1];
   memcpy(peaks, account->peak_bytes, sizeof account->peak_bytes);
   peaks[PETRA_MEMORY_CATEGORIES] = account->total_peak_bytes;
@@ -184,12 +186,13 @@ petra_status petra_stage_archive(petra_stage *stage, petra_tensor_archive *tenso
 }
 
 petra_status petra_message_archive(petra_tensor_archive *tensors, const char *name, petra_message *message) {
-  petra_tensor **const places[4] = {&message->streams.tensor[0], &message->streams.tensor[1], &message->gradients.tensor[0],
-                                    &message->gradients.tensor[1]};
+  petra_tensor **const places[4] = {&message->streams.tensor[0], &message->streams.tensor[1],
+                                    &message->gradients.tensor[0], &message->gradients.tensor[1]};
   return petra_tensor_archive_references(tensors, name, places, 4);
 }
 
-petra_status petra_snapshot_archive(petra_stage *stage, petra_tensor_archive *tensors, const char *name, petra_snapshot **snapshot) {
+petra_status petra_snapshot_archive(petra_stage *stage, petra_tensor_archive *tensors, const char *name,
+                                    petra_snapshot **snapshot) {
   int64_t there = *snapshot != NULL;
   char item[64];
   PETRA_TRY(petra_archive_integers(tensors->archive, name, &there, 1));

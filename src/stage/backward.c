@@ -1,5 +1,5 @@
-/* B of a stage: for every block from the last to the first, get its graph (kept, computed again, or built while the input
- * is reconstructed), then gradients; the fused action of the stage that has the head; and W. */
+/* B of a stage: for every block from the last to the first, get its graph (kept, computed again, or built while the
+ * input is reconstructed), then gradients; the fused action of the stage that has the head; and W. */
 #include "backend/ops.h"
 #include "base/log.h"
 #include "stage/stage_private.h"
@@ -128,9 +128,11 @@ static void finish(petra_stage *stage, petra_record *record) {
 static petra_status check_begun(const petra_stage *stage, const petra_record *record) {
   int k = stage->options.rule.accumulate;
   if (record->backward)
-    return petra_fail(PETRA_INTERNAL, "stage %d: a second backward of microbatch %lld", stage->options.number, (long long)record->microbatch);
+    return petra_fail(PETRA_INTERNAL, "stage %d: a second backward of microbatch %lld", stage->options.number,
+                      (long long)record->microbatch);
   if (stage->begun == k && petra_stage_sums(stage))
-    return petra_fail(PETRA_INTERNAL, "stage %d: backward of microbatch %lld before the update that %d backward passes were due for",
+    return petra_fail(PETRA_INTERNAL,
+                      "stage %d: backward of microbatch %lld before the update that %d backward passes were due for",
                       stage->options.number, (long long)record->microbatch, k);
   return PETRA_OK;
 }
@@ -168,8 +170,8 @@ petra_status petra_stage_weight_gradient(petra_stage *stage, int64_t microbatch)
   petra_record *record;
   PETRA_TRY(petra_records_find(&stage->records, stage->options.number, microbatch, &record));
   if (!record->backward)
-    return petra_fail(PETRA_INTERNAL, "stage %d: weight gradient of microbatch %lld before its backward", stage->options.number,
-                      (long long)microbatch);
+    return petra_fail(PETRA_INTERNAL, "stage %d: weight gradient of microbatch %lld before its backward",
+                      stage->options.number, (long long)microbatch);
   for (int b = 0; b < stage->blocks; b++) {
     const petra_block *block = petra_stage_block(stage, b);
     petra_stage_sets *sets = &stage->sets[b];

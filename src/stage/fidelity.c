@@ -9,14 +9,14 @@ static const petra_gradient pairs[PETRA_PAIRS][2] = {PETRA_PAIR_LIST(PAIR_GRADIE
 #undef PAIR_GRADIENTS
 
 /* The distance is taken of the difference itself: as a difference of the other sums it would be rounding. */
-petra_status petra_products_compute(const petra_compute *compute,
-                                    const petra_tensor *const tensors[PETRA_GRADIENTS], petra_products *out) {
+petra_status petra_products_compute(const petra_compute *compute, const petra_tensor *const tensors[PETRA_GRADIENTS],
+                                    petra_products *out) {
   petra_backend *backend = compute->backend;
   petra_products sums;
   petra_tensor *apart;
   petra_status status;
-  PETRA_TRY(petra_tensor_create(backend, tensors[0]->kind, tensors[0]->shape, compute->account,
-                                PETRA_MEMORY_WORKSPACE, &apart));
+  PETRA_TRY(petra_tensor_create(backend, tensors[0]->kind, tensors[0]->shape, compute->account, PETRA_MEMORY_WORKSPACE,
+                                &apart));
   for (int g = 0; g < PETRA_GRADIENTS; g++)
     PETRA_TRY_GOTO(status, petra_op_dot(backend, tensors[g], tensors[g], &sums.square[g]), done);
   for (int p = 0; p < PETRA_PAIRS; p++) {

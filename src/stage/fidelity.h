@@ -6,21 +6,21 @@
 #include "nn/tensors.h"
 
 /* X(NAME, name in files, meaning) */
-#define PETRA_GRADIENT_LIST(X)                                                                               \
-  X(METHOD, "method", "the gradient that the update takes")                                                  \
-  X(DELAYED, "delayed", "exact, every stage with the weights of the microbatch's forward there")             \
+#define PETRA_GRADIENT_LIST(X)                                                                                         \
+  X(METHOD, "method", "the gradient that the update takes")                                                            \
+  X(DELAYED, "delayed", "exact, every stage with the weights of the microbatch's forward there")                       \
   X(END_TO_END, "end_to_end", "exact, every stage with its weights when the backward of the microbatch runs")
 
 /* X(NAME, name in files, first, second) */
-#define PETRA_PAIR_LIST(X)                                                                                   \
-  X(METHOD_DELAYED, "method_delayed", METHOD, DELAYED)                                                       \
-  X(METHOD_END_TO_END, "method_end_to_end", METHOD, END_TO_END)                                              \
+#define PETRA_PAIR_LIST(X)                                                                                             \
+  X(METHOD_DELAYED, "method_delayed", METHOD, DELAYED)                                                                 \
+  X(METHOD_END_TO_END, "method_end_to_end", METHOD, END_TO_END)                                                        \
   X(DELAYED_END_TO_END, "delayed_end_to_end", DELAYED, END_TO_END)
 
 /* X(NAME, name in files): <x, y> / (||x|| ||y||), ||x|| / ||y||, ||x - y|| / ||y|| */
-#define PETRA_MEASURE_LIST(X)                                                                                \
-  X(COSINE, "cosine")                                                                                        \
-  X(NORM_RATIO, "norm_ratio")                                                                                \
+#define PETRA_MEASURE_LIST(X)                                                                                          \
+  X(COSINE, "cosine")                                                                                                  \
+  X(NORM_RATIO, "norm_ratio")                                                                                          \
   X(RELATIVE_ERROR, "relative_error")
 
 #define PETRA_FIDELITY_ENUM(name, ...) PETRA_GRADIENT_##name,
@@ -41,8 +41,8 @@ typedef struct petra_products {
 } petra_products;
 
 /* The sums of one tensor as each of the three gradients has it. */
-petra_status petra_products_compute(const petra_compute *compute,
-                                    const petra_tensor *const tensors[PETRA_GRADIENTS], petra_products *out);
+petra_status petra_products_compute(const petra_compute *compute, const petra_tensor *const tensors[PETRA_GRADIENTS],
+                                    petra_products *out);
 
 void petra_products_add(petra_products *sum, const petra_products *products);
 

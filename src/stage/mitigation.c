@@ -40,7 +40,8 @@ double petra_mitigation_decay(const petra_stage_mitigation *mitigation) {
   return pow(mitigation->choice.discrepancy_correction, 1 / mitigation->delay);
 }
 
-void petra_mitigation_spike(const petra_stage_mitigation *mitigation, double momentum, bool nesterov, double *a, double *b) {
+void petra_mitigation_spike(const petra_stage_mitigation *mitigation, double momentum, bool nesterov, double *a,
+                            double *b) {
   *a = pow(momentum, mitigation->delay + nesterov);
   *b = (1 - *a) / (1 - momentum);
 }

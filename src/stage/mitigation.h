@@ -27,9 +27,9 @@
 
 typedef struct petra_stage_mitigation {
   petra_mitigation choice;
-  double delay;  /* D; 0: whatever the choice, no mitigation */
-  int distance;  /* J - j */
-  int stages;    /* J */
+  double delay; /* D; 0: whatever the choice, no mitigation */
+  int distance; /* J - j */
+  int stages;   /* J */
 } petra_stage_mitigation;
 
 /* Whether F, or B, reads weights of its own. */
@@ -47,6 +47,7 @@ double petra_mitigation_shrink(const petra_stage_mitigation *mitigation);
 double petra_mitigation_decay(const petra_stage_mitigation *mitigation);
 
 /* a and b of spike compensation. */
-void petra_mitigation_spike(const petra_stage_mitigation *mitigation, double momentum, bool nesterov, double *a, double *b);
+void petra_mitigation_spike(const petra_stage_mitigation *mitigation, double momentum, bool nesterov, double *a,
+                            double *b);
 
 #endif

@@ -37,14 +37,13 @@ bool petra_stage_reconstructs(const petra_stage *stage) {
 }
 
 /* Adds the squares of `found - truth` and of `truth`. */
-static petra_status add_squares(const petra_compute *compute, const petra_tensor *found,
-                                const petra_tensor *truth, double *difference, double *whole) {
+static petra_status add_squares(const petra_compute *compute, const petra_tensor *found, const petra_tensor *truth,
+                                double *difference, double *whole) {
   petra_backend *backend = compute->backend;
   petra_tensor *apart;
   double square = 0, of_truth = 0;
   petra_status status;
-  PETRA_TRY(petra_tensor_create(backend, truth->kind, truth->shape, compute->account, PETRA_MEMORY_WORKSPACE,
-                                &apart));
+  PETRA_TRY(petra_tensor_create(backend, truth->kind, truth->shape, compute->account, PETRA_MEMORY_WORKSPACE, &apart));
   PETRA_TRY_GOTO(status, petra_op_copy(backend, found, apart), done);
   PETRA_TRY_GOTO(status, petra_op_axpy(backend, -1, truth, apart), done);
   PETRA_TRY_GOTO(status, petra_op_dot(backend, apart, apart, &square), done);
@@ -56,8 +55,8 @@ done:
   return status;
 }
 
-petra_status petra_probe_distance(const petra_compute *compute, const petra_streams *found,
-                                  const petra_streams *truth, double *out) {
+petra_status petra_probe_distance(const petra_compute *compute, const petra_streams *found, const petra_streams *truth,
+                                  double *out) {
   double difference = 0, whole = 0;
   for (int i = 0; i < 2; i++)
     if (truth->tensor[i])
@@ -83,8 +82,7 @@ static petra_status forward(const petra_probe_pass *pass, int lowest, petra_bloc
     petra_block_graph *graph = b >= lowest ? &graphs[b] : NULL;
     petra_streams next = {{NULL, NULL}};
     if (block->kind == PETRA_BLOCK_HEAD)
-      status = petra_head_forward(&pass->compute, block, pass->parameters[b], &streams, pass->labels, graph,
-                                  &loss);
+      status = petra_head_forward(&pass->compute, block, pass->parameters[b], &streams, pass->labels, graph, &loss);
     else
       status = petra_block_forward(&pass->compute, block, pass->parameters[b], &streams, graph, &next);
     petra_streams_release(&streams);
@@ -98,15 +96,13 @@ static petra_status forward(const petra_probe_pass *pass, int lowest, petra_bloc
 static petra_status add(const petra_probe_pass *pass, int b, const petra_tensor_set *gradients) {
   for (int s = 0; s < PETRA_PROBE_SUMS; s++)
     for (int i = 0; pass->sums[s][b] && i < gradients->count; i++)
-      PETRA_TRY(petra_op_axpy(pass->compute.backend, pass->factor, gradients->tensor[i],
-                              pass->sums[s][b]->tensor[i]));
+      PETRA_TRY(petra_op_axpy(pass->compute.backend, pass->factor, gradients->tensor[i], pass->sums[s][b]->tensor[i]));
   return PETRA_OK;
 }
 
 /* *gradients, of the block's outputs, becomes that of its inputs. Nobody asks for the filters' gradients of a
  * block that is only passed through. */
-static petra_status backward(const petra_probe_pass *pass, int b, petra_block_graph *graph,
-                             petra_streams *gradients) {
+static petra_status backward(const petra_probe_pass *pass, int b, petra_block_graph *graph, petra_streams *gradients) {
   const petra_block *block = &pass->model->blocks[b];
   petra_tensor_set own;
   petra_streams below = {{NULL, NULL}};

@@ -28,8 +28,8 @@ const petra_tensor_set *petra_stage_mean_gradients(const petra_stage *stage, int
 bool petra_stage_reconstructs(const petra_stage *stage);
 
 /* ||found - truth|| / ||truth|| over both streams. */
-petra_status petra_probe_distance(const petra_compute *compute, const petra_streams *found,
-                                  const petra_streams *truth, double *out);
+petra_status petra_probe_distance(const petra_compute *compute, const petra_streams *found, const petra_streams *truth,
+                                  double *out);
 
 enum { PETRA_PROBE_SUMS = 2 };
 

@@ -82,7 +82,8 @@ static petra_record *find(const petra_records *records, int64_t microbatch) {
 petra_status petra_records_add(petra_records *records, int stage, int64_t microbatch, petra_record **out) {
   petra_record *record;
   if (find(records, microbatch))
-    return petra_fail(PETRA_INTERNAL, "stage %d: forward of microbatch %lld, which was forwarded and is still in flight", stage,
+    return petra_fail(PETRA_INTERNAL,
+                      "stage %d: forward of microbatch %lld, which was forwarded and is still in flight", stage,
                       (long long)microbatch);
   if (records->count == records->capacity)
     PETRA_TRY(grow(records));
@@ -101,7 +102,8 @@ petra_status petra_records_add(petra_records *records, int stage, int64_t microb
 petra_status petra_records_find(const petra_records *records, int stage, int64_t microbatch, petra_record **out) {
   petra_record *record = find(records, microbatch);
   if (!record)
-    return petra_fail(PETRA_INTERNAL, "stage %d: backward of microbatch %lld, which is not in flight there", stage, (long long)microbatch);
+    return petra_fail(PETRA_INTERNAL, "stage %d: backward of microbatch %lld, which is not in flight there", stage,
+                      (long long)microbatch);
   *out = record;
   return PETRA_OK;
 }

@@ -6,9 +6,9 @@
 
 typedef struct petra_record {
   int64_t microbatch;
-  int64_t version; /* of the weights that its forward read */
-  bool holds;      /* it holds this version (versions.h) */
-  bool backward;   /* its B was done, its W is due */
+  int64_t version;           /* of the weights that its forward read */
+  bool holds;                /* it holds this version (versions.h) */
+  bool backward;             /* its B was done, its W is due */
   petra_streams *inputs;     /* per block; empty where nothing is kept */
   petra_block_graph *graphs; /* per block */
   int32_t *labels;           /* a split head's, `label_count` of them */
@@ -26,8 +26,8 @@ typedef struct petra_records {
 void petra_records_init(petra_records *records, int blocks);
 void petra_records_fini(petra_records *records);
 
-/* An empty record, lent until it is dropped. PETRA_INTERNAL if one of this microbatch is there already; `stage` is for the
- * line only. */
+/* An empty record, lent until it is dropped. PETRA_INTERNAL if one of this microbatch is there already; `stage` is
+ * for the line only. */
 petra_status petra_records_add(petra_records *records, int stage, int64_t microbatch, petra_record **out);
 
 /* The record of `microbatch`; PETRA_INTERNAL, logged with the stage's number, if there is none. */

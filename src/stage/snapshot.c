@@ -7,8 +7,10 @@ petra_status petra_snapshot_create(const petra_stage *stage, petra_snapshot **ou
   petra_status status;
   PETRA_TRY(petra_allocate(&snapshot, 1, sizeof *snapshot));
   snapshot->blocks = stage->blocks;
-  PETRA_TRY_GOTO(status, petra_allocate(&snapshot->parameters, (size_t)stage->blocks, sizeof *snapshot->parameters), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&snapshot->statistics, (size_t)stage->blocks, sizeof *snapshot->statistics), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&snapshot->parameters, (size_t)stage->blocks, sizeof *snapshot->parameters),
+                 fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&snapshot->statistics, (size_t)stage->blocks, sizeof *snapshot->statistics),
+                 fail);
   *out = snapshot;
   return PETRA_OK;
 fail:
@@ -21,8 +23,14 @@ petra_status petra_stage_snapshot(petra_stage *stage, petra_snapshot **out) {
   petra_status status;
   PETRA_TRY(petra_snapshot_create(stage, &snapshot));
   for (int b = 0; b < stage->blocks; b++) {
-    PETRA_TRY_GOTO(status, petra_tensor_set_clone(&stage->compute, &stage->sets[b].parameters, PETRA_MEMORY_WORKSPACE, &snapshot->parameters[b]), fail);
-    PETRA_TRY_GOTO(status, petra_tensor_set_clone(&stage->compute, &stage->sets[b].statistics, PETRA_MEMORY_WORKSPACE, &snapshot->statistics[b]), fail);
+    PETRA_TRY_GOTO(status,
+                   petra_tensor_set_clone(&stage->compute, &stage->sets[b].parameters, PETRA_MEMORY_WORKSPACE,
+                                          &snapshot->parameters[b]),
+                   fail);
+    PETRA_TRY_GOTO(status,
+                   petra_tensor_set_clone(&stage->compute, &stage->sets[b].statistics, PETRA_MEMORY_WORKSPACE,
+                                          &snapshot->statistics[b]),
+                   fail);
   }
   *out = snapshot;
   return PETRA_OK;
@@ -57,7 +65,9 @@ petra_status petra_stage_evaluate(petra_stage *stage, const petra_snapshot *snap
       status = petra_head_forward(&compute, block, parameters, &streams, labels, NULL, loss);
       goto done;
     }
-    PETRA_TRY_GOTO(status, petra_block_evaluate(&compute, block, parameters, snapshot->statistics[b].tensor, &streams, &next), done);
+    PETRA_TRY_GOTO(status,
+                   petra_block_evaluate(&compute, block, parameters, snapshot->statistics[b].tensor, &streams, &next),
+                   done);
     petra_streams_release(&streams);
     streams = next;
   }

@@ -20,7 +20,8 @@ static petra_status create_mitigation(petra_stage *stage, int b) {
   const petra_model *model = stage->options.model;
   petra_stage_sets *sets = &stage->sets[b];
   if (petra_mitigation_predicts(mitigation))
-    PETRA_TRY(petra_tensor_set_create(&stage->compute, model, block, false, PETRA_MEMORY_WEIGHT_BUFFER, &sets->predicted));
+    PETRA_TRY(
+        petra_tensor_set_create(&stage->compute, model, block, false, PETRA_MEMORY_WEIGHT_BUFFER, &sets->predicted));
   if (!petra_mitigation_corrects(mitigation))
     return PETRA_OK;
   PETRA_TRY(petra_tensor_set_create(&stage->compute, model, block, false, PETRA_MEMORY_MOMENTUM, &sets->trend));
@@ -45,13 +46,20 @@ petra_status petra_stage_create(const petra_stage_options *options, petra_stage 
     const petra_model *model = options->model;
     petra_stage_sets *sets = &stage->sets[b];
     const petra_compute *compute = &stage->compute;
-    PETRA_TRY_GOTO(status, petra_tensor_set_create(compute, model, block, false, PETRA_MEMORY_PARAMETERS, &sets->parameters), fail);
-    PETRA_TRY_GOTO(status, petra_tensor_set_create(compute, model, block, true, PETRA_MEMORY_STATISTICS, &sets->statistics), fail);
-    PETRA_TRY_GOTO(status, petra_tensor_set_create(compute, model, block, false, PETRA_MEMORY_MOMENTUM, &sets->velocities), fail);
-    PETRA_TRY_GOTO(status, petra_tensor_set_create(compute, model, block, false, PETRA_MEMORY_GRADIENTS, &sets->gradients), fail);
+    PETRA_TRY_GOTO(status,
+                   petra_tensor_set_create(compute, model, block, false, PETRA_MEMORY_PARAMETERS, &sets->parameters),
+                   fail);
+    PETRA_TRY_GOTO(
+        status, petra_tensor_set_create(compute, model, block, true, PETRA_MEMORY_STATISTICS, &sets->statistics), fail);
+    PETRA_TRY_GOTO(
+        status, petra_tensor_set_create(compute, model, block, false, PETRA_MEMORY_MOMENTUM, &sets->velocities), fail);
+    PETRA_TRY_GOTO(
+        status, petra_tensor_set_create(compute, model, block, false, PETRA_MEMORY_GRADIENTS, &sets->gradients), fail);
     PETRA_TRY_GOTO(status, create_mitigation(stage, b), fail);
     if (petra_stage_sums(stage))
-      PETRA_TRY_GOTO(status, petra_tensor_set_create(compute, model, block, false, PETRA_MEMORY_GRADIENTS, &sets->accumulated), fail);
+      PETRA_TRY_GOTO(status,
+                     petra_tensor_set_create(compute, model, block, false, PETRA_MEMORY_GRADIENTS, &sets->accumulated),
+                     fail);
   }
   *out = stage;
   return PETRA_OK;
@@ -142,4 +150,3 @@ petra_tensor *petra_stage_tensor(petra_stage *stage, int block, bool statistics,
   petra_stage_sets *sets = &stage->sets[block - stage->options.first];
   return statistics ? sets->statistics.tensor[index] : sets->parameters.tensor[index];
 }
-

@@ -1,6 +1,6 @@
 /* One stage of Algorithm 1 on real tensors: forward, backward, update, and the buffers between them. A stage holds
- * consecutive blocks of the network and knows no time, no transport and no other stage. Microbatches are named by number; a
- * backward of one that is not in flight is refused (PETRA_INTERNAL). Rules: docs/semantics.md. */
+ * consecutive blocks of the network and knows no time, no transport and no other stage. Microbatches are named by
+ * number; a backward of one that is not in flight is refused (PETRA_INTERNAL). Rules: docs/semantics.md. */
 #ifndef PETRA_STAGE_STAGE_H
 #define PETRA_STAGE_STAGE_H
 
@@ -14,9 +14,10 @@ typedef struct petra_stage_rule {
   petra_weights forward_weights;  /* LATEST or DOUBLE_BUFFER */
   petra_weights backward_weights; /* LATEST, STASHED or DOUBLE_BUFFER (both or none of the two) */
   petra_weights invert_weights;   /* of the reconstruction; keep is NOTHING */
-  petra_keep keep; /* GRAPH: nothing is computed again. INPUT: every block's input, from which the graph is computed again.
+  petra_keep
+      keep;    /* GRAPH: nothing is computed again. INPUT: every block's input, from which the graph is computed again.
                       NOTHING: reversible blocks keep nothing, their input is reconstructed; others keep their input */
-  bool invert;         /* backward messages carry the streams beside the gradients */
+  bool invert; /* backward messages carry the streams beside the gradients */
   bool split_backward; /* the convolutions' weight gradients wait for petra_stage_weight_gradient */
   int accumulate;      /* k: microbatches per update */
   int64_t sync_period; /* p: LATEST of F is a copy, made anew before every microbatch that p divides; 0: no copy */
@@ -70,21 +71,21 @@ int petra_stage_in_flight_max(const petra_stage *stage);
  * upload and download only. */
 petra_tensor *petra_stage_tensor(petra_stage *stage, int block, bool statistics, int index);
 
-/* F: out->streams = blocks(in->streams), batch statistics, running statistics untouched. `in` stays the caller's. Not for
- * the stage that has the head. */
+/* F: out->streams = blocks(in->streams), batch statistics, running statistics untouched. `in` stays the caller's.
+ * Not for the stage that has the head. */
 petra_status petra_stage_forward(petra_stage *stage, int64_t microbatch, const petra_message *in, petra_message *out);
 
 /* F of the stage that has the head, where its B is another action; `labels` of all images of the message. */
 petra_status petra_stage_forward_loss(petra_stage *stage, int64_t microbatch, const petra_message *in,
                                       const int32_t *labels, petra_loss *loss);
 
-/* B: from in->gradients (and in->streams where the method inverts; an empty message for the stage that has the head) the
- * gradients of the stage's parameters, counted towards the next update, and out for the stage below (empty for the first
- * stage). Running statistics move, once. */
+/* B: from in->gradients (and in->streams where the method inverts; an empty message for the stage that has the head)
+ * the gradients of the stage's parameters, counted towards the next update, and out for the stage below (empty for
+ * the first stage). Running statistics move, once. */
 petra_status petra_stage_backward(petra_stage *stage, int64_t microbatch, const petra_message *in, petra_message *out);
 
-/* W: the convolutions' weight gradients of a microbatch whose B was done; with split_backward only. The gradients of batch
- * norms and of the head, which B needs most of the work for, are B's. */
+/* W: the convolutions' weight gradients of a microbatch whose B was done; with split_backward only. The gradients of
+ * batch norms and of the head, which B needs most of the work for, are B's. */
 petra_status petra_stage_weight_gradient(petra_stage *stage, int64_t microbatch);
 
 /* F, loss and B of the stage that has the head, in one action. */
@@ -100,7 +101,8 @@ typedef struct petra_snapshot petra_snapshot;
 petra_status petra_stage_snapshot(petra_stage *stage, petra_snapshot **out);
 void petra_snapshot_destroy(petra_snapshot *snapshot);
 
-/* E: forward with the snapshot's weights and running statistics. The stage with the head gives the loss, the others out. */
+/* E: forward with the snapshot's weights and running statistics. The stage with the head gives the loss, the others
+ * out. */
 petra_status petra_stage_evaluate(petra_stage *stage, const petra_snapshot *snapshot, const petra_streams *in,
                                   const int32_t *labels, petra_streams *out, petra_loss *loss);
 

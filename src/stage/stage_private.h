@@ -25,12 +25,12 @@ struct petra_stage {
   petra_stage_sets *sets; /* per block */
   petra_records records;
   petra_versions versions;
-  int begun;            /* B's since the last update */
-  int counted;          /* of these, those whose gradients are complete */
-  int64_t updates;      /* the latest version of the weights */
-  int64_t version_read; /* by the last F or B */
+  int begun;               /* B's since the last update */
+  int counted;             /* of these, those whose gradients are complete */
+  int64_t updates;         /* the latest version of the weights */
+  int64_t version_read;    /* by the last F or B */
   int64_t version_forward; /* by the last F, also that within a fused action */
-  int64_t copy;         /* the version of F's copy, with a sync period */
+  int64_t copy;            /* the version of F's copy, with a sync period */
 };
 
 struct petra_snapshot {
@@ -50,13 +50,14 @@ petra_status petra_stage_choose_forward(petra_stage *stage, int64_t microbatch, 
 /* The version that a choice of weights means for the backward of a record. */
 int64_t petra_stage_choose(const petra_stage *stage, petra_weights weights, const petra_record *record);
 
-/* The parameters of block `b` in a version, as a choice of weights means it: PETRA_WEIGHTS_LATEST as B reads them, others as
- * F read them (they differ with a mitigation only; F itself asks for STASHED). PETRA_INTERNAL, logged, if the stage has the
- * version no more. */
-petra_status petra_stage_weights(const petra_stage *stage, petra_weights weights, int64_t version, int b, petra_tensor *const **out);
+/* The parameters of block `b` in a version, as a choice of weights means it: PETRA_WEIGHTS_LATEST as B reads them,
+ * others as F read them (they differ with a mitigation only; F itself asks for STASHED). PETRA_INTERNAL, logged, if
+ * the stage has the version no more. */
+petra_status petra_stage_weights(const petra_stage *stage, petra_weights weights, int64_t version, int b,
+                                 petra_tensor *const **out);
 
-/* Moves the parameters of block `b` by one step with these gradients and `lr` before any mitigation, and what F and B read
- * with them. */
+/* Moves the parameters of block `b` by one step with these gradients and `lr` before any mitigation, and what F and
+ * B read with them. */
 petra_status petra_stage_step(petra_stage *stage, int b, const petra_tensor_set *gradients, double lr);
 
 /* Takes the record out and lets go what it holds. */

@@ -12,11 +12,13 @@ typedef struct block_step {
 } block_step;
 
 static petra_status tensor_like(petra_stage *stage, const petra_tensor *tensor, petra_tensor **out) {
-  return petra_tensor_create(stage->compute.backend, tensor->kind, tensor->shape, &stage->account, PETRA_MEMORY_WORKSPACE, out);
+  return petra_tensor_create(stage->compute.backend, tensor->kind, tensor->shape, &stage->account,
+                             PETRA_MEMORY_WORKSPACE, out);
 }
 
 /* The optimiser's own step, with `gradients` and with or without weight decay. */
-static petra_status plain_step(const block_step *step, const petra_tensor_set *gradients, petra_optim optim, double lr) {
+static petra_status plain_step(const block_step *step, const petra_tensor_set *gradients, petra_optim optim,
+                               double lr) {
   petra_stage *stage = step->stage;
   return petra_optim_step(&optim, &stage->compute, stage->options.model, step->block, lr, stage->updates == 0,
                           &step->sets->parameters, &step->sets->velocities, gradients);
@@ -46,7 +48,8 @@ static petra_status compensated_step(const block_step *step, const petra_tensor_
   optim.nesterov = false;
   PETRA_TRY(plain_step(step, gradients, optim, step->lr * a));
   for (int i = 0; i < gradients->count; i++)
-    PETRA_TRY(petra_op_axpy(step->stage->compute.backend, -step->lr * b, gradients->tensor[i], step->sets->parameters.tensor[i]));
+    PETRA_TRY(petra_op_axpy(step->stage->compute.backend, -step->lr * b, gradients->tensor[i],
+                            step->sets->parameters.tensor[i]));
   return PETRA_OK;
 }
 
@@ -60,7 +63,8 @@ static petra_status move_parameters(const block_step *step) {
   petra_status status = effective_gradients(step, &gradients);
   optim.weight_decay = 0; /* it is in the gradients */
   if (status == PETRA_OK)
-    status = mitigation->choice.spike_compensation ? compensated_step(step, &gradients, optim) : plain_step(step, &gradients, optim, step->lr);
+    status = mitigation->choice.spike_compensation ? compensated_step(step, &gradients, optim)
+                                                   : plain_step(step, &gradients, optim, step->lr);
   petra_tensor_set_release(&gradients);
   return status;
 }

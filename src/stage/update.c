@@ -26,7 +26,9 @@ petra_status petra_stage_choose_forward(petra_stage *stage, int64_t microbatch, 
     *version = stage->copy;
   }
   if (*version > stage->updates)
-    return petra_fail(PETRA_SCHEDULE, "stage %d: microbatch %lld reads the weights after %lld updates, but only %lld were made; expected at least a microbatch a stage between updates",
+    return petra_fail(PETRA_SCHEDULE,
+                      "stage %d: microbatch %lld reads the weights after %lld updates, but only %lld were made; "
+                      "expected at least a microbatch a stage between updates",
                       stage->options.number, (long long)microbatch, (long long)*version, (long long)stage->updates);
   return PETRA_OK;
 }
@@ -37,7 +39,8 @@ int64_t petra_stage_choose(const petra_stage *stage, petra_weights weights, cons
   return weights == PETRA_WEIGHTS_DOUBLE_BUFFER ? buffered_version(stage, record->microbatch) : stage->updates;
 }
 
-/* The latest version as a pass with this choice of weights reads it: LATEST is B's own reading, the others that of F. */
+/* The latest version as a pass with this choice of weights reads it: LATEST is B's own reading, the others that of
+ * F. */
 static const petra_tensor_set *latest(const petra_stage *stage, petra_weights weights, int b) {
   const petra_stage_mitigation *mitigation = &stage->options.mitigation;
   const petra_stage_sets *sets = &stage->sets[b];
@@ -48,14 +51,16 @@ static const petra_tensor_set *latest(const petra_stage *stage, petra_weights we
   return petra_mitigation_predicts(mitigation) ? &sets->predicted : &sets->parameters;
 }
 
-petra_status petra_stage_weights(const petra_stage *stage, petra_weights weights, int64_t version, int b, petra_tensor *const **out) {
+petra_status petra_stage_weights(const petra_stage *stage, petra_weights weights, int64_t version, int b,
+                                 petra_tensor *const **out) {
   if (version == stage->updates) {
     *out = latest(stage, weights, b)->tensor;
     return PETRA_OK;
   }
   const petra_tensor_set *sets = petra_versions_find(&stage->versions, version);
   if (!sets)
-    return petra_fail(PETRA_INTERNAL, "stage %d: the weights after %lld updates are gone", stage->options.number, (long long)version);
+    return petra_fail(PETRA_INTERNAL, "stage %d: the weights after %lld updates are gone", stage->options.number,
+                      (long long)version);
   *out = sets[b].tensor;
   return PETRA_OK;
 }
@@ -66,8 +71,8 @@ void petra_stage_drop(petra_stage *stage, petra_record *record) {
   petra_records_drop(&stage->records, record);
 }
 
-/* What somebody still reads is copied before the step changes it, as F read it: who reads an old version reads what F did.
- * The double buffer holds the version before the latest. */
+/* What somebody still reads is copied before the step changes it, as F read it: who reads an old version reads what
+ * F did. The double buffer holds the version before the latest. */
 static petra_status keep_version(petra_stage *stage) {
   const petra_tensor_set *sets[PETRA_MODEL_BLOCKS];
   bool buffered = stage->options.rule.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER;

@@ -107,8 +107,8 @@ void host_captures_reset(void) {
     end(host.captures);
 }
 
-/* Whether every node comes before the end of the origin's work: nothing else tells when the graph is done. Nodes are numbered
- * in an order in which each comes after what it needs. */
+/* Whether every node comes before the end of the origin's work: nothing else tells when the graph is done. Nodes are
+ * numbered in an order in which each comes after what it needs. */
 static bool joined(const host_capture *capture) {
   const host_body *body = capture->body;
   bool *reached = host_allocate((size_t)body->count), all = true;
@@ -133,8 +133,12 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
   if (found->capture)
     return host_leave(cudaErrorIllegalState);
   host_capture *capture = host_allocate(sizeof *capture);
-  *capture = (host_capture){.next = host.captures, .id = ++host.capture_id, .origin = found, .mode = mode,
-                            .thread = pthread_self(), .body = host_allocate(sizeof *capture->body)};
+  *capture = (host_capture){.next = host.captures,
+                            .id = ++host.capture_id,
+                            .origin = found,
+                            .mode = mode,
+                            .thread = pthread_self(),
+                            .body = host_allocate(sizeof *capture->body)};
   capture->body->references = 1;
   host.captures = capture;
   found->capture = capture;

@@ -27,16 +27,18 @@
 /* The order of what follows. Without it: the number in the environment variable PETRA_CUDA_HOST_SEED, else 1. */
 void petra_cuda_host_seed(uint64_t seed);
 
-/* Forgets everything without running it: queues, memory, streams, events, graphs, errors, settings, counts. The seed stays. */
+/* Forgets everything without running it: queues, memory, streams, events, graphs, errors, settings, counts. The seed
+ * stays. */
 void petra_cuda_host_reset(void);
 
-/* n > 0: so many devices; 0: cudaErrorNoDevice; n < 0: every call that needs a device answers -n (35: no driver). At first 1. */
+/* n > 0: so many devices; 0: cudaErrorNoDevice; n < 0: every call that needs a device answers -n (35: no driver). At
+ * first 1. */
 void petra_cuda_host_devices(int n);
 
-/* The n-th call from now on (1: the next) of `function` ("cudaMalloc", "petra_cuda_host_launch") does nothing and returns
- * `error`. "*": of any function but cudaGetLastError and the like. "execution": the n-th operation that runs does not run and
- * every call answers `error` from then on, as after an illegal access in a kernel. One failure is set at a time; NULL: none.
- * A name that no function of the fake has is never called: petra_cuda_host_failed tells. */
+/* The n-th call from now on (1: the next) of `function` ("cudaMalloc", "petra_cuda_host_launch") does nothing and
+ * returns `error`. "*": of any function but cudaGetLastError and the like. "execution": the n-th operation that runs
+ * does not run and every call answers `error` from then on, as after an illegal access in a kernel. One failure is
+ * set at a time; NULL: none. A name that no function of the fake has is never called: petra_cuda_host_failed tells. */
 void petra_cuda_host_fail(const char *function, int n, cudaError_t error);
 
 /* Whether the failure last set has happened. */
@@ -59,9 +61,11 @@ typedef struct petra_cuda_host_counts {
 petra_cuda_host_counts petra_cuda_host_count(void);
 
 /* A library's call on a stream: run(copy of the arguments) when its turn comes. The copy is fresh for each run. */
-cudaError_t petra_cuda_host_call(cudaStream_t stream, void (*run)(void *arguments), const void *arguments, size_t bytes);
+cudaError_t petra_cuda_host_call(cudaStream_t stream, void (*run)(void *arguments), const void *arguments,
+                                 size_t bytes);
 
 /* The same as a kernel launch: its failure is left to cudaGetLastError. */
-void petra_cuda_host_enqueue_kernel(cudaStream_t stream, void (*run)(void *arguments), const void *arguments, size_t bytes);
+void petra_cuda_host_enqueue_kernel(cudaStream_t stream, void (*run)(void *arguments), const void *arguments,
+                                    size_t bytes);
 
 #endif

@@ -56,8 +56,9 @@ petra_status cuda_plans_find(cuda_plans *plans, const cuda_conv_shape *shape, co
   if (!consistent(shape) || shape->precision == PETRA_PRECISION_FP64)
     return petra_fail(PETRA_UNSUPPORTED,
                       "convolution: no plan for kind %d, precision %d, x (%d, %d, %d, %d), filter (%d, %d, %d), "
-                      "stride %d, pad %d, y %d x %d", shape->kind, shape->precision, shape->n, shape->h, shape->w, shape->c,
-                      shape->o, shape->kh, shape->kw, shape->stride, shape->pad, shape->oh, shape->ow);
+                      "stride %d, pad %d, y %d x %d",
+                      shape->kind, shape->precision, shape->n, shape->h, shape->w, shape->c, shape->o, shape->kh,
+                      shape->kw, shape->stride, shape->pad, shape->oh, shape->ow);
   cuda_plan *plan;
   PETRA_TRY(petra_allocate(&plan, 1, sizeof *plan));
   plan->shape = *shape;
@@ -91,7 +92,8 @@ typedef struct host_convolution {
   size_t scratch_bytes;
 } host_convolution;
 
-/* One of the arrays, images of `plane` pixels and `channels`; in double, it is kept plane by plane: long inner loops. */
+/* One of the arrays, images of `plane` pixels and `channels`; in double, it is kept plane by plane: long inner
+ * loops. */
 typedef struct host_array {
   const void *device;
   int64_t images, plane, channels;
@@ -121,7 +123,8 @@ static void decode(const cuda_conv_shape *s, host_array *array, bool output) {
 }
 
 /* One row of y under one element of the filter: the three kinds differ in which of the arrays is summed up. */
-static void row(int32_t kind, int64_t count, int64_t stride, double *restrict x, double *restrict w, double *restrict y) {
+static void row(int32_t kind, int64_t count, int64_t stride, double *restrict x, double *restrict w,
+                double *restrict y) {
   double sum = 0;
   if (kind == CUDA_CONV_FORWARD)
     for (int64_t q = 0; q < count; q++)

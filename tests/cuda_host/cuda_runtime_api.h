@@ -1,5 +1,6 @@
-/* The part of CUDA's runtime API that petra's host code calls, for machines without CUDA: the names, types and signatures of
- * CUDA 13, implemented by the fake runtime beside this header. What the fake promises and what it does not: control.h. */
+/* The part of CUDA's runtime API that petra's host code calls, for machines without CUDA: the names, types and
+ * signatures of CUDA 13, implemented by the fake runtime beside this header. What the fake promises and what it does
+ * not: control.h. */
 #ifndef PETRA_TESTS_CUDA_HOST_RUNTIME_API_H
 #define PETRA_TESTS_CUDA_HOST_RUNTIME_API_H
 
@@ -12,36 +13,36 @@ extern "C" {
 #define CUDART_VERSION 13000
 
 /* X(NAME, number, what cudaGetErrorString says) */
-#define PETRA_CUDA_HOST_ERRORS(X)                                                                            \
-  X(cudaSuccess, 0, "no error")                                                                              \
-  X(cudaErrorInvalidValue, 1, "invalid argument")                                                            \
-  X(cudaErrorMemoryAllocation, 2, "out of memory")                                                           \
-  X(cudaErrorInitializationError, 3, "initialization error")                                                 \
-  X(cudaErrorInvalidConfiguration, 9, "invalid configuration argument")                                      \
-  X(cudaErrorInvalidDevicePointer, 17, "invalid device pointer")                                             \
-  X(cudaErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                                \
-  X(cudaErrorStubLibrary, 34, "CUDA driver is a stub library")                                               \
-  X(cudaErrorInsufficientDriver, 35, "CUDA driver version is insufficient for CUDA runtime version")         \
-  X(cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                                            \
-  X(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                                   \
-  X(cudaErrorNoKernelImageForDevice, 209, "no kernel image is available for execution on the device")        \
-  X(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                                          \
-  X(cudaErrorIllegalState, 401, "the operation cannot be performed in the present state")                    \
-  X(cudaErrorNotReady, 600, "device not ready")                                                              \
-  X(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered")                                \
-  X(cudaErrorLaunchOutOfResources, 701, "too many resources requested for launch")                           \
-  X(cudaErrorLaunchFailure, 719, "unspecified launch failure")                                               \
-  X(cudaErrorNotPermitted, 800, "operation not permitted")                                                   \
-  X(cudaErrorNotSupported, 801, "operation not supported")                                                   \
-  X(cudaErrorStreamCaptureUnsupported, 900, "operation not permitted when stream is capturing")              \
-  X(cudaErrorStreamCaptureInvalidated, 901, "operation failed due to a previous error during capture")       \
-  X(cudaErrorStreamCaptureMerge, 902, "operation would result in a merge of separate capture sequences")     \
-  X(cudaErrorStreamCaptureUnmatched, 903, "capture was not ended in the same stream as it began")            \
-  X(cudaErrorStreamCaptureUnjoined, 904, "capturing stream has unjoined work")                               \
-  X(cudaErrorStreamCaptureIsolation, 905, "dependency created on uncaptured work in another stream")         \
-  X(cudaErrorStreamCaptureImplicit, 906, "operation would make the legacy stream depend on a capture")       \
-  X(cudaErrorCapturedEvent, 907, "operation not permitted on an event last recorded in a capturing stream")  \
-  X(cudaErrorStreamCaptureWrongThread, 908, "attempt to terminate a thread-local capture from another thread") \
+#define PETRA_CUDA_HOST_ERRORS(X)                                                                                      \
+  X(cudaSuccess, 0, "no error")                                                                                        \
+  X(cudaErrorInvalidValue, 1, "invalid argument")                                                                      \
+  X(cudaErrorMemoryAllocation, 2, "out of memory")                                                                     \
+  X(cudaErrorInitializationError, 3, "initialization error")                                                           \
+  X(cudaErrorInvalidConfiguration, 9, "invalid configuration argument")                                                \
+  X(cudaErrorInvalidDevicePointer, 17, "invalid device pointer")                                                       \
+  X(cudaErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                                          \
+  X(cudaErrorStubLibrary, 34, "CUDA driver is a stub library")                                                         \
+  X(cudaErrorInsufficientDriver, 35, "CUDA driver version is insufficient for CUDA runtime version")                   \
+  X(cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                                                      \
+  X(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                                             \
+  X(cudaErrorNoKernelImageForDevice, 209, "no kernel image is available for execution on the device")                  \
+  X(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                                                    \
+  X(cudaErrorIllegalState, 401, "the operation cannot be performed in the present state")                              \
+  X(cudaErrorNotReady, 600, "device not ready")                                                                        \
+  X(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered")                                          \
+  X(cudaErrorLaunchOutOfResources, 701, "too many resources requested for launch")                                     \
+  X(cudaErrorLaunchFailure, 719, "unspecified launch failure")                                                         \
+  X(cudaErrorNotPermitted, 800, "operation not permitted")                                                             \
+  X(cudaErrorNotSupported, 801, "operation not supported")                                                             \
+  X(cudaErrorStreamCaptureUnsupported, 900, "operation not permitted when stream is capturing")                        \
+  X(cudaErrorStreamCaptureInvalidated, 901, "operation failed due to a previous error during capture")                 \
+  X(cudaErrorStreamCaptureMerge, 902, "operation would result in a merge of separate capture sequences")               \
+  X(cudaErrorStreamCaptureUnmatched, 903, "capture was not ended in the same stream as it began")                      \
+  X(cudaErrorStreamCaptureUnjoined, 904, "capturing stream has unjoined work")                                         \
+  X(cudaErrorStreamCaptureIsolation, 905, "dependency created on uncaptured work in another stream")                   \
+  X(cudaErrorStreamCaptureImplicit, 906, "operation would make the legacy stream depend on a capture")                 \
+  X(cudaErrorCapturedEvent, 907, "operation not permitted on an event last recorded in a capturing stream")            \
+  X(cudaErrorStreamCaptureWrongThread, 908, "attempt to terminate a thread-local capture from another thread")         \
   X(cudaErrorUnknown, 999, "unknown error")
 
 typedef enum cudaError {

@@ -40,7 +40,8 @@ static cudnnStatus_t check_convolution(const cudnn_fake_descriptor *d) {
 /* --- operations --- */
 
 static void read_tensor(const cudnn_fake_descriptor *d, cudnn_fake_tensor *out) {
-  *out = (cudnn_fake_tensor){.id = NUMBER(d, TENSOR_UNIQUE_ID, 0), .alignment = NUMBER(d, TENSOR_BYTE_ALIGNMENT, 0),
+  *out = (cudnn_fake_tensor){.id = NUMBER(d, TENSOR_UNIQUE_ID, 0),
+                             .alignment = NUMBER(d, TENSOR_BYTE_ALIGNMENT, 0),
                              .bf16 = NUMBER(d, TENSOR_DATA_TYPE, 0) == CUDNN_DATA_BFLOAT16};
   for (int i = 0; i < CUDNN_FAKE_RANK; i++) {
     out->dims[i] = NUMBER(d, TENSOR_DIMENSIONS, i);
@@ -50,10 +51,10 @@ static void read_tensor(const cudnn_fake_descriptor *d, cudnn_fake_tensor *out) 
 
 void cudnn_fake_read(const cudnn_fake_descriptor *d, cudnn_fake_operation *out) {
   static const int names[][6] = {
-#define NAMES(prefix, x, w, y)                                                                               \
-  { CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_##x,  \
-    CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_##w, CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_##y,        \
-    CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_BETA }
+#define NAMES(prefix, x, w, y)                                                                                         \
+  {CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_##x,             \
+   CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_##w,       CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_##y,             \
+   CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_ALPHA,     CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_BETA}
       NAMES(FORWARD, X, W, Y), NAMES(BWD_DATA, DX, W, DY), NAMES(BWD_FILTER, X, DW, DY)};
 #undef NAMES
   out->kind = d->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR         ? CUDNN_FAKE_FORWARD
@@ -109,7 +110,8 @@ static cudnnStatus_t check_heuristics(const cudnn_fake_descriptor *d) {
   const cudnn_fake_descriptor *graph = cudnn_fake_part(d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
   const bool handle = cudnn_fake_handle(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE) != NULL;
   if (handle == (VALUE_OF(d, ENGINEHEUR_DEVICEPROP) != NULL))
-    return cudnn_fake_refuse(CUDNN_STATUS_BAD_PARAM, "heuristics need a graph with a handle or device properties, not both");
+    return cudnn_fake_refuse(CUDNN_STATUS_BAD_PARAM,
+                             "heuristics need a graph with a handle or device properties, not both");
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -119,9 +121,11 @@ static cudnnStatus_t check_plan(const cudnn_fake_descriptor *d) {
     return cudnn_fake_refuse(CUDNN_STATUS_BAD_PARAM, "the configuration's graph is gone");
   struct cudnnContext *of_graph = cudnn_fake_handle(config->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE);
   if (cudnn_fake_handle(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE) != of_graph)
-    return cudnn_fake_refuse(CUDNN_STATUS_BAD_PARAM, "a plan needs the handle of its graph, and none where that has none");
+    return cudnn_fake_refuse(CUDNN_STATUS_BAD_PARAM,
+                             "a plan needs the handle of its graph, and none where that has none");
   if (cudnn_fake_part(d, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP) != config->deviceprop)
-    return cudnn_fake_refuse(CUDNN_STATUS_BAD_PARAM, "a plan needs the device properties of its heuristics, and none where they have none");
+    return cudnn_fake_refuse(CUDNN_STATUS_BAD_PARAM,
+                             "a plan needs the device properties of its heuristics, and none where they have none");
   if (config->engine->finalizes != CUDNN_STATUS_SUCCESS)
     return cudnn_fake_refuse(config->engine->finalizes, "an engine that does not finalize");
   return CUDNN_STATUS_SUCCESS;
@@ -165,7 +169,8 @@ cudnnStatus_t cudnn_fake_check(const cudnn_fake_descriptor *d) {
     return check_pack(d);
   case CUDNN_BACKEND_ENGINECFG_DESCRIPTOR:
   case CUDNN_BACKEND_ENGINE_DESCRIPTOR:
-    return cudnn_fake_refuse(CUDNN_STATUS_NOT_SUPPORTED, "the fake's engines and configurations come from its heuristics");
+    return cudnn_fake_refuse(CUDNN_STATUS_NOT_SUPPORTED,
+                             "the fake's engines and configurations come from its heuristics");
   default:
     return check_operation(d);
   }

@@ -29,8 +29,9 @@ typedef struct cudnn_fake_engine {
   cudnnBackendNumericalNote_t notes[CUDNN_FAKE_NOTES];
 } cudnn_fake_engine;
 
-/* What heuristics answer in a mode from now on, best first; kept by reference. NULL: what they did at first: in mode A one engine
- * for each reason to be refused, then one with tensor cores and one without, and a plain one in the others. */
+/* What heuristics answer in a mode from now on, best first; kept by reference. NULL: what they did at first: in mode
+ * A one engine for each reason to be refused, then one with tensor cores and one without, and a plain one in the
+ * others. */
 void petra_cudnn_fake_engines(cudnnBackendHeurMode_t mode, const cudnn_fake_engine *engines, int count);
 
 /* Forgets all descriptors and handles; the engines are those of the start. */

@@ -20,16 +20,19 @@ typedef struct rule {
   int part; /* descriptors: of this type; -1: any */
 } rule;
 
-#define RULE(descriptor, name, type, least, most, need)                                                      \
+#define RULE(descriptor, name, type, least, most, need)                                                                \
   { CUDNN_BACKEND_##descriptor##_DESCRIPTOR, CUDNN_ATTR_##name, CUDNN_TYPE_##type, least, most, need, -1 }
-#define PART(descriptor, name, need, of)                                                                     \
-  { CUDNN_BACKEND_##descriptor##_DESCRIPTOR, CUDNN_ATTR_##name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1, need, CUDNN_BACKEND_##of##_DESCRIPTOR }
-#define OPERATION(descriptor, prefix, x, w, y)                                                               \
-  PART(descriptor, OPERATION_CONVOLUTION_##prefix##_CONV_DESC, NEEDED, CONVOLUTION),                         \
-      PART(descriptor, OPERATION_CONVOLUTION_##prefix##_##x, NEEDED, TENSOR),                                \
-      PART(descriptor, OPERATION_CONVOLUTION_##prefix##_##w, NEEDED, TENSOR),                                \
-      PART(descriptor, OPERATION_CONVOLUTION_##prefix##_##y, NEEDED, TENSOR),                                \
-      RULE(descriptor, OPERATION_CONVOLUTION_##prefix##_ALPHA, FLOAT, 1, 1, NEEDED),                         \
+#define PART(descriptor, name, need, of)                                                                               \
+  {                                                                                                                    \
+    CUDNN_BACKEND_##descriptor##_DESCRIPTOR, CUDNN_ATTR_##name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1, need,             \
+        CUDNN_BACKEND_##of##_DESCRIPTOR                                                                                \
+  }
+#define OPERATION(descriptor, prefix, x, w, y)                                                                         \
+  PART(descriptor, OPERATION_CONVOLUTION_##prefix##_CONV_DESC, NEEDED, CONVOLUTION),                                   \
+      PART(descriptor, OPERATION_CONVOLUTION_##prefix##_##x, NEEDED, TENSOR),                                          \
+      PART(descriptor, OPERATION_CONVOLUTION_##prefix##_##w, NEEDED, TENSOR),                                          \
+      PART(descriptor, OPERATION_CONVOLUTION_##prefix##_##y, NEEDED, TENSOR),                                          \
+      RULE(descriptor, OPERATION_CONVOLUTION_##prefix##_ALPHA, FLOAT, 1, 1, NEEDED),                                   \
       RULE(descriptor, OPERATION_CONVOLUTION_##prefix##_BETA, FLOAT, 1, 1, NEEDED)
 
 static const rule rules[] = {
@@ -123,8 +126,8 @@ void cudnnGetLastErrorString(char *message, size_t size) {
 }
 
 const char *cudnnGetErrorString(cudnnStatus_t status) {
-#define NAME(name)                                                                                           \
-  case name:                                                                                                 \
+#define NAME(name)                                                                                                     \
+  case name:                                                                                                           \
     return #name;
   switch ((int)status) {
     NAME(CUDNN_STATUS_SUCCESS)
@@ -244,9 +247,11 @@ static cudnnStatus_t check_parts(const rule *r, int64_t count, const void *value
   for (int64_t i = 0; r->type == CUDNN_TYPE_BACKEND_DESCRIPTOR && i < count; i++) {
     const cudnn_fake_descriptor *part = cudnn_fake_find(((void *const *)values)[i], r->part);
     if (!part)
-      return refuse_attribute(CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE, r->descriptor, r->name, "no descriptor of the type");
+      return refuse_attribute(CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE, r->descriptor, r->name,
+                              "no descriptor of the type");
     if (!part->finalized)
-      return refuse_attribute(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED, r->descriptor, r->name, "a descriptor is not finalized");
+      return refuse_attribute(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED, r->descriptor, r->name,
+                              "a descriptor is not finalized");
   }
   return CUDNN_STATUS_SUCCESS;
 }

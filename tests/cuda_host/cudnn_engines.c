@@ -2,8 +2,10 @@
 #include "cuda_host/cudnn_fake.h"
 
 #define NOTE(name) CUDNN_NUMERICAL_NOTE_##name
-#define REFUSED(number, note)                                                                                \
-  { .index = number, .workspace = 64, .note_count = 1, .notes = { NOTE(note) } }
+#define REFUSED(number, note)                                                                                          \
+  {                                                                                                                    \
+    .index = number, .workspace = 64, .note_count = 1, .notes = { NOTE(note) }                                         \
+  }
 
 /* One for each reason to be refused, each worse than it looks; then two good ones. */
 static const cudnn_fake_engine mode_a[] = {
@@ -53,8 +55,8 @@ int64_t cudnn_fake_workspace(const cudnn_fake_descriptor *plan) {
 }
 
 /* Fills a descriptor that the caller made for it. */
-static cudnnStatus_t fill(void *descriptor, int type, const cudnn_fake_engine *engine, const cudnn_fake_descriptor *graph,
-                          const cudnn_fake_descriptor *deviceprop) {
+static cudnnStatus_t fill(void *descriptor, int type, const cudnn_fake_engine *engine,
+                          const cudnn_fake_descriptor *graph, const cudnn_fake_descriptor *deviceprop) {
   cudnn_fake_descriptor *out = cudnn_fake_find(descriptor, type);
   if (!out || out->finalized)
     return cudnn_fake_refuse(CUDNN_STATUS_BAD_PARAM, "nothing to be filled, or full already");

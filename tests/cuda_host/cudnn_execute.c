@@ -209,7 +209,8 @@ static void behave(fake_run *r, const cudnn_fake_engine *engine) {
     r->factor = 1 + 0x1p-14f * (float)host_random(64);
 }
 
-static cudnnStatus_t prepare(cudnnHandle_t handle, const cudnn_fake_descriptor *plan, const cudnn_fake_descriptor *pack, fake_run *r) {
+static cudnnStatus_t prepare(cudnnHandle_t handle, const cudnn_fake_descriptor *plan, const cudnn_fake_descriptor *pack,
+                             fake_run *r) {
   if (!cudnn_fake_handle_alive(handle) || !plan || !pack || !plan->finalized || !pack->finalized)
     return cudnn_fake_refuse(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED, "a run needs a handle, a plan and a variant pack");
   if (cudnn_fake_handle(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE) != handle)

@@ -54,11 +54,11 @@ cudnnStatus_t cudnn_fake_refuse(cudnnStatus_t status, const char *text);
 /* Takes the lock; a failure that was asked for, or success. cudnn_fake_leave gives it back. */
 cudnnStatus_t cudnn_fake_enter(const char *function);
 cudnnStatus_t cudnn_fake_leave(cudnnStatus_t status);
-#define CUDNN_FAKE_ENTER(function)                                                                           \
-  do {                                                                                                       \
-    cudnnStatus_t fake_status_ = cudnn_fake_enter(function);                                                 \
-    if (fake_status_ != CUDNN_STATUS_SUCCESS)                                                                \
-      return cudnn_fake_leave(fake_status_);                                                                 \
+#define CUDNN_FAKE_ENTER(function)                                                                                     \
+  do {                                                                                                                 \
+    cudnnStatus_t fake_status_ = cudnn_fake_enter(function);                                                           \
+    if (fake_status_ != CUDNN_STATUS_SUCCESS)                                                                          \
+      return cudnn_fake_leave(fake_status_);                                                                           \
   } while (0)
 
 /* The descriptor if it is alive and of the type (-1: any), else NULL. */
@@ -80,7 +80,8 @@ void cudnn_fake_read(const cudnn_fake_descriptor *operation, cudnn_fake_operatio
 /* --- cudnn_engines.c --- */
 
 /* Attributes that are answered, not set. */
-cudnnStatus_t cudnn_fake_answer(const cudnn_fake_descriptor *descriptor, int name, int64_t wanted, int64_t *count, void *out);
+cudnnStatus_t cudnn_fake_answer(const cudnn_fake_descriptor *descriptor, int name, int64_t wanted, int64_t *count,
+                                void *out);
 int64_t cudnn_fake_workspace(const cudnn_fake_descriptor *plan);
 bool cudnn_fake_noted(const cudnn_fake_engine *engine, cudnnBackendNumericalNote_t note);
 

@@ -18,8 +18,9 @@ enum { THREADS_MOST = 1024, STACK_BYTES = 32 << 10 };
 
 typedef enum fibre_state { FIBRE_READY, FIBRE_WAITING, FIBRE_DONE } fibre_state;
 
-/* A place to come back to, on a stack of its own. swapcontext asks the system for the signal mask each time, which takes longer than
- * most of what lies between two barriers; so it only starts a fibre, unless the sanitizer looks on, which knows it better. */
+/* A place to come back to, on a stack of its own. swapcontext asks the system for the signal mask each time, which
+ * takes longer than most of what lies between two barriers; so it only starts a fibre, unless the sanitizer looks
+ * on, which knows it better. */
 typedef struct place {
   ucontext_t context;
   jmp_buf jump;
@@ -183,7 +184,9 @@ void petra_cuda_host_enqueue(cuda_stream stream, void (*call)(const void *), con
       .call = call, .name = name, .blocks = blocks, .threads = (int)threads, .waits = waits, .size = size};
   if (blocks < 1 || blocks > INT32_MAX || threads < 1 || threads > THREADS_MOST || size > sizeof closure.arguments) {
     fprintf(stderr,
-            "cuda_host: %s: a launch of %" PRId64 " blocks of %" PRId64 " threads with %zu bytes of arguments is not possible\n", name, blocks, threads, size);
+            "cuda_host: %s: a launch of %" PRId64 " blocks of %" PRId64
+            " threads with %zu bytes of arguments is not possible\n",
+            name, blocks, threads, size);
     abort();
   }
   memcpy(closure.arguments, arguments, size);

@@ -1,10 +1,10 @@
-/* src/backend/cuda/device.h for the host: a launch builds a closure, hands it to petra_cuda_host_launch, and who has that
- * function runs it, at once or later, with petra_cuda_host_run.
+/* src/backend/cuda/device.h for the host: a launch builds a closure, hands it to petra_cuda_host_launch, and who has
+ * that function runs it, at once or later, with petra_cuda_host_run.
  *
- * A flat kernel's threads are calls in a loop. A block kernel's threads are fibres: each runs up to its next PETRA_SYNC, then the
- * next does; so a missing barrier shows as a result that depends on the order of threads, and shared memory, NaN bytes before
- * every block, as one that depends on who wrote it. A barrier that some threads do not reach ends the program with a message,
- * and so does one in a flat kernel. */
+ * A flat kernel's threads are calls in a loop. A block kernel's threads are fibres: each runs up to its next
+ * PETRA_SYNC, then the next does; so a missing barrier shows as a result that depends on the order of threads, and
+ * shared memory, NaN bytes before every block, as one that depends on who wrote it. A barrier that some threads do
+ * not reach ends the program with a message, and so does one in a flat kernel. */
 #ifndef PETRA_TESTS_CUDA_HOST_DEVICE_H
 #define PETRA_TESTS_CUDA_HOST_DEVICE_H
 
@@ -32,8 +32,8 @@ void petra_cuda_host_launch(cuda_stream stream, const petra_cuda_host_closure *c
 /* Runs all blocks, one after another. Launches from several threads wait for each other. */
 void petra_cuda_host_run(const petra_cuda_host_closure *closure);
 
-/* The order of blocks, and of threads between two barriers, of what is run from now on: from the last to the first, or (as
- * at the start) from the first to the last. */
+/* The order of blocks, and of threads between two barriers, of what is run from now on: from the last to the first,
+ * or (as at the start) from the first to the last. */
 void petra_cuda_host_reverse(bool reverse);
 
 /* --- what the macros need --- */
@@ -52,22 +52,23 @@ void petra_cuda_host_enqueue(cuda_stream stream, void (*call)(const void *), con
 #define PETRA_DEVICE static inline
 #define PETRA_ELEMENT_FUNCTION static inline
 
-/* The structure makes the argument's declaration something whose value can be found in bytes; the argument is called `a`. */
-#define PETRA_KERNEL(name, ...)                                                                              \
-  struct name##_frame {                                                                                      \
-    __VA_ARGS__;                                                                                             \
-  };                                                                                                         \
-  static void name(__VA_ARGS__);                                                                             \
-  static void name##_call(const void *frame) {                                                               \
-    name(((const struct name##_frame *)frame)->a);                                                           \
-  }                                                                                                          \
+/* The structure makes the argument's declaration something whose value can be found in bytes; the argument is called
+ * `a`. */
+#define PETRA_KERNEL(name, ...)                                                                                        \
+  struct name##_frame {                                                                                                \
+    __VA_ARGS__;                                                                                                       \
+  };                                                                                                                   \
+  static void name(__VA_ARGS__);                                                                                       \
+  static void name##_call(const void *frame) {                                                                         \
+    name(((const struct name##_frame *)frame)->a);                                                                     \
+  }                                                                                                                    \
   static void name(__VA_ARGS__)
 
-#define PETRA_LAUNCH_FLAT(lane, name, blocks, threads, ...)                                                  \
-  petra_cuda_host_enqueue((lane)->stream, name##_call, #name, (blocks), (threads), false, &(__VA_ARGS__),    \
+#define PETRA_LAUNCH_FLAT(lane, name, blocks, threads, ...)                                                            \
+  petra_cuda_host_enqueue((lane)->stream, name##_call, #name, (blocks), (threads), false, &(__VA_ARGS__),              \
                           sizeof(__VA_ARGS__))
-#define PETRA_LAUNCH_BLOCK(lane, name, blocks, threads, ...)                                                 \
-  petra_cuda_host_enqueue((lane)->stream, name##_call, #name, (blocks), (threads), true, &(__VA_ARGS__),     \
+#define PETRA_LAUNCH_BLOCK(lane, name, blocks, threads, ...)                                                           \
+  petra_cuda_host_enqueue((lane)->stream, name##_call, #name, (blocks), (threads), true, &(__VA_ARGS__),               \
                           sizeof(__VA_ARGS__))
 
 /* All in one section, so that it can be filled before a block without being named. */

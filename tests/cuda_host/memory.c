@@ -213,8 +213,8 @@ static cudaError_t look(void *to, const void *from, size_t count, enum cudaMemcp
 }
 
 /* `blocking`: cudaMemcpy, which waits but for what CUDA does not wait for either. */
-static cudaError_t copy(struct CUstream_st *stream, void *to, const void *from, size_t count,
-                        enum cudaMemcpyKind kind, bool blocking) {
+static cudaError_t copy(struct CUstream_st *stream, void *to, const void *from, size_t count, enum cudaMemcpyKind kind,
+                        bool blocking) {
   if (count == 0)
     return cudaSuccess;
   host_ends ends;

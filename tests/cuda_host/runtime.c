@@ -96,9 +96,15 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device) {
     return host_leave(cudaErrorInvalidValue);
   if (device < 0 || device >= host.devices)
     return host_leave(cudaErrorInvalidDevice);
-  *prop = (struct cudaDeviceProp){.totalGlobalMem = host.limit, .sharedMemPerBlock = 48 << 10, .warpSize = 32,
-                                  .maxThreadsPerBlock = 1024, .major = 9, .minor = 0, .multiProcessorCount = 4,
-                                  .unifiedAddressing = 1, .l2CacheSize = 1 << 20};
+  *prop = (struct cudaDeviceProp){.totalGlobalMem = host.limit,
+                                  .sharedMemPerBlock = 48 << 10,
+                                  .warpSize = 32,
+                                  .maxThreadsPerBlock = 1024,
+                                  .major = 9,
+                                  .minor = 0,
+                                  .multiProcessorCount = 4,
+                                  .unifiedAddressing = 1,
+                                  .l2CacheSize = 1 << 20};
   snprintf(prop->name, sizeof prop->name, "host device %d", device);
   return host_leave(cudaSuccess);
 }
@@ -137,8 +143,8 @@ cudaError_t cudaDriverGetVersion(int *out) {
 
 const char *cudaGetErrorString(cudaError_t error) {
   switch ((int)error) {
-#define TEXT(name, number, text)                                                                             \
-  case number:                                                                                               \
+#define TEXT(name, number, text)                                                                                       \
+  case number:                                                                                                         \
     return text;
     PETRA_CUDA_HOST_ERRORS(TEXT)
 #undef TEXT
@@ -148,8 +154,8 @@ const char *cudaGetErrorString(cudaError_t error) {
 
 const char *cudaGetErrorName(cudaError_t error) {
   switch ((int)error) {
-#define NAME(name, number, text)                                                                             \
-  case number:                                                                                               \
+#define NAME(name, number, text)                                                                                       \
+  case number:                                                                                                         \
     return #name;
     PETRA_CUDA_HOST_ERRORS(NAME)
 #undef NAME

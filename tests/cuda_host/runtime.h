@@ -116,14 +116,15 @@ extern host_state host;
 
 /* --- runtime.c --- */
 
-/* Takes the lock; what the call must answer instead of doing something. host_leave gives it back and keeps the error. */
+/* Takes the lock; what the call must answer instead of doing something. host_leave gives it back and keeps the
+ * error. */
 cudaError_t host_enter(const char *function, bool needs_device);
 cudaError_t host_leave(cudaError_t error);
-#define HOST_ENTER(function)                                                                                 \
-  do {                                                                                                       \
-    cudaError_t host_error_ = host_enter(function, true);                                                    \
-    if (host_error_ != cudaSuccess)                                                                          \
-      return host_leave(host_error_);                                                                        \
+#define HOST_ENTER(function)                                                                                           \
+  do {                                                                                                                 \
+    cudaError_t host_error_ = host_enter(function, true);                                                              \
+    if (host_error_ != cudaSuccess)                                                                                    \
+      return host_leave(host_error_);                                                                                  \
   } while (0)
 /* The error set for the n-th call of `function`, or success. */
 cudaError_t host_injected(const char *function);

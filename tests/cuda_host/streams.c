@@ -160,15 +160,15 @@ static void sweep(void) {
 }
 
 /* A random runnable stream but `not`; NULL: there is none. */
-static struct CUstream_st *choose(const struct CUstream_st *not) {
+static struct CUstream_st *choose(const struct CUstream_st * not ) {
   struct CUstream_st *chosen = NULL;
   int seen = 0;
-  if (&host.null != not && runnable(&host.null)) {
+  if (&host.null != not &&runnable(&host.null)) {
     chosen = &host.null;
     seen = 1;
   }
   for (struct CUstream_st *s = host.streams; s; s = s->next)
-    if (s != not && runnable(s) && host_random(++seen) == 0)
+    if (s != not &&runnable(s) && host_random(++seen) == 0)
       chosen = s;
   return chosen;
 }
@@ -271,7 +271,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   struct CUstream_st *found = host_stream(stream);
   if (!found)
     return host_leave(cudaErrorInvalidResourceHandle);
-  cudaError_t error = found->capture ? host_capture_refuses(found, cudaErrorStreamCaptureUnsupported) : host_capture_forbids();
+  cudaError_t error =
+      found->capture ? host_capture_refuses(found, cudaErrorStreamCaptureUnsupported) : host_capture_forbids();
   if (error == cudaSuccess) {
     if (found == &host.null)
       for (struct CUstream_st *s = host.streams; s; s = s->next)
@@ -288,7 +289,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   struct CUstream_st *found = host_stream(stream);
   if (!found)
     return host_leave(cudaErrorInvalidResourceHandle);
-  cudaError_t error = found->capture ? host_capture_refuses(found, cudaErrorStreamCaptureUnsupported) : host_capture_forbids();
+  cudaError_t error =
+      found->capture ? host_capture_refuses(found, cudaErrorStreamCaptureUnsupported) : host_capture_forbids();
   if (error == cudaSuccess) {
     host_wander();
     error = found->first ? cudaErrorNotReady : cudaSuccess;

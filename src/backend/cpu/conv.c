@@ -28,8 +28,7 @@ typedef struct conv_entry {
   dnnl_primitive_t primitive;
   dnnl_primitive_t reorder; /* between the filter as stored and as the primitive wants it; NULL: the same */
   dnnl_memory_t x, y, w, stored_w, scratchpad, reorder_scratchpad;
-  size_t w_bytes, scratchpad_bytes,
-      reorder_scratchpad_bytes; /* all in scratch memory; w_bytes 0: used in place */
+  size_t w_bytes, scratchpad_bytes, reorder_scratchpad_bytes; /* all in scratch memory; w_bytes 0: used in place */
   struct conv_entry *next;
 } conv_entry;
 
@@ -129,8 +128,8 @@ static dnnl_status_t describe_activation(const petra_tensor *t, dnnl_memory_desc
 
 static dnnl_status_t describe_filter(const petra_tensor *t, bool any, dnnl_memory_desc_t *out) {
   const cpu_layout *l = cpu_layout_of(t);
-  dnnl_dims_t dims = {(dnnl_dim_t)l->out_blocks * l->block_out, (dnnl_dim_t)l->in_blocks * l->block_in,
-                      t->shape[2], t->shape[3]};
+  dnnl_dims_t dims = {(dnnl_dim_t)l->out_blocks * l->block_out, (dnnl_dim_t)l->in_blocks * l->block_in, t->shape[2],
+                      t->shape[3]};
   dnnl_format_tag_t tag = dnnl_oihw;
   if (any)
     tag = dnnl_format_tag_any;
@@ -143,8 +142,8 @@ static dnnl_status_t describe_filter(const petra_tensor *t, bool any, dnnl_memor
   return dnnl_memory_desc_init_by_tag(out, 4, dims, dnnl_f32, tag);
 }
 
-static dnnl_status_t make_memory(cpu_convolutions *c, const_dnnl_primitive_desc_t description,
-                                 dnnl_query_t what, dnnl_memory_t *out, size_t *bytes) {
+static dnnl_status_t make_memory(cpu_convolutions *c, const_dnnl_primitive_desc_t description, dnnl_query_t what,
+                                 dnnl_memory_t *out, size_t *bytes) {
   const dnnl_memory_desc_t *memory = dnnl_primitive_desc_query_md(description, what, 0);
   if (bytes)
     *bytes = dnnl_memory_desc_get_size(memory);
@@ -156,18 +155,18 @@ static dnnl_status_t make_descriptor(cpu_convolutions *c, const conv_key *key, c
                                      dnnl_primitive_desc_t *out) {
   const dnnl_dims_t strides = {key->stride, key->stride}, pads = {key->pad, key->pad};
   dnnl_convolution_desc_t forward, operation;
-  dnnl_status_t status = dnnl_convolution_forward_desc_init(
-      &forward, dnnl_forward_training, dnnl_convolution_direct, x, w, NULL, y, strides, pads, pads);
+  dnnl_status_t status = dnnl_convolution_forward_desc_init(&forward, dnnl_forward_training, dnnl_convolution_direct, x,
+                                                            w, NULL, y, strides, pads, pads);
   if (status != dnnl_success)
     return status;
   if (key->operation == FORWARD)
     return dnnl_primitive_desc_create(out, &forward, c->attributes, c->engine, NULL);
   if (key->operation == BACKWARD_DATA)
-    status = dnnl_convolution_backward_data_desc_init(&operation, dnnl_convolution_direct, x, w, y, strides,
-                                                      pads, pads);
+    status =
+        dnnl_convolution_backward_data_desc_init(&operation, dnnl_convolution_direct, x, w, y, strides, pads, pads);
   else
-    status = dnnl_convolution_backward_weights_desc_init(&operation, dnnl_convolution_direct, x, w, NULL, y,
-                                                         strides, pads, pads);
+    status = dnnl_convolution_backward_weights_desc_init(&operation, dnnl_convolution_direct, x, w, NULL, y, strides,
+                                                         pads, pads);
   dnnl_primitive_desc_t hint;
   if (status == dnnl_success)
     status = dnnl_primitive_desc_create(&hint, &forward, c->attributes, c->engine, NULL);
@@ -217,16 +216,15 @@ static dnnl_status_t make_entry(cpu_convolutions *c, const petra_tensor *x, cons
   if (status != dnnl_success)
     return status;
   bool gradient = entry->key.operation == BACKWARD_FILTER;
-  const dnnl_memory_desc_t *wanted = dnnl_primitive_desc_query_md(
-      description, gradient ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
+  const dnnl_memory_desc_t *wanted =
+      dnnl_primitive_desc_query_md(description, gradient ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
   status = dnnl_primitive_create(&entry->primitive, description);
   if (status == dnnl_success)
     status = dnnl_memory_create(&entry->x, &x_desc, c->engine, DNNL_MEMORY_NONE);
   if (status == dnnl_success)
     status = dnnl_memory_create(&entry->y, &y_desc, c->engine, DNNL_MEMORY_NONE);
   if (status == dnnl_success)
-    status =
-        make_memory(c, description, dnnl_query_scratchpad_md, &entry->scratchpad, &entry->scratchpad_bytes);
+    status = make_memory(c, description, dnnl_query_scratchpad_md, &entry->scratchpad, &entry->scratchpad_bytes);
   if (status == dnnl_success)
     status = make_reorder(c, &stored, wanted, entry);
   dnnl_primitive_desc_destroy(description);
@@ -241,9 +239,8 @@ static unsigned hash_key(const conv_key *key) {
   return (hash ^ hash >> 16) % BUCKETS;
 }
 
-static petra_status find_entry(cpu_convolutions *c, conv_operation operation,
-                               const petra_conv_geometry *geometry, const petra_tensor *x,
-                               const petra_tensor *w, const petra_tensor *y, conv_entry **out) {
+static petra_status find_entry(cpu_convolutions *c, conv_operation operation, const petra_conv_geometry *geometry,
+                               const petra_tensor *x, const petra_tensor *w, const petra_tensor *y, conv_entry **out) {
   conv_key key = {.operation = operation, .stride = geometry->stride, .pad = geometry->pad};
   memcpy(key.x, x->shape, sizeof key.x);
   memcpy(key.w, w->shape, sizeof key.w);
@@ -262,8 +259,8 @@ static petra_status find_entry(cpu_convolutions *c, conv_operation operation,
     destroy_entry(entry);
     char what[160];
     snprintf(what, sizeof what, "no %s for x (%d, %d, %d, %d), filter (%d, %d, %d, %d), stride %d, pad %d",
-             operation_names[operation], key.x[0], key.x[1], key.x[2], key.x[3], key.w[0], key.w[1], key.w[2],
-             key.w[3], key.stride, key.pad);
+             operation_names[operation], key.x[0], key.x[1], key.x[2], key.x[3], key.w[0], key.w[1], key.w[2], key.w[3],
+             key.stride, key.pad);
     return library_error(status, what);
   }
   entry->next = *head;
@@ -287,10 +284,9 @@ static dnnl_status_t run_reorder(cpu_convolutions *c, const conv_entry *entry) {
 }
 
 static dnnl_status_t run_primitive(cpu_convolutions *c, const conv_entry *entry) {
-  static const int names[][3] = {
-      [FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
-      [BACKWARD_DATA] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
-      [BACKWARD_FILTER] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}};
+  static const int names[][3] = {[FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
+                                 [BACKWARD_DATA] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
+                                 [BACKWARD_FILTER] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}};
   const int *name = names[entry->key.operation];
   const dnnl_exec_arg_t arguments[] = {{name[0], entry->x},
                                        {name[1], entry->reorder ? entry->w : entry->stored_w},
@@ -335,15 +331,15 @@ static petra_status run(petra_backend *backend, conv_operation operation, const 
   return status == dnnl_success ? PETRA_OK : library_error(status, operation_names[operation]);
 }
 
-petra_status cpu_conv_forward(petra_backend *backend, const petra_conv_geometry *geometry,
-                              const petra_tensor *x, const petra_tensor *w, petra_tensor *y) {
+petra_status cpu_conv_forward(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *x,
+                              const petra_tensor *w, petra_tensor *y) {
   PETRA_TRY(run(backend, FORWARD, geometry, x, w, y));
   cpu_clear_padding(y);
   return PETRA_OK;
 }
 
-petra_status cpu_conv_backward_data(petra_backend *backend, const petra_conv_geometry *geometry,
-                                    const petra_tensor *dy, const petra_tensor *w, petra_tensor *dx) {
+petra_status cpu_conv_backward_data(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *dy,
+                                    const petra_tensor *w, petra_tensor *dx) {
   PETRA_TRY(run(backend, BACKWARD_DATA, geometry, dx, w, dy));
   cpu_clear_padding(dx);
   return PETRA_OK;

@@ -73,16 +73,16 @@ static const petra_backend_ops cpu_ops = {
 };
 
 /* `deterministic` asks for nothing more: every operation is deterministic at a fixed number of threads. */
-petra_status petra_cpu_create(petra_precision precision, int threads, bool deterministic,
-                              petra_backend **out) {
+petra_status petra_cpu_create(petra_precision precision, int threads, bool deterministic, petra_backend **out) {
   (void)deterministic;
   if (precision == PETRA_PRECISION_TF32 || precision == PETRA_PRECISION_BF16)
-    return petra_fail(PETRA_UNSUPPORTED, "device.precision: %s cannot be done by device.backend: cpu, which computes in fp32 only; use device.backend: cuda",
+    return petra_fail(PETRA_UNSUPPORTED,
+                      "device.precision: %s cannot be done by device.backend: cpu, which computes in fp32 only; use "
+                      "device.backend: cuda",
                       precision == PETRA_PRECISION_TF32 ? "tf32" : "bf16");
   if (precision != PETRA_PRECISION_FP32)
-    return petra_fail(PETRA_UNSUPPORTED,
-                      "device.precision: fp64 cannot be done by device.backend: cpu, which computes "
-                      "in fp32 only; use device.backend: ref");
+    return petra_fail(PETRA_UNSUPPORTED, "device.precision: fp64 cannot be done by device.backend: cpu, which computes "
+                                         "in fp32 only; use device.backend: ref");
   cpu_backend *cpu;
   PETRA_TRY(petra_allocate(&cpu, 1, sizeof *cpu));
   cpu->base.ops = &cpu_ops;

@@ -22,8 +22,7 @@ petra_status cpu_copy(petra_backend *backend, const petra_tensor *x, petra_tenso
   int64_t count = cpu_layout_of(x)->count;
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, count))
   for (int64_t i = 0; i < chunks_of(count); i++)
-    memcpy(cpu_data(y) + i * CPU_CHUNK, cpu_read(x) + i * CPU_CHUNK,
-           (size_t)chunk_length(count, i) * sizeof(float));
+    memcpy(cpu_data(y) + i * CPU_CHUNK, cpu_read(x) + i * CPU_CHUNK, (size_t)chunk_length(count, i) * sizeof(float));
   return PETRA_OK;
 }
 
@@ -42,8 +41,7 @@ petra_status cpu_axpy(petra_backend *backend, double alpha, const petra_tensor *
   int64_t count = cpu_layout_of(x)->count;
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, count))
   for (int64_t i = 0; i < chunks_of(count); i++)
-    cpu_kernel_axpy((float)alpha, cpu_read(x) + i * CPU_CHUNK, cpu_data(y) + i * CPU_CHUNK,
-                    chunk_length(count, i));
+    cpu_kernel_axpy((float)alpha, cpu_read(x) + i * CPU_CHUNK, cpu_data(y) + i * CPU_CHUNK, chunk_length(count, i));
   if (!isfinite((float)alpha))
     cpu_clear_padding(y);
   return PETRA_OK;
@@ -66,8 +64,7 @@ petra_status cpu_dot(petra_backend *backend, const petra_tensor *a, const petra_
   double *partials = memory, sum = 0;
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, count))
   for (int64_t i = 0; i < chunks; i++)
-    partials[i] =
-        cpu_kernel_dot(cpu_read(a) + i * CPU_CHUNK, cpu_read(b) + i * CPU_CHUNK, chunk_length(count, i));
+    partials[i] = cpu_kernel_dot(cpu_read(a) + i * CPU_CHUNK, cpu_read(b) + i * CPU_CHUNK, chunk_length(count, i));
   for (int64_t i = 0; i < chunks; i++)
     sum += partials[i];
   *out = sum;
@@ -79,8 +76,8 @@ petra_status cpu_relu_backward(petra_backend *backend, const petra_tensor *y, co
   int64_t count = cpu_layout_of(y)->count;
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, count))
   for (int64_t i = 0; i < chunks_of(count); i++)
-    cpu_kernel_relu_backward(cpu_read(y) + i * CPU_CHUNK, cpu_read(dy) + i * CPU_CHUNK,
-                             cpu_data(dx) + i * CPU_CHUNK, chunk_length(count, i));
+    cpu_kernel_relu_backward(cpu_read(y) + i * CPU_CHUNK, cpu_read(dy) + i * CPU_CHUNK, cpu_data(dx) + i * CPU_CHUNK,
+                             chunk_length(count, i));
   return PETRA_OK;
 }
 
@@ -126,8 +123,7 @@ petra_status cpu_split(petra_backend *backend, const petra_tensor *x, petra_tens
   return PETRA_OK;
 }
 
-petra_status cpu_concat(petra_backend *backend, const petra_tensor *x1, const petra_tensor *x2,
-                        petra_tensor *x) {
+petra_status cpu_concat(petra_backend *backend, const petra_tensor *x1, const petra_tensor *x2, petra_tensor *x) {
   move_part(backend, cpu_data(x), x, x1->data, x1, 0, false);
   move_part(backend, cpu_data(x), x, x2->data, x2, x1->shape[1], false);
   return PETRA_OK;
@@ -153,9 +149,8 @@ petra_status cpu_sgd_step(petra_backend *backend, const petra_sgd_step *a) {
     int64_t count = cpu_layout_of(a->parameters[t])->count;
 #pragma omp for schedule(static) nowait
     for (int64_t i = 0; i < chunks_of(count); i++)
-      cpu_kernel_sgd(&rates, cpu_read(a->gradients[t]) + i * CPU_CHUNK,
-                     cpu_data(a->velocities[t]) + i * CPU_CHUNK, cpu_data(a->parameters[t]) + i * CPU_CHUNK,
-                     chunk_length(count, i));
+      cpu_kernel_sgd(&rates, cpu_read(a->gradients[t]) + i * CPU_CHUNK, cpu_data(a->velocities[t]) + i * CPU_CHUNK,
+                     cpu_data(a->parameters[t]) + i * CPU_CHUNK, chunk_length(count, i));
   }
   for (int t = 0; t < a->count; t++)
     if (!isfinite((float)a->lr) || !isfinite((float)a->momentum) || !isfinite((float)a->weight_decay[t])) {

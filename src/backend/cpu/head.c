@@ -35,14 +35,13 @@ petra_status cpu_linear_forward(petra_backend *backend, const petra_tensor *x, c
   const int n = x->shape[0], in = x->shape[1], out = w->shape[0];
   for (int i = 0; i < n; i++)
     memcpy(cpu_data(y) + (int64_t)i * out, cpu_read(b), (size_t)out * sizeof(float));
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, n, out, in, 1, cpu_read(x), in, cpu_read(w), in, 1,
-              cpu_data(y), out);
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, n, out, in, 1, cpu_read(x), in, cpu_read(w), in, 1, cpu_data(y),
+              out);
   return PETRA_OK;
 }
 
 petra_status cpu_linear_backward(petra_backend *backend, const petra_tensor *x, const petra_tensor *w,
-                                 const petra_tensor *dy, petra_tensor *dx, petra_tensor *dw,
-                                 petra_tensor *db) {
+                                 const petra_tensor *dy, petra_tensor *dx, petra_tensor *dw, petra_tensor *db) {
   (void)backend;
   const int n = x->shape[0], in = x->shape[1], out = w->shape[0];
   cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, in, out, 1, cpu_read(dy), out, cpu_read(w), in, 0,

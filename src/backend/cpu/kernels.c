@@ -5,24 +5,24 @@
 /* VERSIONS makes the function `name` from the inline function `name_body`: compiled for several instruction
  * sets, the widest that the machine has is called. */
 #if defined(__x86_64__) && defined(__GNUC__)
-#define VERSIONS(result, name, parameters, arguments)                                                        \
-  __attribute__((target("avx512f"))) static result name##_avx512 parameters {                                \
-    return name##_body arguments;                                                                            \
-  }                                                                                                          \
-  __attribute__((target("avx2,fma"))) static result name##_avx2 parameters {                                 \
-    return name##_body arguments;                                                                            \
-  }                                                                                                          \
-  result name parameters {                                                                                   \
-    if (__builtin_cpu_supports("avx512f"))                                                                   \
-      return name##_avx512 arguments;                                                                        \
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))                                     \
-      return name##_avx2 arguments;                                                                          \
-    return name##_body arguments;                                                                            \
+#define VERSIONS(result, name, parameters, arguments)                                                                  \
+  __attribute__((target("avx512f"))) static result name##_avx512 parameters {                                          \
+    return name##_body arguments;                                                                                      \
+  }                                                                                                                    \
+  __attribute__((target("avx2,fma"))) static result name##_avx2 parameters {                                           \
+    return name##_body arguments;                                                                                      \
+  }                                                                                                                    \
+  result name parameters {                                                                                             \
+    if (__builtin_cpu_supports("avx512f"))                                                                             \
+      return name##_avx512 arguments;                                                                                  \
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))                                               \
+      return name##_avx2 arguments;                                                                                    \
+    return name##_body arguments;                                                                                      \
   }
 #else
-#define VERSIONS(result, name, parameters, arguments)                                                        \
-  result name parameters {                                                                                   \
-    return name##_body arguments;                                                                            \
+#define VERSIONS(result, name, parameters, arguments)                                                                  \
+  result name parameters {                                                                                             \
+    return name##_body arguments;                                                                                      \
   }
 #endif
 #define INLINE static inline __attribute__((always_inline))
@@ -70,8 +70,8 @@ INLINE void cpu_kernel_relu_backward_body(const float *y, const float *dy, float
 VERSIONS(void, cpu_kernel_relu_backward, (const float *y, const float *dy, float *dx, int64_t count),
          (y, dy, dx, count))
 
-INLINE void sgd(float lr, float momentum, float decay, bool nesterov, bool first, const float *g, float *v,
-                float *p, int64_t count) {
+INLINE void sgd(float lr, float momentum, float decay, bool nesterov, bool first, const float *g, float *v, float *p,
+                int64_t count) {
 #pragma omp simd
   for (int64_t i = 0; i < count; i++) {
     float step = g[i] + decay * p[i];
@@ -137,8 +137,7 @@ INLINE void statistics(const cpu_piece *piece, int block, const float *x, float 
   fold(chains, block, square);
 }
 
-INLINE void cpu_kernel_norm_statistics_body(const cpu_piece *piece, const float *x, float *mean,
-                                            float *square) {
+INLINE void cpu_kernel_norm_statistics_body(const cpu_piece *piece, const float *x, float *mean, float *square) {
   if (piece->block == 16)
     statistics(piece, 16, x, mean, square);
   else if (piece->block == 8)
@@ -147,16 +146,16 @@ INLINE void cpu_kernel_norm_statistics_body(const cpu_piece *piece, const float 
     statistics(piece, 1, x, mean, square);
 }
 
-VERSIONS(void, cpu_kernel_norm_statistics,
-         (const cpu_piece *piece, const float *x, float *mean, float *square), (piece, x, mean, square))
+VERSIONS(void, cpu_kernel_norm_statistics, (const cpu_piece *piece, const float *x, float *mean, float *square),
+         (piece, x, mean, square))
 
 /* The one place where z is computed, so that forward and backward agree on its sign. */
 INLINE float normalised(float x, float mean, float factor, float shift) {
   return (x - mean) * factor + shift;
 }
 
-INLINE void apply(const cpu_piece *piece, int block, const cpu_norm_channels *channels, bool relu,
-                  petra_join join, const float *x, const float *addend, float *y) {
+INLINE void apply(const cpu_piece *piece, int block, const cpu_norm_channels *channels, bool relu, petra_join join,
+                  const float *x, const float *addend, float *y) {
   float mean[BLOCK_MAX], factor[BLOCK_MAX], shift[BLOCK_MAX];
   memcpy(mean, channels->mean, (size_t)block * sizeof *mean);
   memcpy(factor, channels->factor, (size_t)block * sizeof *factor);
@@ -211,8 +210,8 @@ INLINE void cpu_kernel_norm_apply_body(const cpu_piece *piece, const cpu_norm_ch
 }
 
 VERSIONS(void, cpu_kernel_norm_apply,
-         (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, petra_join join,
-          const float *x, const float *addend, float *y),
+         (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, petra_join join, const float *x,
+          const float *addend, float *y),
          (piece, channels, relu, join, x, addend, y))
 
 INLINE void add_to_sums(int lanes, bool relu, const float *mean, const float *factor, const float *shift,
@@ -226,8 +225,8 @@ INLINE void add_to_sums(int lanes, bool relu, const float *mean, const float *fa
   }
 }
 
-INLINE void sums(const cpu_piece *piece, int block, const cpu_norm_channels *channels, bool relu,
-                 const float *x, const float *dy, float *sum, float *product) {
+INLINE void sums(const cpu_piece *piece, int block, const cpu_norm_channels *channels, bool relu, const float *x,
+                 const float *dy, float *sum, float *product) {
   float mean[UNROLL * BLOCK_MAX], factor[UNROLL * BLOCK_MAX], shift[UNROLL * BLOCK_MAX];
   float plain[UNROLL * BLOCK_MAX] = {0}, weighted[UNROLL * BLOCK_MAX] = {0};
   for (int l = 0; l < UNROLL * block; l++) {
@@ -239,8 +238,7 @@ INLINE void sums(const cpu_piece *piece, int block, const cpu_norm_channels *cha
   for (int64_t r = 0; r < piece->rows; r++) {
     const float *row = x + r * piece->row_step, *row_dy = dy + r * piece->row_step;
     for (int64_t p = 0; p < whole; p += UNROLL)
-      add_to_sums(UNROLL * block, relu, mean, factor, shift, row + p * block, row_dy + p * block, plain,
-                  weighted);
+      add_to_sums(UNROLL * block, relu, mean, factor, shift, row + p * block, row_dy + p * block, plain, weighted);
     for (int64_t p = whole; p < piece->pixels; p++)
       add_to_sums(block, relu, mean, factor, shift, row + p * block, row_dy + p * block, plain, weighted);
   }
@@ -261,8 +259,8 @@ INLINE void cpu_kernel_norm_sums_body(const cpu_piece *piece, const cpu_norm_cha
 }
 
 VERSIONS(void, cpu_kernel_norm_sums,
-         (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, const float *x,
-          const float *dy, float *sum, float *product),
+         (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, const float *x, const float *dy,
+          float *sum, float *product),
          (piece, channels, relu, x, dy, sum, product))
 
 INLINE void backward(const cpu_piece *piece, int block, const cpu_norm_channels *channels, bool relu,
@@ -285,9 +283,9 @@ INLINE void backward(const cpu_piece *piece, int block, const cpu_norm_channels 
     }
 }
 
-INLINE void cpu_kernel_norm_backward_body(const cpu_piece *piece, const cpu_norm_channels *channels,
-                                          bool relu, const float *offset, const float *slope, const float *x,
-                                          const float *dy, float *dx) {
+INLINE void cpu_kernel_norm_backward_body(const cpu_piece *piece, const cpu_norm_channels *channels, bool relu,
+                                          const float *offset, const float *slope, const float *x, const float *dy,
+                                          float *dx) {
   if (piece->block == 16 && relu)
     backward(piece, 16, channels, true, offset, slope, x, dy, dx);
   else if (piece->block == 16)
@@ -299,6 +297,6 @@ INLINE void cpu_kernel_norm_backward_body(const cpu_piece *piece, const cpu_norm
 }
 
 VERSIONS(void, cpu_kernel_norm_backward,
-         (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, const float *offset,
-          const float *slope, const float *x, const float *dy, float *dx),
+         (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, const float *offset, const float *slope,
+          const float *x, const float *dy, float *dx),
          (piece, channels, relu, offset, slope, x, dy, dx))

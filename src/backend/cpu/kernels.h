@@ -33,16 +33,15 @@ typedef struct cpu_norm_channels {
   const float *mean, *factor, *shift;
 } cpu_norm_channels;
 
-void cpu_kernel_norm_apply(const cpu_piece *piece, const cpu_norm_channels *channels, bool relu,
-                           petra_join join, const float *x, const float *addend, float *y);
+void cpu_kernel_norm_apply(const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, petra_join join,
+                           const float *x, const float *addend, float *y);
 
 /* With g = dy where act is not flat, else 0: the sums of g and of g * (x - mean). */
-void cpu_kernel_norm_sums(const cpu_piece *piece, const cpu_norm_channels *channels, bool relu,
-                          const float *x, const float *dy, float *sum, float *product);
+void cpu_kernel_norm_sums(const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, const float *x,
+                          const float *dy, float *sum, float *product);
 
 /* dx = factor * (g - offset - (x - mean) * slope). */
-void cpu_kernel_norm_backward(const cpu_piece *piece, const cpu_norm_channels *channels, bool relu,
-                              const float *offset, const float *slope, const float *x, const float *dy,
-                              float *dx);
+void cpu_kernel_norm_backward(const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, const float *offset,
+                              const float *slope, const float *x, const float *dy, float *dx);
 
 #endif

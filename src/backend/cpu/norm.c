@@ -57,8 +57,8 @@ typedef struct workspace {
 } workspace;
 
 static petra_status workspace_of(petra_backend *backend, const cut *c, workspace *w) {
-  size_t channels = (size_t)(c->layout->channel_blocks * c->layout->block + CPU_BLOCK_MAX - 1) /
-                    CPU_BLOCK_MAX * CPU_BLOCK_MAX; /* keeps the arrays aligned */
+  size_t channels = (size_t)(c->layout->channel_blocks * c->layout->block + CPU_BLOCK_MAX - 1) / CPU_BLOCK_MAX *
+                    CPU_BLOCK_MAX; /* keeps the arrays aligned */
   size_t partials = (size_t)c->pieces * (size_t)c->layout->channel_blocks * 2 * (size_t)c->layout->block;
   void *memory;
   PETRA_TRY(cpu_scratch(backend, (3 * channels + partials) * sizeof(float), &memory));
@@ -83,12 +83,10 @@ static int64_t group_of(const cut *c, int threads, int arrays) {
 
 /* Mean and biased variance of one block of channels from its pieces (Chan, Golub and LeVeque's update, in
  * double). */
-static void join_statistics(const cut *c, const workspace *w, int64_t block, int lanes, float *mean,
-                            float *variance) {
+static void join_statistics(const cut *c, const workspace *w, int64_t block, int lanes, float *mean, float *variance) {
   int width = c->layout->block;
   const float *partials = partials_of(c, w, 0, block);
-  double total = (double)c->images * (double)c->layout->plane, sum[CPU_BLOCK_MAX] = {0},
-         square[CPU_BLOCK_MAX] = {0};
+  double total = (double)c->images * (double)c->layout->plane, sum[CPU_BLOCK_MAX] = {0}, square[CPU_BLOCK_MAX] = {0};
   for (int pass = 0; pass < 2; pass++) {
     for (int64_t i = 0; i < c->pieces; i++) {
       cpu_piece piece;
@@ -99,8 +97,7 @@ static void join_statistics(const cut *c, const workspace *w, int64_t block, int
         if (pass == 0)
           sum[l] += count * (double)part[l];
         else
-          square[l] +=
-              (double)part[width + l] + count * ((double)part[l] - sum[l]) * ((double)part[l] - sum[l]);
+          square[l] += (double)part[width + l] + count * ((double)part[l] - sum[l]) * ((double)part[l] - sum[l]);
     }
     for (int l = 0; l < width && pass == 0; l++)
       sum[l] /= total;
@@ -122,10 +119,9 @@ static void set_factors(const cut *c, const workspace *w, int64_t block, int lan
                         const petra_tensor *variance) {
   int64_t first = block * c->layout->block;
   for (int l = 0; l < c->layout->block; l++)
-    w->factor[first + l] = l < lanes
-                               ? (float)((double)cpu_read(scale)[first + l] /
-                                         sqrt((double)cpu_read(variance)[first + l] + PETRA_NORM_EPSILON))
-                               : 0;
+    w->factor[first + l] = l < lanes ? (float)((double)cpu_read(scale)[first + l] /
+                                               sqrt((double)cpu_read(variance)[first + l] + PETRA_NORM_EPSILON))
+                                     : 0;
 }
 
 static cpu_norm_channels channels_of(const petra_tensor *mean, const petra_tensor *shift, const workspace *w,
@@ -133,14 +129,12 @@ static cpu_norm_channels channels_of(const petra_tensor *mean, const petra_tenso
   return (cpu_norm_channels){cpu_read(mean) + first, w->factor + first, cpu_read(shift) + first};
 }
 
-static void apply_piece(const cut *c, const workspace *w, const petra_norm_forward *a, int64_t i,
-                        int64_t block) {
+static void apply_piece(const cut *c, const workspace *w, const petra_norm_forward *a, int64_t i, int64_t block) {
   const float *addend = a->join == PETRA_JOIN_NONE ? cpu_read(a->x) : cpu_read(a->addend);
   cpu_piece piece;
   int64_t at = piece_of(c, i, block, &piece);
   cpu_norm_channels channels = channels_of(a->mean, a->shift, w, block * c->layout->block);
-  cpu_kernel_norm_apply(&piece, &channels, a->relu, a->join, cpu_read(a->x) + at, addend + at,
-                        cpu_data(a->y) + at);
+  cpu_kernel_norm_apply(&piece, &channels, a->relu, a->join, cpu_read(a->x) + at, addend + at, cpu_data(a->y) + at);
 }
 
 petra_status cpu_norm_forward(petra_backend *backend, const petra_norm_forward *a) {
@@ -163,8 +157,7 @@ petra_status cpu_norm_forward(petra_backend *backend, const petra_norm_forward *
 #pragma omp for schedule(static)
     for (int64_t block = first; block < last; block++) {
       int lanes = lanes_of(a->x, block);
-      join_statistics(&c, &w, block, lanes, cpu_data(a->mean) + block * width,
-                      cpu_data(a->variance) + block * width);
+      join_statistics(&c, &w, block, lanes, cpu_data(a->mean) + block * width, cpu_data(a->variance) + block * width);
       set_factors(&c, &w, block, lanes, a->scale, a->variance);
     }
 #pragma omp for collapse(2) schedule(static) nowait
@@ -190,12 +183,10 @@ petra_status cpu_norm_evaluate(petra_backend *backend, const petra_norm_forward 
 
 /* dshift = sum of g, dscale = sum of g * (x - mean) / deviation, and from them the coefficients of dx:
  * dx = factor * (g - dshift / n - (x - mean) * dscale / (deviation * n)). */
-static void join_gradients(const cut *c, const workspace *w, const petra_norm_backward *a, int64_t block,
-                           int lanes) {
+static void join_gradients(const cut *c, const workspace *w, const petra_norm_backward *a, int64_t block, int lanes) {
   int width = c->layout->block;
   const float *partials = partials_of(c, w, 0, block);
-  double total = (double)c->images * (double)c->layout->plane, sum[CPU_BLOCK_MAX] = {0},
-         product[CPU_BLOCK_MAX] = {0};
+  double total = (double)c->images * (double)c->layout->plane, sum[CPU_BLOCK_MAX] = {0}, product[CPU_BLOCK_MAX] = {0};
   for (int64_t i = 0; i < c->pieces; i++)
     for (int l = 0; l < width; l++) {
       sum[l] += (double)partials[i * 2 * width + l];
@@ -214,8 +205,7 @@ static void join_gradients(const cut *c, const workspace *w, const petra_norm_ba
   }
 }
 
-static void sum_piece(const cut *c, const workspace *w, const petra_norm_backward *a, int64_t i,
-                      int64_t block) {
+static void sum_piece(const cut *c, const workspace *w, const petra_norm_backward *a, int64_t i, int64_t block) {
   cpu_piece piece;
   int64_t at = piece_of(c, i, block, &piece);
   float *partials = partials_of(c, w, i, block);
@@ -224,8 +214,7 @@ static void sum_piece(const cut *c, const workspace *w, const petra_norm_backwar
                        partials + c->layout->block);
 }
 
-static void backward_piece(const cut *c, const workspace *w, const petra_norm_backward *a, int64_t i,
-                           int64_t block) {
+static void backward_piece(const cut *c, const workspace *w, const petra_norm_backward *a, int64_t i, int64_t block) {
   cpu_piece piece;
   int64_t at = piece_of(c, i, block, &piece), lane = block * c->layout->block;
   cpu_norm_channels channels = channels_of(a->mean, a->shift, w, lane);
@@ -259,9 +248,9 @@ petra_status cpu_norm_backward(petra_backend *backend, const petra_norm_backward
   return PETRA_OK;
 }
 
-petra_status cpu_norm_update_running(petra_backend *backend, const petra_tensor *mean,
-                                     const petra_tensor *variance, int64_t samples, double momentum,
-                                     petra_tensor *running_mean, petra_tensor *running_variance) {
+petra_status cpu_norm_update_running(petra_backend *backend, const petra_tensor *mean, const petra_tensor *variance,
+                                     int64_t samples, double momentum, petra_tensor *running_mean,
+                                     petra_tensor *running_variance) {
   (void)backend;
   double unbiased = samples > 1 ? (double)samples / (double)(samples - 1) : 1;
   for (int64_t c = 0; c < mean->elements; c++) {

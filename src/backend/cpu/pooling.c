@@ -20,14 +20,14 @@ static plane_pair planes_of(const petra_tensor *x, const petra_tensor *y) {
 
 static petra_status check_window(const petra_pool_geometry *geometry) {
   if (geometry->window > WINDOW_MAX)
-    return petra_fail(PETRA_UNSUPPORTED, "max_pool: a window of %d; the cpu backend can do up to %d",
-                      geometry->window, WINDOW_MAX);
+    return petra_fail(PETRA_UNSUPPORTED, "max_pool: a window of %d; the cpu backend can do up to %d", geometry->window,
+                      WINDOW_MAX);
   return PETRA_OK;
 }
 
 /* The first of equal values wins; a NaN wins over everything. `winner` may be NULL. */
-static void pool_point(const petra_pool_geometry *g, const plane_pair *s, const float *x, int oy, int ox,
-                       float *y, uint8_t *winner) {
+static void pool_point(const petra_pool_geometry *g, const plane_pair *s, const float *x, int oy, int ox, float *y,
+                       uint8_t *winner) {
   float best[CPU_BLOCK_MAX];
   uint8_t place[CPU_BLOCK_MAX] = {0};
   for (int l = 0; l < CPU_BLOCK_MAX; l++)
@@ -50,13 +50,12 @@ static void pool_point(const petra_pool_geometry *g, const plane_pair *s, const 
     memcpy(winner, place, (size_t)s->block);
 }
 
-petra_status cpu_max_pool_forward(petra_backend *backend, const petra_pool_geometry *geometry,
-                                  const petra_tensor *x, petra_tensor *y, petra_tensor *mask) {
+petra_status cpu_max_pool_forward(petra_backend *backend, const petra_pool_geometry *geometry, const petra_tensor *x,
+                                  petra_tensor *y, petra_tensor *mask) {
   PETRA_TRY(check_window(geometry));
   const plane_pair s = planes_of(x, y);
   const int64_t planes = (int64_t)x->shape[0] * cpu_layout_of(x)->channel_blocks;
-#pragma omp parallel for collapse(2) schedule(static)                                                        \
-    num_threads(cpu_threads(backend, cpu_layout_of(x)->count))
+#pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_threads(backend, cpu_layout_of(x)->count))
   for (int64_t plane = 0; plane < planes; plane++)
     for (int oy = 0; oy < s.out_h; oy++) {
       const float *from = cpu_read(x) + plane * s.h * s.w * s.block;
@@ -68,8 +67,8 @@ petra_status cpu_max_pool_forward(petra_backend *backend, const petra_pool_geome
   return PETRA_OK;
 }
 
-static void unpool_plane(const petra_pool_geometry *g, const plane_pair *s, const float *dy,
-                         const uint8_t *winner, float *dx) {
+static void unpool_plane(const petra_pool_geometry *g, const plane_pair *s, const float *dy, const uint8_t *winner,
+                         float *dx) {
   memset(dx, 0, (size_t)s->h * (size_t)s->w * (size_t)s->block * sizeof *dx);
   for (int oy = 0; oy < s->out_h; oy++)
     for (int ox = 0; ox < s->out_w; ox++) {
@@ -84,8 +83,8 @@ static void unpool_plane(const petra_pool_geometry *g, const plane_pair *s, cons
     }
 }
 
-petra_status cpu_max_pool_backward(petra_backend *backend, const petra_pool_geometry *geometry,
-                                   const petra_tensor *dy, const petra_tensor *mask, petra_tensor *dx) {
+petra_status cpu_max_pool_backward(petra_backend *backend, const petra_pool_geometry *geometry, const petra_tensor *dy,
+                                   const petra_tensor *mask, petra_tensor *dx) {
   PETRA_TRY(check_window(geometry));
   const plane_pair s = planes_of(dx, dy);
   const int64_t planes = (int64_t)dx->shape[0] * cpu_layout_of(dx)->channel_blocks;
@@ -97,8 +96,7 @@ petra_status cpu_max_pool_backward(petra_backend *backend, const petra_pool_geom
   return PETRA_OK;
 }
 
-petra_status cpu_average_pool_forward(petra_backend *backend, const petra_tensor *x, petra_tensor *y,
-                                      int column) {
+petra_status cpu_average_pool_forward(petra_backend *backend, const petra_tensor *x, petra_tensor *y, int column) {
   const cpu_layout *l = cpu_layout_of(x);
   const int channels = x->shape[1];
 #pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_threads(backend, l->count))
@@ -117,8 +115,7 @@ petra_status cpu_average_pool_forward(petra_backend *backend, const petra_tensor
   return PETRA_OK;
 }
 
-petra_status cpu_average_pool_backward(petra_backend *backend, const petra_tensor *dy, int column,
-                                       petra_tensor *dx) {
+petra_status cpu_average_pool_backward(petra_backend *backend, const petra_tensor *dy, int column, petra_tensor *dx) {
   const cpu_layout *l = cpu_layout_of(dx);
   const int channels = dx->shape[1];
 #pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_threads(backend, l->count))

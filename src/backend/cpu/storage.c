@@ -113,8 +113,7 @@ void cpu_clear_padding(petra_tensor *tensor) {
 }
 
 /* `length` floats, `step` apart, from and to a dense host array. */
-static void scatter(float *data, int64_t step, const void *host, petra_host_type type, int64_t first,
-                    int64_t length) {
+static void scatter(float *data, int64_t step, const void *host, petra_host_type type, int64_t first, int64_t length) {
   if (type == PETRA_HOST_F64)
     for (int64_t i = 0; i < length; i++)
       data[i * step] = (float)((const double *)host)[first + i];
@@ -125,8 +124,7 @@ static void scatter(float *data, int64_t step, const void *host, petra_host_type
       data[i * step] = ((const float *)host)[first + i];
 }
 
-static void gather(const float *data, int64_t step, void *host, petra_host_type type, int64_t first,
-                   int64_t length) {
+static void gather(const float *data, int64_t step, void *host, petra_host_type type, int64_t first, int64_t length) {
   if (type == PETRA_HOST_F64)
     for (int64_t i = 0; i < length; i++)
       ((double *)host)[first + i] = (double)data[i * step];
@@ -147,8 +145,7 @@ static stretches stretches_of(const petra_tensor *tensor) {
   if (tensor->kind == PETRA_TENSOR_ACTIVATION)
     return (stretches){(int64_t)tensor->shape[0] * tensor->shape[1], l->plane, l->block};
   if (tensor->kind == PETRA_TENSOR_FILTER)
-    return (stretches){(int64_t)tensor->shape[0] * tensor->shape[1], l->taps,
-                       (int64_t)l->block_in * l->block_out};
+    return (stretches){(int64_t)tensor->shape[0] * tensor->shape[1], l->taps, (int64_t)l->block_in * l->block_out};
   return (stretches){1, tensor->elements, 1};
 }
 
@@ -161,8 +158,7 @@ static int64_t stretch_start(const petra_tensor *tensor, int64_t outer) {
   return 0;
 }
 
-petra_status cpu_upload(petra_backend *backend, petra_tensor *tensor, const void *host,
-                        petra_host_type type) {
+petra_status cpu_upload(petra_backend *backend, petra_tensor *tensor, const void *host, petra_host_type type) {
   stretches s = stretches_of(tensor);
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, tensor->elements))
   for (int64_t outer = 0; outer < s.count; outer++)
@@ -170,8 +166,7 @@ petra_status cpu_upload(petra_backend *backend, petra_tensor *tensor, const void
   return PETRA_OK;
 }
 
-petra_status cpu_download(petra_backend *backend, const petra_tensor *tensor, void *host,
-                          petra_host_type type) {
+petra_status cpu_download(petra_backend *backend, const petra_tensor *tensor, void *host, petra_host_type type) {
   stretches s = stretches_of(tensor);
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, tensor->elements))
   for (int64_t outer = 0; outer < s.count; outer++)

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-static petra_status split(cuda_backend *cuda, const petra_tensor *x, const petra_tensor *x1, const petra_tensor *x2, bool join) {
+static petra_status split(cuda_backend *cuda, const petra_tensor *x, const petra_tensor *x1, const petra_tensor *x2,
+                          bool join) {
   CUDA_ARGUMENTS(cuda_split_args, a);
   a.x = x->data;
   a.x1 = x1->data;
@@ -58,7 +59,8 @@ petra_status cuda_depth_to_space(petra_backend *backend, const petra_tensor *y, 
 }
 
 /* Sizes of a pool from the tensor before it and the one after it. */
-static void set_pool(const petra_pool_geometry *geometry, const petra_tensor *x, const petra_tensor *y, cuda_max_pool_args *a) {
+static void set_pool(const petra_pool_geometry *geometry, const petra_tensor *x, const petra_tensor *y,
+                     cuda_max_pool_args *a) {
   a->n = x->shape[0];
   a->c = x->shape[1];
   a->h = x->shape[2];

@@ -80,7 +80,8 @@ petra_status cuda_dot(petra_backend *backend, const petra_tensor *a, const petra
   return PETRA_OK;
 }
 
-petra_status cuda_relu_backward(petra_backend *backend, const petra_tensor *y, const petra_tensor *dy, petra_tensor *dx) {
+petra_status cuda_relu_backward(petra_backend *backend, const petra_tensor *y, const petra_tensor *dy,
+                                petra_tensor *dx) {
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_relu_backward_args, a);
   a.y = cuda_read(y);

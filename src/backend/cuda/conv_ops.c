@@ -1,5 +1,5 @@
-/* Convolutions: the plan of the shape; in bf16, inputs are rounded into the lane's scratch before it, and its output, bf16 as
- * well, is widened from there after it. */
+/* Convolutions: the plan of the shape; in bf16, inputs are rounded into the lane's scratch before it, and its
+ * output, bf16 as well, is widened from there after it. */
 #include "backend/cuda/segment.h"
 
 #include <string.h>
@@ -24,7 +24,8 @@ static petra_status to_bf16(const cuda_lane *lane, const float *x, int64_t count
 }
 
 static petra_status run_bf16(const cuda_lane *lane, const conv_args *a) {
-  char *first = lane->scratch, *second = first + bf16_bytes(a->first_count), *out = second + bf16_bytes(a->second_count);
+  char *first = lane->scratch, *second = first + bf16_bytes(a->first_count),
+       *out = second + bf16_bytes(a->second_count);
   char *workspace = out + bf16_bytes(a->out_count);
   const cuda_lane inner = {lane->stream, workspace, lane->scratch_bytes - (size_t)(workspace - first)};
   const cuda_from_bf16_args widen = {(const uint16_t *)(const void *)out, a->out, a->out_count};
@@ -44,9 +45,11 @@ static petra_status conv_launch(const cuda_lane *lane, const void *arguments) {
   return a->first ? run_bf16(lane, a) : cuda_plan_run(a->plan, lane, a->x, a->w, a->y);
 }
 
-/* x, w and y are those of the forward pass, or the gradients in their places; `first` and `second` the two that are read. */
-static petra_status convolve(cuda_backend *cuda, cuda_conv_kind kind, const petra_conv_geometry *geometry, const petra_tensor *x,
-                             const petra_tensor *w, const petra_tensor *y, const petra_tensor *first, const petra_tensor *second) {
+/* x, w and y are those of the forward pass, or the gradients in their places; `first` and `second` the two that are
+ * read. */
+static petra_status convolve(cuda_backend *cuda, cuda_conv_kind kind, const petra_conv_geometry *geometry,
+                             const petra_tensor *x, const petra_tensor *w, const petra_tensor *y,
+                             const petra_tensor *first, const petra_tensor *second) {
   const bool rounds = cuda->base.precision == PETRA_PRECISION_BF16;
   CUDA_ARGUMENTS(cuda_conv_shape, shape);
   shape.kind = (int32_t)kind;
@@ -91,12 +94,12 @@ petra_status cuda_conv_forward(petra_backend *backend, const petra_conv_geometry
   return convolve(cuda_of(backend), CUDA_CONV_FORWARD, geometry, x, w, y, x, w);
 }
 
-petra_status cuda_conv_backward_data(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *dy,
-                                     const petra_tensor *w, petra_tensor *dx) {
+petra_status cuda_conv_backward_data(petra_backend *backend, const petra_conv_geometry *geometry,
+                                     const petra_tensor *dy, const petra_tensor *w, petra_tensor *dx) {
   return convolve(cuda_of(backend), CUDA_CONV_DATA, geometry, dx, w, dy, dy, w);
 }
 
-petra_status cuda_conv_backward_filter(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *x,
-                                       const petra_tensor *dy, petra_tensor *dw) {
+petra_status cuda_conv_backward_filter(petra_backend *backend, const petra_conv_geometry *geometry,
+                                       const petra_tensor *x, const petra_tensor *dy, petra_tensor *dw) {
   return convolve(cuda_of(backend), CUDA_CONV_FILTER, geometry, x, dw, dy, x, dy);
 }

@@ -16,9 +16,10 @@ typedef enum cuda_conv_kind {
   CUDA_CONV_FILTER,  /* w (that is dw) from x, y (dy) */
 } cuda_conv_kind;
 
-/* x (n, h, w, c), filter (o, kh, kw, c), y (n, oh, ow, o): dense, channels last. Precision fp32 (strict), tf32: tensors of
- * f32. bf16: both inputs and the output are bf16, sums are f32 and rounded once (cuDNN 9.19 has no engine for bf16 inputs and
- * an f32 output, for any kind). All zero bytes where nothing is said: shapes are compared by bytes. */
+/* x (n, h, w, c), filter (o, kh, kw, c), y (n, oh, ow, o): dense, channels last. Precision fp32 (strict), tf32:
+ * tensors of f32. bf16: both inputs and the output are bf16, sums are f32 and rounded once (cuDNN 9.19 has no engine
+ * for bf16 inputs and an f32 output, for any kind). All zero bytes where nothing is said: shapes are compared by
+ * bytes. */
 typedef struct cuda_conv_shape {
   int32_t kind;      /* cuda_conv_kind */
   int32_t precision; /* petra_precision */
@@ -38,16 +39,17 @@ enum {
   CUDA_PLAN_NOTE_FFT = 32
 };
 
-/* With a handle of the present device; where `deviceprop` is not NULL (a device's properties as cuDNN writes them in JSON)
- * for that device, without a GPU: such plans can be made and asked, not run. Workspaces are at most `workspace_max` bytes.
- * `deterministic`: plans that cuDNN notes as nondeterministic are not taken. In no precision those that convert inputs down,
- * sum in less than f32, or transform (Winograd, FFT); in fp32 none that uses tensor cores. Without a device and `deviceprop`
- * NULL: PETRA_BACKEND. */
+/* With a handle of the present device; where `deviceprop` is not NULL (a device's properties as cuDNN writes them in
+ * JSON) for that device, without a GPU: such plans can be made and asked, not run. Workspaces are at most
+ * `workspace_max` bytes. `deterministic`: plans that cuDNN notes as nondeterministic are not taken. In no precision
+ * those that convert inputs down, sum in less than f32, or transform (Winograd, FFT); in fp32 none that uses tensor
+ * cores. Without a device and `deviceprop` NULL: PETRA_BACKEND. */
 petra_status cuda_plans_create(const char *deviceprop, bool deterministic, size_t workspace_max, cuda_plans **out);
 void cuda_plans_destroy(cuda_plans *plans);
 
-/* The plan for a shape, made at the first call by cuDNN's heuristics: the first engine configuration that finalizes, has the
- * wanted notes and fits. PETRA_UNSUPPORTED, logged with the shape, when there is none. It lives as long as `plans`. */
+/* The plan for a shape, made at the first call by cuDNN's heuristics: the first engine configuration that finalizes,
+ * has the wanted notes and fits. PETRA_UNSUPPORTED, logged with the shape, when there is none. It lives as long as
+ * `plans`. */
 petra_status cuda_plans_find(cuda_plans *plans, const cuda_conv_shape *shape, const cuda_plan **out);
 
 size_t cuda_plan_workspace(const cuda_plan *plan);
@@ -59,8 +61,8 @@ petra_status cuda_plan_notes(const cuda_plan *plan, unsigned *notes);
 void cuda_plan_describe(const cuda_plan *plan, char *text, size_t size);
 
 /* Runs it on the lane; the workspace is the lane's scratch, of at least cuda_plan_workspace bytes. x, w, y as in the
- * shape, each aligned to 16 bytes; the output is the one that the kind says. Waits for nothing, takes no device memory, and may be
- * captured into a CUDA graph. */
+ * shape, each aligned to 16 bytes; the output is the one that the kind says. Waits for nothing, takes no device
+ * memory, and may be captured into a CUDA graph. */
 petra_status cuda_plan_run(const cuda_plan *plan, const cuda_lane *lane, const void *x, const void *w, const void *y);
 
 /* "cuDNN 9.19.0". */

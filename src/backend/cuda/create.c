@@ -30,7 +30,8 @@ static void describe(const petra_backend *backend, char *text, size_t size) {
   cuda_blas_describe(products, sizeof products);
   if (cudaGetDeviceProperties(&device, cuda->device) != cudaSuccess)
     snprintf(device.name, sizeof device.name, "device %d", cuda->device);
-  snprintf(text, size, "cuda: %s; %s, %s; %s", device.name, convolutions, products, cuda->graphs ? "graphs" : "no graphs");
+  snprintf(text, size, "cuda: %s; %s, %s; %s", device.name, convolutions, products,
+           cuda->graphs ? "graphs" : "no graphs");
 }
 
 static const petra_backend_ops cuda_ops = {
@@ -88,8 +89,10 @@ static petra_status find_device(petra_precision precision) {
   if (error == cudaSuccess && count > 0)
     return cuda_check(cudaSetDevice(0), "device 0");
   cudaGetLastError();
-  return petra_fail(PETRA_UNSUPPORTED, "device.backend: cuda: there is no CUDA device: %s; expected an NVIDIA GPU and its driver, or device.backend: cpu%s",
-                    error == cudaSuccess                       ? "none is visible"
+  return petra_fail(PETRA_UNSUPPORTED,
+                    "device.backend: cuda: there is no CUDA device: %s; expected an NVIDIA GPU and its driver, or "
+                    "device.backend: cpu%s",
+                    error == cudaSuccess                   ? "none is visible"
                     : error == cudaErrorInsufficientDriver ? "no driver, or one too old for this run time"
                                                            : cudaGetErrorString(error),
                     precision == PETRA_PRECISION_FP32 ? "" : " and device.precision: fp32");
@@ -108,7 +111,8 @@ static petra_status open_parts(cuda_backend *cuda, const petra_backend_options *
 petra_status petra_cuda_create(const petra_backend_options *options, petra_backend **out) {
   cuda_backend *cuda;
   if (options->precision == PETRA_PRECISION_FP64)
-    return petra_fail(PETRA_UNSUPPORTED, "device.precision: fp64 cannot be done by device.backend: cuda, which computes in fp32, tf32 and bf16; use device.backend: ref");
+    return petra_fail(PETRA_UNSUPPORTED, "device.precision: fp64 cannot be done by device.backend: cuda, which "
+                                         "computes in fp32, tf32 and bf16; use device.backend: ref");
   PETRA_TRY(find_device(options->precision));
   PETRA_TRY(petra_allocate(&cuda, 1, sizeof *cuda));
   cuda->base.ops = &cuda_ops;

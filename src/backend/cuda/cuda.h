@@ -1,12 +1,13 @@
 /* The inside of the `cuda` backend: its handle and what its files offer each other.
  *
- * From an operation to the device: an operation (activation.c, arithmetic.c, ...) describes its launches as commands, the tensors
- * that each reads and writes with them (segment.h); the commands of an action of a stage make a segment, which runs in
- * order on the lane of the stage (segment.c), as single launches or as a CUDA graph of them (graph.c). Segments of different
- * lanes wait for each other only where one touches what the other wrote, or writes what it read.
+ * From an operation to the device: an operation (activation.c, arithmetic.c, ...) describes its launches as
+ * commands, the tensors that each reads and writes with them (segment.h); the commands of an action of a stage make
+ * a segment, which runs in order on the lane of the stage (segment.c), as single launches or as a CUDA graph of them
+ * (graph.c). Segments of different lanes wait for each other only where one touches what the other wrote, or writes
+ * what it read.
  *
- * Tensors: kernels.h says how they are laid out. Masks are one byte an element. Everything that the host reads (download, dot,
- * cross_entropy) waits for the lane that computes it.
+ * Tensors: kernels.h says how they are laid out. Masks are one byte an element. Everything that the host reads
+ * (download, dot, cross_entropy) waits for the lane that computes it.
  *
  * cuda_runtime_api.h is included by the files of this folder alone; tests put a run time of their own in its place. */
 #ifndef PETRA_BACKEND_CUDA_CUDA_H
@@ -36,7 +37,7 @@ typedef struct cuda_storage {
 } cuda_storage;
 
 typedef struct cuda_track {
-  cuda_lane lane; /* what launches see of it; first */
+  cuda_lane lane;                 /* what launches see of it; first */
   cudaEvent_t ended[CUDA_EVENTS]; /* of segment s: ended[s % CUDA_EVENTS] */
   cuda_moment submitted;
   cuda_moment waited[CUDA_LANES]; /* what this lane has already waited for */
@@ -44,8 +45,8 @@ typedef struct cuda_track {
   int retired_count;
 } cuda_track;
 
-typedef struct cuda_segment cuda_segment; /* segment.h: the one in the making */
-typedef struct cuda_graphs cuda_graphs;   /* graph.h: those that were captured */
+typedef struct cuda_segment cuda_segment;   /* segment.h: the one in the making */
+typedef struct cuda_graphs cuda_graphs;     /* graph.h: those that were captured */
 typedef struct cuda_transfer cuda_transfer; /* transfer.h: pinned memory on its way */
 
 typedef struct cuda_backend {
@@ -82,7 +83,8 @@ static inline int64_t cuda_pixels(const petra_tensor *tensor) {
 
 /* --- error.c --- */
 
-/* PETRA_OK, or one line "cuda: WHAT: cudaErrorName: its text"; memory errors are PETRA_NO_MEMORY, all others PETRA_BACKEND. */
+/* PETRA_OK, or one line "cuda: WHAT: cudaErrorName: its text"; memory errors are PETRA_NO_MEMORY, all others
+ * PETRA_BACKEND. */
 petra_status cuda_check(cudaError_t error, const char *what);
 #define CUDA_TRY(call, what) PETRA_TRY(cuda_check(call, what))
 
@@ -103,7 +105,8 @@ petra_status cuda_fill(petra_backend *backend, petra_tensor *y, double value);
 petra_status cuda_axpy(petra_backend *backend, double alpha, const petra_tensor *x, petra_tensor *y);
 petra_status cuda_add(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, petra_tensor *y);
 petra_status cuda_dot(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, double *out);
-petra_status cuda_relu_backward(petra_backend *backend, const petra_tensor *y, const petra_tensor *dy, petra_tensor *dx);
+petra_status cuda_relu_backward(petra_backend *backend, const petra_tensor *y, const petra_tensor *dy,
+                                petra_tensor *dx);
 petra_status cuda_sgd_step(petra_backend *backend, const petra_sgd_step *arguments);
 
 /* activation.c */
@@ -121,10 +124,10 @@ petra_status cuda_average_pool_backward(petra_backend *backend, const petra_tens
 /* conv_ops.c */
 petra_status cuda_conv_forward(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *x,
                                const petra_tensor *w, petra_tensor *y);
-petra_status cuda_conv_backward_data(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *dy,
-                                     const petra_tensor *w, petra_tensor *dx);
-petra_status cuda_conv_backward_filter(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *x,
-                                       const petra_tensor *dy, petra_tensor *dw);
+petra_status cuda_conv_backward_data(petra_backend *backend, const petra_conv_geometry *geometry,
+                                     const petra_tensor *dy, const petra_tensor *w, petra_tensor *dx);
+petra_status cuda_conv_backward_filter(petra_backend *backend, const petra_conv_geometry *geometry,
+                                       const petra_tensor *x, const petra_tensor *dy, petra_tensor *dw);
 
 /* norm_ops.c */
 petra_status cuda_norm_forward(petra_backend *backend, const petra_norm_forward *arguments);
@@ -135,10 +138,10 @@ petra_status cuda_norm_update_running(petra_backend *backend, const petra_tensor
                                       petra_tensor *running_variance);
 
 /* head_ops.c */
-petra_status cuda_linear_forward(petra_backend *backend, const petra_tensor *x, const petra_tensor *w, const petra_tensor *b,
-                                 petra_tensor *y);
-petra_status cuda_linear_backward(petra_backend *backend, const petra_tensor *x, const petra_tensor *w, const petra_tensor *dy,
-                                  petra_tensor *dx, petra_tensor *dw, petra_tensor *db);
+petra_status cuda_linear_forward(petra_backend *backend, const petra_tensor *x, const petra_tensor *w,
+                                 const petra_tensor *b, petra_tensor *y);
+petra_status cuda_linear_backward(petra_backend *backend, const petra_tensor *x, const petra_tensor *w,
+                                  const petra_tensor *dy, petra_tensor *dx, petra_tensor *dw, petra_tensor *db);
 petra_status cuda_cross_entropy(petra_backend *backend, petra_cross_entropy *arguments);
 petra_status cuda_collect(petra_backend *backend, int64_t ticket, petra_cross_entropy *out);
 

@@ -28,9 +28,8 @@ PETRA_KERNEL(cuda_axpy_kernel, const cuda_axpy_args a) {
       x[k] = i < a.count ? a.x[i] : 0;
       y[k] = i < a.count ? a.y[i] : 0;
     }
-    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++)
-      if (first + k * step < a.count)
-        a.y[first + k * step] = (float)(y[k] + a.alpha * x[k]);
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) if (first + k * step < a.count) a.y[first + k * step] =
+        (float)(y[k] + a.alpha * x[k]);
   }
 }
 
@@ -49,9 +48,8 @@ PETRA_KERNEL(cuda_add_kernel, const cuda_add_args a) {
       x[k] = i < a.count ? a.a[i] : 0;
       y[k] = i < a.count ? a.b[i] : 0;
     }
-    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++)
-      if (first + k * step < a.count)
-        a.y[first + k * step] = x[k] + y[k];
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) if (first + k * step < a.count) a.y[first + k * step] =
+        x[k] + y[k];
   }
 }
 
@@ -70,9 +68,8 @@ PETRA_KERNEL(cuda_relu_backward_kernel, const cuda_relu_backward_args a) {
       y[k] = i < a.count ? a.y[i] : 0;
       dy[k] = i < a.count ? a.dy[i] : 0;
     }
-    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++)
-      if (first + k * step < a.count)
-        a.dx[first + k * step] = (float)petra_element_relu_backward(y[k], dy[k]);
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) if (first + k * step < a.count) a.dx[first + k * step] =
+        (float)petra_element_relu_backward(y[k], dy[k]);
   }
 }
 
@@ -104,8 +101,8 @@ size_t cuda_dot_scratch(int64_t count) {
 PETRA_KERNEL(cuda_dot_kernel, const cuda_dot_kernel_args a) {
   PETRA_SHARED double shared[CUDA_GRID_THREADS];
   double sum = 0;
-  PETRA_UNROLL_SOME for (int64_t i = cuda_grid_first(); i < a.count; i += cuda_grid_step())
-    sum += (double)a.a[i] * a.b[i];
+  PETRA_UNROLL_SOME for (int64_t i = cuda_grid_first(); i < a.count; i += cuda_grid_step()) sum +=
+      (double)a.a[i] * a.b[i];
   sum = cuda_block_sum(shared, sum);
   if (PETRA_THREAD == 0)
     a.partial[PETRA_BLOCK] = sum;
@@ -114,8 +111,7 @@ PETRA_KERNEL(cuda_dot_kernel, const cuda_dot_kernel_args a) {
 PETRA_KERNEL(cuda_dot_finish_kernel, const cuda_dot_kernel_args a) {
   PETRA_SHARED double shared[CUDA_GRID_THREADS];
   double sum = 0;
-  PETRA_UNROLL_SOME for (int64_t i = PETRA_THREAD; i < a.partials; i += PETRA_THREADS)
-    sum += a.partial[i];
+  PETRA_UNROLL_SOME for (int64_t i = PETRA_THREAD; i < a.partials; i += PETRA_THREADS) sum += a.partial[i];
   sum = cuda_block_sum(shared, sum);
   if (PETRA_THREAD == 0)
     *a.out = sum;
@@ -146,11 +142,10 @@ PETRA_KERNEL(cuda_to_bf16_kernel, const cuda_to_bf16_args a) {
   const int64_t step = cuda_grid_step();
   for (int64_t first = cuda_grid_first(); first < a.count; first += CUDA_GRID_BATCH * step) {
     float x[CUDA_GRID_BATCH];
-    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++)
-      x[k] = first + k * step < a.count ? a.x[first + k * step] : 0;
-    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++)
-      if (first + k * step < a.count)
-        a.y[first + k * step] = cuda_bf16_of(x[k]);
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) x[k] =
+        first + k * step < a.count ? a.x[first + k * step] : 0;
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) if (first + k * step < a.count) a.y[first + k * step] =
+        cuda_bf16_of(x[k]);
   }
 }
 
@@ -171,11 +166,10 @@ PETRA_KERNEL(cuda_from_bf16_kernel, const cuda_from_bf16_args a) {
   const int64_t step = cuda_grid_step();
   for (int64_t first = cuda_grid_first(); first < a.count; first += CUDA_GRID_BATCH * step) {
     uint16_t x[CUDA_GRID_BATCH];
-    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++)
-      x[k] = first + k * step < a.count ? a.x[first + k * step] : 0;
-    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++)
-      if (first + k * step < a.count)
-        a.y[first + k * step] = cuda_float_of(x[k]);
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) x[k] =
+        first + k * step < a.count ? a.x[first + k * step] : 0;
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) if (first + k * step < a.count) a.y[first + k * step] =
+        cuda_float_of(x[k]);
   }
 }
 

@@ -7,10 +7,10 @@
 #include <string.h>
 
 enum {
-  SEEN = 1 << 14,     /* sets of hashes of segments that came once; a later one takes the place of the oldest in its set */
+  SEEN = 1 << 14, /* sets of hashes of segments that came once; a later one takes the place of the oldest in its set */
   WAYS = 4,
-  TABLE = 1 << 14,    /* places for graphs, a power of two */
-  GRAPHS_MAX = 8192,  /* beyond these, segments are launched one by one */
+  TABLE = 1 << 14,   /* places for graphs, a power of two */
+  GRAPHS_MAX = 8192, /* beyond these, segments are launched one by one */
 };
 
 typedef struct captured {
@@ -79,10 +79,10 @@ static bool came_before(cuda_graphs *graphs, uint64_t hash) {
   return false;
 }
 
-/* Records the launches instead of running them. Which call failed is told in *failed, and what a launch says of itself in *launched,
- * logged. */
-static cudaError_t capture(const cuda_lane *lane, const unsigned char *commands, size_t bytes, cudaGraphExec_t *out, const char **failed,
-                           petra_status *launched) {
+/* Records the launches instead of running them. Which call failed is told in *failed, and what a launch says of
+ * itself in *launched, logged. */
+static cudaError_t capture(const cuda_lane *lane, const unsigned char *commands, size_t bytes, cudaGraphExec_t *out,
+                           const char **failed, petra_status *launched) {
   cudaGraph_t graph = NULL;
   *failed = "the begin of a graph's capture";
   *launched = PETRA_OK;
@@ -119,12 +119,15 @@ static petra_status add(cuda_graphs *graphs, captured *place, uint64_t hash, int
     return cuda_check(error, failed);
   place->exec = NULL;
   cudaGetLastError(); /* it is dealt with */
-  petra_log(PETRA_LOG_WARNING, "cuda: %s: %s: %s; these launches are made one by one (device.graph: off makes no graphs)", failed,
-            launched == PETRA_OK ? cudaGetErrorName(error) : "a launch failed", launched == PETRA_OK ? cudaGetErrorString(error) : "above");
+  petra_log(PETRA_LOG_WARNING,
+            "cuda: %s: %s: %s; these launches are made one by one (device.graph: off makes no graphs)", failed,
+            launched == PETRA_OK ? cudaGetErrorName(error) : "a launch failed",
+            launched == PETRA_OK ? cudaGetErrorString(error) : "above");
   return PETRA_OK;
 }
 
-petra_status cuda_graphs_launch(cuda_graphs *graphs, int number, const cuda_lane *lane, const unsigned char *commands, size_t bytes) {
+petra_status cuda_graphs_launch(cuda_graphs *graphs, int number, const cuda_lane *lane, const unsigned char *commands,
+                                size_t bytes) {
   const uint64_t hash = hash_of(number, commands, bytes);
   captured *place = place_of(graphs, hash, number, commands, bytes);
   if (!place->commands && graphs->count < GRAPHS_MAX && came_before(graphs, hash))

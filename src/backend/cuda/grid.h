@@ -25,8 +25,9 @@ PETRA_DEVICE int64_t cuda_grid_step(void) {
   return PETRA_BLOCKS * PETRA_THREADS;
 }
 
-/* The sum of what the threads of a block give, for all of them, by halves: always in the same order. `shared` has a place for
- * each thread; their number is a power of two. `shared` may be used again when every thread has the result. */
+/* The sum of what the threads of a block give, for all of them, by halves: always in the same order. `shared` has a
+ * place for each thread; their number is a power of two. `shared` may be used again when every thread has the
+ * result. */
 PETRA_DEVICE double cuda_block_sum(double *shared, double value) {
   shared[PETRA_THREAD] = value;
   for (int half = PETRA_THREADS / 2; half > 0; half /= 2) {

@@ -23,8 +23,7 @@ PETRA_KERNEL(cuda_bias_backward_kernel, const cuda_bias_backward_args a) {
   const int64_t column = PETRA_BLOCK * CUDA_BIAS_COLUMNS + PETRA_THREAD % CUDA_BIAS_COLUMNS;
   double sum = 0;
   if (column < a.o)
-    PETRA_UNROLL_SOME for (int64_t n = row; n < a.n; n += CUDA_BIAS_ROWS)
-      sum += a.dy[n * a.o + column];
+    PETRA_UNROLL_SOME for (int64_t n = row; n < a.n; n += CUDA_BIAS_ROWS) sum += a.dy[n * a.o + column];
   shared[PETRA_THREAD] = sum;
   PETRA_SYNC();
   if (row > 0 || column >= a.o)
@@ -141,7 +140,8 @@ PETRA_KERNEL(cuda_batch_loss_kernel, const cuda_loss_args a) {
 petra_status cuda_cross_entropy_launch(const cuda_lane *lane, const void *arguments) {
   const cuda_cross_entropy_args *a = (const cuda_cross_entropy_args *)arguments;
   const cuda_loss_args kernel = {*a, (cuda_image_loss *)lane->scratch};
-  PETRA_LAUNCH_BLOCK(lane, cuda_image_loss_kernel, a->n, a->classes <= CUDA_LOSS_FEW ? CUDA_LOSS_FEW : CUDA_LOSS_THREADS, kernel);
+  PETRA_LAUNCH_BLOCK(lane, cuda_image_loss_kernel, a->n,
+                     a->classes <= CUDA_LOSS_FEW ? CUDA_LOSS_FEW : CUDA_LOSS_THREADS, kernel);
   PETRA_LAUNCH_BLOCK(lane, cuda_batch_loss_kernel, 1, CUDA_LOSS_THREADS, kernel);
   return cuda_launched("cross_entropy");
 }

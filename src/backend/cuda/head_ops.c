@@ -14,8 +14,8 @@ static petra_status product_launch(const cuda_lane *lane, const void *arguments)
   return cuda_blas_product(a->blas, lane, &a->product);
 }
 
-static petra_status multiply(cuda_backend *cuda, const petra_tensor *a, bool transpose_a, const petra_tensor *b, bool transpose_b,
-                             float beta, const petra_tensor *c) {
+static petra_status multiply(cuda_backend *cuda, const petra_tensor *a, bool transpose_a, const petra_tensor *b,
+                             bool transpose_b, float beta, const petra_tensor *c) {
   CUDA_ARGUMENTS(product_args, p);
   p.blas = cuda->blas;
   p.product.a = cuda_read(a);
@@ -34,8 +34,8 @@ static petra_status multiply(cuda_backend *cuda, const petra_tensor *a, bool tra
   return cuda_add_command(cuda, product_launch, &p, sizeof p);
 }
 
-petra_status cuda_linear_forward(petra_backend *backend, const petra_tensor *x, const petra_tensor *w, const petra_tensor *b,
-                                 petra_tensor *y) {
+petra_status cuda_linear_forward(petra_backend *backend, const petra_tensor *x, const petra_tensor *w,
+                                 const petra_tensor *b, petra_tensor *y) {
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_bias_args, a);
   a.b = cuda_read(b);
@@ -48,8 +48,8 @@ petra_status cuda_linear_forward(petra_backend *backend, const petra_tensor *x, 
   return multiply(cuda, x, false, w, true, 1, y);
 }
 
-petra_status cuda_linear_backward(petra_backend *backend, const petra_tensor *x, const petra_tensor *w, const petra_tensor *dy,
-                                  petra_tensor *dx, petra_tensor *dw, petra_tensor *db) {
+petra_status cuda_linear_backward(petra_backend *backend, const petra_tensor *x, const petra_tensor *w,
+                                  const petra_tensor *dy, petra_tensor *dx, petra_tensor *dw, petra_tensor *db) {
   cuda_backend *cuda = cuda_of(backend);
   PETRA_TRY(multiply(cuda, dy, false, w, false, 0, dx));
   PETRA_TRY(multiply(cuda, dy, true, x, false, 0, dw));
@@ -77,7 +77,8 @@ petra_status cuda_cross_entropy(petra_backend *backend, petra_cross_entropy *los
   const bool later = loss->later && !loss->unwanted && cuda->segment->open;
   const void *labels, *host;
   void *result;
-  PETRA_TRY((later ? cuda_late_result : cuda_result)(cuda, &result)); /* may submit: before the labels are in the segment */
+  PETRA_TRY(
+      (later ? cuda_late_result : cuda_result)(cuda, &result)); /* may submit: before the labels are in the segment */
   PETRA_TRY(cuda_value(cuda, loss->labels, (size_t)images * sizeof *loss->labels, &labels));
   CUDA_ARGUMENTS(cuda_cross_entropy_args, a);
   a.logits = cuda_read(loss->logits);

@@ -15,9 +15,8 @@ void petra_cuda_describe_build(char *text, size_t size) {
   cublasGetProperty(MAJOR_VERSION, &major);
   cublasGetProperty(MINOR_VERSION, &minor);
   cublasGetProperty(PATCH_LEVEL, &patch);
-  snprintf(text, size, "CUDA run time %d.%d, cuDNN %zu.%zu.%zu, cuBLAS %d.%d.%d, kernels for %s",
-           runtime / 1000, runtime % 1000 / 10, cudnn / 10000, cudnn / 100 % 100, cudnn % 100, major, minor,
-           patch, PETRA_CUDA_ARCHS);
+  snprintf(text, size, "CUDA run time %d.%d, cuDNN %zu.%zu.%zu, cuBLAS %d.%d.%d, kernels for %s", runtime / 1000,
+           runtime % 1000 / 10, cudnn / 10000, cudnn / 100 % 100, cudnn % 100, major, minor, patch, PETRA_CUDA_ARCHS);
 }
 
 int petra_cuda_devices(char *text, size_t size) {
@@ -28,11 +27,9 @@ int petra_cuda_devices(char *text, size_t size) {
     return count;
   if (error == cudaErrorInsufficientDriver)
     /* The same number for a driver that is not there and for one that is older than the run time. */
-    snprintf(text, size, "no CUDA device: no driver, or one too old for this run time (error %d)",
-             (int)error);
+    snprintf(text, size, "no CUDA device: no driver, or one too old for this run time (error %d)", (int)error);
   else if (error == cudaErrorStubLibrary)
-    snprintf(text, size, "no CUDA device: the driver library found is the stub for linking (error %d)",
-             (int)error);
+    snprintf(text, size, "no CUDA device: the driver library found is the stub for linking (error %d)", (int)error);
   else if (error == cudaErrorNoDevice || error == cudaSuccess)
     snprintf(text, size, "no CUDA device: the driver sees none (error %d)", (int)error);
   else
@@ -46,6 +43,6 @@ void petra_cuda_describe_device(int device, char *text, size_t size) {
   if (error != cudaSuccess)
     snprintf(text, size, "CUDA device %d: %s (error %d)", device, cudaGetErrorString(error), (int)error);
   else
-    snprintf(text, size, "%s, compute capability %d.%d, %.1f GiB", properties.name, properties.major,
-             properties.minor, (double)properties.totalGlobalMem / (1 << 30));
+    snprintf(text, size, "%s, compute capability %d.%d, %.1f GiB", properties.name, properties.major, properties.minor,
+             (double)properties.totalGlobalMem / (1 << 30));
 }

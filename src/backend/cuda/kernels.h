@@ -1,12 +1,13 @@
 /* Our own CUDA kernels, as the host calls them: for each a structure of arguments and a function that launches it.
  *
- * Layouts: activations are dense f32 in the order (N, H, W, C), filters (O, KH, KW, I), matrices row-major, vectors plain.
- * Sums over many elements are made in double, in two levels with a grid that depends on shapes alone and no atomics:
- * the same inputs give the same output to the bit on every device. Element formulas are those of backend/element.h.
+ * Layouts: activations are dense f32 in the order (N, H, W, C), filters (O, KH, KW, I), matrices row-major, vectors
+ * plain. Sums over many elements are made in double, in two levels with a grid that depends on shapes alone and no
+ * atomics: the same inputs give the same output to the bit on every device. Element formulas are those of
+ * backend/element.h.
  *
- * A launch function takes the lane on which it runs and its arguments, copies what the kernels need, waits for nothing,
- * allocates nothing and may be captured into a CUDA graph. Failure: PETRA_BACKEND, logged with the kernel's name.
- * Pointers point into device memory unless it is said; "may alias" as in backend.h.
+ * A launch function takes the lane on which it runs and its arguments, copies what the kernels need, waits for
+ * nothing, allocates nothing and may be captured into a CUDA graph. Failure: PETRA_BACKEND, logged with the kernel's
+ * name. Pointers point into device memory unless it is said; "may alias" as in backend.h.
  *
  * Plain C as well as CUDA C++: tests compile the kernels for the host (device.h). */
 #ifndef PETRA_BACKEND_CUDA_KERNELS_H
@@ -159,12 +160,12 @@ petra_status cuda_norm_running_launch(const cuda_lane *lane, const void *argumen
 
 /* --- pool.cu --- */
 
-/* x (n, h, w, c), y and mask (n, oh, ow, c). The mask holds the winner's place in the window, row by row: the first maximum;
- * the first NaN wins over everything. */
+/* x (n, h, w, c), y and mask (n, oh, ow, c). The mask holds the winner's place in the window, row by row: the first
+ * maximum; the first NaN wins over everything. */
 typedef struct cuda_max_pool_args {
-  const float *x; /* forward */
-  float *y;       /* forward */
-  uint8_t *mask;  /* forward: out or NULL; backward: in */
+  const float *x;  /* forward */
+  float *y;        /* forward */
+  uint8_t *mask;   /* forward: out or NULL; backward: in */
   const float *dy; /* backward */
   float *dx;       /* backward: sums over the outputs that an element won, in their order, in double */
   int32_t n, h, w, c, oh, ow, window, stride, pad;
@@ -198,15 +199,16 @@ typedef struct cuda_bias_backward_args {
 } cuda_bias_backward_args;
 petra_status cuda_bias_backward_launch(const cuda_lane *lane, const void *arguments);
 
-/* petra_cross_entropy. The sums over images are made by one block in their order. Scratch: cuda_cross_entropy_scratch bytes. */
+/* petra_cross_entropy. The sums over images are made by one block in their order. Scratch:
+ * cuda_cross_entropy_scratch bytes. */
 typedef struct cuda_loss_result {
   double loss;
   int32_t top1, top5;
 } cuda_loss_result;
 typedef struct cuda_cross_entropy_args {
   const float *logits;
-  const int32_t *labels; /* on the device */
-  float *dlogits;        /* NULL when not wanted */
+  const int32_t *labels;    /* on the device */
+  float *dlogits;           /* NULL when not wanted */
   cuda_loss_result *result; /* on the device */
   int32_t n, classes;
 } cuda_cross_entropy_args;
@@ -234,8 +236,8 @@ petra_status cuda_sgd_launch(const cuda_lane *lane, const void *arguments);
 
 /* --- augment.cu --- */
 
-/* petra_upload_images. Images of the data set as bytes (n, 3, h, w) -> y (n, h, w, 3): shifted with zeros (before normalisation)
- * outside, mirrored, (value / 255 - mean) / deviation in double, rounded once. */
+/* petra_upload_images. Images of the data set as bytes (n, 3, h, w) -> y (n, h, w, 3): shifted with zeros (before
+ * normalisation) outside, mirrored, (value / 255 - mean) / deviation in double, rounded once. */
 typedef struct cuda_augment_args {
   const uint8_t *pixels;
   const petra_augment_choice *choices;

@@ -8,7 +8,8 @@ typedef struct CUstream_st *cuda_stream; /* cudaStream_t */
 
 typedef struct cuda_lane {
   cuda_stream stream;
-  void *scratch; /* device memory for a launch's own use, 256-byte aligned; what it holds is lost with the next launch */
+  void
+      *scratch; /* device memory for a launch's own use, 256-byte aligned; what it holds is lost with the next launch */
   size_t scratch_bytes;
 } cuda_lane;
 

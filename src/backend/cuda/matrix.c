@@ -73,14 +73,14 @@ static cublasStatus_t multiply(cuda_blas *blas, const cuda_lane *lane, const cud
     return status;
   return cublasGemmEx(blas->handle, p->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
                       p->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, p->n, p->m, p->k, &one, p->b, CUDA_R_32F,
-                      p->transpose_b ? p->k : p->n, p->a, CUDA_R_32F, p->transpose_a ? p->m : p->k, &p->beta,
-                      p->c, CUDA_R_32F, p->n, blas->compute, CUBLAS_GEMM_DEFAULT);
+                      p->transpose_b ? p->k : p->n, p->a, CUDA_R_32F, p->transpose_a ? p->m : p->k, &p->beta, p->c,
+                      CUDA_R_32F, p->n, blas->compute, CUBLAS_GEMM_DEFAULT);
 }
 
 petra_status cuda_blas_product(cuda_blas *blas, const cuda_lane *lane, const cuda_product *product) {
   char what[96];
-  snprintf(what, sizeof what, "product of %s%dx%d and %s%dx%d", product->transpose_a ? "transposed " : "",
-           product->m, product->k, product->transpose_b ? "transposed " : "", product->k, product->n);
+  snprintf(what, sizeof what, "product of %s%dx%d and %s%dx%d", product->transpose_a ? "transposed " : "", product->m,
+           product->k, product->transpose_b ? "transposed " : "", product->k, product->n);
   if (lane->scratch_bytes < CUDA_BLAS_SCRATCH)
     return petra_fail(PETRA_INTERNAL, "cuBLAS: the lane has %zu bytes of scratch, expected at least %d: %s",
                       lane->scratch_bytes, (int)CUDA_BLAS_SCRATCH, what);

@@ -1,6 +1,6 @@
-/* Batch normalisation. Sums over the batch are made in two levels: each block sums a slice of the pixels of its channels
- * into scratch, then one thread group per channel sums the slices in their order. As `ref` does, everything is computed from the
- * mean and variance as stored, so that the backward sees the z that the forward saw. */
+/* Batch normalisation. Sums over the batch are made in two levels: each block sums a slice of the pixels of its
+ * channels into scratch, then one thread group per channel sums the slices in their order. As `ref` does, everything
+ * is computed from the mean and variance as stored, so that the backward sees the z that the forward saw. */
 #include "backend/cuda/tile.h"
 
 #include "backend/element.h"
@@ -74,9 +74,9 @@ typedef struct cuda_statistics_args {
   double *partial;
 } cuda_statistics_args;
 
-/* What is taken off every element of a channel before it is squared: the first of them. Since it is one of the n, its distance
- * from the mean squared is at most n times the variance, so that the difference of sums below loses few digits, whatever
- * the mean is; a constant channel has variance 0 exactly. */
+/* What is taken off every element of a channel before it is squared: the first of them. Since it is one of the n,
+ * its distance from the mean squared is at most n times the variance, so that the difference of sums below loses few
+ * digits, whatever the mean is; a constant channel has variance 0 exactly. */
 PETRA_DEVICE double cuda_norm_origin(const float *x, int32_t channel) {
   const double first = x[channel];
   return isfinite(first) ? first : 0;

@@ -24,16 +24,14 @@ static petra_status name_device(cuda_plan_wanted *wanted, const char *json) {
     int status = cudnnCreate(&wanted->handle);
     return status == CUDNN_STATUS_SUCCESS ? PETRA_OK : cuda_plan_error(NULL, "cudnnCreate", status);
   }
-  const cuda_attribute text = {CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                               (int64_t)strlen(json) + 1, json};
+  const cuda_attribute text = {CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)strlen(json) + 1,
+                               json};
   int status = cuda_descriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &text, 1, &wanted->deviceprop);
-  return status == CUDNN_STATUS_SUCCESS
-             ? PETRA_OK
-             : cuda_plan_error(NULL, "reading a device's properties from JSON", status);
+  return status == CUDNN_STATUS_SUCCESS ? PETRA_OK
+                                        : cuda_plan_error(NULL, "reading a device's properties from JSON", status);
 }
 
-petra_status cuda_plans_create(const char *deviceprop, bool deterministic, size_t workspace_max,
-                               cuda_plans **out) {
+petra_status cuda_plans_create(const char *deviceprop, bool deterministic, size_t workspace_max, cuda_plans **out) {
   cuda_plans *plans = NULL;
   PETRA_TRY(petra_allocate(&plans, 1, sizeof *plans));
   plans->wanted.deterministic = deterministic;
@@ -104,8 +102,7 @@ petra_status cuda_plan_notes(const cuda_plan *plan, unsigned *notes) {
   int64_t engine = -1;
   bool compiled = false;
   int status = cuda_config_notes(plan->config, &engine, notes, &compiled);
-  return status == CUDNN_STATUS_SUCCESS ? PETRA_OK
-                                        : cuda_plan_error(&plan->shape, "asking an engine's notes", status);
+  return status == CUDNN_STATUS_SUCCESS ? PETRA_OK : cuda_plan_error(&plan->shape, "asking an engine's notes", status);
 }
 
 void cuda_plan_describe(const cuda_plan *plan, char *text, size_t size) {
@@ -130,14 +127,12 @@ static int variant_pack(const cuda_lane *lane, const void *x, const void *w, con
   return cuda_descriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, attributes, 3, out);
 }
 
-petra_status cuda_plan_run(const cuda_plan *plan, const cuda_lane *lane, const void *x, const void *w,
-                           const void *y) {
+petra_status cuda_plan_run(const cuda_plan *plan, const cuda_lane *lane, const void *x, const void *w, const void *y) {
   if (plan->handle == NULL)
     return petra_fail(PETRA_INTERNAL, "cuDNN: a plan made without a device cannot run: convolution %s",
                       cuda_shape_describe(&plan->shape).text);
   if (plan->workspace > lane->scratch_bytes)
-    return petra_fail(PETRA_INTERNAL,
-                      "cuDNN: the lane has %zu bytes of scratch, expected at least %zu: convolution %s",
+    return petra_fail(PETRA_INTERNAL, "cuDNN: the lane has %zu bytes of scratch, expected at least %zu: convolution %s",
                       lane->scratch_bytes, plan->workspace, cuda_shape_describe(&plan->shape).text);
   void *pack = NULL;
   int status = cudnnSetStream(plan->handle, lane->stream);

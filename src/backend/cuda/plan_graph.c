@@ -11,9 +11,9 @@
 #error "cuDNN 9.8 or newer is needed: before it, plans could not be made for a device's properties"
 #endif
 
-#define ATTRIBUTE(name, type, value)                                                                         \
+#define ATTRIBUTE(name, type, value)                                                                                   \
   { CUDNN_ATTR_##name, CUDNN_TYPE_##type, 1, &(value) }
-#define ATTRIBUTES(name, type, array)                                                                        \
+#define ATTRIBUTES(name, type, array)                                                                                  \
   { CUDNN_ATTR_##name, CUDNN_TYPE_##type, (int64_t)(sizeof(array) / sizeof *(array)), array }
 #define COUNT(table) ((int)(sizeof(table) / sizeof *(table)))
 
@@ -53,8 +53,8 @@ cuda_shape_text cuda_shape_describe(const cuda_conv_shape *shape) {
                                                                      : "fp32";
   cuda_shape_text out;
   snprintf(out.text, sizeof out.text, "%s, x %dx%dx%dx%d, filter %dx%dx%dx%d, stride %d, pad %d, %s",
-           kinds[shape->kind], shape->n, shape->h, shape->w, shape->c, shape->o, shape->kh, shape->kw,
-           shape->c, shape->stride, shape->pad, precision);
+           kinds[shape->kind], shape->n, shape->h, shape->w, shape->c, shape->o, shape->kh, shape->kw, shape->c,
+           shape->stride, shape->pad, precision);
   return out;
 }
 
@@ -65,8 +65,8 @@ petra_status cuda_plan_error(const cuda_conv_shape *shape, const char *what, int
                    status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
   return petra_fail(no_memory ? PETRA_NO_MEMORY : PETRA_BACKEND, "%scuDNN: %s%s%s: %s (%d)%s%s",
                     no_memory ? "out of memory: " : "", what, shape != NULL ? ": convolution " : "",
-                    shape != NULL ? cuda_shape_describe(shape).text : "",
-                    cudnnGetErrorString((cudnnStatus_t)status), status, detail[0] != 0 ? ": " : "", detail);
+                    shape != NULL ? cuda_shape_describe(shape).text : "", cudnnGetErrorString((cudnnStatus_t)status),
+                    status, detail[0] != 0 ? ": " : "", detail);
 }
 
 /* --- the graph --- */
@@ -106,12 +106,9 @@ static int convolution(const cuda_conv_shape *shape, void **out) {
   const cudnnDataType_t sums = CUDNN_DATA_FLOAT;
   const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
   const cuda_attribute attributes[] = {
-      ATTRIBUTE(CONVOLUTION_COMP_TYPE, DATA_TYPE, sums),
-      ATTRIBUTE(CONVOLUTION_CONV_MODE, CONVOLUTION_MODE, mode),
-      ATTRIBUTE(CONVOLUTION_SPATIAL_DIMS, INT64, rank),
-      ATTRIBUTES(CONVOLUTION_DILATIONS, INT64, ones),
-      ATTRIBUTES(CONVOLUTION_FILTER_STRIDES, INT64, strides),
-      ATTRIBUTES(CONVOLUTION_PRE_PADDINGS, INT64, pads),
+      ATTRIBUTE(CONVOLUTION_COMP_TYPE, DATA_TYPE, sums),      ATTRIBUTE(CONVOLUTION_CONV_MODE, CONVOLUTION_MODE, mode),
+      ATTRIBUTE(CONVOLUTION_SPATIAL_DIMS, INT64, rank),       ATTRIBUTES(CONVOLUTION_DILATIONS, INT64, ones),
+      ATTRIBUTES(CONVOLUTION_FILTER_STRIDES, INT64, strides), ATTRIBUTES(CONVOLUTION_PRE_PADDINGS, INT64, pads),
       ATTRIBUTES(CONVOLUTION_POST_PADDINGS, INT64, pads),
   };
   return cuda_descriptor(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, attributes, COUNT(attributes), out);
@@ -119,31 +116,27 @@ static int convolution(const cuda_conv_shape *shape, void **out) {
 
 static int operation(int kind, const cuda_conv_graph *graph, void **out) {
   const float one = 1, zero = 0;
-#define OPERATION(prefix, x_name, w_name, y_name)                                                            \
-  {                                                                                                          \
-    ATTRIBUTE(OPERATION_CONVOLUTION_##prefix##_CONV_DESC, BACKEND_DESCRIPTOR, graph->convolution),           \
-        ATTRIBUTE(OPERATION_CONVOLUTION_##prefix##_##x_name, BACKEND_DESCRIPTOR, graph->x),                  \
-        ATTRIBUTE(OPERATION_CONVOLUTION_##prefix##_##w_name, BACKEND_DESCRIPTOR, graph->w),                  \
-        ATTRIBUTE(OPERATION_CONVOLUTION_##prefix##_##y_name, BACKEND_DESCRIPTOR, graph->y),                  \
-        ATTRIBUTE(OPERATION_CONVOLUTION_##prefix##_ALPHA, FLOAT, one),                                       \
-        ATTRIBUTE(OPERATION_CONVOLUTION_##prefix##_BETA, FLOAT, zero),                                       \
+#define OPERATION(prefix, x_name, w_name, y_name)                                                                      \
+  {                                                                                                                    \
+    ATTRIBUTE(OPERATION_CONVOLUTION_##prefix##_CONV_DESC, BACKEND_DESCRIPTOR, graph->convolution),                     \
+        ATTRIBUTE(OPERATION_CONVOLUTION_##prefix##_##x_name, BACKEND_DESCRIPTOR, graph->x),                            \
+        ATTRIBUTE(OPERATION_CONVOLUTION_##prefix##_##w_name, BACKEND_DESCRIPTOR, graph->w),                            \
+        ATTRIBUTE(OPERATION_CONVOLUTION_##prefix##_##y_name, BACKEND_DESCRIPTOR, graph->y),                            \
+        ATTRIBUTE(OPERATION_CONVOLUTION_##prefix##_ALPHA, FLOAT, one),                                                 \
+        ATTRIBUTE(OPERATION_CONVOLUTION_##prefix##_BETA, FLOAT, zero),                                                 \
   }
   const cuda_attribute forward[] = OPERATION(FORWARD, X, W, Y);
   const cuda_attribute data[] = OPERATION(BWD_DATA, DX, W, DY);
   const cuda_attribute filter[] = OPERATION(BWD_FILTER, X, DW, DY);
 #undef OPERATION
   if (kind == CUDA_CONV_FORWARD)
-    return cuda_descriptor(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, forward, COUNT(forward),
-                           out);
+    return cuda_descriptor(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, forward, COUNT(forward), out);
   if (kind == CUDA_CONV_DATA)
-    return cuda_descriptor(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, data, COUNT(data),
-                           out);
-  return cuda_descriptor(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, filter,
-                         COUNT(filter), out);
+    return cuda_descriptor(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, data, COUNT(data), out);
+  return cuda_descriptor(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, filter, COUNT(filter), out);
 }
 
-petra_status cuda_conv_graph_make(const cuda_conv_shape *shape, struct cudnnContext *handle,
-                                  cuda_conv_graph *graph) {
+petra_status cuda_conv_graph_make(const cuda_conv_shape *shape, struct cudnnContext *handle, cuda_conv_graph *graph) {
   *graph = (cuda_conv_graph){0};
   int status = tensors(shape, graph);
   if (status != CUDNN_STATUS_SUCCESS)
@@ -157,8 +150,7 @@ petra_status cuda_conv_graph_make(const cuda_conv_shape *shape, struct cudnnCont
       ATTRIBUTE(OPERATIONGRAPH_OPS, BACKEND_DESCRIPTOR, graph->operation),
       ATTRIBUTE(OPERATIONGRAPH_HANDLE, HANDLE, handle),
   };
-  status = cuda_descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, attributes, handle != NULL ? 2 : 1,
-                           &graph->graph);
+  status = cuda_descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, attributes, handle != NULL ? 2 : 1, &graph->graph);
   return status == CUDNN_STATUS_SUCCESS ? PETRA_OK : cuda_plan_error(shape, "building the graph", status);
 }
 

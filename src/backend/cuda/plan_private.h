@@ -64,8 +64,7 @@ cuda_shape_text cuda_shape_describe(const cuda_conv_shape *shape);
 
 /* `handle`: NULL in a graph for a device that is not here. Out: `graph`, also on failure to be given to
  * cuda_conv_graph_drop. */
-petra_status cuda_conv_graph_make(const cuda_conv_shape *shape, struct cudnnContext *handle,
-                                  cuda_conv_graph *graph);
+petra_status cuda_conv_graph_make(const cuda_conv_shape *shape, struct cudnnContext *handle, cuda_conv_graph *graph);
 void cuda_conv_graph_drop(cuda_conv_graph *graph);
 
 /* Fills plan->config, plan, engine, workspace, notes for plan->shape and plan->graph. plan_search.c */

@@ -15,8 +15,7 @@ typedef struct refusals {
   int last; /* cuDNN's status of the last that did not finalize */
 } refusals;
 
-static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B,
-                                               CUDNN_HEUR_MODE_FALLBACK};
+static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK};
 
 /* --- notes --- */
 
@@ -48,8 +47,8 @@ static unsigned own_note(cudnnBackendNumericalNote_t note) {
  * that reversible blocks invert through many layers accumulate them; what tensor cores do is the whole
  * difference that tf32 and bf16 stand for. */
 static unsigned unwanted_notes(int precision, bool deterministic) {
-  unsigned notes = CUDA_PLAN_NOTE_DOWN_CONVERTS | CUDA_PLAN_NOTE_REDUCED_SUMS | CUDA_PLAN_NOTE_WINOGRAD |
-                   CUDA_PLAN_NOTE_FFT;
+  unsigned notes =
+      CUDA_PLAN_NOTE_DOWN_CONVERTS | CUDA_PLAN_NOTE_REDUCED_SUMS | CUDA_PLAN_NOTE_WINOGRAD | CUDA_PLAN_NOTE_FFT;
   if (precision != PETRA_PRECISION_TF32 && precision != PETRA_PRECISION_BF16)
     notes |= CUDA_PLAN_NOTE_TENSOR_CORES;
   if (deterministic)
@@ -63,8 +62,7 @@ static int engine_notes(void *engine, int64_t *number, unsigned *notes, bool *co
   int64_t count = 0;
   *notes = 0;
   *compiled = false;
-  int status =
-      cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count, number);
+  int status = cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count, number);
   if (status != CUDNN_STATUS_SUCCESS)
     return status;
   status = cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
@@ -88,8 +86,8 @@ int cuda_config_notes(void *config, int64_t *engine, unsigned *notes, bool *comp
   int status = cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &descriptor);
   if (status != CUDNN_STATUS_SUCCESS)
     return status;
-  status = cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-                                    &count, &descriptor);
+  status = cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
+                                    &descriptor);
   if (status == CUDNN_STATUS_SUCCESS)
     status = engine_notes(descriptor, engine, notes, compiled);
   cudnnBackendDestroyDescriptor(descriptor);
@@ -120,8 +118,8 @@ static bool take(const cuda_plan_wanted *wanted, void *config, cuda_plan *plan, 
   if (status == CUDNN_STATUS_SUCCESS)
     status = make_plan(wanted, config, &plan->plan);
   if (status == CUDNN_STATUS_SUCCESS)
-    status = cudnnBackendGetAttribute(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
-                                      1, &count, &workspace);
+    status = cudnnBackendGetAttribute(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count,
+                                      &workspace);
   if (status == CUDNN_STATUS_SUCCESS && workspace >= 0 && (uint64_t)workspace <= wanted->workspace_max) {
     plan->workspace = (size_t)workspace;
     plan->config = config;
@@ -146,8 +144,8 @@ static int read_results(void *heuristics, void **configs, int64_t count, int64_t
     if (status != CUDNN_STATUS_SUCCESS)
       return status;
   }
-  return cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                  count, filled, configs);
+  return cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count,
+                                  filled, configs);
 }
 
 /* Heuristics that cannot answer in this mode count as one configuration that does not finalize. */
@@ -161,8 +159,8 @@ static petra_status try_mode(const cuda_plan_wanted *wanted, int mode, cuda_plan
   const int told = wanted->deviceprop != NULL ? 3 : 2; /* else the graph's handle tells */
   int status = cuda_descriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, attributes, told, &heuristics);
   if (status == CUDNN_STATUS_SUCCESS)
-    status = cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                      CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, NULL);
+    status = cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0,
+                                      &count, NULL);
   petra_status result = petra_allocate(&configs, (size_t)count, sizeof *configs);
   if (result == PETRA_OK && status == CUDNN_STATUS_SUCCESS)
     status = read_results(heuristics, configs, count, &filled);
@@ -196,6 +194,6 @@ petra_status cuda_plan_search(const cuda_plan_wanted *wanted, cuda_plan *plan) {
                     "cuDNN has no plan for the convolution %s%s: of %d engine configurations %d have "
                     "unwanted notes, %d need "
                     "more than %zu bytes of workspace, %d do not finalize%s",
-                    cuda_shape_describe(&plan->shape).text, wanted->deterministic ? ", deterministic" : "",
-                    why.asked, why.notes, why.workspace, wanted->workspace_max, why.unfinished, last);
+                    cuda_shape_describe(&plan->shape).text, wanted->deterministic ? ", deterministic" : "", why.asked,
+                    why.notes, why.workspace, wanted->workspace_max, why.unfinished, last);
 }

@@ -91,8 +91,7 @@ PETRA_KERNEL(cuda_average_forward_kernel, const cuda_average_pool_args a) {
   const int64_t image = i / a.c, channel = i % a.c;
   const float *x = a.x + image * a.plane * a.c + channel;
   double sum = 0;
-  PETRA_UNROLL_SOME for (int64_t p = 0; p < a.plane; p++)
-    sum += x[p * a.c];
+  PETRA_UNROLL_SOME for (int64_t p = 0; p < a.plane; p++) sum += x[p * a.c];
   a.y[image * a.columns + a.column + channel] = (float)(sum / a.plane);
 }
 

@@ -75,7 +75,8 @@ void cuda_writes(cuda_backend *cuda, const petra_tensor *tensor) {
   storage->write = cuda_present(cuda);
 }
 
-/* What was there may still be in use, by graphs for ever: it is kept to the end. Sizes double, so that this is little. */
+/* What was there may still be in use, by graphs for ever: it is kept to the end. Sizes double, so that this is
+ * little. */
 petra_status cuda_reserve(cuda_backend *cuda, size_t bytes) {
   cuda_track *track = present_track(cuda);
   size_t size = track->lane.scratch_bytes ? track->lane.scratch_bytes : SCRATCH_LEAST;
@@ -183,7 +184,8 @@ petra_status cuda_submit(cuda_backend *cuda) {
     PETRA_TRY(cuda_launch_commands(&track->lane, segment->commands, bytes));
   PETRA_TRY(cuda_transfer_after(cuda));
   track->submitted++;
-  return cuda_check(cudaEventRecord(track->ended[track->submitted % CUDA_EVENTS], track->lane.stream), "cudaEventRecord");
+  return cuda_check(cudaEventRecord(track->ended[track->submitted % CUDA_EVENTS], track->lane.stream),
+                    "cudaEventRecord");
 }
 
 petra_status cuda_begin(petra_backend *backend, int32_t stage, int32_t kind) {

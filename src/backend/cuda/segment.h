@@ -39,9 +39,12 @@ void cuda_writes(cuda_backend *cuda, const petra_tensor *tensor);
 /* The lane has at least `bytes` of scratch from now on. */
 petra_status cuda_reserve(cuda_backend *cuda, size_t bytes);
 
-/* Adds a command; all bytes of the arguments count when two segments are compared: set them to 0 first (CUDA_ARGUMENTS). */
+/* Adds a command; all bytes of the arguments count when two segments are compared: set them to 0 first
+ * (CUDA_ARGUMENTS). */
 petra_status cuda_add_command(cuda_backend *cuda, cuda_launch launch, const void *arguments, size_t bytes);
-#define CUDA_ARGUMENTS(type, name) type name; memset(&name, 0, sizeof name)
+#define CUDA_ARGUMENTS(type, name)                                                                                     \
+  type name;                                                                                                           \
+  memset(&name, 0, sizeof name)
 
 /* Runs what was described so far, as a segment. */
 petra_status cuda_submit(cuda_backend *cuda);

@@ -1,5 +1,5 @@
-/* One step of SGD over many tensors in one launch: most tensors of a network are a few hundred numbers, for which a launch each
- * would take longer than their work. */
+/* One step of SGD over many tensors in one launch: most tensors of a network are a few hundred numbers, for which a
+ * launch each would take longer than their work. */
 #include "backend/cuda/grid.h"
 
 #include "backend/element.h"
@@ -31,8 +31,7 @@ PETRA_KERNEL(cuda_sgd_kernel, const cuda_sgd_kernel_args a) {
     PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) {
       const int64_t i = first + k * step;
       double next = v[k];
-      const double moved =
-          petra_element_sgd(p[k], g[k], decay, lr, a.sgd.momentum, a.sgd.nesterov, a.sgd.first, &next);
+      const double moved = petra_element_sgd(p[k], g[k], decay, lr, a.sgd.momentum, a.sgd.nesterov, a.sgd.first, &next);
       if (i < count) {
         parameter[i] = (float)moved;
         velocity[i] = (float)next;

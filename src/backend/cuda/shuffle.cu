@@ -13,8 +13,8 @@ typedef struct cuda_turn_args {
   int64_t squares;       /* in all */
 } cuda_turn_args;
 
-/* A square is read row by row and written row by row, both coalesced, and turned in shared memory in between; the column more
- * there keeps a column's elements in different banks. */
+/* A square is read row by row and written row by row, both coalesced, and turned in shared memory in between; the
+ * column more there keeps a column's elements in different banks. */
 PETRA_KERNEL(cuda_permute_kernel, const cuda_turn_args a) {
   PETRA_SHARED float square[CUDA_TURN][CUDA_TURN + 1];
   const int lane = PETRA_THREAD % CUDA_TURN, line = PETRA_THREAD / CUDA_TURN;
@@ -62,10 +62,9 @@ PETRA_KERNEL(cuda_split_kernel, const cuda_split_kernel_args a) {
   const int64_t from_stride = a.split.join ? stride : a.tile.c, to_stride = a.split.join ? a.tile.c : stride;
   for (int64_t p = place.pixel; p < a.tile.pixels; p += CUDA_TILE_BATCH * place.step) {
     float value[CUDA_TILE_BATCH];
-    PETRA_UNROLL for (int k = 0; k < CUDA_TILE_BATCH; k++)
-      value[k] = p + k * place.step < a.tile.pixels ? from[(p + k * place.step) * from_stride] : 0;
-    PETRA_UNROLL for (int k = 0; k < CUDA_TILE_BATCH; k++)
-      if (p + k * place.step < a.tile.pixels)
+    PETRA_UNROLL for (int k = 0; k < CUDA_TILE_BATCH; k++) value[k] =
+        p + k * place.step < a.tile.pixels ? from[(p + k * place.step) * from_stride] : 0;
+    PETRA_UNROLL for (int k = 0; k < CUDA_TILE_BATCH; k++) if (p + k * place.step < a.tile.pixels)
         to[(p + k * place.step) * to_stride] = value[k];
   }
 }

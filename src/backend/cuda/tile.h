@@ -1,6 +1,6 @@
-/* How a block's threads lie over an array (pixels, c): along the channels, so that neighbours read neighbours, and where
- * there are few channels over several pixels at once. A thread stays with one channel and goes through pixels, so that what
- * belongs to the channel is computed once. All of it depends on the shape alone. */
+/* How a block's threads lie over an array (pixels, c): along the channels, so that neighbours read neighbours, and
+ * where there are few channels over several pixels at once. A thread stays with one channel and goes through pixels,
+ * so that what belongs to the channel is computed once. All of it depends on the shape alone. */
 #ifndef PETRA_BACKEND_CUDA_TILE_H
 #define PETRA_BACKEND_CUDA_TILE_H
 
@@ -46,8 +46,8 @@ typedef struct cuda_place {
   int64_t slice;
   int64_t pixel, step; /* its first pixel, and from one to the next */
   int32_t channel;
-  int32_t row;     /* of the block */
-  bool active;     /* false: it has no channel */
+  int32_t row; /* of the block */
+  bool active; /* false: it has no channel */
 } cuda_place;
 
 PETRA_DEVICE cuda_place cuda_tile_place(const cuda_tile tile) {

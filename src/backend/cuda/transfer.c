@@ -37,10 +37,10 @@ struct cuda_transfer {
   int next;
   area area[CUDA_LANES][KINDS];
   void *result[CUDA_LANES], *late_result[CUDA_LANES];
-  void *later;                /* pinned: LATER results */
+  void *later; /* pinned: LATER results */
   cudaEvent_t there[LATER];
-  int64_t tickets;            /* given so far */
-  bool due;                   /* the last one's copy waits for the end of its segment */
+  int64_t tickets; /* given so far */
+  bool due;        /* the last one's copy waits for the end of its segment */
   pair down;
 };
 
@@ -123,7 +123,8 @@ petra_status cuda_stage(cuda_backend *cuda, size_t bytes, void **pinned, void **
 petra_status cuda_send(cuda_backend *cuda, size_t bytes) {
   cuda_transfer *transfer = cuda->transfer;
   slot *s = &transfer->up[transfer->next];
-  CUDA_TRY(cudaMemcpyAsync(s->memory.device, s->memory.pinned, bytes, cudaMemcpyHostToDevice, transfer->stream), "a copy to the device");
+  CUDA_TRY(cudaMemcpyAsync(s->memory.device, s->memory.pinned, bytes, cudaMemcpyHostToDevice, transfer->stream),
+           "a copy to the device");
   CUDA_TRY(cudaEventRecord(s->copied, transfer->stream), "cudaEventRecord");
   s->due = true;
   s->lane = cuda->segment->lane;
@@ -158,7 +159,8 @@ petra_status cuda_value(cuda_backend *cuda, const void *value, size_t bytes, con
   area *a = present_area(cuda);
   const size_t padded = (bytes + VALUE_ALIGNMENT - 1) / VALUE_ALIGNMENT * VALUE_ALIGNMENT;
   if (padded > CUDA_VALUES_BYTES)
-    return petra_fail(PETRA_UNSUPPORTED, "cuda: %zu bytes of labels or rates in one operation; expected at most %d: a smaller data.batch",
+    return petra_fail(PETRA_UNSUPPORTED,
+                      "cuda: %zu bytes of labels or rates in one operation; expected at most %d: a smaller data.batch",
                       bytes, CUDA_VALUES_BYTES);
   PETRA_TRY(area_create(a));
   if (a->used + padded > CUDA_VALUES_BYTES)
@@ -178,7 +180,9 @@ static petra_status copy_values(cuda_backend *cuda, area *a) {
   unsigned char *pinned = a->pinned + (size_t)a->next * CUDA_VALUES_BYTES;
   PETRA_TRY(cuda_wait_for(cuda, cuda->segment->lane, a->copies[a->next]));
   memcpy(pinned, a->now, bytes);
-  CUDA_TRY(cudaMemcpyAsync(a->device, pinned, bytes, cudaMemcpyHostToDevice, cuda->track[cuda->segment->lane].lane.stream), "a copy to the device");
+  CUDA_TRY(
+      cudaMemcpyAsync(a->device, pinned, bytes, cudaMemcpyHostToDevice, cuda->track[cuda->segment->lane].lane.stream),
+      "a copy to the device");
   memcpy(a->there, a->now, bytes);
   a->valid = bytes > a->valid ? bytes : a->valid;
   a->copies[a->next] = cuda_present(cuda);
@@ -192,7 +196,8 @@ petra_status cuda_transfer_before(cuda_backend *cuda) {
     if (!transfer->up[s].due)
       continue;
     transfer->up[s].due = false;
-    CUDA_TRY(cudaStreamWaitEvent(cuda->track[cuda->segment->lane].lane.stream, transfer->up[s].copied, 0), "cudaStreamWaitEvent");
+    CUDA_TRY(cudaStreamWaitEvent(cuda->track[cuda->segment->lane].lane.stream, transfer->up[s].copied, 0),
+             "cudaStreamWaitEvent");
   }
   return copy_values(cuda, present_area(cuda));
 }
@@ -202,7 +207,8 @@ static petra_status result_memory(const cuda_backend *cuda, void **memory) {
   if (*memory)
     return PETRA_OK;
   CUDA_TRY(cudaMalloc(memory, RESULT_BYTES), "memory for results");
-  return cuda_check(cudaMemsetAsync(*memory, 0, RESULT_BYTES, cuda->track[cuda->segment->lane].lane.stream), "zeros of results");
+  return cuda_check(cudaMemsetAsync(*memory, 0, RESULT_BYTES, cuda->track[cuda->segment->lane].lane.stream),
+                    "zeros of results");
 }
 
 petra_status cuda_result(cuda_backend *cuda, void **device) {
@@ -236,8 +242,9 @@ petra_status cuda_transfer_after(cuda_backend *cuda) {
   if (!transfer->due)
     return PETRA_OK;
   transfer->due = false;
-  CUDA_TRY(cudaMemcpyAsync((char *)transfer->later + (size_t)place * RESULT_BYTES, transfer->late_result[lane], RESULT_BYTES,
-                           cudaMemcpyDeviceToHost, stream), "a copy from the device");
+  CUDA_TRY(cudaMemcpyAsync((char *)transfer->later + (size_t)place * RESULT_BYTES, transfer->late_result[lane],
+                           RESULT_BYTES, cudaMemcpyDeviceToHost, stream),
+           "a copy from the device");
   return cuda_check(cudaEventRecord(transfer->there[place], stream), "cudaEventRecord");
 }
 
@@ -245,7 +252,8 @@ petra_status cuda_collect_result(cuda_backend *cuda, int64_t ticket, const void 
   cuda_transfer *transfer = cuda->transfer;
   const int place = (int)(ticket % LATER);
   if (ticket < 1 || ticket > transfer->tickets || ticket <= transfer->tickets - LATER)
-    return petra_fail(PETRA_INTERNAL, "cuda: result %lld was asked for after %lld", (long long)ticket, (long long)transfer->tickets);
+    return petra_fail(PETRA_INTERNAL, "cuda: result %lld was asked for after %lld", (long long)ticket,
+                      (long long)transfer->tickets);
   if (transfer->due && ticket == transfer->tickets)
     PETRA_TRY(cuda_submit(cuda));
   CUDA_TRY(cudaEventSynchronize(transfer->there[place]), "the device's work");
@@ -266,7 +274,8 @@ petra_status cuda_fetch(cuda_backend *cuda, const void *device, size_t bytes, co
   PETRA_TRY(cuda_submit(cuda));
   if (device != transfer->down.device)
     PETRA_TRY(grow(&transfer->down, bytes));
-  CUDA_TRY(cudaMemcpyAsync(transfer->down.pinned, device, bytes, cudaMemcpyDeviceToHost, stream), "a copy from the device");
+  CUDA_TRY(cudaMemcpyAsync(transfer->down.pinned, device, bytes, cudaMemcpyDeviceToHost, stream),
+           "a copy from the device");
   CUDA_TRY(cudaStreamSynchronize(stream), "the device's work");
   *host = transfer->down.pinned;
   return PETRA_OK;

@@ -1,8 +1,8 @@
 /* Data on its way between host and device, through pinned memory.
  *
- * Tensors go up ahead on a stream of their own; the segment that unpacks them waits for the copy. Small values that change while
- * launches stay the same (rates, labels) have fixed places on the device, by lane, kind of action and order in it, and are
- * copied before a segment if they differ from what lies there. */
+ * Tensors go up ahead on a stream of their own; the segment that unpacks them waits for the copy. Small values that
+ * change while launches stay the same (rates, labels) have fixed places on the device, by lane, kind of action and
+ * order in it, and are copied before a segment if they differ from what lies there. */
 #ifndef PETRA_BACKEND_CUDA_TRANSFER_H
 #define PETRA_BACKEND_CUDA_TRANSFER_H
 
@@ -13,7 +13,8 @@ enum { CUDA_VALUES_BYTES = 1 << 16 }; /* room for the values of a segment */
 petra_status cuda_transfer_create(cuda_transfer **out);
 void cuda_transfer_destroy(cuda_transfer *transfer);
 
-/* Memory for `bytes` that go up: the caller fills *pinned, then calls cuda_send, and describes the command that reads *device. */
+/* Memory for `bytes` that go up: the caller fills *pinned, then calls cuda_send, and describes the command that
+ * reads *device. */
 petra_status cuda_stage(cuda_backend *cuda, size_t bytes, void **pinned, void **device);
 petra_status cuda_send(cuda_backend *cuda, size_t bytes);
 
@@ -27,9 +28,9 @@ petra_status cuda_transfer_before(cuda_backend *cuda);
 petra_status cuda_result(cuda_backend *cuda, void **device);
 petra_status cuda_receive(cuda_backend *cuda, size_t bytes, void **device);
 
-/* Device memory of the lane for a result that is copied down after the segment and waited for later; once the command that
- * writes it was added, cuda_late_ticket gives the ticket for cuda_collect_result (64 bytes). A ticket is good until three others
- * were given. */
+/* Device memory of the lane for a result that is copied down after the segment and waited for later; once the
+ * command that writes it was added, cuda_late_ticket gives the ticket for cuda_collect_result (64 bytes). A ticket
+ * is good until three others were given. */
 petra_status cuda_late_result(cuda_backend *cuda, void **device);
 int64_t cuda_late_ticket(cuda_backend *cuda);
 petra_status cuda_collect_result(cuda_backend *cuda, int64_t ticket, const void **host);
