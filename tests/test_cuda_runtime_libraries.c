@@ -45,8 +45,8 @@ static double expected(const cuda_conv_shape *s, const float *x, const float *w,
 #undef DIGIT
 #define EACH(v, size, fixed) for (int64_t v##_ = (fixed) ? v : 0; v##_ < ((fixed) ? v + 1 : (size)); v##_++)
   EACH(o, s->o, fw || fy)
-  EACH(c, s->c, fw || fx) EACH(b, s->kw, fw) EACH(a, s->kh, fw) EACH(n, s->n, fx || fy) EACH(p, s->oh, fy)
-      EACH(q, s->ow, fy) {
+  EACH(c, s->c, fw || fx)
+  EACH(b, s->kw, fw) EACH(a, s->kh, fw) EACH(n, s->n, fx || fy) EACH(p, s->oh, fy) EACH(q, s->ow, fy) {
     int64_t row = p_ * s->stride + a_ - s->pad, column = q_ * s->stride + b_ - s->pad;
     if (row < 0 || row >= s->h || column < 0 || column >= s->w || (fx && (row != i || column != j)))
       continue;
