@@ -207,8 +207,12 @@ done:
 petra_status petra_data_verify(const petra_arguments *arguments, const petra_config *config) {
   split_report reports[SPLITS] = {{0}};
   petra_status status = PETRA_OK;
-  for (int i = 0; i < SPLITS; i++)
+  for (int i = 0; i < SPLITS; i++) {
+    reports[i].there = true;
+    if (i > 0 && config->data.set == PETRA_SET_HDF5 && !reports[0].set)
+      break; /* one file, whose line is there */
     PETRA_TRY_GOTO(status, examine(&reports[i], config, (petra_split)i), done);
+  }
   if (arguments->json)
     PETRA_TRY_GOTO(status, print_json(config, reports), done);
   for (int i = 0; i < SPLITS && !arguments->json && !arguments->quiet; i++)

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/seal.h"
 #include "base/table.h"
 #include "cli/epoch_json.h"
 #include "cli/setup.h"
@@ -11,7 +12,6 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 
 static bool is_folder(const char *path) {
@@ -20,7 +20,6 @@ static bool is_folder(const char *path) {
 }
 
 bool petra_inspect_is_run(const char *path) {
-  static const char signature[8] = "\211HDF\r\n\032\n";
   struct stat info;
   char start[8];
   if (is_folder(path))
@@ -30,7 +29,7 @@ bool petra_inspect_is_run(const char *path) {
   FILE *file = fopen(path, "rb");
   if (!file)
     return false;
-  bool found = fread(start, 1, sizeof start, file) == sizeof start && memcmp(start, signature, sizeof start) == 0;
+  bool found = fread(start, 1, sizeof start, file) == sizeof start && petra_seal_begins_hdf5(start);
   fclose(file);
   return found;
 }

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/seal.h"
 #include "io/runlog_read.h"
 #include "schedule/check.h"
 
@@ -50,8 +51,7 @@ static petra_status read_stream(FILE *file, const char *name, petra_schedule_tex
 }
 
 static bool is_hdf5(const petra_schedule_text *text) {
-  static const char signature[8] = "\211HDF\r\n\032\n";
-  return text->size >= sizeof signature && memcmp(text->text, signature, sizeof signature) == 0;
+  return text->size >= 8 && petra_seal_begins_hdf5(text->text);
 }
 
 /* The actions of a recorded run as text: for every stage its own, in the order in which they started. */

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/seal.h"
 #include "base/version.h"
 #include "io/atomic_file.h"
 #include "io/hdf5_file.h"
@@ -207,6 +208,10 @@ petra_status petra_checkpoint_open(const char *path, petra_archive **out) {
   checkpoint *c;
   int64_t file = -1;
   petra_hdf5_errors errors;
+  petra_seal seal;
+  PETRA_TRY(petra_seal_check(path, &seal));
+  if (seal != PETRA_SEAL_WHOLE)
+    return petra_fail(PETRA_DATA, "%s: no checkpoint, or one of an earlier petra: it has no seal", path);
   PETRA_TRY(allocate(path, true, &c));
   petra_hdf5_begin(&errors);
   petra_status status = petra_hdf5_open(path, &errors, &file);
