@@ -1,6 +1,6 @@
 # src/base: status, log, memory, random streams, config, output helpers. Includes nothing of ours but itself.
 libpetra_a_SOURCES += \
-	src/base/archive.h \
+	src/base/archive.c src/base/archive.h \
 	src/base/augmentation.h \
 	src/base/account.c src/base/account.h \
 	src/base/config.c src/base/config.h \

@@ -76,8 +76,7 @@ static petra_status unpack(const char *name, const unsigned char *in, size_t got
   *ours = (begins || ends) && memcmp(in, hdf5_signature, sizeof hdf5_signature) != 0;
   if (!*ours)
     return PETRA_OK;
-  if (got < PETRA_SEAL_BYTES || !begins || !ends ||
-      petra_load_le64(in + AT_OWN_DIGEST) != digest_of(in, AT_OWN_DIGEST))
+  if (got < PETRA_SEAL_BYTES || !begins || !ends || petra_load_le64(in + AT_OWN_DIGEST) != digest_of(in, AT_OWN_DIGEST))
     return damaged(name, "its seal does not hold");
   uint64_t version = petra_load_le64(in + AT_VERSION);
   *out = (seal){.state = petra_load_le64(in + AT_STATE),

@@ -8,7 +8,7 @@
 
 typedef struct petra_xxh64 {
   uint64_t lane[4];
-  uint64_t bytes;           /* so far */
+  uint64_t bytes;            /* so far */
   unsigned char waiting[32]; /* the last bytes % 32 of them */
 } petra_xxh64;
 

@@ -145,6 +145,8 @@ petra_status petra_setup_stages(petra_setup *setup) {
 
 void petra_setup_fini(petra_setup *setup) {
   for (int j = 0; j < PETRA_MODEL_BLOCKS; j++)
+    petra_stage_empty(setup->stage[j]);
+  for (int j = 0; j < PETRA_MODEL_BLOCKS; j++)
     petra_stage_destroy(setup->stage[j]);
   petra_backend_destroy(setup->backend);
   petra_setup_order_destroy(setup->order);
