@@ -88,8 +88,8 @@ static petra_status make(petra_tensor_archive *tensors, const char *name, const 
                about[6] >= 0 && about[6] < PETRA_MEMORY_CATEGORIES;
   for (int d = 0; d < 4 && sound; d++) {
     sound = about[1 + d] >= 1 && about[1 + d] <= ELEMENTS_MAX / like.elements;
-    like.shape[d] = (int32_t)about[1 + d];
-    like.elements *= about[1 + d];
+    like.shape[d] = sound ? (int32_t)about[1 + d] : 1;
+    like.elements *= like.shape[d];
   }
   if (!sound)
     return petra_archive_refuse(tensors->archive, name, "describes no tensor");

@@ -256,6 +256,9 @@ petra_status petra_seal_check_parts(const char *path) {
   return status;
 }
 
-bool petra_seal_begins_hdf5(const char start[8]) {
-  return memcmp(start, magic, MAGIC_BYTES) == 0 || memcmp(start, hdf5_signature, sizeof hdf5_signature) == 0;
+bool petra_seal_begins_hdf5(const char *start, size_t size) {
+  return (size >= MAGIC_BYTES && memcmp(start, magic, MAGIC_BYTES) == 0) ||
+         (size >= sizeof hdf5_signature && memcmp(start, hdf5_signature, sizeof hdf5_signature) == 0) ||
+         (size >= PETRA_SEAL_BEGIN_BYTES &&
+          memcmp(start + PETRA_SEAL_BYTES, hdf5_signature, sizeof hdf5_signature) == 0);
 }

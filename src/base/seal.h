@@ -45,7 +45,9 @@ petra_status petra_seal_check(const char *path, petra_seal *out);
 /* The same of the parts alone, reading all of them; nothing where there is no seal. */
 petra_status petra_seal_check_parts(const char *path);
 
-/* Whether a file that begins with these bytes may be an HDF5 file. */
-bool petra_seal_begins_hdf5(const char start[8]);
+/* Whether a file that begins with these bytes, the first PETRA_SEAL_BEGIN_BYTES or all that it has, may be an HDF5
+ * file, with a seal, with none, or with the room of one. */
+enum { PETRA_SEAL_BEGIN_BYTES = PETRA_SEAL_BYTES + 8 };
+bool petra_seal_begins_hdf5(const char *start, size_t size);
 
 #endif

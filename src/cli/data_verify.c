@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/seal.h"
 #include "cli/data.h"
 
 #include <jansson.h>
@@ -213,6 +214,8 @@ petra_status petra_data_verify(const petra_arguments *arguments, const petra_con
       break; /* one file, whose line is there */
     PETRA_TRY_GOTO(status, examine(&reports[i], config, (petra_split)i), done);
   }
+  if (config->data.set == PETRA_SET_HDF5 && reports[0].set)
+    PETRA_TRY_GOTO(status, petra_dataset_problem(&reports[0].problems, petra_seal_check_parts(config->data.path)), done);
   if (arguments->json)
     PETRA_TRY_GOTO(status, print_json(config, reports), done);
   for (int i = 0; i < SPLITS && !arguments->json && !arguments->quiet; i++)

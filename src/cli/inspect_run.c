@@ -21,7 +21,7 @@ static bool is_folder(const char *path) {
 
 bool petra_inspect_is_run(const char *path) {
   struct stat info;
-  char start[8];
+  char start[PETRA_SEAL_BEGIN_BYTES];
   if (is_folder(path))
     return true;
   if (stat(path, &info) != 0 || !S_ISREG(info.st_mode))
@@ -29,7 +29,7 @@ bool petra_inspect_is_run(const char *path) {
   FILE *file = fopen(path, "rb");
   if (!file)
     return false;
-  bool found = fread(start, 1, sizeof start, file) == sizeof start && petra_seal_begins_hdf5(start);
+  bool found = petra_seal_begins_hdf5(start, fread(start, 1, sizeof start, file));
   fclose(file);
   return found;
 }

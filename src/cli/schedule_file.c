@@ -50,10 +50,6 @@ static petra_status read_stream(FILE *file, const char *name, petra_schedule_tex
              : petra_fail(PETRA_SCHEDULE, "%s: a schedule of %d bytes or more; expected fewer", name, SCHEDULE_BYTES);
 }
 
-static bool is_hdf5(const petra_schedule_text *text) {
-  return text->size >= 8 && petra_seal_begins_hdf5(text->text);
-}
-
 /* The actions of a recorded run as text: for every stage its own, in the order in which they started. */
 static petra_status print_actions(const char *path, const petra_runlog_action *rows, int64_t count, FILE *out) {
   int32_t stages = 0;
@@ -112,7 +108,7 @@ petra_status petra_schedule_file_peek(const char *path, petra_schedule_text *out
   petra_status status = read_stream(file, petra_schedule_file_name(path), out);
   if (file != stdin)
     fclose(file);
-  if (status == PETRA_OK && file != stdin && is_hdf5(out))
+  if (status == PETRA_OK && file != stdin && petra_seal_begins_hdf5(out->text, out->size))
     status = read_log(path, out);
   if (status != PETRA_OK) {
     petra_free(out->text);
