@@ -43,7 +43,7 @@ void petra_archive_leave(petra_archive *archive);
 petra_status petra_archive_refuse(const petra_archive *archive, const char *item, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The same unless low <= value <= high; `what` of the item the value is. */
+/* Where the archive is read: the same unless low <= value <= high; `what` of the item the value is. */
 petra_status petra_archive_within(const petra_archive *archive, const char *item, const char *what, int64_t value,
                                   int64_t low, int64_t high);
 

@@ -77,7 +77,6 @@ done:
 
 /* A config that cannot be is an error; a set that cannot be opened is a problem of it. */
 static petra_status examine(split_report *report, const petra_config *config, petra_split split) {
-  report->there = split == PETRA_SPLIT_TRAIN || petra_dataset_has_eval(config);
   if (!report->there)
     return PETRA_OK;
   petra_status status = petra_dataset_open_counting(config, split, &report->problems, &report->set);
@@ -208,14 +207,17 @@ done:
 petra_status petra_data_verify(const petra_arguments *arguments, const petra_config *config) {
   split_report reports[SPLITS] = {{0}};
   petra_status status = PETRA_OK;
-  for (int i = 0; i < SPLITS; i++) {
-    reports[i].there = true;
-    if (i > 0 && config->data.set == PETRA_SET_HDF5 && !reports[0].set)
-      break; /* one file, whose line is there */
-    PETRA_TRY_GOTO(status, examine(&reports[i], config, (petra_split)i), done);
-  }
-  if (config->data.set == PETRA_SET_HDF5 && reports[0].set)
-    PETRA_TRY_GOTO(status, petra_dataset_problem(&reports[0].problems, petra_seal_check_parts(config->data.path)), done);
+  reports[PETRA_SPLIT_TRAIN].there = reports[PETRA_SPLIT_EVAL].there = true;
+  status = petra_dataset_has_eval(config, &reports[PETRA_SPLIT_EVAL].there);
+  if (status == PETRA_OK && config->data.set == PETRA_SET_HDF5)
+    PETRA_TRY_GOTO(status, petra_dataset_problem(&reports[0].problems, petra_seal_check_parts(config->data.path)),
+                   done);
+  bool readable = status == PETRA_OK; /* if not, then the line is there */
+  if (status == PETRA_IO || status == PETRA_DATA)
+    status = petra_dataset_problem(&reports[0].problems, status);
+  for (int i = 0; i < SPLITS && status == PETRA_OK && readable; i++)
+    status = examine(&reports[i], config, (petra_split)i);
+  PETRA_TRY_GOTO(status, status, done);
   if (arguments->json)
     PETRA_TRY_GOTO(status, print_json(config, reports), done);
   for (int i = 0; i < SPLITS && !arguments->json && !arguments->quiet; i++)

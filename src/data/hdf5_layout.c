@@ -250,7 +250,9 @@ petra_status petra_hdf5_layout_read(const char *path, petra_split split, petra_h
   return PETRA_OK;
 }
 
-bool petra_hdf5_layout_has(const char *path, petra_split split) {
+petra_status petra_hdf5_layout_has(const char *path, petra_split split, bool *out) {
   reader r = {.path = path, .split = split_name(split), .file = -1};
-  return read_checked(&r) != PETRA_OK || r.there; /* opening will fail as this did */
+  PETRA_TRY(read_checked(&r));
+  *out = r.there;
+  return PETRA_OK;
 }

@@ -110,7 +110,8 @@ static petra_status archive_evaluations(petra_worker_stage *worker, petra_tensor
   for (petra_pending *e = evaluation; e; e = e->next)
     count++;
   PETRA_TRY(petra_archive_integers(archive, "evaluations/count", &count, 1));
-  PETRA_TRY(petra_archive_within(archive, "evaluations/count", "evaluations", count, 0, tensors->read));
+  PETRA_TRY(petra_archive_within(archive, "evaluations/count", "evaluations", count, 0,
+                                 worker->options.program_options->microbatches));
   for (int64_t i = 0; i < count; i++) {
     int64_t about[2] = {0, 0};
     char name[64];
@@ -120,7 +121,8 @@ static petra_status archive_evaluations(petra_worker_stage *worker, petra_tensor
     }
     snprintf(name, sizeof name, "evaluations/%lld", (long long)i);
     PETRA_TRY(petra_archive_integers(archive, name, about, 2));
-    PETRA_TRY(petra_archive_within(archive, name, "microbatch", about[0], 0, tensors->read - 1));
+    PETRA_TRY(petra_archive_within(archive, name, "microbatch", about[0], 0,
+                                   worker->options.program_options->microbatches - 1));
     if (archive->reading) {
       petra_pending **link;
       for (petra_pending *e = worker->evaluations; e; e = e->next)
@@ -136,7 +138,7 @@ static petra_status archive_evaluations(petra_worker_stage *worker, petra_tensor
       PETRA_TRY(petra_snapshot_archive(worker->options.stage[j], tensors, name, &evaluation->snapshots[j]));
       taken += evaluation->snapshots[j] != NULL;
     }
-    if (about[1] != taken || taken < 1 || taken >= worker->options.stages)
+    if (archive->reading && (about[1] != taken || taken < 1 || taken >= worker->options.stages))
       return petra_archive_refuse(archive, name,
                                   "%lld stages have reached the evaluation of microbatch %lld, %d of %d "
                                   "have a snapshot",
