@@ -3,6 +3,7 @@ AC_DEFUN([PETRA_LIBRARIES], [
   PETRA_PKG([YAML], [yaml-0.1], [libyaml], [libyaml-dev])
   PETRA_PKG([JANSSON], [jansson], [Jansson], [libjansson-dev])
   AC_CHECK_HEADERS([Random123/philox.h], [], [PETRA_MISSING([Random123], [librandom123-dev])])
+  AC_SEARCH_LIBS([dlsym], [dl], [], [PETRA_MISSING([dlsym], [libc6-dev])])
   AC_SEARCH_LIBS([pthread_create], [pthread], [], [PETRA_MISSING([POSIX threads], [libc6-dev])])
 
   # pkg-config's -lgslcblas would capture cblas_* from the real CBLAS, so GSL is linked alone.

@@ -32,7 +32,7 @@ static int line_of_problem(const yaml_parser_t *parser, const char *text, size_t
 
 static petra_status fail_syntax(const petra_config_origin *origin, const yaml_parser_t *parser, const char *text,
                                 size_t length) {
-  if (parser->error == YAML_MEMORY_ERROR)
+  if (parser->error == YAML_MEMORY_ERROR || parser->error == YAML_NO_ERROR) /* a string's copy that failed */
     return petra_fail(PETRA_NO_MEMORY, "out of memory: the YAML parser has none");
   return petra_config_fail_at(origin, line_of_problem(parser, text, length), "", "not YAML: %s%s%s; expected %s",
                               parser->problem ? parser->problem : "unreadable", parser->context ? " " : "",

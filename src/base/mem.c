@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "base/mem.h"
 
 #include "base/log.h"
@@ -5,6 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { ALIGNMENT_BYTES = 64 };
 
@@ -38,6 +40,16 @@ petra_status petra_allocate(void *out, size_t count, size_t size) {
   PETRA_TRY(petra_allocate_raw(&memory, count, size));
   memset(memory, 0, count * size);
   memcpy(out, &memory, sizeof memory);
+  return PETRA_OK;
+}
+
+/* Address space, not a piece of the heap: code that is compiled at run time (oneDNN) cannot use that. */
+petra_status petra_reserve(size_t bytes) {
+  size_t size = bytes < SIZE_MAX - PETRA_RESERVE_BYTES ? bytes + PETRA_RESERVE_BYTES : SIZE_MAX;
+  void *room = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED)
+    return petra_fail(PETRA_NO_MEMORY, "out of memory: %zu bytes in reserve for a library could not be allocated", size);
+  munmap(room, size);
   return PETRA_OK;
 }
 

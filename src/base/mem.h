@@ -19,6 +19,11 @@ petra_status petra_allocate_raw(void *out, size_t count, size_t size);
 /* A copy of a string or of the first `length` bytes of it. */
 petra_status petra_duplicate_string(char **out, const char *text);
 
+/* Libraries crash where memory runs out within them: PETRA_NO_MEMORY, logged, unless there is as much as their functions
+ * take for themselves, and `bytes` more. To be asked before they are called. */
+enum { PETRA_RESERVE_BYTES = 16 << 20 };
+petra_status petra_reserve(size_t bytes);
+
 /* Frees what the functions above gave; NULL is allowed. */
 void petra_free(void *memory);
 

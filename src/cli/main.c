@@ -1,4 +1,5 @@
 /* petra: the command line. One file per subcommand; this one finds it and reads the options. */
+#include "base/last_words.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/version.h"
@@ -277,6 +278,7 @@ int main(int argc, char **argv) {
   signal(SIGXFSZ, SIG_IGN);
   signal(SIGPIPE, SIG_IGN);
   gsl_set_error_handler_off();
+  petra_last_words(argv);
   if (argc < 2)
     return petra_status_exit_code(
         petra_fail(PETRA_USAGE, "no subcommand; expected " SUBCOMMANDS " (see petra --help)"));

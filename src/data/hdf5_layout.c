@@ -236,6 +236,7 @@ static petra_status read_checked(reader *r) {
   petra_seal seal;
   PETRA_TRY(check_file(r->path, &r->file_bytes));
   PETRA_TRY(petra_seal_check(r->path, &seal));
+  PETRA_TRY(petra_reserve(0));
   return seal == PETRA_SEAL_WHOLE ? read_file(r) : petra_guard(r->path, read_file, r);
 }
 

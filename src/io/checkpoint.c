@@ -131,8 +131,13 @@ static petra_status values(petra_archive *base, const char *name, petra_archive_
   hsize_t size[MOST_RANK];
   petra_hdf5_errors errors;
   petra_status status = PETRA_OK;
-  for (int d = 0; d < rank; d++)
+  size_t bytes = sizeof(double);
+  for (int d = 0; d < rank; d++) {
     size[d] = (hsize_t)extent[d];
+    bytes *= (size_t)extent[d];
+  }
+  if (!base->reading) /* the image grows by as much */
+    PETRA_TRY(petra_reserve(bytes));
   petra_hdf5_begin(&errors);
   if (base->reading)
     status = read_values(c, name, type, rank, size, host, &errors);
@@ -162,6 +167,7 @@ petra_status petra_checkpoint_create(const char *path, const char *config, petra
   checkpoint *c;
   petra_hdf5_errors errors;
   petra_status status = PETRA_OK;
+  PETRA_TRY(petra_reserve(0));
   PETRA_TRY(allocate(path, false, &c));
   petra_hdf5_begin(&errors);
   c->file = petra_hdf5_image_create();

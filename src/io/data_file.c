@@ -139,6 +139,7 @@ static int lay_out(hid_t file, const petra_data_file_about *about, const char *n
 static petra_status create_layout(petra_data_file *self, const petra_data_file_about *about, const char *names,
                                   size_t length) {
   petra_hdf5_errors errors;
+  PETRA_TRY(petra_reserve(0));
   petra_hdf5_begin(&errors);
   petra_status status = PETRA_OK;
   hid_t access = petra_hdf5_access(), creation = petra_hdf5_untimed(H5P_FILE_CREATE);

@@ -178,6 +178,7 @@ done:
 petra_status petra_profile_write(const char *path, const petra_profile *profile, const petra_profile_about *about) {
   char *image = NULL;
   size_t size = 0;
+  PETRA_TRY(petra_reserve(0));
   PETRA_TRY(make_image(path, profile, about, &image, &size));
   petra_status status = petra_file_write_atomically(path, image, size);
   petra_free(image);

@@ -46,6 +46,14 @@ petra_status petra_runlog_give_up(petra_runlog *log, const char *reason) {
   return petra_fail(PETRA_IO, "%s: cannot write: %s", log->path, reason);
 }
 
+petra_status petra_runlog_ready(petra_runlog *log) {
+  if (log->failed)
+    return PETRA_IO;
+  petra_status status = petra_reserve(0);
+  log->failed = status != PETRA_OK;
+  return status;
+}
+
 /* --- the length of the file --- */
 
 int petra_runlog_lengthen(const petra_runlog *log, uint64_t size) {
@@ -85,8 +93,7 @@ petra_status petra_runlog_write_out(petra_runlog *log, const petra_hdf5_errors *
 }
 
 petra_status petra_runlog_flush(petra_runlog *log) {
-  if (log->failed)
-    return PETRA_IO;
+  PETRA_TRY(petra_runlog_ready(log));
   petra_hdf5_errors errors;
   petra_hdf5_begin(&errors);
   petra_status status = petra_runlog_write_out(log, &errors);
@@ -134,8 +141,7 @@ petra_status petra_runlog_extend(petra_runlog *log, bool (*write)(int64_t file, 
   petra_hdf5_errors errors;
   hsize_t size = 0;
   petra_status status = PETRA_OK;
-  if (log->failed)
-    return PETRA_IO;
+  PETRA_TRY(petra_runlog_ready(log));
   petra_hdf5_begin(&errors);
   if (H5Fget_filesize(log->file, &size) < 0) {
     status = petra_runlog_give_up(log, petra_hdf5_reason(&errors));
@@ -156,6 +162,7 @@ petra_status petra_runlog_extend(petra_runlog *log, bool (*write)(int64_t file, 
 
 void petra_runlog_free(petra_runlog *log) {
   petra_free(log->path);
+  petra_free(log->reserve);
   petra_columns_free(&log->train);
   petra_columns_free(&log->epoch);
   petra_columns_free(&log->actions);
@@ -173,8 +180,7 @@ static bool set_complete(hid_t file) {
 
 /* All else is on the disk before the mark, so that not even a power cut leaves the mark without the rows. */
 petra_status petra_runlog_complete(petra_runlog *log) {
-  if (log->failed)
-    return PETRA_IO;
+  PETRA_TRY(petra_runlog_ready(log));
   petra_hdf5_errors errors;
   petra_hdf5_begin(&errors);
   petra_status status = petra_runlog_write_out(log, &errors);
@@ -225,6 +231,8 @@ static petra_status finish(petra_runlog *log) {
 petra_status petra_runlog_close(petra_runlog *log) {
   if (!log)
     return PETRA_OK;
+  petra_free(log->reserve); /* a run that ends for want of memory still closes its log */
+  log->reserve = NULL;
   petra_status status = log->failed ? PETRA_OK : finish(log);
   petra_runlog_free(log);
   return status;

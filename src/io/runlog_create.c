@@ -128,6 +128,7 @@ static petra_status allocate_log(const char *path, bool actions, petra_runlog **
   PETRA_TRY(petra_allocate(&log, 1, sizeof *log));
   petra_status status = PETRA_OK;
   PETRA_TRY_GOTO(status, petra_duplicate_string(&log->path, path), fail);
+  PETRA_TRY_GOTO(status, petra_allocate_raw(&log->reserve, 1, PETRA_RESERVE_BYTES), fail);
   PETRA_TRY_GOTO(status, petra_columns_init(&log->train, &petra_runlog_train_group), fail);
   PETRA_TRY_GOTO(status, petra_columns_init(&log->epoch, &petra_runlog_epoch_group), fail);
   if (actions)
@@ -165,6 +166,7 @@ petra_status petra_runlog_create(const char *path, const petra_runlog_about *abo
   petra_runlog *log = NULL;
   petra_status status = PETRA_OK;
   petra_hdf5_errors errors;
+  PETRA_TRY(petra_reserve(0));
   petra_hdf5_begin(&errors);
   PETRA_TRY_GOTO(status, petra_file_temporary_name(path, &temporary), done);
   PETRA_TRY_GOTO(status, allocate_log(path, about->actions, &log), done);

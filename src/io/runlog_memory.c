@@ -32,8 +32,7 @@ static bool write_memory(petra_runlog *log, const int64_t *peak, const int64_t *
 }
 
 petra_status petra_runlog_memory(petra_runlog *log, const petra_account *accounts, int32_t stages) {
-  if (log->failed)
-    return PETRA_IO;
+  PETRA_TRY(petra_runlog_ready(log));
   if (log->peak >= 0 && stages != log->memory_stages)
     return petra_fail(PETRA_INTERNAL, "%s: memory of %d stages, expected %d", log->path, (int)stages,
                       (int)log->memory_stages);

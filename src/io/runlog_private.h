@@ -9,6 +9,7 @@
 
 struct petra_runlog {
   char *path;
+  void *reserve; /* memory for HDF5 to close the file with */
   int64_t file; /* HDF5's identifiers */
   int fd;       /* HDF5's own descriptor */
   bool failed;
@@ -21,6 +22,9 @@ struct petra_runlog {
 };
 
 double petra_runlog_now_s(void);
+
+/* PETRA_IO, silently, for a log that was given up; gives it up where memory is short (petra_reserve). */
+petra_status petra_runlog_ready(petra_runlog *log);
 
 /* Gives the file up: the one line of a failed write. PETRA_IO. */
 petra_status petra_runlog_give_up(petra_runlog *log, const char *reason);

@@ -68,8 +68,7 @@ static bool write_stages(hid_t file, const char *packed, int32_t count, size_t n
 }
 
 petra_status petra_runlog_stages(petra_runlog *log, const petra_runlog_stage *rows, int32_t count) {
-  if (log->failed)
-    return PETRA_IO;
+  PETRA_TRY(petra_runlog_ready(log));
   if (log->has_stages)
     return petra_fail(PETRA_INTERNAL, "%s: the stages are written twice", log->path);
   size_t name_bytes = 1;

@@ -56,6 +56,10 @@ static int put_all(hid_t file, const petra_weights_about *about, const petra_wei
 petra_status petra_weights_write(const char *path, const petra_weights_about *about, const petra_weight *weights,
                                  int count, bool as_f64) {
   petra_hdf5_errors errors;
+  size_t bytes = 0;
+  for (int i = 0; i < count; i++)
+    bytes += (size_t)weights[i].elements * sizeof(double);
+  PETRA_TRY(petra_reserve(bytes));
   petra_hdf5_begin(&errors);
   char *image = NULL;
   size_t size = 0;

@@ -252,6 +252,7 @@ static petra_status find_entry(cpu_convolutions *c, conv_operation operation, co
       return PETRA_OK;
     }
   conv_entry *entry;
+  PETRA_TRY(petra_reserve(0));
   PETRA_TRY(petra_allocate(&entry, 1, sizeof *entry));
   entry->key = key;
   dnnl_status_t status = make_entry(c, x, w, y, entry);
