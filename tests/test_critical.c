@@ -3,7 +3,7 @@
  * makes the run longer by as much. */
 #include "base/rng.h"
 #include "harness.h"
-#include "sim/executor_critical.h"
+#include "sim/observer_critical.h"
 #include "sim/jitter.h"
 #include "sim/worker_cost.h"
 
@@ -145,7 +145,7 @@ START_TEST(slow_link_in_parts) {
   run r = same_stages(2, 4, cost);
   r.program.accumulate = 4;
   r.program.split_head = true;
-  r.cluster.network = (petra_network_options){.latency_ns = 3, .bandwidth_Bps = 1e9}; /* 10 and 20 ns */
+  r.cluster.fabric = (petra_fabric_options){.latency_ns = 3, .bandwidth_Bps = 1e9}; /* 10 and 20 ns */
   run_program(&r, &petra_program_gpipe);
   /* F of the four microbatches at stage 1, the last one's message: sent at 4, its turn at 31, there at 44; F
    * and four B at stage 2 to 53, of which the first ends at 47: turns at 47, 67, 87, 107, the last one there
@@ -160,8 +160,8 @@ START_TEST(slow_link_in_parts) {
   /* Shared fairly the last message arrives no earlier, and what is beyond its own time is queueing again. */
   run fair = same_stages(2, 4, cost);
   fair.program = r.program;
-  fair.cluster.network = r.cluster.network;
-  fair.cluster.network.sharing = PETRA_SHARING_FAIR;
+  fair.cluster.fabric = r.cluster.fabric;
+  fair.cluster.fabric.sharing = PETRA_SHARING_FAIR;
   run_program(&fair, &petra_program_gpipe);
   ck_assert_int_eq(fair.path.ns[PETRA_CRITICAL_LATENCY], 3 * fair.path.messages);
   ck_assert_int_gt(fair.path.ns[PETRA_CRITICAL_QUEUEING], 0);
@@ -201,7 +201,7 @@ static run random_run(int number, const petra_program_ops *program) {
                                     .update_ns = below(&rng, 2) * below(&rng, 9),
                                     .forward_bytes = below(&rng, 60),
                                     .backward_bytes = below(&rng, 120)};
-  r.cluster.network.latency_ns = below(&rng, 2) * below(&rng, 20);
+  r.cluster.fabric.latency_ns = below(&rng, 2) * below(&rng, 20);
   r.jitter = (petra_jitter_options){
       .seed = (uint64_t)number, .law = below(&rng, 2) ? PETRA_LAW_GAMMA : PETRA_LAW_NONE, .scale = 0.5};
   return r;
@@ -214,10 +214,10 @@ START_TEST(parts_sum_to_the_makespan) {
     for (int number = 0; number < 200; number++) {
       run r = random_run(number, petra_program_get(p));
       if (number % 4) { /* links: first come first served, with cards, fair */
-        r.cluster.network.bandwidth_Bps = 1e9;
-        r.cluster.network.card_Bps = number % 4 == 2 ? 1.3e9 : 0;
-        r.cluster.network.node = number % 4 == 2 ? node : NULL;
-        r.cluster.network.sharing = number % 4 == 3 ? PETRA_SHARING_FAIR : PETRA_SHARING_FIFO;
+        r.cluster.fabric.bandwidth_Bps = 1e9;
+        r.cluster.fabric.card_Bps = number % 4 == 2 ? 1.3e9 : 0;
+        r.cluster.fabric.node = number % 4 == 2 ? node : NULL;
+        r.cluster.fabric.sharing = number % 4 == 3 ? PETRA_SHARING_FAIR : PETRA_SHARING_FIFO;
       }
       run_program(&r, petra_program_get(p));
       queued += r.path.ns[PETRA_CRITICAL_QUEUEING];
@@ -245,8 +245,8 @@ START_TEST(longer_parts_make_a_longer_run) {
         seen[k] += first.path.ns[k];
       }
       run r = random_run(number, program);
-      r.cluster.network.latency_ns += 100;
-      if (first.cluster.network.latency_ns > 0) { /* else messages that take no time are not counted */
+      r.cluster.fabric.latency_ns += 100;
+      if (first.cluster.fabric.latency_ns > 0) { /* else messages that take no time are not counted */
         run_program(&r, program);
         ck_assert_int_ge(r.makespan_ns, first.makespan_ns + 100 * first.path.messages);
         messages += first.path.messages;

@@ -142,7 +142,7 @@ static petra_status set_costs(petra_cluster *cluster, petra_setup *setup, const 
 }
 
 static petra_status set_network(petra_cluster *cluster, const petra_config *config, int32_t devices) {
-  cluster->executor.network = (petra_network_options){
+  cluster->executor.fabric = (petra_fabric_options){
       .sharing = config->cluster.link.sharing == PETRA_LINK_FAIR ? PETRA_SHARING_FAIR : PETRA_SHARING_FIFO,
       .latency_ns = petra_nanoseconds(config->cluster.link.latency_s),
       .bandwidth_Bps = config->cluster.link.bandwidth_Bps,
@@ -152,7 +152,7 @@ static petra_status set_network(petra_cluster *cluster, const petra_config *conf
   PETRA_TRY(petra_allocate(&cluster->node, (size_t)devices, sizeof *cluster->node));
   for (int32_t d = 0; d < devices; d++)
     cluster->node[d] = d / (int32_t)config->cluster.node_size;
-  cluster->executor.network.node = cluster->node;
+  cluster->executor.fabric.node = cluster->node;
   return PETRA_OK;
 }
 

@@ -1,4 +1,4 @@
-/* What a run of a setup holds in memory, as plain numbers for the ledger over time (sim/worker_memory.h).
+/* What a run of a setup holds in memory, as plain numbers for the ledger over time (sim/observer_memory.h).
  * Three accountings:
  *  - measured: what the accounts of an emulation count, to the byte: one microbatch goes up and down through
  * the real stages on a backend without content (petra_backend_create_dry), and what each action does to the
@@ -12,7 +12,7 @@
 
 #include "cli/setup.h"
 #include "sim/ledger.h"
-#include "sim/worker_memory.h"
+#include "sim/observer_memory.h"
 
 /* Fills `out`, one a stage. `setup` needs its plan only. */
 petra_status petra_footprint_measured(const petra_setup *setup, const petra_program_options *program,

@@ -10,7 +10,7 @@
 #include "cli/run_folder.h"
 #include "io/runlog_simulate.h"
 #include "sim/worker_cost.h"
-#include "sim/worker_memory.h"
+#include "sim/observer_memory.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 #include "cli/setup.h"
 #include "io/runlog.h"
-#include "sim/executor_critical.h"
+#include "sim/observer_critical.h"
 
 typedef struct petra_simulated_stage {
   double utilization; /* of its device's engines */

@@ -6,6 +6,7 @@
 #define PETRA_EXEC_PROBE_H
 
 #include "backend/tensor_archive.h"
+#include "exec/stage_observer.h"
 #include "schedule/program.h"
 #include "stage/fidelity.h"
 #include "stage/probe.h"
@@ -42,6 +43,9 @@ typedef struct petra_probe petra_probe;
 petra_status petra_probe_create(const petra_probe_options *options, petra_probe **out);
 /* Probes that are not complete are dropped. */
 void petra_probe_destroy(petra_probe *probe);
+
+/* To be told by the worker. */
+petra_stage_observer *petra_probe_observer(petra_probe *probe);
 
 /* All of it in a checkpoint, under an account that the archive knows; one that is read into must be new. */
 petra_status petra_probe_archive(petra_probe *probe, petra_tensor_archive *tensors);

@@ -36,6 +36,7 @@ typedef struct petra_probe_kept {
 } petra_probe_kept;
 
 struct petra_probe {
+  petra_stage_observer base;
   petra_probe_options options;
   petra_account account;
   petra_compute compute;

@@ -1,4 +1,4 @@
-#include "sim/executor_critical.h"
+#include "sim/observer_critical.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -35,6 +35,7 @@ typedef struct line {
 } line;
 
 struct petra_critical {
+  petra_observer base;
   const petra_executor_virtual_options *options;
   const petra_program_options *program;
   blocks records, messages;
@@ -80,12 +81,82 @@ static void free_blocks(blocks *list) {
   petra_free(list->block);
 }
 
+static int32_t device_of(const petra_critical *critical, int32_t stage) {
+  return petra_program_device(critical->program, stage) - 1;
+}
+
+static petra_status ended(petra_observer *base, const petra_trace_row *row) {
+  petra_critical *critical = (petra_critical *)base;
+  int64_t *last = &critical->last[device_of(critical, row->action.stage)];
+  const record one = {.start_ns = row->start_ns,
+                      .end_ns = row->end_ns,
+                      .microbatch = row->action.microbatch,
+                      .before = *last,
+                      .stage = row->action.stage,
+                      .kind = row->action.kind};
+  if (critical->records.count == PETRA_CRITICAL_MOST_ACTIONS)
+    return petra_fail(PETRA_CONFIG,
+                      "the critical path of more than %lld actions was asked for; expected fewer microbatches",
+                      (long long)PETRA_CRITICAL_MOST_ACTIONS);
+  *last = critical->records.count;
+  return append(&critical->records, &one);
+}
+
+static line *line_of(const petra_critical *critical, int32_t stage, bool backward) {
+  return &critical->lines[2 * (stage - 1) + backward];
+}
+
+/* The sender's own record follows: the executor sends before it tells of the end. */
+static petra_status sent(petra_observer *base, int32_t from, const petra_packet *packet, int64_t now_ns) {
+  (void)from;
+  (void)now_ns;
+  petra_critical *critical = (petra_critical *)base;
+  line *way = line_of(critical, packet->stage, packet->backward);
+  const message one = {.microbatch = packet->microbatch, .arrival_ns = -1, .sender = critical->records.count, .link = -1};
+  int64_t index = critical->messages.count;
+  PETRA_TRY(append(&critical->messages, &one));
+  if (way->last >= 0)
+    ((message *)at(&critical->messages, way->last))->link = index;
+  else
+    way->first = index;
+  way->last = index;
+  return PETRA_OK;
+}
+
+static petra_status arrived(petra_observer *base, const petra_packet *packet, int64_t now_ns) {
+  petra_critical *critical = (petra_critical *)base;
+  line *way = line_of(critical, packet->stage, packet->backward);
+  /* As a rule the first; with fair sharing one may overtake. */
+  int64_t before = -1, index = way->first;
+  message *one = index < 0 ? NULL : at(&critical->messages, index);
+  while (one && one->microbatch != packet->microbatch) {
+    before = index;
+    index = one->link;
+    one = index < 0 ? NULL : at(&critical->messages, index);
+  }
+  if (!one)
+    return petra_fail(PETRA_INTERNAL, "a message of microbatch %lld arrives that was not sent",
+                      (long long)packet->microbatch);
+  if (before < 0)
+    way->first = one->link;
+  else
+    ((message *)at(&critical->messages, before))->link = one->link;
+  if (way->last == index)
+    way->last = before;
+  one->arrival_ns = now_ns;
+  one->link = way->arrived;
+  way->arrived = index;
+  return PETRA_OK;
+}
+
 petra_status petra_critical_create(const petra_executor_virtual_options *options, const petra_program_options *program,
                                    petra_critical **out) {
+  static const petra_observer_ops ops = {.ended = ended, .sent = sent, .arrived = arrived};
   petra_critical *critical;
   petra_status status;
   int32_t devices = petra_program_devices(program);
   PETRA_TRY(petra_allocate(&critical, 1, sizeof *critical));
+  critical->base.ops = &ops;
   critical->options = options;
   critical->program = program;
   critical->records.bytes = sizeof(record);
@@ -113,68 +184,8 @@ void petra_critical_destroy(petra_critical *critical) {
   petra_free(critical);
 }
 
-static int32_t device_of(const petra_critical *critical, int32_t stage) {
-  return petra_program_device(critical->program, stage) - 1;
-}
-
-petra_status petra_critical_action(petra_critical *critical, const petra_trace_row *row) {
-  int64_t *last = &critical->last[device_of(critical, row->action.stage)];
-  const record one = {.start_ns = row->start_ns,
-                      .end_ns = row->end_ns,
-                      .microbatch = row->action.microbatch,
-                      .before = *last,
-                      .stage = row->action.stage,
-                      .kind = row->action.kind};
-  if (critical->records.count == PETRA_CRITICAL_MOST_ACTIONS)
-    return petra_fail(PETRA_CONFIG,
-                      "the critical path of more than %lld actions was asked for; expected fewer microbatches",
-                      (long long)PETRA_CRITICAL_MOST_ACTIONS);
-  *last = critical->records.count;
-  return append(&critical->records, &one);
-}
-
-static line *line_of(const petra_critical *critical, int32_t stage, bool backward) {
-  return &critical->lines[2 * (stage - 1) + backward];
-}
-
-/* The sender's own record follows: the executor sends before it tells of the end. */
-static petra_status put_on_the_way(petra_critical *critical, line *way, int64_t microbatch) {
-  const message one = {.microbatch = microbatch, .arrival_ns = -1, .sender = critical->records.count, .link = -1};
-  int64_t index = critical->messages.count;
-  PETRA_TRY(append(&critical->messages, &one));
-  if (way->last >= 0)
-    ((message *)at(&critical->messages, way->last))->link = index;
-  else
-    way->first = index;
-  way->last = index;
-  return PETRA_OK;
-}
-
-petra_status petra_critical_message(petra_critical *critical, bool sent, const petra_packet *packet, int64_t now_ns) {
-  line *way = line_of(critical, packet->stage, packet->backward);
-  if (sent)
-    return put_on_the_way(critical, way, packet->microbatch);
-  /* As a rule the first; with fair sharing one may overtake. */
-  int64_t before = -1, index = way->first;
-  message *one = index < 0 ? NULL : at(&critical->messages, index);
-  while (one && one->microbatch != packet->microbatch) {
-    before = index;
-    index = one->link;
-    one = index < 0 ? NULL : at(&critical->messages, index);
-  }
-  if (!one)
-    return petra_fail(PETRA_INTERNAL, "a message of microbatch %lld arrives that was not sent",
-                      (long long)packet->microbatch);
-  if (before < 0)
-    way->first = one->link;
-  else
-    ((message *)at(&critical->messages, before))->link = one->link;
-  if (way->last == index)
-    way->last = before;
-  one->arrival_ns = now_ns;
-  one->link = way->arrived;
-  way->arrived = index;
-  return PETRA_OK;
+petra_observer *petra_critical_observer(petra_critical *critical) {
+  return &critical->base;
 }
 
 /* --- the way back --- */
@@ -258,9 +269,9 @@ static void add_message(const petra_critical *critical, const record *sender, co
   const petra_stage_cost *cost = &options->costs[options->cost_count == 1 ? 0 : sender->stage - 1];
   int64_t bytes = sender->stage < action->stage ? cost->forward_bytes : cost->backward_bytes;
   int64_t left_ns = action->start_ns - sender->end_ns;
-  int64_t latency_ns = options->network.latency_ns < left_ns ? options->network.latency_ns : left_ns;
+  int64_t latency_ns = options->fabric.latency_ns < left_ns ? options->fabric.latency_ns : left_ns;
   left_ns -= latency_ns;
-  int64_t alone_ns = petra_network_alone_ns(&options->network, device_of(critical, sender->stage),
+  int64_t alone_ns = petra_fabric_alone_ns(&options->fabric, device_of(critical, sender->stage),
                                             device_of(critical, action->stage), bytes);
   if (alone_ns > left_ns) /* by a nanosecond of rounding, with fair rates */
     alone_ns = left_ns;

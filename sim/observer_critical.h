@@ -1,7 +1,6 @@
 /* The critical path of a run under the virtual clock: the chain of actions and messages, each beginning when
- * the one before it ended, that leads from the start of the run to its last end. Fed from outside, by the
- * executor's sink and message hook, so that a run that is not asked for it pays nothing; asked for, it keeps
- * about 40 bytes an action and 32 a message that takes time.
+ * the one before it ended, that leads from the start of the run to its last end. It is found
+ * afterwards from what an observer was told, about 40 bytes an action and 32 a message that takes time.
  *
  * Going back from the action that ended last, an action is held to have waited for what became true at the
  * moment of its start:
@@ -9,8 +8,8 @@
  *  2. else the action that ended on its engine then;
  *  3. else one that ended on the device's other engine then (the last U, the end of the round).
  * Two things that became true at once are thus both on a critical path, and one of these paths is told. */
-#ifndef PETRA_SIM_EXECUTOR_CRITICAL_H
-#define PETRA_SIM_EXECUTOR_CRITICAL_H
+#ifndef PETRA_SIM_OBSERVER_CRITICAL_H
+#define PETRA_SIM_OBSERVER_CRITICAL_H
 
 #include "sim/executor_virtual.h"
 
@@ -53,10 +52,8 @@ petra_status petra_critical_create(const petra_executor_virtual_options *options
                                    petra_critical **out);
 void petra_critical_destroy(petra_critical *critical);
 
-/* To be called from the executor's sink and from its message hook, with `critical` as it is. PETRA_CONFIG for
- * too many actions. */
-petra_status petra_critical_action(petra_critical *critical, const petra_trace_row *row);
-petra_status petra_critical_message(petra_critical *critical, bool sent, const petra_packet *packet, int64_t now_ns);
+/* To be told of the run. PETRA_CONFIG for too many actions. */
+petra_observer *petra_critical_observer(petra_critical *critical);
 
 /* After the run. stage_ns (program->stages of them, or NULL): nanoseconds of the path spent in actions of
  * each stage. */

@@ -1,15 +1,16 @@
-/* The memory ledger over time: a worker around worker_cost that keeps, for every stage, the account that the
- * stages of an emulation would keep. Plain numbers go in: what an action of each kind adds and takes away;
- * nothing here knows a network.
+/* The memory ledger over time: an observer that keeps, for every stage, the account that the stages of an emulation
+ * would keep. Plain numbers go in: what an action of each kind adds and takes away; nothing here knows a network.
+ * Microbatches in flight and versions are counted by a worker_cost of its own, action by action.
  *
  * An action's memory is counted when it starts, as the emulation does it: what it sends counts at the
  * receiver, and what it no longer needs is gone, from then on. */
-#ifndef PETRA_SIM_WORKER_MEMORY_H
-#define PETRA_SIM_WORKER_MEMORY_H
+#ifndef PETRA_SIM_OBSERVER_MEMORY_H
+#define PETRA_SIM_OBSERVER_MEMORY_H
 
 #include "base/account.h"
-#include "exec/worker.h"
+#include "exec/observer.h"
 #include "sim/samples.h"
+#include "sim/worker_cost.h"
 
 /* What an action does to one account. */
 typedef struct petra_memory_change {
@@ -46,17 +47,17 @@ typedef struct petra_memory_stage {
   int64_t copy_bytes;    /* weight_buffer, while an older version is held whatever is in flight */
 } petra_memory_stage;
 
-typedef struct petra_worker_memory_options {
+typedef struct petra_memory_observer_options {
   int32_t stages;
   const petra_memory_stage *stage; /* `stages` of them, borrowed */
-  petra_worker *counting;          /* a worker_cost of as many stages, borrowed */
+  petra_worker_cost_options counting;
   petra_samples *samples; /* rows are stages, columns the categories and then their total; NULL: none, borrowed */
-} petra_worker_memory_options;
+} petra_memory_observer_options;
 
-petra_status petra_worker_memory_create(const petra_worker_memory_options *options, petra_worker **out);
-void petra_worker_memory_destroy(petra_worker *worker);
+petra_status petra_memory_observer_create(const petra_memory_observer_options *options, petra_observer **out);
+void petra_memory_observer_destroy(petra_observer *observer);
 
 /* Per stage: what is held now, and the peaks so far. */
-const petra_account *petra_worker_memory_accounts(const petra_worker *worker);
+const petra_account *petra_memory_observer_accounts(const petra_observer *observer);
 
 #endif
