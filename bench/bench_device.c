@@ -97,7 +97,7 @@ static bool parse(arguments *a, int argc, char **argv) {
   return true;
 }
 
-static void name(bench_key *key, const petra_setup *setup) {
+static void name(bench_key *key, const petra_plan *setup) {
   static const char *const precisions[] = {"fp32", "fp64", "tf32", "bf16"}, *const graphs[] = {"auto", "on", "off"};
   const petra_config *config = setup->config;
   snprintf(key->text, sizeof key->text, "%s/%s/b%lld/graph-%s", setup->backend->ops->name,
@@ -107,10 +107,10 @@ static void name(bench_key *key, const petra_setup *setup) {
 static petra_status measure(const arguments *a, const petra_config *config, bool operations, bench_key *key) {
   char text[512];
   petra_status status;
-  petra_setup setup;
+  petra_plan setup;
   memset(&setup, 0, sizeof setup);
-  PETRA_TRY_GOTO(status, petra_setup_plan(&setup, config), done);
-  PETRA_TRY_GOTO(status, petra_setup_stages(&setup), done);
+  PETRA_TRY_GOTO(status, petra_plan_init(&setup, config), done);
+  PETRA_TRY_GOTO(status, petra_network_open(&setup), done);
   name(key, &setup);
   setup.backend->ops->describe(setup.backend, text, sizeof text);
   printf("device/%s method=%s depth=%d width=%d stages=%d accumulate=%lld: %s\n", key->text, setup.method.name,
@@ -121,7 +121,7 @@ static petra_status measure(const arguments *a, const petra_config *config, bool
     status = bench_device_operations(&setup, &a->options, key);
 done:
   fflush(stdout);
-  petra_setup_fini(&setup);
+  petra_plan_fini(&setup);
   return status;
 }
 

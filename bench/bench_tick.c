@@ -5,7 +5,7 @@
  * synchronized, and each of the convolutions alone is a launch of its own: bench_device is the program for devices. */
 #include "backend/ops.h"
 #include "base/mem.h"
-#include "cli/setup.h"
+#include "run/plan.h"
 #include "exec/worker_stage.h"
 #include "sim/executor_virtual.h"
 
@@ -31,7 +31,7 @@ typedef struct conv {
 } conv;
 
 typedef struct bench {
-  petra_setup setup;
+  petra_plan setup;
   int conv_count;
   conv convs[PETRA_MODEL_BLOCKS * PETRA_BLOCK_UNITS];
   int ticks, warmup;
@@ -151,7 +151,7 @@ static petra_status run_ticks(bench *b) {
                                         .threads = 1,
                                         .seed = 1,
                                         .end = options.microbatches};
-  const petra_stage_cost cost = petra_setup_cost(config);
+  const petra_stage_cost cost = petra_cluster_stage_cost(config);
   const petra_executor_virtual_options clock = {
       .engines = 1, .rule = {.recomputes = true, .fused_head = true}, .costs = &cost, .cost_count = 1};
   PETRA_TRY_GOTO(status, petra_dataset_open(config, PETRA_SPLIT_TRAIN, &set), done);
@@ -185,7 +185,7 @@ static void clean_up(bench *b) {
     for (int t = 0; t < 5; t++)
       petra_tensor_release(tensors[t]);
   }
-  petra_setup_fini(&b->setup);
+  petra_plan_fini(&b->setup);
 }
 
 int main(int argc, char **argv) {
@@ -203,8 +203,8 @@ int main(int argc, char **argv) {
     return petra_status_exit_code(status);
   bench *b;
   PETRA_TRY_GOTO(status, petra_allocate(&b, 1, sizeof *b), done);
-  PETRA_TRY_GOTO(status, petra_setup_plan(&b->setup, config), free_bench);
-  PETRA_TRY_GOTO(status, petra_setup_stages(&b->setup), free_bench);
+  PETRA_TRY_GOTO(status, petra_plan_init(&b->setup, config), free_bench);
+  PETRA_TRY_GOTO(status, petra_network_open(&b->setup), free_bench);
   b->warmup = strcmp(b->setup.backend->ops->name, "cuda") == 0 ? DEVICE_WARMUP_TICKS : WARMUP_TICKS;
   PETRA_TRY_GOTO(status, make_convs(b), free_bench);
   PETRA_TRY_GOTO(status, run_ticks(b), free_bench);

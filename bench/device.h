@@ -2,7 +2,7 @@
 #ifndef PETRA_BENCH_DEVICE_H
 #define PETRA_BENCH_DEVICE_H
 
-#include "cli/setup.h"
+#include "run/plan.h"
 
 enum { BENCH_ROUNDS_MAX = 64 };
 
@@ -30,9 +30,9 @@ typedef struct bench_spread {
 bench_spread bench_spread_of(double *values, int count);
 
 /* The tick: prints a line loader/KEY and a line tick/KEY. The setup has its stages. */
-petra_status bench_device_tick(petra_setup *setup, const bench_options *options, const bench_key *key);
+petra_status bench_device_tick(petra_plan *setup, const bench_options *options, const bench_key *key);
 
 /* The operations with the network's shapes: prints lines ceiling/KEY/..., op/KEY/... and sum/KEY/.... */
-petra_status bench_device_operations(petra_setup *setup, const bench_options *options, const bench_key *key);
+petra_status bench_device_operations(petra_plan *setup, const bench_options *options, const bench_key *key);
 
 #endif

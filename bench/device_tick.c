@@ -134,7 +134,7 @@ static petra_status time_loader(const memory_set *set, petra_loader_options load
   return status;
 }
 
-petra_status bench_device_tick(petra_setup *setup, const bench_options *options, const bench_key *key) {
+petra_status bench_device_tick(petra_plan *setup, const bench_options *options, const bench_key *key) {
   const petra_config *config = setup->config;
   memory_set set = {.pixels = NULL};
   petra_loader *loader = NULL;
@@ -157,7 +157,7 @@ petra_status bench_device_tick(petra_setup *setup, const bench_options *options,
                                   .threads = (int)config->data.workers,
                                   .seed = 1,
                                   .end = program.microbatches};
-  const petra_stage_cost cost = petra_setup_cost(config);
+  const petra_stage_cost cost = petra_cluster_stage_cost(config);
   const petra_executor_virtual_options clock = {
       .engines = 1, .rule = {.recomputes = true, .fused_head = true}, .costs = &cost, .cost_count = 1};
   PETRA_TRY_GOTO(status, set_init(&set, config, 8 * config->data.batch), done);

@@ -3,7 +3,6 @@ libpetra_a_SOURCES += \
 	sim/cost.c sim/cost.h \
 	sim/engine.c sim/engine.h \
 	sim/executor_arrival.c \
-	sim/observer_critical.c sim/observer_critical.h \
 	sim/executor_device.c sim/executor_device.h \
 	sim/executor_inbox.c \
 	sim/executor_private.h \
@@ -12,7 +11,8 @@ libpetra_a_SOURCES += \
 	sim/jitter.c sim/jitter.h \
 	sim/ledger.c sim/ledger.h \
 	sim/link.c sim/link.h \
+	sim/observer_critical.c sim/observer_critical.h \
+	sim/observer_memory.c sim/observer_memory.h \
 	sim/roofline.c sim/roofline.h \
 	sim/samples.c sim/samples.h \
-	sim/worker_cost.c sim/worker_cost.h \
-	sim/observer_memory.c sim/observer_memory.h
+	sim/worker_cost.c sim/worker_cost.h

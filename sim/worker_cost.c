@@ -225,6 +225,17 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
   return PETRA_OK;
 }
 
+petra_worker_cost_options petra_worker_cost_options_of(const petra_method *method,
+                                                       const petra_program_options *program) {
+  return (petra_worker_cost_options){.stages = program->stages,
+                                     .split_head = program->split_head,
+                                     .split_backward = method->program->split_backward,
+                                     .forward_weights = method->forward_weights,
+                                     .backward_weights = method->backward_weights,
+                                     .accumulate = method->accumulate,
+                                     .sync_period = method->sync_period};
+}
+
 petra_status petra_worker_cost_create(const petra_worker_cost_options *options, petra_worker **out) {
   static const petra_worker_ops ops = {.perform = perform};
   worker_cost *worker;

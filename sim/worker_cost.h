@@ -28,6 +28,10 @@ typedef struct petra_worker_cost_options {
   int64_t sync_period; /* 0: F reads the latest weights */
 } petra_worker_cost_options;
 
+/* Of a method under a program with these options. */
+petra_worker_cost_options petra_worker_cost_options_of(const petra_method *method,
+                                                       const petra_program_options *program);
+
 petra_status petra_worker_cost_create(const petra_worker_cost_options *options, petra_worker **out);
 void petra_worker_cost_destroy(petra_worker *worker);
 const petra_stage_counts *petra_worker_cost_counts(const petra_worker *worker);

@@ -53,7 +53,7 @@ petra_status training_open(training *run, const char *const *sets, int count) {
   *run = (training){0};
   PETRA_TRY(load_config(run, sets, count));
   const petra_config *config = run->config;
-  PETRA_TRY(petra_setup_plan(&run->setup, config));
+  PETRA_TRY(petra_plan_init(&run->setup, config));
   PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_TRAIN, &run->set));
   run->program = (petra_program_options){.stages = run->setup.partition.stages,
                                          .microbatches = config->run.max_microbatches,
@@ -64,13 +64,13 @@ petra_status training_open(training *run, const char *const *sets, int count) {
                                          .drain = config->run.drain == PETRA_DRAIN_TRUE,
                                          .batches = run->set->count / config->data.batch,
                                          .eval_every = config->run.eval_every};
-  return petra_setup_stages(&run->setup);
+  return petra_network_open(&run->setup);
 }
 
 void training_close(training *run) {
   petra_free(run->losses);
   petra_dataset_destroy(run->set);
-  petra_setup_fini(&run->setup);
+  petra_plan_fini(&run->setup);
   petra_config_destroy(run->config);
   *run = (training){0};
 }
@@ -106,7 +106,7 @@ petra_status training_run(training *run, const petra_program_ops *program) {
   const petra_config *config = run->config;
   petra_loader_options of_loader = loader_options(run, 0, run->program.microbatches);
   const petra_lr lr = petra_lr_from_config(config, run->program.batches);
-  const petra_stage_cost cost = petra_setup_cost(config);
+  const petra_stage_cost cost = petra_cluster_stage_cost(config);
   const petra_executor_virtual_options clock = {.engines = (int)config->cluster.engines,
                                                 .rule = {.recomputes = run->setup.method.recomputes,
                                                          .split_backward = run->setup.method.program->split_backward,

@@ -4,7 +4,7 @@
 #ifndef PETRA_TESTS_TRAINING_H
 #define PETRA_TESTS_TRAINING_H
 
-#include "cli/setup.h"
+#include "run/plan.h"
 #include "data/loader.h"
 #include "exec/worker_stage.h"
 #include "sim/executor_virtual.h"
@@ -30,7 +30,7 @@ void training_tensors_fini(training_tensors *tensors);
 
 typedef struct training {
   petra_config *config;
-  petra_setup setup;
+  petra_plan setup;
   petra_dataset *set;
   petra_program_options program;
   double *losses; /* per microbatch; NaN where none was computed */

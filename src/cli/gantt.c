@@ -16,6 +16,7 @@ typedef struct cell {
 } cell;
 
 typedef struct chart {
+  petra_observer base;
   const petra_schedule *schedule;
   petra_program_options options;
   int engines;
@@ -32,8 +33,8 @@ static void label(const chart *c, const petra_action *action, char *text, size_t
     snprintf(text, size, "%c%lld", petra_action_letter(action->kind), (long long)action->microbatch);
 }
 
-static petra_status keep_row(void *context, const petra_trace_row *row) {
-  chart *c = context;
+static petra_status keep_row(petra_observer *base, const petra_trace_row *row) {
+  chart *c = (chart *)base;
   char text[40];
   if (!c->cells) {
     label(c, &row->action, text, sizeof text);
@@ -66,12 +67,14 @@ static petra_status run_units(chart *c, bool recomputes) {
       .cost_count = 1};
   const petra_worker_cost_options worker_options = {
       .stages = s->stages, .split_head = s->split_head, .split_backward = s->split_backward};
+  static const petra_observer_ops ops = {.ended = keep_row};
   petra_executor *executor;
   petra_worker *worker;
+  c->base.ops = &ops;
   PETRA_TRY(petra_executor_virtual_create(&settings, &executor));
   petra_status status = petra_worker_cost_create(&worker_options, &worker);
   if (status == PETRA_OK) {
-    status = executor->ops->run(executor, &s->program, &c->options, worker, keep_row, c);
+    status = executor->ops->run(executor, &s->program, &c->options, worker, &c->base);
     petra_worker_cost_destroy(worker);
   }
   c->units = executor->ops->now_ns(executor);

@@ -4,8 +4,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/command.h"
-#include "cli/libraries.h"
-#include "cli/setup.h"
+#include "run/libraries.h"
+#include "run/network.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -91,7 +91,7 @@ static petra_status run(const petra_arguments *arguments) {
   char version[128], libraries[256], processor[256], text[BACKENDS][256];
   petra_config *config;
   PETRA_TRY(petra_config_load(NULL, NULL, 0, &config));
-  const int threads = petra_setup_threads(config), count = backends_here();
+  const int threads = petra_network_threads(config), count = backends_here();
   petra_config_destroy(config);
   petra_version_describe(version, sizeof version);
   petra_libraries_describe(libraries, sizeof libraries);

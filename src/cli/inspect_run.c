@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/table.h"
 #include "cli/epoch_json.h"
-#include "cli/setup.h"
+#include "run/folder.h"
 #include "io/runlog_read.h"
 
 #include <jansson.h>
