@@ -34,7 +34,7 @@ static petra_status measure(int32_t stages, int64_t microbatches, bool uniform, 
   PETRA_TRY_GOTO(status, petra_worker_cost_create(&counting, &worker), done);
   PETRA_TRY_GOTO(status, petra_executor_virtual_create(&options, &executor), done);
   double start_s = now_s();
-  PETRA_TRY_GOTO(status, executor->ops->run(executor, &petra_program_lockstep, &program, worker, NULL, NULL), done);
+  PETRA_TRY_GOTO(status, executor->ops->run(executor, &petra_program_lockstep, &program, worker, NULL), done);
   double wall_s = now_s() - start_s;
   int64_t actions = petra_executor_virtual_actions(executor);
   printf("%8d stages %8lld microbatches %2d engines %-10s %12lld actions %8.3f s %8.2f M actions/s\n", stages,

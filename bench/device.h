@@ -2,7 +2,7 @@
 #ifndef PETRA_BENCH_DEVICE_H
 #define PETRA_BENCH_DEVICE_H
 
-#include "run/plan.h"
+#include "run/network.h"
 
 enum { BENCH_ROUNDS_MAX = 64 };
 
@@ -29,10 +29,11 @@ typedef struct bench_spread {
 } bench_spread;
 bench_spread bench_spread_of(double *values, int count);
 
-/* The tick: prints a line loader/KEY and a line tick/KEY. The setup has its stages. */
-petra_status bench_device_tick(petra_plan *setup, const bench_options *options, const bench_key *key);
+/* The tick: prints a line loader/KEY and a line tick/KEY. The config is changed to a run of so many ticks. */
+petra_status bench_device_tick(petra_config *config, const bench_options *options, const bench_key *key);
 
 /* The operations with the network's shapes: prints lines ceiling/KEY/..., op/KEY/... and sum/KEY/.... */
-petra_status bench_device_operations(petra_plan *setup, const bench_options *options, const bench_key *key);
+petra_status bench_device_operations(const petra_plan *plan, petra_backend *backend, const bench_options *options,
+                                     const bench_key *key);
 
 #endif

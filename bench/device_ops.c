@@ -487,10 +487,11 @@ static petra_status time_ends(bench *b, const petra_model *model, int32_t batch,
   return PETRA_OK;
 }
 
-petra_status bench_device_operations(petra_plan *setup, const bench_options *options, const bench_key *key) {
-  const petra_model *model = &setup->model;
-  int32_t batch = (int32_t)setup->config->data.batch;
-  bench b = {.backend = setup->backend, .options = options, .key = key};
+petra_status bench_device_operations(const petra_plan *plan, petra_backend *backend, const bench_options *options,
+                                     const bench_key *key) {
+  const petra_model *model = &plan->model;
+  int32_t batch = (int32_t)plan->config->data.batch;
+  bench b = {.backend = backend, .options = options, .key = key};
   double *images = NULL;
   int32_t *labels = NULL;
   petra_status status;

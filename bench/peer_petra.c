@@ -33,7 +33,7 @@ int main(int argc, char **argv) {
   if (petra_worker_cost_create(&counting, &worker) == PETRA_OK &&
       petra_executor_virtual_create(&options, &executor) == PETRA_OK) {
     const double start_s = now_s();
-    if (executor->ops->run(executor, &petra_program_1f1b, &program, worker, NULL, NULL) == PETRA_OK) {
+    if (executor->ops->run(executor, &petra_program_1f1b, &program, worker, NULL) == PETRA_OK) {
       const double wall_s = now_s() - start_s;
       printf("%lld %lld %.9f\n", (long long)executor->ops->now_ns(executor),
              (long long)petra_executor_virtual_actions(executor), wall_s);

@@ -14,7 +14,7 @@ typedef struct petra_executor_virtual {
   int64_t now_ns, last_end_ns; /* last_end_ns: of an action */
   int64_t actions, runaway;
   petra_device_counts *counts; /* per device; kept after a run */
-  petra_fabric *fabric;      /* kept after a run */
+  petra_fabric *fabric;        /* kept after a run */
   /* Below: of the run in progress. */
   const petra_program_ops *program;
   const petra_program_options *options;

@@ -110,7 +110,8 @@ static petra_status start_ready(petra_executor_virtual *executor, petra_worker *
     return PETRA_OK;
   PETRA_TELL(petra_observer, executor->observers, starting, observer, executor->now_ns, executor->group, count);
   PETRA_TRY(worker->ops->perform(worker, executor->now_ns, executor->group, count, executor->results));
-  PETRA_TELL(petra_observer, executor->observers, started, observer, executor->now_ns, executor->group, executor->results, count);
+  PETRA_TELL(petra_observer, executor->observers, started, observer, executor->now_ns, executor->group,
+             executor->results, count);
   for (int i = 0; i < count; i++)
     PETRA_TRY(occupy(executor, &executor->group[i], &executor->results[i]));
   return PETRA_OK;

@@ -28,8 +28,7 @@ static int32_t node_of(const petra_fabric *fabric, int32_t device) {
   return fabric->options.node ? fabric->options.node[device] : device;
 }
 
-petra_status petra_fabric_create(const petra_fabric_options *options, petra_event_queue *events,
-                                  petra_fabric **out) {
+petra_status petra_fabric_create(const petra_fabric_options *options, petra_event_queue *events, petra_fabric **out) {
   petra_fabric *fabric;
   petra_status status;
   size_t links = 2 * (size_t)options->devices + 2;
@@ -43,10 +42,10 @@ petra_status petra_fabric_create(const petra_fabric_options *options, petra_even
   PETRA_TRY_GOTO(status, petra_allocate(&fabric->link_bytes, links, sizeof(int64_t)), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&fabric->card_free_ns, 2 * (size_t)fabric->nodes, sizeof(int64_t)), fail);
   if (options->sharing == PETRA_SHARING_FAIR)
-    PETRA_TRY_GOTO(status,
-                   petra_fair_create((int32_t)links, options->bandwidth_Bps, 2 * fabric->nodes, options->card_Bps,
-                                     &fabric->fair),
-                   fail);
+    PETRA_TRY_GOTO(
+        status,
+        petra_fair_create((int32_t)links, options->bandwidth_Bps, 2 * fabric->nodes, options->card_Bps, &fabric->fair),
+        fail);
   *out = fabric;
   return PETRA_OK;
 fail:
@@ -145,7 +144,7 @@ static petra_status send_fair(petra_fabric *fabric, int64_t now_ns, int32_t from
 }
 
 petra_status petra_fabric_send(petra_fabric *fabric, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
-                                const petra_packet *packet, bool *arrived) {
+                               const petra_packet *packet, bool *arrived) {
   const petra_fabric_options *options = &fabric->options;
   *arrived = from == to;
   if (from == to)
@@ -158,8 +157,7 @@ petra_status petra_fabric_send(petra_fabric *fabric, int64_t now_ns, int32_t fro
   return send_fair(fabric, now_ns, from, to, bytes, packet);
 }
 
-petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, petra_packet *packet,
-                                 bool *arrived) {
+petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, petra_packet *packet, bool *arrived) {
   *arrived = false;
   if (event->detail != DETAIL_RATES) {
     *packet = (petra_packet){event->stage, (event->detail & BACKWARD_BIT) != 0, event->microbatch};

@@ -31,7 +31,7 @@ void petra_fabric_destroy(petra_fabric *fabric);
 /* Sends `bytes` from device to device (neighbours or not) at `now_ns`. *arrived: it is there at once and no event
  * will come. */
 petra_status petra_fabric_send(petra_fabric *fabric, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
-                                const petra_packet *packet, bool *arrived);
+                               const petra_packet *packet, bool *arrived);
 
 /* Takes an event of options.event_kind. *arrived: `packet` has arrived now. */
 petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, petra_packet *packet, bool *arrived);

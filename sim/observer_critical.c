@@ -112,7 +112,8 @@ static petra_status sent(petra_observer *base, int32_t from, const petra_packet 
   (void)now_ns;
   petra_critical *critical = (petra_critical *)base;
   line *way = line_of(critical, packet->stage, packet->backward);
-  const message one = {.microbatch = packet->microbatch, .arrival_ns = -1, .sender = critical->records.count, .link = -1};
+  const message one = {
+      .microbatch = packet->microbatch, .arrival_ns = -1, .sender = critical->records.count, .link = -1};
   int64_t index = critical->messages.count;
   PETRA_TRY(append(&critical->messages, &one));
   if (way->last >= 0)
@@ -272,7 +273,7 @@ static void add_message(const petra_critical *critical, const record *sender, co
   int64_t latency_ns = options->fabric.latency_ns < left_ns ? options->fabric.latency_ns : left_ns;
   left_ns -= latency_ns;
   int64_t alone_ns = petra_fabric_alone_ns(&options->fabric, device_of(critical, sender->stage),
-                                            device_of(critical, action->stage), bytes);
+                                           device_of(critical, action->stage), bytes);
   if (alone_ns > left_ns) /* by a nanosecond of rounding, with fair rates */
     alone_ns = left_ns;
   path->ns[PETRA_CRITICAL_LATENCY] += latency_ns;

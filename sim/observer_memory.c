@@ -101,7 +101,8 @@ static void release_shared(memory_observer *observer, const petra_action *action
   if (!observer->shares || (!w && action->kind != PETRA_ACTION_BACKWARD))
     return;
   const petra_memory_holder holder = w ? PETRA_MEMORY_HELD_BY_WEIGHT_GRADIENT : PETRA_MEMORY_HELD_BY_BACKWARD;
-  if (stage < observer->options.stages && observer->done[stage][PETRA_MEMORY_HELD_BY_WEIGHT_GRADIENT] > action->microbatch)
+  if (stage < observer->options.stages &&
+      observer->done[stage][PETRA_MEMORY_HELD_BY_WEIGHT_GRADIENT] > action->microbatch)
     let_go(observer, stage, holder, PETRA_MEMORY_ABOVE, out);
   for (int h = 0; w && stage > 1 && h < PETRA_MEMORY_HOLDERS; h++)
     if (observer->done[stage - 2][h] > action->microbatch)

@@ -101,16 +101,16 @@ tests_test_engine_LDADD = $(TESTS_LDADD)
 tests_test_schedule_SOURCES = tests/test_schedule.c tests/harness.h
 tests_test_schedule_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_schedule_LDADD = $(TESTS_LDADD)
-tests_test_executor_SOURCES = tests/test_executor.c tests/training_rig.c tests/training_rig.h tests/harness.h
+tests_test_executor_SOURCES = tests/test_executor.c tests/training_rig.c tests/training_rig.h tests/sink.h tests/harness.h
 tests_test_executor_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_executor_LDADD = $(TESTS_LDADD)
 tests_test_nn_SOURCES = tests/test_nn.c tests/harness.h
 tests_test_nn_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_nn_LDADD = $(TESTS_LDADD)
-tests_test_stage_SOURCES = tests/test_stage.c tests/training_rig.c tests/training_rig.h tests/harness.h
+tests_test_stage_SOURCES = tests/test_stage.c tests/training_rig.c tests/training_rig.h tests/sink.h tests/harness.h
 tests_test_stage_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_stage_LDADD = $(TESTS_LDADD)
-tests_test_no_memory_SOURCES = tests/test_no_memory.c tests/training_rig.c tests/training_rig.h tests/harness.h
+tests_test_no_memory_SOURCES = tests/test_no_memory.c tests/training_rig.c tests/training_rig.h tests/sink.h tests/harness.h
 tests_test_no_memory_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_no_memory_LDADD = $(TESTS_LDADD)
 EXTRA_DIST += tests/golden/schedule-lockstep.txt tests/golden/schedule-sequential.txt tests/golden/schedule-gpipe.txt \
@@ -120,10 +120,9 @@ EXTRA_DIST += tests/golden/schedule-lockstep.txt tests/golden/schedule-sequentia
 regen-golden: regen-golden-schedule
 regen-golden-schedule: tests/test_schedule
 	tests/test_schedule --regen $(srcdir)/tests/golden
-# Whole training runs: tests/training.c assembles them, with the command line's own setup.
+# Whole training runs: tests/training.c.
 TRAINING_SOURCES = tests/training.c tests/training.h tests/tolerances.h tests/tolerances.def tests/golden_data.c \
-  tests/golden_data.h tests/harness.h src/cli/setup.c src/cli/setup.h src/cli/setup_profile.c src/cli/setup_weights.c \
-  src/cli/setup_schedule.c src/cli/schedule_file.c src/cli/schedule_file.h
+  tests/golden_data.h tests/harness.h tests/sink.h
 check_PROGRAMS += tests/test_golden
 TESTS += tests/test_golden
 tests_test_golden_SOURCES = tests/test_golden.c tests/golden_file.c tests/golden_file.h $(TRAINING_SOURCES)
@@ -193,7 +192,7 @@ tests_test_ops_LDADD = $(TESTS_LDADD)
 # The programs' closed forms; schedules as text.
 check_PROGRAMS += tests/test_programs
 TESTS += tests/test_programs
-tests_test_programs_SOURCES = tests/test_programs.c tests/program_run.h tests/harness.h
+tests_test_programs_SOURCES = tests/test_programs.c tests/program_run.h tests/sink.h tests/harness.h
 tests_test_programs_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_programs_LDADD = $(TESTS_LDADD)
 # sim: links against an independent simulator, luck, arrival; petra simulate
@@ -224,7 +223,7 @@ tests_test_grid_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_grid_LDADD = $(TESTS_LDADD)
 check_PROGRAMS += tests/test_closed_forms
 TESTS += tests/test_closed_forms
-tests_test_closed_forms_SOURCES = tests/test_closed_forms.c tests/program_run.h tests/harness.h
+tests_test_closed_forms_SOURCES = tests/test_closed_forms.c tests/program_run.h tests/sink.h tests/harness.h
 tests_test_closed_forms_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_closed_forms_LDADD = $(TESTS_LDADD)
 # petra profile and the cost model that takes it

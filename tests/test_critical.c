@@ -6,6 +6,7 @@
 #include "sim/observer_critical.h"
 #include "sim/jitter.h"
 #include "sim/worker_cost.h"
+#include "sink.h"
 
 enum { STAGES_MOST = 12 };
 
@@ -23,19 +24,13 @@ typedef struct run {
   int64_t makespan_ns;
 } run;
 
-static petra_status sink(void *context, const petra_trace_row *row) {
-  return petra_critical_action(((run *)context)->critical, row);
-}
-
-static petra_status message(void *context, bool sent, int32_t from, const petra_packet *packet, int64_t now_ns) {
-  (void)from;
-  return petra_critical_message(((run *)context)->critical, sent, packet, now_ns);
-}
-
-static petra_status duration(void *context, const petra_action *action, int64_t cost_ns, int64_t *duration_ns) {
+/* The cost by the luck of the run; some kind of action may take longer. */
+static petra_status duration(void *context, const petra_action *action, int64_t *duration_ns) {
   const run *r = context;
-  PETRA_TRY(
-      petra_jitter_duration(&r->jitter, action->stage, (int)action->kind, action->microbatch, cost_ns, duration_ns));
+  int64_t costs[PETRA_ACTION_KINDS];
+  petra_cost_durations(&r->costs[action->stage - 1], &r->cluster.rule, action->stage == r->program.stages, costs);
+  PETRA_TRY(petra_jitter_duration(&r->jitter, action->stage, (int)action->kind, action->microbatch, costs[action->kind],
+                                  duration_ns));
   if (r->more && action->kind == r->longer)
     *duration_ns *= r->more;
   return PETRA_OK;
@@ -47,21 +42,20 @@ static void run_program(run *r, const petra_program_ops *program) {
       .stages = r->program.stages, .split_head = r->program.split_head, .split_backward = program->split_backward};
   petra_worker *worker;
   petra_executor *executor;
+  timed slow;
   r->cluster.costs = r->costs;
   r->cluster.cost_count = r->program.stages;
   r->cluster.rule.fused_head = !r->program.split_head;
   r->cluster.rule.split_backward = program->split_backward;
-  r->cluster.duration = duration;
-  r->cluster.duration_context = r;
-  r->cluster.message = message;
-  r->cluster.message_context = r;
   if (r->program.batches == 0)
     r->program.batches = INT64_MAX;
   ck_assert_int_eq(petra_program_check(program, &r->program), PETRA_OK);
   ck_assert_int_eq(petra_worker_cost_create(&counting, &worker), PETRA_OK);
   ck_assert_int_eq(petra_executor_virtual_create(&r->cluster, &executor), PETRA_OK);
   ck_assert_int_eq(petra_critical_create(&r->cluster, &r->program, &r->critical), PETRA_OK);
-  ck_assert_int_eq(executor->ops->run(executor, program, &r->program, worker, sink, r), PETRA_OK);
+  ck_assert_int_eq(executor->ops->run(executor, program, &r->program, timed_of(&slow, worker, duration, r),
+                                      petra_critical_observer(r->critical)),
+                   PETRA_OK);
   r->makespan_ns = executor->ops->now_ns(executor);
   ck_assert_int_eq(petra_critical_trace(r->critical, &r->path, r->stage_ns), PETRA_OK);
   int64_t sum = 0, computing = 0, stages = 0;

@@ -31,9 +31,9 @@ typedef struct counts {
 } counts;
 
 static void finish(training *run, training_tensors *final, counts *graphs) {
-  must(training_run(run, NULL));
+  must(training_run(run));
   must(training_weights(run, final));
-  const cuda_backend *cuda = cuda_of(run->setup.backend);
+  const cuda_backend *cuda = cuda_of(run->network->backend);
   if (graphs && cuda->graphs)
     cuda_graphs_count(cuda->graphs, &graphs->captured, &graphs->launched, &graphs->single);
   training_close(run);
@@ -172,7 +172,7 @@ static void fails(const char *function, int n, cudaError_t error, petra_status e
   harness_clear();
   petra_status status = TRAINING_OPEN(&run, NETWORK, FOUR_STAGES, CUDA, "method.name=petra", "run.max_microbatches=8");
   if (status == PETRA_OK) {
-    status = training_run(&run, NULL);
+    status = training_run(&run);
     if (status == PETRA_OK) {
       status = training_weights(&run, &final);
       training_tensors_fini(&final);

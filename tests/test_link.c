@@ -99,8 +99,7 @@ END_TEST
 START_TEST(max_min_gives_the_rest_to_those_who_can_use_it) {
   /* The link 1 -> 2 (0.6) is tighter per message (0.3) than the card (1/3): 0.3, 0.3, and 0.4 for the message
    * down. */
-  const petra_fabric_options o = {
-      .devices = 3, .sharing = PETRA_SHARING_FAIR, .bandwidth_Bps = 0.6e9, .card_Bps = 1e9};
+  const petra_fabric_options o = {.devices = 3, .sharing = PETRA_SHARING_FAIR, .bandwidth_Bps = 0.6e9, .card_Bps = 1e9};
   const message m[] = {{0, 1, 2, 300, 1000}, {0, 1, 2, 300, 1000}, {0, 1, 0, 200, 500}};
   expect(&o, m, 3);
 }

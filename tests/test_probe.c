@@ -38,14 +38,14 @@ typedef struct observed {
 static int64_t elements_of(const training *run, int first, int end) {
   int64_t count = 0;
   for (int b = first; b < end; b++)
-    count += petra_block_parameters(&run->setup.model, &run->setup.model.blocks[b]);
+    count += petra_block_parameters(&run->plan->model, &run->plan->model.blocks[b]);
   return count;
 }
 
 /* Tensors of a set to or from a place in an array, which moves on. */
 static petra_status download(const training *run, const petra_tensor_set *set, double **to) {
   for (int i = 0; i < set->count; i++) {
-    PETRA_TRY(petra_op_download(run->setup.backend, set->tensor[i], *to, PETRA_HOST_F64));
+    PETRA_TRY(petra_op_download(run->network->backend, set->tensor[i], *to, PETRA_HOST_F64));
     *to += set->tensor[i]->elements;
   }
   return PETRA_OK;
@@ -61,7 +61,7 @@ static double *copy_of(const double *values, size_t count) {
 static petra_status keep_row(void *context, const petra_probe_row *row) {
   observed *o = context;
   const size_t j = (size_t)row->stages, p = (size_t)row->parameters, all = PETRA_MEASURES * PETRA_PAIRS;
-  const int blocks = o->run->setup.model.block_count;
+  const int blocks = o->run->plan->model.block_count;
   ck_assert_int_lt(o->count, ROWS);
   found *f = &o->rows[o->count++];
   *f = (found){.microbatch = row->microbatch, .stages = row->stages, .parameters = row->parameters};
@@ -79,7 +79,7 @@ static petra_status keep_row(void *context, const petra_probe_row *row) {
 }
 
 static petra_status record_weights(observed *o, int j, int64_t version) {
-  const petra_stage *stage = o->run->setup.stage[j];
+  const petra_stage *stage = o->run->network->stage[j];
   int64_t count = elements_of(o->run, stage->options.first, stage->options.end);
   ck_assert_int_lt(version, VERSIONS);
   PETRA_TRY(petra_allocate(&o->weights[j][version], (size_t)count, sizeof(double)));
@@ -105,7 +105,7 @@ static void observe(observed *o, training *run) {
   run->context = o;
   for (int j = 0; j < run->program.stages; j++)
     must(record_weights(o, j, 0));
-  must(training_run(run, NULL));
+  must(training_run(run));
 }
 
 static void observed_fini(observed *o) {
@@ -200,8 +200,7 @@ START_TEST(at_rate_0_every_gradient_is_the_same) {
       observed o;
       snprintf(method, sizeof method, "method.name=%s", petra_method_get(i).name);
       must(TRAINING_OPEN(&run, SMALL, FOUR_STAGES, DOUBLE, "optim.lr=0", "run.max_microbatches=8", method,
-                         "method.accumulate=4", "probe.per_epoch=120", families[f]));
-      run.program.drain = true;
+                         "method.accumulate=4", "probe.per_epoch=120", "run.drain=true", families[f]));
       observe(&o, &run);
       ck_assert_int_eq(o.count, 2);
       for (int pair = 0; pair < PETRA_PAIRS; pair++)
@@ -229,15 +228,15 @@ static void leave_traces(const char *const *settings, int count, const char *pro
   for (int i = 0; i < count; i++)
     sets[n++] = settings[i];
   must(training_open(&run, sets, n));
-  must(training_run(&run, NULL));
+  must(training_run(&run));
   must(training_weights(&run, &out->weights));
-  out->velocity_count = (size_t)elements_of(&run, 0, run.setup.model.block_count);
+  out->velocity_count = (size_t)elements_of(&run, 0, run.plan->model.block_count);
   out->loss_count = (size_t)run.program.microbatches;
   out->losses = copy_of(run.losses, out->loss_count);
   must(petra_allocate(&out->velocities, out->velocity_count, sizeof(double)));
   double *at = out->velocities;
   for (int j = 0; j < run.program.stages; j++) {
-    const petra_stage *stage = run.setup.stage[j];
+    petra_stage *stage = run.network->stage[j];
     for (int b = 0; b < stage->blocks; b++)
       must(download(&run, &stage->sets[b].velocities, &at));
     out->accounts[j] = *petra_stage_account(stage);
@@ -280,7 +279,7 @@ END_TEST
  * (from 1). */
 static void moment(const observed *o, int64_t m, int32_t j, int64_t *versions) {
   const int32_t stages = o->run->program.stages;
-  const bool ticks = o->run->setup.method.program->ticks;
+  const bool ticks = o->run->plan->method.program->ticks;
   int64_t start_ns = -1;
   for (int a = 0; a < o->action_count; a++) {
     const petra_action *action = &o->actions[a].action;
@@ -325,26 +324,26 @@ static void add_gradient(training *oracle, const observed *o, int64_t m, const i
   petra_loss loss;
   training_tensors gradients;
   for (int32_t j = 0; j < stages; j++) {
-    const petra_stage *stage = oracle->setup.stage[j];
+    const petra_stage *stage = oracle->network->stage[j];
     const double *at = o->weights[j][versions[j]];
     for (int b = 0; b < stage->blocks; b++)
       for (int i = 0; i < stage->sets[b].parameters.count; i++) {
         petra_tensor *tensor = stage->sets[b].parameters.tensor[i];
-        must(petra_op_upload(oracle->setup.backend, tensor, at, PETRA_HOST_F64));
+        must(petra_op_upload(oracle->network->backend, tensor, at, PETRA_HOST_F64));
         at += tensor->elements;
       }
   }
   must(training_batch(oracle, m, &message, labels));
   for (int32_t j = 0; j < stages; j++) {
     if (j < stages - 1)
-      must(petra_stage_forward(oracle->setup.stage[j], m, &message, &next));
+      must(petra_stage_forward(oracle->network->stage[j], m, &message, &next));
     else
-      must(petra_stage_loss(oracle->setup.stage[j], m, &message, labels, &next, &loss));
+      must(petra_stage_loss(oracle->network->stage[j], m, &message, labels, &next, &loss));
     petra_message_release(&message);
     message = next;
   }
   for (int32_t j = stages - 2; j >= 0; j--) {
-    must(petra_stage_backward(oracle->setup.stage[j], m, &message, &next));
+    must(petra_stage_backward(oracle->network->stage[j], m, &message, &next));
     petra_message_release(&message);
     message = next;
   }
@@ -374,14 +373,14 @@ static double apart(const double *x, const double *y, int64_t count) {
 /* The figures of a row again, from the gradients in it. */
 static void check_figures(const observed *o, const found *f) {
   static const int pairs[PETRA_PAIRS][2] = {{0, 1}, {0, 2}, {1, 2}};
-  const petra_model *model = &o->run->setup.model;
+  const petra_model *model = &o->run->plan->model;
   for (int pair = 0; pair < PETRA_PAIRS; pair++) {
     const double *x = f->gradients[pairs[pair][0]], *y = f->gradients[pairs[pair][1]];
     int p = 0;
     for (int j = 0; j < f->stages; j++) {
       double mean[PETRA_MEASURES] = {0}, xy = 0, xx = 0, yy = 0;
       int count = 0;
-      for (int b = o->run->setup.partition.first[j]; b < o->run->setup.partition.first[j + 1]; b++)
+      for (int b = o->run->plan->partition.first[j]; b < o->run->plan->partition.first[j + 1]; b++)
         for (int i = 0; i < petra_block_parameter_count(&model->blocks[b]); i++, p++) {
           petra_tensor_spec spec;
           petra_block_parameter(model, &model->blocks[b], i, &spec);
@@ -413,7 +412,7 @@ static void check_figures(const observed *o, const found *f) {
 /* Both references of a row, stage by stage, against the oracle's. */
 static void check_references(training *oracle, const observed *o, const found *f) {
   const int32_t stages = o->run->program.stages;
-  const int64_t all = elements_of(o->run, 0, o->run->setup.model.block_count);
+  const int64_t all = elements_of(o->run, 0, o->run->plan->model.block_count);
   double *sum;
   int64_t versions[STAGES];
   int64_t offset = 0;
@@ -424,7 +423,7 @@ static void check_references(training *oracle, const observed *o, const found *f
   }
   within("delayed reference", apart(f->gradients[PETRA_GRADIENT_DELAYED], sum, all), TOLERANCE_GRADIENT);
   for (int32_t j = 1; j <= stages; j++) {
-    const petra_stage *stage = o->run->setup.stage[j - 1];
+    const petra_stage *stage = o->run->network->stage[j - 1];
     const int64_t own = elements_of(o->run, stage->options.first, stage->options.end);
     memset(sum, 0, (size_t)all * sizeof *sum);
     for (int64_t c = 0; c < o->run->program.accumulate; c++) {
@@ -440,7 +439,8 @@ static void check_references(training *oracle, const observed *o, const found *f
 
 /* Durations from a half to two and a half of the cost, by action, so that neighbours drift apart and no two
  * moments meet. */
-static petra_status jittered(void *context, const petra_action *action, int64_t cost_ns, int64_t *duration_ns) {
+static petra_status jittered(void *context, const petra_action *action, int64_t *duration_ns) {
+  const int64_t cost_ns = action->kind == PETRA_ACTION_UPDATE ? 0 : 2000000000;
   uint32_t hash =
       ((uint32_t)action->microbatch * 31 + (uint32_t)action->stage * 7 + (uint32_t)action->kind) * 2654435761u;
   (void)context;
@@ -511,7 +511,7 @@ START_TEST(the_method_s_gradient_is_the_one_that_the_update_took) {
       const int64_t version = o.rows[r].microbatch / 2;
       const double *gradient = o.rows[r].gradients[PETRA_GRADIENT_METHOD];
       for (int j = 0; j < run.program.stages; j++) {
-        const petra_stage *stage = run.setup.stage[j];
+        petra_stage *stage = run.network->stage[j];
         const int64_t count = elements_of(&run, stage->options.first, stage->options.end);
         const double *before = o.weights[j][version], *after = o.weights[j][version + 1];
         for (int64_t e = 0; e < count; e++)
@@ -538,7 +538,7 @@ static void reconstruction(const char *method, const char *lr, double *most, dou
   for (int r = 0; r < o.count; r++)
     for (int j = 0; j < o.rows[r].stages; j++) {
       double error = o.rows[r].reconstruction[j];
-      bool reconstructs = run.setup.inverts && run.setup.model.blocks[j].kind == PETRA_BLOCK_REVERSIBLE;
+      bool reconstructs = run.plan->inverts && run.plan->model.blocks[j].kind == PETRA_BLOCK_REVERSIBLE;
       ck_assert_msg(isnan(error) == !reconstructs, "stage %d: %g", j + 1, error);
       *most = reconstructs && error > *most ? error : *most;
       *least = reconstructs && error < *least ? error : *least;
@@ -583,18 +583,18 @@ START_TEST(marks_are_the_gradients_that_are_rounding) {
     ck_assert_int_gt(o.count, 0);
     const found *f = &o.rows[o.count - 1];
     const double *at = f->gradients[PETRA_GRADIENT_DELAYED];
-    const double scale = sqrt(dot(at, at, elements_of(&run, 0, run.setup.model.block_count)));
-    for (int b = 0; b < run.setup.model.block_count; b++)
-      for (int i = 0; i < petra_block_parameter_count(&run.setup.model.blocks[b]); i++, p++) {
+    const double scale = sqrt(dot(at, at, elements_of(&run, 0, run.plan->model.block_count)));
+    for (int b = 0; b < run.plan->model.block_count; b++)
+      for (int i = 0; i < petra_block_parameter_count(&run.plan->model.blocks[b]); i++, p++) {
         petra_tensor_spec spec;
-        petra_block_parameter(&run.setup.model, &run.setup.model.blocks[b], i, &spec);
+        petra_block_parameter(&run.plan->model, &run.plan->model.blocks[b], i, &spec);
         int64_t elements = 1;
         for (int d = 0; d < spec.rank; d++)
           elements *= spec.shape[d];
         bool rounding = sqrt(dot(at, at, elements)) < 1e-12 * scale;
-        bool mark = petra_block_parameter_is_invariant(&run.setup.model, &run.setup.model.blocks[b], i);
+        bool mark = petra_block_parameter_is_invariant(&run.plan->model, &run.plan->model.blocks[b], i);
         ck_assert_msg(rounding == mark, "%s %s: %s/%s: norm %g of %g", nets[n].family, nets[n].depth,
-                      run.setup.model.blocks[b].name, spec.name, sqrt(dot(at, at, elements)), scale);
+                      run.plan->model.blocks[b].name, spec.name, sqrt(dot(at, at, elements)), scale);
         marked += mark;
         at += elements;
       }
@@ -626,11 +626,11 @@ static bool read_line(FILE *file, golden_line *line) {
 
 static int parameter_index(const training *run, const char *name) {
   int p = 0;
-  for (int b = 0; b < run->setup.model.block_count; b++)
-    for (int i = 0; i < petra_block_parameter_count(&run->setup.model.blocks[b]); i++, p++) {
+  for (int b = 0; b < run->plan->model.block_count; b++)
+    for (int i = 0; i < petra_block_parameter_count(&run->plan->model.blocks[b]); i++, p++) {
       petra_tensor_spec spec;
       char own[64];
-      petra_block_parameter(&run->setup.model, &run->setup.model.blocks[b], i, &spec);
+      petra_block_parameter(&run->plan->model, &run->plan->model.blocks[b], i, &spec);
       snprintf(own, sizeof own, "%02d/%s", b + 1, spec.name);
       if (strcmp(own, name) == 0)
         return p;

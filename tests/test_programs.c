@@ -259,7 +259,7 @@ static bool gets_through(const petra_schedule *schedule) {
   petra_worker worker = {&ops};
   petra_executor *executor;
   ck_assert_int_eq(petra_executor_virtual_create(&settings, &executor), PETRA_OK);
-  petra_status status = executor->ops->run(executor, &schedule->program, &options, &worker, NULL, NULL);
+  petra_status status = executor->ops->run(executor, &schedule->program, &options, &worker, NULL);
   executor->ops->destroy(executor);
   return status == PETRA_OK;
 }
@@ -276,7 +276,7 @@ static bool is_counted(const petra_schedule *schedule) {
   petra_executor *executor;
   ck_assert_int_eq(petra_executor_virtual_create(&settings, &executor), PETRA_OK);
   ck_assert_int_eq(petra_worker_cost_create(&counting, &worker), PETRA_OK);
-  petra_status status = executor->ops->run(executor, &schedule->program, &options, worker, NULL, NULL);
+  petra_status status = executor->ops->run(executor, &schedule->program, &options, worker, NULL);
   petra_worker_cost_destroy(worker);
   executor->ops->destroy(executor);
   return status == PETRA_OK;

@@ -44,7 +44,8 @@ static petra_status run(const petra_arguments *arguments) {
   PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
   PETRA_TRY_GOTO(status, petra_dataset_open(config, PETRA_SPLIT_EVAL, &set), done);
   PETRA_TRY_GOTO(status, petra_plan_check_data(&plan, set), done);
-  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan), done);
+  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL), done);
+  PETRA_TRY_GOTO(status, petra_network_initialise(&network), done);
   PETRA_TRY_GOTO(status, petra_network_evaluate(&network, set, &result), done);
   status = report(arguments, config, &result);
 done:

@@ -35,7 +35,8 @@ static petra_status run(const petra_arguments *arguments) {
   petra_status status;
   PETRA_TRY(petra_arguments_config(arguments, "init", &config));
   PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
-  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan), done);
+  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL), done);
+  PETRA_TRY_GOTO(status, petra_network_initialise(&network), done);
   PETRA_TRY_GOTO(status, petra_folder_of(config, arguments->output, &directory), done);
   PETRA_TRY_GOTO(status, petra_join_path(directory, "weights.h5", &path), done);
   PETRA_TRY_GOTO(status, petra_network_write_weights(&network, path), done);

@@ -17,12 +17,12 @@ static petra_status print_json(petra_run *run) {
   PETRA_TRY_GOTO(status, petra_json_set(root, "output", petra_json_string(petra_run_directory(run))), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "method", json_string(petra_run_plan(run)->method.name)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "stages", json_integer(petra_run_plan(run)->program.stages)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "microbatches", json_integer(petra_run_plan(run)->program.microbatches)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "microbatches", json_integer(petra_run_plan(run)->program.microbatches)),
+                 done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "losses", json_integer(losses)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "mean_loss", petra_json_real(mean_loss)), done);
-  PETRA_TRY_GOTO(
-      status, petra_json_set(root, "virtual_s", petra_json_real(1e-9 * (double)petra_run_now_ns(run))),
-      done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "virtual_s", petra_json_real(1e-9 * (double)petra_run_now_ns(run))),
+                 done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "epochs", json_incref(list)), done);
   for (int64_t e = 0; e < count; e++) {
     json_t *object = json_object();
@@ -41,8 +41,9 @@ static void print_end(petra_run *run) {
   int64_t epochs, losses;
   double loss = petra_training_log_mean_loss(petra_run_log(run), &losses);
   petra_training_log_epochs(petra_run_log(run), &epochs);
-  printf("%lld microbatches with %s on %d stage%s", (long long)petra_run_plan(run)->program.microbatches, petra_run_plan(run)->method.name,
-         petra_run_plan(run)->program.stages, petra_run_plan(run)->program.stages == 1 ? "" : "s");
+  printf("%lld microbatches with %s on %d stage%s", (long long)petra_run_plan(run)->program.microbatches,
+         petra_run_plan(run)->method.name, petra_run_plan(run)->program.stages,
+         petra_run_plan(run)->program.stages == 1 ? "" : "s");
   if (losses == 0)
     printf(", too few for a loss to come back");
   else if (epochs == 0)

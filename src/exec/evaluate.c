@@ -19,8 +19,8 @@ static petra_status input(const evaluating *e, const petra_batch *batch, int64_t
   petra_message message;
   if (e->stages->first == 1) {
     const int32_t shape[4] = {batch->count, 3, e->set->height, e->set->width};
-    PETRA_TRY(petra_tensor_create(e->backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_WORKSPACE,
-                                  &out->tensor[0]));
+    PETRA_TRY(
+        petra_tensor_create(e->backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_WORKSPACE, &out->tensor[0]));
     return petra_images_upload(e->backend, batch, out->tensor[0]);
   }
   PETRA_TRY(e->transport->ops->take(e->transport, &here, &message));

@@ -98,7 +98,8 @@ static petra_status do_forward(petra_worker_stage *worker, int32_t stage, int64_
 
 static petra_status tell_loss(petra_worker_stage *worker, int64_t m, const petra_loss *loss, int64_t virtual_ns) {
   const petra_worker_stage_options *options = &worker->options;
-  double lr = petra_lr_at(options->lr, options->program->rate_index(options->program_options, options->stages.count, m));
+  double lr =
+      petra_lr_at(options->lr, options->program->rate_index(options->program_options, options->stages.count, m));
   if (!isfinite(loss->loss))
     return petra_fail(PETRA_NOT_FINITE,
                       "microbatch %lld (epoch %lld): the loss is %s with learning rate %g; the run has diverged: "
@@ -217,7 +218,8 @@ petra_status petra_worker_find_pending(petra_worker_stage *worker, int64_t m, pe
     PETRA_TRY(petra_allocate(&evaluation, 1, sizeof *evaluation));
     evaluation->microbatch = m;
     *link = evaluation;
-    PETRA_TRY(petra_allocate(&evaluation->snapshots, (size_t)petra_stages_here(&worker->options.stages), sizeof *evaluation->snapshots));
+    PETRA_TRY(petra_allocate(&evaluation->snapshots, (size_t)petra_stages_here(&worker->options.stages),
+                             sizeof *evaluation->snapshots));
   }
   *out = link;
   return PETRA_OK;
@@ -232,8 +234,7 @@ static petra_status do_evaluate(petra_worker_stage *worker, int32_t stage, int64
   PETRA_TRY(tell_late_loss(worker));
   PETRA_TRY(petra_worker_find_pending(worker, m, &link));
   petra_pending *evaluation = *link;
-  PETRA_TRY(
-      petra_stage_snapshot(stage_of(worker, stage), &evaluation->snapshots[stage - options->stages.first]));
+  PETRA_TRY(petra_stage_snapshot(stage_of(worker, stage), &evaluation->snapshots[stage - options->stages.first]));
   if (++evaluation->reached < here)
     return PETRA_OK;
   petra_status status = petra_evaluate(options->backend, &options->stages, evaluation->snapshots, options->transport,

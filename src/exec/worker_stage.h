@@ -21,7 +21,7 @@ typedef struct petra_worker_stage_options {
   const petra_lr *lr;
   const petra_program_ops *program;
   const petra_program_options *program_options;
-  bool measure; /* results tell how long F, B, W and U took by the wall clock, at least 1 ns */
+  bool measure;                    /* results tell how long F, B, W and U took by the wall clock, at least 1 ns */
   petra_stage_observer *observers; /* NULL: none */
 } petra_worker_stage_options;
 

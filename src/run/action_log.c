@@ -38,13 +38,12 @@ static int64_t *running_of(petra_action_log *log, const petra_action *action) {
 static petra_status note_start(petra_action_log *log, int64_t now_ns, const petra_action *action,
                                const petra_action_result *result) {
   PETRA_TRY(make_room(log));
-  log->ring[log->next & (log->capacity - 1)] =
-      (begun){.row = {.start_ns = now_ns,
-                        .stage = action->stage,
-                        .kind = (int32_t)action->kind,
-                        .microbatch = action->microbatch,
-                        .version_read = result->version_read,
-                        .version_written = result->version_written}};
+  log->ring[log->next & (log->capacity - 1)] = (begun){.row = {.start_ns = now_ns,
+                                                               .stage = action->stage,
+                                                               .kind = (int32_t)action->kind,
+                                                               .microbatch = action->microbatch,
+                                                               .version_read = result->version_read,
+                                                               .version_written = result->version_written}};
   *running_of(log, action) = log->next++;
   return PETRA_OK;
 }

@@ -63,8 +63,8 @@ static petra_status take_images(passage *p, petra_message *out) {
   const petra_model *model = &p->network.plan->model;
   const int32_t shape[4] = {(int32_t)p->network.plan->config->data.batch, 3, model->image_height, model->image_width};
   *out = (petra_message){{{NULL, NULL}}, {{NULL, NULL}}};
-  return petra_tensor_create(p->network.backend, PETRA_TENSOR_ACTIVATION, shape, account_of(p, 0), PETRA_MEMORY_MESSAGES,
-                             &out->streams.tensor[0]);
+  return petra_tensor_create(p->network.backend, PETRA_TENSOR_ACTIVATION, shape, account_of(p, 0),
+                             PETRA_MEMORY_MESSAGES, &out->streams.tensor[0]);
 }
 
 static petra_status pass_forward(passage *p, int stage) {
@@ -74,8 +74,9 @@ static petra_status pass_forward(passage *p, int stage) {
     PETRA_TRY(take_images(p, &p->forward[0]));
   bool head = stage == p->program->stages - 1;
   petra_loss loss;
-  petra_status status = head ? petra_stage_forward_loss(p->network.stage[stage], 0, &p->forward[stage], p->labels, &loss)
-                             : petra_stage_forward(p->network.stage[stage], 0, &p->forward[stage], &out);
+  petra_status status = head
+                            ? petra_stage_forward_loss(p->network.stage[stage], 0, &p->forward[stage], p->labels, &loss)
+                            : petra_stage_forward(p->network.stage[stage], 0, &p->forward[stage], &out);
   petra_message_release(&p->forward[stage]);
   PETRA_TRY(status);
   if (!head)
@@ -136,7 +137,7 @@ static petra_status pass_once(const petra_plan *plan, bool apart, petra_memory_s
   petra_backend *dry;
   memset(out, 0, (size_t)plan->stages * sizeof *out);
   PETRA_TRY(petra_backend_create_dry(config->device.backend, config->device.precision, &dry));
-  petra_status status = petra_network_on(&p.network, plan, dry);
+  petra_status status = petra_network_open(&p.network, plan, dry);
   if (status == PETRA_OK)
     status = pass(&p, apart);
   for (int j = 0; j < plan->stages; j++) {

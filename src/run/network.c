@@ -24,37 +24,29 @@ int petra_network_threads(const petra_config *config) {
   return count > 0 ? count : 1;
 }
 
-/* Stages whose weights are 0. */
-static petra_status create_stages(petra_network *network) {
-  const petra_plan *plan = network->plan;
+petra_status petra_network_open(petra_network *network, const petra_plan *plan, petra_backend *backend) {
+  const petra_backend_options options = petra_network_backend_options(plan->config);
+  *network = (petra_network){.plan = plan, .backend = backend};
+  if (!backend)
+    PETRA_TRY(petra_backend_create_with(&options, &network->backend));
   PETRA_TRY(petra_allocate(&network->stage, (size_t)plan->stages, sizeof *network->stage));
   for (int j = 0; j < plan->stages; j++) {
-    const petra_stage_options options = {
-        .model = &plan->model,
-        .number = j + 1,
-        .first = plan->partition.first[j],
-        .end = plan->partition.first[j + 1],
-        .backend = network->backend,
-        .rule = petra_method_stage_rule(&plan->method, plan->inverts),
-        .optim = petra_optim_from_config(plan->config),
-        .mitigation = petra_method_stage_mitigation(&plan->method, plan->stages, j + 1)};
-    PETRA_TRY(petra_stage_create(&options, &network->stage[j]));
+    const petra_stage_options stage = {.model = &plan->model,
+                                       .number = j + 1,
+                                       .first = plan->partition.first[j],
+                                       .end = plan->partition.first[j + 1],
+                                       .backend = network->backend,
+                                       .rule = petra_method_stage_rule(&plan->method, plan->inverts),
+                                       .optim = petra_optim_from_config(plan->config),
+                                       .mitigation = petra_method_stage_mitigation(&plan->method, plan->stages, j + 1)};
+    PETRA_TRY(petra_stage_create(&stage, &network->stage[j]));
   }
   return PETRA_OK;
 }
 
-petra_status petra_network_on(petra_network *network, const petra_plan *plan, petra_backend *backend) {
-  *network = (petra_network){.plan = plan, .backend = backend};
-  return create_stages(network);
-}
-
-petra_status petra_network_open(petra_network *network, const petra_plan *plan) {
-  const petra_config *config = plan->config;
-  const petra_backend_options options = petra_network_backend_options(config);
-  *network = (petra_network){.plan = plan};
-  PETRA_TRY(petra_backend_create_with(&options, &network->backend));
-  PETRA_TRY(create_stages(network));
-  for (int j = 0; j < plan->stages; j++)
+petra_status petra_network_initialise(petra_network *network) {
+  const petra_config *config = network->plan->config;
+  for (int j = 0; j < network->plan->stages; j++)
     PETRA_TRY(petra_stage_initialise(network->stage[j], (uint64_t)config->run.seed));
   return *config->model.weights ? petra_network_read_weights(network, config->model.weights) : PETRA_OK;
 }

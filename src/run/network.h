@@ -12,12 +12,12 @@ typedef struct petra_network {
   petra_stage **stage; /* plan->stages of them */
 } petra_network;
 
-/* Backend and stages, with the weights of model.weights or, where that is empty, initial ones. petra_network_fini is due
- * whatever comes back, also of the next one. */
-petra_status petra_network_open(petra_network *network, const petra_plan *plan);
+/* The stages, their weights 0, on `backend`, which is the network's from then on; NULL: one as the config says.
+ * petra_network_fini is due whatever comes back. */
+petra_status petra_network_open(petra_network *network, const petra_plan *plan, petra_backend *backend);
 
-/* The stages alone, their weights 0, on `backend`, which is the network's from then on, whatever comes back. */
-petra_status petra_network_on(petra_network *network, const petra_plan *plan, petra_backend *backend);
+/* The weights of model.weights or, where that is empty, initial ones. */
+petra_status petra_network_initialise(petra_network *network);
 void petra_network_fini(petra_network *network);
 
 /* All of them. */

@@ -95,12 +95,13 @@ petra_status petra_network_write_weights(const petra_network *network, const cha
   const petra_config *config = network->plan->config;
   PETRA_TRY(make_list(network, &list));
   for (int i = 0; i < list->count; i++)
-    PETRA_TRY_GOTO(status, petra_op_download(network->backend, list->tensors[i], list->weights[i].values, PETRA_HOST_F64),
-                   done);
+    PETRA_TRY_GOTO(
+        status, petra_op_download(network->backend, list->tensors[i], list->weights[i].values, PETRA_HOST_F64), done);
   PETRA_TRY_GOTO(status, check_finite(list, path), done);
   snprintf(text, sizeof text, "%s-%d width %d, %s stem, %d classes",
-           petra_config_choice_name("model.family", (int)config->model.family), network->plan->model.depth, network->plan->model.width,
-           petra_config_choice_name("model.stem", (int)config->model.stem), network->plan->model.classes);
+           petra_config_choice_name("model.family", (int)config->model.family), network->plan->model.depth,
+           network->plan->model.width, petra_config_choice_name("model.stem", (int)config->model.stem),
+           network->plan->model.classes);
   const petra_weights_about about = {.model = text};
   status =
       petra_weights_write(path, &about, list->weights, list->count, config->device.precision == PETRA_PRECISION_FP64);

@@ -2,7 +2,6 @@
 
 #include "base/log.h"
 
-
 static petra_status check_classes(const petra_config *config, int32_t classes) {
   if (config->model.classes >= classes)
     return PETRA_OK;

@@ -19,8 +19,8 @@ typedef struct petra_plan {
   int32_t stages; /* J */
   petra_method method;
   petra_plan_order *order; /* NULL: the method's own */
-  bool inverts;           /* backward messages carry streams: the method inverts and the network has reversible blocks */
-  petra_profile *profile; /* NULL where no cost comes from one */
+  bool inverts; /* backward messages carry streams: the method inverts and the network has reversible blocks */
+  petra_profile *profile;        /* NULL where no cost comes from one */
   petra_program_options program; /* from petra_plan_program on */
 } petra_plan;
 

@@ -113,8 +113,7 @@ petra_status petra_plan_check_training(petra_plan *plan, int64_t microbatches) {
   const petra_schedule_demands demands = {.accumulate = config->method.accumulate,
                                           .batches = plan->program.batches,
                                           .eval_every = config->run.eval_every,
-                                          .double_buffer =
-                                              plan->method.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER};
+                                          .double_buffer = plan->method.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER};
   if (schedule->microbatches > microbatches)
     return petra_config_fail(config, "method.schedule",
                              "%s: %lld microbatches, but %lld epochs have %lld; expected more epochs",

@@ -9,7 +9,8 @@
  * one whose stages keep none (reversible blocks are inverted on the way back, others are computed again from their
  * input); what B takes longer in the second is reconstruction. Nothing is trained: the learning rate is 0. Fills the
  * `part`s of `out`, one a stage. */
-petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backend, bool quiet, petra_profile_stage *out);
+petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backend, bool quiet,
+                                   petra_profile_stage *out);
 
 /* CLOCK_MONOTONIC, which never goes back. */
 double petra_profile_now_s(void);

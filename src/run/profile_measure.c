@@ -71,8 +71,7 @@ static petra_status create_batch(measurement *m) {
   const int32_t shape[4] = {batch, 3, model->image_height, model->image_width};
   double *pixels;
   petra_rng rng;
-  PETRA_TRY(
-      petra_tensor_create(m->backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_MESSAGES, &m->images));
+  PETRA_TRY(petra_tensor_create(m->backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_MESSAGES, &m->images));
   PETRA_TRY(petra_allocate(&m->labels, (size_t)batch, sizeof *m->labels));
   PETRA_TRY(petra_allocate(&pixels, (size_t)m->images->elements, sizeof *pixels));
   petra_rng_init(&rng, (uint64_t)m->plan->config->run.seed, PETRA_RNG_PROFILE, 0, 0);
@@ -235,7 +234,8 @@ static void summarise(const measurement *m, petra_profile_stage *out) {
   }
 }
 
-petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backend, bool quiet, petra_profile_stage *out) {
+petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backend, bool quiet,
+                                   petra_profile_stage *out) {
   measurement m = {.plan = plan,
                    .backend = backend,
                    .stages = plan->partition.stages,

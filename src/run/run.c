@@ -201,7 +201,10 @@ petra_status petra_run_open(const petra_config *config, const petra_run_options 
   PETRA_TRY_GOTO(status, petra_plan_read_order(&run->plan), fail);
   PETRA_TRY_GOTO(status, open_data(run), fail);
   PETRA_TRY_GOTO(status, plan_program(run), fail);
-  PETRA_TRY_GOTO(status, petra_network_open(&run->network, &run->plan), fail);
+  if (options->program)
+    run->plan.method.program = options->program;
+  PETRA_TRY_GOTO(status, petra_network_open(&run->network, &run->plan, options->backend), fail);
+  PETRA_TRY_GOTO(status, petra_network_initialise(&run->network), fail);
   PETRA_TRY_GOTO(status, petra_cluster_init(&run->cluster, &run->plan), fail);
   if (options->trace)
     PETRA_TRY_GOTO(status, create_trace(run), fail);
@@ -287,6 +290,13 @@ petra_status petra_run_go(petra_run *run) {
   return status;
 }
 
+void petra_run_drop_worker(petra_run *run) {
+  petra_worker_stage_destroy(run->worker);
+  petra_transport_destroy(run->transport);
+  run->worker = NULL;
+  run->transport = NULL;
+}
+
 /* --- close --- */
 
 static petra_status write_memory(petra_run *run) {
@@ -321,8 +331,7 @@ void petra_run_destroy(petra_run *run) {
   petra_trace_observer_destroy(run->trace);
   petra_action_log_destroy(run->actions);
   petra_checkpoints_destroy(run->checkpoints);
-  petra_worker_stage_destroy(run->worker);
-  petra_transport_destroy(run->transport);
+  petra_run_drop_worker(run);
   petra_checkpoint_destroy(run->resume);
   petra_probe_destroy(run->probe);
   petra_probe_log_fini(&run->probe_log);
@@ -349,10 +358,6 @@ const petra_plan *petra_run_plan(const petra_run *run) {
 
 petra_network *petra_run_network(petra_run *run) {
   return &run->network;
-}
-
-const petra_dataset *petra_run_data(const petra_run *run) {
-  return run->train_set;
 }
 
 const petra_training_log *petra_run_log(const petra_run *run) {

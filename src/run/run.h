@@ -17,6 +17,8 @@ typedef struct petra_run_options {
   bool print;               /* lines on stdout: where it resumes, one an epoch, how it ended */
   petra_progress_style progress;
   const petra_dataset *train, *evaluation; /* borrowed; NULL: those of the config */
+  petra_backend *backend;                  /* taken over; NULL: one as the config says */
+  const petra_program_ops *program;        /* in place of the method's, for tests; NULL: the method's */
   /* A probe's row, in place of the log's; may be NULL. */
   petra_status (*probe_row)(void *context, const petra_probe_row *row);
   void *context;
@@ -37,6 +39,9 @@ void petra_run_wrap(petra_run *run, petra_worker *(*wrap)(void *context, petra_w
 /* Runs the program to its end. */
 petra_status petra_run_go(petra_run *run);
 
+/* Lets go of the worker and of the messages that still wait; the network stays. */
+void petra_run_drop_worker(petra_run *run);
+
 /* Writes weights.h5 and completes run.h5 and the trace. */
 petra_status petra_run_close(petra_run *run);
 
@@ -46,7 +51,6 @@ void petra_run_destroy(petra_run *run);
 /* Valid until petra_run_destroy. */
 const petra_plan *petra_run_plan(const petra_run *run);
 petra_network *petra_run_network(petra_run *run);
-const petra_dataset *petra_run_data(const petra_run *run);
 const petra_training_log *petra_run_log(const petra_run *run);
 const char *petra_run_directory(const petra_run *run); /* NULL: no files */
 

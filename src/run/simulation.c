@@ -37,13 +37,13 @@ struct petra_simulation {
   int lock;        /* its descriptor; -1: none */
   petra_runlog *runlog;
   clock_observer clock;
-  petra_memory_stage *memory;     /* per stage; NULL without a model */
-  petra_samples *samples;         /* NULL unless they are written */
-  petra_observer *ledger;         /* NULL without a model */
-  petra_critical *critical;       /* NULL unless it was asked for */
+  petra_memory_stage *memory; /* per stage; NULL without a model */
+  petra_samples *samples;     /* NULL unless they are written */
+  petra_observer *ledger;     /* NULL without a model */
+  petra_critical *critical;   /* NULL unless it was asked for */
   int64_t *critical_stage_ns;
-  petra_action_log *actions;      /* NULL unless they are written */
-  petra_trace_observer *trace;    /* NULL: none */
+  petra_action_log *actions;   /* NULL unless they are written */
+  petra_trace_observer *trace; /* NULL: none */
   petra_observer *observers;
   petra_simulated_stage *stage;
   petra_simulated result;
@@ -162,10 +162,8 @@ static petra_status watch_memory(petra_simulation *s) {
 }
 
 static petra_status watch_trace(petra_simulation *s) {
-  const petra_trace_observer_options options = {.path = s->options.trace,
-                                                .plan = &s->plan,
-                                                .account = s->memory ? account_of : NULL,
-                                                .context = s};
+  const petra_trace_observer_options options = {
+      .path = s->options.trace, .plan = &s->plan, .account = s->memory ? account_of : NULL, .context = s};
   PETRA_TRY(petra_trace_observer_create(&options, &s->trace));
   petra_observers_add(&s->observers, petra_trace_observer_base(s->trace));
   return PETRA_OK;

@@ -15,7 +15,7 @@ typedef struct petra_simulated_stage {
 
 /* All of it stays the simulation's. */
 typedef struct petra_simulated {
-  const petra_plan *plan;             /* with its program */
+  const petra_plan *plan; /* with its program */
   int64_t makespan_ns, actions;
   double time_per_microbatch_s; /* NaN where the run is too short for it */
   double bubble_fraction, wall_s;
