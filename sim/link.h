@@ -8,14 +8,13 @@
 #ifndef PETRA_SIM_LINK_H
 #define PETRA_SIM_LINK_H
 
+#include "base/config.h"
 #include "schedule/packet.h"
 #include "sim/engine.h"
 
-typedef enum petra_sharing { PETRA_SHARING_FIFO, PETRA_SHARING_FAIR } petra_sharing;
-
 typedef struct petra_fabric_options {
   int32_t devices; /* from 0 here */
-  petra_sharing sharing;
+  petra_link_sharing sharing;
   int64_t latency_ns;   /* of links between devices */
   double bandwidth_Bps; /* of each link; 0: infinite */
   const int32_t *node;  /* per device, from 0; NULL: every device is a node of its own */
@@ -31,7 +30,7 @@ void petra_fabric_destroy(petra_fabric *fabric);
 /* Sends `bytes` from device to device (neighbours or not) at `now_ns`. *arrived: it is there at once and no event
  * will come. */
 petra_status petra_fabric_send(petra_fabric *fabric, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
-                                const petra_packet *packet, bool *arrived);
+                               const petra_packet *packet, bool *arrived);
 
 /* Takes an event of options.event_kind. *arrived: `packet` has arrived now. */
 petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, petra_packet *packet, bool *arrived);

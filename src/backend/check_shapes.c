@@ -7,7 +7,7 @@
 
 /* With its article. */
 static const char *kind_name(petra_tensor_kind kind) {
-  static const char *const names[] = {"an activation", "a filter", "a matrix", "a vector", "a mask"};
+  static const char *const names[PETRA_TENSOR_KINDS] = {"an activation", "a filter", "a matrix", "a vector", "a mask"};
   return (int)kind >= 0 && (int)kind < PETRA_TENSOR_KINDS ? names[kind] : "a tensor of unknown kind";
 }
 

@@ -1,5 +1,6 @@
 #include "run/footprint.h"
 
+#include "backend/precision.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "run/network.h"
@@ -63,8 +64,8 @@ static petra_status take_images(passage *p, petra_message *out) {
   const petra_model *model = &p->network.plan->model;
   const int32_t shape[4] = {(int32_t)p->network.plan->config->data.batch, 3, model->image_height, model->image_width};
   *out = (petra_message){{{NULL, NULL}}, {{NULL, NULL}}};
-  return petra_tensor_create(p->network.backend, PETRA_TENSOR_ACTIVATION, shape, account_of(p, 0), PETRA_MEMORY_MESSAGES,
-                             &out->streams.tensor[0]);
+  return petra_tensor_create(p->network.backend, PETRA_TENSOR_ACTIVATION, shape, account_of(p, 0),
+                             PETRA_MEMORY_MESSAGES, &out->streams.tensor[0]);
 }
 
 static petra_status pass_forward(passage *p, int stage) {
@@ -74,8 +75,9 @@ static petra_status pass_forward(passage *p, int stage) {
     PETRA_TRY(take_images(p, &p->forward[0]));
   bool head = stage == p->program->stages - 1;
   petra_loss loss;
-  petra_status status = head ? petra_stage_forward_loss(p->network.stage[stage], 0, &p->forward[stage], p->labels, &loss)
-                             : petra_stage_forward(p->network.stage[stage], 0, &p->forward[stage], &out);
+  petra_status status = head
+                            ? petra_stage_forward_loss(p->network.stage[stage], 0, &p->forward[stage], p->labels, &loss)
+                            : petra_stage_forward(p->network.stage[stage], 0, &p->forward[stage], &out);
   petra_message_release(&p->forward[stage]);
   PETRA_TRY(status);
   if (!head)
@@ -213,12 +215,14 @@ void petra_footprint_block(const petra_plan *plan, int block, int64_t delay, pet
 static petra_status count_block(const petra_plan *plan, petra_accounting accounting, int block,
                                 petra_memory_stage *out) {
   const petra_config *config = plan->config;
-  const petra_ledger_rule rule = {.accounting = accounting,
-                                  .inputs_kept = plan->method.keep != PETRA_KEEP_NOTHING,
-                                  .weights_kept = petra_method_stashes(&plan->method),
-                                  .batch = config->data.batch,
-                                  .accumulate = 1,
-                                  .element_bytes = config->device.precision == PETRA_PRECISION_FP64 ? 8 : 4};
+  const petra_ledger_rule rule = {
+      .accounting = accounting,
+      .inputs_kept = plan->method.keep != PETRA_KEEP_NOTHING,
+      .weights_kept = petra_method_stashes(&plan->method),
+      .batch = config->data.batch,
+      .accumulate = 1,
+      .element_bytes = petra_element_bytes(config->device.backend, config->device.precision, PETRA_TENSOR_ACTIVATION),
+      .parameter_bytes = petra_element_bytes(config->device.backend, config->device.precision, PETRA_TENSOR_FILTER)};
   petra_ledger_block about;
   petra_ledger_bytes bytes;
   petra_footprint_block(plan, block, 1, &about);
