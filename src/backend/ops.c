@@ -39,16 +39,22 @@ static petra_status check_depth(const petra_check *check, const petra_tensor *x,
   return PETRA_OK;
 }
 
-/* What norm_forward and norm_evaluate have in common. */
-static petra_status check_norm(const petra_check *check, const petra_norm_forward *a) {
-  const petra_tensor *x = a->x, *scale = a->scale, *shift = a->shift, *mean = a->mean, *variance = a->variance;
-  const petra_tensor *y = a->y, *addend = a->addend;
+static petra_status check_channels(const petra_check *check, const petra_tensor *x, const petra_tensor *scale,
+                                   const petra_tensor *shift, const petra_tensor *mean, const petra_tensor *variance) {
   ACTIVATION(x)
   const int channels = x->shape[1];
   VECTOR(scale, channels)
   VECTOR(shift, channels)
   VECTOR(mean, channels)
   VECTOR(variance, channels)
+  return PETRA_OK;
+}
+
+/* What norm_forward and norm_evaluate have in common. */
+static petra_status check_norm(const petra_check *check, const petra_norm_forward *a) {
+  const petra_tensor *x = a->x, *scale = a->scale, *shift = a->shift, *mean = a->mean, *variance = a->variance;
+  const petra_tensor *y = a->y, *addend = a->addend;
+  CHECK(channels, x, scale, shift, mean, variance)
   LIKE(y, x)
   APART(y, x)
   if (a->join != PETRA_JOIN_NONE)
@@ -67,17 +73,12 @@ static petra_status check_norm_forward(const petra_check *check, const petra_nor
 static petra_status check_norm_backward(const petra_check *check, const petra_norm_backward *a) {
   const petra_tensor *x = a->x, *scale = a->scale, *shift = a->shift, *mean = a->mean, *variance = a->variance;
   const petra_tensor *dy = a->dy, *dx = a->dx, *dscale = a->dscale, *dshift = a->dshift;
-  ACTIVATION(x)
-  const int channels = x->shape[1];
-  VECTOR(scale, channels)
-  VECTOR(shift, channels)
-  VECTOR(mean, channels)
-  VECTOR(variance, channels)
+  CHECK(channels, x, scale, shift, mean, variance)
   LIKE(dy, x)
   LIKE(dx, x)
   APART(dx, x)
-  VECTOR(dscale, channels)
-  VECTOR(dshift, channels)
+  LIKE(dscale, scale)
+  LIKE(dshift, scale)
   APART(dscale, scale, shift, mean, variance, dshift)
   APART(dshift, scale, shift, mean, variance)
   return PETRA_OK;
