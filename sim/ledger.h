@@ -42,9 +42,9 @@ typedef struct petra_ledger_block {
 typedef struct petra_ledger_rule {
   petra_accounting accounting;
   bool inputs_kept, weights_kept;
-  int64_t batch;         /* images of a microbatch, at least 1 */
-  int64_t accumulate;    /* k, at least 1 */
-  int64_t element_bytes; /* at least 1 */
+  int64_t batch;                          /* images of a microbatch, at least 1 */
+  int64_t accumulate;                     /* k, at least 1 */
+  int64_t element_bytes, parameter_bytes; /* of an element of an input, of a parameter or statistic; at least 1 */
 } petra_ledger_rule;
 
 /* Bytes by category. */

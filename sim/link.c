@@ -41,7 +41,7 @@ petra_status petra_fabric_create(const petra_fabric_options *options, petra_even
   PETRA_TRY_GOTO(status, petra_allocate(&fabric->link_free_ns, links, sizeof(int64_t)), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&fabric->link_bytes, links, sizeof(int64_t)), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&fabric->card_free_ns, 2 * (size_t)fabric->nodes, sizeof(int64_t)), fail);
-  if (options->sharing == PETRA_SHARING_FAIR)
+  if (options->sharing == PETRA_LINK_FAIR)
     PETRA_TRY_GOTO(
         status,
         petra_fair_create((int32_t)links, options->bandwidth_Bps, 2 * fabric->nodes, options->card_Bps, &fabric->fair),
@@ -152,7 +152,7 @@ petra_status petra_fabric_send(petra_fabric *fabric, int64_t now_ns, int32_t fro
   fabric->link_bytes[link_of(fabric, from, to)] += bytes;
   bool between_nodes = node_of(fabric, from) != node_of(fabric, to);
   bool unlimited = bytes == 0 || (options->bandwidth_Bps <= 0 && (options->card_Bps <= 0 || !between_nodes));
-  if (options->sharing == PETRA_SHARING_FIFO || unlimited)
+  if (options->sharing == PETRA_LINK_FIFO || unlimited)
     return send_fifo(fabric, now_ns, from, to, bytes, packet, arrived);
   return send_fair(fabric, now_ns, from, to, bytes, packet);
 }

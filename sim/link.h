@@ -8,14 +8,13 @@
 #ifndef PETRA_SIM_LINK_H
 #define PETRA_SIM_LINK_H
 
+#include "base/config.h"
 #include "schedule/packet.h"
 #include "sim/engine.h"
 
-typedef enum petra_sharing { PETRA_SHARING_FIFO, PETRA_SHARING_FAIR } petra_sharing;
-
 typedef struct petra_fabric_options {
   int32_t devices; /* from 0 here */
-  petra_sharing sharing;
+  petra_link_sharing sharing;
   int64_t latency_ns;   /* of links between devices */
   double bandwidth_Bps; /* of each link; 0: infinite */
   const int32_t *node;  /* per device, from 0; NULL: every device is a node of its own */

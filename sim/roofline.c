@@ -5,8 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const arithmetics[PETRA_ARITHMETICS] = {"fp32", "tf32", "bf16"};
-
 /* FLOP/s and B/s. Sources: the vendor's data sheets.
  * a100: NVIDIA A100 80GB SXM, data sheet of June 2021: FP32 19.5 T, TF32 156 T, BF16 312 T, 2,039 GB/s.
  * h100: NVIDIA H100 SXM, data sheet: FP32 67 T, 3.35 TB/s; TF32 989.4 T and BF16 1,978.9 T are with sparsity,
@@ -45,15 +43,16 @@ double petra_core_flops(double hertz, int lanes, int fma_units) {
   return hertz * lanes * fma_units * 2;
 }
 
-petra_status petra_roofline_kernel(const petra_device_peaks *device, petra_arithmetic arithmetic,
+petra_status petra_roofline_kernel(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,
                                    const petra_kernel *kernel, double *seconds) {
   double peak = kernel->matrix ? device->matrix_flops[arithmetic] : device->vector_flops;
   if (!(kernel->flops >= 0 && kernel->bytes >= 0 && isfinite(kernel->flops) && isfinite(kernel->bytes)))
     return petra_fail(PETRA_CONFIG, "roofline: a kernel of %g FLOPs and %g bytes; expected finite numbers from 0",
                       kernel->flops, kernel->bytes);
   if (kernel->flops > 0 && !(peak > 0 && isfinite(peak)))
-    return petra_fail(PETRA_CONFIG, "roofline: device %s has no peak for %s; expected another arithmetic or device",
-                      device->name, kernel->matrix ? arithmetics[arithmetic] : "elementwise kernels");
+    return petra_fail(
+        PETRA_CONFIG, "roofline: device %s has no peak for %s; expected another arithmetic or device", device->name,
+        kernel->matrix ? petra_config_choice_name("cluster.cost.arithmetic", (int)arithmetic) : "elementwise kernels");
   if (kernel->bytes > 0 && !(device->bandwidth_Bps > 0 && isfinite(device->bandwidth_Bps)))
     return petra_fail(PETRA_CONFIG, "roofline: device %s has a memory bandwidth of %g B/s; expected more than 0",
                       device->name, device->bandwidth_Bps);

@@ -16,26 +16,20 @@
 #ifndef PETRA_SIM_ROOFLINE_H
 #define PETRA_SIM_ROOFLINE_H
 
+#include "base/config.h"
 #include "base/status.h"
 #include "sim/cost.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum petra_arithmetic {
-  PETRA_ARITHMETIC_FP32,
-  PETRA_ARITHMETIC_TF32,
-  PETRA_ARITHMETIC_BF16,
-  PETRA_ARITHMETICS
-} petra_arithmetic;
-
 /* Peaks as data sheets state them, dense (without structured sparsity). */
 typedef struct petra_device_peaks {
   const char *name;
-  double matrix_flops[PETRA_ARITHMETICS]; /* FLOP/s of convolutions and products; 0: the device has no such
+  double matrix_flops[PETRA_COST_ARITHMETICS]; /* FLOP/s of convolutions and products; 0: the device has no such
                                              units */
-  double vector_flops;                    /* FLOP/s of elementwise kernels, fp32 */
-  double bandwidth_Bps;                   /* of the device's memory */
+  double vector_flops;                         /* FLOP/s of elementwise kernels, fp32 */
+  double bandwidth_Bps;                        /* of the device's memory */
 } petra_device_peaks;
 
 int petra_device_peaks_count(void);
@@ -56,7 +50,7 @@ typedef struct petra_kernel {
 
 /* max(FLOPs / peak, bytes / bandwidth) in seconds. PETRA_CONFIG if the device has no units for the
  * arithmetic, a count is negative or not finite, or bytes flow over no bandwidth. */
-petra_status petra_roofline_kernel(const petra_device_peaks *device, petra_arithmetic arithmetic,
+petra_status petra_roofline_kernel(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,
                                    const petra_kernel *kernel, double *seconds);
 
 /* A convolution, a batch norm and ReLU, for one image. */
@@ -78,7 +72,7 @@ typedef struct petra_roofline_block {
 
 typedef struct petra_roofline_rule {
   const petra_device_peaks *device;
-  petra_arithmetic arithmetic;
+  petra_cost_arithmetic arithmetic;
   int64_t images;        /* of a microbatch */
   int64_t element_bytes; /* of activations and weights */
 } petra_roofline_rule;

@@ -5,7 +5,7 @@
 #ifndef PETRA_TESTS_CASE_TOLERANCES_H
 #define PETRA_TESTS_CASE_TOLERANCES_H
 
-/* X(operation, coefficient): the reason for the coefficient. */
+/* X(operation, coefficient): the reason for the coefficient. One for each of the list in backend.h (cases.c). */
 #define CASE_TOLERANCES(X)                                                                                             \
   X(upload, 0)                /* host values are f32: exact in both types */                                           \
   X(download, 0)              /* the same */                                                                           \

@@ -59,7 +59,7 @@ int main(void) {
         .rule = {.recomputes = true, .fused_head = true},
         .costs = costs,
         .cost_count = stages,
-        .fabric = {.sharing = strcmp(sharing, "fair") == 0 ? PETRA_SHARING_FAIR : PETRA_SHARING_FIFO,
+        .fabric = {.sharing = strcmp(sharing, "fair") == 0 ? PETRA_LINK_FAIR : PETRA_LINK_FIFO,
                    .latency_ns = latency_ns,
                    .bandwidth_Bps = bandwidth,
                    .node = node,

@@ -157,7 +157,7 @@ START_TEST(slow_link_in_parts) {
   run fair = same_stages(2, 4, cost);
   fair.program = r.program;
   fair.cluster.fabric = r.cluster.fabric;
-  fair.cluster.fabric.sharing = PETRA_SHARING_FAIR;
+  fair.cluster.fabric.sharing = PETRA_LINK_FAIR;
   run_program(&fair, &petra_program_gpipe);
   ck_assert_int_eq(fair.path.ns[PETRA_CRITICAL_LATENCY], 3 * fair.path.messages);
   ck_assert_int_gt(fair.path.ns[PETRA_CRITICAL_QUEUEING], 0);
@@ -199,7 +199,7 @@ static run random_run(int number, const petra_program_ops *program) {
                                     .backward_bytes = below(&rng, 120)};
   r.cluster.fabric.latency_ns = below(&rng, 2) * below(&rng, 20);
   r.jitter = (petra_jitter_options){
-      .seed = (uint64_t)number, .law = below(&rng, 2) ? PETRA_LAW_GAMMA : PETRA_LAW_NONE, .scale = 0.5};
+      .seed = (uint64_t)number, .law = below(&rng, 2) ? PETRA_JITTER_GAMMA : PETRA_JITTER_NONE, .scale = 0.5};
   return r;
 }
 
@@ -213,7 +213,7 @@ START_TEST(parts_sum_to_the_makespan) {
         r.cluster.fabric.bandwidth_Bps = 1e9;
         r.cluster.fabric.card_Bps = number % 4 == 2 ? 1.3e9 : 0;
         r.cluster.fabric.node = number % 4 == 2 ? node : NULL;
-        r.cluster.fabric.sharing = number % 4 == 3 ? PETRA_SHARING_FAIR : PETRA_SHARING_FIFO;
+        r.cluster.fabric.sharing = number % 4 == 3 ? PETRA_LINK_FAIR : PETRA_LINK_FIFO;
       }
       run_program(&r, petra_program_get(p));
       queued += r.path.ns[PETRA_CRITICAL_QUEUEING];

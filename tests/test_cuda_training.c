@@ -232,7 +232,7 @@ START_TEST(no_device) {
   harness_clear();
   ck_assert_int_eq(petra_backend_create(PETRA_BACKEND_CUDA, PETRA_PRECISION_FP64, 1, true, &backend),
                    PETRA_UNSUPPORTED);
-  ck_assert_logged("use device.backend: ref");
+  ck_assert_logged("expected device.backend: ref");
   petra_cuda_host_reset();
 }
 END_TEST

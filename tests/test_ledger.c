@@ -43,7 +43,8 @@ static petra_ledger_bytes sum_of(const petra_model *model, petra_accounting acco
                                   .weights_kept = row % 2 == 0,
                                   .batch = 64,
                                   .accumulate = k,
-                                  .element_bytes = 4};
+                                  .element_bytes = 4,
+                                  .parameter_bytes = 4};
   petra_ledger_bytes sum = {0};
   for (int b = 0; b < model->block_count; b++) {
     petra_ledger_block block = ledger_block(model, b, biases);
@@ -138,7 +139,8 @@ static const petra_ledger_block reversible = {
 
 static petra_ledger_bytes bytes_of(petra_accounting accounting, bool inputs, bool weights, int64_t k,
                                    petra_ledger_block block) {
-  const petra_ledger_rule rule = {accounting, inputs, weights, .batch = 3, .accumulate = k, .element_bytes = 4};
+  const petra_ledger_rule rule = {accounting,          inputs, weights, .batch = 3, .accumulate = k, .element_bytes = 4,
+                                  .parameter_bytes = 4};
   petra_ledger_bytes out;
   ck_assert_int_eq(petra_ledger_block_bytes(&rule, &block, &out), PETRA_OK);
   return out;
@@ -152,6 +154,10 @@ START_TEST(by_hand) {
   ck_assert_int_eq(b.input_buffer, 5 * 3 * 7 * 4);
   ck_assert_int_eq(b.weight_buffer, 5 * 4000);
   ck_assert_int_eq(petra_ledger_total(&b), 4000 + 40 + 6 * 84 + 20000);
+  const petra_ledger_rule narrow = {PETRA_ACCOUNTING_PAPER, true, true, .batch = 3, .accumulate = 1, .element_bytes = 2,
+                                    .parameter_bytes = 4};
+  ck_assert_int_eq(petra_ledger_block_bytes(&narrow, &reversible, &b), PETRA_OK);
+  ck_assert_int_eq(petra_ledger_total(&b), 4000 + 40 + 6 * 42 + 20000);
   b = bytes_of(PETRA_ACCOUNTING_STRICT, true, true, 2, reversible);
   ck_assert_int_eq(b.input, 2 * 84);
   ck_assert_int_eq(b.input_buffer, 5 * 2 * 84);
@@ -175,7 +181,8 @@ START_TEST(by_hand) {
 END_TEST
 
 START_TEST(ledger_errors) {
-  petra_ledger_rule rule = {PETRA_ACCOUNTING_STRICT, true, true, .batch = 3, .accumulate = 1, .element_bytes = 4};
+  petra_ledger_rule rule = {PETRA_ACCOUNTING_STRICT, true, true, .batch = 3, .accumulate = 1, .element_bytes = 4,
+                            .parameter_bytes = 4};
   petra_ledger_block block = reversible;
   petra_ledger_bytes out = {.input = -7};
   petra_accounting accounting;
@@ -215,17 +222,14 @@ START_TEST(kernels) {
   ck_assert_int_eq(petra_device_peaks_find("h200", &h200), PETRA_OK);
   const struct {
     const petra_device_peaks *device;
-    petra_arithmetic arithmetic;
+    petra_cost_arithmetic arithmetic;
     petra_kernel kernel;
     double seconds;
-  } cases[] = {{a100, PETRA_ARITHMETIC_FP32, {true, 19.5e9, 1e3}, 1e-3},
-               {a100, PETRA_ARITHMETIC_TF32, {true, 156e9, 1e3}, 1e-3},
-               {a100, PETRA_ARITHMETIC_BF16, {true, 312e9, 1e3}, 1e-3},
-               {a100, PETRA_ARITHMETIC_TF32, {true, 1e3, 2.039e9}, 1e-3},
-               {a100, PETRA_ARITHMETIC_BF16, {false, 19.5e9, 1e3}, 1e-3},
-               {h200, PETRA_ARITHMETIC_BF16, {true, 989.4e9, 4.8e9}, 1e-3},
-               {h200, PETRA_ARITHMETIC_TF32, {true, 494.7e9, 9.6e9}, 2e-3},
-               {a100, PETRA_ARITHMETIC_TF32, {true, 0, 0}, 0}};
+  } cases[] = {
+      {a100, PETRA_COST_FP32, {true, 19.5e9, 1e3}, 1e-3},    {a100, PETRA_COST_TF32, {true, 156e9, 1e3}, 1e-3},
+      {a100, PETRA_COST_BF16, {true, 312e9, 1e3}, 1e-3},     {a100, PETRA_COST_TF32, {true, 1e3, 2.039e9}, 1e-3},
+      {a100, PETRA_COST_BF16, {false, 19.5e9, 1e3}, 1e-3},   {h200, PETRA_COST_BF16, {true, 989.4e9, 4.8e9}, 1e-3},
+      {h200, PETRA_COST_TF32, {true, 494.7e9, 9.6e9}, 2e-3}, {a100, PETRA_COST_TF32, {true, 0, 0}, 0}};
   for (int i = 0; i < HARNESS_COUNT(cases); i++) {
     ck_assert_int_eq(petra_roofline_kernel(cases[i].device, cases[i].arithmetic, &cases[i].kernel, &seconds), PETRA_OK);
     ck_assert_seconds(seconds, cases[i].seconds);
@@ -239,15 +243,15 @@ START_TEST(block_of_units) {
    * sim/roofline.h. */
   const petra_roofline_unit unit = {.in = 2, .out = 4, .kernel = 3, .pixels_in = 16, .pixels_out = 4};
   petra_roofline_block block = {.units = &unit, .unit_count = 1, .data_gradient = true, .parameters = 100};
-  petra_roofline_rule rule = {&toy, PETRA_ARITHMETIC_FP32, .images = 5, .element_bytes = 4};
+  petra_roofline_rule rule = {&toy, PETRA_COST_FP32, .images = 5, .element_bytes = 4};
   petra_roofline_seconds s;
   ck_assert_int_eq(petra_roofline_block_seconds(&rule, &block, &s), PETRA_OK);
   ck_assert_seconds(s.forward, 2.88 + 0.96);
   ck_assert_seconds(s.reconstruct, 2.88 + 0.96);
   ck_assert_seconds(s.backward, 2.88 + 2.88 + 1.6);
   ck_assert_seconds(s.weight_gradient, 2.88);
-  ck_assert_seconds(s.update, 2.0);        /* 5 x 100 x 4 bytes */
-  rule.arithmetic = PETRA_ARITHMETIC_TF32; /* the convolution's bytes decide */
+  ck_assert_seconds(s.update, 2.0);  /* 5 x 100 x 4 bytes */
+  rule.arithmetic = PETRA_COST_TF32; /* the convolution's bytes decide */
   ck_assert_int_eq(petra_roofline_block_seconds(&rule, &block, &s), PETRA_OK);
   ck_assert_seconds(s.forward, 1.248 + 0.96);
   block.data_gradient = false;
@@ -270,7 +274,7 @@ END_TEST
 START_TEST(block_of_head) {
   /* 5 images: pool 150 elements; product 63 elements and 180 FLOPs. */
   const petra_roofline_block head = {.features = 6, .feature_pixels = 4, .classes = 3};
-  const petra_roofline_rule rule = {&toy, PETRA_ARITHMETIC_FP32, .images = 5, .element_bytes = 4};
+  const petra_roofline_rule rule = {&toy, PETRA_COST_FP32, .images = 5, .element_bytes = 4};
   petra_roofline_seconds s;
   ck_assert_int_eq(petra_roofline_block_seconds(&rule, &head, &s), PETRA_OK);
   ck_assert_seconds(s.forward, 0.6 + 0.252);
@@ -293,17 +297,17 @@ START_TEST(roofline_errors) {
   for (int i = 0; i < petra_device_peaks_count(); i++) { /* the message names them all */
     ck_assert_logged(petra_device_peaks_get(i)->name);
   }
-  ck_assert_int_eq(petra_roofline_kernel(&toy, PETRA_ARITHMETIC_BF16, &kernel, &seconds), PETRA_CONFIG);
+  ck_assert_int_eq(petra_roofline_kernel(&toy, PETRA_COST_BF16, &kernel, &seconds), PETRA_CONFIG);
   ck_assert_logged("no peak for bf16");
-  ck_assert_int_eq(petra_roofline_kernel(&still, PETRA_ARITHMETIC_FP32, &kernel, &seconds), PETRA_CONFIG);
+  ck_assert_int_eq(petra_roofline_kernel(&still, PETRA_COST_FP32, &kernel, &seconds), PETRA_CONFIG);
   ck_assert_logged("bandwidth of 0 B/s");
   kernel.flops = NAN;
-  ck_assert_int_eq(petra_roofline_kernel(&toy, PETRA_ARITHMETIC_FP32, &kernel, &seconds), PETRA_CONFIG);
+  ck_assert_int_eq(petra_roofline_kernel(&toy, PETRA_COST_FP32, &kernel, &seconds), PETRA_CONFIG);
   kernel.flops = -1;
-  ck_assert_int_eq(petra_roofline_kernel(&toy, PETRA_ARITHMETIC_FP32, &kernel, &seconds), PETRA_CONFIG);
+  ck_assert_int_eq(petra_roofline_kernel(&toy, PETRA_COST_FP32, &kernel, &seconds), PETRA_CONFIG);
   ck_assert_logged("finite");
   const petra_roofline_block block = {.parameters = -1};
-  const petra_roofline_rule rule = {&toy, PETRA_ARITHMETIC_FP32, .images = 5, .element_bytes = 4};
+  const petra_roofline_rule rule = {&toy, PETRA_COST_FP32, .images = 5, .element_bytes = 4};
   petra_roofline_seconds s;
   ck_assert_int_eq(petra_roofline_block_seconds(&rule, &block, &s), PETRA_CONFIG);
   ck_assert_double_eq(seconds, -7);

@@ -59,7 +59,7 @@ START_TEST(fifo_queues_and_latency_overlaps) {
 END_TEST
 
 START_TEST(without_bandwidth_only_latency) {
-  for (int sharing = PETRA_SHARING_FIFO; sharing <= PETRA_SHARING_FAIR; sharing++) {
+  for (int sharing = PETRA_LINK_FIFO; sharing <= PETRA_LINK_FAIR; sharing++) {
     petra_fabric_options o = {.devices = 3, .sharing = sharing, .latency_ns = 50};
     const message late[] = {{0, 0, 1, 100, 50}, {10, 0, 1, 100, 60}};
     expect(&o, late, 2);
@@ -73,7 +73,7 @@ END_TEST
 START_TEST(fair_halves_the_link) {
   /* Alone until 50: 50 bytes. Then half the rate: the first is done at 150, when the second has 50 of its 100
    * left. */
-  const petra_fabric_options o = {.devices = 2, .sharing = PETRA_SHARING_FAIR, .latency_ns = 5, .bandwidth_Bps = 1e9};
+  const petra_fabric_options o = {.devices = 2, .sharing = PETRA_LINK_FAIR, .latency_ns = 5, .bandwidth_Bps = 1e9};
   const message m[] = {{0, 0, 1, 100, 155}, {50, 0, 1, 100, 205}};
   expect(&o, m, 2);
   const message equal[] = {{0, 0, 1, 100, 305}, {0, 0, 1, 100, 305}, {0, 0, 1, 100, 305}};
@@ -82,14 +82,14 @@ START_TEST(fair_halves_the_link) {
 END_TEST
 
 START_TEST(two_links_share_a_card) {
-  petra_fabric_options o = {.devices = 3, .sharing = PETRA_SHARING_FAIR, .card_Bps = 1e9};
+  petra_fabric_options o = {.devices = 3, .sharing = PETRA_LINK_FAIR, .card_Bps = 1e9};
   /* Device 1 sends up and down: both at half the card's rate until 200; then the longer one has all of it. */
   const message fair[] = {{0, 1, 2, 100, 200}, {0, 1, 0, 300, 400}};
   expect(&o, fair, 2);
   /* In and out are apart. */
   const message both[] = {{0, 1, 2, 100, 100}, {0, 2, 1, 100, 100}};
   expect(&o, both, 2);
-  o.sharing = PETRA_SHARING_FIFO;
+  o.sharing = PETRA_LINK_FIFO;
   const message fifo[] = {{0, 1, 2, 100, 100}, {0, 1, 0, 300, 400}};
   expect(&o, fifo, 2);
   expect(&o, both, 2);
@@ -99,7 +99,7 @@ END_TEST
 START_TEST(max_min_gives_the_rest_to_those_who_can_use_it) {
   /* The link 1 -> 2 (0.6) is tighter per message (0.3) than the card (1/3): 0.3, 0.3, and 0.4 for the message
    * down. */
-  const petra_fabric_options o = {.devices = 3, .sharing = PETRA_SHARING_FAIR, .bandwidth_Bps = 0.6e9, .card_Bps = 1e9};
+  const petra_fabric_options o = {.devices = 3, .sharing = PETRA_LINK_FAIR, .bandwidth_Bps = 0.6e9, .card_Bps = 1e9};
   const message m[] = {{0, 1, 2, 300, 1000}, {0, 1, 2, 300, 1000}, {0, 1, 0, 200, 500}};
   expect(&o, m, 3);
 }
@@ -107,7 +107,7 @@ END_TEST
 
 START_TEST(nodes_use_no_card_inside) {
   const int32_t node[] = {0, 0, 1, 1};
-  for (int sharing = PETRA_SHARING_FIFO; sharing <= PETRA_SHARING_FAIR; sharing++) {
+  for (int sharing = PETRA_LINK_FIFO; sharing <= PETRA_LINK_FAIR; sharing++) {
     const petra_fabric_options o = {.devices = 4, .sharing = sharing, .node = node, .card_Bps = 1e9};
     const message m[] = {{0, 0, 1, 100, 0}, {0, 1, 2, 100, 100}, {3, 2, 3, 7, 3}};
     expect(&o, m, 3);

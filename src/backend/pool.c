@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { BUCKETS = 256, KINDS = 8 };
+enum { BUCKETS = 256, KINDS = PETRA_BACKEND_ACTIONS };
 
 /* The n-th tensor that a kind of action of a stage makes, where one outlived the action: storage in a ring. Actions
  * take its slots one after the other, whatever the order in which others give theirs back. All sizes are powers of
@@ -191,6 +191,12 @@ static petra_tensor *take_from(petra_tensor **list, petra_tensor_kind kind, cons
   return NULL;
 }
 
+size_t petra_tensor_storage_bytes(petra_backend *backend, const petra_tensor *tensor) {
+  if (backend->ops->storage_bytes)
+    return backend->ops->storage_bytes(backend, tensor);
+  return (size_t)tensor->elements * backend->element_bytes[tensor->kind];
+}
+
 static petra_status make(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4], petra_tensor **out) {
   petra_tensor *tensor;
   PETRA_TRY(petra_allocate(&tensor, 1, sizeof *tensor));
@@ -203,6 +209,7 @@ static petra_status make(petra_backend *backend, petra_tensor_kind kind, const i
     tensor->shape[i] = shape[i];
     tensor->elements *= shape[i];
   }
+  tensor->bytes = petra_tensor_storage_bytes(backend, tensor);
   petra_status status = backend->ops->storage_create(backend, tensor);
   if (status != PETRA_OK) {
     petra_free(tensor);

@@ -18,7 +18,7 @@ void petra_tensor_archive_fini(petra_tensor_archive *tensors) {
 static petra_status archive_values(petra_tensor_archive *tensors, const char *name, petra_tensor *tensor, int rank,
                                    const int64_t *extent) {
   petra_archive *archive = tensors->archive;
-  bool wide = tensors->backend->precision == PETRA_PRECISION_FP64;
+  const bool wide = tensors->backend->element_bytes[tensor->kind] > sizeof(float);
   petra_host_type type = wide ? PETRA_HOST_F64 : PETRA_HOST_F32;
   void *host;
   petra_status status = PETRA_OK;

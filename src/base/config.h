@@ -36,6 +36,7 @@ typedef enum {
 } petra_cost_model;
 typedef enum { PETRA_COST_A100, PETRA_COST_H100, PETRA_COST_H200, PETRA_COST_CPU_CORE } petra_cost_device;
 typedef enum { PETRA_COST_FP32, PETRA_COST_TF32, PETRA_COST_BF16 } petra_cost_arithmetic;
+enum { PETRA_COST_ARITHMETICS = PETRA_COST_BF16 + 1 };
 typedef enum { PETRA_HEAD_PRESET, PETRA_HEAD_FUSED, PETRA_HEAD_SPLIT } petra_head_choice; /* method.head */
 /* Which weights a pass reads (schedule/method.h has the meaning); preset: those of method.name. */
 typedef enum {

@@ -1,6 +1,7 @@
 /* petra info: version, backends, libraries, devices. */
 #include "backend/backend.h"
 #include "backend/cuda/info.h"
+#include "backend/precision.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/command.h"
@@ -11,14 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct {
-  const char *name;
-  petra_backend_kind kind;
-  petra_precision precision;
-  const char *precisions;
-} backends[] = {{"ref", PETRA_BACKEND_REF, PETRA_PRECISION_FP64, "fp32, fp64"},
-                {"cpu", PETRA_BACKEND_CPU, PETRA_PRECISION_FP32, "fp32"},
-                {"cuda", PETRA_BACKEND_CUDA, PETRA_PRECISION_FP32, "fp32, tf32, bf16"}};
+static const petra_backend_kind backends[] = {PETRA_BACKEND_REF, PETRA_BACKEND_CPU, PETRA_BACKEND_CUDA};
 enum { BACKENDS = sizeof backends / sizeof *backends };
 
 /* Those that can compute here: the last one needs a device. */
@@ -45,9 +39,11 @@ static void processor_name(char *text, size_t size) {
   fclose(file);
 }
 
-static petra_status describe_backend(int index, int threads, char *text, size_t size) {
+/* ref as the oracle that it is. */
+static petra_status describe_backend(petra_backend_kind kind, int threads, char *text, size_t size) {
+  const bool wide = petra_precision_find(kind, PETRA_PRECISION_FP64);
   petra_backend *backend;
-  PETRA_TRY(petra_backend_create(backends[index].kind, backends[index].precision, threads, true, &backend));
+  PETRA_TRY(petra_backend_create(kind, wide ? PETRA_PRECISION_FP64 : PETRA_PRECISION_FP32, threads, true, &backend));
   backend->ops->describe(backend, text, size);
   petra_backend_destroy(backend);
   return PETRA_OK;
@@ -97,7 +93,7 @@ static petra_status run(const petra_arguments *arguments) {
   petra_libraries_describe(libraries, sizeof libraries);
   processor_name(processor, sizeof processor);
   for (int i = 0; i < count; i++)
-    PETRA_TRY(describe_backend(i, threads, text[i], sizeof text[i]));
+    PETRA_TRY(describe_backend(backends[i], threads, text[i], sizeof text[i]));
   if (!arguments->json) {
     printf("petra      %s\n", version);
     for (int i = 0; i < count; i++)
@@ -111,9 +107,12 @@ static petra_status run(const petra_arguments *arguments) {
   petra_status status = petra_json_set(root, "version", petra_json_string(version));
   for (int i = 0; i < count && status == PETRA_OK; i++) {
     json_t *object = json_object();
+    char precisions[64];
+    const char *name = petra_config_choice_name("device.backend", (int)backends[i]);
+    petra_precision_list(backends[i], precisions, sizeof precisions);
     json_array_append_new(list, object);
-    PETRA_TRY_GOTO(status, petra_json_set(object, "name", json_string(backends[i].name)), done);
-    PETRA_TRY_GOTO(status, petra_json_set(object, "precisions", json_string(backends[i].precisions)), done);
+    PETRA_TRY_GOTO(status, petra_json_set(object, "name", json_string(name)), done);
+    PETRA_TRY_GOTO(status, petra_json_set(object, "precisions", json_string(precisions)), done);
     PETRA_TRY_GOTO(status, petra_json_set(object, "description", petra_json_string(text[i])), done);
   }
   PETRA_TRY_GOTO(status, petra_json_set(root, "backends", json_incref(list)), done);

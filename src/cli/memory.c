@@ -1,6 +1,7 @@
 /* The analytic memory of a plan, for `petra inspect --memory`. */
 #include "cli/memory.h"
 
+#include "backend/precision.h"
 #include "base/json.h"
 #include "base/table.h"
 
@@ -30,12 +31,14 @@ petra_status petra_memory_rows(const petra_plan *plan, petra_accounting accounti
                                petra_memory_row rows[PETRA_MEMORY_ROWS]) {
   const petra_config *config = plan->config;
   for (int i = 0; i < PETRA_MEMORY_ROWS; i++) {
-    const petra_ledger_rule rule = {.accounting = accounting,
-                                    .inputs_kept = i < 2,
-                                    .weights_kept = i % 2 == 0,
-                                    .batch = config->data.batch,
-                                    .accumulate = config->method.accumulate,
-                                    .element_bytes = config->device.precision == PETRA_PRECISION_FP64 ? 8 : 4};
+    const petra_ledger_rule rule = {
+        .accounting = accounting,
+        .inputs_kept = i < 2,
+        .weights_kept = i % 2 == 0,
+        .batch = config->data.batch,
+        .accumulate = config->method.accumulate,
+        .element_bytes = petra_element_bytes(config->device.backend, config->device.precision, PETRA_TENSOR_ACTIVATION),
+        .parameter_bytes = petra_element_bytes(config->device.backend, config->device.precision, PETRA_TENSOR_FILTER)};
     PETRA_TRY(fill_row(plan, &rule, &rows[i]));
     rows[i].saving = 1 - (double)rows[i].total_bytes / (double)rows[0].total_bytes;
   }

@@ -23,20 +23,20 @@ static const char *const names[] = {
 #undef NAME
 };
 
-static petra_status box_of(transport_local *t, const petra_address *address, petra_mailbox **out) {
-  if (!petra_stages_has(&t->stages, address->stage))
-    return petra_fail(PETRA_INTERNAL, "a message for stage %d, which is not in this process", address->stage);
-  *out = &t->at[address->stage - t->stages.first].channel[address->channel];
-  return PETRA_OK;
+/* NULL, logged, for a stage that is not here. */
+static petra_mailbox *box_of(transport_local *t, const petra_address *address) {
+  if (petra_stages_has(&t->stages, address->stage))
+    return &t->at[address->stage - t->stages.first].channel[address->channel];
+  petra_fail(PETRA_INTERNAL, "a message for stage %d, which is not in this process", address->stage);
+  return NULL;
 }
 
 static petra_status post(petra_transport *base, const petra_address *to, petra_message *message) {
   transport_local *t = (transport_local *)base;
-  petra_mailbox *box;
-  petra_status status = box_of(t, to, &box);
-  if (status != PETRA_OK) {
+  petra_mailbox *box = box_of(t, to);
+  if (!box) {
     petra_message_release(message);
-    return status;
+    return PETRA_INTERNAL;
   }
   petra_account *account = petra_stage_account(petra_stages_get(&t->stages, to->stage));
   petra_streams_charge(&message->streams, account, PETRA_MEMORY_MESSAGES);
@@ -45,14 +45,13 @@ static petra_status post(petra_transport *base, const petra_address *to, petra_m
 }
 
 static petra_status take(petra_transport *base, const petra_address *at, petra_message *out) {
-  petra_mailbox *box;
-  PETRA_TRY(box_of((transport_local *)base, at, &box));
-  return petra_mailbox_take(box, at->number, out);
+  petra_mailbox *box = box_of((transport_local *)base, at);
+  return box ? petra_mailbox_take(box, at->number, out) : PETRA_INTERNAL;
 }
 
 static petra_status archive_box(petra_tensor_archive *tensors, const char *name, petra_mailbox *box) {
   int64_t count = box->count;
-  char item[64];
+  char item[96];
   snprintf(item, sizeof item, "%s-count", name);
   PETRA_TRY(petra_archive_integers(tensors->archive, item, &count, 1));
   for (int64_t i = 0; i < count; i++) {

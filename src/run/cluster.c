@@ -109,11 +109,10 @@ static petra_status set_costs(petra_cluster *cluster, const petra_plan *plan) {
 }
 
 static petra_status set_fabric(petra_cluster *cluster, const petra_config *config, int32_t devices) {
-  cluster->executor.fabric = (petra_fabric_options){
-      .sharing = config->cluster.link.sharing == PETRA_LINK_FAIR ? PETRA_SHARING_FAIR : PETRA_SHARING_FIFO,
-      .latency_ns = petra_nanoseconds(config->cluster.link.latency_s),
-      .bandwidth_Bps = config->cluster.link.bandwidth_Bps,
-      .card_Bps = config->cluster.card_Bps};
+  cluster->executor.fabric = (petra_fabric_options){.sharing = config->cluster.link.sharing,
+                                                    .latency_ns = petra_nanoseconds(config->cluster.link.latency_s),
+                                                    .bandwidth_Bps = config->cluster.link.bandwidth_Bps,
+                                                    .card_Bps = config->cluster.card_Bps};
   if (config->cluster.node_size == 1)
     return PETRA_OK;
   PETRA_TRY(petra_allocate(&cluster->node, (size_t)devices, sizeof *cluster->node));
@@ -123,25 +122,9 @@ static petra_status set_fabric(petra_cluster *cluster, const petra_config *confi
   return PETRA_OK;
 }
 
-static petra_jitter_law law_of(petra_jitter_model model) {
-  switch (model) {
-  case PETRA_JITTER_NORMAL:
-    return PETRA_LAW_NORMAL;
-  case PETRA_JITTER_LOGNORMAL:
-    return PETRA_LAW_LOGNORMAL;
-  case PETRA_JITTER_GAMMA:
-    return PETRA_LAW_GAMMA;
-  case PETRA_JITTER_EXPONENTIAL:
-    return PETRA_LAW_EXPONENTIAL;
-  case PETRA_JITTER_NONE:
-    break;
-  }
-  return PETRA_LAW_NONE;
-}
-
 static void set_jitter(petra_cluster *cluster, const petra_config *config) {
   cluster->jitter = (petra_jitter_options){.seed = (uint64_t)config->run.seed,
-                                           .law = law_of(config->cluster.jitter.model),
+                                           .law = config->cluster.jitter.model,
                                            .scale = config->cluster.jitter.scale,
                                            .slow = config->cluster.stragglers.stages.values,
                                            .slow_count = config->cluster.stragglers.stages.count,

@@ -1,5 +1,6 @@
 #include "run/footprint.h"
 
+#include "backend/precision.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "run/network.h"
@@ -214,12 +215,14 @@ void petra_footprint_block(const petra_plan *plan, int block, int64_t delay, pet
 static petra_status count_block(const petra_plan *plan, petra_accounting accounting, int block,
                                 petra_memory_stage *out) {
   const petra_config *config = plan->config;
-  const petra_ledger_rule rule = {.accounting = accounting,
-                                  .inputs_kept = plan->method.keep != PETRA_KEEP_NOTHING,
-                                  .weights_kept = petra_method_stashes(&plan->method),
-                                  .batch = config->data.batch,
-                                  .accumulate = 1,
-                                  .element_bytes = config->device.precision == PETRA_PRECISION_FP64 ? 8 : 4};
+  const petra_ledger_rule rule = {
+      .accounting = accounting,
+      .inputs_kept = plan->method.keep != PETRA_KEEP_NOTHING,
+      .weights_kept = petra_method_stashes(&plan->method),
+      .batch = config->data.batch,
+      .accumulate = 1,
+      .element_bytes = petra_element_bytes(config->device.backend, config->device.precision, PETRA_TENSOR_ACTIVATION),
+      .parameter_bytes = petra_element_bytes(config->device.backend, config->device.precision, PETRA_TENSOR_FILTER)};
   petra_ledger_block about;
   petra_ledger_bytes bytes;
   petra_footprint_block(plan, block, 1, &about);

@@ -103,8 +103,8 @@ petra_status petra_network_write_weights(const petra_network *network, const cha
            network->plan->model.width, petra_config_choice_name("model.stem", (int)config->model.stem),
            network->plan->model.classes);
   const petra_weights_about about = {.model = text};
-  status =
-      petra_weights_write(path, &about, list->weights, list->count, config->device.precision == PETRA_PRECISION_FP64);
+  const bool wide = network->backend->element_bytes[PETRA_TENSOR_FILTER] > sizeof(float);
+  status = petra_weights_write(path, &about, list->weights, list->count, wide);
 done:
   destroy_list(list);
   return status;

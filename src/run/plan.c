@@ -1,5 +1,6 @@
 #include "run/plan_private.h"
 
+#include "backend/precision.h"
 #include "base/log.h"
 
 static petra_status check_classes(const petra_config *config, int32_t classes) {
@@ -34,20 +35,9 @@ static petra_status cut(petra_plan *plan) {
 /* What each backend can compute in. */
 static petra_status check_precision(const petra_config *config) {
   const petra_backend_kind backend = config->device.backend;
-  const petra_precision precision = config->device.precision;
-  const char *name = petra_config_choice_name("device.precision", (int)precision);
-  if (precision == PETRA_PRECISION_FP64 && backend == PETRA_BACKEND_CPU)
-    return petra_config_fail(
-        config, "device.precision",
-        "fp64 with device.backend: cpu, which computes in fp32 only; expected device.backend: ref");
-  if (precision == PETRA_PRECISION_FP64 && backend == PETRA_BACKEND_CUDA)
-    return petra_config_fail(
-        config, "device.precision",
-        "fp64 with device.backend: cuda, which computes in fp32, tf32 and bf16; expected device.backend: ref");
-  if ((precision == PETRA_PRECISION_TF32 || precision == PETRA_PRECISION_BF16) &&
-      (backend == PETRA_BACKEND_CPU || backend == PETRA_BACKEND_REF))
-    return petra_config_fail(config, "device.precision", "%s with device.backend: %s; expected device.backend: cuda",
-                             name, petra_config_choice_name("device.backend", (int)backend));
+  char text[256];
+  if (!petra_precision_check(backend, config->device.precision, text, sizeof text))
+    return petra_config_fail(config, "device.precision", "%s", text);
   if (config->device.graph == PETRA_GRAPH_ON && (backend == PETRA_BACKEND_CPU || backend == PETRA_BACKEND_REF))
     return petra_config_fail(config, "device.graph",
                              "on with device.backend: %s, which has no graphs; expected auto or off",

@@ -1,11 +1,7 @@
 /* What the roofline must know of a stage, counted from its blocks. */
+#include "backend/precision.h"
 #include "run/plan.h"
 #include "sim/roofline.h"
-
-_Static_assert((int)PETRA_COST_FP32 == (int)PETRA_ARITHMETIC_FP32 &&
-                   (int)PETRA_COST_TF32 == (int)PETRA_ARITHMETIC_TF32 &&
-                   (int)PETRA_COST_BF16 == (int)PETRA_ARITHMETIC_BF16,
-               "order of cluster.cost.arithmetic");
 
 static int64_t elements(const petra_image_shape *shape) {
   return (int64_t)shape->channels * shape->height * shape->width;
@@ -46,9 +42,10 @@ static void describe(const petra_model *model, const petra_block *block, petra_r
 petra_status petra_plan_roofline_cost(const petra_plan *plan, int stage, petra_stage_cost *out) {
   const petra_config *config = plan->config;
   const char *device = petra_config_choice_name("cluster.cost.device", (int)config->cluster.cost.device);
-  petra_roofline_rule rule = {.arithmetic = (petra_arithmetic)config->cluster.cost.arithmetic,
-                              .images = config->data.batch,
-                              .element_bytes = 4};
+  petra_roofline_rule rule = {
+      .arithmetic = config->cluster.cost.arithmetic,
+      .images = config->data.batch,
+      .element_bytes = petra_element_bytes(config->device.backend, config->device.precision, PETRA_TENSOR_ACTIVATION)};
   petra_roofline_seconds sum = {0};
   PETRA_TRY(petra_device_peaks_find(device, &rule.device));
   for (int b = plan->partition.first[stage]; b < plan->partition.first[stage + 1]; b++) {

@@ -1,17 +1,15 @@
 /* The rows of the stage table, for `petra inspect` and the log. */
+#include "backend/precision.h"
 #include "run/plan.h"
 
 #include <stdio.h>
-
-static int64_t element_bytes(const petra_config *config) {
-  return config->device.precision == PETRA_PRECISION_FP64 ? 8 : 4;
-}
 
 void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_summary *out) {
   const petra_config *config = plan->config;
   const petra_block *first = &plan->model.blocks[plan->partition.first[stage]];
   const petra_block *last = &plan->model.blocks[plan->partition.first[stage + 1] - 1];
-  int64_t image_bytes = config->data.batch * element_bytes(config);
+  int64_t image_bytes = config->data.batch *
+                        petra_element_bytes(config->device.backend, config->device.precision, PETRA_TENSOR_ACTIVATION);
   *out = (petra_stage_summary){.reversible = true,
                                .in = first->shape_in,
                                .out = last->shape_out,

@@ -203,7 +203,7 @@ static void run(const petra_schedule *s, uint64_t seed, int engines) {
       .rule = {.split_backward = s->split_backward, .fused_head = !s->split_head},
       .costs = &cost,
       .cost_count = 1,
-      .fabric = {.sharing = seed & 1 ? PETRA_SHARING_FAIR : PETRA_SHARING_FIFO,
+      .fabric = {.sharing = seed & 1 ? PETRA_LINK_FAIR : PETRA_LINK_FIFO,
                  .latency_ns = seed & 2 ? 3 : 0,
                  .bandwidth_Bps = bandwidths[seed >> 2 & 3],
                  .node = seed & 16 ? node : NULL,
