@@ -61,8 +61,8 @@ static void post(passage *p, petra_message *box, int receiver, petra_message *me
 }
 
 static petra_status take_images(passage *p, petra_message *out) {
-  const petra_model *model = &p->setup.model;
-  const int32_t shape[4] = {(int32_t)p->setup.config->data.batch, 3, model->image_height, model->image_width};
+  int32_t shape[4];
+  petra_block_input_shape(&p->setup.model.blocks[0], (int32_t)p->setup.config->data.batch, shape);
   *out = (petra_message){{{NULL, NULL}}, {{NULL, NULL}}};
   return petra_tensor_create(p->setup.backend, PETRA_TENSOR_ACTIVATION, shape, account_of(p, 0), PETRA_MEMORY_MESSAGES,
                              &out->streams.tensor[0]);
@@ -75,7 +75,8 @@ static petra_status pass_forward(passage *p, int stage) {
     PETRA_TRY(take_images(p, &p->forward[0]));
   bool head = stage == p->program->stages - 1;
   petra_loss loss;
-  petra_status status = head ? petra_stage_forward_loss(p->setup.stage[stage], 0, &p->forward[stage], p->labels, &loss)
+  petra_status status = head ? petra_stage_forward_loss(p->setup.stage[stage], 0, &p->forward[stage], p->labels,
+                                                        (int32_t)p->setup.config->data.batch, &loss)
                              : petra_stage_forward(p->setup.stage[stage], 0, &p->forward[stage], &out);
   petra_message_release(&p->forward[stage]);
   PETRA_TRY(status);

@@ -9,16 +9,21 @@
 
 void petra_memory_block(const petra_setup *setup, int block, int64_t delay, petra_ledger_block *out) {
   const petra_block *b = &setup->model.blocks[block];
+  petra_tensor_spec spec;
   *out = (petra_ledger_block){.parameters = petra_block_parameters(&setup->model, b),
                               .stream_elements = petra_block_input_elements(b) / b->streams_in,
                               .streams = b->streams_in,
                               .reversible = b->reversible,
-                              .stem = b->kind == PETRA_BLOCK_STEM,
-                              .head = b->kind == PETRA_BLOCK_HEAD,
+                              .reads_data = b->reads_data,
+                              .is_loss = b->is_loss,
                               .delay = delay};
-  for (int u = 0; u < b->unit_count; u++) {
-    out->parameters += b->units[u].out; /* the bias */
-    out->statistics += 2 * (int64_t)b->units[u].out;
+  for (int i = 0; i < petra_block_parameter_count(b); i++) {
+    petra_block_parameter(&setup->model, b, i, &spec);
+    out->parameters += spec.kind == PETRA_TENSOR_FILTER ? spec.shape[0] : 0; /* the bias */
+  }
+  for (int i = 0; i < petra_block_statistic_count(b); i++) {
+    petra_block_statistic(b, i, &spec);
+    out->statistics += spec.shape[0];
   }
 }
 

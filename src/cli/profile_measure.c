@@ -67,7 +67,8 @@ static petra_status create_stages(measurement *m, int set) {
 static petra_status create_batch(measurement *m) {
   const petra_model *model = &m->setup->model;
   int32_t batch = (int32_t)m->setup->config->data.batch;
-  const int32_t shape[4] = {batch, 3, model->image_height, model->image_width};
+  int32_t shape[4];
+  petra_block_input_shape(&model->blocks[0], batch, shape);
   double *pixels;
   petra_rng rng;
   PETRA_TRY(
@@ -93,6 +94,7 @@ static petra_status time_last_forward(measurement *m, const petra_message *in) {
   petra_block_graph graph[PETRA_MODEL_BLOCKS] = {0};
   petra_streams streams = petra_streams_retain(&in->streams), next;
   petra_loss loss;
+  const petra_target target = {m->labels, &loss};
   petra_status status = PETRA_OK;
   int head = setup->model.block_count - 1;
   double start_s = clock_s(m);
@@ -102,15 +104,11 @@ static petra_status time_last_forward(measurement *m, const petra_message *in) {
     petra_tensor *parameters[PETRA_BLOCK_TENSORS];
     for (int i = 0; i < petra_block_parameter_count(block); i++)
       parameters[i] = petra_stage_tensor(stage, b, false, i);
-    if (b == head) {
+    if (b == head)
       m->body_forward = clock_s(m) - start_s;
-      PETRA_TRY_GOTO(status, petra_head_forward(&compute, block, parameters, &streams, m->labels, &graph[b], &loss),
-                     done);
-    } else {
-      PETRA_TRY_GOTO(status, petra_block_forward(&compute, block, parameters, &streams, &graph[b], &next), done);
-      petra_streams_release(&streams);
-      streams = next;
-    }
+    PETRA_TRY_GOTO(status, petra_block_forward(&compute, block, parameters, &streams, &target, &graph[b], &next), done);
+    petra_streams_release(&streams);
+    streams = next;
   }
   m->head_forward = clock_s(m) - start_s;
 done:

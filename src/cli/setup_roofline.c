@@ -1,4 +1,4 @@
-/* What the roofline must know of a stage, counted from its blocks. */
+/* Durations of a stage from the kernels of its blocks. */
 #include "cli/setup.h"
 #include "sim/roofline.h"
 
@@ -7,61 +7,19 @@ _Static_assert((int)PETRA_COST_FP32 == (int)PETRA_ARITHMETIC_FP32 &&
                    (int)PETRA_COST_BF16 == (int)PETRA_ARITHMETIC_BF16,
                "order of cluster.cost.arithmetic");
 
-static int64_t elements(const petra_image_shape *shape) {
-  return (int64_t)shape->channels * shape->height * shape->width;
-}
-
-static void describe_units(const petra_block *block, petra_roofline_unit *units) {
-  for (int u = 0; u < block->unit_count; u++) {
-    const petra_unit *unit = &block->units[u];
-    units[u] = (petra_roofline_unit){.in = unit->in,
-                                     .out = unit->out,
-                                     .kernel = unit->kernel,
-                                     .pixels_in = (int64_t)unit->height_in * unit->width_in,
-                                     .pixels_out = (int64_t)unit->height_out * unit->width_out};
-  }
-}
-
-static void describe(const petra_model *model, const petra_block *block, petra_roofline_unit *units,
-                     petra_roofline_block *out) {
-  describe_units(block, units);
-  *out = (petra_roofline_block){.units = units,
-                                .unit_count = block->unit_count,
-                                .data_gradient = block->kind != PETRA_BLOCK_STEM,
-                                .parameters = petra_block_parameters(model, block)};
-  if (block->kind == PETRA_BLOCK_HEAD) {
-    out->features = block->features;
-    out->feature_pixels = (int64_t)block->shape_in.height * block->shape_in.width;
-    out->classes = block->classes;
-  } else if (block->kind != PETRA_BLOCK_STEM) {
-    out->added_elements = elements(&block->shape_out); /* F's output is added to one stream */
-  }
-  if (block->pooled) {
-    out->pool_in = units[0].out * units[0].pixels_out;
-    out->pool_out = petra_block_output_elements(block);
-    out->pool_window = block->pool.window;
-  }
-}
+enum { ELEMENT_BYTES = 4 }; /* in every arithmetic, as cluster.cost.arithmetic says */
 
 petra_status petra_setup_roofline(const petra_setup *setup, int stage, petra_stage_cost *out) {
   const petra_config *config = setup->config;
   const char *device = petra_config_choice_name("cluster.cost.device", (int)config->cluster.cost.device);
-  petra_roofline_rule rule = {.arithmetic = (petra_arithmetic)config->cluster.cost.arithmetic,
-                              .images = config->data.batch,
-                              .element_bytes = 4};
+  const petra_device_peaks *peaks;
   petra_roofline_seconds sum = {0};
-  PETRA_TRY(petra_device_peaks_find(device, &rule.device));
+  PETRA_TRY(petra_device_peaks_find(device, &peaks));
   for (int b = setup->partition.first[stage]; b < setup->partition.first[stage + 1]; b++) {
-    petra_roofline_unit units[PETRA_BLOCK_UNITS];
-    petra_roofline_block block;
-    petra_roofline_seconds seconds;
-    describe(&setup->model, &setup->model.blocks[b], units, &block);
-    PETRA_TRY(petra_roofline_block_seconds(&rule, &block, &seconds));
-    sum.forward += seconds.forward;
-    sum.backward += seconds.backward;
-    sum.reconstruct += seconds.reconstruct;
-    sum.weight_gradient += seconds.weight_gradient;
-    sum.update += seconds.update;
+    petra_kernel_list list;
+    petra_block_kernels(&setup->model, &setup->model.blocks[b], config->data.batch, ELEMENT_BYTES, &list);
+    PETRA_TRY(
+        petra_roofline_add(peaks, (petra_arithmetic)config->cluster.cost.arithmetic, list.kernel, list.count, &sum));
   }
   petra_roofline_cost(&sum, out);
   return PETRA_OK;

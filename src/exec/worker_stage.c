@@ -162,7 +162,7 @@ static petra_status do_forward_loss(petra_worker_stage *worker, int32_t stage, i
   PETRA_TRY(take_forward(worker, stage, m, &in));
   petra_status status = petra_labels_find(&worker->labels, m, &row);
   if (status == PETRA_OK)
-    status = petra_stage_forward_loss(worker->options.stage[stage - 1], m, &in, row->labels, &loss);
+    status = petra_stage_forward_loss(worker->options.stage[stage - 1], m, &in, row->labels, row->count, &loss);
   petra_message_release(&in);
   PETRA_TRY(status);
   petra_labels_drop(&worker->labels, m);

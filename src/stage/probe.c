@@ -77,14 +77,12 @@ static petra_status forward(const petra_probe_pass *pass, int lowest, petra_bloc
   petra_streams streams = {{petra_tensor_retain(pass->images), NULL}};
   petra_status status = PETRA_OK;
   petra_loss loss;
+  const petra_target target = {pass->labels, &loss};
   for (int b = 0; b < pass->model->block_count && status == PETRA_OK; b++) {
     const petra_block *block = &pass->model->blocks[b];
     petra_block_graph *graph = b >= lowest ? &graphs[b] : NULL;
     petra_streams next = {{NULL, NULL}};
-    if (block->kind == PETRA_BLOCK_HEAD)
-      status = petra_head_forward(&pass->compute, block, pass->parameters[b], &streams, pass->labels, graph, &loss);
-    else
-      status = petra_block_forward(&pass->compute, block, pass->parameters[b], &streams, graph, &next);
+    status = petra_block_forward(&pass->compute, block, pass->parameters[b], &streams, &target, graph, &next);
     petra_streams_release(&streams);
     streams = next;
   }
@@ -106,7 +104,7 @@ static petra_status backward(const petra_probe_pass *pass, int b, petra_block_gr
   const petra_block *block = &pass->model->blocks[b];
   petra_tensor_set own;
   petra_streams below = {{NULL, NULL}};
-  graph->defer_filters = !is_wanted(pass, b);
+  graph->defer = !is_wanted(pass, b);
   PETRA_TRY(petra_tensor_set_create(&pass->compute, pass->model, block, false, PETRA_MEMORY_WORKSPACE, &own));
   petra_status status =
       petra_block_backward(&pass->compute, block, pass->parameters[b], graph, gradients, own.tensor, &below);

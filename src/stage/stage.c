@@ -118,8 +118,8 @@ const petra_block *petra_stage_block(const petra_stage *stage, int b) {
   return &stage->options.model->blocks[stage->options.first + b];
 }
 
-bool petra_stage_has_head(const petra_stage *stage) {
-  return petra_stage_block(stage, stage->blocks - 1)->kind == PETRA_BLOCK_HEAD;
+bool petra_stage_has_loss(const petra_stage *stage) {
+  return petra_stage_block(stage, stage->blocks - 1)->is_loss;
 }
 
 const petra_account *petra_stage_account(const petra_stage *stage) {
