@@ -160,8 +160,6 @@ static petra_status run_ticks(bench *b) {
                                            .stages = stages,
                                            .stage = b->setup.stage,
                                            .loader = loader,
-                                           .image_height = set->height,
-                                           .image_width = set->width,
                                            .lr = &lr,
                                            .program = program,
                                            .program_options = &options,

@@ -167,8 +167,6 @@ petra_status bench_device_tick(petra_setup *setup, const bench_options *options,
                                            .stages = stages,
                                            .stage = setup->stage,
                                            .loader = loader,
-                                           .image_height = set.base.height,
-                                           .image_width = set.base.width,
                                            .lr = &lr,
                                            .program = setup->method.program,
                                            .program_options = &program};

@@ -95,8 +95,6 @@ petra_status rig_open(rig *r, const rig_options *options) {
                                              .stages = r->partition.stages,
                                              .stage = r->stage,
                                              .loader = r->loader,
-                                             .image_height = image,
-                                             .image_width = image,
                                              .evaluation = &r->evaluation,
                                              .evaluation_loader = loader,
                                              .lr = &r->lr,

@@ -30,16 +30,18 @@ done:
 
 static petra_status evaluate(petra_setup *setup, const petra_dataset *set, petra_evaluation *result) {
   const petra_config *config = setup->config;
-  petra_snapshot *snapshots[PETRA_MODEL_BLOCKS] = {NULL};
+  petra_snapshot **snapshots;
   petra_status status = PETRA_OK;
   const petra_loader_options options = {
       .batch = (int32_t)config->data.batch, .threads = (int)config->data.workers, .seed = (uint64_t)config->run.seed};
+  PETRA_TRY(petra_allocate(&snapshots, (size_t)setup->partition.stages, sizeof *snapshots));
   for (int j = 0; j < setup->partition.stages; j++)
     PETRA_TRY_GOTO(status, petra_stage_snapshot(setup->stage[j], &snapshots[j]), done);
   status = petra_evaluate(setup->backend, setup->stage, snapshots, setup->partition.stages, set, &options, result);
 done:
   for (int j = 0; j < setup->partition.stages; j++)
     petra_snapshot_destroy(snapshots[j]);
+  petra_free(snapshots);
   return status;
 }
 

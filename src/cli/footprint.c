@@ -10,11 +10,11 @@
 
 /* One microbatch on its way through dry stages. */
 typedef struct passage {
-  petra_setup setup; /* with the plan of the real one, and dry stages */
+  petra_setup setup; /* the plan of the real one, borrowed, and dry stages of its own */
   const petra_program_options *program;
   petra_memory_stage *out;
-  petra_account before[PETRA_MODEL_BLOCKS];
-  petra_message forward[PETRA_MODEL_BLOCKS], backward[PETRA_MODEL_BLOCKS]; /* for each stage, from 0 */
+  petra_account *before;             /* for each stage, from 0 */
+  petra_message *forward, *backward; /* the same */
   int32_t *labels;
 } passage;
 
@@ -117,6 +117,9 @@ static petra_status pass_weight_gradient(passage *p, int stage) {
 static petra_status pass(passage *p, bool apart) {
   int stages = p->program->stages;
   const bool split = p->setup.method.program->split_backward;
+  PETRA_TRY(petra_allocate(&p->before, (size_t)stages, sizeof *p->before));
+  PETRA_TRY(petra_allocate(&p->forward, (size_t)stages, sizeof *p->forward));
+  PETRA_TRY(petra_allocate(&p->backward, (size_t)stages, sizeof *p->backward));
   PETRA_TRY(petra_allocate(&p->labels, (size_t)p->setup.config->data.batch, sizeof *p->labels));
   PETRA_TRY(
       petra_backend_create_dry(p->setup.config->device.backend, p->setup.config->device.precision, &p->setup.backend));
@@ -140,17 +143,23 @@ static petra_status pass_once(const petra_setup *setup, const petra_program_opti
   passage p = {.setup = *setup, .program = program, .out = out};
   int stages = program->stages;
   p.setup.backend = NULL;
-  p.setup.order = NULL; /* these belong to the real one */
-  p.setup.profile = NULL;
-  memset(p.setup.stage, 0, sizeof p.setup.stage);
+  p.setup.stage = NULL;
   memset(out, 0, (size_t)stages * sizeof *out);
   petra_status status = pass(&p, apart);
   for (int j = 0; j < stages; j++) {
-    petra_message_release(&p.forward[j]);
-    petra_message_release(&p.backward[j]);
+    if (p.forward)
+      petra_message_release(&p.forward[j]);
+    if (p.backward)
+      petra_message_release(&p.backward[j]);
+    if (p.setup.stage)
+      petra_stage_destroy(p.setup.stage[j]);
   }
+  petra_free(p.before);
+  petra_free(p.forward);
+  petra_free(p.backward);
   petra_free(p.labels);
-  petra_setup_fini(&p.setup);
+  petra_free(p.setup.stage);
+  petra_backend_destroy(p.setup.backend);
   return status;
 }
 

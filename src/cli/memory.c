@@ -2,10 +2,12 @@
 #include "cli/memory.h"
 
 #include "base/json.h"
+#include "base/mem.h"
 #include "base/table.h"
 
 #include <jansson.h>
 #include <stdio.h>
+#include <string.h>
 
 void petra_memory_block(const petra_setup *setup, int block, int64_t delay, petra_ledger_block *out) {
   const petra_block *b = &setup->model.blocks[block];
@@ -29,7 +31,9 @@ void petra_memory_block(const petra_setup *setup, int block, int64_t delay, petr
 
 static petra_status fill_row(const petra_setup *setup, const petra_ledger_rule *rule, petra_memory_row *row) {
   petra_ledger_bytes sum = {0};
-  *row = (petra_memory_row){.inputs_kept = rule->inputs_kept, .weights_kept = rule->weights_kept};
+  row->inputs_kept = rule->inputs_kept;
+  row->weights_kept = rule->weights_kept;
+  PETRA_TRY(petra_allocate(&row->stage, (size_t)setup->partition.stages, sizeof *row->stage));
   for (int j = 0; j < setup->partition.stages; j++) {
     petra_stage_summary stage;
     petra_setup_stage_summary(setup, j, &stage);
@@ -49,6 +53,7 @@ static petra_status fill_row(const petra_setup *setup, const petra_ledger_rule *
 petra_status petra_memory_rows(const petra_setup *setup, petra_accounting accounting,
                                petra_memory_row rows[PETRA_MEMORY_ROWS]) {
   const petra_config *config = setup->config;
+  memset(rows, 0, PETRA_MEMORY_ROWS * sizeof *rows);
   for (int i = 0; i < PETRA_MEMORY_ROWS; i++) {
     const petra_ledger_rule rule = {.accounting = accounting,
                                     .inputs_kept = i < 2,
@@ -60,6 +65,11 @@ petra_status petra_memory_rows(const petra_setup *setup, petra_accounting accoun
     rows[i].saving = 1 - (double)rows[i].total_bytes / (double)rows[0].total_bytes;
   }
   return PETRA_OK;
+}
+
+void petra_memory_rows_fini(petra_memory_row rows[PETRA_MEMORY_ROWS]) {
+  for (int i = 0; i < PETRA_MEMORY_ROWS; i++)
+    petra_free(rows[i].stage);
 }
 
 static petra_status stages_json(const petra_memory_row *row, int stages, json_t *list) {
@@ -92,20 +102,23 @@ done:
 petra_status petra_memory_json(const petra_setup *setup, petra_accounting accounting, json_t *root) {
   petra_memory_row rows[PETRA_MEMORY_ROWS];
   json_t *memory, *list;
-  PETRA_TRY(petra_memory_rows(setup, accounting, rows));
-  PETRA_TRY(petra_json_set(root, "memory", json_object()));
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_memory_rows(setup, accounting, rows), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "memory", json_object()), done);
   memory = json_object_get(root, "memory");
-  PETRA_TRY(petra_json_set(memory, "accounting", json_string(petra_accounting_name(accounting))));
-  PETRA_TRY(petra_json_set(memory, "image_size", json_integer(setup->model.image_height)));
-  PETRA_TRY(petra_json_set(memory, "rows", json_array()));
+  PETRA_TRY_GOTO(status, petra_json_set(memory, "accounting", json_string(petra_accounting_name(accounting))), done);
+  PETRA_TRY_GOTO(status, petra_json_set(memory, "image_size", json_integer(setup->model.image_height)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(memory, "rows", json_array()), done);
   list = json_object_get(memory, "rows");
   for (int i = 0; i < PETRA_MEMORY_ROWS; i++) {
     json_t *object = json_object();
     if (json_array_append_new(list, object) != 0)
-      return petra_json_set(NULL, "rows", NULL);
-    PETRA_TRY(row_json(&rows[i], setup->partition.stages, object));
+      PETRA_TRY_GOTO(status, petra_json_set(NULL, "rows", NULL), done);
+    PETRA_TRY_GOTO(status, row_json(&rows[i], setup->partition.stages, object), done);
   }
-  return PETRA_OK;
+done:
+  petra_memory_rows_fini(rows);
+  return status;
 }
 
 static petra_status megabytes(petra_table *table, int64_t bytes) {
@@ -167,14 +180,17 @@ done:
 
 petra_status petra_memory_print(const petra_setup *setup, petra_accounting accounting) {
   petra_memory_row rows[PETRA_MEMORY_ROWS];
-  PETRA_TRY(petra_memory_rows(setup, accounting, rows));
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_memory_rows(setup, accounting, rows), done);
   printf("\nmemory in MB, accounting %s, images of %dx%d:\n\n", petra_accounting_name(accounting),
          setup->model.image_height, setup->model.image_width);
-  PETRA_TRY(print_stages(setup, rows));
+  PETRA_TRY_GOTO(status, print_stages(setup, rows), done);
   printf("\n");
-  PETRA_TRY(print_rows(rows));
+  PETRA_TRY_GOTO(status, print_rows(rows), done);
   printf("\nMB: 10^6 bytes, GB: 10^9; parameters with a bias for each convolution, as in the paper's "
          "network; input buffer: inputs\n"
          "that wait for their backward even where inputs are not kept\n");
-  return PETRA_OK;
+done:
+  petra_memory_rows_fini(rows);
+  return status;
 }

@@ -43,14 +43,17 @@ petra_status petra_run_folder_write_config(const char *directory, const char *te
 }
 
 petra_status petra_run_folder_write_stages(const petra_setup *setup, petra_runlog *runlog) {
-  petra_runlog_stage rows[PETRA_MODEL_BLOCKS];
-  char names[PETRA_MODEL_BLOCKS][64];
-  for (int j = 0; j < setup->partition.stages; j++) {
-    petra_stage_summary summary;
-    petra_setup_stage_summary(setup, j, &summary);
-    snprintf(names[j], sizeof names[j], "%s", summary.name);
+  const int stages = setup->partition.stages;
+  petra_runlog_stage *rows = NULL;
+  petra_stage_summary *summaries = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_allocate(&rows, (size_t)stages, sizeof *rows), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&summaries, (size_t)stages, sizeof *summaries), done);
+  for (int j = 0; j < stages; j++) {
+    petra_setup_stage_summary(setup, j, &summaries[j]);
+    const petra_stage_summary summary = summaries[j];
     rows[j] = (petra_runlog_stage){.stage = j + 1,
-                                   .name = names[j],
+                                   .name = summaries[j].name,
                                    .reversible = summary.reversible,
                                    .parameters = summary.parameters,
                                    .forward_flops = summary.forward_flops,
@@ -58,5 +61,9 @@ petra_status petra_run_folder_write_stages(const petra_setup *setup, petra_runlo
                                    .backward_bytes = summary.backward_bytes,
                                    .delay = (int32_t)summary.delay};
   }
-  return petra_runlog_stages(runlog, rows, setup->partition.stages);
+  status = petra_runlog_stages(runlog, rows, stages);
+done:
+  petra_free(rows);
+  petra_free(summaries);
+  return status;
 }

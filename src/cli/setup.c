@@ -32,12 +32,15 @@ petra_status petra_setup_check_data(const petra_setup *setup, const petra_datase
 /* The partition; balanced by the times of a profile where the costs are its. */
 static petra_status cut(petra_setup *setup) {
   const petra_config *config = setup->config;
-  int64_t times[PETRA_MODEL_BLOCKS];
+  int64_t *times;
   if (config->stages.partition != PETRA_PARTITION_BALANCED || config->cluster.cost.model != PETRA_COST_PROFILE)
     return petra_partition_init(&setup->partition, config, &setup->model);
   PETRA_TRY(petra_setup_load_profile(setup));
-  return petra_partition_balance(&setup->partition, config, &setup->model,
-                                 petra_setup_block_times(setup, times) ? times : NULL);
+  PETRA_TRY(petra_allocate(&times, (size_t)setup->model.block_count, sizeof *times));
+  petra_status status = petra_partition_balance(&setup->partition, config, &setup->model,
+                                                petra_setup_block_times(setup, times) ? times : NULL);
+  petra_free(times);
+  return status;
 }
 
 /* What each backend can compute in. */
@@ -118,6 +121,7 @@ petra_stage_cost petra_setup_cost(const petra_config *config) {
 
 petra_status petra_setup_create_stages(petra_setup *setup) {
   const petra_config *config = setup->config;
+  PETRA_TRY(petra_allocate(&setup->stage, (size_t)setup->partition.stages, sizeof(petra_stage *)));
   for (int j = 0; j < setup->partition.stages; j++) {
     const petra_stage_options options = {
         .model = &setup->model,
@@ -144,9 +148,12 @@ petra_status petra_setup_stages(petra_setup *setup) {
 }
 
 void petra_setup_fini(petra_setup *setup) {
-  for (int j = 0; j < PETRA_MODEL_BLOCKS; j++)
+  for (int j = 0; setup->stage && j < setup->partition.stages; j++)
     petra_stage_destroy(setup->stage[j]);
+  petra_free(setup->stage);
   petra_backend_destroy(setup->backend);
+  petra_partition_fini(&setup->partition);
+  petra_model_fini(&setup->model);
   petra_setup_order_destroy(setup->order);
   petra_profile_destroy(setup->profile);
   *setup = (petra_setup){0};

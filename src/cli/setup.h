@@ -21,7 +21,7 @@ typedef struct petra_setup {
   bool inverts; /* backward messages carry streams: the method inverts and the network has reversible blocks */
   petra_profile *profile; /* by petra_setup_load_profile */
   petra_backend *backend; /* from here on by petra_setup_stages */
-  petra_stage *stage[PETRA_MODEL_BLOCKS];
+  petra_stage **stage;
 } petra_setup;
 
 /* Network, partition and method, checked against each other and the data set's classes where they are known before it
@@ -71,7 +71,7 @@ petra_status petra_setup_load_profile(petra_setup *setup);
 petra_status petra_setup_profile_cost(const petra_setup *setup, int stage, petra_stage_cost *out);
 
 /* What the profile says a microbatch takes at each block, F and B together; false if it has not one block a stage. */
-bool petra_setup_block_times(const petra_setup *setup, int64_t nanoseconds[PETRA_MODEL_BLOCKS]);
+bool petra_setup_block_times(const petra_setup *setup, int64_t *nanoseconds);
 
 /* What the config says of the backend. */
 petra_backend_options petra_setup_backend(const petra_config *config);

@@ -59,7 +59,7 @@ petra_status petra_setup_load_profile(petra_setup *setup) {
   return check_network(setup);
 }
 
-bool petra_setup_block_times(const petra_setup *setup, int64_t nanoseconds[PETRA_MODEL_BLOCKS]) {
+bool petra_setup_block_times(const petra_setup *setup, int64_t *nanoseconds) {
   const petra_profile *profile = setup->profile;
   if (profile->stages != setup->model.block_count)
     return false;

@@ -97,10 +97,13 @@ static petra_status prepare(training *t) {
 }
 
 static petra_status write_memory(training *t) {
-  petra_account accounts[PETRA_MODEL_BLOCKS];
+  petra_account *accounts;
+  PETRA_TRY(petra_allocate(&accounts, (size_t)t->setup.partition.stages, sizeof *accounts));
   for (int j = 0; j < t->setup.partition.stages; j++)
     accounts[j] = *petra_stage_account(t->setup.stage[j]);
-  return petra_runlog_memory(t->runlog, accounts, t->setup.partition.stages);
+  petra_status status = petra_runlog_memory(t->runlog, accounts, t->setup.partition.stages);
+  petra_free(accounts);
+  return status;
 }
 
 /* With --resume: the checkpoint, where there is one, and the log in it. */
@@ -175,8 +178,6 @@ static petra_status run_program(training *t) {
                                               .stages = t->setup.partition.stages,
                                               .stage = t->setup.stage,
                                               .loader = t->loader,
-                                              .image_height = t->train_set->height,
-                                              .image_width = t->train_set->width,
                                               .evaluation = t->eval_set,
                                               .evaluation_loader = evaluation_loader,
                                               .lr = &t->lr,

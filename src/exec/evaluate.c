@@ -1,21 +1,15 @@
 /* An evaluation: every batch of a data set through all stages with given snapshots. */
 #include "base/log.h"
-#include "exec/images.h"
+#include "exec/batch.h"
 #include "exec/worker_stage.h"
 
 #include <math.h>
 
 static petra_status evaluate_batch(petra_backend *backend, petra_stage *const *stage, petra_snapshot *const *snapshots,
-                                   int32_t stages, const petra_dataset *set, const petra_batch *batch,
-                                   petra_loss *loss) {
-  const int32_t shape[4] = {batch->count, 3, set->height, set->width};
+                                   int32_t stages, const petra_batch *batch, petra_loss *loss) {
   petra_streams streams = {{NULL, NULL}}, next = {{NULL, NULL}};
-  petra_status status;
-  PETRA_TRY_GOTO(
-      status,
-      petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_WORKSPACE, &streams.tensor[0]),
-      done);
-  PETRA_TRY_GOTO(status, petra_images_upload(backend, batch, streams.tensor[0]), done);
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_batch_upload(backend, batch, NULL, PETRA_MEMORY_WORKSPACE, &streams.tensor[0]));
   for (int32_t j = 0; j < stages; j++) {
     next = (petra_streams){{NULL, NULL}};
     PETRA_TRY_GOTO(status, petra_stage_evaluate(stage[j], snapshots[j], &streams, batch->labels, &next, loss), done);
@@ -45,7 +39,7 @@ petra_status petra_evaluate(petra_backend *backend, petra_stage *const *stage, p
     petra_batch *batch;
     petra_loss one;
     PETRA_TRY_GOTO(status, petra_loader_next(loader, &batch), done);
-    status = evaluate_batch(backend, stage, snapshots, stages, set, batch, &one);
+    status = evaluate_batch(backend, stage, snapshots, stages, batch, &one);
     petra_loader_give_back(loader, batch);
     if (status != PETRA_OK)
       goto done;

@@ -125,8 +125,7 @@ static petra_status block_parameters(const petra_probe *probe, int32_t stage, in
   return petra_stage_version_tensors(s, version, b, out);
 }
 
-petra_status petra_probe_parameters(const petra_probe *probe, const int64_t *versions,
-                                    petra_tensor *const *out[PETRA_MODEL_BLOCKS]) {
+petra_status petra_probe_parameters(const petra_probe *probe, const int64_t *versions, petra_tensor *const **out) {
   for (int32_t j = 0; j < probe->options.stages; j++) {
     const petra_stage *stage = probe->options.stage[j];
     for (int b = petra_stage_first(stage); b < petra_stage_end(stage); b++)

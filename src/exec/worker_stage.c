@@ -3,7 +3,7 @@
 #include "backend/ops.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/images.h"
+#include "exec/batch.h"
 #include "exec/worker_stage_private.h"
 #include "schedule/mitigation.h"
 
@@ -40,31 +40,26 @@ static petra_status post(petra_worker_stage *worker, petra_mailbox *box, int32_t
   return petra_mailbox_put(box, microbatch, message);
 }
 
-/* Reads microbatch `m` of the training data: the images become stage 1's message, the labels wait for the last
- * stage. */
+/* Reads microbatch `m` of the training data, which becomes stage 1's message; the labels wait for the last stage. */
 static petra_status read_batch(petra_worker_stage *worker, int64_t m, petra_message *out) {
   const petra_worker_stage_options *options = &worker->options;
   petra_batch *batch;
   petra_status status;
-  petra_tensor *images = NULL;
+  petra_tensor *input = NULL;
   PETRA_TRY(petra_loader_next(options->loader, &batch));
-  const int32_t shape[4] = {batch->count, 3, options->image_height, options->image_width};
   if (batch->microbatch != m) {
     status = petra_fail(PETRA_INTERNAL, "microbatch %lld was read where %lld was due", (long long)batch->microbatch,
                         (long long)m);
     goto done;
   }
-  PETRA_TRY_GOTO(status,
-                 petra_tensor_create(options->backend, PETRA_TENSOR_ACTIVATION, shape, account_of(worker, 1),
-                                     PETRA_MEMORY_MESSAGES, &images),
-                 done);
-  PETRA_TRY_GOTO(status, petra_images_upload(options->backend, batch, images), done);
-  PETRA_TRY_GOTO(status, petra_labels_put(&worker->labels, m, batch->labels, batch->count), done);
-  PETRA_TRY_GOTO(status, petra_probe_read(options->probe, m, images, batch->labels, batch->count), done);
-  *out = (petra_message){{{petra_tensor_retain(images), NULL}}, {{NULL, NULL}}};
+  PETRA_TRY_GOTO(
+      status, petra_batch_upload(options->backend, batch, account_of(worker, 1), PETRA_MEMORY_MESSAGES, &input), done);
+  PETRA_TRY_GOTO(status, petra_labels_put(&worker->labels, m, batch->labels, batch->label_count), done);
+  PETRA_TRY_GOTO(status, petra_probe_read(options->probe, m, input, batch->labels, batch->label_count), done);
+  *out = (petra_message){{{petra_tensor_retain(input), NULL}}, {{NULL, NULL}}};
   worker->read++;
 done:
-  petra_tensor_release(&images);
+  petra_tensor_release(&input);
   petra_loader_give_back(options->loader, batch);
   return status;
 }

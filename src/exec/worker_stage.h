@@ -30,10 +30,9 @@ typedef struct petra_worker_events {
 typedef struct petra_worker_stage_options {
   petra_backend *backend;
   int32_t stages;
-  petra_stage *const *stage;         /* stage[0] is stage 1 */
-  petra_loader *loader;              /* training batches, from microbatch 0 */
-  int32_t image_height, image_width; /* of its images */
-  const petra_dataset *evaluation;   /* NULL: the program has no E */
+  petra_stage *const *stage;       /* stage[0] is stage 1 */
+  petra_loader *loader;            /* training batches, from microbatch 0 */
+  const petra_dataset *evaluation; /* NULL: the program has no E */
   petra_loader_options evaluation_loader;
   const petra_lr *lr;
   const petra_program_ops *program;

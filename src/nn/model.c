@@ -5,7 +5,6 @@
 #include "nn/blocks.h"
 
 #include <stdio.h>
-#include <string.h>
 
 typedef struct depth_table {
   int32_t depth;
@@ -138,7 +137,6 @@ static void make_head(const petra_model *model, petra_block *block, petra_image_
 
 static petra_block *next_block(petra_model *model) {
   petra_block *block = &model->blocks[model->block_count++];
-  memset(block, 0, sizeof *block);
   block->number = model->block_count;
   block->shortcut1 = block->shortcut2 = -1;
   return block;
@@ -192,6 +190,9 @@ petra_status petra_model_init(petra_model *model, const petra_config *config, in
                              image_height, shrink, shrink);
   if (model->downsample == PETRA_DOWNSAMPLE_INVERTIBLE)
     PETRA_TRY(check_invertible(config, model, table->bottleneck));
+  const int *blocks = table->blocks;
+  PETRA_TRY(petra_allocate(&model->blocks, (size_t)(blocks[0] + blocks[1] + blocks[2] + blocks[3] + 2),
+                           sizeof *model->blocks));
   petra_block *block = next_block(model);
   make_stem(model, block);
   petra_image_shape shape = block->shape_out;
@@ -203,6 +204,11 @@ petra_status petra_model_init(petra_model *model, const petra_config *config, in
     }
   make_head(model, next_block(model), shape);
   return PETRA_OK;
+}
+
+void petra_model_fini(petra_model *model) {
+  petra_free(model->blocks);
+  *model = (petra_model){0};
 }
 
 int petra_block_parameter_count(const petra_block *block) {

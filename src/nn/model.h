@@ -11,8 +11,7 @@ enum {
   PETRA_BLOCK_UNITS = 5,                       /* most units of a block: three of the bottleneck and two shortcuts */
   PETRA_BLOCK_TENSORS = 3 * PETRA_BLOCK_UNITS, /* most parameter tensors of a block */
   PETRA_BLOCK_STATISTICS = 2 * PETRA_BLOCK_UNITS,
-  PETRA_BLOCK_KERNELS = 32, /* most kernels of a block: five a unit, addition and pool both ways, update */
-  PETRA_MODEL_BLOCKS = 18   /* most blocks of a model: stem, 16, head */
+  PETRA_BLOCK_KERNELS = 32 /* most kernels of a block: five a unit, addition and pool both ways, update */
 };
 
 /* A convolution without bias, a batch norm, and ReLU where `relu`. */
@@ -56,12 +55,14 @@ typedef struct petra_model {
   bool zero_init_residual;
   int32_t image_height, image_width;
   int block_count;
-  petra_block blocks[PETRA_MODEL_BLOCKS];
+  petra_block *blocks;
 } petra_model;
 
-/* Builds the table for images of the given size. PETRA_CONFIG if the images are too small for the strides. */
+/* Builds the table for images of the given size. PETRA_CONFIG if the images are too small for the strides;
+ * PETRA_NO_MEMORY. After a failure there is nothing to give back. */
 petra_status petra_model_init(petra_model *model, const petra_config *config, int32_t image_height,
                               int32_t image_width);
+void petra_model_fini(petra_model *model);
 
 typedef enum petra_tensor_role {
   PETRA_ROLE_WEIGHT,

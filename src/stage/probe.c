@@ -1,6 +1,7 @@
 #include "stage/probe.h"
 
 #include "backend/ops.h"
+#include "base/mem.h"
 #include "stage/stage_private.h"
 
 #include <math.h>
@@ -118,18 +119,20 @@ static petra_status backward(const petra_probe_pass *pass, int b, petra_block_gr
 }
 
 petra_status petra_probe_pass_run(const petra_probe_pass *pass) {
-  petra_block_graph graphs[PETRA_MODEL_BLOCKS] = {0};
+  petra_block_graph *graphs;
   petra_streams gradients = {{NULL, NULL}};
   int lowest = 0;
   while (lowest < pass->model->block_count && !is_wanted(pass, lowest))
     lowest++;
   if (lowest == pass->model->block_count)
     return PETRA_OK;
+  PETRA_TRY(petra_allocate(&graphs, (size_t)pass->model->block_count, sizeof *graphs));
   petra_status status = forward(pass, lowest, graphs);
   for (int b = pass->model->block_count - 1; b >= lowest && status == PETRA_OK; b--)
     status = backward(pass, b, &graphs[b], &gradients);
   for (int b = 0; b < pass->model->block_count; b++)
     petra_block_graph_release(&graphs[b]);
+  petra_free(graphs);
   petra_streams_release(&gradients);
   return status;
 }

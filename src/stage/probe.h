@@ -37,12 +37,12 @@ enum { PETRA_PROBE_SUMS = 2 };
 typedef struct petra_probe_pass {
   petra_compute compute;
   const petra_model *model;
-  petra_tensor *const *parameters[PETRA_MODEL_BLOCKS]; /* of every block of the network */
+  petra_tensor *const **parameters; /* of every block of the network */
   petra_tensor *images;
   const int32_t *labels; /* one an image */
   double factor;
   /* Per block: factor times the gradient is added to the tensors of each; NULL: not wanted. */
-  const petra_tensor_set *sums[PETRA_PROBE_SUMS][PETRA_MODEL_BLOCKS];
+  const petra_tensor_set **sums[PETRA_PROBE_SUMS];
 } petra_probe_pass;
 
 /* Runs the pass; with batch statistics, as training does, and no running statistics touched. Blocks below the
