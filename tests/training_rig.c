@@ -124,16 +124,18 @@ void rig_close(rig *r) {
     r->executor->ops->destroy(r->executor);
   rig_drop_worker(r);
   petra_probe_destroy(r->probe);
-  for (int j = 0; j < PETRA_MODEL_BLOCKS; j++)
+  for (int j = 0; j < RIG_STAGES; j++)
     petra_stage_destroy(r->stage[j]);
   petra_loader_destroy(r->loader);
   petra_backend_destroy(r->backend);
+  petra_partition_fini(&r->partition);
+  petra_model_fini(&r->model);
   petra_config_destroy(r->config);
   memset(r, 0, sizeof *r);
 }
 
 petra_status rig_evaluate(rig *r, petra_evaluation *out) {
-  petra_snapshot *snapshots[PETRA_MODEL_BLOCKS] = {NULL};
+  petra_snapshot *snapshots[RIG_STAGES] = {NULL};
   const petra_loader_options loader = loader_options(r, 0);
   petra_status status = PETRA_OK;
   for (int j = 0; j < r->partition.stages; j++)

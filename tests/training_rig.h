@@ -29,13 +29,15 @@ typedef struct rig_options {
   petra_worker_events events;
 } rig_options;
 
+enum { RIG_STAGES = 18 }; /* of the deepest networks */
+
 typedef struct rig {
   petra_config *config;
   petra_model model;
   petra_partition partition;
   petra_method method;
   petra_backend *backend;
-  petra_stage *stage[PETRA_MODEL_BLOCKS];
+  petra_stage *stage[RIG_STAGES];
   petra_dataset train, evaluation;
   petra_loader *loader;
   petra_program_options program;

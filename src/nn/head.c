@@ -107,7 +107,7 @@ static void parameter(const petra_model *model, const petra_block *block, int in
 }
 
 /* Average pool and matrix product. */
-static void kernels(const petra_block *block, petra_kernel_list *kernels) {
+static void add_kernels(const petra_block *block, petra_kernel_list *kernels) {
   double samples = (double)kernels->samples, features = samples * block->features, logits = samples * block->classes;
   double x = features * ((double)block->shape_in.height * block->shape_in.width);
   double w = (double)block->features * block->classes, flops = 2 * samples * w;
@@ -129,4 +129,4 @@ const petra_block_ops petra_head_ops = {.name = "head",
                                         .parameter = parameter,
                                         .statistic_count = petra_units_statistic_count,
                                         .statistic = petra_units_statistic,
-                                        .kernels = kernels};
+                                        .kernels = add_kernels};

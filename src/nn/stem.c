@@ -99,7 +99,7 @@ done:
   return status;
 }
 
-static void kernels(const petra_block *block, petra_kernel_list *kernels) {
+static void add_kernels(const petra_block *block, petra_kernel_list *kernels) {
   const petra_unit *unit = &block->units[0];
   petra_units_kernels(block, kernels);
   if (!block->pooled)
@@ -114,4 +114,4 @@ const petra_block_ops petra_stem_ops = {.name = "stem",
                                         .forward = forward,
                                         .backward = backward,
                                         PETRA_OPS_OF_UNITS,
-                                        .kernels = kernels};
+                                        .kernels = add_kernels};
