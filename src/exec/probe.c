@@ -27,9 +27,7 @@ bool petra_probe_is_due(const petra_program_options *program, int64_t per_epoch,
 static petra_status allocate(petra_probe *probe) {
   size_t blocks = (size_t)probe->model->block_count;
   PETRA_TRY(petra_allocate(&probe->offset, blocks, sizeof *probe->offset));
-  PETRA_TRY(petra_allocate(&probe->pass_parameters, blocks, sizeof *probe->pass_parameters));
-  for (int s = 0; s < PETRA_PROBE_SUMS; s++)
-    PETRA_TRY(petra_allocate(&probe->pass_sums[s], blocks, sizeof *probe->pass_sums[s]));
+  PETRA_TRY(petra_allocate(&probe->blocks, blocks, sizeof *probe->blocks));
   return petra_allocate(&probe->versions, (size_t)probe->options.stages, sizeof *probe->versions);
 }
 
@@ -63,9 +61,7 @@ void petra_probe_destroy(petra_probe *probe) {
   petra_probe_forget(probe); /* with no window nothing is wanted */
   petra_free(probe->kept);
   petra_free(probe->offset);
-  petra_free(probe->pass_parameters);
-  for (int s = 0; s < PETRA_PROBE_SUMS; s++)
-    petra_free(probe->pass_sums[s]);
+  petra_free(probe->blocks);
   petra_free(probe->versions);
   petra_free(probe);
 }

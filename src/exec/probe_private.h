@@ -45,11 +45,10 @@ struct petra_probe {
   bool synchronous; /* the stages' updates of a window are one step */
   bool fixed;       /* the end-to-end versions follow from the numbers of microbatch and stages */
   int32_t parameters;
-  int32_t *offset;                       /* per block: of a block's tensors among all parameters */
-  petra_probe_window *windows;           /* oldest first */
-  petra_tensor *const **pass_parameters; /* per block, as are the sums: what a pass is told */
-  const petra_tensor_set **pass_sums[PETRA_PROBE_SUMS];
-  int64_t *versions; /* per stage: those of a reference */
+  int32_t *offset;             /* per block: of a block's tensors among all parameters */
+  petra_probe_window *windows; /* oldest first */
+  petra_probe_block *blocks;   /* what a pass is told */
+  int64_t *versions;           /* per stage: those of a reference */
   petra_probe_kept *kept;
   int kept_count, kept_capacity;
 };
@@ -80,7 +79,7 @@ petra_status petra_probe_keep_wanted(petra_probe *probe, int32_t stage);
 void petra_probe_forget(petra_probe *probe);
 /* The parameters of every block of the network, every stage with its version; PETRA_INTERNAL if one is gone.
  */
-petra_status petra_probe_parameters(const petra_probe *probe, const int64_t *versions, petra_tensor *const **out);
+petra_status petra_probe_parameters(const petra_probe *probe, const int64_t *versions, petra_probe_block *out);
 
 /* --- probe_reference.c --- */
 

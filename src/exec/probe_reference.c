@@ -47,19 +47,18 @@ static petra_status compute(petra_probe *probe, petra_probe_window *window, int6
   petra_probe_slot *slot = petra_probe_slot_of(probe, window, microbatch);
   petra_probe_pass pass = {.compute = probe->compute,
                            .model = probe->model,
-                           .parameters = probe->pass_parameters,
-                           .sums = {probe->pass_sums[0], probe->pass_sums[1]},
+                           .blocks = probe->blocks,
                            .images = slot->images,
                            .labels = slot->labels,
                            .factor = 1.0 / (double)probe->accumulate};
   bool delayed = !slot->delayed && all_forwarded(probe, slot) && same(probe, slot->forward, versions);
-  PETRA_TRY(petra_probe_parameters(probe, versions, pass.parameters));
+  PETRA_TRY(petra_probe_parameters(probe, versions, probe->blocks));
   for (int32_t j = 0; j < probe->options.stages; j++) {
     const petra_stage *s = probe->options.stage[j];
     bool wanted = j == stage || shares(probe, slot, microbatch, j, versions);
     for (int b = petra_stage_first(s); b < petra_stage_end(s); b++) {
-      pass.sums[0][b] = delayed ? &window->sums[PETRA_GRADIENT_DELAYED][b] : NULL;
-      pass.sums[1][b] = wanted ? &window->sums[PETRA_GRADIENT_END_TO_END][b] : NULL;
+      probe->blocks[b].sums[0] = delayed ? &window->sums[PETRA_GRADIENT_DELAYED][b] : NULL;
+      probe->blocks[b].sums[1] = wanted ? &window->sums[PETRA_GRADIENT_END_TO_END][b] : NULL;
     }
   }
   PETRA_TRY(petra_probe_pass_run(&pass));
@@ -69,7 +68,7 @@ static petra_status compute(petra_probe *probe, petra_probe_window *window, int6
   }
   bool complete = slot->delayed;
   for (int32_t j = 0; j < probe->options.stages; j++) {
-    if (pass.sums[1][petra_stage_first(probe->options.stage[j])]) {
+    if (probe->blocks[petra_stage_first(probe->options.stage[j])].sums[1]) {
       slot->end_to_end[j] = true;
       window->end_to_end_left[j]--;
     }

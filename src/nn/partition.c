@@ -39,25 +39,28 @@ static petra_status by_list(petra_partition *partition, const petra_config *conf
   return PETRA_OK;
 }
 
-/* Fills first[] of the stages with the least possible maximum: best[j][b] is that of the first b blocks cut into j
- * stages, cut[j][b] where the last of these begins. */
-static void balance(petra_partition *partition, const int64_t *sum, int blocks, int64_t *best, int *cut) {
+/* The first b blocks cut into j stages: the least possible maximum, and where the last of these stages begins. */
+typedef struct choice {
+  int64_t most;
+  int cut;
+} choice;
+
+/* Fills first[] of the stages; sum[b]: costs of the first b blocks, best[j][b]. */
+static void balance(petra_partition *partition, const int64_t *sum, int blocks, choice *best) {
   int stages = partition->stages, width = blocks + 1;
   for (int j = 0; j <= stages; j++)
     for (int b = 0; b <= blocks; b++) {
-      int64_t *here = &best[j * width + b];
-      *here = j == 0 && b == 0 ? 0 : INT64_MAX;
+      choice *here = &best[j * width + b];
+      here->most = j == 0 && b == 0 ? 0 : INT64_MAX;
       for (int last = j > 0 ? j - 1 : b; last < b; last++) {
-        int64_t before = best[(j - 1) * width + last], cost = sum[b] - sum[last];
+        int64_t before = best[(j - 1) * width + last].most, cost = sum[b] - sum[last];
         int64_t most = cost > before ? cost : before;
-        if (most < *here) {
-          *here = most;
-          cut[j * width + b] = last;
-        }
+        if (most < here->most)
+          *here = (choice){most, last};
       }
     }
   for (int j = stages, b = blocks; j > 0; j--) {
-    b = cut[j * width + b];
+    b = best[j * width + b].cut;
     partition->first[j - 1] = b;
   }
 }
@@ -65,8 +68,8 @@ static void balance(petra_partition *partition, const int64_t *sum, int blocks, 
 petra_status petra_partition_balance(petra_partition *partition, const petra_config *config, const petra_model *model,
                                      const int64_t *costs) {
   int blocks = model->block_count;
-  int64_t stages = config->stages.count, *sum = NULL, *best = NULL;
-  int *cut = NULL;
+  int64_t stages = config->stages.count, *sum = NULL;
+  choice *best = NULL;
   petra_status status;
   if (stages < 1)
     return petra_config_fail(config, "stages.count",
@@ -78,15 +81,13 @@ petra_status petra_partition_balance(petra_partition *partition, const petra_con
   size_t cells = (size_t)(stages + 1) * (size_t)(blocks + 1);
   PETRA_TRY_GOTO(status, petra_allocate(&sum, (size_t)blocks + 1, sizeof *sum), done);
   PETRA_TRY_GOTO(status, petra_allocate(&best, cells, sizeof *best), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&cut, cells, sizeof *cut), done);
   PETRA_TRY_GOTO(status, allocate(partition, model, stages), done);
   for (int b = 0; b < blocks; b++)
     sum[b + 1] = sum[b] + (costs ? costs[b] : petra_block_flops(&model->blocks[b]));
-  balance(partition, sum, blocks, best, cut);
+  balance(partition, sum, blocks, best);
 done:
   petra_free(sum);
   petra_free(best);
-  petra_free(cut);
   return status;
 }
 

@@ -68,7 +68,7 @@ petra_status petra_probe_distance(const petra_compute *compute, const petra_stre
 
 static bool is_wanted(const petra_probe_pass *pass, int b) {
   for (int s = 0; s < PETRA_PROBE_SUMS; s++)
-    if (pass->sums[s][b])
+    if (pass->blocks[b].sums[s])
       return true;
   return false;
 }
@@ -83,7 +83,7 @@ static petra_status forward(const petra_probe_pass *pass, int lowest, petra_bloc
     const petra_block *block = &pass->model->blocks[b];
     petra_block_graph *graph = b >= lowest ? &graphs[b] : NULL;
     petra_streams next = {{NULL, NULL}};
-    status = petra_block_forward(&pass->compute, block, pass->parameters[b], &streams, &target, graph, &next);
+    status = petra_block_forward(&pass->compute, block, pass->blocks[b].parameters, &streams, &target, graph, &next);
     petra_streams_release(&streams);
     streams = next;
   }
@@ -94,8 +94,9 @@ static petra_status forward(const petra_probe_pass *pass, int lowest, petra_bloc
 /* Adds the gradients of block `b` to the sums that want them. */
 static petra_status add(const petra_probe_pass *pass, int b, const petra_tensor_set *gradients) {
   for (int s = 0; s < PETRA_PROBE_SUMS; s++)
-    for (int i = 0; pass->sums[s][b] && i < gradients->count; i++)
-      PETRA_TRY(petra_op_axpy(pass->compute.backend, pass->factor, gradients->tensor[i], pass->sums[s][b]->tensor[i]));
+    for (int i = 0; pass->blocks[b].sums[s] && i < gradients->count; i++)
+      PETRA_TRY(
+          petra_op_axpy(pass->compute.backend, pass->factor, gradients->tensor[i], pass->blocks[b].sums[s]->tensor[i]));
   return PETRA_OK;
 }
 
@@ -108,7 +109,7 @@ static petra_status backward(const petra_probe_pass *pass, int b, petra_block_gr
   graph->defer = !is_wanted(pass, b);
   PETRA_TRY(petra_tensor_set_create(&pass->compute, pass->model, block, false, PETRA_MEMORY_WORKSPACE, &own));
   petra_status status =
-      petra_block_backward(&pass->compute, block, pass->parameters[b], graph, gradients, own.tensor, &below);
+      petra_block_backward(&pass->compute, block, pass->blocks[b].parameters, graph, gradients, own.tensor, &below);
   petra_block_graph_release(graph);
   petra_streams_release(gradients);
   *gradients = below;
