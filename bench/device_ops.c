@@ -398,7 +398,7 @@ static petra_status time_units(bench *b, const petra_model *model, int32_t batch
       const petra_unit *unit = &model->blocks[i].units[u];
       int units = count_units(model, unit, same_conv);
       if (units)
-        PETRA_TRY(time_conv(b, unit, batch, units, model->blocks[i].kind == PETRA_BLOCK_STEM));
+        PETRA_TRY(time_conv(b, unit, batch, units, model->blocks[i].reads_data));
     }
   for (int i = 0; i < model->block_count; i++)
     for (int u = 0; u < model->blocks[i].unit_count; u++) {

@@ -51,11 +51,11 @@ static petra_status multiply(int64_t a, int64_t b, int64_t *out) {
 static int32_t streams_counted(petra_accounting accounting, const petra_ledger_block *block) {
   if (accounting == PETRA_ACCOUNTING_STRICT)
     return block->streams;
-  return block->reversible || block->stem || block->head ? 1 : block->streams;
+  return block->reversible || block->reads_data || block->is_loss ? 1 : block->streams;
 }
 
 static bool buffers_inputs(const petra_ledger_rule *rule, const petra_ledger_block *block) {
-  if (block->stem)
+  if (block->reads_data)
     return rule->accounting == PETRA_ACCOUNTING_PAPER && rule->inputs_kept;
   return rule->inputs_kept || !block->reversible;
 }

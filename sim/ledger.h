@@ -34,8 +34,8 @@ typedef struct petra_ledger_block {
   int64_t stream_elements;        /* of one stream of the input of one image */
   int32_t streams;                /* of the input: 1 or 2 */
   bool reversible;                /* rebuilds its input from its output */
-  bool stem;                      /* its input comes from the data set */
-  bool head;                      /* its output is the loss */
+  bool reads_data;                /* its input comes from the data set */
+  bool is_loss;                   /* its output is the loss */
   int64_t delay;                  /* tau of its stage */
 } petra_ledger_block;
 

@@ -19,9 +19,6 @@ static const petra_device_peaks devices[] = {
 };
 enum { DEVICES = sizeof devices / sizeof *devices };
 
-/* FLOPs per element or parameter of the elementwise kernels (roofline.h). */
-static const double norm_forward_flops = 7, norm_backward_flops = 11, update_flops = 6;
-
 int petra_device_peaks_count(void) {
   return DEVICES;
 }
@@ -62,86 +59,25 @@ petra_status petra_roofline_kernel(const petra_device_peaks *device, petra_cost_
   return PETRA_OK;
 }
 
-/* Adds a kernel of `elements` elements moved. */
-static petra_status add(const petra_roofline_rule *rule, bool matrix, double flops, double elements, double *sum) {
-  const petra_kernel kernel = {.matrix = matrix, .flops = flops, .bytes = elements * (double)rule->element_bytes};
-  double seconds = 0;
-  PETRA_TRY(petra_roofline_kernel(rule->device, rule->arithmetic, &kernel, &seconds));
-  *sum += seconds;
-  return PETRA_OK;
-}
-
-/* Convolution, batch norm and ReLU; reconstruction and recomputation do the same as F. */
-static petra_status add_unit(const petra_roofline_rule *rule, const petra_roofline_unit *unit, bool data_gradient,
-                             petra_roofline_seconds *sum) {
-  double images = (double)rule->images;
-  double x = images * (double)unit->in * (double)unit->pixels_in,
-         y = images * (double)unit->out * (double)unit->pixels_out;
-  double w = (double)unit->in * (double)unit->out * (double)unit->kernel * (double)unit->kernel;
-  double flops = 2 * w * images * (double)unit->pixels_out, forward = 0;
-  PETRA_TRY(add(rule, true, flops, x + w + y, &forward));
-  PETRA_TRY(add(rule, false, norm_forward_flops * y, 3 * y, &forward));
-  sum->forward += forward;
-  sum->reconstruct += forward;
-  PETRA_TRY(add(rule, false, norm_backward_flops * y, 5 * y, &sum->backward));
-  if (data_gradient)
-    PETRA_TRY(add(rule, true, flops, x + w + y, &sum->backward));
-  return add(rule, true, flops, x + w + y, &sum->weight_gradient);
-}
-
-static petra_status add_pool_and_streams(const petra_roofline_rule *rule, const petra_roofline_block *block,
-                                         petra_roofline_seconds *sum) {
-  double images = (double)rule->images, added = images * (double)block->added_elements, forward = 0;
-  double pool_flops = images * (double)block->pool_out * (double)block->pool_window * (double)block->pool_window;
-  double pool_elements = images * ((double)block->pool_in + (double)block->pool_out);
-  PETRA_TRY(add(rule, false, added, 3 * added, &forward));
-  PETRA_TRY(add(rule, false, added, 3 * added, &sum->backward));
-  PETRA_TRY(add(rule, false, pool_flops, pool_elements, &forward));
-  PETRA_TRY(add(rule, false, pool_flops, pool_elements, &sum->backward));
-  sum->forward += forward;
-  sum->reconstruct += forward;
-  return PETRA_OK;
-}
-
-/* Average pool, matrix product; nothing is computed again. */
-static petra_status add_head(const petra_roofline_rule *rule, const petra_roofline_block *block,
-                             petra_roofline_seconds *sum) {
-  double images = (double)rule->images, features = images * (double)block->features,
-         logits = images * (double)block->classes;
-  double x = features * (double)block->feature_pixels, w = (double)block->features * (double)block->classes;
-  double flops = 2 * images * w;
-  PETRA_TRY(add(rule, false, x, x + features, &sum->forward));
-  PETRA_TRY(add(rule, true, flops, features + w + logits, &sum->forward));
-  PETRA_TRY(add(rule, true, flops, features + w + logits, &sum->backward));
-  PETRA_TRY(add(rule, true, flops, features + w + logits, &sum->weight_gradient));
-  return add(rule, false, x, x + features, &sum->backward);
-}
-
-static bool counts_fit(const petra_roofline_rule *rule, const petra_roofline_block *block) {
-  bool fit = rule->images >= 1 && rule->element_bytes >= 1 && block->unit_count >= 0 && block->added_elements >= 0 &&
-             block->pool_in >= 0 && block->pool_out >= 0 && block->pool_window >= 0 && block->features >= 0 &&
-             block->feature_pixels >= 0 && block->classes >= 0 && block->parameters >= 0;
-  for (int u = 0; fit && u < block->unit_count; u++) {
-    const petra_roofline_unit *unit = &block->units[u];
-    fit = unit->in >= 1 && unit->out >= 1 && unit->kernel >= 1 && unit->pixels_in >= 1 && unit->pixels_out >= 1;
+petra_status petra_roofline_add(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,
+                                const petra_kernel *kernels, int count, petra_roofline_seconds *sum) {
+  petra_roofline_seconds more = {0};
+  double *const parts[] = {[PETRA_KERNEL_FORWARD] = &more.forward,
+                           [PETRA_KERNEL_BACKWARD] = &more.backward,
+                           [PETRA_KERNEL_WEIGHT_GRADIENT] = &more.weight_gradient,
+                           [PETRA_KERNEL_UPDATE] = &more.update};
+  for (int i = 0; i < count; i++) {
+    double seconds = 0;
+    PETRA_TRY(petra_roofline_kernel(device, arithmetic, &kernels[i], &seconds));
+    *parts[kernels[i].part] += seconds;
+    if (kernels[i].again)
+      more.reconstruct += seconds;
   }
-  return fit;
-}
-
-petra_status petra_roofline_block_seconds(const petra_roofline_rule *rule, const petra_roofline_block *block,
-                                          petra_roofline_seconds *out) {
-  petra_roofline_seconds sum = {0};
-  if (!counts_fit(rule, block))
-    return petra_fail(PETRA_CONFIG, "roofline: a block's shape has a negative count, or a unit or microbatch "
-                                    "nothing; expected counts from 0, from 1");
-  for (int u = 0; u < block->unit_count; u++)
-    PETRA_TRY(add_unit(rule, &block->units[u], block->data_gradient, &sum));
-  PETRA_TRY(add_pool_and_streams(rule, block, &sum));
-  if (block->classes > 0)
-    PETRA_TRY(add_head(rule, block, &sum));
-  sum.backward += sum.weight_gradient;
-  PETRA_TRY(add(rule, false, update_flops * (double)block->parameters, 5 * (double)block->parameters, &sum.update));
-  *out = sum;
+  sum->forward += more.forward;
+  sum->backward += more.backward + more.weight_gradient;
+  sum->reconstruct += more.reconstruct;
+  sum->weight_gradient += more.weight_gradient;
+  sum->update += more.update;
   return PETRA_OK;
 }
 

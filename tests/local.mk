@@ -93,8 +93,10 @@ EXTRA_DIST += tests/cli/python tests/cli/program.py tests/cli/bad_input.py tests
 TESTS += tests/cli/probe.py
 EXTRA_DIST += tests/cli/probe.py
 # src/schedule, sim, src/nn, src/stage, src/exec
-check_PROGRAMS += tests/test_engine tests/test_schedule tests/test_executor tests/test_nn tests/test_stage tests/test_no_memory
-TESTS += tests/test_engine tests/test_schedule tests/test_executor tests/test_nn tests/test_stage tests/test_no_memory
+check_PROGRAMS += tests/test_engine tests/test_schedule tests/test_executor tests/test_stage tests/test_no_memory \
+  tests/test_model tests/test_partition tests/test_blocks tests/test_optim
+TESTS += tests/test_engine tests/test_schedule tests/test_executor tests/test_stage tests/test_no_memory \
+  tests/test_model tests/test_partition tests/test_blocks tests/test_optim
 tests_test_engine_SOURCES = tests/test_engine.c tests/harness.h
 tests_test_engine_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_engine_LDADD = $(TESTS_LDADD)
@@ -104,9 +106,18 @@ tests_test_schedule_LDADD = $(TESTS_LDADD)
 tests_test_executor_SOURCES = tests/test_executor.c tests/training_rig.c tests/training_rig.h tests/sink.h tests/harness.h
 tests_test_executor_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_executor_LDADD = $(TESTS_LDADD)
-tests_test_nn_SOURCES = tests/test_nn.c tests/harness.h
-tests_test_nn_CPPFLAGS = $(TESTS_CPPFLAGS)
-tests_test_nn_LDADD = $(TESTS_LDADD)
+tests_test_model_SOURCES = tests/test_model.c tests/networks.h tests/harness.h
+tests_test_model_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_model_LDADD = $(TESTS_LDADD)
+tests_test_partition_SOURCES = tests/test_partition.c tests/networks.h tests/harness.h
+tests_test_partition_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_partition_LDADD = $(TESTS_LDADD)
+tests_test_blocks_SOURCES = tests/test_blocks.c tests/networks.h tests/harness.h
+tests_test_blocks_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_blocks_LDADD = $(TESTS_LDADD)
+tests_test_optim_SOURCES = tests/test_optim.c tests/networks.h tests/harness.h
+tests_test_optim_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_optim_LDADD = $(TESTS_LDADD)
 tests_test_stage_SOURCES = tests/test_stage.c tests/training_rig.c tests/training_rig.h tests/sink.h tests/harness.h
 tests_test_stage_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_stage_LDADD = $(TESTS_LDADD)
@@ -216,7 +227,7 @@ EXTRA_DIST += tests/reference/pipeline_simpy.py tests/golden/pipelines.txt tests
 check_PROGRAMS += tests/test_ledger
 TESTS += tests/test_ledger tests/cli/inspect_memory.py
 EXTRA_DIST += tests/cli/inspect_memory.py
-tests_test_ledger_SOURCES = tests/test_ledger.c tests/harness.h
+tests_test_ledger_SOURCES = tests/test_ledger.c tests/networks.h tests/harness.h
 tests_test_ledger_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_ledger_LDADD = $(TESTS_LDADD)
 

@@ -35,13 +35,14 @@ static double loss_of(network *n) {
   petra_loss loss;
   for (int b = 0; b < stage->blocks - 1; b++) {
     must(petra_block_forward(&stage->compute, petra_stage_block(stage, b), stage->sets[b].parameters.tensor, &streams,
-                             NULL, &next));
+                             NULL, NULL, &next));
     petra_streams_release(&streams);
     streams = next;
   }
   int head = stage->blocks - 1;
-  must(petra_head_forward(&stage->compute, petra_stage_block(stage, head), stage->sets[head].parameters.tensor,
-                          &streams, n->labels, NULL, &loss));
+  const petra_target target = {n->labels, &loss};
+  must(petra_block_forward(&stage->compute, petra_stage_block(stage, head), stage->sets[head].parameters.tensor,
+                           &streams, &target, NULL, &next));
   petra_streams_release(&streams);
   return loss.loss;
 }

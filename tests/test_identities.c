@@ -254,7 +254,7 @@ static void poison_pool(const training *run) {
   int32_t n = (int32_t)run->config->data.batch;
   for (int b = 0; b < run->plan->model.block_count; b++) {
     const petra_block *block = &run->plan->model.blocks[b];
-    if (block->kind != PETRA_BLOCK_HEAD)
+    if (!block->is_loss)
       poison(backend, PETRA_TENSOR_ACTIVATION, n, block->shape_out.channels, block->shape_out.height,
              block->shape_out.width);
     for (int u = 0; u < block->unit_count; u++) {
@@ -263,7 +263,7 @@ static void poison_pool(const training *run) {
       poison(backend, PETRA_TENSOR_ACTIVATION, n, unit->in, unit->height_in, unit->width_in);
       poison(backend, PETRA_TENSOR_VECTOR, unit->out, 1, 1, 1);
     }
-    if (block->kind == PETRA_BLOCK_HEAD) {
+    if (block->is_loss) {
       poison(backend, PETRA_TENSOR_MATRIX, n, block->features, 1, 1);
       poison(backend, PETRA_TENSOR_MATRIX, n, block->classes, 1, 1);
     }

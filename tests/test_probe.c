@@ -538,7 +538,7 @@ static void reconstruction(const char *method, const char *lr, double *most, dou
   for (int r = 0; r < o.count; r++)
     for (int j = 0; j < o.rows[r].stages; j++) {
       double error = o.rows[r].reconstruction[j];
-      bool reconstructs = run.plan->inverts && run.plan->model.blocks[j].kind == PETRA_BLOCK_REVERSIBLE;
+      bool reconstructs = run.plan->inverts && run.plan->model.blocks[j].reversible;
       ck_assert_msg(isnan(error) == !reconstructs, "stage %d: %g", j + 1, error);
       *most = reconstructs && error > *most ? error : *most;
       *least = reconstructs && error < *least ? error : *least;

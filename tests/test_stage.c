@@ -4,7 +4,7 @@
 #include "harness.h"
 #include "training_rig.h"
 
-enum { STAGES_MOST = PETRA_MODEL_BLOCKS, MICROBATCHES_MOST = 128, EPOCHS_MOST = 8 };
+enum { STAGES_MOST = RIG_STAGES, MICROBATCHES_MOST = 128, EPOCHS_MOST = 8 };
 
 /* What the trace tells. */
 typedef struct told {

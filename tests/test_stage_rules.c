@@ -288,8 +288,8 @@ static bool same_values(hand *h, const petra_tensor *a, const petra_tensor *b) {
 
 static void forward_block(petra_stage *stage, int b, const petra_streams *in, petra_block_graph *graph,
                           petra_streams *out) {
-  must(petra_block_forward(&stage->compute, petra_stage_block(stage, b), stage->sets[b].parameters.tensor, in, graph,
-                           out));
+  must(petra_block_forward(&stage->compute, petra_stage_block(stage, b), stage->sets[b].parameters.tensor, in, NULL,
+                           graph, out));
 }
 
 static void invert_block(petra_stage *stage, int b, const petra_streams *out, petra_block_graph *graph,

@@ -95,8 +95,6 @@ static petra_worker *divide(void *context, petra_worker *whole) {
                                                            .stage = network->stage + p->first[w] - 1},
                                                 .transport = p->transport,
                                                 .loader = p->loader[w],
-                                                .image_height = plan->model.image_height,
-                                                .image_width = plan->model.image_width,
                                                 .evaluation = p->run->set,
                                                 .evaluation_loader = loader,
                                                 .lr = &p->lr,

@@ -3,6 +3,7 @@
 #include "backend/ops.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "exec/batch.h"
 #include "golden_data.h"
 #include "io/weights.h"
 #include "stage/stage_private.h"
@@ -148,12 +149,8 @@ petra_status training_batch(const training *run, int64_t microbatch, petra_messa
   petra_status status;
   PETRA_TRY(petra_loader_create(run->set, &options, &loader));
   PETRA_TRY_GOTO(status, petra_loader_next(loader, &batch), done);
-  const int32_t shape[4] = {batch->count, 3, run->plan->model.image_height, run->plan->model.image_width};
   memcpy(labels, batch->labels, (size_t)batch->count * sizeof *labels);
-  status =
-      petra_tensor_create(run->network->backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_WORKSPACE, &tensor);
-  if (status == PETRA_OK)
-    status = petra_op_upload(run->network->backend, tensor, batch->images, PETRA_HOST_F64);
+  status = petra_batch_upload(run->network->backend, batch, NULL, PETRA_MEMORY_WORKSPACE, &tensor);
   petra_loader_give_back(loader, batch);
   *images = (petra_message){{{tensor, NULL}}, {{NULL, NULL}}};
 done:

@@ -7,7 +7,10 @@
 #include "run/run.h"
 #include "sink.h"
 
-enum { TRAINING_TENSORS = PETRA_MODEL_BLOCKS * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS) };
+enum {
+  TRAINING_BLOCKS = 18 /* of the deepest networks */,
+  TRAINING_TENSORS = TRAINING_BLOCKS * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS)
+};
 
 /* Tensors of a network as arrays on the host, block by block. */
 typedef struct training_tensor {

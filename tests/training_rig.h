@@ -26,6 +26,8 @@ typedef struct rig_options {
   petra_stage_observer *observer; /* NULL: none */
 } rig_options;
 
+enum { RIG_STAGES = 18 }; /* of the deepest networks */
+
 typedef struct rig {
   petra_config *config;
   petra_dataset train, evaluation;

@@ -14,6 +14,7 @@ libpetra_a_SOURCES += \
 	src/base/grid.c src/base/grid.h src/base/grid_parse.c src/base/grid_private.h \
 	src/base/interval.c src/base/interval.h \
 	src/base/json.c src/base/json.h \
+	src/base/kernel.h \
 	src/base/log.c src/base/log.h \
 	src/base/mem.c src/base/mem.h \
 	src/base/progress.c src/base/progress.h \

@@ -123,6 +123,8 @@ static petra_status resize(petra_plan *plan, const char *text) {
   if (*end || end == text || size < 1 || size > largest_image)
     return petra_fail(PETRA_USAGE, "--image-size: '%s' is no size of an image; expected pixels from 1 to %ld", text,
                       largest_image);
+  petra_partition_fini(&plan->partition);
+  petra_model_fini(&plan->model);
   PETRA_TRY(petra_model_init(&plan->model, plan->config, (int32_t)size, (int32_t)size));
   return petra_partition_init(&plan->partition, plan->config, &plan->model);
 }

@@ -3,14 +3,18 @@
 
 #include "backend/precision.h"
 #include "base/json.h"
+#include "base/mem.h"
 #include "base/table.h"
 
 #include <jansson.h>
 #include <stdio.h>
+#include <string.h>
 
 static petra_status fill_row(const petra_plan *plan, const petra_ledger_rule *rule, petra_memory_row *row) {
   petra_ledger_bytes sum = {0};
-  *row = (petra_memory_row){.inputs_kept = rule->inputs_kept, .weights_kept = rule->weights_kept};
+  row->inputs_kept = rule->inputs_kept;
+  row->weights_kept = rule->weights_kept;
+  PETRA_TRY(petra_allocate(&row->stage, (size_t)plan->partition.stages, sizeof *row->stage));
   for (int j = 0; j < plan->partition.stages; j++) {
     petra_stage_summary stage;
     petra_plan_stage_summary(plan, j, &stage);
@@ -30,6 +34,7 @@ static petra_status fill_row(const petra_plan *plan, const petra_ledger_rule *ru
 petra_status petra_memory_rows(const petra_plan *plan, petra_accounting accounting,
                                petra_memory_row rows[PETRA_MEMORY_ROWS]) {
   const petra_config *config = plan->config;
+  memset(rows, 0, PETRA_MEMORY_ROWS * sizeof *rows);
   for (int i = 0; i < PETRA_MEMORY_ROWS; i++) {
     const petra_ledger_rule rule = {
         .accounting = accounting,
@@ -43,6 +48,11 @@ petra_status petra_memory_rows(const petra_plan *plan, petra_accounting accounti
     rows[i].saving = 1 - (double)rows[i].total_bytes / (double)rows[0].total_bytes;
   }
   return PETRA_OK;
+}
+
+void petra_memory_rows_fini(petra_memory_row rows[PETRA_MEMORY_ROWS]) {
+  for (int i = 0; i < PETRA_MEMORY_ROWS; i++)
+    petra_free(rows[i].stage);
 }
 
 static petra_status stages_json(const petra_memory_row *row, int stages, json_t *list) {
@@ -75,20 +85,23 @@ done:
 petra_status petra_memory_json(const petra_plan *plan, petra_accounting accounting, json_t *root) {
   petra_memory_row rows[PETRA_MEMORY_ROWS];
   json_t *memory, *list;
-  PETRA_TRY(petra_memory_rows(plan, accounting, rows));
-  PETRA_TRY(petra_json_set(root, "memory", json_object()));
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_memory_rows(plan, accounting, rows), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "memory", json_object()), done);
   memory = json_object_get(root, "memory");
-  PETRA_TRY(petra_json_set(memory, "accounting", json_string(petra_accounting_name(accounting))));
-  PETRA_TRY(petra_json_set(memory, "image_size", json_integer(plan->model.image_height)));
-  PETRA_TRY(petra_json_set(memory, "rows", json_array()));
+  PETRA_TRY_GOTO(status, petra_json_set(memory, "accounting", json_string(petra_accounting_name(accounting))), done);
+  PETRA_TRY_GOTO(status, petra_json_set(memory, "image_size", json_integer(plan->model.image_height)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(memory, "rows", json_array()), done);
   list = json_object_get(memory, "rows");
   for (int i = 0; i < PETRA_MEMORY_ROWS; i++) {
     json_t *object = json_object();
     if (json_array_append_new(list, object) != 0)
-      return petra_json_set(NULL, "rows", NULL);
-    PETRA_TRY(row_json(&rows[i], plan->partition.stages, object));
+      PETRA_TRY_GOTO(status, petra_json_set(NULL, "rows", NULL), done);
+    PETRA_TRY_GOTO(status, row_json(&rows[i], plan->partition.stages, object), done);
   }
-  return PETRA_OK;
+done:
+  petra_memory_rows_fini(rows);
+  return status;
 }
 
 static petra_status megabytes(petra_table *table, int64_t bytes) {
@@ -150,14 +163,17 @@ done:
 
 petra_status petra_memory_print(const petra_plan *plan, petra_accounting accounting) {
   petra_memory_row rows[PETRA_MEMORY_ROWS];
-  PETRA_TRY(petra_memory_rows(plan, accounting, rows));
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_memory_rows(plan, accounting, rows), done);
   printf("\nmemory in MB, accounting %s, images of %dx%d:\n\n", petra_accounting_name(accounting),
          plan->model.image_height, plan->model.image_width);
-  PETRA_TRY(print_stages(plan, rows));
+  PETRA_TRY_GOTO(status, print_stages(plan, rows), done);
   printf("\n");
-  PETRA_TRY(print_rows(rows));
+  PETRA_TRY_GOTO(status, print_rows(rows), done);
   printf("\nMB: 10^6 bytes, GB: 10^9; parameters with a bias for each convolution, as in the paper's "
          "network; input buffer: inputs\n"
          "that wait for their backward even where inputs are not kept\n");
-  return PETRA_OK;
+done:
+  petra_memory_rows_fini(rows);
+  return status;
 }

@@ -1,7 +1,7 @@
 #include "exec/evaluate.h"
 
 #include "base/log.h"
-#include "exec/images.h"
+#include "exec/batch.h"
 
 #include <math.h>
 
@@ -10,19 +10,14 @@ typedef struct evaluating {
   const petra_stages *stages;
   petra_snapshot *const *snapshots;
   petra_transport *transport;
-  const petra_dataset *set;
 } evaluating;
 
 /* What the first stage that is here takes in. */
 static petra_status input(const evaluating *e, const petra_batch *batch, int64_t number, petra_streams *out) {
   const petra_address here = {e->stages->first, PETRA_CHANNEL_EVALUATION, number};
   petra_message message;
-  if (e->stages->first == 1) {
-    const int32_t shape[4] = {batch->count, 3, e->set->height, e->set->width};
-    PETRA_TRY(
-        petra_tensor_create(e->backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_WORKSPACE, &out->tensor[0]));
-    return petra_images_upload(e->backend, batch, out->tensor[0]);
-  }
+  if (e->stages->first == 1)
+    return petra_batch_upload(e->backend, batch, NULL, PETRA_MEMORY_WORKSPACE, &out->tensor[0]);
   PETRA_TRY(e->transport->ops->take(e->transport, &here, &message));
   *out = message.streams;
   return PETRA_OK;
@@ -83,7 +78,7 @@ static petra_status evaluate_all(const evaluating *e, petra_loader *loader, int6
 petra_status petra_evaluate(petra_backend *backend, const petra_stages *stages, petra_snapshot *const *snapshots,
                             petra_transport *transport, const petra_dataset *set, const petra_loader_options *options,
                             petra_evaluation *out) {
-  const evaluating e = {backend, stages, snapshots, transport, set};
+  const evaluating e = {backend, stages, snapshots, transport};
   petra_loader_options once = *options;
   petra_loader *loader;
   once.shuffle = once.drop_last = false;

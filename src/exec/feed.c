@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/images.h"
+#include "exec/batch.h"
 
 #include <stdio.h>
 
@@ -19,7 +19,7 @@ static petra_status next_batch(petra_feed *feed, int64_t microbatch, petra_batch
                             : petra_fail(PETRA_INTERNAL, "microbatch %lld was read where %lld was due",
                                          (long long)batch->microbatch, (long long)microbatch);
   if (status == PETRA_OK && feed->labels)
-    status = petra_labels_put(&feed->waiting, microbatch, batch->labels, batch->count);
+    status = petra_labels_put(&feed->waiting, microbatch, batch->labels, batch->label_count);
   if (status != PETRA_OK) {
     petra_loader_give_back(feed->loader, batch);
     return status;
@@ -29,28 +29,21 @@ static petra_status next_batch(petra_feed *feed, int64_t microbatch, petra_batch
   return PETRA_OK;
 }
 
-petra_status petra_feed_images(petra_feed *feed, int64_t microbatch, petra_account *account, petra_tensor **images,
-                               petra_batch **out) {
+petra_status petra_feed_input(petra_feed *feed, int64_t microbatch, petra_account *account, petra_tensor **input,
+                              petra_batch **out) {
   petra_batch *batch;
-  petra_tensor *made = NULL;
   PETRA_TRY(next_batch(feed, microbatch, &batch));
-  const int32_t shape[4] = {batch->count, 3, feed->image_height, feed->image_width};
-  petra_status status =
-      petra_tensor_create(feed->backend, PETRA_TENSOR_ACTIVATION, shape, account, PETRA_MEMORY_MESSAGES, &made);
-  if (status == PETRA_OK)
-    status = petra_images_upload(feed->backend, batch, made);
+  petra_status status = petra_batch_upload(feed->backend, batch, account, PETRA_MEMORY_MESSAGES, input);
   if (status != PETRA_OK) {
-    petra_tensor_release(&made);
     petra_loader_give_back(feed->loader, batch);
     return status;
   }
-  *images = made;
   *out = batch;
   return PETRA_OK;
 }
 
 petra_status petra_feed_labels(petra_feed *feed, int64_t microbatch, const petra_label_row **out) {
-  while (!feed->images && feed->read <= microbatch) {
+  while (!feed->input && feed->read <= microbatch) {
     petra_batch *batch;
     PETRA_TRY(next_batch(feed, feed->read, &batch));
     petra_loader_give_back(feed->loader, batch);

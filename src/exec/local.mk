@@ -1,9 +1,9 @@
 # src/exec: what drives a schedule: executor and worker interfaces, the worker on real stages.
 libpetra_a_SOURCES += \
+	src/exec/batch.c src/exec/batch.h \
 	src/exec/evaluate.c src/exec/evaluate.h \
 	src/exec/executor.h \
 	src/exec/feed.c src/exec/feed.h \
-	src/exec/images.c src/exec/images.h \
 	src/exec/labels.c src/exec/labels.h \
 	src/exec/mailbox.c src/exec/mailbox.h \
 	src/exec/observer.h \

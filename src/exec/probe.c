@@ -24,6 +24,13 @@ bool petra_probe_is_due(const petra_program_options *program, int64_t per_epoch,
   return false;
 }
 
+static petra_status allocate(petra_probe *probe) {
+  size_t blocks = (size_t)probe->model->block_count;
+  PETRA_TRY(petra_allocate(&probe->offset, blocks, sizeof *probe->offset));
+  PETRA_TRY(petra_allocate(&probe->blocks, blocks, sizeof *probe->blocks));
+  return petra_allocate(&probe->versions, (size_t)probe->options.stages, sizeof *probe->versions);
+}
+
 petra_status petra_probe_create(const petra_probe_options *options, petra_probe **out) {
   petra_probe *probe;
   PETRA_TRY(petra_allocate(&probe, 1, sizeof *probe));
@@ -33,6 +40,11 @@ petra_status petra_probe_create(const petra_probe_options *options, petra_probe 
   probe->accumulate = options->program_options->accumulate;
   probe->synchronous = options->program->flush || options->program == &petra_program_sequential;
   probe->fixed = options->program->ticks || probe->synchronous || options->stages == 1;
+  petra_status status = allocate(probe);
+  if (status != PETRA_OK) {
+    petra_probe_destroy(probe);
+    return status;
+  }
   for (int b = 0; b < probe->model->block_count; b++) {
     probe->offset[b] = probe->parameters;
     probe->parameters += petra_block_parameter_count(&probe->model->blocks[b]);
@@ -48,6 +60,9 @@ void petra_probe_destroy(petra_probe *probe) {
     petra_probe_close(probe, probe->windows);
   petra_probe_forget(probe); /* with no window nothing is wanted */
   petra_free(probe->kept);
+  petra_free(probe->offset);
+  petra_free(probe->blocks);
+  petra_free(probe->versions);
   petra_free(probe);
 }
 
@@ -98,6 +113,7 @@ petra_status petra_probe_read(petra_probe *probe, int64_t microbatch, const petr
     return PETRA_OK;
   petra_probe_slot *slot = petra_probe_slot_of(probe, window, microbatch);
   PETRA_TRY(petra_allocate(&slot->labels, (size_t)count, sizeof *slot->labels));
+  slot->label_count = count;
   memcpy(slot->labels, labels, (size_t)count * sizeof *labels);
   return copy(probe, images, &slot->images);
 }

@@ -1,4 +1,5 @@
 /* The probe in a checkpoint: the windows whose gradients are being gathered, and the weights kept for them. */
+#include "base/log.h"
 #include "base/mem.h"
 #include "exec/probe_private.h"
 
@@ -21,20 +22,27 @@ static petra_status archive_set(petra_tensor_archive *tensors, const char *name,
 }
 
 static petra_status archive_flags(petra_archive *archive, const char *name, bool *flags, int32_t count) {
-  int64_t values[PETRA_MODEL_BLOCKS];
+  int64_t *values;
+  PETRA_TRY(petra_allocate(&values, (size_t)count, sizeof *values));
   for (int32_t i = 0; i < count; i++)
     values[i] = flags[i];
-  PETRA_TRY(petra_archive_integers(archive, name, values, count));
-  for (int32_t i = 0; i < count; i++)
+  petra_status status = petra_archive_integers(archive, name, values, count);
+  for (int32_t i = 0; i < count && status == PETRA_OK; i++)
     flags[i] = values[i] != 0;
-  return PETRA_OK;
+  petra_free(values);
+  return status;
 }
 
 static petra_status archive_labels(petra_archive *archive, petra_probe_slot *slot) {
-  int64_t *values, count = slot->images ? slot->images->shape[0] : 0;
+  int64_t *values, count = slot->label_count;
   petra_status status;
-  if (count == 0)
+  if (!slot->images)
     return PETRA_OK;
+  PETRA_TRY(petra_archive_integers(archive, "label_count", &count, 1));
+  if (count < 1 || count > slot->images->elements)
+    return petra_fail(PETRA_DATA, "probe: %lld labels of a microbatch; expected 1 to %lld", (long long)count,
+                      (long long)slot->images->elements);
+  slot->label_count = (int32_t)count;
   PETRA_TRY(petra_allocate(&values, (size_t)count, sizeof *values));
   for (int64_t i = 0; i < count && !archive->reading; i++)
     values[i] = slot->labels[i];
@@ -50,12 +58,16 @@ done:
 
 static petra_status archive_slot(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_slot *slot) {
   int32_t stages = probe->options.stages;
-  petra_tensor **places[1 + 2 * PETRA_MODEL_BLOCKS] = {&slot->images};
+  petra_tensor ***places;
+  PETRA_TRY(petra_allocate(&places, 1 + 2 * (size_t)stages, sizeof *places));
+  places[0] = &slot->images;
   for (int32_t j = 0; j < stages; j++) {
     places[1 + 2 * j] = &slot->inputs[j].tensor[0];
     places[2 + 2 * j] = &slot->inputs[j].tensor[1];
   }
-  PETRA_TRY(petra_tensor_archive_references(tensors, "tensors", places, 1 + 2 * stages));
+  petra_status status = petra_tensor_archive_references(tensors, "tensors", places, 1 + 2 * stages);
+  petra_free(places);
+  PETRA_TRY(status);
   PETRA_TRY(archive_labels(tensors->archive, slot));
   PETRA_TRY(petra_archive_integers(tensors->archive, "forward", slot->forward, stages));
   PETRA_TRY(archive_flags(tensors->archive, "delayed", &slot->delayed, 1));

@@ -8,6 +8,7 @@
 typedef struct petra_probe_slot {
   petra_tensor *images; /* NULL: not read yet, or not needed any more */
   int32_t *labels;
+  int32_t label_count;
   int64_t *forward;      /* per stage: the version that F read; -1: F was not done */
   petra_streams *inputs; /* per stage: of its F, where B will reconstruct it */
   bool delayed;          /* the delayed gradient was computed */
@@ -17,12 +18,12 @@ typedef struct petra_probe_slot {
 /* An update window that is probed. */
 typedef struct petra_probe_window {
   int64_t first;
-  petra_probe_slot *slots;                                    /* k */
-  petra_tensor_set sums[PETRA_GRADIENTS][PETRA_MODEL_BLOCKS]; /* means over the window, once they are complete */
-  int64_t delayed_left;                                       /* microbatches whose delayed gradient is not in yet */
-  int64_t *end_to_end_left;                                   /* per stage: the same of the end-to-end gradient */
-  bool *updated;                                              /* per stage: the method's gradient is there */
-  bool *compared;                                             /* per stage */
+  petra_probe_slot *slots;                 /* k */
+  petra_tensor_set *sums[PETRA_GRADIENTS]; /* per block: means over the window, once they are complete */
+  int64_t delayed_left;                    /* microbatches whose delayed gradient is not in yet */
+  int64_t *end_to_end_left;                /* per stage: the same of the end-to-end gradient */
+  bool *updated;                           /* per stage: the method's gradient is there */
+  bool *compared;                          /* per stage */
   int32_t compared_count;
   double *stage, *concatenated, *reconstruction, *parameter; /* as in the row */
   struct petra_probe_window *next;
@@ -45,8 +46,10 @@ struct petra_probe {
   bool synchronous; /* the stages' updates of a window are one step */
   bool fixed;       /* the end-to-end versions follow from the numbers of microbatch and stages */
   int32_t parameters;
-  int32_t offset[PETRA_MODEL_BLOCKS]; /* of a block's tensors among all parameters */
-  petra_probe_window *windows;        /* oldest first */
+  int32_t *offset;             /* per block: of a block's tensors among all parameters */
+  petra_probe_window *windows; /* oldest first */
+  petra_probe_block *blocks;   /* what a pass is told */
+  int64_t *versions;           /* per stage: those of a reference */
   petra_probe_kept *kept;
   int kept_count, kept_capacity;
 };
@@ -77,8 +80,7 @@ petra_status petra_probe_keep_wanted(petra_probe *probe, int32_t stage);
 void petra_probe_forget(petra_probe *probe);
 /* The parameters of every block of the network, every stage with its version; PETRA_INTERNAL if one is gone.
  */
-petra_status petra_probe_parameters(const petra_probe *probe, const int64_t *versions,
-                                    petra_tensor *const *out[PETRA_MODEL_BLOCKS]);
+petra_status petra_probe_parameters(const petra_probe *probe, const int64_t *versions, petra_probe_block *out);
 
 /* --- probe_reference.c --- */
 

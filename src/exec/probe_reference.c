@@ -47,18 +47,18 @@ static petra_status compute(petra_probe *probe, petra_probe_window *window, int6
   petra_probe_slot *slot = petra_probe_slot_of(probe, window, microbatch);
   petra_probe_pass pass = {.compute = probe->compute,
                            .model = probe->model,
+                           .blocks = probe->blocks,
                            .images = slot->images,
                            .labels = slot->labels,
                            .factor = 1.0 / (double)probe->accumulate};
   bool delayed = !slot->delayed && all_forwarded(probe, slot) && same(probe, slot->forward, versions);
-  bool wanted[PETRA_MODEL_BLOCKS];
-  PETRA_TRY(petra_probe_parameters(probe, versions, pass.parameters));
+  PETRA_TRY(petra_probe_parameters(probe, versions, probe->blocks));
   for (int32_t j = 0; j < probe->options.stages; j++) {
     const petra_stage *s = probe->options.stage[j];
-    wanted[j] = j == stage || shares(probe, slot, microbatch, j, versions);
+    bool wanted = j == stage || shares(probe, slot, microbatch, j, versions);
     for (int b = petra_stage_first(s); b < petra_stage_end(s); b++) {
-      pass.sums[0][b] = delayed ? &window->sums[PETRA_GRADIENT_DELAYED][b] : NULL;
-      pass.sums[1][b] = wanted[j] ? &window->sums[PETRA_GRADIENT_END_TO_END][b] : NULL;
+      probe->blocks[b].sums[0] = delayed ? &window->sums[PETRA_GRADIENT_DELAYED][b] : NULL;
+      probe->blocks[b].sums[1] = wanted ? &window->sums[PETRA_GRADIENT_END_TO_END][b] : NULL;
     }
   }
   PETRA_TRY(petra_probe_pass_run(&pass));
@@ -68,7 +68,7 @@ static petra_status compute(petra_probe *probe, petra_probe_window *window, int6
   }
   bool complete = slot->delayed;
   for (int32_t j = 0; j < probe->options.stages; j++) {
-    if (wanted[j]) {
+    if (probe->blocks[petra_stage_first(probe->options.stage[j])].sums[1]) {
       slot->end_to_end[j] = true;
       window->end_to_end_left[j]--;
     }
@@ -82,7 +82,7 @@ static petra_status compute(petra_probe *probe, petra_probe_window *window, int6
 
 static petra_status compute_slot(petra_probe *probe, petra_probe_window *window, int64_t microbatch) {
   petra_probe_slot *slot = petra_probe_slot_of(probe, window, microbatch);
-  int64_t versions[PETRA_MODEL_BLOCKS];
+  int64_t *versions = probe->versions;
   /* Where the updates are one step, the delayed network is as a rule the same: one pass serves both. */
   if (probe->synchronous && !all_forwarded(probe, slot))
     return PETRA_OK;
@@ -106,7 +106,7 @@ petra_status petra_probe_compute_due(petra_probe *probe) {
 
 petra_status petra_probe_compute_now(petra_probe *probe, petra_probe_window *window, int64_t microbatch,
                                      int32_t stage) {
-  int64_t versions[PETRA_MODEL_BLOCKS];
+  int64_t *versions = probe->versions;
   for (int32_t i = 0; i < probe->options.stages; i++)
     versions[i] = petra_stage_version(probe->options.stage[i]);
   return compute(probe, window, microbatch, versions, stage);

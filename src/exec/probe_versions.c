@@ -125,12 +125,11 @@ static petra_status block_parameters(const petra_probe *probe, int32_t stage, in
   return petra_stage_version_tensors(s, version, b, out);
 }
 
-petra_status petra_probe_parameters(const petra_probe *probe, const int64_t *versions,
-                                    petra_tensor *const *out[PETRA_MODEL_BLOCKS]) {
+petra_status petra_probe_parameters(const petra_probe *probe, const int64_t *versions, petra_probe_block *out) {
   for (int32_t j = 0; j < probe->options.stages; j++) {
     const petra_stage *stage = probe->options.stage[j];
     for (int b = petra_stage_first(stage); b < petra_stage_end(stage); b++)
-      PETRA_TRY(block_parameters(probe, j, versions[j], b, &out[b]));
+      PETRA_TRY(block_parameters(probe, j, versions[j], b, &out[b].parameters));
   }
   return PETRA_OK;
 }

@@ -35,9 +35,11 @@ static void free_slot(petra_probe_slot *slot, int32_t stages) {
 static void free_window(petra_probe *probe, petra_probe_window *window) {
   for (int64_t s = 0; window->slots && s < probe->accumulate; s++)
     free_slot(&window->slots[s], probe->options.stages);
-  for (int g = 0; g < PETRA_GRADIENTS; g++)
-    for (int b = 0; b < PETRA_MODEL_BLOCKS; b++)
+  for (int g = 0; g < PETRA_GRADIENTS; g++) {
+    for (int b = 0; window->sums[g] && b < probe->model->block_count; b++)
       petra_tensor_set_release(&window->sums[g][b]);
+    petra_free(window->sums[g]);
+  }
   petra_free(window->slots);
   petra_free(window->end_to_end_left);
   petra_free(window->updated);
@@ -71,10 +73,12 @@ static petra_status allocate(petra_probe *probe, petra_probe_window *window) {
   PETRA_TRY(petra_allocate(&window->concatenated, PETRA_PAIRS * stages, sizeof *window->concatenated));
   PETRA_TRY(petra_allocate(&window->reconstruction, stages, sizeof *window->reconstruction));
   PETRA_TRY(petra_allocate(&window->parameter, measures * (size_t)probe->parameters, sizeof *window->parameter));
-  for (int g = 0; g < PETRA_GRADIENTS; g++)
+  for (int g = 0; g < PETRA_GRADIENTS; g++) {
+    PETRA_TRY(petra_allocate(&window->sums[g], (size_t)probe->model->block_count, sizeof *window->sums[g]));
     for (int b = 0; b < probe->model->block_count; b++)
       PETRA_TRY(petra_tensor_set_create(&probe->compute, probe->model, &probe->model->blocks[b], false,
                                         PETRA_MEMORY_GRADIENTS, &window->sums[g][b]));
+  }
   return PETRA_OK;
 }
 

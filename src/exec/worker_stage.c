@@ -47,23 +47,24 @@ static petra_status take(petra_worker_stage *worker, int32_t stage, petra_channe
   return worker->options.transport->ops->take(worker->options.transport, &at, out);
 }
 
-static petra_status tell_read(const petra_worker_stage *worker, int64_t m, const petra_tensor *images,
+static petra_status tell_read(const petra_worker_stage *worker, int64_t m, const petra_tensor *input,
                               const petra_batch *batch) {
-  PETRA_TELL(petra_stage_observer, worker->options.observers, read, observer, m, images, batch->labels, batch->count);
+  PETRA_TELL(petra_stage_observer, worker->options.observers, read, observer, m, input, batch->labels,
+             batch->label_count);
   return PETRA_OK;
 }
 
 /* Microbatch `m` of the training data as stage 1's message. */
 static petra_status read_batch(petra_worker_stage *worker, int64_t m, petra_message *out) {
   petra_batch *batch;
-  petra_tensor *images;
-  PETRA_TRY(petra_feed_images(&worker->feed, m, petra_stage_account(stage_of(worker, 1)), &images, &batch));
-  petra_status status = tell_read(worker, m, images, batch);
+  petra_tensor *input;
+  PETRA_TRY(petra_feed_input(&worker->feed, m, petra_stage_account(stage_of(worker, 1)), &input, &batch));
+  petra_status status = tell_read(worker, m, input, batch);
   petra_loader_give_back(worker->feed.loader, batch);
   if (status != PETRA_OK)
-    petra_tensor_release(&images);
+    petra_tensor_release(&input);
   else
-    *out = (petra_message){{{images, NULL}}, {{NULL, NULL}}};
+    *out = (petra_message){{{input, NULL}}, {{NULL, NULL}}};
   return status;
 }
 
@@ -167,7 +168,7 @@ static petra_status do_forward_loss(petra_worker_stage *worker, int32_t stage, i
   PETRA_TRY(take_forward(worker, stage, m, &in));
   petra_status status = petra_feed_labels(&worker->feed, m, &row);
   if (status == PETRA_OK)
-    status = petra_stage_forward_loss(stage_of(worker, stage), m, &in, row->labels, &loss);
+    status = petra_stage_forward_loss(stage_of(worker, stage), m, &in, row->labels, row->count, &loss);
   petra_message_release(&in);
   PETRA_TRY(status);
   petra_feed_drop_labels(&worker->feed, m);
@@ -335,9 +336,7 @@ petra_status petra_worker_stage_create(const petra_worker_stage_options *options
   worker->options = *options;
   worker->feed = (petra_feed){.backend = options->backend,
                               .loader = options->loader,
-                              .image_height = options->image_height,
-                              .image_width = options->image_width,
-                              .images = petra_stages_has(&options->stages, 1),
+                              .input = petra_stages_has(&options->stages, 1),
                               .labels = petra_stages_has(&options->stages, options->stages.count)};
   *out = &worker->base;
   return PETRA_OK;

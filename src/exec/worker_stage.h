@@ -14,9 +14,8 @@ typedef struct petra_worker_stage_options {
   petra_backend *backend;
   petra_stages stages;
   petra_transport *transport;
-  petra_loader *loader;              /* training batches, from microbatch 0, or from where a checkpoint was written */
-  int32_t image_height, image_width; /* of its images */
-  const petra_dataset *evaluation;   /* NULL: the program has no E */
+  petra_loader *loader;            /* training batches, from microbatch 0, or from where a checkpoint was written */
+  const petra_dataset *evaluation; /* NULL: the program has no E */
   petra_loader_options evaluation_loader;
   const petra_lr *lr;
   const petra_program_ops *program;

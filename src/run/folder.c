@@ -86,20 +86,26 @@ petra_status petra_folder_write_config(const char *directory, const char *text, 
 }
 
 petra_status petra_folder_write_stages(const petra_plan *plan, petra_runlog *runlog) {
-  petra_runlog_stage rows[PETRA_MODEL_BLOCKS];
-  char names[PETRA_MODEL_BLOCKS][64];
-  for (int j = 0; j < plan->partition.stages; j++) {
-    petra_stage_summary summary;
-    petra_plan_stage_summary(plan, j, &summary);
-    snprintf(names[j], sizeof names[j], "%s", summary.name);
+  petra_runlog_stage *rows = NULL;
+  petra_stage_summary *summaries = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_allocate(&rows, (size_t)plan->stages, sizeof *rows), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&summaries, (size_t)plan->stages, sizeof *summaries), done);
+  for (int j = 0; j < plan->stages; j++) {
+    const petra_stage_summary *summary = &summaries[j];
+    petra_plan_stage_summary(plan, j, &summaries[j]);
     rows[j] = (petra_runlog_stage){.stage = j + 1,
-                                   .name = names[j],
-                                   .reversible = summary.reversible,
-                                   .parameters = summary.parameters,
-                                   .forward_flops = summary.forward_flops,
-                                   .forward_bytes = summary.forward_bytes,
-                                   .backward_bytes = summary.backward_bytes,
-                                   .delay = (int32_t)summary.delay};
+                                   .name = summary->name,
+                                   .reversible = summary->reversible,
+                                   .parameters = summary->parameters,
+                                   .forward_flops = summary->forward_flops,
+                                   .forward_bytes = summary->forward_bytes,
+                                   .backward_bytes = summary->backward_bytes,
+                                   .delay = (int32_t)summary->delay};
   }
-  return petra_runlog_stages(runlog, rows, plan->partition.stages);
+  status = petra_runlog_stages(runlog, rows, plan->stages);
+done:
+  petra_free(rows);
+  petra_free(summaries);
+  return status;
 }

@@ -14,8 +14,8 @@ typedef struct passage {
   petra_network network; /* dry */
   const petra_program_options *program;
   petra_memory_stage *out;
-  petra_account before[PETRA_MODEL_BLOCKS];
-  petra_message forward[PETRA_MODEL_BLOCKS], backward[PETRA_MODEL_BLOCKS]; /* for each stage, from 0 */
+  petra_account *before;             /* for each stage, from 0 */
+  petra_message *forward, *backward; /* the same */
   int32_t *labels;
 } passage;
 
@@ -61,8 +61,8 @@ static void post(passage *p, petra_message *box, int receiver, petra_message *me
 }
 
 static petra_status take_images(passage *p, petra_message *out) {
-  const petra_model *model = &p->network.plan->model;
-  const int32_t shape[4] = {(int32_t)p->network.plan->config->data.batch, 3, model->image_height, model->image_width};
+  int32_t shape[4];
+  petra_block_input_shape(&p->network.plan->model.blocks[0], (int32_t)p->network.plan->config->data.batch, shape);
   *out = (petra_message){{{NULL, NULL}}, {{NULL, NULL}}};
   return petra_tensor_create(p->network.backend, PETRA_TENSOR_ACTIVATION, shape, account_of(p, 0),
                              PETRA_MEMORY_MESSAGES, &out->streams.tensor[0]);
@@ -75,9 +75,9 @@ static petra_status pass_forward(passage *p, int stage) {
     PETRA_TRY(take_images(p, &p->forward[0]));
   bool head = stage == p->program->stages - 1;
   petra_loss loss;
-  petra_status status = head
-                            ? petra_stage_forward_loss(p->network.stage[stage], 0, &p->forward[stage], p->labels, &loss)
-                            : petra_stage_forward(p->network.stage[stage], 0, &p->forward[stage], &out);
+  petra_status status = head ? petra_stage_forward_loss(p->network.stage[stage], 0, &p->forward[stage], p->labels,
+                                                        (int32_t)p->network.plan->config->data.batch, &loss)
+                             : petra_stage_forward(p->network.stage[stage], 0, &p->forward[stage], &out);
   petra_message_release(&p->forward[stage]);
   PETRA_TRY(status);
   if (!head)
@@ -117,6 +117,9 @@ static petra_status pass_weight_gradient(passage *p, int stage) {
 static petra_status pass(passage *p, bool apart) {
   int stages = p->program->stages;
   const bool split = p->network.plan->method.program->split_backward;
+  PETRA_TRY(petra_allocate(&p->before, (size_t)stages, sizeof *p->before));
+  PETRA_TRY(petra_allocate(&p->forward, (size_t)stages, sizeof *p->forward));
+  PETRA_TRY(petra_allocate(&p->backward, (size_t)stages, sizeof *p->backward));
   PETRA_TRY(petra_allocate(&p->labels, (size_t)p->network.plan->config->data.batch, sizeof *p->labels));
   for (int j = 0; j < stages; j++)
     memcpy(p->out[j].base, account_of(p, j)->bytes, sizeof p->out[j].base);
@@ -142,9 +145,14 @@ static petra_status pass_once(const petra_plan *plan, bool apart, petra_memory_s
   if (status == PETRA_OK)
     status = pass(&p, apart);
   for (int j = 0; j < plan->stages; j++) {
-    petra_message_release(&p.forward[j]);
-    petra_message_release(&p.backward[j]);
+    if (p.forward)
+      petra_message_release(&p.forward[j]);
+    if (p.backward)
+      petra_message_release(&p.backward[j]);
   }
+  petra_free(p.before);
+  petra_free(p.forward);
+  petra_free(p.backward);
   petra_free(p.labels);
   petra_network_fini(&p.network);
   return status;
@@ -197,16 +205,21 @@ petra_status petra_footprint_measured(const petra_plan *plan, petra_memory_stage
 
 void petra_footprint_block(const petra_plan *plan, int block, int64_t delay, petra_ledger_block *out) {
   const petra_block *b = &plan->model.blocks[block];
+  petra_tensor_spec spec;
   *out = (petra_ledger_block){.parameters = petra_block_parameters(&plan->model, b),
                               .stream_elements = petra_block_input_elements(b) / b->streams_in,
                               .streams = b->streams_in,
                               .reversible = b->reversible,
-                              .stem = b->kind == PETRA_BLOCK_STEM,
-                              .head = b->kind == PETRA_BLOCK_HEAD,
+                              .reads_data = b->reads_data,
+                              .is_loss = b->is_loss,
                               .delay = delay};
-  for (int u = 0; u < b->unit_count; u++) {
-    out->parameters += b->units[u].out; /* the bias */
-    out->statistics += 2 * (int64_t)b->units[u].out;
+  for (int i = 0; i < petra_block_parameter_count(b); i++) {
+    petra_block_parameter(&plan->model, b, i, &spec);
+    out->parameters += spec.kind == PETRA_TENSOR_FILTER ? spec.shape[0] : 0; /* the bias */
+  }
+  for (int i = 0; i < petra_block_statistic_count(b); i++) {
+    petra_block_statistic(b, i, &spec);
+    out->statistics += spec.shape[0];
   }
 }
 

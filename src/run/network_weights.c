@@ -9,12 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_TENSORS = PETRA_MODEL_BLOCKS * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS) };
-
 typedef struct tensor_list {
   int count;
-  petra_weight weights[MOST_TENSORS];
-  petra_tensor *tensors[MOST_TENSORS];
+  petra_weight *weights;
+  petra_tensor **tensors;
 } tensor_list;
 
 static petra_status add_tensor(tensor_list *list, const petra_block *block, const petra_tensor_spec *spec,
@@ -45,15 +43,20 @@ static petra_status add_block(tensor_list *list, const petra_network *network, p
 }
 
 static void destroy_list(tensor_list *list) {
-  for (int i = 0; i < MOST_TENSORS; i++)
+  for (int i = 0; i < list->count; i++)
     petra_free(list->weights[i].values);
+  petra_free(list->weights);
+  petra_free(list->tensors);
   petra_free(list);
 }
 
 static petra_status make_list(const petra_network *network, tensor_list **out) {
   tensor_list *list;
-  petra_status status = PETRA_OK;
+  petra_status status;
+  size_t most = (size_t)network->plan->model.block_count * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS);
   PETRA_TRY(petra_allocate(&list, 1, sizeof *list));
+  PETRA_TRY_GOTO(status, petra_allocate(&list->weights, most, sizeof *list->weights), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&list->tensors, most, sizeof *list->tensors), fail);
   for (int j = 0; j < network->plan->partition.stages; j++)
     for (int b = network->plan->partition.first[j]; b < network->plan->partition.first[j + 1]; b++)
       PETRA_TRY_GOTO(status, add_block(list, network, network->stage[j], b), fail);

@@ -2,6 +2,7 @@
 
 #include "backend/precision.h"
 #include "base/log.h"
+#include "base/mem.h"
 
 static petra_status check_classes(const petra_config *config, int32_t classes) {
   if (config->model.classes >= classes)
@@ -24,12 +25,15 @@ petra_status petra_plan_check_data(const petra_plan *plan, const petra_dataset *
 /* The partition; balanced by the times of a profile where the costs are its. */
 static petra_status cut(petra_plan *plan) {
   const petra_config *config = plan->config;
-  int64_t times[PETRA_MODEL_BLOCKS];
+  int64_t *times;
   if (config->stages.partition != PETRA_PARTITION_BALANCED || config->cluster.cost.model != PETRA_COST_PROFILE)
     return petra_partition_init(&plan->partition, config, &plan->model);
   PETRA_TRY(petra_plan_load_profile(plan));
-  return petra_partition_balance(&plan->partition, config, &plan->model,
-                                 petra_plan_block_times(plan, times) ? times : NULL);
+  PETRA_TRY(petra_allocate(&times, (size_t)plan->model.block_count, sizeof *times));
+  petra_status status = petra_partition_balance(&plan->partition, config, &plan->model,
+                                                petra_plan_block_times(plan, times) ? times : NULL);
+  petra_free(times);
+  return status;
 }
 
 /* What each backend can compute in. */
@@ -66,6 +70,8 @@ petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
 }
 
 void petra_plan_fini(petra_plan *plan) {
+  petra_partition_fini(&plan->partition);
+  petra_model_fini(&plan->model);
   petra_plan_order_destroy(plan->order);
   petra_profile_destroy(plan->profile);
   *plan = (petra_plan){0};

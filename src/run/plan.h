@@ -69,7 +69,7 @@ petra_status petra_plan_load_profile(petra_plan *plan);
 petra_status petra_plan_profile_cost(const petra_plan *plan, int stage, petra_stage_cost *out);
 
 /* What the profile says a microbatch takes at each block, F and B together; false if it has not one block a stage. */
-bool petra_plan_block_times(const petra_plan *plan, int64_t nanoseconds[PETRA_MODEL_BLOCKS]);
+bool petra_plan_block_times(const petra_plan *plan, int64_t *nanoseconds);
 
 /* A row of the stage table. */
 typedef struct petra_stage_summary {

@@ -59,7 +59,7 @@ petra_status petra_plan_load_profile(petra_plan *plan) {
   return check_network(plan);
 }
 
-bool petra_plan_block_times(const petra_plan *plan, int64_t nanoseconds[PETRA_MODEL_BLOCKS]) {
+bool petra_plan_block_times(const petra_plan *plan, int64_t *nanoseconds) {
   const petra_profile *profile = plan->profile;
   if (profile->stages != plan->model.block_count)
     return false;

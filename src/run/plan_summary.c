@@ -14,17 +14,12 @@ void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_sum
                                .in = first->shape_in,
                                .out = last->shape_out,
                                .streams_in = first->streams_in,
-                               .streams_out = last->streams_out};
+                               .streams_out = last->is_loss ? 1 : last->streams_out,
+                               .forward_bytes = image_bytes * petra_block_output_elements(last)};
   if (first == last)
     snprintf(out->name, sizeof out->name, "%s", first->name);
   else
     snprintf(out->name, sizeof out->name, "%s .. %s", first->name, last->name);
-  if (last->kind == PETRA_BLOCK_HEAD) {
-    out->out = (petra_image_shape){last->classes, 1, 1};
-    out->streams_out = 1;
-  } else {
-    out->forward_bytes = image_bytes * petra_block_output_elements(last);
-  }
   for (const petra_block *block = first; block <= last; block++) {
     out->reversible = out->reversible && block->reversible;
     out->parameters += petra_block_parameters(&plan->model, block);

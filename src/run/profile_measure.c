@@ -16,12 +16,13 @@ typedef struct measurement {
   const petra_plan *plan;
   petra_backend *backend;
   int stages, repetitions, accumulate;
-  petra_stage *stage[SETS][PETRA_MODEL_BLOCKS];
+  petra_stage **stage[SETS];
   petra_tensor *images;
   int32_t *labels;
   int64_t microbatch; /* the next one, of both sets */
   /* Seconds of the last microbatch. */
-  double forward[SETS][PETRA_MODEL_BLOCKS], backward[SETS][PETRA_MODEL_BLOCKS], update[SETS][PETRA_MODEL_BLOCKS];
+  double *forward[SETS], *backward[SETS], *update[SETS];
+  petra_block_graph *graph;          /* per block; of those of the last stage */
   double head_forward, body_forward; /* of the last stage: all of it; its blocks below the head */
   double *samples;                   /* [stage][part][repetition] */
 } measurement;
@@ -44,6 +45,11 @@ static double *samples_of(const measurement *m, int stage, int part) {
 
 static petra_status create_stages(measurement *m, int set) {
   const petra_plan *plan = m->plan;
+  const size_t stages = (size_t)m->stages;
+  PETRA_TRY(petra_allocate(&m->stage[set], stages, sizeof(petra_stage *)));
+  PETRA_TRY(petra_allocate(&m->forward[set], stages, sizeof(double)));
+  PETRA_TRY(petra_allocate(&m->backward[set], stages, sizeof(double)));
+  PETRA_TRY(petra_allocate(&m->update[set], stages, sizeof(double)));
   for (int j = 0; j < m->stages; j++) {
     const petra_stage_options options = {
         .model = &plan->model,
@@ -68,7 +74,8 @@ static petra_status create_stages(measurement *m, int set) {
 static petra_status create_batch(measurement *m) {
   const petra_model *model = &m->plan->model;
   int32_t batch = (int32_t)m->plan->config->data.batch;
-  const int32_t shape[4] = {batch, 3, model->image_height, model->image_width};
+  int32_t shape[4];
+  petra_block_input_shape(&model->blocks[0], batch, shape);
   double *pixels;
   petra_rng rng;
   PETRA_TRY(petra_tensor_create(m->backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_MESSAGES, &m->images));
@@ -90,9 +97,9 @@ static petra_status time_last_forward(measurement *m, const petra_message *in) {
   const petra_plan *plan = m->plan;
   const petra_compute compute = {.backend = m->backend};
   petra_stage *stage = m->stage[WITHOUT_GRAPH][m->stages - 1];
-  petra_block_graph graph[PETRA_MODEL_BLOCKS] = {0};
   petra_streams streams = petra_streams_retain(&in->streams), next;
   petra_loss loss;
+  const petra_target target = {m->labels, &loss};
   petra_status status = PETRA_OK;
   int head = plan->model.block_count - 1;
   double start_s = clock_s(m);
@@ -102,20 +109,17 @@ static petra_status time_last_forward(measurement *m, const petra_message *in) {
     petra_tensor *parameters[PETRA_BLOCK_TENSORS];
     for (int i = 0; i < petra_block_parameter_count(block); i++)
       parameters[i] = petra_stage_tensor(stage, b, false, i);
-    if (b == head) {
+    if (b == head)
       m->body_forward = clock_s(m) - start_s;
-      PETRA_TRY_GOTO(status, petra_head_forward(&compute, block, parameters, &streams, m->labels, &graph[b], &loss),
-                     done);
-    } else {
-      PETRA_TRY_GOTO(status, petra_block_forward(&compute, block, parameters, &streams, &graph[b], &next), done);
-      petra_streams_release(&streams);
-      streams = next;
-    }
+    PETRA_TRY_GOTO(status, petra_block_forward(&compute, block, parameters, &streams, &target, &m->graph[b], &next),
+                   done);
+    petra_streams_release(&streams);
+    streams = next;
   }
   m->head_forward = clock_s(m) - start_s;
 done:
-  for (int b = 0; b < PETRA_MODEL_BLOCKS; b++)
-    petra_block_graph_release(&graph[b]);
+  for (int b = 0; b <= head; b++)
+    petra_block_graph_release(&m->graph[b]);
   petra_streams_release(&streams);
   return status;
 }
@@ -243,7 +247,8 @@ petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backen
                    .accumulate = plan->config->method.accumulate > 1 ? 2 : 1}; /* enough for B to add to gradients */
   petra_status status;
   size_t samples = (size_t)m.stages * PETRA_PROFILE_PARTS * (size_t)m.repetitions;
-  PETRA_TRY(petra_allocate(&m.samples, samples, sizeof *m.samples));
+  PETRA_TRY_GOTO(status, petra_allocate(&m.samples, samples, sizeof *m.samples), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&m.graph, (size_t)plan->model.block_count, sizeof *m.graph), done);
   for (int set = 0; set < SETS; set++)
     PETRA_TRY_GOTO(status, create_stages(&m, set), done);
   PETRA_TRY_GOTO(status, create_batch(&m), done);
@@ -251,9 +256,15 @@ petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backen
   summarise(&m, out);
 done:
   petra_tensor_release(&m.images);
-  for (int set = 0; set < SETS; set++)
-    for (int j = 0; j < m.stages; j++)
+  for (int set = 0; set < SETS; set++) {
+    for (int j = 0; m.stage[set] && j < m.stages; j++)
       petra_stage_destroy(m.stage[set][j]);
+    petra_free(m.stage[set]);
+    petra_free(m.forward[set]);
+    petra_free(m.backward[set]);
+    petra_free(m.update[set]);
+  }
+  petra_free(m.graph);
   petra_free(m.labels);
   petra_free(m.samples);
   return status;

@@ -56,10 +56,14 @@ petra_status petra_profile_time_weights(const petra_plan *plan, petra_backend *b
   *seconds = 0;
   for (int b = plan->partition.first[stage]; b < plan->partition.first[stage + 1]; b++) {
     const petra_block *block = &plan->model.blocks[b];
-    for (int u = 0; u < block->unit_count; u++)
-      PETRA_TRY(time_unit(backend, batch, &block->units[u], seconds));
-    if (block->kind == PETRA_BLOCK_HEAD)
-      PETRA_TRY(time_linear(backend, batch, block->features, block->classes, seconds));
+    for (int i = 0; i < petra_block_parameter_count(block); i++) {
+      petra_tensor_spec spec;
+      petra_block_parameter(&plan->model, block, i, &spec);
+      if (spec.kind == PETRA_TENSOR_FILTER)
+        PETRA_TRY(time_unit(backend, batch, &block->units[spec.unit], seconds));
+      if (spec.kind == PETRA_TENSOR_MATRIX)
+        PETRA_TRY(time_linear(backend, batch, spec.shape[1], spec.shape[0], seconds));
+    }
   }
   return PETRA_OK;
 }

@@ -242,8 +242,6 @@ static petra_status create_worker(petra_run *run) {
                                               .stages = stages,
                                               .transport = run->transport,
                                               .loader = run->loader,
-                                              .image_height = run->train_set->height,
-                                              .image_width = run->train_set->width,
                                               .evaluation = run->eval_set,
                                               .evaluation_loader = loader,
                                               .lr = &run->lr,

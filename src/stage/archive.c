@@ -124,7 +124,7 @@ static petra_status archive_record(const petra_stage *stage, petra_tensor_archiv
     snprintf(name, sizeof name, "block-%02d", b + 1);
     petra_block_graph_places(&record->graphs[b], places + 2);
     PETRA_TRY(petra_tensor_archive_references(tensors, name, places, PETRA_GRAPH_TENSORS + 2));
-    record->graphs[b].defer_filters = record->backward;
+    record->graphs[b].defer = record->backward;
   }
   return PETRA_OK;
 }

@@ -74,15 +74,14 @@ void petra_stage_drop(petra_stage *stage, petra_record *record) {
 /* What somebody still reads is copied before the step changes it, as F read it: who reads an old version reads what
  * F did. The double buffer holds the version before the latest. */
 static petra_status keep_version(petra_stage *stage) {
-  const petra_tensor_set *sets[PETRA_MODEL_BLOCKS];
   bool buffered = stage->options.rule.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER;
   for (int b = 0; b < stage->blocks; b++)
-    sets[b] = latest(stage, PETRA_WEIGHTS_STASHED, b);
+    stage->present[b] = latest(stage, PETRA_WEIGHTS_STASHED, b);
   if (buffered && stage->updates > 0)
     petra_versions_release(&stage->versions, stage->updates - 1, stage->updates);
   if (buffered)
     petra_versions_hold(&stage->versions, stage->updates, stage->updates);
-  return petra_versions_keep(&stage->versions, &stage->compute, stage->updates, sets);
+  return petra_versions_keep(&stage->versions, &stage->compute, stage->updates, stage->present);
 }
 
 petra_status petra_stage_update(petra_stage *stage, double lr) {
