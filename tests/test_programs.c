@@ -164,7 +164,7 @@ START_TEST(schedules_from_text_run_like_programs) {
       ck_assert_str_eq(text, again);
       ck_assert_int_eq(parsed->split_backward, program->split_backward);
       const petra_program_options of_text = petra_schedule_options(parsed);
-      if (options.drain || !program->ticks) {
+      if (options.drain || !program->undrained) {
         ck_assert_int_eq(of_text.split_head, options.split_head);
         for (int engines = 1; engines <= 2; engines++) {
           ck_assert_int_eq(run_program(program, &options, &coprime[0], true, engines, &built_in), PETRA_OK);

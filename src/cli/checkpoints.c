@@ -54,7 +54,7 @@ static petra_status write_checkpoint(petra_checkpoints *c) {
 /* Whether stage 1 is about to read the first microbatch after a checkpoint is due. */
 static bool is_due(const petra_checkpoints *c, const petra_action *actions, int count) {
   int64_t read = petra_worker_stage_read(c->options.worker);
-  bool fused = c->options.program->stages == 1 && !c->options.program->split_head;
+  bool fused = petra_program_fused(c->options.program, 1);
   if (c->options.every == 0 || read == 0 || read % c->options.every != 0 || read == c->written)
     return false;
   for (int i = 0; i < count; i++)
@@ -111,14 +111,7 @@ static petra_status finish_inner(petra_worker *base) {
 }
 
 static petra_status resume(petra_checkpoints *c) {
-  const petra_method *method = &c->options.setup->method;
-  const petra_worker_cost_options counting = {.stages = c->options.program->stages,
-                                              .split_head = c->options.program->split_head,
-                                              .split_backward = method->program->split_backward,
-                                              .forward_weights = method->forward_weights,
-                                              .backward_weights = method->backward_weights,
-                                              .accumulate = method->accumulate,
-                                              .sync_period = method->sync_period};
+  const petra_worker_cost_options counting = petra_worker_cost_of(&c->options.setup->method, c->options.program);
   int64_t begin[BEGIN_COUNT];
   PETRA_TRY(petra_worker_cost_create(&counting, &c->counting));
   PETRA_TRY(petra_archive_integers(c->options.resume, "begin", begin, BEGIN_COUNT));

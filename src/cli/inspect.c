@@ -144,6 +144,13 @@ static petra_status inspect_config(const petra_arguments *arguments) {
                                "with --memory, which counts from the delays of the method's own order; expected none");
     goto done;
   }
+  if (memory && setup.method.program->arrival) {
+    status = petra_config_fail(config, "method.name",
+                               "%s with --memory, which counts from delays; no order fixes them by arrival: expected a "
+                               "method with an order, or petra simulate",
+                               setup.method.name);
+    goto done;
+  }
   if (arguments->image_size)
     PETRA_TRY_GOTO(status, resize(&setup, arguments->image_size), done);
   int64_t parameters = 0, flops = 0;

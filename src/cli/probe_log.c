@@ -104,6 +104,7 @@ petra_status petra_probe_log_init(petra_probe_log *log, const petra_setup *setup
 }
 
 petra_status petra_probe_log_finish(petra_probe_log *log) {
+  PETRA_TRY(petra_probe_finish(log->probe));
   return log->probe ? petra_runlog_probe_memory(log->log, petra_probe_account(log->probe)) : PETRA_OK;
 }
 

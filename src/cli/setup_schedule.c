@@ -10,6 +10,7 @@
 struct petra_setup_order {
   petra_schedule *schedule;
   petra_schedule_distance *distance; /* per stage; NULL until asked for */
+  bool by_arrival;                   /* it stands in place of a program without an order */
 };
 
 static petra_status check_stages(const petra_config *config, const petra_schedule *s, int32_t stages) {
@@ -61,10 +62,13 @@ petra_status petra_setup_read_schedule(petra_setup *setup, int32_t stages) {
     status = check_stages(config, order->schedule, stages);
   if (status == PETRA_OK)
     status = settle_head(config, &setup->method, order->schedule);
+  if (status == PETRA_OK)
+    status = petra_schedule_find_moment(order->schedule, setup->method.program, config->method.accumulate);
   if (status != PETRA_OK) {
     petra_setup_order_destroy(order);
     return status;
   }
+  order->by_arrival = setup->method.program->arrival;
   setup->method.program = &order->schedule->program;
   setup->method.split_head = order->schedule->split_head;
   setup->method.chunks = order->schedule->stages / order->schedule->devices;
@@ -116,5 +120,13 @@ petra_status petra_setup_check_training(petra_setup *setup, int64_t microbatches
                              config->method.schedule, (long long)schedule->microbatches, (long long)config->run.epochs,
                              (long long)microbatches);
   PETRA_TRY(petra_schedule_check_training(schedule, config->method.schedule, &demands));
+  if (config->probe.per_epoch > 0 && schedule->program.moment == PETRA_MOMENT_NONE)
+    return petra_config_fail(
+        config, "probe.per_epoch",
+        "%lld with method.schedule: %s, which %s, so that no weights are those of the moment when a "
+        "backward runs; expected 0, or the order that petra schedule prints",
+        (long long)config->probe.per_epoch, config->method.schedule,
+        setup->order->by_arrival ? "has not the times of a method by arrival"
+                                 : "is neither synchronous nor the order of a program");
   return petra_setup_measure_schedule(setup);
 }

@@ -35,7 +35,7 @@ void petra_setup_stage_summary(const petra_setup *setup, int stage, petra_stage_
   if (stage > 0)
     out->backward_bytes = image_bytes * petra_block_input_elements(first) * (setup->inverts ? 2 : 1);
   int32_t stages = setup->partition.stages;
-  out->delay = setup->method.program->ticks ? petra_program_delay(stages, stage + 1) : 0;
+  out->delay = petra_method_distance(&setup->method, stages, stage + 1);
   out->lag = petra_method_lag(&setup->method, stages, stage + 1);
   petra_setup_schedule_distance(setup, stage, &out->delay, &out->lag);
 }

@@ -169,13 +169,7 @@ static double wall_s(void) {
 
 static petra_status run_program(simulation *s) {
   const petra_program_ops *program = s->setup.method.program;
-  const petra_worker_cost_options worker = {.stages = s->program.stages,
-                                            .split_head = s->program.split_head,
-                                            .split_backward = program->split_backward,
-                                            .forward_weights = s->setup.method.forward_weights,
-                                            .backward_weights = s->setup.method.backward_weights,
-                                            .accumulate = s->setup.method.accumulate,
-                                            .sync_period = s->setup.method.sync_period};
+  const petra_worker_cost_options worker = petra_worker_cost_of(&s->setup.method, &s->program);
   PETRA_TRY(petra_allocate(&s->busy_ns, (size_t)s->program.stages, sizeof *s->busy_ns));
   PETRA_TRY(petra_worker_cost_create(&worker, &s->worker));
   petra_worker *wrapped;
@@ -189,12 +183,10 @@ static petra_status run_program(simulation *s) {
   return petra_cluster_finish(&s->cluster);
 }
 
-/* Flush programs and sequential come to rest: all of the time over all microbatches. The others: their steady
- * state. */
 static double time_per_microbatch_s(const simulation *s) {
   const petra_program_ops *program = s->setup.method.program;
   int64_t makespan_ns = s->executor->ops->now_ns(s->executor);
-  if (program->flush || program == &petra_program_sequential)
+  if (program->time == PETRA_TIME_WHOLE)
     return 1e-9 * (double)makespan_ns / (double)s->program.microbatches;
   if (s->quarter_ns < 0 || s->half_ns < 0 || s->half == s->quarter)
     return NAN;
@@ -212,7 +204,8 @@ static void measure_stage(const simulation *s, int32_t stage, double available_n
       (petra_simulated_stage){.utilization = available_ns > 0 ? (double)s->busy_ns[stage - 1] / available_ns : 0,
                               .lag_mean = counts->backwards ? (double)counts->lag_sum / (double)counts->backwards : 0,
                               .lag_max = counts->lag_max,
-                              .in_flight_max = counts->kept_max};
+                              .in_flight_max = counts->in_flight_max,
+                              .kept_max = counts->kept_max};
   if (stage < s->program.stages && leaves_device(s, stage, stage + 1))
     out->bytes_up = counts->forwards * cost->forward_bytes;
   if (stage > 1 && leaves_device(s, stage, stage - 1))

@@ -6,7 +6,7 @@
 /* The stages' figures as columns. */
 typedef struct columns {
   double *utilization, *lag_mean;
-  int64_t *lag_max, *in_flight_max, *bytes_up, *bytes_down;
+  int64_t *lag_max, *in_flight_max, *kept_max, *bytes_up, *bytes_down;
 } columns;
 
 static petra_status make_columns(const petra_simulated *result, columns *out) {
@@ -15,6 +15,7 @@ static petra_status make_columns(const petra_simulated *result, columns *out) {
   PETRA_TRY(petra_allocate(&out->lag_mean, stages, sizeof *out->lag_mean));
   PETRA_TRY(petra_allocate(&out->lag_max, stages, sizeof *out->lag_max));
   PETRA_TRY(petra_allocate(&out->in_flight_max, stages, sizeof *out->in_flight_max));
+  PETRA_TRY(petra_allocate(&out->kept_max, stages, sizeof *out->kept_max));
   PETRA_TRY(petra_allocate(&out->bytes_up, stages, sizeof *out->bytes_up));
   PETRA_TRY(petra_allocate(&out->bytes_down, stages, sizeof *out->bytes_down));
   for (size_t j = 0; j < stages; j++) {
@@ -23,6 +24,7 @@ static petra_status make_columns(const petra_simulated *result, columns *out) {
     out->lag_mean[j] = stage->lag_mean;
     out->lag_max[j] = stage->lag_max;
     out->in_flight_max[j] = stage->in_flight_max;
+    out->kept_max[j] = stage->kept_max;
     out->bytes_up[j] = stage->bytes_up;
     out->bytes_down[j] = stage->bytes_down;
   }
@@ -34,6 +36,7 @@ static void free_columns(columns *c) {
   petra_free(c->lag_mean);
   petra_free(c->lag_max);
   petra_free(c->in_flight_max);
+  petra_free(c->kept_max);
   petra_free(c->bytes_up);
   petra_free(c->bytes_down);
 }
@@ -56,6 +59,7 @@ petra_status petra_simulated_write(const petra_simulated *result, petra_runlog *
                                               .lag_mean = c.lag_mean,
                                               .lag_max = c.lag_max,
                                               .in_flight_max = c.in_flight_max,
+                                              .kept_max = c.kept_max,
                                               .bytes_up = c.bytes_up,
                                               .bytes_down = c.bytes_down,
                                               .critical_kinds = result->critical ? PETRA_CRITICAL_KINDS : 0,

@@ -172,7 +172,7 @@ static petra_status do_forward_loss(petra_worker_stage *worker, int32_t stage, i
 static petra_status do_backward(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns) {
   petra_message in = {{{NULL, NULL}}, {{NULL, NULL}}}, out;
   bool last = stage == worker->options.stages;
-  if (last && !worker->options.program_options->split_head) {
+  if (petra_program_fused(worker->options.program_options, stage)) {
     PETRA_TRY(do_loss(worker, stage, m, virtual_ns, &out));
   } else {
     if (!last)
@@ -245,7 +245,7 @@ static petra_status perform_one(petra_worker_stage *worker, int64_t virtual_ns, 
   case PETRA_ACTION_BACKWARD:
     PETRA_TRY(do_backward(worker, action->stage, action->microbatch, virtual_ns));
     result->version_read = petra_stage_version_read(stage);
-    return action->stage == options->stages && !options->split_head
+    return petra_program_fused(options, action->stage)
                ? petra_probe_forward(worker->options.probe, action->stage, action->microbatch)
                : PETRA_OK;
   case PETRA_ACTION_UPDATE: {
@@ -291,7 +291,7 @@ static petra_status perform_measured(petra_worker_stage *worker, int64_t virtual
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
   petra_worker_stage *worker = (petra_worker_stage *)base;
-  PETRA_TRY(petra_probe_before(worker->options.probe, actions, count));
+  PETRA_TRY(petra_probe_before(worker->options.probe, virtual_ns, actions, count));
   for (int i = 0; i < count; i++)
     PETRA_TRY(perform_measured(worker, virtual_ns, &actions[i], &results[i]));
   return petra_probe_after(worker->options.probe);
