@@ -119,6 +119,7 @@ START_TEST(zero_bubble_time) {
                &options);
         for (int32_t j = 1; j <= stages; j++)
           EXPECT(counts[j].kept_max, stages, "zb-h1 keeps", &options);
+          EXPECT(counts[j].in_flight_max, stages - j + 1, "zb-h1 in flight", &options);
       }
 }
 END_TEST

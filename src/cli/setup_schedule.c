@@ -123,10 +123,12 @@ petra_status petra_setup_check_training(petra_setup *setup, int64_t microbatches
   if (config->probe.per_epoch > 0 && schedule->program.moment == PETRA_MOMENT_NONE)
     return petra_config_fail(
         config, "probe.per_epoch",
-        "%lld with method.schedule: %s, which %s, so that no weights are those of the moment when a "
-        "backward runs; expected 0, or the order that petra schedule prints",
-        (long long)config->probe.per_epoch, config->method.schedule,
-        setup->order->by_arrival ? "has not the times of a method by arrival"
-                                 : "is neither synchronous nor the order of a program");
+        setup->order->by_arrival
+            ? "%lld with method.schedule: %s and method %s, whose references follow the clock of the "
+              "run itself, which an order has not; expected 0"
+            : "%lld with method.schedule: %s and method %s: the order is neither synchronous nor one "
+              "that petra schedule prints, so that no weights are those of the moment of a "
+              "backward; expected 0",
+        (long long)config->probe.per_epoch, config->method.schedule, setup->method.name);
   return petra_setup_measure_schedule(setup);
 }
