@@ -36,7 +36,7 @@ static inline int petra_engine_of(const petra_executor_virtual *executor, petra_
 
 /* Whether the stage's F and B are one action. */
 static inline bool petra_fused(const petra_executor_virtual *executor, int32_t stage) {
-  return stage == executor->options->stages && !executor->options->split_head;
+  return petra_program_fused(executor->options, stage);
 }
 
 /* Programs with an order: reads up to the engine's next action; tells whether that may start now. */

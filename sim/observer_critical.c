@@ -213,7 +213,7 @@ static int64_t ended_by(way_back *back, int32_t device, int64_t index, int64_t t
 /* The message that an action needs: false if none. */
 static bool input_of(const petra_critical *critical, const record *action, int32_t *from, bool *backward) {
   int32_t stages = critical->program->stages;
-  bool fused = action->stage == stages && !critical->program->split_head;
+  bool fused = petra_program_fused(critical->program, action->stage);
   *backward = action->kind == PETRA_ACTION_BACKWARD && !fused;
   *from = *backward ? action->stage + 1 : action->stage - 1;
   return (action->kind == PETRA_ACTION_FORWARD || action->kind == PETRA_ACTION_BACKWARD) && *from >= 1 &&

@@ -180,8 +180,8 @@ static run random_run(int number, const petra_program_ops *program) {
     r.program.stages = stages = stages / 2 * 2;
     r.program.microbatches = r.program.accumulate = stages / 2 * (1 + below(&rng, 3));
   }
-  r.program.drain = !program->ticks || below(&rng, 2);
-  r.program.split_head = program->flush || below(&rng, 2);
+  r.program.drain = !program->undrained || below(&rng, 2);
+  r.program.split_head = (program->split_head && program->time == PETRA_TIME_WHOLE) || below(&rng, 2);
   r.program.credit = program->arrival ? below(&rng, 6) : 0;
   if (below(&rng, 2)) {
     r.program.eval_every = 1;

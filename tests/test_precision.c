@@ -54,7 +54,7 @@ END_TEST
 /* lockstep with a deliberate mistake: below the last stage every B comes one tick late. */
 static bool late_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
                       int64_t *round) {
-  int64_t delay = petra_program_delay(options->stages, stage) + (stage < options->stages);
+  int64_t delay = 2 * ((int64_t)options->stages - stage) + (stage < options->stages);
   while (cursor->round < options->microbatches) {
     int64_t tick = cursor->round, s = tick + 1 - stage, b = s - delay;
     int step = cursor->step;

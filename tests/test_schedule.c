@@ -101,7 +101,7 @@ static void write_program(FILE *file, const char *name) {
   if (program == &petra_program_interleaved) {
     list = chunk_cases;
     count = sizeof chunk_cases / sizeof *chunk_cases;
-  } else if (program->flush || program == &petra_program_1f1b_async) {
+  } else if ((program->moment == PETRA_MOMENT_WINDOW && program->split_head) || program == &petra_program_1f1b_async) {
     list = flush_cases;
     count = sizeof flush_cases / sizeof *flush_cases;
   }
@@ -331,7 +331,7 @@ START_TEST(methods_and_programs_by_name) {
           accumulating.accumulate = k;
           /* By counting: updates with delay 2 (J - j) (lockstep) or J - j (1f1b-async) between F(m) and B(m). */
           int64_t most = 0, delay = stages - j;
-          if (method->program->ticks)
+          if (method->program == &petra_program_lockstep)
             delay *= 2;
           else if (method->program != &petra_program_1f1b_async)
             delay = 0;

@@ -37,7 +37,7 @@ static void check_buffers(const char *partition, const char *blocks) {
   for (int j = 0; j < stages; j++) {
     petra_stage *stage = run.network->stage[j];
     const petra_account *account = petra_stage_account(stage);
-    int64_t peak = petra_program_delay(stages, j + 1) + 1;
+    int64_t peak = 2 * (stages - j - 1) + 1;
     ck_assert_int_eq(petra_stage_in_flight_max(stage), peak);
     ck_assert_int_eq(petra_stage_in_flight(stage), 0);
     ck_assert_int_eq(petra_stage_version(stage), 24);

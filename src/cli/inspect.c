@@ -146,6 +146,13 @@ static petra_status inspect_config(const petra_arguments *arguments) {
                                "with --memory, which counts from the delays of the method's own order; expected none");
     goto done;
   }
+  if (memory && plan.method.program->arrival) {
+    status = petra_config_fail(config, "method.name",
+                               "%s with --memory, which counts from delays; no order fixes them by arrival: expected a "
+                               "method with an order, or petra simulate",
+                               plan.method.name);
+    goto done;
+  }
   if (arguments->image_size)
     PETRA_TRY_GOTO(status, resize(&plan, arguments->image_size), done);
   int64_t parameters = 0, flops = 0;

@@ -35,6 +35,7 @@ static petra_status stage_json(const petra_simulated *result, int32_t j, json_t 
   PETRA_TRY(petra_json_set(object, "lag_mean", petra_json_real(stage->lag_mean)));
   PETRA_TRY(petra_json_set(object, "lag_max", json_integer(stage->lag_max)));
   PETRA_TRY(petra_json_set(object, "in_flight_max", json_integer(stage->in_flight_max)));
+  PETRA_TRY(petra_json_set(object, "kept_max", json_integer(stage->kept_max)));
   PETRA_TRY(petra_json_set(object, "bytes_up", json_integer(stage->bytes_up)));
   PETRA_TRY(petra_json_set(object, "bytes_down", json_integer(stage->bytes_down)));
   if (result->critical)
@@ -86,6 +87,7 @@ static petra_status add_row(petra_table *table, int32_t j, const petra_simulated
   PETRA_TRY(petra_table_cell(table, "%.4f", stage->lag_mean));
   PETRA_TRY(petra_table_cell(table, "%lld", (long long)stage->lag_max));
   PETRA_TRY(petra_table_cell(table, "%lld", (long long)stage->in_flight_max));
+  PETRA_TRY(petra_table_cell(table, "%lld", (long long)stage->kept_max));
   PETRA_TRY(petra_table_cell(table, "%.3f", 1e-6 * (double)stage->bytes_up));
   PETRA_TRY(petra_table_cell(table, "%.3f", 1e-6 * (double)stage->bytes_down));
   if (result->accounts)
@@ -100,11 +102,11 @@ static petra_status add_gap(petra_table *table, int columns) {
 }
 
 static petra_status print_stages(const petra_simulated *result) {
-  static const petra_table_column columns[] = {{"stage", PETRA_TABLE_RIGHT},     {"busy", PETRA_TABLE_RIGHT},
-                                               {"lag mean", PETRA_TABLE_RIGHT},  {"lag max", PETRA_TABLE_RIGHT},
-                                               {"in flight", PETRA_TABLE_RIGHT}, {"up MB", PETRA_TABLE_RIGHT},
-                                               {"down MB", PETRA_TABLE_RIGHT},   {"peak MB", PETRA_TABLE_RIGHT}};
-  int count = result->accounts ? 8 : 7;
+  static const petra_table_column columns[] = {
+      {"stage", PETRA_TABLE_RIGHT},   {"busy", PETRA_TABLE_RIGHT},      {"lag mean", PETRA_TABLE_RIGHT},
+      {"lag max", PETRA_TABLE_RIGHT}, {"in flight", PETRA_TABLE_RIGHT}, {"kept", PETRA_TABLE_RIGHT},
+      {"up MB", PETRA_TABLE_RIGHT},   {"down MB", PETRA_TABLE_RIGHT},   {"peak MB", PETRA_TABLE_RIGHT}};
+  int count = result->accounts ? 9 : 8;
   int32_t stages = result->plan->program.stages;
   petra_table *table;
   petra_status status = PETRA_OK;
@@ -153,6 +155,9 @@ petra_status petra_simulated_print_table(const petra_simulated *result) {
          result->wall_s);
   if (result->critical)
     print_critical(result);
+  printf("in flight: most microbatches between F and B; kept: most whose graph or input is held, until B, or W where "
+         "it is "
+         "split from B\n");
   if (result->accounts)
     printf("peak MB: the most that a stage holds, in 10^6 bytes, accounting %s\n", result->accounting);
   return PETRA_OK;

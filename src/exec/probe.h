@@ -57,9 +57,11 @@ petra_account *petra_probe_account(petra_probe *probe);
  * microbatches in the middle of each of `per_epoch` equal parts of an epoch. */
 bool petra_probe_is_due(const petra_program_options *program, int64_t per_epoch, int64_t microbatch);
 
-/* Around a group of actions. The weights "when a backward runs" are those before the group that it is in. */
-petra_status petra_probe_before(petra_probe *probe, const petra_action *actions, int count);
+/* Around a group of actions that start at `virtual_ns`, which never goes back. */
+petra_status petra_probe_before(petra_probe *probe, int64_t virtual_ns, const petra_action *actions, int count);
 petra_status petra_probe_after(petra_probe *probe);
+/* After the last action of the run. */
+petra_status petra_probe_finish(petra_probe *probe);
 
 /* Stage 1 has read a microbatch. */
 petra_status petra_probe_read(petra_probe *probe, int64_t microbatch, const petra_tensor *images, const int32_t *labels,

@@ -70,6 +70,7 @@ static petra_status archive_slot(petra_probe *probe, petra_tensor_archive *tenso
   PETRA_TRY(status);
   PETRA_TRY(archive_labels(tensors->archive, slot));
   PETRA_TRY(petra_archive_integers(tensors->archive, "forward", slot->forward, stages));
+  PETRA_TRY(petra_archive_integers(tensors->archive, "begun", slot->begun, stages));
   PETRA_TRY(archive_flags(tensors->archive, "delayed", &slot->delayed, 1));
   return archive_flags(tensors->archive, "end_to_end", slot->end_to_end, stages);
 }
@@ -122,6 +123,7 @@ static petra_status archive_windows(petra_probe *probe, petra_tensor_archive *te
   for (petra_probe_window *w = window; w; w = w->next)
     count++;
   PETRA_TRY(petra_archive_integers(archive, "windows", &count, 1));
+  PETRA_TRY(petra_archive_integers(archive, "now_ns", &probe->now_ns, 1));
   for (int64_t i = 0; i < count; i++, window = window->next) {
     int64_t first = archive->reading ? 0 : window->first;
     char name[40];

@@ -5,8 +5,8 @@ static petra_probe *of(petra_stage_observer *observer) {
   return (petra_probe *)observer;
 }
 
-static petra_status begins(petra_stage_observer *observer, const petra_action *actions, int count) {
-  return petra_probe_before(of(observer), actions, count);
+static petra_status begins(petra_stage_observer *observer, int64_t virtual_ns, const petra_action *actions, int count) {
+  return petra_probe_before(of(observer), virtual_ns, actions, count);
 }
 
 static petra_status done(petra_stage_observer *observer) {

@@ -13,6 +13,7 @@ typedef struct petra_probe_slot {
   petra_streams *inputs; /* per stage: of its F, where B will reconstruct it */
   bool delayed;          /* the delayed gradient was computed */
   bool *end_to_end;      /* per stage: the end-to-end gradient was computed */
+  int64_t *begun;        /* per stage, with PETRA_MOMENT_CLOCK: its version when B began; -1: B did not */
 } petra_probe_slot;
 
 /* An update window that is probed. */
@@ -43,8 +44,8 @@ struct petra_probe {
   petra_compute compute;
   const petra_model *model;
   int64_t accumulate;
-  bool synchronous; /* the stages' updates of a window are one step */
-  bool fixed;       /* the end-to-end versions follow from the numbers of microbatch and stages */
+  petra_program_moment moment; /* of the end-to-end networks */
+  int64_t now_ns;              /* when the last group of actions started */
   int32_t parameters;
   int32_t *offset;             /* per block: of a block's tensors among all parameters */
   petra_probe_window *windows; /* oldest first */
@@ -66,8 +67,13 @@ void petra_probe_slot_release(petra_probe_slot *slot);
 
 /* --- probe_versions.c --- */
 
-/* The version of stage `of` in the end-to-end network for the backward of `microbatch` at `stage` (both from
- * 0); where the probe's `fixed` is true. */
+/* Whether the end-to-end versions follow from the numbers of microbatch and stages; with one stage they always do. */
+static inline bool petra_probe_is_fixed(const petra_probe *probe) {
+  return probe->moment != PETRA_MOMENT_CLOCK || probe->options.stages == 1;
+}
+
+/* The version of stage `of` in the end-to-end network for the backward of `microbatch` at `stage` (both from 0); where
+ * petra_probe_is_fixed. */
 int64_t petra_probe_version(const petra_probe *probe, int64_t microbatch, int32_t stage, int32_t of);
 
 /* Copies a version of a stage's weights (stage from 0), which the stage has, unless there is a copy. */
@@ -86,9 +92,9 @@ petra_status petra_probe_parameters(const petra_probe *probe, const int64_t *ver
 
 /* Computes every reference whose weights are there. */
 petra_status petra_probe_compute_due(petra_probe *probe);
-/* Computes the end-to-end reference of a microbatch at a stage (from 0) with the latest weights of all
- * stages. */
-petra_status petra_probe_compute_now(petra_probe *probe, petra_probe_window *window, int64_t microbatch, int32_t stage);
+/* Computes the end-to-end references of all backwards that have begun, where they follow the clock: with the latest
+ * weights of the other stages. */
+petra_status petra_probe_compute_begun(petra_probe *probe);
 
 /* --- probe_compare.c --- */
 

@@ -32,7 +32,7 @@ static bool reached(const petra_probe *probe, const int64_t *versions) {
 /* Whether the end-to-end reference at `stage` is missing and its network is the one with `versions`. */
 static bool shares(const petra_probe *probe, const petra_probe_slot *slot, int64_t microbatch, int32_t stage,
                    const int64_t *versions) {
-  if (slot->end_to_end[stage] || !probe->fixed)
+  if (slot->end_to_end[stage] || !petra_probe_is_fixed(probe))
     return false;
   for (int32_t i = 0; i < probe->options.stages; i++)
     if (petra_probe_version(probe, microbatch, stage, i) != versions[i])
@@ -84,9 +84,9 @@ static petra_status compute_slot(petra_probe *probe, petra_probe_window *window,
   petra_probe_slot *slot = petra_probe_slot_of(probe, window, microbatch);
   int64_t *versions = probe->versions;
   /* Where the updates are one step, the delayed network is as a rule the same: one pass serves both. */
-  if (probe->synchronous && !all_forwarded(probe, slot))
+  if (probe->moment == PETRA_MOMENT_WINDOW && !all_forwarded(probe, slot))
     return PETRA_OK;
-  for (int32_t j = 0; probe->fixed && j < probe->options.stages; j++) {
+  for (int32_t j = 0; petra_probe_is_fixed(probe) && j < probe->options.stages; j++) {
     fixed_versions(probe, microbatch, j, versions);
     if (!slot->end_to_end[j] && reached(probe, versions))
       PETRA_TRY(compute(probe, window, microbatch, versions, j));
@@ -104,10 +104,22 @@ petra_status petra_probe_compute_due(petra_probe *probe) {
   return PETRA_OK;
 }
 
-petra_status petra_probe_compute_now(petra_probe *probe, petra_probe_window *window, int64_t microbatch,
-                                     int32_t stage) {
+/* The network of a backward that has begun. */
+static petra_status compute_begun(petra_probe *probe, petra_probe_window *window, int64_t microbatch, int32_t j) {
+  const petra_probe_slot *slot = petra_probe_slot_of(probe, window, microbatch);
   int64_t *versions = probe->versions;
+  if (slot->begun[j] < 0 || slot->end_to_end[j])
+    return PETRA_OK;
   for (int32_t i = 0; i < probe->options.stages; i++)
     versions[i] = petra_stage_version(probe->options.stage[i]);
-  return compute(probe, window, microbatch, versions, stage);
+  versions[j] = slot->begun[j];
+  return compute(probe, window, microbatch, versions, j);
+}
+
+petra_status petra_probe_compute_begun(petra_probe *probe) {
+  for (petra_probe_window *window = probe->windows; window; window = window->next)
+    for (int64_t s = 0; s < probe->accumulate; s++)
+      for (int32_t j = 0; j < probe->options.stages; j++)
+        PETRA_TRY(compute_begun(probe, window, window->first + s, j));
+  return PETRA_OK;
 }

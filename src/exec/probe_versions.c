@@ -4,17 +4,8 @@
 #include "base/mem.h"
 #include "exec/probe_private.h"
 
-/* In a program of ticks B of microbatch m runs at stage j in global tick T = m + 2J - 1 - j (one more with a
- * split head), and the weights are those after tick T - 1. Stage i has by then done B of the microbatches up
- * to m + i - j - 1. Where the stages' updates are one step, it is the step before the window; so with one
- * stage. */
 int64_t petra_probe_version(const petra_probe *probe, int64_t microbatch, int32_t stage, int32_t of) {
-  int64_t done = microbatch + of - stage, all = probe->options.program_options->microbatches;
-  if (probe->synchronous || probe->options.stages == 1)
-    done = microbatch;
-  if (done < 0)
-    return 0;
-  return (done < all ? done : all) / probe->accumulate;
+  return petra_program_reference(probe->options.program, probe->options.program_options, microbatch, stage + 1, of + 1);
 }
 
 static petra_probe_kept *find(const petra_probe *probe, int32_t stage, int64_t version) {
@@ -86,7 +77,9 @@ static bool slot_wants(const petra_probe *probe, const petra_probe_slot *slot, i
                        int64_t version) {
   if (!slot->delayed && slot->forward[stage] == version)
     return true;
-  for (int32_t j = 0; probe->fixed && j < probe->options.stages; j++)
+  if (!petra_probe_is_fixed(probe))
+    return !slot->end_to_end[stage] && slot->begun[stage] == version;
+  for (int32_t j = 0; j < probe->options.stages; j++)
     if (!slot->end_to_end[j] && petra_probe_version(probe, microbatch, j, stage) == version)
       return true;
   return false;

@@ -30,6 +30,7 @@ static void free_slot(petra_probe_slot *slot, int32_t stages) {
   petra_free(slot->inputs);
   petra_free(slot->forward);
   petra_free(slot->end_to_end);
+  petra_free(slot->begun);
 }
 
 static void free_window(petra_probe *probe, petra_probe_window *window) {
@@ -55,8 +56,9 @@ static petra_status allocate_slot(petra_probe_slot *slot, size_t stages) {
   PETRA_TRY(petra_allocate(&slot->forward, stages, sizeof *slot->forward));
   PETRA_TRY(petra_allocate(&slot->inputs, stages, sizeof *slot->inputs));
   PETRA_TRY(petra_allocate(&slot->end_to_end, stages, sizeof *slot->end_to_end));
+  PETRA_TRY(petra_allocate(&slot->begun, stages, sizeof *slot->begun));
   for (size_t j = 0; j < stages; j++)
-    slot->forward[j] = -1;
+    slot->forward[j] = slot->begun[j] = -1;
   return PETRA_OK;
 }
 

@@ -12,8 +12,8 @@ typedef struct petra_stage_observer petra_stage_observer;
 
 /* Each may be NULL. Stages are counted from 1. A failure returned ends the run. */
 typedef struct petra_stage_observer_ops {
-  /* A group of actions (petra_worker_ops.perform) begins; it is done. */
-  petra_status (*begins)(petra_stage_observer *observer, const petra_action *actions, int count);
+  /* A group of actions (petra_worker_ops.perform) begins, at `virtual_ns`, which never goes back; it is done. */
+  petra_status (*begins)(petra_stage_observer *observer, int64_t virtual_ns, const petra_action *actions, int count);
   petra_status (*done)(petra_stage_observer *observer);
   /* Stage 1 has read a microbatch. */
   petra_status (*read)(petra_stage_observer *observer, int64_t microbatch, const petra_tensor *images,

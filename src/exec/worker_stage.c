@@ -184,7 +184,7 @@ static petra_status tell_reconstructed(const petra_worker_stage *worker, int32_t
 static petra_status do_backward(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns) {
   petra_message in = {{{NULL, NULL}}, {{NULL, NULL}}}, out;
   bool last = is_last(worker, stage);
-  if (last && !worker->options.program_options->split_head) {
+  if (petra_program_fused(worker->options.program_options, stage)) {
     PETRA_TRY(do_loss(worker, stage, m, virtual_ns, &out));
   } else {
     if (!last)
@@ -276,7 +276,7 @@ static petra_status perform_one(petra_worker_stage *worker, int64_t virtual_ns, 
   case PETRA_ACTION_BACKWARD:
     PETRA_TRY(do_backward(worker, action->stage, m, virtual_ns));
     result->version_read = petra_stage_version_read(stage);
-    return is_last(worker, action->stage) && !worker->options.program_options->split_head
+    return petra_program_fused(worker->options.program_options, action->stage)
                ? tell_forwarded(worker, action->stage, m)
                : PETRA_OK;
   case PETRA_ACTION_UPDATE:
@@ -317,7 +317,7 @@ static petra_status perform_measured(petra_worker_stage *worker, int64_t virtual
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
   petra_worker_stage *worker = (petra_worker_stage *)base;
-  PETRA_TELL(petra_stage_observer, worker->options.observers, begins, observer, actions, count);
+  PETRA_TELL(petra_stage_observer, worker->options.observers, begins, observer, virtual_ns, actions, count);
   for (int i = 0; i < count; i++)
     PETRA_TRY(perform_measured(worker, virtual_ns, &actions[i], &results[i]));
   PETRA_TELL(petra_stage_observer, worker->options.observers, done, observer);

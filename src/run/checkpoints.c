@@ -78,7 +78,7 @@ static petra_status write_checkpoint(petra_checkpoints *c) {
 static bool is_due(const petra_checkpoints *c, const petra_action *actions, int count) {
   const petra_program_options *program = &c->options.network->plan->program;
   int64_t read = petra_worker_stage_read(c->options.worker);
-  bool fused = program->stages == 1 && !program->split_head;
+  bool fused = petra_program_fused(program, 1);
   if (c->options.every == 0 || read == 0 || read % c->options.every != 0 || read == c->written)
     return false;
   for (int i = 0; i < count; i++)
@@ -136,7 +136,7 @@ static petra_status resume(petra_checkpoints *c) {
     PETRA_TRY(petra_archive_integers(c->options.resume, "measured_ns", c->measured, c->resumed));
   }
   const petra_replay_options replay = {.worker = c->options.worker,
-                                       .counting = petra_worker_cost_options_of(&plan->method, &plan->program),
+                                       .counting = petra_worker_cost_of(&plan->method, &plan->program),
                                        .actions = c->resumed,
                                        .measured_ns = c->measured,
                                        .path = c->options.path};

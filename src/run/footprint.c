@@ -86,7 +86,7 @@ static petra_status pass_forward(passage *p, int stage) {
 }
 
 static petra_status pass_backward(passage *p, int stage) {
-  bool head = stage == p->program->stages - 1 && !p->program->split_head; /* fused */
+  bool head = petra_program_fused(p->program, stage + 1);
   petra_message *in = head ? &p->forward[stage] : &p->backward[stage], out;
   petra_status status;
   begin(p);

@@ -80,7 +80,7 @@ typedef struct petra_stage_summary {
   int64_t parameters;
   int64_t forward_flops;                 /* per image */
   int64_t forward_bytes, backward_bytes; /* of the messages that it sends up and down, per microbatch */
-  int64_t delay;                         /* microbatches between a forward and its backward: tau_j; 0 without delay */
+  int64_t delay;                         /* petra_method_distance; of a file, its largest */
   int64_t lag;                           /* most updates between the two */
 } petra_stage_summary;
 

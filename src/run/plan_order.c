@@ -10,6 +10,7 @@
 struct petra_plan_order {
   petra_schedule *schedule;
   petra_schedule_distance *distance; /* per stage; NULL until asked for */
+  bool by_arrival;                   /* it stands in place of a program without an order */
 };
 
 static petra_status check_stages(const petra_config *config, const petra_schedule *s, int32_t stages) {
@@ -61,10 +62,13 @@ petra_status petra_plan_read_order(petra_plan *plan) {
     status = check_stages(config, order->schedule, plan->stages);
   if (status == PETRA_OK)
     status = settle_head(config, &plan->method, order->schedule);
+  if (status == PETRA_OK)
+    status = petra_schedule_find_moment(order->schedule, plan->method.program, config->method.accumulate);
   if (status != PETRA_OK) {
     petra_plan_order_destroy(order);
     return status;
   }
+  order->by_arrival = plan->method.program->arrival;
   plan->method.program = &order->schedule->program;
   plan->method.split_head = order->schedule->split_head;
   plan->method.chunks = order->schedule->stages / order->schedule->devices;
@@ -120,5 +124,15 @@ petra_status petra_plan_check_training(petra_plan *plan, int64_t microbatches) {
                              config->method.schedule, (long long)schedule->microbatches, (long long)config->run.epochs,
                              (long long)microbatches);
   PETRA_TRY(petra_schedule_check_training(schedule, config->method.schedule, &demands));
+  if (config->probe.per_epoch > 0 && schedule->program.moment == PETRA_MOMENT_NONE)
+    return petra_config_fail(
+        config, "probe.per_epoch",
+        plan->order->by_arrival
+            ? "%lld with method.schedule: %s and method %s, whose references follow the clock of the "
+              "run itself, which an order has not; expected 0"
+            : "%lld with method.schedule: %s and method %s: the order is neither synchronous nor one "
+              "that petra schedule prints, so that no weights are those of the moment of a "
+              "backward; expected 0",
+        (long long)config->probe.per_epoch, config->method.schedule, plan->method.name);
   return petra_plan_measure_order(plan);
 }

@@ -7,7 +7,7 @@ static petra_status check_program(const petra_config *config, const petra_method
   const petra_program_ops *program = method->program;
   const char *name = method->name;
   int64_t chunks = method->chunks;
-  if (config->run.drain == PETRA_DRAIN_FALSE && !program->ticks)
+  if (config->run.drain == PETRA_DRAIN_FALSE && !program->undrained)
     return petra_config_fail(config, "run.drain", "method %s always drains; expected auto or true", name);
   if (chunks > 1 && !program->chunked)
     return petra_config_fail(

@@ -28,7 +28,7 @@ void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_sum
   if (stage > 0)
     out->backward_bytes = image_bytes * petra_block_input_elements(first) * (plan->inverts ? 2 : 1);
   int32_t stages = plan->stages;
-  out->delay = plan->method.program->ticks ? petra_program_delay(stages, stage + 1) : 0;
+  out->delay = petra_method_distance(&plan->method, stages, stage + 1);
   out->lag = petra_method_lag(&plan->method, stages, stage + 1);
   petra_plan_distance(plan, stage, &out->delay, &out->lag);
 }

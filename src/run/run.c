@@ -284,6 +284,8 @@ petra_status petra_run_go(petra_run *run) {
   PETRA_TRY(petra_executor_virtual_create(&run->cluster.executor, &run->executor));
   petra_status status =
       run->executor->ops->run(run->executor, run->plan.method.program, &run->plan.program, worker, run->observers);
+  if (status == PETRA_OK)
+    status = petra_probe_finish(run->probe);
   petra_training_log_finish(run->log, status == PETRA_OK);
   return status;
 }

@@ -152,8 +152,7 @@ static const petra_account *account_of(const void *context, int32_t stage) {
 static petra_status watch_memory(petra_simulation *s) {
   const petra_memory_observer_options options = {.stages = s->plan.stages,
                                                  .stage = s->memory,
-                                                 .counting =
-                                                     petra_worker_cost_options_of(&s->plan.method, &s->plan.program),
+                                                 .counting = petra_worker_cost_of(&s->plan.method, &s->plan.program),
                                                  .samples = s->samples};
   PETRA_TRY(petra_memory_observer_create(&options, &s->ledger));
   petra_observers_add(&s->observers, s->ledger);
@@ -209,7 +208,7 @@ static double wall_s(void) {
 static petra_status measure(petra_simulation *s);
 
 petra_status petra_simulation_go(petra_simulation *s) {
-  const petra_worker_cost_options worker = petra_worker_cost_options_of(&s->plan.method, &s->plan.program);
+  const petra_worker_cost_options worker = petra_worker_cost_of(&s->plan.method, &s->plan.program);
   PETRA_TRY(petra_worker_cost_create(&worker, &s->worker));
   PETRA_TRY(petra_executor_virtual_create(&s->cluster.executor, &s->executor));
   double start_s = wall_s();
@@ -220,12 +219,10 @@ petra_status petra_simulation_go(petra_simulation *s) {
   return measure(s);
 }
 
-/* Flush programs and sequential come to rest: all of the time over all microbatches. The others: their steady
- * state. */
 static double time_per_microbatch_s(const petra_simulation *s) {
   const petra_program_ops *program = s->plan.method.program;
   int64_t makespan_ns = s->executor->ops->now_ns(s->executor);
-  if (program->flush || program == &petra_program_sequential)
+  if (program->time == PETRA_TIME_WHOLE)
     return 1e-9 * (double)makespan_ns / (double)s->plan.program.microbatches;
   if (s->clock.quarter_ns < 0 || s->clock.half_ns < 0 || s->clock.half == s->clock.quarter)
     return NAN;
@@ -243,7 +240,8 @@ static void measure_stage(const petra_simulation *s, int32_t stage, double avail
       (petra_simulated_stage){.utilization = available_ns > 0 ? (double)s->clock.busy_ns[stage - 1] / available_ns : 0,
                               .lag_mean = counts->backwards ? (double)counts->lag_sum / (double)counts->backwards : 0,
                               .lag_max = counts->lag_max,
-                              .in_flight_max = counts->kept_max};
+                              .in_flight_max = counts->in_flight_max,
+                              .kept_max = counts->kept_max};
   if (stage < s->plan.program.stages && leaves_device(s, stage, stage + 1))
     out->bytes_up = counts->forwards * cost->forward_bytes;
   if (stage > 1 && leaves_device(s, stage, stage - 1))

@@ -9,7 +9,9 @@
 typedef struct petra_simulated_stage {
   double utilization; /* of its device's engines */
   double lag_mean;    /* over all backwards, those of the start included */
-  int64_t lag_max, in_flight_max;
+  int64_t lag_max;
+  int64_t in_flight_max;        /* forwarded and not yet backwarded */
+  int64_t kept_max;             /* whose graph or input is held: until B, or W where it is split from B */
   int64_t bytes_up, bytes_down; /* sent by the stage over links; with chunks, none within a device */
 } petra_simulated_stage;
 

@@ -3,48 +3,35 @@
 #include "run/simulation.h"
 #include "io/runlog_simulate.h"
 
-/* The stages' figures as columns. */
-typedef struct columns {
-  double *utilization, *lag_mean;
-  int64_t *lag_max, *in_flight_max, *bytes_up, *bytes_down;
-} columns;
+/* The stages' figures as columns: `reals` and `integers` hold one after the other. */
+enum { UTILIZATION, LAG_MEAN, REALS };
+enum { LAG_MAX, IN_FLIGHT_MAX, KEPT_MAX, BYTES_UP, BYTES_DOWN, INTEGERS };
 
-static petra_status make_columns(const petra_simulated *result, columns *out) {
-  size_t stages = (size_t)result->plan->program.stages;
-  PETRA_TRY(petra_allocate(&out->utilization, stages, sizeof *out->utilization));
-  PETRA_TRY(petra_allocate(&out->lag_mean, stages, sizeof *out->lag_mean));
-  PETRA_TRY(petra_allocate(&out->lag_max, stages, sizeof *out->lag_max));
-  PETRA_TRY(petra_allocate(&out->in_flight_max, stages, sizeof *out->in_flight_max));
-  PETRA_TRY(petra_allocate(&out->bytes_up, stages, sizeof *out->bytes_up));
-  PETRA_TRY(petra_allocate(&out->bytes_down, stages, sizeof *out->bytes_down));
-  for (size_t j = 0; j < stages; j++) {
+static void fill_columns(const petra_simulated *result, double *reals, int64_t *integers) {
+  const int64_t stages = result->plan->program.stages;
+  for (int64_t j = 0; j < stages; j++) {
     const petra_simulated_stage *stage = &result->stage[j];
-    out->utilization[j] = stage->utilization;
-    out->lag_mean[j] = stage->lag_mean;
-    out->lag_max[j] = stage->lag_max;
-    out->in_flight_max[j] = stage->in_flight_max;
-    out->bytes_up[j] = stage->bytes_up;
-    out->bytes_down[j] = stage->bytes_down;
+    reals[UTILIZATION * stages + j] = stage->utilization;
+    reals[LAG_MEAN * stages + j] = stage->lag_mean;
+    integers[LAG_MAX * stages + j] = stage->lag_max;
+    integers[IN_FLIGHT_MAX * stages + j] = stage->in_flight_max;
+    integers[KEPT_MAX * stages + j] = stage->kept_max;
+    integers[BYTES_UP * stages + j] = stage->bytes_up;
+    integers[BYTES_DOWN * stages + j] = stage->bytes_down;
   }
-  return PETRA_OK;
-}
-
-static void free_columns(columns *c) {
-  petra_free(c->utilization);
-  petra_free(c->lag_mean);
-  petra_free(c->lag_max);
-  petra_free(c->in_flight_max);
-  petra_free(c->bytes_up);
-  petra_free(c->bytes_down);
 }
 
 petra_status petra_simulated_write(const petra_simulated *result, petra_runlog *runlog) {
   const char *names[PETRA_CRITICAL_KINDS];
-  columns c = {NULL};
+  const int64_t stages = result->plan->program.stages;
+  double *reals = NULL;
+  int64_t *integers = NULL;
   petra_status status;
   for (int k = 0; k < PETRA_CRITICAL_KINDS; k++)
     names[k] = petra_critical_name((petra_critical_kind)k);
-  PETRA_TRY_GOTO(status, make_columns(result, &c), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&reals, (size_t)(REALS * stages), sizeof *reals), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&integers, (size_t)(INTEGERS * stages), sizeof *integers), done);
+  fill_columns(result, reals, integers);
   const petra_runlog_simulation simulation = {.makespan_ns = result->makespan_ns,
                                               .actions = result->actions,
                                               .microbatches = result->plan->program.microbatches,
@@ -52,12 +39,13 @@ petra_status petra_simulated_write(const petra_simulated *result, petra_runlog *
                                               .bubble_fraction = result->bubble_fraction,
                                               .wall_s = result->wall_s,
                                               .stages = result->plan->program.stages,
-                                              .utilization = c.utilization,
-                                              .lag_mean = c.lag_mean,
-                                              .lag_max = c.lag_max,
-                                              .in_flight_max = c.in_flight_max,
-                                              .bytes_up = c.bytes_up,
-                                              .bytes_down = c.bytes_down,
+                                              .utilization = reals + UTILIZATION * stages,
+                                              .lag_mean = reals + LAG_MEAN * stages,
+                                              .lag_max = integers + LAG_MAX * stages,
+                                              .in_flight_max = integers + IN_FLIGHT_MAX * stages,
+                                              .kept_max = integers + KEPT_MAX * stages,
+                                              .bytes_up = integers + BYTES_UP * stages,
+                                              .bytes_down = integers + BYTES_DOWN * stages,
                                               .critical_kinds = result->critical ? PETRA_CRITICAL_KINDS : 0,
                                               .critical_names = names,
                                               .critical_ns = result->path.ns,
@@ -66,6 +54,7 @@ petra_status petra_simulated_write(const petra_simulated *result, petra_runlog *
   if (result->accounts)
     status = petra_runlog_memory(runlog, result->accounts, result->plan->program.stages);
 done:
-  free_columns(&c);
+  petra_free(reals);
+  petra_free(integers);
   return status;
 }

@@ -38,13 +38,6 @@ static double now_s(void) {
   return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* Losses that the run will see: undrained, those of the last J - 1 microbatches are not computed. */
-static int64_t expected_losses(const petra_training_log_options *options) {
-  const petra_program_options *program = options->program_options;
-  int64_t lost = options->program->ticks && !program->drain ? program->stages - 1 : 0;
-  return program->microbatches > lost ? program->microbatches - lost : 0;
-}
-
 static bool is_evaluated(const petra_training_log *log, int64_t epoch) {
   int64_t every = log->options.program_options->eval_every;
   return every > 0 && (epoch + 1) % every == 0;
@@ -168,7 +161,7 @@ petra_status petra_training_log_create(const petra_training_log_options *options
   log->base.ops = &ops;
   log->options = *options;
   log->epochs = options->program_options->microbatches / options->program_options->batches;
-  log->expected = expected_losses(options);
+  log->expected = petra_program_losses(options->program, options->program_options);
   log->start_s = log->last_s = now_s();
   petra_progress_init(&log->progress, stderr, options->progress, NULL, NULL);
   PETRA_TRY_GOTO(status, petra_allocate(&log->states, (size_t)log->epochs, sizeof *log->states), fail);

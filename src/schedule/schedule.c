@@ -21,6 +21,10 @@ static bool next(const petra_program_options *options, int32_t device, petra_cur
   return true;
 }
 
+static int64_t losses(const petra_program_options *options) {
+  return ((const petra_schedule *)options->data)->losses;
+}
+
 /* A schedule that grows. */
 typedef struct builder {
   petra_schedule *schedule;
@@ -69,11 +73,14 @@ static void finish(builder *b, const char *name) {
     if (a->kind != PETRA_ACTION_EVALUATE && a->kind != PETRA_ACTION_UPDATE && a->microbatch >= s->microbatches)
       s->microbatches = a->microbatch + 1;
   }
+  int64_t passes[2] = {0, 0}; /* F and B of the last stage */
   for (int64_t i = 0; i < b->entries; i++)
-    s->split_head |= s->entries[i].action.stage == s->stages && s->entries[i].action.kind == PETRA_ACTION_FORWARD;
-  /* Time is counted over the whole: what it does again and again, if anything, is not known. */
+    if (s->entries[i].action.stage == s->stages && s->entries[i].action.kind <= PETRA_ACTION_BACKWARD)
+      passes[s->entries[i].action.kind == PETRA_ACTION_BACKWARD]++;
+  s->split_head = passes[0] > 0;
+  s->losses = passes[!s->split_head];
   s->program = (petra_program_ops){.name = name,
-                                   .flush = true,
+                                   .losses = losses,
                                    .split_backward = s->split_backward,
                                    .chunked = true,
                                    .next = next,

@@ -90,6 +90,17 @@ class Inspect(ProgramTest):
         text = self.good("inspect", "small.yaml")
         self.assertIn("group4.block2", text)
         self.assertIn(str(found["parameters"]), text)
+        for method, values, delay in (("petra", {"method__head": "split"}, lambda j: 2 * (10 - j) + 1),
+                                      ("pipedream", {}, lambda j: 10 - j), ("gpipe", {}, lambda j: 0), ("petra-arrival", {}, lambda j: -1)):
+            stages = self.good_json("inspect", "small.yaml", *self.set_options(method__name=method, **values))["stages"]
+            self.assertEqual([stage["delay"] for stage in stages], [delay(j) for j in range(1, 11)], method)
+            self.assertEqual([stage["lag"] for stage in stages], [delay(j) for j in range(1, 11)], method)
+        # A stage of a split head keeps one input more.
+        fused, split = (self.good_json("inspect", "small.yaml", "--memory", "strict", "--set", f"method.head={head}")["memory"]["rows"][0]
+                        ["stages_bytes"] for head in ("fused", "split"))
+        for j in range(1, 9):
+            self.assertEqual(split[j]["input_buffer"] * 2 * (9 - j), fused[j]["input_buffer"] * (2 * (9 - j) + 1))
+        self.bad(2, "no order fixes them", "inspect", "small.yaml", "--memory", "strict", "--set", "method.name=petra-arrival")
         one = self.good_json("inspect", "small.yaml", *self.set_options(stages__partition="balanced", stages__count=1))
         self.assertEqual([stage["delay"] for stage in one["stages"]], [0])
 

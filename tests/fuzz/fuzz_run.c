@@ -71,16 +71,19 @@ static void give_up(double_entry *d, int64_t at) {
 
 static void count(double_entry *d, const petra_action *a) {
   petra_stage_counts *c = &d->counts[a->stage - 1];
-  const bool fused = a->stage == d->schedule->stages && !d->schedule->split_head;
+  const bool fused = petra_head_is_fused(a->stage, d->schedule->stages, d->schedule->split_head);
   if (a->kind == PETRA_ACTION_FORWARD || (a->kind == PETRA_ACTION_BACKWARD && fused)) {
     d->flights[d->flight_count++] = (flight){a->stage, a->microbatch, c->updates};
     c->forwards++;
     c->kept++;
     c->kept_max = c->kept > c->kept_max ? c->kept : c->kept_max;
+    c->in_flight++;
+    c->in_flight_max = c->in_flight > c->in_flight_max ? c->in_flight : c->in_flight_max;
   }
   if (a->kind == PETRA_ACTION_BACKWARD) {
     int64_t at = find(d, a->stage, a->microbatch), lag = c->updates - d->flights[at].version;
     c->backwards++;
+    c->in_flight--;
     c->lag_sum += lag;
     c->lag_max = lag > c->lag_max ? lag : c->lag_max;
     if (fused || !d->schedule->split_backward)
