@@ -73,8 +73,7 @@ START_TEST(at_rate_0_every_gradient_is_the_same) {
       observed o;
       snprintf(method, sizeof method, "method.name=%s", petra_method_get(i).name);
       must(TRAINING_OPEN(&run, SMALL, FOUR_STAGES, DOUBLE, "optim.lr=0", "run.max_microbatches=8", method,
-                         "method.accumulate=4", "probe.per_epoch=120", families[f]));
-      run.program.drain = true;
+                         "method.accumulate=4", "probe.per_epoch=120", "run.drain=true", families[f]));
       observe(&o, &run);
       ck_assert_int_eq(o.count, 2);
       for (int pair = 0; pair < PETRA_PAIRS; pair++)
