@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "sim/executor_private.h"
+#include "sim/executor_virtual_private.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@ libpetra_a_SOURCES += \
 	sim/executor_arrival.c \
 	sim/executor_device.c sim/executor_device.h \
 	sim/executor_inbox.c \
-	sim/executor_private.h \
+	sim/executor_virtual_private.h \
 	sim/executor_virtual.c sim/executor_virtual.h \
 	sim/fair.c sim/fair.h \
 	sim/jitter.c sim/jitter.h \

@@ -3,7 +3,7 @@
 #ifndef PETRA_BASE_CONFIG_KEYS_H
 #define PETRA_BASE_CONFIG_KEYS_H
 
-#include "base/config.h"
+#include "base/config.h" /* circle: a key is a place in petra_config */
 
 #include <stddef.h>
 

@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "nn/blocks.h"
+#include "nn/blocks.h" /* circle: a model is a table of blocks, whose kinds are listed there */
 
 #include <stdio.h>
 

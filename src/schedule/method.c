@@ -1,7 +1,7 @@
 #include "schedule/method.h"
 
 #include "base/log.h"
-#include "schedule/mitigation.h"
+#include "schedule/mitigation.h" /* circle: a method is checked with its mitigations */
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 #include "backend/cuda/transfer.h"
 
-#include "backend/cuda/segment.h"
+#include "backend/cuda/segment.h" /* circle: copies go with the segments, which end by sending them */
 #include "base/log.h"
 #include "base/mem.h"
 
