@@ -1,8 +1,9 @@
 #include "base/progress.h"
 
+#include "base/clock.h"
+
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 static const int64_t terminal_interval_ns = 100 * INT64_C(1000000);
@@ -10,9 +11,7 @@ static const int64_t lines_interval_ns = 10 * INT64_C(1000000000);
 
 static int64_t monotonic_clock(void *context) {
   (void)context;
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+  return petra_clock_ns();
 }
 
 void petra_progress_init(petra_progress *progress, FILE *stream, petra_progress_style style, petra_progress_clock clock,

@@ -1,6 +1,7 @@
 /* petra simulate: prices a method on the modelled cluster; no tensor is touched. */
 #include "cli/simulate.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/cluster.h"
@@ -15,7 +16,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef struct simulation {
@@ -161,12 +161,6 @@ static petra_status wrap_worker(simulation *s, petra_worker **out) {
   return petra_cluster_record(&s->cluster, &recorder, out);
 }
 
-static double wall_s(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static petra_status run_program(simulation *s) {
   const petra_program_ops *program = s->setup.method.program;
   const petra_worker_cost_options worker = {.stages = s->program.stages,
@@ -183,9 +177,9 @@ static petra_status run_program(simulation *s) {
   if (s->arguments->critical_path)
     PETRA_TRY(watch_critical_path(s));
   PETRA_TRY(petra_executor_virtual_create(&s->cluster.executor, &s->executor));
-  double start_s = wall_s();
+  double start_s = petra_clock_s();
   PETRA_TRY(s->executor->ops->run(s->executor, program, &s->program, wrapped, sink, s));
-  s->result.wall_s = wall_s() - start_s;
+  s->result.wall_s = petra_clock_s() - start_s;
   return petra_cluster_finish(&s->cluster);
 }
 

@@ -1,6 +1,7 @@
 /* One run of one cell: a process of this same program. Nothing that happens to it reaches the sweep but its
  * end. */
 #define _GNU_SOURCE /* sched_setaffinity */
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/setup.h"
@@ -148,15 +149,9 @@ static void become(const launch *l, pid_t parent) {
   _exit(1);
 }
 
-static double now_s(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 petra_status petra_sweep_child_start(const petra_sweep *sweep, int cell, int slot, petra_sweep_child *out) {
   launch l = {.log = -1, .output = -1, .folder = -1};
-  petra_sweep_child child = {.cell = cell, .start_s = now_s()};
+  petra_sweep_child child = {.cell = cell, .start_s = petra_clock_s()};
   petra_status status = prepare(&l, sweep, &sweep->cell[cell], slot, &child.log_start);
   if (status == PETRA_OK) {
     pid_t parent = getpid();

@@ -1,4 +1,5 @@
 /* Creating run.h5, or going on with the one that a checkpoint holds. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/version.h"
@@ -133,7 +134,7 @@ static petra_status allocate_log(const char *path, bool actions, petra_runlog **
     PETRA_TRY_GOTO(status, petra_columns_init(&log->actions, &petra_runlog_action_group), fail);
   log->file = log->peak = log->total_peak = -1;
   log->interval_s = FLUSH_INTERVAL_S;
-  log->flushed_s = log->row_s = petra_runlog_now_s();
+  log->flushed_s = log->row_s = petra_clock_s();
   *out = log;
   return PETRA_OK;
 fail:
