@@ -1,5 +1,6 @@
 #include "cli/checkpoints.h"
 
+#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/checkpoint.h"
@@ -66,15 +67,7 @@ static bool is_due(const petra_checkpoints *c, const petra_action *actions, int 
 
 /* Durations that are measured cannot be found again: what was done before the checkpoint takes what it took then. */
 static petra_status remember(petra_checkpoints *c, int count, petra_action_result *results) {
-  if (c->done + count > c->measured_capacity) {
-    int64_t capacity = 2 * (c->done + count), *measured;
-    PETRA_TRY(petra_allocate(&measured, (size_t)capacity, sizeof *measured));
-    for (int64_t i = 0; i < c->done; i++)
-      measured[i] = c->measured[i];
-    petra_free(c->measured);
-    c->measured = measured;
-    c->measured_capacity = capacity;
-  }
+  PETRA_TRY(petra_array_reserve(&c->measured, &c->measured_capacity, c->done + count, sizeof *c->measured));
   for (int i = 0; i < count; i++) {
     if (c->done < c->resumed)
       results[i].measured_ns = c->measured[c->done + i];

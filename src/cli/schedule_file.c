@@ -1,5 +1,6 @@
 #include "cli/schedule_file.h"
 
+#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/runlog_read.h"
@@ -10,7 +11,7 @@
 #include <string.h>
 
 /* A config has at most 2^20 bytes (base/config_read.c): one more, and its reader can say that it is too long. */
-enum { CONFIG_BYTES = (1 << 20) + 1, SCHEDULE_BYTES = 1 << 30 };
+enum { CONFIG_BYTES = (1 << 20) + 1, SCHEDULE_BYTES = 1 << 30, LEAST_ROOM = 4096 };
 
 const char *petra_schedule_file_name(const char *path) {
   return strcmp(path, "-") == 0 ? "standard input" : path;
@@ -18,17 +19,12 @@ const char *petra_schedule_file_name(const char *path) {
 
 /* Fills the buffer up to `most` bytes. */
 static petra_status read_up_to(FILE *file, const char *name, size_t most, petra_schedule_text *out) {
+  int64_t room = (int64_t)out->size;
   while (out->size < most) {
-    size_t room = out->size ? 2 * out->size : 4096;
-    char *larger;
-    room = room < most ? room : most;
-    PETRA_TRY(petra_allocate_raw(&larger, room, 1));
-    if (out->text)
-      memcpy(larger, out->text, out->size);
-    petra_free(out->text);
-    out->text = larger;
+    PETRA_TRY(petra_array_reserve(&out->text, &room, room + LEAST_ROOM, 1));
     errno = 0;
-    size_t wanted = room - out->size, found = fread(out->text + out->size, 1, wanted, file);
+    size_t wanted = ((size_t)room < most ? (size_t)room : most) - out->size,
+           found = fread(out->text + out->size, 1, wanted, file);
     out->size += found;
     if (ferror(file))
       return petra_fail(PETRA_IO, "%s: cannot be read: %s; expected a config or a schedule", name, strerror(errno));

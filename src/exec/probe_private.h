@@ -47,7 +47,8 @@ struct petra_probe {
   int32_t offset[PETRA_MODEL_BLOCKS]; /* of a block's tensors among all parameters */
   petra_probe_window *windows;        /* oldest first */
   petra_probe_kept *kept;
-  int kept_count, kept_capacity;
+  int kept_count;
+  int64_t kept_capacity;
 };
 
 /* --- probe_window.c --- */
