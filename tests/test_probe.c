@@ -237,7 +237,7 @@ static void leave_traces(const char *const *settings, int count, const char *pro
   must(petra_allocate(&out->velocities, out->velocity_count, sizeof(double)));
   double *at = out->velocities;
   for (int j = 0; j < run.program.stages; j++) {
-    const petra_stage *stage = run.setup.stage[j];
+    petra_stage *stage = run.setup.stage[j];
     for (int b = 0; b < stage->blocks; b++)
       must(download(&run, &stage->sets[b].velocities, &at));
     out->accounts[j] = *petra_stage_account(stage);

@@ -20,7 +20,7 @@ typedef struct passage {
 
 /* The accounts of dry stages are ours to set. */
 static petra_account *account_of(passage *p, int stage) {
-  return (petra_account *)(uintptr_t)petra_stage_account(p->setup.stage[stage]);
+  return petra_stage_account(p->setup.stage[stage]);
 }
 
 /* Notes the accounts, and lets their peaks begin here. */

@@ -28,7 +28,7 @@ typedef struct launch {
   int folder; /* the cell's, for its lock */
   bool pinned;
   cpu_set_t cores;
-  const char *arguments[8];
+  char *arguments[8];
 } launch;
 
 /* Cores of place `slot` where `jobs` cells share those of this process: device.threads: 0 counts the cores
@@ -143,8 +143,7 @@ static void become(const launch *l, pid_t parent) {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, NULL);
   wait_for_folder(l->folder);
-  execv("/proc/self/exe",
-        (char *const *)(uintptr_t)l->arguments); /* this program, even if its file was replaced meanwhile */
+  execv("/proc/self/exe", l->arguments); /* this program, even if its file was replaced meanwhile */
   dprintf(2, "petra: /proc/self/exe: cannot be started: %s\n", strerror(errno));
   _exit(1);
 }

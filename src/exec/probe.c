@@ -51,7 +51,7 @@ void petra_probe_destroy(petra_probe *probe) {
   petra_free(probe);
 }
 
-const petra_account *petra_probe_account(const petra_probe *probe) {
+petra_account *petra_probe_account(petra_probe *probe) {
   return &probe->account;
 }
 

@@ -47,7 +47,7 @@ void petra_probe_destroy(petra_probe *probe);
 petra_status petra_probe_archive(petra_probe *probe, petra_tensor_archive *tensors);
 
 /* What the probe holds. */
-const petra_account *petra_probe_account(const petra_probe *probe);
+petra_account *petra_probe_account(petra_probe *probe);
 
 /* Whether the update window that begins with `microbatch` (a multiple of k) is probed: it holds one of the
  * microbatches in the middle of each of `per_epoch` equal parts of an epoch. */

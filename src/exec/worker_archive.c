@@ -124,9 +124,9 @@ petra_status petra_worker_stage_archive(petra_worker *base, petra_archive *archi
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate(&accounts, (size_t)options->stages + 1, sizeof *accounts));
   for (int32_t j = 0; j < options->stages; j++)
-    accounts[j] = (petra_account *)(uintptr_t)petra_stage_account(options->stage[j]);
+    accounts[j] = petra_stage_account(options->stage[j]);
   if (options->probe)
-    accounts[options->stages] = (petra_account *)(uintptr_t)petra_probe_account(options->probe);
+    accounts[options->stages] = petra_probe_account(options->probe);
   tensors.accounts = accounts;
   PETRA_TRY_GOTO(status, petra_archive_integers(archive, "read", &worker->read, 1), done);
   for (int32_t j = 0; j < options->stages; j++)

@@ -29,7 +29,7 @@ petra_stage_mitigation petra_method_stage_mitigation(const petra_method *method,
 }
 
 static petra_account *account_of(const petra_worker_stage *worker, int32_t stage) {
-  return (petra_account *)(uintptr_t)petra_stage_account(worker->options.stage[stage - 1]);
+  return petra_stage_account(worker->options.stage[stage - 1]);
 }
 
 /* Puts a message into a stage's box and counts its tensors there from now on. */

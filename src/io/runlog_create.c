@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const double FLUSH_INTERVAL_S = 5; /* docs/design.md, "Files it writes" */
+static const double FLUSH_INTERVAL_S = 5; /* docs/design.md, "Files of a run" */
 
 /* An empty group, filled later. */
 static bool create_empty(hid_t file, const char *name) {

@@ -122,7 +122,7 @@ bool petra_stage_has_head(const petra_stage *stage) {
   return petra_stage_block(stage, stage->blocks - 1)->kind == PETRA_BLOCK_HEAD;
 }
 
-const petra_account *petra_stage_account(const petra_stage *stage) {
+petra_account *petra_stage_account(petra_stage *stage) {
   return &stage->account;
 }
 

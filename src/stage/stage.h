@@ -52,7 +52,7 @@ void petra_stage_destroy(petra_stage *stage);
 petra_status petra_stage_initialise(petra_stage *stage, uint64_t seed);
 
 bool petra_stage_has_head(const petra_stage *stage);
-const petra_account *petra_stage_account(const petra_stage *stage);
+petra_account *petra_stage_account(petra_stage *stage);
 
 /* Updates made so far: the version of its weights. */
 int64_t petra_stage_version(const petra_stage *stage);
