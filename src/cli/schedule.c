@@ -28,6 +28,9 @@ static petra_status from_config(const petra_arguments *arguments, const petra_sc
   petra_program_options options;
   PETRA_TRY(petra_config_load_text(&source, arguments->sets, arguments->set_count, &config));
   petra_status status = petra_cluster_plan(&setup, config, DEFAULT_MICROBATCHES, &options);
+  if (status == PETRA_OK && arguments->gantt) /* a unit of time for every microbatch, at least */
+    status =
+        petra_gantt_check((int64_t)petra_program_devices(&options) * config->cluster.engines, options.microbatches);
   if (status == PETRA_OK) {
     p->recomputes = setup.method.recomputes;
     p->engines = (int)config->cluster.engines;

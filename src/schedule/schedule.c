@@ -136,12 +136,13 @@ static petra_status read_word(reader *r, builder *b, int64_t *round) {
   memcpy(word, r->at, kept);
   word[kept] = 0;
   petra_action action;
-  if (kept < length || strlen(word) < length || !petra_action_read(word, &action)) {
+  if (kept < length || strlen(word) < length)
+    memcpy(word, "?", sizeof "?");
+  const char *expected = petra_action_read(word, &action);
+  if (expected) {
     char shown[44];
-    return petra_fail(PETRA_SCHEDULE,
-                      "%s:%lld: '%s' is no action; expected a stage from 1, one of F, B, W, U, E and a "
-                      "microbatch from 0, such as 2F0",
-                      r->name, (long long)r->line, petra_utf8_show(shown, sizeof shown, r->at, length));
+    return petra_fail(PETRA_SCHEDULE, "%s:%lld: '%s' is no action; expected %s", r->name, (long long)r->line,
+                      petra_utf8_show(shown, sizeof shown, r->at, length), expected);
   }
   r->at += length;
   return add_entry(b, action, *round);

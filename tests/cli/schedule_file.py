@@ -3,6 +3,8 @@
 import os
 import threading
 
+import h5py
+
 from program import ProgramTest, main
 
 
@@ -206,6 +208,18 @@ class Replay(ProgramTest):
         self.good("train", "small.yaml", *self.options(*replay), "--output", "four", "--quiet")
         self.assertEqual(self.read("one/weights.h5"), self.read("four/weights.h5"))
         self.bad(2, "method.credit", "train", "small.yaml", *self.options(*replay, "method.credit=7"), "--output", "five", "--quiet")
+
+    def test_numbers_of_a_record(self):
+        self.good("train", "small.yaml", *self.options(), "--output", "one", "--quiet")
+        for column, value, expected in (("microbatch", 2**63 - 1, "a microbatch of 0 .. 999999999999"),
+                                        ("microbatch", -1, "a microbatch of 0 .. 999999999999"),
+                                        ("stage", 2**31 - 1, "a stage of 1 .. 100000"), ("kind", 5, "a kind of 0 .. 4")):
+            with h5py.File(self.path("one/run.h5"), "r") as source, h5py.File(self.path("other.h5"), "w") as copy:
+                for name in source:
+                    source.copy(name, copy)
+                copy.attrs.update(source.attrs)
+                copy["trace/actions"][column][3] = value
+            self.bad(1, f"other.h5: /trace/actions: row 3 is no action; expected {expected}", "schedule", "other.h5")
 
     def test_no_record(self):
         self.good("train", "small.yaml", "--output", "plain", "--quiet")
