@@ -80,6 +80,14 @@ class Schedule(ProgramTest):
             self.bad(2, "a.schedule:1: '1F9223372036854775807' is no action; expected a microbatch of 0 .. 999999999999",
                      "schedule", "a.schedule", *options)
 
+    def test_file_without_a_key(self):
+        for text in "", "\n# only a comment\n", "---\n":
+            self.write("empty.yaml", text)
+            for command in "inspect", "simulate", "schedule":
+                code, out, error = self.run_petra(command, "empty.yaml")
+                self.assertEqual((code, error), (0, "petra: warning: empty.yaml: holds no key; every key has its default\n"))
+                self.assertEqual(out, self.good(command, "-"))
+
     def test_wrong_schedule(self):
         with open(self.path("a.schedule"), "w", encoding="utf-8") as file:
             file.write("1: 1F0 1B0 1F1 1B1\n2: 2B1 2B0\n")
