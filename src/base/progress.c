@@ -1,6 +1,7 @@
 #include "base/progress.h"
 
 #include "base/clock.h"
+#include "base/utf8.h"
 
 #include <string.h>
 #include <sys/ioctl.h>
@@ -47,10 +48,9 @@ static void format_line(petra_progress *progress, int64_t done, int64_t total, c
   format_left(progress, done, total, left, sizeof left);
   if (total > 0)
     snprintf(share, sizeof share, "/%lld %3d%%", (long long)total, (int)(100.0 * (double)done / (double)total));
-  snprintf(progress->line, sizeof progress->line, "%lld%s %s%s", (long long)done, share, text, left);
-  for (char *c = progress->line; *c; c++)
-    if ((unsigned char)*c < 0x20 || *c == 0x7f)
-      *c = ' ';
+  char line[sizeof progress->line];
+  snprintf(line, sizeof line, "%lld%s %s%s", (long long)done, share, text, left);
+  petra_utf8_show(progress->line, sizeof progress->line, line, strlen(line));
 }
 
 /* A line as wide as the terminal would wrap, and then could not be rewritten. Cut at a UTF-8 character's

@@ -4,6 +4,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 
+#include "base/utf8.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -34,9 +36,11 @@ petra_status petra_table_cell(petra_table *table, const char *format, ...) {
   va_copy(again, arguments);
   int length = vsnprintf(NULL, 0, format, arguments);
   va_end(arguments);
-  petra_status status = petra_allocate(&text, (size_t)length + 1, 1);
+  const size_t room = 4 * (size_t)length + 1; /* as it is shown, a byte may become four; it is printed behind that */
+  petra_status status = petra_allocate(&text, room + (size_t)length + 1, 1);
   if (status == PETRA_OK) {
-    vsnprintf(text, (size_t)length + 1, format, again);
+    vsnprintf(text + room, (size_t)length + 1, format, again);
+    petra_utf8_show(text, room, text + room, (size_t)length);
     table->cells[table->cell_count++] = text;
   }
   va_end(again);

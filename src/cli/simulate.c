@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "cli/cluster.h"
 #include "cli/cluster_plan.h"
 #include "cli/command.h"
@@ -264,7 +265,7 @@ static petra_status report(const simulation *s) {
     return PETRA_OK;
   PETRA_TRY(petra_simulated_print_table(result));
   if (s->directory)
-    printf("written: %s/{config.yaml,run.h5}\n", s->directory);
+    petra_utf8_print(stdout, "written: %s/{config.yaml,run.h5}\n", s->directory);
   return PETRA_OK;
 }
 

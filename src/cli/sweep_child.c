@@ -4,12 +4,14 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "cli/setup.h"
 #include "cli/sweep.h"
 #include "io/atomic_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -78,8 +80,10 @@ static petra_status begin_log(const launch *l, off_t *end) {
   if (gmtime_r(&now, &parts))
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &parts);
   int written = dprintf(l->log, "== %s petra", when);
-  for (int i = 1; l->arguments[i] && written >= 0; i++)
-    written = dprintf(l->log, " %s", l->arguments[i]);
+  for (int i = 1; l->arguments[i] && written >= 0; i++) {
+    char shown[4 * PATH_MAX];
+    written = dprintf(l->log, " %s", petra_utf8_show(shown, sizeof shown, l->arguments[i], strlen(l->arguments[i])));
+  }
   if (written < 0 || dprintf(l->log, "\n") < 0)
     return petra_fail(PETRA_IO, "%s: cannot write: %s", l->log_path, strerror(errno));
   *end = lseek(l->log, 0, SEEK_END);

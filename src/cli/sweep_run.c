@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "cli/sweep.h"
 
 #include <errno.h>
@@ -81,8 +82,8 @@ static void tell(const pool *p, const petra_sweep_child *child) {
   const petra_sweep *sweep = p->sweep;
   if (sweep->arguments->json || sweep->arguments->quiet)
     return;
-  printf("[%d/%d] %s: %s after %.1f s\n", p->begun, p->open, sweep->cell[child->cell].name,
-         words[sweep->cell[child->cell].state], petra_clock_s() - child->start_s);
+  petra_utf8_print(stdout, "[%d/%d] %s: %s after %.1f s\n", p->begun, p->open, sweep->cell[child->cell].name,
+                   words[sweep->cell[child->cell].state], petra_clock_s() - child->start_s);
   fflush(stdout);
 }
 

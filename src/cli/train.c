@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "cli/checkpoints.h"
 #include "cli/cluster.h"
 #include "cli/command.h"
@@ -112,15 +113,15 @@ static petra_status find_checkpoint(training *t, petra_runlog_about *about, char
   bool tell = !t->arguments->json && !t->arguments->quiet;
   if (!t->resume) {
     if (tell)
-      printf("no %s: the run begins at its beginning\n", t->checkpoint_path);
+      petra_utf8_print(stdout, "no %s: the run begins at its beginning\n", t->checkpoint_path);
     return PETRA_OK;
   }
   PETRA_TRY(petra_checkpoint_begin(t->resume, t->config, t->program.microbatches, &t->first, log, &bytes));
   about->image = *log;
   about->image_bytes = bytes;
   if (tell)
-    printf("resumed from %s: microbatch %lld (epoch %lld)\n", t->checkpoint_path, (long long)t->first,
-           (long long)(t->first / t->program.batches) + 1);
+    petra_utf8_print(stdout, "resumed from %s: microbatch %lld (epoch %lld)\n", t->checkpoint_path, (long long)t->first,
+                     (long long)(t->first / t->program.batches) + 1);
   return PETRA_OK;
 }
 
@@ -254,7 +255,7 @@ static void print_end(const training *t) {
     printf(", too few for a loss to come back");
   else if (epochs == 0)
     printf(", mean loss %.4f over %lld", loss, (long long)losses);
-  printf("; written: %s/{config.yaml,run.h5,weights.h5}\n", t->directory);
+  petra_utf8_print(stdout, "; written: %s/{config.yaml,run.h5,weights.h5}\n", t->directory);
 }
 
 static petra_status finish(training *t) {

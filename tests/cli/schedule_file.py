@@ -137,7 +137,7 @@ class ScheduleFile(ProgramTest):
     def test_bad_files(self):
         for text, words in ((b"", "a.schedule: no device"),
                             (b"\x00\xff\x01garbage", "a.schedule:1: expected the line of device 1"),
-                            (b"1: \xff\x1b[2J", "a.schedule:1: '??[2J' is no action"),
+                            (b"1: \xff\x1b[2J", "a.schedule:1: '\\xff\\x1b[2J' is no action"),
                             (b"method: {name: petra}\n", "a.schedule:1: expected the line of device 1"),
                             (b"1: 1F0 1B0\n2: 2B0 2B1\n", "device 2, action 2 (2B1): it needs 1F1, which no device does"),
                             (b"1: 1F0 1B0\n2: 2B0 2B0\n", "device 2, action 2 (2B0): it has been done before"),
