@@ -22,3 +22,17 @@ petra_status petra_cost_scale(petra_stage_cost *cost, double speed) {
   }
   return PETRA_OK;
 }
+
+void petra_cost_durations(const petra_stage_cost *cost, const petra_cost_rule *rule, bool last,
+                          int64_t duration_ns[PETRA_ACTION_KINDS]) {
+  int64_t weight_ns = rule->split_backward ? cost->weight_gradient_ns : 0;
+  duration_ns[PETRA_ACTION_FORWARD] = cost->forward_ns;
+  duration_ns[PETRA_ACTION_BACKWARD] = cost->backward_ns - weight_ns;
+  if (last && rule->fused_head)
+    duration_ns[PETRA_ACTION_BACKWARD] += cost->forward_ns;
+  else if (rule->recomputes)
+    duration_ns[PETRA_ACTION_BACKWARD] += cost->reconstruct_ns;
+  duration_ns[PETRA_ACTION_WEIGHT_GRADIENT] = weight_ns;
+  duration_ns[PETRA_ACTION_UPDATE] = cost->update_ns;
+  duration_ns[PETRA_ACTION_EVALUATE] = 0;
+}

@@ -217,28 +217,13 @@ static petra_status run_events(petra_executor_virtual *executor, petra_worker *w
   return check_finished(executor);
 }
 
-/* Duration of each kind of action of a stage; evaluations take no virtual time. */
-static void set_stage_durations(const petra_stage_cost *cost, const petra_cost_rule *rule, bool last,
-                                int64_t duration_ns[PETRA_ACTION_KINDS]) {
-  int64_t weight_ns = rule->split_backward ? cost->weight_gradient_ns : 0;
-  duration_ns[PETRA_ACTION_FORWARD] = cost->forward_ns;
-  duration_ns[PETRA_ACTION_BACKWARD] = cost->backward_ns - weight_ns;
-  if (last && rule->fused_head)
-    duration_ns[PETRA_ACTION_BACKWARD] += cost->forward_ns;
-  else if (rule->recomputes)
-    duration_ns[PETRA_ACTION_BACKWARD] += cost->reconstruct_ns;
-  duration_ns[PETRA_ACTION_WEIGHT_GRADIENT] = weight_ns;
-  duration_ns[PETRA_ACTION_UPDATE] = cost->update_ns;
-  duration_ns[PETRA_ACTION_EVALUATE] = 0;
-}
-
 static petra_status set_durations(petra_executor_virtual *executor) {
   int32_t rows = executor->settings.cost_count == 1 ? 2 : executor->options->stages;
   PETRA_TRY(petra_allocate(&executor->duration_ns, (size_t)rows, sizeof *executor->duration_ns));
   for (int32_t r = 0; r < rows; r++) {
     bool last = executor->settings.cost_count == 1 ? r == 1 : r == rows - 1;
-    set_stage_durations(&executor->costs[executor->settings.cost_count == 1 ? 0 : r], &executor->settings.rule, last,
-                        executor->duration_ns[r]);
+    petra_cost_durations(&executor->costs[executor->settings.cost_count == 1 ? 0 : r], &executor->settings.rule, last,
+                         executor->duration_ns[r]);
   }
   return PETRA_OK;
 }
