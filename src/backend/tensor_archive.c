@@ -1,6 +1,7 @@
 #include "backend/tensor_archive.h"
 
 #include "backend/ops.h"
+#include "backend/pool.h"
 #include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -69,7 +70,7 @@ static petra_status find_values(petra_tensor_archive *tensors, const char *item,
     return tensors->archive->ops->values(tensors->archive, item, wide ? PETRA_ARCHIVE_F64 : PETRA_ARCHIVE_F32, 4,
                                          extent, NULL);
   return petra_archive_require(tensors->archive, item, PETRA_ARCHIVE_U8,
-                               (int64_t)backend->ops->storage_bytes(backend, like));
+                               (int64_t)petra_tensor_storage_bytes(backend, like));
 }
 
 /* Makes the tensor that `about` tells of. */
