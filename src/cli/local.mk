@@ -40,7 +40,7 @@ petra_SOURCES = \
 	src/cli/simulate_output.c \
 	src/cli/simulate_report.c \
 	src/cli/sweep.c src/cli/sweep.h \
-	src/cli/sweep_cell.c src/cli/sweep_child.c src/cli/sweep_config.c src/cli/sweep_plan.c src/cli/sweep_run.c \
+	src/cli/sweep_cell.c src/cli/sweep_child.c src/cli/sweep_plan.c src/cli/sweep_run.c \
 	src/cli/sweep_slurm.c src/cli/sweep_summary.c src/cli/sweep_table.c \
 	src/cli/train.c \
 	src/cli/training_log.c src/cli/training_log.h

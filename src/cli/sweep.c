@@ -149,7 +149,7 @@ static petra_status run(const petra_arguments *arguments) {
   for (int c = 0; sweep.cell && c < sweep.cells; c++) {
     petra_free(sweep.cell[c].name);
     petra_free(sweep.cell[c].directory);
-    petra_free(sweep.cell[c].config);
+    petra_config_destroy(sweep.cell[c].config);
   }
   petra_free(sweep.cell);
   petra_free(sweep.directory);

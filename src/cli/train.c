@@ -109,7 +109,7 @@ static petra_status find_checkpoint(training *t, petra_runlog_about *about, char
   size_t bytes;
   if (!t->arguments->resume)
     return PETRA_OK;
-  PETRA_TRY(petra_checkpoint_find(t->checkpoint_path, t->config_text, &t->resume));
+  PETRA_TRY(petra_checkpoint_find(t->checkpoint_path, t->config, &t->resume));
   bool tell = !t->arguments->json && !t->arguments->quiet;
   if (!t->resume) {
     if (tell)
