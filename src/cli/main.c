@@ -4,6 +4,7 @@
 #include "base/version.h"
 #include "cli/command.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <gsl/gsl_errno.h>
@@ -44,7 +45,7 @@ static const petra_option help_config_option = {"help-config", NULL, 0,
 static const petra_option help_markdown_option = {"help-config-markdown", NULL, 0, NULL}; /* for docs/config.md */
 static const petra_option help_option = {"help", NULL, 0, "this text"};
 
-enum { OPTIONS_MOST = 16, FIRST = 256 }; /* FIRST: getopt's number of the first, beyond any character */
+enum { OPTIONS_MOST = 20, SHARED = 6, FIRST = 256 }; /* FIRST: getopt's number of the first, beyond any character */
 
 /* All options of a subcommand, in the order of the help; returns how many. */
 static int options_of(const petra_command *command, const petra_option *out[OPTIONS_MOST]) {
@@ -53,6 +54,7 @@ static int options_of(const petra_command *command, const petra_option *out[OPTI
   if (command->takes_config)
     out[count++] = &set_option;
   for (const petra_option *own = command->options; own && own->name; own++) {
+    assert(count + SHARED < OPTIONS_MOST);
     writes |= strcmp(own->name, "output") == 0;
     out[count++] = own;
   }
