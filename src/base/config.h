@@ -236,6 +236,27 @@ void petra_config_destroy(petra_config *config);
 petra_status petra_config_fail(const petra_config *config, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* What a key decides about a run, from the most to the least. */
+typedef enum petra_config_role {
+  PETRA_ROLE_RESULT, /* what is computed and logged */
+  PETRA_ROLE_LENGTH, /* how far it goes */
+  PETRA_ROLE_WAY,    /* how it gets there, with the same results: threads that read, where what it reads lies */
+  PETRA_ROLE_PLACE   /* where its own files go */
+} petra_config_role;
+
+enum { PETRA_CONFIG_VALUE = 200 };
+
+/* The first key in which two configs differ, and the beginnings of its values as YAML. */
+typedef struct petra_config_difference {
+  const char *key;
+  char a[PETRA_CONFIG_VALUE], b[PETRA_CONFIG_VALUE];
+} petra_config_difference;
+
+/* Orders two configs by the values of their keys of the roles up to `last`: below 0, 0 where all are equal, above 0, which
+ * sets *difference (NULL: is not wanted). */
+int petra_config_compare(const petra_config *a, const petra_config *b, petra_config_role last,
+                         petra_config_difference *difference);
+
 /* Writes the fully expanded config as YAML that petra_config_load reads back to the same values. */
 petra_status petra_config_print(const petra_config *config, FILE *out);
 

@@ -6,6 +6,7 @@ libpetra_a_SOURCES += \
 	src/base/account.c src/base/account.h \
 	src/base/clock.c src/base/clock.h \
 	src/base/config.c src/base/config.h \
+	src/base/config_compare.c \
 	src/base/config_document.c src/base/config_document.h \
 	src/base/config_keys.c src/base/config_keys.h \
 	src/base/config_nearest.c \

@@ -60,5 +60,7 @@ const petra_command petra_command_init = {
             "They can be\n"
             "given to a run as model.weights. With model.weights set, those are read, checked and written again.\n",
     .takes_config = true,
-    .writes = true,
+    .options =
+        (const petra_option[]){
+            PETRA_OPTION("output", "DIR", output, "where files go (default: run.output/run.name of the config)"), {0}},
     .run = run};

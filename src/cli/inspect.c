@@ -184,5 +184,11 @@ const petra_command petra_command_inspect = {
         "Of a config: the table of stages with shapes, parameters, FLOPs, message sizes and delays; no data is read.\n"
         "Of a run (its folder or its run.h5, also while it goes on): what it is, its epochs, its peak memory.\n",
     .takes_config = true,
-    .tables = true,
+    .options =
+        (const petra_option[]){
+            PETRA_OPTION("memory", "A", memory,
+                         "of a config: adds the memory of the stages, with A paper or strict accounting"),
+            PETRA_OPTION("image-size", "N", image_size,
+                         "of a config: the tables for images of N x N in place of the data set's"),
+            {0}},
     .run = run};

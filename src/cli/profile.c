@@ -134,6 +134,9 @@ const petra_command petra_command_profile = {
             "profile with\n"
             "one block a stage serves every partition of the network.\n",
     .takes_config = true,
-    .writes = true,
-    .writes_file = "profile.h5",
+    .options =
+        (const petra_option[]){
+            PETRA_OPTION("output", "FILE", output,
+                         "the file to write (default: profile.h5 in run.output/run.name of the config)"),
+            {0}},
     .run = run};

@@ -113,5 +113,5 @@ const petra_command petra_command_schedule = {
             "reconstruction or recomputation; a | follows where an update ends. --json: {\"devices\": "
             "[[\"1F0\", ...], ...]}.\n",
     .takes_config = true,
-    .takes_gantt = true,
+    .options = (const petra_option[]){PETRA_OPTION("gantt", NULL, gantt, "a chart over time"), {0}},
     .run = run};

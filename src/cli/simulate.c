@@ -60,7 +60,14 @@ const petra_command petra_command_simulate = {
             "0, 16 per stage. run.drain: auto leaves the pipeline as `petra train` does: lockstep ends "
             "undrained, others drain.\n",
     .takes_config = true,
-    .writes = true,
-    .simulates = true,
-    .traces = true,
+    .options =
+        (const petra_option[]){
+            PETRA_OPTION("output", "DIR", output,
+                         "writes run.h5 and config.yaml into DIR (default: nothing is written)"),
+            PETRA_OPTION("trace", "FILE", trace, "writes a trace of every action for Chrome's or Perfetto's viewer"),
+            PETRA_OPTION("critical-path", NULL, critical_path,
+                         "tells which actions and messages the makespan is made of; keeps every action in memory"),
+            PETRA_OPTION("memory", "A", memory,
+                         "accounting of the stages' memory: measured (default), paper or strict"),
+            {0}},
     .run = run};

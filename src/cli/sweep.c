@@ -153,7 +153,7 @@ static petra_status run(const petra_arguments *arguments) {
   for (int c = 0; sweep.cell && c < sweep.cells; c++) {
     petra_free(sweep.cell[c].name);
     petra_free(sweep.cell[c].directory);
-    petra_free(sweep.cell[c].config);
+    petra_config_destroy(sweep.cell[c].config);
   }
   petra_free(sweep.cell);
   petra_free(sweep.directory);
@@ -180,6 +180,13 @@ const petra_command petra_command_sweep = {
             "their start; a complete\n"
             "cell of another config is an error. --set overrides a key of every cell.\n",
     .takes_config = true,
-    .writes = true,
-    .sweeps = true,
+    .options =
+        (const petra_option[]){
+            PETRA_OPTION("output", "DIR", output, "where files go (default: run.output/run.name of the config)"),
+            PETRA_OPTION("jobs", "N", jobs,
+                         "so many cells at once (default 1); 0: runs none and sums up what is there"),
+            PETRA_OPTION("slurm", NULL, slurm,
+                         "prints a script for sbatch that runs the open cells, in place of running them"),
+            PETRA_OPTION("cell", "N", cell, "runs the cell with this number, from 1, and sums nothing up"),
+            {0}},
     .run = run};

@@ -89,7 +89,11 @@ const petra_command petra_command_train = {
             "accuracies, stages, memory, probes of gradients; readable while the run goes on) and, at the end, "
             "weights.h5.\n",
     .takes_config = true,
-    .writes = true,
-    .traces = true,
-    .resumes = true,
+    .options =
+        (const petra_option[]){
+            PETRA_OPTION("output", "DIR", output, "where files go (default: run.output/run.name of the config)"),
+            PETRA_OPTION("trace", "FILE", trace, "writes a trace of every action for Chrome's or Perfetto's viewer"),
+            PETRA_OPTION("resume", NULL, resume,
+                         "goes on from checkpoint.h5 in DIR, bit for bit; from the beginning where there is none"),
+            {0}},
     .run = train};

@@ -189,45 +189,22 @@ petra_worker *petra_checkpoints_worker(petra_checkpoints *c) {
 
 /* --- which run a checkpoint is of --- */
 
-/* Keys that may differ: where files go, how far the run goes, how many threads read. */
-static bool may_differ(const char *section, const char *line, size_t length) {
-  static const char *const free_keys[] = {
-      "run:  name",  "run:  output",  "run:  epochs", "run:  max_microbatches", "run:  checkpoint_every",
-      "data:  path", "data:  workers"};
-  char key[128];
-  snprintf(key, sizeof key, "%s%.*s", section, (int)length, line);
-  char *colon = strchr(key + strlen(section), ':');
-  if (colon)
-    *colon = 0;
-  for (size_t i = 0; i < sizeof free_keys / sizeof *free_keys; i++)
-    if (strcmp(key, free_keys[i]) == 0)
-      return true;
-  return false;
+static petra_status compare(const char *path, const char *found, const petra_config *expected) {
+  const petra_config_text text = {.path = path, .text = found, .size = strlen(found)};
+  petra_config_difference difference;
+  petra_config *config;
+  PETRA_TRY(petra_config_load_text(&text, NULL, 0, &config));
+  int order = petra_config_compare(config, expected, PETRA_ROLE_RESULT, &difference);
+  petra_config_destroy(config);
+  return order == 0
+             ? PETRA_OK
+             : petra_fail(PETRA_CONFIG,
+                          "%s: was written with %s: %s, and the config has %s; expected the config of the run that "
+                          "is resumed",
+                          path, difference.key, difference.a, difference.b);
 }
 
-/* Both are what petra_config_print gives: the same lines in the same order, but for values. */
-static petra_status compare(const char *path, const char *found, const char *expected) {
-  char section[64] = "";
-  while (*found || *expected) {
-    size_t a = strcspn(found, "\n"), b = strcspn(expected, "\n");
-    bool same = a == b && strncmp(found, expected, a) == 0;
-    if (*expected != ' ')
-      snprintf(section, sizeof section, "%.*s", (int)b, expected);
-    if (!same && !may_differ(section, expected, b)) {
-      found += strspn(found, " ");
-      expected += strspn(expected, " ");
-      return petra_fail(
-          PETRA_CONFIG,
-          "%s: was written with %s %.*s, and the config has %.*s; expected the config of the run that is resumed", path,
-          section, (int)strcspn(found, "\n"), found, (int)strcspn(expected, "\n"), expected);
-    }
-    found += a + (found[a] != 0);
-    expected += b + (expected[b] != 0);
-  }
-  return PETRA_OK;
-}
-
-petra_status petra_checkpoint_find(const char *path, const char *config, petra_archive **out) {
+petra_status petra_checkpoint_find(const char *path, const petra_config *config, petra_archive **out) {
   petra_archive *archive;
   *out = NULL;
   if (access(path, F_OK) != 0)

@@ -30,9 +30,9 @@ petra_observer *petra_checkpoints_observer(petra_checkpoints *checkpoints);
 /* The worker that the executor is given: that of the options, or one that first catches up with the checkpoint. */
 petra_worker *petra_checkpoints_worker(petra_checkpoints *checkpoints);
 
-/* Opens DIR/checkpoint.h5 and checks that it is of a run with this config, but for keys that do not change what is
- * computed up to there. *out is NULL, and all is well, where there is no such file. */
-petra_status petra_checkpoint_find(const char *path, const char *config, petra_archive **out);
+/* Opens DIR/checkpoint.h5 and checks that it is of a run with this config, as far as keys decide what is computed
+ * up to there (PETRA_ROLE_RESULT). *out is NULL, and all is well, where there is no such file. */
+petra_status petra_checkpoint_find(const char *path, const petra_config *config, petra_archive **out);
 
 /* What is known before there is a worker: how many microbatches stage 1 had read, and the log (petra_runlog_image's;
  * free with petra_free). PETRA_CONFIG if the run ends before that. */

@@ -97,7 +97,7 @@ static petra_status find_checkpoint(petra_run *run, petra_runlog_about *about, c
   size_t bytes;
   if (!run->options.resume)
     return PETRA_OK;
-  PETRA_TRY(petra_checkpoint_find(run->checkpoint_path, run->config_text, &run->resume));
+  PETRA_TRY(petra_checkpoint_find(run->checkpoint_path, run->config, &run->resume));
   if (!run->resume) {
     if (run->options.print)
       petra_utf8_print(stdout, "no %s: the run begins at its beginning\n", run->checkpoint_path);

@@ -42,25 +42,18 @@ const petra_sweep_metrics *petra_sweep_metrics_of(petra_grid_command command) {
 
 /* The config `found` in `path`, which may lack keys that have come since: they had their defaults. */
 static petra_status check_config(const petra_sweep_cell *cell, const char *path, const char *found) {
+  const petra_config_text text = {.path = path, .text = found, .size = strlen(found)};
+  petra_config_difference difference;
   petra_config *config;
-  char *text = NULL, difference[PETRA_SWEEP_REASON];
-  size_t size = 0;
-  PETRA_TRY(petra_config_load_text(&(petra_config_text){.path = path, .text = found, .size = strlen(found)}, NULL, 0,
-                                   &config));
-  FILE *stream = open_memstream(&text, &size);
-  petra_status status = stream ? petra_config_print(config, stream)
-                               : petra_fail(PETRA_NO_MEMORY, "out of memory for the text of a config");
-  if (stream)
-    fclose(stream);
-  if (status == PETRA_OK && !petra_sweep_same_config(text, cell->config, difference, sizeof difference))
-    status = petra_fail(PETRA_CONFIG,
-                        "%s: complete, but of another config: %s; expected the grid that it was made with, "
-                        "another --output, or "
-                        "its folder moved away",
-                        path, difference);
-  free(text);
+  PETRA_TRY(petra_config_load_text(&text, NULL, 0, &config));
+  int order = petra_config_compare(config, cell->config, PETRA_ROLE_WAY, &difference);
   petra_config_destroy(config);
-  return status;
+  return order == 0
+             ? PETRA_OK
+             : petra_fail(PETRA_CONFIG,
+                          "%s: complete, but of another config: %s: %s in place of %s; expected the grid that it was "
+                          "made with, another --output, or its folder moved away",
+                          path, difference.key, difference.a, difference.b);
 }
 
 /* --- petra train --- */
@@ -143,12 +136,14 @@ static petra_status read_simulation(petra_sweep_cell *cell, const char *path) {
 
 petra_status petra_sweep_keep_simulation(const petra_sweep_cell *cell, const char *printed) {
   json_error_t error;
-  char *path = NULL, *text = NULL;
+  char *path = NULL, *text = NULL, *config = NULL;
+  size_t size;
   petra_status status;
   json_t *root = json_load_file(printed, 0, &error);
   if (!root)
     return petra_fail(PETRA_DATA, "%s: no JSON: %s", printed, error.text);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "config", petra_json_string(cell->config)), done);
+  PETRA_TRY_GOTO(status, petra_folder_expand_config(cell->config, &config, &size), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "config", petra_json_string(config)), done);
   PETRA_TRY_GOTO(status, petra_join_path(cell->directory, "simulate.json", &path), done);
   text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
   status = text ? petra_file_write_atomically(path, text, strlen(text))
@@ -156,6 +151,7 @@ petra_status petra_sweep_keep_simulation(const petra_sweep_cell *cell, const cha
   if (status == PETRA_OK)
     unlink(printed);
 done:
+  free(config); /* open_memstream's */
   free(text);
   petra_free(path);
   json_decref(root);

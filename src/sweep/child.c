@@ -14,6 +14,7 @@
 #include <limits.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
@@ -92,18 +93,23 @@ static petra_status begin_log(const launch *l, off_t *end) {
 
 static petra_status prepare(launch *l, const petra_sweep *sweep, const petra_sweep_cell *cell, int slot,
                             off_t *log_start) {
-  char *made = NULL;
+  char *made = NULL, *config = NULL;
+  size_t size;
   PETRA_TRY(petra_folder_of(NULL, cell->directory, &made));
   petra_free(made);
   PETRA_TRY(petra_join_path(cell->directory, "config.yaml", &l->config_path));
   PETRA_TRY(petra_join_path(cell->directory, "log.txt", &l->log_path));
   PETRA_TRY(petra_join_path(cell->directory, ".simulate.json.tmp.out", &l->output_path));
-  PETRA_TRY(petra_file_write_atomically(l->config_path, cell->config, strlen(cell->config)));
+  petra_status status = petra_folder_expand_config(cell->config, &config, &size);
+  if (status == PETRA_OK)
+    status = petra_folder_write_config(cell->directory, config, size);
+  free(config); /* open_memstream's */
+  PETRA_TRY(status);
   PETRA_TRY(open_file(l->log_path, O_WRONLY | O_CREAT | O_APPEND, &l->log));
   PETRA_TRY(open_file(cell->directory, O_RDONLY | O_DIRECTORY, &l->folder));
   if (petra_grid_runs(sweep->grid) == PETRA_GRID_SIMULATE)
     PETRA_TRY(open_file(l->output_path, O_WRONLY | O_CREAT | O_TRUNC, &l->output));
-  l->pinned = cell->threads == 0 && share_of_cores(sweep->jobs, slot, &l->cores);
+  l->pinned = cell->config->device.threads == 0 && share_of_cores(sweep->jobs, slot, &l->cores);
   set_arguments(l, sweep, cell);
   return begin_log(l, log_start);
 }

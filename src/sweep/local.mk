@@ -2,7 +2,6 @@
 libpetra_a_SOURCES += \
 	src/sweep/cell.c \
 	src/sweep/child.c \
-	src/sweep/config.c \
 	src/sweep/plan.c \
 	src/sweep/run.c \
 	src/sweep/slurm.c \

@@ -23,69 +23,38 @@ static petra_status check(const petra_config *config, petra_grid_command command
   return status;
 }
 
-static petra_status expand(const petra_config *config, char **out) {
-  char *text = NULL;
-  size_t size = 0;
-  FILE *stream = open_memstream(&text, &size);
-  if (!stream)
-    return petra_fail(PETRA_NO_MEMORY, "out of memory for the text of a config");
-  petra_status status = petra_config_print(config, stream);
-  fclose(stream);
-  if (status == PETRA_OK)
-    status = petra_duplicate_string(out, text);
-  free(text);
-  return status;
-}
-
 static petra_status plan_cell(petra_sweep *sweep, int number) {
   const petra_sweep_options *options = &sweep->options;
   petra_sweep_cell *cell = &sweep->cell[number];
-  petra_config *config;
   char name[PETRA_GRID_NAME];
   petra_grid_name(sweep->grid, number, true, name);
   PETRA_TRY(petra_duplicate_string(&cell->name, name));
   PETRA_TRY(petra_join_path(sweep->directory, name, &cell->directory));
   if (sweep->only >= 0 && sweep->only != number)
     return PETRA_OK;
-  PETRA_TRY(petra_grid_config(sweep->grid, number, options->sets, options->set_count, &config));
-  petra_status status = check(config, petra_grid_runs(sweep->grid));
-  if (status == PETRA_OK)
-    status = expand(config, &cell->config);
-  cell->seed = config->run.seed;
-  cell->threads = config->device.threads;
-  petra_config_destroy(config);
-  return status;
+  PETRA_TRY(petra_grid_config(sweep->grid, number, options->sets, options->set_count, &cell->config));
+  return check(cell->config, petra_grid_runs(sweep->grid));
 }
 
-typedef struct hashed {
-  uint64_t hash;
-  int cell;
-} hashed;
-
-static int compare_hashes(const void *a, const void *b) {
-  const hashed *left = a, *right = b;
-  if (left->hash != right->hash)
-    return left->hash < right->hash ? -1 : 1;
-  return left->cell - right->cell;
+static int compare_cells(const void *a, const void *b) {
+  const petra_sweep_cell *left = *(const petra_sweep_cell *const *)a, *right = *(const petra_sweep_cell *const *)b;
+  int order = petra_config_compare(left->config, right->config, PETRA_ROLE_WAY, NULL);
+  return order ? order : (left > right) - (left < right);
 }
 
 /* Values that are written differently (0.1, 1e-1) or rows of the same effect would run the same thing twice
  * and count it as two. */
 static petra_status refuse_equals(const petra_sweep *sweep) {
-  hashed *order = NULL;
+  const petra_sweep_cell **order;
   petra_status status = PETRA_OK;
-  char difference[PETRA_SWEEP_REASON];
   PETRA_TRY(petra_allocate(&order, (size_t)sweep->cells, sizeof *order));
   for (int c = 0; c < sweep->cells; c++)
-    order[c] = (hashed){petra_sweep_config_hash(sweep->cell[c].config), c};
-  qsort(order, (size_t)sweep->cells, sizeof *order, compare_hashes);
-  for (int i = 1; i < sweep->cells && status == PETRA_OK; i++) {
-    const petra_sweep_cell *a = &sweep->cell[order[i - 1].cell], *b = &sweep->cell[order[i].cell];
-    if (order[i - 1].hash == order[i].hash &&
-        petra_sweep_same_config(a->config, b->config, difference, sizeof difference))
+    order[c] = &sweep->cell[c];
+  qsort(order, (size_t)sweep->cells, sizeof *order, compare_cells);
+  for (int i = 1; i < sweep->cells && status == PETRA_OK; i++)
+    if (petra_config_compare(order[i - 1]->config, order[i]->config, PETRA_ROLE_WAY, NULL) == 0)
       status = petra_fail(PETRA_CONFIG, "%s: the cells %s and %s have the same config; expected every cell to differ",
-                          sweep->options.input, a->name, b->name);
-  }
+                          sweep->options.input, order[i - 1]->name, order[i]->name);
   petra_free(order);
   return status;
 }

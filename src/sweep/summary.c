@@ -37,7 +37,7 @@ static petra_status cell_json(const petra_sweep *sweep, int number, json_t *obje
   const petra_sweep_cell *cell = &sweep->cell[number];
   PETRA_TRY(petra_json_set(object, "cell", json_integer(number + 1)));
   PETRA_TRY(petra_json_set(object, "name", json_string(cell->name)));
-  PETRA_TRY(petra_json_set(object, "seed", json_integer(cell->seed)));
+  PETRA_TRY(petra_json_set(object, "seed", json_integer(cell->config->run.seed)));
   PETRA_TRY(petra_json_set(object, "output", petra_json_string(cell->directory)));
   PETRA_TRY(petra_json_set(object, "state", json_string(states[cell->state])));
   if (cell->state == PETRA_CELL_FAILED)

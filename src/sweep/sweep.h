@@ -26,8 +26,7 @@ typedef enum petra_sweep_state {
 
 typedef struct petra_sweep_cell {
   char *name, *directory;
-  char *config; /* expanded, as YAML; NULL for cells that a --cell is not about */
-  int64_t seed, threads;
+  petra_config *config; /* NULL for cells that a --cell is not about */
   petra_sweep_state state;
   char reason[PETRA_SWEEP_REASON];   /* of a failed cell */
   double value[PETRA_SWEEP_METRICS]; /* of a complete cell; NaN: not measured */
@@ -57,15 +56,6 @@ typedef struct petra_sweep {
 /* Configs of all cells (of `only` alone, where that is given), checked as far as no data is needed; no two
  * alike. */
 petra_status petra_sweep_plan(petra_sweep *sweep);
-
-/* --- config.c --- */
-
-/* Two expanded configs, run.name and run.output apart: false, with the first difference as text, if they
- * differ. */
-bool petra_sweep_same_config(const char *found, const char *asked, char *difference, size_t size);
-
-/* Equal for configs that are the same in that sense. */
-uint64_t petra_sweep_config_hash(const char *config);
 
 /* --- cell.c --- */
 

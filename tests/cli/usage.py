@@ -1,6 +1,7 @@
 """What the subcommands do and print when all is well."""
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -79,6 +80,30 @@ class Schedule(ProgramTest):
         for options in [], ["--gantt"]:
             self.bad(2, "a.schedule:1: '1F9223372036854775807' is no action; expected a microbatch of 0 .. 999999999999",
                      "schedule", "a.schedule", *options)
+
+    def test_options(self):
+        self.bad(2, "petra train takes no --gantt; see petra train --help", "train", "small.yaml", "--gantt")
+        self.bad(2, "petra methods takes no --set", "methods", "--set", "run.seed=1")
+        self.bad(2, "--json takes no value", "inspect", "small.yaml", "--json=yes")
+        self.bad(2, "unknown option --jason", "inspect", "small.yaml", "--jason")
+        self.bad(2, "--trace needs a value", "train", "small.yaml", "--trace")
+        self.bad(2, "--trace: expected a file, got an empty name", "train", "small.yaml", "--trace=")
+        self.bad(2, "--output: expected a folder, got an empty name", "train", "small.yaml", "--output", "")
+        self.bad(2, "no subcommand ''; expected train, init,", "")
+
+    def test_every_option_is_in_the_manual(self):
+        with open(os.path.join(os.environ.get("srcdir", "."), "docs/petra.1"), encoding="utf-8") as file:
+            manual = file.read().replace("\\-", "-")
+        commands = re.findall(r"^  (\w+) +\w", self.good("--help"), re.MULTILINE)
+        self.assertGreaterEqual(len(commands), 11)
+        seen = set()
+        for command in commands:
+            options = re.findall(r"^  (--[\w-]+)", self.good(command, "--help"), re.MULTILINE)
+            self.assertIn("--json", options)
+            seen.update(options)
+            self.assertRegex(manual, rf"\b{command}\b")
+        for option in seen:
+            self.assertRegex(manual, rf"\.TP\n\.[BIR]+ \"?{option}\b", option)
 
     def test_file_without_a_key(self):
         for text in "", "\n# only a comment\n", "---\n":
