@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { SETS_MAX = 64, LIST_MAX = 8 };
 
@@ -26,12 +25,6 @@ typedef struct arguments {
   bool no_ticks, no_operations;
   bench_options options;
 } arguments;
-
-double bench_now_s(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 static int compare(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;

@@ -4,22 +4,16 @@
  * by pair. Defaults: RevNet-18, width 64, batch 64, the generated images, fp32. On a device every tick is
  * synchronized, and each of the convolutions alone is a launch of its own: bench_device is the program for devices. */
 #include "backend/ops.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "run/run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Longer than it takes until a device's actions come again as graphs. */
 enum { WARMUP_TICKS = 24, DEVICE_WARMUP_TICKS = 150, TICKS = 15, MOST_BLOCKS = 18 };
-
-static double now_s(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 /* One convolution of the network with tensors of its own. */
 typedef struct conv {
@@ -92,10 +86,10 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
   if (index < -1 || index >= TICKS)
     return PETRA_OK;
   PETRA_TRY(petra_backend_synchronize(b->backend));
-  double tick_end = now_s();
+  double tick_end = petra_clock_s();
   PETRA_TRY(run_convs(b));
   PETRA_TRY(petra_backend_synchronize(b->backend));
-  double conv_end = now_s();
+  double conv_end = petra_clock_s();
   if (index >= 0) {
     b->tick_s[index] = tick_end - b->last_s;
     b->conv_s[index] = conv_end - tick_end;

@@ -21,8 +21,6 @@ typedef struct bench_key {
   char text[96];
 } bench_key;
 
-double bench_now_s(void);
-
 /* Least, middle and largest of `count` values, which are sorted. */
 typedef struct bench_spread {
   double min, median, max;

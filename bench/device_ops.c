@@ -2,6 +2,7 @@
  * cuda: graphs), some segments between two synchronizations, going round sets of tensors which together are larger
  * than the caches. */
 #include "backend/ops.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "bench/device.h"
 
@@ -192,7 +193,7 @@ static petra_status make_sets(const bench *b, const operation *what, sets *all) 
 /* `chain` segments of `calls` calls; every segment is the same, so that it can be a graph. */
 static petra_status round_of(const bench *b, const operation *what, sets *all, int calls, int chain, double *out_s) {
   PETRA_TRY(petra_backend_synchronize(b->backend));
-  double start = bench_now_s();
+  double start = petra_clock_s();
   for (int s = 0; s < chain; s++) {
     petra_status status = PETRA_OK;
     PETRA_TRY(petra_backend_begin(b->backend, 1, 0));
@@ -202,7 +203,7 @@ static petra_status round_of(const bench *b, const operation *what, sets *all, i
     PETRA_TRY(status != PETRA_OK ? status : end);
   }
   PETRA_TRY(petra_backend_synchronize(b->backend));
-  *out_s = bench_now_s() - start;
+  *out_s = petra_clock_s() - start;
   return PETRA_OK;
 }
 

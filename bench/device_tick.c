@@ -2,6 +2,7 @@
  * a block. Images are random bytes in memory, which the loader normalises as it does in training, and which are
  * uploaded. */
 #include "backend/ops.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "bench/device.h"
 #include "run/run.h"
@@ -88,7 +89,7 @@ static petra_status clock_starting(petra_observer *base, int64_t now_ns, const p
       clock->last = segments_of(clock->backend);
       if (clock->marks == 0)
         clock->first = clock->last;
-      clock->at_s[clock->marks++] = bench_now_s();
+      clock->at_s[clock->marks++] = petra_clock_s();
     }
   return PETRA_OK;
 }
@@ -119,12 +120,12 @@ static petra_status time_loader(const memory_set *set, petra_loader_options load
   petra_status status = PETRA_OK;
   for (int64_t m = 0; m < loading.end && status == PETRA_OK; m++) {
     if (m == skipped)
-      start = bench_now_s();
+      start = petra_clock_s();
     status = petra_loader_next(loader, &batch);
     if (status == PETRA_OK)
       petra_loader_give_back(loader, batch);
   }
-  double ms = 1e3 * (bench_now_s() - start) / options->ticks;
+  double ms = 1e3 * (petra_clock_s() - start) / options->ticks;
   petra_loader_destroy(loader);
   if (status == PETRA_OK)
     printf("loader/%s ms=%.4f threads=%d batches=%d\n", key->text, ms, loading.threads, options->ticks);

@@ -1,5 +1,6 @@
 #include "sim/observer_critical.h"
 
+#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -58,16 +59,7 @@ static void *at(const blocks *list, int64_t index) {
 
 static petra_status append(blocks *list, const void *value) {
   int64_t block = list->count >> BLOCK_BITS;
-  if (block == list->capacity) {
-    int64_t capacity = list->capacity ? 2 * list->capacity : 16;
-    char **pointers;
-    PETRA_TRY(petra_allocate(&pointers, (size_t)capacity, sizeof *pointers));
-    if (list->capacity)
-      memcpy(pointers, list->block, (size_t)list->capacity * sizeof *pointers);
-    petra_free(list->block);
-    list->block = pointers;
-    list->capacity = capacity;
-  }
+  PETRA_TRY(petra_array_reserve(&list->block, &list->capacity, block + 1, sizeof *list->block));
   if (!list->block[block])
     PETRA_TRY(petra_allocate_raw(&list->block[block], BLOCK, list->bytes));
   memcpy(at(list, list->count), value, list->bytes);

@@ -1,5 +1,6 @@
 #include "backend/pool.h"
 
+#include "base/array.h"
 #include "base/mem.h"
 
 #include <assert.h>
@@ -19,7 +20,7 @@ typedef struct site {
 /* One kind of action of one stage. */
 typedef struct action_sites {
   site *site;
-  int count;
+  int64_t count;
 } action_sites;
 
 struct petra_tensor_pool {
@@ -30,7 +31,8 @@ struct petra_tensor_pool {
   action_sites *stages;        /* [stage][KINDS] */
   int32_t stage_count;
   petra_tensor **fresh; /* what the action has made so far; NULL: given back and taken again since */
-  int fresh_count, fresh_capacity;
+  int fresh_count;
+  int64_t fresh_capacity;
 };
 
 static unsigned bucket_of(petra_tensor_kind kind, const int32_t shape[4], int32_t home) {
@@ -84,27 +86,9 @@ static action_sites *present(const petra_tensor_pool *pool) {
 /* Room for the sites of one more tensor of the action. */
 static petra_status make_room(petra_tensor_pool *pool) {
   action_sites *action = present(pool);
-  if (pool->fresh_count == pool->fresh_capacity) {
-    int capacity = pool->fresh_capacity ? 2 * pool->fresh_capacity : 64;
-    petra_tensor **fresh;
-    PETRA_TRY(petra_allocate(&fresh, (size_t)capacity, sizeof(petra_tensor *)));
-    for (int i = 0; i < pool->fresh_count; i++)
-      fresh[i] = pool->fresh[i];
-    petra_free(pool->fresh);
-    pool->fresh = fresh;
-    pool->fresh_capacity = capacity;
-  }
-  if (pool->fresh_count >= action->count) {
-    int count = action->count ? 2 * action->count : 64;
-    site *sites;
-    PETRA_TRY(petra_allocate(&sites, (size_t)count, sizeof *sites));
-    for (int i = 0; i < action->count; i++)
-      sites[i] = action->site[i];
-    petra_free(action->site);
-    action->site = sites;
-    action->count = count;
-  }
-  return PETRA_OK;
+  const int64_t need = (int64_t)pool->fresh_count + 1;
+  PETRA_TRY(petra_array_reserve(&pool->fresh, &pool->fresh_capacity, need, sizeof(petra_tensor *)));
+  return petra_array_reserve(&action->site, &action->count, need, sizeof *action->site);
 }
 
 petra_status petra_tensor_pool_enter(petra_backend *backend, int32_t stage, int32_t kind) {

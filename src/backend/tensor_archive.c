@@ -1,11 +1,11 @@
 #include "backend/tensor_archive.h"
 
 #include "backend/ops.h"
+#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { ABOUT = 7 }; /* kind, shape, account (-1: none), category */
 
@@ -44,16 +44,7 @@ petra_status petra_tensor_archive_content(petra_tensor_archive *tensors, const c
 }
 
 static petra_status remember(petra_tensor_archive *tensors, petra_tensor *tensor) {
-  if (tensors->count == tensors->capacity) {
-    int64_t capacity = tensors->capacity ? 2 * tensors->capacity : 64;
-    petra_tensor **known;
-    PETRA_TRY(petra_allocate(&known, (size_t)capacity, sizeof *known));
-    for (int64_t i = 0; i < tensors->count; i++)
-      known[i] = tensors->known[i];
-    petra_free(tensors->known);
-    tensors->known = known;
-    tensors->capacity = capacity;
-  }
+  PETRA_TRY(petra_array_reserve(&tensors->known, &tensors->capacity, tensors->count + 1, sizeof(petra_tensor *)));
   tensors->known[tensors->count++] = tensor;
   return PETRA_OK;
 }

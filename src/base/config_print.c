@@ -22,7 +22,7 @@ static void print_string(FILE *out, const char *text) {
       fprintf(out, "\\%c", (int)c);
     else if (c == '\n' || c == '\t')
       fputs(c == '\n' ? "\\n" : "\\t", out);
-    else if (c == '\r' || c == 0x85 || c == 0x2028 || c == 0x2029 || !petra_utf8_is_printable(c))
+    else if (!petra_utf8_is_shown(c))
       fprintf(out, "\\u%04" PRIX32, c); /* none of them is above U+FFFF */
     else
       fwrite(text + at, 1, (size_t)bytes, out);

@@ -1,8 +1,10 @@
 # src/base: status, log, memory, random streams, config, output helpers. Includes nothing of ours but itself.
 libpetra_a_SOURCES += \
 	src/base/archive.h \
+	src/base/array.c src/base/array.h \
 	src/base/augmentation.h \
 	src/base/account.c src/base/account.h \
+	src/base/clock.c src/base/clock.h \
 	src/base/config.c src/base/config.h \
 	src/base/config_document.c src/base/config_document.h \
 	src/base/config_keys.c src/base/config_keys.h \

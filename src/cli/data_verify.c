@@ -7,8 +7,9 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
-enum { SPLITS = 2 };
+enum { SPLITS = 2, LINE_BYTES = 8192 };
 
 /* What is found of a split. Sums are of whole numbers, so that they do not depend on the order of reading. */
 typedef struct split_report {
@@ -74,12 +75,25 @@ done:
   return status;
 }
 
-/* A config that cannot be is an error; a set that cannot be opened is a problem of it. */
-static petra_status examine(split_report *report, const petra_config *config, petra_split split) {
+/* Says a line that is not the same as the last. */
+static void say_once(void *context, petra_log_level level, const char *line) {
+  char *last = context;
+  if (strcmp(last, line) == 0)
+    return;
+  snprintf(last, LINE_BYTES, "%s", line);
+  petra_log_set_sink(NULL, NULL);
+  petra_log(level, "%s", line);
+  petra_log_set_sink(say_once, context);
+}
+
+/* `said`: the last line of the splits before, which may lie in the same file. A config that cannot be is an error; a set that cannot be opened is a problem of it. */
+static petra_status examine(split_report *report, const petra_config *config, petra_split split, char *said) {
   report->there = split == PETRA_SPLIT_TRAIN || petra_dataset_has_eval(config);
   if (!report->there)
     return PETRA_OK;
+  petra_log_set_sink(say_once, said);
   petra_status status = petra_dataset_open_counting(config, split, &report->problems, &report->set);
+  petra_log_set_sink(NULL, NULL);
   if (status == PETRA_IO || status == PETRA_DATA)
     return petra_dataset_problem(&report->problems, status);
   PETRA_TRY(status);
@@ -207,8 +221,9 @@ done:
 petra_status petra_data_verify(const petra_arguments *arguments, const petra_config *config) {
   split_report reports[SPLITS] = {{0}};
   petra_status status = PETRA_OK;
+  char said[LINE_BYTES] = "";
   for (int i = 0; i < SPLITS; i++)
-    PETRA_TRY_GOTO(status, examine(&reports[i], config, (petra_split)i), done);
+    PETRA_TRY_GOTO(status, examine(&reports[i], config, (petra_split)i, said), done);
   if (arguments->json)
     PETRA_TRY_GOTO(status, print_json(config, reports), done);
   for (int i = 0; i < SPLITS && !arguments->json && !arguments->quiet; i++)

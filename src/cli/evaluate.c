@@ -1,6 +1,7 @@
 /* petra evaluate: accuracy of weights on the evaluation set. */
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "cli/command.h"
 #include "run/network.h"
 
@@ -10,8 +11,8 @@
 static petra_status report(const petra_arguments *arguments, const petra_config *config,
                            const petra_evaluation *result) {
   if (!arguments->json) {
-    printf("%s: %lld images, loss %.4f, top-1 %.2f %%, top-5 %.2f %%\n", config->model.weights,
-           (long long)result->images, result->loss, 100 * result->top1, 100 * result->top5);
+    petra_utf8_print(stdout, "%s: %lld images, loss %.4f, top-1 %.2f %%, top-5 %.2f %%\n", config->model.weights,
+                     (long long)result->images, result->loss, 100 * result->top1, 100 * result->top5);
     return PETRA_OK;
   }
   json_t *root = json_object();

@@ -4,6 +4,7 @@
 #include "backend/precision.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "cli/command.h"
 #include "run/libraries.h"
 #include "run/network.h"
@@ -52,13 +53,13 @@ static petra_status describe_backend(petra_backend_kind kind, int threads, char 
 static void print_cuda(void) {
   char text[320];
   petra_cuda_describe_build(text, sizeof text);
-  printf("cuda       %s\n", text);
+  petra_utf8_print(stdout, "cuda       %s\n", text);
   int devices = petra_cuda_devices(text, sizeof text);
   if (devices == 0)
-    printf("           %s\n", text);
+    petra_utf8_print(stdout, "           %s\n", text);
   for (int i = 0; i < devices; i++) {
     petra_cuda_describe_device(i, text, sizeof text);
-    printf("           device %d: %s\n", i, text);
+    petra_utf8_print(stdout, "           device %d: %s\n", i, text);
   }
 }
 
@@ -95,11 +96,12 @@ static petra_status run(const petra_arguments *arguments) {
   for (int i = 0; i < count; i++)
     PETRA_TRY(describe_backend(backends[i], threads, text[i], sizeof text[i]));
   if (!arguments->json) {
-    printf("petra      %s\n", version);
+    petra_utf8_print(stdout, "petra      %s\n", version);
     for (int i = 0; i < count; i++)
-      printf("%-10s %s\n", i ? "" : "backends", text[i]);
-    printf("libraries  %s\ndevice     %s, %d core%s for this process\n", libraries, processor, threads,
-           threads == 1 ? "" : "s");
+      petra_utf8_print(stdout, "%-10s %s\n", i ? "" : "backends", text[i]);
+    petra_utf8_print(stdout, "libraries  %s\n", libraries);
+    petra_utf8_print(stdout, "device     %s, %d core%s for this process\n", processor, threads,
+                     threads == 1 ? "" : "s");
     print_cuda();
     return PETRA_OK;
   }

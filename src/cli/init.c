@@ -1,6 +1,7 @@
 /* petra init: writes initial weights. */
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "cli/command.h"
 #include "run/folder.h"
 #include "run/network.h"
@@ -13,7 +14,8 @@ static petra_status report(const petra_arguments *arguments, const petra_plan *p
     parameters += petra_block_parameters(&plan->model, &plan->model.blocks[b]);
   if (!arguments->json) {
     if (!arguments->quiet)
-      printf("%s: %lld parameters, seed %lld\n", path, (long long)parameters, (long long)plan->config->run.seed);
+      petra_utf8_print(stdout, "%s: %lld parameters, seed %lld\n", path, (long long)parameters,
+                       (long long)plan->config->run.seed);
     return PETRA_OK;
   }
   json_t *root = json_object();

@@ -27,6 +27,9 @@ static petra_status from_config(const petra_arguments *arguments, const petra_sc
   petra_plan plan;
   PETRA_TRY(petra_config_load_text(&source, arguments->sets, arguments->set_count, &config));
   petra_status status = petra_plan_simulated(&plan, config, DEFAULT_MICROBATCHES);
+  if (status == PETRA_OK && arguments->gantt) /* a unit of time for every microbatch, at least */
+    status = petra_gantt_check((int64_t)petra_program_devices(&plan.program) * config->cluster.engines,
+                               plan.program.microbatches);
   if (status == PETRA_OK) {
     p->recomputes = plan.method.recomputes;
     p->engines = (int)config->cluster.engines;

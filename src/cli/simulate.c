@@ -1,7 +1,9 @@
 /* petra simulate: prices a method on the modelled cluster; no tensor is touched. */
 #include "cli/simulate.h"
 
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "cli/command.h"
 
 #include <stdio.h>
@@ -20,7 +22,7 @@ static petra_status report(const petra_arguments *arguments, const petra_simulat
     return PETRA_OK;
   PETRA_TRY(petra_simulated_print_table(result));
   if (directory)
-    printf("written: %s/{config.yaml,run.h5}\n", directory);
+    petra_utf8_print(stdout, "written: %s/{config.yaml,run.h5}\n", directory);
   return PETRA_OK;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "cli/command.h"
 #include "run/folder.h"
 
@@ -97,11 +98,12 @@ static void tell_start(const petra_sweep *sweep) {
   if (sweep->options.json || sweep->options.quiet)
     return;
   if (sweep->only >= 0)
-    printf("cell %d of %d, %s: %s\n", sweep->only + 1, sweep->cells, sweep->cell[sweep->only].directory,
-           sweep->cell[sweep->only].state == PETRA_CELL_COMPLETE ? "complete" : "open");
+    petra_utf8_print(stdout, "cell %d of %d, %s: %s\n", sweep->only + 1, sweep->cells,
+                     sweep->cell[sweep->only].directory,
+                     sweep->cell[sweep->only].state == PETRA_CELL_COMPLETE ? "complete" : "open");
   else
-    printf("%d cells in %s, %d of them complete\n", sweep->cells, sweep->directory,
-           count_state(sweep, PETRA_CELL_COMPLETE));
+    petra_utf8_print(stdout, "%d cells in %s, %d of them complete\n", sweep->cells, sweep->directory,
+                     count_state(sweep, PETRA_CELL_COMPLETE));
   fflush(stdout);
 }
 

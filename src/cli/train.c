@@ -1,5 +1,6 @@
 /* petra train: emulates a training method on this device under the virtual clock. */
 #include "base/json.h"
+#include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/epoch_json.h"
 #include "run/run.h"
@@ -48,7 +49,7 @@ static void print_end(petra_run *run) {
     printf(", too few for a loss to come back");
   else if (epochs == 0)
     printf(", mean loss %.4f over %lld", loss, (long long)losses);
-  printf("; written: %s/{config.yaml,run.h5,weights.h5}\n", petra_run_directory(run));
+  petra_utf8_print(stdout, "; written: %s/{config.yaml,run.h5,weights.h5}\n", petra_run_directory(run));
 }
 
 static petra_status train(const petra_arguments *arguments) {

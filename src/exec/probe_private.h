@@ -52,7 +52,8 @@ struct petra_probe {
   petra_probe_block *blocks;   /* what a pass is told */
   int64_t *versions;           /* per stage: those of a reference */
   petra_probe_kept *kept;
-  int kept_count, kept_capacity;
+  int kept_count;
+  int64_t kept_capacity;
 };
 
 /* --- probe_window.c --- */

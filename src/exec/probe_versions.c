@@ -1,5 +1,6 @@
 /* Which weights the references of a probe need, and copies of those that the stages will not have any more. A
  * version of a stage is the number of its updates. */
+#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/probe_private.h"
@@ -26,16 +27,8 @@ static void release(const petra_probe *probe, petra_probe_kept *kept) {
   petra_free(kept->sets);
 }
 
-static petra_status grow(petra_probe *probe) {
-  int capacity = probe->kept_capacity ? 2 * probe->kept_capacity : 16;
-  petra_probe_kept *kept;
-  PETRA_TRY(petra_allocate(&kept, (size_t)capacity, sizeof *kept));
-  for (int i = 0; i < probe->kept_count; i++)
-    kept[i] = probe->kept[i];
-  petra_free(probe->kept);
-  probe->kept = kept;
-  probe->kept_capacity = capacity;
-  return PETRA_OK;
+static petra_status make_room(petra_probe *probe) {
+  return petra_array_reserve(&probe->kept, &probe->kept_capacity, (int64_t)probe->kept_count + 1, sizeof *probe->kept);
 }
 
 petra_status petra_probe_keep(petra_probe *probe, int32_t stage, int64_t version) {
@@ -44,8 +37,7 @@ petra_status petra_probe_keep(petra_probe *probe, int32_t stage, int64_t version
   petra_status status = PETRA_OK;
   if (find(probe, stage, version))
     return PETRA_OK;
-  if (probe->kept_count == probe->kept_capacity)
-    PETRA_TRY(grow(probe));
+  PETRA_TRY(make_room(probe));
   PETRA_TRY(petra_allocate(&kept.sets, (size_t)blocks_of(probe, stage), sizeof *kept.sets));
   for (int b = 0; b < blocks_of(probe, stage); b++) {
     int block = petra_stage_first(source) + b;
@@ -66,8 +58,7 @@ fail:
 
 petra_status petra_probe_keep_empty(petra_probe *probe, int32_t stage, int64_t version) {
   petra_probe_kept kept = {.stage = stage, .version = version};
-  if (probe->kept_count == probe->kept_capacity)
-    PETRA_TRY(grow(probe));
+  PETRA_TRY(make_room(probe));
   PETRA_TRY(petra_allocate(&kept.sets, (size_t)blocks_of(probe, stage), sizeof *kept.sets));
   probe->kept[probe->kept_count++] = kept;
   return PETRA_OK;

@@ -1,13 +1,13 @@
 #include "exec/worker_stage.h"
 
 #include "backend/ops.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/worker_stage_private.h"
 #include "schedule/mitigation.h"
 
 #include <math.h>
-#include <time.h>
 
 petra_stage_rule petra_method_stage_rule(const petra_method *method, bool inverts) {
   return (petra_stage_rule){.forward_weights = method->forward_weights,
@@ -291,16 +291,10 @@ static petra_status perform_one(petra_worker_stage *worker, int64_t virtual_ns, 
   return PETRA_INTERNAL;
 }
 
-static int64_t wall_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 static petra_status perform_measured(petra_worker_stage *worker, int64_t virtual_ns, const petra_action *action,
                                      petra_action_result *result) {
   petra_backend *backend = worker->options.backend;
-  int64_t begin_ns = wall_ns();
+  int64_t begin_ns = petra_clock_ns();
   PETRA_TRY(petra_backend_begin(backend, action->stage, (int32_t)action->kind));
   petra_status status = perform_one(worker, virtual_ns, action, result);
   petra_status end = petra_backend_end(backend);
@@ -308,7 +302,7 @@ static petra_status perform_measured(petra_worker_stage *worker, int64_t virtual
   PETRA_TRY(put_off_loss(worker));
   if (worker->options.measure)
     PETRA_TRY(petra_backend_synchronize(backend));
-  int64_t took_ns = wall_ns() - begin_ns;
+  int64_t took_ns = petra_clock_ns() - begin_ns;
   if (worker->options.measure && action->kind != PETRA_ACTION_EVALUATE)
     result->measured_ns = took_ns > 0 ? took_ns : 1;
   return PETRA_OK;

@@ -20,8 +20,6 @@ struct petra_runlog {
   double interval_s, flushed_s, row_s; /* flush interval; time of the last flush and of the last row */
 };
 
-double petra_runlog_now_s(void);
-
 /* Gives the file up: the one line of a failed write. PETRA_IO. */
 petra_status petra_runlog_give_up(petra_runlog *log, const char *reason);
 

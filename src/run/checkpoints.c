@@ -1,5 +1,6 @@
 #include "run/checkpoints.h"
 
+#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/worker_stage.h"
@@ -99,15 +100,7 @@ static petra_status starting(petra_observer *base, int64_t now_ns, const petra_a
 
 /* Durations that are measured cannot be found again: what was done before the checkpoint takes what it took then. */
 static petra_status remember(petra_checkpoints *c, int count, const petra_action_result *results) {
-  if (c->done + count > c->measured_capacity) {
-    int64_t capacity = 2 * (c->done + count), *measured;
-    PETRA_TRY(petra_allocate(&measured, (size_t)capacity, sizeof *measured));
-    for (int64_t i = 0; i < c->done; i++)
-      measured[i] = c->measured[i];
-    petra_free(c->measured);
-    c->measured = measured;
-    c->measured_capacity = capacity;
-  }
+  PETRA_TRY(petra_array_reserve(&c->measured, &c->measured_capacity, c->done + count, sizeof *c->measured));
   for (int i = 0; i < count; i++)
     c->measured[c->done + i] = results[i].measured_ns;
   return PETRA_OK;

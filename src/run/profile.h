@@ -12,9 +12,6 @@
 petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backend, bool quiet,
                                    petra_profile_stage *out);
 
-/* CLOCK_MONOTONIC, which never goes back. */
-double petra_profile_now_s(void);
-
 /* Seconds of one run of the backend's operations that give the gradients of the convolution filters of stage `stage`
  * (from 0) and, where it has the head, half of the operation that gives all gradients of the fully connected layer
  * (two products of equal size, one of them for the weights). Batch norms' parameters, whose gradients come with that

@@ -1,5 +1,6 @@
 /* petra profile: the measurement. */
 #include "backend/ops.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/progress.h"
 #include "base/rng.h"
@@ -7,7 +8,6 @@
 
 #include <gsl/gsl_sort.h>
 #include <gsl/gsl_statistics_double.h>
-#include <time.h>
 
 /* The two sets of stages. */
 enum { WITHOUT_GRAPH, WITH_GRAPH, SETS };
@@ -27,16 +27,10 @@ typedef struct measurement {
   double *samples;                   /* [stage][part][repetition] */
 } measurement;
 
-double petra_profile_now_s(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* The time once the device has done what it was told; a failure shows with the next operation. */
 static double clock_s(const measurement *m) {
   (void)petra_backend_synchronize(m->backend);
-  return petra_profile_now_s();
+  return petra_clock_s();
 }
 
 static double *samples_of(const measurement *m, int stage, int part) {

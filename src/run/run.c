@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "exec/transport_local.h"
 #include "exec/worker_stage.h"
 #include "io/checkpoint.h"
@@ -99,15 +100,15 @@ static petra_status find_checkpoint(petra_run *run, petra_runlog_about *about, c
   PETRA_TRY(petra_checkpoint_find(run->checkpoint_path, run->config_text, &run->resume));
   if (!run->resume) {
     if (run->options.print)
-      printf("no %s: the run begins at its beginning\n", run->checkpoint_path);
+      petra_utf8_print(stdout, "no %s: the run begins at its beginning\n", run->checkpoint_path);
     return PETRA_OK;
   }
   PETRA_TRY(petra_checkpoint_begin(run->resume, run->config, run->plan.program.microbatches, &run->first, log, &bytes));
   about->image = *log;
   about->image_bytes = bytes;
   if (run->options.print)
-    printf("resumed from %s: microbatch %lld (epoch %lld)\n", run->checkpoint_path, (long long)run->first,
-           (long long)(run->first / run->plan.program.batches) + 1);
+    petra_utf8_print(stdout, "resumed from %s: microbatch %lld (epoch %lld)\n", run->checkpoint_path,
+                     (long long)run->first, (long long)(run->first / run->plan.program.batches) + 1);
   return PETRA_OK;
 }
 

@@ -1,5 +1,6 @@
 #include "run/schedule_file.h"
 
+#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/runlog_read.h"
@@ -10,7 +11,7 @@
 #include <string.h>
 
 /* A config has at most 2^20 bytes (base/config_read.c): one more, and its reader can say that it is too long. */
-enum { CONFIG_BYTES = (1 << 20) + 1, SCHEDULE_BYTES = 1 << 30 };
+enum { CONFIG_BYTES = (1 << 20) + 1, SCHEDULE_BYTES = 1 << 30, LEAST_ROOM = 4096 };
 
 const char *petra_schedule_file_name(const char *path) {
   return strcmp(path, "-") == 0 ? "standard input" : path;
@@ -18,17 +19,12 @@ const char *petra_schedule_file_name(const char *path) {
 
 /* Fills the buffer up to `most` bytes. */
 static petra_status read_up_to(FILE *file, const char *name, size_t most, petra_schedule_text *out) {
+  int64_t room = (int64_t)out->size;
   while (out->size < most) {
-    size_t room = out->size ? 2 * out->size : 4096;
-    char *larger;
-    room = room < most ? room : most;
-    PETRA_TRY(petra_allocate_raw(&larger, room, 1));
-    if (out->text)
-      memcpy(larger, out->text, out->size);
-    petra_free(out->text);
-    out->text = larger;
+    PETRA_TRY(petra_array_reserve(&out->text, &room, room + LEAST_ROOM, 1));
     errno = 0;
-    size_t wanted = room - out->size, found = fread(out->text + out->size, 1, wanted, file);
+    size_t wanted = ((size_t)room < most ? (size_t)room : most) - out->size,
+           found = fread(out->text + out->size, 1, wanted, file);
     out->size += found;
     if (ferror(file))
       return petra_fail(PETRA_IO, "%s: cannot be read: %s; expected a config or a schedule", name, strerror(errno));
@@ -54,29 +50,40 @@ static bool is_hdf5(const petra_schedule_text *text) {
   return text->size >= sizeof signature && memcmp(text->text, signature, sizeof signature) == 0;
 }
 
+static int by_stage(const void *a, const void *b) {
+  const petra_runlog_action *x = *(const petra_runlog_action *const *)a, *y = *(const petra_runlog_action *const *)b;
+  return x->stage != y->stage ? (x->stage > y->stage) - (x->stage < y->stage) : (x > y) - (x < y);
+}
+
 /* The actions of a recorded run as text: for every stage its own, in the order in which they started. */
 static petra_status print_actions(const char *path, const petra_runlog_action *rows, int64_t count, FILE *out) {
-  int32_t stages = 0;
+  const petra_runlog_action **order;
+  int32_t stages = 0, stage = 0;
   for (int64_t i = 0; i < count; i++) {
-    if (rows[i].stage < 1 || rows[i].kind < 0 || rows[i].kind >= PETRA_ACTION_KINDS || rows[i].microbatch < 0)
-      return petra_fail(PETRA_DATA, "%s: /trace/actions: row %lld is no action", path, (long long)i);
     stages = rows[i].stage > stages ? rows[i].stage : stages;
+    const char *expected = petra_action_check(rows[i].stage, rows[i].kind, rows[i].microbatch);
+    if (expected)
+      return petra_fail(PETRA_DATA, "%s: /trace/actions: row %lld is no action; expected %s", path, (long long)i,
+                        expected);
   }
   if (count == 0 || stages > count)
     return petra_fail(PETRA_DATA,
                       "%s: /trace/actions holds no schedule; expected the log of a run with run.trace_actions: true",
                       path);
-  for (int32_t stage = 1; stage <= stages; stage++) {
-    fprintf(out, "%d:", stage);
-    for (int64_t i = 0; i < count; i++)
-      if (rows[i].stage == stage) {
-        const petra_action action = {stage, (petra_action_kind)rows[i].kind, rows[i].microbatch};
-        char text[40];
-        petra_action_print(&action, text, sizeof text);
-        fprintf(out, " %s", text);
-      }
-    fprintf(out, "\n");
+  PETRA_TRY(petra_allocate(&order, (size_t)count, sizeof *order));
+  for (int64_t i = 0; i < count; i++)
+    order[i] = &rows[i];
+  qsort(order, (size_t)count, sizeof *order, by_stage);
+  for (int64_t i = 0; i < count; i++) {
+    const petra_action action = {order[i]->stage, (petra_action_kind)order[i]->kind, order[i]->microbatch};
+    char text[40];
+    for (; stage < action.stage; stage++)
+      fprintf(out, "%s%d:", stage ? "\n" : "", stage + 1);
+    petra_action_print(&action, text, sizeof text);
+    fprintf(out, " %s", text);
   }
+  fprintf(out, "\n");
+  petra_free(order);
   return PETRA_OK;
 }
 

@@ -1,5 +1,6 @@
 #include "run/simulation.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "run/action_log.h"
@@ -15,7 +16,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* What the run shows of time, told action by action. */
@@ -199,21 +199,15 @@ fail:
   return status;
 }
 
-static double wall_s(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static petra_status measure(petra_simulation *s);
 
 petra_status petra_simulation_go(petra_simulation *s) {
   const petra_worker_cost_options worker = petra_worker_cost_of(&s->plan.method, &s->plan.program);
   PETRA_TRY(petra_worker_cost_create(&worker, &s->worker));
   PETRA_TRY(petra_executor_virtual_create(&s->cluster.executor, &s->executor));
-  double start_s = wall_s();
+  double start_s = petra_clock_s();
   PETRA_TRY(s->executor->ops->run(s->executor, s->plan.method.program, &s->plan.program, s->worker, s->observers));
-  s->result.wall_s = wall_s() - start_s;
+  s->result.wall_s = petra_clock_s() - start_s;
   if (s->trace)
     PETRA_TRY(petra_trace_observer_finish(s->trace));
   return measure(s);

@@ -1,11 +1,11 @@
 #include "run/training_log.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 /* What is known of an epoch so far. A row is written when its losses are complete and, where it is evaluated, the
  * evaluation is there; rows are written in the order of epochs. */
@@ -31,12 +31,6 @@ struct petra_training_log {
   epoch_state *states;
   petra_runlog_epoch *rows;
 };
-
-static double now_s(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 static bool is_evaluated(const petra_training_log *log, int64_t epoch) {
   int64_t every = log->options.program_options->eval_every;
@@ -103,7 +97,7 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
   petra_training_log *log = (petra_training_log *)base;
   const petra_program_options *program = log->options.program_options;
   int64_t epoch = log->options.program->loss_epoch(program, microbatch);
-  double now = now_s();
+  double now = petra_clock_s();
   const petra_runlog_train row = {.microbatch = microbatch,
                                   .epoch = (int32_t)(microbatch / program->batches),
                                   .lr = lr,
@@ -148,7 +142,7 @@ static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch
   state->evaluated = true;
   if (state->images == 0)
     state->complete = true;
-  log->last_s = now_s();
+  log->last_s = petra_clock_s();
   state->wall_s = log->last_s - log->start_s;
   return write_epochs(log);
 }
@@ -162,7 +156,7 @@ petra_status petra_training_log_create(const petra_training_log_options *options
   log->options = *options;
   log->epochs = options->program_options->microbatches / options->program_options->batches;
   log->expected = petra_program_losses(options->program, options->program_options);
-  log->start_s = log->last_s = now_s();
+  log->start_s = log->last_s = petra_clock_s();
   petra_progress_init(&log->progress, stderr, options->progress, NULL, NULL);
   PETRA_TRY_GOTO(status, petra_allocate(&log->states, (size_t)log->epochs, sizeof *log->states), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&log->rows, (size_t)log->epochs, sizeof *log->rows), fail);
@@ -255,7 +249,7 @@ static petra_status archive_epochs(petra_training_log *log, petra_archive *archi
 }
 
 petra_status petra_training_log_archive(petra_training_log *log, petra_archive *archive) {
-  double now = now_s();
+  double now = petra_clock_s();
   double reals[3] = {log->loss_sum, now - log->start_s, now - log->last_s};
   int64_t counts[4] = {log->written, log->microbatches, log->images, log->written};
   /* As many states as something is known of. */

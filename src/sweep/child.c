@@ -1,14 +1,17 @@
 /* One run of one cell: a process of this same program. Nothing that happens to it reaches the sweep but its
  * end. */
 #define _GNU_SOURCE /* sched_setaffinity */
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "run/folder.h"
 #include "sweep/sweep.h"
 #include "io/atomic_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -27,7 +30,7 @@ typedef struct launch {
   int folder; /* the cell's, for its lock */
   bool pinned;
   cpu_set_t cores;
-  const char *arguments[8];
+  char *arguments[8];
 } launch;
 
 /* Cores of place `slot` where `jobs` cells share those of this process: device.threads: 0 counts the cores
@@ -77,8 +80,10 @@ static petra_status begin_log(const launch *l, off_t *end) {
   if (gmtime_r(&now, &parts))
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &parts);
   int written = dprintf(l->log, "== %s petra", when);
-  for (int i = 1; l->arguments[i] && written >= 0; i++)
-    written = dprintf(l->log, " %s", l->arguments[i]);
+  for (int i = 1; l->arguments[i] && written >= 0; i++) {
+    char shown[4 * PATH_MAX];
+    written = dprintf(l->log, " %s", petra_utf8_show(shown, sizeof shown, l->arguments[i], strlen(l->arguments[i])));
+  }
   if (written < 0 || dprintf(l->log, "\n") < 0)
     return petra_fail(PETRA_IO, "%s: cannot write: %s", l->log_path, strerror(errno));
   *end = lseek(l->log, 0, SEEK_END);
@@ -142,21 +147,14 @@ static void become(const launch *l, pid_t parent) {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, NULL);
   wait_for_folder(l->folder);
-  execv("/proc/self/exe",
-        (char *const *)(uintptr_t)l->arguments); /* this program, even if its file was replaced meanwhile */
+  execv("/proc/self/exe", l->arguments); /* this program, even if its file was replaced meanwhile */
   dprintf(2, "petra: /proc/self/exe: cannot be started: %s\n", strerror(errno));
   _exit(1);
 }
 
-static double now_s(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 petra_status petra_sweep_child_start(const petra_sweep *sweep, int cell, int slot, petra_sweep_child *out) {
   launch l = {.log = -1, .output = -1, .folder = -1};
-  petra_sweep_child child = {.cell = cell, .start_s = now_s()};
+  petra_sweep_child child = {.cell = cell, .start_s = petra_clock_s()};
   petra_status status = prepare(&l, sweep, &sweep->cell[cell], slot, &child.log_start);
   if (status == PETRA_OK) {
     pid_t parent = getpid();

@@ -1,7 +1,9 @@
 /* The open cells, some at once. Signals are taken one at a time where they are waited for, so that nothing is
  * done in a handler. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "sweep/sweep.h"
 
 #include <errno.h>
@@ -23,12 +25,6 @@ typedef struct pool {
   double stopped_s;
   sigset_t watched, before;
 } pool;
-
-static double now_s(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* SIGCHLD, and of the signals that ask for the end those that whoever started this process did not want
  * ignored (nohup). */
@@ -54,7 +50,7 @@ static void signal_children(const pool *p, int number) {
 static void stop(pool *p, int number) {
   if (p->stopped == 0) {
     p->stopped = number;
-    p->stopped_s = now_s();
+    p->stopped_s = petra_clock_s();
     signal_children(p, SIGTERM);
   } else {
     p->killing = true;
@@ -86,8 +82,8 @@ static void tell(const pool *p, const petra_sweep_child *child) {
   const petra_sweep *sweep = p->sweep;
   if (sweep->options.json || sweep->options.quiet)
     return;
-  printf("[%d/%d] %s: %s after %.1f s\n", p->begun, p->open, sweep->cell[child->cell].name,
-         words[sweep->cell[child->cell].state], now_s() - child->start_s);
+  petra_utf8_print(stdout, "[%d/%d] %s: %s after %.1f s\n", p->begun, p->open, sweep->cell[child->cell].name,
+                   words[sweep->cell[child->cell].state], petra_clock_s() - child->start_s);
   fflush(stdout);
 }
 
@@ -114,7 +110,7 @@ static void wait_for_signal(pool *p) {
   int number = sigtimedwait(&p->watched, NULL, &second);
   if (number > 0 && number != SIGCHLD)
     stop(p, number);
-  if (p->stopped != 0 && !p->killing && now_s() - p->stopped_s > GRACE_S)
+  if (p->stopped != 0 && !p->killing && petra_clock_s() - p->stopped_s > GRACE_S)
     stop(p, SIGKILL);
 }
 

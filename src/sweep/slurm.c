@@ -1,6 +1,7 @@
 /* The sweep as a Slurm array job: one task a cell. */
 #define _GNU_SOURCE /* getcwd with a buffer of its own */
 #include "base/log.h"
+#include "base/utf8.h"
 #include "sweep/sweep.h"
 
 #include <errno.h>
@@ -9,14 +10,21 @@
 #include <string.h>
 #include <unistd.h>
 
-/* In single quotes for a shell. */
+/* In single quotes for a shell; what a terminal does not show by its bytes, which printf of the shell makes. */
 static void put_quoted(const char *text) {
   putchar('\'');
-  for (; *text; text++)
+  while (*text) {
+    uint32_t character = 0;
+    int bytes = petra_utf8_decode(text, strlen(text), &character);
     if (*text == '\'')
       fputs("'\\''", stdout);
+    else if (*text == '\n' || (bytes > 0 && petra_utf8_is_shown(character))) /* $() takes line breaks away */
+      fwrite(text, 1, (size_t)bytes, stdout);
     else
-      putchar(*text);
+      for (int i = 0; i < (bytes ? bytes : 1); i++)
+        printf("'\"$(printf '\\%03o')\"'", (unsigned char)text[i]);
+    text += bytes ? bytes : 1;
+  }
   putchar('\'');
 }
 

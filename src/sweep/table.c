@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/table.h"
+#include "base/utf8.h"
 #include "sweep/sweep.h"
 
 #include <errno.h>
@@ -54,9 +55,10 @@ petra_status petra_sweep_print_table(const petra_sweep *sweep) {
   PETRA_TRY_GOTO(status, fill(sweep, table, values), done);
   status = petra_table_print(table, stdout);
   if (status == PETRA_OK)
-    printf("mean +- 95 %% interval (Student's t) over the seeds that are complete; all in "
-           "%s/summary.{csv,json}\n",
-           sweep->directory);
+    petra_utf8_print(stdout,
+                     "mean +- 95 %% interval (Student's t) over the seeds that are complete; all in "
+                     "%s/summary.{csv,json}\n",
+                     sweep->directory);
 done:
   petra_table_destroy(table);
   petra_free(values);
@@ -65,10 +67,12 @@ done:
 
 /* A field in quotes, its own doubled. */
 static void put_quoted(FILE *out, const char *text) {
-  for (; *text; text++) {
-    if (*text == '"')
-      putc('"', out);
-    putc(*text, out);
+  for (; *text; text += strcspn(text, "\"")) {
+    if (*text == '"') {
+      fputs("\"\"", out);
+      text++;
+    }
+    petra_utf8_print(out, "%.*s", (int)strcspn(text, "\""), text);
   }
 }
 
@@ -94,7 +98,7 @@ petra_status petra_sweep_print_csv(const petra_sweep *sweep, FILE *out) {
     const char *key, *value;
     int complete = 0;
     petra_grid_name(sweep->grid, c * seeds, false, name);
-    fprintf(out, "%s,\"", name);
+    petra_utf8_print(out, "%s,\"", name);
     for (int i = 0; petra_grid_override(sweep->grid, c, i, &key, &value); i++) {
       fprintf(out, "%s%s=", i ? "; " : "", key);
       put_quoted(out, value);

@@ -70,6 +70,24 @@ class Schedule(ProgramTest):
                           "   1 F0 F1       B0 ..    B1 ..|",
                           "   2    F0 B0 .. F1 B1 ..|"])
 
+    def test_chart_that_no_screen_holds(self):
+        self.write("a.schedule", "1: " + " ".join(f"1F{m} 1B{m}" for m in range(60000)) + "\n")
+        self.bad(2, ["at least 120000 units of time", "expected at most 100000 cells"], "schedule", "a.schedule", "--gantt")
+        self.bad(2, "expected at most 100000 cells", "schedule", "small.yaml", "--gantt", "--set", "cluster.stages=100",
+                 "--set", "run.max_microbatches=100000")
+        self.write("a.schedule", "1: 1F9223372036854775807 1B9223372036854775807\n")
+        for options in [], ["--gantt"]:
+            self.bad(2, "a.schedule:1: '1F9223372036854775807' is no action; expected a microbatch of 0 .. 999999999999",
+                     "schedule", "a.schedule", *options)
+
+    def test_file_without_a_key(self):
+        for text in "", "\n# only a comment\n", "---\n":
+            self.write("empty.yaml", text)
+            for command in "inspect", "simulate", "schedule":
+                code, out, error = self.run_petra(command, "empty.yaml")
+                self.assertEqual((code, error), (0, "petra: warning: empty.yaml: holds no key; every key has its default\n"))
+                self.assertEqual(out.splitlines()[:8], self.good(command, "-").splitlines()[:8])  # a later line has seconds
+
     def test_wrong_schedule(self):
         with open(self.path("a.schedule"), "w", encoding="utf-8") as file:
             file.write("1: 1F0 1B0 1F1 1B1\n2: 2B1 2B0\n")
