@@ -53,7 +53,7 @@ static void print_help(const petra_command *command) {
     printf("  --trace FILE     writes a trace of every action for Chrome's or Perfetto's viewer\n");
   if (command->resumes)
     printf(
-        "  --resume         continues from checkpoint.h5 in DIR, bit for bit; from the beginning where there is none\n");
+        "  --resume         continues from checkpoint.h5 in DIR, bit for bit; from the beginning if there is none\n");
   if (command->simulates)
     printf("  --critical-path  tells which actions and messages the makespan is made of; keeps every action in memory\n"
            "  --memory A       accounting of the stages' memory: measured (default), paper or strict\n");
