@@ -94,7 +94,8 @@ START_TEST(what_goes_in_comes_out) {
   assert_split(PETRA_SPLIT_EVAL, 0, EVAL);
   ck_assert_int_eq(petra_hdf5_set_shape(file_name, &shape), PETRA_OK);
   ck_assert(shape.height == HEIGHT && shape.width == WIDTH && shape.classes == CLASSES);
-  ck_assert(petra_hdf5_set_has_eval(file_name));
+  bool has_eval = false;
+  ck_assert(petra_hdf5_set_has_eval(file_name, &has_eval) == PETRA_OK && has_eval);
   ck_assert_int_eq(harness_lines, 0);
 }
 END_TEST
@@ -103,7 +104,8 @@ START_TEST(a_file_without_evaluation) {
   petra_dataset *set = NULL;
   write_file(0);
   assert_split(PETRA_SPLIT_TRAIN, 0, TRAIN);
-  ck_assert(!petra_hdf5_set_has_eval(file_name));
+  bool has_eval = true;
+  ck_assert(petra_hdf5_set_has_eval(file_name, &has_eval) == PETRA_OK && !has_eval);
   ck_assert_int_eq(petra_hdf5_set_open(file_name, PETRA_SPLIT_EVAL, 0, NULL, &set), PETRA_CONFIG);
   ck_assert_logged("no group /eval, and so no evaluation split; set run.eval_every: 0");
   ck_assert_ptr_null(set);

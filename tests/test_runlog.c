@@ -2,6 +2,7 @@
  * arguments the program is such a process: `limit PATH BYTES` or, for read_while_running.py, `writer PATH
  * SECONDS`. */
 #include "base/mem.h"
+#include "base/seal.h"
 #include "harness.h"
 #include "io/runlog.h"
 #include "io/runlog_read.h"
@@ -195,7 +196,7 @@ START_TEST(flush_interval) {
 }
 END_TEST
 
-/* The whole file, its time of creation blanked. */
+/* The whole file, its time of creation and the seal over it blanked. */
 static char *slurp(const char *path, long *size) {
   *size = file_size(path);
   char *bytes = malloc((size_t)*size + 1);
@@ -209,6 +210,7 @@ static char *slurp(const char *path, long *size) {
     if (memcmp(bytes + i, run->created, length) == 0)
       memset(bytes + i, 'x', length);
   }
+  memset(bytes, 'x', PETRA_SEAL_BYTES);
   petra_runlog_summary_destroy(run);
   return bytes;
 }

@@ -1,13 +1,18 @@
 #include "backend/tensor_archive.h"
 
 #include "backend/ops.h"
+#include "backend/pool.h"
 #include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { ABOUT = 7 }; /* kind, shape, account (-1: none), category */
+
+/* No stage has a tensor of more; what a layout adds to so many can still be counted. */
+enum { ELEMENTS_MAX = 1 << 30 };
 
 void petra_tensor_archive_fini(petra_tensor_archive *tensors) {
   petra_free(tensors->known);
@@ -56,19 +61,35 @@ static int64_t account_index(const petra_tensor_archive *tensors, const petra_ac
   return -1;
 }
 
+/* That the values are in the file, as many as a tensor like `like` has, before room is made for them. */
+static petra_status find_values(petra_tensor_archive *tensors, const char *item, petra_tensor *like) {
+  petra_backend *backend = tensors->backend;
+  bool wide = backend->precision == PETRA_PRECISION_FP64;
+  const int64_t extent[4] = {like->shape[0], like->shape[1], like->shape[2], like->shape[3]};
+  if (like->kind != PETRA_TENSOR_MASK)
+    return tensors->archive->ops->values(tensors->archive, item, wide ? PETRA_ARCHIVE_F64 : PETRA_ARCHIVE_F32, 4,
+                                         extent, NULL);
+  return petra_archive_require(tensors->archive, item, PETRA_ARCHIVE_U8,
+                               (int64_t)petra_tensor_storage_bytes(backend, like));
+}
+
 /* Makes the tensor that `about` tells of. */
 static petra_status make(petra_tensor_archive *tensors, const char *name, const int64_t *about, petra_tensor **out) {
+  petra_tensor like = {.elements = 1, .kind = (petra_tensor_kind)about[0]};
+  char item[96];
   bool sound = about[0] >= 0 && about[0] < PETRA_TENSOR_KINDS && about[5] >= -1 && about[5] < tensors->account_count &&
                about[6] >= 0 && about[6] < PETRA_MEMORY_CATEGORIES;
-  int32_t shape[4];
-  for (int d = 0; d < 4; d++) {
-    sound = sound && about[1 + d] >= 1 && about[1 + d] <= INT32_MAX;
-    shape[d] = (int32_t)about[1 + d];
+  for (int d = 0; d < 4 && sound; d++) {
+    sound = about[1 + d] >= 1 && about[1 + d] <= ELEMENTS_MAX / like.elements;
+    like.shape[d] = sound ? (int32_t)about[1 + d] : 1;
+    like.elements *= like.shape[d];
   }
   if (!sound)
-    return petra_fail(PETRA_DATA, "checkpoint: item %s describes no tensor", name);
-  return petra_tensor_create(tensors->backend, (petra_tensor_kind)about[0], shape,
-                             about[5] < 0 ? NULL : tensors->accounts[about[5]], (petra_memory_category)about[6], out);
+    return petra_archive_refuse(tensors->archive, name, "describes no tensor");
+  snprintf(item, sizeof item, "%s.values", name);
+  PETRA_TRY(find_values(tensors, item, &like));
+  return petra_tensor_create(tensors->backend, like.kind, like.shape, about[5] < 0 ? NULL : tensors->accounts[about[5]],
+                             (petra_memory_category)about[6], out);
 }
 
 /* A tensor that was not met before. */
@@ -87,7 +108,7 @@ static petra_status archive_tensor(petra_tensor_archive *tensors, const char *na
   snprintf(item, sizeof item, "%s.about", name);
   PETRA_TRY(petra_archive_integers(archive, item, about, ABOUT));
   if (archive->reading) {
-    PETRA_TRY(make(tensors, item, about, &one));
+    PETRA_TRY(make(tensors, name, about, &one));
     *tensor = one; /* the holder's from now on, whatever follows */
   }
   PETRA_TRY(remember(tensors, one));
@@ -122,7 +143,7 @@ petra_status petra_tensor_archive_references(petra_tensor_archive *tensors, cons
   for (int i = 0; i < count; i++) {
     char item[80];
     if (index[i] < -1 || index[i] > tensors->count) {
-      status = petra_fail(PETRA_DATA, "checkpoint: item %s refers to a tensor that is not there", name);
+      status = petra_archive_refuse(archive, name, "refers to a tensor that is not there");
       goto done;
     }
     snprintf(item, sizeof item, "%s.%d", name, i);
@@ -134,4 +155,32 @@ petra_status petra_tensor_archive_references(petra_tensor_archive *tensors, cons
 done:
   petra_free(index);
   return status;
+}
+
+petra_tensor_form petra_tensor_form_of(const petra_tensor *tensor) {
+  petra_tensor_form form = {PETRA_PRESENT, tensor->kind, {0}};
+  memcpy(form.shape, tensor->shape, sizeof form.shape);
+  return form;
+}
+
+/* Whether the tensor is what the form says; the first that has images in it tells how many. */
+static bool fits(petra_tensor_archive *tensors, const petra_tensor *tensor, const petra_tensor_form *form) {
+  if (!tensor || form->presence == PETRA_ABSENT)
+    return tensor ? form->presence != PETRA_ABSENT : form->presence != PETRA_PRESENT;
+  int32_t first = form->shape[0];
+  if (first == 0 && tensors->images == 0)
+    tensors->images = tensor->shape[0];
+  if (first == 0)
+    first = tensors->images;
+  return tensor->kind == form->kind && tensor->shape[0] == first &&
+         memcmp(tensor->shape + 1, form->shape + 1, 3 * sizeof *form->shape) == 0;
+}
+
+petra_status petra_tensor_archive_check(petra_tensor_archive *tensors, const char *name,
+                                        petra_tensor **const *references, const petra_tensor_form *forms, int count) {
+  for (int i = 0; i < count && tensors->archive->reading; i++)
+    if (!fits(tensors, *references[i], &forms[i]))
+      return petra_archive_refuse(tensors->archive, name, "place %d holds %s", i,
+                                  *references[i] ? "a tensor that does not belong there" : "no tensor");
+  return PETRA_OK;
 }

@@ -9,11 +9,23 @@
 typedef struct petra_tensor_archive {
   petra_archive *archive;
   petra_backend *backend;
-  petra_account *const *accounts; /* that tensors may count under; borrowed */
+  petra_account *const *accounts; /* that tensors may count under, and that outlive their holders; borrowed */
   int account_count;
   petra_tensor **known; /* in the order in which they were stored; borrowed */
   int64_t count, capacity;
+  int64_t read;   /* microbatches of the run that stage 1 has read: those in flight have smaller numbers */
+  int32_t images; /* of a microbatch, once a tensor has told; 0 until then */
+  bool fused;     /* the last stage's F and B are one action */
 } petra_tensor_archive;
+
+/* What a place may hold when it is read. */
+typedef enum petra_presence { PETRA_ABSENT, PETRA_PRESENT, PETRA_OPTIONAL } petra_presence;
+
+typedef struct petra_tensor_form {
+  petra_presence presence;
+  petra_tensor_kind kind;
+  int32_t shape[4]; /* shape[0] = 0: the images of a microbatch, the same number for all */
+} petra_tensor_form;
 
 void petra_tensor_archive_fini(petra_tensor_archive *tensors);
 
@@ -25,5 +37,12 @@ petra_status petra_tensor_archive_content(petra_tensor_archive *tensors, const c
  * What is in *references before reading must be NULL. */
 petra_status petra_tensor_archive_references(petra_tensor_archive *tensors, const char *name,
                                              petra_tensor **const *references, int count);
+
+/* Where the archive is read: PETRA_DATA unless each reference has its form. `name` as of the references. */
+petra_status petra_tensor_archive_check(petra_tensor_archive *tensors, const char *name,
+                                        petra_tensor **const *references, const petra_tensor_form *forms, int count);
+
+/* The form of a tensor that is there. */
+petra_tensor_form petra_tensor_form_of(const petra_tensor *tensor);
 
 #endif

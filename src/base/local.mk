@@ -1,6 +1,6 @@
 # src/base: status, log, memory, random streams, config, output helpers. Includes nothing of ours but itself.
 libpetra_a_SOURCES += \
-	src/base/archive.h \
+	src/base/archive.c src/base/archive.h \
 	src/base/array.c src/base/array.h \
 	src/base/augmentation.h \
 	src/base/account.c src/base/account.h \
@@ -14,6 +14,7 @@ libpetra_a_SOURCES += \
 	src/base/config_read.c src/base/config_read.h \
 	src/base/config_value.c src/base/config_value.h \
 	src/base/grid.c src/base/grid.h src/base/grid_parse.c src/base/grid_private.h \
+	src/base/guard.c src/base/guard.h \
 	src/base/interval.c src/base/interval.h \
 	src/base/json.c src/base/json.h \
 	src/base/kernel.h \
@@ -21,6 +22,8 @@ libpetra_a_SOURCES += \
 	src/base/mem.c src/base/mem.h \
 	src/base/progress.c src/base/progress.h \
 	src/base/rng.c src/base/rng.h \
+	src/base/seal.c src/base/seal.h \
 	src/base/status.c src/base/status.h \
 	src/base/table.c src/base/table.h \
-	src/base/utf8.c src/base/utf8.h
+	src/base/utf8.c src/base/utf8.h \
+	src/base/xxh64.c src/base/xxh64.h

@@ -23,7 +23,9 @@ typedef struct conversion {
 
 static petra_status open_sets(conversion *c) {
   PETRA_TRY(petra_dataset_open(c->config, PETRA_SPLIT_TRAIN, &c->sets[PETRA_SPLIT_TRAIN]));
-  if (!petra_dataset_has_eval(c->config))
+  bool has_eval;
+  PETRA_TRY(petra_dataset_has_eval(c->config, &has_eval));
+  if (!has_eval)
     return PETRA_OK;
   PETRA_TRY(petra_dataset_open(c->config, PETRA_SPLIT_EVAL, &c->sets[PETRA_SPLIT_EVAL]));
   const petra_dataset *train = c->sets[PETRA_SPLIT_TRAIN], *eval = c->sets[PETRA_SPLIT_EVAL];

@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/seal.h"
 #include "cli/data.h"
 
 #include <jansson.h>
@@ -75,25 +76,11 @@ done:
   return status;
 }
 
-/* Says a line that is not the same as the last. */
-static void say_once(void *context, petra_log_level level, const char *line) {
-  char *last = context;
-  if (strcmp(last, line) == 0)
-    return;
-  snprintf(last, LINE_BYTES, "%s", line);
-  petra_log_set_sink(NULL, NULL);
-  petra_log(level, "%s", line);
-  petra_log_set_sink(say_once, context);
-}
-
-/* `said`: the last line of the splits before, which may lie in the same file. A config that cannot be is an error; a set that cannot be opened is a problem of it. */
-static petra_status examine(split_report *report, const petra_config *config, petra_split split, char *said) {
-  report->there = split == PETRA_SPLIT_TRAIN || petra_dataset_has_eval(config);
+/* A config that cannot be is an error; a set that cannot be opened is a problem of it. */
+static petra_status examine(split_report *report, const petra_config *config, petra_split split) {
   if (!report->there)
     return PETRA_OK;
-  petra_log_set_sink(say_once, said);
   petra_status status = petra_dataset_open_counting(config, split, &report->problems, &report->set);
-  petra_log_set_sink(NULL, NULL);
   if (status == PETRA_IO || status == PETRA_DATA)
     return petra_dataset_problem(&report->problems, status);
   PETRA_TRY(status);
@@ -221,9 +208,17 @@ done:
 petra_status petra_data_verify(const petra_arguments *arguments, const petra_config *config) {
   split_report reports[SPLITS] = {{0}};
   petra_status status = PETRA_OK;
-  char said[LINE_BYTES] = "";
-  for (int i = 0; i < SPLITS; i++)
-    PETRA_TRY_GOTO(status, examine(&reports[i], config, (petra_split)i, said), done);
+  reports[PETRA_SPLIT_TRAIN].there = reports[PETRA_SPLIT_EVAL].there = true;
+  status = petra_dataset_has_eval(config, &reports[PETRA_SPLIT_EVAL].there);
+  if (status == PETRA_OK && config->data.set == PETRA_SET_HDF5)
+    PETRA_TRY_GOTO(status, petra_dataset_problem(&reports[0].problems, petra_seal_check_parts(config->data.path)),
+                   done);
+  bool readable = status == PETRA_OK; /* if not, then the line is there */
+  if (status == PETRA_IO || status == PETRA_DATA)
+    status = petra_dataset_problem(&reports[0].problems, status);
+  for (int i = 0; i < SPLITS && status == PETRA_OK && readable; i++)
+    status = examine(&reports[i], config, (petra_split)i);
+  PETRA_TRY_GOTO(status, status, done);
   if (arguments->json)
     PETRA_TRY_GOTO(status, print_json(config, reports), done);
   for (int i = 0; i < SPLITS && !arguments->json && !arguments->quiet; i++)

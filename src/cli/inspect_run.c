@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/seal.h"
 #include "base/table.h"
 #include "base/utf8.h"
 #include "cli/epoch_json.h"
@@ -12,7 +13,6 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 
 static bool is_folder(const char *path) {
@@ -21,9 +21,8 @@ static bool is_folder(const char *path) {
 }
 
 bool petra_inspect_is_run(const char *path) {
-  static const char signature[8] = "\211HDF\r\n\032\n";
   struct stat info;
-  char start[8];
+  char start[PETRA_SEAL_BEGIN_BYTES];
   if (is_folder(path))
     return true;
   if (stat(path, &info) != 0 || !S_ISREG(info.st_mode))
@@ -31,7 +30,7 @@ bool petra_inspect_is_run(const char *path) {
   FILE *file = fopen(path, "rb");
   if (!file)
     return false;
-  bool found = fread(start, 1, sizeof start, file) == sizeof start && memcmp(start, signature, sizeof start) == 0;
+  bool found = petra_seal_begins_hdf5(start, fread(start, 1, sizeof start, file));
   fclose(file);
   return found;
 }

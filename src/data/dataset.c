@@ -28,19 +28,14 @@ petra_status petra_dataset_open(const petra_config *config, petra_split split, p
   return petra_dataset_open_counting(config, split, NULL, out);
 }
 
-bool petra_dataset_has_eval(const petra_config *config) {
-  switch (config->data.set) {
-  case PETRA_SET_CIFAR10:
-  case PETRA_SET_CIFAR100:
-    return petra_cifar_has_eval(config->data.path);
-  case PETRA_SET_SHAPES:
-    return true;
-  case PETRA_SET_IMAGEFOLDER:
-    return petra_imagefolder_has_eval(config->data.path);
-  case PETRA_SET_HDF5:
-    return petra_hdf5_set_has_eval(config->data.path);
-  }
-  return true;
+petra_status petra_dataset_has_eval(const petra_config *config, bool *out) {
+  petra_data_set set = config->data.set;
+  *out = true;
+  if (set == PETRA_SET_CIFAR10 || set == PETRA_SET_CIFAR100)
+    *out = petra_cifar_has_eval(config->data.path);
+  else if (set == PETRA_SET_IMAGEFOLDER)
+    *out = petra_imagefolder_has_eval(config->data.path);
+  return set == PETRA_SET_HDF5 ? petra_hdf5_set_has_eval(config->data.path, out) : PETRA_OK;
 }
 
 petra_status petra_dataset_shape_of(const petra_config *config, petra_dataset_shape *out) {

@@ -54,9 +54,9 @@ petra_status petra_dataset_open(const petra_config *config, petra_split split, p
 petra_status petra_dataset_open_counting(const petra_config *config, petra_split split, int64_t *problems,
                                          petra_dataset **out);
 
-/* Whether the set that the config names has an evaluation split; true where that cannot be told without an
- * error that opening it will report. */
-bool petra_dataset_has_eval(const petra_config *config);
+/* Whether the set that the config names has an evaluation split. Errors of opening it, where the split is a part of a
+ * file that cannot be read. */
+petra_status petra_dataset_has_eval(const petra_config *config, bool *out);
 
 /* The shape of the images that the config names. cifar10, cifar100, shapes and imagefolder: nothing is read.
  * hdf5: the head of the file is; fails as opening does. */

@@ -1,8 +1,10 @@
 /* The one file of src/data that calls HDF5, always from the thread that opens a set. */
 #include "data/hdf5_layout.h"
 
+#include "base/guard.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/seal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +23,9 @@ typedef struct reader {
   const char *path;
   const char *split; /* its group */
   int64_t file_bytes;
+  bool contents;
   hid_t file;
+  bool there;
   petra_hdf5_layout layout;
 } reader;
 
@@ -51,7 +55,6 @@ static petra_status check_file(const char *path, int64_t *bytes) {
 static petra_status open_file(reader *r) {
   H5dont_atexit();
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-  PETRA_TRY(check_file(r->path, &r->file_bytes));
   if (H5Fis_hdf5(r->path) <= 0)
     return petra_fail(PETRA_DATA, "%s: not an HDF5 file", r->path);
   hid_t access = H5Pcreate(H5P_FILE_ACCESS);
@@ -204,8 +207,7 @@ static petra_status read_labels(reader *r) {
   return status;
 }
 
-static petra_status read_all(reader *r) {
-  PETRA_TRY(open_file(r));
+static petra_status read_contents(reader *r) {
   PETRA_TRY(read_head(r));
   if (H5Lexists(r->file, r->split, H5P_DEFAULT) <= 0)
     return petra_fail(
@@ -215,11 +217,31 @@ static petra_status read_all(reader *r) {
   return read_labels(r);
 }
 
+/* Without `contents`: only whether the split is there. */
+static petra_status read_file(void *context) {
+  reader *r = context;
+  petra_status status = open_file(r);
+  if (status == PETRA_OK && r->contents)
+    status = read_contents(r);
+  else if (status == PETRA_OK)
+    r->there = H5Lexists(r->file, r->split, H5P_DEFAULT) > 0;
+  if (r->file >= 0)
+    H5Fclose(r->file);
+  r->file = -1;
+  return status;
+}
+
+/* The seal before HDF5, a process of its own for what has none, as petra_hdf5_read in src/io. */
+static petra_status read_checked(reader *r) {
+  petra_seal seal;
+  PETRA_TRY(check_file(r->path, &r->file_bytes));
+  PETRA_TRY(petra_seal_check(r->path, &seal));
+  return seal == PETRA_SEAL_WHOLE ? read_file(r) : petra_guard(r->path, read_file, r);
+}
+
 petra_status petra_hdf5_layout_read(const char *path, petra_split split, petra_hdf5_layout *out) {
-  reader r = {.path = path, .split = split_name(split), .file = -1};
-  petra_status status = read_all(&r);
-  if (r.file >= 0)
-    H5Fclose(r.file);
+  reader r = {.path = path, .split = split_name(split), .file = -1, .contents = true};
+  petra_status status = read_checked(&r);
   if (status != PETRA_OK) {
     petra_free(r.layout.labels);
     return status;
@@ -228,14 +250,9 @@ petra_status petra_hdf5_layout_read(const char *path, petra_split split, petra_h
   return PETRA_OK;
 }
 
-bool petra_hdf5_layout_has(const char *path, petra_split split) {
+petra_status petra_hdf5_layout_has(const char *path, petra_split split, bool *out) {
   reader r = {.path = path, .split = split_name(split), .file = -1};
-  struct stat about;
-  H5dont_atexit();
-  H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-  if (!path || stat(path, &about) != 0 || !S_ISREG(about.st_mode) || H5Fis_hdf5(path) <= 0 || open_file(&r) != PETRA_OK)
-    return true; /* opening will tell */
-  bool has = H5Lexists(r.file, r.split, H5P_DEFAULT) > 0;
-  H5Fclose(r.file);
-  return has;
+  PETRA_TRY(read_checked(&r));
+  *out = r.there;
+  return PETRA_OK;
 }

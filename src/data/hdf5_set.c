@@ -116,6 +116,6 @@ petra_status petra_hdf5_set_shape(const char *path, petra_dataset_shape *out) {
   return PETRA_OK;
 }
 
-bool petra_hdf5_set_has_eval(const char *path) {
-  return petra_hdf5_layout_has(path, PETRA_SPLIT_EVAL);
+petra_status petra_hdf5_set_has_eval(const char *path, bool *out) {
+  return petra_hdf5_layout_has(path, PETRA_SPLIT_EVAL, out);
 }

@@ -13,6 +13,7 @@ typedef struct petra_feed {
   petra_loader *loader; /* borrowed; at microbatch `read` */
   bool input, labels;   /* whether stage 1, and whether the last stage, is here */
   int64_t read;         /* microbatches read so far */
+  int32_t classes;      /* labels are 0 .. classes - 1 */
   petra_labels waiting; /* labels between the reading of a microbatch and its loss */
 } petra_feed;
 
@@ -28,7 +29,7 @@ petra_status petra_feed_input(petra_feed *feed, int64_t microbatch, petra_accoun
 petra_status petra_feed_labels(petra_feed *feed, int64_t microbatch, const petra_label_row **out);
 void petra_feed_drop_labels(petra_feed *feed, int64_t microbatch);
 
-/* How far it has read, and the labels that wait, in a checkpoint. */
-petra_status petra_feed_archive(petra_feed *feed, petra_archive *archive);
+/* The labels that wait, in a checkpoint; how far it has read is known from tensors->read. */
+petra_status petra_feed_archive(petra_feed *feed, const petra_tensor_archive *tensors);
 
 #endif

@@ -55,6 +55,10 @@ petra_status petra_labels_find(const petra_labels *labels, int64_t microbatch, c
   return PETRA_OK;
 }
 
+bool petra_labels_have(const petra_labels *labels, int64_t microbatch) {
+  return find(labels, microbatch) != NULL;
+}
+
 void petra_labels_drop(petra_labels *labels, int64_t microbatch) {
   petra_label_row *row = find(labels, microbatch);
   if (row)

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct petra_label_row {
@@ -24,6 +25,7 @@ petra_status petra_labels_put(petra_labels *labels, int64_t microbatch, const in
 
 /* The labels of a microbatch, which stay until they are dropped; PETRA_INTERNAL, logged, if they are not there. */
 petra_status petra_labels_find(const petra_labels *labels, int64_t microbatch, const petra_label_row **out);
+bool petra_labels_have(const petra_labels *labels, int64_t microbatch);
 void petra_labels_drop(petra_labels *labels, int64_t microbatch);
 
 #endif

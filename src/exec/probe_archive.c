@@ -2,23 +2,38 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/probe_private.h"
+#include "stage/archive.h"
 
 #include <stdio.h>
+#include <string.h>
 
-/* Tensors of a set, of which the file knows how many; what the set holds before it is read is let go. */
-static petra_status archive_set(petra_tensor_archive *tensors, const char *name, petra_tensor_set *set) {
+/* Tensors of a set like the parameters of a block, or none where it is `released`; what the set holds before it is read
+ * is let go. */
+static petra_status archive_set(const petra_probe *probe, petra_tensor_archive *tensors, const char *name, int b,
+                                bool released, petra_tensor_set *set) {
+  const petra_block *block = &probe->model->blocks[b];
   petra_tensor **places[PETRA_BLOCK_TENSORS];
-  int64_t count = set->count;
+  petra_tensor_form forms[PETRA_BLOCK_TENSORS];
+  int64_t count = set->count, expected = released ? 0 : petra_block_parameter_count(block);
   char item[96];
   snprintf(item, sizeof item, "%s-count", name);
   PETRA_TRY(petra_archive_integers(tensors->archive, item, &count, 1));
+  PETRA_TRY(petra_archive_within(tensors->archive, item, "tensors", count, expected, expected));
   if (tensors->archive->reading) {
     petra_tensor_set_release(set);
     set->count = (int)count;
   }
-  for (int i = 0; i < set->count; i++)
+  for (int i = 0; i < set->count; i++) {
+    petra_tensor_spec spec;
+    petra_block_parameter(probe->model, block, i, &spec);
     places[i] = &set->tensor[i];
-  return count > 0 ? petra_tensor_archive_references(tensors, name, places, (int)count) : PETRA_OK;
+    forms[i] = (petra_tensor_form){PETRA_PRESENT, spec.kind, {0}};
+    memcpy(forms[i].shape, spec.shape, sizeof spec.shape);
+  }
+  if (count == 0)
+    return PETRA_OK;
+  PETRA_TRY(petra_tensor_archive_references(tensors, name, places, (int)count));
+  return petra_tensor_archive_check(tensors, name, places, forms, (int)count);
 }
 
 static petra_status archive_flags(petra_archive *archive, const char *name, bool *flags, int32_t count) {
@@ -27,21 +42,22 @@ static petra_status archive_flags(petra_archive *archive, const char *name, bool
   for (int32_t i = 0; i < count; i++)
     values[i] = flags[i];
   petra_status status = petra_archive_integers(archive, name, values, count);
-  for (int32_t i = 0; i < count && status == PETRA_OK; i++)
+  for (int32_t i = 0; i < count && status == PETRA_OK; i++) {
+    status = petra_archive_within(archive, name, "a flag", values[i], 0, 1);
     flags[i] = values[i] != 0;
+  }
   petra_free(values);
   return status;
 }
 
-static petra_status archive_labels(petra_archive *archive, petra_probe_slot *slot) {
+static petra_status archive_labels(petra_archive *archive, int32_t classes, petra_probe_slot *slot) {
   int64_t *values, count = slot->label_count;
   petra_status status;
   if (!slot->images)
     return PETRA_OK;
   PETRA_TRY(petra_archive_integers(archive, "label_count", &count, 1));
-  if (count < 1 || count > slot->images->elements)
-    return petra_fail(PETRA_DATA, "probe: %lld labels of a microbatch; expected 1 to %lld", (long long)count,
-                      (long long)slot->images->elements);
+  PETRA_TRY(petra_archive_within(archive, "label_count", "labels", count, 1, slot->images->elements));
+  PETRA_TRY(petra_archive_require(archive, "labels", PETRA_ARCHIVE_I64, count));
   slot->label_count = (int32_t)count;
   PETRA_TRY(petra_allocate(&values, (size_t)count, sizeof *values));
   for (int64_t i = 0; i < count && !archive->reading; i++)
@@ -49,10 +65,31 @@ static petra_status archive_labels(petra_archive *archive, petra_probe_slot *slo
   PETRA_TRY_GOTO(status, petra_archive_integers(archive, "labels", values, count), done);
   if (archive->reading)
     PETRA_TRY_GOTO(status, petra_allocate(&slot->labels, (size_t)count, sizeof *slot->labels), done);
-  for (int64_t i = 0; i < count; i++)
+  for (int64_t i = 0; i < count; i++) {
+    PETRA_TRY_GOTO(status, petra_archive_within(archive, "labels", "a label", values[i], 0, classes - 1), done);
     slot->labels[i] = (int32_t)values[i];
+  }
 done:
   petra_free(values);
+  return status;
+}
+
+/* What a slot that is read may hold: its inputs both or none. */
+static petra_status check_slot(const petra_probe *probe, petra_tensor_archive *tensors, petra_probe_slot *slot,
+                               petra_tensor **const *places) {
+  petra_tensor_form *forms, images[2];
+  int32_t stages = probe->options.stages;
+  PETRA_TRY(petra_allocate(&forms, 1 + 2 * (size_t)stages, sizeof *forms));
+  petra_streams_forms(1, &probe->model->blocks[0].shape_in, PETRA_OPTIONAL, images);
+  forms[0] = images[0];
+  for (int32_t j = 0; j < stages; j++) {
+    const petra_block *block = &probe->model->blocks[petra_stage_first(probe->options.stage[j])];
+    petra_streams_forms(block->streams_in, &block->shape_in,
+                        slot->inputs[j].tensor[0] || slot->inputs[j].tensor[1] ? PETRA_PRESENT : PETRA_ABSENT,
+                        &forms[1 + 2 * j]);
+  }
+  petra_status status = petra_tensor_archive_check(tensors, "tensors", places, forms, 1 + 2 * stages);
+  petra_free(forms);
   return status;
 }
 
@@ -66,11 +103,18 @@ static petra_status archive_slot(petra_probe *probe, petra_tensor_archive *tenso
     places[2 + 2 * j] = &slot->inputs[j].tensor[1];
   }
   petra_status status = petra_tensor_archive_references(tensors, "tensors", places, 1 + 2 * stages);
+  if (status == PETRA_OK)
+    status = check_slot(probe, tensors, slot, places);
   petra_free(places);
   PETRA_TRY(status);
-  PETRA_TRY(archive_labels(tensors->archive, slot));
+  PETRA_TRY(archive_labels(tensors->archive, probe->model->classes, slot));
   PETRA_TRY(petra_archive_integers(tensors->archive, "forward", slot->forward, stages));
   PETRA_TRY(petra_archive_integers(tensors->archive, "begun", slot->begun, stages));
+  for (int32_t j = 0; j < stages; j++) {
+    int64_t latest = petra_stage_version(probe->options.stage[j]);
+    PETRA_TRY(petra_archive_within(tensors->archive, "forward", "version", slot->forward[j], -1, latest));
+    PETRA_TRY(petra_archive_within(tensors->archive, "begun", "version", slot->begun[j], -1, latest));
+  }
   PETRA_TRY(archive_flags(tensors->archive, "delayed", &slot->delayed, 1));
   return archive_flags(tensors->archive, "end_to_end", slot->end_to_end, stages);
 }
@@ -89,12 +133,47 @@ static petra_status archive_slots(petra_probe *probe, petra_tensor_archive *tens
 
 static petra_status archive_sums(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_window *window) {
   for (int g = 0; g < PETRA_GRADIENTS; g++)
-    for (int b = 0; b < probe->model->block_count; b++) {
-      char name[48];
-      snprintf(name, sizeof name, "sums-%d-%02d", g, b + 1);
-      PETRA_TRY(archive_set(tensors, name, &window->sums[g][b]));
+    for (int32_t j = 0; j < probe->options.stages; j++) {
+      const petra_stage *stage = probe->options.stage[j];
+      const bool released = window->compared[j] && !probe->options.gradients;
+      for (int b = petra_stage_first(stage); b < petra_stage_end(stage); b++) {
+        char name[48];
+        snprintf(name, sizeof name, "sums-%d-%02d", g, b + 1);
+        PETRA_TRY(archive_set(probe, tensors, name, b, released, &window->sums[g][b]));
+      }
     }
   return PETRA_OK;
+}
+
+/* That the counts of a window are those of its slots and flags. A microbatch that was read has its images until all its
+ * references are there, one that was not has none. */
+static petra_status check_window(const petra_probe *probe, const petra_tensor_archive *tensors,
+                                 const petra_probe_window *window) {
+  const petra_archive *archive = tensors->archive;
+  int64_t delayed = 0, compared = 0;
+  for (int64_t s = 0; s < probe->accumulate; s++) {
+    const petra_probe_slot *slot = &window->slots[s];
+    bool complete = slot->delayed;
+    for (int32_t j = 0; j < probe->options.stages; j++)
+      complete = complete && slot->end_to_end[j];
+    delayed += !slot->delayed;
+    if ((slot->images != NULL) != (!complete && window->first + s < tensors->read))
+      return petra_archive_refuse(archive, "tensors", "microbatch %lld has %s images", (long long)(window->first + s),
+                                  slot->images ? "its" : "no");
+  }
+  PETRA_TRY(
+      petra_archive_within(archive, "counts", "delayed gradients to come", window->delayed_left, delayed, delayed));
+  for (int32_t j = 0; j < probe->options.stages; j++) {
+    int64_t left = 0;
+    for (int64_t s = 0; s < probe->accumulate; s++)
+      left += !window->slots[s].end_to_end[j];
+    PETRA_TRY(
+        petra_archive_within(archive, "end_to_end_left", "gradients to come", window->end_to_end_left[j], left, left));
+    compared += window->compared[j];
+    if (window->compared[j] && !(window->updated[j] && delayed == 0 && left == 0))
+      return petra_archive_refuse(archive, "compared", "stage %d was compared before its gradients were there", j + 1);
+  }
+  return petra_archive_within(archive, "counts", "stages compared", window->compared_count, compared, compared);
 }
 
 static petra_status archive_window(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_window *window) {
@@ -104,6 +183,7 @@ static petra_status archive_window(petra_probe *probe, petra_tensor_archive *ten
   int64_t counts[2] = {window->delayed_left, window->compared_count};
   PETRA_TRY(petra_archive_integers(archive, "counts", counts, 2));
   window->delayed_left = counts[0];
+  PETRA_TRY(petra_archive_within(archive, "counts", "stages compared", counts[1], 0, stages));
   window->compared_count = (int32_t)counts[1];
   PETRA_TRY(petra_archive_integers(archive, "end_to_end_left", window->end_to_end_left, stages));
   PETRA_TRY(archive_flags(archive, "updated", window->updated, stages));
@@ -113,6 +193,8 @@ static petra_status archive_window(petra_probe *probe, petra_tensor_archive *ten
   PETRA_TRY(petra_archive_reals(archive, "reconstruction", window->reconstruction, stages));
   PETRA_TRY(petra_archive_reals(archive, "parameter", window->parameter, measures * probe->parameters));
   PETRA_TRY(archive_slots(probe, tensors, window));
+  if (archive->reading)
+    PETRA_TRY(check_window(probe, tensors, window));
   return archive_sums(probe, tensors, window);
 }
 
@@ -124,11 +206,17 @@ static petra_status archive_windows(petra_probe *probe, petra_tensor_archive *te
     count++;
   PETRA_TRY(petra_archive_integers(archive, "windows", &count, 1));
   PETRA_TRY(petra_archive_integers(archive, "now_ns", &probe->now_ns, 1));
+  PETRA_TRY(petra_archive_within(archive, "now_ns", "a time", probe->now_ns, 0, INT64_MAX));
+  PETRA_TRY(petra_archive_within(archive, "windows", "windows", count, 0, tensors->read));
   for (int64_t i = 0; i < count; i++, window = window->next) {
     int64_t first = archive->reading ? 0 : window->first;
     char name[40];
     snprintf(name, sizeof name, "window-%lld-first", (long long)i);
     PETRA_TRY(petra_archive_integers(archive, name, &first, 1));
+    PETRA_TRY(petra_archive_within(archive, name, "microbatch", first, 0, tensors->read - 1));
+    if (archive->reading && (petra_probe_find(probe, first) || first % probe->accumulate != 0))
+      return petra_archive_refuse(archive, name, "no window begins at microbatch %lld, or another is there",
+                                  (long long)first);
     if (archive->reading)
       PETRA_TRY(petra_probe_open(probe, first, &window));
     snprintf(name, sizeof name, "window-%lld", (long long)i);
@@ -144,6 +232,7 @@ static petra_status archive_kept(petra_probe *probe, petra_tensor_archive *tenso
   petra_archive *archive = tensors->archive;
   int64_t count = probe->kept_count;
   PETRA_TRY(petra_archive_integers(archive, "kept", &count, 1));
+  PETRA_TRY(petra_archive_within(archive, "kept", "versions", count, 0, INT32_MAX));
   for (int64_t i = 0; i < count; i++) {
     int64_t about[2] = {0, 0};
     char name[48];
@@ -153,12 +242,18 @@ static petra_status archive_kept(petra_probe *probe, petra_tensor_archive *tenso
     }
     snprintf(name, sizeof name, "kept-%lld", (long long)i);
     PETRA_TRY(petra_archive_integers(archive, name, about, 2));
+    PETRA_TRY(petra_archive_within(archive, name, "stage", about[0], 0, probe->options.stages - 1));
+    PETRA_TRY(petra_archive_within(archive, name, "version", about[1], 0,
+                                   petra_stage_version(probe->options.stage[about[0]])));
+    for (int64_t k = 0; k < i; k++)
+      if (probe->kept[k].stage == about[0] && probe->kept[k].version == about[1])
+        return petra_archive_refuse(archive, name, "version %lld is there twice", (long long)about[1]);
     if (archive->reading)
       PETRA_TRY(petra_probe_keep_empty(probe, (int32_t)about[0], about[1]));
     const petra_stage *s = probe->options.stage[probe->kept[i].stage];
     for (int b = 0; b < petra_stage_end(s) - petra_stage_first(s); b++) {
       snprintf(name, sizeof name, "kept-%lld-%02d", (long long)i, b + 1);
-      PETRA_TRY(archive_set(tensors, name, &probe->kept[i].sets[b]));
+      PETRA_TRY(archive_set(probe, tensors, name, petra_stage_first(s) + b, false, &probe->kept[i].sets[b]));
     }
   }
   return PETRA_OK;
@@ -177,6 +272,8 @@ petra_status petra_probe_archive(petra_probe *probe, petra_tensor_archive *tenso
   peaks[PETRA_MEMORY_CATEGORIES] = probe->account.total_peak_bytes;
   if (status == PETRA_OK)
     status = petra_archive_integers(tensors->archive, "peak_bytes", peaks, PETRA_MEMORY_CATEGORIES + 1);
+  for (int c = 0; c <= PETRA_MEMORY_CATEGORIES && status == PETRA_OK; c++)
+    status = petra_archive_within(tensors->archive, "peak_bytes", "a peak", peaks[c], 0, INT64_MAX);
   for (int c = 0; c < PETRA_MEMORY_CATEGORIES && status == PETRA_OK; c++)
     probe->account.peak_bytes[c] = peaks[c];
   if (status == PETRA_OK)

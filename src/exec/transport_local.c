@@ -49,19 +49,26 @@ static petra_status take(petra_transport *base, const petra_address *at, petra_m
   return box ? petra_mailbox_take(box, at->number, out) : PETRA_INTERNAL;
 }
 
-static petra_status archive_box(petra_tensor_archive *tensors, const char *name, petra_mailbox *box) {
+static petra_status archive_box(const petra_stage *stage, petra_tensor_archive *tensors, const char *name, bool forward,
+                                petra_mailbox *box) {
   int64_t count = box->count;
   char item[96];
   snprintf(item, sizeof item, "%s-count", name);
   PETRA_TRY(petra_archive_integers(tensors->archive, item, &count, 1));
+  PETRA_TRY(petra_archive_within(tensors->archive, item, "messages", count, 0, tensors->read));
   for (int64_t i = 0; i < count; i++) {
     petra_mail mail = {0};
     if (!tensors->archive->reading)
       mail = box->mail[i];
     snprintf(item, sizeof item, "%s-%lld-microbatch", name, (long long)i);
     PETRA_TRY(petra_archive_integers(tensors->archive, item, &mail.microbatch, 1));
+    PETRA_TRY(petra_archive_within(tensors->archive, item, "microbatch", mail.microbatch, 0, tensors->read - 1));
+    for (int64_t k = 0; k < i; k++)
+      if (box->mail[k].microbatch == mail.microbatch)
+        return petra_archive_refuse(tensors->archive, item, "microbatch %lld is there twice",
+                                    (long long)mail.microbatch);
     snprintf(item, sizeof item, "%s-%lld", name, (long long)i);
-    petra_status status = petra_message_archive(tensors, item, &mail.message);
+    petra_status status = petra_message_archive(stage, tensors, item, forward, &mail.message);
     if (tensors->archive->reading && status == PETRA_OK)
       status = petra_mailbox_put(box, mail.microbatch, &mail.message);
     else if (tensors->archive->reading)
@@ -78,7 +85,8 @@ static petra_status archive(petra_transport *base, petra_tensor_archive *tensors
     for (int c = 0; c <= PETRA_CHANNEL_BACKWARD; c++) {
       char name[40];
       snprintf(name, sizeof name, "messages/%s-%02d", names[c], t->stages.first + j);
-      PETRA_TRY(archive_box(tensors, name, &t->at[j].channel[c]));
+      PETRA_TRY(archive_box(petra_stages_get(&t->stages, t->stages.first + j), tensors, name,
+                            c == PETRA_CHANNEL_FORWARD, &t->at[j].channel[c]));
     }
   return PETRA_OK;
 }

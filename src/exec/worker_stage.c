@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/worker_stage_private.h"
+#include "stage/probe.h"
 #include "schedule/mitigation.h"
 
 #include <math.h>
@@ -330,6 +331,7 @@ petra_status petra_worker_stage_create(const petra_worker_stage_options *options
   worker->options = *options;
   worker->feed = (petra_feed){.backend = options->backend,
                               .loader = options->loader,
+                              .classes = petra_stage_model(options->stages.stage[0])->classes,
                               .input = petra_stages_has(&options->stages, 1),
                               .labels = petra_stages_has(&options->stages, options->stages.count)};
   *out = &worker->base;

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/seal.h"
 #include "base/version.h"
 #include "io/atomic_file.h"
 #include "io/hdf5_file.h"
@@ -43,8 +44,7 @@ static petra_status enter(petra_archive *base, const char *name) {
   else if (c->groups < MOST_GROUPS && !base->reading)
     group = petra_hdf5_create_group(innermost(c), name);
   if (group < 0)
-    status = base->reading ? petra_fail(PETRA_DATA, "%s: no group %s; expected a checkpoint of this run", c->path, name)
-                           : fail_write(c, &errors);
+    status = base->reading ? petra_archive_refuse(base, name, "is missing") : fail_write(c, &errors);
   else
     c->group[c->groups++] = group;
   petra_hdf5_end();
@@ -103,24 +103,23 @@ static petra_status check_set(const checkpoint *c, const char *name, hid_t set, 
   bool same = found_rank == rank && in_file >= 0 && H5Tequal(in_file, file_type(type)) > 0;
   for (int d = 0; d < rank && same; d++)
     same = found[d] == extent[d];
+  same = same && petra_hdf5_can_hold(set);
   if (space >= 0)
     H5Sclose(space);
   if (in_file >= 0)
     H5Tclose(in_file);
   if (same)
     return PETRA_OK;
-  return petra_fail(PETRA_DATA,
-                    "%s: item %s has another type or size than this run's; expected a checkpoint of this run", c->path,
-                    name);
+  return petra_archive_refuse(&c->base, name, "has another type or size than this run's");
 }
 
 static petra_status read_values(checkpoint *c, const char *name, petra_archive_type type, int rank,
                                 const hsize_t *extent, void *values, const petra_hdf5_errors *errors) {
   hid_t set = H5Dopen2(innermost(c), name, H5P_DEFAULT);
   if (set < 0)
-    return petra_fail(PETRA_DATA, "%s: no item %s; expected a checkpoint of this run", c->path, name);
+    return petra_archive_refuse(&c->base, name, "is missing");
   petra_status status = check_set(c, name, set, type, rank, extent);
-  if (status == PETRA_OK && H5Dread(set, memory_type(type), H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
+  if (status == PETRA_OK && values && H5Dread(set, memory_type(type), H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
     status = petra_fail(PETRA_IO, "%s: item %s cannot be read: %s", c->path, name, petra_hdf5_reason(errors));
   H5Dclose(set);
   return status;
@@ -154,6 +153,7 @@ static petra_status allocate(const char *path, bool reading, checkpoint **out) {
     petra_checkpoint_destroy(&c->base);
     return status;
   }
+  c->base.path = c->path;
   *out = c;
   return PETRA_OK;
 }
@@ -207,6 +207,10 @@ petra_status petra_checkpoint_open(const char *path, petra_archive **out) {
   checkpoint *c;
   int64_t file = -1;
   petra_hdf5_errors errors;
+  petra_seal seal;
+  PETRA_TRY(petra_seal_check(path, &seal));
+  if (seal != PETRA_SEAL_WHOLE)
+    return petra_fail(PETRA_DATA, "%s: no checkpoint, or one of an earlier petra: it has no seal", path);
   PETRA_TRY(allocate(path, true, &c));
   petra_hdf5_begin(&errors);
   petra_status status = petra_hdf5_open(path, &errors, &file);

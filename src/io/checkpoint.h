@@ -13,7 +13,8 @@ petra_status petra_checkpoint_create(const char *path, const char *config, petra
 /* Writes it to its path. PETRA_IO: path, and why; an older file there is then untouched. */
 petra_status petra_checkpoint_write(petra_archive *archive);
 
-/* Opens one for reading. PETRA_IO: cannot be opened; PETRA_DATA: not a checkpoint, damaged, of another schema. */
+/* Opens one for reading. PETRA_IO: cannot be opened; PETRA_DATA: not a checkpoint, without a seal that holds, of another
+ * schema. */
 petra_status petra_checkpoint_open(const char *path, petra_archive **out);
 
 /* The config that it was written with. */

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/seal.h"
 #include "base/version.h"
 #include "io/atomic_file.h"
 #include "io/hdf5_file.h"
@@ -27,6 +28,7 @@ struct petra_data_file {
   char *path, *temporary;
   int fd;
   int64_t image_bytes;
+  int64_t records[PETRA_DATA_FILE_SPLITS];
   place places[PETRA_DATA_FILE_SPLITS];
 };
 
@@ -140,7 +142,9 @@ static petra_status create_layout(petra_data_file *self, const petra_data_file_a
   petra_hdf5_begin(&errors);
   petra_status status = PETRA_OK;
   hid_t access = petra_hdf5_access(), creation = petra_hdf5_untimed(H5P_FILE_CREATE);
-  hid_t file = access < 0 || creation < 0 ? -1 : H5Fcreate(self->temporary, H5F_ACC_TRUNC, creation, access);
+  hid_t file = access < 0 || creation < 0 || H5Pset_userblock(creation, PETRA_SEAL_BYTES) < 0
+                   ? -1
+                   : H5Fcreate(self->temporary, H5F_ACC_TRUNC, creation, access);
   if (file < 0 || lay_out(file, about, names, length, self) < 0 || H5Fflush(file, H5F_SCOPE_LOCAL) < 0)
     status = petra_fail(PETRA_IO, "%s: cannot write: %s", self->path, petra_hdf5_reason(&errors));
   else if (H5Fclose(file) < 0) /* after a failed write it is not closed: HDF5 would try to write again */
@@ -225,6 +229,8 @@ petra_status petra_data_file_create(const char *path, const petra_data_file_abou
   PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
   self->fd = -1;
   self->image_bytes = (int64_t)3 * about->height * about->width;
+  self->records[PETRA_DATA_FILE_TRAIN] = about->train;
+  self->records[PETRA_DATA_FILE_EVAL] = about->eval;
   petra_status status = start(self, path, about);
   if (status != PETRA_OK) {
     petra_data_file_destroy(self);
@@ -234,10 +240,26 @@ petra_status petra_data_file_create(const char *path, const petra_data_file_abou
   return PETRA_OK;
 }
 
+/* Seals the file; the images, in the order in which they lie in it, are parts of their own. */
+static int seal(const petra_data_file *file) {
+  petra_seal_part parts[PETRA_DATA_FILE_SPLITS];
+  int count = 0;
+  for (int split = 0; split < PETRA_DATA_FILE_SPLITS; split++)
+    if (file->records[split] > 0)
+      parts[count++] = (petra_seal_part){(int64_t)file->places[split].images, file->records[split] * file->image_bytes};
+  if (count == 2 && parts[0].offset > parts[1].offset) {
+    petra_seal_part first = parts[1];
+    parts[1] = parts[0];
+    parts[0] = first;
+  }
+  return petra_seal_finish(file->fd, parts, count);
+}
+
 petra_status petra_data_file_close(petra_data_file *file) {
   petra_status status = PETRA_OK;
-  if (fsync(file->fd) != 0)
-    status = petra_fail(PETRA_IO, "%s: cannot write: %s", file->path, strerror(errno));
+  int failure = seal(file);
+  if (failure)
+    status = petra_fail(PETRA_IO, "%s: cannot write: %s", file->path, strerror(failure));
   else if (rename(file->temporary, file->path) != 0)
     status = petra_fail(PETRA_IO, "%s: cannot replace: %s", file->path, strerror(errno));
   if (status != PETRA_OK) {

@@ -1,15 +1,15 @@
 #include "io/hdf5_file.h"
 
+#include "base/guard.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/seal.h"
 
 #include <hdf5.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* --- errors --- */
@@ -69,7 +69,7 @@ int64_t petra_hdf5_access(void) {
 
 int64_t petra_hdf5_creation(void) {
   hid_t creation = H5Pcreate(H5P_FILE_CREATE);
-  if (creation >= 0 && H5Pset_istore_k(creation, 128) < 0) {
+  if (creation >= 0 && (H5Pset_istore_k(creation, 128) < 0 || H5Pset_userblock(creation, PETRA_SEAL_BYTES) < 0)) {
     H5Pclose(creation);
     return -1;
   }
@@ -79,36 +79,23 @@ int64_t petra_hdf5_creation(void) {
 int petra_hdf5_announce_end(int fd, int64_t end) {
   /* HDF5 File Format Specification, version 3.0, II.A: superblocks of versions 0 and 1 begin with the
    * signature, the version at byte 8 and the size of addresses at byte 13; the end-of-file address is at byte
-   * 40, in version 1 behind four more bytes. Numbers are little-endian. Anything else is left alone. */
+   * 40, in version 1 behind four more bytes. Numbers are little-endian, the address counts from the start of the file,
+   * seal included. Anything else is left alone. */
   unsigned char head[14], bytes[8];
-  ssize_t got = pread(fd, head, sizeof head, 0);
+  ssize_t got = pread(fd, head, sizeof head, PETRA_SEAL_BYTES);
   if (got < 0)
     return errno;
   if (got != sizeof head || memcmp(head, "\211HDF\r\n\032\n", 8) != 0 || head[8] > 1 || head[13] != sizeof bytes)
     return 0;
   for (unsigned i = 0; i < sizeof bytes; i++)
     bytes[i] = (unsigned char)((uint64_t)end >> (8 * i));
-  ssize_t put = pwrite(fd, bytes, sizeof bytes, head[8] == 0 ? 40 : 44);
+  ssize_t put = pwrite(fd, bytes, sizeof bytes, PETRA_SEAL_BYTES + (head[8] == 0 ? 40 : 44));
   if (put < 0)
     return errno;
   return put == sizeof bytes ? 0 : EIO;
 }
 
-/* That `path` can be read as a file at all: the operating system says better why not than HDF5. */
-static petra_status check_readable(const char *path) {
-  int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0)
-    return petra_fail(PETRA_IO, "%s: cannot open: %s", path, strerror(errno));
-  struct stat about;
-  int failed = fstat(fd, &about);
-  close(fd);
-  if (failed || !S_ISREG(about.st_mode))
-    return petra_fail(PETRA_IO, "%s: cannot open: expected a regular file", path);
-  return PETRA_OK;
-}
-
 petra_status petra_hdf5_open(const char *path, const petra_hdf5_errors *errors, int64_t *out) {
-  PETRA_TRY(check_readable(path));
   hid_t access = petra_hdf5_access();
   if (access < 0)
     return petra_fail(PETRA_IO, "%s: cannot open: %s", path, petra_hdf5_reason(errors));
@@ -124,6 +111,51 @@ petra_status petra_hdf5_open(const char *path, const petra_hdf5_errors *errors, 
   }
   H5Pclose(access);
   return status;
+}
+
+typedef struct reading {
+  const char *path;
+  petra_hdf5_reader read;
+  void *context;
+} reading;
+
+static petra_status read_file(void *context) {
+  const reading *r = context;
+  petra_hdf5_errors errors;
+  int64_t file = -1;
+  petra_hdf5_begin(&errors);
+  petra_status status = petra_hdf5_open(r->path, &errors, &file);
+  if (status == PETRA_OK) {
+    status = r->read(r->context, file, &errors);
+    H5Fclose(file);
+  }
+  petra_hdf5_end();
+  return status;
+}
+
+petra_status petra_hdf5_read(const char *path, petra_hdf5_reader read, void *context) {
+  reading r = {path, read, context};
+  petra_seal seal;
+  PETRA_TRY(petra_seal_check(path, &seal));
+  return seal == PETRA_SEAL_WHOLE ? read_file(&r) : petra_guard(path, read_file, &r);
+}
+
+bool petra_hdf5_can_hold(int64_t set) {
+  enum { DEFLATE_MOST = 1032 }; /* deflate makes that many bytes of one, at most */
+  hsize_t extent[H5S_MAX_RANK], file_bytes = 0;
+  hid_t space = H5Dget_space(set), type = H5Dget_type(set), list = H5Dget_create_plist(set);
+  hid_t file = H5Iget_file_id(set);
+  int rank = H5Sget_simple_extent_dims(space, extent, NULL);
+  uint64_t bytes = H5Tget_size(type), stored = H5Dget_storage_size(set), most = 0;
+  bool fits = rank >= 0 && bytes > 0 && H5Fget_filesize(file, &file_bytes) >= 0 && stored <= file_bytes &&
+              !__builtin_mul_overflow(stored, H5Pget_nfilters(list) > 0 ? DEFLATE_MOST : 1, &most);
+  for (int d = 0; d < rank && fits; d++)
+    fits = !__builtin_mul_overflow(bytes, (uint64_t)extent[d], &bytes);
+  H5Fclose(file);
+  H5Pclose(list);
+  H5Tclose(type);
+  H5Sclose(space);
+  return fits && bytes <= most;
 }
 
 /* --- attributes --- */
@@ -179,6 +211,8 @@ int petra_hdf5_put_units(int64_t set, const char *units, const char *const *dime
   return rank == 0 ? 0 : petra_hdf5_put_texts(set, "DIMENSION_LABELS", dimensions, rank);
 }
 
+enum { TEXT_MOST_BYTES = 1 << 24 };
+
 /* Opens a scalar attribute of this class; negative where there is none. */
 static hid_t open_scalar(int64_t object, const char *name, H5T_class_t expected, hid_t *type) {
   if (H5Aexists(object, name) <= 0)
@@ -210,6 +244,9 @@ static petra_status read_string(hid_t attribute, hid_t type, const char *path, c
   }
   size_t size = H5Tget_size(type);
   char *text = NULL;
+  if (size > TEXT_MOST_BYTES)
+    return petra_fail(PETRA_DATA, "%s: attribute %s of %zu bytes; expected at most %d", path, name, size,
+                      TEXT_MOST_BYTES);
   PETRA_TRY(petra_allocate(&text, size + 1, 1));
   if (H5Aread(attribute, type, text) < 0) {
     petra_free(text);

@@ -5,6 +5,8 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Where the reason of the first failed HDF5 call is kept; HDF5's own error stack is cleared by the next call.
@@ -27,8 +29,8 @@ const char *petra_hdf5_reason(const petra_hdf5_errors *errors);
  * it. Negative on failure; the caller closes it. */
 int64_t petra_hdf5_access(void);
 
-/* A file creation property list for files with long chunked data sets: the index of one has a single node up
- * to 256 chunks. Negative on failure; the caller closes it. */
+/* A file creation property list: room for the seal (base/seal.h) in front, and for long chunked data sets: the index of
+ * one has a single node up to 256 chunks. Negative on failure; the caller closes it. */
 int64_t petra_hdf5_creation(void);
 
 /* Writes `end` as the end-of-file address into the superblock on the disk, behind the back of HDF5, which
@@ -37,9 +39,19 @@ int64_t petra_hdf5_creation(void);
  * with that own end before the file is closed. `fd` is HDF5's descriptor. 0 or an errno value. */
 int petra_hdf5_announce_end(int fd, int64_t end);
 
-/* Opens for reading. PETRA_IO: cannot be opened, no regular file; PETRA_DATA: not an HDF5 file, or a damaged
- * one. */
+/* Opens for reading, trusting what is in it. PETRA_IO: cannot be opened, no regular file; PETRA_DATA: not an HDF5 file,
+ * or a damaged one. */
 petra_status petra_hdf5_open(const char *path, const petra_hdf5_errors *errors, int64_t *out);
+
+/* Opens the file for `read`, between petra_hdf5_begin and petra_hdf5_end, and closes it. The seal is checked before
+ * HDF5 sees the file (base/seal.h); one without a digest is read in a process of its own first (base/guard.h). Errors
+ * are those of petra_hdf5_open, of the two, and of `read`. */
+typedef petra_status (*petra_hdf5_reader)(void *context, int64_t file, const petra_hdf5_errors *errors);
+petra_status petra_hdf5_read(const char *path, petra_hdf5_reader read, void *context);
+
+/* Whether all values of a data set can be in its file, as it is stored and compressed. To be asked before room is made
+ * for them. */
+bool petra_hdf5_can_hold(int64_t set);
 
 /* A creation property list of class `list_class` for a data set or group, without times, so that equal
  * contents are equal bytes. Negative on failure; the caller closes it. */
@@ -64,7 +76,7 @@ int petra_hdf5_put_u64(int64_t object, const char *name, uint64_t value);
  * specification of HDF5 keeps them, so that h5py's `dims[i].label` shows them) of a data set; negative on failure. */
 int petra_hdf5_put_units(int64_t set, const char *units, const char *const *dimensions, int rank);
 
-/* Reads attributes. PETRA_DATA: missing or of another type; the line begins with `path`. */
+/* Reads attributes. PETRA_DATA: missing or of another type, a text of over 16 MiB; the line begins with `path`. */
 petra_status petra_hdf5_get_text(int64_t object, const char *path, const char *name, char **out);
 petra_status petra_hdf5_get_i32(int64_t object, const char *path, const char *name, int32_t *out);
 petra_status petra_hdf5_get_u64(int64_t object, const char *path, const char *name, uint64_t *out);

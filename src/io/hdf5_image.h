@@ -11,7 +11,7 @@
 /* An HDF5 file in memory, which nothing writes to the disk; negative on failure. The caller closes it. */
 int64_t petra_hdf5_image_create(void);
 
-/* The bytes that the file would have on the disk. Free with petra_free. PETRA_IO: `path`, which it is to be written to,
+/* The bytes that the file would have on the disk, sealed. Free with petra_free. PETRA_IO: `path`, which it is to be written to,
  * and why; PETRA_NO_MEMORY. */
 petra_status petra_hdf5_image_copy(int64_t file, const char *path, const petra_hdf5_errors *errors, char **out,
                                    size_t *size);

@@ -177,8 +177,11 @@ static petra_status read_count(const reader *r) {
   return petra_allocate(&r->profile->stage, (size_t)count, sizeof *r->profile->stage);
 }
 
-static petra_status read_all(const reader *r) {
+static petra_status read_all(void *context, int64_t file, const petra_hdf5_errors *errors) {
+  reader *r = context;
   int64_t *integers = NULL;
+  r->file = file;
+  r->errors = errors;
   PETRA_TRY(read_attributes(r));
   PETRA_TRY(read_count(r));
   PETRA_TRY(petra_allocate(&integers, (size_t)r->profile->stages, sizeof *integers));
@@ -188,18 +191,9 @@ static petra_status read_all(const reader *r) {
 }
 
 petra_status petra_profile_read(const char *path, petra_profile **out) {
-  petra_hdf5_errors errors;
   petra_profile *profile;
   PETRA_TRY(petra_allocate(&profile, 1, sizeof *profile));
-  petra_hdf5_begin(&errors);
-  int64_t file = -1;
-  petra_status status = petra_hdf5_open(path, &errors, &file);
-  if (status == PETRA_OK) {
-    const reader r = {path, file, &errors, profile};
-    status = read_all(&r);
-    H5Fclose(file);
-  }
-  petra_hdf5_end();
+  petra_status status = petra_hdf5_read(path, read_all, &(reader){.path = path, .profile = profile});
   if (status != PETRA_OK) {
     petra_profile_destroy(profile);
     return status;

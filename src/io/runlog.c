@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/seal.h"
 #include "io/atomic_file.h"
 #include "io/hdf5_image.h"
 #include "io/runlog_private.h"
@@ -21,6 +22,7 @@
 #include <hdf5.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
@@ -189,20 +191,27 @@ static bool close_sets(petra_runlog *log) {
   return done;
 }
 
-/* Writes what is left and closes the file, cut to what is used. */
+/* Writes what is left and closes the file, cut to what is used, and seals it. */
 static petra_status finish(petra_runlog *log) {
   petra_hdf5_errors errors;
+  int fd = -1; /* one that HDF5 does not close */
   petra_hdf5_begin(&errors);
   petra_status status = petra_runlog_write_out(log, &errors);
   if (status == PETRA_OK) {
     hsize_t size = 0;
     bool known = H5Fget_filesize(log->file, &size) >= 0;
     int failure = known ? shorten(log, size) : 0;
+    if (!failure && (fd = fcntl(log->fd, F_DUPFD_CLOEXEC, 0)) < 0)
+      failure = errno;
     if (failure)
       status = petra_runlog_give_up(log, strerror(failure));
     else if (!known || !close_sets(log) || H5Fclose(log->file) < 0)
       status = petra_runlog_give_up(log, petra_hdf5_reason(&errors));
+    else if ((failure = petra_seal_finish(fd, NULL, 0)) != 0)
+      status = petra_runlog_give_up(log, strerror(failure));
   }
+  if (fd >= 0)
+    close(fd);
   petra_hdf5_end();
   return status;
 }

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/seal.h"
 #include "base/version.h"
 #include "io/atomic_file.h"
 #include "io/runlog_private.h"
@@ -152,6 +153,8 @@ static const char *create_and_rename(petra_runlog *log, const char *temporary, c
   if (!(about->image ? open_file(log, temporary, &size) : create_file(log, temporary, about, &size)))
     return petra_hdf5_reason(errors);
   int failure = petra_runlog_lengthen(log, size);
+  if (!failure)
+    failure = petra_seal_begin(log->fd);
   if (failure)
     return strerror(failure);
   /* HDF5 keeps its descriptor, so the file may be renamed while it is open. */

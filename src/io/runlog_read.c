@@ -13,15 +13,19 @@
 
 static const hsize_t ALL_ROWS = (hsize_t)-1;
 
-/* An open file while it is read. */
+/* An open file while it is read, and what is read of it: a summary, or all rows of a group. */
 typedef struct source {
   const char *path;
   int64_t file;
-  petra_hdf5_errors errors;
+  const petra_hdf5_errors *errors;
+  petra_runlog_summary *summary;
+  const petra_column_group *group;
+  void *rows;
+  int64_t *count;
 } source;
 
 static petra_status cannot_read(const source *from, const char *object) {
-  return petra_fail(PETRA_DATA, "%s: %s cannot be read: %s", from->path, object, petra_hdf5_reason(&from->errors));
+  return petra_fail(PETRA_DATA, "%s: %s cannot be read: %s", from->path, object, petra_hdf5_reason(from->errors));
 }
 
 /* Opens a data set of `rank` dimensions whose elements are of class `expected`, and tells its extent. */
@@ -38,9 +42,10 @@ static petra_status open_set(const source *from, const char *name, H5T_class_t e
     H5Tclose(type);
   if (space >= 0)
     H5Sclose(space);
-  if (!fits) {
+  if (!fits || !petra_hdf5_can_hold(set)) {
     H5Dclose(set);
-    return petra_fail(PETRA_DATA, "%s: not the log of a run: %s has another type or rank", from->path, name);
+    return petra_fail(PETRA_DATA, "%s: not the log of a run: %s %s", from->path, name,
+                      fits ? "has more values than the file can hold" : "has another type or rank");
   }
   *out = set;
   return PETRA_OK;
@@ -277,7 +282,11 @@ static petra_status read_attributes(const source *from, petra_runlog_summary *su
   return petra_hdf5_get_u64(from->file, from->path, "seed", &summary->seed);
 }
 
-static petra_status read_summary(const source *from, petra_runlog_summary *summary) {
+static petra_status read_summary(void *context, int64_t file, const petra_hdf5_errors *errors) {
+  source *from = context;
+  petra_runlog_summary *summary = from->summary;
+  from->file = file;
+  from->errors = errors;
   PETRA_TRY(check_schema(from, &summary->schema_version));
   PETRA_TRY(read_attributes(from, summary));
   petra_runlog_train *last = NULL;
@@ -293,14 +302,7 @@ static petra_status read_summary(const source *from, petra_runlog_summary *summa
 petra_status petra_runlog_summary_read(const char *path, petra_runlog_summary **out) {
   petra_runlog_summary *summary = NULL;
   PETRA_TRY(petra_allocate(&summary, 1, sizeof *summary));
-  source from = {.path = path};
-  petra_hdf5_begin(&from.errors);
-  petra_status status = petra_hdf5_open(path, &from.errors, &from.file);
-  if (status == PETRA_OK) {
-    status = read_summary(&from, summary);
-    H5Fclose(from.file);
-  }
-  petra_hdf5_end();
+  petra_status status = petra_hdf5_read(path, read_summary, &(source){.path = path, .summary = summary});
   if (status == PETRA_OK)
     *out = summary;
   else
@@ -326,25 +328,21 @@ void petra_runlog_summary_destroy(petra_runlog_summary *summary) {
   petra_free(summary);
 }
 
-static petra_status read_group(const char *path, const petra_column_group *group, void *rows, int64_t *count) {
-  source from = {.path = path};
-  petra_hdf5_begin(&from.errors);
-  petra_status status = petra_hdf5_open(path, &from.errors, &from.file);
-  if (status == PETRA_OK) {
-    int32_t version = 0;
-    status = check_schema(&from, &version);
-    if (status == PETRA_OK)
-      status = read_columns(&from, group, ALL_ROWS, rows, count);
-    H5Fclose(from.file);
-  }
-  petra_hdf5_end();
-  return status;
+static petra_status read_group(void *context, int64_t file, const petra_hdf5_errors *errors) {
+  source *from = context;
+  int32_t version = 0;
+  from->file = file;
+  from->errors = errors;
+  PETRA_TRY(check_schema(from, &version));
+  return read_columns(from, from->group, ALL_ROWS, from->rows, from->count);
 }
 
 petra_status petra_runlog_read_train(const char *path, petra_runlog_train **rows, int64_t *count) {
-  return read_group(path, &petra_runlog_train_group, rows, count);
+  source from = {.path = path, .group = &petra_runlog_train_group, .rows = rows, .count = count};
+  return petra_hdf5_read(path, read_group, &from);
 }
 
 petra_status petra_runlog_read_actions(const char *path, petra_runlog_action **rows, int64_t *count) {
-  return read_group(path, &petra_runlog_action_group, rows, count);
+  source from = {.path = path, .group = &petra_runlog_action_group, .rows = rows, .count = count};
+  return petra_hdf5_read(path, read_group, &from);
 }

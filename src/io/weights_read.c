@@ -131,29 +131,27 @@ static petra_status read_tensor(const char *path, hid_t group, const petra_hdf5_
   return PETRA_OK;
 }
 
-static petra_status read_all(const char *path, hid_t file, const petra_hdf5_errors *errors, petra_weight *weights,
-                             int count) {
+typedef struct reader {
+  const char *path;
+  petra_weight *weights;
+  int count;
+} reader;
+
+static petra_status read_all(void *context, int64_t file, const petra_hdf5_errors *errors) {
+  const reader *r = context;
+  const char *path = r->path;
   hid_t group = -1;
   if (H5Lexists(file, GROUP, H5P_DEFAULT) > 0)
     group = H5Gopen2(file, GROUP, H5P_DEFAULT);
   if (group < 0)
     return petra_fail(PETRA_DATA, "%s: not a file of weights: no group %s", path, GROUP);
-  petra_status status = check_all(path, group, weights, count);
-  for (int i = 0; i < count && status == PETRA_OK; i++)
-    status = read_tensor(path, group, errors, &weights[i]);
+  petra_status status = check_all(path, group, r->weights, r->count);
+  for (int i = 0; i < r->count && status == PETRA_OK; i++)
+    status = read_tensor(path, group, errors, &r->weights[i]);
   H5Gclose(group);
   return status;
 }
 
 petra_status petra_weights_read(const char *path, petra_weight *weights, int count) {
-  petra_hdf5_errors errors;
-  petra_hdf5_begin(&errors);
-  int64_t file = -1;
-  petra_status status = petra_hdf5_open(path, &errors, &file);
-  if (status == PETRA_OK) {
-    status = read_all(path, file, &errors, weights, count);
-    H5Fclose(file);
-  }
-  petra_hdf5_end();
-  return status;
+  return petra_hdf5_read(path, read_all, &(reader){path, weights, count});
 }

@@ -3,6 +3,7 @@
 #include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/seal.h"
 #include "exec/worker_stage.h"
 #include "io/checkpoint.h"
 #include "run/replay.h"
@@ -18,10 +19,14 @@ struct petra_checkpoints {
   int64_t resumed;      /* of these, those that the checkpoint has done */
   int64_t *measured;    /* of all actions done, where durations are measured; NULL: they are not */
   int64_t measured_capacity;
-  int64_t written; /* microbatches that had been read at the last checkpoint */
+  int64_t written;    /* microbatches that had been read at the last checkpoint */
+  int64_t read_again; /* by the actions that were done once more */
 };
 
 enum { BEGIN_ACTIONS, BEGIN_READ, BEGIN_LOG_BYTES, BEGIN_COUNT };
+
+/* Of an action: a month. */
+static const int64_t LONGEST_NS = INT64_C(2592000000000000);
 
 /* All tensors under the accounts of their stages, and of the probe. */
 static petra_status archive_tensors(petra_checkpoints *c, petra_archive *archive) {
@@ -33,11 +38,10 @@ static petra_status archive_tensors(petra_checkpoints *c, petra_archive *archive
     accounts[j] = petra_stage_account(network->stage[j]);
   if (c->options.probe)
     accounts[stages] = petra_probe_account(c->options.probe);
-  petra_tensor_archive tensors = {.archive = archive,
-                                  .backend = network->backend,
-                                  .accounts = accounts,
-                                  .account_count = stages + (c->options.probe != NULL)};
+  petra_tensor_archive tensors = {
+      .archive = archive, .backend = network->backend, .accounts = accounts, .account_count = stages};
   petra_status status = petra_worker_stage_archive(c->options.worker, &tensors);
+  tensors.account_count += c->options.probe != NULL; /* its own outlives nothing but itself */
   if (status == PETRA_OK)
     status = petra_probe_archive(c->options.probe, &tensors);
   petra_tensor_archive_fini(&tensors);
@@ -75,16 +79,19 @@ static petra_status write_checkpoint(petra_checkpoints *c) {
   return status;
 }
 
+/* Whether stage 1 reads a microbatch with an action of this kind. */
+static bool is_first(const petra_checkpoints *c, petra_action_kind kind) {
+  bool fused = petra_program_fused(&c->options.network->plan->program, 1);
+  return kind == (fused ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD);
+}
+
 /* Whether stage 1 is about to read the first microbatch after a checkpoint is due. */
 static bool is_due(const petra_checkpoints *c, const petra_action *actions, int count) {
-  const petra_program_options *program = &c->options.network->plan->program;
   int64_t read = petra_worker_stage_read(c->options.worker);
-  bool fused = petra_program_fused(program, 1);
   if (c->options.every == 0 || read == 0 || read % c->options.every != 0 || read == c->written)
     return false;
   for (int i = 0; i < count; i++)
-    if (actions[i].stage == 1 && actions[i].microbatch == read &&
-        actions[i].kind == (fused ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD))
+    if (actions[i].stage == 1 && actions[i].microbatch == read && is_first(c, actions[i].kind))
       return true;
   return false;
 }
@@ -110,7 +117,13 @@ static petra_status started(petra_observer *base, int64_t now_ns, const petra_ac
                             const petra_action_result *results, int count) {
   petra_checkpoints *c = (petra_checkpoints *)base;
   (void)now_ns;
-  (void)actions;
+  for (int i = 0; i < count && c->done < c->resumed; i++)
+    c->read_again += actions[i].stage == 1 && is_first(c, actions[i].kind);
+  if (c->done < c->resumed && c->done + count == c->resumed && c->read_again != c->written)
+    return petra_fail(PETRA_DATA,
+                      "%s: item /begin: %lld actions read %lld microbatches, not %lld; expected a checkpoint "
+                      "of this run",
+                      c->options.path, (long long)c->resumed, (long long)c->read_again, (long long)c->written);
   if (c->options.measure && c->done >= c->resumed)
     PETRA_TRY(remember(c, count, results));
   c->done += count;
@@ -120,13 +133,18 @@ static petra_status started(petra_observer *base, int64_t now_ns, const petra_ac
 static petra_status resume(petra_checkpoints *c) {
   const petra_plan *plan = c->options.network->plan;
   int64_t begin[BEGIN_COUNT];
-  PETRA_TRY(petra_archive_integers(c->options.resume, "begin", begin, BEGIN_COUNT));
+  petra_archive *archive = c->options.resume;
+  PETRA_TRY(petra_archive_integers(archive, "begin", begin, BEGIN_COUNT));
+  PETRA_TRY(petra_archive_within(archive, "begin", "actions", begin[BEGIN_ACTIONS], 1, INT64_MAX));
   c->resumed = begin[BEGIN_ACTIONS];
   c->written = begin[BEGIN_READ];
   if (c->options.measure) {
+    PETRA_TRY(petra_archive_require(archive, "measured_ns", PETRA_ARCHIVE_I64, c->resumed));
     PETRA_TRY(petra_allocate(&c->measured, (size_t)c->resumed, sizeof *c->measured));
     c->measured_capacity = c->resumed;
-    PETRA_TRY(petra_archive_integers(c->options.resume, "measured_ns", c->measured, c->resumed));
+    PETRA_TRY(petra_archive_integers(archive, "measured_ns", c->measured, c->resumed));
+    for (int64_t i = 0; i < c->resumed; i++)
+      PETRA_TRY(petra_archive_within(archive, "measured_ns", "a duration", c->measured[i], 0, LONGEST_NS));
   }
   const petra_replay_options replay = {.worker = c->options.worker,
                                        .counting = petra_worker_cost_of(&plan->method, &plan->program),
@@ -134,7 +152,9 @@ static petra_status resume(petra_checkpoints *c) {
                                        .measured_ns = c->measured,
                                        .path = c->options.path};
   PETRA_TRY(petra_replay_create(&replay, &c->replay));
-  return archive_all(c, c->options.resume);
+  PETRA_TRY(archive_all(c, archive));
+  int64_t read = petra_worker_stage_read(c->options.worker);
+  return petra_archive_within(archive, "begin", "microbatches read", begin[BEGIN_READ], read, read);
 }
 
 petra_status petra_checkpoints_create(const petra_checkpoints_options *options, petra_checkpoints **out) {
@@ -226,15 +246,19 @@ petra_status petra_checkpoint_begin(petra_archive *archive, const petra_config *
   int64_t begin[BEGIN_COUNT];
   char *image;
   PETRA_TRY(petra_archive_integers(archive, "begin", begin, BEGIN_COUNT));
+  PETRA_TRY(petra_archive_within(archive, "begin", "microbatches read", begin[BEGIN_READ], 1, INT64_MAX));
   if (begin[BEGIN_READ] >= microbatches)
     return petra_config_fail(
         config, "run.epochs",
         "%lld microbatches in all, and the checkpoint was written after %lld; expected a longer run",
         (long long)microbatches, (long long)begin[BEGIN_READ]);
-  if (begin[BEGIN_LOG_BYTES] < 1)
-    return petra_fail(PETRA_DATA, "the checkpoint holds no log; expected a checkpoint of this run");
+  PETRA_TRY(
+      petra_archive_within(archive, "begin", "bytes of the log", begin[BEGIN_LOG_BYTES], PETRA_SEAL_BYTES, INT64_MAX));
+  PETRA_TRY(petra_archive_require(archive, "log", PETRA_ARCHIVE_U8, begin[BEGIN_LOG_BYTES]));
   PETRA_TRY(petra_allocate_raw(&image, (size_t)begin[BEGIN_LOG_BYTES], 1));
   petra_status status = petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, begin[BEGIN_LOG_BYTES], image);
+  if (status == PETRA_OK)
+    status = petra_seal_check_image("the log in the checkpoint", image, (size_t)begin[BEGIN_LOG_BYTES]);
   if (status != PETRA_OK) {
     petra_free(image);
     return status;

@@ -53,6 +53,8 @@ petra_status petra_network_initialise(petra_network *network) {
 
 void petra_network_fini(petra_network *network) {
   for (int j = 0; network->stage && j < network->plan->stages; j++)
+    petra_stage_empty(network->stage[j]);
+  for (int j = 0; network->stage && j < network->plan->stages; j++)
     petra_stage_destroy(network->stage[j]);
   petra_free(network->stage);
   petra_backend_destroy(network->backend);

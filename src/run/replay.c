@@ -29,7 +29,12 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
 }
 
 static petra_status finish(petra_worker *base) {
-  return petra_worker_finish(((replay *)base)->options.worker);
+  const replay *r = (const replay *)base;
+  if (r->done < r->options.actions)
+    return petra_fail(PETRA_DATA,
+                      "%s: item /begin: %lld actions, and the run has %lld; expected a checkpoint of this run",
+                      r->options.path, (long long)r->options.actions, (long long)r->done);
+  return petra_worker_finish(r->options.worker);
 }
 
 petra_status petra_replay_create(const petra_replay_options *options, petra_worker **out) {

@@ -3,6 +3,7 @@
 #include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/seal.h"
 #include "io/runlog_read.h"
 #include "schedule/check.h"
 
@@ -43,11 +44,6 @@ static petra_status read_stream(FILE *file, const char *name, petra_schedule_tex
   return out->size < SCHEDULE_BYTES
              ? PETRA_OK
              : petra_fail(PETRA_SCHEDULE, "%s: a schedule of %d bytes or more; expected fewer", name, SCHEDULE_BYTES);
-}
-
-static bool is_hdf5(const petra_schedule_text *text) {
-  static const char signature[8] = "\211HDF\r\n\032\n";
-  return text->size >= sizeof signature && memcmp(text->text, signature, sizeof signature) == 0;
 }
 
 static int by_stage(const void *a, const void *b) {
@@ -119,7 +115,7 @@ petra_status petra_schedule_file_peek(const char *path, petra_schedule_text *out
   petra_status status = read_stream(file, petra_schedule_file_name(path), out);
   if (file != stdin)
     fclose(file);
-  if (status == PETRA_OK && file != stdin && is_hdf5(out))
+  if (status == PETRA_OK && file != stdin && petra_seal_begins_hdf5(out->text, out->size))
     status = read_log(path, out);
   if (status != PETRA_OK) {
     petra_free(out->text);

@@ -241,6 +241,12 @@ static petra_status archive_epochs(petra_training_log *log, petra_archive *archi
   }
   status = petra_archive_reals(archive, "epochs", values, epochs * (STATE_VALUES + ROW_VALUES));
   for (int64_t e = 0; e < epochs && archive->reading && status == PETRA_OK; e++) {
+    double images = values[e * STATE_VALUES + 2], evaluated = values[e * STATE_VALUES + 8];
+    if (!(images >= 0 && images < 1e18 && evaluated >= 0 && evaluated < 1e18)) {
+      status = petra_archive_refuse(archive, "epochs", "epoch %lld has %g and %g images", (long long)e + 1, images,
+                                    evaluated);
+      break;
+    }
     unpack_state(values + e * STATE_VALUES, &log->states[e]);
     unpack_row(rows + e * ROW_VALUES, e, &log->rows[e]);
   }
@@ -260,9 +266,14 @@ petra_status petra_training_log_archive(petra_training_log *log, petra_archive *
   petra_status status = petra_archive_integers(archive, "counts", counts, 4);
   if (status == PETRA_OK)
     status = petra_archive_reals(archive, "sums", reals, 3);
-  if (status == PETRA_OK && (counts[3] > log->epochs || counts[0] > counts[3]))
-    status = petra_fail(PETRA_DATA, "checkpoint: %lld epochs in the log of a run of %lld", (long long)counts[3],
-                        (long long)log->epochs);
+  if (status == PETRA_OK)
+    status = petra_archive_within(archive, "counts", "epochs begun", counts[3], 0, log->epochs);
+  if (status == PETRA_OK)
+    status = petra_archive_within(archive, "counts", "epochs complete", counts[0], 0, counts[3]);
+  if (status == PETRA_OK)
+    status = petra_archive_within(archive, "counts", "losses", counts[1], 0, log->expected);
+  if (status == PETRA_OK)
+    status = petra_archive_within(archive, "counts", "images", counts[2], 0, INT64_MAX);
   if (status == PETRA_OK && counts[3] > 0)
     status = archive_epochs(log, archive, counts[3]);
   petra_archive_leave(archive);

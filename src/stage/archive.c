@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "stage/stage_private.h"
+#include "stage/archive_private.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -52,14 +52,18 @@ static petra_status archive_gradients(petra_stage *stage, petra_tensor_archive *
   return PETRA_OK;
 }
 
-/* References of a set that is empty before it is read; `like` tells how many. */
+/* References of a set that is empty before it is read; `like` tells how many and which. */
 static petra_status archive_references(petra_tensor_archive *tensors, const char *name, const petra_tensor_set *like,
                                        petra_tensor_set *set) {
   petra_tensor **places[PETRA_BLOCK_TENSORS];
+  petra_tensor_form forms[PETRA_BLOCK_TENSORS];
   set->count = like->count;
-  for (int i = 0; i < set->count; i++)
+  for (int i = 0; i < set->count; i++) {
     places[i] = &set->tensor[i];
-  return petra_tensor_archive_references(tensors, name, places, set->count);
+    forms[i] = petra_tensor_form_of(like->tensor[i]);
+  }
+  PETRA_TRY(petra_tensor_archive_references(tensors, name, places, set->count));
+  return petra_tensor_archive_check(tensors, name, places, forms, set->count);
 }
 
 /* A list of sets, one a block. */
@@ -78,77 +82,151 @@ static petra_status archive_versions(petra_stage *stage, petra_tensor_archive *t
   petra_versions *versions = &stage->versions;
   bool reading = tensors->archive->reading;
   int64_t counts[3] = {versions->count, versions->count_max, versions->latest_holders};
-  PETRA_TRY(petra_archive_integers(tensors->archive, "versions", counts, 3));
+  petra_archive *archive = tensors->archive;
+  PETRA_TRY(petra_archive_integers(archive, "versions", counts, 3));
+  PETRA_TRY(petra_archive_within(archive, "versions", "old versions", counts[0], 0, stage->updates));
+  PETRA_TRY(petra_archive_within(archive, "versions", "most old versions", counts[1], counts[0], INT32_MAX));
   for (int64_t v = 0; v < counts[0]; v++) {
-    char name[32];
+    char name[40];
     int64_t about[2] = {reading ? 0 : versions->old[v].number, reading ? 0 : versions->old[v].holders};
     snprintf(name, sizeof name, "version-%lld", (long long)v);
-    PETRA_TRY(petra_archive_integers(tensors->archive, name, about, 2));
+    PETRA_TRY(petra_archive_integers(archive, name, about, 2));
+    PETRA_TRY(petra_archive_within(archive, name, "version", about[0], 0, stage->updates - 1));
+    PETRA_TRY(petra_archive_within(archive, name, "holders", about[1], 1, INT32_MAX));
+    if (reading && petra_versions_find(versions, about[0]))
+      return petra_archive_refuse(archive, name, "version %lld is there twice", (long long)about[0]);
     if (reading)
       PETRA_TRY(petra_versions_add(versions, about[0], (int)about[1]));
     strncat(name, "-weights", sizeof name - strlen(name) - 1);
     PETRA_TRY(archive_blocks(stage, tensors, name, false, versions->old[v].sets));
   }
   versions->count_max = (int)counts[1];
-  versions->latest_holders = (int)counts[2];
+  versions->latest_holders = (int)counts[2]; /* petra_stage_check_held looks whether they are */
   return PETRA_OK;
 }
 
-static petra_status archive_labels(petra_archive *archive, petra_record *record) {
+static petra_status archive_labels(petra_archive *archive, petra_record *record, int32_t classes) {
   int64_t *values;
+  PETRA_TRY(petra_archive_require(archive, "labels", PETRA_ARCHIVE_I64, record->label_count));
   PETRA_TRY(petra_allocate(&values, (size_t)record->label_count, sizeof *values));
   for (int32_t i = 0; i < record->label_count && !archive->reading; i++)
     values[i] = record->labels[i];
   petra_status status = petra_archive_integers(archive, "labels", values, record->label_count);
   if (status == PETRA_OK && archive->reading)
     status = petra_allocate(&record->labels, (size_t)record->label_count, sizeof *record->labels);
-  for (int32_t i = 0; i < record->label_count && archive->reading && status == PETRA_OK; i++)
+  for (int32_t i = 0; i < record->label_count && archive->reading && status == PETRA_OK; i++) {
+    status = petra_archive_within(archive, "labels", "a label", values[i], 0, classes - 1);
     record->labels[i] = (int32_t)values[i];
+  }
   petra_free(values);
   return status;
 }
 
+/* Where a record is read: it is the only one of its microbatch. */
+static petra_status check_new(const petra_stage *stage, const petra_archive *archive, int64_t microbatch) {
+  for (int i = 0; i < stage->records.count; i++)
+    if (stage->records.live[i]->microbatch == microbatch)
+      return petra_archive_refuse(archive, "about", "microbatch %lld is in flight twice", (long long)microbatch);
+  return PETRA_OK;
+}
+
+/* Where a record is read: what its rule keeps, and nothing else. `forms`: without and with its B. */
+static petra_status check_record(const petra_stage *stage, petra_tensor_archive *tensors, petra_record *record,
+                                 const petra_record_forms forms[2]) {
+  const petra_record_forms *form = &forms[record->backward];
+  petra_archive *archive = tensors->archive;
+  if (!form->block)
+    return petra_archive_refuse(archive, "about", "its B was %sdone", record->backward ? "" : "not ");
+  for (int b = 0; b < stage->blocks; b++) {
+    petra_tensor **places[PETRA_RECORD_TENSORS];
+    char name[32];
+    snprintf(name, sizeof name, "block-%02d", b + 1);
+    petra_record_places(record, b, places);
+    PETRA_TRY(petra_tensor_archive_check(tensors, name, places, form->block[b], PETRA_RECORD_TENSORS));
+  }
+  if (record->holds != form->holds)
+    return petra_archive_refuse(archive, "about", "it holds %s version", record->holds ? "a" : "no");
+  return petra_archive_within(archive, "about", "labels", record->label_count, form->labels * (int64_t)tensors->images,
+                              form->labels * (int64_t)tensors->images);
+}
+
 static petra_status archive_record(const petra_stage *stage, petra_tensor_archive *tensors, petra_record *record) {
   int64_t about[5] = {record->microbatch, record->version, record->holds, record->backward, record->label_count};
-  PETRA_TRY(petra_archive_integers(tensors->archive, "about", about, 5));
+  petra_archive *archive = tensors->archive;
+  PETRA_TRY(petra_archive_integers(archive, "about", about, 5));
+  PETRA_TRY(petra_archive_within(archive, "about", "microbatch", about[0], 0, tensors->read - 1));
+  PETRA_TRY(petra_archive_within(archive, "about", "version", about[1], 0, stage->updates));
+  PETRA_TRY(petra_archive_within(archive, "about", "whether it holds a version", about[2], 0, 1));
+  PETRA_TRY(petra_archive_within(archive, "about", "whether its B was done", about[3], 0, 1));
+  PETRA_TRY(petra_archive_within(archive, "about", "labels", about[4], 0, INT32_MAX));
+  if (archive->reading)
+    PETRA_TRY(check_new(stage, archive, about[0]));
   record->microbatch = about[0];
   record->version = about[1];
   record->holds = about[2] != 0;
   record->backward = about[3] != 0;
   record->label_count = (int32_t)about[4];
   if (record->label_count > 0)
-    PETRA_TRY(archive_labels(tensors->archive, record));
+    PETRA_TRY(archive_labels(archive, record, stage->options.model->classes));
   for (int b = 0; b < stage->blocks; b++) {
-    petra_tensor **places[PETRA_GRAPH_TENSORS + 2] = {&record->inputs[b].tensor[0], &record->inputs[b].tensor[1]};
+    petra_tensor **places[PETRA_RECORD_TENSORS];
     char name[32];
     snprintf(name, sizeof name, "block-%02d", b + 1);
-    petra_block_graph_places(&record->graphs[b], places + 2);
-    PETRA_TRY(petra_tensor_archive_references(tensors, name, places, PETRA_GRAPH_TENSORS + 2));
+    petra_record_places(record, b, places);
+    PETRA_TRY(petra_tensor_archive_references(tensors, name, places, PETRA_RECORD_TENSORS));
     record->graphs[b].defer = record->backward;
   }
   return PETRA_OK;
+}
+
+/* Each in its group; `forms` where it is read. */
+static petra_status archive_record_group(const petra_stage *stage, petra_tensor_archive *tensors, int64_t number,
+                                         petra_record *record, const petra_record_forms forms[2]) {
+  char name[40];
+  snprintf(name, sizeof name, "microbatch-%lld", (long long)number);
+  PETRA_TRY(petra_archive_enter(tensors->archive, name));
+  petra_status status = archive_record(stage, tensors, record);
+  if (status == PETRA_OK && tensors->archive->reading)
+    status = check_record(stage, tensors, record, forms);
+  petra_archive_leave(tensors->archive);
+  return status;
+}
+
+/* What records may hold before and after their B: the last stage's B is as a rule one action with F, and where B is
+ * split, its record is there until W. */
+static petra_status make_forms(const petra_stage *stage, bool fused_head, petra_record_forms forms[2]) {
+  bool fused = fused_head && petra_stage_has_loss(stage);
+  if (!fused)
+    PETRA_TRY(petra_stage_forms(stage, false, false, &forms[0]));
+  return stage->options.rule.split_backward ? petra_stage_forms(stage, true, fused, &forms[1]) : PETRA_OK;
 }
 
 static petra_status archive_records(petra_stage *stage, petra_tensor_archive *tensors) {
   petra_records *records = &stage->records;
   petra_archive *archive = tensors->archive;
   int64_t counts[2] = {records->count, records->count_max};
+  petra_record_forms forms[2] = {{0}};
+  petra_status status = PETRA_OK;
   PETRA_TRY(petra_archive_integers(archive, "in_flight", counts, 2));
+  PETRA_TRY(petra_archive_within(archive, "in_flight", "microbatches", counts[0], 0, tensors->read));
+  PETRA_TRY(petra_archive_within(archive, "in_flight", "most microbatches", counts[1], counts[0], INT32_MAX));
+  if (archive->reading && counts[0] > 0)
+    PETRA_TRY_GOTO(status, make_forms(stage, tensors->fused, forms), done);
   for (int64_t r = 0; r < counts[0]; r++) {
     petra_record *record;
-    char name[32];
     if (archive->reading) /* a number of its own until the file's is known */
-      PETRA_TRY(petra_records_add(records, stage->options.number, -1 - r, &record));
+      PETRA_TRY_GOTO(status, petra_records_add(records, stage->options.number, -1 - r, &record), done);
     else
       record = records->live[r];
-    snprintf(name, sizeof name, "microbatch-%lld", (long long)r);
-    PETRA_TRY(petra_archive_enter(archive, name));
-    petra_status status = archive_record(stage, tensors, record);
-    petra_archive_leave(archive);
-    PETRA_TRY(status);
+    PETRA_TRY_GOTO(status, archive_record_group(stage, tensors, r, record, forms), done);
   }
   records->count_max = (int)counts[1];
-  return PETRA_OK;
+  if (archive->reading)
+    status = petra_stage_check_held(stage, archive);
+done:
+  petra_free(forms[0].block);
+  petra_free(forms[1].block);
+  return status;
 }
 
 static petra_status archive_state(petra_stage *stage, petra_tensor_archive *tensors) {
@@ -160,6 +238,11 @@ static petra_status archive_state(petra_stage *stage, petra_tensor_archive *tens
   memcpy(peaks, account->peak_bytes, sizeof account->peak_bytes);
   peaks[PETRA_MEMORY_CATEGORIES] = account->total_peak_bytes;
   PETRA_TRY(petra_archive_integers(archive, "counts", counts, 6));
+  PETRA_TRY(petra_archive_within(archive, "counts", "updates", counts[0], 0, tensors->read));
+  PETRA_TRY(petra_archive_within(archive, "counts", "backwards since", counts[1], 0, stage->options.rule.accumulate));
+  PETRA_TRY(petra_archive_within(archive, "counts", "gradients since", counts[2], 0, counts[1]));
+  for (int i = 3; i < 6; i++)
+    PETRA_TRY(petra_archive_within(archive, "counts", "version", counts[i], 0, counts[0]));
   stage->updates = counts[0];
   stage->begun = (int)counts[1];
   stage->counted = (int)counts[2];
@@ -170,6 +253,8 @@ static petra_status archive_state(petra_stage *stage, petra_tensor_archive *tens
   PETRA_TRY(archive_versions(stage, tensors));
   PETRA_TRY(archive_records(stage, tensors));
   PETRA_TRY(petra_archive_integers(archive, "peak_bytes", peaks, PETRA_MEMORY_CATEGORIES + 1));
+  for (int c = 0; c <= PETRA_MEMORY_CATEGORIES; c++)
+    PETRA_TRY(petra_archive_within(archive, "peak_bytes", "a peak", peaks[c], 0, INT64_MAX));
   memcpy(account->peak_bytes, peaks, sizeof account->peak_bytes);
   account->total_peak_bytes = peaks[PETRA_MEMORY_CATEGORIES];
   return PETRA_OK;
@@ -185,10 +270,21 @@ petra_status petra_stage_archive(petra_stage *stage, petra_tensor_archive *tenso
   return status;
 }
 
-petra_status petra_message_archive(petra_tensor_archive *tensors, const char *name, petra_message *message) {
+petra_status petra_message_archive(const petra_stage *stage, petra_tensor_archive *tensors, const char *name,
+                                   bool forward, petra_message *message) {
+  const petra_block *first = petra_stage_block(stage, 0), *last = petra_stage_block(stage, stage->blocks - 1);
+  petra_tensor_form forms[4];
   petra_tensor **const places[4] = {&message->streams.tensor[0], &message->streams.tensor[1],
                                     &message->gradients.tensor[0], &message->gradients.tensor[1]};
-  return petra_tensor_archive_references(tensors, name, places, 4);
+  if (forward) {
+    petra_streams_forms(first->streams_in, &first->shape_in, PETRA_PRESENT, forms);
+    petra_streams_forms(0, &first->shape_in, PETRA_ABSENT, forms + 2);
+  } else {
+    petra_streams_forms(stage->options.rule.invert ? last->streams_out : 0, &last->shape_out, PETRA_PRESENT, forms);
+    petra_streams_forms(last->streams_out, &last->shape_out, PETRA_PRESENT, forms + 2);
+  }
+  PETRA_TRY(petra_tensor_archive_references(tensors, name, places, 4));
+  return petra_tensor_archive_check(tensors, name, places, forms, 4);
 }
 
 petra_status petra_snapshot_archive(petra_stage *stage, petra_tensor_archive *tensors, const char *name,
@@ -196,6 +292,7 @@ petra_status petra_snapshot_archive(petra_stage *stage, petra_tensor_archive *te
   int64_t there = *snapshot != NULL;
   char item[64];
   PETRA_TRY(petra_archive_integers(tensors->archive, name, &there, 1));
+  PETRA_TRY(petra_archive_within(tensors->archive, name, "whether it is there", there, 0, 1));
   if (!there)
     return PETRA_OK;
   if (tensors->archive->reading)

@@ -7,11 +7,17 @@
 #include "backend/tensor_archive.h"
 #include "stage/stage.h"
 
-/* A stage that is read into must be new, and of the same options. */
+/* A stage that is read into must be new, and of the same options. PETRA_DATA where what is read does not go together:
+ * counts, versions and who holds them, what the rule keeps of a microbatch, kinds and shapes. */
 petra_status petra_stage_archive(petra_stage *stage, petra_tensor_archive *tensors);
 
-/* The messages of a mailbox, the streams of a microbatch. */
-petra_status petra_message_archive(petra_tensor_archive *tensors, const char *name, petra_message *message);
+/* A message that waits for `stage`, from below (forward) or above. */
+petra_status petra_message_archive(const petra_stage *stage, petra_tensor_archive *tensors, const char *name,
+                                   bool forward, petra_message *message);
+
+/* The forms of `streams` streams of this shape. */
+void petra_streams_forms(int streams, const petra_image_shape *shape, petra_presence presence,
+                         petra_tensor_form forms[2]);
 
 /* A snapshot, which may be NULL; reading makes it. */
 petra_status petra_snapshot_archive(petra_stage *stage, petra_tensor_archive *tensors, const char *name,

@@ -1,6 +1,6 @@
 # src/stage: one stage of Algorithm 1.
 libpetra_a_SOURCES += \
-	src/stage/archive.c src/stage/archive.h \
+	src/stage/archive.c src/stage/archive.h src/stage/archive_check.c src/stage/archive_private.h \
 	src/stage/backward.c \
 	src/stage/forward.c \
 	src/stage/fidelity.c src/stage/fidelity.h \

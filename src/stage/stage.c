@@ -69,6 +69,13 @@ fail:
   return status;
 }
 
+void petra_stage_empty(petra_stage *stage) {
+  if (!stage)
+    return;
+  petra_records_fini(&stage->records);
+  petra_versions_fini(&stage->versions);
+}
+
 void petra_stage_destroy(petra_stage *stage) {
   if (!stage)
     return;
@@ -82,8 +89,7 @@ void petra_stage_destroy(petra_stage *stage) {
     petra_tensor_set_release(&stage->sets[b].trend);
     petra_tensor_set_release(&stage->sets[b].corrected);
   }
-  petra_records_fini(&stage->records);
-  petra_versions_fini(&stage->versions);
+  petra_stage_empty(stage);
   petra_free(stage->present);
   petra_free(stage->sets);
   assert(stage->account.total_bytes == 0); /* a tensor still held elsewhere would give its bytes back to freed memory */

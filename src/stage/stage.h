@@ -48,6 +48,10 @@ void petra_message_release(petra_message *message);
 petra_status petra_stage_create(const petra_stage_options *options, petra_stage **out);
 void petra_stage_destroy(petra_stage *stage);
 
+/* Lets go of what is kept of microbatches and of old versions. A tensor of one stage may be counted under another's
+ * account: where several stages end together, all of them are emptied before the first is destroyed. NULL is allowed. */
+void petra_stage_empty(petra_stage *stage);
+
 /* Initial weights (petra_initial_values) and running statistics 0 and 1. */
 petra_status petra_stage_initialise(petra_stage *stage, uint64_t seed);
 

@@ -210,6 +210,8 @@ class Weights(ProgramTest):
             self.write("changed.h5", self.read("w/weights.h5"))
             with h5py.File(self.path("changed.h5"), "r+") as file:
                 change(file)
+            self.bad_weights(["changed.h5", "damaged or truncated"], path="changed.h5")
+            self.unseal("changed.h5")
             self.bad_weights(["changed.h5", "02/conv1/weight", *words], path="changed.h5")
 
         def put_nan(file):
