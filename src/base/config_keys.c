@@ -114,7 +114,7 @@ _Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == s
 static const petra_config_key keys[] = {
     STRING(run.name, "demo", FILE_NAME, "name of the run, which is the name of its folder"),
     INTEGER(run.seed, "1", 0, INT64_MAX, "seed of every random stream"),
-    CHOICE(run.mode, "emulate", modes, "emulate: real computation on one device under a virtual clock"),
+    CHOICE(run.mode, "emulate", modes, "emulate: real maths on one device under a virtual clock"),
     STRING(run.output, "runs", NOT_EMPTY, "folder in which the run's folder is made"),
     INTEGER(run.epochs, "10", 1, MANY, "passes over the training images"),
     INTEGER(run.max_microbatches, "0", 0, MANY_MICROBATCHES, "the run ends after so many microbatches; 0: no limit"),

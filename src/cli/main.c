@@ -37,7 +37,7 @@ static void print_help(const petra_command *command) {
   printf("options:\n");
   if (command->takes_config)
     printf("  --set KEY=VALUE  overrides a key of the config, such as --set optim.lr=0.05; VALUE is YAML; repeatable\n"
-           "                   (a list, or a string with blanks, in quotes: --set 'lr.milestones=[10, 15]')\n");
+           "                   (a list or a text with blanks in quotes: --set 'lr.milestones=[10, 15]')\n");
   if (command->writes && !command->writes_file)
     printf(command->simulates
                ? "  --output DIR     writes run.h5 and config.yaml into DIR (default: nothing is written)\n"
@@ -53,7 +53,7 @@ static void print_help(const petra_command *command) {
     printf("  --trace FILE     writes a trace of every action for Chrome's or Perfetto's viewer\n");
   if (command->resumes)
     printf(
-        "  --resume         continues from checkpoint.h5 in DIR, bit for bit; from the beginning if there is none\n");
+        "  --resume         goes on from checkpoint.h5 in DIR, to the bit; from the beginning where there is none\n");
   if (command->simulates)
     printf("  --critical-path  tells which actions and messages the makespan is made of; keeps every action in memory\n"
            "  --memory A       accounting of the stages' memory: measured (default), paper or strict\n");
