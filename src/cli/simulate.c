@@ -51,12 +51,11 @@ const petra_command petra_command_simulate = {
     .summary = "simulates what a method costs on a modelled cluster, without computing anything",
     .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--trace FILE] [--critical-path] [--memory A] "
                  "[--json] [--quiet]",
-    .help =
-        "Runs the actions of the config's method on the modelled cluster (cluster.*) under a virtual clock and\n"
-        "prints the time per microbatch, idle time, lags, messages and memory. No tensor is computed, and no file\n"
-        "is written but what --output and --trace ask for. The stages are the model's, or, where cluster.stages\n"
-        "is given, so many equal ones. run.max_microbatches microbatches are run; where it is 0, 16 per stage.\n"
-        "With run.drain: auto the pipeline ends as in `petra train`: lockstep programs undrained, others drained.\n",
+    .help = "Runs the actions of the config's method on the modelled cluster (cluster.*) under a virtual clock and\n"
+            "prints the time per microbatch, idle time, lags, messages and memory. No tensor is computed, and no file\n"
+            "is written but what --output and --trace ask for. The stages are the model's, or, where cluster.stages\n"
+            "is given, so many equal ones. run.max_microbatches microbatches are run; where it is 0, 16 per stage.\n"
+            "With run.drain: auto the pipeline ends as in `petra train`.\n",
     .takes_config = true,
     .writes = true,
     .simulates = true,
