@@ -1,6 +1,6 @@
 /* What makes actions take longer or shorter than their cost: random durations, slow stages, pauses, failures.
  * Every draw comes from a counter-based stream named by (seed, stage, kind, microbatch), so that it depends
- * on no order of events: two methods, or two numbers of engines, meet the same luck. */
+ * on no order of events: two methods, or two numbers of engines, meet the same random draws. */
 #ifndef PETRA_SIM_JITTER_H
 #define PETRA_SIM_JITTER_H
 

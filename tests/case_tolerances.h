@@ -1,7 +1,7 @@
 /* How far the output of an operation may be from what is expected: coefficient * epsilon * sqrt(K) * scale,
  * where epsilon is that of the element type (2^-23 or 2^-52), K the number of terms of the sum (1: no sum),
  * and scale the same formula over absolute values: the error of a sum of K rounded terms grows like sqrt(K)
- * when the roundings are independent, and is bounded by K * scale. A coefficient of 0: equal to the bit. */
+ * when the roundings are independent, and is bounded by K * scale. A coefficient of 0: equal bit for bit. */
 #ifndef PETRA_TESTS_CASE_TOLERANCES_H
 #define PETRA_TESTS_CASE_TOLERANCES_H
 

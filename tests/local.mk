@@ -209,13 +209,13 @@ TESTS += tests/test_ops
 tests_test_ops_SOURCES = tests/test_ops.c tests/harness.h
 tests_test_ops_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_ops_LDADD = $(TESTS_LDADD)
-# The programs' closed forms; schedules as text.
+# The programs' closed forms; schedules in text form.
 check_PROGRAMS += tests/test_programs
 TESTS += tests/test_programs
 tests_test_programs_SOURCES = tests/test_programs.c tests/program_run.h tests/sink.h tests/harness.h
 tests_test_programs_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_programs_LDADD = $(TESTS_LDADD)
-# sim: links against an independent simulator, luck, arrival; petra simulate
+# sim: links against an independent simulator, random durations, arrival; petra simulate
 check_PROGRAMS += tests/pipeline_case tests/test_link tests/test_simulate
 TESTS += tests/test_link tests/test_simulate tests/reference/pipeline_simpy.py tests/cli/simulate.py tests/cli/simulate_results.py
 tests_pipeline_case_SOURCES = tests/pipeline_case.c

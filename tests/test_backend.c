@@ -118,7 +118,7 @@ START_TEST(head) {
 }
 END_TEST
 
-/* Images as bytes give the numbers that augmentation on the host and an upload give, to the bit; also in actions
+/* Images as bytes give the numbers that augmentation on the host and an upload give, bit for bit; also in actions
  * that come again, with other images, as graphs do. */
 START_TEST(images_as_bytes) {
   enum { N = 9, H = 7, W = 5, VALUES = N * 3 * H * W, ROUNDS = 6 };

@@ -54,7 +54,7 @@ static void check_shuffled(const petra_compute *compute, const petra_block *bloc
   petra_tensor_release(&deep);
 }
 
-/* x1 comes back to the bit, x2 up to `epsilon`, the unit of rounding of the element type. */
+/* x1 comes back bit for bit, x2 up to `epsilon`, the unit of rounding of the element type. */
 static void invert_block(const petra_compute *compute, const petra_model *model, const petra_block *block,
                          double epsilon, petra_rng *rng) {
   const int32_t shape[4] = {2, block->shape_in.channels, block->shape_in.height, block->shape_in.width};
@@ -74,7 +74,7 @@ static void invert_block(const petra_compute *compute, const petra_model *model,
   ck_assert_int_eq(petra_block_invert(compute, block, parameters.tensor, &out, &graph, &back), PETRA_OK);
   distance(backend, out.tensor[0], out.tensor[0], &largest);
   ck_assert_double_eq(distance(backend, in.tensor[0], back.tensor[0], &unused), 0); /* y2 is x1 itself */
-  /* F is computed again to the bit; x2 + F and its difference round once each: by half a unit of |y1| or
+  /* F is computed again bit for bit; x2 + F and its difference round once each: by half a unit of |y1| or
    * |x2|. */
   unused = 0;
   double apart = distance(backend, in.tensor[1], back.tensor[1], &unused);

@@ -24,7 +24,7 @@ typedef struct run {
   int64_t makespan_ns;
 } run;
 
-/* The cost by the luck of the run; some kind of action may take longer. */
+/* The cost with the random draws of the run; some kind of action may take longer. */
 static petra_status duration(void *context, const petra_action *action, int64_t *duration_ns) {
   const run *r = context;
   int64_t costs[PETRA_ACTION_KINDS];

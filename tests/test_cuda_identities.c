@@ -1,4 +1,4 @@
-/* Identities of section 7 of docs/semantics.md on the cuda backend, to the bit: on one stage every method is SGD;
+/* Identities of docs/semantics.md, "What always holds", on the cuda backend, bit for bit: on one stage every method is SGD;
  * synchronous methods give the same whatever the partition and the program; a run gives the same twice. Over the
  * fake run time, and on a device. */
 #include "cuda_device.h"

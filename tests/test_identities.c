@@ -1,4 +1,4 @@
-/* Identities between methods, partitions and runs (docs/semantics.md, section 7: 1, 2, 4). */
+/* Identities between methods, partitions and runs (docs/semantics.md, "What always holds": 1, 2, 4). */
 #include "harness.h"
 #include "stage/stage_private.h"
 #include "tolerances.h"

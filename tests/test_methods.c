@@ -44,7 +44,7 @@ static void train_and_close(const variant *v, bool single, const char *const *mo
   training_close(&run);
 }
 
-/* Asserts that all variants end at the weights of the first one, to the bit, and move at all. */
+/* Asserts that all variants end at the weights of the first one, bit for bit, and move at all. */
 static void expect_same(const variant *variants, int count, bool single, const char *const *more, int more_count) {
   training_tensors init, first, other;
   train_and_close(&variants[0], single, more, more_count, &init, &first);

@@ -342,7 +342,7 @@ static void train(const char *const *settings, bool gradients, training_tensors 
   training_close(&run);
 }
 
-/* Whether each mitigation leaves these runs as they are, to the bit. */
+/* Whether each mitigation leaves these runs as they are, bit for bit. */
 static void compare_all(const char *method, const char *const *common, int count, bool gradients, bool same) {
   const char *sets[16] = {method};
   training_tensors without, with;

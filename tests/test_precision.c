@@ -1,5 +1,5 @@
 /* cpu, or a CUDA device, in single precision against ref in double precision, after so few microbatches that two
- * correct implementations are still close (docs/semantics.md, section 7); and the distance that a wrong lag gives,
+ * correct implementations are still close (docs/semantics.md, "What always holds"); and the distance that a wrong lag gives,
  * which must be larger. */
 #include "cuda_device.h"
 #include "harness.h"

@@ -181,7 +181,7 @@ START_TEST(references_are_those_of_the_recorded_weights) {
 }
 END_TEST
 
-/* Figures and gradients of two runs, to the bit. */
+/* Figures and gradients of two runs, bit for bit. */
 static void check_same_rows(const char *what, const observed *a, const observed *b) {
   const size_t all = (size_t)elements_of(a->run, 0, a->run->plan->model.block_count);
   ck_assert_int_eq(a->count, b->count);

@@ -1,4 +1,4 @@
-/* What the simulator adds to the executor: luck (jitter, slow stages, pauses, failures), and `arrival` with
+/* What the simulator adds to the executor: random durations (jitter, slow stages, pauses, failures), and `arrival` with
  * its credit. */
 #include "harness.h"
 #include "sim/executor_virtual.h"

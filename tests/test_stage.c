@@ -272,7 +272,7 @@ END_TEST
 
 static void expect_same_evaluation(const petra_evaluation *a, const petra_evaluation *b) {
   ck_assert_int_eq(a->images, b->images);
-  ck_assert(a->loss == b->loss); /* to the bit: the same weights, the same sums */
+  ck_assert(a->loss == b->loss); /* bit for bit: the same weights, the same sums */
   ck_assert(a->top1 == b->top1 && a->top5 == b->top5);
 }
 

@@ -1,5 +1,5 @@
 /* Workers with some of the stages each, and messages between them by the transport: the same losses, evaluations and
- * weights, to the bit, as one worker with all of them. */
+ * weights, bit for bit, as one worker with all of them. */
 #include "base/mem.h"
 #include "exec/transport_local.h"
 #include "exec/worker_stage.h"

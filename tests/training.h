@@ -95,7 +95,7 @@ typedef struct training_distance {
 petra_status training_compare(const training_tensors *a, const training_tensors *b, const training_tensors *init,
                               double rounding, training_distance *out);
 
-/* Equal to the bit. */
+/* Equal bit for bit. */
 bool training_same(const training_tensors *a, const training_tensors *b);
 
 #endif

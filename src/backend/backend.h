@@ -8,7 +8,7 @@
  *  - Every tensor belongs to the backend that is asked. Shapes are checked (PETRA_SHAPE, logged).
  *  - An output may be the same tensor as an input only where this is said ("may alias"); tensors never overlap in part.
  *  - Outputs are overwritten, whatever they held before, NaN included, unless it is said that they are added to.
- *  - The same inputs, thread count and backend give the same output to the bit.
+ *  - The same inputs, thread count and backend give bit-identical output.
  *  - NaN and infinity go through as IEEE says: a NaN input reaches every output that depends on it (ReLU of NaN is NaN).
  *  - Failure: PETRA_BACKEND or PETRA_NO_MEMORY, logged; outputs are then undefined.
  */

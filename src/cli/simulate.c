@@ -1,4 +1,4 @@
-/* petra simulate: prices a method on the modelled cluster; no tensor is touched. */
+/* petra simulate: the cost of a method on the modelled cluster; no tensor is touched. */
 #include "cli/simulate.h"
 
 #include "base/clock.h"
@@ -48,17 +48,14 @@ done:
 
 const petra_command petra_command_simulate = {
     .name = "simulate",
-    .summary = "prices a method on a modelled cluster, without computing anything",
+    .summary = "simulates what a method costs on a modelled cluster, without computing anything",
     .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--trace FILE] [--critical-path] [--memory A] "
                  "[--json] [--quiet]",
-    .help = "Runs the actions of the config's method on the modelled cluster (cluster.*) under a virtual "
-            "clock and prints what it\n"
-            "takes: time per microbatch, idle time, lags, messages, memory. Nothing is computed, and nothing is "
-            "written but what --output and --trace ask for. The stages are\n"
-            "the model's, or, where cluster.stages is given, so many equal ones. run.max_microbatches "
-            "microbatches are run; where it is\n"
-            "0, 16 per stage. run.drain: auto leaves the pipeline as `petra train` does: lockstep ends "
-            "undrained, others drain.\n",
+    .help = "Runs the actions of the config's method on the modelled cluster (cluster.*) under a virtual clock and\n"
+            "prints the time per microbatch, idle time, lags, messages and memory. No tensor is computed, and no file\n"
+            "is written but what --output and --trace ask for. The stages are the model's, or, where cluster.stages\n"
+            "is given, so many equal ones. run.max_microbatches microbatches are run; where it is 0, 16 per stage.\n"
+            "With run.drain: auto the pipeline ends as in `petra train`.\n",
     .takes_config = true,
     .options =
         (const petra_option[]){

@@ -176,9 +176,9 @@ const petra_command petra_command_sweep = {
             "  axes: {method.name: [petra, backprop], method.accumulate: [1, 4]}\n"
             "  rows: [{name: small, set: {model.width: 8}}, ...]\n"
             "  seeds: [1, 2, 3]\n"
-            "All cells are checked before one runs. Cells that are complete are not run again, others from "
-            "their start; a complete\n"
-            "cell of another config is an error. --set overrides a key of every cell.\n",
+            "All cells are checked before any of them runs. Complete cells are not run again; others are, from their\n"
+            "checkpoint where there is one. A complete cell of another config is an error. --set overrides a key of "
+            "every cell.\n",
     .takes_config = true,
     .options =
         (const petra_option[]){

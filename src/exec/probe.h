@@ -1,7 +1,7 @@
 /* Probes of gradient fidelity: for chosen update windows the gradient that a stage's update takes is compared
  * with two exact ones (docs/semantics.md, "Gradient fidelity"). The worker tells the probe what it does; the probe
- * keeps copies of weights and images in an account of its own and changes nothing of the training, to the
- * bit. Every function takes NULL for no probe. */
+ * keeps copies of weights and images in an account of its own and changes nothing of the training: results are
+ * bit-identical. Every function takes NULL for no probe. */
 #ifndef PETRA_EXEC_PROBE_H
 #define PETRA_EXEC_PROBE_H
 

@@ -1,5 +1,5 @@
 /* An observer of real stages is told what a worker does to tensors, as it does it. It may read the stages and changes
- * nothing of the training, to the bit. Training log and probe are such observers; lists are as those of
+ * nothing of the training: results are bit-identical. Training log and probe are such observers; lists are as those of
  * exec/observer.h. */
 #ifndef PETRA_EXEC_STAGE_OBSERVER_H
 #define PETRA_EXEC_STAGE_OBSERVER_H

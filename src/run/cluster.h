@@ -1,4 +1,4 @@
-/* From a plan to the modelled cluster: the virtual executor's costs, links and luck. Training and simulation share it, so
+/* From a plan to the modelled cluster: the virtual executor's costs, links and jitter. Training and simulation share it, so
  * that equal costs give equal traces. */
 #ifndef PETRA_RUN_CLUSTER_H
 #define PETRA_RUN_CLUSTER_H

@@ -107,7 +107,7 @@ class Probe(ProgramTest):
     ONE = {"run__epochs": 1, "run__max_microbatches": 14, "probe__per_epoch": 6, "method__accumulate": 4}
 
     def same_probes(self, one, other, what, but=()):
-        """All that two runs logged of their probes, and their weights, to the bit."""
+        """All that two runs logged of their probes, and their weights, bit for bit."""
         self.assertEqual(self.read(f"{one}/weights.h5"), self.read(f"{other}/weights.h5"), what)
         found = [{}, {}]
         for values, folder in zip(found, (one, other)):

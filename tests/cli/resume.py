@@ -1,4 +1,4 @@
-"""petra train --resume: killed at any moment, a run ends where the undisturbed one does, to the bit."""
+"""petra train --resume: killed at any moment, a run ends where the undisturbed one does, bit for bit."""
 
 import os
 import random

@@ -193,16 +193,16 @@ class Replay(ProgramTest):
     def test_arrival_replayed(self):
         recorded = ["method.name=petra-arrival", "method.credit=7"]
         self.good("train", "small.yaml", *self.options(*recorded, "run.seed=5"), "--output", "one", "--quiet")
-        # Other luck, other costs, the order of the record: the same weights, although the clock is another.
+        # Other random draws, other costs, the order of the record: the same weights, although the clock is another.
         replay = ["method.name=petra-arrival", "method.schedule=one/run.h5", "run.seed=5", "cluster.cost.model=constant",
                   "cluster.cost.forward_s=3", "cluster.cost.backward_s=1"]
         self.good("train", "small.yaml", *self.options(*replay), "--output", "two", "--quiet")
         self.assertEqual(self.read("one/weights.h5"), self.read("two/weights.h5"))
-        # It is the order that makes them: without the record the same luck gives others.
+        # It is the order that makes them: without the record the same draws give others.
         other = [*recorded, "run.seed=5", "cluster.cost.model=constant", "cluster.cost.forward_s=3", "cluster.cost.backward_s=1"]
         self.good("train", "small.yaml", *self.options(*other), "--output", "three", "--quiet")
         self.assertNotEqual(self.read("one/weights.h5"), self.read("three/weights.h5"))
-        # The same record as text.
+        # The same record in text form.
         self.write("order.txt", self.good("schedule", "one/run.h5"))
         replay[1] = "method.schedule=order.txt"
         self.good("train", "small.yaml", *self.options(*replay), "--output", "four", "--quiet")
