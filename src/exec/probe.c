@@ -29,7 +29,7 @@ static petra_status allocate(petra_probe *probe) {
   size_t blocks = (size_t)probe->model->block_count;
   PETRA_TRY(petra_allocate(&probe->offset, blocks, sizeof *probe->offset));
   PETRA_TRY(petra_allocate(&probe->blocks, blocks, sizeof *probe->blocks));
-  return petra_allocate(&probe->versions, (size_t)probe->options.stages, sizeof *probe->versions);
+  return petra_allocate(&probe->versions, (size_t)probe->options.stages.count, sizeof *probe->versions);
 }
 
 petra_status petra_probe_create(const petra_probe_options *options, petra_probe **out) {
@@ -41,7 +41,7 @@ petra_status petra_probe_create(const petra_probe_options *options, petra_probe 
   PETRA_TRY(petra_allocate(&probe, 1, sizeof *probe));
   probe->options = *options;
   probe->compute = (petra_compute){.backend = options->backend, .account = &probe->account};
-  probe->model = petra_stage_model(options->stage[0]);
+  probe->model = petra_stage_model(options->stages.stage[0]);
   probe->accumulate = options->program_options->accumulate;
   probe->moment = options->program->moment;
   petra_status status = allocate(probe);
@@ -86,7 +86,7 @@ petra_status petra_probe_before(petra_probe *probe, int64_t virtual_ns, const pe
     petra_probe_window *window = petra_probe_find(probe, actions[i].microbatch);
     if (window && actions[i].kind == PETRA_ACTION_BACKWARD)
       petra_probe_slot_of(probe, window, actions[i].microbatch)->begun[j] =
-          petra_stage_version(probe->options.stage[j]);
+          petra_stage_version(petra_probe_stage(probe, j));
   }
   return PETRA_OK;
 }
@@ -137,7 +137,7 @@ petra_status petra_probe_read(petra_probe *probe, int64_t microbatch, const petr
 petra_status petra_probe_input(petra_probe *probe, int32_t stage, int64_t microbatch, const petra_streams *in) {
   petra_probe_window *window = probe ? petra_probe_find(probe, microbatch) : NULL;
   if (!window || stage == 1 || petra_program_fused(probe->options.program_options, stage) ||
-      !petra_stage_reconstructs(probe->options.stage[stage - 1]))
+      !petra_stage_reconstructs(petra_probe_stage(probe, stage - 1)))
     return PETRA_OK;
   petra_streams *kept = &petra_probe_slot_of(probe, window, microbatch)->inputs[stage - 1];
   for (int i = 0; i < 2; i++)
@@ -150,7 +150,7 @@ petra_status petra_probe_forward(petra_probe *probe, int32_t stage, int64_t micr
   petra_probe_window *window = probe ? petra_probe_find(probe, microbatch) : NULL;
   if (!window)
     return PETRA_OK;
-  const petra_stage *s = probe->options.stage[stage - 1];
+  const petra_stage *s = petra_probe_stage(probe, stage - 1);
   int64_t version = petra_stage_version_forward(s);
   petra_probe_slot_of(probe, window, microbatch)->forward[stage - 1] = version;
   /* The latest is copied when an update is about to change it; an older one is the stage's to let go. */
@@ -176,7 +176,7 @@ petra_status petra_probe_update(petra_probe *probe, int32_t stage, int64_t micro
   if (!probe || !probe->windows)
     return PETRA_OK;
   petra_probe_window *window = petra_probe_find(probe, microbatch);
-  const petra_stage *s = probe->options.stage[stage - 1];
+  const petra_stage *s = petra_probe_stage(probe, stage - 1);
   for (int b = petra_stage_first(s); window && b < petra_stage_end(s); b++) {
     const petra_tensor_set *gradients = petra_stage_mean_gradients(s, b);
     for (int i = 0; i < gradients->count; i++)

@@ -25,8 +25,7 @@ typedef struct petra_probe_row {
 
 typedef struct petra_probe_options {
   petra_backend *backend;
-  int32_t stages;
-  petra_stage *const *stage; /* stage[0] is stage 1 */
+  petra_stages stages; /* all of them */
   const petra_program_ops *program;
   const petra_program_options *program_options;
   int64_t per_epoch; /* probes an epoch, evenly spaced; windows of k microbatches do not overlap, so that

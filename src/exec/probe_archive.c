@@ -78,12 +78,12 @@ done:
 static petra_status check_slot(const petra_probe *probe, petra_tensor_archive *tensors, petra_probe_slot *slot,
                                petra_tensor **const *places) {
   petra_tensor_form *forms, images[2];
-  int32_t stages = probe->options.stages;
+  int32_t stages = probe->options.stages.count;
   PETRA_TRY(petra_allocate(&forms, 1 + 2 * (size_t)stages, sizeof *forms));
   petra_streams_forms(1, &probe->model->blocks[0].shape_in, PETRA_OPTIONAL, images);
   forms[0] = images[0];
   for (int32_t j = 0; j < stages; j++) {
-    const petra_block *block = &probe->model->blocks[petra_stage_first(probe->options.stage[j])];
+    const petra_block *block = &probe->model->blocks[petra_stage_first(petra_probe_stage(probe, j))];
     petra_streams_forms(block->streams_in, &block->shape_in,
                         slot->inputs[j].tensor[0] || slot->inputs[j].tensor[1] ? PETRA_PRESENT : PETRA_ABSENT,
                         &forms[1 + 2 * j]);
@@ -94,7 +94,7 @@ static petra_status check_slot(const petra_probe *probe, petra_tensor_archive *t
 }
 
 static petra_status archive_slot(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_slot *slot) {
-  int32_t stages = probe->options.stages;
+  int32_t stages = probe->options.stages.count;
   petra_tensor ***places;
   PETRA_TRY(petra_allocate(&places, 1 + 2 * (size_t)stages, sizeof *places));
   places[0] = &slot->images;
@@ -111,7 +111,7 @@ static petra_status archive_slot(petra_probe *probe, petra_tensor_archive *tenso
   PETRA_TRY(petra_archive_integers(tensors->archive, "forward", slot->forward, stages));
   PETRA_TRY(petra_archive_integers(tensors->archive, "begun", slot->begun, stages));
   for (int32_t j = 0; j < stages; j++) {
-    int64_t latest = petra_stage_version(probe->options.stage[j]);
+    int64_t latest = petra_stage_version(petra_probe_stage(probe, j));
     PETRA_TRY(petra_archive_within(tensors->archive, "forward", "version", slot->forward[j], -1, latest));
     PETRA_TRY(petra_archive_within(tensors->archive, "begun", "version", slot->begun[j], -1, latest));
   }
@@ -133,8 +133,8 @@ static petra_status archive_slots(petra_probe *probe, petra_tensor_archive *tens
 
 static petra_status archive_sums(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_window *window) {
   for (int g = 0; g < PETRA_GRADIENTS; g++)
-    for (int32_t j = 0; j < probe->options.stages; j++) {
-      const petra_stage *stage = probe->options.stage[j];
+    for (int32_t j = 0; j < probe->options.stages.count; j++) {
+      const petra_stage *stage = petra_probe_stage(probe, j);
       const bool released = window->compared[j] && !probe->options.gradients;
       for (int b = petra_stage_first(stage); b < petra_stage_end(stage); b++) {
         char name[48];
@@ -154,7 +154,7 @@ static petra_status check_window(const petra_probe *probe, const petra_tensor_ar
   for (int64_t s = 0; s < probe->accumulate; s++) {
     const petra_probe_slot *slot = &window->slots[s];
     bool complete = slot->delayed;
-    for (int32_t j = 0; j < probe->options.stages; j++)
+    for (int32_t j = 0; j < probe->options.stages.count; j++)
       complete = complete && slot->end_to_end[j];
     delayed += !slot->delayed;
     if ((slot->images != NULL) != (!complete && window->first + s < tensors->read))
@@ -163,7 +163,7 @@ static petra_status check_window(const petra_probe *probe, const petra_tensor_ar
   }
   PETRA_TRY(
       petra_archive_within(archive, "counts", "delayed gradients to come", window->delayed_left, delayed, delayed));
-  for (int32_t j = 0; j < probe->options.stages; j++) {
+  for (int32_t j = 0; j < probe->options.stages.count; j++) {
     int64_t left = 0;
     for (int64_t s = 0; s < probe->accumulate; s++)
       left += !window->slots[s].end_to_end[j];
@@ -178,7 +178,7 @@ static petra_status check_window(const petra_probe *probe, const petra_tensor_ar
 
 static petra_status archive_window(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_window *window) {
   petra_archive *archive = tensors->archive;
-  int32_t stages = probe->options.stages;
+  int32_t stages = probe->options.stages.count;
   const int64_t measures = PETRA_MEASURES * PETRA_PAIRS;
   int64_t counts[2] = {window->delayed_left, window->compared_count};
   PETRA_TRY(petra_archive_integers(archive, "counts", counts, 2));
@@ -242,15 +242,15 @@ static petra_status archive_kept(petra_probe *probe, petra_tensor_archive *tenso
     }
     snprintf(name, sizeof name, "kept-%lld", (long long)i);
     PETRA_TRY(petra_archive_integers(archive, name, about, 2));
-    PETRA_TRY(petra_archive_within(archive, name, "stage", about[0], 0, probe->options.stages - 1));
+    PETRA_TRY(petra_archive_within(archive, name, "stage", about[0], 0, probe->options.stages.count - 1));
     PETRA_TRY(petra_archive_within(archive, name, "version", about[1], 0,
-                                   petra_stage_version(probe->options.stage[about[0]])));
+                                   petra_stage_version(petra_probe_stage(probe, about[0]))));
     for (int64_t k = 0; k < i; k++)
       if (probe->kept[k].stage == about[0] && probe->kept[k].version == about[1])
         return petra_archive_refuse(archive, name, "version %lld is there twice", (long long)about[1]);
     if (archive->reading)
       PETRA_TRY(petra_probe_keep_empty(probe, (int32_t)about[0], about[1]));
-    const petra_stage *s = probe->options.stage[probe->kept[i].stage];
+    const petra_stage *s = petra_probe_stage(probe, probe->kept[i].stage);
     for (int b = 0; b < petra_stage_end(s) - petra_stage_first(s); b++) {
       snprintf(name, sizeof name, "kept-%lld-%02d", (long long)i, b + 1);
       PETRA_TRY(archive_set(probe, tensors, name, petra_stage_first(s) + b, false, &probe->kept[i].sets[b]));

@@ -56,6 +56,11 @@ struct petra_probe {
   int64_t kept_capacity;
 };
 
+/* Stage `index`, from 0. */
+static inline petra_stage *petra_probe_stage(const petra_probe *probe, int32_t index) {
+  return petra_stages_get(&probe->options.stages, index + 1);
+}
+
 /* --- probe_window.c --- */
 
 /* The window that `microbatch` is in; NULL if it is not probed (any more). */
@@ -70,7 +75,7 @@ void petra_probe_slot_release(petra_probe_slot *slot);
 
 /* Whether the end-to-end versions follow from the numbers of microbatch and stages; with one stage they always do. */
 static inline bool petra_probe_is_fixed(const petra_probe *probe) {
-  return probe->moment != PETRA_MOMENT_CLOCK || probe->options.stages == 1;
+  return probe->moment != PETRA_MOMENT_CLOCK || probe->options.stages.count == 1;
 }
 
 /* The version of stage `of` in the end-to-end network for the backward of `microbatch` at `stage` (both from 0); where

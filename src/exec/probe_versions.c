@@ -17,7 +17,7 @@ static petra_probe_kept *find(const petra_probe *probe, int32_t stage, int64_t v
 }
 
 static int blocks_of(const petra_probe *probe, int32_t stage) {
-  const petra_stage *s = probe->options.stage[stage];
+  const petra_stage *s = petra_probe_stage(probe, stage);
   return petra_stage_end(s) - petra_stage_first(s);
 }
 
@@ -32,7 +32,7 @@ static petra_status make_room(petra_probe *probe) {
 }
 
 petra_status petra_probe_keep(petra_probe *probe, int32_t stage, int64_t version) {
-  const petra_stage *source = probe->options.stage[stage];
+  const petra_stage *source = petra_probe_stage(probe, stage);
   petra_probe_kept kept = {.stage = stage, .version = version};
   petra_status status = PETRA_OK;
   if (find(probe, stage, version))
@@ -70,7 +70,7 @@ static bool slot_wants(const petra_probe *probe, const petra_probe_slot *slot, i
     return true;
   if (!petra_probe_is_fixed(probe))
     return !slot->end_to_end[stage] && slot->begun[stage] == version;
-  for (int32_t j = 0; j < probe->options.stages; j++)
+  for (int32_t j = 0; j < probe->options.stages.count; j++)
     if (!slot->end_to_end[j] && petra_probe_version(probe, microbatch, j, stage) == version)
       return true;
   return false;
@@ -85,7 +85,7 @@ static bool is_wanted(const petra_probe *probe, int32_t stage, int64_t version) 
 }
 
 petra_status petra_probe_keep_wanted(petra_probe *probe, int32_t stage) {
-  int64_t latest = petra_stage_version(probe->options.stage[stage]);
+  int64_t latest = petra_stage_version(petra_probe_stage(probe, stage));
   return is_wanted(probe, stage, latest) ? petra_probe_keep(probe, stage, latest) : PETRA_OK;
 }
 
@@ -100,7 +100,7 @@ void petra_probe_forget(petra_probe *probe) {
 /* The copy first: it is there for as long as the reference needs it. */
 static petra_status block_parameters(const petra_probe *probe, int32_t stage, int64_t version, int b,
                                      petra_tensor *const **out) {
-  const petra_stage *s = probe->options.stage[stage];
+  const petra_stage *s = petra_probe_stage(probe, stage);
   const petra_probe_kept *kept = find(probe, stage, version);
   if (kept) {
     *out = kept->sets[b - petra_stage_first(s)].tensor;
@@ -110,8 +110,8 @@ static petra_status block_parameters(const petra_probe *probe, int32_t stage, in
 }
 
 petra_status petra_probe_parameters(const petra_probe *probe, const int64_t *versions, petra_probe_block *out) {
-  for (int32_t j = 0; j < probe->options.stages; j++) {
-    const petra_stage *stage = probe->options.stage[j];
+  for (int32_t j = 0; j < probe->options.stages.count; j++) {
+    const petra_stage *stage = petra_probe_stage(probe, j);
     for (int b = petra_stage_first(stage); b < petra_stage_end(stage); b++)
       PETRA_TRY(block_parameters(probe, j, versions[j], b, &out[b].parameters));
   }

@@ -147,8 +147,7 @@ done:
 static petra_status create_probe(petra_run *run) {
   const petra_config *config = run->config;
   const petra_probe_options options = {.backend = run->network.backend,
-                                       .stages = run->plan.stages,
-                                       .stage = run->network.stage,
+                                       .stages = petra_network_stages(&run->network),
                                        .program = run->plan.method.program,
                                        .program_options = &run->plan.program,
                                        .per_epoch = config->probe.per_epoch,
