@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { SETS_MAX = 64, LIST_MAX = 8 };
 
@@ -26,12 +25,6 @@ typedef struct arguments {
   bool no_ticks, no_operations;
   bench_options options;
 } arguments;
-
-double bench_now_s(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 static int compare(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
@@ -97,31 +90,34 @@ static bool parse(arguments *a, int argc, char **argv) {
   return true;
 }
 
-static void name(bench_key *key, const petra_setup *setup) {
+static void name(bench_key *key, const petra_network *network) {
   static const char *const precisions[] = {"fp32", "fp64", "tf32", "bf16"}, *const graphs[] = {"auto", "on", "off"};
-  const petra_config *config = setup->config;
-  snprintf(key->text, sizeof key->text, "%s/%s/b%lld/graph-%s", setup->backend->ops->name,
-           precisions[setup->backend->precision], (long long)config->data.batch, graphs[config->device.graph]);
+  const petra_config *config = network->plan->config;
+  snprintf(key->text, sizeof key->text, "%s/%s/b%lld/graph-%s", network->backend->ops->name,
+           precisions[network->backend->precision], (long long)config->data.batch, graphs[config->device.graph]);
 }
 
-static petra_status measure(const arguments *a, const petra_config *config, bool operations, bench_key *key) {
+static petra_status measure(const arguments *a, petra_config *config, bool operations, bench_key *key) {
   char text[512];
   petra_status status;
-  petra_setup setup;
-  memset(&setup, 0, sizeof setup);
-  PETRA_TRY_GOTO(status, petra_setup_plan(&setup, config), done);
-  PETRA_TRY_GOTO(status, petra_setup_stages(&setup), done);
-  name(key, &setup);
-  setup.backend->ops->describe(setup.backend, text, sizeof text);
-  printf("device/%s method=%s depth=%d width=%d stages=%d accumulate=%lld: %s\n", key->text, setup.method.name,
-         setup.model.depth, setup.model.width, setup.partition.stages, (long long)config->method.accumulate, text);
-  if (!a->no_ticks)
-    PETRA_TRY_GOTO(status, bench_device_tick(&setup, &a->options, key), done);
+  petra_plan plan;
+  petra_network network = {.plan = NULL};
+  memset(&plan, 0, sizeof plan);
+  PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
+  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL), done);
+  name(key, &network);
+  network.backend->ops->describe(network.backend, text, sizeof text);
+  printf("device/%s method=%s depth=%d width=%d stages=%d accumulate=%lld: %s\n", key->text, plan.method.name,
+         plan.model.depth, plan.model.width, plan.stages, (long long)config->method.accumulate, text);
   if (!a->no_operations && operations)
-    status = bench_device_operations(&setup, &a->options, key);
+    PETRA_TRY_GOTO(status, bench_device_operations(&plan, network.backend, &a->options, key), done);
+  petra_network_fini(&network); /* the device is the run's alone */
+  if (!a->no_ticks)
+    status = bench_device_tick(config, &a->options, key);
 done:
   fflush(stdout);
-  petra_setup_fini(&setup);
+  petra_network_fini(&network);
+  petra_plan_fini(&plan);
   return status;
 }
 

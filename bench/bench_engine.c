@@ -1,19 +1,13 @@
 /* bench_engine [J]: for J = 10, 100, 1000 and 100,000 stages, or for one of them, actions per second of the virtual
  * executor in cost-only runs of `lockstep`, one and two engines, coprime costs that differ from stage to stage or
  * not, without trace. */
+#include "base/clock.h"
 #include "base/mem.h"
 #include "sim/executor_virtual.h"
 #include "sim/worker_cost.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
-
-static double now_s(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 static petra_status measure(int32_t stages, int64_t microbatches, bool uniform, int engines) {
   petra_stage_cost *costs;
@@ -33,9 +27,9 @@ static petra_status measure(int32_t stages, int64_t microbatches, bool uniform, 
   const petra_worker_cost_options counting = {.stages = stages};
   PETRA_TRY_GOTO(status, petra_worker_cost_create(&counting, &worker), done);
   PETRA_TRY_GOTO(status, petra_executor_virtual_create(&options, &executor), done);
-  double start_s = now_s();
-  PETRA_TRY_GOTO(status, executor->ops->run(executor, &petra_program_lockstep, &program, worker, NULL, NULL), done);
-  double wall_s = now_s() - start_s;
+  double start_s = petra_clock_s();
+  PETRA_TRY_GOTO(status, executor->ops->run(executor, &petra_program_lockstep, &program, worker, NULL), done);
+  double wall_s = petra_clock_s() - start_s;
   int64_t actions = petra_executor_virtual_actions(executor);
   printf("%8d stages %8lld microbatches %2d engines %-10s %12lld actions %8.3f s %8.2f M actions/s\n", stages,
          (long long)microbatches, engines, uniform ? "equal" : "different", (long long)actions, wall_s,

@@ -2,7 +2,7 @@
 #ifndef PETRA_BENCH_DEVICE_H
 #define PETRA_BENCH_DEVICE_H
 
-#include "cli/setup.h"
+#include "run/network.h"
 
 enum { BENCH_ROUNDS_MAX = 64 };
 
@@ -21,18 +21,17 @@ typedef struct bench_key {
   char text[96];
 } bench_key;
 
-double bench_now_s(void);
-
 /* Least, middle and largest of `count` values, which are sorted. */
 typedef struct bench_spread {
   double min, median, max;
 } bench_spread;
 bench_spread bench_spread_of(double *values, int count);
 
-/* The tick: prints a line loader/KEY and a line tick/KEY. The setup has its stages. */
-petra_status bench_device_tick(petra_setup *setup, const bench_options *options, const bench_key *key);
+/* The tick: prints a line loader/KEY and a line tick/KEY. The config is changed to a run of so many ticks. */
+petra_status bench_device_tick(petra_config *config, const bench_options *options, const bench_key *key);
 
 /* The operations with the network's shapes: prints lines ceiling/KEY/..., op/KEY/... and sum/KEY/.... */
-petra_status bench_device_operations(petra_setup *setup, const bench_options *options, const bench_key *key);
+petra_status bench_device_operations(const petra_plan *plan, petra_backend *backend, const bench_options *options,
+                                     const bench_key *key);
 
 #endif

@@ -2,6 +2,7 @@
  * cuda: graphs), some segments between two synchronizations, going round sets of tensors which together are larger
  * than the caches. */
 #include "backend/ops.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "bench/device.h"
 
@@ -192,7 +193,7 @@ static petra_status make_sets(const bench *b, const operation *what, sets *all) 
 /* `chain` segments of `calls` calls; every segment is the same, so that it can be a graph. */
 static petra_status round_of(const bench *b, const operation *what, sets *all, int calls, int chain, double *out_s) {
   PETRA_TRY(petra_backend_synchronize(b->backend));
-  double start = bench_now_s();
+  double start = petra_clock_s();
   for (int s = 0; s < chain; s++) {
     petra_status status = PETRA_OK;
     PETRA_TRY(petra_backend_begin(b->backend, 1, 0));
@@ -202,7 +203,7 @@ static petra_status round_of(const bench *b, const operation *what, sets *all, i
     PETRA_TRY(status != PETRA_OK ? status : end);
   }
   PETRA_TRY(petra_backend_synchronize(b->backend));
-  *out_s = bench_now_s() - start;
+  *out_s = petra_clock_s() - start;
   return PETRA_OK;
 }
 
@@ -398,7 +399,7 @@ static petra_status time_units(bench *b, const petra_model *model, int32_t batch
       const petra_unit *unit = &model->blocks[i].units[u];
       int units = count_units(model, unit, same_conv);
       if (units)
-        PETRA_TRY(time_conv(b, unit, batch, units, model->blocks[i].kind == PETRA_BLOCK_STEM));
+        PETRA_TRY(time_conv(b, unit, batch, units, model->blocks[i].reads_data));
     }
   for (int i = 0; i < model->block_count; i++)
     for (int u = 0; u < model->blocks[i].unit_count; u++) {
@@ -487,10 +488,11 @@ static petra_status time_ends(bench *b, const petra_model *model, int32_t batch,
   return PETRA_OK;
 }
 
-petra_status bench_device_operations(petra_setup *setup, const bench_options *options, const bench_key *key) {
-  const petra_model *model = &setup->model;
-  int32_t batch = (int32_t)setup->config->data.batch;
-  bench b = {.backend = setup->backend, .options = options, .key = key};
+petra_status bench_device_operations(const petra_plan *plan, petra_backend *backend, const bench_options *options,
+                                     const bench_key *key) {
+  const petra_model *model = &plan->model;
+  int32_t batch = (int32_t)plan->config->data.batch;
+  bench b = {.backend = backend, .options = options, .key = key};
   double *images = NULL;
   int32_t *labels = NULL;
   petra_status status;

@@ -2,10 +2,10 @@
  * a block. Images are random bytes in memory, which the loader normalises as it does in training, and which are
  * uploaded. */
 #include "backend/ops.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "bench/device.h"
-#include "exec/worker_stage.h"
-#include "sim/executor_virtual.h"
+#include "run/run.h"
 #ifdef PETRA_HAVE_CUDA
 #include "backend/cuda/graph.h"
 #endif
@@ -68,46 +68,44 @@ static segments segments_of(petra_backend *backend) {
   return found;
 }
 
-/* The worker that trains, behind one that looks at the clock whenever the first microbatch of a block is due. */
-typedef struct clock_worker {
-  petra_worker base;
-  petra_worker *inner;
+/* Looks at the clock whenever the first microbatch of a block is due. */
+typedef struct clock_observer {
+  petra_observer base;
   petra_backend *backend;
   const bench_options *options;
   int marks; /* so far */
   double at_s[BENCH_ROUNDS_MAX + 1];
   segments first, last;
-} clock_worker;
+} clock_observer;
 
-static petra_status clock_perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
-                                  petra_action_result *results) {
-  clock_worker *worker = (clock_worker *)base;
-  const bench_options *options = worker->options;
+static petra_status clock_starting(petra_observer *base, int64_t now_ns, const petra_action *actions, int count) {
+  clock_observer *clock = (clock_observer *)base;
+  const bench_options *options = clock->options;
+  (void)now_ns;
   for (int i = 0; i < count; i++)
-    if (actions[i].kind == PETRA_ACTION_FORWARD && actions[i].stage == 1 && worker->marks <= options->blocks &&
-        actions[i].microbatch == options->warmup + (int64_t)worker->marks * options->ticks) {
-      PETRA_TRY(petra_backend_synchronize(worker->backend));
-      worker->last = segments_of(worker->backend);
-      if (worker->marks == 0)
-        worker->first = worker->last;
-      worker->at_s[worker->marks++] = bench_now_s();
+    if (actions[i].kind == PETRA_ACTION_FORWARD && actions[i].stage == 1 && clock->marks <= options->blocks &&
+        actions[i].microbatch == options->warmup + (int64_t)clock->marks * options->ticks) {
+      PETRA_TRY(petra_backend_synchronize(clock->backend));
+      clock->last = segments_of(clock->backend);
+      if (clock->marks == 0)
+        clock->first = clock->last;
+      clock->at_s[clock->marks++] = petra_clock_s();
     }
-  return worker->inner->ops->perform(worker->inner, virtual_ns, actions, count, results);
+  return PETRA_OK;
 }
 
-static void print_tick(const clock_worker *worker, const bench_key *key, double batch) {
-  const bench_options *options = worker->options;
+static void print_tick(const clock_observer *clock, const bench_key *key, double batch) {
+  const bench_options *options = clock->options;
   double ms[BENCH_ROUNDS_MAX];
   double all = (double)options->blocks * options->ticks;
   for (int i = 0; i < options->blocks; i++)
-    ms[i] = 1e3 * (worker->at_s[i + 1] - worker->at_s[i]) / options->ticks;
+    ms[i] = 1e3 * (clock->at_s[i + 1] - clock->at_s[i]) / options->ticks;
   bench_spread spread = bench_spread_of(ms, options->blocks);
   printf("tick/%s ms=%.4f min=%.4f max=%.4f images_per_s=%.0f ticks=%d blocks=%d warmup=%d graphs=%lld "
          "graph_segments_per_tick=%.2f single_segments_per_tick=%.2f\n",
          key->text, spread.median, spread.min, spread.max, 1e3 * batch / spread.median, options->ticks, options->blocks,
-         options->warmup, (long long)worker->last.captured,
-         (double)(worker->last.launched - worker->first.launched) / all,
-         (double)(worker->last.single - worker->first.single) / all);
+         options->warmup, (long long)clock->last.captured, (double)(clock->last.launched - clock->first.launched) / all,
+         (double)(clock->last.single - clock->first.single) / all);
 }
 
 /* The loader alone: where it takes longer than the tick, the tick waits for it. */
@@ -122,68 +120,47 @@ static petra_status time_loader(const memory_set *set, petra_loader_options load
   petra_status status = PETRA_OK;
   for (int64_t m = 0; m < loading.end && status == PETRA_OK; m++) {
     if (m == skipped)
-      start = bench_now_s();
+      start = petra_clock_s();
     status = petra_loader_next(loader, &batch);
     if (status == PETRA_OK)
       petra_loader_give_back(loader, batch);
   }
-  double ms = 1e3 * (bench_now_s() - start) / options->ticks;
+  double ms = 1e3 * (petra_clock_s() - start) / options->ticks;
   petra_loader_destroy(loader);
   if (status == PETRA_OK)
     printf("loader/%s ms=%.4f threads=%d batches=%d\n", key->text, ms, loading.threads, options->ticks);
   return status;
 }
 
-petra_status bench_device_tick(petra_setup *setup, const bench_options *options, const bench_key *key) {
-  const petra_config *config = setup->config;
+petra_status bench_device_tick(petra_config *config, const bench_options *options, const bench_key *key) {
+  static const petra_observer_ops ops = {.starting = clock_starting};
   memory_set set = {.pixels = NULL};
-  petra_loader *loader = NULL;
-  petra_executor *executor = NULL;
+  petra_run *run = NULL;
   petra_status status;
-  int32_t stages = setup->partition.stages;
-  clock_worker worker = {
-      .base.ops = &(const petra_worker_ops){.perform = clock_perform}, .backend = setup->backend, .options = options};
-  const petra_program_options program = {.stages = stages,
-                                         .microbatches =
-                                             options->warmup + (int64_t)options->blocks * options->ticks + 1,
-                                         .accumulate = config->method.accumulate,
-                                         .batches = INT32_MAX};
-  const petra_lr lr = {.base = 1e-4, .batches = INT32_MAX, .factor = 1};
-  petra_loader_options loading = {.batch = (int32_t)config->data.batch,
-                                  .shuffle = true,
-                                  .augment = PETRA_AUGMENT_CROP | PETRA_AUGMENT_FLIP,
-                                  .bytes = petra_backend_takes_images(setup->backend),
-                                  .drop_last = true,
-                                  .threads = (int)config->data.workers,
-                                  .seed = 1,
-                                  .end = program.microbatches};
-  const petra_stage_cost cost = petra_setup_cost(config);
-  const petra_executor_virtual_options clock = {
-      .engines = 1, .rule = {.recomputes = true, .fused_head = true}, .costs = &cost, .cost_count = 1};
+  clock_observer clock = {.base.ops = &ops, .options = options};
+  const petra_run_options about = {.progress = PETRA_PROGRESS_QUIET, .train = &set.base};
+  config->run.epochs = 1000000;
+  config->run.eval_every = 0;
+  config->run.max_microbatches = options->warmup + (int64_t)options->blocks * options->ticks + 1;
+  config->data.augment = PETRA_AUGMENT_CROP | PETRA_AUGMENT_FLIP;
+  config->optim.lr = 1e-4;
+  config->optim.lr_scaling = PETRA_LR_NONE;
+  config->lr.warmup_epochs = 0;
   PETRA_TRY_GOTO(status, set_init(&set, config, 8 * config->data.batch), done);
-  PETRA_TRY_GOTO(status, time_loader(&set, loading, options, key), done);
-  PETRA_TRY_GOTO(status, petra_loader_create(&set.base, &loading, &loader), done);
-  const petra_worker_stage_options work = {.backend = setup->backend,
-                                           .stages = stages,
-                                           .stage = setup->stage,
-                                           .loader = loader,
-                                           .image_height = set.base.height,
-                                           .image_width = set.base.width,
-                                           .lr = &lr,
-                                           .program = setup->method.program,
-                                           .program_options = &program};
-  PETRA_TRY_GOTO(status, petra_worker_stage_create(&work, &worker.inner), done);
-  PETRA_TRY_GOTO(status, petra_executor_virtual_create(&clock, &executor), done);
-  status = executor->ops->run(executor, setup->method.program, &program, &worker.base, NULL, NULL);
-  petra_status over = petra_backend_synchronize(setup->backend);
+  PETRA_TRY_GOTO(status, petra_run_open(config, &about, &run), done);
+  clock.backend = petra_run_network(run)->backend;
+  PETRA_TRY_GOTO(
+      status,
+      time_loader(&set, petra_network_loader(petra_run_network(run), 0, config->run.max_microbatches), options, key),
+      done);
+  petra_run_observe(run, &clock.base);
+  status = petra_run_go(run);
+  petra_status over = petra_backend_synchronize(clock.backend);
   status = status != PETRA_OK ? status : over;
   if (status == PETRA_OK)
-    print_tick(&worker, key, (double)config->data.batch);
+    print_tick(&clock, key, (double)config->data.batch);
 done:
-  if (executor)
-    executor->ops->destroy(executor);
-  petra_worker_stage_destroy(worker.inner);
-  petra_loader_destroy(loader);
+  petra_run_destroy(run);
   petra_free(set.pixels);
   return status;
 }

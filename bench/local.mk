@@ -5,15 +5,13 @@ bench_bench_ops_LDADD = $(PETRA_LDADD)
 EXTRA_DIST += bench/NOTES.md bench/RESULTS.md bench/peer_pytorch_tick.py
 
 EXTRA_PROGRAMS += bench/bench_tick
-bench_bench_tick_SOURCES = bench/bench_tick.c src/cli/setup.c src/cli/setup.h src/cli/setup_profile.c src/cli/setup_weights.c \
-	src/cli/setup_schedule.c src/cli/schedule_file.c src/cli/schedule_file.h
+bench_bench_tick_SOURCES = bench/bench_tick.c
 bench_bench_tick_LDADD = $(PETRA_LDADD)
 
 # The tick and its operations on a device, whose work goes on after a call has returned: bench_tick looks at the clock in the
 # middle of an action, and its convolutions would each be a launch of its own, so this is another program. make check runs it small
 # (tests/cli/bench_device.py).
-BENCH_DEVICE_SOURCES = bench/bench_device.c bench/device.h bench/device_tick.c bench/device_ops.c src/cli/setup.c src/cli/setup.h \
-	src/cli/setup_profile.c src/cli/setup_weights.c src/cli/setup_schedule.c src/cli/schedule_file.c src/cli/schedule_file.h
+BENCH_DEVICE_SOURCES = bench/bench_device.c bench/device.h bench/device_tick.c bench/device_ops.c
 check_PROGRAMS += bench/bench_device
 bench_bench_device_SOURCES = $(BENCH_DEVICE_SOURCES)
 bench_bench_device_LDADD = $(PETRA_LDADD)

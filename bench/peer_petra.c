@@ -1,17 +1,11 @@
 /* peer_petra J M: one flush of 1f1b on the virtual executor, for bench/peers. Prints the makespan in ns, the
  * actions, and the seconds that the simulation itself took. */
+#include "base/clock.h"
 #include "sim/executor_virtual.h"
 #include "sim/worker_cost.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
-
-static double now_s(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 int main(int argc, char **argv) {
   if (argc != 3 || atoi(argv[1]) < 1 || atoi(argv[2]) < 1) {
@@ -32,9 +26,9 @@ int main(int argc, char **argv) {
   int failed = 1;
   if (petra_worker_cost_create(&counting, &worker) == PETRA_OK &&
       petra_executor_virtual_create(&options, &executor) == PETRA_OK) {
-    const double start_s = now_s();
-    if (executor->ops->run(executor, &petra_program_1f1b, &program, worker, NULL, NULL) == PETRA_OK) {
-      const double wall_s = now_s() - start_s;
+    const double start_s = petra_clock_s();
+    if (executor->ops->run(executor, &petra_program_1f1b, &program, worker, NULL) == PETRA_OK) {
+      const double wall_s = petra_clock_s() - start_s;
       printf("%lld %lld %.9f\n", (long long)executor->ops->now_ns(executor),
              (long long)petra_executor_virtual_actions(executor), wall_s);
       failed = 0;

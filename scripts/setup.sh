@@ -1,5 +1,4 @@
-# Shell functions that ./quickstart, ./check and .ci/run share. Sourced with the current folder at the top of the source
-# tree; POSIX sh.
+# Shell functions that ./quickstart, ./check and .ci/run share. Sourced with the repository root as current folder; POSIX sh.
 
 # Debian's own Python: the one whose h5py and matplotlib the packages bring. Another python3 may come first on PATH.
 PYTHON=/usr/bin/python3

@@ -8,21 +8,6 @@ int64_t petra_nanoseconds(double seconds) {
   return llround(seconds * 1e9);
 }
 
-void petra_cost_durations(const petra_stage_cost *cost, const petra_cost_rule *rule, bool last,
-                          int64_t durations_ns[5]) {
-  bool fused = last && rule->fused_head;
-  int64_t weight_ns = rule->split_backward ? cost->weight_gradient_ns : 0;
-  durations_ns[0] = cost->forward_ns;
-  durations_ns[1] = cost->backward_ns - weight_ns;
-  if (fused)
-    durations_ns[1] += cost->forward_ns;
-  else if (rule->recomputes)
-    durations_ns[1] += cost->reconstruct_ns;
-  durations_ns[2] = weight_ns;
-  durations_ns[3] = cost->update_ns;
-  durations_ns[4] = 0; /* evaluations take no virtual time */
-}
-
 petra_status petra_cost_scale(petra_stage_cost *cost, double speed) {
   int64_t *const durations[] = {&cost->forward_ns, &cost->backward_ns, &cost->reconstruct_ns, &cost->weight_gradient_ns,
                                 &cost->update_ns};
@@ -36,4 +21,18 @@ petra_status petra_cost_scale(petra_stage_cost *cost, double speed) {
     *durations[i] = llround(scaled_ns);
   }
   return PETRA_OK;
+}
+
+void petra_cost_durations(const petra_stage_cost *cost, const petra_cost_rule *rule, bool last,
+                          int64_t duration_ns[PETRA_ACTION_KINDS]) {
+  int64_t weight_ns = rule->split_backward ? cost->weight_gradient_ns : 0;
+  duration_ns[PETRA_ACTION_FORWARD] = cost->forward_ns;
+  duration_ns[PETRA_ACTION_BACKWARD] = cost->backward_ns - weight_ns;
+  if (last && rule->fused_head)
+    duration_ns[PETRA_ACTION_BACKWARD] += cost->forward_ns;
+  else if (rule->recomputes)
+    duration_ns[PETRA_ACTION_BACKWARD] += cost->reconstruct_ns;
+  duration_ns[PETRA_ACTION_WEIGHT_GRADIENT] = weight_ns;
+  duration_ns[PETRA_ACTION_UPDATE] = cost->update_ns;
+  duration_ns[PETRA_ACTION_EVALUATE] = 0;
 }

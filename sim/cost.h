@@ -2,7 +2,7 @@
 #ifndef PETRA_SIM_COST_H
 #define PETRA_SIM_COST_H
 
-#include "base/status.h"
+#include "schedule/action.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,16 +27,15 @@ typedef struct petra_cost_rule {
                            The first microbatch of each accumulation is not recomputed at all, its graph being kept (torchgpipe) */
 } petra_cost_rule;
 
-/* Duration of each kind of action of stage `last ? the last : another`, in the order of petra_action_kind: F, B, W,
- * U, E. */
-void petra_cost_durations(const petra_stage_cost *cost, const petra_cost_rule *rule, bool last,
-                          int64_t durations_ns[5]);
-
 /* The costs of the same work on a device of `speed` > 0: every duration divided by it and rounded to a nanosecond;
  * message sizes stay. PETRA_CONFIG if a duration comes out at 9e9 s or more. */
 petra_status petra_cost_scale(petra_stage_cost *cost, double speed);
 
-/* Seconds to nanoseconds, rounded; PETRA_CONFIG-free: the caller checks the range (0 .. 1e9 s). */
+/* Duration of each kind of action of a stage; evaluations take no virtual time. */
+void petra_cost_durations(const petra_stage_cost *cost, const petra_cost_rule *rule, bool last,
+                          int64_t duration_ns[PETRA_ACTION_KINDS]);
+
+/* Seconds to nanoseconds, rounded; the caller checks the range (0 .. 1e9 s). */
 int64_t petra_nanoseconds(double seconds);
 
 #endif

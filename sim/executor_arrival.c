@@ -2,7 +2,7 @@
  * whenever the first stage's F engine is free, at most `credit` in flight; an update follows every k backward passes
  * of a stage. */
 #include "base/mem.h"
-#include "sim/executor_private.h"
+#include "sim/executor_virtual_private.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "sim/executor_private.h"
+#include "sim/executor_virtual_private.h"
 
 #include <string.h>
 
@@ -52,8 +52,9 @@ static petra_status occupy(petra_executor_virtual *executor, const petra_action 
   int64_t duration_ns = cost_ns(executor, action) - done_early_ns(executor, engine, action);
   if (result->measured_ns > 0)
     duration_ns = result->measured_ns;
-  else if (executor->settings.duration)
-    PETRA_TRY(executor->settings.duration(executor->settings.duration_context, action, duration_ns, &duration_ns));
+  else if (executor->settings.jitter)
+    PETRA_TRY(petra_jitter_duration(executor->settings.jitter, action->stage, (int)action->kind, action->microbatch,
+                                    duration_ns, &duration_ns));
   int64_t end_ns;
   if (__builtin_add_overflow(executor->now_ns, duration_ns, &end_ns) || end_ns > LATEST_NS)
     return petra_fail(PETRA_SCHEDULE, "the virtual clock would pass %lld s; expected cheaper or fewer actions",
@@ -107,7 +108,10 @@ static petra_status start_ready(petra_executor_virtual *executor, petra_worker *
   executor->dirty_count = 0;
   if (count == 0)
     return PETRA_OK;
+  PETRA_TELL(petra_observer, executor->observers, starting, observer, executor->now_ns, executor->group, count);
   PETRA_TRY(worker->ops->perform(worker, executor->now_ns, executor->group, count, executor->results));
+  PETRA_TELL(petra_observer, executor->observers, started, observer, executor->now_ns, executor->group,
+             executor->results, count);
   for (int i = 0; i < count; i++)
     PETRA_TRY(occupy(executor, &executor->group[i], &executor->results[i]));
   return PETRA_OK;
@@ -126,11 +130,11 @@ static petra_status send(petra_executor_virtual *executor, const petra_action *a
   int32_t source = petra_program_device(executor->options, action->stage) - 1;
   int32_t target = petra_program_device(executor->options, to) - 1;
   bool arrived;
-  PETRA_TRY(petra_network_send(executor->network, executor->now_ns, source, target, bytes, &packet, &arrived));
+  PETRA_TRY(petra_fabric_send(executor->fabric, executor->now_ns, source, target, bytes, &packet, &arrived));
   if (arrived)
     return deliver(executor, &packet);
-  petra_message_hook hook = executor->settings.message;
-  return hook ? hook(executor->settings.message_context, true, action->stage, &packet, executor->now_ns) : PETRA_OK;
+  PETRA_TELL(petra_observer, executor->observers, sent, observer, action->stage, &packet, executor->now_ns);
+  return PETRA_OK;
 }
 
 /* What the end of an action sends. */
@@ -148,8 +152,7 @@ static petra_status send_results(petra_executor_virtual *executor, const petra_a
   return PETRA_OK;
 }
 
-static petra_status end_action(petra_executor_virtual *executor, const petra_event *event, petra_trace_sink sink,
-                               void *context) {
+static petra_status end_action(petra_executor_virtual *executor, const petra_event *event) {
   petra_device *dev = &executor->device[event->stage];
   petra_engine *engine = &dev->engines[event->detail];
   const petra_trace_row row = engine->running;
@@ -169,7 +172,8 @@ static petra_status end_action(petra_executor_virtual *executor, const petra_eve
     petra_arrival_ended(executor, &row.action);
   mark_dirty(executor, event->stage);
   PETRA_TRY(send_results(executor, &row.action));
-  return sink ? sink(context, &row) : PETRA_OK;
+  PETRA_TELL(petra_observer, executor->observers, ended, observer, &row);
+  return PETRA_OK;
 }
 
 /* Nothing runs any more: fine if every order is at its end, else the first action that waits is named. */
@@ -187,8 +191,7 @@ static petra_status check_finished(const petra_executor_virtual *executor) {
   return PETRA_OK;
 }
 
-static petra_status run_events(petra_executor_virtual *executor, petra_worker *worker, petra_trace_sink sink,
-                               void *context) {
+static petra_status run_events(petra_executor_virtual *executor, petra_worker *worker) {
   petra_event event;
   for (int32_t d = 0; d < executor->devices; d++)
     mark_dirty(executor, d);
@@ -196,15 +199,15 @@ static petra_status run_events(petra_executor_virtual *executor, petra_worker *w
   while (petra_event_queue_pop(executor->events, &event)) {
     executor->now_ns = event.time_ns;
     if (event.kind == EVENT_END) {
-      PETRA_TRY(end_action(executor, &event, sink, context));
+      PETRA_TRY(end_action(executor, &event));
     } else {
       petra_packet packet;
       bool arrived;
-      PETRA_TRY(petra_network_event(executor->network, &event, &packet, &arrived));
-      if (arrived && executor->settings.message)
-        PETRA_TRY(executor->settings.message(executor->settings.message_context, false, 0, &packet, executor->now_ns));
-      if (arrived)
+      PETRA_TRY(petra_fabric_event(executor->fabric, &event, &packet, &arrived));
+      if (arrived) {
+        PETRA_TELL(petra_observer, executor->observers, arrived, observer, &packet, executor->now_ns);
         PETRA_TRY(deliver(executor, &packet));
+      }
     }
     if (petra_event_queue_time(executor->events) > executor->now_ns)
       PETRA_TRY(start_ready(executor, worker));
@@ -228,20 +231,20 @@ static petra_status set_durations(petra_executor_virtual *executor) {
 /* Everything that a run needs; freed by end_run. */
 static petra_status begin_run(petra_executor_virtual *executor) {
   size_t stages = (size_t)executor->options->stages, devices = (size_t)executor->devices;
-  petra_network_options network = executor->settings.network;
+  petra_fabric_options fabric = executor->settings.fabric;
   if (executor->settings.cost_count != 1 && executor->settings.cost_count != executor->options->stages)
     return petra_fail(PETRA_SCHEDULE, "costs of %d stages for a program of %d", executor->settings.cost_count,
                       executor->options->stages);
-  petra_network_destroy(executor->network);
+  petra_fabric_destroy(executor->fabric);
   petra_free(executor->counts);
-  executor->network = NULL;
+  executor->fabric = NULL;
   executor->counts = NULL;
-  network.devices = executor->devices;
-  network.event_kind = EVENT_NETWORK;
+  fabric.devices = executor->devices;
+  fabric.event_kind = EVENT_NETWORK;
   executor->now_ns = executor->last_end_ns = executor->actions = 0;
   executor->runaway = -1;
   PETRA_TRY(petra_event_queue_create(&executor->events));
-  PETRA_TRY(petra_network_create(&network, executor->events, &executor->network));
+  PETRA_TRY(petra_fabric_create(&fabric, executor->events, &executor->fabric));
   PETRA_TRY(petra_allocate(&executor->counts, devices, sizeof *executor->counts));
   PETRA_TRY(petra_allocate(&executor->device, devices, sizeof *executor->device));
   PETRA_TRY(petra_allocate(&executor->forward, stages, sizeof *executor->forward));
@@ -286,14 +289,15 @@ static void end_run(petra_executor_virtual *executor) {
 }
 
 static petra_status run(petra_executor *base, const petra_program_ops *program, const petra_program_options *options,
-                        petra_worker *worker, petra_trace_sink sink, void *context) {
+                        petra_worker *worker, petra_observer *observers) {
   petra_executor_virtual *executor = (petra_executor_virtual *)base;
+  executor->observers = observers;
   executor->program = program;
   executor->options = options;
   executor->devices = petra_program_devices(options);
   petra_status status = begin_run(executor);
   if (status == PETRA_OK)
-    status = run_events(executor, worker, sink, context);
+    status = run_events(executor, worker);
   end_run(executor);
   return status;
 }
@@ -304,7 +308,7 @@ static int64_t now_ns(const petra_executor *base) {
 
 static void destroy(petra_executor *base) {
   petra_executor_virtual *executor = (petra_executor_virtual *)base;
-  petra_network_destroy(executor->network);
+  petra_fabric_destroy(executor->fabric);
   petra_free(executor->counts);
   petra_free(executor->costs);
   petra_free(executor);
@@ -335,7 +339,7 @@ const petra_device_counts *petra_executor_virtual_counts(const petra_executor *e
 }
 
 int64_t petra_executor_virtual_link_bytes(const petra_executor *executor, int32_t lower_device, bool up) {
-  return petra_network_bytes(((const petra_executor_virtual *)executor)->network, lower_device, up);
+  return petra_fabric_bytes(((const petra_executor_virtual *)executor)->fabric, lower_device, up);
 }
 
 int64_t petra_executor_virtual_runaway(const petra_executor *executor) {

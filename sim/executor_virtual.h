@@ -6,26 +6,16 @@
 
 #include "exec/executor.h"
 #include "sim/cost.h"
+#include "sim/jitter.h"
 #include "sim/link.h"
-
-/* Turns an action's cost into its duration (sim/jitter.h). Called once per action, in the order of starts. */
-typedef petra_status (*petra_duration_hook)(void *context, const petra_action *action, int64_t cost_ns,
-                                            int64_t *duration_ns);
-
-/* Told of messages that take time: when stage `from` sends one and when it arrives (`sent` false; `from` is 0 then). */
-typedef petra_status (*petra_message_hook)(void *context, bool sent, int32_t from, const petra_packet *packet,
-                                           int64_t now_ns);
 
 typedef struct petra_executor_virtual_options {
   int engines; /* of each device: 1 or 2 */
   petra_cost_rule rule;
   const petra_stage_cost *costs; /* per stage, `cost_count` of them; 1: the same for all */
   int32_t cost_count;
-  petra_network_options network; /* devices and event_kind are set by the executor */
-  petra_duration_hook duration;  /* NULL: the cost is the duration */
-  void *duration_context;
-  petra_message_hook message; /* may be NULL */
-  void *message_context;
+  petra_fabric_options fabric;        /* devices and event_kind are set by the executor */
+  const petra_jitter_options *jitter; /* makes durations of costs; NULL: the cost is the duration. Borrowed */
 } petra_executor_virtual_options;
 
 /* What the executor itself counted, per device (from 0). */

@@ -1,5 +1,6 @@
 #include "sim/fair.h"
 
+#include "base/array.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -17,7 +18,8 @@ struct petra_fair {
   int32_t links, cards;
   double link_Bps, card_Bps;
   int64_t now_ns, number;
-  int32_t count, capacity;
+  int32_t count;
+  int64_t capacity;
   flow *flows;      /* in the order of their starts */
   double *left_Bps; /* per resource, during a filling */
   int32_t *open;    /* per resource: flows not yet fixed */
@@ -119,22 +121,9 @@ static void set_rates(petra_fair *fair) {
   fair->number++;
 }
 
-static petra_status grow(petra_fair *fair) {
-  int32_t capacity = fair->capacity ? 2 * fair->capacity : 16;
-  flow *flows;
-  PETRA_TRY(petra_allocate(&flows, (size_t)capacity, sizeof *flows));
-  if (fair->count)
-    memcpy(flows, fair->flows, (size_t)fair->count * sizeof *flows);
-  petra_free(fair->flows);
-  fair->flows = flows;
-  fair->capacity = capacity;
-  return PETRA_OK;
-}
-
 petra_status petra_fair_start(petra_fair *fair, int64_t now_ns, int32_t link, const int32_t cards[2], double bytes,
                               const petra_packet *packet) {
-  if (fair->count == fair->capacity)
-    PETRA_TRY(grow(fair));
+  PETRA_TRY(petra_array_reserve(&fair->flows, &fair->capacity, (int64_t)fair->count + 1, sizeof *fair->flows));
   advance(fair, now_ns);
   flow *f = &fair->flows[fair->count++];
   *f = (flow){.bytes_left = bytes, .packet = *packet};

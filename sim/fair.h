@@ -4,7 +4,8 @@
 #ifndef PETRA_SIM_FAIR_H
 #define PETRA_SIM_FAIR_H
 
-#include "sim/link.h"
+#include "base/status.h"
+#include "schedule/packet.h"
 
 typedef struct petra_fair petra_fair;
 

@@ -10,7 +10,7 @@
 enum { STAGE_BITS = 17, MOST_FAILURES = 10000 };
 
 bool petra_jitter_is_none(const petra_jitter_options *o) {
-  bool random = o->law != PETRA_LAW_NONE && o->scale > 0;
+  bool random = o->law != PETRA_JITTER_NONE && o->scale > 0;
   bool slow = o->slow_count > 0 && o->factor != 1;
   bool pauses = o->pause_mean_s > 0 && o->pause_s > 0;
   return !random && !slow && !pauses && o->failure_mean_s <= 0;
@@ -39,23 +39,23 @@ static double gamma_quantile(double u, double s) {
 }
 
 /* A factor of mean 1 and, but for the cut of the normal law, of standard deviation `s`. */
-static double random_factor(petra_jitter_law law, double s, petra_rng *rng) {
+static double random_factor(petra_jitter_model law, double s, petra_rng *rng) {
   double u = open_uniform(rng);
   switch (law) {
-  case PETRA_LAW_NORMAL: {
+  case PETRA_JITTER_NORMAL: {
     /* The mean of max(0, 1 + s Z) is P(1/s) + s p(1/s), with the normal distribution P and density p. */
     double mean = gsl_cdf_ugaussian_P(1 / s) + s * gsl_ran_ugaussian_pdf(1 / s);
     return fmax(0, 1 + s * gsl_cdf_ugaussian_Pinv(u)) / mean;
   }
-  case PETRA_LAW_LOGNORMAL: {
+  case PETRA_JITTER_LOGNORMAL: {
     double variance = log1p(s * s);
     return gsl_cdf_lognormal_Pinv(u, -variance / 2, sqrt(variance));
   }
-  case PETRA_LAW_GAMMA:
+  case PETRA_JITTER_GAMMA:
     return gamma_quantile(u, s);
-  case PETRA_LAW_EXPONENTIAL:
+  case PETRA_JITTER_EXPONENTIAL:
     return 1 - s + s * gsl_cdf_exponential_Pinv(u, 1);
-  case PETRA_LAW_NONE:
+  case PETRA_JITTER_NONE:
     break;
   }
   return 1;
@@ -99,7 +99,7 @@ petra_status petra_jitter_duration(const petra_jitter_options *options, int32_t 
   }
   petra_rng_init(&rng, options->seed, PETRA_RNG_JITTER, (uint32_t)kind,
                  (uint64_t)stage | (uint64_t)microbatch << STAGE_BITS);
-  if (options->law != PETRA_LAW_NONE && options->scale > 0)
+  if (options->law != PETRA_JITTER_NONE && options->scale > 0)
     factor = random_factor(options->law, options->scale, &rng);
   if (is_slow(options, stage))
     factor *= options->factor;

@@ -1,26 +1,20 @@
 /* What makes actions take longer or shorter than their cost: random durations, slow stages, pauses, failures.
  * Every draw comes from a counter-based stream named by (seed, stage, kind, microbatch), so that it depends
- * on no order of events: two methods, or two numbers of engines, meet the same luck. */
+ * on no order of events: two methods, or two numbers of engines, meet the same random draws. */
 #ifndef PETRA_SIM_JITTER_H
 #define PETRA_SIM_JITTER_H
 
+#include "base/config.h"
 #include "base/status.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum petra_jitter_law {
-  PETRA_LAW_NONE,
-  PETRA_LAW_NORMAL, /* cut off at 0, and scaled so that the mean stays 1 */
-  PETRA_LAW_LOGNORMAL,
-  PETRA_LAW_GAMMA,
-  PETRA_LAW_EXPONENTIAL /* 1 - scale + scale * Exp(1); scale <= 1 */
-} petra_jitter_law;
-
 typedef struct petra_jitter_options {
   uint64_t seed;
-  petra_jitter_law law;
-  double scale; /* standard deviation over mean, >= 0 */
+  /* Of mean 1: normal is cut off at 0, and scaled so that the mean stays 1; exponential is 1 - scale + scale * Exp(1). */
+  petra_jitter_model law;
+  double scale; /* standard deviation over mean, >= 0; exponential: <= 1 */
   /* Stages (from 1, rising) whose actions take `factor` times as long. */
   const int64_t *slow;
   int64_t slow_count;

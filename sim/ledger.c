@@ -31,6 +31,7 @@ static petra_status check(const petra_ledger_rule *rule, const petra_ledger_bloc
   } counts[] = {{"batch", rule->batch, 1},
                 {"microbatches per update", rule->accumulate, 1},
                 {"bytes of an element", rule->element_bytes, 1},
+                {"bytes of a parameter", rule->parameter_bytes, 1},
                 {"parameters", block->parameters, 0},
                 {"statistics", block->statistics, 0},
                 {"elements of a stream", block->stream_elements, 0},
@@ -50,11 +51,11 @@ static petra_status multiply(int64_t a, int64_t b, int64_t *out) {
 static int32_t streams_counted(petra_accounting accounting, const petra_ledger_block *block) {
   if (accounting == PETRA_ACCOUNTING_STRICT)
     return block->streams;
-  return block->reversible || block->stem || block->head ? 1 : block->streams;
+  return block->reversible || block->reads_data || block->is_loss ? 1 : block->streams;
 }
 
 static bool buffers_inputs(const petra_ledger_rule *rule, const petra_ledger_block *block) {
-  if (block->stem)
+  if (block->reads_data)
     return rule->accounting == PETRA_ACCOUNTING_PAPER && rule->inputs_kept;
   return rule->inputs_kept || !block->reversible;
 }
@@ -64,8 +65,8 @@ petra_status petra_ledger_block_bytes(const petra_ledger_rule *rule, const petra
   petra_ledger_bytes bytes = {0}, sum = {0};
   PETRA_TRY(check(rule, block));
   int64_t updates = block->delay / rule->accumulate + (block->delay % rule->accumulate != 0);
-  PETRA_TRY(multiply(block->parameters, rule->element_bytes, &bytes.parameters));
-  PETRA_TRY(multiply(block->statistics, rule->element_bytes, &bytes.statistics));
+  PETRA_TRY(multiply(block->parameters, rule->parameter_bytes, &bytes.parameters));
+  PETRA_TRY(multiply(block->statistics, rule->parameter_bytes, &bytes.statistics));
   PETRA_TRY(multiply(block->stream_elements, streams_counted(rule->accounting, block), &bytes.input));
   PETRA_TRY(multiply(bytes.input, rule->batch, &bytes.input));
   PETRA_TRY(multiply(bytes.input, rule->element_bytes, &bytes.input));

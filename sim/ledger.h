@@ -34,17 +34,17 @@ typedef struct petra_ledger_block {
   int64_t stream_elements;        /* of one stream of the input of one image */
   int32_t streams;                /* of the input: 1 or 2 */
   bool reversible;                /* rebuilds its input from its output */
-  bool stem;                      /* its input comes from the data set */
-  bool head;                      /* its output is the loss */
+  bool reads_data;                /* its input comes from the data set */
+  bool is_loss;                   /* its output is the loss */
   int64_t delay;                  /* tau of its stage */
 } petra_ledger_block;
 
 typedef struct petra_ledger_rule {
   petra_accounting accounting;
   bool inputs_kept, weights_kept;
-  int64_t batch;         /* images of a microbatch, at least 1 */
-  int64_t accumulate;    /* k, at least 1 */
-  int64_t element_bytes; /* at least 1 */
+  int64_t batch;                          /* images of a microbatch, at least 1 */
+  int64_t accumulate;                     /* k, at least 1 */
+  int64_t element_bytes, parameter_bytes; /* of an element of an input, of a parameter or statistic; at least 1 */
 } petra_ledger_rule;
 
 /* Bytes by category. */

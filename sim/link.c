@@ -6,8 +6,8 @@
 
 enum { DETAIL_ARRIVAL = 0, DETAIL_RATES = 1, BACKWARD_BIT = 2 };
 
-struct petra_network {
-  petra_network_options options;
+struct petra_fabric {
+  petra_fabric_options options;
   petra_event_queue *events;
   int32_t nodes;
   int64_t *link_free_ns; /* fifo: per link (2 a device: up, down), when its line is empty */
@@ -18,60 +18,59 @@ struct petra_network {
 
 /* Links: two per device, up and down to its neighbours; then, for chunks, the last device's to the first and
  * back. Two devices are neighbours in both ways and have the one pair of links. */
-static int32_t link_of(const petra_network *network, int32_t from, int32_t to) {
+static int32_t link_of(const petra_fabric *fabric, int32_t from, int32_t to) {
   if (to == from + 1 || to == from - 1)
     return 2 * from + (to < from);
-  return 2 * network->options.devices + (to > from);
+  return 2 * fabric->options.devices + (to > from);
 }
 
-static int32_t node_of(const petra_network *network, int32_t device) {
-  return network->options.node ? network->options.node[device] : device;
+static int32_t node_of(const petra_fabric *fabric, int32_t device) {
+  return fabric->options.node ? fabric->options.node[device] : device;
 }
 
-petra_status petra_network_create(const petra_network_options *options, petra_event_queue *events,
-                                  petra_network **out) {
-  petra_network *network;
+petra_status petra_fabric_create(const petra_fabric_options *options, petra_event_queue *events, petra_fabric **out) {
+  petra_fabric *fabric;
   petra_status status;
   size_t links = 2 * (size_t)options->devices + 2;
-  PETRA_TRY(petra_allocate(&network, 1, sizeof *network));
-  network->options = *options;
-  network->events = events;
+  PETRA_TRY(petra_allocate(&fabric, 1, sizeof *fabric));
+  fabric->options = *options;
+  fabric->events = events;
   for (int32_t d = 0; d < options->devices; d++)
-    if (node_of(network, d) >= network->nodes)
-      network->nodes = node_of(network, d) + 1;
-  PETRA_TRY_GOTO(status, petra_allocate(&network->link_free_ns, links, sizeof(int64_t)), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&network->link_bytes, links, sizeof(int64_t)), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&network->card_free_ns, 2 * (size_t)network->nodes, sizeof(int64_t)), fail);
-  if (options->sharing == PETRA_SHARING_FAIR)
-    PETRA_TRY_GOTO(status,
-                   petra_fair_create((int32_t)links, options->bandwidth_Bps, 2 * network->nodes, options->card_Bps,
-                                     &network->fair),
-                   fail);
-  *out = network;
+    if (node_of(fabric, d) >= fabric->nodes)
+      fabric->nodes = node_of(fabric, d) + 1;
+  PETRA_TRY_GOTO(status, petra_allocate(&fabric->link_free_ns, links, sizeof(int64_t)), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&fabric->link_bytes, links, sizeof(int64_t)), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&fabric->card_free_ns, 2 * (size_t)fabric->nodes, sizeof(int64_t)), fail);
+  if (options->sharing == PETRA_LINK_FAIR)
+    PETRA_TRY_GOTO(
+        status,
+        petra_fair_create((int32_t)links, options->bandwidth_Bps, 2 * fabric->nodes, options->card_Bps, &fabric->fair),
+        fail);
+  *out = fabric;
   return PETRA_OK;
 fail:
-  petra_network_destroy(network);
+  petra_fabric_destroy(fabric);
   return status;
 }
 
-void petra_network_destroy(petra_network *network) {
-  if (!network)
+void petra_fabric_destroy(petra_fabric *fabric) {
+  if (!fabric)
     return;
-  petra_fair_destroy(network->fair);
-  petra_free(network->card_free_ns);
-  petra_free(network->link_bytes);
-  petra_free(network->link_free_ns);
-  petra_free(network);
+  petra_fair_destroy(fabric->fair);
+  petra_free(fabric->card_free_ns);
+  petra_free(fabric->link_bytes);
+  petra_free(fabric->link_free_ns);
+  petra_free(fabric);
 }
 
-static petra_status push_arrival(petra_network *network, int64_t time_ns, const petra_packet *packet) {
+static petra_status push_arrival(petra_fabric *fabric, int64_t time_ns, const petra_packet *packet) {
   const petra_event event = {.time_ns = time_ns,
                              .priority = 1,
-                             .kind = network->options.event_kind,
+                             .kind = fabric->options.event_kind,
                              .stage = packet->stage,
                              .detail = DETAIL_ARRIVAL | (packet->backward ? BACKWARD_BIT : 0),
                              .microbatch = packet->microbatch};
-  return petra_event_queue_push(network->events, &event);
+  return petra_event_queue_push(fabric->events, &event);
 }
 
 static int64_t later(int64_t a, int64_t b) {
@@ -85,7 +84,7 @@ static double tighter(double a, double b) {
   return b > 0 && b < a ? b : a;
 }
 
-int64_t petra_network_alone_ns(const petra_network_options *options, int32_t from, int32_t to, int64_t bytes) {
+int64_t petra_fabric_alone_ns(const petra_fabric_options *options, int32_t from, int32_t to, int64_t bytes) {
   bool between_nodes = !options->node || options->node[from] != options->node[to];
   double bandwidth = between_nodes ? tighter(options->bandwidth_Bps, options->card_Bps) : options->bandwidth_Bps;
   if (from == to || bytes == 0 || bandwidth <= 0)
@@ -93,14 +92,14 @@ int64_t petra_network_alone_ns(const petra_network_options *options, int32_t fro
   return petra_transmission_ns((double)bytes, bandwidth);
 }
 
-static petra_status send_fifo(petra_network *network, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
+static petra_status send_fifo(petra_fabric *fabric, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
                               const petra_packet *packet, bool *arrived) {
-  const petra_network_options *options = &network->options;
-  bool between_nodes = node_of(network, from) != node_of(network, to);
+  const petra_fabric_options *options = &fabric->options;
+  bool between_nodes = node_of(fabric, from) != node_of(fabric, to);
   double bandwidth = between_nodes ? tighter(options->bandwidth_Bps, options->card_Bps) : options->bandwidth_Bps;
-  int64_t *link = &network->link_free_ns[link_of(network, from, to)];
-  int64_t *out = &network->card_free_ns[2 * node_of(network, from)],
-          *in = &network->card_free_ns[2 * node_of(network, to) + 1];
+  int64_t *link = &fabric->link_free_ns[link_of(fabric, from, to)];
+  int64_t *out = &fabric->card_free_ns[2 * node_of(fabric, from)],
+          *in = &fabric->card_free_ns[2 * node_of(fabric, to) + 1];
   int64_t start_ns = later(now_ns, *link);
   bool cards = between_nodes && options->card_Bps > 0;
   if (cards)
@@ -115,65 +114,64 @@ static petra_status send_fifo(petra_network *network, int64_t now_ns, int32_t fr
   if (cards)
     *out = *in = end_ns;
   *arrived = end_ns + options->latency_ns == now_ns;
-  return *arrived ? PETRA_OK : push_arrival(network, end_ns + options->latency_ns, packet);
+  return *arrived ? PETRA_OK : push_arrival(fabric, end_ns + options->latency_ns, packet);
 }
 
 /* One event at the next moment when a transmission ends under the present rates; older ones are recognised by
  * their number. */
-static petra_status push_rates(petra_network *network) {
+static petra_status push_rates(petra_fabric *fabric) {
   int64_t time_ns, number;
-  if (!petra_fair_next_end(network->fair, &time_ns, &number))
+  if (!petra_fair_next_end(fabric->fair, &time_ns, &number))
     return PETRA_OK;
   const petra_event event = {.time_ns = time_ns,
                              .priority = 0,
-                             .kind = network->options.event_kind,
+                             .kind = fabric->options.event_kind,
                              .detail = DETAIL_RATES,
                              .microbatch = number};
-  return petra_event_queue_push(network->events, &event);
+  return petra_event_queue_push(fabric->events, &event);
 }
 
-static petra_status send_fair(petra_network *network, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
+static petra_status send_fair(petra_fabric *fabric, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
                               const petra_packet *packet) {
-  int32_t source = node_of(network, from), target = node_of(network, to);
+  int32_t source = node_of(fabric, from), target = node_of(fabric, to);
   int32_t cards[2] = {-1, -1};
-  if (source != target && network->options.card_Bps > 0) {
+  if (source != target && fabric->options.card_Bps > 0) {
     cards[0] = 2 * source;
     cards[1] = 2 * target + 1;
   }
-  PETRA_TRY(petra_fair_start(network->fair, now_ns, link_of(network, from, to), cards, (double)bytes, packet));
-  return push_rates(network);
+  PETRA_TRY(petra_fair_start(fabric->fair, now_ns, link_of(fabric, from, to), cards, (double)bytes, packet));
+  return push_rates(fabric);
 }
 
-petra_status petra_network_send(petra_network *network, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
-                                const petra_packet *packet, bool *arrived) {
-  const petra_network_options *options = &network->options;
+petra_status petra_fabric_send(petra_fabric *fabric, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
+                               const petra_packet *packet, bool *arrived) {
+  const petra_fabric_options *options = &fabric->options;
   *arrived = from == to;
   if (from == to)
     return PETRA_OK;
-  network->link_bytes[link_of(network, from, to)] += bytes;
-  bool between_nodes = node_of(network, from) != node_of(network, to);
+  fabric->link_bytes[link_of(fabric, from, to)] += bytes;
+  bool between_nodes = node_of(fabric, from) != node_of(fabric, to);
   bool unlimited = bytes == 0 || (options->bandwidth_Bps <= 0 && (options->card_Bps <= 0 || !between_nodes));
-  if (options->sharing == PETRA_SHARING_FIFO || unlimited)
-    return send_fifo(network, now_ns, from, to, bytes, packet, arrived);
-  return send_fair(network, now_ns, from, to, bytes, packet);
+  if (options->sharing == PETRA_LINK_FIFO || unlimited)
+    return send_fifo(fabric, now_ns, from, to, bytes, packet, arrived);
+  return send_fair(fabric, now_ns, from, to, bytes, packet);
 }
 
-petra_status petra_network_event(petra_network *network, const petra_event *event, petra_packet *packet,
-                                 bool *arrived) {
+petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, petra_packet *packet, bool *arrived) {
   *arrived = false;
   if (event->detail != DETAIL_RATES) {
     *packet = (petra_packet){event->stage, (event->detail & BACKWARD_BIT) != 0, event->microbatch};
     *arrived = true;
     return PETRA_OK;
   }
-  if (!petra_fair_is_current(network->fair, event->microbatch))
+  if (!petra_fair_is_current(fabric->fair, event->microbatch))
     return PETRA_OK;
   petra_packet done;
-  while (petra_fair_take_ended(network->fair, event->time_ns, &done))
-    PETRA_TRY(push_arrival(network, event->time_ns + network->options.latency_ns, &done));
-  return push_rates(network);
+  while (petra_fair_take_ended(fabric->fair, event->time_ns, &done))
+    PETRA_TRY(push_arrival(fabric, event->time_ns + fabric->options.latency_ns, &done));
+  return push_rates(fabric);
 }
 
-int64_t petra_network_bytes(const petra_network *network, int32_t lower_device, bool up) {
-  return network->link_bytes[up ? 2 * lower_device : 2 * (lower_device + 1) + 1];
+int64_t petra_fabric_bytes(const petra_fabric *fabric, int32_t lower_device, bool up) {
+  return fabric->link_bytes[up ? 2 * lower_device : 2 * (lower_device + 1) + 1];
 }

@@ -3,16 +3,16 @@ libpetra_a_SOURCES += \
 	sim/cost.c sim/cost.h \
 	sim/engine.c sim/engine.h \
 	sim/executor_arrival.c \
-	sim/executor_critical.c sim/executor_critical.h \
 	sim/executor_device.c sim/executor_device.h \
 	sim/executor_inbox.c \
-	sim/executor_private.h \
+	sim/executor_virtual_private.h \
 	sim/executor_virtual.c sim/executor_virtual.h \
 	sim/fair.c sim/fair.h \
 	sim/jitter.c sim/jitter.h \
 	sim/ledger.c sim/ledger.h \
 	sim/link.c sim/link.h \
+	sim/observer_critical.c sim/observer_critical.h \
+	sim/observer_memory.c sim/observer_memory.h \
 	sim/roofline.c sim/roofline.h \
 	sim/samples.c sim/samples.h \
-	sim/worker_cost.c sim/worker_cost.h \
-	sim/worker_memory.c sim/worker_memory.h
+	sim/worker_cost.c sim/worker_cost.h

@@ -62,12 +62,6 @@ static inline petra_status hold(window *w, int64_t index, int64_t empty) {
   return index >= w->first && index < w->end ? PETRA_OK : widen(w, index, empty);
 }
 
-/* A double buffer's: that of the update before last of the microbatch's window of k. */
-static int64_t buffered_version(const petra_worker_cost_options *options, int64_t microbatch) {
-  int64_t number = microbatch / (options->accumulate > 1 ? options->accumulate : 1);
-  return number > 0 ? number - 1 : 0;
-}
-
 /* The version of a microbatch in flight; -1: it is not in flight. */
 static int64_t version_of(const in_flight *kept, int64_t microbatch) {
   const window *w = &kept->versions;
@@ -79,7 +73,7 @@ static petra_status forward_version(const petra_worker_cost_options *options, co
                                     in_flight *kept, const petra_action *action, int64_t *out) {
   *out = c->updates;
   if (options->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER) {
-    *out = buffered_version(options, action->microbatch);
+    *out = petra_buffered_version(action->microbatch, options->accumulate);
   } else if (options->sync_period > 0) {
     if (action->microbatch % options->sync_period == 0)
       kept->copy = c->updates;
@@ -103,6 +97,8 @@ static petra_status forward(petra_stage_counts *c, in_flight *kept, const petra_
   if (++*at(&kept->users, version) == 1 && version != c->updates && ++c->stash > c->stash_max)
     c->stash_max = c->stash;
   c->forwards++;
+  if (++c->in_flight > c->in_flight_max)
+    c->in_flight_max = c->in_flight;
   if (++c->kept > c->kept_max)
     c->kept_max = c->kept;
   return PETRA_OK;
@@ -113,7 +109,9 @@ static int64_t backward_version(const petra_worker_cost_options *options, const 
                                 const in_flight *kept, int64_t microbatch) {
   if (options->backward_weights == PETRA_WEIGHTS_STASHED)
     return version_of(kept, microbatch);
-  return options->backward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER ? buffered_version(options, microbatch) : c->updates;
+  return options->backward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER
+             ? petra_buffered_version(microbatch, options->accumulate)
+             : c->updates;
 }
 
 /* The microbatch, which is in flight, is so no more. */
@@ -169,7 +167,7 @@ static petra_status check_in_flight(const in_flight *kept, const petra_action *a
 static petra_status perform_one(worker_cost *worker, const petra_action *action, petra_action_result *result) {
   petra_stage_counts *c = &worker->counts[action->stage - 1];
   in_flight *kept = &worker->kept[action->stage - 1];
-  bool fused = action->stage == worker->options.stages && !worker->options.split_head;
+  bool fused = petra_head_is_fused(action->stage, worker->options.stages, worker->options.split_head);
   *result = (petra_action_result){c->updates, -1, 0};
   switch (action->kind) {
   case PETRA_ACTION_FORWARD:
@@ -185,12 +183,13 @@ static petra_status perform_one(worker_cost *worker, const petra_action *action,
       note_lag(c, version);
       c->forwards++;
       if (c->kept_max == 0)
-        c->kept_max = 1;
+        c->in_flight_max = c->kept_max = 1;
       return PETRA_OK;
     }
     PETRA_TRY(check_in_flight(kept, action));
     result->version_read = backward_version(&worker->options, c, kept, action->microbatch);
     note_lag(c, version_of(kept, action->microbatch));
+    c->in_flight--;
     if (!worker->options.split_backward)
       give_up(c, kept, action->microbatch);
     return PETRA_OK;
@@ -223,6 +222,16 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
       note_copy(&worker->options, &worker->counts[row], &worker->kept[row]);
   }
   return PETRA_OK;
+}
+
+petra_worker_cost_options petra_worker_cost_of(const petra_method *method, const petra_program_options *program) {
+  return (petra_worker_cost_options){.stages = program->stages,
+                                     .split_head = program->split_head,
+                                     .split_backward = method->program->split_backward,
+                                     .forward_weights = method->forward_weights,
+                                     .backward_weights = method->backward_weights,
+                                     .accumulate = method->accumulate,
+                                     .sync_period = method->sync_period};
 }
 
 petra_status petra_worker_cost_create(const petra_worker_cost_options *options, petra_worker **out) {

@@ -12,7 +12,8 @@
 typedef struct petra_stage_counts {
   int64_t forwards, backwards, updates;
   int64_t lag_sum, lag_max; /* updates between the weights that a microbatch's F read and the latest at its backward */
-  int64_t kept, kept_max;   /* microbatches forwarded and not yet backwarded (split backward: W not done) */
+  int64_t in_flight, in_flight_max; /* microbatches forwarded and not yet backwarded */
+  int64_t kept, kept_max;   /* those whose graph or input is still held: the same, but with a split backward until W */
   int64_t stash, stash_max; /* older versions of the weights that some of these were forwarded with */
   bool copy;                /* an older version is held whatever is in flight: a double buffer's, or that of F's copy */
   bool copy_stashed;        /* it is one of `stash` as well */
@@ -24,9 +25,12 @@ typedef struct petra_worker_cost_options {
   bool split_backward; /* what is kept is given up by W */
   /* Which versions F and B read (schedule/method.h); 0 is LATEST. */
   petra_weights forward_weights, backward_weights;
-  int64_t accumulate;  /* k of a double buffer; 0 counts as 1 */
+  int64_t accumulate;  /* k of a double buffer; not read without one */
   int64_t sync_period; /* 0: F reads the latest weights */
 } petra_worker_cost_options;
+
+/* What counts as the stages of a method's run do. */
+petra_worker_cost_options petra_worker_cost_of(const petra_method *method, const petra_program_options *program);
 
 petra_status petra_worker_cost_create(const petra_worker_cost_options *options, petra_worker **out);
 void petra_worker_cost_destroy(petra_worker *worker);

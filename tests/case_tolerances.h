@@ -1,11 +1,11 @@
 /* How far the output of an operation may be from what is expected: coefficient * epsilon * sqrt(K) * scale,
  * where epsilon is that of the element type (2^-23 or 2^-52), K the number of terms of the sum (1: no sum),
  * and scale the same formula over absolute values: the error of a sum of K rounded terms grows like sqrt(K)
- * when the roundings are independent, and is bounded by K * scale. A coefficient of 0: equal to the bit. */
+ * when the roundings are independent, and is bounded by K * scale. A coefficient of 0: equal bit for bit. */
 #ifndef PETRA_TESTS_CASE_TOLERANCES_H
 #define PETRA_TESTS_CASE_TOLERANCES_H
 
-/* X(operation, coefficient): the reason for the coefficient. */
+/* X(operation, coefficient): the reason for the coefficient. One for each of the list in backend.h (cases.c). */
 #define CASE_TOLERANCES(X)                                                                                             \
   X(upload, 0)                /* host values are f32: exact in both types */                                           \
   X(download, 0)              /* the same */                                                                           \

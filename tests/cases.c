@@ -10,10 +10,13 @@ static const double coefficients[CASES_OPS] = {
 #undef CASES_COEFFICIENT
 };
 
+#define CASES_ONE(name, coefficient) +1
+_Static_assert(CASE_TOLERANCES(CASES_ONE) == CASES_OPS, "an operation of backend.h is missing in CASE_TOLERANCES");
+
 const char *cases_op_name(cases_op op) {
   static const char *const names[] = {
-#define CASES_NAME(name, coefficient) #name,
-      CASE_TOLERANCES(CASES_NAME)
+#define CASES_NAME(prefix, name, ...) #name,
+      PETRA_OPERATIONS(CASES_NAME, )
 #undef CASES_NAME
   };
   return names[op];
@@ -160,7 +163,7 @@ static void check_memory(cases_run *run, cases_op op, const petra_tensor *tensor
   const char *name = run->backend->ops->name;
   if (strcmp(name, "ref") != 0 && strcmp(name, "cpu") != 0)
     return;
-  const bool wide = run->backend->precision == PETRA_PRECISION_FP64;
+  const bool wide = run->backend->element_bytes[tensor->kind] > sizeof(float);
   int64_t elements = 0, numbers = 0;
   for (int64_t i = 0; i < tensor->elements; i++)
     elements += found[i] != 0;

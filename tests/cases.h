@@ -13,10 +13,10 @@
 
 #include "case_tolerances.h"
 
-/* The operations, in the order of petra_backend_ops. */
+/* The operations of backend.h. */
 typedef enum cases_op {
-#define CASES_ENUM(name, coefficient) CASES_##name,
-  CASE_TOLERANCES(CASES_ENUM)
+#define CASES_ENUM(prefix, name, ...) prefix##name,
+  PETRA_OPERATIONS(CASES_ENUM, CASES_)
 #undef CASES_ENUM
       CASES_OPS
 } cases_op;

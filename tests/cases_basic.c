@@ -204,6 +204,7 @@ const cases_entry cases_basic[] = {
     CASE(split_concat, 3, 16, 16, 3, 2),
     CASE(split_concat, 1, 16, 1, 3, 2),
     CASE(split_concat, 3, 17, 3, 2, 3),
+    CASE(split_concat, 3, 8, 16, 5, 7), /* half a block of 16, then a whole one */
     CASE(split_concat, 1, 32, 16, 3, 3),
     CASE(split_concat, 3, 20, 13, 1, 1),
     CASE(split_concat, 7, 16, 17, 13, 11),

@@ -55,9 +55,15 @@ const cases_entry cases_conv[] = {
     CASE(3, 32, 5, 4, 3, 1, 2, 0),
     CASE(1, 64, 4, 5, 32, 1, 2, 0),
     CASE(1, 64, 3, 2, 64, 3, 1, 1),
-    CASE(3, 8, 6, 7, 4, 1, 1, 1),    /* the border sees padding alone */
-    CASE(1, 4, 2, 2, 3, 7, 1, 3),    /* a window larger than the image */
-    CASE(1, 3, 6, 6, 5, 3, 3, 1),    /* columns that no window ends at */
+    CASE(3, 8, 6, 7, 4, 1, 1, 1), /* the border sees padding alone */
+    CASE(1, 4, 2, 2, 3, 7, 1, 3), /* a window larger than the image */
+    CASE(1, 3, 6, 6, 5, 3, 3, 1), /* columns that no window ends at */
+    CASE(2, 3, 6, 5, 3, 3, 1, 1), /* neither side blocked */
+    CASE(2, 2, 6, 5, 1, 1, 1, 0),
+    CASE(2, 8, 6, 5, 20, 1, 2, 0),
+    CASE(2, 16, 12, 11, 8, 7, 2, 3),
+    CASE(2, 20, 11, 9, 3, 3, 1, 1),
+    CASE(2, 40, 5, 6, 24, 1, 1, 0),
     CASE(7, 4, 13, 11, 20, 3, 1, 1), /* split among threads */
     {0},
 };

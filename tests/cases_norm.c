@@ -151,8 +151,11 @@ const cases_entry cases_norm[] = {
     CASE(norm, 3, 8, 5, 3, true, PETRA_JOIN_ADD, false),
     CASE(norm, 3, 32, 3, 2, true, PETRA_JOIN_SUBTRACT, true),
     CASE(norm, 1, 64, 2, 3, true, PETRA_JOIN_ADD, true),
-    CASE(norm, 1, 4, 19, 17, true, PETRA_JOIN_ADD, true), /* an image in several pieces */
-    CASE(norm, 3, 49, 9, 10, true, PETRA_JOIN_ADD, true), /* split among threads */
+    CASE(norm, 1, 4, 19, 17, true, PETRA_JOIN_ADD, true),   /* an image in several pieces */
+    CASE(norm, 2, 17, 16, 17, true, PETRA_JOIN_ADD, true),  /* two images */
+    CASE(norm, 70, 16, 3, 2, true, PETRA_JOIN_ADD, true),   /* several images in a piece, and a rest */
+    CASE(norm, 300, 40, 1, 1, true, PETRA_JOIN_NONE, true), /* the same, of a pixel each */
+    CASE(norm, 3, 49, 9, 10, true, PETRA_JOIN_ADD, true),   /* split among threads */
     CASE(norm, 3, 49, 9, 10, true, PETRA_JOIN_NONE, false),
     CASE(norm, 3, 17, 5, 3, true, PETRA_JOIN_NONE, false, true),
     EVERY_JOIN(evaluate, 3, 3, 3, 5),

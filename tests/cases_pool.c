@@ -84,6 +84,7 @@ const cases_entry cases_pool[] = {
     CASE(max_pool, 1, 20, 9, 8, 3, 3, 0, 0),
     CASE(max_pool, 1, 8, 2, 3, 4, 1, 2, 2),
     CASE(max_pool, 1, 64, 7, 7, 7, 3, 3, 1),
+    CASE(max_pool, 2, 1, 5, 5, 2, 1, 1, 0),
     CASE(max_pool, 1, 4, 17, 16, 16, 1, 0, 0), /* the largest window */
     CASE(max_pool, 7, 20, 13, 11, 3, 2, 1, 1), /* split among threads */
     CASE(average_pool, 1, 1, 1, 1, 1, 0),

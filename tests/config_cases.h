@@ -359,7 +359,7 @@ static const struct {
     {"<<: {run: {}}", ":1: <<: ", "unknown key"},
     {"'': 1", ":1: ''", "unknown key"},
     {"run: {'': 1}", ":1: run.''", "unknown key"},
-    {"run: {\"name\\0\": a}", ":1: run.name?: ", "unknown key"},
+    {"run: {\"name\\0\": a}", ":1: run.name\\x00: ", "unknown key"},
     {"run: {seed: 1, epochs: 2,\n seed: 1}", ":2: run.seed: ", "twice; expected it once (first in line 1)"},
     {"run: {seed: 1}\n\nrun: {epochs: 2}", ":3: run: ", "twice"},
     {"? [a]\n: b", ":1: ", "a key that is a list or a mapping"},

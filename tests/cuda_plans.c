@@ -81,6 +81,7 @@ static void add_network(shape_list *list, const char *family, int depth, int wid
   for (int b = 0; b < model.block_count; b++)
     for (int u = 0; u < model.blocks[b].unit_count; u++)
       add_unit(list, &model.blocks[b].units[u], batch);
+  petra_model_fini(&model);
   petra_config_destroy(config);
 }
 

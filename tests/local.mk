@@ -87,30 +87,41 @@ regen-golden-training:
 # The program as its user meets it. Python scripts: TEST_EXTENSIONS gives them their interpreter.
 TEST_EXTENSIONS = .py
 PY_LOG_COMPILER = $(srcdir)/tests/cli/python
-TESTS += tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py
+TESTS += tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py tests/cli/control_characters.py
 EXTRA_DIST += tests/cli/python tests/cli/program.py tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py \
-  tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py
+  tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py tests/cli/control_characters.py
 TESTS += tests/cli/probe.py
 EXTRA_DIST += tests/cli/probe.py
 # src/schedule, sim, src/nn, src/stage, src/exec
-check_PROGRAMS += tests/test_engine tests/test_schedule tests/test_executor tests/test_nn tests/test_stage tests/test_no_memory
-TESTS += tests/test_engine tests/test_schedule tests/test_executor tests/test_nn tests/test_stage tests/test_no_memory
+check_PROGRAMS += tests/test_engine tests/test_schedule tests/test_executor tests/test_stage tests/test_no_memory \
+  tests/test_model tests/test_partition tests/test_blocks tests/test_optim
+TESTS += tests/test_engine tests/test_schedule tests/test_executor tests/test_stage tests/test_no_memory \
+  tests/test_model tests/test_partition tests/test_blocks tests/test_optim
 tests_test_engine_SOURCES = tests/test_engine.c tests/harness.h
 tests_test_engine_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_engine_LDADD = $(TESTS_LDADD)
 tests_test_schedule_SOURCES = tests/test_schedule.c tests/harness.h
 tests_test_schedule_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_schedule_LDADD = $(TESTS_LDADD)
-tests_test_executor_SOURCES = tests/test_executor.c tests/training_rig.c tests/training_rig.h tests/harness.h
+tests_test_executor_SOURCES = tests/test_executor.c tests/training_rig.c tests/training_rig.h tests/sink.h tests/harness.h
 tests_test_executor_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_executor_LDADD = $(TESTS_LDADD)
-tests_test_nn_SOURCES = tests/test_nn.c tests/harness.h
-tests_test_nn_CPPFLAGS = $(TESTS_CPPFLAGS)
-tests_test_nn_LDADD = $(TESTS_LDADD)
-tests_test_stage_SOURCES = tests/test_stage.c tests/training_rig.c tests/training_rig.h tests/harness.h
+tests_test_model_SOURCES = tests/test_model.c tests/networks.h tests/harness.h
+tests_test_model_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_model_LDADD = $(TESTS_LDADD)
+tests_test_partition_SOURCES = tests/test_partition.c tests/networks.h tests/harness.h
+tests_test_partition_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_partition_LDADD = $(TESTS_LDADD)
+tests_test_blocks_SOURCES = tests/test_blocks.c tests/networks.h tests/harness.h
+tests_test_blocks_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_blocks_LDADD = $(TESTS_LDADD)
+tests_test_optim_SOURCES = tests/test_optim.c tests/networks.h tests/harness.h
+tests_test_optim_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_optim_LDADD = $(TESTS_LDADD)
+tests_test_stage_SOURCES = tests/test_stage.c tests/training_rig.c tests/training_rig.h tests/sink.h tests/harness.h
 tests_test_stage_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_stage_LDADD = $(TESTS_LDADD)
-tests_test_no_memory_SOURCES = tests/test_no_memory.c tests/training_rig.c tests/training_rig.h tests/harness.h
+tests_test_no_memory_SOURCES = tests/test_no_memory.c tests/training_rig.c tests/training_rig.h tests/sink.h tests/harness.h
 tests_test_no_memory_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_no_memory_LDADD = $(TESTS_LDADD)
 EXTRA_DIST += tests/golden/schedule-lockstep.txt tests/golden/schedule-sequential.txt tests/golden/schedule-gpipe.txt \
@@ -120,10 +131,9 @@ EXTRA_DIST += tests/golden/schedule-lockstep.txt tests/golden/schedule-sequentia
 regen-golden: regen-golden-schedule
 regen-golden-schedule: tests/test_schedule
 	tests/test_schedule --regen $(srcdir)/tests/golden
-# Whole training runs: tests/training.c assembles them, with the command line's own setup.
+# Whole training runs: tests/training.c.
 TRAINING_SOURCES = tests/training.c tests/training.h tests/tolerances.h tests/tolerances.def tests/golden_data.c \
-  tests/golden_data.h tests/harness.h src/cli/setup.c src/cli/setup.h src/cli/setup_profile.c src/cli/setup_weights.c \
-  src/cli/setup_schedule.c src/cli/schedule_file.c src/cli/schedule_file.h
+  tests/golden_data.h tests/harness.h tests/sink.h
 check_PROGRAMS += tests/test_golden
 TESTS += tests/test_golden
 tests_test_golden_SOURCES = tests/test_golden.c tests/golden_file.c tests/golden_file.h $(TRAINING_SOURCES)
@@ -144,11 +154,20 @@ TESTS += tests/test_methods
 tests_test_methods_SOURCES = tests/test_methods.c $(TRAINING_SOURCES)
 tests_test_methods_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_methods_LDADD = $(TESTS_LDADD)
-check_PROGRAMS += tests/test_probe
-TESTS += tests/test_probe
-tests_test_probe_SOURCES = tests/test_probe.c $(TRAINING_SOURCES)
+check_PROGRAMS += tests/test_transport
+TESTS += tests/test_transport
+tests_test_transport_SOURCES = tests/test_transport.c $(TRAINING_SOURCES)
+tests_test_transport_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_transport_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_probe tests/test_probe_references
+TESTS += tests/test_probe tests/test_probe_references
+PROBE_RIG_SOURCES = tests/probe_rig.c tests/probe_rig.h $(TRAINING_SOURCES)
+tests_test_probe_SOURCES = tests/test_probe.c $(PROBE_RIG_SOURCES)
 tests_test_probe_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_probe_LDADD = $(TESTS_LDADD)
+tests_test_probe_references_SOURCES = tests/test_probe_references.c $(PROBE_RIG_SOURCES)
+tests_test_probe_references_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_probe_references_LDADD = $(TESTS_LDADD)
 check_PROGRAMS += tests/test_invertible
 TESTS += tests/test_invertible
 tests_test_invertible_SOURCES = tests/test_invertible.c $(TRAINING_SOURCES)
@@ -190,13 +209,13 @@ TESTS += tests/test_ops
 tests_test_ops_SOURCES = tests/test_ops.c tests/harness.h
 tests_test_ops_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_ops_LDADD = $(TESTS_LDADD)
-# The programs' closed forms; schedules as text.
+# The programs' closed forms; schedules in text form.
 check_PROGRAMS += tests/test_programs
 TESTS += tests/test_programs
-tests_test_programs_SOURCES = tests/test_programs.c tests/program_run.h tests/harness.h
+tests_test_programs_SOURCES = tests/test_programs.c tests/program_run.h tests/sink.h tests/harness.h
 tests_test_programs_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_programs_LDADD = $(TESTS_LDADD)
-# sim: links against an independent simulator, luck, arrival; petra simulate
+# sim: links against an independent simulator, random durations, arrival; petra simulate
 check_PROGRAMS += tests/pipeline_case tests/test_link tests/test_simulate
 TESTS += tests/test_link tests/test_simulate tests/reference/pipeline_simpy.py tests/cli/simulate.py tests/cli/simulate_results.py
 tests_pipeline_case_SOURCES = tests/pipeline_case.c
@@ -212,7 +231,7 @@ EXTRA_DIST += tests/reference/pipeline_simpy.py tests/golden/pipelines.txt tests
 check_PROGRAMS += tests/test_ledger
 TESTS += tests/test_ledger tests/cli/inspect_memory.py
 EXTRA_DIST += tests/cli/inspect_memory.py
-tests_test_ledger_SOURCES = tests/test_ledger.c tests/harness.h
+tests_test_ledger_SOURCES = tests/test_ledger.c tests/networks.h tests/harness.h
 tests_test_ledger_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_ledger_LDADD = $(TESTS_LDADD)
 
@@ -224,7 +243,7 @@ tests_test_grid_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_grid_LDADD = $(TESTS_LDADD)
 check_PROGRAMS += tests/test_closed_forms
 TESTS += tests/test_closed_forms
-tests_test_closed_forms_SOURCES = tests/test_closed_forms.c tests/program_run.h tests/harness.h
+tests_test_closed_forms_SOURCES = tests/test_closed_forms.c tests/program_run.h tests/sink.h tests/harness.h
 tests_test_closed_forms_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_closed_forms_LDADD = $(TESTS_LDADD)
 # petra profile and the cost model that takes it
@@ -372,7 +391,7 @@ EXTRA_DIST += tests/test_cuda_plans tests/cuda_host/deviceprop-sm80.json tests/c
 
 # What takes longest and computes the same from an archive: continuous integration leaves it out of distcheck.
 LONG_TESTS = tests/test_golden tests/test_identities tests/test_closed_forms tests/test_no_memory tests/test_methods tests/test_gradients \
-	tests/test_probe tests/test_executor tests/test_cuda_backend tests/test_cuda_training tests/test_cuda_identities \
+	tests/test_probe tests/test_probe_references tests/test_executor tests/test_cuda_backend tests/test_cuda_training tests/test_cuda_identities \
 	tests/test_cuda_plans tests/cli/resume.py tests/cli/sweep.py
 .PHONY: list-short-tests
 list-short-tests:

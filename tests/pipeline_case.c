@@ -18,7 +18,7 @@ static int run_case(const petra_program_ops *program, const petra_program_option
   int result = 1;
   if (petra_worker_cost_create(&counting, &worker) == PETRA_OK &&
       petra_executor_virtual_create(cluster, &executor) == PETRA_OK &&
-      executor->ops->run(executor, program, options, worker, NULL, NULL) == PETRA_OK) {
+      executor->ops->run(executor, program, options, worker, NULL) == PETRA_OK) {
     printf("%lld\n", (long long)executor->ops->now_ns(executor));
     result = 0;
   }
@@ -59,11 +59,11 @@ int main(void) {
         .rule = {.recomputes = true, .fused_head = true},
         .costs = costs,
         .cost_count = stages,
-        .network = {.sharing = strcmp(sharing, "fair") == 0 ? PETRA_SHARING_FAIR : PETRA_SHARING_FIFO,
-                    .latency_ns = latency_ns,
-                    .bandwidth_Bps = bandwidth,
-                    .node = node,
-                    .card_Bps = card}};
+        .fabric = {.sharing = strcmp(sharing, "fair") == 0 ? PETRA_LINK_FAIR : PETRA_LINK_FIFO,
+                   .latency_ns = latency_ns,
+                   .bandwidth_Bps = bandwidth,
+                   .node = node,
+                   .card_Bps = card}};
     if (run_case(petra_program_find(program), &options, &cluster) != 0)
       return 1;
   }

@@ -5,6 +5,7 @@
 
 #include "harness.h"
 #include "sim/executor_virtual.h"
+#include "sink.h"
 #include "sim/worker_cost.h"
 
 enum { STAGES_MOST = 32, MICROBATCHES_MOST = 64 };
@@ -58,12 +59,13 @@ static inline petra_status run_program(const petra_program_ops *program, const p
   const petra_worker_cost_options worker_options = {
       .stages = options->stages, .split_head = options->split_head, .split_backward = program->split_backward};
   petra_executor *executor;
+  sink told;
   petra_worker *worker;
   ck_assert_int_eq(petra_program_check(program, options), PETRA_OK);
   ck_assert_int_eq(petra_executor_virtual_create(&settings, &executor), PETRA_OK);
   ck_assert_int_eq(petra_worker_cost_create(&worker_options, &worker), PETRA_OK);
   update_rows = evaluate_rows = last_end = row_count = 0;
-  petra_status status = executor->ops->run(executor, program, options, worker, keep_row, NULL);
+  petra_status status = executor->ops->run(executor, program, options, worker, sink_of(&told, keep_row, NULL));
   *makespan = executor->ops->now_ns(executor);
   for (int32_t j = 1; j <= options->stages; j++)
     counts[j] = petra_worker_cost_counts(worker)[j - 1];

@@ -1,5 +1,6 @@
 /* status, memory, account, random streams. */
 #include "base/account.h"
+#include "base/array.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "harness.h"
@@ -34,6 +35,30 @@ START_TEST(allocation_is_zeroed_aligned_and_can_fail) {
   ck_assert_ptr_eq(untouched, (unsigned char *)&limit);
   ck_assert_logged("out of memory");
   ck_assert_int_eq(petra_allocate(&untouched, SIZE_MAX / 2, 3), PETRA_NO_MEMORY);
+}
+END_TEST
+
+START_TEST(array_grows_zeroed_and_keeps_what_it_holds) {
+  int32_t *values = NULL, *before;
+  int64_t capacity = 0, kept;
+  for (int32_t i = 0; i < 1000; i++) {
+    ck_assert_int_eq(petra_array_reserve(&values, &capacity, i + 1, sizeof *values), PETRA_OK);
+    ck_assert_int_gt(capacity, i);
+    ck_assert_int_eq(values[i], 0);
+    values[i] = i + 1;
+  }
+  for (int32_t i = 0; i < 1000; i++)
+    ck_assert_int_eq(values[i], i + 1);
+  ck_assert_int_eq(petra_array_reserve(&values, &capacity, 5000, sizeof *values), PETRA_OK);
+  ck_assert_int_ge(capacity, 5000);
+  ck_assert_int_eq(values[999], 1000);
+  before = values;
+  kept = capacity;
+  ck_assert_int_eq(petra_array_reserve(&values, &capacity, INT64_MAX, sizeof *values), PETRA_NO_MEMORY);
+  ck_assert_logged("out of memory");
+  ck_assert_ptr_eq(values, before);
+  ck_assert_int_eq(capacity, kept);
+  petra_free(values);
 }
 END_TEST
 
@@ -94,8 +119,9 @@ START_TEST(moments_and_permutation) {
 END_TEST
 
 int main(void) {
-  const TTest *tests[] = {exit_codes_are_0_1_2, allocation_is_zeroed_aligned_and_can_fail,
-                          account_keeps_peaks,  streams_are_independent_and_reproducible,
-                          philox_known_answer,  moments_and_permutation};
+  const TTest *tests[] = {
+      exit_codes_are_0_1_2,   allocation_is_zeroed_aligned_and_can_fail, array_grows_zeroed_and_keeps_what_it_holds,
+      account_keeps_peaks,    streams_are_independent_and_reproducible,  philox_known_answer,
+      moments_and_permutation};
   return harness_run("base", tests, HARNESS_COUNT(tests));
 }

@@ -117,8 +117,10 @@ START_TEST(zero_bubble_time) {
         EXPECT(time_of(&petra_program_zb_h1, &options, x, false, 1),
                m * (x->forward + inputs + x->weight) + (stages - 1) * (x->forward + inputs - x->weight), "zb-h1",
                &options);
-        for (int32_t j = 1; j <= stages; j++)
+        for (int32_t j = 1; j <= stages; j++) {
           EXPECT(counts[j].kept_max, stages, "zb-h1 keeps", &options);
+          EXPECT(counts[j].in_flight_max, stages - j + 1, "zb-h1 in flight", &options);
+        }
       }
 }
 END_TEST

@@ -1,5 +1,5 @@
 /* The config: what it reads, what it refuses and with which line, what it prints. */
-#include "base/config.h"
+#include "base/config_keys.h"
 #include "base/mem.h"
 #include "config_cases.h"
 #include "harness.h"
@@ -303,6 +303,61 @@ START_TEST(later_failures_name_the_place) {
 }
 END_TEST
 
+/* Each key alone at another value: a difference to those who ask for roles from its own on, and to no one else. */
+START_TEST(configs_differ_by_key_and_role) {
+  static const struct {
+    const char *key;
+    petra_config_role role;
+  } others[] = {{"run.name", PETRA_ROLE_PLACE},           {"run.output", PETRA_ROLE_PLACE},
+                {"run.epochs", PETRA_ROLE_LENGTH},        {"run.max_microbatches", PETRA_ROLE_LENGTH},
+                {"run.checkpoint_every", PETRA_ROLE_WAY}, {"data.path", PETRA_ROLE_WAY},
+                {"data.workers", PETRA_ROLE_WAY}};
+  petra_config *base = NULL, *values = NULL;
+  int count = 0, seen = 0, tried = 0;
+  const petra_config_key *keys = petra_config_keys(&count);
+  ck_assert_int_eq(petra_config_load(NULL, NULL, 0, &base), PETRA_OK);
+  ck_assert_int_eq(load_bytes(changed, strlen(changed), &values), PETRA_OK);
+  for (int i = 0; i < count; i++) {
+    petra_config *other = NULL;
+    char set[1000] = "", before[200] = "", *text;
+    size_t size;
+    FILE *stream = open_memstream(&text, &size);
+    petra_config_print_value(&keys[i], values, stream);
+    fclose(stream);
+    snprintf(set, sizeof set, "%s=%s", keys[i].path, text);
+    ck_assert_msg(load_sets(&(const char *){set}, 1, &other) == PETRA_OK, "%s", harness_line);
+    petra_config_role role = PETRA_ROLE_RESULT;
+    for (int k = 0; k < HARNESS_COUNT(others); k++)
+      if (strcmp(others[k].key, keys[i].path) == 0) {
+        role = others[k].role;
+        seen++;
+      }
+    stream = fmemopen(before, sizeof before, "w");
+    petra_config_print_value(&keys[i], base, stream);
+    fclose(stream);
+    bool same = strcmp(before, text) == 0; /* a key with one value only */
+    tried += !same;
+    for (petra_config_role last = PETRA_ROLE_RESULT; last <= PETRA_ROLE_PLACE; last++) {
+      petra_config_difference difference = {0};
+      int order = petra_config_compare(base, other, last, &difference);
+      ck_assert_msg((order != 0) == (!same && role <= last), "%s, role %d", keys[i].path, (int)last);
+      ck_assert_int_eq(petra_config_compare(other, base, last, NULL) < 0, order > 0);
+      if (order) {
+        ck_assert_str_eq(difference.key, keys[i].path);
+        ck_assert_str_eq(difference.a, before);
+        ck_assert_str_eq(difference.b, text);
+      }
+    }
+    free(text);
+    petra_config_destroy(other);
+  }
+  ck_assert_int_eq(seen, HARNESS_COUNT(others));
+  ck_assert_int_ge(tried, count - 2); /* run.mode and optim.name */
+  petra_config_destroy(base);
+  petra_config_destroy(values);
+}
+END_TEST
+
 START_TEST(choice_names) {
   ck_assert_str_eq(petra_config_choice_name("device.precision", PETRA_PRECISION_FP64), "fp64");
   ck_assert_str_eq(petra_config_choice_name("stages.partition", PETRA_PARTITION_BALANCED), "balanced");
@@ -398,6 +453,7 @@ int main(void) {
                           sets_override_in_order,
                           bad_sets_give_one_line,
                           later_failures_name_the_place,
+                          configs_differ_by_key_and_role,
                           choice_names,
                           every_allocation_may_fail,
                           help_lists_every_key,

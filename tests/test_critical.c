@@ -3,9 +3,10 @@
  * makes the run longer by as much. */
 #include "base/rng.h"
 #include "harness.h"
-#include "sim/executor_critical.h"
+#include "sim/observer_critical.h"
 #include "sim/jitter.h"
 #include "sim/worker_cost.h"
+#include "sink.h"
 
 enum { STAGES_MOST = 12 };
 
@@ -23,19 +24,15 @@ typedef struct run {
   int64_t makespan_ns;
 } run;
 
-static petra_status sink(void *context, const petra_trace_row *row) {
-  return petra_critical_action(((run *)context)->critical, row);
-}
-
-static petra_status message(void *context, bool sent, int32_t from, const petra_packet *packet, int64_t now_ns) {
-  (void)from;
-  return petra_critical_message(((run *)context)->critical, sent, packet, now_ns);
-}
-
-static petra_status duration(void *context, const petra_action *action, int64_t cost_ns, int64_t *duration_ns) {
+/* The cost with the random draws of the run; some kind of action may take longer. */
+static petra_status duration(void *context, const petra_action *action, int64_t *duration_ns) {
   const run *r = context;
-  PETRA_TRY(
-      petra_jitter_duration(&r->jitter, action->stage, (int)action->kind, action->microbatch, cost_ns, duration_ns));
+  int64_t costs[PETRA_ACTION_KINDS];
+  petra_cost_durations(&r->costs[action->stage - 1], &r->cluster.rule, action->stage == r->program.stages, costs);
+  PETRA_TRY(petra_jitter_duration(&r->jitter, action->stage, (int)action->kind, action->microbatch, costs[action->kind],
+                                  duration_ns));
+  if (costs[action->kind] > 0 && *duration_ns == 0)
+    *duration_ns = 1; /* 0 has the executor price it */
   if (r->more && action->kind == r->longer)
     *duration_ns *= r->more;
   return PETRA_OK;
@@ -47,21 +44,20 @@ static void run_program(run *r, const petra_program_ops *program) {
       .stages = r->program.stages, .split_head = r->program.split_head, .split_backward = program->split_backward};
   petra_worker *worker;
   petra_executor *executor;
+  timed slow;
   r->cluster.costs = r->costs;
   r->cluster.cost_count = r->program.stages;
   r->cluster.rule.fused_head = !r->program.split_head;
   r->cluster.rule.split_backward = program->split_backward;
-  r->cluster.duration = duration;
-  r->cluster.duration_context = r;
-  r->cluster.message = message;
-  r->cluster.message_context = r;
   if (r->program.batches == 0)
     r->program.batches = INT64_MAX;
   ck_assert_int_eq(petra_program_check(program, &r->program), PETRA_OK);
   ck_assert_int_eq(petra_worker_cost_create(&counting, &worker), PETRA_OK);
   ck_assert_int_eq(petra_executor_virtual_create(&r->cluster, &executor), PETRA_OK);
   ck_assert_int_eq(petra_critical_create(&r->cluster, &r->program, &r->critical), PETRA_OK);
-  ck_assert_int_eq(executor->ops->run(executor, program, &r->program, worker, sink, r), PETRA_OK);
+  ck_assert_int_eq(executor->ops->run(executor, program, &r->program, timed_of(&slow, worker, duration, r),
+                                      petra_critical_observer(r->critical)),
+                   PETRA_OK);
   r->makespan_ns = executor->ops->now_ns(executor);
   ck_assert_int_eq(petra_critical_trace(r->critical, &r->path, r->stage_ns), PETRA_OK);
   int64_t sum = 0, computing = 0, stages = 0;
@@ -145,7 +141,7 @@ START_TEST(slow_link_in_parts) {
   run r = same_stages(2, 4, cost);
   r.program.accumulate = 4;
   r.program.split_head = true;
-  r.cluster.network = (petra_network_options){.latency_ns = 3, .bandwidth_Bps = 1e9}; /* 10 and 20 ns */
+  r.cluster.fabric = (petra_fabric_options){.latency_ns = 3, .bandwidth_Bps = 1e9}; /* 10 and 20 ns */
   run_program(&r, &petra_program_gpipe);
   /* F of the four microbatches at stage 1, the last one's message: sent at 4, its turn at 31, there at 44; F
    * and four B at stage 2 to 53, of which the first ends at 47: turns at 47, 67, 87, 107, the last one there
@@ -160,8 +156,8 @@ START_TEST(slow_link_in_parts) {
   /* Shared fairly the last message arrives no earlier, and what is beyond its own time is queueing again. */
   run fair = same_stages(2, 4, cost);
   fair.program = r.program;
-  fair.cluster.network = r.cluster.network;
-  fair.cluster.network.sharing = PETRA_SHARING_FAIR;
+  fair.cluster.fabric = r.cluster.fabric;
+  fair.cluster.fabric.sharing = PETRA_LINK_FAIR;
   run_program(&fair, &petra_program_gpipe);
   ck_assert_int_eq(fair.path.ns[PETRA_CRITICAL_LATENCY], 3 * fair.path.messages);
   ck_assert_int_gt(fair.path.ns[PETRA_CRITICAL_QUEUEING], 0);
@@ -184,8 +180,8 @@ static run random_run(int number, const petra_program_ops *program) {
     r.program.stages = stages = stages / 2 * 2;
     r.program.microbatches = r.program.accumulate = stages / 2 * (1 + below(&rng, 3));
   }
-  r.program.drain = !program->ticks || below(&rng, 2);
-  r.program.split_head = program->flush || below(&rng, 2);
+  r.program.drain = !program->undrained || below(&rng, 2);
+  r.program.split_head = (program->split_head && program->time == PETRA_TIME_WHOLE) || below(&rng, 2);
   r.program.credit = program->arrival ? below(&rng, 6) : 0;
   if (below(&rng, 2)) {
     r.program.eval_every = 1;
@@ -201,9 +197,9 @@ static run random_run(int number, const petra_program_ops *program) {
                                     .update_ns = below(&rng, 2) * below(&rng, 9),
                                     .forward_bytes = below(&rng, 60),
                                     .backward_bytes = below(&rng, 120)};
-  r.cluster.network.latency_ns = below(&rng, 2) * below(&rng, 20);
+  r.cluster.fabric.latency_ns = below(&rng, 2) * below(&rng, 20);
   r.jitter = (petra_jitter_options){
-      .seed = (uint64_t)number, .law = below(&rng, 2) ? PETRA_LAW_GAMMA : PETRA_LAW_NONE, .scale = 0.5};
+      .seed = (uint64_t)number, .law = below(&rng, 2) ? PETRA_JITTER_GAMMA : PETRA_JITTER_NONE, .scale = 0.5};
   return r;
 }
 
@@ -214,10 +210,10 @@ START_TEST(parts_sum_to_the_makespan) {
     for (int number = 0; number < 200; number++) {
       run r = random_run(number, petra_program_get(p));
       if (number % 4) { /* links: first come first served, with cards, fair */
-        r.cluster.network.bandwidth_Bps = 1e9;
-        r.cluster.network.card_Bps = number % 4 == 2 ? 1.3e9 : 0;
-        r.cluster.network.node = number % 4 == 2 ? node : NULL;
-        r.cluster.network.sharing = number % 4 == 3 ? PETRA_SHARING_FAIR : PETRA_SHARING_FIFO;
+        r.cluster.fabric.bandwidth_Bps = 1e9;
+        r.cluster.fabric.card_Bps = number % 4 == 2 ? 1.3e9 : 0;
+        r.cluster.fabric.node = number % 4 == 2 ? node : NULL;
+        r.cluster.fabric.sharing = number % 4 == 3 ? PETRA_LINK_FAIR : PETRA_LINK_FIFO;
       }
       run_program(&r, petra_program_get(p));
       queued += r.path.ns[PETRA_CRITICAL_QUEUEING];
@@ -245,8 +241,8 @@ START_TEST(longer_parts_make_a_longer_run) {
         seen[k] += first.path.ns[k];
       }
       run r = random_run(number, program);
-      r.cluster.network.latency_ns += 100;
-      if (first.cluster.network.latency_ns > 0) { /* else messages that take no time are not counted */
+      r.cluster.fabric.latency_ns += 100;
+      if (first.cluster.fabric.latency_ns > 0) { /* else messages that take no time are not counted */
         run_program(&r, program);
         ck_assert_int_ge(r.makespan_ns, first.makespan_ns + 100 * first.path.messages);
         messages += first.path.messages;

@@ -1,4 +1,4 @@
-/* Identities of section 7 of docs/semantics.md on the cuda backend, to the bit: on one stage every method is SGD;
+/* Identities of docs/semantics.md, "What always holds", on the cuda backend, bit for bit: on one stage every method is SGD;
  * synchronous methods give the same whatever the partition and the program; a run gives the same twice. Over the
  * fake run time, and on a device. */
 #include "cuda_device.h"
@@ -30,7 +30,7 @@ static void train(const char *method, const char *partition, const char *blocks,
   snprintf(k, sizeof k, "method.accumulate=%d", accumulate);
   must(TRAINING_OPEN(&run, CUDA, name, cut, list, k, "run.max_microbatches=6", "run.drain=auto", "method.chunks=1"));
   must(training_weights(&run, &init));
-  must(training_run(&run, NULL));
+  must(training_run(&run));
   must(training_weights(&run, out));
   ck_assert(!training_same(&init, out));
   training_tensors_fini(&init);

@@ -310,7 +310,7 @@ START_TEST(sgd_steps) {
 }
 END_TEST
 
-/* Every shift, flipped and not, to the bit as the loader does it. */
+/* Every shift, flipped and not, bit for bit as the loader does it. */
 START_TEST(augmentation) {
   enum { N = 162, H = 9, W = 6, IMAGE = H * W * 3 };
   static const double mean[3] = {0.4914, 0.4822, 0.4465}, deviation[3] = {0.2023, 0.1994, 0.201};

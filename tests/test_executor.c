@@ -84,8 +84,10 @@ static void start_trace(trace *t) {
 static petra_status run(const petra_program_ops *program, const petra_program_options *options, rig_cost cost,
                         bool recomputes, int engines, counter *c, trace *t, int64_t *makespan) {
   petra_executor *executor;
+  sink told;
   PETRA_TRY(rig_executor(cost, &(petra_cost_rule){.recomputes = recomputes, .fused_head = true}, engines, &executor));
-  petra_status status = executor->ops->run(executor, program, options, &c->base, t ? keep_row : NULL, t);
+  petra_status status =
+      executor->ops->run(executor, program, options, &c->base, sink_of(&told, t ? keep_row : NULL, t));
   *makespan = executor->ops->now_ns(executor);
   executor->ops->destroy(executor);
   return status;
@@ -413,15 +415,16 @@ END_TEST
 START_TEST(runs_again) {
   const petra_program_options options = {.stages = 4, .microbatches = 9, .accumulate = 2, .batches = 3, .drain = true};
   petra_executor *executor;
+  sink told;
   int64_t first = 0;
   ck_assert_int_eq(rig_executor(coprime[0], &(petra_cost_rule){.recomputes = true, .fused_head = true}, 2, &executor),
                    PETRA_OK);
   for (int i = 0; i < 2; i++) {
     start_counter(&shared_counter);
     start_trace(&shared_trace);
-    ck_assert_int_eq(
-        executor->ops->run(executor, &petra_program_lockstep, &options, &shared_counter.base, keep_row, &shared_trace),
-        PETRA_OK);
+    ck_assert_int_eq(executor->ops->run(executor, &petra_program_lockstep, &options, &shared_counter.base,
+                                        sink_of(&told, keep_row, &shared_trace)),
+                     PETRA_OK);
     if (i == 0)
       first = executor->ops->now_ns(executor);
     ck_assert_int_gt(first, 0);

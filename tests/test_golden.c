@@ -71,10 +71,10 @@ static void compare_run(const char *name, double tolerance) {
   for (int i = 0; i < count; i++)
     sets[i] = text[i];
   must(training_open(&run, sets, count));
-  ck_assert_int_eq(run.setup.partition.stages, golden.stages);
+  ck_assert_int_eq(run.plan->partition.stages, golden.stages);
   must(training_weights(&run, &init));
   must(training_read(&run, path, &expected));
-  must(training_run(&run, NULL));
+  must(training_run(&run));
   must(training_weights(&run, &found));
   must(training_compare(&expected, &found, &init, TOLERANCE_ROUNDING_FP64, &distance));
   snprintf(what, sizeof what, "%s: worst of %d tensors (%s), median %.1e, %d left out, drift of the reference %.1e",

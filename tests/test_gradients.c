@@ -35,13 +35,14 @@ static double loss_of(network *n) {
   petra_loss loss;
   for (int b = 0; b < stage->blocks - 1; b++) {
     must(petra_block_forward(&stage->compute, petra_stage_block(stage, b), stage->sets[b].parameters.tensor, &streams,
-                             NULL, &next));
+                             NULL, NULL, &next));
     petra_streams_release(&streams);
     streams = next;
   }
   int head = stage->blocks - 1;
-  must(petra_head_forward(&stage->compute, petra_stage_block(stage, head), stage->sets[head].parameters.tensor,
-                          &streams, n->labels, NULL, &loss));
+  const petra_target target = {n->labels, &loss};
+  must(petra_block_forward(&stage->compute, petra_stage_block(stage, head), stage->sets[head].parameters.tensor,
+                           &streams, &target, NULL, &next));
   petra_streams_release(&streams);
   return loss.loss;
 }
@@ -50,10 +51,10 @@ static double loss_of(network *n) {
 static double moved_loss(network *n, petra_tensor *tensor, double *values, int64_t entry, double by) {
   double kept = values[entry];
   values[entry] = kept + by;
-  must(petra_op_upload(n->run.setup.backend, tensor, values, PETRA_HOST_F64));
+  must(petra_op_upload(n->run.network->backend, tensor, values, PETRA_HOST_F64));
   double loss = loss_of(n);
   values[entry] = kept;
-  must(petra_op_upload(n->run.setup.backend, tensor, values, PETRA_HOST_F64));
+  must(petra_op_upload(n->run.network->backend, tensor, values, PETRA_HOST_F64));
   return loss;
 }
 
@@ -121,7 +122,7 @@ static void check_network(const char *family, const char *depth, const char *wid
   tally result = {0};
   must(TRAINING_OPEN(&n.run, family, depth, width, stem, blocks, "stages.partition=list", "method.name=backprop",
                      "data.batch=3", "device.backend=ref", "device.precision=fp64", "device.threads=1"));
-  n.stage = n.run.setup.stage[0];
+  n.stage = n.run.network->stage[0];
   must(training_batch(&n.run, batch, &n.images, n.labels));
   must(petra_stage_loss(n.stage, 0, &n.images, n.labels, &out, &loss));
   petra_message_release(&out);

@@ -1,4 +1,4 @@
-/* Identities between methods, partitions and runs (docs/semantics.md, section 7: 1, 2, 4). */
+/* Identities between methods, partitions and runs (docs/semantics.md, "What always holds": 1, 2, 4). */
 #include "harness.h"
 #include "stage/stage_private.h"
 #include "tolerances.h"
@@ -26,10 +26,10 @@ static void train_on_one_stage(const char *method, int accumulate, bool single, 
   must(TRAINING_OPEN(&run, SMALL, ONE_STAGE, "run.max_microbatches=6", "method.chunks=1", name, k,
                      single ? "device.backend=cpu" : "device.backend=ref",
                      single ? "device.precision=fp32" : "device.precision=fp64"));
-  ck_assert_int_eq(run.setup.partition.stages, 1);
+  ck_assert_int_eq(run.plan->partition.stages, 1);
   training_tensors init;
   must(training_weights(&run, &init));
-  must(training_run(&run, NULL));
+  must(training_run(&run));
   ck_assert_int_eq(run.loss_count, 6);
   must(training_weights(&run, out));
   ck_assert(!training_same(&init, out));
@@ -62,9 +62,9 @@ static void train_partition(const char *method, const char *partition, const cha
   set_text(name, sizeof name, "method.name", method);
   must(TRAINING_OPEN(&run, SMALL, DOUBLE, "run.max_microbatches=6", "method.accumulate=3", "run.drain=auto", name,
                      partition, count, blocks));
-  ck_assert_int_eq(run.setup.partition.stages, stages);
+  ck_assert_int_eq(run.plan->partition.stages, stages);
   must(training_weights(&run, init));
-  must(training_run(&run, NULL));
+  must(training_run(&run));
   must(training_weights(&run, out));
   training_close(&run);
 }
@@ -139,7 +139,7 @@ START_TEST(petra_depends_on_the_partition) {
                        q->blocks));
     if (p == 0)
       must(training_weights(&run, &init));
-    must(training_run(&run, NULL));
+    must(training_run(&run));
     must(training_weights(&run, p ? &found : &first));
     /* Undrained: the losses of the microbatches that reached the last stage. */
     ck_assert_int_eq(run.loss_count, 24 - (q->stages - 1));
@@ -166,11 +166,10 @@ static void gradients_at_rate_0(const char *method, const char *accumulate, cons
   training run;
   training_tensors init;
   set_text(name, sizeof name, "method.name", method);
-  must(TRAINING_OPEN(&run, SMALL, DOUBLE, depth, "optim.lr=0", "run.drain=auto", "run.max_microbatches=6", accumulate,
+  must(TRAINING_OPEN(&run, SMALL, DOUBLE, depth, "optim.lr=0", "run.drain=true", "run.max_microbatches=6", accumulate,
                      name));
-  run.program.drain = true;
   must(training_weights(&run, &init));
-  must(training_run(&run, NULL));
+  must(training_run(&run));
   must(training_gradients(&run, run.program.accumulate > 1, gradients));
   must(training_weights(&run, weights));
   for (int i = 0; i < init.count; i++)
@@ -212,7 +211,7 @@ END_TEST
 static void train_cpu(const char *method, const char *batch, training_tensors *out) {
   training run;
   must(TRAINING_OPEN(&run, CPU_RUN, method, batch));
-  must(training_run(&run, NULL));
+  must(training_run(&run));
   must(training_weights(&run, out));
   training_close(&run);
 }
@@ -251,11 +250,11 @@ static void poison(petra_backend *backend, petra_tensor_kind kind, int32_t n, in
 }
 
 static void poison_pool(const training *run) {
-  petra_backend *backend = run->setup.backend;
+  petra_backend *backend = run->network->backend;
   int32_t n = (int32_t)run->config->data.batch;
-  for (int b = 0; b < run->setup.model.block_count; b++) {
-    const petra_block *block = &run->setup.model.blocks[b];
-    if (block->kind != PETRA_BLOCK_HEAD)
+  for (int b = 0; b < run->plan->model.block_count; b++) {
+    const petra_block *block = &run->plan->model.blocks[b];
+    if (!block->is_loss)
       poison(backend, PETRA_TENSOR_ACTIVATION, n, block->shape_out.channels, block->shape_out.height,
              block->shape_out.width);
     for (int u = 0; u < block->unit_count; u++) {
@@ -264,7 +263,7 @@ static void poison_pool(const training *run) {
       poison(backend, PETRA_TENSOR_ACTIVATION, n, unit->in, unit->height_in, unit->width_in);
       poison(backend, PETRA_TENSOR_VECTOR, unit->out, 1, 1, 1);
     }
-    if (block->kind == PETRA_BLOCK_HEAD) {
+    if (block->is_loss) {
       poison(backend, PETRA_TENSOR_MATRIX, n, block->features, 1, 1);
       poison(backend, PETRA_TENSOR_MATRIX, n, block->classes, 1, 1);
     }
@@ -279,13 +278,13 @@ START_TEST(runs_do_not_read_what_the_pool_left) {
     training_tensors first, again, init, restarted;
     must(TRAINING_OPEN(&run, CPU_RUN, methods[i % 2], backends[i / 2], "model.width=4", "device.threads=1"));
     must(training_weights(&run, &init));
-    must(training_run(&run, NULL));
+    must(training_run(&run));
     must(training_weights(&run, &first));
     must(training_restart(&run));
     must(training_weights(&run, &restarted));
     ck_assert(training_same(&init, &restarted));
     poison_pool(&run);
-    must(training_run(&run, NULL));
+    must(training_run(&run));
     must(training_weights(&run, &again));
     ck_assert(training_same(&first, &again));
     ck_assert(!training_same(&first, &init));
@@ -306,7 +305,7 @@ START_TEST(ref_does_not_depend_on_the_number_of_threads) {
     training_tensors found;
     must(TRAINING_OPEN(&run, SMALL, DOUBLE, "method.name=backprop", "data.batch=2", "run.max_microbatches=1",
                        threads[i]));
-    must(training_run(&run, NULL));
+    must(training_run(&run));
     must(training_weights(&run, i ? &found : &first));
     training_close(&run);
     if (i > 0) {

@@ -21,20 +21,20 @@ static void check_kept(const char *downsample, const char *backend, const char *
   bool invertible = strstr(downsample, "invertible") != NULL, single = strstr(backend, "cpu") != NULL;
   must(TRAINING_OPEN(&run, SMALL, downsample, backend, single ? "device.precision=fp32" : "device.precision=fp64",
                      partition, blocks, "method.name=petra", "run.max_microbatches=24", "run.drain=true"));
-  int32_t stages = run.setup.partition.stages, keeping = 0;
-  must(training_run(&run, NULL));
+  int32_t stages = run.plan->partition.stages, keeping = 0;
+  must(training_run(&run));
   ck_assert_int_eq(run.loss_count, 24);
   for (int j = 0; j < stages; j++) {
-    const petra_account *account = petra_stage_account(run.setup.stage[j]);
+    const petra_account *account = petra_stage_account(run.network->stage[j]);
     int64_t peak = account->peak_bytes[PETRA_MEMORY_INPUT_BUFFER];
-    int64_t images = (int64_t)BATCH * 3 * 32 * 32 * (single ? 4 : 8) * (petra_program_delay(stages, j + 1) + 1);
+    int64_t images = (int64_t)BATCH * 3 * 32 * 32 * (single ? 4 : 8) * (2 * (stages - j - 1) + 1);
     keeping += peak > 0;
     if (j == 0)
       ck_assert_int_eq(peak, images);
     else if (invertible)
       ck_assert_msg(peak == 0, "stage %d of %d keeps %lld bytes of inputs", j + 1, stages, (long long)peak);
     ck_assert_int_eq(account->peak_bytes[PETRA_MEMORY_WEIGHT_BUFFER], 0);
-    ck_assert_int_eq(petra_stage_in_flight_max(run.setup.stage[j]), petra_program_delay(stages, j + 1) + 1);
+    ck_assert_int_eq(petra_stage_in_flight_max(run.network->stage[j]), 2 * (stages - j - 1) + 1);
   }
   /* With strided convolutions three groups start with a block that keeps its input. */
   ck_assert_int_eq(keeping, invertible ? 1 : 4);
@@ -68,7 +68,7 @@ static void train_with(const char *const *sets, int count, outcome *out) {
   training run;
   must(training_open(&run, sets, count));
   must(training_weights(&run, &out->init));
-  must(training_run(&run, NULL));
+  must(training_run(&run));
   must(training_weights(&run, &out->weights));
   must(training_gradients(&run, false, &out->gradients));
   training_close(&run);

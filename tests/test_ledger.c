@@ -1,6 +1,6 @@
 /* The analytic memory ledger against table 3 of the paper and by hand; the roofline by hand. */
-#include "harness.h"
-#include "nn/model.h"
+#include "networks.h"
+#include "nn/blocks.h"
 #include "sim/ledger.h"
 #include "sim/roofline.h"
 
@@ -9,14 +9,7 @@
 enum { RELEASE_BIASES = 1 }; /* a bias for every convolution, as in the network that the paper counts */
 
 static petra_model revnet50(void) {
-  const char *const sets[] = {"model.family=revnet", "model.depth=50", "model.width=64", "model.stem=imagenet",
-                              "model.classes=1000"};
-  petra_config *config;
-  petra_model model;
-  ck_assert_int_eq(petra_config_load(NULL, sets, HARNESS_COUNT(sets), &config), PETRA_OK);
-  ck_assert_int_eq(petra_model_init(&model, config, 224, 224), PETRA_OK);
-  petra_config_destroy(config);
-  return model;
+  return make_model("revnet", 50, 64, "imagenet", 1000, 224);
 }
 
 /* One block a stage. */
@@ -26,8 +19,8 @@ static petra_ledger_block ledger_block(const petra_model *model, int index, bool
                             .stream_elements = (int64_t)b->shape_in.channels * b->shape_in.height * b->shape_in.width,
                             .streams = b->streams_in,
                             .reversible = b->reversible,
-                            .stem = b->kind == PETRA_BLOCK_STEM,
-                            .head = b->kind == PETRA_BLOCK_HEAD,
+                            .reads_data = b->reads_data,
+                            .is_loss = b->is_loss,
                             .delay = 2 * (model->block_count - 1 - index)};
   for (int u = 0; u < b->unit_count; u++) {
     out.parameters += biases ? b->units[u].out : 0;
@@ -43,7 +36,8 @@ static petra_ledger_bytes sum_of(const petra_model *model, petra_accounting acco
                                   .weights_kept = row % 2 == 0,
                                   .batch = 64,
                                   .accumulate = k,
-                                  .element_bytes = 4};
+                                  .element_bytes = 4,
+                                  .parameter_bytes = 4};
   petra_ledger_bytes sum = {0};
   for (int b = 0; b < model->block_count; b++) {
     petra_ledger_block block = ledger_block(model, b, biases);
@@ -69,6 +63,7 @@ START_TEST(table_3_to_its_last_digit) {
       sum = sum_of(&model, (petra_accounting)accounting, row, !RELEASE_BIASES, 1);
       ck_assert_int_lt(llabs(petra_ledger_total(&sum) - 10000000 * table_3[accounting][row]), 10000000);
     }
+  petra_model_fini(&model);
 }
 END_TEST
 
@@ -84,6 +79,7 @@ START_TEST(table_3_savings) {
       ck_assert_double_eq_tol(100 * (1 - (double)petra_ledger_total(&sum) / all), savings[accounting][i], 0.05);
     }
   }
+  petra_model_fini(&model);
 }
 END_TEST
 
@@ -102,6 +98,7 @@ START_TEST(categories) {
   ck_assert_int_eq(none.input_buffer, INT64_C(64) * 4 *
                                           (2 * 64 * 56 * 56 * 32 + 2 * 256 * 56 * 56 * 26 + 2 * 512 * 28 * 28 * 18 +
                                            2 * 1024 * 14 * 14 * 6));
+  petra_model_fini(&model);
 }
 END_TEST
 
@@ -109,12 +106,8 @@ END_TEST
  * `paper` counts where inputs are kept alone. */
 START_TEST(nothing_waits_in_an_invertible_network) {
   for (int invertible = 0; invertible < 2; invertible++) {
-    const char *const sets[] = {invertible ? "model.downsample=invertible" : "model.downsample=conv"};
-    petra_config *config;
-    petra_model model;
-    ck_assert_int_eq(petra_config_load(NULL, sets, 1, &config), PETRA_OK);
-    ck_assert_int_eq(petra_model_init(&model, config, 32, 32), PETRA_OK);
-    petra_config_destroy(config);
+    petra_model model =
+        invertible ? make_invertible(18, 64, "cifar", 10, 32) : make_model("revnet", 18, 64, "cifar", 10, 32);
     for (int accounting = 0; accounting < PETRA_ACCOUNTINGS; accounting++) {
       petra_ledger_bytes petra = sum_of(&model, (petra_accounting)accounting, 3, !RELEASE_BIASES, 1);
       petra_ledger_bytes dsp = sum_of(&model, (petra_accounting)accounting, 1, !RELEASE_BIASES, 1);
@@ -128,6 +121,7 @@ START_TEST(nothing_waits_in_an_invertible_network) {
     petra_ledger_bytes strict = sum_of(&model, PETRA_ACCOUNTING_STRICT, 1, !RELEASE_BIASES, 1);
     if (invertible)
       ck_assert_int_eq(strict.input_buffer, INT64_C(64) * 4 * 2 * 64 * 32 * 32 * (16 + 14 + 12 + 10 + 8 + 6 + 4 + 2));
+    petra_model_fini(&model);
   }
 }
 END_TEST
@@ -138,7 +132,8 @@ static const petra_ledger_block reversible = {
 
 static petra_ledger_bytes bytes_of(petra_accounting accounting, bool inputs, bool weights, int64_t k,
                                    petra_ledger_block block) {
-  const petra_ledger_rule rule = {accounting, inputs, weights, .batch = 3, .accumulate = k, .element_bytes = 4};
+  const petra_ledger_rule rule = {accounting,          inputs, weights, .batch = 3, .accumulate = k, .element_bytes = 4,
+                                  .parameter_bytes = 4};
   petra_ledger_bytes out;
   ck_assert_int_eq(petra_ledger_block_bytes(&rule, &block, &out), PETRA_OK);
   return out;
@@ -152,6 +147,10 @@ START_TEST(by_hand) {
   ck_assert_int_eq(b.input_buffer, 5 * 3 * 7 * 4);
   ck_assert_int_eq(b.weight_buffer, 5 * 4000);
   ck_assert_int_eq(petra_ledger_total(&b), 4000 + 40 + 6 * 84 + 20000);
+  const petra_ledger_rule narrow = {PETRA_ACCOUNTING_PAPER, true, true, .batch = 3, .accumulate = 1, .element_bytes = 2,
+                                    .parameter_bytes = 4};
+  ck_assert_int_eq(petra_ledger_block_bytes(&narrow, &reversible, &b), PETRA_OK);
+  ck_assert_int_eq(petra_ledger_total(&b), 4000 + 40 + 6 * 42 + 20000);
   b = bytes_of(PETRA_ACCOUNTING_STRICT, true, true, 2, reversible);
   ck_assert_int_eq(b.input, 2 * 84);
   ck_assert_int_eq(b.input_buffer, 5 * 2 * 84);
@@ -160,7 +159,7 @@ START_TEST(by_hand) {
   ck_assert_int_eq(bytes_of(PETRA_ACCOUNTING_STRICT, false, true, 1, reversible).input_buffer, 0);
   petra_ledger_block down = reversible, stem = reversible, head = reversible;
   down.reversible = stem.reversible = head.reversible = false;
-  stem.stem = head.head = true;
+  stem.reads_data = head.is_loss = true;
   stem.streams = 1;
   head.delay = 0;
   ck_assert_int_eq(bytes_of(PETRA_ACCOUNTING_PAPER, false, false, 1, down).input_buffer, 5 * 2 * 84);
@@ -175,7 +174,8 @@ START_TEST(by_hand) {
 END_TEST
 
 START_TEST(ledger_errors) {
-  petra_ledger_rule rule = {PETRA_ACCOUNTING_STRICT, true, true, .batch = 3, .accumulate = 1, .element_bytes = 4};
+  petra_ledger_rule rule = {PETRA_ACCOUNTING_STRICT, true, true, .batch = 3, .accumulate = 1, .element_bytes = 4,
+                            .parameter_bytes = 4};
   petra_ledger_block block = reversible;
   petra_ledger_bytes out = {.input = -7};
   petra_accounting accounting;
@@ -215,17 +215,17 @@ START_TEST(kernels) {
   ck_assert_int_eq(petra_device_peaks_find("h200", &h200), PETRA_OK);
   const struct {
     const petra_device_peaks *device;
-    petra_arithmetic arithmetic;
+    petra_cost_arithmetic arithmetic;
     petra_kernel kernel;
     double seconds;
-  } cases[] = {{a100, PETRA_ARITHMETIC_FP32, {true, 19.5e9, 1e3}, 1e-3},
-               {a100, PETRA_ARITHMETIC_TF32, {true, 156e9, 1e3}, 1e-3},
-               {a100, PETRA_ARITHMETIC_BF16, {true, 312e9, 1e3}, 1e-3},
-               {a100, PETRA_ARITHMETIC_TF32, {true, 1e3, 2.039e9}, 1e-3},
-               {a100, PETRA_ARITHMETIC_BF16, {false, 19.5e9, 1e3}, 1e-3},
-               {h200, PETRA_ARITHMETIC_BF16, {true, 989.4e9, 4.8e9}, 1e-3},
-               {h200, PETRA_ARITHMETIC_TF32, {true, 494.7e9, 9.6e9}, 2e-3},
-               {a100, PETRA_ARITHMETIC_TF32, {true, 0, 0}, 0}};
+  } cases[] = {{a100, PETRA_COST_FP32, {.matrix = true, .flops = 19.5e9, .bytes = 1e3}, 1e-3},
+               {a100, PETRA_COST_TF32, {.matrix = true, .flops = 156e9, .bytes = 1e3}, 1e-3},
+               {a100, PETRA_COST_BF16, {.matrix = true, .flops = 312e9, .bytes = 1e3}, 1e-3},
+               {a100, PETRA_COST_TF32, {.matrix = true, .flops = 1e3, .bytes = 2.039e9}, 1e-3},
+               {a100, PETRA_COST_BF16, {.matrix = false, .flops = 19.5e9, .bytes = 1e3}, 1e-3},
+               {h200, PETRA_COST_BF16, {.matrix = true, .flops = 989.4e9, .bytes = 4.8e9}, 1e-3},
+               {h200, PETRA_COST_TF32, {.matrix = true, .flops = 494.7e9, .bytes = 9.6e9}, 2e-3},
+               {a100, PETRA_COST_TF32, {.matrix = true, .flops = 0, .bytes = 0}, 0}};
   for (int i = 0; i < HARNESS_COUNT(cases); i++) {
     ck_assert_int_eq(petra_roofline_kernel(cases[i].device, cases[i].arithmetic, &cases[i].kernel, &seconds), PETRA_OK);
     ck_assert_seconds(seconds, cases[i].seconds);
@@ -234,57 +234,69 @@ START_TEST(kernels) {
 }
 END_TEST
 
+/* The seconds of a block of 5 images on `toy`. */
+static petra_roofline_seconds seconds_of(const petra_block *block, petra_cost_arithmetic arithmetic) {
+  const petra_model model = {0};
+  petra_kernel_list list;
+  petra_roofline_seconds s = {0};
+  petra_block_kernels(&model, block, 5, 4, &list);
+  ck_assert_int_eq(petra_roofline_add(&toy, arithmetic, list.kernel, list.count, &s), PETRA_OK);
+  return s;
+}
+
 START_TEST(block_of_units) {
-  /* 5 images: x 160, y 80, w 72 elements; 2880 FLOPs, 1248 bytes; norm 960 and 1600 bytes; see
-   * sim/roofline.h. */
-  const petra_roofline_unit unit = {.in = 2, .out = 4, .kernel = 3, .pixels_in = 16, .pixels_out = 4};
-  petra_roofline_block block = {.units = &unit, .unit_count = 1, .data_gradient = true, .parameters = 100};
-  petra_roofline_rule rule = {&toy, PETRA_ARITHMETIC_FP32, .images = 5, .element_bytes = 4};
-  petra_roofline_seconds s;
-  ck_assert_int_eq(petra_roofline_block_seconds(&rule, &block, &s), PETRA_OK);
-  ck_assert_seconds(s.forward, 2.88 + 0.96);
-  ck_assert_seconds(s.reconstruct, 2.88 + 0.96);
-  ck_assert_seconds(s.backward, 2.88 + 2.88 + 1.6);
+  /* 5 images: x 160, y 80, w 72 elements; 2880 FLOPs, 1248 bytes; norm 960 and 1600 bytes; see petra_block_kernels.
+   * F's output of 80 elements is added to a stream: 960 bytes. */
+  const petra_unit unit = {
+      .in = 2, .out = 4, .kernel = 3, .height_in = 4, .width_in = 4, .height_out = 2, .width_out = 2};
+  petra_block block = {.ops = &petra_revblock_ops,
+                       .units = {unit},
+                       .unit_count = 1,
+                       .path_count = 1,
+                       .streams_out = 2,
+                       .shape_out = {4, 2, 2}};
+  petra_roofline_seconds s = seconds_of(&block, PETRA_COST_FP32);
+  ck_assert_seconds(s.forward, 2.88 + 0.96 + 0.96);
+  ck_assert_seconds(s.reconstruct, 2.88 + 0.96 + 0.96);
+  ck_assert_seconds(s.backward, 2.88 + 2.88 + 1.6 + 0.96);
   ck_assert_seconds(s.weight_gradient, 2.88);
-  ck_assert_seconds(s.update, 2.0);        /* 5 x 100 x 4 bytes */
-  rule.arithmetic = PETRA_ARITHMETIC_TF32; /* the convolution's bytes decide */
-  ck_assert_int_eq(petra_roofline_block_seconds(&rule, &block, &s), PETRA_OK);
-  ck_assert_seconds(s.forward, 1.248 + 0.96);
-  block.data_gradient = false;
-  block.added_elements = 7; /* 3 x 35 x 4 = 420 bytes */
-  block.pool_in = 20;       /* (20 + 5) x 5 x 4 = 500 bytes */
-  block.pool_out = 5;
-  block.pool_window = 2;
-  ck_assert_int_eq(petra_roofline_block_seconds(&rule, &block, &s), PETRA_OK);
-  ck_assert_seconds(s.forward, 1.248 + 0.96 + 0.42 + 0.5);
-  ck_assert_seconds(s.reconstruct, 1.248 + 0.96 + 0.42 + 0.5);
-  ck_assert_seconds(s.backward, 1.248 + 1.6 + 0.42 + 0.5);
+  ck_assert_seconds(s.update, 1.6);        /* 5 x (72 + 2 x 4) x 4 bytes */
+  s = seconds_of(&block, PETRA_COST_TF32); /* the convolution's bytes decide */
+  ck_assert_seconds(s.forward, 1.248 + 0.96 + 0.96);
+  block.ops = &petra_stem_ops; /* no gradient of an image, no addition, but a pool: (16 + 8) x 5 x 4 = 480 bytes */
+  block.reads_data = true;
+  block.pooled = true;
+  block.pool.window = 2;
+  block.shape_out = (petra_image_shape){4, 1, 1};
+  s = seconds_of(&block, PETRA_COST_TF32);
+  ck_assert_seconds(s.forward, 1.248 + 0.96 + 0.48);
+  ck_assert_seconds(s.reconstruct, 1.248 + 0.96 + 0.48);
+  ck_assert_seconds(s.backward, 1.248 + 1.6 + 0.48);
   petra_stage_cost cost = {.forward_bytes = 11};
   petra_roofline_cost(&s, &cost);
-  ck_assert_int_eq(cost.forward_ns, 3128000000);
+  ck_assert_int_eq(cost.forward_ns, 2688000000);
   ck_assert_int_eq(cost.weight_gradient_ns, 1248000000);
   ck_assert_int_eq(cost.forward_bytes, 11);
 }
 END_TEST
 
 START_TEST(block_of_head) {
-  /* 5 images: pool 150 elements; product 63 elements and 180 FLOPs. */
-  const petra_roofline_block head = {.features = 6, .feature_pixels = 4, .classes = 3};
-  const petra_roofline_rule rule = {&toy, PETRA_ARITHMETIC_FP32, .images = 5, .element_bytes = 4};
-  petra_roofline_seconds s;
-  ck_assert_int_eq(petra_roofline_block_seconds(&rule, &head, &s), PETRA_OK);
+  /* 5 images: pool 150 elements; product 63 elements and 180 FLOPs; 18 + 3 parameters. */
+  const petra_block head = {
+      .ops = &petra_head_ops, .is_loss = true, .features = 6, .classes = 3, .streams_in = 1, .shape_in = {6, 2, 2}};
+  petra_roofline_seconds s = seconds_of(&head, PETRA_COST_FP32);
   ck_assert_seconds(s.forward, 0.6 + 0.252);
   ck_assert_seconds(s.backward, 0.6 + 2 * 0.252);
   ck_assert_seconds(s.weight_gradient, 0.252);
   ck_assert_seconds(s.reconstruct, 0);
-  ck_assert_seconds(s.update, 0);
+  ck_assert_seconds(s.update, 0.42);
 }
 END_TEST
 
 START_TEST(roofline_errors) {
   const petra_device_peaks *device = NULL;
   petra_device_peaks still = toy;
-  petra_kernel kernel = {true, 1, 1};
+  petra_kernel kernel = {.matrix = true, .flops = 1, .bytes = 1};
   double seconds = -7;
   still.bandwidth_Bps = 0;
   harness_clear();
@@ -293,19 +305,19 @@ START_TEST(roofline_errors) {
   for (int i = 0; i < petra_device_peaks_count(); i++) { /* the message names them all */
     ck_assert_logged(petra_device_peaks_get(i)->name);
   }
-  ck_assert_int_eq(petra_roofline_kernel(&toy, PETRA_ARITHMETIC_BF16, &kernel, &seconds), PETRA_CONFIG);
+  ck_assert_int_eq(petra_roofline_kernel(&toy, PETRA_COST_BF16, &kernel, &seconds), PETRA_CONFIG);
   ck_assert_logged("no peak for bf16");
-  ck_assert_int_eq(petra_roofline_kernel(&still, PETRA_ARITHMETIC_FP32, &kernel, &seconds), PETRA_CONFIG);
+  ck_assert_int_eq(petra_roofline_kernel(&still, PETRA_COST_FP32, &kernel, &seconds), PETRA_CONFIG);
   ck_assert_logged("bandwidth of 0 B/s");
   kernel.flops = NAN;
-  ck_assert_int_eq(petra_roofline_kernel(&toy, PETRA_ARITHMETIC_FP32, &kernel, &seconds), PETRA_CONFIG);
+  ck_assert_int_eq(petra_roofline_kernel(&toy, PETRA_COST_FP32, &kernel, &seconds), PETRA_CONFIG);
   kernel.flops = -1;
-  ck_assert_int_eq(petra_roofline_kernel(&toy, PETRA_ARITHMETIC_FP32, &kernel, &seconds), PETRA_CONFIG);
+  ck_assert_int_eq(petra_roofline_kernel(&toy, PETRA_COST_FP32, &kernel, &seconds), PETRA_CONFIG);
   ck_assert_logged("finite");
-  const petra_roofline_block block = {.parameters = -1};
-  const petra_roofline_rule rule = {&toy, PETRA_ARITHMETIC_FP32, .images = 5, .element_bytes = 4};
-  petra_roofline_seconds s;
-  ck_assert_int_eq(petra_roofline_block_seconds(&rule, &block, &s), PETRA_CONFIG);
+  petra_roofline_seconds sum = {.forward = 3};
+  const petra_kernel pair[] = {{.flops = 1, .bytes = 1}, kernel};
+  ck_assert_int_eq(petra_roofline_add(&toy, PETRA_COST_FP32, pair, 2, &sum), PETRA_CONFIG);
+  ck_assert_double_eq(sum.forward, 3);
   ck_assert_double_eq(seconds, -7);
   ck_assert_int_eq(harness_lines, 6);
 }

@@ -13,21 +13,21 @@ typedef struct message {
 } message;
 
 /* Sends the messages, which are in the order of their times, and checks when each arrives. */
-static void expect(const petra_network_options *options, const message *messages, int count) {
+static void expect(const petra_fabric_options *options, const message *messages, int count) {
   petra_event_queue *events;
-  petra_network *network;
-  petra_network_options o = *options;
+  petra_fabric *network;
+  petra_fabric_options o = *options;
   int64_t found[MESSAGES] = {-1, -1, -1, -1};
   o.event_kind = KIND;
   ck_assert_int_eq(petra_event_queue_create(&events), PETRA_OK);
-  ck_assert_int_eq(petra_network_create(&o, events, &network), PETRA_OK);
+  ck_assert_int_eq(petra_fabric_create(&o, events, &network), PETRA_OK);
   for (int next = 0; next < count || petra_event_queue_time(events) < INT64_MAX;) {
     petra_packet packet;
     bool arrived;
     if (next < count && messages[next].at_ns < petra_event_queue_time(events)) {
       const message *m = &messages[next];
       packet = (petra_packet){.stage = m->to + 1, .backward = m->to < m->from, .microbatch = next};
-      ck_assert_int_eq(petra_network_send(network, m->at_ns, m->from, m->to, m->bytes, &packet, &arrived), PETRA_OK);
+      ck_assert_int_eq(petra_fabric_send(network, m->at_ns, m->from, m->to, m->bytes, &packet, &arrived), PETRA_OK);
       if (arrived)
         found[next] = m->at_ns;
       next++;
@@ -35,7 +35,7 @@ static void expect(const petra_network_options *options, const message *messages
     }
     petra_event event;
     ck_assert(petra_event_queue_pop(events, &event));
-    ck_assert_int_eq(petra_network_event(network, &event, &packet, &arrived), PETRA_OK);
+    ck_assert_int_eq(petra_fabric_event(network, &event, &packet, &arrived), PETRA_OK);
     if (!arrived)
       continue;
     const message *m = &messages[packet.microbatch];
@@ -47,20 +47,20 @@ static void expect(const petra_network_options *options, const message *messages
   for (int i = 0; i < count; i++)
     ck_assert_msg(found[i] == messages[i].arrives_ns, "message %d arrives at %lld, expected at %lld", i,
                   (long long)found[i], (long long)messages[i].arrives_ns);
-  petra_network_destroy(network);
+  petra_fabric_destroy(network);
   petra_event_queue_destroy(events);
 }
 
 START_TEST(fifo_queues_and_latency_overlaps) {
-  const petra_network_options o = {.devices = 3, .latency_ns = 50, .bandwidth_Bps = 1e9};
+  const petra_fabric_options o = {.devices = 3, .latency_ns = 50, .bandwidth_Bps = 1e9};
   const message m[] = {{0, 0, 1, 100, 150}, {10, 0, 1, 100, 250}, {10, 1, 0, 100, 160}, {20, 0, 1, 0, 250}};
   expect(&o, m, 4); /* the empty message waits in line; the way back is a link of its own */
 }
 END_TEST
 
 START_TEST(without_bandwidth_only_latency) {
-  for (int sharing = PETRA_SHARING_FIFO; sharing <= PETRA_SHARING_FAIR; sharing++) {
-    petra_network_options o = {.devices = 3, .sharing = sharing, .latency_ns = 50};
+  for (int sharing = PETRA_LINK_FIFO; sharing <= PETRA_LINK_FAIR; sharing++) {
+    petra_fabric_options o = {.devices = 3, .sharing = sharing, .latency_ns = 50};
     const message late[] = {{0, 0, 1, 100, 50}, {10, 0, 1, 100, 60}};
     expect(&o, late, 2);
     o.latency_ns = 0;
@@ -73,7 +73,7 @@ END_TEST
 START_TEST(fair_halves_the_link) {
   /* Alone until 50: 50 bytes. Then half the rate: the first is done at 150, when the second has 50 of its 100
    * left. */
-  const petra_network_options o = {.devices = 2, .sharing = PETRA_SHARING_FAIR, .latency_ns = 5, .bandwidth_Bps = 1e9};
+  const petra_fabric_options o = {.devices = 2, .sharing = PETRA_LINK_FAIR, .latency_ns = 5, .bandwidth_Bps = 1e9};
   const message m[] = {{0, 0, 1, 100, 155}, {50, 0, 1, 100, 205}};
   expect(&o, m, 2);
   const message equal[] = {{0, 0, 1, 100, 305}, {0, 0, 1, 100, 305}, {0, 0, 1, 100, 305}};
@@ -82,14 +82,14 @@ START_TEST(fair_halves_the_link) {
 END_TEST
 
 START_TEST(two_links_share_a_card) {
-  petra_network_options o = {.devices = 3, .sharing = PETRA_SHARING_FAIR, .card_Bps = 1e9};
+  petra_fabric_options o = {.devices = 3, .sharing = PETRA_LINK_FAIR, .card_Bps = 1e9};
   /* Device 1 sends up and down: both at half the card's rate until 200; then the longer one has all of it. */
   const message fair[] = {{0, 1, 2, 100, 200}, {0, 1, 0, 300, 400}};
   expect(&o, fair, 2);
   /* In and out are apart. */
   const message both[] = {{0, 1, 2, 100, 100}, {0, 2, 1, 100, 100}};
   expect(&o, both, 2);
-  o.sharing = PETRA_SHARING_FIFO;
+  o.sharing = PETRA_LINK_FIFO;
   const message fifo[] = {{0, 1, 2, 100, 100}, {0, 1, 0, 300, 400}};
   expect(&o, fifo, 2);
   expect(&o, both, 2);
@@ -99,8 +99,7 @@ END_TEST
 START_TEST(max_min_gives_the_rest_to_those_who_can_use_it) {
   /* The link 1 -> 2 (0.6) is tighter per message (0.3) than the card (1/3): 0.3, 0.3, and 0.4 for the message
    * down. */
-  const petra_network_options o = {
-      .devices = 3, .sharing = PETRA_SHARING_FAIR, .bandwidth_Bps = 0.6e9, .card_Bps = 1e9};
+  const petra_fabric_options o = {.devices = 3, .sharing = PETRA_LINK_FAIR, .bandwidth_Bps = 0.6e9, .card_Bps = 1e9};
   const message m[] = {{0, 1, 2, 300, 1000}, {0, 1, 2, 300, 1000}, {0, 1, 0, 200, 500}};
   expect(&o, m, 3);
 }
@@ -108,8 +107,8 @@ END_TEST
 
 START_TEST(nodes_use_no_card_inside) {
   const int32_t node[] = {0, 0, 1, 1};
-  for (int sharing = PETRA_SHARING_FIFO; sharing <= PETRA_SHARING_FAIR; sharing++) {
-    const petra_network_options o = {.devices = 4, .sharing = sharing, .node = node, .card_Bps = 1e9};
+  for (int sharing = PETRA_LINK_FIFO; sharing <= PETRA_LINK_FAIR; sharing++) {
+    const petra_fabric_options o = {.devices = 4, .sharing = sharing, .node = node, .card_Bps = 1e9};
     const message m[] = {{0, 0, 1, 100, 0}, {0, 1, 2, 100, 100}, {3, 2, 3, 7, 3}};
     expect(&o, m, 3);
   }
@@ -117,7 +116,7 @@ START_TEST(nodes_use_no_card_inside) {
 END_TEST
 
 START_TEST(last_to_first_is_a_link_of_its_own) {
-  const petra_network_options o = {.devices = 3, .bandwidth_Bps = 1e9};
+  const petra_fabric_options o = {.devices = 3, .bandwidth_Bps = 1e9};
   const message m[] = {{0, 2, 0, 100, 100}, {0, 2, 1, 100, 100}, {0, 0, 2, 100, 100}, {0, 0, 1, 100, 100}};
   expect(&o, m, 4);
 }
@@ -125,20 +124,20 @@ END_TEST
 
 START_TEST(a_transmission_of_centuries_is_refused) {
   petra_event_queue *events;
-  petra_network *network;
-  const petra_network_options o = {.devices = 2, .bandwidth_Bps = 1e-9};
+  petra_fabric *network;
+  const petra_fabric_options o = {.devices = 2, .bandwidth_Bps = 1e-9};
   const petra_packet packet = {.stage = 2};
   bool arrived;
   petra_status status = PETRA_OK;
   harness_clear();
   ck_assert_int_eq(petra_event_queue_create(&events), PETRA_OK);
-  ck_assert_int_eq(petra_network_create(&o, events, &network), PETRA_OK);
+  ck_assert_int_eq(petra_fabric_create(&o, events, &network), PETRA_OK);
   for (int i = 0; i < 5 && status == PETRA_OK; i++) /* each is cut to 2^60 ns; the queue may not pass 2^62 */
-    status = petra_network_send(network, 0, 0, 1, 1000000, &packet, &arrived);
+    status = petra_fabric_send(network, 0, 0, 1, 1000000, &packet, &arrived);
   ck_assert_int_eq(status, PETRA_SCHEDULE);
   ck_assert_logged("expected more bandwidth");
   ck_assert_int_eq(harness_lines, 1);
-  petra_network_destroy(network);
+  petra_fabric_destroy(network);
   petra_event_queue_destroy(events);
 }
 END_TEST

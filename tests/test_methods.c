@@ -33,7 +33,7 @@ static void train(const variant *v, bool single, const char *const *more, int mo
   must(training_open(run, sets, n));
   if (init)
     must(training_weights(run, init));
-  must(training_run(run, NULL));
+  must(training_run(run));
   must(training_weights(run, out));
 }
 
@@ -44,7 +44,7 @@ static void train_and_close(const variant *v, bool single, const char *const *mo
   training_close(&run);
 }
 
-/* Asserts that all variants end at the weights of the first one, to the bit, and move at all. */
+/* Asserts that all variants end at the weights of the first one, bit for bit, and move at all. */
 static void expect_same(const variant *variants, int count, bool single, const char *const *more, int more_count) {
   training_tensors init, first, other;
   train_and_close(&variants[0], single, more, more_count, &init, &first);
@@ -148,10 +148,9 @@ static void gradients_at_rate_0(const char *name, const char *accumulate, traini
   training run;
   snprintf(method, sizeof method, "method.name=%s", name);
   must(TRAINING_OPEN(&run, "model.depth=18", "model.width=2", "data.batch=4", "device.threads=1", FOUR_STAGES, DOUBLE,
-                     "optim.lr=0", "run.max_microbatches=8", method, accumulate));
-  run.program.drain = true;
-  must(training_run(&run, NULL));
-  must(training_gradients(&run, petra_stage_sums(run.setup.stage[0]), out));
+                     "optim.lr=0", "run.max_microbatches=8", "run.drain=true", method, accumulate));
+  must(training_run(&run));
+  must(training_gradients(&run, petra_stage_sums(run.network->stage[0]), out));
   training_close(&run);
 }
 
@@ -163,8 +162,8 @@ START_TEST(at_rate_0_every_method_gives_the_end_to_end_gradient) {
     for (int i = 0; i < petra_method_count(); i++) {
       const petra_method method = petra_method_get(i);
       training_distance distance;
-      if (k == 0 && (method.program->flush || method.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER))
-        continue; /* programs of flushes and two buffers need more than a microbatch between updates */
+      if (k == 0 && (method.program->chunked || method.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER))
+        continue; /* two chunks a device and two buffers need more than a microbatch between updates */
       gradients_at_rate_0(method.name, accumulate[k], &found);
       must(training_compare(&exact, &found, NULL, TOLERANCE_ROUNDING_FP64, &distance));
       within(method.name, distance.worst, TOLERANCE_GRADIENT);
@@ -177,7 +176,7 @@ END_TEST
 
 /* Bytes of a stage's parameters. */
 static int64_t parameter_bytes(const training *run, int stage) {
-  const petra_account *account = petra_stage_account(run->setup.stage[stage]);
+  const petra_account *account = petra_stage_account(run->network->stage[stage]);
   return account->bytes[PETRA_MEMORY_PARAMETERS];
 }
 
@@ -194,24 +193,24 @@ START_TEST(older_weights_that_are_held) {
                  {"method.name=1f1b", false}};
   for (int i = 0; i < HARNESS_COUNT(methods); i++)
     for (int k = 1; k <= 5; k++) {
-      char accumulate[32];
+      char accumulate[32], microbatches[40];
       training run;
       snprintf(accumulate, sizeof accumulate, "method.accumulate=%d", k);
       if (strstr(methods[i].method, "2bw") && k < 4)
         continue;
-      must(TRAINING_OPEN(&run, SMALL, FOUR_STAGES, DOUBLE, "run.max_microbatches=20", methods[i].method, accumulate));
-      run.program.microbatches -= run.program.microbatches % k;
-      run.program.drain = true;
-      must(training_run(&run, NULL));
+      snprintf(microbatches, sizeof microbatches, "run.max_microbatches=%d", 20 - 20 % k);
+      must(TRAINING_OPEN(&run, SMALL, FOUR_STAGES, DOUBLE, microbatches, "run.drain=true", methods[i].method,
+                         accumulate));
+      must(training_run(&run));
       for (int j = 0; j < 4; j++) {
-        int64_t lag = petra_method_lag(&run.setup.method, 4, j + 1);
+        int64_t lag = petra_method_lag(&run.plan->method, 4, j + 1);
         int64_t held = methods[i].stashes ? lag : 0;
-        const petra_account *account = petra_stage_account(run.setup.stage[j]);
-        ck_assert_msg(petra_stage_stash_max(run.setup.stage[j]) == held,
+        const petra_account *account = petra_stage_account(run.network->stage[j]);
+        ck_assert_msg(petra_stage_stash_max(run.network->stage[j]) == held,
                       "%s, k = %d, stage %d: %d old versions, expected %lld", methods[i].method, k, j + 1,
-                      petra_stage_stash_max(run.setup.stage[j]), (long long)held);
+                      petra_stage_stash_max(run.network->stage[j]), (long long)held);
         ck_assert_int_eq(account->peak_bytes[PETRA_MEMORY_WEIGHT_BUFFER], held * parameter_bytes(&run, j));
-        ck_assert_int_eq(petra_stage_in_flight(run.setup.stage[j]), 0);
+        ck_assert_int_eq(petra_stage_in_flight(run.network->stage[j]), 0);
       }
       training_close(&run);
     }

@@ -144,7 +144,7 @@ static void open_stages(training *run, const char *const *settings) {
 
 static double *values_of(const training *run, const petra_tensor *tensor) {
   double *values = malloc((size_t)tensor->elements * sizeof *values);
-  must(petra_op_download(run->setup.backend, tensor, values, PETRA_HOST_F64));
+  must(petra_op_download(run->network->backend, tensor, values, PETRA_HOST_F64));
   return values;
 }
 
@@ -155,7 +155,7 @@ static void update(const training *run, petra_stage *stage, int t, double lr) {
     double *values = values_of(run, gradients->tensor[i]);
     for (int64_t e = 0; e < gradients->tensor[i]->elements; e++)
       values[e] = gradient_at(t, e);
-    must(petra_op_upload(run->setup.backend, gradients->tensor[i], values, PETRA_HOST_F64));
+    must(petra_op_upload(run->network->backend, gradients->tensor[i], values, PETRA_HOST_F64));
     free(values);
   }
   stage->begun = stage->counted = 1;
@@ -191,7 +191,7 @@ static void extend(const rule *r, history *histories, int64_t count, int t, doub
 static void check_rule(const rule *r) {
   training run;
   open_stages(&run, r->settings);
-  petra_stage *stage = run.setup.stage[0];
+  petra_stage *stage = run.network->stage[0];
   history *histories[3]; /* of the stem's filter, scale and shift */
   double worst = 0;
   for (int i = 0; i < 3; i++) {
@@ -254,7 +254,7 @@ START_TEST(stage_momentum_is_nesterov_with_a_discount) {
   const char *const settings[] = {MITIGATION("stage_momentum=0.98"), "optim.weight_decay=0", NULL};
   training run;
   open_stages(&run, settings);
-  petra_stage *stage = run.setup.stage[0];
+  petra_stage *stage = run.network->stage[0];
   const double m = 0.9 + 0.08 * DISTANCE / STAGES, rate = 0.05 / (1 - 0.9);
   double *before = values_of(&run, stage->sets[0].parameters.tensor[0]), worst = 0;
   int64_t count = stage->sets[0].parameters.tensor[0]->elements;
@@ -334,7 +334,7 @@ static void train(const char *const *settings, bool gradients, training_tensors 
   for (int i = 0; settings[i]; i++)
     sets[n++] = settings[i];
   must(training_open(&run, sets, n));
-  must(training_run(&run, NULL));
+  must(training_run(&run));
   if (gradients)
     must(training_gradients(&run, false, out));
   else
@@ -342,7 +342,7 @@ static void train(const char *const *settings, bool gradients, training_tensors 
   training_close(&run);
 }
 
-/* Whether each mitigation leaves these runs as they are, to the bit. */
+/* Whether each mitigation leaves these runs as they are, bit for bit. */
 static void compare_all(const char *method, const char *const *common, int count, bool gradients, bool same) {
   const char *sets[16] = {method};
   training_tensors without, with;
@@ -447,7 +447,7 @@ START_TEST(extra_weights_are_in_the_account) {
     training run;
     open_stages(&run, c ? corrected : predicted);
     for (int j = 0; j < STAGES; j++) {
-      const petra_account *account = petra_stage_account(run.setup.stage[j]);
+      const petra_account *account = petra_stage_account(run.network->stage[j]);
       int64_t one = j == STAGES - 1 ? 0 : account->bytes[PETRA_MEMORY_PARAMETERS];
       ck_assert_int_eq(account->bytes[PETRA_MEMORY_WEIGHT_BUFFER], one);
       ck_assert_int_eq(account->bytes[PETRA_MEMORY_MOMENTUM], account->bytes[PETRA_MEMORY_PARAMETERS] + (c ? one : 0));

@@ -68,7 +68,7 @@ static bool fail_nth(void *context, size_t bytes) {
   return (*(int *)context)-- == 0;
 }
 
-/* 130 cells: the array of cells grows twice. */
+/* 130 cells: the array of cells is made and grows four times. */
 static petra_status build_table(FILE *out) {
   static const petra_table_column one[] = {{"n", PETRA_TABLE_RIGHT}};
   petra_table *table = NULL;
@@ -97,7 +97,7 @@ START_TEST(table_survives_failed_allocations) {
     ck_assert_int_eq(status, PETRA_NO_MEMORY);
   }
   fclose(stream);
-  ck_assert_int_eq(n, 1 + 3 + 130 + 1); /* the table, its growth, the cells, the widths */
+  ck_assert_int_eq(n, 1 + 5 + 130 + 1); /* the table, its growth, the cells, the widths */
   ck_assert_uint_eq(strlen(text), 131 * 4);
   free(text);
 }
@@ -127,7 +127,7 @@ START_TEST(progress_rewrites_a_line_on_a_terminal) {
   petra_progress_finish(&progress);
   fclose(stream);
   ck_assert_str_eq(text, "\r0/4   0% loss 2\033[K"
-                         "\r2/4  50% loss 1, 0:00:00 left\033[K"
+                         "\r2/4  50% loss\\x0a1, 0:00:00 left\033[K"
                          "\r\033[K"
                          "\r3/4  75% again, 0:00:00 left\033[K"
                          "\r\033[K");
@@ -211,8 +211,15 @@ START_TEST(utf8_is_strict_and_shown_safely) {
                                       "\xff"};
   for (int i = 0; i < HARNESS_COUNT(wrong); i++)
     ck_assert_int_eq(petra_utf8_decode(wrong[i], strlen(wrong[i]), &c), 0);
-  char shown[12];
-  ck_assert_str_eq(petra_utf8_show(shown, sizeof shown, "a\033[\xff\n\xc2\x85.", 8), "a?[???.");
+  char shown[12], whole[64];
+  ck_assert_str_eq(petra_utf8_show(whole, sizeof whole, "a\033[\xff\n\xc2\x85.", 8), "a\\x1b[\\xff\\x0a\\xc2\\x85.");
+  /* DEL, C1, a mark that turns the direction; and text that stays */
+  ck_assert_str_eq(petra_utf8_show(whole, sizeof whole, "\x7f\xc2\x9b\xe2\x80\xae", 6),
+                   "\\x7f\\xc2\\x9b\\xe2\\x80\\xae");
+  ck_assert_str_eq(petra_utf8_show(whole, sizeof whole, "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", 9),
+                   "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80");
+  ck_assert_str_eq(petra_utf8_show(shown, sizeof shown, "1234567\033", 8), "1234567\\x1b");
+  ck_assert_str_eq(petra_utf8_show(shown, sizeof shown, "12345678\033", 9), "12345678...");
   ck_assert_str_eq(petra_utf8_show(shown, sizeof shown, "12345678901", 11), "12345678901");
   ck_assert_str_eq(petra_utf8_show(shown, sizeof shown, "123456789012", 12), "12345678...");
   ck_assert_str_eq(petra_utf8_show(shown, sizeof shown, "1234567\xc3\xa4\xc3\xa4\xc3\xa4", 13), "1234567...");

@@ -225,6 +225,8 @@ START_TEST(balance_by_costs) {
       most = sum > most ? sum : most;
     }
     ck_assert_int_eq(most, brute_force(costs, 0, 10, stages));
+    petra_partition_fini(&partition);
+    petra_model_fini(&model);
     petra_config_destroy(config);
   }
 }

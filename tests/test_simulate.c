@@ -1,4 +1,4 @@
-/* What the simulator adds to the executor: luck (jitter, slow stages, pauses, failures), and `arrival` with
+/* What the simulator adds to the executor: random durations (jitter, slow stages, pauses, failures), and `arrival` with
  * its credit. */
 #include "harness.h"
 #include "sim/executor_virtual.h"
@@ -30,13 +30,13 @@ static void moments(const petra_jitter_options *options, double *mean, double *d
 
 START_TEST(laws_keep_the_mean) {
   static const struct {
-    petra_jitter_law law;
+    petra_jitter_model law;
     double scale;
-  } cases[] = {{PETRA_LAW_NORMAL, 0.2},
-               {PETRA_LAW_LOGNORMAL, 0.5},
-               {PETRA_LAW_GAMMA, 0.5},
-               {PETRA_LAW_EXPONENTIAL, 0.7},
-               {PETRA_LAW_EXPONENTIAL, 1}};
+  } cases[] = {{PETRA_JITTER_NORMAL, 0.2},
+               {PETRA_JITTER_LOGNORMAL, 0.5},
+               {PETRA_JITTER_GAMMA, 0.5},
+               {PETRA_JITTER_EXPONENTIAL, 0.7},
+               {PETRA_JITTER_EXPONENTIAL, 1}};
   for (int i = 0; i < HARNESS_COUNT(cases); i++) {
     const petra_jitter_options options = {.seed = 5, .law = cases[i].law, .scale = cases[i].scale};
     double mean, deviation;
@@ -47,7 +47,7 @@ START_TEST(laws_keep_the_mean) {
     ck_assert_double_eq_tol(deviation, cases[i].scale, 0.06 * cases[i].scale);
   }
   /* A wide normal law is cut off at 0 and keeps its mean all the same. */
-  const petra_jitter_options wide = {.seed = 5, .law = PETRA_LAW_NORMAL, .scale = 2};
+  const petra_jitter_options wide = {.seed = 5, .law = PETRA_JITTER_NORMAL, .scale = 2};
   double mean, deviation;
   moments(&wide, &mean, &deviation);
   ck_assert_double_eq_tol(mean, 1, 5 * deviation / sqrt(DRAWS));
@@ -55,8 +55,8 @@ START_TEST(laws_keep_the_mean) {
 END_TEST
 
 START_TEST(draws_depend_on_name_alone) {
-  const petra_jitter_options options = {.seed = 9, .law = PETRA_LAW_GAMMA, .scale = 0.3},
-                             other = {.seed = 10, .law = PETRA_LAW_GAMMA, .scale = 0.3};
+  const petra_jitter_options options = {.seed = 9, .law = PETRA_JITTER_GAMMA, .scale = 0.3},
+                             other = {.seed = 10, .law = PETRA_JITTER_GAMMA, .scale = 0.3};
   int64_t forwards[20];
   for (int64_t m = 0; m < 20; m++)
     forwards[m] = duration(&options, 4, m, 1000000);
@@ -75,7 +75,7 @@ START_TEST(slow_stages_and_no_luck) {
   for (int32_t stage = 1; stage <= 10; stage++)
     ck_assert_int_eq(duration(&options, stage, 0, 10), stage == 2 || stage == 5 || stage == 9 ? 15 : 10);
   ck_assert(!petra_jitter_is_none(&options));
-  ck_assert(petra_jitter_is_none(&(petra_jitter_options){.law = PETRA_LAW_NORMAL}));
+  ck_assert(petra_jitter_is_none(&(petra_jitter_options){.law = PETRA_JITTER_NORMAL}));
 }
 END_TEST
 
@@ -108,7 +108,7 @@ static void arrive(int64_t microbatches, int64_t credit, int64_t *runaway, int64
   petra_executor *executor;
   ck_assert_int_eq(petra_worker_cost_create(&counting, &worker), PETRA_OK);
   ck_assert_int_eq(petra_executor_virtual_create(&cluster, &executor), PETRA_OK);
-  ck_assert_int_eq(executor->ops->run(executor, &petra_program_arrival, &options, worker, NULL, NULL), PETRA_OK);
+  ck_assert_int_eq(executor->ops->run(executor, &petra_program_arrival, &options, worker, NULL), PETRA_OK);
   *runaway = petra_executor_virtual_runaway(executor);
   *in_flight = petra_executor_virtual_counts(executor)[0].in_flight_max;
   *actions = petra_executor_virtual_actions(executor);

@@ -4,7 +4,7 @@
 #include "harness.h"
 #include "training_rig.h"
 
-enum { STAGES_MOST = PETRA_MODEL_BLOCKS, MICROBATCHES_MOST = 128, EPOCHS_MOST = 8 };
+enum { STAGES_MOST = RIG_STAGES, MICROBATCHES_MOST = 128, EPOCHS_MOST = 8 };
 
 /* What the trace tells. */
 typedef struct told {
@@ -27,9 +27,14 @@ static petra_status keep_row(void *context, const petra_trace_row *row) {
   return PETRA_OK;
 }
 
-static petra_status keep_loss(void *context, int64_t microbatch, const petra_loss *loss, double lr,
+typedef struct teller {
+  petra_stage_observer base;
+  told *told;
+} teller;
+
+static petra_status keep_loss(petra_stage_observer *observer, int64_t microbatch, const petra_loss *loss, double lr,
                               int64_t virtual_ns) {
-  told *t = context;
+  told *t = ((teller *)observer)->told;
   (void)lr;
   (void)virtual_ns;
   ck_assert_int_eq(microbatch, t->losses++);
@@ -37,14 +42,17 @@ static petra_status keep_loss(void *context, int64_t microbatch, const petra_los
   return PETRA_OK;
 }
 
-static petra_status keep_evaluation(void *context, int64_t microbatch, const petra_evaluation *evaluation) {
-  told *t = context;
+static petra_status keep_evaluation(petra_stage_observer *observer, int64_t microbatch,
+                                    const petra_evaluation *evaluation) {
+  told *t = ((teller *)observer)->told;
   t->evaluated[t->evaluations] = microbatch;
   t->evaluation[t->evaluations++] = *evaluation;
   return PETRA_OK;
 }
 
 static told shared_told;
+static const petra_stage_observer_ops teller_ops = {.loss = keep_loss, .evaluated = keep_evaluation};
+static teller shared_teller = {.base.ops = &teller_ops, .told = &shared_told};
 
 static void start_told(void) {
   memset(&shared_told, 0xff, sizeof shared_told); /* -1: no such action */
@@ -93,7 +101,7 @@ static void run_plan(rig *r, const plan *p) {
   deal(p->depth == 18 ? 10 : 18, p->stages, text[5], sizeof text[5]);
   options.sets = sets;
   options.set_count = HARNESS_COUNT(sets);
-  options.events = (petra_worker_events){&shared_told, keep_loss, keep_evaluation};
+  options.observer = &shared_teller.base;
   start_told();
   ck_assert_int_eq(rig_open(r, &options), PETRA_OK);
   ck_assert_int_eq(rig_run(r, keep_row, &shared_told), PETRA_OK);
@@ -117,9 +125,9 @@ static void expect_lags(const rig *r) {
       most = larger(most, backward - forward);
     }
     ck_assert_int_eq(most, (delay + k - 1) / k);
-    ck_assert_int_eq(petra_stage_version(r->stage[j - 1]), r->program.microbatches / k);
-    ck_assert_int_eq(petra_stage_in_flight(r->stage[j - 1]), 0);
-    ck_assert_int_eq(petra_stage_in_flight_max(r->stage[j - 1]), delay + 1);
+    ck_assert_int_eq(petra_stage_version(r->network->stage[j - 1]), r->program.microbatches / k);
+    ck_assert_int_eq(petra_stage_in_flight(r->network->stage[j - 1]), 0);
+    ck_assert_int_eq(petra_stage_in_flight_max(r->network->stage[j - 1]), delay + 1);
   }
 }
 
@@ -148,11 +156,11 @@ END_TEST
 /* Bytes of all tensors of a kind in a stage. */
 static int64_t bytes_of(rig *r, int j, bool statistics) {
   int64_t sum = 0;
-  for (int b = r->partition.first[j]; b < r->partition.first[j + 1]; b++) {
-    const petra_block *block = &r->model.blocks[b];
+  for (int b = r->plan->partition.first[j]; b < r->plan->partition.first[j + 1]; b++) {
+    const petra_block *block = &r->plan->model.blocks[b];
     int count = statistics ? petra_block_statistic_count(block) : petra_block_parameter_count(block);
     for (int i = 0; i < count; i++)
-      sum += petra_stage_tensor(r->stage[j], b, statistics, i)->elements * (int64_t)sizeof(double);
+      sum += petra_stage_tensor(r->network->stage[j], b, statistics, i)->elements * (int64_t)sizeof(double);
   }
   return sum;
 }
@@ -160,7 +168,7 @@ static int64_t bytes_of(rig *r, int j, bool statistics) {
 /* What stays after a drained run, when the worker is gone: weights and what belongs to them; the rest was
  * given back. */
 static void expect_kept(rig *r, int j) {
-  const petra_account *account = petra_stage_account(r->stage[j]);
+  const petra_account *account = petra_stage_account(r->network->stage[j]);
   int64_t parameters = bytes_of(r, j, false), statistics = bytes_of(r, j, true);
   int64_t gradients = parameters * (r->program.accumulate > 1 ? 2 : 1);
   int64_t expected[PETRA_MEMORY_CATEGORIES] = {0};
@@ -180,9 +188,9 @@ static void expect_kept(rig *r, int j) {
 /* Bytes of the inputs that a stage keeps of one microbatch: those of its blocks that are not reversible. */
 static int64_t input_bytes(const rig *r, int j, int batch) {
   int64_t sum = 0;
-  for (int b = r->partition.first[j]; b < r->partition.first[j + 1]; b++)
-    if (!r->model.blocks[b].reversible)
-      sum += batch * petra_block_input_elements(&r->model.blocks[b]) * (int64_t)sizeof(double);
+  for (int b = r->plan->partition.first[j]; b < r->plan->partition.first[j + 1]; b++)
+    if (!r->plan->model.blocks[b].reversible)
+      sum += batch * petra_block_input_elements(&r->plan->model.blocks[b]) * (int64_t)sizeof(double);
   return sum;
 }
 
@@ -208,9 +216,9 @@ START_TEST(memory_of_petra) {
                          .eval_images = 7}};
         int reversible = 0;
         run_plan(&r, &p);
-        rig_drop_worker(&r);
-        for (int j = 0; j < r.partition.stages; j++) {
-          const petra_account *account = petra_stage_account(r.stage[j]);
+        petra_run_drop_worker(r.run);
+        for (int j = 0; j < r.plan->partition.stages; j++) {
+          const petra_account *account = petra_stage_account(r.network->stage[j]);
           int64_t delay = 2 * (stages - (j + 1)), each = j + 1 < stages ? input_bytes(&r, j, 3) : 0;
           reversible += each == 0;
           ck_assert_int_eq(account->peak_bytes[PETRA_MEMORY_INPUT_BUFFER], (delay + 1) * each);
@@ -237,11 +245,11 @@ START_TEST(memory_of_the_sequential_methods) {
         3,
         {.batches = 4, .microbatches = 5, .drain = true, .engines = 1 + i / 2, .eval_every = 1, .eval_images = 7}};
     run_plan(&r, &p);
-    rig_drop_worker(&r);
-    for (int j = 0; j < r.partition.stages; j++) {
-      int64_t peak = petra_stage_account(r.stage[j])->peak_bytes[PETRA_MEMORY_INPUT_BUFFER];
-      ck_assert_int_eq(peak, i % 2 == 0 || j == r.partition.stages - 1 ? 0 : input_bytes(&r, j, 3));
-      ck_assert_int_eq(petra_stage_in_flight_max(r.stage[j]), 1);
+    petra_run_drop_worker(r.run);
+    for (int j = 0; j < r.plan->partition.stages; j++) {
+      int64_t peak = petra_stage_account(r.network->stage[j])->peak_bytes[PETRA_MEMORY_INPUT_BUFFER];
+      ck_assert_int_eq(peak, i % 2 == 0 || j == r.plan->partition.stages - 1 ? 0 : input_bytes(&r, j, 3));
+      ck_assert_int_eq(petra_stage_in_flight_max(r.network->stage[j]), 1);
       expect_kept(&r, j);
     }
     rig_close(&r);
@@ -256,7 +264,7 @@ START_TEST(undrained_runs_are_given_back) {
   const plan p = {"petra", "revnet", 18, 10, 1, 2, {.batches = 10, .microbatches = 24}};
   run_plan(&r, &p);
   for (int j = 0; j < 9; j++)
-    ck_assert_int_eq(petra_stage_in_flight(r.stage[j]),
+    ck_assert_int_eq(petra_stage_in_flight(r.network->stage[j]),
                      larger(0, 2 * (10 - (j + 1)))); /* F and B of the last tick are done */
   rig_close(&r);
 }
@@ -264,7 +272,7 @@ END_TEST
 
 static void expect_same_evaluation(const petra_evaluation *a, const petra_evaluation *b) {
   ck_assert_int_eq(a->images, b->images);
-  ck_assert(a->loss == b->loss); /* to the bit: the same weights, the same sums */
+  ck_assert(a->loss == b->loss); /* bit for bit: the same weights, the same sums */
   ck_assert(a->top1 == b->top1 && a->top5 == b->top5);
 }
 
@@ -313,11 +321,11 @@ static double *download(rig *r, int j, bool statistics, int64_t *count) {
   double *values;
   *count = bytes_of(r, j, statistics) / (int64_t)sizeof(double);
   ck_assert_int_eq(petra_allocate(&values, (size_t)*count, sizeof *values), PETRA_OK);
-  for (int b = r->partition.first[j]; b < r->partition.first[j + 1]; b++) {
-    const petra_block *block = &r->model.blocks[b];
+  for (int b = r->plan->partition.first[j]; b < r->plan->partition.first[j + 1]; b++) {
+    const petra_block *block = &r->plan->model.blocks[b];
     for (int i = 0; i < (statistics ? petra_block_statistic_count(block) : petra_block_parameter_count(block)); i++) {
-      petra_tensor *tensor = petra_stage_tensor(r->stage[j], b, statistics, i);
-      ck_assert_int_eq(petra_op_download(r->backend, tensor, values + at, PETRA_HOST_F64), PETRA_OK);
+      petra_tensor *tensor = petra_stage_tensor(r->network->stage[j], b, statistics, i);
+      ck_assert_int_eq(petra_op_download(r->network->backend, tensor, values + at, PETRA_HOST_F64), PETRA_OK);
       at += tensor->elements;
     }
   }
@@ -358,15 +366,15 @@ START_TEST(initial_values_whatever_the_partition_and_threads) {
     const rig_options options = {.sets = sets, .set_count = HARNESS_COUNT(sets), .batches = 1, .microbatches = 1};
     rig r;
     ck_assert_int_eq(rig_open(&r, &options), PETRA_OK);
-    for (int j = 0; j < r.partition.stages; j++) {
+    for (int j = 0; j < r.plan->partition.stages; j++) {
       int64_t count, at = 0;
       double *values = download(&r, j, false, &count);
       if (c == 0) {
         first[j] = values;
         continue;
       }
-      for (int b = r.partition.first[j]; b < r.partition.first[j + 1]; b++) {
-        int64_t size = petra_block_parameters(&r.model, &r.model.blocks[b]);
+      for (int b = r.plan->partition.first[j]; b < r.plan->partition.first[j + 1]; b++) {
+        int64_t size = petra_block_parameters(&r.plan->model, &r.plan->model.blocks[b]);
         ck_assert_int_eq(memcmp(values + at, first[b], (size_t)size * sizeof *values), 0);
         at += size;
       }
@@ -387,11 +395,11 @@ START_TEST(misuse_is_refused) {
   run_plan(&r, &p);
   petra_message in = {{{NULL, NULL}}, {{NULL, NULL}}}, out;
   harness_clear();
-  ck_assert_int_eq(petra_stage_backward(r.stage[0], 77, &in, &out), PETRA_INTERNAL);
+  ck_assert_int_eq(petra_stage_backward(r.network->stage[0], 77, &in, &out), PETRA_INTERNAL);
   ck_assert_int_eq(harness_lines, 1);
   ck_assert_logged("stage 1: backward of microbatch 77, which is not in flight there");
   harness_clear();
-  ck_assert_int_eq(petra_stage_update(r.stage[0], 0.1), PETRA_INTERNAL);
+  ck_assert_int_eq(petra_stage_update(r.network->stage[0], 0.1), PETRA_INTERNAL);
   ck_assert_int_eq(harness_lines, 1);
   ck_assert_logged("stage 1: update after 0 backward passes; expected 2");
   rig_close(&r);

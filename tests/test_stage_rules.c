@@ -22,22 +22,22 @@ enum { BATCH = 4, STAGES = 3 };
 /* Bytes of the inputs that a stage keeps of one microbatch: those of its blocks that cannot be inverted. */
 static int64_t kept_bytes(const training *run, int stage) {
   int64_t elements = 0;
-  for (int b = run->setup.partition.first[stage]; b < run->setup.partition.first[stage + 1]; b++)
-    if (!run->setup.model.blocks[b].reversible)
-      elements += petra_block_input_elements(&run->setup.model.blocks[b]);
+  for (int b = run->plan->partition.first[stage]; b < run->plan->partition.first[stage + 1]; b++)
+    if (!run->plan->model.blocks[b].reversible)
+      elements += petra_block_input_elements(&run->plan->model.blocks[b]);
   return elements * BATCH * (int64_t)sizeof(double);
 }
 
 static void check_buffers(const char *partition, const char *blocks) {
   training run;
   must(TRAINING_OPEN(&run, SMALL, partition, blocks, "method.name=petra", "run.max_microbatches=24", "run.drain=true"));
-  int32_t stages = run.setup.partition.stages;
-  must(training_run(&run, NULL));
+  int32_t stages = run.plan->partition.stages;
+  must(training_run(&run));
   ck_assert_int_eq(run.loss_count, 24);
   for (int j = 0; j < stages; j++) {
-    petra_stage *stage = run.setup.stage[j];
+    petra_stage *stage = run.network->stage[j];
     const petra_account *account = petra_stage_account(stage);
-    int64_t peak = petra_program_delay(stages, j + 1) + 1;
+    int64_t peak = 2 * (stages - j - 1) + 1;
     ck_assert_int_eq(petra_stage_in_flight_max(stage), peak);
     ck_assert_int_eq(petra_stage_in_flight(stage), 0);
     ck_assert_int_eq(petra_stage_version(stage), 24);
@@ -71,8 +71,8 @@ typedef struct hand {
 static void hand_open(hand *h, const char *accumulate) {
   *h = (hand){0};
   must(TRAINING_OPEN(&h->run, SMALL, LIST, "method.name=petra", accumulate));
-  ck_assert_int_eq(h->run.setup.partition.stages, STAGES);
-  h->stage = h->run.setup.stage;
+  ck_assert_int_eq(h->run.plan->partition.stages, STAGES);
+  h->stage = h->run.network->stage;
 }
 
 static void hand_release(hand *h) {
@@ -113,7 +113,7 @@ static void check_moved(hand *h, const training_tensors *before, unsigned moved)
   must(training_weights(&h->run, &now));
   for (int i = 0; i < now.count; i++) {
     int block = atoi(now.tensor[i].name) - 1, j = 0;
-    while (block >= h->run.setup.partition.first[j + 1])
+    while (block >= h->run.plan->partition.first[j + 1])
       j++;
     bool same =
         memcmp(now.tensor[i].values, before->tensor[i].values, (size_t)now.tensor[i].elements * sizeof(double)) == 0;
@@ -175,7 +175,8 @@ static double evaluated(hand *h, int32_t batch) {
   for (int j = 0; j < STAGES; j++)
     must(petra_stage_snapshot(h->stage[j], &snapshots[j]));
   const petra_loader_options options = {.batch = batch, .threads = 1};
-  must(petra_evaluate(h->run.setup.backend, h->stage, snapshots, STAGES, h->run.set, &options, &evaluation));
+  const petra_stages stages = petra_network_stages(h->run.network);
+  must(petra_evaluate(h->run.network->backend, &stages, snapshots, NULL, h->run.set, &options, &evaluation));
   ck_assert_int_eq(evaluation.images, 40);
   for (int j = 0; j < STAGES; j++)
     petra_snapshot_destroy(snapshots[j]);
@@ -186,15 +187,15 @@ START_TEST(evaluation_reads_the_running_statistics) {
   hand h = {0};
   training_tensors before;
   must(TRAINING_OPEN(&h.run, SMALL, LIST, "method.name=petra", "data.limit=40", "run.max_microbatches=8"));
-  h.stage = h.run.setup.stage;
-  must(training_run(&h.run, NULL));
+  h.stage = h.run.network->stage;
+  must(training_run(&h.run));
   must(training_weights(&h.run, &before));
   /* With batch statistics an image's loss would depend on the batch that it is in. */
   double whole = evaluated(&h, 40), parts = evaluated(&h, 7);
   within("evaluation in batches of 40 and of 7", fabs(parts / whole - 1), TOLERANCE_EVALUATION);
   check_moved(&h, &before, 0);
   /* The variance of the stem's norm is read: with another one the loss is another. */
-  must(petra_op_fill(h.run.setup.backend, petra_stage_tensor(h.stage[0], 0, true, 1), 100));
+  must(petra_op_fill(h.run.network->backend, petra_stage_tensor(h.stage[0], 0, true, 1), 100));
   double other = evaluated(&h, 40);
   ck_assert_double_gt(fabs(other / whole - 1), 1e-3);
   training_tensors_fini(&before);
@@ -236,10 +237,10 @@ static void change_weights(hand *h, petra_stage *stage) {
     for (int i = 0; i < stage->sets[b].parameters.count; i++) {
       petra_tensor *tensor = stage->sets[b].parameters.tensor[i];
       double *values = malloc((size_t)tensor->elements * sizeof *values);
-      must(petra_op_download(h->run.setup.backend, tensor, values, PETRA_HOST_F64));
+      must(petra_op_download(h->run.network->backend, tensor, values, PETRA_HOST_F64));
       for (int64_t e = 0; e < tensor->elements; e++)
         values[e] *= (e * 7 + i * 3 + b) % 5 < 2 ? 1.02 : 0.98;
-      must(petra_op_upload(h->run.setup.backend, tensor, values, PETRA_HOST_F64));
+      must(petra_op_upload(h->run.network->backend, tensor, values, PETRA_HOST_F64));
       free(values);
     }
 }
@@ -264,9 +265,9 @@ static double gradients_apart(hand *h, petra_stage *stage, int b, const petra_te
   for (int i = 0; i < found->count; i++) {
     petra_tensor *expected = stage->sets[b].gradients.tensor[i];
     double one, two, mixed;
-    must(petra_op_dot(h->run.setup.backend, expected, expected, &one));
-    must(petra_op_dot(h->run.setup.backend, found->tensor[i], found->tensor[i], &two));
-    must(petra_op_dot(h->run.setup.backend, expected, found->tensor[i], &mixed));
+    must(petra_op_dot(h->run.network->backend, expected, expected, &one));
+    must(petra_op_dot(h->run.network->backend, found->tensor[i], found->tensor[i], &two));
+    must(petra_op_dot(h->run.network->backend, expected, found->tensor[i], &mixed));
     apart += one + two - 2 * mixed;
     length += one;
   }
@@ -277,8 +278,8 @@ static bool same_values(hand *h, const petra_tensor *a, const petra_tensor *b) {
   size_t bytes = (size_t)a->elements * sizeof(double);
   double *x = malloc(bytes), *y = malloc(bytes);
   ck_assert_int_eq(a->elements, b->elements);
-  must(petra_op_download(h->run.setup.backend, a, x, PETRA_HOST_F64));
-  must(petra_op_download(h->run.setup.backend, b, y, PETRA_HOST_F64));
+  must(petra_op_download(h->run.network->backend, a, x, PETRA_HOST_F64));
+  must(petra_op_download(h->run.network->backend, b, y, PETRA_HOST_F64));
   bool same = memcmp(x, y, bytes) == 0;
   free(x);
   free(y);
@@ -287,8 +288,8 @@ static bool same_values(hand *h, const petra_tensor *a, const petra_tensor *b) {
 
 static void forward_block(petra_stage *stage, int b, const petra_streams *in, petra_block_graph *graph,
                           petra_streams *out) {
-  must(petra_block_forward(&stage->compute, petra_stage_block(stage, b), stage->sets[b].parameters.tensor, in, graph,
-                           out));
+  must(petra_block_forward(&stage->compute, petra_stage_block(stage, b), stage->sets[b].parameters.tensor, in, NULL,
+                           graph, out));
 }
 
 static void invert_block(petra_stage *stage, int b, const petra_streams *out, petra_block_graph *graph,

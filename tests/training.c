@@ -3,11 +3,13 @@
 #include "backend/ops.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "exec/batch.h"
 #include "golden_data.h"
 #include "io/weights.h"
 #include "stage/stage_private.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +32,8 @@ void training_data_remove(void) {
 
 /* --- a run --- */
 
+#define PETRA_TESTS_OF(pointer, type, member) ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
+
 enum { MOST_SETS = 40 };
 
 static petra_status load_config(training *run, const char *const *sets, int count) {
@@ -49,35 +53,9 @@ static petra_status load_config(training *run, const char *const *sets, int coun
   return petra_config_load(NULL, all, n, &run->config);
 }
 
-petra_status training_open(training *run, const char *const *sets, int count) {
-  *run = (training){0};
-  PETRA_TRY(load_config(run, sets, count));
-  const petra_config *config = run->config;
-  PETRA_TRY(petra_setup_plan(&run->setup, config));
-  PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_TRAIN, &run->set));
-  run->program = (petra_program_options){.stages = run->setup.partition.stages,
-                                         .microbatches = config->run.max_microbatches,
-                                         .chunks = run->setup.method.chunks,
-                                         .accumulate = config->method.accumulate,
-                                         .split_head = run->setup.method.split_head,
-                                         .credit = config->method.credit,
-                                         .drain = config->run.drain == PETRA_DRAIN_TRUE,
-                                         .batches = run->set->count / config->data.batch,
-                                         .eval_every = config->run.eval_every};
-  return petra_setup_stages(&run->setup);
-}
-
-void training_close(training *run) {
-  petra_free(run->losses);
-  petra_dataset_destroy(run->set);
-  petra_setup_fini(&run->setup);
-  petra_config_destroy(run->config);
-  *run = (training){0};
-}
-
-static petra_status keep_loss(void *context, int64_t microbatch, const petra_loss *loss, double lr,
+static petra_status keep_loss(petra_stage_observer *observer, int64_t microbatch, const petra_loss *loss, double lr,
                               int64_t virtual_ns) {
-  training *run = context;
+  training *run = PETRA_TESTS_OF(observer, training, observer);
   (void)lr;
   (void)virtual_ns;
   run->losses[microbatch] = loss->loss;
@@ -85,110 +63,94 @@ static petra_status keep_loss(void *context, int64_t microbatch, const petra_los
   return PETRA_OK;
 }
 
-static petra_status keep_evaluation(void *context, int64_t microbatch, const petra_evaluation *evaluation) {
-  training *run = context;
+static petra_status keep_evaluation(petra_stage_observer *observer, int64_t microbatch,
+                                    const petra_evaluation *evaluation) {
   (void)microbatch;
-  run->evaluation = *evaluation;
+  PETRA_TESTS_OF(observer, training, observer)->evaluation = *evaluation;
   return PETRA_OK;
 }
 
-static petra_loader_options loader_options(const training *run, int64_t first, int64_t end) {
-  return (petra_loader_options){.batch = (int32_t)run->config->data.batch,
-                                .bytes = petra_backend_takes_images(run->setup.backend),
-                                .drop_last = true,
-                                .threads = 1,
-                                .seed = (uint64_t)run->config->run.seed,
-                                .first = first,
-                                .end = end};
+static petra_status keep_probe_row(void *context, const petra_probe_row *row) {
+  training *run = context;
+  return run->probe_row ? run->probe_row(run->context, row) : PETRA_OK;
 }
 
-petra_status training_run(training *run, const petra_program_ops *program) {
-  const petra_config *config = run->config;
-  petra_loader_options of_loader = loader_options(run, 0, run->program.microbatches);
-  const petra_lr lr = petra_lr_from_config(config, run->program.batches);
-  const petra_stage_cost cost = petra_setup_cost(config);
-  const petra_executor_virtual_options clock = {.engines = (int)config->cluster.engines,
-                                                .rule = {.recomputes = run->setup.method.recomputes,
-                                                         .split_backward = run->setup.method.program->split_backward,
-                                                         .fused_head = !run->setup.method.split_head},
-                                                .costs = &cost,
-                                                .cost_count = 1,
-                                                .duration = run->duration};
-  petra_probe *probe = NULL;
-  petra_loader *loader = NULL;
-  petra_worker *worker = NULL;
-  petra_executor *executor = NULL;
-  petra_status status;
-  if (!program)
-    program = run->setup.method.program;
+static petra_worker *wrap(void *context, petra_worker *worker) {
+  training *run = context;
+  return run->duration ? timed_of(&run->timed, worker, run->duration, run->context) : worker;
+}
+
+static petra_status make_run(training *run, petra_backend *backend) {
+  static const petra_stage_observer_ops ops = {.loss = keep_loss, .evaluated = keep_evaluation};
+  const petra_run_options options = {.progress = PETRA_PROGRESS_QUIET,
+                                     .backend = backend,
+                                     .program = run->replaced,
+                                     .train = run->set,
+                                     .evaluation = run->set,
+                                     .probe_row = keep_probe_row,
+                                     .context = run};
+  PETRA_TRY(petra_run_open(run->config, &options, &run->run));
+  run->plan = petra_run_plan(run->run);
+  run->network = petra_run_network(run->run);
+  run->program = run->plan->program;
+  run->observer.ops = &ops;
+  petra_run_observe_stages(run->run, &run->observer);
+  petra_run_wrap(run->run, wrap, run);
+  return PETRA_OK;
+}
+
+petra_status training_open_program(training *run, const petra_program_ops *program, const char *const *sets,
+                                   int count) {
+  *run = (training){.replaced = program, .self = run};
+  PETRA_TRY(load_config(run, sets, count));
+  PETRA_TRY(petra_dataset_open(run->config, PETRA_SPLIT_TRAIN, &run->set));
+  return make_run(run, NULL);
+}
+
+petra_status training_open(training *run, const char *const *sets, int count) {
+  return training_open_program(run, NULL, sets, count);
+}
+
+void training_close(training *run) {
+  petra_free(run->losses);
+  petra_run_destroy(run->run);
+  petra_dataset_destroy(run->set);
+  petra_config_destroy(run->config);
+  *run = (training){0};
+}
+
+petra_status training_run(training *run) {
+  const int64_t microbatches = run->plan->program.microbatches;
+  if (run->self != run)
+    return petra_fail(PETRA_INTERNAL, "a training was moved after it was opened");
   petra_free(run->losses);
   run->losses = NULL;
   run->loss_count = 0;
-  PETRA_TRY(petra_allocate(&run->losses, (size_t)run->program.microbatches, sizeof *run->losses));
-  for (int64_t m = 0; m < run->program.microbatches; m++)
+  PETRA_TRY(petra_allocate(&run->losses, (size_t)microbatches, sizeof *run->losses));
+  for (int64_t m = 0; m < microbatches; m++)
     run->losses[m] = NAN;
-  PETRA_TRY_GOTO(status, petra_loader_create(run->set, &of_loader, &loader), done);
-  const petra_probe_options of_probe = {.backend = run->setup.backend,
-                                        .stages = run->program.stages,
-                                        .stage = run->setup.stage,
-                                        .program = program,
-                                        .program_options = &run->program,
-                                        .per_epoch = config->probe.per_epoch,
-                                        .gradients = config->probe.gradients,
-                                        .context = run->context,
-                                        .row = run->probe_row};
-  if (config->probe.per_epoch > 0)
-    PETRA_TRY_GOTO(status, petra_probe_create(&of_probe, &probe), done);
-  const petra_worker_stage_options options = {.backend = run->setup.backend,
-                                              .stages = run->program.stages,
-                                              .stage = run->setup.stage,
-                                              .loader = loader,
-                                              .image_height = run->set->height,
-                                              .image_width = run->set->width,
-                                              .evaluation = run->set,
-                                              .evaluation_loader = of_loader,
-                                              .lr = &lr,
-                                              .program = program,
-                                              .program_options = &run->program,
-                                              .events = {run, keep_loss, keep_evaluation},
-                                              .probe = probe};
-  PETRA_TRY_GOTO(status, petra_worker_stage_create(&options, &worker), done);
-  PETRA_TRY_GOTO(status, petra_executor_virtual_create(&clock, &executor), done);
-  status = executor->ops->run(executor, program, &run->program, worker, run->sink, run->context);
-done:
-  if (executor)
-    executor->ops->destroy(executor);
-  petra_worker_stage_destroy(worker);
-  petra_probe_destroy(probe);
-  petra_loader_destroy(loader);
-  return status;
+  petra_run_observe(run->run, sink_of(&run->told, run->sink, run->context));
+  return petra_run_go(run->run);
 }
 
 petra_status training_restart(training *run) {
-  for (int j = 0; j < run->setup.partition.stages; j++) {
-    const petra_stage_options options = run->setup.stage[j]->options;
-    petra_stage_destroy(run->setup.stage[j]);
-    run->setup.stage[j] = NULL;
-    PETRA_TRY(petra_stage_create(&options, &run->setup.stage[j]));
-    PETRA_TRY(petra_stage_initialise(run->setup.stage[j], (uint64_t)run->config->run.seed));
-  }
-  return PETRA_OK;
+  petra_backend *backend = run->network->backend;
+  run->network->backend = NULL;
+  petra_run_destroy(run->run);
+  run->run = NULL;
+  return make_run(run, backend);
 }
 
 petra_status training_batch(const training *run, int64_t microbatch, petra_message *images, int32_t *labels) {
-  const petra_loader_options options = loader_options(run, microbatch, microbatch + 1);
+  const petra_loader_options options = petra_network_loader(run->network, microbatch, microbatch + 1);
   petra_loader *loader;
   petra_batch *batch;
   petra_tensor *tensor = NULL;
   petra_status status;
   PETRA_TRY(petra_loader_create(run->set, &options, &loader));
   PETRA_TRY_GOTO(status, petra_loader_next(loader, &batch), done);
-  const int32_t shape[4] = {batch->count, 3, run->set->height, run->set->width};
   memcpy(labels, batch->labels, (size_t)batch->count * sizeof *labels);
-  status =
-      petra_tensor_create(run->setup.backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_WORKSPACE, &tensor);
-  if (status == PETRA_OK)
-    status = petra_op_upload(run->setup.backend, tensor, batch->images, PETRA_HOST_F64);
+  status = petra_batch_upload(run->network->backend, batch, NULL, PETRA_MEMORY_WORKSPACE, &tensor);
   petra_loader_give_back(loader, batch);
   *images = (petra_message){{{tensor, NULL}}, {{NULL, NULL}}};
 done:
@@ -218,7 +180,7 @@ static petra_status append(training_tensors *list, const training *run, const pe
     tensor->elements *= spec->shape[i];
   PETRA_TRY(petra_allocate(&tensor->values, (size_t)tensor->elements, sizeof *tensor->values));
   list->count++;
-  return from ? petra_op_download(run->setup.backend, from, tensor->values, PETRA_HOST_F64) : PETRA_OK;
+  return from ? petra_op_download(run->network->backend, from, tensor->values, PETRA_HOST_F64) : PETRA_OK;
 }
 
 typedef enum contents { WEIGHTS, GRADIENTS, MEAN_GRADIENTS, ZEROS } contents;
@@ -231,7 +193,7 @@ static petra_status append_block(training_tensors *list, const training *run, co
                                : what == GRADIENTS ? sets->gradients.tensor[i]
                                : what == ZEROS     ? NULL
                                                    : sets->accumulated.tensor[i];
-    petra_block_parameter(&run->setup.model, block, i, &spec);
+    petra_block_parameter(&run->plan->model, block, i, &spec);
     PETRA_TRY(append(list, run, block, &spec, false, from));
   }
   for (int i = 0; (what == WEIGHTS || what == ZEROS) && i < petra_block_statistic_count(block); i++) {
@@ -243,8 +205,8 @@ static petra_status append_block(training_tensors *list, const training *run, co
 
 static petra_status collect(const training *run, contents what, training_tensors *out) {
   *out = (training_tensors){0};
-  for (int j = 0; j < run->setup.partition.stages; j++) {
-    const petra_stage *stage = run->setup.stage[j];
+  for (int j = 0; j < run->plan->partition.stages; j++) {
+    const petra_stage *stage = run->network->stage[j];
     for (int b = 0; b < stage->blocks; b++)
       PETRA_TRY(append_block(out, run, petra_stage_block(stage, b), &stage->sets[b], what));
   }

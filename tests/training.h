@@ -4,12 +4,13 @@
 #ifndef PETRA_TESTS_TRAINING_H
 #define PETRA_TESTS_TRAINING_H
 
-#include "cli/setup.h"
-#include "data/loader.h"
-#include "exec/worker_stage.h"
-#include "sim/executor_virtual.h"
+#include "run/run.h"
+#include "sink.h"
 
-enum { TRAINING_TENSORS = PETRA_MODEL_BLOCKS * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS) };
+enum {
+  TRAINING_BLOCKS = 18 /* of the deepest networks */,
+  TRAINING_TENSORS = TRAINING_BLOCKS * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS)
+};
 
 /* Tensors of a network as arrays on the host, block by block. */
 typedef struct training_tensor {
@@ -30,24 +31,32 @@ void training_tensors_fini(training_tensors *tensors);
 
 typedef struct training {
   petra_config *config;
-  petra_setup setup;
-  petra_dataset *set;
-  petra_program_options program;
-  double *losses; /* per microbatch; NaN where none was computed */
+  petra_dataset *set; /* for training and evaluation alike */
+  petra_run *run;
+  const petra_plan *plan;
+  petra_network *network;
+  petra_program_options program; /* the plan's */
+  double *losses;                /* per microbatch; NaN where none was computed */
   int64_t loss_count;
   petra_evaluation evaluation; /* the last one */
   /* Below: what a test may set before the run. */
   petra_status (*probe_row)(void *context, const petra_probe_row *row); /* with probe.per_epoch > 0; may be NULL */
   petra_trace_sink sink;
-  void *context;                /* of the two above */
-  petra_duration_hook duration; /* durations other than the costs */
+  timed_duration duration; /* durations other than the costs */
+  void *context;           /* of these */
+  /* Below: the run's. */
+  const petra_program_ops *replaced;
+  petra_stage_observer observer;
+  struct training *self; /* where it was opened: it must not move */
+  sink told;
+  timed timed;
 } training;
 
 /* Writes the generated records to a file of this process, and removes it. */
 petra_status training_data_create(void);
 void training_data_remove(void);
 
-/* Config, stages with their weights, data. The settings come after those that switch everything off that a
+/* Config, stages with their weights, data; `run` must stay where it is. The settings come after those that switch everything off that a
  * run by hand has not: shuffling, augmentation, scaling, warm-up and milestones of the rate, evaluation. */
 petra_status training_open(training *run, const char *const *sets, int count);
 void training_close(training *run);
@@ -55,10 +64,13 @@ void training_close(training *run);
   training_open((run), (const char *const[]){__VA_ARGS__},                                                             \
                 (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *)))
 
-/* Trains run.max_microbatches microbatches. `program` instead of the method's; NULL: the method's. */
-petra_status training_run(training *run, const petra_program_ops *program);
+/* The same with a program in place of the method's. */
+petra_status training_open_program(training *run, const petra_program_ops *program, const char *const *sets, int count);
 
-/* Stages made anew with initial weights on the same backend, whose pool then holds used tensors. */
+/* Trains run.max_microbatches microbatches. */
+petra_status training_run(training *run);
+
+/* A new run, with initial weights, on the same backend, whose pool then holds used tensors. */
 petra_status training_restart(training *run);
 
 /* Batch `microbatch` of the data as a message for stage 1. The labels have data.batch entries. */
@@ -83,7 +95,7 @@ typedef struct training_distance {
 petra_status training_compare(const training_tensors *a, const training_tensors *b, const training_tensors *init,
                               double rounding, training_distance *out);
 
-/* Equal to the bit. */
+/* Equal bit for bit. */
 bool training_same(const training_tensors *a, const training_tensors *b);
 
 #endif

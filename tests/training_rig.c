@@ -2,6 +2,8 @@
 
 #include "sim/executor_virtual.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Pixels from a multiplicative hash of record and place; they tell records apart, which is all that is asked
@@ -35,114 +37,72 @@ petra_status rig_executor(rig_cost cost, const petra_cost_rule *rule, int engine
   return petra_executor_virtual_create(&options, out);
 }
 
-static petra_loader_options loader_options(const rig *r, int64_t end) {
-  return (petra_loader_options){
-      .batch = (int32_t)r->config->data.batch, .drop_last = true, .threads = 1, .seed = 1, .end = end};
+/* What a setting says, "" if it is not there. */
+static const char *setting(const rig_options *options, const char *key) {
+  for (int i = 0; i < options->set_count; i++)
+    if (strncmp(options->sets[i], key, strlen(key)) == 0)
+      return options->sets[i] + strlen(key);
+  return "";
 }
 
-static petra_status open_stages(rig *r) {
-  for (int j = 0; j < r->partition.stages; j++) {
-    const petra_stage_options options = {.model = &r->model,
-                                         .number = j + 1,
-                                         .first = r->partition.first[j],
-                                         .end = r->partition.first[j + 1],
-                                         .backend = r->backend,
-                                         .rule = petra_method_stage_rule(&r->method, r->method.inverts),
-                                         .optim = petra_optim_from_config(r->config),
-                                         .mitigation =
-                                             petra_method_stage_mitigation(&r->method, r->partition.stages, j + 1)};
-    PETRA_TRY(petra_stage_create(&options, &r->stage[j]));
-    PETRA_TRY(petra_stage_initialise(r->stage[j], 1));
-  }
-  return PETRA_OK;
+enum { MOST_SETS = 40, TEXT = 64 };
+
+/* The settings of the options behind those of the test; `text` keeps what they say. */
+static petra_status load_config(rig *r, const rig_options *options) {
+  const bool imagenet = strcmp(setting(options, "model.stem="), "imagenet") == 0;
+  const char *batch = setting(options, "data.batch=");
+  char text[6][TEXT];
+  const char *all[MOST_SETS] = {"data.set=imagefolder",
+                                "data.shuffle=false",
+                                "data.augment=[]",
+                                "data.workers=1",
+                                "run.seed=1",
+                                "cluster.cost.model=constant", /* coprime */
+                                "cluster.cost.forward_s=3e-9",
+                                "cluster.cost.backward_s=7e-9",
+                                "cluster.cost.weight_gradient_s=3e-9",
+                                "cluster.cost.reconstruct_s=5e-9",
+                                "cluster.cost.update_s=2e-9"};
+  int n = 11;
+  snprintf(text[0], TEXT, "data.image_size=%d", imagenet ? RIG_IMAGE_LARGE_STEM : RIG_IMAGE);
+  snprintf(text[1], TEXT, "run.epochs=%lld", (long long)(options->microbatches / options->batches + 1));
+  snprintf(text[2], TEXT, "run.max_microbatches=%lld", (long long)options->microbatches);
+  snprintf(text[3], TEXT, "run.eval_every=%lld", (long long)options->eval_every);
+  snprintf(text[4], TEXT, "run.drain=%s", options->drain ? "true" : "auto");
+  snprintf(text[5], TEXT, "cluster.engines=%d", options->engines ? options->engines : 1);
+  for (int i = 0; i < 6; i++)
+    all[n++] = text[i];
+  for (int i = 0; i < options->set_count && n < MOST_SETS; i++)
+    all[n++] = options->sets[i];
+  r->train = make_set(options->batches * atoi(batch), imagenet ? RIG_IMAGE_LARGE_STEM : RIG_IMAGE);
+  r->evaluation = make_set(options->eval_images, r->train.height);
+  return petra_config_load(NULL, all, n, &r->config);
 }
 
 petra_status rig_open(rig *r, const rig_options *options) {
   memset(r, 0, sizeof *r);
-  PETRA_TRY(petra_config_load(NULL, options->sets, options->set_count, &r->config));
-  int32_t image = r->config->model.stem == PETRA_STEM_IMAGENET ? RIG_IMAGE_LARGE_STEM : RIG_IMAGE;
-  PETRA_TRY(petra_model_init(&r->model, r->config, image, image));
-  PETRA_TRY(petra_partition_init(&r->partition, r->config, &r->model));
-  PETRA_TRY(petra_method_from_config(r->config, &r->method));
-  const petra_backend_options backend = {.kind = r->config->device.backend,
-                                         .precision = r->config->device.precision,
-                                         .threads = (int)r->config->device.threads,
-                                         .deterministic = true,
-                                         .graph = r->config->device.graph};
-  PETRA_TRY(petra_backend_create_with(&backend, &r->backend));
-  r->train = make_set(options->batches * r->config->data.batch, image);
-  r->evaluation = make_set(options->eval_images, image);
-  r->program = (petra_program_options){.stages = r->partition.stages,
-                                       .microbatches = options->microbatches,
-                                       .accumulate = r->config->method.accumulate,
-                                       .drain = options->drain,
-                                       .batches = options->batches,
-                                       .eval_every = options->eval_every,
-                                       .split_head = r->method.split_head};
-  r->lr = petra_lr_from_config(r->config, options->batches);
-  const petra_loader_options loader = loader_options(r, options->microbatches);
-  PETRA_TRY(petra_loader_create(&r->train, &loader, &r->loader));
-  PETRA_TRY(open_stages(r));
-  const petra_probe_options probe = {.backend = r->backend,
-                                     .stages = r->partition.stages,
-                                     .stage = r->stage,
-                                     .program = r->method.program,
-                                     .program_options = &r->program,
-                                     .per_epoch = r->config->probe.per_epoch};
-  if (probe.per_epoch > 0)
-    PETRA_TRY(petra_probe_create(&probe, &r->probe));
-  const petra_worker_stage_options worker = {.backend = r->backend,
-                                             .stages = r->partition.stages,
-                                             .stage = r->stage,
-                                             .loader = r->loader,
-                                             .image_height = image,
-                                             .image_width = image,
-                                             .evaluation = &r->evaluation,
-                                             .evaluation_loader = loader,
-                                             .lr = &r->lr,
-                                             .program = r->method.program,
-                                             .program_options = &r->program,
-                                             .events = options->events,
-                                             .probe = r->probe};
-  PETRA_TRY(petra_worker_stage_create(&worker, &r->worker));
-  const rig_cost cost = {3, 7, 5, 2}; /* coprime */
-  const petra_cost_rule rule = {.recomputes = r->method.recomputes,
-                                .split_backward = r->method.program->split_backward,
-                                .fused_head = !r->method.split_head};
-  return rig_executor(cost, &rule, options->engines ? options->engines : 1, &r->executor);
+  PETRA_TRY(load_config(r, options));
+  const petra_run_options run = {.progress = PETRA_PROGRESS_QUIET, .train = &r->train, .evaluation = &r->evaluation};
+  PETRA_TRY(petra_run_open(r->config, &run, &r->run));
+  r->plan = petra_run_plan(r->run);
+  r->network = petra_run_network(r->run);
+  r->program = r->plan->program;
+  if (options->observer)
+    petra_run_observe_stages(r->run, options->observer);
+  return PETRA_OK;
 }
 
-petra_status rig_run(rig *r, petra_trace_sink sink, void *context) {
-  return r->executor->ops->run(r->executor, r->method.program, &r->program, r->worker, sink, context);
-}
-
-void rig_drop_worker(rig *r) {
-  petra_worker_stage_destroy(r->worker);
-  r->worker = NULL;
+petra_status rig_run(rig *r, petra_trace_sink tell, void *context) {
+  petra_run_observe(r->run, sink_of(&r->told, tell, context));
+  return petra_run_go(r->run);
 }
 
 void rig_close(rig *r) {
-  if (r->executor)
-    r->executor->ops->destroy(r->executor);
-  rig_drop_worker(r);
-  petra_probe_destroy(r->probe);
-  for (int j = 0; j < PETRA_MODEL_BLOCKS; j++)
-    petra_stage_destroy(r->stage[j]);
-  petra_loader_destroy(r->loader);
-  petra_backend_destroy(r->backend);
+  petra_run_destroy(r->run);
   petra_config_destroy(r->config);
   memset(r, 0, sizeof *r);
 }
 
 petra_status rig_evaluate(rig *r, petra_evaluation *out) {
-  petra_snapshot *snapshots[PETRA_MODEL_BLOCKS] = {NULL};
-  const petra_loader_options loader = loader_options(r, 0);
-  petra_status status = PETRA_OK;
-  for (int j = 0; j < r->partition.stages; j++)
-    PETRA_TRY_GOTO(status, petra_stage_snapshot(r->stage[j], &snapshots[j]), done);
-  status = petra_evaluate(r->backend, r->stage, snapshots, r->partition.stages, &r->evaluation, &loader, out);
-done:
-  for (int j = 0; j < r->partition.stages; j++)
-    petra_snapshot_destroy(snapshots[j]);
-  return status;
+  return petra_network_evaluate(r->network, &r->evaluation, out);
 }

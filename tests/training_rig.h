@@ -1,13 +1,10 @@
-/* A small training for tests: small generated images, `ref`, a network cut into stages, the virtual executor.
- */
+/* A small training for tests: a run on small generated images, `ref`, a network cut into stages, coprime costs. */
 #ifndef PETRA_TESTS_TRAINING_RIG_H
 #define PETRA_TESTS_TRAINING_RIG_H
 
+#include "run/run.h"
 #include "sim/cost.h"
-#include "exec/executor.h"
-#include "exec/worker_stage.h"
-#include "nn/partition.h"
-#include "schedule/method.h"
+#include "sink.h"
 
 /* Costs of the four parts of a stage's work. */
 typedef struct rig_cost {
@@ -24,25 +21,21 @@ typedef struct rig_options {
   int64_t microbatches; /* M */
   int64_t eval_every;
   bool drain;
-  int engines;
-  int64_t eval_images; /* of the evaluation set */
-  petra_worker_events events;
+  int engines;                    /* 0: 1 */
+  int64_t eval_images;            /* of the evaluation set */
+  petra_stage_observer *observer; /* NULL: none */
 } rig_options;
+
+enum { RIG_STAGES = 18 }; /* of the deepest networks */
 
 typedef struct rig {
   petra_config *config;
-  petra_model model;
-  petra_partition partition;
-  petra_method method;
-  petra_backend *backend;
-  petra_stage *stage[PETRA_MODEL_BLOCKS];
   petra_dataset train, evaluation;
-  petra_loader *loader;
-  petra_program_options program;
-  petra_lr lr;
-  petra_probe *probe; /* NULL without probe.per_epoch */
-  petra_worker *worker;
-  petra_executor *executor;
+  petra_run *run;
+  const petra_plan *plan;
+  petra_network *network;
+  petra_program_options program; /* the plan's */
+  sink told;
 } rig;
 
 /* Pixels a side: the least that the networks take with the CIFAR and the ImageNet stem. */
@@ -51,11 +44,8 @@ enum { RIG_IMAGE = 8, RIG_IMAGE_LARGE_STEM = 32 };
 /* Everything up to the stages' initial weights. rig_close must follow, also after a failure. */
 petra_status rig_open(rig *r, const rig_options *options);
 
-/* The run. `sink` may be NULL. */
-petra_status rig_run(rig *r, petra_trace_sink sink, void *context);
-
-/* Drops the worker with the messages that wait in it; the stages stay. */
-void rig_drop_worker(rig *r);
+/* The run. `tell` may be NULL. */
+petra_status rig_run(rig *r, petra_trace_sink tell, void *context);
 
 /* Destroys everything; the backend's own check finds tensors that are still held. */
 void rig_close(rig *r);

@@ -100,7 +100,7 @@ def accuracies(folder):
 
 
 def check_weights(folder):
-    """Programs with an order of their own must end with the same weights, to the bit, whatever the timing."""
+    """Programs with an order of their own must end with bit-identical weights, whatever the timing."""
     import h5py
 
     def weights(name):
@@ -118,7 +118,7 @@ def check_weights(folder):
                 first = weights(names[0])
                 different = [name for name in names[1:] if weights(name) != first]
                 wrong += len(different)
-                print(f"{row}, seed {seed}: {len(names)} runs, " + (f"DIFFERENT: {different}" if different else "the same weights to the bit"))
+                print(f"{row}, seed {seed}: {len(names)} runs, " + (f"DIFFERENT: {different}" if different else "bit-identical weights"))
     return wrong
 
 

@@ -8,7 +8,7 @@
  *  - Every tensor belongs to the backend that is asked. Shapes are checked (PETRA_SHAPE, logged).
  *  - An output may be the same tensor as an input only where this is said ("may alias"); tensors never overlap in part.
  *  - Outputs are overwritten, whatever they held before, NaN included, unless it is said that they are added to.
- *  - The same inputs, thread count and backend give the same output to the bit.
+ *  - The same inputs, thread count and backend give bit-identical output.
  *  - NaN and infinity go through as IEEE says: a NaN input reaches every output that depends on it (ReLU of NaN is NaN).
  *  - Failure: PETRA_BACKEND or PETRA_NO_MEMORY, logged; outputs are then undefined.
  */
@@ -131,103 +131,160 @@ typedef struct petra_images {
   const double *mean, *deviation;      /* by channel */
 } petra_images;
 
+/* The operations: the one list that the table of a backend, the functions that call it (ops.h), the `dry` backend and
+ * the names in the tests' table of cases are made from. An entry is
+ *   X(prefix, name, (parameters without the backend), (the same as arguments), what ops.c checks first)
+ * with these checks, in their order:
+ *   NUMBERS(t)                      t is there, of this backend, and no mask
+ *   ACTIVATION(t), MASK(t), VECTOR(t, n), MATRIX(t, rows, columns)   t is one, of that size (PETRA_ANY: any)
+ *   LIKE(t, u)                      t has the kind and the shape of u
+ *   APART(t, u, ...)                the output t is none of the tensors u: what is not kept apart may be the same
+ *   CONVOLUTION(geometry, x, w, y), MAX_POOL(geometry, x, y, mask), COLUMNS(x, y, column)   shapes fit as told here
+ *   CHECK(what, ...)                what only this operation asks: check_<what> of ops.c
+ * An operation that is added is an entry here, a function of each backend, and cases in tests/cases_*.c. */
+#define PETRA_OPERATIONS(X, prefix)                                                                                    \
+  /* Host arrays are dense in the logical order (row-major over shape[0..3]), `elements` long. */                      \
+  X(prefix, upload, (petra_tensor * tensor, const void *host, petra_host_type type), (tensor, host, type),             \
+    NUMBERS(tensor))                                                                                                   \
+  X(prefix, download, (const petra_tensor *tensor, void *host, petra_host_type type), (tensor, host, type),            \
+    NUMBERS(tensor))                                                                                                   \
+                                                                                                                       \
+  /* y = x */                                                                                                          \
+  X(prefix, copy, (const petra_tensor *x, petra_tensor *y), (x, y), NUMBERS(x) LIKE(y, x) APART(y, x))                 \
+  /* y = value (padding stays 0) */                                                                                    \
+  X(prefix, fill, (petra_tensor * y, double value), (y, value), NUMBERS(y))                                            \
+  /* y += alpha x */                                                                                                   \
+  X(prefix, axpy, (double alpha, const petra_tensor *x, petra_tensor *y), (alpha, x, y),                               \
+    NUMBERS(x) LIKE(y, x) APART(y, x))                                                                                 \
+  /* y = a + b; y may alias a or b. */                                                                                 \
+  X(prefix, add, (const petra_tensor *a, const petra_tensor *b, petra_tensor *y), (a, b, y),                           \
+    NUMBERS(a) LIKE(b, a) LIKE(y, a))                                                                                  \
+  /* Sum of a[i] b[i], accumulated in double. */                                                                       \
+  X(prefix, dot, (const petra_tensor *a, const petra_tensor *b, double *out), (a, b, out), NUMBERS(a) LIKE(b, a))      \
+                                                                                                                       \
+  /* x (N, C, H, W) -> x1 = channels [0, C1), x2 = channels [C1, C1 + C2), C1 + C2 = C; concat is the reverse. */      \
+  X(prefix, split, (const petra_tensor *x, petra_tensor *x1, petra_tensor *x2), (x, x1, x2),                           \
+    CHECK(parts, x, x1, x2) APART(x1, x2))                                                                             \
+  X(prefix, concat, (const petra_tensor *x1, const petra_tensor *x2, petra_tensor *x), (x1, x2, x),                    \
+    CHECK(parts, x, x1, x2))                                                                                           \
+                                                                                                                       \
+  /* S: x (N, C, H, W) -> y (N, 4C, H/2, W/2), H and W even: y[n, 4c + 2i + j, h, w] = x[n, c, 2h + i, 2w + j],  */    \
+  /* i and j 0 or 1 (PyTorch's pixel_unshuffle). A permutation: depth_to_space is its inverse, and each is the   */    \
+  /* other's backward.                                                                                           */    \
+  X(prefix, space_to_depth, (const petra_tensor *x, petra_tensor *y), (x, y), CHECK(depth, x, y))                      \
+  X(prefix, depth_to_space, (const petra_tensor *y, petra_tensor *x), (y, x), CHECK(depth, x, y))                      \
+                                                                                                                       \
+  /* x (N, I, H, W), w (O, I, KH, KW), y (N, O, OH, OW), and their gradients */                                        \
+  X(prefix, conv_forward,                                                                                              \
+    (const petra_conv_geometry *geometry, const petra_tensor *x, const petra_tensor *w, petra_tensor *y),              \
+    (geometry, x, w, y), CONVOLUTION(geometry, x, w, y) APART(y, x))                                                   \
+  X(prefix, conv_backward_data,                                                                                        \
+    (const petra_conv_geometry *geometry, const petra_tensor *dy, const petra_tensor *w, petra_tensor *dx),            \
+    (geometry, dy, w, dx), CONVOLUTION(geometry, dx, w, dy) APART(dx, dy))                                             \
+  X(prefix, conv_backward_filter,                                                                                      \
+    (const petra_conv_geometry *geometry, const petra_tensor *x, const petra_tensor *dy, petra_tensor *dw),            \
+    (geometry, x, dy, dw), CONVOLUTION(geometry, x, dw, dy))                                                           \
+                                                                                                                       \
+  /* Batch norm with the statistics of the batch; norm_evaluate is the same forward with given mean and variance */    \
+  /* (running statistics): they are inputs there.                                                                */    \
+  X(prefix, norm_forward, (const petra_norm_forward *arguments), (arguments), CHECK(norm_forward, arguments))          \
+  X(prefix, norm_backward, (const petra_norm_backward *arguments), (arguments), CHECK(norm_backward, arguments))       \
+  X(prefix, norm_evaluate, (const petra_norm_forward *arguments), (arguments), CHECK(norm, arguments))                 \
+  /* running = (1 - momentum) running + momentum * batch; the variance is made unbiased with n / (n - 1), where  */    \
+  /* n = N * H * W is `samples` (n = 1: left biased).                                                            */    \
+  X(prefix, norm_update_running,                                                                                       \
+    (const petra_tensor *mean, const petra_tensor *variance, int64_t samples, double momentum,                         \
+     petra_tensor *running_mean, petra_tensor *running_variance),                                                      \
+    (mean, variance, samples, momentum, running_mean, running_variance),                                               \
+    VECTOR(mean, PETRA_ANY) LIKE(variance, mean) LIKE(running_mean, mean) LIKE(running_variance, mean)                 \
+        APART(running_mean, mean, variance) APART(running_variance, mean, variance, running_mean)                      \
+            CHECK(samples, samples))                                                                                   \
+                                                                                                                       \
+  /* dx = y > 0 ? dy : 0; dx may alias dy */                                                                           \
+  X(prefix, relu_backward, (const petra_tensor *y, const petra_tensor *dy, petra_tensor *dx), (y, dy, dx),             \
+    ACTIVATION(y) LIKE(dy, y) LIKE(dx, y) APART(dx, y))                                                                \
+                                                                                                                       \
+  /* `mask` has the shape of y; NULL: no backward follows. */                                                          \
+  X(prefix, max_pool_forward,                                                                                          \
+    (const petra_pool_geometry *geometry, const petra_tensor *x, petra_tensor *y, petra_tensor *mask),                 \
+    (geometry, x, y, mask), MAX_POOL(geometry, x, y, mask) APART(y, x))                                                \
+  X(prefix, max_pool_backward,                                                                                         \
+    (const petra_pool_geometry *geometry, const petra_tensor *dy, const petra_tensor *mask, petra_tensor *dx),         \
+    (geometry, dy, mask, dx), MAX_POOL(geometry, dx, dy, mask) MASK(mask) APART(dx, dy))                               \
+                                                                                                                       \
+  /* Global average pool of x (N, C, H, W) into columns [column, column + C) of the matrix y (N, columns); the   */    \
+  /* other columns are left alone. Backward: dx = those columns of dy, spread over H x W and divided by H * W.   */    \
+  X(prefix, average_pool_forward, (const petra_tensor *x, petra_tensor *y, int column), (x, y, column),                \
+    COLUMNS(x, y, column))                                                                                             \
+  X(prefix, average_pool_backward, (const petra_tensor *dy, int column, petra_tensor *dx), (dy, column, dx),           \
+    COLUMNS(dx, dy, column))                                                                                           \
+                                                                                                                       \
+  /* y (N, O) = x (N, I) w^T + b, w (O, I), b (O). Backward: dx (N, I), dw (O, I), db (O), all overwritten. */         \
+  X(prefix, linear_forward, (const petra_tensor *x, const petra_tensor *w, const petra_tensor *b, petra_tensor *y),    \
+    (x, w, b, y),                                                                                                      \
+    MATRIX(x, PETRA_ANY, PETRA_ANY) MATRIX(w, PETRA_ANY, x->shape[1]) VECTOR(b, w->shape[0])                           \
+        MATRIX(y, x->shape[0], w->shape[0]) APART(y, x, w))                                                            \
+  X(prefix, linear_backward,                                                                                           \
+    (const petra_tensor *x, const petra_tensor *w, const petra_tensor *dy, petra_tensor *dx, petra_tensor *dw,         \
+     petra_tensor *db),                                                                                                \
+    (x, w, dy, dx, dw, db),                                                                                            \
+    MATRIX(x, PETRA_ANY, PETRA_ANY) MATRIX(w, PETRA_ANY, x->shape[1]) MATRIX(dy, x->shape[0], w->shape[0]) LIKE(dx, x) \
+        LIKE(dw, w) VECTOR(db, w->shape[0]) APART(dx, x, w, dy) APART(dw, x, w, dy, dx))                               \
+                                                                                                                       \
+  X(prefix, cross_entropy, (petra_cross_entropy * arguments), (arguments), CHECK(cross_entropy, arguments))            \
+                                                                                                                       \
+  X(prefix, sgd_step, (const petra_sgd_step *arguments), (arguments), CHECK(sgd_step, arguments))
+
+/* For X: the prototype of prefix##name, and its entry in a table of operations. A table made by the second cannot miss
+ * an operation: its function would not be there. */
+#define PETRA_OPERATION_DECLARE(prefix, name, parameters, ...)                                                         \
+  petra_status prefix##name(petra_backend *backend, PETRA_UNPACK parameters);
+#define PETRA_OPERATION_ENTRY(prefix, name, ...) .name = prefix##name,
+#define PETRA_UNPACK(...) __VA_ARGS__
+
+enum { PETRA_BACKEND_ACTIONS = 8 }; /* kinds of action that `begin` tells apart */
+
 typedef struct petra_backend_ops {
-  const char *name; /* "ref", "cpu", "cuda" */
+  const char *name; /* "ref", "cpu", "cuda", "dry" */
 
   void (*destroy)(petra_backend *backend);
   /* One line for `petra info`: libraries and versions, instruction set, threads. */
   void (*describe)(const petra_backend *backend, char *text, size_t size);
 
+  /* Storage: sets data and layout of a tensor whose backend, kind, shape, elements and bytes are set; content 0. */
+  petra_status (*storage_create)(petra_backend *backend, petra_tensor *tensor);
+  void (*storage_destroy)(petra_backend *backend, petra_tensor *tensor);
+  /* The bytes of a tensor, with nothing allocated. NULL: the elements lie without padding. */
+  size_t (*storage_bytes)(petra_backend *backend, const petra_tensor *tensor);
+
   /* Optional (NULL: operations are complete when they return). Operations between begin and end are those of one
-   * action of a stage (from 1; `kind` is that of the action, below 8): they may be done later, in their order, at
-   * once with those of other stages, and again as a whole when they come again. synchronize returns when all is
-   * done. What an operation gives to the host (download, dot, cross_entropy that is not `later`) is there when it
-   * returns. */
+   * action of a stage (from 1; `kind` is that of the action, below PETRA_BACKEND_ACTIONS): they may be done later, in
+   * their order, at once with those of other stages, and again as a whole when they come again. synchronize returns
+   * when all is done. What an operation gives to the host (download, dot, cross_entropy that is not `later`) is there
+   * when it returns. */
   petra_status (*begin)(petra_backend *backend, int32_t stage, int32_t kind);
   petra_status (*end)(petra_backend *backend);
   petra_status (*synchronize)(petra_backend *backend);
   /* Waits for the results of the cross_entropy that gave this ticket, one of the last three; sets loss, top1, top5. */
   petra_status (*collect)(petra_backend *backend, int64_t ticket, petra_cross_entropy *out);
-
-  /* Storage: sets bytes, data, layout of a tensor whose backend, kind, shape, elements are set; content 0. */
-  petra_status (*storage_create)(petra_backend *backend, petra_tensor *tensor);
-  void (*storage_destroy)(petra_backend *backend, petra_tensor *tensor);
-  /* The bytes that storage_create would set, with nothing allocated. NULL: as many as the elements have without
-   * padding. */
-  size_t (*storage_bytes)(petra_backend *backend, const petra_tensor *tensor);
-
-  /* Host arrays are dense in the logical order (row-major over shape[0..3]), `elements` long. Not for masks. */
-  petra_status (*upload)(petra_backend *backend, petra_tensor *tensor, const void *host, petra_host_type type);
-  petra_status (*download)(petra_backend *backend, const petra_tensor *tensor, void *host, petra_host_type type);
   /* Optional: x (N, 3, H, W) = (pixel / 255 - mean) / deviation of the augmented images, computed in double and
    * rounded once: the numbers that uploading those of petra_augment_apply would give. */
   petra_status (*upload_images)(petra_backend *backend, const petra_images *images, petra_tensor *x);
 
-  petra_status (*copy)(petra_backend *backend, const petra_tensor *x, petra_tensor *y); /* y = x, same kind and shape */
-  petra_status (*fill)(petra_backend *backend, petra_tensor *y, double value); /* y = value (padding stays 0) */
-  petra_status (*axpy)(petra_backend *backend, double alpha, const petra_tensor *x, petra_tensor *y); /* y += alpha x */
-  /* y = a + b; y may alias a or b. */
-  petra_status (*add)(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, petra_tensor *y);
-  /* Sum of a[i] b[i], accumulated in double. */
-  petra_status (*dot)(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, double *out);
-
-  /* x (N, C, H, W) -> x1 = channels [0, C1), x2 = channels [C1, C1 + C2), C1 + C2 = C; concat is the reverse. */
-  petra_status (*split)(petra_backend *backend, const petra_tensor *x, petra_tensor *x1, petra_tensor *x2);
-  petra_status (*concat)(petra_backend *backend, const petra_tensor *x1, const petra_tensor *x2, petra_tensor *x);
-
-  /* S: x (N, C, H, W) -> y (N, 4C, H/2, W/2), H and W even: y[n, 4c + 2i + j, h, w] = x[n, c, 2h + i, 2w + j], i and
-   * j 0 or 1 (PyTorch's pixel_unshuffle). A permutation: depth_to_space is its inverse, and each is the other's
-   * backward. */
-  petra_status (*space_to_depth)(petra_backend *backend, const petra_tensor *x, petra_tensor *y);
-  petra_status (*depth_to_space)(petra_backend *backend, const petra_tensor *y, petra_tensor *x);
-
-  petra_status (*conv_forward)(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *x,
-                               const petra_tensor *w, petra_tensor *y);
-  petra_status (*conv_backward_data)(petra_backend *backend, const petra_conv_geometry *geometry,
-                                     const petra_tensor *dy, const petra_tensor *w, petra_tensor *dx);
-  petra_status (*conv_backward_filter)(petra_backend *backend, const petra_conv_geometry *geometry,
-                                       const petra_tensor *x, const petra_tensor *dy, petra_tensor *dw);
-
-  /* Batch norm with the statistics of the batch. */
-  petra_status (*norm_forward)(petra_backend *backend, const petra_norm_forward *arguments);
-  petra_status (*norm_backward)(petra_backend *backend, const petra_norm_backward *arguments);
-  /* The same forward with given mean and variance (running statistics): they are inputs here. */
-  petra_status (*norm_evaluate)(petra_backend *backend, const petra_norm_forward *arguments);
-  /* running = (1 - momentum) running + momentum * batch; the variance is made unbiased with n / (n - 1), where
-   * n = N * H * W is `samples` (n = 1: left biased). */
-  petra_status (*norm_update_running)(petra_backend *backend, const petra_tensor *mean, const petra_tensor *variance,
-                                      int64_t samples, double momentum, petra_tensor *running_mean,
-                                      petra_tensor *running_variance);
-
-  petra_status (*relu_backward)(petra_backend *backend, const petra_tensor *y, const petra_tensor *dy,
-                                petra_tensor *dx); /* dx = y > 0 ? dy : 0; dx may alias dy */
-
-  petra_status (*max_pool_forward)(petra_backend *backend, const petra_pool_geometry *geometry, const petra_tensor *x,
-                                   petra_tensor *y, petra_tensor *mask /* shape of y; NULL: no backward */);
-  petra_status (*max_pool_backward)(petra_backend *backend, const petra_pool_geometry *geometry, const petra_tensor *dy,
-                                    const petra_tensor *mask, petra_tensor *dx);
-
-  /* Global average pool of x (N, C, H, W) into columns [column, column + C) of the matrix y (N, columns); the other
-   * columns are left alone. Backward: dx = those columns of dy, spread over H x W and divided by H * W. */
-  petra_status (*average_pool_forward)(petra_backend *backend, const petra_tensor *x, petra_tensor *y, int column);
-  petra_status (*average_pool_backward)(petra_backend *backend, const petra_tensor *dy, int column, petra_tensor *dx);
-
-  /* y (N, O) = x (N, I) w^T + b, w (O, I), b (O). Backward: dx (N, I), dw (O, I), db (O), all overwritten. */
-  petra_status (*linear_forward)(petra_backend *backend, const petra_tensor *x, const petra_tensor *w,
-                                 const petra_tensor *b, petra_tensor *y);
-  petra_status (*linear_backward)(petra_backend *backend, const petra_tensor *x, const petra_tensor *w,
-                                  const petra_tensor *dy, petra_tensor *dx, petra_tensor *dw, petra_tensor *db);
-
-  petra_status (*cross_entropy)(petra_backend *backend, petra_cross_entropy *arguments);
-
-  petra_status (*sgd_step)(petra_backend *backend, const petra_sgd_step *arguments);
+  /* The operations. */
+#define PETRA_OPERATION_FIELD(prefix, name, parameters, ...)                                                           \
+  petra_status (*name)(petra_backend * backend, PETRA_UNPACK parameters);
+  PETRA_OPERATIONS(PETRA_OPERATION_FIELD, )
+#undef PETRA_OPERATION_FIELD
 } petra_backend_ops;
 
 /* Every backend's own structure starts with this. */
 struct petra_backend {
   const petra_backend_ops *ops;
+  /* Set by registry.c: */
   petra_precision precision;
   int threads;
+  const size_t *element_bytes;    /* of each kind of tensor (precision.h) */
   struct petra_tensor_pool *pool; /* kept by tensor.c */
 };
 
@@ -241,8 +298,8 @@ typedef struct petra_backend_options {
   petra_graph_choice graph;
 } petra_backend_options;
 
-/* Creates a backend: AUTO takes `ref` for fp64, else `cuda` where it was built and there is a device, else `cpu`.
- * PETRA_UNSUPPORTED (logged, names what would work) when the backend cannot do the precision, was not built or has
+/* Creates a backend: AUTO takes `cuda` where it has the precision, was built and there is a device, else `cpu`, else
+ * `ref`. PETRA_UNSUPPORTED (logged, names what would work) when the backend cannot do the precision, was not built or has
  * no device. */
 petra_status petra_backend_create_with(const petra_backend_options *options, petra_backend **out);
 

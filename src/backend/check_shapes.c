@@ -3,10 +3,11 @@
 #include "base/log.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* With its article. */
 static const char *kind_name(petra_tensor_kind kind) {
-  static const char *const names[] = {"an activation", "a filter", "a matrix", "a vector", "a mask"};
+  static const char *const names[PETRA_TENSOR_KINDS] = {"an activation", "a filter", "a matrix", "a vector", "a mask"};
   return (int)kind >= 0 && (int)kind < PETRA_TENSOR_KINDS ? names[kind] : "a tensor of unknown kind";
 }
 
@@ -60,11 +61,15 @@ petra_status petra_check_like(const petra_check *check, const char *name, const 
   return petra_check_tensor(check, name, tensor, model->kind, shape[0], shape[1], shape[2], shape[3]);
 }
 
-petra_status petra_check_distinct(const petra_check *check, const char *output_name, const petra_tensor *output,
-                                  const char *input_name, const petra_tensor *input) {
-  if (output == input)
-    return petra_fail(PETRA_INTERNAL, "%s: the output %s is the same tensor as %s, expected another one", check->op,
-                      output_name, input_name);
+petra_status petra_check_apart(const petra_check *check, const char *output_name, const petra_tensor *output,
+                               const char *names, const petra_tensor *const *inputs) {
+  for (; *inputs; inputs++) {
+    const int length = (int)strcspn(names, ",");
+    if (output == *inputs)
+      return petra_fail(PETRA_INTERNAL, "%s: the output %s is the same tensor as %.*s, expected another one", check->op,
+                        output_name, length, names);
+    names += length + (names[length] ? 2 : 0);
+  }
   return PETRA_OK;
 }
 

@@ -29,9 +29,9 @@ petra_status petra_check_numbers(const petra_check *check, const char *name, con
 petra_status petra_check_like(const petra_check *check, const char *name, const petra_tensor *tensor,
                               const petra_tensor *model);
 
-/* `output` is not the same tensor as `input` (which may be NULL). */
-petra_status petra_check_distinct(const petra_check *check, const char *output_name, const petra_tensor *output,
-                                  const char *input_name, const petra_tensor *input);
+/* `output` is none of the tensors `inputs`, which end with NULL; `names` are theirs, as "x, w, dy". */
+petra_status petra_check_apart(const petra_check *check, const char *output_name, const petra_tensor *output,
+                               const char *names, const petra_tensor *const *inputs);
 
 /* A convolution of x (N, C, H, W) with w (O, C, KH, KW) to y (N, O, OH, OW), or the gradients of these. */
 petra_status petra_check_conv(const petra_check *check, const petra_conv_geometry *geometry, const char *x_name,

@@ -9,6 +9,8 @@ libpetra_a_SOURCES += \
 	src/backend/ops.h \
 	src/backend/pool.c \
 	src/backend/pool.h \
+	src/backend/precision.c \
+	src/backend/precision.h \
 	src/backend/ref.c \
 	src/backend/ref.h \
 	src/backend/ref_basic.inc \

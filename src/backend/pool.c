@@ -1,11 +1,12 @@
 #include "backend/pool.h"
 
+#include "base/array.h"
 #include "base/mem.h"
 
 #include <assert.h>
 #include <string.h>
 
-enum { BUCKETS = 256, KINDS = 8 };
+enum { BUCKETS = 256, KINDS = PETRA_BACKEND_ACTIONS };
 
 /* The n-th tensor that a kind of action of a stage makes, where one outlived the action: storage in a ring. Actions
  * take its slots one after the other, whatever the order in which others give theirs back. All sizes are powers of
@@ -19,7 +20,7 @@ typedef struct site {
 /* One kind of action of one stage. */
 typedef struct action_sites {
   site *site;
-  int count;
+  int64_t count;
 } action_sites;
 
 struct petra_tensor_pool {
@@ -30,7 +31,8 @@ struct petra_tensor_pool {
   action_sites *stages;        /* [stage][KINDS] */
   int32_t stage_count;
   petra_tensor **fresh; /* what the action has made so far; NULL: given back and taken again since */
-  int fresh_count, fresh_capacity;
+  int fresh_count;
+  int64_t fresh_capacity;
 };
 
 static unsigned bucket_of(petra_tensor_kind kind, const int32_t shape[4], int32_t home) {
@@ -84,27 +86,9 @@ static action_sites *present(const petra_tensor_pool *pool) {
 /* Room for the sites of one more tensor of the action. */
 static petra_status make_room(petra_tensor_pool *pool) {
   action_sites *action = present(pool);
-  if (pool->fresh_count == pool->fresh_capacity) {
-    int capacity = pool->fresh_capacity ? 2 * pool->fresh_capacity : 64;
-    petra_tensor **fresh;
-    PETRA_TRY(petra_allocate(&fresh, (size_t)capacity, sizeof(petra_tensor *)));
-    for (int i = 0; i < pool->fresh_count; i++)
-      fresh[i] = pool->fresh[i];
-    petra_free(pool->fresh);
-    pool->fresh = fresh;
-    pool->fresh_capacity = capacity;
-  }
-  if (pool->fresh_count >= action->count) {
-    int count = action->count ? 2 * action->count : 64;
-    site *sites;
-    PETRA_TRY(petra_allocate(&sites, (size_t)count, sizeof *sites));
-    for (int i = 0; i < action->count; i++)
-      sites[i] = action->site[i];
-    petra_free(action->site);
-    action->site = sites;
-    action->count = count;
-  }
-  return PETRA_OK;
+  const int64_t need = (int64_t)pool->fresh_count + 1;
+  PETRA_TRY(petra_array_reserve(&pool->fresh, &pool->fresh_capacity, need, sizeof(petra_tensor *)));
+  return petra_array_reserve(&action->site, &action->count, need, sizeof *action->site);
 }
 
 petra_status petra_tensor_pool_enter(petra_backend *backend, int32_t stage, int32_t kind) {
@@ -191,6 +175,12 @@ static petra_tensor *take_from(petra_tensor **list, petra_tensor_kind kind, cons
   return NULL;
 }
 
+size_t petra_tensor_storage_bytes(petra_backend *backend, const petra_tensor *tensor) {
+  if (backend->ops->storage_bytes)
+    return backend->ops->storage_bytes(backend, tensor);
+  return (size_t)tensor->elements * backend->element_bytes[tensor->kind];
+}
+
 static petra_status make(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4], petra_tensor **out) {
   petra_tensor *tensor;
   PETRA_TRY(petra_allocate(&tensor, 1, sizeof *tensor));
@@ -203,6 +193,7 @@ static petra_status make(petra_backend *backend, petra_tensor_kind kind, const i
     tensor->shape[i] = shape[i];
     tensor->elements *= shape[i];
   }
+  tensor->bytes = petra_tensor_storage_bytes(backend, tensor);
   petra_status status = backend->ops->storage_create(backend, tensor);
   if (status != PETRA_OK) {
     petra_free(tensor);

@@ -15,7 +15,7 @@ typedef struct petra_tensor_pool petra_tensor_pool;
 petra_status petra_tensor_pool_create(petra_backend *backend);
 void petra_tensor_pool_destroy(petra_backend *backend);
 
-/* Tensors are made by an action of this kind (below 8) of a stage (from 1) until it is left. */
+/* Tensors are made by an action of this kind (below PETRA_BACKEND_ACTIONS) of a stage (from 1) until it is left. */
 petra_status petra_tensor_pool_enter(petra_backend *backend, int32_t stage, int32_t kind);
 petra_status petra_tensor_pool_leave(petra_backend *backend);
 
@@ -23,5 +23,8 @@ petra_status petra_tensor_pool_leave(petra_backend *backend);
 petra_status petra_tensor_pool_take(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4],
                                     petra_tensor **out);
 void petra_tensor_pool_give(petra_tensor *tensor);
+
+/* The bytes that the backend keeps a tensor of this kind and shape in. */
+size_t petra_tensor_storage_bytes(petra_backend *backend, const petra_tensor *tensor);
 
 #endif

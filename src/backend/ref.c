@@ -2,8 +2,8 @@
  * in double. The oracle that the other backends are tested against, and the only one in double. */
 #include "backend/ref.h"
 
+#include "backend/precision.h"
 #include "backend/registry.h"
-#include "base/log.h"
 #include "base/mem.h"
 
 #include <stdio.h>
@@ -18,24 +18,20 @@ void petra_ref_describe(const petra_backend *backend, char *text, size_t size) {
            backend->threads == 1 ? "" : "s");
 }
 
+petra_status petra_ref_storage_create(petra_backend *backend, petra_tensor *tensor) {
+  (void)backend;
+  return petra_allocate(&tensor->data, tensor->bytes, 1);
+}
+
 void petra_ref_storage_destroy(petra_backend *backend, petra_tensor *tensor) {
   (void)backend;
   petra_free(tensor->data);
 }
 
 /* Always deterministic: each element is computed by one thread in a fixed order. */
-petra_status petra_ref_create(petra_precision precision, int threads, bool deterministic, petra_backend **out) {
-  (void)deterministic;
-  petra_backend *backend;
-  if (precision == PETRA_PRECISION_TF32 || precision == PETRA_PRECISION_BF16)
-    return petra_fail(PETRA_UNSUPPORTED,
-                      "device.precision: %s cannot be done by device.backend: ref, which computes in fp32 and fp64; "
-                      "use device.backend: cuda",
-                      precision == PETRA_PRECISION_TF32 ? "tf32" : "bf16");
-  PETRA_TRY(petra_allocate(&backend, 1, sizeof *backend));
-  backend->ops = precision == PETRA_PRECISION_FP64 ? &petra_ref_ops_f64 : &petra_ref_ops_f32;
-  backend->precision = precision;
-  backend->threads = threads;
-  *out = backend;
+petra_status petra_ref_create(const petra_backend_options *options, petra_backend **out) {
+  const int64_t bytes = petra_element_bytes(PETRA_BACKEND_REF, options->precision, PETRA_TENSOR_MATRIX);
+  PETRA_TRY(petra_allocate(out, 1, sizeof **out));
+  (*out)->ops = bytes == sizeof(double) ? &petra_ref_ops_f64 : &petra_ref_ops_f32;
   return PETRA_OK;
 }

@@ -14,6 +14,7 @@ typedef uint8_t petra_ref_mask;
 
 void petra_ref_destroy(petra_backend *backend);
 void petra_ref_describe(const petra_backend *backend, char *text, size_t size);
+petra_status petra_ref_storage_create(petra_backend *backend, petra_tensor *tensor);
 void petra_ref_storage_destroy(petra_backend *backend, petra_tensor *tensor);
 
 #endif

@@ -2,17 +2,29 @@
 
 #include "backend/backend.h"
 #include "backend/pool.h"
+#include "backend/precision.h"
 #include "backend/registry.h"
 #include "base/log.h"
 
-static petra_backend_kind automatic(petra_precision precision) {
-  if (precision == PETRA_PRECISION_FP64)
-    return PETRA_BACKEND_REF;
+petra_backend_kind petra_backend_choose(petra_backend_kind kind, petra_precision precision) {
+  static const petra_backend_kind on_host[] = {PETRA_BACKEND_CPU, PETRA_BACKEND_REF};
+  if (kind != PETRA_BACKEND_AUTO)
+    return kind;
 #ifdef PETRA_HAVE_CUDA
-  if (petra_cuda_present())
+  if (petra_precision_find(PETRA_BACKEND_CUDA, precision) && petra_cuda_present())
     return PETRA_BACKEND_CUDA;
 #endif
-  return precision == PETRA_PRECISION_FP32 ? PETRA_BACKEND_CPU : PETRA_BACKEND_CUDA;
+  for (size_t i = 0; i < sizeof on_host / sizeof *on_host; i++)
+    if (petra_precision_find(on_host[i], precision))
+      return on_host[i];
+  return PETRA_BACKEND_CUDA; /* which says what it misses */
+}
+
+petra_status petra_backend_check_precision(petra_backend_kind kind, petra_precision precision) {
+  char text[256];
+  if (petra_precision_check(kind, precision, text, sizeof text))
+    return PETRA_OK;
+  return petra_fail(PETRA_UNSUPPORTED, "device.precision: %s", text);
 }
 
 static petra_status create_cuda(const petra_backend_options *options, petra_backend **out) {
@@ -24,34 +36,34 @@ static petra_status create_cuda(const petra_backend_options *options, petra_back
     return petra_fail(PETRA_UNSUPPORTED,
                       "device.precision: %s needs device.backend: cuda, which is not in this build; use "
                       "device.precision: fp32, or configure with --with-cuda",
-                      options->precision == PETRA_PRECISION_TF32 ? "tf32" : "bf16");
+                      petra_config_choice_name("device.precision", (int)options->precision));
   return petra_fail(
       PETRA_UNSUPPORTED,
       "device.backend: cuda is not in this build; use device.backend: cpu, or configure with --with-cuda");
 #endif
 }
 
-static petra_status create(const petra_backend_options *options, petra_backend **out) {
-  switch (options->kind == PETRA_BACKEND_AUTO ? automatic(options->precision) : options->kind) {
-  case PETRA_BACKEND_REF:
-    return petra_ref_create(options->precision, options->threads, options->deterministic, out);
-  case PETRA_BACKEND_CUDA:
-    return create_cuda(options, out);
-  case PETRA_BACKEND_CPU:
-  case PETRA_BACKEND_AUTO:
-    break;
-  }
-  return petra_cpu_create(options->precision, options->threads, options->deterministic, out);
+petra_status petra_backend_complete(petra_backend *backend, const petra_backend_options *options) {
+  backend->precision = options->precision;
+  backend->threads = options->threads;
+  backend->element_bytes = petra_precision_find(options->kind, options->precision);
+  petra_status status = petra_tensor_pool_create(backend);
+  if (status != PETRA_OK)
+    backend->ops->destroy(backend);
+  return status;
 }
 
 petra_status petra_backend_create_with(const petra_backend_options *options, petra_backend **out) {
+  petra_status (*const creators[])(const petra_backend_options *,
+                                   petra_backend **) = {[PETRA_BACKEND_REF] = petra_ref_create,
+                                                        [PETRA_BACKEND_CPU] = petra_cpu_create,
+                                                        [PETRA_BACKEND_CUDA] = create_cuda};
+  petra_backend_options chosen = *options;
   petra_backend *backend;
-  PETRA_TRY(create(options, &backend));
-  petra_status status = petra_tensor_pool_create(backend);
-  if (status != PETRA_OK) {
-    backend->ops->destroy(backend);
-    return status;
-  }
+  chosen.kind = petra_backend_choose(options->kind, options->precision);
+  PETRA_TRY(petra_backend_check_precision(chosen.kind, chosen.precision));
+  PETRA_TRY(creators[chosen.kind](chosen.kind == PETRA_BACKEND_CUDA ? options : &chosen, &backend));
+  PETRA_TRY(petra_backend_complete(backend, &chosen));
   *out = backend;
   return PETRA_OK;
 }

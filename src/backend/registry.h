@@ -1,15 +1,25 @@
-/* The constructors of the backends, for registry.c. Each sets ops, precision and threads of the handle; each fails
- * with PETRA_UNSUPPORTED for a precision that it cannot do, in one line that names what would work. */
+/* The constructors of the backends, for registry.c: each makes the handle with its table of operations, for a precision
+ * that the backend has; what all handles have in common is set by petra_backend_complete. */
 #ifndef PETRA_BACKEND_REGISTRY_H
 #define PETRA_BACKEND_REGISTRY_H
 
 #include "backend/backend.h"
 
-petra_status petra_ref_create(petra_precision precision, int threads, bool deterministic, petra_backend **out);
-petra_status petra_cpu_create(petra_precision precision, int threads, bool deterministic, petra_backend **out);
+petra_status petra_ref_create(const petra_backend_options *options, petra_backend **out);
+petra_status petra_cpu_create(const petra_backend_options *options, petra_backend **out);
 
 /* In builds with CUDA (PETRA_HAVE_CUDA). */
 petra_status petra_cuda_create(const petra_backend_options *options, petra_backend **out);
 bool petra_cuda_present(void); /* there is a device */
+
+/* The kind itself, or what AUTO takes here. */
+petra_backend_kind petra_backend_choose(petra_backend_kind kind, petra_precision precision);
+
+/* Precision, threads, sizes of elements and the pool of a handle of options->kind, which is not AUTO. Destroys it on
+ * failure. PETRA_NO_MEMORY. */
+petra_status petra_backend_complete(petra_backend *backend, const petra_backend_options *options);
+
+/* PETRA_UNSUPPORTED, logged, where the backend does not have the precision. */
+petra_status petra_backend_check_precision(petra_backend_kind kind, petra_precision precision);
 
 #endif

@@ -1,6 +1,8 @@
 #include "backend/tensor_archive.h"
 
 #include "backend/ops.h"
+#include "backend/pool.h"
+#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -21,7 +23,7 @@ void petra_tensor_archive_fini(petra_tensor_archive *tensors) {
 static petra_status archive_values(petra_tensor_archive *tensors, const char *name, petra_tensor *tensor, int rank,
                                    const int64_t *extent) {
   petra_archive *archive = tensors->archive;
-  bool wide = tensors->backend->precision == PETRA_PRECISION_FP64;
+  const bool wide = tensors->backend->element_bytes[tensor->kind] > sizeof(float);
   petra_host_type type = wide ? PETRA_HOST_F64 : PETRA_HOST_F32;
   void *host;
   petra_status status = PETRA_OK;
@@ -47,16 +49,7 @@ petra_status petra_tensor_archive_content(petra_tensor_archive *tensors, const c
 }
 
 static petra_status remember(petra_tensor_archive *tensors, petra_tensor *tensor) {
-  if (tensors->count == tensors->capacity) {
-    int64_t capacity = tensors->capacity ? 2 * tensors->capacity : 64;
-    petra_tensor **known;
-    PETRA_TRY(petra_allocate(&known, (size_t)capacity, sizeof *known));
-    for (int64_t i = 0; i < tensors->count; i++)
-      known[i] = tensors->known[i];
-    petra_free(tensors->known);
-    tensors->known = known;
-    tensors->capacity = capacity;
-  }
+  PETRA_TRY(petra_array_reserve(&tensors->known, &tensors->capacity, tensors->count + 1, sizeof(petra_tensor *)));
   tensors->known[tensors->count++] = tensor;
   return PETRA_OK;
 }
@@ -77,7 +70,7 @@ static petra_status find_values(petra_tensor_archive *tensors, const char *item,
     return tensors->archive->ops->values(tensors->archive, item, wide ? PETRA_ARCHIVE_F64 : PETRA_ARCHIVE_F32, 4,
                                          extent, NULL);
   return petra_archive_require(tensors->archive, item, PETRA_ARCHIVE_U8,
-                               (int64_t)backend->ops->storage_bytes(backend, like));
+                               (int64_t)petra_tensor_storage_bytes(backend, like));
 }
 
 /* Makes the tensor that `about` tells of. */

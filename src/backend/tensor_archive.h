@@ -1,5 +1,5 @@
 /* Tensors in an archive. A tensor that several hold is stored once, and shared again when it is read. Values are
- * stored as they are, to the bit, in the logical order; a mask, whose content is the backend's own, as its bytes. */
+ * stored as they are, bit for bit, in the logical order; a mask, whose content is the backend's own, as its bytes. */
 #ifndef PETRA_BACKEND_TENSOR_ARCHIVE_H
 #define PETRA_BACKEND_TENSOR_ARCHIVE_H
 

@@ -143,6 +143,8 @@ static petra_status load_text(petra_config *config, const petra_config_origin *o
   bool empty = !root || (root->type == YAML_SCALAR_NODE && root->data.scalar.length == 0 &&
                          root->data.scalar.style == YAML_PLAIN_SCALAR_STYLE);
   int count = 0;
+  if (index < 0 && empty && strcmp(origin->file, "standard input") != 0) /* petra COMMAND - </dev/null asks for it */
+    petra_log(PETRA_LOG_WARNING, "%s: holds no key; every key has its default", origin->file);
   if (index < 0)
     status = empty ? PETRA_OK : load_section(&in, "", root, line_of(root->start_mark));
   else if (empty)

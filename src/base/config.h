@@ -36,6 +36,7 @@ typedef enum {
 } petra_cost_model;
 typedef enum { PETRA_COST_A100, PETRA_COST_H100, PETRA_COST_H200, PETRA_COST_CPU_CORE } petra_cost_device;
 typedef enum { PETRA_COST_FP32, PETRA_COST_TF32, PETRA_COST_BF16 } petra_cost_arithmetic;
+enum { PETRA_COST_ARITHMETICS = PETRA_COST_BF16 + 1 };
 typedef enum { PETRA_HEAD_PRESET, PETRA_HEAD_FUSED, PETRA_HEAD_SPLIT } petra_head_choice; /* method.head */
 /* Which weights a pass reads (schedule/method.h has the meaning); preset: those of method.name. */
 typedef enum {
@@ -45,6 +46,12 @@ typedef enum {
   PETRA_WEIGHTS_DOUBLE_BUFFER,
   PETRA_WEIGHTS_NONE /* of the inversion: nothing is inverted */
 } petra_weights;
+/* The version, in updates made, that F and B of a microbatch read from a double buffer: that of the update before last of
+ * its window of k. */
+static inline int64_t petra_buffered_version(int64_t microbatch, int64_t accumulate) {
+  const int64_t window = microbatch / accumulate;
+  return window > 0 ? window - 1 : 0;
+}
 /* What a stage keeps of a microbatch between its forward and its backward; preset: as method.name has it. */
 typedef enum { PETRA_KEEP_PRESET, PETRA_KEEP_GRAPH, PETRA_KEEP_INPUT, PETRA_KEEP_NOTHING } petra_keep;
 typedef enum { PETRA_LINK_FIFO, PETRA_LINK_FAIR } petra_link_sharing;
@@ -228,6 +235,27 @@ void petra_config_destroy(petra_config *config);
  * ("default" where it was not). Returns PETRA_CONFIG. */
 petra_status petra_config_fail(const petra_config *config, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* What a key decides about a run, from the most to the least. */
+typedef enum petra_config_role {
+  PETRA_ROLE_RESULT, /* what is computed and logged */
+  PETRA_ROLE_LENGTH, /* how far it goes */
+  PETRA_ROLE_WAY,    /* how it gets there, with the same results: threads that read, where what it reads lies */
+  PETRA_ROLE_PLACE   /* where its own files go */
+} petra_config_role;
+
+enum { PETRA_CONFIG_VALUE = 200 };
+
+/* The first key in which two configs differ, and the beginnings of its values as YAML. */
+typedef struct petra_config_difference {
+  const char *key;
+  char a[PETRA_CONFIG_VALUE], b[PETRA_CONFIG_VALUE];
+} petra_config_difference;
+
+/* Orders two configs by the values of their keys of the roles up to `last`: below 0, 0 where all are equal, above 0, which
+ * sets *difference (NULL: is not wanted). */
+int petra_config_compare(const petra_config *a, const petra_config *b, petra_config_role last,
+                         petra_config_difference *difference);
 
 /* Writes the fully expanded config as YAML that petra_config_load reads back to the same values. */
 petra_status petra_config_print(const petra_config *config, FILE *out);

@@ -77,12 +77,20 @@ _Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == s
   .path = #member, .type = PETRA_KEY_##kind,                                                                           \
   .offset = offsetof(petra_config, member) + 0 * _Generic(((petra_config *)0)->member, ctype : 0),                     \
   .default_value = (default_text)
-#define STRING(member, default_text, rule_name, help_text)                                                             \
-  { KEY(STRING, member, char *, default_text), .rule = PETRA_RULE_##rule_name, .help = (help_text) }
+#define STRING_FOR(role_name, member, default_text, rule_name, help_text)                                              \
+  {                                                                                                                    \
+    KEY(STRING, member, char *, default_text), .rule = PETRA_RULE_##rule_name, .role = PETRA_ROLE_##role_name,         \
+                                               .help = (help_text)                                                     \
+  }
+#define STRING(...) STRING_FOR(RESULT, __VA_ARGS__)
 #define STRING_OF(member, default_text, names, help_text)                                                              \
   { KEY(STRING, member, char *, default_text), .choices = (names), .help = (help_text) }
-#define INTEGER(member, default_text, low, high, help_text)                                                            \
-  { KEY(INTEGER, member, int64_t, default_text), .min = (low), .max = (high), .help = (help_text) }
+#define INTEGER_FOR(role_name, member, default_text, low, high, help_text)                                             \
+  {                                                                                                                    \
+    KEY(INTEGER, member, int64_t, default_text), .min = (low), .max = (high), .role = PETRA_ROLE_##role_name,          \
+                                                 .help = (help_text)                                                   \
+  }
+#define INTEGER(...) INTEGER_FOR(RESULT, __VA_ARGS__)
 #define INTEGER_OF(member, default_text, names, help_text)                                                             \
   { KEY(INTEGER, member, int64_t, default_text), .choices = (names), .min = 0, .max = INT64_MAX, .help = (help_text) }
 #define REAL(member, default_text, low, high, rule_name, help_text)                                                    \
@@ -112,25 +120,25 @@ _Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == s
 
 /* clang-format off */
 static const petra_config_key keys[] = {
-    STRING(run.name, "demo", FILE_NAME, "name of the run, which is the name of its folder"),
+    STRING_FOR(PLACE, run.name, "demo", FILE_NAME, "name of the run, which is the name of its folder"),
     INTEGER(run.seed, "1", 0, INT64_MAX, "seed of every random stream"),
     CHOICE(run.mode, "emulate", modes, "emulate: real maths on one device under a virtual clock"),
-    STRING(run.output, "runs", NOT_EMPTY, "folder in which the run's folder is made"),
-    INTEGER(run.epochs, "10", 1, MANY, "passes over the training images"),
-    INTEGER(run.max_microbatches, "0", 0, MANY_MICROBATCHES, "the run ends after so many microbatches; 0: no limit"),
+    STRING_FOR(PLACE, run.output, "runs", NOT_EMPTY, "folder in which the run's folder is made"),
+    INTEGER_FOR(LENGTH, run.epochs, "10", 1, MANY, "passes over the training images"),
+    INTEGER_FOR(LENGTH, run.max_microbatches, "0", 0, MANY_MICROBATCHES, "the run ends after so many microbatches; 0: no limit"),
     INTEGER(run.eval_every, "1", 0, MANY, "epochs between evaluations; 0: never"),
-    INTEGER(run.checkpoint_every, "1", 0, MANY, "epochs between checkpoints (checkpoint.h5), from which petra train --resume goes on; 0: none is written"),
+    INTEGER_FOR(WAY, run.checkpoint_every, "1", 0, MANY, "epochs between checkpoints (checkpoint.h5), from which petra train --resume goes on; 0: none is written"),
     CHOICE(run.drain, "auto", drains, "whether the pipeline is emptied at the end of the run; auto: not in lockstep programs, always in others"),
     BOOLEAN(run.trace_actions, "false", "every action of the run goes into /trace/actions of run.h5 (48 bytes an action)"),
 
     CHOICE(data.set, "cifar10", data_sets, "the images; shapes are synthetic and need no file"),
-    STRING(data.path, "data/cifar-10-batches-bin", NONE, "folder with the data set's binary files; imagefolder: the folder that holds train and val; hdf5: the file"),
+    STRING_FOR(WAY, data.path, "data/cifar-10-batches-bin", NONE, "folder with the data set's binary files; imagefolder: the folder that holds train and val; hdf5: the file"),
     INTEGER(data.batch, "64", 1, 65536, "images per microbatch"),
     BOOLEAN(data.shuffle, "true", "new order of the training images in every epoch"),
     FLAGS(data.augment, "[crop, flip]", augments, "random changes of the training images; crop: a window of the image padded by 4 pixels; imagefolder: a window of random place, size and shape"),
     INTEGER(data.limit, "0", 0, MANY_IMAGES, "train on the first so many images only; 0: all"),
     INTEGER(data.eval_limit, "0", 0, MANY_IMAGES, "evaluate on the first so many images only; 0: all"),
-    INTEGER(data.workers, "2", 1, 256, "threads that load images"),
+    INTEGER_FOR(WAY, data.workers, "2", 1, 256, "threads that load images"),
     INTEGER(data.image_size, "224", 1, 4096, "imagefolder: width and height of the images that the network gets"),
     INTEGER(data.resize, "256", 1, 4096, "imagefolder: shorter side to which an image is resized in evaluation, before its centre is cut out; at least data.image_size"),
 
@@ -183,20 +191,20 @@ static const petra_config_key keys[] = {
     CHOICE(device.backend, "auto", backends, "library that computes; auto: the fastest that this build and this machine have"),
     CHOICE(device.precision, "fp32", precisions, "arithmetic of convolutions and matrix products; tensors are of double in fp64 and of float in all others (tf32 and bf16: cuda only)"),
     INTEGER(device.threads, "0", 0, 1024, "compute threads; 0: all cores that the process may use"),
-    BOOLEAN(device.deterministic, "true", "two runs with one seed and one number of threads agree to the bit"),
-    CHOICE(device.graph, "auto", graph_choices, "cuda: launches of an action that come again as one CUDA graph; the result is the same to the bit; on (cuda only): a capture that fails is an error"),
+    BOOLEAN(device.deterministic, "true", "two runs with the same seed and number of threads are bit-identical"),
+    CHOICE(device.graph, "auto", graph_choices, "cuda: launches of an action that come again as one CUDA graph; the result is bit-identical; on (cuda only): a capture that fails is an error"),
 
     INTEGER(cluster.engines, "1", 1, 2, "compute engines per device of the modelled cluster; with 2, forward and backward overlap"),
-    INTEGER(cluster.stages, "0", 0, 100000, "simulate only: so many equal stages and no model, priced by cluster.cost and cluster.message; 0: the model's stages"),
+    INTEGER(cluster.stages, "0", 0, 100000, "simulate only: so many equal stages and no model, with the costs of cluster.cost and cluster.message; 0: the model's stages"),
     INTEGER(cluster.message.forward_bytes, "0", 0, MANY_BYTES, "bytes that each of cluster.stages sends up per microbatch"),
     INTEGER(cluster.message.backward_bytes, "0", 0, MANY_BYTES, "bytes that each of cluster.stages sends down per microbatch"),
-    CHOICE(cluster.cost.model, "unit", cost_models, "price of an action; unit: forward 1 s, backward 2 s, reconstruct 1 s, weight_gradient 1 s, update 0 s; constant: the keys below that end in _s; roofline: FLOPs and bytes of the model's stages over the peaks of cluster.cost.device; measured (train): how long each action really takes; profile: times that `petra profile` measured"),
+    CHOICE(cluster.cost.model, "unit", cost_models, "cost of an action in virtual time; unit: forward 1 s, backward 2 s, reconstruct 1 s, weight_gradient 1 s, update 0 s; constant: the keys below that end in _s; roofline: FLOPs and bytes of the model's stages over the peaks of cluster.cost.device; measured (train): how long each action really takes; profile: times that `petra profile` measured"),
     REAL(cluster.cost.forward_s, "1", 0, 1e6, NONE, "seconds of a forward action"),
     REAL(cluster.cost.backward_s, "2", 0, 1e6, NONE, "seconds of a backward action without reconstruction"),
     REAL(cluster.cost.reconstruct_s, "1", 0, 1e6, NONE, "seconds of a reconstruction or recomputation"),
     REAL(cluster.cost.weight_gradient_s, "1", 0, 1e6, NONE, "the part of backward_s that a weight-gradient action takes where the program splits it off"),
     REAL(cluster.cost.update_s, "0", 0, 1e6, NONE, "seconds of an update"),
-    CHOICE(cluster.cost.device, "a100", cost_devices, "roofline: the device whose peaks price every stage"),
+    CHOICE(cluster.cost.device, "a100", cost_devices, "roofline: the device whose peak rates the costs of every stage are computed from"),
     CHOICE(cluster.cost.arithmetic, "fp32", cost_arithmetics, "roofline: arithmetic of convolutions and matrix products, which sets their peak; tensors have 4 bytes an element in each"),
     STRING(cluster.cost.profile, "\"\"", NONE, "profile: the file that `petra profile` wrote for this model, batch and precision"),
     REALS(cluster.speeds, "[]", 1e-6, 1e6, "speed of each device, by which the costs of its stages are divided: one number a device; [] means 1 for all"),

@@ -1,9 +1,9 @@
-/* The one table of config keys. Everything about a key (where it is stored, its type, default, range,
- * choices, help) stands in config_keys.c and nowhere else. Private to the config. */
+/* The one table of config keys: for each member of petra_config its type, default, range, choices, role and help, in
+ * config_keys.c and nowhere else. Private to the config and its fuzzer. */
 #ifndef PETRA_BASE_CONFIG_KEYS_H
 #define PETRA_BASE_CONFIG_KEYS_H
 
-#include "base/config.h"
+#include "base/config.h" /* circle: a key is a place in petra_config */
 
 #include <stddef.h>
 
@@ -36,6 +36,7 @@ typedef struct petra_config_key {
   int64_t min, max;           /* integers and items of integer lists */
   double real_min, real_max;  /* reals and items of real lists */
   petra_config_rule rule;
+  petra_config_role role;
   const char *help; /* one sentence without a full stop */
 } petra_config_key;
 
@@ -47,6 +48,9 @@ int petra_config_key_find(const char *path);
 
 /* True if `path` names a section ("" is the whole config). */
 bool petra_config_is_section(const char *path);
+
+/* The value of a key as YAML. */
+void petra_config_print_value(const petra_config_key *key, const petra_config *config, FILE *out);
 
 /* "an integer, 1 .. 65536": what a value of the key must be. Returns `out`. */
 char *petra_config_expected(const petra_config_key *key, char *out, size_t size);

@@ -22,7 +22,7 @@ static void print_string(FILE *out, const char *text) {
       fprintf(out, "\\%c", (int)c);
     else if (c == '\n' || c == '\t')
       fputs(c == '\n' ? "\\n" : "\\t", out);
-    else if (c == '\r' || c == 0x85 || c == 0x2028 || c == 0x2029 || !petra_utf8_is_printable(c))
+    else if (!petra_utf8_is_shown(c))
       fprintf(out, "\\u%04" PRIX32, c); /* none of them is above U+FFFF */
     else
       fwrite(text + at, 1, (size_t)bytes, out);
@@ -55,7 +55,7 @@ static void print_flags(FILE *out, const petra_config_key *key, unsigned flags) 
   putc(']', out);
 }
 
-static void print_value(FILE *out, const petra_config_key *key, const petra_config *config) {
+void petra_config_print_value(const petra_config_key *key, const petra_config *config, FILE *out) {
   const void *member = (const char *)config + key->offset;
   const petra_int_list *list = member;
   const petra_real_list *reals = member;
@@ -121,7 +121,7 @@ petra_status petra_config_print(const petra_config *config, FILE *out) {
   errno = 0;
   for (int i = 0; i < count; i++) {
     print_name(out, keys[i].path, i ? keys[i - 1].path : "");
-    print_value(out, &keys[i], config);
+    petra_config_print_value(&keys[i], config, out);
     putc('\n', out);
   }
   if (fflush(out) != 0 || ferror(out))
@@ -158,6 +158,18 @@ static const char *type_name(petra_config_type type) {
   return names[type];
 }
 
+/* "`run.name`, `run.output`": the keys of the roles from `first` to `last`. */
+static void print_keys(FILE *out, petra_config_role first, petra_config_role last) {
+  int count = 0;
+  const petra_config_key *keys = petra_config_keys(&count);
+  const char *separator = "";
+  for (int i = 0; i < count; i++)
+    if (keys[i].role >= first && keys[i].role <= last) {
+      fprintf(out, "%s`%s`", separator, keys[i].path);
+      separator = ", ";
+    }
+}
+
 void petra_config_help_markdown(FILE *out) {
   int count = 0;
   const petra_config_key *keys = petra_config_keys(&count);
@@ -172,6 +184,14 @@ void petra_config_help_markdown(FILE *out) {
       "Anchors,\n"
       "aliases, tags and a second document are not allowed.\n\n",
       out);
+  fputs("A checkpoint (`petra train --resume`) goes on only with the values that it was written with, but for these "
+        "keys,\n"
+        "which change nothing that was computed before: ",
+        out);
+  print_keys(out, PETRA_ROLE_LENGTH, PETRA_ROLE_PLACE);
+  fputs(". To a sweep, two\nconfigs are the same where they differ in nothing but where files go: ", out);
+  print_keys(out, PETRA_ROLE_PLACE, PETRA_ROLE_PLACE);
+  fputs(".\n\n", out);
   fputs("| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n", out);
   for (int i = 0; i < count; i++) {
     char expected[PETRA_CONFIG_TEXT];

@@ -48,7 +48,7 @@ static petra_status read_text(const parser *in, const yaml_node_t *node, int lin
   if (node->data.scalar.length == 0)
     return petra_config_fail_at(&in->origin, line, path, "no value; expected %s", expected);
   if (strlen(text) != node->data.scalar.length)
-    return petra_config_fail_at(&in->origin, line, path, "a text with a NUL; expected %s", expected);
+    return petra_config_fail_at(&in->origin, line, path, "a string with a NUL byte; expected %s", expected);
   *out = text;
   return PETRA_OK;
 }

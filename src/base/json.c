@@ -36,11 +36,27 @@ petra_status petra_json_set(json_t *object, const char *key, json_t *value) {
   return PETRA_OK;
 }
 
+/* Writes whole characters of the text of an object; those that a terminal does not show stand in strings. */
+static int write_shown(const char *text, size_t size, void *out) {
+  for (size_t at = 0; at < size;) {
+    uint32_t character = 0;
+    int bytes = petra_utf8_decode(text + at, size - at, &character);
+    if (bytes == 0)
+      return -1;
+    if (petra_utf8_is_shown(character) || character == '\n')
+      fwrite(text + at, 1, (size_t)bytes, out);
+    else
+      fprintf(out, "\\u%04x", (unsigned)character); /* none is above U+FFFF */
+    at += (size_t)bytes;
+  }
+  return 0;
+}
+
 petra_status petra_json_print(const json_t *object, FILE *out) {
   if (!object)
     return petra_fail(PETRA_NO_MEMORY, "out of memory: the JSON output could not be made");
   errno = 0;
-  int failed = json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+  int failed = json_dump_callback(object, write_shown, out, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
   putc('\n', out);
   if (failed || fflush(out) != 0 || ferror(out))
     return petra_fail(PETRA_IO, "the JSON output could not be written: %s", strerror(errno));

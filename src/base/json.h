@@ -1,4 +1,5 @@
-/* The policy for JSON on stdout: one object, reals with 17 digits, null for what is not finite. Commands
+/* The policy for JSON on stdout: one object, reals with 17 digits, null for what is not finite,
+ * \u escapes for what a terminal does not show. Commands
  * build their objects with jansson and include <jansson.h> in their .c files. */
 #ifndef PETRA_BASE_JSON_H
 #define PETRA_BASE_JSON_H

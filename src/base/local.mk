@@ -1,9 +1,12 @@
 # src/base: status, log, memory, random streams, config, output helpers. Includes nothing of ours but itself.
 libpetra_a_SOURCES += \
 	src/base/archive.c src/base/archive.h \
+	src/base/array.c src/base/array.h \
 	src/base/augmentation.h \
 	src/base/account.c src/base/account.h \
+	src/base/clock.c src/base/clock.h \
 	src/base/config.c src/base/config.h \
+	src/base/config_compare.c \
 	src/base/config_document.c src/base/config_document.h \
 	src/base/config_keys.c src/base/config_keys.h \
 	src/base/config_nearest.c \
@@ -16,6 +19,7 @@ libpetra_a_SOURCES += \
 	src/base/interval.c src/base/interval.h \
 	src/base/json.c src/base/json.h \
 	src/base/last_words.c src/base/last_words.h \
+	src/base/kernel.h \
 	src/base/log.c src/base/log.h \
 	src/base/mem.c src/base/mem.h \
 	src/base/progress.c src/base/progress.h \

@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include "base/utf8.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,17 +22,15 @@ void petra_log_set_sink(petra_log_sink sink, void *context) {
 
 static void write_line(petra_log_level level, const char *format, va_list arguments) {
   static const char *const prefix[] = {"", "warning: ", ""};
-  char text[2048];
+  char text[2048], shown[4 * sizeof text];
   if (level > log_level)
     return;
   vsnprintf(text, sizeof text, format, arguments);
-  for (char *c = text; *c; c++)
-    if (*c == '\n' || *c == '\r')
-      *c = ' ';
+  petra_utf8_show(shown, sizeof shown, text, strlen(text));
   if (log_sink)
-    log_sink(log_sink_context, level, text);
+    log_sink(log_sink_context, level, shown);
   else
-    fprintf(stderr, "petra: %s%s\n", prefix[level], text);
+    fprintf(stderr, "petra: %s%s\n", prefix[level], shown);
 }
 
 void petra_log(petra_log_level level, const char *format, ...) {

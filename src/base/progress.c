@@ -1,8 +1,10 @@
 #include "base/progress.h"
 
+#include "base/clock.h"
+#include "base/utf8.h"
+
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 static const int64_t terminal_interval_ns = 100 * INT64_C(1000000);
@@ -10,9 +12,7 @@ static const int64_t lines_interval_ns = 10 * INT64_C(1000000000);
 
 static int64_t monotonic_clock(void *context) {
   (void)context;
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+  return petra_clock_ns();
 }
 
 void petra_progress_init(petra_progress *progress, FILE *stream, petra_progress_style style, petra_progress_clock clock,
@@ -48,10 +48,9 @@ static void format_line(petra_progress *progress, int64_t done, int64_t total, c
   format_left(progress, done, total, left, sizeof left);
   if (total > 0)
     snprintf(share, sizeof share, "/%lld %3d%%", (long long)total, (int)(100.0 * (double)done / (double)total));
-  snprintf(progress->line, sizeof progress->line, "%lld%s %s%s", (long long)done, share, text, left);
-  for (char *c = progress->line; *c; c++)
-    if ((unsigned char)*c < 0x20 || *c == 0x7f)
-      *c = ' ';
+  char line[sizeof progress->line];
+  snprintf(line, sizeof line, "%lld%s %s%s", (long long)done, share, text, left);
+  petra_utf8_show(progress->line, sizeof progress->line, line, strlen(line));
 }
 
 /* A line as wide as the terminal would wrap, and then could not be rewritten. Cut at a UTF-8 character's

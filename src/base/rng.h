@@ -10,11 +10,11 @@
 typedef enum petra_rng_purpose {
   PETRA_RNG_INIT = 1,    /* initial weights; index: block * 256 + tensor */
   PETRA_RNG_SHUFFLE = 2, /* order of an epoch */
-  PETRA_RNG_AUGMENT = 3, /* crop and flip; index: record */
+  PETRA_RNG_AUGMENT = 3, /* crop, window and flip; index: record */
   PETRA_RNG_SHAPES = 4,  /* the generated data set; epoch: 0 training, 1 evaluation; index: record */
   PETRA_RNG_TEST = 5,    /* tests */
-  PETRA_RNG_JITTER = 6,  /* durations; index: stage */
-  PETRA_RNG_PROFILE = 16 /* images of `petra profile`; numbers below are free */
+  PETRA_RNG_JITTER = 6,  /* durations; epoch: kind of action; index: stage + 2^17 * microbatch */
+  PETRA_RNG_PROFILE = 16 /* images of `petra profile`; 7 to 15 are free */
 } petra_rng_purpose;
 
 typedef struct petra_rng {

@@ -1,7 +1,10 @@
 #include "base/table.h"
 
+#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
+
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -12,7 +15,8 @@ struct petra_table {
   const petra_table_column *columns;
   int column_count;
   char **cells; /* row-major */
-  size_t cell_count, capacity;
+  size_t cell_count;
+  int64_t capacity;
 };
 
 petra_status petra_table_create(const petra_table_column *columns, int count, petra_table **out) {
@@ -24,30 +28,19 @@ petra_status petra_table_create(const petra_table_column *columns, int count, pe
   return PETRA_OK;
 }
 
-static petra_status grow(petra_table *table) {
-  char **cells = NULL;
-  size_t capacity = table->capacity ? 2 * table->capacity : 64;
-  PETRA_TRY(petra_allocate(&cells, capacity, sizeof *cells));
-  if (table->cell_count)
-    memcpy(cells, table->cells, table->cell_count * sizeof *cells);
-  petra_free(table->cells);
-  table->cells = cells;
-  table->capacity = capacity;
-  return PETRA_OK;
-}
-
 petra_status petra_table_cell(petra_table *table, const char *format, ...) {
   va_list arguments, again;
   char *text = NULL;
-  if (table->cell_count == table->capacity)
-    PETRA_TRY(grow(table));
+  PETRA_TRY(petra_array_reserve(&table->cells, &table->capacity, (int64_t)table->cell_count + 1, sizeof *table->cells));
   va_start(arguments, format);
   va_copy(again, arguments);
   int length = vsnprintf(NULL, 0, format, arguments);
   va_end(arguments);
-  petra_status status = petra_allocate(&text, (size_t)length + 1, 1);
+  const size_t room = 4 * (size_t)length + 1; /* as it is shown, a byte may become four; it is printed behind that */
+  petra_status status = petra_allocate(&text, room + (size_t)length + 1, 1);
   if (status == PETRA_OK) {
-    vsnprintf(text, (size_t)length + 1, format, again);
+    vsnprintf(text + room, (size_t)length + 1, format, again);
+    petra_utf8_show(text, room, text + room, (size_t)length);
     table->cells[table->cell_count++] = text;
   }
   va_end(again);

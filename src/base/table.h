@@ -19,7 +19,7 @@ typedef struct petra_table petra_table;
 /* A table without rows. `columns` must outlive it. */
 petra_status petra_table_create(const petra_table_column *columns, int count, petra_table **out);
 
-/* Adds the next cell, in row-major order. */
+/* Adds the next cell, in row-major order; what a terminal does not show is escaped (petra_utf8_show). */
 petra_status petra_table_cell(petra_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Prints the header and the rows, two spaces between columns, nothing after the last text of a line.

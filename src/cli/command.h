@@ -4,6 +4,8 @@
 
 #include "base/config.h"
 
+#include <stddef.h>
+
 enum { PETRA_MAX_SETS = 256 };
 
 typedef struct petra_arguments {
@@ -22,24 +24,28 @@ typedef struct petra_arguments {
   char *command_line; /* the whole of it, for the log */
 } petra_arguments;
 
+/* An option of a subcommand. */
+typedef struct petra_option {
+  const char *name;  /* "output" */
+  const char *value; /* "DIR", "FILE", ...: what stands for its value in the help; NULL: it has none */
+  size_t member;     /* in petra_arguments: a const char *, or where there is no value a bool */
+  const char *help;
+} petra_option;
+
 typedef struct petra_command {
   const char *name;
-  const char *summary;   /* one line */
-  const char *arguments; /* such as "CONFIG.yaml" */
-  const char *help;      /* paragraphs for --help */
-  bool takes_config;     /* --set and --help-config make sense */
-  bool writes;           /* files: --output makes sense */
-  const char
-      *writes_file; /* one file, which --output names; the name it has otherwise, "" if it must be given; NULL: none */
-  const char *actions; /* the first argument is one of these, such as "a, b or c"; NULL: none */
-  bool takes_gantt;    /* --gantt makes sense */
-  bool traces;         /* --trace makes sense */
-  bool resumes;        /* --resume makes sense */
-  bool simulates;      /* --critical-path and --memory make sense; nothing is written without --output */
-  bool tables;         /* of a network: --memory and --image-size make sense */
-  bool sweeps;         /* over a grid: --jobs, --slurm and --cell make sense */
+  const char *summary;         /* one line */
+  const char *arguments;       /* such as "CONFIG.yaml" */
+  const char *help;            /* paragraphs for --help */
+  bool takes_config;           /* or another file; with --set and --help-config */
+  const char *actions;         /* the first argument is one of these, such as "a, b or c"; NULL: none */
+  const petra_option *options; /* its own, in the order of the help, ended by one without a name; NULL: none */
   petra_status (*run)(const petra_arguments *arguments);
 } petra_command;
+
+/* The members of an option; an initialiser of petra_option. */
+#define PETRA_OPTION(name_text, value_text, member_name, help_text)                                                    \
+  { (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text) }
 
 extern const petra_command petra_command_train;
 extern const petra_command petra_command_simulate;

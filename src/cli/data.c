@@ -62,6 +62,8 @@ const petra_command petra_command_data = {
             "generate  the same for the generated images (data.set: shapes), whatever the config's set is.\n"
             "data.limit and data.eval_limit limit all three. data.workers is the number of threads.\n",
     .takes_config = true,
-    .writes_file = "",
     .actions = "verify, convert or generate",
+    .options =
+        (const petra_option[]){PETRA_OPTION("output", "FILE", output, "the file to write, in place of what is there"),
+                               {0}},
     .run = run};

@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "cli/data.h"
 #include "io/data_file.h"
 
@@ -80,8 +81,9 @@ static petra_status report(const conversion *c) {
   long long eval_count = eval ? (long long)eval->count : 0;
   if (!c->arguments->json) {
     if (!c->arguments->quiet)
-      printf("%s: %lld training and %lld evaluation images of %d x %d in %d classes\n", c->arguments->output,
-             (long long)train->count, eval_count, train->width, train->height, train->classes);
+      petra_utf8_print(stdout, "%s: %lld training and %lld evaluation images of %d x %d in %d classes\n",
+                       c->arguments->output, (long long)train->count, eval_count, train->width, train->height,
+                       train->classes);
     return PETRA_OK;
   }
   json_t *root = json_object();

@@ -8,8 +8,9 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
-enum { SPLITS = 2 };
+enum { SPLITS = 2, LINE_BYTES = 8192 };
 
 /* What is found of a split. Sums are of whole numbers, so that they do not depend on the order of reading. */
 typedef struct split_report {

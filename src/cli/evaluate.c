@@ -1,9 +1,9 @@
 /* petra evaluate: accuracy of weights on the evaluation set. */
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "cli/command.h"
-#include "cli/setup.h"
-#include "exec/worker_stage.h"
+#include "run/network.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 static petra_status report(const petra_arguments *arguments, const petra_config *config,
                            const petra_evaluation *result) {
   if (!arguments->json) {
-    printf("%s: %lld images, loss %.4f, top-1 %.2f %%, top-5 %.2f %%\n", config->model.weights,
-           (long long)result->images, result->loss, 100 * result->top1, 100 * result->top5);
+    petra_utf8_print(stdout, "%s: %lld images, loss %.4f, top-1 %.2f %%, top-5 %.2f %%\n", config->model.weights,
+                     (long long)result->images, result->loss, 100 * result->top1, 100 * result->top5);
     return PETRA_OK;
   }
   json_t *root = json_object();
@@ -28,24 +28,10 @@ done:
   return status;
 }
 
-static petra_status evaluate(petra_setup *setup, const petra_dataset *set, petra_evaluation *result) {
-  const petra_config *config = setup->config;
-  petra_snapshot *snapshots[PETRA_MODEL_BLOCKS] = {NULL};
-  petra_status status = PETRA_OK;
-  const petra_loader_options options = {
-      .batch = (int32_t)config->data.batch, .threads = (int)config->data.workers, .seed = (uint64_t)config->run.seed};
-  for (int j = 0; j < setup->partition.stages; j++)
-    PETRA_TRY_GOTO(status, petra_stage_snapshot(setup->stage[j], &snapshots[j]), done);
-  status = petra_evaluate(setup->backend, setup->stage, snapshots, setup->partition.stages, set, &options, result);
-done:
-  for (int j = 0; j < setup->partition.stages; j++)
-    petra_snapshot_destroy(snapshots[j]);
-  return status;
-}
-
 static petra_status run(const petra_arguments *arguments) {
   petra_config *config;
-  petra_setup setup = {0};
+  petra_plan plan = {0};
+  petra_network network = {0};
   petra_dataset *set = NULL;
   petra_evaluation result;
   petra_status status;
@@ -56,15 +42,17 @@ static petra_status run(const petra_arguments *arguments) {
         "petra evaluate needs a weights file; expected for instance --set model.weights=runs/demo/weights.h5");
     goto done;
   }
-  PETRA_TRY_GOTO(status, petra_setup_plan(&setup, config), done);
+  PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
   PETRA_TRY_GOTO(status, petra_dataset_open(config, PETRA_SPLIT_EVAL, &set), done);
-  PETRA_TRY_GOTO(status, petra_setup_check_data(&setup, set), done);
-  PETRA_TRY_GOTO(status, petra_setup_stages(&setup), done);
-  PETRA_TRY_GOTO(status, evaluate(&setup, set, &result), done);
+  PETRA_TRY_GOTO(status, petra_plan_check_data(&plan, set), done);
+  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL), done);
+  PETRA_TRY_GOTO(status, petra_network_initialise(&network), done);
+  PETRA_TRY_GOTO(status, petra_network_evaluate(&network, set, &result), done);
   status = report(arguments, config, &result);
 done:
   petra_dataset_destroy(set);
-  petra_setup_fini(&setup);
+  petra_network_fini(&network);
+  petra_plan_fini(&plan);
   petra_config_destroy(config);
   return status;
 }

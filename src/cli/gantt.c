@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { LINE = 120, MOST_CELLS = 20000000 };
+enum { LINE = 120, MOST_CELLS = 100000 };
 
 /* A unit of time of one row: what runs then. */
 typedef struct cell {
@@ -16,6 +16,7 @@ typedef struct cell {
 } cell;
 
 typedef struct chart {
+  petra_observer base;
   const petra_schedule *schedule;
   petra_program_options options;
   int engines;
@@ -32,8 +33,8 @@ static void label(const chart *c, const petra_action *action, char *text, size_t
     snprintf(text, size, "%c%lld", petra_action_letter(action->kind), (long long)action->microbatch);
 }
 
-static petra_status keep_row(void *context, const petra_trace_row *row) {
-  chart *c = context;
+static petra_status keep_row(petra_observer *base, const petra_trace_row *row) {
+  chart *c = (chart *)base;
   char text[40];
   if (!c->cells) {
     label(c, &row->action, text, sizeof text);
@@ -66,12 +67,14 @@ static petra_status run_units(chart *c, bool recomputes) {
       .cost_count = 1};
   const petra_worker_cost_options worker_options = {
       .stages = s->stages, .split_head = s->split_head, .split_backward = s->split_backward};
+  static const petra_observer_ops ops = {.ended = keep_row};
   petra_executor *executor;
   petra_worker *worker;
+  c->base.ops = &ops;
   PETRA_TRY(petra_executor_virtual_create(&settings, &executor));
   petra_status status = petra_worker_cost_create(&worker_options, &worker);
   if (status == PETRA_OK) {
-    status = executor->ops->run(executor, &s->program, &c->options, worker, keep_row, c);
+    status = executor->ops->run(executor, &s->program, &c->options, worker, &c->base);
     petra_worker_cost_destroy(worker);
   }
   c->units = executor->ops->now_ns(executor);
@@ -126,18 +129,38 @@ static petra_status draw(chart *c, FILE *out) {
   return ferror(out) ? petra_fail(PETRA_IO, "the chart could not be written") : PETRA_OK;
 }
 
+petra_status petra_gantt_check(int64_t rows, int64_t units) {
+  if (units <= MOST_CELLS / rows)
+    return PETRA_OK;
+  return petra_fail(
+      PETRA_USAGE,
+      "a chart of %lld rows and at least %lld units of time is too large for any screen; expected at most "
+      "%d cells, rows times units",
+      (long long)rows, (long long)units, MOST_CELLS);
+}
+
+/* A device is busy for at least a unit in each F, B and W. */
+static int64_t least_units(const petra_schedule *s, int engines) {
+  int64_t most = 0;
+  for (int32_t d = 0; d < s->devices; d++) {
+    int64_t passes = 0;
+    for (int64_t i = s->first[d]; i < s->first[d + 1]; i++)
+      passes += s->entries[i].action.kind <= PETRA_ACTION_WEIGHT_GRADIENT;
+    most = passes > most ? passes : most;
+  }
+  return most / engines;
+}
+
 petra_status petra_gantt_print(const petra_schedule *schedule, bool recomputes, int engines, FILE *out) {
   chart c = {.schedule = schedule,
              .options = petra_schedule_options(schedule),
              .engines = engines,
              .rows = schedule->devices * engines,
              .width = 1};
+  PETRA_TRY(petra_gantt_check(c.rows, least_units(schedule, engines)));
   PETRA_TRY(run_units(&c, recomputes));
-  if (c.units + 1 > MOST_CELLS / c.rows)
-    return petra_fail(PETRA_USAGE,
-                      "a chart of %d rows and %lld units of time is too large; expected fewer microbatches", c.rows,
-                      (long long)c.units);
-  PETRA_TRY(petra_allocate(&c.cells, (size_t)(c.rows * (c.units + 1)), sizeof *c.cells));
+  PETRA_TRY(petra_gantt_check(c.rows, c.units));
+  PETRA_TRY(petra_allocate(&c.cells, (size_t)c.rows * (size_t)(c.units + 1), sizeof *c.cells));
   petra_status status = run_units(&c, recomputes);
   if (status == PETRA_OK)
     status = draw(&c, out);

@@ -4,7 +4,11 @@
 
 #include "schedule/schedule.h"
 
-/* Runs the schedule on the virtual executor and draws it, in pieces of at most 120 characters a line. */
+/* PETRA_USAGE, logged, for a chart that no screen holds: more than 100,000 cells. */
+petra_status petra_gantt_check(int64_t rows, int64_t units);
+
+/* Runs the schedule on the virtual executor and draws it, in pieces of at most 120 characters a line; refuses as petra_gantt_check does,
+ * before it runs where the number of actions tells. */
 petra_status petra_gantt_print(const petra_schedule *schedule, bool recomputes, int engines, FILE *out);
 
 #endif

@@ -1,24 +1,19 @@
 /* petra info: version, backends, libraries, devices. */
 #include "backend/backend.h"
 #include "backend/cuda/info.h"
+#include "backend/precision.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "cli/command.h"
-#include "cli/libraries.h"
-#include "cli/setup.h"
+#include "run/libraries.h"
+#include "run/network.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
-static const struct {
-  const char *name;
-  petra_backend_kind kind;
-  petra_precision precision;
-  const char *precisions;
-} backends[] = {{"ref", PETRA_BACKEND_REF, PETRA_PRECISION_FP64, "fp32, fp64"},
-                {"cpu", PETRA_BACKEND_CPU, PETRA_PRECISION_FP32, "fp32"},
-                {"cuda", PETRA_BACKEND_CUDA, PETRA_PRECISION_FP32, "fp32, tf32, bf16"}};
+static const petra_backend_kind backends[] = {PETRA_BACKEND_REF, PETRA_BACKEND_CPU, PETRA_BACKEND_CUDA};
 enum { BACKENDS = sizeof backends / sizeof *backends };
 
 /* Those that can compute here: the last one needs a device. */
@@ -45,9 +40,11 @@ static void processor_name(char *text, size_t size) {
   fclose(file);
 }
 
-static petra_status describe_backend(int index, int threads, char *text, size_t size) {
+/* ref as the oracle that it is. */
+static petra_status describe_backend(petra_backend_kind kind, int threads, char *text, size_t size) {
+  const bool wide = petra_precision_find(kind, PETRA_PRECISION_FP64);
   petra_backend *backend;
-  PETRA_TRY(petra_backend_create(backends[index].kind, backends[index].precision, threads, true, &backend));
+  PETRA_TRY(petra_backend_create(kind, wide ? PETRA_PRECISION_FP64 : PETRA_PRECISION_FP32, threads, true, &backend));
   backend->ops->describe(backend, text, size);
   petra_backend_destroy(backend);
   return PETRA_OK;
@@ -56,13 +53,13 @@ static petra_status describe_backend(int index, int threads, char *text, size_t 
 static void print_cuda(void) {
   char text[320];
   petra_cuda_describe_build(text, sizeof text);
-  printf("cuda       %s\n", text);
+  petra_utf8_print(stdout, "cuda       %s\n", text);
   int devices = petra_cuda_devices(text, sizeof text);
   if (devices == 0)
-    printf("           %s\n", text);
+    petra_utf8_print(stdout, "           %s\n", text);
   for (int i = 0; i < devices; i++) {
     petra_cuda_describe_device(i, text, sizeof text);
-    printf("           device %d: %s\n", i, text);
+    petra_utf8_print(stdout, "           device %d: %s\n", i, text);
   }
 }
 
@@ -91,19 +88,20 @@ static petra_status run(const petra_arguments *arguments) {
   char version[128], libraries[256], processor[256], text[BACKENDS][256];
   petra_config *config;
   PETRA_TRY(petra_config_load(NULL, NULL, 0, &config));
-  const int threads = petra_setup_threads(config), count = backends_here();
+  const int threads = petra_network_threads(config), count = backends_here();
   petra_config_destroy(config);
   petra_version_describe(version, sizeof version);
   petra_libraries_describe(libraries, sizeof libraries);
   processor_name(processor, sizeof processor);
   for (int i = 0; i < count; i++)
-    PETRA_TRY(describe_backend(i, threads, text[i], sizeof text[i]));
+    PETRA_TRY(describe_backend(backends[i], threads, text[i], sizeof text[i]));
   if (!arguments->json) {
-    printf("petra      %s\n", version);
+    petra_utf8_print(stdout, "petra      %s\n", version);
     for (int i = 0; i < count; i++)
-      printf("%-10s %s\n", i ? "" : "backends", text[i]);
-    printf("libraries  %s\ndevice     %s, %d core%s for this process\n", libraries, processor, threads,
-           threads == 1 ? "" : "s");
+      petra_utf8_print(stdout, "%-10s %s\n", i ? "" : "backends", text[i]);
+    petra_utf8_print(stdout, "libraries  %s\n", libraries);
+    petra_utf8_print(stdout, "device     %s, %d core%s for this process\n", processor, threads,
+                     threads == 1 ? "" : "s");
     print_cuda();
     return PETRA_OK;
   }
@@ -111,9 +109,12 @@ static petra_status run(const petra_arguments *arguments) {
   petra_status status = petra_json_set(root, "version", petra_json_string(version));
   for (int i = 0; i < count && status == PETRA_OK; i++) {
     json_t *object = json_object();
+    char precisions[64];
+    const char *name = petra_config_choice_name("device.backend", (int)backends[i]);
+    petra_precision_list(backends[i], precisions, sizeof precisions);
     json_array_append_new(list, object);
-    PETRA_TRY_GOTO(status, petra_json_set(object, "name", json_string(backends[i].name)), done);
-    PETRA_TRY_GOTO(status, petra_json_set(object, "precisions", json_string(backends[i].precisions)), done);
+    PETRA_TRY_GOTO(status, petra_json_set(object, "name", json_string(name)), done);
+    PETRA_TRY_GOTO(status, petra_json_set(object, "precisions", json_string(precisions)), done);
     PETRA_TRY_GOTO(status, petra_json_set(object, "description", petra_json_string(text[i])), done);
   }
   PETRA_TRY_GOTO(status, petra_json_set(root, "backends", json_incref(list)), done);

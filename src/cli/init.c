@@ -1,25 +1,28 @@
 /* petra init: writes initial weights. */
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "cli/command.h"
-#include "cli/setup.h"
+#include "run/folder.h"
+#include "run/network.h"
 
 #include <jansson.h>
 
-static petra_status report(const petra_arguments *arguments, const petra_setup *setup, const char *path) {
+static petra_status report(const petra_arguments *arguments, const petra_plan *plan, const char *path) {
   int64_t parameters = 0;
-  for (int b = 0; b < setup->model.block_count; b++)
-    parameters += petra_block_parameters(&setup->model, &setup->model.blocks[b]);
+  for (int b = 0; b < plan->model.block_count; b++)
+    parameters += petra_block_parameters(&plan->model, &plan->model.blocks[b]);
   if (!arguments->json) {
     if (!arguments->quiet)
-      printf("%s: %lld parameters, seed %lld\n", path, (long long)parameters, (long long)setup->config->run.seed);
+      petra_utf8_print(stdout, "%s: %lld parameters, seed %lld\n", path, (long long)parameters,
+                       (long long)plan->config->run.seed);
     return PETRA_OK;
   }
   json_t *root = json_object();
   petra_status status;
   PETRA_TRY_GOTO(status, petra_json_set(root, "weights", petra_json_string(path)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "parameters", json_integer(parameters)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "seed", json_integer(setup->config->run.seed)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "seed", json_integer(plan->config->run.seed)), done);
   status = petra_json_print(root, stdout);
 done:
   json_decref(root);
@@ -28,20 +31,23 @@ done:
 
 static petra_status run(const petra_arguments *arguments) {
   petra_config *config;
-  petra_setup setup = {0};
+  petra_plan plan = {0};
+  petra_network network = {0};
   char *directory = NULL, *path = NULL;
   petra_status status;
   PETRA_TRY(petra_arguments_config(arguments, "init", &config));
-  PETRA_TRY_GOTO(status, petra_setup_plan(&setup, config), done);
-  PETRA_TRY_GOTO(status, petra_setup_stages(&setup), done);
-  PETRA_TRY_GOTO(status, petra_setup_output(config, arguments->output, &directory), done);
+  PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
+  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL), done);
+  PETRA_TRY_GOTO(status, petra_network_initialise(&network), done);
+  PETRA_TRY_GOTO(status, petra_folder_of(config, arguments->output, &directory), done);
   PETRA_TRY_GOTO(status, petra_join_path(directory, "weights.h5", &path), done);
-  PETRA_TRY_GOTO(status, petra_setup_write_weights(&setup, path), done);
-  status = report(arguments, &setup, path);
+  PETRA_TRY_GOTO(status, petra_network_write_weights(&network, path), done);
+  status = report(arguments, &plan, path);
 done:
   petra_free(path);
   petra_free(directory);
-  petra_setup_fini(&setup);
+  petra_network_fini(&network);
+  petra_plan_fini(&plan);
   petra_config_destroy(config);
   return status;
 }
@@ -54,5 +60,7 @@ const petra_command petra_command_init = {
             "They can be\n"
             "given to a run as model.weights. With model.weights set, those are read, checked and written again.\n",
     .takes_config = true,
-    .writes = true,
+    .options =
+        (const petra_option[]){
+            PETRA_OPTION("output", "DIR", output, "where files go (default: run.output/run.name of the config)"), {0}},
     .run = run};

@@ -5,7 +5,7 @@
 #include "cli/command.h"
 #include "cli/inspect_run.h"
 #include "cli/memory.h"
-#include "cli/setup.h"
+#include "run/plan.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -33,32 +33,32 @@ static petra_status stage_json(const petra_stage_summary *s, int stage, json_t *
   return petra_json_set(object, "lag", json_integer(s->lag));
 }
 
-static petra_status print_json(const petra_setup *setup, int64_t parameters, int64_t flops,
+static petra_status print_json(const petra_plan *plan, int64_t parameters, int64_t flops,
                                const petra_accounting *memory) {
   json_t *root = json_object(), *list = json_array();
-  const petra_config *config = setup->config;
+  const petra_config *config = plan->config;
   petra_status status;
   PETRA_TRY_GOTO(
       status,
       petra_json_set(root, "family", json_string(petra_config_choice_name("model.family", (int)config->model.family))),
       done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "depth", json_integer(setup->model.depth)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "width", json_integer(setup->model.width)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "method", json_string(setup->method.name)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "depth", json_integer(plan->model.depth)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "width", json_integer(plan->model.width)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "method", json_string(plan->method.name)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "accumulate", json_integer(config->method.accumulate)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "batch", json_integer(config->data.batch)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "parameters", json_integer(parameters)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "forward_flops", json_integer(flops)), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "stages", json_incref(list)), done);
-  for (int j = 0; j < setup->partition.stages; j++) {
+  for (int j = 0; j < plan->partition.stages; j++) {
     petra_stage_summary summary;
     json_t *object = json_object();
     json_array_append_new(list, object);
-    petra_setup_stage_summary(setup, j, &summary);
+    petra_plan_stage_summary(plan, j, &summary);
     PETRA_TRY_GOTO(status, stage_json(&summary, j, object), done);
   }
   if (memory)
-    PETRA_TRY_GOTO(status, petra_memory_json(setup, *memory, root), done);
+    PETRA_TRY_GOTO(status, petra_memory_json(plan, *memory, root), done);
   status = petra_json_print(root, stdout);
 done:
   json_decref(list);
@@ -72,9 +72,9 @@ static petra_status shape_cell(petra_table *table, const petra_image_shape *shap
   return petra_table_cell(table, "%dx%dx%d", shape->channels, shape->height, shape->width);
 }
 
-static petra_status add_row(petra_table *table, const petra_setup *setup, int stage) {
+static petra_status add_row(petra_table *table, const petra_plan *plan, int stage) {
   petra_stage_summary s;
-  petra_setup_stage_summary(setup, stage, &s);
+  petra_plan_stage_summary(plan, stage, &s);
   PETRA_TRY(petra_table_cell(table, "%d", stage + 1));
   PETRA_TRY(petra_table_cell(table, "%s", s.name));
   PETRA_TRY(petra_table_cell(table, "%s", s.reversible ? "yes" : "no"));
@@ -88,22 +88,22 @@ static petra_status add_row(petra_table *table, const petra_setup *setup, int st
   return petra_table_cell(table, "%lld", (long long)s.lag);
 }
 
-static petra_status print_table(const petra_setup *setup, int64_t parameters, int64_t flops) {
+static petra_status print_table(const petra_plan *plan, int64_t parameters, int64_t flops) {
   static const petra_table_column columns[] = {
       {"stage", PETRA_TABLE_RIGHT},       {"blocks", PETRA_TABLE_LEFT},        {"reversible", PETRA_TABLE_LEFT},
       {"input CxHxW", PETRA_TABLE_RIGHT}, {"output CxHxW", PETRA_TABLE_RIGHT}, {"parameters", PETRA_TABLE_RIGHT},
       {"MFLOP/image", PETRA_TABLE_RIGHT}, {"MB up", PETRA_TABLE_RIGHT},        {"MB down", PETRA_TABLE_RIGHT},
       {"delay", PETRA_TABLE_RIGHT},       {"lag", PETRA_TABLE_RIGHT}};
-  const petra_config *config = setup->config;
+  const petra_config *config = plan->config;
   petra_table *table;
   petra_status status = PETRA_OK;
   printf("%s-%d, width %d, %s stem, %d classes; method %s, k = %lld, microbatches of %lld images\n\n",
-         config->model.family == PETRA_FAMILY_REVNET ? "RevNet" : "ResNet", setup->model.depth, setup->model.width,
-         petra_config_choice_name("model.stem", (int)config->model.stem), setup->model.classes, setup->method.name,
+         config->model.family == PETRA_FAMILY_REVNET ? "RevNet" : "ResNet", plan->model.depth, plan->model.width,
+         petra_config_choice_name("model.stem", (int)config->model.stem), plan->model.classes, plan->method.name,
          (long long)config->method.accumulate, (long long)config->data.batch);
   PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
-  for (int j = 0; j < setup->partition.stages && status == PETRA_OK; j++)
-    status = add_row(table, setup, j);
+  for (int j = 0; j < plan->partition.stages && status == PETRA_OK; j++)
+    status = add_row(table, plan, j);
   if (status == PETRA_OK)
     status = petra_table_print(table, stdout);
   petra_table_destroy(table);
@@ -112,50 +112,59 @@ static petra_status print_table(const petra_setup *setup, int64_t parameters, in
          "FLOP: multiply-adds of convolutions and the fully connected layer times two; MB: 10^6 bytes per microbatch, "
          "sent to the\n"
          "stage above and below; delay: microbatches between forward and backward; lag: most updates between the two\n",
-         setup->partition.stages, (long long)parameters, (double)flops * 1e-6);
+         plan->partition.stages, (long long)parameters, (double)flops * 1e-6);
   return PETRA_OK;
 }
 
 /* The network of the plan anew, for images of --image-size. */
-static petra_status resize(petra_setup *setup, const char *text) {
+static petra_status resize(petra_plan *plan, const char *text) {
   char *end;
   long size = strtol(text, &end, 10);
   if (*end || end == text || size < 1 || size > largest_image)
     return petra_fail(PETRA_USAGE, "--image-size: '%s' is no size of an image; expected pixels from 1 to %ld", text,
                       largest_image);
-  PETRA_TRY(petra_model_init(&setup->model, setup->config, (int32_t)size, (int32_t)size));
-  return petra_partition_init(&setup->partition, setup->config, &setup->model);
+  petra_partition_fini(&plan->partition);
+  petra_model_fini(&plan->model);
+  PETRA_TRY(petra_model_init(&plan->model, plan->config, (int32_t)size, (int32_t)size));
+  return petra_partition_init(&plan->partition, plan->config, &plan->model);
 }
 
 static petra_status inspect_config(const petra_arguments *arguments) {
   petra_config *config;
-  petra_setup setup = {0};
+  petra_plan plan = {0};
   petra_accounting accounting;
   petra_status status;
   if (arguments->memory)
     PETRA_TRY(petra_accounting_parse("--memory", arguments->memory, &accounting));
   const petra_accounting *memory = arguments->memory ? &accounting : NULL;
   PETRA_TRY(petra_arguments_config(arguments, "inspect", &config));
-  PETRA_TRY_GOTO(status, petra_setup_plan(&setup, config), done);
-  PETRA_TRY_GOTO(status, petra_setup_read_schedule(&setup, setup.partition.stages), done);
-  PETRA_TRY_GOTO(status, petra_setup_measure_schedule(&setup), done);
+  PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
+  PETRA_TRY_GOTO(status, petra_plan_read_order(&plan), done);
+  PETRA_TRY_GOTO(status, petra_plan_measure_order(&plan), done);
   if (memory && *config->method.schedule) {
     status = petra_config_fail(config, "method.schedule",
                                "with --memory, which counts from the delays of the method's own order; expected none");
     goto done;
   }
-  if (arguments->image_size)
-    PETRA_TRY_GOTO(status, resize(&setup, arguments->image_size), done);
-  int64_t parameters = 0, flops = 0;
-  for (int b = 0; b < setup.model.block_count; b++) {
-    parameters += petra_block_parameters(&setup.model, &setup.model.blocks[b]);
-    flops += petra_block_flops(&setup.model.blocks[b]);
+  if (memory && plan.method.program->arrival) {
+    status = petra_config_fail(config, "method.name",
+                               "%s with --memory, which counts from delays; no order fixes them by arrival: expected a "
+                               "method with an order, or petra simulate",
+                               plan.method.name);
+    goto done;
   }
-  status = arguments->json ? print_json(&setup, parameters, flops, memory) : print_table(&setup, parameters, flops);
+  if (arguments->image_size)
+    PETRA_TRY_GOTO(status, resize(&plan, arguments->image_size), done);
+  int64_t parameters = 0, flops = 0;
+  for (int b = 0; b < plan.model.block_count; b++) {
+    parameters += petra_block_parameters(&plan.model, &plan.model.blocks[b]);
+    flops += petra_block_flops(&plan.model.blocks[b]);
+  }
+  status = arguments->json ? print_json(&plan, parameters, flops, memory) : print_table(&plan, parameters, flops);
   if (status == PETRA_OK && memory && !arguments->json)
-    status = petra_memory_print(&setup, *memory);
+    status = petra_memory_print(&plan, *memory);
 done:
-  petra_setup_fini(&setup);
+  petra_plan_fini(&plan);
   petra_config_destroy(config);
   return status;
 }
@@ -175,5 +184,11 @@ const petra_command petra_command_inspect = {
         "Of a config: the table of stages with shapes, parameters, FLOPs, message sizes and delays; no data is read.\n"
         "Of a run (its folder or its run.h5, also while it goes on): what it is, its epochs, its peak memory.\n",
     .takes_config = true,
-    .tables = true,
+    .options =
+        (const petra_option[]){
+            PETRA_OPTION("memory", "A", memory,
+                         "of a config: adds the memory of the stages, with A paper or strict accounting"),
+            PETRA_OPTION("image-size", "N", image_size,
+                         "of a config: the tables for images of N x N in place of the data set's"),
+            {0}},
     .run = run};

@@ -5,8 +5,9 @@
 #include "base/mem.h"
 #include "base/seal.h"
 #include "base/table.h"
+#include "base/utf8.h"
 #include "cli/epoch_json.h"
-#include "cli/setup.h"
+#include "run/folder.h"
 #include "io/runlog_read.h"
 
 #include <jansson.h>
@@ -142,8 +143,11 @@ done:
 }
 
 static petra_status print_text(const petra_runlog_summary *summary, const char *path) {
-  printf("%s\ncreated  %s by petra %s\ncommand  %s\nbackend  %s\nlength   %lld epoch%s, losses of %lld microbatch%s\n",
-         path, summary->created, summary->petra_version, summary->command, summary->backend, (long long)summary->epochs,
+  petra_utf8_print(stdout, "%s\n", path);
+  petra_utf8_print(stdout, "created  %s by petra %s\n", summary->created, summary->petra_version);
+  petra_utf8_print(stdout, "command  %s\n", summary->command);
+  petra_utf8_print(stdout, "backend  %s\n", summary->backend);
+  printf("length   %lld epoch%s, losses of %lld microbatch%s\n", (long long)summary->epochs,
          summary->epochs == 1 ? "" : "s", (long long)summary->microbatches, summary->microbatches == 1 ? "" : "es");
   if (summary->epochs) {
     putchar('\n');

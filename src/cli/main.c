@@ -5,6 +5,7 @@
 #include "base/version.h"
 #include "cli/command.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <gsl/gsl_errno.h>
@@ -19,8 +20,6 @@ static const petra_command *const commands[] = {
     &petra_command_simulate, &petra_command_profile, &petra_command_schedule, &petra_command_sweep,
     &petra_command_methods,  &petra_command_data,    &petra_command_info};
 enum { COMMANDS = sizeof commands / sizeof *commands };
-#define SUBCOMMANDS "train, init, evaluate, inspect, simulate, profile, schedule, sweep, methods, data or info"
-
 static void print_usage(void) {
   printf(
       "petra %s: training reversible networks cut into stages, with delayed gradients\n\n"
@@ -32,47 +31,56 @@ static void print_usage(void) {
          "Exit codes: 0 done, 1 failed while running, 2 wrong usage or config.\n");
 }
 
+/* Of every subcommand, or of those that take a config. */
+static const petra_option set_option = {
+    "set", "KEY=VALUE", 0,
+    "overrides a key of the config, such as --set optim.lr=0.05; VALUE is YAML; repeatable\n"
+    "                   (a list or a text with blanks in quotes: --set 'lr.milestones=[10, 15]')"};
+static const petra_option json_option =
+    PETRA_OPTION("json", NULL, json, "prints one JSON object on standard output and nothing else there");
+static const petra_option quiet_option = PETRA_OPTION("quiet", NULL, quiet, "no warnings");
+static const petra_option quiet_writer_option = PETRA_OPTION(
+    "quiet", NULL, quiet, "nothing on standard output (but --json), no progress, no warnings: errors only");
+static const petra_option help_config_option = {"help-config", NULL, 0,
+                                                "prints every key of a config: type, default, range, meaning"};
+static const petra_option help_markdown_option = {"help-config-markdown", NULL, 0, NULL}; /* for docs/config.md */
+static const petra_option help_option = {"help", NULL, 0, "this text"};
+
+enum { OPTIONS_MOST = 20, SHARED = 6, FIRST = 256 }; /* FIRST: getopt's number of the first, beyond any character */
+
+/* All options of a subcommand, in the order of the help; returns how many. */
+static int options_of(const petra_command *command, const petra_option *out[OPTIONS_MOST]) {
+  int count = 0;
+  bool writes = false;
+  if (command->takes_config)
+    out[count++] = &set_option;
+  for (const petra_option *own = command->options; own && own->name; own++) {
+    assert(count + SHARED < OPTIONS_MOST);
+    writes |= strcmp(own->name, "output") == 0;
+    out[count++] = own;
+  }
+  out[count++] = &json_option;
+  out[count++] = writes ? &quiet_writer_option : &quiet_option;
+  if (command->takes_config) {
+    out[count++] = &help_config_option;
+    out[count++] = &help_markdown_option;
+  }
+  out[count++] = &help_option;
+  return count;
+}
+
 static void print_help(const petra_command *command) {
-  printf("usage: petra %s%s%s\n\n%s\n", command->name, *command->arguments ? " " : "", command->arguments,
+  const petra_option *options[OPTIONS_MOST];
+  int count = options_of(command, options);
+  printf("usage: petra %s%s%s\n\n%s\noptions:\n", command->name, *command->arguments ? " " : "", command->arguments,
          command->help);
-  printf("options:\n");
-  if (command->takes_config)
-    printf("  --set KEY=VALUE  overrides a key of the config, such as --set optim.lr=0.05; VALUE is YAML; repeatable\n"
-           "                   (a list or a text with blanks in quotes: --set 'lr.milestones=[10, 15]')\n");
-  if (command->writes && !command->writes_file)
-    printf(command->simulates
-               ? "  --output DIR     writes run.h5 and config.yaml into DIR (default: nothing is written)\n"
-               : "  --output DIR     where files go (default: run.output/run.name of the config)\n");
-  if (command->writes_file && *command->writes_file)
-    printf("  --output FILE    the file to write (default: %s in run.output/run.name of the config)\n",
-           command->writes_file);
-  else if (command->writes_file)
-    printf("  --output FILE    the file to write, in place of what is there\n");
-  if (command->takes_gantt)
-    printf("  --gantt          a chart over time\n");
-  if (command->traces)
-    printf("  --trace FILE     writes a trace of every action for Chrome's or Perfetto's viewer\n");
-  if (command->resumes)
-    printf(
-        "  --resume         goes on from checkpoint.h5 in DIR, to the bit; from the beginning where there is none\n");
-  if (command->simulates)
-    printf("  --critical-path  tells which actions and messages the makespan is made of; keeps every action in memory\n"
-           "  --memory A       accounting of the stages' memory: measured (default), paper or strict\n");
-  if (command->tables)
-    printf("  --memory A       of a config: adds the memory of the stages, with A paper or strict accounting\n"
-           "  --image-size N   of a config: the tables for images of N x N in place of the data set's\n");
-  if (command->sweeps)
-    printf("  --jobs N         so many cells at once (default 1); 0: runs none and sums up what is there\n"
-           "  --slurm          prints a script for sbatch that runs the open cells, in place of running them\n"
-           "  --cell N         runs the cell with this number, from 1, and sums nothing up\n");
-  printf("  --json           prints one JSON object on standard output and nothing else there\n"
-         "  --quiet          %s\n",
-         command->writes || command->writes_file
-             ? "nothing on standard output (but --json), no progress, no warnings: errors only"
-             : "no warnings");
-  if (command->takes_config)
-    printf("  --help-config    prints every key of a config: type, default, range, meaning\n");
-  printf("  --help           this text\n");
+  for (int i = 0; i < count; i++) {
+    char name[32];
+    snprintf(name, sizeof name, "%s%s%s", options[i]->name, options[i]->value ? " " : "",
+             options[i]->value ? options[i]->value : "");
+    if (options[i]->help)
+      printf("  --%-13s  %s\n", name, options[i]->help);
+  }
 }
 
 /* "petra train a.yaml --set x=1": arguments with blanks or quotes are put in quotes. */
@@ -91,136 +99,76 @@ static petra_status join_command_line(int argc, char **argv, char **out) {
   return PETRA_OK;
 }
 
-enum {
-  OPTION_SET = 256,
-  OPTION_OUTPUT,
-  OPTION_TRACE,
-  OPTION_MEMORY,
-  OPTION_CRITICAL_PATH,
-  OPTION_RESUME,
-  OPTION_IMAGE_SIZE,
-  OPTION_JOBS,
-  OPTION_SLURM,
-  OPTION_CELL,
-  OPTION_JSON,
-  OPTION_QUIET,
-  OPTION_GANTT,
-  OPTION_HELP,
-  OPTION_HELP_CONFIG,
-  OPTION_HELP_MARKDOWN
-};
+static petra_status take_option(const petra_option *option, const char *value, petra_arguments *arguments) {
+  char *member = (char *)arguments + option->member;
+  if (option == &set_option) {
+    if (arguments->set_count == PETRA_MAX_SETS)
+      return petra_fail(PETRA_USAGE, "more than %d --set options", PETRA_MAX_SETS);
+    arguments->sets[arguments->set_count++] = value;
+    return PETRA_OK;
+  }
+  if (!option->value) {
+    *(bool *)member = true;
+    return PETRA_OK;
+  }
+  if (!*value && (strcmp(option->value, "DIR") == 0 || strcmp(option->value, "FILE") == 0))
+    return petra_fail(PETRA_USAGE, "--%s: expected a %s, got an empty name", option->name,
+                      strcmp(option->value, "DIR") == 0 ? "folder" : "file");
+  *(const char **)(void *)member = value;
+  return PETRA_OK;
+}
 
-static const struct option long_options[] = {{"set", required_argument, NULL, OPTION_SET},
-                                             {"output", required_argument, NULL, OPTION_OUTPUT},
-                                             {"trace", required_argument, NULL, OPTION_TRACE},
-                                             {"memory", required_argument, NULL, OPTION_MEMORY},
-                                             {"resume", no_argument, NULL, OPTION_RESUME},
-                                             {"critical-path", no_argument, NULL, OPTION_CRITICAL_PATH},
-                                             {"image-size", required_argument, NULL, OPTION_IMAGE_SIZE},
-                                             {"jobs", required_argument, NULL, OPTION_JOBS},
-                                             {"slurm", no_argument, NULL, OPTION_SLURM},
-                                             {"cell", required_argument, NULL, OPTION_CELL},
-                                             {"json", no_argument, NULL, OPTION_JSON},
-                                             {"quiet", no_argument, NULL, OPTION_QUIET},
-                                             {"gantt", no_argument, NULL, OPTION_GANTT},
-                                             {"help", no_argument, NULL, OPTION_HELP},
-                                             {"help-config", no_argument, NULL, OPTION_HELP_CONFIG},
-                                             {"help-config-markdown", no_argument, NULL, OPTION_HELP_MARKDOWN},
-                                             {0}};
+/* Whether the subcommand has the option of an argument "--NAME" or "--NAME=VALUE"; *out is set if it does. */
+static bool find_option(const petra_command *command, const char *text, const petra_option **out) {
+  const petra_option *options[OPTIONS_MOST];
+  size_t length = strcspn(text, "=");
+  for (int i = options_of(command, options) - 1; i >= 0; i--)
+    if (length == strlen(options[i]->name) + 2 && strncmp(text + 2, options[i]->name, length - 2) == 0) {
+      *out = options[i];
+      return true;
+    }
+  return false;
+}
+
+/* An option that the subcommand has without a value, that another one has, or that there is not. */
+static petra_status fail_option(const petra_command *command, const char *text) {
+  const petra_option *option;
+  if (find_option(command, text, &option))
+    return petra_fail(PETRA_USAGE, "%s: --%s takes no value; see petra %s --help", text, option->name, command->name);
+  for (int c = 0; c < COMMANDS; c++)
+    if (find_option(commands[c], text, &option))
+      return petra_fail(PETRA_USAGE, "petra %s takes no --%s; see petra %s --help", command->name, option->name,
+                        command->name);
+  return petra_fail(PETRA_USAGE, "unknown option %s; see petra %s --help", text, command->name);
+}
 
 /* Reads the options of a subcommand. *stop: nothing is left to do (help was printed). */
 static petra_status read_options(const petra_command *command, int argc, char **argv, petra_arguments *arguments,
                                  bool *stop) {
-  int option;
+  const petra_option *options[OPTIONS_MOST];
+  struct option names[OPTIONS_MOST + 1] = {{0}};
+  int count = options_of(command, options), found;
+  for (int i = 0; i < count; i++)
+    names[i] = (struct option){options[i]->name, options[i]->value ? required_argument : no_argument, NULL, FIRST + i};
   opterr = 0;
-  while ((option = getopt_long(argc, argv, ":h", long_options, NULL)) != -1)
-    switch (option) {
-    case OPTION_SET:
-      if (arguments->set_count == PETRA_MAX_SETS)
-        return petra_fail(PETRA_USAGE, "more than %d --set options", PETRA_MAX_SETS);
-      arguments->sets[arguments->set_count++] = optarg;
-      break;
-    case OPTION_OUTPUT:
-      if (!*optarg)
-        return petra_fail(PETRA_USAGE, "--output: expected a %s, got an empty name",
-                          command->writes_file ? "file" : "folder");
-      arguments->output = optarg;
-      break;
-    case OPTION_TRACE:
-      if (!*optarg)
-        return petra_fail(PETRA_USAGE, "--trace: expected a file, got an empty name");
-      arguments->trace = optarg;
-      break;
-    case OPTION_MEMORY:
-      arguments->memory = optarg;
-      break;
-    case OPTION_RESUME:
-      arguments->resume = true;
-      break;
-    case OPTION_CRITICAL_PATH:
-      if (!command->simulates)
-        return petra_fail(PETRA_USAGE, "%s takes no --critical-path; see petra %s --help", command->name,
-                          command->name);
-      arguments->critical_path = true;
-      break;
-    case OPTION_IMAGE_SIZE:
-      arguments->image_size = optarg;
-      break;
-    case OPTION_JOBS:
-      arguments->jobs = optarg;
-      break;
-    case OPTION_SLURM:
-      arguments->slurm = true;
-      break;
-    case OPTION_CELL:
-      arguments->cell = optarg;
-      break;
-    case OPTION_JSON:
-      arguments->json = true;
-      break;
-    case OPTION_QUIET:
-      arguments->quiet = true;
-      break;
-    case OPTION_GANTT:
-      if (!command->takes_gantt)
-        return petra_fail(PETRA_USAGE, "petra %s draws no chart and takes no --gantt; see petra %s --help",
-                          command->name, command->name);
-      arguments->gantt = true;
-      break;
-    case 'h':
-    case OPTION_HELP:
-      print_help(command);
-      *stop = true;
-      return PETRA_OK;
-    case OPTION_HELP_CONFIG:
-      petra_config_help(stdout);
-      *stop = true;
-      return PETRA_OK;
-    case OPTION_HELP_MARKDOWN:
-      petra_config_help_markdown(stdout);
-      *stop = true;
-      return PETRA_OK;
-    case ':':
+  while ((found = getopt_long(argc, argv, ":h", names, NULL)) != -1) {
+    const petra_option *option = found == 'h' ? &help_option : found < FIRST ? NULL : options[found - FIRST];
+    *stop = option == &help_option || option == &help_config_option || option == &help_markdown_option;
+    if (found == ':')
       return petra_fail(PETRA_USAGE, "%s needs a value; see petra %s --help", argv[optind - 1], command->name);
-    default:
-      return petra_fail(PETRA_USAGE, "unknown option %s; see petra %s --help", argv[optind - 1], command->name);
-    }
-  if (!command->takes_config && (arguments->set_count || arguments->output || optind < argc))
-    return petra_fail(PETRA_USAGE, "petra %s takes no config, --set or --output; see petra %s --help", command->name,
-                      command->name);
-  if (!command->writes && !command->writes_file && arguments->output)
-    return petra_fail(PETRA_USAGE, "%s writes no files and takes no --output; see petra %s --help", command->name,
-                      command->name);
-  if (!command->resumes && arguments->resume)
-    return petra_fail(PETRA_USAGE, "%s takes no --resume; see petra %s --help", command->name, command->name);
-  if (!command->traces && arguments->trace)
-    return petra_fail(PETRA_USAGE, "%s takes no --trace; see petra %s --help", command->name, command->name);
-  if (!command->tables && (arguments->image_size || (arguments->memory && !command->simulates)))
-    return petra_fail(PETRA_USAGE, "%s takes no --memory or --image-size; see petra %s --help", command->name,
-                      command->name);
-  if (!command->sweeps && (arguments->jobs || arguments->slurm || arguments->cell))
-    return petra_fail(PETRA_USAGE, "%s runs no grid and takes no --jobs, --slurm or --cell; see petra %s --help",
-                      command->name, command->name);
+    if (!option)
+      return fail_option(command, argv[optind - 1]);
+    if (option == &help_option)
+      print_help(command);
+    else if (*stop)
+      (option == &help_config_option ? petra_config_help : petra_config_help_markdown)(stdout);
+    else
+      PETRA_TRY(take_option(option, optarg, arguments));
+    if (*stop)
+      return PETRA_OK;
+  }
+  if (!command->takes_config && optind < argc)
+    return petra_fail(PETRA_USAGE, "petra %s takes no config; see petra %s --help", command->name, command->name);
   if (command->actions && optind == argc)
     return petra_fail(PETRA_USAGE, "petra %s: no action; expected %s; see petra %s --help", command->name,
                       command->actions, command->name);
@@ -254,6 +202,21 @@ static petra_status run_command(const petra_command *command, int argc, char **a
   return status;
 }
 
+/* `name`: what was found in place of a subcommand; NULL: nothing was. */
+static petra_status fail_command(const char *name) {
+  char names[256] = "";
+  for (int i = 0; i < COMMANDS; i++) {
+    size_t used = strlen(names);
+    snprintf(names + used, sizeof names - used, "%s%s",
+             i == 0              ? ""
+             : i == COMMANDS - 1 ? " or "
+                                 : ", ",
+             commands[i]->name);
+  }
+  return petra_fail(PETRA_USAGE, "no subcommand%s%s%s; expected %s (see petra --help)", name ? " '" : "",
+                    name ? name : "", name ? "'" : "", names);
+}
+
 /* Results may have gone to a full disk or a closed pipe. */
 static petra_status close_stdout(petra_status status) {
   if (fflush(stdout) == 0 && !ferror(stdout))
@@ -280,8 +243,7 @@ int main(int argc, char **argv) {
   gsl_set_error_handler_off();
   petra_last_words(argv);
   if (argc < 2)
-    return petra_status_exit_code(
-        petra_fail(PETRA_USAGE, "no subcommand; expected " SUBCOMMANDS " (see petra --help)"));
+    return petra_status_exit_code(fail_command(NULL));
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
     print_usage();
     return petra_status_exit_code(close_stdout(PETRA_OK));
@@ -293,6 +255,5 @@ int main(int argc, char **argv) {
   for (int i = 0; i < COMMANDS; i++)
     if (strcmp(argv[1], commands[i]->name) == 0)
       return petra_status_exit_code(close_stdout(run_command(commands[i], argc, argv)));
-  return petra_status_exit_code(
-      petra_fail(PETRA_USAGE, "no subcommand '%s'; expected " SUBCOMMANDS " (see petra --help)", argv[1]));
+  return petra_status_exit_code(fail_command(argv[1]));
 }

@@ -1,37 +1,27 @@
-/* The analytic memory of a setup, for `petra inspect --memory`. */
+/* The analytic memory of a plan, for `petra inspect --memory`. */
 #include "cli/memory.h"
 
+#include "backend/precision.h"
 #include "base/json.h"
+#include "base/mem.h"
 #include "base/table.h"
 
 #include <jansson.h>
 #include <stdio.h>
+#include <string.h>
 
-void petra_memory_block(const petra_setup *setup, int block, int64_t delay, petra_ledger_block *out) {
-  const petra_block *b = &setup->model.blocks[block];
-  *out = (petra_ledger_block){.parameters = petra_block_parameters(&setup->model, b),
-                              .stream_elements = petra_block_input_elements(b) / b->streams_in,
-                              .streams = b->streams_in,
-                              .reversible = b->reversible,
-                              .stem = b->kind == PETRA_BLOCK_STEM,
-                              .head = b->kind == PETRA_BLOCK_HEAD,
-                              .delay = delay};
-  for (int u = 0; u < b->unit_count; u++) {
-    out->parameters += b->units[u].out; /* the bias */
-    out->statistics += 2 * (int64_t)b->units[u].out;
-  }
-}
-
-static petra_status fill_row(const petra_setup *setup, const petra_ledger_rule *rule, petra_memory_row *row) {
+static petra_status fill_row(const petra_plan *plan, const petra_ledger_rule *rule, petra_memory_row *row) {
   petra_ledger_bytes sum = {0};
-  *row = (petra_memory_row){.inputs_kept = rule->inputs_kept, .weights_kept = rule->weights_kept};
-  for (int j = 0; j < setup->partition.stages; j++) {
+  row->inputs_kept = rule->inputs_kept;
+  row->weights_kept = rule->weights_kept;
+  PETRA_TRY(petra_allocate(&row->stage, (size_t)plan->partition.stages, sizeof *row->stage));
+  for (int j = 0; j < plan->partition.stages; j++) {
     petra_stage_summary stage;
-    petra_setup_stage_summary(setup, j, &stage);
-    for (int b = setup->partition.first[j]; b < setup->partition.first[j + 1]; b++) {
+    petra_plan_stage_summary(plan, j, &stage);
+    for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++) {
       petra_ledger_block block;
       petra_ledger_bytes bytes;
-      petra_memory_block(setup, b, stage.delay, &block);
+      petra_footprint_block(plan, b, stage.delay, &block);
       PETRA_TRY(petra_ledger_block_bytes(rule, &block, &bytes));
       PETRA_TRY(petra_ledger_add(&row->stage[j], &bytes));
     }
@@ -41,20 +31,28 @@ static petra_status fill_row(const petra_setup *setup, const petra_ledger_rule *
   return PETRA_OK;
 }
 
-petra_status petra_memory_rows(const petra_setup *setup, petra_accounting accounting,
+petra_status petra_memory_rows(const petra_plan *plan, petra_accounting accounting,
                                petra_memory_row rows[PETRA_MEMORY_ROWS]) {
-  const petra_config *config = setup->config;
+  const petra_config *config = plan->config;
+  memset(rows, 0, PETRA_MEMORY_ROWS * sizeof *rows);
   for (int i = 0; i < PETRA_MEMORY_ROWS; i++) {
-    const petra_ledger_rule rule = {.accounting = accounting,
-                                    .inputs_kept = i < 2,
-                                    .weights_kept = i % 2 == 0,
-                                    .batch = config->data.batch,
-                                    .accumulate = config->method.accumulate,
-                                    .element_bytes = config->device.precision == PETRA_PRECISION_FP64 ? 8 : 4};
-    PETRA_TRY(fill_row(setup, &rule, &rows[i]));
+    const petra_ledger_rule rule = {
+        .accounting = accounting,
+        .inputs_kept = i < 2,
+        .weights_kept = i % 2 == 0,
+        .batch = config->data.batch,
+        .accumulate = config->method.accumulate,
+        .element_bytes = petra_element_bytes(config->device.backend, config->device.precision, PETRA_TENSOR_ACTIVATION),
+        .parameter_bytes = petra_element_bytes(config->device.backend, config->device.precision, PETRA_TENSOR_FILTER)};
+    PETRA_TRY(fill_row(plan, &rule, &rows[i]));
     rows[i].saving = 1 - (double)rows[i].total_bytes / (double)rows[0].total_bytes;
   }
   return PETRA_OK;
+}
+
+void petra_memory_rows_fini(petra_memory_row rows[PETRA_MEMORY_ROWS]) {
+  for (int i = 0; i < PETRA_MEMORY_ROWS; i++)
+    petra_free(rows[i].stage);
 }
 
 static petra_status stages_json(const petra_memory_row *row, int stages, json_t *list) {
@@ -84,23 +82,26 @@ done:
   return status;
 }
 
-petra_status petra_memory_json(const petra_setup *setup, petra_accounting accounting, json_t *root) {
+petra_status petra_memory_json(const petra_plan *plan, petra_accounting accounting, json_t *root) {
   petra_memory_row rows[PETRA_MEMORY_ROWS];
   json_t *memory, *list;
-  PETRA_TRY(petra_memory_rows(setup, accounting, rows));
-  PETRA_TRY(petra_json_set(root, "memory", json_object()));
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_memory_rows(plan, accounting, rows), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "memory", json_object()), done);
   memory = json_object_get(root, "memory");
-  PETRA_TRY(petra_json_set(memory, "accounting", json_string(petra_accounting_name(accounting))));
-  PETRA_TRY(petra_json_set(memory, "image_size", json_integer(setup->model.image_height)));
-  PETRA_TRY(petra_json_set(memory, "rows", json_array()));
+  PETRA_TRY_GOTO(status, petra_json_set(memory, "accounting", json_string(petra_accounting_name(accounting))), done);
+  PETRA_TRY_GOTO(status, petra_json_set(memory, "image_size", json_integer(plan->model.image_height)), done);
+  PETRA_TRY_GOTO(status, petra_json_set(memory, "rows", json_array()), done);
   list = json_object_get(memory, "rows");
   for (int i = 0; i < PETRA_MEMORY_ROWS; i++) {
     json_t *object = json_object();
     if (json_array_append_new(list, object) != 0)
-      return petra_json_set(NULL, "rows", NULL);
-    PETRA_TRY(row_json(&rows[i], setup->partition.stages, object));
+      PETRA_TRY_GOTO(status, petra_json_set(NULL, "rows", NULL), done);
+    PETRA_TRY_GOTO(status, row_json(&rows[i], plan->partition.stages, object), done);
   }
-  return PETRA_OK;
+done:
+  petra_memory_rows_fini(rows);
+  return status;
 }
 
 static petra_status megabytes(petra_table *table, int64_t bytes) {
@@ -121,7 +122,7 @@ static petra_status add_stage(petra_table *table, const petra_memory_row *rows, 
   return megabytes(table, most->weight_buffer);
 }
 
-static petra_status print_stages(const petra_setup *setup, const petra_memory_row *rows) {
+static petra_status print_stages(const petra_plan *plan, const petra_memory_row *rows) {
   static const petra_table_column columns[] = {
       {"stage", PETRA_TABLE_RIGHT},      {"blocks", PETRA_TABLE_LEFT},         {"parameters", PETRA_TABLE_RIGHT},
       {"statistics", PETRA_TABLE_RIGHT}, {"input", PETRA_TABLE_RIGHT},         {"input buffer", PETRA_TABLE_RIGHT},
@@ -129,9 +130,9 @@ static petra_status print_stages(const petra_setup *setup, const petra_memory_ro
   petra_table *table;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
-  for (int j = 0; j < setup->partition.stages && status == PETRA_OK; j++) {
+  for (int j = 0; j < plan->partition.stages && status == PETRA_OK; j++) {
     petra_stage_summary stage;
-    petra_setup_stage_summary(setup, j, &stage);
+    petra_plan_stage_summary(plan, j, &stage);
     status = add_stage(table, rows, j, stage.name);
   }
   if (status == PETRA_OK)
@@ -160,16 +161,19 @@ done:
   return status;
 }
 
-petra_status petra_memory_print(const petra_setup *setup, petra_accounting accounting) {
+petra_status petra_memory_print(const petra_plan *plan, petra_accounting accounting) {
   petra_memory_row rows[PETRA_MEMORY_ROWS];
-  PETRA_TRY(petra_memory_rows(setup, accounting, rows));
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_memory_rows(plan, accounting, rows), done);
   printf("\nmemory in MB, accounting %s, images of %dx%d:\n\n", petra_accounting_name(accounting),
-         setup->model.image_height, setup->model.image_width);
-  PETRA_TRY(print_stages(setup, rows));
+         plan->model.image_height, plan->model.image_width);
+  PETRA_TRY_GOTO(status, print_stages(plan, rows), done);
   printf("\n");
-  PETRA_TRY(print_rows(rows));
+  PETRA_TRY_GOTO(status, print_rows(rows), done);
   printf("\nMB: 10^6 bytes, GB: 10^9; parameters with a bias for each convolution, as in the paper's "
          "network; input buffer: inputs\n"
          "that wait for their backward even where inputs are not kept\n");
-  return PETRA_OK;
+done:
+  petra_memory_rows_fini(rows);
+  return status;
 }

@@ -73,10 +73,8 @@ const petra_command petra_command_methods = {
     .name = "methods",
     .summary = "prints the methods and what each expands to",
     .arguments = "[--json]",
-    .help =
-        "Prints the presets that method.name can name: the program that orders the actions, the weights that forward\n"
-        "and backward read, what is kept between them, whether backward computes the graph again, whether the last "
-        "stage's forward and backward are\n"
-        "two actions (split) or one (fused). Each choice can be replaced alone by a key of the config's method "
-        "section.\n",
+    .help = "Prints the presets that method.name can name: the program that orders the actions, the weights that\n"
+            "forward and backward read, what is kept between them, whether backward computes the graph again,\n"
+            "whether the last stage's forward and backward are two actions (split) or one (fused). Each choice\n"
+            "can be replaced alone by a key of the config's method section.\n",
     .run = run};

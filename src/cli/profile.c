@@ -4,7 +4,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/command.h"
-#include "cli/libraries.h"
+#include "run/folder.h"
+#include "run/libraries.h"
+#include "run/profile.h"
 
 #include <errno.h>
 #include <string.h>
@@ -14,7 +16,8 @@
 typedef struct profiling {
   const petra_arguments *arguments;
   petra_config *config;
-  petra_setup setup;
+  petra_plan plan;
+  petra_backend *backend;
   char *path;
   petra_profile profile;
 } profiling;
@@ -26,7 +29,7 @@ static petra_status find_path(profiling *p) {
   if (p->arguments->output) {
     PETRA_TRY(petra_duplicate_string(&p->path, p->arguments->output));
   } else {
-    PETRA_TRY(petra_setup_output(p->config, NULL, &directory));
+    PETRA_TRY(petra_folder_of(p->config, NULL, &directory));
     petra_status status = petra_join_path(directory, "profile.h5", &p->path);
     petra_free(directory);
     PETRA_TRY(status);
@@ -46,7 +49,7 @@ static petra_status find_path(profiling *p) {
 
 static void describe(profiling *p) {
   const petra_config *config = p->config;
-  const petra_model *model = &p->setup.model;
+  const petra_model *model = &p->plan.model;
   petra_profile *profile = &p->profile;
   snprintf(profile->family, sizeof profile->family, "%s",
            petra_config_choice_name("model.family", (int)config->model.family));
@@ -61,11 +64,11 @@ static void describe(profiling *p) {
   profile->image_height = model->image_height;
   profile->image_width = model->image_width;
   profile->batch = (int32_t)config->data.batch;
-  profile->stages = p->setup.partition.stages;
+  profile->stages = p->plan.partition.stages;
   for (int j = 0; j < profile->stages; j++) {
     petra_stage_summary summary;
-    petra_setup_stage_summary(&p->setup, j, &summary);
-    profile->stage[j].blocks = p->setup.partition.first[j + 1] - p->setup.partition.first[j];
+    petra_plan_stage_summary(&p->plan, j, &summary);
+    profile->stage[j].blocks = p->plan.partition.first[j + 1] - p->plan.partition.first[j];
     profile->stage[j].forward_bytes = summary.forward_bytes;
     profile->stage[j].backward_bytes = summary.backward_bytes;
   }
@@ -73,28 +76,28 @@ static void describe(profiling *p) {
 
 static petra_status prepare(profiling *p) {
   p->config->cluster.cost.model = PETRA_COST_UNIT; /* what is to be measured must not depend on a profile */
-  PETRA_TRY(petra_setup_plan(&p->setup, p->config));
+  PETRA_TRY(petra_plan_init(&p->plan, p->config));
   PETRA_TRY(find_path(p));
-  PETRA_TRY(petra_allocate(&p->profile.stage, (size_t)p->setup.partition.stages, sizeof *p->profile.stage));
+  PETRA_TRY(petra_allocate(&p->profile.stage, (size_t)p->plan.partition.stages, sizeof *p->profile.stage));
   describe(p);
-  const petra_backend_options backend = petra_setup_backend(p->config);
-  return petra_backend_create_with(&backend, &p->setup.backend);
+  const petra_backend_options backend = petra_network_backend_options(p->config);
+  return petra_backend_create_with(&backend, &p->backend);
 }
 
 static petra_status write_and_report(profiling *p) {
   const petra_config *config = p->config;
   char backend[256], libraries[256];
-  p->setup.backend->ops->describe(p->setup.backend, backend, sizeof backend);
+  p->backend->ops->describe(p->backend, backend, sizeof backend);
   petra_libraries_describe(libraries, sizeof libraries);
   const petra_profile_about about = {.command = p->arguments->command_line,
                                      .backend = backend,
                                      .libraries = libraries,
-                                     .method = p->setup.method.name,
-                                     .threads = petra_setup_threads(config),
+                                     .method = p->plan.method.name,
+                                     .threads = petra_network_threads(config),
                                      .accumulate = (int32_t)config->method.accumulate,
                                      .warmup = (int32_t)config->profile.warmup,
                                      .repetitions = (int32_t)config->profile.repetitions};
-  const petra_profile_report report = {&p->setup, &p->profile, &about, p->path};
+  const petra_profile_report report = {&p->plan, &p->profile, &about, p->path};
   PETRA_TRY(petra_profile_write(p->path, &p->profile, &about));
   if (p->arguments->json)
     return petra_profile_print_json(&report);
@@ -106,12 +109,13 @@ static petra_status run(const petra_arguments *arguments) {
   petra_status status;
   PETRA_TRY_GOTO(status, petra_arguments_config(arguments, "profile", &p.config), done);
   PETRA_TRY_GOTO(status, prepare(&p), done);
-  PETRA_TRY_GOTO(status, petra_profile_measure(&p.setup, arguments->quiet, p.profile.stage), done);
+  PETRA_TRY_GOTO(status, petra_profile_measure(&p.plan, p.backend, arguments->quiet, p.profile.stage), done);
   status = write_and_report(&p);
 done:
   petra_free(p.profile.stage);
   petra_free(p.path);
-  petra_setup_fini(&p.setup);
+  petra_backend_destroy(p.backend);
+  petra_plan_fini(&p.plan);
   petra_config_destroy(p.config);
   return status;
 }
@@ -130,6 +134,9 @@ const petra_command petra_command_profile = {
             "profile with\n"
             "one block a stage serves every partition of the network.\n",
     .takes_config = true,
-    .writes = true,
-    .writes_file = "profile.h5",
+    .options =
+        (const petra_option[]){
+            PETRA_OPTION("output", "FILE", output,
+                         "the file to write (default: profile.h5 in run.output/run.name of the config)"),
+            {0}},
     .run = run};

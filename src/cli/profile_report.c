@@ -16,7 +16,7 @@ static petra_status spread_json(const petra_spread *spread, json_t *object) {
 static petra_status stage_json(const petra_profile_report *report, int j, json_t *object) {
   const petra_profile_stage *stage = &report->profile->stage[j];
   petra_stage_summary summary;
-  petra_setup_stage_summary(report->setup, j, &summary);
+  petra_plan_stage_summary(report->plan, j, &summary);
   PETRA_TRY(petra_json_set(object, "stage", json_integer(j + 1)));
   PETRA_TRY(petra_json_set(object, "name", petra_json_string(summary.name)));
   PETRA_TRY(petra_json_set(object, "blocks", json_integer(stage->blocks)));
@@ -68,7 +68,7 @@ static petra_status add_rows(const petra_profile_report *report, petra_table *ta
   for (int j = 0; j < report->profile->stages; j++) {
     const petra_spread *parts = report->profile->stage[j].part;
     petra_stage_summary summary;
-    petra_setup_stage_summary(report->setup, j, &summary);
+    petra_plan_stage_summary(report->plan, j, &summary);
     PETRA_TRY(petra_table_cell(table, "%d", j + 1));
     PETRA_TRY(petra_table_cell(table, "%s", summary.name));
     for (int part = 0; part < PETRA_PROFILE_PARTS; part++)

@@ -3,10 +3,10 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "cli/cluster_plan.h"
+#include "run/plan.h"
 #include "cli/command.h"
 #include "cli/gantt.h"
-#include "cli/schedule_file.h"
+#include "run/schedule_file.h"
 #include "schedule/check.h"
 
 #include <jansson.h>
@@ -24,16 +24,18 @@ typedef struct printed {
 static petra_status from_config(const petra_arguments *arguments, const petra_schedule_text *text, printed *p) {
   const petra_config_text source = {arguments->input, text->text, text->size};
   petra_config *config;
-  petra_setup setup;
-  petra_program_options options;
+  petra_plan plan;
   PETRA_TRY(petra_config_load_text(&source, arguments->sets, arguments->set_count, &config));
-  petra_status status = petra_cluster_plan(&setup, config, DEFAULT_MICROBATCHES, &options);
+  petra_status status = petra_plan_simulated(&plan, config, DEFAULT_MICROBATCHES);
+  if (status == PETRA_OK && arguments->gantt) /* a unit of time for every microbatch, at least */
+    status = petra_gantt_check((int64_t)petra_program_devices(&plan.program) * config->cluster.engines,
+                               plan.program.microbatches);
   if (status == PETRA_OK) {
-    p->recomputes = setup.method.recomputes;
+    p->recomputes = plan.method.recomputes;
     p->engines = (int)config->cluster.engines;
-    status = petra_schedule_record(setup.method.program, &options, &p->schedule);
+    status = petra_schedule_record(plan.method.program, &plan.program, &p->schedule);
   }
-  petra_setup_fini(&setup);
+  petra_plan_fini(&plan);
   petra_config_destroy(config);
   return status;
 }
@@ -111,5 +113,5 @@ const petra_command petra_command_schedule = {
             "reconstruction or recomputation; a | follows where an update ends. --json: {\"devices\": "
             "[[\"1F0\", ...], ...]}.\n",
     .takes_config = true,
-    .takes_gantt = true,
+    .options = (const petra_option[]){PETRA_OPTION("gantt", NULL, gantt, "a chart over time"), {0}},
     .run = run};

@@ -35,6 +35,7 @@ static petra_status stage_json(const petra_simulated *result, int32_t j, json_t 
   PETRA_TRY(petra_json_set(object, "lag_mean", petra_json_real(stage->lag_mean)));
   PETRA_TRY(petra_json_set(object, "lag_max", json_integer(stage->lag_max)));
   PETRA_TRY(petra_json_set(object, "in_flight_max", json_integer(stage->in_flight_max)));
+  PETRA_TRY(petra_json_set(object, "kept_max", json_integer(stage->kept_max)));
   PETRA_TRY(petra_json_set(object, "bytes_up", json_integer(stage->bytes_up)));
   PETRA_TRY(petra_json_set(object, "bytes_down", json_integer(stage->bytes_down)));
   if (result->critical)
@@ -45,10 +46,10 @@ static petra_status stage_json(const petra_simulated *result, int32_t j, json_t 
 }
 
 static petra_status run_json(const petra_simulated *result, json_t *root) {
-  PETRA_TRY(petra_json_set(root, "method", json_string(result->setup->method.name)));
-  PETRA_TRY(petra_json_set(root, "program", json_string(result->setup->method.program->name)));
-  PETRA_TRY(petra_json_set(root, "engines", json_integer(result->setup->config->cluster.engines)));
-  PETRA_TRY(petra_json_set(root, "microbatches", json_integer(result->program->microbatches)));
+  PETRA_TRY(petra_json_set(root, "method", json_string(result->plan->method.name)));
+  PETRA_TRY(petra_json_set(root, "program", json_string(result->plan->method.program->name)));
+  PETRA_TRY(petra_json_set(root, "engines", json_integer(result->plan->config->cluster.engines)));
+  PETRA_TRY(petra_json_set(root, "microbatches", json_integer(result->plan->program.microbatches)));
   PETRA_TRY(petra_json_set(root, "makespan_s", petra_json_real(1e-9 * (double)result->makespan_ns)));
   PETRA_TRY(petra_json_set(root, "makespan_ns", json_integer(result->makespan_ns)));
   PETRA_TRY(petra_json_set(root, "time_per_microbatch_s", petra_json_real(result->time_per_microbatch_s)));
@@ -67,7 +68,7 @@ petra_status petra_simulated_print_json(const petra_simulated *result) {
   petra_status status;
   PETRA_TRY_GOTO(status, run_json(result, root), done);
   PETRA_TRY_GOTO(status, petra_json_set(root, "stages", json_incref(list)), done);
-  for (int32_t j = 0; j < result->program->stages; j++) {
+  for (int32_t j = 0; j < result->plan->program.stages; j++) {
     json_t *object = json_object();
     json_array_append_new(list, object);
     PETRA_TRY_GOTO(status, stage_json(result, j, object), done);
@@ -86,6 +87,7 @@ static petra_status add_row(petra_table *table, int32_t j, const petra_simulated
   PETRA_TRY(petra_table_cell(table, "%.4f", stage->lag_mean));
   PETRA_TRY(petra_table_cell(table, "%lld", (long long)stage->lag_max));
   PETRA_TRY(petra_table_cell(table, "%lld", (long long)stage->in_flight_max));
+  PETRA_TRY(petra_table_cell(table, "%lld", (long long)stage->kept_max));
   PETRA_TRY(petra_table_cell(table, "%.3f", 1e-6 * (double)stage->bytes_up));
   PETRA_TRY(petra_table_cell(table, "%.3f", 1e-6 * (double)stage->bytes_down));
   if (result->accounts)
@@ -100,12 +102,12 @@ static petra_status add_gap(petra_table *table, int columns) {
 }
 
 static petra_status print_stages(const petra_simulated *result) {
-  static const petra_table_column columns[] = {{"stage", PETRA_TABLE_RIGHT},     {"busy", PETRA_TABLE_RIGHT},
-                                               {"lag mean", PETRA_TABLE_RIGHT},  {"lag max", PETRA_TABLE_RIGHT},
-                                               {"in flight", PETRA_TABLE_RIGHT}, {"up MB", PETRA_TABLE_RIGHT},
-                                               {"down MB", PETRA_TABLE_RIGHT},   {"peak MB", PETRA_TABLE_RIGHT}};
-  int count = result->accounts ? 8 : 7;
-  int32_t stages = result->program->stages;
+  static const petra_table_column columns[] = {
+      {"stage", PETRA_TABLE_RIGHT},   {"busy", PETRA_TABLE_RIGHT},      {"lag mean", PETRA_TABLE_RIGHT},
+      {"lag max", PETRA_TABLE_RIGHT}, {"in flight", PETRA_TABLE_RIGHT}, {"kept", PETRA_TABLE_RIGHT},
+      {"up MB", PETRA_TABLE_RIGHT},   {"down MB", PETRA_TABLE_RIGHT},   {"peak MB", PETRA_TABLE_RIGHT}};
+  int count = result->accounts ? 9 : 8;
+  int32_t stages = result->plan->program.stages;
   petra_table *table;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_table_create(columns, count, &table));
@@ -138,10 +140,10 @@ static void print_critical(const petra_simulated *result) {
 }
 
 petra_status petra_simulated_print_table(const petra_simulated *result) {
-  const petra_program_options *program = result->program;
-  const petra_config *config = result->setup->config;
-  printf("%s (program %s) on %d stage%s, %lld microbatches, %lld engine%s a device\n\n", result->setup->method.name,
-         result->setup->method.program->name, program->stages, program->stages == 1 ? "" : "s",
+  const petra_program_options *program = &result->plan->program;
+  const petra_config *config = result->plan->config;
+  printf("%s (program %s) on %d stage%s, %lld microbatches, %lld engine%s a device\n\n", result->plan->method.name,
+         result->plan->method.program->name, program->stages, program->stages == 1 ? "" : "s",
          (long long)program->microbatches, (long long)config->cluster.engines, config->cluster.engines == 1 ? "" : "s");
   PETRA_TRY(print_stages(result));
   printf("\nmakespan %.9g s", 1e-9 * (double)result->makespan_ns);
@@ -153,6 +155,9 @@ petra_status petra_simulated_print_table(const petra_simulated *result) {
          result->wall_s);
   if (result->critical)
     print_critical(result);
+  printf("in flight: most microbatches between F and B; kept: most whose graph or input is held, until B, or W where "
+         "it is "
+         "split from B\n");
   if (result->accounts)
     printf("peak MB: the most that a stage holds, in 10^6 bytes, accounting %s\n", result->accounting);
   return PETRA_OK;

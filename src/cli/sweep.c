@@ -1,10 +1,12 @@
 /* petra sweep: a grid of runs, each a process of its own in a folder of its own; what is complete is not run
  * again. */
-#include "cli/sweep.h"
+#include "sweep/sweep.h"
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "cli/setup.h"
+#include "base/utf8.h"
+#include "cli/command.h"
+#include "run/folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,8 +27,7 @@ static petra_status read_integer(const char *option, const char *text, long leas
   return PETRA_OK;
 }
 
-static petra_status read_arguments(petra_sweep *sweep) {
-  const petra_arguments *arguments = sweep->arguments;
+static petra_status read_arguments(petra_sweep *sweep, const petra_arguments *arguments) {
   sweep->jobs = 1;
   if (!arguments->input)
     return petra_fail(PETRA_USAGE, "petra sweep needs a grid file ('-' for standard input); see petra sweep --help");
@@ -42,8 +43,7 @@ static petra_status read_arguments(petra_sweep *sweep) {
   return PETRA_OK;
 }
 
-static petra_status load_grid(petra_sweep *sweep) {
-  const petra_arguments *arguments = sweep->arguments;
+static petra_status load_grid(petra_sweep *sweep, const petra_arguments *arguments) {
   PETRA_TRY(petra_grid_load(arguments->input, &sweep->grid));
   sweep->cells = petra_grid_cells(sweep->grid);
   for (int i = 0; i < arguments->set_count; i++)
@@ -56,8 +56,7 @@ static petra_status load_grid(petra_sweep *sweep) {
 }
 
 /* --output, else run.output/run.name of the base; not made yet. */
-static petra_status find_folder(petra_sweep *sweep) {
-  const petra_arguments *arguments = sweep->arguments;
+static petra_status find_folder(petra_sweep *sweep, const petra_arguments *arguments) {
   petra_config *config;
   PETRA_TRY(petra_grid_config(sweep->grid, -1, arguments->sets, arguments->set_count, &config));
   petra_status status = arguments->output ? petra_duplicate_string(&sweep->directory, arguments->output)
@@ -69,7 +68,7 @@ static petra_status find_folder(petra_sweep *sweep) {
 /* One sweep at a time in a folder, but as many --cell as there are: each has its cell's own lock. */
 static petra_status lock_folder(petra_sweep *sweep) {
   char *made;
-  PETRA_TRY(petra_setup_output(NULL, sweep->directory, &made));
+  PETRA_TRY(petra_folder_of(NULL, sweep->directory, &made));
   petra_free(made);
   sweep->lock = open(sweep->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (sweep->lock < 0)
@@ -96,14 +95,15 @@ static int count_state(const petra_sweep *sweep, petra_sweep_state state) {
 }
 
 static void tell_start(const petra_sweep *sweep) {
-  if (sweep->arguments->json || sweep->arguments->quiet)
+  if (sweep->options.json || sweep->options.quiet)
     return;
   if (sweep->only >= 0)
-    printf("cell %d of %d, %s: %s\n", sweep->only + 1, sweep->cells, sweep->cell[sweep->only].directory,
-           sweep->cell[sweep->only].state == PETRA_CELL_COMPLETE ? "complete" : "open");
+    petra_utf8_print(stdout, "cell %d of %d, %s: %s\n", sweep->only + 1, sweep->cells,
+                     sweep->cell[sweep->only].directory,
+                     sweep->cell[sweep->only].state == PETRA_CELL_COMPLETE ? "complete" : "open");
   else
-    printf("%d cells in %s, %d of them complete\n", sweep->cells, sweep->directory,
-           count_state(sweep, PETRA_CELL_COMPLETE));
+    petra_utf8_print(stdout, "%d cells in %s, %d of them complete\n", sweep->cells, sweep->directory,
+                     count_state(sweep, PETRA_CELL_COMPLETE));
   fflush(stdout);
 }
 
@@ -123,16 +123,16 @@ static petra_status report(const petra_sweep *sweep, int stopped) {
   return failed > 0 ? PETRA_CHILD : PETRA_OK;
 }
 
-static petra_status perform(petra_sweep *sweep) {
+static petra_status perform(petra_sweep *sweep, const petra_arguments *arguments) {
   int stopped = 0;
-  PETRA_TRY(read_arguments(sweep));
-  PETRA_TRY(load_grid(sweep));
-  PETRA_TRY(find_folder(sweep));
+  PETRA_TRY(read_arguments(sweep, arguments));
+  PETRA_TRY(load_grid(sweep, arguments));
+  PETRA_TRY(find_folder(sweep, arguments));
   PETRA_TRY(petra_sweep_plan(sweep));
-  if (!sweep->arguments->slurm)
+  if (!arguments->slurm)
     PETRA_TRY(lock_folder(sweep));
   PETRA_TRY(read_cells(sweep));
-  if (sweep->arguments->slurm)
+  if (arguments->slurm)
     return petra_sweep_print_slurm(sweep);
   tell_start(sweep);
   PETRA_TRY(petra_sweep_run(sweep, &stopped));
@@ -142,12 +142,18 @@ static petra_status perform(petra_sweep *sweep) {
 }
 
 static petra_status run(const petra_arguments *arguments) {
-  petra_sweep sweep = {.arguments = arguments, .lock = -1, .only = -1};
-  petra_status status = perform(&sweep);
+  const petra_sweep_options options = {.input = arguments->input,
+                                       .sets = arguments->sets,
+                                       .set_count = arguments->set_count,
+                                       .jobs_given = arguments->jobs != NULL,
+                                       .json = arguments->json,
+                                       .quiet = arguments->quiet};
+  petra_sweep sweep = {.options = options, .lock = -1, .only = -1};
+  petra_status status = perform(&sweep, arguments);
   for (int c = 0; sweep.cell && c < sweep.cells; c++) {
     petra_free(sweep.cell[c].name);
     petra_free(sweep.cell[c].directory);
-    petra_free(sweep.cell[c].config);
+    petra_config_destroy(sweep.cell[c].config);
   }
   petra_free(sweep.cell);
   petra_free(sweep.directory);
@@ -170,10 +176,17 @@ const petra_command petra_command_sweep = {
             "  axes: {method.name: [petra, backprop], method.accumulate: [1, 4]}\n"
             "  rows: [{name: small, set: {model.width: 8}}, ...]\n"
             "  seeds: [1, 2, 3]\n"
-            "All cells are checked before one runs. Cells that are complete are not run again, others from "
-            "their start; a complete\n"
-            "cell of another config is an error. --set overrides a key of every cell.\n",
+            "All cells are checked before any of them runs. Complete cells are not run again; others are, from their\n"
+            "checkpoint where there is one. A complete cell of another config is an error. --set overrides a key of "
+            "every cell.\n",
     .takes_config = true,
-    .writes = true,
-    .sweeps = true,
+    .options =
+        (const petra_option[]){
+            PETRA_OPTION("output", "DIR", output, "where files go (default: run.output/run.name of the config)"),
+            PETRA_OPTION("jobs", "N", jobs,
+                         "so many cells at once (default 1); 0: runs none and sums up what is there"),
+            PETRA_OPTION("slurm", NULL, slurm,
+                         "prints a script for sbatch that runs the open cells, in place of running them"),
+            PETRA_OPTION("cell", "N", cell, "runs the cell with this number, from 1, and sums nothing up"),
+            {0}},
     .run = run};

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* d_type, qsort_r */
 #include "data/folder_list.h"
 
+#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "data/dataset.h"
@@ -26,28 +27,10 @@ void petra_names_fini(petra_names *names) {
   *names = (petra_names){0};
 }
 
-/* Room for `need` elements of `size` bytes at the pointer whose address is `pointer`; the first `used` are
- * kept. */
-static petra_status grow(void *pointer, size_t size, size_t used, size_t need, size_t *room) {
-  void *memory = NULL, *larger = NULL;
-  if (need <= *room)
-    return PETRA_OK;
-  size_t wanted = 2 * need;
-  PETRA_TRY(petra_allocate_raw(&larger, wanted, size));
-  memcpy(&memory, pointer, sizeof memory);
-  if (used)
-    memcpy(larger, memory, used * size);
-  petra_free(memory);
-  memcpy(pointer, &larger, sizeof larger);
-  *room = wanted;
-  return PETRA_OK;
-}
-
 static petra_status add_name(petra_names *names, const char *text) {
-  size_t length = strlen(text) + 1, room = (size_t)names->start_room;
-  PETRA_TRY(grow(&names->bytes, 1, names->used, names->used + length, &names->room));
-  PETRA_TRY(grow(&names->start, sizeof *names->start, (size_t)names->count, (size_t)names->count + 1, &room));
-  names->start_room = (int64_t)room;
+  size_t length = strlen(text) + 1;
+  PETRA_TRY(petra_array_reserve(&names->bytes, &names->room, (int64_t)(names->used + length), 1));
+  PETRA_TRY(petra_array_reserve(&names->start, &names->start_room, names->count + 1, sizeof *names->start));
   memcpy(names->bytes + names->used, text, length);
   names->start[names->count++] = names->used;
   names->used += length;

@@ -10,7 +10,8 @@
 /* Names, each once, one behind the other. */
 typedef struct petra_names {
   char *bytes;
-  size_t used, room;
+  size_t used;
+  int64_t room;
   size_t *start; /* of each name in `bytes` */
   int64_t count, start_room;
 } petra_names;

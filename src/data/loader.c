@@ -96,6 +96,9 @@ static void claim(petra_loader *loader, slot *target) {
   target->epoch = (uint32_t)epoch;
   target->batch.microbatch = microbatch;
   target->batch.count = (int32_t)(left < loader->options.batch ? left : loader->options.batch);
+  target->batch.label_count = target->batch.count;
+  const int32_t shape[4] = {target->batch.count, 3, loader->set->height, loader->set->width};
+  memcpy(target->batch.shape, shape, sizeof shape);
   if (loader->order && loader->order_epoch != epoch) {
     petra_rng rng;
     petra_rng_init(&rng, loader->options.seed, PETRA_RNG_SHUFFLE, (uint32_t)epoch, 0);

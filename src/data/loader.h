@@ -15,7 +15,9 @@ typedef struct petra_loader petra_loader;
  * `bytes`, images is NULL and augmentation and normalisation are left to who takes the batch: the bytes as they were
  * read, and what is to be done. */
 typedef struct petra_batch {
-  int32_t count; /* images; the last batch of an evaluation may be smaller */
+  int32_t shape[4];    /* of the tensor that it becomes: (count, 3, H, W) */
+  int32_t count;       /* images; the last batch of an evaluation may be smaller */
+  int32_t label_count; /* one an image */
   const double *images;
   const uint8_t *pixels;               /* (count, 3, H, W), or NULL */
   const petra_augment_choice *choices; /* of each image, with pixels */

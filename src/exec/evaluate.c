@@ -1,69 +1,93 @@
-/* An evaluation: every batch of a data set through all stages with given snapshots. */
+#include "exec/evaluate.h"
+
 #include "base/log.h"
-#include "exec/images.h"
-#include "exec/worker_stage.h"
+#include "exec/batch.h"
 
 #include <math.h>
 
-static petra_status evaluate_batch(petra_backend *backend, petra_stage *const *stage, petra_snapshot *const *snapshots,
-                                   int32_t stages, const petra_dataset *set, const petra_batch *batch,
-                                   petra_loss *loss) {
-  const int32_t shape[4] = {batch->count, 3, set->height, set->width};
-  petra_streams streams = {{NULL, NULL}}, next = {{NULL, NULL}};
+typedef struct evaluating {
+  petra_backend *backend;
+  const petra_stages *stages;
+  petra_snapshot *const *snapshots;
+  petra_transport *transport;
+} evaluating;
+
+/* What the first stage that is here takes in. */
+static petra_status input(const evaluating *e, const petra_batch *batch, int64_t number, petra_streams *out) {
+  const petra_address here = {e->stages->first, PETRA_CHANNEL_EVALUATION, number};
+  petra_message message;
+  if (e->stages->first == 1)
+    return petra_batch_upload(e->backend, batch, NULL, PETRA_MEMORY_WORKSPACE, &out->tensor[0]);
+  PETRA_TRY(e->transport->ops->take(e->transport, &here, &message));
+  *out = message.streams;
+  return PETRA_OK;
+}
+
+static petra_status evaluate_batch(const evaluating *e, const petra_batch *batch, int64_t number, petra_loss *loss) {
+  const petra_stages *stages = e->stages;
+  petra_streams streams = {{NULL, NULL}};
   petra_status status;
-  PETRA_TRY_GOTO(
-      status,
-      petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_WORKSPACE, &streams.tensor[0]),
-      done);
-  PETRA_TRY_GOTO(status, petra_images_upload(backend, batch, streams.tensor[0]), done);
-  for (int32_t j = 0; j < stages; j++) {
-    next = (petra_streams){{NULL, NULL}};
-    PETRA_TRY_GOTO(status, petra_stage_evaluate(stage[j], snapshots[j], &streams, batch->labels, &next, loss), done);
+  PETRA_TRY_GOTO(status, input(e, batch, number, &streams), done);
+  for (int32_t j = stages->first; j <= stages->last; j++) {
+    petra_streams next = {{NULL, NULL}};
+    PETRA_TRY_GOTO(status,
+                   petra_stage_evaluate(petra_stages_get(stages, j), e->snapshots[j - stages->first], &streams,
+                                        batch->labels, &next, loss),
+                   done);
     petra_streams_release(&streams);
     streams = next;
+  }
+  if (stages->last < stages->count) {
+    const petra_address next = {stages->last + 1, PETRA_CHANNEL_EVALUATION, number};
+    petra_message message = {.streams = streams};
+    streams = (petra_streams){{NULL, NULL}};
+    status = e->transport->ops->post(e->transport, &next, &message);
   }
 done:
   petra_streams_release(&streams);
   return status;
 }
 
-petra_status petra_evaluate(petra_backend *backend, petra_stage *const *stage, petra_snapshot *const *snapshots,
-                            int32_t stages, const petra_dataset *set, const petra_loader_options *options,
-                            petra_evaluation *out) {
-  petra_loader_options once = *options;
-  petra_loader *loader;
-  petra_status status = PETRA_OK;
+static petra_status evaluate_all(const evaluating *e, petra_loader *loader, int64_t batches, petra_evaluation *out) {
   double loss = 0;
   int64_t images = 0, top1 = 0, top5 = 0;
+  for (int64_t i = 0; i < batches; i++) {
+    petra_batch *batch;
+    petra_loss one = {0};
+    PETRA_TRY(petra_loader_next(loader, &batch));
+    petra_status status = evaluate_batch(e, batch, i, &one);
+    petra_loader_give_back(loader, batch);
+    PETRA_TRY(status);
+    loss += one.loss * one.images;
+    images += one.images;
+    top1 += one.top1;
+    top5 += one.top5;
+  }
+  if (e->stages->last < e->stages->count)
+    return PETRA_OK;
+  if (!isfinite(loss))
+    return petra_fail(
+        PETRA_NOT_FINITE,
+        "evaluation: the loss is %s; the weights or the running statistics have diverged: expected a finite loss",
+        isnan(loss) ? "not a number" : "infinite");
+  *out =
+      (petra_evaluation){images, loss / (double)images, (double)top1 / (double)images, (double)top5 / (double)images};
+  return PETRA_OK;
+}
+
+petra_status petra_evaluate(petra_backend *backend, const petra_stages *stages, petra_snapshot *const *snapshots,
+                            petra_transport *transport, const petra_dataset *set, const petra_loader_options *options,
+                            petra_evaluation *out) {
+  const evaluating e = {backend, stages, snapshots, transport};
+  petra_loader_options once = *options;
+  petra_loader *loader;
   once.shuffle = once.drop_last = false;
   once.augment = 0;
   once.bytes = petra_backend_takes_images(backend);
   once.first = 0;
   once.end = (set->count + once.batch - 1) / once.batch;
   PETRA_TRY(petra_loader_create(set, &once, &loader));
-  for (int64_t i = 0; i < once.end; i++) {
-    petra_batch *batch;
-    petra_loss one;
-    PETRA_TRY_GOTO(status, petra_loader_next(loader, &batch), done);
-    status = evaluate_batch(backend, stage, snapshots, stages, set, batch, &one);
-    petra_loader_give_back(loader, batch);
-    if (status != PETRA_OK)
-      goto done;
-    loss += one.loss * one.images;
-    images += one.images;
-    top1 += one.top1;
-    top5 += one.top5;
-  }
-  if (!isfinite(loss)) {
-    status = petra_fail(
-        PETRA_NOT_FINITE,
-        "evaluation: the loss is %s; the weights or the running statistics have diverged: expected a finite loss",
-        isnan(loss) ? "not a number" : "infinite");
-    goto done;
-  }
-  *out =
-      (petra_evaluation){images, loss / (double)images, (double)top1 / (double)images, (double)top5 / (double)images};
-done:
+  petra_status status = evaluate_all(&e, loader, once.end, out);
   petra_loader_destroy(loader);
   return status;
 }

@@ -1,33 +1,30 @@
 #include "exec/labels.h"
 
+#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 
 #include <string.h>
 
 void petra_labels_fini(petra_labels *labels) {
-  for (int i = 0; i < labels->capacity; i++)
+  for (int64_t i = 0; i < labels->capacity; i++)
     petra_free(labels->rows[i].labels);
   petra_free(labels->rows);
   *labels = (petra_labels){0};
 }
 
 static petra_label_row *find(const petra_labels *labels, int64_t microbatch) {
-  for (int i = 0; i < labels->capacity; i++)
+  for (int64_t i = 0; i < labels->capacity; i++)
     if (labels->rows[i].microbatch == microbatch)
       return &labels->rows[i];
   return NULL;
 }
 
 static petra_status grow(petra_labels *labels) {
-  int capacity = labels->capacity ? 2 * labels->capacity : 8;
-  petra_label_row *rows;
-  PETRA_TRY(petra_allocate(&rows, (size_t)capacity, sizeof *rows));
-  for (int i = 0; i < capacity; i++)
-    rows[i] = i < labels->capacity ? labels->rows[i] : (petra_label_row){.microbatch = -1};
-  petra_free(labels->rows);
-  labels->rows = rows;
-  labels->capacity = capacity;
+  int64_t before = labels->capacity;
+  PETRA_TRY(petra_array_reserve(&labels->rows, &labels->capacity, before + 1, sizeof *labels->rows));
+  for (int64_t i = before; i < labels->capacity; i++)
+    labels->rows[i].microbatch = -1;
   return PETRA_OK;
 }
 

@@ -15,7 +15,7 @@ typedef struct petra_label_row {
 
 typedef struct petra_labels {
   petra_label_row *rows;
-  int capacity;
+  int64_t capacity;
 } petra_labels;
 
 void petra_labels_fini(petra_labels *labels);

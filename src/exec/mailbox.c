@@ -1,5 +1,6 @@
 #include "exec/mailbox.h"
 
+#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -12,20 +13,8 @@ void petra_mailbox_fini(petra_mailbox *box) {
   *box = (petra_mailbox){0};
 }
 
-static petra_status grow(petra_mailbox *box) {
-  int capacity = box->capacity ? 2 * box->capacity : 4;
-  petra_mail *mail;
-  PETRA_TRY(petra_allocate(&mail, (size_t)capacity, sizeof *mail));
-  for (int i = 0; i < box->count; i++)
-    mail[i] = box->mail[i];
-  petra_free(box->mail);
-  box->mail = mail;
-  box->capacity = capacity;
-  return PETRA_OK;
-}
-
 petra_status petra_mailbox_put(petra_mailbox *box, int64_t microbatch, petra_message *message) {
-  petra_status status = box->count == box->capacity ? grow(box) : PETRA_OK;
+  petra_status status = petra_array_reserve(&box->mail, &box->capacity, (int64_t)box->count + 1, sizeof *box->mail);
   if (status != PETRA_OK) {
     petra_message_release(message);
     return status;

@@ -11,7 +11,8 @@ typedef struct petra_mail {
 
 typedef struct petra_mailbox {
   petra_mail *mail; /* in the order in which it came */
-  int capacity, count;
+  int count;
+  int64_t capacity;
 } petra_mailbox;
 
 void petra_mailbox_fini(petra_mailbox *box);

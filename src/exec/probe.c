@@ -1,6 +1,7 @@
 #include "exec/probe.h"
 
 #include "backend/ops.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "exec/probe_private.h"
 
@@ -24,15 +25,30 @@ bool petra_probe_is_due(const petra_program_options *program, int64_t per_epoch,
   return false;
 }
 
+static petra_status allocate(petra_probe *probe) {
+  size_t blocks = (size_t)probe->model->block_count;
+  PETRA_TRY(petra_allocate(&probe->offset, blocks, sizeof *probe->offset));
+  PETRA_TRY(petra_allocate(&probe->blocks, blocks, sizeof *probe->blocks));
+  return petra_allocate(&probe->versions, (size_t)probe->options.stages.count, sizeof *probe->versions);
+}
+
 petra_status petra_probe_create(const petra_probe_options *options, petra_probe **out) {
   petra_probe *probe;
+  if (options->program->moment == PETRA_MOMENT_NONE)
+    return petra_fail(PETRA_SCHEDULE,
+                      "program %s: no weights are those of the moment when a backward runs; expected no probes",
+                      options->program->name);
   PETRA_TRY(petra_allocate(&probe, 1, sizeof *probe));
   probe->options = *options;
   probe->compute = (petra_compute){.backend = options->backend, .account = &probe->account};
-  probe->model = petra_stage_model(options->stage[0]);
+  probe->model = petra_stage_model(options->stages.stage[0]);
   probe->accumulate = options->program_options->accumulate;
-  probe->synchronous = options->program->flush || options->program == &petra_program_sequential;
-  probe->fixed = options->program->ticks || probe->synchronous || options->stages == 1;
+  probe->moment = options->program->moment;
+  petra_status status = allocate(probe);
+  if (status != PETRA_OK) {
+    petra_probe_destroy(probe);
+    return status;
+  }
   for (int b = 0; b < probe->model->block_count; b++) {
     probe->offset[b] = probe->parameters;
     probe->parameters += petra_block_parameter_count(&probe->model->blocks[b]);
@@ -48,22 +64,37 @@ void petra_probe_destroy(petra_probe *probe) {
     petra_probe_close(probe, probe->windows);
   petra_probe_forget(probe); /* with no window nothing is wanted */
   petra_free(probe->kept);
+  petra_free(probe->offset);
+  petra_free(probe->blocks);
+  petra_free(probe->versions);
   petra_free(probe);
 }
 
-const petra_account *petra_probe_account(const petra_probe *probe) {
+petra_account *petra_probe_account(petra_probe *probe) {
   return &probe->account;
 }
 
-petra_status petra_probe_before(petra_probe *probe, const petra_action *actions, int count) {
-  if (!probe || probe->fixed || !probe->windows)
+/* By the clock a network is known when its moment is over: then all stages have the updates that count. */
+petra_status petra_probe_before(petra_probe *probe, int64_t virtual_ns, const petra_action *actions, int count) {
+  if (!probe || petra_probe_is_fixed(probe) || !probe->windows)
     return PETRA_OK;
+  if (virtual_ns > probe->now_ns)
+    PETRA_TRY(petra_probe_compute_begun(probe));
+  probe->now_ns = virtual_ns;
   for (int i = 0; i < count; i++) {
+    const int32_t j = actions[i].stage - 1;
     petra_probe_window *window = petra_probe_find(probe, actions[i].microbatch);
     if (window && actions[i].kind == PETRA_ACTION_BACKWARD)
-      PETRA_TRY(petra_probe_compute_now(probe, window, actions[i].microbatch, actions[i].stage - 1));
+      petra_probe_slot_of(probe, window, actions[i].microbatch)->begun[j] =
+          petra_stage_version(petra_probe_stage(probe, j));
   }
   return PETRA_OK;
+}
+
+petra_status petra_probe_finish(petra_probe *probe) {
+  if (probe && !petra_probe_is_fixed(probe))
+    PETRA_TRY(petra_probe_compute_begun(probe));
+  return petra_probe_after(probe);
 }
 
 petra_status petra_probe_after(petra_probe *probe) {
@@ -98,19 +129,15 @@ petra_status petra_probe_read(petra_probe *probe, int64_t microbatch, const petr
     return PETRA_OK;
   petra_probe_slot *slot = petra_probe_slot_of(probe, window, microbatch);
   PETRA_TRY(petra_allocate(&slot->labels, (size_t)count, sizeof *slot->labels));
+  slot->label_count = count;
   memcpy(slot->labels, labels, (size_t)count * sizeof *labels);
   return copy(probe, images, &slot->images);
 }
 
-/* Whether B of a stage is an action of its own, that gets the output of its F back. */
-static bool has_own_backward(const petra_probe *probe, int32_t stage) {
-  return stage < probe->options.stages || probe->options.program_options->split_head;
-}
-
 petra_status petra_probe_input(petra_probe *probe, int32_t stage, int64_t microbatch, const petra_streams *in) {
   petra_probe_window *window = probe ? petra_probe_find(probe, microbatch) : NULL;
-  if (!window || stage == 1 || !has_own_backward(probe, stage) ||
-      !petra_stage_reconstructs(probe->options.stage[stage - 1]))
+  if (!window || stage == 1 || petra_program_fused(probe->options.program_options, stage) ||
+      !petra_stage_reconstructs(petra_probe_stage(probe, stage - 1)))
     return PETRA_OK;
   petra_streams *kept = &petra_probe_slot_of(probe, window, microbatch)->inputs[stage - 1];
   for (int i = 0; i < 2; i++)
@@ -123,7 +150,7 @@ petra_status petra_probe_forward(petra_probe *probe, int32_t stage, int64_t micr
   petra_probe_window *window = probe ? petra_probe_find(probe, microbatch) : NULL;
   if (!window)
     return PETRA_OK;
-  const petra_stage *s = probe->options.stage[stage - 1];
+  const petra_stage *s = petra_probe_stage(probe, stage - 1);
   int64_t version = petra_stage_version_forward(s);
   petra_probe_slot_of(probe, window, microbatch)->forward[stage - 1] = version;
   /* The latest is copied when an update is about to change it; an older one is the stage's to let go. */
@@ -149,7 +176,7 @@ petra_status petra_probe_update(petra_probe *probe, int32_t stage, int64_t micro
   if (!probe || !probe->windows)
     return PETRA_OK;
   petra_probe_window *window = petra_probe_find(probe, microbatch);
-  const petra_stage *s = probe->options.stage[stage - 1];
+  const petra_stage *s = petra_probe_stage(probe, stage - 1);
   for (int b = petra_stage_first(s); window && b < petra_stage_end(s); b++) {
     const petra_tensor_set *gradients = petra_stage_mean_gradients(s, b);
     for (int i = 0; i < gradients->count; i++)

@@ -1,11 +1,12 @@
 /* Probes of gradient fidelity: for chosen update windows the gradient that a stage's update takes is compared
  * with two exact ones (docs/semantics.md, "Gradient fidelity"). The worker tells the probe what it does; the probe
- * keeps copies of weights and images in an account of its own and changes nothing of the training, to the
- * bit. Every function takes NULL for no probe. */
+ * keeps copies of weights and images in an account of its own and changes nothing of the training: results are
+ * bit-identical. Every function takes NULL for no probe. */
 #ifndef PETRA_EXEC_PROBE_H
 #define PETRA_EXEC_PROBE_H
 
 #include "backend/tensor_archive.h"
+#include "exec/stage_observer.h"
 #include "schedule/program.h"
 #include "stage/fidelity.h"
 #include "stage/probe.h"
@@ -24,8 +25,7 @@ typedef struct petra_probe_row {
 
 typedef struct petra_probe_options {
   petra_backend *backend;
-  int32_t stages;
-  petra_stage *const *stage; /* stage[0] is stage 1 */
+  petra_stages stages; /* all of them */
   const petra_program_ops *program;
   const petra_program_options *program_options;
   int64_t per_epoch; /* probes an epoch, evenly spaced; windows of k microbatches do not overlap, so that
@@ -43,19 +43,24 @@ petra_status petra_probe_create(const petra_probe_options *options, petra_probe 
 /* Probes that are not complete are dropped. */
 void petra_probe_destroy(petra_probe *probe);
 
+/* To be told by the worker. */
+petra_stage_observer *petra_probe_observer(petra_probe *probe);
+
 /* All of it in a checkpoint, under an account that the archive knows; one that is read into must be new. */
 petra_status petra_probe_archive(petra_probe *probe, petra_tensor_archive *tensors);
 
 /* What the probe holds. */
-const petra_account *petra_probe_account(const petra_probe *probe);
+petra_account *petra_probe_account(petra_probe *probe);
 
 /* Whether the update window that begins with `microbatch` (a multiple of k) is probed: it holds one of the
  * microbatches in the middle of each of `per_epoch` equal parts of an epoch. */
 bool petra_probe_is_due(const petra_program_options *program, int64_t per_epoch, int64_t microbatch);
 
-/* Around a group of actions. The weights "when a backward runs" are those before the group that it is in. */
-petra_status petra_probe_before(petra_probe *probe, const petra_action *actions, int count);
+/* Around a group of actions that start at `virtual_ns`, which never goes back. */
+petra_status petra_probe_before(petra_probe *probe, int64_t virtual_ns, const petra_action *actions, int count);
 petra_status petra_probe_after(petra_probe *probe);
+/* After the last action of the run. */
+petra_status petra_probe_finish(petra_probe *probe);
 
 /* Stage 1 has read a microbatch. */
 petra_status petra_probe_read(petra_probe *probe, int64_t microbatch, const petra_tensor *images, const int32_t *labels,

@@ -1,4 +1,5 @@
 /* The probe in a checkpoint: the windows whose gradients are being gathered, and the weights kept for them. */
+#include "base/log.h"
 #include "base/mem.h"
 #include "exec/probe_private.h"
 #include "stage/archive.h"
@@ -36,22 +37,28 @@ static petra_status archive_set(const petra_probe *probe, petra_tensor_archive *
 }
 
 static petra_status archive_flags(petra_archive *archive, const char *name, bool *flags, int32_t count) {
-  int64_t values[PETRA_MODEL_BLOCKS];
+  int64_t *values;
+  PETRA_TRY(petra_allocate(&values, (size_t)count, sizeof *values));
   for (int32_t i = 0; i < count; i++)
     values[i] = flags[i];
-  PETRA_TRY(petra_archive_integers(archive, name, values, count));
-  for (int32_t i = 0; i < count; i++) {
-    PETRA_TRY(petra_archive_within(archive, name, "a flag", values[i], 0, 1));
+  petra_status status = petra_archive_integers(archive, name, values, count);
+  for (int32_t i = 0; i < count && status == PETRA_OK; i++) {
+    status = petra_archive_within(archive, name, "a flag", values[i], 0, 1);
     flags[i] = values[i] != 0;
   }
-  return PETRA_OK;
+  petra_free(values);
+  return status;
 }
 
 static petra_status archive_labels(petra_archive *archive, int32_t classes, petra_probe_slot *slot) {
-  int64_t *values, count = slot->images ? slot->images->shape[0] : 0;
+  int64_t *values, count = slot->label_count;
   petra_status status;
-  if (count == 0)
+  if (!slot->images)
     return PETRA_OK;
+  PETRA_TRY(petra_archive_integers(archive, "label_count", &count, 1));
+  PETRA_TRY(petra_archive_within(archive, "label_count", "labels", count, 1, slot->images->elements));
+  PETRA_TRY(petra_archive_require(archive, "labels", PETRA_ARCHIVE_I64, count));
+  slot->label_count = (int32_t)count;
   PETRA_TRY(petra_allocate(&values, (size_t)count, sizeof *values));
   for (int64_t i = 0; i < count && !archive->reading; i++)
     values[i] = slot->labels[i];
@@ -70,33 +77,44 @@ done:
 /* What a slot that is read may hold: its inputs both or none. */
 static petra_status check_slot(const petra_probe *probe, petra_tensor_archive *tensors, petra_probe_slot *slot,
                                petra_tensor **const *places) {
-  petra_tensor_form forms[1 + 2 * PETRA_MODEL_BLOCKS], images[2];
-  int32_t stages = probe->options.stages;
+  petra_tensor_form *forms, images[2];
+  int32_t stages = probe->options.stages.count;
+  PETRA_TRY(petra_allocate(&forms, 1 + 2 * (size_t)stages, sizeof *forms));
   petra_streams_forms(1, &probe->model->blocks[0].shape_in, PETRA_OPTIONAL, images);
   forms[0] = images[0];
   for (int32_t j = 0; j < stages; j++) {
-    const petra_block *block = &probe->model->blocks[petra_stage_first(probe->options.stage[j])];
+    const petra_block *block = &probe->model->blocks[petra_stage_first(petra_probe_stage(probe, j))];
     petra_streams_forms(block->streams_in, &block->shape_in,
                         slot->inputs[j].tensor[0] || slot->inputs[j].tensor[1] ? PETRA_PRESENT : PETRA_ABSENT,
                         &forms[1 + 2 * j]);
   }
-  return petra_tensor_archive_check(tensors, "tensors", places, forms, 1 + 2 * stages);
+  petra_status status = petra_tensor_archive_check(tensors, "tensors", places, forms, 1 + 2 * stages);
+  petra_free(forms);
+  return status;
 }
 
 static petra_status archive_slot(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_slot *slot) {
-  int32_t stages = probe->options.stages;
-  petra_tensor **places[1 + 2 * PETRA_MODEL_BLOCKS] = {&slot->images};
+  int32_t stages = probe->options.stages.count;
+  petra_tensor ***places;
+  PETRA_TRY(petra_allocate(&places, 1 + 2 * (size_t)stages, sizeof *places));
+  places[0] = &slot->images;
   for (int32_t j = 0; j < stages; j++) {
     places[1 + 2 * j] = &slot->inputs[j].tensor[0];
     places[2 + 2 * j] = &slot->inputs[j].tensor[1];
   }
-  PETRA_TRY(petra_tensor_archive_references(tensors, "tensors", places, 1 + 2 * stages));
-  PETRA_TRY(check_slot(probe, tensors, slot, places));
+  petra_status status = petra_tensor_archive_references(tensors, "tensors", places, 1 + 2 * stages);
+  if (status == PETRA_OK)
+    status = check_slot(probe, tensors, slot, places);
+  petra_free(places);
+  PETRA_TRY(status);
   PETRA_TRY(archive_labels(tensors->archive, probe->model->classes, slot));
   PETRA_TRY(petra_archive_integers(tensors->archive, "forward", slot->forward, stages));
-  for (int32_t j = 0; j < stages; j++)
-    PETRA_TRY(petra_archive_within(tensors->archive, "forward", "version", slot->forward[j], -1,
-                                   petra_stage_version(probe->options.stage[j])));
+  PETRA_TRY(petra_archive_integers(tensors->archive, "begun", slot->begun, stages));
+  for (int32_t j = 0; j < stages; j++) {
+    int64_t latest = petra_stage_version(petra_probe_stage(probe, j));
+    PETRA_TRY(petra_archive_within(tensors->archive, "forward", "version", slot->forward[j], -1, latest));
+    PETRA_TRY(petra_archive_within(tensors->archive, "begun", "version", slot->begun[j], -1, latest));
+  }
   PETRA_TRY(archive_flags(tensors->archive, "delayed", &slot->delayed, 1));
   return archive_flags(tensors->archive, "end_to_end", slot->end_to_end, stages);
 }
@@ -114,15 +132,15 @@ static petra_status archive_slots(petra_probe *probe, petra_tensor_archive *tens
 }
 
 static petra_status archive_sums(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_window *window) {
-  bool released[PETRA_MODEL_BLOCKS]; /* of the stages that were compared, unless the gradients are asked for */
-  for (int32_t j = 0; j < probe->options.stages; j++)
-    for (int b = petra_stage_first(probe->options.stage[j]); b < petra_stage_end(probe->options.stage[j]); b++)
-      released[b] = window->compared[j] && !probe->options.gradients;
   for (int g = 0; g < PETRA_GRADIENTS; g++)
-    for (int b = 0; b < probe->model->block_count; b++) {
-      char name[48];
-      snprintf(name, sizeof name, "sums-%d-%02d", g, b + 1);
-      PETRA_TRY(archive_set(probe, tensors, name, b, released[b], &window->sums[g][b]));
+    for (int32_t j = 0; j < probe->options.stages.count; j++) {
+      const petra_stage *stage = petra_probe_stage(probe, j);
+      const bool released = window->compared[j] && !probe->options.gradients;
+      for (int b = petra_stage_first(stage); b < petra_stage_end(stage); b++) {
+        char name[48];
+        snprintf(name, sizeof name, "sums-%d-%02d", g, b + 1);
+        PETRA_TRY(archive_set(probe, tensors, name, b, released, &window->sums[g][b]));
+      }
     }
   return PETRA_OK;
 }
@@ -136,7 +154,7 @@ static petra_status check_window(const petra_probe *probe, const petra_tensor_ar
   for (int64_t s = 0; s < probe->accumulate; s++) {
     const petra_probe_slot *slot = &window->slots[s];
     bool complete = slot->delayed;
-    for (int32_t j = 0; j < probe->options.stages; j++)
+    for (int32_t j = 0; j < probe->options.stages.count; j++)
       complete = complete && slot->end_to_end[j];
     delayed += !slot->delayed;
     if ((slot->images != NULL) != (!complete && window->first + s < tensors->read))
@@ -145,7 +163,7 @@ static petra_status check_window(const petra_probe *probe, const petra_tensor_ar
   }
   PETRA_TRY(
       petra_archive_within(archive, "counts", "delayed gradients to come", window->delayed_left, delayed, delayed));
-  for (int32_t j = 0; j < probe->options.stages; j++) {
+  for (int32_t j = 0; j < probe->options.stages.count; j++) {
     int64_t left = 0;
     for (int64_t s = 0; s < probe->accumulate; s++)
       left += !window->slots[s].end_to_end[j];
@@ -160,7 +178,7 @@ static petra_status check_window(const petra_probe *probe, const petra_tensor_ar
 
 static petra_status archive_window(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_window *window) {
   petra_archive *archive = tensors->archive;
-  int32_t stages = probe->options.stages;
+  int32_t stages = probe->options.stages.count;
   const int64_t measures = PETRA_MEASURES * PETRA_PAIRS;
   int64_t counts[2] = {window->delayed_left, window->compared_count};
   PETRA_TRY(petra_archive_integers(archive, "counts", counts, 2));
@@ -187,6 +205,8 @@ static petra_status archive_windows(petra_probe *probe, petra_tensor_archive *te
   for (petra_probe_window *w = window; w; w = w->next)
     count++;
   PETRA_TRY(petra_archive_integers(archive, "windows", &count, 1));
+  PETRA_TRY(petra_archive_integers(archive, "now_ns", &probe->now_ns, 1));
+  PETRA_TRY(petra_archive_within(archive, "now_ns", "a time", probe->now_ns, 0, INT64_MAX));
   PETRA_TRY(petra_archive_within(archive, "windows", "windows", count, 0, tensors->read));
   for (int64_t i = 0; i < count; i++, window = window->next) {
     int64_t first = archive->reading ? 0 : window->first;
@@ -222,15 +242,15 @@ static petra_status archive_kept(petra_probe *probe, petra_tensor_archive *tenso
     }
     snprintf(name, sizeof name, "kept-%lld", (long long)i);
     PETRA_TRY(petra_archive_integers(archive, name, about, 2));
-    PETRA_TRY(petra_archive_within(archive, name, "stage", about[0], 0, probe->options.stages - 1));
+    PETRA_TRY(petra_archive_within(archive, name, "stage", about[0], 0, probe->options.stages.count - 1));
     PETRA_TRY(petra_archive_within(archive, name, "version", about[1], 0,
-                                   petra_stage_version(probe->options.stage[about[0]])));
+                                   petra_stage_version(petra_probe_stage(probe, about[0]))));
     for (int64_t k = 0; k < i; k++)
       if (probe->kept[k].stage == about[0] && probe->kept[k].version == about[1])
         return petra_archive_refuse(archive, name, "version %lld is there twice", (long long)about[1]);
     if (archive->reading)
       PETRA_TRY(petra_probe_keep_empty(probe, (int32_t)about[0], about[1]));
-    const petra_stage *s = probe->options.stage[probe->kept[i].stage];
+    const petra_stage *s = petra_probe_stage(probe, probe->kept[i].stage);
     for (int b = 0; b < petra_stage_end(s) - petra_stage_first(s); b++) {
       snprintf(name, sizeof name, "kept-%lld-%02d", (long long)i, b + 1);
       PETRA_TRY(archive_set(probe, tensors, name, petra_stage_first(s) + b, false, &probe->kept[i].sets[b]));

@@ -25,8 +25,8 @@ static double get(const mean *m) {
 /* All tensors of a stage (from 0). Tensors whose gradient is rounding are measured, but left out of what is
  * the stage's. */
 static petra_status compare(petra_probe *probe, petra_probe_window *window, int32_t j) {
-  const petra_stage *stage = probe->options.stage[j];
-  const int32_t stages = probe->options.stages;
+  const petra_stage *stage = petra_probe_stage(probe, j);
+  const int32_t stages = probe->options.stages.count;
   mean means[PETRA_MEASURES][PETRA_PAIRS] = {0};
   petra_products whole = {0};
   for (int b = petra_stage_first(stage); b < petra_stage_end(stage); b++)
@@ -66,21 +66,21 @@ static void release_sums(const petra_stage *stage, petra_probe_window *window) {
 }
 
 static petra_status compare_due(petra_probe *probe, petra_probe_window *window) {
-  for (int32_t j = 0; j < probe->options.stages; j++) {
+  for (int32_t j = 0; j < probe->options.stages.count; j++) {
     if (window->compared[j] || !is_complete(window, j))
       continue;
     PETRA_TRY(compare(probe, window, j));
     window->compared[j] = true;
     window->compared_count++;
     if (!probe->options.gradients)
-      release_sums(probe->options.stage[j], window);
+      release_sums(petra_probe_stage(probe, j), window);
   }
   return PETRA_OK;
 }
 
 static petra_status hand_out(petra_probe *probe, const petra_probe_window *window) {
   petra_probe_row row = {.microbatch = window->first,
-                         .stages = probe->options.stages,
+                         .stages = probe->options.stages.count,
                          .parameters = probe->parameters,
                          .stage = window->stage,
                          .concatenated = window->concatenated,
@@ -94,7 +94,7 @@ static petra_status hand_out(petra_probe *probe, const petra_probe_window *windo
 petra_status petra_probe_finish_due(petra_probe *probe) {
   for (petra_probe_window *window = probe->windows; window; window = window->next)
     PETRA_TRY(compare_due(probe, window));
-  while (probe->windows && probe->windows->compared_count == probe->options.stages) {
+  while (probe->windows && probe->windows->compared_count == probe->options.stages.count) {
     PETRA_TRY(hand_out(probe, probe->windows));
     petra_probe_close(probe, probe->windows);
   }

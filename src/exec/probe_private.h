@@ -8,21 +8,23 @@
 typedef struct petra_probe_slot {
   petra_tensor *images; /* NULL: not read yet, or not needed any more */
   int32_t *labels;
+  int32_t label_count;
   int64_t *forward;      /* per stage: the version that F read; -1: F was not done */
   petra_streams *inputs; /* per stage: of its F, where B will reconstruct it */
   bool delayed;          /* the delayed gradient was computed */
   bool *end_to_end;      /* per stage: the end-to-end gradient was computed */
+  int64_t *begun;        /* per stage, with PETRA_MOMENT_CLOCK: its version when B began; -1: B did not */
 } petra_probe_slot;
 
 /* An update window that is probed. */
 typedef struct petra_probe_window {
   int64_t first;
-  petra_probe_slot *slots;                                    /* k */
-  petra_tensor_set sums[PETRA_GRADIENTS][PETRA_MODEL_BLOCKS]; /* means over the window, once they are complete */
-  int64_t delayed_left;                                       /* microbatches whose delayed gradient is not in yet */
-  int64_t *end_to_end_left;                                   /* per stage: the same of the end-to-end gradient */
-  bool *updated;                                              /* per stage: the method's gradient is there */
-  bool *compared;                                             /* per stage */
+  petra_probe_slot *slots;                 /* k */
+  petra_tensor_set *sums[PETRA_GRADIENTS]; /* per block: means over the window, once they are complete */
+  int64_t delayed_left;                    /* microbatches whose delayed gradient is not in yet */
+  int64_t *end_to_end_left;                /* per stage: the same of the end-to-end gradient */
+  bool *updated;                           /* per stage: the method's gradient is there */
+  bool *compared;                          /* per stage */
   int32_t compared_count;
   double *stage, *concatenated, *reconstruction, *parameter; /* as in the row */
   struct petra_probe_window *next;
@@ -36,19 +38,28 @@ typedef struct petra_probe_kept {
 } petra_probe_kept;
 
 struct petra_probe {
+  petra_stage_observer base;
   petra_probe_options options;
   petra_account account;
   petra_compute compute;
   const petra_model *model;
   int64_t accumulate;
-  bool synchronous; /* the stages' updates of a window are one step */
-  bool fixed;       /* the end-to-end versions follow from the numbers of microbatch and stages */
+  petra_program_moment moment; /* of the end-to-end networks */
+  int64_t now_ns;              /* when the last group of actions started */
   int32_t parameters;
-  int32_t offset[PETRA_MODEL_BLOCKS]; /* of a block's tensors among all parameters */
-  petra_probe_window *windows;        /* oldest first */
+  int32_t *offset;             /* per block: of a block's tensors among all parameters */
+  petra_probe_window *windows; /* oldest first */
+  petra_probe_block *blocks;   /* what a pass is told */
+  int64_t *versions;           /* per stage: those of a reference */
   petra_probe_kept *kept;
-  int kept_count, kept_capacity;
+  int kept_count;
+  int64_t kept_capacity;
 };
+
+/* Stage `index`, from 0. */
+static inline petra_stage *petra_probe_stage(const petra_probe *probe, int32_t index) {
+  return petra_stages_get(&probe->options.stages, index + 1);
+}
 
 /* --- probe_window.c --- */
 
@@ -62,8 +73,13 @@ void petra_probe_slot_release(petra_probe_slot *slot);
 
 /* --- probe_versions.c --- */
 
-/* The version of stage `of` in the end-to-end network for the backward of `microbatch` at `stage` (both from
- * 0); where the probe's `fixed` is true. */
+/* Whether the end-to-end versions follow from the numbers of microbatch and stages; with one stage they always do. */
+static inline bool petra_probe_is_fixed(const petra_probe *probe) {
+  return probe->moment != PETRA_MOMENT_CLOCK || probe->options.stages.count == 1;
+}
+
+/* The version of stage `of` in the end-to-end network for the backward of `microbatch` at `stage` (both from 0); where
+ * petra_probe_is_fixed. */
 int64_t petra_probe_version(const petra_probe *probe, int64_t microbatch, int32_t stage, int32_t of);
 
 /* Copies a version of a stage's weights (stage from 0), which the stage has, unless there is a copy. */
@@ -76,16 +92,15 @@ petra_status petra_probe_keep_wanted(petra_probe *probe, int32_t stage);
 void petra_probe_forget(petra_probe *probe);
 /* The parameters of every block of the network, every stage with its version; PETRA_INTERNAL if one is gone.
  */
-petra_status petra_probe_parameters(const petra_probe *probe, const int64_t *versions,
-                                    petra_tensor *const *out[PETRA_MODEL_BLOCKS]);
+petra_status petra_probe_parameters(const petra_probe *probe, const int64_t *versions, petra_probe_block *out);
 
 /* --- probe_reference.c --- */
 
 /* Computes every reference whose weights are there. */
 petra_status petra_probe_compute_due(petra_probe *probe);
-/* Computes the end-to-end reference of a microbatch at a stage (from 0) with the latest weights of all
- * stages. */
-petra_status petra_probe_compute_now(petra_probe *probe, petra_probe_window *window, int64_t microbatch, int32_t stage);
+/* Computes the end-to-end references of all backwards that have begun, where they follow the clock: with the latest
+ * weights of the other stages. */
+petra_status petra_probe_compute_begun(petra_probe *probe);
 
 /* --- probe_compare.c --- */
 

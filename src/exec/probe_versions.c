@@ -1,20 +1,12 @@
 /* Which weights the references of a probe need, and copies of those that the stages will not have any more. A
  * version of a stage is the number of its updates. */
+#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/probe_private.h"
 
-/* In a program of ticks B of microbatch m runs at stage j in global tick T = m + 2J - 1 - j (one more with a
- * split head), and the weights are those after tick T - 1. Stage i has by then done B of the microbatches up
- * to m + i - j - 1. Where the stages' updates are one step, it is the step before the window; so with one
- * stage. */
 int64_t petra_probe_version(const petra_probe *probe, int64_t microbatch, int32_t stage, int32_t of) {
-  int64_t done = microbatch + of - stage, all = probe->options.program_options->microbatches;
-  if (probe->synchronous || probe->options.stages == 1)
-    done = microbatch;
-  if (done < 0)
-    return 0;
-  return (done < all ? done : all) / probe->accumulate;
+  return petra_program_reference(probe->options.program, probe->options.program_options, microbatch, stage + 1, of + 1);
 }
 
 static petra_probe_kept *find(const petra_probe *probe, int32_t stage, int64_t version) {
@@ -25,7 +17,7 @@ static petra_probe_kept *find(const petra_probe *probe, int32_t stage, int64_t v
 }
 
 static int blocks_of(const petra_probe *probe, int32_t stage) {
-  const petra_stage *s = probe->options.stage[stage];
+  const petra_stage *s = petra_probe_stage(probe, stage);
   return petra_stage_end(s) - petra_stage_first(s);
 }
 
@@ -35,26 +27,17 @@ static void release(const petra_probe *probe, petra_probe_kept *kept) {
   petra_free(kept->sets);
 }
 
-static petra_status grow(petra_probe *probe) {
-  int capacity = probe->kept_capacity ? 2 * probe->kept_capacity : 16;
-  petra_probe_kept *kept;
-  PETRA_TRY(petra_allocate(&kept, (size_t)capacity, sizeof *kept));
-  for (int i = 0; i < probe->kept_count; i++)
-    kept[i] = probe->kept[i];
-  petra_free(probe->kept);
-  probe->kept = kept;
-  probe->kept_capacity = capacity;
-  return PETRA_OK;
+static petra_status make_room(petra_probe *probe) {
+  return petra_array_reserve(&probe->kept, &probe->kept_capacity, (int64_t)probe->kept_count + 1, sizeof *probe->kept);
 }
 
 petra_status petra_probe_keep(petra_probe *probe, int32_t stage, int64_t version) {
-  const petra_stage *source = probe->options.stage[stage];
+  const petra_stage *source = petra_probe_stage(probe, stage);
   petra_probe_kept kept = {.stage = stage, .version = version};
   petra_status status = PETRA_OK;
   if (find(probe, stage, version))
     return PETRA_OK;
-  if (probe->kept_count == probe->kept_capacity)
-    PETRA_TRY(grow(probe));
+  PETRA_TRY(make_room(probe));
   PETRA_TRY(petra_allocate(&kept.sets, (size_t)blocks_of(probe, stage), sizeof *kept.sets));
   for (int b = 0; b < blocks_of(probe, stage); b++) {
     int block = petra_stage_first(source) + b;
@@ -75,8 +58,7 @@ fail:
 
 petra_status petra_probe_keep_empty(petra_probe *probe, int32_t stage, int64_t version) {
   petra_probe_kept kept = {.stage = stage, .version = version};
-  if (probe->kept_count == probe->kept_capacity)
-    PETRA_TRY(grow(probe));
+  PETRA_TRY(make_room(probe));
   PETRA_TRY(petra_allocate(&kept.sets, (size_t)blocks_of(probe, stage), sizeof *kept.sets));
   probe->kept[probe->kept_count++] = kept;
   return PETRA_OK;
@@ -86,7 +68,9 @@ static bool slot_wants(const petra_probe *probe, const petra_probe_slot *slot, i
                        int64_t version) {
   if (!slot->delayed && slot->forward[stage] == version)
     return true;
-  for (int32_t j = 0; probe->fixed && j < probe->options.stages; j++)
+  if (!petra_probe_is_fixed(probe))
+    return !slot->end_to_end[stage] && slot->begun[stage] == version;
+  for (int32_t j = 0; j < probe->options.stages.count; j++)
     if (!slot->end_to_end[j] && petra_probe_version(probe, microbatch, j, stage) == version)
       return true;
   return false;
@@ -101,7 +85,7 @@ static bool is_wanted(const petra_probe *probe, int32_t stage, int64_t version) 
 }
 
 petra_status petra_probe_keep_wanted(petra_probe *probe, int32_t stage) {
-  int64_t latest = petra_stage_version(probe->options.stage[stage]);
+  int64_t latest = petra_stage_version(petra_probe_stage(probe, stage));
   return is_wanted(probe, stage, latest) ? petra_probe_keep(probe, stage, latest) : PETRA_OK;
 }
 
@@ -116,7 +100,7 @@ void petra_probe_forget(petra_probe *probe) {
 /* The copy first: it is there for as long as the reference needs it. */
 static petra_status block_parameters(const petra_probe *probe, int32_t stage, int64_t version, int b,
                                      petra_tensor *const **out) {
-  const petra_stage *s = probe->options.stage[stage];
+  const petra_stage *s = petra_probe_stage(probe, stage);
   const petra_probe_kept *kept = find(probe, stage, version);
   if (kept) {
     *out = kept->sets[b - petra_stage_first(s)].tensor;
@@ -125,12 +109,11 @@ static petra_status block_parameters(const petra_probe *probe, int32_t stage, in
   return petra_stage_version_tensors(s, version, b, out);
 }
 
-petra_status petra_probe_parameters(const petra_probe *probe, const int64_t *versions,
-                                    petra_tensor *const *out[PETRA_MODEL_BLOCKS]) {
-  for (int32_t j = 0; j < probe->options.stages; j++) {
-    const petra_stage *stage = probe->options.stage[j];
+petra_status petra_probe_parameters(const petra_probe *probe, const int64_t *versions, petra_probe_block *out) {
+  for (int32_t j = 0; j < probe->options.stages.count; j++) {
+    const petra_stage *stage = petra_probe_stage(probe, j);
     for (int b = petra_stage_first(stage); b < petra_stage_end(stage); b++)
-      PETRA_TRY(block_parameters(probe, j, versions[j], b, &out[b]));
+      PETRA_TRY(block_parameters(probe, j, versions[j], b, &out[b].parameters));
   }
   return PETRA_OK;
 }

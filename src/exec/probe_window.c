@@ -30,14 +30,17 @@ static void free_slot(petra_probe_slot *slot, int32_t stages) {
   petra_free(slot->inputs);
   petra_free(slot->forward);
   petra_free(slot->end_to_end);
+  petra_free(slot->begun);
 }
 
 static void free_window(petra_probe *probe, petra_probe_window *window) {
   for (int64_t s = 0; window->slots && s < probe->accumulate; s++)
-    free_slot(&window->slots[s], probe->options.stages);
-  for (int g = 0; g < PETRA_GRADIENTS; g++)
-    for (int b = 0; b < PETRA_MODEL_BLOCKS; b++)
+    free_slot(&window->slots[s], probe->options.stages.count);
+  for (int g = 0; g < PETRA_GRADIENTS; g++) {
+    for (int b = 0; window->sums[g] && b < probe->model->block_count; b++)
       petra_tensor_set_release(&window->sums[g][b]);
+    petra_free(window->sums[g]);
+  }
   petra_free(window->slots);
   petra_free(window->end_to_end_left);
   petra_free(window->updated);
@@ -53,13 +56,14 @@ static petra_status allocate_slot(petra_probe_slot *slot, size_t stages) {
   PETRA_TRY(petra_allocate(&slot->forward, stages, sizeof *slot->forward));
   PETRA_TRY(petra_allocate(&slot->inputs, stages, sizeof *slot->inputs));
   PETRA_TRY(petra_allocate(&slot->end_to_end, stages, sizeof *slot->end_to_end));
+  PETRA_TRY(petra_allocate(&slot->begun, stages, sizeof *slot->begun));
   for (size_t j = 0; j < stages; j++)
-    slot->forward[j] = -1;
+    slot->forward[j] = slot->begun[j] = -1;
   return PETRA_OK;
 }
 
 static petra_status allocate(petra_probe *probe, petra_probe_window *window) {
-  size_t stages = (size_t)probe->options.stages, k = (size_t)probe->accumulate;
+  size_t stages = (size_t)probe->options.stages.count, k = (size_t)probe->accumulate;
   const size_t measures = PETRA_MEASURES * PETRA_PAIRS;
   PETRA_TRY(petra_allocate(&window->slots, k, sizeof *window->slots));
   for (size_t s = 0; s < k; s++)
@@ -71,10 +75,12 @@ static petra_status allocate(petra_probe *probe, petra_probe_window *window) {
   PETRA_TRY(petra_allocate(&window->concatenated, PETRA_PAIRS * stages, sizeof *window->concatenated));
   PETRA_TRY(petra_allocate(&window->reconstruction, stages, sizeof *window->reconstruction));
   PETRA_TRY(petra_allocate(&window->parameter, measures * (size_t)probe->parameters, sizeof *window->parameter));
-  for (int g = 0; g < PETRA_GRADIENTS; g++)
+  for (int g = 0; g < PETRA_GRADIENTS; g++) {
+    PETRA_TRY(petra_allocate(&window->sums[g], (size_t)probe->model->block_count, sizeof *window->sums[g]));
     for (int b = 0; b < probe->model->block_count; b++)
       PETRA_TRY(petra_tensor_set_create(&probe->compute, probe->model, &probe->model->blocks[b], false,
                                         PETRA_MEMORY_GRADIENTS, &window->sums[g][b]));
+  }
   return PETRA_OK;
 }
 
@@ -88,7 +94,7 @@ petra_status petra_probe_open(petra_probe *probe, int64_t first, petra_probe_win
   }
   window->first = first;
   window->delayed_left = probe->accumulate;
-  for (int32_t j = 0; j < probe->options.stages; j++) {
+  for (int32_t j = 0; j < probe->options.stages.count; j++) {
     window->end_to_end_left[j] = probe->accumulate;
     window->reconstruction[j] = NAN;
   }

@@ -1,5 +1,5 @@
-/* A worker does the actions: worker_stage on real tensors. It keeps the messages between its stages; the executor
- * tells it only what to do next, in an order in which every input is there. */
+/* A worker does the actions: worker_stage on real tensors, with the messages of its transport; sim's worker_cost by
+ * counting. The executor tells it only what to do next, in an order in which every input is there. */
 #ifndef PETRA_EXEC_WORKER_H
 #define PETRA_EXEC_WORKER_H
 
@@ -16,7 +16,7 @@ typedef struct petra_action_result {
 
 typedef struct petra_worker_ops {
   /* Does a group of actions that start at the same moment and are independent of each other (other stages, or the
-   * two engines of one): the result is the same, to the bit, in whatever order they are done. `virtual_ns` is the
+   * two engines of one): the result is bit-identical in whatever order they are done. `virtual_ns` is the
    * moment. */
   petra_status (*perform)(petra_worker *worker, int64_t virtual_ns, const petra_action *actions, int count,
                           petra_action_result *results);

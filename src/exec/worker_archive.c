@@ -1,109 +1,13 @@
-/* The worker in a checkpoint: its stages, the messages between them, labels, evaluations that wait for a stage. */
-#include "base/mem.h"
+/* The worker in a checkpoint: its stages, messages that wait, labels, evaluations that wait for a stage. */
+#include "base/log.h"
 #include "exec/worker_stage_private.h"
 #include "stage/archive.h"
 
 #include <stdio.h>
 
-static petra_status archive_mailbox(const petra_stage *stage, petra_tensor_archive *tensors, const char *name,
-                                    bool forward, petra_mailbox *box) {
-  int64_t count = box->count;
-  char item[64];
-  snprintf(item, sizeof item, "%s-count", name);
-  PETRA_TRY(petra_archive_integers(tensors->archive, item, &count, 1));
-  PETRA_TRY(petra_archive_within(tensors->archive, item, "messages", count, 0, tensors->read));
-  for (int64_t i = 0; i < count; i++) {
-    petra_mail mail = {0};
-    if (!tensors->archive->reading)
-      mail = box->mail[i];
-    snprintf(item, sizeof item, "%s-%lld-microbatch", name, (long long)i);
-    PETRA_TRY(petra_archive_integers(tensors->archive, item, &mail.microbatch, 1));
-    PETRA_TRY(petra_archive_within(tensors->archive, item, "microbatch", mail.microbatch, 0, tensors->read - 1));
-    for (int64_t k = 0; k < i; k++)
-      if (box->mail[k].microbatch == mail.microbatch)
-        return petra_archive_refuse(tensors->archive, item, "microbatch %lld is there twice",
-                                    (long long)mail.microbatch);
-    snprintf(item, sizeof item, "%s-%lld", name, (long long)i);
-    petra_status status = petra_message_archive(stage, tensors, item, forward, &mail.message);
-    if (tensors->archive->reading && status == PETRA_OK)
-      status = petra_mailbox_put(box, mail.microbatch, &mail.message);
-    else if (tensors->archive->reading)
-      petra_message_release(&mail.message);
-    PETRA_TRY(status);
-  }
-  return PETRA_OK;
-}
-
-static petra_status archive_mail(petra_worker_stage *worker, petra_tensor_archive *tensors) {
-  for (int32_t j = 0; j < worker->options.stages; j++) {
-    char name[40];
-    snprintf(name, sizeof name, "messages/forward-%02d", j + 1);
-    PETRA_TRY(archive_mailbox(worker->options.stage[j], tensors, name, true, &worker->forward[j]));
-    snprintf(name, sizeof name, "messages/backward-%02d", j + 1);
-    PETRA_TRY(archive_mailbox(worker->options.stage[j], tensors, name, false, &worker->backward[j]));
-  }
-  return PETRA_OK;
-}
-
-static petra_status archive_label_row(petra_archive *archive, petra_labels *labels, const char *name, int32_t classes,
-                                      const petra_label_row *row, int64_t about[2]) {
-  int64_t *wide;
-  int32_t *narrow = NULL;
-  petra_status status = PETRA_OK;
-  PETRA_TRY(petra_archive_require(archive, name, PETRA_ARCHIVE_I64, about[1]));
-  PETRA_TRY(petra_allocate(&wide, (size_t)about[1], sizeof *wide));
-  PETRA_TRY_GOTO(status, petra_allocate(&narrow, (size_t)about[1], sizeof *narrow), done);
-  for (int64_t i = 0; row && i < about[1]; i++)
-    wide[i] = row->labels[i];
-  PETRA_TRY_GOTO(status, petra_archive_integers(archive, name, wide, about[1]), done);
-  for (int64_t i = 0; i < about[1]; i++) {
-    PETRA_TRY_GOTO(status, petra_archive_within(archive, name, "a label", wide[i], 0, classes - 1), done);
-    narrow[i] = (int32_t)wide[i];
-  }
-  if (archive->reading)
-    status = petra_labels_put(labels, about[0], narrow, (int32_t)about[1]);
-done:
-  petra_free(narrow);
-  petra_free(wide);
-  return status;
-}
-
-static petra_status archive_labels(petra_worker_stage *worker, const petra_tensor_archive *tensors) {
-  petra_archive *archive = tensors->archive;
-  petra_labels *labels = &worker->labels;
-  int32_t classes = petra_stage_model(worker->options.stage[0])->classes;
-  int64_t count = 0, row = 0;
-  for (int i = 0; i < labels->capacity; i++)
-    count += labels->rows[i].microbatch >= 0;
-  PETRA_TRY(petra_archive_integers(archive, "labels/count", &count, 1));
-  PETRA_TRY(petra_archive_within(archive, "labels/count", "microbatches", count, 0, tensors->read));
-  for (int64_t i = 0; i < count; i++) {
-    const petra_label_row *one = NULL;
-    int64_t about[2] = {0, 0};
-    char name[48];
-    while (!archive->reading && labels->rows[row].microbatch < 0)
-      row++;
-    if (!archive->reading) {
-      one = &labels->rows[row++];
-      about[0] = one->microbatch;
-      about[1] = one->count;
-    }
-    snprintf(name, sizeof name, "labels/%lld-microbatch", (long long)i);
-    PETRA_TRY(petra_archive_integers(archive, name, about, 2));
-    PETRA_TRY(petra_archive_within(archive, name, "microbatch", about[0], 0, tensors->read - 1));
-    PETRA_TRY(petra_archive_within(archive, name, "labels", about[1], 1, INT32_MAX));
-    if (archive->reading && tensors->images && about[1] != tensors->images)
-      return petra_archive_refuse(archive, name, "%lld labels of %d images", (long long)about[1], tensors->images);
-    if (archive->reading && petra_labels_have(labels, about[0]))
-      return petra_archive_refuse(archive, name, "microbatch %lld is there twice", (long long)about[0]);
-    snprintf(name, sizeof name, "labels/%lld", (long long)i);
-    PETRA_TRY(archive_label_row(archive, labels, name, classes, one, about));
-  }
-  return PETRA_OK;
-}
-
 /* Evaluations that some stages have reached and others not. */
 static petra_status archive_evaluations(petra_worker_stage *worker, petra_tensor_archive *tensors) {
+  const petra_stages *stages = &worker->options.stages;
   petra_archive *archive = tensors->archive;
   int64_t count = 0;
   petra_pending *evaluation = worker->evaluations;
@@ -133,55 +37,38 @@ static petra_status archive_evaluations(petra_worker_stage *worker, petra_tensor
       evaluation->reached = (int32_t)about[1];
     }
     int32_t taken = 0;
-    for (int32_t j = 0; j < worker->options.stages; j++) {
-      snprintf(name, sizeof name, "evaluations/%lld-stage-%02d", (long long)i, j + 1);
-      PETRA_TRY(petra_snapshot_archive(worker->options.stage[j], tensors, name, &evaluation->snapshots[j]));
-      taken += evaluation->snapshots[j] != NULL;
+    for (int32_t j = stages->first; j <= stages->last; j++) {
+      petra_snapshot **snapshot = &evaluation->snapshots[j - stages->first];
+      snprintf(name, sizeof name, "evaluations/%lld-stage-%02d", (long long)i, j);
+      PETRA_TRY(petra_snapshot_archive(petra_stages_get(stages, j), tensors, name, snapshot));
+      taken += *snapshot != NULL;
     }
-    if (archive->reading && (about[1] != taken || taken < 1 || taken >= worker->options.stages))
+    if (archive->reading && (about[1] != taken || taken < 1 || taken >= petra_stages_here(stages)))
       return petra_archive_refuse(archive, name,
                                   "%lld stages have reached the evaluation of microbatch %lld, %d of %d "
                                   "have a snapshot",
-                                  (long long)about[1], (long long)about[0], taken, worker->options.stages);
+                                  (long long)about[1], (long long)about[0], taken, petra_stages_here(stages));
     evaluation = evaluation->next;
   }
   return PETRA_OK;
 }
 
-petra_status petra_worker_stage_archive(petra_worker *base, petra_archive *archive) {
+petra_status petra_worker_stage_archive(petra_worker *base, petra_tensor_archive *tensors) {
   petra_worker_stage *worker = (petra_worker_stage *)base;
   const petra_worker_stage_options *options = &worker->options;
-  petra_tensor_archive tensors = {.archive = archive,
-                                  .backend = options->backend,
-                                  .account_count = options->stages,
-                                  .fused = !options->program_options->split_head};
-  petra_account **accounts;
-  petra_status status = PETRA_OK;
-  PETRA_TRY(petra_allocate(&accounts, (size_t)options->stages + 1, sizeof *accounts));
-  for (int32_t j = 0; j < options->stages; j++)
-    accounts[j] = (petra_account *)(uintptr_t)petra_stage_account(options->stage[j]);
-  if (options->probe)
-    accounts[options->stages] = (petra_account *)(uintptr_t)petra_probe_account(options->probe);
-  tensors.accounts = accounts;
-  PETRA_TRY_GOTO(status, petra_archive_integers(archive, "read", &worker->read, 1), done);
-  PETRA_TRY_GOTO(
-      status,
-      petra_archive_within(archive, "read", "microbatches", worker->read, 0, options->program_options->microbatches),
-      done);
-  tensors.read = worker->read;
-  for (int32_t j = 0; j < options->stages; j++)
-    PETRA_TRY_GOTO(status, petra_stage_archive(options->stage[j], &tensors), done);
-  PETRA_TRY_GOTO(status, archive_mail(worker, &tensors), done);
-  PETRA_TRY_GOTO(status, archive_labels(worker, &tensors), done);
-  PETRA_TRY_GOTO(status, archive_evaluations(worker, &tensors), done);
-  tensors.account_count += options->probe != NULL; /* its own outlives nothing but itself */
-  status = petra_probe_archive(options->probe, &tensors);
-done:
-  petra_tensor_archive_fini(&tensors);
-  petra_free(accounts);
-  return status;
+  int64_t *read = &worker->feed.read;
+  PETRA_TRY(petra_archive_integers(tensors->archive, "read", read, 1));
+  PETRA_TRY(
+      petra_archive_within(tensors->archive, "read", "microbatches", *read, 0, options->program_options->microbatches));
+  tensors->read = *read;
+  tensors->fused = !options->program_options->split_head;
+  for (int32_t j = options->stages.first; j <= options->stages.last; j++)
+    PETRA_TRY(petra_stage_archive(petra_stages_get(&options->stages, j), tensors));
+  PETRA_TRY(options->transport->ops->archive(options->transport, tensors));
+  PETRA_TRY(petra_feed_archive(&worker->feed, tensors));
+  return archive_evaluations(worker, tensors);
 }
 
 int64_t petra_worker_stage_read(const petra_worker *worker) {
-  return ((const petra_worker_stage *)worker)->read;
+  return ((const petra_worker_stage *)worker)->feed.read;
 }

@@ -1,14 +1,14 @@
 #include "exec/worker_stage.h"
 
 #include "backend/ops.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/images.h"
 #include "exec/worker_stage_private.h"
+#include "stage/probe.h"
 #include "schedule/mitigation.h"
 
 #include <math.h>
-#include <time.h>
 
 petra_stage_rule petra_method_stage_rule(const petra_method *method, bool inverts) {
   return (petra_stage_rule){.forward_weights = method->forward_weights,
@@ -28,53 +28,58 @@ petra_stage_mitigation petra_method_stage_mitigation(const petra_method *method,
   return mitigation;
 }
 
-static petra_account *account_of(const petra_worker_stage *worker, int32_t stage) {
-  return (petra_account *)(uintptr_t)petra_stage_account(worker->options.stage[stage - 1]);
+static petra_stage *stage_of(const petra_worker_stage *worker, int32_t stage) {
+  return petra_stages_get(&worker->options.stages, stage);
 }
 
-/* Puts a message into a stage's box and counts its tensors there from now on. */
-static petra_status post(petra_worker_stage *worker, petra_mailbox *box, int32_t stage, int64_t microbatch,
+static bool is_last(const petra_worker_stage *worker, int32_t stage) {
+  return stage == worker->options.stages.count;
+}
+
+static petra_status post(petra_worker_stage *worker, int32_t stage, petra_channel channel, int64_t microbatch,
                          petra_message *message) {
-  petra_streams_charge(&message->streams, account_of(worker, stage), PETRA_MEMORY_MESSAGES);
-  petra_streams_charge(&message->gradients, account_of(worker, stage), PETRA_MEMORY_MESSAGES);
-  return petra_mailbox_put(box, microbatch, message);
+  const petra_address to = {stage, channel, microbatch};
+  return worker->options.transport->ops->post(worker->options.transport, &to, message);
 }
 
-/* Reads microbatch `m` of the training data: the images become stage 1's message, the labels wait for the last
- * stage. */
+static petra_status take(petra_worker_stage *worker, int32_t stage, petra_channel channel, int64_t microbatch,
+                         petra_message *out) {
+  const petra_address at = {stage, channel, microbatch};
+  return worker->options.transport->ops->take(worker->options.transport, &at, out);
+}
+
+static petra_status tell_read(const petra_worker_stage *worker, int64_t m, const petra_tensor *input,
+                              const petra_batch *batch) {
+  PETRA_TELL(petra_stage_observer, worker->options.observers, read, observer, m, input, batch->labels,
+             batch->label_count);
+  return PETRA_OK;
+}
+
+/* Microbatch `m` of the training data as stage 1's message. */
 static petra_status read_batch(petra_worker_stage *worker, int64_t m, petra_message *out) {
-  const petra_worker_stage_options *options = &worker->options;
   petra_batch *batch;
-  petra_status status;
-  petra_tensor *images = NULL;
-  PETRA_TRY(petra_loader_next(options->loader, &batch));
-  const int32_t shape[4] = {batch->count, 3, options->image_height, options->image_width};
-  if (batch->microbatch != m) {
-    status = petra_fail(PETRA_INTERNAL, "microbatch %lld was read where %lld was due", (long long)batch->microbatch,
-                        (long long)m);
-    goto done;
-  }
-  PETRA_TRY_GOTO(status,
-                 petra_tensor_create(options->backend, PETRA_TENSOR_ACTIVATION, shape, account_of(worker, 1),
-                                     PETRA_MEMORY_MESSAGES, &images),
-                 done);
-  PETRA_TRY_GOTO(status, petra_images_upload(options->backend, batch, images), done);
-  PETRA_TRY_GOTO(status, petra_labels_put(&worker->labels, m, batch->labels, batch->count), done);
-  PETRA_TRY_GOTO(status, petra_probe_read(options->probe, m, images, batch->labels, batch->count), done);
-  *out = (petra_message){{{petra_tensor_retain(images), NULL}}, {{NULL, NULL}}};
-  worker->read++;
-done:
-  petra_tensor_release(&images);
-  petra_loader_give_back(options->loader, batch);
+  petra_tensor *input;
+  PETRA_TRY(petra_feed_input(&worker->feed, m, petra_stage_account(stage_of(worker, 1)), &input, &batch));
+  petra_status status = tell_read(worker, m, input, batch);
+  petra_loader_give_back(worker->feed.loader, batch);
+  if (status != PETRA_OK)
+    petra_tensor_release(&input);
+  else
+    *out = (petra_message){{{input, NULL}}, {{NULL, NULL}}};
   return status;
+}
+
+static petra_status tell_input(const petra_worker_stage *worker, int32_t stage, int64_t m, const petra_streams *in) {
+  PETRA_TELL(petra_stage_observer, worker->options.observers, input, observer, stage, m, in);
+  return PETRA_OK;
 }
 
 /* The forward input of a stage. */
 static petra_status take_forward(petra_worker_stage *worker, int32_t stage, int64_t m, petra_message *out) {
   if (stage == 1)
     return read_batch(worker, m, out);
-  PETRA_TRY(petra_mailbox_take(&worker->forward[stage - 1], m, out));
-  petra_status status = petra_probe_input(worker->options.probe, stage, m, &out->streams);
+  PETRA_TRY(take(worker, stage, PETRA_CHANNEL_FORWARD, m, out));
+  petra_status status = tell_input(worker, stage, m, &out->streams);
   if (status != PETRA_OK)
     petra_message_release(out);
   return status;
@@ -84,25 +89,27 @@ static petra_status do_forward_loss(petra_worker_stage *worker, int32_t stage, i
 
 static petra_status do_forward(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns) {
   petra_message in, out;
-  if (stage == worker->options.stages)
+  if (is_last(worker, stage))
     return do_forward_loss(worker, stage, m, virtual_ns);
   PETRA_TRY(take_forward(worker, stage, m, &in));
-  petra_status status = petra_stage_forward(worker->options.stage[stage - 1], m, &in, &out);
+  petra_status status = petra_stage_forward(stage_of(worker, stage), m, &in, &out);
   petra_message_release(&in);
   PETRA_TRY(status);
-  return post(worker, &worker->forward[stage], stage + 1, m, &out);
+  return post(worker, stage + 1, PETRA_CHANNEL_FORWARD, m, &out);
 }
 
 static petra_status tell_loss(petra_worker_stage *worker, int64_t m, const petra_loss *loss, int64_t virtual_ns) {
   const petra_worker_stage_options *options = &worker->options;
-  double lr = petra_lr_at(options->lr, options->program->rate_index(options->program_options, options->stages, m));
+  double lr =
+      petra_lr_at(options->lr, options->program->rate_index(options->program_options, options->stages.count, m));
   if (!isfinite(loss->loss))
     return petra_fail(PETRA_NOT_FINITE,
                       "microbatch %lld (epoch %lld): the loss is %s with learning rate %g; the run has diverged: "
                       "expected a finite loss, try a smaller optim.lr",
                       (long long)m, (long long)(m / options->program_options->batches),
                       isnan(loss->loss) ? "not a number" : "infinite", lr);
-  return options->events.loss ? options->events.loss(options->events.context, m, loss, lr, virtual_ns) : PETRA_OK;
+  PETRA_TELL(petra_stage_observer, options->observers, loss, observer, m, loss, lr, virtual_ns);
+  return PETRA_OK;
 }
 
 /* Tells the loss that waits, if one does. */
@@ -142,12 +149,12 @@ static petra_status do_loss(petra_worker_stage *worker, int32_t stage, int64_t m
   petra_loss loss;
   PETRA_TRY(take_forward(worker, stage, m, &in));
   const petra_label_row *row;
-  petra_status status = petra_labels_find(&worker->labels, m, &row);
+  petra_status status = petra_feed_labels(&worker->feed, m, &row);
   if (status == PETRA_OK)
-    status = petra_stage_loss(worker->options.stage[stage - 1], m, &in, row->labels, out, &loss);
+    status = petra_stage_loss(stage_of(worker, stage), m, &in, row->labels, out, &loss);
   petra_message_release(&in);
   PETRA_TRY(status);
-  petra_labels_drop(&worker->labels, m);
+  petra_feed_drop_labels(&worker->feed, m);
   status = report_loss(worker, m, &loss, virtual_ns);
   if (status != PETRA_OK)
     petra_message_release(out);
@@ -160,33 +167,39 @@ static petra_status do_forward_loss(petra_worker_stage *worker, int32_t stage, i
   petra_loss loss;
   const petra_label_row *row;
   PETRA_TRY(take_forward(worker, stage, m, &in));
-  petra_status status = petra_labels_find(&worker->labels, m, &row);
+  petra_status status = petra_feed_labels(&worker->feed, m, &row);
   if (status == PETRA_OK)
-    status = petra_stage_forward_loss(worker->options.stage[stage - 1], m, &in, row->labels, &loss);
+    status = petra_stage_forward_loss(stage_of(worker, stage), m, &in, row->labels, row->count, &loss);
   petra_message_release(&in);
   PETRA_TRY(status);
-  petra_labels_drop(&worker->labels, m);
+  petra_feed_drop_labels(&worker->feed, m);
   return report_loss(worker, m, &loss, virtual_ns);
+}
+
+static petra_status tell_reconstructed(const petra_worker_stage *worker, int32_t stage, int64_t m,
+                                       const petra_streams *found) {
+  PETRA_TELL(petra_stage_observer, worker->options.observers, reconstructed, observer, stage, m, found);
+  return PETRA_OK;
 }
 
 static petra_status do_backward(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns) {
   petra_message in = {{{NULL, NULL}}, {{NULL, NULL}}}, out;
-  bool last = stage == worker->options.stages;
-  if (last && !worker->options.program_options->split_head) {
+  bool last = is_last(worker, stage);
+  if (petra_program_fused(worker->options.program_options, stage)) {
     PETRA_TRY(do_loss(worker, stage, m, virtual_ns, &out));
   } else {
     if (!last)
-      PETRA_TRY(petra_mailbox_take(&worker->backward[stage - 1], m, &in));
-    petra_status status = petra_stage_backward(worker->options.stage[stage - 1], m, &in, &out);
+      PETRA_TRY(take(worker, stage, PETRA_CHANNEL_BACKWARD, m, &in));
+    petra_status status = petra_stage_backward(stage_of(worker, stage), m, &in, &out);
     petra_message_release(&in);
     PETRA_TRY(status);
-    status = petra_probe_reconstructed(worker->options.probe, stage, m, &out.streams);
+    status = tell_reconstructed(worker, stage, m, &out.streams);
     if (status != PETRA_OK)
       petra_message_release(&out);
     PETRA_TRY(status);
   }
   if (stage > 1)
-    return post(worker, &worker->backward[stage - 2], stage - 1, m, &out);
+    return post(worker, stage - 1, PETRA_CHANNEL_BACKWARD, m, &out);
   petra_message_release(&out);
   return PETRA_OK;
 }
@@ -207,74 +220,82 @@ petra_status petra_worker_find_pending(petra_worker_stage *worker, int64_t m, pe
     PETRA_TRY(petra_allocate(&evaluation, 1, sizeof *evaluation));
     evaluation->microbatch = m;
     *link = evaluation;
-    PETRA_TRY(petra_allocate(&evaluation->snapshots, (size_t)worker->options.stages, sizeof *evaluation->snapshots));
+    PETRA_TRY(petra_allocate(&evaluation->snapshots, (size_t)petra_stages_here(&worker->options.stages),
+                             sizeof *evaluation->snapshots));
   }
   *out = link;
   return PETRA_OK;
 }
 
-/* Takes the stage's snapshot; the last stage to come has the evaluation computed. */
+/* Takes the stage's snapshot; the last stage here to come has the evaluation computed. */
 static petra_status do_evaluate(petra_worker_stage *worker, int32_t stage, int64_t m) {
   const petra_worker_stage_options *options = &worker->options;
+  const int32_t here = petra_stages_here(&options->stages);
   petra_pending **link;
   petra_evaluation result;
   PETRA_TRY(tell_late_loss(worker));
   PETRA_TRY(petra_worker_find_pending(worker, m, &link));
   petra_pending *evaluation = *link;
-  PETRA_TRY(petra_stage_snapshot(options->stage[stage - 1], &evaluation->snapshots[stage - 1]));
-  if (++evaluation->reached < options->stages)
+  PETRA_TRY(petra_stage_snapshot(stage_of(worker, stage), &evaluation->snapshots[stage - options->stages.first]));
+  if (++evaluation->reached < here)
     return PETRA_OK;
-  petra_status status = petra_evaluate(options->backend, options->stage, evaluation->snapshots, options->stages,
+  petra_status status = petra_evaluate(options->backend, &options->stages, evaluation->snapshots, options->transport,
                                        options->evaluation, &options->evaluation_loader, &result);
   *link = evaluation->next;
-  destroy_pending(evaluation, options->stages);
+  destroy_pending(evaluation, here);
   PETRA_TRY(status);
-  return options->events.evaluation ? options->events.evaluation(options->events.context, m, &result) : PETRA_OK;
+  if (options->stages.last == options->stages.count)
+    PETRA_TELL(petra_stage_observer, options->observers, evaluated, observer, m, &result);
+  return PETRA_OK;
+}
+
+/* The stage has done F of a microbatch, also within a fused action. */
+static petra_status tell_forwarded(const petra_worker_stage *worker, int32_t stage, int64_t m) {
+  PETRA_TELL(petra_stage_observer, worker->options.observers, forwarded, observer, stage, m);
+  return PETRA_OK;
+}
+
+static petra_status do_update(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t *version) {
+  const petra_worker_stage_options *options = &worker->options;
+  int64_t index = options->program->rate_index(options->program_options, stage, m);
+  PETRA_TELL(petra_stage_observer, options->observers, updating, observer, stage, m);
+  PETRA_TRY(petra_stage_update(stage_of(worker, stage), petra_lr_at(options->lr, index)));
+  *version = petra_stage_version(stage_of(worker, stage));
+  return PETRA_OK;
 }
 
 static petra_status perform_one(petra_worker_stage *worker, int64_t virtual_ns, const petra_action *action,
                                 petra_action_result *result) {
-  petra_stage *stage = worker->options.stage[action->stage - 1];
-  const petra_program_options *options = worker->options.program_options;
+  petra_stage *stage = stage_of(worker, action->stage);
+  const int64_t m = action->microbatch;
   *result = (petra_action_result){petra_stage_version(stage), -1, 0};
   switch (action->kind) {
   case PETRA_ACTION_FORWARD:
-    PETRA_TRY(do_forward(worker, action->stage, action->microbatch, virtual_ns));
+    PETRA_TRY(do_forward(worker, action->stage, m, virtual_ns));
     result->version_read = petra_stage_version_read(stage);
-    return petra_probe_forward(worker->options.probe, action->stage, action->microbatch);
+    return tell_forwarded(worker, action->stage, m);
   case PETRA_ACTION_BACKWARD:
-    PETRA_TRY(do_backward(worker, action->stage, action->microbatch, virtual_ns));
+    PETRA_TRY(do_backward(worker, action->stage, m, virtual_ns));
     result->version_read = petra_stage_version_read(stage);
-    return action->stage == options->stages && !options->split_head
-               ? petra_probe_forward(worker->options.probe, action->stage, action->microbatch)
+    return petra_program_fused(worker->options.program_options, action->stage)
+               ? tell_forwarded(worker, action->stage, m)
                : PETRA_OK;
-  case PETRA_ACTION_UPDATE: {
-    int64_t index = worker->options.program->rate_index(options, action->stage, action->microbatch);
-    PETRA_TRY(petra_probe_update(worker->options.probe, action->stage, action->microbatch));
-    PETRA_TRY(petra_stage_update(stage, petra_lr_at(worker->options.lr, index)));
-    result->version_written = petra_stage_version(stage);
-    return PETRA_OK;
-  }
+  case PETRA_ACTION_UPDATE:
+    return do_update(worker, action->stage, m, &result->version_written);
   case PETRA_ACTION_WEIGHT_GRADIENT:
-    return petra_stage_weight_gradient(stage, action->microbatch);
+    return petra_stage_weight_gradient(stage, m);
   case PETRA_ACTION_EVALUATE:
-    return do_evaluate(worker, action->stage, action->microbatch);
+    return do_evaluate(worker, action->stage, m);
   case PETRA_ACTION_KINDS:
     break;
   }
   return PETRA_INTERNAL;
 }
 
-static int64_t wall_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 static petra_status perform_measured(petra_worker_stage *worker, int64_t virtual_ns, const petra_action *action,
                                      petra_action_result *result) {
   petra_backend *backend = worker->options.backend;
-  int64_t begin_ns = wall_ns();
+  int64_t begin_ns = petra_clock_ns();
   PETRA_TRY(petra_backend_begin(backend, action->stage, (int32_t)action->kind));
   petra_status status = perform_one(worker, virtual_ns, action, result);
   petra_status end = petra_backend_end(backend);
@@ -282,7 +303,7 @@ static petra_status perform_measured(petra_worker_stage *worker, int64_t virtual
   PETRA_TRY(put_off_loss(worker));
   if (worker->options.measure)
     PETRA_TRY(petra_backend_synchronize(backend));
-  int64_t took_ns = wall_ns() - begin_ns;
+  int64_t took_ns = petra_clock_ns() - begin_ns;
   if (worker->options.measure && action->kind != PETRA_ACTION_EVALUATE)
     result->measured_ns = took_ns > 0 ? took_ns : 1;
   return PETRA_OK;
@@ -291,10 +312,11 @@ static petra_status perform_measured(petra_worker_stage *worker, int64_t virtual
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
   petra_worker_stage *worker = (petra_worker_stage *)base;
-  PETRA_TRY(petra_probe_before(worker->options.probe, actions, count));
+  PETRA_TELL(petra_stage_observer, worker->options.observers, begins, observer, virtual_ns, actions, count);
   for (int i = 0; i < count; i++)
     PETRA_TRY(perform_measured(worker, virtual_ns, &actions[i], &results[i]));
-  return petra_probe_after(worker->options.probe);
+  PETRA_TELL(petra_stage_observer, worker->options.observers, done, observer);
+  return PETRA_OK;
 }
 
 static petra_status finish(petra_worker *base) {
@@ -304,37 +326,27 @@ static petra_status finish(petra_worker *base) {
 petra_status petra_worker_stage_create(const petra_worker_stage_options *options, petra_worker **out) {
   static const petra_worker_ops ops = {.perform = perform, .finish = finish};
   petra_worker_stage *worker;
-  petra_status status;
-  size_t stages = (size_t)options->stages;
   PETRA_TRY(petra_allocate(&worker, 1, sizeof *worker));
   worker->base.ops = &ops;
   worker->options = *options;
-  PETRA_TRY_GOTO(status, petra_allocate(&worker->forward, stages, sizeof *worker->forward), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&worker->backward, stages, sizeof *worker->backward), fail);
+  worker->feed = (petra_feed){.backend = options->backend,
+                              .loader = options->loader,
+                              .classes = petra_stage_model(options->stages.stage[0])->classes,
+                              .input = petra_stages_has(&options->stages, 1),
+                              .labels = petra_stages_has(&options->stages, options->stages.count)};
   *out = &worker->base;
   return PETRA_OK;
-fail:
-  petra_worker_stage_destroy(&worker->base);
-  return status;
 }
 
 void petra_worker_stage_destroy(petra_worker *base) {
   petra_worker_stage *worker = (petra_worker_stage *)base;
   if (!worker)
     return;
-  for (int32_t j = 0; j < worker->options.stages; j++) {
-    if (worker->forward)
-      petra_mailbox_fini(&worker->forward[j]);
-    if (worker->backward)
-      petra_mailbox_fini(&worker->backward[j]);
-  }
-  petra_labels_fini(&worker->labels);
+  petra_feed_fini(&worker->feed);
   while (worker->evaluations) {
     petra_pending *evaluation = worker->evaluations;
     worker->evaluations = evaluation->next;
-    destroy_pending(evaluation, worker->options.stages);
+    destroy_pending(evaluation, petra_stages_here(&worker->options.stages));
   }
-  petra_free(worker->backward);
-  petra_free(worker->forward);
   petra_free(worker);
 }

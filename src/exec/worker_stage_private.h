@@ -2,15 +2,14 @@
 #ifndef PETRA_EXEC_WORKER_STAGE_PRIVATE_H
 #define PETRA_EXEC_WORKER_STAGE_PRIVATE_H
 
-#include "exec/labels.h"
-#include "exec/mailbox.h"
+#include "exec/feed.h"
 #include "exec/worker_stage.h"
 
-/* An evaluation that waits until every stage has reached it. */
+/* An evaluation that waits until every stage that is here has reached it. */
 typedef struct petra_pending {
   int64_t microbatch;
   int32_t reached;
-  petra_snapshot **snapshots; /* per stage */
+  petra_snapshot **snapshots; /* per stage that is here */
   struct petra_pending *next;
 } petra_pending;
 
@@ -24,10 +23,8 @@ typedef struct petra_late_loss {
 typedef struct petra_worker_stage {
   petra_worker base;
   petra_worker_stage_options options;
-  petra_mailbox *forward, *backward; /* per stage: from below, from above */
-  petra_labels labels;
+  petra_feed feed;
   petra_pending *evaluations;
-  int64_t read;                   /* microbatches that stage 1 has read */
   petra_late_loss late, new_late; /* the last loss, where the device may still be at it; that of the present action */
 } petra_worker_stage;
 

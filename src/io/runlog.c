@@ -11,6 +11,7 @@
  *
  * After a failed write nothing of HDF5 is called again: closing the file would write it, and fail or crash.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
@@ -24,7 +25,6 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* A flush appends at most one buffer of each group. That touches two chunks (8 KiB) and two index nodes (8
@@ -34,12 +34,6 @@ enum { RESERVE_BYTES = 1024 * 1024 };
 
 /* With /trace/actions: two chunks (32 KiB) and two index nodes of 7 columns more. */
 enum { ACTIONS_RESERVE_BYTES = 1024 * 1024 };
-
-double petra_runlog_now_s(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 petra_status petra_runlog_give_up(petra_runlog *log, const char *reason) {
   log->failed = true;
@@ -88,7 +82,7 @@ petra_status petra_runlog_write_out(petra_runlog *log, const petra_hdf5_errors *
       H5Fget_filesize(log->file, &size) < 0)
     return petra_runlog_give_up(log, petra_hdf5_reason(errors));
   petra_runlog_lengthen(log, size); /* should it fail, then the next flush will */
-  log->flushed_s = petra_runlog_now_s();
+  log->flushed_s = petra_clock_s();
   return PETRA_OK;
 }
 
@@ -116,7 +110,7 @@ static petra_status put_row(petra_runlog *log, petra_columns *columns, const voi
   if (log->failed)
     return PETRA_IO;
   bool full = petra_columns_put(columns, row);
-  double now = petra_runlog_now_s();
+  double now = petra_clock_s();
   double next = now + (now - log->row_s);
   log->row_s = now;
   if (full || next - log->flushed_s >= log->interval_s)

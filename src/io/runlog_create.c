@@ -1,4 +1,5 @@
 /* Creating run.h5, or going on with the one that a checkpoint holds. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
@@ -16,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const double FLUSH_INTERVAL_S = 5; /* docs/design.md, "Files it writes" */
+static const double FLUSH_INTERVAL_S = 5; /* docs/design.md, "Files of a run" */
 
 /* An empty group, filled later. */
 static bool create_empty(hid_t file, const char *name) {
@@ -135,7 +136,7 @@ static petra_status allocate_log(const char *path, bool actions, petra_runlog **
     PETRA_TRY_GOTO(status, petra_columns_init(&log->actions, &petra_runlog_action_group), fail);
   log->file = log->peak = log->total_peak = -1;
   log->interval_s = FLUSH_INTERVAL_S;
-  log->flushed_s = log->row_s = petra_runlog_now_s();
+  log->flushed_s = log->row_s = petra_clock_s();
   *out = log;
   return PETRA_OK;
 fail:

@@ -21,8 +21,6 @@ struct petra_runlog {
   double interval_s, flushed_s, row_s; /* flush interval; time of the last flush and of the last row */
 };
 
-double petra_runlog_now_s(void);
-
 /* PETRA_IO, silently, for a log that was given up; gives it up where memory is short (petra_reserve). */
 petra_status petra_runlog_ready(petra_runlog *log);
 

@@ -3,7 +3,7 @@
 #ifndef PETRA_IO_RUNLOG_SCHEMA_H
 #define PETRA_IO_RUNLOG_SCHEMA_H
 
-#include "io/runlog.h"
+#include "io/runlog.h" /* circle: columns are members of the rows that it is given */
 
 #include <stddef.h>
 

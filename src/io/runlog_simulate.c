@@ -62,6 +62,7 @@ static bool write_stages(hid_t file, const petra_runlog_simulation *s) {
       {"simulate/lag_mean", "updates", true, s->lag_mean},
       {"simulate/lag_max", "updates", false, s->lag_max},
       {"simulate/in_flight_max", "microbatches", false, s->in_flight_max},
+      {"simulate/kept_max", "microbatches", false, s->kept_max},
       {"simulate/bytes_up", "byte", false, s->bytes_up},
       {"simulate/bytes_down", "byte", false, s->bytes_down},
       {"simulate/critical_stage_ns", "ns", false, s->critical_kinds ? s->critical_stage_ns : NULL},

@@ -11,7 +11,7 @@ typedef struct petra_runlog_simulation {
   double bubble_fraction, wall_s;
   int32_t stages;
   const double *utilization, *lag_mean;
-  const int64_t *lag_max, *in_flight_max, *bytes_up, *bytes_down;
+  const int64_t *lag_max, *in_flight_max, *kept_max, *bytes_up, *bytes_down;
   /* The critical path; critical_kinds 0: not asked for. */
   int critical_kinds;
   const char *const *critical_names;

@@ -3,7 +3,7 @@
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
-petra_status petra_downsample_forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
+static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   const petra_block *block = pass->block;
   petra_tensor *addend = NULL, *y1 = NULL, *y2 = NULL;
   petra_status status;
@@ -22,8 +22,8 @@ done:
   return status;
 }
 
-petra_status petra_downsample_backward(const petra_pass *pass, const petra_streams *dout,
-                                       petra_tensor *const *gradients, petra_streams *din) {
+static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
+                             petra_streams *din) {
   const petra_block *block = pass->block;
   petra_tensor *dx1 = NULL, *dx2 = NULL, *through = NULL;
   petra_status status;
@@ -45,3 +45,9 @@ done:
   petra_tensor_release(&dx2);
   return status;
 }
+
+const petra_block_ops petra_downsample_ops = {.name = "downsample",
+                                              .forward = forward,
+                                              .backward = backward,
+                                              PETRA_OPS_OF_UNITS,
+                                              .kernels = petra_joined_kernels};

@@ -25,10 +25,8 @@ void petra_block_graph_places(petra_block_graph *graph, petra_tensor **places[PE
     places[n++] = &unit->variance;
     places[n++] = &unit->dconv;
   }
-  places[n++] = &graph->output;
-  places[n++] = &graph->pool_mask;
-  places[n++] = &graph->features;
-  places[n++] = &graph->dlogits;
+  for (int i = 0; i < PETRA_GRAPH_OWN; i++)
+    places[n++] = &graph->own[i];
 }
 
 void petra_block_graph_keep_deferred(petra_block_graph *graph) {
@@ -40,10 +38,8 @@ void petra_block_graph_keep_deferred(petra_block_graph *graph) {
     petra_tensor_release(&unit->mean);
     petra_tensor_release(&unit->variance);
   }
-  petra_tensor_release(&graph->output);
-  petra_tensor_release(&graph->pool_mask);
-  petra_tensor_release(&graph->features);
-  petra_tensor_release(&graph->dlogits);
+  for (int i = 0; i < PETRA_GRAPH_OWN; i++)
+    petra_tensor_release(&graph->own[i]);
 }
 
 void petra_block_graph_release(petra_block_graph *graph) {
@@ -52,5 +48,5 @@ void petra_block_graph_release(petra_block_graph *graph) {
     petra_tensor_release(&graph->units[u].x);
     petra_tensor_release(&graph->units[u].dconv);
   }
-  graph->defer_filters = false;
+  graph->defer = false;
 }

@@ -29,20 +29,18 @@ typedef struct petra_unit_graph {
   petra_tensor *dconv; /* after a backward that left the filter's gradient: the gradient of `conv` */
 } petra_unit_graph;
 
+/* A checkpoint holds these tensors in this order. */
+enum { PETRA_GRAPH_OWN = 4, PETRA_GRAPH_TENSORS = 5 * PETRA_BLOCK_UNITS + PETRA_GRAPH_OWN };
 typedef struct petra_block_graph {
   petra_unit_graph units[PETRA_BLOCK_UNITS];
-  bool defer_filters;      /* backward leaves the filters' gradients to petra_block_filter_gradients */
-  petra_tensor *output;    /* residual block: y, whose sign is the ReLU's mask */
-  petra_tensor *pool_mask; /* stem */
-  petra_tensor *features;  /* head: pooled features (N, C) */
-  petra_tensor *dlogits;   /* head: gradient of the mean loss */
+  petra_tensor *own[PETRA_GRAPH_OWN]; /* what a kind keeps beside its units; numbered in its file */
+  bool defer;                         /* backward leaves gradients to petra_block_weight_gradients */
 } petra_block_graph;
 
-/* The places of all tensors of a graph, in a fixed order; PETRA_GRAPH_TENSORS of them. */
-enum { PETRA_GRAPH_TENSORS = 5 * PETRA_BLOCK_UNITS + 4 };
+/* The places of all tensors of a graph. */
 void petra_block_graph_places(petra_block_graph *graph, petra_tensor **places[PETRA_GRAPH_TENSORS]);
 
-/* Releases what the filters' gradients do not need; for a graph whose backward left them. */
+/* Releases what the gradients that a backward left do not need: all but `x` and `dconv` of units that have one. */
 void petra_block_graph_keep_deferred(petra_block_graph *graph);
 
 /* Releases every tensor; the structure is empty afterwards. */

@@ -3,15 +3,22 @@
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
+/* What its graph keeps: pooled features (N, C), and the gradient of the mean loss by the logits. */
+enum { FEATURES = 2, DLOGITS = 3 };
+
 static petra_status new_matrix(const petra_compute *compute, int32_t rows, int32_t columns,
                                petra_memory_category category, petra_tensor **out) {
   const int32_t shape[4] = {rows, columns, 1, 1};
   return petra_tensor_create(compute->backend, PETRA_TENSOR_MATRIX, shape, compute->account, category, out);
 }
 
-petra_status petra_head_forward(const petra_compute *compute, const petra_block *block, petra_tensor *const *parameters,
-                                const petra_streams *in, const int32_t *labels, petra_block_graph *graph,
-                                petra_loss *loss) {
+/* The head has no batch norm, so that training and evaluation compute the same. */
+static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
+  const petra_compute *compute = pass->compute;
+  const petra_block *block = pass->block;
+  petra_block_graph *graph = pass->graph;
+  petra_loss *loss = pass->target->loss;
+  (void)out;
   petra_tensor *features = NULL, *logits = NULL, *dlogits = NULL;
   petra_status status;
   petra_backend *backend = compute->backend;
@@ -24,13 +31,17 @@ petra_status petra_head_forward(const petra_compute *compute, const petra_block 
   for (int i = 0; i < block->streams_in; i++)
     PETRA_TRY_GOTO(status,
                    petra_op_average_pool_forward(backend, in->tensor[i], features, i * block->shape_in.channels), done);
-  PETRA_TRY_GOTO(status, petra_op_linear_forward(backend, features, parameters[0], parameters[1], logits), done);
-  petra_cross_entropy result = {
-      .logits = logits, .labels = labels, .dlogits = dlogits, .later = compute->losses_later, .unwanted = !loss};
+  PETRA_TRY_GOTO(status, petra_op_linear_forward(backend, features, pass->parameters[0], pass->parameters[1], logits),
+                 done);
+  petra_cross_entropy result = {.logits = logits,
+                                .labels = pass->target->labels,
+                                .dlogits = dlogits,
+                                .later = compute->losses_later,
+                                .unwanted = !loss};
   PETRA_TRY_GOTO(status, petra_op_cross_entropy(backend, &result), done);
   if (graph) {
-    graph->features = petra_tensor_retain(features);
-    graph->dlogits = petra_tensor_retain(dlogits);
+    graph->own[FEATURES] = petra_tensor_retain(features);
+    graph->own[DLOGITS] = petra_tensor_retain(dlogits);
   }
   if (loss)
     *loss = (petra_loss){
@@ -42,10 +53,13 @@ done:
   return status;
 }
 
-petra_status petra_head_backward(const petra_pass *pass, petra_tensor *const *gradients, petra_streams *din) {
+/* Its graph holds the gradient that it begins with. */
+static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
+                             petra_streams *din) {
+  (void)dout;
   const petra_block *block = pass->block;
   petra_backend *backend = pass->compute->backend;
-  petra_tensor *features = pass->graph->features, *dfeatures = NULL;
+  petra_tensor *features = pass->graph->own[FEATURES], *dfeatures = NULL;
   petra_streams streams = {{NULL, NULL}};
   petra_status status;
   const int32_t shape[4] = {features->shape[0], block->shape_in.channels, block->shape_in.height,
@@ -53,7 +67,7 @@ petra_status petra_head_backward(const petra_pass *pass, petra_tensor *const *gr
   PETRA_TRY_GOTO(
       status, new_matrix(pass->compute, features->shape[0], block->features, PETRA_MEMORY_WORKSPACE, &dfeatures), done);
   PETRA_TRY_GOTO(status,
-                 petra_op_linear_backward(backend, features, pass->parameters[0], pass->graph->dlogits, dfeatures,
+                 petra_op_linear_backward(backend, features, pass->parameters[0], pass->graph->own[DLOGITS], dfeatures,
                                           gradients[0], gradients[1]),
                  done);
   for (int i = 0; i < block->streams_in; i++) {
@@ -72,3 +86,47 @@ done:
   petra_tensor_release(&dfeatures);
   return status;
 }
+
+static int parameter_count(const petra_block *block) {
+  (void)block;
+  return 2;
+}
+
+static void parameter(const petra_model *model, const petra_block *block, int index, petra_tensor_spec *out) {
+  (void)model;
+  if (index == 0)
+    *out = (petra_tensor_spec){.name = "fc/weight",
+                               .kind = PETRA_TENSOR_MATRIX,
+                               .role = PETRA_ROLE_WEIGHT,
+                               .shape = {block->classes, block->features, 1, 1},
+                               .rank = 2,
+                               .decay = true};
+  else
+    petra_vector_spec(out, PETRA_ROLE_BIAS, "fc", "bias", block->classes, 0);
+  out->fan_in = block->features;
+}
+
+/* Average pool and matrix product. */
+static void add_kernels(const petra_block *block, petra_kernel_list *kernels) {
+  double samples = (double)kernels->samples, features = samples * block->features, logits = samples * block->classes;
+  double x = features * ((double)block->shape_in.height * block->shape_in.width);
+  double w = (double)block->features * block->classes, flops = 2 * samples * w;
+  petra_kernels_add(kernels, PETRA_KERNEL_FORWARD, false, x, x + features);
+  petra_kernels_add(kernels, PETRA_KERNEL_FORWARD, true, flops, features + w + logits);
+  petra_kernels_add(kernels, PETRA_KERNEL_BACKWARD, true, flops, features + w + logits);
+  petra_kernels_add(kernels, PETRA_KERNEL_WEIGHT_GRADIENT, true, flops, features + w + logits);
+  petra_kernels_add(kernels, PETRA_KERNEL_BACKWARD, false, x, x + features);
+}
+
+/* It has no units, so that W has nothing to do and no statistics move. */
+const petra_block_ops petra_head_ops = {.name = "head",
+                                        .is_loss = true,
+                                        .forward = forward,
+                                        .backward = backward,
+                                        .weight_gradients = petra_units_weight_gradients,
+                                        .update_statistics = petra_units_update_statistics,
+                                        .parameter_count = parameter_count,
+                                        .parameter = parameter,
+                                        .statistic_count = petra_units_statistic_count,
+                                        .statistic = petra_units_statistic,
+                                        .kernels = add_kernels};

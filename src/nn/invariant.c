@@ -1,5 +1,7 @@
 #include "nn/invariant.h"
 
+#include "nn/blocks.h"
+
 /* A convolution that makes constants of constants; its batch norm then takes them away. */
 static bool forgets_constants(const petra_unit *unit) {
   return unit->kernel == 1 && unit->geometry.pad == 0;
@@ -8,10 +10,9 @@ static bool forgets_constants(const petra_unit *unit) {
 /* Whether nothing behind `block` sees a constant added to a channel of one of its output streams. */
 static bool constants_are_lost(const petra_model *model, const petra_block *block) {
   for (const petra_block *next = block + 1; next < model->blocks + model->block_count; next++) {
-    if ((next->kind != PETRA_BLOCK_REVERSIBLE && next->kind != PETRA_BLOCK_DOWNSAMPLE) ||
-        !forgets_constants(&next->units[0]))
+    if ((next->ops != &petra_revblock_ops && next->ops != &petra_downsample_ops) || !forgets_constants(&next->units[0]))
       return false;
-    if (next->kind == PETRA_BLOCK_DOWNSAMPLE)
+    if (next->ops == &petra_downsample_ops)
       return (next->shortcut1 < 0 || forgets_constants(&next->units[next->shortcut1])) &&
              (next->shortcut2 < 0 || forgets_constants(&next->units[next->shortcut2]));
   }
@@ -19,9 +20,10 @@ static bool constants_are_lost(const petra_model *model, const petra_block *bloc
 }
 
 bool petra_block_parameter_is_invariant(const petra_model *model, const petra_block *block, int index) {
-  int unit = index / 3;
-  bool shift = index % 3 == 2;
-  if (block->kind != PETRA_BLOCK_DOWNSAMPLE || !shift || (unit != block->shortcut1 && unit != block->shortcut2))
+  petra_tensor_spec spec;
+  petra_block_parameter(model, block, index, &spec);
+  if (block->ops != &petra_downsample_ops || spec.role != PETRA_ROLE_SHIFT ||
+      (spec.unit != block->shortcut1 && spec.unit != block->shortcut2))
     return false;
   return constants_are_lost(model, block);
 }

@@ -6,6 +6,7 @@ libpetra_a_SOURCES += \
 	src/nn/graph.c src/nn/graph.h \
 	src/nn/head.c \
 	src/nn/invariant.c src/nn/invariant.h \
+	src/nn/kernels.c \
 	src/nn/lr.c src/nn/lr.h \
 	src/nn/model.c src/nn/model.h \
 	src/nn/optim.c src/nn/optim.h \
@@ -14,4 +15,5 @@ libpetra_a_SOURCES += \
 	src/nn/revblock.c \
 	src/nn/shuffle.c \
 	src/nn/stem.c \
-	src/nn/tensors.c src/nn/tensors.h
+	src/nn/tensors.c src/nn/tensors.h \
+	src/nn/units.c

@@ -1,9 +1,10 @@
 #include "nn/model.h"
 
 #include "base/log.h"
+#include "base/mem.h"
+#include "nn/blocks.h" /* circle: a model is a table of blocks, whose kinds are listed there */
 
 #include <stdio.h>
-#include <string.h>
 
 typedef struct depth_table {
   int32_t depth;
@@ -33,16 +34,23 @@ static petra_image_shape unit_output(const petra_unit *unit) {
   return (petra_image_shape){unit->out, unit->height_out, unit->width_out};
 }
 
+static void set_kind(petra_block *block, const petra_block_ops *ops) {
+  block->ops = ops;
+  block->reversible = ops->invert != NULL;
+  block->reads_data = ops->reads_data;
+  block->is_loss = ops->is_loss;
+}
+
 static void make_stem(const petra_model *model, petra_block *block) {
   petra_image_shape image = {3, model->image_height, model->image_width};
   int streams = model->family == PETRA_FAMILY_REVNET ? 2 : 1;
   bool large = model->stem == PETRA_STEM_IMAGENET;
-  block->kind = PETRA_BLOCK_STEM;
+  set_kind(block, &petra_stem_ops);
   snprintf(block->name, sizeof block->name, "stem");
   block->streams_in = 1;
   block->streams_out = streams;
   block->shape_in = image;
-  block->unit_count = block->path_count = 1;
+  block->unit_count = 1;
   block->units[0] = large ? make_unit("conv", "bn", image, streams * model->width, 7, 2, 3, true)
                           : make_unit("conv", "bn", image, streams * model->width, 3, 1, 1, true);
   block->shape_out = unit_output(&block->units[0]);
@@ -89,8 +97,7 @@ static int add_shortcut(petra_block *block, const char *conv, const char *norm, 
 static void make_invertible_block(const petra_model *model, petra_block *block, int group, int stride) {
   make_path(block, false, model->width, model->width << 2 * group, stride);
   block->units[1].relu = false;
-  block->kind = stride != 1 ? PETRA_BLOCK_SHUFFLE : PETRA_BLOCK_REVERSIBLE;
-  block->reversible = true;
+  set_kind(block, stride != 1 ? &petra_shuffle_ops : &petra_revblock_ops);
 }
 
 static void make_group_block(const petra_model *model, petra_block *block, petra_image_shape in, bool bottleneck,
@@ -107,8 +114,7 @@ static void make_group_block(const petra_model *model, petra_block *block, petra
   }
   make_path(block, bottleneck, planes, bottleneck ? 4 * planes : planes, stride);
   bool changes = stride != 1 || block->shape_out.channels != in.channels;
-  block->kind = !revnet ? PETRA_BLOCK_RESIDUAL : changes ? PETRA_BLOCK_DOWNSAMPLE : PETRA_BLOCK_REVERSIBLE;
-  block->reversible = block->kind == PETRA_BLOCK_REVERSIBLE;
+  set_kind(block, !revnet ? &petra_resblock_ops : changes ? &petra_downsample_ops : &petra_revblock_ops);
   if (!changes)
     return;
   if (revnet && bottleneck) {
@@ -120,17 +126,17 @@ static void make_group_block(const petra_model *model, petra_block *block, petra
 }
 
 static void make_head(const petra_model *model, petra_block *block, petra_image_shape in) {
-  block->kind = PETRA_BLOCK_HEAD;
+  set_kind(block, &petra_head_ops);
   snprintf(block->name, sizeof block->name, "head");
   block->streams_in = model->family == PETRA_FAMILY_REVNET ? 2 : 1;
   block->shape_in = in;
+  block->shape_out = (petra_image_shape){model->classes, 1, 1};
   block->features = block->streams_in * in.channels;
   block->classes = model->classes;
 }
 
 static petra_block *next_block(petra_model *model) {
   petra_block *block = &model->blocks[model->block_count++];
-  memset(block, 0, sizeof *block);
   block->number = model->block_count;
   block->shortcut1 = block->shortcut2 = -1;
   return block;
@@ -184,6 +190,9 @@ petra_status petra_model_init(petra_model *model, const petra_config *config, in
                              image_height, shrink, shrink);
   if (model->downsample == PETRA_DOWNSAMPLE_INVERTIBLE)
     PETRA_TRY(check_invertible(config, model, table->bottleneck));
+  const int *blocks = table->blocks;
+  PETRA_TRY(petra_allocate(&model->blocks, (size_t)(blocks[0] + blocks[1] + blocks[2] + blocks[3] + 2),
+                           sizeof *model->blocks));
   petra_block *block = next_block(model);
   make_stem(model, block);
   petra_image_shape shape = block->shape_out;
@@ -197,59 +206,25 @@ petra_status petra_model_init(petra_model *model, const petra_config *config, in
   return PETRA_OK;
 }
 
+void petra_model_fini(petra_model *model) {
+  petra_free(model->blocks);
+  *model = (petra_model){0};
+}
+
 int petra_block_parameter_count(const petra_block *block) {
-  return block->kind == PETRA_BLOCK_HEAD ? 2 : 3 * block->unit_count;
+  return block->ops->parameter_count(block);
 }
 
 int petra_block_statistic_count(const petra_block *block) {
-  return 2 * block->unit_count;
-}
-
-static void vector_spec(petra_tensor_spec *out, const char *part, const char *name, int32_t size, double initial) {
-  *out = (petra_tensor_spec){.kind = PETRA_TENSOR_VECTOR, .shape = {size, 1, 1, 1}, .rank = 1, .initial = initial};
-  snprintf(out->name, sizeof out->name, "%s/%s", part, name);
-}
-
-static void head_parameter(const petra_block *block, int index, petra_tensor_spec *out) {
-  if (index == 0)
-    *out = (petra_tensor_spec){.name = "fc/weight",
-                               .kind = PETRA_TENSOR_MATRIX,
-                               .shape = {block->classes, block->features, 1, 1},
-                               .rank = 2,
-                               .decay = true};
-  else
-    vector_spec(out, "fc", "bias", block->classes, 0);
-  out->fan_in = block->features;
+  return block->ops->statistic_count(block);
 }
 
 void petra_block_parameter(const petra_model *model, const petra_block *block, int index, petra_tensor_spec *out) {
-  if (block->kind == PETRA_BLOCK_HEAD) {
-    head_parameter(block, index, out);
-    return;
-  }
-  int u = index / 3;
-  const petra_unit *unit = &block->units[u];
-  bool last_of_path = block->kind != PETRA_BLOCK_STEM && u == block->path_count - 1;
-  if (index % 3 == 1)
-    vector_spec(out, unit->norm, "scale", unit->out, model->zero_init_residual && last_of_path ? 0 : 1);
-  else if (index % 3 == 2)
-    vector_spec(out, unit->norm, "shift", unit->out, 0);
-  else {
-    *out = (petra_tensor_spec){.kind = PETRA_TENSOR_FILTER,
-                               .shape = {unit->out, unit->in, unit->kernel, unit->kernel},
-                               .rank = 4,
-                               .fan_in = unit->in * unit->kernel * unit->kernel,
-                               .decay = true};
-    snprintf(out->name, sizeof out->name, "%s/weight", unit->conv);
-  }
+  block->ops->parameter(model, block, index, out);
 }
 
 void petra_block_statistic(const petra_block *block, int index, petra_tensor_spec *out) {
-  const petra_unit *unit = &block->units[index / 2];
-  if (index % 2 == 0)
-    vector_spec(out, unit->norm, "running_mean", unit->out, 0);
-  else
-    vector_spec(out, unit->norm, "running_var", unit->out, 1);
+  block->ops->statistic(block, index, out);
 }
 
 int64_t petra_block_parameters(const petra_model *model, const petra_block *block) {
@@ -262,19 +237,18 @@ int64_t petra_block_parameters(const petra_model *model, const petra_block *bloc
   return sum;
 }
 
-int64_t petra_block_flops(const petra_block *block) {
-  int64_t sum = block->kind == PETRA_BLOCK_HEAD ? 2 * (int64_t)block->features * block->classes : 0;
-  for (int u = 0; u < block->unit_count; u++) {
-    const petra_unit *unit = &block->units[u];
-    sum += 2 * (int64_t)unit->out * unit->in * unit->kernel * unit->kernel * unit->height_out * unit->width_out;
-  }
-  return sum;
-}
-
 int64_t petra_block_output_elements(const petra_block *block) {
   return (int64_t)block->streams_out * block->shape_out.channels * block->shape_out.height * block->shape_out.width;
 }
 
 int64_t petra_block_input_elements(const petra_block *block) {
   return (int64_t)block->streams_in * block->shape_in.channels * block->shape_in.height * block->shape_in.width;
+}
+
+void petra_block_input_shape(const petra_block *block, int32_t samples, int32_t shape[4]) {
+  const petra_image_shape *in = &block->shape_in;
+  shape[0] = samples;
+  shape[1] = in->channels;
+  shape[2] = in->height;
+  shape[3] = in->width;
 }

@@ -1,5 +1,19 @@
 #include "nn/partition.h"
 
+#include "base/mem.h"
+
+static petra_status allocate(petra_partition *partition, const petra_model *model, int64_t stages) {
+  PETRA_TRY(petra_allocate(&partition->first, (size_t)stages + 1, sizeof *partition->first));
+  partition->stages = (int)stages;
+  partition->first[stages] = model->block_count;
+  return PETRA_OK;
+}
+
+void petra_partition_fini(petra_partition *partition) {
+  petra_free(partition->first);
+  *partition = (petra_partition){0};
+}
+
 static petra_status by_list(petra_partition *partition, const petra_config *config, const petra_model *model) {
   const petra_int_list *list = &config->stages.blocks;
   if (list->count == 0)
@@ -11,7 +25,6 @@ static petra_status by_list(petra_partition *partition, const petra_config *conf
                              (long long)list->count, model->block_count);
   int64_t sum = 0;
   for (int64_t i = 0; i < list->count; i++) {
-    partition->first[i] = (int)sum;
     if (list->values[i] > model->block_count)
       return petra_config_fail(config, "stages.blocks", "a stage of %lld blocks; the network has %d",
                                (long long)list->values[i], model->block_count);
@@ -20,15 +33,44 @@ static petra_status by_list(petra_partition *partition, const petra_config *conf
   if (sum != model->block_count)
     return petra_config_fail(config, "stages.blocks", "the stages hold %lld blocks together; the network has %d",
                              (long long)sum, model->block_count);
-  partition->stages = (int)list->count;
+  PETRA_TRY(allocate(partition, model, list->count));
+  for (int64_t i = 0; i < list->count; i++)
+    partition->first[i + 1] = partition->first[i] + (int)list->values[i];
   return PETRA_OK;
 }
 
-/* best[j][b]: the smallest possible maximum when the first b blocks are cut into j stages. */
+/* The first b blocks cut into j stages: the least possible maximum, and where the last of these stages begins. */
+typedef struct choice {
+  int64_t most;
+  int cut;
+} choice;
+
+/* Fills first[] of the stages; sum[b]: costs of the first b blocks, best[j][b]. */
+static void balance(petra_partition *partition, const int64_t *sum, int blocks, choice *best) {
+  int stages = partition->stages, width = blocks + 1;
+  for (int j = 0; j <= stages; j++)
+    for (int b = 0; b <= blocks; b++) {
+      choice *here = &best[j * width + b];
+      here->most = j == 0 && b == 0 ? 0 : INT64_MAX;
+      for (int last = j > 0 ? j - 1 : b; last < b; last++) {
+        int64_t before = best[(j - 1) * width + last].most, cost = sum[b] - sum[last];
+        int64_t most = cost > before ? cost : before;
+        if (most < here->most)
+          *here = (choice){most, last};
+      }
+    }
+  for (int j = stages, b = blocks; j > 0; j--) {
+    b = best[j * width + b].cut;
+    partition->first[j - 1] = b;
+  }
+}
+
 petra_status petra_partition_balance(petra_partition *partition, const petra_config *config, const petra_model *model,
                                      const int64_t *costs) {
   int blocks = model->block_count;
-  int64_t stages = config->stages.count;
+  int64_t stages = config->stages.count, *sum = NULL;
+  choice *best = NULL;
+  petra_status status;
   if (stages < 1)
     return petra_config_fail(config, "stages.count",
                              "stages.partition: balanced needs the number of stages; expected 1 to %d", blocks);
@@ -36,32 +78,17 @@ petra_status petra_partition_balance(petra_partition *partition, const petra_con
     return petra_config_fail(config, "stages.count",
                              "%lld stages for a network of %d blocks; expected at most one stage a block",
                              (long long)stages, blocks);
-  int64_t sum[PETRA_MODEL_BLOCKS + 1] = {0};
-  int64_t best[PETRA_MODEL_BLOCKS + 1][PETRA_MODEL_BLOCKS + 1];
-  int cut[PETRA_MODEL_BLOCKS + 1][PETRA_MODEL_BLOCKS + 1] = {{0}};
+  size_t cells = (size_t)(stages + 1) * (size_t)(blocks + 1);
+  PETRA_TRY_GOTO(status, petra_allocate(&sum, (size_t)blocks + 1, sizeof *sum), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&best, cells, sizeof *best), done);
+  PETRA_TRY_GOTO(status, allocate(partition, model, stages), done);
   for (int b = 0; b < blocks; b++)
     sum[b + 1] = sum[b] + (costs ? costs[b] : petra_block_flops(&model->blocks[b]));
-  for (int j = 0; j <= stages; j++)
-    for (int b = 0; b <= blocks; b++) {
-      best[j][b] = j == 0 && b == 0 ? 0 : INT64_MAX;
-      for (int last = j > 0 ? j - 1 : b; last < b; last++) {
-        if (best[j - 1][last] == INT64_MAX)
-          continue;
-        int64_t cost = sum[b] - sum[last];
-        int64_t most = cost > best[j - 1][last] ? cost : best[j - 1][last];
-        if (most < best[j][b]) {
-          best[j][b] = most;
-          cut[j][b] = last;
-        }
-      }
-    }
-  *partition = (petra_partition){.stages = (int)stages};
-  partition->first[stages] = blocks;
-  for (int j = (int)stages, b = blocks; j > 0; j--) {
-    b = cut[j][b];
-    partition->first[j - 1] = b;
-  }
-  return PETRA_OK;
+  balance(partition, sum, blocks, best);
+done:
+  petra_free(sum);
+  petra_free(best);
+  return status;
 }
 
 petra_status petra_partition_init(petra_partition *partition, const petra_config *config, const petra_model *model) {
@@ -73,17 +100,14 @@ petra_status petra_partition_init(petra_partition *partition, const petra_config
           config, "stages.count",
           "stages.partition: block gives %d stages, one a block; expected 0 or %d, or partition: balanced",
           model->block_count, model->block_count);
-    partition->stages = model->block_count;
+    PETRA_TRY(allocate(partition, model, model->block_count));
     for (int j = 0; j < model->block_count; j++)
       partition->first[j] = j;
-    break;
+    return PETRA_OK;
   case PETRA_PARTITION_LIST:
-    PETRA_TRY(by_list(partition, config, model));
-    break;
+    return by_list(partition, config, model);
   case PETRA_PARTITION_BALANCED:
-    PETRA_TRY(petra_partition_balance(partition, config, model, NULL));
-    break;
+    return petra_partition_balance(partition, config, model, NULL);
   }
-  partition->first[partition->stages] = model->block_count;
-  return PETRA_OK;
+  return PETRA_INTERNAL;
 }

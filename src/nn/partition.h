@@ -6,13 +6,15 @@
 
 typedef struct petra_partition {
   int stages;
-  int first[PETRA_MODEL_BLOCKS + 1]; /* stage j (from 0) holds blocks first[j] .. first[j + 1] - 1 (from 0) */
+  int *first; /* stages + 1: stage j (from 0) holds blocks first[j] .. first[j + 1] - 1 (from 0) */
 } petra_partition;
 
 /* `balanced` minimises the FLOPs of the most expensive stage over all contiguous partitions into stages.count stages
  * (dynamic programming; among equals the one whose later stages hold most). PETRA_CONFIG, with the key: more stages
- * than blocks, a list whose sum is not the number of blocks, ... */
+ * than blocks, a list whose sum is not the number of blocks, ...; PETRA_NO_MEMORY. After a failure there is nothing to
+ * give back. */
 petra_status petra_partition_init(petra_partition *partition, const petra_config *config, const petra_model *model);
+void petra_partition_fini(petra_partition *partition);
 
 /* The partition `balanced` with `costs` (0 or more, one a block, their sum far from 2^63) in place of FLOPs; NULL:
  * FLOPs. */

@@ -3,7 +3,10 @@
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
-petra_status petra_resblock_forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
+/* What its graph keeps of its own: y, whose sign is the mask of the ReLU. */
+enum { OUTPUT = 0 };
+
+static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   petra_tensor *addend = NULL, *y = NULL;
   petra_status status = PETRA_OK;
   if (pass->block->shortcut2 >= 0)
@@ -13,7 +16,7 @@ petra_status petra_resblock_forward(const petra_pass *pass, const petra_streams 
     addend = petra_tensor_retain(in->tensor[0]);
   PETRA_TRY_GOTO(status, petra_pass_path(pass, in->tensor[0], PETRA_JOIN_ADD_ACTIVATE, addend, NULL, &y), done);
   if (pass->graph)
-    pass->graph->output = petra_tensor_retain(y);
+    pass->graph->own[OUTPUT] = petra_tensor_retain(y);
   *out = (petra_streams){{petra_tensor_retain(y), NULL}};
 done:
   petra_tensor_release(&addend);
@@ -21,16 +24,16 @@ done:
   return status;
 }
 
-petra_status petra_resblock_backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
-                                     petra_streams *din) {
+static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
+                             petra_streams *din) {
   petra_tensor *dsum = NULL, *dx = NULL, *through = NULL;
   petra_status status;
   petra_backend *backend = pass->compute->backend;
   PETRA_TRY_GOTO(status,
-                 petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, pass->graph->output->shape,
+                 petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, pass->graph->own[OUTPUT]->shape,
                                      pass->compute->account, PETRA_MEMORY_WORKSPACE, &dsum),
                  done);
-  PETRA_TRY_GOTO(status, petra_op_relu_backward(backend, pass->graph->output, dout->tensor[0], dsum), done);
+  PETRA_TRY_GOTO(status, petra_op_relu_backward(backend, pass->graph->own[OUTPUT], dout->tensor[0], dsum), done);
   PETRA_TRY_GOTO(status, petra_path_backward(pass, dsum, false, NULL, gradients, &dx), done);
   if (pass->block->shortcut2 >= 0)
     PETRA_TRY_GOTO(status, petra_unit_backward(pass, pass->block->shortcut2, false, dsum, gradients, &through), done);
@@ -44,3 +47,6 @@ done:
   petra_tensor_release(&dsum);
   return status;
 }
+
+const petra_block_ops petra_resblock_ops = {
+    .name = "resblock", .forward = forward, .backward = backward, PETRA_OPS_OF_UNITS, .kernels = petra_joined_kernels};

@@ -2,7 +2,7 @@
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
-petra_status petra_revblock_forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
+static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   petra_tensor *y1;
   PETRA_TRY(petra_pass_path(pass, in->tensor[0], PETRA_JOIN_ADD, in->tensor[1], NULL, &y1));
   out->tensor[0] = y1;
@@ -11,7 +11,7 @@ petra_status petra_revblock_forward(const petra_pass *pass, const petra_streams 
 }
 
 /* x1 = y2, x2 = y1 - F(y2). */
-petra_status petra_revblock_invert(const petra_pass *pass, const petra_streams *out, petra_streams *in) {
+static petra_status invert(const petra_pass *pass, const petra_streams *out, petra_streams *in) {
   petra_tensor *x2;
   PETRA_TRY(petra_pass_path(pass, out->tensor[1], PETRA_JOIN_SUBTRACT, out->tensor[0], NULL, &x2));
   in->tensor[0] = petra_tensor_retain(out->tensor[1]);
@@ -20,8 +20,8 @@ petra_status petra_revblock_invert(const petra_pass *pass, const petra_streams *
 }
 
 /* dx1 = dy2 + F'(x1)^T dy1, dx2 = dy1. */
-petra_status petra_revblock_backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
-                                     petra_streams *din) {
+static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
+                             petra_streams *din) {
   petra_tensor *dx1 = NULL;
   petra_status status;
   PETRA_TRY_GOTO(status, petra_path_backward(pass, dout->tensor[0], true, NULL, gradients, &dx1), done);
@@ -32,3 +32,10 @@ done:
   petra_tensor_release(&dx1);
   return status;
 }
+
+const petra_block_ops petra_revblock_ops = {.name = "revblock",
+                                            .forward = forward,
+                                            .invert = invert,
+                                            .backward = backward,
+                                            PETRA_OPS_OF_UNITS,
+                                            .kernels = petra_joined_kernels};

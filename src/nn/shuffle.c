@@ -20,7 +20,7 @@ static petra_status shuffled(const petra_pass *pass, const petra_tensor *x, bool
   return status;
 }
 
-petra_status petra_shuffle_forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
+static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   petra_tensor *addend = NULL, *y1 = NULL, *y2 = NULL;
   petra_status status;
   PETRA_TRY_GOTO(status, shuffled(pass, in->tensor[1], false, &addend), done);
@@ -36,7 +36,7 @@ done:
 }
 
 /* x1 = S^-1(y2), x2 = S^-1(y1 - F(x1)). */
-petra_status petra_shuffle_invert(const petra_pass *pass, const petra_streams *out, petra_streams *in) {
+static petra_status invert(const petra_pass *pass, const petra_streams *out, petra_streams *in) {
   petra_tensor *x1 = NULL, *difference = NULL, *x2 = NULL;
   petra_status status;
   PETRA_TRY_GOTO(status, shuffled(pass, out->tensor[1], true, &x1), done);
@@ -52,8 +52,8 @@ done:
 }
 
 /* dx1 = S^-1(dy2) + F'(x1)^T dy1, dx2 = S^-1(dy1). */
-petra_status petra_shuffle_backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
-                                    petra_streams *din) {
+static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
+                             petra_streams *din) {
   petra_tensor *dx1 = NULL, *through = NULL, *dx2 = NULL;
   petra_status status;
   PETRA_TRY_GOTO(status, petra_path_backward(pass, dout->tensor[0], true, NULL, gradients, &dx1), done);
@@ -68,3 +68,10 @@ done:
   petra_tensor_release(&dx2);
   return status;
 }
+
+const petra_block_ops petra_shuffle_ops = {.name = "shuffle",
+                                           .forward = forward,
+                                           .invert = invert,
+                                           .backward = backward,
+                                           PETRA_OPS_OF_UNITS,
+                                           .kernels = petra_joined_kernels};

@@ -2,6 +2,9 @@
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
+/* What its graph keeps of its own. */
+enum { POOL_MASK = 1 };
+
 static petra_status new_like_output(const petra_pass *pass, int32_t images, int32_t channels, petra_tensor_kind kind,
                                     petra_memory_category category, petra_tensor **out) {
   const petra_image_shape *image = &pass->block->shape_out;
@@ -20,7 +23,7 @@ static petra_status max_pool(const petra_pass *pass, petra_tensor *x, petra_tens
                    new_like_output(pass, x->shape[0], x->shape[1], PETRA_TENSOR_MASK, PETRA_MEMORY_GRAPH, &mask), done);
   PETRA_TRY_GOTO(status, petra_op_max_pool_forward(pass->compute->backend, &pass->block->pool, x, out, mask), done);
   if (pass->graph)
-    pass->graph->pool_mask = petra_tensor_retain(mask);
+    pass->graph->own[POOL_MASK] = petra_tensor_retain(mask);
   *y = petra_tensor_retain(out);
 done:
   petra_tensor_release(&mask);
@@ -44,7 +47,7 @@ done:
   return status;
 }
 
-petra_status petra_stem_forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
+static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   petra_tensor *y = NULL, *pooled = NULL;
   petra_status status;
   PETRA_TRY_GOTO(status, petra_pass_unit(pass, 0, in->tensor[0], PETRA_JOIN_NONE, NULL, &y), done);
@@ -63,7 +66,9 @@ done:
   return status;
 }
 
-petra_status petra_stem_backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients) {
+static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
+                             petra_streams *din) {
+  (void)din; /* an image has no gradient */
   petra_tensor *dy = NULL, *dunit = NULL;
   petra_status status;
   const petra_unit *unit = &pass->block->units[0];
@@ -82,8 +87,8 @@ petra_status petra_stem_backward(const petra_pass *pass, const petra_streams *do
                    petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, shape, pass->compute->account,
                                        PETRA_MEMORY_WORKSPACE, &dunit),
                    done);
-    PETRA_TRY_GOTO(status, petra_op_max_pool_backward(backend, &pass->block->pool, dy, pass->graph->pool_mask, dunit),
-                   done);
+    PETRA_TRY_GOTO(
+        status, petra_op_max_pool_backward(backend, &pass->block->pool, dy, pass->graph->own[POOL_MASK], dunit), done);
   } else {
     dunit = petra_tensor_retain(dy);
   }
@@ -93,3 +98,20 @@ done:
   petra_tensor_release(&dy);
   return status;
 }
+
+static void add_kernels(const petra_block *block, petra_kernel_list *kernels) {
+  const petra_unit *unit = &block->units[0];
+  petra_units_kernels(block, kernels);
+  if (!block->pooled)
+    return;
+  double in = (double)unit->out * unit->height_out * unit->width_out, out = (double)petra_block_output_elements(block);
+  double samples = (double)kernels->samples, window = block->pool.window;
+  petra_kernels_add_both(kernels, samples * out * window * window, samples * (in + out));
+}
+
+const petra_block_ops petra_stem_ops = {.name = "stem",
+                                        .reads_data = true,
+                                        .forward = forward,
+                                        .backward = backward,
+                                        PETRA_OPS_OF_UNITS,
+                                        .kernels = add_kernels};

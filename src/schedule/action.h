@@ -36,10 +36,14 @@ char petra_action_letter(petra_action_kind kind);
 /* Writes "2F0" and the terminating 0 to text; 40 bytes are enough. */
 void petra_action_print(const petra_action *action, char *text, size_t size);
 
-/* Reads what petra_action_print writes; false, without a word, otherwise. */
-bool petra_action_read(const char *text, petra_action *out);
+/* Reads what petra_action_print writes. NULL; or what was expected in its place, in words. */
+const char *petra_action_read(const char *text, petra_action *out);
 
-/* The same. PETRA_SCHEDULE, logged, otherwise. */
+/* Whether the numbers, of a file, are those of an action, with stages to 100000 and microbatches below 10^12 (no run comes
+ * near: cluster.stages, run.max_microbatches): NULL, or what was expected. */
+const char *petra_action_check(int64_t stage, int64_t kind, int64_t microbatch);
+
+/* Reads an action; PETRA_SCHEDULE, logged, for what is none. */
 petra_status petra_action_parse(const char *text, petra_action *out);
 
 #endif

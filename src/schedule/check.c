@@ -98,7 +98,7 @@ __attribute__((format(printf, 3, 4))) static verdict wrong(checker *c, int64_t e
 }
 
 static bool fused(const checker *c, int32_t stage) {
-  return stage == c->schedule->stages && !c->schedule->split_head;
+  return petra_head_is_fused(stage, c->schedule->stages, c->schedule->split_head);
 }
 
 /* An input from another stage. */

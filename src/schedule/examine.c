@@ -1,5 +1,6 @@
 #include "schedule/examine.h"
 
+#include "base/config.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -11,7 +12,7 @@ typedef struct forward_place {
 } forward_place;
 
 static void measure_stage(const petra_schedule *s, int32_t stage, forward_place *place, petra_schedule_distance *out) {
-  const bool fused = stage == s->stages && !s->split_head;
+  const bool fused = petra_head_is_fused(stage, s->stages, s->split_head);
   const int32_t device = (stage - 1) % s->devices;
   forward_place now = {0, 0};
   *out = (petra_schedule_distance){0, 0};
@@ -40,6 +41,78 @@ petra_status petra_schedule_distances(const petra_schedule *schedule, petra_sche
   petra_free(place);
   return PETRA_OK;
 }
+
+/* --- its moment --- */
+
+/* The device does what the program has it do. */
+static bool follows_on(const petra_schedule *s, const petra_program_ops *program, const petra_program_options *options,
+                       int32_t device) {
+  petra_cursor cursor = {0};
+  petra_action expected;
+  int64_t round;
+  for (int64_t i = s->first[device - 1]; i < s->first[device]; i++) {
+    const petra_action *a = &s->entries[i].action;
+    if (a->kind == PETRA_ACTION_EVALUATE)
+      continue;
+    if (!program->next(options, device, &cursor, &expected, &round) || a->stage != expected.stage ||
+        a->kind != expected.kind || a->microbatch != expected.microbatch)
+      return false;
+  }
+  return !program->next(options, device, &cursor, &expected, &round);
+}
+
+static bool follows(const petra_schedule *s, const petra_program_ops *program, int64_t accumulate) {
+  petra_program_options options = petra_schedule_options(s);
+  if (!program->next || (options.chunks > 1 && !program->chunked))
+    return false;
+  /* With more than M no update comes; no place within a flush is then beyond an int (petra_flush_check). */
+  options.accumulate = accumulate <= s->microbatches ? accumulate : s->microbatches + 1;
+  if (options.accumulate > INT32_MAX / 16 / options.chunks)
+    return false;
+  for (int drain = 0; drain <= program->undrained; drain++) {
+    int32_t device = 1;
+    options.drain = drain;
+    while (device <= s->devices && follows_on(s, program, &options, device))
+      device++;
+    if (device > s->devices)
+      return true;
+  }
+  return false;
+}
+
+static petra_status is_synchronous(const petra_schedule *s, int64_t accumulate, bool *out) {
+  int64_t *updates;
+  PETRA_TRY(petra_allocate(&updates, (size_t)s->stages, sizeof *updates));
+  *out = true;
+  for (int64_t i = 0; i < s->first[s->devices] && *out; i++) {
+    const petra_action *a = &s->entries[i].action;
+    if (a->kind == PETRA_ACTION_UPDATE)
+      updates[a->stage - 1]++;
+    else if (a->kind != PETRA_ACTION_EVALUATE)
+      *out = updates[a->stage - 1] == a->microbatch / accumulate;
+  }
+  petra_free(updates);
+  return PETRA_OK;
+}
+
+petra_status petra_schedule_find_moment(petra_schedule *schedule, const petra_program_ops *own, int64_t accumulate) {
+  petra_program_moment *moment = &schedule->program.moment;
+  bool synchronous;
+  *moment = PETRA_MOMENT_NONE;
+  if (own->moment == PETRA_MOMENT_CLOCK)
+    return PETRA_OK;
+  PETRA_TRY(is_synchronous(schedule, accumulate, &synchronous));
+  if (follows(schedule, own, accumulate))
+    *moment = own->moment;
+  else if (synchronous)
+    *moment = PETRA_MOMENT_WINDOW;
+  for (int i = 0; i < petra_program_count() && *moment == PETRA_MOMENT_NONE; i++)
+    if (follows(schedule, petra_program_get(i), accumulate))
+      *moment = petra_program_get(i)->moment;
+  return PETRA_OK;
+}
+
+/* --- training --- */
 
 /* One stage of a run: how many of each kind it has done. */
 typedef struct progress {
@@ -97,7 +170,7 @@ static petra_status check_reading(const trainer *t, int64_t entry, const progres
   const petra_action *a = &t->schedule->entries[entry].action;
   if (a->stage == 1 && a->microbatch != p->read)
     return refuse(t, entry, "the training data is read in order; expected microbatch %lld", (long long)p->read);
-  int64_t window = a->microbatch / t->demands->accumulate, version = window > 0 ? window - 1 : 0;
+  int64_t version = petra_buffered_version(a->microbatch, t->demands->accumulate);
   if (t->demands->double_buffer && (p->updates < version || p->updates > version + 1))
     return refuse(t, entry, "it comes after %lld updates of its stage; the double buffer expects %lld or %lld",
                   (long long)p->updates, (long long)version, (long long)version + 1);
@@ -106,7 +179,7 @@ static petra_status check_reading(const trainer *t, int64_t entry, const progres
 
 static petra_status check_entry(const trainer *t, int64_t entry, progress *p) {
   const petra_action *a = &t->schedule->entries[entry].action;
-  const bool fused = a->stage == t->schedule->stages && !t->schedule->split_head;
+  const bool fused = petra_head_is_fused(a->stage, t->schedule->stages, t->schedule->split_head);
   if (a->kind == PETRA_ACTION_FORWARD || (a->kind == PETRA_ACTION_BACKWARD && fused)) {
     PETRA_TRY(check_reading(t, entry, p));
     p->read++;

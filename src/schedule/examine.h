@@ -13,6 +13,13 @@ typedef struct petra_schedule_distance {
 /* For every stage (stages of them, from 0). A fused last stage has 0 and 0. */
 petra_status petra_schedule_distances(const petra_schedule *schedule, petra_schedule_distance *out);
 
+/* Finds out when "when a backward runs" is, and puts it into schedule->program.moment (schedule/program.h): that of
+ * `own`, the program in whose place the schedule stands, where the schedule has its order; else WINDOW, where every pass of
+ * microbatch m comes after floor(m / accumulate) updates of its stage; else that of another program that has this order;
+ * else NONE. An order is the same where every device does the same F, B, W and U one after the other, drained or
+ * not; rounds and E may differ. With CLOCK, whose trace the schedule has not, it is NONE. */
+petra_status petra_schedule_find_moment(petra_schedule *schedule, const petra_program_ops *own, int64_t accumulate);
+
 /* What training asks for besides. */
 typedef struct petra_schedule_demands {
   int64_t accumulate; /* k: passes of every U */

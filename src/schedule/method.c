@@ -1,7 +1,7 @@
 #include "schedule/method.h"
 
 #include "base/log.h"
-#include "schedule/mitigation.h"
+#include "schedule/mitigation.h" /* circle: a method is checked with its mitigations */
 
 #include <string.h>
 
@@ -63,7 +63,7 @@ static void expand(petra_method *method) {
   const petra_program_ops *program = method->program;
   method->inverts = method->keep == PETRA_KEEP_NOTHING;
   method->recomputes = method->keep != PETRA_KEEP_GRAPH;
-  method->split_head = !program->ticks && !program->arrival && program != &petra_program_sequential;
+  method->split_head = program->split_head;
   method->chunks = program->chunked ? 2 : 1;
 }
 
@@ -161,7 +161,7 @@ static petra_status check_choices(const petra_config *config, const petra_method
     return petra_config_fail(
         config, forward ? "method.backward_weights" : "method.forward_weights",
         "a double buffer serves forward, backward and inversion alike; expected double_buffer for all of them or none");
-  if (method->early_recompute && (method->program != &petra_program_gpipe || method->keep != PETRA_KEEP_INPUT))
+  if (method->early_recompute && (!method->program->early_recompute || method->keep != PETRA_KEEP_INPUT))
     return petra_config_fail(config, "method.early_recompute",
                              "true with program %s and method.keep: %s; expected false, or method gpipe-checkpoint",
                              method->program->name, petra_keep_name(method->keep));
@@ -203,15 +203,19 @@ bool petra_method_stashes(const petra_method *method) {
   return method->backward_weights == PETRA_WEIGHTS_STASHED || method->invert_weights == PETRA_WEIGHTS_STASHED;
 }
 
+int64_t petra_method_distance(const petra_method *method, int32_t stages, int32_t stage) {
+  const petra_program_options options = {
+      .stages = stages, .chunks = method->chunks, .accumulate = method->accumulate, .split_head = method->split_head};
+  return petra_program_delay(method->program, &options, stage);
+}
+
 int64_t petra_method_lag(const petra_method *method, int32_t stages, int32_t stage) {
-  int64_t delay = 0;
-  if (method->program->arrival)
+  int64_t distance = petra_method_distance(method, stages, stage);
+  if (distance < 0)
     return -1;
-  if (method->program->ticks)
-    delay = petra_program_delay(stages, stage) + method->split_head;
-  else if (method->program == &petra_program_1f1b_async)
-    delay = stages - (method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER ? 1 : stage);
+  if (method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER && method->program->delay)
+    distance = stages - 1;
   if (method->sync_period > 0)
-    delay += method->sync_period - 1;
-  return (delay + method->accumulate - 1) / method->accumulate;
+    distance += method->sync_period - 1;
+  return (distance + method->accumulate - 1) / method->accumulate;
 }

@@ -50,12 +50,13 @@ const char *petra_keep_name(petra_keep keep);
 /* Whether a microbatch's own weights have to be there at its B. */
 bool petra_method_stashes(const petra_method *method);
 
+/* petra_program_delay of the method's program with the method's head: microbatches that stage `stage` of `stages`
+ * forwards between the F of one and its B. */
+int64_t petra_method_distance(const petra_method *method, int32_t stages, int32_t stage);
+
 /* Largest lag of a stage, in updates between the weights that a microbatch's F read and the latest ones at its backward; -1
- * where the program does not fix it (`arrival`):
- *  - lockstep: ceil(tau_j / k), with the preset's head;
- *  - 1f1b-async: ceil((J - j) / k); double buffered, the same for all stages: ceil((J - 1) / k), that is 1 for k >= J;
- *  - else 0.
- * A sync period p adds up to p - 1 microbatches to the delay. */
+ * where the program does not fix it (`arrival`): ceil(distance / k); double buffered, the same for all stages:
+ * ceil((J - 1) / k), that is 1 for k >= J. A sync period p adds up to p - 1 microbatches to the distance. */
 int64_t petra_method_lag(const petra_method *method, int32_t stages, int32_t stage);
 
 #endif

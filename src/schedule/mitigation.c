@@ -14,10 +14,6 @@ const char *petra_mitigation_key(const petra_mitigation *m) {
                                                          : NULL;
 }
 
-static bool is_delayed(const petra_program_ops *program) {
-  return program->ticks || program == &petra_program_1f1b_async;
-}
-
 /* Whether the method has a delay, and a fixed one. */
 static petra_status check_delay(const petra_config *config, const petra_method *method, const char *key) {
   const petra_program_ops *program = method->program;
@@ -31,7 +27,7 @@ static petra_status check_delay(const petra_config *config, const petra_method *
         config, key,
         "method %s, whose program %s fixes no delay; expected a program with an order: lockstep or 1f1b-async",
         method->name, program->name);
-  if (!is_delayed(program))
+  if (!program->delay)
     return petra_config_fail(
         config, key,
         "method %s, whose program %s has no delay to mitigate; expected a delayed method, or none of method.mitigation",
@@ -92,9 +88,5 @@ petra_status petra_mitigation_check(const petra_config *config, const petra_meth
 double petra_method_delay(const petra_method *method, int32_t stages, int32_t stage) {
   if (method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER)
     return 1;
-  if (method->program->ticks)
-    return (double)(petra_program_delay(stages, stage) + method->split_head) / (double)method->accumulate;
-  if (method->program == &petra_program_1f1b_async)
-    return (double)(stages - stage) / (double)method->accumulate;
-  return 0;
+  return (double)petra_method_distance(method, stages, stage) / (double)method->accumulate;
 }

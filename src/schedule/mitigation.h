@@ -12,9 +12,8 @@ const char *petra_mitigation_key(const petra_mitigation *mitigation);
 petra_status petra_mitigation_check(const petra_config *config, const petra_method *method);
 
 /* Delay of a stage in updates, as the mitigations take it: the mean number of updates between a microbatch's F and its B
- * once the pipeline is full, or 1 where weights are double-buffered. With k microbatches an update it may be a fraction.
- *  - lockstep: (2 (J - j), one more with a split head) / k; 1f1b-async: (J - j) / k; else 0.
- * Not for a method by arrival or with a sync period. */
+ * once the pipeline is full, or 1 where weights are double-buffered. With k microbatches an update it may be a fraction:
+ * petra_method_distance / k. Not for a method by arrival or with a sync period. */
 double petra_method_delay(const petra_method *method, int32_t stages, int32_t stage);
 
 #endif

@@ -34,12 +34,6 @@ static petra_status check_chunks(const petra_program_ops *program, const petra_p
   if (options->chunks > 1 && options->stages % options->chunks)
     return petra_fail(PETRA_SCHEDULE, "program %s: %d stages in %d chunks a device; expected a multiple of %d stages",
                       program->name, options->stages, options->chunks, options->chunks);
-  if (program == &petra_program_interleaved && options->accumulate % petra_program_devices(options))
-    return petra_fail(PETRA_SCHEDULE,
-                      "program %s: %lld microbatches per flush on %d devices; expected a multiple of %d "
-                      "(method.accumulate)",
-                      program->name, (long long)options->accumulate, petra_program_devices(options),
-                      petra_program_devices(options));
   return PETRA_OK;
 }
 
@@ -52,12 +46,27 @@ petra_status petra_program_check(const petra_program_ops *program, const petra_p
   if (options->accumulate < 1)
     return petra_fail(PETRA_SCHEDULE, "program %s: an update every %lld microbatches; expected at least 1",
                       program->name, (long long)options->accumulate);
-  /* A place within a flush is an int: 4 steps for each of at most 3 slots a microbatch. */
-  if (program->flush && options->accumulate > INT32_MAX / 16 / (options->chunks > 1 ? options->chunks : 1))
-    return petra_fail(PETRA_SCHEDULE, "program %s: %lld microbatches per flush are too many", program->name,
-                      (long long)options->accumulate);
   if (options->eval_every > 0 && options->batches < 1)
     return petra_fail(PETRA_SCHEDULE, "program %s: %lld microbatches per epoch; expected at least 1", program->name,
                       (long long)options->batches);
-  return check_chunks(program, options);
+  PETRA_TRY(check_chunks(program, options));
+  return program->check ? program->check(program, options) : PETRA_OK;
+}
+
+int64_t petra_program_delay(const petra_program_ops *program, const petra_program_options *options, int32_t stage) {
+  return program->delay ? program->delay(options, stage) : 0;
+}
+
+int64_t petra_program_losses(const petra_program_ops *program, const petra_program_options *options) {
+  return program->losses ? program->losses(options) : options->microbatches;
+}
+
+int64_t petra_program_reference(const petra_program_ops *program, const petra_program_options *options,
+                                int64_t microbatch, int32_t stage, int32_t of) {
+  int64_t done = microbatch; /* backwards of stage `of` */
+  if (program->moment == PETRA_MOMENT_ROUND)
+    done += of - stage;
+  if (done < 0)
+    return 0;
+  return (done < options->microbatches ? done : options->microbatches) / options->accumulate;
 }

@@ -16,7 +16,7 @@ typedef struct petra_program_options {
   int32_t chunks; /* v: stages on each device (0 counts as 1); stage s is on device (s - 1) mod (stages / v) + 1 */
   int64_t microbatches; /* M: how many stage 1 reads */
   int64_t accumulate;   /* k: microbatches per flush in flush programs, per update elsewhere */
-  bool drain;           /* lockstep: run until every microbatch came back */
+  bool drain;           /* of undrained programs: run until every microbatch came back */
   int64_t batches;      /* N: microbatches per epoch */
   int64_t eval_every;   /* epochs between evaluations; 0: none */
   bool split_head;      /* the last stage's F and B are two actions; else one, named B */
@@ -30,13 +30,37 @@ typedef struct petra_cursor {
   int step;      /* within the round */
 } petra_cursor;
 
+/* What the time per microbatch is taken over. */
+typedef enum petra_program_time {
+  PETRA_TIME_WHOLE, /* the makespan over all microbatches: the pipeline comes to rest again and again, or what recurs
+                       is not known */
+  PETRA_TIME_STEADY /* the steady state, between two ends of stage 1's B */
+} petra_program_time;
+
+/* Which weights the stages have "when B of microbatch m runs at stage j": those of the end-to-end reference
+ * (docs/semantics.md, "Gradient fidelity"). */
+typedef enum petra_program_moment {
+  PETRA_MOMENT_NONE,   /* not defined: of an order from a file that no program has */
+  PETRA_MOMENT_WINDOW, /* those before m's window of k: the updates that the stages make after it are one step of the
+                          whole network. Such programs are synchronous and have no delay */
+  PETRA_MOMENT_ROUND,  /* each stage's before the round (tick, slot) in which stage j does B(m): stage i does B(m + i -
+                          j) in it, so that floor(min(max(0, m + i - j), M) / k) updates came before */
+  PETRA_MOMENT_CLOCK   /* those that the clock shows: every update counts that started until B(m) does, one at that
+                          very moment too; at stage j itself those before B(m) in its order */
+} petra_program_moment;
+
+/* A program and the facts about it. Whoever needs one asks for it here; no program is recognised by its address. */
 typedef struct petra_program_ops {
   const char *name;
-  bool ticks;          /* a step's round is a tick of the stage */
-  bool flush;          /* every k microbatches all stages come to rest and update: time is counted per flush */
-  bool arrival;        /* no fixed order: the executor takes what has arrived (`next` is NULL) */
-  bool split_backward; /* W is split from B */
-  bool chunked;        /* a device may hold several stages */
+  petra_program_moment moment;
+  petra_program_time time;
+  bool arrival;         /* no fixed order: the executor takes what has arrived (`next` is NULL) */
+  bool split_head;      /* unless the config says otherwise the last stage's F and B are two actions */
+  bool split_backward;  /* W is split from B */
+  bool chunked;         /* a device may hold several stages */
+  bool undrained;       /* ends with microbatches in flight unless options->drain; others always drain */
+  bool early_recompute; /* a stage has all F of a flush behind it before its first B, so that recomputation can begin
+                           before the gradient has come */
   /* The action of a device (from 1; without chunks the stage) at the cursor, which moves on, and the round (tick)
    * that it belongs to; false at the end of the device's order. */
   bool (*next)(const petra_program_options *options, int32_t device, petra_cursor *cursor, petra_action *out,
@@ -45,6 +69,11 @@ typedef struct petra_program_ops {
   int64_t (*rate_index)(const petra_program_options *options, int32_t stage, int64_t microbatch);
   /* The epoch whose training mean the loss of `microbatch` counts in. */
   int64_t (*loss_epoch)(const petra_program_options *options, int64_t microbatch);
+  /* May be NULL; asked through the functions of the same names below. */
+  int64_t (*delay)(const petra_program_options *options, int32_t stage);
+  int64_t (*losses)(const petra_program_options *options);
+  /* May be NULL: what petra_program_check asks of this program besides. */
+  petra_status (*check)(const struct petra_program_ops *program, const petra_program_options *options);
 } petra_program_ops;
 
 extern const petra_program_ops petra_program_sequential;
@@ -79,10 +108,26 @@ static inline int32_t petra_program_device(const petra_program_options *options,
   return options->chunks > 1 ? (stage - 1) % petra_program_devices(options) + 1 : stage;
 }
 
-/* Microbatches in flight over the whole pipeline at stage `stage` between F and B: tau_j = 2 (J - j) in lockstep with a
- * fused head (with a split one, whose B comes a tick after its F, one more). */
-static inline int64_t petra_program_delay(int32_t stages, int32_t stage) {
-  return 2 * ((int64_t)stages - stage);
+/* Whether the F and B of stage `stage` of `stages` are one action, named B: at the last stage, unless the head is split. */
+static inline bool petra_head_is_fused(int32_t stage, int32_t stages, bool split_head) {
+  return stage == stages && !split_head;
 }
+
+static inline bool petra_program_fused(const petra_program_options *options, int32_t stage) {
+  return petra_head_is_fused(stage, options->stages, options->split_head);
+}
+
+/* Microbatches that a stage forwards between the F of one and its B, once the pipeline is full: in lockstep
+ * 2 (J - j), one more with a split head; in 1f1b-async J - j. 0 in synchronous programs, where no update comes in
+ * between; -1 where no order fixes it (arrival). Options: stages and split_head are read. */
+int64_t petra_program_delay(const petra_program_ops *program, const petra_program_options *options, int32_t stage);
+
+/* How many of the M microbatches have a loss: all, but for the last J - 1 of an undrained lockstep. */
+int64_t petra_program_losses(const petra_program_ops *program, const petra_program_options *options);
+
+/* Updates that stage `of` has made in the network of the end-to-end reference for B of `microbatch` at `stage`; for
+ * PETRA_MOMENT_WINDOW and PETRA_MOMENT_ROUND. */
+int64_t petra_program_reference(const petra_program_ops *program, const petra_program_options *options,
+                                int64_t microbatch, int32_t stage, int32_t of);
 
 #endif

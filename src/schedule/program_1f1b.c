@@ -8,7 +8,9 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
 }
 
 const petra_program_ops petra_program_1f1b = {.name = "1f1b",
-                                              .flush = true,
+                                              .moment = PETRA_MOMENT_WINDOW,
+                                              .split_head = true,
                                               .next = next,
                                               .rate_index = petra_order_rate_index,
-                                              .loss_epoch = petra_order_loss_epoch};
+                                              .loss_epoch = petra_order_loss_epoch,
+                                              .check = petra_flush_check};

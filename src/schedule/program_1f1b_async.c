@@ -32,5 +32,15 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
   return false;
 }
 
-const petra_program_ops petra_program_1f1b_async = {
-    .name = "1f1b-async", .next = next, .rate_index = petra_order_rate_index, .loss_epoch = petra_order_loss_epoch};
+static int64_t delay(const petra_program_options *options, int32_t stage) {
+  return options->stages - stage;
+}
+
+const petra_program_ops petra_program_1f1b_async = {.name = "1f1b-async",
+                                                    .moment = PETRA_MOMENT_ROUND,
+                                                    .time = PETRA_TIME_STEADY,
+                                                    .split_head = true,
+                                                    .next = next,
+                                                    .rate_index = petra_order_rate_index,
+                                                    .loss_epoch = petra_order_loss_epoch,
+                                                    .delay = delay};

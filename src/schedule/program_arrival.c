@@ -1,16 +1,17 @@
 /* arrival: no order is fixed; the executor takes what has arrived (sim/executor_arrival.c). The rate is that of the
  * microbatch whose B triggers U. */
-#include "schedule/program.h"
+#include "schedule/program_order.h"
 
-static int64_t rate_index(const petra_program_options *options, int32_t stage, int64_t microbatch) {
+static int64_t delay(const petra_program_options *options, int32_t stage) {
   (void)options;
   (void)stage;
-  return microbatch;
+  return -1;
 }
 
-static int64_t loss_epoch(const petra_program_options *options, int64_t microbatch) {
-  return microbatch / options->batches;
-}
-
-const petra_program_ops petra_program_arrival = {
-    .name = "arrival", .arrival = true, .rate_index = rate_index, .loss_epoch = loss_epoch};
+const petra_program_ops petra_program_arrival = {.name = "arrival",
+                                                 .moment = PETRA_MOMENT_CLOCK,
+                                                 .time = PETRA_TIME_STEADY,
+                                                 .arrival = true,
+                                                 .rate_index = petra_order_rate_index,
+                                                 .loss_epoch = petra_order_loss_epoch,
+                                                 .delay = delay};

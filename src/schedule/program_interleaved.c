@@ -2,6 +2,7 @@
  * of D: a device takes a group through its first chunk, then the same group through its second, and so on
  * (Narayanan et al., "Efficient large-scale language model training on GPU clusters"). The microbatches of a
  * flush are a multiple of D; a smaller last flush that is none does all its F first. */
+#include "base/log.h"
 #include "schedule/program_order.h"
 
 /* What a slot may hold, in this order; the slots after the last hold one chunk's U and E each. */
@@ -80,9 +81,21 @@ static bool next(const petra_program_options *options, int32_t device, petra_cur
   return false;
 }
 
+static petra_status check(const petra_program_ops *program, const petra_program_options *options) {
+  const int32_t devices = petra_program_devices(options);
+  if (options->accumulate % devices)
+    return petra_fail(PETRA_SCHEDULE,
+                      "program %s: %lld microbatches per flush on %d devices; expected a multiple of %d "
+                      "(method.accumulate)",
+                      program->name, (long long)options->accumulate, devices, devices);
+  return petra_flush_check(program, options);
+}
+
 const petra_program_ops petra_program_interleaved = {.name = "interleaved",
-                                                     .flush = true,
+                                                     .moment = PETRA_MOMENT_WINDOW,
+                                                     .split_head = true,
                                                      .chunked = true,
                                                      .next = next,
                                                      .rate_index = petra_order_rate_index,
-                                                     .loss_epoch = petra_order_loss_epoch};
+                                                     .loss_epoch = petra_order_loss_epoch,
+                                                     .check = check};

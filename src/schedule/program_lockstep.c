@@ -5,14 +5,14 @@
  * tick of the last F at stage 1. */
 #include "schedule/program.h"
 
-static int64_t delay_of(const petra_program_options *options, int32_t stage) {
-  return petra_program_delay(options->stages, stage) + options->split_head;
+static int64_t delay(const petra_program_options *options, int32_t stage) {
+  return 2 * ((int64_t)options->stages - stage) + options->split_head;
 }
 
 /* Local ticks that the stage makes. */
 static int64_t ticks(const petra_program_options *options, int32_t stage) {
   if (options->drain)
-    return options->microbatches + delay_of(options, stage);
+    return options->microbatches + delay(options, stage);
   int64_t count = options->microbatches - (stage - 1);
   return count > 0 ? count : 0;
 }
@@ -25,7 +25,7 @@ static bool evaluates(const petra_program_options *options, int64_t global) {
 /* The next global tick, from `round` on, in which the stage has something to do: before its first tick it only
  * evaluates, and between its last F and its first B it waits. */
 static int64_t skip_idle(const petra_program_options *options, int32_t stage, int64_t round) {
-  int64_t first = stage - 1, delay = delay_of(options, stage);
+  int64_t first = stage - 1, late = delay(options, stage);
   if (round < first) {
     if (options->eval_every == 0)
       return first;
@@ -33,8 +33,8 @@ static int64_t skip_idle(const petra_program_options *options, int32_t stage, in
     return evaluation < first ? evaluation : first;
   }
   /* Evaluations come with the ticks of the first stage's F: at global ticks below `microbatches`. */
-  if (round - first >= options->microbatches && round - first < delay && round >= options->microbatches)
-    return first + delay;
+  if (round - first >= options->microbatches && round - first < late && round >= options->microbatches)
+    return first + late;
   return round;
 }
 
@@ -42,7 +42,6 @@ static int64_t skip_idle(const petra_program_options *options, int32_t stage, in
  * their first weights: the cursor's round is the global tick, from 0, and their local ticks are negative. */
 static bool next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
                  int64_t *round) {
-  int64_t delay = delay_of(options, stage);
   int64_t end = ticks(options, stage);
   for (;;) {
     if (cursor->step == 0)
@@ -50,7 +49,7 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
     if (cursor->round + 1 - stage >= end && cursor->step == 0)
       return false;
     int64_t s = cursor->round + 1 - stage;
-    int64_t b = s - delay;
+    int64_t b = s - delay(options, stage);
     int step = cursor->step;
     *round = cursor->round;
     if (step == 3)
@@ -58,7 +57,7 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
     else
       cursor->step++;
     *out = (petra_action){stage, PETRA_ACTION_FORWARD, s};
-    if (step == 0 && (stage < options->stages || options->split_head) && s >= 0 && s < options->microbatches)
+    if (step == 0 && !petra_program_fused(options, stage) && s >= 0 && s < options->microbatches)
       return true;
     *out = (petra_action){stage, PETRA_ACTION_BACKWARD, b};
     if (step == 1 && b >= 0)
@@ -74,7 +73,7 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
 
 /* The global tick of the update: local tick microbatch + tau_j, plus j - 1. */
 static int64_t rate_index(const petra_program_options *options, int32_t stage, int64_t microbatch) {
-  return microbatch + delay_of(options, stage) + stage - 1;
+  return microbatch + delay(options, stage) + stage - 1;
 }
 
 /* Losses are produced at the last stage, at global tick microbatch + J - 1. */
@@ -82,5 +81,17 @@ static int64_t loss_epoch(const petra_program_options *options, int64_t microbat
   return (microbatch + options->stages - 1) / options->batches;
 }
 
-const petra_program_ops petra_program_lockstep = {
-    .name = "lockstep", .ticks = true, .next = next, .rate_index = rate_index, .loss_epoch = loss_epoch};
+static int64_t losses(const petra_program_options *options) {
+  const int64_t lost = options->drain ? 0 : options->stages - 1;
+  return options->microbatches > lost ? options->microbatches - lost : 0;
+}
+
+const petra_program_ops petra_program_lockstep = {.name = "lockstep",
+                                                  .moment = PETRA_MOMENT_ROUND,
+                                                  .time = PETRA_TIME_STEADY,
+                                                  .undrained = true,
+                                                  .next = next,
+                                                  .rate_index = rate_index,
+                                                  .loss_epoch = loss_epoch,
+                                                  .delay = delay,
+                                                  .losses = losses};

@@ -1,5 +1,7 @@
 #include "schedule/program_order.h"
 
+#include "base/log.h"
+
 /* What a slot may hold, in this order. After the last slot comes one more, with U and the E of the flush's
  * last microbatch, which sees the weights after U; any other E follows its B. */
 enum { ITEM_FORWARD, ITEM_BACKWARD, ITEM_EVALUATE, ITEM_WEIGHT, ITEMS };
@@ -55,6 +57,14 @@ bool petra_flush_next(const petra_program_options *options, int32_t stage, int64
     }
   }
   return false;
+}
+
+/* A place within a flush is an int: 4 steps for each of at most 3 slots a microbatch. */
+petra_status petra_flush_check(const petra_program_ops *program, const petra_program_options *options) {
+  if (options->accumulate > INT32_MAX / 16 / (options->chunks > 1 ? options->chunks : 1))
+    return petra_fail(PETRA_SCHEDULE, "program %s: %lld microbatches per flush are too many", program->name,
+                      (long long)options->accumulate);
+  return PETRA_OK;
 }
 
 int64_t petra_order_rate_index(const petra_program_options *options, int32_t stage, int64_t microbatch) {

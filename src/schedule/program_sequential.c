@@ -1,6 +1,6 @@
 /* sequential: one microbatch at a time through all stages and back, an update every k microbatches: backpropagation.
  * The last stage's F, loss and B are one action, named B. */
-#include "schedule/program.h"
+#include "schedule/program_order.h"
 
 /* Steps of round m: 0 F(m), 1 B(m), 2 U(m) after every k, 3 E(m) at the end of an epoch to be evaluated. */
 static bool next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
@@ -14,7 +14,7 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
     else
       cursor->step++;
     *out = (petra_action){stage, PETRA_ACTION_FORWARD, m};
-    if (step == 0 && (stage < options->stages || options->split_head))
+    if (step == 0 && !petra_program_fused(options, stage))
       return true;
     out->kind = PETRA_ACTION_BACKWARD;
     if (step == 1)
@@ -29,15 +29,8 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
   return false;
 }
 
-static int64_t rate_index(const petra_program_options *options, int32_t stage, int64_t microbatch) {
-  (void)options;
-  (void)stage;
-  return microbatch;
-}
-
-static int64_t loss_epoch(const petra_program_options *options, int64_t microbatch) {
-  return microbatch / options->batches;
-}
-
-const petra_program_ops petra_program_sequential = {
-    .name = "sequential", .ticks = false, .next = next, .rate_index = rate_index, .loss_epoch = loss_epoch};
+const petra_program_ops petra_program_sequential = {.name = "sequential",
+                                                    .moment = PETRA_MOMENT_WINDOW,
+                                                    .next = next,
+                                                    .rate_index = petra_order_rate_index,
+                                                    .loss_epoch = petra_order_loss_epoch};

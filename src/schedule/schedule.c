@@ -1,5 +1,6 @@
 #include "schedule/schedule.h"
 
+#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -21,6 +22,10 @@ static bool next(const petra_program_options *options, int32_t device, petra_cur
   return true;
 }
 
+static int64_t losses(const petra_program_options *options) {
+  return ((const petra_schedule *)options->data)->losses;
+}
+
 /* A schedule that grows. */
 typedef struct builder {
   petra_schedule *schedule;
@@ -28,30 +33,16 @@ typedef struct builder {
   int64_t devices_most;
 } builder;
 
-static petra_status grow(void *array, int64_t count, int64_t *most, size_t size) {
-  void *old, *larger;
-  int64_t capacity = *most ? 2 * *most : 16;
-  if (count < *most)
-    return PETRA_OK;
-  memcpy(&old, array, sizeof old);
-  PETRA_TRY(petra_allocate(&larger, (size_t)capacity, size));
-  if (old)
-    memcpy(larger, old, (size_t)count * size);
-  petra_free(old);
-  memcpy(array, &larger, sizeof larger);
-  *most = capacity;
-  return PETRA_OK;
-}
-
 static petra_status add_entry(builder *b, petra_action action, int64_t round) {
-  PETRA_TRY(grow(&b->schedule->entries, b->entries, &b->entries_most, sizeof *b->schedule->entries));
+  PETRA_TRY(petra_array_reserve(&b->schedule->entries, &b->entries_most, b->entries + 1, sizeof *b->schedule->entries));
   b->schedule->entries[b->entries++] = (petra_schedule_entry){action, round};
   return PETRA_OK;
 }
 
 /* The next device begins with the next entry; its end is set as well, for now. */
 static petra_status add_device(builder *b) {
-  PETRA_TRY(grow(&b->schedule->first, (int64_t)b->schedule->devices + 1, &b->devices_most, sizeof *b->schedule->first));
+  PETRA_TRY(petra_array_reserve(&b->schedule->first, &b->devices_most, (int64_t)b->schedule->devices + 2,
+                                sizeof *b->schedule->first));
   b->schedule->first[b->schedule->devices++] = b->entries;
   return PETRA_OK;
 }
@@ -69,11 +60,14 @@ static void finish(builder *b, const char *name) {
     if (a->kind != PETRA_ACTION_EVALUATE && a->kind != PETRA_ACTION_UPDATE && a->microbatch >= s->microbatches)
       s->microbatches = a->microbatch + 1;
   }
+  int64_t passes[2] = {0, 0}; /* F and B of the last stage */
   for (int64_t i = 0; i < b->entries; i++)
-    s->split_head |= s->entries[i].action.stage == s->stages && s->entries[i].action.kind == PETRA_ACTION_FORWARD;
-  /* Time is counted over the whole: what it does again and again, if anything, is not known. */
+    if (s->entries[i].action.stage == s->stages && s->entries[i].action.kind <= PETRA_ACTION_BACKWARD)
+      passes[s->entries[i].action.kind == PETRA_ACTION_BACKWARD]++;
+  s->split_head = passes[0] > 0;
+  s->losses = passes[!s->split_head];
   s->program = (petra_program_ops){.name = name,
-                                   .flush = true,
+                                   .losses = losses,
                                    .split_backward = s->split_backward,
                                    .chunked = true,
                                    .next = next,
@@ -149,12 +143,13 @@ static petra_status read_word(reader *r, builder *b, int64_t *round) {
   memcpy(word, r->at, kept);
   word[kept] = 0;
   petra_action action;
-  if (kept < length || strlen(word) < length || !petra_action_read(word, &action)) {
+  if (kept < length || strlen(word) < length)
+    memcpy(word, "?", sizeof "?");
+  const char *expected = petra_action_read(word, &action);
+  if (expected) {
     char shown[44];
-    return petra_fail(PETRA_SCHEDULE,
-                      "%s:%lld: '%s' is no action; expected a stage from 1, one of F, B, W, U, E and a "
-                      "microbatch from 0, such as 2F0",
-                      r->name, (long long)r->line, petra_utf8_show(shown, sizeof shown, r->at, length));
+    return petra_fail(PETRA_SCHEDULE, "%s:%lld: '%s' is no action; expected %s", r->name, (long long)r->line,
+                      petra_utf8_show(shown, sizeof shown, r->at, length), expected);
   }
   r->at += length;
   return add_entry(b, action, *round);

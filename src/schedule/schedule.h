@@ -23,9 +23,11 @@ typedef struct petra_schedule {
   int64_t microbatches;            /* M: one more than the largest number of a pass */
   bool split_head, split_backward; /* the last stage has F; there are W */
   bool rounds;                     /* there is a | */
+  int64_t losses;                  /* passes of the last stage that compute one: its F or, without, its B */
   int64_t *first;                  /* of the devices, from 0, in `entries`; devices + 1 of them */
   petra_schedule_entry *entries;
-  petra_program_ops program; /* runs it; petra_schedule_options gives the options */
+  petra_program_ops program; /* runs it; petra_schedule_options gives the options. Its moment is NONE until
+                                petra_schedule_find_moment (schedule/examine.h) */
 } petra_schedule;
 
 /* Whether the text is a schedule: its first line that is more than blanks and comment begins with a number

@@ -174,7 +174,7 @@ static petra_status archive_record(const petra_stage *stage, petra_tensor_archiv
     snprintf(name, sizeof name, "block-%02d", b + 1);
     petra_record_places(record, b, places);
     PETRA_TRY(petra_tensor_archive_references(tensors, name, places, PETRA_RECORD_TENSORS));
-    record->graphs[b].defer_filters = record->backward;
+    record->graphs[b].defer = record->backward;
   }
   return PETRA_OK;
 }
@@ -195,7 +195,7 @@ static petra_status archive_record_group(const petra_stage *stage, petra_tensor_
 /* What records may hold before and after their B: the last stage's B is as a rule one action with F, and where B is
  * split, its record is there until W. */
 static petra_status make_forms(const petra_stage *stage, bool fused_head, petra_record_forms forms[2]) {
-  bool fused = fused_head && petra_stage_has_head(stage);
+  bool fused = fused_head && petra_stage_has_loss(stage);
   if (!fused)
     PETRA_TRY(petra_stage_forms(stage, false, false, &forms[0]));
   return stage->options.rule.split_backward ? petra_stage_forms(stage, true, fused, &forms[1]) : PETRA_OK;

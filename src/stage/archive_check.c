@@ -28,7 +28,7 @@ static petra_status make_streams(petra_backend *backend, int streams, const petr
 /* F of one image, and B where the records to come had theirs. */
 static petra_status pass(petra_stage *dry, bool backward, bool fused) {
   const petra_block *first = petra_stage_block(dry, 0), *last = petra_stage_block(dry, dry->blocks - 1);
-  bool head = petra_stage_has_head(dry);
+  bool head = petra_stage_has_loss(dry);
   const int32_t label = 0;
   petra_message in = {0}, out = {0}, back = {0}, down = {0};
   petra_loss loss;
@@ -38,9 +38,9 @@ static petra_status pass(petra_stage *dry, bool backward, bool fused) {
     status = petra_stage_loss(dry, 0, &in, &label, &out, &loss);
     goto done;
   }
-  PETRA_TRY_GOTO(status,
-                 head ? petra_stage_forward_loss(dry, 0, &in, &label, &loss) : petra_stage_forward(dry, 0, &in, &out),
-                 done);
+  PETRA_TRY_GOTO(
+      status, head ? petra_stage_forward_loss(dry, 0, &in, &label, 1, &loss) : petra_stage_forward(dry, 0, &in, &out),
+      done);
   if (!backward)
     goto done;
   if (!head) {

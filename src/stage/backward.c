@@ -17,16 +17,17 @@ static petra_status accumulate(petra_stage *stage, int b, int i, bool first) {
   return petra_op_axpy(backend, 1.0 / k, gradient, sum);
 }
 
-/* Whether tensor `i` of the block is a convolution's weight, whose gradient W computes where it is split from B. */
-static bool is_filter(const petra_block *block, int i) {
-  return block->kind != PETRA_BLOCK_HEAD && i % 3 == 0;
+/* Whether W computes the gradient of tensor `i` of block `b` where it is split from B. */
+static bool is_deferred(const petra_stage *stage, int b, int i) {
+  petra_tensor_spec spec;
+  petra_block_parameter(stage->options.model, petra_stage_block(stage, b), i, &spec);
+  return spec.deferred;
 }
 
 /* Sums the gradients of block `b` that B computed. */
 static petra_status count_block(petra_stage *stage, int b) {
-  const petra_block *block = petra_stage_block(stage, b);
   for (int i = 0; i < stage->sets[b].accumulated.count; i++)
-    if (!stage->options.rule.split_backward || !is_filter(block, i))
+    if (!stage->options.rule.split_backward || !is_deferred(stage, b, i))
       PETRA_TRY(accumulate(stage, b, i, stage->begun == 0));
   return PETRA_OK;
 }
@@ -40,7 +41,7 @@ static petra_status block_backward(petra_stage *stage, int b, int64_t version, p
   petra_streams din;
   PETRA_TRY(petra_stage_weights(stage, stage->options.rule.backward_weights, version, b, &parameters));
   PETRA_TRY(petra_block_update_statistics(&stage->compute, block, graph, sets->statistics.tensor));
-  graph->defer_filters = stage->options.rule.split_backward;
+  graph->defer = stage->options.rule.split_backward;
   PETRA_TRY(petra_block_backward(&stage->compute, block, parameters, graph, gradients, sets->gradients.tensor, &din));
   petra_streams_release(gradients);
   *gradients = din;
@@ -62,7 +63,7 @@ static petra_status invert(petra_stage *stage, int b, const petra_record *record
   /* The graph is that of other weights than those that gave the input. */
   petra_streams found = {{NULL, NULL}}, again = {{NULL, NULL}};
   PETRA_TRY(petra_block_invert(&stage->compute, block, parameters, streams, NULL, &found));
-  petra_status status = petra_block_forward(&stage->compute, block, other, &found, graph, &again);
+  petra_status status = petra_block_forward(&stage->compute, block, other, &found, NULL, graph, &again);
   petra_streams_release(&again);
   if (status != PETRA_OK)
     petra_streams_release(&found);
@@ -77,9 +78,8 @@ static petra_status recompute(petra_stage *stage, int b, const petra_record *rec
   int64_t version = petra_stage_choose(stage, stage->options.rule.backward_weights, record);
   petra_streams again = {{NULL, NULL}};
   PETRA_TRY(petra_stage_weights(stage, stage->options.rule.backward_weights, version, b, &parameters));
-  if (block->kind == PETRA_BLOCK_HEAD)
-    return petra_head_forward(&stage->compute, block, parameters, &record->inputs[b], record->labels, graph, NULL);
-  PETRA_TRY(petra_block_forward(&stage->compute, block, parameters, &record->inputs[b], graph, &again));
+  const petra_target target = {record->labels, NULL};
+  PETRA_TRY(petra_block_forward(&stage->compute, block, parameters, &record->inputs[b], &target, graph, &again));
   petra_streams_release(&again);
   return PETRA_OK;
 }
@@ -175,9 +175,9 @@ petra_status petra_stage_weight_gradient(petra_stage *stage, int64_t microbatch)
   for (int b = 0; b < stage->blocks; b++) {
     const petra_block *block = petra_stage_block(stage, b);
     petra_stage_sets *sets = &stage->sets[b];
-    PETRA_TRY(petra_block_filter_gradients(&stage->compute, block, &record->graphs[b], sets->gradients.tensor));
+    PETRA_TRY(petra_block_weight_gradients(&stage->compute, block, &record->graphs[b], sets->gradients.tensor));
     for (int i = 0; i < sets->gradients.count; i++)
-      if (is_filter(block, i))
+      if (is_deferred(stage, b, i))
         PETRA_TRY(accumulate(stage, b, i, stage->counted == 0));
   }
   stage->counted++;
@@ -188,6 +188,7 @@ petra_status petra_stage_weight_gradient(petra_stage *stage, int64_t microbatch)
 /* The forward of the fused action: graphs are kept within it whatever the rule. */
 static petra_status forward_with_graphs(petra_stage *stage, petra_record *record, const petra_message *in,
                                         const int32_t *labels, petra_loss *loss) {
+  const petra_target target = {labels, loss};
   petra_streams streams = petra_streams_retain(&in->streams);
   petra_status status = PETRA_OK;
   for (int b = 0; b < stage->blocks && status == PETRA_OK; b++) {
@@ -195,10 +196,8 @@ static petra_status forward_with_graphs(petra_stage *stage, petra_record *record
     petra_streams next = {{NULL, NULL}};
     petra_tensor *const *parameters;
     status = petra_stage_weights(stage, PETRA_WEIGHTS_STASHED, record->version, b, &parameters);
-    if (status == PETRA_OK && block->kind == PETRA_BLOCK_HEAD)
-      status = petra_head_forward(&stage->compute, block, parameters, &streams, labels, &record->graphs[b], loss);
-    else if (status == PETRA_OK)
-      status = petra_block_forward(&stage->compute, block, parameters, &streams, &record->graphs[b], &next);
+    if (status == PETRA_OK)
+      status = petra_block_forward(&stage->compute, block, parameters, &streams, &target, &record->graphs[b], &next);
     petra_streams_release(&streams);
     streams = next;
   }

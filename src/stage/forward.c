@@ -37,7 +37,7 @@ static petra_status begin(petra_stage *stage, int64_t microbatch, petra_record *
   return PETRA_OK;
 }
 
-/* One block with what the rule keeps of it; labels for the head, whose result is the loss. */
+/* One block with what the rule keeps of it. */
 static petra_status forward_block(petra_stage *stage, petra_record *record, int b, const petra_streams *in,
                                   petra_streams *out, petra_loss *loss) {
   const petra_block *block = petra_stage_block(stage, b);
@@ -48,9 +48,8 @@ static petra_status forward_block(petra_stage *stage, petra_record *record, int 
     record->inputs[b] = petra_streams_retain(in);
     petra_streams_charge(&record->inputs[b], &stage->account, PETRA_MEMORY_INPUT_BUFFER);
   }
-  if (block->kind == PETRA_BLOCK_HEAD)
-    return petra_head_forward(&stage->compute, block, parameters, in, record->labels, graph, loss);
-  return petra_block_forward(&stage->compute, block, parameters, in, graph, out);
+  const petra_target target = {record->labels, loss};
+  return petra_block_forward(&stage->compute, block, parameters, in, &target, graph, out);
 }
 
 static petra_status forward(petra_stage *stage, petra_record *record, const petra_message *in, petra_streams *out,
@@ -81,12 +80,12 @@ petra_status petra_stage_forward(petra_stage *stage, int64_t microbatch, const p
 }
 
 petra_status petra_stage_forward_loss(petra_stage *stage, int64_t microbatch, const petra_message *in,
-                                      const int32_t *labels, petra_loss *loss) {
+                                      const int32_t *labels, int32_t label_count, petra_loss *loss) {
   petra_record *record;
   petra_streams none;
   petra_status status;
   PETRA_TRY(begin(stage, microbatch, &record));
-  PETRA_TRY_GOTO(status, petra_record_set_labels(record, labels, in->streams.tensor[0]->shape[0]), fail);
+  PETRA_TRY_GOTO(status, petra_record_set_labels(record, labels, label_count), fail);
   PETRA_TRY_GOTO(status, forward(stage, record, in, &none, loss), fail);
   return PETRA_OK;
 fail:

@@ -17,7 +17,7 @@
  *                          included. Ajanthan et al., Nesterov Method for Asynchronous Pipeline Parallel Optimization
  *                          (arXiv 2505.01099), whose step has (1 - m_j) g; their rate is eta / (1 - m).
  *
- * At D = 0 nothing of this is computed: the step is that of nn/optim.h to the bit. docs/semantics.md says what of these was
+ * At D = 0 nothing of this is computed: the step is that of nn/optim.h, bit for bit. docs/semantics.md says what of these was
  * checked against which source. */
 #ifndef PETRA_STAGE_MITIGATION_H
 #define PETRA_STAGE_MITIGATION_H

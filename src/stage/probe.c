@@ -1,6 +1,7 @@
 #include "stage/probe.h"
 
 #include "backend/ops.h"
+#include "base/mem.h"
 #include "stage/stage_private.h"
 
 #include <math.h>
@@ -67,7 +68,7 @@ petra_status petra_probe_distance(const petra_compute *compute, const petra_stre
 
 static bool is_wanted(const petra_probe_pass *pass, int b) {
   for (int s = 0; s < PETRA_PROBE_SUMS; s++)
-    if (pass->sums[s][b])
+    if (pass->blocks[b].sums[s])
       return true;
   return false;
 }
@@ -77,14 +78,12 @@ static petra_status forward(const petra_probe_pass *pass, int lowest, petra_bloc
   petra_streams streams = {{petra_tensor_retain(pass->images), NULL}};
   petra_status status = PETRA_OK;
   petra_loss loss;
+  const petra_target target = {pass->labels, &loss};
   for (int b = 0; b < pass->model->block_count && status == PETRA_OK; b++) {
     const petra_block *block = &pass->model->blocks[b];
     petra_block_graph *graph = b >= lowest ? &graphs[b] : NULL;
     petra_streams next = {{NULL, NULL}};
-    if (block->kind == PETRA_BLOCK_HEAD)
-      status = petra_head_forward(&pass->compute, block, pass->parameters[b], &streams, pass->labels, graph, &loss);
-    else
-      status = petra_block_forward(&pass->compute, block, pass->parameters[b], &streams, graph, &next);
+    status = petra_block_forward(&pass->compute, block, pass->blocks[b].parameters, &streams, &target, graph, &next);
     petra_streams_release(&streams);
     streams = next;
   }
@@ -95,8 +94,9 @@ static petra_status forward(const petra_probe_pass *pass, int lowest, petra_bloc
 /* Adds the gradients of block `b` to the sums that want them. */
 static petra_status add(const petra_probe_pass *pass, int b, const petra_tensor_set *gradients) {
   for (int s = 0; s < PETRA_PROBE_SUMS; s++)
-    for (int i = 0; pass->sums[s][b] && i < gradients->count; i++)
-      PETRA_TRY(petra_op_axpy(pass->compute.backend, pass->factor, gradients->tensor[i], pass->sums[s][b]->tensor[i]));
+    for (int i = 0; pass->blocks[b].sums[s] && i < gradients->count; i++)
+      PETRA_TRY(
+          petra_op_axpy(pass->compute.backend, pass->factor, gradients->tensor[i], pass->blocks[b].sums[s]->tensor[i]));
   return PETRA_OK;
 }
 
@@ -106,10 +106,10 @@ static petra_status backward(const petra_probe_pass *pass, int b, petra_block_gr
   const petra_block *block = &pass->model->blocks[b];
   petra_tensor_set own;
   petra_streams below = {{NULL, NULL}};
-  graph->defer_filters = !is_wanted(pass, b);
+  graph->defer = !is_wanted(pass, b);
   PETRA_TRY(petra_tensor_set_create(&pass->compute, pass->model, block, false, PETRA_MEMORY_WORKSPACE, &own));
   petra_status status =
-      petra_block_backward(&pass->compute, block, pass->parameters[b], graph, gradients, own.tensor, &below);
+      petra_block_backward(&pass->compute, block, pass->blocks[b].parameters, graph, gradients, own.tensor, &below);
   petra_block_graph_release(graph);
   petra_streams_release(gradients);
   *gradients = below;
@@ -120,18 +120,20 @@ static petra_status backward(const petra_probe_pass *pass, int b, petra_block_gr
 }
 
 petra_status petra_probe_pass_run(const petra_probe_pass *pass) {
-  petra_block_graph graphs[PETRA_MODEL_BLOCKS] = {0};
+  petra_block_graph *graphs;
   petra_streams gradients = {{NULL, NULL}};
   int lowest = 0;
   while (lowest < pass->model->block_count && !is_wanted(pass, lowest))
     lowest++;
   if (lowest == pass->model->block_count)
     return PETRA_OK;
+  PETRA_TRY(petra_allocate(&graphs, (size_t)pass->model->block_count, sizeof *graphs));
   petra_status status = forward(pass, lowest, graphs);
   for (int b = pass->model->block_count - 1; b >= lowest && status == PETRA_OK; b--)
     status = backward(pass, b, &graphs[b], &gradients);
   for (int b = 0; b < pass->model->block_count; b++)
     petra_block_graph_release(&graphs[b]);
+  petra_free(graphs);
   petra_streams_release(&gradients);
   return status;
 }

@@ -33,16 +33,20 @@ petra_status petra_probe_distance(const petra_compute *compute, const petra_stre
 
 enum { PETRA_PROBE_SUMS = 2 };
 
+/* A block in an exact backpropagation. */
+typedef struct petra_probe_block {
+  petra_tensor *const *parameters;
+  const petra_tensor_set *sums[PETRA_PROBE_SUMS]; /* factor times the gradient is added to each; NULL: not wanted */
+} petra_probe_block;
+
 /* Exact backpropagation of one microbatch. */
 typedef struct petra_probe_pass {
   petra_compute compute;
   const petra_model *model;
-  petra_tensor *const *parameters[PETRA_MODEL_BLOCKS]; /* of every block of the network */
+  const petra_probe_block *blocks; /* all of the network's */
   petra_tensor *images;
   const int32_t *labels; /* one an image */
   double factor;
-  /* Per block: factor times the gradient is added to the tensors of each; NULL: not wanted. */
-  const petra_tensor_set *sums[PETRA_PROBE_SUMS][PETRA_MODEL_BLOCKS];
 } petra_probe_pass;
 
 /* Runs the pass; with batch statistics, as training does, and no running statistics touched. Blocks below the

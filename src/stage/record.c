@@ -1,5 +1,6 @@
 #include "stage/record.h"
 
+#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -38,27 +39,6 @@ void petra_records_fini(petra_records *records) {
   *records = (petra_records){0};
 }
 
-static petra_status grow(petra_records *records) {
-  int capacity = records->capacity ? 2 * records->capacity : 4;
-  petra_record **live, **spare;
-  PETRA_TRY(petra_allocate(&live, (size_t)capacity, sizeof *live));
-  petra_status status = petra_allocate(&spare, (size_t)capacity, sizeof *spare);
-  if (status != PETRA_OK) {
-    petra_free(live);
-    return status;
-  }
-  for (int i = 0; i < records->count; i++)
-    live[i] = records->live[i];
-  for (int i = 0; i < records->spare_count; i++)
-    spare[i] = records->spare[i];
-  petra_free(records->live);
-  petra_free(records->spare);
-  records->live = live;
-  records->spare = spare;
-  records->capacity = capacity;
-  return PETRA_OK;
-}
-
 static petra_status create(const petra_records *records, petra_record **out) {
   petra_record *record;
   petra_status status;
@@ -85,8 +65,9 @@ petra_status petra_records_add(petra_records *records, int stage, int64_t microb
     return petra_fail(PETRA_INTERNAL,
                       "stage %d: forward of microbatch %lld, which was forwarded and is still in flight", stage,
                       (long long)microbatch);
-  if (records->count == records->capacity)
-    PETRA_TRY(grow(records));
+  const int64_t need = (int64_t)records->count + 1;
+  PETRA_TRY(petra_array_reserve(&records->live, &records->capacity, need, sizeof *records->live));
+  PETRA_TRY(petra_array_reserve(&records->spare, &records->spare_capacity, records->capacity, sizeof *records->spare));
   if (records->spare_count)
     record = records->spare[--records->spare_count];
   else

@@ -18,9 +18,11 @@ typedef struct petra_record {
 typedef struct petra_records {
   int blocks;
   petra_record **live; /* oldest first */
-  int count, capacity, count_max;
-  petra_record **spare; /* `capacity` places */
+  int count, count_max;
+  int64_t capacity;
+  petra_record **spare; /* at least `capacity` places */
   int spare_count;
+  int64_t spare_capacity;
 } petra_records;
 
 void petra_records_init(petra_records *records, int blocks);

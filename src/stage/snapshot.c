@@ -56,18 +56,16 @@ void petra_snapshot_destroy(petra_snapshot *snapshot) {
 petra_status petra_stage_evaluate(petra_stage *stage, const petra_snapshot *snapshot, const petra_streams *in,
                                   const int32_t *labels, petra_streams *out, petra_loss *loss) {
   const petra_compute compute = {.backend = stage->compute.backend, .account = stage->compute.account};
-  petra_streams streams = petra_streams_retain(in), next = {{NULL, NULL}};
+  const petra_target target = {labels, loss};
+  petra_streams streams = petra_streams_retain(in), next;
   petra_status status = PETRA_OK;
   for (int b = 0; b < stage->blocks; b++) {
     const petra_block *block = petra_stage_block(stage, b);
     petra_tensor *const *parameters = snapshot->parameters[b].tensor;
-    if (block->kind == PETRA_BLOCK_HEAD) {
-      status = petra_head_forward(&compute, block, parameters, &streams, labels, NULL, loss);
-      goto done;
-    }
-    PETRA_TRY_GOTO(status,
-                   petra_block_evaluate(&compute, block, parameters, snapshot->statistics[b].tensor, &streams, &next),
-                   done);
+    PETRA_TRY_GOTO(
+        status,
+        petra_block_evaluate(&compute, block, parameters, snapshot->statistics[b].tensor, &streams, &target, &next),
+        done);
     petra_streams_release(&streams);
     streams = next;
   }

@@ -41,6 +41,7 @@ petra_status petra_stage_create(const petra_stage_options *options, petra_stage 
   if (options->rule.sync_period > 0)
     petra_versions_hold(&stage->versions, 0, 0); /* F's copy */
   PETRA_TRY_GOTO(status, petra_allocate(&stage->sets, (size_t)blocks, sizeof *stage->sets), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&stage->present, (size_t)blocks, sizeof *stage->present), fail);
   for (int b = 0; b < blocks; b++) {
     const petra_block *block = petra_stage_block(stage, b);
     const petra_model *model = options->model;
@@ -89,6 +90,7 @@ void petra_stage_destroy(petra_stage *stage) {
     petra_tensor_set_release(&stage->sets[b].corrected);
   }
   petra_stage_empty(stage);
+  petra_free(stage->present);
   petra_free(stage->sets);
   assert(stage->account.total_bytes == 0); /* a tensor still held elsewhere would give its bytes back to freed memory */
   petra_free(stage);
@@ -124,11 +126,11 @@ const petra_block *petra_stage_block(const petra_stage *stage, int b) {
   return &stage->options.model->blocks[stage->options.first + b];
 }
 
-bool petra_stage_has_head(const petra_stage *stage) {
-  return petra_stage_block(stage, stage->blocks - 1)->kind == PETRA_BLOCK_HEAD;
+bool petra_stage_has_loss(const petra_stage *stage) {
+  return petra_stage_block(stage, stage->blocks - 1)->is_loss;
 }
 
-const petra_account *petra_stage_account(const petra_stage *stage) {
+petra_account *petra_stage_account(petra_stage *stage) {
   return &stage->account;
 }
 

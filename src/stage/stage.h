@@ -55,8 +55,10 @@ void petra_stage_empty(petra_stage *stage);
 /* Initial weights (petra_initial_values) and running statistics 0 and 1. */
 petra_status petra_stage_initialise(petra_stage *stage, uint64_t seed);
 
-bool petra_stage_has_head(const petra_stage *stage);
-const petra_account *petra_stage_account(const petra_stage *stage);
+bool petra_stage_has_loss(const petra_stage *stage);
+
+/* Counts what the stage holds. Messages that wait for it are added by whoever keeps them. */
+petra_account *petra_stage_account(petra_stage *stage);
 
 /* Updates made so far: the version of its weights. */
 int64_t petra_stage_version(const petra_stage *stage);
@@ -79,9 +81,9 @@ petra_tensor *petra_stage_tensor(petra_stage *stage, int block, bool statistics,
  * Not for the stage that has the head. */
 petra_status petra_stage_forward(petra_stage *stage, int64_t microbatch, const petra_message *in, petra_message *out);
 
-/* F of the stage that has the head, where its B is another action; `labels` of all images of the message. */
+/* F of the stage that has the head, where its B is another action; `labels` of the microbatch, all of them. */
 petra_status petra_stage_forward_loss(petra_stage *stage, int64_t microbatch, const petra_message *in,
-                                      const int32_t *labels, petra_loss *loss);
+                                      const int32_t *labels, int32_t label_count, petra_loss *loss);
 
 /* B: from in->gradients (and in->streams where the method inverts; an empty message for the stage that has the head)
  * the gradients of the stage's parameters, counted towards the next update, and out for the stage below (empty for

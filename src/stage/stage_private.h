@@ -22,7 +22,8 @@ struct petra_stage {
   petra_compute compute;
   petra_account account;
   int blocks;
-  petra_stage_sets *sets; /* per block */
+  petra_stage_sets *sets;           /* per block */
+  const petra_tensor_set **present; /* per block: what U copies where an older version is still read */
   petra_records records;
   petra_versions versions;
   int begun;               /* B's since the last update */

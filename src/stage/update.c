@@ -6,17 +6,11 @@ bool petra_stage_sums(const petra_stage *stage) {
   return stage->options.rule.accumulate > 1 || stage->options.rule.split_backward;
 }
 
-/* The double buffer's: the update before last of the window that the microbatch is in. */
-static int64_t buffered_version(const petra_stage *stage, int64_t microbatch) {
-  int64_t window = microbatch / stage->options.rule.accumulate;
-  return window > 0 ? window - 1 : 0;
-}
-
 petra_status petra_stage_choose_forward(petra_stage *stage, int64_t microbatch, int64_t *version) {
   const petra_stage_rule *rule = &stage->options.rule;
   *version = stage->updates;
   if (rule->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER)
-    *version = buffered_version(stage, microbatch);
+    *version = petra_buffered_version(microbatch, rule->accumulate);
   if (rule->sync_period > 0) {
     if (microbatch % rule->sync_period == 0 && stage->copy != stage->updates) {
       petra_versions_hold(&stage->versions, stage->updates, stage->updates);
@@ -36,7 +30,9 @@ petra_status petra_stage_choose_forward(petra_stage *stage, int64_t microbatch, 
 int64_t petra_stage_choose(const petra_stage *stage, petra_weights weights, const petra_record *record) {
   if (weights == PETRA_WEIGHTS_STASHED)
     return record->version;
-  return weights == PETRA_WEIGHTS_DOUBLE_BUFFER ? buffered_version(stage, record->microbatch) : stage->updates;
+  return weights == PETRA_WEIGHTS_DOUBLE_BUFFER
+             ? petra_buffered_version(record->microbatch, stage->options.rule.accumulate)
+             : stage->updates;
 }
 
 /* The latest version as a pass with this choice of weights reads it: LATEST is B's own reading, the others that of
@@ -74,15 +70,14 @@ void petra_stage_drop(petra_stage *stage, petra_record *record) {
 /* What somebody still reads is copied before the step changes it, as F read it: who reads an old version reads what
  * F did. The double buffer holds the version before the latest. */
 static petra_status keep_version(petra_stage *stage) {
-  const petra_tensor_set *sets[PETRA_MODEL_BLOCKS];
   bool buffered = stage->options.rule.forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER;
   for (int b = 0; b < stage->blocks; b++)
-    sets[b] = latest(stage, PETRA_WEIGHTS_STASHED, b);
+    stage->present[b] = latest(stage, PETRA_WEIGHTS_STASHED, b);
   if (buffered && stage->updates > 0)
     petra_versions_release(&stage->versions, stage->updates - 1, stage->updates);
   if (buffered)
     petra_versions_hold(&stage->versions, stage->updates, stage->updates);
-  return petra_versions_keep(&stage->versions, &stage->compute, stage->updates, sets);
+  return petra_versions_keep(&stage->versions, &stage->compute, stage->updates, stage->present);
 }
 
 petra_status petra_stage_update(petra_stage *stage, double lr) {

@@ -1,5 +1,6 @@
 #include "stage/versions.h"
 
+#include "base/array.h"
 #include "base/mem.h"
 
 #include <assert.h>
@@ -48,16 +49,8 @@ void petra_versions_release(petra_versions *versions, int64_t number, int64_t la
   }
 }
 
-static petra_status grow(petra_versions *versions) {
-  int capacity = versions->capacity ? 2 * versions->capacity : 4;
-  petra_version *old;
-  PETRA_TRY(petra_allocate(&old, (size_t)capacity, sizeof *old));
-  for (int i = 0; i < versions->count; i++)
-    old[i] = versions->old[i];
-  petra_free(versions->old);
-  versions->old = old;
-  versions->capacity = capacity;
-  return PETRA_OK;
+static petra_status make_room(petra_versions *versions) {
+  return petra_array_reserve(&versions->old, &versions->capacity, (int64_t)versions->count + 1, sizeof *versions->old);
 }
 
 petra_status petra_versions_keep(petra_versions *versions, const petra_compute *compute, int64_t number,
@@ -66,8 +59,7 @@ petra_status petra_versions_keep(petra_versions *versions, const petra_compute *
   petra_status status = PETRA_OK;
   if (versions->latest_holders == 0)
     return PETRA_OK;
-  if (versions->count == versions->capacity)
-    PETRA_TRY(grow(versions));
+  PETRA_TRY(make_room(versions));
   PETRA_TRY(petra_allocate(&copy, (size_t)versions->blocks, sizeof *copy));
   for (int b = 0; b < versions->blocks; b++)
     PETRA_TRY_GOTO(status, petra_tensor_set_clone(compute, sets[b], PETRA_MEMORY_WEIGHT_BUFFER, &copy[b]), fail);
@@ -83,8 +75,7 @@ fail:
 
 petra_status petra_versions_add(petra_versions *versions, int64_t number, int holders) {
   petra_tensor_set *sets;
-  if (versions->count == versions->capacity)
-    PETRA_TRY(grow(versions));
+  PETRA_TRY(make_room(versions));
   PETRA_TRY(petra_allocate(&sets, (size_t)versions->blocks, sizeof *sets));
   versions->old[versions->count++] = (petra_version){number, holders, sets};
   return PETRA_OK;

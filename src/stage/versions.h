@@ -17,8 +17,9 @@ typedef struct petra_versions {
   int blocks;
   int latest_holders; /* of the latest version */
   petra_version *old; /* in no order */
-  int count, capacity;
+  int count;
   int count_max; /* most old versions at once */
+  int64_t capacity;
 } petra_versions;
 
 void petra_versions_init(petra_versions *versions, int blocks);

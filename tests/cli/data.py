@@ -66,7 +66,7 @@ class Usage(DataTest):
 
 class Convert(DataTest):
     def test_cifar10_and_back(self):
-        """Training is the same to the bit, wherever the images lie: crop, flip and normalisation do not change."""
+        """Training is the same bit for bit, wherever the images lie: crop, flip and normalisation do not change."""
         write_cifar10(self)
         cifar = ["small.yaml", *self.set_options(data__set="cifar10", data__path="cifar", data__augment="[crop,flip]", data__limit=0)]
         found = self.good_json("data", "convert", *cifar, "--output", "a.h5")

@@ -26,6 +26,7 @@ class Profile(ProgramTest):
         with h5py.File(self.path("p.h5"), "r+") as file:
             for part, numbers in values.items():
                 file["stages"][part][...] = numbers
+        self.unseal("p.h5")
 
     def actions(self, *arguments):
         """What a simulation of four microbatches takes for each kind of action, one table a stage; and its report."""
@@ -177,6 +178,7 @@ class Profile(ProgramTest):
             self.write("p.h5", whole)
             with h5py.File(self.path("p.h5"), "r+") as file:
                 change(file)
+            self.unseal("p.h5")
             self.bad(1, ["p.h5: ", words], "simulate", "small.yaml", *MODEL)
         # Weights are no profile.
         self.good("init", "small.yaml", "--output", "w", "--quiet")

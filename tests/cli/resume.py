@@ -1,4 +1,4 @@
-"""petra train --resume: killed at any moment, a run ends where the undisturbed one does, to the bit."""
+"""petra train --resume: killed at any moment, a run ends where the undisturbed one does, bit for bit."""
 
 import os
 import random
@@ -166,7 +166,7 @@ class Resume(ProgramTest):
         self.write("c.yaml", CONFIG)
         self.train("out", [])
         options = ["--output", "out", "--quiet", "--resume"]
-        self.bad(2, "checkpoint.h5: was written with optim: lr: 0.1, and the config has lr: 0.2; expected the config of the run",
+        self.bad(2, "checkpoint.h5: was written with optim.lr: 0.1, and the config has 0.2; expected the config of the run",
                  "train", "c.yaml", *self.options(["optim.lr=0.2"]), *options)
         self.bad(2, "expected a longer run", "train", "c.yaml", *self.options(["run.epochs=2"]), *options)
         whole = self.read("out/checkpoint.h5")

@@ -3,6 +3,8 @@
 import os
 import threading
 
+import h5py
+
 from program import ProgramTest, main
 
 
@@ -135,7 +137,7 @@ class ScheduleFile(ProgramTest):
     def test_bad_files(self):
         for text, words in ((b"", "a.schedule: no device"),
                             (b"\x00\xff\x01garbage", "a.schedule:1: expected the line of device 1"),
-                            (b"1: \xff\x1b[2J", "a.schedule:1: '??[2J' is no action"),
+                            (b"1: \xff\x1b[2J", "a.schedule:1: '\\xff\\x1b[2J' is no action"),
                             (b"method: {name: petra}\n", "a.schedule:1: expected the line of device 1"),
                             (b"1: 1F0 1B0\n2: 2B0 2B1\n", "device 2, action 2 (2B1): it needs 1F1, which no device does"),
                             (b"1: 1F0 1B0\n2: 2B0 2B0\n", "device 2, action 2 (2B0): it has been done before"),
@@ -191,21 +193,33 @@ class Replay(ProgramTest):
     def test_arrival_replayed(self):
         recorded = ["method.name=petra-arrival", "method.credit=7"]
         self.good("train", "small.yaml", *self.options(*recorded, "run.seed=5"), "--output", "one", "--quiet")
-        # Other luck, other costs, the order of the record: the same weights, although the clock is another.
+        # Other random draws, other costs, the order of the record: the same weights, although the clock is another.
         replay = ["method.name=petra-arrival", "method.schedule=one/run.h5", "run.seed=5", "cluster.cost.model=constant",
                   "cluster.cost.forward_s=3", "cluster.cost.backward_s=1"]
         self.good("train", "small.yaml", *self.options(*replay), "--output", "two", "--quiet")
         self.assertEqual(self.read("one/weights.h5"), self.read("two/weights.h5"))
-        # It is the order that makes them: without the record the same luck gives others.
+        # It is the order that makes them: without the record the same draws give others.
         other = [*recorded, "run.seed=5", "cluster.cost.model=constant", "cluster.cost.forward_s=3", "cluster.cost.backward_s=1"]
         self.good("train", "small.yaml", *self.options(*other), "--output", "three", "--quiet")
         self.assertNotEqual(self.read("one/weights.h5"), self.read("three/weights.h5"))
-        # The same record as text.
+        # The same record in text form.
         self.write("order.txt", self.good("schedule", "one/run.h5"))
         replay[1] = "method.schedule=order.txt"
         self.good("train", "small.yaml", *self.options(*replay), "--output", "four", "--quiet")
         self.assertEqual(self.read("one/weights.h5"), self.read("four/weights.h5"))
         self.bad(2, "method.credit", "train", "small.yaml", *self.options(*replay, "method.credit=7"), "--output", "five", "--quiet")
+
+    def test_numbers_of_a_record(self):
+        self.good("train", "small.yaml", *self.options(), "--output", "one", "--quiet")
+        for column, value, expected in (("microbatch", 2**63 - 1, "a microbatch of 0 .. 999999999999"),
+                                        ("microbatch", -1, "a microbatch of 0 .. 999999999999"),
+                                        ("stage", 2**31 - 1, "a stage of 1 .. 100000"), ("kind", 5, "a kind of 0 .. 4")):
+            with h5py.File(self.path("one/run.h5"), "r") as source, h5py.File(self.path("other.h5"), "w") as copy:
+                for name in source:
+                    source.copy(name, copy)
+                copy.attrs.update(source.attrs)
+                copy["trace/actions"][column][3] = value
+            self.bad(1, f"other.h5: /trace/actions: row 3 is no action; expected {expected}", "schedule", "other.h5")
 
     def test_no_record(self):
         self.good("train", "small.yaml", "--output", "plain", "--quiet")

@@ -69,6 +69,14 @@ class Simulate(ProgramTest):
         options = [text for key, value in values.items() for text in ("--set", f"{key.replace('__', '.')}={value}")]
         return self.good_json("simulate", "-", *options)
 
+    def test_in_flight_and_kept(self):
+        """zb-h1 gives a microbatch up at its W, and has it behind it at its B."""
+        for method, in_flight, kept in (("zb-h1", [6, 5, 4, 3, 2, 1], [6] * 6), ("1f1b", [6, 5, 4, 3, 2, 1], [6, 5, 4, 3, 2, 1])):
+            options = self.set_options(cluster__stages=6, method__name=method, method__accumulate=12)
+            found = self.good_json("simulate", "-", *options)["stages"]
+            self.assertEqual([stage["in_flight_max"] for stage in found], in_flight)
+            self.assertEqual([stage["kept_max"] for stage in found], kept)
+
     def test_closed_forms(self):
         for stages, count in (2, 7), (10, 160), (23, 31):
             for method, per_stage in ("backprop", 3), ("reversible", 4):

@@ -96,7 +96,7 @@ class SimulateResults(ProgramTest):
             for name in "makespan_s", "makespan_ns", "time_per_microbatch_s", "bubble_fraction", "actions", "microbatches", "wall_s":
                 if found[name] is not None:
                     self.assertEqual(group[name][()], found[name], name)
-            for name in "utilization", "lag_mean", "lag_max", "in_flight_max", "bytes_up", "bytes_down":
+            for name in "utilization", "lag_mean", "lag_max", "in_flight_max", "kept_max", "bytes_up", "bytes_down":
                 self.assertEqual(list(group[name]), [stage[name] for stage in found["stages"]], name)
                 self.assertEqual(group[name].dims[0].label, "stage")
             self.check_critical(file, found)

@@ -111,7 +111,7 @@ class Cells(SweepTest):
         self.assertEqual([self.runs_of(f"out/{name}") for name in names], [1] * 6)
         self.assertEqual(found["combinations"], json.loads(summary)["combinations"])
         # Another config: refused before anything is done.
-        self.bad(2, ["run.h5", "epochs: 3", "epochs: 4"], "sweep", "moved.yaml", "--output", "out", "--set", "run.epochs=4")
+        self.bad(2, ["run.h5", "run.epochs: 3 in place of 4"], "sweep", "moved.yaml", "--output", "out", "--set", "run.epochs=4")
         self.assertEqual({name: os.stat(self.path(f"out/{name}/run.h5")).st_mtime_ns for name in names}, before)
         # More cells: only they are run. A single seed has no interval.
         self.write("more.yaml", "base: small.yaml\naxes:\n  method.name: [reversible, petra, backprop]\n  optim.lr: [0.05]\nseeds: [3]\n")

@@ -1,6 +1,7 @@
 """What the subcommands do and print when all is well."""
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -70,6 +71,48 @@ class Schedule(ProgramTest):
                           "   1 F0 F1       B0 ..    B1 ..|",
                           "   2    F0 B0 .. F1 B1 ..|"])
 
+    def test_chart_that_no_screen_holds(self):
+        self.write("a.schedule", "1: " + " ".join(f"1F{m} 1B{m}" for m in range(60000)) + "\n")
+        self.bad(2, ["at least 120000 units of time", "expected at most 100000 cells"], "schedule", "a.schedule", "--gantt")
+        self.bad(2, "expected at most 100000 cells", "schedule", "small.yaml", "--gantt", "--set", "cluster.stages=100",
+                 "--set", "run.max_microbatches=100000")
+        self.write("a.schedule", "1: 1F9223372036854775807 1B9223372036854775807\n")
+        for options in [], ["--gantt"]:
+            self.bad(2, "a.schedule:1: '1F9223372036854775807' is no action; expected a microbatch of 0 .. 999999999999",
+                     "schedule", "a.schedule", *options)
+
+    def test_options(self):
+        self.bad(2, "petra train takes no --gantt; see petra train --help", "train", "small.yaml", "--gantt")
+        self.bad(2, "petra methods takes no --set", "methods", "--set", "run.seed=1")
+        self.bad(2, "--json takes no value", "inspect", "small.yaml", "--json=yes")
+        self.bad(2, "unknown option --jason", "inspect", "small.yaml", "--jason")
+        self.bad(2, "--trace needs a value", "train", "small.yaml", "--trace")
+        self.bad(2, "--trace: expected a file, got an empty name", "train", "small.yaml", "--trace=")
+        self.bad(2, "--output: expected a folder, got an empty name", "train", "small.yaml", "--output", "")
+        self.bad(2, "no subcommand ''; expected train, init,", "")
+
+    def test_every_option_is_in_the_manual(self):
+        with open(os.path.join(os.environ.get("srcdir", "."), "docs/petra.1"), encoding="utf-8") as file:
+            manual = file.read().replace("\\-", "-")
+        commands = re.findall(r"^  (\w+) +\w", self.good("--help"), re.MULTILINE)
+        self.assertGreaterEqual(len(commands), 11)
+        seen = set()
+        for command in commands:
+            options = re.findall(r"^  (--[\w-]+)", self.good(command, "--help"), re.MULTILINE)
+            self.assertIn("--json", options)
+            seen.update(options)
+            self.assertRegex(manual, rf"\b{command}\b")
+        for option in seen:
+            self.assertRegex(manual, rf"\.TP\n\.[BIR]+ \"?{option}\b", option)
+
+    def test_file_without_a_key(self):
+        for text in "", "\n# only a comment\n", "---\n":
+            self.write("empty.yaml", text)
+            for command in "inspect", "simulate", "schedule":
+                code, out, error = self.run_petra(command, "empty.yaml")
+                self.assertEqual((code, error), (0, "petra: warning: empty.yaml: holds no key; every key has its default\n"))
+                self.assertEqual(out.splitlines()[:8], self.good(command, "-").splitlines()[:8])  # a later line has seconds
+
     def test_wrong_schedule(self):
         with open(self.path("a.schedule"), "w", encoding="utf-8") as file:
             file.write("1: 1F0 1B0 1F1 1B1\n2: 2B1 2B0\n")
@@ -90,6 +133,17 @@ class Inspect(ProgramTest):
         text = self.good("inspect", "small.yaml")
         self.assertIn("group4.block2", text)
         self.assertIn(str(found["parameters"]), text)
+        for method, values, delay in (("petra", {"method__head": "split"}, lambda j: 2 * (10 - j) + 1),
+                                      ("pipedream", {}, lambda j: 10 - j), ("gpipe", {}, lambda j: 0), ("petra-arrival", {}, lambda j: -1)):
+            stages = self.good_json("inspect", "small.yaml", *self.set_options(method__name=method, **values))["stages"]
+            self.assertEqual([stage["delay"] for stage in stages], [delay(j) for j in range(1, 11)], method)
+            self.assertEqual([stage["lag"] for stage in stages], [delay(j) for j in range(1, 11)], method)
+        # A stage of a split head keeps one input more.
+        fused, split = (self.good_json("inspect", "small.yaml", "--memory", "strict", "--set", f"method.head={head}")["memory"]["rows"][0]
+                        ["stages_bytes"] for head in ("fused", "split"))
+        for j in range(1, 9):
+            self.assertEqual(split[j]["input_buffer"] * 2 * (9 - j), fused[j]["input_buffer"] * (2 * (9 - j) + 1))
+        self.bad(2, "no order fixes them", "inspect", "small.yaml", "--memory", "strict", "--set", "method.name=petra-arrival")
         one = self.good_json("inspect", "small.yaml", *self.set_options(stages__partition="balanced", stages__count=1))
         self.assertEqual([stage["delay"] for stage in one["stages"]], [0])
 

@@ -1,5 +1,6 @@
 #include "fuzz_run.h"
 #include "fuzz.h"
+#include "sink.h"
 
 #include "sim/executor_virtual.h"
 #include "sim/worker_cost.h"
@@ -70,16 +71,19 @@ static void give_up(double_entry *d, int64_t at) {
 
 static void count(double_entry *d, const petra_action *a) {
   petra_stage_counts *c = &d->counts[a->stage - 1];
-  const bool fused = a->stage == d->schedule->stages && !d->schedule->split_head;
+  const bool fused = petra_head_is_fused(a->stage, d->schedule->stages, d->schedule->split_head);
   if (a->kind == PETRA_ACTION_FORWARD || (a->kind == PETRA_ACTION_BACKWARD && fused)) {
     d->flights[d->flight_count++] = (flight){a->stage, a->microbatch, c->updates};
     c->forwards++;
     c->kept++;
     c->kept_max = c->kept > c->kept_max ? c->kept : c->kept_max;
+    c->in_flight++;
+    c->in_flight_max = c->in_flight > c->in_flight_max ? c->in_flight : c->in_flight_max;
   }
   if (a->kind == PETRA_ACTION_BACKWARD) {
     int64_t at = find(d, a->stage, a->microbatch), lag = c->updates - d->flights[at].version;
     c->backwards++;
+    c->in_flight--;
     c->lag_sum += lag;
     c->lag_max = lag > c->lag_max ? lag : c->lag_max;
     if (fused || !d->schedule->split_backward)
@@ -101,8 +105,7 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
 }
 
 /* E takes no time; the others some, drawn for every action. */
-static petra_status draw(void *context, const petra_action *action, int64_t cost_ns, int64_t *duration_ns) {
-  (void)cost_ns;
+static petra_status draw(void *context, const petra_action *action, int64_t *duration_ns) {
   const uint64_t *seed = context;
   uint8_t key[13];
   memcpy(key, &action->stage, 4);
@@ -203,19 +206,19 @@ static void run(const petra_schedule *s, uint64_t seed, int engines) {
       .rule = {.split_backward = s->split_backward, .fused_head = !s->split_head},
       .costs = &cost,
       .cost_count = 1,
-      .network = {.sharing = seed & 1 ? PETRA_SHARING_FAIR : PETRA_SHARING_FIFO,
-                  .latency_ns = seed & 2 ? 3 : 0,
-                  .bandwidth_Bps = bandwidths[seed >> 2 & 3],
-                  .node = seed & 16 ? node : NULL,
-                  .card_Bps = seed & 32 ? 5e8 : 0},
-      .duration = draw,
-      .duration_context = &seed};
+      .fabric = {.sharing = seed & 1 ? PETRA_LINK_FAIR : PETRA_LINK_FIFO,
+                 .latency_ns = seed & 2 ? 3 : 0,
+                 .bandwidth_Bps = bandwidths[seed >> 2 & 3],
+                 .node = seed & 16 ? node : NULL,
+                 .card_Bps = seed & 32 ? 5e8 : 0}};
   const petra_worker_cost_options counting = {
       .stages = s->stages, .split_head = s->split_head, .split_backward = s->split_backward};
   static const petra_worker_ops ops = {.perform = perform};
   double_entry worker = {.base = {&ops}, .schedule = s};
   rows all = {.most = s->first[s->devices]};
   petra_executor *executor = NULL;
+  timed drawn;
+  sink told;
   all.row = zeros(all.most, sizeof *all.row);
   worker.flights = zeros(all.most, sizeof *worker.flights);
   worker.counts = zeros(s->stages, sizeof *worker.counts);
@@ -224,7 +227,8 @@ static void run(const petra_schedule *s, uint64_t seed, int engines) {
   if (petra_worker_cost_create(&counting, &worker.inner) != PETRA_OK ||
       petra_executor_virtual_create(&settings, &executor) != PETRA_OK)
     petra_fuzz_fail("no executor");
-  if (executor->ops->run(executor, &s->program, &options, &worker.base, keep, &all) != PETRA_OK)
+  if (executor->ops->run(executor, &s->program, &options, timed_of(&drawn, &worker.base, draw, &seed),
+                         sink_of(&told, keep, &all)) != PETRA_OK)
     petra_fuzz_fail("a checked schedule does not run to its end");
   if (memcmp(petra_worker_cost_counts(worker.inner), worker.counts, (size_t)s->stages * sizeof *worker.counts) != 0)
     petra_fuzz_fail("the worker counted something else than is in flight");

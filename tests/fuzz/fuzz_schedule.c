@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "schedule/check.h"
+#include "schedule/examine.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,6 +75,9 @@ int petra_fuzz_schedule(const uint8_t *data, size_t size) {
     check_round_trip(schedule, status);
     if (status == PETRA_OK)
       petra_fuzz_run(schedule, data, size);
+    for (int p = 0; status == PETRA_OK && p < petra_program_count(); p++)
+      if (petra_schedule_find_moment(schedule, petra_program_get(p), 1 + (int64_t)(size % 5)) != PETRA_OK)
+        petra_fuzz_fail("the moment of a schedule cannot be told");
   }
   petra_schedule_destroy(schedule);
   return 0;

@@ -1,5 +1,5 @@
 # Fuzzers of what reads a schedule or a config. `make check` runs the corpus; `make fuzz` searches on from it with clang's
-# libFuzzer, FUZZ_SECONDS each; `make fuzz-corpus` takes what was found into the corpus, minimised. See tests/fuzz/README.md.
+# libFuzzer, FUZZ_SECONDS each; `make fuzz-corpus` minimises what was found. See tests/fuzz/README.md.
 check_PROGRAMS += tests/test_fuzz_corpus
 TESTS += tests/test_fuzz_corpus
 tests_test_fuzz_corpus_SOURCES = tests/test_fuzz_corpus.c tests/fuzz/fuzz.c tests/fuzz/fuzz.h tests/fuzz/fuzz_config.c \

@@ -93,8 +93,6 @@ void cpu_clear_padding(petra_tensor *tensor);
 petra_status cpu_storage_create(petra_backend *backend, petra_tensor *tensor);
 size_t cpu_storage_bytes(petra_backend *backend, const petra_tensor *tensor);
 void cpu_storage_destroy(petra_backend *backend, petra_tensor *tensor);
-petra_status cpu_upload(petra_backend *backend, petra_tensor *tensor, const void *host, petra_host_type type);
-petra_status cpu_download(petra_backend *backend, const petra_tensor *tensor, void *host, petra_host_type type);
 
 /* --- conv.c: all that is oneDNN's --- */
 
@@ -107,48 +105,6 @@ int cpu_preferred_block(void);
 /* "oneDNN 2.6.3, ISA avx512_core". */
 void cpu_convolutions_describe(char *text, size_t size);
 
-petra_status cpu_conv_forward(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *x,
-                              const petra_tensor *w, petra_tensor *y);
-petra_status cpu_conv_backward_data(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *dy,
-                                    const petra_tensor *w, petra_tensor *dx);
-petra_status cpu_conv_backward_filter(petra_backend *backend, const petra_conv_geometry *geometry,
-                                      const petra_tensor *x, const petra_tensor *dy, petra_tensor *dw);
-
-/* --- elementwise.c --- */
-
-petra_status cpu_copy(petra_backend *backend, const petra_tensor *x, petra_tensor *y);
-petra_status cpu_fill(petra_backend *backend, petra_tensor *y, double value);
-petra_status cpu_axpy(petra_backend *backend, double alpha, const petra_tensor *x, petra_tensor *y);
-petra_status cpu_add(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, petra_tensor *y);
-petra_status cpu_dot(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, double *out);
-petra_status cpu_split(petra_backend *backend, const petra_tensor *x, petra_tensor *x1, petra_tensor *x2);
-petra_status cpu_concat(petra_backend *backend, const petra_tensor *x1, const petra_tensor *x2, petra_tensor *x);
-petra_status cpu_relu_backward(petra_backend *backend, const petra_tensor *y, const petra_tensor *dy, petra_tensor *dx);
-petra_status cpu_sgd_step(petra_backend *backend, const petra_sgd_step *arguments);
-
-/* --- shuffle.c --- */
-
-petra_status cpu_space_to_depth(petra_backend *backend, const petra_tensor *x, petra_tensor *y);
-petra_status cpu_depth_to_space(petra_backend *backend, const petra_tensor *y, petra_tensor *x);
-
-/* --- norm.c --- */
-
-petra_status cpu_norm_forward(petra_backend *backend, const petra_norm_forward *arguments);
-petra_status cpu_norm_backward(petra_backend *backend, const petra_norm_backward *arguments);
-petra_status cpu_norm_evaluate(petra_backend *backend, const petra_norm_forward *arguments);
-petra_status cpu_norm_update_running(petra_backend *backend, const petra_tensor *mean, const petra_tensor *variance,
-                                     int64_t samples, double momentum, petra_tensor *running_mean,
-                                     petra_tensor *running_variance);
-
-/* --- pooling.c --- */
-
-petra_status cpu_max_pool_forward(petra_backend *backend, const petra_pool_geometry *geometry, const petra_tensor *x,
-                                  petra_tensor *y, petra_tensor *mask);
-petra_status cpu_max_pool_backward(petra_backend *backend, const petra_pool_geometry *geometry, const petra_tensor *dy,
-                                   const petra_tensor *mask, petra_tensor *dx);
-petra_status cpu_average_pool_forward(petra_backend *backend, const petra_tensor *x, petra_tensor *y, int column);
-petra_status cpu_average_pool_backward(petra_backend *backend, const petra_tensor *dy, int column, petra_tensor *dx);
-
 /* --- head.c: all that is CBLAS's --- */
 
 /* Keeps the BLAS library to one thread: the matrices are those of the head, and its sums then keep their
@@ -156,10 +112,8 @@ petra_status cpu_average_pool_backward(petra_backend *backend, const petra_tenso
 void cpu_blas_init(void);
 void cpu_blas_describe(char *text, size_t size);
 
-petra_status cpu_linear_forward(petra_backend *backend, const petra_tensor *x, const petra_tensor *w,
-                                const petra_tensor *b, petra_tensor *y);
-petra_status cpu_linear_backward(petra_backend *backend, const petra_tensor *x, const petra_tensor *w,
-                                 const petra_tensor *dy, petra_tensor *dx, petra_tensor *dw, petra_tensor *db);
-petra_status cpu_cross_entropy(petra_backend *backend, petra_cross_entropy *arguments);
+/* --- the operations of backend.h --- */
+
+PETRA_OPERATIONS(PETRA_OPERATION_DECLARE, cpu_)
 
 #endif

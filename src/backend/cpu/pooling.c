@@ -1,13 +1,9 @@
 /* Max pooling and global average pooling over the blocked layout. */
 #include "backend/cpu/cpu.h"
 
-#include "base/log.h"
-
 #include <math.h>
 #include <omp.h>
 #include <string.h>
-
-enum { WINDOW_MAX = 16 }; /* the mask has one byte for the place of the winner in the window */
 
 /* One block of channels of one image. */
 typedef struct plane_pair {
@@ -18,14 +14,7 @@ static plane_pair planes_of(const petra_tensor *x, const petra_tensor *y) {
   return (plane_pair){cpu_layout_of(x)->block, x->shape[2], x->shape[3], y->shape[2], y->shape[3]};
 }
 
-static petra_status check_window(const petra_pool_geometry *geometry) {
-  if (geometry->window > WINDOW_MAX)
-    return petra_fail(PETRA_UNSUPPORTED, "max_pool: a window of %d; the cpu backend can do up to %d", geometry->window,
-                      WINDOW_MAX);
-  return PETRA_OK;
-}
-
-/* The first of equal values wins; a NaN wins over everything. `winner` may be NULL. */
+/* The mask has one byte for the place of the winner. The first of equal values wins; a NaN wins over everything. `winner` may be NULL. */
 static void pool_point(const petra_pool_geometry *g, const plane_pair *s, const float *x, int oy, int ox, float *y,
                        uint8_t *winner) {
   float best[CPU_BLOCK_MAX];
@@ -52,7 +41,6 @@ static void pool_point(const petra_pool_geometry *g, const plane_pair *s, const 
 
 petra_status cpu_max_pool_forward(petra_backend *backend, const petra_pool_geometry *geometry, const petra_tensor *x,
                                   petra_tensor *y, petra_tensor *mask) {
-  PETRA_TRY(check_window(geometry));
   const plane_pair s = planes_of(x, y);
   const int64_t planes = (int64_t)x->shape[0] * cpu_layout_of(x)->channel_blocks;
 #pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_threads(backend, cpu_layout_of(x)->count))
@@ -85,7 +73,6 @@ static void unpool_plane(const petra_pool_geometry *g, const plane_pair *s, cons
 
 petra_status cpu_max_pool_backward(petra_backend *backend, const petra_pool_geometry *geometry, const petra_tensor *dy,
                                    const petra_tensor *mask, petra_tensor *dx) {
-  PETRA_TRY(check_window(geometry));
   const plane_pair s = planes_of(dx, dy);
   const int64_t planes = (int64_t)dx->shape[0] * cpu_layout_of(dx)->channel_blocks;
   const int64_t in = (int64_t)s.h * s.w * s.block, out = (int64_t)s.out_h * s.out_w * s.block;

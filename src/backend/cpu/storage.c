@@ -33,45 +33,39 @@ static void filter_layout(const cpu_backend *cpu, const int32_t shape[4], cpu_la
   l->padded = shape[0] % l->block_out != 0 || shape[1] % l->block_in != 0;
 }
 
-/* Fills the layout and tells the bytes. */
-static size_t lay_out(petra_backend *backend, const petra_tensor *tensor, cpu_layout *l) {
-  size_t bytes = 0;
+/* Fills the layout and tells how many elements are stored. */
+static int64_t lay_out(petra_backend *backend, const petra_tensor *tensor, cpu_layout *l) {
   *l = (cpu_layout){.count = tensor->elements};
   switch (tensor->kind) {
   case PETRA_TENSOR_ACTIVATION:
+  case PETRA_TENSOR_MASK: /* of a max-pool: the winner of its window */
     activation_layout(cpu_of(backend), tensor->shape, l);
     break;
   case PETRA_TENSOR_FILTER:
     filter_layout(cpu_of(backend), tensor->shape, l);
     break;
   case PETRA_TENSOR_VECTOR:
-    bytes = (size_t)blocks_of(tensor->shape[0], CPU_BLOCK_MAX) * CPU_BLOCK_MAX * sizeof(float);
-    break;
-  case PETRA_TENSOR_MASK: /* one byte an element: the winner of a max-pool window */
-    activation_layout(cpu_of(backend), tensor->shape, l);
-    bytes = (size_t)l->count;
-    break;
+    return (int64_t)blocks_of(tensor->shape[0], CPU_BLOCK_MAX) * CPU_BLOCK_MAX;
   case PETRA_TENSOR_MATRIX:
     break;
   }
-  return bytes ? bytes : (size_t)l->count * sizeof(float);
+  return l->count;
 }
 
 size_t cpu_storage_bytes(petra_backend *backend, const petra_tensor *tensor) {
   cpu_layout layout;
-  return lay_out(backend, tensor, &layout);
+  return (size_t)lay_out(backend, tensor, &layout) * backend->element_bytes[tensor->kind];
 }
 
 petra_status cpu_storage_create(petra_backend *backend, petra_tensor *tensor) {
   cpu_layout *l;
   PETRA_TRY(petra_allocate(&l, 1, sizeof *l));
-  size_t bytes = lay_out(backend, tensor, l);
-  petra_status status = petra_allocate(&tensor->data, bytes, 1);
+  lay_out(backend, tensor, l);
+  petra_status status = petra_allocate(&tensor->data, tensor->bytes, 1);
   if (status != PETRA_OK) {
     petra_free(l);
     return status;
   }
-  tensor->bytes = bytes;
   tensor->layout = l;
   return PETRA_OK;
 }

@@ -1,4 +1,4 @@
-/* Images as bytes to normalised, augmented activations: the same numbers to the bit as data/augment.c makes. */
+/* Images as bytes to normalised, augmented activations: numbers bit-identical to those of data/augment.c. */
 #include "backend/cuda/grid.h"
 
 /* v[c]; with a number that is not known to the compiler the device would copy the vector to its slow memory first. */

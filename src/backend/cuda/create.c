@@ -34,46 +34,17 @@ static void describe(const petra_backend *backend, char *text, size_t size) {
            cuda->graphs ? "graphs" : "no graphs");
 }
 
-static const petra_backend_ops cuda_ops = {
-    .name = "cuda",
-    .destroy = destroy,
-    .describe = describe,
-    .begin = cuda_begin,
-    .end = cuda_end,
-    .synchronize = cuda_synchronize,
-    .collect = cuda_collect,
-    .storage_create = cuda_storage_create,
-    .storage_destroy = cuda_storage_destroy,
-    .storage_bytes = cuda_storage_bytes,
-    .upload = cuda_upload,
-    .upload_images = cuda_upload_images,
-    .download = cuda_download,
-    .copy = cuda_copy,
-    .fill = cuda_fill,
-    .axpy = cuda_axpy,
-    .add = cuda_add,
-    .dot = cuda_dot,
-    .split = cuda_split,
-    .concat = cuda_concat,
-    .space_to_depth = cuda_space_to_depth,
-    .depth_to_space = cuda_depth_to_space,
-    .conv_forward = cuda_conv_forward,
-    .conv_backward_data = cuda_conv_backward_data,
-    .conv_backward_filter = cuda_conv_backward_filter,
-    .norm_forward = cuda_norm_forward,
-    .norm_backward = cuda_norm_backward,
-    .norm_evaluate = cuda_norm_evaluate,
-    .norm_update_running = cuda_norm_update_running,
-    .relu_backward = cuda_relu_backward,
-    .max_pool_forward = cuda_max_pool_forward,
-    .max_pool_backward = cuda_max_pool_backward,
-    .average_pool_forward = cuda_average_pool_forward,
-    .average_pool_backward = cuda_average_pool_backward,
-    .linear_forward = cuda_linear_forward,
-    .linear_backward = cuda_linear_backward,
-    .cross_entropy = cuda_cross_entropy,
-    .sgd_step = cuda_sgd_step,
-};
+static const petra_backend_ops cuda_ops = {.name = "cuda",
+                                           .destroy = destroy,
+                                           .describe = describe,
+                                           .begin = cuda_begin,
+                                           .end = cuda_end,
+                                           .synchronize = cuda_synchronize,
+                                           .collect = cuda_collect,
+                                           .upload_images = cuda_upload_images,
+                                           .storage_create = cuda_storage_create,
+                                           .storage_destroy = cuda_storage_destroy,
+                                           PETRA_OPERATIONS(PETRA_OPERATION_ENTRY, cuda_)};
 
 bool petra_cuda_present(void) {
   int count = 0;
@@ -110,14 +81,9 @@ static petra_status open_parts(cuda_backend *cuda, const petra_backend_options *
 
 petra_status petra_cuda_create(const petra_backend_options *options, petra_backend **out) {
   cuda_backend *cuda;
-  if (options->precision == PETRA_PRECISION_FP64)
-    return petra_fail(PETRA_UNSUPPORTED, "device.precision: fp64 cannot be done by device.backend: cuda, which "
-                                         "computes in fp32, tf32 and bf16; use device.backend: ref");
   PETRA_TRY(find_device(options->precision));
   PETRA_TRY(petra_allocate(&cuda, 1, sizeof *cuda));
   cuda->base.ops = &cuda_ops;
-  cuda->base.precision = options->precision;
-  cuda->base.threads = options->threads;
   petra_status status = open_parts(cuda, options);
   if (status != PETRA_OK) {
     destroy(&cuda->base);

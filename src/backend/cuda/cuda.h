@@ -92,57 +92,13 @@ petra_status cuda_check(cudaError_t error, const char *what);
 
 petra_status cuda_storage_create(petra_backend *backend, petra_tensor *tensor);
 void cuda_storage_destroy(petra_backend *backend, petra_tensor *tensor);
-size_t cuda_storage_bytes(petra_backend *backend, const petra_tensor *tensor);
-petra_status cuda_upload(petra_backend *backend, petra_tensor *tensor, const void *host, petra_host_type type);
 petra_status cuda_upload_images(petra_backend *backend, const petra_images *images, petra_tensor *x);
-petra_status cuda_download(petra_backend *backend, const petra_tensor *tensor, void *host, petra_host_type type);
 
-/* --- the operations of backend.h --- */
+/* --- the operations of backend.h: arithmetic.c, activation.c, conv_ops.c, norm_ops.c, head_ops.c --- */
 
-/* arithmetic.c */
-petra_status cuda_copy(petra_backend *backend, const petra_tensor *x, petra_tensor *y);
-petra_status cuda_fill(petra_backend *backend, petra_tensor *y, double value);
-petra_status cuda_axpy(petra_backend *backend, double alpha, const petra_tensor *x, petra_tensor *y);
-petra_status cuda_add(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, petra_tensor *y);
-petra_status cuda_dot(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, double *out);
-petra_status cuda_relu_backward(petra_backend *backend, const petra_tensor *y, const petra_tensor *dy,
-                                petra_tensor *dx);
-petra_status cuda_sgd_step(petra_backend *backend, const petra_sgd_step *arguments);
-
-/* activation.c */
-petra_status cuda_split(petra_backend *backend, const petra_tensor *x, petra_tensor *x1, petra_tensor *x2);
-petra_status cuda_concat(petra_backend *backend, const petra_tensor *x1, const petra_tensor *x2, petra_tensor *x);
-petra_status cuda_space_to_depth(petra_backend *backend, const petra_tensor *x, petra_tensor *y);
-petra_status cuda_depth_to_space(petra_backend *backend, const petra_tensor *y, petra_tensor *x);
-petra_status cuda_max_pool_forward(petra_backend *backend, const petra_pool_geometry *geometry, const petra_tensor *x,
-                                   petra_tensor *y, petra_tensor *mask);
-petra_status cuda_max_pool_backward(petra_backend *backend, const petra_pool_geometry *geometry, const petra_tensor *dy,
-                                    const petra_tensor *mask, petra_tensor *dx);
-petra_status cuda_average_pool_forward(petra_backend *backend, const petra_tensor *x, petra_tensor *y, int column);
-petra_status cuda_average_pool_backward(petra_backend *backend, const petra_tensor *dy, int column, petra_tensor *dx);
-
-/* conv_ops.c */
-petra_status cuda_conv_forward(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *x,
-                               const petra_tensor *w, petra_tensor *y);
-petra_status cuda_conv_backward_data(petra_backend *backend, const petra_conv_geometry *geometry,
-                                     const petra_tensor *dy, const petra_tensor *w, petra_tensor *dx);
-petra_status cuda_conv_backward_filter(petra_backend *backend, const petra_conv_geometry *geometry,
-                                       const petra_tensor *x, const petra_tensor *dy, petra_tensor *dw);
-
-/* norm_ops.c */
-petra_status cuda_norm_forward(petra_backend *backend, const petra_norm_forward *arguments);
-petra_status cuda_norm_backward(petra_backend *backend, const petra_norm_backward *arguments);
-petra_status cuda_norm_evaluate(petra_backend *backend, const petra_norm_forward *arguments);
-petra_status cuda_norm_update_running(petra_backend *backend, const petra_tensor *mean, const petra_tensor *variance,
-                                      int64_t samples, double momentum, petra_tensor *running_mean,
-                                      petra_tensor *running_variance);
+PETRA_OPERATIONS(PETRA_OPERATION_DECLARE, cuda_)
 
 /* head_ops.c */
-petra_status cuda_linear_forward(petra_backend *backend, const petra_tensor *x, const petra_tensor *w,
-                                 const petra_tensor *b, petra_tensor *y);
-petra_status cuda_linear_backward(petra_backend *backend, const petra_tensor *x, const petra_tensor *w,
-                                  const petra_tensor *dy, petra_tensor *dx, petra_tensor *dw, petra_tensor *db);
-petra_status cuda_cross_entropy(petra_backend *backend, petra_cross_entropy *arguments);
 petra_status cuda_collect(petra_backend *backend, int64_t ticket, petra_cross_entropy *out);
 
 #endif

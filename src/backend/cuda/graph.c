@@ -1,6 +1,6 @@
 #include "backend/cuda/graph.h"
 
-#include "backend/cuda/segment.h"
+#include "backend/cuda/segment.h" /* circle: a graph is captured from the launches of a segment */
 #include "base/log.h"
 #include "base/mem.h"
 

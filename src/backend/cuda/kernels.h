@@ -2,7 +2,7 @@
  *
  * Layouts: activations are dense f32 in the order (N, H, W, C), filters (O, KH, KW, I), matrices row-major, vectors
  * plain. Sums over many elements are made in double, in two levels with a grid that depends on shapes alone and no
- * atomics: the same inputs give the same output to the bit on every device. Element formulas are those of
+ * atomics: the same inputs give bit-identical output on every device. Element formulas are those of
  * backend/element.h.
  *
  * A launch function takes the lane on which it runs and its arguments, copies what the kernels need, waits for

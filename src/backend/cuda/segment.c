@@ -2,6 +2,7 @@
 
 #include "backend/cuda/graph.h"
 #include "backend/cuda/transfer.h"
+#include "base/array.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -105,27 +106,11 @@ petra_status cuda_reserve(cuda_backend *cuda, size_t bytes) {
   return PETRA_OK;
 }
 
-static petra_status make_room(cuda_segment *segment, size_t bytes) {
-  size_t capacity = segment->capacity ? segment->capacity : 4096;
-  unsigned char *commands;
-  if (segment->used + bytes <= segment->capacity)
-    return PETRA_OK;
-  while (capacity < segment->used + bytes)
-    capacity *= 2;
-  PETRA_TRY(petra_allocate_raw(&commands, capacity, 1));
-  if (segment->used)
-    memcpy(commands, segment->commands, segment->used);
-  petra_free(segment->commands);
-  segment->commands = commands;
-  segment->capacity = capacity;
-  return PETRA_OK;
-}
-
 petra_status cuda_add_command(cuda_backend *cuda, cuda_launch launch, const void *arguments, size_t bytes) {
   cuda_segment *segment = cuda->segment;
   const size_t header = padded(sizeof(cuda_command)), size = header + padded(bytes);
   cuda_command command;
-  PETRA_TRY(make_room(segment, size));
+  PETRA_TRY(petra_array_reserve(&segment->commands, &segment->capacity, (int64_t)(segment->used + size), 1));
   unsigned char *at = segment->commands + segment->used;
   memset(&command, 0, sizeof command);
   command.launch = launch;

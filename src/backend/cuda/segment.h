@@ -17,7 +17,8 @@ struct cuda_segment {
   bool open; /* between begin and end */
   int lane, kind;
   unsigned char *commands;
-  size_t used, capacity;
+  size_t used;
+  int64_t capacity;
   cuda_moment waits[CUDA_LANES]; /* what must be over before: the last of each lane */
 };
 

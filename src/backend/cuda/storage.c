@@ -5,17 +5,11 @@
 
 #include <string.h>
 
-size_t cuda_storage_bytes(petra_backend *backend, const petra_tensor *tensor) {
-  (void)backend;
-  return (size_t)tensor->elements * (tensor->kind == PETRA_TENSOR_MASK ? 1 : sizeof(float));
-}
-
 /* Zeros. Storage is made in the first ticks only: the wait costs nothing later. */
 petra_status cuda_storage_create(petra_backend *backend, petra_tensor *tensor) {
   cuda_backend *cuda = cuda_of(backend);
   cuda_storage *storage;
   void *data;
-  tensor->bytes = cuda_storage_bytes(backend, tensor);
   PETRA_TRY(petra_allocate(&storage, 1, sizeof *storage));
   petra_status status = cuda_check(cudaMalloc(&data, tensor->bytes), "memory for a tensor");
   if (status != PETRA_OK) {

@@ -1,12 +1,12 @@
 #include "backend/cuda/transfer.h"
 
-#include "backend/cuda/segment.h"
+#include "backend/cuda/segment.h" /* circle: copies go with the segments, which end by sending them */
 #include "base/log.h"
 #include "base/mem.h"
 
 #include <string.h>
 
-enum { SLOTS = 4, KINDS = 8, RESULT_BYTES = 64, VALUE_ALIGNMENT = 16, LATER = 4 };
+enum { SLOTS = 4, RESULT_BYTES = 64, VALUE_ALIGNMENT = 16, LATER = 4 };
 
 /* A piece of pinned memory with its twin on the device. */
 typedef struct pair {
@@ -35,7 +35,7 @@ struct cuda_transfer {
   cudaStream_t stream;
   slot up[SLOTS];
   int next;
-  area area[CUDA_LANES][KINDS];
+  area area[CUDA_LANES][PETRA_BACKEND_ACTIONS];
   void *result[CUDA_LANES], *late_result[CUDA_LANES];
   void *later; /* pinned: LATER results */
   cudaEvent_t there[LATER];
@@ -73,7 +73,7 @@ void cuda_transfer_destroy(cuda_transfer *transfer) {
       cudaEventDestroy(transfer->up[s].copied);
   }
   for (int l = 0; l < CUDA_LANES; l++) {
-    for (int k = 0; k < KINDS; k++) {
+    for (int k = 0; k < PETRA_BACKEND_ACTIONS; k++) {
       area *a = &transfer->area[l][k];
       if (a->device)
         cudaFree(a->device);
@@ -134,7 +134,7 @@ petra_status cuda_send(cuda_backend *cuda, size_t bytes) {
 }
 
 static area *present_area(cuda_backend *cuda) {
-  return &cuda->transfer->area[cuda->segment->lane][cuda->segment->kind % KINDS];
+  return &cuda->transfer->area[cuda->segment->lane][cuda->segment->kind % PETRA_BACKEND_ACTIONS];
 }
 
 static petra_status area_create(area *a) {

@@ -1,0 +1,54 @@
+/* The inside of the virtual executor, shared by the files executor_*.c. */
+#ifndef PETRA_SIM_EXECUTOR_PRIVATE_H
+#define PETRA_SIM_EXECUTOR_PRIVATE_H
+
+#include "sim/executor_device.h"
+#include "sim/executor_virtual.h"
+
+typedef struct petra_arrival petra_arrival; /* queues of an `arrival` run; executor_arrival.c */
+
+typedef struct petra_executor_virtual {
+  petra_executor base;
+  petra_executor_virtual_options settings;
+  petra_stage_cost *costs;     /* our copy */
+  int64_t now_ns, last_end_ns; /* last_end_ns: of an action */
+  int64_t actions, runaway;
+  petra_device_counts *counts; /* per device; kept after a run */
+  petra_fabric *fabric;        /* kept after a run */
+  /* Below: of the run in progress. */
+  const petra_program_ops *program;
+  const petra_program_options *options;
+  petra_observer *observers;
+  int32_t devices;
+  petra_device *device;                       /* per device, from 0 */
+  petra_inbox *forward, *backward;            /* per stage, from 0 */
+  int64_t (*duration_ns)[PETRA_ACTION_KINDS]; /* per stage, or one for all inner stages and one for the last */
+  petra_event_queue *events;
+  petra_arrival *arrival;
+  int32_t *dirty, dirty_count; /* devices to look at, from 0 */
+  petra_action *group;
+  petra_action_result *results;
+} petra_executor_virtual;
+
+static inline int petra_engine_of(const petra_executor_virtual *executor, petra_action_kind kind) {
+  return executor->settings.engines == 2 && kind != PETRA_ACTION_FORWARD;
+}
+
+/* Whether the stage's F and B are one action. */
+static inline bool petra_fused(const petra_executor_virtual *executor, int32_t stage) {
+  return petra_program_fused(executor->options, stage);
+}
+
+/* Programs with an order: reads up to the engine's next action; tells whether that may start now. */
+void petra_device_read(petra_executor_virtual *executor, int32_t device, int engine);
+bool petra_device_ready(const petra_executor_virtual *executor, const petra_device *device, const petra_step *step);
+
+/* arrival: what has arrived, and what an engine starts next. */
+petra_status petra_arrival_create(petra_executor_virtual *executor);
+void petra_arrival_destroy(petra_arrival *arrival);
+petra_status petra_arrival_message(petra_executor_virtual *executor, const petra_packet *packet);
+/* Chooses the next action of an engine; false when nothing may start. */
+bool petra_arrival_choose(petra_executor_virtual *executor, int32_t device, int engine, petra_action *out);
+void petra_arrival_ended(petra_executor_virtual *executor, const petra_action *action);
+
+#endif

@@ -1,0 +1,345 @@
+#include "sim/observer_critical.h"
+
+#include "base/array.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+/* Records live in blocks, so that they never move. */
+enum { BLOCK_BITS = 15, BLOCK = 1 << BLOCK_BITS };
+
+typedef struct record {
+  int64_t start_ns, end_ns, microbatch;
+  int64_t before; /* the action that ended before it on its device; -1: none */
+  int32_t stage;
+  petra_action_kind kind;
+} record;
+
+typedef struct message {
+  int64_t microbatch, arrival_ns; /* -1: on its way */
+  int64_t sender;                 /* the record of the action that sent it */
+  int64_t link; /* on its way: the one sent after it to the same stage; then the one that arrived before it;
+                   -1: none */
+} message;
+
+typedef struct blocks {
+  char **block;
+  int64_t count, capacity; /* records; pointers */
+  size_t bytes;            /* of a record */
+} blocks;
+
+/* Messages of one direction for one stage. */
+typedef struct line {
+  int64_t first, last; /* on their way; -1: none */
+  int64_t arrived;     /* the last one; -1: none */
+} line;
+
+struct petra_critical {
+  petra_observer base;
+  const petra_executor_virtual_options *options;
+  const petra_program_options *program;
+  blocks records, messages;
+  int64_t *last; /* per device: the record that ended last; -1: none */
+  line *lines;   /* per stage: from below, from above */
+};
+
+const char *petra_critical_name(petra_critical_kind kind) {
+  static const char *const names[] = {
+#define PETRA_CRITICAL_NAME(name, text) text,
+      PETRA_CRITICAL_LIST(PETRA_CRITICAL_NAME)
+#undef PETRA_CRITICAL_NAME
+  };
+  return names[kind];
+}
+
+static void *at(const blocks *list, int64_t index) {
+  return list->block[index >> BLOCK_BITS] + (size_t)(index & (BLOCK - 1)) * list->bytes;
+}
+
+static petra_status append(blocks *list, const void *value) {
+  int64_t block = list->count >> BLOCK_BITS;
+  PETRA_TRY(petra_array_reserve(&list->block, &list->capacity, block + 1, sizeof *list->block));
+  if (!list->block[block])
+    PETRA_TRY(petra_allocate_raw(&list->block[block], BLOCK, list->bytes));
+  memcpy(at(list, list->count), value, list->bytes);
+  list->count++;
+  return PETRA_OK;
+}
+
+static void free_blocks(blocks *list) {
+  for (int64_t b = 0; b < list->capacity; b++)
+    petra_free(list->block[b]);
+  petra_free(list->block);
+}
+
+static int32_t device_of(const petra_critical *critical, int32_t stage) {
+  return petra_program_device(critical->program, stage) - 1;
+}
+
+static petra_status ended(petra_observer *base, const petra_trace_row *row) {
+  petra_critical *critical = (petra_critical *)base;
+  int64_t *last = &critical->last[device_of(critical, row->action.stage)];
+  const record one = {.start_ns = row->start_ns,
+                      .end_ns = row->end_ns,
+                      .microbatch = row->action.microbatch,
+                      .before = *last,
+                      .stage = row->action.stage,
+                      .kind = row->action.kind};
+  if (critical->records.count == PETRA_CRITICAL_MOST_ACTIONS)
+    return petra_fail(PETRA_CONFIG,
+                      "the critical path of more than %lld actions was asked for; expected fewer microbatches",
+                      (long long)PETRA_CRITICAL_MOST_ACTIONS);
+  *last = critical->records.count;
+  return append(&critical->records, &one);
+}
+
+static line *line_of(const petra_critical *critical, int32_t stage, bool backward) {
+  return &critical->lines[2 * (stage - 1) + backward];
+}
+
+/* The sender's own record follows: the executor sends before it tells of the end. */
+static petra_status sent(petra_observer *base, int32_t from, const petra_packet *packet, int64_t now_ns) {
+  (void)from;
+  (void)now_ns;
+  petra_critical *critical = (petra_critical *)base;
+  line *way = line_of(critical, packet->stage, packet->backward);
+  const message one = {
+      .microbatch = packet->microbatch, .arrival_ns = -1, .sender = critical->records.count, .link = -1};
+  int64_t index = critical->messages.count;
+  PETRA_TRY(append(&critical->messages, &one));
+  if (way->last >= 0)
+    ((message *)at(&critical->messages, way->last))->link = index;
+  else
+    way->first = index;
+  way->last = index;
+  return PETRA_OK;
+}
+
+static petra_status arrived(petra_observer *base, const petra_packet *packet, int64_t now_ns) {
+  petra_critical *critical = (petra_critical *)base;
+  line *way = line_of(critical, packet->stage, packet->backward);
+  /* As a rule the first; with fair sharing one may overtake. */
+  int64_t before = -1, index = way->first;
+  message *one = index < 0 ? NULL : at(&critical->messages, index);
+  while (one && one->microbatch != packet->microbatch) {
+    before = index;
+    index = one->link;
+    one = index < 0 ? NULL : at(&critical->messages, index);
+  }
+  if (!one)
+    return petra_fail(PETRA_INTERNAL, "a message of microbatch %lld arrives that was not sent",
+                      (long long)packet->microbatch);
+  if (before < 0)
+    way->first = one->link;
+  else
+    ((message *)at(&critical->messages, before))->link = one->link;
+  if (way->last == index)
+    way->last = before;
+  one->arrival_ns = now_ns;
+  one->link = way->arrived;
+  way->arrived = index;
+  return PETRA_OK;
+}
+
+petra_status petra_critical_create(const petra_executor_virtual_options *options, const petra_program_options *program,
+                                   petra_critical **out) {
+  static const petra_observer_ops ops = {.ended = ended, .sent = sent, .arrived = arrived};
+  petra_critical *critical;
+  petra_status status;
+  int32_t devices = petra_program_devices(program);
+  PETRA_TRY(petra_allocate(&critical, 1, sizeof *critical));
+  critical->base.ops = &ops;
+  critical->options = options;
+  critical->program = program;
+  critical->records.bytes = sizeof(record);
+  critical->messages.bytes = sizeof(message);
+  PETRA_TRY_GOTO(status, petra_allocate(&critical->last, (size_t)devices, sizeof *critical->last), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&critical->lines, 2 * (size_t)program->stages, sizeof *critical->lines), fail);
+  for (int32_t d = 0; d < devices; d++)
+    critical->last[d] = -1;
+  for (int32_t l = 0; l < 2 * program->stages; l++)
+    critical->lines[l] = (line){-1, -1, -1};
+  *out = critical;
+  return PETRA_OK;
+fail:
+  petra_critical_destroy(critical);
+  return status;
+}
+
+void petra_critical_destroy(petra_critical *critical) {
+  if (!critical)
+    return;
+  free_blocks(&critical->records);
+  free_blocks(&critical->messages);
+  petra_free(critical->lines);
+  petra_free(critical->last);
+  petra_free(critical);
+}
+
+petra_observer *petra_critical_observer(petra_critical *critical) {
+  return &critical->base;
+}
+
+/* --- the way back --- */
+
+/* Where the way back stands: on it, records and times only fall, and so do these. */
+typedef struct way_back {
+  const petra_critical *critical;
+  int64_t *record;  /* per device: no record behind this one is before the present one */
+  int64_t *arrived; /* per line: no message behind this one has arrived by now */
+} way_back;
+
+static const record *record_at(const petra_critical *critical, int64_t index) {
+  return index < 0 ? NULL : at(&critical->records, index);
+}
+
+/* The last record of a device before record `index` that ended at `time_ns` or earlier. */
+static int64_t ended_by(way_back *back, int32_t device, int64_t index, int64_t time_ns) {
+  int64_t *tip = &back->record[device];
+  while (*tip >= 0 && (*tip >= index || record_at(back->critical, *tip)->end_ns > time_ns))
+    *tip = record_at(back->critical, *tip)->before;
+  return *tip;
+}
+
+/* The message that an action needs: false if none. */
+static bool input_of(const petra_critical *critical, const record *action, int32_t *from, bool *backward) {
+  int32_t stages = critical->program->stages;
+  bool fused = petra_program_fused(critical->program, action->stage);
+  *backward = action->kind == PETRA_ACTION_BACKWARD && !fused;
+  *from = *backward ? action->stage + 1 : action->stage - 1;
+  return (action->kind == PETRA_ACTION_FORWARD || action->kind == PETRA_ACTION_BACKWARD) && *from >= 1 &&
+         *from <= stages;
+}
+
+/* The action's message, if it took time and arrived at the action's start. */
+static const message *arrived_message(way_back *back, const record *action, bool backward) {
+  const blocks *messages = &back->critical->messages;
+  int64_t *tip = &back->arrived[2 * (action->stage - 1) + backward];
+  while (*tip >= 0 && ((message *)at(messages, *tip))->arrival_ns > action->start_ns)
+    *tip = ((message *)at(messages, *tip))->link;
+  for (int64_t i = *tip; i >= 0; i = ((message *)at(messages, i))->link) {
+    const message *one = at(messages, i);
+    if (one->arrival_ns < action->start_ns)
+      break;
+    if (one->microbatch == action->microbatch)
+      return one;
+  }
+  return NULL;
+}
+
+/* The action that sent it, if it ended at the action's start; -1: it did not. */
+static int64_t sender_of(way_back *back, int64_t index, const record *action, int32_t from, bool backward) {
+  petra_action_kind kind = backward ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD;
+  int64_t i = ended_by(back, device_of(back->critical, from), index, action->start_ns);
+  for (const record *r; (r = record_at(back->critical, i)) && r->end_ns == action->start_ns; i = r->before)
+    if (r->stage == from && r->kind == kind && r->microbatch == action->microbatch)
+      return i;
+  return -1;
+}
+
+/* What ended on the action's device at its start: on its engine, else on the other one; -1: nothing did. */
+static int64_t neighbour_of(way_back *back, int64_t index, const record *action) {
+  bool two = back->critical->options->engines == 2;
+  int64_t i = ended_by(back, device_of(back->critical, action->stage), index, action->start_ns);
+  int64_t longer = -1, any = -1;
+  for (const record *r; (r = record_at(back->critical, i)) && r->end_ns == action->start_ns; i = r->before) {
+    if (!two || (r->kind == PETRA_ACTION_FORWARD) == (action->kind == PETRA_ACTION_FORWARD))
+      return i;
+    /* One that takes no time may have started together with the action: it is the last choice. */
+    if (longer < 0 && r->start_ns < r->end_ns)
+      longer = i;
+    if (any < 0)
+      any = i;
+  }
+  return longer >= 0 ? longer : any;
+}
+
+/* Adds the parts of a message's time. */
+static void add_message(const petra_critical *critical, const record *sender, const record *action,
+                        petra_critical_path *path) {
+  const petra_executor_virtual_options *options = critical->options;
+  const petra_stage_cost *cost = &options->costs[options->cost_count == 1 ? 0 : sender->stage - 1];
+  int64_t bytes = sender->stage < action->stage ? cost->forward_bytes : cost->backward_bytes;
+  int64_t left_ns = action->start_ns - sender->end_ns;
+  int64_t latency_ns = options->fabric.latency_ns < left_ns ? options->fabric.latency_ns : left_ns;
+  left_ns -= latency_ns;
+  int64_t alone_ns = petra_fabric_alone_ns(&options->fabric, device_of(critical, sender->stage),
+                                           device_of(critical, action->stage), bytes);
+  if (alone_ns > left_ns) /* by a nanosecond of rounding, with fair rates */
+    alone_ns = left_ns;
+  path->ns[PETRA_CRITICAL_LATENCY] += latency_ns;
+  path->ns[PETRA_CRITICAL_TRANSMISSION] += alone_ns;
+  path->ns[PETRA_CRITICAL_QUEUEING] += left_ns - alone_ns;
+  path->messages++;
+}
+
+/* One step back: the record before `index` on the path, with what lies between the two; -1: the start of the
+ * run. */
+static int64_t step_back(way_back *back, int64_t index, petra_critical_path *path) {
+  const record *action = record_at(back->critical, index);
+  int32_t from;
+  bool backward;
+  if (action->start_ns == 0)
+    return -1;
+  if (input_of(back->critical, action, &from, &backward)) {
+    const message *one = arrived_message(back, action, backward);
+    if (one) {
+      add_message(back->critical, record_at(back->critical, one->sender), action, path);
+      return one->sender;
+    }
+    int64_t sender = sender_of(back, index, action, from, backward);
+    if (sender >= 0)
+      return sender;
+  }
+  int64_t before = neighbour_of(back, index, action);
+  if (before >= 0)
+    return before;
+  before = ended_by(back, device_of(back->critical, action->stage), index, action->start_ns);
+  path->ns[PETRA_CRITICAL_WAIT] += action->start_ns - (before < 0 ? 0 : record_at(back->critical, before)->end_ns);
+  return before;
+}
+
+static petra_critical_kind kind_of(petra_action_kind kind) {
+  switch (kind) {
+  case PETRA_ACTION_FORWARD:
+    return PETRA_CRITICAL_FORWARD;
+  case PETRA_ACTION_BACKWARD:
+    return PETRA_CRITICAL_BACKWARD;
+  case PETRA_ACTION_WEIGHT_GRADIENT:
+    return PETRA_CRITICAL_WEIGHT_GRADIENT;
+  case PETRA_ACTION_UPDATE:
+    return PETRA_CRITICAL_UPDATE;
+  case PETRA_ACTION_EVALUATE: /* takes no time */
+  case PETRA_ACTION_KINDS:
+    break;
+  }
+  return PETRA_CRITICAL_WAIT;
+}
+
+petra_status petra_critical_trace(const petra_critical *critical, petra_critical_path *out, int64_t *stage_ns) {
+  size_t devices = (size_t)petra_program_devices(critical->program), lines = 2 * (size_t)critical->program->stages;
+  petra_critical_path path = {.actions = 0};
+  way_back back = {.critical = critical};
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_allocate(&back.record, devices, sizeof *back.record), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&back.arrived, lines, sizeof *back.arrived), done);
+  memcpy(back.record, critical->last, devices * sizeof *back.record);
+  for (size_t l = 0; l < lines; l++)
+    back.arrived[l] = critical->lines[l].arrived;
+  if (stage_ns)
+    memset(stage_ns, 0, (size_t)critical->program->stages * sizeof *stage_ns);
+  /* Records come in the order of their ends: the last one ended last. */
+  for (int64_t i = critical->records.count - 1; i >= 0; i = step_back(&back, i, &path)) {
+    const record *action = record_at(critical, i);
+    path.actions++;
+    path.ns[kind_of(action->kind)] += action->end_ns - action->start_ns;
+    if (stage_ns)
+      stage_ns[action->stage - 1] += action->end_ns - action->start_ns;
+  }
+  *out = path;
+done:
+  petra_free(back.arrived);
+  petra_free(back.record);
+  return status;
+}

@@ -1,0 +1,62 @@
+/* The critical path of a run under the virtual clock: the chain of actions and messages, each beginning when
+ * the one before it ended, that leads from the start of the run to its last end. It is found
+ * afterwards from what an observer was told, about 40 bytes an action and 32 a message that takes time.
+ *
+ * Going back from the action that ended last, an action is held to have waited for what became true at the
+ * moment of its start:
+ *  1. its message, if it arrived at that moment (its sender ended then, where a message takes no time);
+ *  2. else the action that ended on its engine then;
+ *  3. else one that ended on the device's other engine then (the last U, the end of the round).
+ * Two things that became true at once are thus both on a critical path, and one of these paths is told. */
+#ifndef PETRA_SIM_OBSERVER_CRITICAL_H
+#define PETRA_SIM_OBSERVER_CRITICAL_H
+
+#include "sim/executor_virtual.h"
+
+/* X(NAME, name in files). A message's time is its transmission (as if it had its link and cards for itself),
+ * the latency, and what is left: queueing behind other messages, or sharing with them. WAIT is the time
+ * before an action that nothing explains; the programs of this version have none, since every wait of theirs
+ * ends with an action or a message. */
+#define PETRA_CRITICAL_LIST(X)                                                                                         \
+  X(FORWARD, "F")                                                                                                      \
+  X(BACKWARD, "B")                                                                                                     \
+  X(WEIGHT_GRADIENT, "W")                                                                                              \
+  X(UPDATE, "U")                                                                                                       \
+  X(TRANSMISSION, "transmission")                                                                                      \
+  X(LATENCY, "latency")                                                                                                \
+  X(QUEUEING, "queueing")                                                                                              \
+  X(WAIT, "wait")
+
+typedef enum petra_critical_kind {
+#define PETRA_CRITICAL_ENUM(name, text) PETRA_CRITICAL_##name,
+  PETRA_CRITICAL_LIST(PETRA_CRITICAL_ENUM)
+#undef PETRA_CRITICAL_ENUM
+      PETRA_CRITICAL_KINDS
+} petra_critical_kind;
+
+const char *petra_critical_name(petra_critical_kind kind);
+
+typedef struct petra_critical_path {
+  int64_t ns[PETRA_CRITICAL_KINDS]; /* their sum is exactly the end of the last action: the makespan */
+  int64_t actions, messages;        /* on the path; messages: those that take time */
+} petra_critical_path;
+
+/* More actions than this are refused: about 3 GB. */
+#define PETRA_CRITICAL_MOST_ACTIONS INT64_C(50000000)
+
+typedef struct petra_critical petra_critical;
+
+/* `options` are those of the executor, `program` those of the run; both are borrowed until
+ * petra_critical_destroy. */
+petra_status petra_critical_create(const petra_executor_virtual_options *options, const petra_program_options *program,
+                                   petra_critical **out);
+void petra_critical_destroy(petra_critical *critical);
+
+/* To be told of the run. PETRA_CONFIG for too many actions. */
+petra_observer *petra_critical_observer(petra_critical *critical);
+
+/* After the run. stage_ns (program->stages of them, or NULL): nanoseconds of the path spent in actions of
+ * each stage. */
+petra_status petra_critical_trace(const petra_critical *critical, petra_critical_path *out, int64_t *stage_ns);
+
+#endif

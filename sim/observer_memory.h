@@ -1,0 +1,63 @@
+/* The memory ledger over time: an observer that keeps, for every stage, the account that the stages of an emulation
+ * would keep. Plain numbers go in: what an action of each kind adds and takes away; nothing here knows a network.
+ * Microbatches in flight and versions are counted by a worker_cost of its own, action by action.
+ *
+ * An action's memory is counted when it starts, as the emulation does it: what it sends counts at the
+ * receiver, and what it no longer needs is gone, from then on. */
+#ifndef PETRA_SIM_OBSERVER_MEMORY_H
+#define PETRA_SIM_OBSERVER_MEMORY_H
+
+#include "base/account.h"
+#include "exec/observer.h"
+#include "sim/samples.h"
+#include "sim/worker_cost.h"
+
+/* What an action does to one account. */
+typedef struct petra_memory_change {
+  int64_t bytes[PETRA_MEMORY_CATEGORIES]; /* afterwards, less before */
+  int64_t peak[PETRA_MEMORY_CATEGORIES];  /* the most in between, less before: at least 0 and `bytes` */
+  int64_t total_peak;                     /* of all categories together */
+} petra_memory_change;
+
+typedef enum petra_memory_of {
+  PETRA_MEMORY_BELOW,
+  PETRA_MEMORY_OWN,
+  PETRA_MEMORY_ABOVE,
+  PETRA_MEMORY_NEIGHBOURS
+} petra_memory_of;
+
+/* Tensors that B or W of a stage and W of the stage above both hold, until the later of the two, of the same
+ * microbatch. They are in none of the changes. */
+typedef enum petra_memory_holder {
+  PETRA_MEMORY_HELD_BY_BACKWARD,
+  PETRA_MEMORY_HELD_BY_WEIGHT_GRADIENT,
+  PETRA_MEMORY_HOLDERS
+} petra_memory_holder;
+
+typedef struct petra_memory_stage {
+  int64_t base[PETRA_MEMORY_CATEGORIES]; /* held before the first action, and always */
+  /* What the stage's actions change in the accounts of the stage below, of its own and of the stage above. */
+  petra_memory_change change[PETRA_ACTION_KINDS][PETRA_MEMORY_NEIGHBOURS];
+  /* Bytes in the account of the stage above. With W split from B, whose actions then come in the order of
+   * microbatches at every stage; else 0. */
+  int64_t shared[PETRA_MEMORY_HOLDERS][PETRA_MEMORY_CATEGORIES];
+  int64_t input_bytes;   /* input_buffer, for each microbatch between its F and its B (W) but one */
+  int64_t version_bytes; /* weight_buffer, for each older version that a microbatch between its F and its B
+                            was forwarded with */
+  int64_t copy_bytes;    /* weight_buffer, while an older version is held whatever is in flight */
+} petra_memory_stage;
+
+typedef struct petra_memory_observer_options {
+  int32_t stages;
+  const petra_memory_stage *stage; /* `stages` of them, borrowed */
+  petra_worker_cost_options counting;
+  petra_samples *samples; /* rows are stages, columns the categories and then their total; NULL: none, borrowed */
+} petra_memory_observer_options;
+
+petra_status petra_memory_observer_create(const petra_memory_observer_options *options, petra_observer **out);
+void petra_memory_observer_destroy(petra_observer *observer);
+
+/* Per stage: what is held now, and the peaks so far. */
+const petra_account *petra_memory_observer_accounts(const petra_observer *observer);
+
+#endif

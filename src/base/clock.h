@@ -1,0 +1,12 @@
+/* The wall clock: CLOCK_MONOTONIC, which never goes back; from an origin of its own, so that only differences mean
+ * anything. */
+#ifndef PETRA_BASE_CLOCK_H
+#define PETRA_BASE_CLOCK_H
+
+#include <stdint.h>
+
+int64_t petra_clock_ns(void);
+
+double petra_clock_s(void);
+
+#endif

@@ -1,0 +1,35 @@
+/* The training data of a worker: input for stage 1, labels for the last stage, from one loader. Where only one of the
+ * two stages is here, the loader is read for that one alone; loaders of one configuration give the same batches in every
+ * process. */
+#ifndef PETRA_EXEC_FEED_H
+#define PETRA_EXEC_FEED_H
+
+#include "backend/tensor_archive.h"
+#include "data/loader.h"
+#include "exec/labels.h"
+
+typedef struct petra_feed {
+  petra_backend *backend;
+  petra_loader *loader; /* borrowed; at microbatch `read` */
+  bool input, labels;   /* whether stage 1, and whether the last stage, is here */
+  int64_t read;         /* microbatches read so far */
+  int32_t classes;      /* labels are 0 .. classes - 1 */
+  petra_labels waiting; /* labels between the reading of a microbatch and its loss */
+} petra_feed;
+
+void petra_feed_fini(petra_feed *feed);
+
+/* Reads microbatch `microbatch`, the next one: its samples become a new tensor that counts as a message of `account`.
+ * *batch is the caller's until petra_loader_give_back(feed->loader, ...). */
+petra_status petra_feed_input(petra_feed *feed, int64_t microbatch, petra_account *account, petra_tensor **input,
+                              petra_batch **batch);
+
+/* The labels of a microbatch, which stay until they are dropped; read where stage 1 is elsewhere. PETRA_INTERNAL,
+ * logged, if they are not there. */
+petra_status petra_feed_labels(petra_feed *feed, int64_t microbatch, const petra_label_row **out);
+void petra_feed_drop_labels(petra_feed *feed, int64_t microbatch);
+
+/* The labels that wait, in a checkpoint; how far it has read is known from tensors->read. */
+petra_status petra_feed_archive(petra_feed *feed, const petra_tensor_archive *tensors);
+
+#endif

@@ -1,0 +1,55 @@
+/* An observer is told what a run does, as it does it: by the executor, whichever clock it goes by. It computes nothing
+ * of the run and changes nothing in it. Observers form a list and are told in the order in which they were added; the
+ * first failure ends the run and is returned. */
+#ifndef PETRA_EXEC_OBSERVER_H
+#define PETRA_EXEC_OBSERVER_H
+
+#include "exec/worker.h"
+#include "schedule/packet.h"
+
+/* One action as it ran. */
+typedef struct petra_trace_row {
+  petra_action action;
+  int64_t start_ns, end_ns;
+  petra_action_result result;
+} petra_trace_row;
+
+typedef struct petra_observer petra_observer;
+
+/* Each may be NULL. `now_ns` is the executor's clock. */
+typedef struct petra_observer_ops {
+  /* A group of actions (petra_worker_ops.perform) is about to be performed: all is still as before. */
+  petra_status (*starting)(petra_observer *observer, int64_t now_ns, const petra_action *actions, int count);
+  /* The worker has performed it; its actions last from now on. */
+  petra_status (*started)(petra_observer *observer, int64_t now_ns, const petra_action *actions,
+                          const petra_action_result *results, int count);
+  /* An action ended; in the order of (end, stage, start of the action). What it sends was told before. */
+  petra_status (*ended)(petra_observer *observer, const petra_trace_row *row);
+  /* A message that takes time was sent by stage `from`; it arrived. */
+  petra_status (*sent)(petra_observer *observer, int32_t from, const petra_packet *packet, int64_t now_ns);
+  petra_status (*arrived)(petra_observer *observer, const petra_packet *packet, int64_t now_ns);
+} petra_observer_ops;
+
+struct petra_observer {
+  const petra_observer_ops *ops;
+  petra_observer *next; /* in the list; set by petra_observers_add */
+};
+
+/* Borrowed; `list` starts as NULL. An observer is in one list at most. */
+static inline void petra_observers_add(petra_observer **list, petra_observer *observer) {
+  while (*list)
+    list = &(*list)->next;
+  observer->next = NULL;
+  *list = observer;
+}
+
+/* Tells every observer of a list: PETRA_TELL(petra_observer, list, ended, observer, &row) calls the `ended` of each with
+ * `observer` and `&row`. */
+#define PETRA_TELL(type, list, what, ...)                                                                              \
+  do {                                                                                                                 \
+    for (type *observer = (list); observer; observer = observer->next)                                                 \
+      if (observer->ops->what)                                                                                         \
+        PETRA_TRY(observer->ops->what(__VA_ARGS__));                                                                   \
+  } while (0)
+
+#endif

@@ -1,0 +1,49 @@
+/* An observer of real stages is told what a worker does to tensors, as it does it. It may read the stages and changes
+ * nothing of the training: results are bit-identical. Training log and probe are such observers; lists are as those of
+ * exec/observer.h. */
+#ifndef PETRA_EXEC_STAGE_OBSERVER_H
+#define PETRA_EXEC_STAGE_OBSERVER_H
+
+#include "exec/evaluate.h"
+#include "exec/observer.h"
+#include "stage/stage.h"
+
+typedef struct petra_stage_observer petra_stage_observer;
+
+/* Each may be NULL. Stages are counted from 1. A failure returned ends the run. */
+typedef struct petra_stage_observer_ops {
+  /* A group of actions (petra_worker_ops.perform) begins, at `virtual_ns`, which never goes back; it is done. */
+  petra_status (*begins)(petra_stage_observer *observer, int64_t virtual_ns, const petra_action *actions, int count);
+  petra_status (*done)(petra_stage_observer *observer);
+  /* Stage 1 has read a microbatch. */
+  petra_status (*read)(petra_stage_observer *observer, int64_t microbatch, const petra_tensor *images,
+                       const int32_t *labels, int32_t count);
+  /* A stage above the first is about to do F of this input, also within a fused action. */
+  petra_status (*input)(petra_stage_observer *observer, int32_t stage, int64_t microbatch, const petra_streams *in);
+  /* It has done F. */
+  petra_status (*forwarded)(petra_stage_observer *observer, int32_t stage, int64_t microbatch);
+  /* Its B, an action of its own, gave these streams as the input of its F. */
+  petra_status (*reconstructed)(petra_stage_observer *observer, int32_t stage, int64_t microbatch,
+                                const petra_streams *found);
+  /* It is about to update; `microbatch` is the last of the window. */
+  petra_status (*updating)(petra_stage_observer *observer, int32_t stage, int64_t microbatch);
+  /* The loss of a training microbatch is known. */
+  petra_status (*loss)(petra_stage_observer *observer, int64_t microbatch, const petra_loss *loss, double lr,
+                       int64_t virtual_ns);
+  /* The evaluation with the weights at the end of the epoch whose last microbatch is `microbatch` is done. */
+  petra_status (*evaluated)(petra_stage_observer *observer, int64_t microbatch, const petra_evaluation *evaluation);
+} petra_stage_observer_ops;
+
+struct petra_stage_observer {
+  const petra_stage_observer_ops *ops;
+  petra_stage_observer *next; /* in the list; set by petra_stage_observers_add */
+};
+
+static inline void petra_stage_observers_add(petra_stage_observer **list, petra_stage_observer *observer) {
+  while (*list)
+    list = &(*list)->next;
+  observer->next = NULL;
+  *list = observer;
+}
+
+#endif

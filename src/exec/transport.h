@@ -1,0 +1,51 @@
+/* Carries messages between stages. The worker computes what is sent and says for whom it is; where the receiver is, and
+ * how a message gets there, is the transport's. transport_local: within this process, in mailboxes. */
+#ifndef PETRA_EXEC_TRANSPORT_H
+#define PETRA_EXEC_TRANSPORT_H
+
+#include "backend/tensor_archive.h"
+#include "stage/stage.h"
+
+/* X(NAME, name in checkpoints) */
+#define PETRA_CHANNEL_LIST(X)                                                                                          \
+  X(FORWARD, "forward")       /* streams from the stage below, by microbatch */                                        \
+  X(BACKWARD, "backward")     /* gradients (and streams) from the stage above, by microbatch */                        \
+  X(EVALUATION, "evaluation") /* streams from the stage below, by batch of an evaluation */
+
+typedef enum petra_channel {
+#define PETRA_CHANNEL_ENUM(name, text) PETRA_CHANNEL_##name,
+  PETRA_CHANNEL_LIST(PETRA_CHANNEL_ENUM)
+#undef PETRA_CHANNEL_ENUM
+      PETRA_CHANNELS
+} petra_channel;
+
+/* For whom a message is, and which one it is. */
+typedef struct petra_address {
+  int32_t stage; /* the receiver, from 1 */
+  petra_channel channel;
+  int64_t number; /* from 0; one message of each number at a time */
+} petra_address;
+
+typedef struct petra_transport petra_transport;
+
+typedef struct petra_transport_ops {
+  /* Sends; the message is taken over, also on failure, and empty afterwards. */
+  petra_status (*post)(petra_transport *transport, const petra_address *to, petra_message *message);
+  /* Hands over what came, which the caller releases. The executor asks only for what has come: else PETRA_INTERNAL,
+   * logged. */
+  petra_status (*take)(petra_transport *transport, const petra_address *at, petra_message *out);
+  /* Messages that wait to be taken, in a checkpoint. One that is read into must be new. */
+  petra_status (*archive)(petra_transport *transport, petra_tensor_archive *tensors);
+  void (*destroy)(petra_transport *transport);
+} petra_transport_ops;
+
+struct petra_transport {
+  const petra_transport_ops *ops;
+};
+
+static inline void petra_transport_destroy(petra_transport *transport) {
+  if (transport)
+    transport->ops->destroy(transport);
+}
+
+#endif

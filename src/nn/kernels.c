@@ -1,0 +1,63 @@
+/* What blocks do, counted for a cost model. */
+#include "nn/blocks.h"
+
+#include <assert.h>
+
+/* FLOPs per element or parameter of the elementwise kernels. */
+static const double norm_forward_flops = 7, norm_backward_flops = 11, update_flops = 6;
+
+void petra_kernels_add(petra_kernel_list *kernels, petra_kernel_part part, bool matrix, double flops, double elements) {
+  assert(kernels->count < PETRA_BLOCK_KERNELS);
+  kernels->kernel[kernels->count++] = (petra_kernel){.part = part,
+                                                     .again = kernels->again && part == PETRA_KERNEL_FORWARD,
+                                                     .matrix = matrix,
+                                                     .flops = flops,
+                                                     .bytes = elements * (double)kernels->element_bytes};
+}
+
+void petra_kernels_add_both(petra_kernel_list *kernels, double flops, double elements) {
+  petra_kernels_add(kernels, PETRA_KERNEL_FORWARD, false, flops, elements);
+  petra_kernels_add(kernels, PETRA_KERNEL_BACKWARD, false, flops, elements);
+}
+
+static void add_unit(const petra_unit *unit, bool data_gradient, petra_kernel_list *kernels) {
+  double samples = (double)kernels->samples, pixels = (double)unit->height_out * unit->width_out;
+  double x = samples * unit->in * ((double)unit->height_in * unit->width_in), y = samples * unit->out * pixels;
+  double w = (double)unit->in * unit->out * unit->kernel * unit->kernel, flops = 2 * w * samples * pixels;
+  petra_kernels_add(kernels, PETRA_KERNEL_FORWARD, true, flops, x + w + y);
+  petra_kernels_add(kernels, PETRA_KERNEL_FORWARD, false, norm_forward_flops * y, 3 * y);
+  petra_kernels_add(kernels, PETRA_KERNEL_BACKWARD, false, norm_backward_flops * y, 5 * y);
+  if (data_gradient)
+    petra_kernels_add(kernels, PETRA_KERNEL_BACKWARD, true, flops, x + w + y);
+  petra_kernels_add(kernels, PETRA_KERNEL_WEIGHT_GRADIENT, true, flops, x + w + y);
+}
+
+void petra_units_kernels(const petra_block *block, petra_kernel_list *kernels) {
+  for (int u = 0; u < block->unit_count; u++)
+    add_unit(&block->units[u], !block->reads_data, kernels);
+}
+
+void petra_joined_kernels(const petra_block *block, petra_kernel_list *kernels) {
+  const petra_image_shape *shape = &block->shape_out;
+  double added = (double)kernels->samples * shape->channels * shape->height * shape->width;
+  petra_units_kernels(block, kernels);
+  petra_kernels_add_both(kernels, added, 3 * added);
+}
+
+void petra_block_kernels(const petra_model *model, const petra_block *block, int64_t samples, int64_t element_bytes,
+                         petra_kernel_list *out) {
+  double parameters = (double)petra_block_parameters(model, block);
+  *out = (petra_kernel_list){.samples = samples, .element_bytes = element_bytes, .again = !block->is_loss};
+  block->ops->kernels(block, out);
+  petra_kernels_add(out, PETRA_KERNEL_UPDATE, false, update_flops * parameters, 5 * parameters);
+}
+
+int64_t petra_block_flops(const petra_block *block) {
+  petra_kernel_list kernels = {.samples = 1, .element_bytes = 1};
+  double sum = 0;
+  block->ops->kernels(block, &kernels);
+  for (int i = 0; i < kernels.count; i++)
+    if (kernels.kernel[i].matrix && kernels.kernel[i].part == PETRA_KERNEL_FORWARD)
+      sum += kernels.kernel[i].flops;
+  return (int64_t)sum;
+}

@@ -1,0 +1,111 @@
+#include "run/folder.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/atomic_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+petra_status petra_join_path(const char *directory, const char *name, char **out) {
+  size_t size = strlen(directory) + strlen(name) + 2;
+  PETRA_TRY(petra_allocate(out, size, 1));
+  size_t length = strlen(directory);
+  snprintf(*out, size, "%s%s%s", directory, length && directory[length - 1] == '/' ? "" : "/", name);
+  return PETRA_OK;
+}
+
+/* mkdir -p */
+static petra_status make_folders(char *path) {
+  for (char *slash = path + 1;; slash++) {
+    if (*slash != '/' && *slash != 0)
+      continue;
+    char kept = *slash;
+    *slash = 0;
+    struct stat info;
+    int made = mkdir(path, 0777);
+    bool folder = made == 0 || (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode));
+    if (!folder)
+      return petra_fail(PETRA_IO, "%s: cannot make this folder: %s", path,
+                        errno == EEXIST ? "a file of that name is in the way" : strerror(errno));
+    *slash = kept;
+    if (!kept)
+      return PETRA_OK;
+  }
+}
+
+petra_status petra_folder_of(const petra_config *config, const char *output, char **out) {
+  char *path;
+  if (output)
+    PETRA_TRY(petra_duplicate_string(&path, output));
+  else
+    PETRA_TRY(petra_join_path(config->run.output, config->run.name, &path));
+  petra_status status = make_folders(path);
+  if (status != PETRA_OK) {
+    petra_free(path);
+    return status;
+  }
+  *out = path;
+  return PETRA_OK;
+}
+
+petra_status petra_folder_lock(const char *directory, int *out) {
+  int lock = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock < 0)
+    return petra_fail(PETRA_IO, "%s: cannot open this folder: %s", directory, strerror(errno));
+  if (flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    close(lock);
+    return petra_fail(
+        PETRA_IO, "%s: another run is writing into this folder; expected a folder of its own (--output or run.name)",
+        directory);
+  }
+  *out = lock;
+  return PETRA_OK;
+}
+
+petra_status petra_folder_expand_config(const petra_config *config, char **out, size_t *size) {
+  FILE *stream = open_memstream(out, size);
+  if (!stream)
+    return petra_fail(PETRA_NO_MEMORY, "out of memory for the text of the config");
+  petra_status status = petra_config_print(config, stream);
+  fclose(stream);
+  return status;
+}
+
+petra_status petra_folder_write_config(const char *directory, const char *text, size_t size) {
+  char *path;
+  PETRA_TRY(petra_join_path(directory, "config.yaml", &path));
+  petra_status status = petra_file_write_atomically(path, text, size);
+  petra_free(path);
+  return status;
+}
+
+petra_status petra_folder_write_stages(const petra_plan *plan, petra_runlog *runlog) {
+  petra_runlog_stage *rows = NULL;
+  petra_stage_summary *summaries = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_allocate(&rows, (size_t)plan->stages, sizeof *rows), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&summaries, (size_t)plan->stages, sizeof *summaries), done);
+  for (int j = 0; j < plan->stages; j++) {
+    const petra_stage_summary *summary = &summaries[j];
+    petra_plan_stage_summary(plan, j, &summaries[j]);
+    rows[j] = (petra_runlog_stage){.stage = j + 1,
+                                   .name = summary->name,
+                                   .reversible = summary->reversible,
+                                   .parameters = summary->parameters,
+                                   .forward_flops = summary->forward_flops,
+                                   .forward_bytes = summary->forward_bytes,
+                                   .backward_bytes = summary->backward_bytes,
+                                   .delay = (int32_t)summary->delay};
+  }
+  status = petra_runlog_stages(runlog, rows, plan->stages);
+done:
+  petra_free(rows);
+  petra_free(summaries);
+  return status;
+}

@@ -1,0 +1,259 @@
+#include "run/footprint.h"
+
+#include "backend/precision.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "run/network.h"
+
+#include <string.h>
+
+/* --- measured --- */
+
+/* One microbatch on its way through dry stages. */
+typedef struct passage {
+  petra_network network; /* dry */
+  const petra_program_options *program;
+  petra_memory_stage *out;
+  petra_account *before;             /* for each stage, from 0 */
+  petra_message *forward, *backward; /* the same */
+  int32_t *labels;
+} passage;
+
+static petra_account *account_of(passage *p, int stage) {
+  return petra_stage_account(p->network.stage[stage]);
+}
+
+/* Notes the accounts, and lets their peaks begin here. */
+static void begin(passage *p) {
+  for (int j = 0; j < p->program->stages; j++) {
+    petra_account *account = account_of(p, j);
+    memcpy(account->peak_bytes, account->bytes, sizeof account->bytes);
+    account->total_peak_bytes = account->total_bytes;
+    p->before[j] = *account;
+  }
+}
+
+/* Notes what the action that began with `begin` did. */
+static petra_status end(passage *p, int stage, petra_action_kind kind) {
+  for (int j = 0; j < p->program->stages; j++) {
+    const petra_account *account = account_of(p, j), *before = &p->before[j];
+    petra_memory_change change = {.total_peak = account->total_peak_bytes - before->total_bytes};
+    bool any = change.total_peak != 0;
+    for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++) {
+      change.bytes[c] = account->bytes[c] - before->bytes[c];
+      change.peak[c] = account->peak_bytes[c] - before->bytes[c];
+      any = any || change.bytes[c] || change.peak[c];
+    }
+    if (j >= stage - 1 && j <= stage + 1)
+      p->out[stage].change[kind][j - stage + 1] = change;
+    else if (any)
+      return petra_fail(PETRA_INTERNAL, "an action of stage %d changes what stage %d holds", stage + 1, j + 1);
+  }
+  return PETRA_OK;
+}
+
+/* As the worker posts: what is sent counts at the receiver. */
+static void post(passage *p, petra_message *box, int receiver, petra_message *message) {
+  petra_streams_charge(&message->streams, account_of(p, receiver), PETRA_MEMORY_MESSAGES);
+  petra_streams_charge(&message->gradients, account_of(p, receiver), PETRA_MEMORY_MESSAGES);
+  *box = *message;
+  *message = (petra_message){{{NULL, NULL}}, {{NULL, NULL}}};
+}
+
+static petra_status take_images(passage *p, petra_message *out) {
+  int32_t shape[4];
+  petra_block_input_shape(&p->network.plan->model.blocks[0], (int32_t)p->network.plan->config->data.batch, shape);
+  *out = (petra_message){{{NULL, NULL}}, {{NULL, NULL}}};
+  return petra_tensor_create(p->network.backend, PETRA_TENSOR_ACTIVATION, shape, account_of(p, 0),
+                             PETRA_MEMORY_MESSAGES, &out->streams.tensor[0]);
+}
+
+static petra_status pass_forward(passage *p, int stage) {
+  petra_message out;
+  begin(p);
+  if (stage == 0)
+    PETRA_TRY(take_images(p, &p->forward[0]));
+  bool head = stage == p->program->stages - 1;
+  petra_loss loss;
+  petra_status status = head ? petra_stage_forward_loss(p->network.stage[stage], 0, &p->forward[stage], p->labels,
+                                                        (int32_t)p->network.plan->config->data.batch, &loss)
+                             : petra_stage_forward(p->network.stage[stage], 0, &p->forward[stage], &out);
+  petra_message_release(&p->forward[stage]);
+  PETRA_TRY(status);
+  if (!head)
+    post(p, &p->forward[stage + 1], stage + 1, &out);
+  return end(p, stage, PETRA_ACTION_FORWARD);
+}
+
+static petra_status pass_backward(passage *p, int stage) {
+  bool head = petra_program_fused(p->program, stage + 1);
+  petra_message *in = head ? &p->forward[stage] : &p->backward[stage], out;
+  petra_status status;
+  begin(p);
+  if (head && stage == 0)
+    PETRA_TRY(take_images(p, in));
+  if (head) {
+    petra_loss loss;
+    status = petra_stage_loss(p->network.stage[stage], 0, in, p->labels, &out, &loss);
+  } else {
+    status = petra_stage_backward(p->network.stage[stage], 0, in, &out);
+  }
+  petra_message_release(in);
+  PETRA_TRY(status);
+  if (stage > 0)
+    post(p, &p->backward[stage - 1], stage - 1, &out);
+  else
+    petra_message_release(&out);
+  return end(p, stage, PETRA_ACTION_BACKWARD);
+}
+
+static petra_status pass_weight_gradient(passage *p, int stage) {
+  begin(p);
+  PETRA_TRY(petra_stage_weight_gradient(p->network.stage[stage], 0));
+  return end(p, stage, PETRA_ACTION_WEIGHT_GRADIENT);
+}
+
+/* `apart`: no W before all B, and then from below: the other order in which neighbours may let go of a tensor. */
+static petra_status pass(passage *p, bool apart) {
+  int stages = p->program->stages;
+  const bool split = p->network.plan->method.program->split_backward;
+  PETRA_TRY(petra_allocate(&p->before, (size_t)stages, sizeof *p->before));
+  PETRA_TRY(petra_allocate(&p->forward, (size_t)stages, sizeof *p->forward));
+  PETRA_TRY(petra_allocate(&p->backward, (size_t)stages, sizeof *p->backward));
+  PETRA_TRY(petra_allocate(&p->labels, (size_t)p->network.plan->config->data.batch, sizeof *p->labels));
+  for (int j = 0; j < stages; j++)
+    memcpy(p->out[j].base, account_of(p, j)->bytes, sizeof p->out[j].base);
+  for (int j = 0; j < stages - !p->program->split_head; j++)
+    PETRA_TRY(pass_forward(p, j));
+  for (int j = stages - 1; j >= 0; j--) {
+    PETRA_TRY(pass_backward(p, j));
+    if (split && !apart)
+      PETRA_TRY(pass_weight_gradient(p, j));
+  }
+  for (int j = 0; split && apart && j < stages; j++)
+    PETRA_TRY(pass_weight_gradient(p, j));
+  return PETRA_OK;
+}
+
+static petra_status pass_once(const petra_plan *plan, bool apart, petra_memory_stage *out) {
+  const petra_config *config = plan->config;
+  passage p = {.program = &plan->program, .out = out};
+  petra_backend *dry;
+  memset(out, 0, (size_t)plan->stages * sizeof *out);
+  PETRA_TRY(petra_backend_create_dry(config->device.backend, config->device.precision, &dry));
+  petra_status status = petra_network_open(&p.network, plan, dry);
+  if (status == PETRA_OK)
+    status = pass(&p, apart);
+  for (int j = 0; j < plan->stages; j++) {
+    if (p.forward)
+      petra_message_release(&p.forward[j]);
+    if (p.backward)
+      petra_message_release(&p.backward[j]);
+  }
+  petra_free(p.before);
+  petra_free(p.forward);
+  petra_free(p.backward);
+  petra_free(p.labels);
+  petra_network_fini(&p.network);
+  return status;
+}
+
+/* What B or W of a stage lets go of when W of the stage above came before, and does not when it comes after, is
+ * shared with it. Such tensors were sent up, and count there. */
+static void find_shared(petra_memory_stage *stage, const petra_memory_stage *apart) {
+  static const petra_action_kind kinds[PETRA_MEMORY_HOLDERS] = {PETRA_ACTION_BACKWARD, PETRA_ACTION_WEIGHT_GRADIENT};
+  for (int h = 0; h < PETRA_MEMORY_HOLDERS; h++)
+    for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++) {
+      int64_t *bytes = &stage->change[kinds[h]][PETRA_MEMORY_ABOVE].bytes[c];
+      const int64_t without = apart->change[kinds[h]][PETRA_MEMORY_ABOVE].bytes[c];
+      stage->shared[h][c] = without - *bytes;
+      *bytes = without;
+    }
+}
+
+static petra_status pass_apart(const petra_plan *plan, petra_memory_stage *out) {
+  petra_memory_stage *apart;
+  PETRA_TRY(petra_allocate(&apart, (size_t)plan->stages, sizeof *apart));
+  petra_status status = pass_once(plan, true, apart);
+  for (int j = 0; j < plan->stages && status == PETRA_OK; j++)
+    find_shared(&out[j], &apart[j]);
+  petra_free(apart);
+  return status;
+}
+
+/* One version beside the latest, whatever is in flight: a double buffer's, or that of F's copy. */
+static bool holds_a_copy(const petra_method *method) {
+  return method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER || method->sync_period > 1;
+}
+
+petra_status petra_footprint_measured(const petra_plan *plan, petra_memory_stage *out) {
+  const int stages = plan->stages;
+  PETRA_TRY(pass_once(plan, false, out));
+  if (plan->method.program->split_backward)
+    PETRA_TRY(pass_apart(plan, out));
+  for (int j = 0; j < stages; j++) {
+    int64_t parameters = out[j].base[PETRA_MEMORY_PARAMETERS];
+    if (petra_method_stashes(&plan->method))
+      out[j].version_bytes = parameters;
+    if (holds_a_copy(&plan->method))
+      out[j].copy_bytes = parameters;
+  }
+  return PETRA_OK;
+}
+
+/* --- paper, strict --- */
+
+void petra_footprint_block(const petra_plan *plan, int block, int64_t delay, petra_ledger_block *out) {
+  const petra_block *b = &plan->model.blocks[block];
+  petra_tensor_spec spec;
+  *out = (petra_ledger_block){.parameters = petra_block_parameters(&plan->model, b),
+                              .stream_elements = petra_block_input_elements(b) / b->streams_in,
+                              .streams = b->streams_in,
+                              .reversible = b->reversible,
+                              .reads_data = b->reads_data,
+                              .is_loss = b->is_loss,
+                              .delay = delay};
+  for (int i = 0; i < petra_block_parameter_count(b); i++) {
+    petra_block_parameter(&plan->model, b, i, &spec);
+    out->parameters += spec.kind == PETRA_TENSOR_FILTER ? spec.shape[0] : 0; /* the bias */
+  }
+  for (int i = 0; i < petra_block_statistic_count(b); i++) {
+    petra_block_statistic(b, i, &spec);
+    out->statistics += spec.shape[0];
+  }
+}
+
+/* Bytes of one waiting input and one waiting version: what a delay of one microbatch, with an update each,
+ * adds. */
+static petra_status count_block(const petra_plan *plan, petra_accounting accounting, int block,
+                                petra_memory_stage *out) {
+  const petra_config *config = plan->config;
+  const petra_ledger_rule rule = {
+      .accounting = accounting,
+      .inputs_kept = plan->method.keep != PETRA_KEEP_NOTHING,
+      .weights_kept = petra_method_stashes(&plan->method),
+      .batch = config->data.batch,
+      .accumulate = 1,
+      .element_bytes = petra_element_bytes(config->device.backend, config->device.precision, PETRA_TENSOR_ACTIVATION),
+      .parameter_bytes = petra_element_bytes(config->device.backend, config->device.precision, PETRA_TENSOR_FILTER)};
+  petra_ledger_block about;
+  petra_ledger_bytes bytes;
+  petra_footprint_block(plan, block, 1, &about);
+  PETRA_TRY(petra_ledger_block_bytes(&rule, &about, &bytes));
+  out->base[PETRA_MEMORY_PARAMETERS] += bytes.parameters;
+  out->base[PETRA_MEMORY_STATISTICS] += bytes.statistics;
+  out->base[PETRA_MEMORY_INPUT_BUFFER] += bytes.input;
+  if (holds_a_copy(&plan->method))
+    out->copy_bytes += bytes.parameters;
+  out->input_bytes += bytes.input_buffer;
+  out->version_bytes += bytes.weight_buffer;
+  return PETRA_OK;
+}
+
+petra_status petra_footprint_counted(const petra_plan *plan, petra_accounting accounting, petra_memory_stage *out) {
+  memset(out, 0, (size_t)plan->partition.stages * sizeof *out);
+  for (int j = 0; j < plan->partition.stages; j++)
+    for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++)
+      PETRA_TRY(count_block(plan, accounting, b, &out[j]));
+  return PETRA_OK;
+}

@@ -1,0 +1,96 @@
+#define _GNU_SOURCE /* sched_getaffinity */
+#include "run/network.h"
+
+#include "base/mem.h"
+#include "exec/worker_stage.h"
+
+#include <sched.h>
+
+petra_backend_options petra_network_backend_options(const petra_config *config) {
+  return (petra_backend_options){.kind = config->device.backend,
+                                 .precision = config->device.precision,
+                                 .threads = petra_network_threads(config),
+                                 .deterministic = config->device.deterministic,
+                                 .graph = config->device.graph};
+}
+
+int petra_network_threads(const petra_config *config) {
+  cpu_set_t cores;
+  if (config->device.threads > 0)
+    return (int)config->device.threads;
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0)
+    return 1;
+  int count = CPU_COUNT(&cores);
+  return count > 0 ? count : 1;
+}
+
+petra_status petra_network_open(petra_network *network, const petra_plan *plan, petra_backend *backend) {
+  const petra_backend_options options = petra_network_backend_options(plan->config);
+  *network = (petra_network){.plan = plan, .backend = backend};
+  if (!backend)
+    PETRA_TRY(petra_backend_create_with(&options, &network->backend));
+  PETRA_TRY(petra_allocate(&network->stage, (size_t)plan->stages, sizeof *network->stage));
+  for (int j = 0; j < plan->stages; j++) {
+    const petra_stage_options stage = {.model = &plan->model,
+                                       .number = j + 1,
+                                       .first = plan->partition.first[j],
+                                       .end = plan->partition.first[j + 1],
+                                       .backend = network->backend,
+                                       .rule = petra_method_stage_rule(&plan->method, plan->inverts),
+                                       .optim = petra_optim_from_config(plan->config),
+                                       .mitigation = petra_method_stage_mitigation(&plan->method, plan->stages, j + 1)};
+    PETRA_TRY(petra_stage_create(&stage, &network->stage[j]));
+  }
+  return PETRA_OK;
+}
+
+petra_status petra_network_initialise(petra_network *network) {
+  const petra_config *config = network->plan->config;
+  for (int j = 0; j < network->plan->stages; j++)
+    PETRA_TRY(petra_stage_initialise(network->stage[j], (uint64_t)config->run.seed));
+  return *config->model.weights ? petra_network_read_weights(network, config->model.weights) : PETRA_OK;
+}
+
+void petra_network_fini(petra_network *network) {
+  for (int j = 0; network->stage && j < network->plan->stages; j++)
+    petra_stage_empty(network->stage[j]);
+  for (int j = 0; network->stage && j < network->plan->stages; j++)
+    petra_stage_destroy(network->stage[j]);
+  petra_free(network->stage);
+  petra_backend_destroy(network->backend);
+  *network = (petra_network){0};
+}
+
+petra_stages petra_network_stages(const petra_network *network) {
+  return (petra_stages){
+      .count = network->plan->stages, .first = 1, .last = network->plan->stages, .stage = network->stage};
+}
+
+petra_loader_options petra_network_loader(const petra_network *network, int64_t first, int64_t end) {
+  const petra_config *config = network->plan->config;
+  return (petra_loader_options){.batch = (int32_t)config->data.batch,
+                                .bytes = petra_backend_takes_images(network->backend),
+                                .shuffle = config->data.shuffle,
+                                .augment = config->data.augment,
+                                .drop_last = true,
+                                .threads = (int)config->data.workers,
+                                .seed = (uint64_t)config->run.seed,
+                                .first = first,
+                                .end = end};
+}
+
+petra_status petra_network_evaluate(const petra_network *network, const petra_dataset *set, petra_evaluation *out) {
+  const petra_stages stages = petra_network_stages(network);
+  const petra_loader_options loader = petra_network_loader(network, 0, 0);
+  petra_snapshot **snapshots;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_allocate(&snapshots, (size_t)stages.count, sizeof *snapshots));
+  for (int32_t j = 0; j < stages.count && status == PETRA_OK; j++)
+    status = petra_stage_snapshot(network->stage[j], &snapshots[j]);
+  if (status == PETRA_OK)
+    status = petra_evaluate(network->backend, &stages, snapshots, NULL, set, &loader, out);
+  for (int32_t j = 0; j < stages.count; j++)
+    petra_snapshot_destroy(snapshots[j]);
+  petra_free(snapshots);
+  return status;
+}

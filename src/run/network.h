@@ -1,0 +1,43 @@
+/* The network of a plan on a backend: its stages with their weights. */
+#ifndef PETRA_RUN_NETWORK_H
+#define PETRA_RUN_NETWORK_H
+
+#include "exec/evaluate.h"
+#include "exec/stages.h"
+#include "run/plan.h"
+
+typedef struct petra_network {
+  const petra_plan *plan; /* borrowed */
+  petra_backend *backend;
+  petra_stage **stage; /* plan->stages of them */
+} petra_network;
+
+/* The stages, their weights 0, on `backend`, which is the network's from then on; NULL: one as the config says.
+ * petra_network_fini is due whatever comes back. */
+petra_status petra_network_open(petra_network *network, const petra_plan *plan, petra_backend *backend);
+
+/* The weights of model.weights or, where that is empty, initial ones. */
+petra_status petra_network_initialise(petra_network *network);
+void petra_network_fini(petra_network *network);
+
+/* All of them. */
+petra_stages petra_network_stages(const petra_network *network);
+
+/* How the config has batches of `set` read: data.batch, data.workers, shuffling and augmentation of the training data,
+ * whole batches alone. Microbatches [first, end). */
+petra_loader_options petra_network_loader(const petra_network *network, int64_t first, int64_t end);
+
+/* Loss and accuracy on a data set with the present weights. */
+petra_status petra_network_evaluate(const petra_network *network, const petra_dataset *set, petra_evaluation *out);
+
+/* What the config says of the backend. */
+petra_backend_options petra_network_backend_options(const petra_config *config);
+
+/* Threads of device.threads: its value, or the cores that this process may use. */
+int petra_network_threads(const petra_config *config);
+
+/* All parameters and statistics of the stages to and from a weights file. */
+petra_status petra_network_write_weights(const petra_network *network, const char *path);
+petra_status petra_network_read_weights(petra_network *network, const char *path);
+
+#endif

@@ -1,0 +1,128 @@
+/* The stages' parameters and statistics as the named tensors of a weights file. */
+#include "backend/ops.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "run/network.h"
+#include "io/weights.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct tensor_list {
+  int count;
+  petra_weight *weights;
+  petra_tensor **tensors;
+} tensor_list;
+
+static petra_status add_tensor(tensor_list *list, const petra_block *block, const petra_tensor_spec *spec,
+                               petra_tensor *tensor) {
+  petra_weight *weight = &list->weights[list->count];
+  snprintf(weight->name, sizeof weight->name, "%02d/%s", block->number, spec->name);
+  weight->rank = spec->rank;
+  for (int i = 0; i < 4; i++)
+    weight->shape[i] = spec->shape[i];
+  weight->elements = tensor->elements;
+  PETRA_TRY(petra_allocate(&weight->values, (size_t)tensor->elements, sizeof *weight->values));
+  list->tensors[list->count++] = tensor;
+  return PETRA_OK;
+}
+
+static petra_status add_block(tensor_list *list, const petra_network *network, petra_stage *stage, int b) {
+  const petra_block *block = &network->plan->model.blocks[b];
+  petra_tensor_spec spec;
+  for (int i = 0; i < petra_block_parameter_count(block); i++) {
+    petra_block_parameter(&network->plan->model, block, i, &spec);
+    PETRA_TRY(add_tensor(list, block, &spec, petra_stage_tensor(stage, b, false, i)));
+  }
+  for (int i = 0; i < petra_block_statistic_count(block); i++) {
+    petra_block_statistic(block, i, &spec);
+    PETRA_TRY(add_tensor(list, block, &spec, petra_stage_tensor(stage, b, true, i)));
+  }
+  return PETRA_OK;
+}
+
+static void destroy_list(tensor_list *list) {
+  for (int i = 0; i < list->count; i++)
+    petra_free(list->weights[i].values);
+  petra_free(list->weights);
+  petra_free(list->tensors);
+  petra_free(list);
+}
+
+static petra_status make_list(const petra_network *network, tensor_list **out) {
+  tensor_list *list;
+  petra_status status;
+  size_t most = (size_t)network->plan->model.block_count * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS);
+  PETRA_TRY(petra_allocate(&list, 1, sizeof *list));
+  PETRA_TRY_GOTO(status, petra_allocate(&list->weights, most, sizeof *list->weights), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&list->tensors, most, sizeof *list->tensors), fail);
+  for (int j = 0; j < network->plan->partition.stages; j++)
+    for (int b = network->plan->partition.first[j]; b < network->plan->partition.first[j + 1]; b++)
+      PETRA_TRY_GOTO(status, add_block(list, network, network->stage[j], b), fail);
+  *out = list;
+  return PETRA_OK;
+fail:
+  destroy_list(list);
+  return status;
+}
+
+/* A batch norm divides by the root of its running variance. */
+static petra_status check_variances(const tensor_list *list, const char *path) {
+  for (int i = 0; i < list->count; i++) {
+    const petra_weight *weight = &list->weights[i];
+    if (!strstr(weight->name, "running_var"))
+      continue;
+    for (int64_t e = 0; e < weight->elements; e++)
+      if (weight->values[e] < 0)
+        return petra_fail(PETRA_DATA, "%s: /parameters/%s: element %lld is %g; expected a variance of at least 0", path,
+                          weight->name, (long long)e, weight->values[e]);
+  }
+  return PETRA_OK;
+}
+
+/* What could not be read back is not written over what can. */
+static petra_status check_finite(const tensor_list *list, const char *path) {
+  for (int i = 0; i < list->count; i++)
+    for (int64_t e = 0; e < list->weights[i].elements; e++)
+      if (!isfinite(list->weights[i].values[e]))
+        return petra_fail(PETRA_NOT_FINITE, "%s: not written: element %lld of %s is %g; the run has diverged", path,
+                          (long long)e, list->weights[i].name, list->weights[i].values[e]);
+  return PETRA_OK;
+}
+
+petra_status petra_network_write_weights(const petra_network *network, const char *path) {
+  tensor_list *list;
+  petra_status status = PETRA_OK;
+  char text[128];
+  const petra_config *config = network->plan->config;
+  PETRA_TRY(make_list(network, &list));
+  for (int i = 0; i < list->count; i++)
+    PETRA_TRY_GOTO(
+        status, petra_op_download(network->backend, list->tensors[i], list->weights[i].values, PETRA_HOST_F64), done);
+  PETRA_TRY_GOTO(status, check_finite(list, path), done);
+  snprintf(text, sizeof text, "%s-%d width %d, %s stem, %d classes",
+           petra_config_choice_name("model.family", (int)config->model.family), network->plan->model.depth,
+           network->plan->model.width, petra_config_choice_name("model.stem", (int)config->model.stem),
+           network->plan->model.classes);
+  const petra_weights_about about = {.model = text};
+  const bool wide = network->backend->element_bytes[PETRA_TENSOR_FILTER] > sizeof(float);
+  status = petra_weights_write(path, &about, list->weights, list->count, wide);
+done:
+  destroy_list(list);
+  return status;
+}
+
+petra_status petra_network_read_weights(petra_network *network, const char *path) {
+  tensor_list *list;
+  petra_status status;
+  PETRA_TRY(make_list(network, &list));
+  PETRA_TRY_GOTO(status, petra_weights_read(path, list->weights, list->count), done);
+  PETRA_TRY_GOTO(status, check_variances(list, path), done);
+  for (int i = 0; i < list->count; i++)
+    PETRA_TRY_GOTO(status, petra_op_upload(network->backend, list->tensors[i], list->weights[i].values, PETRA_HOST_F64),
+                   done);
+done:
+  destroy_list(list);
+  return status;
+}

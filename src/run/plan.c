@@ -1,0 +1,78 @@
+#include "run/plan_private.h"
+
+#include "backend/precision.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+static petra_status check_classes(const petra_config *config, int32_t classes) {
+  if (config->model.classes >= classes)
+    return PETRA_OK;
+  return petra_config_fail(
+      config, "model.classes", "%lld outputs for the %d classes of data.set: %s; expected at least %d",
+      (long long)config->model.classes, classes, petra_config_choice_name("data.set", (int)config->data.set), classes);
+}
+
+petra_status petra_plan_check_data(const petra_plan *plan, const petra_dataset *set) {
+  PETRA_TRY(check_classes(plan->config, set->classes));
+  if (set->height != plan->model.image_height || set->width != plan->model.image_width)
+    return petra_config_fail(
+        plan->config, "data.path",
+        "images of %d x %d pixels for a network that was built for %d x %d; expected one size in both splits",
+        set->width, set->height, plan->model.image_width, plan->model.image_height);
+  return PETRA_OK;
+}
+
+/* The partition; balanced by the times of a profile where the costs are its. */
+static petra_status cut(petra_plan *plan) {
+  const petra_config *config = plan->config;
+  int64_t *times;
+  if (config->stages.partition != PETRA_PARTITION_BALANCED || config->cluster.cost.model != PETRA_COST_PROFILE)
+    return petra_partition_init(&plan->partition, config, &plan->model);
+  PETRA_TRY(petra_plan_load_profile(plan));
+  PETRA_TRY(petra_allocate(&times, (size_t)plan->model.block_count, sizeof *times));
+  petra_status status = petra_partition_balance(&plan->partition, config, &plan->model,
+                                                petra_plan_block_times(plan, times) ? times : NULL);
+  petra_free(times);
+  return status;
+}
+
+/* What each backend can compute in. */
+static petra_status check_precision(const petra_config *config) {
+  const petra_backend_kind backend = config->device.backend;
+  char text[256];
+  if (!petra_precision_check(backend, config->device.precision, text, sizeof text))
+    return petra_config_fail(config, "device.precision", "%s", text);
+  if (config->device.graph == PETRA_GRAPH_ON && (backend == PETRA_BACKEND_CPU || backend == PETRA_BACKEND_REF))
+    return petra_config_fail(config, "device.graph",
+                             "on with device.backend: %s, which has no graphs; expected auto or off",
+                             petra_config_choice_name("device.backend", (int)backend));
+  return PETRA_OK;
+}
+
+petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
+  *plan = (petra_plan){.config = config};
+  petra_dataset_shape shape;
+  PETRA_TRY(petra_dataset_shape_of(config, &shape));
+  PETRA_TRY(petra_model_init(&plan->model, config, shape.height, shape.width));
+  PETRA_TRY(petra_method_from_config(config, &plan->method));
+  PETRA_TRY(cut(plan));
+  plan->stages = plan->partition.stages;
+  petra_method_fit(&plan->method, plan->stages);
+  PETRA_TRY(check_classes(config, shape.classes));
+  PETRA_TRY(check_precision(config));
+  plan->inverts = plan->method.inverts && config->model.family == PETRA_FAMILY_REVNET;
+  if (plan->method.inverts && !plan->inverts)
+    petra_log(PETRA_LOG_WARNING,
+              "method %s on a ResNet, which has no reversible blocks: every block keeps its input and computes its "
+              "graph again",
+              plan->method.name);
+  return PETRA_OK;
+}
+
+void petra_plan_fini(petra_plan *plan) {
+  petra_partition_fini(&plan->partition);
+  petra_model_fini(&plan->model);
+  petra_plan_order_destroy(plan->order);
+  petra_profile_destroy(plan->profile);
+  *plan = (petra_plan){0};
+}

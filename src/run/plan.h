@@ -1,0 +1,90 @@
+/* What a config asks for, before anything is computed: network, partition, method, order of the actions, options of the
+ * program. A plan is made in up to three steps (init; read_order; program) and is read only from then on. It has no
+ * backend: run/network.h puts it on one. */
+#ifndef PETRA_RUN_PLAN_H
+#define PETRA_RUN_PLAN_H
+
+#include "data/dataset.h"
+#include "io/profile.h"
+#include "nn/partition.h"
+#include "schedule/method.h"
+#include "sim/cost.h"
+
+typedef struct petra_plan_order petra_plan_order; /* of method.schedule; plan_order.c */
+
+typedef struct petra_plan {
+  const petra_config *config; /* borrowed */
+  petra_model model;          /* without blocks where a simulation has cluster.stages in place of a model */
+  petra_partition partition;
+  int32_t stages; /* J */
+  petra_method method;
+  petra_plan_order *order; /* NULL: the method's own */
+  bool inverts; /* backward messages carry streams: the method inverts and the network has reversible blocks */
+  petra_profile *profile;        /* NULL where no cost comes from one */
+  petra_program_options program; /* from petra_plan_program on */
+} petra_plan;
+
+/* Network, partition and method, checked against each other and the data set's classes where they are known before it
+ * is opened (petra_dataset_shape_of). petra_plan_fini is due whatever comes back. */
+petra_status petra_plan_init(petra_plan *plan, const petra_config *config);
+void petra_plan_fini(petra_plan *plan);
+
+/* Reads and checks the file of method.schedule, if there is one; the program of `method` is then the file's. PETRA_IO,
+ * PETRA_SCHEDULE, PETRA_CONFIG where file and config do not agree. */
+petra_status petra_plan_read_order(petra_plan *plan);
+
+/* The options of the program for a run of `microbatches` (with method.schedule those of the file), `batches` an epoch,
+ * checked against the method; and the profile, where costs come from one. */
+petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t batches);
+
+/* All three steps for a run that is simulated, on the network of the config or on cluster.stages equal stages:
+ * run.max_microbatches microbatches; 0: `microbatches`; 0: 16 a stage. */
+petra_status petra_plan_simulated(petra_plan *plan, const petra_config *config, int64_t microbatches);
+
+/* NULL: no method.schedule. */
+const struct petra_schedule *petra_plan_schedule(const petra_plan *plan);
+
+/* The delays and lags of the file's stages, for petra_plan_stage_summary. */
+petra_status petra_plan_measure_order(petra_plan *plan);
+/* Of stage `stage` from 0, if they have been measured. */
+bool petra_plan_distance(const petra_plan *plan, int stage, int64_t *delay, int64_t *lag);
+
+/* Whether the trainer can run the plan, and its file if there is one, in a run of `microbatches` (that many at most).
+ * Measures the file. PETRA_SCHEDULE, PETRA_CONFIG. */
+petra_status petra_plan_check_training(petra_plan *plan, int64_t microbatches);
+
+/* Checks an open data set against the plan: classes and size of the images. PETRA_CONFIG. */
+petra_status petra_plan_check_data(const petra_plan *plan, const petra_dataset *set);
+
+/* Durations of stage `stage` from 0 by cluster.cost: roofline; `out`'s message sizes stay as they are. PETRA_CONFIG if
+ * the device has no peak for the arithmetic. */
+petra_status petra_plan_roofline_cost(const petra_plan *plan, int stage, petra_stage_cost *out);
+
+/* Reads cluster.cost.profile, unless it was read before, and checks that it is a profile of this network. PETRA_CONFIG,
+ * PETRA_IO or PETRA_DATA: what differs, and what was expected. */
+petra_status petra_plan_load_profile(petra_plan *plan);
+
+/* Durations of stage `stage` from 0 by the profile, which was loaded; `out`'s message sizes stay as they are.
+ * PETRA_CONFIG if the profile has neither one block a stage nor the partition of the plan. */
+petra_status petra_plan_profile_cost(const petra_plan *plan, int stage, petra_stage_cost *out);
+
+/* What the profile says a microbatch takes at each block, F and B together; false if it has not one block a stage. */
+bool petra_plan_block_times(const petra_plan *plan, int64_t *nanoseconds);
+
+/* A row of the stage table. */
+typedef struct petra_stage_summary {
+  char name[64];             /* "stem", "group1.block1", "group1.block1 .. group2.block1" */
+  bool reversible;           /* every block of it is */
+  petra_image_shape in, out; /* of one stream; the head's out is (classes, 1, 1) */
+  int streams_in, streams_out;
+  int64_t parameters;
+  int64_t forward_flops;                 /* per image */
+  int64_t forward_bytes, backward_bytes; /* of the messages that it sends up and down, per microbatch */
+  int64_t delay;                         /* petra_method_distance; of a file, its largest */
+  int64_t lag;                           /* most updates between the two */
+} petra_stage_summary;
+
+/* Of stage `stage` from 0. */
+void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_summary *out);
+
+#endif

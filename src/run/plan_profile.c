@@ -1,0 +1,110 @@
+/* The cost model `profile`: costs from a file of `petra profile`, which must be one of this network. */
+#include "base/log.h"
+#include "run/plan.h"
+#include "io/profile.h"
+
+#include <string.h>
+
+static const char key[] = "cluster.cost.profile";
+
+static petra_status check_text(const petra_config *config, const char *config_key, const char *found, int expected) {
+  const char *name = petra_config_choice_name(config_key, expected);
+  return strcmp(found, name) == 0
+             ? PETRA_OK
+             : petra_config_fail(config, key, "%s: a profile with %s: %s; expected one with %s: %s",
+                                 config->cluster.cost.profile, config_key, found, config_key, name);
+}
+
+static petra_status check_number(const petra_config *config, const char *what, int32_t found, int64_t expected) {
+  return found == expected
+             ? PETRA_OK
+             : petra_config_fail(config, key, "%s: a profile with %s: %d; expected one with %s: %lld",
+                                 config->cluster.cost.profile, what, (int)found, what, (long long)expected);
+}
+
+/* That what was timed is what is to be priced. */
+static petra_status check_network(const petra_plan *plan) {
+  const petra_config *config = plan->config;
+  const petra_profile *profile = plan->profile;
+  int64_t blocks = 0;
+  PETRA_TRY(check_text(config, "model.family", profile->family, (int)config->model.family));
+  PETRA_TRY(check_number(config, "model.depth", profile->depth, config->model.depth));
+  PETRA_TRY(check_number(config, "model.width", profile->width, config->model.width));
+  PETRA_TRY(check_text(config, "model.stem", profile->stem, (int)config->model.stem));
+  PETRA_TRY(check_text(config, "model.downsample", profile->downsample, (int)config->model.downsample));
+  PETRA_TRY(check_number(config, "model.classes", profile->classes, config->model.classes));
+  PETRA_TRY(check_number(config, "image height", profile->image_height, plan->model.image_height));
+  PETRA_TRY(check_number(config, "image width", profile->image_width, plan->model.image_width));
+  PETRA_TRY(check_number(config, "data.batch", profile->batch, config->data.batch));
+  PETRA_TRY(check_text(config, "device.precision", profile->precision, (int)config->device.precision));
+  for (int32_t j = 0; j < profile->stages; j++)
+    blocks += profile->stage[j].blocks;
+  if (blocks != plan->model.block_count)
+    return petra_fail(PETRA_DATA, "%s: /stages/blocks: %lld blocks together; expected %d, those of the network",
+                      config->cluster.cost.profile, (long long)blocks, plan->model.block_count);
+  return PETRA_OK;
+}
+
+petra_status petra_plan_load_profile(petra_plan *plan) {
+  const petra_config *config = plan->config;
+  if (plan->profile)
+    return PETRA_OK;
+  if (config->cluster.stages > 0)
+    return petra_config_fail(config, "cluster.cost.model",
+                             "profile with cluster.stages, which have no model to look up; expected unit or constant");
+  if (!*config->cluster.cost.profile)
+    return petra_config_fail(config, key,
+                             "empty with cluster.cost.model: profile; expected a file that `petra profile` wrote");
+  PETRA_TRY(petra_profile_read(config->cluster.cost.profile, &plan->profile));
+  return check_network(plan);
+}
+
+bool petra_plan_block_times(const petra_plan *plan, int64_t *nanoseconds) {
+  const petra_profile *profile = plan->profile;
+  if (profile->stages != plan->model.block_count)
+    return false;
+  for (int b = 0; b < profile->stages; b++) {
+    const petra_spread *part = profile->stage[b].part;
+    bool rebuilt = plan->method.recomputes && b < profile->stages - 1; /* the fused head is not */
+    nanoseconds[b] = petra_nanoseconds(part[PETRA_PROFILE_FORWARD].median + part[PETRA_PROFILE_BACKWARD].median +
+                                       (rebuilt ? part[PETRA_PROFILE_RECONSTRUCT].median : 0));
+  }
+  return true;
+}
+
+/* Which rows of the profile make up stage `stage`: [*first, *end). */
+static petra_status find_rows(const petra_plan *plan, int stage, int *first, int *end) {
+  const petra_profile *profile = plan->profile;
+  const petra_partition *partition = &plan->partition;
+  *first = partition->first[stage];
+  *end = partition->first[stage + 1];
+  if (profile->stages == plan->model.block_count) /* one block a stage */
+    return PETRA_OK;
+  if (profile->stages != partition->stages)
+    return petra_config_fail(
+        plan->config, key, "%s: a profile of %d stages; expected one of %d, or of one block a stage (%d)",
+        plan->config->cluster.cost.profile, (int)profile->stages, partition->stages, plan->model.block_count);
+  if (profile->stage[stage].blocks != *end - *first)
+    return petra_config_fail(
+        plan->config, key,
+        "%s: a profile whose stage %d has %d blocks; expected one where it has %d, or of one block a stage",
+        plan->config->cluster.cost.profile, stage + 1, (int)profile->stage[stage].blocks, *end - *first);
+  *first = stage;
+  *end = stage + 1;
+  return PETRA_OK;
+}
+
+petra_status petra_plan_profile_cost(const petra_plan *plan, int stage, petra_stage_cost *out) {
+  int first, end;
+  double sum[PETRA_PROFILE_PARTS] = {0};
+  PETRA_TRY(find_rows(plan, stage, &first, &end));
+  for (int row = first; row < end; row++)
+    for (int part = 0; part < PETRA_PROFILE_PARTS; part++)
+      sum[part] += plan->profile->stage[row].part[part].median;
+  out->forward_ns = petra_nanoseconds(sum[PETRA_PROFILE_FORWARD]);
+  out->backward_ns = petra_nanoseconds(sum[PETRA_PROFILE_BACKWARD]);
+  out->reconstruct_ns = petra_nanoseconds(sum[PETRA_PROFILE_RECONSTRUCT]);
+  out->weight_gradient_ns = petra_nanoseconds(sum[PETRA_PROFILE_WEIGHT_GRADIENT]);
+  out->update_ns = petra_nanoseconds(sum[PETRA_PROFILE_UPDATE]);
+  return PETRA_OK;
+}

@@ -1,0 +1,88 @@
+/* The options of the program, from a config. */
+#include "data/shapes.h"
+#include "run/plan.h"
+#include "schedule/schedule.h"
+
+static petra_status check_program(const petra_config *config, const petra_method *method, int32_t stages) {
+  const petra_program_ops *program = method->program;
+  const char *name = method->name;
+  int64_t chunks = method->chunks;
+  if (config->run.drain == PETRA_DRAIN_FALSE && !program->undrained)
+    return petra_config_fail(config, "run.drain", "method %s always drains; expected auto or true", name);
+  if (chunks > 1 && !program->chunked)
+    return petra_config_fail(
+        config, "method.chunks",
+        "%lld with method %s, whose program is %s; expected 1, or a method that interleaves stages", (long long)chunks,
+        name, program->name);
+  if (stages % chunks != 0)
+    return petra_config_fail(config, "method.chunks",
+                             "%lld chunks of %d stages; expected a divisor of the number of stages", (long long)chunks,
+                             stages);
+  if (method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER && config->method.accumulate < stages)
+    return petra_config_fail(
+        config, "method.accumulate",
+        "%lld with method %s on %d stages; its two versions of the weights need at least one microbatch a stage "
+        "between updates: expected at least %d",
+        (long long)config->method.accumulate, name, stages, stages);
+  if (config->method.credit > 0 && !program->arrival)
+    return petra_config_fail(config, "method.credit",
+                             "%lld with method %s, whose program is %s; expected 0, or a method by arrival",
+                             (long long)config->method.credit, name, program->name);
+  return PETRA_OK;
+}
+
+petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t batches) {
+  const petra_config *config = plan->config;
+  const petra_method *method = &plan->method;
+  const petra_schedule *schedule = petra_plan_schedule(plan);
+  PETRA_TRY(check_program(config, method, plan->stages));
+  plan->program = (petra_program_options){.stages = plan->stages,
+                                          .chunks = method->chunks,
+                                          .microbatches = schedule ? schedule->microbatches : microbatches,
+                                          .accumulate = config->method.accumulate,
+                                          .drain = config->run.drain == PETRA_DRAIN_TRUE,
+                                          .batches = batches,
+                                          .eval_every = config->run.eval_every,
+                                          .split_head = method->split_head,
+                                          .credit = config->method.credit,
+                                          .data = schedule};
+  PETRA_TRY(petra_program_check(method->program, &plan->program));
+  return config->cluster.cost.model == PETRA_COST_PROFILE ? petra_plan_load_profile(plan) : PETRA_OK;
+}
+
+/* More actions than this take hours; whoever wants them says how many microbatches. */
+static const int64_t many_actions = INT64_C(10000000000);
+
+/* Microbatches of an epoch. CIFAR's training set and the generated one have the same number of images. */
+static int64_t nominal_batches(const petra_config *config) {
+  int64_t images = PETRA_SHAPES_TRAIN_COUNT;
+  if (config->data.limit > 0 && config->data.limit < images)
+    images = config->data.limit;
+  int64_t batches = images / config->data.batch;
+  return batches > 0 ? batches : 1;
+}
+
+/* A method on equal stages without a model. */
+static petra_status init_stages(petra_plan *plan, const petra_config *config) {
+  *plan = (petra_plan){.config = config, .stages = (int32_t)config->cluster.stages};
+  PETRA_TRY(petra_method_from_config(config, &plan->method));
+  petra_method_fit(&plan->method, plan->stages);
+  return PETRA_OK;
+}
+
+petra_status petra_plan_simulated(petra_plan *plan, const petra_config *config, int64_t microbatches) {
+  PETRA_TRY(config->cluster.stages == 0 ? petra_plan_init(plan, config) : init_stages(plan, config));
+  PETRA_TRY(petra_plan_read_order(plan));
+  if (config->run.max_microbatches > 0)
+    microbatches = config->run.max_microbatches;
+  else if (microbatches == 0)
+    microbatches = 16 * (int64_t)plan->stages;
+  if (microbatches > many_actions / (2 * plan->stages))
+    return petra_config_fail(config, "run.max_microbatches",
+                             "%lld microbatches on %d stages are more than %lld actions; expected fewer microbatches",
+                             (long long)microbatches, plan->stages, (long long)many_actions);
+  PETRA_TRY(petra_plan_program(plan, microbatches, nominal_batches(config)));
+  if (config->cluster.stages > 0)
+    plan->program.eval_every = 0; /* no model, nothing to evaluate */
+  return PETRA_OK;
+}

@@ -1,0 +1,373 @@
+#include "run/run.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "exec/transport_local.h"
+#include "exec/worker_stage.h"
+#include "io/checkpoint.h"
+#include "run/action_log.h"
+#include "run/checkpoints.h"
+#include "run/cluster.h"
+#include "run/folder.h"
+#include "run/libraries.h"
+#include "run/probe_log.h"
+#include "run/trace_observer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct petra_run {
+  const petra_config *config;
+  petra_run_options options;
+  petra_plan plan;
+  petra_network network;
+  petra_dataset *train_opened, *eval_opened; /* by the run */
+  const petra_dataset *train_set, *eval_set; /* eval_set NULL: nothing is evaluated */
+  petra_cluster cluster;
+  petra_lr lr;
+  /* Files. */
+  char *directory, *weights_path, *checkpoint_path, *config_text;
+  size_t config_size;
+  int lock; /* descriptor of the folder, locked; -1: none */
+  petra_runlog *runlog;
+  petra_archive *resume; /* the checkpoint that the run goes on from; NULL: none */
+  int64_t first;         /* the first microbatch that stage 1 reads */
+  /* What works. */
+  petra_loader *loader;
+  petra_transport *transport;
+  petra_worker *worker;
+  petra_executor *executor;
+  /* What is told. */
+  petra_training_log *log;
+  petra_probe *probe;
+  petra_probe_log probe_log;
+  petra_checkpoints *checkpoints;
+  petra_action_log *actions;
+  petra_trace_observer *trace;
+  petra_observer *observers;
+  petra_stage_observer *stage_observers;
+  petra_worker *(*wrap)(void *context, petra_worker *worker);
+  void *wrap_context;
+};
+
+/* --- open --- */
+
+static petra_status open_data(petra_run *run) {
+  const petra_config *config = run->config;
+  run->train_set = run->options.train;
+  if (!run->train_set) {
+    PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_TRAIN, &run->train_opened));
+    run->train_set = run->train_opened;
+    PETRA_TRY(petra_plan_check_data(&run->plan, run->train_set));
+  }
+  if (config->run.eval_every == 0)
+    return PETRA_OK;
+  run->eval_set = run->options.evaluation;
+  if (run->eval_set)
+    return PETRA_OK;
+  PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_EVAL, &run->eval_opened));
+  run->eval_set = run->eval_opened;
+  return petra_plan_check_data(&run->plan, run->eval_set);
+}
+
+/* How many microbatches, and the options of the program. */
+static petra_status plan_program(petra_run *run) {
+  const petra_config *config = run->config;
+  int64_t batches = run->train_set->count / config->data.batch;
+  if (batches == 0)
+    return petra_config_fail(config, "data.batch",
+                             "a batch of %lld images, but the training set has %lld; expected at most as many",
+                             (long long)config->data.batch, (long long)run->train_set->count);
+  int64_t microbatches = config->run.epochs * batches;
+  if (config->run.max_microbatches > 0 && config->run.max_microbatches < microbatches)
+    microbatches = config->run.max_microbatches;
+  if (config->cluster.stages > 0)
+    return petra_config_fail(config, "cluster.stages",
+                             "%lld stages without a model cannot be trained; expected 0, or petra simulate",
+                             (long long)config->cluster.stages);
+  PETRA_TRY(petra_plan_program(&run->plan, microbatches, batches));
+  run->lr = petra_lr_from_config(config, batches);
+  return petra_plan_check_training(&run->plan, microbatches);
+}
+
+/* With `resume`: the checkpoint, where there is one, and the log in it. */
+static petra_status find_checkpoint(petra_run *run, petra_runlog_about *about, char **log) {
+  size_t bytes;
+  if (!run->options.resume)
+    return PETRA_OK;
+  PETRA_TRY(petra_checkpoint_find(run->checkpoint_path, run->config, &run->resume));
+  if (!run->resume) {
+    if (run->options.print)
+      petra_utf8_print(stdout, "no %s: the run begins at its beginning\n", run->checkpoint_path);
+    return PETRA_OK;
+  }
+  PETRA_TRY(petra_checkpoint_begin(run->resume, run->config, run->plan.program.microbatches, &run->first, log, &bytes));
+  about->image = *log;
+  about->image_bytes = bytes;
+  if (run->options.print)
+    petra_utf8_print(stdout, "resumed from %s: microbatch %lld (epoch %lld)\n", run->checkpoint_path,
+                     (long long)run->first, (long long)(run->first / run->plan.program.batches) + 1);
+  return PETRA_OK;
+}
+
+/* The run's folder with run.h5 and config.yaml; run.h5 first, as it is the one that a full disk refuses. */
+static petra_status open_files(petra_run *run) {
+  char *path = NULL, *log = NULL;
+  char backend[256], libraries[256];
+  petra_status status;
+  PETRA_TRY(petra_folder_of(run->config, run->options.output, &run->directory));
+  PETRA_TRY(petra_join_path(run->directory, "weights.h5", &run->weights_path));
+  PETRA_TRY(petra_join_path(run->directory, "checkpoint.h5", &run->checkpoint_path));
+  PETRA_TRY(petra_folder_lock(run->directory, &run->lock));
+  PETRA_TRY(petra_folder_expand_config(run->config, &run->config_text, &run->config_size));
+  PETRA_TRY(petra_join_path(run->directory, "run.h5", &path));
+  run->network.backend->ops->describe(run->network.backend, backend, sizeof backend);
+  petra_libraries_describe(libraries, sizeof libraries);
+  petra_runlog_about about = {.command = run->options.command_line,
+                              .backend = backend,
+                              .libraries = libraries,
+                              .config = run->config_text,
+                              .actions = run->config->run.trace_actions,
+                              .seed = (uint64_t)run->config->run.seed};
+  PETRA_TRY_GOTO(status, find_checkpoint(run, &about, &log), done);
+  PETRA_TRY_GOTO(status, petra_runlog_create(path, &about, &run->runlog), done);
+  PETRA_TRY_GOTO(status, petra_folder_write_config(run->directory, run->config_text, run->config_size), done);
+  if (!run->resume)
+    PETRA_TRY_GOTO(status, petra_folder_write_stages(&run->plan, run->runlog), done);
+  if (run->config->probe.per_epoch > 0)
+    status = petra_probe_log_init(&run->probe_log, &run->network, run->runlog, run->resume != NULL);
+done:
+  petra_free(log);
+  petra_free(path);
+  return status;
+}
+
+static petra_status create_probe(petra_run *run) {
+  const petra_config *config = run->config;
+  const petra_probe_options options = {.backend = run->network.backend,
+                                       .stages = petra_network_stages(&run->network),
+                                       .program = run->plan.method.program,
+                                       .program_options = &run->plan.program,
+                                       .per_epoch = config->probe.per_epoch,
+                                       .gradients = config->probe.gradients,
+                                       .context = run->runlog ? &run->probe_log : run->options.context,
+                                       .row = run->runlog ? petra_probe_log_row : run->options.probe_row};
+  if (config->probe.per_epoch == 0)
+    return PETRA_OK;
+  PETRA_TRY(petra_probe_create(&options, &run->probe));
+  petra_stage_observers_add(&run->stage_observers, petra_probe_observer(run->probe));
+  return PETRA_OK;
+}
+
+static const petra_account *account_of(const void *context, int32_t stage) {
+  return petra_stage_account(((const petra_run *)context)->network.stage[stage - 1]);
+}
+
+static petra_status create_trace(petra_run *run) {
+  const petra_trace_observer_options options = {
+      .path = run->options.trace, .plan = &run->plan, .account = account_of, .context = run};
+  PETRA_TRY(petra_trace_observer_create(&options, &run->trace));
+  petra_observers_add(&run->observers, petra_trace_observer_base(run->trace));
+  return PETRA_OK;
+}
+
+/* Those of the whole run; the list of the worker's observers begins with the probe. */
+static petra_status create_observers(petra_run *run) {
+  const petra_training_log_options log = {.runlog = run->runlog,
+                                          .program = run->plan.method.program,
+                                          .program_options = &run->plan.program,
+                                          .print_epochs = run->options.print,
+                                          .progress = run->options.progress};
+  PETRA_TRY(create_probe(run));
+  PETRA_TRY(petra_training_log_create(&log, &run->log));
+  petra_stage_observers_add(&run->stage_observers, petra_training_log_observer(run->log));
+  if (run->config->run.trace_actions && run->runlog) {
+    PETRA_TRY(petra_action_log_create(run->runlog, run->plan.stages, &run->actions));
+    petra_observers_add(&run->observers, petra_action_log_observer(run->actions));
+  }
+  return PETRA_OK;
+}
+
+petra_status petra_run_open(const petra_config *config, const petra_run_options *options, petra_run **out) {
+  petra_run *run;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&run, 1, sizeof *run));
+  run->config = config;
+  run->options = *options;
+  run->lock = -1;
+  PETRA_TRY_GOTO(status, petra_plan_init(&run->plan, config), fail);
+  PETRA_TRY_GOTO(status, petra_plan_read_order(&run->plan), fail);
+  PETRA_TRY_GOTO(status, open_data(run), fail);
+  PETRA_TRY_GOTO(status, plan_program(run), fail);
+  if (options->program)
+    run->plan.method.program = options->program;
+  PETRA_TRY_GOTO(status, petra_network_open(&run->network, &run->plan, options->backend), fail);
+  PETRA_TRY_GOTO(status, petra_network_initialise(&run->network), fail);
+  PETRA_TRY_GOTO(status, petra_cluster_init(&run->cluster, &run->plan), fail);
+  if (options->trace)
+    PETRA_TRY_GOTO(status, create_trace(run), fail);
+  if (options->files)
+    PETRA_TRY_GOTO(status, open_files(run), fail);
+  PETRA_TRY_GOTO(status, create_observers(run), fail);
+  *out = run;
+  return PETRA_OK;
+fail:
+  petra_run_destroy(run);
+  return status;
+}
+
+/* --- go --- */
+
+void petra_run_observe(petra_run *run, petra_observer *observer) {
+  petra_observers_add(&run->observers, observer);
+}
+
+void petra_run_observe_stages(petra_run *run, petra_stage_observer *observer) {
+  petra_stage_observers_add(&run->stage_observers, observer);
+}
+
+void petra_run_wrap(petra_run *run, petra_worker *(*wrap)(void *context, petra_worker *worker), void *context) {
+  run->wrap = wrap;
+  run->wrap_context = context;
+}
+
+static petra_status create_worker(petra_run *run) {
+  const petra_loader_options loader = petra_network_loader(&run->network, run->first, run->plan.program.microbatches);
+  const petra_stages stages = petra_network_stages(&run->network);
+  PETRA_TRY(petra_loader_create(run->train_set, &loader, &run->loader));
+  PETRA_TRY(petra_transport_local_create(&stages, &run->transport));
+  const petra_worker_stage_options options = {.backend = run->network.backend,
+                                              .stages = stages,
+                                              .transport = run->transport,
+                                              .loader = run->loader,
+                                              .evaluation = run->eval_set,
+                                              .evaluation_loader = loader,
+                                              .lr = &run->lr,
+                                              .program = run->plan.method.program,
+                                              .program_options = &run->plan.program,
+                                              .measure = run->config->cluster.cost.model == PETRA_COST_MEASURED,
+                                              .observers = run->stage_observers};
+  return petra_worker_stage_create(&options, &run->worker);
+}
+
+/* Writes checkpoints and reads the one that the run goes on from; *worker is for the executor. */
+static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
+  const petra_checkpoints_options options = {.network = &run->network,
+                                             .worker = run->worker,
+                                             .probe = run->probe,
+                                             .log = run->log,
+                                             .runlog = run->runlog,
+                                             .path = run->checkpoint_path,
+                                             .config = run->config_text,
+                                             .every = run->config->run.checkpoint_every * run->plan.program.batches,
+                                             .measure = run->config->cluster.cost.model == PETRA_COST_MEASURED,
+                                             .resume = run->resume};
+  *worker = run->worker;
+  if (!run->options.files)
+    return PETRA_OK;
+  PETRA_TRY(petra_checkpoints_create(&options, &run->checkpoints));
+  petra_checkpoint_destroy(run->resume);
+  run->resume = NULL;
+  petra_observers_add(&run->observers, petra_checkpoints_observer(run->checkpoints));
+  *worker = petra_checkpoints_worker(run->checkpoints);
+  return PETRA_OK;
+}
+
+petra_status petra_run_go(petra_run *run) {
+  petra_worker *worker;
+  PETRA_TRY(create_worker(run));
+  PETRA_TRY(create_checkpoints(run, &worker));
+  if (run->wrap)
+    worker = run->wrap(run->wrap_context, worker);
+  PETRA_TRY(petra_executor_virtual_create(&run->cluster.executor, &run->executor));
+  petra_status status =
+      run->executor->ops->run(run->executor, run->plan.method.program, &run->plan.program, worker, run->observers);
+  if (status == PETRA_OK)
+    status = petra_probe_finish(run->probe);
+  petra_training_log_finish(run->log, status == PETRA_OK);
+  return status;
+}
+
+void petra_run_drop_worker(petra_run *run) {
+  petra_worker_stage_destroy(run->worker);
+  petra_transport_destroy(run->transport);
+  run->worker = NULL;
+  run->transport = NULL;
+}
+
+/* --- close --- */
+
+static petra_status write_memory(petra_run *run) {
+  petra_account *accounts;
+  PETRA_TRY(petra_allocate(&accounts, (size_t)run->plan.stages, sizeof *accounts));
+  for (int32_t j = 0; j < run->plan.stages; j++)
+    accounts[j] = *petra_stage_account(run->network.stage[j]);
+  petra_status status = petra_runlog_memory(run->runlog, accounts, run->plan.stages);
+  petra_free(accounts);
+  return status;
+}
+
+petra_status petra_run_close(petra_run *run) {
+  if (run->trace)
+    PETRA_TRY(petra_trace_observer_finish(run->trace));
+  if (!run->options.files)
+    return PETRA_OK;
+  PETRA_TRY(petra_network_write_weights(&run->network, run->weights_path)); /* first: they are what the run was for */
+  PETRA_TRY(write_memory(run));
+  if (run->probe)
+    PETRA_TRY(petra_probe_log_finish(&run->probe_log, run->probe));
+  PETRA_TRY(petra_runlog_complete(run->runlog));
+  petra_runlog *runlog = run->runlog;
+  run->runlog = NULL;
+  return petra_runlog_close(runlog);
+}
+
+void petra_run_destroy(petra_run *run) {
+  if (!run)
+    return;
+  petra_executor_destroy(run->executor);
+  petra_trace_observer_destroy(run->trace);
+  petra_action_log_destroy(run->actions);
+  petra_checkpoints_destroy(run->checkpoints);
+  petra_run_drop_worker(run);
+  petra_checkpoint_destroy(run->resume);
+  petra_probe_destroy(run->probe);
+  petra_probe_log_fini(&run->probe_log);
+  petra_training_log_destroy(run->log);
+  petra_runlog_close(run->runlog);
+  if (run->lock >= 0)
+    close(run->lock);
+  free(run->config_text); /* open_memstream's */
+  petra_free(run->checkpoint_path);
+  petra_free(run->weights_path);
+  petra_free(run->directory);
+  petra_loader_destroy(run->loader);
+  petra_cluster_fini(&run->cluster);
+  petra_network_fini(&run->network);
+  petra_dataset_destroy(run->eval_opened);
+  petra_dataset_destroy(run->train_opened);
+  petra_plan_fini(&run->plan);
+  petra_free(run);
+}
+
+const petra_plan *petra_run_plan(const petra_run *run) {
+  return &run->plan;
+}
+
+petra_network *petra_run_network(petra_run *run) {
+  return &run->network;
+}
+
+const petra_training_log *petra_run_log(const petra_run *run) {
+  return run->log;
+}
+
+const char *petra_run_directory(const petra_run *run) {
+  return run->directory;
+}
+
+int64_t petra_run_now_ns(const petra_run *run) {
+  return run->executor->ops->now_ns(run->executor);
+}

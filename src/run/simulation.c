@@ -1,0 +1,311 @@
+#include "run/simulation.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "run/action_log.h"
+#include "run/cluster.h"
+#include "run/folder.h"
+#include "run/footprint.h"
+#include "run/trace_observer.h"
+#include "run/folder.h"
+#include "io/runlog_simulate.h"
+#include "sim/worker_cost.h"
+#include "sim/observer_memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What the run shows of time, told action by action. */
+typedef struct clock_observer {
+  petra_observer base;
+  int64_t *busy_ns;            /* per stage */
+  int64_t quarter, half;       /* microbatches between whose B at stage 1 the steady state is measured */
+  int64_t quarter_ns, half_ns; /* when these ended; -1: never */
+} clock_observer;
+
+struct petra_simulation {
+  const petra_config *config;
+  petra_simulation_options options;
+  petra_plan plan;
+  petra_cluster cluster;
+  petra_worker *worker; /* counts */
+  petra_executor *executor;
+  char *directory; /* NULL: nothing is written */
+  int lock;        /* its descriptor; -1: none */
+  petra_runlog *runlog;
+  clock_observer clock;
+  petra_memory_stage *memory; /* per stage; NULL without a model */
+  petra_samples *samples;     /* NULL unless they are written */
+  petra_observer *ledger;     /* NULL without a model */
+  petra_critical *critical;   /* NULL unless it was asked for */
+  int64_t *critical_stage_ns;
+  petra_action_log *actions;   /* NULL unless they are written */
+  petra_trace_observer *trace; /* NULL: none */
+  petra_observer *observers;
+  petra_simulated_stage *stage;
+  petra_simulated result;
+};
+
+/* Bins of /memory/bytes: as many as a figure has pixels, more or less. */
+enum { MEMORY_BINS = 1024 };
+
+static petra_status plan(petra_simulation *s) {
+  if (s->config->cluster.cost.model == PETRA_COST_MEASURED)
+    return petra_config_fail(
+        s->config, "cluster.cost.model",
+        "measured: nothing is computed that could be measured; expected another model, or petra train");
+  PETRA_TRY(petra_plan_simulated(&s->plan, s->config, 0));
+  return petra_cluster_init(&s->cluster, &s->plan);
+}
+
+static petra_status clock_ended(petra_observer *base, const petra_trace_row *row) {
+  clock_observer *clock = (clock_observer *)base;
+  clock->busy_ns[row->action.stage - 1] += row->end_ns - row->start_ns;
+  if (row->action.stage == 1 && row->action.kind == PETRA_ACTION_BACKWARD) {
+    if (row->action.microbatch == clock->quarter)
+      clock->quarter_ns = row->end_ns;
+    if (row->action.microbatch == clock->half)
+      clock->half_ns = row->end_ns;
+  }
+  return PETRA_OK;
+}
+
+static petra_status watch_clock(petra_simulation *s) {
+  static const petra_observer_ops ops = {.ended = clock_ended};
+  const int64_t microbatches = s->plan.program.microbatches;
+  s->clock = (clock_observer){
+      .base.ops = &ops, .quarter = microbatches / 4, .half = microbatches / 2, .quarter_ns = -1, .half_ns = -1};
+  petra_observers_add(&s->observers, &s->clock.base);
+  return petra_allocate(&s->clock.busy_ns, (size_t)s->plan.stages, sizeof *s->clock.busy_ns);
+}
+
+static petra_status watch_critical_path(petra_simulation *s) {
+  PETRA_TRY(petra_allocate(&s->critical_stage_ns, (size_t)s->plan.stages, sizeof *s->critical_stage_ns));
+  PETRA_TRY(petra_critical_create(&s->cluster.executor, &s->plan.program, &s->critical));
+  petra_observers_add(&s->observers, petra_critical_observer(s->critical));
+  return PETRA_OK;
+}
+
+/* What the model's stages hold, by the accounting of --memory. */
+static petra_status plan_memory(petra_simulation *s) {
+  const char *accounting = s->options.memory ? s->options.memory : "measured";
+  bool measured = strcmp(accounting, "measured") == 0;
+  petra_accounting counted = PETRA_ACCOUNTING_PAPER;
+  if (strcmp(accounting, "strict") == 0)
+    counted = PETRA_ACCOUNTING_STRICT;
+  else if (!measured && strcmp(accounting, "paper") != 0)
+    return petra_fail(PETRA_USAGE, "--memory: no accounting '%s'; expected measured, paper or strict", accounting);
+  if (s->config->cluster.stages > 0)
+    return s->options.memory
+               ? petra_config_fail(
+                     s->config, "cluster.stages",
+                     "%lld stages without a model with --memory, which counts the memory of a model; expected 0",
+                     (long long)s->config->cluster.stages)
+               : PETRA_OK;
+  s->result.accounting = accounting;
+  PETRA_TRY(petra_allocate(&s->memory, (size_t)s->plan.program.stages, sizeof *s->memory));
+  return measured ? petra_footprint_measured(&s->plan, s->memory)
+                  : petra_footprint_counted(&s->plan, counted, s->memory);
+}
+
+/* Folder, lock, run.h5 and config.yaml. */
+static petra_status open_log(petra_simulation *s) {
+  char *text = NULL, *path = NULL;
+  size_t size;
+  petra_status status;
+  if (!s->options.output) {
+    if (s->config->run.trace_actions)
+      petra_log(PETRA_LOG_WARNING, "run.trace_actions without --output: nothing is written");
+    return PETRA_OK;
+  }
+  PETRA_TRY(petra_folder_of(s->config, s->options.output, &s->directory));
+  PETRA_TRY(petra_folder_lock(s->directory, &s->lock));
+  PETRA_TRY_GOTO(status, petra_folder_expand_config(s->config, &text, &size), done);
+  PETRA_TRY_GOTO(status, petra_join_path(s->directory, "run.h5", &path), done);
+  const petra_runlog_about about = {.command = s->options.command_line,
+                                    .backend = "none: costs only",
+                                    .libraries = "",
+                                    .config = text,
+                                    .seed = (uint64_t)s->config->run.seed,
+                                    .actions = s->config->run.trace_actions};
+  PETRA_TRY_GOTO(status, petra_runlog_create(path, &about, &s->runlog), done);
+  PETRA_TRY_GOTO(status, petra_folder_write_config(s->directory, text, size), done);
+  if (s->config->cluster.stages == 0)
+    PETRA_TRY_GOTO(status, petra_folder_write_stages(&s->plan, s->runlog), done);
+  if (s->config->run.trace_actions) {
+    PETRA_TRY_GOTO(status, petra_action_log_create(s->runlog, s->plan.stages, &s->actions), done);
+    petra_observers_add(&s->observers, petra_action_log_observer(s->actions));
+  }
+done:
+  free(text); /* open_memstream's */
+  petra_free(path);
+  return status;
+}
+
+static const petra_account *account_of(const void *context, int32_t stage) {
+  return &((const petra_simulation *)context)->result.accounts[stage - 1];
+}
+
+static petra_status watch_memory(petra_simulation *s) {
+  const petra_memory_observer_options options = {.stages = s->plan.stages,
+                                                 .stage = s->memory,
+                                                 .counting = petra_worker_cost_of(&s->plan.method, &s->plan.program),
+                                                 .samples = s->samples};
+  PETRA_TRY(petra_memory_observer_create(&options, &s->ledger));
+  petra_observers_add(&s->observers, s->ledger);
+  s->result.accounts = petra_memory_observer_accounts(s->ledger);
+  return PETRA_OK;
+}
+
+static petra_status watch_trace(petra_simulation *s) {
+  const petra_trace_observer_options options = {
+      .path = s->options.trace, .plan = &s->plan, .account = s->memory ? account_of : NULL, .context = s};
+  PETRA_TRY(petra_trace_observer_create(&options, &s->trace));
+  petra_observers_add(&s->observers, petra_trace_observer_base(s->trace));
+  return PETRA_OK;
+}
+
+/* Memory comes before the trace, which shows it. */
+static petra_status create_observers(petra_simulation *s) {
+  PETRA_TRY(watch_clock(s));
+  if (s->memory && s->options.output)
+    PETRA_TRY(petra_samples_create(s->plan.stages, PETRA_MEMORY_CATEGORIES + 1, MEMORY_BINS, &s->samples));
+  if (s->memory)
+    PETRA_TRY(watch_memory(s));
+  if (s->options.critical_path)
+    PETRA_TRY(watch_critical_path(s));
+  return s->options.trace ? watch_trace(s) : PETRA_OK;
+}
+
+petra_status petra_simulation_open(const petra_config *config, const petra_simulation_options *options,
+                                   petra_simulation **out) {
+  petra_simulation *s;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&s, 1, sizeof *s));
+  s->config = config;
+  s->options = *options;
+  s->lock = -1;
+  PETRA_TRY_GOTO(status, plan(s), fail);
+  PETRA_TRY_GOTO(status, plan_memory(s), fail);
+  PETRA_TRY_GOTO(status, create_observers(s), fail);
+  PETRA_TRY_GOTO(status, open_log(s), fail);
+  *out = s;
+  return PETRA_OK;
+fail:
+  petra_simulation_destroy(s);
+  return status;
+}
+
+static petra_status measure(petra_simulation *s);
+
+petra_status petra_simulation_go(petra_simulation *s) {
+  const petra_worker_cost_options worker = petra_worker_cost_of(&s->plan.method, &s->plan.program);
+  PETRA_TRY(petra_worker_cost_create(&worker, &s->worker));
+  PETRA_TRY(petra_executor_virtual_create(&s->cluster.executor, &s->executor));
+  double start_s = petra_clock_s();
+  PETRA_TRY(s->executor->ops->run(s->executor, s->plan.method.program, &s->plan.program, s->worker, s->observers));
+  s->result.wall_s = petra_clock_s() - start_s;
+  if (s->trace)
+    PETRA_TRY(petra_trace_observer_finish(s->trace));
+  return measure(s);
+}
+
+static double time_per_microbatch_s(const petra_simulation *s) {
+  const petra_program_ops *program = s->plan.method.program;
+  int64_t makespan_ns = s->executor->ops->now_ns(s->executor);
+  if (program->time == PETRA_TIME_WHOLE)
+    return 1e-9 * (double)makespan_ns / (double)s->plan.program.microbatches;
+  if (s->clock.quarter_ns < 0 || s->clock.half_ns < 0 || s->clock.half == s->clock.quarter)
+    return NAN;
+  return 1e-9 * (double)(s->clock.half_ns - s->clock.quarter_ns) / (double)(s->clock.half - s->clock.quarter);
+}
+
+static bool leaves_device(const petra_simulation *s, int32_t from, int32_t to) {
+  return petra_program_device(&s->plan.program, from) != petra_program_device(&s->plan.program, to);
+}
+
+static void measure_stage(const petra_simulation *s, int32_t stage, double available_ns, petra_simulated_stage *out) {
+  const petra_stage_counts *counts = &petra_worker_cost_counts(s->worker)[stage - 1];
+  const petra_stage_cost *cost = &s->cluster.costs[s->cluster.executor.cost_count == 1 ? 0 : stage - 1];
+  *out =
+      (petra_simulated_stage){.utilization = available_ns > 0 ? (double)s->clock.busy_ns[stage - 1] / available_ns : 0,
+                              .lag_mean = counts->backwards ? (double)counts->lag_sum / (double)counts->backwards : 0,
+                              .lag_max = counts->lag_max,
+                              .in_flight_max = counts->in_flight_max,
+                              .kept_max = counts->kept_max};
+  if (stage < s->plan.program.stages && leaves_device(s, stage, stage + 1))
+    out->bytes_up = counts->forwards * cost->forward_bytes;
+  if (stage > 1 && leaves_device(s, stage, stage - 1))
+    out->bytes_down = counts->backwards * cost->backward_bytes;
+}
+
+static petra_status measure(petra_simulation *s) {
+  petra_simulated *result = &s->result;
+  int32_t devices = petra_program_devices(&s->plan.program);
+  double busy_ns = 0;
+  PETRA_TRY(petra_allocate(&s->stage, (size_t)s->plan.program.stages, sizeof *s->stage));
+  result->plan = &s->plan;
+  result->makespan_ns = s->executor->ops->now_ns(s->executor);
+  result->actions = petra_executor_virtual_actions(s->executor);
+  result->runaway = petra_executor_virtual_runaway(s->executor);
+  result->time_per_microbatch_s = time_per_microbatch_s(s);
+  result->stage = s->stage;
+  double available_ns = (double)s->config->cluster.engines * (double)result->makespan_ns;
+  for (int32_t j = 1; j <= s->plan.program.stages; j++) {
+    measure_stage(s, j, available_ns, &s->stage[j - 1]);
+    busy_ns += (double)s->clock.busy_ns[j - 1];
+  }
+  result->bubble_fraction = available_ns > 0 ? 1 - busy_ns / (available_ns * devices) : 0;
+  result->critical = s->critical != NULL;
+  result->critical_stage_ns = s->critical_stage_ns;
+  return s->critical ? petra_critical_trace(s->critical, &result->path, s->critical_stage_ns) : PETRA_OK;
+}
+
+petra_status petra_simulation_close(petra_simulation *s) {
+  if (!s->runlog)
+    return PETRA_OK;
+  PETRA_TRY(petra_simulated_write(&s->result, s->runlog));
+  if (s->samples) {
+    petra_runlog_memory_time memory = {.accounting = s->result.accounting, .stages = s->plan.program.stages};
+    petra_samples_finish(s->samples, s->result.makespan_ns, &memory.bins, &memory.width_ns, &memory.values);
+    PETRA_TRY(petra_runlog_memory_over_time(s->runlog, &memory));
+  }
+  PETRA_TRY(petra_runlog_complete(s->runlog));
+  petra_runlog *runlog = s->runlog;
+  s->runlog = NULL;
+  return petra_runlog_close(runlog);
+}
+
+void petra_simulation_destroy(petra_simulation *s) {
+  if (!s)
+    return;
+  petra_executor_destroy(s->executor);
+  petra_worker_cost_destroy(s->worker);
+  petra_trace_observer_destroy(s->trace);
+  petra_action_log_destroy(s->actions);
+  petra_memory_observer_destroy(s->ledger);
+  petra_samples_destroy(s->samples);
+  petra_critical_destroy(s->critical);
+  petra_runlog_close(s->runlog);
+  if (s->lock >= 0)
+    close(s->lock);
+  petra_free(s->directory);
+  petra_free(s->critical_stage_ns);
+  petra_free(s->memory);
+  petra_free(s->stage);
+  petra_free(s->clock.busy_ns);
+  petra_cluster_fini(&s->cluster);
+  petra_plan_fini(&s->plan);
+  petra_free(s);
+}
+
+const petra_simulated *petra_simulation_result(const petra_simulation *simulation) {
+  return &simulation->result;
+}
+
+const char *petra_simulation_directory(const petra_simulation *simulation) {
+  return simulation->directory;
+}

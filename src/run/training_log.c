@@ -1,0 +1,296 @@
+#include "run/training_log.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+/* What is known of an epoch so far. A row is written when its losses are complete and, where it is evaluated, the
+ * evaluation is there; rows are written in the order of epochs. */
+typedef struct epoch_state {
+  double loss_sum, top1_sum; /* over images */
+  int64_t images;
+  double train_s; /* wall time between losses, evaluations left out */
+  double lr, wall_s;
+  bool complete, evaluated;
+  petra_evaluation evaluation;
+} epoch_state;
+
+struct petra_training_log {
+  petra_stage_observer base;
+  petra_training_log_options options;
+  petra_progress progress;
+  double start_s, last_s;
+  int64_t epochs;  /* whole epochs of the run */
+  int64_t written; /* rows of /epoch written */
+  int64_t microbatches, expected;
+  double loss_sum; /* over all images of the run */
+  int64_t images;
+  epoch_state *states;
+  petra_runlog_epoch *rows;
+};
+
+static bool is_evaluated(const petra_training_log *log, int64_t epoch) {
+  int64_t every = log->options.program_options->eval_every;
+  return every > 0 && (epoch + 1) % every == 0;
+}
+
+/* "loss  2.3026, top-1  10.00 %", with "-" for what is not known, in as many columns. */
+static void print_accuracy(const char *of, double loss, double top1) {
+  if (isnan(loss))
+    printf("  %s loss       -, top-1      - %%", of);
+  else
+    printf("  %s loss %7.4f, top-1 %6.2f %%", of, loss, 100 * top1);
+}
+
+/* The columns stand below one another, and the line appears at once, also in a pipe. */
+static void print_epoch(petra_training_log *log, const petra_runlog_epoch *row) {
+  int width = snprintf(NULL, 0, "%lld", (long long)log->epochs);
+  long seconds = lround(row->wall_s);
+  petra_progress_hide(&log->progress);
+  printf("epoch %*d/%lld", width, row->epoch + 1, (long long)log->epochs);
+  print_accuracy("train", row->train_loss, row->train_top1);
+  if (log->options.program_options->eval_every > 0)
+    print_accuracy("eval", row->eval_loss, row->eval_top1);
+  if (isnan(row->lr))
+    printf("  lr -       ");
+  else
+    printf("  lr %-8.4g", row->lr);
+  if (isnan(row->images_per_s))
+    printf("      - images/s");
+  else
+    printf(" %6.0f images/s", row->images_per_s);
+  printf("  %ld:%02ld:%02ld\n", seconds / 3600, seconds / 60 % 60, seconds % 60);
+  fflush(stdout);
+}
+
+/* Writes the rows that are complete, in order. */
+static petra_status write_epochs(petra_training_log *log) {
+  for (; log->written < log->epochs; log->written++) {
+    const epoch_state *state = &log->states[log->written];
+    bool evaluated = is_evaluated(log, log->written);
+    if (!state->complete || (evaluated && !state->evaluated))
+      return PETRA_OK;
+    double images = (double)state->images;
+    petra_runlog_epoch row = {.epoch = (int32_t)log->written,
+                              .train_loss = state->images ? state->loss_sum / images : NAN,
+                              .train_top1 = state->images ? state->top1_sum / images : NAN,
+                              .eval_loss = evaluated ? state->evaluation.loss : NAN,
+                              .eval_top1 = evaluated ? state->evaluation.top1 : NAN,
+                              .eval_top5 = evaluated ? state->evaluation.top5 : NAN,
+                              .lr = state->images ? state->lr : NAN,
+                              .wall_s = state->wall_s,
+                              .images_per_s = state->train_s > 0 ? images / state->train_s : NAN};
+    log->rows[log->written] = row;
+    if (log->options.runlog)
+      PETRA_TRY(petra_runlog_epoch_row(log->options.runlog, &row));
+    if (log->options.print_epochs)
+      print_epoch(log, &row);
+  }
+  return PETRA_OK;
+}
+
+static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, const petra_loss *loss, double lr,
+                            int64_t virtual_ns) {
+  petra_training_log *log = (petra_training_log *)base;
+  const petra_program_options *program = log->options.program_options;
+  int64_t epoch = log->options.program->loss_epoch(program, microbatch);
+  double now = petra_clock_s();
+  const petra_runlog_train row = {.microbatch = microbatch,
+                                  .epoch = (int32_t)(microbatch / program->batches),
+                                  .lr = lr,
+                                  .loss = loss->loss,
+                                  .top1 = (double)loss->top1 / loss->images,
+                                  .wall_s = now - log->start_s,
+                                  .virtual_s = 1e-9 * (double)virtual_ns};
+  if (log->options.runlog)
+    PETRA_TRY(petra_runlog_train_row(log->options.runlog, &row));
+  log->microbatches++;
+  log->loss_sum += loss->loss * loss->images;
+  log->images += loss->images;
+  char text[128];
+  snprintf(text, sizeof text, "epoch %lld, loss %.4f", (long long)epoch + 1, loss->loss);
+  petra_progress_update(&log->progress, log->microbatches, log->expected, text);
+  if (epoch >= log->epochs) {
+    log->last_s = now;
+    return PETRA_OK;
+  }
+  /* An epoch too short for any loss to have come back (N < J) is complete as soon as a later one begins. */
+  for (int64_t e = log->written; e < epoch; e++)
+    log->states[e].complete = true;
+  epoch_state *state = &log->states[epoch];
+  state->loss_sum += loss->loss * loss->images;
+  state->top1_sum += loss->top1;
+  state->images += loss->images;
+  state->train_s += now - log->last_s;
+  state->wall_s = now - log->start_s;
+  state->lr = lr;
+  log->last_s = now;
+  state->complete = log->options.program->loss_epoch(program, microbatch + 1) > epoch;
+  /* An evaluation may take longer than the log may wait. */
+  if (state->complete && log->options.runlog && is_evaluated(log, epoch))
+    PETRA_TRY(petra_runlog_flush(log->options.runlog));
+  return write_epochs(log);
+}
+
+static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation) {
+  petra_training_log *log = (petra_training_log *)base;
+  epoch_state *state = &log->states[microbatch / log->options.program_options->batches];
+  state->evaluation = *evaluation;
+  state->evaluated = true;
+  if (state->images == 0)
+    state->complete = true;
+  log->last_s = petra_clock_s();
+  state->wall_s = log->last_s - log->start_s;
+  return write_epochs(log);
+}
+
+petra_status petra_training_log_create(const petra_training_log_options *options, petra_training_log **out) {
+  static const petra_stage_observer_ops ops = {.loss = on_loss, .evaluated = on_evaluation};
+  petra_training_log *log;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&log, 1, sizeof *log));
+  log->base.ops = &ops;
+  log->options = *options;
+  log->epochs = options->program_options->microbatches / options->program_options->batches;
+  log->expected = petra_program_losses(options->program, options->program_options);
+  log->start_s = log->last_s = petra_clock_s();
+  petra_progress_init(&log->progress, stderr, options->progress, NULL, NULL);
+  PETRA_TRY_GOTO(status, petra_allocate(&log->states, (size_t)log->epochs, sizeof *log->states), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&log->rows, (size_t)log->epochs, sizeof *log->rows), fail);
+  *out = log;
+  return PETRA_OK;
+fail:
+  petra_training_log_destroy(log);
+  return status;
+}
+
+void petra_training_log_destroy(petra_training_log *log) {
+  if (!log)
+    return;
+  petra_free(log->rows);
+  petra_free(log->states);
+  petra_free(log);
+}
+
+petra_stage_observer *petra_training_log_observer(petra_training_log *log) {
+  return &log->base;
+}
+
+const petra_runlog_epoch *petra_training_log_epochs(const petra_training_log *log, int64_t *count) {
+  *count = log->written;
+  return log->rows;
+}
+
+double petra_training_log_mean_loss(const petra_training_log *log, int64_t *microbatches) {
+  *microbatches = log->microbatches;
+  return log->images ? log->loss_sum / (double)log->images : NAN;
+}
+
+enum { STATE_VALUES = 12, ROW_VALUES = 8 };
+
+static void pack_state(const epoch_state *s, double *v) {
+  const double values[STATE_VALUES] = {s->loss_sum,
+                                       s->top1_sum,
+                                       (double)s->images,
+                                       s->train_s,
+                                       s->lr,
+                                       s->wall_s,
+                                       s->complete,
+                                       s->evaluated,
+                                       (double)s->evaluation.images,
+                                       s->evaluation.loss,
+                                       s->evaluation.top1,
+                                       s->evaluation.top5};
+  memcpy(v, values, sizeof values);
+}
+
+static void unpack_state(const double *v, epoch_state *s) {
+  *s = (epoch_state){.loss_sum = v[0],
+                     .top1_sum = v[1],
+                     .images = (int64_t)v[2],
+                     .train_s = v[3],
+                     .lr = v[4],
+                     .wall_s = v[5],
+                     .complete = v[6] != 0,
+                     .evaluated = v[7] != 0,
+                     .evaluation = {.images = (int64_t)v[8], .loss = v[9], .top1 = v[10], .top5 = v[11]}};
+}
+
+static void pack_row(const petra_runlog_epoch *r, double *v) {
+  const double values[ROW_VALUES] = {r->train_loss, r->train_top1, r->eval_loss, r->eval_top1,
+                                     r->eval_top5,  r->lr,         r->wall_s,    r->images_per_s};
+  memcpy(v, values, sizeof values);
+}
+
+static void unpack_row(const double *v, int64_t epoch, petra_runlog_epoch *r) {
+  *r = (petra_runlog_epoch){(int32_t)epoch, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]};
+}
+
+/* States of the first `epochs` epochs and the rows written of them; a resumed run may have more epochs. */
+static petra_status archive_epochs(petra_training_log *log, petra_archive *archive, int64_t epochs) {
+  double *values;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&values, (size_t)epochs, (STATE_VALUES + ROW_VALUES) * sizeof *values));
+  double *rows = values + epochs * STATE_VALUES;
+  for (int64_t e = 0; e < epochs; e++) {
+    pack_state(&log->states[e], values + e * STATE_VALUES);
+    pack_row(&log->rows[e], rows + e * ROW_VALUES);
+  }
+  status = petra_archive_reals(archive, "epochs", values, epochs * (STATE_VALUES + ROW_VALUES));
+  for (int64_t e = 0; e < epochs && archive->reading && status == PETRA_OK; e++) {
+    double images = values[e * STATE_VALUES + 2], evaluated = values[e * STATE_VALUES + 8];
+    if (!(images >= 0 && images < 1e18 && evaluated >= 0 && evaluated < 1e18)) {
+      status = petra_archive_refuse(archive, "epochs", "epoch %lld has %g and %g images", (long long)e + 1, images,
+                                    evaluated);
+      break;
+    }
+    unpack_state(values + e * STATE_VALUES, &log->states[e]);
+    unpack_row(rows + e * ROW_VALUES, e, &log->rows[e]);
+  }
+  petra_free(values);
+  return status;
+}
+
+petra_status petra_training_log_archive(petra_training_log *log, petra_archive *archive) {
+  double now = petra_clock_s();
+  double reals[3] = {log->loss_sum, now - log->start_s, now - log->last_s};
+  int64_t counts[4] = {log->written, log->microbatches, log->images, log->written};
+  /* As many states as something is known of. */
+  for (int64_t e = log->written; e < log->epochs; e++)
+    if (log->states[e].images || log->states[e].evaluated || log->states[e].complete)
+      counts[3] = e + 1;
+  PETRA_TRY(petra_archive_enter(archive, "training_log"));
+  petra_status status = petra_archive_integers(archive, "counts", counts, 4);
+  if (status == PETRA_OK)
+    status = petra_archive_reals(archive, "sums", reals, 3);
+  if (status == PETRA_OK)
+    status = petra_archive_within(archive, "counts", "epochs begun", counts[3], 0, log->epochs);
+  if (status == PETRA_OK)
+    status = petra_archive_within(archive, "counts", "epochs complete", counts[0], 0, counts[3]);
+  if (status == PETRA_OK)
+    status = petra_archive_within(archive, "counts", "losses", counts[1], 0, log->expected);
+  if (status == PETRA_OK)
+    status = petra_archive_within(archive, "counts", "images", counts[2], 0, INT64_MAX);
+  if (status == PETRA_OK && counts[3] > 0)
+    status = archive_epochs(log, archive, counts[3]);
+  petra_archive_leave(archive);
+  if (archive->reading && status == PETRA_OK) {
+    log->written = counts[0];
+    log->microbatches = counts[1];
+    log->images = counts[2];
+    log->loss_sum = reals[0];
+    log->start_s = now - reals[1];
+    log->last_s = now - reals[2];
+  }
+  return status;
+}
+
+void petra_training_log_finish(petra_training_log *log, bool succeeded) {
+  if (succeeded)
+    petra_progress_finish(&log->progress);
+  else
+    petra_progress_hide(&log->progress);
+}

@@ -1,0 +1,175 @@
+/* What the folder of a cell holds. A cell of petra train is complete if its run.h5 says so, a cell of petra
+ * simulate if its simulate.json is there; either holds the config that it was run with, so that neither can
+ * pass for another's. */
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "run/folder.h"
+#include "sweep/sweep.h"
+#include "io/atomic_file.h"
+#include "io/runlog_read.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TRAIN_LOSS, TRAIN_TOP1, EVAL_LOSS, EVAL_TOP1, EVAL_TOP5, WALL_S, VIRTUAL_S, PEAK_BYTES };
+
+static const petra_sweep_metrics of_training = {
+    .count = 8,
+    .name = {[TRAIN_LOSS] = "train_loss",
+             [TRAIN_TOP1] = "train_top1",
+             [EVAL_LOSS] = "eval_loss",
+             [EVAL_TOP1] = "eval_top1",
+             [EVAL_TOP5] = "eval_top5",
+             [WALL_S] = "wall_s",
+             [VIRTUAL_S] = "virtual_s",
+             [PEAK_BYTES] = "peak_bytes"},
+    .shown = {[TRAIN_LOSS] = true, [EVAL_LOSS] = true, [EVAL_TOP1] = true, [WALL_S] = true}};
+
+/* These are members of the object that petra simulate --json prints. */
+static const petra_sweep_metrics of_simulation = {
+    .count = 4,
+    .name = {"time_per_microbatch_s", "makespan_s", "bubble_fraction", "wall_s"},
+    .shown = {true, true, true}};
+
+const petra_sweep_metrics *petra_sweep_metrics_of(petra_grid_command command) {
+  return command == PETRA_GRID_TRAIN ? &of_training : &of_simulation;
+}
+
+/* The config `found` in `path`, which may lack keys that have come since: they had their defaults. */
+static petra_status check_config(const petra_sweep_cell *cell, const char *path, const char *found) {
+  const petra_config_text text = {.path = path, .text = found, .size = strlen(found)};
+  petra_config_difference difference;
+  petra_config *config;
+  PETRA_TRY(petra_config_load_text(&text, NULL, 0, &config));
+  int order = petra_config_compare(config, cell->config, PETRA_ROLE_WAY, &difference);
+  petra_config_destroy(config);
+  return order == 0
+             ? PETRA_OK
+             : petra_fail(PETRA_CONFIG,
+                          "%s: complete, but of another config: %s: %s in place of %s; expected the grid that it was "
+                          "made with, another --output, or its folder moved away",
+                          path, difference.key, difference.a, difference.b);
+}
+
+/* --- petra train --- */
+
+static void take_training(const petra_runlog_summary *run, petra_sweep_cell *cell) {
+  for (int64_t e = 0; e < run->epochs; e++) { /* the last of each: not every epoch has an evaluation */
+    const petra_runlog_epoch *row = &run->epoch[e];
+    if (isfinite(row->train_loss)) {
+      cell->value[TRAIN_LOSS] = row->train_loss;
+      cell->value[TRAIN_TOP1] = row->train_top1;
+    }
+    if (isfinite(row->eval_loss)) {
+      cell->value[EVAL_LOSS] = row->eval_loss;
+      cell->value[EVAL_TOP1] = row->eval_top1;
+      cell->value[EVAL_TOP5] = row->eval_top5;
+    }
+  }
+  if (run->microbatches > 0) {
+    cell->value[WALL_S] = run->last_train.wall_s;
+    cell->value[VIRTUAL_S] = run->last_train.virtual_s;
+  }
+  if (run->epochs > 0) /* fmax: a run may end after its last whole epoch, or with an epoch that brought no loss */
+    cell->value[WALL_S] = fmax(cell->value[WALL_S], run->epoch[run->epochs - 1].wall_s);
+  if (run->memory_stages > 0)
+    cell->value[PEAK_BYTES] = 0;
+  for (int32_t j = 0; j < run->memory_stages; j++)
+    cell->value[PEAK_BYTES] += (double)run->total_peak_bytes[j];
+}
+
+/* The error line of a log that cannot be read, to be said in another way. */
+static void capture(void *context, petra_log_level level, const char *line) {
+  (void)level;
+  snprintf(context, PETRA_SWEEP_REASON, "%s", line);
+}
+
+static petra_status read_training(petra_sweep_cell *cell, const char *path) {
+  petra_runlog_summary *run;
+  char reason[PETRA_SWEEP_REASON] = "";
+  petra_log_set_sink(capture, reason);
+  petra_status status = petra_runlog_summary_read(path, &run);
+  petra_log_set_sink(NULL, NULL);
+  if (status == PETRA_DATA) { /* a kill can leave such a file, and nothing can be lost of it */
+    petra_log(PETRA_LOG_WARNING, "%s; the cell is open", reason);
+    return PETRA_OK;
+  }
+  if (status != PETRA_OK)
+    return petra_fail(status, "%s", reason);
+  if (run->complete) {
+    status = check_config(cell, path, run->config);
+    if (status == PETRA_OK) {
+      take_training(run, cell);
+      cell->state = PETRA_CELL_COMPLETE;
+    }
+  }
+  petra_runlog_summary_destroy(run);
+  return status;
+}
+
+/* --- petra simulate --- */
+
+static petra_status read_simulation(petra_sweep_cell *cell, const char *path) {
+  json_error_t error;
+  json_t *root = json_load_file(path, 0, &error);
+  const char *config = root ? json_string_value(json_object_get(root, "config")) : NULL;
+  if (!config) {
+    petra_log(PETRA_LOG_WARNING, "%s: not what a sweep writes; the cell is open", path);
+    json_decref(root);
+    return PETRA_OK;
+  }
+  petra_status status = check_config(cell, path, config);
+  for (int m = 0; m < of_simulation.count && status == PETRA_OK; m++) {
+    const json_t *value = json_object_get(root, of_simulation.name[m]);
+    cell->value[m] = json_is_number(value) ? json_number_value(value) : NAN;
+  }
+  if (status == PETRA_OK)
+    cell->state = PETRA_CELL_COMPLETE;
+  json_decref(root);
+  return status;
+}
+
+petra_status petra_sweep_keep_simulation(const petra_sweep_cell *cell, const char *printed) {
+  json_error_t error;
+  char *path = NULL, *text = NULL, *config = NULL;
+  size_t size;
+  petra_status status;
+  json_t *root = json_load_file(printed, 0, &error);
+  if (!root)
+    return petra_fail(PETRA_DATA, "%s: no JSON: %s", printed, error.text);
+  PETRA_TRY_GOTO(status, petra_folder_expand_config(cell->config, &config, &size), done);
+  PETRA_TRY_GOTO(status, petra_json_set(root, "config", petra_json_string(config)), done);
+  PETRA_TRY_GOTO(status, petra_join_path(cell->directory, "simulate.json", &path), done);
+  text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+  status = text ? petra_file_write_atomically(path, text, strlen(text))
+                : petra_fail(PETRA_NO_MEMORY, "%s: out of memory", path);
+  if (status == PETRA_OK)
+    unlink(printed);
+done:
+  free(config); /* open_memstream's */
+  free(text);
+  petra_free(path);
+  json_decref(root);
+  return status;
+}
+
+petra_status petra_sweep_read_cell(const petra_sweep *sweep, petra_sweep_cell *cell) {
+  bool trains = petra_grid_runs(sweep->grid) == PETRA_GRID_TRAIN;
+  char *path = NULL;
+  petra_status status = PETRA_OK;
+  cell->state = PETRA_CELL_OPEN;
+  for (int m = 0; m < PETRA_SWEEP_METRICS; m++)
+    cell->value[m] = NAN;
+  PETRA_TRY(petra_join_path(cell->directory, trains ? "run.h5" : "simulate.json", &path));
+  if (access(path, F_OK) == 0)
+    status = trains ? read_training(cell, path) : read_simulation(cell, path);
+  else if (errno != ENOENT && errno != ENOTDIR)
+    status = petra_fail(PETRA_IO, "%s: cannot be read: %s", path, strerror(errno));
+  petra_free(path);
+  return status;
+}

@@ -1,0 +1,112 @@
+/* What the files of `petra sweep` share: the cells of a grid, each a run of its own in DIR/CELL. */
+#ifndef PETRA_SWEEP_SWEEP_H
+#define PETRA_SWEEP_SWEEP_H
+
+#include "base/grid.h"
+#include "base/status.h"
+
+#include <stdio.h>
+#include <sys/types.h>
+
+enum { PETRA_SWEEP_METRICS = 8, PETRA_SWEEP_REASON = 512 };
+
+/* What is read of a complete cell; the rest of the array is unused. */
+typedef struct petra_sweep_metrics {
+  int count;
+  const char *name[PETRA_SWEEP_METRICS];
+  bool shown[PETRA_SWEEP_METRICS]; /* in the table on the terminal; files have all */
+} petra_sweep_metrics;
+
+typedef enum petra_sweep_state {
+  PETRA_CELL_OPEN,     /* never begun, or its last run did not come to its end */
+  PETRA_CELL_COMPLETE, /* its results are there and belong to its config */
+  PETRA_CELL_FAILED,   /* by this sweep */
+  PETRA_CELL_STOPPED   /* by this sweep, which was itself told to stop */
+} petra_sweep_state;
+
+typedef struct petra_sweep_cell {
+  char *name, *directory;
+  petra_config *config; /* NULL for cells that a --cell is not about */
+  petra_sweep_state state;
+  char reason[PETRA_SWEEP_REASON];   /* of a failed cell */
+  double value[PETRA_SWEEP_METRICS]; /* of a complete cell; NaN: not measured */
+} petra_sweep_cell;
+
+typedef struct petra_sweep_options {
+  const char *input; /* the grid's file; "-": standard input */
+  const char *const *sets;
+  int set_count;
+  bool jobs_given; /* on the command line */
+  bool json, quiet;
+} petra_sweep_options;
+
+typedef struct petra_sweep {
+  petra_sweep_options options; /* borrowed */
+  petra_grid *grid;
+  char *directory;
+  int lock; /* descriptor of the folder; -1: none */
+  int jobs; /* cells at once; 0: none is run */
+  int only; /* the one cell of --cell, from 0; -1: all */
+  int cells;
+  petra_sweep_cell *cell;
+} petra_sweep;
+
+/* --- plan.c --- */
+
+/* Configs of all cells (of `only` alone, where that is given), checked as far as no data is needed; no two
+ * alike. */
+petra_status petra_sweep_plan(petra_sweep *sweep);
+
+/* --- cell.c --- */
+
+const petra_sweep_metrics *petra_sweep_metrics_of(petra_grid_command command);
+
+/* Sets state (open or complete) and values from what is in the folder of the cell. PETRA_CONFIG if it is
+ * complete under another config; a log that is no log leaves the cell open, with a warning. */
+petra_status petra_sweep_read_cell(const petra_sweep *sweep, petra_sweep_cell *cell);
+
+/* Of a simulated cell: makes DIR/CELL/simulate.json of what petra simulate --json printed and the config. */
+petra_status petra_sweep_keep_simulation(const petra_sweep_cell *cell, const char *printed);
+
+/* --- child.c --- */
+
+typedef struct petra_sweep_child {
+  int cell; /* -1: the place is free */
+  pid_t pid;
+  off_t log_start; /* bytes of log.txt from before this run */
+  double start_s;
+} petra_sweep_child;
+
+/* Starts the run of a cell in a process group of its own, at place `slot` of sweep->jobs. */
+petra_status petra_sweep_child_start(const petra_sweep *sweep, int cell, int slot, petra_sweep_child *out);
+
+/* Takes in what the ended child left; `wait_status` is waitpid's. Sets the state of its cell, stopped in
+ * place of failed where `stopping`. */
+petra_status petra_sweep_child_end(const petra_sweep *sweep, const petra_sweep_child *child, int wait_status,
+                                   bool stopping);
+
+/* --- run.c --- */
+
+/* Runs the open cells, sweep->jobs at once. A failed cell is no failure here. *stopped: the signal that ended
+ * it, or 0. */
+petra_status petra_sweep_run(petra_sweep *sweep, int *stopped);
+
+/* --- summary.c, table.c --- */
+
+/* DIR/summary.json and DIR/summary.csv, replaced whole; then, on standard output, the JSON (--json), the
+ * table, or nothing
+ * (--quiet). */
+petra_status petra_sweep_summarize(const petra_sweep *sweep);
+petra_status petra_sweep_print_csv(const petra_sweep *sweep, FILE *out);
+petra_status petra_sweep_print_table(const petra_sweep *sweep);
+
+/* The values of one metric over the complete cells of a combination; returns how many. `out` has room for all
+ * its seeds. */
+int petra_sweep_values(const petra_sweep *sweep, int combination, int metric, double *out);
+
+/* --- slurm.c --- */
+
+/* A script for sbatch that runs the open cells as an array. */
+petra_status petra_sweep_print_slurm(const petra_sweep *sweep);
+
+#endif

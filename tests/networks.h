@@ -1,0 +1,45 @@
+/* Configs and networks for tests of src/nn. A network that is made is the caller's to give back (petra_model_fini). */
+#ifndef PETRA_TESTS_NETWORKS_H
+#define PETRA_TESTS_NETWORKS_H
+
+#include "harness.h"
+#include "nn/model.h"
+
+static inline petra_config *load(const char *const *sets, int count) {
+  petra_config *config = NULL;
+  ck_assert_int_eq(petra_config_load(NULL, sets, count, &config), PETRA_OK);
+  return config;
+}
+
+static inline petra_model make_model(const char *family, int depth, int width, const char *stem, int classes,
+                                     int image) {
+  char text[5][64];
+  const char *const sets[] = {text[0], text[1], text[2], text[3], text[4]};
+  petra_model model;
+  snprintf(text[0], 64, "model.family=%s", family);
+  snprintf(text[1], 64, "model.depth=%d", depth);
+  snprintf(text[2], 64, "model.width=%d", width);
+  snprintf(text[3], 64, "model.stem=%s", stem);
+  snprintf(text[4], 64, "model.classes=%d", classes);
+  petra_config *config = load(sets, 5);
+  ck_assert_int_eq(petra_model_init(&model, config, image, image), PETRA_OK);
+  petra_config_destroy(config);
+  return model;
+}
+
+/* The same with model.downsample: invertible. */
+static inline petra_model make_invertible(int depth, int width, const char *stem, int classes, int image) {
+  char text[4][64];
+  const char *const sets[] = {text[0], text[1], text[2], text[3], "model.downsample=invertible"};
+  petra_model model;
+  snprintf(text[0], 64, "model.depth=%d", depth);
+  snprintf(text[1], 64, "model.width=%d", width);
+  snprintf(text[2], 64, "model.stem=%s", stem);
+  snprintf(text[3], 64, "model.classes=%d", classes);
+  petra_config *config = load(sets, 5);
+  ck_assert_int_eq(petra_model_init(&model, config, image, image), PETRA_OK);
+  petra_config_destroy(config);
+  return model;
+}
+
+#endif

@@ -1,0 +1,273 @@
+/* Networks as tables: shapes, counts, names, FLOPs. */
+#include "networks.h"
+#include "nn/block.h"
+
+static int64_t all_parameters(const petra_model *model) {
+  int64_t sum = 0;
+  for (int b = 0; b < model->block_count; b++)
+    sum += petra_block_parameters(model, &model->blocks[b]);
+  return sum;
+}
+
+/* docs/semantics.md, section 1; ResNet: the counts that torchvision documents for its weights. */
+START_TEST(parameter_counts) {
+  const int64_t stages[] = {3712, 73984, 73984, 230144, 295424, 919040, 1180672, 3673088, 4720640, 10250};
+  petra_model model = make_model("revnet", 18, 64, "cifar", 10, 32);
+  ck_assert_int_eq(model.block_count, 10);
+  for (int b = 0; b < 10; b++)
+    ck_assert_int_eq(petra_block_parameters(&model, &model.blocks[b]), stages[b]);
+  const struct {
+    const char *family, *stem;
+    int depth, classes, blocks;
+    int64_t parameters;
+  } totals[] = {{"revnet", "cifar", 18, 10, 10, 11180938},      {"revnet", "imagenet", 18, 1000, 10, 12211048},
+                {"revnet", "imagenet", 50, 1000, 18, 30391144}, {"resnet", "imagenet", 18, 1000, 10, 11689512},
+                {"resnet", "imagenet", 34, 1000, 18, 21797672}, {"resnet", "imagenet", 50, 1000, 18, 25557032}};
+  for (size_t i = 0; i < sizeof totals / sizeof *totals; i++) {
+    petra_model_fini(&model);
+    model = make_model(totals[i].family, totals[i].depth, 64, totals[i].stem, totals[i].classes, 224);
+    ck_assert_int_eq(model.block_count, totals[i].blocks);
+    ck_assert_int_eq(all_parameters(&model), totals[i].parameters);
+  }
+  petra_model_fini(&model);
+}
+END_TEST
+
+/* The names of a block's tensors, one after the other. */
+static void expect_names(const petra_model *model, int b, const char *parameters, const char *statistics) {
+  const petra_block *block = &model->blocks[b];
+  char found[2][600] = {"", ""};
+  petra_tensor_spec spec;
+  for (int s = 0; s < 2; s++)
+    for (int i = 0; i < (s ? petra_block_statistic_count(block) : petra_block_parameter_count(block)); i++) {
+      if (s)
+        petra_block_statistic(block, i, &spec);
+      else
+        petra_block_parameter(model, block, i, &spec);
+      strcat(strcat(found[s], i ? " " : ""), spec.name);
+      bool weight = strstr(spec.name, "/weight") != NULL;
+      ck_assert_int_eq(spec.decay, weight);
+      ck_assert_int_eq(spec.fan_in > 0, weight || strcmp(spec.name, "fc/bias") == 0);
+      ck_assert_int_eq(spec.rank, weight ? (block->is_loss ? 2 : 4) : 1);
+    }
+  ck_assert_str_eq(found[0], parameters);
+  ck_assert_str_eq(found[1], statistics);
+}
+
+#define UNIT(conv, norm) conv "/weight " norm "/scale " norm "/shift"
+#define MOVES(norm) norm "/running_mean " norm "/running_var"
+
+START_TEST(tensor_names) {
+  petra_model model = make_model("revnet", 18, 4, "cifar", 10, 32);
+  expect_names(&model, 0, UNIT("conv", "bn"), MOVES("bn"));
+  expect_names(&model, 1, UNIT("conv1", "bn1") " " UNIT("conv2", "bn2"), MOVES("bn1") " " MOVES("bn2"));
+  expect_names(&model, 3, UNIT("conv1", "bn1") " " UNIT("conv2", "bn2") " " UNIT("shortcut/conv", "shortcut/bn"),
+               MOVES("bn1") " " MOVES("bn2") " " MOVES("shortcut/bn"));
+  expect_names(&model, 9, "fc/weight fc/bias", "");
+  petra_model_fini(&model);
+  model = make_model("revnet", 50, 4, "cifar", 10, 32);
+  expect_names(&model, 1,
+               UNIT("conv1", "bn1") " " UNIT("conv2", "bn2") " " UNIT("conv3", "bn3") " " UNIT(
+                   "shortcut1/conv", "shortcut1/bn") " " UNIT("shortcut2/conv", "shortcut2/bn"),
+               MOVES("bn1") " " MOVES("bn2") " " MOVES("bn3") " " MOVES("shortcut1/bn") " " MOVES("shortcut2/bn"));
+  expect_names(&model, 2, UNIT("conv1", "bn1") " " UNIT("conv2", "bn2") " " UNIT("conv3", "bn3"),
+               MOVES("bn1") " " MOVES("bn2") " " MOVES("bn3"));
+  petra_model_fini(&model);
+  model = make_model("resnet", 50, 4, "cifar", 10, 32);
+  expect_names(
+      &model, 1,
+      UNIT("conv1", "bn1") " " UNIT("conv2", "bn2") " " UNIT("conv3", "bn3") " " UNIT("shortcut/conv", "shortcut/bn"),
+      MOVES("bn1") " " MOVES("bn2") " " MOVES("bn3") " " MOVES("shortcut/bn"));
+  ck_assert_str_eq(model.blocks[0].name, "stem");
+  ck_assert_str_eq(model.blocks[1].name, "group1.block1");
+  ck_assert_str_eq(model.blocks[16].name, "group4.block3");
+  ck_assert_str_eq(model.blocks[17].name, "head");
+  for (int b = 0; b < 18; b++)
+    ck_assert_int_eq(model.blocks[b].number, b + 1);
+  petra_model_fini(&model);
+}
+END_TEST
+
+/* Shapes of one stream and which blocks are reversible, group by group. */
+static void expect_shapes(const char *family, int depth, const char *stem, int image, int first_side) {
+  petra_model model = make_model(family, depth, 64, stem, 10, image);
+  const int counts[2][4] = {{2, 2, 2, 2}, {3, 4, 6, 3}};
+  bool revnet = strcmp(family, "revnet") == 0;
+  int expansion = depth == 50 ? 4 : 1, b = 0;
+  ck_assert_int_eq(model.blocks[0].shape_in.channels, 3);
+  ck_assert_int_eq(model.blocks[0].shape_in.height, image);
+  for (int group = -1; group < 4; group++)
+    for (int i = 0; i < (group < 0 ? 1 : counts[depth != 18][group]); i++, b++) {
+      const petra_block *block = &model.blocks[b];
+      int side = group < 0 ? first_side : first_side >> group;
+      int channels = group < 0 ? 64 : (64 << group) * expansion;
+      bool changes = group >= 0 && i == 0 && (group > 0 || expansion > 1);
+      ck_assert_int_eq(block->shape_out.channels, channels);
+      ck_assert_int_eq(block->shape_out.height, side);
+      ck_assert_int_eq(block->shape_out.width, side);
+      ck_assert_int_eq(block->streams_out, revnet ? 2 : 1);
+      ck_assert_int_eq(block->reversible, revnet && group >= 0 && !changes);
+      ck_assert_int_eq(petra_block_output_elements(block), (revnet ? 2 : 1) * channels * side * side);
+      ck_assert_int_eq(petra_block_output_elements(block), petra_block_input_elements(&model.blocks[b + 1]));
+      ck_assert_int_eq(block[1].shape_in.channels, channels);
+      ck_assert_int_eq(block[1].shape_in.height, side);
+    }
+  ck_assert(model.blocks[b].is_loss);
+  ck_assert_int_eq(model.blocks[b].features, (revnet ? 2 : 1) * 512 * expansion);
+  ck_assert_int_eq(model.block_count, b + 1);
+  petra_model_fini(&model);
+}
+
+START_TEST(shapes) {
+  const char *const families[] = {"revnet", "resnet"};
+  const int depths[] = {18, 34, 50};
+  for (int f = 0; f < 2; f++)
+    for (int d = 0; d < 3; d++) {
+      expect_shapes(families[f], depths[d], "cifar", 32, 32);
+      expect_shapes(families[f], depths[d], "cifar", 224, 224);
+      expect_shapes(families[f], depths[d], "imagenet", 224, 56);
+      expect_shapes(families[f], depths[d], "imagenet", 32, 8);
+    }
+}
+END_TEST
+
+START_TEST(images_too_small) {
+  const char *const sets[] = {"model.stem=imagenet"};
+  petra_config *config = load(sets, 1);
+  petra_model model;
+  ck_assert_int_eq(petra_model_init(&model, config, 32, 32), PETRA_OK);
+  petra_model_fini(&model);
+  harness_clear();
+  ck_assert_int_eq(petra_model_init(&model, config, 31, 32), PETRA_CONFIG);
+  ck_assert_int_eq(harness_lines, 1);
+  ck_assert_logged("model.stem");
+  ck_assert_logged(": images of 32 x 31 are too small for this stem; expected at least 32 x 32");
+  petra_config_destroy(config);
+}
+END_TEST
+
+/* Two for a multiply-add, times outputs, times inputs of each. */
+START_TEST(flops_by_hand) {
+  petra_model model = make_model("revnet", 18, 64, "cifar", 10, 32);
+  ck_assert_int_eq(petra_block_flops(&model.blocks[0]), 2LL * 128 * 32 * 32 * 3 * 9);
+  ck_assert_int_eq(petra_block_flops(&model.blocks[1]), 2 * (2LL * 64 * 32 * 32 * 64 * 9));
+  ck_assert_int_eq(petra_block_flops(&model.blocks[3]),
+                   2LL * 128 * 16 * 16 * 64 * 9 + 2LL * 128 * 16 * 16 * 128 * 9 + 2LL * 128 * 16 * 16 * 64);
+  ck_assert_int_eq(petra_block_flops(&model.blocks[9]), 2LL * 10 * 1024);
+  petra_model_fini(&model);
+  model = make_model("revnet", 50, 64, "imagenet", 1000, 224);
+  ck_assert_int_eq(petra_block_flops(&model.blocks[0]), 2LL * 128 * 112 * 112 * 3 * 49);
+  /* The first block of group 2: 256 -> 128 at 56, 3x3 to 28, 128 -> 512; two shortcuts 256 -> 512 at 28. */
+  ck_assert_int_eq(petra_block_flops(&model.blocks[4]), 2LL * 128 * 56 * 56 * 256 + 2LL * 128 * 28 * 28 * 128 * 9 +
+                                                            2LL * 512 * 28 * 28 * 128 +
+                                                            2 * (2LL * 512 * 28 * 28 * 256));
+  ck_assert_int_eq(petra_block_flops(&model.blocks[17]), 2LL * 1000 * 4096);
+  petra_model_fini(&model);
+}
+END_TEST
+
+/* docs/semantics.md: with q = 4^g, a block of group g has 18 q w^2 + 2 w (1 + q) parameters, the first of a
+ * further group 9 q w^2 / 4 + 9 q w^2 + 2 w (1 + q); its convolutions do as many multiply-adds as they have
+ * weights, times the pixels that they make. */
+static void expect_invertible(int depth, int64_t w, const char *stem, int64_t classes, int image, int side) {
+  petra_model model = make_invertible(depth, (int)w, stem, (int)classes, image);
+  const int counts[2][4] = {{2, 2, 2, 2}, {3, 4, 6, 3}};
+  int b = 1;
+  int64_t kernel = strcmp(stem, "imagenet") == 0 ? 49 : 9, q = 1;
+  ck_assert(!model.blocks[0].reversible);
+  ck_assert_int_eq(petra_block_parameters(&model, &model.blocks[0]), 3 * kernel * 2 * w + 2 * 2 * w);
+  for (int group = 0; group < 4; group++, q *= 4)
+    for (int i = 0; i < counts[depth != 18][group]; i++, b++) {
+      const petra_block *block = &model.blocks[b];
+      bool shuffles = group > 0 && i == 0;
+      int64_t first = shuffles ? 9 * q / 4 * w * w : 9 * q * w * w, second = 9 * w * q * w, now = side >> group;
+      ck_assert_str_eq(block->ops->name, shuffles ? "shuffle" : "revblock");
+      ck_assert(block->reversible);
+      ck_assert_int_eq(block->unit_count, 2);
+      ck_assert(block->units[0].relu && !block->units[1].relu);
+      ck_assert_int_eq(block->shape_out.channels, w * q);
+      ck_assert_int_eq(block->shape_out.height, now);
+      ck_assert_int_eq(block->shape_out.width, now);
+      ck_assert_int_eq(petra_block_parameters(&model, block), first + second + 2 * w * (1 + q));
+      ck_assert_int_eq(petra_block_flops(block), 2 * (first + second) * now * now);
+      /* Nothing is lost on the way: all boundaries carry as much. */
+      ck_assert_int_eq(petra_block_output_elements(block), petra_block_input_elements(block));
+      ck_assert_int_eq(petra_block_output_elements(block), 2 * w * side * side);
+    }
+  ck_assert_int_eq(model.block_count, b + 1);
+  ck_assert(!model.blocks[b].reversible);
+  ck_assert_int_eq(model.blocks[b].features, 2 * 64 * w);
+  ck_assert_int_eq(petra_block_parameters(&model, &model.blocks[b]), (2 * 64 * w + 1) * classes);
+  petra_model_fini(&model);
+}
+
+START_TEST(invertible_networks) {
+  expect_invertible(18, 64, "cifar", 10, 32, 32);
+  expect_invertible(34, 64, "cifar", 100, 32, 32);
+  expect_invertible(18, 3, "cifar", 10, 24, 24);
+  expect_invertible(34, 16, "imagenet", 1000, 224, 56);
+  /* The numbers of docs/semantics.md. */
+  petra_model model = make_invertible(18, 64, "cifar", 10, 32);
+  ck_assert_int_eq(all_parameters(&model), 10319754);
+  expect_names(&model, 3, UNIT("conv1", "bn1") " " UNIT("conv2", "bn2"), MOVES("bn1") " " MOVES("bn2"));
+  /* Nothing changes without it. */
+  petra_model_fini(&model);
+  model = make_model("revnet", 18, 64, "cifar", 10, 32);
+  for (int b = 0; b < model.block_count; b++)
+    ck_assert_str_ne(model.blocks[b].ops->name, "shuffle");
+  petra_model_fini(&model);
+}
+END_TEST
+
+START_TEST(invertible_refused) {
+  const struct {
+    const char *set;
+    int height, width;
+    const char *line;
+  } bad[] = {
+      {"model.family=resnet", 32, 32, ": invertible is for model.family: revnet"},
+      {"model.depth=50", 32, 32, ": invertible needs model.depth 18 or 34: the first block of depth 50"},
+      {"model.stem=cifar", 28, 32,
+       ": images of 32 x 28 cannot be halved evenly for invertible; expected multiples of 8"},
+      {"model.stem=imagenet", 224, 232,
+       ": images of 232 x 224 cannot be halved evenly for invertible; expected multiples of 32"},
+  };
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    const char *const sets[] = {"model.downsample=invertible", bad[i].set};
+    petra_config *config = load(sets, 2);
+    petra_model model;
+    harness_clear();
+    ck_assert_int_eq(petra_model_init(&model, config, bad[i].height, bad[i].width), PETRA_CONFIG);
+    ck_assert_int_eq(harness_lines, 1);
+    ck_assert_logged("model.downsample");
+    ck_assert_logged(bad[i].line);
+    petra_config_destroy(config);
+  }
+}
+END_TEST
+
+START_TEST(zero_init_residual) {
+  const int depths[] = {18, 50};
+  for (int d = 0; d < 2; d++)
+    for (int zero = 0; zero < 2; zero++) {
+      petra_model model = make_model(d ? "revnet" : "resnet", depths[d], 4, "cifar", 10, 32);
+      model.zero_init_residual = zero;
+      for (int b = 0; b < model.block_count; b++)
+        for (int i = 0; i < petra_block_parameter_count(&model.blocks[b]); i++) {
+          petra_tensor_spec spec;
+          petra_block_parameter(&model, &model.blocks[b], i, &spec);
+          bool last = strcmp(spec.name, depths[d] == 50 ? "bn3/scale" : "bn2/scale") == 0;
+          if (strstr(spec.name, "/scale"))
+            ck_assert_double_eq(spec.initial, zero && last ? 0 : 1);
+        }
+      petra_model_fini(&model);
+    }
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {parameter_counts,   tensor_names,      shapes,
+                                images_too_small,   flops_by_hand,     invertible_networks,
+                                invertible_refused, zero_init_residual};
+  return harness_run("model", tests, HARNESS_COUNT(tests));
+}

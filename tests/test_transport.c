@@ -1,0 +1,192 @@
+/* Workers with some of the stages each, and messages between them by the transport: the same losses, evaluations and
+ * weights, bit for bit, as one worker with all of them. */
+#include "base/mem.h"
+#include "exec/transport_local.h"
+#include "exec/worker_stage.h"
+#include "harness.h"
+#include "tolerances.h"
+#include "training.h"
+
+enum { PARTS_MOST = 3, LOSSES = 24 };
+
+#define NETWORK                                                                                                        \
+  "model.depth=18", "model.width=2", "data.batch=4", "device.threads=1", "device.backend=ref",                         \
+      "device.precision=fp64", "optim.lr=0.05", "run.max_microbatches=24", "data.limit=64"
+
+/* What the workers tell; each has an observer of its own. */
+typedef struct teller {
+  petra_stage_observer base;
+  struct parts *parts;
+} teller;
+
+/* Workers in the place of one, each with stages first[p] .. first[p + 1] - 1. */
+typedef struct parts {
+  petra_worker base;
+  training *run;
+  int count;
+  int32_t first[PARTS_MOST + 1];
+  petra_transport *transport;
+  petra_loader *loader[PARTS_MOST];
+  petra_worker *worker[PARTS_MOST];
+  teller teller[PARTS_MOST];
+  petra_lr lr;
+  double loss[LOSSES];
+  int losses, evaluations;
+  petra_evaluation evaluation;
+} parts;
+
+static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, const petra_loss *loss, double lr,
+                            int64_t virtual_ns) {
+  parts *p = ((teller *)base)->parts;
+  (void)lr;
+  (void)virtual_ns;
+  p->loss[microbatch] = loss->loss;
+  p->losses++;
+  return PETRA_OK;
+}
+
+static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation) {
+  parts *p = ((teller *)base)->parts;
+  (void)microbatch;
+  p->evaluation = *evaluation;
+  p->evaluations++;
+  return PETRA_OK;
+}
+
+static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
+                            petra_action_result *results) {
+  parts *p = (parts *)base;
+  for (int i = 0; i < count; i++) {
+    int w = 0;
+    while (actions[i].stage >= p->first[w + 1])
+      w++;
+    PETRA_TRY(p->worker[w]->ops->perform(p->worker[w], virtual_ns, &actions[i], 1, &results[i]));
+  }
+  return PETRA_OK;
+}
+
+static petra_status finish(petra_worker *base) {
+  parts *p = (parts *)base;
+  for (int w = 0; w < p->count; w++)
+    PETRA_TRY(petra_worker_finish(p->worker[w]));
+  return PETRA_OK;
+}
+
+/* Makes the workers; the run's own is left alone. */
+static petra_worker *divide(void *context, petra_worker *whole) {
+  static const petra_worker_ops ops = {.perform = perform, .finish = finish};
+  static const petra_stage_observer_ops tell = {.loss = on_loss, .evaluated = on_evaluation};
+  parts *p = context;
+  const petra_network *network = p->run->network;
+  const petra_stages all = petra_network_stages(network);
+  const petra_plan *plan = p->run->plan;
+  const petra_loader_options loader = petra_network_loader(network, 0, plan->program.microbatches);
+  (void)whole;
+  p->base.ops = &ops;
+  p->lr = petra_lr_from_config(plan->config, plan->program.batches);
+  must(petra_transport_local_create(&all, &p->transport));
+  for (int w = 0; w < p->count; w++) {
+    p->teller[w] = (teller){.base.ops = &tell, .parts = p};
+    must(petra_loader_create(p->run->set, &loader, &p->loader[w]));
+    const petra_worker_stage_options options = {.backend = network->backend,
+                                                .stages = {.count = all.count,
+                                                           .first = p->first[w],
+                                                           .last = p->first[w + 1] - 1,
+                                                           .stage = network->stage + p->first[w] - 1},
+                                                .transport = p->transport,
+                                                .loader = p->loader[w],
+                                                .evaluation = p->run->set,
+                                                .evaluation_loader = loader,
+                                                .lr = &p->lr,
+                                                .program = plan->method.program,
+                                                .program_options = &plan->program,
+                                                .observers = &p->teller[w].base};
+    must(petra_worker_stage_create(&options, &p->worker[w]));
+  }
+  return &p->base;
+}
+
+#define SLOW_HEAD "cluster.speeds=[1,1,1,1,1,1,1,1,1,0.4]"
+
+static void same_as_one(const char *method, const char *eval_every, const int32_t *first, int count) {
+  training one, many;
+  training_tensors expected, found;
+  parts p = {.run = &many, .count = count};
+  for (int w = 0; w <= count; w++)
+    p.first[w] = first[w];
+  must(TRAINING_OPEN(&one, NETWORK, SLOW_HEAD, method, eval_every));
+  must(training_run(&one));
+  must(training_weights(&one, &expected));
+  must(TRAINING_OPEN(&many, NETWORK, SLOW_HEAD, method, eval_every));
+  petra_run_wrap(many.run, divide, &p);
+  must(training_run(&many));
+  must(training_weights(&many, &found));
+  ck_assert_msg(training_same(&expected, &found), "%s in %d parts: other weights", method, count);
+  ck_assert_int_eq(p.losses, one.loss_count);
+  for (int64_t m = 0; m < p.losses; m++)
+    ck_assert_msg(p.loss[m] == one.losses[m], "%s in %d parts: another loss of microbatch %lld", method, count,
+                  (long long)m);
+  ck_assert_int_eq(p.evaluation.images, one.evaluation.images);
+  ck_assert(p.evaluation.loss == one.evaluation.loss && p.evaluation.top1 == one.evaluation.top1);
+  for (int w = 0; w < count; w++) {
+    petra_worker_stage_destroy(p.worker[w]);
+    petra_loader_destroy(p.loader[w]);
+  }
+  petra_transport_destroy(p.transport);
+  training_tensors_fini(&expected);
+  training_tensors_fini(&found);
+  training_close(&one);
+  training_close(&many);
+}
+
+static const int32_t halves[] = {1, 5, 11}, thirds[] = {1, 2, 10, 11};
+
+START_TEST(workers_with_some_stages) {
+  static const char *const methods[] = {"method.name=petra", "method.name=backprop", "method.name=delayed",
+                                        "method.name=1f1b", "method.name=zb-h1"};
+  for (int i = 0; i < HARNESS_COUNT(methods); i++) {
+    same_as_one(methods[i], "run.eval_every=0", halves, 2);
+    same_as_one(methods[i], "run.eval_every=0", thirds, 3);
+  }
+}
+END_TEST
+
+/* The slow head lets every stage below it end its ticks before it, so that the E's come from below; in one thread no
+ * worker can wait for another. */
+START_TEST(evaluation_goes_from_worker_to_worker) {
+  same_as_one("method.name=petra", "run.eval_every=1", halves, 2);
+  same_as_one("method.name=petra", "run.eval_every=1", thirds, 3);
+}
+END_TEST
+
+/* What cannot be delivered, or was not sent, is one line. */
+START_TEST(messages_that_are_not_there) {
+  training run;
+  petra_transport *transport;
+  petra_message message = {{{NULL, NULL}}, {{NULL, NULL}}};
+  must(TRAINING_OPEN(&run, NETWORK, "method.name=petra"));
+  petra_stages some = petra_network_stages(run.network);
+  some.last = 4;
+  must(petra_transport_local_create(&some, &transport));
+  const petra_address elsewhere = {5, PETRA_CHANNEL_FORWARD, 0}, here = {4, PETRA_CHANNEL_BACKWARD, 7};
+  harness_clear();
+  ck_assert_int_eq(transport->ops->post(transport, &elsewhere, &message), PETRA_INTERNAL);
+  ck_assert_logged("stage 5, which is not in this process");
+  harness_clear();
+  ck_assert_int_eq(transport->ops->take(transport, &here, &message), PETRA_INTERNAL);
+  ck_assert_logged("the message of microbatch 7 is not there");
+  ck_assert_int_eq(harness_lines, 1);
+  petra_transport_destroy(transport);
+  training_close(&run);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {workers_with_some_stages, evaluation_goes_from_worker_to_worker,
+                                messages_that_are_not_there};
+  if (training_data_create() != PETRA_OK)
+    return EXIT_FAILURE;
+  int status = harness_run("transport", tests, HARNESS_COUNT(tests));
+  training_data_remove();
+  return status;
+}
