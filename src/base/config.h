@@ -257,6 +257,11 @@ typedef struct petra_config_difference {
 int petra_config_compare(const petra_config *a, const petra_config *b, petra_config_role last,
                          petra_config_difference *difference);
 
+/* The same of a config's text, found in `path`; keys that have come since had their defaults. *order is what
+ * petra_config_compare gives. Fails as petra_config_load does. */
+petra_status petra_config_compare_text(const char *path, const char *text, const petra_config *b,
+                                       petra_config_role last, int *order, petra_config_difference *difference);
+
 /* Writes the fully expanded config as YAML that petra_config_load reads back to the same values. */
 petra_status petra_config_print(const petra_config *config, FILE *out);
 

@@ -82,3 +82,12 @@ int petra_config_compare(const petra_config *a, const petra_config *b, petra_con
   }
   return order;
 }
+
+petra_status petra_config_compare_text(const char *path, const char *text, const petra_config *b,
+                                       petra_config_role last, int *order, petra_config_difference *difference) {
+  petra_config *a;
+  PETRA_TRY(petra_config_load_text(&(petra_config_text){path, text, strlen(text)}, NULL, 0, &a));
+  *order = petra_config_compare(a, b, last, difference);
+  petra_config_destroy(a);
+  return PETRA_OK;
+}

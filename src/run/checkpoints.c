@@ -8,7 +8,6 @@
 #include "io/checkpoint.h"
 #include "run/replay.h"
 
-#include <string.h>
 #include <unistd.h>
 
 struct petra_checkpoints {
@@ -190,12 +189,9 @@ petra_worker *petra_checkpoints_worker(petra_checkpoints *c) {
 /* --- which run a checkpoint is of --- */
 
 static petra_status compare(const char *path, const char *found, const petra_config *expected) {
-  const petra_config_text text = {.path = path, .text = found, .size = strlen(found)};
   petra_config_difference difference;
-  petra_config *config;
-  PETRA_TRY(petra_config_load_text(&text, NULL, 0, &config));
-  int order = petra_config_compare(config, expected, PETRA_ROLE_RESULT, &difference);
-  petra_config_destroy(config);
+  int order;
+  PETRA_TRY(petra_config_compare_text(path, found, expected, PETRA_ROLE_RESULT, &order, &difference));
   return order == 0
              ? PETRA_OK
              : petra_fail(PETRA_CONFIG,

@@ -40,14 +40,11 @@ const petra_sweep_metrics *petra_sweep_metrics_of(petra_grid_command command) {
   return command == PETRA_GRID_TRAIN ? &of_training : &of_simulation;
 }
 
-/* The config `found` in `path`, which may lack keys that have come since: they had their defaults. */
+/* Whether the config `found` in `path` is the cell's. */
 static petra_status check_config(const petra_sweep_cell *cell, const char *path, const char *found) {
-  const petra_config_text text = {.path = path, .text = found, .size = strlen(found)};
   petra_config_difference difference;
-  petra_config *config;
-  PETRA_TRY(petra_config_load_text(&text, NULL, 0, &config));
-  int order = petra_config_compare(config, cell->config, PETRA_ROLE_WAY, &difference);
-  petra_config_destroy(config);
+  int order;
+  PETRA_TRY(petra_config_compare_text(path, found, cell->config, PETRA_ROLE_WAY, &order, &difference));
   return order == 0
              ? PETRA_OK
              : petra_fail(PETRA_CONFIG,
