@@ -3,9 +3,9 @@
 #ifndef PETRA_BASE_LAST_WORDS_H
 #define PETRA_BASE_LAST_WORDS_H
 
-/* To be called once, at the start of main; `argv` is the one of main, with which the program may start anew. From then on the
- * program ends with one line and exit status 1 where `new` of a
- * C++ library has no memory, or where a library calls exit with a status that is none of ours. */
+/* To be called once, at the start of main; `argv` is the one of main, with which the program may start anew. From then on
+ * the program ends with one line and exit status 1 where `new` of a C++ library has no memory, or where a library calls
+ * exit with a status that is none of ours. */
 void petra_last_words(char **argv);
 
 #endif
