@@ -115,7 +115,8 @@ int posix_memalign(void **out, size_t alignment, size_t size) {
 static int (*real_main)(int, char **, char **);
 
 static int wrapped_main(int argc, char **argv, char **environment) {
-  const char *number = getenv("PETRA_REFUSE"), *file = getenv("PETRA_REFUSE_COUNT"), *trace_file = getenv("PETRA_REFUSE_TRACE");
+  const char *number = getenv("PETRA_REFUSE"), *file = getenv("PETRA_REFUSE_COUNT"),
+             *trace_file = getenv("PETRA_REFUSE_TRACE");
   void *frame;
   backtrace(&frame, 1); /* loads what it needs */
   dl_iterate_phdr(keep_range, getenv("PETRA_REFUSE_PASS"));
