@@ -15,7 +15,8 @@ EXTRA_DIST += docs/config.md docs/data.md docs/design.md docs/life-of-a-microbat
 	docs/adr/0011-keys-against-the-plan.md \
 	docs/adr/0012-weights-by-version.md \
 	docs/adr/0013-resume-by-going-through-the-schedule.md \
-	docs/adr/0014-actions-as-graphs.md
+	docs/adr/0014-actions-as-graphs.md \
+	docs/adr/0015-a-seal-on-every-file.md
 
 # docs/config.md is what the program says of its table of keys.
 regen-docs: petra$(EXEEXT)

@@ -48,6 +48,12 @@ tests_test_cpu_LDADD = $(TESTS_LDADD)
 # Scripts: the layers, the documents, the analysis scripts.
 TESTS += tests/check_includes tests/check_format tests/check_docs tests/check_config_doc tests/check_analysis tests/check_grids
 EXTRA_DIST += .clang-format tests/check_includes tests/check_format tests/check_docs tests/check_config_doc tests/check_analysis tests/check_grids tests/lsan.supp
+check_PROGRAMS += tests/test_seal
+TESTS += tests/test_seal tests/cli/damage.py tests/cli/no_memory.py
+tests_test_seal_SOURCES = tests/test_seal.c tests/harness.h
+tests_test_seal_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_seal_LDADD = $(TESTS_LDADD)
+EXTRA_DIST += tests/cli/damage.py tests/cli/no_memory.py tests/refuse_memory.c
 check_PROGRAMS += tests/test_runlog tests/test_weights
 TESTS += tests/test_runlog tests/test_weights tests/read_while_running.sh
 tests_test_runlog_SOURCES = tests/test_runlog.c tests/io_child.h tests/harness.h

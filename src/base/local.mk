@@ -18,8 +18,8 @@ libpetra_a_SOURCES += \
 	src/base/guard.c src/base/guard.h \
 	src/base/interval.c src/base/interval.h \
 	src/base/json.c src/base/json.h \
-	src/base/last_words.c src/base/last_words.h \
 	src/base/kernel.h \
+	src/base/last_words.c src/base/last_words.h \
 	src/base/log.c src/base/log.h \
 	src/base/mem.c src/base/mem.h \
 	src/base/progress.c src/base/progress.h \
