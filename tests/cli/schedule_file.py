@@ -101,6 +101,28 @@ class ScheduleFile(ProgramTest):
         self.assertEqual(found["stages"][0]["in_flight_max"], 3)
         self.assertEqual(found["stages"][0]["bytes_up"], 0)
 
+    def test_rounds_of_the_network(self):
+        # The same orders with and without: only the clock tells them apart.
+        text = ("1: 1F0 || || 1F1 || 1B0 1U0 || 1F2 || 1B1 1U1 || || 1B2 1U2\n"
+                "2: 2F0 || 2B0 2U0 || 2F1 || 2B1 2U1 || 2F2 || 2B2 2U2\n")
+        self.write("a.schedule", text)
+        self.assertEqual(self.good("schedule", "a.schedule"), text)
+        self.write("b.schedule", text.replace("|| ", ""))
+        found = [self.good_json("simulate", "-", *TWO, "--set", f"method.schedule={name}.schedule", "--set", "method.name=pipedream",
+                                "--critical-path") for name in "ab"]
+        self.assertEqual([one["makespan_s"] for one in found], [2 + 2 + 2 + 2 + 2 + 2 + 2, 12])  # rounds of F F | B
+        for one in found:
+            self.assertEqual(sum(one["critical_path"]["ns"].values()), one["makespan_ns"])
+            self.assertEqual(one["critical_path"]["ns"]["wait"], 0)
+        two = ["--set", "stages.partition=balanced", "--set", "stages.count=2", "--set", "method.accumulate=1", "--set",
+               "method.name=pipedream", *CONSTANT_RATE]
+        for name in "ab":
+            self.good("train", "small.yaml", *two, "--set", f"method.schedule={name}.schedule", "--output", name, "--quiet")
+        self.assertEqual(self.read("a/weights.h5"), self.read("b/weights.h5"))
+        self.refuse(text.replace("2F0 ||", "2F0 |"), "a.schedule:2: both | and ||", *TWO)
+        self.refuse(text.replace("2F0 ||", "2F0 || || || ||"), "device 1, action 3 (1B0): deadlock: it waits for 2B0, whose round comes",
+                    *TWO)
+
     def test_pipes(self):
         text = self.keep("own.schedule", "small.yaml")
         self.assertEqual(self.good("schedule", "-", stdin=text.encode()), text)
