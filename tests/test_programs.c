@@ -582,16 +582,17 @@ static void go_to_moment(const petra_program_ops *program, const petra_program_o
 /* What PETRA_MOMENT_ROUND says is a state that a run can be in: without any clock all stages reach it together, stage j
  * has B(m) next with its message there, and the updates made are those of petra_program_reference. */
 START_TEST(the_moment_of_a_round_is_reached) {
-  static const petra_program_ops *const delayed[] = {&petra_program_lockstep, &petra_program_1f1b_async};
+  static const petra_program_ops *const delayed[] = {&petra_program_lockstep, &petra_program_1f1b_async,
+                                                     &petra_program_forward_locked};
   standing stages[8];
   int checked = 0;
-  for (int c = 0; c < 2 * 2 * 2 * 5 * 3 * 9; c++) {
-    const petra_program_ops *program = delayed[c & 1];
-    const petra_program_options options = {.split_head = c >> 1 & 1,
-                                           .drain = c >> 2 & 1,
-                                           .stages = 1 + c / 8 % 5,
-                                           .accumulate = 1 + c / 40 % 3,
-                                           .microbatches = 1 + c / 120,
+  for (int c = 0; c < 3 * 2 * 2 * 5 * 3 * 9; c++) {
+    const petra_program_ops *program = delayed[c % 3];
+    const petra_program_options options = {.split_head = c / 3 & 1,
+                                           .drain = c / 6 & 1,
+                                           .stages = 1 + c / 12 % 5,
+                                           .accumulate = 1 + c / 60 % 3,
+                                           .microbatches = 1 + c / 180,
                                            .batches = 100};
     for (int32_t j = 1; j <= options.stages; j++) {
       petra_cursor cursor = {0};

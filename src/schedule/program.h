@@ -87,6 +87,7 @@ typedef struct petra_program_ops {
   X(gpipe)                                                                                                             \
   X(1f1b)                                                                                                              \
   X(1f1b_async)                                                                                                        \
+  X(forward_locked)                                                                                                    \
   X(interleaved)                                                                                                       \
   X(zb_h1)
 

@@ -20,7 +20,7 @@ cluster:
   jitter: {model: gamma, scale: 0.3}
 """
 # One method of each program with an order.
-METHODS = ["backprop", "reversible", "gpipe", "1f1b", "interleaved", "zb-h1", "petra", "delayed", "pipedream"]
+METHODS = ["backprop", "reversible", "gpipe", "1f1b", "interleaved", "zb-h1", "petra", "delayed", "pipedream", "ddg", "fr"]
 CONSTANT_RATE = ["--set", "lr.warmup_epochs=0", "--set", "lr.milestones=[]"]
 TWO = ["--set", "cluster.stages=2"]
 
@@ -56,6 +56,7 @@ class ScheduleFile(ProgramTest):
     def test_same_trace_of_ends_and_heads(self):
         self.write("c.yaml", PRICED)
         for method, more in (("petra", ["run.drain=true"]), ("delayed", ["method.head=split", "cluster.engines=2"]),
+                             ("ddg", ["run.drain=true"]), ("fr", ["method.head=fused", "cluster.engines=2"]),
                              ("petra", ["run.max_microbatches=3"]), ("gpipe", ["method.head=fused"]),
                              ("interleaved", ["method.accumulate=10", "method.chunks=5"])):
             options = [text for value in (f"method.name={method}", *more) for text in ("--set", value)]
@@ -68,7 +69,7 @@ class ScheduleFile(ProgramTest):
             self.assertEqual(len(found["stages"]), 7)
 
     def test_training(self):
-        for method in "petra", "delayed", "interleaved", "zb-h1", "pipedream-2bw":
+        for method in "petra", "delayed", "interleaved", "zb-h1", "pipedream-2bw", "ddg", "fr":
             k = 10 if method == "pipedream-2bw" else 5 if method == "interleaved" else 3
             options = ["--set", f"method.name={method}", "--set", f"method.accumulate={k}", "--set", "run.max_microbatches=16",
                        *CONSTANT_RATE]
