@@ -33,6 +33,7 @@ typedef struct petra_engine {
   int64_t round;
   petra_step next;
   bool waiting, busy;
+  bool parked;     /* the round of its next action has not begun (locked programs) */
   int64_t free_ns; /* when its last action ended */
   petra_trace_row running;
 } petra_engine;

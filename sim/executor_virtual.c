@@ -43,6 +43,37 @@ static int64_t done_early_ns(const petra_executor_virtual *executor, const petra
   return kept || idle_ns > recompute_ns ? recompute_ns : idle_ns;
 }
 
+/* A locked program: the engine, if its order has more, waits for the round of its next action. */
+static petra_status park(petra_executor_virtual *executor, int32_t device, int index) {
+  petra_engine *engine = &executor->device[device].engines[index];
+  const petra_event event = {.time_ns = engine->round, .stage = device, .detail = index};
+  engine->parked = engine->waiting;
+  return engine->waiting ? petra_event_queue_push(executor->parked, &event) : PETRA_OK;
+}
+
+/* A locked program, nothing of whose present round is left: the next one in which an engine has anything begins. */
+static void begin_round(petra_executor_virtual *executor) {
+  petra_event event;
+  executor->round = petra_event_queue_time(executor->parked);
+  while (petra_event_queue_time(executor->parked) == executor->round &&
+         petra_event_queue_pop(executor->parked, &event)) {
+    executor->device[event.stage].engines[event.detail].parked = false;
+    executor->engines_left++;
+    mark_dirty(executor, event.stage);
+  }
+}
+
+/* A locked program: an action has ended. */
+static petra_status count_round(petra_executor_virtual *executor, int32_t device, int index) {
+  const petra_engine *engine = &executor->device[device].engines[index];
+  if (engine->waiting && engine->round == executor->round)
+    return PETRA_OK;
+  PETRA_TRY(park(executor, device, index));
+  if (--executor->engines_left == 0)
+    begin_round(executor);
+  return PETRA_OK;
+}
+
 /* Puts a started action on its engine until its end. */
 static petra_status occupy(petra_executor_virtual *executor, const petra_action *action,
                            const petra_action_result *result) {
@@ -88,7 +119,7 @@ static petra_status start_ready(petra_executor_virtual *executor, petra_worker *
     for (int e = 0; e < executor->settings.engines; e++) {
       petra_engine *engine = &dev->engines[e];
       petra_action *action = &executor->group[count];
-      if (engine->busy)
+      if (engine->busy || engine->parked)
         continue;
       if (executor->arrival) {
         if (!petra_arrival_choose(executor, device, e, action))
@@ -171,6 +202,8 @@ static petra_status end_action(petra_executor_virtual *executor, const petra_eve
   if (executor->arrival)
     petra_arrival_ended(executor, &row.action);
   mark_dirty(executor, event->stage);
+  if (executor->parked)
+    PETRA_TRY(count_round(executor, event->stage, event->detail));
   PETRA_TRY(send_results(executor, &row.action));
   PETRA_TELL(petra_observer, executor->observers, ended, observer, &row);
   return PETRA_OK;
@@ -255,9 +288,17 @@ static petra_status begin_run(petra_executor_virtual *executor) {
   PETRA_TRY(set_durations(executor));
   if (executor->program->arrival)
     return petra_arrival_create(executor);
+  if (executor->program->locked)
+    PETRA_TRY(petra_event_queue_create(&executor->parked));
+  executor->engines_left = 0;
   for (int32_t d = 0; d < executor->devices; d++)
-    for (int e = 0; e < executor->settings.engines; e++)
+    for (int e = 0; e < executor->settings.engines; e++) {
       petra_device_read(executor, d, e);
+      if (executor->parked)
+        PETRA_TRY(park(executor, d, e));
+    }
+  if (executor->parked)
+    begin_round(executor);
   return PETRA_OK;
 }
 
@@ -276,8 +317,10 @@ static void end_run(petra_executor_virtual *executor) {
   petra_free(executor->backward);
   petra_free(executor->forward);
   petra_free(executor->device);
+  petra_event_queue_destroy(executor->parked);
   petra_event_queue_destroy(executor->events);
   executor->arrival = NULL;
+  executor->parked = NULL;
   executor->duration_ns = NULL;
   executor->results = NULL;
   executor->group = NULL;

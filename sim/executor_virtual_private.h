@@ -25,6 +25,10 @@ typedef struct petra_executor_virtual {
   int64_t (*duration_ns)[PETRA_ACTION_KINDS]; /* per stage, or one for all inner stages and one for the last */
   petra_event_queue *events;
   petra_arrival *arrival;
+  /* A locked program: the round that runs, engines that have not done with it, parked engines by round (the event's
+   * time). */
+  int64_t round, engines_left;
+  petra_event_queue *parked;
   int32_t *dirty, dirty_count; /* devices to look at, from 0 */
   petra_action *group;
   petra_action_result *results;

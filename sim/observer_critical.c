@@ -39,6 +39,7 @@ struct petra_critical {
   petra_observer base;
   const petra_executor_virtual_options *options;
   const petra_program_options *program;
+  bool locked; /* so is the run's program */
   blocks records, messages;
   int64_t *last; /* per device: the record that ended last; -1: none */
   line *lines;   /* per stage: from below, from above */
@@ -143,7 +144,7 @@ static petra_status arrived(petra_observer *base, const petra_packet *packet, in
 }
 
 petra_status petra_critical_create(const petra_executor_virtual_options *options, const petra_program_options *program,
-                                   petra_critical **out) {
+                                   bool locked, petra_critical **out) {
   static const petra_observer_ops ops = {.ended = ended, .sent = sent, .arrived = arrived};
   petra_critical *critical;
   petra_status status;
@@ -152,6 +153,7 @@ petra_status petra_critical_create(const petra_executor_virtual_options *options
   critical->base.ops = &ops;
   critical->options = options;
   critical->program = program;
+  critical->locked = locked;
   critical->records.bytes = sizeof(record);
   critical->messages.bytes = sizeof(message);
   PETRA_TRY_GOTO(status, petra_allocate(&critical->last, (size_t)devices, sizeof *critical->last), fail);
@@ -187,6 +189,7 @@ petra_observer *petra_critical_observer(petra_critical *critical) {
 typedef struct way_back {
   const petra_critical *critical;
   int64_t *record;  /* per device: no record behind this one is before the present one */
+  int64_t any;      /* over all devices: so too */
   int64_t *arrived; /* per line: no message behind this one has arrived by now */
 } way_back;
 
@@ -255,6 +258,19 @@ static int64_t neighbour_of(way_back *back, int64_t index, const record *action)
   return longer >= 0 ? longer : any;
 }
 
+/* A locked program: what ended anywhere at the action's start, and with it the round before; -1: nothing did. */
+static int64_t round_before(way_back *back, int64_t index, const record *action) {
+  int64_t any = -1;
+  while (back->any >= 0 && (back->any >= index || record_at(back->critical, back->any)->end_ns > action->start_ns))
+    back->any--;
+  for (int64_t i = back->any; i >= 0 && record_at(back->critical, i)->end_ns == action->start_ns; i--) {
+    if (record_at(back->critical, i)->start_ns < action->start_ns)
+      return i;
+    any = any < 0 ? i : any; /* it takes no time: as in neighbour_of */
+  }
+  return any;
+}
+
 /* Adds the parts of a message's time. */
 static void add_message(const petra_critical *critical, const record *sender, const record *action,
                         petra_critical_path *path) {
@@ -293,6 +309,8 @@ static int64_t step_back(way_back *back, int64_t index, petra_critical_path *pat
       return sender;
   }
   int64_t before = neighbour_of(back, index, action);
+  if (before < 0 && back->critical->locked)
+    before = round_before(back, index, action);
   if (before >= 0)
     return before;
   before = ended_by(back, device_of(back->critical, action->stage), index, action->start_ns);
@@ -320,7 +338,7 @@ static petra_critical_kind kind_of(petra_action_kind kind) {
 petra_status petra_critical_trace(const petra_critical *critical, petra_critical_path *out, int64_t *stage_ns) {
   size_t devices = (size_t)petra_program_devices(critical->program), lines = 2 * (size_t)critical->program->stages;
   petra_critical_path path = {.actions = 0};
-  way_back back = {.critical = critical};
+  way_back back = {.critical = critical, .any = critical->records.count - 1};
   petra_status status;
   PETRA_TRY_GOTO(status, petra_allocate(&back.record, devices, sizeof *back.record), done);
   PETRA_TRY_GOTO(status, petra_allocate(&back.arrived, lines, sizeof *back.arrived), done);

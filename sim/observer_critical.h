@@ -6,7 +6,8 @@
  * moment of its start:
  *  1. its message, if it arrived at that moment (its sender ended then, where a message takes no time);
  *  2. else the action that ended on its engine then;
- *  3. else one that ended on the device's other engine then (the last U, the end of the round).
+ *  3. else one that ended on the device's other engine then (the last U, the end of the round);
+ *  4. in a locked program (schedule/program.h), else one that ended then on any device: the end of the network's round.
  * Two things that became true at once are thus both on a critical path, and one of these paths is told. */
 #ifndef PETRA_SIM_OBSERVER_CRITICAL_H
 #define PETRA_SIM_OBSERVER_CRITICAL_H
@@ -46,10 +47,10 @@ typedef struct petra_critical_path {
 
 typedef struct petra_critical petra_critical;
 
-/* `options` are those of the executor, `program` those of the run; both are borrowed until
- * petra_critical_destroy. */
+/* `options` are those of the executor, `program` those of the run, of which `locked` is a fact (schedule/program.h); the
+ * first two are borrowed until petra_critical_destroy. */
 petra_status petra_critical_create(const petra_executor_virtual_options *options, const petra_program_options *program,
-                                   petra_critical **out);
+                                   bool locked, petra_critical **out);
 void petra_critical_destroy(petra_critical *critical);
 
 /* To be told of the run. PETRA_CONFIG for too many actions. */

@@ -79,6 +79,7 @@ EXTRA_DIST += \
   tests/golden/delayed-revnet18-k1.h5 tests/golden/delayed-revnet18-k3.h5 tests/golden/dsp-revnet18-k1.h5 tests/golden/dsp-revnet18-k3.h5 \
   tests/golden/delayed-reversible-revnet18-k1.h5 tests/golden/delayed-reversible-revnet18-k3.h5 tests/golden/approximate-input-revnet18-k1.h5 tests/golden/approximate-input-revnet18-k3.h5 \
   tests/golden/backprop-resnet18-k1.h5 tests/golden/backprop-resnet50-k1.h5 \
+  tests/golden/ddg-revnet18-k1.h5 tests/golden/ddg-revnet18-k3.h5 tests/golden/fr-revnet18-k1.h5 tests/golden/fr-revnet18-k3.h5 \
   tests/reference/README.md tests/reference/make_golden tests/reference/make_golden.py tests/reference/make_probes.py tests/golden/probe-revnet18.txt tests/reference/make_data.py \
   tests/reference/nets.py tests/reference/methods.py tests/reference/store.py tests/reference/run.py \
   tests/reference/compare.py tests/reference/selfcheck.py tests/reference/mitigations.py
@@ -132,7 +133,7 @@ tests_test_no_memory_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_no_memory_LDADD = $(TESTS_LDADD)
 EXTRA_DIST += tests/golden/schedule-lockstep.txt tests/golden/schedule-sequential.txt tests/golden/schedule-gpipe.txt \
   tests/golden/schedule-1f1b.txt tests/golden/schedule-1f1b-async.txt tests/golden/schedule-interleaved.txt \
-  tests/golden/schedule-zb-h1.txt
+  tests/golden/schedule-zb-h1.txt tests/golden/schedule-forward-locked.txt
 .PHONY: regen-golden-schedule
 regen-golden: regen-golden-schedule
 regen-golden-schedule: tests/test_schedule

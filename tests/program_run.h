@@ -41,7 +41,8 @@ static inline petra_status keep_row(void *context, const petra_trace_row *row) {
   return PETRA_OK;
 }
 
-static bool early_recompute; /* for the runs that follow */
+static bool early_recompute;                /* for the runs that follow */
+static const petra_stage_cost *stage_costs; /* so too: of each stage, in place of the same for all; NULL: not */
 
 static inline petra_status run_program(const petra_program_ops *program, const petra_program_options *options,
                                        const costs *x, bool recomputes, int engines, int64_t *makespan) {
@@ -54,8 +55,8 @@ static inline petra_status run_program(const petra_program_ops *program, const p
                                                             .split_backward = program->split_backward,
                                                             .early = early_recompute,
                                                             .fused_head = !options->split_head},
-                                                   .costs = &cost,
-                                                   .cost_count = 1};
+                                                   .costs = stage_costs ? stage_costs : &cost,
+                                                   .cost_count = stage_costs ? options->stages : 1};
   const petra_worker_cost_options worker_options = {
       .stages = options->stages, .split_head = options->split_head, .split_backward = program->split_backward};
   petra_executor *executor;

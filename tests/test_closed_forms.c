@@ -222,6 +222,87 @@ START_TEST(versions_of_a_double_buffer) {
 }
 END_TEST
 
+/* Costs of the stages from `x`, those of inner stages unlike each other; the last update takes time if `updates`. */
+static void unlike_costs(const costs *x, bool updates, petra_stage_cost *out) {
+  for (int32_t j = 0; j < STAGES_MOST; j++)
+    out[j] = (petra_stage_cost){.forward_ns = x->forward + j * 5 % 13,
+                                .backward_ns = x->backward + j * 11 % 17,
+                                .reconstruct_ns = x->reconstruct + j * 3 % 7,
+                                .update_ns = updates ? 1 + j % 5 : 0};
+}
+
+/* Round m of forward-locked: F of all stages after one another, then the longest of B (and U) side by side, B with what it
+ * computes again. A fused head does all of its own with the F. */
+static int64_t time_of_round(const petra_program_options *o, const petra_stage_cost *cost, bool recomputes, int64_t m) {
+  int64_t forwards = 0, most = 0;
+  for (int32_t j = 1; j <= o->stages; j++) {
+    const petra_stage_cost *c = &cost[j - 1];
+    const int64_t back = m - (o->stages - j);
+    const bool fused = j == o->stages && !o->split_head;
+    if (m < o->microbatches)
+      forwards += c->forward_ns + (fused ? c->backward_ns : 0);
+    if (back >= 0 && back < o->microbatches)
+      most = larger(most, (fused ? 0 : c->backward_ns + (recomputes ? c->reconstruct_ns : 0)) +
+                              ((back + 1) % o->accumulate == 0 ? c->update_ns : 0));
+  }
+  return forwards + most;
+}
+
+/* Time, what is kept, and lags of forward-locked, to the end of the run, drained or not. */
+START_TEST(forward_locked_time_and_lags) {
+  static const int64_t factors[] = {1, 2, 3, 8};
+  petra_stage_cost cost[STAGES_MOST];
+  for (int32_t stages = 1; stages <= STAGES_MOST; stages += 1 + stages / 6)
+    for (int f = 0; f < 4; f++)
+      for (int c = 0; c < 32 * COSTS; c++) {
+        const bool recomputes = c & 1, updates = c >> 1 & 1;
+        const int64_t m = c >> 3 & 1 ? MICROBATCHES_MOST : stages + 1, k = factors[f];
+        const int engines = 1 + (f + stages) % 2;
+        petra_program_options options = flush_of(stages, m, c >> 2 & 1);
+        int64_t makespan, expected = 0;
+        options.accumulate = k;
+        options.drain = c >> 4 & 1;
+        unlike_costs(&coprime[c / 32], updates, cost);
+        stage_costs = cost;
+        ck_assert_int_eq(run_program(&petra_program_forward_locked, &options, &unit, recomputes, engines, &makespan),
+                         PETRA_OK);
+        stage_costs = NULL;
+        for (int64_t round = 0; round < m + (options.drain ? stages - 1 : 0); round++)
+          expected += time_of_round(&options, cost, recomputes, round);
+        EXPECT(makespan, expected, "forward-locked", &options);
+        if (!updates && m >= 4 * stages)
+          EXPECT(back_end[m / 2] - back_end[m / 4], (m / 2 - m / 4) * time_of_round(&options, cost, recomputes, m - 1),
+                 "forward-locked, steady", &options);
+        for (int32_t j = 1; j <= stages; j++) {
+          const int64_t late = stages - j, backs = options.drain ? m : larger(m - late, 0);
+          int64_t most = 0;
+          for (int64_t i = 0; i < backs; i++)
+            most = larger(most, i / k - (i > late ? i - late : 0) / k);
+          EXPECT(counts[j].forwards, m, "forwards", &options);
+          EXPECT(counts[j].backwards, backs, "backwards", &options);
+          EXPECT(counts[j].updates, backs / k, "updates", &options);
+          EXPECT(counts[j].kept_max, smaller(late + 1, m), "forward-locked keeps", &options);
+          EXPECT(counts[j].lag_max, most, "forward-locked lag", &options);
+          if (m >= late + k * ((late + k - 1) / k) + k) /* long enough to see the largest */
+            EXPECT(counts[j].lag_max, (late + k - 1) / k, "forward-locked largest lag", &options);
+        }
+      }
+}
+END_TEST
+
+/* At unit costs: J + 2 a microbatch where graphs are kept, J + 3 where they are computed again. */
+START_TEST(forward_locked_at_unit_costs) {
+  for (int32_t stages = 1; stages <= STAGES_MOST; stages++)
+    for (int recomputes = 0; recomputes < 2; recomputes++) {
+      petra_program_options options = flush_of(stages, 64, true);
+      options.accumulate = 1;
+      EXPECT(time_of(&petra_program_forward_locked, &options, &unit, recomputes, 1),
+             (64 * (stages + 2 + recomputes) + (stages - 1) * (2 + recomputes)), "forward-locked, drained", &options);
+      EXPECT(back_end[32] - back_end[31], stages + 2 + recomputes, "forward-locked", &options);
+    }
+}
+END_TEST
+
 /* Lockstep with graphs kept: with a split head on two engines each tick takes max(F, B), the delays one more.
  */
 START_TEST(lockstep_with_a_split_head) {
@@ -298,6 +379,8 @@ int main(void) {
                                 interleaved_time,
                                 asynchronous_time_and_lags,
                                 versions_of_a_double_buffer,
+                                forward_locked_time_and_lags,
+                                forward_locked_at_unit_costs,
                                 lockstep_with_a_split_head,
                                 flushes_of_k,
                                 outside_the_ranges};

@@ -54,7 +54,7 @@ static void run_program(run *r, const petra_program_ops *program) {
   ck_assert_int_eq(petra_program_check(program, &r->program), PETRA_OK);
   ck_assert_int_eq(petra_worker_cost_create(&counting, &worker), PETRA_OK);
   ck_assert_int_eq(petra_executor_virtual_create(&r->cluster, &executor), PETRA_OK);
-  ck_assert_int_eq(petra_critical_create(&r->cluster, &r->program, &r->critical), PETRA_OK);
+  ck_assert_int_eq(petra_critical_create(&r->cluster, &r->program, program->locked, &r->critical), PETRA_OK);
   ck_assert_int_eq(executor->ops->run(executor, program, &r->program, timed_of(&slow, worker, duration, r),
                                       petra_critical_observer(r->critical)),
                    PETRA_OK);
@@ -203,19 +203,30 @@ static run random_run(int number, const petra_program_ops *program) {
   return r;
 }
 
+/* The programs, and two of them with rounds of the whole network. */
+static petra_program_ops program_of(int number) {
+  const int count = petra_program_count();
+  petra_program_ops program = *(number < count    ? petra_program_get(number)
+                                : number == count ? &petra_program_lockstep
+                                                  : &petra_program_sequential);
+  program.locked |= number >= count;
+  return program;
+}
+
 START_TEST(parts_sum_to_the_makespan) {
   static const int32_t node[STAGES_MOST] = {0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3};
   int64_t queued = 0;
-  for (int p = 0; p < petra_program_count(); p++)
+  for (int p = 0; p < petra_program_count() + 2; p++)
     for (int number = 0; number < 200; number++) {
-      run r = random_run(number, petra_program_get(p));
+      const petra_program_ops program = program_of(p);
+      run r = random_run(number, &program);
       if (number % 4) { /* links: first come first served, with cards, fair */
         r.cluster.fabric.bandwidth_Bps = 1e9;
         r.cluster.fabric.card_Bps = number % 4 == 2 ? 1.3e9 : 0;
         r.cluster.fabric.node = number % 4 == 2 ? node : NULL;
         r.cluster.fabric.sharing = number % 4 == 3 ? PETRA_LINK_FAIR : PETRA_LINK_FIFO;
       }
-      run_program(&r, petra_program_get(p));
+      run_program(&r, &program);
       queued += r.path.ns[PETRA_CRITICAL_QUEUEING];
     }
   ck_assert_int_gt(queued, 0);
@@ -227,8 +238,8 @@ END_TEST
  * is one. */
 START_TEST(longer_parts_make_a_longer_run) {
   int64_t seen[PETRA_ACTION_KINDS] = {0}, messages = 0;
-  for (int p = 0; p < petra_program_count(); p++) {
-    const petra_program_ops *program = petra_program_get(p);
+  for (int p = 0; p < petra_program_count() + 2; p++) {
+    const petra_program_ops fixed = program_of(p), *program = &fixed;
     for (int number = 0; number < 100 && !program->arrival; number++) {
       run first = random_run(number, program);
       run_program(&first, program);

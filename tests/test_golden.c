@@ -108,6 +108,10 @@ GOLDEN_TEST(delayed_reversible_k1, "delayed-reversible-revnet18-k1", GOLDEN_PETR
 GOLDEN_TEST(delayed_reversible_k3, "delayed-reversible-revnet18-k3", GOLDEN_PETRA_REVNET18)
 GOLDEN_TEST(approximate_input_k1, "approximate-input-revnet18-k1", GOLDEN_PETRA_REVNET18)
 GOLDEN_TEST(approximate_input_k3, "approximate-input-revnet18-k3", GOLDEN_PETRA_REVNET18)
+GOLDEN_TEST(ddg_k1, "ddg-revnet18-k1", GOLDEN_PETRA_REVNET18)
+GOLDEN_TEST(ddg_k3, "ddg-revnet18-k3", GOLDEN_PETRA_REVNET18)
+GOLDEN_TEST(fr_k1, "fr-revnet18-k1", GOLDEN_PETRA_REVNET18)
+GOLDEN_TEST(fr_k3, "fr-revnet18-k3", GOLDEN_PETRA_REVNET18)
 GOLDEN_TEST(backprop_revnet18_k1, "backprop-revnet18-k1", GOLDEN_BACKPROP)
 GOLDEN_TEST(backprop_revnet18_k3, "backprop-revnet18-k3", GOLDEN_BACKPROP)
 GOLDEN_TEST(backprop_revnet50_k3, "backprop-revnet50-k3", GOLDEN_BACKPROP)
@@ -132,7 +136,11 @@ int main(void) {
                                 dsp_k3,
                                 delayed_reversible_k1,
                                 approximate_input_k1,
-                                approximate_input_k3};
+                                approximate_input_k3,
+                                ddg_k1,
+                                ddg_k3,
+                                fr_k1,
+                                fr_k3};
 #ifdef __SANITIZE_ADDRESS__ /* the first ones see all code; all of them take minutes */
   const int count = 6;
 #else

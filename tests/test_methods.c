@@ -110,6 +110,29 @@ START_TEST(overrides_meet_the_presets) {
 }
 END_TEST
 
+/* The forwards of forward-locked come after the same updates as those of 1f1b-async: only the clock tells the two apart.
+ * Drained, for an undrained run ends earlier. */
+START_TEST(forward_locked_gives_the_weights_of_1f1b_async) {
+  static const variant ddg[] = {{"ddg", {"method.name=ddg"}},
+                                {"pipedream", {"method.name=pipedream", "run.drain=auto"}},
+                                {"ddg, two engines", {"method.name=ddg", "cluster.engines=2"}},
+                                {"ddg, input kept", {"method.name=ddg", "method.keep=input"}},
+                                {"ddg, slow links", {"method.name=ddg", "cluster.link.latency_s=3"}},
+                                {"ddg, fused head", {"method.name=ddg", "method.head=fused"}}};
+  static const variant fr[] = {
+      {"fr", {"method.name=fr"}},
+      {"dsp as 1f1b-async", {"method.name=dsp", "method.program=1f1b-async", "run.drain=auto"}},
+      {"fr, fused head", {"method.name=fr", "method.head=fused"}}};
+  static const char *const accumulate[] = {"method.accumulate=1", "method.accumulate=3"};
+  for (int single = 0; single < 2; single++)
+    for (int k = 0; k < 2; k++) {
+      const char *const more[] = {"run.max_microbatches=15", accumulate[k], "run.drain=true"};
+      expect_same(ddg, HARNESS_COUNT(ddg), single, more, 3);
+      expect_same(fr, HARNESS_COUNT(fr), single, more, 3);
+    }
+}
+END_TEST
+
 /* Distances over the distance moved after 15 microbatches on four stages. */
 static double apart(const variant *a, const variant *b, const char *accumulate) {
   const char *const more[] = {"run.max_microbatches=15", accumulate};
@@ -186,11 +209,17 @@ START_TEST(older_weights_that_are_held) {
   static const struct {
     const char *method;
     bool stashes;
-  } methods[] = {{"method.name=petra", false},        {"method.name=dsp", false},
-                 {"method.name=delayed", true},       {"method.name=delayed-reversible", true},
-                 {"method.name=pipedream", true},     {"method.name=approximate-input", true},
-                 {"method.name=pipedream-2bw", true}, {"method.name=backprop", false},
-                 {"method.name=1f1b", false}};
+  } methods[] = {{"method.name=petra", false},
+                 {"method.name=dsp", false},
+                 {"method.name=delayed", true},
+                 {"method.name=delayed-reversible", true},
+                 {"method.name=pipedream", true},
+                 {"method.name=approximate-input", true},
+                 {"method.name=pipedream-2bw", true},
+                 {"method.name=backprop", false},
+                 {"method.name=1f1b", false},
+                 {"method.name=ddg", true},
+                 {"method.name=fr", false}};
   for (int i = 0; i < HARNESS_COUNT(methods); i++)
     for (int k = 1; k <= 5; k++) {
       char accumulate[32], microbatches[40];
@@ -231,6 +260,7 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {synchronous_programs_give_the_same_weights,
                                 overrides_meet_the_presets,
+                                forward_locked_gives_the_weights_of_1f1b_async,
                                 delayed_reversible_is_delayed_up_to_rounding,
                                 at_rate_0_every_method_gives_the_end_to_end_gradient,
                                 older_weights_that_are_held,

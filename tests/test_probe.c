@@ -26,7 +26,7 @@ static double worst_of_pair(const observed *o, int pair) {
 START_TEST(delayed_gradients_are_the_delayed_reference) {
   static const char *const ks[] = {"method.accumulate=1", "method.accumulate=4", "method.accumulate=8"};
   static const char *const per_epoch[] = {"probe.per_epoch=120", "probe.per_epoch=120", "probe.per_epoch=60"};
-  static const char *const methods[] = {"method.name=delayed", "method.name=pipedream",
+  static const char *const methods[] = {"method.name=delayed", "method.name=ddg", "method.name=pipedream",
                                         "method.name=delayed-reversible", "method.name=pipedream-2bw"};
   for (int i = 0; i < HARNESS_COUNT(ks); i++)
     for (int m = 0; m < HARNESS_COUNT(methods); m++) {

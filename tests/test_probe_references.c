@@ -5,7 +5,7 @@
 #include "backend/ops.h"
 
 /* The round of B of microbatch `m` at stage `j` (from 1), over all stages: in lockstep the global tick m + 2 J - 1 - j,
- * from 0; in 1f1b-async the slot m + J - j, the number of the F before it. */
+ * from 0; in 1f1b-async and forward-locked the slot m + J - j, the number of the F before it. */
 static int64_t round_of(const observed *o, int64_t m, int32_t j) {
   const bool ticks = o->run->plan->method.program == &petra_program_lockstep;
   return ticks ? m + 2 * o->run->program.stages - 1 - j : m + o->run->program.stages - j;
@@ -147,7 +147,12 @@ START_TEST(references_are_those_of_the_recorded_weights) {
                {{"method.name=pipedream", "method.accumulate=2", "cluster.engines=2"}, true},
                {{"method.name=pipedream", "method.accumulate=1", "stages.partition=block"}, false},
                {{"method.name=pipedream", "method.head=fused"}, false},
-               {{"method.name=pipedream-2bw", "method.accumulate=4"}, true}};
+               {{"method.name=pipedream-2bw", "method.accumulate=4"}, true},
+               {{"method.name=ddg", "method.accumulate=1", "stages.partition=block"}, false},
+               {{"method.name=ddg", "method.accumulate=2", "cluster.engines=2"}, true},
+               {{"method.name=ddg", "method.head=fused", "run.drain=true"}, true},
+               {{"method.name=fr", "method.accumulate=1"}, true},
+               {{"method.name=fr", "method.accumulate=3", "run.drain=true"}, false}};
   for (int c = 0; c < HARNESS_COUNT(cases); c++) {
     const char *sets[32] = {
         SMALL, DOUBLE, FOUR_STAGES, "optim.momentum=0.5", "probe.gradients=true", "probe.per_epoch=96"};
@@ -202,6 +207,7 @@ START_TEST(references_do_not_depend_on_the_clock) {
                                          {"method.name=pipedream", "method.head=fused"},
                                          {"method.name=pipedream-2bw", "method.accumulate=5"},
                                          {"method.name=petra", "method.accumulate=2"},
+                                         {"method.name=fr", "method.accumulate=2"},
                                          {"method.name=1f1b", "method.accumulate=4"}};
   for (int c = 0; c < HARNESS_COUNT(cases); c++) {
     training plain, changed;

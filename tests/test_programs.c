@@ -129,7 +129,7 @@ static char *text_of(const petra_schedule *schedule, size_t *size) {
 }
 
 static petra_program_options some_options(const petra_program_ops *program, int variant) {
-  const bool chunked = program == &petra_program_interleaved;
+  const bool chunked = program->chunked;
   return (petra_program_options){.stages = 2 + 2 * (variant % 3),
                                  .chunks = chunked ? 2 : 0,
                                  .microbatches = 3 + variant,
@@ -180,6 +180,126 @@ START_TEST(schedules_from_text_run_like_programs) {
 }
 END_TEST
 
+/* A program whose rounds are those of the whole network: ticks of lockstep, microbatches of sequential. */
+static petra_program_ops locked_program(const petra_program_ops *of) {
+  petra_program_ops locked = *of;
+  locked.locked = true;
+  return locked;
+}
+
+/* The row of an action of the run just done. */
+static const petra_trace_row *row_of(const petra_action *action) {
+  int64_t i = 0;
+  while (i < row_count && memcmp(&rows[i].action, action, sizeof *action) != 0)
+    i++;
+  ck_assert_int_lt(i, row_count);
+  return &rows[i];
+}
+
+/* Every action starts when all rounds before its own have ended on every device; those of another program do not all. */
+static int64_t count_early_starts(const petra_schedule *s) {
+  int64_t early = 0;
+  for (int64_t i = 0; i < s->first[s->devices]; i++) {
+    const petra_trace_row *row = row_of(&s->entries[i].action);
+    for (int64_t j = 0; j < s->first[s->devices]; j++)
+      early += s->entries[j].round < s->entries[i].round && row_of(&s->entries[j].action)->end_ns > row->start_ns;
+  }
+  return early;
+}
+
+/* With one engine a tick of lockstep that is locked takes what its busiest stage has in it. */
+static int64_t time_of_ticks(const petra_schedule *s, const costs *x) {
+  const int64_t kinds[PETRA_ACTION_KINDS] = {
+      [PETRA_ACTION_FORWARD] = x->forward, [PETRA_ACTION_BACKWARD] = x->backward};
+  int64_t time = 0, ticks = 0;
+  for (int64_t i = 0; i < s->first[s->devices]; i++)
+    ticks = larger(ticks, s->entries[i].round + 1);
+  for (int64_t tick = 0; tick < ticks; tick++) {
+    int64_t most = 0;
+    for (int32_t d = 0; d < s->devices; d++) {
+      int64_t sum = 0;
+      for (int64_t i = s->first[d]; i < s->first[d + 1]; i++) {
+        const petra_action *a = &s->entries[i].action;
+        const bool back = a->kind == PETRA_ACTION_BACKWARD,
+                   fused = petra_head_is_fused(a->stage, s->stages, s->split_head);
+        if (s->entries[i].round == tick)
+          sum += kinds[a->kind] + (back ? (fused ? x->forward : x->reconstruct) : 0);
+      }
+      most = larger(most, sum);
+    }
+    time += most;
+  }
+  return time;
+}
+
+START_TEST(rounds_of_the_whole_network) {
+  static const petra_program_ops *const programs[] = {&petra_program_lockstep, &petra_program_sequential};
+  static petra_trace_row built_in[ROWS_MOST];
+  int64_t early = 0;
+  for (int p = 0; p < 2; p++)
+    for (int variant = 0; variant < 24; variant++)
+      for (int engines = 1; engines <= 2; engines++) {
+        const petra_program_ops locked = locked_program(programs[p]);
+        const petra_program_options options = some_options(&locked, variant);
+        const costs *x = &coprime[variant % COSTS];
+        petra_schedule *recorded, *parsed;
+        int64_t makespan, unlocked;
+        size_t size;
+        ck_assert_int_eq(petra_schedule_record(&locked, &options, &recorded), PETRA_OK);
+        ck_assert_int_eq(petra_schedule_check(recorded, "locked", NULL), PETRA_OK);
+        ck_assert_int_eq(run_program(programs[p], &options, x, true, engines, &unlocked), PETRA_OK);
+        early += count_early_starts(recorded);
+        ck_assert_int_eq(run_program(&locked, &options, x, true, engines, &makespan), PETRA_OK);
+        ck_assert_int_eq(count_early_starts(recorded), 0);
+        ck_assert_int_ge(makespan, unlocked);
+        ck_assert_int_eq(row_count, recorded->first[recorded->devices]);
+        if (p == 0 && engines == 1)
+          EXPECT(makespan, time_of_ticks(recorded, x), "locked ticks", &options);
+        memcpy(built_in, rows, (size_t)row_count * sizeof *rows);
+        /* As text the same, to the last row. */
+        char *text = text_of(recorded, &size);
+        ck_assert_int_eq(petra_schedule_parse("text", text, size, &parsed), PETRA_OK);
+        ck_assert(parsed->locked && parsed->program.locked && !strstr(text, " | "));
+        ck_assert_int_eq(petra_schedule_check(parsed, "text", NULL), PETRA_OK);
+        petra_program_options of_text = petra_schedule_options(parsed);
+        of_text.split_head = options.split_head; /* an undrained run may end before the head */
+        ck_assert_int_eq(run_program(&parsed->program, &of_text, x, true, engines, &unlocked), PETRA_OK);
+        ck_assert_int_eq(unlocked, makespan);
+        ck_assert_int_eq(memcmp(rows, built_in, (size_t)row_count * sizeof *rows), 0);
+        free(text);
+        petra_schedule_destroy(parsed);
+        petra_schedule_destroy(recorded);
+      }
+  ck_assert_int_gt(early, 0);
+}
+END_TEST
+
+/* Bars count from the beginning of the line: a device with nothing in a round has its bars all the same. */
+START_TEST(bars_of_the_whole_network) {
+  static const char text[] = "1: 1F0 || || 1F1 || 1B0 1B1 1U1\n2: || 2B0 || || 2B1 2U1\n";
+  petra_schedule *schedule;
+  int64_t makespan;
+  size_t size;
+  ck_assert_int_eq(petra_schedule_parse("s", text, strlen(text), &schedule), PETRA_OK);
+  ck_assert_int_eq(petra_schedule_check(schedule, "s", NULL), PETRA_OK);
+  char *again = text_of(schedule, &size);
+  ck_assert_str_eq(again, text);
+  const petra_program_options options = petra_schedule_options(schedule);
+  ck_assert_int_eq(run_program(&schedule->program, &options, &unit, false, 1, &makespan), PETRA_OK);
+  static const struct {
+    petra_action action;
+    int64_t start;
+  } expected[] = {{{1, PETRA_ACTION_FORWARD, 0}, 0},  {{2, PETRA_ACTION_BACKWARD, 0}, 1},
+                  {{1, PETRA_ACTION_FORWARD, 1}, 4},  {{1, PETRA_ACTION_BACKWARD, 0}, 5},
+                  {{2, PETRA_ACTION_BACKWARD, 1}, 5}, {{1, PETRA_ACTION_BACKWARD, 1}, 8}};
+  for (int i = 0; i < HARNESS_COUNT(expected); i++)
+    ck_assert_int_eq(row_of(&expected[i].action)->start_ns, expected[i].start);
+  ck_assert_int_eq(makespan, 10);
+  free(again);
+  petra_schedule_destroy(schedule);
+}
+END_TEST
+
 START_TEST(schedules_that_are_refused) {
   const struct {
     const char *text, *line;
@@ -194,6 +314,8 @@ START_TEST(schedules_that_are_refused) {
       {"1: 1F0 1X0\n", "s:1: '1X0' is no action"},
       {"1: 1F0\n2: 2B0 2B\n", "s:2: '2B' is no action"},
       {"1: 1B0||1B1\n", "s:1: '1B0||1B1' is no action"},
+      {"1: 1B0 ||| 1B1\n", "s:1: '|||' is no action"},
+      {"1: 1F0 1B0 || 1U0\n2: 2B0 | 2U0\n", "s:2: both | and ||; expected rounds of the devices or of the network"},
       {"1: 1F99999999999\n", "1 stages and 100000000000 microbatches with only 1 actions"},
       {"1: 1F0 100000B0\n", "100000 stages and 1 microbatches with only 2 actions"},
       {"1: 1F0 3B0\n2: 2F0\n", "s: 3 stages on 2 devices; expected a multiple"},
@@ -213,6 +335,16 @@ START_TEST(schedules_that_are_refused) {
       {"1: 1B0 1U0 1W0\n", "s: device 1, action 2 (1U0): 1 weight gradients of stage 1 are still to come"},
       {"1: 1F0 2B0\n2: 1B0\n", "s: device 1, action 2 (2B0): stage 2 is on device 2"},
       {"1: 1F0 1B0 1F1 1B1\n2: 2B1 2B0\n",
+       "s: device 1, action 2 (1B0): deadlock: it waits for 2B0, but device 2 waits at 2B1 before that"},
+      {"1: 1F0 1F1 || 1B0 1B1\n2: || || 2B0 2B1\n",
+       "s: device 1, action 3 (1B0): deadlock: it waits for 2B0, whose round comes after its own"},
+      {"1: 1F0 1F1 1B0 || 1B1\n2: || 2B0 2B1\n",
+       "s: device 1, action 3 (1B0): deadlock: it waits for 2B0, whose round comes after its own"},
+      {"1: 1F0 1B0\n2: || 2F0 2B0\n3: 3B0 || 3U0\n",
+       "s: device 1, action 2 (1B0): deadlock: it waits for 2B0, whose round comes after its own"},
+      {"1: 1F0 1F1 1B0 || 1B1\n2: 2F0 2B0 || 2F1 2B1\n3: 3F0 || 3B0 3F1 3B1\n",
+       "s: device 2, action 2 (2B0): deadlock: it waits for 3B0, whose round comes after its own"},
+      {"1: || 1F0 1B0 1F1 1B1\n2: || 2B1 2B0\n",
        "s: device 1, action 2 (1B0): deadlock: it waits for 2B0, but device 2 waits at 2B1 before that"},
       {"1: 1F0 1B0 1E0\n2: 2B0\n", "s: device 1, action 3 (1E0): stage 2 has no 2E0; expected one at every stage"},
       {"1: 1B0 1E0 1E0\n", "s: device 1, action 3 (1E0): it has been done before"},
@@ -289,7 +421,9 @@ START_TEST(checked_schedules_run) {
   int passed = 0, stuck = 0, uncounted = 0;
   petra_rng_init(&rng, 5, PETRA_RNG_TEST, 0, 0);
   for (int i = 0; i < 6000; i++) {
-    const petra_program_ops *program = petra_program_get(i % petra_program_count());
+    petra_program_ops changed = *petra_program_get(i % petra_program_count());
+    const petra_program_ops *program = &changed;
+    changed.locked |= i / petra_program_count() % 2;
     petra_program_options options = some_options(program, i % 7);
     petra_schedule *schedule;
     options.drain = true;
@@ -448,16 +582,17 @@ static void go_to_moment(const petra_program_ops *program, const petra_program_o
 /* What PETRA_MOMENT_ROUND says is a state that a run can be in: without any clock all stages reach it together, stage j
  * has B(m) next with its message there, and the updates made are those of petra_program_reference. */
 START_TEST(the_moment_of_a_round_is_reached) {
-  static const petra_program_ops *const delayed[] = {&petra_program_lockstep, &petra_program_1f1b_async};
+  static const petra_program_ops *const delayed[] = {&petra_program_lockstep, &petra_program_1f1b_async,
+                                                     &petra_program_forward_locked};
   standing stages[8];
   int checked = 0;
-  for (int c = 0; c < 2 * 2 * 2 * 5 * 3 * 9; c++) {
-    const petra_program_ops *program = delayed[c & 1];
-    const petra_program_options options = {.split_head = c >> 1 & 1,
-                                           .drain = c >> 2 & 1,
-                                           .stages = 1 + c / 8 % 5,
-                                           .accumulate = 1 + c / 40 % 3,
-                                           .microbatches = 1 + c / 120,
+  for (int c = 0; c < 3 * 2 * 2 * 5 * 3 * 9; c++) {
+    const petra_program_ops *program = delayed[c % 3];
+    const petra_program_options options = {.split_head = c / 3 & 1,
+                                           .drain = c / 6 & 1,
+                                           .stages = 1 + c / 12 % 5,
+                                           .accumulate = 1 + c / 60 % 3,
+                                           .microbatches = 1 + c / 180,
                                            .batches = 100};
     for (int32_t j = 1; j <= options.stages; j++) {
       petra_cursor cursor = {0};
@@ -489,6 +624,8 @@ int main(void) {
                                 evaluations_see_their_weights,
                                 options_that_cannot_run,
                                 schedules_from_text_run_like_programs,
+                                rounds_of_the_whole_network,
+                                bars_of_the_whole_network,
                                 schedules_that_are_refused,
                                 checked_schedules_run,
                                 counts_of_any_order,

@@ -69,9 +69,11 @@ static const petra_program_options chunk_cases[] = {
      .eval_every = 0,
      .split_head = true},
 };
-static const char *const programs[] = {"sequential", "lockstep", "gpipe", "1f1b", "1f1b-async", "interleaved", "zb-h1"};
+static const char *const programs[] = {"sequential", "lockstep",       "gpipe",       "1f1b",
+                                       "1f1b-async", "forward-locked", "interleaved", "zb-h1"};
 
-/* One line a stage: "  1: 1F0 1B0 1U0 | 1F1", where | is the end of a round (a tick, a microbatch). */
+/* One line a stage: "  1: 1F0 1B0 1U0 | 1F1", where | is the end of a round (a tick, a microbatch) and || that of one of
+ * the whole network, of which a stage may have several in a row. */
 static void write_order(FILE *file, const petra_program_ops *program, const petra_program_options *options) {
   fprintf(file, "stages %d%s%s, microbatches %lld, accumulate %lld, %s, evaluation every %lld epochs of %lld\n",
           options->stages,
@@ -83,11 +85,13 @@ static void write_order(FILE *file, const petra_program_ops *program, const petr
   for (int32_t stage = 1; stage <= petra_program_devices(options); stage++) {
     petra_cursor cursor = {0};
     petra_action action;
-    int64_t round, last = -1;
+    int64_t round, last = program->locked ? 0 : -1;
     fprintf(file, "  %d:", stage);
     while (program->next(options, stage, &cursor, &action, &round)) {
       char text[40];
       petra_action_print(&action, text, sizeof text);
+      for (; program->locked && last < round; last++)
+        fprintf(file, " ||");
       fprintf(file, "%s %s", last >= 0 && round != last ? " |" : "", text);
       last = round;
     }
@@ -108,6 +112,11 @@ static void write_program(FILE *file, const char *name) {
   }
   for (size_t c = 0; c < count; c++)
     write_order(file, program, &list[c]);
+  for (size_t c = 0; program == &petra_program_forward_locked && c < count; c++) {
+    petra_program_options split = list[c];
+    split.split_head = true;
+    write_order(file, program, &split);
+  }
 }
 
 static FILE *open_golden(const char *folder, const char *program, const char *mode) {
@@ -330,11 +339,12 @@ START_TEST(methods_and_programs_by_name) {
         for (int32_t j = 1; j <= stages; j++) {
           petra_method accumulating = *method;
           accumulating.accumulate = k;
-          /* By counting: updates with delay 2 (J - j) (lockstep) or J - j (1f1b-async) between F(m) and B(m). */
+          /* By counting: updates with delay 2 (J - j) (lockstep) or J - j (1f1b-async, forward-locked) between F(m)
+           * and B(m). */
           int64_t most = 0, delay = stages - j;
           if (method->program == &petra_program_lockstep)
             delay *= 2;
-          else if (method->program != &petra_program_1f1b_async)
+          else if (method->program != &petra_program_1f1b_async && method->program != &petra_program_forward_locked)
             delay = 0;
           else if (strcmp(method->name, "pipedream-2bw") == 0)
             delay = stages - 1;

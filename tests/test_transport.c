@@ -143,7 +143,7 @@ static const int32_t halves[] = {1, 5, 11}, thirds[] = {1, 2, 10, 11};
 
 START_TEST(workers_with_some_stages) {
   static const char *const methods[] = {"method.name=petra", "method.name=backprop", "method.name=delayed",
-                                        "method.name=1f1b", "method.name=zb-h1"};
+                                        "method.name=1f1b",  "method.name=zb-h1",    "method.name=ddg"};
   for (int i = 0; i < HARNESS_COUNT(methods); i++) {
     same_as_one(methods[i], "run.eval_every=0", halves, 2);
     same_as_one(methods[i], "run.eval_every=0", thirds, 3);

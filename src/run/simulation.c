@@ -84,7 +84,8 @@ static petra_status watch_clock(petra_simulation *s) {
 
 static petra_status watch_critical_path(petra_simulation *s) {
   PETRA_TRY(petra_allocate(&s->critical_stage_ns, (size_t)s->plan.stages, sizeof *s->critical_stage_ns));
-  PETRA_TRY(petra_critical_create(&s->cluster.executor, &s->plan.program, &s->critical));
+  PETRA_TRY(
+      petra_critical_create(&s->cluster.executor, &s->plan.program, s->plan.method.program->locked, &s->critical));
   petra_observers_add(&s->observers, petra_critical_observer(s->critical));
   return PETRA_OK;
 }

@@ -30,6 +30,10 @@ typedef struct checker {
   int32_t *runnable;    /* a stack of devices, from 1 */
   int32_t runnable_count;
   stage_state *stage;
+  /* Of a locked schedule: */
+  int64_t round;   /* the one that runs */
+  int64_t *left;   /* by round: entries that are not done */
+  int32_t *parked; /* by round: the first device (from 1) that waits for it; 0: none */
   petra_schedule_fault *fault;
 } checker;
 
@@ -164,8 +168,28 @@ static verdict judge(checker *c, int64_t entry, item **awaited) {
   return READY;
 }
 
+/* Its round has come. */
+static bool in_round(const checker *c, int64_t entry) {
+  return !c->schedule->locked || c->schedule->entries[entry].round == c->round;
+}
+
+static void release(checker *c, int32_t first) {
+  for (int32_t d = first; d; d = c->next_waiter[d - 1])
+    c->runnable[c->runnable_count++] = d;
+}
+
+/* One entry of the present round is done: with the last one the next round begins that has any. */
+static void count_round(checker *c) {
+  if (!c->schedule->locked || --c->left[c->round] > 0)
+    return;
+  while (c->left[c->round] == 0)
+    c->round++; /* left[] ends with a round that is never done */
+  release(c, c->parked[c->round]);
+}
+
 /* Does an action that is ready, and lets those go on that waited for it. */
-static void perform(checker *c, const petra_action *a) {
+static void perform(checker *c, int64_t entry) {
+  const petra_action *a = &c->schedule->entries[entry].action;
   stage_state *s = &c->stage[a->stage - 1];
   if (a->kind == PETRA_ACTION_BACKWARD) {
     s->last_back = a->microbatch;
@@ -174,12 +198,12 @@ static void perform(checker *c, const petra_action *a) {
   s->weights += a->kind == PETRA_ACTION_WEIGHT_GRADIENT;
   if (a->kind == PETRA_ACTION_UPDATE)
     s->backs_at_update = s->backs;
+  count_round(c);
   if (!is_unique(a->kind))
     return;
   item *own = find(c, a->stage, a->kind, a->microbatch);
   own->done = true;
-  for (int32_t d = own->waiter; d; d = c->next_waiter[d - 1])
-    c->runnable[c->runnable_count++] = d;
+  release(c, own->waiter);
 }
 
 /* Every device as far as it gets. */
@@ -190,39 +214,45 @@ static verdict follow(checker *c) {
     int32_t d = c->runnable[--c->runnable_count];
     verdict v = READY;
     while (v == READY && c->place[d - 1] < c->schedule->first[d]) {
+      const int64_t entry = c->place[d - 1];
       item *awaited = NULL;
-      v = judge(c, c->place[d - 1], &awaited);
+      int32_t *waiters = in_round(c, entry) ? NULL : &c->parked[c->schedule->entries[entry].round];
+      v = waiters ? WAITS : judge(c, entry, &awaited);
       if (v == WRONG)
         return WRONG;
       if (v == READY) {
-        perform(c, &c->schedule->entries[c->place[d - 1]++].action);
+        c->place[d - 1]++;
+        perform(c, entry);
       } else {
-        c->next_waiter[d - 1] = awaited->waiter;
-        awaited->waiter = d;
+        waiters = waiters ? waiters : &awaited->waiter;
+        c->next_waiter[d - 1] = *waiters;
+        *waiters = d;
       }
     }
   }
   return READY;
 }
 
-/* Nothing moves any more: every device that is not at its end waits for one that is not either, and so in a
- * circle. */
+/* Nothing moves any more: every device that is not at its end waits for one that is not either, and so in a circle, or
+ * for what comes in a later round, which does not begin before. */
 static verdict find_deadlock(checker *c) {
   int32_t d = 1;
-  while (d <= c->schedule->devices && c->place[d - 1] == c->schedule->first[d])
+  while (d <= c->schedule->devices && (c->place[d - 1] == c->schedule->first[d] || !in_round(c, c->place[d - 1])))
     d++;
   if (d > c->schedule->devices)
     return READY;
   item *awaited = NULL;
   char wanted[40], there[40];
-  for (int32_t i = 0; i < c->schedule->devices; i++) { /* now it is in the circle */
-    judge(c, c->place[d - 1], &awaited);
-    d = device_of(c, awaited->entry);
-  }
   judge(c, c->place[d - 1], &awaited);
+  for (int32_t i = 0; i < c->schedule->devices && in_round(c, awaited->entry); i++) { /* then it is in the circle */
+    d = device_of(c, awaited->entry);
+    judge(c, c->place[d - 1], &awaited);
+  }
   int32_t other = device_of(c, awaited->entry);
   petra_action_print(&awaited->action, wanted, sizeof wanted);
   petra_action_print(&c->schedule->entries[c->place[other - 1]].action, there, sizeof there);
+  if (!in_round(c, awaited->entry))
+    return wrong(c, c->place[d - 1], "deadlock: it waits for %s, whose round comes after its own", wanted);
   return wrong(c, c->place[d - 1], "deadlock: it waits for %s, but device %d waits at %s before that", wanted, other,
                there);
 }
@@ -249,6 +279,22 @@ static verdict find_missing_evaluations(checker *c) {
   return READY;
 }
 
+/* The entries of every round, and a first one. */
+static petra_status prepare_rounds(checker *c) {
+  const petra_schedule *s = c->schedule;
+  int64_t rounds = 0;
+  for (int64_t i = 0; i < s->first[s->devices]; i++)
+    rounds = s->entries[i].round >= rounds ? s->entries[i].round + 1 : rounds;
+  PETRA_TRY(petra_allocate(&c->left, (size_t)rounds + 1, sizeof *c->left));
+  PETRA_TRY(petra_allocate(&c->parked, (size_t)rounds + 1, sizeof *c->parked));
+  for (int64_t i = 0; i < s->first[s->devices]; i++)
+    c->left[s->entries[i].round]++;
+  c->left[rounds] = 1;
+  while (c->left[c->round] == 0)
+    c->round++;
+  return PETRA_OK;
+}
+
 static petra_status prepare(checker *c) {
   const petra_schedule *s = c->schedule;
   int64_t entries = s->first[s->devices];
@@ -264,7 +310,7 @@ static petra_status prepare(checker *c) {
   memcpy(c->place, s->first, (size_t)s->devices * sizeof *c->place);
   for (int32_t j = 0; j < s->stages; j++)
     c->stage[j].last_back = -1;
-  return PETRA_OK;
+  return s->locked ? prepare_rounds(c) : PETRA_OK;
 }
 
 petra_status petra_schedule_check(const petra_schedule *schedule, const char *name, petra_schedule_fault *fault) {
@@ -280,6 +326,8 @@ petra_status petra_schedule_check(const petra_schedule *schedule, const char *na
     if (fault)
       *fault = found;
   }
+  petra_free(c.parked);
+  petra_free(c.left);
   petra_free(c.stage);
   petra_free(c.runnable);
   petra_free(c.next_waiter);

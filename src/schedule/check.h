@@ -15,7 +15,8 @@ typedef struct petra_schedule_fault {
 
 /* Finds an action whose input nobody produces, one that is there twice, a stage on the wrong device, B before its F,
  * W before its B or missing, E that other stages lack, U that covers nothing or something else than it says, and a
- * deadlock. PETRA_SCHEDULE, logged as "NAME: device 2, action 3 (2B0): reason", with *fault (may be NULL). */
+ * deadlock, be it by rounds of the whole network. PETRA_SCHEDULE, logged as "NAME: device 2, action 3 (2B0): reason",
+ * with *fault (may be NULL). */
 petra_status petra_schedule_check(const petra_schedule *schedule, const char *name, petra_schedule_fault *fault);
 
 #endif

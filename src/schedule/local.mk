@@ -10,6 +10,7 @@ libpetra_a_SOURCES += \
 	src/schedule/program_1f1b.c \
 	src/schedule/program_1f1b_async.c \
 	src/schedule/program_arrival.c \
+	src/schedule/program_forward_locked.c \
 	src/schedule/program_gpipe.c \
 	src/schedule/program_interleaved.c \
 	src/schedule/program_lockstep.c \

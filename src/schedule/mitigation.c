@@ -24,8 +24,7 @@ static petra_status check_delay(const petra_config *config, const petra_method *
                              config->method.schedule);
   if (program->arrival)
     return petra_config_fail(
-        config, key,
-        "method %s, whose program %s fixes no delay; expected a program with an order: lockstep or 1f1b-async",
+        config, key, "method %s, whose program %s fixes no delay; expected a program with an order, such as lockstep",
         method->name, program->name);
   if (!program->delay)
     return petra_config_fail(

@@ -5,8 +5,10 @@
 #include <string.h>
 
 static const petra_program_ops *const programs[] = {
-    &petra_program_sequential, &petra_program_lockstep,   &petra_program_arrival,     &petra_program_gpipe,
-    &petra_program_1f1b,       &petra_program_1f1b_async, &petra_program_interleaved, &petra_program_zb_h1};
+#define PETRA_PROGRAM_ROW(name) &petra_program_##name,
+    PETRA_PROGRAM_LIST(PETRA_PROGRAM_ROW)
+#undef PETRA_PROGRAM_ROW
+};
 
 int petra_program_count(void) {
   return (int)(sizeof programs / sizeof *programs);

@@ -2,7 +2,8 @@
  * matter. An action waits for its messages, its engine and, on its own stage, for what these rules say:
  *  - F and B wait for the last U before them in program order; U waits for all F and B before it; E for everything before it;
  *  - nothing of round s + 1 starts before everything of round s has ended: of a tick in lockstep, of a microbatch in
- *    sequential, where two engines would otherwise let F run ahead within an accumulation.
+ *    sequential, where two engines would otherwise let F run ahead within an accumulation. In a locked program this holds
+ *    for the whole network: an action starts when everything of all earlier rounds has ended on every device.
  * One program per file: program_NAME.c. */
 #ifndef PETRA_SCHEDULE_PROGRAM_H
 #define PETRA_SCHEDULE_PROGRAM_H
@@ -58,6 +59,8 @@ typedef struct petra_program_ops {
   bool split_head;      /* unless the config says otherwise the last stage's F and B are two actions */
   bool split_backward;  /* W is split from B */
   bool chunked;         /* a device may hold several stages */
+  bool locked;          /* a round is that of the whole network: the rounds of `next` are numbered alike on all devices,
+                           from 0, and never fall; a device may have nothing in one */
   bool undrained;       /* ends with microbatches in flight unless options->drain; others always drain */
   bool early_recompute; /* a stage has all F of a flush behind it before its first B, so that recomputation can begin
                            before the gradient has come */
@@ -76,14 +79,21 @@ typedef struct petra_program_ops {
   petra_status (*check)(const struct petra_program_ops *program, const petra_program_options *options);
 } petra_program_ops;
 
-extern const petra_program_ops petra_program_sequential;
-extern const petra_program_ops petra_program_lockstep;
-extern const petra_program_ops petra_program_arrival;
-extern const petra_program_ops petra_program_gpipe;
-extern const petra_program_ops petra_program_1f1b;
-extern const petra_program_ops petra_program_1f1b_async;
-extern const petra_program_ops petra_program_interleaved;
-extern const petra_program_ops petra_program_zb_h1;
+/* X(identifier): petra_program_IDENTIFIER, in the order in which they are told. */
+#define PETRA_PROGRAM_LIST(X)                                                                                          \
+  X(sequential)                                                                                                        \
+  X(lockstep)                                                                                                          \
+  X(arrival)                                                                                                           \
+  X(gpipe)                                                                                                             \
+  X(1f1b)                                                                                                              \
+  X(1f1b_async)                                                                                                        \
+  X(forward_locked)                                                                                                    \
+  X(interleaved)                                                                                                       \
+  X(zb_h1)
+
+#define PETRA_PROGRAM_DECLARE(name) extern const petra_program_ops petra_program_##name;
+PETRA_PROGRAM_LIST(PETRA_PROGRAM_DECLARE)
+#undef PETRA_PROGRAM_DECLARE
 
 /* By name; NULL if there is none. */
 const petra_program_ops *petra_program_find(const char *name);
@@ -117,9 +127,9 @@ static inline bool petra_program_fused(const petra_program_options *options, int
   return petra_head_is_fused(stage, options->stages, options->split_head);
 }
 
-/* Microbatches that a stage forwards between the F of one and its B, once the pipeline is full: in lockstep
- * 2 (J - j), one more with a split head; in 1f1b-async J - j. 0 in synchronous programs, where no update comes in
- * between; -1 where no order fixes it (arrival). Options: stages and split_head are read. */
+/* Microbatches that a stage forwards between the F of one and its B, once the pipeline is full, such as 2 (J - j) in
+ * lockstep, one more with a split head. 0 in synchronous programs, where no update comes in between; -1 where no order
+ * fixes it (arrival). Options: stages and split_head are read. */
 int64_t petra_program_delay(const petra_program_ops *program, const petra_program_options *options, int32_t stage);
 
 /* How many of the M microbatches have a loss: all, but for the last J - 1 of an undrained lockstep. */

@@ -31,6 +31,7 @@ typedef struct builder {
   petra_schedule *schedule;
   int64_t entries, entries_most;
   int64_t devices_most;
+  size_t bar; /* characters of what ends its rounds; 0: none has ended */
 } builder;
 
 static petra_status add_entry(builder *b, petra_action action, int64_t round) {
@@ -56,7 +57,6 @@ static void finish(builder *b, const char *name) {
     const petra_action *a = &s->entries[i].action;
     s->stages = a->stage > s->stages ? a->stage : s->stages;
     s->split_backward |= a->kind == PETRA_ACTION_WEIGHT_GRADIENT;
-    s->rounds |= s->entries[i].round != 0;
     if (a->kind != PETRA_ACTION_EVALUATE && a->kind != PETRA_ACTION_UPDATE && a->microbatch >= s->microbatches)
       s->microbatches = a->microbatch + 1;
   }
@@ -70,6 +70,7 @@ static void finish(builder *b, const char *name) {
                                    .losses = losses,
                                    .split_backward = s->split_backward,
                                    .chunked = true,
+                                   .locked = s->locked,
                                    .next = next,
                                    .rate_index = petra_order_rate_index,
                                    .loss_epoch = petra_order_loss_epoch};
@@ -134,9 +135,14 @@ static petra_status read_word(reader *r, builder *b, int64_t *round) {
   size_t length = 0;
   while (r->at + length < r->end && !blank(r->at[length]) && r->at[length] != '\n' && r->at[length] != '#')
     length++;
-  if (length == 1 && *r->at == '|') {
+  if (length > 0 && length <= 2 && *r->at == '|' && r->at[length - 1] == '|') {
+    if (b->bar && b->bar != length)
+      return petra_fail(PETRA_SCHEDULE, "%s:%lld: both | and ||; expected rounds of the devices or of the network",
+                        r->name, (long long)r->line);
+    b->bar = length;
+    b->schedule->locked = length == 2;
     ++*round;
-    r->at++;
+    r->at += length;
     return PETRA_OK;
   }
   size_t kept = length < sizeof word ? length : sizeof word - 1;
@@ -206,7 +212,7 @@ static petra_status record_device(builder *b, const petra_program_ops *program, 
     rounds += begun && round != last;
     begun = true;
     last = round;
-    PETRA_TRY(add_entry(b, action, rounds));
+    PETRA_TRY(add_entry(b, action, program->locked ? round : rounds));
   }
   return PETRA_OK;
 }
@@ -226,6 +232,7 @@ petra_status petra_schedule_record(const petra_program_ops *program, const petra
     petra_schedule_destroy(b.schedule);
     return status;
   }
+  b.schedule->locked = program->locked;
   finish(&b, program->name);
   b.schedule->stages = options->stages; /* an undrained run may end before the last ones begin */
   b.schedule->split_head = options->split_head;
@@ -236,11 +243,15 @@ petra_status petra_schedule_record(const petra_program_ops *program, const petra
 petra_status petra_schedule_print(const petra_schedule *schedule, FILE *out) {
   for (int32_t d = 0; d < schedule->devices; d++) {
     fprintf(out, "%d:", d + 1);
+    int64_t round = 0;
     for (int64_t i = schedule->first[d]; i < schedule->first[d + 1]; i++) {
+      const petra_schedule_entry *entry = &schedule->entries[i];
       char text[40];
-      petra_action_print(&schedule->entries[i].action, text, sizeof text);
-      bool ended = i > schedule->first[d] && schedule->entries[i].round != schedule->entries[i - 1].round;
-      fprintf(out, "%s %s", ended ? " |" : "", text);
+      petra_action_print(&entry->action, text, sizeof text);
+      for (; schedule->locked && round < entry->round; round++)
+        fputs(" ||", out);
+      fprintf(out, "%s %s", i > schedule->first[d] && round < entry->round ? " |" : "", text);
+      round = entry->round;
     }
     fputc('\n', out);
   }

@@ -4,8 +4,9 @@
  *   1: 1F0 1F1 1B0 1B1 1U1
  *   2: 2F0 2B0 2F1 2B1 2U1
  *
- * where # begins a comment and | ends a round (schedule/program.h). Stage s is on device (s - 1) mod D + 1.
- */
+ * where # begins a comment and | ends a round (schedule/program.h), || one of the whole network: nothing behind a
+ * device's n-th || starts before everything before the n-th || of every device has ended. There is one kind of them in a
+ * schedule. Stage s is on device (s - 1) mod D + 1. */
 #ifndef PETRA_SCHEDULE_SCHEDULE_H
 #define PETRA_SCHEDULE_SCHEDULE_H
 
@@ -22,7 +23,7 @@ typedef struct petra_schedule {
   int32_t devices, stages;
   int64_t microbatches;            /* M: one more than the largest number of a pass */
   bool split_head, split_backward; /* the last stage has F; there are W */
-  bool rounds;                     /* there is a | */
+  bool locked;                     /* its rounds end with || */
   int64_t losses;                  /* passes of the last stage that compute one: its F or, without, its B */
   int64_t *first;                  /* of the devices, from 0, in `entries`; devices + 1 of them */
   petra_schedule_entry *entries;

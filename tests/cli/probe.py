@@ -103,7 +103,7 @@ class Probe(ProgramTest):
                 self.assertEqual(one[name][:].tobytes(), other[name][:].tobytes(), name)
 
     METHODS = ["backprop", "reversible", "checkpoint", "gpipe", "gpipe-checkpoint", "1f1b", "interleaved", "zb-h1", "pipedream",
-               "pipedream-2bw", "delayed", "dsp", "delayed-reversible", "approximate-input", "petra"]
+               "pipedream-2bw", "ddg", "fr", "delayed", "dsp", "delayed-reversible", "approximate-input", "petra"]
     ONE = {"run__epochs": 1, "run__max_microbatches": 14, "probe__per_epoch": 6, "method__accumulate": 4}
 
     def same_probes(self, one, other, what, but=()):

@@ -29,6 +29,7 @@ METHODS = [["method.name=backprop"], ["method.name=reversible"], ["method.name=c
            ["method.name=gpipe-checkpoint"], ["method.name=1f1b"], ["method.name=interleaved"], ["method.name=zb-h1"],
            ["method.name=pipedream"], ["method.name=pipedream-2bw"], ["method.name=delayed"], ["method.name=dsp"],
            ["method.name=delayed-reversible"], ["method.name=approximate-input"], ["method.name=petra"],
+           ["method.name=ddg"], ["method.name=fr", "method.accumulate=3", "cluster.engines=2", "probe.per_epoch=1"],
            ["method.name=petra-arrival", "method.credit=6"], ["method.name=petra", "method.sync_period=3"],
            ["method.name=petra-arrival", "method.credit=5", "cluster.engines=2", "method.accumulate=3"],
            ["method.name=petra", "probe.per_epoch=2", "probe.gradients=true"],
@@ -72,6 +73,8 @@ class Resume(ProgramTest):
     def test_every_method_resumes(self):
         """From the last checkpoint of a run that went to its end: the pipeline is full there."""
         self.write("c.yaml", CONFIG)
+        named = {f"method.name={method['name']}" for method in self.good_json("methods")["methods"]}
+        self.assertEqual(named, {settings[0] for settings in METHODS})
         for settings in METHODS:
             self.train("whole", settings, "--trace", "whole.json")
             subprocess.run(["rm", "-rf", self.path("again")], check=True)

@@ -20,7 +20,7 @@ cluster:
   jitter: {model: gamma, scale: 0.3}
 """
 # One method of each program with an order.
-METHODS = ["backprop", "reversible", "gpipe", "1f1b", "interleaved", "zb-h1", "petra", "delayed", "pipedream"]
+METHODS = ["backprop", "reversible", "gpipe", "1f1b", "interleaved", "zb-h1", "petra", "delayed", "pipedream", "ddg", "fr"]
 CONSTANT_RATE = ["--set", "lr.warmup_epochs=0", "--set", "lr.milestones=[]"]
 TWO = ["--set", "cluster.stages=2"]
 
@@ -56,6 +56,7 @@ class ScheduleFile(ProgramTest):
     def test_same_trace_of_ends_and_heads(self):
         self.write("c.yaml", PRICED)
         for method, more in (("petra", ["run.drain=true"]), ("delayed", ["method.head=split", "cluster.engines=2"]),
+                             ("ddg", ["run.drain=true"]), ("fr", ["method.head=fused", "cluster.engines=2"]),
                              ("petra", ["run.max_microbatches=3"]), ("gpipe", ["method.head=fused"]),
                              ("interleaved", ["method.accumulate=10", "method.chunks=5"])):
             options = [text for value in (f"method.name={method}", *more) for text in ("--set", value)]
@@ -68,7 +69,7 @@ class ScheduleFile(ProgramTest):
             self.assertEqual(len(found["stages"]), 7)
 
     def test_training(self):
-        for method in "petra", "delayed", "interleaved", "zb-h1", "pipedream-2bw":
+        for method in "petra", "delayed", "interleaved", "zb-h1", "pipedream-2bw", "ddg", "fr":
             k = 10 if method == "pipedream-2bw" else 5 if method == "interleaved" else 3
             options = ["--set", f"method.name={method}", "--set", f"method.accumulate={k}", "--set", "run.max_microbatches=16",
                        *CONSTANT_RATE]
@@ -100,6 +101,28 @@ class ScheduleFile(ProgramTest):
         found = self.good_json("simulate", "-", *TWO, "--set", "method.schedule=a.schedule")
         self.assertEqual(found["stages"][0]["in_flight_max"], 3)
         self.assertEqual(found["stages"][0]["bytes_up"], 0)
+
+    def test_rounds_of_the_network(self):
+        # The same orders with and without: only the clock tells them apart.
+        text = ("1: 1F0 || || 1F1 || 1B0 1U0 || 1F2 || 1B1 1U1 || || 1B2 1U2\n"
+                "2: 2F0 || 2B0 2U0 || 2F1 || 2B1 2U1 || 2F2 || 2B2 2U2\n")
+        self.write("a.schedule", text)
+        self.assertEqual(self.good("schedule", "a.schedule"), text)
+        self.write("b.schedule", text.replace("|| ", ""))
+        found = [self.good_json("simulate", "-", *TWO, "--set", f"method.schedule={name}.schedule", "--set", "method.name=pipedream",
+                                "--critical-path") for name in "ab"]
+        self.assertEqual([one["makespan_s"] for one in found], [2 + 2 + 2 + 2 + 2 + 2 + 2, 12])  # rounds of F F | B
+        for one in found:
+            self.assertEqual(sum(one["critical_path"]["ns"].values()), one["makespan_ns"])
+            self.assertEqual(one["critical_path"]["ns"]["wait"], 0)
+        two = ["--set", "stages.partition=balanced", "--set", "stages.count=2", "--set", "method.accumulate=1", "--set",
+               "method.name=pipedream", *CONSTANT_RATE]
+        for name in "ab":
+            self.good("train", "small.yaml", *two, "--set", f"method.schedule={name}.schedule", "--output", name, "--quiet")
+        self.assertEqual(self.read("a/weights.h5"), self.read("b/weights.h5"))
+        self.refuse(text.replace("2F0 ||", "2F0 |"), "a.schedule:2: both | and ||", *TWO)
+        self.refuse(text.replace("2F0 ||", "2F0 || || || ||"), "device 1, action 3 (1B0): deadlock: it waits for 2B0, whose round comes",
+                    *TWO)
 
     def test_pipes(self):
         text = self.keep("own.schedule", "small.yaml")

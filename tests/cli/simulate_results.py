@@ -16,6 +16,9 @@ CASES = [
     ["--set", "method.name=backprop", *LIST, "--set", "model.family=resnet", "--set", "device.backend=ref"],
     ["--set", "method.name=zb-h1", "--set", "run.max_microbatches=40", "--set", "method.accumulate=20", "--set", "cluster.jitter.model=gamma"],
     ["--set", "method.name=zb-h1", *LIST, "--set", "method.keep=input", "--set", "model.depth=18"],
+    ["--set", "method.name=ddg", "--set", "cluster.jitter.model=gamma"],
+    ["--set", "method.name=ddg", *LIST, "--set", "model.family=resnet", "--set", "run.drain=true", "--set", "cluster.engines=2"],
+    ["--set", "method.name=fr", "--set", "cluster.link.latency_s=5", "--set", "method.head=fused"],
     ["--set", "method.name=reversible", "--set", "model.depth=50", "--set", "model.stem=imagenet"],
     ["--set", "method.name=reversible", "--set", "stages.partition=balanced", "--set", "stages.count=1"],
 ]

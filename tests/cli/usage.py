@@ -35,7 +35,7 @@ class Help(ProgramTest):
     def test_methods_and_info(self):
         names = [method["name"] for method in self.good_json("methods")["methods"]]
         self.assertEqual(names, ["backprop", "reversible", "checkpoint", "gpipe", "gpipe-checkpoint", "1f1b", "interleaved", "zb-h1",
-                                 "pipedream", "pipedream-2bw", "delayed", "dsp", "delayed-reversible", "approximate-input",
+                                 "pipedream", "pipedream-2bw", "ddg", "fr", "delayed", "dsp", "delayed-reversible", "approximate-input",
                                  "petra", "petra-arrival"])
         text = self.good("methods").splitlines()
         self.assertEqual([line.split()[0] for line in text[1:]], names)
@@ -56,7 +56,7 @@ class Schedule(ProgramTest):
             lines = [line.split() for line in text.splitlines()]
             self.assertEqual([line[0] for line in lines], [f"{d}:" for d in range(1, 10 // method["chunks"] + 1)])
             found = self.good_json("schedule", "small.yaml", *options)["devices"]
-            self.assertEqual(found, [[word for word in line[1:] if word != "|"] for line in lines])
+            self.assertEqual(found, [[word for word in line[1:] if word not in ("|", "||")] for line in lines])
             with open(self.path("a.schedule"), "w", encoding="utf-8") as file:
                 file.write("# of " + method["name"] + "\n" + text)
             self.assertEqual(self.good("schedule", "a.schedule"), text)

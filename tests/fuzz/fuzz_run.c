@@ -182,6 +182,10 @@ static void check_trace(const petra_schedule *s, const rows *all, int engines, i
     for (int64_t i = s->first[d]; i < s->first[d + 1]; i++)
       for (int64_t j = i + 1; j < s->first[d + 1]; j++)
         check_pair(&s->entries[i], &s->entries[j], row[i], row[j], engines);
+  for (int64_t i = 0; s->locked && i < s->first[s->devices]; i++)
+    for (int64_t j = 0; j < s->first[s->devices]; j++)
+      if (s->entries[i].round < s->entries[j].round && row[j]->start_ns < row[i]->end_ns)
+        petra_fuzz_fail("an action did not wait for the end of a round of the network");
   free(row);
 }
 

@@ -4,6 +4,8 @@ keeping a version of the weights is keeping a dictionary.
 `sequential` runs `backprop` and `reversible`: every microbatch goes forward and backward before the next one starts.
 `lockstep` runs the delayed methods: at global tick t, stage j forwards microbatch t - (j - 1), and sends back microbatch
 t - (2J - 1 - j), both with the weights it holds after the tick before; then it updates if k backwards were counted.
+`forward_locked` runs `ddg` and `fr`: in round m microbatch m goes forward through all stages, then every stage j sends back
+microbatch m - (J - j), with the gradient that stage j + 1 found in the round before, and updates if k backwards were counted.
 """
 
 import torch
@@ -18,8 +20,10 @@ LOCKSTEP = {
     "delayed-reversible": ("stashed", "stashed", False),
     "approximate-input": ("stashed", "latest", False),
 }
+# DDG keeps graphs, which is as good as the inputs with the weights of then; features replay keeps the inputs alone.
+FORWARD_LOCKED = {"ddg": ("stashed", None, True), "fr": ("latest", None, True)}
 SEQUENTIAL = ("backprop", "reversible")
-METHODS = tuple(LOCKSTEP) + SEQUENTIAL
+METHODS = tuple(LOCKSTEP) + tuple(FORWARD_LOCKED) + SEQUENTIAL
 
 
 class Optimiser:
@@ -176,7 +180,7 @@ class Lockstep:
     ticks late."""
 
     def __init__(self, blocks, weights, batches, accumulate, optimiser, method, lag_error=0, observe=None, trace=None):
-        self.backward_weights, self.invert_weights, self.keep_all = LOCKSTEP[method]
+        self.backward_weights, self.invert_weights, self.keep_all = (LOCKSTEP | FORWARD_LOCKED)[method]
         self.stages = make_stages(blocks, weights, optimiser, accumulate)
         self.batches, self.lag_error, self.observe, self.trace = batches, lag_error, observe, trace
         self.up = [{} for _ in blocks]  # stage index -> microbatch -> input streams
@@ -256,7 +260,34 @@ def lockstep(blocks, weights, batches, microbatches, accumulate, optimiser, meth
     return result(run.stages), run.losses
 
 
+class ForwardLocked(Lockstep):
+    """One run of a method whose forward passes are locked to each other: `tick` is a round."""
+
+    def tick(self, t):
+        above = len(self.stages) - 1  # stages above the first one
+        for j in range(above):
+            self.forward(j, t)
+        # From the first stage up: what a stage finds in this round is then not yet there for the one below.
+        for j in range(above):
+            m = t - (above - j) - self.lag_error
+            if m >= 0:
+                self.backward(j, m)
+        self.head(t)
+        for stage in self.stages:
+            stage.update_if_due()
+
+
+def forward_locked(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error=0, observe=None, trace=None):
+    """Ends undrained: with the round of the last microbatch. What was not yet updated is lost."""
+    run = ForwardLocked(blocks, weights, batches, accumulate, optimiser, method, lag_error, observe, trace)
+    for t in range(microbatches):
+        run.tick(t)
+    return result(run.stages), run.losses
+
+
 def train(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error=0, observe=None):
+    if method in FORWARD_LOCKED:
+        return forward_locked(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error, observe)
     if method in LOCKSTEP:
         return lockstep(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error, observe)
     if lag_error:

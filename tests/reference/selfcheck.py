@@ -225,14 +225,14 @@ def still_gradients(batches):
         blocks = nets.build(family, depth, 4)
         start = store.to_torch(store.initial(blocks, 1), torch.float64)
         exact = {m: methods.exact_gradient(blocks, start, *batches(m))[1] for m in range(2)}
-        for method in methods.LOCKSTEP if depth == 18 else ("petra",):
+        for method in (*methods.LOCKSTEP, *methods.FORWARD_LOCKED) if depth == 18 else ("petra",):
             seen = {m: [None] * len(blocks) for m in exact}
 
             def observe(stage, m, gradients):
                 if m in seen:
                     seen[m][stage - 1] = gradients
 
-            methods.lockstep(blocks, start, batches, ticks, 1, methods.Optimiser(0.0), method, observe=observe)
+            methods.train(blocks, start, batches, ticks, 1, methods.Optimiser(0.0), method, observe=observe)
             worst = max(apart(seen[m], exact[m]) for m in exact)
             check(f"rate 0: {method} {family}-{depth} gives the exact gradient", worst < 1e-11, f"{worst:.1e}")
 
@@ -319,6 +319,47 @@ def petra_from_history(batches, downsample="conv"):
         check(f"{method}, {downsample}: gradients again from the history of weights", worst < 1e-10, f"{worst:.1e}")
 
 
+def forward_locked_from_history(batches):
+    """Gradients of ddg and fr again from the history of every stage's weights, versions and ends by the closed form."""
+    blocks = nets.build("revnet", 18, 4)
+    start = store.to_torch(store.initial(blocks, 1), torch.float64)
+    above, rounds = len(blocks) - 1, 30
+    for method, k in (("ddg", 3), ("fr", 1), ("fr", 3)):
+        seen, trace, history = {}, {}, []
+        run = methods.ForwardLocked(blocks, start, batches, k, methods.Optimiser(0.02), method,
+                                    observe=lambda j, m, g: seen.update({(j, m): g}), trace=trace)
+        for t in range(rounds):
+            history.append([s.tensors for s in run.stages])  # what they hold in round t
+            run.tick(t)
+        good = sorted(trace) == sorted([("F", j + 1, m) for j in range(above + 1) for m in range(rounds)] +
+                                       [("B", j + 1, m) for j in range(above + 1) for m in range(rounds - (above - j))])
+        for (what, j, m), version in trace.items():
+            good &= version == (max(0, m - (above + 1 - j)) // k if what == "F" else m // k)
+        check(f"{method}, k = {k}: versions read by every forward and backward, and where the run ends", good)
+        good = all(s.peak_inputs == above - j + 1 for j, s in enumerate(run.stages[:-1]))
+        check(f"{method}, k = {k}: inputs kept", good)
+        worst = 0.0
+        for m in (7, 12, 20):
+            images, labels = batches(m)
+            if method == "ddg":  # all stages forwarded m in round m, and go back with the weights of then
+                gradients = methods.exact_gradient(blocks, history[m], images, labels)[1]
+                worst = max(worst, apart([seen[j + 1, m] for j in range(above + 1)], gradients))
+                continue
+            inputs = [(images,)]
+            for j in range(above):
+                inputs.append(blocks[j].forward(history[m][j], inputs[-1]))
+            dys = ()
+            for j in range(above, -1, -1):
+                names = blocks[j].parameters()
+                p = {n: t.clone().requires_grad_() for n, t in history[m + above - j][j].items()}
+                xs = tuple(x.detach().clone().requires_grad_() for x in inputs[j])
+                ys = blocks[j].loss(p, xs, labels) if j == above else blocks[j].forward(p, xs)
+                grads = torch.autograd.grad(ys, xs + tuple(p[n] for n in names), dys or None)
+                dys = grads[: len(xs)]
+                worst = max(worst, apart([seen[j + 1, m]], [dict(zip(names, grads[len(xs) :]))]))
+        check(f"{method}, k = {k}: gradients again from the history of weights", worst < 1e-10, f"{worst:.1e}")
+
+
 def identities(batches):
     blocks = nets.build("revnet", 18, 4)
     first = store.initial(blocks, 1)
@@ -371,6 +412,7 @@ def main():
         invertible(batches)
         petra_from_history(batches)
         petra_from_history(batches, "invertible")
+        forward_locked_from_history(batches)
         identities(batches)
     print(f"{len(FAILED)} failed")
     sys.exit(1 if FAILED else 0)
