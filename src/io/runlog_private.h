@@ -10,8 +10,8 @@
 struct petra_runlog {
   char *path;
   void *reserve; /* memory for HDF5 to close the file with */
-  int64_t file; /* HDF5's identifiers */
-  int fd;       /* HDF5's own descriptor */
+  int64_t file;  /* HDF5's identifiers */
+  int fd;        /* HDF5's own descriptor */
   bool failed;
   petra_columns train, epoch;
   petra_columns actions; /* without a group where they are not wanted */
