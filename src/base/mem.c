@@ -1,4 +1,3 @@
-#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "base/mem.h"
 
 #include "base/log.h"
