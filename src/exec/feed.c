@@ -85,7 +85,7 @@ petra_status petra_feed_archive(petra_feed *feed, const petra_tensor_archive *te
   for (int i = 0; i < labels->capacity; i++)
     count += labels->rows[i].microbatch >= 0;
   PETRA_TRY(petra_archive_integers(archive, "labels/count", &count, 1));
-  PETRA_TRY(petra_archive_within(archive, "labels/count", "microbatches", count, 0, tensors->read));
+  PETRA_TRY(petra_archive_within(archive, "labels/count", "microbatches", count, 0, feed->read));
   for (int64_t i = 0; i < count; i++) {
     const petra_label_row *one = NULL;
     int64_t about[2] = {0, 0};
@@ -99,7 +99,7 @@ petra_status petra_feed_archive(petra_feed *feed, const petra_tensor_archive *te
     }
     snprintf(name, sizeof name, "labels/%lld-microbatch", (long long)i);
     PETRA_TRY(petra_archive_integers(archive, name, about, 2));
-    PETRA_TRY(petra_archive_within(archive, name, "microbatch", about[0], 0, tensors->read - 1));
+    PETRA_TRY(petra_archive_within(archive, name, "microbatch", about[0], 0, feed->read - 1));
     PETRA_TRY(petra_archive_within(archive, name, "labels", about[1], 1, INT32_MAX));
     if (archive->reading && tensors->images && about[1] != tensors->images)
       return petra_archive_refuse(archive, name, "%lld labels of %d images", (long long)about[1], tensors->images);

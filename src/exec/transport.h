@@ -31,7 +31,8 @@ typedef struct petra_transport petra_transport;
 typedef struct petra_transport_ops {
   /* Sends; the message is taken over, also on failure, and empty afterwards. */
   petra_status (*post)(petra_transport *transport, const petra_address *to, petra_message *message);
-  /* Hands over what came, which the caller releases. The executor asks only for what has come: else PETRA_INTERNAL,
+  /* Hands over what came, which the caller releases. A worker asks for messages of microbatches when they have come;
+   * those of an evaluation are waited for. Where nothing can be waited for, and for what never comes: PETRA_INTERNAL,
    * logged. */
   petra_status (*take)(petra_transport *transport, const petra_address *at, petra_message *out);
   /* Messages that wait to be taken, in a checkpoint. One that is read into must be new. */

@@ -60,7 +60,8 @@ petra_status petra_worker_stage_archive(petra_worker *base, petra_tensor_archive
   PETRA_TRY(petra_archive_integers(tensors->archive, "read", read, 1));
   PETRA_TRY(
       petra_archive_within(tensors->archive, "read", "microbatches", *read, 0, options->program_options->microbatches));
-  tensors->read = *read;
+  /* Where stage 1 is elsewhere, how far it has read is not known here. */
+  tensors->read = petra_stages_has(&options->stages, 1) ? *read : options->program_options->microbatches;
   tensors->fused = !options->program_options->split_head;
   for (int32_t j = options->stages.first; j <= options->stages.last; j++)
     PETRA_TRY(petra_stage_archive(petra_stages_get(&options->stages, j), tensors));

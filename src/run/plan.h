@@ -34,7 +34,7 @@ void petra_plan_fini(petra_plan *plan);
 petra_status petra_plan_read_order(petra_plan *plan);
 
 /* The options of the program for a run of `microbatches` (with method.schedule those of the file), `batches` an epoch,
- * checked against the method; and the profile, where costs come from one. */
+ * checked against the method. */
 petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t batches);
 
 /* All three steps for a run that is simulated, on the network of the config or on cluster.stages equal stages:
@@ -60,8 +60,8 @@ petra_status petra_plan_check_data(const petra_plan *plan, const petra_dataset *
  * the device has no peak for the arithmetic. */
 petra_status petra_plan_roofline_cost(const petra_plan *plan, int stage, petra_stage_cost *out);
 
-/* Reads cluster.cost.profile, unless it was read before, and checks that it is a profile of this network. PETRA_CONFIG,
- * PETRA_IO or PETRA_DATA: what differs, and what was expected. */
+/* Reads cluster.cost.profile, unless it was read before or no cost comes from one, and checks that it is a profile of this
+ * network. Before petra_cluster_init. PETRA_CONFIG, PETRA_IO or PETRA_DATA: what differs, and what was expected. */
 petra_status petra_plan_load_profile(petra_plan *plan);
 
 /* Durations of stage `stage` from 0 by the profile, which was loaded; `out`'s message sizes stay as they are.

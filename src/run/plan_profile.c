@@ -47,7 +47,7 @@ static petra_status check_network(const petra_plan *plan) {
 
 petra_status petra_plan_load_profile(petra_plan *plan) {
   const petra_config *config = plan->config;
-  if (plan->profile)
+  if (plan->profile || config->cluster.cost.model != PETRA_COST_PROFILE)
     return PETRA_OK;
   if (config->cluster.stages > 0)
     return petra_config_fail(config, "cluster.cost.model",

@@ -46,8 +46,7 @@ petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t 
                                           .split_head = method->split_head,
                                           .credit = config->method.credit,
                                           .data = schedule};
-  PETRA_TRY(petra_program_check(method->program, &plan->program));
-  return config->cluster.cost.model == PETRA_COST_PROFILE ? petra_plan_load_profile(plan) : PETRA_OK;
+  return petra_program_check(method->program, &plan->program);
 }
 
 /* More actions than this take hours; whoever wants them says how many microbatches. */

@@ -60,15 +60,15 @@ static petra_status open_data(petra_run *run) {
   if (!run->train_set) {
     PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_TRAIN, &run->train_opened));
     run->train_set = run->train_opened;
-    PETRA_TRY(petra_plan_check_data(&run->plan, run->train_set));
   }
+  PETRA_TRY(petra_plan_check_data(&run->plan, run->train_set));
   if (config->run.eval_every == 0)
     return PETRA_OK;
   run->eval_set = run->options.evaluation;
-  if (run->eval_set)
-    return PETRA_OK;
-  PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_EVAL, &run->eval_opened));
-  run->eval_set = run->eval_opened;
+  if (!run->eval_set) {
+    PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_EVAL, &run->eval_opened));
+    run->eval_set = run->eval_opened;
+  }
   return petra_plan_check_data(&run->plan, run->eval_set);
 }
 
@@ -88,6 +88,7 @@ static petra_status plan_program(petra_run *run) {
                              "%lld stages without a model cannot be trained; expected 0, or petra simulate",
                              (long long)config->cluster.stages);
   PETRA_TRY(petra_plan_program(&run->plan, microbatches, batches));
+  PETRA_TRY(petra_plan_load_profile(&run->plan));
   run->lr = petra_lr_from_config(config, batches);
   return petra_plan_check_training(&run->plan, microbatches);
 }
@@ -196,6 +197,7 @@ petra_status petra_run_open(const petra_config *config, const petra_run_options 
   PETRA_TRY(petra_allocate(&run, 1, sizeof *run));
   run->config = config;
   run->options = *options;
+  run->network.backend = options->backend;
   run->lock = -1;
   PETRA_TRY_GOTO(status, petra_plan_init(&run->plan, config), fail);
   PETRA_TRY_GOTO(status, petra_plan_read_order(&run->plan), fail);
@@ -369,5 +371,5 @@ const char *petra_run_directory(const petra_run *run) {
 }
 
 int64_t petra_run_now_ns(const petra_run *run) {
-  return run->executor->ops->now_ns(run->executor);
+  return run->executor ? run->executor->ops->now_ns(run->executor) : 0;
 }

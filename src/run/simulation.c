@@ -58,6 +58,7 @@ static petra_status plan(petra_simulation *s) {
         s->config, "cluster.cost.model",
         "measured: nothing is computed that could be measured; expected another model, or petra train");
   PETRA_TRY(petra_plan_simulated(&s->plan, s->config, 0));
+  PETRA_TRY(petra_plan_load_profile(&s->plan));
   return petra_cluster_init(&s->cluster, &s->plan);
 }
 

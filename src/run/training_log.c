@@ -24,6 +24,7 @@ struct petra_training_log {
   petra_progress progress;
   double start_s, last_s;
   int64_t epochs;  /* whole epochs of the run */
+  int64_t begun;   /* epochs that a loss of the run counts in: a longer run may go on with the last one */
   int64_t written; /* rows of /epoch written */
   int64_t microbatches, expected;
   double loss_sum; /* over all images of the run */
@@ -113,7 +114,7 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
   char text[128];
   snprintf(text, sizeof text, "epoch %lld, loss %.4f", (long long)epoch + 1, loss->loss);
   petra_progress_update(&log->progress, log->microbatches, log->expected, text);
-  if (epoch >= log->epochs) {
+  if (epoch >= log->begun) {
     log->last_s = now;
     return PETRA_OK;
   }
@@ -157,9 +158,12 @@ petra_status petra_training_log_create(const petra_training_log_options *options
   log->epochs = options->program_options->microbatches / options->program_options->batches;
   log->expected = petra_program_losses(options->program, options->program_options);
   log->start_s = log->last_s = petra_clock_s();
+  log->begun = options->program->loss_epoch(options->program_options, options->program_options->microbatches - 1) + 1;
+  if (log->begun < log->epochs)
+    log->begun = log->epochs;
   petra_progress_init(&log->progress, stderr, options->progress, NULL, NULL);
-  PETRA_TRY_GOTO(status, petra_allocate(&log->states, (size_t)log->epochs, sizeof *log->states), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&log->rows, (size_t)log->epochs, sizeof *log->rows), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&log->states, (size_t)log->begun, sizeof *log->states), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&log->rows, (size_t)log->begun, sizeof *log->rows), fail);
   *out = log;
   return PETRA_OK;
 fail:
@@ -259,7 +263,7 @@ petra_status petra_training_log_archive(petra_training_log *log, petra_archive *
   double reals[3] = {log->loss_sum, now - log->start_s, now - log->last_s};
   int64_t counts[4] = {log->written, log->microbatches, log->images, log->written};
   /* As many states as something is known of. */
-  for (int64_t e = log->written; e < log->epochs; e++)
+  for (int64_t e = log->written; e < log->begun; e++)
     if (log->states[e].images || log->states[e].evaluated || log->states[e].complete)
       counts[3] = e + 1;
   PETRA_TRY(petra_archive_enter(archive, "training_log"));
@@ -267,9 +271,10 @@ petra_status petra_training_log_archive(petra_training_log *log, petra_archive *
   if (status == PETRA_OK)
     status = petra_archive_reals(archive, "sums", reals, 3);
   if (status == PETRA_OK)
-    status = petra_archive_within(archive, "counts", "epochs begun", counts[3], 0, log->epochs);
+    status = petra_archive_within(archive, "counts", "epochs begun", counts[3], 0, log->begun);
   if (status == PETRA_OK)
-    status = petra_archive_within(archive, "counts", "epochs complete", counts[0], 0, counts[3]);
+    status = petra_archive_within(archive, "counts", "epochs complete", counts[0], 0,
+                                  counts[3] < log->epochs ? counts[3] : log->epochs);
   if (status == PETRA_OK)
     status = petra_archive_within(archive, "counts", "losses", counts[1], 0, log->expected);
   if (status == PETRA_OK)

@@ -184,6 +184,9 @@ class Profile(ProgramTest):
         self.good("init", "small.yaml", "--output", "w", "--quiet")
         self.bad(1, "w/weights.h5: no attribute", "simulate", "small.yaml", *MODEL, "--set", "cluster.cost.profile=w/weights.h5")
 
+    def test_an_order_has_no_price(self):
+        self.good("schedule", "small.yaml", "--set", "cluster.cost.model=profile", "--set", "cluster.cost.profile=missing.h5")
+
     def numbers(self, first):
         return numpy.array([first] + [1e-3] * 9)
 

@@ -143,6 +143,14 @@ class Resume(ProgramTest):
         self.train("short", ["run.epochs=4", "data.workers=2"], "--resume")
         self.same("long", "short", [])
 
+    def test_a_run_that_was_cut_within_an_epoch(self):
+        """The losses of the epoch that it was cut in count when a longer run goes on."""
+        self.write("c.yaml", CONFIG)
+        self.train("long", ["run.epochs=3"])
+        self.train("short", ["run.max_microbatches=13"])
+        self.train("short", ["run.epochs=3"], "--resume")
+        self.same("long", "short", [])
+
     def test_a_full_disk_loses_nothing_older(self):
         self.write("c.yaml", CONFIG)
         wide = ["model.width=6"]
