@@ -1,6 +1,7 @@
 /* petra profile: what was measured, as a table for people and as JSON for programs. */
 #include "base/json.h"
 #include "base/table.h"
+#include "base/utf8.h"
 #include "cli/profile.h"
 
 #include <jansson.h>
@@ -91,7 +92,8 @@ petra_status petra_profile_print_table(const petra_profile_report *report) {
     status = petra_table_print(table, stdout);
   petra_table_destroy(table);
   PETRA_TRY(status);
-  printf(
+  petra_utf8_print(
+      stdout,
       "\nMilliseconds a microbatch of %d images: medians of %d repetitions; spread: interquartile range over median.\n"
       "Weight gradient is a part of backward. %s; %s\nwritten: %s\n",
       (int)report->profile->batch, (int)report->about->repetitions, report->about->backend, report->profile->precision,

@@ -261,7 +261,8 @@ petra_status petra_hdf5_get_text(int64_t object, const char *path, const char *n
   hid_t type = -1;
   hid_t attribute = open_scalar(object, name, H5T_STRING, &type);
   if (attribute < 0)
-    return petra_fail(PETRA_DATA, "%s: no attribute %s of type string", path, name);
+    return petra_fail(PETRA_DATA, "%s: no attribute %s of type string; expected a file that petra wrote for this", path,
+                      name);
   petra_status status = read_string(attribute, type, path, name, out);
   H5Tclose(type);
   H5Aclose(attribute);
@@ -273,7 +274,8 @@ static petra_status get_integer(int64_t object, const char *path, const char *na
   hid_t type = -1;
   hid_t attribute = open_scalar(object, name, H5T_INTEGER, &type);
   if (attribute < 0)
-    return petra_fail(PETRA_DATA, "%s: no attribute %s of type integer", path, name);
+    return petra_fail(PETRA_DATA, "%s: no attribute %s of type integer; expected a file that petra wrote for this",
+                      path, name);
   int result = H5Aread(attribute, memory_type, out);
   H5Tclose(type);
   H5Aclose(attribute);

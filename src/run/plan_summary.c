@@ -31,4 +31,6 @@ void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_sum
   out->delay = petra_method_distance(&plan->method, stages, stage + 1);
   out->lag = petra_method_lag(&plan->method, stages, stage + 1);
   petra_plan_distance(plan, stage, &out->delay, &out->lag);
+  if (plan->method.program->moment == PETRA_MOMENT_WINDOW)
+    out->delay = 0; /* also where a file orders it: no update comes in between */
 }

@@ -87,9 +87,11 @@ static petra_status check_sizes(const builder *b, const char *name) {
   if (s->microbatches == 0)
     return petra_fail(PETRA_SCHEDULE, "%s: no F, B or W; expected some beside U and E", name);
   if ((s->stages > b->entries && s->stages > s->devices) || s->microbatches > b->entries)
-    return petra_fail(PETRA_SCHEDULE,
-                      "%s: %d stages and %lld microbatches with only %lld actions; expected every one to have some",
-                      name, s->stages, (long long)s->microbatches, (long long)b->entries);
+    return petra_fail(
+        PETRA_SCHEDULE,
+        "%s: stages up to %d and microbatches up to %lld with only %lld actions; expected numbers without gaps, "
+        "from stage 1 and microbatch 0",
+        name, s->stages, (long long)s->microbatches - 1, (long long)b->entries);
   if (s->stages % s->devices)
     return petra_fail(PETRA_SCHEDULE, "%s: %d stages on %d devices; expected a multiple", name, s->stages, s->devices);
   return PETRA_OK;
