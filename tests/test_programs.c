@@ -316,8 +316,8 @@ START_TEST(schedules_that_are_refused) {
       {"1: 1B0||1B1\n", "s:1: '1B0||1B1' is no action"},
       {"1: 1B0 ||| 1B1\n", "s:1: '|||' is no action"},
       {"1: 1F0 1B0 || 1U0\n2: 2B0 | 2U0\n", "s:2: both | and ||; expected rounds of the devices or of the network"},
-      {"1: 1F99999999999\n", "1 stages and 100000000000 microbatches with only 1 actions"},
-      {"1: 1F0 100000B0\n", "100000 stages and 1 microbatches with only 2 actions"},
+      {"1: 1F99999999999\n", "stages up to 1 and microbatches up to 99999999999 with only 1 actions"},
+      {"1: 1F0 100000B0\n", "stages up to 100000 and microbatches up to 0 with only 2 actions"},
       {"1: 1F0 3B0\n2: 2F0\n", "s: 3 stages on 2 devices; expected a multiple"},
       /* Those below can be read but not run. */
       {"1: 1F0 1B0\n2: 2B0 2B1\n", "s: device 2, action 2 (2B1): it needs 1F1, which no device does"},
