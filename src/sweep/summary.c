@@ -98,40 +98,32 @@ static petra_status fill(const petra_sweep *sweep, double *values, json_t *root)
   return status;
 }
 
-static petra_status write_file(const petra_sweep *sweep, const char *name, const char *text, size_t size) {
-  char *path;
-  PETRA_TRY(petra_join_path(sweep->directory, name, &path));
-  petra_status status = petra_file_write_atomically(path, text, size);
+/* The file of the sweep's folder called `name`: what `print` prints of `context`. */
+static petra_status write_file(const petra_sweep *sweep, const char *name,
+                               petra_status (*print)(const void *context, FILE *out), const void *context) {
+  char *path = NULL, *text = NULL;
+  size_t size = 0;
+  petra_status status;
+  FILE *stream = open_memstream(&text, &size);
+  if (!stream)
+    return petra_fail(PETRA_NO_MEMORY, "out of memory for the summary");
+  status = print(context, stream);
+  fclose(stream);
+  if (status == PETRA_OK)
+    status = petra_join_path(sweep->directory, name, &path);
+  if (status == PETRA_OK)
+    status = petra_file_write_atomically(path, text, size);
   petra_free(path);
+  free(text); /* open_memstream's */
   return status;
 }
 
-static petra_status write_json(const petra_sweep *sweep, const json_t *root) {
-  char *text = NULL;
-  size_t size = 0;
-  FILE *stream = open_memstream(&text, &size);
-  petra_status status =
-      stream ? petra_json_print(root, stream) : petra_fail(PETRA_NO_MEMORY, "out of memory for the summary");
-  if (stream)
-    fclose(stream);
-  if (status == PETRA_OK)
-    status = write_file(sweep, "summary.json", text, size);
-  free(text);
-  return status;
+static petra_status print_json(const void *root, FILE *out) {
+  return petra_json_print(root, out);
 }
 
-static petra_status write_csv(const petra_sweep *sweep) {
-  char *text = NULL;
-  size_t size = 0;
-  FILE *stream = open_memstream(&text, &size);
-  petra_status status =
-      stream ? petra_sweep_print_csv(sweep, stream) : petra_fail(PETRA_NO_MEMORY, "out of memory for the summary");
-  if (stream)
-    fclose(stream);
-  if (status == PETRA_OK)
-    status = write_file(sweep, "summary.csv", text, size);
-  free(text);
-  return status;
+static petra_status print_csv(const void *sweep, FILE *out) {
+  return petra_sweep_print_csv(sweep, out);
 }
 
 petra_status petra_sweep_summarize(const petra_sweep *sweep) {
@@ -140,8 +132,8 @@ petra_status petra_sweep_summarize(const petra_sweep *sweep) {
   petra_status status;
   PETRA_TRY_GOTO(status, petra_allocate(&values, (size_t)petra_grid_seeds(sweep->grid), sizeof *values), done);
   PETRA_TRY_GOTO(status, fill(sweep, values, root), done);
-  PETRA_TRY_GOTO(status, write_json(sweep, root), done);
-  PETRA_TRY_GOTO(status, write_csv(sweep), done);
+  PETRA_TRY_GOTO(status, write_file(sweep, "summary.json", print_json, root), done);
+  PETRA_TRY_GOTO(status, write_file(sweep, "summary.csv", print_csv, sweep), done);
   if (sweep->options.json)
     status = petra_json_print(root, stdout);
   else if (!sweep->options.quiet)
