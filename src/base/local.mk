@@ -22,6 +22,7 @@ libpetra_a_SOURCES += \
 	src/base/last_words.c src/base/last_words.h \
 	src/base/log.c src/base/log.h \
 	src/base/mem.c src/base/mem.h \
+	src/base/text.c src/base/text.h \
 	src/base/progress.c src/base/progress.h \
 	src/base/rng.c src/base/rng.h \
 	src/base/seal.c src/base/seal.h \

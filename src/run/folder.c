@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "io/atomic_file.h"
 
 #include <errno.h>
@@ -68,13 +69,12 @@ petra_status petra_folder_lock(const char *directory, int *out) {
   return PETRA_OK;
 }
 
+static petra_status print_config(const void *config, FILE *out) {
+  return petra_config_print(config, out);
+}
+
 petra_status petra_folder_expand_config(const petra_config *config, char **out, size_t *size) {
-  FILE *stream = open_memstream(out, size);
-  if (!stream)
-    return petra_fail(PETRA_NO_MEMORY, "out of memory for the text of the config");
-  petra_status status = petra_config_print(config, stream);
-  fclose(stream);
-  return status;
+  return petra_text_print(print_config, config, "the text of the config", out, size);
 }
 
 petra_status petra_folder_write_config(const char *directory, const char *text, size_t size) {

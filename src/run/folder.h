@@ -14,7 +14,7 @@ petra_status petra_join_path(const char *directory, const char *name, char **out
 /* One run at a time in a folder: the lock goes with the process, or with close(*out). */
 petra_status petra_folder_lock(const char *directory, int *out);
 
-/* The expanded config as a string. Free with free(). */
+/* The expanded config as a string. Free with petra_free. */
 petra_status petra_folder_expand_config(const petra_config *config, char **out, size_t *size);
 
 /* DIR/config.yaml. */

@@ -15,7 +15,6 @@
 #include "run/trace_observer.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 struct petra_run {
@@ -341,7 +340,7 @@ void petra_run_destroy(petra_run *run) {
   petra_runlog_close(run->runlog);
   if (run->lock >= 0)
     close(run->lock);
-  free(run->config_text); /* open_memstream's */
+  petra_free(run->config_text);
   petra_free(run->checkpoint_path);
   petra_free(run->weights_path);
   petra_free(run->directory);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
+#include "base/text.h"
 #include "io/runlog_read.h"
 #include "schedule/check.h"
 
@@ -51,8 +52,19 @@ static int by_stage(const void *a, const void *b) {
   return x->stage != y->stage ? (x->stage > y->stage) - (x->stage < y->stage) : (x > y) - (x < y);
 }
 
-/* The actions of a recorded run as text: for every stage its own, in the order in which they started. */
-static petra_status print_actions(const char *path, const petra_runlog_action *rows, int64_t count, FILE *out) {
+/* The actions of a recorded run. */
+typedef struct recorded {
+  const char *path;
+  petra_runlog_action *rows;
+  int64_t count;
+} recorded;
+
+/* As text: for every stage its own, in the order in which they started. */
+static petra_status print_actions(const void *context, FILE *out) {
+  const recorded *run = context;
+  const char *path = run->path;
+  const petra_runlog_action *rows = run->rows;
+  const int64_t count = run->count;
   const petra_runlog_action **order;
   int32_t stages = 0, stage = 0;
   for (int64_t i = 0; i < count; i++) {
@@ -85,25 +97,15 @@ static petra_status print_actions(const char *path, const petra_runlog_action *r
 
 /* Puts the schedule of a log in the place of its bytes. */
 static petra_status read_log(const char *path, petra_schedule_text *out) {
-  petra_runlog_action *rows;
-  int64_t count;
-  char *text = NULL;
-  size_t size = 0;
-  PETRA_TRY(petra_runlog_read_actions(path, &rows, &count));
-  FILE *stream = open_memstream(&text, &size);
-  petra_status status = stream ? print_actions(path, rows, count, stream)
-                               : petra_fail(PETRA_NO_MEMORY, "out of memory for the schedule of %s", path);
-  petra_free(rows);
-  bool whole = stream && !ferror(stream);
-  if (stream && (fclose(stream) != 0 || !whole) && status == PETRA_OK)
-    status = petra_fail(PETRA_NO_MEMORY, "out of memory for the schedule of %s", path);
-  char *copy = NULL;
-  if (status == PETRA_OK)
-    status = petra_duplicate_string(&copy, text);
-  free(text); /* open_memstream's */
+  recorded run = {.path = path};
+  char *text;
+  size_t size;
+  PETRA_TRY(petra_runlog_read_actions(path, &run.rows, &run.count));
+  petra_status status = petra_text_print(print_actions, &run, "the schedule of a log", &text, &size);
+  petra_free(run.rows);
   PETRA_TRY(status);
   petra_free(out->text);
-  *out = (petra_schedule_text){copy, size, true};
+  *out = (petra_schedule_text){text, size, true};
   return PETRA_OK;
 }
 

@@ -14,7 +14,6 @@
 #include "sim/observer_memory.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -142,7 +141,7 @@ static petra_status open_log(petra_simulation *s) {
     petra_observers_add(&s->observers, petra_action_log_observer(s->actions));
   }
 done:
-  free(text); /* open_memstream's */
+  petra_free(text);
   petra_free(path);
   return status;
 }

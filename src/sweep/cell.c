@@ -148,7 +148,7 @@ petra_status petra_sweep_keep_simulation(const petra_sweep_cell *cell, const cha
   if (status == PETRA_OK)
     unlink(printed);
 done:
-  free(config); /* open_memstream's */
+  petra_free(config);
   free(text);
   petra_free(path);
   json_decref(root);

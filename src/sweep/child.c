@@ -103,7 +103,7 @@ static petra_status prepare(launch *l, const petra_sweep *sweep, const petra_swe
   petra_status status = petra_folder_expand_config(cell->config, &config, &size);
   if (status == PETRA_OK)
     status = petra_folder_write_config(cell->directory, config, size);
-  free(config); /* open_memstream's */
+  petra_free(config);
   PETRA_TRY(status);
   PETRA_TRY(open_file(l->log_path, O_WRONLY | O_CREAT | O_APPEND, &l->log));
   PETRA_TRY(open_file(cell->directory, O_RDONLY | O_DIRECTORY, &l->folder));

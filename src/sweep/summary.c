@@ -3,12 +3,12 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "run/folder.h"
 #include "sweep/sweep.h"
 #include "io/atomic_file.h"
 
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const double LEVEL = 0.95;
@@ -99,22 +99,17 @@ static petra_status fill(const petra_sweep *sweep, double *values, json_t *root)
 }
 
 /* The file of the sweep's folder called `name`: what `print` prints of `context`. */
-static petra_status write_file(const petra_sweep *sweep, const char *name,
-                               petra_status (*print)(const void *context, FILE *out), const void *context) {
+static petra_status write_file(const petra_sweep *sweep, const char *name, petra_text_printer print,
+                               const void *context) {
   char *path = NULL, *text = NULL;
   size_t size = 0;
-  petra_status status;
-  FILE *stream = open_memstream(&text, &size);
-  if (!stream)
-    return petra_fail(PETRA_NO_MEMORY, "out of memory for the summary");
-  status = print(context, stream);
-  fclose(stream);
+  petra_status status = petra_text_print(print, context, "the summary", &text, &size);
   if (status == PETRA_OK)
     status = petra_join_path(sweep->directory, name, &path);
   if (status == PETRA_OK)
     status = petra_file_write_atomically(path, text, size);
   petra_free(path);
-  free(text); /* open_memstream's */
+  petra_free(text);
   return status;
 }
 
