@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/progress.h"
 #include "base/table.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "harness.h"
 
@@ -227,8 +228,62 @@ START_TEST(utf8_is_strict_and_shown_safely) {
 }
 END_TEST
 
+static petra_status print_text(const void *fails, FILE *out) {
+  fprintf(out, "one\ntwo");
+  return *(const bool *)fails ? petra_fail(PETRA_DATA, "not printed") : PETRA_OK;
+}
+
+static petra_status print_nothing(const void *context, FILE *out) {
+  (void)context;
+  (void)out;
+  return PETRA_OK;
+}
+
+static petra_status print_much(const void *context, FILE *out) {
+  (void)context;
+  for (int i = 0; i < 10000; i++)
+    fputs("more ", out);
+  return PETRA_OK;
+}
+
+static bool fails_above(void *limit, size_t bytes) {
+  return bytes > *(size_t *)limit;
+}
+
+START_TEST(text_is_whole_or_refused) {
+  static const bool prints = false, fails = true;
+  char *text = NULL;
+  size_t size = 0, limit = 0;
+  ck_assert_int_eq(petra_text_print(print_text, &fails, "a test", &text, &size), PETRA_DATA);
+  ck_assert_logged("not printed");
+  ck_assert_ptr_null(text);
+  petra_mem_set_hook(fails_above, &limit); /* the last bytes do not fit, and then some in the middle */
+  ck_assert_int_eq(petra_text_print(print_text, &prints, "a test", &text, &size), PETRA_NO_MEMORY);
+  ck_assert_logged("out of memory for a test");
+  limit = 20000;
+  ck_assert_int_eq(petra_text_print(print_much, NULL, "a test", &text, &size), PETRA_NO_MEMORY);
+  ck_assert_logged("out of memory for a test");
+  ck_assert_ptr_null(text);
+  limit = 200000;
+  ck_assert_int_eq(petra_text_print(print_much, NULL, "a test", &text, &size), PETRA_OK);
+  petra_mem_set_hook(NULL, NULL);
+  ck_assert_int_eq(size, 50000);
+  ck_assert_int_eq(strlen(text), 50000);
+  petra_free(text);
+  ck_assert_int_eq(petra_text_print(print_nothing, NULL, "a test", &text, &size), PETRA_OK);
+  ck_assert_str_eq(text, "");
+  ck_assert_int_eq(size, 0);
+  petra_free(text);
+  ck_assert_int_eq(petra_text_print(print_text, &prints, "a test", &text, &size), PETRA_OK);
+  ck_assert_str_eq(text, "one\ntwo");
+  ck_assert_int_eq(size, 7);
+  petra_free(text);
+}
+END_TEST
+
 int main(void) {
   const TTest *tests[] = {json_reals_and_strings,
+                          text_is_whole_or_refused,
                           table_aligns,
                           table_survives_failed_allocations,
                           progress_rewrites_a_line_on_a_terminal,

@@ -54,17 +54,14 @@ static int compare_values(const petra_config_key *key, const void *a, const void
   return 0;
 }
 
+/* As much of the value as has room; "" where memory ran out. */
 static void print_start(const petra_config_key *key, const petra_config *config, char out[PETRA_CONFIG_VALUE]) {
-  char *text = NULL;
-  size_t size = 0;
-  FILE *stream = open_memstream(&text, &size);
-  out[0] = 0;
+  memset(out, 0, PETRA_CONFIG_VALUE);
+  FILE *stream = fmemopen(out, PETRA_CONFIG_VALUE - 1, "w");
   if (!stream)
-    return; /* the value is left out of the line */
+    return;
   petra_config_print_value(key, config, stream);
-  if (fclose(stream) == 0)
-    snprintf(out, PETRA_CONFIG_VALUE, "%s", text);
-  free(text);
+  fclose(stream);
 }
 
 int petra_config_compare(const petra_config *a, const petra_config *b, petra_config_role last,
