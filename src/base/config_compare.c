@@ -1,7 +1,6 @@
 /* Two configs, key by key. */
 #include "base/config_keys.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static int order_of(bool less, bool more) {
