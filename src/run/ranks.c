@@ -1,0 +1,200 @@
+#define _GNU_SOURCE /* gethostname */
+#include "run/ranks.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/version.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE = 800, ECHOES = 16 };
+
+/* Process-wide, like stderr itself. The first line that was held back, if any, and those that rank 0 has told. */
+static char held[LINE];
+
+static void hold(void *context, petra_log_level level, const char *line) {
+  (void)context;
+  if (level == PETRA_LOG_ERROR && !*held)
+    snprintf(held, sizeof held, "%s", line);
+}
+
+void petra_ranks_hold_lines(void) {
+  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *rank = getenv(names[i]);
+    if (!rank)
+      continue;
+    if (strcmp(rank, "0") != 0)
+      petra_log_set_sink(hold, NULL);
+    return;
+  }
+}
+
+void petra_ranks_release_lines(void) {
+  petra_log_set_sink(NULL, NULL);
+  if (*held) {
+    sleep(1); /* rank 0, which found the same, has ended the run before that */
+    petra_log(PETRA_LOG_ERROR, "%s", held);
+  }
+}
+
+petra_status petra_ranks_open(const petra_config *config, petra_ranks **out) {
+  petra_ranks *ranks;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&ranks, 1, sizeof *ranks));
+  PETRA_TRY_GOTO(status, petra_wire_mpi_create(&ranks->wire), fail);
+  ranks->rank = ranks->wire->rank;
+  ranks->count = ranks->wire->ranks;
+  gethostname(ranks->host, sizeof ranks->host - 1);
+  snprintf(ranks->name, sizeof ranks->name, "rank %d (%s)", ranks->rank, ranks->host);
+  const petra_carrier_options options = {
+      .wire = ranks->wire, .name = ranks->name, .timeout_ns = (int64_t)(1e9 * config->cluster.timeout_s)};
+  PETRA_TRY_GOTO(status, petra_carrier_create(&options, &ranks->carrier), fail);
+  *out = ranks;
+  return PETRA_OK;
+fail:
+  petra_wire_destroy(ranks->wire);
+  petra_free(ranks);
+  return status;
+}
+
+/* What a rank tells rank 0, followed by `bytes` bytes of text. */
+typedef struct report {
+  int32_t status;
+  char name[128], line[LINE];
+  uint64_t bytes;
+} report;
+
+/* Where two texts differ first: the lines, as far as they have room. */
+static void first_difference(const char *a, const char *b, char out[LINE]) {
+  while (*a) {
+    size_t one = strcspn(a, "\n"), other = strcspn(b, "\n");
+    if (one != other || memcmp(a, b, one) != 0) {
+      snprintf(out, LINE, "\"%.*s\" where rank 0 has \"%.*s\"", (int)(other < 300 ? other : 300), b,
+               (int)(one < 300 ? one : 300), a);
+      return;
+    }
+    a += one + (a[one] == '\n');
+    b += other + (b[other] == '\n');
+  }
+  snprintf(out, LINE, "more than rank 0 has");
+}
+
+typedef struct agreement {
+  petra_status status;
+  const char *text; /* rank 0's */
+} agreement;
+
+static petra_status look_at_report(void *context, int rank, const void *data, size_t size) {
+  agreement *found = context;
+  char difference[LINE];
+  report r;
+  memcpy(&r, data, sizeof r);
+  const char *text = (const char *)data + sizeof r;
+  (void)size;
+  if (found->status != PETRA_OK)
+    return PETRA_OK;
+  found->status = (petra_status)r.status;
+  if (rank == 0)
+    found->text = text;
+  else if (r.status != PETRA_OK)
+    petra_log(PETRA_LOG_ERROR, "%s: %s", r.name, r.line);
+  else if (strcmp(text, found->text) != 0) {
+    first_difference(found->text, text, difference);
+    found->status = petra_fail(PETRA_CONFIG, "%s has another run than rank 0: %s; expected the same config, petra, data "
+                                             "and kind of processor everywhere",
+                               r.name, difference);
+  }
+  return PETRA_OK;
+}
+
+
+petra_status petra_ranks_gather(petra_ranks *ranks, const void *data, size_t size,
+                                petra_status (*each)(void *context, int rank, const void *data, size_t size),
+                                void *context) {
+  uint64_t bytes = size;
+  if (ranks->rank > 0) {
+    PETRA_TRY(petra_carrier_put(ranks->carrier, 0, &bytes, sizeof bytes));
+    return petra_carrier_put(ranks->carrier, 0, data, size);
+  }
+  PETRA_TRY(each(context, 0, data, size));
+  petra_status status = PETRA_OK;
+  for (int r = 1; r < ranks->count && status == PETRA_OK; r++) {
+    unsigned char *theirs;
+    PETRA_TRY(petra_carrier_get(ranks->carrier, r, &bytes, sizeof bytes));
+    PETRA_TRY(petra_allocate(&theirs, bytes, 1));
+    status = petra_carrier_get(ranks->carrier, r, theirs, bytes);
+    if (status == PETRA_OK)
+      status = each(context, r, theirs, bytes);
+    petra_free(theirs);
+  }
+  return status;
+}
+
+petra_status petra_ranks_agree(petra_ranks *ranks, petra_status status, const char *text) {
+  agreement found = {PETRA_OK, NULL};
+  unsigned char *data;
+  const size_t length = text ? strlen(text) : 0;
+  PETRA_TRY(petra_allocate(&data, 1, sizeof(report) + length + 1));
+  report mine = {.status = (int32_t)status, .bytes = length};
+  snprintf(mine.name, sizeof mine.name, "%s", ranks->name);
+  snprintf(mine.line, sizeof mine.line, "%s", held);
+  memcpy(data, &mine, sizeof mine);
+  if (length)
+    memcpy(data + sizeof mine, text, length);
+  petra_status sent = petra_ranks_gather(ranks, data, sizeof mine + length + 1, look_at_report, &found);
+  petra_free(data);
+  PETRA_TRY(sent);
+  int32_t verdict = found.status;
+  if (ranks->rank > 0)
+    PETRA_TRY(petra_carrier_get(ranks->carrier, 0, &verdict, sizeof verdict));
+  for (int r = 1; r < ranks->count && ranks->rank == 0; r++)
+    PETRA_TRY(petra_carrier_put(ranks->carrier, r, &verdict, sizeof verdict));
+  ranks->agreed = verdict != PETRA_OK;
+  if (ranks->agreed && ranks->rank > 0)
+    *held = 0; /* rank 0 has told */
+  return (petra_status)verdict;
+}
+
+petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns) {
+  int64_t best_ns = INT64_MAX, theirs_ns = 0;
+  *origin_ns = 0;
+  for (int r = 1; r < ranks->count && ranks->rank == 0; r++)
+    for (int i = 0; i < ECHOES; i++) {
+      PETRA_TRY(petra_carrier_get(ranks->carrier, r, &theirs_ns, sizeof theirs_ns));
+      theirs_ns = petra_clock_ns();
+      PETRA_TRY(petra_carrier_put(ranks->carrier, r, &theirs_ns, sizeof theirs_ns));
+    }
+  for (int i = 0; i < ECHOES && ranks->rank > 0; i++) {
+    const int64_t sent_ns = petra_clock_ns();
+    PETRA_TRY(petra_carrier_put(ranks->carrier, 0, &sent_ns, sizeof sent_ns));
+    PETRA_TRY(petra_carrier_get(ranks->carrier, 0, &theirs_ns, sizeof theirs_ns));
+    const int64_t back_ns = petra_clock_ns();
+    if (back_ns - sent_ns < best_ns) {
+      best_ns = back_ns - sent_ns;
+      *origin_ns = sent_ns + (back_ns - sent_ns) / 2 - theirs_ns;
+    }
+  }
+  return PETRA_OK;
+}
+
+petra_status petra_ranks_close(petra_ranks *ranks, petra_status status) {
+  if (!ranks)
+    return status;
+  if (status == PETRA_OK || ranks->agreed) {
+    petra_carrier_destroy(ranks->carrier);
+    petra_wire_destroy(ranks->wire);
+    petra_free(ranks);
+    return status;
+  }
+  if (ranks->rank > 0 && petra_carrier_fail(ranks->carrier, *held ? held : "failed") == PETRA_OK) {
+    *held = 0;
+    sleep(10); /* rank 0 ends the run before that */
+  }
+  ranks->wire->ops->abort(ranks->wire, petra_status_exit_code(status));
+  return status;
+}

@@ -1,0 +1,44 @@
+/* The ranks of an executed run (run.mode: execute): which process this is, and what all of them agree on before and after
+ * the training. Rank 0 speaks for all: what another rank has to say of a failure goes there, and is one line. */
+#ifndef PETRA_RUN_RANKS_H
+#define PETRA_RUN_RANKS_H
+
+#include "base/config.h"
+#include "wire/carrier.h"
+
+typedef struct petra_ranks {
+  petra_wire *wire;
+  petra_carrier *carrier;
+  int rank, count;
+  char host[64], name[128]; /* "rank 1 (host)" */
+  bool agreed;              /* a failure that all know of: they end together */
+} petra_ranks;
+
+/* Before anything is logged: where mpirun or srun started this process as another rank than the first, its lines are held
+ * back, as rank 0 finds the same in the same files. */
+void petra_ranks_hold_lines(void);
+
+/* Writes the lines that were held back, after a failure that rank 0 did not tell: for the end of the program. */
+void petra_ranks_release_lines(void);
+
+/* Starts MPI: all ranks come here. */
+petra_status petra_ranks_open(const petra_config *config, petra_ranks **out);
+
+/* What all ranks come to at once: whether every one of them got here in order. PETRA_OK everywhere, or a failure
+ * everywhere: that of the first rank that has one, whose line rank 0 logs, with its name. `text` (NULL: nothing) has to be
+ * the same everywhere; PETRA_CONFIG, with the first line that differs, where it is not. */
+petra_status petra_ranks_agree(petra_ranks *ranks, petra_status status, const char *text);
+
+/* Rank 0 gets the bytes of every rank, its own included, in the order of ranks: each(context, rank, data, size). */
+petra_status petra_ranks_gather(petra_ranks *ranks, const void *data, size_t size,
+                                petra_status (*each)(void *context, int rank, const void *data, size_t size),
+                                void *context);
+
+/* The clock (base/clock.h) of this rank at the moment when that of rank 0 is 0. */
+petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns);
+
+/* The end: of all ranks together where `status` is PETRA_OK on all of them, else rank 0 ends them all, after its line.
+ * NULL is allowed. Returns the status that the program ends with. */
+petra_status petra_ranks_close(petra_ranks *ranks, petra_status status);
+
+#endif

@@ -1,0 +1,35 @@
+/* The worker of a rank: it is given the actions of all stages, in the one order that the schedule gives them under the
+ * virtual clock, the same on every rank. Those of the stages that are here are done by the worker of the stages, which waits
+ * for the messages of other ranks; the others are counted. So the order, and what depends on it (evaluations, the end), is the
+ * same everywhere, without a word between the ranks. */
+#ifndef PETRA_RUN_WORKER_RANKS_H
+#define PETRA_RUN_WORKER_RANKS_H
+
+#include "exec/observer.h"
+#include "exec/stages.h"
+#include "sim/worker_cost.h"
+
+/* Borrowed, all of it. */
+typedef struct petra_worker_ranks_options {
+  petra_stages stages;
+  petra_worker *worker; /* worker_stage's */
+  petra_worker_cost_options counting;
+  const petra_program_options *program;
+  petra_transport *transport; /* transport_ranks' */
+  bool record;                /* keeps the rows of its own actions, by the wall clock */
+  int64_t origin_ns;          /* of the wall clock (base/clock.h): rows count from it */
+  /* Called now and then, between actions; may be NULL. */
+  petra_status (*between)(void *context);
+  void *context;
+} petra_worker_ranks_options;
+
+petra_status petra_worker_ranks_create(const petra_worker_ranks_options *options, petra_worker **out);
+void petra_worker_ranks_destroy(petra_worker *worker);
+
+/* What it recorded, in the order in which it was done. */
+const petra_trace_row *petra_worker_ranks_rows(const petra_worker *worker, int64_t *count);
+
+/* Nanoseconds in actions of its own so far, the waiting in them included. */
+int64_t petra_worker_ranks_busy_ns(const petra_worker *worker);
+
+#endif

@@ -1,0 +1,66 @@
+/* Moves messages between the ranks of a run while they compute. A way is one direction of one boundary, from one rank to
+ * another; what is sent on it arrives in order. Both ends know how far the receiver is: every message that it has done
+ * with is acknowledged, and a sender waits before it runs further ahead than it may, so that memory at the receiver is
+ * bounded. A thread of the carrier moves what is under way while the rank computes; a rank that waits moves it itself.
+ *
+ * Ranks hear of each other (a beat a quarter second, through rank 0): one that is not heard of for `timeout_ns`, or that
+ * says that it failed, ends the waiting of all others with a status other than PETRA_OK.
+ *
+ * All functions are for one thread, the rank's own. Failures of the wire: PETRA_BACKEND, logged. */
+#ifndef PETRA_WIRE_CARRIER_H
+#define PETRA_WIRE_CARRIER_H
+
+#include "wire/wire.h"
+
+typedef struct petra_carrier petra_carrier;
+typedef struct petra_way petra_way;
+
+typedef struct petra_carrier_options {
+  petra_wire *wire;    /* borrowed */
+  const char *name;    /* of this rank in messages: "rank 1 (host, stages 4 .. 6)" */
+  int64_t timeout_ns;  /* how long a rank may be silent */
+} petra_carrier_options;
+
+petra_status petra_carrier_create(const petra_carrier_options *options, petra_carrier **out);
+/* NULL is allowed. What is under way is given up. */
+void petra_carrier_destroy(petra_carrier *carrier);
+
+/* The way `id` (below petra_carrier_ways) to, or from, another rank, for messages of at most `capacity` bytes. The carrier
+ * has it until it is destroyed. */
+petra_status petra_carrier_way_out(petra_carrier *carrier, int to, int id, size_t capacity, petra_way **out);
+petra_status petra_carrier_way_in(petra_carrier *carrier, int from, int id, size_t capacity, petra_way **out);
+int petra_carrier_ways(const petra_carrier *carrier);
+
+/* A buffer of `capacity` bytes for the next message, aligned to 64 bytes: waits until one of two is free, and until the
+ * receiver has done with `done` messages of this way in all. `what` is told when the wait is in vain. */
+petra_status petra_way_buffer(petra_way *way, int64_t done, const char *what, void **buffer);
+
+/* Sends the buffer's first `size` bytes as message `number`. */
+petra_status petra_way_send(petra_way *way, int64_t number, size_t size);
+
+/* Waits for message `number` and gives its bytes, which stay until petra_way_done. */
+petra_status petra_way_take(petra_way *way, int64_t number, const char *what, const void **data, size_t *size);
+petra_status petra_way_done(petra_way *way, int64_t number);
+
+/* The next message of a way that has come, whatever its number; *data is NULL where none has. */
+petra_status petra_way_poll(petra_way *way, int64_t *number, const void **data, size_t *size);
+
+/* Bytes sent on all ways, and nanoseconds that the rank waited for messages and for room, so far. */
+typedef struct petra_carrier_counts {
+  int64_t bytes_sent, messages_sent;
+  int64_t wait_ns;
+} petra_carrier_counts;
+petra_carrier_counts petra_carrier_counted(petra_carrier *carrier);
+
+/* Bytes that the buffers of a way hold now, and at most so far. */
+int64_t petra_way_bytes(const petra_way *way);
+int64_t petra_way_bytes_max(const petra_way *way);
+
+/* Sends to, and receives from, one rank exactly `size` bytes, beside the ways, and returns when that is done. */
+petra_status petra_carrier_put(petra_carrier *carrier, int to, const void *data, size_t size);
+petra_status petra_carrier_get(petra_carrier *carrier, int from, void *data, size_t size);
+
+/* Tells rank 0, from another one, that this rank failed, and with which line. */
+petra_status petra_carrier_fail(petra_carrier *carrier, const char *line);
+
+#endif

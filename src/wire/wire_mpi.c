@@ -1,0 +1,166 @@
+#include "base/array.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "wire/wire.h"
+
+#include <limits.h>
+#include <mpi.h>
+#include <string.h>
+
+typedef enum request_state { FREE, UNDER_WAY, DONE } request_state;
+
+typedef struct wire_mpi {
+  petra_wire base;
+  MPI_Comm world;
+  int count; /* of the arrays below, by number of the request */
+  MPI_Request *requests; /* MPI_REQUEST_NULL unless under way */
+  request_state *state;
+  size_t *size; /* received, once done */
+  int *found;   /* what MPI_Testsome found, with its statuses */
+  MPI_Status *statuses;
+} wire_mpi;
+
+static petra_status check(int code, const char *what) {
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  if (code == MPI_SUCCESS)
+    return PETRA_OK;
+  MPI_Error_string(code, text, &length);
+  return petra_fail(PETRA_BACKEND, "MPI: %s: %.*s", what, length, text);
+}
+
+/* Arrays of twice the places, at least 64. */
+static petra_status grow(wire_mpi *wire) {
+  int64_t capacity[5] = {wire->count, wire->count, wire->count, wire->count, wire->count};
+  const int count = wire->count ? 2 * wire->count : 64;
+  PETRA_TRY(petra_array_reserve(&wire->requests, &capacity[0], count, sizeof *wire->requests));
+  PETRA_TRY(petra_array_reserve(&wire->state, &capacity[1], count, sizeof *wire->state));
+  PETRA_TRY(petra_array_reserve(&wire->size, &capacity[2], count, sizeof *wire->size));
+  PETRA_TRY(petra_array_reserve(&wire->found, &capacity[3], count, sizeof *wire->found));
+  PETRA_TRY(petra_array_reserve(&wire->statuses, &capacity[4], count, sizeof *wire->statuses));
+  for (; wire->count < count; wire->count++)
+    wire->requests[wire->count] = MPI_REQUEST_NULL;
+  return PETRA_OK;
+}
+
+/* A place for a request. */
+static petra_status place(wire_mpi *wire, int *out) {
+  int i = 0;
+  while (i < wire->count && wire->state[i] != FREE)
+    i++;
+  if (i == wire->count)
+    PETRA_TRY(grow(wire));
+  wire->state[i] = UNDER_WAY;
+  *out = i;
+  return PETRA_OK;
+}
+
+static petra_status check_size(size_t size) {
+  return size <= INT_MAX ? PETRA_OK
+                         : petra_fail(PETRA_UNSUPPORTED, "a message of %zu bytes; expected at most %d", size, INT_MAX);
+}
+
+static petra_status begin_send(petra_wire *base, int to, int tag, const void *data, size_t size, int *request) {
+  wire_mpi *wire = (wire_mpi *)base;
+  PETRA_TRY(check_size(size));
+  PETRA_TRY(place(wire, request));
+  return check(MPI_Isend(data, (int)size, MPI_BYTE, to, tag, wire->world, &wire->requests[*request]), "MPI_Isend");
+}
+
+static petra_status begin_receive(petra_wire *base, int from, int tag, void *data, size_t capacity, int *request) {
+  wire_mpi *wire = (wire_mpi *)base;
+  PETRA_TRY(check_size(capacity));
+  PETRA_TRY(place(wire, request));
+  return check(MPI_Irecv(data, (int)capacity, MPI_BYTE, from, tag, wire->world, &wire->requests[*request]),
+               "MPI_Irecv");
+}
+
+static petra_status progress(petra_wire *base) {
+  wire_mpi *wire = (wire_mpi *)base;
+  int count = 0, bytes = 0;
+  PETRA_TRY(check(MPI_Testsome(wire->count, wire->requests, &count, wire->found, wire->statuses), "MPI_Testsome"));
+  for (int i = 0; i < count; i++) { /* MPI_UNDEFINED, where nothing is under way, is negative */
+    PETRA_TRY(check(MPI_Get_count(&wire->statuses[i], MPI_BYTE, &bytes), "MPI_Get_count"));
+    wire->state[wire->found[i]] = DONE;
+    wire->size[wire->found[i]] = bytes > 0 ? (size_t)bytes : 0;
+  }
+  return PETRA_OK;
+}
+
+static bool done(petra_wire *base, int *request, size_t *size) {
+  wire_mpi *wire = (wire_mpi *)base;
+  if (*request == PETRA_WIRE_NONE || wire->state[*request] != DONE)
+    return false;
+  *size = wire->size[*request];
+  wire->state[*request] = FREE;
+  *request = PETRA_WIRE_NONE;
+  return true;
+}
+
+static void cancel(petra_wire *base, int *request) {
+  wire_mpi *wire = (wire_mpi *)base;
+  if (*request == PETRA_WIRE_NONE)
+    return;
+  if (wire->state[*request] == UNDER_WAY) {
+    MPI_Cancel(&wire->requests[*request]);
+    MPI_Wait(&wire->requests[*request], MPI_STATUS_IGNORE);
+  }
+  wire->state[*request] = FREE;
+  *request = PETRA_WIRE_NONE;
+}
+
+static void end_all(petra_wire *base, int code) {
+  MPI_Abort(((wire_mpi *)base)->world, code);
+}
+
+static void destroy(petra_wire *base) {
+  wire_mpi *wire = (wire_mpi *)base;
+  MPI_Comm_free(&wire->world);
+  MPI_Finalize();
+  petra_free(wire->requests);
+  petra_free(wire->state);
+  petra_free(wire->size);
+  petra_free(wire->found);
+  petra_free(wire->statuses);
+  petra_free(wire);
+}
+
+petra_status petra_wire_mpi_create(petra_wire **out) {
+  static const petra_wire_ops ops = {.send = begin_send,
+                                     .receive = begin_receive,
+                                     .progress = progress,
+                                     .done = done,
+                                     .cancel = cancel,
+                                     .abort = end_all,
+                                     .destroy = destroy};
+  wire_mpi *wire;
+  void *highest = NULL;
+  int level = 0, found = 0;
+  PETRA_TRY(check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread"));
+  if (level < MPI_THREAD_SERIALIZED) {
+    MPI_Finalize();
+    return petra_fail(PETRA_UNSUPPORTED, "MPI gives thread level %d; expected MPI_THREAD_SERIALIZED (%d): another "
+                                         "thread moves messages while this one computes",
+                      level, MPI_THREAD_SERIALIZED);
+  }
+  PETRA_TRY(petra_allocate(&wire, 1, sizeof *wire));
+  wire->base.ops = &ops;
+  wire->base.tags = 32767; /* what the standard promises */
+  PETRA_TRY(check(MPI_Comm_dup(MPI_COMM_WORLD, &wire->world), "MPI_Comm_dup"));
+  MPI_Comm_set_errhandler(wire->world, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(wire->world, &wire->base.rank);
+  MPI_Comm_size(wire->world, &wire->base.ranks);
+  MPI_Comm_get_attr(wire->world, MPI_TAG_UB, &highest, &found);
+  if (found && *(int *)highest > wire->base.tags)
+    wire->base.tags = *(int *)highest;
+  *out = &wire->base;
+  return PETRA_OK;
+}
+
+const char *petra_wire_mpi_version(void) {
+  static char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  text[strcspn(text, ",\n")] = 0;
+  return text;
+}
