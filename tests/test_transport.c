@@ -7,7 +7,7 @@
 #include "tolerances.h"
 #include "training.h"
 
-enum { PARTS_MOST = 3, LOSSES = 24 };
+enum { PARTS_MOST = 3, STAGES = 10, LOSSES = 24 };
 
 #define NETWORK                                                                                                        \
   "model.depth=18", "model.width=2", "data.batch=4", "device.threads=1", "device.backend=ref",                         \
@@ -25,6 +25,8 @@ typedef struct parts {
   training *run;
   int count;
   int32_t first[PARTS_MOST + 1];
+  petra_stage *some[PARTS_MOST][STAGES];
+  petra_stages stages[PARTS_MOST];
   petra_transport *transport;
   petra_loader *loader[PARTS_MOST];
   petra_worker *worker[PARTS_MOST];
@@ -57,10 +59,9 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
                             petra_action_result *results) {
   parts *p = (parts *)base;
   for (int i = 0; i < count; i++) {
-    int w = 0;
-    while (actions[i].stage >= p->first[w + 1])
-      w++;
-    PETRA_TRY(p->worker[w]->ops->perform(p->worker[w], virtual_ns, &actions[i], 1, &results[i]));
+    for (int w = 0; w < p->count; w++)
+      if (actions[i].kind == PETRA_ACTION_EVALUATE || p->stages[w].stage[actions[i].stage - 1])
+        PETRA_TRY(p->worker[w]->ops->perform(p->worker[w], virtual_ns, &actions[i], 1, &results[i]));
   }
   return PETRA_OK;
 }
@@ -86,13 +87,13 @@ static petra_worker *divide(void *context, petra_worker *whole) {
   p->lr = petra_lr_from_config(plan->config, plan->program.batches);
   must(petra_transport_local_create(&all, &p->transport));
   for (int w = 0; w < p->count; w++) {
+    for (int32_t j = p->first[w]; j < p->first[w + 1]; j++)
+      p->some[w][j - 1] = network->stage[j - 1];
+    p->stages[w] = (petra_stages){all.count, p->some[w]};
     p->teller[w] = (teller){.base.ops = &tell, .parts = p};
     must(petra_loader_create(p->run->set, &loader, &p->loader[w]));
     const petra_worker_stage_options options = {.backend = network->backend,
-                                                .stages = {.count = all.count,
-                                                           .first = p->first[w],
-                                                           .last = p->first[w + 1] - 1,
-                                                           .stage = network->stage + p->first[w] - 1},
+                                                .stages = p->stages[w],
                                                 .transport = p->transport,
                                                 .loader = p->loader[w],
                                                 .evaluation = p->run->set,
@@ -106,18 +107,16 @@ static petra_worker *divide(void *context, petra_worker *whole) {
   return &p->base;
 }
 
-#define SLOW_HEAD "cluster.speeds=[1,1,1,1,1,1,1,1,1,0.4]"
-
-static void same_as_one(const char *method, const char *eval_every, const int32_t *first, int count) {
+static void same_as_one(const char *method, const char *speeds, const char *eval_every, const int32_t *first, int count) {
   training one, many;
   training_tensors expected, found;
   parts p = {.run = &many, .count = count};
   for (int w = 0; w <= count; w++)
     p.first[w] = first[w];
-  must(TRAINING_OPEN(&one, NETWORK, SLOW_HEAD, method, eval_every));
+  must(TRAINING_OPEN(&one, NETWORK, speeds, method, eval_every));
   must(training_run(&one));
   must(training_weights(&one, &expected));
-  must(TRAINING_OPEN(&many, NETWORK, SLOW_HEAD, method, eval_every));
+  must(TRAINING_OPEN(&many, NETWORK, speeds, method, eval_every));
   petra_run_wrap(many.run, divide, &p);
   must(training_run(&many));
   must(training_weights(&many, &found));
@@ -145,17 +144,20 @@ START_TEST(workers_with_some_stages) {
   static const char *const methods[] = {"method.name=petra", "method.name=backprop", "method.name=delayed",
                                         "method.name=1f1b",  "method.name=zb-h1",    "method.name=ddg"};
   for (int i = 0; i < HARNESS_COUNT(methods); i++) {
-    same_as_one(methods[i], "run.eval_every=0", halves, 2);
-    same_as_one(methods[i], "run.eval_every=0", thirds, 3);
+    same_as_one(methods[i], "cluster.speeds=[]", "run.eval_every=0", halves, 2);
+    same_as_one(methods[i], "cluster.speeds=[]", "run.eval_every=0", thirds, 3);
   }
 }
 END_TEST
 
-/* The slow head lets every stage below it end its ticks before it, so that the E's come from below; in one thread no
- * worker can wait for another. */
+/* Whichever stage comes to its E first, all evaluate when the last one has. */
 START_TEST(evaluation_goes_from_worker_to_worker) {
-  same_as_one("method.name=petra", "run.eval_every=1", halves, 2);
-  same_as_one("method.name=petra", "run.eval_every=1", thirds, 3);
+  static const char *const speeds[] = {"cluster.speeds=[]", "cluster.speeds=[1,1,1,1,1,1,1,1,1,0.4]",
+                                       "cluster.speeds=[0.4,1,1,1,1,1,1,1,1,1]"};
+  for (int i = 0; i < HARNESS_COUNT(speeds); i++) {
+    same_as_one("method.name=petra", speeds[i], "run.eval_every=1", halves, 2);
+    same_as_one("method.name=petra", speeds[i], "run.eval_every=1", thirds, 3);
+  }
 }
 END_TEST
 
@@ -165,8 +167,9 @@ START_TEST(messages_that_are_not_there) {
   petra_transport *transport;
   petra_message message = {{{NULL, NULL}}, {{NULL, NULL}}};
   must(TRAINING_OPEN(&run, NETWORK, "method.name=petra"));
-  petra_stages some = petra_network_stages(run.network);
-  some.last = 4;
+  petra_stage *four[STAGES] = {NULL};
+  memcpy(four, run.network->stage, 4 * sizeof *four);
+  const petra_stages some = {petra_network_stages(run.network).count, four};
   must(petra_transport_local_create(&some, &transport));
   const petra_address elsewhere = {5, PETRA_CHANNEL_FORWARD, 0}, here = {4, PETRA_CHANNEL_BACKWARD, 7};
   harness_clear();

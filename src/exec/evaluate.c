@@ -12,36 +12,44 @@ typedef struct evaluating {
   petra_transport *transport;
 } evaluating;
 
-/* What the first stage that is here takes in. */
-static petra_status input(const evaluating *e, const petra_batch *batch, int64_t number, petra_streams *out) {
-  const petra_address here = {e->stages->first, PETRA_CHANNEL_EVALUATION, number};
+/* What stage `j` takes in where the stage below it is elsewhere; for stage 1 the batch. */
+static petra_status input(const evaluating *e, const petra_batch *batch, int32_t j, int64_t number,
+                          petra_streams *out) {
+  const petra_address here = {j, PETRA_CHANNEL_EVALUATION, number};
   petra_message message;
-  if (e->stages->first == 1)
+  if (j == 1)
     return petra_batch_upload(e->backend, batch, NULL, PETRA_MEMORY_WORKSPACE, &out->tensor[0]);
   PETRA_TRY(e->transport->ops->take(e->transport, &here, &message));
   *out = message.streams;
   return PETRA_OK;
 }
 
+/* Takes the streams over. */
+static petra_status send(const evaluating *e, int32_t to, int64_t number, petra_streams *streams) {
+  const petra_address next = {to, PETRA_CHANNEL_EVALUATION, number};
+  petra_message message = {.streams = *streams};
+  *streams = (petra_streams){{NULL, NULL}};
+  return e->transport->ops->post(e->transport, &next, &message);
+}
+
 static petra_status evaluate_batch(const evaluating *e, const petra_batch *batch, int64_t number, petra_loss *loss) {
   const petra_stages *stages = e->stages;
   petra_streams streams = {{NULL, NULL}};
-  petra_status status;
-  PETRA_TRY_GOTO(status, input(e, batch, number, &streams), done);
-  for (int32_t j = stages->first; j <= stages->last; j++) {
+  petra_status status = PETRA_OK;
+  for (int32_t j = 1; j <= stages->count; j++) {
     petra_streams next = {{NULL, NULL}};
+    if (!petra_stages_has(stages, j))
+      continue;
+    if (j == 1 || !petra_stages_has(stages, j - 1))
+      PETRA_TRY_GOTO(status, input(e, batch, j, number, &streams), done);
     PETRA_TRY_GOTO(status,
-                   petra_stage_evaluate(petra_stages_get(stages, j), e->snapshots[j - stages->first], &streams,
-                                        batch->labels, &next, loss),
+                   petra_stage_evaluate(petra_stages_get(stages, j), e->snapshots[j - 1], &streams, batch->labels,
+                                        &next, loss),
                    done);
     petra_streams_release(&streams);
     streams = next;
-  }
-  if (stages->last < stages->count) {
-    const petra_address next = {stages->last + 1, PETRA_CHANNEL_EVALUATION, number};
-    petra_message message = {.streams = streams};
-    streams = (petra_streams){{NULL, NULL}};
-    status = e->transport->ops->post(e->transport, &next, &message);
+    if (j < stages->count && !petra_stages_has(stages, j + 1))
+      PETRA_TRY_GOTO(status, send(e, j + 1, number, &streams), done);
   }
 done:
   petra_streams_release(&streams);
@@ -63,7 +71,7 @@ static petra_status evaluate_all(const evaluating *e, petra_loader *loader, int6
     top1 += one.top1;
     top5 += one.top5;
   }
-  if (e->stages->last < e->stages->count)
+  if (!petra_stages_has(e->stages, e->stages->count))
     return PETRA_OK;
   if (!isfinite(loss))
     return petra_fail(

@@ -13,9 +13,9 @@ typedef struct petra_evaluation {
   double top1, top5; /* fractions */
 } petra_evaluation;
 
-/* Passes every batch through the stages that are here, with `snapshots` (one a stage that is here). What comes from a
- * stage below the first of them, and goes to one above the last, goes by the transport (channel EVALUATION), which may
- * be NULL where all stages are here. The partial last batch counts by its images. *out is set where the last stage is
+/* Passes every batch through the stages that are here, with `snapshots` (one a stage, NULL where it is elsewhere). What
+ * comes from a stage that is elsewhere, or goes to one, goes by the transport (channel EVALUATION), which may be NULL where
+ * all stages are here. The partial last batch counts by its images. *out is set where the last stage is
  * here, else left alone. PETRA_NOT_FINITE for a loss that is not finite. */
 petra_status petra_evaluate(petra_backend *backend, const petra_stages *stages, petra_snapshot *const *snapshots,
                             petra_transport *transport, const petra_dataset *set, const petra_loader_options *options,

@@ -1,5 +1,5 @@
-/* The stages of a network that one process has: all of them, or consecutive ones beside other processes. What walks over
- * stages (worker, evaluation, probe, checkpoint) walks over these. */
+/* The stages of a network, of which one process has all, or some beside other processes. What walks over stages (worker,
+ * evaluation, probe, checkpoint) walks over those that are here. */
 #ifndef PETRA_EXEC_STAGES_H
 #define PETRA_EXEC_STAGES_H
 
@@ -7,21 +7,31 @@
 
 typedef struct petra_stages {
   int32_t count;             /* J, wherever they are */
-  int32_t first, last;       /* from 1: those that are here */
-  petra_stage *const *stage; /* last - first + 1 of them, borrowed */
+  petra_stage *const *stage; /* J of them, borrowed; NULL: elsewhere */
 } petra_stages;
 
 /* Stage `number` (from 1), which has to be here. */
 static inline petra_stage *petra_stages_get(const petra_stages *stages, int32_t number) {
-  return stages->stage[number - stages->first];
-}
-
-static inline int32_t petra_stages_here(const petra_stages *stages) {
-  return stages->last - stages->first + 1;
+  return stages->stage[number - 1];
 }
 
 static inline bool petra_stages_has(const petra_stages *stages, int32_t number) {
-  return stages->first <= number && number <= stages->last;
+  return stages->stage[number - 1] != NULL;
+}
+
+/* The first that is here, from 1; J + 1 where none is. */
+static inline int32_t petra_stages_first(const petra_stages *stages) {
+  int32_t number = 1;
+  while (number <= stages->count && !petra_stages_has(stages, number))
+    number++;
+  return number;
+}
+
+static inline bool petra_stages_all(const petra_stages *stages) {
+  for (int32_t number = 1; number <= stages->count; number++)
+    if (!petra_stages_has(stages, number))
+      return false;
+  return true;
 }
 
 #endif

@@ -14,7 +14,7 @@ typedef struct boxes {
 typedef struct transport_local {
   petra_transport base;
   petra_stages stages;
-  boxes *at; /* per stage that is here */
+  boxes *at; /* per stage */
 } transport_local;
 
 static const char *const names[] = {
@@ -26,7 +26,7 @@ static const char *const names[] = {
 /* NULL, logged, for a stage that is not here. */
 static petra_mailbox *box_of(transport_local *t, const petra_address *address) {
   if (petra_stages_has(&t->stages, address->stage))
-    return &t->at[address->stage - t->stages.first].channel[address->channel];
+    return &t->at[address->stage - 1].channel[address->channel];
   petra_fail(PETRA_INTERNAL, "a message for stage %d, which is not in this process", address->stage);
   return NULL;
 }
@@ -81,19 +81,19 @@ static petra_status archive_box(const petra_stage *stage, petra_tensor_archive *
 /* Those of evaluations are taken within the action that they are for, and are in no checkpoint. */
 static petra_status archive(petra_transport *base, petra_tensor_archive *tensors) {
   transport_local *t = (transport_local *)base;
-  for (int32_t j = 0; j < petra_stages_here(&t->stages); j++)
-    for (int c = 0; c <= PETRA_CHANNEL_BACKWARD; c++) {
+  for (int32_t j = 1; j <= t->stages.count; j++)
+    for (int c = 0; petra_stages_has(&t->stages, j) && c <= PETRA_CHANNEL_BACKWARD; c++) {
       char name[40];
-      snprintf(name, sizeof name, "messages/%s-%02d", names[c], t->stages.first + j);
-      PETRA_TRY(archive_box(petra_stages_get(&t->stages, t->stages.first + j), tensors, name,
-                            c == PETRA_CHANNEL_FORWARD, &t->at[j].channel[c]));
+      snprintf(name, sizeof name, "messages/%s-%02d", names[c], j);
+      PETRA_TRY(archive_box(petra_stages_get(&t->stages, j), tensors, name,
+                            c == PETRA_CHANNEL_FORWARD, &t->at[j - 1].channel[c]));
     }
   return PETRA_OK;
 }
 
 static void destroy(petra_transport *base) {
   transport_local *t = (transport_local *)base;
-  for (int32_t j = 0; t->at && j < petra_stages_here(&t->stages); j++)
+  for (int32_t j = 0; t->at && j < t->stages.count; j++)
     for (int c = 0; c < PETRA_CHANNELS; c++)
       petra_mailbox_fini(&t->at[j].channel[c]);
   petra_free(t->at);
@@ -106,7 +106,7 @@ petra_status petra_transport_local_create(const petra_stages *stages, petra_tran
   PETRA_TRY(petra_allocate(&t, 1, sizeof *t));
   t->base.ops = &ops;
   t->stages = *stages;
-  petra_status status = petra_allocate(&t->at, (size_t)petra_stages_here(stages), sizeof *t->at);
+  petra_status status = petra_allocate(&t->at, (size_t)stages->count, sizeof *t->at);
   if (status != PETRA_OK)
     destroy(&t->base);
   else

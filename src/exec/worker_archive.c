@@ -37,17 +37,20 @@ static petra_status archive_evaluations(petra_worker_stage *worker, petra_tensor
       evaluation->reached = (int32_t)about[1];
     }
     int32_t taken = 0;
-    for (int32_t j = stages->first; j <= stages->last; j++) {
-      petra_snapshot **snapshot = &evaluation->snapshots[j - stages->first];
+    for (int32_t j = 1; j <= stages->count; j++) {
+      petra_snapshot **snapshot = &evaluation->snapshots[j - 1];
+      if (!petra_stages_has(stages, j))
+        continue;
       snprintf(name, sizeof name, "evaluations/%lld-stage-%02d", (long long)i, j);
       PETRA_TRY(petra_snapshot_archive(petra_stages_get(stages, j), tensors, name, snapshot));
       taken += *snapshot != NULL;
     }
-    if (archive->reading && (about[1] != taken || taken < 1 || taken >= petra_stages_here(stages)))
+    if (archive->reading && (about[1] < 1 || about[1] >= stages->count || about[1] < taken ||
+                             (petra_stages_all(stages) && about[1] != taken)))
       return petra_archive_refuse(archive, name,
                                   "%lld stages have reached the evaluation of microbatch %lld, %d of %d "
                                   "have a snapshot",
-                                  (long long)about[1], (long long)about[0], taken, petra_stages_here(stages));
+                                  (long long)about[1], (long long)about[0], taken, stages->count);
     evaluation = evaluation->next;
   }
   return PETRA_OK;
@@ -63,8 +66,9 @@ petra_status petra_worker_stage_archive(petra_worker *base, petra_tensor_archive
   /* Where stage 1 is elsewhere, how far it has read is not known here. */
   tensors->read = petra_stages_has(&options->stages, 1) ? *read : options->program_options->microbatches;
   tensors->fused = !options->program_options->split_head;
-  for (int32_t j = options->stages.first; j <= options->stages.last; j++)
-    PETRA_TRY(petra_stage_archive(petra_stages_get(&options->stages, j), tensors));
+  for (int32_t j = 1; j <= options->stages.count; j++)
+    if (petra_stages_has(&options->stages, j))
+      PETRA_TRY(petra_stage_archive(petra_stages_get(&options->stages, j), tensors));
   PETRA_TRY(options->transport->ops->archive(options->transport, tensors));
   PETRA_TRY(petra_feed_archive(&worker->feed, tensors));
   return archive_evaluations(worker, tensors);

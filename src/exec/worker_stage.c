@@ -220,31 +220,32 @@ petra_status petra_worker_find_pending(petra_worker_stage *worker, int64_t m, pe
     PETRA_TRY(petra_allocate(&evaluation, 1, sizeof *evaluation));
     evaluation->microbatch = m;
     *link = evaluation;
-    PETRA_TRY(petra_allocate(&evaluation->snapshots, (size_t)petra_stages_here(&worker->options.stages),
+    PETRA_TRY(petra_allocate(&evaluation->snapshots, (size_t)worker->options.stages.count,
                              sizeof *evaluation->snapshots));
   }
   *out = link;
   return PETRA_OK;
 }
 
-/* Takes the stage's snapshot; the last stage here to come has the evaluation computed. */
+/* Takes the stage's snapshot, where it is here; the last of all stages to come has the evaluation computed, by every process
+ * at once: in the order of the schedule nobody then waits for a stage that has not come so far. */
 static petra_status do_evaluate(petra_worker_stage *worker, int32_t stage, int64_t m) {
   const petra_worker_stage_options *options = &worker->options;
-  const int32_t here = petra_stages_here(&options->stages);
   petra_pending **link;
   petra_evaluation result;
   PETRA_TRY(tell_late_loss(worker));
   PETRA_TRY(petra_worker_find_pending(worker, m, &link));
   petra_pending *evaluation = *link;
-  PETRA_TRY(petra_stage_snapshot(stage_of(worker, stage), &evaluation->snapshots[stage - options->stages.first]));
-  if (++evaluation->reached < here)
+  if (petra_stages_has(&options->stages, stage))
+    PETRA_TRY(petra_stage_snapshot(stage_of(worker, stage), &evaluation->snapshots[stage - 1]));
+  if (++evaluation->reached < options->stages.count)
     return PETRA_OK;
   petra_status status = petra_evaluate(options->backend, &options->stages, evaluation->snapshots, options->transport,
                                        options->evaluation, &options->evaluation_loader, &result);
   *link = evaluation->next;
-  destroy_pending(evaluation, here);
+  destroy_pending(evaluation, options->stages.count);
   PETRA_TRY(status);
-  if (options->stages.last == options->stages.count)
+  if (petra_stages_has(&options->stages, options->stages.count))
     PETRA_TELL(petra_stage_observer, options->observers, evaluated, observer, m, &result);
   return PETRA_OK;
 }
@@ -268,6 +269,10 @@ static petra_status perform_one(petra_worker_stage *worker, int64_t virtual_ns, 
                                 petra_action_result *result) {
   petra_stage *stage = stage_of(worker, action->stage);
   const int64_t m = action->microbatch;
+  if (!stage && action->kind == PETRA_ACTION_EVALUATE)
+    return do_evaluate(worker, action->stage, m);
+  if (!stage)
+    return petra_fail(PETRA_INTERNAL, "an action of stage %d, which is not in this process", action->stage);
   *result = (petra_action_result){petra_stage_version(stage), -1, 0};
   switch (action->kind) {
   case PETRA_ACTION_FORWARD:
@@ -331,7 +336,7 @@ petra_status petra_worker_stage_create(const petra_worker_stage_options *options
   worker->options = *options;
   worker->feed = (petra_feed){.backend = options->backend,
                               .loader = options->loader,
-                              .classes = petra_stage_model(options->stages.stage[0])->classes,
+                              .classes = petra_stage_model(petra_stages_get(&options->stages, petra_stages_first(&options->stages)))->classes,
                               .input = petra_stages_has(&options->stages, 1),
                               .labels = petra_stages_has(&options->stages, options->stages.count)};
   *out = &worker->base;
@@ -346,7 +351,7 @@ void petra_worker_stage_destroy(petra_worker *base) {
   while (worker->evaluations) {
     petra_pending *evaluation = worker->evaluations;
     worker->evaluations = evaluation->next;
-    destroy_pending(evaluation, petra_stages_here(&worker->options.stages));
+    destroy_pending(evaluation, worker->options.stages.count);
   }
   petra_free(worker);
 }

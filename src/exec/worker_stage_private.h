@@ -5,11 +5,11 @@
 #include "exec/feed.h"
 #include "exec/worker_stage.h"
 
-/* An evaluation that waits until every stage that is here has reached it. */
+/* An evaluation that waits until every stage of the network has reached it. */
 typedef struct petra_pending {
   int64_t microbatch;
   int32_t reached;
-  petra_snapshot **snapshots; /* per stage that is here */
+  petra_snapshot **snapshots; /* per stage; NULL: elsewhere, or not there yet */
   struct petra_pending *next;
 } petra_pending;
 
