@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 /* Choices: the order is that of the strings in config_keys.c. */
-typedef enum { PETRA_MODE_EMULATE } petra_run_mode;
+typedef enum { PETRA_MODE_EMULATE, PETRA_MODE_EXECUTE } petra_run_mode;
 typedef enum { PETRA_DRAIN_AUTO, PETRA_DRAIN_TRUE, PETRA_DRAIN_FALSE } petra_drain;
 typedef enum {
   PETRA_SET_CIFAR10,
@@ -168,7 +168,9 @@ typedef struct petra_config {
     petra_graph_choice graph;
   } device;
   struct {
-    int64_t engines; /* compute engines a device: 1 or 2 */
+    petra_int_list placement; /* execute: stages of each process; none: balanced */
+    double timeout_s;         /* execute: how long a process may be silent */
+    int64_t engines;          /* compute engines a device: 1 or 2 */
     int64_t stages;  /* cost-only runs: so many stages and no model; 0: the stages of the model */
     struct {
       int64_t forward_bytes, backward_bytes;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Indexed by the enums of config.h. */
-static const char *const modes[] = {[PETRA_MODE_EMULATE] = "emulate", NULL};
+static const char *const modes[] = {[PETRA_MODE_EMULATE] = "emulate", [PETRA_MODE_EXECUTE] = "execute", NULL};
 static const char *const drains[] = {
     [PETRA_DRAIN_AUTO] = "auto", [PETRA_DRAIN_TRUE] = "true", [PETRA_DRAIN_FALSE] = "false", NULL};
 static const char *const data_sets[] = {
@@ -93,20 +93,27 @@ _Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == s
 #define INTEGER(...) INTEGER_FOR(RESULT, __VA_ARGS__)
 #define INTEGER_OF(member, default_text, names, help_text)                                                             \
   { KEY(INTEGER, member, int64_t, default_text), .choices = (names), .min = 0, .max = INT64_MAX, .help = (help_text) }
-#define REAL(member, default_text, low, high, rule_name, help_text)                                                    \
+#define REAL_FOR(role_name, member, default_text, low, high, rule_name, help_text)                                     \
   {                                                                                                                    \
     KEY(REAL, member, double, default_text), .real_min = (low), .real_max = (high), .rule = PETRA_RULE_##rule_name,    \
-                                             .help = (help_text)                                                       \
+                                             .role = PETRA_ROLE_##role_name, .help = (help_text)                       \
   }
+#define REAL(...) REAL_FOR(RESULT, __VA_ARGS__)
 #define BOOLEAN(member, default_text, help_text)                                                                       \
   { KEY(BOOLEAN, member, bool, default_text), .help = (help_text) }
-#define CHOICE(member, default_text, names, help_text)                                                                 \
-  { KEY(CHOICE, member, unsigned, default_text), .choices = (names), .help = (help_text) }
-#define INTEGERS(member, default_text, low, high, rule_name, help_text)                                                \
+#define CHOICE_FOR(role_name, member, default_text, names, help_text)                                                  \
+  {                                                                                                                    \
+    KEY(CHOICE, member, unsigned, default_text), .choices = (names), .role = PETRA_ROLE_##role_name,                   \
+                                                 .help = (help_text)                                                   \
+  }
+#define CHOICE(...) CHOICE_FOR(RESULT, __VA_ARGS__)
+#define INTEGERS_FOR(role_name, member, default_text, low, high, rule_name, help_text)                                 \
   {                                                                                                                    \
     KEY(INTEGER_LIST, member, petra_int_list, default_text), .min = (low), .max = (high),                              \
-                                                             .rule = PETRA_RULE_##rule_name, .help = (help_text)       \
+                                                             .rule = PETRA_RULE_##rule_name,                           \
+                                                             .role = PETRA_ROLE_##role_name, .help = (help_text)       \
   }
+#define INTEGERS(...) INTEGERS_FOR(RESULT, __VA_ARGS__)
 #define REALS(member, default_text, low, high, help_text)                                                              \
   { KEY(REAL_LIST, member, petra_real_list, default_text), .real_min = (low), .real_max = (high), .help = (help_text) }
 #define FLAGS(member, default_text, names, help_text)                                                                  \
@@ -122,7 +129,7 @@ _Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == s
 static const petra_config_key keys[] = {
     STRING_FOR(PLACE, run.name, "demo", FILE_NAME, "name of the run, which is the name of its folder"),
     INTEGER(run.seed, "1", 0, INT64_MAX, "seed of every random stream"),
-    CHOICE(run.mode, "emulate", modes, "emulate: real maths on one device under a virtual clock"),
+    CHOICE_FOR(WAY, run.mode, "emulate", modes, "emulate: real maths on one device under a virtual clock; execute: the same actions on the processes that mpirun started, each with some of the stages"),
     STRING_FOR(PLACE, run.output, "runs", NOT_EMPTY, "folder in which the run's folder is made"),
     INTEGER_FOR(LENGTH, run.epochs, "10", 1, MANY, "passes over the training images"),
     INTEGER_FOR(LENGTH, run.max_microbatches, "0", 0, MANY_MICROBATCHES, "the run ends after so many microbatches; 0: no limit"),
@@ -195,6 +202,8 @@ static const petra_config_key keys[] = {
     CHOICE(device.graph, "auto", graph_choices, "cuda: launches of an action that come again as one CUDA graph; the result is bit-identical; on (cuda only): a capture that fails is an error"),
 
     INTEGER(cluster.engines, "1", 1, 2, "compute engines per device of the modelled cluster; with 2, forward and backward overlap"),
+    INTEGERS_FOR(WAY, cluster.placement, "[]", 1, 100000, NONE, "execute: how many neighbouring stages (with method interleaved: devices) each process has, from the first on; [] balances them by the profile, else by FLOPs"),
+    REAL_FOR(WAY, cluster.timeout_s, "60", 0.1, 1e6, NONE, "execute: seconds that a process may be silent until the run ends with a line that names it"),
     INTEGER(cluster.stages, "0", 0, 100000, "simulate only: so many equal stages and no model, with the costs of cluster.cost and cluster.message; 0: the model's stages"),
     INTEGER(cluster.message.forward_bytes, "0", 0, MANY_BYTES, "bytes that each of cluster.stages sends up per microbatch"),
     INTEGER(cluster.message.backward_bytes, "0", 0, MANY_BYTES, "bytes that each of cluster.stages sends down per microbatch"),

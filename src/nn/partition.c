@@ -39,17 +39,23 @@ static petra_status by_list(petra_partition *partition, const petra_config *conf
   return PETRA_OK;
 }
 
-/* The first b blocks cut into j stages: the least possible maximum, and where the last of these stages begins. */
+/* The first b items cut into j parts: the least possible maximum, and where the last of these parts begins. */
 typedef struct choice {
   int64_t most;
   int cut;
 } choice;
 
-/* Fills first[] of the stages; sum[b]: costs of the first b blocks, best[j][b]. */
-static void balance(petra_partition *partition, const int64_t *sum, int blocks, choice *best) {
-  int stages = partition->stages, width = blocks + 1;
-  for (int j = 0; j <= stages; j++)
-    for (int b = 0; b <= blocks; b++) {
+petra_status petra_balanced_cut(const int64_t *costs, int count, int parts, int *first) {
+  const int width = count + 1;
+  int64_t *sum = NULL; /* of the first b items */
+  choice *best = NULL; /* [j][b] */
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_allocate(&sum, (size_t)width, sizeof *sum), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&best, (size_t)(parts + 1) * (size_t)width, sizeof *best), done);
+  for (int b = 0; b < count; b++)
+    sum[b + 1] = sum[b] + costs[b];
+  for (int j = 0; j <= parts; j++)
+    for (int b = 0; b <= count; b++) {
       choice *here = &best[j * width + b];
       here->most = j == 0 && b == 0 ? 0 : INT64_MAX;
       for (int last = j > 0 ? j - 1 : b; last < b; last++) {
@@ -59,18 +65,20 @@ static void balance(petra_partition *partition, const int64_t *sum, int blocks, 
           *here = (choice){most, last};
       }
     }
-  for (int j = stages, b = blocks; j > 0; j--) {
-    b = best[j * width + b].cut;
-    partition->first[j - 1] = b;
-  }
+  first[parts] = count;
+  for (int j = parts; j > 0; j--)
+    first[j - 1] = best[j * width + first[j]].cut;
+done:
+  petra_free(sum);
+  petra_free(best);
+  return status;
 }
 
 petra_status petra_partition_balance(petra_partition *partition, const petra_config *config, const petra_model *model,
                                      const int64_t *costs) {
-  int blocks = model->block_count;
-  int64_t stages = config->stages.count, *sum = NULL;
-  choice *best = NULL;
-  petra_status status;
+  const int blocks = model->block_count;
+  const int64_t stages = config->stages.count;
+  int64_t *flops;
   if (stages < 1)
     return petra_config_fail(config, "stages.count",
                              "stages.partition: balanced needs the number of stages; expected 1 to %d", blocks);
@@ -78,16 +86,14 @@ petra_status petra_partition_balance(petra_partition *partition, const petra_con
     return petra_config_fail(config, "stages.count",
                              "%lld stages for a network of %d blocks; expected at most one stage a block",
                              (long long)stages, blocks);
-  size_t cells = (size_t)(stages + 1) * (size_t)(blocks + 1);
-  PETRA_TRY_GOTO(status, petra_allocate(&sum, (size_t)blocks + 1, sizeof *sum), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&best, cells, sizeof *best), done);
-  PETRA_TRY_GOTO(status, allocate(partition, model, stages), done);
+  PETRA_TRY(allocate(partition, model, stages));
+  if (costs)
+    return petra_balanced_cut(costs, blocks, (int)stages, partition->first);
+  PETRA_TRY(petra_allocate(&flops, (size_t)blocks, sizeof *flops));
   for (int b = 0; b < blocks; b++)
-    sum[b + 1] = sum[b] + (costs ? costs[b] : petra_block_flops(&model->blocks[b]));
-  balance(partition, sum, blocks, best);
-done:
-  petra_free(sum);
-  petra_free(best);
+    flops[b] = petra_block_flops(&model->blocks[b]);
+  petra_status status = petra_balanced_cut(flops, blocks, (int)stages, partition->first);
+  petra_free(flops);
   return status;
 }
 

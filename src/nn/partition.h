@@ -21,4 +21,9 @@ void petra_partition_fini(petra_partition *partition);
 petra_status petra_partition_balance(petra_partition *partition, const petra_config *config, const petra_model *model,
                                      const int64_t *costs);
 
+/* Cuts `count` items in a row into `parts` parts of one item at least, so that the largest sum of costs (0 or more, their
+ * sum far from 2^63) is the least: part p has items first[p] .. first[p + 1] - 1. Among equals the cut whose later parts
+ * hold most. PETRA_NO_MEMORY. */
+petra_status petra_balanced_cut(const int64_t *costs, int count, int parts, int *first);
+
 #endif

@@ -1,0 +1,95 @@
+#include "run/placement.h"
+
+#include "base/mem.h"
+#include "nn/partition.h"
+
+#include <stdio.h>
+
+/* What a microbatch costs at each stage: times of the profile, else FLOPs. */
+static petra_status stage_costs(const petra_plan *plan, int64_t *costs) {
+  int64_t *blocks;
+  PETRA_TRY(petra_allocate(&blocks, (size_t)plan->model.block_count, sizeof *blocks));
+  if (!petra_plan_block_times(plan, blocks))
+    for (int b = 0; b < plan->model.block_count; b++)
+      blocks[b] = petra_block_flops(&plan->model.blocks[b]);
+  for (int j = 0; j < plan->stages; j++)
+    for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++)
+      costs[j] += blocks[b];
+  petra_free(blocks);
+  return PETRA_OK;
+}
+
+/* first[r]: the first device, from 0, of rank r. */
+static petra_status cut_balanced(const petra_plan *plan, int devices, int ranks, int *first) {
+  int64_t *costs, *of_devices = NULL;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&costs, (size_t)plan->stages, sizeof *costs));
+  PETRA_TRY_GOTO(status, petra_allocate(&of_devices, (size_t)devices, sizeof *of_devices), done);
+  PETRA_TRY_GOTO(status, stage_costs(plan, costs), done);
+  for (int j = 0; j < plan->stages; j++)
+    of_devices[petra_program_device(&plan->program, j + 1) - 1] += costs[j];
+  status = petra_balanced_cut(of_devices, devices, ranks, first);
+done:
+  petra_free(of_devices);
+  petra_free(costs);
+  return status;
+}
+
+static petra_status cut_by_list(const petra_plan *plan, int devices, int ranks, int *first) {
+  const petra_int_list *list = &plan->config->cluster.placement;
+  int64_t sum = 0;
+  if (list->count != ranks)
+    return petra_config_fail(plan->config, "cluster.placement",
+                             "%lld numbers for %d process%s; expected one a process, or [] to balance them",
+                             (long long)list->count, ranks, ranks == 1 ? "" : "es");
+  for (int r = 0; r < ranks && sum <= devices; r++) {
+    first[r] = (int)sum;
+    sum += list->values[r];
+  }
+  if (sum != devices)
+    return petra_config_fail(plan->config, "cluster.placement", "the numbers sum to %lld; expected %d, the %s",
+                             (long long)sum, devices,
+                             plan->program.chunks > 1 ? "devices of the method" : "stages of the network");
+  first[ranks] = devices;
+  return PETRA_OK;
+}
+
+petra_status petra_placement_init(petra_placement *placement, const petra_plan *plan, int rank, int ranks) {
+  const int devices = petra_program_devices(&plan->program);
+  int *first;
+  petra_status status;
+  *placement = (petra_placement){.rank = rank, .ranks = ranks};
+  if (ranks > devices)
+    return petra_config_fail(plan->config, "run.mode",
+                             "%d processes for %d %s; expected at most one process for each", ranks, devices,
+                             plan->program.chunks > 1 ? "devices of the method" : "stages");
+  PETRA_TRY(petra_allocate(&placement->rank_of, (size_t)plan->stages, sizeof *placement->rank_of));
+  PETRA_TRY(petra_allocate(&first, (size_t)ranks + 1, sizeof *first));
+  status = plan->config->cluster.placement.count > 0 ? cut_by_list(plan, devices, ranks, first)
+                                                     : cut_balanced(plan, devices, ranks, first);
+  for (int j = 0; j < plan->stages && status == PETRA_OK; j++) {
+    const int device = petra_program_device(&plan->program, j + 1) - 1;
+    while (first[placement->rank_of[j] + 1] <= device)
+      placement->rank_of[j]++;
+  }
+  petra_free(first);
+  return status;
+}
+
+void petra_placement_fini(petra_placement *placement) {
+  petra_free(placement->rank_of);
+  *placement = (petra_placement){0};
+}
+
+void petra_placement_describe(const petra_placement *placement, const petra_plan *plan, char *text, size_t size) {
+  size_t at = (size_t)snprintf(text, size, "stages");
+  for (int32_t j = 1, last; j <= plan->stages; j = last + 1) {
+    last = j;
+    if (!petra_placement_has(placement, j))
+      continue;
+    while (last < plan->stages && petra_placement_has(placement, last + 1))
+      last++;
+    if (at < size)
+      at += (size_t)snprintf(text + at, size - at, last > j ? "%s %d .. %d" : "%s %d", at > 6 ? "," : "", j, last);
+  }
+}
