@@ -37,4 +37,13 @@ AC_DEFUN([PETRA_MPI], [
     PETRA_OPTIONAL_RESULT([mpi], [an MPI library], [standard $petra_mpi_version], [$petra_found_mpi],
       [Debian: libopenmpi-dev])
   ])
+  AS_IF([test "x$petra_have_mpi" = xyes], [
+    MPI_CFLAGS=$petra_mpi_cflags
+    MPI_LIBS=$petra_mpi_libs
+    petra_report_mpi="standard $petra_mpi_version in $petra_found_mpi"
+    petra_modes="emulate, execute (MPI)"],
+    [petra_modes="emulate"])
+  AC_SUBST([MPI_CFLAGS])
+  AC_SUBST([MPI_LIBS])
+  AM_CONDITIONAL([HAVE_MPI], [test "x$petra_have_mpi" = xyes])
 ])

@@ -31,7 +31,7 @@ petra $PACKAGE_VERSION
     MPI              $petra_report_mpi
 
   backends           $petra_backends
-  run modes          emulate
+  run modes          $petra_modes
   warnings as errors $enable_werror
   sanitizers         $enable_sanitizers
 

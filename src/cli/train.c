@@ -54,27 +54,36 @@ static void print_end(petra_run *run) {
 
 static petra_status train(const petra_arguments *arguments) {
   const bool print = !arguments->json && !arguments->quiet;
-  const petra_run_options options = {.files = true,
+  petra_run_options options = {.files = true,
                                      .output = arguments->output,
                                      .trace = arguments->trace,
                                      .command_line = arguments->command_line,
                                      .resume = arguments->resume,
                                      .print = print,
                                      .progress = arguments->quiet ? PETRA_PROGRESS_QUIET : PETRA_PROGRESS_AUTO};
-  petra_config *config;
+  petra_config *config = NULL;
+  petra_ranks *ranks = NULL;
   petra_run *run = NULL;
   petra_status status;
-  PETRA_TRY(petra_arguments_config(arguments, "train", &config));
+  petra_ranks_hold_lines();
+  PETRA_TRY_GOTO(status, petra_arguments_config(arguments, "train", &config), done);
+  if (config->run.mode == PETRA_MODE_EXECUTE)
+    PETRA_TRY_GOTO(status, petra_ranks_open(config, &ranks), done);
+  options.ranks = ranks;
   PETRA_TRY_GOTO(status, petra_run_open(config, &options, &run), done);
   PETRA_TRY_GOTO(status, petra_run_go(run), done);
   PETRA_TRY_GOTO(status, petra_run_close(run), done);
+  if (ranks && ranks->rank > 0)
+    goto done;
   if (arguments->json)
     status = print_json(run);
   else if (print)
     print_end(run);
 done:
+  petra_ranks_close(ranks, status); /* a failure ends the program there, on every rank */
   petra_run_destroy(run);
   petra_config_destroy(config);
+  petra_ranks_release_lines();
   return status;
 }
 

@@ -140,6 +140,11 @@ static petra_status archive(petra_transport *base, petra_tensor_archive *tensors
 
 static void destroy(petra_transport *base) {
   transport_ranks *t = (transport_ranks *)base;
+  for (int32_t j = 1; t->at && j <= t->options.stages.count; j++)
+    for (int c = 0; c < PETRA_CHANNELS; c++)
+      if (boundary_of(t, j, (petra_channel)c)->charged)
+        petra_account_add(petra_stage_account(petra_stages_get(&t->options.stages, j)), PETRA_MEMORY_MESSAGES,
+                          -boundary_of(t, j, (petra_channel)c)->charged);
   petra_transport_destroy(t->options.local);
   petra_free(t->at);
   petra_free(t);

@@ -3,11 +3,13 @@ libpetra_a_SOURCES += \
 	src/run/action_log.c src/run/action_log.h \
 	src/run/checkpoints.c src/run/checkpoints.h \
 	src/run/cluster.c src/run/cluster.h \
+	src/run/execution.c src/run/execution.h \
 	src/run/folder.c src/run/folder.h \
 	src/run/footprint.c src/run/footprint.h \
 	src/run/libraries.c src/run/libraries.h \
 	src/run/network.c src/run/network.h \
 	src/run/network_weights.c \
+	src/run/placement.c src/run/placement.h \
 	src/run/plan.c src/run/plan.h src/run/plan_private.h \
 	src/run/plan_order.c \
 	src/run/plan_profile.c \
@@ -18,10 +20,12 @@ libpetra_a_SOURCES += \
 	src/run/profile.h \
 	src/run/profile_measure.c \
 	src/run/profile_weights.c \
+	src/run/ranks.c src/run/ranks.h \
 	src/run/replay.c src/run/replay.h \
 	src/run/run.c src/run/run.h \
 	src/run/schedule_file.c src/run/schedule_file.h \
 	src/run/simulation.c src/run/simulation.h \
 	src/run/simulation_log.c \
 	src/run/trace_observer.c src/run/trace_observer.h \
-	src/run/training_log.c src/run/training_log.h
+	src/run/training_log.c src/run/training_log.h \
+	src/run/worker_ranks.c src/run/worker_ranks.h

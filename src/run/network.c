@@ -25,12 +25,19 @@ int petra_network_threads(const petra_config *config) {
 }
 
 petra_status petra_network_open(petra_network *network, const petra_plan *plan, petra_backend *backend) {
+  return petra_network_open_some(network, plan, NULL, backend);
+}
+
+petra_status petra_network_open_some(petra_network *network, const petra_plan *plan, const petra_placement *placement,
+                                     petra_backend *backend) {
   const petra_backend_options options = petra_network_backend_options(plan->config);
   *network = (petra_network){.plan = plan, .backend = backend};
   if (!backend)
     PETRA_TRY(petra_backend_create_with(&options, &network->backend));
   PETRA_TRY(petra_allocate(&network->stage, (size_t)plan->stages, sizeof *network->stage));
   for (int j = 0; j < plan->stages; j++) {
+    if (placement && !petra_placement_has(placement, j + 1))
+      continue;
     const petra_stage_options stage = {.model = &plan->model,
                                        .number = j + 1,
                                        .first = plan->partition.first[j],
@@ -47,7 +54,8 @@ petra_status petra_network_open(petra_network *network, const petra_plan *plan, 
 petra_status petra_network_initialise(petra_network *network) {
   const petra_config *config = network->plan->config;
   for (int j = 0; j < network->plan->stages; j++)
-    PETRA_TRY(petra_stage_initialise(network->stage[j], (uint64_t)config->run.seed));
+    if (network->stage[j])
+      PETRA_TRY(petra_stage_initialise(network->stage[j], (uint64_t)config->run.seed));
   return *config->model.weights ? petra_network_read_weights(network, config->model.weights) : PETRA_OK;
 }
 

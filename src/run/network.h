@@ -4,23 +4,29 @@
 
 #include "exec/evaluate.h"
 #include "exec/stages.h"
+#include "run/placement.h"
+#include "run/ranks.h"
 #include "run/plan.h"
 
 typedef struct petra_network {
   const petra_plan *plan; /* borrowed */
   petra_backend *backend;
-  petra_stage **stage; /* plan->stages of them */
+  petra_stage **stage; /* plan->stages of them; NULL: elsewhere */
 } petra_network;
 
 /* The stages, their weights 0, on `backend`, which is the network's from then on; NULL: one as the config says.
  * petra_network_fini is due whatever comes back. */
 petra_status petra_network_open(petra_network *network, const petra_plan *plan, petra_backend *backend);
 
+/* The same with the stages alone that `placement` has here. */
+petra_status petra_network_open_some(petra_network *network, const petra_plan *plan, const petra_placement *placement,
+                                     petra_backend *backend);
+
 /* The weights of model.weights or, where that is empty, initial ones. */
 petra_status petra_network_initialise(petra_network *network);
 void petra_network_fini(petra_network *network);
 
-/* All of them. */
+/* All of them, or those that are here. */
 petra_stages petra_network_stages(const petra_network *network);
 
 /* How the config has batches of `set` read: data.batch, data.workers, shuffling and augmentation of the training data,
@@ -38,6 +44,11 @@ int petra_network_threads(const petra_config *config);
 
 /* All parameters and statistics of the stages to and from a weights file. */
 petra_status petra_network_write_weights(const petra_network *network, const char *path);
+
+/* The same where the stages are on several ranks: all of them come here, and rank 0 writes. */
+petra_status petra_network_gather_weights(const petra_network *network, petra_ranks *ranks,
+                                          const petra_placement *placement, const char *path);
+
 petra_status petra_network_read_weights(petra_network *network, const char *path);
 
 #endif

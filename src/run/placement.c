@@ -9,7 +9,7 @@
 static petra_status stage_costs(const petra_plan *plan, int64_t *costs) {
   int64_t *blocks;
   PETRA_TRY(petra_allocate(&blocks, (size_t)plan->model.block_count, sizeof *blocks));
-  if (!petra_plan_block_times(plan, blocks))
+  if (!plan->profile || !petra_plan_block_times(plan, blocks))
     for (int b = 0; b < plan->model.block_count; b++)
       blocks[b] = petra_block_flops(&plan->model.blocks[b]);
   for (int j = 0; j < plan->stages; j++)

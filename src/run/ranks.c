@@ -62,6 +62,11 @@ fail:
   return status;
 }
 
+void petra_ranks_rename(petra_ranks *ranks, const char *stages) {
+  snprintf(ranks->name, sizeof ranks->name, "rank %d (%s, %s)", ranks->rank, ranks->host, stages);
+  petra_carrier_rename(ranks->carrier, ranks->name);
+}
+
 /* What a rank tells rank 0, followed by `bytes` bytes of text. */
 typedef struct report {
   int32_t status;

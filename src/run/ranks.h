@@ -34,6 +34,9 @@ petra_status petra_ranks_gather(petra_ranks *ranks, const void *data, size_t siz
                                 petra_status (*each)(void *context, int rank, const void *data, size_t size),
                                 void *context);
 
+/* Names the stages of this rank in messages: "rank 1 (host, stages 4 .. 6)". */
+void petra_ranks_rename(petra_ranks *ranks, const char *stages);
+
 /* The clock (base/clock.h) of this rank at the moment when that of rank 0 is 0. */
 petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns);
 

@@ -9,6 +9,7 @@
 #include "run/action_log.h"
 #include "run/checkpoints.h"
 #include "run/cluster.h"
+#include "run/execution.h"
 #include "run/folder.h"
 #include "run/libraries.h"
 #include "run/probe_log.h"
@@ -26,6 +27,7 @@ struct petra_run {
   const petra_dataset *train_set, *eval_set; /* eval_set NULL: nothing is evaluated */
   petra_cluster cluster;
   petra_lr lr;
+  petra_execution *execution; /* NULL: the run is emulated */
   /* Files. */
   char *directory, *weights_path, *checkpoint_path, *config_text;
   size_t config_size;
@@ -182,7 +184,11 @@ static petra_status create_observers(petra_run *run) {
                                           .progress = run->options.progress};
   PETRA_TRY(create_probe(run));
   PETRA_TRY(petra_training_log_create(&log, &run->log));
-  petra_stage_observers_add(&run->stage_observers, petra_training_log_observer(run->log));
+  petra_stage_observer *log_observer = petra_training_log_observer(run->log);
+  petra_stage_observers_add(&run->stage_observers,
+                            run->execution ? petra_execution_observer(run->execution, log_observer) : log_observer);
+  if (run->execution) /* whose actions are logged at the end, by the wall clock */
+    return PETRA_OK;
   if (run->config->run.trace_actions && run->runlog) {
     PETRA_TRY(petra_action_log_create(run->runlog, run->plan.stages, &run->actions));
     petra_observers_add(&run->observers, petra_action_log_observer(run->actions));
@@ -190,28 +196,53 @@ static petra_status create_observers(petra_run *run) {
   return PETRA_OK;
 }
 
+/* All that can be found wrong before anything is written. */
+static petra_status prepare(petra_run *run) {
+  const petra_config *config = run->config;
+  const petra_placement *placement = NULL;
+  petra_backend *backend = run->network.backend;
+  PETRA_TRY(petra_plan_init(&run->plan, config));
+  PETRA_TRY(petra_plan_read_order(&run->plan));
+  PETRA_TRY(open_data(run));
+  PETRA_TRY(plan_program(run));
+  if (run->options.program)
+    run->plan.method.program = run->options.program;
+  if (run->options.ranks) {
+    PETRA_TRY(petra_execution_create(run->options.ranks, &run->plan, &run->execution));
+    placement = petra_execution_placement(run->execution);
+  }
+  PETRA_TRY(petra_network_open_some(&run->network, &run->plan, placement, backend));
+  PETRA_TRY(petra_network_initialise(&run->network));
+  return petra_cluster_init(&run->cluster, &run->plan);
+}
+
+static petra_status record(petra_run *run) {
+  if (run->options.trace)
+    PETRA_TRY(create_trace(run));
+  if (run->options.files)
+    PETRA_TRY(open_files(run));
+  return create_observers(run);
+}
+
 petra_status petra_run_open(const petra_config *config, const petra_run_options *options, petra_run **out) {
   petra_run *run;
+  petra_ranks *ranks = options->ranks;
   petra_status status;
   PETRA_TRY(petra_allocate(&run, 1, sizeof *run));
   run->config = config;
   run->options = *options;
+  if (ranks && ranks->rank > 0)
+    run->options.files = run->options.print = false;
   run->network.backend = options->backend;
   run->lock = -1;
-  PETRA_TRY_GOTO(status, petra_plan_init(&run->plan, config), fail);
-  PETRA_TRY_GOTO(status, petra_plan_read_order(&run->plan), fail);
-  PETRA_TRY_GOTO(status, open_data(run), fail);
-  PETRA_TRY_GOTO(status, plan_program(run), fail);
-  if (options->program)
-    run->plan.method.program = options->program;
-  PETRA_TRY_GOTO(status, petra_network_open(&run->network, &run->plan, options->backend), fail);
-  PETRA_TRY_GOTO(status, petra_network_initialise(&run->network), fail);
-  PETRA_TRY_GOTO(status, petra_cluster_init(&run->cluster, &run->plan), fail);
-  if (options->trace)
-    PETRA_TRY_GOTO(status, create_trace(run), fail);
-  if (options->files)
-    PETRA_TRY_GOTO(status, open_files(run), fail);
-  PETRA_TRY_GOTO(status, create_observers(run), fail);
+  status = prepare(run);
+  if (ranks)
+    status = petra_execution_agree(ranks, run->execution, status, &run->network, run->train_set, run->eval_set);
+  PETRA_TRY_GOTO(status, status, fail);
+  status = record(run);
+  if (ranks)
+    status = petra_ranks_agree(ranks, status, NULL);
+  PETRA_TRY_GOTO(status, status, fail);
   *out = run;
   return PETRA_OK;
 fail:
@@ -238,7 +269,8 @@ static petra_status create_worker(petra_run *run) {
   const petra_loader_options loader = petra_network_loader(&run->network, run->first, run->plan.program.microbatches);
   const petra_stages stages = petra_network_stages(&run->network);
   PETRA_TRY(petra_loader_create(run->train_set, &loader, &run->loader));
-  PETRA_TRY(petra_transport_local_create(&stages, &run->transport));
+  PETRA_TRY(run->execution ? petra_execution_transport(run->execution, &run->network, &run->transport)
+                           : petra_transport_local_create(&stages, &run->transport));
   const petra_worker_stage_options options = {.backend = run->network.backend,
                                               .stages = stages,
                                               .transport = run->transport,
@@ -279,12 +311,18 @@ static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
 petra_status petra_run_go(petra_run *run) {
   petra_worker *worker;
   PETRA_TRY(create_worker(run));
-  PETRA_TRY(create_checkpoints(run, &worker));
+  if (run->execution)
+    PETRA_TRY(petra_execution_worker(run->execution, run->worker, &run->network, run->transport,
+                                     run->config->run.trace_actions, &worker));
+  else
+    PETRA_TRY(create_checkpoints(run, &worker));
   if (run->wrap)
     worker = run->wrap(run->wrap_context, worker);
   PETRA_TRY(petra_executor_virtual_create(&run->cluster.executor, &run->executor));
   petra_status status =
       run->executor->ops->run(run->executor, run->plan.method.program, &run->plan.program, worker, run->observers);
+  if (status == PETRA_OK && run->execution)
+    status = petra_execution_finish(run->execution);
   if (status == PETRA_OK)
     status = petra_probe_finish(run->probe);
   petra_training_log_finish(run->log, status == PETRA_OK);
@@ -304,8 +342,11 @@ static petra_status write_memory(petra_run *run) {
   petra_account *accounts;
   PETRA_TRY(petra_allocate(&accounts, (size_t)run->plan.stages, sizeof *accounts));
   for (int32_t j = 0; j < run->plan.stages; j++)
-    accounts[j] = *petra_stage_account(run->network.stage[j]);
-  petra_status status = petra_runlog_memory(run->runlog, accounts, run->plan.stages);
+    if (run->network.stage[j])
+      accounts[j] = *petra_stage_account(run->network.stage[j]);
+  petra_status status = run->execution ? petra_execution_accounts(run->execution, accounts) : PETRA_OK;
+  if (status == PETRA_OK && run->runlog)
+    status = petra_runlog_memory(run->runlog, accounts, run->plan.stages);
   petra_free(accounts);
   return status;
 }
@@ -313,10 +354,16 @@ static petra_status write_memory(petra_run *run) {
 petra_status petra_run_close(petra_run *run) {
   if (run->trace)
     PETRA_TRY(petra_trace_observer_finish(run->trace));
+  if (run->execution) { /* weights first: they are what the run was for */
+    PETRA_TRY(petra_network_gather_weights(&run->network, run->options.ranks,
+                                           petra_execution_placement(run->execution), run->weights_path));
+    PETRA_TRY(petra_execution_log(run->execution, run->runlog, run->config->run.trace_actions));
+  } else if (run->options.files)
+    PETRA_TRY(petra_network_write_weights(&run->network, run->weights_path));
+  if (run->execution || run->options.files)
+    PETRA_TRY(write_memory(run));
   if (!run->options.files)
     return PETRA_OK;
-  PETRA_TRY(petra_network_write_weights(&run->network, run->weights_path)); /* first: they are what the run was for */
-  PETRA_TRY(write_memory(run));
   if (run->probe)
     PETRA_TRY(petra_probe_log_finish(&run->probe_log, run->probe));
   PETRA_TRY(petra_runlog_complete(run->runlog));
@@ -329,6 +376,7 @@ void petra_run_destroy(petra_run *run) {
   if (!run)
     return;
   petra_executor_destroy(run->executor);
+  petra_execution_destroy(run->execution);
   petra_trace_observer_destroy(run->trace);
   petra_action_log_destroy(run->actions);
   petra_checkpoints_destroy(run->checkpoints);

@@ -6,10 +6,11 @@
 #include "exec/executor.h"
 #include "exec/probe.h"
 #include "run/network.h"
+#include "run/ranks.h"
 #include "run/training_log.h"
 
 typedef struct petra_run_options {
-  bool files;               /* a folder with run.h5, config.yaml, weights.h5, checkpoints; else nothing is written */
+  bool files;               /* (of rank 0) a folder with run.h5, config.yaml, weights.h5, checkpoints; else nothing is written */
   const char *output;       /* the folder; NULL: run.output/run.name */
   const char *trace;        /* file for a trace of the virtual clock; NULL: none */
   const char *command_line; /* for the log */
@@ -18,6 +19,7 @@ typedef struct petra_run_options {
   petra_progress_style progress;
   const petra_dataset *train, *evaluation; /* borrowed; NULL: those of the config */
   petra_backend *backend;                  /* taken over; NULL: one as the config says */
+  petra_ranks *ranks;                      /* run.mode: execute: those of the run; borrowed, NULL: emulated */
   const petra_program_ops *program;        /* in place of the method's, for tests; NULL: the method's */
   /* A probe's row, in place of the log's; may be NULL. */
   petra_status (*probe_row)(void *context, const petra_probe_row *row);

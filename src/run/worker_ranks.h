@@ -7,6 +7,7 @@
 
 #include "exec/observer.h"
 #include "exec/stages.h"
+#include "exec/transport.h"
 #include "sim/worker_cost.h"
 
 /* Borrowed, all of it. */

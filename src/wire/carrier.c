@@ -68,6 +68,7 @@ typedef struct peer {
 
 struct petra_carrier {
   petra_carrier_options options;
+  char name[NAME];
   pthread_mutex_t lock; /* of all below, and of the wire */
   pthread_cond_t wake;  /* the thread, when the rank does not wait or the carrier ends */
   pthread_t thread;
@@ -167,7 +168,7 @@ static petra_status send_control(petra_carrier *carrier, int to, int32_t failed,
   petra_wire *wire = carrier->options.wire;
   control *out = &carrier->peers[to].out;
   out->failed = failed;
-  snprintf(out->name, sizeof out->name, "%s", carrier->options.name);
+  snprintf(out->name, sizeof out->name, "%s", carrier->name);
   snprintf(out->line, sizeof out->line, "%s", line);
   return wire->ops->send(wire, to, TAG_CONTROL, out, sizeof *out, &carrier->peers[to].sending);
 }
@@ -242,7 +243,7 @@ static petra_status tell_lost(const petra_carrier *carrier, const char *what) {
   if (p->in.failed)
     return petra_fail(PETRA_CHILD, "%s: %s", p->name, p->in.line);
   return petra_fail(PETRA_CHILD, "%s has not been heard of for %g s; %s waited for %s", p->name,
-                    1e-9 * (double)carrier->options.timeout_ns, carrier->options.name, what);
+                    1e-9 * (double)carrier->options.timeout_ns, carrier->name, what);
 }
 
 /* Moves what is under way until ready(context) says so. Under the lock, which it lets go of in between. */
@@ -426,14 +427,15 @@ petra_status petra_carrier_fail(petra_carrier *carrier, const char *line) {
 
 /* --- ways --- */
 
-static petra_status create_way(petra_carrier *carrier, int peer, int id, bool out, size_t capacity, petra_way **created) {
+static petra_status create_way(petra_carrier *carrier, int other, int id, bool out, size_t capacity,
+                               petra_way **created) {
   petra_way *way;
   petra_status status = PETRA_OK;
   if (id < 0 || id >= petra_carrier_ways(carrier))
     return petra_fail(PETRA_UNSUPPORTED, "way %d between ranks; this MPI library has tags for %d", id,
                       petra_carrier_ways(carrier));
   PETRA_TRY(petra_allocate(&way, 1, sizeof *way));
-  *way = (petra_way){.carrier = carrier, .peer = peer, .id = id, .out = out, .capacity = capacity};
+  *way = (petra_way){.carrier = carrier, .peer = other, .id = id, .out = out, .capacity = capacity};
   way->last = &way->first;
   way->ack_request = PETRA_WIRE_NONE;
   for (int i = 0; i < SLOTS; i++)
@@ -504,6 +506,7 @@ petra_status petra_carrier_create(const petra_carrier_options *options, petra_ca
   PETRA_TRY(petra_allocate(&carrier, 1, sizeof *carrier));
   carrier->options = *options;
   carrier->lost = -1;
+  snprintf(carrier->name, sizeof carrier->name, "%s", options->name);
   pthread_mutex_init(&carrier->lock, NULL);
   pthread_cond_init(&carrier->wake, NULL);
   PETRA_TRY_GOTO(status, petra_allocate(&carrier->peers, (size_t)wire->ranks, sizeof *carrier->peers), fail);
@@ -521,6 +524,12 @@ petra_status petra_carrier_create(const petra_carrier_options *options, petra_ca
 fail:
   petra_carrier_destroy(carrier);
   return status;
+}
+
+void petra_carrier_rename(petra_carrier *carrier, const char *name) {
+  begin(carrier);
+  snprintf(carrier->name, sizeof carrier->name, "%s", name);
+  end(carrier, PETRA_OK);
 }
 
 void petra_carrier_destroy(petra_carrier *carrier) {

@@ -22,6 +22,7 @@ typedef struct petra_carrier_options {
 } petra_carrier_options;
 
 petra_status petra_carrier_create(const petra_carrier_options *options, petra_carrier **out);
+void petra_carrier_rename(petra_carrier *carrier, const char *name);
 /* NULL is allowed. What is under way is given up. */
 void petra_carrier_destroy(petra_carrier *carrier);
 

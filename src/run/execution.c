@@ -1,0 +1,325 @@
+#include "run/execution.h"
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "exec/transport_local.h"
+#include "exec/transport_ranks.h"
+#include "run/folder.h"
+#include "run/libraries.h"
+#include "run/worker_ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What the last stage tells rank 0. */
+typedef enum news_kind { NEWS_LOSS, NEWS_EVALUATION, NEWS_END } news_kind;
+
+typedef struct news {
+  int32_t kind;
+  int64_t microbatch, virtual_ns;
+  double lr;
+  petra_loss loss;
+  petra_evaluation evaluation;
+} news;
+
+struct petra_execution {
+  petra_stage_observer base; /* at the last stage, where that is not at rank 0 */
+  petra_ranks *ranks;
+  const petra_plan *plan;
+  petra_placement placement;
+  int64_t *forward_bytes, *backward_bytes; /* of the messages of each stage */
+  petra_way *news;                         /* from the rank of the last stage to rank 0; NULL: rank 0 has it */
+  int64_t told;                            /* news sent, or heard */
+  bool ended;
+  petra_stage_observer *log; /* of rank 0 */
+  petra_worker *worker;
+  int64_t origin_ns;
+};
+
+static petra_status check(const petra_plan *plan) {
+  const petra_config *config = plan->config;
+  if (plan->method.program->arrival)
+    return petra_config_fail(config, "method.name",
+                             "%s takes messages as they come; run.mode: execute runs methods with a fixed order",
+                             plan->method.name);
+  if (config->run.checkpoint_every > 0)
+    return petra_config_fail(config, "run.checkpoint_every",
+                             "run.mode: execute writes no checkpoints; expected 0");
+  if (config->probe.per_epoch > 0)
+    return petra_config_fail(config, "probe.per_epoch", "run.mode: execute has no probes; expected 0");
+  if (config->cluster.cost.model == PETRA_COST_MEASURED)
+    return petra_config_fail(config, "cluster.cost.model",
+                             "measured durations differ from rank to rank, and so would the order of run.mode: "
+                             "execute; expected another model");
+  return PETRA_OK;
+}
+
+static petra_status create_news(petra_execution *e) {
+  const int last = e->placement.rank_of[e->plan->stages - 1], id = e->plan->stages * PETRA_CHANNELS;
+  if (last == 0 || (e->ranks->rank != 0 && e->ranks->rank != last))
+    return PETRA_OK;
+  return e->ranks->rank == 0 ? petra_carrier_way_in(e->ranks->carrier, last, id, sizeof(news), &e->news)
+                             : petra_carrier_way_out(e->ranks->carrier, 0, id, sizeof(news), &e->news);
+}
+
+petra_status petra_execution_create(petra_ranks *ranks, const petra_plan *plan, petra_execution **out) {
+  petra_execution *e;
+  petra_status status;
+  char stages[64];
+  PETRA_TRY(check(plan));
+  PETRA_TRY(petra_allocate(&e, 1, sizeof *e));
+  e->ranks = ranks;
+  e->plan = plan;
+  PETRA_TRY_GOTO(status, petra_placement_init(&e->placement, plan, ranks->rank, ranks->count), fail);
+  petra_placement_describe(&e->placement, plan, stages, sizeof stages);
+  petra_ranks_rename(ranks, stages);
+  PETRA_TRY_GOTO(status, petra_allocate(&e->forward_bytes, (size_t)plan->stages, sizeof *e->forward_bytes), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&e->backward_bytes, (size_t)plan->stages, sizeof *e->backward_bytes), fail);
+  for (int j = 0; j < plan->stages; j++) {
+    petra_stage_summary summary;
+    petra_plan_stage_summary(plan, j, &summary);
+    e->forward_bytes[j] = summary.forward_bytes;
+    e->backward_bytes[j] = summary.backward_bytes;
+  }
+  PETRA_TRY_GOTO(status, create_news(e), fail);
+  *out = e;
+  return PETRA_OK;
+fail:
+  petra_execution_destroy(e);
+  return status;
+}
+
+void petra_execution_destroy(petra_execution *e) {
+  if (!e)
+    return;
+  petra_worker_ranks_destroy(e->worker);
+  petra_placement_fini(&e->placement);
+  petra_free(e->forward_bytes);
+  petra_free(e->backward_bytes);
+  petra_free(e);
+}
+
+const petra_placement *petra_execution_placement(const petra_execution *e) {
+  return &e->placement;
+}
+
+/* --- before the run --- */
+
+typedef struct digest {
+  const petra_execution *execution;
+  const petra_network *network;
+  const petra_dataset *train, *evaluation;
+} digest;
+
+static void print_set(const petra_dataset *set, const char *name, FILE *out) {
+  if (!set)
+    return;
+  fprintf(out, "%s set: %lld images of %d x %d, %d classes, mean %.17g %.17g %.17g\n", name, (long long)set->count,
+          set->height, set->width, set->classes, set->mean[0], set->mean[1], set->mean[2]);
+}
+
+/* What all ranks have to have alike, line by line. */
+static petra_status print_digest(const void *context, FILE *out) {
+  const digest *d = context;
+  char text[256];
+  petra_version_describe(text, sizeof text);
+  fprintf(out, "petra %s\n", text);
+  d->network->backend->ops->describe(d->network->backend, text, sizeof text);
+  fprintf(out, "backend %s\n", text);
+  print_set(d->train, "training", out);
+  print_set(d->evaluation, "evaluation", out);
+  petra_config_print(d->execution->plan->config, out);
+  return PETRA_OK;
+}
+
+petra_status petra_execution_agree(petra_ranks *ranks, const petra_execution *e, petra_status status,
+                                   const petra_network *network, const petra_dataset *train,
+                                   const petra_dataset *evaluation) {
+  const digest all = {e, network, train, evaluation};
+  char *text = NULL;
+  size_t size;
+  if (status == PETRA_OK)
+    status = petra_text_print(print_digest, &all, "what the ranks compare", &text, &size);
+  status = petra_ranks_agree(ranks, status, text);
+  petra_free(text);
+  return status;
+}
+
+petra_status petra_execution_transport(petra_execution *e, const petra_network *network, petra_transport **out) {
+  const petra_stages stages = petra_network_stages(network);
+  petra_transport *local;
+  PETRA_TRY(petra_ranks_clock_origin(e->ranks, &e->origin_ns));
+  PETRA_TRY(petra_transport_local_create(&stages, &local));
+  const petra_transport_ranks_options options = {.stages = stages,
+                                                 .backend = network->backend,
+                                                 .carrier = e->ranks->carrier,
+                                                 .local = local,
+                                                 .rank_of = e->placement.rank_of,
+                                                 .forward_bytes = e->forward_bytes,
+                                                 .backward_bytes = e->backward_bytes};
+  return petra_transport_ranks_create(&options, out);
+}
+
+/* --- news of the last stage --- */
+
+static petra_status send_news(petra_execution *e, const news *item) {
+  void *buffer;
+  PETRA_TRY(petra_way_buffer(e->news, 0, "room for what rank 0 is told", &buffer));
+  memcpy(buffer, item, sizeof *item);
+  return petra_way_send(e->news, e->told++, sizeof *item);
+}
+
+static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, const petra_loss *loss, double lr,
+                            int64_t virtual_ns) {
+  const news item = {
+      .kind = NEWS_LOSS, .microbatch = microbatch, .virtual_ns = virtual_ns, .lr = lr, .loss = *loss};
+  return send_news((petra_execution *)base, &item);
+}
+
+static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation) {
+  const news item = {.kind = NEWS_EVALUATION, .microbatch = microbatch, .evaluation = *evaluation};
+  return send_news((petra_execution *)base, &item);
+}
+
+petra_stage_observer *petra_execution_observer(petra_execution *e, petra_stage_observer *log) {
+  static const petra_stage_observer_ops ops = {.loss = on_loss, .evaluated = on_evaluation};
+  static const petra_stage_observer_ops silent = {0};
+  e->log = log;
+  e->base.ops = e->news && e->ranks->rank > 0 ? &ops : &silent;
+  return e->ranks->rank == 0 && !e->news ? log : &e->base;
+}
+
+static petra_status hear(petra_execution *e, const void *data) {
+  news item;
+  memcpy(&item, data, sizeof item);
+  PETRA_TRY(petra_way_done(e->news, e->told++));
+  switch ((news_kind)item.kind) {
+  case NEWS_LOSS:
+    return e->log->ops->loss(e->log, item.microbatch, &item.loss, item.lr, item.virtual_ns);
+  case NEWS_EVALUATION:
+    return e->log->ops->evaluated(e->log, item.microbatch, &item.evaluation);
+  case NEWS_END:
+    e->ended = true;
+    break;
+  }
+  return PETRA_OK;
+}
+
+/* What has come so far. */
+static petra_status hear_all(void *context) {
+  petra_execution *e = context;
+  int64_t number;
+  const void *data;
+  size_t size;
+  for (;;) {
+    PETRA_TRY(petra_way_poll(e->news, &number, &data, &size));
+    if (!data)
+      return PETRA_OK;
+    PETRA_TRY(hear(e, data));
+  }
+}
+
+petra_status petra_execution_finish(petra_execution *e) {
+  const void *data;
+  size_t size;
+  if (!e->news)
+    return PETRA_OK;
+  if (e->ranks->rank > 0)
+    return send_news(e, &(const news){.kind = NEWS_END});
+  while (!e->ended) {
+    PETRA_TRY(petra_way_take(e->news, e->told, "the losses of the last stage", &data, &size));
+    PETRA_TRY(hear(e, data));
+  }
+  return PETRA_OK;
+}
+
+/* --- the worker, and what it leaves --- */
+
+petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, const petra_network *network,
+                                    petra_transport *transport, bool record, petra_worker **out) {
+  const petra_worker_ranks_options options = {.stages = petra_network_stages(network),
+                                              .worker = worker,
+                                              .counting =
+                                                  petra_worker_cost_of(&e->plan->method, &e->plan->program),
+                                              .program = &e->plan->program,
+                                              .transport = transport,
+                                              .record = record,
+                                              .origin_ns = e->origin_ns,
+                                              .between = e->ranks->rank == 0 && e->news ? hear_all : NULL,
+                                              .context = e};
+  PETRA_TRY(petra_worker_ranks_create(&options, &e->worker));
+  *out = e->worker;
+  return PETRA_OK;
+}
+
+typedef struct accounts_of {
+  const petra_execution *execution;
+  petra_account *accounts;
+} accounts_of;
+
+static petra_status take_accounts(void *context, int rank, const void *data, size_t size) {
+  const accounts_of *a = context;
+  const petra_execution *e = a->execution;
+  (void)size;
+  for (int j = 0; j < e->plan->stages; j++)
+    if (e->placement.rank_of[j] == rank)
+      memcpy(&a->accounts[j], (const char *)data + (size_t)j * sizeof *a->accounts, sizeof *a->accounts);
+  return PETRA_OK;
+}
+
+petra_status petra_execution_accounts(petra_execution *e, petra_account *accounts) {
+  accounts_of all = {e, accounts};
+  return petra_ranks_gather(e->ranks, accounts, (size_t)e->plan->stages * sizeof *accounts, take_accounts, &all);
+}
+
+typedef struct all_rows {
+  petra_trace_row *rows;
+  int64_t count, capacity;
+} all_rows;
+
+static petra_status take_rows(void *context, int rank, const void *data, size_t size) {
+  all_rows *all = context;
+  const int64_t more = (int64_t)(size / sizeof *all->rows);
+  (void)rank;
+  PETRA_TRY(petra_array_reserve(&all->rows, &all->capacity, all->count + more, sizeof *all->rows));
+  if (more)
+    memcpy(all->rows + all->count, data, size);
+  all->count += more;
+  return PETRA_OK;
+}
+
+static int by_start(const void *a, const void *b) {
+  const petra_trace_row *one = a, *other = b;
+  if (one->start_ns != other->start_ns)
+    return one->start_ns < other->start_ns ? -1 : 1;
+  return (one->action.stage > other->action.stage) - (one->action.stage < other->action.stage);
+}
+
+static petra_status log_actions(petra_execution *e, petra_runlog *runlog) {
+  all_rows all = {0};
+  int64_t count;
+  const petra_trace_row *rows = petra_worker_ranks_rows(e->worker, &count);
+  petra_status status = petra_ranks_gather(e->ranks, rows, (size_t)count * sizeof *rows, take_rows, &all);
+  if (all.count)
+    qsort(all.rows, (size_t)all.count, sizeof *all.rows, by_start);
+  for (int64_t i = 0; i < all.count && status == PETRA_OK; i++) {
+    const petra_trace_row *row = &all.rows[i];
+    const petra_runlog_action out = {.start_ns = row->start_ns - all.rows[0].start_ns,
+                                     .end_ns = row->end_ns - all.rows[0].start_ns,
+                                     .stage = row->action.stage,
+                                     .kind = (int32_t)row->action.kind,
+                                     .microbatch = row->action.microbatch,
+                                     .version_read = row->result.version_read,
+                                     .version_written = row->result.version_written};
+    status = petra_runlog_action_row(runlog, &out);
+  }
+  petra_free(all.rows);
+  return status;
+}
+
+petra_status petra_execution_log(petra_execution *e, petra_runlog *runlog, bool actions) {
+  return actions ? log_actions(e, runlog) : PETRA_OK;
+}

@@ -1,0 +1,46 @@
+/* The part of a run that is there only where the run is executed by several processes (run.mode: execute): which stages
+ * are here, messages between the ranks, and what the other ranks have for the log and the files of rank 0. */
+#ifndef PETRA_RUN_EXECUTION_H
+#define PETRA_RUN_EXECUTION_H
+
+#include "data/dataset.h"
+#include "exec/worker_stage.h"
+#include "io/runlog.h"
+#include "run/network.h"
+#include "run/placement.h"
+#include "run/ranks.h"
+
+typedef struct petra_execution petra_execution;
+
+/* What the mode cannot do: PETRA_CONFIG or PETRA_UNSUPPORTED, with the key. Places the stages. `ranks` and `plan` are
+ * borrowed; the plan has its program. */
+petra_status petra_execution_create(petra_ranks *ranks, const petra_plan *plan, petra_execution **out);
+void petra_execution_destroy(petra_execution *execution); /* NULL is allowed */
+const petra_placement *petra_execution_placement(const petra_execution *execution);
+
+/* Before anything is written: whether every rank got so far, with the same config, program, data and backend. */
+petra_status petra_execution_agree(petra_ranks *ranks, const petra_execution *execution, petra_status status,
+                                   const petra_network *network, const petra_dataset *train,
+                                   const petra_dataset *evaluation);
+
+/* The transport of the stages that are here. */
+petra_status petra_execution_transport(petra_execution *execution, const petra_network *network,
+                                       petra_transport **out);
+
+/* The observer for the worker: what the last stage has to tell goes to the observer `log` of rank 0, from this rank or
+ * another one. Borrowed. */
+petra_stage_observer *petra_execution_observer(petra_execution *execution, petra_stage_observer *log);
+
+/* The worker for the executor, around that of the stages that are here. `record`: rows of actions are kept. */
+petra_status petra_execution_worker(petra_execution *execution, petra_worker *worker, const petra_network *network,
+                                    petra_transport *transport, bool record, petra_worker **out);
+
+/* After the executor: rank 0 waits for what the last stage still has to tell. */
+petra_status petra_execution_finish(petra_execution *execution);
+
+/* To rank 0: the accounts of all stages; the actions of all ranks into its run.h5, by the wall clock, in the order of
+ * their starts; what each rank did. `runlog` is NULL on the other ranks. */
+petra_status petra_execution_accounts(petra_execution *execution, petra_account *accounts);
+petra_status petra_execution_log(petra_execution *execution, petra_runlog *runlog, bool actions);
+
+#endif
