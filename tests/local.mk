@@ -45,6 +45,13 @@ EXTRA_DIST += tests/test_cpu_avx2
 tests_test_cpu_SOURCES = tests/test_cpu.c tests/harness.h
 tests_test_cpu_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_cpu_LDADD = $(TESTS_LDADD)
+# src/wire
+check_PROGRAMS += tests/test_carrier
+TESTS += tests/test_carrier
+tests_test_carrier_SOURCES = tests/test_carrier.c tests/wire_threads.c tests/wire_threads.h tests/harness.h
+tests_test_carrier_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_carrier_LDADD = $(TESTS_LDADD)
+
 # Scripts: the layers, the documents, the analysis scripts.
 TESTS += tests/check_includes tests/check_format tests/check_docs tests/check_config_doc tests/check_analysis tests/check_grids
 EXTRA_DIST += .clang-format tests/check_includes tests/check_format tests/check_docs tests/check_config_doc tests/check_analysis tests/check_grids tests/lsan.supp
@@ -94,9 +101,9 @@ regen-golden-training:
 # The program as its user meets it. Python scripts: TEST_EXTENSIONS gives them their interpreter.
 TEST_EXTENSIONS = .py
 PY_LOG_COMPILER = $(srcdir)/tests/cli/python
-TESTS += tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py tests/cli/control_characters.py
+TESTS += tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py tests/cli/control_characters.py tests/cli/execute.py
 EXTRA_DIST += tests/cli/python tests/cli/program.py tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py \
-  tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py tests/cli/control_characters.py
+  tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py tests/cli/control_characters.py tests/cli/execute.py
 TESTS += tests/cli/probe.py
 EXTRA_DIST += tests/cli/probe.py
 # src/schedule, sim, src/nn, src/stage, src/exec

@@ -3,6 +3,7 @@
 
 #include "base/version.h"
 #include "data/jpeg.h"
+#include "wire/wire.h"
 
 #include <gsl/gsl_version.h>
 #include <hdf5.h>
@@ -13,9 +14,10 @@
 
 void petra_libraries_describe(char *text, size_t size) {
   const petra_jpeg_decoder *jpeg = petra_jpeg_decoder_get();
-  snprintf(text, size, "HDF5 %d.%d.%d, libyaml %s, jansson %s, GSL %s%s%s", H5_VERS_MAJOR, H5_VERS_MINOR,
+  const char *mpi = petra_wire_mpi_version();
+  snprintf(text, size, "HDF5 %d.%d.%d, libyaml %s, jansson %s, GSL %s%s%s%s%s", H5_VERS_MAJOR, H5_VERS_MINOR,
            H5_VERS_RELEASE, yaml_get_version_string(), JANSSON_VERSION, gsl_version, jpeg ? ", " : "",
-           jpeg ? jpeg->name : "");
+           jpeg ? jpeg->name : "", mpi ? ", " : "", mpi ? mpi : "");
 }
 
 void petra_version_describe(char *text, size_t size) {

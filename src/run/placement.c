@@ -82,7 +82,11 @@ void petra_placement_fini(petra_placement *placement) {
 }
 
 void petra_placement_describe(const petra_placement *placement, const petra_plan *plan, char *text, size_t size) {
-  size_t at = (size_t)snprintf(text, size, "stages");
+  int here = 0;
+  for (int32_t j = 1; j <= plan->stages; j++)
+    here += petra_placement_has(placement, j);
+  const size_t word = (size_t)snprintf(text, size, here == 1 ? "stage" : "stages");
+  size_t at = word;
   for (int32_t j = 1, last; j <= plan->stages; j = last + 1) {
     last = j;
     if (!petra_placement_has(placement, j))
@@ -90,6 +94,6 @@ void petra_placement_describe(const petra_placement *placement, const petra_plan
     while (last < plan->stages && petra_placement_has(placement, last + 1))
       last++;
     if (at < size)
-      at += (size_t)snprintf(text + at, size - at, last > j ? "%s %d .. %d" : "%s %d", at > 6 ? "," : "", j, last);
+      at += (size_t)snprintf(text + at, size - at, last > j ? "%s %d .. %d" : "%s %d", at > word ? "," : "", j, last);
   }
 }

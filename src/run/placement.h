@@ -19,7 +19,7 @@ static inline bool petra_placement_has(const petra_placement *placement, int32_t
   return placement->rank_of[stage - 1] == placement->rank;
 }
 
-/* "stages 4 .. 6", "stages 1, 3" */
+/* "stage 1", "stages 4 .. 6", "stages 1, 3" */
 void petra_placement_describe(const petra_placement *placement, const petra_plan *plan, char *text, size_t size);
 
 #endif

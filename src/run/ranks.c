@@ -37,7 +37,7 @@ void petra_ranks_hold_lines(void) {
 void petra_ranks_release_lines(void) {
   petra_log_set_sink(NULL, NULL);
   if (*held) {
-    sleep(1); /* rank 0, which found the same, has ended the run before that */
+    sleep(5); /* rank 0, which found the same, has ended the run before that */
     petra_log(PETRA_LOG_ERROR, "%s", held);
   }
 }
@@ -196,7 +196,11 @@ petra_status petra_ranks_close(petra_ranks *ranks, petra_status status) {
     petra_free(ranks);
     return status;
   }
-  if (ranks->rank > 0 && petra_carrier_fail(ranks->carrier, *held ? held : "failed") == PETRA_OK) {
+  if (ranks->rank > 0 && petra_carrier_lost(ranks->carrier) == 0) { /* nobody else can tell */
+    usleep(300000U * (unsigned)(ranks->rank - 1)); /* one of us is enough */
+    petra_log_set_sink(NULL, NULL);
+    petra_log(PETRA_LOG_ERROR, "%s", held);
+  } else if (ranks->rank > 0 && petra_carrier_fail(ranks->carrier, *held ? held : "failed") == PETRA_OK) {
     *held = 0;
     sleep(10); /* rank 0 ends the run before that */
   }

@@ -415,6 +415,13 @@ petra_status petra_carrier_get(petra_carrier *carrier, int from, void *data, siz
   return transfer_all(carrier, from, data, NULL, size);
 }
 
+int petra_carrier_lost(petra_carrier *carrier) {
+  begin(carrier);
+  const int lost = carrier->lost;
+  end(carrier, PETRA_OK);
+  return lost;
+}
+
 static bool can_tell(void *context) {
   return ((petra_carrier *)context)->peers[0].sending == PETRA_WIRE_NONE;
 }

@@ -61,6 +61,9 @@ int64_t petra_way_bytes_max(const petra_way *way);
 petra_status petra_carrier_put(petra_carrier *carrier, int to, const void *data, size_t size);
 petra_status petra_carrier_get(petra_carrier *carrier, int from, void *data, size_t size);
 
+/* The rank that has not been heard of or has said that it failed; -1: none. */
+int petra_carrier_lost(petra_carrier *carrier);
+
 /* Tells rank 0, from another one, that this rank failed, and with which line. */
 petra_status petra_carrier_fail(petra_carrier *carrier, const char *line);
 

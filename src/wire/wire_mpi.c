@@ -162,5 +162,5 @@ const char *petra_wire_mpi_version(void) {
   int length = 0;
   MPI_Get_library_version(text, &length);
   text[strcspn(text, ",\n")] = 0;
-  return text;
+  return *text ? text : "MPI";
 }

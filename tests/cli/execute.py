@@ -1,0 +1,161 @@
+"""run.mode: execute: the same training on several processes, with the bits of the one process that emulates it."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+
+import h5py
+
+from program import PETRA, ProgramTest, main
+
+ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+               "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
+               "OMPI_MCA_btl_base_warn_component_unused": "0", "OMPI_MCA_hwloc_base_binding_policy": "none"}
+# Of every static method, with the options that it needs; how many processes it is tried on.
+METHODS = {"backprop": [2], "reversible": [3], "checkpoint": [2], "gpipe": [2], "gpipe-checkpoint": [3], "1f1b": [10],
+           "zb-h1": [2], "pipedream": [3], "pipedream-2bw": [2], "interleaved": [2, 5], "ddg": [3], "fr": [2],
+           "delayed": [2], "dsp": [3], "delayed-reversible": [2], "approximate-input": [5], "petra": [1, 2, 3, 5, 10]}
+NEEDS = {"pipedream-2bw": ["--set", "method.accumulate=10"], "interleaved": ["--set", "method.accumulate=5"]}
+COMMON = ["small.yaml", "--set", "run.checkpoint_every=0", "--set", "run.trace_actions=true"]
+
+
+def petra_info_says_mpi():
+    return b"MPI" in subprocess.run([PETRA, "info"], capture_output=True, check=True).stdout
+
+
+@unittest.skipUnless(shutil.which("mpirun") and petra_info_says_mpi(), "petra was built without MPI, or there is no mpirun")
+class Execute(ProgramTest):
+    def mpirun(self, ranks, *arguments):
+        command = ["mpirun", "-n", str(ranks), PETRA, "train", *arguments]
+        return subprocess.Popen(command, cwd=self.folder, env={**os.environ, **ENVIRONMENT}, stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def execute(self, ranks, *arguments):
+        """(exit status, stdout, the lines of petra on stderr)"""
+        process = self.mpirun(ranks, *arguments, "--set", "run.mode=execute")
+        out, error = process.communicate(timeout=120)
+        return process.returncode, out.decode(), [line for line in error.decode().splitlines() if line.startswith("petra: ")]
+
+    def actions(self, folder):
+        """Of every stage what it did, in its order, with the versions that it read and wrote."""
+        with h5py.File(self.path(f"{folder}/run.h5"), "r") as file:
+            trace = file["trace/actions"]
+            rows = zip(*(trace[name][:] for name in
+                         ("start_ns", "stage", "kind", "microbatch", "version_read", "version_written", "end_ns")))
+            by_stage = {}
+            for start, stage, *what, end in sorted(rows, key=lambda row: row[0]):
+                self.assertLessEqual(start, end)
+                by_stage.setdefault(stage, []).append(tuple(what))
+        return by_stage
+
+    def log(self, folder):
+        names = ["train/microbatch", "train/loss", "train/top1", "train/lr", "train/virtual_s", "epoch/train_loss",
+                 "epoch/eval_loss", "epoch/eval_top1"]
+        with h5py.File(self.path(f"{folder}/run.h5"), "r") as file:
+            self.assertEqual(file.attrs["complete"], 1)
+            self.assertGreater(len(file["train/loss"]), 0)
+            self.assertTrue((file["memory/total_peak_bytes"][:] > 0).all())
+            return {name: file[name][()].tobytes() for name in names}
+
+    def same_as_emulated(self, ranks, *options):
+        found = self.execute(ranks, *COMMON, *options, "--output", "many", "--quiet")
+        self.assertEqual(found, (0, "", []), (ranks, options))
+        case = f"{ranks} ranks, {' '.join(options)}"
+        self.assertEqual(self.read("one/weights.h5"), self.read("many/weights.h5"), case)
+        self.assertEqual(self.log("one"), self.log("many"), case)
+        self.assertEqual(self.actions("one"), self.actions("many"), case)
+        shutil.rmtree(self.path("many"))
+
+    def test_every_static_method(self):
+        names = {method["name"] for method in self.good_json("methods")["methods"]}
+        self.assertEqual(names - set(METHODS), {"petra-arrival"})
+        for method, ranks in METHODS.items():
+            options = ["--set", f"method.name={method}", *NEEDS.get(method, [])]
+            self.good("train", *COMMON, *options, "--output", "one", "--quiet")
+            for count in ranks:
+                self.same_as_emulated(count, *options)
+            shutil.rmtree(self.path("one"))
+
+    def test_options(self):
+        for ranks, *options in [
+                [2, "--set", "method.accumulate=3", "--set", "cluster.placement=[7, 3]"],
+                [3, "--set", "cluster.engines=2", "--set", "cluster.jitter.model=gamma", "--set", "run.drain=true"],
+                [2, "--set", "device.backend=ref", "--set", "device.precision=fp64", "--set", "method.head=split"],
+                [2, "--set", "stages.partition=list", "--set", "stages.blocks=[2, 3, 5]", "--set", "model.downsample=invertible"],
+                [3, "--set", "model.family=resnet", "--set", "method.name=delayed", "--set", "method.mitigation.weight_prediction=velocity"]]:
+            self.good("train", *COMMON, *options, "--output", "one", "--quiet")
+            self.same_as_emulated(ranks, *options)
+            shutil.rmtree(self.path("one"))
+
+    def test_what_is_refused(self):
+        for words, ranks, *options in [
+                ["cluster.placement=[4, 4]: the numbers sum to 8; expected 10, the stages of the network", 2,
+                 "--set", "cluster.placement=[4, 4]"],
+                ["3 numbers for 2 processes", 2, "--set", "cluster.placement=[4, 4, 2]"],
+                ["12 processes for 10 stages", 12],
+                ["run.checkpoint_every=1: run.mode: execute writes no checkpoints; expected 0", 2,
+                 "--set", "run.checkpoint_every=1"],
+                ["petra-arrival takes messages as they come", 2, "--set", "method.name=petra-arrival"],
+                ["run.mode: execute has no probes", 2, "--set", "probe.per_epoch=1"],
+                ["measured durations differ from rank to rank", 2, "--set", "cluster.cost.model=measured"],
+                ["unknown key", 2, "--set", "run.nothing=1"]]:
+            code, out, lines = self.execute(ranks, *COMMON, *options, "--output", "out")
+            self.assertEqual((code, out, len(lines)), (2, "", 1), (options, lines))
+            self.assertIn(words, lines[0])
+            self.assertFalse(os.path.exists(self.path("out")), options)
+
+    def test_ranks_that_differ(self):
+        own = [PETRA, "train", *COMMON, "--set", "run.mode=execute", "--output", "out", "--quiet"]
+        command = ["mpirun", "-n", "1", *own, ":", "-n", "1", *own, "--set", "optim.lr=0.3"]
+        done = subprocess.run(command, cwd=self.folder, env={**os.environ, **ENVIRONMENT}, capture_output=True, timeout=60)
+        lines = [line for line in done.stderr.decode().splitlines() if line.startswith("petra: ")]
+        self.assertEqual((done.returncode, len(lines)), (2, 1), lines)
+        self.assertIn('.. 10) has another run than rank 0: "  lr: 0.3" where rank 0 has "  lr: 0.1"', lines[0])
+        self.assertFalse(os.path.exists(self.path("out")))
+
+    def test_a_rank_that_fails(self):
+        code, _, lines = self.execute(3, *COMMON, "--set", "optim.lr=1e9", "--set", "optim.lr_scaling=none", "--output", "out",
+                                      "--quiet")
+        self.assertEqual((code, len(lines)), (1, 1), lines)
+        self.assertRegex(lines[0], r"petra: rank 2 \(.*, stages? .*10\): microbatch .* the loss is ")
+        self.assertFalse(os.path.exists(self.path("out/weights.h5")))
+
+    def rank_of(self, process, rank):
+        """The process of a rank, once it has written run.h5."""
+        for _ in range(600):
+            for name in filter(str.isdigit, os.listdir("/proc")):
+                try:
+                    with open(f"/proc/{name}/stat", encoding="utf-8") as file:
+                        parent = int(file.read().rsplit(")", 1)[1].split()[1])
+                    with open(f"/proc/{name}/environ", "rb") as file:
+                        environment = file.read()
+                except OSError:
+                    continue
+                if parent == process.pid and f"OMPI_COMM_WORLD_RANK={rank}".encode() in environment.split(b"\0") and \
+                        os.path.exists(self.path("out/run.h5")):
+                    return int(name)
+            time.sleep(0.05)
+        self.fail(f"rank {rank} did not start")
+
+    def test_a_rank_that_hangs(self):
+        for rank, line in (1, r"petra: rank 1 \(.*, stages? .*\) has not been heard of for 2 s; rank 0 \(.*\) waited for the "), \
+                          (0, r"petra: rank 0.* has not been heard of for 2 s; rank [12] \(.*\) waited for the "):
+            process = self.mpirun(3, *COMMON, "--set", "run.mode=execute", "--set", "run.epochs=100000", "--set",
+                                  "cluster.timeout_s=2", "--output", "out", "--quiet")
+            time.sleep(1)
+            os.kill(self.rank_of(process, rank), signal.SIGSTOP)
+            stopped = time.monotonic()
+            error = process.communicate(timeout=60)[1].decode()
+            self.assertLess(time.monotonic() - stopped, 12)
+            self.assertEqual(process.returncode, 1, error)
+            self.assertRegex(error, line)
+            with h5py.File(self.path("out/run.h5"), "r") as file:
+                self.assertEqual(file.attrs["complete"], 0)
+            shutil.rmtree(self.path("out"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+/* The carrier over a wire between threads: random orders, sizes and pauses never block, mix up or pile up messages. */
+#include "base/mem.h"
+#include "harness.h"
+#include "wire/carrier.h"
+#include "wire_threads.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#define must(expression) ck_assert_int_eq((expression), PETRA_OK)
+
+enum { RANKS_MOST = 5, MICROBATCHES_MOST = 40, AHEAD = 2 };
+
+/* Rank r sends microbatch m up to rank r + 1 (F), and, once the last rank had it, down (B). An order of all these
+ * actions in which each has its input, drawn at random: the schedule. */
+typedef struct step {
+  int rank, microbatch;
+  bool backward;
+} step;
+
+typedef struct game {
+  int ranks, microbatches, count;
+  unsigned seed;
+  size_t size[2][RANKS_MOST]; /* of the messages up from, and down from, a rank */
+  step order[2 * RANKS_MOST * MICROBATCHES_MOST];
+  int most[2][RANKS_MOST]; /* messages for a rank that wait at once by the order, from below and from above */
+} game;
+
+typedef struct player {
+  const game *game;
+  petra_wire *wire;
+  pthread_t thread;
+  bool ok;
+} player;
+
+/* Draws the order: any action that has its input may be next. Microbatches go up in order; they come down in any. */
+static void draw(game *g) {
+  int up[RANKS_MOST] = {0}, waiting[2][RANKS_MOST] = {{0}};
+  bool down[RANKS_MOST][MICROBATCHES_MOST] = {{false}};
+  g->count = 0;
+  while (g->count < 2 * g->ranks * g->microbatches) {
+    const int r = rand_r(&g->seed) % g->ranks, last = g->ranks - 1;
+    if (rand_r(&g->seed) % 2 == 0) {
+      if (up[r] == g->microbatches || (r > 0 && up[r] == up[r - 1]))
+        continue;
+      g->order[g->count++] = (step){r, up[r]++, false};
+      if (r > 0)
+        waiting[0][r]--;
+      if (r < last && ++waiting[0][r + 1] > g->most[0][r + 1])
+        g->most[0][r + 1] = waiting[0][r + 1];
+      continue;
+    }
+    const int m = rand_r(&g->seed) % g->microbatches;
+    if (down[r][m] || (r == last ? m >= up[r] : !down[r + 1][m]))
+      continue;
+    down[r][m] = true;
+    g->order[g->count++] = (step){r, m, true};
+    if (r < last)
+      waiting[1][r]--;
+    if (r > 0 && ++waiting[1][r - 1] > g->most[1][r - 1])
+      g->most[1][r - 1] = waiting[1][r - 1];
+  }
+}
+
+static void fill(unsigned char *data, size_t size, int rank, int microbatch, bool backward) {
+  for (size_t i = 0; i < size; i++)
+    data[i] = (unsigned char)(i * 7 + (size_t)rank * 31 + (size_t)microbatch * 3 + backward);
+}
+
+static bool holds(const unsigned char *data, size_t size, int rank, int microbatch, bool backward) {
+  for (size_t i = 0; i < size; i++)
+    if (data[i] != (unsigned char)(i * 7 + (size_t)rank * 31 + (size_t)microbatch * 3 + backward))
+      return false;
+  return true;
+}
+
+static petra_status play(player *p, petra_carrier *carrier) {
+  const game *g = p->game;
+  const int rank = p->wire->rank, last = g->ranks - 1;
+  petra_way *in[2] = {NULL, NULL}, *out[2] = {NULL, NULL}; /* from below and above; up and down */
+  int64_t taken[2] = {0, 0};                               /* by the order, at the receivers of `out` */
+  unsigned seed = g->seed + (unsigned)rank;
+  if (rank > 0) {
+    PETRA_TRY(petra_carrier_way_in(carrier, rank - 1, 2 * rank, g->size[0][rank - 1], &in[0]));
+    PETRA_TRY(petra_carrier_way_out(carrier, rank - 1, 2 * rank - 1, g->size[1][rank], &out[1]));
+  }
+  if (rank < last) {
+    PETRA_TRY(petra_carrier_way_in(carrier, rank + 1, 2 * rank + 1, g->size[1][rank + 1], &in[1]));
+    PETRA_TRY(petra_carrier_way_out(carrier, rank + 1, 2 * rank + 2, g->size[0][rank], &out[0]));
+  }
+  for (int i = 0; i < g->count; i++) {
+    const step *s = &g->order[i];
+    const int b = s->backward;
+    const int receiver = b ? rank - 1 : rank + 1;
+    if (s->rank != rank) {
+      taken[b] += s->rank == receiver;
+      continue;
+    }
+    if (rand_r(&seed) % 8 == 0)
+      nanosleep(&(const struct timespec){0, rand_r(&seed) % 1000000}, NULL);
+    if (in[b]) {
+      const int sender = b ? rank + 1 : rank - 1;
+      const void *data;
+      size_t size;
+      PETRA_TRY(petra_way_take(in[b], s->microbatch, "a message", &data, &size));
+      if (size != g->size[b][sender] || !holds(data, size, sender, s->microbatch, b))
+        return petra_fail(PETRA_DATA, "rank %d: microbatch %d came with other bytes", rank, s->microbatch);
+      PETRA_TRY(petra_way_done(in[b], s->microbatch));
+    }
+    if (out[b]) {
+      void *buffer;
+      PETRA_TRY(petra_way_buffer(out[b], taken[b] - AHEAD, "room", &buffer));
+      fill(buffer, g->size[b][rank], rank, s->microbatch, b);
+      PETRA_TRY(petra_way_send(out[b], s->microbatch, g->size[b][rank]));
+    }
+  }
+  for (int b = 0; b < 2; b++)
+    if (in[b]) { /* what waits by the order, two ahead, and two that are posted */
+      const int64_t size = 64 + (int64_t)g->size[b][b ? rank + 1 : rank - 1];
+      if (petra_way_bytes_max(in[b]) > (g->most[b][rank] + AHEAD + 2) * size)
+        return petra_fail(PETRA_DATA, "rank %d held %lld messages, by the order %d", rank,
+                          (long long)(petra_way_bytes_max(in[b]) / size), g->most[b][rank]);
+    }
+  char done = 1; /* nobody leaves before all have what was sent to them */
+  for (int r = 1; r < g->ranks && rank == 0; r++)
+    PETRA_TRY(petra_carrier_get(carrier, r, &done, 1));
+  return rank > 0 ? petra_carrier_put(carrier, 0, &done, 1) : PETRA_OK;
+}
+
+static void *run_player(void *context) {
+  player *p = context;
+  const petra_carrier_options options = {.wire = p->wire, .name = "a rank", .timeout_ns = INT64_C(20000000000)};
+  petra_carrier *carrier;
+  p->ok = petra_carrier_create(&options, &carrier) == PETRA_OK;
+  if (p->ok) {
+    p->ok = play(p, carrier) == PETRA_OK;
+    petra_carrier_destroy(carrier);
+  }
+  return NULL;
+}
+
+START_TEST(random_orders) {
+  const int runs = getenv("PETRA_TEST_CARRIER") ? atoi(getenv("PETRA_TEST_CARRIER")) : 20;
+  static const size_t sizes[] = {4, 500, 1024, 1025, 70000};
+  for (int run = 0; run < runs; run++) {
+    unsigned seed = 1000 + (unsigned)run;
+    game *g;
+    player players[RANKS_MOST];
+    petra_wire *wires[RANKS_MOST];
+    must(petra_allocate(&g, 1, sizeof *g));
+    g->ranks = 2 + rand_r(&seed) % (RANKS_MOST - 1);
+    g->microbatches = 1 + rand_r(&seed) % MICROBATCHES_MOST;
+    for (int i = 0; i < 2 * RANKS_MOST; i++)
+      g->size[i % 2][i / 2] = sizes[rand_r(&seed) % HARNESS_COUNT(sizes)];
+    g->seed = seed;
+    draw(g);
+    wire_threads_create(g->ranks, seed, wires);
+    for (int r = 0; r < g->ranks; r++) {
+      players[r] = (player){g, wires[r], 0, false};
+      ck_assert_int_eq(pthread_create(&players[r].thread, NULL, run_player, &players[r]), 0);
+    }
+    for (int r = 0; r < g->ranks; r++) {
+      pthread_join(players[r].thread, NULL);
+      ck_assert_msg(players[r].ok, "run %d, rank %d of %d", run, r, g->ranks);
+    }
+    for (int r = 0; r < g->ranks; r++)
+      petra_wire_destroy(wires[r]);
+    petra_free(g);
+  }
+}
+END_TEST
+
+/* The other rank is there and says nothing. */
+START_TEST(a_silent_rank) {
+  petra_wire *wires[2];
+  petra_carrier *carrier;
+  petra_way *way;
+  const void *data;
+  size_t size;
+  wire_threads_create(2, 1, wires);
+  const petra_carrier_options options = {.wire = wires[0], .name = "rank 0 (here)", .timeout_ns = 300000000};
+  must(petra_carrier_create(&options, &carrier));
+  must(petra_carrier_way_in(carrier, 1, 0, 16, &way));
+  ck_assert_int_eq(petra_way_take(way, 0, "the first message", &data, &size), PETRA_CHILD);
+  ck_assert_logged("rank 1 has not been heard of for 0.3 s; rank 0 (here) waited for the first message");
+  ck_assert_int_eq(petra_carrier_lost(carrier), 1);
+  ck_assert_int_eq(petra_carrier_way_in(carrier, 1, petra_carrier_ways(carrier), 16, &way), PETRA_UNSUPPORTED);
+  petra_carrier_destroy(carrier);
+  petra_wire_destroy(wires[0]);
+  petra_wire_destroy(wires[1]);
+}
+END_TEST
+
+/* The other rank says that it failed. */
+START_TEST(a_rank_that_says_so) {
+  petra_wire *wires[2];
+  petra_carrier *carriers[2];
+  petra_way *way;
+  const void *data;
+  size_t size;
+  static const char *const names[] = {"rank 0 (here)", "rank 1 (there)"};
+  wire_threads_create(2, 1, wires);
+  for (int r = 0; r < 2; r++) {
+    const petra_carrier_options options = {.wire = wires[r], .name = names[r], .timeout_ns = INT64_C(20000000000)};
+    must(petra_carrier_create(&options, &carriers[r]));
+  }
+  must(petra_carrier_way_in(carriers[0], 1, 0, 16, &way));
+  must(petra_carrier_fail(carriers[1], "the disk is full"));
+  ck_assert_int_eq(petra_way_take(way, 0, "the first message", &data, &size), PETRA_CHILD);
+  ck_assert_logged("rank 1 (there): the disk is full");
+  for (int r = 0; r < 2; r++)
+    petra_carrier_destroy(carriers[r]);
+  for (int r = 0; r < 2; r++)
+    petra_wire_destroy(wires[r]);
+}
+END_TEST
+
+int main(void) {
+  const TTest *const tests[] = {random_orders, a_silent_rank, a_rank_that_says_so};
+  return harness_run("carrier", tests, HARNESS_COUNT(tests));
+}
