@@ -53,7 +53,8 @@ static petra_status begin_send(petra_wire *base, int to, int tag, const void *da
   parcel *p = calloc(1, sizeof *p);
   const bool eager = size <= EAGER;
   *out = take_request(w);
-  *p = (parcel){.from = base->rank, .to = to, .tag = tag, .size = size, .request = *out, .looks = rand_r(&w->sea->seed) % 4};
+  *p = (parcel){
+      .from = base->rank, .to = to, .tag = tag, .size = size, .request = *out, .looks = rand_r(&w->sea->seed) % 4};
   w->requests[*out].state = eager ? DONE : SENDS;
   if (eager) {
     p->copy = malloc(size + 1);
@@ -70,8 +71,8 @@ static petra_status begin_receive(petra_wire *base, int from, int tag, void *dat
   wire_threads *w = (wire_threads *)base;
   pthread_mutex_lock(&w->sea->lock);
   *out = take_request(w);
-  w->requests[*out] =
-      (request){.state = RECEIVES, .from = from, .tag = tag, .data = data, .size = capacity, .order = w->requests[*out].order};
+  w->requests[*out] = (request){
+      .state = RECEIVES, .from = from, .tag = tag, .data = data, .size = capacity, .order = w->requests[*out].order};
   pthread_mutex_unlock(&w->sea->lock);
   return PETRA_OK;
 }

@@ -42,10 +42,10 @@ static petra_status evaluate_batch(const evaluating *e, const petra_batch *batch
       continue;
     if (j == 1 || !petra_stages_has(stages, j - 1))
       PETRA_TRY_GOTO(status, input(e, batch, j, number, &streams), done);
-    PETRA_TRY_GOTO(status,
-                   petra_stage_evaluate(petra_stages_get(stages, j), e->snapshots[j - 1], &streams, batch->labels,
-                                        &next, loss),
-                   done);
+    PETRA_TRY_GOTO(
+        status,
+        petra_stage_evaluate(petra_stages_get(stages, j), e->snapshots[j - 1], &streams, batch->labels, &next, loss),
+        done);
     petra_streams_release(&streams);
     streams = next;
     if (j < stages->count && !petra_stages_has(stages, j + 1))

@@ -85,8 +85,8 @@ static petra_status archive(petra_transport *base, petra_tensor_archive *tensors
     for (int c = 0; petra_stages_has(&t->stages, j) && c <= PETRA_CHANNEL_BACKWARD; c++) {
       char name[40];
       snprintf(name, sizeof name, "messages/%s-%02d", names[c], j);
-      PETRA_TRY(archive_box(petra_stages_get(&t->stages, j), tensors, name,
-                            c == PETRA_CHANNEL_FORWARD, &t->at[j - 1].channel[c]));
+      PETRA_TRY(archive_box(petra_stages_get(&t->stages, j), tensors, name, c == PETRA_CHANNEL_FORWARD,
+                            &t->at[j - 1].channel[c]));
     }
   return PETRA_OK;
 }

@@ -220,8 +220,8 @@ petra_status petra_worker_find_pending(petra_worker_stage *worker, int64_t m, pe
     PETRA_TRY(petra_allocate(&evaluation, 1, sizeof *evaluation));
     evaluation->microbatch = m;
     *link = evaluation;
-    PETRA_TRY(petra_allocate(&evaluation->snapshots, (size_t)worker->options.stages.count,
-                             sizeof *evaluation->snapshots));
+    PETRA_TRY(
+        petra_allocate(&evaluation->snapshots, (size_t)worker->options.stages.count, sizeof *evaluation->snapshots));
   }
   *out = link;
   return PETRA_OK;
@@ -334,11 +334,12 @@ petra_status petra_worker_stage_create(const petra_worker_stage_options *options
   PETRA_TRY(petra_allocate(&worker, 1, sizeof *worker));
   worker->base.ops = &ops;
   worker->options = *options;
-  worker->feed = (petra_feed){.backend = options->backend,
-                              .loader = options->loader,
-                              .classes = petra_stage_model(petra_stages_get(&options->stages, petra_stages_first(&options->stages)))->classes,
-                              .input = petra_stages_has(&options->stages, 1),
-                              .labels = petra_stages_has(&options->stages, options->stages.count)};
+  worker->feed = (petra_feed){
+      .backend = options->backend,
+      .loader = options->loader,
+      .classes = petra_stage_model(petra_stages_get(&options->stages, petra_stages_first(&options->stages)))->classes,
+      .input = petra_stages_has(&options->stages, 1),
+      .labels = petra_stages_has(&options->stages, options->stages.count)};
   *out = &worker->base;
   return PETRA_OK;
 }

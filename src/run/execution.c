@@ -46,8 +46,7 @@ static petra_status check(const petra_plan *plan) {
                              "%s takes messages as they come; run.mode: execute runs methods with a fixed order",
                              plan->method.name);
   if (config->run.checkpoint_every > 0)
-    return petra_config_fail(config, "run.checkpoint_every",
-                             "run.mode: execute writes no checkpoints; expected 0");
+    return petra_config_fail(config, "run.checkpoint_every", "run.mode: execute writes no checkpoints; expected 0");
   if (config->probe.per_epoch > 0)
     return petra_config_fail(config, "probe.per_epoch", "run.mode: execute has no probes; expected 0");
   if (config->cluster.cost.model == PETRA_COST_MEASURED)
@@ -174,8 +173,7 @@ static petra_status send_news(petra_execution *e, const news *item) {
 
 static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, const petra_loss *loss, double lr,
                             int64_t virtual_ns) {
-  const news item = {
-      .kind = NEWS_LOSS, .microbatch = microbatch, .virtual_ns = virtual_ns, .lr = lr, .loss = *loss};
+  const news item = {.kind = NEWS_LOSS, .microbatch = microbatch, .virtual_ns = virtual_ns, .lr = lr, .loss = *loss};
   return send_news((petra_execution *)base, &item);
 }
 
@@ -242,8 +240,7 @@ petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, co
                                     petra_transport *transport, bool record, petra_worker **out) {
   const petra_worker_ranks_options options = {.stages = petra_network_stages(network),
                                               .worker = worker,
-                                              .counting =
-                                                  petra_worker_cost_of(&e->plan->method, &e->plan->program),
+                                              .counting = petra_worker_cost_of(&e->plan->method, &e->plan->program),
                                               .program = &e->plan->program,
                                               .transport = transport,
                                               .record = record,

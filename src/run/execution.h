@@ -24,8 +24,7 @@ petra_status petra_execution_agree(petra_ranks *ranks, const petra_execution *ex
                                    const petra_dataset *evaluation);
 
 /* The transport of the stages that are here. */
-petra_status petra_execution_transport(petra_execution *execution, const petra_network *network,
-                                       petra_transport **out);
+petra_status petra_execution_transport(petra_execution *execution, const petra_network *network, petra_transport **out);
 
 /* The observer for the worker: what the last stage has to tell goes to the observer `log` of rank 0, from this rank or
  * another one. Borrowed. */

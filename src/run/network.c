@@ -70,8 +70,7 @@ void petra_network_fini(petra_network *network) {
 }
 
 petra_stages petra_network_stages(const petra_network *network) {
-  return (petra_stages){
-.count = network->plan->stages, .stage = network->stage};
+  return (petra_stages){.count = network->plan->stages, .stage = network->stage};
 }
 
 petra_loader_options petra_network_loader(const petra_network *network, int64_t first, int64_t end) {

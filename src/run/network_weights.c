@@ -146,7 +146,8 @@ static petra_status take_values(void *context, int rank, const void *data, size_
         if (all->placement->rank_of[j] != rank)
           continue;
         if (bytes > (size_t)(end - at))
-          return petra_fail(PETRA_INTERNAL, "rank %d has sent %zu bytes of weights, too few for its stages", rank, size);
+          return petra_fail(PETRA_INTERNAL, "rank %d has sent %zu bytes of weights, too few for its stages", rank,
+                            size);
         memcpy(all->list->weights[i].values, at, bytes);
         at += bytes;
       }

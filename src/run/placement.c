@@ -60,9 +60,8 @@ petra_status petra_placement_init(petra_placement *placement, const petra_plan *
   petra_status status;
   *placement = (petra_placement){.rank = rank, .ranks = ranks};
   if (ranks > devices)
-    return petra_config_fail(plan->config, "run.mode",
-                             "%d processes for %d %s; expected at most one process for each", ranks, devices,
-                             plan->program.chunks > 1 ? "devices of the method" : "stages");
+    return petra_config_fail(plan->config, "run.mode", "%d processes for %d %s; expected at most one process for each",
+                             ranks, devices, plan->program.chunks > 1 ? "devices of the method" : "stages");
   PETRA_TRY(petra_allocate(&placement->rank_of, (size_t)plan->stages, sizeof *placement->rank_of));
   PETRA_TRY(petra_allocate(&first, (size_t)ranks + 1, sizeof *first));
   status = plan->config->cluster.placement.count > 0 ? cut_by_list(plan, devices, ranks, first)

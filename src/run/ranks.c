@@ -110,13 +110,13 @@ static petra_status look_at_report(void *context, int rank, const void *data, si
     petra_log(PETRA_LOG_ERROR, "%s: %s", r.name, r.line);
   else if (strcmp(text, found->text) != 0) {
     first_difference(found->text, text, difference);
-    found->status = petra_fail(PETRA_CONFIG, "%s has another run than rank 0: %s; expected the same config, petra, data "
-                                             "and kind of processor everywhere",
+    found->status = petra_fail(PETRA_CONFIG,
+                               "%s has another run than rank 0: %s; expected the same config, petra, data "
+                               "and kind of processor everywhere",
                                r.name, difference);
   }
   return PETRA_OK;
 }
-
 
 petra_status petra_ranks_gather(petra_ranks *ranks, const void *data, size_t size,
                                 petra_status (*each)(void *context, int rank, const void *data, size_t size),
@@ -197,7 +197,7 @@ petra_status petra_ranks_close(petra_ranks *ranks, petra_status status) {
     return status;
   }
   if (ranks->rank > 0 && petra_carrier_lost(ranks->carrier) == 0) { /* nobody else can tell */
-    usleep(300000U * (unsigned)(ranks->rank - 1)); /* one of us is enough */
+    usleep(300000U * (unsigned)(ranks->rank - 1));                  /* one of us is enough */
     petra_log_set_sink(NULL, NULL);
     petra_log(PETRA_LOG_ERROR, "%s", held);
   } else if (ranks->rank > 0 && petra_carrier_fail(ranks->carrier, *held ? held : "failed") == PETRA_OK) {

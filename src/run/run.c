@@ -355,8 +355,8 @@ petra_status petra_run_close(petra_run *run) {
   if (run->trace)
     PETRA_TRY(petra_trace_observer_finish(run->trace));
   if (run->execution) { /* weights first: they are what the run was for */
-    PETRA_TRY(petra_network_gather_weights(&run->network, run->options.ranks,
-                                           petra_execution_placement(run->execution), run->weights_path));
+    PETRA_TRY(petra_network_gather_weights(&run->network, run->options.ranks, petra_execution_placement(run->execution),
+                                           run->weights_path));
     PETRA_TRY(petra_execution_log(run->execution, run->runlog, run->config->run.trace_actions));
   } else if (run->options.files)
     PETRA_TRY(petra_network_write_weights(&run->network, run->weights_path));

@@ -27,8 +27,8 @@ static void count_taken(const worker_ranks *w, const petra_action *action) {
 static petra_status record(worker_ranks *w, const petra_action *action, const petra_action_result *result,
                            int64_t start_ns, int64_t end_ns) {
   PETRA_TRY(petra_array_reserve(&w->rows, &w->capacity, w->count + 1, sizeof *w->rows));
-  w->rows[w->count++] = (petra_trace_row){
-      *action, start_ns - w->options.origin_ns, end_ns - w->options.origin_ns, *result};
+  w->rows[w->count++] =
+      (petra_trace_row){*action, start_ns - w->options.origin_ns, end_ns - w->options.origin_ns, *result};
   return PETRA_OK;
 }
 

@@ -16,9 +16,9 @@ typedef struct petra_carrier petra_carrier;
 typedef struct petra_way petra_way;
 
 typedef struct petra_carrier_options {
-  petra_wire *wire;    /* borrowed */
-  const char *name;    /* of this rank in messages: "rank 1 (host, stages 4 .. 6)" */
-  int64_t timeout_ns;  /* how long a rank may be silent */
+  petra_wire *wire;   /* borrowed */
+  const char *name;   /* of this rank in messages: "rank 1 (host, stages 4 .. 6)" */
+  int64_t timeout_ns; /* how long a rank may be silent */
 } petra_carrier_options;
 
 petra_status petra_carrier_create(const petra_carrier_options *options, petra_carrier **out);

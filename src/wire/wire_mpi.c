@@ -12,7 +12,7 @@ typedef enum request_state { FREE, UNDER_WAY, DONE } request_state;
 typedef struct wire_mpi {
   petra_wire base;
   MPI_Comm world;
-  int count; /* of the arrays below, by number of the request */
+  int count;             /* of the arrays below, by number of the request */
   MPI_Request *requests; /* MPI_REQUEST_NULL unless under way */
   request_state *state;
   size_t *size; /* received, once done */
@@ -139,8 +139,9 @@ petra_status petra_wire_mpi_create(petra_wire **out) {
   PETRA_TRY(check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread"));
   if (level < MPI_THREAD_SERIALIZED) {
     MPI_Finalize();
-    return petra_fail(PETRA_UNSUPPORTED, "MPI gives thread level %d; expected MPI_THREAD_SERIALIZED (%d): another "
-                                         "thread moves messages while this one computes",
+    return petra_fail(PETRA_UNSUPPORTED,
+                      "MPI gives thread level %d; expected MPI_THREAD_SERIALIZED (%d): another "
+                      "thread moves messages while this one computes",
                       level, MPI_THREAD_SERIALIZED);
   }
   PETRA_TRY(petra_allocate(&wire, 1, sizeof *wire));
