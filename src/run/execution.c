@@ -39,8 +39,12 @@ struct petra_execution {
   int64_t origin_ns;
 };
 
-static petra_status check(const petra_plan *plan) {
+static petra_status check(const petra_plan *plan, bool resume) {
   const petra_config *config = plan->config;
+  if (resume)
+    return petra_fail(PETRA_UNSUPPORTED,
+                      "--resume: run.mode: execute writes no checkpoints, so that there is nothing to "
+                      "go on from; expected no --resume");
   if (plan->method.program->arrival)
     return petra_config_fail(config, "method.name",
                              "%s takes messages as they come; run.mode: execute runs methods with a fixed order",
@@ -64,11 +68,11 @@ static petra_status create_news(petra_execution *e) {
                              : petra_carrier_way_out(e->ranks->carrier, 0, id, sizeof(news), &e->news);
 }
 
-petra_status petra_execution_create(petra_ranks *ranks, const petra_plan *plan, petra_execution **out) {
+petra_status petra_execution_create(petra_ranks *ranks, const petra_plan *plan, bool resume, petra_execution **out) {
   petra_execution *e;
   petra_status status;
   char stages[64];
-  PETRA_TRY(check(plan));
+  PETRA_TRY(check(plan, resume));
   PETRA_TRY(petra_allocate(&e, 1, sizeof *e));
   e->ranks = ranks;
   e->plan = plan;
@@ -288,35 +292,62 @@ static petra_status take_rows(void *context, int rank, const void *data, size_t 
   return PETRA_OK;
 }
 
-static int by_start(const void *a, const void *b) {
-  const petra_trace_row *one = a, *other = b;
-  if (one->start_ns != other->start_ns)
-    return one->start_ns < other->start_ns ? -1 : 1;
-  return (one->action.stage > other->action.stage) - (one->action.stage < other->action.stage);
+static int by_time(int64_t a_ns, int32_t a_stage, int64_t b_ns, int32_t b_stage) {
+  return a_ns != b_ns ? (a_ns > b_ns) - (a_ns < b_ns) : (a_stage > b_stage) - (a_stage < b_stage);
 }
 
-static petra_status log_actions(petra_execution *e, petra_runlog *runlog) {
-  all_rows all = {0};
-  int64_t count;
-  const petra_trace_row *rows = petra_worker_ranks_rows(e->worker, &count);
-  petra_status status = petra_ranks_gather(e->ranks, rows, (size_t)count * sizeof *rows, take_rows, &all);
-  if (all.count)
-    qsort(all.rows, (size_t)all.count, sizeof *all.rows, by_start);
-  for (int64_t i = 0; i < all.count && status == PETRA_OK; i++) {
-    const petra_trace_row *row = &all.rows[i];
-    const petra_runlog_action out = {.start_ns = row->start_ns - all.rows[0].start_ns,
-                                     .end_ns = row->end_ns - all.rows[0].start_ns,
+static int by_start(const void *a, const void *b) {
+  const petra_trace_row *one = a, *other = b;
+  return by_time(one->start_ns, one->action.stage, other->start_ns, other->action.stage);
+}
+
+static int by_end(const void *a, const void *b) {
+  const petra_trace_row *one = a, *other = b;
+  return by_time(one->end_ns, one->action.stage, other->end_ns, other->action.stage);
+}
+
+static petra_status log_actions(const all_rows *all, petra_runlog *runlog) {
+  for (int64_t i = 0; i < all->count; i++) {
+    const petra_trace_row *row = &all->rows[i];
+    const petra_runlog_action out = {.start_ns = row->start_ns,
+                                     .end_ns = row->end_ns,
                                      .stage = row->action.stage,
                                      .kind = (int32_t)row->action.kind,
                                      .microbatch = row->action.microbatch,
                                      .version_read = row->result.version_read,
                                      .version_written = row->result.version_written};
-    status = petra_runlog_action_row(runlog, &out);
+    PETRA_TRY(petra_runlog_action_row(runlog, &out));
   }
-  petra_free(all.rows);
-  return status;
+  return PETRA_OK;
 }
 
-petra_status petra_execution_log(petra_execution *e, petra_runlog *runlog, bool actions) {
-  return actions ? log_actions(e, runlog) : PETRA_OK;
+static petra_status trace_actions(const all_rows *all, petra_observer *trace) {
+  for (int64_t i = 0; i < all->count; i++)
+    PETRA_TRY(trace->ops->ended(trace, &all->rows[i]));
+  return PETRA_OK;
+}
+
+static void sort(all_rows *all, int (*compare)(const void *a, const void *b)) {
+  if (all->count > 0)
+    qsort(all->rows, (size_t)all->count, sizeof *all->rows, compare);
+}
+
+petra_status petra_execution_actions(petra_execution *e, petra_runlog *runlog, petra_observer *trace) {
+  all_rows all = {0};
+  int64_t count;
+  const petra_trace_row *rows = petra_worker_ranks_rows(e->worker, &count);
+  petra_status status = petra_ranks_gather(e->ranks, rows, (size_t)count * sizeof *rows, take_rows, &all);
+  sort(&all, by_start);
+  const int64_t first_ns = all.count > 0 ? all.rows[0].start_ns : 0;
+  for (int64_t i = 0; i < all.count; i++) {
+    all.rows[i].start_ns -= first_ns;
+    all.rows[i].end_ns -= first_ns;
+  }
+  if (status == PETRA_OK && runlog)
+    status = log_actions(&all, runlog);
+  sort(&all, by_end);
+  if (status == PETRA_OK && trace)
+    status = trace_actions(&all, trace);
+  petra_free(all.rows);
+  return status;
 }

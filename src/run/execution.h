@@ -12,9 +12,9 @@
 
 typedef struct petra_execution petra_execution;
 
-/* What the mode cannot do: PETRA_CONFIG or PETRA_UNSUPPORTED, with the key. Places the stages. `ranks` and `plan` are
+/* What the mode cannot do (`resume`: going on from a checkpoint): PETRA_CONFIG or PETRA_UNSUPPORTED, with the key. Places the stages. `ranks` and `plan` are
  * borrowed; the plan has its program. */
-petra_status petra_execution_create(petra_ranks *ranks, const petra_plan *plan, petra_execution **out);
+petra_status petra_execution_create(petra_ranks *ranks, const petra_plan *plan, bool resume, petra_execution **out);
 void petra_execution_destroy(petra_execution *execution); /* NULL is allowed */
 const petra_placement *petra_execution_placement(const petra_execution *execution);
 
@@ -37,9 +37,11 @@ petra_status petra_execution_worker(petra_execution *execution, petra_worker *wo
 /* After the executor: rank 0 waits for what the last stage still has to tell. */
 petra_status petra_execution_finish(petra_execution *execution);
 
-/* To rank 0: the accounts of all stages; the actions of all ranks into its run.h5, by the wall clock, in the order of
- * their starts; what each rank did. `runlog` is NULL on the other ranks. */
+/* To rank 0: the accounts of all stages. */
 petra_status petra_execution_accounts(petra_execution *execution, petra_account *accounts);
-petra_status petra_execution_log(petra_execution *execution, petra_runlog *runlog, bool actions);
+
+/* To rank 0: the actions that the workers of all ranks recorded, by the wall clock from the first one on: into run.h5 in the
+ * order of their starts, to `trace` in that of their ends. Either may be NULL, as both are on the other ranks. */
+petra_status petra_execution_actions(petra_execution *execution, petra_runlog *runlog, petra_observer *trace);
 
 #endif

@@ -169,9 +169,10 @@ static const petra_account *account_of(const void *context, int32_t stage) {
 
 static petra_status create_trace(petra_run *run) {
   const petra_trace_observer_options options = {
-      .path = run->options.trace, .plan = &run->plan, .account = account_of, .context = run};
+      .path = run->options.trace, .plan = &run->plan, .account = run->execution ? NULL : account_of, .context = run};
   PETRA_TRY(petra_trace_observer_create(&options, &run->trace));
-  petra_observers_add(&run->observers, petra_trace_observer_base(run->trace));
+  if (!run->execution)
+    petra_observers_add(&run->observers, petra_trace_observer_base(run->trace));
   return PETRA_OK;
 }
 
@@ -208,7 +209,7 @@ static petra_status prepare(petra_run *run) {
   if (run->options.program)
     run->plan.method.program = run->options.program;
   if (run->options.ranks) {
-    PETRA_TRY(petra_execution_create(run->options.ranks, &run->plan, &run->execution));
+    PETRA_TRY(petra_execution_create(run->options.ranks, &run->plan, run->options.resume, &run->execution));
     placement = petra_execution_placement(run->execution);
   }
   PETRA_TRY(petra_network_open_some(&run->network, &run->plan, placement, backend));
@@ -217,7 +218,7 @@ static petra_status prepare(petra_run *run) {
 }
 
 static petra_status record(petra_run *run) {
-  if (run->options.trace)
+  if (run->options.trace && run->options.files)
     PETRA_TRY(create_trace(run));
   if (run->options.files)
     PETRA_TRY(open_files(run));
@@ -313,7 +314,7 @@ petra_status petra_run_go(petra_run *run) {
   PETRA_TRY(create_worker(run));
   if (run->execution)
     PETRA_TRY(petra_execution_worker(run->execution, run->worker, &run->network, run->transport,
-                                     run->config->run.trace_actions, &worker));
+                                     run->config->run.trace_actions || run->options.trace, &worker));
   else
     PETRA_TRY(create_checkpoints(run, &worker));
   if (run->wrap)
@@ -351,19 +352,28 @@ static petra_status write_memory(petra_run *run) {
   return status;
 }
 
+/* What the ranks have to give to rank 0; on the others nothing else is due. */
+static petra_status gather(petra_run *run) {
+  const bool log = run->runlog && run->config->run.trace_actions;
+  PETRA_TRY(petra_network_gather_weights(&run->network, run->options.ranks, petra_execution_placement(run->execution),
+                                         run->weights_path));
+  if (run->config->run.trace_actions || run->options.trace)
+    PETRA_TRY(petra_execution_actions(run->execution, log ? run->runlog : NULL,
+                                      run->trace ? petra_trace_observer_base(run->trace) : NULL));
+  return write_memory(run);
+}
+
 petra_status petra_run_close(petra_run *run) {
+  if (run->execution) /* weights first: they are what the run was for */
+    PETRA_TRY(gather(run));
   if (run->trace)
     PETRA_TRY(petra_trace_observer_finish(run->trace));
-  if (run->execution) { /* weights first: they are what the run was for */
-    PETRA_TRY(petra_network_gather_weights(&run->network, run->options.ranks, petra_execution_placement(run->execution),
-                                           run->weights_path));
-    PETRA_TRY(petra_execution_log(run->execution, run->runlog, run->config->run.trace_actions));
-  } else if (run->options.files)
-    PETRA_TRY(petra_network_write_weights(&run->network, run->weights_path));
-  if (run->execution || run->options.files)
-    PETRA_TRY(write_memory(run));
   if (!run->options.files)
     return PETRA_OK;
+  if (!run->execution) {
+    PETRA_TRY(petra_network_write_weights(&run->network, run->weights_path)); /* first here as well */
+    PETRA_TRY(write_memory(run));
+  }
   if (run->probe)
     PETRA_TRY(petra_probe_log_finish(&run->probe_log, run->probe));
   PETRA_TRY(petra_runlog_complete(run->runlog));
