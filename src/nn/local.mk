@@ -1,7 +1,6 @@
 # src/nn: networks as tables, their blocks, optimiser, learning rate, partition.
 libpetra_a_SOURCES += \
 	src/nn/block.c src/nn/block.h src/nn/blocks.h \
-	src/nn/convbn.c src/nn/convbn.h \
 	src/nn/downsample.c \
 	src/nn/graph.c src/nn/graph.h \
 	src/nn/head.c \
