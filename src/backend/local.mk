@@ -1,8 +1,6 @@
 # src/backend: the operations contract, the registry, and the backends.
 libpetra_a_SOURCES += \
 	src/backend/backend.h \
-	src/backend/check_shapes.c \
-	src/backend/check_shapes.h \
 	src/backend/dry.c \
 	src/backend/element.h \
 	src/backend/ops.c \
