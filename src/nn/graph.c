@@ -39,33 +39,21 @@ void petra_block_graph_places(petra_block_graph *graph, petra_tensor **places[PE
     places[n++] = &graph->own[i];
 }
 
-/* All but `x` and `dconv`. */
-static void release_statistics(petra_unit_graph *unit) {
-  petra_tensor_release(&unit->conv);
-  petra_tensor_release(&unit->mean);
-  petra_tensor_release(&unit->variance);
-}
-
-void petra_unit_graph_release(petra_unit_graph *unit) {
-  release_statistics(unit);
-  petra_tensor_release(&unit->x);
-  petra_tensor_release(&unit->dconv);
-}
-
-void petra_block_graph_keep_deferred(petra_block_graph *graph) {
-  for (int u = 0; u < PETRA_BLOCK_UNITS; u++)
-    if (graph->units[u].dconv)
-      release_statistics(&graph->units[u]);
-    else
-      petra_unit_graph_release(&graph->units[u]);
-  for (int i = 0; i < PETRA_GRAPH_OWN; i++)
-    petra_tensor_release(&graph->own[i]);
-}
-
 void petra_block_graph_release(petra_block_graph *graph) {
   petra_tensor **places[PETRA_GRAPH_TENSORS];
   petra_block_graph_places(graph, places);
   for (int i = 0; i < PETRA_GRAPH_TENSORS; i++)
     petra_tensor_release(places[i]);
   graph->defer = false;
+}
+
+void petra_block_graph_keep_deferred(petra_block_graph *graph) {
+  petra_block_graph kept = {.defer = graph->defer};
+  for (int u = 0; u < PETRA_BLOCK_UNITS; u++)
+    if (graph->units[u].dconv) {
+      kept.units[u].x = petra_tensor_retain(graph->units[u].x);
+      kept.units[u].dconv = petra_tensor_retain(graph->units[u].dconv);
+    }
+  petra_block_graph_release(graph);
+  *graph = kept;
 }

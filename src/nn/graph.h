@@ -35,8 +35,6 @@ typedef struct petra_unit_graph {
   petra_tensor *dconv; /* after a backward that left the filter's gradient: the gradient of `conv` */
 } petra_unit_graph;
 
-void petra_unit_graph_release(petra_unit_graph *graph);
-
 /* A checkpoint holds these tensors in this order. */
 enum { PETRA_GRAPH_OWN = 4, PETRA_GRAPH_TENSORS = 5 * PETRA_BLOCK_UNITS + PETRA_GRAPH_OWN };
 typedef struct petra_block_graph {

@@ -35,7 +35,8 @@ petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x,
   const petra_unit *unit = &pass->block->units[index];
   petra_tensor *const *parameters = pass->parameters + PARAMETERS * index;
   petra_backend *backend = pass->compute->backend;
-  petra_unit_graph own = {0}, *kept = pass->graph ? &pass->graph->units[index] : &own;
+  petra_block_graph own = {0};
+  petra_unit_graph *kept = &(pass->graph ? pass->graph : &own)->units[index];
   petra_status status;
   PETRA_TRY_GOTO(status, keep(pass, index, x->shape[0], kept), done);
   PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, kept->conv, kept->conv->category, y), done);
@@ -52,7 +53,7 @@ petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x,
   status = pass->statistics ? petra_op_norm_evaluate(backend, &norm) : petra_op_norm_forward(backend, &norm);
   kept->x = petra_tensor_retain(x);
 done:
-  petra_unit_graph_release(&own);
+  petra_block_graph_release(&own);
   return status;
 }
 

@@ -286,8 +286,9 @@ static dnnl_status_t run_entry(cpu_convolutions *c, const conv_entry *entry, voi
   return dnnl_stream_wait(c->stream);
 }
 
+/* `out` is the one of x, w and y that the operation computes. */
 static petra_status run(petra_backend *backend, conv_operation operation, const petra_conv_geometry *geometry,
-                        const petra_tensor *x, const petra_tensor *w, const petra_tensor *y) {
+                        const petra_tensor *x, const petra_tensor *w, const petra_tensor *y, petra_tensor *out) {
   cpu_convolutions *c = cpu_of(backend)->convolutions;
   /* The number of threads belongs to the calling thread; primitives are made for it and must be run with it. */
   if (omp_get_max_threads() != backend->threads)
@@ -304,26 +305,23 @@ static petra_status run(petra_backend *backend, conv_operation operation, const 
     scratch = (char *)scratch + rounded(entry->bytes[m]);
   }
   dnnl_status_t status = run_entry(c, entry, data);
-  return status == dnnl_success ? PETRA_OK : library_error(status, operation_names[operation]);
+  if (status != dnnl_success)
+    return library_error(status, operation_names[operation]);
+  cpu_clear_padding(out);
+  return PETRA_OK;
 }
 
 petra_status cpu_conv_forward(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *x,
                               const petra_tensor *w, petra_tensor *y) {
-  PETRA_TRY(run(backend, FORWARD, geometry, x, w, y));
-  cpu_clear_padding(y);
-  return PETRA_OK;
+  return run(backend, FORWARD, geometry, x, w, y, y);
 }
 
 petra_status cpu_conv_backward_data(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *dy,
                                     const petra_tensor *w, petra_tensor *dx) {
-  PETRA_TRY(run(backend, BACKWARD_DATA, geometry, dx, w, dy));
-  cpu_clear_padding(dx);
-  return PETRA_OK;
+  return run(backend, BACKWARD_DATA, geometry, dx, w, dy, dx);
 }
 
 petra_status cpu_conv_backward_filter(petra_backend *backend, const petra_conv_geometry *geometry,
                                       const petra_tensor *x, const petra_tensor *dy, petra_tensor *dw) {
-  PETRA_TRY(run(backend, BACKWARD_FILTER, geometry, x, dw, dy));
-  cpu_clear_padding(dw);
-  return PETRA_OK;
+  return run(backend, BACKWARD_FILTER, geometry, x, dw, dy, dw);
 }

@@ -84,9 +84,6 @@ petra_status cpu_scratch(petra_backend *backend, size_t bytes, void **out);
 
 /* --- storage.c --- */
 
-/* The block of an activation with so many channels. */
-int cpu_channel_block(const cpu_backend *backend, int channels);
-
 /* Sets the zero lanes back to 0 where an operation may have left a NaN in them (0 times infinity). */
 void cpu_clear_padding(petra_tensor *tensor);
 
