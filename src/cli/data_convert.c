@@ -86,18 +86,10 @@ static petra_status report(const conversion *c) {
                        train->classes);
     return PETRA_OK;
   }
-  json_t *root = json_object();
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_json_set(root, "output", petra_json_string(c->arguments->output)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "train", json_integer(train->count)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "eval", json_integer(eval_count)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "height", json_integer(train->height)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "width", json_integer(train->width)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "classes", json_integer(train->classes)), done);
-  status = petra_json_print(root, stdout);
-done:
-  json_decref(root);
-  return status;
+  return petra_json_print_new(json_pack("{s:o, s:I, s:I, s:i, s:i, s:i}", "output",
+                                        petra_json_string(c->arguments->output), "train", (json_int_t)train->count,
+                                        "eval", (json_int_t)eval_count, "height", (int)train->height, "width",
+                                        (int)train->width, "classes", (int)train->classes));
 }
 
 petra_status petra_data_convert(const petra_arguments *arguments, const petra_config *config) {

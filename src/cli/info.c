@@ -64,24 +64,18 @@ static void print_cuda(void) {
 }
 
 /* {"build": text, "devices": [text, ...], "no_device": why there is none, where there is none} */
-static petra_status set_cuda(json_t *root) {
+static json_t *cuda_json(void) {
   char text[320];
-  json_t *object = json_object(), *list = json_array();
   petra_cuda_describe_build(text, sizeof text);
-  petra_status status = petra_json_set(root, "cuda", json_incref(object));
-  PETRA_TRY_GOTO(status, petra_json_set(object, "build", petra_json_string(text)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(object, "devices", json_incref(list)), done);
+  json_t *build = petra_json_string(text), *list = json_array();
   int devices = petra_cuda_devices(text, sizeof text);
   if (devices == 0)
-    PETRA_TRY_GOTO(status, petra_json_set(object, "no_device", petra_json_string(text)), done);
+    return json_pack("{s:o, s:o, s:o}", "build", build, "devices", list, "no_device", petra_json_string(text));
   for (int i = 0; i < devices; i++) {
     petra_cuda_describe_device(i, text, sizeof text);
-    json_array_append_new(list, petra_json_string(text));
+    petra_json_append(&list, petra_json_string(text));
   }
-done:
-  json_decref(list);
-  json_decref(object);
-  return status;
+  return json_pack("{s:o, s:o}", "build", build, "devices", list);
 }
 
 static petra_status run(const petra_arguments *arguments) {
@@ -105,28 +99,17 @@ static petra_status run(const petra_arguments *arguments) {
     print_cuda();
     return PETRA_OK;
   }
-  json_t *root = json_object(), *list = json_array();
-  petra_status status = petra_json_set(root, "version", petra_json_string(version));
-  for (int i = 0; i < count && status == PETRA_OK; i++) {
-    json_t *object = json_object();
+  json_t *list = json_array();
+  for (int i = 0; i < count; i++) {
     char precisions[64];
-    const char *name = petra_config_choice_name("device.backend", (int)backends[i]);
     petra_precision_list(backends[i], precisions, sizeof precisions);
-    json_array_append_new(list, object);
-    PETRA_TRY_GOTO(status, petra_json_set(object, "name", json_string(name)), done);
-    PETRA_TRY_GOTO(status, petra_json_set(object, "precisions", json_string(precisions)), done);
-    PETRA_TRY_GOTO(status, petra_json_set(object, "description", petra_json_string(text[i])), done);
+    petra_json_append(&list,
+                      json_pack("{s:s, s:s, s:o}", "name", petra_config_choice_name("device.backend", (int)backends[i]),
+                                "precisions", precisions, "description", petra_json_string(text[i])));
   }
-  PETRA_TRY_GOTO(status, petra_json_set(root, "backends", json_incref(list)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "libraries", petra_json_string(libraries)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "processor", petra_json_string(processor)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "cores", json_integer(threads)), done);
-  PETRA_TRY_GOTO(status, set_cuda(root), done);
-  status = petra_json_print(root, stdout);
-done:
-  json_decref(list);
-  json_decref(root);
-  return status;
+  return petra_json_print_new(json_pack("{s:o, s:o, s:o, s:o, s:i, s:o}", "version", petra_json_string(version),
+                                        "backends", list, "libraries", petra_json_string(libraries), "processor",
+                                        petra_json_string(processor), "cores", threads, "cuda", cuda_json()));
 }
 
 const petra_command petra_command_info = {

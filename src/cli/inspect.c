@@ -13,79 +13,62 @@
 
 static const long largest_image = 4096; /* pixels a side: far above any data set, and counts stay within 63 bits */
 
-static petra_status shape_json(json_t *object, const char *key, const petra_image_shape *shape, int streams) {
-  return petra_json_set(object, key,
-                        json_pack("{s:i, s:i, s:i, s:i}", "streams", streams, "channels", shape->channels, "height",
-                                  shape->height, "width", shape->width));
+static json_t *shape_json(const petra_image_shape *shape, int streams) {
+  return json_pack("{s:i, s:i, s:i, s:i}", "streams", streams, "channels", shape->channels, "height", shape->height,
+                   "width", shape->width);
 }
 
-static petra_status stage_json(const petra_stage_summary *s, int stage, json_t *object) {
-  PETRA_TRY(petra_json_set(object, "stage", json_integer(stage + 1)));
-  PETRA_TRY(petra_json_set(object, "name", json_string(s->name)));
-  PETRA_TRY(petra_json_set(object, "reversible", json_boolean(s->reversible)));
-  PETRA_TRY(shape_json(object, "input", &s->in, s->streams_in));
-  PETRA_TRY(shape_json(object, "output", &s->out, s->streams_out));
-  PETRA_TRY(petra_json_set(object, "parameters", json_integer(s->parameters)));
-  PETRA_TRY(petra_json_set(object, "forward_flops", json_integer(s->forward_flops)));
-  PETRA_TRY(petra_json_set(object, "forward_bytes", json_integer(s->forward_bytes)));
-  PETRA_TRY(petra_json_set(object, "backward_bytes", json_integer(s->backward_bytes)));
-  PETRA_TRY(petra_json_set(object, "delay", json_integer(s->delay)));
-  return petra_json_set(object, "lag", json_integer(s->lag));
-}
-
-static petra_status print_json(const petra_plan *plan, int64_t parameters, int64_t flops,
-                               const petra_accounting *memory) {
-  json_t *root = json_object(), *list = json_array();
-  const petra_config *config = plan->config;
-  petra_status status;
-  PETRA_TRY_GOTO(
-      status,
-      petra_json_set(root, "family", json_string(petra_config_choice_name("model.family", (int)config->model.family))),
-      done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "depth", json_integer(plan->model.depth)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "width", json_integer(plan->model.width)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "method", json_string(plan->method.name)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "accumulate", json_integer(config->method.accumulate)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "batch", json_integer(config->data.batch)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "parameters", json_integer(parameters)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "forward_flops", json_integer(flops)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "stages", json_incref(list)), done);
-  for (int j = 0; j < plan->partition.stages; j++) {
-    petra_stage_summary summary;
-    json_t *object = json_object();
-    json_array_append_new(list, object);
-    petra_plan_stage_summary(plan, j, &summary);
-    PETRA_TRY_GOTO(status, stage_json(&summary, j, object), done);
-  }
-  if (memory)
-    PETRA_TRY_GOTO(status, petra_memory_json(plan, *memory, root), done);
-  status = petra_json_print(root, stdout);
-done:
-  json_decref(list);
-  json_decref(root);
-  return status;
-}
-
-static petra_status shape_cell(petra_table *table, const petra_image_shape *shape, int streams) {
-  if (streams == 2)
-    return petra_table_cell(table, "2 x %dx%dx%d", shape->channels, shape->height, shape->width);
-  return petra_table_cell(table, "%dx%dx%d", shape->channels, shape->height, shape->width);
-}
-
-static petra_status add_row(petra_table *table, const petra_plan *plan, int stage) {
+static json_t *stage_json(const petra_plan *plan, int stage) {
   petra_stage_summary s;
   petra_plan_stage_summary(plan, stage, &s);
-  PETRA_TRY(petra_table_cell(table, "%d", stage + 1));
-  PETRA_TRY(petra_table_cell(table, "%s", s.name));
-  PETRA_TRY(petra_table_cell(table, "%s", s.reversible ? "yes" : "no"));
-  PETRA_TRY(shape_cell(table, &s.in, s.streams_in));
-  PETRA_TRY(shape_cell(table, &s.out, s.streams_out));
-  PETRA_TRY(petra_table_cell(table, "%lld", (long long)s.parameters));
-  PETRA_TRY(petra_table_cell(table, "%.3f", (double)s.forward_flops * 1e-6));
-  PETRA_TRY(petra_table_cell(table, "%.3f", (double)s.forward_bytes * 1e-6));
-  PETRA_TRY(petra_table_cell(table, "%.3f", (double)s.backward_bytes * 1e-6));
-  PETRA_TRY(petra_table_cell(table, "%lld", (long long)s.delay));
-  return petra_table_cell(table, "%lld", (long long)s.lag);
+  return json_pack("{s:i, s:s, s:b, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I}", "stage", stage + 1, "name", s.name,
+                   "reversible", s.reversible, "input", shape_json(&s.in, s.streams_in), "output",
+                   shape_json(&s.out, s.streams_out), "parameters", (json_int_t)s.parameters, "forward_flops",
+                   (json_int_t)s.forward_flops, "forward_bytes", (json_int_t)s.forward_bytes, "backward_bytes",
+                   (json_int_t)s.backward_bytes, "delay", (json_int_t)s.delay, "lag", (json_int_t)s.lag);
+}
+
+/* `memory`: petra_memory_json's; NULL: none. */
+static petra_status print_json(const petra_plan *plan, int64_t parameters, int64_t flops,
+                               const petra_accounting *accounting) {
+  const petra_config *config = plan->config;
+  json_t *stages = json_array(), *memory;
+  for (int j = 0; j < plan->partition.stages; j++)
+    petra_json_append(&stages, stage_json(plan, j));
+  json_t *root = json_pack("{s:s, s:i, s:i, s:s, s:I, s:I, s:I, s:I, s:o}", "family",
+                           petra_config_choice_name("model.family", (int)config->model.family), "depth",
+                           (int)plan->model.depth, "width", (int)plan->model.width, "method", plan->method.name,
+                           "accumulate", (json_int_t)config->method.accumulate, "batch", (json_int_t)config->data.batch,
+                           "parameters", (json_int_t)parameters, "forward_flops", (json_int_t)flops, "stages", stages);
+  if (accounting) {
+    petra_status status = petra_memory_json(plan, *accounting, &memory);
+    if (status != PETRA_OK) {
+      json_decref(root);
+      return status;
+    }
+    petra_json_set(&root, "memory", memory);
+  }
+  return petra_json_print_new(root);
+}
+
+static void shape_cell(petra_table *table, const petra_image_shape *shape, int streams) {
+  petra_table_cell(table, "%s%dx%dx%d", streams == 2 ? "2 x " : "", shape->channels, shape->height, shape->width);
+}
+
+static void add_row(petra_table *table, const petra_plan *plan, int stage) {
+  petra_stage_summary s;
+  petra_plan_stage_summary(plan, stage, &s);
+  petra_table_cell(table, "%d", stage + 1);
+  petra_table_cell(table, "%s", s.name);
+  petra_table_cell(table, "%s", s.reversible ? "yes" : "no");
+  shape_cell(table, &s.in, s.streams_in);
+  shape_cell(table, &s.out, s.streams_out);
+  petra_table_cell(table, "%lld", (long long)s.parameters);
+  petra_table_cell(table, "%.3f", (double)s.forward_flops * 1e-6);
+  petra_table_cell(table, "%.3f", (double)s.forward_bytes * 1e-6);
+  petra_table_cell(table, "%.3f", (double)s.backward_bytes * 1e-6);
+  petra_table_cell(table, "%lld", (long long)s.delay);
+  petra_table_cell(table, "%lld", (long long)s.lag);
 }
 
 static petra_status print_table(const petra_plan *plan, int64_t parameters, int64_t flops) {
@@ -96,18 +79,14 @@ static petra_status print_table(const petra_plan *plan, int64_t parameters, int6
       {"delay", PETRA_TABLE_RIGHT},       {"lag", PETRA_TABLE_RIGHT}};
   const petra_config *config = plan->config;
   petra_table *table;
-  petra_status status = PETRA_OK;
   printf("%s-%d, width %d, %s stem, %d classes; method %s, k = %lld, microbatches of %lld images\n\n",
          config->model.family == PETRA_FAMILY_REVNET ? "RevNet" : "ResNet", plan->model.depth, plan->model.width,
          petra_config_choice_name("model.stem", (int)config->model.stem), plan->model.classes, plan->method.name,
          (long long)config->method.accumulate, (long long)config->data.batch);
   PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
-  for (int j = 0; j < plan->partition.stages && status == PETRA_OK; j++)
-    status = add_row(table, plan, j);
-  if (status == PETRA_OK)
-    status = petra_table_print(table, stdout);
-  petra_table_destroy(table);
-  PETRA_TRY(status);
+  for (int j = 0; j < plan->partition.stages; j++)
+    add_row(table, plan, j);
+  PETRA_TRY(petra_table_print(table, stdout));
   printf("\n%d stages, %lld parameters, %.3f MFLOP forward per image\n"
          "FLOP: multiply-adds of convolutions and the fully connected layer times two; MB: 10^6 bytes per microbatch, "
          "sent to the\n"

@@ -35,60 +35,38 @@ bool petra_inspect_is_run(const char *path) {
   return found;
 }
 
-static petra_status stage_row_json(const petra_runlog_summary *summary, int j, json_t *object) {
+static json_t *stage_row_json(const petra_runlog_summary *summary, int j) {
   const petra_runlog_stage *row = &summary->stage[j];
-  PETRA_TRY(petra_json_set(object, "stage", json_integer(row->stage)));
-  PETRA_TRY(petra_json_set(object, "name", petra_json_string(row->name)));
-  PETRA_TRY(petra_json_set(object, "reversible", json_boolean(row->reversible)));
-  PETRA_TRY(petra_json_set(object, "parameters", json_integer(row->parameters)));
-  PETRA_TRY(petra_json_set(object, "forward_flops", json_integer(row->forward_flops)));
-  PETRA_TRY(petra_json_set(object, "delay", json_integer(row->delay)));
-  if (j >= summary->memory_stages)
-    return PETRA_OK;
-  json_t *memory = json_object();
-  PETRA_TRY(petra_json_set(object, "peak_bytes", memory));
-  for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
-    PETRA_TRY(petra_json_set(memory, petra_memory_category_name((petra_memory_category)c),
-                             json_integer(summary->peak_bytes[j * PETRA_MEMORY_CATEGORIES + c])));
-  return petra_json_set(memory, "total", json_integer(summary->total_peak_bytes[j]));
-}
-
-static petra_status fill_json(const petra_runlog_summary *summary, const char *path, json_t *root) {
-  json_t *epochs = json_array(), *stages = json_array();
-  PETRA_TRY(petra_json_set(root, "run", petra_json_string(path)));
-  PETRA_TRY(petra_json_set(root, "created", petra_json_string(summary->created)));
-  PETRA_TRY(petra_json_set(root, "petra_version", petra_json_string(summary->petra_version)));
-  PETRA_TRY(petra_json_set(root, "command", petra_json_string(summary->command)));
-  PETRA_TRY(petra_json_set(root, "backend", petra_json_string(summary->backend)));
-  PETRA_TRY(petra_json_set(root, "seed", json_integer((json_int_t)summary->seed)));
-  PETRA_TRY(petra_json_set(root, "microbatches", json_integer(summary->microbatches)));
-  PETRA_TRY(petra_json_set(root, "epochs", epochs));
-  for (int64_t e = 0; e < summary->epochs; e++) {
-    json_t *object = json_object();
-    json_array_append_new(epochs, object);
-    PETRA_TRY(petra_epoch_json(&summary->epoch[e], object));
-  }
-  PETRA_TRY(petra_json_set(root, "stages", stages));
-  for (int j = 0; j < summary->stages; j++) {
-    json_t *object = json_object();
-    json_array_append_new(stages, object);
-    PETRA_TRY(stage_row_json(summary, j, object));
-  }
-  return PETRA_OK;
+  json_t *object =
+      json_pack("{s:i, s:o, s:b, s:I, s:I, s:i}", "stage", (int)row->stage, "name", petra_json_string(row->name),
+                "reversible", row->reversible, "parameters", (json_int_t)row->parameters, "forward_flops",
+                (json_int_t)row->forward_flops, "delay", (int)row->delay);
+  if (j < summary->memory_stages)
+    petra_json_set(&object, "peak_bytes",
+                   petra_peaks_json(&summary->peak_bytes[j * PETRA_MEMORY_CATEGORIES], summary->total_peak_bytes[j]));
+  return object;
 }
 
 static petra_status print_json(const petra_runlog_summary *summary, const char *path) {
-  json_t *root = json_object();
-  petra_status status = fill_json(summary, path, root);
-  if (status == PETRA_OK)
-    status = petra_json_print(root, stdout);
-  json_decref(root);
-  return status;
+  json_t *epochs = json_array(), *stages = json_array();
+  for (int64_t e = 0; e < summary->epochs; e++)
+    petra_json_append(&epochs, petra_epoch_json(&summary->epoch[e]));
+  for (int j = 0; j < summary->stages; j++)
+    petra_json_append(&stages, stage_row_json(summary, j));
+  return petra_json_print_new(
+      json_pack("{s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o}", "run", petra_json_string(path), "created",
+                petra_json_string(summary->created), "petra_version", petra_json_string(summary->petra_version),
+                "command", petra_json_string(summary->command), "backend", petra_json_string(summary->backend), "seed",
+                (json_int_t)summary->seed, "microbatches", (json_int_t)summary->microbatches, "epochs", epochs,
+                "stages", stages));
 }
 
 /* "-" for what is not known: a loss that did not come back in the epoch, an evaluation that was not made. */
-static petra_status real_cell(petra_table *table, int decimals, double value) {
-  return isnan(value) ? petra_table_cell(table, "-") : petra_table_cell(table, "%.*f", decimals, value);
+static void real_cell(petra_table *table, int decimals, double value) {
+  if (isnan(value))
+    petra_table_cell(table, "-");
+  else
+    petra_table_cell(table, "%.*f", decimals, value);
 }
 
 static petra_status print_epochs(const petra_runlog_summary *summary) {
@@ -97,49 +75,39 @@ static petra_status print_epochs(const petra_runlog_summary *summary) {
       {"eval loss", PETRA_TABLE_RIGHT}, {"eval top-1 %", PETRA_TABLE_RIGHT}, {"eval top-5 %", PETRA_TABLE_RIGHT},
       {"lr", PETRA_TABLE_RIGHT},        {"images/s", PETRA_TABLE_RIGHT},     {"wall s", PETRA_TABLE_RIGHT}};
   petra_table *table;
-  petra_status status = PETRA_OK;
   PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
   for (int64_t e = 0; e < summary->epochs; e++) {
     const petra_runlog_epoch *row = &summary->epoch[e];
-    PETRA_TRY_GOTO(status, petra_table_cell(table, "%d", row->epoch + 1), done);
-    PETRA_TRY_GOTO(status, real_cell(table, 4, row->train_loss), done);
-    PETRA_TRY_GOTO(status, real_cell(table, 2, 100 * row->train_top1), done);
-    PETRA_TRY_GOTO(status, real_cell(table, 4, row->eval_loss), done);
-    PETRA_TRY_GOTO(status, real_cell(table, 2, 100 * row->eval_top1), done);
-    PETRA_TRY_GOTO(status, real_cell(table, 2, 100 * row->eval_top5), done);
-    PETRA_TRY_GOTO(status, petra_table_cell(table, "%.4g", row->lr), done);
-    PETRA_TRY_GOTO(status, real_cell(table, 0, row->images_per_s), done);
-    PETRA_TRY_GOTO(status, petra_table_cell(table, "%.1f", row->wall_s), done);
+    petra_table_cell(table, "%d", row->epoch + 1);
+    real_cell(table, 4, row->train_loss);
+    real_cell(table, 2, 100 * row->train_top1);
+    real_cell(table, 4, row->eval_loss);
+    real_cell(table, 2, 100 * row->eval_top1);
+    real_cell(table, 2, 100 * row->eval_top5);
+    petra_table_cell(table, "%.4g", row->lr);
+    real_cell(table, 0, row->images_per_s);
+    petra_table_cell(table, "%.1f", row->wall_s);
   }
-  status = petra_table_print(table, stdout);
-done:
-  petra_table_destroy(table);
-  return status;
+  return petra_table_print(table, stdout);
 }
 
 static petra_status print_memory(const petra_runlog_summary *summary) {
   petra_table_column columns[PETRA_MEMORY_CATEGORIES + 3] = {{"stage", PETRA_TABLE_RIGHT},
                                                              {"blocks", PETRA_TABLE_LEFT}};
   petra_table *table;
-  petra_status status = PETRA_OK;
   for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
     columns[2 + c] = (petra_table_column){petra_memory_category_name((petra_memory_category)c), PETRA_TABLE_RIGHT};
   columns[PETRA_MEMORY_CATEGORIES + 2] = (petra_table_column){"peak", PETRA_TABLE_RIGHT};
   PETRA_TRY(petra_table_create(columns, PETRA_MEMORY_CATEGORIES + 3, &table));
   for (int j = 0; j < summary->memory_stages && j < summary->stages; j++) {
-    PETRA_TRY_GOTO(status, petra_table_cell(table, "%d", j + 1), done);
-    PETRA_TRY_GOTO(status, petra_table_cell(table, "%s", summary->stage[j].name), done);
+    petra_table_cell(table, "%d", j + 1);
+    petra_table_cell(table, "%s", summary->stage[j].name);
     for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
-      PETRA_TRY_GOTO(
-          status, petra_table_cell(table, "%.3f", 1e-6 * (double)summary->peak_bytes[j * PETRA_MEMORY_CATEGORIES + c]),
-          done);
-    PETRA_TRY_GOTO(status, petra_table_cell(table, "%.3f", 1e-6 * (double)summary->total_peak_bytes[j]), done);
+      petra_table_cell(table, "%.3f", 1e-6 * (double)summary->peak_bytes[j * PETRA_MEMORY_CATEGORIES + c]);
+    petra_table_cell(table, "%.3f", 1e-6 * (double)summary->total_peak_bytes[j]);
   }
   printf("\npeak memory in MB (10^6 bytes): each category at its own peak, and all together at theirs\n");
-  status = petra_table_print(table, stdout);
-done:
-  petra_table_destroy(table);
-  return status;
+  return petra_table_print(table, stdout);
 }
 
 static petra_status print_text(const petra_runlog_summary *summary, const char *path) {

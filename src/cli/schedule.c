@@ -49,28 +49,21 @@ static petra_status from_schedule(const petra_arguments *arguments, const petra_
   return petra_schedule_check(p->schedule, name, NULL);
 }
 
-static petra_status device_json(const petra_schedule *schedule, int32_t device, json_t *list) {
+static json_t *device_json(const petra_schedule *schedule, int32_t device) {
+  json_t *list = json_array();
   for (int64_t i = schedule->first[device]; i < schedule->first[device + 1]; i++) {
     char text[40];
     petra_action_print(&schedule->entries[i].action, text, sizeof text);
-    if (json_array_append_new(list, json_string(text)) != 0)
-      return petra_fail(PETRA_NO_MEMORY, "no memory for the schedule");
+    petra_json_append(&list, json_string(text));
   }
-  return PETRA_OK;
+  return list;
 }
 
 static petra_status print_json(const petra_schedule *schedule) {
-  json_t *root = json_object(), *devices = json_array();
-  petra_status status = petra_json_set(root, "devices", devices);
-  for (int32_t d = 0; d < schedule->devices && status == PETRA_OK; d++) {
-    json_t *list = json_array();
-    status = json_array_append_new(devices, list) == 0 ? device_json(schedule, d, list)
-                                                       : petra_fail(PETRA_NO_MEMORY, "no memory for the schedule");
-  }
-  if (status == PETRA_OK)
-    status = petra_json_print(root, stdout);
-  json_decref(root);
-  return status;
+  json_t *devices = json_array();
+  for (int32_t d = 0; d < schedule->devices; d++)
+    petra_json_append(&devices, device_json(schedule, d));
+  return petra_json_print_new(json_pack("{s:o}", "devices", devices));
 }
 
 static petra_status run(const petra_arguments *arguments) {

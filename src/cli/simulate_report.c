@@ -1,6 +1,7 @@
 /* The report of petra simulate: a table for people, JSON for programs. */
 #include "base/json.h"
 #include "base/table.h"
+#include "cli/epoch_json.h"
 #include "cli/simulate.h"
 
 #include <jansson.h>
@@ -9,96 +10,58 @@
 /* Of more stages than this the table shows the first and the last few. */
 enum { MOST_ROWS = 40, END_ROWS = 10 };
 
-static petra_status memory_json(const petra_account *account, json_t *object) {
-  for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
-    PETRA_TRY(petra_json_set(object, petra_memory_category_name((petra_memory_category)c),
-                             json_integer(account->peak_bytes[c])));
-  return petra_json_set(object, "total", json_integer(account->total_peak_bytes));
-}
-
-static petra_status critical_json(const petra_simulated *result, json_t *root) {
-  if (!result->critical)
-    return petra_json_set(root, "critical_path", json_null());
-  json_t *object = json_object(), *parts = json_object();
-  PETRA_TRY(petra_json_set(root, "critical_path", object));
-  PETRA_TRY(petra_json_set(object, "ns", parts));
+static json_t *critical_json(const petra_simulated *result) {
+  json_t *parts = json_object();
   for (int k = 0; k < PETRA_CRITICAL_KINDS; k++)
-    PETRA_TRY(petra_json_set(parts, petra_critical_name((petra_critical_kind)k), json_integer(result->path.ns[k])));
-  PETRA_TRY(petra_json_set(object, "actions", json_integer(result->path.actions)));
-  return petra_json_set(object, "messages", json_integer(result->path.messages));
+    petra_json_set(&parts, petra_critical_name((petra_critical_kind)k), json_integer(result->path.ns[k]));
+  return json_pack("{s:o, s:I, s:I}", "ns", parts, "actions", (json_int_t)result->path.actions, "messages",
+                   (json_int_t)result->path.messages);
 }
 
-static petra_status stage_json(const petra_simulated *result, int32_t j, json_t *object) {
+static json_t *stage_json(const petra_simulated *result, int32_t j) {
   const petra_simulated_stage *stage = &result->stage[j];
-  PETRA_TRY(petra_json_set(object, "stage", json_integer(j + 1)));
-  PETRA_TRY(petra_json_set(object, "utilization", petra_json_real(stage->utilization)));
-  PETRA_TRY(petra_json_set(object, "lag_mean", petra_json_real(stage->lag_mean)));
-  PETRA_TRY(petra_json_set(object, "lag_max", json_integer(stage->lag_max)));
-  PETRA_TRY(petra_json_set(object, "in_flight_max", json_integer(stage->in_flight_max)));
-  PETRA_TRY(petra_json_set(object, "kept_max", json_integer(stage->kept_max)));
-  PETRA_TRY(petra_json_set(object, "bytes_up", json_integer(stage->bytes_up)));
-  PETRA_TRY(petra_json_set(object, "bytes_down", json_integer(stage->bytes_down)));
+  const petra_account *account = result->accounts ? &result->accounts[j] : NULL;
+  json_t *object = json_pack("{s:i, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "stage", (int)j + 1, "utilization",
+                             petra_json_real(stage->utilization), "lag_mean", petra_json_real(stage->lag_mean),
+                             "lag_max", (json_int_t)stage->lag_max, "in_flight_max", (json_int_t)stage->in_flight_max,
+                             "kept_max", (json_int_t)stage->kept_max, "bytes_up", (json_int_t)stage->bytes_up,
+                             "bytes_down", (json_int_t)stage->bytes_down);
   if (result->critical)
-    PETRA_TRY(petra_json_set(object, "critical_ns", json_integer(result->critical_stage_ns[j])));
-  json_t *memory = json_object();
-  PETRA_TRY(petra_json_set(object, "peak_bytes", memory));
-  return result->accounts ? memory_json(&result->accounts[j], memory) : PETRA_OK;
-}
-
-static petra_status run_json(const petra_simulated *result, json_t *root) {
-  PETRA_TRY(petra_json_set(root, "method", json_string(result->plan->method.name)));
-  PETRA_TRY(petra_json_set(root, "program", json_string(result->plan->method.program->name)));
-  PETRA_TRY(petra_json_set(root, "engines", json_integer(result->plan->config->cluster.engines)));
-  PETRA_TRY(petra_json_set(root, "microbatches", json_integer(result->plan->program.microbatches)));
-  PETRA_TRY(petra_json_set(root, "makespan_s", petra_json_real(1e-9 * (double)result->makespan_ns)));
-  PETRA_TRY(petra_json_set(root, "makespan_ns", json_integer(result->makespan_ns)));
-  PETRA_TRY(petra_json_set(root, "time_per_microbatch_s", petra_json_real(result->time_per_microbatch_s)));
-  PETRA_TRY(petra_json_set(root, "bubble_fraction", petra_json_real(result->bubble_fraction)));
-  PETRA_TRY(petra_json_set(root, "actions", json_integer(result->actions)));
-  PETRA_TRY(petra_json_set(root, "runaway", json_boolean(result->runaway >= 0)));
-  PETRA_TRY(
-      petra_json_set(root, "runaway_microbatch", result->runaway < 0 ? json_null() : json_integer(result->runaway)));
-  PETRA_TRY(critical_json(result, root));
-  PETRA_TRY(petra_json_set(root, "accounting", result->accounts ? json_string(result->accounting) : json_null()));
-  return petra_json_set(root, "wall_s", petra_json_real(result->wall_s));
+    petra_json_set(&object, "critical_ns", json_integer(result->critical_stage_ns[j]));
+  petra_json_set(&object, "peak_bytes",
+                 account ? petra_peaks_json(account->peak_bytes, account->total_peak_bytes) : json_object());
+  return object;
 }
 
 petra_status petra_simulated_print_json(const petra_simulated *result) {
-  json_t *root = json_object(), *list = json_array();
-  petra_status status;
-  PETRA_TRY_GOTO(status, run_json(result, root), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "stages", json_incref(list)), done);
-  for (int32_t j = 0; j < result->plan->program.stages; j++) {
-    json_t *object = json_object();
-    json_array_append_new(list, object);
-    PETRA_TRY_GOTO(status, stage_json(result, j, object), done);
-  }
-  status = petra_json_print(root, stdout);
-done:
-  json_decref(list);
-  json_decref(root);
-  return status;
+  const petra_plan *plan = result->plan;
+  json_t *stages = json_array();
+  for (int32_t j = 0; j < plan->program.stages; j++)
+    petra_json_append(&stages, stage_json(result, j));
+  return petra_json_print_new(json_pack(
+      "{s:s, s:s, s:I, s:I, s:o, s:I, s:o, s:o, s:I, s:b, s:o, s:o, s:s?, s:o, s:o}", "method", plan->method.name,
+      "program", plan->method.program->name, "engines", (json_int_t)plan->config->cluster.engines, "microbatches",
+      (json_int_t)plan->program.microbatches, "makespan_s", petra_json_real(1e-9 * (double)result->makespan_ns),
+      "makespan_ns", (json_int_t)result->makespan_ns, "time_per_microbatch_s",
+      petra_json_real(result->time_per_microbatch_s), "bubble_fraction", petra_json_real(result->bubble_fraction),
+      "actions", (json_int_t)result->actions, "runaway", result->runaway >= 0, "runaway_microbatch",
+      result->runaway < 0 ? json_null() : json_integer(result->runaway), "critical_path",
+      result->critical ? critical_json(result) : json_null(), "accounting",
+      result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(result->wall_s), "stages", stages));
 }
 
-static petra_status add_row(petra_table *table, int32_t j, const petra_simulated *result) {
+static void add_row(petra_table *table, int32_t j, const petra_simulated *result) {
   const petra_simulated_stage *stage = &result->stage[j];
-  PETRA_TRY(petra_table_cell(table, "%d", j + 1));
-  PETRA_TRY(petra_table_cell(table, "%.4f", stage->utilization));
-  PETRA_TRY(petra_table_cell(table, "%.4f", stage->lag_mean));
-  PETRA_TRY(petra_table_cell(table, "%lld", (long long)stage->lag_max));
-  PETRA_TRY(petra_table_cell(table, "%lld", (long long)stage->in_flight_max));
-  PETRA_TRY(petra_table_cell(table, "%lld", (long long)stage->kept_max));
-  PETRA_TRY(petra_table_cell(table, "%.3f", 1e-6 * (double)stage->bytes_up));
-  PETRA_TRY(petra_table_cell(table, "%.3f", 1e-6 * (double)stage->bytes_down));
+  petra_table_cell(table, "%d", j + 1);
+  petra_table_cell(table, "%.4f", stage->utilization);
+  petra_table_cell(table, "%.4f", stage->lag_mean);
+  petra_table_cell(table, "%lld", (long long)stage->lag_max);
+  petra_table_cell(table, "%lld", (long long)stage->in_flight_max);
+  petra_table_cell(table, "%lld", (long long)stage->kept_max);
+  petra_table_cell(table, "%.3f", 1e-6 * (double)stage->bytes_up);
+  petra_table_cell(table, "%.3f", 1e-6 * (double)stage->bytes_down);
   if (result->accounts)
-    return petra_table_cell(table, "%.3f", 1e-6 * (double)result->accounts[j].total_peak_bytes);
-  return PETRA_OK;
-}
-
-static petra_status add_gap(petra_table *table, int columns) {
-  for (int c = 0; c < columns; c++)
-    PETRA_TRY(petra_table_cell(table, "..."));
-  return PETRA_OK;
+    petra_table_cell(table, "%.3f", 1e-6 * (double)result->accounts[j].total_peak_bytes);
 }
 
 static petra_status print_stages(const petra_simulated *result) {
@@ -109,20 +72,16 @@ static petra_status print_stages(const petra_simulated *result) {
   int count = result->accounts ? 9 : 8;
   int32_t stages = result->plan->program.stages;
   petra_table *table;
-  petra_status status = PETRA_OK;
   PETRA_TRY(petra_table_create(columns, count, &table));
-  for (int32_t j = 0; j < stages && status == PETRA_OK; j++) {
+  for (int32_t j = 0; j < stages; j++) {
     if (stages > MOST_ROWS && j == END_ROWS) {
-      status = add_gap(table, count);
-      j = stages - END_ROWS - 1;
-    } else {
-      status = add_row(table, j, result);
+      for (int c = 0; c < count; c++)
+        petra_table_cell(table, "...");
+      j = stages - END_ROWS;
     }
+    add_row(table, j, result);
   }
-  if (status == PETRA_OK)
-    status = petra_table_print(table, stdout);
-  petra_table_destroy(table);
-  return status;
+  return petra_table_print(table, stdout);
 }
 
 /* The parts that are not 0. */

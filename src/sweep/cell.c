@@ -140,7 +140,7 @@ petra_status petra_sweep_keep_simulation(const petra_sweep_cell *cell, const cha
   if (!root)
     return petra_fail(PETRA_DATA, "%s: no JSON: %s", printed, error.text);
   PETRA_TRY_GOTO(status, petra_folder_expand_config(cell->config, &config, &size), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "config", petra_json_string(config)), done);
+  petra_json_set(&root, "config", petra_json_string(config));
   PETRA_TRY_GOTO(status, petra_join_path(cell->directory, "simulate.json", &path), done);
   text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
   status = text ? petra_file_write_atomically(path, text, strlen(text))

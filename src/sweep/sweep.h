@@ -91,18 +91,11 @@ petra_status petra_sweep_child_end(const petra_sweep *sweep, const petra_sweep_c
  * it, or 0. */
 petra_status petra_sweep_run(petra_sweep *sweep, int *stopped);
 
-/* --- summary.c, table.c --- */
+/* --- summary.c --- */
 
 /* DIR/summary.json and DIR/summary.csv, replaced whole; then, on standard output, the JSON (--json), the
- * table, or nothing
- * (--quiet). */
+ * table, or nothing (--quiet). */
 petra_status petra_sweep_summarize(const petra_sweep *sweep);
-petra_status petra_sweep_print_csv(const petra_sweep *sweep, FILE *out);
-petra_status petra_sweep_print_table(const petra_sweep *sweep);
-
-/* The values of one metric over the complete cells of a combination; returns how many. `out` has room for all
- * its seeds. */
-int petra_sweep_values(const petra_sweep *sweep, int combination, int metric, double *out);
 
 /* --- slurm.c --- */
 
