@@ -6,17 +6,19 @@
 #include "base/seal.h"
 #include "exec/worker_stage.h"
 #include "io/checkpoint.h"
-#include "run/replay.h"
+#include "sim/worker_cost.h"
 
+#include <stddef.h>
 #include <unistd.h>
 
 struct petra_checkpoints {
   petra_observer base;
+  petra_worker again; /* does the actions again that the checkpoint has done, as far as they are counted; then others */
   petra_checkpoints_options options;
-  petra_worker *replay; /* NULL: the run begins at its beginning */
-  int64_t done;         /* actions done */
-  int64_t resumed;      /* of these, those that the checkpoint has done */
-  int64_t *measured;    /* of all actions done, where durations are measured; NULL: they are not */
+  petra_worker *counting; /* NULL: the run begins at its beginning */
+  int64_t done;           /* actions done */
+  int64_t resumed;        /* of these, those that the checkpoint has done */
+  int64_t *measured;      /* of all actions done, where durations are measured; NULL: they are not */
   int64_t measured_capacity;
   int64_t written;    /* microbatches that had been read at the last checkpoint */
   int64_t read_again; /* by the actions that were done once more */
@@ -58,13 +60,15 @@ static petra_status fill(petra_checkpoints *c, petra_archive *archive) {
   size_t bytes;
   PETRA_TRY(petra_runlog_image(c->options.runlog, &log, &bytes));
   int64_t begin[BEGIN_COUNT] = {c->done, petra_worker_stage_read(c->options.worker), (int64_t)bytes};
-  petra_status status = petra_archive_integers(archive, "begin", begin, BEGIN_COUNT);
-  if (status == PETRA_OK)
-    status = petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, (int64_t)bytes, log);
-  if (status == PETRA_OK && c->options.measure)
-    status = petra_archive_integers(archive, "measured_ns", c->measured, c->done);
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_archive_integers(archive, "begin", begin, BEGIN_COUNT), done);
+  PETRA_TRY_GOTO(status, petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, (int64_t)bytes, log), done);
+  if (c->options.measure)
+    PETRA_TRY_GOTO(status, petra_archive_integers(archive, "measured_ns", c->measured, c->done), done);
+  status = archive_all(c, archive);
+done:
   petra_free(log);
-  return status == PETRA_OK ? archive_all(c, archive) : status;
+  return status;
 }
 
 static petra_status write_checkpoint(petra_checkpoints *c) {
@@ -129,6 +133,40 @@ static petra_status started(petra_observer *base, int64_t now_ns, const petra_ac
   return PETRA_OK;
 }
 
+/* --- a run that goes on from a checkpoint ---
+ * The actions that the checkpoint has done are counted and nothing else, up to where it was written; from there on the
+ * worker does them. The virtual clock, messages under way and all random draws are then as they were, and nothing of the
+ * executor is in the file. */
+
+static petra_checkpoints *of_worker(petra_worker *again) {
+  return (petra_checkpoints *)((char *)again - offsetof(petra_checkpoints, again));
+}
+
+static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
+                            petra_action_result *results) {
+  const petra_checkpoints *c = of_worker(base);
+  const bool again = c->done < c->resumed;
+  petra_worker *worker = again ? c->counting : c->options.worker;
+  if (again && c->done + count > c->resumed)
+    return petra_fail(PETRA_DATA,
+                      "%s: its %lld actions end in the middle of what starts together; expected a checkpoint of this "
+                      "run",
+                      c->options.path, (long long)c->resumed);
+  PETRA_TRY(worker->ops->perform(worker, virtual_ns, actions, count, results));
+  for (int i = 0; again && c->options.measure && i < count; i++)
+    results[i].measured_ns = c->measured[c->done + i];
+  return PETRA_OK;
+}
+
+static petra_status finish(petra_worker *base) {
+  const petra_checkpoints *c = of_worker(base);
+  if (c->done < c->resumed)
+    return petra_fail(PETRA_DATA,
+                      "%s: item /begin: %lld actions, and the run has %lld; expected a checkpoint of this run",
+                      c->options.path, (long long)c->resumed, (long long)c->done);
+  return petra_worker_finish(c->options.worker);
+}
+
 static petra_status resume(petra_checkpoints *c) {
   const petra_plan *plan = c->options.network->plan;
   int64_t begin[BEGIN_COUNT];
@@ -145,12 +183,8 @@ static petra_status resume(petra_checkpoints *c) {
     for (int64_t i = 0; i < c->resumed; i++)
       PETRA_TRY(petra_archive_within(archive, "measured_ns", "a duration", c->measured[i], 0, LONGEST_NS));
   }
-  const petra_replay_options replay = {.worker = c->options.worker,
-                                       .counting = petra_worker_cost_of(&plan->method, &plan->program),
-                                       .actions = c->resumed,
-                                       .measured_ns = c->measured,
-                                       .path = c->options.path};
-  PETRA_TRY(petra_replay_create(&replay, &c->replay));
+  const petra_worker_cost_options counting = petra_worker_cost_of(&plan->method, &plan->program);
+  PETRA_TRY(petra_worker_cost_create(&counting, &c->counting));
   PETRA_TRY(archive_all(c, archive));
   int64_t read = petra_worker_stage_read(c->options.worker);
   return petra_archive_within(archive, "begin", "microbatches read", begin[BEGIN_READ], read, read);
@@ -158,9 +192,11 @@ static petra_status resume(petra_checkpoints *c) {
 
 petra_status petra_checkpoints_create(const petra_checkpoints_options *options, petra_checkpoints **out) {
   static const petra_observer_ops ops = {.starting = starting, .started = started};
+  static const petra_worker_ops worker_ops = {.perform = perform, .finish = finish};
   petra_checkpoints *c;
   PETRA_TRY(petra_allocate(&c, 1, sizeof *c));
   c->base.ops = &ops;
+  c->again.ops = &worker_ops;
   c->options = *options;
   petra_status status = options->resume ? resume(c) : PETRA_OK;
   if (status != PETRA_OK)
@@ -173,7 +209,7 @@ petra_status petra_checkpoints_create(const petra_checkpoints_options *options, 
 void petra_checkpoints_destroy(petra_checkpoints *c) {
   if (!c)
     return;
-  petra_replay_destroy(c->replay);
+  petra_worker_cost_destroy(c->counting);
   petra_free(c->measured);
   petra_free(c);
 }
@@ -183,7 +219,7 @@ petra_observer *petra_checkpoints_observer(petra_checkpoints *c) {
 }
 
 petra_worker *petra_checkpoints_worker(petra_checkpoints *c) {
-  return c->replay ? c->replay : c->options.worker;
+  return c->counting ? &c->again : c->options.worker;
 }
 
 /* --- which run a checkpoint is of --- */

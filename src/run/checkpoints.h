@@ -1,5 +1,5 @@
 /* Checkpoints of a training run: an observer writes them; a run that goes on from one has its state read here, and a
- * worker that goes through its schedule again (run/replay.h). */
+ * worker that goes through its schedule again. */
 #ifndef PETRA_RUN_CHECKPOINTS_H
 #define PETRA_RUN_CHECKPOINTS_H
 

@@ -8,7 +8,7 @@ libpetra_a_SOURCES += \
 	src/run/libraries.c src/run/libraries.h \
 	src/run/network.c src/run/network.h \
 	src/run/network_weights.c \
-	src/run/plan.c src/run/plan.h src/run/plan_private.h \
+	src/run/plan.c src/run/plan.h \
 	src/run/plan_order.c \
 	src/run/plan_profile.c \
 	src/run/plan_program.c \
@@ -18,7 +18,6 @@ libpetra_a_SOURCES += \
 	src/run/profile.h \
 	src/run/profile_measure.c \
 	src/run/profile_weights.c \
-	src/run/replay.c src/run/replay.h \
 	src/run/run.c src/run/run.h \
 	src/run/schedule_file.c src/run/schedule_file.h \
 	src/run/simulation.c src/run/simulation.h \

@@ -1,4 +1,4 @@
-#include "run/plan_private.h"
+#include "run/plan.h"
 
 #include "backend/precision.h"
 #include "base/log.h"
@@ -72,7 +72,8 @@ petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
 void petra_plan_fini(petra_plan *plan) {
   petra_partition_fini(&plan->partition);
   petra_model_fini(&plan->model);
-  petra_plan_order_destroy(plan->order);
+  petra_schedule_destroy(plan->schedule);
+  petra_free(plan->distance);
   petra_profile_destroy(plan->profile);
   *plan = (petra_plan){0};
 }

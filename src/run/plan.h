@@ -7,10 +7,9 @@
 #include "data/dataset.h"
 #include "io/profile.h"
 #include "nn/partition.h"
+#include "schedule/examine.h"
 #include "schedule/method.h"
 #include "sim/cost.h"
-
-typedef struct petra_plan_order petra_plan_order; /* of method.schedule; plan_order.c */
 
 typedef struct petra_plan {
   const petra_config *config; /* borrowed */
@@ -18,7 +17,9 @@ typedef struct petra_plan {
   petra_partition partition;
   int32_t stages; /* J */
   petra_method method;
-  petra_plan_order *order; /* NULL: the method's own */
+  petra_schedule *schedule;          /* of method.schedule; NULL: the method's own order */
+  petra_schedule_distance *distance; /* of its stages; NULL until petra_plan_measure_order */
+  bool by_arrival;                   /* it stands in place of a program without an order */
   bool inverts; /* backward messages carry streams: the method inverts and the network has reversible blocks */
   petra_profile *profile;        /* NULL where no cost comes from one */
   petra_program_options program; /* from petra_plan_program on */
@@ -41,13 +42,8 @@ petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t 
  * run.max_microbatches microbatches; 0: `microbatches`; 0: 16 a stage. */
 petra_status petra_plan_simulated(petra_plan *plan, const petra_config *config, int64_t microbatches);
 
-/* NULL: no method.schedule. */
-const struct petra_schedule *petra_plan_schedule(const petra_plan *plan);
-
-/* The delays and lags of the file's stages, for petra_plan_stage_summary. */
+/* The delays and lags of the file's stages, for petra_plan_stage_summary; nothing without a file. */
 petra_status petra_plan_measure_order(petra_plan *plan);
-/* Of stage `stage` from 0, if they have been measured. */
-bool petra_plan_distance(const petra_plan *plan, int stage, int64_t *delay, int64_t *lag);
 
 /* Whether the trainer can run the plan, and its file if there is one, in a run of `microbatches` (that many at most).
  * Measures the file. PETRA_SCHEDULE, PETRA_CONFIG. */

@@ -1,7 +1,6 @@
 /* The options of the program, from a config. */
 #include "data/shapes.h"
 #include "run/plan.h"
-#include "schedule/schedule.h"
 
 static petra_status check_program(const petra_config *config, const petra_method *method, int32_t stages) {
   const petra_program_ops *program = method->program;
@@ -34,7 +33,7 @@ static petra_status check_program(const petra_config *config, const petra_method
 petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t batches) {
   const petra_config *config = plan->config;
   const petra_method *method = &plan->method;
-  const petra_schedule *schedule = petra_plan_schedule(plan);
+  const petra_schedule *schedule = plan->schedule;
   PETRA_TRY(check_program(config, method, plan->stages));
   plan->program = (petra_program_options){.stages = plan->stages,
                                           .chunks = method->chunks,

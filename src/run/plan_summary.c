@@ -30,7 +30,10 @@ void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_sum
   int32_t stages = plan->stages;
   out->delay = petra_method_distance(&plan->method, stages, stage + 1);
   out->lag = petra_method_lag(&plan->method, stages, stage + 1);
-  petra_plan_distance(plan, stage, &out->delay, &out->lag);
+  if (plan->distance) {
+    out->delay = plan->distance[stage].delay;
+    out->lag = plan->distance[stage].lag;
+  }
   if (plan->method.program->moment == PETRA_MOMENT_WINDOW)
     out->delay = 0; /* also where a file orders it: no update comes in between */
 }
