@@ -19,15 +19,15 @@ static json_t *critical_json(const petra_simulated *result) {
 }
 
 static json_t *stage_json(const petra_simulated *result, int32_t j) {
-  const petra_simulated_stage *stage = &result->stage[j];
+  const petra_runlog_simulation *f = &result->figures;
   const petra_account *account = result->accounts ? &result->accounts[j] : NULL;
   json_t *object = json_pack("{s:i, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "stage", (int)j + 1, "utilization",
-                             petra_json_real(stage->utilization), "lag_mean", petra_json_real(stage->lag_mean),
-                             "lag_max", (json_int_t)stage->lag_max, "in_flight_max", (json_int_t)stage->in_flight_max,
-                             "kept_max", (json_int_t)stage->kept_max, "bytes_up", (json_int_t)stage->bytes_up,
-                             "bytes_down", (json_int_t)stage->bytes_down);
-  if (result->critical)
-    petra_json_set(&object, "critical_ns", json_integer(result->critical_stage_ns[j]));
+                             petra_json_real(f->utilization[j]), "lag_mean", petra_json_real(f->lag_mean[j]), "lag_max",
+                             (json_int_t)f->lag_max[j], "in_flight_max", (json_int_t)f->in_flight_max[j], "kept_max",
+                             (json_int_t)f->kept_max[j], "bytes_up", (json_int_t)f->bytes_up[j], "bytes_down",
+                             (json_int_t)f->bytes_down[j]);
+  if (result->figures.critical_kinds)
+    petra_json_set(&object, "critical_ns", json_integer(result->figures.critical_stage_ns[j]));
   petra_json_set(&object, "peak_bytes",
                  account ? petra_peaks_json(account->peak_bytes, account->total_peak_bytes) : json_object());
   return object;
@@ -41,25 +41,26 @@ petra_status petra_simulated_print_json(const petra_simulated *result) {
   return petra_json_print_new(json_pack(
       "{s:s, s:s, s:I, s:I, s:o, s:I, s:o, s:o, s:I, s:b, s:o, s:o, s:s?, s:o, s:o}", "method", plan->method.name,
       "program", plan->method.program->name, "engines", (json_int_t)plan->config->cluster.engines, "microbatches",
-      (json_int_t)plan->program.microbatches, "makespan_s", petra_json_real(1e-9 * (double)result->makespan_ns),
-      "makespan_ns", (json_int_t)result->makespan_ns, "time_per_microbatch_s",
-      petra_json_real(result->time_per_microbatch_s), "bubble_fraction", petra_json_real(result->bubble_fraction),
-      "actions", (json_int_t)result->actions, "runaway", result->runaway >= 0, "runaway_microbatch",
-      result->runaway < 0 ? json_null() : json_integer(result->runaway), "critical_path",
-      result->critical ? critical_json(result) : json_null(), "accounting",
-      result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(result->wall_s), "stages", stages));
+      (json_int_t)plan->program.microbatches, "makespan_s", petra_json_real(1e-9 * (double)result->figures.makespan_ns),
+      "makespan_ns", (json_int_t)result->figures.makespan_ns, "time_per_microbatch_s",
+      petra_json_real(result->figures.time_per_microbatch_s), "bubble_fraction",
+      petra_json_real(result->figures.bubble_fraction), "actions", (json_int_t)result->figures.actions, "runaway",
+      result->runaway >= 0, "runaway_microbatch", result->runaway < 0 ? json_null() : json_integer(result->runaway),
+      "critical_path", result->figures.critical_kinds ? critical_json(result) : json_null(), "accounting",
+      result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(result->figures.wall_s), "stages",
+      stages));
 }
 
 static void add_row(petra_table *table, int32_t j, const petra_simulated *result) {
-  const petra_simulated_stage *stage = &result->stage[j];
+  const petra_runlog_simulation *f = &result->figures;
   petra_table_cell(table, "%d", j + 1);
-  petra_table_cell(table, "%.4f", stage->utilization);
-  petra_table_cell(table, "%.4f", stage->lag_mean);
-  petra_table_cell(table, "%lld", (long long)stage->lag_max);
-  petra_table_cell(table, "%lld", (long long)stage->in_flight_max);
-  petra_table_cell(table, "%lld", (long long)stage->kept_max);
-  petra_table_cell(table, "%.3f", 1e-6 * (double)stage->bytes_up);
-  petra_table_cell(table, "%.3f", 1e-6 * (double)stage->bytes_down);
+  petra_table_cell(table, "%.4f", f->utilization[j]);
+  petra_table_cell(table, "%.4f", f->lag_mean[j]);
+  petra_table_cell(table, "%lld", (long long)f->lag_max[j]);
+  petra_table_cell(table, "%lld", (long long)f->in_flight_max[j]);
+  petra_table_cell(table, "%lld", (long long)f->kept_max[j]);
+  petra_table_cell(table, "%.3f", 1e-6 * (double)f->bytes_up[j]);
+  petra_table_cell(table, "%.3f", 1e-6 * (double)f->bytes_down[j]);
   if (result->accounts)
     petra_table_cell(table, "%.3f", 1e-6 * (double)result->accounts[j].total_peak_bytes);
 }
@@ -91,7 +92,7 @@ static void print_critical(const petra_simulated *result) {
   for (int k = 0; k < PETRA_CRITICAL_KINDS; k++)
     if (result->path.ns[k] > 0) {
       printf("%s%s %.9g s (%.1f %%)", between, petra_critical_name((petra_critical_kind)k),
-             1e-9 * (double)result->path.ns[k], 100 * (double)result->path.ns[k] / (double)result->makespan_ns);
+             1e-9 * (double)result->path.ns[k], 100 * (double)result->path.ns[k] / (double)result->figures.makespan_ns);
       between = ", ";
     }
   printf("%s; %lld actions, %lld messages that take time\n", *between ? "" : "no time", (long long)result->path.actions,
@@ -105,14 +106,14 @@ petra_status petra_simulated_print_table(const petra_simulated *result) {
          result->plan->method.program->name, program->stages, program->stages == 1 ? "" : "s",
          (long long)program->microbatches, (long long)config->cluster.engines, config->cluster.engines == 1 ? "" : "s");
   PETRA_TRY(print_stages(result));
-  printf("\nmakespan %.9g s", 1e-9 * (double)result->makespan_ns);
-  if (isfinite(result->time_per_microbatch_s))
-    printf(", %.9g s per microbatch", result->time_per_microbatch_s);
+  printf("\nmakespan %.9g s", 1e-9 * (double)result->figures.makespan_ns);
+  if (isfinite(result->figures.time_per_microbatch_s))
+    printf(", %.9g s per microbatch", result->figures.time_per_microbatch_s);
   else
     printf(", too few microbatches for a steady state");
-  printf(", bubble %.4f; %lld actions in %.3g s\n", result->bubble_fraction, (long long)result->actions,
-         result->wall_s);
-  if (result->critical)
+  printf(", bubble %.4f; %lld actions in %.3g s\n", result->figures.bubble_fraction, (long long)result->figures.actions,
+         result->figures.wall_s);
+  if (result->figures.critical_kinds)
     print_critical(result);
   printf("in flight: most microbatches between F and B; kept: most whose graph or input is held, until B, or W where "
          "it is "

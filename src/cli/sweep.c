@@ -67,17 +67,9 @@ static petra_status find_folder(petra_sweep *sweep, const petra_arguments *argum
 
 /* One sweep at a time in a folder, but as many --cell as there are: each has its cell's own lock. */
 static petra_status lock_folder(petra_sweep *sweep) {
-  char *made;
-  PETRA_TRY(petra_folder_of(NULL, sweep->directory, &made));
-  petra_free(made);
-  sweep->lock = open(sweep->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (sweep->lock < 0)
-    return petra_fail(PETRA_IO, "%s: cannot open this folder: %s", sweep->directory, strerror(errno));
-  if (flock(sweep->lock, (sweep->only >= 0 ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    return petra_fail(PETRA_IO,
-                      "%s: another sweep (or run) is writing into this folder; expected it to be free (or --output)",
-                      sweep->directory);
-  return PETRA_OK;
+  PETRA_TRY(petra_folder_make(sweep->directory));
+  return petra_folder_lock(sweep->directory, sweep->only >= 0 ? LOCK_SH : LOCK_EX, "sweep (or run)",
+                           "it to be free (or --output)", &sweep->lock);
 }
 
 static petra_status read_cells(petra_sweep *sweep) {

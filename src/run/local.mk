@@ -21,6 +21,5 @@ libpetra_a_SOURCES += \
 	src/run/run.c src/run/run.h \
 	src/run/schedule_file.c src/run/schedule_file.h \
 	src/run/simulation.c src/run/simulation.h \
-	src/run/simulation_log.c \
 	src/run/trace_observer.c src/run/trace_observer.h \
 	src/run/training_log.c src/run/training_log.h

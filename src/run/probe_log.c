@@ -89,10 +89,6 @@ petra_status petra_probe_log_init(petra_probe_log *log, const petra_network *net
   return petra_runlog_probe_create(runlog, &options, &log->log);
 }
 
-petra_status petra_probe_log_finish(petra_probe_log *log, petra_probe *probe) {
-  return petra_runlog_probe_memory(log->log, petra_probe_account(probe));
-}
-
 void petra_probe_log_fini(petra_probe_log *log) {
   petra_runlog_probe_destroy(log->log);
   petra_free(log->parameters);
