@@ -61,19 +61,10 @@ static petra_status count_record(split_report *report, const petra_data_records 
   return PETRA_OK;
 }
 
-static petra_status read_all(split_report *report, int threads) {
-  petra_data_records records;
-  petra_status status = petra_data_records_init(&records, report->set);
-  while (status == PETRA_OK) {
-    PETRA_TRY_GOTO(status, petra_data_records_next(&records, threads), done);
-    if (records.count == 0)
-      break;
-    for (int64_t i = 0; i < records.count; i++)
-      PETRA_TRY_GOTO(status, count_record(report, &records, i), done);
-  }
-done:
-  petra_data_records_fini(&records);
-  return status;
+static petra_status count_records(void *report, const petra_data_records *records) {
+  for (int64_t i = 0; i < records->count; i++)
+    PETRA_TRY(count_record(report, records, i));
+  return PETRA_OK;
 }
 
 /* A config that cannot be is an error; a set that cannot be opened is a problem of it. */
@@ -85,7 +76,7 @@ static petra_status examine(split_report *report, const petra_config *config, pe
     return petra_dataset_problem(&report->problems, status);
   PETRA_TRY(status);
   PETRA_TRY(petra_allocate(&report->class_count, (size_t)report->set->classes, sizeof *report->class_count));
-  return read_all(report, (int)config->data.workers);
+  return petra_data_each(report->set, (int)config->data.workers, count_records, report);
 }
 
 /* Of pixel / 255; not a number without images. */
@@ -106,8 +97,12 @@ static void class_range(const split_report *report, int64_t *least, int64_t *mos
   }
 }
 
+static const char *split_name(petra_split split) {
+  return split == PETRA_SPLIT_TRAIN ? "train" : "eval";
+}
+
 static void print_split(const split_report *report, petra_split split) {
-  const char *name = petra_split_name(split);
+  const char *name = split_name(split);
   if (!report->there) {
     printf("%-6s none\n", name);
     return;
@@ -136,8 +131,8 @@ static void print_split(const split_report *report, petra_split split) {
 
 static json_t *split_json(const split_report *report, petra_split split) {
   const petra_dataset *set = report->set;
-  json_t *object = json_pack("{s:s, s:I, s:I}", "name", petra_split_name(split), "problems",
-                             (json_int_t)report->problems, "images", (json_int_t)report->images);
+  json_t *object = json_pack("{s:s, s:I, s:I}", "name", split_name(split), "problems", (json_int_t)report->problems,
+                             "images", (json_int_t)report->images);
   if (!set)
     return object;
   json_t *means = json_array(), *deviations = json_array(), *counts = json_array(), *names = json_array();
@@ -178,20 +173,24 @@ static petra_status print_json(const petra_config *config, const split_report *r
                                         (json_int_t)(reports[0].problems + reports[1].problems), "splits", splits));
 }
 
+static petra_status examine_all(split_report reports[SPLITS], const petra_config *config) {
+  int64_t *problems = &reports[0].problems;
+  reports[PETRA_SPLIT_TRAIN].there = reports[PETRA_SPLIT_EVAL].there = true;
+  petra_status status = petra_dataset_has_eval(config, &reports[PETRA_SPLIT_EVAL].there);
+  if (status == PETRA_IO || status == PETRA_DATA) /* the line is there */
+    return petra_dataset_problem(problems, status);
+  PETRA_TRY(status);
+  if (config->data.set == PETRA_SET_HDF5)
+    PETRA_TRY(petra_dataset_problem(problems, petra_seal_check_parts(config->data.path)));
+  for (int i = 0; i < SPLITS; i++)
+    PETRA_TRY(examine(&reports[i], config, (petra_split)i));
+  return PETRA_OK;
+}
+
 petra_status petra_data_verify(const petra_arguments *arguments, const petra_config *config) {
   split_report reports[SPLITS] = {{0}};
-  petra_status status = PETRA_OK;
-  reports[PETRA_SPLIT_TRAIN].there = reports[PETRA_SPLIT_EVAL].there = true;
-  status = petra_dataset_has_eval(config, &reports[PETRA_SPLIT_EVAL].there);
-  if (status == PETRA_OK && config->data.set == PETRA_SET_HDF5)
-    PETRA_TRY_GOTO(status, petra_dataset_problem(&reports[0].problems, petra_seal_check_parts(config->data.path)),
-                   done);
-  bool readable = status == PETRA_OK; /* if not, then the line is there */
-  if (status == PETRA_IO || status == PETRA_DATA)
-    status = petra_dataset_problem(&reports[0].problems, status);
-  for (int i = 0; i < SPLITS && status == PETRA_OK && readable; i++)
-    status = examine(&reports[i], config, (petra_split)i);
-  PETRA_TRY_GOTO(status, status, done);
+  petra_status status;
+  PETRA_TRY_GOTO(status, examine_all(reports, config), done);
   if (arguments->json)
     PETRA_TRY_GOTO(status, print_json(config, reports), done);
   for (int i = 0; i < SPLITS && !arguments->json && !arguments->quiet; i++)

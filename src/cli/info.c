@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/utf8.h"
+#include "base/version.h"
 #include "cli/command.h"
 #include "run/libraries.h"
 #include "run/network.h"
@@ -38,6 +39,15 @@ static void processor_name(char *text, size_t size) {
     }
   }
   fclose(file);
+}
+
+/* "0.1.0", or "0.1.0 (commit)" where the commit is known. */
+static void describe_version(char *text, size_t size) {
+  const char *commit = petra_version_git_commit();
+  if (strcmp(commit, "unknown") == 0)
+    snprintf(text, size, "%s", petra_version());
+  else
+    snprintf(text, size, "%s (%s)", petra_version(), commit);
 }
 
 /* ref as the oracle that it is. */
@@ -84,7 +94,7 @@ static petra_status run(const petra_arguments *arguments) {
   PETRA_TRY(petra_config_load(NULL, NULL, 0, &config));
   const int threads = petra_network_threads(config), count = backends_here();
   petra_config_destroy(config);
-  petra_version_describe(version, sizeof version);
+  describe_version(version, sizeof version);
   petra_libraries_describe(libraries, sizeof libraries);
   processor_name(processor, sizeof processor);
   for (int i = 0; i < count; i++)

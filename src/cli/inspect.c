@@ -28,11 +28,14 @@ static json_t *stage_json(const petra_plan *plan, int stage) {
                    (json_int_t)s.backward_bytes, "delay", (json_int_t)s.delay, "lag", (json_int_t)s.lag);
 }
 
-/* `memory`: petra_memory_json's; NULL: none. */
+/* `accounting`: of the member memory; NULL: without it. */
 static petra_status print_json(const petra_plan *plan, int64_t parameters, int64_t flops,
                                const petra_accounting *accounting) {
   const petra_config *config = plan->config;
-  json_t *stages = json_array(), *memory;
+  json_t *memory = NULL;
+  if (accounting)
+    PETRA_TRY(petra_memory_json(plan, *accounting, &memory));
+  json_t *stages = json_array();
   for (int j = 0; j < plan->partition.stages; j++)
     petra_json_append(&stages, stage_json(plan, j));
   json_t *root = json_pack("{s:s, s:i, s:i, s:s, s:I, s:I, s:I, s:I, s:o}", "family",
@@ -40,14 +43,8 @@ static petra_status print_json(const petra_plan *plan, int64_t parameters, int64
                            (int)plan->model.depth, "width", (int)plan->model.width, "method", plan->method.name,
                            "accumulate", (json_int_t)config->method.accumulate, "batch", (json_int_t)config->data.batch,
                            "parameters", (json_int_t)parameters, "forward_flops", (json_int_t)flops, "stages", stages);
-  if (accounting) {
-    petra_status status = petra_memory_json(plan, *accounting, &memory);
-    if (status != PETRA_OK) {
-      json_decref(root);
-      return status;
-    }
+  if (accounting)
     petra_json_set(&root, "memory", memory);
-  }
   return petra_json_print_new(root);
 }
 
@@ -108,6 +105,19 @@ static petra_status resize(petra_plan *plan, const char *text) {
   return petra_partition_init(&plan->partition, plan->config, &plan->model);
 }
 
+/* Whether its memory can be counted. */
+static petra_status check_memory(const petra_plan *plan) {
+  if (*plan->config->method.schedule)
+    return petra_config_fail(plan->config, "method.schedule",
+                             "with --memory, which counts from the delays of the method's own order; expected none");
+  if (plan->method.program->arrival)
+    return petra_config_fail(plan->config, "method.name",
+                             "%s with --memory, which counts from delays; no order fixes them by arrival: expected a "
+                             "method with an order, or petra simulate",
+                             plan->method.name);
+  return PETRA_OK;
+}
+
 static petra_status inspect_config(const petra_arguments *arguments) {
   petra_config *config;
   petra_plan plan = {0};
@@ -120,18 +130,8 @@ static petra_status inspect_config(const petra_arguments *arguments) {
   PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
   PETRA_TRY_GOTO(status, petra_plan_read_order(&plan), done);
   PETRA_TRY_GOTO(status, petra_plan_measure_order(&plan), done);
-  if (memory && *config->method.schedule) {
-    status = petra_config_fail(config, "method.schedule",
-                               "with --memory, which counts from the delays of the method's own order; expected none");
-    goto done;
-  }
-  if (memory && plan.method.program->arrival) {
-    status = petra_config_fail(config, "method.name",
-                               "%s with --memory, which counts from delays; no order fixes them by arrival: expected a "
-                               "method with an order, or petra simulate",
-                               plan.method.name);
-    goto done;
-  }
+  if (memory)
+    PETRA_TRY_GOTO(status, check_memory(&plan), done);
   if (arguments->image_size)
     PETRA_TRY_GOTO(status, resize(&plan, arguments->image_size), done);
   int64_t parameters = 0, flops = 0;

@@ -1,7 +1,6 @@
 /* The analytic memory of a plan, for `petra inspect --memory`. */
 #include "cli/memory.h"
 
-#include "backend/precision.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/table.h"
@@ -44,17 +43,11 @@ static petra_status fill_row(const petra_plan *plan, const petra_ledger_rule *ru
 
 /* free_rows must follow, also after a failure. */
 static petra_status fill_rows(const petra_plan *plan, petra_accounting accounting, memory_row rows[ROWS]) {
-  const petra_config *config = plan->config;
   memset(rows, 0, ROWS * sizeof *rows);
   for (int i = 0; i < ROWS; i++) {
-    const petra_ledger_rule rule = {
-        .accounting = accounting,
-        .inputs_kept = i < 2,
-        .weights_kept = i % 2 == 0,
-        .batch = config->data.batch,
-        .accumulate = config->method.accumulate,
-        .element_bytes = petra_element_bytes(config->device.backend, config->device.precision, PETRA_TENSOR_ACTIVATION),
-        .parameter_bytes = petra_element_bytes(config->device.backend, config->device.precision, PETRA_TENSOR_FILTER)};
+    petra_ledger_rule rule = petra_footprint_rule(plan, accounting);
+    rule.inputs_kept = i < 2;
+    rule.weights_kept = i % 2 == 0;
     PETRA_TRY(fill_row(plan, &rule, &rows[i]));
     rows[i].saving = 1 - (double)rows[i].total_bytes / (double)rows[0].total_bytes;
   }

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <unistd.h>
 
-struct petra_checkpoints {
+typedef struct checkpoints {
   petra_observer base;
   petra_worker again; /* does the actions again that the checkpoint has done, as far as they are counted; then others */
   petra_checkpoints_options options;
@@ -22,7 +22,7 @@ struct petra_checkpoints {
   int64_t measured_capacity;
   int64_t written;    /* microbatches that had been read at the last checkpoint */
   int64_t read_again; /* by the actions that were done once more */
-};
+} checkpoints;
 
 enum { BEGIN_ACTIONS, BEGIN_READ, BEGIN_LOG_BYTES, BEGIN_COUNT };
 
@@ -30,7 +30,7 @@ enum { BEGIN_ACTIONS, BEGIN_READ, BEGIN_LOG_BYTES, BEGIN_COUNT };
 static const int64_t LONGEST_NS = INT64_C(2592000000000000);
 
 /* All tensors under the accounts of their stages, and of the probe. */
-static petra_status archive_tensors(petra_checkpoints *c, petra_archive *archive) {
+static petra_status archive_tensors(checkpoints *c, petra_archive *archive) {
   const petra_network *network = c->options.network;
   const int32_t stages = network->plan->stages;
   petra_account **accounts;
@@ -50,12 +50,12 @@ static petra_status archive_tensors(petra_checkpoints *c, petra_archive *archive
   return status;
 }
 
-static petra_status archive_all(petra_checkpoints *c, petra_archive *archive) {
+static petra_status archive_all(checkpoints *c, petra_archive *archive) {
   PETRA_TRY(petra_training_log_archive(c->options.log, archive));
   return archive_tensors(c, archive);
 }
 
-static petra_status fill(petra_checkpoints *c, petra_archive *archive) {
+static petra_status fill(checkpoints *c, petra_archive *archive) {
   char *log;
   size_t bytes;
   PETRA_TRY(petra_runlog_image(c->options.runlog, &log, &bytes));
@@ -71,7 +71,7 @@ done:
   return status;
 }
 
-static petra_status write_checkpoint(petra_checkpoints *c) {
+static petra_status write_checkpoint(checkpoints *c) {
   petra_archive *archive;
   PETRA_TRY(petra_checkpoint_create(c->options.path, c->options.config, &archive));
   petra_status status = fill(c, archive);
@@ -83,13 +83,13 @@ static petra_status write_checkpoint(petra_checkpoints *c) {
 }
 
 /* Whether stage 1 reads a microbatch with an action of this kind. */
-static bool is_first(const petra_checkpoints *c, petra_action_kind kind) {
+static bool is_first(const checkpoints *c, petra_action_kind kind) {
   bool fused = petra_program_fused(&c->options.network->plan->program, 1);
   return kind == (fused ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD);
 }
 
 /* Whether stage 1 is about to read the first microbatch after a checkpoint is due. */
-static bool is_due(const petra_checkpoints *c, const petra_action *actions, int count) {
+static bool is_due(const checkpoints *c, const petra_action *actions, int count) {
   int64_t read = petra_worker_stage_read(c->options.worker);
   if (c->options.every == 0 || read == 0 || read % c->options.every != 0 || read == c->written)
     return false;
@@ -100,7 +100,7 @@ static bool is_due(const petra_checkpoints *c, const petra_action *actions, int 
 }
 
 static petra_status starting(petra_observer *base, int64_t now_ns, const petra_action *actions, int count) {
-  petra_checkpoints *c = (petra_checkpoints *)base;
+  checkpoints *c = (checkpoints *)base;
   (void)now_ns;
   if (c->done < c->resumed || !is_due(c, actions, count))
     return PETRA_OK;
@@ -109,7 +109,7 @@ static petra_status starting(petra_observer *base, int64_t now_ns, const petra_a
 }
 
 /* Durations that are measured cannot be found again: what was done before the checkpoint takes what it took then. */
-static petra_status remember(petra_checkpoints *c, int count, const petra_action_result *results) {
+static petra_status remember(checkpoints *c, int count, const petra_action_result *results) {
   PETRA_TRY(petra_array_reserve(&c->measured, &c->measured_capacity, c->done + count, sizeof *c->measured));
   for (int i = 0; i < count; i++)
     c->measured[c->done + i] = results[i].measured_ns;
@@ -118,7 +118,7 @@ static petra_status remember(petra_checkpoints *c, int count, const petra_action
 
 static petra_status started(petra_observer *base, int64_t now_ns, const petra_action *actions,
                             const petra_action_result *results, int count) {
-  petra_checkpoints *c = (petra_checkpoints *)base;
+  checkpoints *c = (checkpoints *)base;
   (void)now_ns;
   for (int i = 0; i < count && c->done < c->resumed; i++)
     c->read_again += actions[i].stage == 1 && is_first(c, actions[i].kind);
@@ -138,13 +138,13 @@ static petra_status started(petra_observer *base, int64_t now_ns, const petra_ac
  * worker does them. The virtual clock, messages under way and all random draws are then as they were, and nothing of the
  * executor is in the file. */
 
-static petra_checkpoints *of_worker(petra_worker *again) {
-  return (petra_checkpoints *)((char *)again - offsetof(petra_checkpoints, again));
+static checkpoints *of_worker(petra_worker *again) {
+  return (checkpoints *)((char *)again - offsetof(checkpoints, again));
 }
 
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
-  const petra_checkpoints *c = of_worker(base);
+  const checkpoints *c = of_worker(base);
   const bool again = c->done < c->resumed;
   petra_worker *worker = again ? c->counting : c->options.worker;
   if (again && c->done + count > c->resumed)
@@ -159,7 +159,7 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
 }
 
 static petra_status finish(petra_worker *base) {
-  const petra_checkpoints *c = of_worker(base);
+  const checkpoints *c = of_worker(base);
   if (c->done < c->resumed)
     return petra_fail(PETRA_DATA,
                       "%s: item /begin: %lld actions, and the run has %lld; expected a checkpoint of this run",
@@ -167,7 +167,7 @@ static petra_status finish(petra_worker *base) {
   return petra_worker_finish(c->options.worker);
 }
 
-static petra_status resume(petra_checkpoints *c) {
+static petra_status resume(checkpoints *c) {
   const petra_plan *plan = c->options.network->plan;
   int64_t begin[BEGIN_COUNT];
   petra_archive *archive = c->options.resume;
@@ -190,36 +190,32 @@ static petra_status resume(petra_checkpoints *c) {
   return petra_archive_within(archive, "begin", "microbatches read", begin[BEGIN_READ], read, read);
 }
 
-petra_status petra_checkpoints_create(const petra_checkpoints_options *options, petra_checkpoints **out) {
+petra_status petra_checkpoints_create(const petra_checkpoints_options *options, petra_observer **out,
+                                      petra_worker **worker) {
   static const petra_observer_ops ops = {.starting = starting, .started = started};
   static const petra_worker_ops worker_ops = {.perform = perform, .finish = finish};
-  petra_checkpoints *c;
+  checkpoints *c;
   PETRA_TRY(petra_allocate(&c, 1, sizeof *c));
   c->base.ops = &ops;
   c->again.ops = &worker_ops;
   c->options = *options;
   petra_status status = options->resume ? resume(c) : PETRA_OK;
-  if (status != PETRA_OK)
-    petra_checkpoints_destroy(c);
-  else
-    *out = c;
-  return status;
+  if (status != PETRA_OK) {
+    petra_checkpoints_destroy(&c->base);
+    return status;
+  }
+  *out = &c->base;
+  *worker = options->resume ? &c->again : options->worker;
+  return PETRA_OK;
 }
 
-void petra_checkpoints_destroy(petra_checkpoints *c) {
+void petra_checkpoints_destroy(petra_observer *base) {
+  checkpoints *c = (checkpoints *)base;
   if (!c)
     return;
   petra_worker_cost_destroy(c->counting);
   petra_free(c->measured);
   petra_free(c);
-}
-
-petra_observer *petra_checkpoints_observer(petra_checkpoints *c) {
-  return &c->base;
-}
-
-petra_worker *petra_checkpoints_worker(petra_checkpoints *c) {
-  return c->counting ? &c->again : c->options.worker;
 }
 
 /* --- which run a checkpoint is of --- */

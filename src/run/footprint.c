@@ -1,6 +1,5 @@
 #include "run/footprint.h"
 
-#include "backend/precision.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "run/network.h"
@@ -203,6 +202,14 @@ petra_status petra_footprint_measured(const petra_plan *plan, petra_memory_stage
 
 /* --- paper, strict --- */
 
+petra_ledger_rule petra_footprint_rule(const petra_plan *plan, petra_accounting accounting) {
+  return (petra_ledger_rule){.accounting = accounting,
+                             .batch = plan->config->data.batch,
+                             .accumulate = plan->config->method.accumulate,
+                             .element_bytes = petra_plan_element_bytes(plan, PETRA_TENSOR_ACTIVATION),
+                             .parameter_bytes = petra_plan_element_bytes(plan, PETRA_TENSOR_FILTER)};
+}
+
 void petra_footprint_block(const petra_plan *plan, int block, int64_t delay, petra_ledger_block *out) {
   const petra_block *b = &plan->model.blocks[block];
   petra_tensor_spec spec;
@@ -227,15 +234,10 @@ void petra_footprint_block(const petra_plan *plan, int block, int64_t delay, pet
  * adds. */
 static petra_status count_block(const petra_plan *plan, petra_accounting accounting, int block,
                                 petra_memory_stage *out) {
-  const petra_config *config = plan->config;
-  const petra_ledger_rule rule = {
-      .accounting = accounting,
-      .inputs_kept = plan->method.keep != PETRA_KEEP_NOTHING,
-      .weights_kept = petra_method_stashes(&plan->method),
-      .batch = config->data.batch,
-      .accumulate = 1,
-      .element_bytes = petra_element_bytes(config->device.backend, config->device.precision, PETRA_TENSOR_ACTIVATION),
-      .parameter_bytes = petra_element_bytes(config->device.backend, config->device.precision, PETRA_TENSOR_FILTER)};
+  petra_ledger_rule rule = petra_footprint_rule(plan, accounting);
+  rule.inputs_kept = plan->method.keep != PETRA_KEEP_NOTHING;
+  rule.weights_kept = petra_method_stashes(&plan->method);
+  rule.accumulate = 1;
   petra_ledger_block about;
   petra_ledger_bytes bytes;
   petra_footprint_block(plan, block, 1, &about);

@@ -12,12 +12,10 @@ libpetra_a_SOURCES += \
 	src/run/plan_order.c \
 	src/run/plan_profile.c \
 	src/run/plan_program.c \
-	src/run/plan_roofline.c \
 	src/run/plan_summary.c \
 	src/run/probe_log.c src/run/probe_log.h \
 	src/run/profile.h \
 	src/run/profile_measure.c \
-	src/run/profile_weights.c \
 	src/run/run.c src/run/run.h \
 	src/run/schedule_file.c src/run/schedule_file.h \
 	src/run/simulation.c src/run/simulation.h \

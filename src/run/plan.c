@@ -36,6 +36,10 @@ static petra_status cut(petra_plan *plan) {
   return status;
 }
 
+int64_t petra_plan_element_bytes(const petra_plan *plan, petra_tensor_kind kind) {
+  return petra_element_bytes(plan->config->device.backend, plan->config->device.precision, kind);
+}
+
 /* What each backend can compute in. */
 static petra_status check_precision(const petra_config *config) {
   const petra_backend_kind backend = config->device.backend;

@@ -52,10 +52,6 @@ petra_status petra_plan_check_training(petra_plan *plan, int64_t microbatches);
 /* Checks an open data set against the plan: classes and size of the images. PETRA_CONFIG. */
 petra_status petra_plan_check_data(const petra_plan *plan, const petra_dataset *set);
 
-/* Durations of stage `stage` from 0 by cluster.cost: roofline; `out`'s message sizes stay as they are. PETRA_CONFIG if
- * the device has no peak for the arithmetic. */
-petra_status petra_plan_roofline_cost(const petra_plan *plan, int stage, petra_stage_cost *out);
-
 /* Reads cluster.cost.profile, unless it was read before or no cost comes from one, and checks that it is a profile of this
  * network. Before petra_cluster_init. PETRA_CONFIG, PETRA_IO or PETRA_DATA: what differs, and what was expected. */
 petra_status petra_plan_load_profile(petra_plan *plan);
@@ -66,6 +62,9 @@ petra_status petra_plan_profile_cost(const petra_plan *plan, int stage, petra_st
 
 /* What the profile says a microbatch takes at each block, F and B together; false if it has not one block a stage. */
 bool petra_plan_block_times(const petra_plan *plan, int64_t *nanoseconds);
+
+/* Of a tensor of this kind, on the backend and in the precision of the config. */
+int64_t petra_plan_element_bytes(const petra_plan *plan, petra_tensor_kind kind);
 
 /* A row of the stage table. */
 typedef struct petra_stage_summary {

@@ -39,7 +39,7 @@ struct petra_run {
   petra_training_log *log;
   petra_probe *probe;
   petra_probe_log probe_log;
-  petra_checkpoints *checkpoints;
+  petra_observer *checkpoints;
   petra_observer *actions;
   petra_observer *trace;
   petra_observer *observers;
@@ -50,22 +50,13 @@ struct petra_run {
 
 /* --- open --- */
 
-static petra_status open_data(petra_run *run) {
-  const petra_config *config = run->config;
-  run->train_set = run->options.train;
-  if (!run->train_set) {
-    PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_TRAIN, &run->train_opened));
-    run->train_set = run->train_opened;
-  }
-  PETRA_TRY(petra_plan_check_data(&run->plan, run->train_set));
-  if (config->run.eval_every == 0)
-    return PETRA_OK;
-  run->eval_set = run->options.evaluation;
-  if (!run->eval_set) {
-    PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_EVAL, &run->eval_opened));
-    run->eval_set = run->eval_opened;
-  }
-  return petra_plan_check_data(&run->plan, run->eval_set);
+/* *out: the given set, or that of the config. */
+static petra_status open_set(petra_run *run, petra_split split, const petra_dataset *given, petra_dataset **opened,
+                             const petra_dataset **out) {
+  if (!given)
+    PETRA_TRY(petra_dataset_open(run->config, split, opened));
+  *out = given ? given : *opened;
+  return petra_plan_check_data(&run->plan, *out);
 }
 
 /* How many microbatches, and the options of the program. */
@@ -188,7 +179,10 @@ petra_status petra_run_open(const petra_config *config, const petra_run_options 
   run->folder.lock = -1;
   PETRA_TRY_GOTO(status, petra_plan_init(&run->plan, config), fail);
   PETRA_TRY_GOTO(status, petra_plan_read_order(&run->plan), fail);
-  PETRA_TRY_GOTO(status, open_data(run), fail);
+  PETRA_TRY_GOTO(status, open_set(run, PETRA_SPLIT_TRAIN, options->train, &run->train_opened, &run->train_set), fail);
+  if (config->run.eval_every > 0)
+    PETRA_TRY_GOTO(status, open_set(run, PETRA_SPLIT_EVAL, options->evaluation, &run->eval_opened, &run->eval_set),
+                   fail);
   PETRA_TRY_GOTO(status, plan_program(run), fail);
   if (options->program)
     run->plan.method.program = options->program;
@@ -256,11 +250,10 @@ static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
   *worker = run->worker;
   if (!run->options.files)
     return PETRA_OK;
-  PETRA_TRY(petra_checkpoints_create(&options, &run->checkpoints));
+  PETRA_TRY(petra_checkpoints_create(&options, &run->checkpoints, worker));
   petra_checkpoint_destroy(run->resume);
   run->resume = NULL;
-  petra_observers_add(&run->observers, petra_checkpoints_observer(run->checkpoints));
-  *worker = petra_checkpoints_worker(run->checkpoints);
+  petra_observers_add(&run->observers, run->checkpoints);
   return PETRA_OK;
 }
 

@@ -244,6 +244,7 @@ static petra_status measure(petra_simulation *s, double wall_s) {
     figures->bubble_fraction = 1 - busy_ns / (available_ns * petra_program_devices(&s->plan.program));
   figures->wall_s = wall_s;
   result->plan = &s->plan;
+  result->directory = s->folder.path;
   result->runaway = petra_executor_virtual_runaway(s->executor);
   if (!s->critical)
     return PETRA_OK;
@@ -305,8 +306,4 @@ void petra_simulation_destroy(petra_simulation *s) {
 
 const petra_simulated *petra_simulation_result(const petra_simulation *simulation) {
   return &simulation->result;
-}
-
-const char *petra_simulation_directory(const petra_simulation *simulation) {
-  return simulation->folder.path;
 }

@@ -9,6 +9,7 @@
 /* All of it stays the simulation's. */
 typedef struct petra_simulated {
   const petra_plan *plan; /* with its program */
+  const char *directory;  /* NULL: nothing is written */
   /* As they stand in /simulate. Of a stage: utilization is that of its device's engines; lags are over all backwards, those
    * of the start included; in flight is what is forwarded and not yet backwarded; kept, whose graph or input is held: until
    * B, or W where it is split from B; bytes are sent by the stage over links: with chunks, none within a device. */
@@ -41,6 +42,5 @@ void petra_simulation_destroy(petra_simulation *simulation);
 
 /* After petra_simulation_go. */
 const petra_simulated *petra_simulation_result(const petra_simulation *simulation);
-const char *petra_simulation_directory(const petra_simulation *simulation); /* NULL: nothing is written */
 
 #endif
