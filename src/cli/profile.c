@@ -189,15 +189,12 @@ const petra_command petra_command_profile = {
     .name = "profile",
     .summary = "measures what the stages of a config cost on this device",
     .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output FILE] [--json] [--quiet]",
-    .help = "Times forward, backward, reconstruction, weight gradient and update of every stage of the config's "
-            "network on this\n"
-            "device, with its backend, precision, threads and batch, and writes a cost profile. `petra simulate` and "
-            "`petra train`\n"
-            "take it with cluster.cost.model: profile and cluster.cost.profile: FILE. Images are random, nothing is "
-            "trained.\n"
-            "profile.repetitions microbatches are measured after profile.warmup others; the costs are the medians. A "
-            "profile with\n"
-            "one block a stage serves every partition of the network.\n",
+    .help =
+        "Times forward, backward, reconstruction, weight gradient and update of every stage of the config's network\n"
+        "on this device, with its backend, precision, threads and batch, and writes a cost profile. `petra\n"
+        "simulate` and `petra train` take it with cluster.cost.model: profile and cluster.cost.profile: FILE.\n"
+        "Images are random, nothing is trained. profile.repetitions microbatches are measured after profile.warmup\n"
+        "others; the costs are the medians. A profile with one block a stage serves every partition of the network.\n",
     .takes_config = true,
     .options =
         (const petra_option[]){

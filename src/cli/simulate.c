@@ -119,8 +119,7 @@ static petra_status print_table(const petra_simulated *result) {
   if (result->figures.critical_kinds)
     print_critical(result);
   printf("in flight: most microbatches between F and B; kept: most whose graph or input is held, until B, or W where "
-         "it is "
-         "split from B\n");
+         "it is split from B\n");
   if (result->accounts)
     printf("peak MB: the most that a stage holds, in 10^6 bytes, accounting %s\n", result->accounting);
   return PETRA_OK;
@@ -129,10 +128,10 @@ static petra_status print_table(const petra_simulated *result) {
 static petra_status report(const petra_arguments *arguments, const petra_simulation *simulation) {
   const petra_simulated *result = petra_simulation_result(simulation);
   if (result->runaway >= 0)
-    petra_log(PETRA_LOG_WARNING,
-              "forward runs away from backward: with microbatch %lld more than %lld are in flight; "
-              "method.credit bounds them",
-              (long long)result->runaway, 2 * (2 * (long long)result->plan->stages - 1));
+    petra_log(
+        PETRA_LOG_WARNING,
+        "forward runs away from backward: with microbatch %lld more than %lld are in flight; method.credit bounds them",
+        (long long)result->runaway, 2 * (2 * (long long)result->plan->stages - 1));
   if (arguments->json)
     return print_json(result);
   if (arguments->quiet)

@@ -123,10 +123,9 @@ static petra_status started(petra_observer *base, int64_t now_ns, const petra_ac
   for (int i = 0; i < count && c->done < c->resumed; i++)
     c->read_again += actions[i].stage == 1 && is_first(c, actions[i].kind);
   if (c->done < c->resumed && c->done + count == c->resumed && c->read_again != c->written)
-    return petra_fail(PETRA_DATA,
-                      "%s: item /begin: %lld actions read %lld microbatches, not %lld; expected a checkpoint "
-                      "of this run",
-                      c->options.path, (long long)c->resumed, (long long)c->read_again, (long long)c->written);
+    return petra_fail(
+        PETRA_DATA, "%s: item /begin: %lld actions read %lld microbatches, not %lld; expected a checkpoint of this run",
+        c->options.path, (long long)c->resumed, (long long)c->read_again, (long long)c->written);
   if (c->options.measure && c->done >= c->resumed)
     PETRA_TRY(remember(c, count, results));
   c->done += count;
@@ -148,10 +147,9 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
   const bool again = c->done < c->resumed;
   petra_worker *worker = again ? c->counting : c->options.worker;
   if (again && c->done + count > c->resumed)
-    return petra_fail(PETRA_DATA,
-                      "%s: its %lld actions end in the middle of what starts together; expected a checkpoint of this "
-                      "run",
-                      c->options.path, (long long)c->resumed);
+    return petra_fail(
+        PETRA_DATA, "%s: its %lld actions end in the middle of what starts together; expected a checkpoint of this run",
+        c->options.path, (long long)c->resumed);
   PETRA_TRY(worker->ops->perform(worker, virtual_ns, actions, count, results));
   for (int i = 0; again && c->options.measure && i < count; i++)
     results[i].measured_ns = c->measured[c->done + i];
@@ -226,10 +224,10 @@ static petra_status compare(const char *path, const char *found, const petra_con
   PETRA_TRY(petra_config_compare_text(path, found, expected, PETRA_ROLE_RESULT, &order, &difference));
   return order == 0
              ? PETRA_OK
-             : petra_fail(PETRA_CONFIG,
-                          "%s: was written with %s: %s, and the config has %s; expected the config of the run that "
-                          "is resumed",
-                          path, difference.key, difference.a, difference.b);
+             : petra_fail(
+                   PETRA_CONFIG,
+                   "%s: was written with %s: %s, and the config has %s; expected the config of the run that is resumed",
+                   path, difference.key, difference.a, difference.b);
 }
 
 petra_status petra_checkpoint_find(const char *path, const petra_config *config, petra_archive **out) {

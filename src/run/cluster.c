@@ -26,9 +26,9 @@ static petra_status check_roofline(const petra_config *config) {
     return petra_config_fail(config, "cluster.cost.model",
                              "roofline with cluster.stages, which have no model to count; expected unit or constant");
   if (config->device.precision == PETRA_PRECISION_FP64)
-    return petra_config_fail(config, "cluster.cost.model",
-                             "roofline with device.precision: fp64, for which it knows no peak; expected "
-                             "device.precision: fp32");
+    return petra_config_fail(
+        config, "cluster.cost.model",
+        "roofline with device.precision: fp64, for which it knows no peak; expected device.precision: fp32");
   return PETRA_OK;
 }
 

@@ -140,15 +140,14 @@ static petra_status pass_once(const petra_plan *plan, bool apart, petra_memory_s
   petra_backend *dry;
   memset(out, 0, (size_t)plan->stages * sizeof *out);
   PETRA_TRY(petra_backend_create_dry(config->device.backend, config->device.precision, &dry));
-  petra_status status = petra_network_open(&p.network, plan, dry);
-  if (status == PETRA_OK)
-    status = pass(&p, apart);
-  for (int j = 0; j < plan->stages; j++) {
-    if (p.forward)
-      petra_message_release(&p.forward[j]);
-    if (p.backward)
-      petra_message_release(&p.backward[j]);
-  }
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_network_open(&p.network, plan, dry), done);
+  status = pass(&p, apart);
+done:
+  for (int j = 0; p.forward && j < plan->stages; j++)
+    petra_message_release(&p.forward[j]);
+  for (int j = 0; p.backward && j < plan->stages; j++)
+    petra_message_release(&p.backward[j]);
   petra_free(p.before);
   petra_free(p.forward);
   petra_free(p.backward);

@@ -89,11 +89,11 @@ petra_status petra_plan_check_training(petra_plan *plan, int64_t microbatches) {
   if (config->probe.per_epoch > 0 && schedule->program.moment == PETRA_MOMENT_NONE)
     return petra_config_fail(
         config, "probe.per_epoch",
-        plan->by_arrival ? "%lld with method.schedule: %s and method %s, whose references follow the clock of the "
-                           "run itself, which an order has not; expected 0"
-                         : "%lld with method.schedule: %s and method %s: the order is neither synchronous nor one "
-                           "that petra schedule prints, so that no weights are those of the moment of a "
-                           "backward; expected 0",
+        plan->by_arrival
+            ? "%lld with method.schedule: %s and method %s, whose references follow the clock of the run itself, which "
+              "an order has not; expected 0"
+            : "%lld with method.schedule: %s and method %s: the order is neither synchronous nor one that petra "
+              "schedule prints, so that no weights are those of the moment of a backward; expected 0",
         (long long)config->probe.per_epoch, config->method.schedule, plan->method.name);
   return petra_plan_measure_order(plan);
 }

@@ -18,11 +18,10 @@ static petra_status check_program(const petra_config *config, const petra_method
                              "%lld chunks of %d stages; expected a divisor of the number of stages", (long long)chunks,
                              stages);
   if (method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER && config->method.accumulate < stages)
-    return petra_config_fail(
-        config, "method.accumulate",
-        "%lld with method %s on %d stages; its two versions of the weights need at least one microbatch a stage "
-        "between updates: expected at least %d",
-        (long long)config->method.accumulate, name, stages, stages);
+    return petra_config_fail(config, "method.accumulate",
+                             "%lld with method %s on %d stages; its two versions of the weights need at least one "
+                             "microbatch a stage between updates: expected at least %d",
+                             (long long)config->method.accumulate, name, stages, stages);
   if (config->method.credit > 0 && !program->arrival)
     return petra_config_fail(config, "method.credit",
                              "%lld with method %s, whose program is %s; expected 0, or a method by arrival",

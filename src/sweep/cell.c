@@ -45,12 +45,11 @@ static petra_status check_config(const petra_sweep_cell *cell, const char *path,
   petra_config_difference difference;
   int order;
   PETRA_TRY(petra_config_compare_text(path, found, cell->config, PETRA_ROLE_WAY, &order, &difference));
-  return order == 0
-             ? PETRA_OK
-             : petra_fail(PETRA_CONFIG,
-                          "%s: complete, but of another config: %s: %s in place of %s; expected the grid that it was "
-                          "made with, another --output, or its folder moved away",
-                          path, difference.key, difference.a, difference.b);
+  return order == 0 ? PETRA_OK
+                    : petra_fail(PETRA_CONFIG,
+                                 "%s: complete, but of another config: %s: %s in place of %s; expected the grid that "
+                                 "it was made with, another --output, or its folder moved away",
+                                 path, difference.key, difference.a, difference.b);
 }
 
 /* --- petra train --- */

@@ -174,10 +174,9 @@ static petra_status print_table(const summary *s) {
         metric_cell(table, s->combination[c].interval[m]);
   }
   PETRA_TRY(petra_table_print(table, stdout));
-  petra_utf8_print(stdout,
-                   "mean +- 95 %% interval (Student's t) over the seeds that are complete; all in "
-                   "%s/summary.{csv,json}\n",
-                   s->sweep->directory);
+  petra_utf8_print(
+      stdout, "mean +- 95 %% interval (Student's t) over the seeds that are complete; all in %s/summary.{csv,json}\n",
+      s->sweep->directory);
   return PETRA_OK;
 }
 
