@@ -12,7 +12,6 @@ petra_SOURCES = \
 	src/cli/info.c \
 	src/cli/init.c \
 	src/cli/inspect.c \
-	src/cli/inspect_run.c src/cli/inspect_run.h \
 	src/cli/main.c \
 	src/cli/memory.c src/cli/memory.h \
 	src/cli/methods.c \

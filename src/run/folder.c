@@ -21,29 +21,22 @@ petra_status petra_join_path(const char *directory, const char *name, char **out
   return PETRA_OK;
 }
 
-static petra_status make_folders(char *path) {
-  for (char *slash = path + 1;; slash++) {
+petra_status petra_folder_make(const char *path) {
+  char *part;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_duplicate_string(&part, path));
+  for (char *slash = part + 1, kept = 1; kept && status == PETRA_OK; slash++) {
     if (*slash != '/' && *slash != 0)
       continue;
-    char kept = *slash;
-    *slash = 0;
     struct stat info;
-    int made = mkdir(path, 0777);
-    bool folder = made == 0 || (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode));
-    if (!folder)
-      return petra_fail(PETRA_IO, "%s: cannot make this folder: %s", path,
-                        errno == EEXIST ? "a file of that name is in the way" : strerror(errno));
+    kept = *slash;
+    *slash = 0;
+    if (mkdir(part, 0777) != 0 && !(errno == EEXIST && stat(part, &info) == 0 && S_ISDIR(info.st_mode)))
+      status = petra_fail(PETRA_IO, "%s: cannot make this folder: %s", part,
+                          errno == EEXIST ? "a file of that name is in the way" : strerror(errno));
     *slash = kept;
-    if (!kept)
-      return PETRA_OK;
   }
-}
-
-petra_status petra_folder_make(const char *path) {
-  char *copy;
-  PETRA_TRY(petra_duplicate_string(&copy, path));
-  petra_status status = make_folders(copy);
-  petra_free(copy);
+  petra_free(part);
   return status;
 }
 
@@ -51,7 +44,7 @@ petra_status petra_folder_of(const petra_config *config, const char *output, cha
   char *path;
   PETRA_TRY(output ? petra_duplicate_string(&path, output)
                    : petra_join_path(config->run.output, config->run.name, &path));
-  petra_status status = make_folders(path);
+  petra_status status = petra_folder_make(path);
   if (status != PETRA_OK)
     petra_free(path);
   else
