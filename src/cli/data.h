@@ -5,8 +5,7 @@
 #include "cli/command.h"
 #include "data/dataset.h"
 
-/* Reads every record of the split and reports; PETRA_DATA if there was anything wrong, each logged with a
- * line. */
+/* Reads every record of the split and reports; PETRA_DATA if there was anything wrong, each logged with a line. */
 petra_status petra_data_verify(const petra_arguments *arguments, const petra_config *config);
 
 /* Writes the data set of the config as an HDF5 file to --output. */

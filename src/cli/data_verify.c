@@ -1,6 +1,5 @@
 /* petra data verify: reads all of a data set. */
 #include "base/json.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
 #include "cli/data.h"

@@ -1,6 +1,5 @@
 /* petra evaluate: accuracy of weights on the evaluation set. */
 #include "base/json.h"
-#include "base/mem.h"
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "run/network.h"

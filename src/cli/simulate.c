@@ -29,8 +29,8 @@ static json_t *stage_json(const petra_simulated *result, int32_t j) {
                              (json_int_t)f->lag_max[j], "in_flight_max", (json_int_t)f->in_flight_max[j], "kept_max",
                              (json_int_t)f->kept_max[j], "bytes_up", (json_int_t)f->bytes_up[j], "bytes_down",
                              (json_int_t)f->bytes_down[j]);
-  if (result->figures.critical_kinds)
-    petra_json_set(&object, "critical_ns", json_integer(result->figures.critical_stage_ns[j]));
+  if (f->critical_kinds)
+    petra_json_set(&object, "critical_ns", json_integer(f->critical_stage_ns[j]));
   petra_json_set(&object, "peak_bytes",
                  account ? petra_peaks_json(account->peak_bytes, account->total_peak_bytes) : json_object());
   return object;
@@ -38,20 +38,19 @@ static json_t *stage_json(const petra_simulated *result, int32_t j) {
 
 static petra_status print_json(const petra_simulated *result) {
   const petra_plan *plan = result->plan;
+  const petra_runlog_simulation *f = &result->figures;
   json_t *stages = json_array();
   for (int32_t j = 0; j < plan->program.stages; j++)
     petra_json_append(&stages, stage_json(result, j));
   return petra_json_print_new(json_pack(
       "{s:s, s:s, s:I, s:I, s:o, s:I, s:o, s:o, s:I, s:b, s:o, s:o, s:s?, s:o, s:o}", "method", plan->method.name,
       "program", plan->method.program->name, "engines", (json_int_t)plan->config->cluster.engines, "microbatches",
-      (json_int_t)plan->program.microbatches, "makespan_s", petra_json_real(1e-9 * (double)result->figures.makespan_ns),
-      "makespan_ns", (json_int_t)result->figures.makespan_ns, "time_per_microbatch_s",
-      petra_json_real(result->figures.time_per_microbatch_s), "bubble_fraction",
-      petra_json_real(result->figures.bubble_fraction), "actions", (json_int_t)result->figures.actions, "runaway",
+      (json_int_t)plan->program.microbatches, "makespan_s", petra_json_real(1e-9 * (double)f->makespan_ns),
+      "makespan_ns", (json_int_t)f->makespan_ns, "time_per_microbatch_s", petra_json_real(f->time_per_microbatch_s),
+      "bubble_fraction", petra_json_real(f->bubble_fraction), "actions", (json_int_t)f->actions, "runaway",
       result->runaway >= 0, "runaway_microbatch", result->runaway < 0 ? json_null() : json_integer(result->runaway),
-      "critical_path", result->figures.critical_kinds ? critical_json(result) : json_null(), "accounting",
-      result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(result->figures.wall_s), "stages",
-      stages));
+      "critical_path", f->critical_kinds ? critical_json(result) : json_null(), "accounting",
+      result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages", stages));
 }
 
 static void add_row(petra_table *table, int32_t j, const petra_simulated *result) {
@@ -105,18 +104,18 @@ static void print_critical(const petra_simulated *result) {
 static petra_status print_table(const petra_simulated *result) {
   const petra_program_options *program = &result->plan->program;
   const petra_config *config = result->plan->config;
+  const petra_runlog_simulation *f = &result->figures;
   printf("%s (program %s) on %d stage%s, %lld microbatches, %lld engine%s a device\n\n", result->plan->method.name,
          result->plan->method.program->name, program->stages, program->stages == 1 ? "" : "s",
          (long long)program->microbatches, (long long)config->cluster.engines, config->cluster.engines == 1 ? "" : "s");
   PETRA_TRY(print_stages(result));
-  printf("\nmakespan %.9g s", 1e-9 * (double)result->figures.makespan_ns);
-  if (isfinite(result->figures.time_per_microbatch_s))
-    printf(", %.9g s per microbatch", result->figures.time_per_microbatch_s);
+  printf("\nmakespan %.9g s", 1e-9 * (double)f->makespan_ns);
+  if (isfinite(f->time_per_microbatch_s))
+    printf(", %.9g s per microbatch", f->time_per_microbatch_s);
   else
     printf(", too few microbatches for a steady state");
-  printf(", bubble %.4f; %lld actions in %.3g s\n", result->figures.bubble_fraction, (long long)result->figures.actions,
-         result->figures.wall_s);
-  if (result->figures.critical_kinds)
+  printf(", bubble %.4f; %lld actions in %.3g s\n", f->bubble_fraction, (long long)f->actions, f->wall_s);
+  if (f->critical_kinds)
     print_critical(result);
   printf("in flight: most microbatches between F and B; kept: most whose graph or input is held, until B, or W where "
          "it is split from B\n");

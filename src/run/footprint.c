@@ -229,8 +229,7 @@ void petra_footprint_block(const petra_plan *plan, int block, int64_t delay, pet
   }
 }
 
-/* Bytes of one waiting input and one waiting version: what a delay of one microbatch, with an update each,
- * adds. */
+/* Bytes of one waiting input and one waiting version: what a delay of one microbatch, with an update each, adds. */
 static petra_status count_block(const petra_plan *plan, petra_accounting accounting, int block,
                                 petra_memory_stage *out) {
   petra_ledger_rule rule = petra_footprint_rule(plan, accounting);

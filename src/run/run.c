@@ -14,8 +14,6 @@
 #include "run/probe_log.h"
 #include "run/trace_observer.h"
 
-#include <stdio.h>
-
 struct petra_run {
   const petra_config *config;
   petra_run_options options;

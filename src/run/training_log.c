@@ -1,7 +1,6 @@
 #include "run/training_log.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
 
 #include <math.h>

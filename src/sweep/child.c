@@ -1,5 +1,4 @@
-/* One run of one cell: a process of this same program. Nothing that happens to it reaches the sweep but its
- * end. */
+/* One run of one cell: a process of this same program. Nothing that happens to it reaches the sweep but its end. */
 #define _GNU_SOURCE /* sched_setaffinity */
 #include "base/clock.h"
 #include "base/log.h"

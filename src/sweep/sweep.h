@@ -5,7 +5,6 @@
 #include "base/grid.h"
 #include "base/status.h"
 
-#include <stdio.h>
 #include <sys/types.h>
 
 enum { PETRA_SWEEP_METRICS = 8, PETRA_SWEEP_REASON = 512 };
@@ -53,8 +52,7 @@ typedef struct petra_sweep {
 
 /* --- plan.c --- */
 
-/* Configs of all cells (of `only` alone, where that is given), checked as far as no data is needed; no two
- * alike. */
+/* Configs of all cells (of `only` alone, where that is given), checked as far as no data is needed; no two alike. */
 petra_status petra_sweep_plan(petra_sweep *sweep);
 
 /* --- cell.c --- */
