@@ -30,8 +30,8 @@ petra_loader_options petra_network_loader(const petra_network *network, int64_t 
 /* Loss and accuracy on a data set with the present weights. */
 petra_status petra_network_evaluate(const petra_network *network, const petra_dataset *set, petra_evaluation *out);
 
-/* What the config says of the backend. */
-petra_backend_options petra_network_backend_options(const petra_config *config);
+/* The backend of the config. */
+petra_status petra_network_backend(const petra_config *config, petra_backend **out);
 
 /* Threads of device.threads: its value, or the cores that this process may use. */
 int petra_network_threads(const petra_config *config);

@@ -42,29 +42,24 @@ static petra_status add_block(tensor_list *list, const petra_network *network, p
   return PETRA_OK;
 }
 
-static void destroy_list(tensor_list *list) {
+static void free_list(tensor_list *list) {
   for (int i = 0; i < list->count; i++)
     petra_free(list->weights[i].values);
   petra_free(list->weights);
   petra_free(list->tensors);
-  petra_free(list);
 }
 
-static petra_status make_list(const petra_network *network, tensor_list **out) {
-  tensor_list *list;
-  petra_status status;
-  size_t most = (size_t)network->plan->model.block_count * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS);
-  PETRA_TRY(petra_allocate(&list, 1, sizeof *list));
-  PETRA_TRY_GOTO(status, petra_allocate(&list->weights, most, sizeof *list->weights), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&list->tensors, most, sizeof *list->tensors), fail);
-  for (int j = 0; j < network->plan->partition.stages; j++)
-    for (int b = network->plan->partition.first[j]; b < network->plan->partition.first[j + 1]; b++)
-      PETRA_TRY_GOTO(status, add_block(list, network, network->stage[j], b), fail);
-  *out = list;
+/* free_list is due whatever comes back. */
+static petra_status make_list(const petra_network *network, tensor_list *list) {
+  const petra_partition *partition = &network->plan->partition;
+  const size_t most = (size_t)network->plan->model.block_count * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS);
+  *list = (tensor_list){0};
+  PETRA_TRY(petra_allocate(&list->weights, most, sizeof *list->weights));
+  PETRA_TRY(petra_allocate(&list->tensors, most, sizeof *list->tensors));
+  for (int j = 0; j < partition->stages; j++)
+    for (int b = partition->first[j]; b < partition->first[j + 1]; b++)
+      PETRA_TRY(add_block(list, network, network->stage[j], b));
   return PETRA_OK;
-fail:
-  destroy_list(list);
-  return status;
 }
 
 /* A batch norm divides by the root of its running variance. */
@@ -92,37 +87,37 @@ static petra_status check_finite(const tensor_list *list, const char *path) {
 }
 
 petra_status petra_network_write_weights(const petra_network *network, const char *path) {
-  tensor_list *list;
-  petra_status status = PETRA_OK;
+  tensor_list list;
+  petra_status status;
   char text[128];
   const petra_config *config = network->plan->config;
-  PETRA_TRY(make_list(network, &list));
-  for (int i = 0; i < list->count; i++)
-    PETRA_TRY_GOTO(
-        status, petra_op_download(network->backend, list->tensors[i], list->weights[i].values, PETRA_HOST_F64), done);
-  PETRA_TRY_GOTO(status, check_finite(list, path), done);
+  PETRA_TRY_GOTO(status, make_list(network, &list), done);
+  for (int i = 0; i < list.count; i++)
+    PETRA_TRY_GOTO(status, petra_op_download(network->backend, list.tensors[i], list.weights[i].values, PETRA_HOST_F64),
+                   done);
+  PETRA_TRY_GOTO(status, check_finite(&list, path), done);
   snprintf(text, sizeof text, "%s-%d width %d, %s stem, %d classes",
            petra_config_choice_name("model.family", (int)config->model.family), network->plan->model.depth,
            network->plan->model.width, petra_config_choice_name("model.stem", (int)config->model.stem),
            network->plan->model.classes);
   const petra_weights_about about = {.model = text};
   const bool wide = network->backend->element_bytes[PETRA_TENSOR_FILTER] > sizeof(float);
-  status = petra_weights_write(path, &about, list->weights, list->count, wide);
+  status = petra_weights_write(path, &about, list.weights, list.count, wide);
 done:
-  destroy_list(list);
+  free_list(&list);
   return status;
 }
 
 petra_status petra_network_read_weights(petra_network *network, const char *path) {
-  tensor_list *list;
+  tensor_list list;
   petra_status status;
-  PETRA_TRY(make_list(network, &list));
-  PETRA_TRY_GOTO(status, petra_weights_read(path, list->weights, list->count), done);
-  PETRA_TRY_GOTO(status, check_variances(list, path), done);
-  for (int i = 0; i < list->count; i++)
-    PETRA_TRY_GOTO(status, petra_op_upload(network->backend, list->tensors[i], list->weights[i].values, PETRA_HOST_F64),
+  PETRA_TRY_GOTO(status, make_list(network, &list), done);
+  PETRA_TRY_GOTO(status, petra_weights_read(path, list.weights, list.count), done);
+  PETRA_TRY_GOTO(status, check_variances(&list, path), done);
+  for (int i = 0; i < list.count; i++)
+    PETRA_TRY_GOTO(status, petra_op_upload(network->backend, list.tensors[i], list.weights[i].values, PETRA_HOST_F64),
                    done);
 done:
-  destroy_list(list);
+  free_list(&list);
   return status;
 }

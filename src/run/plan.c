@@ -1,4 +1,4 @@
-#include "run/plan_private.h"
+#include "run/plan.h"
 
 #include "backend/precision.h"
 #include "base/log.h"
@@ -34,6 +34,10 @@ static petra_status cut(petra_plan *plan) {
                                                 petra_plan_block_times(plan, times) ? times : NULL);
   petra_free(times);
   return status;
+}
+
+int64_t petra_plan_element_bytes(const petra_plan *plan, petra_tensor_kind kind) {
+  return petra_element_bytes(plan->config->device.backend, plan->config->device.precision, kind);
 }
 
 /* What each backend can compute in. */
@@ -72,7 +76,8 @@ petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
 void petra_plan_fini(petra_plan *plan) {
   petra_partition_fini(&plan->partition);
   petra_model_fini(&plan->model);
-  petra_plan_order_destroy(plan->order);
+  petra_schedule_destroy(plan->schedule);
+  petra_free(plan->distance);
   petra_profile_destroy(plan->profile);
   *plan = (petra_plan){0};
 }

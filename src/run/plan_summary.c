@@ -1,5 +1,4 @@
 /* The rows of the stage table, for `petra inspect` and the log. */
-#include "backend/precision.h"
 #include "run/plan.h"
 
 #include <stdio.h>
@@ -8,8 +7,7 @@ void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_sum
   const petra_config *config = plan->config;
   const petra_block *first = &plan->model.blocks[plan->partition.first[stage]];
   const petra_block *last = &plan->model.blocks[plan->partition.first[stage + 1] - 1];
-  int64_t image_bytes = config->data.batch *
-                        petra_element_bytes(config->device.backend, config->device.precision, PETRA_TENSOR_ACTIVATION);
+  int64_t image_bytes = config->data.batch * petra_plan_element_bytes(plan, PETRA_TENSOR_ACTIVATION);
   *out = (petra_stage_summary){.reversible = true,
                                .in = first->shape_in,
                                .out = last->shape_out,
@@ -30,7 +28,10 @@ void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_sum
   int32_t stages = plan->stages;
   out->delay = petra_method_distance(&plan->method, stages, stage + 1);
   out->lag = petra_method_lag(&plan->method, stages, stage + 1);
-  petra_plan_distance(plan, stage, &out->delay, &out->lag);
+  if (plan->distance) {
+    out->delay = plan->distance[stage].delay;
+    out->lag = plan->distance[stage].lag;
+  }
   if (plan->method.program->moment == PETRA_MOMENT_WINDOW)
     out->delay = 0; /* also where a file orders it: no update comes in between */
 }

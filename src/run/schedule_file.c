@@ -62,7 +62,6 @@ typedef struct recorded {
 /* As text: for every stage its own, in the order in which they started. */
 static petra_status print_actions(const void *context, FILE *out) {
   const recorded *run = context;
-  const char *path = run->path;
   const petra_runlog_action *rows = run->rows;
   const int64_t count = run->count;
   const petra_runlog_action **order;
@@ -71,13 +70,13 @@ static petra_status print_actions(const void *context, FILE *out) {
     stages = rows[i].stage > stages ? rows[i].stage : stages;
     const char *expected = petra_action_check(rows[i].stage, rows[i].kind, rows[i].microbatch);
     if (expected)
-      return petra_fail(PETRA_DATA, "%s: /trace/actions: row %lld is no action; expected %s", path, (long long)i,
+      return petra_fail(PETRA_DATA, "%s: /trace/actions: row %lld is no action; expected %s", run->path, (long long)i,
                         expected);
   }
   if (count == 0 || stages > count)
     return petra_fail(PETRA_DATA,
                       "%s: /trace/actions holds no schedule; expected the log of a run with run.trace_actions: true",
-                      path);
+                      run->path);
   PETRA_TRY(petra_allocate(&order, (size_t)count, sizeof *order));
   for (int64_t i = 0; i < count; i++)
     order[i] = &rows[i];

@@ -1,5 +1,4 @@
-/* One run of one cell: a process of this same program. Nothing that happens to it reaches the sweep but its
- * end. */
+/* One run of one cell: a process of this same program. Nothing that happens to it reaches the sweep but its end. */
 #define _GNU_SOURCE /* sched_setaffinity */
 #include "base/clock.h"
 #include "base/log.h"
@@ -93,10 +92,9 @@ static petra_status begin_log(const launch *l, off_t *end) {
 
 static petra_status prepare(launch *l, const petra_sweep *sweep, const petra_sweep_cell *cell, int slot,
                             off_t *log_start) {
-  char *made = NULL, *config = NULL;
+  char *config = NULL;
   size_t size;
-  PETRA_TRY(petra_folder_of(NULL, cell->directory, &made));
-  petra_free(made);
+  PETRA_TRY(petra_folder_make(cell->directory));
   PETRA_TRY(petra_join_path(cell->directory, "config.yaml", &l->config_path));
   PETRA_TRY(petra_join_path(cell->directory, "log.txt", &l->log_path));
   PETRA_TRY(petra_join_path(cell->directory, ".simulate.json.tmp.out", &l->output_path));
