@@ -26,6 +26,9 @@ petra_status petra_file_check_replaceable(const char *path);
  * opened or file systems that cannot sync a folder are no failure. */
 petra_status petra_file_sync_folder(const char *path);
 
+/* Writes all bytes at `offset` of an open file. 0 or an errno value. */
+int petra_file_write_at(int fd, const void *bytes, size_t size, off_t offset);
+
 /* Lengthens the open file to `size` with space on the disk behind it, so that a full disk is met now and not
  * in the middle of a change; 0 or an errno value. A file system that cannot reserve space only lengthens the
  * file. */

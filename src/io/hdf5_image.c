@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
+#include "io/atomic_file.h"
 
 #include <hdf5.h>
 
@@ -10,12 +11,10 @@ enum { IMAGE_INCREMENT_BYTES = 1 << 20 };
 
 int64_t petra_hdf5_image_create(void) {
   hid_t access = petra_hdf5_access(), creation = petra_hdf5_creation(), file = -1;
-  if (access >= 0 && creation >= 0 && H5Pset_fapl_core(access, IMAGE_INCREMENT_BYTES, 0) >= 0)
+  if (creation >= 0 && H5Pset_fapl_core(access, IMAGE_INCREMENT_BYTES, 0) >= 0)
     file = H5Fcreate("image.h5", H5F_ACC_TRUNC, creation, access); /* a name on no disk */
-  if (access >= 0)
-    H5Pclose(access);
-  if (creation >= 0)
-    H5Pclose(creation);
+  H5Pclose(access);
+  H5Pclose(creation);
   return file;
 }
 
@@ -34,4 +33,29 @@ petra_status petra_hdf5_image_copy(int64_t file, const char *path, const petra_h
   *size = PETRA_SEAL_BYTES + (size_t)bytes;
   petra_seal_image(image, *size);
   return PETRA_OK;
+}
+
+petra_status petra_hdf5_image_put(int64_t file, const char *path, const petra_hdf5_errors *errors) {
+  char *image = NULL;
+  size_t size = 0;
+  if (H5Fflush(file, H5F_SCOPE_LOCAL) < 0)
+    return petra_fail(PETRA_IO, "%s: cannot write: %s", path, petra_hdf5_reason(errors));
+  PETRA_TRY(petra_hdf5_image_copy(file, path, errors, &image, &size));
+  petra_status status = petra_file_write_atomically(path, image, size);
+  petra_free(image);
+  return status;
+}
+
+petra_status petra_hdf5_image_write(const char *path, bool (*write)(int64_t file, const void *what), const void *what,
+                                    size_t bytes) {
+  petra_hdf5_errors errors;
+  PETRA_TRY(petra_reserve(bytes));
+  petra_hdf5_begin(&errors);
+  hid_t file = petra_hdf5_image_create();
+  petra_status status = file >= 0 && write(file, what)
+                            ? petra_hdf5_image_put(file, path, &errors)
+                            : petra_fail(PETRA_IO, "%s: cannot write: %s", path, petra_hdf5_reason(&errors));
+  H5Fclose(file); /* it is in memory: nothing is written */
+  petra_hdf5_end();
+  return status;
 }

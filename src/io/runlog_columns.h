@@ -14,7 +14,7 @@ typedef struct petra_columns {
   char *rows;                             /* group->chunk_rows rows, of which `buffered` are not yet in HDF5 */
   char *values;                           /* one column of them */
   int buffered;
-  uint64_t written; /* rows in HDF5 */
+  int64_t written; /* rows in HDF5 */
 } petra_columns;
 
 /* Allocates the buffers; `columns` is zeroed before. After a failure petra_columns_free is still due. */
