@@ -17,7 +17,7 @@ typedef struct petra_hdf5_layout {
  * checked. */
 petra_status petra_hdf5_layout_read(const char *path, petra_split split, petra_hdf5_layout *out);
 
-/* Whether there is a group of the split. Errors as of a file that cannot be read. */
-petra_status petra_hdf5_layout_has(const char *path, petra_split split, bool *out);
+/* Whether there is an evaluation split. Errors as of a file that cannot be read. */
+petra_status petra_hdf5_layout_has_eval(const char *path, bool *out);
 
 #endif

@@ -15,6 +15,4 @@ petra_status petra_hdf5_set_open(const char *path, petra_split split, int64_t li
 
 petra_status petra_hdf5_set_shape(const char *path, petra_dataset_shape *out);
 
-petra_status petra_hdf5_set_has_eval(const char *path, bool *out);
-
 #endif
