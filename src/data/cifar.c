@@ -166,26 +166,6 @@ static petra_status read_source(const cifar_format *format, const source *from, 
   return PETRA_OK;
 }
 
-static petra_status create(const cifar_format *format, int64_t count, cifar **out) {
-  cifar *self = NULL;
-  PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
-  petra_status status = petra_allocate_raw(&self->records, (size_t)count, (size_t)record_bytes(format));
-  if (status != PETRA_OK) {
-    petra_free(self);
-    return status;
-  }
-  self->label_bytes = format->label_bytes;
-  self->base = (petra_dataset){.ops = &cifar_ops,
-                               .count = count,
-                               .height = SIDE,
-                               .width = SIDE,
-                               .classes = format->labels[format->label_bytes - 1].values,
-                               .mean = {0.4914, 0.4822, 0.4465},
-                               .deviation = {0.2023, 0.1994, 0.2010}};
-  *out = self;
-  return PETRA_OK;
-}
-
 petra_status petra_cifar_open(petra_cifar_kind kind, const char *path, petra_split split, int64_t limit,
                               int64_t *problems, petra_dataset **out) {
   const cifar_format *format = &formats[kind];
@@ -199,14 +179,22 @@ petra_status petra_cifar_open(petra_cifar_kind kind, const char *path, petra_spl
     total += sources[i].records;
   if (limit > 0 && limit < total)
     total = limit;
-  PETRA_TRY_GOTO(status, create(format, total, &self), close);
+  PETRA_TRY_GOTO(status, petra_allocate(&self, 1, sizeof *self), close);
+  PETRA_TRY_GOTO(status, petra_allocate_raw(&self->records, (size_t)total, (size_t)record_bytes(format)), close);
   for (int i = 0; i < count; i++) {
     int64_t keep = sources[i].records < total - stored ? sources[i].records : total - stored, kept = 0;
     status = read_source(format, &sources[i], self->records + stored * record_bytes(format), keep, problems, &kept);
     PETRA_TRY_GOTO(status, petra_dataset_problem(problems, status), close);
     stored += kept;
   }
-  self->base.count = stored;
+  self->label_bytes = format->label_bytes;
+  self->base = (petra_dataset){.ops = &cifar_ops,
+                               .count = stored,
+                               .height = SIDE,
+                               .width = SIDE,
+                               .classes = format->labels[format->label_bytes - 1].values,
+                               .mean = {0.4914, 0.4822, 0.4465},
+                               .deviation = {0.2023, 0.1994, 0.2010}};
   *out = &self->base;
 close:
   if (status != PETRA_OK && self)

@@ -15,8 +15,7 @@
 /* ImageNet's, of the training images' pixels / 255, as the field uses them (docs/semantics.md, "Recipe"). */
 static const double imagenet_mean[3] = {0.485, 0.456, 0.406}, imagenet_deviation[3] = {0.229, 0.224, 0.225};
 
-/* Below this size reductions gain nothing, and the sizes of reduced images no longer tell the reductions
- * apart. */
+/* Below this size reductions gain nothing, and the sizes of reduced images no longer tell the reductions apart. */
 enum { REDUCED_SIZE_MIN = 16 };
 
 typedef struct imagefolder {
@@ -71,8 +70,7 @@ static int choose_reduction(const petra_crop *window, int32_t size) {
   return reduction;
 }
 
-/* `start` .. `start + length` of the image, in pixels of the one that was decoded, which are `reduction` as
- * large. */
+/* `start` .. `start + length` of the image, in pixels of the one that was decoded, which are `reduction` as large. */
 static petra_resize_axis window_axis(int32_t start, int32_t length, int reduction, int32_t decoded, int32_t size) {
   petra_resize_axis axis = {
       .from = (double)start / reduction, .to = (double)(start + length) / reduction, .count = size, .kept = size};

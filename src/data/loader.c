@@ -21,8 +21,7 @@ typedef enum slot_state {
   SLOT_HELD     /* given to the caller */
 } slot_state;
 
-/* The room of one batch. The state is read and written under the mutex; the rest belongs to who the state
- * names. */
+/* The room of one batch. The state is read and written under the mutex; the rest belongs to who the state names. */
 typedef struct slot {
   petra_batch batch;
   double *images; /* or, with the option bytes: */
@@ -263,10 +262,6 @@ void petra_loader_destroy(petra_loader *loader) {
   petra_free(loader->pixels);
   petra_free(loader->workers);
   petra_free(loader);
-}
-
-int64_t petra_loader_batches(const petra_loader *loader) {
-  return loader->batches;
 }
 
 /* Called under the mutex. Waiting would have no end in two cases: nothing more is prepared, or nothing can be
