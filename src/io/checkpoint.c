@@ -26,10 +26,6 @@ static hid_t innermost(const checkpoint *c) {
   return c->groups ? c->group[c->groups - 1] : c->file;
 }
 
-static petra_status fail_write(const checkpoint *c, const petra_hdf5_errors *errors) {
-  return petra_fail(PETRA_IO, "%s: cannot write: %s", c->path, petra_hdf5_reason(errors));
-}
-
 static petra_status enter(petra_archive *base, const char *name) {
   checkpoint *c = (checkpoint *)base;
   petra_hdf5_errors errors;
@@ -37,12 +33,10 @@ static petra_status enter(petra_archive *base, const char *name) {
   petra_hdf5_begin(&errors);
   bool there = H5Lexists(innermost(c), name, H5P_DEFAULT) > 0;
   hid_t group = -1;
-  if (c->groups < MOST_GROUPS && there)
-    group = H5Gopen2(innermost(c), name, H5P_DEFAULT);
-  else if (c->groups < MOST_GROUPS && !base->reading)
-    group = petra_hdf5_create_group(innermost(c), name);
+  if (c->groups < MOST_GROUPS && (there || !base->reading))
+    group = there ? H5Gopen2(innermost(c), name, H5P_DEFAULT) : petra_hdf5_create_group(innermost(c), name);
   if (group < 0)
-    status = base->reading ? petra_archive_refuse(base, name, "is missing") : fail_write(c, &errors);
+    status = base->reading ? petra_archive_refuse(base, name, "is missing") : petra_hdf5_fail_write(c->path, &errors);
   else
     c->group[c->groups++] = group;
   petra_hdf5_end();
@@ -94,7 +88,7 @@ static petra_status values(petra_archive *base, const char *name, petra_archive_
   if (base->reading)
     status = read_values(c, &item, host, &errors);
   else if (!petra_hdf5_put_set(innermost(c), &item))
-    status = fail_write(c, &errors);
+    status = petra_hdf5_fail_write(c->path, &errors);
   petra_hdf5_end();
   return status;
 }
@@ -127,7 +121,7 @@ petra_status petra_checkpoint_create(const char *path, const char *config, petra
   c->file = petra_hdf5_image_create();
   if (c->file < 0 || petra_hdf5_put_i32(c->file, "schema_version", SCHEMA_VERSION) < 0 ||
       petra_hdf5_put_all(c->file, texts, sizeof texts / sizeof *texts) < 0)
-    status = fail_write(c, &errors);
+    status = petra_hdf5_fail_write(c->path, &errors);
   petra_hdf5_end();
   if (status != PETRA_OK)
     petra_checkpoint_destroy(&c->base);

@@ -26,6 +26,8 @@ typedef struct place {
 
 struct petra_data_file {
   char *path, *temporary;
+  char *names; /* of the classes, `name_bytes` each; NULL: they have none */
+  size_t name_bytes;
   int fd;
   int64_t image_bytes;
   int64_t records[PETRA_DATA_FILE_SPLITS];
@@ -44,38 +46,35 @@ static bool put_head(hid_t file, const petra_data_file_about *about) {
 }
 
 /* The names as strings of one length, padded with zeros. */
-static petra_status pad_names(const petra_data_file_about *about, size_t *length, char **out) {
+static petra_status pad_names(petra_data_file *self, const petra_data_file_about *about) {
   size_t longest = 1;
-  char *padded = NULL;
   for (int32_t i = 0; i < about->classes; i++) {
     size_t size = strlen(about->class_name[i]) + 1;
     longest = size > longest ? size : longest;
   }
-  PETRA_TRY(petra_allocate(&padded, (size_t)about->classes, longest));
+  PETRA_TRY(petra_allocate(&self->names, (size_t)about->classes, longest));
   for (int32_t i = 0; i < about->classes; i++)
-    snprintf(padded + (size_t)i * longest, longest, "%s", about->class_name[i]);
-  *length = longest;
-  *out = padded;
+    snprintf(self->names + (size_t)i * longest, longest, "%s", about->class_name[i]);
+  self->name_bytes = longest;
   return PETRA_OK;
 }
 
-static bool put_class_names(hid_t file, const petra_data_file_about *about, const char *padded, size_t length) {
+static bool put_class_names(hid_t file, const petra_data_file_about *about, const petra_data_file *self) {
   static const char *const dimension = "class";
   const petra_hdf5_set set = {.name = "class_names",
                               .type = H5Tcopy(H5T_C_S1),
                               .rank = 1,
                               .extent = {about->classes},
-                              .values = padded,
+                              .values = self->names,
                               .units = "1",
                               .dimensions = &dimension};
-  bool done =
-      H5Tset_size(set.type, length) >= 0 && H5Tset_cset(set.type, H5T_CSET_UTF8) >= 0 && petra_hdf5_put_set(file, &set);
+  bool done = H5Tset_size(set.type, self->name_bytes) >= 0 && H5Tset_cset(set.type, H5T_CSET_UTF8) >= 0 &&
+              petra_hdf5_put_set(file, &set);
   H5Tclose(set.type);
   return done;
 }
 
-/* A data set in one piece, whose space is taken at once and not filled; its place in the file, or
- * HADDR_UNDEF. */
+/* A data set in one piece, whose space is taken at once and not filled; its place in the file, or HADDR_UNDEF. */
 static haddr_t lay_out_set(hid_t group, const petra_hdf5_set *what) {
   hid_t list = petra_hdf5_untimed(H5P_DATASET_CREATE);
   if (H5Pset_layout(list, H5D_CONTIGUOUS) < 0 || H5Pset_alloc_time(list, H5D_ALLOC_TIME_EARLY) < 0 ||
@@ -110,17 +109,15 @@ static bool lay_out_split(hid_t file, int split, const petra_data_file_about *ab
   return at->labels != HADDR_UNDEF && at->images != HADDR_UNDEF;
 }
 
-static bool lay_out(hid_t file, const petra_data_file_about *about, const char *names, size_t length,
-                    petra_data_file *self) {
-  bool done = put_head(file, about) && (!names || put_class_names(file, about, names, length));
+static bool lay_out(hid_t file, const petra_data_file_about *about, petra_data_file *self) {
+  bool done = put_head(file, about) && (!self->names || put_class_names(file, about, self));
   for (int split = 0; split < PETRA_DATA_FILE_SPLITS && done; split++)
     done = (split == PETRA_DATA_FILE_EVAL && self->records[split] == 0) || lay_out_split(file, split, about, self);
   return done;
 }
 
 /* Creates the temporary file with everything in it but images and labels. */
-static petra_status create_layout(petra_data_file *self, const petra_data_file_about *about, const char *names,
-                                  size_t length) {
+static petra_status create_layout(petra_data_file *self, const petra_data_file_about *about) {
   petra_hdf5_errors errors;
   PETRA_TRY(petra_reserve(0));
   petra_hdf5_begin(&errors);
@@ -130,9 +127,8 @@ static petra_status create_layout(petra_data_file *self, const petra_data_file_a
                    ? -1
                    : H5Fcreate(self->temporary, H5F_ACC_TRUNC, creation, access);
   /* After a failed write it is not closed: HDF5 would try to write again. */
-  if (file < 0 || !lay_out(file, about, names, length, self) || H5Fflush(file, H5F_SCOPE_LOCAL) < 0 ||
-      H5Fclose(file) < 0)
-    status = petra_fail(PETRA_IO, "%s: cannot write: %s", self->path, petra_hdf5_reason(&errors));
+  if (file < 0 || !lay_out(file, about, self) || H5Fflush(file, H5F_SCOPE_LOCAL) < 0 || H5Fclose(file) < 0)
+    status = petra_hdf5_fail_write(self->path, &errors);
   H5Pclose(access);
   H5Pclose(creation);
   petra_hdf5_end();
@@ -169,22 +165,18 @@ void petra_data_file_destroy(petra_data_file *file) {
     unlink(file->temporary);
   if (file->fd >= 0)
     close(file->fd);
+  petra_free(file->names);
   petra_free(file->temporary);
   petra_free(file->path);
   petra_free(file);
 }
 
 static petra_status start(petra_data_file *self, const char *path, const petra_data_file_about *about) {
-  char *names = NULL;
-  size_t length = 0;
   PETRA_TRY(petra_duplicate_string(&self->path, path));
   if (about->class_name)
-    PETRA_TRY(pad_names(about, &length, &names));
-  petra_status status = petra_file_temporary_name(path, &self->temporary);
-  if (status == PETRA_OK)
-    status = create_layout(self, about, names, length);
-  petra_free(names);
-  PETRA_TRY(status);
+    PETRA_TRY(pad_names(self, about));
+  PETRA_TRY(petra_file_temporary_name(path, &self->temporary));
+  PETRA_TRY(create_layout(self, about));
   self->fd = open(self->temporary, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
   return self->fd < 0 ? petra_fail(PETRA_IO, "%s: cannot write: %s", path, strerror(errno)) : PETRA_OK;
 }

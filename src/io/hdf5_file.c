@@ -54,6 +54,10 @@ const char *petra_hdf5_reason(const petra_hdf5_errors *errors) {
   return errors->reason[0] ? errors->reason : "unknown HDF5 error";
 }
 
+petra_status petra_hdf5_fail_write(const char *path, const petra_hdf5_errors *errors) {
+  return petra_fail(PETRA_IO, "%s: cannot write: %s", path, petra_hdf5_reason(errors));
+}
+
 /* --- files --- */
 
 int64_t petra_hdf5_access(void) {
@@ -98,18 +102,15 @@ petra_status petra_hdf5_open(const char *path, const petra_hdf5_errors *errors, 
   hid_t access = petra_hdf5_access();
   if (access < 0)
     return petra_fail(PETRA_IO, "%s: cannot open: %s", path, petra_hdf5_reason(errors));
-  petra_status status = PETRA_OK;
-  if (H5Fis_hdf5(path) <= 0) {
-    status = petra_fail(PETRA_DATA, "%s: not an HDF5 file", path);
-  } else {
-    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, access);
-    if (file < 0)
-      status = petra_fail(PETRA_DATA, "%s: damaged or truncated HDF5 file: %s", path, petra_hdf5_reason(errors));
-    else
-      *out = file;
-  }
+  const bool known = H5Fis_hdf5(path) > 0;
+  hid_t file = known ? H5Fopen(path, H5F_ACC_RDONLY, access) : -1;
   H5Pclose(access);
-  return status;
+  if (!known)
+    return petra_fail(PETRA_DATA, "%s: not an HDF5 file", path);
+  if (file < 0)
+    return petra_fail(PETRA_DATA, "%s: damaged or truncated HDF5 file: %s", path, petra_hdf5_reason(errors));
+  *out = file;
+  return PETRA_OK;
 }
 
 typedef struct reading {

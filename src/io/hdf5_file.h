@@ -24,6 +24,9 @@ void petra_hdf5_end(void);
  * else HDF5's innermost message. */
 const char *petra_hdf5_reason(const petra_hdf5_errors *errors);
 
+/* PETRA_IO: that `path` cannot be written, with the reason. */
+petra_status petra_hdf5_fail_write(const char *path, const petra_hdf5_errors *errors);
+
 /* A file access property list: earliest format, no file locking, closing a file closes all that is open in
  * it. Negative on failure; the caller closes it. */
 int64_t petra_hdf5_access(void);

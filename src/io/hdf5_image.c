@@ -22,12 +22,12 @@ petra_status petra_hdf5_image_copy(int64_t file, const char *path, const petra_h
                                    size_t *size) {
   ssize_t bytes = H5Fget_file_image(file, NULL, 0);
   if (bytes < 0)
-    return petra_fail(PETRA_IO, "%s: cannot write: %s", path, petra_hdf5_reason(errors));
+    return petra_hdf5_fail_write(path, errors);
   char *image = NULL;
   PETRA_TRY(petra_allocate_raw(&image, PETRA_SEAL_BYTES + (size_t)bytes, 1));
   if (H5Fget_file_image(file, image + PETRA_SEAL_BYTES, (size_t)bytes) != bytes) { /* without the user block */
     petra_free(image);
-    return petra_fail(PETRA_IO, "%s: cannot write: %s", path, petra_hdf5_reason(errors));
+    return petra_hdf5_fail_write(path, errors);
   }
   *out = image;
   *size = PETRA_SEAL_BYTES + (size_t)bytes;
@@ -39,7 +39,7 @@ petra_status petra_hdf5_image_put(int64_t file, const char *path, const petra_hd
   char *image = NULL;
   size_t size = 0;
   if (H5Fflush(file, H5F_SCOPE_LOCAL) < 0)
-    return petra_fail(PETRA_IO, "%s: cannot write: %s", path, petra_hdf5_reason(errors));
+    return petra_hdf5_fail_write(path, errors);
   PETRA_TRY(petra_hdf5_image_copy(file, path, errors, &image, &size));
   petra_status status = petra_file_write_atomically(path, image, size);
   petra_free(image);
@@ -52,9 +52,8 @@ petra_status petra_hdf5_image_write(const char *path, bool (*write)(int64_t file
   PETRA_TRY(petra_reserve(bytes));
   petra_hdf5_begin(&errors);
   hid_t file = petra_hdf5_image_create();
-  petra_status status = file >= 0 && write(file, what)
-                            ? petra_hdf5_image_put(file, path, &errors)
-                            : petra_fail(PETRA_IO, "%s: cannot write: %s", path, petra_hdf5_reason(&errors));
+  petra_status status =
+      file >= 0 && write(file, what) ? petra_hdf5_image_put(file, path, &errors) : petra_hdf5_fail_write(path, &errors);
   H5Fclose(file); /* it is in memory: nothing is written */
   petra_hdf5_end();
   return status;

@@ -7,9 +7,8 @@ libpetra_a_SOURCES += \
 	src/io/hdf5_image.c src/io/hdf5_image.h \
 	src/io/profile.c src/io/profile.h \
 	src/io/runlog.c src/io/runlog.h \
-	src/io/runlog_create.c src/io/runlog_tables.c \
+	src/io/runlog_columns.c src/io/runlog_create.c src/io/runlog_tables.c \
 	src/io/runlog_simulate.c src/io/runlog_simulate.h \
-	src/io/runlog_columns.c src/io/runlog_columns.h \
 	src/io/runlog_private.h \
 	src/io/runlog_probe.c src/io/runlog_probe.h \
 	src/io/runlog_read.c src/io/runlog_read.h \

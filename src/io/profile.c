@@ -59,8 +59,7 @@ void petra_profile_destroy(petra_profile *profile) {
 typedef struct writing {
   const petra_profile *profile;
   const petra_profile_about *about;
-  int64_t *integers; /* one a stage */
-  double *reals;     /* SPREAD a stage */
+  void *values; /* room for the values of a data set: up to SPREAD a stage, of 8 bytes */
 } writing;
 
 static bool put_texts(hid_t file, const petra_profile *profile, const petra_profile_about *about) {
@@ -158,21 +157,17 @@ static bool put_all(int64_t file, const void *what) {
   const writing *w = what;
   bool done = put_numbers(file, w->profile, w->about) && put_texts(file, w->profile, w->about) &&
               petra_hdf5_put_group(file, "stages") && petra_hdf5_put_group(file, "spread") &&
-              put_integers(file, w->profile, w->integers);
+              put_integers(file, w->profile, w->values);
   for (int part = 0; part < PETRA_PROFILE_PARTS && done; part++)
-    done = put_part(file, w->profile, (petra_profile_part)part, w->reals);
+    done = put_part(file, w->profile, (petra_profile_part)part, w->values);
   return done;
 }
 
 petra_status petra_profile_write(const char *path, const petra_profile *profile, const petra_profile_about *about) {
-  writing w = {profile, about, NULL, NULL};
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_allocate(&w.integers, (size_t)profile->stages, sizeof *w.integers), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&w.reals, SPREAD * (size_t)profile->stages, sizeof *w.reals), done);
-  status = petra_hdf5_image_write(path, put_all, &w, 0);
-done:
-  petra_free(w.reals);
-  petra_free(w.integers);
+  writing w = {profile, about, NULL};
+  PETRA_TRY(petra_allocate(&w.values, SPREAD * (size_t)profile->stages, sizeof(double)));
+  petra_status status = petra_hdf5_image_write(path, put_all, &w, 0);
+  petra_free(w.values);
   return status;
 }
 

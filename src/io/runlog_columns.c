@@ -1,7 +1,5 @@
-#include "io/runlog_columns.h"
-
 #include "base/mem.h"
-#include "io/hdf5_file.h"
+#include "io/runlog_private.h"
 
 #include <hdf5.h>
 

@@ -44,11 +44,6 @@ static petra_status open_set(const source *from, const char *name, H5T_class_t e
   return PETRA_OK;
 }
 
-/* True if `group`/`name` is there. */
-static bool exists(const source *from, const char *group, const char *name) {
-  return H5Lexists(from->file, group, H5P_DEFAULT) > 0 && H5Lexists(from->file, name, H5P_DEFAULT) > 0;
-}
-
 /* --- columns --- */
 
 /* Reads rows first .. first + count - 1 of the open columns into structures. */
@@ -139,7 +134,7 @@ static petra_status read_stage_rows(const source *from, hid_t set, size_t count,
 }
 
 static petra_status read_stages(const source *from, petra_runlog_summary *summary) {
-  if (!exists(from, "model", "model/stages"))
+  if (H5Lexists(from->file, "model/stages", H5P_DEFAULT) <= 0)
     return PETRA_OK;
   hid_t set = -1;
   int64_t count = 0;
@@ -163,7 +158,7 @@ static petra_status read_i64(const source *from, const char *name, int rank, int
 }
 
 static petra_status read_memory(const source *from, petra_runlog_summary *summary) {
-  if (!exists(from, "memory", "memory/total_peak_bytes"))
+  if (H5Lexists(from->file, "memory/total_peak_bytes", H5P_DEFAULT) <= 0)
     return PETRA_OK;
   int64_t extent[2] = {0, 0}, stages = 0;
   PETRA_TRY(read_i64(from, "memory/peak_bytes", 2, extent, &summary->peak_bytes));

@@ -134,8 +134,7 @@ petra_status petra_trace_add_action(petra_trace *trace, const petra_trace_action
 
 petra_status petra_trace_add_message(petra_trace *trace, bool sent, int32_t to, bool backward, int64_t microbatch,
                                      int64_t now_ns) {
-  /* Messages overlap on their way, so that they are asynchronous events of the receiver's process and no
-   * slices. */
+  /* Messages overlap on their way, so that they are asynchronous events of the receiver's process and no slices. */
   begin(trace, sent ? 'b' : 'e', to, now_ns);
   fprintf(trace->file, ",\"tid\":%d,\"cat\":\"communication\",\"name\":\"%s\",\"id\":%lld}", THREAD_COMMUNICATION,
           backward ? "backward message" : "forward message", message_id(trace, to, backward, microbatch));

@@ -95,36 +95,19 @@ static petra_status check_shape(const char *path, const petra_weight *weight, hi
                     expected_text);
 }
 
-static petra_status check_type(const char *path, const petra_weight *weight, hid_t set) {
-  hid_t type = H5Dget_type(set);
-  H5T_class_t class = H5Tget_class(type);
-  H5Tclose(type);
-  if (class != H5T_FLOAT)
-    return petra_fail(PETRA_DATA, "%s: %s/%s holds no floating point numbers", path, GROUP, weight->name);
-  return PETRA_OK;
-}
-
-/* True if every link of the path `name` below `group` is there. */
-static bool link_exists(hid_t group, const char *name) {
-  char prefix[sizeof((petra_weight *)0)->name];
-  for (const char *slash = strchr(name, '/'); slash; slash = strchr(slash + 1, '/')) {
-    snprintf(prefix, sizeof prefix, "%.*s", (int)(slash - name), name);
-    if (H5Lexists(group, prefix, H5P_DEFAULT) <= 0)
-      return false;
-  }
-  return H5Lexists(group, name, H5P_DEFAULT) > 0;
-}
-
 /* Opens the data set of a tensor and checks its type and shape. */
 static petra_status open_tensor(const char *path, hid_t group, const petra_weight *weight, hid_t *out) {
-  if (!link_exists(group, weight->name))
+  if (H5Lexists(group, weight->name, H5P_DEFAULT) <= 0)
     return petra_fail(PETRA_DATA, "%s: no tensor %s/%s", path, GROUP, weight->name);
   hid_t set = H5Dopen2(group, weight->name, H5P_DEFAULT);
   if (set < 0)
     return petra_fail(PETRA_DATA, "%s: %s/%s is not a tensor", path, GROUP, weight->name);
-  petra_status status = check_type(path, weight, set);
-  if (status == PETRA_OK)
-    status = check_shape(path, weight, set);
+  hid_t type = H5Dget_type(set);
+  petra_status status =
+      H5Tget_class(type) == H5T_FLOAT
+          ? check_shape(path, weight, set)
+          : petra_fail(PETRA_DATA, "%s: %s/%s holds no floating point numbers", path, GROUP, weight->name);
+  H5Tclose(type);
   if (status != PETRA_OK) {
     H5Dclose(set);
     return status;
