@@ -15,28 +15,28 @@ enum { SCHEMA_VERSION = 1, MOST_GROUPS = 8 };
 
 typedef struct checkpoint {
   petra_archive base;
-  char *path;
-  char *config; /* of one that is read */
-  hid_t file;
+  petra_hdf5_file file;
+  char *path;               /* what file.path is */
+  char *config;             /* of one that is read */
   hid_t group[MOST_GROUPS]; /* the innermost is the last */
   int groups;
 } checkpoint;
 
 static hid_t innermost(const checkpoint *c) {
-  return c->groups ? c->group[c->groups - 1] : c->file;
+  return c->groups ? c->group[c->groups - 1] : c->file.id;
 }
 
 static petra_status enter(petra_archive *base, const char *name) {
   checkpoint *c = (checkpoint *)base;
-  petra_hdf5_errors errors;
   petra_status status = PETRA_OK;
-  petra_hdf5_begin(&errors);
+  petra_hdf5_begin(&c->file.errors);
   bool there = H5Lexists(innermost(c), name, H5P_DEFAULT) > 0;
   hid_t group = -1;
   if (c->groups < MOST_GROUPS && (there || !base->reading))
     group = there ? H5Gopen2(innermost(c), name, H5P_DEFAULT) : petra_hdf5_create_group(innermost(c), name);
   if (group < 0)
-    status = base->reading ? petra_archive_refuse(base, name, "is missing") : petra_hdf5_fail_write(c->path, &errors);
+    status = base->reading ? petra_archive_refuse(base, name, "is missing")
+                           : petra_hdf5_fail_write(c->path, &c->file.errors);
   else
     c->group[c->groups++] = group;
   petra_hdf5_end();
@@ -45,14 +45,12 @@ static petra_status enter(petra_archive *base, const char *name) {
 
 static void leave(petra_archive *base) {
   checkpoint *c = (checkpoint *)base;
-  petra_hdf5_errors errors;
-  petra_hdf5_begin(&errors);
+  petra_hdf5_begin(&c->file.errors);
   H5Gclose(c->group[--c->groups]);
   petra_hdf5_end();
 }
 
-static petra_status read_values(const checkpoint *c, const petra_hdf5_set *item, void *values,
-                                const petra_hdf5_errors *errors) {
+static petra_status read_values(const checkpoint *c, const petra_hdf5_set *item, void *values) {
   petra_status status = PETRA_OK;
   int64_t found[PETRA_HDF5_RANK];
   hid_t set = H5Dopen2(innermost(c), item->name, H5P_DEFAULT);
@@ -63,7 +61,8 @@ static petra_status read_values(const checkpoint *c, const petra_hdf5_set *item,
       memcmp(found, item->extent, (size_t)item->rank * sizeof *found) != 0 || !petra_hdf5_can_hold(set))
     status = petra_archive_refuse(&c->base, item->name, "has another type or size than this run's");
   else if (values && H5Dread(set, item->memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
-    status = petra_fail(PETRA_IO, "%s: item %s cannot be read: %s", c->path, item->name, petra_hdf5_reason(errors));
+    status =
+        petra_fail(PETRA_IO, "%s: item %s cannot be read: %s", c->path, item->name, petra_hdf5_reason(&c->file.errors));
   H5Tclose(type);
   H5Dclose(set);
   return status;
@@ -77,18 +76,17 @@ static petra_status values(petra_archive *base, const char *name, petra_archive_
                             [PETRA_ARCHIVE_F64] = {H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE}};
   checkpoint *c = (checkpoint *)base;
   petra_hdf5_set item = {.name = name, .type = types[type][0], .memory = types[type][1], .rank = rank, .values = host};
-  petra_hdf5_errors errors;
   petra_status status = PETRA_OK;
   size_t bytes = sizeof(double);
   for (int d = 0; d < rank; d++)
     bytes *= (size_t)(item.extent[d] = extent[d]);
   if (!base->reading) /* the image grows by as much */
     PETRA_TRY(petra_reserve(bytes));
-  petra_hdf5_begin(&errors);
+  petra_hdf5_begin(&c->file.errors);
   if (base->reading)
-    status = read_values(c, &item, host, &errors);
+    status = read_values(c, &item, host);
   else if (!petra_hdf5_put_set(innermost(c), &item))
-    status = petra_hdf5_fail_write(c->path, &errors);
+    status = petra_hdf5_fail_write(c->path, &c->file.errors);
   petra_hdf5_end();
   return status;
 }
@@ -98,13 +96,13 @@ static petra_status allocate(const char *path, bool reading, checkpoint **out) {
   checkpoint *c;
   PETRA_TRY(petra_allocate(&c, 1, sizeof *c));
   c->base = (petra_archive){.ops = &ops, .reading = reading};
-  c->file = -1;
+  c->file.id = -1;
   petra_status status = petra_duplicate_string(&c->path, path);
   if (status != PETRA_OK) {
     petra_checkpoint_destroy(&c->base);
     return status;
   }
-  c->base.path = c->path;
+  c->base.path = c->file.path = c->path;
   *out = c;
   return PETRA_OK;
 }
@@ -113,15 +111,14 @@ petra_status petra_checkpoint_create(const char *path, const char *config, petra
   const char *const texts[][2] = {
       {"petra_version", petra_version()}, {"git_commit", petra_version_git_commit()}, {"config", config}};
   checkpoint *c;
-  petra_hdf5_errors errors;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_reserve(0));
   PETRA_TRY(allocate(path, false, &c));
-  petra_hdf5_begin(&errors);
-  c->file = petra_hdf5_image_create();
-  if (c->file < 0 || petra_hdf5_put_i32(c->file, "schema_version", SCHEMA_VERSION) < 0 ||
-      petra_hdf5_put_all(c->file, texts, sizeof texts / sizeof *texts) < 0)
-    status = petra_hdf5_fail_write(c->path, &errors);
+  petra_hdf5_begin(&c->file.errors);
+  c->file.id = petra_hdf5_image_create();
+  if (c->file.id < 0 || petra_hdf5_put_i32(c->file.id, "schema_version", SCHEMA_VERSION) < 0 ||
+      petra_hdf5_put_all(c->file.id, texts, sizeof texts / sizeof *texts) < 0)
+    status = petra_hdf5_fail_write(c->path, &c->file.errors);
   petra_hdf5_end();
   if (status != PETRA_OK)
     petra_checkpoint_destroy(&c->base);
@@ -132,32 +129,30 @@ petra_status petra_checkpoint_create(const char *path, const char *config, petra
 
 petra_status petra_checkpoint_write(petra_archive *base) {
   checkpoint *c = (checkpoint *)base;
-  petra_hdf5_errors errors;
-  petra_hdf5_begin(&errors);
-  petra_status status = petra_hdf5_image_put(c->file, c->path, &errors);
+  petra_hdf5_begin(&c->file.errors);
+  petra_status status = petra_hdf5_image_put(&c->file);
   petra_hdf5_end();
   return status;
 }
 
 static petra_status check_file(checkpoint *c) {
   int32_t version;
-  PETRA_TRY(petra_hdf5_get_i32(c->file, c->path, "schema_version", &version));
+  PETRA_TRY(petra_hdf5_get_i32(&c->file, "schema_version", &version));
   if (version != SCHEMA_VERSION)
     return petra_fail(PETRA_DATA, "%s: schema version %d; expected a checkpoint of version %d", c->path, (int)version,
                       SCHEMA_VERSION);
-  return petra_hdf5_get_text(c->file, c->path, "config", &c->config);
+  return petra_hdf5_get_text(&c->file, "config", &c->config);
 }
 
 petra_status petra_checkpoint_open(const char *path, petra_archive **out) {
   checkpoint *c;
-  petra_hdf5_errors errors;
   petra_seal seal;
   PETRA_TRY(petra_seal_check(path, &seal));
   if (seal != PETRA_SEAL_WHOLE)
     return petra_fail(PETRA_DATA, "%s: no checkpoint, or one of an earlier petra: it has no seal", path);
   PETRA_TRY(allocate(path, true, &c));
-  petra_hdf5_begin(&errors);
-  petra_status status = petra_hdf5_open(path, &errors, &c->file);
+  petra_hdf5_begin(&c->file.errors);
+  petra_status status = petra_hdf5_open(&c->file);
   if (status == PETRA_OK)
     status = check_file(c);
   petra_hdf5_end();
@@ -174,14 +169,13 @@ const char *petra_checkpoint_config(const petra_archive *archive) {
 
 void petra_checkpoint_destroy(petra_archive *base) {
   checkpoint *c = (checkpoint *)base;
-  petra_hdf5_errors errors;
   if (!c)
     return;
-  petra_hdf5_begin(&errors);
+  petra_hdf5_begin(&c->file.errors);
   while (c->groups)
     H5Gclose(c->group[--c->groups]);
-  if (c->file >= 0)
-    H5Fclose(c->file);
+  if (c->file.id >= 0)
+    H5Fclose(c->file.id);
   petra_hdf5_end();
   petra_free(c->config);
   petra_free(c->path);

@@ -98,18 +98,18 @@ int petra_hdf5_announce_end(int fd, int64_t end) {
   return put == sizeof bytes ? 0 : EIO;
 }
 
-petra_status petra_hdf5_open(const char *path, const petra_hdf5_errors *errors, int64_t *out) {
+petra_status petra_hdf5_open(petra_hdf5_file *file) {
   hid_t access = petra_hdf5_access();
   if (access < 0)
-    return petra_fail(PETRA_IO, "%s: cannot open: %s", path, petra_hdf5_reason(errors));
-  const bool known = H5Fis_hdf5(path) > 0;
-  hid_t file = known ? H5Fopen(path, H5F_ACC_RDONLY, access) : -1;
+    return petra_fail(PETRA_IO, "%s: cannot open: %s", file->path, petra_hdf5_reason(&file->errors));
+  const bool known = H5Fis_hdf5(file->path) > 0;
+  file->id = known ? H5Fopen(file->path, H5F_ACC_RDONLY, access) : -1;
   H5Pclose(access);
   if (!known)
-    return petra_fail(PETRA_DATA, "%s: not an HDF5 file", path);
-  if (file < 0)
-    return petra_fail(PETRA_DATA, "%s: damaged or truncated HDF5 file: %s", path, petra_hdf5_reason(errors));
-  *out = file;
+    return petra_fail(PETRA_DATA, "%s: not an HDF5 file", file->path);
+  if (file->id < 0)
+    return petra_fail(PETRA_DATA, "%s: damaged or truncated HDF5 file: %s", file->path,
+                      petra_hdf5_reason(&file->errors));
   return PETRA_OK;
 }
 
@@ -121,13 +121,12 @@ typedef struct reading {
 
 static petra_status read_file(void *context) {
   const reading *r = context;
-  petra_hdf5_errors errors;
-  int64_t file = -1;
-  petra_hdf5_begin(&errors);
-  petra_status status = petra_hdf5_open(r->path, &errors, &file);
+  petra_hdf5_file file = {.path = r->path};
+  petra_hdf5_begin(&file.errors);
+  petra_status status = petra_hdf5_open(&file);
   if (status == PETRA_OK) {
-    status = r->read(r->context, file, &errors);
-    H5Fclose(file);
+    status = r->read(r->context, &file);
+    H5Fclose(file.id);
   }
   petra_hdf5_end();
   return status;
@@ -262,37 +261,37 @@ static petra_status read_string(hid_t attribute, hid_t type, const char *path, c
   return PETRA_OK;
 }
 
-petra_status petra_hdf5_get_text(int64_t object, const char *path, const char *name, char **out) {
+petra_status petra_hdf5_get_text(const petra_hdf5_file *file, const char *name, char **out) {
   hid_t type = -1;
-  hid_t attribute = open_scalar(object, name, H5T_STRING, &type);
+  hid_t attribute = open_scalar(file->id, name, H5T_STRING, &type);
   if (attribute < 0)
-    return petra_fail(PETRA_DATA, "%s: no attribute %s of type string; expected a file that petra wrote for this", path,
-                      name);
-  petra_status status = read_string(attribute, type, path, name, out);
+    return petra_fail(PETRA_DATA, "%s: no attribute %s of type string; expected a file that petra wrote for this",
+                      file->path, name);
+  petra_status status = read_string(attribute, type, file->path, name, out);
   H5Tclose(type);
   H5Aclose(attribute);
   return status;
 }
 
 /* Reads an integer attribute as `memory_type`. */
-static petra_status get_integer(int64_t object, const char *path, const char *name, hid_t memory_type, void *out) {
+static petra_status get_integer(const petra_hdf5_file *file, const char *name, hid_t memory_type, void *out) {
   hid_t type = -1;
-  hid_t attribute = open_scalar(object, name, H5T_INTEGER, &type);
+  hid_t attribute = open_scalar(file->id, name, H5T_INTEGER, &type);
   if (attribute < 0)
     return petra_fail(PETRA_DATA, "%s: no attribute %s of type integer; expected a file that petra wrote for this",
-                      path, name);
+                      file->path, name);
   int result = H5Aread(attribute, memory_type, out);
   H5Tclose(type);
   H5Aclose(attribute);
-  return result < 0 ? petra_fail(PETRA_DATA, "%s: attribute %s cannot be read", path, name) : PETRA_OK;
+  return result < 0 ? petra_fail(PETRA_DATA, "%s: attribute %s cannot be read", file->path, name) : PETRA_OK;
 }
 
-petra_status petra_hdf5_get_i32(int64_t object, const char *path, const char *name, int32_t *out) {
-  return get_integer(object, path, name, H5T_NATIVE_INT32, out);
+petra_status petra_hdf5_get_i32(const petra_hdf5_file *file, const char *name, int32_t *out) {
+  return get_integer(file, name, H5T_NATIVE_INT32, out);
 }
 
-petra_status petra_hdf5_get_u64(int64_t object, const char *path, const char *name, uint64_t *out) {
-  return get_integer(object, path, name, H5T_NATIVE_UINT64, out);
+petra_status petra_hdf5_get_u64(const petra_hdf5_file *file, const char *name, uint64_t *out) {
+  return get_integer(file, name, H5T_NATIVE_UINT64, out);
 }
 
 /* --- data sets and groups --- */

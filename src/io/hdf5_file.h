@@ -41,14 +41,21 @@ int64_t petra_hdf5_creation(void);
  * with that own end before the file is closed. `fd` is HDF5's descriptor. 0 or an errno value. */
 int petra_hdf5_announce_end(int fd, int64_t end);
 
-/* Opens for reading, trusting what is in it. PETRA_IO: cannot be opened, no regular file; PETRA_DATA: not an HDF5 file,
- * or a damaged one. */
-petra_status petra_hdf5_open(const char *path, const petra_hdf5_errors *errors, int64_t *out);
+/* A file that is open. */
+typedef struct petra_hdf5_file {
+  const char *path;
+  int64_t id; /* HDF5's; negative: not open */
+  petra_hdf5_errors errors;
+} petra_hdf5_file;
+
+/* Opens file->path for reading, trusting what is in it, between petra_hdf5_begin and petra_hdf5_end. PETRA_IO: cannot be
+ * opened, no regular file; PETRA_DATA: not an HDF5 file, or a damaged one. */
+petra_status petra_hdf5_open(petra_hdf5_file *file);
 
 /* Opens the file for `read`, between petra_hdf5_begin and petra_hdf5_end, and closes it. The seal is checked before
  * HDF5 sees the file (base/seal.h); one without a digest is read in a process of its own first (base/guard.h). Errors
  * are those of petra_hdf5_open, of the two, and of `read`. */
-typedef petra_status (*petra_hdf5_reader)(void *context, int64_t file, const petra_hdf5_errors *errors);
+typedef petra_status (*petra_hdf5_reader)(void *context, const petra_hdf5_file *file);
 petra_status petra_hdf5_read(const char *path, petra_hdf5_reader read, void *context);
 
 /* Whether all values of a data set can be in its file, as it is stored and compressed. To be asked before room is made
@@ -113,9 +120,9 @@ int petra_hdf5_put_reals(int64_t object, const char *name, const double *values,
 int petra_hdf5_put_i32(int64_t object, const char *name, int32_t value);
 int petra_hdf5_put_u64(int64_t object, const char *name, uint64_t value);
 
-/* Reads attributes. PETRA_DATA: missing or of another type, a text of over 16 MiB; the line begins with `path`. */
-petra_status petra_hdf5_get_text(int64_t object, const char *path, const char *name, char **out);
-petra_status petra_hdf5_get_i32(int64_t object, const char *path, const char *name, int32_t *out);
-petra_status petra_hdf5_get_u64(int64_t object, const char *path, const char *name, uint64_t *out);
+/* Reads attributes of the root. PETRA_DATA: missing or of another type, a text of over 16 MiB. */
+petra_status petra_hdf5_get_text(const petra_hdf5_file *file, const char *name, char **out);
+petra_status petra_hdf5_get_i32(const petra_hdf5_file *file, const char *name, int32_t *out);
+petra_status petra_hdf5_get_u64(const petra_hdf5_file *file, const char *name, uint64_t *out);
 
 #endif

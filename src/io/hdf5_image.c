@@ -35,26 +35,26 @@ petra_status petra_hdf5_image_copy(int64_t file, const char *path, const petra_h
   return PETRA_OK;
 }
 
-petra_status petra_hdf5_image_put(int64_t file, const char *path, const petra_hdf5_errors *errors) {
+petra_status petra_hdf5_image_put(const petra_hdf5_file *file) {
   char *image = NULL;
   size_t size = 0;
-  if (H5Fflush(file, H5F_SCOPE_LOCAL) < 0)
-    return petra_hdf5_fail_write(path, errors);
-  PETRA_TRY(petra_hdf5_image_copy(file, path, errors, &image, &size));
-  petra_status status = petra_file_write_atomically(path, image, size);
+  if (H5Fflush(file->id, H5F_SCOPE_LOCAL) < 0)
+    return petra_hdf5_fail_write(file->path, &file->errors);
+  PETRA_TRY(petra_hdf5_image_copy(file->id, file->path, &file->errors, &image, &size));
+  petra_status status = petra_file_write_atomically(file->path, image, size);
   petra_free(image);
   return status;
 }
 
 petra_status petra_hdf5_image_write(const char *path, bool (*write)(int64_t file, const void *what), const void *what,
                                     size_t bytes) {
-  petra_hdf5_errors errors;
+  petra_hdf5_file file = {.path = path};
   PETRA_TRY(petra_reserve(bytes));
-  petra_hdf5_begin(&errors);
-  hid_t file = petra_hdf5_image_create();
+  petra_hdf5_begin(&file.errors);
+  file.id = petra_hdf5_image_create();
   petra_status status =
-      file >= 0 && write(file, what) ? petra_hdf5_image_put(file, path, &errors) : petra_hdf5_fail_write(path, &errors);
-  H5Fclose(file); /* it is in memory: nothing is written */
+      file.id >= 0 && write(file.id, what) ? petra_hdf5_image_put(&file) : petra_hdf5_fail_write(path, &file.errors);
+  H5Fclose(file.id); /* it is in memory: nothing is written */
   petra_hdf5_end();
   return status;
 }

@@ -16,8 +16,8 @@ int64_t petra_hdf5_image_create(void);
 petra_status petra_hdf5_image_copy(int64_t file, const char *path, const petra_hdf5_errors *errors, char **out,
                                    size_t *size);
 
-/* Makes `path` hold them. Errors as of petra_file_write_atomically. */
-petra_status petra_hdf5_image_put(int64_t file, const char *path, const petra_hdf5_errors *errors);
+/* Makes file->path hold them. Errors as of petra_file_write_atomically. */
+petra_status petra_hdf5_image_put(const petra_hdf5_file *file);
 
 /* Makes `path` hold a file into which `write` writes `what`, about `bytes` bytes; it is false where HDF5 failed. */
 petra_status petra_hdf5_image_write(const char *path, bool (*write)(int64_t file, const void *what), const void *what,

@@ -174,23 +174,21 @@ petra_status petra_profile_write(const char *path, const petra_profile *profile,
 /* --- reading --- */
 
 typedef struct reader {
-  const char *path;
-  hid_t file;
-  const petra_hdf5_errors *errors;
+  const petra_hdf5_file *file;
   petra_profile *profile;
 } reader;
 
 static petra_status read_attributes(const reader *r) {
   char *at = (char *)r->profile;
   int32_t version;
-  PETRA_TRY(petra_hdf5_get_i32(r->file, r->path, "schema_version", &version));
+  PETRA_TRY(petra_hdf5_get_i32(r->file, "schema_version", &version));
   if (version != SCHEMA_VERSION)
-    return petra_fail(PETRA_DATA, "%s: schema version %d, expected %d", r->path, (int)version, SCHEMA_VERSION);
+    return petra_fail(PETRA_DATA, "%s: schema version %d, expected %d", r->file->path, (int)version, SCHEMA_VERSION);
   for (size_t i = 0; i < COUNT(numbers); i++)
-    PETRA_TRY(petra_hdf5_get_i32(r->file, r->path, numbers[i].name, (int32_t *)(at + numbers[i].offset)));
+    PETRA_TRY(petra_hdf5_get_i32(r->file, numbers[i].name, (int32_t *)(at + numbers[i].offset)));
   for (size_t i = 0; i < COUNT(names); i++) {
     char *text = NULL;
-    PETRA_TRY(petra_hdf5_get_text(r->file, r->path, names[i].name, &text));
+    PETRA_TRY(petra_hdf5_get_text(r->file, names[i].name, &text));
     snprintf(at + names[i].offset, sizeof r->profile->family, "%s", text);
     petra_free(text);
   }
@@ -201,19 +199,19 @@ static petra_status read_attributes(const reader *r) {
 static petra_status open_set(const reader *r, const char *name, H5T_class_t expected, hid_t *out, int64_t *count) {
   char path[64];
   snprintf(path, sizeof path, "/stages/%s", name);
-  if (H5Lexists(r->file, "/stages", H5P_DEFAULT) <= 0)
+  if (H5Lexists(r->file->id, "/stages", H5P_DEFAULT) <= 0)
     return petra_fail(PETRA_DATA, "%s: no group /stages; expected a cost profile, as `petra profile` writes it",
-                      r->path);
-  if (H5Lexists(r->file, path, H5P_DEFAULT) <= 0)
-    return petra_fail(PETRA_DATA, "%s: no data set %s; expected a cost profile, as `petra profile` writes it", r->path,
-                      path);
-  hid_t set = H5Dopen2(r->file, path, H5P_DEFAULT);
+                      r->file->path);
+  if (H5Lexists(r->file->id, path, H5P_DEFAULT) <= 0)
+    return petra_fail(PETRA_DATA, "%s: no data set %s; expected a cost profile, as `petra profile` writes it",
+                      r->file->path, path);
+  hid_t set = H5Dopen2(r->file->id, path, H5P_DEFAULT);
   if (set < 0)
-    return petra_fail(PETRA_DATA, "%s: %s is no data set", r->path, path);
+    return petra_fail(PETRA_DATA, "%s: %s is no data set", r->file->path, path);
   if (!petra_hdf5_extent(set, expected, 1, count)) {
     H5Dclose(set);
     return petra_fail(PETRA_DATA, "%s: /stages/%s is of another shape or type; expected a list of %s, one a stage",
-                      r->path, name, expected == H5T_INTEGER ? "integers" : "floating point numbers");
+                      r->file->path, name, expected == H5T_INTEGER ? "integers" : "floating point numbers");
   }
   *out = set;
   return PETRA_OK;
@@ -226,11 +224,12 @@ static petra_status read_set(const reader *r, const char *name, H5T_class_t clas
   PETRA_TRY(open_set(r, name, class, &set, &count));
   petra_status status = PETRA_OK;
   if (count != r->profile->stages)
-    status = petra_fail(PETRA_DATA, "%s: /stages/%s has %lld values; expected %d, as many as /stages/blocks", r->path,
-                        name, (long long)count, (int)r->profile->stages);
+    status = petra_fail(PETRA_DATA, "%s: /stages/%s has %lld values; expected %d, as many as /stages/blocks",
+                        r->file->path, name, (long long)count, (int)r->profile->stages);
   else if (H5Dread(set, class == H5T_INTEGER ? H5T_NATIVE_INT64 : H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT,
                    values) < 0)
-    status = petra_fail(PETRA_DATA, "%s: /stages/%s cannot be read: %s", r->path, name, petra_hdf5_reason(r->errors));
+    status = petra_fail(PETRA_DATA, "%s: /stages/%s cannot be read: %s", r->file->path, name,
+                        petra_hdf5_reason(&r->file->errors));
   H5Dclose(set);
   return status;
 }
@@ -242,7 +241,7 @@ static petra_status read_integers(const reader *r, int64_t *values) {
     for (int32_t j = 0; j < r->profile->stages; j++) {
       petra_profile_stage *stage = &r->profile->stage[j];
       if (values[j] < columns[i].low || values[j] > columns[i].high)
-        return petra_fail(PETRA_DATA, "%s: /stages/%s: %lld for stage %d; expected %lld .. %lld", r->path, name,
+        return petra_fail(PETRA_DATA, "%s: /stages/%s: %lld for stage %d; expected %lld .. %lld", r->file->path, name,
                           (long long)values[j], (int)j + 1, (long long)columns[i].low, (long long)columns[i].high);
       if (i == BLOCKS)
         stage->blocks = (int32_t)values[j];
@@ -259,8 +258,8 @@ static petra_status read_part(const reader *r, petra_profile_part part, double *
   PETRA_TRY(read_set(r, name, H5T_FLOAT, values));
   for (int32_t j = 0; j < r->profile->stages; j++) {
     if (!(values[j] >= 0 && values[j] <= most_s))
-      return petra_fail(PETRA_DATA, "%s: /stages/%s: %g s for stage %d; expected 0 .. %g s", r->path, name, values[j],
-                        (int)j + 1, most_s);
+      return petra_fail(PETRA_DATA, "%s: /stages/%s: %g s for stage %d; expected 0 .. %g s", r->file->path, name,
+                        values[j], (int)j + 1, most_s);
     r->profile->stage[j].part[part].median = values[j];
   }
   return PETRA_OK;
@@ -274,7 +273,7 @@ static petra_status check_parts(const reader *r) {
       return petra_fail(
           PETRA_DATA,
           "%s: /stages/weight_gradient: %g s for stage %d, whose /stages/backward is %g s; expected a part of it",
-          r->path, weight_s, (int)j + 1, backward_s);
+          r->file->path, weight_s, (int)j + 1, backward_s);
   }
   return PETRA_OK;
 }
@@ -286,18 +285,17 @@ static petra_status read_count(const reader *r) {
   PETRA_TRY(open_set(r, "blocks", H5T_INTEGER, &set, &count));
   H5Dclose(set);
   if (count < 1 || count > MOST_STAGES)
-    return petra_fail(PETRA_DATA, "%s: /stages/blocks has %lld stages; expected 1 .. %d", r->path, (long long)count,
-                      MOST_STAGES);
+    return petra_fail(PETRA_DATA, "%s: /stages/blocks has %lld stages; expected 1 .. %d", r->file->path,
+                      (long long)count, MOST_STAGES);
   r->profile->stages = (int32_t)count;
   return petra_allocate(&r->profile->stage, (size_t)count, sizeof *r->profile->stage);
 }
 
-static petra_status read_all(void *context, int64_t file, const petra_hdf5_errors *errors) {
+static petra_status read_all(void *context, const petra_hdf5_file *file) {
   reader *r = context;
   void *values = NULL; /* of a data set: 8 bytes a stage */
   petra_status status;
   r->file = file;
-  r->errors = errors;
   PETRA_TRY(read_attributes(r));
   PETRA_TRY(read_count(r));
   PETRA_TRY(petra_allocate(&values, (size_t)r->profile->stages, sizeof(double)));
@@ -313,7 +311,7 @@ done:
 petra_status petra_profile_read(const char *path, petra_profile **out) {
   petra_profile *profile;
   PETRA_TRY(petra_allocate(&profile, 1, sizeof *profile));
-  petra_status status = petra_hdf5_read(path, read_all, &(reader){.path = path, .profile = profile});
+  petra_status status = petra_hdf5_read(path, read_all, &(reader){.profile = profile});
   if (status != PETRA_OK) {
     petra_profile_destroy(profile);
     return status;

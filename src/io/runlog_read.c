@@ -15,9 +15,7 @@ static const int64_t ALL_ROWS = INT64_MAX;
 
 /* An open file while it is read, and what is read of it: a summary, or all rows of a group. */
 typedef struct source {
-  const char *path;
-  int64_t file;
-  const petra_hdf5_errors *errors;
+  const petra_hdf5_file *file;
   petra_runlog_summary *summary;
   const petra_column_group *group;
   void *rows;
@@ -25,19 +23,20 @@ typedef struct source {
 } source;
 
 static petra_status cannot_read(const source *from, const char *object) {
-  return petra_fail(PETRA_DATA, "%s: %s cannot be read: %s", from->path, object, petra_hdf5_reason(from->errors));
+  return petra_fail(PETRA_DATA, "%s: %s cannot be read: %s", from->file->path, object,
+                    petra_hdf5_reason(&from->file->errors));
 }
 
 /* Opens a data set of `rank` dimensions whose elements are of class `expected`, and tells its extent. */
 static petra_status open_set(const source *from, const char *name, H5T_class_t expected, int rank, int64_t *extent,
                              hid_t *out) {
-  hid_t set = H5Dopen2(from->file, name, H5P_DEFAULT);
+  hid_t set = H5Dopen2(from->file->id, name, H5P_DEFAULT);
   if (set < 0)
-    return petra_fail(PETRA_DATA, "%s: not the log of a run: no data set %s", from->path, name);
+    return petra_fail(PETRA_DATA, "%s: not the log of a run: no data set %s", from->file->path, name);
   bool fits = petra_hdf5_extent(set, expected, rank, extent);
   if (!fits || !petra_hdf5_can_hold(set)) {
     H5Dclose(set);
-    return petra_fail(PETRA_DATA, "%s: not the log of a run: %s %s", from->path, name,
+    return petra_fail(PETRA_DATA, "%s: not the log of a run: %s %s", from->file->path, name,
                       fits ? "has more values than the file can hold" : "has another type or rank");
   }
   *out = set;
@@ -111,7 +110,7 @@ static size_t stage_name_bytes(hid_t set) {
 static petra_status read_stage_rows(const source *from, hid_t set, size_t count, petra_runlog_summary *summary) {
   const size_t name_bytes = stage_name_bytes(set), bytes = sizeof *summary->stage + name_bytes;
   if (name_bytes == 0)
-    return petra_fail(PETRA_DATA, "%s: not the log of a run: model/stages has no member name", from->path);
+    return petra_fail(PETRA_DATA, "%s: not the log of a run: model/stages has no member name", from->file->path);
   PETRA_TRY(petra_allocate(&summary->stage, count, sizeof *summary->stage));
   PETRA_TRY(petra_allocate(&summary->stage_names, count, name_bytes + 1));
   char *records = NULL;
@@ -134,7 +133,7 @@ static petra_status read_stage_rows(const source *from, hid_t set, size_t count,
 }
 
 static petra_status read_stages(const source *from, petra_runlog_summary *summary) {
-  if (H5Lexists(from->file, "model/stages", H5P_DEFAULT) <= 0)
+  if (H5Lexists(from->file->id, "model/stages", H5P_DEFAULT) <= 0)
     return PETRA_OK;
   hid_t set = -1;
   int64_t count = 0;
@@ -158,13 +157,13 @@ static petra_status read_i64(const source *from, const char *name, int rank, int
 }
 
 static petra_status read_memory(const source *from, petra_runlog_summary *summary) {
-  if (H5Lexists(from->file, "memory/total_peak_bytes", H5P_DEFAULT) <= 0)
+  if (H5Lexists(from->file->id, "memory/total_peak_bytes", H5P_DEFAULT) <= 0)
     return PETRA_OK;
   int64_t extent[2] = {0, 0}, stages = 0;
   PETRA_TRY(read_i64(from, "memory/peak_bytes", 2, extent, &summary->peak_bytes));
   PETRA_TRY(read_i64(from, "memory/total_peak_bytes", 1, &stages, &summary->total_peak_bytes));
   if (extent[0] != stages || extent[1] != PETRA_MEMORY_CATEGORIES)
-    return petra_fail(PETRA_DATA, "%s: memory/peak_bytes is (%lld, %lld), expected (%lld, %d)", from->path,
+    return petra_fail(PETRA_DATA, "%s: memory/peak_bytes is (%lld, %lld), expected (%lld, %d)", from->file->path,
                       (long long)extent[0], (long long)extent[1], (long long)stages, PETRA_MEMORY_CATEGORIES);
   summary->memory_stages = (int32_t)stages;
   return PETRA_OK;
@@ -173,12 +172,12 @@ static petra_status read_memory(const source *from, petra_runlog_summary *summar
 /* --- the whole --- */
 
 static petra_status check_schema(const source *from, int32_t *version) {
-  if (H5Aexists(from->file, "schema_version") <= 0 || H5Lexists(from->file, "train", H5P_DEFAULT) <= 0)
+  if (H5Aexists(from->file->id, "schema_version") <= 0 || H5Lexists(from->file->id, "train", H5P_DEFAULT) <= 0)
     return petra_fail(PETRA_DATA, "%s: not the log of a run: expected the attribute schema_version and the group train",
-                      from->path);
-  PETRA_TRY(petra_hdf5_get_i32(from->file, from->path, "schema_version", version));
+                      from->file->path);
+  PETRA_TRY(petra_hdf5_get_i32(from->file, "schema_version", version));
   if (*version != PETRA_RUNLOG_SCHEMA_VERSION)
-    return petra_fail(PETRA_DATA, "%s: schema_version is %d, expected %d", from->path, (int)*version,
+    return petra_fail(PETRA_DATA, "%s: schema_version is %d, expected %d", from->file->path, (int)*version,
                       (int)PETRA_RUNLOG_SCHEMA_VERSION);
   return PETRA_OK;
 }
@@ -195,19 +194,18 @@ static petra_status read_attributes(const source *from, petra_runlog_summary *su
                {"libraries", &summary->libraries},
                {"config", &summary->config}};
   int32_t complete = 0;
-  if (H5Aexists(from->file, "complete") > 0)
-    PETRA_TRY(petra_hdf5_get_i32(from->file, from->path, "complete", &complete));
+  if (H5Aexists(from->file->id, "complete") > 0)
+    PETRA_TRY(petra_hdf5_get_i32(from->file, "complete", &complete));
   summary->complete = complete == 1;
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-    PETRA_TRY(petra_hdf5_get_text(from->file, from->path, texts[i].name, texts[i].text));
-  return petra_hdf5_get_u64(from->file, from->path, "seed", &summary->seed);
+    PETRA_TRY(petra_hdf5_get_text(from->file, texts[i].name, texts[i].text));
+  return petra_hdf5_get_u64(from->file, "seed", &summary->seed);
 }
 
-static petra_status read_summary(void *context, int64_t file, const petra_hdf5_errors *errors) {
+static petra_status read_summary(void *context, const petra_hdf5_file *file) {
   source *from = context;
   petra_runlog_summary *summary = from->summary;
   from->file = file;
-  from->errors = errors;
   PETRA_TRY(check_schema(from, &summary->schema_version));
   PETRA_TRY(read_attributes(from, summary));
   petra_runlog_train *last = NULL;
@@ -223,7 +221,7 @@ static petra_status read_summary(void *context, int64_t file, const petra_hdf5_e
 petra_status petra_runlog_summary_read(const char *path, petra_runlog_summary **out) {
   petra_runlog_summary *summary = NULL;
   PETRA_TRY(petra_allocate(&summary, 1, sizeof *summary));
-  petra_status status = petra_hdf5_read(path, read_summary, &(source){.path = path, .summary = summary});
+  petra_status status = petra_hdf5_read(path, read_summary, &(source){.summary = summary});
   if (status == PETRA_OK)
     *out = summary;
   else
@@ -249,21 +247,20 @@ void petra_runlog_summary_destroy(petra_runlog_summary *summary) {
   petra_free(summary);
 }
 
-static petra_status read_group(void *context, int64_t file, const petra_hdf5_errors *errors) {
+static petra_status read_group(void *context, const petra_hdf5_file *file) {
   source *from = context;
   int32_t version = 0;
   from->file = file;
-  from->errors = errors;
   PETRA_TRY(check_schema(from, &version));
   return read_columns(from, from->group, ALL_ROWS, from->rows, from->count);
 }
 
 petra_status petra_runlog_read_train(const char *path, petra_runlog_train **rows, int64_t *count) {
-  source from = {.path = path, .group = &petra_runlog_train_group, .rows = rows, .count = count};
+  source from = {.group = &petra_runlog_train_group, .rows = rows, .count = count};
   return petra_hdf5_read(path, read_group, &from);
 }
 
 petra_status petra_runlog_read_actions(const char *path, petra_runlog_action **rows, int64_t *count) {
-  source from = {.path = path, .group = &petra_runlog_action_group, .rows = rows, .count = count};
+  source from = {.group = &petra_runlog_action_group, .rows = rows, .count = count};
   return petra_hdf5_read(path, read_group, &from);
 }

@@ -164,16 +164,16 @@ static petra_status read_tensor(const char *path, hid_t group, const petra_hdf5_
   return PETRA_OK;
 }
 
-static petra_status read_all(void *context, int64_t file, const petra_hdf5_errors *errors) {
+static petra_status read_all(void *context, const petra_hdf5_file *file) {
   reader *r = context;
   hid_t group = -1;
-  if (H5Lexists(file, GROUP, H5P_DEFAULT) > 0)
-    group = H5Gopen2(file, GROUP, H5P_DEFAULT);
+  if (H5Lexists(file->id, GROUP, H5P_DEFAULT) > 0)
+    group = H5Gopen2(file->id, GROUP, H5P_DEFAULT);
   if (group < 0)
     return petra_fail(PETRA_DATA, "%s: not a file of weights: no group %s", r->path, GROUP);
   petra_status status = check_all(r, group);
   for (int i = 0; i < r->count && status == PETRA_OK; i++)
-    status = read_tensor(r->path, group, errors, &r->weights[i]);
+    status = read_tensor(r->path, group, &file->errors, &r->weights[i]);
   H5Gclose(group);
   return status;
 }
