@@ -28,9 +28,8 @@ typedef struct petra_runlog_summary {
   int64_t *total_peak_bytes; /* (J) */
 } petra_runlog_summary;
 
-/* Columns of a group that differ in length (the file was being written) count as long as the shortest.
- * PETRA_IO: cannot be opened; PETRA_DATA: not an HDF5 file, a damaged one, not the log of a run, another
- * schema. */
+/* Columns of a group that differ in length (the file was being written) count as long as the shortest. PETRA_IO: cannot
+ * be opened; PETRA_DATA: not an HDF5 file, a damaged one, not the log of a run, another schema. */
 petra_status petra_runlog_summary_read(const char *path, petra_runlog_summary **out);
 void petra_runlog_summary_destroy(petra_runlog_summary *summary);
 

@@ -100,9 +100,8 @@ petra_status petra_network_write_weights(const petra_network *network, const cha
            petra_config_choice_name("model.family", (int)config->model.family), network->plan->model.depth,
            network->plan->model.width, petra_config_choice_name("model.stem", (int)config->model.stem),
            network->plan->model.classes);
-  const petra_weights_about about = {.model = text};
   const bool wide = network->backend->element_bytes[PETRA_TENSOR_FILTER] > sizeof(float);
-  status = petra_weights_write(path, &about, list.weights, list.count, wide);
+  status = petra_weights_write(path, text, list.weights, list.count, wide);
 done:
   free_list(&list);
   return status;
