@@ -166,11 +166,11 @@ static void update(const training *run, petra_stage *stage, int t, double lr) {
  * history. */
 static double apart(const training *run, petra_stage *stage, petra_weights weights, int i, int t,
                     const history *histories, double (*expected)(const history *, int)) {
-  petra_tensor *const *tensors;
+  const petra_tensor_set *tensors;
   double worst = 0;
   must(petra_stage_weights(stage, weights, stage->updates, 0, &tensors));
-  double *values = values_of(run, tensors[i]);
-  for (int64_t e = 0; e < tensors[i]->elements; e++) {
+  double *values = values_of(run, tensors->tensor[i]);
+  for (int64_t e = 0; e < tensors->tensor[i]->elements; e++) {
     double wrong = fabs(values[e] - expected(&histories[e], t));
     if (!(wrong <= worst))
       worst = wrong;
