@@ -137,7 +137,7 @@ petra_status petra_schedule_file_read(const char *path, petra_schedule **out) {
   petra_status status = petra_schedule_parse(name, text.text, text.size, &schedule);
   petra_free(text.text);
   if (status == PETRA_OK)
-    status = petra_schedule_check(schedule, name, NULL);
+    status = petra_schedule_check(schedule, name);
   if (status != PETRA_OK) {
     petra_schedule_destroy(schedule);
     return status;

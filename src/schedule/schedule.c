@@ -4,8 +4,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "schedule/program_order.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,9 +71,7 @@ static void finish(builder *b, const char *name) {
                                    .split_backward = s->split_backward,
                                    .chunked = true,
                                    .locked = s->locked,
-                                   .next = next,
-                                   .rate_index = petra_order_rate_index,
-                                   .loss_epoch = petra_order_loss_epoch};
+                                   .next = next};
 }
 
 /* Sizes that the rest of the program allocates by: every microbatch has actions of its own, and so has every stage,
@@ -258,6 +256,31 @@ petra_status petra_schedule_print(const petra_schedule *schedule, FILE *out) {
     fputc('\n', out);
   }
   return ferror(out) ? petra_fail(PETRA_IO, "the schedule could not be written") : PETRA_OK;
+}
+
+int32_t petra_schedule_device(const petra_schedule *schedule, int64_t entry) {
+  int32_t low = 0, high = schedule->devices - 1;
+  while (low < high) {
+    int32_t middle = low + (high - low + 1) / 2;
+    if (schedule->first[middle] <= entry)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low + 1;
+}
+
+petra_status petra_schedule_refuse(const petra_schedule *schedule, const char *name, int64_t entry, const char *format,
+                                   ...) {
+  const int32_t device = petra_schedule_device(schedule, entry);
+  char reason[200], text[40];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(reason, sizeof reason, format, arguments);
+  va_end(arguments);
+  petra_action_print(&schedule->entries[entry].action, text, sizeof text);
+  return petra_fail(PETRA_SCHEDULE, "%s: device %d, action %lld (%s): %s", name, device,
+                    (long long)(entry - schedule->first[device - 1] + 1), text, reason);
 }
 
 petra_program_options petra_schedule_options(const petra_schedule *schedule) {

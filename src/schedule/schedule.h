@@ -46,6 +46,13 @@ petra_status petra_schedule_record(const petra_program_ops *program, const petra
 /* One line a device; PETRA_IO if `out` cannot be written. */
 petra_status petra_schedule_print(const petra_schedule *schedule, FILE *out);
 
+/* Logs what is wrong with an entry, "NAME: device 2, action 3 (2B0): reason", and returns PETRA_SCHEDULE. */
+petra_status petra_schedule_refuse(const petra_schedule *schedule, const char *name, int64_t entry, const char *format,
+                                   ...) __attribute__((format(printf, 4, 5)));
+
+/* The device, from 1, that has the entry. */
+int32_t petra_schedule_device(const petra_schedule *schedule, int64_t entry);
+
 /* The options under which schedule->program runs the schedule, which they refer to. */
 petra_program_options petra_schedule_options(const petra_schedule *schedule);
 
