@@ -313,8 +313,9 @@ START_TEST(configs_differ_by_key_and_role) {
                 {"run.checkpoint_every", PETRA_ROLE_WAY}, {"data.path", PETRA_ROLE_WAY},
                 {"data.workers", PETRA_ROLE_WAY}};
   petra_config *base = NULL, *values = NULL;
-  int count = 0, seen = 0, tried = 0;
-  const petra_config_key *keys = petra_config_keys(&count);
+  const petra_config_key *keys = petra_config_keys;
+  const int count = petra_config_key_count;
+  int seen = 0, tried = 0;
   ck_assert_int_eq(petra_config_load(NULL, NULL, 0, &base), PETRA_OK);
   ck_assert_int_eq(load_bytes(changed, strlen(changed), &values), PETRA_OK);
   for (int i = 0; i < count; i++) {

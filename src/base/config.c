@@ -53,8 +53,8 @@ done:
 
 /* `node` is the value of the key with this index. */
 static petra_status load_key(loader *in, int index, const yaml_node_t *node) {
-  int count = 0, line = line_of(node->start_mark);
-  const petra_config_key *key = &petra_config_keys(&count)[index];
+  int line = line_of(node->start_mark);
+  const petra_config_key *key = &petra_config_keys[index];
   if (node->type == YAML_MAPPING_NODE)
     return petra_config_fail_value(in->origin, line, key, "a mapping");
   if (node->type == YAML_SEQUENCE_NODE) {
@@ -142,13 +142,12 @@ static petra_status load_text(petra_config *config, const petra_config_origin *o
   yaml_node_t *root = yaml_document_get_root_node(&document);
   bool empty = !root || (root->type == YAML_SCALAR_NODE && root->data.scalar.length == 0 &&
                          root->data.scalar.style == YAML_PLAIN_SCALAR_STYLE);
-  int count = 0;
   if (index < 0 && empty && strcmp(origin->file, "standard input") != 0) /* petra COMMAND - </dev/null asks for it */
     petra_log(PETRA_LOG_WARNING, "%s: holds no key; every key has its default", origin->file);
   if (index < 0)
     status = empty ? PETRA_OK : load_section(&in, "", root, line_of(root->start_mark));
   else if (empty)
-    status = petra_config_fail_value(origin, 1, &petra_config_keys(&count)[index], "no value");
+    status = petra_config_fail_value(origin, 1, &petra_config_keys[index], "no value");
   else
     status = load_key(&in, index, root);
   yaml_document_delete(&document);
@@ -168,13 +167,12 @@ petra_status petra_config_apply_key(petra_config *config, const petra_config_ori
 }
 
 static petra_status load_defaults(petra_config *config) {
-  int count = 0;
-  const petra_config_key *keys = petra_config_keys(&count);
   const petra_config_origin origin = {"default", NULL};
-  for (int i = 0; i < count; i++) {
-    PETRA_TRY(load_text(config, &origin, i, keys[i].default_value, strlen(keys[i].default_value)));
-    petra_free(config->source->label[i]); /* a default was set nowhere */
-    config->source->label[i] = NULL;
+  for (int i = 0; i < petra_config_key_count; i++) {
+    PETRA_TRY(
+        load_text(config, &origin, i, petra_config_keys[i].default_value, strlen(petra_config_keys[i].default_value)));
+    petra_free(config->labels[i]); /* a default was set nowhere */
+    config->labels[i] = NULL;
   }
   return PETRA_OK;
 }
@@ -182,7 +180,7 @@ static petra_status load_defaults(petra_config *config) {
 /* A text in place of a file: every key that it does not set keeps its default. */
 static petra_status load_whole(petra_config *config, const petra_config_origin *origin, const char *text,
                                size_t length) {
-  for (int i = 0; i < config->source->count; i++)
+  for (int i = 0; i < petra_config_key_count; i++)
     PETRA_TRY(petra_config_remember(config, i, origin, 0)); /* line 0: not in the file */
   return load_text(config, origin, -1, text, length);
 }
@@ -222,12 +220,12 @@ petra_status petra_config_apply_set(petra_config *config, const char *set) {
   const petra_config_origin origin = {NULL, set};
   const char *equals = strchr(set, '=');
   char path[PATH_BYTES];
-  int index = 0, count = 0;
+  int index = 0;
   if (!equals)
     return petra_config_fail_at(&origin, 0, "", "no '='; expected --set key.path=value");
   petra_utf8_show(path, sizeof path, set, (size_t)(equals - set));
   PETRA_TRY(petra_config_resolve(&origin, 0, path, &index));
-  const petra_config_key *key = &petra_config_keys(&count)[index];
+  const petra_config_key *key = &petra_config_keys[index];
   if (equals[1] == 0 && key->type == PETRA_KEY_STRING) {
     const petra_config_scalar empty = {.text = "", .quoted = true};
     PETRA_TRY(petra_config_store(config, key, &origin, &empty));
@@ -239,12 +237,8 @@ petra_status petra_config_apply_set(petra_config *config, const char *set) {
 petra_status petra_config_create(petra_config **out) {
   petra_config *config = NULL;
   petra_status status = PETRA_OK;
-  int count = 0;
-  petra_config_keys(&count);
   PETRA_TRY(petra_allocate(&config, 1, sizeof *config));
-  PETRA_TRY_GOTO(status, petra_allocate(&config->source, 1, sizeof *config->source + (size_t)count * sizeof(char *)),
-                 fail);
-  config->source->count = count;
+  PETRA_TRY_GOTO(status, petra_allocate(&config->labels, (size_t)petra_config_key_count, sizeof *config->labels), fail);
   PETRA_TRY_GOTO(status, load_defaults(config), fail);
   *out = config;
   return PETRA_OK;
@@ -284,19 +278,17 @@ fail:
 void petra_config_destroy(petra_config *config) {
   if (!config)
     return;
-  int count = 0;
-  const petra_config_key *keys = petra_config_keys(&count);
-  for (int i = 0; i < count; i++) {
-    char *member = (char *)config + keys[i].offset;
-    if (keys[i].type == PETRA_KEY_STRING)
+  for (int i = 0; i < petra_config_key_count; i++) {
+    char *member = (char *)config + petra_config_keys[i].offset;
+    if (petra_config_keys[i].type == PETRA_KEY_STRING)
       petra_free(*(char **)(void *)member);
-    else if (keys[i].type == PETRA_KEY_INTEGER_LIST)
+    else if (petra_config_keys[i].type == PETRA_KEY_INTEGER_LIST)
       petra_free(((petra_int_list *)(void *)member)->values);
-    else if (keys[i].type == PETRA_KEY_REAL_LIST)
+    else if (petra_config_keys[i].type == PETRA_KEY_REAL_LIST)
       petra_free(((petra_real_list *)(void *)member)->values);
   }
-  for (int i = 0; config->source && i < config->source->count; i++)
-    petra_free(config->source->label[i]);
-  petra_free(config->source);
+  for (int i = 0; config->labels && i < petra_config_key_count; i++)
+    petra_free(config->labels[i]);
+  petra_free(config->labels);
   petra_free(config);
 }

@@ -1,12 +1,10 @@
-/* From the text of a value to the member of petra_config, with all checks; knows no YAML. Private to the
- * config. */
+/* From the text of a value to the member of petra_config, with all checks; knows no YAML. Private to the config. */
 #ifndef PETRA_BASE_CONFIG_VALUE_H
 #define PETRA_BASE_CONFIG_VALUE_H
 
 #include "base/config_keys.h"
 
-/* Where values come from: a file (`set` is NULL), one --set argument, or the table of defaults (both NULL).
- */
+/* Where values come from: a file (`set` is NULL), one --set argument, or the table of defaults (both NULL). */
 typedef struct petra_config_origin {
   const char *file; /* as shown in messages */
   const char *set;  /* the argument, "key.path=value" */
@@ -19,13 +17,6 @@ typedef struct petra_config_scalar {
   bool quoted; /* or a block scalar: surely a string */
   int line;    /* from 1 */
 } petra_config_scalar;
-
-/* For each key of the table, what its error lines begin with ("FILE:LINE: key"); NULL where the default
- * stands. */
-struct petra_config_source {
-  int count;
-  char *label[];
-};
 
 enum { PETRA_CONFIG_SHOWN = 48, PETRA_CONFIG_LABEL = 512, PETRA_CONFIG_TEXT = 512 }; /* bytes of buffers */
 

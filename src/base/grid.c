@@ -14,8 +14,7 @@
 #include <string.h>
 
 static const char *key_path(int key) {
-  int count = 0;
-  return petra_config_keys(&count)[key].path;
+  return petra_config_keys[key].path;
 }
 
 petra_grid_command petra_grid_runs(const petra_grid *grid) {

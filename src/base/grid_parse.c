@@ -286,13 +286,13 @@ static petra_status read_part(const parser *in, const char *name, const yaml_nod
 
 static petra_status read_grid(const parser *in, const yaml_node_t *root, const char *folder) {
   const yaml_node_t *seeds = NULL;
-  int seeds_line = 0, keys = 0;
+  int seeds_line = 0;
   if (!root || root->type != YAML_MAPPING_NODE)
     return petra_config_fail_at(&in->origin, root ? line_of(root) : 1, "",
                                 "%s; expected a grid, a mapping with any of " GRID_KEYS,
                                 root && root->type == YAML_SEQUENCE_NODE ? "a list" : "no mapping");
-  petra_config_keys(&keys);
-  PETRA_TRY(petra_allocate(&in->grid->axis, (size_t)keys + 1, sizeof *in->grid->axis)); /* no key is there twice */
+  PETRA_TRY(petra_allocate(&in->grid->axis, (size_t)petra_config_key_count + 1,
+                           sizeof *in->grid->axis)); /* no key is there twice */
   for (size_t i = 0; i < pairs_of(root); i++) {
     const char *name = NULL;
     PETRA_TRY(read_name(in, root, i, "", &name));
