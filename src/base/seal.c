@@ -13,29 +13,25 @@
 
 enum { MAGIC_BYTES = 8, VERSION = 1, CHUNK_BYTES = 1 << 16 };
 
-/* Where the fields are; all are 64 bits, little-endian. The digest of the seal itself is over all before it. */
+/* What the seal tells, in the order of the file; `bytes` are those of the file, the seal included. */
+typedef struct seal {
+  uint64_t version, state, bytes, digest, count;
+  struct {
+    uint64_t offset, bytes, digest;
+  } part[PETRA_SEAL_PARTS];
+} seal;
+
+/* Where it stands: words of 64 bits, little-endian, behind the magic number. The digest of the seal itself is over all
+ * before it. */
 enum {
-  AT_VERSION = 8,
-  AT_STATE = 16,
-  AT_BYTES = 24, /* of the file, the seal included */
-  AT_DIGEST = 32,
-  AT_COUNT = 40,
-  AT_PARTS = 48, /* offset, bytes, digest of each */
-  PART_BYTES = 24,
-  AT_TEXT = AT_PARTS + PETRA_SEAL_PARTS * PART_BYTES,
+  WORDS = sizeof(seal) / sizeof(uint64_t),
+  AT_TEXT = MAGIC_BYTES + sizeof(seal),
   AT_OWN_DIGEST = PETRA_SEAL_BYTES - 16,
   AT_END = PETRA_SEAL_BYTES - MAGIC_BYTES
 };
 
 static const char magic[MAGIC_BYTES] = {'P', 'E', 'T', 'R', 'A', '-', 'H', '5'};
 static const char hdf5_signature[8] = {'\211', 'H', 'D', 'F', '\r', '\n', '\032', '\n'};
-
-typedef struct seal {
-  uint64_t state, bytes, digest, count;
-  struct {
-    uint64_t offset, bytes, digest;
-  } part[PETRA_SEAL_PARTS];
-} seal;
 
 static uint64_t digest_of(const void *bytes, size_t count) {
   petra_xxh64 hash;
@@ -45,19 +41,12 @@ static uint64_t digest_of(const void *bytes, size_t count) {
 }
 
 static void pack(const seal *s, unsigned char *out) {
+  uint64_t words[WORDS];
+  memcpy(words, s, sizeof words);
   memset(out, 0, PETRA_SEAL_BYTES);
   memcpy(out, magic, MAGIC_BYTES);
-  petra_store_le64(out + AT_VERSION, VERSION);
-  petra_store_le64(out + AT_STATE, s->state);
-  petra_store_le64(out + AT_BYTES, s->bytes);
-  petra_store_le64(out + AT_DIGEST, s->digest);
-  petra_store_le64(out + AT_COUNT, s->count);
-  for (int i = 0; i < PETRA_SEAL_PARTS; i++) {
-    unsigned char *at = out + AT_PARTS + i * PART_BYTES;
-    petra_store_le64(at, s->part[i].offset);
-    petra_store_le64(at + 8, s->part[i].bytes);
-    petra_store_le64(at + 16, s->part[i].digest);
-  }
+  for (int i = 0; i < WORDS; i++)
+    petra_store_le64(out + MAGIC_BYTES + 8 * i, words[i]);
   snprintf((char *)out + AT_TEXT, AT_OWN_DIGEST - AT_TEXT,
            "\nA file of petra: length and digest (XXH64); the HDF5 file begins at byte %d.\n", PETRA_SEAL_BYTES);
   petra_store_le64(out + AT_OWN_DIGEST, digest_of(out, AT_OWN_DIGEST));
@@ -78,20 +67,13 @@ static petra_status unpack(const char *name, const unsigned char *in, size_t got
     return PETRA_OK;
   if (got < PETRA_SEAL_BYTES || !begins || !ends || petra_load_le64(in + AT_OWN_DIGEST) != digest_of(in, AT_OWN_DIGEST))
     return damaged(name, "its seal does not hold");
-  uint64_t version = petra_load_le64(in + AT_VERSION);
-  *out = (seal){.state = petra_load_le64(in + AT_STATE),
-                .bytes = petra_load_le64(in + AT_BYTES),
-                .digest = petra_load_le64(in + AT_DIGEST),
-                .count = petra_load_le64(in + AT_COUNT)};
-  for (int i = 0; i < PETRA_SEAL_PARTS; i++) {
-    const unsigned char *at = in + AT_PARTS + i * PART_BYTES;
-    out->part[i].offset = petra_load_le64(at);
-    out->part[i].bytes = petra_load_le64(at + 8);
-    out->part[i].digest = petra_load_le64(at + 16);
-  }
-  if (version != VERSION || out->count > PETRA_SEAL_PARTS)
+  uint64_t words[WORDS];
+  for (int i = 0; i < WORDS; i++)
+    words[i] = petra_load_le64(in + MAGIC_BYTES + 8 * i);
+  memcpy(out, words, sizeof words);
+  if (out->version != VERSION || out->count > PETRA_SEAL_PARTS)
     return petra_fail(PETRA_DATA, "%s: its seal is of version %" PRIu64 "; expected %d: it is a later petra's", name,
-                      version, VERSION);
+                      out->version, VERSION);
   return PETRA_OK;
 }
 
@@ -99,7 +81,7 @@ static petra_status unpack(const char *name, const unsigned char *in, size_t got
 
 void petra_seal_image(void *image, size_t size) {
   const char *content = (const char *)image + PETRA_SEAL_BYTES;
-  const seal s = {.state = PETRA_SEAL_WHOLE, .bytes = size, .digest = digest_of(content, size - PETRA_SEAL_BYTES)};
+  const seal s = {VERSION, PETRA_SEAL_WHOLE, .bytes = size, .digest = digest_of(content, size - PETRA_SEAL_BYTES)};
   pack(&s, image);
 }
 
@@ -164,14 +146,14 @@ static int write_seal(int fd, const seal *s) {
 }
 
 int petra_seal_begin(int fd) {
-  return write_seal(fd, &(seal){.state = PETRA_SEAL_OPEN});
+  return write_seal(fd, &(seal){VERSION, .state = PETRA_SEAL_OPEN});
 }
 
 int petra_seal_finish(int fd, const petra_seal_part *parts, int count) {
   struct stat about;
   if (fsync(fd) != 0 || fstat(fd, &about) != 0)
     return errno;
-  seal s = {.state = PETRA_SEAL_WHOLE, .bytes = (uint64_t)about.st_size, .count = (uint64_t)count};
+  seal s = {VERSION, PETRA_SEAL_WHOLE, .bytes = (uint64_t)about.st_size, .count = (uint64_t)count};
   int failure = 0;
   for (int i = 0; i < count && !failure; i++) {
     s.part[i].offset = (uint64_t)parts[i].offset;
