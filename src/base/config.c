@@ -13,25 +13,14 @@
 
 enum { PATH_BYTES = 160 };
 
-/* Where the walk over a YAML document stands. */
-typedef struct {
-  petra_config *config;
-  const petra_config_origin *origin;
-  yaml_document_t *document;
-} loader;
-
-static int line_of(yaml_mark_t mark) {
-  return (int)mark.line + 1;
-}
-
 static petra_config_scalar scalar_of(const yaml_node_t *node) {
   return (petra_config_scalar){.text = (const char *)node->data.scalar.value,
                                .length = node->data.scalar.length,
                                .quoted = node->data.scalar.style != YAML_PLAIN_SCALAR_STYLE,
-                               .line = line_of(node->start_mark)};
+                               .line = petra_config_line(node)};
 }
 
-static petra_status load_list(loader *in, const petra_config_key *key, const yaml_node_t *node) {
+static petra_status load_list(const petra_config_loader *in, const petra_config_key *key, const yaml_node_t *node) {
   petra_config_scalar *items = NULL;
   petra_status status = PETRA_OK;
   size_t count = (size_t)(node->data.sequence.items.top - node->data.sequence.items.start);
@@ -39,7 +28,7 @@ static petra_status load_list(loader *in, const petra_config_key *key, const yam
   for (size_t i = 0; i < count; i++) {
     const yaml_node_t *item = yaml_document_get_node(in->document, node->data.sequence.items.start[i]);
     if (item->type != YAML_SCALAR_NODE) {
-      status = petra_config_fail_value(in->origin, line_of(item->start_mark), key, "an item is itself a %s",
+      status = petra_config_fail_value(in->origin, petra_config_line(item), key, "an item is itself a %s",
                                        item->type == YAML_MAPPING_NODE ? "mapping" : "list");
       goto done;
     }
@@ -51,9 +40,8 @@ done:
   return status;
 }
 
-/* `node` is the value of the key with this index. */
-static petra_status load_key(loader *in, int index, const yaml_node_t *node) {
-  int line = line_of(node->start_mark);
+petra_status petra_config_apply_key(const petra_config_loader *in, int index, const yaml_node_t *node) {
+  int line = petra_config_line(node);
   const petra_config_key *key = &petra_config_keys[index];
   if (node->type == YAML_MAPPING_NODE)
     return petra_config_fail_value(in->origin, line, key, "a mapping");
@@ -77,8 +65,9 @@ static petra_status fail_unknown(const petra_config_origin *origin, int line, co
 }
 
 /* The key of a mapping's pair as a dotted path in `path`. */
-static petra_status pair_path(loader *in, const char *section, const yaml_node_t *key, char *path, size_t size) {
-  int line = line_of(key->start_mark);
+static petra_status pair_path(const petra_config_loader *in, const char *section, const yaml_node_t *key, char *path,
+                              size_t size) {
+  int line = petra_config_line(key);
   if (key->type != YAML_SCALAR_NODE)
     return petra_config_fail_at(in->origin, line, section, "a key that is a list or a mapping; expected a name");
   char name[PETRA_CONFIG_SHOWN];
@@ -93,21 +82,8 @@ static petra_status pair_path(loader *in, const char *section, const yaml_node_t
   return PETRA_OK;
 }
 
-static petra_status check_duplicate(loader *in, const yaml_node_t *mapping, const yaml_node_pair_t *pair,
-                                    const char *path) {
-  const yaml_node_t *key = yaml_document_get_node(in->document, pair->key);
-  for (const yaml_node_pair_t *p = mapping->data.mapping.pairs.start; p < pair; p++) {
-    const yaml_node_t *other = yaml_document_get_node(in->document, p->key);
-    if (strcmp((const char *)key->data.scalar.value, (const char *)other->data.scalar.value) == 0)
-      return petra_config_fail_at(in->origin, line_of(key->start_mark), path,
-                                  "the key is there twice; expected it once (first in line %d)",
-                                  line_of(other->start_mark));
-  }
-  return PETRA_OK;
-}
-
-/* `node` is the value of the section ("": the root). */
-static petra_status load_section(loader *in, const char *section, const yaml_node_t *node, int line) {
+petra_status petra_config_apply_section(const petra_config_loader *in, const char *section, const yaml_node_t *node,
+                                        int line) {
   char names[PETRA_CONFIG_TEXT];
   if (node->type != YAML_MAPPING_NODE)
     return petra_config_fail_at(in->origin, line, section, "%s; expected a mapping with any of %s",
@@ -122,12 +98,12 @@ static petra_status load_section(loader *in, const char *section, const yaml_nod
     PETRA_TRY(pair_path(in, section, key, path, sizeof path));
     int index = petra_config_key_find(path);
     if (index < 0 && (!*path || !petra_config_is_section(path)))
-      return fail_unknown(in->origin, line_of(key->start_mark), section, path);
-    PETRA_TRY(check_duplicate(in, node, pair, path));
+      return fail_unknown(in->origin, petra_config_line(key), section, path);
+    PETRA_TRY(petra_config_check_duplicate(in->origin, in->document, node, pair, path));
     if (index >= 0)
-      PETRA_TRY(load_key(in, index, value));
+      PETRA_TRY(petra_config_apply_key(in, index, value));
     else
-      PETRA_TRY(load_section(in, path, value, line_of(key->start_mark)));
+      PETRA_TRY(petra_config_apply_section(in, path, value, petra_config_line(key)));
   }
   return PETRA_OK;
 }
@@ -138,32 +114,20 @@ static petra_status load_text(petra_config *config, const petra_config_origin *o
   yaml_document_t document;
   PETRA_TRY(petra_config_document_load(origin, text, length, &document));
   petra_status status;
-  loader in = {config, origin, &document};
+  const petra_config_loader in = {config, origin, &document};
   yaml_node_t *root = yaml_document_get_root_node(&document);
   bool empty = !root || (root->type == YAML_SCALAR_NODE && root->data.scalar.length == 0 &&
                          root->data.scalar.style == YAML_PLAIN_SCALAR_STYLE);
   if (index < 0 && empty && strcmp(origin->file, "standard input") != 0) /* petra COMMAND - </dev/null asks for it */
     petra_log(PETRA_LOG_WARNING, "%s: holds no key; every key has its default", origin->file);
   if (index < 0)
-    status = empty ? PETRA_OK : load_section(&in, "", root, line_of(root->start_mark));
+    status = empty ? PETRA_OK : petra_config_apply_section(&in, "", root, petra_config_line(root));
   else if (empty)
     status = petra_config_fail_value(origin, 1, &petra_config_keys[index], "no value");
   else
-    status = load_key(&in, index, root);
+    status = petra_config_apply_key(&in, index, root);
   yaml_document_delete(&document);
   return status;
-}
-
-petra_status petra_config_apply_section(petra_config *config, const petra_config_origin *origin,
-                                        struct yaml_document_s *document, const struct yaml_node_s *node, int line) {
-  loader in = {config, origin, document};
-  return load_section(&in, "", node, line);
-}
-
-petra_status petra_config_apply_key(petra_config *config, const petra_config_origin *origin,
-                                    struct yaml_document_s *document, int index, const struct yaml_node_s *node) {
-  loader in = {config, origin, document};
-  return load_key(&in, index, node);
 }
 
 static petra_status load_defaults(petra_config *config) {
@@ -177,21 +141,20 @@ static petra_status load_defaults(petra_config *config) {
   return PETRA_OK;
 }
 
-/* A text in place of a file: every key that it does not set keeps its default. */
-static petra_status load_whole(petra_config *config, const petra_config_origin *origin, const char *text,
-                               size_t length) {
-  for (int i = 0; i < petra_config_key_count; i++)
-    PETRA_TRY(petra_config_remember(config, i, origin, 0)); /* line 0: not in the file */
-  return load_text(config, origin, -1, text, length);
-}
-
-petra_status petra_config_apply_file(petra_config *config, const char *path) {
-  const petra_config_origin origin = {strcmp(path, "-") == 0 ? "standard input" : path, NULL};
-  char *text = NULL;
-  size_t length = 0;
-  PETRA_TRY(petra_config_read(path, &origin, &text, &length));
-  petra_status status = load_whole(config, &origin, text, length);
-  petra_free(text);
+petra_status petra_config_apply_text(petra_config *config, const petra_config_text *text) {
+  const petra_config_origin origin = {strcmp(text->path, "-") == 0 ? "standard input" : text->path, NULL};
+  char *read = NULL;
+  size_t size = text->size;
+  petra_status status;
+  if (text->text)
+    PETRA_TRY(petra_config_check_length(&origin, size));
+  else
+    PETRA_TRY(petra_config_read(text->path, &origin, &read, &size));
+  for (int i = 0; i < petra_config_key_count; i++) /* line 0: keys that are not in the file keep their defaults */
+    PETRA_TRY_GOTO(status, petra_config_remember(config, i, &origin, 0), done);
+  status = load_text(config, &origin, -1, read ? read : text->text, size);
+done:
+  petra_free(read);
   return status;
 }
 
@@ -215,7 +178,6 @@ petra_status petra_config_resolve(const petra_config_origin *origin, int line, c
   return PETRA_OK;
 }
 
-/* One --set argument, "key.path=VALUE". */
 petra_status petra_config_apply_set(petra_config *config, const char *set) {
   const petra_config_origin origin = {NULL, set};
   const char *equals = strchr(set, '=');
@@ -251,21 +213,13 @@ petra_status petra_config_load(const char *path, const char *const *sets, int se
   return petra_config_load_text(&(petra_config_text){.path = path}, sets, set_count, out);
 }
 
-static petra_status apply_text(petra_config *config, const petra_config_text *text) {
-  const petra_config_origin origin = {strcmp(text->path, "-") == 0 ? "standard input" : text->path, NULL};
-  PETRA_TRY(petra_config_check_length(&origin, text->size));
-  return load_whole(config, &origin, text->text, text->size);
-}
-
 petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count,
                                     petra_config **out) {
   petra_config *config = NULL;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_config_create(&config));
-  if (text->text)
-    PETRA_TRY_GOTO(status, apply_text(config, text), fail);
-  else if (text->path)
-    PETRA_TRY_GOTO(status, petra_config_apply_file(config, text->path), fail);
+  if (text->path)
+    PETRA_TRY_GOTO(status, petra_config_apply_text(config, text), fail);
   for (int i = 0; i < set_count; i++)
     PETRA_TRY_GOTO(status, petra_config_apply_set(config, sets[i]), fail);
   *out = config;

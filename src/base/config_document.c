@@ -1,7 +1,7 @@
 #include "base/config_document.h"
 
-#include "base/config_read.h"
 #include "base/log.h"
+#include "base/utf8.h"
 
 #include <string.h>
 #include <yaml.h>
@@ -78,6 +78,25 @@ static petra_status check_event(const petra_config_origin *origin, const yaml_ev
   return PETRA_OK;
 }
 
+/* Fails unless the text is UTF-8 of characters that YAML allows. */
+static petra_status check_characters(const petra_config_origin *origin, const char *text, size_t length) {
+  int line = 1;
+  for (size_t at = 0; at < length;) {
+    uint32_t character = 0;
+    int bytes = petra_utf8_decode(text + at, length - at, &character);
+    if (bytes == 0)
+      return petra_config_fail_at(origin, line, "", "byte 0x%02x is not UTF-8; expected YAML in UTF-8",
+                                  (unsigned char)text[at]);
+    if (!petra_utf8_is_printable(character))
+      return petra_config_fail_at(origin, line, "",
+                                  "holds the character U+%04X; expected YAML, which allows no such character",
+                                  (unsigned)character);
+    line += character == '\n';
+    at += (size_t)bytes;
+  }
+  return PETRA_OK;
+}
+
 static petra_status check_events(const petra_config_origin *origin, const char *text, size_t length) {
   yaml_parser_t parser;
   int documents = 0, depth = 0;
@@ -104,11 +123,28 @@ petra_status petra_config_document_load(const petra_config_origin *origin, const
   petra_status status = PETRA_OK;
   if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) /* a byte order mark, which some editors write */
     text += 3, length -= 3;
-  PETRA_TRY(petra_config_check_text(origin, text, length));
+  PETRA_TRY(check_characters(origin, text, length));
   PETRA_TRY(check_events(origin, text, length));
   PETRA_TRY(start_parser(&parser, text, length));
   if (!yaml_parser_load(&parser, out))
     status = fail_syntax(origin, &parser, text, length);
   yaml_parser_delete(&parser);
   return status;
+}
+
+int petra_config_line(const yaml_node_t *node) {
+  return line_of(node->start_mark);
+}
+
+petra_status petra_config_check_duplicate(const petra_config_origin *origin, yaml_document_t *document,
+                                          const yaml_node_t *mapping, const yaml_node_pair_t *pair, const char *path) {
+  const yaml_node_t *key = yaml_document_get_node(document, pair->key);
+  for (const yaml_node_pair_t *p = mapping->data.mapping.pairs.start; p < pair; p++) {
+    const yaml_node_t *other = yaml_document_get_node(document, p->key);
+    if (strcmp((const char *)key->data.scalar.value, (const char *)other->data.scalar.value) == 0)
+      return petra_config_fail_at(origin, petra_config_line(key), path,
+                                  "the key is there twice; expected it once (first in line %d)",
+                                  petra_config_line(other));
+  }
+  return PETRA_OK;
 }

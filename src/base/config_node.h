@@ -11,20 +11,26 @@ struct yaml_node_s;
 /* All defaults. */
 petra_status petra_config_create(petra_config **out);
 
-/* A file ("-": standard input); one --set argument. */
-petra_status petra_config_apply_file(petra_config *config, const char *path);
+/* A file ("-": standard input), or its text; one --set argument. */
+petra_status petra_config_apply_text(petra_config *config, const petra_config_text *text);
 petra_status petra_config_apply_set(petra_config *config, const char *set);
 
-/* A mapping of sections inside a document; `line` is where it begins. */
-petra_status petra_config_apply_section(petra_config *config, const petra_config_origin *origin,
-                                        struct yaml_document_s *document, const struct yaml_node_s *node, int line);
+/* Where a config comes from a YAML document. */
+typedef struct petra_config_loader {
+  petra_config *config;
+  const petra_config_origin *origin;
+  struct yaml_document_s *document;
+} petra_config_loader;
+
+/* A mapping of sections, or of the keys of `section` ("": the whole config), inside the document; `line` is where it
+ * begins. */
+petra_status petra_config_apply_section(const petra_config_loader *in, const char *section,
+                                        const struct yaml_node_s *node, int line);
 
 /* The value of the key with this index. */
-petra_status petra_config_apply_key(petra_config *config, const petra_config_origin *origin,
-                                    struct yaml_document_s *document, int index, const struct yaml_node_s *node);
+petra_status petra_config_apply_key(const petra_config_loader *in, int index, const struct yaml_node_s *node);
 
-/* The index of the key with this dotted path; PETRA_CONFIG with the names to choose from where there is none.
- */
+/* The index of the key with this dotted path; PETRA_CONFIG with the names to choose from where there is none. */
 petra_status petra_config_resolve(const petra_config_origin *origin, int line, const char *path, int *out);
 
 #endif

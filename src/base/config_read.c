@@ -2,7 +2,6 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/utf8.h"
 
 #include <errno.h>
 #include <string.h>
@@ -48,22 +47,4 @@ petra_status petra_config_read(const char *path, const petra_config_origin *orig
   petra_status status = read_stream(stream, origin, text, length);
   fclose(stream);
   return status;
-}
-
-petra_status petra_config_check_text(const petra_config_origin *origin, const char *text, size_t length) {
-  int line = 1;
-  for (size_t at = 0; at < length;) {
-    uint32_t character = 0;
-    int bytes = petra_utf8_decode(text + at, length - at, &character);
-    if (bytes == 0)
-      return petra_config_fail_at(origin, line, "", "byte 0x%02x is not UTF-8; expected YAML in UTF-8",
-                                  (unsigned char)text[at]);
-    if (!petra_utf8_is_printable(character))
-      return petra_config_fail_at(origin, line, "",
-                                  "holds the character U+%04X; expected YAML, which allows no such character",
-                                  (unsigned)character);
-    line += character == '\n';
-    at += (size_t)bytes;
-  }
-  return PETRA_OK;
 }

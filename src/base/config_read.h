@@ -11,7 +11,4 @@ petra_status petra_config_read(const char *path, const petra_config_origin *orig
 /* PETRA_CONFIG if a text of so many bytes is too long. */
 petra_status petra_config_check_length(const petra_config_origin *origin, size_t length);
 
-/* Fails unless the text is UTF-8 of characters that YAML allows. */
-petra_status petra_config_check_text(const petra_config_origin *origin, const char *text, size_t length);
-
 #endif

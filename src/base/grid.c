@@ -156,17 +156,16 @@ static petra_status check_keys(const petra_grid *grid) {
 /* Every value against the table of keys. */
 static petra_status check_values(const petra_grid *grid) {
   const petra_config_origin origin = {grid->file, NULL};
-  petra_config *config;
+  petra_config_loader to = {NULL, &origin, grid->document};
   petra_status status = PETRA_OK;
-  PETRA_TRY(petra_config_create(&config));
+  PETRA_TRY(petra_config_create(&to.config));
   for (int r = 0; r < grid->rows && status == PETRA_OK; r++)
     for (int i = 0; i < grid->row[r].count && status == PETRA_OK; i++)
-      status = petra_config_apply_key(config, &origin, grid->document, grid->row[r].value[i].key,
-                                      grid->row[r].value[i].node);
+      status = petra_config_apply_key(&to, grid->row[r].value[i].key, grid->row[r].value[i].node);
   for (int a = 0; a < grid->axes && status == PETRA_OK; a++)
     for (int i = 0; i < grid->axis[a].count && status == PETRA_OK; i++)
-      status = petra_config_apply_key(config, &origin, grid->document, grid->axis[a].key, grid->axis[a].value[i].node);
-  petra_config_destroy(config);
+      status = petra_config_apply_key(&to, grid->axis[a].key, grid->axis[a].value[i].node);
+  petra_config_destroy(to.config);
   return status;
 }
 
@@ -257,39 +256,36 @@ petra_status petra_grid_check_set(const petra_grid *grid, const char *set) {
   return PETRA_OK;
 }
 
-static petra_status apply_cell(const petra_grid *grid, int cell, petra_config *config) {
-  const petra_config_origin origin = {grid->file, NULL};
+static petra_status apply_cell(const petra_grid *grid, int cell, const petra_config_loader *to) {
   const petra_grid_row *row = grid->rows > 0 ? &grid->row[place(grid, cell, -1)] : NULL;
   char name[PETRA_GRID_NAME];
   for (int i = 0; row && i < row->count; i++)
-    PETRA_TRY(petra_config_apply_key(config, &origin, grid->document, row->value[i].key, row->value[i].node));
+    PETRA_TRY(petra_config_apply_key(to, row->value[i].key, row->value[i].node));
   for (int a = 0; a < grid->axes; a++)
-    PETRA_TRY(petra_config_apply_key(config, &origin, grid->document, grid->axis[a].key,
-                                     grid->axis[a].value[place(grid, cell, a)].node));
+    PETRA_TRY(petra_config_apply_key(to, grid->axis[a].key, grid->axis[a].value[place(grid, cell, a)].node));
   write_name(grid, cell, true, name);
-  petra_free(config->run.name);
-  config->run.name = NULL;
-  return petra_duplicate_string(&config->run.name, name);
+  petra_free(to->config->run.name);
+  to->config->run.name = NULL;
+  return petra_duplicate_string(&to->config->run.name, name);
 }
 
 petra_status petra_grid_config(const petra_grid *grid, int cell, const char *const *sets, int set_count,
                                petra_config **out) {
   const petra_config_origin origin = {grid->file, NULL};
-  petra_config *config;
+  petra_config_loader to = {NULL, &origin, grid->document};
   petra_status status;
-  PETRA_TRY(petra_config_create(&config));
+  PETRA_TRY(petra_config_create(&to.config));
   if (grid->base)
-    PETRA_TRY_GOTO(status, petra_config_apply_file(config, grid->base), fail);
+    PETRA_TRY_GOTO(status, petra_config_apply_text(to.config, &(petra_config_text){.path = grid->base}), fail);
   else
-    PETRA_TRY_GOTO(status, petra_config_apply_section(config, &origin, grid->document, grid->config, grid->config_line),
-                   fail);
+    PETRA_TRY_GOTO(status, petra_config_apply_section(&to, "", grid->config, grid->config_line), fail);
   for (int i = 0; i < set_count; i++)
-    PETRA_TRY_GOTO(status, petra_config_apply_set(config, sets[i]), fail);
+    PETRA_TRY_GOTO(status, petra_config_apply_set(to.config, sets[i]), fail);
   if (cell >= 0)
-    PETRA_TRY_GOTO(status, apply_cell(grid, cell, config), fail);
-  *out = config;
+    PETRA_TRY_GOTO(status, apply_cell(grid, cell, &to), fail);
+  *out = to.config;
   return PETRA_OK;
 fail:
-  petra_config_destroy(config);
+  petra_config_destroy(to.config);
   return status;
 }
