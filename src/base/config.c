@@ -28,8 +28,9 @@ static petra_status load_list(const petra_config_loader *in, const petra_config_
   for (size_t i = 0; i < count; i++) {
     const yaml_node_t *item = yaml_document_get_node(in->document, node->data.sequence.items.start[i]);
     if (item->type != YAML_SCALAR_NODE) {
-      status = petra_config_fail_value(in->origin, petra_config_line(item), key, "an item is itself a %s",
-                                       item->type == YAML_MAPPING_NODE ? "mapping" : "list");
+      status = petra_config_fail_value(in->origin, petra_config_line(item), key,
+                                       item->type == YAML_MAPPING_NODE ? "an item is itself a mapping"
+                                                                       : "an item is itself a list");
       goto done;
     }
     items[i] = scalar_of(item);
@@ -46,7 +47,7 @@ petra_status petra_config_apply_key(const petra_config_loader *in, int index, co
   if (node->type == YAML_MAPPING_NODE)
     return petra_config_fail_value(in->origin, line, key, "a mapping");
   if (node->type == YAML_SEQUENCE_NODE) {
-    if (!petra_config_is_list(key))
+    if (key->type != PETRA_KEY_INTEGER_LIST && key->type != PETRA_KEY_REAL_LIST && key->type != PETRA_KEY_FLAG_LIST)
       return petra_config_fail_value(in->origin, line, key, "a list");
     PETRA_TRY(load_list(in, key, node));
   } else {

@@ -10,10 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool petra_config_is_list(const petra_config_key *key) {
-  return key->type == PETRA_KEY_INTEGER_LIST || key->type == PETRA_KEY_REAL_LIST || key->type == PETRA_KEY_FLAG_LIST;
-}
-
 static char *make_label(char *out, size_t size, const petra_config_origin *origin, int line, const char *path) {
   char shown[160];
   if (origin->set) {
@@ -44,12 +40,8 @@ petra_status petra_config_fail_at(const petra_config_origin *origin, int line, c
 }
 
 petra_status petra_config_fail_value(const petra_config_origin *origin, int line, const petra_config_key *key,
-                                     const char *format, ...) {
-  char what[PETRA_CONFIG_TEXT], expected[PETRA_CONFIG_TEXT];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(what, sizeof what, format, arguments);
-  va_end(arguments);
+                                     const char *what) {
+  char expected[PETRA_CONFIG_TEXT];
   return petra_config_fail_at(origin, line, key->path, "%s; expected %s", what,
                               petra_config_expected(key, expected, sizeof expected));
 }
@@ -77,12 +69,12 @@ petra_status petra_config_fail(const petra_config *config, const char *key, cons
 
 static petra_status fail_scalar(const petra_config_origin *origin, const petra_config_key *key,
                                 const petra_config_scalar *value, const char *what) {
-  char shown[PETRA_CONFIG_SHOWN];
+  char shown[PETRA_CONFIG_SHOWN], text[PETRA_CONFIG_TEXT];
   if (value->length == 0 && !value->quoted)
     return petra_config_fail_value(origin, value->line, key, "no value");
   petra_utf8_show(shown, sizeof shown, value->text, value->length);
-  const char *quote = value->quoted ? "\"" : "'";
-  return petra_config_fail_value(origin, value->line, key, "%s%s%s %s", quote, shown, quote, what);
+  snprintf(text, sizeof text, value->quoted ? "\"%s\" %s" : "'%s' %s", shown, what);
+  return petra_config_fail_value(origin, value->line, key, text);
 }
 
 /* Digits from *text on, without a needless leading zero; moves *text past them. */

@@ -26,7 +26,7 @@ petra_status petra_config_fail_at(const petra_config_origin *origin, int line, c
 
 /* The same for a value that is not what the key expects: "...: WHAT; expected EXPECTED". */
 petra_status petra_config_fail_value(const petra_config_origin *origin, int line, const petra_config_key *key,
-                                     const char *format, ...) __attribute__((format(printf, 4, 5)));
+                                     const char *what);
 
 /* Stores the value of a key that is no list. The old value is released. */
 petra_status petra_config_store(petra_config *config, const petra_config_key *key, const petra_config_origin *origin,
@@ -38,8 +38,5 @@ petra_status petra_config_store_list(petra_config *config, const petra_config_ke
 
 /* Remembers where a key was set. */
 petra_status petra_config_remember(petra_config *config, int key, const petra_config_origin *origin, int line);
-
-/* True for a type whose value is a YAML sequence. */
-bool petra_config_is_list(const petra_config_key *key);
 
 #endif
