@@ -35,13 +35,9 @@ typedef struct checker {
   int32_t *parked; /* by round: the first device (from 1) that waits for it; 0: none */
 } checker;
 
-static bool is_pass(petra_action_kind kind) {
-  return kind == PETRA_ACTION_FORWARD || kind == PETRA_ACTION_BACKWARD || kind == PETRA_ACTION_WEIGHT_GRADIENT;
-}
-
 /* U may come again for a microbatch, where it is found to cover nothing. */
 static bool is_unique(petra_action_kind kind) {
-  return is_pass(kind) || kind == PETRA_ACTION_EVALUATE;
+  return kind != PETRA_ACTION_UPDATE;
 }
 
 static int compare(const void *a, const void *b) {

@@ -31,9 +31,6 @@ int petra_method_count(void);
 /* A preset, with k = 1. */
 petra_method petra_method_get(int index);
 
-/* By name; false if there is none. */
-bool petra_method_find(const char *name, petra_method *out);
-
 /* The method of a config: the preset that method.name names with what the config's method section puts in its place.
  * What follows from another choice follows it: keep decides whether inputs are reconstructed, the program how the
  * last stage and a device's chunks are. PETRA_CONFIG for a name that is none and for choices that contradict each

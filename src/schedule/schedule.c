@@ -220,24 +220,23 @@ static petra_status record_device(builder *b, const petra_program_ops *program, 
 petra_status petra_schedule_record(const petra_program_ops *program, const petra_program_options *options,
                                    petra_schedule **out) {
   builder b = {0};
-  petra_status status = PETRA_OK;
+  petra_status status;
   if (!program->next)
     return petra_fail(PETRA_UNSUPPORTED, "program %s has no order of its own: a stage takes what arrives first",
                       program->name);
   PETRA_TRY(petra_program_check(program, options));
   PETRA_TRY(petra_allocate(&b.schedule, 1, sizeof *b.schedule));
-  for (int32_t d = 1; d <= petra_program_devices(options) && status == PETRA_OK; d++)
-    status = record_device(&b, program, options, d);
-  if (status != PETRA_OK) {
-    petra_schedule_destroy(b.schedule);
-    return status;
-  }
+  for (int32_t d = 1; d <= petra_program_devices(options); d++)
+    PETRA_TRY_GOTO(status, record_device(&b, program, options, d), fail);
   b.schedule->locked = program->locked;
   finish(&b, program->name);
   b.schedule->stages = options->stages; /* an undrained run may end before the last ones begin */
   b.schedule->split_head = options->split_head;
   *out = b.schedule;
   return PETRA_OK;
+fail:
+  petra_schedule_destroy(b.schedule);
+  return status;
 }
 
 petra_status petra_schedule_print(const petra_schedule *schedule, FILE *out) {
