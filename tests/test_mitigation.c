@@ -5,7 +5,7 @@
 #include "training.h"
 
 #include "backend/ops.h"
-#include "schedule/mitigation.h"
+#include "schedule/method.h"
 #include "stage/stage_private.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #include "program_run.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "schedule/check.h"
+#include "schedule/schedule.h"
 
 static const petra_program_ops *const flush_programs[] = {&petra_program_gpipe, &petra_program_1f1b,
                                                           &petra_program_zb_h1, &petra_program_interleaved};

@@ -2,7 +2,6 @@
 
 #include "base/config_document.h"
 #include "base/config_node.h"
-#include "base/config_read.h"
 #include "base/config_value.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -147,9 +146,7 @@ petra_status petra_config_apply_text(petra_config *config, const petra_config_te
   char *read = NULL;
   size_t size = text->size;
   petra_status status;
-  if (text->text)
-    PETRA_TRY(petra_config_check_length(&origin, size));
-  else
+  if (!text->text)
     PETRA_TRY(petra_config_read(text->path, &origin, &read, &size));
   for (int i = 0; i < petra_config_key_count; i++) /* line 0: keys that are not in the file keep their defaults */
     PETRA_TRY_GOTO(status, petra_config_remember(config, i, &origin, 0), done);

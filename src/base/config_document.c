@@ -1,13 +1,47 @@
 #include "base/config_document.h"
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/utf8.h"
 
+#include <errno.h>
 #include <string.h>
 #include <yaml.h>
 
-/* Deeper than any key; the walk over the document recurses, so that depth must be bounded. */
-enum { MAX_DEPTH = 8 };
+/* Deeper than any key; the walk over the document recurses, so that depth must be bounded. No config comes near so many
+ * bytes; an endless pipe does not fill the memory. */
+enum { MAX_DEPTH = 8, MAX_BYTES = 1 << 20 };
+
+static petra_status fail_read(const petra_config_origin *origin, int error) {
+  return petra_fail(PETRA_IO, "%s: cannot be read: %s; expected a config file in YAML", origin->file, strerror(error));
+}
+
+static petra_status read_stream(FILE *stream, const petra_config_origin *origin, char **text, size_t *length) {
+  char *buffer = NULL;
+  PETRA_TRY(petra_allocate_raw(&buffer, MAX_BYTES + 2, 1));
+  errno = 0;
+  size_t bytes = fread(buffer, 1, MAX_BYTES + 1, stream);
+  if (ferror(stream)) {
+    petra_status status = fail_read(origin, errno);
+    petra_free(buffer);
+    return status;
+  }
+  buffer[bytes] = 0;
+  *text = buffer;
+  *length = bytes;
+  return PETRA_OK;
+}
+
+petra_status petra_config_read(const char *path, const petra_config_origin *origin, char **text, size_t *length) {
+  if (strcmp(path, "-") == 0)
+    return read_stream(stdin, origin, text, length);
+  FILE *stream = fopen(path, "rb");
+  if (!stream)
+    return fail_read(origin, errno);
+  petra_status status = read_stream(stream, origin, text, length);
+  fclose(stream);
+  return status;
+}
 
 static int line_of(yaml_mark_t mark) {
   return (int)mark.line + 1;
@@ -121,6 +155,9 @@ petra_status petra_config_document_load(const petra_config_origin *origin, const
                                         struct yaml_document_s *out) {
   yaml_parser_t parser;
   petra_status status = PETRA_OK;
+  if (length > MAX_BYTES)
+    return petra_fail(PETRA_CONFIG, "%s: longer than %d bytes; expected a config file in YAML",
+                      origin->file ? origin->file : "--set", MAX_BYTES);
   if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) /* a byte order mark, which some editors write */
     text += 3, length -= 3;
   PETRA_TRY(check_characters(origin, text, length));

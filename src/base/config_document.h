@@ -1,5 +1,5 @@
-/* A YAML document as configs and grids allow it: one document of UTF-8, of bounded depth, without anchors,
- * aliases and tags. Private to the config and the grid. libyaml's types stay incomplete here. */
+/* The file of a config or a grid, and its YAML document as they allow it: one document of UTF-8, of bounded length and
+ * depth, without anchors, aliases and tags. Private to the config and the grid. libyaml's types stay incomplete here. */
 #ifndef PETRA_BASE_CONFIG_DOCUMENT_H
 #define PETRA_BASE_CONFIG_DOCUMENT_H
 
@@ -9,7 +9,11 @@ struct yaml_document_s;
 struct yaml_node_pair_s;
 struct yaml_node_s;
 
-/* Parses `text`. *out is the caller's memory, to be released with yaml_document_delete; after a failure
+/* Reads a whole file, pipe or ("-") standard input, of which no more than a document may have. *text is terminated; free
+ * it with petra_free. PETRA_IO if it cannot be read. */
+petra_status petra_config_read(const char *path, const petra_config_origin *origin, char **text, size_t *length);
+
+/* Parses `text`, of at most 1 MiB. *out is the caller's memory, to be released with yaml_document_delete; after a failure
  * (PETRA_CONFIG, PETRA_NO_MEMORY) nothing is to be released. */
 petra_status petra_config_document_load(const petra_config_origin *origin, const char *text, size_t length,
                                         struct yaml_document_s *out);

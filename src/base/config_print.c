@@ -31,8 +31,7 @@ static void print_string(FILE *out, const char *text) {
   putc('"', out);
 }
 
-/* The shortest of 15 to 17 digits that reads back to the same number. The program never leaves the C locale.
- */
+/* The shortest of 15 to 17 digits that reads back to the same number. The program never leaves the C locale. */
 static void print_real(FILE *out, double value) {
   char text[40];
   for (int digits = 15; digits <= 17; digits++) {

@@ -2,7 +2,7 @@
 #include "base/grid.h"
 
 #include "base/config_node.h"
-#include "base/config_read.h"
+#include "base/config_document.h"
 #include "base/grid_private.h"
 #include "base/log.h"
 #include "base/mem.h"

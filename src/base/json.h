@@ -20,8 +20,7 @@ struct json_t *petra_json_string(const char *text);
  * PETRA_NO_MEMORY, so that constructors need no check of their own. */
 petra_status petra_json_set(struct json_t *object, const char *key, struct json_t *value);
 
-/* Writes the object, indented, and a line end. PETRA_IO if that fails, PETRA_NO_MEMORY if `object` is NULL.
- */
+/* Writes the object, indented, and a line end. PETRA_IO if that fails, PETRA_NO_MEMORY if `object` is NULL. */
 petra_status petra_json_print(const struct json_t *object, FILE *out);
 
 #endif

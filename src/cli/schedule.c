@@ -7,7 +7,6 @@
 #include "cli/command.h"
 #include "cli/gantt.h"
 #include "run/schedule_file.h"
-#include "schedule/check.h"
 
 #include <jansson.h>
 

@@ -6,7 +6,6 @@
 #include "base/mem.h"
 #include "exec/worker_stage_private.h"
 #include "stage/probe.h"
-#include "schedule/mitigation.h"
 
 #include <math.h>
 

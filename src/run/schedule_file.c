@@ -6,13 +6,12 @@
 #include "base/seal.h"
 #include "base/text.h"
 #include "io/runlog_read.h"
-#include "schedule/check.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A config has at most 2^20 bytes (base/config_read.c): one more, and its reader can say that it is too long. */
+/* A config has at most 2^20 bytes (base/config_document.c): one more, and its reader can say that it is too long. */
 enum { CONFIG_BYTES = (1 << 20) + 1, SCHEDULE_BYTES = 1 << 30, LEAST_ROOM = 4096 };
 
 const char *petra_schedule_file_name(const char *path) {

@@ -163,7 +163,7 @@ petra_status petra_training_log_create(const petra_training_log_options *options
       1;
   if (log->begun < log->epochs)
     log->begun = log->epochs;
-  petra_progress_init(&log->progress, stderr, options->progress, NULL, NULL);
+  petra_progress_init(&log->progress, stderr, options->progress);
   PETRA_TRY_GOTO(status, petra_allocate(&log->states, (size_t)log->begun, sizeof *log->states), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&log->rows, (size_t)log->begun, sizeof *log->rows), fail);
   *out = log;

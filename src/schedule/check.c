@@ -1,4 +1,5 @@
-#include "schedule/check.h"
+/* Whether a schedule can run: its orders are followed without time. */
+#include "schedule/schedule.h"
 
 #include "base/mem.h"
 

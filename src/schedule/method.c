@@ -1,7 +1,6 @@
 #include "schedule/method.h"
 
 #include "base/log.h"
-#include "schedule/mitigation.h" /* circle: a method is checked with its mitigations */
 
 #include <string.h>
 

@@ -2,7 +2,6 @@
 #include "fuzz_run.h"
 
 #include "base/log.h"
-#include "schedule/check.h"
 #include "schedule/examine.h"
 
 #include <stdio.h>
