@@ -57,13 +57,13 @@ static petra_status damaged(const char *name, const char *what) {
   return petra_fail(PETRA_DATA, "%s: damaged or truncated file: %s; expected it as petra wrote it", name, what);
 }
 
-/* The seal in the first `got` bytes of a file; *ours is false where there is none. One of the two magic numbers is
+/* The seal in the first `got` bytes of a file; its state is NONE where there is none. One of the two magic numbers is
  * enough: it may be the other one that was changed. */
-static petra_status unpack(const char *name, const unsigned char *in, size_t got, bool *ours, seal *out) {
+static petra_status unpack(const char *name, const unsigned char *in, size_t got, seal *out) {
   bool begins = got >= MAGIC_BYTES && memcmp(in, magic, MAGIC_BYTES) == 0;
   bool ends = got >= PETRA_SEAL_BYTES && memcmp(in + AT_END, magic, MAGIC_BYTES) == 0;
-  *ours = (begins || ends) && memcmp(in, hdf5_signature, sizeof hdf5_signature) != 0;
-  if (!*ours)
+  *out = (seal){.state = PETRA_SEAL_NONE};
+  if ((!begins && !ends) || memcmp(in, hdf5_signature, sizeof hdf5_signature) == 0)
     return PETRA_OK;
   if (got < PETRA_SEAL_BYTES || !begins || !ends || petra_load_le64(in + AT_OWN_DIGEST) != digest_of(in, AT_OWN_DIGEST))
     return damaged(name, "its seal does not hold");
@@ -74,6 +74,8 @@ static petra_status unpack(const char *name, const unsigned char *in, size_t got
   if (out->version != VERSION || out->count > PETRA_SEAL_PARTS)
     return petra_fail(PETRA_DATA, "%s: its seal is of version %" PRIu64 "; expected %d: it is a later petra's", name,
                       out->version, VERSION);
+  if (out->state != PETRA_SEAL_WHOLE)
+    out->state = PETRA_SEAL_OPEN;
   return PETRA_OK;
 }
 
@@ -86,10 +88,9 @@ void petra_seal_image(void *image, size_t size) {
 }
 
 petra_status petra_seal_check_image(const char *name, const void *image, size_t size) {
-  bool ours = false;
-  seal s = {0};
-  PETRA_TRY(unpack(name, image, size, &ours, &s));
-  if (!ours || s.state != PETRA_SEAL_WHOLE || s.bytes != size || s.count != 0 ||
+  seal s;
+  PETRA_TRY(unpack(name, image, size, &s));
+  if (s.state != PETRA_SEAL_WHOLE || s.bytes != size || s.count != 0 ||
       s.digest != digest_of((const char *)image + PETRA_SEAL_BYTES, size - PETRA_SEAL_BYTES))
     return damaged(name, "its seal does not hold");
   return PETRA_OK;
@@ -167,11 +168,14 @@ int petra_seal_finish(int fd, const petra_seal_part *parts, int count) {
   return failure || fsync(fd) == 0 ? failure : errno;
 }
 
+static petra_status cannot_read(const char *path, int failure) {
+  return petra_fail(PETRA_IO, "%s: cannot read: %s", path, strerror(failure));
+}
+
 /* Opens the file and reads its seal; *fd is -1 on failure. */
-static petra_status open_sealed(const char *path, int *fd, bool *ours, seal *out) {
+static petra_status open_sealed(const char *path, int *fd, seal *out) {
   unsigned char block[PETRA_SEAL_BYTES];
   struct stat about;
-  *ours = false;
   *fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (*fd < 0)
     return petra_fail(PETRA_IO, "%s: cannot open: %s", path, strerror(errno));
@@ -180,10 +184,10 @@ static petra_status open_sealed(const char *path, int *fd, bool *ours, seal *out
   if (fstat(*fd, &about) != 0 || !S_ISREG(about.st_mode))
     status = petra_fail(PETRA_IO, "%s: cannot open: expected a regular file", path);
   else if ((got = pread(*fd, block, sizeof block, 0)) < 0)
-    status = petra_fail(PETRA_IO, "%s: cannot read: %s", path, strerror(errno));
+    status = cannot_read(path, errno);
   else
-    status = unpack(path, block, (size_t)got, ours, out);
-  if (status == PETRA_OK && *ours && out->state == PETRA_SEAL_WHOLE && out->bytes != (uint64_t)about.st_size)
+    status = unpack(path, block, (size_t)got, out);
+  if (status == PETRA_OK && out->state == PETRA_SEAL_WHOLE && out->bytes != (uint64_t)about.st_size)
     status = petra_fail(PETRA_DATA, "%s: damaged or truncated file: %lld bytes, and it was written with %" PRIu64, path,
                         (long long)about.st_size, out->bytes);
   if (status != PETRA_OK) {
@@ -193,37 +197,27 @@ static petra_status open_sealed(const char *path, int *fd, bool *ours, seal *out
   return status;
 }
 
-static petra_status cannot_read(const char *path, int failure) {
-  return petra_fail(PETRA_IO, "%s: cannot read: %s", path, strerror(failure));
-}
-
 petra_status petra_seal_check(const char *path, petra_seal *out) {
-  bool ours;
-  seal s = {0};
+  seal s;
   int fd;
-  uint64_t found = 0;
-  petra_status status = PETRA_OK;
-  PETRA_TRY(open_sealed(path, &fd, &ours, &s));
-  if (ours && s.state == PETRA_SEAL_WHOLE) {
-    int failure = digest_rest(fd, &s, &found);
-    if (failure)
-      status = cannot_read(path, failure);
-    else if (found != s.digest)
-      status = damaged(path, "its content was changed");
-  }
+  PETRA_TRY(open_sealed(path, &fd, &s));
+  uint64_t found = s.digest;
+  int failure = s.state == PETRA_SEAL_WHOLE ? digest_rest(fd, &s, &found) : 0;
   close(fd);
-  if (status == PETRA_OK)
-    *out = !ours ? PETRA_SEAL_NONE : s.state == PETRA_SEAL_WHOLE ? PETRA_SEAL_WHOLE : PETRA_SEAL_OPEN;
-  return status;
+  if (failure)
+    return cannot_read(path, failure);
+  if (found != s.digest)
+    return damaged(path, "its content was changed");
+  *out = (petra_seal)s.state;
+  return PETRA_OK;
 }
 
 petra_status petra_seal_check_parts(const char *path) {
-  bool ours;
-  seal s = {0};
+  seal s;
   int fd;
   petra_status status = PETRA_OK;
-  PETRA_TRY(open_sealed(path, &fd, &ours, &s));
-  for (uint64_t i = 0; ours && i < s.count && status == PETRA_OK; i++) {
+  PETRA_TRY(open_sealed(path, &fd, &s));
+  for (uint64_t i = 0; i < s.count && status == PETRA_OK; i++) {
     uint64_t found = 0;
     int failure = digest_part(fd, &s, (int)i, &found);
     if (failure)
