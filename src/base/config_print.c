@@ -141,17 +141,14 @@ void petra_config_help(FILE *out) {
   }
 }
 
-static const char *type_name(petra_config_type type) {
-  static const char *const names[] = {[PETRA_KEY_STRING] = "string",
-                                      [PETRA_KEY_INTEGER] = "integer",
-                                      [PETRA_KEY_REAL] = "number",
-                                      [PETRA_KEY_BOOLEAN] = "boolean",
-                                      [PETRA_KEY_CHOICE] = "choice",
-                                      [PETRA_KEY_INTEGER_LIST] = "list of integers",
-                                      [PETRA_KEY_REAL_LIST] = "list of numbers",
-                                      [PETRA_KEY_FLAG_LIST] = "list of choices"};
-  return names[type];
-}
+static const char *const type_names[] = {[PETRA_KEY_STRING] = "string",
+                                         [PETRA_KEY_INTEGER] = "integer",
+                                         [PETRA_KEY_REAL] = "number",
+                                         [PETRA_KEY_BOOLEAN] = "boolean",
+                                         [PETRA_KEY_CHOICE] = "choice",
+                                         [PETRA_KEY_INTEGER_LIST] = "list of integers",
+                                         [PETRA_KEY_REAL_LIST] = "list of numbers",
+                                         [PETRA_KEY_FLAG_LIST] = "list of choices"};
 
 /* "`run.name`, `run.output`": the keys of the roles from `first` to `last`. */
 static void print_keys(FILE *out, petra_config_role first, petra_config_role last) {
@@ -186,7 +183,7 @@ void petra_config_help_markdown(FILE *out) {
   fputs("| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n", out);
   for (int i = 0; i < petra_config_key_count; i++) {
     char expected[PETRA_CONFIG_TEXT];
-    fprintf(out, "| `%s` | %s | `%s` | %s | %s |\n", petra_config_keys[i].path, type_name(petra_config_keys[i].type),
+    fprintf(out, "| `%s` | %s | `%s` | %s | %s |\n", petra_config_keys[i].path, type_names[petra_config_keys[i].type],
             petra_config_keys[i].default_value, petra_config_expected(&petra_config_keys[i], expected, sizeof expected),
             petra_config_keys[i].help);
   }

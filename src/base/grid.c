@@ -228,14 +228,19 @@ void petra_grid_destroy(petra_grid *grid) {
 
 /* --- a cell --- */
 
-bool petra_grid_override(const petra_grid *grid, int combination, int index, const char **key, const char **value) {
-  int cell = combination * petra_grid_seeds(grid), axes = grid->axes - grid->has_seeds;
+/* The cell's value number `index`: those of its row, then those of the axes; NULL where there are no more. */
+static const petra_grid_value *value_at(const petra_grid *grid, int cell, int index) {
   const petra_grid_row *row = grid->rows > 0 ? &grid->row[place(grid, cell, -1)] : NULL;
-  int in_row = row ? row->count : 0;
-  if (index >= in_row + axes)
+  int axis = index - (row ? row->count : 0);
+  if (axis < 0)
+    return &row->value[index];
+  return axis < grid->axes ? &grid->axis[axis].value[place(grid, cell, axis)] : NULL;
+}
+
+bool petra_grid_override(const petra_grid *grid, int combination, int index, const char **key, const char **value) {
+  const petra_grid_value *found = value_at(grid, combination * petra_grid_seeds(grid), index);
+  if (!found || (grid->has_seeds && found->key == grid->axis[grid->axes - 1].key)) /* the seeds come last */
     return false;
-  const petra_grid_value *found =
-      index < in_row ? &row->value[index] : &grid->axis[index - in_row].value[place(grid, cell, index - in_row)];
   *key = key_path(found->key);
   *value = found->text;
   return true;
@@ -257,12 +262,10 @@ petra_status petra_grid_check_set(const petra_grid *grid, const char *set) {
 }
 
 static petra_status apply_cell(const petra_grid *grid, int cell, const petra_config_loader *to) {
-  const petra_grid_row *row = grid->rows > 0 ? &grid->row[place(grid, cell, -1)] : NULL;
   char name[PETRA_GRID_NAME];
-  for (int i = 0; row && i < row->count; i++)
-    PETRA_TRY(petra_config_apply_key(to, row->value[i].key, row->value[i].node));
-  for (int a = 0; a < grid->axes; a++)
-    PETRA_TRY(petra_config_apply_key(to, grid->axis[a].key, grid->axis[a].value[place(grid, cell, a)].node));
+  const petra_grid_value *value;
+  for (int i = 0; (value = value_at(grid, cell, i)); i++)
+    PETRA_TRY(petra_config_apply_key(to, value->key, value->node));
   write_name(grid, cell, true, name);
   petra_free(to->config->run.name);
   to->config->run.name = NULL;
