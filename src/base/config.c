@@ -1,7 +1,6 @@
 #include "base/config.h"
 
 #include "base/config_document.h"
-#include "base/config_node.h"
 #include "base/config_value.h"
 #include "base/log.h"
 #include "base/mem.h"

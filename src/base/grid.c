@@ -1,7 +1,6 @@
 /* The cells of a grid: their names and configs. */
 #include "base/grid.h"
 
-#include "base/config_node.h"
 #include "base/config_document.h"
 #include "base/grid_private.h"
 #include "base/log.h"

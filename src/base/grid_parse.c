@@ -1,6 +1,5 @@
 /* From the YAML of a grid to its rows, axes and seeds. */
 #include "base/config_document.h"
-#include "base/config_node.h"
 #include "base/grid_private.h"
 #include "base/log.h"
 #include "base/mem.h"

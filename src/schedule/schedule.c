@@ -105,10 +105,6 @@ static bool blank(char c) {
   return c == ' ' || c == '\t' || c == '\r';
 }
 
-static bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 /* To the next word of the line; false at its end. */
 static bool skip_blanks(reader *r) {
   while (r->at < r->end && blank(*r->at))
@@ -180,7 +176,7 @@ bool petra_schedule_recognise(const char *text, size_t size) {
   while (r.at < r.end && !skip_blanks(&r))
     r.at += r.at < r.end;
   const char *start = r.at;
-  while (r.at < r.end && is_digit(*r.at))
+  while (r.at < r.end && *r.at >= '0' && *r.at <= '9')
     r.at++;
   return r.at > start && r.at < r.end && *r.at == ':';
 }
