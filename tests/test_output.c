@@ -116,7 +116,9 @@ START_TEST(progress_rewrites_a_line_on_a_terminal) {
   int64_t now_ns = 0;
   petra_progress progress;
   FILE *stream = open_memstream(&text, &size);
-  petra_progress_init(&progress, stream, PETRA_PROGRESS_TERMINAL, test_clock, &now_ns);
+  petra_progress_init(&progress, stream, PETRA_PROGRESS_TERMINAL);
+  progress.clock = test_clock;
+  progress.clock_context = &now_ns;
   petra_progress_update(&progress, 0, 4, "loss 2");
   now_ns = 99 * MILLISECOND;
   petra_progress_update(&progress, 1, 4, "too soon");
@@ -145,7 +147,9 @@ START_TEST(progress_never_wraps) {
     memcpy(longer + i, "\xc3\xa4", 2);
   longer[298] = 0;
   FILE *stream = open_memstream(&text, &size);
-  petra_progress_init(&progress, stream, PETRA_PROGRESS_TERMINAL, test_clock, &now_ns);
+  petra_progress_init(&progress, stream, PETRA_PROGRESS_TERMINAL);
+  progress.clock = test_clock;
+  progress.clock_context = &now_ns;
   petra_progress_update(&progress, 11, 0, longer);
   fflush(stream);
   /* 80 columns: at most 79 bytes between \r and the 3 of \033[K, cut before a character's first byte */
@@ -163,7 +167,9 @@ START_TEST(progress_lines_are_rare) {
   int64_t now_ns = 0;
   petra_progress progress;
   FILE *stream = open_memstream(&text, &size);
-  petra_progress_init(&progress, stream, PETRA_PROGRESS_LINES, test_clock, &now_ns);
+  petra_progress_init(&progress, stream, PETRA_PROGRESS_LINES);
+  progress.clock = test_clock;
+  progress.clock_context = &now_ns;
   for (int i = 0; i <= 24; i++) { /* one a second */
     now_ns = i * INT64_C(1000000000);
     petra_progress_update(&progress, 100 + i, 7324, "x");
@@ -183,13 +189,13 @@ START_TEST(progress_auto_and_quiet) {
   FILE *file = tmpfile();
   ck_assert_ptr_nonnull(file);
   petra_progress progress;
-  petra_progress_init(&progress, file, PETRA_PROGRESS_AUTO, NULL, NULL);
+  petra_progress_init(&progress, file, PETRA_PROGRESS_AUTO);
   ck_assert_int_eq(progress.style, PETRA_PROGRESS_LINES);
-  petra_progress_init(&progress, file, PETRA_PROGRESS_QUIET, NULL, NULL);
+  petra_progress_init(&progress, file, PETRA_PROGRESS_QUIET);
   petra_progress_update(&progress, 1, 2, "x");
   petra_progress_finish(&progress);
   ck_assert_int_eq(ftell(file), 0);
-  petra_progress_init(&progress, file, PETRA_PROGRESS_AUTO, NULL, NULL);
+  petra_progress_init(&progress, file, PETRA_PROGRESS_AUTO);
   petra_progress_update(&progress, 1, 0, "x"); /* with the system's clock */
   petra_progress_finish(&progress);
   ck_assert_int_eq(ftell(file), 4);

@@ -209,7 +209,7 @@ typedef struct petra_config {
   struct {
     int64_t warmup, repetitions; /* microbatches: before the measurement, measured */
   } profile;
-  struct petra_config_source *source; /* where each key was set, for error lines; private */
+  char **labels; /* for each key what its error lines begin with ("FILE:LINE: key"), NULL at its default; private */
 } petra_config;
 
 /* Reads `path` ("-": standard input; NULL: nothing, all defaults), then applies `sets` in order, each
@@ -252,8 +252,8 @@ typedef struct petra_config_difference {
   char a[PETRA_CONFIG_VALUE], b[PETRA_CONFIG_VALUE];
 } petra_config_difference;
 
-/* Orders two configs by the values of their keys of the roles up to `last`: below 0, 0 where all are equal, above 0, which
- * sets *difference (NULL: is not wanted). */
+/* Puts two configs in some order by the values of their keys of the roles up to `last`: below 0, 0 where all are equal,
+ * above 0; where they differ *difference is set (NULL: is not wanted). */
 int petra_config_compare(const petra_config *a, const petra_config *b, petra_config_role last,
                          petra_config_difference *difference);
 

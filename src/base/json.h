@@ -22,8 +22,7 @@ struct json_t *petra_json_string(const char *text);
 void petra_json_set(struct json_t **object, const char *key, struct json_t *value);
 void petra_json_append(struct json_t **list, struct json_t *value);
 
-/* Writes the object, indented, and a line end. PETRA_IO if that fails, PETRA_NO_MEMORY if `object` is NULL.
- */
+/* Writes the object, indented, and a line end. PETRA_IO if that fails, PETRA_NO_MEMORY if `object` is NULL. */
 petra_status petra_json_print(const struct json_t *object, FILE *out);
 
 /* The same on standard output; lets go of the object. */

@@ -10,9 +10,7 @@ libpetra_a_SOURCES += \
 	src/base/config_document.c src/base/config_document.h \
 	src/base/config_keys.c src/base/config_keys.h \
 	src/base/config_nearest.c \
-	src/base/config_node.h \
 	src/base/config_print.c \
-	src/base/config_read.c src/base/config_read.h \
 	src/base/config_value.c src/base/config_value.h \
 	src/base/grid.c src/base/grid.h src/base/grid_parse.c src/base/grid_private.h \
 	src/base/guard.c src/base/guard.h \

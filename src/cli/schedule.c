@@ -7,7 +7,6 @@
 #include "cli/command.h"
 #include "cli/gantt.h"
 #include "run/schedule_file.h"
-#include "schedule/check.h"
 
 #include <jansson.h>
 
@@ -46,7 +45,7 @@ static petra_status from_schedule(const petra_arguments *arguments, const petra_
   if (arguments->set_count)
     return petra_fail(PETRA_USAGE, "%s: a schedule has no keys for --set", name);
   PETRA_TRY(petra_schedule_parse(name, text->text, text->size, &p->schedule));
-  return petra_schedule_check(p->schedule, name, NULL);
+  return petra_schedule_check(p->schedule, name);
 }
 
 static json_t *device_json(const petra_schedule *schedule, int32_t device) {

@@ -7,7 +7,6 @@
 #include "exec/feed.h"
 #include "stage/archive.h"
 #include "stage/probe.h"
-#include "schedule/mitigation.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -97,8 +96,8 @@ static petra_status take_forward(petra_worker_stage *worker, int32_t stage, int6
 
 static petra_status tell_loss(petra_worker_stage *worker, int64_t m, const petra_loss *loss, int64_t virtual_ns) {
   const petra_worker_stage_options *options = &worker->options;
-  double lr =
-      petra_lr_at(options->lr, options->program->rate_index(options->program_options, options->stages.count, m));
+  double lr = petra_lr_at(
+      options->lr, petra_program_rate_index(options->program, options->program_options, options->stages.count, m));
   if (!isfinite(loss->loss))
     return petra_fail(PETRA_NOT_FINITE,
                       "microbatch %lld (epoch %lld): the loss is %s with learning rate %g; the run has diverged: "
@@ -238,7 +237,7 @@ static petra_status do_evaluate(petra_worker_stage *worker, int32_t stage, int64
 
 static petra_status do_update(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t *version) {
   const petra_worker_stage_options *options = &worker->options;
-  int64_t index = options->program->rate_index(options->program_options, stage, m);
+  int64_t index = petra_program_rate_index(options->program, options->program_options, stage, m);
   PETRA_TELL(petra_stage_observer, options->observers, updating, observer, stage, m);
   PETRA_TRY(petra_stage_update(stage_of(worker, stage), petra_lr_at(options->lr, index)));
   *version = petra_stage_version(stage_of(worker, stage));

@@ -262,7 +262,7 @@ static petra_status repeat(measurement *m, bool quiet) {
   int64_t warmup = m->plan->config->profile.warmup;
   petra_progress progress;
   petra_status status = PETRA_OK;
-  petra_progress_init(&progress, stderr, quiet ? PETRA_PROGRESS_QUIET : PETRA_PROGRESS_AUTO, NULL, NULL);
+  petra_progress_init(&progress, stderr, quiet ? PETRA_PROGRESS_QUIET : PETRA_PROGRESS_AUTO);
   for (int64_t r = -warmup; r < m->repetitions; r++) {
     for (int set = 0; set < SETS; set++)
       PETRA_TRY_GOTO(status, pass(m, set), done);

@@ -6,13 +6,12 @@
 #include "base/seal.h"
 #include "base/text.h"
 #include "io/runlog_read.h"
-#include "schedule/check.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A config has at most 2^20 bytes (base/config_read.c): one more, and its reader can say that it is too long. */
+/* A config has at most 2^20 bytes (base/config_document.c): one more, and its reader can say that it is too long. */
 enum { CONFIG_BYTES = (1 << 20) + 1, SCHEDULE_BYTES = 1 << 30, LEAST_ROOM = 4096 };
 
 const char *petra_schedule_file_name(const char *path) {
@@ -136,7 +135,7 @@ petra_status petra_schedule_file_read(const char *path, petra_schedule **out) {
   petra_status status = petra_schedule_parse(name, text.text, text.size, &schedule);
   petra_free(text.text);
   if (status == PETRA_OK)
-    status = petra_schedule_check(schedule, name, NULL);
+    status = petra_schedule_check(schedule, name);
   if (status != PETRA_OK) {
     petra_schedule_destroy(schedule);
     return status;

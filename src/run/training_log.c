@@ -95,7 +95,7 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
                             int64_t virtual_ns) {
   petra_training_log *log = (petra_training_log *)base;
   const petra_program_options *program = log->options.program_options;
-  int64_t epoch = log->options.program->loss_epoch(program, microbatch);
+  int64_t epoch = petra_program_loss_epoch(log->options.program, program, microbatch);
   double now = petra_clock_s();
   const petra_runlog_train row = {.microbatch = microbatch,
                                   .epoch = (int32_t)(microbatch / program->batches),
@@ -127,7 +127,7 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
   state->wall_s = now - log->start_s;
   state->lr = lr;
   log->last_s = now;
-  state->complete = log->options.program->loss_epoch(program, microbatch + 1) > epoch;
+  state->complete = petra_program_loss_epoch(log->options.program, program, microbatch + 1) > epoch;
   /* An evaluation may take longer than the log may wait. */
   if (state->complete != 0 && log->options.runlog && is_evaluated(log, epoch))
     PETRA_TRY(petra_runlog_flush(log->options.runlog));
@@ -159,10 +159,12 @@ petra_status petra_training_log_create(const petra_training_log_options *options
   log->epochs = options->program_options->microbatches / options->program_options->batches;
   log->expected = petra_program_losses(options->program, options->program_options);
   log->start_s = log->last_s = petra_clock_s();
-  log->begun = options->program->loss_epoch(options->program_options, options->program_options->microbatches - 1) + 1;
+  log->begun =
+      petra_program_loss_epoch(options->program, options->program_options, options->program_options->microbatches - 1) +
+      1;
   if (log->begun < log->epochs)
     log->begun = log->epochs;
-  petra_progress_init(&log->progress, stderr, options->progress, NULL, NULL);
+  petra_progress_init(&log->progress, stderr, options->progress);
   PETRA_TRY_GOTO(status, petra_allocate(&log->states, (size_t)log->begun, sizeof *log->states), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&log->rows, (size_t)log->begun, sizeof *log->rows), fail);
   *out = log;

@@ -43,7 +43,4 @@ const char *petra_action_read(const char *text, petra_action *out);
  * near: cluster.stages, run.max_microbatches): NULL, or what was expected. */
 const char *petra_action_check(int64_t stage, int64_t kind, int64_t microbatch);
 
-/* Reads an action; PETRA_SCHEDULE, logged, for what is none. */
-petra_status petra_action_parse(const char *text, petra_action *out);
-
 #endif

@@ -96,6 +96,4 @@ const petra_program_ops petra_program_interleaved = {.name = "interleaved",
                                                      .split_head = true,
                                                      .chunked = true,
                                                      .next = next,
-                                                     .rate_index = petra_order_rate_index,
-                                                     .loss_epoch = petra_order_loss_epoch,
                                                      .check = check};
