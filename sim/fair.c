@@ -1,6 +1,5 @@
 #include "sim/fair.h"
 
-#include "base/array.h"
 #include "base/mem.h"
 
 #include <math.h>

@@ -1,6 +1,5 @@
 #include "sim/observer_critical.h"
 
-#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 

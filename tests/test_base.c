@@ -1,6 +1,5 @@
 /* status, memory, account, random streams. */
 #include "base/account.h"
-#include "base/array.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "harness.h"

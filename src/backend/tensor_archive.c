@@ -2,7 +2,6 @@
 
 #include "backend/ops.h"
 #include "backend/pool.h"
-#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 

@@ -1,7 +1,6 @@
 # src/base: status, log, memory, random streams, config, output helpers. Includes nothing of ours but itself.
 libpetra_a_SOURCES += \
 	src/base/archive.c src/base/archive.h \
-	src/base/array.c src/base/array.h \
 	src/base/augmentation.h \
 	src/base/account.c src/base/account.h \
 	src/base/clock.c src/base/clock.h \

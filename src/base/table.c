@@ -1,6 +1,5 @@
 #include "base/table.h"
 
-#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 

@@ -1,7 +1,6 @@
 #define _GNU_SOURCE /* d_type, qsort_r */
 #include "data/folder_list.h"
 
-#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "data/dataset.h"

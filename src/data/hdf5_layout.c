@@ -4,7 +4,6 @@
 #include "base/guard.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/seal.h"
 #include "data/file_bytes.h"
 
 #include <hdf5.h>
@@ -206,17 +205,13 @@ static petra_status read_file(void *context) {
   return status;
 }
 
-/* The seal before HDF5, a process of its own for what has none, as petra_hdf5_read in src/io. */
 static petra_status read_checked(reader *r) {
-  petra_seal seal;
   int fd;
   if (!r->path || !*r->path)
     return petra_fail(PETRA_CONFIG, "data.path: is empty, expected an HDF5 file");
   PETRA_TRY(petra_file_open(r->path, "an HDF5 file (data.path)", &fd, &r->file_bytes));
   close(fd);
-  PETRA_TRY(petra_seal_check(r->path, &seal));
-  PETRA_TRY(petra_reserve(0));
-  return seal == PETRA_SEAL_WHOLE ? read_file(r) : petra_guard(r->path, read_file, r);
+  return petra_guard(r->path, read_file, r);
 }
 
 petra_status petra_hdf5_layout_read(const char *path, petra_split split, petra_hdf5_layout *out) {

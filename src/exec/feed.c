@@ -1,7 +1,6 @@
 #include "exec/feed.h"
 
 #include "backend/ops.h"
-#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "stage/archive.h"

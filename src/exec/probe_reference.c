@@ -2,7 +2,6 @@
  * any more, and their computation. A version of a stage is the number of its updates. */
 #include "exec/probe_private.h"
 
-#include "base/array.h"
 #include "base/mem.h"
 
 #include <string.h>

@@ -1,6 +1,5 @@
 #include "exec/transport_local.h"
 
-#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "stage/archive.h"

@@ -134,10 +134,7 @@ static petra_status read_file(void *context) {
 
 petra_status petra_hdf5_read(const char *path, petra_hdf5_reader read, void *context) {
   reading r = {path, read, context};
-  petra_seal seal;
-  PETRA_TRY(petra_seal_check(path, &seal));
-  PETRA_TRY(petra_reserve(0));
-  return seal == PETRA_SEAL_WHOLE ? read_file(&r) : petra_guard(path, read_file, &r);
+  return petra_guard(path, read_file, &r);
 }
 
 bool petra_hdf5_can_hold(int64_t set) {

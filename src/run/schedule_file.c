@@ -1,6 +1,5 @@
 #include "run/schedule_file.h"
 
-#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"

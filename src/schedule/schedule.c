@@ -1,6 +1,5 @@
 #include "schedule/schedule.h"
 
-#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"

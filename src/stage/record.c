@@ -1,6 +1,5 @@
 #include "stage/record.h"
 
-#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 

@@ -1,6 +1,5 @@
 #include "stage/versions.h"
 
-#include "base/array.h"
 #include "base/mem.h"
 
 #include <assert.h>
