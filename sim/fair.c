@@ -59,8 +59,7 @@ static void advance(petra_fair *fair, int64_t now_ns) {
   fair->now_ns = now_ns;
 }
 
-/* Fixes every flow of the tightest resource at that resource's equal share, and takes the shares off the
- * others. */
+/* Fixes every flow of the tightest resource at that resource's equal share, and takes the shares off the others. */
 static void fix_tightest(petra_fair *fair, int32_t tightest, double share, int32_t *left) {
   for (int32_t i = 0; i < fair->count; i++) {
     flow *f = &fair->flows[i];

@@ -9,7 +9,7 @@
 #define PETRA_SIM_LINK_H
 
 #include "base/config.h"
-#include "schedule/packet.h"
+#include "schedule/action.h"
 #include "sim/engine.h"
 
 typedef struct petra_fabric_options {

@@ -276,8 +276,7 @@ static void add_message(const petra_critical *critical, const record *sender, co
   path->messages++;
 }
 
-/* One step back: the record before `index` on the path, with what lies between the two; -1: the start of the
- * run. */
+/* One step back: the record before `index` on the path, with what lies between the two; -1: the start of the run. */
 static int64_t step_back(way_back *back, int64_t index, petra_critical_path *path) {
   const record *action = record_at(back->critical, index);
   int32_t from;

@@ -174,6 +174,9 @@ START_TEST(guarded) {
                           [EXITS] = {PETRA_DATA, "damaged file: HDF5 crashes", 0},
                           [LOOPS] = {PETRA_DATA, "takes longer", 0},
                           [FLOODS] = {(petra_status)FLOODED, "out of memory", 0}};
+  FILE *file = fopen(FILE_NAME, "w");
+  ck_assert_int_ge(fputs("a file without a seal", file), 0);
+  fclose(file);
   for (int what = 0; what < READINGS; what++) {
     reading r = {.what = what};
     harness_clear();
@@ -183,6 +186,7 @@ START_TEST(guarded) {
     ck_assert_int_eq(harness_lines, status != PETRA_OK);
     ck_assert_logged(expected[what].line);
   }
+  remove(FILE_NAME);
 }
 END_TEST
 

@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/probe_private.h"
-#include "nn/invariant.h"
 
 #include <math.h>
 #include <string.h>

@@ -36,7 +36,4 @@ void petra_runlog_summary_destroy(petra_runlog_summary *summary);
 /* All rows of /trace/actions; free with petra_free. Errors as above; PETRA_DATA where the run recorded none. */
 petra_status petra_runlog_read_actions(const char *path, petra_runlog_action **rows, int64_t *count);
 
-/* All rows of /train; free with petra_free. Errors as above. */
-petra_status petra_runlog_read_train(const char *path, petra_runlog_train **rows, int64_t *count);
-
 #endif

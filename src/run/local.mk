@@ -12,7 +12,6 @@ libpetra_a_SOURCES += \
 	src/run/plan_order.c \
 	src/run/plan_profile.c \
 	src/run/plan_program.c \
-	src/run/plan_summary.c \
 	src/run/probe_log.c src/run/probe_log.h \
 	src/run/profile.h \
 	src/run/profile_measure.c \

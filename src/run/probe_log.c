@@ -2,7 +2,6 @@
 
 #include "backend/ops.h"
 #include "base/mem.h"
-#include "nn/invariant.h"
 
 #include <stdio.h>
 

@@ -134,7 +134,7 @@ static petra_status create_probe(petra_run *run) {
   if (config->probe.per_epoch == 0)
     return PETRA_OK;
   PETRA_TRY(petra_probe_create(&options, &run->probe));
-  petra_stage_observers_add(&run->stage_observers, petra_probe_observer(run->probe));
+  PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_probe_observer(run->probe));
   return PETRA_OK;
 }
 
@@ -146,7 +146,7 @@ static petra_status create_trace(petra_run *run) {
   const petra_trace_observer_options options = {
       .path = run->options.trace, .plan = &run->plan, .account = account_of, .context = run};
   PETRA_TRY(petra_trace_observer_create(&options, &run->trace));
-  petra_observers_add(&run->observers, run->trace);
+  PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->trace);
   return PETRA_OK;
 }
 
@@ -159,10 +159,10 @@ static petra_status create_observers(petra_run *run) {
                                           .progress = run->options.progress};
   PETRA_TRY(create_probe(run));
   PETRA_TRY(petra_training_log_create(&log, &run->log));
-  petra_stage_observers_add(&run->stage_observers, petra_training_log_observer(run->log));
+  PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_training_log_observer(run->log));
   if (run->config->run.trace_actions && run->folder.runlog) {
     PETRA_TRY(petra_action_log_create(run->folder.runlog, run->plan.stages, &run->actions));
-    petra_observers_add(&run->observers, run->actions);
+    PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->actions);
   }
   return PETRA_OK;
 }
@@ -202,11 +202,11 @@ fail:
 /* --- go --- */
 
 void petra_run_observe(petra_run *run, petra_observer *observer) {
-  petra_observers_add(&run->observers, observer);
+  PETRA_OBSERVERS_ADD(petra_observer, &run->observers, observer);
 }
 
 void petra_run_observe_stages(petra_run *run, petra_stage_observer *observer) {
-  petra_stage_observers_add(&run->stage_observers, observer);
+  PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, observer);
 }
 
 void petra_run_wrap(petra_run *run, petra_worker *(*wrap)(void *context, petra_worker *worker), void *context) {
@@ -251,7 +251,7 @@ static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
   PETRA_TRY(petra_checkpoints_create(&options, &run->checkpoints, worker));
   petra_checkpoint_destroy(run->resume);
   run->resume = NULL;
-  petra_observers_add(&run->observers, run->checkpoints);
+  PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->checkpoints);
   return PETRA_OK;
 }
 

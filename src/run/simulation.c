@@ -75,7 +75,7 @@ static petra_status watch_clock(petra_simulation *s) {
   const int64_t microbatches = s->plan.program.microbatches;
   s->clock = (clock_observer){
       .base.ops = &ops, .quarter = microbatches / 4, .half = microbatches / 2, .quarter_ns = -1, .half_ns = -1};
-  petra_observers_add(&s->observers, &s->clock.base);
+  PETRA_OBSERVERS_ADD(petra_observer, &s->observers, &s->clock.base);
   return petra_allocate(&s->clock.busy_ns, (size_t)s->plan.stages, sizeof *s->clock.busy_ns);
 }
 
@@ -83,7 +83,7 @@ static petra_status watch_critical_path(petra_simulation *s) {
   PETRA_TRY(petra_allocate(&s->critical_stage_ns, (size_t)s->plan.stages, sizeof *s->critical_stage_ns));
   PETRA_TRY(
       petra_critical_create(&s->cluster.executor, &s->plan.program, s->plan.method.program->locked, &s->critical));
-  petra_observers_add(&s->observers, petra_critical_observer(s->critical));
+  PETRA_OBSERVERS_ADD(petra_observer, &s->observers, petra_critical_observer(s->critical));
   return PETRA_OK;
 }
 
@@ -122,7 +122,7 @@ static petra_status open_log(petra_simulation *s) {
     PETRA_TRY(petra_folder_write_stages(&s->folder, &s->plan));
   if (s->config->run.trace_actions) {
     PETRA_TRY(petra_action_log_create(s->folder.runlog, s->plan.stages, &s->actions));
-    petra_observers_add(&s->observers, s->actions);
+    PETRA_OBSERVERS_ADD(petra_observer, &s->observers, s->actions);
   }
   return PETRA_OK;
 }
@@ -137,7 +137,7 @@ static petra_status watch_memory(petra_simulation *s) {
                                                  .counting = petra_worker_cost_of(&s->plan.method, &s->plan.program),
                                                  .samples = s->samples};
   PETRA_TRY(petra_memory_observer_create(&options, &s->ledger));
-  petra_observers_add(&s->observers, s->ledger);
+  PETRA_OBSERVERS_ADD(petra_observer, &s->observers, s->ledger);
   s->result.accounts = petra_memory_observer_accounts(s->ledger);
   return PETRA_OK;
 }
@@ -146,7 +146,7 @@ static petra_status watch_trace(petra_simulation *s) {
   const petra_trace_observer_options options = {
       .path = s->options.trace, .plan = &s->plan, .account = s->memory ? account_of : NULL, .context = s};
   PETRA_TRY(petra_trace_observer_create(&options, &s->trace));
-  petra_observers_add(&s->observers, s->trace);
+  PETRA_OBSERVERS_ADD(petra_observer, &s->observers, s->trace);
   return PETRA_OK;
 }
 

@@ -31,6 +31,13 @@ typedef struct petra_action {
   int64_t microbatch; /* from 0 */
 } petra_action;
 
+/* The address of a message between stages: what it is for its receiver. */
+typedef struct petra_packet {
+  int32_t stage; /* the receiving stage, from 1 */
+  bool backward; /* it comes from above */
+  int64_t microbatch;
+} petra_packet;
+
 char petra_action_letter(petra_action_kind kind);
 
 /* Writes "2F0" and the terminating 0 to text; 40 bytes are enough. */

@@ -4,7 +4,6 @@ libpetra_a_SOURCES += \
 	src/schedule/check.c \
 	src/schedule/examine.c src/schedule/examine.h \
 	src/schedule/method.c src/schedule/method.h \
-	src/schedule/packet.h \
 	src/schedule/mitigation.c \
 	src/schedule/program.c src/schedule/program.h \
 	src/schedule/program_1f1b.c \

@@ -32,9 +32,8 @@ int petra_method_count(void);
 petra_method petra_method_get(int index);
 
 /* The method of a config: the preset that method.name names with what the config's method section puts in its place.
- * What follows from another choice follows it: keep decides whether inputs are reconstructed, the program how the
- * last stage and a device's chunks are. PETRA_CONFIG for a name that is none and for choices that contradict each
- * other. */
+ * What follows from another choice follows it: keep decides whether inputs are reconstructed, the program how the last
+ * stage and a device's chunks are. PETRA_CONFIG for a name that is none and for choices that contradict each other. */
 petra_status petra_method_from_config(const petra_config *config, petra_method *out);
 
 /* Makes the method that of `stages` stages: on one there is nothing that a double buffer would have to keep apart. */

@@ -130,7 +130,7 @@ static inline bool petra_program_fused(const petra_program_options *options, int
  * fixes it (arrival). Options: stages and split_head are read. */
 int64_t petra_program_delay(const petra_program_ops *program, const petra_program_options *options, int32_t stage);
 
-/* The index of the learning rate (nn/lr.h) for an update of `stage` whose last microbatch is `microbatch`: that
+/* The index of the learning rate (nn/optim.h) for an update of `stage` whose last microbatch is `microbatch`: that
  * microbatch, but in lockstep the update's tick. */
 int64_t petra_program_rate_index(const petra_program_ops *program, const petra_program_options *options, int32_t stage,
                                  int64_t microbatch);

@@ -31,8 +31,7 @@ typedef struct petra_schedule {
                                 petra_schedule_find_moment (schedule/examine.h) */
 } petra_schedule;
 
-/* Whether the text is a schedule: its first line that is more than blanks and comment begins with a number
- * and ':'. */
+/* Whether the text is a schedule: its first line that is more than blanks and comment begins with a number and ':'. */
 bool petra_schedule_recognise(const char *text, size_t size);
 
 /* Reads a schedule; `name` stands for the file in error lines. PETRA_SCHEDULE, logged as "NAME:LINE: ...". */

@@ -49,9 +49,8 @@ typedef struct petra_probe_pass {
   double factor;
 } petra_probe_pass;
 
-/* Runs the pass; with batch statistics, as training does, and no running statistics touched. Blocks below the
- * lowest one whose gradient is wanted are not gone back to. PETRA_SHAPE, PETRA_DATA, PETRA_BACKEND,
- * PETRA_NO_MEMORY. */
+/* Runs the pass; with batch statistics, as training does, and no running statistics touched. Blocks below the lowest
+ * one whose gradient is wanted are not gone back to. PETRA_SHAPE, PETRA_DATA, PETRA_BACKEND, PETRA_NO_MEMORY. */
 petra_status petra_probe_pass_run(const petra_probe_pass *pass);
 
 #endif

@@ -124,8 +124,7 @@ static void clean_up(launch *l) {
   petra_free(l->output_path);
 }
 
-/* A run that a killed sweep has left behind is told to end, and may take a moment: it holds the folder until
- * then. */
+/* A run that a killed sweep has left behind is told to end, and may take a moment: it holds the folder until then. */
 static void wait_for_folder(int folder) {
   const struct timespec pause = {0, LOCK_PAUSE_NS};
   for (int i = 0; i < LOCK_TRIES && flock(folder, LOCK_EX | LOCK_NB) != 0; i++)

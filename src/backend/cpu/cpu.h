@@ -104,8 +104,7 @@ void cpu_convolutions_describe(char *text, size_t size);
 
 /* --- head.c: all that is CBLAS's --- */
 
-/* Keeps the BLAS library to one thread: the matrices are those of the head, and its sums then keep their
- * order. */
+/* Keeps the BLAS library to one thread: the matrices are those of the head, and its sums then keep their order. */
 void cpu_blas_init(void);
 void cpu_blas_describe(char *text, size_t size);
 
