@@ -104,7 +104,7 @@ static petra_status measure(const arguments *a, petra_config *config, bool opera
   petra_network network = {.plan = NULL};
   memset(&plan, 0, sizeof plan);
   PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
-  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL), done);
+  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL, NULL), done);
   name(key, &network);
   network.backend->ops->describe(network.backend, text, sizeof text);
   printf("device/%s method=%s depth=%d width=%d stages=%d accumulate=%lld: %s\n", key->text, plan.method.name,

@@ -4,22 +4,10 @@
 #include "base/mem.h"
 #include "sim/executor_virtual_private.h"
 
-#include <string.h>
-
-typedef struct item {
-  int64_t time_ns, microbatch;
-} item;
-
-/* Messages that wait, in the order of their arrival. */
-typedef struct queue {
-  item *items;
-  int64_t head, count, capacity;
-} queue;
-
 typedef struct stage_state {
-  queue forward, backward;
-  int64_t backwards;           /* since the last update */
-  int64_t update_microbatch;   /* an update is due: it covers up to this one; -1: none is */
+  petra_event_queue *forward, *backward; /* messages that wait, in the order of their arrival */
+  int64_t backwards;                     /* since the last update */
+  int64_t update_microbatch;             /* an update is due: it covers up to this one; -1: none is */
   int64_t evaluate_microbatch; /* an evaluation is due, at the end of the epoch with this last one; -1: none is */
 } stage_state;
 
@@ -28,61 +16,41 @@ struct petra_arrival {
   int64_t offered;       /* microbatches that stage 1 has started */
   int64_t finished;      /* and that have come back to it */
   int64_t free_since_ns; /* stage 1's F engine */
-  stage_state *state;
+  stage_state state[];
 };
 
 petra_status petra_arrival_create(petra_executor_virtual *executor) {
+  const int32_t stages = executor->options->stages;
   petra_arrival *arrival;
-  PETRA_TRY(petra_allocate(&arrival, 1, sizeof *arrival));
-  arrival->stages = executor->options->stages;
-  petra_status status = petra_allocate(&arrival->state, (size_t)arrival->stages, sizeof *arrival->state);
-  if (status != PETRA_OK) {
-    petra_free(arrival);
-    return status;
-  }
-  for (int32_t s = 0; s < arrival->stages; s++)
-    arrival->state[s].update_microbatch = arrival->state[s].evaluate_microbatch = -1;
+  PETRA_TRY(petra_allocate(&arrival, 1, sizeof *arrival + (size_t)stages * sizeof *arrival->state));
+  arrival->stages = stages;
   executor->arrival = arrival;
+  for (int32_t s = 0; s < stages; s++) {
+    arrival->state[s].update_microbatch = arrival->state[s].evaluate_microbatch = -1;
+    PETRA_TRY(petra_event_queue_create(&arrival->state[s].forward));
+    PETRA_TRY(petra_event_queue_create(&arrival->state[s].backward));
+  }
   return PETRA_OK;
 }
 
 void petra_arrival_destroy(petra_arrival *arrival) {
-  if (!arrival)
-    return;
-  for (int32_t s = 0; s < arrival->stages; s++) {
-    petra_free(arrival->state[s].forward.items);
-    petra_free(arrival->state[s].backward.items);
+  for (int32_t s = 0; arrival && s < arrival->stages; s++) {
+    petra_event_queue_destroy(arrival->state[s].forward);
+    petra_event_queue_destroy(arrival->state[s].backward);
   }
-  petra_free(arrival->state);
   petra_free(arrival);
 }
 
-static petra_status put(queue *q, int64_t time_ns, int64_t microbatch) {
-  if (q->count == q->capacity) {
-    int64_t capacity = q->capacity ? 2 * q->capacity : 8;
-    item *items;
-    PETRA_TRY(petra_allocate(&items, (size_t)capacity, sizeof *items));
-    for (int64_t i = 0; i < q->count; i++)
-      items[i] = q->items[(q->head + i) % q->capacity];
-    petra_free(q->items);
-    q->items = items;
-    q->head = 0;
-    q->capacity = capacity;
-  }
-  q->items[(q->head + q->count++) % q->capacity] = (item){time_ns, microbatch};
-  return PETRA_OK;
-}
-
-static int64_t take(queue *q) {
-  int64_t microbatch = q->items[q->head].microbatch;
-  q->head = (q->head + 1) % q->capacity;
-  q->count--;
-  return microbatch;
+static int64_t take(petra_event_queue *queue) {
+  petra_event event = {0};
+  petra_event_queue_pop(queue, &event);
+  return event.microbatch;
 }
 
 petra_status petra_arrival_message(petra_executor_virtual *executor, const petra_packet *packet) {
-  stage_state *state = &executor->arrival->state[packet->stage - 1];
-  return put(packet->backward ? &state->backward : &state->forward, executor->now_ns, packet->microbatch);
+  const stage_state *state = &executor->arrival->state[packet->stage - 1];
+  const petra_event event = {.time_ns = executor->now_ns, .microbatch = packet->microbatch};
+  return petra_event_queue_push(packet->backward ? state->backward : state->forward, &event);
 }
 
 /* The source may offer one more. */
@@ -98,12 +66,11 @@ static int64_t forward_time(const petra_executor_virtual *executor, int32_t stag
   const petra_arrival *arrival = executor->arrival;
   if (stage == 1)
     return source_offers(executor) ? arrival->free_since_ns : INT64_MAX;
-  const queue *q = &arrival->state[stage - 1].forward;
-  return q->count ? q->items[q->head].time_ns : INT64_MAX;
+  return petra_event_queue_time(arrival->state[stage - 1].forward);
 }
 
 static int64_t take_forward(petra_executor_virtual *executor, int32_t stage) {
-  return stage == 1 ? executor->arrival->offered++ : take(&executor->arrival->state[stage - 1].forward);
+  return stage == 1 ? executor->arrival->offered++ : take(executor->arrival->state[stage - 1].forward);
 }
 
 bool petra_arrival_choose(petra_executor_virtual *executor, int32_t device, int engine, petra_action *out) {
@@ -111,7 +78,7 @@ bool petra_arrival_choose(petra_executor_virtual *executor, int32_t device, int 
   petra_arrival *arrival = executor->arrival;
   stage_state *state = &arrival->state[device];
   const petra_device *dev = &executor->device[device];
-  bool fused = petra_fused(executor, stage);
+  bool fused = petra_program_fused(executor->options, stage);
   out->stage = stage;
   if (state->update_microbatch >= 0 || state->evaluate_microbatch >= 0) {
     /* U, then E, wait for what runs, and nothing starts before they have ended. */
@@ -130,13 +97,12 @@ bool petra_arrival_choose(petra_executor_virtual *executor, int32_t device, int 
   bool may_forward = engine == petra_engine_of(executor, fused ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD);
   bool may_backward = engine == petra_engine_of(executor, PETRA_ACTION_BACKWARD);
   int64_t forward_ns = may_forward ? forward_time(executor, stage) : INT64_MAX;
-  int64_t backward_ns =
-      may_backward && state->backward.count ? state->backward.items[state->backward.head].time_ns : INT64_MAX;
+  int64_t backward_ns = may_backward ? petra_event_queue_time(state->backward) : INT64_MAX;
   if (forward_ns == INT64_MAX && backward_ns == INT64_MAX)
     return false;
   bool backward = backward_ns <= forward_ns;
   out->kind = backward || fused ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD;
-  out->microbatch = backward ? take(&state->backward) : take_forward(executor, stage);
+  out->microbatch = backward ? take(state->backward) : take_forward(executor, stage);
   return true;
 }
 

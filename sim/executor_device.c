@@ -31,7 +31,8 @@ void petra_device_read(petra_executor_virtual *executor, int32_t device, int eng
 /* Its messages have come. A stage's own passes are in the order of its device and need no check. */
 static bool fed(const petra_executor_virtual *executor, const petra_action *action) {
   int32_t stage = action->stage;
-  if (action->kind == PETRA_ACTION_FORWARD || (action->kind == PETRA_ACTION_BACKWARD && petra_fused(executor, stage)))
+  if (action->kind == PETRA_ACTION_FORWARD ||
+      (action->kind == PETRA_ACTION_BACKWARD && petra_program_fused(executor->options, stage)))
     return stage == 1 || petra_inbox_has(&executor->forward[stage - 1], action->microbatch);
   /* A split head's own loss counts as a message: with two engines its F may still run. */
   if (action->kind == PETRA_ACTION_BACKWARD)

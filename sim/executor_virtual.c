@@ -35,7 +35,7 @@ static int64_t done_early_ns(const petra_executor_virtual *executor, const petra
                              const petra_action *action) {
   const petra_cost_rule *rule = &executor->settings.rule;
   if (!rule->early || !rule->recomputes || action->kind != PETRA_ACTION_BACKWARD ||
-      petra_fused(executor, action->stage))
+      petra_program_fused(executor->options, action->stage))
     return 0;
   int64_t recompute_ns = stage_cost(executor, action->stage)->reconstruct_ns,
           idle_ns = executor->now_ns - engine->free_ns;
@@ -98,7 +98,7 @@ static petra_status occupy(petra_executor_virtual *executor, const petra_action 
 
 static void count_forward(petra_executor_virtual *executor, int32_t device, const petra_action *action) {
   petra_device *dev = &executor->device[device];
-  bool fused = action->kind == PETRA_ACTION_BACKWARD && petra_fused(executor, action->stage);
+  bool fused = action->kind == PETRA_ACTION_BACKWARD && petra_program_fused(executor->options, action->stage);
   if (action->kind != PETRA_ACTION_FORWARD && !fused)
     return;
   if (++dev->in_flight > executor->counts[device].in_flight_max)
@@ -253,11 +253,9 @@ static petra_status run_events(petra_executor_virtual *executor, petra_worker *w
 static petra_status set_durations(petra_executor_virtual *executor) {
   int32_t rows = executor->settings.cost_count == 1 ? 2 : executor->options->stages;
   PETRA_TRY(petra_allocate(&executor->duration_ns, (size_t)rows, sizeof *executor->duration_ns));
-  for (int32_t r = 0; r < rows; r++) {
-    bool last = executor->settings.cost_count == 1 ? r == 1 : r == rows - 1;
-    petra_cost_durations(&executor->costs[executor->settings.cost_count == 1 ? 0 : r], &executor->settings.rule, last,
+  for (int32_t r = 0; r < rows; r++)
+    petra_cost_durations(stage_cost(executor, r + 1), &executor->settings.rule, r == rows - 1,
                          executor->duration_ns[r]);
-  }
   return PETRA_OK;
 }
 
@@ -268,9 +266,7 @@ static petra_status begin_run(petra_executor_virtual *executor) {
   if (executor->settings.cost_count != 1 && executor->settings.cost_count != executor->options->stages)
     return petra_fail(PETRA_SCHEDULE, "costs of %d stages for a program of %d", executor->settings.cost_count,
                       executor->options->stages);
-  petra_fabric_destroy(executor->fabric);
   petra_free(executor->counts);
-  executor->fabric = NULL;
   executor->counts = NULL;
   fabric.devices = executor->devices;
   fabric.event_kind = EVENT_NETWORK;
@@ -290,7 +286,6 @@ static petra_status begin_run(petra_executor_virtual *executor) {
     return petra_arrival_create(executor);
   if (executor->program->locked)
     PETRA_TRY(petra_event_queue_create(&executor->parked));
-  executor->engines_left = 0;
   for (int32_t d = 0; d < executor->devices; d++)
     for (int e = 0; e < executor->settings.engines; e++) {
       petra_device_read(executor, d, e);
@@ -318,17 +313,15 @@ static void end_run(petra_executor_virtual *executor) {
   petra_free(executor->forward);
   petra_free(executor->device);
   petra_event_queue_destroy(executor->parked);
+  petra_fabric_destroy(executor->fabric);
   petra_event_queue_destroy(executor->events);
-  executor->arrival = NULL;
-  executor->parked = NULL;
-  executor->duration_ns = NULL;
-  executor->results = NULL;
-  executor->group = NULL;
-  executor->dirty = NULL;
-  executor->dirty_count = 0;
-  executor->backward = executor->forward = NULL;
-  executor->device = NULL;
-  executor->events = NULL;
+  /* What is asked for after a run stays. */
+  *executor = (petra_executor_virtual){.base = executor->base,
+                                       .settings = executor->settings,
+                                       .now_ns = executor->now_ns,
+                                       .actions = executor->actions,
+                                       .runaway = executor->runaway,
+                                       .counts = executor->counts};
 }
 
 static petra_status run(petra_executor *base, const petra_program_ops *program, const petra_program_options *options,
@@ -351,24 +344,18 @@ static int64_t now_ns(const petra_executor *base) {
 
 static void destroy(petra_executor *base) {
   petra_executor_virtual *executor = (petra_executor_virtual *)base;
-  petra_fabric_destroy(executor->fabric);
   petra_free(executor->counts);
-  petra_free(executor->costs);
   petra_free(executor);
 }
 
 petra_status petra_executor_virtual_create(const petra_executor_virtual_options *options, petra_executor **out) {
   static const petra_executor_ops ops = {.run = run, .now_ns = now_ns, .destroy = destroy};
   petra_executor_virtual *executor;
-  PETRA_TRY(petra_allocate(&executor, 1, sizeof *executor));
+  const size_t bytes = (size_t)options->cost_count * sizeof *executor->costs;
+  PETRA_TRY(petra_allocate(&executor, 1, sizeof *executor + bytes));
   executor->base.ops = &ops;
   executor->settings = *options;
-  petra_status status = petra_allocate(&executor->costs, (size_t)options->cost_count, sizeof *executor->costs);
-  if (status != PETRA_OK) {
-    petra_free(executor);
-    return status;
-  }
-  memcpy(executor->costs, options->costs, (size_t)options->cost_count * sizeof *executor->costs);
+  memcpy(executor->costs, options->costs, bytes);
   *out = &executor->base;
   return PETRA_OK;
 }
@@ -379,10 +366,6 @@ int64_t petra_executor_virtual_actions(const petra_executor *executor) {
 
 const petra_device_counts *petra_executor_virtual_counts(const petra_executor *executor) {
   return ((const petra_executor_virtual *)executor)->counts;
-}
-
-int64_t petra_executor_virtual_link_bytes(const petra_executor *executor, int32_t lower_device, bool up) {
-  return petra_fabric_bytes(((const petra_executor_virtual *)executor)->fabric, lower_device, up);
 }
 
 int64_t petra_executor_virtual_runaway(const petra_executor *executor) {

@@ -28,11 +28,10 @@ typedef struct petra_device_counts {
 /* Costs are copied; the rest of `options` is too. */
 petra_status petra_executor_virtual_create(const petra_executor_virtual_options *options, petra_executor **out);
 
-/* After a run: actions done, counts of a device, bytes on the links, whether more than 2 (2 J - 1) microbatches were in
- * flight in an `arrival` run, and the microbatch whose forward was the first to be one too many (-1: none). */
+/* After a run: actions done, counts of every device, and the microbatch whose forward was the first to bring more than
+ * 2 (2 J - 1) in flight in an `arrival` run (-1: none). */
 int64_t petra_executor_virtual_actions(const petra_executor *executor);
 const petra_device_counts *petra_executor_virtual_counts(const petra_executor *executor);
-int64_t petra_executor_virtual_link_bytes(const petra_executor *executor, int32_t lower_device, bool up);
 int64_t petra_executor_virtual_runaway(const petra_executor *executor);
 
 #endif

@@ -10,11 +10,9 @@ typedef struct petra_arrival petra_arrival; /* queues of an `arrival` run; execu
 typedef struct petra_executor_virtual {
   petra_executor base;
   petra_executor_virtual_options settings;
-  petra_stage_cost *costs;     /* our copy */
   int64_t now_ns, last_end_ns; /* last_end_ns: of an action */
   int64_t actions, runaway;
   petra_device_counts *counts; /* per device; kept after a run */
-  petra_fabric *fabric;        /* kept after a run */
   /* Below: of the run in progress. */
   const petra_program_ops *program;
   const petra_program_options *options;
@@ -24,6 +22,7 @@ typedef struct petra_executor_virtual {
   petra_inbox *forward, *backward;            /* per stage, from 0 */
   int64_t (*duration_ns)[PETRA_ACTION_KINDS]; /* per stage, or one for all inner stages and one for the last */
   petra_event_queue *events;
+  petra_fabric *fabric;
   petra_arrival *arrival;
   /* A locked program: the round that runs, engines that have not done with it, parked engines by round (the event's
    * time). */
@@ -32,15 +31,11 @@ typedef struct petra_executor_virtual {
   int32_t *dirty, dirty_count; /* devices to look at, from 0 */
   petra_action *group;
   petra_action_result *results;
+  petra_stage_cost costs[]; /* our copy */
 } petra_executor_virtual;
 
 static inline int petra_engine_of(const petra_executor_virtual *executor, petra_action_kind kind) {
   return executor->settings.engines == 2 && kind != PETRA_ACTION_FORWARD;
-}
-
-/* Whether the stage's F and B are one action. */
-static inline bool petra_fused(const petra_executor_virtual *executor, int32_t stage) {
-  return petra_program_fused(executor->options, stage);
 }
 
 /* Programs with an order: reads up to the engine's next action; tells whether that may start now. */

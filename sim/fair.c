@@ -1,6 +1,5 @@
 #include "sim/fair.h"
 
-#include "base/array.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -14,15 +13,20 @@ typedef struct flow {
   bool fixed; /* its rate is decided in this filling */
 } flow;
 
+/* During a filling: what is left of its bandwidth, and flows not yet fixed. */
+typedef struct resource {
+  double left_Bps;
+  int32_t open;
+} resource;
+
 struct petra_fair {
-  int32_t links, cards;
+  int32_t links;
   double link_Bps, card_Bps;
   int64_t now_ns, number;
   int32_t count;
   int64_t capacity;
-  flow *flows;      /* in the order of their starts */
-  double *left_Bps; /* per resource, during a filling */
-  int32_t *open;    /* per resource: flows not yet fixed */
+  flow *flows;         /* in the order of their starts */
+  resource resource[]; /* links, then cards */
 };
 
 int64_t petra_transmission_ns(double bytes, double Bps) {
@@ -32,27 +36,17 @@ int64_t petra_transmission_ns(double bytes, double Bps) {
 
 petra_status petra_fair_create(int32_t links, double link_Bps, int32_t cards, double card_Bps, petra_fair **out) {
   petra_fair *fair;
-  petra_status status;
-  size_t resources = (size_t)links + (size_t)cards;
-  PETRA_TRY(petra_allocate(&fair, 1, sizeof *fair));
+  PETRA_TRY(petra_allocate(&fair, 1, sizeof *fair + ((size_t)links + (size_t)cards) * sizeof *fair->resource));
   fair->links = links;
-  fair->cards = cards;
   fair->link_Bps = link_Bps > 0 ? link_Bps : INFINITY;
   fair->card_Bps = card_Bps > 0 ? card_Bps : INFINITY;
-  PETRA_TRY_GOTO(status, petra_allocate(&fair->left_Bps, resources, sizeof(double)), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&fair->open, resources, sizeof(int32_t)), fail);
   *out = fair;
   return PETRA_OK;
-fail:
-  petra_fair_destroy(fair);
-  return status;
 }
 
 void petra_fair_destroy(petra_fair *fair) {
   if (!fair)
     return;
-  petra_free(fair->open);
-  petra_free(fair->left_Bps);
   petra_free(fair->flows);
   petra_free(fair);
 }
@@ -65,8 +59,7 @@ static void advance(petra_fair *fair, int64_t now_ns) {
   fair->now_ns = now_ns;
 }
 
-/* Fixes every flow of the tightest resource at that resource's equal share, and takes the shares off the
- * others. */
+/* Fixes every flow of the tightest resource at that resource's equal share, and takes the shares off the others. */
 static void fix_tightest(petra_fair *fair, int32_t tightest, double share, int32_t *left) {
   for (int32_t i = 0; i < fair->count; i++) {
     flow *f = &fair->flows[i];
@@ -78,8 +71,8 @@ static void fix_tightest(petra_fair *fair, int32_t tightest, double share, int32
     --*left;
     for (int r = 0; r < 3; r++)
       if (f->resource[r] >= 0) {
-        fair->left_Bps[f->resource[r]] -= share;
-        fair->open[f->resource[r]]--;
+        fair->resource[f->resource[r]].left_Bps -= share;
+        fair->resource[f->resource[r]].open--;
       }
   }
 }
@@ -88,28 +81,26 @@ static void fix_tightest(petra_fair *fair, int32_t tightest, double share, int32
 static void set_rates(petra_fair *fair) {
   for (int32_t i = 0; i < fair->count; i++)
     for (int r = 0; r < 3; r++)
-      if (fair->flows[i].resource[r] >= 0) {
-        fair->left_Bps[fair->flows[i].resource[r]] = r == 0 ? fair->link_Bps : fair->card_Bps;
-        fair->open[fair->flows[i].resource[r]] = 0;
-      }
+      if (fair->flows[i].resource[r] >= 0)
+        fair->resource[fair->flows[i].resource[r]] = (resource){r == 0 ? fair->link_Bps : fair->card_Bps, 0};
   for (int32_t i = 0; i < fair->count; i++) {
     fair->flows[i].fixed = false;
     for (int r = 0; r < 3; r++)
       if (fair->flows[i].resource[r] >= 0)
-        fair->open[fair->flows[i].resource[r]]++;
+        fair->resource[fair->flows[i].resource[r]].open++;
   }
   for (int32_t left = fair->count; left > 0;) {
     int32_t tightest = -1;
     double share = INFINITY;
     for (int32_t i = 0; i < fair->count; i++)
       for (int r = 0; r < 3 && !fair->flows[i].fixed; r++) {
-        int32_t resource = fair->flows[i].resource[r];
-        if (resource < 0 || fair->left_Bps[resource] == INFINITY)
+        int32_t number = fair->flows[i].resource[r];
+        if (number < 0 || fair->resource[number].left_Bps == INFINITY)
           continue;
-        double equal = fair->left_Bps[resource] / fair->open[resource];
+        double equal = fair->resource[number].left_Bps / fair->resource[number].open;
         if (tightest < 0 || equal < share) {
           share = equal;
-          tightest = resource;
+          tightest = number;
         }
       }
     fix_tightest(fair, tightest, share, &left);

@@ -5,7 +5,7 @@
 #define PETRA_SIM_FAIR_H
 
 #include "base/status.h"
-#include "schedule/packet.h"
+#include "schedule/action.h"
 
 typedef struct petra_fair petra_fair;
 

@@ -80,15 +80,14 @@ petra_status petra_ledger_block_bytes(const petra_ledger_rule *rule, const petra
 }
 
 petra_status petra_ledger_add(petra_ledger_bytes *sum, const petra_ledger_bytes *more) {
-  bool over = __builtin_add_overflow(sum->parameters, more->parameters, &sum->parameters);
-  over = __builtin_add_overflow(sum->statistics, more->statistics, &sum->statistics) || over;
-  over = __builtin_add_overflow(sum->input, more->input, &sum->input) || over;
-  over = __builtin_add_overflow(sum->input_buffer, more->input_buffer, &sum->input_buffer) || over;
-  over = __builtin_add_overflow(sum->weight_buffer, more->weight_buffer, &sum->weight_buffer) || over;
+  const int64_t from[] = {more->parameters, more->statistics, more->input, more->input_buffer, more->weight_buffer};
+  int64_t *const to[] = {&sum->parameters, &sum->statistics, &sum->input, &sum->input_buffer, &sum->weight_buffer};
   int64_t total = 0;
-  const int64_t parts[] = {sum->parameters, sum->statistics, sum->input, sum->input_buffer, sum->weight_buffer};
-  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-    over = __builtin_add_overflow(total, parts[i], &total) || over;
+  bool over = false;
+  for (size_t i = 0; i < sizeof to / sizeof *to; i++) {
+    over = __builtin_add_overflow(*to[i], from[i], to[i]) || over;
+    over = __builtin_add_overflow(total, *to[i], &total) || over;
+  }
   return over ? too_large() : PETRA_OK;
 }
 

@@ -4,16 +4,16 @@
 #include "base/mem.h"
 #include "sim/fair.h"
 
+#include <math.h>
+
 enum { DETAIL_ARRIVAL = 0, DETAIL_RATES = 1, BACKWARD_BIT = 2 };
 
 struct petra_fabric {
   petra_fabric_options options;
   petra_event_queue *events;
-  int32_t nodes;
-  int64_t *link_free_ns; /* fifo: per link (2 a device: up, down), when its line is empty */
-  int64_t *card_free_ns; /* fifo: per node, out and in */
-  int64_t *link_bytes;
   petra_fair *fair;
+  int64_t *card_free_ns;  /* fifo: per node, out and in; behind the links */
+  int64_t link_free_ns[]; /* fifo: per link (2 a device: up, down), when its line is empty */
 };
 
 /* Links: two per device, up and down to its neighbours; then, for chunks, the last device's to the first and
@@ -24,32 +24,27 @@ static int32_t link_of(const petra_fabric *fabric, int32_t from, int32_t to) {
   return 2 * fabric->options.devices + (to > from);
 }
 
-static int32_t node_of(const petra_fabric *fabric, int32_t device) {
-  return fabric->options.node ? fabric->options.node[device] : device;
+static int32_t node_of(const petra_fabric_options *options, int32_t device) {
+  return options->node ? options->node[device] : device;
 }
 
 petra_status petra_fabric_create(const petra_fabric_options *options, petra_event_queue *events, petra_fabric **out) {
   petra_fabric *fabric;
-  petra_status status;
-  size_t links = 2 * (size_t)options->devices + 2;
-  PETRA_TRY(petra_allocate(&fabric, 1, sizeof *fabric));
+  petra_status status = PETRA_OK;
+  const size_t links = 2 * (size_t)options->devices + 2;
+  int32_t nodes = 0;
+  for (int32_t d = 0; d < options->devices; d++)
+    nodes = node_of(options, d) < nodes ? nodes : node_of(options, d) + 1;
+  PETRA_TRY(petra_allocate(&fabric, 1, sizeof *fabric + (links + 2 * (size_t)nodes) * sizeof *fabric->link_free_ns));
   fabric->options = *options;
   fabric->events = events;
-  for (int32_t d = 0; d < options->devices; d++)
-    if (node_of(fabric, d) >= fabric->nodes)
-      fabric->nodes = node_of(fabric, d) + 1;
-  PETRA_TRY_GOTO(status, petra_allocate(&fabric->link_free_ns, links, sizeof(int64_t)), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&fabric->link_bytes, links, sizeof(int64_t)), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&fabric->card_free_ns, 2 * (size_t)fabric->nodes, sizeof(int64_t)), fail);
+  fabric->card_free_ns = fabric->link_free_ns + links;
   if (options->sharing == PETRA_LINK_FAIR)
-    PETRA_TRY_GOTO(
-        status,
-        petra_fair_create((int32_t)links, options->bandwidth_Bps, 2 * fabric->nodes, options->card_Bps, &fabric->fair),
-        fail);
-  *out = fabric;
-  return PETRA_OK;
-fail:
-  petra_fabric_destroy(fabric);
+    status = petra_fair_create((int32_t)links, options->bandwidth_Bps, 2 * nodes, options->card_Bps, &fabric->fair);
+  if (status != PETRA_OK)
+    petra_free(fabric);
+  else
+    *out = fabric;
   return status;
 }
 
@@ -57,9 +52,6 @@ void petra_fabric_destroy(petra_fabric *fabric) {
   if (!fabric)
     return;
   petra_fair_destroy(fabric->fair);
-  petra_free(fabric->card_free_ns);
-  petra_free(fabric->link_bytes);
-  petra_free(fabric->link_free_ns);
   petra_free(fabric);
 }
 
@@ -77,34 +69,34 @@ static int64_t later(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
-/* Smallest positive of two bandwidths where 0 is infinite. */
-static double tighter(double a, double b) {
-  if (a <= 0)
-    return b;
-  return b > 0 && b < a ? b : a;
+/* Whether a message passes through cards that are finite. */
+static bool uses_cards(const petra_fabric_options *options, int32_t from, int32_t to) {
+  return options->card_Bps > 0 && node_of(options, from) != node_of(options, to);
+}
+
+/* The smallest on its way; 0: infinite. */
+static double bandwidth_Bps(const petra_fabric_options *options, int32_t from, int32_t to) {
+  if (!uses_cards(options, from, to))
+    return options->bandwidth_Bps;
+  return options->bandwidth_Bps > 0 ? fmin(options->bandwidth_Bps, options->card_Bps) : options->card_Bps;
 }
 
 int64_t petra_fabric_alone_ns(const petra_fabric_options *options, int32_t from, int32_t to, int64_t bytes) {
-  bool between_nodes = !options->node || options->node[from] != options->node[to];
-  double bandwidth = between_nodes ? tighter(options->bandwidth_Bps, options->card_Bps) : options->bandwidth_Bps;
-  if (from == to || bytes == 0 || bandwidth <= 0)
-    return 0;
-  return petra_transmission_ns((double)bytes, bandwidth);
+  double bandwidth = bandwidth_Bps(options, from, to);
+  return from == to || bandwidth <= 0 ? 0 : petra_transmission_ns((double)bytes, bandwidth);
 }
 
 static petra_status send_fifo(petra_fabric *fabric, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
                               const petra_packet *packet, bool *arrived) {
   const petra_fabric_options *options = &fabric->options;
-  bool between_nodes = node_of(fabric, from) != node_of(fabric, to);
-  double bandwidth = between_nodes ? tighter(options->bandwidth_Bps, options->card_Bps) : options->bandwidth_Bps;
   int64_t *link = &fabric->link_free_ns[link_of(fabric, from, to)];
-  int64_t *out = &fabric->card_free_ns[2 * node_of(fabric, from)],
-          *in = &fabric->card_free_ns[2 * node_of(fabric, to) + 1];
+  int64_t *out = &fabric->card_free_ns[2 * node_of(options, from)];
+  int64_t *in = &fabric->card_free_ns[2 * node_of(options, to) + 1];
   int64_t start_ns = later(now_ns, *link);
-  bool cards = between_nodes && options->card_Bps > 0;
+  bool cards = uses_cards(options, from, to);
   if (cards)
     start_ns = later(start_ns, later(*out, *in));
-  int64_t end_ns = start_ns + (bandwidth > 0 ? petra_transmission_ns((double)bytes, bandwidth) : 0);
+  int64_t end_ns = start_ns + petra_fabric_alone_ns(options, from, to, bytes);
   if (end_ns > PETRA_LONGEST_NS * 4)
     return petra_fail(PETRA_SCHEDULE,
                       "a message of %lld bytes for stage %d would arrive after more than 146 years; expected "
@@ -133,11 +125,10 @@ static petra_status push_rates(petra_fabric *fabric) {
 
 static petra_status send_fair(petra_fabric *fabric, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
                               const petra_packet *packet) {
-  int32_t source = node_of(fabric, from), target = node_of(fabric, to);
   int32_t cards[2] = {-1, -1};
-  if (source != target && fabric->options.card_Bps > 0) {
-    cards[0] = 2 * source;
-    cards[1] = 2 * target + 1;
+  if (uses_cards(&fabric->options, from, to)) {
+    cards[0] = 2 * node_of(&fabric->options, from);
+    cards[1] = 2 * node_of(&fabric->options, to) + 1;
   }
   PETRA_TRY(petra_fair_start(fabric->fair, now_ns, link_of(fabric, from, to), cards, (double)bytes, packet));
   return push_rates(fabric);
@@ -149,10 +140,7 @@ petra_status petra_fabric_send(petra_fabric *fabric, int64_t now_ns, int32_t fro
   *arrived = from == to;
   if (from == to)
     return PETRA_OK;
-  fabric->link_bytes[link_of(fabric, from, to)] += bytes;
-  bool between_nodes = node_of(fabric, from) != node_of(fabric, to);
-  bool unlimited = bytes == 0 || (options->bandwidth_Bps <= 0 && (options->card_Bps <= 0 || !between_nodes));
-  if (options->sharing == PETRA_LINK_FIFO || unlimited)
+  if (options->sharing == PETRA_LINK_FIFO || bytes == 0 || bandwidth_Bps(options, from, to) <= 0)
     return send_fifo(fabric, now_ns, from, to, bytes, packet, arrived);
   return send_fair(fabric, now_ns, from, to, bytes, packet);
 }
@@ -170,8 +158,4 @@ petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, 
   while (petra_fair_take_ended(fabric->fair, event->time_ns, &done))
     PETRA_TRY(push_arrival(fabric, event->time_ns + fabric->options.latency_ns, &done));
   return push_rates(fabric);
-}
-
-int64_t petra_fabric_bytes(const petra_fabric *fabric, int32_t lower_device, bool up) {
-  return fabric->link_bytes[up ? 2 * lower_device : 2 * (lower_device + 1) + 1];
 }

@@ -9,7 +9,7 @@
 #define PETRA_SIM_LINK_H
 
 #include "base/config.h"
-#include "schedule/packet.h"
+#include "schedule/action.h"
 #include "sim/engine.h"
 
 typedef struct petra_fabric_options {
@@ -39,8 +39,5 @@ petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, 
  * device. What a message takes beyond this and the latency is queueing: it waited for its turn (fifo) or shared
  * (fair). */
 int64_t petra_fabric_alone_ns(const petra_fabric_options *options, int32_t from, int32_t to, int64_t bytes);
-
-/* Bytes sent so far over the link between two neighbouring devices, up (from -> from + 1) or down. */
-int64_t petra_fabric_bytes(const petra_fabric *fabric, int32_t lower_device, bool up);
 
 #endif

@@ -1,6 +1,5 @@
 #include "sim/observer_critical.h"
 
-#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -19,8 +18,7 @@ typedef struct record {
 typedef struct message {
   int64_t microbatch, arrival_ns; /* -1: on its way */
   int64_t sender;                 /* the record of the action that sent it */
-  int64_t link; /* on its way: the one sent after it to the same stage; then the one that arrived before it;
-                   -1: none */
+  struct message *link; /* on its way: the one sent after it to the same stage; then the one that arrived before it */
 } message;
 
 typedef struct blocks {
@@ -31,8 +29,8 @@ typedef struct blocks {
 
 /* Messages of one direction for one stage. */
 typedef struct line {
-  int64_t first, last; /* on their way; -1: none */
-  int64_t arrived;     /* the last one; -1: none */
+  message *first, *last; /* on their way */
+  message *arrived;      /* the last one */
 } line;
 
 struct petra_critical {
@@ -42,7 +40,7 @@ struct petra_critical {
   bool locked; /* so is the run's program */
   blocks records, messages;
   int64_t *last; /* per device: the record that ended last; -1: none */
-  line *lines;   /* per stage: from below, from above */
+  line lines[];  /* per stage: from below, from above */
 };
 
 const char *petra_critical_name(petra_critical_kind kind) {
@@ -95,7 +93,7 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
   return append(&critical->records, &one);
 }
 
-static line *line_of(const petra_critical *critical, int32_t stage, bool backward) {
+static line *line_of(petra_critical *critical, int32_t stage, bool backward) {
   return &critical->lines[2 * (stage - 1) + backward];
 }
 
@@ -105,15 +103,14 @@ static petra_status sent(petra_observer *base, int32_t from, const petra_packet 
   (void)now_ns;
   petra_critical *critical = (petra_critical *)base;
   line *way = line_of(critical, packet->stage, packet->backward);
-  const message one = {
-      .microbatch = packet->microbatch, .arrival_ns = -1, .sender = critical->records.count, .link = -1};
-  int64_t index = critical->messages.count;
-  PETRA_TRY(append(&critical->messages, &one));
-  if (way->last >= 0)
-    ((message *)at(&critical->messages, way->last))->link = index;
+  const message new = {.microbatch = packet->microbatch, .arrival_ns = -1, .sender = critical->records.count};
+  PETRA_TRY(append(&critical->messages, &new));
+  message *one = at(&critical->messages, critical->messages.count - 1);
+  if (way->last)
+    way->last->link = one;
   else
-    way->first = index;
-  way->last = index;
+    way->first = one;
+  way->last = one;
   return PETRA_OK;
 }
 
@@ -121,25 +118,23 @@ static petra_status arrived(petra_observer *base, const petra_packet *packet, in
   petra_critical *critical = (petra_critical *)base;
   line *way = line_of(critical, packet->stage, packet->backward);
   /* As a rule the first; with fair sharing one may overtake. */
-  int64_t before = -1, index = way->first;
-  message *one = index < 0 ? NULL : at(&critical->messages, index);
+  message *before = NULL, *one = way->first;
   while (one && one->microbatch != packet->microbatch) {
-    before = index;
-    index = one->link;
-    one = index < 0 ? NULL : at(&critical->messages, index);
+    before = one;
+    one = one->link;
   }
   if (!one)
     return petra_fail(PETRA_INTERNAL, "a message of microbatch %lld arrives that was not sent",
                       (long long)packet->microbatch);
-  if (before < 0)
-    way->first = one->link;
+  if (before)
+    before->link = one->link;
   else
-    ((message *)at(&critical->messages, before))->link = one->link;
-  if (way->last == index)
+    way->first = one->link;
+  if (way->last == one)
     way->last = before;
   one->arrival_ns = now_ns;
   one->link = way->arrived;
-  way->arrived = index;
+  way->arrived = one;
   return PETRA_OK;
 }
 
@@ -147,26 +142,23 @@ petra_status petra_critical_create(const petra_executor_virtual_options *options
                                    bool locked, petra_critical **out) {
   static const petra_observer_ops ops = {.ended = ended, .sent = sent, .arrived = arrived};
   petra_critical *critical;
-  petra_status status;
   int32_t devices = petra_program_devices(program);
-  PETRA_TRY(petra_allocate(&critical, 1, sizeof *critical));
+  PETRA_TRY(petra_allocate(&critical, 1, sizeof *critical + 2 * (size_t)program->stages * sizeof *critical->lines));
   critical->base.ops = &ops;
   critical->options = options;
   critical->program = program;
   critical->locked = locked;
   critical->records.bytes = sizeof(record);
   critical->messages.bytes = sizeof(message);
-  PETRA_TRY_GOTO(status, petra_allocate(&critical->last, (size_t)devices, sizeof *critical->last), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&critical->lines, 2 * (size_t)program->stages, sizeof *critical->lines), fail);
+  petra_status status = petra_allocate(&critical->last, (size_t)devices, sizeof *critical->last);
+  if (status != PETRA_OK) {
+    petra_free(critical);
+    return status;
+  }
   for (int32_t d = 0; d < devices; d++)
     critical->last[d] = -1;
-  for (int32_t l = 0; l < 2 * program->stages; l++)
-    critical->lines[l] = (line){-1, -1, -1};
   *out = critical;
   return PETRA_OK;
-fail:
-  petra_critical_destroy(critical);
-  return status;
 }
 
 void petra_critical_destroy(petra_critical *critical) {
@@ -174,7 +166,6 @@ void petra_critical_destroy(petra_critical *critical) {
     return;
   free_blocks(&critical->records);
   free_blocks(&critical->messages);
-  petra_free(critical->lines);
   petra_free(critical->last);
   petra_free(critical);
 }
@@ -188,9 +179,9 @@ petra_observer *petra_critical_observer(petra_critical *critical) {
 /* Where the way back stands: on it, records and times only fall, and so do these. */
 typedef struct way_back {
   const petra_critical *critical;
-  int64_t *record;  /* per device: no record behind this one is before the present one */
-  int64_t any;      /* over all devices: so too */
-  int64_t *arrived; /* per line: no message behind this one has arrived by now */
+  int64_t *record;         /* per device: no record behind this one is before the present one */
+  int64_t any;             /* over all devices: so too */
+  const message **arrived; /* per line: no message behind this one has arrived by now */
 } way_back;
 
 static const record *record_at(const petra_critical *critical, int64_t index) {
@@ -217,17 +208,12 @@ static bool input_of(const petra_critical *critical, const record *action, int32
 
 /* The action's message, if it took time and arrived at the action's start. */
 static const message *arrived_message(way_back *back, const record *action, bool backward) {
-  const blocks *messages = &back->critical->messages;
-  int64_t *tip = &back->arrived[2 * (action->stage - 1) + backward];
-  while (*tip >= 0 && ((message *)at(messages, *tip))->arrival_ns > action->start_ns)
-    *tip = ((message *)at(messages, *tip))->link;
-  for (int64_t i = *tip; i >= 0; i = ((message *)at(messages, i))->link) {
-    const message *one = at(messages, i);
-    if (one->arrival_ns < action->start_ns)
-      break;
+  const message **tip = &back->arrived[2 * (action->stage - 1) + backward];
+  while (*tip && (*tip)->arrival_ns > action->start_ns)
+    *tip = (*tip)->link;
+  for (const message *one = *tip; one && one->arrival_ns == action->start_ns; one = one->link)
     if (one->microbatch == action->microbatch)
       return one;
-  }
   return NULL;
 }
 
@@ -290,8 +276,7 @@ static void add_message(const petra_critical *critical, const record *sender, co
   path->messages++;
 }
 
-/* One step back: the record before `index` on the path, with what lies between the two; -1: the start of the
- * run. */
+/* One step back: the record before `index` on the path, with what lies between the two; -1: the start of the run. */
 static int64_t step_back(way_back *back, int64_t index, petra_critical_path *path) {
   const record *action = record_at(back->critical, index);
   int32_t from;
@@ -318,22 +303,13 @@ static int64_t step_back(way_back *back, int64_t index, petra_critical_path *pat
   return before;
 }
 
-static petra_critical_kind kind_of(petra_action_kind kind) {
-  switch (kind) {
-  case PETRA_ACTION_FORWARD:
-    return PETRA_CRITICAL_FORWARD;
-  case PETRA_ACTION_BACKWARD:
-    return PETRA_CRITICAL_BACKWARD;
-  case PETRA_ACTION_WEIGHT_GRADIENT:
-    return PETRA_CRITICAL_WEIGHT_GRADIENT;
-  case PETRA_ACTION_UPDATE:
-    return PETRA_CRITICAL_UPDATE;
-  case PETRA_ACTION_EVALUATE: /* takes no time */
-  case PETRA_ACTION_KINDS:
-    break;
-  }
-  return PETRA_CRITICAL_WAIT;
-}
+static const petra_critical_kind kind_of[PETRA_ACTION_KINDS] = {
+    [PETRA_ACTION_FORWARD] = PETRA_CRITICAL_FORWARD,
+    [PETRA_ACTION_BACKWARD] = PETRA_CRITICAL_BACKWARD,
+    [PETRA_ACTION_WEIGHT_GRADIENT] = PETRA_CRITICAL_WEIGHT_GRADIENT,
+    [PETRA_ACTION_UPDATE] = PETRA_CRITICAL_UPDATE,
+    [PETRA_ACTION_EVALUATE] = PETRA_CRITICAL_WAIT, /* takes no time */
+};
 
 petra_status petra_critical_trace(const petra_critical *critical, petra_critical_path *out, int64_t *stage_ns) {
   size_t devices = (size_t)petra_program_devices(critical->program), lines = 2 * (size_t)critical->program->stages;
@@ -351,7 +327,7 @@ petra_status petra_critical_trace(const petra_critical *critical, petra_critical
   for (int64_t i = critical->records.count - 1; i >= 0; i = step_back(&back, i, &path)) {
     const record *action = record_at(critical, i);
     path.actions++;
-    path.ns[kind_of(action->kind)] += action->end_ns - action->start_ns;
+    path.ns[kind_of[action->kind]] += action->end_ns - action->start_ns;
     if (stage_ns)
       stage_ns[action->stage - 1] += action->end_ns - action->start_ns;
   }

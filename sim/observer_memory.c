@@ -12,9 +12,11 @@ typedef struct memory_observer {
   petra_worker *counting;
   const petra_stage_counts *counts;
   petra_account *accounts;
-  unsigned (*touched)[PETRA_ACTION_KINDS][PETRA_MEMORY_NEIGHBOURS]; /* per stage: categories, as bits */
-  int64_t (*done)[PETRA_MEMORY_HOLDERS];                            /* per stage: B and W so far */
   bool shares;
+  struct {
+    unsigned touched[PETRA_ACTION_KINDS][PETRA_MEMORY_NEIGHBOURS]; /* categories, as bits */
+    int64_t done[PETRA_MEMORY_HOLDERS];                            /* B and W so far */
+  } stage[];                                                       /* per stage */
 } memory_observer;
 
 static void sample(memory_observer *observer, int32_t stage, int64_t now_ns, const petra_account *highest) {
@@ -102,12 +104,12 @@ static void release_shared(memory_observer *observer, const petra_action *action
     return;
   const petra_memory_holder holder = w ? PETRA_MEMORY_HELD_BY_WEIGHT_GRADIENT : PETRA_MEMORY_HELD_BY_BACKWARD;
   if (stage < observer->options.stages &&
-      observer->done[stage][PETRA_MEMORY_HELD_BY_WEIGHT_GRADIENT] > action->microbatch)
+      observer->stage[stage].done[PETRA_MEMORY_HELD_BY_WEIGHT_GRADIENT] > action->microbatch)
     let_go(observer, stage, holder, PETRA_MEMORY_ABOVE, out);
   for (int h = 0; w && stage > 1 && h < PETRA_MEMORY_HOLDERS; h++)
-    if (observer->done[stage - 2][h] > action->microbatch)
+    if (observer->stage[stage - 2].done[h] > action->microbatch)
       let_go(observer, stage - 1, (petra_memory_holder)h, PETRA_MEMORY_OWN, out);
-  observer->done[stage - 1][holder]++;
+  observer->stage[stage - 1].done[holder]++;
 }
 
 static petra_status started(petra_observer *base, int64_t now_ns, const petra_action *actions,
@@ -120,7 +122,7 @@ static petra_status started(petra_observer *base, int64_t now_ns, const petra_ac
     PETRA_TRY(observer->counting->ops->perform(observer->counting, now_ns, &actions[i], 1, &ignored));
     changes all;
     memcpy(all.change, observer->options.stage[stage - 1].change[actions[i].kind], sizeof all.change);
-    memcpy(all.touched, observer->touched[stage - 1][actions[i].kind], sizeof all.touched);
+    memcpy(all.touched, observer->stage[stage - 1].touched[actions[i].kind], sizeof all.touched);
     release_shared(observer, &actions[i], &all);
     apply(observer, stage, now_ns, &all.change[PETRA_MEMORY_OWN], all.touched[PETRA_MEMORY_OWN]);
     if (stage > 1)
@@ -153,14 +155,12 @@ petra_status petra_memory_observer_create(const petra_memory_observer_options *o
   memory_observer *observer;
   petra_status status;
   size_t stages = (size_t)options->stages;
-  PETRA_TRY(petra_allocate(&observer, 1, sizeof *observer));
+  PETRA_TRY(petra_allocate(&observer, 1, sizeof *observer + stages * sizeof *observer->stage));
   observer->base.ops = &ops;
   observer->options = *options;
   PETRA_TRY_GOTO(status, petra_worker_cost_create(&options->counting, &observer->counting), fail);
   observer->counts = petra_worker_cost_counts(observer->counting);
   PETRA_TRY_GOTO(status, petra_allocate(&observer->accounts, stages, sizeof *observer->accounts), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&observer->touched, stages, sizeof *observer->touched), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&observer->done, stages, sizeof *observer->done), fail);
   for (size_t j = 0; j < stages; j++) {
     const petra_memory_stage *stage = &options->stage[j];
     observer->shares = observer->shares || shares_any(stage);
@@ -168,7 +168,7 @@ petra_status petra_memory_observer_create(const petra_memory_observer_options *o
       petra_account_add(&observer->accounts[j], (petra_memory_category)c, stage->base[c]);
     for (int k = 0; k < PETRA_ACTION_KINDS; k++)
       for (int n = 0; n < PETRA_MEMORY_NEIGHBOURS; n++)
-        observer->touched[j][k][n] = touched_by(&stage->change[k][n]);
+        observer->stage[j].touched[k][n] = touched_by(&stage->change[k][n]);
     if (options->samples)
       sample(observer, (int32_t)j + 1, 0, &observer->accounts[j]);
   }
@@ -184,8 +184,6 @@ void petra_memory_observer_destroy(petra_observer *base) {
   if (!observer)
     return;
   petra_worker_cost_destroy(observer->counting);
-  petra_free(observer->done);
-  petra_free(observer->touched);
   petra_free(observer->accounts);
   petra_free(observer);
 }

@@ -9,35 +9,22 @@
  * a100: NVIDIA A100 80GB SXM, data sheet of June 2021: FP32 19.5 T, TF32 156 T, BF16 312 T, 2,039 GB/s.
  * h100: NVIDIA H100 SXM, data sheet: FP32 67 T, 3.35 TB/s; TF32 989.4 T and BF16 1,978.9 T are with sparsity,
  * dense is half. h200: NVIDIA H200 SXM, data sheet: arithmetic as h100, 4.8 TB/s. cpu-core: no product but an
- * assumption: petra_core_flops of 2.5 GHz, 8 fp32 lanes (AVX2) and 2 fused multiply-add units, 80 G, and one
- * channel of DDR4-3200 (JEDEC JESD79-4: 3,200 M transfers of 8 bytes a second, 25.6 GB/s). */
+ * assumption: 2.5 GHz, 8 fp32 lanes (AVX2) and 2 units of fused multiply-add (2 FLOPs), 80 G, and one channel of
+ * DDR4-3200 (JEDEC JESD79-4: 3,200 M transfers of 8 bytes a second, 25.6 GB/s). */
 static const petra_device_peaks devices[] = {
     {"a100", {19.5e12, 156e12, 312e12}, 19.5e12, 2.039e12},
     {"h100", {67e12, 494.7e12, 989.4e12}, 67e12, 3.35e12},
     {"h200", {67e12, 494.7e12, 989.4e12}, 67e12, 4.8e12},
     {"cpu-core", {80e9, 0, 0}, 80e9, 25.6e9},
 };
-enum { DEVICES = sizeof devices / sizeof *devices };
-
-int petra_device_peaks_count(void) {
-  return DEVICES;
-}
-
-const petra_device_peaks *petra_device_peaks_get(int index) {
-  return &devices[index];
-}
 
 petra_status petra_device_peaks_find(const char *name, const petra_device_peaks **out) {
-  for (int i = 0; i < DEVICES; i++)
+  for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
     if (strcmp(name, devices[i].name) == 0) {
       *out = &devices[i];
       return PETRA_OK;
     }
   return petra_fail(PETRA_CONFIG, "roofline: no device '%s'; expected a100, h100, h200 or cpu-core", name);
-}
-
-double petra_core_flops(double hertz, int lanes, int fma_units) {
-  return hertz * lanes * fma_units * 2;
 }
 
 petra_status petra_roofline_kernel(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,

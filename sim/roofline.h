@@ -20,15 +20,8 @@ typedef struct petra_device_peaks {
   double bandwidth_Bps;                        /* of the device's memory */
 } petra_device_peaks;
 
-int petra_device_peaks_count(void);
-const petra_device_peaks *petra_device_peaks_get(int index);
-
 /* The device of that name: a100, h100, h200, cpu-core. PETRA_CONFIG with the list of names otherwise. */
 petra_status petra_device_peaks_find(const char *name, const petra_device_peaks **out);
-
-/* Peak of one CPU core in FLOP/s: frequency times lanes of a vector times units that do a fused multiply-add
- * (2 FLOPs). */
-double petra_core_flops(double hertz, int lanes, int fma_units);
 
 /* max(FLOPs / peak, bytes / bandwidth) in seconds. PETRA_CONFIG if the device has no units for the
  * arithmetic, a count is negative or not finite, or bytes flow over no bandwidth. Elementwise kernels ignore it. */

@@ -9,8 +9,8 @@ struct petra_samples {
   int columns;
   int64_t width_ns;
   int32_t *last;   /* per row: the last bin that is filled */
-  int64_t *level;  /* (rows, columns): now */
   int64_t *values; /* (bins, rows, columns) */
+  int64_t *level;  /* (rows, columns): now; behind the values */
 };
 
 petra_status petra_samples_create(int32_t rows, int columns, int32_t bins, petra_samples **out) {
@@ -20,8 +20,8 @@ petra_status petra_samples_create(int32_t rows, int columns, int32_t bins, petra
   PETRA_TRY(petra_allocate(&samples, 1, sizeof *samples));
   *samples = (petra_samples){.rows = rows, .bins = bins, .columns = columns, .width_ns = 1};
   PETRA_TRY_GOTO(status, petra_allocate(&samples->last, (size_t)rows, sizeof *samples->last), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&samples->level, width, sizeof *samples->level), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&samples->values, width * (size_t)bins, sizeof *samples->values), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&samples->values, width * ((size_t)bins + 1), sizeof *samples->values), fail);
+  samples->level = samples->values + width * (size_t)bins;
   *out = samples;
   return PETRA_OK;
 fail:
@@ -33,7 +33,6 @@ void petra_samples_destroy(petra_samples *samples) {
   if (!samples)
     return;
   petra_free(samples->values);
-  petra_free(samples->level);
   petra_free(samples->last);
   petra_free(samples);
 }

@@ -21,8 +21,8 @@ typedef struct in_flight {
 typedef struct worker_cost {
   petra_worker base;
   petra_worker_cost_options options;
-  petra_stage_counts *counts;
-  in_flight *kept;
+  petra_stage_counts *counts; /* per stage */
+  in_flight kept[];           /* per stage */
 } worker_cost;
 
 static int64_t *at(const window *w, int64_t index) {
@@ -62,10 +62,13 @@ static inline petra_status hold(window *w, int64_t index, int64_t empty) {
   return index >= w->first && index < w->end ? PETRA_OK : widen(w, index, empty);
 }
 
+static int64_t value_at(const window *w, int64_t index, int64_t outside) {
+  return index < w->first || index >= w->end ? outside : *at(w, index);
+}
+
 /* The version of a microbatch in flight; -1: it is not in flight. */
 static int64_t version_of(const in_flight *kept, int64_t microbatch) {
-  const window *w = &kept->versions;
-  return microbatch < w->first || microbatch >= w->end ? -1 : *at(w, microbatch);
+  return value_at(&kept->versions, microbatch, -1);
 }
 
 /* The version that F of a microbatch reads. */
@@ -86,6 +89,12 @@ static petra_status forward_version(const petra_worker_cost_options *options, co
   return PETRA_OK;
 }
 
+/* One more. */
+static void count_up(int64_t *count, int64_t *max) {
+  if (++*count > *max)
+    *max = *count;
+}
+
 static petra_status forward(petra_stage_counts *c, in_flight *kept, const petra_action *action, int64_t version) {
   if (version_of(kept, action->microbatch) >= 0)
     return petra_fail(PETRA_SCHEDULE, "stage %d: microbatch %lld is forwarded while it is in flight", action->stage,
@@ -94,13 +103,11 @@ static petra_status forward(petra_stage_counts *c, in_flight *kept, const petra_
   PETRA_TRY(hold(&kept->users, version, 0));
   *at(&kept->versions, action->microbatch) = version;
   /* An old version that nobody holds comes back into use. */
-  if (++*at(&kept->users, version) == 1 && version != c->updates && ++c->stash > c->stash_max)
-    c->stash_max = c->stash;
+  if (++*at(&kept->users, version) == 1 && version != c->updates)
+    count_up(&c->stash, &c->stash_max);
   c->forwards++;
-  if (++c->in_flight > c->in_flight_max)
-    c->in_flight_max = c->in_flight;
-  if (++c->kept > c->kept_max)
-    c->kept_max = c->kept;
+  count_up(&c->in_flight, &c->in_flight_max);
+  count_up(&c->kept, &c->kept_max);
   return PETRA_OK;
 }
 
@@ -138,22 +145,21 @@ static void note_lag(petra_stage_counts *c, int64_t version) {
 
 /* Notes which version is held whatever is in flight. */
 static void note_copy(const petra_worker_cost_options *options, petra_stage_counts *c, const in_flight *kept) {
-  const window *users = &kept->users;
   int64_t version = c->updates;
   if (options->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER && c->updates > 0)
     version = c->updates - 1;
   else if (options->sync_period > 0)
     version = kept->copy;
   c->copy = version != c->updates;
-  c->copy_stashed = c->copy && version >= users->first && version<users->end && * at(users, version)> 0;
+  c->copy_stashed = c->copy && value_at(&kept->users, version, 0) > 0;
 }
 
 /* The present version becomes an old one; it is stashed if a microbatch in flight was forwarded with it. */
 static void update(petra_stage_counts *c, const window *users) {
-  bool used = c->updates >= users->first && c->updates<users->end && * at(users, c->updates)> 0;
+  bool used = value_at(users, c->updates, 0) > 0;
   c->updates++;
-  if (used && ++c->stash > c->stash_max)
-    c->stash_max = c->stash;
+  if (used)
+    count_up(&c->stash, &c->stash_max);
 }
 
 static petra_status check_in_flight(const in_flight *kept, const petra_action *action) {
@@ -237,16 +243,14 @@ petra_worker_cost_options petra_worker_cost_of(const petra_method *method, const
 petra_status petra_worker_cost_create(const petra_worker_cost_options *options, petra_worker **out) {
   static const petra_worker_ops ops = {.perform = perform};
   worker_cost *worker;
-  petra_status status;
-  PETRA_TRY(petra_allocate(&worker, 1, sizeof *worker));
+  PETRA_TRY(petra_allocate(&worker, 1, sizeof *worker + (size_t)options->stages * sizeof *worker->kept));
   worker->base.ops = &ops;
   worker->options = *options;
-  PETRA_TRY_GOTO(status, petra_allocate(&worker->counts, (size_t)options->stages, sizeof *worker->counts), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&worker->kept, (size_t)options->stages, sizeof *worker->kept), fail);
-  *out = &worker->base;
-  return PETRA_OK;
-fail:
-  petra_worker_cost_destroy(&worker->base);
+  petra_status status = petra_allocate(&worker->counts, (size_t)options->stages, sizeof *worker->counts);
+  if (status != PETRA_OK)
+    petra_free(worker);
+  else
+    *out = &worker->base;
   return status;
 }
 
@@ -254,11 +258,10 @@ void petra_worker_cost_destroy(petra_worker *base) {
   worker_cost *worker = (worker_cost *)base;
   if (!worker)
     return;
-  for (int32_t s = 0; worker->kept && s < worker->options.stages; s++) {
+  for (int32_t s = 0; s < worker->options.stages; s++) {
     petra_free(worker->kept[s].versions.ring);
     petra_free(worker->kept[s].users.ring);
   }
-  petra_free(worker->kept);
   petra_free(worker->counts);
   petra_free(worker);
 }

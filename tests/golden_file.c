@@ -78,14 +78,13 @@ static petra_status read_all(hid_t file, const char *path, golden_file *out) {
 }
 
 petra_status golden_file_read(const char *path, golden_file *out) {
-  petra_hdf5_errors errors;
-  int64_t file;
+  petra_hdf5_file file = {.path = path};
   memset(out, 0, sizeof *out);
-  petra_hdf5_begin(&errors);
-  petra_status status = petra_hdf5_open(path, &errors, &file);
+  petra_hdf5_begin(&file.errors);
+  petra_status status = petra_hdf5_open(&file);
   if (status == PETRA_OK) {
-    status = read_all(file, path, out);
-    H5Fclose(file);
+    status = read_all(file.id, path, out);
+    H5Fclose(file.id);
   }
   petra_hdf5_end();
   return status;

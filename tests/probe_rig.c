@@ -1,7 +1,6 @@
 #include "probe_rig.h"
 
 #include "backend/ops.h"
-#include "nn/invariant.h"
 
 int64_t elements_of(const training *run, int first, int end) {
   int64_t count = 0;

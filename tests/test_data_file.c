@@ -2,6 +2,7 @@
  * counting problems in place of stopping at the first. Files by others: tests/cli/data.py. */
 #include "base/mem.h"
 #include "data/cifar.h"
+#include "data/hdf5_layout.h"
 #include "data/hdf5_set.h"
 #include "data/loader.h"
 #include "harness.h"
@@ -95,7 +96,7 @@ START_TEST(what_goes_in_comes_out) {
   ck_assert_int_eq(petra_hdf5_set_shape(file_name, &shape), PETRA_OK);
   ck_assert(shape.height == HEIGHT && shape.width == WIDTH && shape.classes == CLASSES);
   bool has_eval = false;
-  ck_assert(petra_hdf5_set_has_eval(file_name, &has_eval) == PETRA_OK && has_eval);
+  ck_assert(petra_hdf5_layout_has_eval(file_name, &has_eval) == PETRA_OK && has_eval);
   ck_assert_int_eq(harness_lines, 0);
 }
 END_TEST
@@ -105,7 +106,7 @@ START_TEST(a_file_without_evaluation) {
   write_file(0);
   assert_split(PETRA_SPLIT_TRAIN, 0, TRAIN);
   bool has_eval = true;
-  ck_assert(petra_hdf5_set_has_eval(file_name, &has_eval) == PETRA_OK && !has_eval);
+  ck_assert(petra_hdf5_layout_has_eval(file_name, &has_eval) == PETRA_OK && !has_eval);
   ck_assert_int_eq(petra_hdf5_set_open(file_name, PETRA_SPLIT_EVAL, 0, NULL, &set), PETRA_CONFIG);
   ck_assert_logged("no group /eval, and so no evaluation split; set run.eval_every: 0");
   ck_assert_ptr_null(set);

@@ -360,7 +360,7 @@ static bool scripted(const petra_program_options *options, int32_t stage, petra_
     return false;
   cursor->step++;
   *round = 0;
-  return petra_action_parse(text, out) == PETRA_OK;
+  return !petra_action_read(text, out);
 }
 
 START_TEST(programs_that_cannot_run) {

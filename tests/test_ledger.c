@@ -230,7 +230,6 @@ START_TEST(kernels) {
     ck_assert_int_eq(petra_roofline_kernel(cases[i].device, cases[i].arithmetic, &cases[i].kernel, &seconds), PETRA_OK);
     ck_assert_seconds(seconds, cases[i].seconds);
   }
-  ck_assert_seconds(petra_core_flops(2.5e9, 8, 2), 80e9);
 }
 END_TEST
 
@@ -302,9 +301,6 @@ START_TEST(roofline_errors) {
   harness_clear();
   ck_assert_int_eq(petra_device_peaks_find("a1000", &device), PETRA_CONFIG);
   ck_assert_logged("a100, h100, h200 or cpu-core");
-  for (int i = 0; i < petra_device_peaks_count(); i++) { /* the message names them all */
-    ck_assert_logged(petra_device_peaks_get(i)->name);
-  }
   ck_assert_int_eq(petra_roofline_kernel(&toy, PETRA_COST_BF16, &kernel, &seconds), PETRA_CONFIG);
   ck_assert_logged("no peak for bf16");
   ck_assert_int_eq(petra_roofline_kernel(&still, PETRA_COST_FP32, &kernel, &seconds), PETRA_CONFIG);

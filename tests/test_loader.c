@@ -138,7 +138,6 @@ START_TEST(batches_do_not_depend_on_threads) {
     petra_loader_options options = training(4, threads[t]);
     options.bytes = t >= 3;
     petra_loader *loader = start(&set, &options);
-    ck_assert_int_eq(petra_loader_batches(loader), 5);
     for (int64_t microbatch = 0; microbatch < 43; microbatch++) { /* more than 8 epochs */
       petra_batch *batch = NULL;
       ck_assert_int_eq(petra_loader_next(loader, &batch), PETRA_OK);
@@ -194,7 +193,6 @@ START_TEST(evaluation_sees_every_image_once) {
   fake set = make_set(RECORDS);
   petra_loader_options options = {.batch = 5, .threads = 2, .seed = 1, .end = INT64_MAX};
   petra_loader *loader = start(&set, &options);
-  ck_assert_int_eq(petra_loader_batches(loader), 5);
   for (int epoch = 0; epoch < 2; epoch++) {
     int record = 0;
     for (int b = 0; b < 5; b++) {
@@ -227,7 +225,6 @@ START_TEST(a_batch_larger_than_the_set) {
   options.drop_last = false;
   options.batch = INT32_MAX; /* memory is taken for the images that there are */
   loader = start(&set, &options);
-  ck_assert_int_eq(petra_loader_batches(loader), 1);
   ck_assert_int_eq(petra_loader_next(loader, &batch), PETRA_OK);
   ck_assert_int_eq(batch->count, RECORDS);
   petra_loader_destroy(loader); /* with a batch that was not given back */

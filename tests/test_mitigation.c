@@ -5,7 +5,7 @@
 #include "training.h"
 
 #include "backend/ops.h"
-#include "schedule/mitigation.h"
+#include "schedule/method.h"
 #include "stage/stage_private.h"
 
 #include <math.h>
@@ -166,11 +166,11 @@ static void update(const training *run, petra_stage *stage, int t, double lr) {
  * history. */
 static double apart(const training *run, petra_stage *stage, petra_weights weights, int i, int t,
                     const history *histories, double (*expected)(const history *, int)) {
-  petra_tensor *const *tensors;
+  const petra_tensor_set *tensors;
   double worst = 0;
   must(petra_stage_weights(stage, weights, stage->updates, 0, &tensors));
-  double *values = values_of(run, tensors[i]);
-  for (int64_t e = 0; e < tensors[i]->elements; e++) {
+  double *values = values_of(run, tensors->tensor[i]);
+  for (int64_t e = 0; e < tensors->tensor[i]->elements; e++) {
     double wrong = fabs(values[e] - expected(&histories[e], t));
     if (!(wrong <= worst))
       worst = wrong;
@@ -291,8 +291,10 @@ END_TEST
 /* --- delays --- */
 
 static void check_delay(const char *name, int64_t k, bool split, int32_t stage, double delay) {
-  petra_method method;
-  ck_assert(petra_method_find(name, &method));
+  petra_method method = {.name = ""};
+  for (int i = 0; i < petra_method_count() && strcmp(method.name, name) != 0; i++)
+    method = petra_method_get(i);
+  ck_assert_str_eq(method.name, name);
   method.accumulate = k;
   method.split_head = method.split_head || split;
   ck_assert_double_eq(petra_method_delay(&method, 10, stage), delay);

@@ -1,7 +1,6 @@
 /* Learning rates, initial values, weight decay. */
 #include "base/mem.h"
 #include "networks.h"
-#include "nn/lr.h"
 #include "nn/optim.h"
 
 #include <math.h>

@@ -14,21 +14,25 @@ START_TEST(json_reals_and_strings) {
   char *text = NULL;
   size_t size = 0;
   json_t *object = json_object();
-  ck_assert_int_eq(petra_json_set(object, "nan", petra_json_real(NAN)), PETRA_OK);
-  ck_assert_int_eq(petra_json_set(object, "inf", petra_json_real(-INFINITY)), PETRA_OK);
-  ck_assert_int_eq(petra_json_set(object, "third", petra_json_real(1.0 / 3)), PETRA_OK);
-  ck_assert_int_eq(petra_json_set(object, "name", petra_json_string("a\xff\xc3\xa4\xe2")), PETRA_OK);
+  petra_json_set(&object, "nan", petra_json_real(NAN));
+  petra_json_set(&object, "inf", petra_json_real(-INFINITY));
+  petra_json_set(&object, "third", petra_json_real(1.0 / 3));
+  petra_json_set(&object, "name", petra_json_string("a\xff\xc3\xa4\xe2"));
   FILE *stream = open_memstream(&text, &size);
   ck_assert_int_eq(petra_json_print(object, stream), PETRA_OK);
   fclose(stream);
   ck_assert_str_eq(text, "{\n  \"nan\": null,\n  \"inf\": null,\n  \"third\": 0.33333333333333331,\n"
                          "  \"name\": \"a\xef\xbf\xbd\xc3\xa4\xef\xbf\xbd\"\n}\n");
   free(text);
-  harness_clear();
-  ck_assert_int_eq(petra_json_set(object, "lost", NULL), PETRA_NO_MEMORY);
-  ck_assert_logged("'lost'");
-  json_decref(object);
-  ck_assert_int_eq(petra_json_set(NULL, "lost", json_integer(1)), PETRA_NO_MEMORY);
+  petra_json_set(&object, "lost", NULL);
+  ck_assert_ptr_null(object);
+  petra_json_set(&object, "lost", json_integer(1));
+  json_t *list = json_array();
+  petra_json_append(&list, json_integer(1));
+  ck_assert_uint_eq(json_array_size(list), 1);
+  petra_json_append(&list, json_pack("{s:o, s:o}", "kept", json_true(), "lost", NULL));
+  ck_assert_ptr_null(list);
+  petra_json_append(&list, json_integer(2));
   ck_assert_int_eq(petra_json_print(NULL, stdout), PETRA_NO_MEMORY);
 }
 END_TEST
@@ -43,10 +47,10 @@ START_TEST(table_aligns) {
   ck_assert_int_eq(petra_table_create(columns, HARNESS_COUNT(columns), &table), PETRA_OK);
   static const char *const names[] = {"stem", "a longer name"};
   for (int i = 0; i < 2; i++) {
-    ck_assert_int_eq(petra_table_cell(table, "%d", i + 1), PETRA_OK);
-    ck_assert_int_eq(petra_table_cell(table, "%s", names[i]), PETRA_OK);
-    ck_assert_int_eq(petra_table_cell(table, "%d", i ? 1234567 : 8), PETRA_OK);
-    ck_assert_int_eq(petra_table_cell(table, "%s", i ? "" : "x"), PETRA_OK);
+    petra_table_cell(table, "%d", i + 1);
+    petra_table_cell(table, "%s", names[i]);
+    petra_table_cell(table, "%d", i ? 1234567 : 8);
+    petra_table_cell(table, "%s", i ? "" : "x");
   }
   FILE *stream = open_memstream(&text, &size);
   ck_assert_int_eq(petra_table_print(table, stream), PETRA_OK);
@@ -55,12 +59,11 @@ START_TEST(table_aligns) {
                          "    1  stem                 8  x\n"
                          "    2  a longer name  1234567\n");
   free(text);
+  ck_assert_int_eq(petra_table_create(columns, HARNESS_COUNT(columns), &table), PETRA_OK);
   petra_table_cell(table, "alone");
   harness_clear();
   ck_assert_int_eq(petra_table_print(table, stdout), PETRA_INTERNAL);
-  ck_assert_logged("4 columns has 9 cells");
-  petra_table_destroy(table);
-  petra_table_destroy(NULL);
+  ck_assert_logged("4 columns has 1 cells");
 }
 END_TEST
 
@@ -73,13 +76,10 @@ static bool fail_nth(void *context, size_t bytes) {
 static petra_status build_table(FILE *out) {
   static const petra_table_column one[] = {{"n", PETRA_TABLE_RIGHT}};
   petra_table *table = NULL;
-  petra_status status = petra_table_create(one, 1, &table);
-  for (int i = 0; i < 130 && status == PETRA_OK; i++)
-    status = petra_table_cell(table, "%d", i);
-  if (status == PETRA_OK)
-    status = petra_table_print(table, out);
-  petra_table_destroy(table);
-  return status;
+  PETRA_TRY(petra_table_create(one, 1, &table));
+  for (int i = 0; i < 130; i++)
+    petra_table_cell(table, "%d", i);
+  return petra_table_print(table, out);
 }
 
 START_TEST(table_survives_failed_allocations) {
@@ -116,7 +116,9 @@ START_TEST(progress_rewrites_a_line_on_a_terminal) {
   int64_t now_ns = 0;
   petra_progress progress;
   FILE *stream = open_memstream(&text, &size);
-  petra_progress_init(&progress, stream, PETRA_PROGRESS_TERMINAL, test_clock, &now_ns);
+  petra_progress_init(&progress, stream, PETRA_PROGRESS_TERMINAL);
+  progress.clock = test_clock;
+  progress.clock_context = &now_ns;
   petra_progress_update(&progress, 0, 4, "loss 2");
   now_ns = 99 * MILLISECOND;
   petra_progress_update(&progress, 1, 4, "too soon");
@@ -145,7 +147,9 @@ START_TEST(progress_never_wraps) {
     memcpy(longer + i, "\xc3\xa4", 2);
   longer[298] = 0;
   FILE *stream = open_memstream(&text, &size);
-  petra_progress_init(&progress, stream, PETRA_PROGRESS_TERMINAL, test_clock, &now_ns);
+  petra_progress_init(&progress, stream, PETRA_PROGRESS_TERMINAL);
+  progress.clock = test_clock;
+  progress.clock_context = &now_ns;
   petra_progress_update(&progress, 11, 0, longer);
   fflush(stream);
   /* 80 columns: at most 79 bytes between \r and the 3 of \033[K, cut before a character's first byte */
@@ -163,7 +167,9 @@ START_TEST(progress_lines_are_rare) {
   int64_t now_ns = 0;
   petra_progress progress;
   FILE *stream = open_memstream(&text, &size);
-  petra_progress_init(&progress, stream, PETRA_PROGRESS_LINES, test_clock, &now_ns);
+  petra_progress_init(&progress, stream, PETRA_PROGRESS_LINES);
+  progress.clock = test_clock;
+  progress.clock_context = &now_ns;
   for (int i = 0; i <= 24; i++) { /* one a second */
     now_ns = i * INT64_C(1000000000);
     petra_progress_update(&progress, 100 + i, 7324, "x");
@@ -183,13 +189,13 @@ START_TEST(progress_auto_and_quiet) {
   FILE *file = tmpfile();
   ck_assert_ptr_nonnull(file);
   petra_progress progress;
-  petra_progress_init(&progress, file, PETRA_PROGRESS_AUTO, NULL, NULL);
+  petra_progress_init(&progress, file, PETRA_PROGRESS_AUTO);
   ck_assert_int_eq(progress.style, PETRA_PROGRESS_LINES);
-  petra_progress_init(&progress, file, PETRA_PROGRESS_QUIET, NULL, NULL);
+  petra_progress_init(&progress, file, PETRA_PROGRESS_QUIET);
   petra_progress_update(&progress, 1, 2, "x");
   petra_progress_finish(&progress);
   ck_assert_int_eq(ftell(file), 0);
-  petra_progress_init(&progress, file, PETRA_PROGRESS_AUTO, NULL, NULL);
+  petra_progress_init(&progress, file, PETRA_PROGRESS_AUTO);
   petra_progress_update(&progress, 1, 0, "x"); /* with the system's clock */
   petra_progress_finish(&progress);
   ck_assert_int_eq(ftell(file), 4);

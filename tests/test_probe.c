@@ -2,8 +2,6 @@
  * trace, against the reference in PyTorch. Against references computed from recorded weights: test_probe_references.c. */
 #include "probe_rig.h"
 
-#include "nn/invariant.h"
-
 /* --- what must be exact --- */
 
 /* How far the pair's figures are from those of equal gradients, at the worst stage of all rows. */

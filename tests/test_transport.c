@@ -107,7 +107,8 @@ static petra_worker *divide(void *context, petra_worker *whole) {
   return &p->base;
 }
 
-static void same_as_one(const char *method, const char *speeds, const char *eval_every, const int32_t *first, int count) {
+static void same_as_one(const char *method, const char *speeds, const char *eval_every, const int32_t *first,
+                        int count) {
   training one, many;
   training_tensors expected, found;
   parts p = {.run = &many, .count = count};

@@ -3,7 +3,7 @@
 #include "backend/ops.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/batch.h"
+#include "exec/feed.h"
 #include "golden_data.h"
 #include "io/weights.h"
 #include "stage/stage_private.h"

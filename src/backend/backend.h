@@ -341,6 +341,4 @@ void petra_tensor_release(petra_tensor **tensor);
 /* Counts the tensor under another account and category from now on. */
 void petra_tensor_charge(petra_tensor *tensor, petra_account *account, petra_memory_category category);
 
-bool petra_tensor_same_shape(const petra_tensor *a, const petra_tensor *b);
-
 #endif

@@ -1,18 +1,12 @@
 # src/backend: the operations contract, the registry, and the backends.
 libpetra_a_SOURCES += \
 	src/backend/backend.h \
-	src/backend/check_shapes.c \
-	src/backend/check_shapes.h \
 	src/backend/dry.c \
 	src/backend/element.h \
-	src/backend/ops.c \
-	src/backend/ops.h \
-	src/backend/pool.c \
-	src/backend/pool.h \
-	src/backend/precision.c \
-	src/backend/precision.h \
-	src/backend/ref.c \
-	src/backend/ref.h \
+	src/backend/ops.c src/backend/ops.h \
+	src/backend/pool.c src/backend/pool.h \
+	src/backend/precision.c src/backend/precision.h \
+	src/backend/ref.c src/backend/ref.h \
 	src/backend/ref_basic.inc \
 	src/backend/ref_conv.inc \
 	src/backend/ref_f32.c \
@@ -21,10 +15,8 @@ libpetra_a_SOURCES += \
 	src/backend/ref_norm.inc \
 	src/backend/ref_pool.inc \
 	src/backend/ref_real.inc \
-	src/backend/tensor_archive.c \
-	src/backend/tensor_archive.h \
+	src/backend/tensor_archive.c src/backend/tensor_archive.h \
 	src/backend/ref_shuffle.inc \
-	src/backend/registry.c \
-	src/backend/registry.h \
+	src/backend/registry.c src/backend/registry.h \
 	src/backend/tensor.c
 

@@ -1,25 +1,147 @@
 #include "backend/ops.h"
 
-#include "backend/check_shapes.h"
 #include "base/log.h"
 
+#include <stdio.h>
+#include <string.h>
+
+enum {
+  PETRA_ANY = -1,       /* in an expected shape: any extent */
+  POOL_WINDOW_MAX = 16, /* so that a position in the window fits in a byte */
+};
+
+/* Checks of the arguments of one operation. Each function logs and returns the first thing that is wrong; `op` is the
+ * operation's name and starts the line. */
+typedef struct checker {
+  const petra_backend *backend;
+  const char *op;
+} checker;
+
+static const char *const kind_names[PETRA_TENSOR_KINDS] = {"an activation", "a filter", "a matrix", "a vector",
+                                                           "a mask"};
+
+static void print_shape(const int shape[4], char *text, size_t size) {
+  char extent[4][16];
+  for (int i = 0; i < 4; i++)
+    snprintf(extent[i], sizeof extent[i], shape[i] == PETRA_ANY ? "any" : "%d", shape[i]);
+  snprintf(text, size, "(%s, %s, %s, %s)", extent[0], extent[1], extent[2], extent[3]);
+}
+
+static petra_status check_present(const checker *check, const char *name, const petra_tensor *tensor) {
+  if (!tensor)
+    return petra_fail(PETRA_INTERNAL, "%s: tensor %s is missing", check->op, name);
+  if (tensor->backend != check->backend)
+    return petra_fail(PETRA_INTERNAL, "%s: tensor %s belongs to another backend than %s, which is asked", check->op,
+                      name, check->backend->ops->name);
+  return PETRA_OK;
+}
+
+/* A tensor of this kind and shape (PETRA_ANY: not looked at); `name` is its name in backend.h. */
+static petra_status check_tensor(const checker *check, const char *name, const petra_tensor *tensor,
+                                 petra_tensor_kind kind, int n, int c, int h, int w) {
+  PETRA_TRY(check_present(check, name, tensor));
+  const int expected[4] = {n, c, h, w};
+  bool good = tensor->kind == kind;
+  for (int i = 0; i < 4; i++)
+    good = good && (expected[i] == PETRA_ANY || expected[i] == tensor->shape[i]);
+  if (good)
+    return PETRA_OK;
+  char found_text[80], expected_text[80];
+  print_shape(tensor->shape, found_text, sizeof found_text);
+  print_shape(expected, expected_text, sizeof expected_text);
+  return petra_fail(PETRA_SHAPE, "%s: %s is %s of shape %s, expected %s of shape %s", check->op, name,
+                    kind_names[tensor->kind], found_text, kind_names[kind], expected_text);
+}
+
+/* Any tensor that holds numbers: all kinds but masks. */
+static petra_status check_numbers(const checker *check, const char *name, const petra_tensor *tensor) {
+  PETRA_TRY(check_present(check, name, tensor));
+  if (tensor->kind == PETRA_TENSOR_MASK)
+    return petra_fail(PETRA_SHAPE, "%s: %s is a mask, expected a tensor that holds numbers", check->op, name);
+  return PETRA_OK;
+}
+
+/* A tensor of numbers of the kind and shape of `model`, which was checked before. */
+static petra_status check_like(const checker *check, const char *name, const petra_tensor *tensor,
+                               const petra_tensor *model) {
+  PETRA_TRY(check_numbers(check, name, tensor));
+  const int32_t *shape = model->shape;
+  return check_tensor(check, name, tensor, model->kind, shape[0], shape[1], shape[2], shape[3]);
+}
+
+/* `output` is none of the tensors `inputs`, which end with NULL; `names` are theirs, as "x, w, dy". */
+static petra_status check_apart(const checker *check, const char *output_name, const petra_tensor *output,
+                                const char *names, const petra_tensor *const *inputs) {
+  for (; *inputs; inputs++) {
+    const int length = (int)strcspn(names, ",");
+    if (output == *inputs)
+      return petra_fail(PETRA_INTERNAL, "%s: the output %s is the same tensor as %.*s, expected another one", check->op,
+                        output_name, length, names);
+    names += length + (names[length] ? 2 : 0);
+  }
+  return PETRA_OK;
+}
+
+/* Extent of the output of a window that slides over `extent` elements; 0 when it does not fit. */
+static int output_extent(int extent, int window, int stride, int pad) {
+  int room = extent + 2 * pad - window;
+  return room < 0 ? 0 : room / stride + 1;
+}
+
+/* A convolution of x (N, C, H, W) with w (O, C, KH, KW) to y (N, O, OH, OW), or the gradients of these. */
+static petra_status check_conv(const checker *check, const petra_conv_geometry *geometry, const char *x_name,
+                               const petra_tensor *x, const char *w_name, const petra_tensor *w, const char *y_name,
+                               const petra_tensor *y) {
+  if (geometry->stride < 1 || geometry->pad < 0)
+    return petra_fail(PETRA_SHAPE, "%s: stride %d, pad %d, expected a stride of at least 1 and a pad of at least 0",
+                      check->op, geometry->stride, geometry->pad);
+  PETRA_TRY(check_tensor(check, x_name, x, PETRA_TENSOR_ACTIVATION, PETRA_ANY, PETRA_ANY, PETRA_ANY, PETRA_ANY));
+  PETRA_TRY(check_tensor(check, w_name, w, PETRA_TENSOR_FILTER, PETRA_ANY, x->shape[1], PETRA_ANY, PETRA_ANY));
+  int oh = output_extent(x->shape[2], w->shape[2], geometry->stride, geometry->pad);
+  int ow = output_extent(x->shape[3], w->shape[3], geometry->stride, geometry->pad);
+  if (oh == 0 || ow == 0)
+    return petra_fail(PETRA_SHAPE, "%s: a filter of %d x %d does not fit in %d x %d padded by %d", check->op,
+                      w->shape[2], w->shape[3], x->shape[2], x->shape[3], geometry->pad);
+  return check_tensor(check, y_name, y, PETRA_TENSOR_ACTIVATION, x->shape[0], w->shape[0], oh, ow);
+}
+
+/* A max-pool of x to y, or the gradients of these; mask (may be NULL) has the shape of y. */
+static petra_status check_max_pool(const checker *check, const petra_pool_geometry *geometry, const char *x_name,
+                                   const petra_tensor *x, const char *y_name, const petra_tensor *y,
+                                   const petra_tensor *mask) {
+  int window = geometry->window, stride = geometry->stride, pad = geometry->pad;
+  if (window < 1 || window > POOL_WINDOW_MAX || stride < 1 || pad < 0 || 2 * pad > window)
+    return petra_fail(PETRA_SHAPE,
+                      "%s: window %d, stride %d, pad %d, expected a window of 1 to %d, a stride of at least 1 and "
+                      "a pad of at most half the window",
+                      check->op, window, stride, pad, POOL_WINDOW_MAX);
+  PETRA_TRY(check_tensor(check, x_name, x, PETRA_TENSOR_ACTIVATION, PETRA_ANY, PETRA_ANY, PETRA_ANY, PETRA_ANY));
+  int n = x->shape[0], c = x->shape[1];
+  int oh = output_extent(x->shape[2], window, stride, pad), ow = output_extent(x->shape[3], window, stride, pad);
+  if (oh == 0 || ow == 0)
+    return petra_fail(PETRA_SHAPE, "%s: a window of %d does not fit in %d x %d padded by %d", check->op, window,
+                      x->shape[2], x->shape[3], pad);
+  PETRA_TRY(check_tensor(check, y_name, y, PETRA_TENSOR_ACTIVATION, n, c, oh, ow));
+  return mask ? check_tensor(check, "mask", mask, PETRA_TENSOR_MASK, n, c, oh, ow) : PETRA_OK;
+}
+
 /* The checks of the list of operations; `check` is the checker of the operation. */
-#define NUMBERS(t) PETRA_TRY(petra_check_numbers(check, #t, t));
-#define OF_KIND(t, kind, n, c, h, w) PETRA_TRY(petra_check_tensor(check, #t, t, PETRA_TENSOR_##kind, n, c, h, w));
+#define NUMBERS(t) PETRA_TRY(check_numbers(check, #t, t));
+#define OF_KIND(t, kind, n, c, h, w) PETRA_TRY(check_tensor(check, #t, t, PETRA_TENSOR_##kind, n, c, h, w));
 #define ACTIVATION(t) OF_KIND(t, ACTIVATION, PETRA_ANY, PETRA_ANY, PETRA_ANY, PETRA_ANY)
 #define MASK(t) OF_KIND(t, MASK, PETRA_ANY, PETRA_ANY, PETRA_ANY, PETRA_ANY)
 #define VECTOR(t, n) OF_KIND(t, VECTOR, n, 1, 1, 1)
 #define MATRIX(t, rows, columns) OF_KIND(t, MATRIX, rows, columns, 1, 1)
-#define LIKE(t, u) PETRA_TRY(petra_check_like(check, #t, t, u));
+#define LIKE(t, u) PETRA_TRY(check_like(check, #t, t, u));
 #define APART(t, ...)                                                                                                  \
-  PETRA_TRY(petra_check_apart(check, #t, t, #__VA_ARGS__, (const petra_tensor *const[]){__VA_ARGS__, NULL}));
-#define CONVOLUTION(geometry, x, w, y) PETRA_TRY(petra_check_conv(check, geometry, #x, x, #w, w, #y, y));
-#define MAX_POOL(geometry, x, y, mask) PETRA_TRY(petra_check_max_pool(check, geometry, #x, x, #y, y, mask));
-#define COLUMNS(x, y, column) PETRA_TRY(check_columns(check, #x, x, #y, y, column));
+  PETRA_TRY(check_apart(check, #t, t, #__VA_ARGS__, (const petra_tensor *const[]){__VA_ARGS__, NULL}));
+#define CONVOLUTION(geometry, x, w, y) PETRA_TRY(check_conv(check, geometry, #x, x, #w, w, #y, y));
+#define MAX_POOL(geometry, x, y, mask) PETRA_TRY(check_max_pool(check, geometry, #x, x, #y, y, mask));
+#define COLUMNS(x, y, column) ACTIVATION(x) MATRIX(y, x->shape[0], PETRA_ANY) CHECK(columns, x, #y, y, column)
 #define CHECK(what, ...) PETRA_TRY(check_##what(check, __VA_ARGS__));
 
 /* x has the channels of x1 followed by those of x2. */
-static petra_status check_parts(const petra_check *check, const petra_tensor *x, const petra_tensor *x1,
+static petra_status check_parts(const checker *check, const petra_tensor *x, const petra_tensor *x1,
                                 const petra_tensor *x2) {
   ACTIVATION(x1)
   const int32_t *shape = x1->shape;
@@ -29,7 +151,7 @@ static petra_status check_parts(const petra_check *check, const petra_tensor *x,
 }
 
 /* y holds the four pixels of every 2 x 2 square of x as channels. */
-static petra_status check_depth(const petra_check *check, const petra_tensor *x, const petra_tensor *y) {
+static petra_status check_depth(const checker *check, const petra_tensor *x, const petra_tensor *y) {
   ACTIVATION(x)
   const int32_t *shape = x->shape;
   if (shape[2] % 2 != 0 || shape[3] % 2 != 0)
@@ -39,7 +161,7 @@ static petra_status check_depth(const petra_check *check, const petra_tensor *x,
   return PETRA_OK;
 }
 
-static petra_status check_channels(const petra_check *check, const petra_tensor *x, const petra_tensor *scale,
+static petra_status check_channels(const checker *check, const petra_tensor *x, const petra_tensor *scale,
                                    const petra_tensor *shift, const petra_tensor *mean, const petra_tensor *variance) {
   ACTIVATION(x)
   const int channels = x->shape[1];
@@ -51,7 +173,7 @@ static petra_status check_channels(const petra_check *check, const petra_tensor 
 }
 
 /* What norm_forward and norm_evaluate have in common. */
-static petra_status check_norm(const petra_check *check, const petra_norm_forward *a) {
+static petra_status check_norm(const checker *check, const petra_norm_forward *a) {
   const petra_tensor *x = a->x, *scale = a->scale, *shift = a->shift, *mean = a->mean, *variance = a->variance;
   const petra_tensor *y = a->y, *addend = a->addend;
   CHECK(channels, x, scale, shift, mean, variance)
@@ -62,7 +184,7 @@ static petra_status check_norm(const petra_check *check, const petra_norm_forwar
   return PETRA_OK;
 }
 
-static petra_status check_norm_forward(const petra_check *check, const petra_norm_forward *a) {
+static petra_status check_norm_forward(const checker *check, const petra_norm_forward *a) {
   const petra_tensor *scale = a->scale, *shift = a->shift, *mean = a->mean, *variance = a->variance;
   CHECK(norm, a)
   APART(mean, variance, scale, shift)
@@ -70,7 +192,7 @@ static petra_status check_norm_forward(const petra_check *check, const petra_nor
   return PETRA_OK;
 }
 
-static petra_status check_norm_backward(const petra_check *check, const petra_norm_backward *a) {
+static petra_status check_norm_backward(const checker *check, const petra_norm_backward *a) {
   const petra_tensor *x = a->x, *scale = a->scale, *shift = a->shift, *mean = a->mean, *variance = a->variance;
   const petra_tensor *dy = a->dy, *dx = a->dx, *dscale = a->dscale, *dshift = a->dshift;
   CHECK(channels, x, scale, shift, mean, variance)
@@ -84,17 +206,14 @@ static petra_status check_norm_backward(const petra_check *check, const petra_no
   return PETRA_OK;
 }
 
-static petra_status check_samples(const petra_check *check, int64_t samples) {
+static petra_status check_samples(const checker *check, int64_t samples) {
   return samples >= 1 ? PETRA_OK
                       : petra_fail(PETRA_SHAPE, "%s: %lld samples, expected at least 1", check->op, (long long)samples);
 }
 
 /* The columns [column, column + C) of `matrix` (N, columns) are there for `images` (N, C, H, W). */
-static petra_status check_columns(const petra_check *check, const char *images_name, const petra_tensor *images,
-                                  const char *matrix_name, const petra_tensor *matrix, int column) {
-  PETRA_TRY(petra_check_tensor(check, images_name, images, PETRA_TENSOR_ACTIVATION, PETRA_ANY, PETRA_ANY, PETRA_ANY,
-                               PETRA_ANY));
-  PETRA_TRY(petra_check_tensor(check, matrix_name, matrix, PETRA_TENSOR_MATRIX, images->shape[0], PETRA_ANY, 1, 1));
+static petra_status check_columns(const checker *check, const petra_tensor *images, const char *matrix_name,
+                                  const petra_tensor *matrix, int column) {
   if (column < 0 || images->shape[1] > matrix->shape[1] - column)
     return petra_fail(PETRA_SHAPE, "%s: %d columns from column %d, but %s has %d columns", check->op, images->shape[1],
                       column, matrix_name, matrix->shape[1]);
@@ -102,7 +221,7 @@ static petra_status check_columns(const petra_check *check, const char *images_n
 }
 
 /* There is no ticket unless the backend sets one. */
-static petra_status check_cross_entropy(const petra_check *check, petra_cross_entropy *a) {
+static petra_status check_cross_entropy(const checker *check, petra_cross_entropy *a) {
   const petra_tensor *logits = a->logits, *dlogits = a->dlogits;
   MATRIX(logits, PETRA_ANY, PETRA_ANY)
   if (dlogits) {
@@ -117,29 +236,29 @@ static petra_status check_cross_entropy(const petra_check *check, petra_cross_en
   return PETRA_OK;
 }
 
-static petra_status check_sgd_step(const petra_check *check, const petra_sgd_step *a) {
+static petra_status check_sgd_step(const checker *check, const petra_sgd_step *a) {
   for (int i = 0; i < a->count; i++) {
     const petra_tensor *p = a->parameters[i], *v = a->velocities[i], *g = a->gradients[i];
-    PETRA_TRY(petra_check_numbers(check, "a parameter", p));
-    PETRA_TRY(petra_check_like(check, "a velocity", v, p));
-    PETRA_TRY(petra_check_like(check, "a gradient", g, p));
-    PETRA_TRY(petra_check_apart(check, "a velocity", v, "its parameter, its gradient",
-                                (const petra_tensor *const[]){p, g, NULL}));
-    PETRA_TRY(petra_check_apart(check, "a parameter", p, "its gradient", (const petra_tensor *const[]){g, NULL}));
+    PETRA_TRY(check_numbers(check, "a parameter", p));
+    PETRA_TRY(check_like(check, "a velocity", v, p));
+    PETRA_TRY(check_like(check, "a gradient", g, p));
+    PETRA_TRY(
+        check_apart(check, "a velocity", v, "its parameter, its gradient", (const petra_tensor *const[]){p, g, NULL}));
+    PETRA_TRY(check_apart(check, "a parameter", p, "its gradient", (const petra_tensor *const[]){g, NULL}));
   }
   return PETRA_OK;
 }
 
 #define WRAPPER(prefix, name, parameters, arguments, ...)                                                              \
   petra_status prefix##name(petra_backend *backend, PETRA_UNPACK parameters) {                                         \
-    const petra_check *check = &(const petra_check){backend, #name};                                                   \
+    const checker *check = &(const checker){backend, #name};                                                           \
     __VA_ARGS__                                                                                                        \
     return backend->ops->name(backend, PETRA_UNPACK arguments);                                                        \
   }
 PETRA_OPERATIONS(WRAPPER, petra_op_)
 
 petra_status petra_op_upload_images(petra_backend *backend, const petra_images *images, petra_tensor *x) {
-  const petra_check *check = &(const petra_check){backend, "upload_images"};
+  const checker *check = &(const checker){backend, "upload_images"};
   OF_KIND(x, ACTIVATION, PETRA_ANY, 3, PETRA_ANY, PETRA_ANY)
   if (!backend->ops->upload_images)
     return petra_fail(PETRA_INTERNAL, "upload_images: %s takes no bytes", backend->ops->name);

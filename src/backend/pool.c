@@ -1,6 +1,5 @@
 #include "backend/pool.h"
 
-#include "base/array.h"
 #include "base/mem.h"
 
 #include <assert.h>
@@ -28,8 +27,8 @@ struct petra_tensor_pool {
   int64_t live;                /* tensors with references */
   int64_t made;                /* storage so far */
   int32_t stage, kind;         /* of the action that runs; stage 0: none */
-  action_sites *stages;        /* [stage][KINDS] */
-  int32_t stage_count;
+  action_sites (*stages)[KINDS];
+  int64_t stage_count;
   petra_tensor **fresh; /* what the action has made so far; NULL: given back and taken again since */
   int fresh_count;
   int64_t fresh_capacity;
@@ -55,12 +54,6 @@ static void destroy_list(petra_backend *backend, petra_tensor *list) {
   }
 }
 
-static void destroy_ring(petra_backend *backend, site *s) {
-  for (int i = 0; i < s->size; i++)
-    destroy_list(backend, s->slot[i]);
-  petra_free(s->slot);
-}
-
 void petra_tensor_pool_destroy(petra_backend *backend) {
   petra_tensor_pool *pool = backend->pool;
   if (!pool)
@@ -68,10 +61,15 @@ void petra_tensor_pool_destroy(petra_backend *backend) {
   assert(pool->live == 0);
   for (int b = 0; b < BUCKETS; b++)
     destroy_list(backend, pool->free[b]);
-  for (int32_t a = 0; a < pool->stage_count * KINDS; a++) {
-    for (int i = 0; i < pool->stages[a].count; i++)
-      destroy_ring(backend, &pool->stages[a].site[i]);
-    petra_free(pool->stages[a].site);
+  for (int64_t a = 0; a < pool->stage_count * KINDS; a++) {
+    const action_sites *action = &pool->stages[a / KINDS][a % KINDS];
+    for (int64_t n = 0; n < action->count; n++) {
+      const site *s = &action->site[n];
+      for (int i = 0; i < s->size; i++)
+        destroy_list(backend, s->slot[i]);
+      petra_free(s->slot);
+    }
+    petra_free(action->site);
   }
   petra_free(pool->stages);
   petra_free(pool->fresh);
@@ -80,7 +78,7 @@ void petra_tensor_pool_destroy(petra_backend *backend) {
 }
 
 static action_sites *present(const petra_tensor_pool *pool) {
-  return &pool->stages[pool->stage * KINDS + pool->kind];
+  return &pool->stages[pool->stage][pool->kind];
 }
 
 /* Room for the sites of one more tensor of the action. */
@@ -93,15 +91,7 @@ static petra_status make_room(petra_tensor_pool *pool) {
 
 petra_status petra_tensor_pool_enter(petra_backend *backend, int32_t stage, int32_t kind) {
   petra_tensor_pool *pool = backend->pool;
-  if (stage >= pool->stage_count) {
-    action_sites *stages;
-    PETRA_TRY(petra_allocate(&stages, (size_t)(stage + 1) * KINDS, sizeof *stages));
-    for (int32_t a = 0; a < pool->stage_count * KINDS; a++)
-      stages[a] = pool->stages[a];
-    petra_free(pool->stages);
-    pool->stages = stages;
-    pool->stage_count = stage + 1;
-  }
+  PETRA_TRY(petra_array_reserve(&pool->stages, &pool->stage_count, (int64_t)stage + 1, sizeof *pool->stages));
   assert(stage > 0 && kind >= 0 && kind < KINDS);
   pool->stage = stage;
   pool->kind = kind;
@@ -163,11 +153,15 @@ petra_status petra_tensor_pool_leave(petra_backend *backend) {
   return status;
 }
 
+static bool fits(const petra_tensor *tensor, petra_tensor_kind kind, const int32_t shape[4]) {
+  return tensor->kind == kind && memcmp(tensor->shape, shape, sizeof tensor->shape) == 0;
+}
+
 /* Takes the storage of this kind and shape that was made first out of a list. */
 static petra_tensor *take_from(petra_tensor **list, petra_tensor_kind kind, const int32_t shape[4], int32_t home) {
   for (petra_tensor **link = list; *link; link = &(*link)->next_free) {
     petra_tensor *tensor = *link;
-    if (tensor->kind == kind && tensor->home == home && memcmp(tensor->shape, shape, sizeof tensor->shape) == 0) {
+    if (tensor->home == home && fits(tensor, kind, shape)) {
       *link = tensor->next_free;
       return tensor;
     }
@@ -218,10 +212,6 @@ static petra_status take_common(petra_backend *backend, petra_tensor_kind kind, 
   petra_tensor_pool *pool = backend->pool;
   *out = take_from(&pool->free[bucket_of(kind, shape, pool->stage)], kind, shape, pool->stage);
   return *out ? PETRA_OK : make(backend, kind, shape, out);
-}
-
-static bool fits(const petra_tensor *tensor, petra_tensor_kind kind, const int32_t shape[4]) {
-  return tensor->kind == kind && memcmp(tensor->shape, shape, sizeof tensor->shape) == 0;
 }
 
 /* The ring's next slot. A tensor of another shape stays: *out is NULL. */

@@ -4,7 +4,6 @@
 #include "base/log.h"
 
 #include <assert.h>
-#include <string.h>
 
 /* Leaves room to count bytes, and elements that a layout adds as padding (less than 256 for one). */
 #define ELEMENTS_MAX (INT64_MAX / 4096)
@@ -51,8 +50,4 @@ void petra_tensor_charge(petra_tensor *tensor, petra_account *account, petra_mem
   tensor->account = account;
   tensor->category = category;
   petra_account_add(account, category, (int64_t)tensor->bytes);
-}
-
-bool petra_tensor_same_shape(const petra_tensor *a, const petra_tensor *b) {
-  return a->kind == b->kind && memcmp(a->shape, b->shape, sizeof a->shape) == 0;
 }

@@ -2,7 +2,6 @@
 
 #include "backend/ops.h"
 #include "backend/pool.h"
-#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -19,39 +18,36 @@ void petra_tensor_archive_fini(petra_tensor_archive *tensors) {
   *tensors = (petra_tensor_archive){0};
 }
 
-/* The values through a host array. */
-static petra_status archive_values(petra_tensor_archive *tensors, const char *name, petra_tensor *tensor, int rank,
-                                   const int64_t *extent) {
-  petra_archive *archive = tensors->archive;
-  const bool wide = tensors->backend->element_bytes[tensor->kind] > sizeof(float);
-  petra_host_type type = wide ? PETRA_HOST_F64 : PETRA_HOST_F32;
-  void *host;
-  petra_status status = PETRA_OK;
-  PETRA_TRY(petra_allocate_raw(&host, (size_t)tensor->elements, wide ? sizeof(double) : sizeof(float)));
-  if (!archive->reading)
-    PETRA_TRY_GOTO(status, petra_op_download(tensors->backend, tensor, host, type), done);
-  PETRA_TRY_GOTO(status,
-                 archive->ops->values(archive, name, wide ? PETRA_ARCHIVE_F64 : PETRA_ARCHIVE_F32, rank, extent, host),
-                 done);
-  if (archive->reading)
-    status = petra_op_upload(tensors->backend, tensor, host, type);
-done:
-  petra_free(host);
-  return status;
+/* Values go through host arrays of this type. */
+static bool is_wide(const petra_tensor_archive *tensors, petra_tensor_kind kind) {
+  return tensors->backend->element_bytes[kind] > sizeof(float);
+}
+
+/* Values of the shape; `host` NULL: only that they are in the file. */
+static petra_status host_values(petra_tensor_archive *tensors, const char *name, bool wide, int rank,
+                                const int32_t *shape, void *host) {
+  int64_t extent[4];
+  for (int d = 0; d < rank; d++)
+    extent[d] = shape[d];
+  return tensors->archive->ops->values(tensors->archive, name, wide ? PETRA_ARCHIVE_F64 : PETRA_ARCHIVE_F32, rank,
+                                       extent, host);
 }
 
 petra_status petra_tensor_archive_content(petra_tensor_archive *tensors, const char *name, petra_tensor *tensor,
                                           int rank, const int32_t *shape) {
-  int64_t extent[4];
-  for (int d = 0; d < rank; d++)
-    extent[d] = shape[d];
-  return archive_values(tensors, name, tensor, rank, extent);
-}
-
-static petra_status remember(petra_tensor_archive *tensors, petra_tensor *tensor) {
-  PETRA_TRY(petra_array_reserve(&tensors->known, &tensors->capacity, tensors->count + 1, sizeof(petra_tensor *)));
-  tensors->known[tensors->count++] = tensor;
-  return PETRA_OK;
+  const bool wide = is_wide(tensors, tensor->kind), reading = tensors->archive->reading;
+  petra_host_type type = wide ? PETRA_HOST_F64 : PETRA_HOST_F32;
+  void *host;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_allocate_raw(&host, (size_t)tensor->elements, wide ? sizeof(double) : sizeof(float)));
+  if (!reading)
+    PETRA_TRY_GOTO(status, petra_op_download(tensors->backend, tensor, host, type), done);
+  PETRA_TRY_GOTO(status, host_values(tensors, name, wide, rank, shape, host), done);
+  if (reading)
+    status = petra_op_upload(tensors->backend, tensor, host, type);
+done:
+  petra_free(host);
+  return status;
 }
 
 static int64_t account_index(const petra_tensor_archive *tensors, const petra_account *account) {
@@ -63,14 +59,10 @@ static int64_t account_index(const petra_tensor_archive *tensors, const petra_ac
 
 /* That the values are in the file, as many as a tensor like `like` has, before room is made for them. */
 static petra_status find_values(petra_tensor_archive *tensors, const char *item, petra_tensor *like) {
-  petra_backend *backend = tensors->backend;
-  bool wide = backend->precision == PETRA_PRECISION_FP64;
-  const int64_t extent[4] = {like->shape[0], like->shape[1], like->shape[2], like->shape[3]};
   if (like->kind != PETRA_TENSOR_MASK)
-    return tensors->archive->ops->values(tensors->archive, item, wide ? PETRA_ARCHIVE_F64 : PETRA_ARCHIVE_F32, 4,
-                                         extent, NULL);
+    return host_values(tensors, item, is_wide(tensors, like->kind), 4, like->shape, NULL);
   return petra_archive_require(tensors->archive, item, PETRA_ARCHIVE_U8,
-                               (int64_t)petra_tensor_storage_bytes(backend, like));
+                               (int64_t)petra_tensor_storage_bytes(tensors->backend, like));
 }
 
 /* Makes the tensor that `about` tells of. */
@@ -111,11 +103,12 @@ static petra_status archive_tensor(petra_tensor_archive *tensors, const char *na
     PETRA_TRY(make(tensors, name, about, &one));
     *tensor = one; /* the holder's from now on, whatever follows */
   }
-  PETRA_TRY(remember(tensors, one));
+  PETRA_TRY(petra_array_reserve(&tensors->known, &tensors->capacity, tensors->count + 1, sizeof(petra_tensor *)));
+  tensors->known[tensors->count++] = one;
   snprintf(item, sizeof item, "%s.values", name);
   if (one->kind == PETRA_TENSOR_MASK)
     return petra_archive_values(archive, item, PETRA_ARCHIVE_U8, (int64_t)one->bytes, one->data);
-  return archive_values(tensors, item, one, 4, about + 1);
+  return petra_tensor_archive_content(tensors, item, one, 4, one->shape);
 }
 
 static int64_t find(const petra_tensor_archive *tensors, const petra_tensor *tensor) {

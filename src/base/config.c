@@ -1,8 +1,6 @@
 #include "base/config.h"
 
 #include "base/config_document.h"
-#include "base/config_node.h"
-#include "base/config_read.h"
 #include "base/config_value.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -13,25 +11,14 @@
 
 enum { PATH_BYTES = 160 };
 
-/* Where the walk over a YAML document stands. */
-typedef struct {
-  petra_config *config;
-  const petra_config_origin *origin;
-  yaml_document_t *document;
-} loader;
-
-static int line_of(yaml_mark_t mark) {
-  return (int)mark.line + 1;
-}
-
 static petra_config_scalar scalar_of(const yaml_node_t *node) {
   return (petra_config_scalar){.text = (const char *)node->data.scalar.value,
                                .length = node->data.scalar.length,
                                .quoted = node->data.scalar.style != YAML_PLAIN_SCALAR_STYLE,
-                               .line = line_of(node->start_mark)};
+                               .line = petra_config_line(node)};
 }
 
-static petra_status load_list(loader *in, const petra_config_key *key, const yaml_node_t *node) {
+static petra_status load_list(const petra_config_loader *in, const petra_config_key *key, const yaml_node_t *node) {
   petra_config_scalar *items = NULL;
   petra_status status = PETRA_OK;
   size_t count = (size_t)(node->data.sequence.items.top - node->data.sequence.items.start);
@@ -39,8 +26,9 @@ static petra_status load_list(loader *in, const petra_config_key *key, const yam
   for (size_t i = 0; i < count; i++) {
     const yaml_node_t *item = yaml_document_get_node(in->document, node->data.sequence.items.start[i]);
     if (item->type != YAML_SCALAR_NODE) {
-      status = petra_config_fail_value(in->origin, line_of(item->start_mark), key, "an item is itself a %s",
-                                       item->type == YAML_MAPPING_NODE ? "mapping" : "list");
+      status = petra_config_fail_value(in->origin, petra_config_line(item), key,
+                                       item->type == YAML_MAPPING_NODE ? "an item is itself a mapping"
+                                                                       : "an item is itself a list");
       goto done;
     }
     items[i] = scalar_of(item);
@@ -51,14 +39,13 @@ done:
   return status;
 }
 
-/* `node` is the value of the key with this index. */
-static petra_status load_key(loader *in, int index, const yaml_node_t *node) {
-  int count = 0, line = line_of(node->start_mark);
-  const petra_config_key *key = &petra_config_keys(&count)[index];
+petra_status petra_config_apply_key(const petra_config_loader *in, int index, const yaml_node_t *node) {
+  int line = petra_config_line(node);
+  const petra_config_key *key = &petra_config_keys[index];
   if (node->type == YAML_MAPPING_NODE)
     return petra_config_fail_value(in->origin, line, key, "a mapping");
   if (node->type == YAML_SEQUENCE_NODE) {
-    if (!petra_config_is_list(key))
+    if (key->type != PETRA_KEY_INTEGER_LIST && key->type != PETRA_KEY_REAL_LIST && key->type != PETRA_KEY_FLAG_LIST)
       return petra_config_fail_value(in->origin, line, key, "a list");
     PETRA_TRY(load_list(in, key, node));
   } else {
@@ -77,8 +64,9 @@ static petra_status fail_unknown(const petra_config_origin *origin, int line, co
 }
 
 /* The key of a mapping's pair as a dotted path in `path`. */
-static petra_status pair_path(loader *in, const char *section, const yaml_node_t *key, char *path, size_t size) {
-  int line = line_of(key->start_mark);
+static petra_status pair_path(const petra_config_loader *in, const char *section, const yaml_node_t *key, char *path,
+                              size_t size) {
+  int line = petra_config_line(key);
   if (key->type != YAML_SCALAR_NODE)
     return petra_config_fail_at(in->origin, line, section, "a key that is a list or a mapping; expected a name");
   char name[PETRA_CONFIG_SHOWN];
@@ -93,21 +81,8 @@ static petra_status pair_path(loader *in, const char *section, const yaml_node_t
   return PETRA_OK;
 }
 
-static petra_status check_duplicate(loader *in, const yaml_node_t *mapping, const yaml_node_pair_t *pair,
-                                    const char *path) {
-  const yaml_node_t *key = yaml_document_get_node(in->document, pair->key);
-  for (const yaml_node_pair_t *p = mapping->data.mapping.pairs.start; p < pair; p++) {
-    const yaml_node_t *other = yaml_document_get_node(in->document, p->key);
-    if (strcmp((const char *)key->data.scalar.value, (const char *)other->data.scalar.value) == 0)
-      return petra_config_fail_at(in->origin, line_of(key->start_mark), path,
-                                  "the key is there twice; expected it once (first in line %d)",
-                                  line_of(other->start_mark));
-  }
-  return PETRA_OK;
-}
-
-/* `node` is the value of the section ("": the root). */
-static petra_status load_section(loader *in, const char *section, const yaml_node_t *node, int line) {
+petra_status petra_config_apply_section(const petra_config_loader *in, const char *section, const yaml_node_t *node,
+                                        int line) {
   char names[PETRA_CONFIG_TEXT];
   if (node->type != YAML_MAPPING_NODE)
     return petra_config_fail_at(in->origin, line, section, "%s; expected a mapping with any of %s",
@@ -122,12 +97,12 @@ static petra_status load_section(loader *in, const char *section, const yaml_nod
     PETRA_TRY(pair_path(in, section, key, path, sizeof path));
     int index = petra_config_key_find(path);
     if (index < 0 && (!*path || !petra_config_is_section(path)))
-      return fail_unknown(in->origin, line_of(key->start_mark), section, path);
-    PETRA_TRY(check_duplicate(in, node, pair, path));
+      return fail_unknown(in->origin, petra_config_line(key), section, path);
+    PETRA_TRY(petra_config_check_duplicate(in->origin, in->document, node, pair, path));
     if (index >= 0)
-      PETRA_TRY(load_key(in, index, value));
+      PETRA_TRY(petra_config_apply_key(in, index, value));
     else
-      PETRA_TRY(load_section(in, path, value, line_of(key->start_mark)));
+      PETRA_TRY(petra_config_apply_section(in, path, value, petra_config_line(key)));
   }
   return PETRA_OK;
 }
@@ -138,62 +113,45 @@ static petra_status load_text(petra_config *config, const petra_config_origin *o
   yaml_document_t document;
   PETRA_TRY(petra_config_document_load(origin, text, length, &document));
   petra_status status;
-  loader in = {config, origin, &document};
+  const petra_config_loader in = {config, origin, &document};
   yaml_node_t *root = yaml_document_get_root_node(&document);
   bool empty = !root || (root->type == YAML_SCALAR_NODE && root->data.scalar.length == 0 &&
                          root->data.scalar.style == YAML_PLAIN_SCALAR_STYLE);
-  int count = 0;
   if (index < 0 && empty && strcmp(origin->file, "standard input") != 0) /* petra COMMAND - </dev/null asks for it */
     petra_log(PETRA_LOG_WARNING, "%s: holds no key; every key has its default", origin->file);
   if (index < 0)
-    status = empty ? PETRA_OK : load_section(&in, "", root, line_of(root->start_mark));
+    status = empty ? PETRA_OK : petra_config_apply_section(&in, "", root, petra_config_line(root));
   else if (empty)
-    status = petra_config_fail_value(origin, 1, &petra_config_keys(&count)[index], "no value");
+    status = petra_config_fail_value(origin, 1, &petra_config_keys[index], "no value");
   else
-    status = load_key(&in, index, root);
+    status = petra_config_apply_key(&in, index, root);
   yaml_document_delete(&document);
   return status;
 }
 
-petra_status petra_config_apply_section(petra_config *config, const petra_config_origin *origin,
-                                        struct yaml_document_s *document, const struct yaml_node_s *node, int line) {
-  loader in = {config, origin, document};
-  return load_section(&in, "", node, line);
-}
-
-petra_status petra_config_apply_key(petra_config *config, const petra_config_origin *origin,
-                                    struct yaml_document_s *document, int index, const struct yaml_node_s *node) {
-  loader in = {config, origin, document};
-  return load_key(&in, index, node);
-}
-
 static petra_status load_defaults(petra_config *config) {
-  int count = 0;
-  const petra_config_key *keys = petra_config_keys(&count);
   const petra_config_origin origin = {"default", NULL};
-  for (int i = 0; i < count; i++) {
-    PETRA_TRY(load_text(config, &origin, i, keys[i].default_value, strlen(keys[i].default_value)));
-    petra_free(config->source->label[i]); /* a default was set nowhere */
-    config->source->label[i] = NULL;
+  for (int i = 0; i < petra_config_key_count; i++) {
+    PETRA_TRY(
+        load_text(config, &origin, i, petra_config_keys[i].default_value, strlen(petra_config_keys[i].default_value)));
+    petra_free(config->labels[i]); /* a default was set nowhere */
+    config->labels[i] = NULL;
   }
   return PETRA_OK;
 }
 
-/* A text in place of a file: every key that it does not set keeps its default. */
-static petra_status load_whole(petra_config *config, const petra_config_origin *origin, const char *text,
-                               size_t length) {
-  for (int i = 0; i < config->source->count; i++)
-    PETRA_TRY(petra_config_remember(config, i, origin, 0)); /* line 0: not in the file */
-  return load_text(config, origin, -1, text, length);
-}
-
-petra_status petra_config_apply_file(petra_config *config, const char *path) {
-  const petra_config_origin origin = {strcmp(path, "-") == 0 ? "standard input" : path, NULL};
-  char *text = NULL;
-  size_t length = 0;
-  PETRA_TRY(petra_config_read(path, &origin, &text, &length));
-  petra_status status = load_whole(config, &origin, text, length);
-  petra_free(text);
+petra_status petra_config_apply_text(petra_config *config, const petra_config_text *text) {
+  const petra_config_origin origin = {strcmp(text->path, "-") == 0 ? "standard input" : text->path, NULL};
+  char *read = NULL;
+  size_t size = text->size;
+  petra_status status;
+  if (!text->text)
+    PETRA_TRY(petra_config_read(text->path, &origin, &read, &size));
+  for (int i = 0; i < petra_config_key_count; i++) /* line 0: keys that are not in the file keep their defaults */
+    PETRA_TRY_GOTO(status, petra_config_remember(config, i, &origin, 0), done);
+  status = load_text(config, &origin, -1, read ? read : text->text, size);
+done:
+  petra_free(read);
   return status;
 }
 
@@ -217,17 +175,16 @@ petra_status petra_config_resolve(const petra_config_origin *origin, int line, c
   return PETRA_OK;
 }
 
-/* One --set argument, "key.path=VALUE". */
 petra_status petra_config_apply_set(petra_config *config, const char *set) {
   const petra_config_origin origin = {NULL, set};
   const char *equals = strchr(set, '=');
   char path[PATH_BYTES];
-  int index = 0, count = 0;
+  int index = 0;
   if (!equals)
     return petra_config_fail_at(&origin, 0, "", "no '='; expected --set key.path=value");
   petra_utf8_show(path, sizeof path, set, (size_t)(equals - set));
   PETRA_TRY(petra_config_resolve(&origin, 0, path, &index));
-  const petra_config_key *key = &petra_config_keys(&count)[index];
+  const petra_config_key *key = &petra_config_keys[index];
   if (equals[1] == 0 && key->type == PETRA_KEY_STRING) {
     const petra_config_scalar empty = {.text = "", .quoted = true};
     PETRA_TRY(petra_config_store(config, key, &origin, &empty));
@@ -239,12 +196,8 @@ petra_status petra_config_apply_set(petra_config *config, const char *set) {
 petra_status petra_config_create(petra_config **out) {
   petra_config *config = NULL;
   petra_status status = PETRA_OK;
-  int count = 0;
-  petra_config_keys(&count);
   PETRA_TRY(petra_allocate(&config, 1, sizeof *config));
-  PETRA_TRY_GOTO(status, petra_allocate(&config->source, 1, sizeof *config->source + (size_t)count * sizeof(char *)),
-                 fail);
-  config->source->count = count;
+  PETRA_TRY_GOTO(status, petra_allocate(&config->labels, (size_t)petra_config_key_count, sizeof *config->labels), fail);
   PETRA_TRY_GOTO(status, load_defaults(config), fail);
   *out = config;
   return PETRA_OK;
@@ -257,21 +210,13 @@ petra_status petra_config_load(const char *path, const char *const *sets, int se
   return petra_config_load_text(&(petra_config_text){.path = path}, sets, set_count, out);
 }
 
-static petra_status apply_text(petra_config *config, const petra_config_text *text) {
-  const petra_config_origin origin = {strcmp(text->path, "-") == 0 ? "standard input" : text->path, NULL};
-  PETRA_TRY(petra_config_check_length(&origin, text->size));
-  return load_whole(config, &origin, text->text, text->size);
-}
-
 petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count,
                                     petra_config **out) {
   petra_config *config = NULL;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_config_create(&config));
-  if (text->text)
-    PETRA_TRY_GOTO(status, apply_text(config, text), fail);
-  else if (text->path)
-    PETRA_TRY_GOTO(status, petra_config_apply_file(config, text->path), fail);
+  if (text->path)
+    PETRA_TRY_GOTO(status, petra_config_apply_text(config, text), fail);
   for (int i = 0; i < set_count; i++)
     PETRA_TRY_GOTO(status, petra_config_apply_set(config, sets[i]), fail);
   *out = config;
@@ -284,19 +229,17 @@ fail:
 void petra_config_destroy(petra_config *config) {
   if (!config)
     return;
-  int count = 0;
-  const petra_config_key *keys = petra_config_keys(&count);
-  for (int i = 0; i < count; i++) {
-    char *member = (char *)config + keys[i].offset;
-    if (keys[i].type == PETRA_KEY_STRING)
+  for (int i = 0; i < petra_config_key_count; i++) {
+    char *member = (char *)config + petra_config_keys[i].offset;
+    if (petra_config_keys[i].type == PETRA_KEY_STRING)
       petra_free(*(char **)(void *)member);
-    else if (keys[i].type == PETRA_KEY_INTEGER_LIST)
+    else if (petra_config_keys[i].type == PETRA_KEY_INTEGER_LIST)
       petra_free(((petra_int_list *)(void *)member)->values);
-    else if (keys[i].type == PETRA_KEY_REAL_LIST)
+    else if (petra_config_keys[i].type == PETRA_KEY_REAL_LIST)
       petra_free(((petra_real_list *)(void *)member)->values);
   }
-  for (int i = 0; config->source && i < config->source->count; i++)
-    petra_free(config->source->label[i]);
-  petra_free(config->source);
+  for (int i = 0; config->labels && i < petra_config_key_count; i++)
+    petra_free(config->labels[i]);
+  petra_free(config->labels);
   petra_free(config);
 }

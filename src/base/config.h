@@ -171,7 +171,7 @@ typedef struct petra_config {
     petra_int_list placement; /* execute: stages of each process; none: balanced */
     double timeout_s;         /* execute: how long a process may be silent */
     int64_t engines;          /* compute engines a device: 1 or 2 */
-    int64_t stages;  /* cost-only runs: so many stages and no model; 0: the stages of the model */
+    int64_t stages;           /* cost-only runs: so many stages and no model; 0: the stages of the model */
     struct {
       int64_t forward_bytes, backward_bytes;
     } message; /* of the stages of cluster.stages */
@@ -211,7 +211,7 @@ typedef struct petra_config {
   struct {
     int64_t warmup, repetitions; /* microbatches: before the measurement, measured */
   } profile;
-  struct petra_config_source *source; /* where each key was set, for error lines; private */
+  char **labels; /* for each key what its error lines begin with ("FILE:LINE: key"), NULL at its default; private */
 } petra_config;
 
 /* Reads `path` ("-": standard input; NULL: nothing, all defaults), then applies `sets` in order, each
@@ -254,8 +254,8 @@ typedef struct petra_config_difference {
   char a[PETRA_CONFIG_VALUE], b[PETRA_CONFIG_VALUE];
 } petra_config_difference;
 
-/* Orders two configs by the values of their keys of the roles up to `last`: below 0, 0 where all are equal, above 0, which
- * sets *difference (NULL: is not wanted). */
+/* Puts two configs in some order by the values of their keys of the roles up to `last`: below 0, 0 where all are equal,
+ * above 0; where they differ *difference is set (NULL: is not wanted). */
 int petra_config_compare(const petra_config *a, const petra_config *b, petra_config_role last,
                          petra_config_difference *difference);
 

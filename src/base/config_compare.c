@@ -3,52 +3,31 @@
 
 #include <string.h>
 
-static int order_of(bool less, bool more) {
-  return less ? -1 : more;
+static int compare_lists(const void *a, int64_t a_count, const void *b, int64_t b_count, size_t size) {
+  return a_count != b_count ? (a_count > b_count) - (a_count < b_count) : memcmp(a, b, (size_t)a_count * size);
 }
 
-static int compare_integers(int64_t a, int64_t b) {
-  return order_of(a<b, a> b);
-}
-
-static int compare_reals(double a, double b) {
-  return order_of(a<b, a> b);
-}
-
-static int compare_integer_lists(const petra_int_list *a, const petra_int_list *b) {
-  int order = compare_integers(a->count, b->count);
-  for (int64_t i = 0; i < a->count && order == 0; i++)
-    order = compare_integers(a->values[i], b->values[i]);
-  return order;
-}
-
-static int compare_real_lists(const petra_real_list *a, const petra_real_list *b) {
-  int order = compare_integers(a->count, b->count);
-  for (int64_t i = 0; i < a->count && order == 0; i++)
-    order = compare_reals(a->values[i], b->values[i]);
-  return order;
-}
-
+/* By their bytes: a number has one form, since none is NaN or -0. */
 static int compare_values(const petra_config_key *key, const void *a, const void *b) {
-  unsigned bits[2] = {0, 0};
+  const petra_int_list *integers[] = {a, b};
+  const petra_real_list *reals[] = {a, b};
   switch (key->type) {
   case PETRA_KEY_STRING:
     return strcmp(*(char *const *)a, *(char *const *)b);
   case PETRA_KEY_INTEGER:
-    return compare_integers(*(const int64_t *)a, *(const int64_t *)b);
+    return memcmp(a, b, sizeof(int64_t));
   case PETRA_KEY_REAL:
-    return compare_reals(*(const double *)a, *(const double *)b);
+    return memcmp(a, b, sizeof(double));
   case PETRA_KEY_BOOLEAN:
-    return compare_integers(*(const bool *)a, *(const bool *)b);
+    return memcmp(a, b, sizeof(bool));
   case PETRA_KEY_CHOICE:
   case PETRA_KEY_FLAG_LIST:
-    memcpy(&bits[0], a, sizeof bits[0]);
-    memcpy(&bits[1], b, sizeof bits[1]);
-    return compare_integers(bits[0], bits[1]);
+    return memcmp(a, b, sizeof(unsigned));
   case PETRA_KEY_INTEGER_LIST:
-    return compare_integer_lists(a, b);
+    return compare_lists(integers[0]->values, integers[0]->count, integers[1]->values, integers[1]->count,
+                         sizeof(int64_t));
   case PETRA_KEY_REAL_LIST:
-    return compare_real_lists(a, b);
+    return compare_lists(reals[0]->values, reals[0]->count, reals[1]->values, reals[1]->count, sizeof(double));
   }
   return 0;
 }
@@ -65,8 +44,8 @@ static void print_start(const petra_config_key *key, const petra_config *config,
 
 int petra_config_compare(const petra_config *a, const petra_config *b, petra_config_role last,
                          petra_config_difference *difference) {
-  int count = 0, order = 0;
-  const petra_config_key *key = petra_config_keys(&count), *end = key + count;
+  const petra_config_key *key = petra_config_keys, *end = key + petra_config_key_count;
+  int order = 0;
   for (; key < end && order == 0; key++) {
     if (key->role <= last)
       order = compare_values(key, (const char *)a + key->offset, (const char *)b + key->offset);

@@ -1,13 +1,47 @@
 #include "base/config_document.h"
 
-#include "base/config_read.h"
 #include "base/log.h"
+#include "base/mem.h"
+#include "base/utf8.h"
 
+#include <errno.h>
 #include <string.h>
 #include <yaml.h>
 
-/* Deeper than any key; the walk over the document recurses, so that depth must be bounded. */
-enum { MAX_DEPTH = 8 };
+/* Deeper than any key; the walk over the document recurses, so that depth must be bounded. No config comes near so many
+ * bytes; an endless pipe does not fill the memory. */
+enum { MAX_DEPTH = 8, MAX_BYTES = 1 << 20 };
+
+static petra_status fail_read(const petra_config_origin *origin, int error) {
+  return petra_fail(PETRA_IO, "%s: cannot be read: %s; expected a config file in YAML", origin->file, strerror(error));
+}
+
+static petra_status read_stream(FILE *stream, const petra_config_origin *origin, char **text, size_t *length) {
+  char *buffer = NULL;
+  PETRA_TRY(petra_allocate_raw(&buffer, MAX_BYTES + 2, 1));
+  errno = 0;
+  size_t bytes = fread(buffer, 1, MAX_BYTES + 1, stream);
+  if (ferror(stream)) {
+    petra_status status = fail_read(origin, errno);
+    petra_free(buffer);
+    return status;
+  }
+  buffer[bytes] = 0;
+  *text = buffer;
+  *length = bytes;
+  return PETRA_OK;
+}
+
+petra_status petra_config_read(const char *path, const petra_config_origin *origin, char **text, size_t *length) {
+  if (strcmp(path, "-") == 0)
+    return read_stream(stdin, origin, text, length);
+  FILE *stream = fopen(path, "rb");
+  if (!stream)
+    return fail_read(origin, errno);
+  petra_status status = read_stream(stream, origin, text, length);
+  fclose(stream);
+  return status;
+}
 
 static int line_of(yaml_mark_t mark) {
   return (int)mark.line + 1;
@@ -78,6 +112,25 @@ static petra_status check_event(const petra_config_origin *origin, const yaml_ev
   return PETRA_OK;
 }
 
+/* Fails unless the text is UTF-8 of characters that YAML allows. */
+static petra_status check_characters(const petra_config_origin *origin, const char *text, size_t length) {
+  int line = 1;
+  for (size_t at = 0; at < length;) {
+    uint32_t character = 0;
+    int bytes = petra_utf8_decode(text + at, length - at, &character);
+    if (bytes == 0)
+      return petra_config_fail_at(origin, line, "", "byte 0x%02x is not UTF-8; expected YAML in UTF-8",
+                                  (unsigned char)text[at]);
+    if (!petra_utf8_is_printable(character))
+      return petra_config_fail_at(origin, line, "",
+                                  "holds the character U+%04X; expected YAML, which allows no such character",
+                                  (unsigned)character);
+    line += character == '\n';
+    at += (size_t)bytes;
+  }
+  return PETRA_OK;
+}
+
 static petra_status check_events(const petra_config_origin *origin, const char *text, size_t length) {
   yaml_parser_t parser;
   int documents = 0, depth = 0;
@@ -102,13 +155,33 @@ petra_status petra_config_document_load(const petra_config_origin *origin, const
                                         struct yaml_document_s *out) {
   yaml_parser_t parser;
   petra_status status = PETRA_OK;
+  if (length > MAX_BYTES)
+    return petra_fail(PETRA_CONFIG, "%s: longer than %d bytes; expected a config file in YAML",
+                      origin->file ? origin->file : "--set", MAX_BYTES);
   if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) /* a byte order mark, which some editors write */
     text += 3, length -= 3;
-  PETRA_TRY(petra_config_check_text(origin, text, length));
+  PETRA_TRY(check_characters(origin, text, length));
   PETRA_TRY(check_events(origin, text, length));
   PETRA_TRY(start_parser(&parser, text, length));
   if (!yaml_parser_load(&parser, out))
     status = fail_syntax(origin, &parser, text, length);
   yaml_parser_delete(&parser);
   return status;
+}
+
+int petra_config_line(const yaml_node_t *node) {
+  return line_of(node->start_mark);
+}
+
+petra_status petra_config_check_duplicate(const petra_config_origin *origin, yaml_document_t *document,
+                                          const yaml_node_t *mapping, const yaml_node_pair_t *pair, const char *path) {
+  const yaml_node_t *key = yaml_document_get_node(document, pair->key);
+  for (const yaml_node_pair_t *p = mapping->data.mapping.pairs.start; p < pair; p++) {
+    const yaml_node_t *other = yaml_document_get_node(document, p->key);
+    if (strcmp((const char *)key->data.scalar.value, (const char *)other->data.scalar.value) == 0)
+      return petra_config_fail_at(origin, petra_config_line(key), path,
+                                  "the key is there twice; expected it once (first in line %d)",
+                                  petra_config_line(other));
+  }
+  return PETRA_OK;
 }

@@ -1,15 +1,57 @@
-/* A YAML document as configs and grids allow it: one document of UTF-8, of bounded depth, without anchors,
- * aliases and tags. Private to the config and the grid. libyaml's types stay incomplete here. */
+/* The file of a config or a grid, its YAML document as they allow it (one of UTF-8, of bounded length and depth, without
+ * anchors, aliases and tags), and the steps from there to a config. Private to the config and the grid. libyaml's types
+ * stay incomplete here. */
 #ifndef PETRA_BASE_CONFIG_DOCUMENT_H
 #define PETRA_BASE_CONFIG_DOCUMENT_H
 
 #include "base/config_value.h"
 
 struct yaml_document_s;
+struct yaml_node_pair_s;
+struct yaml_node_s;
 
-/* Parses `text`. *out is the caller's memory, to be released with yaml_document_delete; after a failure
+/* Reads a whole file, pipe or ("-") standard input, of which no more than a document may have. *text is terminated; free
+ * it with petra_free. PETRA_IO if it cannot be read. */
+petra_status petra_config_read(const char *path, const petra_config_origin *origin, char **text, size_t *length);
+
+/* Parses `text`, of at most 1 MiB. *out is the caller's memory, to be released with yaml_document_delete; after a failure
  * (PETRA_CONFIG, PETRA_NO_MEMORY) nothing is to be released. */
 petra_status petra_config_document_load(const petra_config_origin *origin, const char *text, size_t length,
                                         struct yaml_document_s *out);
+
+/* Where a node begins, from 1. */
+int petra_config_line(const struct yaml_node_s *node);
+
+/* PETRA_CONFIG unless the key of `pair`, shown as `path`, is that of none of the pairs before it. */
+petra_status petra_config_check_duplicate(const petra_config_origin *origin, struct yaml_document_s *document,
+                                          const struct yaml_node_s *mapping, const struct yaml_node_pair_s *pair,
+                                          const char *path);
+
+/* --- a config put together step by step, each overriding what came before; errors are those of petra_config_load --- */
+
+/* All defaults. */
+petra_status petra_config_create(petra_config **out);
+
+/* A file ("-": standard input), or its text; one --set argument. */
+petra_status petra_config_apply_text(petra_config *config, const petra_config_text *text);
+petra_status petra_config_apply_set(petra_config *config, const char *set);
+
+/* Where a config comes from a YAML document. */
+typedef struct petra_config_loader {
+  petra_config *config;
+  const petra_config_origin *origin;
+  struct yaml_document_s *document;
+} petra_config_loader;
+
+/* A mapping of sections, or of the keys of `section` ("": the whole config), inside the document; `line` is where it
+ * begins. */
+petra_status petra_config_apply_section(const petra_config_loader *in, const char *section,
+                                        const struct yaml_node_s *node, int line);
+
+/* The value of the key with this index. */
+petra_status petra_config_apply_key(const petra_config_loader *in, int index, const struct yaml_node_s *node);
+
+/* The index of the key with this dotted path; PETRA_CONFIG with the names to choose from where there is none. */
+petra_status petra_config_resolve(const petra_config_origin *origin, int line, const char *path, int *out);
 
 #endif

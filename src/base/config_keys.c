@@ -73,51 +73,37 @@ _Static_assert(PETRA_AUGMENT_CROP == 1 << 0 && PETRA_AUGMENT_FLIP == 1 << 1, "or
 _Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == sizeof(int), "enums are stored as int");
 
 /* A key's path is the spelling of its member; _Generic makes a member of another type a compile error. */
-#define KEY(kind, member, ctype, default_text)                                                                         \
-  .path = #member, .type = PETRA_KEY_##kind,                                                                           \
-  .offset = offsetof(petra_config, member) + 0 * _Generic(((petra_config *)0)->member, ctype : 0),                     \
-  .default_value = (default_text)
-#define STRING_FOR(role_name, member, default_text, rule_name, help_text)                                              \
+#define KEY(kind, ctype, member, default_text, help_text, ...)                                                         \
   {                                                                                                                    \
-    KEY(STRING, member, char *, default_text), .rule = PETRA_RULE_##rule_name, .role = PETRA_ROLE_##role_name,         \
-                                               .help = (help_text)                                                     \
+    .path = #member, .type = PETRA_KEY_##kind,                                                                         \
+    .offset = offsetof(petra_config, member) + 0 * _Generic(((petra_config *)0)->member, ctype : 0),                   \
+    .default_value = (default_text), .help = (help_text), __VA_ARGS__                                                  \
   }
+#define STRING_FOR(role_name, member, default_text, rule_name, help)                                                   \
+  KEY(STRING, char *, member, default_text, help, .rule = PETRA_RULE_##rule_name, .role = PETRA_ROLE_##role_name)
 #define STRING(...) STRING_FOR(RESULT, __VA_ARGS__)
-#define STRING_OF(member, default_text, names, help_text)                                                              \
-  { KEY(STRING, member, char *, default_text), .choices = (names), .help = (help_text) }
-#define INTEGER_FOR(role_name, member, default_text, low, high, help_text)                                             \
-  {                                                                                                                    \
-    KEY(INTEGER, member, int64_t, default_text), .min = (low), .max = (high), .role = PETRA_ROLE_##role_name,          \
-                                                 .help = (help_text)                                                   \
-  }
+#define STRING_OF(member, default_text, names, help) KEY(STRING, char *, member, default_text, help, .choices = (names))
+#define INTEGER_FOR(role_name, member, default_text, low, high, help)                                                  \
+  KEY(INTEGER, int64_t, member, default_text, help, .min = (low), .max = (high), .role = PETRA_ROLE_##role_name)
 #define INTEGER(...) INTEGER_FOR(RESULT, __VA_ARGS__)
-#define INTEGER_OF(member, default_text, names, help_text)                                                             \
-  { KEY(INTEGER, member, int64_t, default_text), .choices = (names), .min = 0, .max = INT64_MAX, .help = (help_text) }
-#define REAL_FOR(role_name, member, default_text, low, high, rule_name, help_text)                                     \
-  {                                                                                                                    \
-    KEY(REAL, member, double, default_text), .real_min = (low), .real_max = (high), .rule = PETRA_RULE_##rule_name,    \
-                                             .role = PETRA_ROLE_##role_name, .help = (help_text)                       \
-  }
+#define INTEGER_OF(member, default_text, names, help)                                                                  \
+  KEY(INTEGER, int64_t, member, default_text, help, .choices = (names), .min = 0, .max = INT64_MAX)
+#define REAL_FOR(role_name, member, default_text, low, high, rule_name, help)                                          \
+  KEY(REAL, double, member, default_text, help, .real_min = (low), .real_max = (high), .rule = PETRA_RULE_##rule_name, \
+      .role = PETRA_ROLE_##role_name)
 #define REAL(...) REAL_FOR(RESULT, __VA_ARGS__)
-#define BOOLEAN(member, default_text, help_text)                                                                       \
-  { KEY(BOOLEAN, member, bool, default_text), .help = (help_text) }
-#define CHOICE_FOR(role_name, member, default_text, names, help_text)                                                  \
-  {                                                                                                                    \
-    KEY(CHOICE, member, unsigned, default_text), .choices = (names), .role = PETRA_ROLE_##role_name,                   \
-                                                 .help = (help_text)                                                   \
-  }
+#define BOOLEAN(member, default_text, help) KEY(BOOLEAN, bool, member, default_text, help, .choices = NULL)
+#define CHOICE_FOR(role_name, member, default_text, names, help)                                                       \
+  KEY(CHOICE, unsigned, member, default_text, help, .choices = (names), .role = PETRA_ROLE_##role_name)
 #define CHOICE(...) CHOICE_FOR(RESULT, __VA_ARGS__)
-#define INTEGERS_FOR(role_name, member, default_text, low, high, rule_name, help_text)                                 \
-  {                                                                                                                    \
-    KEY(INTEGER_LIST, member, petra_int_list, default_text), .min = (low), .max = (high),                              \
-                                                             .rule = PETRA_RULE_##rule_name,                           \
-                                                             .role = PETRA_ROLE_##role_name, .help = (help_text)       \
-  }
+#define INTEGERS_FOR(role_name, member, default_text, low, high, rule_name, help)                                      \
+  KEY(INTEGER_LIST, petra_int_list, member, default_text, help, .min = (low), .max = (high),                           \
+      .rule = PETRA_RULE_##rule_name, .role = PETRA_ROLE_##role_name)
 #define INTEGERS(...) INTEGERS_FOR(RESULT, __VA_ARGS__)
-#define REALS(member, default_text, low, high, help_text)                                                              \
-  { KEY(REAL_LIST, member, petra_real_list, default_text), .real_min = (low), .real_max = (high), .help = (help_text) }
-#define FLAGS(member, default_text, names, help_text)                                                                  \
-  { KEY(FLAG_LIST, member, unsigned, default_text), .choices = (names), .help = (help_text) }
+#define REALS(member, default_text, low, high, help)                                                                   \
+  KEY(REAL_LIST, petra_real_list, member, default_text, help, .real_min = (low), .real_max = (high))
+#define FLAGS(member, default_text, names, help)                                                                       \
+  KEY(FLAG_LIST, unsigned, member, default_text, help, .choices = (names))
 
 /* Upper bounds that no run comes near; they keep sums and products of such numbers far from 2^63. */
 #define MANY INT64_C(1000000)
@@ -126,7 +112,7 @@ _Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == s
 #define MANY_BYTES INT64_C(1000000000000000)
 
 /* clang-format off */
-static const petra_config_key keys[] = {
+const petra_config_key petra_config_keys[] = {
     STRING_FOR(PLACE, run.name, "demo", FILE_NAME, "name of the run, which is the name of its folder"),
     INTEGER(run.seed, "1", 0, INT64_MAX, "seed of every random stream"),
     CHOICE_FOR(WAY, run.mode, "emulate", modes, "emulate: real maths on one device under a virtual clock; execute: the same actions on the processes that mpirun started, each with some of the stages"),
@@ -238,16 +224,11 @@ static const petra_config_key keys[] = {
 };
 /* clang-format on */
 
-enum { KEY_COUNT = sizeof keys / sizeof *keys };
-
-const petra_config_key *petra_config_keys(int *count) {
-  *count = KEY_COUNT;
-  return keys;
-}
+const int petra_config_key_count = sizeof petra_config_keys / sizeof *petra_config_keys;
 
 int petra_config_key_find(const char *path) {
-  for (int i = 0; i < KEY_COUNT; i++)
-    if (strcmp(keys[i].path, path) == 0)
+  for (int i = 0; i < petra_config_key_count; i++)
+    if (strcmp(petra_config_keys[i].path, path) == 0)
       return i;
   return -1;
 }
@@ -258,20 +239,17 @@ static bool is_below(const char *path, const char *section, size_t length) {
 }
 
 bool petra_config_is_section(const char *path) {
-  for (int i = 0; i < KEY_COUNT; i++)
-    if (is_below(keys[i].path, path, strlen(path)))
+  for (int i = 0; i < petra_config_key_count; i++)
+    if (is_below(petra_config_keys[i].path, path, strlen(path)))
       return true;
   return false;
 }
 
 const char *petra_config_choice_name(const char *path, int value) {
   int index = petra_config_key_find(path);
-  if (index < 0)
-    return "?";
-  const petra_config_key *key = &keys[index];
-  if (key->type != PETRA_KEY_CHOICE && key->type != PETRA_KEY_FLAG_LIST)
-    return "?";
-  for (int i = 0; key->choices[i]; i++)
+  const petra_config_key *key = index < 0 ? NULL : &petra_config_keys[index];
+  bool named = key && (key->type == PETRA_KEY_CHOICE || key->type == PETRA_KEY_FLAG_LIST);
+  for (int i = 0; named && key->choices[i]; i++)
     if (value == (key->type == PETRA_KEY_CHOICE ? i : 1 << i))
       return key->choices[i];
   return "?";
@@ -347,10 +325,10 @@ char *petra_config_children(const char *section, char *out, size_t size) {
   const char *last = "";
   size_t last_length = 0;
   out[0] = 0;
-  for (int i = 0; i < KEY_COUNT; i++) {
-    if (!is_below(keys[i].path, section, length))
+  for (int i = 0; i < petra_config_key_count; i++) {
+    if (!is_below(petra_config_keys[i].path, section, length))
       continue;
-    const char *name = keys[i].path + skip;
+    const char *name = petra_config_keys[i].path + skip;
     size_t name_length = strcspn(name, ".");
     if (name_length == last_length && strncmp(name, last, name_length) == 0)
       continue; /* another key of the same inner section */

@@ -41,7 +41,8 @@ typedef struct petra_config_key {
 } petra_config_key;
 
 /* All keys; those of a section stand together, in the order in which they are printed. */
-const petra_config_key *petra_config_keys(int *count);
+extern const petra_config_key petra_config_keys[];
+extern const int petra_config_key_count;
 
 /* The index of a key in the table, -1 if there is none. */
 int petra_config_key_find(const char *path);

@@ -32,8 +32,7 @@ static const char *last_name(const char *path) {
   return dot ? dot + 1 : path;
 }
 
-/* Twice the number of mistakes. A wrong section is one mistake, and a little worse than one in the spelling.
- */
+/* Twice the number of mistakes. A wrong section is one mistake, and a little worse than one in the spelling. */
 static int path_distance(const char *a, const char *b) {
   return least(2 * edit_distance(a, b), 2 * edit_distance(last_name(a), last_name(b)) + 3);
 }
@@ -41,12 +40,11 @@ static int path_distance(const char *a, const char *b) {
 bool petra_config_nearest(const char *path, char *out, size_t size) {
   if (strlen(path) > LONGEST || *last_name(path) == 0)
     return false;
-  int count = 0, best = 2 * (2 + (int)strlen(last_name(path)) / 4); /* the first that is too far */
-  const petra_config_key *keys = petra_config_keys(&count);
+  int best = 2 * (2 + (int)strlen(last_name(path)) / 4); /* the first that is too far */
   bool found = false;
-  for (int i = 0; i < count; i++) {
+  for (int i = 0; i < petra_config_key_count; i++) {
     char candidate[LONGEST + 1];
-    snprintf(candidate, sizeof candidate, "%s", keys[i].path);
+    snprintf(candidate, sizeof candidate, "%s", petra_config_keys[i].path);
     for (;;) { /* the key, then the sections around it */
       int distance = path_distance(path, candidate);
       if (distance < best) {

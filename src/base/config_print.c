@@ -31,8 +31,7 @@ static void print_string(FILE *out, const char *text) {
   putc('"', out);
 }
 
-/* The shortest of 15 to 17 digits that reads back to the same number. The program never leaves the C locale.
- */
+/* The shortest of 15 to 17 digits that reads back to the same number. The program never leaves the C locale. */
 static void print_real(FILE *out, double value) {
   char text[40];
   for (int digits = 15; digits <= 17; digits++) {
@@ -116,12 +115,10 @@ static void print_name(FILE *out, const char *path, const char *previous) {
 }
 
 petra_status petra_config_print(const petra_config *config, FILE *out) {
-  int count = 0;
-  const petra_config_key *keys = petra_config_keys(&count);
   errno = 0;
-  for (int i = 0; i < count; i++) {
-    print_name(out, keys[i].path, i ? keys[i - 1].path : "");
-    petra_config_print_value(&keys[i], config, out);
+  for (int i = 0; i < petra_config_key_count; i++) {
+    print_name(out, petra_config_keys[i].path, i ? petra_config_keys[i - 1].path : "");
+    petra_config_print_value(&petra_config_keys[i], config, out);
     putc('\n', out);
   }
   if (fflush(out) != 0 || ferror(out))
@@ -130,49 +127,40 @@ petra_status petra_config_print(const petra_config *config, FILE *out) {
 }
 
 void petra_config_help(FILE *out) {
-  int count = 0;
-  const petra_config_key *keys = petra_config_keys(&count);
   fputs("Keys of a config. In the file, 'run.epochs' is the key 'epochs' of the section 'run';\n"
         "on the command line, it is --set run.epochs=5.\n",
         out);
-  for (int i = 0; i < count; i++) {
+  for (int i = 0; i < petra_config_key_count; i++) {
     char expected[PETRA_CONFIG_TEXT];
-    size_t section = strcspn(keys[i].path, ".") + 1;
-    if (i == 0 || strncmp(keys[i].path, keys[i - 1].path, section) != 0)
+    size_t section = strcspn(petra_config_keys[i].path, ".") + 1;
+    if (i == 0 || strncmp(petra_config_keys[i].path, petra_config_keys[i - 1].path, section) != 0)
       putc('\n', out);
-    fprintf(out, "%s: %s\n", keys[i].path, keys[i].help);
-    fprintf(out, "    %s (default %s)\n", petra_config_expected(&keys[i], expected, sizeof expected),
-            keys[i].default_value);
+    fprintf(out, "%s: %s\n", petra_config_keys[i].path, petra_config_keys[i].help);
+    fprintf(out, "    %s (default %s)\n", petra_config_expected(&petra_config_keys[i], expected, sizeof expected),
+            petra_config_keys[i].default_value);
   }
 }
 
-static const char *type_name(petra_config_type type) {
-  static const char *const names[] = {[PETRA_KEY_STRING] = "string",
-                                      [PETRA_KEY_INTEGER] = "integer",
-                                      [PETRA_KEY_REAL] = "number",
-                                      [PETRA_KEY_BOOLEAN] = "boolean",
-                                      [PETRA_KEY_CHOICE] = "choice",
-                                      [PETRA_KEY_INTEGER_LIST] = "list of integers",
-                                      [PETRA_KEY_REAL_LIST] = "list of numbers",
-                                      [PETRA_KEY_FLAG_LIST] = "list of choices"};
-  return names[type];
-}
+static const char *const type_names[] = {[PETRA_KEY_STRING] = "string",
+                                         [PETRA_KEY_INTEGER] = "integer",
+                                         [PETRA_KEY_REAL] = "number",
+                                         [PETRA_KEY_BOOLEAN] = "boolean",
+                                         [PETRA_KEY_CHOICE] = "choice",
+                                         [PETRA_KEY_INTEGER_LIST] = "list of integers",
+                                         [PETRA_KEY_REAL_LIST] = "list of numbers",
+                                         [PETRA_KEY_FLAG_LIST] = "list of choices"};
 
 /* "`run.name`, `run.output`": the keys of the roles from `first` to `last`. */
 static void print_keys(FILE *out, petra_config_role first, petra_config_role last) {
-  int count = 0;
-  const petra_config_key *keys = petra_config_keys(&count);
   const char *separator = "";
-  for (int i = 0; i < count; i++)
-    if (keys[i].role >= first && keys[i].role <= last) {
-      fprintf(out, "%s`%s`", separator, keys[i].path);
+  for (int i = 0; i < petra_config_key_count; i++)
+    if (petra_config_keys[i].role >= first && petra_config_keys[i].role <= last) {
+      fprintf(out, "%s`%s`", separator, petra_config_keys[i].path);
       separator = ", ";
     }
 }
 
 void petra_config_help_markdown(FILE *out) {
-  int count = 0;
-  const petra_config_key *keys = petra_config_keys(&count);
   fputs(
       "# Keys of a config\n\n"
       "What `petra train --help-config-markdown` prints. A config is a YAML file of sections: `run.epochs` is the key\n"
@@ -193,9 +181,10 @@ void petra_config_help_markdown(FILE *out) {
   print_keys(out, PETRA_ROLE_PLACE, PETRA_ROLE_PLACE);
   fputs(".\n\n", out);
   fputs("| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n", out);
-  for (int i = 0; i < count; i++) {
+  for (int i = 0; i < petra_config_key_count; i++) {
     char expected[PETRA_CONFIG_TEXT];
-    fprintf(out, "| `%s` | %s | `%s` | %s | %s |\n", keys[i].path, type_name(keys[i].type), keys[i].default_value,
-            petra_config_expected(&keys[i], expected, sizeof expected), keys[i].help);
+    fprintf(out, "| `%s` | %s | `%s` | %s | %s |\n", petra_config_keys[i].path, type_names[petra_config_keys[i].type],
+            petra_config_keys[i].default_value, petra_config_expected(&petra_config_keys[i], expected, sizeof expected),
+            petra_config_keys[i].help);
   }
 }

@@ -10,10 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool petra_config_is_list(const petra_config_key *key) {
-  return key->type == PETRA_KEY_INTEGER_LIST || key->type == PETRA_KEY_REAL_LIST || key->type == PETRA_KEY_FLAG_LIST;
-}
-
 static char *make_label(char *out, size_t size, const petra_config_origin *origin, int line, const char *path) {
   char shown[160];
   if (origin->set) {
@@ -44,24 +40,18 @@ petra_status petra_config_fail_at(const petra_config_origin *origin, int line, c
 }
 
 petra_status petra_config_fail_value(const petra_config_origin *origin, int line, const petra_config_key *key,
-                                     const char *format, ...) {
-  char what[PETRA_CONFIG_TEXT], expected[PETRA_CONFIG_TEXT];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(what, sizeof what, format, arguments);
-  va_end(arguments);
+                                     const char *what) {
+  char expected[PETRA_CONFIG_TEXT];
   return petra_config_fail_at(origin, line, key->path, "%s; expected %s", what,
                               petra_config_expected(key, expected, sizeof expected));
 }
 
 petra_status petra_config_remember(petra_config *config, int key, const petra_config_origin *origin, int line) {
-  int count = 0;
-  const petra_config_key *keys = petra_config_keys(&count);
   char text[PETRA_CONFIG_LABEL];
   char *label = NULL;
-  PETRA_TRY(petra_duplicate_string(&label, make_label(text, sizeof text, origin, line, keys[key].path)));
-  petra_free(config->source->label[key]);
-  config->source->label[key] = label;
+  PETRA_TRY(petra_duplicate_string(&label, make_label(text, sizeof text, origin, line, petra_config_keys[key].path)));
+  petra_free(config->labels[key]);
+  config->labels[key] = label;
   return PETRA_OK;
 }
 
@@ -72,19 +62,19 @@ petra_status petra_config_fail(const petra_config *config, const char *key, cons
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
   int index = petra_config_key_find(key);
-  const char *known = index >= 0 && config->source ? config->source->label[index] : NULL;
+  const char *known = index >= 0 && config->labels ? config->labels[index] : NULL;
   const petra_config_origin nowhere = {NULL, NULL};
   return petra_fail(PETRA_CONFIG, "%s: %s", known ? known : make_label(label, sizeof label, &nowhere, 0, key), text);
 }
 
 static petra_status fail_scalar(const petra_config_origin *origin, const petra_config_key *key,
                                 const petra_config_scalar *value, const char *what) {
-  char shown[PETRA_CONFIG_SHOWN];
+  char shown[PETRA_CONFIG_SHOWN], text[PETRA_CONFIG_TEXT];
   if (value->length == 0 && !value->quoted)
     return petra_config_fail_value(origin, value->line, key, "no value");
   petra_utf8_show(shown, sizeof shown, value->text, value->length);
-  const char *quote = value->quoted ? "\"" : "'";
-  return petra_config_fail_value(origin, value->line, key, "%s%s%s %s", quote, shown, quote, what);
+  snprintf(text, sizeof text, value->quoted ? "\"%s\" %s" : "'%s' %s", shown, what);
+  return petra_config_fail_value(origin, value->line, key, text);
 }
 
 /* Digits from *text on, without a needless leading zero; moves *text past them. */
@@ -251,42 +241,41 @@ petra_status petra_config_store(petra_config *config, const petra_config_key *ke
   return fail_scalar(origin, key, value, "is not a list");
 }
 
-static petra_status store_integers(const petra_config_key *key, const petra_config_origin *origin,
-                                   const petra_config_scalar *items, size_t count, petra_int_list *member) {
-  int64_t *values = NULL;
-  petra_status status = PETRA_OK;
-  PETRA_TRY(petra_allocate(&values, count, sizeof *values));
+/* `values` are `count` numbers of the key's type. */
+static petra_status parse_numbers(const petra_config_key *key, const petra_config_origin *origin,
+                                  const petra_config_scalar *items, size_t count, void *values) {
+  int64_t *integers = values;
+  double *reals = values;
   for (size_t i = 0; i < count; i++) {
-    PETRA_TRY_GOTO(status, parse_integer(key, origin, &items[i], &values[i]), fail);
-    if (key->rule == PETRA_RULE_RISING && i > 0 && values[i] <= values[i - 1]) {
-      status = fail_scalar(origin, key, &items[i], "is not above the item before it");
-      goto fail;
+    if (key->type == PETRA_KEY_REAL_LIST) {
+      PETRA_TRY(parse_real(key, origin, &items[i], &reals[i]));
+      continue;
     }
+    PETRA_TRY(parse_integer(key, origin, &items[i], &integers[i]));
+    if (key->rule == PETRA_RULE_RISING && i > 0 && integers[i] <= integers[i - 1])
+      return fail_scalar(origin, key, &items[i], "is not above the item before it");
   }
-  petra_free(member->values);
-  member->values = values;
-  member->count = (int64_t)count;
   return PETRA_OK;
-fail:
-  petra_free(values);
-  return status;
 }
 
-static petra_status store_reals(const petra_config_key *key, const petra_config_origin *origin,
-                                const petra_config_scalar *items, size_t count, petra_real_list *member) {
-  double *values = NULL;
-  PETRA_TRY(petra_allocate(&values, count, sizeof *values));
-  for (size_t i = 0; i < count; i++) {
-    petra_status status = parse_real(key, origin, &items[i], &values[i]);
-    if (status != PETRA_OK) {
-      petra_free(values);
-      return status;
-    }
+static petra_status store_numbers(const petra_config_key *key, const petra_config_origin *origin,
+                                  const petra_config_scalar *items, size_t count, void *member) {
+  const bool real = key->type == PETRA_KEY_REAL_LIST;
+  petra_int_list *integers = member;
+  petra_real_list *reals = member;
+  void *values = NULL;
+  PETRA_TRY(petra_allocate(&values, count, real ? sizeof(double) : sizeof(int64_t)));
+  petra_status status = parse_numbers(key, origin, items, count, values);
+  if (status != PETRA_OK) {
+    petra_free(values);
+  } else if (real) {
+    petra_free(reals->values);
+    *reals = (petra_real_list){values, (int64_t)count};
+  } else {
+    petra_free(integers->values);
+    *integers = (petra_int_list){values, (int64_t)count};
   }
-  petra_free(member->values);
-  member->values = values;
-  member->count = (int64_t)count;
-  return PETRA_OK;
+  return status;
 }
 
 static petra_status store_flags(const petra_config_key *key, const petra_config_origin *origin,
@@ -308,9 +297,6 @@ petra_status petra_config_store_list(petra_config *config, const petra_config_ke
                                      const petra_config_origin *origin, const petra_config_scalar *items,
                                      size_t count) {
   void *member = (char *)config + key->offset;
-  if (key->type == PETRA_KEY_INTEGER_LIST)
-    return store_integers(key, origin, items, count, member);
-  if (key->type == PETRA_KEY_REAL_LIST)
-    return store_reals(key, origin, items, count, member);
-  return store_flags(key, origin, items, count, member);
+  return key->type == PETRA_KEY_FLAG_LIST ? store_flags(key, origin, items, count, member)
+                                          : store_numbers(key, origin, items, count, member);
 }

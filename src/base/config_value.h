@@ -1,12 +1,10 @@
-/* From the text of a value to the member of petra_config, with all checks; knows no YAML. Private to the
- * config. */
+/* From the text of a value to the member of petra_config, with all checks; knows no YAML. Private to the config. */
 #ifndef PETRA_BASE_CONFIG_VALUE_H
 #define PETRA_BASE_CONFIG_VALUE_H
 
 #include "base/config_keys.h"
 
-/* Where values come from: a file (`set` is NULL), one --set argument, or the table of defaults (both NULL).
- */
+/* Where values come from: a file (`set` is NULL), one --set argument, or the table of defaults (both NULL). */
 typedef struct petra_config_origin {
   const char *file; /* as shown in messages */
   const char *set;  /* the argument, "key.path=value" */
@@ -20,13 +18,6 @@ typedef struct petra_config_scalar {
   int line;    /* from 1 */
 } petra_config_scalar;
 
-/* For each key of the table, what its error lines begin with ("FILE:LINE: key"); NULL where the default
- * stands. */
-struct petra_config_source {
-  int count;
-  char *label[];
-};
-
 enum { PETRA_CONFIG_SHOWN = 48, PETRA_CONFIG_LABEL = 512, PETRA_CONFIG_TEXT = 512 }; /* bytes of buffers */
 
 /* Logs "FILE:LINE: path: message", or "--set key=value: message"; `path` may be "". Returns PETRA_CONFIG. */
@@ -35,7 +26,7 @@ petra_status petra_config_fail_at(const petra_config_origin *origin, int line, c
 
 /* The same for a value that is not what the key expects: "...: WHAT; expected EXPECTED". */
 petra_status petra_config_fail_value(const petra_config_origin *origin, int line, const petra_config_key *key,
-                                     const char *format, ...) __attribute__((format(printf, 4, 5)));
+                                     const char *what);
 
 /* Stores the value of a key that is no list. The old value is released. */
 petra_status petra_config_store(petra_config *config, const petra_config_key *key, const petra_config_origin *origin,
@@ -47,8 +38,5 @@ petra_status petra_config_store_list(petra_config *config, const petra_config_ke
 
 /* Remembers where a key was set. */
 petra_status petra_config_remember(petra_config *config, int key, const petra_config_origin *origin, int line);
-
-/* True for a type whose value is a YAML sequence. */
-bool petra_config_is_list(const petra_config_key *key);
 
 #endif

@@ -1,8 +1,7 @@
 /* The cells of a grid: their names and configs. */
 #include "base/grid.h"
 
-#include "base/config_node.h"
-#include "base/config_read.h"
+#include "base/config_document.h"
 #include "base/grid_private.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -14,8 +13,7 @@
 #include <string.h>
 
 static const char *key_path(int key) {
-  int count = 0;
-  return petra_config_keys(&count)[key].path;
+  return petra_config_keys[key].path;
 }
 
 petra_grid_command petra_grid_runs(const petra_grid *grid) {
@@ -157,17 +155,16 @@ static petra_status check_keys(const petra_grid *grid) {
 /* Every value against the table of keys. */
 static petra_status check_values(const petra_grid *grid) {
   const petra_config_origin origin = {grid->file, NULL};
-  petra_config *config;
+  petra_config_loader to = {NULL, &origin, grid->document};
   petra_status status = PETRA_OK;
-  PETRA_TRY(petra_config_create(&config));
+  PETRA_TRY(petra_config_create(&to.config));
   for (int r = 0; r < grid->rows && status == PETRA_OK; r++)
     for (int i = 0; i < grid->row[r].count && status == PETRA_OK; i++)
-      status = petra_config_apply_key(config, &origin, grid->document, grid->row[r].value[i].key,
-                                      grid->row[r].value[i].node);
+      status = petra_config_apply_key(&to, grid->row[r].value[i].key, grid->row[r].value[i].node);
   for (int a = 0; a < grid->axes && status == PETRA_OK; a++)
     for (int i = 0; i < grid->axis[a].count && status == PETRA_OK; i++)
-      status = petra_config_apply_key(config, &origin, grid->document, grid->axis[a].key, grid->axis[a].value[i].node);
-  petra_config_destroy(config);
+      status = petra_config_apply_key(&to, grid->axis[a].key, grid->axis[a].value[i].node);
+  petra_config_destroy(to.config);
   return status;
 }
 
@@ -230,14 +227,19 @@ void petra_grid_destroy(petra_grid *grid) {
 
 /* --- a cell --- */
 
-bool petra_grid_override(const petra_grid *grid, int combination, int index, const char **key, const char **value) {
-  int cell = combination * petra_grid_seeds(grid), axes = grid->axes - grid->has_seeds;
+/* The cell's value number `index`: those of its row, then those of the axes; NULL where there are no more. */
+static const petra_grid_value *value_at(const petra_grid *grid, int cell, int index) {
   const petra_grid_row *row = grid->rows > 0 ? &grid->row[place(grid, cell, -1)] : NULL;
-  int in_row = row ? row->count : 0;
-  if (index >= in_row + axes)
+  int axis = index - (row ? row->count : 0);
+  if (axis < 0)
+    return &row->value[index];
+  return axis < grid->axes ? &grid->axis[axis].value[place(grid, cell, axis)] : NULL;
+}
+
+bool petra_grid_override(const petra_grid *grid, int combination, int index, const char **key, const char **value) {
+  const petra_grid_value *found = value_at(grid, combination * petra_grid_seeds(grid), index);
+  if (!found || (grid->has_seeds && found->key == grid->axis[grid->axes - 1].key)) /* the seeds come last */
     return false;
-  const petra_grid_value *found =
-      index < in_row ? &row->value[index] : &grid->axis[index - in_row].value[place(grid, cell, index - in_row)];
   *key = key_path(found->key);
   *value = found->text;
   return true;
@@ -258,39 +260,34 @@ petra_status petra_grid_check_set(const petra_grid *grid, const char *set) {
   return PETRA_OK;
 }
 
-static petra_status apply_cell(const petra_grid *grid, int cell, petra_config *config) {
-  const petra_config_origin origin = {grid->file, NULL};
-  const petra_grid_row *row = grid->rows > 0 ? &grid->row[place(grid, cell, -1)] : NULL;
+static petra_status apply_cell(const petra_grid *grid, int cell, const petra_config_loader *to) {
   char name[PETRA_GRID_NAME];
-  for (int i = 0; row && i < row->count; i++)
-    PETRA_TRY(petra_config_apply_key(config, &origin, grid->document, row->value[i].key, row->value[i].node));
-  for (int a = 0; a < grid->axes; a++)
-    PETRA_TRY(petra_config_apply_key(config, &origin, grid->document, grid->axis[a].key,
-                                     grid->axis[a].value[place(grid, cell, a)].node));
+  const petra_grid_value *value;
+  for (int i = 0; (value = value_at(grid, cell, i)); i++)
+    PETRA_TRY(petra_config_apply_key(to, value->key, value->node));
   write_name(grid, cell, true, name);
-  petra_free(config->run.name);
-  config->run.name = NULL;
-  return petra_duplicate_string(&config->run.name, name);
+  petra_free(to->config->run.name);
+  to->config->run.name = NULL;
+  return petra_duplicate_string(&to->config->run.name, name);
 }
 
 petra_status petra_grid_config(const petra_grid *grid, int cell, const char *const *sets, int set_count,
                                petra_config **out) {
   const petra_config_origin origin = {grid->file, NULL};
-  petra_config *config;
+  petra_config_loader to = {NULL, &origin, grid->document};
   petra_status status;
-  PETRA_TRY(petra_config_create(&config));
+  PETRA_TRY(petra_config_create(&to.config));
   if (grid->base)
-    PETRA_TRY_GOTO(status, petra_config_apply_file(config, grid->base), fail);
+    PETRA_TRY_GOTO(status, petra_config_apply_text(to.config, &(petra_config_text){.path = grid->base}), fail);
   else
-    PETRA_TRY_GOTO(status, petra_config_apply_section(config, &origin, grid->document, grid->config, grid->config_line),
-                   fail);
+    PETRA_TRY_GOTO(status, petra_config_apply_section(&to, "", grid->config, grid->config_line), fail);
   for (int i = 0; i < set_count; i++)
-    PETRA_TRY_GOTO(status, petra_config_apply_set(config, sets[i]), fail);
+    PETRA_TRY_GOTO(status, petra_config_apply_set(to.config, sets[i]), fail);
   if (cell >= 0)
-    PETRA_TRY_GOTO(status, apply_cell(grid, cell, config), fail);
-  *out = config;
+    PETRA_TRY_GOTO(status, apply_cell(grid, cell, &to), fail);
+  *out = to.config;
   return PETRA_OK;
 fail:
-  petra_config_destroy(config);
+  petra_config_destroy(to.config);
   return status;
 }

@@ -29,9 +29,8 @@ petra_grid_command petra_grid_runs(const petra_grid *grid);
 int petra_grid_cells(const petra_grid *grid);
 int petra_grid_seeds(const petra_grid *grid);
 
-/* The name of a cell, such as "name=petra_accumulate=4_seed=1": a name that file systems, shells and YAML
- * take as it is; `out` holds PETRA_GRID_NAME bytes. Without seed: the name of its combination ("all" where
- * only seeds vary). */
+/* The name of a cell, such as "name=petra_accumulate=4_seed=1": a name that file systems, shells and YAML take as it
+ * is; `out` holds PETRA_GRID_NAME bytes. Without seed: the name of its combination ("all" where only seeds vary). */
 void petra_grid_name(const petra_grid *grid, int cell, bool seed, char *out);
 
 /* The overrides of a combination, seeds left out: pair number `index` from 0, as written in the file. False

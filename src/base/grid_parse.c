@@ -1,6 +1,5 @@
 /* From the YAML of a grid to its rows, axes and seeds. */
 #include "base/config_document.h"
-#include "base/config_node.h"
 #include "base/grid_private.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -18,10 +17,6 @@ typedef struct parser {
   petra_grid *grid;
   petra_config_origin origin;
 } parser;
-
-static int line_of(const yaml_node_t *node) {
-  return (int)node->start_mark.line + 1;
-}
 
 static const yaml_node_t *node_at(const parser *in, int id) {
   return yaml_document_get_node(in->grid->document, id);
@@ -58,14 +53,8 @@ static petra_status read_name(const parser *in, const yaml_node_t *mapping, size
                               const char **out) {
   const yaml_node_pair_t *pairs = mapping->data.mapping.pairs.start;
   const yaml_node_t *key = node_at(in, pairs[index].key);
-  PETRA_TRY(read_text(in, key, line_of(key), section, "a key", out));
-  for (size_t i = 0; i < index; i++) {
-    const yaml_node_t *other = node_at(in, pairs[i].key);
-    if (strcmp((const char *)other->data.scalar.value, *out) == 0)
-      return petra_config_fail_at(&in->origin, line_of(key), *out,
-                                  "the key is there twice; expected it once (first in line %d)", line_of(other));
-  }
-  return PETRA_OK;
+  PETRA_TRY(read_text(in, key, petra_config_line(key), section, "a key", out));
+  return petra_config_check_duplicate(&in->origin, in->grid->document, mapping, &pairs[index], *out);
 }
 
 /* The config key with this path, as something that a grid may vary. */
@@ -80,7 +69,7 @@ static petra_status find_key(const parser *in, int line, const char *path, int *
 }
 
 static petra_status read_value(const parser *in, int key, const yaml_node_t *node, petra_grid_value *out) {
-  *out = (petra_grid_value){.key = key, .line = line_of(node), .node = node};
+  *out = (petra_grid_value){.key = key, .line = petra_config_line(node), .node = node};
   if (node->type == YAML_SCALAR_NODE)
     return petra_duplicate_string(&out->text, (const char *)node->data.scalar.value);
   size_t size = 3, count = node->type == YAML_SEQUENCE_NODE ? items_of(node) : 0;
@@ -138,7 +127,7 @@ static petra_status read_axes(const parser *in, const yaml_node_t *node, int lin
     const char *path = NULL;
     int key;
     PETRA_TRY(read_name(in, node, i, "axes", &path));
-    int at = line_of(node_at(in, node->data.mapping.pairs.start[i].key));
+    int at = petra_config_line(node_at(in, node->data.mapping.pairs.start[i].key));
     PETRA_TRY(find_key(in, at, path, &key));
     if (strcmp(path, "run.seed") == 0)
       return petra_config_fail_at(&in->origin, at, path, "an axis of seeds; expected them in 'seeds: [...]'");
@@ -152,23 +141,22 @@ static petra_status read_seeds(const parser *in, const yaml_node_t *node, int li
   return read_axis(in, petra_config_key_find("run.seed"), "seeds", line, node);
 }
 
-/* Letters, digits and "._+-=", the first of them a letter or a digit: the name becomes a part of a folder's.
- */
+/* Letters, digits and "._+-=", the first of them a letter or a digit: the name becomes a part of a folder's. */
 static petra_status read_row_name(const parser *in, const yaml_node_t *node, petra_grid_row *row) {
   static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-=";
   const char *text = NULL;
-  PETRA_TRY(read_text(in, node, line_of(node), "rows: name", "a name", &text));
+  PETRA_TRY(read_text(in, node, petra_config_line(node), "rows: name", "a name", &text));
   char shown[PETRA_CONFIG_SHOWN];
   petra_utf8_show(shown, sizeof shown, text, strlen(text));
   if (text[strspn(text, letters)] || strchr("._+-=", text[0]) || strlen(text) > MAX_ROW_NAME)
     return petra_config_fail_at(
-        &in->origin, line_of(node), "rows: name",
+        &in->origin, petra_config_line(node), "rows: name",
         "'%s' cannot be a part of a folder's name; expected at most %d letters, digits and ._+-=, "
         "a letter or a digit first",
         shown, MAX_ROW_NAME);
   for (const petra_grid_row *other = in->grid->row; other < row; other++)
     if (strcmp(other->name, text) == 0)
-      return petra_config_fail_at(&in->origin, line_of(node), "rows: name",
+      return petra_config_fail_at(&in->origin, petra_config_line(node), "rows: name",
                                   "'%s' is there twice (first in line %d); expected each once", shown, other->line);
   return petra_duplicate_string(&row->name, text);
 }
@@ -182,7 +170,7 @@ static petra_status read_row_set(const parser *in, const yaml_node_t *node, int 
     const char *path = NULL;
     int key;
     PETRA_TRY(read_name(in, node, i, "rows: set", &path));
-    PETRA_TRY(find_key(in, line_of(node_at(in, node->data.mapping.pairs.start[i].key)), path, &key));
+    PETRA_TRY(find_key(in, petra_config_line(node_at(in, node->data.mapping.pairs.start[i].key)), path, &key));
     row->count++;
     PETRA_TRY(read_value(in, key, node_at(in, node->data.mapping.pairs.start[i].value), &row->value[i]));
   }
@@ -191,7 +179,7 @@ static petra_status read_row_set(const parser *in, const yaml_node_t *node, int 
 
 static petra_status read_row(const parser *in, const yaml_node_t *node, petra_grid_row *row) {
   bool has_set = false;
-  row->line = line_of(node);
+  row->line = petra_config_line(node);
   if (node->type != YAML_MAPPING_NODE)
     return petra_config_fail_at(&in->origin, row->line, "rows", "%s; expected {name: NAME, set: {KEY: VALUE, ...}}",
                                 kind_of(node));
@@ -204,10 +192,11 @@ static petra_status read_row(const parser *in, const yaml_node_t *node, petra_gr
       PETRA_TRY(read_row_name(in, value, row));
     } else if (strcmp(name, "set") == 0) {
       has_set = true;
-      PETRA_TRY(read_row_set(in, value, line_of(key), row));
+      PETRA_TRY(read_row_set(in, value, petra_config_line(key), row));
     } else {
       char shown[PETRA_CONFIG_SHOWN];
-      return petra_config_fail_at(&in->origin, line_of(key), "rows", "unknown key '%s'; expected name and set",
+      return petra_config_fail_at(&in->origin, petra_config_line(key), "rows",
+                                  "unknown key '%s'; expected name and set",
                                   petra_utf8_show(shown, sizeof shown, name, strlen(name)));
     }
   }
@@ -286,18 +275,18 @@ static petra_status read_part(const parser *in, const char *name, const yaml_nod
 
 static petra_status read_grid(const parser *in, const yaml_node_t *root, const char *folder) {
   const yaml_node_t *seeds = NULL;
-  int seeds_line = 0, keys = 0;
+  int seeds_line = 0;
   if (!root || root->type != YAML_MAPPING_NODE)
-    return petra_config_fail_at(&in->origin, root ? line_of(root) : 1, "",
+    return petra_config_fail_at(&in->origin, root ? petra_config_line(root) : 1, "",
                                 "%s; expected a grid, a mapping with any of " GRID_KEYS,
                                 root && root->type == YAML_SEQUENCE_NODE ? "a list" : "no mapping");
-  petra_config_keys(&keys);
-  PETRA_TRY(petra_allocate(&in->grid->axis, (size_t)keys + 1, sizeof *in->grid->axis)); /* no key is there twice */
+  PETRA_TRY(petra_allocate(&in->grid->axis, (size_t)petra_config_key_count + 1,
+                           sizeof *in->grid->axis)); /* no key is there twice */
   for (size_t i = 0; i < pairs_of(root); i++) {
     const char *name = NULL;
     PETRA_TRY(read_name(in, root, i, "", &name));
     const yaml_node_t *value = node_at(in, root->data.mapping.pairs.start[i].value);
-    int line = line_of(node_at(in, root->data.mapping.pairs.start[i].key));
+    int line = petra_config_line(node_at(in, root->data.mapping.pairs.start[i].key));
     PETRA_TRY(read_part(in, name, value, line, folder));
     if (strcmp(name, "seeds") == 0)
       seeds = value, seeds_line = line;

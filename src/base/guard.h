@@ -1,12 +1,13 @@
 /* Reading a file that a library may crash on: HDF5 trusts the addresses and sizes in a file, and one that others made,
- * or that a crash left, may hold any. Such a file is read in a child process first, with little memory and time. */
+ * or that a crash left, may hold any. A file with a seal (base/seal.h) is what petra wrote; any other is read in a child
+ * process first, with little memory and time. */
 #ifndef PETRA_BASE_GUARD_H
 #define PETRA_BASE_GUARD_H
 
 #include "base/status.h"
 
-/* Calls read(context) in a forked child and, where that came to a good end, here. What the child logged is logged, with
- * its status, where it failed; PETRA_DATA where it crashed, or took more memory or time than a file of this size can
+/* Checks the seal, and that libraries have their memory (petra_reserve). Calls read(context), for a file without a seal first in a
+ * forked child and, where that came to a good end, here. What the child logged is logged, with its status, where it failed; PETRA_DATA where it crashed, or took more memory or time than a file of this size can
  * ask for: `path` and which of them. `read` calls no OpenMP region and waits for no other thread. */
 petra_status petra_guard(const char *path, petra_status (*read)(void *context), void *context);
 

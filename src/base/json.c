@@ -30,10 +30,19 @@ json_t *petra_json_string(const char *text) {
   return string;
 }
 
-petra_status petra_json_set(json_t *object, const char *key, json_t *value) {
-  if (json_object_set_new(object, key, value) != 0)
-    return petra_fail(PETRA_NO_MEMORY, "out of memory: the JSON member '%s' could not be made", key);
-  return PETRA_OK;
+static void lose(json_t **value) {
+  json_decref(*value);
+  *value = NULL;
+}
+
+void petra_json_set(json_t **object, const char *key, json_t *value) {
+  if (json_object_set_new(*object, key, value) != 0)
+    lose(object);
+}
+
+void petra_json_append(json_t **list, json_t *value) {
+  if (json_array_append_new(*list, value) != 0)
+    lose(list);
 }
 
 /* Writes whole characters of the text of an object; those that a terminal does not show stand in strings. */
@@ -61,4 +70,10 @@ petra_status petra_json_print(const json_t *object, FILE *out) {
   if (failed || fflush(out) != 0 || ferror(out))
     return petra_fail(PETRA_IO, "the JSON output could not be written: %s", strerror(errno));
   return PETRA_OK;
+}
+
+petra_status petra_json_print_new(json_t *object) {
+  petra_status status = petra_json_print(object, stdout);
+  json_decref(object);
+  return status;
 }

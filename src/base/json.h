@@ -16,12 +16,16 @@ struct json_t *petra_json_real(double value);
 /* A new string; bytes that are not UTF-8 (a file name may hold any) become U+FFFD. */
 struct json_t *petra_json_string(const char *text);
 
-/* Sets a member and takes over the reference to `value`. NULL for either (a constructor had no memory) is
- * PETRA_NO_MEMORY, so that constructors need no check of their own. */
-petra_status petra_json_set(struct json_t *object, const char *key, struct json_t *value);
+/* Set a member, append an element; they take over the reference to `value`. Where it is NULL (a constructor had no
+ * memory) or memory runs out, *object, *list becomes NULL, as from json_pack with such a value: nothing needs a check of
+ * its own before the whole is printed. */
+void petra_json_set(struct json_t **object, const char *key, struct json_t *value);
+void petra_json_append(struct json_t **list, struct json_t *value);
 
-/* Writes the object, indented, and a line end. PETRA_IO if that fails, PETRA_NO_MEMORY if `object` is NULL.
- */
+/* Writes the object, indented, and a line end. PETRA_IO if that fails, PETRA_NO_MEMORY if `object` is NULL. */
 petra_status petra_json_print(const struct json_t *object, FILE *out);
+
+/* The same on standard output; lets go of the object. */
+petra_status petra_json_print_new(struct json_t *object);
 
 #endif

@@ -1,7 +1,6 @@
 # src/base: status, log, memory, random streams, config, output helpers. Includes nothing of ours but itself.
 libpetra_a_SOURCES += \
 	src/base/archive.c src/base/archive.h \
-	src/base/array.c src/base/array.h \
 	src/base/augmentation.h \
 	src/base/account.c src/base/account.h \
 	src/base/clock.c src/base/clock.h \
@@ -10,9 +9,7 @@ libpetra_a_SOURCES += \
 	src/base/config_document.c src/base/config_document.h \
 	src/base/config_keys.c src/base/config_keys.h \
 	src/base/config_nearest.c \
-	src/base/config_node.h \
 	src/base/config_print.c \
-	src/base/config_read.c src/base/config_read.h \
 	src/base/config_value.c src/base/config_value.h \
 	src/base/grid.c src/base/grid.h src/base/grid_parse.c src/base/grid_private.h \
 	src/base/guard.c src/base/guard.h \

@@ -2,12 +2,11 @@
 
 #include "base/log.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ALIGNMENT_BYTES = 64 };
+enum { ALIGNMENT_BYTES = 64, ARRAY_LEAST = 16 };
 
 static petra_mem_hook mem_hook; /* set by tests only */
 static void *mem_hook_context;
@@ -62,4 +61,21 @@ petra_status petra_duplicate_string(char **out, const char *text) {
 
 void petra_free(void *memory) {
   free(memory);
+}
+
+petra_status petra_array_reserve(void *array, int64_t *capacity, int64_t need, size_t size) {
+  void *old, *larger;
+  int64_t doubled = *capacity > INT64_MAX / 2 ? INT64_MAX : 2 * *capacity;
+  int64_t wanted = doubled > ARRAY_LEAST ? doubled : ARRAY_LEAST;
+  if (need <= *capacity)
+    return PETRA_OK;
+  wanted = need > wanted ? need : wanted;
+  PETRA_TRY(petra_allocate(&larger, (size_t)wanted, size));
+  memcpy(&old, array, sizeof old);
+  if (old)
+    memcpy(larger, old, (size_t)*capacity * size);
+  petra_free(old);
+  memcpy(array, &larger, sizeof larger);
+  *capacity = wanted;
+  return PETRA_OK;
 }

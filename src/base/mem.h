@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Allocates count * size zeroed bytes and stores the address in *out, where out is the address of any object pointer
  * (`petra_allocate(&p, n, sizeof *p)`). count * size = 0 gives a unique address. On failure logs, leaves *out as it
@@ -23,6 +24,11 @@ petra_status petra_duplicate_string(char **out, const char *text);
  * take for themselves, and `bytes` more. To be asked before they are called. */
 enum { PETRA_RESERVE_BYTES = 16 << 20 };
 petra_status petra_reserve(size_t bytes);
+
+/* Makes room for `need` elements of `size` bytes in an array that grows. `array` is the address of any object pointer, NULL
+ * where *capacity is 0; what is in it moves, at least doubled in size, into zeroed memory. On failure logs, leaves both as
+ * they were and returns PETRA_NO_MEMORY. */
+petra_status petra_array_reserve(void *array, int64_t *capacity, int64_t need, size_t size);
 
 /* Frees what the functions above gave; NULL is allowed. */
 void petra_free(void *memory);

@@ -15,15 +15,10 @@ static int64_t monotonic_clock(void *context) {
   return petra_clock_ns();
 }
 
-void petra_progress_init(petra_progress *progress, FILE *stream, petra_progress_style style, petra_progress_clock clock,
-                         void *clock_context) {
+void petra_progress_init(petra_progress *progress, FILE *stream, petra_progress_style style) {
   if (style == PETRA_PROGRESS_AUTO)
     style = isatty(fileno(stream)) ? PETRA_PROGRESS_TERMINAL : PETRA_PROGRESS_LINES;
-  *progress = (petra_progress){.stream = stream,
-                               .style = style,
-                               .clock = clock ? clock : monotonic_clock,
-                               .clock_context = clock_context,
-                               .width = 80};
+  *progress = (petra_progress){.stream = stream, .style = style, .clock = monotonic_clock, .width = 80};
   struct winsize window;
   if (style == PETRA_PROGRESS_TERMINAL && ioctl(fileno(stream), TIOCGWINSZ, &window) == 0 && window.ws_col > 0)
     progress->width = window.ws_col;
@@ -53,8 +48,7 @@ static void format_line(petra_progress *progress, int64_t done, int64_t total, c
   petra_utf8_show(progress->line, sizeof progress->line, line, strlen(line));
 }
 
-/* A line as wide as the terminal would wrap, and then could not be rewritten. Cut at a UTF-8 character's
- * start. */
+/* A line as wide as the terminal would wrap, and then could not be rewritten. Cut at a UTF-8 character's start. */
 static void write_in_place(petra_progress *progress) {
   int length = (int)strlen(progress->line);
   if (length > progress->width - 1) {

@@ -14,7 +14,7 @@ typedef enum petra_progress_style {
   PETRA_PROGRESS_QUIET
 } petra_progress_style;
 
-/* Nanoseconds of a clock that never goes back. */
+/* Nanoseconds of a clock that never goes back; another than the system's in tests. */
 typedef int64_t (*petra_progress_clock)(void *context);
 
 enum { PETRA_PROGRESS_BYTES = 256 };
@@ -33,16 +33,14 @@ typedef struct petra_progress {
   char line[PETRA_PROGRESS_BYTES];
 } petra_progress;
 
-/* `clock` NULL: the system's monotonic clock. Nothing to release; end with petra_progress_finish. */
-void petra_progress_init(petra_progress *progress, FILE *stream, petra_progress_style style, petra_progress_clock clock,
-                         void *clock_context);
+/* Nothing to release; end with petra_progress_finish. */
+void petra_progress_init(petra_progress *progress, FILE *stream, petra_progress_style style);
 
 /* Reports that `done` of `total` (0: not known) units are done; `text` says the rest ("epoch 3, loss 1.2").
  * Cheap, and written only if the last line is long enough ago: 0.1 s on a terminal, 10 s otherwise. */
 void petra_progress_update(petra_progress *progress, int64_t done, int64_t total, const char *text);
 
-/* Removes the line from a terminal, before something else is written there; the next update brings it back.
- */
+/* Removes the line from a terminal, before something else is written there; the next update brings it back. */
 void petra_progress_hide(petra_progress *progress);
 
 /* The end: removes the line from a terminal; otherwise writes the last line if it has not been written. */

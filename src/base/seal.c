@@ -13,29 +13,25 @@
 
 enum { MAGIC_BYTES = 8, VERSION = 1, CHUNK_BYTES = 1 << 16 };
 
-/* Where the fields are; all are 64 bits, little-endian. The digest of the seal itself is over all before it. */
+/* What the seal tells, in the order of the file; `bytes` are those of the file, the seal included. */
+typedef struct seal {
+  uint64_t version, state, bytes, digest, count;
+  struct {
+    uint64_t offset, bytes, digest;
+  } part[PETRA_SEAL_PARTS];
+} seal;
+
+/* Where it stands: words of 64 bits, little-endian, behind the magic number. The digest of the seal itself is over all
+ * before it. */
 enum {
-  AT_VERSION = 8,
-  AT_STATE = 16,
-  AT_BYTES = 24, /* of the file, the seal included */
-  AT_DIGEST = 32,
-  AT_COUNT = 40,
-  AT_PARTS = 48, /* offset, bytes, digest of each */
-  PART_BYTES = 24,
-  AT_TEXT = AT_PARTS + PETRA_SEAL_PARTS * PART_BYTES,
+  WORDS = sizeof(seal) / sizeof(uint64_t),
+  AT_TEXT = MAGIC_BYTES + sizeof(seal),
   AT_OWN_DIGEST = PETRA_SEAL_BYTES - 16,
   AT_END = PETRA_SEAL_BYTES - MAGIC_BYTES
 };
 
 static const char magic[MAGIC_BYTES] = {'P', 'E', 'T', 'R', 'A', '-', 'H', '5'};
 static const char hdf5_signature[8] = {'\211', 'H', 'D', 'F', '\r', '\n', '\032', '\n'};
-
-typedef struct seal {
-  uint64_t state, bytes, digest, count;
-  struct {
-    uint64_t offset, bytes, digest;
-  } part[PETRA_SEAL_PARTS];
-} seal;
 
 static uint64_t digest_of(const void *bytes, size_t count) {
   petra_xxh64 hash;
@@ -45,19 +41,12 @@ static uint64_t digest_of(const void *bytes, size_t count) {
 }
 
 static void pack(const seal *s, unsigned char *out) {
+  uint64_t words[WORDS];
+  memcpy(words, s, sizeof words);
   memset(out, 0, PETRA_SEAL_BYTES);
   memcpy(out, magic, MAGIC_BYTES);
-  petra_store_le64(out + AT_VERSION, VERSION);
-  petra_store_le64(out + AT_STATE, s->state);
-  petra_store_le64(out + AT_BYTES, s->bytes);
-  petra_store_le64(out + AT_DIGEST, s->digest);
-  petra_store_le64(out + AT_COUNT, s->count);
-  for (int i = 0; i < PETRA_SEAL_PARTS; i++) {
-    unsigned char *at = out + AT_PARTS + i * PART_BYTES;
-    petra_store_le64(at, s->part[i].offset);
-    petra_store_le64(at + 8, s->part[i].bytes);
-    petra_store_le64(at + 16, s->part[i].digest);
-  }
+  for (int i = 0; i < WORDS; i++)
+    petra_store_le64(out + MAGIC_BYTES + 8 * i, words[i]);
   snprintf((char *)out + AT_TEXT, AT_OWN_DIGEST - AT_TEXT,
            "\nA file of petra: length and digest (XXH64); the HDF5 file begins at byte %d.\n", PETRA_SEAL_BYTES);
   petra_store_le64(out + AT_OWN_DIGEST, digest_of(out, AT_OWN_DIGEST));
@@ -68,30 +57,25 @@ static petra_status damaged(const char *name, const char *what) {
   return petra_fail(PETRA_DATA, "%s: damaged or truncated file: %s; expected it as petra wrote it", name, what);
 }
 
-/* The seal in the first `got` bytes of a file; *ours is false where there is none. One of the two magic numbers is
+/* The seal in the first `got` bytes of a file; its state is NONE where there is none. One of the two magic numbers is
  * enough: it may be the other one that was changed. */
-static petra_status unpack(const char *name, const unsigned char *in, size_t got, bool *ours, seal *out) {
+static petra_status unpack(const char *name, const unsigned char *in, size_t got, seal *out) {
   bool begins = got >= MAGIC_BYTES && memcmp(in, magic, MAGIC_BYTES) == 0;
   bool ends = got >= PETRA_SEAL_BYTES && memcmp(in + AT_END, magic, MAGIC_BYTES) == 0;
-  *ours = (begins || ends) && memcmp(in, hdf5_signature, sizeof hdf5_signature) != 0;
-  if (!*ours)
+  *out = (seal){.state = PETRA_SEAL_NONE};
+  if ((!begins && !ends) || memcmp(in, hdf5_signature, sizeof hdf5_signature) == 0)
     return PETRA_OK;
   if (got < PETRA_SEAL_BYTES || !begins || !ends || petra_load_le64(in + AT_OWN_DIGEST) != digest_of(in, AT_OWN_DIGEST))
     return damaged(name, "its seal does not hold");
-  uint64_t version = petra_load_le64(in + AT_VERSION);
-  *out = (seal){.state = petra_load_le64(in + AT_STATE),
-                .bytes = petra_load_le64(in + AT_BYTES),
-                .digest = petra_load_le64(in + AT_DIGEST),
-                .count = petra_load_le64(in + AT_COUNT)};
-  for (int i = 0; i < PETRA_SEAL_PARTS; i++) {
-    const unsigned char *at = in + AT_PARTS + i * PART_BYTES;
-    out->part[i].offset = petra_load_le64(at);
-    out->part[i].bytes = petra_load_le64(at + 8);
-    out->part[i].digest = petra_load_le64(at + 16);
-  }
-  if (version != VERSION || out->count > PETRA_SEAL_PARTS)
+  uint64_t words[WORDS];
+  for (int i = 0; i < WORDS; i++)
+    words[i] = petra_load_le64(in + MAGIC_BYTES + 8 * i);
+  memcpy(out, words, sizeof words);
+  if (out->version != VERSION || out->count > PETRA_SEAL_PARTS)
     return petra_fail(PETRA_DATA, "%s: its seal is of version %" PRIu64 "; expected %d: it is a later petra's", name,
-                      version, VERSION);
+                      out->version, VERSION);
+  if (out->state != PETRA_SEAL_WHOLE)
+    out->state = PETRA_SEAL_OPEN;
   return PETRA_OK;
 }
 
@@ -99,15 +83,14 @@ static petra_status unpack(const char *name, const unsigned char *in, size_t got
 
 void petra_seal_image(void *image, size_t size) {
   const char *content = (const char *)image + PETRA_SEAL_BYTES;
-  const seal s = {.state = PETRA_SEAL_WHOLE, .bytes = size, .digest = digest_of(content, size - PETRA_SEAL_BYTES)};
+  const seal s = {VERSION, PETRA_SEAL_WHOLE, .bytes = size, .digest = digest_of(content, size - PETRA_SEAL_BYTES)};
   pack(&s, image);
 }
 
 petra_status petra_seal_check_image(const char *name, const void *image, size_t size) {
-  bool ours = false;
-  seal s = {0};
-  PETRA_TRY(unpack(name, image, size, &ours, &s));
-  if (!ours || s.state != PETRA_SEAL_WHOLE || s.bytes != size || s.count != 0 ||
+  seal s;
+  PETRA_TRY(unpack(name, image, size, &s));
+  if (s.state != PETRA_SEAL_WHOLE || s.bytes != size || s.count != 0 ||
       s.digest != digest_of((const char *)image + PETRA_SEAL_BYTES, size - PETRA_SEAL_BYTES))
     return damaged(name, "its seal does not hold");
   return PETRA_OK;
@@ -164,14 +147,14 @@ static int write_seal(int fd, const seal *s) {
 }
 
 int petra_seal_begin(int fd) {
-  return write_seal(fd, &(seal){.state = PETRA_SEAL_OPEN});
+  return write_seal(fd, &(seal){VERSION, .state = PETRA_SEAL_OPEN});
 }
 
 int petra_seal_finish(int fd, const petra_seal_part *parts, int count) {
   struct stat about;
   if (fsync(fd) != 0 || fstat(fd, &about) != 0)
     return errno;
-  seal s = {.state = PETRA_SEAL_WHOLE, .bytes = (uint64_t)about.st_size, .count = (uint64_t)count};
+  seal s = {VERSION, PETRA_SEAL_WHOLE, .bytes = (uint64_t)about.st_size, .count = (uint64_t)count};
   int failure = 0;
   for (int i = 0; i < count && !failure; i++) {
     s.part[i].offset = (uint64_t)parts[i].offset;
@@ -185,11 +168,14 @@ int petra_seal_finish(int fd, const petra_seal_part *parts, int count) {
   return failure || fsync(fd) == 0 ? failure : errno;
 }
 
+static petra_status cannot_read(const char *path, int failure) {
+  return petra_fail(PETRA_IO, "%s: cannot read: %s", path, strerror(failure));
+}
+
 /* Opens the file and reads its seal; *fd is -1 on failure. */
-static petra_status open_sealed(const char *path, int *fd, bool *ours, seal *out) {
+static petra_status open_sealed(const char *path, int *fd, seal *out) {
   unsigned char block[PETRA_SEAL_BYTES];
   struct stat about;
-  *ours = false;
   *fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (*fd < 0)
     return petra_fail(PETRA_IO, "%s: cannot open: %s", path, strerror(errno));
@@ -198,10 +184,10 @@ static petra_status open_sealed(const char *path, int *fd, bool *ours, seal *out
   if (fstat(*fd, &about) != 0 || !S_ISREG(about.st_mode))
     status = petra_fail(PETRA_IO, "%s: cannot open: expected a regular file", path);
   else if ((got = pread(*fd, block, sizeof block, 0)) < 0)
-    status = petra_fail(PETRA_IO, "%s: cannot read: %s", path, strerror(errno));
+    status = cannot_read(path, errno);
   else
-    status = unpack(path, block, (size_t)got, ours, out);
-  if (status == PETRA_OK && *ours && out->state == PETRA_SEAL_WHOLE && out->bytes != (uint64_t)about.st_size)
+    status = unpack(path, block, (size_t)got, out);
+  if (status == PETRA_OK && out->state == PETRA_SEAL_WHOLE && out->bytes != (uint64_t)about.st_size)
     status = petra_fail(PETRA_DATA, "%s: damaged or truncated file: %lld bytes, and it was written with %" PRIu64, path,
                         (long long)about.st_size, out->bytes);
   if (status != PETRA_OK) {
@@ -211,37 +197,27 @@ static petra_status open_sealed(const char *path, int *fd, bool *ours, seal *out
   return status;
 }
 
-static petra_status cannot_read(const char *path, int failure) {
-  return petra_fail(PETRA_IO, "%s: cannot read: %s", path, strerror(failure));
-}
-
 petra_status petra_seal_check(const char *path, petra_seal *out) {
-  bool ours;
-  seal s = {0};
+  seal s;
   int fd;
-  uint64_t found = 0;
-  petra_status status = PETRA_OK;
-  PETRA_TRY(open_sealed(path, &fd, &ours, &s));
-  if (ours && s.state == PETRA_SEAL_WHOLE) {
-    int failure = digest_rest(fd, &s, &found);
-    if (failure)
-      status = cannot_read(path, failure);
-    else if (found != s.digest)
-      status = damaged(path, "its content was changed");
-  }
+  PETRA_TRY(open_sealed(path, &fd, &s));
+  uint64_t found = s.digest;
+  int failure = s.state == PETRA_SEAL_WHOLE ? digest_rest(fd, &s, &found) : 0;
   close(fd);
-  if (status == PETRA_OK)
-    *out = !ours ? PETRA_SEAL_NONE : s.state == PETRA_SEAL_WHOLE ? PETRA_SEAL_WHOLE : PETRA_SEAL_OPEN;
-  return status;
+  if (failure)
+    return cannot_read(path, failure);
+  if (found != s.digest)
+    return damaged(path, "its content was changed");
+  *out = (petra_seal)s.state;
+  return PETRA_OK;
 }
 
 petra_status petra_seal_check_parts(const char *path) {
-  bool ours;
-  seal s = {0};
+  seal s;
   int fd;
   petra_status status = PETRA_OK;
-  PETRA_TRY(open_sealed(path, &fd, &ours, &s));
-  for (uint64_t i = 0; ours && i < s.count && status == PETRA_OK; i++) {
+  PETRA_TRY(open_sealed(path, &fd, &s));
+  for (uint64_t i = 0; i < s.count && status == PETRA_OK; i++) {
     uint64_t found = 0;
     int failure = digest_part(fd, &s, (int)i, &found);
     if (failure)

@@ -24,10 +24,7 @@ typedef enum petra_status {
 #undef PETRA_STATUS_ENUM
 } petra_status;
 
-/* "CONFIG", ... ; "?" for a value outside the list. */
-const char *petra_status_name(petra_status status);
-
-/* The exit code of the program for this status: 0, 1 or 2. */
+/* The exit code of the program for this status: 0, 1 or 2; 1 for a value outside the list. */
 int petra_status_exit_code(petra_status status);
 
 /* Passes a failure on to the caller. The first to detect a failure logs it (petra_fail); the others only pass it on. */

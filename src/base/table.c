@@ -1,6 +1,5 @@
 #include "base/table.h"
 
-#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -17,6 +16,7 @@ struct petra_table {
   char **cells; /* row-major */
   size_t cell_count;
   int64_t capacity;
+  petra_status status; /* of the cells */
 };
 
 petra_status petra_table_create(const petra_table_column *columns, int count, petra_table **out) {
@@ -28,23 +28,26 @@ petra_status petra_table_create(const petra_table_column *columns, int count, pe
   return PETRA_OK;
 }
 
-petra_status petra_table_cell(petra_table *table, const char *format, ...) {
-  va_list arguments, again;
+static petra_status add_cell(petra_table *table, const char *format, va_list arguments, va_list again) {
   char *text = NULL;
   PETRA_TRY(petra_array_reserve(&table->cells, &table->capacity, (int64_t)table->cell_count + 1, sizeof *table->cells));
+  int length = vsnprintf(NULL, 0, format, arguments);
+  const size_t room = 4 * (size_t)length + 1; /* as it is shown, a byte may become four; it is printed behind that */
+  PETRA_TRY(petra_allocate(&text, room + (size_t)length + 1, 1));
+  vsnprintf(text + room, (size_t)length + 1, format, again);
+  petra_utf8_show(text, room, text + room, (size_t)length);
+  table->cells[table->cell_count++] = text;
+  return PETRA_OK;
+}
+
+void petra_table_cell(petra_table *table, const char *format, ...) {
+  va_list arguments, again;
   va_start(arguments, format);
   va_copy(again, arguments);
-  int length = vsnprintf(NULL, 0, format, arguments);
-  va_end(arguments);
-  const size_t room = 4 * (size_t)length + 1; /* as it is shown, a byte may become four; it is printed behind that */
-  petra_status status = petra_allocate(&text, room + (size_t)length + 1, 1);
-  if (status == PETRA_OK) {
-    vsnprintf(text + room, (size_t)length + 1, format, again);
-    petra_utf8_show(text, room, text + room, (size_t)length);
-    table->cells[table->cell_count++] = text;
-  }
+  if (table->status == PETRA_OK)
+    table->status = add_cell(table, format, arguments, again);
   va_end(again);
-  return status;
+  va_end(arguments);
 }
 
 /* Row -1 is the header. */
@@ -68,9 +71,10 @@ static void print_row(const petra_table *table, int64_t row, const int *widths, 
   putc('\n', out);
 }
 
-petra_status petra_table_print(const petra_table *table, FILE *out) {
+static petra_status print(const petra_table *table, FILE *out) {
   int *widths = NULL;
   size_t columns = (size_t)table->column_count;
+  PETRA_TRY(table->status);
   if (table->cell_count % columns != 0)
     return petra_fail(PETRA_INTERNAL, "a table of %zu columns has %zu cells; expected full rows", columns,
                       table->cell_count);
@@ -90,11 +94,11 @@ petra_status petra_table_print(const petra_table *table, FILE *out) {
   return PETRA_OK;
 }
 
-void petra_table_destroy(petra_table *table) {
-  if (!table)
-    return;
+petra_status petra_table_print(petra_table *table, FILE *out) {
+  petra_status status = print(table, out);
   for (size_t i = 0; i < table->cell_count; i++)
     petra_free(table->cells[i]);
   petra_free(table->cells);
   petra_free(table);
+  return status;
 }

@@ -1,7 +1,6 @@
 #define _GNU_SOURCE /* fopencookie: the stream of open_memstream says nothing where memory ends */
 #include "base/text.h"
 
-#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 

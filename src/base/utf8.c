@@ -30,8 +30,6 @@ bool petra_utf8_is_printable(uint32_t c) {
          (c >= 0xe000 && c <= 0xfffd && c != 0xfeff) || (c >= 0x10000 && c <= 0x10ffff);
 }
 
-/* All but controls (C0, DEL, C1), line and paragraph separators, marks that turn the direction of what follows, and the byte
- * order mark. */
 bool petra_utf8_is_shown(uint32_t c) {
   return !(c < 0x20 || (c >= 0x7f && c <= 0x9f) || c == 0x61c || c == 0x200e || c == 0x200f ||
            (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || !petra_utf8_is_printable(c));

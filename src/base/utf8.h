@@ -15,7 +15,7 @@ int petra_utf8_decode(const char *text, size_t length, uint32_t *out);
 bool petra_utf8_is_printable(uint32_t character);
 
 /* False for what could disturb a terminal: controls (C0, DEL, C1), line and paragraph separators, marks that turn the
- * direction of the text (U+200E, U+202E, ...). */
+ * direction of the text (U+200E, U+202E, ...), the byte order mark. */
 bool petra_utf8_is_shown(uint32_t character);
 
 /* Copies `text` as it is shown: each byte of a character that is not, or that is not UTF-8, becomes "\x1b". What does not

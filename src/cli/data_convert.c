@@ -19,6 +19,7 @@ typedef struct conversion {
   const char **class_names;
   char source[512];
   petra_data_file *file;
+  int target; /* PETRA_DATA_FILE_TRAIN or PETRA_DATA_FILE_EVAL */
 } conversion;
 
 static petra_status open_sets(conversion *c) {
@@ -59,21 +60,16 @@ static petra_status create_file(conversion *c) {
   return petra_data_file_create(c->arguments->output, &about, &c->file);
 }
 
+static petra_status put_records(void *context, const petra_data_records *records) {
+  const conversion *c = context;
+  for (int64_t i = 0; i < records->count; i++)
+    PETRA_TRY(records->statuses[i]);
+  return petra_data_file_put(c->file, c->target, records->first, records->count, records->pixels, records->labels);
+}
+
 static petra_status copy_split(conversion *c, petra_split split) {
-  petra_data_records records;
-  petra_status status = petra_data_records_init(&records, c->sets[split]);
-  int target = split == PETRA_SPLIT_TRAIN ? PETRA_DATA_FILE_TRAIN : PETRA_DATA_FILE_EVAL;
-  while (status == PETRA_OK) {
-    PETRA_TRY_GOTO(status, petra_data_records_next(&records, (int)c->config->data.workers), done);
-    if (records.count == 0)
-      break;
-    for (int64_t i = 0; i < records.count; i++)
-      PETRA_TRY_GOTO(status, records.statuses[i], done);
-    status = petra_data_file_put(c->file, target, records.first, records.count, records.pixels, records.labels);
-  }
-done:
-  petra_data_records_fini(&records);
-  return status;
+  c->target = split == PETRA_SPLIT_TRAIN ? PETRA_DATA_FILE_TRAIN : PETRA_DATA_FILE_EVAL;
+  return petra_data_each(c->sets[split], (int)c->config->data.workers, put_records, c);
 }
 
 static petra_status report(const conversion *c) {
@@ -86,18 +82,10 @@ static petra_status report(const conversion *c) {
                        train->classes);
     return PETRA_OK;
   }
-  json_t *root = json_object();
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_json_set(root, "output", petra_json_string(c->arguments->output)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "train", json_integer(train->count)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "eval", json_integer(eval_count)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "height", json_integer(train->height)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "width", json_integer(train->width)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "classes", json_integer(train->classes)), done);
-  status = petra_json_print(root, stdout);
-done:
-  json_decref(root);
-  return status;
+  return petra_json_print_new(json_pack("{s:o, s:I, s:I, s:i, s:i, s:i}", "output",
+                                        petra_json_string(c->arguments->output), "train", (json_int_t)train->count,
+                                        "eval", (json_int_t)eval_count, "height", (int)train->height, "width",
+                                        (int)train->width, "classes", (int)train->classes));
 }
 
 petra_status petra_data_convert(const petra_arguments *arguments, const petra_config *config) {

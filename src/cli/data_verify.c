@@ -1,6 +1,5 @@
 /* petra data verify: reads all of a data set. */
 #include "base/json.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
 #include "cli/data.h"
@@ -61,19 +60,10 @@ static petra_status count_record(split_report *report, const petra_data_records 
   return PETRA_OK;
 }
 
-static petra_status read_all(split_report *report, int threads) {
-  petra_data_records records;
-  petra_status status = petra_data_records_init(&records, report->set);
-  while (status == PETRA_OK) {
-    PETRA_TRY_GOTO(status, petra_data_records_next(&records, threads), done);
-    if (records.count == 0)
-      break;
-    for (int64_t i = 0; i < records.count; i++)
-      PETRA_TRY_GOTO(status, count_record(report, &records, i), done);
-  }
-done:
-  petra_data_records_fini(&records);
-  return status;
+static petra_status count_records(void *report, const petra_data_records *records) {
+  for (int64_t i = 0; i < records->count; i++)
+    PETRA_TRY(count_record(report, records, i));
+  return PETRA_OK;
 }
 
 /* A config that cannot be is an error; a set that cannot be opened is a problem of it. */
@@ -85,7 +75,7 @@ static petra_status examine(split_report *report, const petra_config *config, pe
     return petra_dataset_problem(&report->problems, status);
   PETRA_TRY(status);
   PETRA_TRY(petra_allocate(&report->class_count, (size_t)report->set->classes, sizeof *report->class_count));
-  return read_all(report, (int)config->data.workers);
+  return petra_data_each(report->set, (int)config->data.workers, count_records, report);
 }
 
 /* Of pixel / 255; not a number without images. */
@@ -106,8 +96,12 @@ static void class_range(const split_report *report, int64_t *least, int64_t *mos
   }
 }
 
+static const char *split_name(petra_split split) {
+  return split == PETRA_SPLIT_TRAIN ? "train" : "eval";
+}
+
 static void print_split(const split_report *report, petra_split split) {
-  const char *name = petra_split_name(split);
+  const char *name = split_name(split);
   if (!report->there) {
     printf("%-6s none\n", name);
     return;
@@ -134,91 +128,68 @@ static void print_split(const split_report *report, petra_split split) {
   printf("       problems: %lld\n", (long long)report->problems);
 }
 
-static petra_status moments_json(const split_report *report, json_t *object) {
-  json_t *means = json_array(), *deviations = json_array();
+static json_t *split_json(const split_report *report, petra_split split) {
+  const petra_dataset *set = report->set;
+  json_t *object = json_pack("{s:s, s:I, s:I}", "name", split_name(split), "problems", (json_int_t)report->problems,
+                             "images", (json_int_t)report->images);
+  if (!set)
+    return object;
+  json_t *means = json_array(), *deviations = json_array(), *counts = json_array(), *names = json_array();
   for (int c = 0; c < 3; c++) {
     double mean, deviation;
     channel_moments(report, c, &mean, &deviation);
-    json_array_append_new(means, petra_json_real(mean));
-    json_array_append_new(deviations, petra_json_real(deviation));
+    petra_json_append(&means, petra_json_real(mean));
+    petra_json_append(&deviations, petra_json_real(deviation));
   }
-  petra_status status = petra_json_set(object, "mean", means);
-  petra_status other = petra_json_set(object, "deviation", deviations);
-  return status == PETRA_OK ? other : status;
-}
-
-static petra_status classes_json(const split_report *report, json_t *object) {
-  const petra_dataset *set = report->set;
-  json_t *counts = json_array(), *names = json_array();
   for (int32_t c = 0; c < set->classes; c++) {
-    json_array_append_new(counts, json_integer(report->class_count[c]));
+    petra_json_append(&counts, json_integer(report->class_count[c]));
     if (set->ops->class_name)
-      json_array_append_new(names, petra_json_string(set->ops->class_name(set, c)));
+      petra_json_append(&names, petra_json_string(set->ops->class_name(set, c)));
   }
-  petra_status status = petra_json_set(object, "class_counts", counts);
-  if (!set->ops->class_name)
-    json_decref(names);
-  else if (status == PETRA_OK)
-    status = petra_json_set(object, "class_names", names);
+  petra_json_set(&object, "height", json_integer(set->height));
+  petra_json_set(&object, "width", json_integer(set->width));
+  petra_json_set(&object, "classes", json_integer(set->classes));
+  petra_json_set(&object, "stored",
+                 json_pack("{s:i,s:i,s:i,s:i}", "width_min", report->width_min, "width_max", report->width_max,
+                           "height_min", report->height_min, "height_max", report->height_max));
+  petra_json_set(&object, "mean", means);
+  petra_json_set(&object, "deviation", deviations);
+  petra_json_set(&object, "class_counts", counts);
+  if (set->ops->class_name)
+    petra_json_set(&object, "class_names", names);
   else
     json_decref(names);
-  return status;
-}
-
-static petra_status split_json(const split_report *report, petra_split split, json_t *object) {
-  PETRA_TRY(petra_json_set(object, "name", json_string(petra_split_name(split))));
-  PETRA_TRY(petra_json_set(object, "problems", json_integer(report->problems)));
-  PETRA_TRY(petra_json_set(object, "images", json_integer(report->images)));
-  if (!report->set)
-    return PETRA_OK;
-  PETRA_TRY(petra_json_set(object, "height", json_integer(report->set->height)));
-  PETRA_TRY(petra_json_set(object, "width", json_integer(report->set->width)));
-  PETRA_TRY(petra_json_set(object, "classes", json_integer(report->set->classes)));
-  PETRA_TRY(
-      petra_json_set(object, "stored",
-                     json_pack("{s:i,s:i,s:i,s:i}", "width_min", report->width_min, "width_max", report->width_max,
-                               "height_min", report->height_min, "height_max", report->height_max)));
-  PETRA_TRY(moments_json(report, object));
-  return classes_json(report, object);
+  return object;
 }
 
 static petra_status print_json(const petra_config *config, const split_report *reports) {
-  json_t *root = json_object(), *list = json_array();
-  petra_status status;
-  PETRA_TRY_GOTO(status,
-                 petra_json_set(root, "set", json_string(petra_config_choice_name("data.set", (int)config->data.set))),
-                 done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "problems", json_integer(reports[0].problems + reports[1].problems)),
-                 done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "splits", json_incref(list)), done);
-  for (int i = 0; i < SPLITS; i++) {
-    if (!reports[i].there)
-      continue;
-    json_t *object = json_object();
-    json_array_append_new(list, object);
-    PETRA_TRY_GOTO(status, split_json(&reports[i], (petra_split)i, object), done);
-  }
-  status = petra_json_print(root, stdout);
-done:
-  json_decref(list);
-  json_decref(root);
-  return status;
+  json_t *splits = json_array();
+  for (int i = 0; i < SPLITS; i++)
+    if (reports[i].there)
+      petra_json_append(&splits, split_json(&reports[i], (petra_split)i));
+  return petra_json_print_new(json_pack("{s:s, s:I, s:o}", "set",
+                                        petra_config_choice_name("data.set", (int)config->data.set), "problems",
+                                        (json_int_t)(reports[0].problems + reports[1].problems), "splits", splits));
+}
+
+static petra_status examine_all(split_report reports[SPLITS], const petra_config *config) {
+  int64_t *problems = &reports[0].problems;
+  reports[PETRA_SPLIT_TRAIN].there = reports[PETRA_SPLIT_EVAL].there = true;
+  petra_status status = petra_dataset_has_eval(config, &reports[PETRA_SPLIT_EVAL].there);
+  if (status == PETRA_IO || status == PETRA_DATA) /* the line is there */
+    return petra_dataset_problem(problems, status);
+  PETRA_TRY(status);
+  if (config->data.set == PETRA_SET_HDF5)
+    PETRA_TRY(petra_dataset_problem(problems, petra_seal_check_parts(config->data.path)));
+  for (int i = 0; i < SPLITS; i++)
+    PETRA_TRY(examine(&reports[i], config, (petra_split)i));
+  return PETRA_OK;
 }
 
 petra_status petra_data_verify(const petra_arguments *arguments, const petra_config *config) {
   split_report reports[SPLITS] = {{0}};
-  petra_status status = PETRA_OK;
-  reports[PETRA_SPLIT_TRAIN].there = reports[PETRA_SPLIT_EVAL].there = true;
-  status = petra_dataset_has_eval(config, &reports[PETRA_SPLIT_EVAL].there);
-  if (status == PETRA_OK && config->data.set == PETRA_SET_HDF5)
-    PETRA_TRY_GOTO(status, petra_dataset_problem(&reports[0].problems, petra_seal_check_parts(config->data.path)),
-                   done);
-  bool readable = status == PETRA_OK; /* if not, then the line is there */
-  if (status == PETRA_IO || status == PETRA_DATA)
-    status = petra_dataset_problem(&reports[0].problems, status);
-  for (int i = 0; i < SPLITS && status == PETRA_OK && readable; i++)
-    status = examine(&reports[i], config, (petra_split)i);
-  PETRA_TRY_GOTO(status, status, done);
+  petra_status status;
+  PETRA_TRY_GOTO(status, examine_all(reports, config), done);
   if (arguments->json)
     PETRA_TRY_GOTO(status, print_json(config, reports), done);
   for (int i = 0; i < SPLITS && !arguments->json && !arguments->quiet; i++)

@@ -4,14 +4,18 @@
 
 #include <jansson.h>
 
-petra_status petra_epoch_json(const petra_runlog_epoch *row, json_t *object) {
-  PETRA_TRY(petra_json_set(object, "epoch", json_integer(row->epoch)));
-  PETRA_TRY(petra_json_set(object, "train_loss", petra_json_real(row->train_loss)));
-  PETRA_TRY(petra_json_set(object, "train_top1", petra_json_real(row->train_top1)));
-  PETRA_TRY(petra_json_set(object, "eval_loss", petra_json_real(row->eval_loss)));
-  PETRA_TRY(petra_json_set(object, "eval_top1", petra_json_real(row->eval_top1)));
-  PETRA_TRY(petra_json_set(object, "eval_top5", petra_json_real(row->eval_top5)));
-  PETRA_TRY(petra_json_set(object, "lr", petra_json_real(row->lr)));
-  PETRA_TRY(petra_json_set(object, "wall_s", petra_json_real(row->wall_s)));
-  return petra_json_set(object, "images_per_s", petra_json_real(row->images_per_s));
+json_t *petra_epoch_json(const petra_runlog_epoch *row) {
+  return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "epoch", (int)row->epoch, "train_loss",
+                   petra_json_real(row->train_loss), "train_top1", petra_json_real(row->train_top1), "eval_loss",
+                   petra_json_real(row->eval_loss), "eval_top1", petra_json_real(row->eval_top1), "eval_top5",
+                   petra_json_real(row->eval_top5), "lr", petra_json_real(row->lr), "wall_s",
+                   petra_json_real(row->wall_s), "images_per_s", petra_json_real(row->images_per_s));
+}
+
+json_t *petra_peaks_json(const int64_t bytes[PETRA_MEMORY_CATEGORIES], int64_t total) {
+  json_t *object = json_object();
+  for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
+    petra_json_set(&object, petra_memory_category_name((petra_memory_category)c), json_integer(bytes[c]));
+  petra_json_set(&object, "total", json_integer(total));
+  return object;
 }

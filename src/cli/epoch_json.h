@@ -1,4 +1,4 @@
-/* A row of /epoch as a JSON object, for `petra train --json` and `petra inspect --json`. */
+/* What more than one subcommand prints as JSON: new objects, NULL without memory. */
 #ifndef PETRA_CLI_EPOCH_JSON_H
 #define PETRA_CLI_EPOCH_JSON_H
 
@@ -6,6 +6,10 @@
 
 struct json_t; /* jansson's */
 
-petra_status petra_epoch_json(const petra_runlog_epoch *row, struct json_t *object);
+/* A row of /epoch. */
+struct json_t *petra_epoch_json(const petra_runlog_epoch *row);
+
+/* A stage's peaks: one a category, and all together. */
+struct json_t *petra_peaks_json(const int64_t bytes[PETRA_MEMORY_CATEGORIES], int64_t total);
 
 #endif

@@ -1,6 +1,5 @@
 /* petra evaluate: accuracy of weights on the evaluation set. */
 #include "base/json.h"
-#include "base/mem.h"
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "run/network.h"
@@ -15,17 +14,10 @@ static petra_status report(const petra_arguments *arguments, const petra_config 
                      (long long)result->images, result->loss, 100 * result->top1, 100 * result->top5);
     return PETRA_OK;
   }
-  json_t *root = json_object();
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_json_set(root, "weights", petra_json_string(config->model.weights)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "images", json_integer(result->images)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "loss", petra_json_real(result->loss)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "top1", petra_json_real(result->top1)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "top5", petra_json_real(result->top5)), done);
-  status = petra_json_print(root, stdout);
-done:
-  json_decref(root);
-  return status;
+  return petra_json_print_new(json_pack("{s:o, s:I, s:o, s:o, s:o}", "weights",
+                                        petra_json_string(config->model.weights), "images", (json_int_t)result->images,
+                                        "loss", petra_json_real(result->loss), "top1", petra_json_real(result->top1),
+                                        "top5", petra_json_real(result->top5)));
 }
 
 static petra_status run(const petra_arguments *arguments) {
@@ -45,7 +37,7 @@ static petra_status run(const petra_arguments *arguments) {
   PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
   PETRA_TRY_GOTO(status, petra_dataset_open(config, PETRA_SPLIT_EVAL, &set), done);
   PETRA_TRY_GOTO(status, petra_plan_check_data(&plan, set), done);
-  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL), done);
+  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL, NULL), done);
   PETRA_TRY_GOTO(status, petra_network_initialise(&network), done);
   PETRA_TRY_GOTO(status, petra_network_evaluate(&network, set, &result), done);
   status = report(arguments, config, &result);

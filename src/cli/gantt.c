@@ -132,11 +132,10 @@ static petra_status draw(chart *c, FILE *out) {
 petra_status petra_gantt_check(int64_t rows, int64_t units) {
   if (units <= MOST_CELLS / rows)
     return PETRA_OK;
-  return petra_fail(
-      PETRA_USAGE,
-      "a chart of %lld rows and at least %lld units of time is too large for any screen; expected at most "
-      "%d cells, rows times units",
-      (long long)rows, (long long)units, MOST_CELLS);
+  return petra_fail(PETRA_USAGE,
+                    "a chart of %lld rows and at least %lld units of time is too large for any screen; expected at "
+                    "most %d cells, rows times units",
+                    (long long)rows, (long long)units, MOST_CELLS);
 }
 
 /* A device is busy for at least a unit in each F, B and W. */

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/utf8.h"
+#include "base/version.h"
 #include "cli/command.h"
 #include "run/libraries.h"
 #include "run/network.h"
@@ -40,6 +41,15 @@ static void processor_name(char *text, size_t size) {
   fclose(file);
 }
 
+/* "0.1.0", or "0.1.0 (commit)" where the commit is known. */
+static void describe_version(char *text, size_t size) {
+  const char *commit = petra_version_git_commit();
+  if (strcmp(commit, "unknown") == 0)
+    snprintf(text, size, "%s", petra_version());
+  else
+    snprintf(text, size, "%s (%s)", petra_version(), commit);
+}
+
 /* ref as the oracle that it is. */
 static petra_status describe_backend(petra_backend_kind kind, int threads, char *text, size_t size) {
   const bool wide = petra_precision_find(kind, PETRA_PRECISION_FP64);
@@ -64,24 +74,18 @@ static void print_cuda(void) {
 }
 
 /* {"build": text, "devices": [text, ...], "no_device": why there is none, where there is none} */
-static petra_status set_cuda(json_t *root) {
+static json_t *cuda_json(void) {
   char text[320];
-  json_t *object = json_object(), *list = json_array();
   petra_cuda_describe_build(text, sizeof text);
-  petra_status status = petra_json_set(root, "cuda", json_incref(object));
-  PETRA_TRY_GOTO(status, petra_json_set(object, "build", petra_json_string(text)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(object, "devices", json_incref(list)), done);
+  json_t *build = petra_json_string(text), *list = json_array();
   int devices = petra_cuda_devices(text, sizeof text);
   if (devices == 0)
-    PETRA_TRY_GOTO(status, petra_json_set(object, "no_device", petra_json_string(text)), done);
+    return json_pack("{s:o, s:o, s:o}", "build", build, "devices", list, "no_device", petra_json_string(text));
   for (int i = 0; i < devices; i++) {
     petra_cuda_describe_device(i, text, sizeof text);
-    json_array_append_new(list, petra_json_string(text));
+    petra_json_append(&list, petra_json_string(text));
   }
-done:
-  json_decref(list);
-  json_decref(object);
-  return status;
+  return json_pack("{s:o, s:o}", "build", build, "devices", list);
 }
 
 static petra_status run(const petra_arguments *arguments) {
@@ -90,7 +94,7 @@ static petra_status run(const petra_arguments *arguments) {
   PETRA_TRY(petra_config_load(NULL, NULL, 0, &config));
   const int threads = petra_network_threads(config), count = backends_here();
   petra_config_destroy(config);
-  petra_version_describe(version, sizeof version);
+  describe_version(version, sizeof version);
   petra_libraries_describe(libraries, sizeof libraries);
   processor_name(processor, sizeof processor);
   for (int i = 0; i < count; i++)
@@ -105,28 +109,17 @@ static petra_status run(const petra_arguments *arguments) {
     print_cuda();
     return PETRA_OK;
   }
-  json_t *root = json_object(), *list = json_array();
-  petra_status status = petra_json_set(root, "version", petra_json_string(version));
-  for (int i = 0; i < count && status == PETRA_OK; i++) {
-    json_t *object = json_object();
+  json_t *list = json_array();
+  for (int i = 0; i < count; i++) {
     char precisions[64];
-    const char *name = petra_config_choice_name("device.backend", (int)backends[i]);
     petra_precision_list(backends[i], precisions, sizeof precisions);
-    json_array_append_new(list, object);
-    PETRA_TRY_GOTO(status, petra_json_set(object, "name", json_string(name)), done);
-    PETRA_TRY_GOTO(status, petra_json_set(object, "precisions", json_string(precisions)), done);
-    PETRA_TRY_GOTO(status, petra_json_set(object, "description", petra_json_string(text[i])), done);
+    petra_json_append(&list,
+                      json_pack("{s:s, s:s, s:o}", "name", petra_config_choice_name("device.backend", (int)backends[i]),
+                                "precisions", precisions, "description", petra_json_string(text[i])));
   }
-  PETRA_TRY_GOTO(status, petra_json_set(root, "backends", json_incref(list)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "libraries", petra_json_string(libraries)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "processor", petra_json_string(processor)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "cores", json_integer(threads)), done);
-  PETRA_TRY_GOTO(status, set_cuda(root), done);
-  status = petra_json_print(root, stdout);
-done:
-  json_decref(list);
-  json_decref(root);
-  return status;
+  return petra_json_print_new(json_pack("{s:o, s:o, s:o, s:o, s:i, s:o}", "version", petra_json_string(version),
+                                        "backends", list, "libraries", petra_json_string(libraries), "processor",
+                                        petra_json_string(processor), "cores", threads, "cuda", cuda_json()));
 }
 
 const petra_command petra_command_info = {

@@ -18,15 +18,8 @@ static petra_status report(const petra_arguments *arguments, const petra_plan *p
                        (long long)plan->config->run.seed);
     return PETRA_OK;
   }
-  json_t *root = json_object();
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_json_set(root, "weights", petra_json_string(path)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "parameters", json_integer(parameters)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "seed", json_integer(plan->config->run.seed)), done);
-  status = petra_json_print(root, stdout);
-done:
-  json_decref(root);
-  return status;
+  return petra_json_print_new(json_pack("{s:o, s:I, s:I}", "weights", petra_json_string(path), "parameters",
+                                        (json_int_t)parameters, "seed", (json_int_t)plan->config->run.seed));
 }
 
 static petra_status run(const petra_arguments *arguments) {
@@ -37,7 +30,7 @@ static petra_status run(const petra_arguments *arguments) {
   petra_status status;
   PETRA_TRY(petra_arguments_config(arguments, "init", &config));
   PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
-  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL), done);
+  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL, NULL), done);
   PETRA_TRY_GOTO(status, petra_network_initialise(&network), done);
   PETRA_TRY_GOTO(status, petra_folder_of(config, arguments->output, &directory), done);
   PETRA_TRY_GOTO(status, petra_join_path(directory, "weights.h5", &path), done);

@@ -1,91 +1,78 @@
 /* petra inspect: of a config its stage table, of a run its summary. */
 #include "base/json.h"
 #include "base/log.h"
+#include "base/mem.h"
+#include "base/seal.h"
 #include "base/table.h"
+#include "base/utf8.h"
 #include "cli/command.h"
-#include "cli/inspect_run.h"
+#include "cli/epoch_json.h"
 #include "cli/memory.h"
-#include "run/plan.h"
+#include "run/folder.h"
+#include "io/runlog_read.h"
 
 #include <jansson.h>
-#include <stdio.h>
+#include <math.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+
+/* --- a config --- */
 
 static const long largest_image = 4096; /* pixels a side: far above any data set, and counts stay within 63 bits */
 
-static petra_status shape_json(json_t *object, const char *key, const petra_image_shape *shape, int streams) {
-  return petra_json_set(object, key,
-                        json_pack("{s:i, s:i, s:i, s:i}", "streams", streams, "channels", shape->channels, "height",
-                                  shape->height, "width", shape->width));
+static json_t *shape_json(const petra_image_shape *shape, int streams) {
+  return json_pack("{s:i, s:i, s:i, s:i}", "streams", streams, "channels", shape->channels, "height", shape->height,
+                   "width", shape->width);
 }
 
-static petra_status stage_json(const petra_stage_summary *s, int stage, json_t *object) {
-  PETRA_TRY(petra_json_set(object, "stage", json_integer(stage + 1)));
-  PETRA_TRY(petra_json_set(object, "name", json_string(s->name)));
-  PETRA_TRY(petra_json_set(object, "reversible", json_boolean(s->reversible)));
-  PETRA_TRY(shape_json(object, "input", &s->in, s->streams_in));
-  PETRA_TRY(shape_json(object, "output", &s->out, s->streams_out));
-  PETRA_TRY(petra_json_set(object, "parameters", json_integer(s->parameters)));
-  PETRA_TRY(petra_json_set(object, "forward_flops", json_integer(s->forward_flops)));
-  PETRA_TRY(petra_json_set(object, "forward_bytes", json_integer(s->forward_bytes)));
-  PETRA_TRY(petra_json_set(object, "backward_bytes", json_integer(s->backward_bytes)));
-  PETRA_TRY(petra_json_set(object, "delay", json_integer(s->delay)));
-  return petra_json_set(object, "lag", json_integer(s->lag));
-}
-
-static petra_status print_json(const petra_plan *plan, int64_t parameters, int64_t flops,
-                               const petra_accounting *memory) {
-  json_t *root = json_object(), *list = json_array();
-  const petra_config *config = plan->config;
-  petra_status status;
-  PETRA_TRY_GOTO(
-      status,
-      petra_json_set(root, "family", json_string(petra_config_choice_name("model.family", (int)config->model.family))),
-      done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "depth", json_integer(plan->model.depth)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "width", json_integer(plan->model.width)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "method", json_string(plan->method.name)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "accumulate", json_integer(config->method.accumulate)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "batch", json_integer(config->data.batch)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "parameters", json_integer(parameters)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "forward_flops", json_integer(flops)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "stages", json_incref(list)), done);
-  for (int j = 0; j < plan->partition.stages; j++) {
-    petra_stage_summary summary;
-    json_t *object = json_object();
-    json_array_append_new(list, object);
-    petra_plan_stage_summary(plan, j, &summary);
-    PETRA_TRY_GOTO(status, stage_json(&summary, j, object), done);
-  }
-  if (memory)
-    PETRA_TRY_GOTO(status, petra_memory_json(plan, *memory, root), done);
-  status = petra_json_print(root, stdout);
-done:
-  json_decref(list);
-  json_decref(root);
-  return status;
-}
-
-static petra_status shape_cell(petra_table *table, const petra_image_shape *shape, int streams) {
-  if (streams == 2)
-    return petra_table_cell(table, "2 x %dx%dx%d", shape->channels, shape->height, shape->width);
-  return petra_table_cell(table, "%dx%dx%d", shape->channels, shape->height, shape->width);
-}
-
-static petra_status add_row(petra_table *table, const petra_plan *plan, int stage) {
+static json_t *stage_json(const petra_plan *plan, int stage) {
   petra_stage_summary s;
   petra_plan_stage_summary(plan, stage, &s);
-  PETRA_TRY(petra_table_cell(table, "%d", stage + 1));
-  PETRA_TRY(petra_table_cell(table, "%s", s.name));
-  PETRA_TRY(petra_table_cell(table, "%s", s.reversible ? "yes" : "no"));
-  PETRA_TRY(shape_cell(table, &s.in, s.streams_in));
-  PETRA_TRY(shape_cell(table, &s.out, s.streams_out));
-  PETRA_TRY(petra_table_cell(table, "%lld", (long long)s.parameters));
-  PETRA_TRY(petra_table_cell(table, "%.3f", (double)s.forward_flops * 1e-6));
-  PETRA_TRY(petra_table_cell(table, "%.3f", (double)s.forward_bytes * 1e-6));
-  PETRA_TRY(petra_table_cell(table, "%.3f", (double)s.backward_bytes * 1e-6));
-  PETRA_TRY(petra_table_cell(table, "%lld", (long long)s.delay));
-  return petra_table_cell(table, "%lld", (long long)s.lag);
+  return json_pack("{s:i, s:s, s:b, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I}", "stage", stage + 1, "name", s.name,
+                   "reversible", s.reversible, "input", shape_json(&s.in, s.streams_in), "output",
+                   shape_json(&s.out, s.streams_out), "parameters", (json_int_t)s.parameters, "forward_flops",
+                   (json_int_t)s.forward_flops, "forward_bytes", (json_int_t)s.forward_bytes, "backward_bytes",
+                   (json_int_t)s.backward_bytes, "delay", (json_int_t)s.delay, "lag", (json_int_t)s.lag);
+}
+
+/* `accounting`: of the member memory; NULL: without it. */
+static petra_status print_json(const petra_plan *plan, int64_t parameters, int64_t flops,
+                               const petra_accounting *accounting) {
+  const petra_config *config = plan->config;
+  json_t *memory = NULL;
+  if (accounting)
+    PETRA_TRY(petra_memory_json(plan, *accounting, &memory));
+  json_t *stages = json_array();
+  for (int j = 0; j < plan->partition.stages; j++)
+    petra_json_append(&stages, stage_json(plan, j));
+  json_t *root = json_pack("{s:s, s:i, s:i, s:s, s:I, s:I, s:I, s:I, s:o}", "family",
+                           petra_config_choice_name("model.family", (int)config->model.family), "depth",
+                           (int)plan->model.depth, "width", (int)plan->model.width, "method", plan->method.name,
+                           "accumulate", (json_int_t)config->method.accumulate, "batch", (json_int_t)config->data.batch,
+                           "parameters", (json_int_t)parameters, "forward_flops", (json_int_t)flops, "stages", stages);
+  if (accounting)
+    petra_json_set(&root, "memory", memory);
+  return petra_json_print_new(root);
+}
+
+static void shape_cell(petra_table *table, const petra_image_shape *shape, int streams) {
+  petra_table_cell(table, "%s%dx%dx%d", streams == 2 ? "2 x " : "", shape->channels, shape->height, shape->width);
+}
+
+static void add_row(petra_table *table, const petra_plan *plan, int stage) {
+  petra_stage_summary s;
+  petra_plan_stage_summary(plan, stage, &s);
+  petra_table_cell(table, "%d", stage + 1);
+  petra_table_cell(table, "%s", s.name);
+  petra_table_cell(table, "%s", s.reversible ? "yes" : "no");
+  shape_cell(table, &s.in, s.streams_in);
+  shape_cell(table, &s.out, s.streams_out);
+  petra_table_cell(table, "%lld", (long long)s.parameters);
+  petra_table_cell(table, "%.3f", (double)s.forward_flops * 1e-6);
+  petra_table_cell(table, "%.3f", (double)s.forward_bytes * 1e-6);
+  petra_table_cell(table, "%.3f", (double)s.backward_bytes * 1e-6);
+  petra_table_cell(table, "%lld", (long long)s.delay);
+  petra_table_cell(table, "%lld", (long long)s.lag);
 }
 
 static petra_status print_table(const petra_plan *plan, int64_t parameters, int64_t flops) {
@@ -96,18 +83,14 @@ static petra_status print_table(const petra_plan *plan, int64_t parameters, int6
       {"delay", PETRA_TABLE_RIGHT},       {"lag", PETRA_TABLE_RIGHT}};
   const petra_config *config = plan->config;
   petra_table *table;
-  petra_status status = PETRA_OK;
   printf("%s-%d, width %d, %s stem, %d classes; method %s, k = %lld, microbatches of %lld images\n\n",
          config->model.family == PETRA_FAMILY_REVNET ? "RevNet" : "ResNet", plan->model.depth, plan->model.width,
          petra_config_choice_name("model.stem", (int)config->model.stem), plan->model.classes, plan->method.name,
          (long long)config->method.accumulate, (long long)config->data.batch);
   PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
-  for (int j = 0; j < plan->partition.stages && status == PETRA_OK; j++)
-    status = add_row(table, plan, j);
-  if (status == PETRA_OK)
-    status = petra_table_print(table, stdout);
-  petra_table_destroy(table);
-  PETRA_TRY(status);
+  for (int j = 0; j < plan->partition.stages; j++)
+    add_row(table, plan, j);
+  PETRA_TRY(petra_table_print(table, stdout));
   printf("\n%d stages, %lld parameters, %.3f MFLOP forward per image\n"
          "FLOP: multiply-adds of convolutions and the fully connected layer times two; MB: 10^6 bytes per microbatch, "
          "sent to the\n"
@@ -129,6 +112,19 @@ static petra_status resize(petra_plan *plan, const char *text) {
   return petra_partition_init(&plan->partition, plan->config, &plan->model);
 }
 
+/* Whether its memory can be counted. */
+static petra_status check_memory(const petra_plan *plan) {
+  if (*plan->config->method.schedule)
+    return petra_config_fail(plan->config, "method.schedule",
+                             "with --memory, which counts from the delays of the method's own order; expected none");
+  if (plan->method.program->arrival)
+    return petra_config_fail(plan->config, "method.name",
+                             "%s with --memory, which counts from delays; no order fixes them by arrival: expected a "
+                             "method with an order, or petra simulate",
+                             plan->method.name);
+  return PETRA_OK;
+}
+
 static petra_status inspect_config(const petra_arguments *arguments) {
   petra_config *config;
   petra_plan plan = {0};
@@ -141,18 +137,8 @@ static petra_status inspect_config(const petra_arguments *arguments) {
   PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
   PETRA_TRY_GOTO(status, petra_plan_read_order(&plan), done);
   PETRA_TRY_GOTO(status, petra_plan_measure_order(&plan), done);
-  if (memory && *config->method.schedule) {
-    status = petra_config_fail(config, "method.schedule",
-                               "with --memory, which counts from the delays of the method's own order; expected none");
-    goto done;
-  }
-  if (memory && plan.method.program->arrival) {
-    status = petra_config_fail(config, "method.name",
-                               "%s with --memory, which counts from delays; no order fixes them by arrival: expected a "
-                               "method with an order, or petra simulate",
-                               plan.method.name);
-    goto done;
-  }
+  if (memory)
+    PETRA_TRY_GOTO(status, check_memory(&plan), done);
   if (arguments->image_size)
     PETRA_TRY_GOTO(status, resize(&plan, arguments->image_size), done);
   int64_t parameters = 0, flops = 0;
@@ -169,11 +155,141 @@ done:
   return status;
 }
 
+/* --- a run --- */
+
+static bool is_folder(const char *path) {
+  struct stat info;
+  return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* Whether `path` is a folder or begins with HDF5's signature. */
+static bool is_run_file(const char *path) {
+  struct stat info;
+  char start[PETRA_SEAL_BEGIN_BYTES];
+  if (is_folder(path))
+    return true;
+  if (stat(path, &info) != 0 || !S_ISREG(info.st_mode))
+    return false; /* a pipe must not lose its first bytes */
+  FILE *file = fopen(path, "rb");
+  if (!file)
+    return false;
+  bool found = petra_seal_begins_hdf5(start, fread(start, 1, sizeof start, file));
+  fclose(file);
+  return found;
+}
+
+static json_t *stage_row_json(const petra_runlog_summary *summary, int j) {
+  const petra_runlog_stage *row = &summary->stage[j];
+  json_t *object =
+      json_pack("{s:i, s:o, s:b, s:I, s:I, s:i}", "stage", (int)row->stage, "name", petra_json_string(row->name),
+                "reversible", row->reversible, "parameters", (json_int_t)row->parameters, "forward_flops",
+                (json_int_t)row->forward_flops, "delay", (int)row->delay);
+  if (j < summary->memory_stages)
+    petra_json_set(&object, "peak_bytes",
+                   petra_peaks_json(&summary->peak_bytes[j * PETRA_MEMORY_CATEGORIES], summary->total_peak_bytes[j]));
+  return object;
+}
+
+static petra_status print_run_json(const petra_runlog_summary *summary, const char *path) {
+  json_t *epochs = json_array(), *stages = json_array();
+  for (int64_t e = 0; e < summary->epochs; e++)
+    petra_json_append(&epochs, petra_epoch_json(&summary->epoch[e]));
+  for (int j = 0; j < summary->stages; j++)
+    petra_json_append(&stages, stage_row_json(summary, j));
+  return petra_json_print_new(
+      json_pack("{s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o}", "run", petra_json_string(path), "created",
+                petra_json_string(summary->created), "petra_version", petra_json_string(summary->petra_version),
+                "command", petra_json_string(summary->command), "backend", petra_json_string(summary->backend), "seed",
+                (json_int_t)summary->seed, "microbatches", (json_int_t)summary->microbatches, "epochs", epochs,
+                "stages", stages));
+}
+
+/* "-" for what is not known: a loss that did not come back in the epoch, an evaluation that was not made. */
+static void real_cell(petra_table *table, int decimals, double value) {
+  if (isnan(value))
+    petra_table_cell(table, "-");
+  else
+    petra_table_cell(table, "%.*f", decimals, value);
+}
+
+static petra_status print_epochs(const petra_runlog_summary *summary) {
+  static const petra_table_column columns[] = {
+      {"epoch", PETRA_TABLE_RIGHT},     {"train loss", PETRA_TABLE_RIGHT},   {"train top-1 %", PETRA_TABLE_RIGHT},
+      {"eval loss", PETRA_TABLE_RIGHT}, {"eval top-1 %", PETRA_TABLE_RIGHT}, {"eval top-5 %", PETRA_TABLE_RIGHT},
+      {"lr", PETRA_TABLE_RIGHT},        {"images/s", PETRA_TABLE_RIGHT},     {"wall s", PETRA_TABLE_RIGHT}};
+  petra_table *table;
+  PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
+  for (int64_t e = 0; e < summary->epochs; e++) {
+    const petra_runlog_epoch *row = &summary->epoch[e];
+    petra_table_cell(table, "%d", row->epoch + 1);
+    real_cell(table, 4, row->train_loss);
+    real_cell(table, 2, 100 * row->train_top1);
+    real_cell(table, 4, row->eval_loss);
+    real_cell(table, 2, 100 * row->eval_top1);
+    real_cell(table, 2, 100 * row->eval_top5);
+    petra_table_cell(table, "%.4g", row->lr);
+    real_cell(table, 0, row->images_per_s);
+    petra_table_cell(table, "%.1f", row->wall_s);
+  }
+  return petra_table_print(table, stdout);
+}
+
+static petra_status print_memory(const petra_runlog_summary *summary) {
+  petra_table_column columns[PETRA_MEMORY_CATEGORIES + 3] = {{"stage", PETRA_TABLE_RIGHT},
+                                                             {"blocks", PETRA_TABLE_LEFT}};
+  petra_table *table;
+  for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
+    columns[2 + c] = (petra_table_column){petra_memory_category_name((petra_memory_category)c), PETRA_TABLE_RIGHT};
+  columns[PETRA_MEMORY_CATEGORIES + 2] = (petra_table_column){"peak", PETRA_TABLE_RIGHT};
+  PETRA_TRY(petra_table_create(columns, PETRA_MEMORY_CATEGORIES + 3, &table));
+  for (int j = 0; j < summary->memory_stages && j < summary->stages; j++) {
+    petra_table_cell(table, "%d", j + 1);
+    petra_table_cell(table, "%s", summary->stage[j].name);
+    for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
+      petra_table_cell(table, "%.3f", 1e-6 * (double)summary->peak_bytes[j * PETRA_MEMORY_CATEGORIES + c]);
+    petra_table_cell(table, "%.3f", 1e-6 * (double)summary->total_peak_bytes[j]);
+  }
+  printf("\npeak memory in MB (10^6 bytes): each category at its own peak, and all together at theirs\n");
+  return petra_table_print(table, stdout);
+}
+
+static petra_status print_run(const petra_runlog_summary *summary, const char *path) {
+  petra_utf8_print(stdout, "%s\n", path);
+  petra_utf8_print(stdout, "created  %s by petra %s\n", summary->created, summary->petra_version);
+  petra_utf8_print(stdout, "command  %s\n", summary->command);
+  petra_utf8_print(stdout, "backend  %s\n", summary->backend);
+  printf("length   %lld epoch%s, losses of %lld microbatch%s\n", (long long)summary->epochs,
+         summary->epochs == 1 ? "" : "s", (long long)summary->microbatches, summary->microbatches == 1 ? "" : "es");
+  if (summary->epochs) {
+    putchar('\n');
+    PETRA_TRY(print_epochs(summary));
+  }
+  return summary->memory_stages ? print_memory(summary) : PETRA_OK;
+}
+
+static petra_status inspect_run(const petra_arguments *arguments) {
+  char *path = NULL;
+  petra_runlog_summary *summary = NULL;
+  petra_status status;
+  if (arguments->set_count)
+    return petra_fail(PETRA_USAGE, "--set goes with a config; %s is a run", arguments->input);
+  if (is_folder(arguments->input))
+    PETRA_TRY(petra_join_path(arguments->input, "run.h5", &path));
+  else
+    PETRA_TRY(petra_duplicate_string(&path, arguments->input));
+  PETRA_TRY_GOTO(status, petra_runlog_summary_read(path, &summary), done);
+  status = arguments->json ? print_run_json(summary, path) : print_run(summary, path);
+done:
+  petra_runlog_summary_destroy(summary);
+  petra_free(path);
+  return status;
+}
+
 static petra_status run(const petra_arguments *arguments) {
-  bool is_run = arguments->input && petra_inspect_is_run(arguments->input);
+  bool is_run = arguments->input && is_run_file(arguments->input);
   if (is_run && (arguments->memory || arguments->image_size))
     return petra_fail(PETRA_USAGE, "%s is a run: --memory and --image-size are for a config", arguments->input);
-  return is_run ? petra_inspect_run(arguments) : inspect_config(arguments);
+  return is_run ? inspect_run(arguments) : inspect_config(arguments);
 }
 
 const petra_command petra_command_inspect = {

@@ -12,15 +12,12 @@ petra_SOURCES = \
 	src/cli/info.c \
 	src/cli/init.c \
 	src/cli/inspect.c \
-	src/cli/inspect_run.c src/cli/inspect_run.h \
 	src/cli/main.c \
 	src/cli/memory.c src/cli/memory.h \
 	src/cli/methods.c \
-	src/cli/profile.c src/cli/profile.h \
-	src/cli/profile_report.c \
+	src/cli/profile.c \
 	src/cli/schedule.c \
-	src/cli/simulate.c src/cli/simulate.h \
-	src/cli/simulate_report.c \
+	src/cli/simulate.c \
 	src/cli/sweep.c \
 	src/cli/train.c
 petra_LDADD = $(PETRA_LDADD)

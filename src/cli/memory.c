@@ -1,7 +1,6 @@
 /* The analytic memory of a plan, for `petra inspect --memory`. */
 #include "cli/memory.h"
 
-#include "backend/precision.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/table.h"
@@ -10,7 +9,18 @@
 #include <stdio.h>
 #include <string.h>
 
-static petra_status fill_row(const petra_plan *plan, const petra_ledger_rule *rule, petra_memory_row *row) {
+/* One of the four rows of table 3. */
+typedef struct memory_row {
+  bool inputs_kept, weights_kept;
+  petra_ledger_bytes *stage; /* one a stage */
+  int64_t total_bytes;
+  double saving; /* against the first row, 0 .. 1 */
+} memory_row;
+
+/* In the order of table 3: inputs and weights kept, inputs, weights, neither. */
+enum { ROWS = 4 };
+
+static petra_status fill_row(const petra_plan *plan, const petra_ledger_rule *rule, memory_row *row) {
   petra_ledger_bytes sum = {0};
   row->inputs_kept = rule->inputs_kept;
   row->weights_kept = rule->weights_kept;
@@ -31,149 +41,115 @@ static petra_status fill_row(const petra_plan *plan, const petra_ledger_rule *ru
   return PETRA_OK;
 }
 
-petra_status petra_memory_rows(const petra_plan *plan, petra_accounting accounting,
-                               petra_memory_row rows[PETRA_MEMORY_ROWS]) {
-  const petra_config *config = plan->config;
-  memset(rows, 0, PETRA_MEMORY_ROWS * sizeof *rows);
-  for (int i = 0; i < PETRA_MEMORY_ROWS; i++) {
-    const petra_ledger_rule rule = {
-        .accounting = accounting,
-        .inputs_kept = i < 2,
-        .weights_kept = i % 2 == 0,
-        .batch = config->data.batch,
-        .accumulate = config->method.accumulate,
-        .element_bytes = petra_element_bytes(config->device.backend, config->device.precision, PETRA_TENSOR_ACTIVATION),
-        .parameter_bytes = petra_element_bytes(config->device.backend, config->device.precision, PETRA_TENSOR_FILTER)};
+/* free_rows must follow, also after a failure. */
+static petra_status fill_rows(const petra_plan *plan, petra_accounting accounting, memory_row rows[ROWS]) {
+  memset(rows, 0, ROWS * sizeof *rows);
+  for (int i = 0; i < ROWS; i++) {
+    petra_ledger_rule rule = petra_footprint_rule(plan, accounting);
+    rule.inputs_kept = i < 2;
+    rule.weights_kept = i % 2 == 0;
     PETRA_TRY(fill_row(plan, &rule, &rows[i]));
     rows[i].saving = 1 - (double)rows[i].total_bytes / (double)rows[0].total_bytes;
   }
   return PETRA_OK;
 }
 
-void petra_memory_rows_fini(petra_memory_row rows[PETRA_MEMORY_ROWS]) {
-  for (int i = 0; i < PETRA_MEMORY_ROWS; i++)
+static void free_rows(memory_row rows[ROWS]) {
+  for (int i = 0; i < ROWS; i++)
     petra_free(rows[i].stage);
 }
 
-static petra_status stages_json(const petra_memory_row *row, int stages, json_t *list) {
+static json_t *row_json(const memory_row *row, int stages) {
+  json_t *list = json_array();
   for (int j = 0; j < stages; j++) {
     const petra_ledger_bytes *b = &row->stage[j];
-    json_t *object = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "stage", j + 1, "parameters",
-                               (json_int_t)b->parameters, "statistics", (json_int_t)b->statistics, "input",
-                               (json_int_t)b->input, "input_buffer", (json_int_t)b->input_buffer, "weight_buffer",
-                               (json_int_t)b->weight_buffer, "total", (json_int_t)petra_ledger_total(b));
-    if (!object || json_array_append_new(list, object) != 0)
-      return petra_json_set(NULL, "stages", NULL); /* says that memory is out */
+    petra_json_append(&list,
+                      json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "stage", j + 1, "parameters",
+                                (json_int_t)b->parameters, "statistics", (json_int_t)b->statistics, "input",
+                                (json_int_t)b->input, "input_buffer", (json_int_t)b->input_buffer, "weight_buffer",
+                                (json_int_t)b->weight_buffer, "total", (json_int_t)petra_ledger_total(b)));
   }
-  return PETRA_OK;
+  return json_pack("{s:b, s:b, s:I, s:o, s:o}", "inputs_kept", row->inputs_kept, "weights_kept", row->weights_kept,
+                   "total_bytes", (json_int_t)row->total_bytes, "saving", petra_json_real(row->saving), "stages_bytes",
+                   list);
 }
 
-static petra_status row_json(const petra_memory_row *row, int stages, json_t *object) {
-  json_t *list = json_array();
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_json_set(object, "inputs_kept", json_boolean(row->inputs_kept)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(object, "weights_kept", json_boolean(row->weights_kept)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(object, "total_bytes", json_integer(row->total_bytes)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(object, "saving", petra_json_real(row->saving)), done);
-  PETRA_TRY_GOTO(status, stages_json(row, stages, list), done);
-  status = petra_json_set(object, "stages_bytes", json_incref(list));
-done:
-  json_decref(list);
+petra_status petra_memory_json(const petra_plan *plan, petra_accounting accounting, json_t **out) {
+  memory_row rows[ROWS];
+  petra_status status = fill_rows(plan, accounting, rows);
+  if (status == PETRA_OK) {
+    json_t *list = json_array();
+    for (int i = 0; i < ROWS; i++)
+      petra_json_append(&list, row_json(&rows[i], plan->partition.stages));
+    *out = json_pack("{s:s, s:i, s:o}", "accounting", petra_accounting_name(accounting), "image_size",
+                     (int)plan->model.image_height, "rows", list);
+  }
+  free_rows(rows);
   return status;
 }
 
-petra_status petra_memory_json(const petra_plan *plan, petra_accounting accounting, json_t *root) {
-  petra_memory_row rows[PETRA_MEMORY_ROWS];
-  json_t *memory, *list;
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_memory_rows(plan, accounting, rows), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "memory", json_object()), done);
-  memory = json_object_get(root, "memory");
-  PETRA_TRY_GOTO(status, petra_json_set(memory, "accounting", json_string(petra_accounting_name(accounting))), done);
-  PETRA_TRY_GOTO(status, petra_json_set(memory, "image_size", json_integer(plan->model.image_height)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(memory, "rows", json_array()), done);
-  list = json_object_get(memory, "rows");
-  for (int i = 0; i < PETRA_MEMORY_ROWS; i++) {
-    json_t *object = json_object();
-    if (json_array_append_new(list, object) != 0)
-      PETRA_TRY_GOTO(status, petra_json_set(NULL, "rows", NULL), done);
-    PETRA_TRY_GOTO(status, row_json(&rows[i], plan->partition.stages, object), done);
-  }
-done:
-  petra_memory_rows_fini(rows);
-  return status;
-}
-
-static petra_status megabytes(petra_table *table, int64_t bytes) {
-  return petra_table_cell(table, "%.2f", (double)bytes * 1e-6);
+static void megabytes(petra_table *table, int64_t bytes) {
+  petra_table_cell(table, "%.2f", (double)bytes * 1e-6);
 }
 
 /* Row 4 holds what is there in any case; keeping inputs and weights adds what row 1 holds beyond it. */
-static petra_status add_stage(petra_table *table, const petra_memory_row *rows, int stage, const char *name) {
-  const petra_ledger_bytes *most = &rows[0].stage[stage], *least = &rows[PETRA_MEMORY_ROWS - 1].stage[stage];
-  PETRA_TRY(petra_table_cell(table, "%d", stage + 1));
-  PETRA_TRY(petra_table_cell(table, "%s", name));
-  PETRA_TRY(megabytes(table, least->parameters));
-  PETRA_TRY(megabytes(table, least->statistics));
-  PETRA_TRY(megabytes(table, least->input));
-  PETRA_TRY(megabytes(table, least->input_buffer));
-  PETRA_TRY(megabytes(table, petra_ledger_total(least)));
-  PETRA_TRY(megabytes(table, most->input_buffer - least->input_buffer));
-  return megabytes(table, most->weight_buffer);
+static void add_stage(petra_table *table, const memory_row *rows, int stage, const char *name) {
+  const petra_ledger_bytes *most = &rows[0].stage[stage], *least = &rows[ROWS - 1].stage[stage];
+  petra_table_cell(table, "%d", stage + 1);
+  petra_table_cell(table, "%s", name);
+  megabytes(table, least->parameters);
+  megabytes(table, least->statistics);
+  megabytes(table, least->input);
+  megabytes(table, least->input_buffer);
+  megabytes(table, petra_ledger_total(least));
+  megabytes(table, most->input_buffer - least->input_buffer);
+  megabytes(table, most->weight_buffer);
 }
 
-static petra_status print_stages(const petra_plan *plan, const petra_memory_row *rows) {
+static petra_status print_stages(const petra_plan *plan, const memory_row *rows) {
   static const petra_table_column columns[] = {
       {"stage", PETRA_TABLE_RIGHT},      {"blocks", PETRA_TABLE_LEFT},         {"parameters", PETRA_TABLE_RIGHT},
       {"statistics", PETRA_TABLE_RIGHT}, {"input", PETRA_TABLE_RIGHT},         {"input buffer", PETRA_TABLE_RIGHT},
       {"together", PETRA_TABLE_RIGHT},   {"+ inputs kept", PETRA_TABLE_RIGHT}, {"+ weights kept", PETRA_TABLE_RIGHT}};
   petra_table *table;
-  petra_status status = PETRA_OK;
   PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
-  for (int j = 0; j < plan->partition.stages && status == PETRA_OK; j++) {
+  for (int j = 0; j < plan->partition.stages; j++) {
     petra_stage_summary stage;
     petra_plan_stage_summary(plan, j, &stage);
-    status = add_stage(table, rows, j, stage.name);
+    add_stage(table, rows, j, stage.name);
   }
-  if (status == PETRA_OK)
-    status = petra_table_print(table, stdout);
-  petra_table_destroy(table);
-  return status;
+  return petra_table_print(table, stdout);
 }
 
-static petra_status print_rows(const petra_memory_row *rows) {
+static petra_status print_rows(const memory_row *rows) {
   static const petra_table_column columns[] = {{"inputs kept", PETRA_TABLE_LEFT},
                                                {"weights kept", PETRA_TABLE_LEFT},
                                                {"GB", PETRA_TABLE_RIGHT},
                                                {"saving %", PETRA_TABLE_RIGHT}};
   petra_table *table;
-  petra_status status = PETRA_OK;
   PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
-  for (int i = 0; i < PETRA_MEMORY_ROWS; i++) {
-    PETRA_TRY_GOTO(status, petra_table_cell(table, "%s", rows[i].inputs_kept ? "yes" : "no"), done);
-    PETRA_TRY_GOTO(status, petra_table_cell(table, "%s", rows[i].weights_kept ? "yes" : "no"), done);
-    PETRA_TRY_GOTO(status, petra_table_cell(table, "%.2f", (double)rows[i].total_bytes * 1e-9), done);
-    PETRA_TRY_GOTO(status, petra_table_cell(table, "%.1f", 100 * rows[i].saving), done);
+  for (int i = 0; i < ROWS; i++) {
+    petra_table_cell(table, "%s", rows[i].inputs_kept ? "yes" : "no");
+    petra_table_cell(table, "%s", rows[i].weights_kept ? "yes" : "no");
+    petra_table_cell(table, "%.2f", (double)rows[i].total_bytes * 1e-9);
+    petra_table_cell(table, "%.1f", 100 * rows[i].saving);
   }
-  status = petra_table_print(table, stdout);
-done:
-  petra_table_destroy(table);
-  return status;
+  return petra_table_print(table, stdout);
 }
 
 petra_status petra_memory_print(const petra_plan *plan, petra_accounting accounting) {
-  petra_memory_row rows[PETRA_MEMORY_ROWS];
+  memory_row rows[ROWS];
   petra_status status;
-  PETRA_TRY_GOTO(status, petra_memory_rows(plan, accounting, rows), done);
+  PETRA_TRY_GOTO(status, fill_rows(plan, accounting, rows), done);
   printf("\nmemory in MB, accounting %s, images of %dx%d:\n\n", petra_accounting_name(accounting),
          plan->model.image_height, plan->model.image_width);
   PETRA_TRY_GOTO(status, print_stages(plan, rows), done);
   printf("\n");
   PETRA_TRY_GOTO(status, print_rows(rows), done);
-  printf("\nMB: 10^6 bytes, GB: 10^9; parameters with a bias for each convolution, as in the paper's "
-         "network; input buffer: inputs\n"
+  printf("\nMB: 10^6 bytes, GB: 10^9; parameters with a bias for each convolution, as in the paper's network; input "
+         "buffer: inputs\n"
          "that wait for their backward even where inputs are not kept\n");
 done:
-  petra_memory_rows_fini(rows);
+  free_rows(rows);
   return status;
 }

@@ -6,33 +6,21 @@
 
 #include <jansson.h>
 
-static petra_status method_json(const petra_method *method, json_t *object) {
-  PETRA_TRY(petra_json_set(object, "name", json_string(method->name)));
-  PETRA_TRY(petra_json_set(object, "program", json_string(method->program->name)));
-  PETRA_TRY(petra_json_set(object, "forward_weights", json_string(petra_weights_name(method->forward_weights))));
-  PETRA_TRY(petra_json_set(object, "backward_weights", json_string(petra_weights_name(method->backward_weights))));
-  PETRA_TRY(petra_json_set(object, "invert_weights", json_string(petra_weights_name(method->invert_weights))));
-  PETRA_TRY(petra_json_set(object, "keep", json_string(petra_keep_name(method->keep))));
-  PETRA_TRY(petra_json_set(object, "inverts", json_boolean(method->inverts)));
-  PETRA_TRY(petra_json_set(object, "recomputes", json_boolean(method->recomputes)));
-  PETRA_TRY(petra_json_set(object, "head", json_string(method->split_head ? "split" : "fused")));
-  PETRA_TRY(petra_json_set(object, "chunks", json_integer(method->chunks)));
-  return petra_json_set(object, "help", json_string(method->help));
+static json_t *method_json(const petra_method *m) {
+  return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:s, s:i, s:s}", "name", m->name, "program",
+                   m->program->name, "forward_weights", petra_weights_name(m->forward_weights), "backward_weights",
+                   petra_weights_name(m->backward_weights), "invert_weights", petra_weights_name(m->invert_weights),
+                   "keep", petra_keep_name(m->keep), "inverts", m->inverts, "recomputes", m->recomputes, "head",
+                   m->split_head ? "split" : "fused", "chunks", (int)m->chunks, "help", m->help);
 }
 
 static petra_status print_json(void) {
-  json_t *root = json_object(), *list = json_array();
-  petra_status status = petra_json_set(root, "methods", list);
-  for (int i = 0; i < petra_method_count() && status == PETRA_OK; i++) {
-    json_t *object = json_object();
-    json_array_append_new(list, object);
+  json_t *list = json_array();
+  for (int i = 0; i < petra_method_count(); i++) {
     const petra_method method = petra_method_get(i);
-    status = method_json(&method, object);
+    petra_json_append(&list, method_json(&method));
   }
-  if (status == PETRA_OK)
-    status = petra_json_print(root, stdout);
-  json_decref(root);
-  return status;
+  return petra_json_print_new(json_pack("{s:o}", "methods", list));
 }
 
 enum { COLUMNS = 9 };
@@ -43,9 +31,8 @@ static petra_status print_table(void) {
       {"B reads", PETRA_TABLE_LEFT},    {"inverts with", PETRA_TABLE_LEFT}, {"kept", PETRA_TABLE_LEFT},
       {"recomputes", PETRA_TABLE_LEFT}, {"head", PETRA_TABLE_LEFT},         {"what it is", PETRA_TABLE_LEFT}};
   petra_table *table;
-  petra_status status = PETRA_OK;
   PETRA_TRY(petra_table_create(columns, COLUMNS, &table));
-  for (int i = 0; i < petra_method_count() && status == PETRA_OK; i++) {
+  for (int i = 0; i < petra_method_count(); i++) {
     const petra_method method = petra_method_get(i), *m = &method;
     const char *const cells[COLUMNS] = {m->name,
                                         m->program->name,
@@ -56,13 +43,10 @@ static petra_status print_table(void) {
                                         m->recomputes ? "yes" : "no",
                                         m->split_head ? "split" : "fused",
                                         m->help};
-    for (int c = 0; c < COLUMNS && status == PETRA_OK; c++)
-      status = petra_table_cell(table, "%s", cells[c]);
+    for (int c = 0; c < COLUMNS; c++)
+      petra_table_cell(table, "%s", cells[c]);
   }
-  if (status == PETRA_OK)
-    status = petra_table_print(table, stdout);
-  petra_table_destroy(table);
-  return status;
+  return petra_table_print(table, stdout);
 }
 
 static petra_status run(const petra_arguments *arguments) {

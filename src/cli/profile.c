@@ -1,14 +1,16 @@
 /* petra profile: measures what the stages of a config cost on this device. */
-#include "cli/profile.h"
-
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/table.h"
+#include "base/utf8.h"
 #include "cli/command.h"
 #include "run/folder.h"
 #include "run/libraries.h"
 #include "run/profile.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -80,8 +82,72 @@ static petra_status prepare(profiling *p) {
   PETRA_TRY(find_path(p));
   PETRA_TRY(petra_allocate(&p->profile.stage, (size_t)p->plan.partition.stages, sizeof *p->profile.stage));
   describe(p);
-  const petra_backend_options backend = petra_network_backend_options(p->config);
-  return petra_backend_create_with(&backend, &p->backend);
+  return petra_network_backend(p->config, &p->backend);
+}
+
+static json_t *spread_json(const petra_spread *spread) {
+  return json_pack("{s:o, s:o, s:o, s:o, s:o}", "median_s", petra_json_real(spread->median), "min_s",
+                   petra_json_real(spread->min), "quartile1_s", petra_json_real(spread->quartile1), "quartile3_s",
+                   petra_json_real(spread->quartile3), "max_s", petra_json_real(spread->max));
+}
+
+static json_t *stage_json(const profiling *p, int j) {
+  const petra_profile_stage *stage = &p->profile.stage[j];
+  petra_stage_summary summary;
+  petra_plan_stage_summary(&p->plan, j, &summary);
+  json_t *object =
+      json_pack("{s:i, s:s, s:i, s:I, s:I}", "stage", j + 1, "name", summary.name, "blocks", (int)stage->blocks,
+                "forward_bytes", (json_int_t)stage->forward_bytes, "backward_bytes", (json_int_t)stage->backward_bytes);
+  for (int part = 0; part < PETRA_PROFILE_PARTS; part++)
+    petra_json_set(&object, petra_profile_part_name((petra_profile_part)part), spread_json(&stage->part[part]));
+  return object;
+}
+
+static petra_status print_json(const profiling *p, const petra_profile_about *about) {
+  json_t *stages = json_array();
+  for (int j = 0; j < p->profile.stages; j++)
+    petra_json_append(&stages, stage_json(p, j));
+  return petra_json_print_new(json_pack("{s:o, s:o, s:s, s:s, s:i, s:i, s:i, s:i, s:o}", "profile",
+                                        petra_json_string(p->path), "backend", petra_json_string(about->backend),
+                                        "precision", p->profile.precision, "method", about->method, "threads",
+                                        (int)about->threads, "batch", (int)p->profile.batch, "warmup",
+                                        (int)about->warmup, "repetitions", (int)about->repetitions, "stages", stages));
+}
+
+/* The interquartile range over the median, in percent; 0 where nothing was measured. */
+static double spread_percent(const petra_spread *spread) {
+  return spread->median > 0 ? 100 * (spread->quartile3 - spread->quartile1) / spread->median : 0;
+}
+
+static void add_rows(const profiling *p, petra_table *table) {
+  for (int j = 0; j < p->profile.stages; j++) {
+    const petra_spread *parts = p->profile.stage[j].part;
+    petra_stage_summary summary;
+    petra_plan_stage_summary(&p->plan, j, &summary);
+    petra_table_cell(table, "%d", j + 1);
+    petra_table_cell(table, "%s", summary.name);
+    for (int part = 0; part < PETRA_PROFILE_PARTS; part++)
+      petra_table_cell(table, "%.3f", 1e3 * parts[part].median);
+    petra_table_cell(table, "%.1f%%", spread_percent(&parts[PETRA_PROFILE_FORWARD]));
+    petra_table_cell(table, "%.1f%%", spread_percent(&parts[PETRA_PROFILE_BACKWARD]));
+  }
+}
+
+static petra_status print_table(const profiling *p, const petra_profile_about *about) {
+  static const petra_table_column columns[] = {
+      {"stage", PETRA_TABLE_RIGHT},    {"name", PETRA_TABLE_LEFT},         {"forward", PETRA_TABLE_RIGHT},
+      {"backward", PETRA_TABLE_RIGHT}, {"reconstruct", PETRA_TABLE_RIGHT}, {"weight gradient", PETRA_TABLE_RIGHT},
+      {"update", PETRA_TABLE_RIGHT},   {"spread F", PETRA_TABLE_RIGHT},    {"spread B", PETRA_TABLE_RIGHT}};
+  petra_table *table;
+  PETRA_TRY(petra_table_create(columns, sizeof columns / sizeof *columns, &table));
+  add_rows(p, table);
+  PETRA_TRY(petra_table_print(table, stdout));
+  petra_utf8_print(
+      stdout,
+      "\nMilliseconds a microbatch of %d images: medians of %d repetitions; spread: interquartile range over median.\n"
+      "Weight gradient is a part of backward. %s; %s\nwritten: %s\n",
+      (int)p->profile.batch, (int)about->repetitions, about->backend, p->profile.precision, p->path);
+  return PETRA_OK;
 }
 
 static petra_status write_and_report(profiling *p) {
@@ -97,11 +163,10 @@ static petra_status write_and_report(profiling *p) {
                                      .accumulate = (int32_t)config->method.accumulate,
                                      .warmup = (int32_t)config->profile.warmup,
                                      .repetitions = (int32_t)config->profile.repetitions};
-  const petra_profile_report report = {&p->plan, &p->profile, &about, p->path};
   PETRA_TRY(petra_profile_write(p->path, &p->profile, &about));
   if (p->arguments->json)
-    return petra_profile_print_json(&report);
-  return p->arguments->quiet ? PETRA_OK : petra_profile_print_table(&report);
+    return print_json(p, &about);
+  return p->arguments->quiet ? PETRA_OK : print_table(p, &about);
 }
 
 static petra_status run(const petra_arguments *arguments) {
@@ -124,15 +189,12 @@ const petra_command petra_command_profile = {
     .name = "profile",
     .summary = "measures what the stages of a config cost on this device",
     .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output FILE] [--json] [--quiet]",
-    .help = "Times forward, backward, reconstruction, weight gradient and update of every stage of the config's "
-            "network on this\n"
-            "device, with its backend, precision, threads and batch, and writes a cost profile. `petra simulate` and "
-            "`petra train`\n"
-            "take it with cluster.cost.model: profile and cluster.cost.profile: FILE. Images are random, nothing is "
-            "trained.\n"
-            "profile.repetitions microbatches are measured after profile.warmup others; the costs are the medians. A "
-            "profile with\n"
-            "one block a stage serves every partition of the network.\n",
+    .help =
+        "Times forward, backward, reconstruction, weight gradient and update of every stage of the config's network\n"
+        "on this device, with its backend, precision, threads and batch, and writes a cost profile. `petra\n"
+        "simulate` and `petra train` take it with cluster.cost.model: profile and cluster.cost.profile: FILE.\n"
+        "Images are random, nothing is trained. profile.repetitions microbatches are measured after profile.warmup\n"
+        "others; the costs are the medians. A profile with one block a stage serves every partition of the network.\n",
     .takes_config = true,
     .options =
         (const petra_option[]){

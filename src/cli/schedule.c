@@ -7,7 +7,6 @@
 #include "cli/command.h"
 #include "cli/gantt.h"
 #include "run/schedule_file.h"
-#include "schedule/check.h"
 
 #include <jansson.h>
 
@@ -46,31 +45,24 @@ static petra_status from_schedule(const petra_arguments *arguments, const petra_
   if (arguments->set_count)
     return petra_fail(PETRA_USAGE, "%s: a schedule has no keys for --set", name);
   PETRA_TRY(petra_schedule_parse(name, text->text, text->size, &p->schedule));
-  return petra_schedule_check(p->schedule, name, NULL);
+  return petra_schedule_check(p->schedule, name);
 }
 
-static petra_status device_json(const petra_schedule *schedule, int32_t device, json_t *list) {
+static json_t *device_json(const petra_schedule *schedule, int32_t device) {
+  json_t *list = json_array();
   for (int64_t i = schedule->first[device]; i < schedule->first[device + 1]; i++) {
     char text[40];
     petra_action_print(&schedule->entries[i].action, text, sizeof text);
-    if (json_array_append_new(list, json_string(text)) != 0)
-      return petra_fail(PETRA_NO_MEMORY, "no memory for the schedule");
+    petra_json_append(&list, json_string(text));
   }
-  return PETRA_OK;
+  return list;
 }
 
 static petra_status print_json(const petra_schedule *schedule) {
-  json_t *root = json_object(), *devices = json_array();
-  petra_status status = petra_json_set(root, "devices", devices);
-  for (int32_t d = 0; d < schedule->devices && status == PETRA_OK; d++) {
-    json_t *list = json_array();
-    status = json_array_append_new(devices, list) == 0 ? device_json(schedule, d, list)
-                                                       : petra_fail(PETRA_NO_MEMORY, "no memory for the schedule");
-  }
-  if (status == PETRA_OK)
-    status = petra_json_print(root, stdout);
-  json_decref(root);
-  return status;
+  json_t *devices = json_array();
+  for (int32_t d = 0; d < schedule->devices; d++)
+    petra_json_append(&devices, device_json(schedule, d));
+  return petra_json_print_new(json_pack("{s:o}", "devices", devices));
 }
 
 static petra_status run(const petra_arguments *arguments) {
@@ -99,22 +91,17 @@ const petra_command petra_command_schedule = {
     .summary = "prints the schedule of a method, or checks one from a file",
     .arguments = "CONFIG.yaml | FILE.schedule [--gantt] [--json]",
     .help =
-        "Prints what every device does, in its order, one line a device: 2F0 is the forward of "
-        "microbatch 0 at stage 2; B is the\n"
-        "backward, W a weight gradient that is split from it, U an update with the last microbatch that "
-        "it covers, E the moment\n"
-        "whose weights are evaluated. Microbatches: run.max_microbatches, or 8 where that is 0. | ends a "
-        "round: nothing of the\n"
-        "next one begins before. || ends one of the whole network: nothing behind it begins before every device has "
-        "done what it\n"
-        "has before its || of the same number.\n\n"
-        "A file, or a pipe, whose first line begins with '1:' is a schedule in that form. It is checked, and "
-        "printed if it can run;\n"
-        "else the first wrong action is named. method.schedule names such a file, to run it.\n\n"
-        "--gantt draws when everything runs under unit costs: F 1, B 2 (1 where W, which takes 1, is "
-        "split off), 1 more with\n"
-        "reconstruction or recomputation; a | follows where an update ends. --json: {\"devices\": "
-        "[[\"1F0\", ...], ...]}.\n",
+        "Prints what every device does, in its order, one line a device: 2F0 is the forward of microbatch 0 at\n"
+        "stage 2; B is the backward, W a weight gradient that is split from it, U an update with the last\n"
+        "microbatch that it covers, E the moment whose weights are evaluated. Microbatches: run.max_microbatches,\n"
+        "or 8 where that is 0. | ends a round: nothing of the next one begins before. || ends one of the whole\n"
+        "network: nothing behind it begins before every device has done what it has before its || of the same\n"
+        "number.\n\n"
+        "A file, or a pipe, whose first line begins with '1:' is a schedule in that form. It is checked, and\n"
+        "printed if it can run; else the first wrong action is named. method.schedule names such a file, to run it.\n\n"
+        "--gantt draws when everything runs under unit costs: F 1, B 2 (1 where W, which takes 1, is split off), 1\n"
+        "more with reconstruction or recomputation; a | follows where an update ends.\n"
+        "--json: {\"devices\": [[\"1F0\", ...], ...]}.\n",
     .takes_config = true,
     .options = (const petra_option[]){PETRA_OPTION("gantt", NULL, gantt, "a chart over time"), {0}},
     .run = run};

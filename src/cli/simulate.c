@@ -1,28 +1,143 @@
 /* petra simulate: the cost of a method on the modelled cluster; no tensor is touched. */
-#include "cli/simulate.h"
-
-#include "base/clock.h"
+#include "base/json.h"
 #include "base/log.h"
+#include "base/table.h"
 #include "base/utf8.h"
 #include "cli/command.h"
+#include "cli/epoch_json.h"
+#include "run/simulation.h"
 
-#include <stdio.h>
+#include <jansson.h>
+#include <math.h>
+
+/* Of more stages than this the table shows the first and the last few. */
+enum { MOST_ROWS = 40, END_ROWS = 10 };
+
+static json_t *critical_json(const petra_simulated *result) {
+  json_t *parts = json_object();
+  for (int k = 0; k < PETRA_CRITICAL_KINDS; k++)
+    petra_json_set(&parts, petra_critical_name((petra_critical_kind)k), json_integer(result->path.ns[k]));
+  return json_pack("{s:o, s:I, s:I}", "ns", parts, "actions", (json_int_t)result->path.actions, "messages",
+                   (json_int_t)result->path.messages);
+}
+
+static json_t *stage_json(const petra_simulated *result, int32_t j) {
+  const petra_runlog_simulation *f = &result->figures;
+  const petra_account *account = result->accounts ? &result->accounts[j] : NULL;
+  json_t *object = json_pack("{s:i, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "stage", (int)j + 1, "utilization",
+                             petra_json_real(f->utilization[j]), "lag_mean", petra_json_real(f->lag_mean[j]), "lag_max",
+                             (json_int_t)f->lag_max[j], "in_flight_max", (json_int_t)f->in_flight_max[j], "kept_max",
+                             (json_int_t)f->kept_max[j], "bytes_up", (json_int_t)f->bytes_up[j], "bytes_down",
+                             (json_int_t)f->bytes_down[j]);
+  if (f->critical_kinds)
+    petra_json_set(&object, "critical_ns", json_integer(f->critical_stage_ns[j]));
+  petra_json_set(&object, "peak_bytes",
+                 account ? petra_peaks_json(account->peak_bytes, account->total_peak_bytes) : json_object());
+  return object;
+}
+
+static petra_status print_json(const petra_simulated *result) {
+  const petra_plan *plan = result->plan;
+  const petra_runlog_simulation *f = &result->figures;
+  json_t *stages = json_array();
+  for (int32_t j = 0; j < plan->program.stages; j++)
+    petra_json_append(&stages, stage_json(result, j));
+  return petra_json_print_new(json_pack(
+      "{s:s, s:s, s:I, s:I, s:o, s:I, s:o, s:o, s:I, s:b, s:o, s:o, s:s?, s:o, s:o}", "method", plan->method.name,
+      "program", plan->method.program->name, "engines", (json_int_t)plan->config->cluster.engines, "microbatches",
+      (json_int_t)plan->program.microbatches, "makespan_s", petra_json_real(1e-9 * (double)f->makespan_ns),
+      "makespan_ns", (json_int_t)f->makespan_ns, "time_per_microbatch_s", petra_json_real(f->time_per_microbatch_s),
+      "bubble_fraction", petra_json_real(f->bubble_fraction), "actions", (json_int_t)f->actions, "runaway",
+      result->runaway >= 0, "runaway_microbatch", result->runaway < 0 ? json_null() : json_integer(result->runaway),
+      "critical_path", f->critical_kinds ? critical_json(result) : json_null(), "accounting",
+      result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages", stages));
+}
+
+static void add_row(petra_table *table, int32_t j, const petra_simulated *result) {
+  const petra_runlog_simulation *f = &result->figures;
+  petra_table_cell(table, "%d", j + 1);
+  petra_table_cell(table, "%.4f", f->utilization[j]);
+  petra_table_cell(table, "%.4f", f->lag_mean[j]);
+  petra_table_cell(table, "%lld", (long long)f->lag_max[j]);
+  petra_table_cell(table, "%lld", (long long)f->in_flight_max[j]);
+  petra_table_cell(table, "%lld", (long long)f->kept_max[j]);
+  petra_table_cell(table, "%.3f", 1e-6 * (double)f->bytes_up[j]);
+  petra_table_cell(table, "%.3f", 1e-6 * (double)f->bytes_down[j]);
+  if (result->accounts)
+    petra_table_cell(table, "%.3f", 1e-6 * (double)result->accounts[j].total_peak_bytes);
+}
+
+static petra_status print_stages(const petra_simulated *result) {
+  static const petra_table_column columns[] = {
+      {"stage", PETRA_TABLE_RIGHT},   {"busy", PETRA_TABLE_RIGHT},      {"lag mean", PETRA_TABLE_RIGHT},
+      {"lag max", PETRA_TABLE_RIGHT}, {"in flight", PETRA_TABLE_RIGHT}, {"kept", PETRA_TABLE_RIGHT},
+      {"up MB", PETRA_TABLE_RIGHT},   {"down MB", PETRA_TABLE_RIGHT},   {"peak MB", PETRA_TABLE_RIGHT}};
+  int count = result->accounts ? 9 : 8;
+  int32_t stages = result->plan->program.stages;
+  petra_table *table;
+  PETRA_TRY(petra_table_create(columns, count, &table));
+  for (int32_t j = 0; j < stages; j++) {
+    if (stages > MOST_ROWS && j == END_ROWS) {
+      for (int c = 0; c < count; c++)
+        petra_table_cell(table, "...");
+      j = stages - END_ROWS;
+    }
+    add_row(table, j, result);
+  }
+  return petra_table_print(table, stdout);
+}
+
+/* The parts that are not 0. */
+static void print_critical(const petra_simulated *result) {
+  const char *between = "";
+  printf("critical path: ");
+  for (int k = 0; k < PETRA_CRITICAL_KINDS; k++)
+    if (result->path.ns[k] > 0) {
+      printf("%s%s %.9g s (%.1f %%)", between, petra_critical_name((petra_critical_kind)k),
+             1e-9 * (double)result->path.ns[k], 100 * (double)result->path.ns[k] / (double)result->figures.makespan_ns);
+      between = ", ";
+    }
+  printf("%s; %lld actions, %lld messages that take time\n", *between ? "" : "no time", (long long)result->path.actions,
+         (long long)result->path.messages);
+}
+
+static petra_status print_table(const petra_simulated *result) {
+  const petra_program_options *program = &result->plan->program;
+  const petra_config *config = result->plan->config;
+  const petra_runlog_simulation *f = &result->figures;
+  printf("%s (program %s) on %d stage%s, %lld microbatches, %lld engine%s a device\n\n", result->plan->method.name,
+         result->plan->method.program->name, program->stages, program->stages == 1 ? "" : "s",
+         (long long)program->microbatches, (long long)config->cluster.engines, config->cluster.engines == 1 ? "" : "s");
+  PETRA_TRY(print_stages(result));
+  printf("\nmakespan %.9g s", 1e-9 * (double)f->makespan_ns);
+  if (isfinite(f->time_per_microbatch_s))
+    printf(", %.9g s per microbatch", f->time_per_microbatch_s);
+  else
+    printf(", too few microbatches for a steady state");
+  printf(", bubble %.4f; %lld actions in %.3g s\n", f->bubble_fraction, (long long)f->actions, f->wall_s);
+  if (f->critical_kinds)
+    print_critical(result);
+  printf("in flight: most microbatches between F and B; kept: most whose graph or input is held, until B, or W where "
+         "it is split from B\n");
+  if (result->accounts)
+    printf("peak MB: the most that a stage holds, in 10^6 bytes, accounting %s\n", result->accounting);
+  return PETRA_OK;
+}
 
 static petra_status report(const petra_arguments *arguments, const petra_simulation *simulation) {
   const petra_simulated *result = petra_simulation_result(simulation);
-  const char *directory = petra_simulation_directory(simulation);
   if (result->runaway >= 0)
-    petra_log(PETRA_LOG_WARNING,
-              "forward runs away from backward: with microbatch %lld more than %lld are in flight; "
-              "method.credit bounds them",
-              (long long)result->runaway, 2 * (2 * (long long)result->plan->stages - 1));
+    petra_log(
+        PETRA_LOG_WARNING,
+        "forward runs away from backward: with microbatch %lld more than %lld are in flight; method.credit bounds them",
+        (long long)result->runaway, 2 * (2 * (long long)result->plan->stages - 1));
   if (arguments->json)
-    return petra_simulated_print_json(result);
+    return print_json(result);
   if (arguments->quiet)
     return PETRA_OK;
-  PETRA_TRY(petra_simulated_print_table(result));
-  if (directory)
-    petra_utf8_print(stdout, "written: %s/{config.yaml,run.h5}\n", directory);
+  PETRA_TRY(print_table(result));
+  if (result->directory)
+    petra_utf8_print(stdout, "written: %s/{config.yaml,run.h5}\n", result->directory);
   return PETRA_OK;
 }
 

@@ -9,7 +9,6 @@
 #include "run/folder.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -67,17 +66,9 @@ static petra_status find_folder(petra_sweep *sweep, const petra_arguments *argum
 
 /* One sweep at a time in a folder, but as many --cell as there are: each has its cell's own lock. */
 static petra_status lock_folder(petra_sweep *sweep) {
-  char *made;
-  PETRA_TRY(petra_folder_of(NULL, sweep->directory, &made));
-  petra_free(made);
-  sweep->lock = open(sweep->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (sweep->lock < 0)
-    return petra_fail(PETRA_IO, "%s: cannot open this folder: %s", sweep->directory, strerror(errno));
-  if (flock(sweep->lock, (sweep->only >= 0 ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    return petra_fail(PETRA_IO,
-                      "%s: another sweep (or run) is writing into this folder; expected it to be free (or --output)",
-                      sweep->directory);
-  return PETRA_OK;
+  PETRA_TRY(petra_folder_make(sweep->directory));
+  return petra_folder_lock(sweep->directory, sweep->only >= 0 ? LOCK_SH : LOCK_EX, "sweep (or run)",
+                           "it to be free (or --output)", &sweep->lock);
 }
 
 static petra_status read_cells(petra_sweep *sweep) {
@@ -167,10 +158,9 @@ const petra_command petra_command_sweep = {
     .name = "sweep",
     .summary = "runs a grid of configs, axes times seeds, and sums it up; can be resumed",
     .arguments = "GRID.yaml [--set KEY=VALUE]... [--output DIR] [--jobs N] [--slurm] [--cell N] [--json] [--quiet]",
-    .help = "Runs every cell of a grid with petra train or petra simulate, each as a process of its own in "
-            "DIR/CELL, and writes\n"
-            "DIR/summary.csv and DIR/summary.json: mean and 95 % interval over the seeds of each "
-            "combination. A grid:\n"
+    .help = "Runs every cell of a grid with petra train or petra simulate, each as a process of its own in DIR/CELL, "
+            "and writes\n"
+            "DIR/summary.csv and DIR/summary.json: mean and 95 % interval over the seeds of each combination. A grid:\n"
             "  base: config.yaml              (or config: {...}; a relative file is one beside the grid)\n"
             "  command: train                 (or simulate)\n"
             "  axes: {method.name: [petra, backprop], method.accumulate: [1, 4]}\n"

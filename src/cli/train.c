@@ -9,32 +9,18 @@
 #include <stdio.h>
 
 static petra_status print_json(petra_run *run) {
-  json_t *root = json_object(), *list = json_array();
-  petra_status status;
-  int64_t count;
-  int64_t losses;
+  const petra_plan *plan = petra_run_plan(run);
+  json_t *epochs = json_array();
+  int64_t count, losses;
   const petra_runlog_epoch *rows = petra_training_log_epochs(petra_run_log(run), &count);
   double mean_loss = petra_training_log_mean_loss(petra_run_log(run), &losses);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "output", petra_json_string(petra_run_directory(run))), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "method", json_string(petra_run_plan(run)->method.name)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "stages", json_integer(petra_run_plan(run)->program.stages)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "microbatches", json_integer(petra_run_plan(run)->program.microbatches)),
-                 done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "losses", json_integer(losses)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "mean_loss", petra_json_real(mean_loss)), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "virtual_s", petra_json_real(1e-9 * (double)petra_run_now_ns(run))),
-                 done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "epochs", json_incref(list)), done);
-  for (int64_t e = 0; e < count; e++) {
-    json_t *object = json_object();
-    json_array_append_new(list, object);
-    PETRA_TRY_GOTO(status, petra_epoch_json(&rows[e], object), done);
-  }
-  status = petra_json_print(root, stdout);
-done:
-  json_decref(list);
-  json_decref(root);
-  return status;
+  for (int64_t e = 0; e < count; e++)
+    petra_json_append(&epochs, petra_epoch_json(&rows[e]));
+  return petra_json_print_new(json_pack(
+      "{s:o, s:s, s:i, s:I, s:I, s:o, s:o, s:o}", "output", petra_json_string(petra_run_directory(run)), "method",
+      plan->method.name, "stages", (int)plan->program.stages, "microbatches", (json_int_t)plan->program.microbatches,
+      "losses", (json_int_t)losses, "mean_loss", petra_json_real(mean_loss), "virtual_s",
+      petra_json_real(1e-9 * (double)petra_run_now_ns(run)), "epochs", epochs));
 }
 
 /* The closing line. A run without a whole epoch has no line of its own: its loss is told here. */
@@ -55,12 +41,12 @@ static void print_end(petra_run *run) {
 static petra_status train(const petra_arguments *arguments) {
   const bool print = !arguments->json && !arguments->quiet;
   petra_run_options options = {.files = true,
-                                     .output = arguments->output,
-                                     .trace = arguments->trace,
-                                     .command_line = arguments->command_line,
-                                     .resume = arguments->resume,
-                                     .print = print,
-                                     .progress = arguments->quiet ? PETRA_PROGRESS_QUIET : PETRA_PROGRESS_AUTO};
+                               .output = arguments->output,
+                               .trace = arguments->trace,
+                               .command_line = arguments->command_line,
+                               .resume = arguments->resume,
+                               .print = print,
+                               .progress = arguments->quiet ? PETRA_PROGRESS_QUIET : PETRA_PROGRESS_AUTO};
   petra_config *config = NULL;
   petra_ranks *ranks = NULL;
   petra_run *run = NULL;
@@ -91,12 +77,11 @@ const petra_command petra_command_train = {
     .name = "train",
     .summary = "trains a network cut into stages, emulated on this device",
     .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--resume] [--trace FILE] [--json] [--quiet]",
-    .help = "Trains the network of the config with the method of the config. All J stages are emulated on this device, "
-            "in the\n"
-            "order in which a virtual clock lets them act. Writes into DIR: config.yaml (every key with its value), "
-            "run.h5 (losses,\n"
-            "accuracies, stages, memory, probes of gradients; readable while the run goes on) and, at the end, "
-            "weights.h5.\n",
+    .help =
+        "Trains the network of the config with the method of the config. All J stages are emulated on this device,\n"
+        "in the order in which a virtual clock lets them act. Writes into DIR: config.yaml (every key with its\n"
+        "value), run.h5 (losses, accuracies, stages, memory, probes of gradients; readable while the run goes on)\n"
+        "and, at the end, weights.h5.\n",
     .takes_config = true,
     .options =
         (const petra_option[]){

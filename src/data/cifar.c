@@ -2,12 +2,15 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "data/file_bytes.h"
+#include "data/folder_list.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { SIDE = 32, PIXEL_BYTES = 3 * SIDE * SIDE, LABEL_BYTES_MAX = 2, FILES_MAX = 5 };
 
@@ -88,29 +91,20 @@ static petra_status check_size(const cifar_format *format, const char *path, int
   return PETRA_OK;
 }
 
-/* Takes over `path` in any case. Only regular files are opened: opening a pipe would wait for its writer. */
+/* Takes over `path` in any case. */
 static petra_status open_source(const cifar_format *format, char *path, source *out) {
-  struct stat info;
+  char what[64];
+  int64_t bytes;
+  int fd;
   *out = (source){.path = path};
-  if (stat(path, &info) != 0)
-    return petra_fail(PETRA_IO, "%s: %s, expected a file of %s records (data.path)", path, strerror(errno),
-                      format->set);
-  if (!S_ISREG(info.st_mode))
-    return petra_fail(PETRA_IO, "%s: is %s, expected a file of %s records (data.path)", path,
-                      S_ISDIR(info.st_mode) ? "a folder" : "no regular file", format->set);
-  out->file = fopen(path, "rb");
-  if (!out->file)
+  snprintf(what, sizeof what, "a file of %s records (data.path)", format->set);
+  PETRA_TRY(petra_file_open(path, what, &fd, &bytes));
+  out->file = fdopen(fd, "rb");
+  if (!out->file) {
+    close(fd);
     return petra_fail(PETRA_IO, "%s: cannot be opened: %s", path, strerror(errno));
-  return check_size(format, path, info.st_size, &out->records);
-}
-
-static petra_status join_path(const char *folder, const char *name, char **out) {
-  size_t length = strlen(folder) + 1 + strlen(name) + 1;
-  char *path = NULL;
-  PETRA_TRY(petra_allocate_raw(&path, length, 1));
-  snprintf(path, length, "%s/%s", folder, name);
-  *out = path;
-  return PETRA_OK;
+  }
+  return check_size(format, path, bytes, &out->records);
 }
 
 /* Opens the files that `path` stands for. `count` is counted up as they are opened, also on failure. */
@@ -127,7 +121,7 @@ static petra_status open_sources(const cifar_format *format, const char *path, p
                       strerror(errno), names[0], format->set);
   if (S_ISDIR(info.st_mode)) {
     for (int i = 0; names[i]; i++) {
-      PETRA_TRY(join_path(path, names[i], &full));
+      PETRA_TRY(petra_folder_path(path, names[i], NULL, &full));
       PETRA_TRY(petra_dataset_problem(problems, open_source(format, full, &sources[(*count)++])));
     }
     return PETRA_OK;
@@ -172,26 +166,6 @@ static petra_status read_source(const cifar_format *format, const source *from, 
   return PETRA_OK;
 }
 
-static petra_status create(const cifar_format *format, int64_t count, cifar **out) {
-  cifar *self = NULL;
-  PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
-  petra_status status = petra_allocate_raw(&self->records, (size_t)count, (size_t)record_bytes(format));
-  if (status != PETRA_OK) {
-    petra_free(self);
-    return status;
-  }
-  self->label_bytes = format->label_bytes;
-  self->base = (petra_dataset){.ops = &cifar_ops,
-                               .count = count,
-                               .height = SIDE,
-                               .width = SIDE,
-                               .classes = format->labels[format->label_bytes - 1].values,
-                               .mean = {0.4914, 0.4822, 0.4465},
-                               .deviation = {0.2023, 0.1994, 0.2010}};
-  *out = self;
-  return PETRA_OK;
-}
-
 petra_status petra_cifar_open(petra_cifar_kind kind, const char *path, petra_split split, int64_t limit,
                               int64_t *problems, petra_dataset **out) {
   const cifar_format *format = &formats[kind];
@@ -205,14 +179,22 @@ petra_status petra_cifar_open(petra_cifar_kind kind, const char *path, petra_spl
     total += sources[i].records;
   if (limit > 0 && limit < total)
     total = limit;
-  PETRA_TRY_GOTO(status, create(format, total, &self), close);
+  PETRA_TRY_GOTO(status, petra_allocate(&self, 1, sizeof *self), close);
+  PETRA_TRY_GOTO(status, petra_allocate_raw(&self->records, (size_t)total, (size_t)record_bytes(format)), close);
   for (int i = 0; i < count; i++) {
     int64_t keep = sources[i].records < total - stored ? sources[i].records : total - stored, kept = 0;
     status = read_source(format, &sources[i], self->records + stored * record_bytes(format), keep, problems, &kept);
     PETRA_TRY_GOTO(status, petra_dataset_problem(problems, status), close);
     stored += kept;
   }
-  self->base.count = stored;
+  self->label_bytes = format->label_bytes;
+  self->base = (petra_dataset){.ops = &cifar_ops,
+                               .count = stored,
+                               .height = SIDE,
+                               .width = SIDE,
+                               .classes = format->labels[format->label_bytes - 1].values,
+                               .mean = {0.4914, 0.4822, 0.4465},
+                               .deviation = {0.2023, 0.1994, 0.2010}};
   *out = &self->base;
 close:
   if (status != PETRA_OK && self)

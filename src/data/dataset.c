@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "data/cifar.h"       /* circle: this is where all sets are listed */
+#include "data/hdf5_layout.h" /* circle: this is where all sets are listed */
 #include "data/hdf5_set.h"    /* circle: this is where all sets are listed */
 #include "data/imagefolder.h" /* circle: this is where all sets are listed */
 #include "data/shapes.h"      /* circle: this is where all sets are listed */
@@ -35,24 +36,22 @@ petra_status petra_dataset_has_eval(const petra_config *config, bool *out) {
     *out = petra_cifar_has_eval(config->data.path);
   else if (set == PETRA_SET_IMAGEFOLDER)
     *out = petra_imagefolder_has_eval(config->data.path);
-  return set == PETRA_SET_HDF5 ? petra_hdf5_set_has_eval(config->data.path, out) : PETRA_OK;
+  return set == PETRA_SET_HDF5 ? petra_hdf5_layout_has_eval(config->data.path, out) : PETRA_OK;
 }
 
 petra_status petra_dataset_shape_of(const petra_config *config, petra_dataset_shape *out) {
-  static const petra_dataset_shape ten = {32, 32, 10}, hundred = {32, 32, 100}; /* height, width, classes */
+  const int32_t size = (int32_t)config->data.image_size;
   switch (config->data.set) {
   case PETRA_SET_CIFAR10:
   case PETRA_SET_SHAPES:
-    *out = ten;
+    *out = (petra_dataset_shape){.height = 32, .width = 32, .classes = 10};
     return PETRA_OK;
   case PETRA_SET_CIFAR100:
-    *out = hundred;
+    *out = (petra_dataset_shape){.height = 32, .width = 32, .classes = 100};
     return PETRA_OK;
-  case PETRA_SET_IMAGEFOLDER: {
-    int32_t size = (int32_t)config->data.image_size;
+  case PETRA_SET_IMAGEFOLDER:
     *out = (petra_dataset_shape){.height = size, .width = size};
     return PETRA_OK;
-  }
   case PETRA_SET_HDF5:
     return petra_hdf5_set_shape(config->data.path, out);
   }

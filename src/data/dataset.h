@@ -1,5 +1,4 @@
-/* A data set: labelled RGB images of one size, addressed by record number. Records are bytes in (3, H, W)
- * order. */
+/* A data set: labelled RGB images of one size, addressed by record number. Records are bytes in (3, H, W) order. */
 #ifndef PETRA_DATA_DATASET_H
 #define PETRA_DATA_DATASET_H
 

@@ -1,4 +1,4 @@
-/* A whole file in memory. */
+/* Files that are read by their bytes. */
 #ifndef PETRA_DATA_FILE_BYTES_H
 #define PETRA_DATA_FILE_BYTES_H
 
@@ -7,8 +7,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Reads the file at `path`, which should be `what` ("a JPEG image"). PETRA_IO: missing, unreadable, no
- * regular file; PETRA_DATA: empty, or larger than 1 GiB. Thread-safe. Free with petra_free. */
+/* Opens the file at `path`, which should be `what` ("a JPEG image"), for reading, and tells its size. PETRA_IO: missing,
+ * unreadable, no regular file. Thread-safe. */
+petra_status petra_file_open(const char *path, const char *what, int *fd, int64_t *size);
+
+/* Reads the file at `path`, which should be `what`. PETRA_IO: as above; PETRA_DATA: empty, or larger than 1 GiB.
+ * Thread-safe. Free with petra_free. */
 petra_status petra_file_bytes(const char *path, const char *what, uint8_t **out, size_t *size);
 
 /* Reads exactly `size` bytes at `offset`. PETRA_IO: `path` and why. Thread-safe. */

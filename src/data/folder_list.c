@@ -1,7 +1,6 @@
 #define _GNU_SOURCE /* d_type, qsort_r */
 #include "data/folder_list.h"
 
-#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "data/dataset.h"
@@ -123,13 +122,15 @@ static petra_status walk(const char *folder, take_entry take, void *context) {
 
 /* --- classes --- */
 
-typedef struct class_walk {
+/* What a walk has found. */
+typedef struct findings {
   petra_names *names;
-  int64_t left_out;
-} class_walk;
+  int64_t left_out, *problems;
+  char first_left_out[512]; /* cut where it is longer */
+} findings;
 
 static petra_status take_class(void *context, const char *folder, const char *name, entry_kind kind) {
-  class_walk *at = context;
+  findings *at = context;
   (void)folder;
   if (kind == ENTRY_FOLDER)
     return add_name(at->names, name);
@@ -139,7 +140,7 @@ static petra_status take_class(void *context, const char *folder, const char *na
 
 petra_status petra_folder_classes(const char *root, petra_names *out, int64_t *left_out) {
   petra_names names = {0};
-  class_walk at = {&names, 0};
+  findings at = {.names = &names};
   petra_status status = walk(root, take_class, &at);
   if (status == PETRA_OK && names.count == 0)
     status = petra_fail(PETRA_DATA, "%s: holds no folders, expected one for each class, with its images in it", root);
@@ -158,19 +159,13 @@ petra_status petra_folder_classes(const char *root, petra_names *out, int64_t *l
 
 /* --- files --- */
 
-typedef struct file_walk {
-  petra_names *names;
-  int64_t left_out, *problems;
-  char first_left_out[512]; /* cut where it is longer */
-} file_walk;
-
 static bool is_image_name(const char *name) {
   const char *dot = strrchr(name, '.');
   return dot && (strcasecmp(dot, ".jpg") == 0 || strcasecmp(dot, ".jpeg") == 0);
 }
 
 static petra_status take_file(void *context, const char *folder, const char *name, entry_kind kind) {
-  file_walk *at = context;
+  findings *at = context;
   if (!is_image_name(name)) {
     if (at->left_out++ == 0)
       snprintf(at->first_left_out, sizeof at->first_left_out, "%s", name);
@@ -184,7 +179,7 @@ static petra_status take_file(void *context, const char *folder, const char *nam
 }
 
 /* Appends the files of one class folder to the names, sorted. */
-static petra_status list_class(const char *root, const char *class, file_walk *at) {
+static petra_status list_class(const char *root, const char *class, findings *at) {
   char *folder = NULL;
   int64_t before = at->names->count;
   PETRA_TRY(petra_folder_path(root, class, NULL, &folder));
@@ -222,8 +217,8 @@ static petra_status interleave(petra_folder_list *list, split_class *classes, in
   return PETRA_OK;
 }
 
-static petra_status list_folders(const char *root, const petra_names *folders, const petra_names *classes,
-                                 file_walk *at, split_class *out, int64_t *count) {
+static petra_status list_folders(const char *root, const petra_names *folders, const petra_names *classes, findings *at,
+                                 split_class *out, int64_t *count) {
   for (int64_t i = 0; i < folders->count; i++) {
     const char *name = petra_names_get(folders, i);
     int64_t label = find_name(classes, name), before = at->names->count;
@@ -248,7 +243,7 @@ petra_status petra_folder_files(const char *root, const petra_names *classes, in
   petra_names folders = {0};
   split_class *split = NULL;
   int64_t beside = 0, count = 0;
-  file_walk at = {.names = &list.names, .left_out = 0, .problems = problems};
+  findings at = {.names = &list.names, .problems = problems};
   petra_status status;
   PETRA_TRY_GOTO(status, petra_folder_classes(root, &folders, &beside), done);
   PETRA_TRY_GOTO(status, petra_allocate(&split, (size_t)folders.count, sizeof *split), done);

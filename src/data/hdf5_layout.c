@@ -4,16 +4,13 @@
 #include "base/guard.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/seal.h"
+#include "data/file_bytes.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <hdf5.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { SCHEMA_VERSION = 1, SIDE_MAX = 4096, CLASSES_MAX = 100000 };
@@ -29,28 +26,6 @@ typedef struct reader {
   petra_hdf5_layout layout;
 } reader;
 
-static const char *split_name(petra_split split) {
-  return split == PETRA_SPLIT_TRAIN ? "train" : "eval";
-}
-
-/* --- the file --- */
-
-static petra_status check_file(const char *path, int64_t *bytes) {
-  struct stat about;
-  if (!path || !*path)
-    return petra_fail(PETRA_CONFIG, "data.path: is empty, expected an HDF5 file");
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0)
-    return petra_fail(PETRA_IO, "data.path: %s: %s, expected an HDF5 file", path, strerror(errno));
-  int failed = fstat(fd, &about);
-  close(fd);
-  if (failed || !S_ISREG(about.st_mode))
-    return petra_fail(PETRA_IO, "data.path: %s: is %s, expected an HDF5 file", path,
-                      !failed && S_ISDIR(about.st_mode) ? "a folder" : "no regular file");
-  *bytes = about.st_size;
-  return PETRA_OK;
-}
-
 /* Earliest registration of "nothing at the end of the process", and no printing, as in src/io. */
 static petra_status open_file(reader *r) {
   H5dont_atexit();
@@ -58,7 +33,8 @@ static petra_status open_file(reader *r) {
   if (H5Fis_hdf5(r->path) <= 0)
     return petra_fail(PETRA_DATA, "%s: not an HDF5 file", r->path);
   hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-  if (access >= 0 && H5Pset_file_locking(access, 0, 1) >= 0 && H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0)
+  r->file = -1;
+  if (H5Pset_file_locking(access, 0, 1) >= 0 && H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0)
     r->file = H5Fopen(r->path, H5F_ACC_RDONLY, access);
   H5Pclose(access);
   if (r->file < 0)
@@ -194,54 +170,52 @@ static petra_status read_labels(reader *r) {
   hsize_t extent[1];
   hid_t set;
   PETRA_TRY(open_set(r, "labels", 1, &set, extent));
-  petra_status status;
-  if ((int64_t)extent[0] != r->layout.count) {
+  petra_status status = PETRA_OK;
+  if ((int64_t)extent[0] != r->layout.count)
     status = petra_fail(PETRA_DATA, "%s: /%s/labels has %llu labels for %" PRId64 " images, expected as many", r->path,
                         r->split, (unsigned long long)extent[0], r->layout.count);
-  } else {
+  else
     status = petra_allocate_raw(&r->layout.labels, (size_t)r->layout.count, sizeof *r->layout.labels);
-    if (status == PETRA_OK && H5Dread(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, r->layout.labels) < 0)
-      status = petra_fail(PETRA_DATA, "%s: /%s/labels cannot be read", r->path, r->split);
-  }
+  if (status == PETRA_OK && H5Dread(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, r->layout.labels) < 0)
+    status = petra_fail(PETRA_DATA, "%s: /%s/labels cannot be read", r->path, r->split);
   H5Dclose(set);
   return status;
 }
 
-static petra_status read_contents(reader *r) {
+/* Without `contents`: only whether the split is there. */
+static petra_status read_open(reader *r) {
+  r->there = H5Lexists(r->file, r->split, H5P_DEFAULT) > 0;
+  if (!r->contents)
+    return PETRA_OK;
   PETRA_TRY(read_head(r));
-  if (H5Lexists(r->file, r->split, H5P_DEFAULT) <= 0)
-    return petra_fail(
-        strcmp(r->split, "eval") == 0 ? PETRA_CONFIG : PETRA_DATA, "%s: no group /%s%s", r->path, r->split,
-        strcmp(r->split, "eval") == 0 ? ", and so no evaluation split; set run.eval_every: 0, or add it" : "");
+  if (!r->there && strcmp(r->split, "eval") == 0)
+    return petra_fail(PETRA_CONFIG, "%s: no group /%s, and so no evaluation split; set run.eval_every: 0, or add it",
+                      r->path, r->split);
+  if (!r->there)
+    return petra_fail(PETRA_DATA, "%s: no group /%s", r->path, r->split);
   PETRA_TRY(read_images(r));
   return read_labels(r);
 }
 
-/* Without `contents`: only whether the split is there. */
 static petra_status read_file(void *context) {
   reader *r = context;
-  petra_status status = open_file(r);
-  if (status == PETRA_OK && r->contents)
-    status = read_contents(r);
-  else if (status == PETRA_OK)
-    r->there = H5Lexists(r->file, r->split, H5P_DEFAULT) > 0;
-  if (r->file >= 0)
-    H5Fclose(r->file);
-  r->file = -1;
+  PETRA_TRY(open_file(r));
+  petra_status status = read_open(r);
+  H5Fclose(r->file);
   return status;
 }
 
-/* The seal before HDF5, a process of its own for what has none, as petra_hdf5_read in src/io. */
 static petra_status read_checked(reader *r) {
-  petra_seal seal;
-  PETRA_TRY(check_file(r->path, &r->file_bytes));
-  PETRA_TRY(petra_seal_check(r->path, &seal));
-  PETRA_TRY(petra_reserve(0));
-  return seal == PETRA_SEAL_WHOLE ? read_file(r) : petra_guard(r->path, read_file, r);
+  int fd;
+  if (!r->path || !*r->path)
+    return petra_fail(PETRA_CONFIG, "data.path: is empty, expected an HDF5 file");
+  PETRA_TRY(petra_file_open(r->path, "an HDF5 file (data.path)", &fd, &r->file_bytes));
+  close(fd);
+  return petra_guard(r->path, read_file, r);
 }
 
 petra_status petra_hdf5_layout_read(const char *path, petra_split split, petra_hdf5_layout *out) {
-  reader r = {.path = path, .split = split_name(split), .file = -1, .contents = true};
+  reader r = {.path = path, .split = split == PETRA_SPLIT_TRAIN ? "train" : "eval", .contents = true};
   petra_status status = read_checked(&r);
   if (status != PETRA_OK) {
     petra_free(r.layout.labels);
@@ -251,8 +225,8 @@ petra_status petra_hdf5_layout_read(const char *path, petra_split split, petra_h
   return PETRA_OK;
 }
 
-petra_status petra_hdf5_layout_has(const char *path, petra_split split, bool *out) {
-  reader r = {.path = path, .split = split_name(split), .file = -1};
+petra_status petra_hdf5_layout_has_eval(const char *path, bool *out) {
+  reader r = {.path = path, .split = "eval"};
   PETRA_TRY(read_checked(&r));
   *out = r.there;
   return PETRA_OK;

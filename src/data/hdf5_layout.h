@@ -13,11 +13,10 @@ typedef struct petra_hdf5_layout {
   int64_t *labels; /* as they are in the file; free with petra_free */
 } petra_hdf5_layout;
 
-/* Reads all of it, and that all images lie within the file. Errors: petra_hdf5_set_open's; labels are not
- * checked. */
+/* Reads all of it, and that all images lie within the file. Errors: petra_hdf5_set_open's; labels are not checked. */
 petra_status petra_hdf5_layout_read(const char *path, petra_split split, petra_hdf5_layout *out);
 
-/* Whether there is a group of the split. Errors as of a file that cannot be read. */
-petra_status petra_hdf5_layout_has(const char *path, petra_split split, bool *out);
+/* Whether there is an evaluation split. Errors as of a file that cannot be read. */
+petra_status petra_hdf5_layout_has_eval(const char *path, bool *out);
 
 #endif

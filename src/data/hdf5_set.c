@@ -115,7 +115,3 @@ petra_status petra_hdf5_set_shape(const char *path, petra_dataset_shape *out) {
   petra_free(layout.labels);
   return PETRA_OK;
 }
-
-petra_status petra_hdf5_set_has_eval(const char *path, bool *out) {
-  return petra_hdf5_layout_has(path, PETRA_SPLIT_EVAL, out);
-}

@@ -15,8 +15,7 @@
 /* ImageNet's, of the training images' pixels / 255, as the field uses them (docs/semantics.md, "Recipe"). */
 static const double imagenet_mean[3] = {0.485, 0.456, 0.406}, imagenet_deviation[3] = {0.229, 0.224, 0.225};
 
-/* Below this size reductions gain nothing, and the sizes of reduced images no longer tell the reductions
- * apart. */
+/* Below this size reductions gain nothing, and the sizes of reduced images no longer tell the reductions apart. */
 enum { REDUCED_SIZE_MIN = 16 };
 
 typedef struct imagefolder {
@@ -62,47 +61,6 @@ static petra_status image_file_init(image_file *file, const imagefolder *self, i
   return status;
 }
 
-/* The decoded image, 1/reduction of its size. Free with petra_free. */
-static petra_status decode(const imagefolder *self, const image_file *file, int reduction, int32_t *width,
-                           int32_t *height, uint8_t **out) {
-  uint8_t *rgb = NULL;
-  *width = (file->header.width + reduction - 1) / reduction;
-  *height = (file->header.height + reduction - 1) / reduction;
-  PETRA_TRY(petra_allocate_raw(&rgb, (size_t)*width * (size_t)*height, 3));
-  petra_status status = self->decoder->decode(file->bytes, file->size, file->path, &file->header, reduction, rgb);
-  if (status != PETRA_OK) {
-    petra_free(rgb);
-    return status;
-  }
-  *out = rgb;
-  return PETRA_OK;
-}
-
-static petra_status read_centre(const imagefolder *self, const image_file *file, uint8_t *pixels) {
-  int32_t width, height, resized_width, resized_height;
-  petra_crop window;
-  uint8_t *rgb;
-  PETRA_TRY(decode(self, file, 1, &width, &height, &rgb));
-  petra_crop_centre(height, width, self->resize, self->base.height, &resized_height, &resized_width, &window);
-  const petra_resize_axis rows = {.from = 0,
-                                  .to = height,
-                                  .low = 0,
-                                  .high = height,
-                                  .count = resized_height,
-                                  .first = window.top,
-                                  .kept = window.height};
-  const petra_resize_axis columns = {.from = 0,
-                                     .to = width,
-                                     .low = 0,
-                                     .high = width,
-                                     .count = resized_width,
-                                     .first = window.left,
-                                     .kept = window.width};
-  petra_status status = petra_resize(rgb, width, &rows, &columns, pixels);
-  petra_free(rgb);
-  return status;
-}
-
 /* The largest reduction that leaves the window at least `size` pixels each way. */
 static int choose_reduction(const petra_crop *window, int32_t size) {
   int32_t shorter = window->height < window->width ? window->height : window->width;
@@ -112,8 +70,7 @@ static int choose_reduction(const petra_crop *window, int32_t size) {
   return reduction;
 }
 
-/* `start` .. `start + length` of the image, in pixels of the one that was decoded, which are `reduction` as
- * large. */
+/* `start` .. `start + length` of the image, in pixels of the one that was decoded, which are `reduction` as large. */
 static petra_resize_axis window_axis(int32_t start, int32_t length, int reduction, int32_t decoded, int32_t size) {
   petra_resize_axis axis = {
       .from = (double)start / reduction, .to = (double)(start + length) / reduction, .count = size, .kept = size};
@@ -122,27 +79,34 @@ static petra_resize_axis window_axis(int32_t start, int32_t length, int reductio
   return axis;
 }
 
-static petra_status read_random(const imagefolder *self, const image_file *file, petra_rng *rng, uint8_t *pixels) {
-  int32_t width, height, size = self->base.height;
-  uint8_t *rgb;
-  petra_crop window = petra_crop_random(rng, file->header.height, file->header.width);
-  int reduction = choose_reduction(&window, size);
-  PETRA_TRY(decode(self, file, reduction, &width, &height, &rgb));
-  const petra_resize_axis rows = window_axis(window.top, window.height, reduction, height, size);
-  const petra_resize_axis columns = window_axis(window.left, window.width, reduction, width, size);
-  petra_status status = petra_resize(rgb, width, &rows, &columns, pixels);
-  petra_free(rgb);
-  return status;
-}
-
-static petra_status imagefolder_read(const petra_dataset *set, int64_t index, uint8_t *pixels, int32_t *label) {
-  const imagefolder *self = (const imagefolder *)set;
-  image_file file;
-  PETRA_TRY(image_file_init(&file, self, index));
-  petra_status status = read_centre(self, &file, pixels);
-  image_file_fini(&file);
+/* A random window of the image or, where `rng` is NULL, its resized centre. */
+static petra_status read_view(const imagefolder *self, const image_file *file, petra_rng *rng, uint8_t *pixels) {
+  const int32_t size = self->base.height;
+  int32_t height = file->header.height, width = file->header.width;
+  petra_resize_axis rows, columns;
+  petra_crop window;
+  int reduction = 1;
+  uint8_t *rgb = NULL;
+  if (rng) {
+    window = petra_crop_random(rng, height, width);
+    reduction = choose_reduction(&window, size);
+    height = (height + reduction - 1) / reduction;
+    width = (width + reduction - 1) / reduction;
+    rows = window_axis(window.top, window.height, reduction, height, size);
+    columns = window_axis(window.left, window.width, reduction, width, size);
+  } else {
+    int32_t resized_height, resized_width;
+    petra_crop_centre(height, width, self->resize, size, &resized_height, &resized_width, &window);
+    rows = (petra_resize_axis){
+        .to = height, .high = height, .count = resized_height, .first = window.top, .kept = window.height};
+    columns = (petra_resize_axis){
+        .to = width, .high = width, .count = resized_width, .first = window.left, .kept = window.width};
+  }
+  PETRA_TRY(petra_allocate_raw(&rgb, (size_t)width * (size_t)height, 3));
+  petra_status status = self->decoder->decode(file->bytes, file->size, file->path, &file->header, reduction, rgb);
   if (status == PETRA_OK)
-    *label = self->list.files[index].label;
+    status = petra_resize(rgb, width, &rows, &columns, pixels);
+  petra_free(rgb);
   return status;
 }
 
@@ -151,11 +115,15 @@ static petra_status imagefolder_read_window(const petra_dataset *set, int64_t in
   const imagefolder *self = (const imagefolder *)set;
   image_file file;
   PETRA_TRY(image_file_init(&file, self, index));
-  petra_status status = read_random(self, &file, rng, pixels);
+  petra_status status = read_view(self, &file, rng, pixels);
   image_file_fini(&file);
   if (status == PETRA_OK)
     *label = self->list.files[index].label;
   return status;
+}
+
+static petra_status imagefolder_read(const petra_dataset *set, int64_t index, uint8_t *pixels, int32_t *label) {
+  return imagefolder_read_window(set, index, NULL, pixels, label);
 }
 
 static petra_status imagefolder_stored_size(const petra_dataset *set, int64_t index, int32_t *height, int32_t *width) {
@@ -191,26 +159,17 @@ bool petra_imagefolder_has_eval(const char *path) {
   return holds_folder(path, "val");
 }
 
-/* The folders of the training split and of the split that is asked for. Free with petra_free. */
+/* The folders of the training split and of the split that is asked for. Free with petra_free, also after a failure. */
 static petra_status find_roots(const char *path, petra_split split, char **train, char **root) {
   bool has_train = holds_folder(path, "train"), has_eval = holds_folder(path, "val");
-  char *classes = NULL, *files = NULL;
   if (split == PETRA_SPLIT_EVAL && !has_eval)
     return petra_fail(
         PETRA_CONFIG,
         "data.path: %s holds no folder val and so has no evaluation split; set run.eval_every: 0, or add it", path);
   if (has_eval && !has_train)
     return petra_fail(PETRA_CONFIG, "data.path: %s holds a folder val but no folder train, expected both", path);
-  PETRA_TRY(has_train ? petra_folder_path(path, "train", NULL, &classes) : petra_duplicate_string(&classes, path));
-  petra_status status = split == PETRA_SPLIT_EVAL ? petra_folder_path(path, "val", NULL, &files)
-                                                  : petra_duplicate_string(&files, classes);
-  if (status != PETRA_OK) {
-    petra_free(classes);
-    return status;
-  }
-  *train = classes;
-  *root = files;
-  return PETRA_OK;
+  PETRA_TRY(has_train ? petra_folder_path(path, "train", NULL, train) : petra_duplicate_string(train, path));
+  return split == PETRA_SPLIT_EVAL ? petra_folder_path(path, "val", NULL, root) : petra_duplicate_string(root, *train);
 }
 
 static petra_status check(const petra_config *config) {
@@ -230,28 +189,19 @@ static petra_status check(const petra_config *config) {
   return PETRA_OK;
 }
 
-static petra_status fill(imagefolder *self, const char *train, int64_t *problems) {
-  int64_t beside;
-  PETRA_TRY(petra_folder_classes(train, &self->classes, &beside));
-  return petra_folder_files(self->root, &self->classes, problems, &self->list);
-}
-
 petra_status petra_imagefolder_open(const petra_config *config, petra_split split, int64_t limit, int64_t *problems,
                                     petra_dataset **out) {
   imagefolder *self = NULL;
   char *train = NULL;
+  int64_t beside;
   PETRA_TRY(check(config));
   PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
   self->decoder = petra_jpeg_decoder_get();
   self->resize = (int32_t)config->data.resize;
-  petra_status status = find_roots(config->data.path, split, &train, &self->root);
-  if (status == PETRA_OK)
-    status = fill(self, train, problems);
-  petra_free(train);
-  if (status != PETRA_OK) {
-    imagefolder_destroy(&self->base);
-    return status;
-  }
+  petra_status status;
+  PETRA_TRY_GOTO(status, find_roots(config->data.path, split, &train, &self->root), done);
+  PETRA_TRY_GOTO(status, petra_folder_classes(train, &self->classes, &beside), done);
+  PETRA_TRY_GOTO(status, petra_folder_files(self->root, &self->classes, problems, &self->list), done);
   int64_t count = self->list.count;
   int32_t size = (int32_t)config->data.image_size;
   self->base = (petra_dataset){.ops = &imagefolder_ops,
@@ -262,5 +212,9 @@ petra_status petra_imagefolder_open(const petra_config *config, petra_split spli
   memcpy(self->base.mean, imagenet_mean, sizeof imagenet_mean);
   memcpy(self->base.deviation, imagenet_deviation, sizeof imagenet_deviation);
   *out = &self->base;
-  return PETRA_OK;
+done:
+  petra_free(train);
+  if (status != PETRA_OK)
+    imagefolder_destroy(&self->base);
+  return status;
 }

@@ -76,8 +76,7 @@ static petra_status ends_early(const char *path) {
   return petra_fail(PETRA_DATA, "%s: truncated JPEG image: the file ends before the image does", path);
 }
 
-/* In coded data ff is followed by 0 or a restart marker, so that ff d9 behind the first scan is the end
- * marker. */
+/* In coded data ff is followed by 0 or a restart marker, so that ff d9 behind the first scan is the end marker. */
 static bool has_end(const uint8_t *bytes, size_t size, size_t at) {
   for (; at + 1 < size; at++)
     if (bytes[at] == 0xff && bytes[at + 1] == MARKER_EOI)

@@ -21,8 +21,7 @@ typedef enum slot_state {
   SLOT_HELD     /* given to the caller */
 } slot_state;
 
-/* The room of one batch. The state is read and written under the mutex; the rest belongs to who the state
- * names. */
+/* The room of one batch. The state is read and written under the mutex; the rest belongs to who the state names. */
 typedef struct slot {
   petra_batch batch;
   double *images; /* or, with the option bytes: */
@@ -34,6 +33,12 @@ typedef struct slot {
   slot_state state;
   petra_status status;
 } slot;
+
+typedef struct worker {
+  petra_loader *loader;
+  pthread_t thread;
+  uint8_t *pixels; /* room for one image of bytes; NULL with the option bytes */
+} worker;
 
 struct petra_loader {
   const petra_dataset *set;
@@ -52,16 +57,10 @@ struct petra_loader {
   slot *slots;
   int slot_count;
 
-  pthread_t *threads;
-  int thread_count; /* started */
-  uint8_t *pixels;  /* one image of bytes per thread, without the option bytes */
+  worker *workers;
+  int worker_count; /* started */
+  uint8_t *pixels;  /* of all workers */
 };
-
-/* What a thread is given. */
-typedef struct worker {
-  petra_loader *loader;
-  uint8_t *pixels;
-} worker;
 
 static int64_t image_values(const petra_dataset *set) {
   return (int64_t)3 * set->height * set->width;
@@ -125,7 +124,9 @@ static petra_status fill(const petra_loader *loader, slot *target, uint8_t *one)
   return PETRA_OK;
 }
 
-static void work(petra_loader *loader, uint8_t *pixels) {
+static void *work(void *argument) {
+  const worker *self = argument;
+  petra_loader *loader = self->loader;
   pthread_mutex_lock(&loader->mutex);
   while (!loader->stop) {
     slot *target = loader->claim < loader->options.end ? find_slot(loader, SLOT_FREE) : NULL;
@@ -135,46 +136,33 @@ static void work(petra_loader *loader, uint8_t *pixels) {
     }
     claim(loader, target);
     pthread_mutex_unlock(&loader->mutex);
-    petra_status status = fill(loader, target, pixels);
+    petra_status status = fill(loader, target, self->pixels);
     pthread_mutex_lock(&loader->mutex);
     target->status = status;
     target->state = SLOT_DONE;
     pthread_cond_broadcast(&loader->ready);
   }
   pthread_mutex_unlock(&loader->mutex);
-}
-
-static void *run_thread(void *argument) {
-  worker self = *(worker *)argument;
-  petra_free(argument);
-  work(self.loader, self.pixels);
   return NULL;
-}
-
-static petra_status start_thread(petra_loader *loader, uint8_t *pixels) {
-  worker *argument = NULL;
-  PETRA_TRY(petra_allocate(&argument, 1, sizeof *argument));
-  *argument = (worker){loader, pixels};
-  int error = pthread_create(&loader->threads[loader->thread_count], NULL, run_thread, argument);
-  if (error) {
-    petra_free(argument);
-    return petra_fail(PETRA_NO_MEMORY, "data.workers: loader thread %d of %d could not be started: %s",
-                      loader->thread_count + 1, loader->options.threads, strerror(error));
-  }
-  loader->thread_count++;
-  return PETRA_OK;
 }
 
 /* Signals stay with the caller's threads: loader threads are started with all of them blocked. */
 static petra_status start_threads(petra_loader *loader) {
   sigset_t all, before;
-  petra_status status = PETRA_OK;
+  int error = 0;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  for (int i = 0; i < loader->options.threads && status == PETRA_OK; i++)
-    status = start_thread(loader, loader->pixels ? loader->pixels + i * image_values(loader->set) : NULL);
+  for (int i = 0; i < loader->options.threads && !error; i++) {
+    worker *self = &loader->workers[i];
+    *self =
+        (worker){.loader = loader, .pixels = loader->pixels ? loader->pixels + i * image_values(loader->set) : NULL};
+    error = pthread_create(&self->thread, NULL, work, self);
+    loader->worker_count += !error;
+  }
   pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return status;
+  return error ? petra_fail(PETRA_NO_MEMORY, "data.workers: loader thread %d of %d could not be started: %s",
+                            loader->worker_count + 1, loader->options.threads, strerror(error))
+               : PETRA_OK;
 }
 
 static petra_status allocate_slot(const petra_loader *loader, slot *target) {
@@ -208,7 +196,7 @@ static petra_status allocate(petra_loader *loader) {
     PETRA_TRY(petra_allocate_raw(&loader->order, (size_t)loader->set->count, sizeof *loader->order));
   if (!loader->options.bytes)
     PETRA_TRY(petra_allocate_raw(&loader->pixels, threads, (size_t)image_values(loader->set)));
-  return petra_allocate(&loader->threads, threads, sizeof *loader->threads);
+  return petra_allocate(&loader->workers, threads, sizeof *loader->workers);
 }
 
 static petra_status check_options(const petra_dataset *set, const petra_loader_options *options) {
@@ -257,8 +245,8 @@ void petra_loader_destroy(petra_loader *loader) {
   loader->stop = true;
   pthread_cond_broadcast(&loader->work);
   pthread_mutex_unlock(&loader->mutex);
-  for (int i = 0; i < loader->thread_count; i++)
-    pthread_join(loader->threads[i], NULL);
+  for (int i = 0; i < loader->worker_count; i++)
+    pthread_join(loader->workers[i].thread, NULL);
   pthread_cond_destroy(&loader->ready);
   pthread_cond_destroy(&loader->work);
   pthread_mutex_destroy(&loader->mutex);
@@ -272,12 +260,8 @@ void petra_loader_destroy(petra_loader *loader) {
   petra_free(loader->slots);
   petra_free(loader->order);
   petra_free(loader->pixels);
-  petra_free(loader->threads);
+  petra_free(loader->workers);
   petra_free(loader);
-}
-
-int64_t petra_loader_batches(const petra_loader *loader) {
-  return loader->batches;
 }
 
 /* Called under the mutex. Waiting would have no end in two cases: nothing more is prepared, or nothing can be

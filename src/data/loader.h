@@ -41,10 +41,7 @@ typedef struct petra_loader_options {
 petra_status petra_loader_create(const petra_dataset *set, const petra_loader_options *options, petra_loader **out);
 void petra_loader_destroy(petra_loader *loader);
 
-/* Batches per epoch. */
-int64_t petra_loader_batches(const petra_loader *loader);
-
-/* Waits for the next batch in order (first, first + 1, ...; epoch = microbatch / batches). The batch is valid until
+/* Waits for the next batch in order (first, first + 1, ...; epoch = microbatch / batches of an epoch). The batch is valid until
  * petra_loader_give_back; at most threads + 2 may be held at once, in any order (PETRA_INTERNAL beyond that, and for a
  * microbatch past the end). A failure of a read is returned here, once for the batch that it hit. */
 petra_status petra_loader_next(petra_loader *loader, petra_batch **out);

@@ -61,8 +61,7 @@ static uint8_t to_byte(int32_t sum) {
   return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-/* One row of the result before its columns are shrunk: `values` bytes from `source` on, rows `stride` bytes
- * apart. */
+/* One row of the result before its columns are shrunk: `values` bytes from `source` on, rows `stride` bytes apart. */
 static void blend_rows(const uint8_t *source, int64_t stride, const int32_t *weight, int32_t used, int64_t values,
                        int32_t *sums, uint8_t *out) {
   for (int64_t j = 0; j < values; j++)
@@ -77,8 +76,7 @@ static void blend_rows(const uint8_t *source, int64_t stride, const int32_t *wei
     out[j] = to_byte(sums[j]);
 }
 
-/* One row of the result from a row of pixels that begins with source column `low`; its planes are `plane`
- * apart. */
+/* One row of the result from a row of pixels that begins with source column `low`; its planes are `plane` apart. */
 static void blend_columns(const filter *f, int32_t kept, const uint8_t *row, int32_t low, int64_t plane, uint8_t *out) {
   for (int32_t i = 0; i < kept; i++) {
     const uint8_t *pixel = row + (int64_t)3 * (f->start[i] - low);

@@ -19,8 +19,7 @@ typedef struct petra_resize_axis {
   int32_t first, kept; /* which of them are computed: first .. first + kept - 1 */
 } petra_resize_axis;
 
-/* `source` is (height, width, 3) with `width` pixels a row; `out` is (3, rows->kept, columns->kept),
- * elsewhere. */
+/* `source` is (height, width, 3) with `width` pixels a row; `out` is (3, rows->kept, columns->kept), elsewhere. */
 petra_status petra_resize(const uint8_t *source, int32_t width, const petra_resize_axis *rows,
                           const petra_resize_axis *columns, uint8_t *out);
 

@@ -239,7 +239,7 @@ static petra_status shapes_read(const petra_dataset *set, int64_t index, uint8_t
 
 static const char *shapes_class_name(const petra_dataset *set, int32_t label) {
   (void)set;
-  return petra_shapes_name(label);
+  return figures[label].name;
 }
 
 static const petra_dataset_ops shapes_ops = {
@@ -259,8 +259,4 @@ petra_status petra_shapes_open(petra_split split, int64_t limit, petra_dataset *
                                .deviation = {0.2023, 0.1994, 0.2010}};
   *out = &self->base;
   return PETRA_OK;
-}
-
-const char *petra_shapes_name(int32_t label) {
-  return label >= 0 && label < CLASSES ? figures[label].name : "?";
 }

@@ -10,7 +10,4 @@ enum { PETRA_SHAPES_TRAIN_COUNT = 50000, PETRA_SHAPES_EVAL_COUNT = 10000 };
 /* An image depends on (split, index) alone; it is drawn anew each time that it is read. `limit` 0: all. */
 petra_status petra_shapes_open(petra_split split, int64_t limit, petra_dataset **out);
 
-/* The figure of a class: "disc", ... ; "?" outside 0 .. 9. */
-const char *petra_shapes_name(int32_t label);
-
 #endif

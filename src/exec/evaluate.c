@@ -1,7 +1,7 @@
 #include "exec/evaluate.h"
 
 #include "base/log.h"
-#include "exec/batch.h"
+#include "exec/feed.h"
 
 #include <math.h>
 

@@ -6,15 +6,27 @@
 
 #include "backend/tensor_archive.h"
 #include "data/loader.h"
-#include "exec/labels.h"
+
+/* A new tensor with the batch's samples, of the batch's shape; a batch of bytes asks for a backend that takes images.
+ * `account` may be NULL. Errors: those of the backend. */
+petra_status petra_batch_upload(petra_backend *backend, const petra_batch *batch, petra_account *account,
+                                petra_memory_category category, petra_tensor **out);
+
+/* Labels of a microbatch. */
+typedef struct petra_label_row {
+  int64_t microbatch;
+  int32_t count;
+  int32_t *labels;
+} petra_label_row;
 
 typedef struct petra_feed {
   petra_backend *backend;
-  petra_loader *loader; /* borrowed; at microbatch `read` */
-  bool input, labels;   /* whether stage 1, and whether the last stage, is here */
-  int64_t read;         /* microbatches read so far */
-  int32_t classes;      /* labels are 0 .. classes - 1 */
-  petra_labels waiting; /* labels between the reading of a microbatch and its loss */
+  petra_loader *loader;     /* borrowed; at microbatch `read` */
+  bool input, labels;       /* whether stage 1, and whether the last stage, is here */
+  int64_t read;             /* microbatches read so far */
+  int32_t classes;          /* labels are 0 .. classes - 1 */
+  petra_label_row *waiting; /* between the reading of a microbatch and its loss, in no order */
+  int64_t waiting_count, waiting_capacity;
 } petra_feed;
 
 void petra_feed_fini(petra_feed *feed);

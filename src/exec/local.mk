@@ -1,18 +1,12 @@
 # src/exec: what drives a schedule: executor and worker interfaces, the worker on real stages.
 libpetra_a_SOURCES += \
-	src/exec/batch.c src/exec/batch.h \
 	src/exec/evaluate.c src/exec/evaluate.h \
 	src/exec/executor.h \
 	src/exec/feed.c src/exec/feed.h \
-	src/exec/labels.c src/exec/labels.h \
-	src/exec/mailbox.c src/exec/mailbox.h \
 	src/exec/observer.h \
 	src/exec/probe.c src/exec/probe.h src/exec/probe_private.h \
 	src/exec/probe_archive.c \
-	src/exec/probe_compare.c \
-	src/exec/probe_observer.c \
 	src/exec/probe_reference.c \
-	src/exec/probe_versions.c \
 	src/exec/probe_window.c \
 	src/exec/stage_observer.h \
 	src/exec/stages.h \
@@ -20,5 +14,4 @@ libpetra_a_SOURCES += \
 	src/exec/transport_local.c src/exec/transport_local.h \
 	src/exec/transport_ranks.c src/exec/transport_ranks.h \
 	src/exec/worker.h \
-	src/exec/worker_archive.c \
-	src/exec/worker_stage.c src/exec/worker_stage.h src/exec/worker_stage_private.h
+	src/exec/worker_stage.c src/exec/worker_stage.h

@@ -5,7 +5,6 @@
 #define PETRA_EXEC_OBSERVER_H
 
 #include "exec/worker.h"
-#include "schedule/packet.h"
 
 /* One action as it ran. */
 typedef struct petra_trace_row {
@@ -32,16 +31,18 @@ typedef struct petra_observer_ops {
 
 struct petra_observer {
   const petra_observer_ops *ops;
-  petra_observer *next; /* in the list; set by petra_observers_add */
+  petra_observer *next; /* in the list; set by PETRA_OBSERVERS_ADD */
 };
 
-/* Borrowed; `list` starts as NULL. An observer is in one list at most. */
-static inline void petra_observers_add(petra_observer **list, petra_observer *observer) {
-  while (*list)
-    list = &(*list)->next;
-  observer->next = NULL;
-  *list = observer;
-}
+/* Puts an observer at the end of a list, which is the address of a pointer that starts as NULL. Borrowed; in one list. */
+#define PETRA_OBSERVERS_ADD(type, list, observer)                                                                      \
+  do {                                                                                                                 \
+    type **link_ = (list);                                                                                             \
+    while (*link_)                                                                                                     \
+      link_ = &(*link_)->next;                                                                                         \
+    *link_ = (observer);                                                                                               \
+    (*link_)->next = NULL;                                                                                             \
+  } while (0)
 
 /* Tells every observer of a list: PETRA_TELL(petra_observer, list, ended, observer, &row) calls the `ended` of each with
  * `observer` and `&row`. */

@@ -25,36 +25,252 @@ bool petra_probe_is_due(const petra_program_options *program, int64_t per_epoch,
   return false;
 }
 
-static petra_status allocate(petra_probe *probe) {
-  size_t blocks = (size_t)probe->model->block_count;
-  PETRA_TRY(petra_allocate(&probe->offset, blocks, sizeof *probe->offset));
-  PETRA_TRY(petra_allocate(&probe->blocks, blocks, sizeof *probe->blocks));
-  return petra_allocate(&probe->versions, (size_t)probe->options.stages.count, sizeof *probe->versions);
+/* Mean of what is defined. */
+typedef struct mean {
+  double sum;
+  int count;
+} mean;
+
+static void count_in(mean *m, double value) {
+  if (!isfinite(value))
+    return;
+  m->sum += value;
+  m->count++;
+}
+
+static double mean_of(const mean *m) {
+  return m->count ? m->sum / m->count : NAN;
+}
+
+/* All tensors of a stage (from 0). Tensors whose gradient is rounding are measured, but left out of what is
+ * the stage's. */
+static petra_status compare(petra_probe *probe, petra_probe_window *window, int32_t j) {
+  const petra_stage *stage = petra_probe_stage(probe, j);
+  const int32_t stages = probe->options.stages.count;
+  mean means[PETRA_MEASURES][PETRA_PAIRS] = {0};
+  petra_products whole = {0};
+  for (int b = petra_stage_first(stage); b < petra_stage_end(stage); b++)
+    for (int i = 0; i < window->sums[0][b].count; i++) {
+      const petra_tensor *tensors[PETRA_GRADIENTS];
+      petra_products products;
+      bool counts = !petra_block_parameter_is_invariant(probe->model, &probe->model->blocks[b], i);
+      for (int g = 0; g < PETRA_GRADIENTS; g++)
+        tensors[g] = window->sums[g][b].tensor[i];
+      PETRA_TRY(petra_products_compute(&probe->compute, tensors, &products));
+      if (counts)
+        petra_products_add(&whole, &products);
+      for (int m = 0; m < PETRA_MEASURES; m++)
+        for (int p = 0; p < PETRA_PAIRS; p++) {
+          double value = petra_products_measure(&products, (petra_measure)m, (petra_pair)p);
+          window->parameter[(m * PETRA_PAIRS + p) * probe->parameters + probe->offset[b] + i] = value;
+          if (counts)
+            count_in(&means[m][p], value);
+        }
+    }
+  for (int p = 0; p < PETRA_PAIRS; p++) {
+    window->concatenated[p * stages + j] = petra_products_measure(&whole, PETRA_MEASURE_COSINE, (petra_pair)p);
+    for (int m = 0; m < PETRA_MEASURES; m++)
+      window->stage[(m * PETRA_PAIRS + p) * stages + j] = mean_of(&means[m][p]);
+  }
+  return PETRA_OK;
+}
+
+static bool is_complete(const petra_probe *probe, const petra_probe_window *window, int32_t j) {
+  return window->updated[j] && petra_probe_delayed_left(probe, window) == 0 &&
+         petra_probe_end_to_end_left(probe, window, j) == 0;
+}
+
+static void release_sums(const petra_stage *stage, petra_probe_window *window) {
+  for (int g = 0; g < PETRA_GRADIENTS; g++)
+    for (int b = petra_stage_first(stage); b < petra_stage_end(stage); b++)
+      petra_tensor_set_release(&window->sums[g][b]);
+}
+
+static petra_status compare_due(petra_probe *probe, petra_probe_window *window) {
+  for (int32_t j = 0; j < probe->options.stages.count; j++) {
+    if (window->compared[j] || !is_complete(probe, window, j))
+      continue;
+    PETRA_TRY(compare(probe, window, j));
+    window->compared[j] = true;
+    if (!probe->options.gradients)
+      release_sums(petra_probe_stage(probe, j), window);
+  }
+  return PETRA_OK;
+}
+
+static bool all_compared(const petra_probe *probe, const petra_probe_window *window) {
+  int32_t j = 0;
+  while (j < probe->options.stages.count && window->compared[j])
+    j++;
+  return j == probe->options.stages.count;
+}
+
+static petra_status hand_out(petra_probe *probe, const petra_probe_window *window) {
+  petra_probe_row row = {.microbatch = window->first,
+                         .stages = probe->options.stages.count,
+                         .parameters = probe->parameters,
+                         .stage = window->stage,
+                         .concatenated = window->concatenated,
+                         .reconstruction = window->reconstruction,
+                         .parameter = window->parameter};
+  for (int g = 0; g < PETRA_GRADIENTS; g++)
+    row.gradients[g] = probe->options.gradients ? window->sums[g] : NULL;
+  return probe->options.row ? probe->options.row(probe->options.context, &row) : PETRA_OK;
+}
+
+/* Compares what is complete and hands out the rows, in order. */
+static petra_status finish_due(petra_probe *probe) {
+  for (petra_probe_window *window = probe->windows; window; window = window->next)
+    PETRA_TRY(compare_due(probe, window));
+  while (probe->windows && all_compared(probe, probe->windows)) {
+    PETRA_TRY(hand_out(probe, probe->windows));
+    petra_probe_close(probe, probe->windows);
+  }
+  return PETRA_OK;
+}
+
+/* By the clock a network is known when its moment is over: then all stages have the updates that count. */
+static petra_status begins(petra_stage_observer *observer, int64_t virtual_ns, const petra_action *actions, int count) {
+  petra_probe *probe = (petra_probe *)observer;
+  if (petra_probe_is_fixed(probe) || !probe->windows)
+    return PETRA_OK;
+  if (virtual_ns > probe->now_ns)
+    PETRA_TRY(petra_probe_compute_begun(probe));
+  probe->now_ns = virtual_ns;
+  for (int i = 0; i < count; i++) {
+    const int32_t j = actions[i].stage - 1;
+    petra_probe_window *window = petra_probe_find(probe, actions[i].microbatch);
+    if (window && actions[i].kind == PETRA_ACTION_BACKWARD)
+      petra_probe_slot_of(window, actions[i].microbatch)->begun[j] = petra_stage_version(petra_probe_stage(probe, j));
+  }
+  return PETRA_OK;
+}
+
+static petra_status done(petra_stage_observer *observer) {
+  petra_probe *probe = (petra_probe *)observer;
+  PETRA_TRY(petra_probe_compute_due(probe));
+  return finish_due(probe);
+}
+
+/* A copy, for the original's bytes are the stage's. */
+static petra_status copy(petra_probe *probe, const petra_tensor *tensor, petra_tensor **out) {
+  petra_tensor *made;
+  PETRA_TRY(petra_tensor_create(probe->options.backend, tensor->kind, tensor->shape, &probe->account,
+                                PETRA_MEMORY_INPUT_BUFFER, &made));
+  petra_status status = petra_op_copy(probe->options.backend, tensor, made);
+  if (status != PETRA_OK)
+    petra_tensor_release(&made);
+  else
+    *out = made;
+  return status;
+}
+
+static petra_status read(petra_stage_observer *observer, int64_t microbatch, const petra_tensor *images,
+                         const int32_t *labels, int32_t count) {
+  petra_probe *probe = (petra_probe *)observer;
+  petra_probe_window *window = petra_probe_find(probe, microbatch);
+  if (!window && microbatch % probe->accumulate == 0 &&
+      petra_probe_is_due(probe->options.program_options, probe->options.per_epoch, microbatch))
+    PETRA_TRY(petra_probe_open(probe, microbatch, &window));
+  if (!window)
+    return PETRA_OK;
+  petra_probe_slot *slot = petra_probe_slot_of(window, microbatch);
+  PETRA_TRY(petra_allocate(&slot->labels, (size_t)count, sizeof *slot->labels));
+  slot->label_count = count;
+  memcpy(slot->labels, labels, (size_t)count * sizeof *labels);
+  return copy(probe, images, &slot->images);
+}
+
+static petra_status input(petra_stage_observer *observer, int32_t stage, int64_t microbatch, const petra_streams *in) {
+  petra_probe *probe = (petra_probe *)observer;
+  petra_probe_window *window = petra_probe_find(probe, microbatch);
+  if (!window || petra_program_fused(probe->options.program_options, stage) ||
+      !petra_stage_reconstructs(petra_probe_stage(probe, stage - 1)))
+    return PETRA_OK;
+  petra_streams *kept = &petra_probe_slot_of(window, microbatch)->inputs[stage - 1];
+  for (int i = 0; i < 2; i++)
+    if (in->tensor[i])
+      PETRA_TRY(copy(probe, in->tensor[i], &kept->tensor[i]));
+  return PETRA_OK;
+}
+
+static petra_status forwarded(petra_stage_observer *observer, int32_t stage, int64_t microbatch) {
+  petra_probe *probe = (petra_probe *)observer;
+  petra_probe_window *window = petra_probe_find(probe, microbatch);
+  if (!window)
+    return PETRA_OK;
+  const petra_stage *s = petra_probe_stage(probe, stage - 1);
+  int64_t version = petra_stage_version_forward(s);
+  petra_probe_slot_of(window, microbatch)->forward[stage - 1] = version;
+  /* The latest is copied when an update is about to change it; an older one is the stage's to let go. */
+  return version < petra_stage_version(s) ? petra_probe_keep(probe, stage - 1, version) : PETRA_OK;
+}
+
+static petra_status reconstructed(petra_stage_observer *observer, int32_t stage, int64_t microbatch,
+                                  const petra_streams *found) {
+  petra_probe *probe = (petra_probe *)observer;
+  petra_probe_window *window = petra_probe_find(probe, microbatch);
+  if (!window)
+    return PETRA_OK;
+  petra_streams *truth = &petra_probe_slot_of(window, microbatch)->inputs[stage - 1];
+  double error, *sum = &window->reconstruction[stage - 1];
+  if (!truth->tensor[0])
+    return PETRA_OK;
+  PETRA_TRY(petra_probe_distance(&probe->compute, found, truth, &error));
+  *sum = (isnan(*sum) ? 0 : *sum) + error / (double)probe->accumulate;
+  petra_streams_release(truth);
+  return PETRA_OK;
+}
+
+static petra_status updating(petra_stage_observer *observer, int32_t stage, int64_t microbatch) {
+  petra_probe *probe = (petra_probe *)observer;
+  petra_probe_window *window = petra_probe_find(probe, microbatch);
+  const petra_stage *s = petra_probe_stage(probe, stage - 1);
+  for (int b = petra_stage_first(s); window && b < petra_stage_end(s); b++) {
+    const petra_tensor_set *gradients = petra_stage_mean_gradients(s, b);
+    for (int i = 0; i < gradients->count; i++)
+      PETRA_TRY(petra_op_copy(probe->options.backend, gradients->tensor[i],
+                              window->sums[PETRA_GRADIENT_METHOD][b].tensor[i]));
+  }
+  if (window)
+    window->updated[stage - 1] = true;
+  return petra_probe_keep_wanted(probe, stage - 1);
 }
 
 petra_status petra_probe_create(const petra_probe_options *options, petra_probe **out) {
+  static const petra_stage_observer_ops ops = {.begins = begins,
+                                               .done = done,
+                                               .read = read,
+                                               .input = input,
+                                               .forwarded = forwarded,
+                                               .reconstructed = reconstructed,
+                                               .updating = updating};
   petra_probe *probe;
+  petra_status status;
   if (options->program->moment == PETRA_MOMENT_NONE)
     return petra_fail(PETRA_SCHEDULE,
                       "program %s: no weights are those of the moment when a backward runs; expected no probes",
                       options->program->name);
   PETRA_TRY(petra_allocate(&probe, 1, sizeof *probe));
+  probe->base.ops = &ops;
   probe->options = *options;
   probe->compute = (petra_compute){.backend = options->backend, .account = &probe->account};
   probe->model = petra_stage_model(options->stages.stage[0]);
   probe->accumulate = options->program_options->accumulate;
   probe->moment = options->program->moment;
-  petra_status status = allocate(probe);
-  if (status != PETRA_OK) {
-    petra_probe_destroy(probe);
-    return status;
-  }
+  size_t blocks = (size_t)probe->model->block_count, stages = (size_t)options->stages.count;
+  PETRA_TRY_GOTO(status, petra_allocate(&probe->offset, blocks, sizeof *probe->offset), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&probe->blocks, blocks, sizeof *probe->blocks), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&probe->versions, stages, sizeof *probe->versions), fail);
   for (int b = 0; b < probe->model->block_count; b++) {
     probe->offset[b] = probe->parameters;
     probe->parameters += petra_block_parameter_count(&probe->model->blocks[b]);
   }
   *out = probe;
   return PETRA_OK;
+fail:
+  petra_probe_destroy(probe);
+  return status;
 }
 
 void petra_probe_destroy(petra_probe *probe) {
@@ -74,116 +290,14 @@ petra_account *petra_probe_account(petra_probe *probe) {
   return &probe->account;
 }
 
-/* By the clock a network is known when its moment is over: then all stages have the updates that count. */
-petra_status petra_probe_before(petra_probe *probe, int64_t virtual_ns, const petra_action *actions, int count) {
-  if (!probe || petra_probe_is_fixed(probe) || !probe->windows)
-    return PETRA_OK;
-  if (virtual_ns > probe->now_ns)
-    PETRA_TRY(petra_probe_compute_begun(probe));
-  probe->now_ns = virtual_ns;
-  for (int i = 0; i < count; i++) {
-    const int32_t j = actions[i].stage - 1;
-    petra_probe_window *window = petra_probe_find(probe, actions[i].microbatch);
-    if (window && actions[i].kind == PETRA_ACTION_BACKWARD)
-      petra_probe_slot_of(probe, window, actions[i].microbatch)->begun[j] =
-          petra_stage_version(petra_probe_stage(probe, j));
-  }
-  return PETRA_OK;
+petra_stage_observer *petra_probe_observer(petra_probe *probe) {
+  return &probe->base;
 }
 
 petra_status petra_probe_finish(petra_probe *probe) {
-  if (probe && !petra_probe_is_fixed(probe))
-    PETRA_TRY(petra_probe_compute_begun(probe));
-  return petra_probe_after(probe);
-}
-
-petra_status petra_probe_after(petra_probe *probe) {
-  if (!probe || !probe->windows)
-    return PETRA_OK;
-  PETRA_TRY(petra_probe_compute_due(probe));
-  return petra_probe_finish_due(probe);
-}
-
-/* A copy, for the original's bytes are the stage's. */
-static petra_status copy(petra_probe *probe, const petra_tensor *tensor, petra_tensor **out) {
-  petra_tensor *made;
-  PETRA_TRY(petra_tensor_create(probe->options.backend, tensor->kind, tensor->shape, &probe->account,
-                                PETRA_MEMORY_INPUT_BUFFER, &made));
-  petra_status status = petra_op_copy(probe->options.backend, tensor, made);
-  if (status != PETRA_OK)
-    petra_tensor_release(&made);
-  else
-    *out = made;
-  return status;
-}
-
-petra_status petra_probe_read(petra_probe *probe, int64_t microbatch, const petra_tensor *images, const int32_t *labels,
-                              int32_t count) {
   if (!probe)
     return PETRA_OK;
-  petra_probe_window *window = petra_probe_find(probe, microbatch);
-  if (!window && microbatch % probe->accumulate == 0 &&
-      petra_probe_is_due(probe->options.program_options, probe->options.per_epoch, microbatch))
-    PETRA_TRY(petra_probe_open(probe, microbatch, &window));
-  if (!window)
-    return PETRA_OK;
-  petra_probe_slot *slot = petra_probe_slot_of(probe, window, microbatch);
-  PETRA_TRY(petra_allocate(&slot->labels, (size_t)count, sizeof *slot->labels));
-  slot->label_count = count;
-  memcpy(slot->labels, labels, (size_t)count * sizeof *labels);
-  return copy(probe, images, &slot->images);
-}
-
-petra_status petra_probe_input(petra_probe *probe, int32_t stage, int64_t microbatch, const petra_streams *in) {
-  petra_probe_window *window = probe ? petra_probe_find(probe, microbatch) : NULL;
-  if (!window || stage == 1 || petra_program_fused(probe->options.program_options, stage) ||
-      !petra_stage_reconstructs(petra_probe_stage(probe, stage - 1)))
-    return PETRA_OK;
-  petra_streams *kept = &petra_probe_slot_of(probe, window, microbatch)->inputs[stage - 1];
-  for (int i = 0; i < 2; i++)
-    if (in->tensor[i])
-      PETRA_TRY(copy(probe, in->tensor[i], &kept->tensor[i]));
-  return PETRA_OK;
-}
-
-petra_status petra_probe_forward(petra_probe *probe, int32_t stage, int64_t microbatch) {
-  petra_probe_window *window = probe ? petra_probe_find(probe, microbatch) : NULL;
-  if (!window)
-    return PETRA_OK;
-  const petra_stage *s = petra_probe_stage(probe, stage - 1);
-  int64_t version = petra_stage_version_forward(s);
-  petra_probe_slot_of(probe, window, microbatch)->forward[stage - 1] = version;
-  /* The latest is copied when an update is about to change it; an older one is the stage's to let go. */
-  return version < petra_stage_version(s) ? petra_probe_keep(probe, stage - 1, version) : PETRA_OK;
-}
-
-petra_status petra_probe_reconstructed(petra_probe *probe, int32_t stage, int64_t microbatch,
-                                       const petra_streams *found) {
-  petra_probe_window *window = probe ? petra_probe_find(probe, microbatch) : NULL;
-  if (!window)
-    return PETRA_OK;
-  petra_streams *truth = &petra_probe_slot_of(probe, window, microbatch)->inputs[stage - 1];
-  double error, *sum = &window->reconstruction[stage - 1];
-  if (!truth->tensor[0])
-    return PETRA_OK;
-  PETRA_TRY(petra_probe_distance(&probe->compute, found, truth, &error));
-  *sum = (isnan(*sum) ? 0 : *sum) + error / (double)probe->accumulate;
-  petra_streams_release(truth);
-  return PETRA_OK;
-}
-
-petra_status petra_probe_update(petra_probe *probe, int32_t stage, int64_t microbatch) {
-  if (!probe || !probe->windows)
-    return PETRA_OK;
-  petra_probe_window *window = petra_probe_find(probe, microbatch);
-  const petra_stage *s = petra_probe_stage(probe, stage - 1);
-  for (int b = petra_stage_first(s); window && b < petra_stage_end(s); b++) {
-    const petra_tensor_set *gradients = petra_stage_mean_gradients(s, b);
-    for (int i = 0; i < gradients->count; i++)
-      PETRA_TRY(petra_op_copy(probe->options.backend, gradients->tensor[i],
-                              window->sums[PETRA_GRADIENT_METHOD][b].tensor[i]));
-  }
-  if (window)
-    window->updated[stage - 1] = true;
-  return petra_probe_keep_wanted(probe, stage - 1);
+  if (!petra_probe_is_fixed(probe))
+    PETRA_TRY(petra_probe_compute_begun(probe));
+  return done(&probe->base);
 }

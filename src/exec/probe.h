@@ -1,7 +1,7 @@
 /* Probes of gradient fidelity: for chosen update windows the gradient that a stage's update takes is compared
  * with two exact ones (docs/semantics.md, "Gradient fidelity"). The worker tells the probe what it does; the probe
  * keeps copies of weights and images in an account of its own and changes nothing of the training: results are
- * bit-identical. Every function takes NULL for no probe. */
+ * bit-identical. */
 #ifndef PETRA_EXEC_PROBE_H
 #define PETRA_EXEC_PROBE_H
 
@@ -40,13 +40,13 @@ typedef struct petra_probe petra_probe;
 
 /* Everything in `options` is borrowed and outlives the probe. */
 petra_status petra_probe_create(const petra_probe_options *options, petra_probe **out);
-/* Probes that are not complete are dropped. */
+/* Probes that are not complete are dropped; NULL is allowed. */
 void petra_probe_destroy(petra_probe *probe);
 
 /* To be told by the worker. */
 petra_stage_observer *petra_probe_observer(petra_probe *probe);
 
-/* All of it in a checkpoint, under an account that the archive knows; one that is read into must be new. */
+/* All of it in a checkpoint, under an account that the archive knows; one that is read into must be new. NULL: no probe. */
 petra_status petra_probe_archive(petra_probe *probe, petra_tensor_archive *tensors);
 
 /* What the probe holds. */
@@ -56,25 +56,7 @@ petra_account *petra_probe_account(petra_probe *probe);
  * microbatches in the middle of each of `per_epoch` equal parts of an epoch. */
 bool petra_probe_is_due(const petra_program_options *program, int64_t per_epoch, int64_t microbatch);
 
-/* Around a group of actions that start at `virtual_ns`, which never goes back. */
-petra_status petra_probe_before(petra_probe *probe, int64_t virtual_ns, const petra_action *actions, int count);
-petra_status petra_probe_after(petra_probe *probe);
-/* After the last action of the run. */
+/* After the last action of the run; NULL: no probe. */
 petra_status petra_probe_finish(petra_probe *probe);
-
-/* Stage 1 has read a microbatch. */
-petra_status petra_probe_read(petra_probe *probe, int64_t microbatch, const petra_tensor *images, const int32_t *labels,
-                              int32_t count);
-
-/* A stage is about to do F of this input; it has done F, also within a fused action. */
-petra_status petra_probe_input(petra_probe *probe, int32_t stage, int64_t microbatch, const petra_streams *in);
-petra_status petra_probe_forward(petra_probe *probe, int32_t stage, int64_t microbatch);
-
-/* A stage's B gave these streams as the input of its F. */
-petra_status petra_probe_reconstructed(petra_probe *probe, int32_t stage, int64_t microbatch,
-                                       const petra_streams *found);
-
-/* A stage is about to update; `microbatch` is the last of the window. */
-petra_status petra_probe_update(petra_probe *probe, int32_t stage, int64_t microbatch);
 
 #endif

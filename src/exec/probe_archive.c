@@ -5,73 +5,42 @@
 #include "stage/archive.h"
 
 #include <stdio.h>
-#include <string.h>
 
-/* Tensors of a set like the parameters of a block, or none where it is `released`; what the set holds before it is read
- * is let go. */
-static petra_status archive_set(const petra_probe *probe, petra_tensor_archive *tensors, const char *name, int b,
+/* Tensors of a set like the parameters of a block of the stage, or none where it is `released`; what the set holds before
+ * it is read is let go. */
+static petra_status archive_set(const petra_stage *stage, petra_tensor_archive *tensors, const char *name, int b,
                                 bool released, petra_tensor_set *set) {
-  const petra_block *block = &probe->model->blocks[b];
-  petra_tensor **places[PETRA_BLOCK_TENSORS];
-  petra_tensor_form forms[PETRA_BLOCK_TENSORS];
-  int64_t count = set->count, expected = released ? 0 : petra_block_parameter_count(block);
+  const petra_tensor_set *like = petra_stage_mean_gradients(stage, b);
+  int64_t count = set->count, expected = released ? 0 : like->count;
   char item[96];
   snprintf(item, sizeof item, "%s-count", name);
-  PETRA_TRY(petra_archive_integers(tensors->archive, item, &count, 1));
-  PETRA_TRY(petra_archive_within(tensors->archive, item, "tensors", count, expected, expected));
-  if (tensors->archive->reading) {
+  PETRA_TRY(petra_archive_integer(tensors->archive, item, "tensors", &count, expected, expected));
+  if (tensors->archive->reading)
     petra_tensor_set_release(set);
-    set->count = (int)count;
-  }
-  for (int i = 0; i < set->count; i++) {
-    petra_tensor_spec spec;
-    petra_block_parameter(probe->model, block, i, &spec);
-    places[i] = &set->tensor[i];
-    forms[i] = (petra_tensor_form){PETRA_PRESENT, spec.kind, {0}};
-    memcpy(forms[i].shape, spec.shape, sizeof spec.shape);
-  }
-  if (count == 0)
-    return PETRA_OK;
-  PETRA_TRY(petra_tensor_archive_references(tensors, name, places, (int)count));
-  return petra_tensor_archive_check(tensors, name, places, forms, (int)count);
+  return count > 0 ? petra_tensor_set_archive(tensors, name, like, set) : PETRA_OK;
 }
 
-static petra_status archive_flags(petra_archive *archive, const char *name, bool *flags, int32_t count) {
-  int64_t *values;
-  PETRA_TRY(petra_allocate(&values, (size_t)count, sizeof *values));
+/* `count` is at most the number of stages. */
+static petra_status archive_flags(petra_probe *probe, petra_archive *archive, const char *name, bool *flags,
+                                  int32_t count) {
+  int64_t *values = probe->versions;
   for (int32_t i = 0; i < count; i++)
     values[i] = flags[i];
-  petra_status status = petra_archive_integers(archive, name, values, count);
-  for (int32_t i = 0; i < count && status == PETRA_OK; i++) {
-    status = petra_archive_within(archive, name, "a flag", values[i], 0, 1);
+  PETRA_TRY(petra_archive_integers(archive, name, values, count));
+  for (int32_t i = 0; i < count; i++) {
+    PETRA_TRY(petra_archive_within(archive, name, "a flag", values[i], 0, 1));
     flags[i] = values[i] != 0;
   }
-  petra_free(values);
-  return status;
+  return PETRA_OK;
 }
 
 static petra_status archive_labels(petra_archive *archive, int32_t classes, petra_probe_slot *slot) {
-  int64_t *values, count = slot->label_count;
-  petra_status status;
+  int64_t count = slot->label_count;
   if (!slot->images)
     return PETRA_OK;
-  PETRA_TRY(petra_archive_integers(archive, "label_count", &count, 1));
-  PETRA_TRY(petra_archive_within(archive, "label_count", "labels", count, 1, slot->images->elements));
-  PETRA_TRY(petra_archive_require(archive, "labels", PETRA_ARCHIVE_I64, count));
+  PETRA_TRY(petra_archive_integer(archive, "label_count", "labels", &count, 1, slot->images->elements));
   slot->label_count = (int32_t)count;
-  PETRA_TRY(petra_allocate(&values, (size_t)count, sizeof *values));
-  for (int64_t i = 0; i < count && !archive->reading; i++)
-    values[i] = slot->labels[i];
-  PETRA_TRY_GOTO(status, petra_archive_integers(archive, "labels", values, count), done);
-  if (archive->reading)
-    PETRA_TRY_GOTO(status, petra_allocate(&slot->labels, (size_t)count, sizeof *slot->labels), done);
-  for (int64_t i = 0; i < count; i++) {
-    PETRA_TRY_GOTO(status, petra_archive_within(archive, "labels", "a label", values[i], 0, classes - 1), done);
-    slot->labels[i] = (int32_t)values[i];
-  }
-done:
-  petra_free(values);
-  return status;
+  return petra_labels_archive(archive, "labels", classes, count, &slot->labels);
 }
 
 /* What a slot that is read may hold: its inputs both or none. */
@@ -115,8 +84,8 @@ static petra_status archive_slot(petra_probe *probe, petra_tensor_archive *tenso
     PETRA_TRY(petra_archive_within(tensors->archive, "forward", "version", slot->forward[j], -1, latest));
     PETRA_TRY(petra_archive_within(tensors->archive, "begun", "version", slot->begun[j], -1, latest));
   }
-  PETRA_TRY(archive_flags(tensors->archive, "delayed", &slot->delayed, 1));
-  return archive_flags(tensors->archive, "end_to_end", slot->end_to_end, stages);
+  PETRA_TRY(archive_flags(probe, tensors->archive, "delayed", &slot->delayed, 1));
+  return archive_flags(probe, tensors->archive, "end_to_end", slot->end_to_end, stages);
 }
 
 static petra_status archive_slots(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_window *window) {
@@ -139,62 +108,59 @@ static petra_status archive_sums(petra_probe *probe, petra_tensor_archive *tenso
       for (int b = petra_stage_first(stage); b < petra_stage_end(stage); b++) {
         char name[48];
         snprintf(name, sizeof name, "sums-%d-%02d", g, b + 1);
-        PETRA_TRY(archive_set(probe, tensors, name, b, released, &window->sums[g][b]));
+        PETRA_TRY(archive_set(stage, tensors, name, b, released, &window->sums[g][b]));
       }
     }
   return PETRA_OK;
 }
 
-/* That the counts of a window are those of its slots and flags. A microbatch that was read has its images until all its
- * references are there, one that was not has none. */
-static petra_status check_window(const petra_probe *probe, const petra_tensor_archive *tensors,
-                                 const petra_probe_window *window) {
-  const petra_archive *archive = tensors->archive;
-  int64_t delayed = 0, compared = 0;
+/* What is counted of the slots and flags of a window, which were read before. A microbatch that was read has its images
+ * until all its references are there, one that was not has none. */
+static petra_status archive_counts(const petra_probe *probe, const petra_tensor_archive *tensors,
+                                   const petra_probe_window *window) {
+  petra_archive *archive = tensors->archive;
+  const int32_t stages = probe->options.stages.count;
+  const int64_t delayed = petra_probe_delayed_left(probe, window);
+  int64_t *left = probe->versions, compared = 0;
+  for (int32_t j = 0; j < stages; j++) {
+    left[j] = petra_probe_end_to_end_left(probe, window, j);
+    compared += window->compared[j];
+    if (window->compared[j] && !(window->updated[j] && delayed == 0 && left[j] == 0))
+      return petra_archive_refuse(archive, "compared", "stage %d was compared before its gradients were there", j + 1);
+  }
   for (int64_t s = 0; s < probe->accumulate; s++) {
     const petra_probe_slot *slot = &window->slots[s];
     bool complete = slot->delayed;
-    for (int32_t j = 0; j < probe->options.stages.count; j++)
+    for (int32_t j = 0; j < stages; j++)
       complete = complete && slot->end_to_end[j];
-    delayed += !slot->delayed;
-    if ((slot->images != NULL) != (!complete && window->first + s < tensors->read))
+    if (archive->reading && (slot->images != NULL) != (!complete && window->first + s < tensors->read))
       return petra_archive_refuse(archive, "tensors", "microbatch %lld has %s images", (long long)(window->first + s),
                                   slot->images ? "its" : "no");
   }
-  PETRA_TRY(
-      petra_archive_within(archive, "counts", "delayed gradients to come", window->delayed_left, delayed, delayed));
-  for (int32_t j = 0; j < probe->options.stages.count; j++) {
-    int64_t left = 0;
-    for (int64_t s = 0; s < probe->accumulate; s++)
-      left += !window->slots[s].end_to_end[j];
-    PETRA_TRY(
-        petra_archive_within(archive, "end_to_end_left", "gradients to come", window->end_to_end_left[j], left, left));
-    compared += window->compared[j];
-    if (window->compared[j] && !(window->updated[j] && delayed == 0 && left == 0))
-      return petra_archive_refuse(archive, "compared", "stage %d was compared before its gradients were there", j + 1);
+  int64_t counts[2] = {delayed, compared};
+  PETRA_TRY(petra_archive_integers(archive, "counts", counts, 2));
+  PETRA_TRY(petra_archive_within(archive, "counts", "delayed gradients to come", counts[0], delayed, delayed));
+  PETRA_TRY(petra_archive_within(archive, "counts", "stages compared", counts[1], compared, compared));
+  PETRA_TRY(petra_archive_integers(archive, "end_to_end_left", left, stages));
+  for (int32_t j = 0; j < stages; j++) {
+    const int64_t expected = petra_probe_end_to_end_left(probe, window, j);
+    PETRA_TRY(petra_archive_within(archive, "end_to_end_left", "gradients to come", left[j], expected, expected));
   }
-  return petra_archive_within(archive, "counts", "stages compared", window->compared_count, compared, compared);
+  return PETRA_OK;
 }
 
 static petra_status archive_window(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_window *window) {
   petra_archive *archive = tensors->archive;
   int32_t stages = probe->options.stages.count;
   const int64_t measures = PETRA_MEASURES * PETRA_PAIRS;
-  int64_t counts[2] = {window->delayed_left, window->compared_count};
-  PETRA_TRY(petra_archive_integers(archive, "counts", counts, 2));
-  window->delayed_left = counts[0];
-  PETRA_TRY(petra_archive_within(archive, "counts", "stages compared", counts[1], 0, stages));
-  window->compared_count = (int32_t)counts[1];
-  PETRA_TRY(petra_archive_integers(archive, "end_to_end_left", window->end_to_end_left, stages));
-  PETRA_TRY(archive_flags(archive, "updated", window->updated, stages));
-  PETRA_TRY(archive_flags(archive, "compared", window->compared, stages));
+  PETRA_TRY(archive_flags(probe, archive, "updated", window->updated, stages));
+  PETRA_TRY(archive_flags(probe, archive, "compared", window->compared, stages));
   PETRA_TRY(petra_archive_reals(archive, "stage", window->stage, measures * stages));
   PETRA_TRY(petra_archive_reals(archive, "concatenated", window->concatenated, (int64_t)PETRA_PAIRS * stages));
   PETRA_TRY(petra_archive_reals(archive, "reconstruction", window->reconstruction, stages));
   PETRA_TRY(petra_archive_reals(archive, "parameter", window->parameter, measures * probe->parameters));
   PETRA_TRY(archive_slots(probe, tensors, window));
-  if (archive->reading)
-    PETRA_TRY(check_window(probe, tensors, window));
+  PETRA_TRY(archive_counts(probe, tensors, window));
   return archive_sums(probe, tensors, window);
 }
 
@@ -204,16 +170,13 @@ static petra_status archive_windows(petra_probe *probe, petra_tensor_archive *te
   int64_t count = 0;
   for (petra_probe_window *w = window; w; w = w->next)
     count++;
-  PETRA_TRY(petra_archive_integers(archive, "windows", &count, 1));
-  PETRA_TRY(petra_archive_integers(archive, "now_ns", &probe->now_ns, 1));
-  PETRA_TRY(petra_archive_within(archive, "now_ns", "a time", probe->now_ns, 0, INT64_MAX));
-  PETRA_TRY(petra_archive_within(archive, "windows", "windows", count, 0, tensors->read));
+  PETRA_TRY(petra_archive_integer(archive, "windows", "windows", &count, 0, tensors->read));
+  PETRA_TRY(petra_archive_integer(archive, "now_ns", "a time", &probe->now_ns, 0, INT64_MAX));
   for (int64_t i = 0; i < count; i++, window = window->next) {
     int64_t first = archive->reading ? 0 : window->first;
     char name[40];
     snprintf(name, sizeof name, "window-%lld-first", (long long)i);
-    PETRA_TRY(petra_archive_integers(archive, name, &first, 1));
-    PETRA_TRY(petra_archive_within(archive, name, "microbatch", first, 0, tensors->read - 1));
+    PETRA_TRY(petra_archive_integer(archive, name, "microbatch", &first, 0, tensors->read - 1));
     if (archive->reading && (petra_probe_find(probe, first) || first % probe->accumulate != 0))
       return petra_archive_refuse(archive, name, "no window begins at microbatch %lld, or another is there",
                                   (long long)first);
@@ -231,15 +194,11 @@ static petra_status archive_windows(petra_probe *probe, petra_tensor_archive *te
 static petra_status archive_kept(petra_probe *probe, petra_tensor_archive *tensors) {
   petra_archive *archive = tensors->archive;
   int64_t count = probe->kept_count;
-  PETRA_TRY(petra_archive_integers(archive, "kept", &count, 1));
-  PETRA_TRY(petra_archive_within(archive, "kept", "versions", count, 0, INT32_MAX));
+  PETRA_TRY(petra_archive_integer(archive, "kept", "versions", &count, 0, INT32_MAX));
   for (int64_t i = 0; i < count; i++) {
-    int64_t about[2] = {0, 0};
+    const bool reading = archive->reading;
+    int64_t about[2] = {reading ? 0 : probe->kept[i].stage, reading ? 0 : probe->kept[i].version};
     char name[48];
-    if (!archive->reading) {
-      about[0] = probe->kept[i].stage;
-      about[1] = probe->kept[i].version;
-    }
     snprintf(name, sizeof name, "kept-%lld", (long long)i);
     PETRA_TRY(petra_archive_integers(archive, name, about, 2));
     PETRA_TRY(petra_archive_within(archive, name, "stage", about[0], 0, probe->options.stages.count - 1));
@@ -248,12 +207,12 @@ static petra_status archive_kept(petra_probe *probe, petra_tensor_archive *tenso
     for (int64_t k = 0; k < i; k++)
       if (probe->kept[k].stage == about[0] && probe->kept[k].version == about[1])
         return petra_archive_refuse(archive, name, "version %lld is there twice", (long long)about[1]);
-    if (archive->reading)
+    if (reading)
       PETRA_TRY(petra_probe_keep_empty(probe, (int32_t)about[0], about[1]));
     const petra_stage *s = petra_probe_stage(probe, probe->kept[i].stage);
     for (int b = 0; b < petra_stage_end(s) - petra_stage_first(s); b++) {
       snprintf(name, sizeof name, "kept-%lld-%02d", (long long)i, b + 1);
-      PETRA_TRY(archive_set(probe, tensors, name, petra_stage_first(s) + b, false, &probe->kept[i].sets[b]));
+      PETRA_TRY(archive_set(s, tensors, name, petra_stage_first(s) + b, false, &probe->kept[i].sets[b]));
     }
   }
   return PETRA_OK;
@@ -266,18 +225,8 @@ petra_status petra_probe_archive(petra_probe *probe, petra_tensor_archive *tenso
   petra_status status = archive_windows(probe, tensors);
   if (status == PETRA_OK)
     status = archive_kept(probe, tensors);
-  int64_t peaks[PETRA_MEMORY_CATEGORIES + 1];
-  for (int c = 0; c < PETRA_MEMORY_CATEGORIES; c++)
-    peaks[c] = probe->account.peak_bytes[c];
-  peaks[PETRA_MEMORY_CATEGORIES] = probe->account.total_peak_bytes;
   if (status == PETRA_OK)
-    status = petra_archive_integers(tensors->archive, "peak_bytes", peaks, PETRA_MEMORY_CATEGORIES + 1);
-  for (int c = 0; c <= PETRA_MEMORY_CATEGORIES && status == PETRA_OK; c++)
-    status = petra_archive_within(tensors->archive, "peak_bytes", "a peak", peaks[c], 0, INT64_MAX);
-  for (int c = 0; c < PETRA_MEMORY_CATEGORIES && status == PETRA_OK; c++)
-    probe->account.peak_bytes[c] = peaks[c];
-  if (status == PETRA_OK)
-    probe->account.total_peak_bytes = peaks[PETRA_MEMORY_CATEGORIES];
+    status = petra_account_archive(tensors->archive, &probe->account);
   petra_archive_leave(tensors->archive);
   return status;
 }

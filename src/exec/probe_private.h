@@ -13,7 +13,7 @@ typedef struct petra_probe_slot {
   petra_streams *inputs; /* per stage: of its F, where B will reconstruct it */
   bool delayed;          /* the delayed gradient was computed */
   bool *end_to_end;      /* per stage: the end-to-end gradient was computed */
-  int64_t *begun;        /* per stage, with PETRA_MOMENT_CLOCK: its version when B began; -1: B did not */
+  int64_t *begun; /* per stage, with PETRA_MOMENT_CLOCK: its version when B began; -1: B did not; with `forward` */
 } petra_probe_slot;
 
 /* An update window that is probed. */
@@ -21,12 +21,9 @@ typedef struct petra_probe_window {
   int64_t first;
   petra_probe_slot *slots;                 /* k */
   petra_tensor_set *sums[PETRA_GRADIENTS]; /* per block: means over the window, once they are complete */
-  int64_t delayed_left;                    /* microbatches whose delayed gradient is not in yet */
-  int64_t *end_to_end_left;                /* per stage: the same of the end-to-end gradient */
   bool *updated;                           /* per stage: the method's gradient is there */
-  bool *compared;                          /* per stage */
-  int32_t compared_count;
-  double *stage, *concatenated, *reconstruction, *parameter; /* as in the row */
+  bool *compared;                          /* per stage; allocated with `updated` */
+  double *stage, *concatenated, *reconstruction, *parameter; /* as in the row; allocated as one */
   struct petra_probe_window *next;
 } petra_probe_window;
 
@@ -61,26 +58,28 @@ static inline petra_stage *petra_probe_stage(const petra_probe *probe, int32_t i
   return petra_stages_get(&probe->options.stages, index + 1);
 }
 
+static inline petra_probe_slot *petra_probe_slot_of(const petra_probe_window *window, int64_t microbatch) {
+  return &window->slots[microbatch - window->first];
+}
+
 /* --- probe_window.c --- */
 
 /* The window that `microbatch` is in; NULL if it is not probed (any more). */
 petra_probe_window *petra_probe_find(const petra_probe *probe, int64_t microbatch);
-petra_probe_slot *petra_probe_slot_of(const petra_probe *probe, petra_probe_window *window, int64_t microbatch);
+/* Microbatches of the window whose delayed gradient, or end-to-end gradient at a stage (from 0), is not in yet. */
+int64_t petra_probe_delayed_left(const petra_probe *probe, const petra_probe_window *window);
+int64_t petra_probe_end_to_end_left(const petra_probe *probe, const petra_probe_window *window, int32_t stage);
 petra_status petra_probe_open(petra_probe *probe, int64_t first, petra_probe_window **out);
 void petra_probe_close(petra_probe *probe, petra_probe_window *window);
 /* Releases what only the references of a microbatch needed. */
 void petra_probe_slot_release(petra_probe_slot *slot);
 
-/* --- probe_versions.c --- */
+/* --- probe_reference.c --- */
 
 /* Whether the end-to-end versions follow from the numbers of microbatch and stages; with one stage they always do. */
 static inline bool petra_probe_is_fixed(const petra_probe *probe) {
   return probe->moment != PETRA_MOMENT_CLOCK || probe->options.stages.count == 1;
 }
-
-/* The version of stage `of` in the end-to-end network for the backward of `microbatch` at `stage` (both from 0); where
- * petra_probe_is_fixed. */
-int64_t petra_probe_version(const petra_probe *probe, int64_t microbatch, int32_t stage, int32_t of);
 
 /* Copies a version of a stage's weights (stage from 0), which the stage has, unless there is a copy. */
 petra_status petra_probe_keep(petra_probe *probe, int32_t stage, int64_t version);
@@ -90,21 +89,10 @@ petra_status petra_probe_keep_empty(petra_probe *probe, int32_t stage, int64_t v
 petra_status petra_probe_keep_wanted(petra_probe *probe, int32_t stage);
 /* Lets go of copies that no reference needs any more. */
 void petra_probe_forget(petra_probe *probe);
-/* The parameters of every block of the network, every stage with its version; PETRA_INTERNAL if one is gone.
- */
-petra_status petra_probe_parameters(const petra_probe *probe, const int64_t *versions, petra_probe_block *out);
-
-/* --- probe_reference.c --- */
-
 /* Computes every reference whose weights are there. */
 petra_status petra_probe_compute_due(petra_probe *probe);
 /* Computes the end-to-end references of all backwards that have begun, where they follow the clock: with the latest
  * weights of the other stages. */
 petra_status petra_probe_compute_begun(petra_probe *probe);
-
-/* --- probe_compare.c --- */
-
-/* Compares what is complete and hands out the rows, in order. */
-petra_status petra_probe_finish_due(petra_probe *probe);
 
 #endif

@@ -1,24 +1,118 @@
-/* The exact gradients that a probe compares with. */
+/* The exact gradients that a probe compares with: which weights they need, copies of those that the stages will not have
+ * any more, and their computation. A version of a stage is the number of its updates. */
 #include "exec/probe_private.h"
 
 #include "base/mem.h"
 
 #include <string.h>
 
+/* The version of stage `of` in the end-to-end network for the backward of `microbatch` at `stage` (both from 0); where
+ * petra_probe_is_fixed. */
+static int64_t end_to_end_version(const petra_probe *probe, int64_t microbatch, int32_t stage, int32_t of) {
+  return petra_program_reference(probe->options.program, probe->options.program_options, microbatch, stage + 1, of + 1);
+}
+
+static petra_probe_kept *find(const petra_probe *probe, int32_t stage, int64_t version) {
+  for (int i = 0; i < probe->kept_count; i++)
+    if (probe->kept[i].stage == stage && probe->kept[i].version == version)
+      return &probe->kept[i];
+  return NULL;
+}
+
+static int blocks_of(const petra_probe *probe, int32_t stage) {
+  const petra_stage *s = petra_probe_stage(probe, stage);
+  return petra_stage_end(s) - petra_stage_first(s);
+}
+
+static void release(const petra_probe *probe, petra_probe_kept *kept) {
+  for (int b = 0; b < blocks_of(probe, kept->stage); b++)
+    petra_tensor_set_release(&kept->sets[b]);
+  petra_free(kept->sets);
+}
+
+petra_status petra_probe_keep_empty(petra_probe *probe, int32_t stage, int64_t version) {
+  petra_probe_kept kept = {.stage = stage, .version = version};
+  PETRA_TRY(petra_array_reserve(&probe->kept, &probe->kept_capacity, (int64_t)probe->kept_count + 1, sizeof kept));
+  PETRA_TRY(petra_allocate(&kept.sets, (size_t)blocks_of(probe, stage), sizeof *kept.sets));
+  probe->kept[probe->kept_count++] = kept;
+  return PETRA_OK;
+}
+
+petra_status petra_probe_keep(petra_probe *probe, int32_t stage, int64_t version) {
+  const petra_stage *source = petra_probe_stage(probe, stage);
+  petra_status status = PETRA_OK;
+  if (find(probe, stage, version))
+    return PETRA_OK;
+  PETRA_TRY(petra_probe_keep_empty(probe, stage, version));
+  petra_tensor_set *sets = probe->kept[probe->kept_count - 1].sets;
+  for (int b = 0; b < blocks_of(probe, stage); b++) {
+    const petra_tensor_set *set;
+    PETRA_TRY_GOTO(status, petra_stage_version_tensors(source, version, petra_stage_first(source) + b, &set), fail);
+    PETRA_TRY_GOTO(status, petra_tensor_set_clone(&probe->compute, set, PETRA_MEMORY_WEIGHT_BUFFER, &sets[b]), fail);
+  }
+  return PETRA_OK;
+fail:
+  release(probe, &probe->kept[--probe->kept_count]);
+  return status;
+}
+
+static bool slot_wants(const petra_probe *probe, const petra_probe_slot *slot, int64_t microbatch, int32_t stage,
+                       int64_t version) {
+  if (!slot->delayed && slot->forward[stage] == version)
+    return true;
+  if (!petra_probe_is_fixed(probe))
+    return !slot->end_to_end[stage] && slot->begun[stage] == version;
+  for (int32_t j = 0; j < probe->options.stages.count; j++)
+    if (!slot->end_to_end[j] && end_to_end_version(probe, microbatch, j, stage) == version)
+      return true;
+  return false;
+}
+
+static bool is_wanted(const petra_probe *probe, int32_t stage, int64_t version) {
+  for (const petra_probe_window *window = probe->windows; window; window = window->next)
+    for (int64_t s = 0; s < probe->accumulate; s++)
+      if (slot_wants(probe, &window->slots[s], window->first + s, stage, version))
+        return true;
+  return false;
+}
+
+petra_status petra_probe_keep_wanted(petra_probe *probe, int32_t stage) {
+  int64_t latest = petra_stage_version(petra_probe_stage(probe, stage));
+  return is_wanted(probe, stage, latest) ? petra_probe_keep(probe, stage, latest) : PETRA_OK;
+}
+
+void petra_probe_forget(petra_probe *probe) {
+  for (int i = probe->kept_count - 1; i >= 0; i--)
+    if (!is_wanted(probe, probe->kept[i].stage, probe->kept[i].version)) {
+      release(probe, &probe->kept[i]);
+      probe->kept[i] = probe->kept[--probe->kept_count];
+    }
+}
+
+/* The parameters of every block of the network, every stage with its version; PETRA_INTERNAL if one is gone. */
+static petra_status choose_parameters(const petra_probe *probe, const int64_t *versions, petra_probe_block *out) {
+  for (int32_t j = 0; j < probe->options.stages.count; j++) {
+    const petra_stage *stage = petra_probe_stage(probe, j);
+    const petra_probe_kept *kept = find(probe, j, versions[j]);
+    for (int b = petra_stage_first(stage); b < petra_stage_end(stage); b++) {
+      const petra_tensor_set *parameters;
+      if (kept) /* the copy first: it is there for as long as the reference needs it */
+        parameters = &kept->sets[b - petra_stage_first(stage)];
+      else
+        PETRA_TRY(petra_stage_version_tensors(stage, versions[j], b, &parameters));
+      out[b].parameters = parameters->tensor;
+    }
+  }
+  return PETRA_OK;
+}
+
+/* --- computation --- */
+
 static bool all_forwarded(const petra_probe *probe, const petra_probe_slot *slot) {
   for (int32_t j = 0; j < probe->options.stages.count; j++)
     if (slot->forward[j] < 0)
       return false;
   return true;
-}
-
-static bool same(const petra_probe *probe, const int64_t *a, const int64_t *b) {
-  return memcmp(a, b, (size_t)probe->options.stages.count * sizeof *a) == 0;
-}
-
-static void fixed_versions(const petra_probe *probe, int64_t microbatch, int32_t stage, int64_t *versions) {
-  for (int32_t i = 0; i < probe->options.stages.count; i++)
-    versions[i] = petra_probe_version(probe, microbatch, stage, i);
 }
 
 /* Every stage has made the updates that the versions count. */
@@ -35,7 +129,7 @@ static bool shares(const petra_probe *probe, const petra_probe_slot *slot, int64
   if (slot->end_to_end[stage] || !petra_probe_is_fixed(probe))
     return false;
   for (int32_t i = 0; i < probe->options.stages.count; i++)
-    if (petra_probe_version(probe, microbatch, stage, i) != versions[i])
+    if (end_to_end_version(probe, microbatch, stage, i) != versions[i])
       return false;
   return true;
 }
@@ -44,15 +138,16 @@ static bool shares(const petra_probe *probe, const petra_probe_slot *slot, int64
  * one at `stage` unless that is negative: one pass for all of them. */
 static petra_status compute(petra_probe *probe, petra_probe_window *window, int64_t microbatch, const int64_t *versions,
                             int32_t stage) {
-  petra_probe_slot *slot = petra_probe_slot_of(probe, window, microbatch);
+  petra_probe_slot *slot = petra_probe_slot_of(window, microbatch);
   petra_probe_pass pass = {.compute = probe->compute,
                            .model = probe->model,
                            .blocks = probe->blocks,
                            .images = slot->images,
                            .labels = slot->labels,
                            .factor = 1.0 / (double)probe->accumulate};
-  bool delayed = !slot->delayed && all_forwarded(probe, slot) && same(probe, slot->forward, versions);
-  PETRA_TRY(petra_probe_parameters(probe, versions, probe->blocks));
+  bool delayed = !slot->delayed && all_forwarded(probe, slot) &&
+                 memcmp(slot->forward, versions, (size_t)probe->options.stages.count * sizeof *versions) == 0;
+  PETRA_TRY(choose_parameters(probe, versions, probe->blocks));
   for (int32_t j = 0; j < probe->options.stages.count; j++) {
     const petra_stage *s = petra_probe_stage(probe, j);
     bool wanted = j == stage || shares(probe, slot, microbatch, j, versions);
@@ -62,16 +157,11 @@ static petra_status compute(petra_probe *probe, petra_probe_window *window, int6
     }
   }
   PETRA_TRY(petra_probe_pass_run(&pass));
-  if (delayed) {
-    slot->delayed = true;
-    window->delayed_left--;
-  }
+  slot->delayed = slot->delayed || delayed;
   bool complete = slot->delayed;
   for (int32_t j = 0; j < probe->options.stages.count; j++) {
-    if (probe->blocks[petra_stage_first(petra_probe_stage(probe, j))].sums[1]) {
+    if (probe->blocks[petra_stage_first(petra_probe_stage(probe, j))].sums[1])
       slot->end_to_end[j] = true;
-      window->end_to_end_left[j]--;
-    }
     complete = complete && slot->end_to_end[j];
   }
   if (complete)
@@ -81,13 +171,14 @@ static petra_status compute(petra_probe *probe, petra_probe_window *window, int6
 }
 
 static petra_status compute_slot(petra_probe *probe, petra_probe_window *window, int64_t microbatch) {
-  petra_probe_slot *slot = petra_probe_slot_of(probe, window, microbatch);
+  petra_probe_slot *slot = petra_probe_slot_of(window, microbatch);
   int64_t *versions = probe->versions;
   /* Where the updates are one step, the delayed network is as a rule the same: one pass serves both. */
   if (probe->moment == PETRA_MOMENT_WINDOW && !all_forwarded(probe, slot))
     return PETRA_OK;
   for (int32_t j = 0; petra_probe_is_fixed(probe) && j < probe->options.stages.count; j++) {
-    fixed_versions(probe, microbatch, j, versions);
+    for (int32_t i = 0; i < probe->options.stages.count; i++)
+      versions[i] = end_to_end_version(probe, microbatch, j, i);
     if (!slot->end_to_end[j] && reached(probe, versions))
       PETRA_TRY(compute(probe, window, microbatch, versions, j));
   }
@@ -106,7 +197,7 @@ petra_status petra_probe_compute_due(petra_probe *probe) {
 
 /* The network of a backward that has begun. */
 static petra_status compute_begun(petra_probe *probe, petra_probe_window *window, int64_t microbatch, int32_t j) {
-  const petra_probe_slot *slot = petra_probe_slot_of(probe, window, microbatch);
+  const petra_probe_slot *slot = petra_probe_slot_of(window, microbatch);
   int64_t *versions = probe->versions;
   if (slot->begun[j] < 0 || slot->end_to_end[j])
     return PETRA_OK;

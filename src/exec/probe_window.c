@@ -12,9 +12,18 @@ petra_probe_window *petra_probe_find(const petra_probe *probe, int64_t microbatc
   return window;
 }
 
-petra_probe_slot *petra_probe_slot_of(const petra_probe *probe, petra_probe_window *window, int64_t microbatch) {
-  (void)probe;
-  return &window->slots[microbatch - window->first];
+int64_t petra_probe_delayed_left(const petra_probe *probe, const petra_probe_window *window) {
+  int64_t left = 0;
+  for (int64_t s = 0; s < probe->accumulate; s++)
+    left += !window->slots[s].delayed;
+  return left;
+}
+
+int64_t petra_probe_end_to_end_left(const petra_probe *probe, const petra_probe_window *window, int32_t stage) {
+  int64_t left = 0;
+  for (int64_t s = 0; s < probe->accumulate; s++)
+    left += !window->slots[s].end_to_end[stage];
+  return left;
 }
 
 void petra_probe_slot_release(petra_probe_slot *slot) {
@@ -30,7 +39,6 @@ static void free_slot(petra_probe_slot *slot, int32_t stages) {
   petra_free(slot->inputs);
   petra_free(slot->forward);
   petra_free(slot->end_to_end);
-  petra_free(slot->begun);
 }
 
 static void free_window(petra_probe *probe, petra_probe_window *window) {
@@ -42,21 +50,16 @@ static void free_window(petra_probe *probe, petra_probe_window *window) {
     petra_free(window->sums[g]);
   }
   petra_free(window->slots);
-  petra_free(window->end_to_end_left);
   petra_free(window->updated);
-  petra_free(window->compared);
   petra_free(window->stage);
-  petra_free(window->concatenated);
-  petra_free(window->reconstruction);
-  petra_free(window->parameter);
   petra_free(window);
 }
 
 static petra_status allocate_slot(petra_probe_slot *slot, size_t stages) {
-  PETRA_TRY(petra_allocate(&slot->forward, stages, sizeof *slot->forward));
+  PETRA_TRY(petra_allocate(&slot->forward, 2 * stages, sizeof *slot->forward));
   PETRA_TRY(petra_allocate(&slot->inputs, stages, sizeof *slot->inputs));
   PETRA_TRY(petra_allocate(&slot->end_to_end, stages, sizeof *slot->end_to_end));
-  PETRA_TRY(petra_allocate(&slot->begun, stages, sizeof *slot->begun));
+  slot->begun = slot->forward + stages;
   for (size_t j = 0; j < stages; j++)
     slot->forward[j] = slot->begun[j] = -1;
   return PETRA_OK;
@@ -68,13 +71,13 @@ static petra_status allocate(petra_probe *probe, petra_probe_window *window) {
   PETRA_TRY(petra_allocate(&window->slots, k, sizeof *window->slots));
   for (size_t s = 0; s < k; s++)
     PETRA_TRY(allocate_slot(&window->slots[s], stages));
-  PETRA_TRY(petra_allocate(&window->end_to_end_left, stages, sizeof *window->end_to_end_left));
-  PETRA_TRY(petra_allocate(&window->updated, stages, sizeof *window->updated));
-  PETRA_TRY(petra_allocate(&window->compared, stages, sizeof *window->compared));
-  PETRA_TRY(petra_allocate(&window->stage, measures * stages, sizeof *window->stage));
-  PETRA_TRY(petra_allocate(&window->concatenated, PETRA_PAIRS * stages, sizeof *window->concatenated));
-  PETRA_TRY(petra_allocate(&window->reconstruction, stages, sizeof *window->reconstruction));
-  PETRA_TRY(petra_allocate(&window->parameter, measures * (size_t)probe->parameters, sizeof *window->parameter));
+  PETRA_TRY(petra_allocate(&window->updated, 2 * stages, sizeof *window->updated));
+  window->compared = window->updated + stages;
+  const size_t numbers = (measures + PETRA_PAIRS + 1) * stages + measures * (size_t)probe->parameters;
+  PETRA_TRY(petra_allocate(&window->stage, numbers, sizeof *window->stage));
+  window->concatenated = window->stage + measures * stages;
+  window->reconstruction = window->concatenated + PETRA_PAIRS * stages;
+  window->parameter = window->reconstruction + stages;
   for (int g = 0; g < PETRA_GRADIENTS; g++) {
     PETRA_TRY(petra_allocate(&window->sums[g], (size_t)probe->model->block_count, sizeof *window->sums[g]));
     for (int b = 0; b < probe->model->block_count; b++)
@@ -93,11 +96,8 @@ petra_status petra_probe_open(petra_probe *probe, int64_t first, petra_probe_win
     return status;
   }
   window->first = first;
-  window->delayed_left = probe->accumulate;
-  for (int32_t j = 0; j < probe->options.stages.count; j++) {
-    window->end_to_end_left[j] = probe->accumulate;
+  for (int32_t j = 0; j < probe->options.stages.count; j++)
     window->reconstruction[j] = NAN;
-  }
   while (*link)
     link = &(*link)->next;
   *link = window;

@@ -36,14 +36,7 @@ typedef struct petra_stage_observer_ops {
 
 struct petra_stage_observer {
   const petra_stage_observer_ops *ops;
-  petra_stage_observer *next; /* in the list; set by petra_stage_observers_add */
+  petra_stage_observer *next; /* in the list; set by PETRA_OBSERVERS_ADD */
 };
-
-static inline void petra_stage_observers_add(petra_stage_observer **list, petra_stage_observer *observer) {
-  while (*list)
-    list = &(*list)->next;
-  observer->next = NULL;
-  *list = observer;
-}
 
 #endif

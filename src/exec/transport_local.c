@@ -2,19 +2,25 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/mailbox.h"
 #include "stage/archive.h"
 
 #include <stdio.h>
+#include <string.h>
 
-typedef struct boxes {
-  petra_mailbox channel[PETRA_CHANNELS];
-} boxes;
+typedef struct mail {
+  int64_t number;
+  petra_message message;
+} mail;
+
+typedef struct mailbox {
+  mail *mail; /* in the order in which it came */
+  int64_t count, capacity;
+} mailbox;
 
 typedef struct transport_local {
   petra_transport base;
   petra_stages stages;
-  boxes *at; /* per stage */
+  mailbox at[][PETRA_CHANNELS]; /* per stage */
 } transport_local;
 
 static const char *const names[] = {
@@ -24,16 +30,27 @@ static const char *const names[] = {
 };
 
 /* NULL, logged, for a stage that is not here. */
-static petra_mailbox *box_of(transport_local *t, const petra_address *address) {
+static mailbox *box_of(transport_local *t, const petra_address *address) {
   if (petra_stages_has(&t->stages, address->stage))
-    return &t->at[address->stage - 1].channel[address->channel];
+    return &t->at[address->stage - 1][address->channel];
   petra_fail(PETRA_INTERNAL, "a message for stage %d, which is not in this process", address->stage);
   return NULL;
 }
 
+/* Takes the message over, also when it fails. */
+static petra_status put(mailbox *box, int64_t number, petra_message *message) {
+  petra_status status = petra_array_reserve(&box->mail, &box->capacity, box->count + 1, sizeof *box->mail);
+  if (status == PETRA_OK) {
+    box->mail[box->count++] = (mail){number, *message};
+    *message = (petra_message){0};
+  }
+  petra_message_release(message);
+  return status;
+}
+
 static petra_status post(petra_transport *base, const petra_address *to, petra_message *message) {
   transport_local *t = (transport_local *)base;
-  petra_mailbox *box = box_of(t, to);
+  mailbox *box = box_of(t, to);
   if (!box) {
     petra_message_release(message);
     return PETRA_INTERNAL;
@@ -41,39 +58,42 @@ static petra_status post(petra_transport *base, const petra_address *to, petra_m
   petra_account *account = petra_stage_account(petra_stages_get(&t->stages, to->stage));
   petra_streams_charge(&message->streams, account, PETRA_MEMORY_MESSAGES);
   petra_streams_charge(&message->gradients, account, PETRA_MEMORY_MESSAGES);
-  return petra_mailbox_put(box, to->number, message);
+  return put(box, to->number, message);
 }
 
 static petra_status take(petra_transport *base, const petra_address *at, petra_message *out) {
-  petra_mailbox *box = box_of((transport_local *)base, at);
-  return box ? petra_mailbox_take(box, at->number, out) : PETRA_INTERNAL;
+  mailbox *box = box_of((transport_local *)base, at);
+  int64_t i = 0;
+  if (!box)
+    return PETRA_INTERNAL;
+  while (i < box->count && box->mail[i].number != at->number)
+    i++;
+  if (i == box->count)
+    return petra_fail(PETRA_INTERNAL, "the message of microbatch %lld is not there", (long long)at->number);
+  *out = box->mail[i].message;
+  box->count--;
+  memmove(&box->mail[i], &box->mail[i + 1], (size_t)(box->count - i) * sizeof *box->mail);
+  return PETRA_OK;
 }
 
 static petra_status archive_box(const petra_stage *stage, petra_tensor_archive *tensors, const char *name, bool forward,
-                                petra_mailbox *box) {
+                                mailbox *box) {
   int64_t count = box->count;
   char item[96];
   snprintf(item, sizeof item, "%s-count", name);
-  PETRA_TRY(petra_archive_integers(tensors->archive, item, &count, 1));
-  PETRA_TRY(petra_archive_within(tensors->archive, item, "messages", count, 0, tensors->read));
+  PETRA_TRY(petra_archive_integer(tensors->archive, item, "messages", &count, 0, tensors->read));
   for (int64_t i = 0; i < count; i++) {
-    petra_mail mail = {0};
-    if (!tensors->archive->reading)
-      mail = box->mail[i];
+    petra_message none = {0};
+    int64_t number = tensors->archive->reading ? 0 : box->mail[i].number;
     snprintf(item, sizeof item, "%s-%lld-microbatch", name, (long long)i);
-    PETRA_TRY(petra_archive_integers(tensors->archive, item, &mail.microbatch, 1));
-    PETRA_TRY(petra_archive_within(tensors->archive, item, "microbatch", mail.microbatch, 0, tensors->read - 1));
+    PETRA_TRY(petra_archive_integer(tensors->archive, item, "microbatch", &number, 0, tensors->read - 1));
     for (int64_t k = 0; k < i; k++)
-      if (box->mail[k].microbatch == mail.microbatch)
-        return petra_archive_refuse(tensors->archive, item, "microbatch %lld is there twice",
-                                    (long long)mail.microbatch);
+      if (box->mail[k].number == number)
+        return petra_archive_refuse(tensors->archive, item, "microbatch %lld is there twice", (long long)number);
+    if (tensors->archive->reading)
+      PETRA_TRY(put(box, number, &none));
     snprintf(item, sizeof item, "%s-%lld", name, (long long)i);
-    petra_status status = petra_message_archive(stage, tensors, item, forward, &mail.message);
-    if (tensors->archive->reading && status == PETRA_OK)
-      status = petra_mailbox_put(box, mail.microbatch, &mail.message);
-    else if (tensors->archive->reading)
-      petra_message_release(&mail.message);
-    PETRA_TRY(status);
+    PETRA_TRY(petra_message_archive(stage, tensors, item, forward, &box->mail[i].message));
   }
   return PETRA_OK;
 }
@@ -85,31 +105,30 @@ static petra_status archive(petra_transport *base, petra_tensor_archive *tensors
     for (int c = 0; petra_stages_has(&t->stages, j) && c <= PETRA_CHANNEL_BACKWARD; c++) {
       char name[40];
       snprintf(name, sizeof name, "messages/%s-%02d", names[c], j);
-      PETRA_TRY(archive_box(petra_stages_get(&t->stages, j), tensors, name, c == PETRA_CHANNEL_FORWARD,
-                            &t->at[j - 1].channel[c]));
+      PETRA_TRY(
+          archive_box(petra_stages_get(&t->stages, j), tensors, name, c == PETRA_CHANNEL_FORWARD, &t->at[j - 1][c]));
     }
   return PETRA_OK;
 }
 
 static void destroy(petra_transport *base) {
   transport_local *t = (transport_local *)base;
-  for (int32_t j = 0; t->at && j < t->stages.count; j++)
-    for (int c = 0; c < PETRA_CHANNELS; c++)
-      petra_mailbox_fini(&t->at[j].channel[c]);
-  petra_free(t->at);
+  for (int32_t j = 0; j < t->stages.count; j++)
+    for (int c = 0; c < PETRA_CHANNELS; c++) {
+      mailbox *box = &t->at[j][c];
+      for (int64_t i = 0; i < box->count; i++)
+        petra_message_release(&box->mail[i].message);
+      petra_free(box->mail);
+    }
   petra_free(t);
 }
 
 petra_status petra_transport_local_create(const petra_stages *stages, petra_transport **out) {
   static const petra_transport_ops ops = {.post = post, .take = take, .archive = archive, .destroy = destroy};
   transport_local *t;
-  PETRA_TRY(petra_allocate(&t, 1, sizeof *t));
+  PETRA_TRY(petra_allocate(&t, 1, sizeof *t + (size_t)stages->count * sizeof *t->at));
   t->base.ops = &ops;
   t->stages = *stages;
-  petra_status status = petra_allocate(&t->at, (size_t)stages->count, sizeof *t->at);
-  if (status != PETRA_OK)
-    destroy(&t->base);
-  else
-    *out = &t->base;
-  return status;
+  *out = &t->base;
+  return PETRA_OK;
 }

@@ -15,9 +15,8 @@ typedef struct petra_action_result {
 } petra_action_result;
 
 typedef struct petra_worker_ops {
-  /* Does a group of actions that start at the same moment and are independent of each other (other stages, or the
-   * two engines of one): the result is bit-identical in whatever order they are done. `virtual_ns` is the
-   * moment. */
+  /* Does a group of actions that start at the same moment and are independent of each other (other stages, or the two
+   * engines of one): the result is bit-identical in whatever order they are done. `virtual_ns` is the moment. */
   petra_status (*perform)(petra_worker *worker, int64_t virtual_ns, const petra_action *actions, int count,
                           petra_action_result *results);
   /* Optional: what the worker has not told yet of what it did (losses that a device still computes). At the end of a

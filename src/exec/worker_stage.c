@@ -4,11 +4,35 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/worker_stage_private.h"
+#include "exec/feed.h"
+#include "stage/archive.h"
 #include "stage/probe.h"
-#include "schedule/mitigation.h"
 
 #include <math.h>
+#include <stdio.h>
+
+/* An evaluation that waits until every stage of the network has reached it. */
+typedef struct petra_pending {
+  int64_t microbatch;
+  int32_t reached;
+  struct petra_pending *next;
+  petra_snapshot *snapshots[]; /* per stage; NULL: elsewhere, or not there yet */
+} petra_pending;
+
+/* A loss that was not told yet; images 0: none. It is told with the next one, so that the host prepares a microbatch
+ * while the device computes another. */
+typedef struct petra_late_loss {
+  petra_loss loss;
+  int64_t microbatch, virtual_ns;
+} petra_late_loss;
+
+typedef struct petra_worker_stage {
+  petra_worker base;
+  petra_worker_stage_options options;
+  petra_feed feed;
+  petra_pending *evaluations;
+  petra_late_loss late, new_late; /* the last loss, where the device may still be at it; that of the present action */
+} petra_worker_stage;
 
 petra_stage_rule petra_method_stage_rule(const petra_method *method, bool inverts) {
   return (petra_stage_rule){.forward_weights = method->forward_weights,
@@ -55,53 +79,25 @@ static petra_status tell_read(const petra_worker_stage *worker, int64_t m, const
   return PETRA_OK;
 }
 
-/* Microbatch `m` of the training data as stage 1's message. */
-static petra_status read_batch(petra_worker_stage *worker, int64_t m, petra_message *out) {
-  petra_batch *batch;
-  petra_tensor *input;
-  PETRA_TRY(petra_feed_input(&worker->feed, m, petra_stage_account(stage_of(worker, 1)), &input, &batch));
-  petra_status status = tell_read(worker, m, input, batch);
-  petra_loader_give_back(worker->feed.loader, batch);
-  if (status != PETRA_OK)
-    petra_tensor_release(&input);
-  else
-    *out = (petra_message){{{input, NULL}}, {{NULL, NULL}}};
-  return status;
-}
-
-static petra_status tell_input(const petra_worker_stage *worker, int32_t stage, int64_t m, const petra_streams *in) {
-  PETRA_TELL(petra_stage_observer, worker->options.observers, input, observer, stage, m, in);
-  return PETRA_OK;
-}
-
-/* The forward input of a stage. */
+/* The forward input of a stage; stage 1 reads it from the training data. The caller releases it, after a failure too. */
 static petra_status take_forward(petra_worker_stage *worker, int32_t stage, int64_t m, petra_message *out) {
-  if (stage == 1)
-    return read_batch(worker, m, out);
+  petra_batch *batch;
+  if (stage == 1) {
+    PETRA_TRY(
+        petra_feed_input(&worker->feed, m, petra_stage_account(stage_of(worker, 1)), &out->streams.tensor[0], &batch));
+    petra_status status = tell_read(worker, m, out->streams.tensor[0], batch);
+    petra_loader_give_back(worker->feed.loader, batch);
+    return status;
+  }
   PETRA_TRY(take(worker, stage, PETRA_CHANNEL_FORWARD, m, out));
-  petra_status status = tell_input(worker, stage, m, &out->streams);
-  if (status != PETRA_OK)
-    petra_message_release(out);
-  return status;
-}
-
-static petra_status do_forward_loss(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns);
-
-static petra_status do_forward(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns) {
-  petra_message in, out;
-  if (is_last(worker, stage))
-    return do_forward_loss(worker, stage, m, virtual_ns);
-  PETRA_TRY(take_forward(worker, stage, m, &in));
-  petra_status status = petra_stage_forward(stage_of(worker, stage), m, &in, &out);
-  petra_message_release(&in);
-  PETRA_TRY(status);
-  return post(worker, stage + 1, PETRA_CHANNEL_FORWARD, m, &out);
+  PETRA_TELL(petra_stage_observer, worker->options.observers, input, observer, stage, m, &out->streams);
+  return PETRA_OK;
 }
 
 static petra_status tell_loss(petra_worker_stage *worker, int64_t m, const petra_loss *loss, int64_t virtual_ns) {
   const petra_worker_stage_options *options = &worker->options;
-  double lr =
-      petra_lr_at(options->lr, options->program->rate_index(options->program_options, options->stages.count, m));
+  double lr = petra_lr_at(
+      options->lr, petra_program_rate_index(options->program, options->program_options, options->stages.count, m));
   if (!isfinite(loss->loss))
     return petra_fail(PETRA_NOT_FINITE,
                       "microbatch %lld (epoch %lld): the loss is %s with learning rate %g; the run has diverged: "
@@ -143,85 +139,75 @@ static petra_status put_off_loss(petra_worker_stage *worker) {
   return PETRA_OK;
 }
 
+/* The last stage's F with the loss; where `out` is not NULL, B too, in the same action: it holds nothing before, and the
+ * caller releases it, after a failure too. */
 static petra_status do_loss(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns,
                             petra_message *out) {
-  petra_message in;
-  petra_loss loss;
-  PETRA_TRY(take_forward(worker, stage, m, &in));
-  const petra_label_row *row;
-  petra_status status = petra_feed_labels(&worker->feed, m, &row);
-  if (status == PETRA_OK)
-    status = petra_stage_loss(stage_of(worker, stage), m, &in, row->labels, out, &loss);
-  petra_message_release(&in);
-  PETRA_TRY(status);
-  petra_feed_drop_labels(&worker->feed, m);
-  status = report_loss(worker, m, &loss, virtual_ns);
-  if (status != PETRA_OK)
-    petra_message_release(out);
-  return status;
-}
-
-/* F of a split head. */
-static petra_status do_forward_loss(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns) {
-  petra_message in;
+  petra_message in = {0};
   petra_loss loss;
   const petra_label_row *row;
-  PETRA_TRY(take_forward(worker, stage, m, &in));
-  petra_status status = petra_feed_labels(&worker->feed, m, &row);
-  if (status == PETRA_OK)
-    status = petra_stage_forward_loss(stage_of(worker, stage), m, &in, row->labels, row->count, &loss);
+  petra_status status;
+  PETRA_TRY_GOTO(status, take_forward(worker, stage, m, &in), done);
+  PETRA_TRY_GOTO(status, petra_feed_labels(&worker->feed, m, &row), done);
+  status = out ? petra_stage_loss(stage_of(worker, stage), m, &in, row->labels, out, &loss)
+               : petra_stage_forward_loss(stage_of(worker, stage), m, &in, row->labels, row->count, &loss);
+done:
   petra_message_release(&in);
   PETRA_TRY(status);
   petra_feed_drop_labels(&worker->feed, m);
   return report_loss(worker, m, &loss, virtual_ns);
 }
 
-static petra_status tell_reconstructed(const petra_worker_stage *worker, int32_t stage, int64_t m,
-                                       const petra_streams *found) {
-  PETRA_TELL(petra_stage_observer, worker->options.observers, reconstructed, observer, stage, m, found);
+static petra_status do_forward(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns) {
+  petra_message in = {0}, out;
+  if (is_last(worker, stage))
+    return do_loss(worker, stage, m, virtual_ns, NULL);
+  petra_status status = take_forward(worker, stage, m, &in);
+  if (status == PETRA_OK)
+    status = petra_stage_forward(stage_of(worker, stage), m, &in, &out);
+  petra_message_release(&in);
+  PETRA_TRY(status);
+  return post(worker, stage + 1, PETRA_CHANNEL_FORWARD, m, &out);
+}
+
+/* B as an action of its own. `out` holds nothing before; the caller releases it, after a failure too. */
+static petra_status do_own_backward(petra_worker_stage *worker, int32_t stage, int64_t m, petra_message *out) {
+  petra_message in = {0};
+  if (!is_last(worker, stage))
+    PETRA_TRY(take(worker, stage, PETRA_CHANNEL_BACKWARD, m, &in));
+  petra_status status = petra_stage_backward(stage_of(worker, stage), m, &in, out);
+  petra_message_release(&in);
+  PETRA_TRY(status);
+  PETRA_TELL(petra_stage_observer, worker->options.observers, reconstructed, observer, stage, m, &out->streams);
   return PETRA_OK;
 }
 
 static petra_status do_backward(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t virtual_ns) {
-  petra_message in = {{{NULL, NULL}}, {{NULL, NULL}}}, out;
-  bool last = is_last(worker, stage);
-  if (petra_program_fused(worker->options.program_options, stage)) {
-    PETRA_TRY(do_loss(worker, stage, m, virtual_ns, &out));
-  } else {
-    if (!last)
-      PETRA_TRY(take(worker, stage, PETRA_CHANNEL_BACKWARD, m, &in));
-    petra_status status = petra_stage_backward(stage_of(worker, stage), m, &in, &out);
-    petra_message_release(&in);
-    PETRA_TRY(status);
-    status = tell_reconstructed(worker, stage, m, &out.streams);
-    if (status != PETRA_OK)
-      petra_message_release(&out);
-    PETRA_TRY(status);
-  }
-  if (stage > 1)
+  petra_message out = {0};
+  petra_status status = petra_program_fused(worker->options.program_options, stage)
+                            ? do_loss(worker, stage, m, virtual_ns, &out)
+                            : do_own_backward(worker, stage, m, &out);
+  if (status == PETRA_OK && stage > 1)
     return post(worker, stage - 1, PETRA_CHANNEL_BACKWARD, m, &out);
   petra_message_release(&out);
-  return PETRA_OK;
+  return status;
 }
 
 static void destroy_pending(petra_pending *evaluation, int32_t stages) {
-  for (int32_t j = 0; evaluation->snapshots && j < stages; j++)
+  for (int32_t j = 0; j < stages; j++)
     petra_snapshot_destroy(evaluation->snapshots[j]);
-  petra_free(evaluation->snapshots);
   petra_free(evaluation);
 }
 
-petra_status petra_worker_find_pending(petra_worker_stage *worker, int64_t m, petra_pending ***out) {
+/* The place of the evaluation at a microbatch, made where it is missing. */
+static petra_status find_pending(petra_worker_stage *worker, int64_t m, petra_pending ***out) {
   petra_pending **link = &worker->evaluations;
   while (*link && (*link)->microbatch != m)
     link = &(*link)->next;
   if (!*link) {
-    petra_pending *evaluation;
-    PETRA_TRY(petra_allocate(&evaluation, 1, sizeof *evaluation));
-    evaluation->microbatch = m;
-    *link = evaluation;
-    PETRA_TRY(
-        petra_allocate(&evaluation->snapshots, (size_t)worker->options.stages.count, sizeof *evaluation->snapshots));
+    const size_t bytes = (size_t)worker->options.stages.count * sizeof(petra_snapshot *);
+    PETRA_TRY(petra_allocate(link, 1, sizeof **link + bytes));
+    (*link)->microbatch = m;
   }
   *out = link;
   return PETRA_OK;
@@ -234,7 +220,7 @@ static petra_status do_evaluate(petra_worker_stage *worker, int32_t stage, int64
   petra_pending **link;
   petra_evaluation result;
   PETRA_TRY(tell_late_loss(worker));
-  PETRA_TRY(petra_worker_find_pending(worker, m, &link));
+  PETRA_TRY(find_pending(worker, m, &link));
   petra_pending *evaluation = *link;
   if (petra_stages_has(&options->stages, stage))
     PETRA_TRY(petra_stage_snapshot(stage_of(worker, stage), &evaluation->snapshots[stage - 1]));
@@ -250,18 +236,25 @@ static petra_status do_evaluate(petra_worker_stage *worker, int32_t stage, int64
   return PETRA_OK;
 }
 
-/* The stage has done F of a microbatch, also within a fused action. */
-static petra_status tell_forwarded(const petra_worker_stage *worker, int32_t stage, int64_t m) {
-  PETRA_TELL(petra_stage_observer, worker->options.observers, forwarded, observer, stage, m);
-  return PETRA_OK;
-}
-
 static petra_status do_update(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t *version) {
   const petra_worker_stage_options *options = &worker->options;
-  int64_t index = options->program->rate_index(options->program_options, stage, m);
+  int64_t index = petra_program_rate_index(options->program, options->program_options, stage, m);
   PETRA_TELL(petra_stage_observer, options->observers, updating, observer, stage, m);
   PETRA_TRY(petra_stage_update(stage_of(worker, stage), petra_lr_at(options->lr, index)));
   *version = petra_stage_version(stage_of(worker, stage));
+  return PETRA_OK;
+}
+
+/* F, B, or both in one action. */
+static petra_status do_pass(petra_worker_stage *worker, const petra_action *action, int64_t virtual_ns,
+                            petra_action_result *result) {
+  const int32_t stage = action->stage;
+  const bool forward = action->kind == PETRA_ACTION_FORWARD;
+  PETRA_TRY(forward ? do_forward(worker, stage, action->microbatch, virtual_ns)
+                    : do_backward(worker, stage, action->microbatch, virtual_ns));
+  result->version_read = petra_stage_version_read(stage_of(worker, stage));
+  if (forward || petra_program_fused(worker->options.program_options, stage))
+    PETRA_TELL(petra_stage_observer, worker->options.observers, forwarded, observer, stage, action->microbatch);
   return PETRA_OK;
 }
 
@@ -276,15 +269,8 @@ static petra_status perform_one(petra_worker_stage *worker, int64_t virtual_ns, 
   *result = (petra_action_result){petra_stage_version(stage), -1, 0};
   switch (action->kind) {
   case PETRA_ACTION_FORWARD:
-    PETRA_TRY(do_forward(worker, action->stage, m, virtual_ns));
-    result->version_read = petra_stage_version_read(stage);
-    return tell_forwarded(worker, action->stage, m);
   case PETRA_ACTION_BACKWARD:
-    PETRA_TRY(do_backward(worker, action->stage, m, virtual_ns));
-    result->version_read = petra_stage_version_read(stage);
-    return petra_program_fused(worker->options.program_options, action->stage)
-               ? tell_forwarded(worker, action->stage, m)
-               : PETRA_OK;
+    return do_pass(worker, action, virtual_ns, result);
   case PETRA_ACTION_UPDATE:
     return do_update(worker, action->stage, m, &result->version_written);
   case PETRA_ACTION_WEIGHT_GRADIENT:
@@ -355,4 +341,72 @@ void petra_worker_stage_destroy(petra_worker *base) {
     destroy_pending(evaluation, worker->options.stages.count);
   }
   petra_free(worker);
+}
+
+/* --- checkpoints --- */
+
+/* Evaluations that some stages have reached and others not. */
+static petra_status archive_evaluations(petra_worker_stage *worker, petra_tensor_archive *tensors) {
+  const petra_stages *stages = &worker->options.stages;
+  petra_archive *archive = tensors->archive;
+  int64_t count = 0;
+  petra_pending *evaluation = worker->evaluations;
+  for (petra_pending *e = evaluation; e; e = e->next)
+    count++;
+  PETRA_TRY(petra_archive_integer(archive, "evaluations/count", "evaluations", &count, 0,
+                                  worker->options.program_options->microbatches));
+  for (int64_t i = 0; i < count; i++) {
+    int64_t about[2] = {archive->reading ? 0 : evaluation->microbatch, archive->reading ? 0 : evaluation->reached};
+    char name[64];
+    snprintf(name, sizeof name, "evaluations/%lld", (long long)i);
+    PETRA_TRY(petra_archive_integers(archive, name, about, 2));
+    PETRA_TRY(petra_archive_within(archive, name, "microbatch", about[0], 0,
+                                   worker->options.program_options->microbatches - 1));
+    if (archive->reading) {
+      petra_pending **link;
+      PETRA_TRY(find_pending(worker, about[0], &link));
+      evaluation = *link;
+      if (evaluation->reached > 0)
+        return petra_archive_refuse(archive, name, "microbatch %lld is there twice", (long long)about[0]);
+      evaluation->reached = (int32_t)about[1];
+    }
+    int32_t taken = 0;
+    for (int32_t j = 1; j <= stages->count; j++) {
+      petra_snapshot **snapshot = &evaluation->snapshots[j - 1];
+      if (!petra_stages_has(stages, j))
+        continue;
+      snprintf(name, sizeof name, "evaluations/%lld-stage-%02d", (long long)i, j);
+      PETRA_TRY(petra_snapshot_archive(petra_stages_get(stages, j), tensors, name, snapshot));
+      taken += *snapshot != NULL;
+    }
+    if (archive->reading && (about[1] < 1 || about[1] >= stages->count || about[1] < taken ||
+                             (petra_stages_all(stages) && about[1] != taken)))
+      return petra_archive_refuse(archive, name,
+                                  "%lld stages have reached the evaluation of microbatch %lld, %d of %d "
+                                  "have a snapshot",
+                                  (long long)about[1], (long long)about[0], taken, stages->count);
+    evaluation = evaluation->next;
+  }
+  return PETRA_OK;
+}
+
+petra_status petra_worker_stage_archive(petra_worker *base, petra_tensor_archive *tensors) {
+  petra_worker_stage *worker = (petra_worker_stage *)base;
+  const petra_worker_stage_options *options = &worker->options;
+  int64_t *read = &worker->feed.read;
+  PETRA_TRY(
+      petra_archive_integer(tensors->archive, "read", "microbatches", read, 0, options->program_options->microbatches));
+  /* Where stage 1 is elsewhere, how far it has read is not known here. */
+  tensors->read = petra_stages_has(&options->stages, 1) ? *read : options->program_options->microbatches;
+  tensors->fused = !options->program_options->split_head;
+  for (int32_t j = 1; j <= options->stages.count; j++)
+    if (petra_stages_has(&options->stages, j))
+      PETRA_TRY(petra_stage_archive(petra_stages_get(&options->stages, j), tensors));
+  PETRA_TRY(options->transport->ops->archive(options->transport, tensors));
+  PETRA_TRY(petra_feed_archive(&worker->feed, tensors));
+  return archive_evaluations(worker, tensors);
+}
+
+int64_t petra_worker_stage_read(const petra_worker *worker) {
+  return ((const petra_worker_stage *)worker)->feed.read;
 }

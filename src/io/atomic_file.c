@@ -22,24 +22,13 @@ petra_status petra_file_temporary_name(const char *path, char **out) {
   return PETRA_OK;
 }
 
-/* The folder of `path`, with its last slash; "." where the path has none. */
-static petra_status folder_name(const char *path, char **out) {
-  const char *slash = strrchr(path, '/');
-  if (!slash)
-    return petra_duplicate_string(out, ".");
-  size_t length = (size_t)(slash - path) + 1;
-  char *name = NULL;
-  PETRA_TRY(petra_allocate_raw(&name, length + 1, 1));
-  memcpy(name, path, length);
-  name[length] = 0;
-  *out = name;
-  return PETRA_OK;
-}
-
 petra_status petra_file_sync_folder(const char *path) {
   char *folder = NULL;
-  PETRA_TRY(folder_name(path, &folder));
-  int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  PETRA_TRY(petra_duplicate_string(&folder, path));
+  char *slash = strrchr(folder, '/');
+  if (slash)
+    slash[1] = 0;
+  int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   petra_free(folder);
   if (fd < 0)
     return PETRA_OK;
@@ -49,39 +38,34 @@ petra_status petra_file_sync_folder(const char *path) {
   return lost ? petra_fail(PETRA_IO, "%s: cannot sync its folder: %s", path, strerror(reason)) : PETRA_OK;
 }
 
-/* Writes all bytes; false with errno set when that fails. */
-static bool write_all(int fd, const char *bytes, size_t size) {
+int petra_file_write_at(int fd, const void *bytes, size_t size, off_t offset) {
+  const char *at = bytes;
   while (size > 0) {
-    ssize_t written = write(fd, bytes, size);
+    ssize_t written = pwrite(fd, at, size, offset);
     if (written < 0 && errno == EINTR)
       continue;
-    if (written <= 0) {
-      if (written == 0)
-        errno = ENOSPC;
-      return false;
-    }
-    bytes += written;
+    if (written <= 0)
+      return written < 0 ? errno : ENOSPC;
+    at += written;
+    offset += written;
     size -= (size_t)written;
   }
-  return true;
+  return 0;
 }
 
-/* Creates `name` with these bytes, synced; false with errno set, the file then being removed. */
-static bool write_synced(const char *name, const void *bytes, size_t size) {
+/* Creates `name` with these bytes, synced. 0 or an errno value, the file then being removed. */
+static int write_synced(const char *name, const void *bytes, size_t size) {
   int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd < 0)
-    return false;
-  bool written = write_all(fd, bytes, size) && fsync(fd) == 0;
-  int reason = errno;
-  if (close(fd) != 0 && written) {
-    written = false;
-    reason = errno;
-  }
-  if (!written) {
+    return errno;
+  int failure = petra_file_write_at(fd, bytes, size, 0);
+  if (!failure && fsync(fd) != 0)
+    failure = errno;
+  if (close(fd) != 0 && !failure)
+    failure = errno;
+  if (failure)
     unlink(name);
-    errno = reason;
-  }
-  return written;
+  return failure;
 }
 
 petra_status petra_file_check_replaceable(const char *path) {
@@ -97,8 +81,9 @@ petra_status petra_file_write_atomically(const char *path, const void *bytes, si
   PETRA_TRY(petra_file_check_replaceable(path));
   PETRA_TRY(petra_file_temporary_name(path, &temporary));
   petra_status status = PETRA_OK;
-  if (!write_synced(temporary, bytes, size)) {
-    status = petra_fail(PETRA_IO, "%s: cannot write: %s", path, strerror(errno));
+  int failure = write_synced(temporary, bytes, size);
+  if (failure) {
+    status = petra_fail(PETRA_IO, "%s: cannot write: %s", path, strerror(failure));
   } else if (rename(temporary, path) != 0) {
     status = petra_fail(PETRA_IO, "%s: cannot replace: %s", path, strerror(errno));
     unlink(temporary);

@@ -8,9 +8,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* The temporary name beside `path`: DIR/.NAME.tmp. It is the same at every call, so that what a killed
- * process left is overwritten by the next one; two processes must not write the same file at once. Free with
- * petra_free. */
+/* The temporary name beside `path`: DIR/.NAME.tmp. It is the same at every call, so that what a killed process left is
+ * overwritten by the next one; two processes must not write the same file at once. Free with petra_free. */
 petra_status petra_file_temporary_name(const char *path, char **out);
 
 /* Makes `path` hold exactly these bytes. After success they are on the disk, the name included; after a failure
@@ -26,9 +25,11 @@ petra_status petra_file_check_replaceable(const char *path);
  * opened or file systems that cannot sync a folder are no failure. */
 petra_status petra_file_sync_folder(const char *path);
 
-/* Lengthens the open file to `size` with space on the disk behind it, so that a full disk is met now and not
- * in the middle of a change; 0 or an errno value. A file system that cannot reserve space only lengthens the
- * file. */
+/* Writes all bytes at `offset` of an open file. 0 or an errno value. */
+int petra_file_write_at(int fd, const void *bytes, size_t size, off_t offset);
+
+/* Lengthens the open file to `size` with space on the disk behind it, so that a full disk is met now and not in the
+ * middle of a change; 0 or an errno value. A file system that cannot reserve space only lengthens the file. */
 int petra_file_reserve(int fd, off_t size);
 
 #endif

@@ -26,6 +26,8 @@ typedef struct place {
 
 struct petra_data_file {
   char *path, *temporary;
+  char *names; /* of the classes, `name_bytes` each; NULL: they have none */
+  size_t name_bytes;
   int fd;
   int64_t image_bytes;
   int64_t records[PETRA_DATA_FILE_SPLITS];
@@ -34,110 +36,88 @@ struct petra_data_file {
 
 /* --- layout, by HDF5 --- */
 
-static int put_reals(hid_t object, const char *name, const double values[3]) {
-  const hsize_t extent = 3;
-  hid_t space = H5Screate_simple(1, &extent, NULL);
-  hid_t attribute = space < 0 ? -1 : H5Acreate2(object, name, H5T_IEEE_F64LE, space, H5P_DEFAULT, H5P_DEFAULT);
-  int result = attribute < 0 ? -1 : H5Awrite(attribute, H5T_NATIVE_DOUBLE, values);
-  if (attribute >= 0)
-    H5Aclose(attribute);
-  if (space >= 0)
-    H5Sclose(space);
-  return result;
-}
-
-static int put_head(hid_t file, const petra_data_file_about *about) {
-  hid_t root = H5Gopen2(file, "/", H5P_DEFAULT);
-  if (root < 0)
-    return -1;
-  bool failed = petra_hdf5_put_i32(root, "schema_version", SCHEMA_VERSION) < 0 ||
-                petra_hdf5_put_text(root, "petra_version", petra_version()) < 0 ||
-                petra_hdf5_put_text(root, "source", about->source) < 0 ||
-                petra_hdf5_put_i32(root, "classes", about->classes) < 0 || put_reals(root, "mean", about->mean) < 0 ||
-                put_reals(root, "deviation", about->deviation) < 0;
-  H5Gclose(root);
-  return failed ? -1 : 0;
+static bool put_head(hid_t file, const petra_data_file_about *about) {
+  return petra_hdf5_put_i32(file, "schema_version", SCHEMA_VERSION) >= 0 &&
+         petra_hdf5_put_text(file, "petra_version", petra_version()) >= 0 &&
+         petra_hdf5_put_text(file, "source", about->source) >= 0 &&
+         petra_hdf5_put_i32(file, "classes", about->classes) >= 0 &&
+         petra_hdf5_put_reals(file, "mean", about->mean, 3) >= 0 &&
+         petra_hdf5_put_reals(file, "deviation", about->deviation, 3) >= 0;
 }
 
 /* The names as strings of one length, padded with zeros. */
-static petra_status pad_names(const petra_data_file_about *about, size_t *length, char **out) {
+static petra_status pad_names(petra_data_file *self, const petra_data_file_about *about) {
   size_t longest = 1;
-  char *padded = NULL;
   for (int32_t i = 0; i < about->classes; i++) {
     size_t size = strlen(about->class_name[i]) + 1;
     longest = size > longest ? size : longest;
   }
-  PETRA_TRY(petra_allocate(&padded, (size_t)about->classes, longest));
+  PETRA_TRY(petra_allocate(&self->names, (size_t)about->classes, longest));
   for (int32_t i = 0; i < about->classes; i++)
-    snprintf(padded + (size_t)i * longest, longest, "%s", about->class_name[i]);
-  *length = longest;
-  *out = padded;
+    snprintf(self->names + (size_t)i * longest, longest, "%s", about->class_name[i]);
+  self->name_bytes = longest;
   return PETRA_OK;
 }
 
-static int put_class_names(hid_t file, const petra_data_file_about *about, const char *padded, size_t length) {
-  static const char *const dimensions[] = {"class"};
-  const hsize_t extent = (hsize_t)about->classes;
-  hid_t type = H5Tcopy(H5T_C_S1);
-  int result = -1;
-  if (type >= 0 && H5Tset_size(type, length) >= 0 && H5Tset_cset(type, H5T_CSET_UTF8) >= 0) {
-    hid_t set = petra_hdf5_create_set(file, "class_names", type, H5Screate_simple(1, &extent, NULL),
-                                      petra_hdf5_untimed(H5P_DATASET_CREATE), "1", dimensions, 1);
-    if (set >= 0) {
-      result = H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, padded);
-      H5Dclose(set);
-    }
-  }
-  H5Tclose(type);
-  return result;
+static bool put_class_names(hid_t file, const petra_data_file_about *about, const petra_data_file *self) {
+  static const char *const dimension = "class";
+  const petra_hdf5_set set = {.name = "class_names",
+                              .type = H5Tcopy(H5T_C_S1),
+                              .rank = 1,
+                              .extent = {about->classes},
+                              .values = self->names,
+                              .units = "1",
+                              .dimensions = &dimension};
+  bool done = H5Tset_size(set.type, self->name_bytes) >= 0 && H5Tset_cset(set.type, H5T_CSET_UTF8) >= 0 &&
+              petra_hdf5_put_set(file, &set);
+  H5Tclose(set.type);
+  return done;
 }
 
-/* A data set in one piece, whose space is taken at once and not filled; its place in the file, or
- * HADDR_UNDEF. */
-static haddr_t lay_out_set(hid_t group, const char *name, hid_t type, int rank, const hsize_t *extent,
-                           const char *const *dimensions) {
-  haddr_t offset = HADDR_UNDEF;
+/* A data set in one piece, whose space is taken at once and not filled; its place in the file, or HADDR_UNDEF. */
+static haddr_t lay_out_set(hid_t group, const petra_hdf5_set *what) {
   hid_t list = petra_hdf5_untimed(H5P_DATASET_CREATE);
-  if (list >= 0 && (H5Pset_layout(list, H5D_CONTIGUOUS) < 0 || H5Pset_alloc_time(list, H5D_ALLOC_TIME_EARLY) < 0 ||
-                    H5Pset_fill_time(list, H5D_FILL_TIME_NEVER) < 0)) {
+  if (H5Pset_layout(list, H5D_CONTIGUOUS) < 0 || H5Pset_alloc_time(list, H5D_ALLOC_TIME_EARLY) < 0 ||
+      H5Pset_fill_time(list, H5D_FILL_TIME_NEVER) < 0) {
     H5Pclose(list);
     list = -1;
   }
-  hid_t set =
-      petra_hdf5_create_set(group, name, type, H5Screate_simple(rank, extent, NULL), list, "1", dimensions, rank);
-  if (set >= 0) {
-    offset = H5Dget_offset(set);
-    H5Dclose(set);
-  }
+  hid_t set = petra_hdf5_create_set(group, what, list);
+  haddr_t offset = set < 0 ? HADDR_UNDEF : H5Dget_offset(set);
+  H5Dclose(set);
   return offset;
 }
 
-static int lay_out_split(hid_t file, int split, const petra_data_file_about *about, int64_t records, place *out) {
+static bool lay_out_split(hid_t file, int split, const petra_data_file_about *about, petra_data_file *self) {
   static const char *const dimensions[] = {"image", "channel", "row", "column"};
-  const hsize_t extent[] = {(hsize_t)records, 3, (hsize_t)about->height, (hsize_t)about->width};
+  petra_hdf5_set set = {.name = "labels",
+                        .type = H5T_STD_I32LE,
+                        .rank = 1,
+                        .extent = {self->records[split], 3, about->height, about->width},
+                        .units = "1",
+                        .dimensions = dimensions};
+  place *at = &self->places[split];
   hid_t group = petra_hdf5_create_group(file, split_names[split]);
   if (group < 0)
-    return -1;
-  out->labels = lay_out_set(group, "labels", H5T_STD_I32LE, 1, extent, dimensions);
-  out->images = lay_out_set(group, "images", H5T_STD_U8LE, 4, extent, dimensions);
+    return false;
+  at->labels = lay_out_set(group, &set);
+  set.name = "images";
+  set.type = H5T_STD_U8LE;
+  set.rank = 4;
+  at->images = lay_out_set(group, &set);
   H5Gclose(group);
-  return out->labels == HADDR_UNDEF || out->images == HADDR_UNDEF ? -1 : 0;
+  return at->labels != HADDR_UNDEF && at->images != HADDR_UNDEF;
 }
 
-static int lay_out(hid_t file, const petra_data_file_about *about, const char *names, size_t length,
-                   petra_data_file *self) {
-  if (put_head(file, about) < 0 || (names && put_class_names(file, about, names, length) < 0) ||
-      lay_out_split(file, PETRA_DATA_FILE_TRAIN, about, about->train, &self->places[PETRA_DATA_FILE_TRAIN]) < 0)
-    return -1;
-  if (about->eval > 0 &&
-      lay_out_split(file, PETRA_DATA_FILE_EVAL, about, about->eval, &self->places[PETRA_DATA_FILE_EVAL]) < 0)
-    return -1;
-  return 0;
+static bool lay_out(hid_t file, const petra_data_file_about *about, petra_data_file *self) {
+  bool done = put_head(file, about) && (!self->names || put_class_names(file, about, self));
+  for (int split = 0; split < PETRA_DATA_FILE_SPLITS && done; split++)
+    done = (split == PETRA_DATA_FILE_EVAL && self->records[split] == 0) || lay_out_split(file, split, about, self);
+  return done;
 }
 
 /* Creates the temporary file with everything in it but images and labels. */
-static petra_status create_layout(petra_data_file *self, const petra_data_file_about *about, const char *names,
-                                  size_t length) {
+static petra_status create_layout(petra_data_file *self, const petra_data_file_about *about) {
   petra_hdf5_errors errors;
   PETRA_TRY(petra_reserve(0));
   petra_hdf5_begin(&errors);
@@ -146,80 +126,57 @@ static petra_status create_layout(petra_data_file *self, const petra_data_file_a
   hid_t file = access < 0 || creation < 0 || H5Pset_userblock(creation, PETRA_SEAL_BYTES) < 0
                    ? -1
                    : H5Fcreate(self->temporary, H5F_ACC_TRUNC, creation, access);
-  if (file < 0 || lay_out(file, about, names, length, self) < 0 || H5Fflush(file, H5F_SCOPE_LOCAL) < 0)
-    status = petra_fail(PETRA_IO, "%s: cannot write: %s", self->path, petra_hdf5_reason(&errors));
-  else if (H5Fclose(file) < 0) /* after a failed write it is not closed: HDF5 would try to write again */
-    status = petra_fail(PETRA_IO, "%s: cannot write: %s", self->path, petra_hdf5_reason(&errors));
-  if (access >= 0)
-    H5Pclose(access);
-  if (creation >= 0)
-    H5Pclose(creation);
+  /* After a failed write it is not closed: HDF5 would try to write again. */
+  if (file < 0 || !lay_out(file, about, self) || H5Fflush(file, H5F_SCOPE_LOCAL) < 0 || H5Fclose(file) < 0)
+    status = petra_hdf5_fail_write(self->path, &errors);
+  H5Pclose(access);
+  H5Pclose(creation);
   petra_hdf5_end();
   return status;
 }
 
 /* --- contents, by plain writes --- */
 
-static petra_status write_at(const petra_data_file *file, const void *from, size_t size, int64_t offset) {
-  const char *bytes = from;
-  while (size > 0) {
-    ssize_t written = pwrite(file->fd, bytes, size, offset);
-    if (written < 0 && errno == EINTR)
-      continue;
-    if (written <= 0)
-      return petra_fail(PETRA_IO, "%s: cannot write: %s", file->path, strerror(written < 0 ? errno : ENOSPC));
-    bytes += written;
-    offset += written;
-    size -= (size_t)written;
-  }
-  return PETRA_OK;
+static petra_status write_at(const petra_data_file *file, const void *from, int64_t size, int64_t offset) {
+  int failure = petra_file_write_at(file->fd, from, (size_t)size, offset);
+  return failure ? petra_fail(PETRA_IO, "%s: cannot write: %s", file->path, strerror(failure)) : PETRA_OK;
 }
 
 petra_status petra_data_file_put(petra_data_file *file, int split, int64_t first, int64_t count, const uint8_t *pixels,
                                  const int32_t *labels) {
   const place *at = &file->places[split];
   uint8_t bytes[LABELS_AT_ONCE * LABEL_BYTES];
-  PETRA_TRY(
-      write_at(file, pixels, (size_t)(count * file->image_bytes), (int64_t)at->images + first * file->image_bytes));
+  PETRA_TRY(write_at(file, pixels, count * file->image_bytes, (int64_t)at->images + first * file->image_bytes));
   for (int64_t i = 0; i < count; i += LABELS_AT_ONCE) {
     int64_t some = count - i < LABELS_AT_ONCE ? count - i : LABELS_AT_ONCE;
     for (int64_t k = 0; k < some * LABEL_BYTES; k++)
       bytes[k] = (uint8_t)((uint32_t)labels[i + k / LABEL_BYTES] >> 8 * (k % LABEL_BYTES)); /* little-endian */
-    PETRA_TRY(write_at(file, bytes, (size_t)(some * LABEL_BYTES), (int64_t)at->labels + (first + i) * LABEL_BYTES));
+    PETRA_TRY(write_at(file, bytes, some * LABEL_BYTES, (int64_t)at->labels + (first + i) * LABEL_BYTES));
   }
   return PETRA_OK;
 }
 
 /* --- life --- */
 
-/* Without the temporary file. */
-static void release(petra_data_file *file) {
-  if (file->fd >= 0)
-    close(file->fd);
-  petra_free(file->temporary);
-  petra_free(file->path);
-  petra_free(file);
-}
-
 void petra_data_file_destroy(petra_data_file *file) {
   if (!file)
     return;
   if (file->temporary)
     unlink(file->temporary);
-  release(file);
+  if (file->fd >= 0)
+    close(file->fd);
+  petra_free(file->names);
+  petra_free(file->temporary);
+  petra_free(file->path);
+  petra_free(file);
 }
 
 static petra_status start(petra_data_file *self, const char *path, const petra_data_file_about *about) {
-  char *names = NULL;
-  size_t length = 0;
   PETRA_TRY(petra_duplicate_string(&self->path, path));
   if (about->class_name)
-    PETRA_TRY(pad_names(about, &length, &names));
-  petra_status status = petra_file_temporary_name(path, &self->temporary);
-  if (status == PETRA_OK)
-    status = create_layout(self, about, names, length);
-  petra_free(names);
-  PETRA_TRY(status);
+    PETRA_TRY(pad_names(self, about));
+  PETRA_TRY(petra_file_temporary_name(path, &self->temporary));
+  PETRA_TRY(create_layout(self, about));
   self->fd = open(self->temporary, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
   return self->fd < 0 ? petra_fail(PETRA_IO, "%s: cannot write: %s", path, strerror(errno)) : PETRA_OK;
 }
@@ -263,11 +220,11 @@ petra_status petra_data_file_close(petra_data_file *file) {
     status = petra_fail(PETRA_IO, "%s: cannot write: %s", file->path, strerror(failure));
   else if (rename(file->temporary, file->path) != 0)
     status = petra_fail(PETRA_IO, "%s: cannot replace: %s", file->path, strerror(errno));
-  if (status != PETRA_OK) {
-    petra_data_file_destroy(file);
-    return status;
+  if (status == PETRA_OK) {
+    petra_free(file->temporary); /* there is none any more */
+    file->temporary = NULL;
+    status = petra_file_sync_folder(file->path);
   }
-  status = petra_file_sync_folder(file->path);
-  release(file);
+  petra_data_file_destroy(file);
   return status;
 }

@@ -8,6 +8,7 @@
 #include <hdf5.h>
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -53,12 +54,14 @@ const char *petra_hdf5_reason(const petra_hdf5_errors *errors) {
   return errors->reason[0] ? errors->reason : "unknown HDF5 error";
 }
 
+petra_status petra_hdf5_fail_write(const char *path, const petra_hdf5_errors *errors) {
+  return petra_fail(PETRA_IO, "%s: cannot write: %s", path, petra_hdf5_reason(errors));
+}
+
 /* --- files --- */
 
 int64_t petra_hdf5_access(void) {
   hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-  if (access < 0)
-    return access;
   if (H5Pset_file_locking(access, 0, 1) < 0 || H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) < 0 ||
       H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST) < 0) {
     H5Pclose(access);
@@ -69,7 +72,7 @@ int64_t petra_hdf5_access(void) {
 
 int64_t petra_hdf5_creation(void) {
   hid_t creation = H5Pcreate(H5P_FILE_CREATE);
-  if (creation >= 0 && (H5Pset_istore_k(creation, 128) < 0 || H5Pset_userblock(creation, PETRA_SEAL_BYTES) < 0)) {
+  if (H5Pset_istore_k(creation, 128) < 0 || H5Pset_userblock(creation, PETRA_SEAL_BYTES) < 0) {
     H5Pclose(creation);
     return -1;
   }
@@ -95,22 +98,19 @@ int petra_hdf5_announce_end(int fd, int64_t end) {
   return put == sizeof bytes ? 0 : EIO;
 }
 
-petra_status petra_hdf5_open(const char *path, const petra_hdf5_errors *errors, int64_t *out) {
+petra_status petra_hdf5_open(petra_hdf5_file *file) {
   hid_t access = petra_hdf5_access();
   if (access < 0)
-    return petra_fail(PETRA_IO, "%s: cannot open: %s", path, petra_hdf5_reason(errors));
-  petra_status status = PETRA_OK;
-  if (H5Fis_hdf5(path) <= 0) {
-    status = petra_fail(PETRA_DATA, "%s: not an HDF5 file", path);
-  } else {
-    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, access);
-    if (file < 0)
-      status = petra_fail(PETRA_DATA, "%s: damaged or truncated HDF5 file: %s", path, petra_hdf5_reason(errors));
-    else
-      *out = file;
-  }
+    return petra_fail(PETRA_IO, "%s: cannot open: %s", file->path, petra_hdf5_reason(&file->errors));
+  const bool known = H5Fis_hdf5(file->path) > 0;
+  file->id = known ? H5Fopen(file->path, H5F_ACC_RDONLY, access) : -1;
   H5Pclose(access);
-  return status;
+  if (!known)
+    return petra_fail(PETRA_DATA, "%s: not an HDF5 file", file->path);
+  if (file->id < 0)
+    return petra_fail(PETRA_DATA, "%s: damaged or truncated HDF5 file: %s", file->path,
+                      petra_hdf5_reason(&file->errors));
+  return PETRA_OK;
 }
 
 typedef struct reading {
@@ -121,13 +121,12 @@ typedef struct reading {
 
 static petra_status read_file(void *context) {
   const reading *r = context;
-  petra_hdf5_errors errors;
-  int64_t file = -1;
-  petra_hdf5_begin(&errors);
-  petra_status status = petra_hdf5_open(r->path, &errors, &file);
+  petra_hdf5_file file = {.path = r->path};
+  petra_hdf5_begin(&file.errors);
+  petra_status status = petra_hdf5_open(&file);
   if (status == PETRA_OK) {
-    status = r->read(r->context, file, &errors);
-    H5Fclose(file);
+    status = r->read(r->context, &file);
+    H5Fclose(file.id);
   }
   petra_hdf5_end();
   return status;
@@ -135,10 +134,7 @@ static petra_status read_file(void *context) {
 
 petra_status petra_hdf5_read(const char *path, petra_hdf5_reader read, void *context) {
   reading r = {path, read, context};
-  petra_seal seal;
-  PETRA_TRY(petra_seal_check(path, &seal));
-  PETRA_TRY(petra_reserve(0));
-  return seal == PETRA_SEAL_WHOLE ? read_file(&r) : petra_guard(path, read_file, &r);
+  return petra_guard(path, read_file, &r);
 }
 
 bool petra_hdf5_can_hold(int64_t set) {
@@ -159,30 +155,34 @@ bool petra_hdf5_can_hold(int64_t set) {
   return fits && bytes <= most;
 }
 
+bool petra_hdf5_extent(int64_t set, int expected, int rank, int64_t *extent) {
+  hsize_t found[H5S_MAX_RANK];
+  hid_t space = H5Dget_space(set), type = H5Dget_type(set);
+  bool fits = (int)H5Tget_class(type) == expected && H5Sget_simple_extent_dims(space, found, NULL) == rank;
+  H5Tclose(type);
+  H5Sclose(space);
+  for (int d = 0; d < rank && fits; d++)
+    extent[d] = (int64_t)found[d];
+  return fits;
+}
+
 /* --- attributes --- */
 
-/* Creates and writes an attribute; count < 0: a scalar. Closes nothing that it did not open. */
+/* Creates and writes an attribute; count < 0: a scalar. */
 static int put_attribute(int64_t object, const char *name, hid_t file_type, hid_t memory_type, int count,
                          const void *value) {
-  hsize_t extent = count < 0 ? 1 : (hsize_t)count;
-  hid_t space = count < 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &extent, NULL);
-  if (space < 0)
-    return -1;
-  int result = -1;
+  hsize_t extent = (hsize_t)count;
+  hid_t space = H5Screate_simple(count < 0 ? 0 : 1, &extent, NULL);
   hid_t attribute = H5Acreate2(object, name, file_type, space, H5P_DEFAULT, H5P_DEFAULT);
-  if (attribute >= 0) {
-    result = H5Awrite(attribute, memory_type, value);
-    if (H5Aclose(attribute) < 0)
-      result = -1;
-  }
+  int result = attribute < 0 ? -1 : H5Awrite(attribute, memory_type, value);
+  if (H5Aclose(attribute) < 0)
+    result = -1;
   H5Sclose(space);
   return result;
 }
 
 static int put_strings(int64_t object, const char *name, int count, const char *const *texts) {
   hid_t type = H5Tcopy(H5T_C_S1);
-  if (type < 0)
-    return -1;
   int result = -1;
   if (H5Tset_size(type, H5T_VARIABLE) >= 0 && H5Tset_cset(type, H5T_CSET_UTF8) >= 0)
     result = put_attribute(object, name, type, type, count, texts);
@@ -198,6 +198,17 @@ int petra_hdf5_put_texts(int64_t object, const char *name, const char *const *te
   return put_strings(object, name, count, texts);
 }
 
+int petra_hdf5_put_all(int64_t object, const char *const (*texts)[2], size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (petra_hdf5_put_text(object, texts[i][0], texts[i][1]) < 0)
+      return -1;
+  return 0;
+}
+
+int petra_hdf5_put_reals(int64_t object, const char *name, const double *values, int count) {
+  return put_attribute(object, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, count, values);
+}
+
 int petra_hdf5_put_i32(int64_t object, const char *name, int32_t value) {
   return put_attribute(object, name, H5T_STD_I32LE, H5T_NATIVE_INT32, -1, &value);
 }
@@ -206,28 +217,18 @@ int petra_hdf5_put_u64(int64_t object, const char *name, uint64_t value) {
   return put_attribute(object, name, H5T_STD_U64LE, H5T_NATIVE_UINT64, -1, &value);
 }
 
-int petra_hdf5_put_units(int64_t set, const char *units, const char *const *dimensions, int rank) {
-  if (petra_hdf5_put_text(set, "units", units) < 0)
-    return -1;
-  return rank == 0 ? 0 : petra_hdf5_put_texts(set, "DIMENSION_LABELS", dimensions, rank);
-}
-
 enum { TEXT_MOST_BYTES = 1 << 24 };
 
 /* Opens a scalar attribute of this class; negative where there is none. */
 static hid_t open_scalar(int64_t object, const char *name, H5T_class_t expected, hid_t *type) {
   if (H5Aexists(object, name) <= 0)
     return -1;
-  hid_t attribute = H5Aopen(object, name, H5P_DEFAULT);
-  if (attribute < 0)
-    return -1;
-  hid_t space = H5Aget_space(attribute);
+  hid_t attribute = H5Aopen(object, name, H5P_DEFAULT), space = H5Aget_space(attribute);
   *type = H5Aget_type(attribute);
-  if (space >= 0 && *type >= 0 && H5Sget_simple_extent_npoints(space) == 1 && H5Tget_class(*type) == expected) {
-    H5Sclose(space);
-    return attribute;
-  }
+  bool fits = H5Sget_simple_extent_npoints(space) == 1 && H5Tget_class(*type) == expected;
   H5Sclose(space);
+  if (fits)
+    return attribute;
   H5Tclose(*type);
   H5Aclose(attribute);
   return -1;
@@ -257,84 +258,145 @@ static petra_status read_string(hid_t attribute, hid_t type, const char *path, c
   return PETRA_OK;
 }
 
-petra_status petra_hdf5_get_text(int64_t object, const char *path, const char *name, char **out) {
+petra_status petra_hdf5_get_text(const petra_hdf5_file *file, const char *name, char **out) {
   hid_t type = -1;
-  hid_t attribute = open_scalar(object, name, H5T_STRING, &type);
+  hid_t attribute = open_scalar(file->id, name, H5T_STRING, &type);
   if (attribute < 0)
-    return petra_fail(PETRA_DATA, "%s: no attribute %s of type string; expected a file that petra wrote for this", path,
-                      name);
-  petra_status status = read_string(attribute, type, path, name, out);
+    return petra_fail(PETRA_DATA, "%s: no attribute %s of type string; expected a file that petra wrote for this",
+                      file->path, name);
+  petra_status status = read_string(attribute, type, file->path, name, out);
   H5Tclose(type);
   H5Aclose(attribute);
   return status;
 }
 
 /* Reads an integer attribute as `memory_type`. */
-static petra_status get_integer(int64_t object, const char *path, const char *name, hid_t memory_type, void *out) {
+static petra_status get_integer(const petra_hdf5_file *file, const char *name, hid_t memory_type, void *out) {
   hid_t type = -1;
-  hid_t attribute = open_scalar(object, name, H5T_INTEGER, &type);
+  hid_t attribute = open_scalar(file->id, name, H5T_INTEGER, &type);
   if (attribute < 0)
     return petra_fail(PETRA_DATA, "%s: no attribute %s of type integer; expected a file that petra wrote for this",
-                      path, name);
+                      file->path, name);
   int result = H5Aread(attribute, memory_type, out);
   H5Tclose(type);
   H5Aclose(attribute);
-  return result < 0 ? petra_fail(PETRA_DATA, "%s: attribute %s cannot be read", path, name) : PETRA_OK;
+  return result < 0 ? petra_fail(PETRA_DATA, "%s: attribute %s cannot be read", file->path, name) : PETRA_OK;
 }
 
-petra_status petra_hdf5_get_i32(int64_t object, const char *path, const char *name, int32_t *out) {
-  return get_integer(object, path, name, H5T_NATIVE_INT32, out);
+petra_status petra_hdf5_get_i32(const petra_hdf5_file *file, const char *name, int32_t *out) {
+  return get_integer(file, name, H5T_NATIVE_INT32, out);
 }
 
-petra_status petra_hdf5_get_u64(int64_t object, const char *path, const char *name, uint64_t *out) {
-  return get_integer(object, path, name, H5T_NATIVE_UINT64, out);
+petra_status petra_hdf5_get_u64(const petra_hdf5_file *file, const char *name, uint64_t *out) {
+  return get_integer(file, name, H5T_NATIVE_UINT64, out);
 }
 
 /* --- data sets and groups --- */
 
 int64_t petra_hdf5_untimed(int64_t list_class) {
   hid_t list = H5Pcreate(list_class);
-  if (list >= 0 && H5Pset_obj_track_times(list, 0) < 0) {
-    H5Pclose(list);
-    return -1;
-  }
-  return list;
+  if (H5Pset_obj_track_times(list, 0) >= 0)
+    return list;
+  H5Pclose(list);
+  return -1;
 }
 
-/* Property list of a link: the groups on its way are made. */
-static hid_t link_properties(void) {
-  hid_t list = H5Pcreate(H5P_LINK_CREATE);
-  if (list >= 0 && H5Pset_create_intermediate_group(list, 1) < 0) {
-    H5Pclose(list);
-    return -1;
-  }
-  return list;
-}
-
-int64_t petra_hdf5_create_set(int64_t folder, const char *name, int64_t type, int64_t space, int64_t properties,
-                              const char *units, const char *const *dimensions, int rank) {
-  hid_t set = -1;
-  hid_t links = link_properties();
-  if (links >= 0 && space >= 0 && properties >= 0)
-    set = H5Dcreate2(folder, name, type, space, links, properties, H5P_DEFAULT);
-  if (set >= 0 && petra_hdf5_put_units(set, units, dimensions, rank) < 0) {
+static hid_t create_set(int64_t folder, const petra_hdf5_set *s, bool growing, hid_t properties) {
+  hsize_t extent[PETRA_HDF5_RANK], most[PETRA_HDF5_RANK];
+  for (int d = 0; d < s->rank; d++)
+    extent[d] = most[d] = (hsize_t)s->extent[d];
+  most[0] = H5S_UNLIMITED;
+  hid_t links = H5Pcreate(H5P_LINK_CREATE), space = H5Screate_simple(s->rank, extent, growing ? most : NULL), set = -1;
+  if (properties >= 0 && H5Pset_create_intermediate_group(links, 1) >= 0)
+    set = H5Dcreate2(folder, s->name, s->type, space, links, properties, H5P_DEFAULT);
+  H5Pclose(properties);
+  H5Sclose(space);
+  H5Pclose(links);
+  if (set < 0 || (s->units && petra_hdf5_put_text(set, "units", s->units) < 0) ||
+      (s->dimensions && put_strings(set, "DIMENSION_LABELS", s->rank, s->dimensions) < 0) ||
+      (s->legend && put_strings(set, s->legend, s->text_count, s->texts) < 0)) {
     H5Dclose(set);
-    set = -1;
+    return -1;
   }
-  if (properties >= 0)
-    H5Pclose(properties);
-  if (space >= 0)
-    H5Sclose(space);
-  if (links >= 0)
-    H5Pclose(links);
   return set;
+}
+
+int64_t petra_hdf5_create_set(int64_t folder, const petra_hdf5_set *set, int64_t properties) {
+  return create_set(folder, set, false, properties);
+}
+
+int64_t petra_hdf5_write_set(int64_t folder, const petra_hdf5_set *set) {
+  hid_t id = create_set(folder, set, false, petra_hdf5_untimed(H5P_DATASET_CREATE));
+  hid_t memory = set->memory ? H5Tcopy(set->memory) : H5Tget_native_type(set->type, H5T_DIR_ASCEND);
+  bool done = id >= 0 && H5Dwrite(id, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, set->values) >= 0;
+  H5Tclose(memory);
+  if (done)
+    return id;
+  H5Dclose(id);
+  return -1;
+}
+
+bool petra_hdf5_put_set(int64_t folder, const petra_hdf5_set *set) {
+  hid_t id = petra_hdf5_write_set(folder, set);
+  return id >= 0 && H5Dclose(id) >= 0;
+}
+
+/* The properties of a data set that grows by rows of rank and extent of `s`. */
+static hid_t growing_properties(const petra_hdf5_set *s, int chunk_rows, bool compressed) {
+  hid_t list = petra_hdf5_untimed(H5P_DATASET_CREATE);
+  hsize_t chunk[PETRA_HDF5_RANK] = {(hsize_t)chunk_rows};
+  const double no_real = NAN;
+  const int32_t no_integer = -1;
+  for (int d = 1; d < s->rank; d++)
+    chunk[d] = (hsize_t)s->extent[d];
+  bool done = H5Pset_chunk(list, s->rank, chunk) >= 0 &&
+              (H5Tget_class(s->type) == H5T_FLOAT ? H5Pset_fill_value(list, H5T_NATIVE_DOUBLE, &no_real)
+                                                  : H5Pset_fill_value(list, H5T_NATIVE_INT32, &no_integer)) >= 0;
+  if (!compressed)
+    done = done && H5Pset_alloc_time(list, H5D_ALLOC_TIME_EARLY) >= 0;
+  else if (H5Zfilter_avail(H5Z_FILTER_DEFLATE) > 0)
+    done = done && H5Pset_shuffle(list) >= 0 && H5Pset_deflate(list, 4) >= 0;
+  if (done)
+    return list;
+  H5Pclose(list);
+  return -1;
+}
+
+/* One row is allocated and taken back: HDF5 makes the index of the chunks with the first chunk, and a reader is not to
+ * find a data set whose index is still on its way. */
+int64_t petra_hdf5_create_growing(int64_t folder, const petra_hdf5_set *s, int chunk_rows, bool compressed) {
+  hid_t set = create_set(folder, s, true, growing_properties(s, chunk_rows, compressed));
+  hsize_t none[PETRA_HDF5_RANK] = {0};
+  for (int d = 1; d < s->rank; d++)
+    none[d] = (hsize_t)s->extent[d];
+  if (set >= 0 && H5Dset_extent(set, none) >= 0)
+    return set;
+  H5Dclose(set);
+  return -1;
+}
+
+bool petra_hdf5_move_rows(int64_t set, int64_t memory, int64_t first, int rank, const int64_t *extent, void *to,
+                          const void *from) {
+  hsize_t start[PETRA_HDF5_RANK] = {(hsize_t)first}, count[PETRA_HDF5_RANK];
+  for (int d = 0; d < rank; d++)
+    count[d] = (hsize_t)extent[d];
+  hid_t here = H5Screate_simple(rank, count, NULL), there = H5Dget_space(set);
+  bool done = here >= 0 && H5Sselect_hyperslab(there, H5S_SELECT_SET, start, NULL, count, NULL) >= 0 &&
+              (to ? H5Dread(set, memory, here, there, H5P_DEFAULT, to)
+                  : H5Dwrite(set, memory, here, there, H5P_DEFAULT, from)) >= 0;
+  H5Sclose(here);
+  H5Sclose(there);
+  return done;
 }
 
 int64_t petra_hdf5_create_group(int64_t folder, const char *name) {
   hid_t properties = petra_hdf5_untimed(H5P_GROUP_CREATE);
-  if (properties < 0)
-    return -1;
-  hid_t group = H5Gcreate2(folder, name, H5P_DEFAULT, properties, H5P_DEFAULT);
+  hid_t group = properties < 0 ? -1 : H5Gcreate2(folder, name, H5P_DEFAULT, properties, H5P_DEFAULT);
   H5Pclose(properties);
   return group;
+}
+
+bool petra_hdf5_put_group(int64_t folder, const char *name) {
+  hid_t group = petra_hdf5_create_group(folder, name);
+  return group >= 0 && H5Gclose(group) >= 0;
 }

@@ -9,8 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where the reason of the first failed HDF5 call is kept; HDF5's own error stack is cleared by the next call.
- */
+/* Where the reason of the first failed HDF5 call is kept; HDF5's own error stack is cleared by the next call. */
 typedef struct petra_hdf5_errors {
   char reason[256];
 } petra_hdf5_errors;
@@ -24,6 +23,9 @@ void petra_hdf5_end(void);
 /* The reason: the operating system's words where it was the operating system ("No space left on device"),
  * else HDF5's innermost message. */
 const char *petra_hdf5_reason(const petra_hdf5_errors *errors);
+
+/* PETRA_IO: that `path` cannot be written, with the reason. */
+petra_status petra_hdf5_fail_write(const char *path, const petra_hdf5_errors *errors);
 
 /* A file access property list: earliest format, no file locking, closing a file closes all that is open in
  * it. Negative on failure; the caller closes it. */
@@ -39,46 +41,88 @@ int64_t petra_hdf5_creation(void);
  * with that own end before the file is closed. `fd` is HDF5's descriptor. 0 or an errno value. */
 int petra_hdf5_announce_end(int fd, int64_t end);
 
-/* Opens for reading, trusting what is in it. PETRA_IO: cannot be opened, no regular file; PETRA_DATA: not an HDF5 file,
- * or a damaged one. */
-petra_status petra_hdf5_open(const char *path, const petra_hdf5_errors *errors, int64_t *out);
+/* A file that is open. */
+typedef struct petra_hdf5_file {
+  const char *path;
+  int64_t id; /* HDF5's; negative: not open */
+  petra_hdf5_errors errors;
+} petra_hdf5_file;
+
+/* Opens file->path for reading, trusting what is in it, between petra_hdf5_begin and petra_hdf5_end. PETRA_IO: cannot be
+ * opened, no regular file; PETRA_DATA: not an HDF5 file, or a damaged one. */
+petra_status petra_hdf5_open(petra_hdf5_file *file);
 
 /* Opens the file for `read`, between petra_hdf5_begin and petra_hdf5_end, and closes it. The seal is checked before
  * HDF5 sees the file (base/seal.h); one without a digest is read in a process of its own first (base/guard.h). Errors
  * are those of petra_hdf5_open, of the two, and of `read`. */
-typedef petra_status (*petra_hdf5_reader)(void *context, int64_t file, const petra_hdf5_errors *errors);
+typedef petra_status (*petra_hdf5_reader)(void *context, const petra_hdf5_file *file);
 petra_status petra_hdf5_read(const char *path, petra_hdf5_reader read, void *context);
 
 /* Whether all values of a data set can be in its file, as it is stored and compressed. To be asked before room is made
  * for them. */
 bool petra_hdf5_can_hold(int64_t set);
 
+/* Whether the data set has values of class `expected` (HDF5's H5T_class_t) and `rank` dimensions, of these extents. */
+bool petra_hdf5_extent(int64_t set, int expected, int rank, int64_t *extent);
+
 /* A creation property list of class `list_class` for a data set or group, without times, so that equal
  * contents are equal bytes. Negative on failure; the caller closes it. */
 int64_t petra_hdf5_untimed(int64_t list_class);
 
-/* Creates a data set with units and dimension names; negative on failure. `properties` and `space` are closed
- * in any case, and may be negative (of a call that failed). Folders in `name` are made. */
-int64_t petra_hdf5_create_set(int64_t folder, const char *name, int64_t type, int64_t space, int64_t properties,
-                              const char *units, const char *const *dimensions, int rank);
+/* A data set that is made. */
+enum { PETRA_HDF5_RANK = 5 };
+typedef struct petra_hdf5_set {
+  const char *name; /* folders in it are made */
+  int64_t type;     /* in the file, as HDF5 knows it */
+  int64_t memory;   /* of `values`; 0: the type that this machine has for `type` */
+  int rank;         /* 0: one value */
+  int64_t extent[PETRA_HDF5_RANK];
+  const void *values;
+  /* Attributes: `units`; DIMENSION_LABELS (one name a dimension, as the dimension scales specification of HDF5 keeps
+   * them, so that h5py's `dims[i].label` shows them); texts of a name of their own. NULL: without. */
+  const char *units;
+  const char *const *dimensions;
+  const char *legend;
+  const char *const *texts;
+  int text_count;
+} petra_hdf5_set;
+
+/* Creates it, without values; `properties` is closed in any case, and may be negative (of a call that failed). Negative
+ * on failure, as the next two. */
+int64_t petra_hdf5_create_set(int64_t folder, const petra_hdf5_set *set, int64_t properties);
+
+/* Creates it with its values. */
+int64_t petra_hdf5_write_set(int64_t folder, const petra_hdf5_set *set);
+
+/* Creates one that grows along its first dimension, and has no rows yet: `extent` is that of one row. Rows that are
+ * announced but not yet written read as NaN or -1. Chunks of `chunk_rows` rows; `compressed` where HDF5 can. */
+int64_t petra_hdf5_create_growing(int64_t folder, const petra_hdf5_set *set, int chunk_rows, bool compressed);
+
+/* Creates it with its values and closes it; false on failure. */
+bool petra_hdf5_put_set(int64_t folder, const petra_hdf5_set *set);
+
+/* Reads `to` or writes `from` (the other is NULL): all of rows `first` .. `first` + extent[0] - 1. False on failure. */
+bool petra_hdf5_move_rows(int64_t set, int64_t memory, int64_t first, int rank, const int64_t *extent, void *to,
+                          const void *from);
 
 /* Creates a group; negative on failure. */
 int64_t petra_hdf5_create_group(int64_t folder, const char *name);
 
-/* Attributes of `object`; negative on failure. Texts are of variable length, UTF-8: h5py shows them as str.
- */
+/* Creates a group that is filled later; false on failure. */
+bool petra_hdf5_put_group(int64_t folder, const char *name);
+
+/* Attributes of `object`; negative on failure. Texts are of variable length, UTF-8: h5py shows them as str. `put_all`
+ * takes pairs of a name and its text. */
 int petra_hdf5_put_text(int64_t object, const char *name, const char *text);
 int petra_hdf5_put_texts(int64_t object, const char *name, const char *const *texts, int count);
+int petra_hdf5_put_all(int64_t object, const char *const (*texts)[2], size_t count);
+int petra_hdf5_put_reals(int64_t object, const char *name, const double *values, int count);
 int petra_hdf5_put_i32(int64_t object, const char *name, int32_t value);
 int petra_hdf5_put_u64(int64_t object, const char *name, uint64_t value);
 
-/* Attributes `units` and, unless the rank is 0, DIMENSION_LABELS (one name a dimension, as the dimension scales
- * specification of HDF5 keeps them, so that h5py's `dims[i].label` shows them) of a data set; negative on failure. */
-int petra_hdf5_put_units(int64_t set, const char *units, const char *const *dimensions, int rank);
-
-/* Reads attributes. PETRA_DATA: missing or of another type, a text of over 16 MiB; the line begins with `path`. */
-petra_status petra_hdf5_get_text(int64_t object, const char *path, const char *name, char **out);
-petra_status petra_hdf5_get_i32(int64_t object, const char *path, const char *name, int32_t *out);
-petra_status petra_hdf5_get_u64(int64_t object, const char *path, const char *name, uint64_t *out);
+/* Reads attributes of the root. PETRA_DATA: missing or of another type, a text of over 16 MiB. */
+petra_status petra_hdf5_get_text(const petra_hdf5_file *file, const char *name, char **out);
+petra_status petra_hdf5_get_i32(const petra_hdf5_file *file, const char *name, int32_t *out);
+petra_status petra_hdf5_get_u64(const petra_hdf5_file *file, const char *name, uint64_t *out);
 
 #endif

@@ -4,21 +4,47 @@
 #include "base/mem.h"
 #include "base/version.h"
 #include "config.h"
-#include "io/atomic_file.h"
 #include "io/hdf5_image.h"
 
 #include <hdf5.h>
 
+#include <math.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
-enum { SCHEMA_VERSION = 1, SPREAD = 4 };
+enum { SCHEMA_VERSION = 1, SPREAD = 4, MOST_STAGES = 100000 };
 
-static const char *const stage_dimension[] = {"stage"};
-static const char *const spread_dimensions[] = {"stage", "statistic"};
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* Attributes that are written and read: the network. */
+typedef struct attribute {
+  const char *name;
+  size_t offset; /* in petra_profile */
+} attribute;
+static const attribute numbers[] = {{"depth", offsetof(petra_profile, depth)},
+                                    {"width", offsetof(petra_profile, width)},
+                                    {"classes", offsetof(petra_profile, classes)},
+                                    {"image_height", offsetof(petra_profile, image_height)},
+                                    {"image_width", offsetof(petra_profile, image_width)},
+                                    {"batch", offsetof(petra_profile, batch)}};
+static const attribute names[] = {{"family", offsetof(petra_profile, family)},
+                                  {"stem", offsetof(petra_profile, stem)},
+                                  {"downsample", offsetof(petra_profile, downsample)},
+                                  {"precision", offsetof(petra_profile, precision)}};
+
+/* Integers of a stage: the columns of `integers` below. */
+enum { BLOCKS, FORWARD_BYTES, BACKWARD_BYTES, INTEGERS };
+static const struct {
+  const char *name, *units;
+  int64_t low, high;
+} columns[INTEGERS] = {{"blocks", "count", 1, MOST_STAGES},
+                       {"forward_bytes", "byte", 0, INT64_MAX},
+                       {"backward_bytes", "byte", 0, INT64_MAX}};
 
 const char *petra_profile_part_name(petra_profile_part part) {
-  static const char *const names[] = {"forward", "backward", "reconstruct", "weight_gradient", "update"};
-  return names[part];
+  static const char *const parts[] = {"forward", "backward", "reconstruct", "weight_gradient", "update"};
+  return parts[part];
 }
 
 void petra_profile_destroy(petra_profile *profile) {
@@ -28,7 +54,15 @@ void petra_profile_destroy(petra_profile *profile) {
   petra_free(profile);
 }
 
-static int put_texts(hid_t file, const petra_profile *profile, const petra_profile_about *about) {
+/* --- writing --- */
+
+typedef struct writing {
+  const petra_profile *profile;
+  const petra_profile_about *about;
+  void *values; /* room for the values of a data set: up to SPREAD a stage, of 8 bytes */
+} writing;
+
+static bool put_texts(hid_t file, const petra_profile *profile, const petra_profile_about *about) {
   const char *const texts[][2] = {
       {"petra_version", PACKAGE_VERSION},
       {"git_commit", petra_version_git_commit()},
@@ -49,138 +83,239 @@ static int put_texts(hid_t file, const petra_profile *profile, const petra_profi
       {"weight_gradient",
        "the backend's operations for the gradients of convolution filters and of the fully connected layer, "
        "timed by themselves; at most backward"}};
-  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-    if (petra_hdf5_put_text(file, texts[i][0], texts[i][1]) < 0)
-      return -1;
-  return 0;
+  return petra_hdf5_put_all(file, texts, COUNT(texts)) >= 0;
 }
 
-static int put_numbers(hid_t file, const petra_profile *profile, const petra_profile_about *about) {
+static bool put_numbers(hid_t file, const petra_profile *profile, const petra_profile_about *about) {
   const struct {
     const char *name;
     int32_t value;
-  } numbers[] = {{"schema_version", SCHEMA_VERSION},
-                 {"depth", profile->depth},
-                 {"width", profile->width},
-                 {"classes", profile->classes},
-                 {"image_height", profile->image_height},
-                 {"image_width", profile->image_width},
-                 {"batch", profile->batch},
-                 {"threads", about->threads},
-                 {"accumulate", about->accumulate},
-                 {"warmup", about->warmup},
-                 {"repetitions", about->repetitions}};
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-    if (petra_hdf5_put_i32(file, numbers[i].name, numbers[i].value) < 0)
-      return -1;
-  return 0;
+  } settings[] = {{"threads", about->threads},
+                  {"accumulate", about->accumulate},
+                  {"warmup", about->warmup},
+                  {"repetitions", about->repetitions}};
+  bool done = petra_hdf5_put_i32(file, "schema_version", SCHEMA_VERSION) >= 0;
+  for (size_t i = 0; i < COUNT(numbers) && done; i++)
+    done =
+        petra_hdf5_put_i32(file, numbers[i].name, *(const int32_t *)((const char *)profile + numbers[i].offset)) >= 0;
+  for (size_t i = 0; i < COUNT(settings) && done; i++)
+    done = petra_hdf5_put_i32(file, settings[i].name, settings[i].value) >= 0;
+  return done;
 }
 
-/* A data set of one row a stage and `columns` numbers a row (0: it has one dimension). */
-static hid_t create(hid_t file, const char *name, hid_t type, int32_t stages, int columns, const char *units) {
-  const hsize_t extent[2] = {(hsize_t)stages, (hsize_t)columns};
-  int rank = columns ? 2 : 1;
-  return petra_hdf5_create_set(file, name, type, H5Screate_simple(rank, extent, NULL),
-                               petra_hdf5_untimed(H5P_DATASET_CREATE), units,
-                               columns ? spread_dimensions : stage_dimension, rank);
+/* A data set of one row a stage and, in the group `spread`, SPREAD numbers a row. */
+static petra_hdf5_set describe(char name[64], const char *group, const char *column, hid_t type, int32_t stages) {
+  static const char *const dimensions[] = {"stage", "statistic"};
+  snprintf(name, 64, "%s/%s", group, column);
+  return (petra_hdf5_set){
+      .name = name, .type = type, .rank = 1, .extent = {stages, SPREAD}, .units = "s", .dimensions = dimensions};
 }
 
-static int write_and_close(hid_t set, hid_t memory_type, const void *values) {
-  if (set < 0)
-    return -1;
-  int result = H5Dwrite(set, memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values);
-  return H5Dclose(set) < 0 ? -1 : result;
-}
-
-static int put_integers(hid_t file, const petra_profile *profile, int64_t *row) {
-  int32_t stages = profile->stages;
-  for (int32_t j = 0; j < stages; j++)
-    row[j] = profile->stage[j].blocks;
-  if (write_and_close(create(file, "stages/blocks", H5T_STD_I32LE, stages, 0, "count"), H5T_NATIVE_INT64, row) < 0)
-    return -1;
-  for (int32_t j = 0; j < stages; j++)
-    row[j] = profile->stage[j].forward_bytes;
-  if (write_and_close(create(file, "stages/forward_bytes", H5T_STD_I64LE, stages, 0, "byte"), H5T_NATIVE_INT64, row) <
-      0)
-    return -1;
-  for (int32_t j = 0; j < stages; j++)
-    row[j] = profile->stage[j].backward_bytes;
-  return write_and_close(create(file, "stages/backward_bytes", H5T_STD_I64LE, stages, 0, "byte"), H5T_NATIVE_INT64,
-                         row);
+static bool put_integers(hid_t file, const petra_profile *profile, int64_t *row) {
+  char name[64];
+  bool done = true;
+  for (int i = 0; i < INTEGERS && done; i++) {
+    petra_hdf5_set set =
+        describe(name, "stages", columns[i].name, i == BLOCKS ? H5T_STD_I32LE : H5T_STD_I64LE, profile->stages);
+    for (int32_t j = 0; j < profile->stages; j++) {
+      const petra_profile_stage *stage = &profile->stage[j];
+      row[j] = i == BLOCKS ? stage->blocks : i == FORWARD_BYTES ? stage->forward_bytes : stage->backward_bytes;
+    }
+    set.units = columns[i].units;
+    set.memory = H5T_NATIVE_INT64;
+    set.values = row;
+    done = petra_hdf5_put_set(file, &set);
+  }
+  return done;
 }
 
 /* The medians under /stages, what they are the medians of under /spread. */
-static int put_part(hid_t file, const petra_profile *profile, petra_profile_part part, double *values) {
-  static const char *const columns[] = {"minimum", "first quartile", "third quartile", "maximum"};
+static bool put_part(hid_t file, const petra_profile *profile, petra_profile_part part, double *values) {
+  static const char *const statistics[] = {"minimum", "first quartile", "third quartile", "maximum"};
   char name[64];
-  int32_t stages = profile->stages;
-  for (int32_t j = 0; j < stages; j++)
+  petra_hdf5_set set = describe(name, "stages", petra_profile_part_name(part), H5T_IEEE_F64LE, profile->stages);
+  set.values = values;
+  for (int32_t j = 0; j < profile->stages; j++)
     values[j] = profile->stage[j].part[part].median;
-  snprintf(name, sizeof name, "stages/%s", petra_profile_part_name(part));
-  if (write_and_close(create(file, name, H5T_IEEE_F64LE, stages, 0, "s"), H5T_NATIVE_DOUBLE, values) < 0)
-    return -1;
-  for (int32_t j = 0; j < stages; j++) {
+  if (!petra_hdf5_put_set(file, &set))
+    return false;
+  set = describe(name, "spread", petra_profile_part_name(part), H5T_IEEE_F64LE, profile->stages);
+  set.rank = 2;
+  set.values = values;
+  set.legend = "columns";
+  set.texts = statistics;
+  set.text_count = SPREAD;
+  for (int32_t j = 0; j < profile->stages; j++) {
     const petra_spread *spread = &profile->stage[j].part[part];
     const double row[SPREAD] = {spread->min, spread->quartile1, spread->quartile3, spread->max};
-    for (int i = 0; i < SPREAD; i++)
-      values[SPREAD * j + i] = row[i];
+    memcpy(values + SPREAD * j, row, sizeof row);
   }
-  snprintf(name, sizeof name, "spread/%s", petra_profile_part_name(part));
-  hid_t set = create(file, name, H5T_IEEE_F64LE, stages, SPREAD, "s");
-  if (set >= 0 && petra_hdf5_put_texts(set, "columns", columns, SPREAD) < 0) {
-    H5Dclose(set);
-    return -1;
-  }
-  return write_and_close(set, H5T_NATIVE_DOUBLE, values);
+  return petra_hdf5_put_set(file, &set);
 }
 
-static int put_all(hid_t file, const petra_profile *profile, const petra_profile_about *about, int64_t *integers,
-                   double *reals) {
-  if (put_numbers(file, profile, about) < 0 || put_texts(file, profile, about) < 0)
-    return -1;
-  static const char *const groups[] = {"stages", "spread"};
-  for (int i = 0; i < 2; i++) {
-    hid_t group = petra_hdf5_create_group(file, groups[i]);
-    if (group < 0 || H5Gclose(group) < 0)
-      return -1;
-  }
-  if (put_integers(file, profile, integers) < 0)
-    return -1;
-  for (int part = 0; part < PETRA_PROFILE_PARTS; part++)
-    if (put_part(file, profile, (petra_profile_part)part, reals) < 0)
-      return -1;
-  return H5Fflush(file, H5F_SCOPE_LOCAL);
-}
-
-static petra_status make_image(const char *path, const petra_profile *profile, const petra_profile_about *about,
-                               char **image, size_t *size) {
-  petra_hdf5_errors errors;
-  int64_t *integers = NULL;
-  double *reals = NULL;
-  petra_status status = PETRA_OK;
-  petra_hdf5_begin(&errors);
-  hid_t file = petra_hdf5_image_create();
-  PETRA_TRY_GOTO(status, petra_allocate(&integers, (size_t)profile->stages, sizeof *integers), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&reals, SPREAD * (size_t)profile->stages, sizeof *reals), done);
-  if (file < 0 || put_all(file, profile, about, integers, reals) < 0)
-    status = petra_fail(PETRA_IO, "%s: cannot write: %s", path, petra_hdf5_reason(&errors));
-  else
-    status = petra_hdf5_image_copy(file, path, &errors, image, size);
-done:
-  if (file >= 0)
-    H5Fclose(file); /* it is in memory: nothing is written */
-  petra_hdf5_end();
-  petra_free(reals);
-  petra_free(integers);
-  return status;
+static bool put_all(int64_t file, const void *what) {
+  const writing *w = what;
+  bool done = put_numbers(file, w->profile, w->about) && put_texts(file, w->profile, w->about) &&
+              petra_hdf5_put_group(file, "stages") && petra_hdf5_put_group(file, "spread") &&
+              put_integers(file, w->profile, w->values);
+  for (int part = 0; part < PETRA_PROFILE_PARTS && done; part++)
+    done = put_part(file, w->profile, (petra_profile_part)part, w->values);
+  return done;
 }
 
 petra_status petra_profile_write(const char *path, const petra_profile *profile, const petra_profile_about *about) {
-  char *image = NULL;
-  size_t size = 0;
-  PETRA_TRY(petra_reserve(0));
-  PETRA_TRY(make_image(path, profile, about, &image, &size));
-  petra_status status = petra_file_write_atomically(path, image, size);
-  petra_free(image);
+  writing w = {profile, about, NULL};
+  PETRA_TRY(petra_allocate(&w.values, SPREAD * (size_t)profile->stages, sizeof(double)));
+  petra_status status = petra_hdf5_image_write(path, put_all, &w, 0);
+  petra_free(w.values);
   return status;
+}
+
+/* --- reading --- */
+
+typedef struct reader {
+  const petra_hdf5_file *file;
+  petra_profile *profile;
+} reader;
+
+static petra_status read_attributes(const reader *r) {
+  char *at = (char *)r->profile;
+  int32_t version;
+  PETRA_TRY(petra_hdf5_get_i32(r->file, "schema_version", &version));
+  if (version != SCHEMA_VERSION)
+    return petra_fail(PETRA_DATA, "%s: schema version %d, expected %d", r->file->path, (int)version, SCHEMA_VERSION);
+  for (size_t i = 0; i < COUNT(numbers); i++)
+    PETRA_TRY(petra_hdf5_get_i32(r->file, numbers[i].name, (int32_t *)(at + numbers[i].offset)));
+  for (size_t i = 0; i < COUNT(names); i++) {
+    char *text = NULL;
+    PETRA_TRY(petra_hdf5_get_text(r->file, names[i].name, &text));
+    snprintf(at + names[i].offset, sizeof r->profile->family, "%s", text);
+    petra_free(text);
+  }
+  return PETRA_OK;
+}
+
+/* Opens a data set of one dimension and the given class of numbers. */
+static petra_status open_set(const reader *r, const char *name, H5T_class_t expected, hid_t *out, int64_t *count) {
+  char path[64];
+  snprintf(path, sizeof path, "/stages/%s", name);
+  if (H5Lexists(r->file->id, "/stages", H5P_DEFAULT) <= 0)
+    return petra_fail(PETRA_DATA, "%s: no group /stages; expected a cost profile, as `petra profile` writes it",
+                      r->file->path);
+  if (H5Lexists(r->file->id, path, H5P_DEFAULT) <= 0)
+    return petra_fail(PETRA_DATA, "%s: no data set %s; expected a cost profile, as `petra profile` writes it",
+                      r->file->path, path);
+  hid_t set = H5Dopen2(r->file->id, path, H5P_DEFAULT);
+  if (set < 0)
+    return petra_fail(PETRA_DATA, "%s: %s is no data set", r->file->path, path);
+  if (!petra_hdf5_extent(set, expected, 1, count)) {
+    H5Dclose(set);
+    return petra_fail(PETRA_DATA, "%s: /stages/%s is of another shape or type; expected a list of %s, one a stage",
+                      r->file->path, name, expected == H5T_INTEGER ? "integers" : "floating point numbers");
+  }
+  *out = set;
+  return PETRA_OK;
+}
+
+/* Reads one value a stage; `values` has room for as many as the profile has stages. */
+static petra_status read_set(const reader *r, const char *name, H5T_class_t class, void *values) {
+  hid_t set = -1;
+  int64_t count = 0;
+  PETRA_TRY(open_set(r, name, class, &set, &count));
+  petra_status status = PETRA_OK;
+  if (count != r->profile->stages)
+    status = petra_fail(PETRA_DATA, "%s: /stages/%s has %lld values; expected %d, as many as /stages/blocks",
+                        r->file->path, name, (long long)count, (int)r->profile->stages);
+  else if (H5Dread(set, class == H5T_INTEGER ? H5T_NATIVE_INT64 : H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT,
+                   values) < 0)
+    status = petra_fail(PETRA_DATA, "%s: /stages/%s cannot be read: %s", r->file->path, name,
+                        petra_hdf5_reason(&r->file->errors));
+  H5Dclose(set);
+  return status;
+}
+
+static petra_status read_integers(const reader *r, int64_t *values) {
+  for (int i = 0; i < INTEGERS; i++) {
+    const char *name = columns[i].name;
+    PETRA_TRY(read_set(r, name, H5T_INTEGER, values));
+    for (int32_t j = 0; j < r->profile->stages; j++) {
+      petra_profile_stage *stage = &r->profile->stage[j];
+      if (values[j] < columns[i].low || values[j] > columns[i].high)
+        return petra_fail(PETRA_DATA, "%s: /stages/%s: %lld for stage %d; expected %lld .. %lld", r->file->path, name,
+                          (long long)values[j], (int)j + 1, (long long)columns[i].low, (long long)columns[i].high);
+      if (i == BLOCKS)
+        stage->blocks = (int32_t)values[j];
+      else
+        *(i == FORWARD_BYTES ? &stage->forward_bytes : &stage->backward_bytes) = values[j];
+    }
+  }
+  return PETRA_OK;
+}
+
+static petra_status read_part(const reader *r, petra_profile_part part, double *values) {
+  static const double most_s = 1e6; /* as for the costs of a config */
+  const char *name = petra_profile_part_name(part);
+  PETRA_TRY(read_set(r, name, H5T_FLOAT, values));
+  for (int32_t j = 0; j < r->profile->stages; j++) {
+    if (!(values[j] >= 0 && values[j] <= most_s))
+      return petra_fail(PETRA_DATA, "%s: /stages/%s: %g s for stage %d; expected 0 .. %g s", r->file->path, name,
+                        values[j], (int)j + 1, most_s);
+    r->profile->stage[j].part[part].median = values[j];
+  }
+  return PETRA_OK;
+}
+
+static petra_status check_parts(const reader *r) {
+  for (int32_t j = 0; j < r->profile->stages; j++) {
+    const petra_spread *part = r->profile->stage[j].part;
+    double backward_s = part[PETRA_PROFILE_BACKWARD].median, weight_s = part[PETRA_PROFILE_WEIGHT_GRADIENT].median;
+    if (weight_s > backward_s)
+      return petra_fail(
+          PETRA_DATA,
+          "%s: /stages/weight_gradient: %g s for stage %d, whose /stages/backward is %g s; expected a part of it",
+          r->file->path, weight_s, (int)j + 1, backward_s);
+  }
+  return PETRA_OK;
+}
+
+/* How many stages there are, with room for them. */
+static petra_status read_count(const reader *r) {
+  hid_t set = -1;
+  int64_t count = 0;
+  PETRA_TRY(open_set(r, "blocks", H5T_INTEGER, &set, &count));
+  H5Dclose(set);
+  if (count < 1 || count > MOST_STAGES)
+    return petra_fail(PETRA_DATA, "%s: /stages/blocks has %lld stages; expected 1 .. %d", r->file->path,
+                      (long long)count, MOST_STAGES);
+  r->profile->stages = (int32_t)count;
+  return petra_allocate(&r->profile->stage, (size_t)count, sizeof *r->profile->stage);
+}
+
+static petra_status read_all(void *context, const petra_hdf5_file *file) {
+  reader *r = context;
+  void *values = NULL; /* of a data set: 8 bytes a stage */
+  petra_status status;
+  r->file = file;
+  PETRA_TRY(read_attributes(r));
+  PETRA_TRY(read_count(r));
+  PETRA_TRY(petra_allocate(&values, (size_t)r->profile->stages, sizeof(double)));
+  PETRA_TRY_GOTO(status, read_integers(r, values), done);
+  for (int part = 0; part < PETRA_PROFILE_PARTS; part++)
+    PETRA_TRY_GOTO(status, read_part(r, (petra_profile_part)part, values), done);
+  status = check_parts(r);
+done:
+  petra_free(values);
+  return status;
+}
+
+petra_status petra_profile_read(const char *path, petra_profile **out) {
+  petra_profile *profile;
+  PETRA_TRY(petra_allocate(&profile, 1, sizeof *profile));
+  petra_status status = petra_hdf5_read(path, read_all, &(reader){.profile = profile});
+  if (status != PETRA_OK) {
+    petra_profile_destroy(profile);
+    return status;
+  }
+  *out = profile;
+  return PETRA_OK;
 }

@@ -35,12 +35,14 @@ enum { RESERVE_BYTES = 1024 * 1024 };
 /* With /trace/actions: two chunks (32 KiB) and two index nodes of 7 columns more. */
 enum { ACTIONS_RESERVE_BYTES = 1024 * 1024 };
 
-petra_status petra_runlog_give_up(petra_runlog *log, const char *reason) {
+/* Gives the file up: the one line of a failed write. */
+static petra_status give_up(petra_runlog *log, const char *reason) {
   log->failed = true;
   return petra_fail(PETRA_IO, "%s: cannot write: %s", log->path, reason);
 }
 
-petra_status petra_runlog_ready(petra_runlog *log) {
+/* PETRA_IO, silently, for a log that was given up; gives it up where memory is short. */
+static petra_status ready(petra_runlog *log) {
   if (log->failed)
     return PETRA_IO;
   petra_status status = petra_reserve(0);
@@ -51,7 +53,7 @@ petra_status petra_runlog_ready(petra_runlog *log) {
 /* --- the length of the file --- */
 
 int petra_runlog_lengthen(const petra_runlog *log, uint64_t size) {
-  off_t end = (off_t)size + RESERVE_BYTES + (log->actions.group ? ACTIONS_RESERVE_BYTES : 0);
+  off_t end = (off_t)size + RESERVE_BYTES + (log->group_count > PETRA_RUNLOG_ACTIONS ? ACTIONS_RESERVE_BYTES : 0);
   int failure = petra_file_reserve(log->fd, end);
   return failure ? failure : petra_hdf5_announce_end(log->fd, end);
 }
@@ -70,29 +72,45 @@ void petra_runlog_set_flush_interval(petra_runlog *log, double seconds) {
   log->interval_s = seconds;
 }
 
-petra_status petra_runlog_write_out(petra_runlog *log, const petra_hdf5_errors *errors) {
+/* Lengthens the file for the next flush and `bytes` more. */
+static petra_status make_room(petra_runlog *log, int64_t bytes, const petra_hdf5_errors *errors) {
   hsize_t size = 0;
   if (H5Fget_filesize(log->file, &size) < 0)
-    return petra_runlog_give_up(log, petra_hdf5_reason(errors));
-  int failure = petra_runlog_lengthen(log, size);
-  if (failure)
-    return petra_runlog_give_up(log, strerror(failure));
-  if (!petra_columns_append(&log->train) || !petra_columns_append(&log->epoch) ||
-      (log->actions.group && !petra_columns_append(&log->actions)) || H5Fflush(log->file, H5F_SCOPE_LOCAL) < 0 ||
-      H5Fget_filesize(log->file, &size) < 0)
-    return petra_runlog_give_up(log, petra_hdf5_reason(errors));
+    return give_up(log, petra_hdf5_reason(errors));
+  int failure = petra_runlog_lengthen(log, size + (hsize_t)bytes);
+  return failure ? give_up(log, strerror(failure)) : PETRA_OK;
+}
+
+/* Writes all that is buffered, by us and by HDF5, to the disk. Between petra_hdf5_begin and petra_hdf5_end. */
+static petra_status write_out(petra_runlog *log, const petra_hdf5_errors *errors) {
+  hsize_t size = 0;
+  bool done = true;
+  PETRA_TRY(make_room(log, 0, errors));
+  for (int g = 0; g < log->group_count && done; g++)
+    done = petra_columns_append(&log->groups[g]);
+  if (!done || H5Fflush(log->file, H5F_SCOPE_LOCAL) < 0 || H5Fget_filesize(log->file, &size) < 0)
+    return give_up(log, petra_hdf5_reason(errors));
   petra_runlog_lengthen(log, size); /* should it fail, then the next flush will */
   log->flushed_s = petra_clock_s();
   return PETRA_OK;
 }
 
-petra_status petra_runlog_flush(petra_runlog *log) {
-  PETRA_TRY(petra_runlog_ready(log));
+petra_status petra_runlog_extend(petra_runlog *log, bool (*write)(petra_runlog *log, const void *what),
+                                 const void *what, int64_t bytes) {
   petra_hdf5_errors errors;
+  PETRA_TRY(ready(log));
   petra_hdf5_begin(&errors);
-  petra_status status = petra_runlog_write_out(log, &errors);
+  petra_status status = write ? make_room(log, bytes, &errors) : PETRA_OK;
+  if (status == PETRA_OK && write && !write(log, what))
+    status = give_up(log, petra_hdf5_reason(&errors));
+  if (status == PETRA_OK)
+    status = write_out(log, &errors);
   petra_hdf5_end();
   return status;
+}
+
+petra_status petra_runlog_flush(petra_runlog *log) {
+  return petra_runlog_extend(log, NULL, NULL, 0);
 }
 
 petra_status petra_runlog_image(petra_runlog *log, char **image, size_t *bytes) {
@@ -119,37 +137,15 @@ static petra_status put_row(petra_runlog *log, petra_columns *columns, const voi
 }
 
 petra_status petra_runlog_train_row(petra_runlog *log, const petra_runlog_train *row) {
-  return put_row(log, &log->train, row);
+  return put_row(log, &log->groups[PETRA_RUNLOG_TRAIN], row);
 }
 
 petra_status petra_runlog_epoch_row(petra_runlog *log, const petra_runlog_epoch *row) {
-  return put_row(log, &log->epoch, row);
+  return put_row(log, &log->groups[PETRA_RUNLOG_EPOCH], row);
 }
 
 petra_status petra_runlog_action_row(petra_runlog *log, const petra_runlog_action *row) {
-  return put_row(log, &log->actions, row);
-}
-
-petra_status petra_runlog_extend(petra_runlog *log, bool (*write)(int64_t file, const void *what), const void *what,
-                                 int64_t bytes) {
-  petra_hdf5_errors errors;
-  hsize_t size = 0;
-  petra_status status = PETRA_OK;
-  PETRA_TRY(petra_runlog_ready(log));
-  petra_hdf5_begin(&errors);
-  if (H5Fget_filesize(log->file, &size) < 0) {
-    status = petra_runlog_give_up(log, petra_hdf5_reason(&errors));
-  } else {
-    int failure = petra_runlog_lengthen(log, size + (hsize_t)bytes);
-    if (failure)
-      status = petra_runlog_give_up(log, strerror(failure));
-    else if (!write(log->file, what))
-      status = petra_runlog_give_up(log, petra_hdf5_reason(&errors));
-    else
-      status = petra_runlog_write_out(log, &errors);
-  }
-  petra_hdf5_end();
-  return status;
+  return put_row(log, &log->groups[PETRA_RUNLOG_ACTIONS], row);
 }
 
 /* --- the end --- */
@@ -157,41 +153,31 @@ petra_status petra_runlog_extend(petra_runlog *log, bool (*write)(int64_t file, 
 void petra_runlog_free(petra_runlog *log) {
   petra_free(log->path);
   petra_free(log->reserve);
-  petra_columns_free(&log->train);
-  petra_columns_free(&log->epoch);
-  petra_columns_free(&log->actions);
+  for (int g = 0; g < PETRA_RUNLOG_GROUPS; g++)
+    petra_columns_free(&log->groups[g]);
   petra_free(log);
 }
 
-static bool set_complete(hid_t file) {
-  int value = 1;
-  hid_t attribute = H5Aopen(file, "complete", H5P_DEFAULT);
-  bool done = attribute >= 0 && H5Awrite(attribute, H5T_NATIVE_INT, &value) >= 0;
-  if (attribute >= 0 && H5Aclose(attribute) < 0)
-    done = false;
-  return done;
+static bool set_complete(petra_runlog *log, const void *what) {
+  const int value = 1;
+  hid_t attribute = H5Aopen(log->file, "complete", H5P_DEFAULT);
+  bool done = H5Awrite(attribute, H5T_NATIVE_INT, &value) >= 0;
+  (void)what;
+  return H5Aclose(attribute) >= 0 && done;
 }
 
 /* All else is on the disk before the mark, so that not even a power cut leaves the mark without the rows. */
 petra_status petra_runlog_complete(petra_runlog *log) {
-  PETRA_TRY(petra_runlog_ready(log));
-  petra_hdf5_errors errors;
-  petra_hdf5_begin(&errors);
-  petra_status status = petra_runlog_write_out(log, &errors);
-  if (status == PETRA_OK && fsync(log->fd) != 0)
-    status = petra_runlog_give_up(log, strerror(errno));
-  if (status == PETRA_OK)
-    status = set_complete(log->file) ? petra_runlog_write_out(log, &errors)
-                                     : petra_runlog_give_up(log, petra_hdf5_reason(&errors));
-  petra_hdf5_end();
-  return status;
+  PETRA_TRY(petra_runlog_flush(log));
+  if (fsync(log->fd) != 0)
+    return give_up(log, strerror(errno));
+  return petra_runlog_extend(log, set_complete, NULL, 0);
 }
 
 static bool close_sets(petra_runlog *log) {
-  bool done = petra_columns_close(&log->train);
-  done = petra_columns_close(&log->epoch) && done;
-  if (log->actions.group)
-    done = petra_columns_close(&log->actions) && done;
+  bool done = true;
+  for (int g = 0; g < log->group_count; g++)
+    done = petra_columns_close(&log->groups[g]) && done;
   if (log->peak >= 0)
     done = H5Dclose(log->peak) >= 0 && H5Dclose(log->total_peak) >= 0 && done;
   return done;
@@ -202,7 +188,7 @@ static petra_status finish(petra_runlog *log) {
   petra_hdf5_errors errors;
   int fd = -1; /* one that HDF5 does not close */
   petra_hdf5_begin(&errors);
-  petra_status status = petra_runlog_write_out(log, &errors);
+  petra_status status = write_out(log, &errors);
   if (status == PETRA_OK) {
     hsize_t size = 0;
     bool known = H5Fget_filesize(log->file, &size) >= 0;
@@ -210,11 +196,11 @@ static petra_status finish(petra_runlog *log) {
     if (!failure && (fd = fcntl(log->fd, F_DUPFD_CLOEXEC, 0)) < 0)
       failure = errno;
     if (failure)
-      status = petra_runlog_give_up(log, strerror(failure));
+      status = give_up(log, strerror(failure));
     else if (!known || !close_sets(log) || H5Fclose(log->file) < 0)
-      status = petra_runlog_give_up(log, petra_hdf5_reason(&errors));
+      status = give_up(log, petra_hdf5_reason(&errors));
     else if ((failure = petra_seal_finish(fd, NULL, 0)) != 0)
-      status = petra_runlog_give_up(log, strerror(failure));
+      status = give_up(log, strerror(failure));
   }
   if (fd >= 0)
     close(fd);

@@ -19,38 +19,34 @@
 
 static const double FLUSH_INTERVAL_S = 5; /* docs/design.md, "Files of a run" */
 
-/* An empty group, filled later. */
-static bool create_empty(hid_t file, const char *name) {
-  hid_t group = petra_hdf5_create_group(file, name);
-  return group >= 0 && H5Gclose(group) >= 0;
-}
-
 static bool put_about(hid_t file, const petra_runlog_about *about) {
   char created[32] = "";
   time_t now = time(NULL);
   struct tm parts;
   if (gmtime_r(&now, &parts))
     strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  const char *const texts[][2] = {{"petra_version", petra_version()},
+                                  {"git_commit", petra_version_git_commit()},
+                                  {"created", created},
+                                  {"command", about->command},
+                                  {"backend", about->backend},
+                                  {"libraries", about->libraries},
+                                  {"config", about->config}};
   return petra_hdf5_put_i32(file, "schema_version", PETRA_RUNLOG_SCHEMA_VERSION) >= 0 &&
-         petra_hdf5_put_text(file, "petra_version", petra_version()) >= 0 &&
-         petra_hdf5_put_text(file, "git_commit", petra_version_git_commit()) >= 0 &&
-         petra_hdf5_put_text(file, "created", created) >= 0 &&
-         petra_hdf5_put_text(file, "command", about->command) >= 0 && petra_hdf5_put_i32(file, "complete", 0) >= 0 &&
-         petra_hdf5_put_u64(file, "seed", about->seed) >= 0 &&
-         petra_hdf5_put_text(file, "backend", about->backend) >= 0 &&
-         petra_hdf5_put_text(file, "libraries", about->libraries) >= 0 &&
-         petra_hdf5_put_text(file, "config", about->config) >= 0;
+         petra_hdf5_put_i32(file, "complete", 0) >= 0 && petra_hdf5_put_u64(file, "seed", about->seed) >= 0 &&
+         petra_hdf5_put_all(file, texts, sizeof texts / sizeof *texts) >= 0;
 }
 
 /* /trace/actions, whose column of kinds names its numbers. */
 static bool create_actions(petra_runlog *log) {
-  if (!log->actions.group)
+  petra_columns *actions = &log->groups[PETRA_RUNLOG_ACTIONS];
+  if (log->group_count <= PETRA_RUNLOG_ACTIONS)
     return true;
-  if (!create_empty(log->file, "trace") || !petra_columns_create(&log->actions, log->file))
+  if (!petra_hdf5_put_group(log->file, "trace") || !petra_columns_create(actions, log->file))
     return false;
-  for (int c = 0; c < log->actions.group->count; c++)
-    if (strcmp(log->actions.group->columns[c].name, "kind") == 0)
-      return petra_hdf5_put_texts(log->actions.sets[c], "kinds", petra_runlog_kinds, PETRA_RUNLOG_KINDS) >= 0;
+  for (int c = 0; c < actions->group->count; c++)
+    if (strcmp(actions->group->columns[c].name, "kind") == 0)
+      return petra_hdf5_put_texts(actions->sets[c], "kinds", petra_runlog_kinds, PETRA_RUNLOG_KINDS) >= 0;
   return false;
 }
 
@@ -63,28 +59,15 @@ static bool take_descriptor(petra_runlog *log) {
   return true;
 }
 
-/* Writes the bytes of a log into `name`; NULL or the reason why not. */
+/* Writes the bytes of a log into `name`; NULL or the reason why not. What the file announced when it was flushed is
+ * longer than what it holds here. */
 static const char *write_image(const char *name, const petra_runlog_about *about) {
-  int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  const char *at = about->image;
-  int failure = fd < 0 ? errno : 0;
-  for (size_t left = about->image_bytes; left && !failure;) {
-    ssize_t wrote = write(fd, at, left);
-    if (wrote < 0 && errno != EINTR)
-      failure = errno;
-    if (wrote > 0) {
-      at += wrote;
-      left -= (size_t)wrote;
-    }
-  }
+  int fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  int failure = fd < 0 ? errno : petra_file_write_at(fd, about->image, about->image_bytes, 0);
+  if (!failure)
+    failure = petra_hdf5_announce_end(fd, (int64_t)about->image_bytes);
   if (fd >= 0 && close(fd) != 0 && !failure)
     failure = errno;
-  /* What the file announced when it was flushed is longer than what it holds here. */
-  fd = failure ? -1 : open(name, O_RDWR | O_CLOEXEC);
-  if (fd >= 0) {
-    failure = petra_hdf5_announce_end(fd, (int64_t)about->image_bytes);
-    close(fd);
-  }
   return failure ? strerror(failure) : NULL;
 }
 
@@ -93,47 +76,46 @@ static const char *write_image(const char *name, const petra_runlog_about *about
 static bool open_file(petra_runlog *log, const char *name, hsize_t *size) {
   hid_t access = petra_hdf5_access();
   hsize_t none = 0;
-  if (access < 0)
-    return false;
-  log->file = H5Fopen(name, H5F_ACC_RDWR, access);
+  log->file = access < 0 ? -1 : H5Fopen(name, H5F_ACC_RDWR, access);
   H5Pclose(access);
   log->has_stages = true;
-  bool done = take_descriptor(log) && petra_columns_open(&log->train, log->file) &&
-              petra_columns_open(&log->epoch, log->file) &&
-              (!log->actions.group || petra_columns_open(&log->actions, log->file));
-  for (int c = 0; log->actions.group && c < log->actions.group->count && done; c++)
-    done = H5Dset_extent(log->actions.sets[c], &none) >= 0;
-  log->actions.written = 0;
+  bool done = take_descriptor(log);
+  for (int g = 0; g < log->group_count && done; g++)
+    done = petra_columns_open(&log->groups[g], log->file);
+  petra_columns *actions = &log->groups[PETRA_RUNLOG_ACTIONS];
+  for (int c = 0; log->group_count > PETRA_RUNLOG_ACTIONS && c < actions->group->count && done; c++)
+    done = H5Dset_extent(actions->sets[c], &none) >= 0;
+  actions->written = 0;
   return done && H5Fflush(log->file, H5F_SCOPE_LOCAL) >= 0 && H5Fget_filesize(log->file, size) >= 0;
 }
 
 /* Creates the file at `name` and all that does not depend on the run, flushed; tells the size. */
 static bool create_file(petra_runlog *log, const char *name, const petra_runlog_about *about, hsize_t *size) {
-  hid_t access = petra_hdf5_access();
-  if (access < 0)
-    return false;
-  hid_t creation = petra_hdf5_creation();
-  if (creation >= 0) {
+  hid_t access = petra_hdf5_access(), creation = petra_hdf5_creation();
+  if (access >= 0 && creation >= 0)
     log->file = H5Fcreate(name, H5F_ACC_TRUNC, creation, access);
-    H5Pclose(creation);
-  }
+  H5Pclose(creation);
   H5Pclose(access);
   return take_descriptor(log) && put_about(log->file, about) &&
-         create_empty(log->file, petra_runlog_stage_group.name) && petra_columns_create(&log->train, log->file) &&
-         petra_columns_create(&log->epoch, log->file) && create_empty(log->file, "memory") && create_actions(log) &&
+         petra_hdf5_put_group(log->file, petra_runlog_stage_group.name) &&
+         petra_columns_create(&log->groups[PETRA_RUNLOG_TRAIN], log->file) &&
+         petra_columns_create(&log->groups[PETRA_RUNLOG_EPOCH], log->file) &&
+         petra_hdf5_put_group(log->file, "memory") && create_actions(log) &&
          H5Fflush(log->file, H5F_SCOPE_LOCAL) >= 0 && H5Fget_filesize(log->file, size) >= 0;
 }
 
 static petra_status allocate_log(const char *path, bool actions, petra_runlog **out) {
+  static const petra_column_group *const groups[] = {[PETRA_RUNLOG_TRAIN] = &petra_runlog_train_group,
+                                                     [PETRA_RUNLOG_EPOCH] = &petra_runlog_epoch_group,
+                                                     [PETRA_RUNLOG_ACTIONS] = &petra_runlog_action_group};
   petra_runlog *log = NULL;
   PETRA_TRY(petra_allocate(&log, 1, sizeof *log));
   petra_status status = PETRA_OK;
   PETRA_TRY_GOTO(status, petra_duplicate_string(&log->path, path), fail);
   PETRA_TRY_GOTO(status, petra_allocate_raw(&log->reserve, 1, PETRA_RESERVE_BYTES), fail);
-  PETRA_TRY_GOTO(status, petra_columns_init(&log->train, &petra_runlog_train_group), fail);
-  PETRA_TRY_GOTO(status, petra_columns_init(&log->epoch, &petra_runlog_epoch_group), fail);
-  if (actions)
-    PETRA_TRY_GOTO(status, petra_columns_init(&log->actions, &petra_runlog_action_group), fail);
+  log->group_count = actions ? PETRA_RUNLOG_GROUPS : PETRA_RUNLOG_ACTIONS;
+  for (int g = 0; g < log->group_count; g++)
+    PETRA_TRY_GOTO(status, petra_columns_init(&log->groups[g], groups[g]), fail);
   log->file = log->peak = log->total_peak = -1;
   log->interval_s = FLUSH_INTERVAL_S;
   log->flushed_s = log->row_s = petra_clock_s();

@@ -4,8 +4,32 @@
 
 #include "io/hdf5_file.h"
 #include "io/runlog.h"
-#include "io/runlog_columns.h"
 #include "io/runlog_schema.h"
+
+/* A group of columns while it is written: rows are buffered and appended in blocks. */
+typedef struct petra_columns {
+  const petra_column_group *group;
+  int64_t sets[PETRA_RUNLOG_MAX_COLUMNS]; /* HDF5's identifiers of the data sets */
+  char *rows;                             /* group->chunk_rows rows, of which `buffered` are not yet in HDF5 */
+  char *values;                           /* one column of them */
+  int buffered;
+  int64_t written; /* rows in HDF5 */
+} petra_columns;
+
+/* Allocates the buffers; `columns` is zeroed before. After a failure petra_columns_free is still due. */
+petra_status petra_columns_init(petra_columns *columns, const petra_column_group *group);
+void petra_columns_free(petra_columns *columns);
+
+/* These call HDF5 (between petra_hdf5_begin and petra_hdf5_end) and are false where it failed. */
+bool petra_columns_create(petra_columns *columns, int64_t file);
+bool petra_columns_open(petra_columns *columns, int64_t file); /* of a file that has them: goes on behind their rows */
+bool petra_columns_append(petra_columns *columns); /* moves the buffered rows into HDF5, in all columns alike */
+bool petra_columns_close(petra_columns *columns);
+
+/* Buffers a row; true if the buffer is now full and must be appended before the next. */
+bool petra_columns_put(petra_columns *columns, const void *row);
+
+enum { PETRA_RUNLOG_TRAIN, PETRA_RUNLOG_EPOCH, PETRA_RUNLOG_ACTIONS, PETRA_RUNLOG_GROUPS };
 
 struct petra_runlog {
   char *path;
@@ -13,32 +37,23 @@ struct petra_runlog {
   int64_t file;  /* HDF5's identifiers */
   int fd;        /* HDF5's own descriptor */
   bool failed;
-  petra_columns train, epoch;
-  petra_columns actions; /* without a group where they are not wanted */
+  petra_columns groups[PETRA_RUNLOG_GROUPS];
+  int group_count; /* PETRA_RUNLOG_ACTIONS where these are not wanted */
   bool has_stages;
   int64_t peak, total_peak; /* /memory; negative before the first petra_runlog_memory */
   int32_t memory_stages;
   double interval_s, flushed_s, row_s; /* flush interval; time of the last flush and of the last row */
 };
 
-/* PETRA_IO, silently, for a log that was given up; gives it up where memory is short (petra_reserve). */
-petra_status petra_runlog_ready(petra_runlog *log);
-
-/* Gives the file up: the one line of a failed write. PETRA_IO. */
-petra_status petra_runlog_give_up(petra_runlog *log, const char *reason);
-
 /* Makes room for the next flush behind the `size` bytes that HDF5 uses. 0 or an errno value. */
 int petra_runlog_lengthen(const petra_runlog *log, uint64_t size);
-
-/* Writes all that is buffered, by us and by HDF5, to the disk. Between petra_hdf5_begin and petra_hdf5_end. */
-petra_status petra_runlog_write_out(petra_runlog *log, const petra_hdf5_errors *errors);
 
 /* The memory; calls nothing of HDF5. */
 void petra_runlog_free(petra_runlog *log);
 
-/* Lets `write` add objects of together about `bytes` bytes to the open file (HDF5's identifier), and flushes.
- * `write` is false where HDF5 failed. PETRA_IO as the other functions of runlog.h. */
-petra_status petra_runlog_extend(petra_runlog *log, bool (*write)(int64_t file, const void *what), const void *what,
-                                 int64_t bytes);
+/* Lets `write` add objects of together about `bytes` bytes to the open file, and flushes. `write` is false where HDF5
+ * failed; NULL: nothing is added. PETRA_IO as the other functions of runlog.h. */
+petra_status petra_runlog_extend(petra_runlog *log, bool (*write)(petra_runlog *log, const void *what),
+                                 const void *what, int64_t bytes);
 
 #endif

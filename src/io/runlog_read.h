@@ -28,16 +28,12 @@ typedef struct petra_runlog_summary {
   int64_t *total_peak_bytes; /* (J) */
 } petra_runlog_summary;
 
-/* Columns of a group that differ in length (the file was being written) count as long as the shortest.
- * PETRA_IO: cannot be opened; PETRA_DATA: not an HDF5 file, a damaged one, not the log of a run, another
- * schema. */
+/* Columns of a group that differ in length (the file was being written) count as long as the shortest. PETRA_IO: cannot
+ * be opened; PETRA_DATA: not an HDF5 file, a damaged one, not the log of a run, another schema. */
 petra_status petra_runlog_summary_read(const char *path, petra_runlog_summary **out);
 void petra_runlog_summary_destroy(petra_runlog_summary *summary);
 
 /* All rows of /trace/actions; free with petra_free. Errors as above; PETRA_DATA where the run recorded none. */
 petra_status petra_runlog_read_actions(const char *path, petra_runlog_action **rows, int64_t *count);
-
-/* All rows of /train; free with petra_free. Errors as above. */
-petra_status petra_runlog_read_train(const char *path, petra_runlog_train **rows, int64_t *count);
 
 #endif

@@ -43,6 +43,9 @@ static const petra_column action_columns[] = {
     COLUMN(petra_runlog_action, version_written, I64, "1"),
 };
 
+#define CATEGORY_NAME(name, text) text,
+const char *const petra_runlog_categories[] = {PETRA_MEMORY_LIST(CATEGORY_NAME) "total"};
+
 const char *const petra_runlog_kinds[PETRA_RUNLOG_KINDS] = {"F", "B", "W", "U", "E"};
 
 _Static_assert(sizeof action_columns / sizeof *action_columns <= PETRA_RUNLOG_MAX_COLUMNS, "raise MAX_COLUMNS");
@@ -78,44 +81,38 @@ int64_t petra_column_file_type(petra_column_type type) {
   return type == PETRA_COLUMN_I64 ? H5T_STD_I64LE : H5T_STD_I32LE;
 }
 
-size_t petra_runlog_stage_bytes(size_t name_bytes) {
-  size_t bytes = 0;
-  for (int c = 0; c < petra_runlog_stage_group.count; c++) {
-    petra_column_type type = stage_columns[c].type;
-    bytes += type == PETRA_COLUMN_TEXT ? name_bytes : petra_column_bytes(type);
-  }
-  return bytes;
+int petra_column_class(petra_column_type type) {
+  return type == PETRA_COLUMN_F64 ? H5T_FLOAT : H5T_INTEGER;
 }
 
 /* The type of a name: of fixed length, for a name of variable length would be an object in h5py's table. */
 static hid_t name_type(size_t bytes) {
   hid_t type = H5Tcopy(H5T_C_S1);
-  if (type >= 0 && (H5Tset_size(type, bytes) < 0 || H5Tset_strpad(type, H5T_STR_NULLPAD) < 0)) {
-    H5Tclose(type);
-    return -1;
-  }
-  return type;
+  if (H5Tset_size(type, bytes) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0)
+    return type;
+  H5Tclose(type);
+  return -1;
 }
 
-int64_t petra_runlog_stage_type(size_t name_bytes, int in_memory) {
-  hid_t name = name_type(name_bytes);
-  if (name < 0)
-    return -1;
-  hid_t row = H5Tcreate(H5T_COMPOUND, petra_runlog_stage_bytes(name_bytes));
-  size_t offset = 0;
-  int result = row < 0 ? -1 : 0;
-  for (int c = 0; c < petra_runlog_stage_group.count && result >= 0; c++) {
-    petra_column_type type = stage_columns[c].type;
-    hid_t member = in_memory ? petra_column_memory_type(type) : petra_column_file_type(type);
-    if (type == PETRA_COLUMN_TEXT)
-      member = name;
-    result = H5Tinsert(row, stage_columns[c].name, offset, member);
-    offset += type == PETRA_COLUMN_TEXT ? name_bytes : petra_column_bytes(type);
+int64_t petra_runlog_stage_type(size_t name_bytes, bool in_memory) {
+  const size_t bytes = sizeof(petra_runlog_stage) + name_bytes;
+  hid_t name = name_type(name_bytes), row = H5Tcreate(H5T_COMPOUND, bytes);
+  bool done = name >= 0 && row >= 0;
+  size_t packed = 0;
+  for (int c = 0; c < petra_runlog_stage_group.count && done; c++) {
+    const petra_column *column = &stage_columns[c];
+    const bool text = column->type == PETRA_COLUMN_TEXT;
+    hid_t member = text        ? name
+                   : in_memory ? petra_column_memory_type(column->type)
+                               : petra_column_file_type(column->type);
+    size_t offset = !in_memory ? packed : text ? sizeof(petra_runlog_stage) : column->offset;
+    done = H5Tinsert(row, column->name, offset, member) >= 0;
+    packed += H5Tget_size(member);
   }
+  done = done && (in_memory || H5Tset_size(row, packed) >= 0);
   H5Tclose(name);
-  if (result >= 0)
+  if (done)
     return row;
-  if (row >= 0)
-    H5Tclose(row);
+  H5Tclose(row);
   return -1;
 }

@@ -1,10 +1,10 @@
-/* The columns of run.h5, once for the writer and the reader. Private to src/io; described in
- * docs/hdf5-schema.md. */
+/* The columns of run.h5, once for the writer and the reader. Private to src/io; described in docs/hdf5-schema.md. */
 #ifndef PETRA_IO_RUNLOG_SCHEMA_H
 #define PETRA_IO_RUNLOG_SCHEMA_H
 
 #include "io/runlog.h" /* circle: columns are members of the rows that it is given */
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { PETRA_RUNLOG_SCHEMA_VERSION = 1, PETRA_RUNLOG_MAX_COLUMNS = 9 };
@@ -40,18 +40,20 @@ extern const petra_column_group petra_runlog_action_group; /* rows are petra_run
 /* The members of the compound /model/stages; rows are petra_runlog_stage. Its chunk_rows is unused. */
 extern const petra_column_group petra_runlog_stage_group;
 
+/* What the figures of the categories of memory are of; their total behind them. */
+extern const char *const petra_runlog_categories[PETRA_MEMORY_CATEGORIES + 1];
+
 /* Bytes of a value of this type (not TEXT) in memory. */
 size_t petra_column_bytes(petra_column_type type);
 
-/* HDF5's type, in memory or in a file, of a column that is not TEXT. The library owns it. */
+/* HDF5's type, in memory or in a file, of a column that is not TEXT, which the library owns; and its class. */
 int64_t petra_column_memory_type(petra_column_type type);
 int64_t petra_column_file_type(petra_column_type type);
+int petra_column_class(petra_column_type type);
 
-/* The compound type of a row of /model/stages, packed, its members in the order of the columns and
- * `name_bytes` for the name. Negative on failure; the caller closes it. */
-int64_t petra_runlog_stage_type(size_t name_bytes, int in_memory);
-
-/* Bytes of such a row. */
-size_t petra_runlog_stage_bytes(size_t name_bytes);
+/* The compound type of a row of /model/stages, its members in the order of the columns, `name_bytes` for the name. In
+ * the file packed; in memory a petra_runlog_stage, whose pointer is passed over, with the name behind it. Negative on
+ * failure; the caller closes it. */
+int64_t petra_runlog_stage_type(size_t name_bytes, bool in_memory);
 
 #endif

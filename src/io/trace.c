@@ -30,19 +30,17 @@ static void begin(petra_trace *trace, char phase, int32_t stage, int64_t time_ns
   trace->started = true;
 }
 
-static void name_thread(petra_trace *trace, int32_t stage, int thread, const char *name) {
-  begin(trace, 'M', stage, 0);
-  fprintf(trace->file, ",\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}}", thread, name);
-}
-
 static void name_stage(petra_trace *trace, int32_t stage) {
+  static const char *const threads[] = {
+      [THREAD_FORWARD] = "F", [THREAD_BACKWARD] = "B", [THREAD_COMMUNICATION] = "communication"};
   begin(trace, 'M', stage, 0);
   fprintf(trace->file, ",\"name\":\"process_name\",\"args\":{\"name\":\"stage %d\"}}", stage);
   begin(trace, 'M', stage, 0);
   fprintf(trace->file, ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}}", stage);
-  name_thread(trace, stage, THREAD_FORWARD, "F");
-  name_thread(trace, stage, THREAD_BACKWARD, "B");
-  name_thread(trace, stage, THREAD_COMMUNICATION, "communication");
+  for (int thread = THREAD_FORWARD; thread <= THREAD_COMMUNICATION; thread++) {
+    begin(trace, 'M', stage, 0);
+    fprintf(trace->file, ",\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}}", thread, threads[thread]);
+  }
 }
 
 petra_status petra_trace_create(const char *path, const petra_trace_options *options, petra_trace **out) {
@@ -134,8 +132,7 @@ petra_status petra_trace_add_action(petra_trace *trace, const petra_trace_action
 
 petra_status petra_trace_add_message(petra_trace *trace, bool sent, int32_t to, bool backward, int64_t microbatch,
                                      int64_t now_ns) {
-  /* Messages overlap on their way, so that they are asynchronous events of the receiver's process and no
-   * slices. */
+  /* Messages overlap on their way, so that they are asynchronous events of the receiver's process and no slices. */
   begin(trace, sent ? 'b' : 'e', to, now_ns);
   fprintf(trace->file, ",\"tid\":%d,\"cat\":\"communication\",\"name\":\"%s\",\"id\":%lld}", THREAD_COMMUNICATION,
           backward ? "backward message" : "forward message", message_id(trace, to, backward, microbatch));

@@ -1,79 +1,183 @@
 #include "io/weights.h"
 
 #include "base/log.h"
-#include "base/mem.h"
 #include "config.h"
-#include "io/atomic_file.h"
 #include "io/hdf5_image.h"
 
+#define H5_USE_110_API /* for H5O_info_t, which later versions changed */
 #include <hdf5.h>
 
-#include <assert.h>
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { SCHEMA_VERSION = 1 };
 
-/* The names of the dimensions of a tensor of this rank (1 .. 4). */
-static const char *const *dimension_names(int rank) {
-  static const char *const vector[] = {"channel"};
-  static const char *const matrix[] = {"out", "in"};
-  static const char *const cube[] = {"out", "in", "k"};
-  static const char *const convolution[] = {"out", "in", "kh", "kw"};
-  static const char *const *const names[] = {vector, matrix, cube, convolution};
-  return names[rank - 1];
-}
+static const char GROUP[] = "/parameters";
 
-static int put_tensor(hid_t file, const petra_weight *weight, hid_t type) {
-  char name[sizeof weight->name + sizeof "parameters/"];
-  snprintf(name, sizeof name, "parameters/%s", weight->name);
-  hsize_t extent[4];
+/* --- writing --- */
+
+typedef struct writing {
+  const char *model;
+  const petra_weight *weights;
+  int count;
+  hid_t type;
+} writing;
+
+static bool put_tensor(hid_t file, const petra_weight *weight, hid_t type) {
+  static const char *const vector[] = {"channel"}, *const convolution[] = {"out", "in", "kh", "kw"},
+                           *const cube[] = {"out", "in", "k"};
+  char name[sizeof weight->name + sizeof GROUP];
+  snprintf(name, sizeof name, "%s/%s", GROUP, weight->name);
+  petra_hdf5_set set = {.name = name,
+                        .type = type,
+                        .memory = H5T_NATIVE_DOUBLE,
+                        .rank = weight->rank,
+                        .values = weight->values,
+                        .units = "1",
+                        .dimensions = weight->rank == 1   ? vector
+                                      : weight->rank == 3 ? cube
+                                                          : convolution};
   for (int i = 0; i < weight->rank; i++)
-    extent[i] = (hsize_t)weight->shape[i];
-  hid_t set =
-      petra_hdf5_create_set(file, name, type, H5Screate_simple(weight->rank, extent, NULL),
-                            petra_hdf5_untimed(H5P_DATASET_CREATE), "1", dimension_names(weight->rank), weight->rank);
-  if (set < 0)
-    return -1;
-  int result = H5Dwrite(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, weight->values);
-  return H5Dclose(set) < 0 ? -1 : result;
+    set.extent[i] = weight->shape[i];
+  return petra_hdf5_put_set(file, &set);
 }
 
-static int put_all(hid_t file, const petra_weights_about *about, const petra_weight *weights, int count, hid_t type) {
-  if (petra_hdf5_put_i32(file, "schema_version", SCHEMA_VERSION) < 0 ||
-      petra_hdf5_put_text(file, "petra_version", PACKAGE_VERSION) < 0 ||
-      petra_hdf5_put_text(file, "model", about->model) < 0)
-    return -1;
-  hid_t group = petra_hdf5_create_group(file, "parameters");
-  if (group < 0 || H5Gclose(group) < 0)
-    return -1;
-  for (int i = 0; i < count; i++) {
-    if (put_tensor(file, &weights[i], type) < 0)
-      return -1;
-  }
-  return H5Fflush(file, H5F_SCOPE_LOCAL);
+static bool put_all(int64_t file, const void *what) {
+  const writing *w = what;
+  const char *const texts[][2] = {{"petra_version", PACKAGE_VERSION}, {"model", w->model}};
+  if (petra_hdf5_put_i32(file, "schema_version", SCHEMA_VERSION) < 0 || petra_hdf5_put_all(file, texts, 2) < 0 ||
+      !petra_hdf5_put_group(file, GROUP))
+    return false;
+  for (int i = 0; i < w->count; i++)
+    if (!put_tensor(file, &w->weights[i], w->type))
+      return false;
+  return true;
 }
 
-petra_status petra_weights_write(const char *path, const petra_weights_about *about, const petra_weight *weights,
-                                 int count, bool as_f64) {
-  petra_hdf5_errors errors;
+petra_status petra_weights_write(const char *path, const char *model, const petra_weight *weights, int count,
+                                 bool as_f64) {
+  const writing w = {model, weights, count, as_f64 ? H5T_IEEE_F64LE : H5T_IEEE_F32LE};
   size_t bytes = 0;
   for (int i = 0; i < count; i++)
     bytes += (size_t)weights[i].elements * sizeof(double);
-  PETRA_TRY(petra_reserve(bytes));
-  petra_hdf5_begin(&errors);
-  char *image = NULL;
-  size_t size = 0;
-  petra_status status = PETRA_OK;
-  hid_t file = petra_hdf5_image_create();
-  if (file < 0 || put_all(file, about, weights, count, as_f64 ? H5T_IEEE_F64LE : H5T_IEEE_F32LE) < 0)
-    status = petra_fail(PETRA_IO, "%s: cannot write: %s", path, petra_hdf5_reason(&errors));
-  else
-    status = petra_hdf5_image_copy(file, path, &errors, &image, &size);
-  if (file >= 0)
-    H5Fclose(file); /* it is in memory: nothing is written */
-  petra_hdf5_end();
-  if (status == PETRA_OK)
-    status = petra_file_write_atomically(path, image, size);
-  petra_free(image);
+  return petra_hdf5_image_write(path, put_all, &w, bytes);
+}
+
+/* --- reading --- */
+
+/* Writes a shape as "(64, 3, 3, 3)". */
+static void print_shape(char *text, size_t size, const hsize_t *extent, int rank) {
+  size_t at = (size_t)snprintf(text, size, "(");
+  for (int i = 0; i < rank && at < size; i++)
+    at += (size_t)snprintf(text + at, size - at, "%s%llu", i ? ", " : "", (unsigned long long)extent[i]);
+  if (at < size)
+    snprintf(text + at, size - at, ")");
+}
+
+/* Fails unless the data set has the shape of the tensor. */
+static petra_status check_shape(const char *path, const petra_weight *weight, hid_t set) {
+  hid_t space = H5Dget_space(set);
+  hsize_t found[H5S_MAX_RANK], expected[4];
+  int rank = H5Sget_simple_extent_dims(space, found, NULL);
+  H5Sclose(space);
+  bool same = rank == weight->rank;
+  for (int i = 0; i < weight->rank; i++) {
+    expected[i] = (hsize_t)weight->shape[i];
+    same = same && found[i] == expected[i];
+  }
+  if (same)
+    return PETRA_OK;
+  char found_text[128], expected_text[128];
+  print_shape(found_text, sizeof found_text, found, rank < 0 ? 0 : rank);
+  print_shape(expected_text, sizeof expected_text, expected, weight->rank);
+  return petra_fail(PETRA_DATA, "%s: %s/%s has shape %s, expected %s", path, GROUP, weight->name, found_text,
+                    expected_text);
+}
+
+/* Opens the data set of a tensor and checks its type and shape. */
+static petra_status open_tensor(const char *path, hid_t group, const petra_weight *weight, hid_t *out) {
+  if (H5Lexists(group, weight->name, H5P_DEFAULT) <= 0)
+    return petra_fail(PETRA_DATA, "%s: no tensor %s/%s", path, GROUP, weight->name);
+  hid_t set = H5Dopen2(group, weight->name, H5P_DEFAULT);
+  if (set < 0)
+    return petra_fail(PETRA_DATA, "%s: %s/%s is not a tensor", path, GROUP, weight->name);
+  hid_t type = H5Dget_type(set);
+  petra_status status =
+      H5Tget_class(type) == H5T_FLOAT
+          ? check_shape(path, weight, set)
+          : petra_fail(PETRA_DATA, "%s: %s/%s holds no floating point numbers", path, GROUP, weight->name);
+  H5Tclose(type);
+  if (status != PETRA_OK) {
+    H5Dclose(set);
+    return status;
+  }
+  *out = set;
+  return PETRA_OK;
+}
+
+typedef struct reader {
+  const char *path;
+  petra_weight *weights;
+  int count;
+  petra_status status; /* of the walk over what is in the file */
+} reader;
+
+/* Called for each object below /parameters: ends the walk at a data set that is not wanted. */
+static herr_t visit(hid_t group, const char *name, const H5O_info_t *info, void *context) {
+  reader *r = context;
+  (void)group;
+  if (info->type != H5O_TYPE_DATASET)
+    return 0;
+  for (int i = 0; i < r->count; i++) {
+    if (strcmp(name, r->weights[i].name) == 0)
+      return 0;
+  }
+  r->status = petra_fail(PETRA_DATA, "%s: %s/%s is not a tensor of this model", r->path, GROUP, name);
+  return 1;
+}
+
+/* Fails unless the file holds exactly the tensors asked for, with their shapes; reads no values. */
+static petra_status check_all(reader *r, hid_t group) {
+  for (int i = 0; i < r->count; i++) {
+    hid_t set = -1;
+    PETRA_TRY(open_tensor(r->path, group, &r->weights[i], &set));
+    H5Dclose(set);
+  }
+  if (H5Ovisit2(group, H5_INDEX_NAME, H5_ITER_INC, visit, r, H5O_INFO_BASIC) < 0)
+    return petra_fail(PETRA_DATA, "%s: %s cannot be listed", r->path, GROUP);
+  return r->status;
+}
+
+static petra_status read_tensor(const char *path, hid_t group, const petra_hdf5_errors *errors, petra_weight *weight) {
+  hid_t set = -1;
+  PETRA_TRY(open_tensor(path, group, weight, &set));
+  int result = H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, weight->values);
+  H5Dclose(set);
+  if (result < 0)
+    return petra_fail(PETRA_IO, "%s: %s/%s cannot be read: %s", path, GROUP, weight->name, petra_hdf5_reason(errors));
+  for (int64_t i = 0; i < weight->elements; i++) {
+    if (!isfinite(weight->values[i]))
+      return petra_fail(PETRA_DATA, "%s: %s/%s: element %lld is %g, expected a finite number", path, GROUP,
+                        weight->name, (long long)i, weight->values[i]);
+  }
+  return PETRA_OK;
+}
+
+static petra_status read_all(void *context, const petra_hdf5_file *file) {
+  reader *r = context;
+  hid_t group = -1;
+  if (H5Lexists(file->id, GROUP, H5P_DEFAULT) > 0)
+    group = H5Gopen2(file->id, GROUP, H5P_DEFAULT);
+  if (group < 0)
+    return petra_fail(PETRA_DATA, "%s: not a file of weights: no group %s", r->path, GROUP);
+  petra_status status = check_all(r, group);
+  for (int i = 0; i < r->count && status == PETRA_OK; i++)
+    status = read_tensor(r->path, group, &file->errors, &r->weights[i]);
+  H5Gclose(group);
   return status;
+}
+
+petra_status petra_weights_read(const char *path, petra_weight *weights, int count) {
+  return petra_hdf5_read(path, read_all, &(reader){path, weights, count, PETRA_OK});
 }

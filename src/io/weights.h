@@ -1,6 +1,5 @@
-/* weights.h5: named tensors as data sets /parameters/SS/NAME in an HDF5 file that is written whole (built in
- * memory by the core driver, written aside, synced, renamed), so that a good file is never replaced by half
- * of one. */
+/* weights.h5: named tensors as data sets /parameters/SS/NAME in an HDF5 file that is written whole (built in memory by
+ * the core driver, written aside, synced, renamed), so that a good file is never replaced by half of one. */
 #ifndef PETRA_IO_WEIGHTS_H
 #define PETRA_IO_WEIGHTS_H
 
@@ -18,15 +17,11 @@ typedef struct petra_weight {
   double *values; /* dense, row-major; owned by the caller */
 } petra_weight;
 
-typedef struct petra_weights_about {
-  const char
-      *model; /* such as "revnet-18 width 64, cifar stem, 10 classes": attribute `model` of the root, informative */
-} petra_weights_about;
-
-/* Writes all tensors; f64 data sets when `as_f64`, else f32. Each data set has the attributes `units` ("1")
- * and dimension names. PETRA_IO: path, and why; an existing file at `path` is then untouched. */
-petra_status petra_weights_write(const char *path, const petra_weights_about *about, const petra_weight *weights,
-                                 int count, bool as_f64);
+/* Writes all tensors; f64 data sets when `as_f64`, else f32. Each data set has the attributes `units` ("1") and dimension
+ * names; `model` ("revnet-18 width 64, cifar stem, 10 classes") is an attribute of the root, informative. PETRA_IO: path,
+ * and why; an existing file at `path` is then untouched. */
+petra_status petra_weights_write(const char *path, const char *model, const petra_weight *weights, int count,
+                                 bool as_f64);
 
 /* Reads every tensor named in `weights` into its values, which the caller has allocated. PETRA_IO: cannot be
  * opened or read; PETRA_DATA: not an HDF5 file, no /parameters; a tensor is missing or has another shape

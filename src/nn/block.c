@@ -2,16 +2,23 @@
 
 #include <assert.h>
 
+/* What a pass leaves behind: where it failed, nothing. */
+static petra_status finish(petra_status status, petra_block_graph *graph, petra_streams *out) {
+  if (status != PETRA_OK) {
+    petra_streams_release(out);
+    if (graph)
+      petra_block_graph_release(graph);
+  }
+  return status;
+}
+
 petra_status petra_block_forward(const petra_compute *compute, const petra_block *block,
                                  petra_tensor *const *parameters, const petra_streams *in, const petra_target *target,
                                  petra_block_graph *graph, petra_streams *out) {
   const petra_pass pass = {
       .compute = compute, .block = block, .parameters = parameters, .graph = graph, .target = target};
   *out = (petra_streams){{NULL, NULL}};
-  petra_status status = block->ops->forward(&pass, in, out);
-  if (status != PETRA_OK && graph)
-    petra_block_graph_release(graph);
-  return status;
+  return finish(block->ops->forward(&pass, in, out), graph, out);
 }
 
 petra_status petra_block_evaluate(const petra_compute *compute, const petra_block *block,
@@ -20,17 +27,15 @@ petra_status petra_block_evaluate(const petra_compute *compute, const petra_bloc
   const petra_pass pass = {
       .compute = compute, .block = block, .parameters = parameters, .statistics = statistics, .target = target};
   *out = (petra_streams){{NULL, NULL}};
-  return block->ops->forward(&pass, in, out);
+  return finish(block->ops->forward(&pass, in, out), NULL, out);
 }
 
 petra_status petra_block_invert(const petra_compute *compute, const petra_block *block, petra_tensor *const *parameters,
                                 const petra_streams *out, petra_block_graph *graph, petra_streams *in) {
   assert(block->reversible);
   const petra_pass pass = {.compute = compute, .block = block, .parameters = parameters, .graph = graph};
-  petra_status status = block->ops->invert(&pass, out, in);
-  if (status != PETRA_OK && graph)
-    petra_block_graph_release(graph);
-  return status;
+  *in = (petra_streams){{NULL, NULL}};
+  return finish(block->ops->invert(&pass, out, in), graph, in);
 }
 
 petra_status petra_block_backward(const petra_compute *compute, const petra_block *block,
@@ -38,17 +43,5 @@ petra_status petra_block_backward(const petra_compute *compute, const petra_bloc
                                   petra_tensor *const *gradients, petra_streams *din) {
   const petra_pass pass = {.compute = compute, .block = block, .parameters = parameters, .graph = graph};
   *din = (petra_streams){{NULL, NULL}};
-  return block->ops->backward(&pass, dout, gradients, din);
-}
-
-petra_status petra_block_weight_gradients(const petra_compute *compute, const petra_block *block,
-                                          petra_block_graph *graph, petra_tensor *const *gradients) {
-  const petra_pass pass = {.compute = compute, .block = block, .graph = graph};
-  return block->ops->weight_gradients(&pass, gradients);
-}
-
-petra_status petra_block_update_statistics(const petra_compute *compute, const petra_block *block,
-                                           petra_block_graph *graph, petra_tensor *const *statistics) {
-  const petra_pass pass = {.compute = compute, .block = block, .graph = graph};
-  return block->ops->update_statistics(&pass, statistics);
+  return finish(block->ops->backward(&pass, dout, gradients, din), NULL, din);
 }

@@ -62,22 +62,20 @@ typedef struct petra_pass {
   const petra_target *target;
 } petra_pass;
 
-/* A kind of block: one file each, listed in nn/blocks.h. Every entry is there, but `invert` of what is not reversible.
- * The functions are those above, those of nn/model.h, and `kernels`, which adds all but the update's. */
+/* A kind of block: one file each, listed in nn/blocks.h. Its parameters and statistics are those of its units (weight,
+ * scale, shift of each; running mean, running variance of each), and then `own_parameters` more. Passes begin with empty
+ * outputs; where they fail, their caller releases what they have put there, and the graph. `kernels` adds all but the
+ * update's. */
 struct petra_block_ops {
   const char *name;
   bool reads_data; /* its input comes from the data set, and has no gradient */
   bool is_loss;    /* it ends in a loss, and has no output */
   petra_status (*forward)(const petra_pass *pass, const petra_streams *in, petra_streams *out);
-  petra_status (*invert)(const petra_pass *pass, const petra_streams *out, petra_streams *in);
+  petra_status (*invert)(const petra_pass *pass, const petra_streams *out, petra_streams *in); /* reversible */
   petra_status (*backward)(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                            petra_streams *din);
-  petra_status (*weight_gradients)(const petra_pass *pass, petra_tensor *const *gradients);
-  petra_status (*update_statistics)(const petra_pass *pass, petra_tensor *const *statistics);
-  int (*parameter_count)(const petra_block *block);
-  void (*parameter)(const petra_model *model, const petra_block *block, int index, petra_tensor_spec *out);
-  int (*statistic_count)(const petra_block *block);
-  void (*statistic)(const petra_block *block, int index, petra_tensor_spec *out);
+  int own_parameters;
+  void (*own_parameter)(const petra_block *block, int index, petra_tensor_spec *out); /* index from 0 */
   void (*kernels)(const petra_block *block, petra_kernel_list *out);
 };
 

@@ -3,7 +3,6 @@
 #define PETRA_NN_BLOCKS_H
 
 #include "nn/block.h"
-#include "nn/convbn.h"
 
 /* X(kind): petra_KIND_ops, in KIND.c. */
 #define PETRA_BLOCK_LIST(X) X(stem) X(revblock) X(downsample) X(shuffle) X(resblock) X(head)
@@ -12,7 +11,10 @@
 PETRA_BLOCK_LIST(PETRA_BLOCK_DECLARE)
 #undef PETRA_BLOCK_DECLARE
 
-/* y = join(addend, unit `index` of the block (x)) under the pass. */
+/* Outputs are NULL before; what these functions have put there when they fail, the caller releases. */
+
+/* y = join(addend, unit `index` of the block (x)) under the pass: convolution, batch norm, ReLU where the unit has one.
+ * `addend` is NULL for PETRA_JOIN_NONE. */
 petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x, petra_join join,
                              const petra_tensor *addend, petra_tensor **y);
 
@@ -21,7 +23,9 @@ petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x,
 petra_status petra_pass_path(const petra_pass *pass, petra_tensor *x, petra_join join, const petra_tensor *addend,
                              petra_tensor **first, petra_tensor **y);
 
-/* Backward of unit `index`; dx NULL: not wanted. */
+/* Backward of unit `index` from dy, the gradient of unit(x); dx NULL: not wanted. `relu` false leaves the ReLU out (its
+ * backward was done by the caller). With graph->defer the filter's gradient is left, and `dconv` of the unit's graph set
+ * for petra_block_weight_gradients. */
 petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, const petra_tensor *dy,
                                  petra_tensor *const *gradients, petra_tensor **dx);
 
@@ -30,19 +34,9 @@ petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, c
 petra_status petra_path_backward(const petra_pass *pass, const petra_tensor *dy, bool last_relu,
                                  const petra_tensor *dfirst, petra_tensor *const *gradients, petra_tensor **dx);
 
-/* The entries of a kind whose parameters and statistics are those of its units: weight, scale, shift of each; running
- * mean, running variance of each. */
-#define PETRA_OPS_OF_UNITS                                                                                             \
-  .weight_gradients = petra_units_weight_gradients, .update_statistics = petra_units_update_statistics,                \
-  .parameter_count = petra_units_parameter_count, .parameter = petra_units_parameter,                                  \
-  .statistic_count = petra_units_statistic_count, .statistic = petra_units_statistic
-
-petra_status petra_units_weight_gradients(const petra_pass *pass, petra_tensor *const *gradients);
-petra_status petra_units_update_statistics(const petra_pass *pass, petra_tensor *const *statistics);
-int petra_units_parameter_count(const petra_block *block);
-void petra_units_parameter(const petra_model *model, const petra_block *block, int index, petra_tensor_spec *out);
-int petra_units_statistic_count(const petra_block *block);
-void petra_units_statistic(const petra_block *block, int index, petra_tensor_spec *out);
+/* *out: a new activation for `images` images, in the workspace. */
+petra_status petra_pass_activation(const petra_pass *pass, int32_t images, const petra_image_shape *shape,
+                                   petra_tensor **out);
 
 /* A vector of `size` entries that begin as `initial`; the rest of the spec is 0. */
 void petra_vector_spec(petra_tensor_spec *out, petra_tensor_role role, const char *part, const char *name, int32_t size,

@@ -12,6 +12,12 @@ typedef struct petra_compute {
   bool losses_later;      /* the head need not wait for its loss (petra_loss.ticket) */
 } petra_compute;
 
+/* A new tensor of the computation; one of the kind and shape of another. */
+petra_status petra_compute_tensor(const petra_compute *compute, petra_tensor_kind kind, const int32_t shape[4],
+                                  petra_memory_category category, petra_tensor **out);
+petra_status petra_compute_like(const petra_compute *compute, const petra_tensor *like, petra_memory_category category,
+                                petra_tensor **out);
+
 /* One or two tensors that travel together: (x1, x2), or x alone. */
 typedef struct petra_streams {
   petra_tensor *tensor[2];

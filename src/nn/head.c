@@ -8,26 +8,24 @@ enum { FEATURES = 2, DLOGITS = 3 };
 
 static petra_status new_matrix(const petra_compute *compute, int32_t rows, int32_t columns,
                                petra_memory_category category, petra_tensor **out) {
-  const int32_t shape[4] = {rows, columns, 1, 1};
-  return petra_tensor_create(compute->backend, PETRA_TENSOR_MATRIX, shape, compute->account, category, out);
+  return petra_compute_tensor(compute, PETRA_TENSOR_MATRIX, (const int32_t[]){rows, columns, 1, 1}, category, out);
 }
 
 /* The head has no batch norm, so that training and evaluation compute the same. */
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
+  (void)out;
   const petra_compute *compute = pass->compute;
   const petra_block *block = pass->block;
-  petra_block_graph *graph = pass->graph;
   petra_loss *loss = pass->target->loss;
-  (void)out;
   petra_tensor *features = NULL, *logits = NULL, *dlogits = NULL;
   petra_status status;
   petra_backend *backend = compute->backend;
-  petra_memory_category category = graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
+  petra_memory_category category = pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
   int32_t images = in->tensor[0]->shape[0];
   PETRA_TRY_GOTO(status, new_matrix(compute, images, block->features, category, &features), done);
   PETRA_TRY_GOTO(status, new_matrix(compute, images, block->classes, PETRA_MEMORY_WORKSPACE, &logits), done);
-  if (graph)
-    PETRA_TRY_GOTO(status, new_matrix(compute, images, block->classes, category, &dlogits), done);
+  if (pass->graph)
+    PETRA_TRY_GOTO(status, petra_compute_like(compute, logits, category, &dlogits), done);
   for (int i = 0; i < block->streams_in; i++)
     PETRA_TRY_GOTO(status,
                    petra_op_average_pool_forward(backend, in->tensor[i], features, i * block->shape_in.channels), done);
@@ -39,9 +37,9 @@ static petra_status forward(const petra_pass *pass, const petra_streams *in, pet
                                 .later = compute->losses_later,
                                 .unwanted = !loss};
   PETRA_TRY_GOTO(status, petra_op_cross_entropy(backend, &result), done);
-  if (graph) {
-    graph->own[FEATURES] = petra_tensor_retain(features);
-    graph->own[DLOGITS] = petra_tensor_retain(dlogits);
+  if (pass->graph) {
+    pass->graph->own[FEATURES] = petra_tensor_retain(features);
+    pass->graph->own[DLOGITS] = petra_tensor_retain(dlogits);
   }
   if (loss)
     *loss = (petra_loss){
@@ -57,43 +55,26 @@ done:
 static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                              petra_streams *din) {
   (void)dout;
-  const petra_block *block = pass->block;
+  const petra_image_shape *shape = &pass->block->shape_in;
   petra_backend *backend = pass->compute->backend;
-  petra_tensor *features = pass->graph->own[FEATURES], *dfeatures = NULL;
-  petra_streams streams = {{NULL, NULL}};
+  petra_tensor *features = pass->graph->own[FEATURES], *dlogits = pass->graph->own[DLOGITS], *dfeatures = NULL;
   petra_status status;
-  const int32_t shape[4] = {features->shape[0], block->shape_in.channels, block->shape_in.height,
-                            block->shape_in.width};
+  PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, features, PETRA_MEMORY_WORKSPACE, &dfeatures), done);
   PETRA_TRY_GOTO(
-      status, new_matrix(pass->compute, features->shape[0], block->features, PETRA_MEMORY_WORKSPACE, &dfeatures), done);
-  PETRA_TRY_GOTO(status,
-                 petra_op_linear_backward(backend, features, pass->parameters[0], pass->graph->own[DLOGITS], dfeatures,
-                                          gradients[0], gradients[1]),
-                 done);
-  for (int i = 0; i < block->streams_in; i++) {
-    PETRA_TRY_GOTO(status,
-                   petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, shape, pass->compute->account,
-                                       PETRA_MEMORY_WORKSPACE, &streams.tensor[i]),
-                   done);
-    PETRA_TRY_GOTO(status,
-                   petra_op_average_pool_backward(backend, dfeatures, i * block->shape_in.channels, streams.tensor[i]),
+      status,
+      petra_op_linear_backward(backend, features, pass->parameters[0], dlogits, dfeatures, gradients[0], gradients[1]),
+      done);
+  for (int i = 0; i < pass->block->streams_in; i++) {
+    PETRA_TRY_GOTO(status, petra_pass_activation(pass, features->shape[0], shape, &din->tensor[i]), done);
+    PETRA_TRY_GOTO(status, petra_op_average_pool_backward(backend, dfeatures, i * shape->channels, din->tensor[i]),
                    done);
   }
-  *din = streams;
-  streams = (petra_streams){{NULL, NULL}};
 done:
-  petra_streams_release(&streams);
   petra_tensor_release(&dfeatures);
   return status;
 }
 
-static int parameter_count(const petra_block *block) {
-  (void)block;
-  return 2;
-}
-
-static void parameter(const petra_model *model, const petra_block *block, int index, petra_tensor_spec *out) {
-  (void)model;
+static void parameter(const petra_block *block, int index, petra_tensor_spec *out) {
   if (index == 0)
     *out = (petra_tensor_spec){.name = "fc/weight",
                                .kind = PETRA_TENSOR_MATRIX,
@@ -118,15 +99,10 @@ static void add_kernels(const petra_block *block, petra_kernel_list *kernels) {
   petra_kernels_add(kernels, PETRA_KERNEL_BACKWARD, false, x, x + features);
 }
 
-/* It has no units, so that W has nothing to do and no statistics move. */
 const petra_block_ops petra_head_ops = {.name = "head",
                                         .is_loss = true,
                                         .forward = forward,
                                         .backward = backward,
-                                        .weight_gradients = petra_units_weight_gradients,
-                                        .update_statistics = petra_units_update_statistics,
-                                        .parameter_count = parameter_count,
-                                        .parameter = parameter,
-                                        .statistic_count = petra_units_statistic_count,
-                                        .statistic = petra_units_statistic,
+                                        .own_parameters = 2,
+                                        .own_parameter = parameter,
                                         .kernels = add_kernels};

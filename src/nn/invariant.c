@@ -1,6 +1,6 @@
-#include "nn/invariant.h"
-
+/* Parameters that the network's output does not depend on. */
 #include "nn/blocks.h"
+#include "nn/model.h"
 
 /* A convolution that makes constants of constants; its batch norm then takes them away. */
 static bool forgets_constants(const petra_unit *unit) {

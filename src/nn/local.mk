@@ -1,13 +1,11 @@
 # src/nn: networks as tables, their blocks, optimiser, learning rate, partition.
 libpetra_a_SOURCES += \
 	src/nn/block.c src/nn/block.h src/nn/blocks.h \
-	src/nn/convbn.c src/nn/convbn.h \
 	src/nn/downsample.c \
 	src/nn/graph.c src/nn/graph.h \
 	src/nn/head.c \
-	src/nn/invariant.c src/nn/invariant.h \
+	src/nn/invariant.c \
 	src/nn/kernels.c \
-	src/nn/lr.c src/nn/lr.h \
 	src/nn/model.c src/nn/model.h \
 	src/nn/optim.c src/nn/optim.h \
 	src/nn/partition.c src/nn/partition.h \

@@ -18,20 +18,31 @@ static const depth_table depths[] = {
     {50, true, {3, 4, 6, 3}},
 };
 
-static petra_unit make_unit(const char *conv, const char *norm, petra_image_shape in, int32_t out, int32_t kernel,
-                            int stride, int pad, bool relu) {
-  petra_unit unit = {.in = in.channels, .out = out, .kernel = kernel, .geometry = {stride, pad}, .relu = relu};
-  snprintf(unit.conv, sizeof unit.conv, "%s", conv);
-  snprintf(unit.norm, sizeof unit.norm, "%s", norm);
-  unit.height_in = in.height;
-  unit.width_in = in.width;
-  unit.height_out = (in.height + 2 * pad - kernel) / stride + 1;
-  unit.width_out = (in.width + 2 * pad - kernel) / stride + 1;
-  return unit;
+/* What a window that slides over the images leaves of them. */
+static petra_image_shape slide(petra_image_shape in, int32_t channels, int window, int stride, int pad) {
+  return (petra_image_shape){.channels = channels,
+                             .height = (in.height + 2 * pad - window) / stride + 1,
+                             .width = (in.width + 2 * pad - window) / stride + 1};
 }
 
-static petra_image_shape unit_output(const petra_unit *unit) {
-  return (petra_image_shape){unit->out, unit->height_out, unit->width_out};
+/* One unit more; returns the shape of its output. The padding keeps the size of the images at stride 1. */
+static petra_image_shape add_unit(petra_block *block, const char *conv, const char *norm, petra_image_shape in,
+                                  int32_t channels, int32_t kernel, int stride, bool relu) {
+  petra_unit *unit = &block->units[block->unit_count++];
+  const int pad = kernel / 2;
+  const petra_image_shape out = slide(in, channels, kernel, stride, pad);
+  *unit = (petra_unit){.in = in.channels,
+                       .out = channels,
+                       .kernel = kernel,
+                       .geometry = {stride, pad},
+                       .height_in = in.height,
+                       .width_in = in.width,
+                       .height_out = out.height,
+                       .width_out = out.width,
+                       .relu = relu};
+  snprintf(unit->conv, sizeof unit->conv, "%s", conv);
+  snprintf(unit->norm, sizeof unit->norm, "%s", norm);
+  return out;
 }
 
 static void set_kind(petra_block *block, const petra_block_ops *ops) {
@@ -50,17 +61,11 @@ static void make_stem(const petra_model *model, petra_block *block) {
   block->streams_in = 1;
   block->streams_out = streams;
   block->shape_in = image;
-  block->unit_count = 1;
-  block->units[0] = large ? make_unit("conv", "bn", image, streams * model->width, 7, 2, 3, true)
-                          : make_unit("conv", "bn", image, streams * model->width, 3, 1, 1, true);
-  block->shape_out = unit_output(&block->units[0]);
+  block->shape_out = add_unit(block, "conv", "bn", image, streams * model->width, large ? 7 : 3, large ? 2 : 1, true);
   if (large) {
     block->pooled = true;
     block->pool = streams == 2 ? (petra_pool_geometry){2, 2, 0} : (petra_pool_geometry){3, 2, 1};
-    block->shape_out.height =
-        (block->shape_out.height + 2 * block->pool.pad - block->pool.window) / block->pool.stride + 1;
-    block->shape_out.width =
-        (block->shape_out.width + 2 * block->pool.pad - block->pool.window) / block->pool.stride + 1;
+    block->shape_out = slide(block->shape_out, 0, block->pool.window, block->pool.stride, block->pool.pad);
   }
   block->shape_out.channels = model->width;
 }
@@ -69,26 +74,19 @@ static void make_stem(const petra_model *model, petra_block *block) {
 static void make_path(petra_block *block, bool bottleneck, int32_t planes, int32_t out, int stride) {
   petra_image_shape shape = block->shape_in;
   if (bottleneck) {
-    block->units[0] = make_unit("conv1", "bn1", shape, planes, 1, 1, 0, true);
-    shape = unit_output(&block->units[0]);
-    block->units[1] = make_unit("conv2", "bn2", shape, planes, 3, stride, 1, true);
-    shape = unit_output(&block->units[1]);
-    block->units[2] = make_unit("conv3", "bn3", shape, out, 1, 1, 0, true);
-    block->path_count = 3;
+    shape = add_unit(block, "conv1", "bn1", shape, planes, 1, 1, true);
+    shape = add_unit(block, "conv2", "bn2", shape, planes, 3, stride, true);
+    block->shape_out = add_unit(block, "conv3", "bn3", shape, out, 1, 1, true);
   } else {
-    block->units[0] = make_unit("conv1", "bn1", shape, planes, 3, stride, 1, true);
-    shape = unit_output(&block->units[0]);
-    block->units[1] = make_unit("conv2", "bn2", shape, out, 3, 1, 1, true);
-    block->path_count = 2;
+    shape = add_unit(block, "conv1", "bn1", shape, planes, 3, stride, true);
+    block->shape_out = add_unit(block, "conv2", "bn2", shape, out, 3, 1, true);
   }
-  block->unit_count = block->path_count;
-  block->shape_out = unit_output(&block->units[block->path_count - 1]);
+  block->path_count = block->unit_count;
 }
 
 static int add_shortcut(petra_block *block, const char *conv, const char *norm, int stride) {
-  block->units[block->unit_count] =
-      make_unit(conv, norm, block->shape_in, block->shape_out.channels, 1, stride, 0, false);
-  return block->unit_count++;
+  add_unit(block, conv, norm, block->shape_in, block->shape_out.channels, 1, stride, false);
+  return block->unit_count - 1;
 }
 
 /* A block of a network with model.downsample: invertible: width * 4^group channels a stream, model.width within F,
@@ -209,22 +207,6 @@ petra_status petra_model_init(petra_model *model, const petra_config *config, in
 void petra_model_fini(petra_model *model) {
   petra_free(model->blocks);
   *model = (petra_model){0};
-}
-
-int petra_block_parameter_count(const petra_block *block) {
-  return block->ops->parameter_count(block);
-}
-
-int petra_block_statistic_count(const petra_block *block) {
-  return block->ops->statistic_count(block);
-}
-
-void petra_block_parameter(const petra_model *model, const petra_block *block, int index, petra_tensor_spec *out) {
-  block->ops->parameter(model, block, index, out);
-}
-
-void petra_block_statistic(const petra_block *block, int index, petra_tensor_spec *out) {
-  block->ops->statistic(block, index, out);
 }
 
 int64_t petra_block_parameters(const petra_model *model, const petra_block *block) {

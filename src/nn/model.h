@@ -127,4 +127,12 @@ void petra_block_input_shape(const petra_block *block, int32_t samples, int32_t 
 int64_t petra_block_output_elements(const petra_block *block);
 int64_t petra_block_input_elements(const petra_block *block);
 
+/* Whether parameter `index` of the block (petra_block_parameter) has gradient 0 in exact arithmetic, so that
+ * what is computed of it is rounding. These are the shifts of a bottleneck's shortcuts: such a shift adds a
+ * constant to every channel of a stream; as far as the next downsampling block every path F begins with a 1x1
+ * convolution without padding, which makes constants of constants, and a batch norm, which takes them away;
+ * and there the shortcuts do the same to the stream itself. Behind the last downsampling block the stream
+ * reaches the head, and nothing is 0. Decided by the structure alone. */
+bool petra_block_parameter_is_invariant(const petra_model *model, const petra_block *block, int index);
+
 #endif

@@ -1,4 +1,4 @@
-/* The optimiser's settings: SGD with momentum, weight decay that leaves out batch-norm parameters and biases. */
+/* The optimiser: SGD with momentum, weight decay that leaves out batch-norm parameters and biases; its learning rate. */
 #ifndef PETRA_NN_OPTIM_H
 #define PETRA_NN_OPTIM_H
 
@@ -19,5 +19,21 @@ double petra_optim_decay(const petra_optim *optim, const petra_model *model, con
 petra_status petra_optim_step(const petra_optim *optim, const petra_compute *compute, const petra_model *model,
                               const petra_block *block, double lr, bool first, const petra_tensor_set *parameters,
                               const petra_tensor_set *velocities, const petra_tensor_set *gradients);
+
+/* The learning rate as a function of an index: the global tick in lockstep programs, a microbatch in others. */
+typedef struct petra_lr {
+  double base;               /* after scaling */
+  int64_t batches;           /* microbatches per epoch */
+  int64_t warmup;            /* indices of the linear warm-up: warmup_epochs * batches */
+  petra_int_list milestones; /* epochs; borrowed from the config */
+  double factor;
+} petra_lr;
+
+/* Base rate: lr, times batch * k / 256 with lr_scaling: goyal (Goyal et al. 2017). */
+petra_lr petra_lr_from_config(const petra_config *config, int64_t batches_per_epoch);
+
+/* base * (index + 1) / warmup while index < warmup, else base; times factor for every milestone that the epoch
+ * floor(index / batches) has reached. */
+double petra_lr_at(const petra_lr *lr, int64_t index);
 
 #endif

@@ -99,21 +99,17 @@ petra_status petra_partition_balance(petra_partition *partition, const petra_con
 
 petra_status petra_partition_init(petra_partition *partition, const petra_config *config, const petra_model *model) {
   *partition = (petra_partition){0};
-  switch (config->stages.partition) {
-  case PETRA_PARTITION_BLOCK:
-    if (config->stages.count != 0 && config->stages.count != model->block_count)
-      return petra_config_fail(
-          config, "stages.count",
-          "stages.partition: block gives %d stages, one a block; expected 0 or %d, or partition: balanced",
-          model->block_count, model->block_count);
-    PETRA_TRY(allocate(partition, model, model->block_count));
-    for (int j = 0; j < model->block_count; j++)
-      partition->first[j] = j;
-    return PETRA_OK;
-  case PETRA_PARTITION_LIST:
+  if (config->stages.partition == PETRA_PARTITION_LIST)
     return by_list(partition, config, model);
-  case PETRA_PARTITION_BALANCED:
+  if (config->stages.partition == PETRA_PARTITION_BALANCED)
     return petra_partition_balance(partition, config, model, NULL);
-  }
-  return PETRA_INTERNAL;
+  if (config->stages.count != 0 && config->stages.count != model->block_count)
+    return petra_config_fail(
+        config, "stages.count",
+        "stages.partition: block gives %d stages, one a block; expected 0 or %d, or partition: balanced",
+        model->block_count, model->block_count);
+  PETRA_TRY(allocate(partition, model, model->block_count));
+  for (int j = 0; j < model->block_count; j++)
+    partition->first[j] = j;
+  return PETRA_OK;
 }

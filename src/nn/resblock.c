@@ -7,46 +7,36 @@
 enum { OUTPUT = 0 };
 
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
-  petra_tensor *addend = NULL, *y = NULL;
-  petra_status status = PETRA_OK;
+  petra_tensor *x = in->tensor[0], *addend = NULL;
+  petra_status status;
   if (pass->block->shortcut2 >= 0)
-    PETRA_TRY_GOTO(status, petra_pass_unit(pass, pass->block->shortcut2, in->tensor[0], PETRA_JOIN_NONE, NULL, &addend),
-                   done);
+    PETRA_TRY_GOTO(status, petra_pass_unit(pass, pass->block->shortcut2, x, PETRA_JOIN_NONE, NULL, &addend), done);
   else
-    addend = petra_tensor_retain(in->tensor[0]);
-  PETRA_TRY_GOTO(status, petra_pass_path(pass, in->tensor[0], PETRA_JOIN_ADD_ACTIVATE, addend, NULL, &y), done);
+    addend = petra_tensor_retain(x);
+  status = petra_pass_path(pass, x, PETRA_JOIN_ADD_ACTIVATE, addend, NULL, &out->tensor[0]);
   if (pass->graph)
-    pass->graph->own[OUTPUT] = petra_tensor_retain(y);
-  *out = (petra_streams){{petra_tensor_retain(y), NULL}};
+    pass->graph->own[OUTPUT] = petra_tensor_retain(out->tensor[0]);
 done:
   petra_tensor_release(&addend);
-  petra_tensor_release(&y);
   return status;
 }
 
 static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                              petra_streams *din) {
-  petra_tensor *dsum = NULL, *dx = NULL, *through = NULL;
+  petra_tensor *dsum = NULL, *through = NULL, **dx = &din->tensor[0], *y = pass->graph->own[OUTPUT];
   petra_status status;
   petra_backend *backend = pass->compute->backend;
-  PETRA_TRY_GOTO(status,
-                 petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, pass->graph->own[OUTPUT]->shape,
-                                     pass->compute->account, PETRA_MEMORY_WORKSPACE, &dsum),
-                 done);
-  PETRA_TRY_GOTO(status, petra_op_relu_backward(backend, pass->graph->own[OUTPUT], dout->tensor[0], dsum), done);
-  PETRA_TRY_GOTO(status, petra_path_backward(pass, dsum, false, NULL, gradients, &dx), done);
+  PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, y, PETRA_MEMORY_WORKSPACE, &dsum), done);
+  PETRA_TRY_GOTO(status, petra_op_relu_backward(backend, y, dout->tensor[0], dsum), done);
+  PETRA_TRY_GOTO(status, petra_path_backward(pass, dsum, false, NULL, gradients, dx), done);
   if (pass->block->shortcut2 >= 0)
     PETRA_TRY_GOTO(status, petra_unit_backward(pass, pass->block->shortcut2, false, dsum, gradients, &through), done);
-  else
-    through = petra_tensor_retain(dsum);
-  PETRA_TRY_GOTO(status, petra_op_add(backend, dx, through, dx), done);
-  din->tensor[0] = petra_tensor_retain(dx);
+  status = petra_op_add(backend, *dx, through ? through : dsum, *dx);
 done:
   petra_tensor_release(&through);
-  petra_tensor_release(&dx);
   petra_tensor_release(&dsum);
   return status;
 }
 
 const petra_block_ops petra_resblock_ops = {
-    .name = "resblock", .forward = forward, .backward = backward, PETRA_OPS_OF_UNITS, .kernels = petra_joined_kernels};
+    .name = "resblock", .forward = forward, .backward = backward, .kernels = petra_joined_kernels};

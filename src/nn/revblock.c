@@ -3,39 +3,23 @@
 #include "nn/blocks.h"
 
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
-  petra_tensor *y1;
-  PETRA_TRY(petra_pass_path(pass, in->tensor[0], PETRA_JOIN_ADD, in->tensor[1], NULL, &y1));
-  out->tensor[0] = y1;
   out->tensor[1] = petra_tensor_retain(in->tensor[0]);
-  return PETRA_OK;
+  return petra_pass_path(pass, in->tensor[0], PETRA_JOIN_ADD, in->tensor[1], NULL, &out->tensor[0]);
 }
 
 /* x1 = y2, x2 = y1 - F(y2). */
 static petra_status invert(const petra_pass *pass, const petra_streams *out, petra_streams *in) {
-  petra_tensor *x2;
-  PETRA_TRY(petra_pass_path(pass, out->tensor[1], PETRA_JOIN_SUBTRACT, out->tensor[0], NULL, &x2));
   in->tensor[0] = petra_tensor_retain(out->tensor[1]);
-  in->tensor[1] = x2;
-  return PETRA_OK;
+  return petra_pass_path(pass, out->tensor[1], PETRA_JOIN_SUBTRACT, out->tensor[0], NULL, &in->tensor[1]);
 }
 
 /* dx1 = dy2 + F'(x1)^T dy1, dx2 = dy1. */
 static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                              petra_streams *din) {
-  petra_tensor *dx1 = NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, petra_path_backward(pass, dout->tensor[0], true, NULL, gradients, &dx1), done);
-  PETRA_TRY_GOTO(status, petra_op_add(pass->compute->backend, dx1, dout->tensor[1], dx1), done);
-  din->tensor[0] = petra_tensor_retain(dx1);
   din->tensor[1] = petra_tensor_retain(dout->tensor[0]);
-done:
-  petra_tensor_release(&dx1);
-  return status;
+  PETRA_TRY(petra_path_backward(pass, dout->tensor[0], true, NULL, gradients, &din->tensor[0]));
+  return petra_op_add(pass->compute->backend, din->tensor[0], dout->tensor[1], din->tensor[0]);
 }
 
-const petra_block_ops petra_revblock_ops = {.name = "revblock",
-                                            .forward = forward,
-                                            .invert = invert,
-                                            .backward = backward,
-                                            PETRA_OPS_OF_UNITS,
-                                            .kernels = petra_joined_kernels};
+const petra_block_ops petra_revblock_ops = {
+    .name = "revblock", .forward = forward, .invert = invert, .backward = backward, .kernels = petra_joined_kernels};

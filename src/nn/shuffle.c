@@ -6,72 +6,47 @@
 
 /* *y = S(x), or S^-1(x) where `back`. */
 static petra_status shuffled(const petra_pass *pass, const petra_tensor *x, bool back, petra_tensor **y) {
-  const petra_image_shape *image = back ? &pass->block->shape_in : &pass->block->shape_out;
-  const int32_t shape[4] = {x->shape[0], image->channels, image->height, image->width};
   petra_backend *backend = pass->compute->backend;
-  petra_tensor *out = NULL;
-  PETRA_TRY(petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, shape, pass->compute->account, PETRA_MEMORY_WORKSPACE,
-                                &out));
-  petra_status status = back ? petra_op_depth_to_space(backend, x, out) : petra_op_space_to_depth(backend, x, out);
-  if (status != PETRA_OK)
-    petra_tensor_release(&out);
-  else
-    *y = out;
-  return status;
+  PETRA_TRY(petra_pass_activation(pass, x->shape[0], back ? &pass->block->shape_in : &pass->block->shape_out, y));
+  return back ? petra_op_depth_to_space(backend, x, *y) : petra_op_space_to_depth(backend, x, *y);
 }
 
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
-  petra_tensor *addend = NULL, *y1 = NULL, *y2 = NULL;
+  petra_tensor *addend = NULL;
   petra_status status;
   PETRA_TRY_GOTO(status, shuffled(pass, in->tensor[1], false, &addend), done);
-  PETRA_TRY_GOTO(status, petra_pass_path(pass, in->tensor[0], PETRA_JOIN_ADD, addend, NULL, &y1), done);
-  PETRA_TRY_GOTO(status, shuffled(pass, in->tensor[0], false, &y2), done);
-  out->tensor[0] = petra_tensor_retain(y1);
-  out->tensor[1] = petra_tensor_retain(y2);
+  PETRA_TRY_GOTO(status, petra_pass_path(pass, in->tensor[0], PETRA_JOIN_ADD, addend, NULL, &out->tensor[0]), done);
+  status = shuffled(pass, in->tensor[0], false, &out->tensor[1]);
 done:
   petra_tensor_release(&addend);
-  petra_tensor_release(&y1);
-  petra_tensor_release(&y2);
   return status;
 }
 
 /* x1 = S^-1(y2), x2 = S^-1(y1 - F(x1)). */
 static petra_status invert(const petra_pass *pass, const petra_streams *out, petra_streams *in) {
-  petra_tensor *x1 = NULL, *difference = NULL, *x2 = NULL;
+  petra_tensor **x1 = &in->tensor[0], *difference = NULL;
   petra_status status;
-  PETRA_TRY_GOTO(status, shuffled(pass, out->tensor[1], true, &x1), done);
-  PETRA_TRY_GOTO(status, petra_pass_path(pass, x1, PETRA_JOIN_SUBTRACT, out->tensor[0], NULL, &difference), done);
-  PETRA_TRY_GOTO(status, shuffled(pass, difference, true, &x2), done);
-  in->tensor[0] = petra_tensor_retain(x1);
-  in->tensor[1] = petra_tensor_retain(x2);
+  PETRA_TRY_GOTO(status, shuffled(pass, out->tensor[1], true, x1), done);
+  PETRA_TRY_GOTO(status, petra_pass_path(pass, *x1, PETRA_JOIN_SUBTRACT, out->tensor[0], NULL, &difference), done);
+  status = shuffled(pass, difference, true, &in->tensor[1]);
 done:
-  petra_tensor_release(&x1);
   petra_tensor_release(&difference);
-  petra_tensor_release(&x2);
   return status;
 }
 
 /* dx1 = S^-1(dy2) + F'(x1)^T dy1, dx2 = S^-1(dy1). */
 static petra_status backward(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                              petra_streams *din) {
-  petra_tensor *dx1 = NULL, *through = NULL, *dx2 = NULL;
+  petra_tensor **dx1 = &din->tensor[0], *through = NULL;
   petra_status status;
-  PETRA_TRY_GOTO(status, petra_path_backward(pass, dout->tensor[0], true, NULL, gradients, &dx1), done);
+  PETRA_TRY_GOTO(status, petra_path_backward(pass, dout->tensor[0], true, NULL, gradients, dx1), done);
   PETRA_TRY_GOTO(status, shuffled(pass, dout->tensor[1], true, &through), done);
-  PETRA_TRY_GOTO(status, petra_op_add(pass->compute->backend, dx1, through, dx1), done);
-  PETRA_TRY_GOTO(status, shuffled(pass, dout->tensor[0], true, &dx2), done);
-  din->tensor[0] = petra_tensor_retain(dx1);
-  din->tensor[1] = petra_tensor_retain(dx2);
+  PETRA_TRY_GOTO(status, petra_op_add(pass->compute->backend, *dx1, through, *dx1), done);
+  status = shuffled(pass, dout->tensor[0], true, &din->tensor[1]);
 done:
   petra_tensor_release(&through);
-  petra_tensor_release(&dx1);
-  petra_tensor_release(&dx2);
   return status;
 }
 
-const petra_block_ops petra_shuffle_ops = {.name = "shuffle",
-                                           .forward = forward,
-                                           .invert = invert,
-                                           .backward = backward,
-                                           PETRA_OPS_OF_UNITS,
-                                           .kernels = petra_joined_kernels};
+const petra_block_ops petra_shuffle_ops = {
+    .name = "shuffle", .forward = forward, .invert = invert, .backward = backward, .kernels = petra_joined_kernels};

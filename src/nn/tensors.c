@@ -16,9 +16,7 @@ petra_status petra_tensor_set_create(const petra_compute *compute, const petra_m
       petra_block_statistic(block, i, &spec);
     else
       petra_block_parameter(model, block, i, &spec);
-    PETRA_TRY_GOTO(
-        status,
-        petra_tensor_create(compute->backend, spec.kind, spec.shape, compute->account, category, &set.tensor[i]), fail);
+    PETRA_TRY_GOTO(status, petra_compute_tensor(compute, spec.kind, spec.shape, category, &set.tensor[i]), fail);
     PETRA_TRY_GOTO(status, petra_op_fill(compute->backend, set.tensor[i], 0), fail);
   }
   *out = set;
@@ -33,12 +31,8 @@ petra_status petra_tensor_set_clone(const petra_compute *compute, const petra_te
   petra_tensor_set clone = {.count = set->count};
   petra_status status = PETRA_OK;
   for (int i = 0; i < set->count; i++) {
-    const petra_tensor *source = set->tensor[i];
-    PETRA_TRY_GOTO(status,
-                   petra_tensor_create(compute->backend, source->kind, source->shape, compute->account, category,
-                                       &clone.tensor[i]),
-                   fail);
-    PETRA_TRY_GOTO(status, petra_op_copy(compute->backend, source, clone.tensor[i]), fail);
+    PETRA_TRY_GOTO(status, petra_compute_like(compute, set->tensor[i], category, &clone.tensor[i]), fail);
+    PETRA_TRY_GOTO(status, petra_op_copy(compute->backend, set->tensor[i], clone.tensor[i]), fail);
   }
   *out = clone;
   return PETRA_OK;

@@ -1,4 +1,4 @@
-/* What kinds of blocks share that are made of units: passes, parameters, statistics. */
+/* Units, and what kinds of blocks share that are made of them: passes, parameters, statistics. */
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
@@ -7,90 +7,148 @@
 /* Tensors of a unit: weight, scale, shift; running mean, running variance. */
 enum { PARAMETERS = 3, STATISTICS = 2 };
 
+static const double statistics_momentum = 0.1; /* PyTorch's default, used by the paper's authors */
+
+petra_status petra_pass_activation(const petra_pass *pass, int32_t images, const petra_image_shape *shape,
+                                   petra_tensor **out) {
+  const int32_t all[4] = {images, shape->channels, shape->height, shape->width};
+  return petra_compute_tensor(pass->compute, PETRA_TENSOR_ACTIVATION, all, PETRA_MEMORY_WORKSPACE, out);
+}
+
+/* The convolution's output, and the batch's or the running statistics. */
+static petra_status keep(const petra_pass *pass, int index, int32_t images, petra_unit_graph *kept) {
+  const petra_unit *unit = &pass->block->units[index];
+  const int32_t shape[4] = {images, unit->out, unit->height_out, unit->width_out}, channels[4] = {unit->out, 1, 1, 1};
+  petra_memory_category category = pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
+  PETRA_TRY(petra_compute_tensor(pass->compute, PETRA_TENSOR_ACTIVATION, shape, category, &kept->conv));
+  if (pass->statistics) {
+    kept->mean = petra_tensor_retain(pass->statistics[STATISTICS * index]);
+    kept->variance = petra_tensor_retain(pass->statistics[STATISTICS * index + 1]);
+    return PETRA_OK;
+  }
+  PETRA_TRY(petra_compute_tensor(pass->compute, PETRA_TENSOR_VECTOR, channels, category, &kept->mean));
+  return petra_compute_tensor(pass->compute, PETRA_TENSOR_VECTOR, channels, category, &kept->variance);
+}
+
 petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x, petra_join join,
                              const petra_tensor *addend, petra_tensor **y) {
   const petra_unit *unit = &pass->block->units[index];
   petra_tensor *const *parameters = pass->parameters + PARAMETERS * index;
-  if (pass->statistics)
-    return petra_convbn_evaluate(pass->compute, unit, parameters, pass->statistics + STATISTICS * index, x, join,
-                                 addend, y);
-  return petra_convbn_forward(pass->compute, unit, parameters, x, join, addend,
-                              pass->graph ? &pass->graph->units[index] : NULL, y);
+  petra_backend *backend = pass->compute->backend;
+  petra_block_graph own = {0};
+  petra_unit_graph *kept = &(pass->graph ? pass->graph : &own)->units[index];
+  petra_status status;
+  PETRA_TRY_GOTO(status, keep(pass, index, x->shape[0], kept), done);
+  PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, kept->conv, kept->conv->category, y), done);
+  PETRA_TRY_GOTO(status, petra_op_conv_forward(backend, &unit->geometry, x, parameters[0], kept->conv), done);
+  const petra_norm_forward norm = {.x = kept->conv,
+                                   .scale = parameters[1],
+                                   .shift = parameters[2],
+                                   .relu = unit->relu,
+                                   .join = join,
+                                   .addend = addend,
+                                   .y = *y,
+                                   .mean = kept->mean,
+                                   .variance = kept->variance};
+  status = pass->statistics ? petra_op_norm_evaluate(backend, &norm) : petra_op_norm_forward(backend, &norm);
+  kept->x = petra_tensor_retain(x);
+done:
+  petra_block_graph_release(&own);
+  return status;
 }
 
 petra_status petra_pass_path(const petra_pass *pass, petra_tensor *x, petra_join join, const petra_tensor *addend,
                              petra_tensor **first, petra_tensor **y) {
   int last = pass->block->path_count - 1;
-  petra_tensor *h = petra_tensor_retain(x), *kept = NULL;
   petra_status status = PETRA_OK;
-  for (int u = 0; u <= last; u++) {
-    petra_tensor *next = NULL;
-    PETRA_TRY_GOTO(status,
-                   petra_pass_unit(pass, u, h, u == last ? join : PETRA_JOIN_NONE, u == last ? addend : NULL, &next),
-                   done);
-    petra_tensor_release(&h);
-    h = next;
+  *y = petra_tensor_retain(x);
+  for (int u = 0; u <= last && status == PETRA_OK; u++) {
+    petra_tensor *in = *y;
+    *y = NULL;
+    status = petra_pass_unit(pass, u, in, u == last ? join : PETRA_JOIN_NONE, u == last ? addend : NULL, y);
+    petra_tensor_release(&in);
     if (u == 0 && first)
-      kept = petra_tensor_retain(h);
+      *first = petra_tensor_retain(*y);
   }
-  *y = h;
-  h = NULL;
-  if (first) {
-    *first = kept;
-    kept = NULL;
-  }
-done:
-  petra_tensor_release(&h);
-  petra_tensor_release(&kept);
   return status;
 }
 
 petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, const petra_tensor *dy,
                                  petra_tensor *const *gradients, petra_tensor **dx) {
-  return petra_convbn_backward(pass->compute, &pass->block->units[index], relu, pass->graph->defer,
-                               pass->parameters + PARAMETERS * index, &pass->graph->units[index], dy,
-                               gradients + PARAMETERS * index, dx);
+  const petra_conv_geometry *geometry = &pass->block->units[index].geometry;
+  petra_tensor *const *parameters = pass->parameters + PARAMETERS * index, *dconv = NULL;
+  petra_unit_graph *graph = &pass->graph->units[index];
+  petra_backend *backend = pass->compute->backend;
+  petra_status status;
+  gradients += PARAMETERS * index;
+  PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, graph->conv, PETRA_MEMORY_WORKSPACE, &dconv), done);
+  const petra_norm_backward norm = {.x = graph->conv,
+                                    .scale = parameters[1],
+                                    .shift = parameters[2],
+                                    .mean = graph->mean,
+                                    .variance = graph->variance,
+                                    .relu = relu,
+                                    .dy = dy,
+                                    .dx = dconv,
+                                    .dscale = gradients[1],
+                                    .dshift = gradients[2]};
+  PETRA_TRY_GOTO(status, petra_op_norm_backward(backend, &norm), done);
+  if (pass->graph->defer) {
+    petra_tensor_charge(dconv, pass->compute->account, PETRA_MEMORY_GRAPH);
+    graph->dconv = petra_tensor_retain(dconv);
+  } else {
+    PETRA_TRY_GOTO(status, petra_op_conv_backward_filter(backend, geometry, graph->x, dconv, gradients[0]), done);
+  }
+  if (dx) {
+    PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, graph->x, PETRA_MEMORY_WORKSPACE, dx), done);
+    status = petra_op_conv_backward_data(backend, geometry, dconv, parameters[0], *dx);
+  }
+done:
+  petra_tensor_release(&dconv);
+  return status;
 }
 
 petra_status petra_path_backward(const petra_pass *pass, const petra_tensor *dy, bool last_relu,
                                  const petra_tensor *dfirst, petra_tensor *const *gradients, petra_tensor **dx) {
-  petra_tensor *d = NULL;
   petra_status status = PETRA_OK;
   int last = pass->block->path_count - 1;
-  for (int u = last; u >= 0; u--) {
-    petra_tensor *next = NULL;
+  for (int u = last; u >= 0 && status == PETRA_OK; u--) {
+    petra_tensor *above = *dx;
     bool relu = pass->block->units[u].relu && (u < last || last_relu);
-    PETRA_TRY_GOTO(status, petra_unit_backward(pass, u, relu, u == last ? dy : d, gradients, &next), done);
-    petra_tensor_release(&d);
-    d = next;
-    if (u == 1 && dfirst)
-      PETRA_TRY_GOTO(status, petra_op_add(pass->compute->backend, d, dfirst, d), done);
+    *dx = NULL;
+    status = petra_unit_backward(pass, u, relu, u == last ? dy : above, gradients, dx);
+    petra_tensor_release(&above);
+    if (u == 1 && dfirst && status == PETRA_OK)
+      status = petra_op_add(pass->compute->backend, *dx, dfirst, *dx);
   }
-  *dx = d;
-  d = NULL;
-done:
-  petra_tensor_release(&d);
   return status;
 }
 
-petra_status petra_units_weight_gradients(const petra_pass *pass, petra_tensor *const *gradients) {
-  for (int u = 0; u < pass->block->unit_count; u++)
-    PETRA_TRY(petra_convbn_filter_gradient(pass->compute, &pass->block->units[u], &pass->graph->units[u],
-                                           gradients[PARAMETERS * u]));
+petra_status petra_block_weight_gradients(const petra_compute *compute, const petra_block *block,
+                                          petra_block_graph *graph, petra_tensor *const *gradients) {
+  for (int u = 0; u < block->unit_count; u++)
+    PETRA_TRY(petra_op_conv_backward_filter(compute->backend, &block->units[u].geometry, graph->units[u].x,
+                                            graph->units[u].dconv, gradients[PARAMETERS * u]));
   return PETRA_OK;
 }
 
-petra_status petra_units_update_statistics(const petra_pass *pass, petra_tensor *const *statistics) {
-  for (int u = 0; u < pass->block->unit_count; u++)
-    PETRA_TRY(petra_convbn_update_statistics(pass->compute, &pass->graph->units[u], statistics + STATISTICS * u));
+petra_status petra_block_update_statistics(const petra_compute *compute, const petra_block *block,
+                                           petra_block_graph *graph, petra_tensor *const *statistics) {
+  for (int u = 0; u < block->unit_count; u++) {
+    const petra_unit_graph *unit = &graph->units[u];
+    const int32_t *shape = unit->conv->shape;
+    int64_t samples = (int64_t)shape[0] * shape[2] * shape[3];
+    PETRA_TRY(petra_op_norm_update_running(compute->backend, unit->mean, unit->variance, samples, statistics_momentum,
+                                           statistics[STATISTICS * u], statistics[STATISTICS * u + 1]));
+  }
   return PETRA_OK;
 }
 
-int petra_units_parameter_count(const petra_block *block) {
-  return PARAMETERS * block->unit_count;
+int petra_block_parameter_count(const petra_block *block) {
+  return PARAMETERS * block->unit_count + block->ops->own_parameters;
 }
 
-int petra_units_statistic_count(const petra_block *block) {
+int petra_block_statistic_count(const petra_block *block) {
   return STATISTICS * block->unit_count;
 }
 
@@ -101,8 +159,12 @@ void petra_vector_spec(petra_tensor_spec *out, petra_tensor_role role, const cha
   snprintf(out->name, sizeof out->name, "%s/%s", part, name);
 }
 
-void petra_units_parameter(const petra_model *model, const petra_block *block, int index, petra_tensor_spec *out) {
+void petra_block_parameter(const petra_model *model, const petra_block *block, int index, petra_tensor_spec *out) {
   int u = index / PARAMETERS;
+  if (u >= block->unit_count) {
+    block->ops->own_parameter(block, index - PARAMETERS * u, out);
+    return;
+  }
   const petra_unit *unit = &block->units[u];
   switch (index % PARAMETERS) {
   case 0:
@@ -125,7 +187,7 @@ void petra_units_parameter(const petra_model *model, const petra_block *block, i
   out->unit = u;
 }
 
-void petra_units_statistic(const petra_block *block, int index, petra_tensor_spec *out) {
+void petra_block_statistic(const petra_block *block, int index, petra_tensor_spec *out) {
   int u = index / STATISTICS;
   const petra_unit *unit = &block->units[u];
   if (index % STATISTICS == 0)

@@ -5,12 +5,9 @@
 #include "exec/observer.h"
 #include "io/runlog.h"
 
-typedef struct petra_action_log petra_action_log;
-
 /* Of `stages` stages, into `runlog`, which is borrowed. Rows are in the order of starts, those that start at one moment in
  * the order in which they were performed; a row is written when every one before it has ended. */
-petra_status petra_action_log_create(petra_runlog *runlog, int32_t stages, petra_action_log **out);
-void petra_action_log_destroy(petra_action_log *log);
-petra_observer *petra_action_log_observer(petra_action_log *log);
+petra_status petra_action_log_create(petra_runlog *runlog, int32_t stages, petra_observer **out);
+void petra_action_log_destroy(petra_observer *log);
 
 #endif

@@ -1,26 +1,27 @@
 #include "run/checkpoints.h"
 
-#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
 #include "exec/worker_stage.h"
 #include "io/checkpoint.h"
-#include "run/replay.h"
+#include "sim/worker_cost.h"
 
+#include <stddef.h>
 #include <unistd.h>
 
-struct petra_checkpoints {
+typedef struct checkpoints {
   petra_observer base;
+  petra_worker again; /* does the actions again that the checkpoint has done, as far as they are counted; then others */
   petra_checkpoints_options options;
-  petra_worker *replay; /* NULL: the run begins at its beginning */
-  int64_t done;         /* actions done */
-  int64_t resumed;      /* of these, those that the checkpoint has done */
-  int64_t *measured;    /* of all actions done, where durations are measured; NULL: they are not */
+  petra_worker *counting; /* NULL: the run begins at its beginning */
+  int64_t done;           /* actions done */
+  int64_t resumed;        /* of these, those that the checkpoint has done */
+  int64_t *measured;      /* of all actions done, where durations are measured; NULL: they are not */
   int64_t measured_capacity;
   int64_t written;    /* microbatches that had been read at the last checkpoint */
   int64_t read_again; /* by the actions that were done once more */
-};
+} checkpoints;
 
 enum { BEGIN_ACTIONS, BEGIN_READ, BEGIN_LOG_BYTES, BEGIN_COUNT };
 
@@ -28,7 +29,7 @@ enum { BEGIN_ACTIONS, BEGIN_READ, BEGIN_LOG_BYTES, BEGIN_COUNT };
 static const int64_t LONGEST_NS = INT64_C(2592000000000000);
 
 /* All tensors under the accounts of their stages, and of the probe. */
-static petra_status archive_tensors(petra_checkpoints *c, petra_archive *archive) {
+static petra_status archive_tensors(checkpoints *c, petra_archive *archive) {
   const petra_network *network = c->options.network;
   const int32_t stages = network->plan->stages;
   petra_account **accounts;
@@ -48,26 +49,28 @@ static petra_status archive_tensors(petra_checkpoints *c, petra_archive *archive
   return status;
 }
 
-static petra_status archive_all(petra_checkpoints *c, petra_archive *archive) {
+static petra_status archive_all(checkpoints *c, petra_archive *archive) {
   PETRA_TRY(petra_training_log_archive(c->options.log, archive));
   return archive_tensors(c, archive);
 }
 
-static petra_status fill(petra_checkpoints *c, petra_archive *archive) {
+static petra_status fill(checkpoints *c, petra_archive *archive) {
   char *log;
   size_t bytes;
   PETRA_TRY(petra_runlog_image(c->options.runlog, &log, &bytes));
   int64_t begin[BEGIN_COUNT] = {c->done, petra_worker_stage_read(c->options.worker), (int64_t)bytes};
-  petra_status status = petra_archive_integers(archive, "begin", begin, BEGIN_COUNT);
-  if (status == PETRA_OK)
-    status = petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, (int64_t)bytes, log);
-  if (status == PETRA_OK && c->options.measure)
-    status = petra_archive_integers(archive, "measured_ns", c->measured, c->done);
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_archive_integers(archive, "begin", begin, BEGIN_COUNT), done);
+  PETRA_TRY_GOTO(status, petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, (int64_t)bytes, log), done);
+  if (c->options.measure)
+    PETRA_TRY_GOTO(status, petra_archive_integers(archive, "measured_ns", c->measured, c->done), done);
+  status = archive_all(c, archive);
+done:
   petra_free(log);
-  return status == PETRA_OK ? archive_all(c, archive) : status;
+  return status;
 }
 
-static petra_status write_checkpoint(petra_checkpoints *c) {
+static petra_status write_checkpoint(checkpoints *c) {
   petra_archive *archive;
   PETRA_TRY(petra_checkpoint_create(c->options.path, c->options.config, &archive));
   petra_status status = fill(c, archive);
@@ -79,13 +82,13 @@ static petra_status write_checkpoint(petra_checkpoints *c) {
 }
 
 /* Whether stage 1 reads a microbatch with an action of this kind. */
-static bool is_first(const petra_checkpoints *c, petra_action_kind kind) {
+static bool is_first(const checkpoints *c, petra_action_kind kind) {
   bool fused = petra_program_fused(&c->options.network->plan->program, 1);
   return kind == (fused ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD);
 }
 
 /* Whether stage 1 is about to read the first microbatch after a checkpoint is due. */
-static bool is_due(const petra_checkpoints *c, const petra_action *actions, int count) {
+static bool is_due(const checkpoints *c, const petra_action *actions, int count) {
   int64_t read = petra_worker_stage_read(c->options.worker);
   if (c->options.every == 0 || read == 0 || read % c->options.every != 0 || read == c->written)
     return false;
@@ -96,7 +99,7 @@ static bool is_due(const petra_checkpoints *c, const petra_action *actions, int 
 }
 
 static petra_status starting(petra_observer *base, int64_t now_ns, const petra_action *actions, int count) {
-  petra_checkpoints *c = (petra_checkpoints *)base;
+  checkpoints *c = (checkpoints *)base;
   (void)now_ns;
   if (c->done < c->resumed || !is_due(c, actions, count))
     return PETRA_OK;
@@ -105,7 +108,7 @@ static petra_status starting(petra_observer *base, int64_t now_ns, const petra_a
 }
 
 /* Durations that are measured cannot be found again: what was done before the checkpoint takes what it took then. */
-static petra_status remember(petra_checkpoints *c, int count, const petra_action_result *results) {
+static petra_status remember(checkpoints *c, int count, const petra_action_result *results) {
   PETRA_TRY(petra_array_reserve(&c->measured, &c->measured_capacity, c->done + count, sizeof *c->measured));
   for (int i = 0; i < count; i++)
     c->measured[c->done + i] = results[i].measured_ns;
@@ -114,22 +117,54 @@ static petra_status remember(petra_checkpoints *c, int count, const petra_action
 
 static petra_status started(petra_observer *base, int64_t now_ns, const petra_action *actions,
                             const petra_action_result *results, int count) {
-  petra_checkpoints *c = (petra_checkpoints *)base;
+  checkpoints *c = (checkpoints *)base;
   (void)now_ns;
   for (int i = 0; i < count && c->done < c->resumed; i++)
     c->read_again += actions[i].stage == 1 && is_first(c, actions[i].kind);
   if (c->done < c->resumed && c->done + count == c->resumed && c->read_again != c->written)
-    return petra_fail(PETRA_DATA,
-                      "%s: item /begin: %lld actions read %lld microbatches, not %lld; expected a checkpoint "
-                      "of this run",
-                      c->options.path, (long long)c->resumed, (long long)c->read_again, (long long)c->written);
+    return petra_fail(
+        PETRA_DATA, "%s: item /begin: %lld actions read %lld microbatches, not %lld; expected a checkpoint of this run",
+        c->options.path, (long long)c->resumed, (long long)c->read_again, (long long)c->written);
   if (c->options.measure && c->done >= c->resumed)
     PETRA_TRY(remember(c, count, results));
   c->done += count;
   return PETRA_OK;
 }
 
-static petra_status resume(petra_checkpoints *c) {
+/* --- a run that goes on from a checkpoint ---
+ * The actions that the checkpoint has done are counted and nothing else, up to where it was written; from there on the
+ * worker does them. The virtual clock, messages under way and all random draws are then as they were, and nothing of the
+ * executor is in the file. */
+
+static checkpoints *of_worker(petra_worker *again) {
+  return (checkpoints *)((char *)again - offsetof(checkpoints, again));
+}
+
+static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
+                            petra_action_result *results) {
+  const checkpoints *c = of_worker(base);
+  const bool again = c->done < c->resumed;
+  petra_worker *worker = again ? c->counting : c->options.worker;
+  if (again && c->done + count > c->resumed)
+    return petra_fail(
+        PETRA_DATA, "%s: its %lld actions end in the middle of what starts together; expected a checkpoint of this run",
+        c->options.path, (long long)c->resumed);
+  PETRA_TRY(worker->ops->perform(worker, virtual_ns, actions, count, results));
+  for (int i = 0; again && c->options.measure && i < count; i++)
+    results[i].measured_ns = c->measured[c->done + i];
+  return PETRA_OK;
+}
+
+static petra_status finish(petra_worker *base) {
+  const checkpoints *c = of_worker(base);
+  if (c->done < c->resumed)
+    return petra_fail(PETRA_DATA,
+                      "%s: item /begin: %lld actions, and the run has %lld; expected a checkpoint of this run",
+                      c->options.path, (long long)c->resumed, (long long)c->done);
+  return petra_worker_finish(c->options.worker);
+}
+
+static petra_status resume(checkpoints *c) {
   const petra_plan *plan = c->options.network->plan;
   int64_t begin[BEGIN_COUNT];
   petra_archive *archive = c->options.resume;
@@ -145,45 +180,39 @@ static petra_status resume(petra_checkpoints *c) {
     for (int64_t i = 0; i < c->resumed; i++)
       PETRA_TRY(petra_archive_within(archive, "measured_ns", "a duration", c->measured[i], 0, LONGEST_NS));
   }
-  const petra_replay_options replay = {.worker = c->options.worker,
-                                       .counting = petra_worker_cost_of(&plan->method, &plan->program),
-                                       .actions = c->resumed,
-                                       .measured_ns = c->measured,
-                                       .path = c->options.path};
-  PETRA_TRY(petra_replay_create(&replay, &c->replay));
+  const petra_worker_cost_options counting = petra_worker_cost_of(&plan->method, &plan->program);
+  PETRA_TRY(petra_worker_cost_create(&counting, &c->counting));
   PETRA_TRY(archive_all(c, archive));
   int64_t read = petra_worker_stage_read(c->options.worker);
   return petra_archive_within(archive, "begin", "microbatches read", begin[BEGIN_READ], read, read);
 }
 
-petra_status petra_checkpoints_create(const petra_checkpoints_options *options, petra_checkpoints **out) {
+petra_status petra_checkpoints_create(const petra_checkpoints_options *options, petra_observer **out,
+                                      petra_worker **worker) {
   static const petra_observer_ops ops = {.starting = starting, .started = started};
-  petra_checkpoints *c;
+  static const petra_worker_ops worker_ops = {.perform = perform, .finish = finish};
+  checkpoints *c;
   PETRA_TRY(petra_allocate(&c, 1, sizeof *c));
   c->base.ops = &ops;
+  c->again.ops = &worker_ops;
   c->options = *options;
   petra_status status = options->resume ? resume(c) : PETRA_OK;
-  if (status != PETRA_OK)
-    petra_checkpoints_destroy(c);
-  else
-    *out = c;
-  return status;
+  if (status != PETRA_OK) {
+    petra_checkpoints_destroy(&c->base);
+    return status;
+  }
+  *out = &c->base;
+  *worker = options->resume ? &c->again : options->worker;
+  return PETRA_OK;
 }
 
-void petra_checkpoints_destroy(petra_checkpoints *c) {
+void petra_checkpoints_destroy(petra_observer *base) {
+  checkpoints *c = (checkpoints *)base;
   if (!c)
     return;
-  petra_replay_destroy(c->replay);
+  petra_worker_cost_destroy(c->counting);
   petra_free(c->measured);
   petra_free(c);
-}
-
-petra_observer *petra_checkpoints_observer(petra_checkpoints *c) {
-  return &c->base;
-}
-
-petra_worker *petra_checkpoints_worker(petra_checkpoints *c) {
-  return c->replay ? c->replay : c->options.worker;
 }
 
 /* --- which run a checkpoint is of --- */
@@ -194,10 +223,10 @@ static petra_status compare(const char *path, const char *found, const petra_con
   PETRA_TRY(petra_config_compare_text(path, found, expected, PETRA_ROLE_RESULT, &order, &difference));
   return order == 0
              ? PETRA_OK
-             : petra_fail(PETRA_CONFIG,
-                          "%s: was written with %s: %s, and the config has %s; expected the config of the run that "
-                          "is resumed",
-                          path, difference.key, difference.a, difference.b);
+             : petra_fail(
+                   PETRA_CONFIG,
+                   "%s: was written with %s: %s, and the config has %s; expected the config of the run that is resumed",
+                   path, difference.key, difference.a, difference.b);
 }
 
 petra_status petra_checkpoint_find(const char *path, const petra_config *config, petra_archive **out) {

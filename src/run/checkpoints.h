@@ -1,5 +1,5 @@
 /* Checkpoints of a training run: an observer writes them; a run that goes on from one has its state read here, and a
- * worker that goes through its schedule again (run/replay.h). */
+ * worker that goes through its schedule again. */
 #ifndef PETRA_RUN_CHECKPOINTS_H
 #define PETRA_RUN_CHECKPOINTS_H
 
@@ -20,15 +20,11 @@ typedef struct petra_checkpoints_options {
   petra_archive *resume;     /* goes on from this one; NULL: from the beginning */
 } petra_checkpoints_options;
 
-typedef struct petra_checkpoints petra_checkpoints;
-
-/* Everything in `options` is borrowed. Reads the checkpoint into the worker, the probe and the log. */
-petra_status petra_checkpoints_create(const petra_checkpoints_options *options, petra_checkpoints **out);
-void petra_checkpoints_destroy(petra_checkpoints *checkpoints);
-petra_observer *petra_checkpoints_observer(petra_checkpoints *checkpoints);
-
-/* The worker that the executor is given: that of the options, or one that first catches up with the checkpoint. */
-petra_worker *petra_checkpoints_worker(petra_checkpoints *checkpoints);
+/* Everything in `options` is borrowed. Reads the checkpoint into the worker, the probe and the log. *worker is for the
+ * executor: that of the options, or one that first catches up with the checkpoint; valid as long as the observer. */
+petra_status petra_checkpoints_create(const petra_checkpoints_options *options, petra_observer **out,
+                                      petra_worker **worker);
+void petra_checkpoints_destroy(petra_observer *observer); /* NULL is fine */
 
 /* Opens DIR/checkpoint.h5 and checks that it is of a run with this config, as far as keys decide what is computed
  * up to there (PETRA_ROLE_RESULT). *out is NULL, and all is well, where there is no such file. */

@@ -1,6 +1,7 @@
 #include "run/cluster.h"
 
 #include "base/mem.h"
+#include "sim/roofline.h"
 
 static const double LEAST_MEAN_S = 1e-6;
 
@@ -25,9 +26,9 @@ static petra_status check_roofline(const petra_config *config) {
     return petra_config_fail(config, "cluster.cost.model",
                              "roofline with cluster.stages, which have no model to count; expected unit or constant");
   if (config->device.precision == PETRA_PRECISION_FP64)
-    return petra_config_fail(config, "cluster.cost.model",
-                             "roofline with device.precision: fp64, for which it knows no peak; expected "
-                             "device.precision: fp32");
+    return petra_config_fail(
+        config, "cluster.cost.model",
+        "roofline with device.precision: fp64, for which it knows no peak; expected device.precision: fp32");
   return PETRA_OK;
 }
 
@@ -63,6 +64,23 @@ static petra_status check_cluster(const petra_config *config, const petra_method
   return PETRA_OK;
 }
 
+/* Durations of stage `stage` from 0, from the kernels of its blocks. */
+static petra_status roofline_cost(const petra_plan *plan, int stage, petra_stage_cost *out) {
+  const petra_config *config = plan->config;
+  const char *device = petra_config_choice_name("cluster.cost.device", (int)config->cluster.cost.device);
+  const petra_device_peaks *peaks;
+  const int64_t element_bytes = petra_plan_element_bytes(plan, PETRA_TENSOR_ACTIVATION);
+  petra_roofline_seconds sum = {0};
+  PETRA_TRY(petra_device_peaks_find(device, &peaks));
+  for (int b = plan->partition.first[stage]; b < plan->partition.first[stage + 1]; b++) {
+    petra_kernel_list list;
+    petra_block_kernels(&plan->model, &plan->model.blocks[b], config->data.batch, element_bytes, &list);
+    PETRA_TRY(petra_roofline_add(peaks, config->cluster.cost.arithmetic, list.kernel, list.count, &sum));
+  }
+  petra_roofline_cost(&sum, out);
+  return PETRA_OK;
+}
+
 /* cluster.speeds: of the device of each row. */
 static petra_status scale_costs(petra_cluster *cluster, const petra_config *config,
                                 const petra_program_options *program) {
@@ -90,7 +108,7 @@ static petra_status set_costs(petra_cluster *cluster, const petra_plan *plan) {
     petra_stage_cost *cost = &cluster->costs[r];
     petra_stage_summary summary;
     if (config->cluster.cost.model == PETRA_COST_ROOFLINE)
-      PETRA_TRY(petra_plan_roofline_cost(plan, r, cost));
+      PETRA_TRY(roofline_cost(plan, r, cost));
     else if (config->cluster.cost.model == PETRA_COST_PROFILE)
       PETRA_TRY(petra_plan_profile_cost(plan, r, cost));
     else

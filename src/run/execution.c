@@ -1,14 +1,13 @@
 #include "run/execution.h"
 
-#include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "base/version.h"
 #include "exec/transport_local.h"
 #include "exec/transport_ranks.h"
 #include "run/folder.h"
-#include "run/libraries.h"
 #include "run/worker_ranks.h"
 
 #include <stdlib.h>
@@ -76,7 +75,7 @@ petra_status petra_execution_create(petra_ranks *ranks, const petra_plan *plan, 
   PETRA_TRY(petra_allocate(&e, 1, sizeof *e));
   e->ranks = ranks;
   e->plan = plan;
-  PETRA_TRY_GOTO(status, petra_placement_init(&e->placement, plan, ranks->rank, ranks->count), fail);
+  PETRA_TRY_GOTO(status, petra_placement_init(&e->placement, plan, ranks), fail);
   petra_placement_describe(&e->placement, plan, stages, sizeof stages);
   petra_ranks_rename(ranks, stages);
   PETRA_TRY_GOTO(status, petra_allocate(&e->forward_bytes, (size_t)plan->stages, sizeof *e->forward_bytes), fail);
@@ -128,8 +127,7 @@ static void print_set(const petra_dataset *set, const char *name, FILE *out) {
 static petra_status print_digest(const void *context, FILE *out) {
   const digest *d = context;
   char text[256];
-  petra_version_describe(text, sizeof text);
-  fprintf(out, "petra %s\n", text);
+  fprintf(out, "petra %s (%s)\n", petra_version(), petra_version_git_commit());
   d->network->backend->ops->describe(d->network->backend, text, sizeof text);
   fprintf(out, "backend %s\n", text);
   print_set(d->train, "training", out);

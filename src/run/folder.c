@@ -21,49 +21,44 @@ petra_status petra_join_path(const char *directory, const char *name, char **out
   return PETRA_OK;
 }
 
-/* mkdir -p */
-static petra_status make_folders(char *path) {
-  for (char *slash = path + 1;; slash++) {
+petra_status petra_folder_make(const char *path) {
+  char *part;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_duplicate_string(&part, path));
+  for (char *slash = part + 1, kept = 1; kept && status == PETRA_OK; slash++) {
     if (*slash != '/' && *slash != 0)
       continue;
-    char kept = *slash;
-    *slash = 0;
     struct stat info;
-    int made = mkdir(path, 0777);
-    bool folder = made == 0 || (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode));
-    if (!folder)
-      return petra_fail(PETRA_IO, "%s: cannot make this folder: %s", path,
-                        errno == EEXIST ? "a file of that name is in the way" : strerror(errno));
+    kept = *slash;
+    *slash = 0;
+    if (mkdir(part, 0777) != 0 && !(errno == EEXIST && stat(part, &info) == 0 && S_ISDIR(info.st_mode)))
+      status = petra_fail(PETRA_IO, "%s: cannot make this folder: %s", part,
+                          errno == EEXIST ? "a file of that name is in the way" : strerror(errno));
     *slash = kept;
-    if (!kept)
-      return PETRA_OK;
   }
+  petra_free(part);
+  return status;
 }
 
 petra_status petra_folder_of(const petra_config *config, const char *output, char **out) {
   char *path;
-  if (output)
-    PETRA_TRY(petra_duplicate_string(&path, output));
-  else
-    PETRA_TRY(petra_join_path(config->run.output, config->run.name, &path));
-  petra_status status = make_folders(path);
-  if (status != PETRA_OK) {
+  PETRA_TRY(output ? petra_duplicate_string(&path, output)
+                   : petra_join_path(config->run.output, config->run.name, &path));
+  petra_status status = petra_folder_make(path);
+  if (status != PETRA_OK)
     petra_free(path);
-    return status;
-  }
-  *out = path;
-  return PETRA_OK;
+  else
+    *out = path;
+  return status;
 }
 
-petra_status petra_folder_lock(const char *directory, int *out) {
-  int lock = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+petra_status petra_folder_lock(const char *path, int operation, const char *holder, const char *expected, int *out) {
+  int lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (lock < 0)
-    return petra_fail(PETRA_IO, "%s: cannot open this folder: %s", directory, strerror(errno));
-  if (flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return petra_fail(PETRA_IO, "%s: cannot open this folder: %s", path, strerror(errno));
+  if (flock(lock, operation | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     close(lock);
-    return petra_fail(
-        PETRA_IO, "%s: another run is writing into this folder; expected a folder of its own (--output or run.name)",
-        directory);
+    return petra_fail(PETRA_IO, "%s: another %s is writing into this folder; expected %s", path, holder, expected);
   }
   *out = lock;
   return PETRA_OK;
@@ -85,11 +80,45 @@ petra_status petra_folder_write_config(const char *directory, const char *text, 
   return status;
 }
 
-petra_status petra_folder_write_stages(const petra_plan *plan, petra_runlog *runlog) {
+petra_status petra_folder_open(petra_folder *folder, const petra_config *config, const char *output) {
+  *folder = (petra_folder){.lock = -1};
+  PETRA_TRY(petra_folder_of(config, output, &folder->path));
+  PETRA_TRY(
+      petra_folder_lock(folder->path, LOCK_EX, "run", "a folder of its own (--output or run.name)", &folder->lock));
+  return petra_folder_expand_config(config, &folder->config, &folder->config_size);
+}
+
+petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, petra_runlog_about *about) {
+  char *path;
+  PETRA_TRY(petra_join_path(folder->path, "run.h5", &path));
+  about->config = folder->config;
+  about->seed = (uint64_t)plan->config->run.seed;
+  about->actions = plan->config->run.trace_actions;
+  petra_status status = petra_runlog_create(path, about, &folder->runlog);
+  petra_free(path);
+  return status == PETRA_OK ? petra_folder_write_config(folder->path, folder->config, folder->config_size) : status;
+}
+
+petra_status petra_folder_complete(petra_folder *folder) {
+  petra_runlog *runlog = folder->runlog;
+  PETRA_TRY(petra_runlog_complete(runlog));
+  folder->runlog = NULL;
+  return petra_runlog_close(runlog);
+}
+
+void petra_folder_fini(petra_folder *folder) {
+  petra_runlog_close(folder->runlog);
+  if (folder->lock >= 0)
+    close(folder->lock);
+  petra_free(folder->config);
+  petra_free(folder->path);
+}
+
+petra_status petra_folder_write_stages(const petra_folder *folder, const petra_plan *plan) {
   petra_runlog_stage *rows = NULL;
   petra_stage_summary *summaries = NULL;
   petra_status status;
-  PETRA_TRY_GOTO(status, petra_allocate(&rows, (size_t)plan->stages, sizeof *rows), done);
+  PETRA_TRY(petra_allocate(&rows, (size_t)plan->stages, sizeof *rows));
   PETRA_TRY_GOTO(status, petra_allocate(&summaries, (size_t)plan->stages, sizeof *summaries), done);
   for (int j = 0; j < plan->stages; j++) {
     const petra_stage_summary *summary = &summaries[j];
@@ -103,7 +132,7 @@ petra_status petra_folder_write_stages(const petra_plan *plan, petra_runlog *run
                                    .backward_bytes = summary->backward_bytes,
                                    .delay = (int32_t)summary->delay};
   }
-  status = petra_runlog_stages(runlog, rows, plan->stages);
+  status = petra_runlog_stages(folder->runlog, rows, plan->stages);
 done:
   petra_free(rows);
   petra_free(summaries);

@@ -5,22 +5,44 @@
 #include "run/plan.h"
 #include "io/runlog.h"
 
-/* The folder of the run: --output, else run.output/run.name. Made where it is missing. Free with petra_free. */
+typedef struct petra_folder {
+  char *path;
+  int lock;     /* its descriptor; goes with the process, or with petra_folder_fini; -1: none */
+  char *config; /* the expanded config */
+  size_t config_size;
+  petra_runlog *runlog; /* NULL: none, or completed */
+} petra_folder;
+
+/* Opens --output, else run.output/run.name, made where it is missing, for one run at a time. petra_folder_fini is due
+ * whatever comes back, for a folder {.lock = -1} as well. */
+petra_status petra_folder_open(petra_folder *folder, const petra_config *config, const char *output);
+
+/* Creates run.h5, with config, seed and actions of `about` as the config says, and config.yaml; in this order, as run.h5
+ * is the one that a full disk refuses. */
+petra_status petra_folder_begin(petra_folder *folder, const petra_plan *plan, petra_runlog_about *about);
+
+/* /model/stages. */
+petra_status petra_folder_write_stages(const petra_folder *folder, const petra_plan *plan);
+
+/* Completes and closes run.h5. */
+petra_status petra_folder_complete(petra_folder *folder);
+void petra_folder_fini(petra_folder *folder);
+
+/* mkdir -p: --output, else run.output/run.name. Free with petra_free. */
 petra_status petra_folder_of(const petra_config *config, const char *output, char **out);
+petra_status petra_folder_make(const char *path);
 
 /* DIR/name. Free with petra_free. */
 petra_status petra_join_path(const char *directory, const char *name, char **out);
 
-/* One run at a time in a folder: the lock goes with the process, or with close(*out). */
-petra_status petra_folder_lock(const char *directory, int *out);
+/* Locks a folder with flock's `operation`, LOCK_EX or LOCK_SH; `holder`: who else may have it, for the line of an error,
+ * `expected` what to do then. */
+petra_status petra_folder_lock(const char *path, int operation, const char *holder, const char *expected, int *out);
 
 /* The expanded config as a string. Free with petra_free. */
 petra_status petra_folder_expand_config(const petra_config *config, char **out, size_t *size);
 
 /* DIR/config.yaml. */
 petra_status petra_folder_write_config(const char *directory, const char *text, size_t size);
-
-/* /model/stages. */
-petra_status petra_folder_write_stages(const petra_plan *plan, petra_runlog *runlog);
 
 #endif

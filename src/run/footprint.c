@@ -1,6 +1,5 @@
 #include "run/footprint.h"
 
-#include "backend/precision.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "run/network.h"
@@ -141,15 +140,14 @@ static petra_status pass_once(const petra_plan *plan, bool apart, petra_memory_s
   petra_backend *dry;
   memset(out, 0, (size_t)plan->stages * sizeof *out);
   PETRA_TRY(petra_backend_create_dry(config->device.backend, config->device.precision, &dry));
-  petra_status status = petra_network_open(&p.network, plan, dry);
-  if (status == PETRA_OK)
-    status = pass(&p, apart);
-  for (int j = 0; j < plan->stages; j++) {
-    if (p.forward)
-      petra_message_release(&p.forward[j]);
-    if (p.backward)
-      petra_message_release(&p.backward[j]);
-  }
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_network_open(&p.network, plan, NULL, dry), done);
+  status = pass(&p, apart);
+done:
+  for (int j = 0; p.forward && j < plan->stages; j++)
+    petra_message_release(&p.forward[j]);
+  for (int j = 0; p.backward && j < plan->stages; j++)
+    petra_message_release(&p.backward[j]);
   petra_free(p.before);
   petra_free(p.forward);
   petra_free(p.backward);
@@ -203,6 +201,14 @@ petra_status petra_footprint_measured(const petra_plan *plan, petra_memory_stage
 
 /* --- paper, strict --- */
 
+petra_ledger_rule petra_footprint_rule(const petra_plan *plan, petra_accounting accounting) {
+  return (petra_ledger_rule){.accounting = accounting,
+                             .batch = plan->config->data.batch,
+                             .accumulate = plan->config->method.accumulate,
+                             .element_bytes = petra_plan_element_bytes(plan, PETRA_TENSOR_ACTIVATION),
+                             .parameter_bytes = petra_plan_element_bytes(plan, PETRA_TENSOR_FILTER)};
+}
+
 void petra_footprint_block(const petra_plan *plan, int block, int64_t delay, petra_ledger_block *out) {
   const petra_block *b = &plan->model.blocks[block];
   petra_tensor_spec spec;
@@ -223,19 +229,13 @@ void petra_footprint_block(const petra_plan *plan, int block, int64_t delay, pet
   }
 }
 
-/* Bytes of one waiting input and one waiting version: what a delay of one microbatch, with an update each,
- * adds. */
+/* Bytes of one waiting input and one waiting version: what a delay of one microbatch, with an update each, adds. */
 static petra_status count_block(const petra_plan *plan, petra_accounting accounting, int block,
                                 petra_memory_stage *out) {
-  const petra_config *config = plan->config;
-  const petra_ledger_rule rule = {
-      .accounting = accounting,
-      .inputs_kept = plan->method.keep != PETRA_KEEP_NOTHING,
-      .weights_kept = petra_method_stashes(&plan->method),
-      .batch = config->data.batch,
-      .accumulate = 1,
-      .element_bytes = petra_element_bytes(config->device.backend, config->device.precision, PETRA_TENSOR_ACTIVATION),
-      .parameter_bytes = petra_element_bytes(config->device.backend, config->device.precision, PETRA_TENSOR_FILTER)};
+  petra_ledger_rule rule = petra_footprint_rule(plan, accounting);
+  rule.inputs_kept = plan->method.keep != PETRA_KEEP_NOTHING;
+  rule.weights_kept = petra_method_stashes(&plan->method);
+  rule.accumulate = 1;
   petra_ledger_block about;
   petra_ledger_bytes bytes;
   petra_footprint_block(plan, block, 1, &about);

@@ -18,6 +18,9 @@
 petra_status petra_footprint_measured(const petra_plan *plan, petra_memory_stage *out);
 petra_status petra_footprint_counted(const petra_plan *plan, petra_accounting accounting, petra_memory_stage *out);
 
+/* How the ledger counts the plan; whether inputs and weights are kept is left to say. */
+petra_ledger_rule petra_footprint_rule(const petra_plan *plan, petra_accounting accounting);
+
 /* What the ledger must know of block `block` (from 0), in a stage of that delay. Parameters include a bias for every
  * convolution, as in the network that table 3 counts (docs/semantics.md, "Networks"); ours have none. */
 void petra_footprint_block(const petra_plan *plan, int block, int64_t delay, petra_ledger_block *out);

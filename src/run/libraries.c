@@ -1,7 +1,6 @@
 /* The one file that includes the libraries' headers for their versions' sake. */
 #include "run/libraries.h"
 
-#include "base/version.h"
 #include "data/jpeg.h"
 #include "wire/wire.h"
 
@@ -9,7 +8,6 @@
 #include <hdf5.h>
 #include <jansson.h>
 #include <stdio.h>
-#include <string.h>
 #include <yaml.h>
 
 void petra_libraries_describe(char *text, size_t size) {
@@ -18,12 +16,4 @@ void petra_libraries_describe(char *text, size_t size) {
   snprintf(text, size, "HDF5 %d.%d.%d, libyaml %s, jansson %s, GSL %s%s%s%s%s", H5_VERS_MAJOR, H5_VERS_MINOR,
            H5_VERS_RELEASE, yaml_get_version_string(), JANSSON_VERSION, gsl_version, jpeg ? ", " : "",
            jpeg ? jpeg->name : "", mpi ? ", " : "", mpi ? mpi : "");
-}
-
-void petra_version_describe(char *text, size_t size) {
-  const char *commit = petra_version_git_commit();
-  if (strcmp(commit, "unknown") == 0)
-    snprintf(text, size, "%s", petra_version());
-  else
-    snprintf(text, size, "%s (%s)", petra_version(), commit);
 }

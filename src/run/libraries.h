@@ -7,7 +7,4 @@
 /* "HDF5 1.10.8, libyaml 0.2.5, ..." */
 void petra_libraries_describe(char *text, size_t size);
 
-/* "0.1.0", or "0.1.0 (commit)" where the commit is known. */
-void petra_version_describe(char *text, size_t size);
-
 #endif

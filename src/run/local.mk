@@ -10,22 +10,17 @@ libpetra_a_SOURCES += \
 	src/run/network.c src/run/network.h \
 	src/run/network_weights.c \
 	src/run/placement.c src/run/placement.h \
-	src/run/plan.c src/run/plan.h src/run/plan_private.h \
+	src/run/plan.c src/run/plan.h \
 	src/run/plan_order.c \
 	src/run/plan_profile.c \
 	src/run/plan_program.c \
-	src/run/plan_roofline.c \
-	src/run/plan_summary.c \
 	src/run/probe_log.c src/run/probe_log.h \
 	src/run/profile.h \
 	src/run/profile_measure.c \
-	src/run/profile_weights.c \
 	src/run/ranks.c src/run/ranks.h \
-	src/run/replay.c src/run/replay.h \
 	src/run/run.c src/run/run.h \
 	src/run/schedule_file.c src/run/schedule_file.h \
 	src/run/simulation.c src/run/simulation.h \
-	src/run/simulation_log.c \
 	src/run/trace_observer.c src/run/trace_observer.h \
 	src/run/training_log.c src/run/training_log.h \
 	src/run/worker_ranks.c src/run/worker_ranks.h

@@ -6,14 +6,6 @@
 
 #include <sched.h>
 
-petra_backend_options petra_network_backend_options(const petra_config *config) {
-  return (petra_backend_options){.kind = config->device.backend,
-                                 .precision = config->device.precision,
-                                 .threads = petra_network_threads(config),
-                                 .deterministic = config->device.deterministic,
-                                 .graph = config->device.graph};
-}
-
 int petra_network_threads(const petra_config *config) {
   cpu_set_t cores;
   if (config->device.threads > 0)
@@ -24,16 +16,20 @@ int petra_network_threads(const petra_config *config) {
   return count > 0 ? count : 1;
 }
 
-petra_status petra_network_open(petra_network *network, const petra_plan *plan, petra_backend *backend) {
-  return petra_network_open_some(network, plan, NULL, backend);
+petra_status petra_network_backend(const petra_config *config, petra_backend **out) {
+  const petra_backend_options options = {.kind = config->device.backend,
+                                         .precision = config->device.precision,
+                                         .threads = petra_network_threads(config),
+                                         .deterministic = config->device.deterministic,
+                                         .graph = config->device.graph};
+  return petra_backend_create_with(&options, out);
 }
 
-petra_status petra_network_open_some(petra_network *network, const petra_plan *plan, const petra_placement *placement,
-                                     petra_backend *backend) {
-  const petra_backend_options options = petra_network_backend_options(plan->config);
-  *network = (petra_network){.plan = plan, .backend = backend};
+petra_status petra_network_open(petra_network *network, const petra_plan *plan, const petra_placement *placement,
+                                petra_backend *backend) {
+  *network = (petra_network){.plan = plan, .placement = placement, .backend = backend};
   if (!backend)
-    PETRA_TRY(petra_backend_create_with(&options, &network->backend));
+    PETRA_TRY(petra_network_backend(plan->config, &network->backend));
   PETRA_TRY(petra_allocate(&network->stage, (size_t)plan->stages, sizeof *network->stage));
   for (int j = 0; j < plan->stages; j++) {
     if (placement && !petra_placement_has(placement, j + 1))

@@ -5,22 +5,18 @@
 #include "exec/evaluate.h"
 #include "exec/stages.h"
 #include "run/placement.h"
-#include "run/ranks.h"
-#include "run/plan.h"
 
 typedef struct petra_network {
-  const petra_plan *plan; /* borrowed */
+  const petra_plan *plan;           /* borrowed */
+  const petra_placement *placement; /* borrowed; NULL: all stages are here */
   petra_backend *backend;
   petra_stage **stage; /* plan->stages of them; NULL: elsewhere */
 } petra_network;
 
-/* The stages, their weights 0, on `backend`, which is the network's from then on; NULL: one as the config says.
- * petra_network_fini is due whatever comes back. */
-petra_status petra_network_open(petra_network *network, const petra_plan *plan, petra_backend *backend);
-
-/* The same with the stages alone that `placement` has here. */
-petra_status petra_network_open_some(petra_network *network, const petra_plan *plan, const petra_placement *placement,
-                                     petra_backend *backend);
+/* The stages that `placement` has here (NULL: all), their weights 0, on `backend`, which is the network's from then on;
+ * NULL: one as the config says. petra_network_fini is due whatever comes back. */
+petra_status petra_network_open(petra_network *network, const petra_plan *plan, const petra_placement *placement,
+                                petra_backend *backend);
 
 /* The weights of model.weights or, where that is empty, initial ones. */
 petra_status petra_network_initialise(petra_network *network);
@@ -36,19 +32,15 @@ petra_loader_options petra_network_loader(const petra_network *network, int64_t 
 /* Loss and accuracy on a data set with the present weights. */
 petra_status petra_network_evaluate(const petra_network *network, const petra_dataset *set, petra_evaluation *out);
 
-/* What the config says of the backend. */
-petra_backend_options petra_network_backend_options(const petra_config *config);
+/* The backend of the config. */
+petra_status petra_network_backend(const petra_config *config, petra_backend **out);
 
 /* Threads of device.threads: its value, or the cores that this process may use. */
 int petra_network_threads(const petra_config *config);
 
-/* All parameters and statistics of the stages to and from a weights file. */
+/* All parameters and statistics of the stages to and from a weights file. Where the stages are on several ranks, all ranks
+ * come here: each reads, and rank 0 writes. */
 petra_status petra_network_write_weights(const petra_network *network, const char *path);
-
-/* The same where the stages are on several ranks: all of them come here, and rank 0 writes. */
-petra_status petra_network_gather_weights(const petra_network *network, petra_ranks *ranks,
-                                          const petra_placement *placement, const char *path);
-
 petra_status petra_network_read_weights(petra_network *network, const char *path);
 
 #endif

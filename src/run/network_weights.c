@@ -45,29 +45,24 @@ static petra_status add_block(tensor_list *list, const petra_network *network, p
   return PETRA_OK;
 }
 
-static void destroy_list(tensor_list *list) {
+static void free_list(tensor_list *list) {
   for (int i = 0; i < list->count; i++)
     petra_free(list->weights[i].values);
   petra_free(list->weights);
   petra_free(list->tensors);
-  petra_free(list);
 }
 
-static petra_status make_list(const petra_network *network, tensor_list **out) {
-  tensor_list *list;
-  petra_status status;
-  size_t most = (size_t)network->plan->model.block_count * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS);
-  PETRA_TRY(petra_allocate(&list, 1, sizeof *list));
-  PETRA_TRY_GOTO(status, petra_allocate(&list->weights, most, sizeof *list->weights), fail);
-  PETRA_TRY_GOTO(status, petra_allocate(&list->tensors, most, sizeof *list->tensors), fail);
-  for (int j = 0; j < network->plan->partition.stages; j++)
-    for (int b = network->plan->partition.first[j]; b < network->plan->partition.first[j + 1]; b++)
-      PETRA_TRY_GOTO(status, add_block(list, network, network->stage[j], b), fail);
-  *out = list;
+/* free_list is due whatever comes back. */
+static petra_status make_list(const petra_network *network, tensor_list *list) {
+  const petra_partition *partition = &network->plan->partition;
+  const size_t most = (size_t)network->plan->model.block_count * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS);
+  *list = (tensor_list){0};
+  PETRA_TRY(petra_allocate(&list->weights, most, sizeof *list->weights));
+  PETRA_TRY(petra_allocate(&list->tensors, most, sizeof *list->tensors));
+  for (int j = 0; j < partition->stages; j++)
+    for (int b = partition->first[j]; b < partition->first[j + 1]; b++)
+      PETRA_TRY(add_block(list, network, network->stage[j], b));
   return PETRA_OK;
-fail:
-  destroy_list(list);
-  return status;
 }
 
 /* A batch norm divides by the root of its running variance. */
@@ -94,40 +89,8 @@ static petra_status check_finite(const tensor_list *list, const char *path) {
   return PETRA_OK;
 }
 
-/* The values of the stages that are here. */
-static petra_status download(const petra_network *network, tensor_list *list) {
-  for (int i = 0; i < list->count; i++)
-    if (list->tensors[i])
-      PETRA_TRY(petra_op_download(network->backend, list->tensors[i], list->weights[i].values, PETRA_HOST_F64));
-  return PETRA_OK;
-}
-
-static petra_status write_list(const petra_network *network, const tensor_list *list, const char *path) {
-  const petra_config *config = network->plan->config;
-  char text[128];
-  PETRA_TRY(check_finite(list, path));
-  snprintf(text, sizeof text, "%s-%d width %d, %s stem, %d classes",
-           petra_config_choice_name("model.family", (int)config->model.family), network->plan->model.depth,
-           network->plan->model.width, petra_config_choice_name("model.stem", (int)config->model.stem),
-           network->plan->model.classes);
-  const petra_weights_about about = {.model = text};
-  const bool wide = network->backend->element_bytes[PETRA_TENSOR_FILTER] > sizeof(float);
-  return petra_weights_write(path, &about, list->weights, list->count, wide);
-}
-
-petra_status petra_network_write_weights(const petra_network *network, const char *path) {
-  tensor_list *list;
-  PETRA_TRY(make_list(network, &list));
-  petra_status status = download(network, list);
-  if (status == PETRA_OK)
-    status = write_list(network, list, path);
-  destroy_list(list);
-  return status;
-}
-
 typedef struct gathering {
   const petra_network *network;
-  const petra_placement *placement;
   tensor_list *list;
 } gathering;
 
@@ -135,63 +98,81 @@ typedef struct gathering {
 static petra_status take_values(void *context, int rank, const void *data, size_t size) {
   const gathering *all = context;
   const petra_plan *plan = all->network->plan;
+  petra_weight *weight = all->list->weights;
   const char *at = data, *end = at + size;
-  int i = 0;
   for (int j = 0; j < plan->stages; j++)
     for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++) {
       const petra_block *block = &plan->model.blocks[b];
-      const int next = i + petra_block_parameter_count(block) + petra_block_statistic_count(block);
-      for (; i < next; i++) {
-        const size_t bytes = (size_t)all->list->weights[i].elements * sizeof(double);
-        if (all->placement->rank_of[j] != rank)
+      const int count = petra_block_parameter_count(block) + petra_block_statistic_count(block);
+      for (const petra_weight *next = weight + count; weight < next; weight++) {
+        const size_t bytes = (size_t)weight->elements * sizeof *weight->values;
+        if (all->network->placement->rank_of[j] != rank)
           continue;
         if (bytes > (size_t)(end - at))
           return petra_fail(PETRA_INTERNAL, "rank %d has sent %zu bytes of weights, too few for its stages", rank,
                             size);
-        memcpy(all->list->weights[i].values, at, bytes);
+        memcpy(weight->values, at, bytes);
         at += bytes;
       }
     }
   return PETRA_OK;
 }
 
-petra_status petra_network_gather_weights(const petra_network *network, petra_ranks *ranks,
-                                          const petra_placement *placement, const char *path) {
-  gathering all = {network, placement, NULL};
-  char *own = NULL, *at;
-  size_t bytes = 0;
-  petra_status status;
-  PETRA_TRY(make_list(network, &all.list));
-  PETRA_TRY_GOTO(status, download(network, all.list), done);
-  for (int i = 0; i < all.list->count; i++)
-    bytes += all.list->tensors[i] ? (size_t)all.list->weights[i].elements * sizeof(double) : 0;
-  PETRA_TRY_GOTO(status, petra_allocate_raw(&own, bytes, 1), done);
-  at = own;
-  for (int i = 0; i < all.list->count; i++)
-    if (all.list->tensors[i]) {
-      memcpy(at, all.list->weights[i].values, (size_t)all.list->weights[i].elements * sizeof(double));
-      at += (size_t)all.list->weights[i].elements * sizeof(double);
+/* The values of all ranks, to rank 0. */
+static petra_status gather(const petra_network *network, tensor_list *list) {
+  gathering all = {network, list};
+  size_t bytes = 0, at = 0;
+  char *own;
+  for (int i = 0; i < list->count; i++)
+    bytes += list->tensors[i] ? (size_t)list->weights[i].elements * sizeof(double) : 0;
+  PETRA_TRY(petra_allocate_raw(&own, bytes, 1));
+  for (int i = 0; i < list->count; i++)
+    if (list->tensors[i]) {
+      memcpy(own + at, list->weights[i].values, (size_t)list->weights[i].elements * sizeof(double));
+      at += (size_t)list->weights[i].elements * sizeof(double);
     }
-  PETRA_TRY_GOTO(status, petra_ranks_gather(ranks, own, bytes, take_values, &all), done);
-  if (ranks->rank == 0)
-    status = write_list(network, all.list, path);
-done:
+  petra_status status = petra_ranks_gather(network->placement->ranks, own, bytes, take_values, &all);
   petra_free(own);
-  destroy_list(all.list);
+  return status;
+}
+
+petra_status petra_network_write_weights(const petra_network *network, const char *path) {
+  tensor_list list;
+  petra_status status;
+  char text[128];
+  const petra_config *config = network->plan->config;
+  PETRA_TRY_GOTO(status, make_list(network, &list), done);
+  for (int i = 0; i < list.count; i++)
+    if (list.tensors[i])
+      PETRA_TRY_GOTO(
+          status, petra_op_download(network->backend, list.tensors[i], list.weights[i].values, PETRA_HOST_F64), done);
+  if (network->placement)
+    PETRA_TRY_GOTO(status, gather(network, &list), done);
+  if (network->placement && network->placement->ranks->rank > 0)
+    goto done;
+  PETRA_TRY_GOTO(status, check_finite(&list, path), done);
+  snprintf(text, sizeof text, "%s-%d width %d, %s stem, %d classes",
+           petra_config_choice_name("model.family", (int)config->model.family), network->plan->model.depth,
+           network->plan->model.width, petra_config_choice_name("model.stem", (int)config->model.stem),
+           network->plan->model.classes);
+  const bool wide = network->backend->element_bytes[PETRA_TENSOR_FILTER] > sizeof(float);
+  status = petra_weights_write(path, text, list.weights, list.count, wide);
+done:
+  free_list(&list);
   return status;
 }
 
 petra_status petra_network_read_weights(petra_network *network, const char *path) {
-  tensor_list *list;
+  tensor_list list;
   petra_status status;
-  PETRA_TRY(make_list(network, &list));
-  PETRA_TRY_GOTO(status, petra_weights_read(path, list->weights, list->count), done);
-  PETRA_TRY_GOTO(status, check_variances(list, path), done);
-  for (int i = 0; i < list->count; i++)
-    if (list->tensors[i])
-      PETRA_TRY_GOTO(
-          status, petra_op_upload(network->backend, list->tensors[i], list->weights[i].values, PETRA_HOST_F64), done);
+  PETRA_TRY_GOTO(status, make_list(network, &list), done);
+  PETRA_TRY_GOTO(status, petra_weights_read(path, list.weights, list.count), done);
+  PETRA_TRY_GOTO(status, check_variances(&list, path), done);
+  for (int i = 0; i < list.count; i++)
+    if (list.tensors[i])
+      PETRA_TRY_GOTO(status, petra_op_upload(network->backend, list.tensors[i], list.weights[i].values, PETRA_HOST_F64),
+                     done);
 done:
-  destroy_list(list);
+  free_list(&list);
   return status;
 }

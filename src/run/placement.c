@@ -54,11 +54,11 @@ static petra_status cut_by_list(const petra_plan *plan, int devices, int ranks, 
   return PETRA_OK;
 }
 
-petra_status petra_placement_init(petra_placement *placement, const petra_plan *plan, int rank, int ranks) {
-  const int devices = petra_program_devices(&plan->program);
+petra_status petra_placement_init(petra_placement *placement, const petra_plan *plan, petra_ranks *all) {
+  const int devices = petra_program_devices(&plan->program), ranks = all->count;
   int *first;
   petra_status status;
-  *placement = (petra_placement){.rank = rank, .ranks = ranks};
+  *placement = (petra_placement){.ranks = all};
   if (ranks > devices)
     return petra_config_fail(plan->config, "run.mode", "%d processes for %d %s; expected at most one process for each",
                              ranks, devices, plan->program.chunks > 1 ? "devices of the method" : "stages");

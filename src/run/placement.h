@@ -3,20 +3,21 @@
 #define PETRA_RUN_PLACEMENT_H
 
 #include "run/plan.h"
+#include "run/ranks.h"
 
 typedef struct petra_placement {
-  int rank, ranks;  /* this process, of how many */
-  int32_t *rank_of; /* of each stage of the plan */
+  petra_ranks *ranks; /* borrowed */
+  int32_t *rank_of;   /* of each stage of the plan */
 } petra_placement;
 
 /* Neighbouring devices (of a method that is not interleaved: stages) for every rank, as cluster.placement says or, where it
  * is empty, so that the largest sum of times (of the profile, else FLOPs) is the least. `plan` has its program.
  * PETRA_CONFIG, with the key; petra_placement_fini is due whatever comes back. */
-petra_status petra_placement_init(petra_placement *placement, const petra_plan *plan, int rank, int ranks);
+petra_status petra_placement_init(petra_placement *placement, const petra_plan *plan, petra_ranks *ranks);
 void petra_placement_fini(petra_placement *placement);
 
 static inline bool petra_placement_has(const petra_placement *placement, int32_t stage) {
-  return placement->rank_of[stage - 1] == placement->rank;
+  return placement->rank_of[stage - 1] == placement->ranks->rank;
 }
 
 /* "stage 1", "stages 4 .. 6", "stages 1, 3" */

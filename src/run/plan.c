@@ -1,8 +1,10 @@
-#include "run/plan_private.h"
+#include "run/plan.h"
 
 #include "backend/precision.h"
 #include "base/log.h"
 #include "base/mem.h"
+
+#include <stdio.h>
 
 static petra_status check_classes(const petra_config *config, int32_t classes) {
   if (config->model.classes >= classes)
@@ -34,6 +36,10 @@ static petra_status cut(petra_plan *plan) {
                                                 petra_plan_block_times(plan, times) ? times : NULL);
   petra_free(times);
   return status;
+}
+
+int64_t petra_plan_element_bytes(const petra_plan *plan, petra_tensor_kind kind) {
+  return petra_element_bytes(plan->config->device.backend, plan->config->device.precision, kind);
 }
 
 /* What each backend can compute in. */
@@ -72,7 +78,41 @@ petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
 void petra_plan_fini(petra_plan *plan) {
   petra_partition_fini(&plan->partition);
   petra_model_fini(&plan->model);
-  petra_plan_order_destroy(plan->order);
+  petra_schedule_destroy(plan->schedule);
+  petra_free(plan->distance);
   petra_profile_destroy(plan->profile);
   *plan = (petra_plan){0};
+}
+
+void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_summary *out) {
+  const petra_config *config = plan->config;
+  const petra_block *first = &plan->model.blocks[plan->partition.first[stage]];
+  const petra_block *last = &plan->model.blocks[plan->partition.first[stage + 1] - 1];
+  int64_t image_bytes = config->data.batch * petra_plan_element_bytes(plan, PETRA_TENSOR_ACTIVATION);
+  *out = (petra_stage_summary){.reversible = true,
+                               .in = first->shape_in,
+                               .out = last->shape_out,
+                               .streams_in = first->streams_in,
+                               .streams_out = last->is_loss ? 1 : last->streams_out,
+                               .forward_bytes = image_bytes * petra_block_output_elements(last)};
+  if (first == last)
+    snprintf(out->name, sizeof out->name, "%s", first->name);
+  else
+    snprintf(out->name, sizeof out->name, "%s .. %s", first->name, last->name);
+  for (const petra_block *block = first; block <= last; block++) {
+    out->reversible = out->reversible && block->reversible;
+    out->parameters += petra_block_parameters(&plan->model, block);
+    out->forward_flops += petra_block_flops(block);
+  }
+  if (stage > 0)
+    out->backward_bytes = image_bytes * petra_block_input_elements(first) * (plan->inverts ? 2 : 1);
+  int32_t stages = plan->stages;
+  out->delay = petra_method_distance(&plan->method, stages, stage + 1);
+  out->lag = petra_method_lag(&plan->method, stages, stage + 1);
+  if (plan->distance) {
+    out->delay = plan->distance[stage].delay;
+    out->lag = plan->distance[stage].lag;
+  }
+  if (plan->method.program->moment == PETRA_MOMENT_WINDOW)
+    out->delay = 0; /* also where a file orders it: no update comes in between */
 }

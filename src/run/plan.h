@@ -7,10 +7,9 @@
 #include "data/dataset.h"
 #include "io/profile.h"
 #include "nn/partition.h"
+#include "schedule/examine.h"
 #include "schedule/method.h"
 #include "sim/cost.h"
-
-typedef struct petra_plan_order petra_plan_order; /* of method.schedule; plan_order.c */
 
 typedef struct petra_plan {
   const petra_config *config; /* borrowed */
@@ -18,7 +17,9 @@ typedef struct petra_plan {
   petra_partition partition;
   int32_t stages; /* J */
   petra_method method;
-  petra_plan_order *order; /* NULL: the method's own */
+  petra_schedule *schedule;          /* of method.schedule; NULL: the method's own order */
+  petra_schedule_distance *distance; /* of its stages; NULL until petra_plan_measure_order */
+  bool by_arrival;                   /* it stands in place of a program without an order */
   bool inverts; /* backward messages carry streams: the method inverts and the network has reversible blocks */
   petra_profile *profile;        /* NULL where no cost comes from one */
   petra_program_options program; /* from petra_plan_program on */
@@ -41,13 +42,8 @@ petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t 
  * run.max_microbatches microbatches; 0: `microbatches`; 0: 16 a stage. */
 petra_status petra_plan_simulated(petra_plan *plan, const petra_config *config, int64_t microbatches);
 
-/* NULL: no method.schedule. */
-const struct petra_schedule *petra_plan_schedule(const petra_plan *plan);
-
-/* The delays and lags of the file's stages, for petra_plan_stage_summary. */
+/* The delays and lags of the file's stages, for petra_plan_stage_summary; nothing without a file. */
 petra_status petra_plan_measure_order(petra_plan *plan);
-/* Of stage `stage` from 0, if they have been measured. */
-bool petra_plan_distance(const petra_plan *plan, int stage, int64_t *delay, int64_t *lag);
 
 /* Whether the trainer can run the plan, and its file if there is one, in a run of `microbatches` (that many at most).
  * Measures the file. PETRA_SCHEDULE, PETRA_CONFIG. */
@@ -55,10 +51,6 @@ petra_status petra_plan_check_training(petra_plan *plan, int64_t microbatches);
 
 /* Checks an open data set against the plan: classes and size of the images. PETRA_CONFIG. */
 petra_status petra_plan_check_data(const petra_plan *plan, const petra_dataset *set);
-
-/* Durations of stage `stage` from 0 by cluster.cost: roofline; `out`'s message sizes stay as they are. PETRA_CONFIG if
- * the device has no peak for the arithmetic. */
-petra_status petra_plan_roofline_cost(const petra_plan *plan, int stage, petra_stage_cost *out);
 
 /* Reads cluster.cost.profile, unless it was read before or no cost comes from one, and checks that it is a profile of this
  * network. Before petra_cluster_init. PETRA_CONFIG, PETRA_IO or PETRA_DATA: what differs, and what was expected. */
@@ -70,6 +62,9 @@ petra_status petra_plan_profile_cost(const petra_plan *plan, int stage, petra_st
 
 /* What the profile says a microbatch takes at each block, F and B together; false if it has not one block a stage. */
 bool petra_plan_block_times(const petra_plan *plan, int64_t *nanoseconds);
+
+/* Of a tensor of this kind, on the backend and in the precision of the config. */
+int64_t petra_plan_element_bytes(const petra_plan *plan, petra_tensor_kind kind);
 
 /* A row of the stage table. */
 typedef struct petra_stage_summary {

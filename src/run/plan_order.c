@@ -1,17 +1,10 @@
 /* method.schedule: a file's order instead of the program of the method, which keeps its weights and its costs. */
 #include "base/log.h"
 #include "base/mem.h"
+#include "run/plan.h"
 #include "run/schedule_file.h"
-#include "run/plan_private.h"
-#include "schedule/examine.h"
 
 #include <string.h>
-
-struct petra_plan_order {
-  petra_schedule *schedule;
-  petra_schedule_distance *distance; /* per stage; NULL until asked for */
-  bool by_arrival;                   /* it stands in place of a program without an order */
-};
 
 static petra_status check_stages(const petra_config *config, const petra_schedule *s, int32_t stages) {
   const char *path = config->method.schedule;
@@ -53,55 +46,24 @@ static petra_status settle_head(const petra_config *config, const petra_method *
 
 petra_status petra_plan_read_order(petra_plan *plan) {
   const petra_config *config = plan->config;
-  petra_plan_order *order;
   if (!*config->method.schedule)
     return PETRA_OK;
-  PETRA_TRY(petra_allocate(&order, 1, sizeof *order));
-  petra_status status = petra_schedule_file_read(config->method.schedule, &order->schedule);
-  if (status == PETRA_OK)
-    status = check_stages(config, order->schedule, plan->stages);
-  if (status == PETRA_OK)
-    status = settle_head(config, &plan->method, order->schedule);
-  if (status == PETRA_OK)
-    status = petra_schedule_find_moment(order->schedule, plan->method.program, config->method.accumulate);
-  if (status != PETRA_OK) {
-    petra_plan_order_destroy(order);
-    return status;
-  }
-  order->by_arrival = plan->method.program->arrival;
-  plan->method.program = &order->schedule->program;
-  plan->method.split_head = order->schedule->split_head;
-  plan->method.chunks = order->schedule->stages / order->schedule->devices;
-  plan->order = order;
+  PETRA_TRY(petra_schedule_file_read(config->method.schedule, &plan->schedule));
+  PETRA_TRY(check_stages(config, plan->schedule, plan->stages));
+  PETRA_TRY(settle_head(config, &plan->method, plan->schedule));
+  PETRA_TRY(petra_schedule_find_moment(plan->schedule, plan->method.program, config->method.accumulate));
+  plan->by_arrival = plan->method.program->arrival;
+  plan->method.program = &plan->schedule->program;
+  plan->method.split_head = plan->schedule->split_head;
+  plan->method.chunks = plan->schedule->stages / plan->schedule->devices;
   return PETRA_OK;
 }
 
-void petra_plan_order_destroy(petra_plan_order *order) {
-  if (!order)
-    return;
-  petra_schedule_destroy(order->schedule);
-  petra_free(order->distance);
-  petra_free(order);
-}
-
-const petra_schedule *petra_plan_schedule(const petra_plan *plan) {
-  return plan->order ? plan->order->schedule : NULL;
-}
-
 petra_status petra_plan_measure_order(petra_plan *plan) {
-  petra_plan_order *order = plan->order;
-  if (!order || order->distance)
+  if (!plan->schedule || plan->distance)
     return PETRA_OK;
-  PETRA_TRY(petra_allocate(&order->distance, (size_t)order->schedule->stages, sizeof *order->distance));
-  return petra_schedule_distances(order->schedule, order->distance);
-}
-
-bool petra_plan_distance(const petra_plan *plan, int stage, int64_t *delay, int64_t *lag) {
-  if (!plan->order || !plan->order->distance)
-    return false;
-  *delay = plan->order->distance[stage].delay;
-  *lag = plan->order->distance[stage].lag;
-  return true;
+  PETRA_TRY(petra_allocate(&plan->distance, (size_t)plan->stages, sizeof *plan->distance));
+  return petra_schedule_distances(plan->schedule, plan->distance);
 }
 
 petra_status petra_plan_check_training(petra_plan *plan, int64_t microbatches) {
@@ -111,9 +73,9 @@ petra_status petra_plan_check_training(petra_plan *plan, int64_t microbatches) {
         config, "probe.per_epoch",
         "%lld with method.mitigation.weight_prediction, whose forward reads weights that no version is; expected 0",
         (long long)config->probe.per_epoch);
-  if (!plan->order)
+  const petra_schedule *schedule = plan->schedule;
+  if (!schedule)
     return PETRA_OK;
-  const petra_schedule *schedule = plan->order->schedule;
   const petra_schedule_demands demands = {.accumulate = config->method.accumulate,
                                           .batches = plan->program.batches,
                                           .eval_every = config->run.eval_every,
@@ -127,12 +89,11 @@ petra_status petra_plan_check_training(petra_plan *plan, int64_t microbatches) {
   if (config->probe.per_epoch > 0 && schedule->program.moment == PETRA_MOMENT_NONE)
     return petra_config_fail(
         config, "probe.per_epoch",
-        plan->order->by_arrival
-            ? "%lld with method.schedule: %s and method %s, whose references follow the clock of the "
-              "run itself, which an order has not; expected 0"
-            : "%lld with method.schedule: %s and method %s: the order is neither synchronous nor one "
-              "that petra schedule prints, so that no weights are those of the moment of a "
-              "backward; expected 0",
+        plan->by_arrival
+            ? "%lld with method.schedule: %s and method %s, whose references follow the clock of the run itself, which "
+              "an order has not; expected 0"
+            : "%lld with method.schedule: %s and method %s: the order is neither synchronous nor one that petra "
+              "schedule prints, so that no weights are those of the moment of a backward; expected 0",
         (long long)config->probe.per_epoch, config->method.schedule, plan->method.name);
   return petra_plan_measure_order(plan);
 }

@@ -1,7 +1,6 @@
 /* The options of the program, from a config. */
 #include "data/shapes.h"
 #include "run/plan.h"
-#include "schedule/schedule.h"
 
 static petra_status check_program(const petra_config *config, const petra_method *method, int32_t stages) {
   const petra_program_ops *program = method->program;
@@ -19,11 +18,10 @@ static petra_status check_program(const petra_config *config, const petra_method
                              "%lld chunks of %d stages; expected a divisor of the number of stages", (long long)chunks,
                              stages);
   if (method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER && config->method.accumulate < stages)
-    return petra_config_fail(
-        config, "method.accumulate",
-        "%lld with method %s on %d stages; its two versions of the weights need at least one microbatch a stage "
-        "between updates: expected at least %d",
-        (long long)config->method.accumulate, name, stages, stages);
+    return petra_config_fail(config, "method.accumulate",
+                             "%lld with method %s on %d stages; its two versions of the weights need at least one "
+                             "microbatch a stage between updates: expected at least %d",
+                             (long long)config->method.accumulate, name, stages, stages);
   if (config->method.credit > 0 && !program->arrival)
     return petra_config_fail(config, "method.credit",
                              "%lld with method %s, whose program is %s; expected 0, or a method by arrival",
@@ -34,7 +32,7 @@ static petra_status check_program(const petra_config *config, const petra_method
 petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t batches) {
   const petra_config *config = plan->config;
   const petra_method *method = &plan->method;
-  const petra_schedule *schedule = petra_plan_schedule(plan);
+  const petra_schedule *schedule = plan->schedule;
   PETRA_TRY(check_program(config, method, plan->stages));
   plan->program = (petra_program_options){.stages = plan->stages,
                                           .chunks = method->chunks,

@@ -1,9 +1,7 @@
 #include "run/probe_log.h"
 
 #include "backend/ops.h"
-#include "backend/precision.h"
 #include "base/mem.h"
-#include "nn/invariant.h"
 
 #include <stdio.h>
 
@@ -82,15 +80,10 @@ petra_status petra_probe_log_init(petra_probe_log *log, const petra_network *net
                                               .pair_count = PETRA_PAIRS,
                                               .gradients = gradient_names,
                                               .gradient_count = config->probe.gradients ? PETRA_GRADIENTS : 0,
-                                              .single =
-                                                  petra_element_bytes(config->device.backend, config->device.precision,
-                                                                      PETRA_TENSOR_FILTER) <= (int64_t)sizeof(float),
+                                              .single = petra_plan_element_bytes(plan, PETRA_TENSOR_FILTER) <=
+                                                        (int64_t)sizeof(float),
                                               .resumed = resumed};
   return petra_runlog_probe_create(runlog, &options, &log->log);
-}
-
-petra_status petra_probe_log_finish(petra_probe_log *log, petra_probe *probe) {
-  return petra_runlog_probe_memory(log->log, petra_probe_account(probe));
 }
 
 void petra_probe_log_fini(petra_probe_log *log) {

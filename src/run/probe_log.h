@@ -22,9 +22,6 @@ petra_status petra_probe_log_init(petra_probe_log *log, const petra_network *net
 /* `row` of petra_probe_options; `context` is the log. */
 petra_status petra_probe_log_row(void *context, const petra_probe_row *row);
 
-/* Logs what the probes held. Before run.h5 is closed. */
-petra_status petra_probe_log_finish(petra_probe_log *log, petra_probe *probe);
-
 void petra_probe_log_fini(petra_probe_log *log);
 
 #endif

@@ -12,10 +12,4 @@
 petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backend, bool quiet,
                                    petra_profile_stage *out);
 
-/* Seconds of one run of the backend's operations that give the gradients of the convolution filters of stage `stage`
- * (from 0) and, where it has the head, half of the operation that gives all gradients of the fully connected layer
- * (two products of equal size, one of them for the weights). Batch norms' parameters, whose gradients come with that
- * of the input, are no part of it. */
-petra_status petra_profile_time_weights(const petra_plan *plan, petra_backend *backend, int stage, double *seconds);
-
 #endif

@@ -15,9 +15,6 @@
 #include "run/probe_log.h"
 #include "run/trace_observer.h"
 
-#include <stdio.h>
-#include <unistd.h>
-
 struct petra_run {
   const petra_config *config;
   petra_run_options options;
@@ -29,10 +26,8 @@ struct petra_run {
   petra_lr lr;
   petra_execution *execution; /* NULL: the run is emulated */
   /* Files. */
-  char *directory, *weights_path, *checkpoint_path, *config_text;
-  size_t config_size;
-  int lock; /* descriptor of the folder, locked; -1: none */
-  petra_runlog *runlog;
+  petra_folder folder;
+  char *weights_path, *checkpoint_path;
   petra_archive *resume; /* the checkpoint that the run goes on from; NULL: none */
   int64_t first;         /* the first microbatch that stage 1 reads */
   /* What works. */
@@ -44,9 +39,9 @@ struct petra_run {
   petra_training_log *log;
   petra_probe *probe;
   petra_probe_log probe_log;
-  petra_checkpoints *checkpoints;
-  petra_action_log *actions;
-  petra_trace_observer *trace;
+  petra_observer *checkpoints;
+  petra_observer *actions;
+  petra_observer *trace;
   petra_observer *observers;
   petra_stage_observer *stage_observers;
   petra_worker *(*wrap)(void *context, petra_worker *worker);
@@ -55,22 +50,13 @@ struct petra_run {
 
 /* --- open --- */
 
-static petra_status open_data(petra_run *run) {
-  const petra_config *config = run->config;
-  run->train_set = run->options.train;
-  if (!run->train_set) {
-    PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_TRAIN, &run->train_opened));
-    run->train_set = run->train_opened;
-  }
-  PETRA_TRY(petra_plan_check_data(&run->plan, run->train_set));
-  if (config->run.eval_every == 0)
-    return PETRA_OK;
-  run->eval_set = run->options.evaluation;
-  if (!run->eval_set) {
-    PETRA_TRY(petra_dataset_open(config, PETRA_SPLIT_EVAL, &run->eval_opened));
-    run->eval_set = run->eval_opened;
-  }
-  return petra_plan_check_data(&run->plan, run->eval_set);
+/* *out: the given set, or that of the config. */
+static petra_status open_set(petra_run *run, petra_split split, const petra_dataset *given, petra_dataset **opened,
+                             const petra_dataset **out) {
+  if (!given)
+    PETRA_TRY(petra_dataset_open(run->config, split, opened));
+  *out = given ? given : *opened;
+  return petra_plan_check_data(&run->plan, *out);
 }
 
 /* How many microbatches, and the options of the program. */
@@ -114,36 +100,27 @@ static petra_status find_checkpoint(petra_run *run, petra_runlog_about *about, c
   return PETRA_OK;
 }
 
-/* The run's folder with run.h5 and config.yaml; run.h5 first, as it is the one that a full disk refuses. */
+/* The run's folder with run.h5 and config.yaml. */
 static petra_status open_files(petra_run *run) {
-  char *path = NULL, *log = NULL;
+  char *log = NULL;
   char backend[256], libraries[256];
+  petra_runlog_about about = {.command = run->options.command_line, .backend = backend, .libraries = libraries};
   petra_status status;
-  PETRA_TRY(petra_folder_of(run->config, run->options.output, &run->directory));
-  PETRA_TRY(petra_join_path(run->directory, "weights.h5", &run->weights_path));
-  PETRA_TRY(petra_join_path(run->directory, "checkpoint.h5", &run->checkpoint_path));
-  PETRA_TRY(petra_folder_lock(run->directory, &run->lock));
-  PETRA_TRY(petra_folder_expand_config(run->config, &run->config_text, &run->config_size));
-  PETRA_TRY(petra_join_path(run->directory, "run.h5", &path));
+  PETRA_TRY(petra_folder_open(&run->folder, run->config, run->options.output));
+  PETRA_TRY(petra_join_path(run->folder.path, "weights.h5", &run->weights_path));
+  PETRA_TRY(petra_join_path(run->folder.path, "checkpoint.h5", &run->checkpoint_path));
   run->network.backend->ops->describe(run->network.backend, backend, sizeof backend);
   petra_libraries_describe(libraries, sizeof libraries);
-  petra_runlog_about about = {.command = run->options.command_line,
-                              .backend = backend,
-                              .libraries = libraries,
-                              .config = run->config_text,
-                              .actions = run->config->run.trace_actions,
-                              .seed = (uint64_t)run->config->run.seed};
   PETRA_TRY_GOTO(status, find_checkpoint(run, &about, &log), done);
-  PETRA_TRY_GOTO(status, petra_runlog_create(path, &about, &run->runlog), done);
-  PETRA_TRY_GOTO(status, petra_folder_write_config(run->directory, run->config_text, run->config_size), done);
-  if (!run->resume)
-    PETRA_TRY_GOTO(status, petra_folder_write_stages(&run->plan, run->runlog), done);
-  if (run->config->probe.per_epoch > 0)
-    status = petra_probe_log_init(&run->probe_log, &run->network, run->runlog, run->resume != NULL);
+  status = petra_folder_begin(&run->folder, &run->plan, &about);
 done:
   petra_free(log);
-  petra_free(path);
-  return status;
+  PETRA_TRY(status);
+  if (!run->resume)
+    PETRA_TRY(petra_folder_write_stages(&run->folder, &run->plan));
+  return run->config->probe.per_epoch > 0
+             ? petra_probe_log_init(&run->probe_log, &run->network, run->folder.runlog, run->resume != NULL)
+             : PETRA_OK;
 }
 
 static petra_status create_probe(petra_run *run) {
@@ -154,12 +131,12 @@ static petra_status create_probe(petra_run *run) {
                                        .program_options = &run->plan.program,
                                        .per_epoch = config->probe.per_epoch,
                                        .gradients = config->probe.gradients,
-                                       .context = run->runlog ? &run->probe_log : run->options.context,
-                                       .row = run->runlog ? petra_probe_log_row : run->options.probe_row};
+                                       .context = run->folder.runlog ? &run->probe_log : run->options.context,
+                                       .row = run->folder.runlog ? petra_probe_log_row : run->options.probe_row};
   if (config->probe.per_epoch == 0)
     return PETRA_OK;
   PETRA_TRY(petra_probe_create(&options, &run->probe));
-  petra_stage_observers_add(&run->stage_observers, petra_probe_observer(run->probe));
+  PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_probe_observer(run->probe));
   return PETRA_OK;
 }
 
@@ -172,52 +149,52 @@ static petra_status create_trace(petra_run *run) {
       .path = run->options.trace, .plan = &run->plan, .account = run->execution ? NULL : account_of, .context = run};
   PETRA_TRY(petra_trace_observer_create(&options, &run->trace));
   if (!run->execution)
-    petra_observers_add(&run->observers, petra_trace_observer_base(run->trace));
+    PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->trace);
   return PETRA_OK;
 }
 
 /* Those of the whole run; the list of the worker's observers begins with the probe. */
 static petra_status create_observers(petra_run *run) {
-  const petra_training_log_options log = {.runlog = run->runlog,
+  const petra_training_log_options log = {.runlog = run->folder.runlog,
                                           .program = run->plan.method.program,
                                           .program_options = &run->plan.program,
                                           .print_epochs = run->options.print,
                                           .progress = run->options.progress};
   PETRA_TRY(create_probe(run));
   PETRA_TRY(petra_training_log_create(&log, &run->log));
-  petra_stage_observer *log_observer = petra_training_log_observer(run->log);
-  petra_stage_observers_add(&run->stage_observers,
-                            run->execution ? petra_execution_observer(run->execution, log_observer) : log_observer);
+  petra_stage_observer *told = petra_training_log_observer(run->log);
   if (run->execution) /* whose actions are logged at the end, by the wall clock */
-    return PETRA_OK;
-  if (run->config->run.trace_actions && run->runlog) {
-    PETRA_TRY(petra_action_log_create(run->runlog, run->plan.stages, &run->actions));
-    petra_observers_add(&run->observers, petra_action_log_observer(run->actions));
+    told = petra_execution_observer(run->execution, told);
+  PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, told);
+  if (!run->execution && run->config->run.trace_actions && run->folder.runlog) {
+    PETRA_TRY(petra_action_log_create(run->folder.runlog, run->plan.stages, &run->actions));
+    PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->actions);
   }
   return PETRA_OK;
 }
 
 /* All that can be found wrong before anything is written. */
 static petra_status prepare(petra_run *run) {
-  const petra_config *config = run->config;
+  const petra_run_options *options = &run->options;
   const petra_placement *placement = NULL;
-  petra_backend *backend = run->network.backend;
-  PETRA_TRY(petra_plan_init(&run->plan, config));
+  PETRA_TRY(petra_plan_init(&run->plan, run->config));
   PETRA_TRY(petra_plan_read_order(&run->plan));
-  PETRA_TRY(open_data(run));
+  PETRA_TRY(open_set(run, PETRA_SPLIT_TRAIN, options->train, &run->train_opened, &run->train_set));
+  if (run->config->run.eval_every > 0)
+    PETRA_TRY(open_set(run, PETRA_SPLIT_EVAL, options->evaluation, &run->eval_opened, &run->eval_set));
   PETRA_TRY(plan_program(run));
-  if (run->options.program)
-    run->plan.method.program = run->options.program;
-  if (run->options.ranks) {
-    PETRA_TRY(petra_execution_create(run->options.ranks, &run->plan, run->options.resume, &run->execution));
+  if (options->program)
+    run->plan.method.program = options->program;
+  if (options->ranks) {
+    PETRA_TRY(petra_execution_create(options->ranks, &run->plan, options->resume, &run->execution));
     placement = petra_execution_placement(run->execution);
   }
-  PETRA_TRY(petra_network_open_some(&run->network, &run->plan, placement, backend));
+  PETRA_TRY(petra_network_open(&run->network, &run->plan, placement, options->backend));
   PETRA_TRY(petra_network_initialise(&run->network));
   return petra_cluster_init(&run->cluster, &run->plan);
 }
 
-static petra_status record(petra_run *run) {
+static petra_status open_records(petra_run *run) {
   if (run->options.trace && run->options.files)
     PETRA_TRY(create_trace(run));
   if (run->options.files)
@@ -228,37 +205,35 @@ static petra_status record(petra_run *run) {
 petra_status petra_run_open(const petra_config *config, const petra_run_options *options, petra_run **out) {
   petra_run *run;
   petra_ranks *ranks = options->ranks;
-  petra_status status;
   PETRA_TRY(petra_allocate(&run, 1, sizeof *run));
   run->config = config;
   run->options = *options;
   if (ranks && ranks->rank > 0)
     run->options.files = run->options.print = false;
   run->network.backend = options->backend;
-  run->lock = -1;
-  status = prepare(run);
+  run->folder.lock = -1;
+  petra_status status = prepare(run);
   if (ranks)
     status = petra_execution_agree(ranks, run->execution, status, &run->network, run->train_set, run->eval_set);
-  PETRA_TRY_GOTO(status, status, fail);
-  status = record(run);
-  if (ranks)
+  if (status == PETRA_OK)
+    status = open_records(run);
+  if (ranks && !ranks->agreed)
     status = petra_ranks_agree(ranks, status, NULL);
-  PETRA_TRY_GOTO(status, status, fail);
-  *out = run;
-  return PETRA_OK;
-fail:
-  petra_run_destroy(run);
+  if (status != PETRA_OK)
+    petra_run_destroy(run);
+  else
+    *out = run;
   return status;
 }
 
 /* --- go --- */
 
 void petra_run_observe(petra_run *run, petra_observer *observer) {
-  petra_observers_add(&run->observers, observer);
+  PETRA_OBSERVERS_ADD(petra_observer, &run->observers, observer);
 }
 
 void petra_run_observe_stages(petra_run *run, petra_stage_observer *observer) {
-  petra_stage_observers_add(&run->stage_observers, observer);
+  PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, observer);
 }
 
 void petra_run_wrap(petra_run *run, petra_worker *(*wrap)(void *context, petra_worker *worker), void *context) {
@@ -292,29 +267,33 @@ static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
                                              .worker = run->worker,
                                              .probe = run->probe,
                                              .log = run->log,
-                                             .runlog = run->runlog,
+                                             .runlog = run->folder.runlog,
                                              .path = run->checkpoint_path,
-                                             .config = run->config_text,
+                                             .config = run->folder.config,
                                              .every = run->config->run.checkpoint_every * run->plan.program.batches,
                                              .measure = run->config->cluster.cost.model == PETRA_COST_MEASURED,
                                              .resume = run->resume};
   *worker = run->worker;
   if (!run->options.files)
     return PETRA_OK;
-  PETRA_TRY(petra_checkpoints_create(&options, &run->checkpoints));
+  PETRA_TRY(petra_checkpoints_create(&options, &run->checkpoints, worker));
   petra_checkpoint_destroy(run->resume);
   run->resume = NULL;
-  petra_observers_add(&run->observers, petra_checkpoints_observer(run->checkpoints));
-  *worker = petra_checkpoints_worker(run->checkpoints);
+  PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->checkpoints);
   return PETRA_OK;
+}
+
+/* Whether an executed run keeps its actions: run.h5 or a trace wants them. */
+static bool records(const petra_run *run) {
+  return run->config->run.trace_actions || run->options.trace;
 }
 
 petra_status petra_run_go(petra_run *run) {
   petra_worker *worker;
   PETRA_TRY(create_worker(run));
   if (run->execution)
-    PETRA_TRY(petra_execution_worker(run->execution, run->worker, &run->network, run->transport,
-                                     run->config->run.trace_actions || run->options.trace, &worker));
+    PETRA_TRY(
+        petra_execution_worker(run->execution, run->worker, &run->network, run->transport, records(run), &worker));
   else
     PETRA_TRY(create_checkpoints(run, &worker));
   if (run->wrap)
@@ -346,40 +325,27 @@ static petra_status write_memory(petra_run *run) {
     if (run->network.stage[j])
       accounts[j] = *petra_stage_account(run->network.stage[j]);
   petra_status status = run->execution ? petra_execution_accounts(run->execution, accounts) : PETRA_OK;
-  if (status == PETRA_OK && run->runlog)
-    status = petra_runlog_memory(run->runlog, accounts, run->plan.stages);
+  if (status == PETRA_OK && run->options.files)
+    status = petra_runlog_memory(run->folder.runlog, accounts, run->plan.stages);
   petra_free(accounts);
   return status;
 }
 
-/* What the ranks have to give to rank 0; on the others nothing else is due. */
-static petra_status gather(petra_run *run) {
-  const bool log = run->runlog && run->config->run.trace_actions;
-  PETRA_TRY(petra_network_gather_weights(&run->network, run->options.ranks, petra_execution_placement(run->execution),
-                                         run->weights_path));
-  if (run->config->run.trace_actions || run->options.trace)
-    PETRA_TRY(petra_execution_actions(run->execution, log ? run->runlog : NULL,
-                                      run->trace ? petra_trace_observer_base(run->trace) : NULL));
-  return write_memory(run);
-}
-
 petra_status petra_run_close(petra_run *run) {
-  if (run->execution) /* weights first: they are what the run was for */
-    PETRA_TRY(gather(run));
+  if (run->options.files || run->execution) /* first: they are what the run was for */
+    PETRA_TRY(petra_network_write_weights(&run->network, run->weights_path));
+  if (run->execution && records(run))
+    PETRA_TRY(petra_execution_actions(run->execution, run->config->run.trace_actions ? run->folder.runlog : NULL,
+                                      run->trace));
   if (run->trace)
     PETRA_TRY(petra_trace_observer_finish(run->trace));
+  if (run->options.files || run->execution)
+    PETRA_TRY(write_memory(run));
   if (!run->options.files)
     return PETRA_OK;
-  if (!run->execution) {
-    PETRA_TRY(petra_network_write_weights(&run->network, run->weights_path)); /* first here as well */
-    PETRA_TRY(write_memory(run));
-  }
   if (run->probe)
-    PETRA_TRY(petra_probe_log_finish(&run->probe_log, run->probe));
-  PETRA_TRY(petra_runlog_complete(run->runlog));
-  petra_runlog *runlog = run->runlog;
-  run->runlog = NULL;
-  return petra_runlog_close(runlog);
+    PETRA_TRY(petra_runlog_probe_memory(run->probe_log.log, petra_probe_account(run->probe)));
+  return petra_folder_complete(&run->folder);
 }
 
 void petra_run_destroy(petra_run *run) {
@@ -395,13 +361,9 @@ void petra_run_destroy(petra_run *run) {
   petra_probe_destroy(run->probe);
   petra_probe_log_fini(&run->probe_log);
   petra_training_log_destroy(run->log);
-  petra_runlog_close(run->runlog);
-  if (run->lock >= 0)
-    close(run->lock);
-  petra_free(run->config_text);
+  petra_folder_fini(&run->folder);
   petra_free(run->checkpoint_path);
   petra_free(run->weights_path);
-  petra_free(run->directory);
   petra_loader_destroy(run->loader);
   petra_cluster_fini(&run->cluster);
   petra_network_fini(&run->network);
@@ -424,7 +386,7 @@ const petra_training_log *petra_run_log(const petra_run *run) {
 }
 
 const char *petra_run_directory(const petra_run *run) {
-  return run->directory;
+  return run->folder.path;
 }
 
 int64_t petra_run_now_ns(const petra_run *run) {

@@ -10,7 +10,7 @@
 #include "run/training_log.h"
 
 typedef struct petra_run_options {
-  bool files;               /* (of rank 0) a folder with run.h5, config.yaml, weights.h5, checkpoints; else nothing is written */
+  bool files; /* (of rank 0) a folder with run.h5, config.yaml, weights.h5, checkpoints; else nothing is written */
   const char *output;       /* the folder; NULL: run.output/run.name */
   const char *trace;        /* file for a trace of the virtual clock; NULL: none */
   const char *command_line; /* for the log */

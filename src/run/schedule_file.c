@@ -1,18 +1,16 @@
 #include "run/schedule_file.h"
 
-#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
 #include "base/text.h"
 #include "io/runlog_read.h"
-#include "schedule/check.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A config has at most 2^20 bytes (base/config_read.c): one more, and its reader can say that it is too long. */
+/* A config has at most 2^20 bytes (base/config_document.c): one more, and its reader can say that it is too long. */
 enum { CONFIG_BYTES = (1 << 20) + 1, SCHEDULE_BYTES = 1 << 30, LEAST_ROOM = 4096 };
 
 const char *petra_schedule_file_name(const char *path) {
@@ -62,7 +60,6 @@ typedef struct recorded {
 /* As text: for every stage its own, in the order in which they started. */
 static petra_status print_actions(const void *context, FILE *out) {
   const recorded *run = context;
-  const char *path = run->path;
   const petra_runlog_action *rows = run->rows;
   const int64_t count = run->count;
   const petra_runlog_action **order;
@@ -71,13 +68,13 @@ static petra_status print_actions(const void *context, FILE *out) {
     stages = rows[i].stage > stages ? rows[i].stage : stages;
     const char *expected = petra_action_check(rows[i].stage, rows[i].kind, rows[i].microbatch);
     if (expected)
-      return petra_fail(PETRA_DATA, "%s: /trace/actions: row %lld is no action; expected %s", path, (long long)i,
+      return petra_fail(PETRA_DATA, "%s: /trace/actions: row %lld is no action; expected %s", run->path, (long long)i,
                         expected);
   }
   if (count == 0 || stages > count)
     return petra_fail(PETRA_DATA,
                       "%s: /trace/actions holds no schedule; expected the log of a run with run.trace_actions: true",
-                      path);
+                      run->path);
   PETRA_TRY(petra_allocate(&order, (size_t)count, sizeof *order));
   for (int64_t i = 0; i < count; i++)
     order[i] = &rows[i];
@@ -137,7 +134,7 @@ petra_status petra_schedule_file_read(const char *path, petra_schedule **out) {
   petra_status status = petra_schedule_parse(name, text.text, text.size, &schedule);
   petra_free(text.text);
   if (status == PETRA_OK)
-    status = petra_schedule_check(schedule, name, NULL);
+    status = petra_schedule_check(schedule, name);
   if (status != PETRA_OK) {
     petra_schedule_destroy(schedule);
     return status;

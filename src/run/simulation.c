@@ -8,14 +8,11 @@
 #include "run/folder.h"
 #include "run/footprint.h"
 #include "run/trace_observer.h"
-#include "run/folder.h"
-#include "io/runlog_simulate.h"
 #include "sim/worker_cost.h"
 #include "sim/observer_memory.h"
 
 #include <math.h>
 #include <string.h>
-#include <unistd.h>
 
 /* What the run shows of time, told action by action. */
 typedef struct clock_observer {
@@ -32,19 +29,19 @@ struct petra_simulation {
   petra_cluster cluster;
   petra_worker *worker; /* counts */
   petra_executor *executor;
-  char *directory; /* NULL: nothing is written */
-  int lock;        /* its descriptor; -1: none */
-  petra_runlog *runlog;
+  petra_folder folder; /* without a path: nothing is written */
   clock_observer clock;
   petra_memory_stage *memory; /* per stage; NULL without a model */
   petra_samples *samples;     /* NULL unless they are written */
   petra_observer *ledger;     /* NULL without a model */
   petra_critical *critical;   /* NULL unless it was asked for */
   int64_t *critical_stage_ns;
-  petra_action_log *actions;   /* NULL unless they are written */
-  petra_trace_observer *trace; /* NULL: none */
+  petra_observer *actions; /* NULL unless they are written */
+  petra_observer *trace;   /* NULL: none */
   petra_observer *observers;
-  petra_simulated_stage *stage;
+  const char *critical_names[PETRA_CRITICAL_KINDS];
+  double *reals;     /* the columns of the result, one after the other */
+  int64_t *integers; /* the same */
   petra_simulated result;
 };
 
@@ -78,7 +75,7 @@ static petra_status watch_clock(petra_simulation *s) {
   const int64_t microbatches = s->plan.program.microbatches;
   s->clock = (clock_observer){
       .base.ops = &ops, .quarter = microbatches / 4, .half = microbatches / 2, .quarter_ns = -1, .half_ns = -1};
-  petra_observers_add(&s->observers, &s->clock.base);
+  PETRA_OBSERVERS_ADD(petra_observer, &s->observers, &s->clock.base);
   return petra_allocate(&s->clock.busy_ns, (size_t)s->plan.stages, sizeof *s->clock.busy_ns);
 }
 
@@ -86,7 +83,7 @@ static petra_status watch_critical_path(petra_simulation *s) {
   PETRA_TRY(petra_allocate(&s->critical_stage_ns, (size_t)s->plan.stages, sizeof *s->critical_stage_ns));
   PETRA_TRY(
       petra_critical_create(&s->cluster.executor, &s->plan.program, s->plan.method.program->locked, &s->critical));
-  petra_observers_add(&s->observers, petra_critical_observer(s->critical));
+  PETRA_OBSERVERS_ADD(petra_observer, &s->observers, petra_critical_observer(s->critical));
   return PETRA_OK;
 }
 
@@ -112,38 +109,22 @@ static petra_status plan_memory(petra_simulation *s) {
                   : petra_footprint_counted(&s->plan, counted, s->memory);
 }
 
-/* Folder, lock, run.h5 and config.yaml. */
 static petra_status open_log(petra_simulation *s) {
-  char *text = NULL, *path = NULL;
-  size_t size;
-  petra_status status;
+  petra_runlog_about about = {.command = s->options.command_line, .backend = "none: costs only", .libraries = ""};
   if (!s->options.output) {
     if (s->config->run.trace_actions)
       petra_log(PETRA_LOG_WARNING, "run.trace_actions without --output: nothing is written");
     return PETRA_OK;
   }
-  PETRA_TRY(petra_folder_of(s->config, s->options.output, &s->directory));
-  PETRA_TRY(petra_folder_lock(s->directory, &s->lock));
-  PETRA_TRY_GOTO(status, petra_folder_expand_config(s->config, &text, &size), done);
-  PETRA_TRY_GOTO(status, petra_join_path(s->directory, "run.h5", &path), done);
-  const petra_runlog_about about = {.command = s->options.command_line,
-                                    .backend = "none: costs only",
-                                    .libraries = "",
-                                    .config = text,
-                                    .seed = (uint64_t)s->config->run.seed,
-                                    .actions = s->config->run.trace_actions};
-  PETRA_TRY_GOTO(status, petra_runlog_create(path, &about, &s->runlog), done);
-  PETRA_TRY_GOTO(status, petra_folder_write_config(s->directory, text, size), done);
+  PETRA_TRY(petra_folder_open(&s->folder, s->config, s->options.output));
+  PETRA_TRY(petra_folder_begin(&s->folder, &s->plan, &about));
   if (s->config->cluster.stages == 0)
-    PETRA_TRY_GOTO(status, petra_folder_write_stages(&s->plan, s->runlog), done);
+    PETRA_TRY(petra_folder_write_stages(&s->folder, &s->plan));
   if (s->config->run.trace_actions) {
-    PETRA_TRY_GOTO(status, petra_action_log_create(s->runlog, s->plan.stages, &s->actions), done);
-    petra_observers_add(&s->observers, petra_action_log_observer(s->actions));
+    PETRA_TRY(petra_action_log_create(s->folder.runlog, s->plan.stages, &s->actions));
+    PETRA_OBSERVERS_ADD(petra_observer, &s->observers, s->actions);
   }
-done:
-  petra_free(text);
-  petra_free(path);
-  return status;
+  return PETRA_OK;
 }
 
 static const petra_account *account_of(const void *context, int32_t stage) {
@@ -156,7 +137,7 @@ static petra_status watch_memory(petra_simulation *s) {
                                                  .counting = petra_worker_cost_of(&s->plan.method, &s->plan.program),
                                                  .samples = s->samples};
   PETRA_TRY(petra_memory_observer_create(&options, &s->ledger));
-  petra_observers_add(&s->observers, s->ledger);
+  PETRA_OBSERVERS_ADD(petra_observer, &s->observers, s->ledger);
   s->result.accounts = petra_memory_observer_accounts(s->ledger);
   return PETRA_OK;
 }
@@ -165,7 +146,7 @@ static petra_status watch_trace(petra_simulation *s) {
   const petra_trace_observer_options options = {
       .path = s->options.trace, .plan = &s->plan, .account = s->memory ? account_of : NULL, .context = s};
   PETRA_TRY(petra_trace_observer_create(&options, &s->trace));
-  petra_observers_add(&s->observers, petra_trace_observer_base(s->trace));
+  PETRA_OBSERVERS_ADD(petra_observer, &s->observers, s->trace);
   return PETRA_OK;
 }
 
@@ -188,7 +169,7 @@ petra_status petra_simulation_open(const petra_config *config, const petra_simul
   PETRA_TRY(petra_allocate(&s, 1, sizeof *s));
   s->config = config;
   s->options = *options;
-  s->lock = -1;
+  s->folder.lock = -1;
   PETRA_TRY_GOTO(status, plan(s), fail);
   PETRA_TRY_GOTO(status, plan_memory(s), fail);
   PETRA_TRY_GOTO(status, create_observers(s), fail);
@@ -198,20 +179,6 @@ petra_status petra_simulation_open(const petra_config *config, const petra_simul
 fail:
   petra_simulation_destroy(s);
   return status;
-}
-
-static petra_status measure(petra_simulation *s);
-
-petra_status petra_simulation_go(petra_simulation *s) {
-  const petra_worker_cost_options worker = petra_worker_cost_of(&s->plan.method, &s->plan.program);
-  PETRA_TRY(petra_worker_cost_create(&worker, &s->worker));
-  PETRA_TRY(petra_executor_virtual_create(&s->cluster.executor, &s->executor));
-  double start_s = petra_clock_s();
-  PETRA_TRY(s->executor->ops->run(s->executor, s->plan.method.program, &s->plan.program, s->worker, s->observers));
-  s->result.wall_s = petra_clock_s() - start_s;
-  if (s->trace)
-    PETRA_TRY(petra_trace_observer_finish(s->trace));
-  return measure(s);
 }
 
 static double time_per_microbatch_s(const petra_simulation *s) {
@@ -228,56 +195,92 @@ static bool leaves_device(const petra_simulation *s, int32_t from, int32_t to) {
   return petra_program_device(&s->plan.program, from) != petra_program_device(&s->plan.program, to);
 }
 
-static void measure_stage(const petra_simulation *s, int32_t stage, double available_ns, petra_simulated_stage *out) {
-  const petra_stage_counts *counts = &petra_worker_cost_counts(s->worker)[stage - 1];
-  const petra_stage_cost *cost = &s->cluster.costs[s->cluster.executor.cost_count == 1 ? 0 : stage - 1];
-  *out =
-      (petra_simulated_stage){.utilization = available_ns > 0 ? (double)s->clock.busy_ns[stage - 1] / available_ns : 0,
-                              .lag_mean = counts->backwards ? (double)counts->lag_sum / (double)counts->backwards : 0,
-                              .lag_max = counts->lag_max,
-                              .in_flight_max = counts->in_flight_max,
-                              .kept_max = counts->kept_max};
-  if (stage < s->plan.program.stages && leaves_device(s, stage, stage + 1))
-    out->bytes_up = counts->forwards * cost->forward_bytes;
-  if (stage > 1 && leaves_device(s, stage, stage - 1))
-    out->bytes_down = counts->backwards * cost->backward_bytes;
+/* The columns of the stages. */
+static petra_status measure_stages(petra_simulation *s, double available_ns) {
+  const petra_stage_counts *counts = petra_worker_cost_counts(s->worker);
+  const size_t stages = (size_t)s->plan.stages;
+  PETRA_TRY(petra_allocate(&s->reals, stages, 2 * sizeof *s->reals));
+  PETRA_TRY(petra_allocate(&s->integers, stages, 5 * sizeof *s->integers));
+  double *utilization = s->reals, *lag_mean = utilization + stages;
+  int64_t *lag_max = s->integers, *in_flight_max = lag_max + stages, *kept_max = in_flight_max + stages,
+          *bytes_up = kept_max + stages, *bytes_down = bytes_up + stages;
+  for (int32_t j = 0; j < s->plan.stages; j++) {
+    const petra_stage_cost *cost = &s->cluster.costs[s->cluster.executor.cost_count == 1 ? 0 : j];
+    utilization[j] = available_ns > 0 ? (double)s->clock.busy_ns[j] / available_ns : 0;
+    lag_mean[j] = counts[j].backwards ? (double)counts[j].lag_sum / (double)counts[j].backwards : 0;
+    lag_max[j] = counts[j].lag_max;
+    in_flight_max[j] = counts[j].in_flight_max;
+    kept_max[j] = counts[j].kept_max;
+    if (j + 1 < s->plan.stages && leaves_device(s, j + 1, j + 2))
+      bytes_up[j] = counts[j].forwards * cost->forward_bytes;
+    if (j > 0 && leaves_device(s, j + 1, j))
+      bytes_down[j] = counts[j].backwards * cost->backward_bytes;
+  }
+  s->result.figures = (petra_runlog_simulation){.stages = s->plan.stages,
+                                                .utilization = utilization,
+                                                .lag_mean = lag_mean,
+                                                .lag_max = lag_max,
+                                                .in_flight_max = in_flight_max,
+                                                .kept_max = kept_max,
+                                                .bytes_up = bytes_up,
+                                                .bytes_down = bytes_down};
+  return PETRA_OK;
 }
 
-static petra_status measure(petra_simulation *s) {
+static petra_status measure(petra_simulation *s, double wall_s) {
   petra_simulated *result = &s->result;
-  int32_t devices = petra_program_devices(&s->plan.program);
+  petra_runlog_simulation *figures = &result->figures;
+  const int64_t makespan_ns = s->executor->ops->now_ns(s->executor);
+  const double available_ns = (double)s->config->cluster.engines * (double)makespan_ns;
   double busy_ns = 0;
-  PETRA_TRY(petra_allocate(&s->stage, (size_t)s->plan.program.stages, sizeof *s->stage));
+  PETRA_TRY(measure_stages(s, available_ns));
+  for (int32_t j = 0; j < s->plan.stages; j++)
+    busy_ns += (double)s->clock.busy_ns[j];
+  figures->makespan_ns = makespan_ns;
+  figures->actions = petra_executor_virtual_actions(s->executor);
+  figures->microbatches = s->plan.program.microbatches;
+  figures->time_per_microbatch_s = time_per_microbatch_s(s);
+  if (available_ns > 0)
+    figures->bubble_fraction = 1 - busy_ns / (available_ns * petra_program_devices(&s->plan.program));
+  figures->wall_s = wall_s;
   result->plan = &s->plan;
-  result->makespan_ns = s->executor->ops->now_ns(s->executor);
-  result->actions = petra_executor_virtual_actions(s->executor);
+  result->directory = s->folder.path;
   result->runaway = petra_executor_virtual_runaway(s->executor);
-  result->time_per_microbatch_s = time_per_microbatch_s(s);
-  result->stage = s->stage;
-  double available_ns = (double)s->config->cluster.engines * (double)result->makespan_ns;
-  for (int32_t j = 1; j <= s->plan.program.stages; j++) {
-    measure_stage(s, j, available_ns, &s->stage[j - 1]);
-    busy_ns += (double)s->clock.busy_ns[j - 1];
-  }
-  result->bubble_fraction = available_ns > 0 ? 1 - busy_ns / (available_ns * devices) : 0;
-  result->critical = s->critical != NULL;
-  result->critical_stage_ns = s->critical_stage_ns;
-  return s->critical ? petra_critical_trace(s->critical, &result->path, s->critical_stage_ns) : PETRA_OK;
+  if (!s->critical)
+    return PETRA_OK;
+  for (int k = 0; k < PETRA_CRITICAL_KINDS; k++)
+    s->critical_names[k] = petra_critical_name((petra_critical_kind)k);
+  figures->critical_kinds = PETRA_CRITICAL_KINDS;
+  figures->critical_names = s->critical_names;
+  figures->critical_ns = result->path.ns;
+  figures->critical_stage_ns = s->critical_stage_ns;
+  return petra_critical_trace(s->critical, &result->path, s->critical_stage_ns);
+}
+
+petra_status petra_simulation_go(petra_simulation *s) {
+  const petra_worker_cost_options worker = petra_worker_cost_of(&s->plan.method, &s->plan.program);
+  PETRA_TRY(petra_worker_cost_create(&worker, &s->worker));
+  PETRA_TRY(petra_executor_virtual_create(&s->cluster.executor, &s->executor));
+  double start_s = petra_clock_s();
+  PETRA_TRY(s->executor->ops->run(s->executor, s->plan.method.program, &s->plan.program, s->worker, s->observers));
+  const double wall_s = petra_clock_s() - start_s;
+  if (s->trace)
+    PETRA_TRY(petra_trace_observer_finish(s->trace));
+  return measure(s, wall_s);
 }
 
 petra_status petra_simulation_close(petra_simulation *s) {
-  if (!s->runlog)
+  if (!s->folder.runlog)
     return PETRA_OK;
-  PETRA_TRY(petra_simulated_write(&s->result, s->runlog));
+  PETRA_TRY(petra_runlog_simulated(s->folder.runlog, &s->result.figures));
+  if (s->result.accounts)
+    PETRA_TRY(petra_runlog_memory(s->folder.runlog, s->result.accounts, s->plan.stages));
   if (s->samples) {
     petra_runlog_memory_time memory = {.accounting = s->result.accounting, .stages = s->plan.program.stages};
-    petra_samples_finish(s->samples, s->result.makespan_ns, &memory.bins, &memory.width_ns, &memory.values);
-    PETRA_TRY(petra_runlog_memory_over_time(s->runlog, &memory));
+    petra_samples_finish(s->samples, s->result.figures.makespan_ns, &memory.bins, &memory.width_ns, &memory.values);
+    PETRA_TRY(petra_runlog_memory_over_time(s->folder.runlog, &memory));
   }
-  PETRA_TRY(petra_runlog_complete(s->runlog));
-  petra_runlog *runlog = s->runlog;
-  s->runlog = NULL;
-  return petra_runlog_close(runlog);
+  return petra_folder_complete(&s->folder);
 }
 
 void petra_simulation_destroy(petra_simulation *s) {
@@ -290,13 +293,11 @@ void petra_simulation_destroy(petra_simulation *s) {
   petra_memory_observer_destroy(s->ledger);
   petra_samples_destroy(s->samples);
   petra_critical_destroy(s->critical);
-  petra_runlog_close(s->runlog);
-  if (s->lock >= 0)
-    close(s->lock);
-  petra_free(s->directory);
+  petra_folder_fini(&s->folder);
   petra_free(s->critical_stage_ns);
   petra_free(s->memory);
-  petra_free(s->stage);
+  petra_free(s->reals);
+  petra_free(s->integers);
   petra_free(s->clock.busy_ns);
   petra_cluster_fini(&s->cluster);
   petra_plan_fini(&s->plan);
@@ -305,8 +306,4 @@ void petra_simulation_destroy(petra_simulation *s) {
 
 const petra_simulated *petra_simulation_result(const petra_simulation *simulation) {
   return &simulation->result;
-}
-
-const char *petra_simulation_directory(const petra_simulation *simulation) {
-  return simulation->directory;
 }

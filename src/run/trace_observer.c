@@ -4,16 +4,16 @@
 
 #include <string.h>
 
-struct petra_trace_observer {
+typedef struct trace_observer {
   petra_observer base;
   petra_trace_observer_options options;
   int32_t stages;
   petra_trace *trace;
   petra_account *told; /* per stage: what the trace was told last; NULL: memory is not known */
-};
+} trace_observer;
 
 /* Tells the trace what a stage holds, if that has changed. */
-static petra_status tell_memory(petra_trace_observer *o, int32_t stage, int64_t now_ns) {
+static petra_status tell_memory(trace_observer *o, int32_t stage, int64_t now_ns) {
   if (stage < 1 || stage > o->stages)
     return PETRA_OK;
   const petra_account *now = o->options.account(o->options.context, stage);
@@ -27,7 +27,7 @@ static petra_status tell_memory(petra_trace_observer *o, int32_t stage, int64_t 
 
 static petra_status started(petra_observer *base, int64_t now_ns, const petra_action *actions,
                             const petra_action_result *results, int count) {
-  petra_trace_observer *o = (petra_trace_observer *)base;
+  trace_observer *o = (trace_observer *)base;
   (void)results;
   for (int i = 0; o->told && i < count; i++)
     for (int32_t stage = actions[i].stage - 1; stage <= actions[i].stage + 1; stage++)
@@ -36,7 +36,7 @@ static petra_status started(petra_observer *base, int64_t now_ns, const petra_ac
 }
 
 static petra_status ended(petra_observer *base, const petra_trace_row *row) {
-  petra_trace_observer *o = (petra_trace_observer *)base;
+  trace_observer *o = (trace_observer *)base;
   const petra_trace_action action = {.stage = row->action.stage,
                                      .kind = petra_action_letter(row->action.kind),
                                      .microbatch = row->action.microbatch,
@@ -49,7 +49,7 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
 }
 
 static petra_status message(petra_observer *base, bool sent, const petra_packet *packet, int64_t now_ns) {
-  petra_trace *trace = ((petra_trace_observer *)base)->trace;
+  petra_trace *trace = ((trace_observer *)base)->trace;
   return petra_trace_add_message(trace, sent, packet->stage, packet->backward, packet->microbatch, now_ns);
 }
 
@@ -62,13 +62,13 @@ static petra_status arrived(petra_observer *base, const petra_packet *packet, in
   return message(base, false, packet, now_ns);
 }
 
-petra_status petra_trace_observer_create(const petra_trace_observer_options *options, petra_trace_observer **out) {
+petra_status petra_trace_observer_create(const petra_trace_observer_options *options, petra_observer **out) {
   static const petra_observer_ops ops = {.started = started, .ended = ended, .sent = sent, .arrived = arrived};
   const petra_program_options *program = &options->plan->program;
   const petra_trace_options trace = {.stages = program->stages,
                                      .fused_head = !program->split_head,
                                      .split_backward = options->plan->method.program->split_backward};
-  petra_trace_observer *o;
+  trace_observer *o;
   PETRA_TRY(petra_allocate(&o, 1, sizeof *o));
   o->base.ops = &ops;
   o->options = *options;
@@ -77,26 +77,24 @@ petra_status petra_trace_observer_create(const petra_trace_observer_options *opt
   if (status == PETRA_OK && options->account)
     status = petra_allocate(&o->told, (size_t)o->stages, sizeof *o->told);
   if (status != PETRA_OK)
-    petra_trace_observer_destroy(o);
+    petra_trace_observer_destroy(&o->base);
   else
-    *out = o;
+    *out = &o->base;
   return status;
 }
 
-petra_observer *petra_trace_observer_base(petra_trace_observer *observer) {
-  return &observer->base;
-}
-
-petra_status petra_trace_observer_finish(petra_trace_observer *observer) {
-  petra_trace *trace = observer->trace;
-  observer->trace = NULL;
+petra_status petra_trace_observer_finish(petra_observer *base) {
+  trace_observer *o = (trace_observer *)base;
+  petra_trace *trace = o->trace;
+  o->trace = NULL;
   return petra_trace_close(trace);
 }
 
-void petra_trace_observer_destroy(petra_trace_observer *observer) {
-  if (!observer)
+void petra_trace_observer_destroy(petra_observer *base) {
+  trace_observer *o = (trace_observer *)base;
+  if (!o)
     return;
-  petra_trace_destroy(observer->trace);
-  petra_free(observer->told);
-  petra_free(observer);
+  petra_trace_destroy(o->trace);
+  petra_free(o->told);
+  petra_free(o);
 }

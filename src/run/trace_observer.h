@@ -15,15 +15,12 @@ typedef struct petra_trace_observer_options {
   const void *context;
 } petra_trace_observer_options;
 
-typedef struct petra_trace_observer petra_trace_observer;
-
-petra_status petra_trace_observer_create(const petra_trace_observer_options *options, petra_trace_observer **out);
-petra_observer *petra_trace_observer_base(petra_trace_observer *observer);
+petra_status petra_trace_observer_create(const petra_trace_observer_options *options, petra_observer **out);
 
 /* After the run: ends the file and gives it its name. */
-petra_status petra_trace_observer_finish(petra_trace_observer *observer);
+petra_status petra_trace_observer_finish(petra_observer *observer);
 
 /* Gives the file up where it was not finished. NULL is fine. */
-void petra_trace_observer_destroy(petra_trace_observer *observer);
+void petra_trace_observer_destroy(petra_observer *observer);
 
 #endif

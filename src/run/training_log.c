@@ -1,21 +1,20 @@
 #include "run/training_log.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
 
 #include <math.h>
 #include <string.h>
 
 /* What is known of an epoch so far. A row is written when its losses are complete and, where it is evaluated, the
- * evaluation is there; rows are written in the order of epochs. */
+ * evaluation is there; rows are written in the order of epochs. A checkpoint has the members as they stand here. */
 typedef struct epoch_state {
   double loss_sum, top1_sum; /* over images */
-  int64_t images;
+  double images;
   double train_s; /* wall time between losses, evaluations left out */
   double lr, wall_s;
-  bool complete, evaluated;
-  petra_evaluation evaluation;
+  double complete, evaluated; /* 0 or 1 */
+  double eval_images, eval_loss, eval_top1, eval_top5;
 } epoch_state;
 
 struct petra_training_log {
@@ -72,18 +71,17 @@ static petra_status write_epochs(petra_training_log *log) {
   for (; log->written < log->epochs; log->written++) {
     const epoch_state *state = &log->states[log->written];
     bool evaluated = is_evaluated(log, log->written);
-    if (!state->complete || (evaluated && !state->evaluated))
+    if (state->complete == 0 || (evaluated && state->evaluated == 0))
       return PETRA_OK;
-    double images = (double)state->images;
     petra_runlog_epoch row = {.epoch = (int32_t)log->written,
-                              .train_loss = state->images ? state->loss_sum / images : NAN,
-                              .train_top1 = state->images ? state->top1_sum / images : NAN,
-                              .eval_loss = evaluated ? state->evaluation.loss : NAN,
-                              .eval_top1 = evaluated ? state->evaluation.top1 : NAN,
-                              .eval_top5 = evaluated ? state->evaluation.top5 : NAN,
-                              .lr = state->images ? state->lr : NAN,
+                              .train_loss = state->images > 0 ? state->loss_sum / state->images : NAN,
+                              .train_top1 = state->images > 0 ? state->top1_sum / state->images : NAN,
+                              .eval_loss = evaluated ? state->eval_loss : NAN,
+                              .eval_top1 = evaluated ? state->eval_top1 : NAN,
+                              .eval_top5 = evaluated ? state->eval_top5 : NAN,
+                              .lr = state->images > 0 ? state->lr : NAN,
                               .wall_s = state->wall_s,
-                              .images_per_s = state->train_s > 0 ? images / state->train_s : NAN};
+                              .images_per_s = state->train_s > 0 ? state->images / state->train_s : NAN};
     log->rows[log->written] = row;
     if (log->options.runlog)
       PETRA_TRY(petra_runlog_epoch_row(log->options.runlog, &row));
@@ -97,7 +95,7 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
                             int64_t virtual_ns) {
   petra_training_log *log = (petra_training_log *)base;
   const petra_program_options *program = log->options.program_options;
-  int64_t epoch = log->options.program->loss_epoch(program, microbatch);
+  int64_t epoch = petra_program_loss_epoch(log->options.program, program, microbatch);
   double now = petra_clock_s();
   const petra_runlog_train row = {.microbatch = microbatch,
                                   .epoch = (int32_t)(microbatch / program->batches),
@@ -120,7 +118,7 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
   }
   /* An epoch too short for any loss to have come back (N < J) is complete as soon as a later one begins. */
   for (int64_t e = log->written; e < epoch; e++)
-    log->states[e].complete = true;
+    log->states[e].complete = 1;
   epoch_state *state = &log->states[epoch];
   state->loss_sum += loss->loss * loss->images;
   state->top1_sum += loss->top1;
@@ -129,9 +127,9 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
   state->wall_s = now - log->start_s;
   state->lr = lr;
   log->last_s = now;
-  state->complete = log->options.program->loss_epoch(program, microbatch + 1) > epoch;
+  state->complete = petra_program_loss_epoch(log->options.program, program, microbatch + 1) > epoch;
   /* An evaluation may take longer than the log may wait. */
-  if (state->complete && log->options.runlog && is_evaluated(log, epoch))
+  if (state->complete != 0 && log->options.runlog && is_evaluated(log, epoch))
     PETRA_TRY(petra_runlog_flush(log->options.runlog));
   return write_epochs(log);
 }
@@ -139,10 +137,13 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
 static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation) {
   petra_training_log *log = (petra_training_log *)base;
   epoch_state *state = &log->states[microbatch / log->options.program_options->batches];
-  state->evaluation = *evaluation;
-  state->evaluated = true;
+  state->eval_images = (double)evaluation->images;
+  state->eval_loss = evaluation->loss;
+  state->eval_top1 = evaluation->top1;
+  state->eval_top5 = evaluation->top5;
+  state->evaluated = 1;
   if (state->images == 0)
-    state->complete = true;
+    state->complete = 1;
   log->last_s = petra_clock_s();
   state->wall_s = log->last_s - log->start_s;
   return write_epochs(log);
@@ -158,10 +159,12 @@ petra_status petra_training_log_create(const petra_training_log_options *options
   log->epochs = options->program_options->microbatches / options->program_options->batches;
   log->expected = petra_program_losses(options->program, options->program_options);
   log->start_s = log->last_s = petra_clock_s();
-  log->begun = options->program->loss_epoch(options->program_options, options->program_options->microbatches - 1) + 1;
+  log->begun =
+      petra_program_loss_epoch(options->program, options->program_options, options->program_options->microbatches - 1) +
+      1;
   if (log->begun < log->epochs)
     log->begun = log->epochs;
-  petra_progress_init(&log->progress, stderr, options->progress, NULL, NULL);
+  petra_progress_init(&log->progress, stderr, options->progress);
   PETRA_TRY_GOTO(status, petra_allocate(&log->states, (size_t)log->begun, sizeof *log->states), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&log->rows, (size_t)log->begun, sizeof *log->rows), fail);
   *out = log;
@@ -193,35 +196,7 @@ double petra_training_log_mean_loss(const petra_training_log *log, int64_t *micr
   return log->images ? log->loss_sum / (double)log->images : NAN;
 }
 
-enum { STATE_VALUES = 12, ROW_VALUES = 8 };
-
-static void pack_state(const epoch_state *s, double *v) {
-  const double values[STATE_VALUES] = {s->loss_sum,
-                                       s->top1_sum,
-                                       (double)s->images,
-                                       s->train_s,
-                                       s->lr,
-                                       s->wall_s,
-                                       s->complete,
-                                       s->evaluated,
-                                       (double)s->evaluation.images,
-                                       s->evaluation.loss,
-                                       s->evaluation.top1,
-                                       s->evaluation.top5};
-  memcpy(v, values, sizeof values);
-}
-
-static void unpack_state(const double *v, epoch_state *s) {
-  *s = (epoch_state){.loss_sum = v[0],
-                     .top1_sum = v[1],
-                     .images = (int64_t)v[2],
-                     .train_s = v[3],
-                     .lr = v[4],
-                     .wall_s = v[5],
-                     .complete = v[6] != 0,
-                     .evaluated = v[7] != 0,
-                     .evaluation = {.images = (int64_t)v[8], .loss = v[9], .top1 = v[10], .top5 = v[11]}};
-}
+enum { STATE_VALUES = sizeof(epoch_state) / sizeof(double), ROW_VALUES = 8 };
 
 static void pack_row(const petra_runlog_epoch *r, double *v) {
   const double values[ROW_VALUES] = {r->train_loss, r->train_top1, r->eval_loss, r->eval_top1,
@@ -239,21 +214,21 @@ static petra_status archive_epochs(petra_training_log *log, petra_archive *archi
   petra_status status;
   PETRA_TRY(petra_allocate(&values, (size_t)epochs, (STATE_VALUES + ROW_VALUES) * sizeof *values));
   double *rows = values + epochs * STATE_VALUES;
-  for (int64_t e = 0; e < epochs; e++) {
-    pack_state(&log->states[e], values + e * STATE_VALUES);
+  memcpy(values, log->states, (size_t)epochs * sizeof *log->states);
+  for (int64_t e = 0; e < epochs; e++)
     pack_row(&log->rows[e], rows + e * ROW_VALUES);
-  }
-  status = petra_archive_reals(archive, "epochs", values, epochs * (STATE_VALUES + ROW_VALUES));
-  for (int64_t e = 0; e < epochs && archive->reading && status == PETRA_OK; e++) {
-    double images = values[e * STATE_VALUES + 2], evaluated = values[e * STATE_VALUES + 8];
-    if (!(images >= 0 && images < 1e18 && evaluated >= 0 && evaluated < 1e18)) {
-      status = petra_archive_refuse(archive, "epochs", "epoch %lld has %g and %g images", (long long)e + 1, images,
-                                    evaluated);
-      break;
-    }
-    unpack_state(values + e * STATE_VALUES, &log->states[e]);
+  PETRA_TRY_GOTO(status, petra_archive_reals(archive, "epochs", values, epochs * (STATE_VALUES + ROW_VALUES)), done);
+  memcpy(log->states, values, (size_t)epochs * sizeof *log->states);
+  for (int64_t e = 0; e < epochs && archive->reading; e++) {
+    double images = log->states[e].images, evaluated = log->states[e].eval_images;
+    if (!(images >= 0 && images < 1e18 && evaluated >= 0 && evaluated < 1e18))
+      PETRA_TRY_GOTO(status,
+                     petra_archive_refuse(archive, "epochs", "epoch %lld has %g and %g images", (long long)e + 1,
+                                          images, evaluated),
+                     done);
     unpack_row(rows + e * ROW_VALUES, e, &log->rows[e]);
   }
+done:
   petra_free(values);
   return status;
 }
@@ -264,25 +239,25 @@ petra_status petra_training_log_archive(petra_training_log *log, petra_archive *
   int64_t counts[4] = {log->written, log->microbatches, log->images, log->written};
   /* As many states as something is known of. */
   for (int64_t e = log->written; e < log->begun; e++)
-    if (log->states[e].images || log->states[e].evaluated || log->states[e].complete)
+    if (log->states[e].images > 0 || log->states[e].evaluated != 0 || log->states[e].complete != 0)
       counts[3] = e + 1;
   PETRA_TRY(petra_archive_enter(archive, "training_log"));
-  petra_status status = petra_archive_integers(archive, "counts", counts, 4);
-  if (status == PETRA_OK)
-    status = petra_archive_reals(archive, "sums", reals, 3);
-  if (status == PETRA_OK)
-    status = petra_archive_within(archive, "counts", "epochs begun", counts[3], 0, log->begun);
-  if (status == PETRA_OK)
-    status = petra_archive_within(archive, "counts", "epochs complete", counts[0], 0,
-                                  counts[3] < log->epochs ? counts[3] : log->epochs);
-  if (status == PETRA_OK)
-    status = petra_archive_within(archive, "counts", "losses", counts[1], 0, log->expected);
-  if (status == PETRA_OK)
-    status = petra_archive_within(archive, "counts", "images", counts[2], 0, INT64_MAX);
-  if (status == PETRA_OK && counts[3] > 0)
-    status = archive_epochs(log, archive, counts[3]);
-  petra_archive_leave(archive);
-  if (archive->reading && status == PETRA_OK) {
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_archive_integers(archive, "counts", counts, 4), done);
+  PETRA_TRY_GOTO(status, petra_archive_reals(archive, "sums", reals, 3), done);
+  const struct {
+    const char *what;
+    int64_t value, most;
+  } checks[] = {{"epochs begun", counts[3], log->begun},
+                {"epochs complete", counts[0], counts[3] < log->epochs ? counts[3] : log->epochs},
+                {"losses", counts[1], log->expected},
+                {"images", counts[2], INT64_MAX}};
+  for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
+    PETRA_TRY_GOTO(status, petra_archive_within(archive, "counts", checks[i].what, checks[i].value, 0, checks[i].most),
+                   done);
+  if (counts[3] > 0)
+    PETRA_TRY_GOTO(status, archive_epochs(log, archive, counts[3]), done);
+  if (archive->reading) {
     log->written = counts[0];
     log->microbatches = counts[1];
     log->images = counts[2];
@@ -290,6 +265,8 @@ petra_status petra_training_log_archive(petra_training_log *log, petra_archive *
     log->start_s = now - reals[1];
     log->last_s = now - reals[2];
   }
+done:
+  petra_archive_leave(archive);
   return status;
 }
 

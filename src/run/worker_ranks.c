@@ -1,6 +1,5 @@
 #include "run/worker_ranks.h"
 
-#include "base/array.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "exec/transport_ranks.h"

@@ -1,8 +1,5 @@
 #include "schedule/action.h"
 
-#include "base/log.h"
-#include "base/utf8.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,12 +47,4 @@ const char *petra_action_read(const char *text, petra_action *out) {
   if (!expected)
     *out = (petra_action){(int32_t)stage, (petra_action_kind)(letter - letters), microbatch};
   return expected;
-}
-
-petra_status petra_action_parse(const char *text, petra_action *out) {
-  const char *expected = petra_action_read(text, out);
-  char shown[44];
-  return !expected ? PETRA_OK
-                   : petra_fail(PETRA_SCHEDULE, "'%s' is no action; expected %s",
-                                petra_utf8_show(shown, sizeof shown, text, strlen(text)), expected);
 }

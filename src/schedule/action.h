@@ -31,6 +31,13 @@ typedef struct petra_action {
   int64_t microbatch; /* from 0 */
 } petra_action;
 
+/* The address of a message between stages: what it is for its receiver. */
+typedef struct petra_packet {
+  int32_t stage; /* the receiving stage, from 1 */
+  bool backward; /* it comes from above */
+  int64_t microbatch;
+} petra_packet;
+
 char petra_action_letter(petra_action_kind kind);
 
 /* Writes "2F0" and the terminating 0 to text; 40 bytes are enough. */
@@ -42,8 +49,5 @@ const char *petra_action_read(const char *text, petra_action *out);
 /* Whether the numbers, of a file, are those of an action, with stages to 100000 and microbatches below 10^12 (no run comes
  * near: cluster.stages, run.max_microbatches): NULL, or what was expected. */
 const char *petra_action_check(int64_t stage, int64_t kind, int64_t microbatch);
-
-/* Reads an action; PETRA_SCHEDULE, logged, for what is none. */
-petra_status petra_action_parse(const char *text, petra_action *out);
 
 #endif

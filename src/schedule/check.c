@@ -1,9 +1,8 @@
-#include "schedule/check.h"
+/* Whether a schedule can run: its orders are followed without time. */
+#include "schedule/schedule.h"
 
-#include "base/log.h"
 #include "base/mem.h"
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +22,8 @@ typedef struct stage_state {
 
 typedef struct checker {
   const petra_schedule *schedule;
-  item *items; /* sorted */
+  const char *name; /* of its file or method */
+  item *items;      /* sorted */
   int64_t item_count;
   int64_t *place;       /* per device: the entry that comes next */
   int32_t *next_waiter; /* per device */
@@ -34,19 +34,11 @@ typedef struct checker {
   int64_t round;   /* the one that runs */
   int64_t *left;   /* by round: entries that are not done */
   int32_t *parked; /* by round: the first device (from 1) that waits for it; 0: none */
-  petra_schedule_fault *fault;
 } checker;
-
-/* What keeps an action: nothing, a pass that is not done yet, a fault. */
-typedef enum verdict { READY, WAITS, WRONG } verdict;
-
-static bool is_pass(petra_action_kind kind) {
-  return kind == PETRA_ACTION_FORWARD || kind == PETRA_ACTION_BACKWARD || kind == PETRA_ACTION_WEIGHT_GRADIENT;
-}
 
 /* U may come again for a microbatch, where it is found to cover nothing. */
 static bool is_unique(petra_action_kind kind) {
-  return is_pass(kind) || kind == PETRA_ACTION_EVALUATE;
+  return kind != PETRA_ACTION_UPDATE;
 }
 
 static int compare(const void *a, const void *b) {
@@ -76,87 +68,64 @@ static item *find(const checker *c, int32_t stage, petra_action_kind kind, int64
   return &c->items[low];
 }
 
-static int32_t device_of(const checker *c, int64_t entry) {
-  int32_t low = 0, high = c->schedule->devices - 1;
-  while (low < high) {
-    int32_t middle = low + (high - low + 1) / 2;
-    if (c->schedule->first[middle] <= entry)
-      low = middle;
-    else
-      high = middle - 1;
-  }
-  return low + 1;
-}
-
-/* Notes the fault of an entry. */
-__attribute__((format(printf, 3, 4))) static verdict wrong(checker *c, int64_t entry, const char *format, ...) {
-  int32_t device = device_of(c, entry);
-  va_list arguments;
-  c->fault->device = device;
-  c->fault->position = entry - c->schedule->first[device - 1] + 1;
-  c->fault->action = c->schedule->entries[entry].action;
-  va_start(arguments, format);
-  vsnprintf(c->fault->reason, sizeof c->fault->reason, format, arguments);
-  va_end(arguments);
-  return WRONG;
-}
-
 static bool fused(const checker *c, int32_t stage) {
   return petra_head_is_fused(stage, c->schedule->stages, c->schedule->split_head);
 }
 
-/* An input from another stage. */
-static verdict needs(checker *c, int64_t entry, int32_t stage, petra_action_kind kind, item **awaited) {
+/* An input from another stage, which is *awaited while it is not done. */
+static petra_status needs(checker *c, int64_t entry, int32_t stage, petra_action_kind kind, item **awaited) {
   int64_t microbatch = c->schedule->entries[entry].action.microbatch;
   item *input = find(c, stage, kind, microbatch);
   if (!input)
-    return wrong(c, entry, "it needs %d%c%lld, which no device does", stage, petra_action_letter(kind),
-                 (long long)microbatch);
-  *awaited = input;
-  return input->done ? READY : WAITS;
+    return petra_schedule_refuse(c->schedule, c->name, entry, "it needs %d%c%lld, which no device does", stage,
+                                 petra_action_letter(kind), (long long)microbatch);
+  if (!input->done)
+    *awaited = input;
+  return PETRA_OK;
 }
 
 /* A pass of its own stage, and so of its own device, that must have come before. */
-static verdict follows(checker *c, int64_t entry, petra_action_kind kind) {
+static petra_status follows(checker *c, int64_t entry, petra_action_kind kind) {
   const petra_action *a = &c->schedule->entries[entry].action;
   const item *before = find(c, a->stage, kind, a->microbatch);
   if (!before || !before->done)
-    return wrong(c, entry, "it comes %s its %s %d%c%lld", before ? "before" : "without",
-                 kind == PETRA_ACTION_FORWARD ? "forward" : "backward", a->stage, petra_action_letter(kind),
-                 (long long)a->microbatch);
-  return READY;
+    return petra_schedule_refuse(c->schedule, c->name, entry, "it comes %s its %s %d%c%lld",
+                                 before ? "before" : "without", kind == PETRA_ACTION_FORWARD ? "forward" : "backward",
+                                 a->stage, petra_action_letter(kind), (long long)a->microbatch);
+  return PETRA_OK;
 }
 
-static verdict check_update(checker *c, int64_t entry) {
+static petra_status check_update(checker *c, int64_t entry) {
   const petra_action *a = &c->schedule->entries[entry].action;
   const stage_state *s = &c->stage[a->stage - 1];
   if (s->backs == s->backs_at_update)
-    return wrong(c, entry, "there is no backward of stage %d since its last update", a->stage);
+    return petra_schedule_refuse(c->schedule, c->name, entry, "there is no backward of stage %d since its last update",
+                                 a->stage);
   if (c->schedule->split_backward && s->weights < s->backs)
-    return wrong(c, entry, "%lld weight gradients of stage %d are still to come", (long long)(s->backs - s->weights),
-                 a->stage);
+    return petra_schedule_refuse(c->schedule, c->name, entry, "%lld weight gradients of stage %d are still to come",
+                                 (long long)(s->backs - s->weights), a->stage);
   if (a->microbatch != s->last_back)
-    return wrong(c, entry, "the last backward before it is %dB%lld; expected %dU%lld", a->stage,
-                 (long long)s->last_back, a->stage, (long long)s->last_back);
-  return READY;
+    return petra_schedule_refuse(c->schedule, c->name, entry,
+                                 "the last backward before it is %dB%lld; expected %dU%lld", a->stage,
+                                 (long long)s->last_back, a->stage, (long long)s->last_back);
+  return PETRA_OK;
 }
 
-static verdict judge(checker *c, int64_t entry, item **awaited) {
+static petra_status judge(checker *c, int64_t entry, item **awaited) {
   const petra_action *a = &c->schedule->entries[entry].action;
-  int32_t device = device_of(c, entry), right = (a->stage - 1) % c->schedule->devices + 1;
+  int32_t device = petra_schedule_device(c->schedule, entry), right = (a->stage - 1) % c->schedule->devices + 1;
   if (device != right)
-    return wrong(c, entry, "stage %d is on device %d", a->stage, right);
+    return petra_schedule_refuse(c->schedule, c->name, entry, "stage %d is on device %d", a->stage, right);
   if (is_unique(a->kind) && find(c, a->stage, a->kind, a->microbatch)->done)
-    return wrong(c, entry, "it has been done before");
+    return petra_schedule_refuse(c->schedule, c->name, entry, "it has been done before");
   switch (a->kind) {
   case PETRA_ACTION_FORWARD:
-    return a->stage > 1 ? needs(c, entry, a->stage - 1, PETRA_ACTION_FORWARD, awaited) : READY;
+    return a->stage > 1 ? needs(c, entry, a->stage - 1, PETRA_ACTION_FORWARD, awaited) : PETRA_OK;
   case PETRA_ACTION_BACKWARD:
     if (fused(c, a->stage))
-      return a->stage > 1 ? needs(c, entry, a->stage - 1, PETRA_ACTION_FORWARD, awaited) : READY;
-    if (follows(c, entry, PETRA_ACTION_FORWARD) == WRONG)
-      return WRONG;
-    return a->stage < c->schedule->stages ? needs(c, entry, a->stage + 1, PETRA_ACTION_BACKWARD, awaited) : READY;
+      return a->stage > 1 ? needs(c, entry, a->stage - 1, PETRA_ACTION_FORWARD, awaited) : PETRA_OK;
+    PETRA_TRY(follows(c, entry, PETRA_ACTION_FORWARD));
+    return a->stage < c->schedule->stages ? needs(c, entry, a->stage + 1, PETRA_ACTION_BACKWARD, awaited) : PETRA_OK;
   case PETRA_ACTION_WEIGHT_GRADIENT:
     return follows(c, entry, PETRA_ACTION_BACKWARD);
   case PETRA_ACTION_UPDATE:
@@ -165,7 +134,7 @@ static verdict judge(checker *c, int64_t entry, item **awaited) {
   case PETRA_ACTION_KINDS:
     break;
   }
-  return READY;
+  return PETRA_OK;
 }
 
 /* Its round has come. */
@@ -207,76 +176,82 @@ static void perform(checker *c, int64_t entry) {
 }
 
 /* Every device as far as it gets. */
-static verdict follow(checker *c) {
+static petra_status follow(checker *c) {
   for (int32_t d = c->schedule->devices; d >= 1; d--)
     c->runnable[c->runnable_count++] = d;
   while (c->runnable_count > 0) {
     int32_t d = c->runnable[--c->runnable_count];
-    verdict v = READY;
-    while (v == READY && c->place[d - 1] < c->schedule->first[d]) {
+    int32_t *waiters = NULL;
+    while (!waiters && c->place[d - 1] < c->schedule->first[d]) {
       const int64_t entry = c->place[d - 1];
       item *awaited = NULL;
-      int32_t *waiters = in_round(c, entry) ? NULL : &c->parked[c->schedule->entries[entry].round];
-      v = waiters ? WAITS : judge(c, entry, &awaited);
-      if (v == WRONG)
-        return WRONG;
-      if (v == READY) {
+      if (!in_round(c, entry))
+        waiters = &c->parked[c->schedule->entries[entry].round];
+      else
+        PETRA_TRY(judge(c, entry, &awaited));
+      if (awaited)
+        waiters = &awaited->waiter;
+      if (!waiters) {
         c->place[d - 1]++;
         perform(c, entry);
-      } else {
-        waiters = waiters ? waiters : &awaited->waiter;
-        c->next_waiter[d - 1] = *waiters;
-        *waiters = d;
       }
     }
+    if (waiters) {
+      c->next_waiter[d - 1] = *waiters;
+      *waiters = d;
+    }
   }
-  return READY;
+  return PETRA_OK;
 }
 
 /* Nothing moves any more: every device that is not at its end waits for one that is not either, and so in a circle, or
  * for what comes in a later round, which does not begin before. */
-static verdict find_deadlock(checker *c) {
+static petra_status find_deadlock(checker *c) {
   int32_t d = 1;
   while (d <= c->schedule->devices && (c->place[d - 1] == c->schedule->first[d] || !in_round(c, c->place[d - 1])))
     d++;
   if (d > c->schedule->devices)
-    return READY;
+    return PETRA_OK;
   item *awaited = NULL;
   char wanted[40], there[40];
-  judge(c, c->place[d - 1], &awaited);
+  PETRA_TRY(judge(c, c->place[d - 1], &awaited));
   for (int32_t i = 0; i < c->schedule->devices && in_round(c, awaited->entry); i++) { /* then it is in the circle */
-    d = device_of(c, awaited->entry);
-    judge(c, c->place[d - 1], &awaited);
+    d = petra_schedule_device(c->schedule, awaited->entry);
+    PETRA_TRY(judge(c, c->place[d - 1], &awaited));
   }
-  int32_t other = device_of(c, awaited->entry);
+  int32_t other = petra_schedule_device(c->schedule, awaited->entry);
   petra_action_print(&awaited->action, wanted, sizeof wanted);
   petra_action_print(&c->schedule->entries[c->place[other - 1]].action, there, sizeof there);
   if (!in_round(c, awaited->entry))
-    return wrong(c, c->place[d - 1], "deadlock: it waits for %s, whose round comes after its own", wanted);
-  return wrong(c, c->place[d - 1], "deadlock: it waits for %s, but device %d waits at %s before that", wanted, other,
-               there);
+    return petra_schedule_refuse(c->schedule, c->name, c->place[d - 1],
+                                 "deadlock: it waits for %s, whose round comes after its own", wanted);
+  return petra_schedule_refuse(c->schedule, c->name, c->place[d - 1],
+                               "deadlock: it waits for %s, but device %d waits at %s before that", wanted, other,
+                               there);
 }
 
 /* With W split off every B has one. */
-static verdict find_missing_weights(checker *c) {
+static petra_status find_missing_weights(checker *c) {
   for (int64_t i = 0; c->schedule->split_backward && i < c->item_count; i++) {
     const petra_action *a = &c->items[i].action;
     if (a->kind == PETRA_ACTION_BACKWARD && !find(c, a->stage, PETRA_ACTION_WEIGHT_GRADIENT, a->microbatch))
-      return wrong(c, c->items[i].entry, "its weight gradient %dW%lld is missing", a->stage, (long long)a->microbatch);
+      return petra_schedule_refuse(c->schedule, c->name, c->items[i].entry, "its weight gradient %dW%lld is missing",
+                                   a->stage, (long long)a->microbatch);
   }
-  return READY;
+  return PETRA_OK;
 }
 
 /* An evaluation takes the weights of all stages. */
-static verdict find_missing_evaluations(checker *c) {
+static petra_status find_missing_evaluations(checker *c) {
   for (int64_t i = 0; i < c->item_count; i++) {
     const petra_action *a = &c->items[i].action;
     const int32_t other = a->stage % c->schedule->stages + 1;
     if (a->kind == PETRA_ACTION_EVALUATE && !find(c, other, PETRA_ACTION_EVALUATE, a->microbatch))
-      return wrong(c, c->items[i].entry, "stage %d has no %dE%lld; expected one at every stage", other, other,
-                   (long long)a->microbatch);
+      return petra_schedule_refuse(c->schedule, c->name, c->items[i].entry,
+                                   "stage %d has no %dE%lld; expected one at every stage", other, other,
+                                   (long long)a->microbatch);
   }
-  return READY;
+  return PETRA_OK;
 }
 
 /* The entries of every round, and a first one. */
@@ -313,19 +288,15 @@ static petra_status prepare(checker *c) {
   return s->locked ? prepare_rounds(c) : PETRA_OK;
 }
 
-petra_status petra_schedule_check(const petra_schedule *schedule, const char *name, petra_schedule_fault *fault) {
-  petra_schedule_fault found;
-  checker c = {.schedule = schedule, .fault = &found};
-  petra_status status = prepare(&c);
-  if (status == PETRA_OK && (follow(&c) == WRONG || find_deadlock(&c) == WRONG || find_missing_weights(&c) == WRONG ||
-                             find_missing_evaluations(&c) == WRONG)) {
-    char text[40];
-    petra_action_print(&found.action, text, sizeof text);
-    status = petra_fail(PETRA_SCHEDULE, "%s: device %d, action %lld (%s): %s", name, found.device,
-                        (long long)found.position, text, found.reason);
-    if (fault)
-      *fault = found;
-  }
+petra_status petra_schedule_check(const petra_schedule *schedule, const char *name) {
+  checker c = {.schedule = schedule, .name = name};
+  petra_status status = PETRA_OK;
+  PETRA_TRY_GOTO(status, prepare(&c), done);
+  PETRA_TRY_GOTO(status, follow(&c), done);
+  PETRA_TRY_GOTO(status, find_deadlock(&c), done);
+  PETRA_TRY_GOTO(status, find_missing_weights(&c), done);
+  status = find_missing_evaluations(&c);
+done:
   petra_free(c.parked);
   petra_free(c.left);
   petra_free(c.stage);

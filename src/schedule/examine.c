@@ -4,8 +4,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-#include <stdarg.h>
-
 /* A stage between its F and its B, for one microbatch after the other: when F came. */
 typedef struct forward_place {
   int64_t updates, forwards;
@@ -124,20 +122,7 @@ typedef struct trainer {
   const petra_schedule *schedule;
   const char *name;
   const petra_schedule_demands *demands;
-  int32_t device; /* from 0 */
 } trainer;
-
-__attribute__((format(printf, 3, 4))) static petra_status refuse(const trainer *t, int64_t entry, const char *format,
-                                                                 ...) {
-  char reason[200], text[40];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(reason, sizeof reason, format, arguments);
-  va_end(arguments);
-  petra_action_print(&t->schedule->entries[entry].action, text, sizeof text);
-  return petra_fail(PETRA_SCHEDULE, "%s: device %d, action %lld (%s): %s", t->name, t->device + 1,
-                    (long long)(entry - t->schedule->first[t->device] + 1), text, reason);
-}
 
 /* The last microbatch of the evaluation number `index` (from 0) of the run. */
 static int64_t evaluated(const petra_schedule_demands *d, int64_t index) {
@@ -148,10 +133,10 @@ static petra_status check_evaluation(const trainer *t, int64_t entry, const prog
   const petra_schedule_demands *d = t->demands;
   int64_t found = t->schedule->entries[entry].action.microbatch;
   if (d->eval_every == 0)
-    return refuse(t, entry, "an evaluation where run.eval_every is 0; expected none");
+    return petra_schedule_refuse(t->schedule, t->name, entry, "an evaluation where run.eval_every is 0; expected none");
   if (found != evaluated(d, p->evaluations))
-    return refuse(
-        t, entry,
+    return petra_schedule_refuse(
+        t->schedule, t->name, entry,
         "expected the evaluation of microbatch %lld, with %lld microbatches an epoch and run.eval_every: %lld",
         (long long)evaluated(d, p->evaluations), (long long)d->batches, (long long)d->eval_every);
   return PETRA_OK;
@@ -161,19 +146,23 @@ static petra_status check_update(const trainer *t, int64_t entry, const progress
   int64_t covered = p->backwards - p->at_update;
   if (covered == t->demands->accumulate)
     return PETRA_OK;
-  return refuse(t, entry, "it covers %lld backwards of its stage; the trainer expects method.accumulate: %lld in each",
-                (long long)covered, (long long)t->demands->accumulate);
+  return petra_schedule_refuse(
+      t->schedule, t->name, entry,
+      "it covers %lld backwards of its stage; the trainer expects method.accumulate: %lld in each", (long long)covered,
+      (long long)t->demands->accumulate);
 }
 
 /* The pass that reads a microbatch: F, or B of a fused last stage. */
 static petra_status check_reading(const trainer *t, int64_t entry, const progress *p) {
   const petra_action *a = &t->schedule->entries[entry].action;
   if (a->stage == 1 && a->microbatch != p->read)
-    return refuse(t, entry, "the training data is read in order; expected microbatch %lld", (long long)p->read);
+    return petra_schedule_refuse(t->schedule, t->name, entry,
+                                 "the training data is read in order; expected microbatch %lld", (long long)p->read);
   int64_t version = petra_buffered_version(a->microbatch, t->demands->accumulate);
   if (t->demands->double_buffer && (p->updates < version || p->updates > version + 1))
-    return refuse(t, entry, "it comes after %lld updates of its stage; the double buffer expects %lld or %lld",
-                  (long long)p->updates, (long long)version, (long long)version + 1);
+    return petra_schedule_refuse(t->schedule, t->name, entry,
+                                 "it comes after %lld updates of its stage; the double buffer expects %lld or %lld",
+                                 (long long)p->updates, (long long)version, (long long)version + 1);
   return PETRA_OK;
 }
 
@@ -199,13 +188,12 @@ static petra_status check_entry(const trainer *t, int64_t entry, progress *p) {
 
 petra_status petra_schedule_check_training(const petra_schedule *schedule, const char *name,
                                            const petra_schedule_demands *demands) {
-  trainer t = {schedule, name, demands, 0};
+  const trainer t = {schedule, name, demands};
   progress *stages;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate(&stages, (size_t)schedule->stages, sizeof *stages));
-  for (; t.device < schedule->devices; t.device++)
-    for (int64_t i = schedule->first[t.device]; i < schedule->first[t.device + 1]; i++)
-      PETRA_TRY_GOTO(status, check_entry(&t, i, &stages[schedule->entries[i].action.stage - 1]), done);
+  for (int64_t i = 0; i < schedule->first[schedule->devices]; i++)
+    PETRA_TRY_GOTO(status, check_entry(&t, i, &stages[schedule->entries[i].action.stage - 1]), done);
   for (int32_t j = 0; j < schedule->stages; j++)
     if (demands->eval_every > 0 && evaluated(demands, stages[j].evaluations) < schedule->microbatches) {
       status = petra_fail(PETRA_SCHEDULE,

@@ -1,11 +1,10 @@
 # src/schedule: actions, programs (one file each), methods.
 libpetra_a_SOURCES += \
 	src/schedule/action.c src/schedule/action.h \
-	src/schedule/check.c src/schedule/check.h \
+	src/schedule/check.c \
 	src/schedule/examine.c src/schedule/examine.h \
 	src/schedule/method.c src/schedule/method.h \
-	src/schedule/packet.h \
-	src/schedule/mitigation.c src/schedule/mitigation.h \
+	src/schedule/mitigation.c \
 	src/schedule/program.c src/schedule/program.h \
 	src/schedule/program_1f1b.c \
 	src/schedule/program_1f1b_async.c \

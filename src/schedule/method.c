@@ -1,7 +1,6 @@
 #include "schedule/method.h"
 
 #include "base/log.h"
-#include "schedule/mitigation.h" /* circle: a method is checked with its mitigations */
 
 #include <string.h>
 
@@ -83,15 +82,6 @@ petra_method petra_method_get(int index) {
   return method;
 }
 
-bool petra_method_find(const char *name, petra_method *out) {
-  for (int i = 0; i < petra_method_count(); i++)
-    if (strcmp(methods[i].name, name) == 0) {
-      *out = petra_method_get(i);
-      return true;
-    }
-  return false;
-}
-
 const char *petra_weights_name(petra_weights weights) {
   return petra_config_choice_name("method.invert_weights", (int)weights);
 }
@@ -108,10 +98,13 @@ static void append_name(char *names, size_t size, const char *name) {
 
 static petra_status find_preset(const petra_config *config, petra_method *out) {
   char names[512] = "";
-  if (petra_method_find(config->method.name, out))
-    return PETRA_OK;
-  for (int i = 0; i < petra_method_count(); i++)
+  for (int i = 0; i < petra_method_count(); i++) {
+    if (strcmp(methods[i].name, config->method.name) == 0) {
+      *out = petra_method_get(i);
+      return PETRA_OK;
+    }
     append_name(names, sizeof names, methods[i].name);
+  }
   return petra_config_fail(config, "method.name", "no method '%s'; expected one of %s", config->method.name, names);
 }
 

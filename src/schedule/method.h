@@ -31,13 +31,9 @@ int petra_method_count(void);
 /* A preset, with k = 1. */
 petra_method petra_method_get(int index);
 
-/* By name; false if there is none. */
-bool petra_method_find(const char *name, petra_method *out);
-
 /* The method of a config: the preset that method.name names with what the config's method section puts in its place.
- * What follows from another choice follows it: keep decides whether inputs are reconstructed, the program how the
- * last stage and a device's chunks are. PETRA_CONFIG for a name that is none and for choices that contradict each
- * other. */
+ * What follows from another choice follows it: keep decides whether inputs are reconstructed, the program how the last
+ * stage and a device's chunks are. PETRA_CONFIG for a name that is none and for choices that contradict each other. */
 petra_status petra_method_from_config(const petra_config *config, petra_method *out);
 
 /* Makes the method that of `stages` stages: on one there is nothing that a double buffer would have to keep apart. */
@@ -58,5 +54,19 @@ int64_t petra_method_distance(const petra_method *method, int32_t stages, int32_
  * where the program does not fix it (`arrival`): ceil(distance / k); double buffered, the same for all stages:
  * ceil((J - 1) / k), that is 1 for k >= J. A sync period p adds up to p - 1 microbatches to the distance. */
 int64_t petra_method_lag(const petra_method *method, int32_t stages, int32_t stage);
+
+/* --- mitigations of delay: mitigation.c --- */
+
+/* The key of the first mitigation that is on, "method.mitigation.spike_compensation"; NULL: none is. */
+const char *petra_mitigation_key(const petra_mitigation *mitigation);
+
+/* PETRA_CONFIG, logged, where a mitigation has no delay to go by (a synchronous method, one by arrival, one with a sync
+ * period), or where two contradict each other or the optimiser. */
+petra_status petra_mitigation_check(const petra_config *config, const petra_method *method);
+
+/* Delay of a stage in updates, as the mitigations take it: the mean number of updates between a microbatch's F and its B
+ * once the pipeline is full, or 1 where weights are double-buffered. With k microbatches an update it may be a fraction:
+ * petra_method_distance / k. Not for a method by arrival or with a sync period. */
+double petra_method_delay(const petra_method *method, int32_t stages, int32_t stage);
 
 #endif

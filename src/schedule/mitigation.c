@@ -1,4 +1,4 @@
-#include "schedule/mitigation.h"
+#include "schedule/method.h"
 
 #include <stddef.h>
 

@@ -59,6 +59,16 @@ int64_t petra_program_delay(const petra_program_ops *program, const petra_progra
   return program->delay ? program->delay(options, stage) : 0;
 }
 
+int64_t petra_program_rate_index(const petra_program_ops *program, const petra_program_options *options, int32_t stage,
+                                 int64_t microbatch) {
+  return program->rate_index ? program->rate_index(options, stage, microbatch) : microbatch;
+}
+
+int64_t petra_program_loss_epoch(const petra_program_ops *program, const petra_program_options *options,
+                                 int64_t microbatch) {
+  return program->loss_epoch ? program->loss_epoch(options, microbatch) : microbatch / options->batches;
+}
+
 int64_t petra_program_losses(const petra_program_ops *program, const petra_program_options *options) {
   return program->losses ? program->losses(options) : options->microbatches;
 }

@@ -68,11 +68,9 @@ typedef struct petra_program_ops {
    * that it belongs to; false at the end of the device's order. */
   bool (*next)(const petra_program_options *options, int32_t device, petra_cursor *cursor, petra_action *out,
                int64_t *round);
-  /* The index of the learning rate (nn/lr.h) for an update of `stage` whose last microbatch is `microbatch`. */
-  int64_t (*rate_index)(const petra_program_options *options, int32_t stage, int64_t microbatch);
-  /* The epoch whose training mean the loss of `microbatch` counts in. */
-  int64_t (*loss_epoch)(const petra_program_options *options, int64_t microbatch);
   /* May be NULL; asked through the functions of the same names below. */
+  int64_t (*rate_index)(const petra_program_options *options, int32_t stage, int64_t microbatch);
+  int64_t (*loss_epoch)(const petra_program_options *options, int64_t microbatch);
   int64_t (*delay)(const petra_program_options *options, int32_t stage);
   int64_t (*losses)(const petra_program_options *options);
   /* May be NULL: what petra_program_check asks of this program besides. */
@@ -131,6 +129,15 @@ static inline bool petra_program_fused(const petra_program_options *options, int
  * lockstep, one more with a split head. 0 in synchronous programs, where no update comes in between; -1 where no order
  * fixes it (arrival). Options: stages and split_head are read. */
 int64_t petra_program_delay(const petra_program_ops *program, const petra_program_options *options, int32_t stage);
+
+/* The index of the learning rate (nn/optim.h) for an update of `stage` whose last microbatch is `microbatch`: that
+ * microbatch, but in lockstep the update's tick. */
+int64_t petra_program_rate_index(const petra_program_ops *program, const petra_program_options *options, int32_t stage,
+                                 int64_t microbatch);
+
+/* The epoch whose training mean the loss of `microbatch` counts in: its own, but in lockstep that of the loss's tick. */
+int64_t petra_program_loss_epoch(const petra_program_ops *program, const petra_program_options *options,
+                                 int64_t microbatch);
 
 /* How many of the M microbatches have a loss: all, but for the last J - 1 of an undrained lockstep. */
 int64_t petra_program_losses(const petra_program_ops *program, const petra_program_options *options);

@@ -1,6 +1,6 @@
 /* arrival: no order is fixed; the executor takes what has arrived (sim/executor_arrival.c). The rate is that of the
  * microbatch whose B triggers U. */
-#include "schedule/program_order.h"
+#include "schedule/program.h"
 
 static int64_t delay(const petra_program_options *options, int32_t stage) {
   (void)options;
@@ -8,10 +8,5 @@ static int64_t delay(const petra_program_options *options, int32_t stage) {
   return -1;
 }
 
-const petra_program_ops petra_program_arrival = {.name = "arrival",
-                                                 .moment = PETRA_MOMENT_CLOCK,
-                                                 .time = PETRA_TIME_STEADY,
-                                                 .arrival = true,
-                                                 .rate_index = petra_order_rate_index,
-                                                 .loss_epoch = petra_order_loss_epoch,
-                                                 .delay = delay};
+const petra_program_ops petra_program_arrival = {
+    .name = "arrival", .moment = PETRA_MOMENT_CLOCK, .time = PETRA_TIME_STEADY, .arrival = true, .delay = delay};

@@ -12,6 +12,4 @@ const petra_program_ops petra_program_gpipe = {.name = "gpipe",
                                                .split_head = true,
                                                .early_recompute = true,
                                                .next = next,
-                                               .rate_index = petra_order_rate_index,
-                                               .loss_epoch = petra_order_loss_epoch,
                                                .check = petra_flush_check};

@@ -25,8 +25,7 @@ static place place_of(const petra_program_options *options, int32_t device, int6
   return p;
 }
 
-/* The pass number `index` of the device: its stage and microbatch. Groups of a broken flush have what is
- * left. */
+/* The pass number `index` of the device: its stage and microbatch. Groups of a broken flush have what is left. */
 static petra_action pass(const place *p, petra_action_kind kind, int64_t index) {
   int64_t group = index / ((int64_t)p->devices * p->chunks), rest = index % ((int64_t)p->devices * p->chunks);
   int64_t left = p->flush.count - group * p->devices, size = left < p->devices ? left : p->devices;
@@ -96,6 +95,4 @@ const petra_program_ops petra_program_interleaved = {.name = "interleaved",
                                                      .split_head = true,
                                                      .chunked = true,
                                                      .next = next,
-                                                     .rate_index = petra_order_rate_index,
-                                                     .loss_epoch = petra_order_loss_epoch,
                                                      .check = check};

@@ -3,7 +3,7 @@
  * The last stage's F, loss and B are one action, named B; a split head does F(s) and B(s - 1) instead, which makes
  * every delay longer by one and lets the two run at once on two engines. Undrained, the run ends with the global
  * tick of the last F at stage 1. */
-#include "schedule/program.h"
+#include "schedule/program_order.h"
 
 static int64_t delay(const petra_program_options *options, int32_t stage) {
   return 2 * ((int64_t)options->stages - stage) + options->split_head;
@@ -15,11 +15,6 @@ static int64_t ticks(const petra_program_options *options, int32_t stage) {
     return options->microbatches + delay(options, stage);
   int64_t count = options->microbatches - (stage - 1);
   return count > 0 ? count : 0;
-}
-
-/* An epoch to be evaluated ends with global tick `global`. */
-static bool evaluates(const petra_program_options *options, int64_t global) {
-  return global < options->microbatches && petra_program_evaluates(options, global);
 }
 
 /* The next global tick, from `round` on, in which the stage has something to do: before its first tick it only
@@ -38,35 +33,18 @@ static int64_t skip_idle(const petra_program_options *options, int32_t stage, in
   return round;
 }
 
-/* Steps of tick s: 0 F, 1 B, 2 U, 3 E. Stages whose first tick comes after the end of an epoch (N < j) evaluate with
- * their first weights: the cursor's round is the global tick, from 0, and their local ticks are negative. */
+/* Stages whose first tick comes after the end of an epoch (N < j) evaluate with their first weights: the cursor's round
+ * is the global tick, from 0, and their local ticks s are negative. */
 static bool next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
                  int64_t *round) {
-  int64_t end = ticks(options, stage);
+  const int64_t end = ticks(options, stage) + stage - 1;
   for (;;) {
     if (cursor->step == 0)
       cursor->round = skip_idle(options, stage, cursor->round);
-    if (cursor->round + 1 - stage >= end && cursor->step == 0)
+    if (cursor->round >= end)
       return false;
-    int64_t s = cursor->round + 1 - stage;
-    int64_t b = s - delay(options, stage);
-    int step = cursor->step;
-    *round = cursor->round;
-    if (step == 3)
-      *cursor = (petra_cursor){cursor->round + 1, 0};
-    else
-      cursor->step++;
-    *out = (petra_action){stage, PETRA_ACTION_FORWARD, s};
-    if (step == 0 && !petra_program_fused(options, stage) && s >= 0 && s < options->microbatches)
-      return true;
-    *out = (petra_action){stage, PETRA_ACTION_BACKWARD, b};
-    if (step == 1 && b >= 0)
-      return true;
-    out->kind = PETRA_ACTION_UPDATE;
-    if (step == 2 && b >= 0 && (b + 1) % options->accumulate == 0)
-      return true;
-    *out = (petra_action){stage, PETRA_ACTION_EVALUATE, s + stage - 1};
-    if (step == 3 && evaluates(options, s + stage - 1))
+    const int64_t global = *round = cursor->round, s = global + 1 - stage;
+    if (petra_slot_next(options, stage, (petra_slot){s, s - delay(options, stage), global}, cursor, out))
       return true;
   }
 }

@@ -1,11 +1,20 @@
-/* What the flush programs and 1f1b-async have in common: F runs a fixed number of microbatches ahead of B. */
+/* What programs have in common: orders in slots, and in flushes, after which a stage comes to rest. */
 #ifndef PETRA_SCHEDULE_PROGRAM_ORDER_H
 #define PETRA_SCHEDULE_PROGRAM_ORDER_H
 
 #include "schedule/program.h"
 
-/* The flush that begins with microbatch `first`: the last one of a run may be smaller, and has no update
- * then. */
+/* What a stage does in one slot (a tick, a round): F(forward) unless it is fused, B(backward), U after every k of them,
+ * and E(evaluated) where it ends an epoch to be evaluated; microbatches below 0 or from M on are none. */
+typedef struct petra_slot {
+  int64_t forward, backward, evaluated;
+} petra_slot;
+
+/* The next action of the slot, of which the cursor's step counts; false at its end, and the cursor is at the next round. */
+bool petra_slot_next(const petra_program_options *options, int32_t stage, petra_slot slot, petra_cursor *cursor,
+                     petra_action *out);
+
+/* The flush that begins with microbatch `first`: the last one of a run may be smaller, and has no update then. */
 typedef struct petra_flush {
   int64_t first, count;
 } petra_flush;
@@ -23,12 +32,5 @@ bool petra_flush_next(const petra_program_options *options, int32_t stage, int64
 
 /* `check` of the programs with flushes: PETRA_SCHEDULE, logged, where the places within one are too many for a cursor. */
 petra_status petra_flush_check(const petra_program_ops *program, const petra_program_options *options);
-
-/* The index of the rate is the microbatch that the update carries: the last one of a synchronous update, the
- * one whose B triggers an asynchronous one. */
-int64_t petra_order_rate_index(const petra_program_options *options, int32_t stage, int64_t microbatch);
-
-/* A loss counts in the epoch of its microbatch. */
-int64_t petra_order_loss_epoch(const petra_program_options *options, int64_t microbatch);
 
 #endif

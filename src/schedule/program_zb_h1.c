@@ -13,6 +13,4 @@ const petra_program_ops petra_program_zb_h1 = {.name = "zb-h1",
                                                .split_head = true,
                                                .split_backward = true,
                                                .next = next,
-                                               .rate_index = petra_order_rate_index,
-                                               .loss_epoch = petra_order_loss_epoch,
                                                .check = petra_flush_check};

@@ -1,11 +1,10 @@
 #include "schedule/schedule.h"
 
-#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "schedule/program_order.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,9 +70,7 @@ static void finish(builder *b, const char *name) {
                                    .split_backward = s->split_backward,
                                    .chunked = true,
                                    .locked = s->locked,
-                                   .next = next,
-                                   .rate_index = petra_order_rate_index,
-                                   .loss_epoch = petra_order_loss_epoch};
+                                   .next = next};
 }
 
 /* Sizes that the rest of the program allocates by: every microbatch has actions of its own, and so has every stage,
@@ -105,10 +102,6 @@ typedef struct reader {
 
 static bool blank(char c) {
   return c == ' ' || c == '\t' || c == '\r';
-}
-
-static bool is_digit(char c) {
-  return c >= '0' && c <= '9';
 }
 
 /* To the next word of the line; false at its end. */
@@ -182,7 +175,7 @@ bool petra_schedule_recognise(const char *text, size_t size) {
   while (r.at < r.end && !skip_blanks(&r))
     r.at += r.at < r.end;
   const char *start = r.at;
-  while (r.at < r.end && is_digit(*r.at))
+  while (r.at < r.end && *r.at >= '0' && *r.at <= '9')
     r.at++;
   return r.at > start && r.at < r.end && *r.at == ':';
 }
@@ -222,24 +215,23 @@ static petra_status record_device(builder *b, const petra_program_ops *program, 
 petra_status petra_schedule_record(const petra_program_ops *program, const petra_program_options *options,
                                    petra_schedule **out) {
   builder b = {0};
-  petra_status status = PETRA_OK;
+  petra_status status;
   if (!program->next)
     return petra_fail(PETRA_UNSUPPORTED, "program %s has no order of its own: a stage takes what arrives first",
                       program->name);
   PETRA_TRY(petra_program_check(program, options));
   PETRA_TRY(petra_allocate(&b.schedule, 1, sizeof *b.schedule));
-  for (int32_t d = 1; d <= petra_program_devices(options) && status == PETRA_OK; d++)
-    status = record_device(&b, program, options, d);
-  if (status != PETRA_OK) {
-    petra_schedule_destroy(b.schedule);
-    return status;
-  }
+  for (int32_t d = 1; d <= petra_program_devices(options); d++)
+    PETRA_TRY_GOTO(status, record_device(&b, program, options, d), fail);
   b.schedule->locked = program->locked;
   finish(&b, program->name);
   b.schedule->stages = options->stages; /* an undrained run may end before the last ones begin */
   b.schedule->split_head = options->split_head;
   *out = b.schedule;
   return PETRA_OK;
+fail:
+  petra_schedule_destroy(b.schedule);
+  return status;
 }
 
 petra_status petra_schedule_print(const petra_schedule *schedule, FILE *out) {
@@ -258,6 +250,31 @@ petra_status petra_schedule_print(const petra_schedule *schedule, FILE *out) {
     fputc('\n', out);
   }
   return ferror(out) ? petra_fail(PETRA_IO, "the schedule could not be written") : PETRA_OK;
+}
+
+int32_t petra_schedule_device(const petra_schedule *schedule, int64_t entry) {
+  int32_t low = 0, high = schedule->devices - 1;
+  while (low < high) {
+    int32_t middle = low + (high - low + 1) / 2;
+    if (schedule->first[middle] <= entry)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low + 1;
+}
+
+petra_status petra_schedule_refuse(const petra_schedule *schedule, const char *name, int64_t entry, const char *format,
+                                   ...) {
+  const int32_t device = petra_schedule_device(schedule, entry);
+  char reason[200], text[40];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(reason, sizeof reason, format, arguments);
+  va_end(arguments);
+  petra_action_print(&schedule->entries[entry].action, text, sizeof text);
+  return petra_fail(PETRA_SCHEDULE, "%s: device %d, action %lld (%s): %s", name, device,
+                    (long long)(entry - schedule->first[device - 1] + 1), text, reason);
 }
 
 petra_program_options petra_schedule_options(const petra_schedule *schedule) {

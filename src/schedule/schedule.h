@@ -31,13 +31,17 @@ typedef struct petra_schedule {
                                 petra_schedule_find_moment (schedule/examine.h) */
 } petra_schedule;
 
-/* Whether the text is a schedule: its first line that is more than blanks and comment begins with a number
- * and ':'. */
+/* Whether the text is a schedule: its first line that is more than blanks and comment begins with a number and ':'. */
 bool petra_schedule_recognise(const char *text, size_t size);
 
-/* Reads a schedule; `name` stands for the file in error lines. PETRA_SCHEDULE, logged as "NAME:LINE: ...".
- * Whether it can run is what petra_schedule_check tells. */
+/* Reads a schedule; `name` stands for the file in error lines. PETRA_SCHEDULE, logged as "NAME:LINE: ...". */
 petra_status petra_schedule_parse(const char *name, const char *text, size_t size, petra_schedule **out);
+
+/* Whether a schedule can run: its orders are followed without time, each device as far as its messages allow. Finds an
+ * action whose input nobody produces, one that is there twice, a stage on the wrong device, B before its F, W before its
+ * B or missing, E that other stages lack, U that covers nothing or something else than it says, and a deadlock, be it by
+ * rounds of the whole network. PETRA_SCHEDULE, logged as "NAME: device 2, action 3 (2B0): reason". */
+petra_status petra_schedule_check(const petra_schedule *schedule, const char *name);
 
 /* Writes out the orders of a program; PETRA_UNSUPPORTED, logged, for one without orders (`arrival`). */
 petra_status petra_schedule_record(const petra_program_ops *program, const petra_program_options *options,
@@ -45,6 +49,13 @@ petra_status petra_schedule_record(const petra_program_ops *program, const petra
 
 /* One line a device; PETRA_IO if `out` cannot be written. */
 petra_status petra_schedule_print(const petra_schedule *schedule, FILE *out);
+
+/* Logs what is wrong with an entry, "NAME: device 2, action 3 (2B0): reason", and returns PETRA_SCHEDULE. */
+petra_status petra_schedule_refuse(const petra_schedule *schedule, const char *name, int64_t entry, const char *format,
+                                   ...) __attribute__((format(printf, 4, 5)));
+
+/* The device, from 1, that has the entry. */
+int32_t petra_schedule_device(const petra_schedule *schedule, int64_t entry);
 
 /* The options under which schedule->program runs the schedule, which they refer to. */
 petra_program_options petra_schedule_options(const petra_schedule *schedule);

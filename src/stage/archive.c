@@ -7,6 +7,44 @@
 #include <stdio.h>
 #include <string.h>
 
+petra_status petra_archive_integer(petra_archive *archive, const char *name, const char *what, int64_t *value,
+                                   int64_t low, int64_t high) {
+  PETRA_TRY(petra_archive_integers(archive, name, value, 1));
+  return petra_archive_within(archive, name, what, *value, low, high);
+}
+
+petra_status petra_labels_archive(petra_archive *archive, const char *name, int32_t classes, int64_t count,
+                                  int32_t **labels) {
+  int64_t *values;
+  petra_status status;
+  PETRA_TRY(petra_archive_require(archive, name, PETRA_ARCHIVE_I64, count));
+  PETRA_TRY(petra_allocate(&values, (size_t)count, sizeof *values));
+  for (int64_t i = 0; i < count && !archive->reading; i++)
+    values[i] = (*labels)[i];
+  PETRA_TRY_GOTO(status, petra_archive_integers(archive, name, values, count), done);
+  if (archive->reading)
+    PETRA_TRY_GOTO(status, petra_allocate(labels, (size_t)count, sizeof **labels), done);
+  for (int64_t i = 0; i < count; i++) {
+    PETRA_TRY_GOTO(status, petra_archive_within(archive, name, "a label", values[i], 0, classes - 1), done);
+    (*labels)[i] = (int32_t)values[i];
+  }
+done:
+  petra_free(values);
+  return status;
+}
+
+petra_status petra_account_archive(petra_archive *archive, petra_account *account) {
+  int64_t peaks[PETRA_MEMORY_CATEGORIES + 1];
+  memcpy(peaks, account->peak_bytes, sizeof account->peak_bytes);
+  peaks[PETRA_MEMORY_CATEGORIES] = account->total_peak_bytes;
+  PETRA_TRY(petra_archive_integers(archive, "peak_bytes", peaks, PETRA_MEMORY_CATEGORIES + 1));
+  for (int c = 0; c <= PETRA_MEMORY_CATEGORIES; c++)
+    PETRA_TRY(petra_archive_within(archive, "peak_bytes", "a peak", peaks[c], 0, INT64_MAX));
+  memcpy(account->peak_bytes, peaks, sizeof account->peak_bytes);
+  account->total_peak_bytes = peaks[PETRA_MEMORY_CATEGORIES];
+  return PETRA_OK;
+}
+
 /* The tensors of a set, which exists when it is read. */
 static petra_status archive_set(const petra_stage *stage, petra_tensor_archive *tensors, int b, const char *prefix,
                                 bool statistics, petra_tensor_set *set) {
@@ -52,9 +90,8 @@ static petra_status archive_gradients(petra_stage *stage, petra_tensor_archive *
   return PETRA_OK;
 }
 
-/* References of a set that is empty before it is read; `like` tells how many and which. */
-static petra_status archive_references(petra_tensor_archive *tensors, const char *name, const petra_tensor_set *like,
-                                       petra_tensor_set *set) {
+petra_status petra_tensor_set_archive(petra_tensor_archive *tensors, const char *name, const petra_tensor_set *like,
+                                      petra_tensor_set *set) {
   petra_tensor **places[PETRA_BLOCK_TENSORS];
   petra_tensor_form forms[PETRA_BLOCK_TENSORS];
   set->count = like->count;
@@ -66,18 +103,6 @@ static petra_status archive_references(petra_tensor_archive *tensors, const char
   return petra_tensor_archive_check(tensors, name, places, forms, set->count);
 }
 
-/* A list of sets, one a block. */
-static petra_status archive_blocks(const petra_stage *stage, petra_tensor_archive *tensors, const char *name,
-                                   bool statistics, petra_tensor_set *sets) {
-  for (int b = 0; b < stage->blocks; b++) {
-    char item[96];
-    snprintf(item, sizeof item, "%s-%02d", name, b + 1);
-    PETRA_TRY(archive_references(tensors, item, statistics ? &stage->sets[b].statistics : &stage->sets[b].parameters,
-                                 &sets[b]));
-  }
-  return PETRA_OK;
-}
-
 static petra_status archive_versions(petra_stage *stage, petra_tensor_archive *tensors) {
   petra_versions *versions = &stage->versions;
   bool reading = tensors->archive->reading;
@@ -87,7 +112,7 @@ static petra_status archive_versions(petra_stage *stage, petra_tensor_archive *t
   PETRA_TRY(petra_archive_within(archive, "versions", "old versions", counts[0], 0, stage->updates));
   PETRA_TRY(petra_archive_within(archive, "versions", "most old versions", counts[1], counts[0], INT32_MAX));
   for (int64_t v = 0; v < counts[0]; v++) {
-    char name[40];
+    char name[48];
     int64_t about[2] = {reading ? 0 : versions->old[v].number, reading ? 0 : versions->old[v].holders};
     snprintf(name, sizeof name, "version-%lld", (long long)v);
     PETRA_TRY(petra_archive_integers(archive, name, about, 2));
@@ -97,36 +122,13 @@ static petra_status archive_versions(petra_stage *stage, petra_tensor_archive *t
       return petra_archive_refuse(archive, name, "version %lld is there twice", (long long)about[0]);
     if (reading)
       PETRA_TRY(petra_versions_add(versions, about[0], (int)about[1]));
-    strncat(name, "-weights", sizeof name - strlen(name) - 1);
-    PETRA_TRY(archive_blocks(stage, tensors, name, false, versions->old[v].sets));
+    for (int b = 0; b < stage->blocks; b++) {
+      snprintf(name, sizeof name, "version-%lld-weights-%02d", (long long)v, b + 1);
+      PETRA_TRY(petra_tensor_set_archive(tensors, name, &stage->sets[b].parameters, &versions->old[v].sets[b]));
+    }
   }
   versions->count_max = (int)counts[1];
   versions->latest_holders = (int)counts[2]; /* petra_stage_check_held looks whether they are */
-  return PETRA_OK;
-}
-
-static petra_status archive_labels(petra_archive *archive, petra_record *record, int32_t classes) {
-  int64_t *values;
-  PETRA_TRY(petra_archive_require(archive, "labels", PETRA_ARCHIVE_I64, record->label_count));
-  PETRA_TRY(petra_allocate(&values, (size_t)record->label_count, sizeof *values));
-  for (int32_t i = 0; i < record->label_count && !archive->reading; i++)
-    values[i] = record->labels[i];
-  petra_status status = petra_archive_integers(archive, "labels", values, record->label_count);
-  if (status == PETRA_OK && archive->reading)
-    status = petra_allocate(&record->labels, (size_t)record->label_count, sizeof *record->labels);
-  for (int32_t i = 0; i < record->label_count && archive->reading && status == PETRA_OK; i++) {
-    status = petra_archive_within(archive, "labels", "a label", values[i], 0, classes - 1);
-    record->labels[i] = (int32_t)values[i];
-  }
-  petra_free(values);
-  return status;
-}
-
-/* Where a record is read: it is the only one of its microbatch. */
-static petra_status check_new(const petra_stage *stage, const petra_archive *archive, int64_t microbatch) {
-  for (int i = 0; i < stage->records.count; i++)
-    if (stage->records.live[i]->microbatch == microbatch)
-      return petra_archive_refuse(archive, "about", "microbatch %lld is in flight twice", (long long)microbatch);
   return PETRA_OK;
 }
 
@@ -159,22 +161,23 @@ static petra_status archive_record(const petra_stage *stage, petra_tensor_archiv
   PETRA_TRY(petra_archive_within(archive, "about", "whether it holds a version", about[2], 0, 1));
   PETRA_TRY(petra_archive_within(archive, "about", "whether its B was done", about[3], 0, 1));
   PETRA_TRY(petra_archive_within(archive, "about", "labels", about[4], 0, INT32_MAX));
-  if (archive->reading)
-    PETRA_TRY(check_new(stage, archive, about[0]));
+  if (archive->reading && petra_records_at(&stage->records, about[0]))
+    return petra_archive_refuse(archive, "about", "microbatch %lld is in flight twice", (long long)about[0]);
   record->microbatch = about[0];
   record->version = about[1];
   record->holds = about[2] != 0;
   record->backward = about[3] != 0;
   record->label_count = (int32_t)about[4];
   if (record->label_count > 0)
-    PETRA_TRY(archive_labels(archive, record, stage->options.model->classes));
+    PETRA_TRY(
+        petra_labels_archive(archive, "labels", stage->options.model->classes, record->label_count, &record->labels));
   for (int b = 0; b < stage->blocks; b++) {
     petra_tensor **places[PETRA_RECORD_TENSORS];
     char name[32];
     snprintf(name, sizeof name, "block-%02d", b + 1);
     petra_record_places(record, b, places);
     PETRA_TRY(petra_tensor_archive_references(tensors, name, places, PETRA_RECORD_TENSORS));
-    record->graphs[b].defer = record->backward;
+    record->block[b].graph.defer = record->backward;
   }
   return PETRA_OK;
 }
@@ -231,12 +234,8 @@ done:
 
 static petra_status archive_state(petra_stage *stage, petra_tensor_archive *tensors) {
   petra_archive *archive = tensors->archive;
-  petra_account *account = &stage->account;
   int64_t counts[6] = {stage->updates,      stage->begun, stage->counted,
                        stage->version_read, stage->copy,  stage->version_forward};
-  int64_t peaks[PETRA_MEMORY_CATEGORIES + 1];
-  memcpy(peaks, account->peak_bytes, sizeof account->peak_bytes);
-  peaks[PETRA_MEMORY_CATEGORIES] = account->total_peak_bytes;
   PETRA_TRY(petra_archive_integers(archive, "counts", counts, 6));
   PETRA_TRY(petra_archive_within(archive, "counts", "updates", counts[0], 0, tensors->read));
   PETRA_TRY(petra_archive_within(archive, "counts", "backwards since", counts[1], 0, stage->options.rule.accumulate));
@@ -252,12 +251,7 @@ static petra_status archive_state(petra_stage *stage, petra_tensor_archive *tens
   PETRA_TRY(archive_gradients(stage, tensors));
   PETRA_TRY(archive_versions(stage, tensors));
   PETRA_TRY(archive_records(stage, tensors));
-  PETRA_TRY(petra_archive_integers(archive, "peak_bytes", peaks, PETRA_MEMORY_CATEGORIES + 1));
-  for (int c = 0; c <= PETRA_MEMORY_CATEGORIES; c++)
-    PETRA_TRY(petra_archive_within(archive, "peak_bytes", "a peak", peaks[c], 0, INT64_MAX));
-  memcpy(account->peak_bytes, peaks, sizeof account->peak_bytes);
-  account->total_peak_bytes = peaks[PETRA_MEMORY_CATEGORIES];
-  return PETRA_OK;
+  return petra_account_archive(archive, &stage->account);
 }
 
 petra_status petra_stage_archive(petra_stage *stage, petra_tensor_archive *tensors) {
@@ -290,15 +284,19 @@ petra_status petra_message_archive(const petra_stage *stage, petra_tensor_archiv
 petra_status petra_snapshot_archive(petra_stage *stage, petra_tensor_archive *tensors, const char *name,
                                     petra_snapshot **snapshot) {
   int64_t there = *snapshot != NULL;
-  char item[64];
-  PETRA_TRY(petra_archive_integers(tensors->archive, name, &there, 1));
-  PETRA_TRY(petra_archive_within(tensors->archive, name, "whether it is there", there, 0, 1));
+  char item[96];
+  PETRA_TRY(petra_archive_integer(tensors->archive, name, "whether it is there", &there, 0, 1));
   if (!there)
     return PETRA_OK;
   if (tensors->archive->reading)
     PETRA_TRY(petra_snapshot_create(stage, snapshot));
-  snprintf(item, sizeof item, "%s-parameters", name);
-  PETRA_TRY(archive_blocks(stage, tensors, item, false, (*snapshot)->parameters));
-  snprintf(item, sizeof item, "%s-statistics", name);
-  return archive_blocks(stage, tensors, item, true, (*snapshot)->statistics);
+  for (int b = 0; b < stage->blocks; b++) {
+    snprintf(item, sizeof item, "%s-parameters-%02d", name, b + 1);
+    PETRA_TRY(petra_tensor_set_archive(tensors, item, &stage->sets[b].parameters, &(*snapshot)->block[b].parameters));
+  }
+  for (int b = 0; b < stage->blocks; b++) {
+    snprintf(item, sizeof item, "%s-statistics-%02d", name, b + 1);
+    PETRA_TRY(petra_tensor_set_archive(tensors, item, &stage->sets[b].statistics, &(*snapshot)->block[b].statistics));
+  }
+  return PETRA_OK;
 }

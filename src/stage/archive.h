@@ -19,6 +19,21 @@ petra_status petra_message_archive(const petra_stage *stage, petra_tensor_archiv
 void petra_streams_forms(int streams, const petra_image_shape *shape, petra_presence presence,
                          petra_tensor_form forms[2]);
 
+/* One integer, low <= *value <= high where it is read; `what` of the item it is. */
+petra_status petra_archive_integer(petra_archive *archive, const char *name, const char *what, int64_t *value,
+                                   int64_t low, int64_t high);
+
+/* `count` labels, each below `classes`; reading allocates *labels. */
+petra_status petra_labels_archive(petra_archive *archive, const char *name, int32_t classes, int64_t count,
+                                  int32_t **labels);
+
+/* References of a set that is empty before it is read; `like`, which is not empty, tells how many and which. */
+petra_status petra_tensor_set_archive(petra_tensor_archive *tensors, const char *name, const petra_tensor_set *like,
+                                      petra_tensor_set *set);
+
+/* The peaks of an account. */
+petra_status petra_account_archive(petra_archive *archive, petra_account *account);
+
 /* A snapshot, which may be NULL; reading makes it. */
 petra_status petra_snapshot_archive(petra_stage *stage, petra_tensor_archive *tensors, const char *name,
                                     petra_snapshot **snapshot);

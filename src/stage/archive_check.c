@@ -34,21 +34,17 @@ static petra_status pass(petra_stage *dry, bool backward, bool fused) {
   petra_loss loss;
   petra_status status;
   PETRA_TRY_GOTO(status, make_streams(dry->options.backend, first->streams_in, &first->shape_in, &in.streams), done);
-  if (fused) {
+  if (fused)
     status = petra_stage_loss(dry, 0, &in, &label, &out, &loss);
+  else
+    status = head ? petra_stage_forward_loss(dry, 0, &in, &label, 1, &loss) : petra_stage_forward(dry, 0, &in, &out);
+  if (status != PETRA_OK || fused || !backward)
     goto done;
-  }
-  PETRA_TRY_GOTO(
-      status, head ? petra_stage_forward_loss(dry, 0, &in, &label, 1, &loss) : petra_stage_forward(dry, 0, &in, &out),
-      done);
-  if (!backward)
-    goto done;
-  if (!head) {
-    PETRA_TRY_GOTO(status, make_streams(dry->options.backend, last->streams_out, &last->shape_out, &back.gradients),
+  for (int i = 0; i < 2 && !head; i++)
+    PETRA_TRY_GOTO(status,
+                   make_streams(dry->options.backend, last->streams_out, &last->shape_out,
+                                i == 0 ? &back.gradients : &back.streams),
                    done);
-    PETRA_TRY_GOTO(status, make_streams(dry->options.backend, last->streams_out, &last->shape_out, &back.streams),
-                   done);
-  }
   status = petra_stage_backward(dry, 0, &back, &down);
 done:
   petra_message_release(&in);
@@ -69,9 +65,9 @@ static petra_tensor_form form_of(const petra_tensor *tensor) {
 }
 
 void petra_record_places(petra_record *record, int b, petra_tensor **places[PETRA_RECORD_TENSORS]) {
-  places[0] = &record->inputs[b].tensor[0];
-  places[1] = &record->inputs[b].tensor[1];
-  petra_block_graph_places(&record->graphs[b], places + 2);
+  places[0] = &record->block[b].input.tensor[0];
+  places[1] = &record->block[b].input.tensor[1];
+  petra_block_graph_places(&record->block[b].graph, places + 2);
 }
 
 petra_status petra_stage_forms(const petra_stage *stage, bool backward, bool fused, petra_record_forms *out) {

@@ -37,12 +37,13 @@ static petra_status block_backward(petra_stage *stage, int b, int64_t version, p
                                    petra_streams *gradients) {
   const petra_block *block = petra_stage_block(stage, b);
   petra_stage_sets *sets = &stage->sets[b];
-  petra_tensor *const *parameters;
+  const petra_tensor_set *parameters;
   petra_streams din;
   PETRA_TRY(petra_stage_weights(stage, stage->options.rule.backward_weights, version, b, &parameters));
   PETRA_TRY(petra_block_update_statistics(&stage->compute, block, graph, sets->statistics.tensor));
   graph->defer = stage->options.rule.split_backward;
-  PETRA_TRY(petra_block_backward(&stage->compute, block, parameters, graph, gradients, sets->gradients.tensor, &din));
+  PETRA_TRY(
+      petra_block_backward(&stage->compute, block, parameters->tensor, graph, gradients, sets->gradients.tensor, &din));
   petra_streams_release(gradients);
   *gradients = din;
   return count_block(stage, b);
@@ -55,15 +56,15 @@ static petra_status invert(petra_stage *stage, int b, const petra_record *record
   const petra_block *block = petra_stage_block(stage, b);
   int64_t inverting = petra_stage_choose(stage, rule->invert_weights, record);
   int64_t differentiated = petra_stage_choose(stage, rule->backward_weights, record);
-  petra_tensor *const *parameters, *const *other;
+  const petra_tensor_set *parameters, *other;
   PETRA_TRY(petra_stage_weights(stage, rule->invert_weights, inverting, b, &parameters));
   PETRA_TRY(petra_stage_weights(stage, rule->backward_weights, differentiated, b, &other));
   if (parameters == other)
-    return petra_block_invert(&stage->compute, block, parameters, streams, graph, in);
+    return petra_block_invert(&stage->compute, block, parameters->tensor, streams, graph, in);
   /* The graph is that of other weights than those that gave the input. */
   petra_streams found = {{NULL, NULL}}, again = {{NULL, NULL}};
-  PETRA_TRY(petra_block_invert(&stage->compute, block, parameters, streams, NULL, &found));
-  petra_status status = petra_block_forward(&stage->compute, block, other, &found, NULL, graph, &again);
+  PETRA_TRY(petra_block_invert(&stage->compute, block, parameters->tensor, streams, NULL, &found));
+  petra_status status = petra_block_forward(&stage->compute, block, other->tensor, &found, NULL, graph, &again);
   petra_streams_release(&again);
   if (status != PETRA_OK)
     petra_streams_release(&found);
@@ -74,12 +75,13 @@ static petra_status invert(petra_stage *stage, int b, const petra_record *record
 /* The graph of a block from the input that it kept. */
 static petra_status recompute(petra_stage *stage, int b, const petra_record *record, petra_block_graph *graph) {
   const petra_block *block = petra_stage_block(stage, b);
-  petra_tensor *const *parameters;
+  const petra_tensor_set *parameters;
   int64_t version = petra_stage_choose(stage, stage->options.rule.backward_weights, record);
   petra_streams again = {{NULL, NULL}};
   PETRA_TRY(petra_stage_weights(stage, stage->options.rule.backward_weights, version, b, &parameters));
   const petra_target target = {record->labels, NULL};
-  PETRA_TRY(petra_block_forward(&stage->compute, block, parameters, &record->inputs[b], &target, graph, &again));
+  PETRA_TRY(
+      petra_block_forward(&stage->compute, block, parameters->tensor, &record->block[b].input, &target, graph, &again));
   petra_streams_release(&again);
   return PETRA_OK;
 }
@@ -88,9 +90,9 @@ static petra_status recompute(petra_stage *stage, int b, const petra_record *rec
 static petra_status rebuild_graph(petra_stage *stage, int b, const petra_record *record, petra_streams *streams,
                                   petra_block_graph *graph) {
   petra_streams in = {{NULL, NULL}};
-  if (record->inputs[b].tensor[0]) {
+  if (record->block[b].input.tensor[0]) {
     PETRA_TRY(recompute(stage, b, record, graph));
-    in = petra_streams_retain(&record->inputs[b]);
+    in = petra_streams_retain(&record->block[b].input);
   } else {
     if (!streams->tensor[0])
       return petra_fail(PETRA_INTERNAL, "stage %d: block %s has nothing to invert", stage->options.number,
@@ -116,8 +118,6 @@ static void send_down(const petra_stage *stage, petra_streams *streams, petra_st
 static void finish(petra_stage *stage, petra_record *record) {
   stage->begun++;
   if (stage->options.rule.split_backward) {
-    for (int b = 0; b < stage->blocks; b++)
-      petra_streams_release(&record->inputs[b]);
     record->backward = true;
   } else {
     stage->counted++;
@@ -137,24 +137,23 @@ static petra_status check_begun(const petra_stage *stage, const petra_record *re
   return PETRA_OK;
 }
 
-petra_status petra_stage_backward(petra_stage *stage, int64_t microbatch, const petra_message *in, petra_message *out) {
-  petra_record *record;
-  PETRA_TRY(petra_records_find(&stage->records, stage->options.number, microbatch, &record));
+/* B of a record; `rebuild`: its graphs were not kept. */
+static petra_status backward(petra_stage *stage, petra_record *record, bool rebuild, const petra_message *in,
+                             petra_message *out) {
   PETRA_TRY(check_begun(stage, record));
   int64_t version = petra_stage_choose(stage, stage->options.rule.backward_weights, record);
   petra_streams streams = petra_streams_retain(&in->streams), gradients = petra_streams_retain(&in->gradients);
   petra_status status = PETRA_OK;
-  bool split = stage->options.rule.split_backward;
   for (int b = stage->blocks - 1; b >= 0; b--) {
-    petra_block_graph *graph = &record->graphs[b];
-    if (stage->options.rule.keep != PETRA_KEEP_GRAPH)
+    petra_block_graph *graph = &record->block[b].graph;
+    if (rebuild)
       PETRA_TRY_GOTO(status, rebuild_graph(stage, b, record, &streams, graph), fail);
     PETRA_TRY_GOTO(status, block_backward(stage, b, version, graph, &gradients), fail);
-    if (split)
+    if (stage->options.rule.split_backward)
       petra_block_graph_keep_deferred(graph);
     else
       petra_block_graph_release(graph);
-    petra_streams_release(&record->inputs[b]);
+    petra_streams_release(&record->block[b].input);
   }
   stage->version_read = version;
   finish(stage, record);
@@ -164,6 +163,12 @@ fail:
   petra_streams_release(&streams);
   petra_streams_release(&gradients);
   return status;
+}
+
+petra_status petra_stage_backward(petra_stage *stage, int64_t microbatch, const petra_message *in, petra_message *out) {
+  petra_record *record;
+  PETRA_TRY(petra_records_find(&stage->records, stage->options.number, microbatch, &record));
+  return backward(stage, record, stage->options.rule.keep != PETRA_KEEP_GRAPH, in, out);
 }
 
 petra_status petra_stage_weight_gradient(petra_stage *stage, int64_t microbatch) {
@@ -175,7 +180,7 @@ petra_status petra_stage_weight_gradient(petra_stage *stage, int64_t microbatch)
   for (int b = 0; b < stage->blocks; b++) {
     const petra_block *block = petra_stage_block(stage, b);
     petra_stage_sets *sets = &stage->sets[b];
-    PETRA_TRY(petra_block_weight_gradients(&stage->compute, block, &record->graphs[b], sets->gradients.tensor));
+    PETRA_TRY(petra_block_weight_gradients(&stage->compute, block, &record->block[b].graph, sets->gradients.tensor));
     for (int i = 0; i < sets->gradients.count; i++)
       if (is_deferred(stage, b, i))
         PETRA_TRY(accumulate(stage, b, i, stage->counted == 0));
@@ -185,52 +190,14 @@ petra_status petra_stage_weight_gradient(petra_stage *stage, int64_t microbatch)
   return PETRA_OK;
 }
 
-/* The forward of the fused action: graphs are kept within it whatever the rule. */
-static petra_status forward_with_graphs(petra_stage *stage, petra_record *record, const petra_message *in,
-                                        const int32_t *labels, petra_loss *loss) {
-  const petra_target target = {labels, loss};
-  petra_streams streams = petra_streams_retain(&in->streams);
-  petra_status status = PETRA_OK;
-  for (int b = 0; b < stage->blocks && status == PETRA_OK; b++) {
-    const petra_block *block = petra_stage_block(stage, b);
-    petra_streams next = {{NULL, NULL}};
-    petra_tensor *const *parameters;
-    status = petra_stage_weights(stage, PETRA_WEIGHTS_STASHED, record->version, b, &parameters);
-    if (status == PETRA_OK)
-      status = petra_block_forward(&stage->compute, block, parameters, &streams, &target, &record->graphs[b], &next);
-    petra_streams_release(&streams);
-    streams = next;
-  }
-  petra_streams_release(&streams);
-  return status;
-}
-
 petra_status petra_stage_loss(petra_stage *stage, int64_t microbatch, const petra_message *in, const int32_t *labels,
                               petra_message *out, petra_loss *loss) {
+  const petra_target target = {labels, loss};
   petra_record *record;
-  int64_t version;
-  petra_status status;
-  PETRA_TRY(petra_stage_choose_forward(stage, microbatch, &version));
-  PETRA_TRY(petra_records_add(&stage->records, stage->options.number, microbatch, &record));
-  record->version = stage->version_forward = version;
-  petra_streams streams = {{NULL, NULL}}, gradients = {{NULL, NULL}};
-  PETRA_TRY_GOTO(status, check_begun(stage, record), fail);
-  PETRA_TRY_GOTO(status, forward_with_graphs(stage, record, in, labels, loss), fail);
-  version = petra_stage_choose(stage, stage->options.rule.backward_weights, record);
-  for (int b = stage->blocks - 1; b >= 0; b--) {
-    PETRA_TRY_GOTO(status, block_backward(stage, b, version, &record->graphs[b], &gradients), fail);
-    if (stage->options.rule.split_backward)
-      petra_block_graph_keep_deferred(&record->graphs[b]);
-    else
-      petra_block_graph_release(&record->graphs[b]);
-  }
-  stage->version_read = version;
-  finish(stage, record);
-  streams = petra_streams_retain(&in->streams);
-  send_down(stage, &streams, &gradients, out);
-  return PETRA_OK;
-fail:
-  petra_streams_release(&gradients);
-  petra_stage_drop(stage, record);
+  petra_streams none;
+  PETRA_TRY(petra_stage_run(stage, microbatch, true, in, &target, &record, &none));
+  petra_status status = backward(stage, record, false, in, out);
+  if (status != PETRA_OK)
+    petra_stage_drop(stage, record);
   return status;
 }

@@ -1,20 +1,10 @@
 /* F of a stage. */
-#include "base/log.h"
-#include "base/mem.h"
 #include "stage/stage_private.h"
 
-/* Whether block `b` keeps its input for its backward. */
+/* Whether a block keeps its input for its backward. */
 static bool keeps_input(const petra_stage *stage, const petra_block *block) {
-  switch (stage->options.rule.keep) {
-  case PETRA_KEEP_PRESET:
-  case PETRA_KEEP_GRAPH:
-    return false;
-  case PETRA_KEEP_INPUT:
-    return true;
-  case PETRA_KEEP_NOTHING:
-    return !block->reversible;
-  }
-  return true;
+  petra_keep keep = stage->options.rule.keep;
+  return keep == PETRA_KEEP_INPUT || (keep == PETRA_KEEP_NOTHING && !block->reversible);
 }
 
 static bool stashes(const petra_stage_rule *rule) {
@@ -23,13 +13,13 @@ static bool stashes(const petra_stage_rule *rule) {
 }
 
 /* A record of the microbatch, which holds the version that F reads where B will read it again. */
-static petra_status begin(petra_stage *stage, int64_t microbatch, petra_record **out) {
+static petra_status begin(petra_stage *stage, int64_t microbatch, bool fused, petra_record **out) {
   petra_record *record;
   int64_t version;
   PETRA_TRY(petra_stage_choose_forward(stage, microbatch, &version));
   PETRA_TRY(petra_records_add(&stage->records, stage->options.number, microbatch, &record));
   record->version = stage->version_read = stage->version_forward = version;
-  if (stashes(&stage->options.rule)) {
+  if (!fused && stashes(&stage->options.rule)) {
     petra_versions_hold(&stage->versions, version, stage->updates);
     record->holds = true;
   }
@@ -38,57 +28,55 @@ static petra_status begin(petra_stage *stage, int64_t microbatch, petra_record *
 }
 
 /* One block with what the rule keeps of it. */
-static petra_status forward_block(petra_stage *stage, petra_record *record, int b, const petra_streams *in,
-                                  petra_streams *out, petra_loss *loss) {
+static petra_status forward_block(petra_stage *stage, petra_record *record, int b, bool fused, const petra_streams *in,
+                                  const petra_target *target, petra_streams *out) {
   const petra_block *block = petra_stage_block(stage, b);
-  petra_block_graph *graph = stage->options.rule.keep == PETRA_KEEP_GRAPH ? &record->graphs[b] : NULL;
-  petra_tensor *const *parameters;
+  bool keeps_graph = fused || stage->options.rule.keep == PETRA_KEEP_GRAPH;
+  const petra_tensor_set *parameters;
   PETRA_TRY(petra_stage_weights(stage, PETRA_WEIGHTS_STASHED, record->version, b, &parameters));
-  if (keeps_input(stage, block)) {
-    record->inputs[b] = petra_streams_retain(in);
-    petra_streams_charge(&record->inputs[b], &stage->account, PETRA_MEMORY_INPUT_BUFFER);
+  if (!fused && keeps_input(stage, block)) {
+    record->block[b].input = petra_streams_retain(in);
+    petra_streams_charge(&record->block[b].input, &stage->account, PETRA_MEMORY_INPUT_BUFFER);
   }
-  const petra_target target = {record->labels, loss};
-  return petra_block_forward(&stage->compute, block, parameters, in, &target, graph, out);
+  return petra_block_forward(&stage->compute, block, parameters->tensor, in, target,
+                             keeps_graph ? &record->block[b].graph : NULL, out);
 }
 
-static petra_status forward(petra_stage *stage, petra_record *record, const petra_message *in, petra_streams *out,
-                            petra_loss *loss) {
-  petra_streams streams = petra_streams_retain(&in->streams);
+petra_status petra_stage_run(petra_stage *stage, int64_t microbatch, bool fused, const petra_message *in,
+                             const petra_target *target, petra_record **out, petra_streams *streams) {
+  petra_record *record;
   petra_status status = PETRA_OK;
+  PETRA_TRY(begin(stage, microbatch, fused, &record));
+  *streams = petra_streams_retain(&in->streams);
   for (int b = 0; b < stage->blocks && status == PETRA_OK; b++) {
     petra_streams next = {{NULL, NULL}};
-    status = forward_block(stage, record, b, &streams, &next, loss);
-    petra_streams_release(&streams);
-    streams = next;
+    status = forward_block(stage, record, b, fused, streams, target, &next);
+    petra_streams_release(streams);
+    *streams = next;
   }
-  *out = streams;
+  if (status != PETRA_OK)
+    petra_stage_drop(stage, record);
+  else
+    *out = record;
   return status;
 }
 
 petra_status petra_stage_forward(petra_stage *stage, int64_t microbatch, const petra_message *in, petra_message *out) {
   petra_record *record;
   petra_streams streams;
-  PETRA_TRY(begin(stage, microbatch, &record));
-  petra_status status = forward(stage, record, in, &streams, NULL);
-  if (status != PETRA_OK) {
-    petra_stage_drop(stage, record);
-    return status;
-  }
+  PETRA_TRY(petra_stage_run(stage, microbatch, false, in, NULL, &record, &streams));
   *out = (petra_message){.streams = streams};
   return PETRA_OK;
 }
 
 petra_status petra_stage_forward_loss(petra_stage *stage, int64_t microbatch, const petra_message *in,
                                       const int32_t *labels, int32_t label_count, petra_loss *loss) {
+  const petra_target target = {labels, loss};
   petra_record *record;
   petra_streams none;
-  petra_status status;
-  PETRA_TRY(begin(stage, microbatch, &record));
-  PETRA_TRY_GOTO(status, petra_record_set_labels(record, labels, label_count), fail);
-  PETRA_TRY_GOTO(status, forward(stage, record, in, &none, loss), fail);
-  return PETRA_OK;
-fail:
-  petra_stage_drop(stage, record);
+  PETRA_TRY(petra_stage_run(stage, microbatch, false, in, &target, &record, &none));
+  petra_status status = petra_record_set_labels(record, labels, label_count);
+  if (status != PETRA_OK)
+    petra_stage_drop(stage, record);
   return status;
 }

@@ -1,5 +1,5 @@
 /* What a stage does against its delay: changes of its optimiser step, of the weights that F reads (`predicted`) and of
- * those that B reads (`corrected`). With D the delay in updates (schedule/mitigation.h), J - j the stages above, w the
+ * those that B reads (`corrected`). With D the delay in updates (schedule/method.h), J - j the stages above, w the
  * weights, v the velocity, m the momentum, g the gradient with weight decay, eta the rate:
  *
  *  lr_rescheduling         eta_k = eta / max(D, 1)^p, p = 1 - min(k / K, 1), at the stage's k-th update (from 0).

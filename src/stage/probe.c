@@ -23,7 +23,7 @@ int64_t petra_stage_version_forward(const petra_stage *stage) {
 }
 
 petra_status petra_stage_version_tensors(const petra_stage *stage, int64_t version, int block,
-                                         petra_tensor *const **out) {
+                                         const petra_tensor_set **out) {
   return petra_stage_weights(stage, PETRA_WEIGHTS_STASHED, version, block - stage->options.first, out);
 }
 

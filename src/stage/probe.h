@@ -18,7 +18,7 @@ int64_t petra_stage_version_forward(const petra_stage *stage);
  * or an older one that one of its passes will read. Owned by the stage and valid until its next action.
  * PETRA_INTERNAL, logged, if the stage has it no more. */
 petra_status petra_stage_version_tensors(const petra_stage *stage, int64_t version, int block,
-                                         petra_tensor *const **out);
+                                         const petra_tensor_set **out);
 
 /* The gradients of block `block` that an update at this moment would take: the mean over the k microbatches.
  */
@@ -49,9 +49,8 @@ typedef struct petra_probe_pass {
   double factor;
 } petra_probe_pass;
 
-/* Runs the pass; with batch statistics, as training does, and no running statistics touched. Blocks below the
- * lowest one whose gradient is wanted are not gone back to. PETRA_SHAPE, PETRA_DATA, PETRA_BACKEND,
- * PETRA_NO_MEMORY. */
+/* Runs the pass; with batch statistics, as training does, and no running statistics touched. Blocks below the lowest
+ * one whose gradient is wanted are not gone back to. PETRA_SHAPE, PETRA_DATA, PETRA_BACKEND, PETRA_NO_MEMORY. */
 petra_status petra_probe_pass_run(const petra_probe_pass *pass);
 
 #endif

@@ -13,55 +13,43 @@ void petra_message_release(petra_message *message) {
   petra_streams_release(&message->gradients);
 }
 
-/* The sets of block `b` that mitigations need. */
-static petra_status create_mitigation(petra_stage *stage, int b) {
+static petra_status create_sets(petra_stage *stage, int b) {
   const petra_stage_mitigation *mitigation = &stage->options.mitigation;
-  const petra_block *block = petra_stage_block(stage, b);
-  const petra_model *model = stage->options.model;
+  const bool predicts = petra_mitigation_predicts(mitigation), corrects = petra_mitigation_corrects(mitigation);
   petra_stage_sets *sets = &stage->sets[b];
-  if (petra_mitigation_predicts(mitigation))
-    PETRA_TRY(
-        petra_tensor_set_create(&stage->compute, model, block, false, PETRA_MEMORY_WEIGHT_BUFFER, &sets->predicted));
-  if (!petra_mitigation_corrects(mitigation))
-    return PETRA_OK;
-  PETRA_TRY(petra_tensor_set_create(&stage->compute, model, block, false, PETRA_MEMORY_MOMENTUM, &sets->trend));
-  return petra_tensor_set_create(&stage->compute, model, block, false, PETRA_MEMORY_WEIGHT_BUFFER, &sets->corrected);
+  const struct {
+    petra_tensor_set *set;
+    petra_memory_category category;
+    bool wanted;
+  } all[] = {{&sets->parameters, PETRA_MEMORY_PARAMETERS, true},
+             {&sets->statistics, PETRA_MEMORY_STATISTICS, true},
+             {&sets->velocities, PETRA_MEMORY_MOMENTUM, true},
+             {&sets->gradients, PETRA_MEMORY_GRADIENTS, true},
+             {&sets->accumulated, PETRA_MEMORY_GRADIENTS, petra_stage_sums(stage)},
+             {&sets->predicted, PETRA_MEMORY_WEIGHT_BUFFER, predicts},
+             {&sets->trend, PETRA_MEMORY_MOMENTUM, corrects},
+             {&sets->corrected, PETRA_MEMORY_WEIGHT_BUFFER, corrects}};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    if (all[i].wanted)
+      PETRA_TRY(petra_tensor_set_create(&stage->compute, stage->options.model, petra_stage_block(stage, b),
+                                        all[i].set == &sets->statistics, all[i].category, all[i].set));
+  return PETRA_OK;
 }
 
 petra_status petra_stage_create(const petra_stage_options *options, petra_stage **out) {
   petra_stage *stage;
   petra_status status;
   int blocks = options->end - options->first;
-  PETRA_TRY(petra_allocate(&stage, 1, sizeof *stage));
+  PETRA_TRY(petra_allocate(&stage, 1, sizeof *stage + (size_t)blocks * sizeof *stage->sets));
   stage->options = *options;
   stage->blocks = blocks;
   stage->compute = (petra_compute){.backend = options->backend, .account = &stage->account, .losses_later = true};
-  petra_records_init(&stage->records, blocks);
-  petra_versions_init(&stage->versions, blocks);
+  stage->records.blocks = stage->versions.blocks = blocks;
   if (options->rule.sync_period > 0)
     petra_versions_hold(&stage->versions, 0, 0); /* F's copy */
-  PETRA_TRY_GOTO(status, petra_allocate(&stage->sets, (size_t)blocks, sizeof *stage->sets), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&stage->present, (size_t)blocks, sizeof *stage->present), fail);
-  for (int b = 0; b < blocks; b++) {
-    const petra_block *block = petra_stage_block(stage, b);
-    const petra_model *model = options->model;
-    petra_stage_sets *sets = &stage->sets[b];
-    const petra_compute *compute = &stage->compute;
-    PETRA_TRY_GOTO(status,
-                   petra_tensor_set_create(compute, model, block, false, PETRA_MEMORY_PARAMETERS, &sets->parameters),
-                   fail);
-    PETRA_TRY_GOTO(
-        status, petra_tensor_set_create(compute, model, block, true, PETRA_MEMORY_STATISTICS, &sets->statistics), fail);
-    PETRA_TRY_GOTO(
-        status, petra_tensor_set_create(compute, model, block, false, PETRA_MEMORY_MOMENTUM, &sets->velocities), fail);
-    PETRA_TRY_GOTO(
-        status, petra_tensor_set_create(compute, model, block, false, PETRA_MEMORY_GRADIENTS, &sets->gradients), fail);
-    PETRA_TRY_GOTO(status, create_mitigation(stage, b), fail);
-    if (petra_stage_sums(stage))
-      PETRA_TRY_GOTO(status,
-                     petra_tensor_set_create(compute, model, block, false, PETRA_MEMORY_GRADIENTS, &sets->accumulated),
-                     fail);
-  }
+  for (int b = 0; b < blocks; b++)
+    PETRA_TRY_GOTO(status, create_sets(stage, b), fail);
   *out = stage;
   return PETRA_OK;
 fail:
@@ -79,7 +67,7 @@ void petra_stage_empty(petra_stage *stage) {
 void petra_stage_destroy(petra_stage *stage) {
   if (!stage)
     return;
-  for (int b = 0; stage->sets && b < stage->blocks; b++) {
+  for (int b = 0; b < stage->blocks; b++) {
     petra_tensor_set_release(&stage->sets[b].parameters);
     petra_tensor_set_release(&stage->sets[b].statistics);
     petra_tensor_set_release(&stage->sets[b].velocities);
@@ -91,33 +79,32 @@ void petra_stage_destroy(petra_stage *stage) {
   }
   petra_stage_empty(stage);
   petra_free(stage->present);
-  petra_free(stage->sets);
   assert(stage->account.total_bytes == 0); /* a tensor still held elsewhere would give its bytes back to freed memory */
   petra_free(stage);
 }
 
-static petra_status initialise_tensor(petra_stage *stage, int b, bool statistics, int index, uint64_t seed) {
+static petra_status initialise_set(petra_stage *stage, int b, const petra_tensor_set *set, uint64_t seed) {
   const petra_block *block = petra_stage_block(stage, b);
-  petra_tensor_spec spec;
-  if (statistics)
-    petra_block_statistic(block, index, &spec);
-  else
-    petra_block_parameter(stage->options.model, block, index, &spec);
-  petra_tensor_set *set = statistics ? &stage->sets[b].statistics : &stage->sets[b].parameters;
-  double *values;
-  PETRA_TRY(petra_allocate(&values, (size_t)set->tensor[index]->elements, sizeof *values));
-  petra_initial_values(&spec, seed, block, index, values);
-  petra_status status = petra_op_upload(stage->compute.backend, set->tensor[index], values, PETRA_HOST_F64);
-  petra_free(values);
-  return status;
+  for (int i = 0; i < set->count; i++) {
+    petra_tensor_spec spec;
+    double *values;
+    if (set == &stage->sets[b].statistics)
+      petra_block_statistic(block, i, &spec);
+    else
+      petra_block_parameter(stage->options.model, block, i, &spec);
+    PETRA_TRY(petra_allocate(&values, (size_t)set->tensor[i]->elements, sizeof *values));
+    petra_initial_values(&spec, seed, block, i, values);
+    petra_status status = petra_op_upload(stage->compute.backend, set->tensor[i], values, PETRA_HOST_F64);
+    petra_free(values);
+    PETRA_TRY(status);
+  }
+  return PETRA_OK;
 }
 
 petra_status petra_stage_initialise(petra_stage *stage, uint64_t seed) {
   for (int b = 0; b < stage->blocks; b++) {
-    for (int i = 0; i < stage->sets[b].parameters.count; i++)
-      PETRA_TRY(initialise_tensor(stage, b, false, i, seed));
-    for (int i = 0; i < stage->sets[b].statistics.count; i++)
-      PETRA_TRY(initialise_tensor(stage, b, true, i, seed));
+    PETRA_TRY(initialise_set(stage, b, &stage->sets[b].parameters, seed));
+    PETRA_TRY(initialise_set(stage, b, &stage->sets[b].statistics, seed));
   }
   return PETRA_OK;
 }

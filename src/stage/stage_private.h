@@ -22,7 +22,6 @@ struct petra_stage {
   petra_compute compute;
   petra_account account;
   int blocks;
-  petra_stage_sets *sets;           /* per block */
   const petra_tensor_set **present; /* per block: what U copies where an older version is still read */
   petra_records records;
   petra_versions versions;
@@ -32,11 +31,16 @@ struct petra_stage {
   int64_t version_read;    /* by the last F or B */
   int64_t version_forward; /* by the last F, also that within a fused action */
   int64_t copy;            /* the version of F's copy, with a sync period */
+  petra_stage_sets sets[]; /* per block */
 };
+
+typedef struct petra_snapshot_block {
+  petra_tensor_set parameters, statistics;
+} petra_snapshot_block;
 
 struct petra_snapshot {
   int blocks;
-  petra_tensor_set *parameters, *statistics; /* per block */
+  petra_snapshot_block block[];
 };
 
 /* A snapshot with empty sets. */
@@ -55,11 +59,16 @@ int64_t petra_stage_choose(const petra_stage *stage, petra_weights weights, cons
  * others as F read them (they differ with a mitigation only; F itself asks for STASHED). PETRA_INTERNAL, logged, if
  * the stage has the version no more. */
 petra_status petra_stage_weights(const petra_stage *stage, petra_weights weights, int64_t version, int b,
-                                 petra_tensor *const **out);
+                                 const petra_tensor_set **out);
 
 /* Moves the parameters of block `b` by one step with these gradients and `lr` before any mitigation, and what F and
  * B read with them. */
 petra_status petra_stage_step(petra_stage *stage, int b, const petra_tensor_set *gradients, double lr);
+
+/* F from the first block to the last: the record that it leaves, and what the last block gives (nothing after a loss).
+ * `fused`: B follows in the same action, with the graphs kept for it whatever the rule, and nothing else. */
+petra_status petra_stage_run(petra_stage *stage, int64_t microbatch, bool fused, const petra_message *in,
+                             const petra_target *target, petra_record **out, petra_streams *streams);
 
 /* Takes the record out and lets go what it holds. */
 void petra_stage_drop(petra_stage *stage, petra_record *record);

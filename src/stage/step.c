@@ -11,9 +11,10 @@ typedef struct block_step {
   double lr; /* as the mitigation has it */
 } block_step;
 
-static petra_status tensor_like(petra_stage *stage, const petra_tensor *tensor, petra_tensor **out) {
-  return petra_tensor_create(stage->compute.backend, tensor->kind, tensor->shape, &stage->account,
-                             PETRA_MEMORY_WORKSPACE, out);
+static petra_status zeros_like(petra_stage *stage, const petra_tensor *tensor, petra_tensor **out) {
+  PETRA_TRY(petra_tensor_create(stage->compute.backend, tensor->kind, tensor->shape, &stage->account,
+                                PETRA_MEMORY_WORKSPACE, out));
+  return petra_op_fill(stage->compute.backend, *out, 0);
 }
 
 /* The optimiser's own step, with `gradients` and with or without weight decay. */
@@ -32,8 +33,7 @@ static petra_status effective_gradients(const block_step *step, petra_tensor_set
   *out = (petra_tensor_set){.count = step->gradients->count};
   for (int i = 0; i < out->count; i++) {
     double decay = petra_optim_decay(&stage->options.optim, stage->options.model, step->block, i);
-    PETRA_TRY(tensor_like(stage, step->gradients->tensor[i], &out->tensor[i]));
-    PETRA_TRY(petra_op_fill(backend, out->tensor[i], 0));
+    PETRA_TRY(zeros_like(stage, step->gradients->tensor[i], &out->tensor[i]));
     PETRA_TRY(petra_op_axpy(backend, shrink, step->gradients->tensor[i], out->tensor[i]));
     if (decay != 0)
       PETRA_TRY(petra_op_axpy(backend, decay, step->sets->parameters.tensor[i], out->tensor[i]));
@@ -118,8 +118,7 @@ static petra_status minus_parameters(const block_step *step, petra_tensor_set *o
   const petra_tensor_set *parameters = &step->sets->parameters;
   out->count = parameters->count;
   for (int i = 0; i < out->count; i++) {
-    PETRA_TRY(tensor_like(step->stage, parameters->tensor[i], &out->tensor[i]));
-    PETRA_TRY(petra_op_fill(step->stage->compute.backend, out->tensor[i], 0));
+    PETRA_TRY(zeros_like(step->stage, parameters->tensor[i], &out->tensor[i]));
     PETRA_TRY(petra_op_axpy(step->stage->compute.backend, -1, parameters->tensor[i], out->tensor[i]));
   }
   return PETRA_OK;

@@ -48,16 +48,12 @@ static const petra_tensor_set *latest(const petra_stage *stage, petra_weights we
 }
 
 petra_status petra_stage_weights(const petra_stage *stage, petra_weights weights, int64_t version, int b,
-                                 petra_tensor *const **out) {
-  if (version == stage->updates) {
-    *out = latest(stage, weights, b)->tensor;
-    return PETRA_OK;
-  }
+                                 const petra_tensor_set **out) {
   const petra_tensor_set *sets = petra_versions_find(&stage->versions, version);
-  if (!sets)
+  if (version != stage->updates && !sets)
     return petra_fail(PETRA_INTERNAL, "stage %d: the weights after %lld updates are gone", stage->options.number,
                       (long long)version);
-  *out = sets[b].tensor;
+  *out = version == stage->updates ? latest(stage, weights, b) : &sets[b];
   return PETRA_OK;
 }
 

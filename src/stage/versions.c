@@ -1,13 +1,8 @@
 #include "stage/versions.h"
 
-#include "base/array.h"
 #include "base/mem.h"
 
 #include <assert.h>
-
-void petra_versions_init(petra_versions *versions, int blocks) {
-  *versions = (petra_versions){.blocks = blocks};
-}
 
 static void release_sets(const petra_versions *versions, petra_tensor_set *sets) {
   for (int b = 0; sets && b < versions->blocks; b++)
@@ -49,36 +44,31 @@ void petra_versions_release(petra_versions *versions, int64_t number, int64_t la
   }
 }
 
-static petra_status make_room(petra_versions *versions) {
-  return petra_array_reserve(&versions->old, &versions->capacity, (int64_t)versions->count + 1, sizeof *versions->old);
+petra_status petra_versions_add(petra_versions *versions, int64_t number, int holders) {
+  petra_version version = {.number = number, .holders = holders};
+  PETRA_TRY(petra_array_reserve(&versions->old, &versions->capacity, (int64_t)versions->count + 1, sizeof version));
+  PETRA_TRY(petra_allocate(&version.sets, (size_t)versions->blocks, sizeof *version.sets));
+  versions->old[versions->count++] = version;
+  return PETRA_OK;
 }
 
 petra_status petra_versions_keep(petra_versions *versions, const petra_compute *compute, int64_t number,
                                  const petra_tensor_set *const *sets) {
-  petra_tensor_set *copy;
   petra_status status = PETRA_OK;
   if (versions->latest_holders == 0)
     return PETRA_OK;
-  PETRA_TRY(make_room(versions));
-  PETRA_TRY(petra_allocate(&copy, (size_t)versions->blocks, sizeof *copy));
+  PETRA_TRY(petra_versions_add(versions, number, versions->latest_holders));
+  petra_tensor_set *copy = versions->old[versions->count - 1].sets;
   for (int b = 0; b < versions->blocks; b++)
     PETRA_TRY_GOTO(status, petra_tensor_set_clone(compute, sets[b], PETRA_MEMORY_WEIGHT_BUFFER, &copy[b]), fail);
-  versions->old[versions->count++] = (petra_version){number, versions->latest_holders, copy};
   versions->latest_holders = 0;
   if (versions->count > versions->count_max)
     versions->count_max = versions->count;
   return PETRA_OK;
 fail:
   release_sets(versions, copy);
+  versions->count--;
   return status;
-}
-
-petra_status petra_versions_add(petra_versions *versions, int64_t number, int holders) {
-  petra_tensor_set *sets;
-  PETRA_TRY(make_room(versions));
-  PETRA_TRY(petra_allocate(&sets, (size_t)versions->blocks, sizeof *sets));
-  versions->old[versions->count++] = (petra_version){number, holders, sets};
-  return PETRA_OK;
 }
 
 const petra_tensor_set *petra_versions_find(const petra_versions *versions, int64_t number) {

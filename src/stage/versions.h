@@ -20,9 +20,8 @@ typedef struct petra_versions {
   int count;
   int count_max; /* most old versions at once */
   int64_t capacity;
-} petra_versions;
+} petra_versions; /* zeros but for `blocks`: none */
 
-void petra_versions_init(petra_versions *versions, int blocks);
 void petra_versions_fini(petra_versions *versions);
 
 /* One holder more, or less, of `number`, which is `latest` or an old version that somebody holds. */

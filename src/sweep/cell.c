@@ -45,12 +45,11 @@ static petra_status check_config(const petra_sweep_cell *cell, const char *path,
   petra_config_difference difference;
   int order;
   PETRA_TRY(petra_config_compare_text(path, found, cell->config, PETRA_ROLE_WAY, &order, &difference));
-  return order == 0
-             ? PETRA_OK
-             : petra_fail(PETRA_CONFIG,
-                          "%s: complete, but of another config: %s: %s in place of %s; expected the grid that it was "
-                          "made with, another --output, or its folder moved away",
-                          path, difference.key, difference.a, difference.b);
+  return order == 0 ? PETRA_OK
+                    : petra_fail(PETRA_CONFIG,
+                                 "%s: complete, but of another config: %s: %s in place of %s; expected the grid that "
+                                 "it was made with, another --output, or its folder moved away",
+                                 path, difference.key, difference.a, difference.b);
 }
 
 /* --- petra train --- */
@@ -140,7 +139,7 @@ petra_status petra_sweep_keep_simulation(const petra_sweep_cell *cell, const cha
   if (!root)
     return petra_fail(PETRA_DATA, "%s: no JSON: %s", printed, error.text);
   PETRA_TRY_GOTO(status, petra_folder_expand_config(cell->config, &config, &size), done);
-  PETRA_TRY_GOTO(status, petra_json_set(root, "config", petra_json_string(config)), done);
+  petra_json_set(&root, "config", petra_json_string(config));
   PETRA_TRY_GOTO(status, petra_join_path(cell->directory, "simulate.json", &path), done);
   text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
   status = text ? petra_file_write_atomically(path, text, strlen(text))

@@ -1,5 +1,4 @@
-/* One run of one cell: a process of this same program. Nothing that happens to it reaches the sweep but its
- * end. */
+/* One run of one cell: a process of this same program. Nothing that happens to it reaches the sweep but its end. */
 #define _GNU_SOURCE /* sched_setaffinity */
 #include "base/clock.h"
 #include "base/log.h"
@@ -93,10 +92,9 @@ static petra_status begin_log(const launch *l, off_t *end) {
 
 static petra_status prepare(launch *l, const petra_sweep *sweep, const petra_sweep_cell *cell, int slot,
                             off_t *log_start) {
-  char *made = NULL, *config = NULL;
+  char *config = NULL;
   size_t size;
-  PETRA_TRY(petra_folder_of(NULL, cell->directory, &made));
-  petra_free(made);
+  PETRA_TRY(petra_folder_make(cell->directory));
   PETRA_TRY(petra_join_path(cell->directory, "config.yaml", &l->config_path));
   PETRA_TRY(petra_join_path(cell->directory, "log.txt", &l->log_path));
   PETRA_TRY(petra_join_path(cell->directory, ".simulate.json.tmp.out", &l->output_path));
@@ -126,8 +124,7 @@ static void clean_up(launch *l) {
   petra_free(l->output_path);
 }
 
-/* A run that a killed sweep has left behind is told to end, and may take a moment: it holds the folder until
- * then. */
+/* A run that a killed sweep has left behind is told to end, and may take a moment: it holds the folder until then. */
 static void wait_for_folder(int folder) {
   const struct timespec pause = {0, LOCK_PAUSE_NS};
   for (int i = 0; i < LOCK_TRIES && flock(folder, LOCK_EX | LOCK_NB) != 0; i++)

@@ -6,5 +6,4 @@ libpetra_a_SOURCES += \
 	src/sweep/run.c \
 	src/sweep/slurm.c \
 	src/sweep/summary.c \
-	src/sweep/sweep.h \
-	src/sweep/table.c
+	src/sweep/sweep.h

@@ -1,15 +1,12 @@
 /* The open cells, some at once. Signals are taken one at a time where they are waited for, so that nothing is
  * done in a handler. */
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "sweep/sweep.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 

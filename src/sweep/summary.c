@@ -1,101 +1,183 @@
-/* What the sweep found: every cell, and over the seeds of each combination the mean and its 95 % interval. */
+/* What the sweep found: over the seeds of each combination the mean and its 95 % interval, and every cell; as JSON, for
+ * spreadsheets, and for people. */
 #include "base/interval.h"
 #include "base/json.h"
-#include "base/log.h"
 #include "base/mem.h"
+#include "base/table.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "run/folder.h"
 #include "sweep/sweep.h"
 #include "io/atomic_file.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <string.h>
 
 static const double LEVEL = 0.95;
 
-int petra_sweep_values(const petra_sweep *sweep, int combination, int metric, double *out) {
-  int seeds = petra_grid_seeds(sweep->grid), count = 0;
-  for (int c = combination * seeds; c < (combination + 1) * seeds; c++)
-    if (sweep->cell[c].state == PETRA_CELL_COMPLETE)
-      out[count++] = sweep->cell[c].value[metric];
-  return count;
-}
+typedef struct combination {
+  char name[PETRA_GRID_NAME];
+  int complete;                                 /* of its cells, one a seed */
+  petra_interval interval[PETRA_SWEEP_METRICS]; /* over those */
+} combination;
 
-static petra_status overrides_json(const petra_sweep *sweep, int combination, json_t *object) {
-  const char *key, *value;
-  for (int i = 0; petra_grid_override(sweep->grid, combination, i, &key, &value); i++)
-    PETRA_TRY(petra_json_set(object, key, petra_json_string(value)));
+typedef struct summary {
+  const petra_sweep *sweep;
+  const petra_sweep_metrics *metrics;
+  int seeds, count;
+  combination *combination;
+} summary;
+
+static petra_status fill(summary *s) {
+  double *values;
+  PETRA_TRY(petra_allocate(&s->combination, (size_t)s->count, sizeof *s->combination));
+  PETRA_TRY(petra_allocate(&values, (size_t)s->seeds, sizeof *values));
+  for (int c = 0; c < s->count; c++) {
+    combination *one = &s->combination[c];
+    const petra_sweep_cell *cells = &s->sweep->cell[c * s->seeds];
+    petra_grid_name(s->sweep->grid, c * s->seeds, false, one->name);
+    for (int m = 0; m < s->metrics->count; m++) {
+      one->complete = 0;
+      for (int i = 0; i < s->seeds; i++)
+        if (cells[i].state == PETRA_CELL_COMPLETE)
+          values[one->complete++] = cells[i].value[m];
+      one->interval[m] = petra_interval_of(values, one->complete, LEVEL);
+    }
+  }
+  petra_free(values);
   return PETRA_OK;
 }
 
-static petra_status cell_json(const petra_sweep *sweep, int number, json_t *object) {
+/* --- JSON --- */
+
+static json_t *cell_json(const summary *s, int number) {
   static const char *const states[] = {[PETRA_CELL_OPEN] = "open",
                                        [PETRA_CELL_COMPLETE] = "complete",
                                        [PETRA_CELL_FAILED] = "failed",
                                        [PETRA_CELL_STOPPED] = "open"};
-  const petra_sweep_metrics *metrics = petra_sweep_metrics_of(petra_grid_runs(sweep->grid));
-  const petra_sweep_cell *cell = &sweep->cell[number];
-  PETRA_TRY(petra_json_set(object, "cell", json_integer(number + 1)));
-  PETRA_TRY(petra_json_set(object, "name", json_string(cell->name)));
-  PETRA_TRY(petra_json_set(object, "seed", json_integer(cell->config->run.seed)));
-  PETRA_TRY(petra_json_set(object, "output", petra_json_string(cell->directory)));
-  PETRA_TRY(petra_json_set(object, "state", json_string(states[cell->state])));
+  const petra_sweep_cell *cell = &s->sweep->cell[number];
+  json_t *object = json_pack("{s:i, s:s, s:I, s:o, s:s}", "cell", number + 1, "name", cell->name, "seed",
+                             (json_int_t)cell->config->run.seed, "output", petra_json_string(cell->directory), "state",
+                             states[cell->state]);
   if (cell->state == PETRA_CELL_FAILED)
-    return petra_json_set(object, "reason", petra_json_string(cell->reason));
-  for (int m = 0; m < metrics->count && cell->state == PETRA_CELL_COMPLETE; m++)
-    PETRA_TRY(petra_json_set(object, metrics->name[m], petra_json_real(cell->value[m])));
-  return PETRA_OK;
+    petra_json_set(&object, "reason", petra_json_string(cell->reason));
+  for (int m = 0; m < s->metrics->count && cell->state == PETRA_CELL_COMPLETE; m++)
+    petra_json_set(&object, s->metrics->name[m], petra_json_real(cell->value[m]));
+  return object;
 }
 
-static petra_status metric_json(petra_interval interval, json_t *object) {
-  PETRA_TRY(petra_json_set(object, "count", json_integer(interval.count)));
-  PETRA_TRY(petra_json_set(object, "mean", petra_json_real(interval.mean)));
-  PETRA_TRY(petra_json_set(object, "deviation", petra_json_real(interval.deviation)));
-  return petra_json_set(object, "interval95", petra_json_real(interval.half));
-}
-
-static petra_status combination_json(const petra_sweep *sweep, int combination, double *values, json_t *object) {
-  const petra_sweep_metrics *metrics = petra_sweep_metrics_of(petra_grid_runs(sweep->grid));
-  int seeds = petra_grid_seeds(sweep->grid), complete = 0;
-  char name[PETRA_GRID_NAME];
+static json_t *combination_json(const summary *s, int number) {
+  const combination *one = &s->combination[number];
+  const char *key, *value;
   json_t *overrides = json_object();
-  petra_grid_name(sweep->grid, combination * seeds, false, name);
-  PETRA_TRY(petra_json_set(object, "name", json_string(name)));
-  PETRA_TRY(petra_json_set(object, "overrides", overrides));
-  PETRA_TRY(overrides_json(sweep, combination, overrides));
-  for (int c = combination * seeds; c < (combination + 1) * seeds; c++)
-    complete += sweep->cell[c].state == PETRA_CELL_COMPLETE;
-  PETRA_TRY(petra_json_set(object, "cells", json_integer(seeds)));
-  PETRA_TRY(petra_json_set(object, "complete", json_integer(complete)));
-  for (int m = 0; m < metrics->count; m++) {
-    json_t *metric = json_object();
-    PETRA_TRY(petra_json_set(object, metrics->name[m], metric));
-    PETRA_TRY(metric_json(petra_interval_of(values, petra_sweep_values(sweep, combination, m, values), LEVEL), metric));
+  for (int i = 0; petra_grid_override(s->sweep->grid, number, i, &key, &value); i++)
+    petra_json_set(&overrides, key, petra_json_string(value));
+  json_t *object = json_pack("{s:s, s:o, s:i, s:i}", "name", one->name, "overrides", overrides, "cells", s->seeds,
+                             "complete", one->complete);
+  for (int m = 0; m < s->metrics->count; m++)
+    petra_json_set(&object, s->metrics->name[m],
+                   json_pack("{s:i, s:o, s:o, s:o}", "count", one->interval[m].count, "mean",
+                             petra_json_real(one->interval[m].mean), "deviation",
+                             petra_json_real(one->interval[m].deviation), "interval95",
+                             petra_json_real(one->interval[m].half)));
+  return object;
+}
+
+static json_t *summary_json(const summary *s) {
+  json_t *cells = json_array(), *combinations = json_array();
+  for (int c = 0; c < s->count; c++)
+    petra_json_append(&combinations, combination_json(s, c));
+  for (int c = 0; c < s->sweep->cells; c++)
+    petra_json_append(&cells, cell_json(s, c));
+  return json_pack("{s:o, s:o, s:s, s:o, s:o}", "grid", petra_json_string(s->sweep->options.input), "output",
+                   petra_json_string(s->sweep->directory), "command",
+                   petra_grid_runs(s->sweep->grid) == PETRA_GRID_TRAIN ? "train" : "simulate", "combinations",
+                   combinations, "cells", cells);
+}
+
+static petra_status print_json(const void *root, FILE *out) {
+  return petra_json_print(root, out);
+}
+
+/* --- for spreadsheets --- */
+
+/* A field in quotes, its own doubled. */
+static void put_quoted(FILE *out, const char *text) {
+  for (; *text; text += strcspn(text, "\"")) {
+    if (*text == '"') {
+      fputs("\"\"", out);
+      text++;
+    }
+    petra_utf8_print(out, "%.*s", (int)strcspn(text, "\""), text);
+  }
+}
+
+/* Nothing where there is no number. */
+static void put_number(FILE *out, double value) {
+  if (isfinite(value))
+    fprintf(out, ",%.17g", value);
+  else
+    putc(',', out);
+}
+
+static petra_status print_csv(const void *context, FILE *out) {
+  const summary *s = context;
+  fputs("combination,overrides,cells,complete", out);
+  for (int m = 0; m < s->metrics->count; m++)
+    fprintf(out, ",%s_mean,%s_interval95", s->metrics->name[m], s->metrics->name[m]);
+  putc('\n', out);
+  for (int c = 0; c < s->count; c++) {
+    const combination *one = &s->combination[c];
+    const char *key, *value;
+    petra_utf8_print(out, "%s,\"", one->name);
+    for (int i = 0; petra_grid_override(s->sweep->grid, c, i, &key, &value); i++) {
+      fprintf(out, "%s%s=", i ? "; " : "", key);
+      put_quoted(out, value);
+    }
+    fprintf(out, "\",%d,%d", s->seeds, one->complete);
+    for (int m = 0; m < s->metrics->count; m++) {
+      put_number(out, one->interval[m].mean);
+      put_number(out, one->interval[m].half);
+    }
+    putc('\n', out);
   }
   return PETRA_OK;
 }
 
-static petra_status fill(const petra_sweep *sweep, double *values, json_t *root) {
-  int seeds = petra_grid_seeds(sweep->grid);
-  json_t *cells = json_array(), *combinations = json_array();
-  petra_status status = PETRA_OK;
-  PETRA_TRY(petra_json_set(root, "grid", petra_json_string(sweep->options.input)));
-  PETRA_TRY(petra_json_set(root, "output", petra_json_string(sweep->directory)));
-  PETRA_TRY(petra_json_set(root, "command",
-                           json_string(petra_grid_runs(sweep->grid) == PETRA_GRID_TRAIN ? "train" : "simulate")));
-  PETRA_TRY(petra_json_set(root, "combinations", combinations));
-  PETRA_TRY(petra_json_set(root, "cells", cells));
-  for (int c = 0; c < sweep->cells / seeds && status == PETRA_OK; c++) {
-    json_t *object = json_object();
-    json_array_append_new(combinations, object);
-    status = combination_json(sweep, c, values, object);
+/* --- for people: one line a combination --- */
+
+/* With n = 1 there is a mean and no interval. */
+static void metric_cell(petra_table *table, petra_interval interval) {
+  if (interval.count == 0)
+    petra_table_cell(table, "-");
+  else if (interval.count == 1)
+    petra_table_cell(table, "%.5g +- -", interval.mean);
+  else
+    petra_table_cell(table, "%.5g +- %.2g", interval.mean, interval.half);
+}
+
+static petra_status print_table(const summary *s) {
+  petra_table_column columns[PETRA_SWEEP_METRICS + 2] = {{"combination", PETRA_TABLE_LEFT},
+                                                         {"complete", PETRA_TABLE_RIGHT}};
+  int count = 2;
+  petra_table *table;
+  for (int m = 0; m < s->metrics->count; m++)
+    if (s->metrics->shown[m])
+      columns[count++] = (petra_table_column){s->metrics->name[m], PETRA_TABLE_RIGHT};
+  PETRA_TRY(petra_table_create(columns, count, &table));
+  for (int c = 0; c < s->count; c++) {
+    petra_table_cell(table, "%s", s->combination[c].name);
+    petra_table_cell(table, "%d/%d", s->combination[c].complete, s->seeds);
+    for (int m = 0; m < s->metrics->count; m++)
+      if (s->metrics->shown[m])
+        metric_cell(table, s->combination[c].interval[m]);
   }
-  for (int c = 0; c < sweep->cells && status == PETRA_OK; c++) {
-    json_t *object = json_object();
-    json_array_append_new(cells, object);
-    status = cell_json(sweep, c, object);
-  }
-  return status;
+  PETRA_TRY(petra_table_print(table, stdout));
+  petra_utf8_print(
+      stdout, "mean +- 95 %% interval (Student's t) over the seeds that are complete; all in %s/summary.{csv,json}\n",
+      s->sweep->directory);
+  return PETRA_OK;
 }
 
 /* The file of the sweep's folder called `name`: what `print` prints of `context`. */
@@ -103,38 +185,34 @@ static petra_status write_file(const petra_sweep *sweep, const char *name, petra
                                const void *context) {
   char *path = NULL, *text = NULL;
   size_t size = 0;
-  petra_status status = petra_text_print(print, context, "the summary", &text, &size);
-  if (status == PETRA_OK)
-    status = petra_join_path(sweep->directory, name, &path);
-  if (status == PETRA_OK)
-    status = petra_file_write_atomically(path, text, size);
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_text_print(print, context, "the summary", &text, &size), done);
+  PETRA_TRY_GOTO(status, petra_join_path(sweep->directory, name, &path), done);
+  status = petra_file_write_atomically(path, text, size);
+done:
   petra_free(path);
   petra_free(text);
   return status;
 }
 
-static petra_status print_json(const void *root, FILE *out) {
-  return petra_json_print(root, out);
-}
-
-static petra_status print_csv(const void *sweep, FILE *out) {
-  return petra_sweep_print_csv(sweep, out);
-}
-
 petra_status petra_sweep_summarize(const petra_sweep *sweep) {
-  json_t *root = json_object();
-  double *values = NULL;
+  const int seeds = petra_grid_seeds(sweep->grid);
+  summary s = {.sweep = sweep,
+               .metrics = petra_sweep_metrics_of(petra_grid_runs(sweep->grid)),
+               .seeds = seeds,
+               .count = sweep->cells / seeds};
+  json_t *root = NULL;
   petra_status status;
-  PETRA_TRY_GOTO(status, petra_allocate(&values, (size_t)petra_grid_seeds(sweep->grid), sizeof *values), done);
-  PETRA_TRY_GOTO(status, fill(sweep, values, root), done);
+  PETRA_TRY_GOTO(status, fill(&s), done);
+  root = summary_json(&s);
   PETRA_TRY_GOTO(status, write_file(sweep, "summary.json", print_json, root), done);
-  PETRA_TRY_GOTO(status, write_file(sweep, "summary.csv", print_csv, sweep), done);
+  PETRA_TRY_GOTO(status, write_file(sweep, "summary.csv", print_csv, &s), done);
   if (sweep->options.json)
     status = petra_json_print(root, stdout);
   else if (!sweep->options.quiet)
-    status = petra_sweep_print_table(sweep);
+    status = print_table(&s);
 done:
-  petra_free(values);
+  petra_free(s.combination);
   json_decref(root);
   return status;
 }

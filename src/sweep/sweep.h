@@ -5,7 +5,6 @@
 #include "base/grid.h"
 #include "base/status.h"
 
-#include <stdio.h>
 #include <sys/types.h>
 
 enum { PETRA_SWEEP_METRICS = 8, PETRA_SWEEP_REASON = 512 };
@@ -53,8 +52,7 @@ typedef struct petra_sweep {
 
 /* --- plan.c --- */
 
-/* Configs of all cells (of `only` alone, where that is given), checked as far as no data is needed; no two
- * alike. */
+/* Configs of all cells (of `only` alone, where that is given), checked as far as no data is needed; no two alike. */
 petra_status petra_sweep_plan(petra_sweep *sweep);
 
 /* --- cell.c --- */
@@ -91,18 +89,11 @@ petra_status petra_sweep_child_end(const petra_sweep *sweep, const petra_sweep_c
  * it, or 0. */
 petra_status petra_sweep_run(petra_sweep *sweep, int *stopped);
 
-/* --- summary.c, table.c --- */
+/* --- summary.c --- */
 
 /* DIR/summary.json and DIR/summary.csv, replaced whole; then, on standard output, the JSON (--json), the
- * table, or nothing
- * (--quiet). */
+ * table, or nothing (--quiet). */
 petra_status petra_sweep_summarize(const petra_sweep *sweep);
-petra_status petra_sweep_print_csv(const petra_sweep *sweep, FILE *out);
-petra_status petra_sweep_print_table(const petra_sweep *sweep);
-
-/* The values of one metric over the complete cells of a combination; returns how many. `out` has room for all
- * its seeds. */
-int petra_sweep_values(const petra_sweep *sweep, int combination, int metric, double *out);
 
 /* --- slurm.c --- */
 

@@ -1,4 +1,3 @@
-#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "wire/wire.h"

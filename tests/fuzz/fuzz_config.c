@@ -34,17 +34,15 @@ static char *print(const petra_config *config, size_t *size) {
 
 /* Numbers are in the range of their key. */
 static void check_ranges(const petra_config *config) {
-  int count;
-  const petra_config_key *keys = petra_config_keys(&count);
-  for (int i = 0; i < count; i++) {
-    const void *member = (const char *)config + keys[i].offset;
-    if (keys[i].type == PETRA_KEY_INTEGER && !keys[i].choices) {
+  for (int i = 0; i < petra_config_key_count; i++) {
+    const void *member = (const char *)config + petra_config_keys[i].offset;
+    if (petra_config_keys[i].type == PETRA_KEY_INTEGER && !petra_config_keys[i].choices) {
       int64_t value = *(const int64_t *)member;
-      if (value < keys[i].min || value > keys[i].max)
+      if (value < petra_config_keys[i].min || value > petra_config_keys[i].max)
         petra_fuzz_fail("an integer out of range was taken");
-    } else if (keys[i].type == PETRA_KEY_REAL) {
+    } else if (petra_config_keys[i].type == PETRA_KEY_REAL) {
       double value = *(const double *)member;
-      if (!(value >= keys[i].real_min && value <= keys[i].real_max))
+      if (!(value >= petra_config_keys[i].real_min && value <= petra_config_keys[i].real_max))
         petra_fuzz_fail("a number out of range was taken");
     }
   }

@@ -23,12 +23,16 @@ typedef struct conv_key {
   int32_t x[4], w[4], y[4]; /* logical shapes; the layouts follow from them */
 } conv_key;
 
+/* The memories of an entry, and of its reorder: the filter as the primitive wants it, and another scratchpad. */
+enum { X, Y, STORED_W, SCRATCHPAD, W, REORDER_SCRATCHPAD, MEMORIES };
+
 typedef struct conv_entry {
   conv_key key;
+  dnnl_primitive_desc_t description, reorder_description;
   dnnl_primitive_t primitive;
   dnnl_primitive_t reorder; /* between the filter as stored and as the primitive wants it; NULL: the same */
-  dnnl_memory_t x, y, w, stored_w, scratchpad, reorder_scratchpad;
-  size_t w_bytes, scratchpad_bytes, reorder_scratchpad_bytes; /* all in scratch memory; w_bytes 0: used in place */
+  dnnl_memory_t memory[MEMORIES];
+  size_t bytes[MEMORIES]; /* of those that lie in scratch memory, from SCRATCHPAD on; 0: not there */
   struct conv_entry *next;
 } conv_entry;
 
@@ -44,6 +48,14 @@ static petra_status library_error(dnnl_status_t status, const char *what) {
     return petra_fail(PETRA_NO_MEMORY, "out of memory: oneDNN, %s", what);
   return petra_fail(PETRA_BACKEND, "oneDNN failed: %s: %s", what, dnnl_status2str(status));
 }
+
+/* Passes a failure of oneDNN on, within functions that return its status. */
+#define TRY(expression)                                                                                                \
+  do {                                                                                                                 \
+    dnnl_status_t try_status_ = (expression);                                                                          \
+    if (try_status_ != dnnl_success)                                                                                   \
+      return try_status_;                                                                                              \
+  } while (0)
 
 /* --- machine --- */
 
@@ -63,16 +75,17 @@ void cpu_convolutions_describe(char *text, size_t size) {
 
 /* --- handle --- */
 
+static dnnl_status_t make_engine(cpu_convolutions *c) {
+  TRY(dnnl_engine_create(&c->engine, dnnl_cpu, 0));
+  TRY(dnnl_stream_create(&c->stream, c->engine, dnnl_stream_default_flags));
+  TRY(dnnl_primitive_attr_create(&c->attributes));
+  return dnnl_primitive_attr_set_scratchpad_mode(c->attributes, dnnl_scratchpad_mode_user);
+}
+
 petra_status cpu_convolutions_create(cpu_convolutions **out) {
   cpu_convolutions *c;
   PETRA_TRY(petra_allocate(&c, 1, sizeof *c));
-  dnnl_status_t status = dnnl_engine_create(&c->engine, dnnl_cpu, 0);
-  if (status == dnnl_success)
-    status = dnnl_stream_create(&c->stream, c->engine, dnnl_stream_default_flags);
-  if (status == dnnl_success)
-    status = dnnl_primitive_attr_create(&c->attributes);
-  if (status == dnnl_success)
-    status = dnnl_primitive_attr_set_scratchpad_mode(c->attributes, dnnl_scratchpad_mode_user);
+  dnnl_status_t status = make_engine(c);
   if (status != dnnl_success) {
     cpu_convolutions_destroy(c);
     return library_error(status, "no CPU engine");
@@ -81,22 +94,18 @@ petra_status cpu_convolutions_create(cpu_convolutions **out) {
   return PETRA_OK;
 }
 
-static void destroy_memory(dnnl_memory_t memory) {
-  if (memory)
-    dnnl_memory_destroy(memory);
-}
-
 static void destroy_entry(conv_entry *entry) {
-  if (entry->primitive)
-    dnnl_primitive_destroy(entry->primitive);
-  if (entry->reorder)
-    dnnl_primitive_destroy(entry->reorder);
-  destroy_memory(entry->x);
-  destroy_memory(entry->y);
-  destroy_memory(entry->w);
-  destroy_memory(entry->stored_w);
-  destroy_memory(entry->scratchpad);
-  destroy_memory(entry->reorder_scratchpad);
+  const dnnl_primitive_t primitives[] = {entry->primitive, entry->reorder};
+  const dnnl_primitive_desc_t descriptions[] = {entry->description, entry->reorder_description};
+  for (int i = 0; i < 2; i++) {
+    if (primitives[i])
+      dnnl_primitive_destroy(primitives[i]);
+    if (descriptions[i])
+      dnnl_primitive_desc_destroy(descriptions[i]);
+  }
+  for (int m = 0; m < MEMORIES; m++)
+    if (entry->memory[m])
+      dnnl_memory_destroy(entry->memory[m]);
   petra_free(entry);
 }
 
@@ -142,93 +151,61 @@ static dnnl_status_t describe_filter(const petra_tensor *t, bool any, dnnl_memor
   return dnnl_memory_desc_init_by_tag(out, 4, dims, dnnl_f32, tag);
 }
 
-static dnnl_status_t make_memory(cpu_convolutions *c, const_dnnl_primitive_desc_t description, dnnl_query_t what,
-                                 dnnl_memory_t *out, size_t *bytes) {
-  const dnnl_memory_desc_t *memory = dnnl_primitive_desc_query_md(description, what, 0);
-  if (bytes)
-    *bytes = dnnl_memory_desc_get_size(memory);
-  return dnnl_memory_create(out, memory, c->engine, DNNL_MEMORY_NONE);
+static dnnl_status_t make_memory(cpu_convolutions *c, const dnnl_memory_desc_t *description, int memory,
+                                 conv_entry *entry) {
+  entry->bytes[memory] = memory >= SCRATCHPAD ? dnnl_memory_desc_get_size(description) : 0;
+  return dnnl_memory_create(&entry->memory[memory], description, c->engine, DNNL_MEMORY_NONE);
 }
 
-static dnnl_status_t make_descriptor(cpu_convolutions *c, const conv_key *key, const dnnl_memory_desc_t *x,
-                                     const dnnl_memory_desc_t *w, const dnnl_memory_desc_t *y,
-                                     dnnl_primitive_desc_t *out) {
+static dnnl_status_t make_description(cpu_convolutions *c, const conv_key *key, const dnnl_memory_desc_t *x,
+                                      const dnnl_memory_desc_t *w, const dnnl_memory_desc_t *y,
+                                      dnnl_primitive_desc_t *out) {
+  const dnnl_alg_kind_t direct = dnnl_convolution_direct;
   const dnnl_dims_t strides = {key->stride, key->stride}, pads = {key->pad, key->pad};
   dnnl_convolution_desc_t forward, operation;
-  dnnl_status_t status = dnnl_convolution_forward_desc_init(&forward, dnnl_forward_training, dnnl_convolution_direct, x,
-                                                            w, NULL, y, strides, pads, pads);
-  if (status != dnnl_success)
-    return status;
+  TRY(dnnl_convolution_forward_desc_init(&forward, dnnl_forward_training, direct, x, w, NULL, y, strides, pads, pads));
   if (key->operation == FORWARD)
     return dnnl_primitive_desc_create(out, &forward, c->attributes, c->engine, NULL);
   if (key->operation == BACKWARD_DATA)
-    status =
-        dnnl_convolution_backward_data_desc_init(&operation, dnnl_convolution_direct, x, w, y, strides, pads, pads);
+    TRY(dnnl_convolution_backward_data_desc_init(&operation, direct, x, w, y, strides, pads, pads));
   else
-    status = dnnl_convolution_backward_weights_desc_init(&operation, dnnl_convolution_direct, x, w, NULL, y, strides,
-                                                         pads, pads);
+    TRY(dnnl_convolution_backward_weights_desc_init(&operation, direct, x, w, NULL, y, strides, pads, pads));
   dnnl_primitive_desc_t hint;
-  if (status == dnnl_success)
-    status = dnnl_primitive_desc_create(&hint, &forward, c->attributes, c->engine, NULL);
-  if (status != dnnl_success)
-    return status;
-  status = dnnl_primitive_desc_create(out, &operation, c->attributes, c->engine, hint);
+  TRY(dnnl_primitive_desc_create(&hint, &forward, c->attributes, c->engine, NULL));
+  dnnl_status_t status = dnnl_primitive_desc_create(out, &operation, c->attributes, c->engine, hint);
   dnnl_primitive_desc_destroy(hint);
   return status;
 }
 
-/* A reorder of the filter, when the primitive wants it otherwise than it is stored. */
 static dnnl_status_t make_reorder(cpu_convolutions *c, const dnnl_memory_desc_t *stored,
                                   const dnnl_memory_desc_t *wanted, conv_entry *entry) {
-  dnnl_status_t status = dnnl_memory_create(&entry->stored_w, stored, c->engine, DNNL_MEMORY_NONE);
-  if (status != dnnl_success || dnnl_memory_desc_equal(stored, wanted))
-    return status;
-  bool gradient = entry->key.operation == BACKWARD_FILTER;
-  dnnl_primitive_desc_t description;
-  status = dnnl_reorder_primitive_desc_create(&description, gradient ? wanted : stored, c->engine,
-                                              gradient ? stored : wanted, c->engine, c->attributes);
-  if (status != dnnl_success)
-    return status;
-  status = dnnl_primitive_create(&entry->reorder, description);
-  if (status == dnnl_success)
-    status = make_memory(c, description, dnnl_query_scratchpad_md, &entry->reorder_scratchpad,
-                         &entry->reorder_scratchpad_bytes);
-  dnnl_primitive_desc_destroy(description);
-  if (status == dnnl_success)
-    status = dnnl_memory_create(&entry->w, wanted, c->engine, DNNL_MEMORY_NONE);
-  entry->w_bytes = dnnl_memory_desc_get_size(wanted);
-  return status;
+  const bool gradient = entry->key.operation == BACKWARD_FILTER;
+  TRY(dnnl_reorder_primitive_desc_create(&entry->reorder_description, gradient ? wanted : stored, c->engine,
+                                         gradient ? stored : wanted, c->engine, c->attributes));
+  TRY(dnnl_primitive_create(&entry->reorder, entry->reorder_description));
+  TRY(make_memory(c, dnnl_primitive_desc_query_md(entry->reorder_description, dnnl_query_scratchpad_md, 0),
+                  REORDER_SCRATCHPAD, entry));
+  return make_memory(c, wanted, W, entry);
 }
 
+/* After a failure what was made is in the entry as well. */
 static dnnl_status_t make_entry(cpu_convolutions *c, const petra_tensor *x, const petra_tensor *w,
                                 const petra_tensor *y, conv_entry *entry) {
   dnnl_memory_desc_t x_desc, y_desc, stored, any;
-  dnnl_primitive_desc_t description;
-  dnnl_status_t status = describe_activation(x, &x_desc);
-  if (status == dnnl_success)
-    status = describe_activation(y, &y_desc);
-  if (status == dnnl_success)
-    status = describe_filter(w, false, &stored);
-  if (status == dnnl_success)
-    status = describe_filter(w, true, &any);
-  if (status == dnnl_success)
-    status = make_descriptor(c, &entry->key, &x_desc, &any, &y_desc, &description);
-  if (status != dnnl_success)
-    return status;
-  bool gradient = entry->key.operation == BACKWARD_FILTER;
-  const dnnl_memory_desc_t *wanted =
-      dnnl_primitive_desc_query_md(description, gradient ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
-  status = dnnl_primitive_create(&entry->primitive, description);
-  if (status == dnnl_success)
-    status = dnnl_memory_create(&entry->x, &x_desc, c->engine, DNNL_MEMORY_NONE);
-  if (status == dnnl_success)
-    status = dnnl_memory_create(&entry->y, &y_desc, c->engine, DNNL_MEMORY_NONE);
-  if (status == dnnl_success)
-    status = make_memory(c, description, dnnl_query_scratchpad_md, &entry->scratchpad, &entry->scratchpad_bytes);
-  if (status == dnnl_success)
-    status = make_reorder(c, &stored, wanted, entry);
-  dnnl_primitive_desc_destroy(description);
-  return status;
+  TRY(describe_activation(x, &x_desc));
+  TRY(describe_activation(y, &y_desc));
+  TRY(describe_filter(w, false, &stored));
+  TRY(describe_filter(w, true, &any));
+  TRY(make_description(c, &entry->key, &x_desc, &any, &y_desc, &entry->description));
+  TRY(dnnl_primitive_create(&entry->primitive, entry->description));
+  TRY(make_memory(c, &x_desc, X, entry));
+  TRY(make_memory(c, &y_desc, Y, entry));
+  TRY(make_memory(c, &stored, STORED_W, entry));
+  TRY(make_memory(c, dnnl_primitive_desc_query_md(entry->description, dnnl_query_scratchpad_md, 0), SCRATCHPAD, entry));
+  const dnnl_query_t filter =
+      entry->key.operation == BACKWARD_FILTER ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
+  const dnnl_memory_desc_t *wanted = dnnl_primitive_desc_query_md(entry->description, filter, 0);
+  return dnnl_memory_desc_equal(&stored, wanted) ? dnnl_success : make_reorder(c, &stored, wanted, entry);
 }
 
 static unsigned hash_key(const conv_key *key) {
@@ -277,10 +254,10 @@ static size_t rounded(size_t bytes) {
 }
 
 static dnnl_status_t run_reorder(cpu_convolutions *c, const conv_entry *entry) {
-  bool gradient = entry->key.operation == BACKWARD_FILTER;
-  const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, gradient ? entry->w : entry->stored_w},
-                                       {DNNL_ARG_TO, gradient ? entry->stored_w : entry->w},
-                                       {DNNL_ARG_SCRATCHPAD, entry->reorder_scratchpad}};
+  const bool gradient = entry->key.operation == BACKWARD_FILTER;
+  const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, entry->memory[gradient ? W : STORED_W]},
+                                       {DNNL_ARG_TO, entry->memory[gradient ? STORED_W : W]},
+                                       {DNNL_ARG_SCRATCHPAD, entry->memory[REORDER_SCRATCHPAD]}};
   return dnnl_primitive_execute(entry->reorder, c->stream, 3, arguments);
 }
 
@@ -289,66 +266,62 @@ static dnnl_status_t run_primitive(cpu_convolutions *c, const conv_entry *entry)
                                  [BACKWARD_DATA] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
                                  [BACKWARD_FILTER] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}};
   const int *name = names[entry->key.operation];
-  const dnnl_exec_arg_t arguments[] = {{name[0], entry->x},
-                                       {name[1], entry->reorder ? entry->w : entry->stored_w},
-                                       {name[2], entry->y},
-                                       {DNNL_ARG_SCRATCHPAD, entry->scratchpad}};
+  const dnnl_exec_arg_t arguments[] = {{name[0], entry->memory[X]},
+                                       {name[1], entry->memory[entry->reorder ? W : STORED_W]},
+                                       {name[2], entry->memory[Y]},
+                                       {DNNL_ARG_SCRATCHPAD, entry->memory[SCRATCHPAD]}};
   return dnnl_primitive_execute(entry->primitive, c->stream, 4, arguments);
 }
 
+/* `data`: of the memories, in their order. */
+static dnnl_status_t run_entry(cpu_convolutions *c, const conv_entry *entry, void *const data[MEMORIES]) {
+  for (int m = 0; m < MEMORIES; m++)
+    if (entry->memory[m])
+      TRY(dnnl_memory_set_data_handle(entry->memory[m], data[m]));
+  if (entry->reorder && entry->key.operation != BACKWARD_FILTER)
+    TRY(run_reorder(c, entry));
+  TRY(run_primitive(c, entry));
+  if (entry->reorder && entry->key.operation == BACKWARD_FILTER)
+    TRY(run_reorder(c, entry));
+  return dnnl_stream_wait(c->stream);
+}
+
+/* `out` is the one of x, w and y that the operation computes. */
 static petra_status run(petra_backend *backend, conv_operation operation, const petra_conv_geometry *geometry,
-                        const petra_tensor *x, const petra_tensor *w, const petra_tensor *y) {
+                        const petra_tensor *x, const petra_tensor *w, const petra_tensor *y, petra_tensor *out) {
   cpu_convolutions *c = cpu_of(backend)->convolutions;
-  /* The number of threads belongs to the calling thread; primitives are made for it and must be run with it.
-   */
+  /* The number of threads belongs to the calling thread; primitives are made for it and must be run with it. */
   if (omp_get_max_threads() != backend->threads)
     omp_set_num_threads(backend->threads);
   conv_entry *entry = NULL;
   PETRA_TRY(find_entry(c, operation, geometry, x, w, y, &entry));
-  size_t pads = rounded(entry->scratchpad_bytes), reorder_pads = rounded(entry->reorder_scratchpad_bytes);
-  void *memory;
-  PETRA_TRY(cpu_scratch(backend, pads + reorder_pads + rounded(entry->w_bytes) + 64, &memory));
-  char *scratch = memory;
-  dnnl_status_t status = dnnl_memory_set_data_handle(entry->x, x->data);
-  if (status == dnnl_success)
-    status = dnnl_memory_set_data_handle(entry->y, y->data);
-  if (status == dnnl_success)
-    status = dnnl_memory_set_data_handle(entry->stored_w, w->data);
-  if (status == dnnl_success)
-    status = dnnl_memory_set_data_handle(entry->scratchpad, scratch);
-  if (status == dnnl_success && entry->reorder) {
-    status = dnnl_memory_set_data_handle(entry->reorder_scratchpad, scratch + pads);
-    if (status == dnnl_success)
-      status = dnnl_memory_set_data_handle(entry->w, scratch + pads + reorder_pads);
-    if (status == dnnl_success && operation != BACKWARD_FILTER)
-      status = run_reorder(c, entry);
+  void *scratch, *data[MEMORIES] = {[X] = x->data, [Y] = y->data, [STORED_W] = w->data};
+  size_t total = 64;
+  for (int m = SCRATCHPAD; m < MEMORIES; m++)
+    total += rounded(entry->bytes[m]);
+  PETRA_TRY(cpu_scratch(backend, total, &scratch));
+  for (int m = SCRATCHPAD; m < MEMORIES; m++) {
+    data[m] = scratch;
+    scratch = (char *)scratch + rounded(entry->bytes[m]);
   }
-  if (status == dnnl_success)
-    status = run_primitive(c, entry);
-  if (status == dnnl_success && entry->reorder && operation == BACKWARD_FILTER)
-    status = run_reorder(c, entry);
-  if (status == dnnl_success)
-    status = dnnl_stream_wait(c->stream);
-  return status == dnnl_success ? PETRA_OK : library_error(status, operation_names[operation]);
+  dnnl_status_t status = run_entry(c, entry, data);
+  if (status != dnnl_success)
+    return library_error(status, operation_names[operation]);
+  cpu_clear_padding(out);
+  return PETRA_OK;
 }
 
 petra_status cpu_conv_forward(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *x,
                               const petra_tensor *w, petra_tensor *y) {
-  PETRA_TRY(run(backend, FORWARD, geometry, x, w, y));
-  cpu_clear_padding(y);
-  return PETRA_OK;
+  return run(backend, FORWARD, geometry, x, w, y, y);
 }
 
 petra_status cpu_conv_backward_data(petra_backend *backend, const petra_conv_geometry *geometry, const petra_tensor *dy,
                                     const petra_tensor *w, petra_tensor *dx) {
-  PETRA_TRY(run(backend, BACKWARD_DATA, geometry, dx, w, dy));
-  cpu_clear_padding(dx);
-  return PETRA_OK;
+  return run(backend, BACKWARD_DATA, geometry, dx, w, dy, dx);
 }
 
 petra_status cpu_conv_backward_filter(petra_backend *backend, const petra_conv_geometry *geometry,
                                       const petra_tensor *x, const petra_tensor *dy, petra_tensor *dw) {
-  PETRA_TRY(run(backend, BACKWARD_FILTER, geometry, x, dw, dy));
-  cpu_clear_padding(dw);
-  return PETRA_OK;
+  return run(backend, BACKWARD_FILTER, geometry, x, dw, dy, dw);
 }

@@ -84,9 +84,6 @@ petra_status cpu_scratch(petra_backend *backend, size_t bytes, void **out);
 
 /* --- storage.c --- */
 
-/* The block of an activation with so many channels. */
-int cpu_channel_block(const cpu_backend *backend, int channels);
-
 /* Sets the zero lanes back to 0 where an operation may have left a NaN in them (0 times infinity). */
 void cpu_clear_padding(petra_tensor *tensor);
 
@@ -107,8 +104,7 @@ void cpu_convolutions_describe(char *text, size_t size);
 
 /* --- head.c: all that is CBLAS's --- */
 
-/* Keeps the BLAS library to one thread: the matrices are those of the head, and its sums then keep their
- * order. */
+/* Keeps the BLAS library to one thread: the matrices are those of the head, and its sums then keep their order. */
 void cpu_blas_init(void);
 void cpu_blas_describe(char *text, size_t size);
 

@@ -131,21 +131,13 @@ petra_status cpu_concat(petra_backend *backend, const petra_tensor *x1, const pe
 
 /* --- optimiser --- */
 
-static cpu_sgd_rates rates_of(const petra_sgd_step *a, int tensor) {
-  return (cpu_sgd_rates){.lr = (float)a->lr,
-                         .momentum = (float)a->momentum,
-                         .decay = (float)a->weight_decay[tensor],
-                         .nesterov = a->nesterov,
-                         .first = a->first};
-}
-
 petra_status cpu_sgd_step(petra_backend *backend, const petra_sgd_step *a) {
   int64_t total = 0;
   for (int t = 0; t < a->count; t++)
     total += a->parameters[t]->elements;
 #pragma omp parallel num_threads(cpu_threads(backend, total))
   for (int t = 0; t < a->count; t++) {
-    cpu_sgd_rates rates = rates_of(a, t);
+    const cpu_sgd_rates rates = {(float)a->lr, (float)a->momentum, (float)a->weight_decay[t], a->nesterov, a->first};
     int64_t count = cpu_layout_of(a->parameters[t])->count;
 #pragma omp for schedule(static) nowait
     for (int64_t i = 0; i < chunks_of(count); i++)

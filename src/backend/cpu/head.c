@@ -81,21 +81,19 @@ petra_status cpu_cross_entropy(petra_backend *backend, petra_cross_entropy *a) {
   (void)backend;
   const int n = a->logits->shape[0], classes = a->logits->shape[1];
   double loss = 0;
-  int32_t top1 = 0, top5 = 0;
+  a->top1 = a->top5 = 0;
   for (int i = 0; i < n; i++) {
     const float *row = cpu_read(a->logits) + (int64_t)i * classes;
     const int label = a->labels[i];
     double log_sum = log_sum_exp(row, classes);
     loss += log_sum - (double)row[label];
     int rank = rank_of(row, classes, label);
-    top1 += rank < 1;
-    top5 += rank < 5;
+    a->top1 += rank < 1;
+    a->top5 += rank < 5;
     for (int j = 0; a->dlogits && j < classes; j++)
       cpu_data(a->dlogits)[(int64_t)i * classes + j] =
           (float)((exp((double)row[j] - log_sum) - (j == label ? 1 : 0)) / n);
   }
   a->loss = loss / n;
-  a->top1 = top1;
-  a->top5 = top5;
   return PETRA_OK;
 }

@@ -2,48 +2,44 @@
 
 #include <string.h>
 
-/* VERSIONS makes the function `name` from the inline function `name_body`: compiled for several instruction
+/* VERSIONS makes the function cpu_kernel_<name> from the inline function <name>: compiled for several instruction
  * sets, the widest that the machine has is called. */
 #if defined(__x86_64__) && defined(__GNUC__)
 #define VERSIONS(result, name, parameters, arguments)                                                                  \
   __attribute__((target("avx512f"))) static result name##_avx512 parameters {                                          \
-    return name##_body arguments;                                                                                      \
+    return name arguments;                                                                                             \
   }                                                                                                                    \
   __attribute__((target("avx2,fma"))) static result name##_avx2 parameters {                                           \
-    return name##_body arguments;                                                                                      \
+    return name arguments;                                                                                             \
   }                                                                                                                    \
-  result name parameters {                                                                                             \
+  result cpu_kernel_##name parameters {                                                                                \
     if (__builtin_cpu_supports("avx512f"))                                                                             \
       return name##_avx512 arguments;                                                                                  \
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))                                               \
       return name##_avx2 arguments;                                                                                    \
-    return name##_body arguments;                                                                                      \
+    return name arguments;                                                                                             \
   }
 #else
 #define VERSIONS(result, name, parameters, arguments)                                                                  \
-  result name parameters {                                                                                             \
-    return name##_body arguments;                                                                                      \
+  result cpu_kernel_##name parameters {                                                                                \
+    return name arguments;                                                                                             \
   }
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
-INLINE void cpu_kernel_axpy_body(float alpha, const float *x, float *y, int64_t count) {
+INLINE void axpy(float alpha, const float *x, float *y, int64_t count) {
 #pragma omp simd
   for (int64_t i = 0; i < count; i++)
     y[i] += alpha * x[i];
 }
 
-VERSIONS(void, cpu_kernel_axpy, (float alpha, const float *x, float *y, int64_t count), (alpha, x, y, count))
-
-INLINE void cpu_kernel_add_body(const float *a, const float *b, float *y, int64_t count) {
+INLINE void add(const float *a, const float *b, float *y, int64_t count) {
 #pragma omp simd
   for (int64_t i = 0; i < count; i++)
     y[i] = a[i] + b[i];
 }
 
-VERSIONS(void, cpu_kernel_add, (const float *a, const float *b, float *y, int64_t count), (a, b, y, count))
-
-INLINE double cpu_kernel_dot_body(const float *a, const float *b, int64_t count) {
+INLINE double dot(const float *a, const float *b, int64_t count) {
   enum { LANES = 32 };
   double lanes[LANES] = {0}, sum = 0;
   int64_t i = 0;
@@ -57,9 +53,7 @@ INLINE double cpu_kernel_dot_body(const float *a, const float *b, int64_t count)
   return sum;
 }
 
-VERSIONS(double, cpu_kernel_dot, (const float *a, const float *b, int64_t count), (a, b, count))
-
-INLINE void cpu_kernel_relu_backward_body(const float *y, const float *dy, float *dx, int64_t count) {
+INLINE void relu_backward(const float *y, const float *dy, float *dx, int64_t count) {
 #pragma omp simd
   for (int64_t i = 0; i < count; i++) {
     float d = dy[i];
@@ -67,11 +61,8 @@ INLINE void cpu_kernel_relu_backward_body(const float *y, const float *dy, float
   }
 }
 
-VERSIONS(void, cpu_kernel_relu_backward, (const float *y, const float *dy, float *dx, int64_t count),
-         (y, dy, dx, count))
-
-INLINE void sgd(float lr, float momentum, float decay, bool nesterov, bool first, const float *g, float *v, float *p,
-                int64_t count) {
+INLINE void sgd_step(float lr, float momentum, float decay, bool nesterov, bool first, const float *g, float *v,
+                     float *p, int64_t count) {
 #pragma omp simd
   for (int64_t i = 0; i < count; i++) {
     float step = g[i] + decay * p[i];
@@ -81,15 +72,12 @@ INLINE void sgd(float lr, float momentum, float decay, bool nesterov, bool first
   }
 }
 
-INLINE void cpu_kernel_sgd_body(const cpu_sgd_rates *r, const float *g, float *v, float *p, int64_t count) {
+INLINE void sgd(const cpu_sgd_rates *r, const float *g, float *v, float *p, int64_t count) {
   if (r->first)
-    sgd(r->lr, r->momentum, r->decay, r->nesterov, true, g, v, p, count);
+    sgd_step(r->lr, r->momentum, r->decay, r->nesterov, true, g, v, p, count);
   else
-    sgd(r->lr, r->momentum, r->decay, r->nesterov, false, g, v, p, count);
+    sgd_step(r->lr, r->momentum, r->decay, r->nesterov, false, g, v, p, count);
 }
-
-VERSIONS(void, cpu_kernel_sgd, (const cpu_sgd_rates *r, const float *g, float *v, float *p, int64_t count),
-         (r, g, v, p, count))
 
 /* --- batch norm --- */
 
@@ -137,7 +125,7 @@ INLINE void statistics(const cpu_piece *piece, int block, const float *x, float 
   fold(chains, block, square);
 }
 
-INLINE void cpu_kernel_norm_statistics_body(const cpu_piece *piece, const float *x, float *mean, float *square) {
+INLINE void norm_statistics(const cpu_piece *piece, const float *x, float *mean, float *square) {
   if (piece->block == 16)
     statistics(piece, 16, x, mean, square);
   else if (piece->block == 8)
@@ -146,8 +134,18 @@ INLINE void cpu_kernel_norm_statistics_body(const cpu_piece *piece, const float 
     statistics(piece, 1, x, mean, square);
 }
 
-VERSIONS(void, cpu_kernel_norm_statistics, (const cpu_piece *piece, const float *x, float *mean, float *square),
-         (piece, x, mean, square))
+/* The kernel with the width of the block, and `relu` where blocks are widest, as constants. */
+#define BY_BLOCK(kernel, ...)                                                                                          \
+  do {                                                                                                                 \
+    if (piece->block == 16 && relu)                                                                                    \
+      kernel(piece, 16, channels, true, __VA_ARGS__);                                                                  \
+    else if (piece->block == 16)                                                                                       \
+      kernel(piece, 16, channels, false, __VA_ARGS__);                                                                 \
+    else if (piece->block == 8)                                                                                        \
+      kernel(piece, 8, channels, relu, __VA_ARGS__);                                                                   \
+    else                                                                                                               \
+      kernel(piece, 1, channels, relu, __VA_ARGS__);                                                                   \
+  } while (0)
 
 /* The one place where z is computed, so that forward and backward agree on its sign. */
 INLINE float normalised(float x, float mean, float factor, float shift) {
@@ -181,38 +179,20 @@ INLINE void apply(const cpu_piece *piece, int block, const cpu_norm_channels *ch
 
 INLINE void apply_joined(const cpu_piece *piece, int block, const cpu_norm_channels *channels, bool relu,
                          petra_join join, const float *x, const float *addend, float *y) {
-  switch (join) {
-  case PETRA_JOIN_NONE:
+  if (join == PETRA_JOIN_NONE)
     apply(piece, block, channels, relu, PETRA_JOIN_NONE, x, addend, y);
-    break;
-  case PETRA_JOIN_ADD:
+  else if (join == PETRA_JOIN_ADD)
     apply(piece, block, channels, relu, PETRA_JOIN_ADD, x, addend, y);
-    break;
-  case PETRA_JOIN_SUBTRACT:
+  else if (join == PETRA_JOIN_SUBTRACT)
     apply(piece, block, channels, relu, PETRA_JOIN_SUBTRACT, x, addend, y);
-    break;
-  case PETRA_JOIN_ADD_ACTIVATE:
-    apply(piece, block, channels, relu, PETRA_JOIN_ADD_ACTIVATE, x, addend, y);
-    break;
-  }
-}
-
-INLINE void cpu_kernel_norm_apply_body(const cpu_piece *piece, const cpu_norm_channels *channels, bool relu,
-                                       petra_join join, const float *x, const float *addend, float *y) {
-  if (piece->block == 16 && relu)
-    apply_joined(piece, 16, channels, true, join, x, addend, y);
-  else if (piece->block == 16)
-    apply_joined(piece, 16, channels, false, join, x, addend, y);
-  else if (piece->block == 8)
-    apply_joined(piece, 8, channels, relu, join, x, addend, y);
   else
-    apply_joined(piece, 1, channels, relu, join, x, addend, y);
+    apply(piece, block, channels, relu, PETRA_JOIN_ADD_ACTIVATE, x, addend, y);
 }
 
-VERSIONS(void, cpu_kernel_norm_apply,
-         (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, petra_join join, const float *x,
-          const float *addend, float *y),
-         (piece, channels, relu, join, x, addend, y))
+INLINE void norm_apply(const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, petra_join join,
+                       const float *x, const float *addend, float *y) {
+  BY_BLOCK(apply_joined, join, x, addend, y);
+}
 
 INLINE void add_to_sums(int lanes, bool relu, const float *mean, const float *factor, const float *shift,
                         const float *x, const float *dy, float *plain, float *weighted) {
@@ -246,22 +226,10 @@ INLINE void sums(const cpu_piece *piece, int block, const cpu_norm_channels *cha
   fold(weighted, block, product);
 }
 
-INLINE void cpu_kernel_norm_sums_body(const cpu_piece *piece, const cpu_norm_channels *channels, bool relu,
-                                      const float *x, const float *dy, float *sum, float *product) {
-  if (piece->block == 16 && relu)
-    sums(piece, 16, channels, true, x, dy, sum, product);
-  else if (piece->block == 16)
-    sums(piece, 16, channels, false, x, dy, sum, product);
-  else if (piece->block == 8)
-    sums(piece, 8, channels, relu, x, dy, sum, product);
-  else
-    sums(piece, 1, channels, relu, x, dy, sum, product);
+INLINE void norm_sums(const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, const float *x,
+                      const float *dy, float *sum, float *product) {
+  BY_BLOCK(sums, x, dy, sum, product);
 }
-
-VERSIONS(void, cpu_kernel_norm_sums,
-         (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, const float *x, const float *dy,
-          float *sum, float *product),
-         (piece, channels, relu, x, dy, sum, product))
 
 INLINE void backward(const cpu_piece *piece, int block, const cpu_norm_channels *channels, bool relu,
                      const float *offsets, const float *slopes, const float *x, const float *dy, float *dx) {
@@ -283,20 +251,9 @@ INLINE void backward(const cpu_piece *piece, int block, const cpu_norm_channels 
     }
 }
 
-INLINE void cpu_kernel_norm_backward_body(const cpu_piece *piece, const cpu_norm_channels *channels, bool relu,
-                                          const float *offset, const float *slope, const float *x, const float *dy,
-                                          float *dx) {
-  if (piece->block == 16 && relu)
-    backward(piece, 16, channels, true, offset, slope, x, dy, dx);
-  else if (piece->block == 16)
-    backward(piece, 16, channels, false, offset, slope, x, dy, dx);
-  else if (piece->block == 8)
-    backward(piece, 8, channels, relu, offset, slope, x, dy, dx);
-  else
-    backward(piece, 1, channels, relu, offset, slope, x, dy, dx);
+INLINE void norm_backward(const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, const float *offset,
+                          const float *slope, const float *x, const float *dy, float *dx) {
+  BY_BLOCK(backward, offset, slope, x, dy, dx);
 }
 
-VERSIONS(void, cpu_kernel_norm_backward,
-         (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, const float *offset, const float *slope,
-          const float *x, const float *dy, float *dx),
-         (piece, channels, relu, offset, slope, x, dy, dx))
+CPU_KERNELS(VERSIONS)

@@ -81,8 +81,7 @@ static int64_t group_of(const cut *c, int threads, int arrays) {
   return group < 1 ? 1 : group;
 }
 
-/* Mean and biased variance of one block of channels from its pieces (Chan, Golub and LeVeque's update, in
- * double). */
+/* Mean and biased variance of one block of channels from its pieces (Chan, Golub and LeVeque's update, in double). */
 static void join_statistics(const cut *c, const workspace *w, int64_t block, int lanes, float *mean, float *variance) {
   int width = c->layout->block;
   const float *partials = partials_of(c, w, 0, block);

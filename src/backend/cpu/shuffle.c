@@ -6,8 +6,7 @@
 
 enum { TAPS = 4, PAIR = 2, LANES = TAPS * PAIR };
 
-/* A stretch of both tensors: the rows of one image, from the first channel of the pair (or the only channel)
- * on. */
+/* A stretch of both tensors: the rows of one image, from the first channel of the pair (or the only channel) on. */
 typedef struct stretch {
   float *wide, *deep;
   int64_t rows, columns;        /* of the deep tensor */

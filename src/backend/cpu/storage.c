@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-int cpu_channel_block(const cpu_backend *backend, int channels) {
+/* The block of an activation with so many channels. */
+static int channel_block(const cpu_backend *backend, int channels) {
   return channels == 1 || channels == 3 ? 1 : backend->block;
 }
 
@@ -14,7 +15,7 @@ static int blocks_of(int count, int block) {
 }
 
 static void activation_layout(const cpu_backend *cpu, const int32_t shape[4], cpu_layout *l) {
-  l->block = cpu_channel_block(cpu, shape[1]);
+  l->block = channel_block(cpu, shape[1]);
   l->channel_blocks = blocks_of(shape[1], l->block);
   l->plane = (int64_t)shape[2] * shape[3];
   l->count = (int64_t)shape[0] * l->channel_blocks * l->block * l->plane;
@@ -22,8 +23,8 @@ static void activation_layout(const cpu_backend *cpu, const int32_t shape[4], cp
 }
 
 static void filter_layout(const cpu_backend *cpu, const int32_t shape[4], cpu_layout *l) {
-  l->block_out = cpu_channel_block(cpu, shape[0]);
-  l->block_in = cpu_channel_block(cpu, shape[1]);
+  l->block_out = channel_block(cpu, shape[0]);
+  l->block_in = channel_block(cpu, shape[1]);
   if (l->block_out > 1 && l->block_in == 1)
     l->block_in = shape[1]; /* Ohwi16o */
   l->out_blocks = blocks_of(shape[0], l->block_out);

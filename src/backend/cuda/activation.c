@@ -77,11 +77,9 @@ petra_status cuda_max_pool_forward(petra_backend *backend, const petra_pool_geom
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_max_pool_args, a);
   set_pool(geometry, x, y, &a);
-  a.x = cuda_read(x);
-  a.y = cuda_data(y);
+  a.x = cuda_read(cuda, x);
+  a.y = cuda_write(cuda, y);
   a.mask = mask ? mask->data : NULL;
-  cuda_reads(cuda, x);
-  cuda_writes(cuda, y);
   cuda_writes(cuda, mask);
   return cuda_add_command(cuda, cuda_max_pool_forward_launch, &a, sizeof a);
 }
@@ -91,12 +89,10 @@ petra_status cuda_max_pool_backward(petra_backend *backend, const petra_pool_geo
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_max_pool_args, a);
   set_pool(geometry, dx, dy, &a);
-  a.dy = cuda_read(dy);
+  a.dy = cuda_read(cuda, dy);
   a.mask = mask->data;
-  a.dx = cuda_data(dx);
-  cuda_reads(cuda, dy);
+  a.dx = cuda_write(cuda, dx);
   cuda_reads(cuda, mask);
-  cuda_writes(cuda, dx);
   return cuda_add_command(cuda, cuda_max_pool_backward_launch, &a, sizeof a);
 }
 

@@ -29,35 +29,29 @@ petra_status cuda_copy(petra_backend *backend, const petra_tensor *x, petra_tens
 petra_status cuda_fill(petra_backend *backend, petra_tensor *y, double value) {
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_fill_args, a);
-  a.y = cuda_data(y);
+  a.y = cuda_write(cuda, y);
   a.count = y->elements;
   a.value = (float)value;
-  cuda_writes(cuda, y);
   return cuda_add_command(cuda, cuda_fill_launch, &a, sizeof a);
 }
 
 petra_status cuda_axpy(petra_backend *backend, double alpha, const petra_tensor *x, petra_tensor *y) {
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_axpy_args, a);
-  a.x = cuda_read(x);
-  a.y = cuda_data(y);
+  a.x = cuda_read(cuda, x);
+  a.y = cuda_write(cuda, y);
   a.count = y->elements;
   a.alpha = alpha;
-  cuda_reads(cuda, x);
-  cuda_writes(cuda, y);
   return cuda_add_command(cuda, cuda_axpy_launch, &a, sizeof a);
 }
 
 petra_status cuda_add(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, petra_tensor *y) {
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_add_args, sum);
-  sum.a = cuda_read(a);
-  sum.b = cuda_read(b);
-  sum.y = cuda_data(y);
+  sum.a = cuda_read(cuda, a);
+  sum.b = cuda_read(cuda, b);
+  sum.y = cuda_write(cuda, y);
   sum.count = y->elements;
-  cuda_reads(cuda, a);
-  cuda_reads(cuda, b);
-  cuda_writes(cuda, y);
   return cuda_add_command(cuda, cuda_add_launch, &sum, sizeof sum);
 }
 
@@ -68,12 +62,10 @@ petra_status cuda_dot(petra_backend *backend, const petra_tensor *a, const petra
   PETRA_TRY(cuda_reserve(cuda, cuda_dot_scratch(a->elements)));
   PETRA_TRY(cuda_result(cuda, &result));
   CUDA_ARGUMENTS(cuda_dot_args, product);
-  product.a = cuda_read(a);
-  product.b = cuda_read(b);
+  product.a = cuda_read(cuda, a);
+  product.b = cuda_read(cuda, b);
   product.out = result;
   product.count = a->elements;
-  cuda_reads(cuda, a);
-  cuda_reads(cuda, b);
   PETRA_TRY(cuda_add_command(cuda, cuda_dot_launch, &product, sizeof product));
   PETRA_TRY(cuda_fetch(cuda, result, sizeof *out, &host));
   memcpy(out, host, sizeof *out);
@@ -84,13 +76,10 @@ petra_status cuda_relu_backward(petra_backend *backend, const petra_tensor *y, c
                                 petra_tensor *dx) {
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_relu_backward_args, a);
-  a.y = cuda_read(y);
-  a.dy = cuda_read(dy);
-  a.dx = cuda_data(dx);
+  a.y = cuda_read(cuda, y);
+  a.dy = cuda_read(cuda, dy);
+  a.dx = cuda_write(cuda, dx);
   a.count = dx->elements;
-  cuda_reads(cuda, y);
-  cuda_reads(cuda, dy);
-  cuda_writes(cuda, dx);
   return cuda_add_command(cuda, cuda_relu_backward_launch, &a, sizeof a);
 }
 
@@ -99,14 +88,11 @@ static void set_tensors(cuda_backend *cuda, const petra_sgd_step *step, int firs
   for (int i = 0; i < a->tensors; i++) {
     petra_tensor *parameter = step->parameters[first + i], *velocity = step->velocities[first + i];
     const petra_tensor *gradient = step->gradients[first + i];
-    a->tensor[i].parameter = cuda_data(parameter);
-    a->tensor[i].velocity = cuda_data(velocity);
-    a->tensor[i].gradient = cuda_read(gradient);
+    a->tensor[i].parameter = cuda_write(cuda, parameter);
+    a->tensor[i].velocity = cuda_write(cuda, velocity);
+    a->tensor[i].gradient = cuda_read(cuda, gradient);
     a->tensor[i].count = parameter->elements;
     a->tensor[i].decay = step->weight_decay[first + i];
-    cuda_reads(cuda, gradient);
-    cuda_writes(cuda, parameter);
-    cuda_writes(cuda, velocity);
   }
 }
 

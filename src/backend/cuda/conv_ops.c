@@ -76,8 +76,8 @@ static petra_status convolve(cuda_backend *cuda, cuda_conv_kind kind, const petr
   if (rounds) {
     a.out = out->data;
     a.out_count = out->elements;
-    a.first = cuda_read(first);
-    a.second = cuda_read(second);
+    a.first = first->data;
+    a.second = second->data;
     a.first_count = first->elements;
     a.second_count = second->elements;
     scratch += bf16_bytes(a.first_count) + bf16_bytes(a.second_count) + bf16_bytes(a.out_count);

@@ -68,14 +68,6 @@ static inline cuda_storage *cuda_storage_of(const petra_tensor *tensor) {
   return (cuda_storage *)tensor->layout;
 }
 
-static inline float *cuda_data(petra_tensor *tensor) {
-  return (float *)tensor->data;
-}
-
-static inline const float *cuda_read(const petra_tensor *tensor) {
-  return (const float *)tensor->data;
-}
-
 /* Channels last: pixels of an activation, over all images. */
 static inline int64_t cuda_pixels(const petra_tensor *tensor) {
   return (int64_t)tensor->shape[0] * tensor->shape[2] * tensor->shape[3];

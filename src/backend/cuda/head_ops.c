@@ -18,8 +18,8 @@ static petra_status multiply(cuda_backend *cuda, const petra_tensor *a, bool tra
                              bool transpose_b, float beta, const petra_tensor *c) {
   CUDA_ARGUMENTS(product_args, p);
   p.blas = cuda->blas;
-  p.product.a = cuda_read(a);
-  p.product.b = cuda_read(b);
+  p.product.a = cuda_read(cuda, a);
+  p.product.b = cuda_read(cuda, b);
   p.product.c = c->data;
   p.product.m = c->shape[0];
   p.product.n = c->shape[1];
@@ -28,8 +28,6 @@ static petra_status multiply(cuda_backend *cuda, const petra_tensor *a, bool tra
   p.product.transpose_b = transpose_b;
   p.product.beta = beta;
   PETRA_TRY(cuda_reserve(cuda, CUDA_BLAS_SCRATCH));
-  cuda_reads(cuda, a);
-  cuda_reads(cuda, b);
   cuda_writes(cuda, c);
   return cuda_add_command(cuda, product_launch, &p, sizeof p);
 }
@@ -38,12 +36,10 @@ petra_status cuda_linear_forward(petra_backend *backend, const petra_tensor *x, 
                                  const petra_tensor *b, petra_tensor *y) {
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_bias_args, a);
-  a.b = cuda_read(b);
-  a.y = cuda_data(y);
+  a.b = cuda_read(cuda, b);
+  a.y = cuda_write(cuda, y);
   a.n = y->shape[0];
   a.o = y->shape[1];
-  cuda_reads(cuda, b);
-  cuda_writes(cuda, y);
   PETRA_TRY(cuda_add_command(cuda, cuda_bias_launch, &a, sizeof a));
   return multiply(cuda, x, false, w, true, 1, y);
 }
@@ -54,12 +50,10 @@ petra_status cuda_linear_backward(petra_backend *backend, const petra_tensor *x,
   PETRA_TRY(multiply(cuda, dy, false, w, false, 0, dx));
   PETRA_TRY(multiply(cuda, dy, true, x, false, 0, dw));
   CUDA_ARGUMENTS(cuda_bias_backward_args, a);
-  a.dy = cuda_read(dy);
-  a.db = cuda_data(db);
+  a.dy = cuda_read(cuda, dy);
+  a.db = cuda_write(cuda, db);
   a.n = dy->shape[0];
   a.o = dy->shape[1];
-  cuda_reads(cuda, dy);
-  cuda_writes(cuda, db);
   return cuda_add_command(cuda, cuda_bias_backward_launch, &a, sizeof a);
 }
 
@@ -81,15 +75,13 @@ petra_status cuda_cross_entropy(petra_backend *backend, petra_cross_entropy *los
       (later ? cuda_late_result : cuda_result)(cuda, &result)); /* may submit: before the labels are in the segment */
   PETRA_TRY(cuda_value(cuda, loss->labels, (size_t)images * sizeof *loss->labels, &labels));
   CUDA_ARGUMENTS(cuda_cross_entropy_args, a);
-  a.logits = cuda_read(loss->logits);
+  a.logits = cuda_read(cuda, loss->logits);
   a.labels = labels;
-  a.dlogits = loss->dlogits ? cuda_data(loss->dlogits) : NULL;
+  a.dlogits = loss->dlogits ? cuda_write(cuda, loss->dlogits) : NULL;
   a.result = result;
   a.n = images;
   a.classes = loss->logits->shape[1];
   PETRA_TRY(cuda_reserve(cuda, cuda_cross_entropy_scratch(images)));
-  cuda_reads(cuda, loss->logits);
-  cuda_writes(cuda, loss->dlogits);
   PETRA_TRY(cuda_add_command(cuda, cuda_cross_entropy_launch, &a, sizeof a));
   if (later)
     loss->ticket = cuda_late_ticket(cuda);

@@ -19,8 +19,7 @@ static petra_status library_error(cublasStatus_t status, const char *what) {
                     no_memory ? "out of memory: " : "", what, cublasGetStatusString(status), (int)status);
 }
 
-/* Pedantic: f32 in every phase, no tensor cores. Otherwise inputs are rounded to the type; sums stay f32 in
- * all. */
+/* Pedantic: f32 in every phase, no tensor cores. Otherwise inputs are rounded to the type; sums stay f32 in all. */
 static cublasComputeType_t compute_type(petra_precision precision) {
   switch (precision) {
   case PETRA_PRECISION_TF32:

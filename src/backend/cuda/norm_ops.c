@@ -6,39 +6,29 @@
 /* Reads come before writes: y may be addend. */
 static petra_status apply(cuda_backend *cuda, const petra_norm_forward *norm) {
   CUDA_ARGUMENTS(cuda_norm_apply_args, a);
-  a.x = cuda_read(norm->x);
-  a.scale = cuda_read(norm->scale);
-  a.shift = cuda_read(norm->shift);
-  a.mean = cuda_read(norm->mean);
-  a.variance = cuda_read(norm->variance);
-  a.addend = norm->join == PETRA_JOIN_NONE ? NULL : cuda_read(norm->addend);
-  a.y = cuda_data(norm->y);
+  a.x = cuda_read(cuda, norm->x);
+  a.scale = cuda_read(cuda, norm->scale);
+  a.shift = cuda_read(cuda, norm->shift);
+  a.mean = cuda_read(cuda, norm->mean);
+  a.variance = cuda_read(cuda, norm->variance);
+  a.addend = norm->join == PETRA_JOIN_NONE ? NULL : cuda_read(cuda, norm->addend);
+  a.y = cuda_write(cuda, norm->y);
   a.pixels = cuda_pixels(norm->x);
   a.c = norm->x->shape[1];
   a.join = (int32_t)norm->join;
   a.relu = norm->relu;
-  cuda_reads(cuda, norm->x);
-  cuda_reads(cuda, norm->scale);
-  cuda_reads(cuda, norm->shift);
-  cuda_reads(cuda, norm->mean);
-  cuda_reads(cuda, norm->variance);
-  cuda_reads(cuda, norm->join == PETRA_JOIN_NONE ? NULL : norm->addend);
-  cuda_writes(cuda, norm->y);
   return cuda_add_command(cuda, cuda_norm_apply_launch, &a, sizeof a);
 }
 
 petra_status cuda_norm_forward(petra_backend *backend, const petra_norm_forward *norm) {
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_norm_statistics_args, a);
-  a.x = cuda_read(norm->x);
-  a.mean = cuda_data(norm->mean);
-  a.variance = cuda_data(norm->variance);
+  a.x = cuda_read(cuda, norm->x);
+  a.mean = cuda_write(cuda, norm->mean);
+  a.variance = cuda_write(cuda, norm->variance);
   a.pixels = cuda_pixels(norm->x);
   a.c = norm->x->shape[1];
   PETRA_TRY(cuda_reserve(cuda, cuda_norm_scratch(a.pixels, a.c)));
-  cuda_reads(cuda, norm->x);
-  cuda_writes(cuda, norm->mean);
-  cuda_writes(cuda, norm->variance);
   PETRA_TRY(cuda_add_command(cuda, cuda_norm_statistics_launch, &a, sizeof a));
   return apply(cuda, norm);
 }
@@ -50,28 +40,19 @@ petra_status cuda_norm_evaluate(petra_backend *backend, const petra_norm_forward
 petra_status cuda_norm_backward(petra_backend *backend, const petra_norm_backward *norm) {
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_norm_backward_args, a);
-  a.x = cuda_read(norm->x);
-  a.scale = cuda_read(norm->scale);
-  a.shift = cuda_read(norm->shift);
-  a.mean = cuda_read(norm->mean);
-  a.variance = cuda_read(norm->variance);
-  a.dy = cuda_read(norm->dy);
-  a.dx = cuda_data(norm->dx);
-  a.dscale = cuda_data(norm->dscale);
-  a.dshift = cuda_data(norm->dshift);
+  a.x = cuda_read(cuda, norm->x);
+  a.scale = cuda_read(cuda, norm->scale);
+  a.shift = cuda_read(cuda, norm->shift);
+  a.mean = cuda_read(cuda, norm->mean);
+  a.variance = cuda_read(cuda, norm->variance);
+  a.dy = cuda_read(cuda, norm->dy);
+  a.dx = cuda_write(cuda, norm->dx);
+  a.dscale = cuda_write(cuda, norm->dscale);
+  a.dshift = cuda_write(cuda, norm->dshift);
   a.pixels = cuda_pixels(norm->x);
   a.c = norm->x->shape[1];
   a.relu = norm->relu;
   PETRA_TRY(cuda_reserve(cuda, cuda_norm_scratch(a.pixels, a.c)));
-  cuda_reads(cuda, norm->x);
-  cuda_reads(cuda, norm->scale);
-  cuda_reads(cuda, norm->shift);
-  cuda_reads(cuda, norm->mean);
-  cuda_reads(cuda, norm->variance);
-  cuda_reads(cuda, norm->dy);
-  cuda_writes(cuda, norm->dx);
-  cuda_writes(cuda, norm->dscale);
-  cuda_writes(cuda, norm->dshift);
   return cuda_add_command(cuda, cuda_norm_backward_launch, &a, sizeof a);
 }
 
@@ -80,16 +61,12 @@ petra_status cuda_norm_update_running(petra_backend *backend, const petra_tensor
                                       petra_tensor *running_variance) {
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_norm_running_args, a);
-  a.mean = cuda_read(mean);
-  a.variance = cuda_read(variance);
-  a.running_mean = cuda_data(running_mean);
-  a.running_variance = cuda_data(running_variance);
+  a.mean = cuda_read(cuda, mean);
+  a.variance = cuda_read(cuda, variance);
+  a.running_mean = cuda_write(cuda, running_mean);
+  a.running_variance = cuda_write(cuda, running_variance);
   a.samples = samples;
   a.momentum = momentum;
   a.c = mean->shape[0];
-  cuda_reads(cuda, mean);
-  cuda_reads(cuda, variance);
-  cuda_writes(cuda, running_mean);
-  cuda_writes(cuda, running_variance);
   return cuda_add_command(cuda, cuda_norm_running_launch, &a, sizeof a);
 }

@@ -52,8 +52,7 @@ int cuda_descriptor(int type, const cuda_attribute *attributes, int count, void 
 /* Destroys *descriptor, which may be NULL, and sets it to NULL. */
 void cuda_descriptor_drop(void **descriptor);
 
-/* Logs "cuDNN: WHAT: CONVOLUTION: what it says" and answers PETRA_NO_MEMORY or PETRA_BACKEND. `shape` may be
- * NULL. */
+/* Logs "cuDNN: WHAT: CONVOLUTION: what it says" and answers PETRA_NO_MEMORY or PETRA_BACKEND. `shape` may be NULL. */
 petra_status cuda_plan_error(const cuda_conv_shape *shape, const char *what, int status);
 
 /* "forward, x 64x32x32x3, filter 64x3x3x3, stride 1, pad 1, fp32": of every line about a shape. */
@@ -70,8 +69,7 @@ void cuda_conv_graph_drop(cuda_conv_graph *graph);
 /* Fills plan->config, plan, engine, workspace, notes for plan->shape and plan->graph. plan_search.c */
 petra_status cuda_plan_search(const cuda_plan_wanted *wanted, cuda_plan *plan);
 
-/* Notes (CUDA_PLAN_NOTE_...) of an engine configuration, and the number of its engine. Answers cuDNN's
- * status. */
+/* Notes (CUDA_PLAN_NOTE_...) of an engine configuration, and the number of its engine. Answers cuDNN's status. */
 int cuda_config_notes(void *config, int64_t *engine, unsigned *notes, bool *compiled);
 
 #endif

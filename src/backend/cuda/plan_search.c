@@ -41,11 +41,10 @@ static unsigned own_note(cudnnBackendNumericalNote_t note) {
   }
 }
 
-/* Sums are f32 in every precision, and inputs are rounded to no less than the precision's name says, so that
- * both notes are unwanted always. Winograd and Fourier transforms are as well: their rounding errors are
- * relative to the largest element of a tile or an image instead of each output's own terms, and the streams
- * that reversible blocks invert through many layers accumulate them; what tensor cores do is the whole
- * difference that tf32 and bf16 stand for. */
+/* Sums are f32 in every precision, and inputs are rounded to no less than the precision's name says, so that both notes
+ * are unwanted always. Winograd and Fourier transforms are as well: their rounding errors are relative to the largest
+ * element of a tile or an image instead of each output's own terms, and the streams that reversible blocks invert
+ * through many layers accumulate them; what tensor cores do is the whole difference that tf32 and bf16 stand for. */
 static unsigned unwanted_notes(int precision, bool deterministic) {
   unsigned notes =
       CUDA_PLAN_NOTE_DOWN_CONVERTS | CUDA_PLAN_NOTE_REDUCED_SUMS | CUDA_PLAN_NOTE_WINOGRAD | CUDA_PLAN_NOTE_FFT;

@@ -2,7 +2,6 @@
 
 #include "backend/cuda/graph.h"
 #include "backend/cuda/transfer.h"
-#include "base/array.h"
 #include "base/mem.h"
 
 #include <string.h>

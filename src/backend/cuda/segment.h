@@ -33,9 +33,20 @@ petra_status cuda_synchronize(petra_backend *backend);
 /* The moment of the segment in the making, on its lane. */
 cuda_moment cuda_present(const cuda_backend *cuda);
 
-/* The next command reads or writes this tensor. NULL is allowed. */
+/* The next command reads or writes this tensor. NULL is allowed. What it only reads is named first. */
 void cuda_reads(cuda_backend *cuda, const petra_tensor *tensor);
 void cuda_writes(cuda_backend *cuda, const petra_tensor *tensor);
+
+/* The same, for an argument of the command: the tensor's elements. */
+static inline const float *cuda_read(cuda_backend *cuda, const petra_tensor *tensor) {
+  cuda_reads(cuda, tensor);
+  return tensor->data;
+}
+
+static inline float *cuda_write(cuda_backend *cuda, petra_tensor *tensor) {
+  cuda_writes(cuda, tensor);
+  return tensor->data;
+}
 
 /* The lane has at least `bytes` of scratch from now on. */
 petra_status cuda_reserve(cuda_backend *cuda, size_t bytes);

@@ -57,9 +57,8 @@ petra_status cuda_upload(petra_backend *backend, petra_tensor *tensor, const voi
   CUDA_ARGUMENTS(cuda_permute_args, a);
   set_shape(tensor, &a);
   a.x = device;
-  a.y = cuda_data(tensor);
+  a.y = cuda_write(cuda, tensor);
   a.to_channels_last = true;
-  cuda_writes(cuda, tensor);
   return cuda_add_command(cuda, cuda_permute_launch, &a, sizeof a);
 }
 
@@ -76,13 +75,12 @@ petra_status cuda_upload_images(petra_backend *backend, const petra_images *imag
   CUDA_ARGUMENTS(cuda_augment_args, a);
   a.pixels = device;
   a.choices = (const void *)((const char *)device + start);
-  a.y = cuda_data(x);
+  a.y = cuda_write(cuda, x);
   a.n = x->shape[0];
   a.h = x->shape[2];
   a.w = x->shape[3];
   memcpy(a.mean, images->mean, sizeof a.mean);
   memcpy(a.deviation, images->deviation, sizeof a.deviation);
-  cuda_writes(cuda, x);
   return cuda_add_command(cuda, cuda_augment_launch, &a, sizeof a);
 }
 
@@ -94,10 +92,9 @@ petra_status cuda_download(petra_backend *backend, const petra_tensor *tensor, v
   PETRA_TRY(cuda_receive(cuda, bytes, &device));
   CUDA_ARGUMENTS(cuda_permute_args, a);
   set_shape(tensor, &a);
-  a.x = cuda_read(tensor);
+  a.x = cuda_read(cuda, tensor);
   a.y = device;
   a.to_channels_last = false;
-  cuda_reads(cuda, tensor);
   PETRA_TRY(cuda_add_command(cuda, cuda_permute_launch, &a, sizeof a));
   PETRA_TRY(cuda_fetch(cuda, device, bytes, &pinned));
   if (type == PETRA_HOST_F32)

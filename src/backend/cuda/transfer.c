@@ -57,10 +57,8 @@ petra_status cuda_transfer_create(cuda_transfer **out) {
 }
 
 static void pair_destroy(pair *memory) {
-  if (memory->device)
-    cudaFree(memory->device);
-  if (memory->pinned)
-    cudaFreeHost(memory->pinned);
+  cudaFree(memory->device);
+  cudaFreeHost(memory->pinned);
   *memory = (pair){0};
 }
 
@@ -75,24 +73,19 @@ void cuda_transfer_destroy(cuda_transfer *transfer) {
   for (int l = 0; l < CUDA_LANES; l++) {
     for (int k = 0; k < PETRA_BACKEND_ACTIONS; k++) {
       area *a = &transfer->area[l][k];
-      if (a->device)
-        cudaFree(a->device);
-      if (a->pinned)
-        cudaFreeHost(a->pinned);
+      cudaFree(a->device);
+      cudaFreeHost(a->pinned);
       petra_free(a->now);
       petra_free(a->there);
     }
-    if (transfer->result[l])
-      cudaFree(transfer->result[l]);
-    if (transfer->late_result[l])
-      cudaFree(transfer->late_result[l]);
+    cudaFree(transfer->result[l]);
+    cudaFree(transfer->late_result[l]);
   }
   pair_destroy(&transfer->down);
   for (int i = 0; i < LATER; i++)
     if (transfer->there[i])
       cudaEventDestroy(transfer->there[i]);
-  if (transfer->later)
-    cudaFreeHost(transfer->later);
+  cudaFreeHost(transfer->later);
   if (transfer->stream)
     cudaStreamDestroy(transfer->stream);
   petra_free(transfer);

@@ -1,0 +1,112 @@
+/* The tables of run.h5: /model/stages, written once, and /memory/peak_bytes and /memory/total_peak_bytes. */
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/runlog_private.h"
+
+#include <hdf5.h>
+
+#include <string.h>
+
+/* --- /model/stages --- */
+
+typedef struct stages_table {
+  const char *records; /* as petra_runlog_stage_type has them in memory */
+  size_t name_bytes;
+  int32_t count;
+} stages_table;
+
+/* The table's units are those of its members, in their order. */
+static bool write_stages(petra_runlog *log, const void *what) {
+  const stages_table *table = what;
+  const petra_column_group *group = &petra_runlog_stage_group;
+  const char *units[PETRA_RUNLOG_MAX_COLUMNS];
+  for (int c = 0; c < group->count; c++)
+    units[c] = group->columns[c].units;
+  const petra_hdf5_set set = {.name = "model/stages",
+                              .type = petra_runlog_stage_type(table->name_bytes, false),
+                              .memory = petra_runlog_stage_type(table->name_bytes, true),
+                              .rank = 1,
+                              .extent = {table->count},
+                              .values = table->records,
+                              .dimensions = &group->dimension,
+                              .legend = "units",
+                              .texts = units,
+                              .text_count = group->count};
+  bool done = set.type >= 0 && set.memory >= 0 && petra_hdf5_put_set(log->file, &set);
+  H5Tclose(set.type);
+  H5Tclose(set.memory);
+  return done;
+}
+
+petra_status petra_runlog_stages(petra_runlog *log, const petra_runlog_stage *rows, int32_t count) {
+  size_t name_bytes = 1;
+  char *records = NULL;
+  if (log->has_stages)
+    return petra_fail(PETRA_INTERNAL, "%s: the stages are written twice", log->path);
+  for (int32_t row = 0; row < count; row++)
+    if (strlen(rows[row].name) > name_bytes)
+      name_bytes = strlen(rows[row].name);
+  const size_t bytes = sizeof *rows + name_bytes;
+  PETRA_TRY(petra_allocate(&records, (size_t)count, bytes));
+  for (int32_t row = 0; row < count; row++) {
+    char *record = records + (size_t)row * bytes;
+    memcpy(record, &rows[row], sizeof *rows);
+    memcpy(record + sizeof *rows, rows[row].name, strlen(rows[row].name));
+  }
+  const stages_table table = {records, name_bytes, count};
+  petra_status status = petra_runlog_extend(log, write_stages, &table, (int64_t)bytes * count);
+  petra_free(records);
+  log->has_stages = true;
+  return status;
+}
+
+/* --- /memory --- */
+
+typedef struct peaks {
+  const int64_t *by_category, *total; /* (J, category), (J) */
+  int32_t stages;
+} peaks;
+
+static bool write_memory(petra_runlog *log, const void *what) {
+  static const char *const dimensions[] = {"stage", "category"};
+  const peaks *p = what;
+  if (log->peak >= 0)
+    return H5Dwrite(log->peak, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, p->by_category) >= 0 &&
+           H5Dwrite(log->total_peak, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, p->total) >= 0;
+  petra_hdf5_set set = {.name = "memory/peak_bytes",
+                        .type = H5T_STD_I64LE,
+                        .rank = 2,
+                        .extent = {p->stages, PETRA_MEMORY_CATEGORIES},
+                        .values = p->by_category,
+                        .units = "byte",
+                        .dimensions = dimensions,
+                        .legend = "categories",
+                        .texts = petra_runlog_categories,
+                        .text_count = PETRA_MEMORY_CATEGORIES};
+  log->peak = petra_hdf5_write_set(log->file, &set);
+  set.name = "memory/total_peak_bytes";
+  set.rank = 1;
+  set.values = p->total;
+  set.legend = NULL;
+  log->total_peak = petra_hdf5_write_set(log->file, &set);
+  log->memory_stages = p->stages;
+  return log->peak >= 0 && log->total_peak >= 0;
+}
+
+petra_status petra_runlog_memory(petra_runlog *log, const petra_account *accounts, int32_t stages) {
+  if (log->peak >= 0 && stages != log->memory_stages)
+    return petra_fail(PETRA_INTERNAL, "%s: memory of %d stages, expected %d", log->path, (int)stages,
+                      (int)log->memory_stages);
+  int64_t *peak = NULL; /* (J, category), then the totals (J) */
+  PETRA_TRY(petra_allocate_raw(&peak, (size_t)stages * (PETRA_MEMORY_CATEGORIES + 1), sizeof *peak));
+  int64_t *total = peak + (size_t)stages * PETRA_MEMORY_CATEGORIES;
+  for (int32_t stage = 0; stage < stages; stage++) {
+    memcpy(peak + (size_t)stage * PETRA_MEMORY_CATEGORIES, accounts[stage].peak_bytes,
+           sizeof accounts[stage].peak_bytes);
+    total[stage] = accounts[stage].total_peak_bytes;
+  }
+  const peaks what = {peak, total, stages};
+  petra_status status = petra_runlog_extend(log, write_memory, &what, 0);
+  petra_free(peak);
+  return status;
+}
