@@ -1,6 +1,6 @@
 # docs: the man page is installed, the rest is read in the source tree.
 dist_man_MANS += docs/petra.1
-EXTRA_DIST += docs/config.md docs/data.md docs/design.md docs/life-of-a-microbatch.md \
+EXTRA_DIST += docs/config.md docs/data.md docs/design.md docs/execute.md docs/life-of-a-microbatch.md \
 	docs/semantics.md docs/sweep.md \
 	docs/adr/0001-one-static-library.md \
 	docs/adr/0002-evaluation-by-snapshot.md \
@@ -16,7 +16,8 @@ EXTRA_DIST += docs/config.md docs/data.md docs/design.md docs/life-of-a-microbat
 	docs/adr/0012-weights-by-version.md \
 	docs/adr/0013-resume-by-going-through-the-schedule.md \
 	docs/adr/0014-actions-as-graphs.md \
-	docs/adr/0015-a-seal-on-every-file.md
+	docs/adr/0015-a-seal-on-every-file.md \
+	docs/adr/0016-every-rank-goes-through-the-whole-schedule.md
 
 # docs/config.md is what the program says of its table of keys.
 regen-docs: petra$(EXEEXT)

@@ -75,13 +75,13 @@ done:
 
 const petra_command petra_command_train = {
     .name = "train",
-    .summary = "trains a network cut into stages, emulated on this device",
+    .summary = "trains a network cut into stages, emulated on this device or on the processes of mpirun",
     .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--resume] [--trace FILE] [--json] [--quiet]",
     .help =
         "Trains the network of the config with the method of the config. All J stages are emulated on this device,\n"
-        "in the order in which a virtual clock lets them act. Writes into DIR: config.yaml (every key with its\n"
-        "value), run.h5 (losses, accuracies, stages, memory, probes of gradients; readable while the run goes on)\n"
-        "and, at the end, weights.h5.\n",
+        "in the order in which a virtual clock lets them act; with run.mode: execute under mpirun each process has\n"
+        "some of them. Writes into DIR: config.yaml (every key with its value), run.h5 (losses, accuracies, stages,\n"
+        "memory, probes of gradients; readable while the run goes on) and, at the end, weights.h5.\n",
     .takes_config = true,
     .options =
         (const petra_option[]){
