@@ -112,7 +112,7 @@ static petra_status archive_versions(petra_stage *stage, petra_tensor_archive *t
   PETRA_TRY(petra_archive_within(archive, "versions", "old versions", counts[0], 0, stage->updates));
   PETRA_TRY(petra_archive_within(archive, "versions", "most old versions", counts[1], counts[0], INT32_MAX));
   for (int64_t v = 0; v < counts[0]; v++) {
-    char name[48];
+    char name[64];
     int64_t about[2] = {reading ? 0 : versions->old[v].number, reading ? 0 : versions->old[v].holders};
     snprintf(name, sizeof name, "version-%lld", (long long)v);
     PETRA_TRY(petra_archive_integers(archive, name, about, 2));
