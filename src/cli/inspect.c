@@ -253,6 +253,29 @@ static petra_status print_memory(const petra_runlog_summary *summary) {
   return petra_table_print(table, stdout);
 }
 
+/* Of an executed run: what each rank did with its time. */
+static petra_status print_ranks(const petra_runlog_summary *summary) {
+  static const petra_table_column columns[] = {{"rank", PETRA_TABLE_RIGHT},        {"stages", PETRA_TABLE_RIGHT},
+                                               {"computing s", PETRA_TABLE_RIGHT}, {"copying s", PETRA_TABLE_RIGHT},
+                                               {"waiting s", PETRA_TABLE_RIGHT},   {"wall s", PETRA_TABLE_RIGHT},
+                                               {"messages", PETRA_TABLE_RIGHT},    {"MB sent", PETRA_TABLE_RIGHT}};
+  petra_table *table;
+  PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
+  for (int32_t r = 0; r < summary->ranks; r++) {
+    int32_t stages = 0;
+    for (int32_t j = 0; j < summary->stages; j++)
+      stages += summary->of_stage[j] == r;
+    petra_table_cell(table, "%d", r);
+    petra_table_cell(table, "%d", stages);
+    for (int t = 0; t < PETRA_RUNLOG_RANK_TIMES; t++)
+      petra_table_cell(table, "%.3f", 1e-9 * (double)summary->time_ns[r * PETRA_RUNLOG_RANK_TIMES + t]);
+    petra_table_cell(table, "%lld", (long long)summary->sent[r * PETRA_RUNLOG_RANK_SENT]);
+    petra_table_cell(table, "%.3f", 1e-6 * (double)summary->sent[r * PETRA_RUNLOG_RANK_SENT + 1]);
+  }
+  printf("\nranks: seconds of the wall clock in actions; turning tensors into messages and back; waiting for others\n");
+  return petra_table_print(table, stdout);
+}
+
 static petra_status print_run(const petra_runlog_summary *summary, const char *path) {
   petra_utf8_print(stdout, "%s\n", path);
   petra_utf8_print(stdout, "created  %s by petra %s\n", summary->created, summary->petra_version);
@@ -264,7 +287,9 @@ static petra_status print_run(const petra_runlog_summary *summary, const char *p
     putchar('\n');
     PETRA_TRY(print_epochs(summary));
   }
-  return summary->memory_stages ? print_memory(summary) : PETRA_OK;
+  if (summary->memory_stages)
+    PETRA_TRY(print_memory(summary));
+  return summary->ranks ? print_ranks(summary) : PETRA_OK;
 }
 
 static petra_status inspect_run(const petra_arguments *arguments) {

@@ -1,6 +1,7 @@
 #include "exec/transport_ranks.h"
 
 #include "backend/ops.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -25,6 +26,7 @@ typedef struct transport_ranks {
   petra_transport base;
   petra_transport_ranks_options options;
   boundary *at; /* by receiving stage (from 1) and channel */
+  int64_t copying_ns;
 } transport_ranks;
 
 static boundary *boundary_of(transport_ranks *t, int32_t stage, petra_channel channel) {
@@ -62,6 +64,7 @@ static petra_status send_away(transport_ranks *t, const petra_address *to, petra
   snprintf(what, sizeof what, "room for %s", describe(to, text));
   const int64_t done = (to->channel == PETRA_CHANNEL_EVALUATION ? b->sent : b->taken) - AHEAD;
   PETRA_TRY(petra_way_buffer(b->way, done, what, &buffer));
+  const int64_t began_ns = petra_clock_ns();
   unsigned char *at = (unsigned char *)buffer + sizeof shapes;
   parts_of(message, parts);
   for (int i = 0; i < PARTS; i++)
@@ -71,6 +74,7 @@ static petra_status send_away(transport_ranks *t, const petra_address *to, petra
       at += (size_t)(*parts[i])->elements * element_bytes(t);
     }
   memcpy(buffer, &shapes, sizeof shapes);
+  t->copying_ns += petra_clock_ns() - began_ns;
   b->sent++;
   return petra_way_send(b->way, to->number, (size_t)(at - (unsigned char *)buffer));
 }
@@ -122,7 +126,9 @@ static petra_status take(petra_transport *base, const petra_address *from, petra
   const int64_t held = petra_way_bytes(b->way);
   petra_account_add(account, PETRA_MEMORY_MESSAGES, held - b->charged);
   b->charged = held;
+  const int64_t began_ns = petra_clock_ns();
   petra_status status = unpack(t, account, data, size, &message);
+  t->copying_ns += petra_clock_ns() - began_ns;
   if (status == PETRA_OK)
     status = petra_way_done(b->way, from->number);
   if (status != PETRA_OK)
@@ -148,6 +154,10 @@ static void destroy(petra_transport *base) {
   petra_transport_destroy(t->options.local);
   petra_free(t->at);
   petra_free(t);
+}
+
+int64_t petra_transport_ranks_copying_ns(const petra_transport *base) {
+  return ((const transport_ranks *)base)->copying_ns;
 }
 
 void petra_transport_ranks_taken(petra_transport *base, int32_t stage, petra_channel channel) {

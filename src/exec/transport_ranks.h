@@ -25,6 +25,9 @@ typedef struct petra_transport_ranks_options {
 
 petra_status petra_transport_ranks_create(const petra_transport_ranks_options *options, petra_transport **out);
 
+/* Nanoseconds of the wall clock spent on turning tensors into messages and back, so far. */
+int64_t petra_transport_ranks_copying_ns(const petra_transport *transport);
+
 /* By the schedule a stage that is elsewhere takes the next message of a channel. */
 void petra_transport_ranks_taken(petra_transport *transport, int32_t stage, petra_channel channel);
 

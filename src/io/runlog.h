@@ -80,6 +80,19 @@ petra_status petra_runlog_action_row(petra_runlog *log, const petra_runlog_actio
  * that of stage j + 1. */
 petra_status petra_runlog_memory(petra_runlog *log, const petra_account *accounts, int32_t stages);
 
+/* What a rank of an executed run did: times of the wall clock between its first action and the end of the run. */
+enum { PETRA_RUNLOG_RANK_TIMES = 4, PETRA_RUNLOG_RANK_SENT = 2 };
+typedef struct petra_runlog_rank {
+  char host[64];
+  /* In actions, but for the other two; turning tensors into messages and back; waiting for messages and for room; all. */
+  int64_t computing_ns, copying_ns, waiting_ns, wall_ns;
+  int64_t messages, bytes; /* sent to other ranks */
+} petra_runlog_rank;
+
+/* /ranks, once a run: what `ranks` ranks did, and which of them (from 0) has each stage. */
+petra_status petra_runlog_ranks(petra_runlog *log, const petra_runlog_rank *rows, int32_t ranks,
+                                const int32_t *of_stage, int32_t stages);
+
 /* Seconds of wall time after which the row functions flush; 5 by default. For tests. */
 void petra_runlog_set_flush_interval(petra_runlog *log, double seconds);
 

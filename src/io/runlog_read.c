@@ -168,6 +168,21 @@ static petra_status read_memory(const source *from, petra_runlog_summary *summar
   return PETRA_OK;
 }
 
+static petra_status read_ranks(const source *from, petra_runlog_summary *summary) {
+  int64_t stages = 0, times[2] = {0, 0}, sent[2] = {0, 0};
+  if (H5Lexists(from->file->id, "ranks", H5P_DEFAULT) <= 0)
+    return PETRA_OK;
+  PETRA_TRY(read_i64(from, "ranks/of_stage", 1, &stages, &summary->of_stage));
+  PETRA_TRY(read_i64(from, "ranks/time_ns", 2, times, &summary->time_ns));
+  PETRA_TRY(read_i64(from, "ranks/sent", 2, sent, &summary->sent));
+  if (stages != summary->stages || times[0] != sent[0] || times[1] != PETRA_RUNLOG_RANK_TIMES ||
+      sent[1] != PETRA_RUNLOG_RANK_SENT || times[0] > stages)
+    return petra_fail(PETRA_DATA, "%s: /ranks is of %lld stages, %lld and %lld ranks, expected %d stages",
+                      from->file->path, (long long)stages, (long long)times[0], (long long)sent[0], summary->stages);
+  summary->ranks = (int32_t)times[0];
+  return PETRA_OK;
+}
+
 /* --- the whole --- */
 
 static petra_status check_schema(const source *from, int32_t *version) {
@@ -214,7 +229,8 @@ static petra_status read_summary(void *context, const petra_hdf5_file *file) {
   petra_free(last);
   PETRA_TRY(read_columns(from, &petra_runlog_epoch_group, ALL_ROWS, &summary->epoch, &summary->epochs));
   PETRA_TRY(read_stages(from, summary));
-  return read_memory(from, summary);
+  PETRA_TRY(read_memory(from, summary));
+  return read_ranks(from, summary);
 }
 
 petra_status petra_runlog_summary_read(const char *path, petra_runlog_summary **out) {
@@ -243,6 +259,9 @@ void petra_runlog_summary_destroy(petra_runlog_summary *summary) {
   petra_free(summary->stage_names);
   petra_free(summary->peak_bytes);
   petra_free(summary->total_peak_bytes);
+  petra_free(summary->of_stage);
+  petra_free(summary->time_ns);
+  petra_free(summary->sent);
   petra_free(summary);
 }
 

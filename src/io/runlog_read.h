@@ -26,6 +26,11 @@ typedef struct petra_runlog_summary {
   int32_t memory_stages;     /* J of /memory/peak_bytes; 0 where it is not written yet */
   int64_t *peak_bytes;       /* (J, PETRA_MEMORY_CATEGORIES) */
   int64_t *total_peak_bytes; /* (J) */
+
+  int32_t ranks;     /* of an executed run; 0 where /ranks is not written */
+  int64_t *of_stage; /* (stages): the rank of each, from 0 */
+  int64_t *time_ns;  /* (ranks, PETRA_RUNLOG_RANK_TIMES): as petra_runlog_rank has them */
+  int64_t *sent;     /* (ranks, PETRA_RUNLOG_RANK_SENT) */
 } petra_runlog_summary;
 
 /* Columns of a group that differ in length (the file was being written) count as long as the shortest. PETRA_IO: cannot

@@ -1,4 +1,4 @@
-/* The tables of run.h5: /model/stages, written once, and /memory/peak_bytes and /memory/total_peak_bytes. */
+/* The tables of run.h5: /model/stages and /ranks, written once, and /memory/peak_bytes and /memory/total_peak_bytes. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/runlog_private.h"
@@ -108,5 +108,77 @@ petra_status petra_runlog_memory(petra_runlog *log, const petra_account *account
   const peaks what = {peak, total, stages};
   petra_status status = petra_runlog_extend(log, write_memory, &what, 0);
   petra_free(peak);
+  return status;
+}
+
+/* --- /ranks --- */
+
+typedef struct ranks_table {
+  int64_t *times, *sent; /* (R, PETRA_RUNLOG_RANK_TIMES), (R, PETRA_RUNLOG_RANK_SENT) */
+  const int32_t *of_stage;
+  const char **hosts;
+  int32_t ranks, stages;
+} ranks_table;
+
+static bool write_ranks(petra_runlog *log, const void *what) {
+  static const char *const rank[] = {"rank", "part"}, *const stage[] = {"stage"};
+  static const char *const times[] = {"computing", "copying", "waiting", "wall"}, *const sent[] = {"messages", "bytes"};
+  const ranks_table *t = what;
+  const petra_hdf5_set sets[] = {{.name = "ranks/of_stage",
+                                  .type = H5T_STD_I32LE,
+                                  .rank = 1,
+                                  .extent = {t->stages},
+                                  .values = t->of_stage,
+                                  .units = "1",
+                                  .dimensions = stage,
+                                  .legend = "hosts",
+                                  .texts = t->hosts,
+                                  .text_count = t->ranks},
+                                 {.name = "ranks/time_ns",
+                                  .type = H5T_STD_I64LE,
+                                  .rank = 2,
+                                  .extent = {t->ranks, PETRA_RUNLOG_RANK_TIMES},
+                                  .values = t->times,
+                                  .units = "ns",
+                                  .dimensions = rank,
+                                  .legend = "parts",
+                                  .texts = times,
+                                  .text_count = PETRA_RUNLOG_RANK_TIMES},
+                                 {.name = "ranks/sent",
+                                  .type = H5T_STD_I64LE,
+                                  .rank = 2,
+                                  .extent = {t->ranks, PETRA_RUNLOG_RANK_SENT},
+                                  .values = t->sent,
+                                  .units = "1, byte",
+                                  .dimensions = rank,
+                                  .legend = "parts",
+                                  .texts = sent,
+                                  .text_count = PETRA_RUNLOG_RANK_SENT}};
+  for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+    if (!petra_hdf5_put_set(log->file, &sets[i]))
+      return false;
+  return true;
+}
+
+petra_status petra_runlog_ranks(petra_runlog *log, const petra_runlog_rank *rows, int32_t ranks,
+                                const int32_t *of_stage, int32_t stages) {
+  ranks_table t = {.of_stage = of_stage, .ranks = ranks, .stages = stages};
+  petra_status status;
+  PETRA_TRY(
+      petra_allocate(&t.times, (size_t)ranks * (PETRA_RUNLOG_RANK_TIMES + PETRA_RUNLOG_RANK_SENT), sizeof *t.times));
+  PETRA_TRY_GOTO(status, petra_allocate(&t.hosts, (size_t)ranks, sizeof *t.hosts), done);
+  t.sent = t.times + (size_t)ranks * PETRA_RUNLOG_RANK_TIMES;
+  for (int32_t r = 0; r < ranks; r++) {
+    const petra_runlog_rank *row = &rows[r];
+    const int64_t times[PETRA_RUNLOG_RANK_TIMES] = {row->computing_ns, row->copying_ns, row->waiting_ns, row->wall_ns};
+    const int64_t sent[PETRA_RUNLOG_RANK_SENT] = {row->messages, row->bytes};
+    memcpy(t.times + r * PETRA_RUNLOG_RANK_TIMES, times, sizeof times);
+    memcpy(t.sent + r * PETRA_RUNLOG_RANK_SENT, sent, sizeof sent);
+    t.hosts[r] = row->host;
+  }
+  status = petra_runlog_extend(log, write_ranks, &t, 0);
+done:
+  petra_free(t.hosts);
+  petra_free(t.times);
   return status;
 }

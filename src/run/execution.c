@@ -35,7 +35,9 @@ struct petra_execution {
   bool ended;
   petra_stage_observer *log; /* of rank 0 */
   petra_worker *worker;
+  petra_transport *transport; /* borrowed */
   int64_t origin_ns;
+  petra_runlog_rank did; /* by this rank */
 };
 
 static petra_status check(const petra_plan *plan, bool resume) {
@@ -222,7 +224,7 @@ static petra_status hear_all(void *context) {
   }
 }
 
-petra_status petra_execution_finish(petra_execution *e) {
+static petra_status end_news(petra_execution *e) {
   const void *data;
   size_t size;
   if (!e->news)
@@ -233,6 +235,19 @@ petra_status petra_execution_finish(petra_execution *e) {
     PETRA_TRY(petra_way_take(e->news, e->told, "the losses of the last stage", &data, &size));
     PETRA_TRY(hear(e, data));
   }
+  return PETRA_OK;
+}
+
+petra_status petra_execution_finish(petra_execution *e) {
+  PETRA_TRY(end_news(e));
+  const petra_carrier_counts counts = petra_carrier_counted(e->ranks->carrier);
+  e->did.wall_ns += petra_clock_ns();
+  e->did.copying_ns = petra_transport_ranks_copying_ns(e->transport);
+  e->did.waiting_ns = counts.wait_ns;
+  e->did.computing_ns = petra_worker_ranks_busy_ns(e->worker) - e->did.copying_ns - e->did.waiting_ns;
+  e->did.messages = counts.messages_sent;
+  e->did.bytes = counts.bytes_sent;
+  snprintf(e->did.host, sizeof e->did.host, "%s", e->ranks->host);
   return PETRA_OK;
 }
 
@@ -249,6 +264,8 @@ petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, co
                                               .origin_ns = e->origin_ns,
                                               .between = e->ranks->rank == 0 && e->news ? hear_all : NULL,
                                               .context = e};
+  e->transport = transport;
+  e->did.wall_ns = -petra_clock_ns();
   PETRA_TRY(petra_worker_ranks_create(&options, &e->worker));
   *out = e->worker;
   return PETRA_OK;
@@ -272,6 +289,21 @@ static petra_status take_accounts(void *context, int rank, const void *data, siz
 petra_status petra_execution_accounts(petra_execution *e, petra_account *accounts) {
   accounts_of all = {e, accounts};
   return petra_ranks_gather(e->ranks, accounts, (size_t)e->plan->stages * sizeof *accounts, take_accounts, &all);
+}
+
+static petra_status take_rank(void *context, int rank, const void *data, size_t size) {
+  memcpy((petra_runlog_rank *)context + rank, data, size);
+  return PETRA_OK;
+}
+
+petra_status petra_execution_ranks(petra_execution *e, petra_runlog *runlog) {
+  petra_runlog_rank *rows;
+  PETRA_TRY(petra_allocate(&rows, (size_t)e->ranks->count, sizeof *rows));
+  petra_status status = petra_ranks_gather(e->ranks, &e->did, sizeof e->did, take_rank, rows);
+  if (status == PETRA_OK && runlog)
+    status = petra_runlog_ranks(runlog, rows, e->ranks->count, e->placement.rank_of, e->plan->stages);
+  petra_free(rows);
+  return status;
 }
 
 typedef struct all_rows {

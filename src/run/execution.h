@@ -40,6 +40,9 @@ petra_status petra_execution_finish(petra_execution *execution);
 /* To rank 0: the accounts of all stages. */
 petra_status petra_execution_accounts(petra_execution *execution, petra_account *accounts);
 
+/* To rank 0: what each rank did, into its run.h5 (NULL on the others). */
+petra_status petra_execution_ranks(petra_execution *execution, petra_runlog *runlog);
+
 /* To rank 0: the actions that the workers of all ranks recorded, by the wall clock from the first one on: into run.h5 in the
  * order of their starts, to `trace` in that of their ends. Either may be NULL, as both are on the other ranks. */
 petra_status petra_execution_actions(petra_execution *execution, petra_runlog *runlog, petra_observer *trace);

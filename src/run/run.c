@@ -334,6 +334,8 @@ static petra_status write_memory(petra_run *run) {
 petra_status petra_run_close(petra_run *run) {
   if (run->options.files || run->execution) /* first: they are what the run was for */
     PETRA_TRY(petra_network_write_weights(&run->network, run->weights_path));
+  if (run->execution)
+    PETRA_TRY(petra_execution_ranks(run->execution, run->folder.runlog));
   if (run->execution && records(run))
     PETRA_TRY(petra_execution_actions(run->execution, run->config->run.trace_actions ? run->folder.runlog : NULL,
                                       run->trace));
