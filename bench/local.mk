@@ -71,3 +71,12 @@ else
 bench-device:
 	@echo "bench-device: left out: this build has no CUDA"
 endif
+
+# Messages between two ranks; built where MPI is: mpirun -n 2 bench/bench_wire
+if HAVE_MPI
+EXTRA_PROGRAMS += bench/bench_wire
+bench_bench_wire_SOURCES = bench/bench_wire.c
+bench_bench_wire_LDADD = $(PETRA_LDADD)
+else
+EXTRA_DIST += bench/bench_wire.c
+endif
