@@ -2,26 +2,6 @@
 
 #include "base/log.h"
 
-bool petra_slot_next(const petra_program_options *options, int32_t stage, petra_slot slot, petra_cursor *cursor,
-                     petra_action *out) {
-  enum { FORWARD, BACKWARD, UPDATE, EVALUATE, STEPS };
-  static const petra_action_kind kinds[STEPS] = {PETRA_ACTION_FORWARD, PETRA_ACTION_BACKWARD, PETRA_ACTION_UPDATE,
-                                                 PETRA_ACTION_EVALUATE};
-  const int64_t at[STEPS] = {slot.forward, slot.backward, slot.backward, slot.evaluated};
-  while (cursor->step < STEPS) {
-    const int step = cursor->step++;
-    const int64_t m = at[step];
-    *out = (petra_action){stage, kinds[step], m};
-    if (m < 0 || m >= options->microbatches || (step == FORWARD && petra_program_fused(options, stage)) ||
-        (step == UPDATE && (m + 1) % options->accumulate != 0) ||
-        (step == EVALUATE && !petra_program_evaluates(options, m)))
-      continue;
-    return true;
-  }
-  *cursor = (petra_cursor){cursor->round + 1, 0};
-  return false;
-}
-
 /* A slot may hold F, B, E and W, in this order. After the last one comes one more, with U and the E of the flush's last
  * microbatch, which sees the weights after U; any other E follows its B. */
 bool petra_flush_next(const petra_program_options *options, int32_t stage, int64_t ahead, int64_t behind,

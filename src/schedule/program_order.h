@@ -10,9 +10,32 @@ typedef struct petra_slot {
   int64_t forward, backward, evaluated;
 } petra_slot;
 
-/* The next action of the slot, of which the cursor's step counts; false at its end, and the cursor is at the next round. */
-bool petra_slot_next(const petra_program_options *options, int32_t stage, petra_slot slot, petra_cursor *cursor,
-                     petra_action *out);
+/* The next action of the slot, of which the cursor's step counts; false where no more follows. Behind the last one the cursor
+ * is at the next round. Inline, as an executor asks for every action. */
+static inline bool petra_slot_next(const petra_program_options *options, int32_t stage, petra_slot slot,
+                                   petra_cursor *cursor, petra_action *out) {
+  const int64_t end = options->microbatches, back = slot.backward;
+  switch (cursor->step++) {
+  case 0:
+    *out = (petra_action){stage, PETRA_ACTION_FORWARD, slot.forward};
+    if (slot.forward >= 0 && slot.forward < end && !petra_program_fused(options, stage))
+      return true;
+    cursor->step++; /* fall through */
+  case 1:
+    *out = (petra_action){stage, PETRA_ACTION_BACKWARD, back};
+    if (back >= 0 && back < end)
+      return true;
+    cursor->step++; /* fall through */
+  case 2:
+    *out = (petra_action){stage, PETRA_ACTION_UPDATE, back};
+    if (back >= 0 && back < end && (back + 1) % options->accumulate == 0)
+      return true; /* fall through */
+  default:
+    *cursor = (petra_cursor){cursor->round + 1, 0};
+    *out = (petra_action){stage, PETRA_ACTION_EVALUATE, slot.evaluated};
+    return slot.evaluated >= 0 && slot.evaluated < end && petra_program_evaluates(options, slot.evaluated);
+  }
+}
 
 /* The flush that begins with microbatch `first`: the last one of a run may be smaller, and has no update then. */
 typedef struct petra_flush {
