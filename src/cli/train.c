@@ -53,7 +53,9 @@ static petra_status train(const petra_arguments *arguments) {
   petra_status status;
   petra_ranks_hold_lines();
   PETRA_TRY_GOTO(status, petra_arguments_config(arguments, "train", &config), done);
-  if (config->run.mode == PETRA_MODE_EXECUTE)
+  if (config->run.mode != PETRA_MODE_EXECUTE)
+    petra_ranks_release_lines();
+  else
     PETRA_TRY_GOTO(status, petra_ranks_open(config, &ranks), done);
   options.ranks = ranks;
   PETRA_TRY_GOTO(status, petra_run_open(config, &options, &run), done);

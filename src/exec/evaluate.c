@@ -42,10 +42,10 @@ static petra_status evaluate_batch(const evaluating *e, const petra_batch *batch
       continue;
     if (j == 1 || !petra_stages_has(stages, j - 1))
       PETRA_TRY_GOTO(status, input(e, batch, j, number, &streams), done);
-    PETRA_TRY_GOTO(
-        status,
-        petra_stage_evaluate(petra_stages_get(stages, j), e->snapshots[j - 1], &streams, batch->labels, &next, loss),
-        done);
+    PETRA_TRY_GOTO(status,
+                   petra_stage_evaluate(petra_stages_get(stages, j), e->snapshots[j - 1], &streams,
+                                        batch ? batch->labels : NULL, &next, loss),
+                   done);
     petra_streams_release(&streams);
     streams = next;
     if (j < stages->count && !petra_stages_has(stages, j + 1))
@@ -56,15 +56,18 @@ done:
   return status;
 }
 
+/* `loader` is NULL where neither images nor labels are wanted. */
 static petra_status evaluate_all(const evaluating *e, petra_loader *loader, int64_t batches, petra_evaluation *out) {
   double loss = 0;
   int64_t images = 0, top1 = 0, top5 = 0;
   for (int64_t i = 0; i < batches; i++) {
-    petra_batch *batch;
+    petra_batch *batch = NULL;
     petra_loss one = {0};
-    PETRA_TRY(petra_loader_next(loader, &batch));
+    if (loader)
+      PETRA_TRY(petra_loader_next(loader, &batch));
     petra_status status = evaluate_batch(e, batch, i, &one);
-    petra_loader_give_back(loader, batch);
+    if (loader)
+      petra_loader_give_back(loader, batch);
     PETRA_TRY(status);
     loss += one.loss * one.images;
     images += one.images;
@@ -88,13 +91,14 @@ petra_status petra_evaluate(petra_backend *backend, const petra_stages *stages, 
                             petra_evaluation *out) {
   const evaluating e = {backend, stages, snapshots, transport};
   petra_loader_options once = *options;
-  petra_loader *loader;
+  petra_loader *loader = NULL;
   once.shuffle = once.drop_last = false;
   once.augment = 0;
   once.bytes = petra_backend_takes_images(backend);
   once.first = 0;
   once.end = (set->count + once.batch - 1) / once.batch;
-  PETRA_TRY(petra_loader_create(set, &once, &loader));
+  if (petra_stages_read(stages))
+    PETRA_TRY(petra_loader_create(set, &once, &loader));
   petra_status status = evaluate_all(&e, loader, once.end, out);
   petra_loader_destroy(loader);
   return status;

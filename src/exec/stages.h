@@ -27,6 +27,11 @@ static inline int32_t petra_stages_first(const petra_stages *stages) {
   return number;
 }
 
+/* Whether the data set is read here: images at the first stage, labels at the last. */
+static inline bool petra_stages_read(const petra_stages *stages) {
+  return petra_stages_has(stages, 1) || petra_stages_has(stages, stages->count);
+}
+
 static inline bool petra_stages_all(const petra_stages *stages) {
   for (int32_t number = 1; number <= stages->count; number++)
     if (!petra_stages_has(stages, number))

@@ -14,7 +14,8 @@ typedef struct petra_worker_stage_options {
   petra_backend *backend;
   petra_stages stages;
   petra_transport *transport;
-  petra_loader *loader;            /* training batches, from microbatch 0, or from where a checkpoint was written */
+  petra_loader *loader; /* training batches, from microbatch 0, or from where a checkpoint was written; NULL where
+                                      neither the first nor the last stage is here */
   const petra_dataset *evaluation; /* NULL: the program has no E */
   petra_loader_options evaluation_loader;
   const petra_lr *lr;

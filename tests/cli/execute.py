@@ -14,10 +14,8 @@ from program import PETRA, ProgramTest, main
 ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
                "OMPI_MCA_btl_base_warn_component_unused": "0", "OMPI_MCA_hwloc_base_binding_policy": "none"}
-# Of every static method, with the options that it needs; how many processes it is tried on.
-METHODS = {"backprop": [2], "reversible": [3], "checkpoint": [2], "gpipe": [2], "gpipe-checkpoint": [3], "1f1b": [10],
-           "zb-h1": [2], "pipedream": [3], "pipedream-2bw": [2], "interleaved": [2, 5], "ddg": [3], "fr": [2],
-           "delayed": [2], "dsp": [3], "delayed-reversible": [2], "approximate-input": [5], "petra": [1, 2, 3, 5, 10]}
+# Of every static method the numbers of processes that it is tried on: those of USUAL, and with PETRA_TEST_EXECUTE=all all.
+USUAL = {"backprop": [2], "1f1b": [10], "zb-h1": [2], "pipedream-2bw": [2], "interleaved": [5], "ddg": [3], "petra": [1, 2, 3]}
 NEEDS = {"pipedream-2bw": ["--set", "method.accumulate=10"], "interleaved": ["--set", "method.accumulate=5"]}
 COMMON = ["small.yaml", "--set", "run.checkpoint_every=0", "--set", "run.trace_actions=true"]
 
@@ -71,12 +69,15 @@ class Execute(ProgramTest):
 
     def test_every_static_method(self):
         names = {method["name"] for method in self.good_json("methods")["methods"]}
-        self.assertEqual(names - set(METHODS), {"petra-arrival"})
-        for method, ranks in METHODS.items():
+        self.assertLess(set(USUAL), names)
+        everything = os.environ.get("PETRA_TEST_EXECUTE") == "all"
+        cases = {method: [1, 2, 3, 5, 10] for method in names - {"petra-arrival"}} if everything else USUAL
+        for method, ranks in cases.items():
             options = ["--set", f"method.name={method}", *NEEDS.get(method, [])]
             self.good("train", *COMMON, *options, "--output", "one", "--quiet")
             for count in ranks:
-                self.same_as_emulated(count, *options)
+                if method != "interleaved" or count <= 5: # 10 stages on 5 devices
+                    self.same_as_emulated(count, *options)
             shutil.rmtree(self.path("one"))
 
     def test_options(self):
