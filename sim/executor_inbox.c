@@ -3,8 +3,6 @@
 #include "base/mem.h"
 #include "sim/executor_device.h"
 
-#include <string.h>
-
 static bool bit(const petra_inbox *box, int64_t microbatch) {
   int64_t place = microbatch % (64 * box->words);
   return box->beyond[place / 64] >> (place % 64) & 1;

@@ -3,8 +3,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-#include <string.h>
-
 /* Numbers by a rising index, of which only a window is kept: a ring. */
 typedef struct window {
   int64_t *ring;

@@ -6,9 +6,10 @@
 
 #include "base/status.h"
 
-/* Checks the seal, and that libraries have their memory (petra_reserve). Calls read(context), for a file without a seal first in a
- * forked child and, where that came to a good end, here. What the child logged is logged, with its status, where it failed; PETRA_DATA where it crashed, or took more memory or time than a file of this size can
- * ask for: `path` and which of them. `read` calls no OpenMP region and waits for no other thread. */
+/* Checks the seal and that libraries have memory (petra_reserve). Calls read(context): for a file without a seal first
+ * in a forked child and, where that came to a good end, here. What the child logged is logged, with its status, where
+ * it failed; PETRA_DATA where it crashed, or took more memory or time than a file of this size can ask for. `read`
+ * calls no OpenMP region and waits for no other thread. */
 petra_status petra_guard(const char *path, petra_status (*read)(void *context), void *context);
 
 #endif

@@ -7,7 +7,6 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { SPLITS = 2, LINE_BYTES = 8192 };
 

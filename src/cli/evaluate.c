@@ -5,7 +5,6 @@
 #include "run/network.h"
 
 #include <jansson.h>
-#include <string.h>
 
 static petra_status report(const petra_arguments *arguments, const petra_config *config,
                            const petra_evaluation *result) {

@@ -227,7 +227,10 @@ static petra_status print_epochs(const petra_runlog_summary *summary) {
     real_cell(table, 4, row->eval_loss);
     real_cell(table, 2, 100 * row->eval_top1);
     real_cell(table, 2, 100 * row->eval_top5);
-    petra_table_cell(table, "%.4g", row->lr);
+    if (isnan(row->lr))
+      petra_table_cell(table, "-");
+    else
+      petra_table_cell(table, "%.4g", row->lr);
     real_cell(table, 0, row->images_per_s);
     petra_table_cell(table, "%.1f", row->wall_s);
   }

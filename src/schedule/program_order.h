@@ -4,14 +4,14 @@
 
 #include "schedule/program.h"
 
-/* What a stage does in one slot (a tick, a round): F(forward) unless it is fused, B(backward), U after every k of them,
- * and E(evaluated) where it ends an epoch to be evaluated; microbatches below 0 or from M on are none. */
+/* What a stage does in a slot (a tick, a round): F(forward) unless it is fused, B(backward), U after every k of them, and
+ * E(evaluated) where it ends an epoch to be evaluated; microbatches below 0 or from M on are none. */
 typedef struct petra_slot {
   int64_t forward, backward, evaluated;
 } petra_slot;
 
-/* The next action of the slot, of which the cursor's step counts; false where no more follows. Behind the last one the cursor
- * is at the next round. Inline, as an executor asks for every action. */
+/* The next action of the slot, of which the cursor's step counts; false where no more follows, with the cursor at the next
+ * round. Inline: an executor asks for every action. */
 static inline bool petra_slot_next(const petra_program_options *options, int32_t stage, petra_slot slot,
                                    petra_cursor *cursor, petra_action *out) {
   const int64_t end = options->microbatches, back = slot.backward;

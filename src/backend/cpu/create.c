@@ -6,7 +6,6 @@
 #include "base/mem.h"
 
 #include <stdio.h>
-#include <string.h>
 
 petra_status cpu_scratch(petra_backend *backend, size_t bytes, void **out) {
   cpu_backend *cpu = cpu_of(backend);
