@@ -9,8 +9,10 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { NAP_NS = 300000, BEAT_NS = 250000000 }; /* of the thread between two looks; between two beats */
-static const size_t PIECE = 1 << 30;           /* of what goes beside the ways */
+static const int64_t NAP_NS = 300000;      /* of the thread between two looks */
+static const int64_t BEAT_NS = 250000000;  /* between two beats */
+static const int64_t AWAY_NS = 1000000000; /* between two looks: more than a process takes that runs */
+static const size_t PIECE = 1 << 30;       /* of what goes beside the ways */
 
 /* What ranks tell each other beside messages. */
 typedef struct control {
@@ -43,11 +45,13 @@ static petra_status progress_peers(petra_carrier *carrier) {
   petra_wire *wire = carrier->options.wire;
   const int64_t now_ns = petra_clock_ns();
   const bool beat = now_ns - carrier->beat_ns >= BEAT_NS;
+  const int64_t away_ns = now_ns - carrier->looked_ns > AWAY_NS ? now_ns - carrier->looked_ns : 0;
   size_t size;
   for (int r = 0; r < wire->ranks; r++) {
     petra_peer *p = &carrier->peers[r];
     if (!hears(carrier, r))
       continue;
+    p->heard_ns += away_ns; /* it was this process that stood still */
     if (wire->ops->done(wire, &p->receiving, &size)) {
       p->heard_ns = now_ns;
       snprintf(p->name, sizeof p->name, "%.*s", PETRA_CARRIER_NAME - 1, p->in.name);
@@ -62,6 +66,7 @@ static petra_status progress_peers(petra_carrier *carrier) {
     if (beat && p->sending == PETRA_WIRE_NONE)
       PETRA_TRY(send_control(carrier, r, 0, ""));
   }
+  carrier->looked_ns = now_ns;
   if (beat)
     carrier->beat_ns = now_ns;
   return PETRA_OK;
@@ -202,6 +207,7 @@ petra_status petra_carrier_create(const petra_carrier_options *options, petra_ca
   PETRA_TRY(petra_allocate(&carrier, 1, sizeof *carrier));
   carrier->options = *options;
   carrier->lost = -1;
+  carrier->looked_ns = petra_clock_ns();
   snprintf(carrier->name, sizeof carrier->name, "%s", options->name);
   pthread_mutex_init(&carrier->lock, NULL);
   pthread_cond_init(&carrier->wake, NULL);

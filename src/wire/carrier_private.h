@@ -20,11 +20,11 @@ struct petra_carrier {
   pthread_cond_t wake;  /* the thread, when the rank does not wait or the carrier ends */
   pthread_t thread;
   bool running, waiting, ending;
-  petra_way *ways;   /* a list */
-  petra_peer *peers; /* by rank; rank 0 hears all others, they hear rank 0 */
-  int64_t beat_ns;
-  petra_status failed; /* of the wire, in the thread */
-  int lost;            /* a rank that is silent or failed; -1: none */
+  petra_way *ways;            /* a list */
+  petra_peer *peers;          /* by rank; rank 0 hears all others, they hear rank 0 */
+  int64_t beat_ns, looked_ns; /* the last beat; when ranks were last looked after */
+  petra_status failed;        /* of the wire, in the thread */
+  int lost;                   /* a rank that is silent or failed; -1: none */
   petra_carrier_counts counts;
 };
 

@@ -14,6 +14,9 @@ from program import PETRA, ProgramTest, main
 ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
                "OMPI_MCA_btl_base_warn_component_unused": "0", "OMPI_MCA_hwloc_base_binding_policy": "none"}
+# Open MPI leaves memory behind, and unloads the code that took it, so that no suppression could name it.
+if "ASAN_OPTIONS" in os.environ:
+    ENVIRONMENT["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"] + ":detect_leaks=0"
 # Of every static method the numbers of processes that it is tried on: those of USUAL, and with PETRA_TEST_EXECUTE=all all.
 USUAL = {"backprop": [2], "1f1b": [10], "zb-h1": [2], "pipedream-2bw": [2], "interleaved": [5], "ddg": [3], "petra": [1, 2, 3]}
 NEEDS = {"pipedream-2bw": ["--set", "method.accumulate=10"], "interleaved": ["--set", "method.accumulate=5"]}
@@ -143,7 +146,7 @@ class Execute(ProgramTest):
 
     def test_a_rank_that_hangs(self):
         for rank, line in (1, r"petra: rank 1 \(.*, stages? .*\) has not been heard of for 2 s; rank 0 \(.*\) waited for (room for )?the "), \
-                          (0, r"petra: rank 0.* has not been heard of for 2 s; rank [12] \(.*\) waited for the "):
+                          (0, r"petra: rank 0.* has not been heard of for 2 s; rank [12] \(.*\) waited for (room for )?the "):
             process = self.mpirun(3, *COMMON, "--set", "run.mode=execute", "--set", "run.epochs=100000", "--set",
                                   "cluster.timeout_s=2", "--output", "out", "--quiet")
             time.sleep(1)
@@ -153,6 +156,7 @@ class Execute(ProgramTest):
             self.assertLess(time.monotonic() - stopped, 12)
             self.assertEqual(process.returncode, 1, error)
             self.assertRegex(error, line)
+            self.assertEqual(error.count("petra: "), 1, error)
             with h5py.File(self.path("out/run.h5"), "r") as file:
                 self.assertEqual(file.attrs["complete"], 0)
             shutil.rmtree(self.path("out"))
