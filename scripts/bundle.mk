@@ -8,10 +8,15 @@ BUNDLE_ARCHIVE = $(BUNDLE_NAME).tar.xz
 EXTRA_DIST += scripts/bundle.sh
 
 # The program once more, with another rpath. DT_RPATH, not DT_RUNPATH: it holds for what the libraries themselves need, and
-# goes before the LD_LIBRARY_PATH of a cluster, whose HDF5 may be another.
-bundle/petra: $(petra_OBJECTS) $(petra_DEPENDENCIES)
+# goes before the LD_LIBRARY_PATH of a cluster, whose HDF5 may be another. Without MPI: its library is the machine's own, with
+# parts that it opens while it runs; wire_none.o goes before the archive, whose wire_mpi.o is then not wanted.
+bundle/wire_none.o: src/wire/wire_none.c
 	$(AM_V_at)$(MKDIR_P) bundle
-	$(AM_V_CCLD)$(CCLD) $(AM_CFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(petra_OBJECTS) $(petra_LDADD) $(LIBS) \
+	$(AM_V_CC)$(CC) $(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -c -o $@ $<
+
+bundle/petra: $(petra_OBJECTS) $(petra_DEPENDENCIES) bundle/wire_none.o
+	$(AM_V_CCLD)$(CCLD) $(AM_CFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(petra_OBJECTS) bundle/wire_none.o \
+	  $(filter-out $(MPI_LIBS),$(petra_LDADD)) $(LIBS) \
 	  -Wl,--disable-new-dtags '-Wl,-rpath,$$ORIGIN/../lib'
 
 # ldd finds CUDA's libraries where the compiler did, since this program's rpath does not name that folder.
@@ -26,7 +31,7 @@ bundle: bundle-dir
 	mv -f $(BUNDLE_ARCHIVE).part $(BUNDLE_ARCHIVE)
 	@ls -l $(BUNDLE_ARCHIVE)
 
-MOSTLYCLEANFILES += bundle/petra
+MOSTLYCLEANFILES += bundle/petra bundle/wire_none.o
 CLEANFILES += $(BUNDLE_ARCHIVE) $(BUNDLE_ARCHIVE).part
 clean-local: clean-bundle
 .PHONY: clean-bundle
@@ -39,6 +44,10 @@ CIFAR_JPEG =
 KIT_FILES = tests/test_device_backend tests/test_device_training tests/test_device_identities tests/test_device_precision tests/cuda_plans bench/bench_device
 EXTRA_DIST += scripts/gpu_kit.sh scripts/gpu_suite.sh
 .PHONY: gpu-kit
+if HAVE_MPI
+gpu-kit:
+	@echo "gpu-kit: the tests of this build want its MPI library, which another machine has not (./configure --with-cuda --with-mpi=no)" >&2; exit 1
+else
 if HAVE_CUDA
 gpu-kit: bundle/petra petra$(EXEEXT) $(KIT_FILES)
 	@LD_LIBRARY_PATH="$(CUDA_LIBRARY_PATH)$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH}" \
@@ -46,4 +55,5 @@ gpu-kit: bundle/petra petra$(EXEEXT) $(KIT_FILES)
 else
 gpu-kit:
 	@echo "gpu-kit: this build has no CUDA (./configure --with-cuda)" >&2; exit 1
+endif
 endif
