@@ -79,6 +79,8 @@ static const char defaults[] = "run:\n"
                                "  graph: auto\n"
                                "cluster:\n"
                                "  engines: 1\n"
+                               "  placement: []\n"
+                               "  timeout_s: 60\n"
                                "  stages: 0\n"
                                "  message:\n"
                                "    forward_bytes: 0\n"
@@ -124,7 +126,7 @@ static const char changed[] =
     "run:\n"
     "  name: \"- yes: #1 'it' \\\"\\\\\\\" {[&*!|>%@`~\"\n"
     "  seed: 9223372036854775807\n"
-    "  mode: emulate\n"
+    "  mode: execute\n"
     "  output: \" tab\\t line\\n cr\\u000D bell\\u0007 nel\\u0085 ls\\u2028 bom\\uFEFF \xf4\x8f\xbf\xbf"
     " \xc3\xa4\xe2\x82\xac\xf0\x9f\x8c\x8d \"\n"
     "  epochs: 1000000\n"
@@ -199,6 +201,8 @@ static const char changed[] =
     "  graph: off\n"
     "cluster:\n"
     "  engines: 2\n"
+    "  placement: [4, 6]\n"
+    "  timeout_s: 0.5\n"
     "  stages: 100000\n"
     "  message:\n"
     "    forward_bytes: 1000000000000000\n"
@@ -274,7 +278,7 @@ static const struct {
     {"run: {name: null}", ":1: run.name: ", "'null' is no string"},
     {"run: {name: \"a\\0b\"}", ":1: run.name: ", "NUL"},
     {"run: {output: ''}", ":1: run.output: ", "is empty"},
-    {"run: {mode: simulated}", ":1: run.mode: ", "'simulated' is unknown; expected emulate"},
+    {"run: {mode: simulated}", ":1: run.mode: ", "'simulated' is unknown; expected emulate or execute"},
     {"run: {drain: yes}", ":1: run.drain: ", "expected auto, true or false"},
     {"run: {trace_actions: on}", ":1: run.trace_actions: ", "'on' is not a boolean; expected true or false"},
     {"data: {shuffle: True}", ":1: data.shuffle: ", "'True' is not a boolean; expected true or false"},
