@@ -202,7 +202,7 @@ static const char changed[] =
     "cluster:\n"
     "  engines: 2\n"
     "  placement: [4, 6]\n"
-    "  timeout_s: 0.5\n"
+    "  timeout_s: 1.5\n"
     "  stages: 100000\n"
     "  message:\n"
     "    forward_bytes: 1000000000000000\n"

@@ -189,7 +189,7 @@ const petra_config_key petra_config_keys[] = {
 
     INTEGER(cluster.engines, "1", 1, 2, "compute engines per device of the modelled cluster; with 2, forward and backward overlap"),
     INTEGERS_FOR(WAY, cluster.placement, "[]", 1, 100000, NONE, "execute: how many neighbouring stages (with method interleaved: devices) each process has, from the first on; [] balances them by the profile, else by FLOPs"),
-    REAL_FOR(WAY, cluster.timeout_s, "60", 0.1, 1e6, NONE, "execute: seconds that a process may be silent until the run ends with a line that names it"),
+    REAL_FOR(WAY, cluster.timeout_s, "60", 1, 1e6, NONE, "execute: seconds that a process may be silent until the run ends with a line that names it"),
     INTEGER(cluster.stages, "0", 0, 100000, "simulate only: so many equal stages and no model, with the costs of cluster.cost and cluster.message; 0: the model's stages"),
     INTEGER(cluster.message.forward_bytes, "0", 0, MANY_BYTES, "bytes that each of cluster.stages sends up per microbatch"),
     INTEGER(cluster.message.backward_bytes, "0", 0, MANY_BYTES, "bytes that each of cluster.stages sends down per microbatch"),

@@ -1,5 +1,6 @@
 /* petra train: emulates a training method on this device under the virtual clock. */
 #include "base/json.h"
+#include "base/log.h"
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/epoch_json.h"
@@ -7,6 +8,7 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <string.h>
 
 static petra_status print_json(petra_run *run) {
   const petra_plan *plan = petra_run_plan(run);
@@ -52,6 +54,13 @@ static petra_status train(const petra_arguments *arguments) {
   petra_run *run = NULL;
   petra_status status;
   petra_ranks_hold_lines();
+  if (arguments->input && strcmp(arguments->input, "-") == 0 && petra_ranks_launched() > 1)
+    PETRA_TRY_GOTO(status,
+                   petra_fail(PETRA_USAGE,
+                              "a config from standard input reaches the first of %d processes alone; "
+                              "expected a file",
+                              petra_ranks_launched()),
+                   done);
   PETRA_TRY_GOTO(status, petra_arguments_config(arguments, "train", &config), done);
   if (config->run.mode != PETRA_MODE_EXECUTE)
     petra_ranks_release_lines();

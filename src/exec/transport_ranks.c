@@ -18,6 +18,7 @@ typedef struct packed_shapes {
 /* One boundary, channel and direction that leaves or enters this rank. */
 typedef struct boundary {
   petra_way *way;
+  size_t capacity;     /* of its messages */
   int64_t sent, taken; /* out: messages sent, and taken by the schedule; evaluations: only the first */
   int64_t charged;     /* in: bytes of buffers in the account of the receiver */
 } boundary;
@@ -26,7 +27,7 @@ typedef struct transport_ranks {
   petra_transport base;
   petra_transport_ranks_options options;
   boundary *at; /* by receiving stage (from 1) and channel */
-  int64_t copying_ns;
+  int64_t copying_ns, took_ns;
 } transport_ranks;
 
 static boundary *boundary_of(transport_ranks *t, int32_t stage, petra_channel channel) {
@@ -65,11 +66,13 @@ static petra_status send_away(transport_ranks *t, const petra_address *to, petra
   const int64_t done = (to->channel == PETRA_CHANNEL_EVALUATION ? b->sent : b->taken) - AHEAD;
   PETRA_TRY(petra_way_buffer(b->way, done, what, &buffer));
   const int64_t began_ns = petra_clock_ns();
-  unsigned char *at = (unsigned char *)buffer + sizeof shapes;
+  unsigned char *at = (unsigned char *)buffer + sizeof shapes, *end = (unsigned char *)buffer + b->capacity;
   parts_of(message, parts);
   for (int i = 0; i < PARTS; i++)
     if (*parts[i]) {
       memcpy(shapes.shape[i], (*parts[i])->shape, sizeof shapes.shape[i]);
+      if ((size_t)(*parts[i])->elements * element_bytes(t) > (size_t)(end - at))
+        return petra_fail(PETRA_INTERNAL, "%s is larger than its way", text);
       PETRA_TRY(petra_op_download(t->options.backend, *parts[i], at, host_type(t)));
       at += (size_t)(*parts[i])->elements * element_bytes(t);
     }
@@ -126,7 +129,7 @@ static petra_status take(petra_transport *base, const petra_address *from, petra
   const int64_t held = petra_way_bytes(b->way);
   petra_account_add(account, PETRA_MEMORY_MESSAGES, held - b->charged);
   b->charged = held;
-  const int64_t began_ns = petra_clock_ns();
+  const int64_t began_ns = t->took_ns = petra_clock_ns();
   petra_status status = unpack(t, account, data, size, &message);
   t->copying_ns += petra_clock_ns() - began_ns;
   if (status == PETRA_OK)
@@ -156,6 +159,10 @@ static void destroy(petra_transport *base) {
   petra_free(t);
 }
 
+int64_t petra_transport_ranks_took_ns(const petra_transport *base) {
+  return ((const transport_ranks *)base)->took_ns;
+}
+
 int64_t petra_transport_ranks_copying_ns(const petra_transport *base) {
   return ((const transport_ranks *)base)->copying_ns;
 }
@@ -169,7 +176,7 @@ static petra_status open_way(transport_ranks *t, int32_t from, int32_t to, petra
   const petra_transport_ranks_options *options = &t->options;
   boundary *b = boundary_of(t, to, channel);
   const int id = (int)(b - t->at);
-  const size_t capacity = sizeof(packed_shapes) + (size_t)bytes;
+  const size_t capacity = b->capacity = sizeof(packed_shapes) + (size_t)bytes;
   const bool out = petra_stages_has(&options->stages, from);
   if (out == petra_stages_has(&options->stages, to))
     return PETRA_OK;
@@ -192,7 +199,8 @@ petra_status petra_transport_ranks_create(const petra_transport_ranks_options *o
   for (int32_t j = 1; j < stages; j++) {
     const int64_t up = options->forward_bytes[j - 1], down = options->backward_bytes[j];
     PETRA_TRY_GOTO(status, open_way(t, j, j + 1, PETRA_CHANNEL_FORWARD, up), fail);
-    PETRA_TRY_GOTO(status, open_way(t, j, j + 1, PETRA_CHANNEL_EVALUATION, up), fail);
+    if (options->evaluates)
+      PETRA_TRY_GOTO(status, open_way(t, j, j + 1, PETRA_CHANNEL_EVALUATION, up), fail);
     PETRA_TRY_GOTO(status, open_way(t, j + 1, j, PETRA_CHANNEL_BACKWARD, down), fail);
   }
   *out = &t->base;

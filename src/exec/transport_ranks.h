@@ -19,6 +19,7 @@ typedef struct petra_transport_ranks_options {
   petra_carrier *carrier;       /* borrowed */
   petra_transport *local;       /* taken over, also on failure */
   const int32_t *rank_of;       /* of each stage; borrowed */
+  bool evaluates;               /* there are evaluations */
   const int64_t *forward_bytes; /* of the message that each stage sends up, and down, at most; borrowed */
   const int64_t *backward_bytes;
 } petra_transport_ranks_options;
@@ -27,6 +28,9 @@ petra_status petra_transport_ranks_create(const petra_transport_ranks_options *o
 
 /* Nanoseconds of the wall clock spent on turning tensors into messages and back, so far. */
 int64_t petra_transport_ranks_copying_ns(const petra_transport *transport);
+
+/* When the last message came that was taken (base/clock.h); 0: none. */
+int64_t petra_transport_ranks_took_ns(const petra_transport *transport);
 
 /* By the schedule a stage that is elsewhere takes the next message of a channel. */
 void petra_transport_ranks_taken(petra_transport *transport, int32_t stage, petra_channel channel);

@@ -21,16 +21,16 @@ typedef struct writing {
   const char *model;
   const petra_weight *weights;
   int count;
-  hid_t type;
+  bool as_f64;
 } writing;
 
-static bool put_tensor(hid_t file, const petra_weight *weight, hid_t type) {
+static bool put_tensor(hid_t file, const petra_weight *weight, bool as_f64) {
   static const char *const vector[] = {"channel"}, *const convolution[] = {"out", "in", "kh", "kw"},
                            *const cube[] = {"out", "in", "k"};
   char name[sizeof weight->name + sizeof GROUP];
   snprintf(name, sizeof name, "%s/%s", GROUP, weight->name);
   petra_hdf5_set set = {.name = name,
-                        .type = type,
+                        .type = as_f64 ? H5T_IEEE_F64LE : H5T_IEEE_F32LE,
                         .memory = H5T_NATIVE_DOUBLE,
                         .rank = weight->rank,
                         .values = weight->values,
@@ -50,14 +50,14 @@ static bool put_all(int64_t file, const void *what) {
       !petra_hdf5_put_group(file, GROUP))
     return false;
   for (int i = 0; i < w->count; i++)
-    if (!put_tensor(file, &w->weights[i], w->type))
+    if (!put_tensor(file, &w->weights[i], w->as_f64))
       return false;
   return true;
 }
 
 petra_status petra_weights_write(const char *path, const char *model, const petra_weight *weights, int count,
                                  bool as_f64) {
-  const writing w = {model, weights, count, as_f64 ? H5T_IEEE_F64LE : H5T_IEEE_F32LE};
+  const writing w = {model, weights, count, as_f64};
   size_t bytes = 0;
   for (int i = 0; i < count; i++)
     bytes += (size_t)weights[i].elements * sizeof(double);

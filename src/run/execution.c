@@ -4,14 +4,15 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "base/version.h"
 #include "exec/transport_local.h"
 #include "exec/transport_ranks.h"
-#include "run/folder.h"
+#include "run/digest.h"
 #include "run/worker_ranks.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+static const int64_t MESSAGE_MOST = INT32_MAX - 4096; /* bytes; MPI counts to 2^31 - 1 */
 
 /* What the last stage tells rank 0. */
 typedef enum news_kind { NEWS_LOSS, NEWS_EVALUATION, NEWS_END } news_kind;
@@ -37,7 +38,8 @@ struct petra_execution {
   petra_worker *worker;
   petra_transport *transport; /* borrowed */
   int64_t origin_ns;
-  petra_runlog_rank did; /* by this rank */
+  petra_carrier_counts before; /* the training */
+  petra_runlog_rank did;       /* by this rank */
 };
 
 static petra_status check(const petra_plan *plan, bool resume) {
@@ -69,6 +71,23 @@ static petra_status create_news(petra_execution *e) {
                              : petra_carrier_way_out(e->ranks->carrier, 0, id, sizeof(news), &e->news);
 }
 
+/* Of the messages of every stage. */
+static petra_status set_bytes(petra_execution *e) {
+  for (int j = 0; j < e->plan->stages; j++) {
+    petra_stage_summary summary;
+    petra_plan_stage_summary(e->plan, j, &summary);
+    e->forward_bytes[j] = summary.forward_bytes;
+    e->backward_bytes[j] = summary.backward_bytes;
+    if (summary.forward_bytes > MESSAGE_MOST || summary.backward_bytes > MESSAGE_MOST)
+      return petra_config_fail(
+          e->plan->config, "data.batch",
+          "stage %d sends %lld bytes up and %lld down for a microbatch; expected at most %lld with "
+          "run.mode: execute, a smaller batch",
+          j + 1, (long long)summary.forward_bytes, (long long)summary.backward_bytes, (long long)MESSAGE_MOST);
+  }
+  return PETRA_OK;
+}
+
 petra_status petra_execution_create(petra_ranks *ranks, const petra_plan *plan, bool resume, petra_execution **out) {
   petra_execution *e;
   petra_status status;
@@ -82,12 +101,7 @@ petra_status petra_execution_create(petra_ranks *ranks, const petra_plan *plan, 
   petra_ranks_rename(ranks, stages);
   PETRA_TRY_GOTO(status, petra_allocate(&e->forward_bytes, (size_t)plan->stages, sizeof *e->forward_bytes), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&e->backward_bytes, (size_t)plan->stages, sizeof *e->backward_bytes), fail);
-  for (int j = 0; j < plan->stages; j++) {
-    petra_stage_summary summary;
-    petra_plan_stage_summary(plan, j, &summary);
-    e->forward_bytes[j] = summary.forward_bytes;
-    e->backward_bytes[j] = summary.backward_bytes;
-  }
+  PETRA_TRY_GOTO(status, set_bytes(e), fail);
   PETRA_TRY_GOTO(status, create_news(e), fail);
   *out = e;
   return PETRA_OK;
@@ -112,40 +126,14 @@ const petra_placement *petra_execution_placement(const petra_execution *e) {
 
 /* --- before the run --- */
 
-typedef struct digest {
-  const petra_execution *execution;
-  const petra_network *network;
-  const petra_dataset *train, *evaluation;
-} digest;
-
-static void print_set(const petra_dataset *set, const char *name, FILE *out) {
-  if (!set)
-    return;
-  fprintf(out, "%s set: %lld images of %d x %d, %d classes, mean %.17g %.17g %.17g\n", name, (long long)set->count,
-          set->height, set->width, set->classes, set->mean[0], set->mean[1], set->mean[2]);
-}
-
-/* What all ranks have to have alike, line by line. */
-static petra_status print_digest(const void *context, FILE *out) {
-  const digest *d = context;
-  char text[256];
-  fprintf(out, "petra %s (%s)\n", petra_version(), petra_version_git_commit());
-  d->network->backend->ops->describe(d->network->backend, text, sizeof text);
-  fprintf(out, "backend %s\n", text);
-  print_set(d->train, "training", out);
-  print_set(d->evaluation, "evaluation", out);
-  petra_config_print(d->execution->plan->config, out);
-  return PETRA_OK;
-}
-
-petra_status petra_execution_agree(petra_ranks *ranks, const petra_execution *e, petra_status status,
-                                   const petra_network *network, const petra_dataset *train,
+petra_status petra_execution_agree(petra_ranks *ranks, petra_status status, const petra_network *network,
+                                   const petra_cluster *cluster, const petra_dataset *train,
                                    const petra_dataset *evaluation) {
-  const digest all = {e, network, train, evaluation};
+  const petra_digest all = {network, cluster, train, evaluation};
   char *text = NULL;
   size_t size;
   if (status == PETRA_OK)
-    status = petra_text_print(print_digest, &all, "what the ranks compare", &text, &size);
+    status = petra_text_print(petra_digest_print, &all, "what the ranks compare", &text, &size);
   status = petra_ranks_agree(ranks, status, text);
   petra_free(text);
   return status;
@@ -161,6 +149,7 @@ petra_status petra_execution_transport(petra_execution *e, const petra_network *
                                                  .carrier = e->ranks->carrier,
                                                  .local = local,
                                                  .rank_of = e->placement.rank_of,
+                                                 .evaluates = e->plan->program.eval_every > 0,
                                                  .forward_bytes = e->forward_bytes,
                                                  .backward_bytes = e->backward_bytes};
   return petra_transport_ranks_create(&options, out);
@@ -239,14 +228,16 @@ static petra_status end_news(petra_execution *e) {
 }
 
 petra_status petra_execution_finish(petra_execution *e) {
+  petra_carrier *carrier = e->ranks->carrier;
+  const int64_t in_actions_ns = petra_carrier_counted(carrier).wait_ns - e->before.wait_ns;
   PETRA_TRY(end_news(e));
-  const petra_carrier_counts counts = petra_carrier_counted(e->ranks->carrier);
+  const petra_carrier_counts counts = petra_carrier_counted(carrier);
   e->did.wall_ns += petra_clock_ns();
   e->did.copying_ns = petra_transport_ranks_copying_ns(e->transport);
-  e->did.waiting_ns = counts.wait_ns;
-  e->did.computing_ns = petra_worker_ranks_busy_ns(e->worker) - e->did.copying_ns - e->did.waiting_ns;
-  e->did.messages = counts.messages_sent;
-  e->did.bytes = counts.bytes_sent;
+  e->did.computing_ns = petra_worker_ranks_busy_ns(e->worker) - e->did.copying_ns - in_actions_ns;
+  e->did.waiting_ns = counts.wait_ns - e->before.wait_ns;
+  e->did.messages = counts.messages_sent - e->before.messages_sent;
+  e->did.bytes = counts.bytes_sent - e->before.bytes_sent;
   snprintf(e->did.host, sizeof e->did.host, "%s", e->ranks->host);
   return PETRA_OK;
 }
@@ -266,6 +257,7 @@ petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, co
                                               .context = e};
   e->transport = transport;
   e->did.wall_ns = -petra_clock_ns();
+  e->before = petra_carrier_counted(e->ranks->carrier);
   PETRA_TRY(petra_worker_ranks_create(&options, &e->worker));
   *out = e->worker;
   return PETRA_OK;

@@ -6,6 +6,7 @@
 #include "data/dataset.h"
 #include "exec/worker_stage.h"
 #include "io/runlog.h"
+#include "run/cluster.h"
 #include "run/network.h"
 #include "run/placement.h"
 #include "run/ranks.h"
@@ -19,8 +20,8 @@ void petra_execution_destroy(petra_execution *execution); /* NULL is allowed */
 const petra_placement *petra_execution_placement(const petra_execution *execution);
 
 /* Before anything is written: whether every rank got so far, with the same config, program, data and backend. */
-petra_status petra_execution_agree(petra_ranks *ranks, const petra_execution *execution, petra_status status,
-                                   const petra_network *network, const petra_dataset *train,
+petra_status petra_execution_agree(petra_ranks *ranks, petra_status status, const petra_network *network,
+                                   const petra_cluster *cluster, const petra_dataset *train,
                                    const petra_dataset *evaluation);
 
 /* The transport of the stages that are here. */

@@ -3,6 +3,7 @@ libpetra_a_SOURCES += \
 	src/run/action_log.c src/run/action_log.h \
 	src/run/checkpoints.c src/run/checkpoints.h \
 	src/run/cluster.c src/run/cluster.h \
+	src/run/digest.c src/run/digest.h \
 	src/run/execution.c src/run/execution.h \
 	src/run/folder.c src/run/folder.h \
 	src/run/footprint.c src/run/footprint.h \

@@ -12,6 +12,7 @@
 
 typedef struct tensor_list {
   int count;
+  bool all; /* room for the values of stages that are elsewhere as well */
   petra_weight *weights;
   petra_tensor **tensors;
 } tensor_list;
@@ -26,7 +27,8 @@ static petra_status add_tensor(tensor_list *list, const petra_block *block, cons
   weight->elements = 1;
   for (int i = 0; i < spec->rank; i++)
     weight->elements *= spec->shape[i];
-  PETRA_TRY(petra_allocate(&weight->values, (size_t)weight->elements, sizeof *weight->values));
+  if (tensor || list->all)
+    PETRA_TRY(petra_allocate(&weight->values, (size_t)weight->elements, sizeof *weight->values));
   list->tensors[list->count++] = tensor;
   return PETRA_OK;
 }
@@ -53,10 +55,10 @@ static void free_list(tensor_list *list) {
 }
 
 /* free_list is due whatever comes back. */
-static petra_status make_list(const petra_network *network, tensor_list *list) {
+static petra_status make_list(const petra_network *network, bool all, tensor_list *list) {
   const petra_partition *partition = &network->plan->partition;
   const size_t most = (size_t)network->plan->model.block_count * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS);
-  *list = (tensor_list){0};
+  *list = (tensor_list){.all = all};
   PETRA_TRY(petra_allocate(&list->weights, most, sizeof *list->weights));
   PETRA_TRY(petra_allocate(&list->tensors, most, sizeof *list->tensors));
   for (int j = 0; j < partition->stages; j++)
@@ -141,7 +143,7 @@ petra_status petra_network_write_weights(const petra_network *network, const cha
   petra_status status;
   char text[128];
   const petra_config *config = network->plan->config;
-  PETRA_TRY_GOTO(status, make_list(network, &list), done);
+  PETRA_TRY_GOTO(status, make_list(network, !network->placement || network->placement->ranks->rank == 0, &list), done);
   for (int i = 0; i < list.count; i++)
     if (list.tensors[i])
       PETRA_TRY_GOTO(
@@ -165,7 +167,7 @@ done:
 petra_status petra_network_read_weights(petra_network *network, const char *path) {
   tensor_list list;
   petra_status status;
-  PETRA_TRY_GOTO(status, make_list(network, &list), done);
+  PETRA_TRY_GOTO(status, make_list(network, true, &list), done);
   PETRA_TRY_GOTO(status, petra_weights_read(path, list.weights, list.count), done);
   PETRA_TRY_GOTO(status, check_variances(&list, path), done);
   for (int i = 0; i < list.count; i++)

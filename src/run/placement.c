@@ -7,15 +7,15 @@
 
 /* What a microbatch costs at each stage: times of the profile, else FLOPs. */
 static petra_status stage_costs(const petra_plan *plan, int64_t *costs) {
-  int64_t *blocks;
-  PETRA_TRY(petra_allocate(&blocks, (size_t)plan->model.block_count, sizeof *blocks));
-  if (!plan->profile || !petra_plan_block_times(plan, blocks))
-    for (int b = 0; b < plan->model.block_count; b++)
-      blocks[b] = petra_block_flops(&plan->model.blocks[b]);
-  for (int j = 0; j < plan->stages; j++)
-    for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++)
-      costs[j] += blocks[b];
-  petra_free(blocks);
+  for (int j = 0; j < plan->stages; j++) {
+    petra_stage_cost cost = {0};
+    if (plan->profile) {
+      PETRA_TRY(petra_plan_profile_cost(plan, j, &cost));
+      costs[j] = cost.forward_ns + cost.backward_ns + (plan->method.recomputes ? cost.reconstruct_ns : 0);
+    }
+    for (int b = plan->partition.first[j]; !plan->profile && b < plan->partition.first[j + 1]; b++)
+      costs[j] += petra_block_flops(&plan->model.blocks[b]);
+  }
   return PETRA_OK;
 }
 

@@ -4,8 +4,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/version.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,25 +13,39 @@
 
 enum { LINE = 800, ECHOES = 16 };
 
-/* Process-wide, like stderr itself. The first line that was held back, if any, and those that rank 0 has told. */
+/* Process-wide, like stderr itself: the first line that was held back, if any. The thread of the carrier logs as well. */
+static pthread_mutex_t held_lock = PTHREAD_MUTEX_INITIALIZER;
 static char held[LINE];
 
 static void hold(void *context, petra_log_level level, const char *line) {
   (void)context;
+  pthread_mutex_lock(&held_lock);
   if (level == PETRA_LOG_ERROR && !*held)
     snprintf(held, sizeof held, "%s", line);
+  pthread_mutex_unlock(&held_lock);
+}
+
+/* Of the variables by which launchers say which process this is, or of how many, the first that is set; else `other`. */
+static int of_launcher(const char *const *names, int other) {
+  for (; *names; names++)
+    if (getenv(*names))
+      return atoi(getenv(*names));
+  return other;
+}
+
+static int launched_rank(void) {
+  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
+  return of_launcher(names, 0);
+}
+
+int petra_ranks_launched(void) {
+  static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", NULL};
+  return of_launcher(names, 1);
 }
 
 void petra_ranks_hold_lines(void) {
-  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    const char *rank = getenv(names[i]);
-    if (!rank)
-      continue;
-    if (strcmp(rank, "0") != 0)
-      petra_log_set_sink(hold, NULL);
-    return;
-  }
+  if (launched_rank() > 0)
+    petra_log_set_sink(hold, NULL);
 }
 
 void petra_ranks_release_lines(void) {
@@ -48,9 +62,11 @@ petra_status petra_ranks_open(const petra_config *config, petra_ranks **out) {
   PETRA_TRY(petra_allocate(&ranks, 1, sizeof *ranks));
   PETRA_TRY_GOTO(status, petra_wire_mpi_create(&ranks->wire), fail);
   ranks->rank = ranks->wire->rank;
+  petra_log_set_sink(ranks->rank > 0 ? hold : NULL, NULL);
   ranks->count = ranks->wire->ranks;
   gethostname(ranks->host, sizeof ranks->host - 1);
   snprintf(ranks->name, sizeof ranks->name, "rank %d (%s)", ranks->rank, ranks->host);
+  ranks->timeout_s = config->cluster.timeout_s;
   const petra_carrier_options options = {
       .wire = ranks->wire, .name = ranks->name, .timeout_ns = (int64_t)(1e9 * config->cluster.timeout_s)};
   PETRA_TRY_GOTO(status, petra_carrier_create(&options, &ranks->carrier), fail);
@@ -159,6 +175,7 @@ petra_status petra_ranks_agree(petra_ranks *ranks, petra_status status, const ch
     PETRA_TRY(petra_carrier_get(ranks->carrier, 0, &verdict, sizeof verdict));
   for (int r = 1; r < ranks->count && ranks->rank == 0; r++)
     PETRA_TRY(petra_carrier_put(ranks->carrier, r, &verdict, sizeof verdict));
+  ranks->asked++;
   ranks->agreed = verdict != PETRA_OK;
   if (ranks->agreed && ranks->rank > 0)
     *held = 0; /* rank 0 has told */
@@ -196,14 +213,15 @@ petra_status petra_ranks_close(petra_ranks *ranks, petra_status status) {
     petra_free(ranks);
     return status;
   }
-  if (ranks->rank > 0 && petra_carrier_lost(ranks->carrier) == 0) { /* nobody else can tell */
-    usleep(300000U * (unsigned)(ranks->rank - 1));                  /* one of us is enough */
-    petra_log_set_sink(NULL, NULL);
-    petra_log(PETRA_LOG_ERROR, "%s", held);
-  } else if (ranks->rank > 0 && petra_carrier_fail(ranks->carrier, *held ? held : "failed") == PETRA_OK) {
-    *held = 0;
-    sleep(10); /* rank 0 ends the run before that */
-  }
-  ranks->wire->ops->abort(ranks->wire, petra_status_exit_code(status));
+  const bool told = ranks->rank > 0 && petra_carrier_lost(ranks->carrier) != 0 &&
+                    petra_carrier_fail(ranks->carrier, status, *held ? held : "failed") == PETRA_OK;
+  if (told) /* rank 0 tells it and ends the run, when it comes to wait */
+    sleep((unsigned)ranks->timeout_s);
+  else if (ranks->rank > 1) /* rank 0 is silent: one of us tells */
+    sleep((unsigned)ranks->rank - 1);
+  petra_log_set_sink(NULL, NULL);
+  if (ranks->rank > 0)
+    petra_log(PETRA_LOG_ERROR, "%s%s%s", told ? ranks->name : "", told ? ": " : "", *held ? held : "failed");
+  petra_carrier_abort(ranks->carrier, petra_status_exit_code(status));
   return status;
 }

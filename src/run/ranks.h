@@ -11,12 +11,17 @@ typedef struct petra_ranks {
   petra_carrier *carrier;
   int rank, count;
   char host[64], name[128]; /* "rank 1 (host)" */
-  bool agreed;              /* a failure that all know of: they end together */
+  double timeout_s;
+  bool agreed; /* a failure that all know of: they end together */
+  int asked;   /* agreements that came to an end */
 } petra_ranks;
 
 /* Before anything is logged: where mpirun or srun started this process as another rank than the first, its lines are held
  * back, as rank 0 finds the same in the same files. */
 void petra_ranks_hold_lines(void);
+
+/* How many processes the launcher says that it started; 1 where it says nothing. */
+int petra_ranks_launched(void);
 
 /* Writes the lines that were held back, after a failure that rank 0 did not tell: for the end of the program. */
 void petra_ranks_release_lines(void);

@@ -214,11 +214,12 @@ petra_status petra_run_open(const petra_config *config, const petra_run_options 
   run->folder.lock = -1;
   petra_status status = prepare(run);
   if (ranks)
-    status = petra_execution_agree(ranks, run->execution, status, &run->network, run->train_set, run->eval_set);
-  if (status == PETRA_OK)
+    status = petra_execution_agree(ranks, status, &run->network, &run->cluster, run->train_set, run->eval_set);
+  if (status == PETRA_OK) {
     status = open_records(run);
-  if (ranks && !ranks->agreed)
-    status = petra_ranks_agree(ranks, status, NULL);
+    if (ranks)
+      status = petra_ranks_agree(ranks, status, NULL);
+  }
   if (status != PETRA_OK)
     petra_run_destroy(run);
   else
@@ -332,7 +333,7 @@ static petra_status write_memory(petra_run *run) {
   return status;
 }
 
-petra_status petra_run_close(petra_run *run) {
+static petra_status close_records(petra_run *run) {
   if (run->options.files || run->execution) /* first: they are what the run was for */
     PETRA_TRY(petra_network_write_weights(&run->network, run->weights_path));
   if (run->execution)
@@ -349,6 +350,11 @@ petra_status petra_run_close(petra_run *run) {
   if (run->probe)
     PETRA_TRY(petra_runlog_probe_memory(run->probe_log.log, petra_probe_account(run->probe)));
   return petra_folder_complete(&run->folder);
+}
+
+petra_status petra_run_close(petra_run *run) {
+  PETRA_TRY(close_records(run));
+  return run->execution ? petra_ranks_agree(run->options.ranks, PETRA_OK, NULL) : PETRA_OK; /* all wait for rank 0 */
 }
 
 void petra_run_destroy(petra_run *run) {

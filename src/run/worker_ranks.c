@@ -38,9 +38,11 @@ static petra_status perform_here(worker_ranks *w, int64_t virtual_ns, const petr
   PETRA_TRY(w->options.worker->ops->perform(w->options.worker, virtual_ns, action, 1, result));
   const int64_t end_ns = petra_clock_ns();
   w->busy_ns += end_ns - start_ns;
-  return w->options.record && petra_stages_has(&w->options.stages, action->stage)
-             ? record(w, action, result, start_ns, end_ns)
-             : PETRA_OK;
+  if (!w->options.record || !petra_stages_has(&w->options.stages, action->stage))
+    return PETRA_OK;
+  const int64_t took_ns = petra_transport_ranks_took_ns(w->options.transport);
+  const bool waited = action->kind != PETRA_ACTION_EVALUATE && took_ns > start_ns; /* for its message */
+  return record(w, action, result, waited ? took_ns : start_ns, end_ns);
 }
 
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,

@@ -16,7 +16,7 @@ static const size_t PIECE = 1 << 30;       /* of what goes beside the ways */
 
 /* What ranks tell each other beside messages. */
 typedef struct control {
-  int32_t failed; /* 0: a beat */
+  int32_t failed; /* the status; 0: a beat */
   char name[PETRA_CARRIER_NAME], line[PETRA_CARRIER_LINE];
 } control;
 
@@ -99,12 +99,15 @@ static void *move(void *context) {
 
 /* --- the rank's own thread --- */
 
-static petra_status tell_lost(const petra_carrier *carrier, const char *what) {
+/* Once: afterwards it is only passed on. */
+static petra_status tell_lost(petra_carrier *carrier, const char *what) {
   const petra_peer *p = &carrier->peers[carrier->lost];
-  if (p->in.failed)
-    return petra_fail(PETRA_CHILD, "%s: %s", p->name, p->in.line);
-  return petra_fail(PETRA_CHILD, "%s has not been heard of for %g s; %s waited for %s", p->name,
-                    1e-9 * (double)carrier->options.timeout_ns, carrier->name, what);
+  if (carrier->failed != PETRA_OK)
+    return carrier->failed;
+  if (p->in.failed > 0)
+    return carrier->failed = petra_fail((petra_status)p->in.failed, "%s: %s", p->name, p->in.line);
+  return carrier->failed = petra_fail(PETRA_CHILD, "%s has not been heard of for %g s; %s waited for %s", p->name,
+                                      1e-9 * (double)carrier->options.timeout_ns, carrier->name, what);
 }
 
 petra_status petra_carrier_wait(petra_carrier *carrier, bool (*ready)(void *context), void *context, const char *what) {
@@ -112,7 +115,9 @@ petra_status petra_carrier_wait(petra_carrier *carrier, bool (*ready)(void *cont
   petra_status status = PETRA_OK;
   carrier->waiting = true;
   for (int64_t look = 0; status == PETRA_OK; look++) {
-    status = carrier->failed != PETRA_OK ? carrier->failed : petra_carrier_progress(carrier);
+    if (carrier->failed == PETRA_OK)
+      carrier->failed = petra_carrier_progress(carrier);
+    status = carrier->failed;
     if (status != PETRA_OK || ready(context))
       break;
     if (carrier->lost >= 0)
@@ -153,7 +158,7 @@ static petra_status transfer_all(petra_carrier *carrier, int rank, unsigned char
   transfer t = {carrier->options.wire, PETRA_WIRE_NONE};
   char what[64];
   petra_status status = PETRA_OK;
-  snprintf(what, sizeof what, "%zu bytes %s rank %d", size, in ? "from" : "to", rank);
+  snprintf(what, sizeof what, in ? "what rank %d sends" : "rank %d to take what it is sent", rank);
   petra_carrier_lock(carrier);
   for (size_t at = 0; at < size && status == PETRA_OK; at += PIECE) {
     const size_t piece = size - at < PIECE ? size - at : PIECE;
@@ -161,6 +166,8 @@ static petra_status transfer_all(petra_carrier *carrier, int rank, unsigned char
                 : t.wire->ops->send(t.wire, rank, PETRA_TAG_PUT, out + at, piece, &t.request);
     if (status == PETRA_OK)
       status = petra_carrier_wait(carrier, is_over, &t, what);
+    if (status != PETRA_OK && in) /* a send may still read what the caller has: the run is about to end */
+      t.wire->ops->cancel(t.wire, &t.request);
   }
   return petra_carrier_unlock(carrier, status);
 }
@@ -184,10 +191,16 @@ static bool can_tell(void *context) {
   return ((petra_carrier *)context)->peers[0].sending == PETRA_WIRE_NONE;
 }
 
-petra_status petra_carrier_fail(petra_carrier *carrier, const char *line) {
+void petra_carrier_abort(petra_carrier *carrier, int code) {
+  petra_carrier_lock(carrier);
+  carrier->options.wire->ops->abort(carrier->options.wire, code);
+  petra_carrier_unlock(carrier, PETRA_OK);
+}
+
+petra_status petra_carrier_fail(petra_carrier *carrier, petra_status failed, const char *line) {
   petra_carrier_lock(carrier);
   petra_status status = petra_carrier_wait(carrier, can_tell, carrier, "room to say that it failed");
-  return petra_carrier_unlock(carrier, status == PETRA_OK ? send_control(carrier, 0, 1, line) : status);
+  return petra_carrier_unlock(carrier, status == PETRA_OK ? send_control(carrier, 0, (int32_t)failed, line) : status);
 }
 
 /* --- creation --- */

@@ -54,8 +54,8 @@ typedef struct petra_carrier_counts {
 petra_carrier_counts petra_carrier_counted(petra_carrier *carrier);
 
 /* Bytes that the buffers of a way hold now, and at most so far. */
-int64_t petra_way_bytes(const petra_way *way);
-int64_t petra_way_bytes_max(const petra_way *way);
+int64_t petra_way_bytes(petra_way *way);
+int64_t petra_way_bytes_max(petra_way *way);
 
 /* Sends to, and receives from, one rank exactly `size` bytes, beside the ways, and returns when that is done. */
 petra_status petra_carrier_put(petra_carrier *carrier, int to, const void *data, size_t size);
@@ -64,7 +64,10 @@ petra_status petra_carrier_get(petra_carrier *carrier, int from, void *data, siz
 /* The rank that has not been heard of or has said that it failed; -1: none. */
 int petra_carrier_lost(petra_carrier *carrier);
 
-/* Tells rank 0, from another one, that this rank failed, and with which line. */
-petra_status petra_carrier_fail(petra_carrier *carrier, const char *line);
+/* Tells rank 0, from another one, that this rank failed, with which status and line. */
+petra_status petra_carrier_fail(petra_carrier *carrier, petra_status failed, const char *line);
+
+/* Ends every process of the run at once, with the exit status `code`. */
+void petra_carrier_abort(petra_carrier *carrier, int code);
 
 #endif

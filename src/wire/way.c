@@ -219,12 +219,18 @@ petra_status petra_way_poll(petra_way *way, int64_t *number, const void **data, 
   return petra_carrier_unlock(way->carrier, status);
 }
 
-int64_t petra_way_bytes(const petra_way *way) {
-  return way->buffers * (int64_t)(HEADER + way->capacity);
+int64_t petra_way_bytes(petra_way *way) {
+  petra_carrier_lock(way->carrier);
+  const int64_t buffers = way->buffers;
+  petra_carrier_unlock(way->carrier, PETRA_OK);
+  return buffers * (int64_t)(HEADER + way->capacity);
 }
 
-int64_t petra_way_bytes_max(const petra_way *way) {
-  return way->buffers_max * (int64_t)(HEADER + way->capacity);
+int64_t petra_way_bytes_max(petra_way *way) {
+  petra_carrier_lock(way->carrier);
+  const int64_t buffers = way->buffers_max;
+  petra_carrier_unlock(way->carrier, PETRA_OK);
+  return buffers * (int64_t)(HEADER + way->capacity);
 }
 
 /* --- creation --- */
