@@ -46,7 +46,7 @@ void petra_event_queue_destroy(petra_event_queue *queue) {
 }
 
 static petra_status grow(petra_event_queue *queue) {
-  int64_t capacity = queue->capacity ? 2 * queue->capacity : 64;
+  int64_t capacity = queue->capacity ? 2 * queue->capacity : 8; /* a stage may have two */
   char *storage;
   PETRA_TRY(petra_allocate_raw(&storage, (size_t)capacity + 2 * CHILDREN, sizeof(entry)));
   /* Children begin at entry 1. */

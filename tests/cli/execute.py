@@ -13,7 +13,8 @@ from program import PETRA, ProgramTest, main
 
 ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
-               "OMPI_MCA_btl_base_warn_component_unused": "0", "OMPI_MCA_hwloc_base_binding_policy": "none"}
+               "OMPI_MCA_btl_base_warn_component_unused": "0", "OMPI_MCA_hwloc_base_binding_policy": "none",
+               "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}  # which containers forbid
 # Open MPI leaves memory behind, and unloads the code that took it, so that no suppression could name it.
 if "ASAN_OPTIONS" in os.environ:
     ENVIRONMENT["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"] + ":detect_leaks=0"
