@@ -20,7 +20,7 @@ typedef struct memory_set {
 } memory_set;
 
 static void set_destroy(petra_dataset *base) {
-  (void)base; /* set_fini */
+  (void)base;
 }
 
 static petra_status set_read(const petra_dataset *base, int64_t index, uint8_t *pixels, int32_t *label) {

@@ -2,8 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "sim/executor_virtual.h"
-#include "sim/worker_cost.h"
+#include "run/simulation.h"
 
 #include <string.h>
 
@@ -57,29 +56,9 @@ static petra_status keep_row(petra_observer *base, const petra_trace_row *row) {
 }
 
 static petra_status run_units(chart *c, bool recomputes) {
-  static const petra_stage_cost cost = {
-      .forward_ns = 1, .backward_ns = 2, .reconstruct_ns = 1, .weight_gradient_ns = 1};
-  const petra_schedule *s = c->schedule;
-  const petra_executor_virtual_options settings = {
-      .engines = c->engines,
-      .rule = {.recomputes = recomputes, .split_backward = s->split_backward, .fused_head = !s->split_head},
-      .costs = &cost,
-      .cost_count = 1};
-  const petra_worker_cost_options worker_options = {
-      .stages = s->stages, .split_head = s->split_head, .split_backward = s->split_backward};
   static const petra_observer_ops ops = {.ended = keep_row};
-  petra_executor *executor;
-  petra_worker *worker;
   c->base.ops = &ops;
-  PETRA_TRY(petra_executor_virtual_create(&settings, &executor));
-  petra_status status = petra_worker_cost_create(&worker_options, &worker);
-  if (status == PETRA_OK) {
-    status = executor->ops->run(executor, &s->program, &c->options, worker, &c->base);
-    petra_worker_cost_destroy(worker);
-  }
-  c->units = executor->ops->now_ns(executor);
-  executor->ops->destroy(executor);
-  return status;
+  return petra_simulate_units(c->schedule, &c->options, recomputes, c->engines, &c->base, &c->units);
 }
 
 static void print_line(const chart *c, int32_t row, int64_t from, int64_t to, FILE *out) {

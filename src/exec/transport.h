@@ -1,5 +1,6 @@
 /* Carries messages between stages. The worker computes what is sent and says for whom it is; where the receiver is, and
- * how a message gets there, is the transport's. transport_local: within this process, in mailboxes. */
+ * how a message gets there, is the transport's. transport_local: within this process, in
+ * mailboxes; transport_ranks: between processes. */
 #ifndef PETRA_EXEC_TRANSPORT_H
 #define PETRA_EXEC_TRANSPORT_H
 

@@ -307,3 +307,28 @@ void petra_simulation_destroy(petra_simulation *s) {
 const petra_simulated *petra_simulation_result(const petra_simulation *simulation) {
   return &simulation->result;
 }
+
+petra_status petra_simulate_units(const petra_schedule *schedule, const petra_program_options *program, bool recomputes,
+                                  int engines, petra_observer *observers, int64_t *makespan_ns) {
+  static const petra_stage_cost cost = {
+      .forward_ns = 1, .backward_ns = 2, .reconstruct_ns = 1, .weight_gradient_ns = 1};
+  const petra_executor_virtual_options settings = {.engines = engines,
+                                                   .rule = {.recomputes = recomputes,
+                                                            .split_backward = schedule->split_backward,
+                                                            .fused_head = !schedule->split_head},
+                                                   .costs = &cost,
+                                                   .cost_count = 1};
+  const petra_worker_cost_options counting = {
+      .stages = schedule->stages, .split_head = schedule->split_head, .split_backward = schedule->split_backward};
+  petra_executor *executor;
+  petra_worker *worker;
+  PETRA_TRY(petra_executor_virtual_create(&settings, &executor));
+  petra_status status = petra_worker_cost_create(&counting, &worker);
+  if (status == PETRA_OK) {
+    status = executor->ops->run(executor, &schedule->program, program, worker, observers);
+    petra_worker_cost_destroy(worker);
+  }
+  *makespan_ns = executor->ops->now_ns(executor);
+  executor->ops->destroy(executor);
+  return status;
+}

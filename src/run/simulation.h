@@ -2,8 +2,10 @@
 #ifndef PETRA_RUN_SIMULATION_H
 #define PETRA_RUN_SIMULATION_H
 
+#include "exec/observer.h"
 #include "io/runlog_simulate.h"
 #include "run/plan.h"
+#include "schedule/schedule.h"
 #include "sim/observer_critical.h"
 
 /* All of it stays the simulation's. */
@@ -42,5 +44,10 @@ void petra_simulation_destroy(petra_simulation *simulation);
 
 /* After petra_simulation_go. */
 const petra_simulated *petra_simulation_result(const petra_simulation *simulation);
+
+/* A schedule at unit costs, without links: forward, reconstruction and weight gradient take 1 ns, backward 2; `observers`
+ * are told. *makespan_ns: the end of the last action. */
+petra_status petra_simulate_units(const petra_schedule *schedule, const petra_program_options *program, bool recomputes,
+                                  int engines, petra_observer *observers, int64_t *makespan_ns);
 
 #endif

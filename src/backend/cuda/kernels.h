@@ -148,7 +148,7 @@ typedef struct cuda_norm_backward_args {
 } cuda_norm_backward_args;
 petra_status cuda_norm_backward_launch(const cuda_lane *lane, const void *arguments);
 
-/* petra_norm_update_running. */
+/* petra_op_norm_update_running. */
 typedef struct cuda_norm_running_args {
   const float *mean, *variance;
   float *running_mean, *running_variance;
@@ -236,7 +236,7 @@ petra_status cuda_sgd_launch(const cuda_lane *lane, const void *arguments);
 
 /* --- augment.cu --- */
 
-/* petra_upload_images. Images of the data set as bytes (n, 3, h, w) -> y (n, h, w, 3): shifted with zeros (before
+/* petra_op_upload_images. Images of the data set as bytes (n, 3, h, w) -> y (n, h, w, 3): shifted with zeros (before
  * normalisation) outside, mirrored, (value / 255 - mean) / deviation in double, rounded once. */
 typedef struct cuda_augment_args {
   const uint8_t *pixels;
