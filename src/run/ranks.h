@@ -42,7 +42,7 @@ petra_status petra_ranks_gather(petra_ranks *ranks, const void *data, size_t siz
 /* Names the stages of this rank in messages: "rank 1 (host, stages 4 .. 6)". */
 void petra_ranks_rename(petra_ranks *ranks, const char *stages);
 
-/* The clock (base/clock.h) of this rank at the moment when that of rank 0 is 0. */
+/* The clock (base/clock.h) of this rank at the moment when that of rank 0 is 0: exact on one host, else from echoes. */
 petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns);
 
 /* The end: of all ranks together where `status` is PETRA_OK on all of them, else rank 0 ends them all, after its line.
