@@ -83,11 +83,10 @@ void petra_ranks_rename(petra_ranks *ranks, const char *stages) {
   petra_carrier_rename(ranks->carrier, ranks->name);
 }
 
-/* What a rank tells rank 0, followed by `bytes` bytes of text. */
+/* What a rank tells rank 0, followed by its text. */
 typedef struct report {
   int32_t status;
   char name[128], line[LINE];
-  uint64_t bytes;
 } report;
 
 /* Where two texts differ first: the lines, as far as they have room. */
@@ -161,7 +160,7 @@ petra_status petra_ranks_agree(petra_ranks *ranks, petra_status status, const ch
   unsigned char *data;
   const size_t length = text ? strlen(text) : 0;
   PETRA_TRY(petra_allocate(&data, 1, sizeof(report) + length + 1));
-  report mine = {.status = (int32_t)status, .bytes = length};
+  report mine = {.status = (int32_t)status};
   snprintf(mine.name, sizeof mine.name, "%s", ranks->name);
   snprintf(mine.line, sizeof mine.line, "%s", held);
   memcpy(data, &mine, sizeof mine);
@@ -175,7 +174,6 @@ petra_status petra_ranks_agree(petra_ranks *ranks, petra_status status, const ch
     PETRA_TRY(petra_carrier_get(ranks->carrier, 0, &verdict, sizeof verdict));
   for (int r = 1; r < ranks->count && ranks->rank == 0; r++)
     PETRA_TRY(petra_carrier_put(ranks->carrier, r, &verdict, sizeof verdict));
-  ranks->asked++;
   ranks->agreed = verdict != PETRA_OK;
   if (ranks->agreed && ranks->rank > 0)
     *held = 0; /* rank 0 has told */

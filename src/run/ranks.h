@@ -13,7 +13,6 @@ typedef struct petra_ranks {
   char host[64], name[128]; /* "rank 1 (host)" */
   double timeout_s;
   bool agreed; /* a failure that all know of: they end together */
-  int asked;   /* agreements that came to an end */
 } petra_ranks;
 
 /* Before anything is logged: where mpirun or srun started this process as another rank than the first, its lines are held
