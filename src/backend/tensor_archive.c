@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ABOUT = 7 }; /* kind, shape, account (-1: none), category */
+enum { ABOUT = 8 }; /* kind, shape, account (-1: none), category, identity */
 
 /* No stage has a tensor of more; what a layout adds to so many can still be counted. */
 enum { ELEMENTS_MAX = 1 << 30 };
@@ -16,6 +16,14 @@ enum { ELEMENTS_MAX = 1 << 30 };
 void petra_tensor_archive_fini(petra_tensor_archive *tensors) {
   petra_free(tensors->known);
   *tensors = (petra_tensor_archive){0};
+}
+
+void petra_tensor_archive_part(petra_tensor_archive *tensors, petra_archive *archive, int32_t part,
+                               petra_account *own) {
+  tensors->archive = archive;
+  tensors->part = part;
+  tensors->own = own;
+  tensors->first = tensors->count;
 }
 
 /* Values go through host arrays of this type. */
@@ -51,7 +59,7 @@ done:
 }
 
 static int64_t account_index(const petra_tensor_archive *tensors, const petra_account *account) {
-  for (int i = 0; i < tensors->account_count; i++)
+  for (int i = 0; account && i < tensors->account_count; i++)
     if (tensors->accounts[i] == account)
       return i;
   return -1;
@@ -65,30 +73,71 @@ static petra_status find_values(petra_tensor_archive *tensors, const char *item,
                                (int64_t)petra_tensor_storage_bytes(tensors->backend, like));
 }
 
-/* Makes the tensor that `about` tells of. */
-static petra_status make(petra_tensor_archive *tensors, const char *name, const int64_t *about, petra_tensor **out) {
-  petra_tensor like = {.elements = 1, .kind = (petra_tensor_kind)about[0]};
-  char item[96];
+/* The tensor that `about` tells of, without its values; false: it tells of none. */
+static bool describe(const petra_tensor_archive *tensors, const int64_t *about, petra_tensor *out) {
   bool sound = about[0] >= 0 && about[0] < PETRA_TENSOR_KINDS && about[5] >= -1 && about[5] < tensors->account_count &&
                about[6] >= 0 && about[6] < PETRA_MEMORY_CATEGORIES;
+  *out = (petra_tensor){.elements = 1, .kind = (petra_tensor_kind)about[0]};
   for (int d = 0; d < 4 && sound; d++) {
-    sound = about[1 + d] >= 1 && about[1 + d] <= ELEMENTS_MAX / like.elements;
-    like.shape[d] = sound ? (int32_t)about[1 + d] : 1;
-    like.elements *= like.shape[d];
+    sound = about[1 + d] >= 1 && about[1 + d] <= ELEMENTS_MAX / out->elements;
+    out->shape[d] = sound ? (int32_t)about[1 + d] : 1;
+    out->elements *= out->shape[d];
   }
-  if (!sound)
-    return petra_archive_refuse(tensors->archive, name, "describes no tensor");
-  snprintf(item, sizeof item, "%s.values", name);
-  PETRA_TRY(find_values(tensors, item, &like));
-  return petra_tensor_create(tensors->backend, like.kind, like.shape, about[5] < 0 ? NULL : tensors->accounts[about[5]],
-                             (petra_memory_category)about[6], out);
+  return sound;
 }
 
-/* A tensor that was not met before. */
+/* A tensor of an earlier part; NULL: there is none of this identity. */
+static petra_tensor *of_earlier_part(const petra_tensor_archive *tensors, int64_t identity) {
+  for (int64_t i = tensors->first - 1; i >= 0; i--)
+    if (tensors->known[i].identity == identity)
+      return tensors->known[i].tensor;
+  return NULL;
+}
+
+/* Makes the tensor that `about` tells of, or shares the one that an earlier part had. */
+static petra_status make(petra_tensor_archive *tensors, const char *name, const int64_t *about, bool *shared,
+                         petra_tensor **out) {
+  petra_tensor like;
+  char item[96];
+  if (!describe(tensors, about, &like))
+    return petra_archive_refuse(tensors->archive, name, "describes no tensor");
+  petra_tensor *known = of_earlier_part(tensors, about[7]);
+  *shared = known != NULL;
+  if (known && (known->kind != like.kind || memcmp(known->shape, like.shape, sizeof like.shape) != 0))
+    return petra_archive_refuse(tensors->archive, name, "is another tensor than in an earlier part");
+  if (known) {
+    *out = petra_tensor_retain(known);
+    return PETRA_OK;
+  }
+  snprintf(item, sizeof item, "%s.values", name);
+  PETRA_TRY(find_values(tensors, item, &like));
+  petra_account *account = about[5] < 0 ? NULL : tensors->accounts[about[5]];
+  return petra_tensor_create(tensors->backend, like.kind, like.shape,
+                             about[5] >= 0 && !account ? tensors->own : account, (petra_memory_category)about[6], out);
+}
+
+/* That of an earlier part, or a new one. */
+static int64_t identity_of(const petra_tensor_archive *tensors, const petra_tensor *tensor) {
+  for (int64_t i = tensors->first - 1; i >= 0; i--)
+    if (tensors->known[i].tensor == tensor)
+      return tensors->known[i].identity;
+  return (int64_t)tensors->part << 32 | (tensors->count - tensors->first);
+}
+
+static petra_status archive_values(petra_tensor_archive *tensors, const char *name, petra_tensor *one) {
+  char item[96];
+  snprintf(item, sizeof item, "%s.values", name);
+  if (one->kind == PETRA_TENSOR_MASK)
+    return petra_archive_values(tensors->archive, item, PETRA_ARCHIVE_U8, (int64_t)one->bytes, one->data);
+  return petra_tensor_archive_content(tensors, item, one, 4, one->shape);
+}
+
+/* A tensor that was not met before in this part. */
 static petra_status archive_tensor(petra_tensor_archive *tensors, const char *name, petra_tensor **tensor) {
   petra_archive *archive = tensors->archive;
   int64_t about[ABOUT];
   char item[96];
+  bool shared = false;
   petra_tensor *one = *tensor;
   if (!archive->reading) {
     about[0] = one->kind;
@@ -96,32 +145,31 @@ static petra_status archive_tensor(petra_tensor_archive *tensors, const char *na
       about[1 + d] = one->shape[d];
     about[5] = account_index(tensors, one->account);
     about[6] = one->category;
+    about[7] = identity_of(tensors, one);
   }
   snprintf(item, sizeof item, "%s.about", name);
   PETRA_TRY(petra_archive_integers(archive, item, about, ABOUT));
   if (archive->reading) {
-    PETRA_TRY(make(tensors, name, about, &one));
+    PETRA_TRY(make(tensors, name, about, &shared, &one));
     *tensor = one; /* the holder's from now on, whatever follows */
   }
-  PETRA_TRY(petra_array_reserve(&tensors->known, &tensors->capacity, tensors->count + 1, sizeof(petra_tensor *)));
-  tensors->known[tensors->count++] = one;
-  snprintf(item, sizeof item, "%s.values", name);
-  if (one->kind == PETRA_TENSOR_MASK)
-    return petra_archive_values(archive, item, PETRA_ARCHIVE_U8, (int64_t)one->bytes, one->data);
-  return petra_tensor_archive_content(tensors, item, one, 4, one->shape);
+  PETRA_TRY(petra_array_reserve(&tensors->known, &tensors->capacity, tensors->count + 1, sizeof *tensors->known));
+  tensors->known[tensors->count++] = (petra_known_tensor){one, about[7]};
+  return shared ? PETRA_OK : archive_values(tensors, name, one);
 }
 
+/* Its number within this part; -1: it was not met yet. */
 static int64_t find(const petra_tensor_archive *tensors, const petra_tensor *tensor) {
-  for (int64_t i = tensors->count - 1; i >= 0; i--)
-    if (tensors->known[i] == tensor)
-      return i;
+  for (int64_t i = tensors->count - 1; i >= tensors->first; i--)
+    if (tensors->known[i].tensor == tensor)
+      return i - tensors->first;
   return -1;
 }
 
 petra_status petra_tensor_archive_references(petra_tensor_archive *tensors, const char *name,
                                              petra_tensor **const *references, int count) {
   petra_archive *archive = tensors->archive;
-  int64_t *index, known = tensors->count;
+  int64_t *index, known = tensors->count - tensors->first;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate(&index, (size_t)count, sizeof *index));
   for (int i = 0; i < count && !archive->reading; i++) { /* -1: none; those that are new come in order */
@@ -135,15 +183,15 @@ petra_status petra_tensor_archive_references(petra_tensor_archive *tensors, cons
   PETRA_TRY_GOTO(status, petra_archive_integers(archive, name, index, count), done);
   for (int i = 0; i < count; i++) {
     char item[80];
-    if (index[i] < -1 || index[i] > tensors->count) {
+    if (index[i] < -1 || index[i] > tensors->count - tensors->first) {
       status = petra_archive_refuse(archive, name, "refers to a tensor that is not there");
       goto done;
     }
     snprintf(item, sizeof item, "%s.%d", name, i);
-    if (index[i] == tensors->count)
+    if (index[i] == tensors->count - tensors->first)
       PETRA_TRY_GOTO(status, archive_tensor(tensors, item, references[i]), done);
     else if (index[i] >= 0 && archive->reading)
-      *references[i] = petra_tensor_retain(tensors->known[index[i]]);
+      *references[i] = petra_tensor_retain(tensors->known[tensors->first + index[i]].tensor);
   }
 done:
   petra_free(index);

@@ -1,4 +1,5 @@
-/* Tensors in an archive. A tensor that several hold is stored once, and shared again when it is read. Values are
+/* Tensors in an archive, which may have several parts, each a file that can be read without the others. A tensor that
+ * several hold is stored once a part, and shared again when it is read, across all parts that are read together. Values are
  * stored as they are, bit for bit, in the logical order; a mask, whose content is the backend's own, as its bytes. */
 #ifndef PETRA_BACKEND_TENSOR_ARCHIVE_H
 #define PETRA_BACKEND_TENSOR_ARCHIVE_H
@@ -6,13 +7,23 @@
 #include "backend/backend.h"
 #include "base/archive.h"
 
+/* A tensor that was stored or read. */
+typedef struct petra_known_tensor {
+  petra_tensor *tensor; /* borrowed */
+  int64_t identity;     /* the same in every part that has it */
+} petra_known_tensor;
+
 typedef struct petra_tensor_archive {
-  petra_archive *archive;
+  petra_archive *archive; /* the present part */
   petra_backend *backend;
-  petra_account *const *accounts; /* that tensors may count under, and that outlive their holders; borrowed */
+  petra_account *const
+      *accounts; /* that tensors may count under, and that outlive their holders; NULL: elsewhere; borrowed */
   int account_count;
-  petra_tensor **known; /* in the order in which they were stored; borrowed */
+  petra_account *own;        /* of the present part: of tensors whose account is elsewhere */
+  petra_known_tensor *known; /* of all parts, in the order in which they were stored */
   int64_t count, capacity;
+  int64_t first;  /* of the present part among them */
+  int32_t part;   /* its number; no two parts of a checkpoint have the same */
   int64_t read;   /* microbatches of the run that stage 1 has read: those in flight have smaller numbers */
   int32_t images; /* of a microbatch, once a tensor has told; 0 until then */
   bool fused;     /* the last stage's F and B are one action */
@@ -28,6 +39,9 @@ typedef struct petra_tensor_form {
 } petra_tensor_form;
 
 void petra_tensor_archive_fini(petra_tensor_archive *tensors);
+
+/* Goes on with another part. */
+void petra_tensor_archive_part(petra_tensor_archive *tensors, petra_archive *archive, int32_t part, petra_account *own);
 
 /* The content of a tensor that exists, with the given rank and shape in the file. */
 petra_status petra_tensor_archive_content(petra_tensor_archive *tensors, const char *name, petra_tensor *tensor,

@@ -87,6 +87,11 @@ void petra_seal_image(void *image, size_t size) {
   pack(&s, image);
 }
 
+uint64_t petra_seal_digest(const void *image) {
+  seal s = {0};
+  return unpack("", image, PETRA_SEAL_BYTES, &s) == PETRA_OK ? s.digest : 0;
+}
+
 petra_status petra_seal_check_image(const char *name, const void *image, size_t size) {
   seal s;
   PETRA_TRY(unpack(name, image, size, &s));
@@ -209,6 +214,17 @@ petra_status petra_seal_check(const char *path, petra_seal *out) {
   if (found != s.digest)
     return damaged(path, "its content was changed");
   *out = (petra_seal)s.state;
+  return PETRA_OK;
+}
+
+petra_status petra_seal_get_digest(const char *path, uint64_t *out) {
+  seal s = {0};
+  int fd;
+  PETRA_TRY(open_sealed(path, &fd, &s));
+  close(fd);
+  if (s.state != PETRA_SEAL_WHOLE)
+    return petra_fail(PETRA_DATA, "%s: it has no seal", path);
+  *out = s.digest;
   return PETRA_OK;
 }
 

@@ -28,6 +28,9 @@ typedef struct petra_seal_part {
 /* Seals a file in memory, whose first PETRA_SEAL_BYTES are free for it. */
 void petra_seal_image(void *image, size_t size);
 
+/* The digest in the seal of an image. */
+uint64_t petra_seal_digest(const void *image);
+
 /* PETRA_DATA unless `image` is sealed and whole; the line begins with `name`. */
 petra_status petra_seal_check_image(const char *name, const void *image, size_t size);
 
@@ -42,7 +45,11 @@ int petra_seal_finish(int fd, const petra_seal_part *parts, int count);
  * be read, no regular file; PETRA_DATA: changed or cut short. */
 petra_status petra_seal_check(const char *path, petra_seal *out);
 
-/* The same of the parts alone, reading all of them; nothing where there is no seal. */
+/* The digest in the seal of a file that is whole; it is not looked whether it is right. Errors: as above, PETRA_DATA for one
+ * without a whole seal. */
+petra_status petra_seal_get_digest(const char *path, uint64_t *out);
+
+/* The same as petra_seal_check of the parts alone, reading all of them; nothing where there is no seal. */
 petra_status petra_seal_check_parts(const char *path);
 
 /* Whether a file that begins with these bytes, the first PETRA_SEAL_BEGIN_BYTES or all that it has, may be an HDF5

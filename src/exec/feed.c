@@ -76,12 +76,18 @@ petra_status petra_feed_input(petra_feed *feed, int64_t microbatch, petra_accoun
   return status;
 }
 
-petra_status petra_feed_labels(petra_feed *feed, int64_t microbatch, const petra_label_row **out) {
-  while (!feed->input && feed->read <= microbatch) {
+/* Where stage 1 is elsewhere labels are read as they are needed. */
+static petra_status read_up_to(petra_feed *feed, int64_t microbatches) {
+  while (!feed->input && feed->read < microbatches) {
     petra_batch *batch;
     PETRA_TRY(next_batch(feed, feed->read, &batch));
     petra_loader_give_back(feed->loader, batch);
   }
+  return PETRA_OK;
+}
+
+petra_status petra_feed_labels(petra_feed *feed, int64_t microbatch, const petra_label_row **out) {
+  PETRA_TRY(read_up_to(feed, microbatch + 1));
   *out = find_labels(feed, microbatch);
   return *out ? PETRA_OK
               : petra_fail(PETRA_INTERNAL, "the labels of microbatch %lld are not there", (long long)microbatch);
@@ -95,6 +101,8 @@ void petra_feed_drop_labels(petra_feed *feed, int64_t microbatch) {
 
 petra_status petra_feed_archive(petra_feed *feed, const petra_tensor_archive *tensors) {
   petra_archive *archive = tensors->archive;
+  if (!archive->reading)
+    PETRA_TRY(read_up_to(feed, tensors->read)); /* as far as stage 1 has */
   int64_t count = feed->waiting_count;
   PETRA_TRY(petra_archive_integer(archive, "labels/count", "microbatches", &count, 0, feed->read));
   for (int64_t i = 0; i < count; i++) {

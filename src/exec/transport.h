@@ -36,8 +36,9 @@ typedef struct petra_transport_ops {
    * those of an evaluation are waited for. Where nothing can be waited for, and for what never comes: PETRA_INTERNAL,
    * logged. */
   petra_status (*take)(petra_transport *transport, const petra_address *at, petra_message *out);
-  /* Messages that wait to be taken, in a checkpoint. One that is read into must be new. */
-  petra_status (*archive)(petra_transport *transport, petra_tensor_archive *tensors);
+  /* Messages of microbatches that wait to be taken by a stage that is here, in a checkpoint. One that is read into must be
+   * new. */
+  petra_status (*archive)(petra_transport *transport, int32_t stage, petra_tensor_archive *tensors);
   void (*destroy)(petra_transport *transport);
 } petra_transport_ops;
 

@@ -61,13 +61,28 @@ static petra_status post(petra_transport *base, const petra_address *to, petra_m
   return put(box, to->number, message);
 }
 
+/* Its place in the mailbox; as many as are there where it is not. */
+static int64_t find(const mailbox *box, int64_t number) {
+  int64_t i = 0;
+  while (i < box->count && box->mail[i].number != number)
+    i++;
+  return i;
+}
+
+bool petra_transport_local_has(const petra_transport *base, const petra_address *at) {
+  const mailbox *box = &((const transport_local *)base)->at[at->stage - 1][at->channel];
+  return find(box, at->number) < box->count;
+}
+
+int64_t petra_transport_local_count(const petra_transport *base, int32_t stage, petra_channel channel) {
+  return ((const transport_local *)base)->at[stage - 1][channel].count;
+}
+
 static petra_status take(petra_transport *base, const petra_address *at, petra_message *out) {
   mailbox *box = box_of((transport_local *)base, at);
-  int64_t i = 0;
   if (!box)
     return PETRA_INTERNAL;
-  while (i < box->count && box->mail[i].number != at->number)
-    i++;
+  const int64_t i = find(box, at->number);
   if (i == box->count)
     return petra_fail(PETRA_INTERNAL, "the message of microbatch %lld is not there", (long long)at->number);
   *out = box->mail[i].message;
@@ -99,15 +114,14 @@ static petra_status archive_box(const petra_stage *stage, petra_tensor_archive *
 }
 
 /* Those of evaluations are taken within the action that they are for, and are in no checkpoint. */
-static petra_status archive(petra_transport *base, petra_tensor_archive *tensors) {
+static petra_status archive(petra_transport *base, int32_t stage, petra_tensor_archive *tensors) {
   transport_local *t = (transport_local *)base;
-  for (int32_t j = 1; j <= t->stages.count; j++)
-    for (int c = 0; petra_stages_has(&t->stages, j) && c <= PETRA_CHANNEL_BACKWARD; c++) {
-      char name[40];
-      snprintf(name, sizeof name, "messages/%s-%02d", names[c], j);
-      PETRA_TRY(
-          archive_box(petra_stages_get(&t->stages, j), tensors, name, c == PETRA_CHANNEL_FORWARD, &t->at[j - 1][c]));
-    }
+  for (int c = 0; c <= PETRA_CHANNEL_BACKWARD; c++) {
+    char name[40];
+    snprintf(name, sizeof name, "messages/%s-%02d", names[c], stage);
+    PETRA_TRY(archive_box(petra_stages_get(&t->stages, stage), tensors, name, c == PETRA_CHANNEL_FORWARD,
+                          &t->at[stage - 1][c]));
+  }
   return PETRA_OK;
 }
 

@@ -9,4 +9,8 @@
 /* Between the stages that are here; borrowed. Posting to another one is PETRA_INTERNAL. */
 petra_status petra_transport_local_create(const petra_stages *stages, petra_transport **out);
 
+/* Whether this message waits, and how many do of its channel. */
+bool petra_transport_local_has(const petra_transport *transport, const petra_address *at);
+int64_t petra_transport_local_count(const petra_transport *transport, int32_t stage, petra_channel channel);
+
 #endif

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "exec/transport_local.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +20,8 @@ typedef struct packed_shapes {
 typedef struct boundary {
   petra_way *way;
   size_t capacity;     /* of its messages */
-  int64_t sent, taken; /* out: messages sent, and taken by the schedule; evaluations: only the first */
+  int64_t sent, taken; /* by the schedule; evaluations: sent, really */
+  int64_t before;      /* of those sent: not on the way, but in the checkpoint that the run goes on from */
   int64_t charged;     /* in: bytes of buffers in the account of the receiver */
 } boundary;
 
@@ -63,7 +65,7 @@ static petra_status send_away(transport_ranks *t, const petra_address *to, petra
   char text[96], what[128];
   void *buffer;
   snprintf(what, sizeof what, "room for %s", describe(to, text));
-  const int64_t done = (to->channel == PETRA_CHANNEL_EVALUATION ? b->sent : b->taken) - AHEAD;
+  const int64_t done = (to->channel == PETRA_CHANNEL_EVALUATION ? b->sent++ : b->taken - b->before) - AHEAD;
   PETRA_TRY(petra_way_buffer(b->way, done, what, &buffer));
   const int64_t began_ns = petra_clock_ns();
   unsigned char *at = (unsigned char *)buffer + sizeof shapes, *end = (unsigned char *)buffer + b->capacity;
@@ -78,7 +80,6 @@ static petra_status send_away(transport_ranks *t, const petra_address *to, petra
     }
   memcpy(buffer, &shapes, sizeof shapes);
   t->copying_ns += petra_clock_ns() - began_ns;
-  b->sent++;
   return petra_way_send(b->way, to->number, (size_t)(at - (unsigned char *)buffer));
 }
 
@@ -114,18 +115,12 @@ static petra_status unpack(const transport_ranks *t, petra_account *account, con
   return PETRA_OK;
 }
 
-static petra_status take(petra_transport *base, const petra_address *from, petra_message *out) {
-  transport_ranks *t = (transport_ranks *)base;
-  const int32_t sender = from->channel == PETRA_CHANNEL_BACKWARD ? from->stage + 1 : from->stage - 1;
-  if (petra_stages_has(&t->options.stages, sender))
-    return t->options.local->ops->take(t->options.local, from, out);
+/* Turns a message that came into its tensors. */
+static petra_status receive(transport_ranks *t, const petra_address *from, const void *data, size_t size,
+                            petra_message *out) {
   boundary *b = boundary_of(t, from->stage, from->channel);
   petra_account *account = petra_stage_account(petra_stages_get(&t->options.stages, from->stage));
   petra_message message = {{{NULL, NULL}}, {{NULL, NULL}}};
-  char what[96];
-  const void *data;
-  size_t size;
-  PETRA_TRY(petra_way_take(b->way, from->number, describe(from, what), &data, &size));
   const int64_t held = petra_way_bytes(b->way);
   petra_account_add(account, PETRA_MEMORY_MESSAGES, held - b->charged);
   b->charged = held;
@@ -141,10 +136,38 @@ static petra_status take(petra_transport *base, const petra_address *from, petra
   return status;
 }
 
-static petra_status archive(petra_transport *base, petra_tensor_archive *tensors) {
-  (void)base;
-  (void)tensors;
-  return petra_fail(PETRA_UNSUPPORTED, "a run with run.mode: execute writes no checkpoints");
+static petra_status take(petra_transport *base, const petra_address *from, petra_message *out) {
+  transport_ranks *t = (transport_ranks *)base;
+  petra_way *way = boundary_of(t, from->stage, from->channel)->way;
+  char what[96];
+  const void *data;
+  size_t size;
+  if (!way || petra_transport_local_has(t->options.local, from))
+    return t->options.local->ops->take(t->options.local, from, out);
+  PETRA_TRY(petra_way_take(way, from->number, describe(from, what), &data, &size));
+  return receive(t, from, data, size, out);
+}
+
+/* All messages that were sent to a stage by the schedule go into its mailbox. */
+static petra_status gather(transport_ranks *t, int32_t stage, petra_channel channel) {
+  const boundary *b = boundary_of(t, stage, channel);
+  while (b->way && petra_transport_local_count(t->options.local, stage, channel) < b->sent - b->taken) {
+    petra_address address = {.stage = stage, .channel = channel};
+    petra_message message;
+    const void *data;
+    size_t size;
+    PETRA_TRY(petra_way_next(b->way, "a message for a checkpoint", &address.number, &data, &size));
+    PETRA_TRY(receive(t, &address, data, size, &message));
+    PETRA_TRY(t->options.local->ops->post(t->options.local, &address, &message));
+  }
+  return PETRA_OK;
+}
+
+static petra_status archive(petra_transport *base, int32_t stage, petra_tensor_archive *tensors) {
+  transport_ranks *t = (transport_ranks *)base;
+  for (int c = 0; c <= PETRA_CHANNEL_BACKWARD && !tensors->archive->reading; c++)
+    PETRA_TRY(gather(t, stage, (petra_channel)c));
+  return t->options.local->ops->archive(t->options.local, stage, tensors);
 }
 
 static void destroy(petra_transport *base) {
@@ -167,8 +190,25 @@ int64_t petra_transport_ranks_copying_ns(const petra_transport *base) {
   return ((const transport_ranks *)base)->copying_ns;
 }
 
-void petra_transport_ranks_taken(petra_transport *base, int32_t stage, petra_channel channel) {
-  boundary_of((transport_ranks *)base, stage, channel)->taken++;
+static void count_sent(boundary *b, bool before) {
+  b->sent++;
+  b->before += before;
+}
+
+void petra_transport_ranks_count(petra_transport *base, const petra_program_options *program,
+                                 const petra_action *action, bool before) {
+  transport_ranks *t = (transport_ranks *)base;
+  const int32_t stage = action->stage, last = program->stages;
+  const bool backward = action->kind == PETRA_ACTION_BACKWARD;
+  const bool forward = action->kind == PETRA_ACTION_FORWARD || (backward && petra_program_fused(program, stage));
+  if (forward && stage > 1)
+    boundary_of(t, stage, PETRA_CHANNEL_FORWARD)->taken++;
+  if (forward && stage < last)
+    count_sent(boundary_of(t, stage + 1, PETRA_CHANNEL_FORWARD), before);
+  if (backward && stage < last)
+    boundary_of(t, stage, PETRA_CHANNEL_BACKWARD)->taken++;
+  if (backward && stage > 1)
+    count_sent(boundary_of(t, stage - 1, PETRA_CHANNEL_BACKWARD), before);
 }
 
 /* The way of messages from one stage to a neighbour, if exactly one of them is here. */

@@ -5,12 +5,16 @@
  * Every rank goes through the one schedule of all stages. At the moment when a message is sent, its receiver has taken so
  * many by the schedule; the sender waits until it really has, but for two messages: so no rank holds more than the
  * schedule itself and two messages a boundary, and none waits for ever (the first action of the schedule that is not done
- * has its messages, and its receiver room). */
+ * has its messages, and its receiver room).
+ *
+ * For a checkpoint a receiver waits for all messages that were sent by the schedule, which then wait in the mailboxes of the
+ * local transport, from where they are taken first. */
 #ifndef PETRA_EXEC_TRANSPORT_RANKS_H
 #define PETRA_EXEC_TRANSPORT_RANKS_H
 
 #include "exec/stages.h"
 #include "exec/transport.h"
+#include "schedule/program.h"
 #include "wire/carrier.h"
 
 typedef struct petra_transport_ranks_options {
@@ -32,7 +36,9 @@ int64_t petra_transport_ranks_copying_ns(const petra_transport *transport);
 /* When the last message came that was taken (base/clock.h); 0: none. */
 int64_t petra_transport_ranks_took_ns(const petra_transport *transport);
 
-/* By the schedule a stage that is elsewhere takes the next message of a channel. */
-void petra_transport_ranks_taken(petra_transport *transport, int32_t stage, petra_channel channel);
+/* Counts the messages that an action of any stage takes and sends by the schedule: to be told every action, in the one order
+ * of all. `before`: it was done before this transport was; what it sent is in the checkpoint that its receiver reads. */
+void petra_transport_ranks_count(petra_transport *transport, const petra_program_options *program,
+                                 const petra_action *action, bool before);
 
 #endif

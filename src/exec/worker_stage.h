@@ -35,11 +35,15 @@ petra_stage_mitigation petra_method_stage_mitigation(const petra_method *method,
 petra_status petra_worker_stage_create(const petra_worker_stage_options *options, petra_worker **out);
 void petra_worker_stage_destroy(petra_worker *worker);
 
-/* All that the worker, its stages and its transport hold, in a checkpoint, under the accounts of its stages. One that is
- * read into must be new, its loader at microbatch petra_worker_stage_read of the one that was written. */
-petra_status petra_worker_stage_archive(petra_worker *worker, petra_tensor_archive *tensors);
+/* In a checkpoint, what all workers know alike: evaluations that some stages have reached. Comes before the stages where it is
+ * read, into a worker that is new, with its loader at microbatch `read`: as many stage 1 had read, in the whole run. */
+petra_status petra_worker_stage_archive(petra_worker *worker, petra_archive *archive, int64_t read);
 
-/* Microbatches of the training data that were read. */
-int64_t petra_worker_stage_read(const petra_worker *worker);
+/* All that the worker and its transport hold of one of its stages, in the present part, under its account; at the last stage
+ * the labels that wait, up to microbatch tensors->read. */
+petra_status petra_worker_stage_archive_stage(petra_worker *worker, int32_t stage, petra_tensor_archive *tensors);
+
+/* After the last stage that is read: whether its evaluations go together. */
+petra_status petra_worker_stage_archived(const petra_worker *worker, const petra_archive *archive);
 
 #endif

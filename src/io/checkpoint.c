@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/seal.h"
 #include "base/version.h"
+#include "io/atomic_file.h"
 #include "io/hdf5_image.h"
 
 #include <hdf5.h>
@@ -11,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SCHEMA_VERSION = 1, MOST_GROUPS = 8 };
+enum { SCHEMA_VERSION = 2, MOST_GROUPS = 8 };
 
 typedef struct checkpoint {
   petra_archive base;
@@ -131,6 +132,30 @@ petra_status petra_checkpoint_write(petra_archive *base) {
   checkpoint *c = (checkpoint *)base;
   petra_hdf5_begin(&c->file.errors);
   petra_status status = petra_hdf5_image_put(&c->file);
+  petra_hdf5_end();
+  return status;
+}
+
+static petra_status write_part(const checkpoint *c, uint64_t *digest) {
+  char *image = NULL, *path;
+  size_t size = 0;
+  if (H5Fflush(c->file.id, H5F_SCOPE_LOCAL) < 0)
+    return petra_hdf5_fail_write(c->path, &c->file.errors);
+  PETRA_TRY(petra_hdf5_image_copy(c->file.id, c->path, &c->file.errors, &image, &size));
+  *digest = petra_seal_digest(image);
+  petra_status status = petra_checkpoint_part_path(c->path, *digest, &path);
+  if (status == PETRA_OK) {
+    status = petra_file_write_atomically(path, image, size);
+    petra_free(path);
+  }
+  petra_free(image);
+  return status;
+}
+
+petra_status petra_checkpoint_write_part(petra_archive *base, uint64_t *digest) {
+  checkpoint *c = (checkpoint *)base;
+  petra_hdf5_begin(&c->file.errors);
+  petra_status status = write_part(c, digest);
   petra_hdf5_end();
   return status;
 }

@@ -1,6 +1,7 @@
 # src/io: the files that a run writes. HDF5's headers are included in these .c files only.
 libpetra_a_SOURCES += \
 	src/io/checkpoint.c src/io/checkpoint.h \
+	src/io/checkpoint_part.c \
 	src/io/atomic_file.c src/io/atomic_file.h \
 	src/io/data_file.c src/io/data_file.h \
 	src/io/hdf5_file.c src/io/hdf5_file.h \

@@ -4,20 +4,15 @@
 #define PETRA_RUN_CHECKPOINTS_H
 
 #include "exec/observer.h"
-#include "exec/probe.h"
-#include "run/network.h"
-#include "run/training_log.h"
+#include "run/checkpoint_state.h"
 
 typedef struct petra_checkpoints_options {
-  const petra_network *network;
-  petra_worker *worker; /* worker_stage's */
-  petra_probe *probe;   /* NULL: none */
-  petra_training_log *log;
-  petra_runlog *runlog;
-  const char *path, *config; /* of the file; the expanded config */
-  int64_t every;             /* microbatches that stage 1 reads between two checkpoints; 0: none is written */
-  bool measure;              /* the worker's results tell durations, which are kept */
-  petra_archive *resume;     /* goes on from this one; NULL: from the beginning */
+  petra_checkpoint_state state;
+  petra_worker *worker;   /* of the executor: worker_stage's, or that of an executed run */
+  petra_worker *counting; /* what the worker is to know of the actions that the checkpoint has done; NULL: nothing */
+  int64_t every;          /* microbatches that stage 1 reads between two checkpoints; 0: none is written */
+  bool measure;           /* the worker's results tell durations, which are kept */
+  petra_archive *resume;  /* goes on from this one; NULL: from the beginning */
 } petra_checkpoints_options;
 
 /* Everything in `options` is borrowed. Reads the checkpoint into the worker, the probe and the log. *worker is for the
@@ -25,14 +20,5 @@ typedef struct petra_checkpoints_options {
 petra_status petra_checkpoints_create(const petra_checkpoints_options *options, petra_observer **out,
                                       petra_worker **worker);
 void petra_checkpoints_destroy(petra_observer *observer); /* NULL is fine */
-
-/* Opens DIR/checkpoint.h5 and checks that it is of a run with this config, as far as keys decide what is computed
- * up to there (PETRA_ROLE_RESULT). *out is NULL, and all is well, where there is no such file. */
-petra_status petra_checkpoint_find(const char *path, const petra_config *config, petra_archive **out);
-
-/* What is known before there is a worker: how many microbatches stage 1 had read, and the log (petra_runlog_image's;
- * free with petra_free). PETRA_CONFIG if the run ends before that. */
-petra_status petra_checkpoint_begin(petra_archive *archive, const petra_config *config, int64_t microbatches,
-                                    int64_t *read, char **log, size_t *bytes);
 
 #endif

@@ -15,7 +15,7 @@
 static const int64_t MESSAGE_MOST = INT32_MAX - 4096; /* bytes; MPI counts to 2^31 - 1 */
 
 /* What the last stage tells rank 0. */
-typedef enum news_kind { NEWS_LOSS, NEWS_EVALUATION, NEWS_END } news_kind;
+typedef enum news_kind { NEWS_LOSS, NEWS_EVALUATION, NEWS_SO_FAR } news_kind;
 
 typedef struct news {
   int32_t kind;
@@ -33,27 +33,22 @@ struct petra_execution {
   int64_t *forward_bytes, *backward_bytes; /* of the messages of each stage */
   petra_way *news;                         /* from the rank of the last stage to rank 0; NULL: rank 0 has it */
   int64_t told;                            /* news sent, or heard */
-  bool ended;
-  petra_stage_observer *log; /* of rank 0 */
+  bool heard_so_far;                       /* NEWS_SO_FAR came */
+  petra_stage_observer *log;               /* of rank 0 */
   petra_worker *worker;
   petra_transport *transport; /* borrowed */
   int64_t origin_ns;
+  int64_t resumed_ns;          /* the clock of rank 0 when the run went on from a checkpoint */
   petra_carrier_counts before; /* the training */
   petra_runlog_rank did;       /* by this rank */
 };
 
-static petra_status check(const petra_plan *plan, bool resume) {
+static petra_status check(const petra_plan *plan) {
   const petra_config *config = plan->config;
-  if (resume)
-    return petra_fail(PETRA_UNSUPPORTED,
-                      "--resume: run.mode: execute writes no checkpoints, so that there is nothing to "
-                      "go on from; expected no --resume");
   if (plan->method.program->arrival)
     return petra_config_fail(config, "method.name",
                              "%s takes messages as they come; run.mode: execute runs methods with a fixed order",
                              plan->method.name);
-  if (config->run.checkpoint_every > 0)
-    return petra_config_fail(config, "run.checkpoint_every", "run.mode: execute writes no checkpoints; expected 0");
   if (config->probe.per_epoch > 0)
     return petra_config_fail(config, "probe.per_epoch", "run.mode: execute has no probes; expected 0");
   if (config->cluster.cost.model == PETRA_COST_MEASURED)
@@ -88,11 +83,11 @@ static petra_status set_bytes(petra_execution *e) {
   return PETRA_OK;
 }
 
-petra_status petra_execution_create(petra_ranks *ranks, const petra_plan *plan, bool resume, petra_execution **out) {
+petra_status petra_execution_create(petra_ranks *ranks, const petra_plan *plan, petra_execution **out) {
   petra_execution *e;
   petra_status status;
   char stages[64];
-  PETRA_TRY(check(plan, resume));
+  PETRA_TRY(check(plan));
   PETRA_TRY(petra_allocate(&e, 1, sizeof *e));
   e->ranks = ranks;
   e->plan = plan;
@@ -192,8 +187,8 @@ static petra_status hear(petra_execution *e, const void *data) {
     return e->log->ops->loss(e->log, item.microbatch, &item.loss, item.lr, item.virtual_ns);
   case NEWS_EVALUATION:
     return e->log->ops->evaluated(e->log, item.microbatch, &item.evaluation);
-  case NEWS_END:
-    e->ended = true;
+  case NEWS_SO_FAR:
+    e->heard_so_far = true;
     break;
   }
   return PETRA_OK;
@@ -213,14 +208,14 @@ static petra_status hear_all(void *context) {
   }
 }
 
-static petra_status end_news(petra_execution *e) {
+petra_status petra_execution_settle(petra_execution *e) {
   const void *data;
   size_t size;
-  if (!e->news)
+  if (!e || !e->news)
     return PETRA_OK;
   if (e->ranks->rank > 0)
-    return send_news(e, &(const news){.kind = NEWS_END});
-  while (!e->ended) {
+    return send_news(e, &(const news){.kind = NEWS_SO_FAR});
+  for (e->heard_so_far = false; !e->heard_so_far;) {
     PETRA_TRY(petra_way_take(e->news, e->told, "the losses of the last stage", &data, &size));
     PETRA_TRY(hear(e, data));
   }
@@ -230,7 +225,7 @@ static petra_status end_news(petra_execution *e) {
 petra_status petra_execution_finish(petra_execution *e) {
   petra_carrier *carrier = e->ranks->carrier;
   const int64_t in_actions_ns = petra_carrier_counted(carrier).wait_ns - e->before.wait_ns;
-  PETRA_TRY(end_news(e));
+  PETRA_TRY(petra_execution_settle(e));
   const petra_carrier_counts counts = petra_carrier_counted(carrier);
   e->did.wall_ns += petra_clock_ns();
   e->did.copying_ns = petra_transport_ranks_copying_ns(e->transport);
@@ -261,6 +256,63 @@ petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, co
   PETRA_TRY(petra_worker_ranks_create(&options, &e->worker));
   *out = e->worker;
   return PETRA_OK;
+}
+
+/* --- checkpoints --- */
+
+typedef struct numbers_of {
+  const petra_execution *execution;
+  int64_t *numbers;
+} numbers_of;
+
+static petra_status take_numbers(void *context, int rank, const void *data, size_t size) {
+  const numbers_of *n = context;
+  (void)size;
+  for (int32_t j = 0; j < n->execution->plan->stages; j++)
+    if (n->execution->placement.rank_of[j] == rank)
+      memcpy(&n->numbers[j], (const int64_t *)data + j, sizeof *n->numbers);
+  return PETRA_OK;
+}
+
+petra_status petra_execution_collect(petra_execution *e, petra_status status, int64_t *of_stages) {
+  numbers_of all = {e, of_stages};
+  PETRA_TRY(petra_execution_agree_on(e, status));
+  return e ? petra_ranks_gather(e->ranks, of_stages, (size_t)e->plan->stages * sizeof *of_stages, take_numbers, &all)
+           : PETRA_OK;
+}
+
+petra_status petra_execution_agree_on(petra_execution *e, petra_status status) {
+  return e ? petra_ranks_agree(e->ranks, status, NULL) : status;
+}
+
+int64_t petra_execution_clock_ns(const petra_execution *e) {
+  return e ? petra_clock_ns() - e->origin_ns : 0;
+}
+
+petra_status petra_execution_archive(petra_execution *e, int32_t stage, int64_t clock_ns, petra_archive *archive) {
+  bool there;
+  PETRA_TRY(petra_worker_ranks_archive(e ? e->worker : NULL, stage, e ? e->resumed_ns - clock_ns : 0, archive, &there));
+  if (archive->reading && e && !there && e->plan->config->run.trace_actions)
+    return petra_config_fail(e->plan->config, "run.trace_actions",
+                             "true, but %s has no actions by the wall clock: it was written with run.mode: emulate; "
+                             "expected run.mode: emulate",
+                             archive->path);
+  return PETRA_OK;
+}
+
+petra_status petra_execution_resume(petra_execution *e, uint64_t *digest) {
+  struct {
+    uint64_t digest;
+    int64_t now_ns;
+  } first = {*digest, petra_clock_ns()};
+  PETRA_TRY(petra_ranks_share(e->ranks, &first, sizeof first));
+  *digest = first.digest;
+  e->resumed_ns = first.now_ns;
+  return PETRA_OK;
+}
+
+petra_worker *petra_execution_counting(petra_execution *e) {
+  return petra_worker_ranks_counting(e->worker);
 }
 
 typedef struct accounts_of {

@@ -13,9 +13,9 @@
 
 typedef struct petra_execution petra_execution;
 
-/* What the mode cannot do (`resume`: going on from a checkpoint): PETRA_CONFIG or PETRA_UNSUPPORTED, with the key. Places the stages. `ranks` and `plan` are
- * borrowed; the plan has its program. */
-petra_status petra_execution_create(petra_ranks *ranks, const petra_plan *plan, bool resume, petra_execution **out);
+/* What the mode cannot do: PETRA_CONFIG, with the key. Places the stages. `ranks` and `plan` are borrowed; the plan has its
+ * program. */
+petra_status petra_execution_create(petra_ranks *ranks, const petra_plan *plan, petra_execution **out);
 void petra_execution_destroy(petra_execution *execution); /* NULL is allowed */
 const petra_placement *petra_execution_placement(const petra_execution *execution);
 
@@ -37,6 +37,30 @@ petra_status petra_execution_worker(petra_execution *execution, petra_worker *wo
 
 /* After the executor: rank 0 waits for what the last stage still has to tell. */
 petra_status petra_execution_finish(petra_execution *execution);
+
+/* --- checkpoints: NULL is a run of one process, to which there is nothing to do --- */
+
+/* All that was told so far (petra_execution_observer) is with rank 0. */
+petra_status petra_execution_settle(petra_execution *execution);
+
+/* Whether all ranks got here in order (petra_ranks_agree); then to rank 0: a number of each stage, of the rank that has it. */
+petra_status petra_execution_collect(petra_execution *execution, petra_status status, int64_t *of_stages);
+petra_status petra_execution_agree_on(petra_execution *execution, petra_status status);
+
+/* The clock of rank 0 now; 0 without an execution. */
+int64_t petra_execution_clock_ns(const petra_execution *execution);
+
+/* The recorded actions of a stage, in its part; `clock_ns`: petra_execution_clock_ns when it was written. Their times are
+ * made those of a run without a pause. */
+petra_status petra_execution_archive(petra_execution *execution, int32_t stage, int64_t clock_ns,
+                                     petra_archive *archive);
+
+/* All ranks go on from the checkpoint that rank 0 found, whose file has this digest; 0: from the beginning. The same on all
+ * ranks afterwards. */
+petra_status petra_execution_resume(petra_execution *execution, uint64_t *digest);
+
+/* For the actions that the checkpoint has done (run/checkpoints.h). */
+petra_worker *petra_execution_counting(petra_execution *execution);
 
 /* To rank 0: the accounts of all stages. */
 petra_status petra_execution_accounts(petra_execution *execution, petra_account *accounts);

@@ -40,10 +40,13 @@ petra_status petra_folder_make(const char *path) {
   return status;
 }
 
+petra_status petra_folder_of_run(const petra_config *config, const char *output, char **out) {
+  return output ? petra_duplicate_string(out, output) : petra_join_path(config->run.output, config->run.name, out);
+}
+
 petra_status petra_folder_of(const petra_config *config, const char *output, char **out) {
   char *path;
-  PETRA_TRY(output ? petra_duplicate_string(&path, output)
-                   : petra_join_path(config->run.output, config->run.name, &path));
+  PETRA_TRY(petra_folder_of_run(config, output, &path));
   petra_status status = petra_folder_make(path);
   if (status != PETRA_OK)
     petra_free(path);

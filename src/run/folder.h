@@ -28,7 +28,8 @@ petra_status petra_folder_write_stages(const petra_folder *folder, const petra_p
 petra_status petra_folder_complete(petra_folder *folder);
 void petra_folder_fini(petra_folder *folder);
 
-/* mkdir -p: --output, else run.output/run.name. Free with petra_free. */
+/* --output, else run.output/run.name; the second makes the folder. Free with petra_free. */
+petra_status petra_folder_of_run(const petra_config *config, const char *output, char **out);
 petra_status petra_folder_of(const petra_config *config, const char *output, char **out);
 petra_status petra_folder_make(const char *path);
 

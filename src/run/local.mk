@@ -1,6 +1,8 @@
 # src/run: one assembly of a run from a config: plan, network on a backend, run; what records it.
 libpetra_a_SOURCES += \
 	src/run/action_log.c src/run/action_log.h \
+	src/run/checkpoint_files.c src/run/checkpoint_files.h \
+	src/run/checkpoint_state.c src/run/checkpoint_state.h \
 	src/run/checkpoints.c src/run/checkpoints.h \
 	src/run/cluster.c src/run/cluster.h \
 	src/run/digest.c src/run/digest.h \

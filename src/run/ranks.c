@@ -155,6 +155,14 @@ petra_status petra_ranks_gather(petra_ranks *ranks, const void *data, size_t siz
   return status;
 }
 
+petra_status petra_ranks_share(petra_ranks *ranks, void *data, size_t size) {
+  if (ranks->rank > 0)
+    return petra_carrier_get(ranks->carrier, 0, data, size);
+  for (int r = 1; r < ranks->count; r++)
+    PETRA_TRY(petra_carrier_put(ranks->carrier, r, data, size));
+  return PETRA_OK;
+}
+
 petra_status petra_ranks_agree(petra_ranks *ranks, petra_status status, const char *text) {
   agreement found = {PETRA_OK, NULL};
   unsigned char *data;
@@ -170,10 +178,7 @@ petra_status petra_ranks_agree(petra_ranks *ranks, petra_status status, const ch
   petra_free(data);
   PETRA_TRY(sent);
   int32_t verdict = found.status;
-  if (ranks->rank > 0)
-    PETRA_TRY(petra_carrier_get(ranks->carrier, 0, &verdict, sizeof verdict));
-  for (int r = 1; r < ranks->count && ranks->rank == 0; r++)
-    PETRA_TRY(petra_carrier_put(ranks->carrier, r, &verdict, sizeof verdict));
+  PETRA_TRY(petra_ranks_share(ranks, &verdict, sizeof verdict));
   ranks->agreed = verdict != PETRA_OK;
   if (ranks->agreed && ranks->rank > 0)
     *held = 0; /* rank 0 has told */

@@ -38,6 +38,9 @@ petra_status petra_ranks_gather(petra_ranks *ranks, const void *data, size_t siz
                                 petra_status (*each)(void *context, int rank, const void *data, size_t size),
                                 void *context);
 
+/* All ranks get the bytes of rank 0. */
+petra_status petra_ranks_share(petra_ranks *ranks, void *data, size_t size);
+
 /* Names the stages of this rank in messages: "rank 1 (host, stages 4 .. 6)". */
 void petra_ranks_rename(petra_ranks *ranks, const char *stages);
 

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/seal.h"
 #include "base/utf8.h"
 #include "exec/transport_local.h"
 #include "exec/worker_stage.h"
@@ -27,7 +28,9 @@ struct petra_run {
   petra_execution *execution; /* NULL: the run is emulated */
   /* Files. */
   petra_folder folder;
-  char *weights_path, *checkpoint_path;
+  char *weights_path;
+  bool stored; /* there is a folder, of this rank or of rank 0 */
+  petra_checkpoint_files checkpoint;
   petra_archive *resume; /* the checkpoint that the run goes on from; NULL: none */
   int64_t first;         /* the first microbatch that stage 1 reads */
   /* What works. */
@@ -80,24 +83,24 @@ static petra_status plan_program(petra_run *run) {
   return petra_plan_check_training(&run->plan, microbatches);
 }
 
-/* With `resume`: the checkpoint, where there is one, and the log in it. */
-static petra_status find_checkpoint(petra_run *run, petra_runlog_about *about, char **log) {
-  size_t bytes;
+/* With `resume`: the checkpoint, where there is one. */
+static petra_status find_checkpoint(petra_run *run, petra_checkpoint_begin *begin) {
   if (!run->options.resume)
     return PETRA_OK;
-  PETRA_TRY(petra_checkpoint_find(run->checkpoint_path, run->config, &run->resume));
-  if (!run->resume) {
-    if (run->options.print)
-      petra_utf8_print(stdout, "no %s: the run begins at its beginning\n", run->checkpoint_path);
+  PETRA_TRY(petra_checkpoint_find(run->checkpoint.path, run->config, &run->resume));
+  if (!run->resume)
     return PETRA_OK;
-  }
-  PETRA_TRY(petra_checkpoint_begin(run->resume, run->config, run->plan.program.microbatches, &run->first, log, &bytes));
-  about->image = *log;
-  about->image_bytes = bytes;
-  if (run->options.print)
-    petra_utf8_print(stdout, "resumed from %s: microbatch %lld (epoch %lld)\n", run->checkpoint_path,
-                     (long long)run->first, (long long)(run->first / run->plan.program.batches) + 1);
+  PETRA_TRY(petra_checkpoint_read_begin(run->resume, run->config, run->plan.program.microbatches, begin));
+  run->first = begin->read;
   return PETRA_OK;
+}
+
+static void print_resumed(const petra_run *run) {
+  if (!run->resume)
+    petra_utf8_print(stdout, "no %s: the run begins at its beginning\n", run->checkpoint.path);
+  else
+    petra_utf8_print(stdout, "resumed from %s: microbatch %lld (epoch %lld)\n", run->checkpoint.path,
+                     (long long)run->first, (long long)(run->first / run->plan.program.batches) + 1);
 }
 
 /* The run's folder with run.h5 and config.yaml. */
@@ -105,15 +108,21 @@ static petra_status open_files(petra_run *run) {
   char *log = NULL;
   char backend[256], libraries[256];
   petra_runlog_about about = {.command = run->options.command_line, .backend = backend, .libraries = libraries};
-  petra_status status;
+  petra_checkpoint_begin begin;
   PETRA_TRY(petra_folder_open(&run->folder, run->config, run->options.output));
   PETRA_TRY(petra_join_path(run->folder.path, "weights.h5", &run->weights_path));
-  PETRA_TRY(petra_join_path(run->folder.path, "checkpoint.h5", &run->checkpoint_path));
+  PETRA_TRY(petra_checkpoint_files_init(&run->checkpoint, run->folder.path, run->plan.stages));
   run->network.backend->ops->describe(run->network.backend, backend, sizeof backend);
   petra_libraries_describe(libraries, sizeof libraries);
-  PETRA_TRY_GOTO(status, find_checkpoint(run, &about, &log), done);
-  status = petra_folder_begin(&run->folder, &run->plan, &about);
-done:
+  PETRA_TRY(find_checkpoint(run, &begin));
+  if (run->resume) {
+    PETRA_TRY(petra_checkpoint_read_log(run->resume, &begin, &log));
+    about.image = log;
+    about.image_bytes = (size_t)begin.log_bytes;
+  }
+  if (run->options.resume && run->options.print)
+    print_resumed(run);
+  petra_status status = petra_folder_begin(&run->folder, &run->plan, &about);
   petra_free(log);
   PETRA_TRY(status);
   if (!run->resume)
@@ -186,7 +195,7 @@ static petra_status prepare(petra_run *run) {
   if (options->program)
     run->plan.method.program = options->program;
   if (options->ranks) {
-    PETRA_TRY(petra_execution_create(options->ranks, &run->plan, options->resume, &run->execution));
+    PETRA_TRY(petra_execution_create(options->ranks, &run->plan, &run->execution));
     placement = petra_execution_placement(run->execution);
   }
   PETRA_TRY(petra_network_open(&run->network, &run->plan, placement, options->backend));
@@ -202,12 +211,51 @@ static petra_status open_records(petra_run *run) {
   return create_observers(run);
 }
 
+/* On another rank than rank 0, which has opened the folder: the files that it writes parts of checkpoints into. */
+static petra_status follow_files(petra_run *run) {
+  PETRA_TRY(petra_folder_of_run(run->config, run->options.output, &run->folder.path));
+  PETRA_TRY(petra_folder_expand_config(run->config, &run->folder.config, &run->folder.config_size));
+  return petra_checkpoint_files_init(&run->checkpoint, run->folder.path, run->plan.stages);
+}
+
+/* The checkpoint that rank 0 goes on from, on all ranks. */
+static petra_status follow_checkpoint(petra_run *run) {
+  petra_checkpoint_begin begin;
+  uint64_t digest = 0, found = 0;
+  if (run->resume)
+    PETRA_TRY(petra_seal_get_digest(run->checkpoint.path, &digest));
+  PETRA_TRY(petra_execution_resume(run->execution, &digest));
+  if (run->resume || digest == 0)
+    return PETRA_OK;
+  PETRA_TRY(find_checkpoint(run, &begin));
+  if (run->resume)
+    PETRA_TRY(petra_seal_get_digest(run->checkpoint.path, &found));
+  return found == digest
+             ? PETRA_OK
+             : petra_fail(PETRA_IO, "%s: %s; expected a folder that all processes share", run->checkpoint.path,
+                          run->resume ? "another checkpoint than that of rank 0" : "is not there");
+}
+
+static petra_status open_all(petra_run *run) {
+  petra_ranks *ranks = run->options.ranks;
+  petra_status status = open_records(run);
+  if (!ranks)
+    return status;
+  if (status == PETRA_OK && run->stored && ranks->rank > 0)
+    status = follow_files(run);
+  PETRA_TRY(petra_ranks_agree(ranks, status, NULL));
+  if (run->stored && run->options.resume)
+    status = petra_ranks_agree(ranks, follow_checkpoint(run), NULL);
+  return status;
+}
+
 petra_status petra_run_open(const petra_config *config, const petra_run_options *options, petra_run **out) {
   petra_run *run;
   petra_ranks *ranks = options->ranks;
   PETRA_TRY(petra_allocate(&run, 1, sizeof *run));
   run->config = config;
   run->options = *options;
+  run->stored = options->files;
   if (ranks && ranks->rank > 0)
     run->options.files = run->options.print = false;
   run->network.backend = options->backend;
@@ -215,11 +263,8 @@ petra_status petra_run_open(const petra_config *config, const petra_run_options 
   petra_status status = prepare(run);
   if (ranks)
     status = petra_execution_agree(ranks, status, &run->network, &run->cluster, run->train_set, run->eval_set);
-  if (status == PETRA_OK) {
-    status = open_records(run);
-    if (ranks)
-      status = petra_ranks_agree(ranks, status, NULL);
-  }
+  if (status == PETRA_OK)
+    status = open_all(run);
   if (status != PETRA_OK)
     petra_run_destroy(run);
   else
@@ -265,18 +310,21 @@ static petra_status create_worker(petra_run *run) {
 
 /* Writes checkpoints and reads the one that the run goes on from; *worker is for the executor. */
 static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
-  const petra_checkpoints_options options = {.network = &run->network,
-                                             .worker = run->worker,
-                                             .probe = run->probe,
-                                             .log = run->log,
-                                             .runlog = run->folder.runlog,
-                                             .path = run->checkpoint_path,
-                                             .config = run->folder.config,
+  const petra_checkpoints_options options = {.state = {.files = &run->checkpoint,
+                                                       .config = run->folder.config,
+                                                       .network = &run->network,
+                                                       .worker = run->worker,
+                                                       .execution = run->execution,
+                                                       .probe = run->probe,
+                                                       .log = run->log,
+                                                       .runlog = run->folder.runlog},
+                                             .worker = *worker,
+                                             .counting =
+                                                 run->execution ? petra_execution_counting(run->execution) : NULL,
                                              .every = run->config->run.checkpoint_every * run->plan.program.batches,
                                              .measure = run->config->cluster.cost.model == PETRA_COST_MEASURED,
                                              .resume = run->resume};
-  *worker = run->worker;
-  if (!run->options.files)
+  if (!run->stored)
     return PETRA_OK;
   PETRA_TRY(petra_checkpoints_create(&options, &run->checkpoints, worker));
   petra_checkpoint_destroy(run->resume);
@@ -291,13 +339,12 @@ static bool records(const petra_run *run) {
 }
 
 petra_status petra_run_go(petra_run *run) {
-  petra_worker *worker;
   PETRA_TRY(create_worker(run));
+  petra_worker *worker = run->worker;
   if (run->execution)
     PETRA_TRY(
         petra_execution_worker(run->execution, run->worker, &run->network, run->transport, records(run), &worker));
-  else
-    PETRA_TRY(create_checkpoints(run, &worker));
+  PETRA_TRY(create_checkpoints(run, &worker));
   if (run->wrap)
     worker = run->wrap(run->wrap_context, worker);
   PETRA_TRY(petra_executor_virtual_create(&run->cluster.executor, &run->executor));
@@ -371,7 +418,7 @@ void petra_run_destroy(petra_run *run) {
   petra_probe_log_fini(&run->probe_log);
   petra_training_log_destroy(run->log);
   petra_folder_fini(&run->folder);
-  petra_free(run->checkpoint_path);
+  petra_checkpoint_files_fini(&run->checkpoint);
   petra_free(run->weights_path);
   petra_loader_destroy(run->loader);
   petra_cluster_fini(&run->cluster);

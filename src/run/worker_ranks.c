@@ -4,24 +4,16 @@
 #include "base/mem.h"
 #include "exec/transport_ranks.h"
 
+#include <stddef.h>
+#include <string.h>
+
 typedef struct worker_ranks {
-  petra_worker base;
+  petra_worker base, before; /* `before` is for what a checkpoint has done */
   petra_worker_ranks_options options;
   petra_worker *counting;
   petra_trace_row *rows;
   int64_t count, capacity, busy_ns;
 } worker_ranks;
-
-/* An action of a stage that is elsewhere: what it takes by the schedule. */
-static void count_taken(const worker_ranks *w, const petra_action *action) {
-  const bool fused = petra_program_fused(w->options.program, action->stage);
-  const bool last = action->stage == w->options.program->stages;
-  const bool forward = action->kind == PETRA_ACTION_FORWARD || (action->kind == PETRA_ACTION_BACKWARD && fused);
-  if (forward && action->stage > 1)
-    petra_transport_ranks_taken(w->options.transport, action->stage, PETRA_CHANNEL_FORWARD);
-  else if (action->kind == PETRA_ACTION_BACKWARD && !last)
-    petra_transport_ranks_taken(w->options.transport, action->stage, PETRA_CHANNEL_BACKWARD);
-}
 
 static petra_status record(worker_ranks *w, const petra_action *action, const petra_action_result *result,
                            int64_t start_ns, int64_t end_ns) {
@@ -49,15 +41,26 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
                             petra_action_result *results) {
   worker_ranks *w = (worker_ranks *)base;
   for (int i = 0; i < count; i++) {
+    petra_transport_ranks_count(w->options.transport, w->options.program, &actions[i], false);
     const bool here = petra_stages_has(&w->options.stages, actions[i].stage);
     if (here || actions[i].kind == PETRA_ACTION_EVALUATE)
       PETRA_TRY(perform_here(w, virtual_ns, &actions[i], &results[i]));
-    if (here)
-      continue;
-    count_taken(w, &actions[i]);
-    PETRA_TRY(w->counting->ops->perform(w->counting, virtual_ns, &actions[i], 1, &results[i]));
+    if (!here)
+      PETRA_TRY(w->counting->ops->perform(w->counting, virtual_ns, &actions[i], 1, &results[i]));
   }
   return w->options.between ? w->options.between(w->options.context) : PETRA_OK;
+}
+
+static petra_status perform_before(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
+                                   petra_action_result *results) {
+  worker_ranks *w = (worker_ranks *)((char *)base - offsetof(worker_ranks, before));
+  for (int i = 0; i < count; i++)
+    petra_transport_ranks_count(w->options.transport, w->options.program, &actions[i], true);
+  return w->counting->ops->perform(w->counting, virtual_ns, actions, count, results);
+}
+
+petra_worker *petra_worker_ranks_counting(petra_worker *base) {
+  return &((worker_ranks *)base)->before;
 }
 
 static petra_status finish(petra_worker *base) {
@@ -66,9 +69,11 @@ static petra_status finish(petra_worker *base) {
 
 petra_status petra_worker_ranks_create(const petra_worker_ranks_options *options, petra_worker **out) {
   static const petra_worker_ops ops = {.perform = perform, .finish = finish};
+  static const petra_worker_ops before_ops = {.perform = perform_before};
   worker_ranks *w;
   PETRA_TRY(petra_allocate(&w, 1, sizeof *w));
   w->base.ops = &ops;
+  w->before.ops = &before_ops;
   w->options = *options;
   petra_status status = petra_worker_cost_create(&options->counting, &w->counting);
   if (status != PETRA_OK)
@@ -85,6 +90,67 @@ void petra_worker_ranks_destroy(petra_worker *base) {
   petra_worker_cost_destroy(w->counting);
   petra_free(w->rows);
   petra_free(w);
+}
+
+/* --- checkpoints --- */
+
+enum { ROW = 6 }; /* kind, microbatch, start, end, version read, version written */
+
+static void pack(const petra_trace_row *row, int64_t out[ROW]) {
+  const int64_t values[ROW] = {(int64_t)row->action.kind, row->action.microbatch,     row->start_ns, row->end_ns,
+                               row->result.version_read,  row->result.version_written};
+  memcpy(out, values, sizeof values);
+}
+
+static petra_status unpack(const petra_archive *archive, int32_t stage, const int64_t in[ROW], petra_trace_row *out) {
+  PETRA_TRY(petra_archive_within(archive, "actions", "a kind", in[0], 0, PETRA_ACTION_KINDS - 1));
+  PETRA_TRY(petra_archive_within(archive, "actions", "a time", in[3], in[2], INT64_MAX));
+  *out = (petra_trace_row){.action = {.stage = stage, .kind = (petra_action_kind)in[0], .microbatch = in[1]},
+                           .start_ns = in[2],
+                           .end_ns = in[3],
+                           .result = {.version_read = in[4], .version_written = in[5]}};
+  return PETRA_OK;
+}
+
+static int64_t count_rows(const worker_ranks *w, int32_t stage) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < w->count; i++)
+    count += w->rows[i].action.stage == stage;
+  return count;
+}
+
+static petra_status archive_rows(worker_ranks *w, int32_t stage, int64_t later_ns, petra_archive *archive,
+                                 int64_t count) {
+  int64_t *values, packed = 0;
+  petra_status status;
+  PETRA_TRY(petra_archive_require(archive, "actions", PETRA_ARCHIVE_I64, ROW * count));
+  PETRA_TRY(petra_allocate(&values, (size_t)count, ROW * sizeof *values));
+  for (int64_t i = 0; i < w->count && !archive->reading; i++)
+    if (w->rows[i].action.stage == stage)
+      pack(&w->rows[i], values + ROW * packed++);
+  PETRA_TRY_GOTO(status, petra_archive_integers(archive, "actions", values, ROW * count), done);
+  if (archive->reading && w->options.record)
+    PETRA_TRY_GOTO(status, petra_array_reserve(&w->rows, &w->capacity, w->count + count, sizeof *w->rows), done);
+  for (int64_t i = 0; i < count && archive->reading && w->options.record; i++) {
+    petra_trace_row *row = &w->rows[w->count];
+    PETRA_TRY_GOTO(status, unpack(archive, stage, values + ROW * i, row), done);
+    row->start_ns += later_ns;
+    row->end_ns += later_ns;
+    w->count++;
+  }
+done:
+  petra_free(values);
+  return status;
+}
+
+petra_status petra_worker_ranks_archive(petra_worker *base, int32_t stage, int64_t later_ns, petra_archive *archive,
+                                        bool *there) {
+  worker_ranks *w = (worker_ranks *)base;
+  int64_t count = w && w->options.record ? count_rows(w, stage) : -1;
+  PETRA_TRY(petra_archive_integers(archive, "actions-count", &count, 1));
+  PETRA_TRY(petra_archive_within(archive, "actions-count", "actions", count, -1, INT32_MAX));
+  *there = count >= 0;
+  return w && count > 0 ? archive_rows(w, stage, later_ns, archive, count) : PETRA_OK;
 }
 
 const petra_trace_row *petra_worker_ranks_rows(const petra_worker *base, int64_t *count) {

@@ -5,6 +5,7 @@
 #ifndef PETRA_RUN_WORKER_RANKS_H
 #define PETRA_RUN_WORKER_RANKS_H
 
+#include "base/archive.h"
 #include "exec/observer.h"
 #include "exec/stages.h"
 #include "exec/transport.h"
@@ -26,6 +27,15 @@ typedef struct petra_worker_ranks_options {
 
 petra_status petra_worker_ranks_create(const petra_worker_ranks_options *options, petra_worker **out);
 void petra_worker_ranks_destroy(petra_worker *worker);
+
+/* Counts, and does not do, actions of all stages: those that a checkpoint has done, before any other. Valid as long as the
+ * worker. */
+petra_worker *petra_worker_ranks_counting(petra_worker *worker);
+
+/* What it recorded of a stage, in a part of a checkpoint. Where it is read, `later_ns` is added to the times; *there: whether
+ * actions were recorded. NULL: nothing is recorded here. */
+petra_status petra_worker_ranks_archive(petra_worker *worker, int32_t stage, int64_t later_ns, petra_archive *archive,
+                                        bool *there);
 
 /* What it recorded, in the order in which it was done. */
 const petra_trace_row *petra_worker_ranks_rows(const petra_worker *worker, int64_t *count);

@@ -39,7 +39,9 @@ petra_status petra_way_buffer(petra_way *way, int64_t done, const char *what, vo
 /* Sends the buffer's first `size` bytes as message `number`. */
 petra_status petra_way_send(petra_way *way, int64_t number, size_t size);
 
-/* Waits for message `number` and gives its bytes, which stay until petra_way_done. */
+/* Waits for the next message, whichever that is, or for message `number`, and gives its bytes, which stay until
+ * petra_way_done. */
+petra_status petra_way_next(petra_way *way, const char *what, int64_t *number, const void **data, size_t *size);
 petra_status petra_way_take(petra_way *way, int64_t number, const char *what, const void **data, size_t *size);
 petra_status petra_way_done(petra_way *way, int64_t number);
 

@@ -181,6 +181,21 @@ static bool has_come(void *context) {
   return *find(a->way, a->number) != NULL;
 }
 
+static bool any_has_come(void *context) {
+  return ((petra_way *)context)->first != NULL;
+}
+
+petra_status petra_way_next(petra_way *way, const char *what, int64_t *number, const void **data, size_t *size) {
+  petra_carrier_lock(way->carrier);
+  petra_status status = petra_carrier_wait(way->carrier, any_has_come, way, what);
+  if (status == PETRA_OK) {
+    *number = way->first->number;
+    *data = way->first->memory + HEADER;
+    *size = way->first->bytes;
+  }
+  return petra_carrier_unlock(way->carrier, status);
+}
+
 petra_status petra_way_take(petra_way *way, int64_t number, const char *what, const void **data, size_t *size) {
   awaited wanted = {way, number};
   petra_carrier_lock(way->carrier);

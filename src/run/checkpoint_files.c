@@ -1,0 +1,86 @@
+#include "run/checkpoint_files.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/seal.h"
+#include "io/checkpoint.h"
+#include "run/folder.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+petra_status petra_checkpoint_files_init(petra_checkpoint_files *files, const char *directory, int32_t stages) {
+  char name[32];
+  PETRA_TRY(petra_join_path(directory, "checkpoint.h5", &files->path));
+  PETRA_TRY(petra_join_path(directory, "checkpoint", &files->folder));
+  PETRA_TRY(petra_allocate(&files->stem, (size_t)stages + 1, sizeof *files->stem));
+  files->parts = stages + 1;
+  for (int32_t j = 1; j <= stages; j++) {
+    snprintf(name, sizeof name, "stage-%02d", j);
+    PETRA_TRY(petra_join_path(files->folder, name, &files->stem[j - 1]));
+  }
+  return petra_join_path(files->folder, "probes", &files->stem[stages]);
+}
+
+void petra_checkpoint_files_fini(petra_checkpoint_files *files) {
+  for (int i = 0; i < files->parts; i++)
+    petra_free(files->stem[i]);
+  petra_free(files->stem);
+  petra_free(files->folder);
+  petra_free(files->path);
+}
+
+static petra_status compare(const char *path, const char *found, const petra_config *expected) {
+  petra_config_difference difference;
+  int order;
+  PETRA_TRY(petra_config_compare_text(path, found, expected, PETRA_ROLE_RESULT, &order, &difference));
+  return order == 0
+             ? PETRA_OK
+             : petra_fail(
+                   PETRA_CONFIG,
+                   "%s: was written with %s: %s, and the config has %s; expected the config of the run that is resumed",
+                   path, difference.key, difference.a, difference.b);
+}
+
+petra_status petra_checkpoint_find(const char *path, const petra_config *config, petra_archive **out) {
+  petra_archive *archive;
+  *out = NULL;
+  if (access(path, F_OK) != 0)
+    return PETRA_OK;
+  PETRA_TRY(petra_checkpoint_open(path, &archive));
+  petra_status status = compare(path, petra_checkpoint_config(archive), config);
+  if (status != PETRA_OK)
+    petra_checkpoint_destroy(archive);
+  else
+    *out = archive;
+  return status;
+}
+
+petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_config *config, int64_t microbatches,
+                                         petra_checkpoint_begin *begin) {
+  PETRA_TRY(petra_archive_integers(archive, "begin", (int64_t *)begin, sizeof *begin / sizeof(int64_t)));
+  PETRA_TRY(petra_archive_within(archive, "begin", "actions", begin->actions, 1, INT64_MAX));
+  PETRA_TRY(petra_archive_within(archive, "begin", "microbatches read", begin->read, 1, INT64_MAX));
+  PETRA_TRY(petra_archive_within(archive, "begin", "bytes of the log", begin->log_bytes, PETRA_SEAL_BYTES, INT64_MAX));
+  PETRA_TRY(petra_archive_within(archive, "begin", "a time", begin->clock_ns, 0, INT64_MAX));
+  if (begin->read >= microbatches)
+    return petra_config_fail(
+        config, "run.epochs",
+        "%lld microbatches in all, and the checkpoint was written after %lld; expected a longer run",
+        (long long)microbatches, (long long)begin->read);
+  return PETRA_OK;
+}
+
+petra_status petra_checkpoint_read_log(petra_archive *archive, const petra_checkpoint_begin *begin, char **log) {
+  char *image;
+  PETRA_TRY(petra_archive_require(archive, "log", PETRA_ARCHIVE_U8, begin->log_bytes));
+  PETRA_TRY(petra_allocate_raw(&image, (size_t)begin->log_bytes, 1));
+  petra_status status = petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, begin->log_bytes, image);
+  if (status == PETRA_OK)
+    status = petra_seal_check_image("the log in the checkpoint", image, (size_t)begin->log_bytes);
+  if (status != PETRA_OK)
+    petra_free(image);
+  else
+    *log = image;
+  return status;
+}

@@ -1,0 +1,40 @@
+/* The files of a checkpoint in the folder of a run: checkpoint.h5, which is written last and names the parts that it needs by
+ * their digests; in checkpoint/ a part for every stage, which the process that has the stage writes, and one for the probes. So a
+ * checkpoint is whole or is none, whatever happens while it is written, and no process holds the state of another one. */
+#ifndef PETRA_RUN_CHECKPOINT_FILES_H
+#define PETRA_RUN_CHECKPOINT_FILES_H
+
+#include "base/archive.h"
+#include "base/config.h"
+
+typedef struct petra_checkpoint_files {
+  char *path;   /* DIR/checkpoint.h5 */
+  char *folder; /* DIR/checkpoint */
+  char **stem;  /* of the parts: J of the stages, then that of the probes (io/checkpoint.h) */
+  int parts;    /* J + 1 */
+} petra_checkpoint_files;
+
+/* petra_checkpoint_files_fini is due whatever comes back, for zeros as well. */
+petra_status petra_checkpoint_files_init(petra_checkpoint_files *files, const char *directory, int32_t stages);
+void petra_checkpoint_files_fini(petra_checkpoint_files *files);
+
+/* Opens checkpoint.h5 and checks that it is of a run with this config, as far as keys decide what is computed up to there
+ * (PETRA_ROLE_RESULT). *out is NULL, and all is well, where there is no such file. */
+petra_status petra_checkpoint_find(const char *path, const petra_config *config, petra_archive **out);
+
+/* What a checkpoint begins with. */
+typedef struct petra_checkpoint_begin {
+  int64_t actions;   /* done, of all stages */
+  int64_t read;      /* microbatches that stage 1 had read */
+  int64_t log_bytes; /* of run.h5 at that moment */
+  int64_t clock_ns; /* rank 0's clock (base/clock.h), which recorded actions count by; 0: no actions are in the parts */
+} petra_checkpoint_begin;
+
+/* PETRA_CONFIG if the run, of so many microbatches, ends before the checkpoint. */
+petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_config *config, int64_t microbatches,
+                                         petra_checkpoint_begin *begin);
+
+/* The log in it (petra_runlog_image's), of begin->log_bytes bytes; free with petra_free. */
+petra_status petra_checkpoint_read_log(petra_archive *archive, const petra_checkpoint_begin *begin, char **log);
+
+#endif

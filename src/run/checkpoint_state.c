@@ -1,0 +1,155 @@
+#include "run/checkpoint_state.h"
+
+#include "base/mem.h"
+#include "exec/worker_stage.h"
+#include "io/checkpoint.h"
+#include "run/folder.h"
+
+/* What the walk goes with. */
+typedef struct walk {
+  const petra_checkpoint_state *state;
+  petra_tensor_archive tensors;
+  petra_account **accounts; /* of the stages, then of the probe; NULL: elsewhere */
+  int64_t *digests;         /* of the parts; 0: there is none */
+  int32_t stages;
+} walk;
+
+static petra_status begin_walk(walk *w, const petra_checkpoint_state *state, const petra_checkpoint_begin *begin) {
+  const petra_network *network = state->network;
+  *w = (walk){.state = state, .stages = network->plan->stages};
+  PETRA_TRY(petra_allocate(&w->accounts, (size_t)w->stages + 1, sizeof *w->accounts));
+  PETRA_TRY(petra_allocate(&w->digests, (size_t)w->stages + 1, sizeof *w->digests));
+  for (int32_t j = 0; j < w->stages; j++)
+    w->accounts[j] = network->stage[j] ? petra_stage_account(network->stage[j]) : NULL;
+  w->accounts[w->stages] = state->probe ? petra_probe_account(state->probe) : NULL;
+  w->tensors = (petra_tensor_archive){.backend = network->backend,
+                                      .accounts = w->accounts,
+                                      .account_count = w->stages + 1,
+                                      .read = begin->read,
+                                      .fused = !network->plan->program.split_head};
+  return PETRA_OK;
+}
+
+static void end_walk(walk *w) {
+  petra_tensor_archive_fini(&w->tensors);
+  petra_free(w->accounts);
+  petra_free(w->digests);
+}
+
+/* The content of a part: of a stage (from 0), or of the probes. */
+static petra_status archive_part(walk *w, petra_archive *archive, int part, const petra_checkpoint_begin *begin) {
+  petra_tensor_archive_part(&w->tensors, archive, part + 1, w->accounts[part]);
+  if (part == w->stages)
+    return petra_probe_archive(w->state->probe, &w->tensors);
+  PETRA_TRY(petra_worker_stage_archive_stage(w->state->worker, part + 1, &w->tensors));
+  return petra_execution_archive(w->state->execution, part + 1, begin->clock_ns, archive);
+}
+
+/* Whether a part is this process's. */
+static bool has_part(const walk *w, int part) {
+  return part == w->stages ? w->state->probe != NULL : w->state->network->stage[part] != NULL;
+}
+
+/* --- writing --- */
+
+static petra_status write_part(walk *w, int part, const petra_checkpoint_begin *begin) {
+  const petra_checkpoint_state *state = w->state;
+  petra_archive *archive;
+  uint64_t digest;
+  PETRA_TRY(petra_checkpoint_create(state->files->stem[part], state->config, &archive));
+  petra_status status = archive_part(w, archive, part, begin);
+  if (status == PETRA_OK)
+    status = petra_checkpoint_write_part(archive, &digest);
+  if (status == PETRA_OK)
+    w->digests[part] = (int64_t)digest;
+  petra_checkpoint_destroy(archive);
+  return status;
+}
+
+static petra_status write_parts(walk *w, const petra_checkpoint_begin *begin) {
+  PETRA_TRY(petra_folder_make(w->state->files->folder));
+  for (int part = 0; part <= w->stages; part++)
+    if (has_part(w, part))
+      PETRA_TRY(write_part(w, part, begin));
+  return PETRA_OK;
+}
+
+static petra_status fill(walk *w, petra_archive *archive, petra_checkpoint_begin *begin, int64_t *measured_ns) {
+  char *log;
+  size_t bytes;
+  petra_status status;
+  PETRA_TRY(petra_runlog_image(w->state->runlog, &log, &bytes));
+  begin->log_bytes = (int64_t)bytes;
+  PETRA_TRY_GOTO(status, petra_archive_integers(archive, "begin", (int64_t *)begin, sizeof *begin / sizeof(int64_t)),
+                 done);
+  PETRA_TRY_GOTO(status, petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, begin->log_bytes, log), done);
+  PETRA_TRY_GOTO(status, petra_archive_integers(archive, "parts", w->digests, w->stages + 1), done);
+  if (measured_ns)
+    PETRA_TRY_GOTO(status, petra_archive_integers(archive, "measured_ns", measured_ns, begin->actions), done);
+  PETRA_TRY_GOTO(status, petra_training_log_archive(w->state->log, archive), done);
+  status = petra_worker_stage_archive(w->state->worker, archive, begin->read);
+done:
+  petra_free(log);
+  return status;
+}
+
+/* checkpoint.h5, when all parts are there; those of earlier checkpoints go afterwards. */
+static petra_status write_last(walk *w, petra_checkpoint_begin *begin, int64_t *measured_ns) {
+  const petra_checkpoint_files *files = w->state->files;
+  petra_archive *archive;
+  PETRA_TRY(petra_checkpoint_create(files->path, w->state->config, &archive));
+  petra_status status = fill(w, archive, begin, measured_ns);
+  if (status == PETRA_OK)
+    status = petra_checkpoint_write(archive);
+  petra_checkpoint_destroy(archive);
+  if (status == PETRA_OK)
+    petra_checkpoint_remove_parts(files->folder, files->stem, (const uint64_t *)w->digests, files->parts);
+  return status;
+}
+
+petra_status petra_checkpoint_save(const petra_checkpoint_state *state, petra_checkpoint_begin *begin,
+                                   int64_t *measured_ns) {
+  walk w;
+  petra_status status = begin_walk(&w, state, begin);
+  if (status == PETRA_OK)
+    status = petra_execution_settle(state->execution);
+  if (status == PETRA_OK)
+    status = write_parts(&w, begin);
+  status = petra_execution_collect(state->execution, status, w.digests);
+  if (status == PETRA_OK && state->runlog)
+    status = write_last(&w, begin, measured_ns);
+  status = petra_execution_agree_on(state->execution, status);
+  end_walk(&w);
+  return status;
+}
+
+/* --- reading --- */
+
+static petra_status read_part(walk *w, int part, const petra_checkpoint_begin *begin) {
+  petra_archive *archive;
+  PETRA_TRY(petra_checkpoint_open_part(w->state->files->stem[part], (uint64_t)w->digests[part], &archive));
+  petra_status status = archive_part(w, archive, part, begin);
+  petra_checkpoint_destroy(archive);
+  return status;
+}
+
+static petra_status read_all(walk *w, const petra_checkpoint_begin *begin, petra_archive *archive) {
+  if (w->state->runlog)
+    PETRA_TRY(petra_training_log_archive(w->state->log, archive));
+  PETRA_TRY(petra_worker_stage_archive(w->state->worker, archive, begin->read));
+  PETRA_TRY(petra_archive_integers(archive, "parts", w->digests, w->stages + 1));
+  for (int part = 0; part <= w->stages; part++)
+    if (has_part(w, part))
+      PETRA_TRY(read_part(w, part, begin));
+  return petra_worker_stage_archived(w->state->worker, archive);
+}
+
+petra_status petra_checkpoint_load(const petra_checkpoint_state *state, const petra_checkpoint_begin *begin,
+                                   petra_archive *archive) {
+  walk w;
+  petra_status status = begin_walk(&w, state, begin);
+  if (status == PETRA_OK)
+    status = read_all(&w, begin, archive);
+  end_walk(&w);
+  return status;
+}
