@@ -206,7 +206,7 @@ START_TEST(a_rank_that_says_so) {
     must(petra_carrier_create(&options, &carriers[r]));
   }
   must(petra_carrier_way_in(carriers[0], 1, 0, 16, &way));
-  must(petra_carrier_fail(carriers[1], PETRA_IO, "the disk is full"));
+  must(petra_carrier_fail(carriers[1], 0, PETRA_IO, "the disk is full"));
   ck_assert_int_eq(petra_way_take(way, 0, "the first message", &data, &size), PETRA_IO);
   ck_assert_logged("rank 1 (there): the disk is full");
   for (int r = 0; r < 2; r++)

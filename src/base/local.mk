@@ -24,6 +24,7 @@ libpetra_a_SOURCES += \
 	src/base/rng.c src/base/rng.h \
 	src/base/seal.c src/base/seal.h \
 	src/base/status.c src/base/status.h \
+	src/base/stop.c src/base/stop.h \
 	src/base/table.c src/base/table.h \
 	src/base/utf8.c src/base/utf8.h \
 	src/base/xxh64.c src/base/xxh64.h

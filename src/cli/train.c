@@ -1,6 +1,7 @@
 /* petra train: emulates a training method on this device under the virtual clock. */
 #include "base/json.h"
 #include "base/log.h"
+#include "base/stop.h"
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/epoch_json.h"
@@ -53,6 +54,7 @@ static petra_status train(const petra_arguments *arguments) {
   petra_ranks *ranks = NULL;
   petra_run *run = NULL;
   petra_status status;
+  petra_stop_catch();
   petra_ranks_hold_lines();
   if (arguments->input && strcmp(arguments->input, "-") == 0 && petra_ranks_launched() > 1)
     PETRA_TRY_GOTO(status,

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/stop.h"
 #include "sim/worker_cost.h"
 
 #include <stddef.h>
@@ -47,9 +48,23 @@ static bool is_due(const checkpoints *c, const petra_action *actions, int count)
          reads(c, actions, count) > 0;
 }
 
+/* What is told when the run is stopped. */
+static void say_how_to_go_on(const checkpoints *c) {
+  if (!c->options.state.runlog)
+    return;
+  if (c->written > 0)
+    petra_stop_say("stopped; --resume goes on from %s, microbatch %lld of %lld", c->options.state.files->path,
+                   (long long)c->written, (long long)program_of(c)->microbatches);
+  else if (c->options.every > 0)
+    petra_stop_say("stopped before the first checkpoint (run.checkpoint_every); there is nothing to go on from");
+  else
+    petra_stop_say("stopped; no checkpoints are written (run.checkpoint_every: 0), there is nothing to go on from");
+}
+
 static petra_status starting(petra_observer *base, int64_t now_ns, const petra_action *actions, int count) {
   checkpoints *c = (checkpoints *)base;
   (void)now_ns;
+  PETRA_TRY(petra_stop_asked());
   if (c->done < c->resumed || !is_due(c, actions, count))
     return PETRA_OK;
   PETRA_TRY(petra_worker_finish(c->options.worker)); /* the log is in the checkpoint */
@@ -57,6 +72,7 @@ static petra_status starting(petra_observer *base, int64_t now_ns, const petra_a
       .actions = c->done, .read = c->read, .clock_ns = petra_execution_clock_ns(c->options.state.execution)};
   PETRA_TRY(petra_checkpoint_save(&c->options.state, &begin, c->measured));
   c->written = c->read;
+  say_how_to_go_on(c);
   return PETRA_OK;
 }
 
@@ -98,9 +114,10 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
   const bool again = c->done < c->resumed;
   petra_worker *worker = again ? c->counting : c->options.worker;
   if (again && c->done + count > c->resumed)
-    return petra_fail(
-        PETRA_DATA, "%s: its %lld actions end in the middle of what starts together; expected a checkpoint of this run",
-        c->options.state.files->path, (long long)c->resumed);
+    return petra_fail(PETRA_DATA,
+                      "%s: item /begin: its %lld actions end in the middle of what starts together; expected a "
+                      "checkpoint of this run",
+                      c->options.state.files->path, (long long)c->resumed);
   PETRA_TRY(worker->ops->perform(worker, virtual_ns, actions, count, results));
   for (int i = 0; again && c->options.measure && i < count; i++)
     results[i].measured_ns = c->measured[c->done + i];
@@ -155,6 +172,7 @@ petra_status petra_checkpoints_create(const petra_checkpoints_options *options, 
     petra_checkpoints_destroy(&c->base);
     return status;
   }
+  say_how_to_go_on(c);
   *out = &c->base;
   *worker = options->resume ? &c->again : options->worker;
   return PETRA_OK;

@@ -33,7 +33,7 @@ struct petra_execution {
   int64_t *forward_bytes, *backward_bytes; /* of the messages of each stage */
   petra_way *news;                         /* from the rank of the last stage to rank 0; NULL: rank 0 has it */
   int64_t told;                            /* news sent, or heard */
-  bool heard_so_far;                       /* NEWS_SO_FAR came */
+  int64_t settled;                         /* NEWS_SO_FAR that came, less those that were waited for */
   petra_stage_observer *log;               /* of rank 0 */
   petra_worker *worker;
   petra_transport *transport; /* borrowed */
@@ -188,7 +188,7 @@ static petra_status hear(petra_execution *e, const void *data) {
   case NEWS_EVALUATION:
     return e->log->ops->evaluated(e->log, item.microbatch, &item.evaluation);
   case NEWS_SO_FAR:
-    e->heard_so_far = true;
+    e->settled++;
     break;
   }
   return PETRA_OK;
@@ -215,7 +215,7 @@ petra_status petra_execution_settle(petra_execution *e) {
     return PETRA_OK;
   if (e->ranks->rank > 0)
     return send_news(e, &(const news){.kind = NEWS_SO_FAR});
-  for (e->heard_so_far = false; !e->heard_so_far;) {
+  for (e->settled--; e->settled < 0;) { /* it may have come before this rank is there */
     PETRA_TRY(petra_way_take(e->news, e->told, "the losses of the last stage", &data, &size));
     PETRA_TRY(hear(e, data));
   }

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/stop.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -52,7 +53,8 @@ void petra_ranks_release_lines(void) {
   petra_log_set_sink(NULL, NULL);
   if (*held) {
     sleep(5); /* rank 0, which found the same, has ended the run before that */
-    petra_log(PETRA_LOG_ERROR, "%s", held);
+    if (petra_stop_asked() == PETRA_OK)
+      petra_log(PETRA_LOG_ERROR, "%s", held);
   }
 }
 
@@ -225,23 +227,38 @@ petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns) {
   return PETRA_OK;
 }
 
+/* All ranks end together after a signal, whichever of them it came to. */
+static void tell_stopped(petra_ranks *ranks) {
+  alarm((unsigned)ranks->timeout_s); /* should one not come */
+  *held = 0;
+  if (ranks->rank == 0)
+    petra_stop_tell();
+  for (int r = 0; r < ranks->count; r++)
+    if (r != ranks->rank && (r == 0 || ranks->rank == 0))
+      petra_carrier_fail(ranks->carrier, r, PETRA_STOPPED, "stopped by a signal");
+}
+
 petra_status petra_ranks_close(petra_ranks *ranks, petra_status status) {
   if (!ranks)
     return status;
-  if (status == PETRA_OK || ranks->agreed) {
+  if (status == PETRA_STOPPED && !ranks->agreed)
+    tell_stopped(ranks);
+  if (status == PETRA_OK || status == PETRA_STOPPED || ranks->agreed) {
     petra_carrier_destroy(ranks->carrier);
     petra_wire_destroy(ranks->wire);
     petra_free(ranks);
     return status;
   }
+  if (ranks->rank == 0)
+    petra_stop_forget(); /* the launcher's signal that follows */
   const bool told = ranks->rank > 0 && petra_carrier_lost(ranks->carrier) != 0 &&
-                    petra_carrier_fail(ranks->carrier, status, *held ? held : "failed") == PETRA_OK;
+                    petra_carrier_fail(ranks->carrier, 0, status, *held ? held : "failed") == PETRA_OK;
   if (told) /* rank 0 tells it and ends the run, when it comes to wait */
     sleep((unsigned)ranks->timeout_s);
   else if (ranks->rank > 1) /* rank 0 is silent: one of us tells */
     sleep((unsigned)ranks->rank - 1);
   petra_log_set_sink(NULL, NULL);
-  if (ranks->rank > 0)
+  if (ranks->rank > 0 && petra_stop_asked() == PETRA_OK) /* else the launcher ends this process: another one has told */
     petra_log(PETRA_LOG_ERROR, "%s%s%s", told ? ranks->name : "", told ? ": " : "", *held ? held : "failed");
   petra_carrier_abort(ranks->carrier, petra_status_exit_code(status));
   return status;

@@ -3,16 +3,18 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/stop.h"
 #include "wire/carrier_private.h"
 
 #include <sched.h>
 #include <stdio.h>
 #include <time.h>
 
-static const int64_t NAP_NS = 300000;      /* of the thread between two looks */
-static const int64_t BEAT_NS = 250000000;  /* between two beats */
-static const int64_t AWAY_NS = 1000000000; /* between two looks: more than a process takes that runs */
-static const size_t PIECE = 1 << 30;       /* of what goes beside the ways */
+static const int64_t NAP_NS = 300000;        /* of the thread between two looks */
+static const int64_t BEAT_NS = 250000000;    /* between two beats */
+static const int64_t AWAY_NS = 1000000000;   /* between two looks: more than a process takes that runs */
+static const int64_t SETTLE_NS = 1000000000; /* for what is sent at the end */
+static const size_t PIECE = 1 << 30;         /* of what goes beside the ways */
 
 /* What ranks tell each other beside messages. */
 typedef struct control {
@@ -122,6 +124,8 @@ petra_status petra_carrier_wait(petra_carrier *carrier, bool (*ready)(void *cont
       break;
     if (carrier->lost >= 0)
       status = tell_lost(carrier, what);
+    else
+      status = petra_stop_asked();
     pthread_mutex_unlock(&carrier->lock);
     if (look < 2000)
       sched_yield();
@@ -187,26 +191,35 @@ int petra_carrier_lost(petra_carrier *carrier) {
   return lost;
 }
 
-static bool can_tell(void *context) {
-  return ((petra_carrier *)context)->peers[0].sending == PETRA_WIRE_NONE;
-}
-
 void petra_carrier_abort(petra_carrier *carrier, int code) {
   petra_carrier_lock(carrier);
   carrier->options.wire->ops->abort(carrier->options.wire, code);
   petra_carrier_unlock(carrier, PETRA_OK);
 }
 
-petra_status petra_carrier_fail(petra_carrier *carrier, petra_status failed, const char *line) {
+/* Moves what is under way, whatever failed before, until ready(context) or for a second. */
+static petra_status settle(petra_carrier *carrier, bool (*ready)(const petra_carrier *carrier, int to), int to) {
+  const int64_t began_ns = petra_clock_ns();
+  while (!ready(carrier, to) && petra_clock_ns() - began_ns < SETTLE_NS)
+    PETRA_TRY(petra_carrier_progress(carrier));
+  return ready(carrier, to) ? PETRA_OK : PETRA_CHILD;
+}
+
+static bool can_tell(const petra_carrier *carrier, int to) {
+  return carrier->peers[to].sending == PETRA_WIRE_NONE;
+}
+
+petra_status petra_carrier_fail(petra_carrier *carrier, int to, petra_status failed, const char *line) {
   petra_carrier_lock(carrier);
-  petra_status status = petra_carrier_wait(carrier, can_tell, carrier, "room to say that it failed");
-  return petra_carrier_unlock(carrier, status == PETRA_OK ? send_control(carrier, 0, (int32_t)failed, line) : status);
+  petra_status status = settle(carrier, can_tell, to);
+  return petra_carrier_unlock(carrier, status == PETRA_OK ? send_control(carrier, to, (int32_t)failed, line) : status);
 }
 
 /* --- creation --- */
 
 /* What was sent leaves buffers that are about to be freed. */
-static bool all_sent(const petra_carrier *carrier) {
+static bool all_sent(const petra_carrier *carrier, int to) {
+  (void)to;
   for (int r = 0; r < carrier->options.wire->ranks; r++)
     if (carrier->peers[r].sending != PETRA_WIRE_NONE)
       return false;
@@ -257,9 +270,7 @@ void petra_carrier_destroy(petra_carrier *carrier) {
     pthread_cond_signal(&carrier->wake);
     pthread_mutex_unlock(&carrier->lock);
     pthread_join(carrier->thread, NULL);
-    const int64_t began_ns = petra_clock_ns();
-    while (!all_sent(carrier) && carrier->failed == PETRA_OK && petra_clock_ns() - began_ns < 4 * BEAT_NS)
-      carrier->failed = petra_carrier_progress(carrier);
+    settle(carrier, all_sent, 0);
   }
   petra_ways_destroy(carrier);
   for (int r = 0; carrier->peers && r < wire->ranks; r++)

@@ -3,6 +3,8 @@
  * with is acknowledged, and a sender waits before it runs further ahead than it may, so that memory at the receiver is
  * bounded. A thread of the carrier moves what is under way while the rank computes; a rank that waits moves it itself.
  *
+ * A signal that asks for the end (base/stop.h) ends waiting with PETRA_STOPPED.
+ *
  * Ranks hear of each other (a beat a quarter second, through rank 0): one that is not heard of for `timeout_ns`, or that
  * says that it failed, ends the waiting of all others with a status other than PETRA_OK.
  *
@@ -66,8 +68,8 @@ petra_status petra_carrier_get(petra_carrier *carrier, int from, void *data, siz
 /* The rank that has not been heard of or has said that it failed; -1: none. */
 int petra_carrier_lost(petra_carrier *carrier);
 
-/* Tells rank 0, from another one, that this rank failed, with which status and line. */
-petra_status petra_carrier_fail(petra_carrier *carrier, petra_status failed, const char *line);
+/* Tells rank 0, from another one, or another one from rank 0, that this rank failed, with which status and line. */
+petra_status petra_carrier_fail(petra_carrier *carrier, int to, petra_status failed, const char *line);
 
 /* Ends every process of the run at once, with the exit status `code`. */
 void petra_carrier_abort(petra_carrier *carrier, int code);

@@ -260,7 +260,7 @@ class Output(ProgramTest):
 
     def readable(self, folder):
         """run.h5, config.yaml and weights.h5 of the folder can be read, and nothing else is there."""
-        self.assertEqual(sorted(set(os.listdir(self.path(folder))) - {"checkpoint.h5"}), ["config.yaml", "run.h5", "weights.h5"])
+        self.assertEqual(sorted(set(os.listdir(self.path(folder))) - {"checkpoint", "checkpoint.h5"}), ["config.yaml", "run.h5", "weights.h5"])
         with h5py.File(self.path(f"{folder}/run.h5"), "r") as file:
             self.assertEqual(file.attrs["schema_version"], 1)
             rows = {len(column) for column in file["train"].values()}

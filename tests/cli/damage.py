@@ -234,52 +234,83 @@ class Damage(ProgramTest):
         self.damage("data set without a seal", bytes(512) + whole[512:], "d.h5", False, *train)
 
     def checkpoint(self, settings):
+        """(the files of a checkpoint by name, the arguments that go on from it)"""
         options = [word for setting in settings for word in ("--set", setting)]
         arguments = ["train", "c.yaml", *options, "--output", "a", "--quiet"]
         shutil.rmtree(self.path("a"), ignore_errors=True)
         self.good(*arguments)
-        return self.read("a/checkpoint.h5"), [*arguments, "--resume"]
+        parts = sorted(f"checkpoint/{name}" for name in os.listdir(self.path("a/checkpoint")))
+        return {name: self.read(f"a/{name}") for name in ["checkpoint.h5", *parts]}, [*arguments, "--resume"]
+
+    def restore(self, files):
+        shutil.rmtree(self.path("a/checkpoint"))
+        os.mkdir(self.path("a/checkpoint"))
+        for name, content in files.items():
+            self.write(f"a/{name}", content)
+
+    def replace(self, files, name, content):
+        """A file of the checkpoint with other content, its seal and its name as they would be; returns the name."""
+        self.restore(files)
+        content = seal_again(content)
+        if name == "checkpoint.h5":
+            self.write(f"a/{name}", content)
+            return f"a/{name}"
+        digest = struct.unpack_from("<Q", content, 32)[0]
+        stem = name[:-len("-0123456789abcdef.h5")]
+        os.remove(self.path(f"a/{name}"))
+        self.write(f"a/{stem}-{digest:016x}.h5", content)
+        self.write("manifest.h5", files["checkpoint.h5"])
+        with h5py.File(self.path("manifest.h5"), "r+") as file:
+            file["parts"][-1 if stem.endswith("probes") else int(stem[-2:]) - 1] = numpy.uint64(digest).view(numpy.int64)
+        self.write("a/checkpoint.h5", seal_again(self.read("manifest.h5")))
+        return f"a/{stem}-{digest:016x}.h5"
 
     def test_checkpoint(self):
-        whole, arguments = self.checkpoint(CHECKPOINTS[0])
-        self.damage("checkpoint", whole, "a/checkpoint.h5", True, *arguments)
+        files, arguments = self.checkpoint(CHECKPOINTS[0])
+        self.damage("checkpoint", files["checkpoint.h5"], "a/checkpoint.h5", True, *arguments)
+        part = next(name for name in files if "stage-02" in name)
+        self.damage("part of a checkpoint", files[part], f"a/{part}", True, *arguments)
 
     def test_values_of_a_checkpoint(self):
         """Values that do not go together are refused; no value, not even one that is taken, does harm."""
         taken = 0
         each = max(4, COUNT // 2 // len(CHECKPOINTS) + 1)
         for settings in CHECKPOINTS:
-            whole, arguments = self.checkpoint(settings)
-            self.write("a/checkpoint.h5", seal_again(whole))
-            self.assertEqual(self.read("a/checkpoint.h5"), whole)
+            files, arguments = self.checkpoint(settings)
+            for name, content in files.items():
+                self.assertEqual(seal_again(content), content, name)
             for number in range(each):
-                self.write("changed.h5", whole)
+                name = self.stream.choice(sorted(files))
+                self.write("changed.h5", files[name])
                 changed = change_values(self.stream, self.path("changed.h5"))
-                self.write("a/checkpoint.h5", seal_again(self.read("changed.h5")))
-                with self.subTest(changed=changed):
-                    taken += self.try_file(f"checkpoint {settings} {number} {changed}", False, arguments)
+                self.replace(files, name, self.read("changed.h5"))
+                with self.subTest(changed=changed, name=name):
+                    taken += self.try_file(f"checkpoint {settings} {number} {name} {changed}", False, arguments)
         print(f"checkpoints with changed values: {each * len(CHECKPOINTS)} files, {taken} taken")
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         self.assertLess(peak, MOST_KIB, "checkpoints: peak memory of a run")
 
     def test_what_is_named(self):
         """Single values and what the line says of them."""
-        whole, arguments = self.checkpoint(["method.name=pipedream", "method.accumulate=2"])
+        files, arguments = self.checkpoint(["method.name=pipedream", "method.accumulate=2"])
+        stage = next(name for name in files if "stage-01" in name)
 
-        def refused(item, index, value, *words):
-            self.write("changed.h5", whole)
+        def refused(name, item, index, value, *words):
+            self.write("changed.h5", files[name])
             with h5py.File(self.path("changed.h5"), "r+") as file:
                 values = file[item][()]
                 values[index] = value
                 file[item][...] = values
-            self.write("a/checkpoint.h5", seal_again(self.read("changed.h5")))
-            self.bad(1, ["a/checkpoint.h5", f"item /{item}", *words], *arguments)
-        refused("begin", 1, 3, "microbatches read")
-        refused("stage-01/counts", 0, 10**6, "updates: 1000000")
-        refused("stage-01/versions", 0, -1, "old versions: -1")
-        refused("stage-01/in_flight", 0, 1 << 40, "microbatches: 1099511627776")
-        refused("stage-01/microbatch-0/about", 0, 1 << 62, "microbatch")
-        refused("training_log/counts", 0, -5, "epochs complete: -5")
+            path = self.replace(files, name, self.read("changed.h5"))
+            self.bad(1, [path, f"item /{item}", *words], *arguments)
+        refused("checkpoint.h5", "begin", 0, 7, "7 actions")
+        refused("checkpoint.h5", "training_log/counts", 0, -5, "epochs complete: -5")
+        refused(stage, "stage-01/counts", 0, 10**6, "updates: 1000000")
+        refused(stage, "stage-01/versions", 0, -1, "old versions: -1")
+        refused(stage, "stage-01/in_flight", 0, 1 << 40, "microbatches: 1099511627776")
+        refused(stage, "stage-01/microbatch-0/about", 0, 1 << 62, "microbatch")
+        self.restore(files)
+        whole = files["checkpoint.h5"]
         self.write("a/checkpoint.h5", whole[:-1] + bytes([whole[-1] ^ 1]))
         self.bad(1, ["a/checkpoint.h5", "damaged or truncated"], *arguments)
         self.write("a/checkpoint.h5", bytes(512) + whole[512:])

@@ -3,6 +3,7 @@
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -110,6 +111,24 @@ class Resume(ProgramTest):
         self.same("whole", "killed", longer)
         print(f"{kills} kills, {ends + 1} runs of {seconds:.1f} s came to their end", file=sys.stderr)
 
+    def test_stopped(self):
+        """Ctrl-C and SIGTERM: one line that says how to go on."""
+        self.write("c.yaml", CONFIG)
+        longer = ["run.epochs=1000"]
+        for sent, every in (signal.SIGINT, 1), (signal.SIGTERM, 0):
+            settings = [*longer, f"run.checkpoint_every={every}"]
+            command = [PETRA, "train", "c.yaml", *self.options(settings), "--output", "out", "--quiet"]
+            with subprocess.Popen(command, cwd=self.folder, stderr=subprocess.PIPE, text=True) as process:
+                while not os.path.exists(self.path("out/checkpoint.h5" if every else "out/run.h5")):
+                    time.sleep(0.01)
+                time.sleep(0.2)
+                process.send_signal(sent)
+                self.assertEqual(process.wait(20), 1)
+                error = process.stderr.read()
+            self.assertRegex(error, r"\Apetra: stopped; --resume goes on from out/checkpoint.h5, microbatch \d+ of 10000\n\Z" if every else
+                             r"\Apetra: stopped; no checkpoints are written \(run.checkpoint_every: 0\), there is nothing to go on from\n\Z")
+            shutil.rmtree(self.path("out"))
+
     def test_measured_durations(self):
         """What was done before the checkpoint takes the time that it took then."""
         self.write("c.yaml", CONFIG)
@@ -151,14 +170,20 @@ class Resume(ProgramTest):
         self.train("short", ["run.epochs=3"], "--resume")
         self.same("long", "short", [])
 
+    def checkpoint(self, output):
+        """Its files by name, and what is in them."""
+        names = ["checkpoint.h5", *(f"checkpoint/{name}" for name in os.listdir(self.path(f"{output}/checkpoint")))]
+        return {name: self.read(f"{output}/{name}") for name in names}
+
     def test_a_full_disk_loses_nothing_older(self):
         self.write("c.yaml", CONFIG)
-        wide = ["model.width=6"]
+        wide = ["model.width=12"]
         self.train("whole", wide)
         self.train("full", wide + ["run.epochs=2"])
-        before = self.read("full/checkpoint.h5")
-        limit = len(before) - 100000
-        self.assertGreater(limit, os.path.getsize(self.path("full/run.h5")) + (3 << 20))
+        before = self.checkpoint("full")
+        largest = max(len(content) for name, content in before.items() if name != "checkpoint.h5")
+        limit = largest - 10000  # the largest part does not fit, run.h5 and what reserves room for it do
+        self.assertGreater(limit, os.path.getsize(self.path("full/run.h5")) + (1 << 20))
 
         def no_space():
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -167,9 +192,10 @@ class Resume(ProgramTest):
         command = [PETRA, "train", "c.yaml", *self.options(wide), "--output", "full", "--quiet", "--resume"]
         done = subprocess.run(command, cwd=self.folder, preexec_fn=no_space, capture_output=True, text=True)
         self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertIn("checkpoint.h5: cannot ", done.stderr)
+        self.assertRegex(done.stderr, r"full/checkpoint/stage-0\d-[0-9a-f]{16}.h5: cannot ")
         self.assertEqual(done.stderr.count("\n"), 1)
-        self.assertEqual(self.read("full/checkpoint.h5"), before)
+        found = self.checkpoint("full")
+        self.assertEqual({name: found.get(name) for name in before}, before)
         self.train("full", wide, "--resume")
         self.same("whole", "full", wide)
 
@@ -185,6 +211,17 @@ class Resume(ProgramTest):
             with open(self.path("out/checkpoint.h5"), "wb") as file:
                 file.write(whole[:size])
             self.bad(1, "out/checkpoint.h5: ", "train", "c.yaml", *self.options([]), *options)
+        self.write("out/checkpoint.h5", whole)
+        parts = sorted(name for name in self.checkpoint("out") if name != "checkpoint.h5")
+        self.assertEqual([name[:len("checkpoint/stage-01-")] for name in parts], [f"checkpoint/stage-0{j}-" for j in (1, 2, 3, 4)])
+        contents = {name: self.read(f"out/{name}") for name in parts}
+        for content in contents[parts[2]][:-1] + b"x", contents[parts[2]][:1000], contents[parts[3]]:
+            self.write(f"out/{parts[2]}", content)
+            self.bad(1, f"out/{parts[2]}: ", "train", "c.yaml", *self.options([]), *options)
+        os.remove(self.path(f"out/{parts[2]}"))
+        self.bad(1, f"out/{parts[2]}: cannot open", "train", "c.yaml", *self.options([]), *options)
+        self.write(f"out/{parts[2]}", contents[parts[2]])
+        self.train("out", [], "--resume")
         self.bad(2, "simulate takes no --resume", "simulate", "c.yaml", "--resume")
         os.remove(self.path("out/checkpoint.h5"))
         self.train("out", [], "--resume")  # from the beginning

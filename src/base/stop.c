@@ -1,0 +1,58 @@
+#define _GNU_SOURCE /* sigaction with -std=c11 */
+#include "base/stop.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Process-wide, like signals themselves. Of the two lines one is being written while the handler may read the other. */
+static volatile sig_atomic_t asked, current, told;
+static char lines[2][PETRA_STOP_LINE];
+
+void petra_stop_tell(void) {
+  const char *line = lines[current];
+  if (told || !*line)
+    return;
+  told = 1;
+  if (isatty(STDERR_FILENO) && write(STDERR_FILENO, "\n", 1) < 0)
+    return;
+  if (write(STDERR_FILENO, line, strlen(line)) < 0)
+    return;
+}
+
+static void on_signal(int number) {
+  asked = number;
+  petra_stop_tell();
+}
+
+void petra_stop_catch(void) {
+  static const int signals[] = {SIGINT, SIGTERM};
+  struct sigaction before, action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+  sigemptyset(&action.sa_mask);
+  for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+    if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+      sigaction(signals[i], &action, NULL);
+}
+
+void petra_stop_say(const char *format, ...) {
+  char *line = lines[!current];
+  va_list arguments;
+  int length = snprintf(line, PETRA_STOP_LINE - 1, "petra: ");
+  va_start(arguments, format);
+  length += vsnprintf(line + length, (size_t)(PETRA_STOP_LINE - 1 - length), format, arguments);
+  va_end(arguments);
+  if (length > PETRA_STOP_LINE - 2)
+    length = PETRA_STOP_LINE - 2;
+  memcpy(line + length, "\n", 2);
+  current = !current;
+}
+
+void petra_stop_forget(void) {
+  told = 1;
+}
+
+petra_status petra_stop_asked(void) {
+  return asked ? PETRA_STOPPED : PETRA_OK;
+}
