@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { AHEAD = 2, PARTS = 4 }; /* messages that a sender may be ahead of the schedule; tensors in a message */
+/* Messages that a sender may be ahead of the schedule, or by arrival of the receiver; tensors in a message. */
+enum { AHEAD = PETRA_TRANSPORT_AHEAD, PARTS = 4 };
 
 /* In front of a message's tensors: the shape of each; zeros where there is none. */
 typedef struct packed_shapes {
@@ -19,7 +20,7 @@ typedef struct packed_shapes {
 typedef struct boundary {
   petra_way *way;
   size_t capacity;     /* of its messages */
-  int64_t sent, taken; /* out: messages sent, and taken by the schedule; evaluations: only the first */
+  int64_t sent, taken; /* out: messages sent, and taken by the schedule; evaluations and by arrival: only the first */
   int64_t charged;     /* in: bytes of buffers in the account of the receiver */
 } boundary;
 
@@ -55,6 +56,13 @@ static const char *describe(const petra_address *address, char text[96]) {
   return text;
 }
 
+/* How many messages the receiver has to have done with before the next one is sent. */
+static int64_t awaited(const transport_ranks *t, const boundary *b, petra_channel channel) {
+  if (channel == PETRA_CHANNEL_EVALUATION || (t->options.by_arrival && channel == PETRA_CHANNEL_FORWARD))
+    return b->sent - AHEAD;
+  return t->options.by_arrival ? 0 : b->taken - AHEAD;
+}
+
 /* Writes the message into the way's next buffer and sends it. */
 static petra_status send_away(transport_ranks *t, const petra_address *to, petra_message *message) {
   boundary *b = boundary_of(t, to->stage, to->channel);
@@ -63,8 +71,7 @@ static petra_status send_away(transport_ranks *t, const petra_address *to, petra
   char text[96], what[128];
   void *buffer;
   snprintf(what, sizeof what, "room for %s", describe(to, text));
-  const int64_t done = (to->channel == PETRA_CHANNEL_EVALUATION ? b->sent : b->taken) - AHEAD;
-  PETRA_TRY(petra_way_buffer(b->way, done, what, &buffer));
+  PETRA_TRY(petra_way_buffer(b->way, awaited(t, b, to->channel), what, &buffer));
   const int64_t began_ns = petra_clock_ns();
   unsigned char *at = (unsigned char *)buffer + sizeof shapes, *end = (unsigned char *)buffer + b->capacity;
   parts_of(message, parts);
@@ -165,6 +172,17 @@ int64_t petra_transport_ranks_took_ns(const petra_transport *base) {
 
 int64_t petra_transport_ranks_copying_ns(const petra_transport *base) {
   return ((const transport_ranks *)base)->copying_ns;
+}
+
+bool petra_transport_ranks_first(petra_transport *base, int32_t stage, petra_channel channel, int64_t *number,
+                                 int64_t *came_ns) {
+  return petra_way_first(boundary_of((transport_ranks *)base, stage, channel)->way, number, came_ns);
+}
+
+bool petra_transport_ranks_room(petra_transport *base, int32_t stage, petra_channel channel) {
+  transport_ranks *t = (transport_ranks *)base;
+  const boundary *b = boundary_of(t, stage, channel);
+  return petra_way_has_room(b->way, awaited(t, b, channel));
 }
 
 void petra_transport_ranks_taken(petra_transport *base, int32_t stage, petra_channel channel) {

@@ -5,7 +5,10 @@
  * Every rank goes through the one schedule of all stages. At the moment when a message is sent, its receiver has taken so
  * many by the schedule; the sender waits until it really has, but for two messages: so no rank holds more than the
  * schedule itself and two messages a boundary, and none waits for ever (the first action of the schedule that is not done
- * has its messages, and its receiver room). */
+ * has its messages, and its receiver room).
+ *
+ * By arrival there is no such schedule: the executor (executor_wall.h) asks what has come and where there is room, and sends
+ * only then. */
 #ifndef PETRA_EXEC_TRANSPORT_RANKS_H
 #define PETRA_EXEC_TRANSPORT_RANKS_H
 
@@ -20,6 +23,7 @@ typedef struct petra_transport_ranks_options {
   petra_transport *local;       /* taken over, also on failure */
   const int32_t *rank_of;       /* of each stage; borrowed */
   bool evaluates;               /* there are evaluations */
+  bool by_arrival;              /* no order of the actions is known beforehand */
   const int64_t *forward_bytes; /* of the message that each stage sends up, and down, at most; borrowed */
   const int64_t *backward_bytes;
 } petra_transport_ranks_options;
@@ -31,6 +35,19 @@ int64_t petra_transport_ranks_copying_ns(const petra_transport *transport);
 
 /* When the last message came that was taken (base/clock.h); 0: none. */
 int64_t petra_transport_ranks_took_ns(const petra_transport *transport);
+
+/* Forward messages, and those of evaluations, that may wait for a stage when the stage below it sends one more by
+ * arrival. */
+enum { PETRA_TRANSPORT_AHEAD = 2 };
+
+/* By arrival, as the last petra_carrier_look found it. The first message from another rank that waits for a stage that is
+ * here, and when it came (base/clock.h); false: none. */
+bool petra_transport_ranks_first(petra_transport *transport, int32_t stage, petra_channel channel, int64_t *number,
+                                 int64_t *came_ns);
+
+/* By arrival: whether `post` to a stage that is elsewhere would not wait. A backward message waits for nothing but one of
+ * the two buffers of its way. */
+bool petra_transport_ranks_room(petra_transport *transport, int32_t stage, petra_channel channel);
 
 /* By the schedule a stage that is elsewhere takes the next message of a channel. */
 void petra_transport_ranks_taken(petra_transport *transport, int32_t stage, petra_channel channel);

@@ -242,6 +242,10 @@ void petra_run_wrap(petra_run *run, petra_worker *(*wrap)(void *context, petra_w
   run->wrap_context = context;
 }
 
+static bool by_arrival(const petra_run *run) {
+  return run->plan.method.program->arrival;
+}
+
 static petra_status create_worker(petra_run *run) {
   const petra_loader_options loader = petra_network_loader(&run->network, run->first, run->plan.program.microbatches);
   const petra_stages stages = petra_network_stages(&run->network);
@@ -258,6 +262,7 @@ static petra_status create_worker(petra_run *run) {
                                               .lr = &run->lr,
                                               .program = run->plan.method.program,
                                               .program_options = &run->plan.program,
+                                              .waves = run->execution && by_arrival(run),
                                               .measure = run->config->cluster.cost.model == PETRA_COST_MEASURED,
                                               .observers = run->stage_observers};
   return petra_worker_stage_create(&options, &run->worker);
@@ -300,7 +305,9 @@ petra_status petra_run_go(petra_run *run) {
     PETRA_TRY(create_checkpoints(run, &worker));
   if (run->wrap)
     worker = run->wrap(run->wrap_context, worker);
-  PETRA_TRY(petra_executor_virtual_create(&run->cluster.executor, &run->executor));
+  PETRA_TRY(run->execution && by_arrival(run)
+                ? petra_execution_executor(run->execution, run->worker, &run->network, &run->executor)
+                : petra_executor_virtual_create(&run->cluster.executor, &run->executor));
   petra_status status =
       run->executor->ops->run(run->executor, run->plan.method.program, &run->plan.program, worker, run->observers);
   if (status == PETRA_OK && run->execution)
