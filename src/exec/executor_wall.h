@@ -1,6 +1,6 @@
 /* The executor of a rank under the wall clock, for program `arrival`, which has no order: the rank does, of what its stages can
  * do, what came first (schedule/arrival.h), and waits for messages alone. One action at a time, of whichever of its stages;
- * where two came at one moment, B before F, then the higher stage. F of a stage waits as well while PETRA_TRANSPORT_AHEAD of its
+ * where two came at one moment, B before F, then the higher stage. F of a stage waits as well while more than PETRA_TRANSPORT_AHEAD of its
  * messages wait at the next stage, here or elsewhere.
  *
  * An evaluation goes through the ranks batch by batch, between actions: a rank passes on a batch that came when it is that

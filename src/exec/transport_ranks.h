@@ -36,7 +36,7 @@ int64_t petra_transport_ranks_copying_ns(const petra_transport *transport);
 /* When the last message came that was taken (base/clock.h); 0: none. */
 int64_t petra_transport_ranks_took_ns(const petra_transport *transport);
 
-/* Forward messages, and those of evaluations, that may wait for a stage when the stage below it sends one more by
+/* Forward messages, and those of evaluations, that may wait for a stage at most when the stage below it sends one more by
  * arrival. */
 enum { PETRA_TRANSPORT_AHEAD = 2 };
 
