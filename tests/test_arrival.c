@@ -2,6 +2,7 @@
  * microbatches are in flight than the credit, and what was done, put into one order, gives the same losses, evaluation and
  * weights, bit for bit, where it is emulated. */
 #include "base/mem.h"
+#include "exec/transport_ranks.h"
 #include "harness.h"
 #include "run/merge.h"
 #include "schedule/schedule.h"
@@ -117,6 +118,22 @@ static bool has_its_messages(const petra_trace_row *rows, int64_t count, int32_t
       return false;
     done[backward][a->stage][m] = true;
   }
+  return true;
+}
+
+/* F of a stage begins when at most PETRA_TRANSPORT_AHEAD of its messages wait: the next stage has begun all before. */
+static bool waits_for_room(const player *players, int count, int32_t stages, bool split) {
+  static int64_t begins_ns[11][MICROBATCHES]; /* F; by stage from 1 */
+  for (int r = 0; r < count; r++)
+    for (int64_t i = 0; i < players[r].count; i++) {
+      const petra_action *a = &players[r].rows[i].action;
+      if (a->kind == (a->stage == stages && !split ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD))
+        begins_ns[a->stage][a->microbatch] = players[r].rows[i].start_ns;
+    }
+  for (int32_t j = 1; j < stages; j++)
+    for (int64_t m = PETRA_TRANSPORT_AHEAD + 1; m < MICROBATCHES; m++)
+      if (begins_ns[j][m] <= begins_ns[j + 1][m - PETRA_TRANSPORT_AHEAD - 1])
+        return false;
   return true;
 }
 
@@ -243,6 +260,7 @@ START_TEST(random_runs) {
     if (g.credit > 0)
       ck_assert_msg(most_in_flight(rows, count) <= g.credit, "run %u: %lld in flight with a credit of %lld", seed,
                     (long long)most_in_flight(rows, count), (long long)g.credit);
+    ck_assert_msg(waits_for_room(players, g.ranks, stages, g.split), "run %u: messages pile up", seed);
     write_schedule(path, rows, count, stages);
     petra_free(rows);
     same_as_emulated(&g, players, path, seed);

@@ -268,13 +268,26 @@ petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, co
   return PETRA_OK;
 }
 
+/* Of the clock of this rank: the moment when rank 0 came here. */
+static petra_status find_start(const petra_execution *e, int64_t *start_ns) {
+  int64_t began_ns = petra_clock_ns();
+  for (int r = 1; r < e->ranks->count && e->ranks->rank == 0; r++)
+    PETRA_TRY(petra_carrier_put(e->ranks->carrier, r, &began_ns, sizeof began_ns));
+  if (e->ranks->rank > 0)
+    PETRA_TRY(petra_carrier_get(e->ranks->carrier, 0, &began_ns, sizeof began_ns));
+  *start_ns = began_ns + e->origin_ns;
+  return PETRA_OK;
+}
+
 petra_status petra_execution_executor(petra_execution *e, petra_worker *stages, const petra_network *network,
                                       petra_executor **out) {
+  int64_t start_ns;
+  PETRA_TRY(find_start(e, &start_ns));
   const petra_executor_wall_options options = {.stages = petra_network_stages(network),
                                                .transport = e->transport,
                                                .carrier = e->ranks->carrier,
                                                .evaluating = stages,
-                                               .origin_ns = petra_clock_ns(),
+                                               .origin_ns = start_ns,
                                                .between = e->ranks->rank == 0 && e->news ? hear_all : NULL,
                                                .context = e};
   PETRA_TRY(petra_executor_wall_create(&options, &e->executor));

@@ -37,7 +37,7 @@ petra_status petra_execution_worker(petra_execution *execution, petra_worker *wo
                                     petra_transport *transport, bool record, petra_worker **out);
 
 /* The executor of a program without an order (`arrival`), for the worker that petra_execution_worker gave. `stages`: the
- * worker of the stages that are here. The caller has it, until after petra_execution_finish. */
+ * worker of the stages that are here. All ranks come here. The caller has it, until after petra_execution_finish. */
 petra_status petra_execution_executor(petra_execution *execution, petra_worker *stages, const petra_network *network,
                                       petra_executor **out);
 
