@@ -215,7 +215,7 @@ static petra_status evaluate(executor_wall *x) {
 }
 
 /* Waits for what may bring something to do, and names it. */
-static petra_status wait(executor_wall *x, int64_t events) {
+static petra_status wait_for_message(executor_wall *x, int64_t events) {
   const int64_t begin_ns = petra_clock_ns(), all = x->program->microbatches;
   const stage_state *low = state_of(x, x->first), *high = state_of(x, x->last);
   char forward[96] = "", backward[96] = "", what[200];
@@ -248,7 +248,7 @@ static petra_status run_all(executor_wall *x) {
       PETRA_TRY(x->options.between(x->options.context));
     const candidate next = choose(x);
     if (next.came_ns == INT64_MAX)
-      PETRA_TRY(wait(x, events));
+      PETRA_TRY(wait_for_message(x, events));
     else
       PETRA_TRY(next.batch ? evaluate(x) : perform(x, &next.action));
   }
