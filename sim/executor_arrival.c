@@ -2,19 +2,17 @@
  * whenever the first stage's F engine is free, at most `credit` in flight; an update follows every k backward passes
  * of a stage. */
 #include "base/mem.h"
+#include "schedule/arrival.h"
 #include "sim/executor_virtual_private.h"
 
 typedef struct stage_state {
   petra_event_queue *forward, *backward; /* messages that wait, in the order of their arrival */
-  int64_t backwards;                     /* since the last update */
-  int64_t update_microbatch;             /* an update is due: it covers up to this one; -1: none is */
-  int64_t evaluate_microbatch; /* an evaluation is due, at the end of the epoch with this last one; -1: none is */
+  petra_arrival_stage due;
 } stage_state;
 
 struct petra_arrival {
   int32_t stages;
-  int64_t offered;       /* microbatches that stage 1 has started */
-  int64_t finished;      /* and that have come back to it */
+  petra_arrival_source source;
   int64_t free_since_ns; /* stage 1's F engine */
   stage_state state[];
 };
@@ -26,7 +24,7 @@ petra_status petra_arrival_create(petra_executor_virtual *executor) {
   arrival->stages = stages;
   executor->arrival = arrival;
   for (int32_t s = 0; s < stages; s++) {
-    arrival->state[s].update_microbatch = arrival->state[s].evaluate_microbatch = -1;
+    arrival->state[s].due = petra_arrival_stage_new();
     PETRA_TRY(petra_event_queue_create(&arrival->state[s].forward));
     PETRA_TRY(petra_event_queue_create(&arrival->state[s].backward));
   }
@@ -53,24 +51,16 @@ petra_status petra_arrival_message(petra_executor_virtual *executor, const petra
   return petra_event_queue_push(packet->backward ? state->backward : state->forward, &event);
 }
 
-/* The source may offer one more. */
-static bool source_offers(const petra_executor_virtual *executor) {
-  const petra_arrival *arrival = executor->arrival;
-  int64_t credit = executor->options->credit;
-  return arrival->offered < executor->options->microbatches &&
-         (credit == 0 || arrival->offered - arrival->finished < credit);
-}
-
 /* When the first message for the stage's F came; INT64_MAX: none waits. */
 static int64_t forward_time(const petra_executor_virtual *executor, int32_t stage) {
   const petra_arrival *arrival = executor->arrival;
   if (stage == 1)
-    return source_offers(executor) ? arrival->free_since_ns : INT64_MAX;
+    return petra_arrival_offers(&arrival->source, executor->options) ? arrival->free_since_ns : INT64_MAX;
   return petra_event_queue_time(arrival->state[stage - 1].forward);
 }
 
 static int64_t take_forward(petra_executor_virtual *executor, int32_t stage) {
-  return stage == 1 ? executor->arrival->offered++ : take(executor->arrival->state[stage - 1].forward);
+  return stage == 1 ? executor->arrival->source.offered++ : take(executor->arrival->state[stage - 1].forward);
 }
 
 bool petra_arrival_choose(petra_executor_virtual *executor, int32_t device, int engine, petra_action *out) {
@@ -80,14 +70,9 @@ bool petra_arrival_choose(petra_executor_virtual *executor, int32_t device, int 
   const petra_device *dev = &executor->device[device];
   bool fused = petra_program_fused(executor->options, stage);
   out->stage = stage;
-  if (state->update_microbatch >= 0 || state->evaluate_microbatch >= 0) {
+  if (petra_arrival_due(&state->due, out)) {
     /* U, then E, wait for what runs, and nothing starts before they have ended. */
-    if (engine != petra_engine_of(executor, PETRA_ACTION_UPDATE) || dev->engines[0].busy || dev->engines[1].busy)
-      return false;
-    bool update = state->update_microbatch >= 0;
-    out->kind = update ? PETRA_ACTION_UPDATE : PETRA_ACTION_EVALUATE;
-    out->microbatch = update ? state->update_microbatch : state->evaluate_microbatch;
-    return true;
+    return engine == petra_engine_of(executor, PETRA_ACTION_UPDATE) && !dev->engines[0].busy && !dev->engines[1].busy;
   }
   if (dev->engines[0].busy && dev->engines[0].running.action.kind == PETRA_ACTION_UPDATE)
     return false;
@@ -108,21 +93,9 @@ bool petra_arrival_choose(petra_executor_virtual *executor, int32_t device, int 
 
 void petra_arrival_ended(petra_executor_virtual *executor, const petra_action *action) {
   petra_arrival *arrival = executor->arrival;
-  stage_state *state = &arrival->state[action->stage - 1];
-  if (action->kind == PETRA_ACTION_UPDATE) {
-    state->update_microbatch = -1;
-    state->backwards = 0;
-  }
-  if (action->kind == PETRA_ACTION_EVALUATE)
-    state->evaluate_microbatch = -1;
-  if (action->kind == PETRA_ACTION_BACKWARD) {
-    if (++state->backwards == executor->options->accumulate)
-      state->update_microbatch = action->microbatch;
-    if (petra_program_evaluates(executor->options, action->microbatch))
-      state->evaluate_microbatch = action->microbatch;
-    if (action->stage == 1)
-      arrival->finished++;
-  }
+  petra_arrival_count(&arrival->state[action->stage - 1].due, executor->options, action);
+  if (action->kind == PETRA_ACTION_BACKWARD && action->stage == 1)
+    arrival->source.finished++;
   if (action->stage == 1 && !executor->device[0].engines[0].busy)
     arrival->free_since_ns = executor->now_ns;
 }

@@ -168,6 +168,12 @@ TESTS += tests/test_methods
 tests_test_methods_SOURCES = tests/test_methods.c $(TRAINING_SOURCES)
 tests_test_methods_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_methods_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_arrival
+TESTS += tests/test_arrival
+tests_test_arrival_SOURCES = tests/test_arrival.c tests/wire_threads.c tests/wire_threads.h $(TRAINING_SOURCES)
+tests_test_arrival_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_arrival_LDADD = $(TESTS_LDADD)
+
 check_PROGRAMS += tests/test_transport
 TESTS += tests/test_transport
 tests_test_transport_SOURCES = tests/test_transport.c $(TRAINING_SOURCES)

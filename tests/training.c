@@ -85,6 +85,7 @@ static petra_status make_run(training *run, petra_backend *backend) {
   const petra_run_options options = {.progress = PETRA_PROGRESS_QUIET,
                                      .backend = backend,
                                      .program = run->replaced,
+                                     .ranks = run->ranks,
                                      .train = run->set,
                                      .evaluation = run->set,
                                      .probe_row = keep_probe_row,
@@ -102,6 +103,13 @@ static petra_status make_run(training *run, petra_backend *backend) {
 petra_status training_open_program(training *run, const petra_program_ops *program, const char *const *sets,
                                    int count) {
   *run = (training){.replaced = program, .self = run};
+  PETRA_TRY(load_config(run, sets, count));
+  PETRA_TRY(petra_dataset_open(run->config, PETRA_SPLIT_TRAIN, &run->set));
+  return make_run(run, NULL);
+}
+
+petra_status training_open_rank(training *run, petra_ranks *ranks, const char *const *sets, int count) {
+  *run = (training){.ranks = ranks, .self = run};
   PETRA_TRY(load_config(run, sets, count));
   PETRA_TRY(petra_dataset_open(run->config, PETRA_SPLIT_TRAIN, &run->set));
   return make_run(run, NULL);
@@ -207,7 +215,7 @@ static petra_status collect(const training *run, contents what, training_tensors
   *out = (training_tensors){0};
   for (int j = 0; j < run->plan->partition.stages; j++) {
     const petra_stage *stage = run->network->stage[j];
-    for (int b = 0; b < stage->blocks; b++)
+    for (int b = 0; stage && b < stage->blocks; b++)
       PETRA_TRY(append_block(out, run, petra_stage_block(stage, b), &stage->sets[b], what));
   }
   return PETRA_OK;

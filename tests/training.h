@@ -46,6 +46,7 @@ typedef struct training {
   void *context;           /* of these */
   /* Below: the run's. */
   const petra_program_ops *replaced;
+  petra_ranks *ranks;
   petra_stage_observer observer;
   struct training *self; /* where it was opened: it must not move */
   sink told;
@@ -64,6 +65,10 @@ void training_close(training *run);
   training_open((run), (const char *const[]){__VA_ARGS__},                                                             \
                 (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *)))
 
+/* The same as one rank of an executed run, which is borrowed: all ranks open it at once. What is asked of it afterwards is
+ * of the stages that are here. */
+petra_status training_open_rank(training *run, petra_ranks *ranks, const char *const *sets, int count);
+
 /* The same with a program in place of the method's. */
 petra_status training_open_program(training *run, const petra_program_ops *program, const char *const *sets, int count);
 
@@ -76,7 +81,7 @@ petra_status training_restart(training *run);
 /* Batch `microbatch` of the data as a message for stage 1. The labels have data.batch entries. */
 petra_status training_batch(const training *run, int64_t microbatch, petra_message *images, int32_t *labels);
 
-/* Parameters and running statistics; gradients of the last microbatch, or (`mean`, k > 1) their mean so far.
+/* Of the stages that are here. Parameters and running statistics; gradients of the last microbatch, or (`mean`, k > 1) their mean so far.
  */
 petra_status training_weights(const training *run, training_tensors *out);
 petra_status training_gradients(const training *run, bool mean, training_tensors *out);

@@ -1,6 +1,7 @@
 #include "exec/evaluate.h"
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "exec/feed.h"
 
 #include <math.h>
@@ -56,50 +57,88 @@ done:
   return status;
 }
 
-/* `loader` is NULL where neither images nor labels are wanted. */
-static petra_status evaluate_all(const evaluating *e, petra_loader *loader, int64_t batches, petra_evaluation *out) {
-  double loss = 0;
-  int64_t images = 0, top1 = 0, top5 = 0;
-  for (int64_t i = 0; i < batches; i++) {
-    petra_batch *batch = NULL;
-    petra_loss one = {0};
-    if (loader)
-      PETRA_TRY(petra_loader_next(loader, &batch));
-    petra_status status = evaluate_batch(e, batch, i, &one);
-    if (loader)
-      petra_loader_give_back(loader, batch);
-    PETRA_TRY(status);
-    loss += one.loss * one.images;
-    images += one.images;
-    top1 += one.top1;
-    top5 += one.top5;
-  }
-  if (!petra_stages_has(e->stages, e->stages->count))
+struct petra_evaluator {
+  evaluating e;
+  petra_loader *loader; /* NULL where neither images nor labels are wanted */
+  int64_t batches, next;
+  double loss; /* sums over the batches so far */
+  int64_t images, top1, top5;
+};
+
+petra_status petra_evaluator_create(petra_backend *backend, const petra_stages *stages,
+                                    petra_snapshot *const *snapshots, petra_transport *transport,
+                                    const petra_dataset *set, const petra_loader_options *options,
+                                    petra_evaluator **out) {
+  petra_evaluator *evaluator;
+  petra_loader_options once = *options;
+  once.shuffle = once.drop_last = false;
+  once.augment = 0;
+  once.bytes = petra_backend_takes_images(backend);
+  once.first = 0;
+  once.end = (set->count + once.batch - 1) / once.batch;
+  PETRA_TRY(petra_allocate(&evaluator, 1, sizeof *evaluator));
+  evaluator->e = (evaluating){backend, stages, snapshots, transport};
+  evaluator->batches = once.end;
+  petra_status status = petra_stages_read(stages) ? petra_loader_create(set, &once, &evaluator->loader) : PETRA_OK;
+  if (status != PETRA_OK)
+    petra_free(evaluator);
+  else
+    *out = evaluator;
+  return status;
+}
+
+void petra_evaluator_destroy(petra_evaluator *evaluator) {
+  if (!evaluator)
+    return;
+  petra_loader_destroy(evaluator->loader);
+  petra_free(evaluator);
+}
+
+bool petra_evaluator_ended(const petra_evaluator *evaluator) {
+  return evaluator->next == evaluator->batches;
+}
+
+petra_status petra_evaluator_step(petra_evaluator *evaluator) {
+  petra_batch *batch = NULL;
+  petra_loss one = {0};
+  if (evaluator->loader)
+    PETRA_TRY(petra_loader_next(evaluator->loader, &batch));
+  petra_status status = evaluate_batch(&evaluator->e, batch, evaluator->next, &one);
+  if (evaluator->loader)
+    petra_loader_give_back(evaluator->loader, batch);
+  PETRA_TRY(status);
+  evaluator->loss += one.loss * one.images;
+  evaluator->images += one.images;
+  evaluator->top1 += one.top1;
+  evaluator->top5 += one.top5;
+  evaluator->next++;
+  return PETRA_OK;
+}
+
+petra_status petra_evaluator_result(const petra_evaluator *evaluator, petra_evaluation *out) {
+  const double loss = evaluator->loss, images = (double)evaluator->images;
+  if (!petra_stages_has(evaluator->e.stages, evaluator->e.stages->count))
     return PETRA_OK;
   if (!isfinite(loss))
     return petra_fail(
         PETRA_NOT_FINITE,
         "evaluation: the loss is %s; the weights or the running statistics have diverged: expected a finite loss",
         isnan(loss) ? "not a number" : "infinite");
-  *out =
-      (petra_evaluation){images, loss / (double)images, (double)top1 / (double)images, (double)top5 / (double)images};
+  *out = (petra_evaluation){evaluator->images, loss / images, (double)evaluator->top1 / images,
+                            (double)evaluator->top5 / images};
   return PETRA_OK;
 }
 
 petra_status petra_evaluate(petra_backend *backend, const petra_stages *stages, petra_snapshot *const *snapshots,
                             petra_transport *transport, const petra_dataset *set, const petra_loader_options *options,
                             petra_evaluation *out) {
-  const evaluating e = {backend, stages, snapshots, transport};
-  petra_loader_options once = *options;
-  petra_loader *loader = NULL;
-  once.shuffle = once.drop_last = false;
-  once.augment = 0;
-  once.bytes = petra_backend_takes_images(backend);
-  once.first = 0;
-  once.end = (set->count + once.batch - 1) / once.batch;
-  if (petra_stages_read(stages))
-    PETRA_TRY(petra_loader_create(set, &once, &loader));
-  petra_status status = evaluate_all(&e, loader, once.end, out);
-  petra_loader_destroy(loader);
+  petra_evaluator *evaluator;
+  petra_status status = PETRA_OK;
+  PETRA_TRY(petra_evaluator_create(backend, stages, snapshots, transport, set, options, &evaluator));
+  while (status == PETRA_OK && !petra_evaluator_ended(evaluator))
+    status = petra_evaluator_step(evaluator);
+  if (status == PETRA_OK)
+    status = petra_evaluator_result(evaluator, out);
+  petra_evaluator_destroy(evaluator);
   return status;
 }

@@ -21,4 +21,21 @@ petra_status petra_evaluate(petra_backend *backend, const petra_stages *stages, 
                             petra_transport *transport, const petra_dataset *set, const petra_loader_options *options,
                             petra_evaluation *out);
 
+/* The same batch by batch, for a process that does other things in between; every process has to go through all batches. */
+typedef struct petra_evaluator petra_evaluator;
+
+/* As petra_evaluate; what it is given is borrowed. */
+petra_status petra_evaluator_create(petra_backend *backend, const petra_stages *stages,
+                                    petra_snapshot *const *snapshots, petra_transport *transport,
+                                    const petra_dataset *set, const petra_loader_options *options,
+                                    petra_evaluator **out);
+void petra_evaluator_destroy(petra_evaluator *evaluator); /* NULL is allowed */
+
+/* The next batch, of which there is one unless it ended. */
+petra_status petra_evaluator_step(petra_evaluator *evaluator);
+bool petra_evaluator_ended(const petra_evaluator *evaluator);
+
+/* Once it ended: as petra_evaluate. */
+petra_status petra_evaluator_result(const petra_evaluator *evaluator, petra_evaluation *out);
+
 #endif

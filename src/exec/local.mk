@@ -2,6 +2,7 @@
 libpetra_a_SOURCES += \
 	src/exec/evaluate.c src/exec/evaluate.h \
 	src/exec/executor.h \
+	src/exec/executor_wall.c src/exec/executor_wall.h \
 	src/exec/feed.c src/exec/feed.h \
 	src/exec/observer.h \
 	src/exec/probe.c src/exec/probe.h src/exec/probe_private.h \

@@ -27,16 +27,21 @@ static inline int32_t petra_stages_first(const petra_stages *stages) {
   return number;
 }
 
+/* How many are here. */
+static inline int32_t petra_stages_here(const petra_stages *stages) {
+  int32_t here = 0;
+  for (int32_t number = 1; number <= stages->count; number++)
+    here += petra_stages_has(stages, number);
+  return here;
+}
+
 /* Whether the data set is read here: images at the first stage, labels at the last. */
 static inline bool petra_stages_read(const petra_stages *stages) {
   return petra_stages_has(stages, 1) || petra_stages_has(stages, stages->count);
 }
 
 static inline bool petra_stages_all(const petra_stages *stages) {
-  for (int32_t number = 1; number <= stages->count; number++)
-    if (!petra_stages_has(stages, number))
-      return false;
-  return true;
+  return petra_stages_here(stages) == stages->count;
 }
 
 #endif

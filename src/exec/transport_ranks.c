@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { AHEAD = 2, PARTS = 4 }; /* messages that a sender may be ahead of the schedule; tensors in a message */
+/* Messages that a sender may be ahead of the schedule, or by arrival of the receiver; tensors in a message. */
+enum { AHEAD = PETRA_TRANSPORT_AHEAD, PARTS = 4 };
 
 /* In front of a message's tensors: the shape of each; zeros where there is none. */
 typedef struct packed_shapes {
@@ -20,7 +21,8 @@ typedef struct packed_shapes {
 typedef struct boundary {
   petra_way *way;
   size_t capacity;     /* of its messages */
-  int64_t sent, taken; /* by the schedule; evaluations: sent, really */
+  int64_t posted;      /* messages that were really sent */
+  int64_t sent, taken; /* by the schedule */
   int64_t before;      /* of those sent: not on the way, but in the checkpoint that the run goes on from */
   int64_t charged;     /* in: bytes of buffers in the account of the receiver */
 } boundary;
@@ -57,6 +59,13 @@ static const char *describe(const petra_address *address, char text[96]) {
   return text;
 }
 
+/* How many messages the receiver has to have done with before the next one is sent. */
+static int64_t awaited(const transport_ranks *t, const boundary *b, petra_channel channel) {
+  if (channel == PETRA_CHANNEL_EVALUATION || (t->options.by_arrival && channel == PETRA_CHANNEL_FORWARD))
+    return b->posted - AHEAD;
+  return t->options.by_arrival ? 0 : b->taken - b->before - AHEAD;
+}
+
 /* Writes the message into the way's next buffer and sends it. */
 static petra_status send_away(transport_ranks *t, const petra_address *to, petra_message *message) {
   boundary *b = boundary_of(t, to->stage, to->channel);
@@ -65,8 +74,7 @@ static petra_status send_away(transport_ranks *t, const petra_address *to, petra
   char text[96], what[128];
   void *buffer;
   snprintf(what, sizeof what, "room for %s", describe(to, text));
-  const int64_t done = (to->channel == PETRA_CHANNEL_EVALUATION ? b->sent++ : b->taken - b->before) - AHEAD;
-  PETRA_TRY(petra_way_buffer(b->way, done, what, &buffer));
+  PETRA_TRY(petra_way_buffer(b->way, awaited(t, b, to->channel), what, &buffer));
   const int64_t began_ns = petra_clock_ns();
   unsigned char *at = (unsigned char *)buffer + sizeof shapes, *end = (unsigned char *)buffer + b->capacity;
   parts_of(message, parts);
@@ -80,6 +88,7 @@ static petra_status send_away(transport_ranks *t, const petra_address *to, petra
     }
   memcpy(buffer, &shapes, sizeof shapes);
   t->copying_ns += petra_clock_ns() - began_ns;
+  b->posted++;
   return petra_way_send(b->way, to->number, (size_t)(at - (unsigned char *)buffer));
 }
 
@@ -209,6 +218,17 @@ void petra_transport_ranks_count(petra_transport *base, const petra_program_opti
     boundary_of(t, stage, PETRA_CHANNEL_BACKWARD)->taken++;
   if (backward && stage > 1)
     count_sent(boundary_of(t, stage - 1, PETRA_CHANNEL_BACKWARD), before);
+}
+
+bool petra_transport_ranks_first(petra_transport *base, int32_t stage, petra_channel channel, int64_t *number,
+                                 int64_t *came_ns) {
+  return petra_way_first(boundary_of((transport_ranks *)base, stage, channel)->way, number, came_ns);
+}
+
+bool petra_transport_ranks_room(petra_transport *base, int32_t stage, petra_channel channel) {
+  transport_ranks *t = (transport_ranks *)base;
+  const boundary *b = boundary_of(t, stage, channel);
+  return petra_way_has_room(b->way, awaited(t, b, channel));
 }
 
 /* The way of messages from one stage to a neighbour, if exactly one of them is here. */

@@ -8,7 +8,10 @@
  * has its messages, and its receiver room).
  *
  * For a checkpoint a receiver waits for all messages that were sent by the schedule, which then wait in the mailboxes of the
- * local transport, from where they are taken first. */
+ * local transport, from where they are taken first.
+ *
+ * By arrival there is no such schedule: the executor (executor_wall.h) asks what has come and where there is room, and sends
+ * only then. */
 #ifndef PETRA_EXEC_TRANSPORT_RANKS_H
 #define PETRA_EXEC_TRANSPORT_RANKS_H
 
@@ -24,6 +27,7 @@ typedef struct petra_transport_ranks_options {
   petra_transport *local;       /* taken over, also on failure */
   const int32_t *rank_of;       /* of each stage; borrowed */
   bool evaluates;               /* there are evaluations */
+  bool by_arrival;              /* no order of the actions is known beforehand */
   const int64_t *forward_bytes; /* of the message that each stage sends up, and down, at most; borrowed */
   const int64_t *backward_bytes;
 } petra_transport_ranks_options;
@@ -40,5 +44,18 @@ int64_t petra_transport_ranks_took_ns(const petra_transport *transport);
  * of all. `before`: it was done before this transport was; what it sent is in the checkpoint that its receiver reads. */
 void petra_transport_ranks_count(petra_transport *transport, const petra_program_options *program,
                                  const petra_action *action, bool before);
+
+/* Forward messages, and those of evaluations, that may wait for a stage at most when the stage below it sends one more by
+ * arrival. */
+enum { PETRA_TRANSPORT_AHEAD = 2 };
+
+/* By arrival, as the last petra_carrier_look found it. The first message from another rank that waits for a stage that is
+ * here, and when it came (base/clock.h); false: none. */
+bool petra_transport_ranks_first(petra_transport *transport, int32_t stage, petra_channel channel, int64_t *number,
+                                 int64_t *came_ns);
+
+/* By arrival: whether `post` to a stage that is elsewhere would not wait. A backward message waits for nothing but one of
+ * the two buffers of its way. */
+bool petra_transport_ranks_room(petra_transport *transport, int32_t stage, petra_channel channel);
 
 #endif

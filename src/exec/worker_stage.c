@@ -15,6 +15,7 @@
 typedef struct petra_pending {
   int64_t microbatch;
   int32_t reached;
+  petra_evaluator *evaluator; /* of batches between actions (options.waves): once it began */
   struct petra_pending *next;
   petra_snapshot *snapshots[]; /* per stage; NULL: elsewhere, or not there yet */
 } petra_pending;
@@ -196,6 +197,7 @@ static petra_status do_backward(petra_worker_stage *worker, int32_t stage, int64
 static void destroy_pending(petra_pending *evaluation, int32_t stages) {
   for (int32_t j = 0; j < stages; j++)
     petra_snapshot_destroy(evaluation->snapshots[j]);
+  petra_evaluator_destroy(evaluation->evaluator);
   petra_free(evaluation);
 }
 
@@ -213,6 +215,20 @@ static petra_status find_pending(petra_worker_stage *worker, int64_t m, petra_pe
   return PETRA_OK;
 }
 
+/* The evaluation that came first is over. */
+static petra_status end_evaluation(petra_worker_stage *worker, petra_pending **link, petra_status status,
+                                   const petra_evaluation *result) {
+  const petra_worker_stage_options *options = &worker->options;
+  petra_pending *evaluation = *link;
+  const int64_t m = evaluation->microbatch;
+  *link = evaluation->next;
+  destroy_pending(evaluation, options->stages.count);
+  PETRA_TRY(status);
+  if (petra_stages_has(&options->stages, options->stages.count))
+    PETRA_TELL(petra_stage_observer, options->observers, evaluated, observer, m, result);
+  return PETRA_OK;
+}
+
 /* Takes the stage's snapshot, where it is here; the last of all stages to come has the evaluation computed, by every process
  * at once: in the order of the schedule nobody then waits for a stage that has not come so far. */
 static petra_status do_evaluate(petra_worker_stage *worker, int32_t stage, int64_t m) {
@@ -224,16 +240,35 @@ static petra_status do_evaluate(petra_worker_stage *worker, int32_t stage, int64
   petra_pending *evaluation = *link;
   if (petra_stages_has(&options->stages, stage))
     PETRA_TRY(petra_stage_snapshot(stage_of(worker, stage), &evaluation->snapshots[stage - 1]));
-  if (++evaluation->reached < options->stages.count)
+  if (++evaluation->reached < options->stages.count || options->waves)
     return PETRA_OK;
   petra_status status = petra_evaluate(options->backend, &options->stages, evaluation->snapshots, options->transport,
                                        options->evaluation, &options->evaluation_loader, &result);
-  *link = evaluation->next;
-  destroy_pending(evaluation, options->stages.count);
-  PETRA_TRY(status);
-  if (petra_stages_has(&options->stages, options->stages.count))
-    PETRA_TELL(petra_stage_observer, options->observers, evaluated, observer, m, &result);
-  return PETRA_OK;
+  return end_evaluation(worker, link, status, &result);
+}
+
+/* The first one has the snapshots of all stages that are here. */
+bool petra_worker_stage_evaluates(const petra_worker *base) {
+  const petra_worker_stage *worker = (const petra_worker_stage *)base;
+  return worker->evaluations && worker->evaluations->reached == petra_stages_here(&worker->options.stages);
+}
+
+petra_status petra_worker_stage_evaluate(petra_worker *base, bool *ended) {
+  petra_worker_stage *worker = (petra_worker_stage *)base;
+  const petra_worker_stage_options *options = &worker->options;
+  petra_pending *evaluation = worker->evaluations;
+  petra_evaluation result;
+  if (!evaluation->evaluator)
+    PETRA_TRY(petra_evaluator_create(options->backend, &options->stages, evaluation->snapshots, options->transport,
+                                     options->evaluation, &options->evaluation_loader, &evaluation->evaluator));
+  PETRA_TRY(petra_backend_begin(options->backend, petra_stages_first(&options->stages), PETRA_ACTION_EVALUATE));
+  petra_status status = petra_evaluator_step(evaluation->evaluator), end = petra_backend_end(options->backend);
+  PETRA_TRY(status != PETRA_OK ? status : end);
+  *ended = petra_evaluator_ended(evaluation->evaluator);
+  if (!*ended)
+    return PETRA_OK;
+  status = petra_evaluator_result(evaluation->evaluator, &result);
+  return end_evaluation(worker, &worker->evaluations, status, &result);
 }
 
 static petra_status do_update(petra_worker_stage *worker, int32_t stage, int64_t m, int64_t *version) {

@@ -21,7 +21,8 @@ typedef struct petra_worker_stage_options {
   const petra_lr *lr;
   const petra_program_ops *program;
   const petra_program_options *program_options;
-  bool measure;                    /* results tell how long F, B, W and U took by the wall clock, at least 1 ns */
+  bool waves;   /* E takes the snapshot alone: evaluations go on by petra_worker_stage_evaluate, between actions */
+  bool measure; /* results tell how long F, B, W and U took by the wall clock, at least 1 ns */
   petra_stage_observer *observers; /* NULL: none */
 } petra_worker_stage_options;
 
@@ -34,6 +35,11 @@ petra_stage_mitigation petra_method_stage_mitigation(const petra_method *method,
 /* Everything in `options` is borrowed and outlives the worker. */
 petra_status petra_worker_stage_create(const petra_worker_stage_options *options, petra_worker **out);
 void petra_worker_stage_destroy(petra_worker *worker);
+
+/* With options.waves: whether an evaluation waits of which every stage that is here has its snapshot, and its next batch,
+ * with what the last stage has to tell after the last one (*ended). Evaluations go one after the other. */
+bool petra_worker_stage_evaluates(const petra_worker *worker);
+petra_status petra_worker_stage_evaluate(petra_worker *worker, bool *ended);
 
 /* In a checkpoint, what all workers know alike: evaluations that some stages have reached. Comes before the stages where it is
  * read, into a worker that is new, with its loader at microbatch `read`: as many stage 1 had read, in the whole run. */

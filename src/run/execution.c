@@ -4,9 +4,12 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "exec/executor_wall.h"
 #include "exec/transport_local.h"
 #include "exec/transport_ranks.h"
 #include "run/digest.h"
+#include "run/merge.h"
+#include "run/pauses.h"
 #include "run/worker_ranks.h"
 
 #include <stdlib.h>
@@ -35,8 +38,9 @@ struct petra_execution {
   int64_t told;                            /* news sent, or heard */
   int64_t settled;                         /* NEWS_SO_FAR that came, less those that were waited for */
   petra_stage_observer *log;               /* of rank 0 */
-  petra_worker *worker;
-  petra_transport *transport; /* borrowed */
+  petra_worker *worker, *pauses;           /* NULL: no pauses */
+  petra_executor *executor;                /* of `arrival`, borrowed; else NULL */
+  petra_transport *transport;              /* borrowed */
   int64_t origin_ns;
   int64_t resumed_ns;          /* the clock of rank 0 when the run went on from a checkpoint */
   petra_carrier_counts before; /* the training */
@@ -45,10 +49,11 @@ struct petra_execution {
 
 static petra_status check(const petra_plan *plan) {
   const petra_config *config = plan->config;
-  if (plan->method.program->arrival)
-    return petra_config_fail(config, "method.name",
-                             "%s takes messages as they come; run.mode: execute runs methods with a fixed order",
-                             plan->method.name);
+  if (plan->method.program->arrival && config->run.checkpoint_every > 0)
+    return petra_config_fail(
+        config, "run.checkpoint_every",
+        "%s takes messages as they come and writes no checkpoints with run.mode: execute; expected 0",
+        plan->method.name);
   if (config->probe.per_epoch > 0)
     return petra_config_fail(config, "probe.per_epoch", "run.mode: execute has no probes; expected 0");
   if (config->cluster.cost.model == PETRA_COST_MEASURED)
@@ -109,6 +114,7 @@ void petra_execution_destroy(petra_execution *e) {
   if (!e)
     return;
   petra_worker_ranks_destroy(e->worker);
+  petra_pauses_destroy(e->pauses);
   petra_placement_fini(&e->placement);
   petra_free(e->forward_bytes);
   petra_free(e->backward_bytes);
@@ -145,6 +151,7 @@ petra_status petra_execution_transport(petra_execution *e, const petra_network *
                                                  .local = local,
                                                  .rank_of = e->placement.rank_of,
                                                  .evaluates = e->plan->program.eval_every > 0,
+                                                 .by_arrival = e->plan->method.program->arrival,
                                                  .forward_bytes = e->forward_bytes,
                                                  .backward_bytes = e->backward_bytes};
   return petra_transport_ranks_create(&options, out);
@@ -224,12 +231,14 @@ petra_status petra_execution_settle(petra_execution *e) {
 
 petra_status petra_execution_finish(petra_execution *e) {
   petra_carrier *carrier = e->ranks->carrier;
-  const int64_t in_actions_ns = petra_carrier_counted(carrier).wait_ns - e->before.wait_ns;
+  const petra_executor_wall_times wall =
+      e->executor ? petra_executor_wall_took(e->executor) : (petra_executor_wall_times){0};
+  const int64_t in_actions_ns = petra_carrier_counted(carrier).wait_ns - e->before.wait_ns - wall.waiting_ns;
   PETRA_TRY(petra_execution_settle(e));
   const petra_carrier_counts counts = petra_carrier_counted(carrier);
   e->did.wall_ns += petra_clock_ns();
   e->did.copying_ns = petra_transport_ranks_copying_ns(e->transport);
-  e->did.computing_ns = petra_worker_ranks_busy_ns(e->worker) - e->did.copying_ns - in_actions_ns;
+  e->did.computing_ns = petra_worker_ranks_busy_ns(e->worker) + wall.evaluating_ns - e->did.copying_ns - in_actions_ns;
   e->did.waiting_ns = counts.wait_ns - e->before.wait_ns;
   e->did.messages = counts.messages_sent - e->before.messages_sent;
   e->did.bytes = counts.bytes_sent - e->before.bytes_sent;
@@ -241,8 +250,9 @@ petra_status petra_execution_finish(petra_execution *e) {
 
 petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, const petra_network *network,
                                     petra_transport *transport, bool record, petra_worker **out) {
+  PETRA_TRY(petra_pauses_create(worker, e->ranks->rank, &e->pauses));
   const petra_worker_ranks_options options = {.stages = petra_network_stages(network),
-                                              .worker = worker,
+                                              .worker = e->pauses ? e->pauses : worker,
                                               .counting = petra_worker_cost_of(&e->plan->method, &e->plan->program),
                                               .program = &e->plan->program,
                                               .transport = transport,
@@ -315,6 +325,33 @@ petra_worker *petra_execution_counting(petra_execution *e) {
   return petra_worker_ranks_counting(e->worker);
 }
 
+/* Of the clock of this rank: the moment when rank 0 came here. */
+static petra_status find_start(const petra_execution *e, int64_t *start_ns) {
+  int64_t began_ns = petra_clock_ns();
+  for (int r = 1; r < e->ranks->count && e->ranks->rank == 0; r++)
+    PETRA_TRY(petra_carrier_put(e->ranks->carrier, r, &began_ns, sizeof began_ns));
+  if (e->ranks->rank > 0)
+    PETRA_TRY(petra_carrier_get(e->ranks->carrier, 0, &began_ns, sizeof began_ns));
+  *start_ns = began_ns + e->origin_ns;
+  return PETRA_OK;
+}
+
+petra_status petra_execution_executor(petra_execution *e, petra_worker *stages, const petra_network *network,
+                                      petra_executor **out) {
+  int64_t start_ns;
+  PETRA_TRY(find_start(e, &start_ns));
+  const petra_executor_wall_options options = {.stages = petra_network_stages(network),
+                                               .transport = e->transport,
+                                               .carrier = e->ranks->carrier,
+                                               .evaluating = stages,
+                                               .origin_ns = start_ns,
+                                               .between = e->ranks->rank == 0 && e->news ? hear_all : NULL,
+                                               .context = e};
+  PETRA_TRY(petra_executor_wall_create(&options, &e->executor));
+  *out = e->executor;
+  return PETRA_OK;
+}
+
 typedef struct accounts_of {
   const petra_execution *execution;
   petra_account *accounts;
@@ -353,12 +390,13 @@ petra_status petra_execution_ranks(petra_execution *e, petra_runlog *runlog) {
 typedef struct all_rows {
   petra_trace_row *rows;
   int64_t count, capacity;
+  int64_t *first; /* of each rank; one more is the end */
 } all_rows;
 
 static petra_status take_rows(void *context, int rank, const void *data, size_t size) {
   all_rows *all = context;
-  const int64_t more = (int64_t)(size / sizeof *all->rows);
   (void)rank;
+  const int64_t more = (int64_t)(size / sizeof *all->rows);
   PETRA_TRY(petra_array_reserve(&all->rows, &all->capacity, all->count + more, sizeof *all->rows));
   if (more)
     memcpy(all->rows + all->count, data, size);
@@ -366,18 +404,29 @@ static petra_status take_rows(void *context, int rank, const void *data, size_t 
   return PETRA_OK;
 }
 
-static int by_time(int64_t a_ns, int32_t a_stage, int64_t b_ns, int32_t b_stage) {
-  return a_ns != b_ns ? (a_ns > b_ns) - (a_ns < b_ns) : (a_stage > b_stage) - (a_stage < b_stage);
-}
-
-static int by_start(const void *a, const void *b) {
-  const petra_trace_row *one = a, *other = b;
-  return by_time(one->start_ns, one->action.stage, other->start_ns, other->action.stage);
+/* The rows of each stage together, in the order in which they were done: first[j] is where those of stage j + 1 begin. That of
+ * a rank may be gone, where the run went on from a checkpoint of other ranks. */
+static petra_status group_by_stage(all_rows *all, int32_t stages) {
+  petra_trace_row *grouped;
+  int64_t *next = all->first + 1;
+  for (int64_t i = 0; i < all->count; i++)
+    if (all->rows[i].action.stage < stages)
+      next[all->rows[i].action.stage]++;
+  for (int32_t j = 1; j < stages; j++)
+    next[j] += next[j - 1];
+  PETRA_TRY(petra_allocate_raw(&grouped, (size_t)all->count, sizeof *grouped));
+  for (int64_t i = 0; i < all->count; i++)
+    grouped[next[all->rows[i].action.stage - 1]++] = all->rows[i];
+  petra_free(all->rows);
+  all->rows = grouped;
+  return PETRA_OK;
 }
 
 static int by_end(const void *a, const void *b) {
   const petra_trace_row *one = a, *other = b;
-  return by_time(one->end_ns, one->action.stage, other->end_ns, other->action.stage);
+  if (one->end_ns != other->end_ns)
+    return one->end_ns > other->end_ns ? 1 : -1;
+  return (one->action.stage > other->action.stage) - (one->action.stage < other->action.stage);
 }
 
 static petra_status log_actions(const all_rows *all, petra_runlog *runlog) {
@@ -401,27 +450,37 @@ static petra_status trace_actions(const all_rows *all, petra_observer *trace) {
   return PETRA_OK;
 }
 
-static void sort(all_rows *all, int (*compare)(const void *a, const void *b)) {
-  if (all->count > 0)
-    qsort(all->rows, (size_t)all->count, sizeof *all->rows, compare);
+/* Times from the first start on. */
+static void shift_times(const all_rows *all) {
+  int64_t first_ns = INT64_MAX;
+  for (int64_t i = 0; i < all->count; i++)
+    if (all->rows[i].start_ns < first_ns)
+      first_ns = all->rows[i].start_ns;
+  for (int64_t i = 0; i < all->count; i++) {
+    all->rows[i].start_ns -= first_ns;
+    all->rows[i].end_ns -= first_ns;
+  }
 }
 
 petra_status petra_execution_actions(petra_execution *e, petra_runlog *runlog, petra_observer *trace) {
   all_rows all = {0};
   int64_t count;
   const petra_trace_row *rows = petra_worker_ranks_rows(e->worker, &count);
-  petra_status status = petra_ranks_gather(e->ranks, rows, (size_t)count * sizeof *rows, take_rows, &all);
-  sort(&all, by_start);
-  const int64_t first_ns = all.count > 0 ? all.rows[0].start_ns : 0;
-  for (int64_t i = 0; i < all.count; i++) {
-    all.rows[i].start_ns -= first_ns;
-    all.rows[i].end_ns -= first_ns;
-  }
-  if (status == PETRA_OK && runlog)
-    status = log_actions(&all, runlog);
-  sort(&all, by_end);
-  if (status == PETRA_OK && trace)
-    status = trace_actions(&all, trace);
+  petra_status status;
+  PETRA_TRY(petra_allocate(&all.first, (size_t)e->plan->stages + 1, sizeof *all.first));
+  PETRA_TRY_GOTO(status, petra_ranks_gather(e->ranks, rows, (size_t)count * sizeof *rows, take_rows, &all), done);
+  if (e->ranks->rank == 0)
+    PETRA_TRY_GOTO(status, group_by_stage(&all, e->plan->stages), done);
+  if (e->ranks->rank == 0)
+    PETRA_TRY_GOTO(status, petra_merge_actions(all.rows, all.first, e->plan->stages, &e->plan->program), done);
+  shift_times(&all);
+  if (runlog)
+    PETRA_TRY_GOTO(status, log_actions(&all, runlog), done);
+  if (all.count > 0)
+    qsort(all.rows, (size_t)all.count, sizeof *all.rows, by_end);
+  status = trace ? trace_actions(&all, trace) : PETRA_OK;
+done:
+  petra_free(all.first);
   petra_free(all.rows);
   return status;
 }

@@ -4,6 +4,7 @@
 #define PETRA_RUN_EXECUTION_H
 
 #include "data/dataset.h"
+#include "exec/executor.h"
 #include "exec/worker_stage.h"
 #include "io/runlog.h"
 #include "run/cluster.h"
@@ -34,6 +35,11 @@ petra_stage_observer *petra_execution_observer(petra_execution *execution, petra
 /* The worker for the executor, around that of the stages that are here. `record`: rows of actions are kept. */
 petra_status petra_execution_worker(petra_execution *execution, petra_worker *worker, const petra_network *network,
                                     petra_transport *transport, bool record, petra_worker **out);
+
+/* The executor of a program without an order (`arrival`), for the worker that petra_execution_worker gave. `stages`: the
+ * worker of the stages that are here. All ranks come here. The caller has it, until after petra_execution_finish. */
+petra_status petra_execution_executor(petra_execution *execution, petra_worker *stages, const petra_network *network,
+                                      petra_executor **out);
 
 /* After the executor: rank 0 waits for what the last stage still has to tell. */
 petra_status petra_execution_finish(petra_execution *execution);
@@ -68,8 +74,8 @@ petra_status petra_execution_accounts(petra_execution *execution, petra_account 
 /* To rank 0: what each rank did, into its run.h5 (NULL on the others). */
 petra_status petra_execution_ranks(petra_execution *execution, petra_runlog *runlog);
 
-/* To rank 0: the actions that the workers of all ranks recorded, by the wall clock from the first one on: into run.h5 in the
- * order of their starts, to `trace` in that of their ends. Either may be NULL, as both are on the other ranks. */
+/* To rank 0: the actions that the workers of all ranks recorded, by the wall clock from the first one on: into run.h5 in one
+ * order (run/merge.h), to `trace` in that of their ends. Either may be NULL, as both are on the other ranks. */
 petra_status petra_execution_actions(petra_execution *execution, petra_runlog *runlog, petra_observer *trace);
 
 #endif

@@ -10,8 +10,10 @@ libpetra_a_SOURCES += \
 	src/run/folder.c src/run/folder.h \
 	src/run/footprint.c src/run/footprint.h \
 	src/run/libraries.c src/run/libraries.h \
+	src/run/merge.c src/run/merge.h \
 	src/run/network.c src/run/network.h \
 	src/run/network_weights.c \
+	src/run/pauses.c src/run/pauses.h \
 	src/run/placement.c src/run/placement.h \
 	src/run/plan.c src/run/plan.h \
 	src/run/plan_order.c \

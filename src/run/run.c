@@ -53,6 +53,10 @@ struct petra_run {
 
 /* --- open --- */
 
+static bool by_arrival(const petra_run *run) {
+  return run->plan.method.program->arrival;
+}
+
 /* *out: the given set, or that of the config. */
 static petra_status open_set(petra_run *run, petra_split split, const petra_dataset *given, petra_dataset **opened,
                              const petra_dataset **out) {
@@ -194,6 +198,12 @@ static petra_status prepare(petra_run *run) {
   PETRA_TRY(plan_program(run));
   if (options->program)
     run->plan.method.program = options->program;
+  if (options->ranks && options->resume && by_arrival(run))
+    return petra_fail(
+        PETRA_UNSUPPORTED,
+        "--resume: %s takes messages as they come and writes no checkpoints with run.mode: execute; expected no "
+        "--resume",
+        run->plan.method.name);
   if (options->ranks) {
     PETRA_TRY(petra_execution_create(options->ranks, &run->plan, &run->execution));
     placement = petra_execution_placement(run->execution);
@@ -303,6 +313,7 @@ static petra_status create_worker(petra_run *run) {
                                               .lr = &run->lr,
                                               .program = run->plan.method.program,
                                               .program_options = &run->plan.program,
+                                              .waves = run->execution && by_arrival(run),
                                               .measure = run->config->cluster.cost.model == PETRA_COST_MEASURED,
                                               .observers = run->stage_observers};
   return petra_worker_stage_create(&options, &run->worker);
@@ -347,7 +358,9 @@ petra_status petra_run_go(petra_run *run) {
   PETRA_TRY(create_checkpoints(run, &worker));
   if (run->wrap)
     worker = run->wrap(run->wrap_context, worker);
-  PETRA_TRY(petra_executor_virtual_create(&run->cluster.executor, &run->executor));
+  PETRA_TRY(run->execution && by_arrival(run)
+                ? petra_execution_executor(run->execution, run->worker, &run->network, &run->executor)
+                : petra_executor_virtual_create(&run->cluster.executor, &run->executor));
   petra_status status =
       run->executor->ops->run(run->executor, run->plan.method.program, &run->plan.program, worker, run->observers);
   if (status == PETRA_OK && run->execution)

@@ -1,6 +1,7 @@
 # src/schedule: actions, programs (one file each), methods.
 libpetra_a_SOURCES += \
 	src/schedule/action.c src/schedule/action.h \
+	src/schedule/arrival.h \
 	src/schedule/check.c \
 	src/schedule/examine.c src/schedule/examine.h \
 	src/schedule/method.c src/schedule/method.h \

@@ -139,6 +139,31 @@ petra_status petra_carrier_wait(petra_carrier *carrier, bool (*ready)(void *cont
   return status;
 }
 
+petra_status petra_carrier_look(petra_carrier *carrier, int64_t *events) {
+  petra_carrier_lock(carrier);
+  petra_status status = carrier->failed;
+  if (status == PETRA_OK)
+    status = carrier->failed = petra_carrier_progress(carrier);
+  *events = carrier->events;
+  return petra_carrier_unlock(carrier, status);
+}
+
+typedef struct more_events {
+  const petra_carrier *carrier;
+  int64_t events;
+} more_events;
+
+static bool has_more_events(void *context) {
+  const more_events *wanted = context;
+  return wanted->carrier->events > wanted->events;
+}
+
+petra_status petra_carrier_wait_event(petra_carrier *carrier, int64_t events, const char *what) {
+  more_events wanted = {carrier, events};
+  petra_carrier_lock(carrier);
+  return petra_carrier_unlock(carrier, petra_carrier_wait(carrier, has_more_events, &wanted, what));
+}
+
 petra_carrier_counts petra_carrier_counted(petra_carrier *carrier) {
   petra_carrier_lock(carrier);
   const petra_carrier_counts counts = carrier->counts;

@@ -50,6 +50,20 @@ petra_status petra_way_done(petra_way *way, int64_t number);
 /* The next message of a way that has come, whatever its number; *data is NULL where none has. */
 petra_status petra_way_poll(petra_way *way, int64_t *number, const void **data, size_t *size);
 
+/* For a rank that does what came first. Looks at what is under way, and counts: each message that came, each
+ * acknowledgement and each buffer that became free so far is an event. */
+petra_status petra_carrier_look(petra_carrier *carrier, int64_t *events);
+
+/* Waits until there are more events than `events`. */
+petra_status petra_carrier_wait_event(petra_carrier *carrier, int64_t events, const char *what);
+
+/* The first message of a way that has come and is not done with, as the last look found it, and when it came
+ * (base/clock.h); false: none. */
+bool petra_way_first(petra_way *way, int64_t *number, int64_t *came_ns);
+
+/* Whether petra_way_buffer with this `done` would not wait, as the last look found it. */
+bool petra_way_has_room(petra_way *way, int64_t done);
+
 /* Bytes sent on all ways, and nanoseconds that the rank waited for messages and for room, so far. */
 typedef struct petra_carrier_counts {
   int64_t bytes_sent, messages_sent;

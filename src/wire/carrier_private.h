@@ -25,6 +25,7 @@ struct petra_carrier {
   int64_t beat_ns, looked_ns; /* the last beat; when ranks were last looked after */
   petra_status failed;        /* of the wire, in the thread */
   int lost;                   /* a rank that is silent or failed; -1: none */
+  int64_t events;             /* of the ways: messages that came, acknowledgements, buffers that became free */
   petra_carrier_counts counts;
 };
 

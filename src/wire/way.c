@@ -1,4 +1,5 @@
 /* Ways: messages in order, and how far their receivers are. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "wire/carrier_private.h"
@@ -15,7 +16,7 @@ typedef struct header {
 _Static_assert(sizeof(header) <= HEADER, "the header has its room");
 
 typedef struct buffer {
-  int64_t number;
+  int64_t number, came_ns;
   size_t bytes;
   struct buffer *next;
   unsigned char *memory; /* HEADER bytes, then the message's */
@@ -86,6 +87,8 @@ static petra_status progress_in(petra_way *way) {
       return petra_fail(PETRA_INTERNAL, "a message of %zu bytes on way %d does not say its size", size, way->id);
     b->number = head.number;
     b->bytes = (size_t)head.bytes;
+    b->came_ns = petra_clock_ns();
+    way->carrier->events++;
     b->next = NULL;
     *way->last = b;
     way->last = &b->next;
@@ -108,9 +111,11 @@ static petra_status progress_out(petra_way *way) {
   petra_wire *wire = way->carrier->options.wire;
   size_t size;
   for (int i = 0; i < SLOTS; i++)
-    wire->ops->done(wire, &way->sending[i], &size);
-  if (wire->ops->done(wire, &way->ack_request, &size))
+    way->carrier->events += wire->ops->done(wire, &way->sending[i], &size);
+  if (wire->ops->done(wire, &way->ack_request, &size)) {
     way->done = way->ack;
+    way->carrier->events++;
+  }
   if (way->ack_request == PETRA_WIRE_NONE)
     PETRA_TRY(wire->ops->receive(wire, way->peer, PETRA_TAGS_OWN + 2 * way->id + 1, &way->ack, sizeof way->ack,
                                  &way->ack_request));
@@ -137,6 +142,14 @@ static bool has_room(void *context) {
     if (way->sending[way->filled] == PETRA_WIRE_NONE)
       return way->done >= r->done;
   return false;
+}
+
+bool petra_way_has_room(petra_way *way, int64_t done) {
+  room wanted = {way, done};
+  petra_carrier_lock(way->carrier);
+  const bool has = has_room(&wanted);
+  petra_carrier_unlock(way->carrier, PETRA_OK);
+  return has;
 }
 
 petra_status petra_way_buffer(petra_way *way, int64_t done, const char *what, void **out) {
@@ -232,6 +245,17 @@ petra_status petra_way_poll(petra_way *way, int64_t *number, const void **data, 
     *size = way->first->bytes;
   }
   return petra_carrier_unlock(way->carrier, status);
+}
+
+bool petra_way_first(petra_way *way, int64_t *number, int64_t *came_ns) {
+  petra_carrier_lock(way->carrier);
+  const buffer *b = way->first;
+  if (b) {
+    *number = b->number;
+    *came_ns = b->came_ns;
+  }
+  petra_carrier_unlock(way->carrier, PETRA_OK);
+  return b != NULL;
 }
 
 int64_t petra_way_bytes(petra_way *way) {

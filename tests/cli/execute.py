@@ -21,6 +21,7 @@ ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": 
 # Open MPI leaves memory behind, and unloads the code that took it, so that no suppression could name it.
 if "ASAN_OPTIONS" in os.environ:
     ENVIRONMENT["ASAN_OPTIONS"] = os.environ["ASAN_OPTIONS"] + ":detect_leaks=0"
+# PETRA_TEST_PAUSES=SEED:MOST makes every rank sleep at random before an action, PETRA_TEST_ARRIVAL=100 tries as many random runs.
 # Of every static method the numbers of processes that it is tried on: those of USUAL, and with PETRA_TEST_EXECUTE=all all.
 USUAL = {"backprop": [2], "1f1b": [10], "zb-h1": [2], "pipedream-2bw": [2], "interleaved": [5], "ddg": [3], "petra": [1, 2, 3]}
 KILLS = int(os.environ.get("PETRA_TEST_KILLS", "4"))  # runs that are disturbed
@@ -34,14 +35,14 @@ def petra_info_says_mpi():
 
 @unittest.skipUnless(shutil.which("mpirun") and petra_info_says_mpi(), "petra was built without MPI, or there is no mpirun")
 class Execute(ProgramTest):
-    def mpirun(self, ranks, *arguments):
+    def mpirun(self, ranks, *arguments, **environment):
         command = ["mpirun", "-n", str(ranks), PETRA, "train", *arguments]
-        return subprocess.Popen(command, cwd=self.folder, env={**os.environ, **ENVIRONMENT}, stdin=subprocess.DEVNULL,
+        return subprocess.Popen(command, cwd=self.folder, env={**os.environ, **ENVIRONMENT, **environment}, stdin=subprocess.DEVNULL,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
-    def execute(self, ranks, *arguments):
+    def execute(self, ranks, *arguments, **environment):
         """(exit status, stdout, the lines of petra on stderr)"""
-        process = self.mpirun(ranks, *arguments, "--set", "run.mode=execute")
+        process = self.mpirun(ranks, *arguments, "--set", "run.mode=execute", **environment)
         out, error = process.communicate(timeout=120)
         return process.returncode, out.decode(), [line for line in error.decode().splitlines() if line.startswith("petra: ")]
 
@@ -60,9 +61,9 @@ class Execute(ProgramTest):
                 by_stage.setdefault(stage, []).append(tuple(what))
         return by_stage
 
-    def log(self, folder):
-        names = ["train/microbatch", "train/loss", "train/top1", "train/lr", "train/virtual_s", "epoch/train_loss",
-                 "epoch/eval_loss", "epoch/eval_top1"]
+    def log(self, folder, *more):
+        names = ["train/microbatch", "train/loss", "train/top1", "train/lr", "epoch/train_loss", "epoch/eval_loss",
+                 "epoch/eval_top1", *more]
         with h5py.File(self.path(f"{folder}/run.h5"), "r") as file:
             self.assertEqual(file.attrs["complete"], 1)
             self.assertGreater(len(file["train/loss"]), 0)
@@ -74,7 +75,7 @@ class Execute(ProgramTest):
         self.assertEqual(found, (0, "", []), (ranks, options))
         case = f"{ranks} ranks, {' '.join(options)}"
         self.assertEqual(self.read("one/weights.h5"), self.read("many/weights.h5"), case)
-        self.assertEqual(self.log("one"), self.log("many"), case)
+        self.assertEqual(self.log("one", "train/virtual_s"), self.log("many", "train/virtual_s"), case)
         self.assertEqual(self.actions("one"), self.actions("many"), case)
         shutil.rmtree(self.path("many"))
 
@@ -140,13 +141,77 @@ class Execute(ProgramTest):
             self.same_as_emulated(ranks, *options)
             shutil.rmtree(self.path("one"))
 
+    def most_in_flight(self, folder):
+        """Microbatches that stage 1 had read and that had not come back."""
+        now = most = 0
+        with h5py.File(self.path(f"{folder}/run.h5"), "r") as file:
+            rows = zip(file["trace/actions/stage"][:], file["trace/actions/kind"][:])
+            kinds = [kind for stage, kind in rows if stage == 1]
+        for kind in kinds:
+            now += kind == (0 if 0 in kinds else 1)  # the fused head of a single stage has no F
+            most = max(most, now)
+            now -= kind == 1
+        self.assertEqual(now, 0)
+        return most
+
+    def replayed(self, ranks, credit, pauses, *options):
+        """A run by arrival, whose record gives the same where it is emulated."""
+        case = f"{ranks} ranks, credit {credit}, PETRA_TEST_PAUSES={pauses}, {' '.join(options)}"
+        found = self.execute(ranks, *COMMON, *options, "--set", f"method.credit={credit}", "--output", "many", "--quiet",
+                             PETRA_TEST_PAUSES=pauses)
+        self.assertEqual(found, (0, "", []), case)
+        if credit > 0:
+            self.assertLessEqual(self.most_in_flight("many"), credit, case)
+        self.good("train", *COMMON, *options, "--set", "method.schedule=many/run.h5", "--output", "one", "--quiet")
+        self.assertEqual(self.read("one/weights.h5"), self.read("many/weights.h5"), case)
+        self.assertEqual(self.log("one"), self.log("many"), case)
+        self.assertEqual(self.actions("one"), self.actions("many"), case)
+
+    def test_arrival_replayed(self):
+        arrival = ["--set", "method.name=petra-arrival", "--set", "run.eval_every=1"]
+        for ranks, credit, *options in [[3, 0, "--set", "method.accumulate=1"], [2, 19, "--set", "method.accumulate=3"],
+                                        [10, 5, "--set", "method.head=split", "--set", "run.epochs=4"]]:
+            self.replayed(ranks, credit, f"{ranks}:3000", *arrival, *options)
+            if ranks < 10:
+                shutil.rmtree(self.path("one"))
+                shutil.rmtree(self.path("many"))
+        # It is the order that makes the weights: where one microbatch at a time is in flight they are others.
+        self.good("train", *COMMON, *arrival, *options, "--set", "method.credit=1", "--output", "other", "--quiet")
+        if self.most_in_flight("many") > 1:
+            self.assertNotEqual(self.read("other/weights.h5"), self.read("many/weights.h5"))
+        # The record is an order like any other: ranks can follow it as well.
+        found = self.execute(2, *COMMON, *arrival, *options, "--set", "method.schedule=many/run.h5", "--output", "two", "--quiet")
+        self.assertEqual(found, (0, "", []))
+        self.assertEqual(self.read("two/weights.h5"), self.read("many/weights.h5"))
+
+    def test_arrival_at_random(self):
+        for seed in range(int(os.environ.get("PETRA_TEST_ARRIVAL", "2"))):
+            draw = random.Random(seed)
+            stages = draw.choice([10, 10, 1, 2, 3, 5])
+            ranks = draw.randint(1, min(stages, draw.choice([3, 10])))
+            cuts = sorted(draw.sample(range(1, stages), ranks - 1))
+            settings = [["stages.partition=balanced", f"stages.count={stages}"] if stages < 10 else [],
+                        draw.choice([["method.name=petra-arrival"], ["method.name=petra-arrival"],
+                                     ["method.name=petra-arrival", "method.sync_period=3"],
+                                     ["method.name=petra-arrival", "method.backward_weights=stashed", "method.keep=graph"]]),
+                        [f"method.accumulate={draw.choice([1, 2, 3])}", f"method.head={draw.choice(['split', 'fused'])}",
+                         f"run.epochs={draw.choice([1, 2, 4])}", f"run.eval_every={draw.choice([0, 1, 2])}",
+                         f"data.batch={draw.choice([1, 8, 16])}", f"data.limit={draw.choice([16, 64])}",
+                         f"data.eval_limit={draw.choice([8, 30, 100])}", f"model.width={draw.choice([1, 2, 8])}",
+                         f"cluster.placement={[b - a for a, b in zip([0, *cuts], [*cuts, stages])]}"]]
+            options = [word for some in settings for setting in some for word in ("--set", setting)]
+            self.replayed(ranks, draw.choice([0, 1, 2, 5, 19, 100]), f"{seed}:{draw.choice([0, 300, 3000, 10000])}", *options)
+            shutil.rmtree(self.path("one"))
+            shutil.rmtree(self.path("many"))
+
     def test_what_is_refused(self):
         for words, ranks, *options in [
                 ["cluster.placement=[4, 4]: the numbers sum to 8; expected 10, the stages of the network", 2,
                  "--set", "cluster.placement=[4, 4]"],
                 ["3 numbers for 2 processes", 2, "--set", "cluster.placement=[4, 4, 2]"],
                 ["12 processes for 10 stages", 12],
-                ["petra-arrival takes messages as they come", 2, "--set", "method.name=petra-arrival"],
+                ["petra-arrival takes messages as they come and writes no checkpoints with run.mode: execute; expected 0", 2,
+                 "--set", "method.name=petra-arrival", "--set", "run.checkpoint_every=1"],
                 ["run.mode: execute has no probes", 2, "--set", "probe.per_epoch=1"],
                 ["measured durations differ from rank to rank", 2, "--set", "cluster.cost.model=measured"],
                 ["unknown key", 2, "--set", "run.nothing=1"]]:
