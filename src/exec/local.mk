@@ -7,6 +7,7 @@ libpetra_a_SOURCES += \
 	src/exec/probe.c src/exec/probe.h src/exec/probe_private.h \
 	src/exec/probe_archive.c \
 	src/exec/probe_reference.c \
+	src/exec/probe_source.c src/exec/probe_source.h \
 	src/exec/probe_window.c \
 	src/exec/stage_observer.h \
 	src/exec/stages.h \

@@ -6,7 +6,9 @@
 #define PETRA_EXEC_PROBE_H
 
 #include "backend/tensor_archive.h"
+#include "exec/probe_source.h"
 #include "exec/stage_observer.h"
+#include "nn/partition.h"
 #include "schedule/program.h"
 #include "stage/fidelity.h"
 #include "stage/probe.h"
@@ -25,7 +27,9 @@ typedef struct petra_probe_row {
 
 typedef struct petra_probe_options {
   petra_backend *backend;
-  petra_stages stages; /* all of them */
+  const petra_model *model;
+  const petra_partition *partition; /* the blocks of the stages */
+  petra_probe_source *source;       /* of all stages */
   const petra_program_ops *program;
   const petra_program_options *program_options;
   int64_t per_epoch; /* probes an epoch, evenly spaced; windows of k microbatches do not overlap, so that

@@ -10,14 +10,6 @@ const petra_model *petra_stage_model(const petra_stage *stage) {
   return stage->options.model;
 }
 
-int petra_stage_first(const petra_stage *stage) {
-  return stage->options.first;
-}
-
-int petra_stage_end(const petra_stage *stage) {
-  return stage->options.end;
-}
-
 int64_t petra_stage_version_forward(const petra_stage *stage) {
   return stage->version_forward;
 }

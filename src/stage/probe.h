@@ -6,10 +6,8 @@
 
 #include "stage/stage.h"
 
-/* The network that the stage holds blocks of, the first of them and the one behind its last (from 0). */
+/* The network that the stage holds blocks of. */
 const petra_model *petra_stage_model(const petra_stage *stage);
-int petra_stage_first(const petra_stage *stage);
-int petra_stage_end(const petra_stage *stage);
 
 /* The version that the last F read (of a fused action: its forward part). */
 int64_t petra_stage_version_forward(const petra_stage *stage);
