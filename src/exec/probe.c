@@ -285,6 +285,10 @@ void petra_probe_destroy(petra_probe *probe) {
   petra_free(probe);
 }
 
+bool petra_probe_is_open(const petra_probe *probe) {
+  return probe->windows != NULL;
+}
+
 petra_account *petra_probe_account(petra_probe *probe) {
   return &probe->account;
 }

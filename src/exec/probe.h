@@ -53,6 +53,9 @@ petra_stage_observer *petra_probe_observer(petra_probe *probe);
 /* All of it in a checkpoint, under an account that the archive knows; one that is read into must be new. NULL: no probe. */
 petra_status petra_probe_archive(petra_probe *probe, petra_tensor_archive *tensors);
 
+/* Whether a window is being gathered. */
+bool petra_probe_is_open(const petra_probe *probe);
+
 /* What the probe holds. */
 petra_account *petra_probe_account(petra_probe *probe);
 

@@ -7,12 +7,16 @@
 #include "exec/transport_local.h"
 #include "exec/transport_ranks.h"
 #include "run/digest.h"
+#include "run/execution_probe.h"
 #include "run/worker_ranks.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static const int64_t MESSAGE_MOST = INT32_MAX - 4096; /* bytes; MPI counts to 2^31 - 1 */
+
+/* Ways to rank 0, numbered behind those of the boundaries. */
+enum { WAY_NEWS, WAY_PROBE };
 
 /* What the last stage tells rank 0. */
 typedef enum news_kind { NEWS_LOSS, NEWS_EVALUATION, NEWS_END } news_kind;
@@ -34,7 +38,8 @@ struct petra_execution {
   petra_way *news;                         /* from the rank of the last stage to rank 0; NULL: rank 0 has it */
   int64_t told;                            /* news sent, or heard */
   bool ended;
-  petra_stage_observer *log; /* of rank 0 */
+  petra_stage_observer *log;    /* of rank 0 */
+  petra_execution_probe *probe; /* NULL: none */
   petra_worker *worker;
   petra_transport *transport; /* borrowed */
   int64_t origin_ns;
@@ -48,14 +53,17 @@ static petra_status check(const petra_plan *plan, bool resume) {
     return petra_fail(PETRA_UNSUPPORTED,
                       "--resume: run.mode: execute writes no checkpoints, so that there is nothing to "
                       "go on from; expected no --resume");
+  if (config->probe.per_epoch > 0 && plan->method.program->moment == PETRA_MOMENT_CLOCK)
+    return petra_config_fail(config, "probe.per_epoch",
+                             "the references of %s are those of a moment of the virtual clock, which run.mode: "
+                             "execute has not; expected 0",
+                             plan->method.name);
   if (plan->method.program->arrival)
     return petra_config_fail(config, "method.name",
                              "%s takes messages as they come; run.mode: execute runs methods with a fixed order",
                              plan->method.name);
   if (config->run.checkpoint_every > 0)
     return petra_config_fail(config, "run.checkpoint_every", "run.mode: execute writes no checkpoints; expected 0");
-  if (config->probe.per_epoch > 0)
-    return petra_config_fail(config, "probe.per_epoch", "run.mode: execute has no probes; expected 0");
   if (config->cluster.cost.model == PETRA_COST_MEASURED)
     return petra_config_fail(config, "cluster.cost.model",
                              "measured durations differ from rank to rank, and so would the order of run.mode: "
@@ -63,8 +71,12 @@ static petra_status check(const petra_plan *plan, bool resume) {
   return PETRA_OK;
 }
 
+static int way_number(const petra_execution *e, int which) {
+  return e->plan->stages * PETRA_CHANNELS + which;
+}
+
 static petra_status create_news(petra_execution *e) {
-  const int last = e->placement.rank_of[e->plan->stages - 1], id = e->plan->stages * PETRA_CHANNELS;
+  const int last = e->placement.rank_of[e->plan->stages - 1], id = way_number(e, WAY_NEWS);
   if (last == 0 || (e->ranks->rank != 0 && e->ranks->rank != last))
     return PETRA_OK;
   return e->ranks->rank == 0 ? petra_carrier_way_in(e->ranks->carrier, last, id, sizeof(news), &e->news)
@@ -114,6 +126,7 @@ void petra_execution_destroy(petra_execution *e) {
   if (!e)
     return;
   petra_worker_ranks_destroy(e->worker);
+  petra_execution_probe_destroy(e->probe);
   petra_placement_fini(&e->placement);
   petra_free(e->forward_bytes);
   petra_free(e->backward_bytes);
@@ -200,8 +213,7 @@ static petra_status hear(petra_execution *e, const void *data) {
 }
 
 /* What has come so far. */
-static petra_status hear_all(void *context) {
-  petra_execution *e = context;
+static petra_status hear_all(petra_execution *e) {
   int64_t number;
   const void *data;
   size_t size;
@@ -211,6 +223,13 @@ static petra_status hear_all(void *context) {
       return PETRA_OK;
     PETRA_TRY(hear(e, data));
   }
+}
+
+/* Of rank 0: what it is told of other ranks' stages. */
+static petra_status hear_between(void *context) {
+  petra_execution *e = context;
+  PETRA_TRY(e->news ? hear_all(e) : PETRA_OK);
+  return e->probe ? petra_execution_probe_hear(e->probe, false) : PETRA_OK;
 }
 
 static petra_status end_news(petra_execution *e) {
@@ -231,6 +250,8 @@ petra_status petra_execution_finish(petra_execution *e) {
   petra_carrier *carrier = e->ranks->carrier;
   const int64_t in_actions_ns = petra_carrier_counted(carrier).wait_ns - e->before.wait_ns;
   PETRA_TRY(end_news(e));
+  if (e->probe)
+    PETRA_TRY(petra_execution_probe_hear(e->probe, true));
   const petra_carrier_counts counts = petra_carrier_counted(carrier);
   e->did.wall_ns += petra_clock_ns();
   e->did.copying_ns = petra_transport_ranks_copying_ns(e->transport);
@@ -239,6 +260,22 @@ petra_status petra_execution_finish(petra_execution *e) {
   e->did.messages = counts.messages_sent - e->before.messages_sent;
   e->did.bytes = counts.bytes_sent - e->before.bytes_sent;
   snprintf(e->did.host, sizeof e->did.host, "%s", e->ranks->host);
+  return PETRA_OK;
+}
+
+/* --- probes --- */
+
+petra_status petra_execution_add_probe(petra_execution *e, const petra_network *network,
+                                       const petra_probe_options *options, petra_stage_observer **observers,
+                                       petra_probe **out) {
+  petra_probe_options with = *options;
+  PETRA_TRY(petra_execution_probe_create(network, way_number(e, WAY_PROBE), &e->probe));
+  PETRA_OBSERVERS_ADD(petra_stage_observer, observers, petra_execution_probe_observer(e->probe));
+  if (e->ranks->rank > 0)
+    return PETRA_OK;
+  with.source = petra_execution_probe_source(e->probe);
+  PETRA_TRY(petra_probe_create(&with, out));
+  petra_execution_probe_attach(e->probe, *out);
   return PETRA_OK;
 }
 
@@ -251,9 +288,11 @@ petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, co
                                               .counting = petra_worker_cost_of(&e->plan->method, &e->plan->program),
                                               .program = &e->plan->program,
                                               .transport = transport,
+                                              .groups = e->probe ? petra_execution_probe_groups(e->probe) : NULL,
                                               .record = record,
                                               .origin_ns = e->origin_ns,
-                                              .between = e->ranks->rank == 0 && e->news ? hear_all : NULL,
+                                              .between =
+                                                  e->ranks->rank == 0 && (e->news || e->probe) ? hear_between : NULL,
                                               .context = e};
   e->transport = transport;
   e->did.wall_ns = -petra_clock_ns();

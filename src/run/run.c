@@ -139,6 +139,8 @@ static petra_status create_probe(petra_run *run) {
   const petra_stages stages = petra_network_stages(&run->network);
   if (config->probe.per_epoch == 0)
     return PETRA_OK;
+  if (run->execution)
+    return petra_execution_add_probe(run->execution, &run->network, &options, &run->stage_observers, &run->probe);
   run->probed = petra_probe_stages_of(&stages);
   PETRA_TRY(petra_probe_create(&options, &run->probe));
   PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_probe_observer(run->probe));

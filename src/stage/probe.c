@@ -24,9 +24,12 @@ const petra_tensor_set *petra_stage_mean_gradients(const petra_stage *stage, int
   return petra_stage_sums(stage) ? &sets->accumulated : &sets->gradients;
 }
 
+bool petra_rule_reconstructs(const petra_stage_rule *rule, const petra_block *first) {
+  return rule->invert && rule->keep == PETRA_KEEP_NOTHING && first->reversible;
+}
+
 bool petra_stage_reconstructs(const petra_stage *stage) {
-  const petra_stage_rule *rule = &stage->options.rule;
-  return rule->invert && rule->keep == PETRA_KEEP_NOTHING && petra_stage_block(stage, 0)->reversible;
+  return petra_rule_reconstructs(&stage->options.rule, petra_stage_block(stage, 0));
 }
 
 /* Adds the squares of `found - truth` and of `truth`. */

@@ -22,7 +22,9 @@ petra_status petra_stage_version_tensors(const petra_stage *stage, int64_t versi
  */
 const petra_tensor_set *petra_stage_mean_gradients(const petra_stage *stage, int block);
 
-/* Whether the stage's B, as an action of its own, reconstructs the input of its forward from its output. */
+/* Whether the B, as an action of its own, of a stage that begins with this block reconstructs the input of its forward from
+ * its output; of a stage that is here. */
+bool petra_rule_reconstructs(const petra_stage_rule *rule, const petra_block *first);
 bool petra_stage_reconstructs(const petra_stage *stage);
 
 /* ||found - truth|| / ||truth|| over both streams. */
