@@ -40,6 +40,7 @@ struct petra_probe_replay {
   petra_tensor_set *gradients;  /* per block, of the update that is being told */
   int gradients_in;             /* blocks of it that have come */
   bool closed;                  /* the parcel that ends the first step has come */
+  bool input_in;                /* the input of the F that is being told has come */
 };
 
 /* --- the source --- */
@@ -104,6 +105,12 @@ static petra_status push_wanted(petra_probe_replay *replay, int32_t stage) {
                                                                   : PETRA_OK;
 }
 
+/* Whether the input of the stage's F is compared with what its B, as an action of its own, reconstructs. */
+static bool takes_input(const petra_probe_replay *replay, int32_t stage) {
+  return stage > 1 && !petra_program_fused(replay->options.program_options, stage) &&
+         reconstructs(&replay->source, stage);
+}
+
 static petra_status push_pass(petra_probe_replay *replay, const petra_action *action) {
   const int32_t stage = action->stage;
   const int64_t m = action->microbatch;
@@ -114,9 +121,8 @@ static petra_status push_pass(petra_probe_replay *replay, const petra_action *ac
     PETRA_TRY(push(replay, STEP_READ, stage, m));
   if (forward)
     return push(replay, STEP_FORWARD, stage, m);
-  return action->kind == PETRA_ACTION_BACKWARD && stage > 1 && reconstructs(&replay->source, stage)
-             ? push(replay, STEP_FOUND, stage, m)
-             : PETRA_OK;
+  return action->kind == PETRA_ACTION_BACKWARD && takes_input(replay, stage) ? push(replay, STEP_FOUND, stage, m)
+                                                                             : PETRA_OK;
 }
 
 static petra_status begins(petra_stage_observer *observer, int64_t virtual_ns, const petra_action *actions, int count) {
@@ -211,6 +217,8 @@ static petra_status take_streams(petra_probe_replay *replay, const petra_parcel 
     return petra_fail(PETRA_INTERNAL, "a probe's parcel has %d streams", parcel->count);
   petra_status status = petra_parcel_tensors(parcel, &replay->compute, PETRA_MEMORY_INPUT_BUFFER, data, streams.tensor);
   if (status == PETRA_OK)
+    replay->input_in = parcel->kind == PETRA_PARCEL_INPUT;
+  if (status == PETRA_OK)
     status = (parcel->kind == PETRA_PARCEL_INPUT ? replay->told->ops->input : replay->told->ops->reconstructed)(
         replay->told, parcel->stage, parcel->number, &streams);
   petra_streams_release(&streams);
@@ -219,6 +227,11 @@ static petra_status take_streams(petra_probe_replay *replay, const petra_parcel 
 
 static petra_status take_forwarded(petra_probe_replay *replay, const petra_parcel *parcel) {
   const int32_t j = parcel->stage - 1;
+  const petra_tensor_set *read;
+  if (replay->input_in != takes_input(replay, parcel->stage))
+    return petra_fail(PETRA_INTERNAL, "the probe has no input of stage %d", parcel->stage);
+  replay->input_in = false;
+  PETRA_TRY(weights(&replay->source, parcel->stage, parcel->version, replay->options.partition->first[j], &read));
   replay->forwards[j] = parcel->version;
   PETRA_TRY(replay->told->ops->forwarded(replay->told, parcel->stage, parcel->number));
   petra_probe_store_forwarded(&replay->stores[j], parcel->version, replay->versions[j]);

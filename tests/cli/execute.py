@@ -98,6 +98,44 @@ class Execute(ProgramTest):
             self.same_as_emulated(ranks, *options)
             shutil.rmtree(self.path("one"))
 
+    def probes(self, folder):
+        """All of /probe as bytes, but for what the probe held."""
+        with h5py.File(self.path(f"{folder}/run.h5"), "r") as file:
+            found = {}
+
+            def keep(name, item):
+                if isinstance(item, h5py.Dataset):
+                    found[name] = item[()].tobytes() if item.dtype.kind in "fiu" else list(item[()])
+            file["probe"].visititems(keep)
+            self.assertGreater(len(file["probe/microbatch"]), 0, folder)
+            self.assertGreater(file["probe/peak_bytes"][:].sum(), 0, folder)
+        del found["peak_bytes"]
+        return found
+
+    def test_probes(self):
+        probed = ["--set", "probe.per_epoch=4", "--set", "probe.gradients=true", "--set", "run.drain=true"]
+        for ranks, *options in [
+                [1, "--set", "method.accumulate=3"],
+                [2],
+                [3, "--set", "method.accumulate=3", "--set", "method.head=split"],
+                [3, "--set", "method.name=1f1b", "--set", "method.accumulate=3", "--set", "cluster.placement=[1, 8, 1]"],
+                [2, "--set", "method.name=zb-h1", "--set", "method.accumulate=2", "--set", "cluster.engines=2"],
+                [2, "--set", "method.name=interleaved", "--set", "method.accumulate=5"],
+                [2, "--set", "method.name=pipedream-2bw", "--set", "method.accumulate=10"],
+                [3, "--set", "method.name=pipedream", "--set", "stages.partition=list", "--set", "stages.blocks=[1, 4, 3, 2]"],
+                [2, "--set", "method.name=delayed", "--set", "device.backend=ref", "--set", "device.precision=fp64",
+                 "--set", "method.mitigation.spike_compensation=true"]]:
+            self.good("train", *COMMON, *probed, *options, "--output", "one", "--quiet")
+            found = self.execute(ranks, *COMMON, *probed, *options, "--output", "many", "--quiet")
+            self.assertEqual(found, (0, "", []), (ranks, options))
+            self.assertEqual(self.read("one/weights.h5"), self.read("many/weights.h5"), (ranks, options))
+            self.assertEqual(self.log("one"), self.log("many"), (ranks, options))
+            one, many = self.probes("one"), self.probes("many")
+            self.assertEqual(sorted(one), sorted(many), (ranks, options))
+            self.assertEqual([name for name in one if one[name] != many[name]], [], (ranks, options))
+            shutil.rmtree(self.path("one"))
+            shutil.rmtree(self.path("many"))
+
     def test_what_is_refused(self):
         for words, ranks, *options in [
                 ["cluster.placement=[4, 4]: the numbers sum to 8; expected 10, the stages of the network", 2,
@@ -107,7 +145,8 @@ class Execute(ProgramTest):
                 ["run.checkpoint_every=1: run.mode: execute writes no checkpoints; expected 0", 2,
                  "--set", "run.checkpoint_every=1"],
                 ["petra-arrival takes messages as they come", 2, "--set", "method.name=petra-arrival"],
-                ["run.mode: execute has no probes", 2, "--set", "probe.per_epoch=1"],
+                ["probe.per_epoch=1: the references of petra-arrival are those of a moment of the virtual clock", 2,
+                 "--set", "probe.per_epoch=1", "--set", "method.name=petra-arrival"],
                 ["measured durations differ from rank to rank", 2, "--set", "cluster.cost.model=measured"],
                 ["unknown key", 2, "--set", "run.nothing=1"]]:
             code, out, lines = self.execute(ranks, *COMMON, *options, "--output", "out")
