@@ -120,9 +120,6 @@ class Execute(ProgramTest):
                 [3, "--set", "method.accumulate=3", "--set", "method.head=split"],
                 [3, "--set", "method.name=1f1b", "--set", "method.accumulate=3", "--set", "cluster.placement=[1, 8, 1]"],
                 [2, "--set", "method.name=zb-h1", "--set", "method.accumulate=2", "--set", "cluster.engines=2"],
-                [2, "--set", "method.name=interleaved", "--set", "method.accumulate=5"],
-                [2, "--set", "method.name=pipedream-2bw", "--set", "method.accumulate=10"],
-                [3, "--set", "method.name=pipedream", "--set", "stages.partition=list", "--set", "stages.blocks=[1, 4, 3, 2]"],
                 [2, "--set", "method.name=delayed", "--set", "device.backend=ref", "--set", "device.precision=fp64",
                  "--set", "method.mitigation.spike_compensation=true"]]:
             self.good("train", *COMMON, *probed, *options, "--output", "one", "--quiet")
