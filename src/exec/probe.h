@@ -50,7 +50,8 @@ void petra_probe_destroy(petra_probe *probe);
 /* To be told by the worker. */
 petra_stage_observer *petra_probe_observer(petra_probe *probe);
 
-/* All of it in a checkpoint, under an account that the archive knows; one that is read into must be new. NULL: no probe. */
+/* All of it in a checkpoint, under an account that the archive knows; one that is read into must be new, and its source know
+ * the versions of the stages or take them over. NULL: no probe. */
 petra_status petra_probe_archive(petra_probe *probe, petra_tensor_archive *tensors);
 
 /* Whether a window is being gathered. */

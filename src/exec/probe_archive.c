@@ -217,11 +217,29 @@ static petra_status archive_kept(petra_probe *probe, petra_tensor_archive *tenso
   return PETRA_OK;
 }
 
+/* How many updates the stages have made: who reads may not have the stages. */
+static petra_status archive_versions(petra_probe *probe, petra_archive *archive) {
+  petra_probe_source *source = probe->options.source;
+  int64_t *versions = probe->versions;
+  for (int32_t j = 0; j < probe->stages && !archive->reading; j++)
+    versions[j] = petra_probe_version(probe, j);
+  PETRA_TRY(petra_archive_integers(archive, "versions", versions, probe->stages));
+  for (int32_t j = 0; j < probe->stages && archive->reading; j++) {
+    PETRA_TRY(petra_archive_within(archive, "versions", "updates", versions[j], 0, INT64_MAX));
+    if (!source->ops->resumes(source, j + 1, versions[j]))
+      return petra_archive_refuse(archive, "versions", "stage %d has made %lld updates, not %lld", j + 1,
+                                  (long long)petra_probe_version(probe, j), (long long)versions[j]);
+  }
+  return PETRA_OK;
+}
+
 petra_status petra_probe_archive(petra_probe *probe, petra_tensor_archive *tensors) {
   if (!probe)
     return PETRA_OK;
   PETRA_TRY(petra_archive_enter(tensors->archive, "probe"));
-  petra_status status = archive_windows(probe, tensors);
+  petra_status status = archive_versions(probe, tensors->archive);
+  if (status == PETRA_OK)
+    status = archive_windows(probe, tensors);
   if (status == PETRA_OK)
     status = archive_kept(probe, tensors);
   if (status == PETRA_OK)

@@ -68,6 +68,16 @@ void petra_probe_demand_done(petra_probe_demand *demand) {
   demand->count = left;
 }
 
+petra_status petra_probe_demand_pass(petra_probe_demand *demand, const petra_action *actions, int count) {
+  bool opened;
+  PETRA_TRY(petra_probe_demand_begins(demand, actions, count, &opened));
+  for (int i = 0; i < count; i++)
+    if (actions[i].kind == PETRA_ACTION_UPDATE)
+      petra_probe_demand_updated(demand, &actions[i]);
+  petra_probe_demand_done(demand);
+  return PETRA_OK;
+}
+
 bool petra_probe_demand_wants(const petra_probe_demand *demand, int32_t stage, int64_t version) {
   const petra_program_options *options = demand->options;
   for (int64_t w = 0; w < demand->count; w++)

@@ -41,6 +41,9 @@ void petra_probe_demand_updated(petra_probe_demand *demand, const petra_action *
 /* The group is done: windows whose updates and references are all there are forgotten. */
 void petra_probe_demand_done(petra_probe_demand *demand);
 
+/* All of this for a group that is not done here: a checkpoint has it. */
+petra_status petra_probe_demand_pass(petra_probe_demand *demand, const petra_action *actions, int count);
+
 /* Whether an end-to-end reference of a window that is open has the stage (from 1) in this version. */
 bool petra_probe_demand_wants(const petra_probe_demand *demand, int32_t stage, int64_t version);
 

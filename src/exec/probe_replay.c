@@ -40,6 +40,7 @@ struct petra_probe_replay {
   petra_tensor_set *gradients;  /* per block, of the update that is being told */
   int gradients_in;             /* blocks of it that have come */
   bool closed;                  /* the parcel that ends the first step has come */
+  bool passed;                  /* what was done before is in a checkpoint */
   bool input_in;                /* the input of the F that is being told has come */
 };
 
@@ -76,6 +77,11 @@ static const petra_tensor_set *gradients(const petra_probe_source *source, int32
 static bool reconstructs(const petra_probe_source *source, int32_t stage) {
   const petra_probe_replay_options *options = &of_source(source)->options;
   return petra_rule_reconstructs(&options->rule, &options->model->blocks[options->partition->first[stage - 1]]);
+}
+
+static bool resumes(petra_probe_source *source, int32_t stage, int64_t number) {
+  of_source(source)->versions[stage - 1] = number;
+  return true;
 }
 
 /* --- steps --- */
@@ -125,6 +131,22 @@ static petra_status push_pass(petra_probe_replay *replay, const petra_action *ac
                                                                              : PETRA_OK;
 }
 
+/* After a checkpoint: where a window is open all latest weights come again. */
+static petra_status go_on(petra_probe_replay *replay) {
+  replay->passed = false;
+  for (int32_t j = 1; j <= replay->options.partition->stages; j++) {
+    const int64_t made = replay->demand.versions[j - 1];
+    if (replay->versions[j - 1] != made)
+      return petra_fail(PETRA_DATA,
+                        "the checkpoint's probes say that stage %d has made %lld updates, its actions %lld; expected "
+                        "a checkpoint of this run",
+                        j, (long long)replay->versions[j - 1], (long long)made);
+    if (replay->demand.count > 0)
+      PETRA_TRY(push(replay, STEP_WEIGHTS, j, made));
+  }
+  return PETRA_OK;
+}
+
 static petra_status begins(petra_stage_observer *observer, int64_t virtual_ns, const petra_action *actions, int count) {
   petra_probe_replay *replay = (petra_probe_replay *)observer;
   bool opened;
@@ -134,7 +156,12 @@ static petra_status begins(petra_stage_observer *observer, int64_t virtual_ns, c
   PETRA_TRY(petra_probe_demand_begins(&replay->demand, actions, count, &opened));
   for (int32_t j = 1; opened && j <= replay->options.partition->stages; j++)
     PETRA_TRY(push_wanted(replay, j));
-  return PETRA_OK;
+  return replay->passed ? go_on(replay) : PETRA_OK;
+}
+
+petra_status petra_probe_replay_pass(petra_probe_replay *replay, const petra_action *actions, int count) {
+  replay->passed = true;
+  return petra_probe_demand_pass(&replay->demand, actions, count);
 }
 
 static void count_update(petra_probe_replay *replay, int32_t stage) {
@@ -325,7 +352,8 @@ petra_status petra_probe_replay_create(const petra_probe_replay_options *options
                                                 .version_forward = version_forward,
                                                 .weights = weights,
                                                 .gradients = gradients,
-                                                .reconstructs = reconstructs};
+                                                .reconstructs = reconstructs,
+                                                .resumes = resumes};
   const size_t stages = (size_t)options->partition->stages;
   petra_probe_replay *replay;
   petra_status status;

@@ -34,6 +34,10 @@ void petra_probe_replay_set_probe(petra_probe_replay *replay, petra_probe *probe
 /* To be told (begins, done) of the groups of actions of all stages, after the tap of this rank. */
 petra_stage_observer *petra_probe_replay_groups(petra_probe_replay *replay);
 
+/* In a run that goes on from a checkpoint, of every group of actions that it has done, before any other, and when the probe
+ * was read from it: only counted. The first group then fails (PETRA_DATA) where the probe has other numbers of updates. */
+petra_status petra_probe_replay_pass(petra_probe_replay *replay, const petra_action *actions, int count);
+
 /* Whether actions wait. */
 bool petra_probe_replay_waits(const petra_probe_replay *replay);
 

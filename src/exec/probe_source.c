@@ -27,11 +27,16 @@ static bool reconstructs(const petra_probe_source *source, int32_t stage) {
   return petra_stage_reconstructs(stage_of(source, stage));
 }
 
+static bool resumes(petra_probe_source *source, int32_t stage, int64_t number) {
+  return version(source, stage) == number;
+}
+
 petra_probe_stages petra_probe_stages_of(const petra_stages *stages) {
   static const petra_probe_source_ops ops = {.version = version,
                                              .version_forward = version_forward,
                                              .weights = weights,
                                              .gradients = gradients,
-                                             .reconstructs = reconstructs};
+                                             .reconstructs = reconstructs,
+                                             .resumes = resumes};
   return (petra_probe_stages){{&ops}, *stages};
 }

@@ -21,6 +21,9 @@ typedef struct petra_probe_source_ops {
   const petra_tensor_set *(*gradients)(const petra_probe_source *source, int32_t stage, int block);
   /* Whether its B, as an action of its own, reconstructs the input of its F. */
   bool (*reconstructs)(const petra_probe_source *source, int32_t stage);
+  /* A checkpoint says that the stage has made `version` updates. False: it has not; a source that does not see the stage
+   * takes it over. */
+  bool (*resumes)(petra_probe_source *source, int32_t stage, int64_t version);
 } petra_probe_source_ops;
 
 struct petra_probe_source {

@@ -18,6 +18,7 @@ struct petra_probe_tap {
   petra_probe_store *sent;     /* per stage: what the probe has of it */
   const petra_action *actions; /* of the group that is being done */
   int count;
+  bool passed; /* what was done before is in a checkpoint: the probe has none of the latest weights */
 };
 
 static petra_status send(petra_probe_tap *tap, petra_parcel *parcel, petra_tensor *const *tensors, int count,
@@ -66,6 +67,10 @@ static petra_status begins(petra_stage_observer *observer, int64_t virtual_ns, c
   PETRA_TRY(petra_probe_demand_begins(&tap->demand, actions, count, &opened));
   for (int32_t j = 1; opened && j <= tap->options.stages.count; j++)
     PETRA_TRY(send_wanted(tap, j));
+  for (int32_t j = 1; tap->passed && tap->demand.count > 0 && j <= tap->options.stages.count; j++)
+    if (petra_stages_has(&tap->options.stages, j))
+      PETRA_TRY(send_weights(tap, j, tap->demand.versions[j - 1]));
+  tap->passed = false;
   return PETRA_OK;
 }
 
@@ -169,6 +174,11 @@ void petra_probe_tap_destroy(petra_probe_tap *tap) {
   petra_free(tap->sent);
   petra_probe_demand_fini(&tap->demand);
   petra_free(tap);
+}
+
+petra_status petra_probe_tap_pass(petra_probe_tap *tap, const petra_action *actions, int count) {
+  tap->passed = true;
+  return petra_probe_demand_pass(&tap->demand, actions, count);
 }
 
 petra_stage_observer *petra_probe_tap_observer(petra_probe_tap *tap) {

@@ -29,6 +29,9 @@ void petra_probe_tap_destroy(petra_probe_tap *tap); /* NULL is allowed */
 /* To be told by the worker of the stages that are here. */
 petra_stage_observer *petra_probe_tap_observer(petra_probe_tap *tap);
 
+/* In a run that goes on from a checkpoint, of every group of actions that it has done, before any other: only counted. */
+petra_status petra_probe_tap_pass(petra_probe_tap *tap, const petra_action *actions, int count);
+
 /* To be told (begins, done) of the groups of actions of all stages, around what the other is told of them. */
 petra_stage_observer *petra_probe_tap_groups(petra_probe_tap *tap);
 

@@ -115,6 +115,11 @@ petra_status petra_execution_probe_hear(petra_execution_probe *p, bool wait) {
   return p->replay && petra_probe_replay_waits(p->replay) ? petra_probe_replay_advance(p->replay, wait) : PETRA_OK;
 }
 
+petra_status petra_execution_probe_pass(petra_execution_probe *p, const petra_action *actions, int count) {
+  PETRA_TRY(petra_probe_tap_pass(p->tap, actions, count));
+  return p->replay ? petra_probe_replay_pass(p->replay, actions, count) : PETRA_OK;
+}
+
 /* --- creation --- */
 
 /* The largest parcel of a rank's stages. */

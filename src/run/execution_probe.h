@@ -20,6 +20,11 @@ void petra_execution_probe_attach(petra_execution_probe *probe, petra_probe *to)
 petra_stage_observer *petra_execution_probe_observer(petra_execution_probe *probe);
 petra_stage_observer *petra_execution_probe_groups(petra_execution_probe *probe);
 
+/* In a run that goes on from a checkpoint, on every rank: of every group of actions that it has done, before any other, and
+ * after the probe was read from it (petra_probe_archive, at rank 0). It is complete there if, before it was written, rank 0
+ * heard with `wait`. */
+petra_status petra_execution_probe_pass(petra_execution_probe *probe, const petra_action *actions, int count);
+
 /* Rank 0 tells its probe what has come (now and then; between windows this costs nothing); on others nothing. `wait`: all
  * that the schedule has come to, so that nothing of the probe is elsewhere. */
 petra_status petra_execution_probe_hear(petra_execution_probe *probe, bool wait);
