@@ -179,6 +179,11 @@ TESTS += tests/test_transport
 tests_test_transport_SOURCES = tests/test_transport.c $(TRAINING_SOURCES)
 tests_test_transport_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_transport_LDADD = $(TESTS_LDADD)
+check_PROGRAMS += tests/test_probe_replay
+TESTS += tests/test_probe_replay
+tests_test_probe_replay_SOURCES = tests/test_probe_replay.c $(TRAINING_SOURCES)
+tests_test_probe_replay_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_probe_replay_LDADD = $(TESTS_LDADD)
 check_PROGRAMS += tests/test_probe tests/test_probe_references
 TESTS += tests/test_probe tests/test_probe_references
 PROBE_RIG_SOURCES = tests/probe_rig.c tests/probe_rig.h $(TRAINING_SOURCES)
@@ -411,7 +416,7 @@ EXTRA_DIST += tests/test_cuda_plans tests/cuda_host/deviceprop-sm80.json tests/c
 
 # What takes longest and computes the same from an archive: continuous integration leaves it out of distcheck.
 LONG_TESTS = tests/test_golden tests/test_identities tests/test_closed_forms tests/test_no_memory tests/test_methods tests/test_gradients \
-	tests/test_probe tests/test_probe_references tests/test_executor tests/test_cuda_backend tests/test_cuda_training tests/test_cuda_identities \
+	tests/test_probe tests/test_probe_references tests/test_probe_replay tests/test_executor tests/test_cuda_backend tests/test_cuda_training tests/test_cuda_identities \
 	tests/test_cuda_plans tests/cli/resume.py tests/cli/sweep.py tests/cli/execute.py
 .PHONY: list-short-tests
 list-short-tests:

@@ -5,9 +5,16 @@ libpetra_a_SOURCES += \
 	src/exec/executor_wall.c src/exec/executor_wall.h \
 	src/exec/feed.c src/exec/feed.h \
 	src/exec/observer.h \
+	src/exec/packing.c src/exec/packing.h \
 	src/exec/probe.c src/exec/probe.h src/exec/probe_private.h \
 	src/exec/probe_archive.c \
+	src/exec/probe_demand.c src/exec/probe_demand.h \
+	src/exec/probe_parcel.c src/exec/probe_parcel.h \
 	src/exec/probe_reference.c \
+	src/exec/probe_replay.c src/exec/probe_replay.h \
+	src/exec/probe_source.c src/exec/probe_source.h \
+	src/exec/probe_store.c src/exec/probe_store.h \
+	src/exec/probe_tap.c src/exec/probe_tap.h \
 	src/exec/probe_window.c \
 	src/exec/stage_observer.h \
 	src/exec/stages.h \

@@ -45,11 +45,10 @@ static double mean_of(const mean *m) {
 /* All tensors of a stage (from 0). Tensors whose gradient is rounding are measured, but left out of what is
  * the stage's. */
 static petra_status compare(petra_probe *probe, petra_probe_window *window, int32_t j) {
-  const petra_stage *stage = petra_probe_stage(probe, j);
-  const int32_t stages = probe->options.stages.count;
+  const int32_t stages = probe->stages;
   mean means[PETRA_MEASURES][PETRA_PAIRS] = {0};
   petra_products whole = {0};
-  for (int b = petra_stage_first(stage); b < petra_stage_end(stage); b++)
+  for (int b = petra_probe_first(probe, j); b < petra_probe_end(probe, j); b++)
     for (int i = 0; i < window->sums[0][b].count; i++) {
       const petra_tensor *tensors[PETRA_GRADIENTS];
       petra_products products;
@@ -80,34 +79,34 @@ static bool is_complete(const petra_probe *probe, const petra_probe_window *wind
          petra_probe_end_to_end_left(probe, window, j) == 0;
 }
 
-static void release_sums(const petra_stage *stage, petra_probe_window *window) {
+static void release_sums(const petra_probe *probe, petra_probe_window *window, int32_t j) {
   for (int g = 0; g < PETRA_GRADIENTS; g++)
-    for (int b = petra_stage_first(stage); b < petra_stage_end(stage); b++)
+    for (int b = petra_probe_first(probe, j); b < petra_probe_end(probe, j); b++)
       petra_tensor_set_release(&window->sums[g][b]);
 }
 
 static petra_status compare_due(petra_probe *probe, petra_probe_window *window) {
-  for (int32_t j = 0; j < probe->options.stages.count; j++) {
+  for (int32_t j = 0; j < probe->stages; j++) {
     if (window->compared[j] || !is_complete(probe, window, j))
       continue;
     PETRA_TRY(compare(probe, window, j));
     window->compared[j] = true;
     if (!probe->options.gradients)
-      release_sums(petra_probe_stage(probe, j), window);
+      release_sums(probe, window, j);
   }
   return PETRA_OK;
 }
 
 static bool all_compared(const petra_probe *probe, const petra_probe_window *window) {
   int32_t j = 0;
-  while (j < probe->options.stages.count && window->compared[j])
+  while (j < probe->stages && window->compared[j])
     j++;
-  return j == probe->options.stages.count;
+  return j == probe->stages;
 }
 
 static petra_status hand_out(petra_probe *probe, const petra_probe_window *window) {
   petra_probe_row row = {.microbatch = window->first,
-                         .stages = probe->options.stages.count,
+                         .stages = probe->stages,
                          .parameters = probe->parameters,
                          .stage = window->stage,
                          .concatenated = window->concatenated,
@@ -141,7 +140,7 @@ static petra_status begins(petra_stage_observer *observer, int64_t virtual_ns, c
     const int32_t j = actions[i].stage - 1;
     petra_probe_window *window = petra_probe_find(probe, actions[i].microbatch);
     if (window && actions[i].kind == PETRA_ACTION_BACKWARD)
-      petra_probe_slot_of(window, actions[i].microbatch)->begun[j] = petra_stage_version(petra_probe_stage(probe, j));
+      petra_probe_slot_of(window, actions[i].microbatch)->begun[j] = petra_probe_version(probe, j);
   }
   return PETRA_OK;
 }
@@ -185,7 +184,7 @@ static petra_status input(petra_stage_observer *observer, int32_t stage, int64_t
   petra_probe *probe = (petra_probe *)observer;
   petra_probe_window *window = petra_probe_find(probe, microbatch);
   if (!window || petra_program_fused(probe->options.program_options, stage) ||
-      !petra_stage_reconstructs(petra_probe_stage(probe, stage - 1)))
+      !probe->options.source->ops->reconstructs(probe->options.source, stage))
     return PETRA_OK;
   petra_streams *kept = &petra_probe_slot_of(window, microbatch)->inputs[stage - 1];
   for (int i = 0; i < 2; i++)
@@ -199,11 +198,10 @@ static petra_status forwarded(petra_stage_observer *observer, int32_t stage, int
   petra_probe_window *window = petra_probe_find(probe, microbatch);
   if (!window)
     return PETRA_OK;
-  const petra_stage *s = petra_probe_stage(probe, stage - 1);
-  int64_t version = petra_stage_version_forward(s);
+  const int64_t version = probe->options.source->ops->version_forward(probe->options.source, stage);
   petra_probe_slot_of(window, microbatch)->forward[stage - 1] = version;
   /* The latest is copied when an update is about to change it; an older one is the stage's to let go. */
-  return version < petra_stage_version(s) ? petra_probe_keep(probe, stage - 1, version) : PETRA_OK;
+  return version < petra_probe_version(probe, stage - 1) ? petra_probe_keep(probe, stage - 1, version) : PETRA_OK;
 }
 
 static petra_status reconstructed(petra_stage_observer *observer, int32_t stage, int64_t microbatch,
@@ -225,9 +223,9 @@ static petra_status reconstructed(petra_stage_observer *observer, int32_t stage,
 static petra_status updating(petra_stage_observer *observer, int32_t stage, int64_t microbatch) {
   petra_probe *probe = (petra_probe *)observer;
   petra_probe_window *window = petra_probe_find(probe, microbatch);
-  const petra_stage *s = petra_probe_stage(probe, stage - 1);
-  for (int b = petra_stage_first(s); window && b < petra_stage_end(s); b++) {
-    const petra_tensor_set *gradients = petra_stage_mean_gradients(s, b);
+  petra_probe_source *source = probe->options.source;
+  for (int b = petra_probe_first(probe, stage - 1); window && b < petra_probe_end(probe, stage - 1); b++) {
+    const petra_tensor_set *gradients = source->ops->gradients(source, stage, b);
     for (int i = 0; i < gradients->count; i++)
       PETRA_TRY(petra_op_copy(probe->options.backend, gradients->tensor[i],
                               window->sums[PETRA_GRADIENT_METHOD][b].tensor[i]));
@@ -255,10 +253,11 @@ petra_status petra_probe_create(const petra_probe_options *options, petra_probe 
   probe->base.ops = &ops;
   probe->options = *options;
   probe->compute = (petra_compute){.backend = options->backend, .account = &probe->account};
-  probe->model = petra_stage_model(options->stages.stage[0]);
+  probe->model = options->model;
+  probe->stages = options->partition->stages;
   probe->accumulate = options->program_options->accumulate;
   probe->moment = options->program->moment;
-  size_t blocks = (size_t)probe->model->block_count, stages = (size_t)options->stages.count;
+  size_t blocks = (size_t)probe->model->block_count, stages = (size_t)probe->stages;
   PETRA_TRY_GOTO(status, petra_allocate(&probe->offset, blocks, sizeof *probe->offset), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&probe->blocks, blocks, sizeof *probe->blocks), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&probe->versions, stages, sizeof *probe->versions), fail);
@@ -284,6 +283,10 @@ void petra_probe_destroy(petra_probe *probe) {
   petra_free(probe->blocks);
   petra_free(probe->versions);
   petra_free(probe);
+}
+
+bool petra_probe_is_open(const petra_probe *probe) {
+  return probe->windows != NULL;
 }
 
 petra_account *petra_probe_account(petra_probe *probe) {

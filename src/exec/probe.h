@@ -6,7 +6,9 @@
 #define PETRA_EXEC_PROBE_H
 
 #include "backend/tensor_archive.h"
+#include "exec/probe_source.h"
 #include "exec/stage_observer.h"
+#include "nn/partition.h"
 #include "schedule/program.h"
 #include "stage/fidelity.h"
 #include "stage/probe.h"
@@ -25,7 +27,9 @@ typedef struct petra_probe_row {
 
 typedef struct petra_probe_options {
   petra_backend *backend;
-  petra_stages stages; /* all of them */
+  const petra_model *model;
+  const petra_partition *partition; /* the blocks of the stages */
+  petra_probe_source *source;       /* of all stages */
   const petra_program_ops *program;
   const petra_program_options *program_options;
   int64_t per_epoch; /* probes an epoch, evenly spaced; windows of k microbatches do not overlap, so that
@@ -46,8 +50,12 @@ void petra_probe_destroy(petra_probe *probe);
 /* To be told by the worker. */
 petra_stage_observer *petra_probe_observer(petra_probe *probe);
 
-/* All of it in a checkpoint, under an account that the archive knows; one that is read into must be new. NULL: no probe. */
+/* All of it in a checkpoint, under an account that the archive knows; one that is read into must be new, and its source know
+ * the versions of the stages or take them over. NULL: no probe. */
 petra_status petra_probe_archive(petra_probe *probe, petra_tensor_archive *tensors);
+
+/* Whether a window is being gathered. */
+bool petra_probe_is_open(const petra_probe *probe);
 
 /* What the probe holds. */
 petra_account *petra_probe_account(petra_probe *probe);

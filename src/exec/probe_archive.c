@@ -6,18 +6,18 @@
 
 #include <stdio.h>
 
-/* Tensors of a set like the parameters of a block of the stage, or none where it is `released`; what the set holds before
- * it is read is let go. */
-static petra_status archive_set(const petra_stage *stage, petra_tensor_archive *tensors, const char *name, int b,
+/* Tensors of a set like the parameters of a block, or none where it is `released`; what the set holds before it is read is
+ * let go. */
+static petra_status archive_set(const petra_probe *probe, petra_tensor_archive *tensors, const char *name, int b,
                                 bool released, petra_tensor_set *set) {
-  const petra_tensor_set *like = petra_stage_mean_gradients(stage, b);
-  int64_t count = set->count, expected = released ? 0 : like->count;
+  const petra_block *block = &probe->model->blocks[b];
+  int64_t count = set->count, expected = released ? 0 : petra_block_parameter_count(block);
   char item[96];
   snprintf(item, sizeof item, "%s-count", name);
   PETRA_TRY(petra_archive_integer(tensors->archive, item, "tensors", &count, expected, expected));
   if (tensors->archive->reading)
     petra_tensor_set_release(set);
-  return count > 0 ? petra_tensor_set_archive(tensors, name, like, set) : PETRA_OK;
+  return count > 0 ? petra_block_set_archive(tensors, name, probe->model, block, set) : PETRA_OK;
 }
 
 /* `count` is at most the number of stages. */
@@ -47,12 +47,12 @@ static petra_status archive_labels(petra_archive *archive, int32_t classes, petr
 static petra_status check_slot(const petra_probe *probe, petra_tensor_archive *tensors, petra_probe_slot *slot,
                                petra_tensor **const *places) {
   petra_tensor_form *forms, images[2];
-  int32_t stages = probe->options.stages.count;
+  int32_t stages = probe->stages;
   PETRA_TRY(petra_allocate(&forms, 1 + 2 * (size_t)stages, sizeof *forms));
   petra_streams_forms(1, &probe->model->blocks[0].shape_in, PETRA_OPTIONAL, images);
   forms[0] = images[0];
   for (int32_t j = 0; j < stages; j++) {
-    const petra_block *block = &probe->model->blocks[petra_stage_first(petra_probe_stage(probe, j))];
+    const petra_block *block = &probe->model->blocks[petra_probe_first(probe, j)];
     petra_streams_forms(block->streams_in, &block->shape_in,
                         slot->inputs[j].tensor[0] || slot->inputs[j].tensor[1] ? PETRA_PRESENT : PETRA_ABSENT,
                         &forms[1 + 2 * j]);
@@ -63,7 +63,7 @@ static petra_status check_slot(const petra_probe *probe, petra_tensor_archive *t
 }
 
 static petra_status archive_slot(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_slot *slot) {
-  int32_t stages = probe->options.stages.count;
+  int32_t stages = probe->stages;
   petra_tensor ***places;
   PETRA_TRY(petra_allocate(&places, 1 + 2 * (size_t)stages, sizeof *places));
   places[0] = &slot->images;
@@ -80,7 +80,7 @@ static petra_status archive_slot(petra_probe *probe, petra_tensor_archive *tenso
   PETRA_TRY(petra_archive_integers(tensors->archive, "forward", slot->forward, stages));
   PETRA_TRY(petra_archive_integers(tensors->archive, "begun", slot->begun, stages));
   for (int32_t j = 0; j < stages; j++) {
-    int64_t latest = petra_stage_version(petra_probe_stage(probe, j));
+    int64_t latest = petra_probe_version(probe, j);
     PETRA_TRY(petra_archive_within(tensors->archive, "forward", "version", slot->forward[j], -1, latest));
     PETRA_TRY(petra_archive_within(tensors->archive, "begun", "version", slot->begun[j], -1, latest));
   }
@@ -102,13 +102,12 @@ static petra_status archive_slots(petra_probe *probe, petra_tensor_archive *tens
 
 static petra_status archive_sums(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_window *window) {
   for (int g = 0; g < PETRA_GRADIENTS; g++)
-    for (int32_t j = 0; j < probe->options.stages.count; j++) {
-      const petra_stage *stage = petra_probe_stage(probe, j);
+    for (int32_t j = 0; j < probe->stages; j++) {
       const bool released = window->compared[j] && !probe->options.gradients;
-      for (int b = petra_stage_first(stage); b < petra_stage_end(stage); b++) {
+      for (int b = petra_probe_first(probe, j); b < petra_probe_end(probe, j); b++) {
         char name[48];
         snprintf(name, sizeof name, "sums-%d-%02d", g, b + 1);
-        PETRA_TRY(archive_set(stage, tensors, name, b, released, &window->sums[g][b]));
+        PETRA_TRY(archive_set(probe, tensors, name, b, released, &window->sums[g][b]));
       }
     }
   return PETRA_OK;
@@ -119,7 +118,7 @@ static petra_status archive_sums(petra_probe *probe, petra_tensor_archive *tenso
 static petra_status archive_counts(const petra_probe *probe, const petra_tensor_archive *tensors,
                                    const petra_probe_window *window) {
   petra_archive *archive = tensors->archive;
-  const int32_t stages = probe->options.stages.count;
+  const int32_t stages = probe->stages;
   const int64_t delayed = petra_probe_delayed_left(probe, window);
   int64_t *left = probe->versions, compared = 0;
   for (int32_t j = 0; j < stages; j++) {
@@ -151,7 +150,7 @@ static petra_status archive_counts(const petra_probe *probe, const petra_tensor_
 
 static petra_status archive_window(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_window *window) {
   petra_archive *archive = tensors->archive;
-  int32_t stages = probe->options.stages.count;
+  int32_t stages = probe->stages;
   const int64_t measures = PETRA_MEASURES * PETRA_PAIRS;
   PETRA_TRY(archive_flags(probe, archive, "updated", window->updated, stages));
   PETRA_TRY(archive_flags(probe, archive, "compared", window->compared, stages));
@@ -201,19 +200,35 @@ static petra_status archive_kept(petra_probe *probe, petra_tensor_archive *tenso
     char name[48];
     snprintf(name, sizeof name, "kept-%lld", (long long)i);
     PETRA_TRY(petra_archive_integers(archive, name, about, 2));
-    PETRA_TRY(petra_archive_within(archive, name, "stage", about[0], 0, probe->options.stages.count - 1));
-    PETRA_TRY(petra_archive_within(archive, name, "version", about[1], 0,
-                                   petra_stage_version(petra_probe_stage(probe, about[0]))));
+    PETRA_TRY(petra_archive_within(archive, name, "stage", about[0], 0, probe->stages - 1));
+    PETRA_TRY(
+        petra_archive_within(archive, name, "version", about[1], 0, petra_probe_version(probe, (int32_t)about[0])));
     for (int64_t k = 0; k < i; k++)
       if (probe->kept[k].stage == about[0] && probe->kept[k].version == about[1])
         return petra_archive_refuse(archive, name, "version %lld is there twice", (long long)about[1]);
     if (reading)
       PETRA_TRY(petra_probe_keep_empty(probe, (int32_t)about[0], about[1]));
-    const petra_stage *s = petra_probe_stage(probe, probe->kept[i].stage);
-    for (int b = 0; b < petra_stage_end(s) - petra_stage_first(s); b++) {
+    const int first = petra_probe_first(probe, probe->kept[i].stage);
+    for (int b = 0; first + b < petra_probe_end(probe, probe->kept[i].stage); b++) {
       snprintf(name, sizeof name, "kept-%lld-%02d", (long long)i, b + 1);
-      PETRA_TRY(archive_set(s, tensors, name, petra_stage_first(s) + b, false, &probe->kept[i].sets[b]));
+      PETRA_TRY(archive_set(probe, tensors, name, first + b, false, &probe->kept[i].sets[b]));
     }
+  }
+  return PETRA_OK;
+}
+
+/* How many updates the stages have made: who reads may not have the stages. */
+static petra_status archive_versions(petra_probe *probe, petra_archive *archive) {
+  petra_probe_source *source = probe->options.source;
+  int64_t *versions = probe->versions;
+  for (int32_t j = 0; j < probe->stages && !archive->reading; j++)
+    versions[j] = petra_probe_version(probe, j);
+  PETRA_TRY(petra_archive_integers(archive, "versions", versions, probe->stages));
+  for (int32_t j = 0; j < probe->stages && archive->reading; j++) {
+    PETRA_TRY(petra_archive_within(archive, "versions", "updates", versions[j], 0, INT64_MAX));
+    if (!source->ops->resumes(source, j + 1, versions[j]))
+      return petra_archive_refuse(archive, "versions", "stage %d has made %lld updates, not %lld", j + 1,
+                                  (long long)petra_probe_version(probe, j), (long long)versions[j]);
   }
   return PETRA_OK;
 }
@@ -222,7 +237,9 @@ petra_status petra_probe_archive(petra_probe *probe, petra_tensor_archive *tenso
   if (!probe)
     return PETRA_OK;
   PETRA_TRY(petra_archive_enter(tensors->archive, "probe"));
-  petra_status status = archive_windows(probe, tensors);
+  petra_status status = archive_versions(probe, tensors->archive);
+  if (status == PETRA_OK)
+    status = archive_windows(probe, tensors);
   if (status == PETRA_OK)
     status = archive_kept(probe, tensors);
   if (status == PETRA_OK)

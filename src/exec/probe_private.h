@@ -40,6 +40,7 @@ struct petra_probe {
   petra_account account;
   petra_compute compute;
   const petra_model *model;
+  int32_t stages; /* J */
   int64_t accumulate;
   petra_program_moment moment; /* of the end-to-end networks */
   int64_t now_ns;              /* when the last group of actions started */
@@ -53,9 +54,17 @@ struct petra_probe {
   int64_t kept_capacity;
 };
 
-/* Stage `index`, from 0. */
-static inline petra_stage *petra_probe_stage(const petra_probe *probe, int32_t index) {
-  return petra_stages_get(&probe->options.stages, index + 1);
+/* Of stage `index`, from 0: its blocks, end excluded, and the updates that it has made. */
+static inline int petra_probe_first(const petra_probe *probe, int32_t index) {
+  return probe->options.partition->first[index];
+}
+
+static inline int petra_probe_end(const petra_probe *probe, int32_t index) {
+  return probe->options.partition->first[index + 1];
+}
+
+static inline int64_t petra_probe_version(const petra_probe *probe, int32_t index) {
+  return probe->options.source->ops->version(probe->options.source, index + 1);
 }
 
 static inline petra_probe_slot *petra_probe_slot_of(const petra_probe_window *window, int64_t microbatch) {
@@ -78,7 +87,7 @@ void petra_probe_slot_release(petra_probe_slot *slot);
 
 /* Whether the end-to-end versions follow from the numbers of microbatch and stages; with one stage they always do. */
 static inline bool petra_probe_is_fixed(const petra_probe *probe) {
-  return probe->moment != PETRA_MOMENT_CLOCK || probe->options.stages.count == 1;
+  return probe->moment != PETRA_MOMENT_CLOCK || probe->stages == 1;
 }
 
 /* Copies a version of a stage's weights (stage from 0), which the stage has, unless there is a copy. */

@@ -20,8 +20,7 @@ static petra_probe_kept *find(const petra_probe *probe, int32_t stage, int64_t v
 }
 
 static int blocks_of(const petra_probe *probe, int32_t stage) {
-  const petra_stage *s = petra_probe_stage(probe, stage);
-  return petra_stage_end(s) - petra_stage_first(s);
+  return petra_probe_end(probe, stage) - petra_probe_first(probe, stage);
 }
 
 static void release(const petra_probe *probe, petra_probe_kept *kept) {
@@ -39,7 +38,7 @@ petra_status petra_probe_keep_empty(petra_probe *probe, int32_t stage, int64_t v
 }
 
 petra_status petra_probe_keep(petra_probe *probe, int32_t stage, int64_t version) {
-  const petra_stage *source = petra_probe_stage(probe, stage);
+  petra_probe_source *source = probe->options.source;
   petra_status status = PETRA_OK;
   if (find(probe, stage, version))
     return PETRA_OK;
@@ -47,7 +46,8 @@ petra_status petra_probe_keep(petra_probe *probe, int32_t stage, int64_t version
   petra_tensor_set *sets = probe->kept[probe->kept_count - 1].sets;
   for (int b = 0; b < blocks_of(probe, stage); b++) {
     const petra_tensor_set *set;
-    PETRA_TRY_GOTO(status, petra_stage_version_tensors(source, version, petra_stage_first(source) + b, &set), fail);
+    PETRA_TRY_GOTO(status, source->ops->weights(source, stage + 1, version, petra_probe_first(probe, stage) + b, &set),
+                   fail);
     PETRA_TRY_GOTO(status, petra_tensor_set_clone(&probe->compute, set, PETRA_MEMORY_WEIGHT_BUFFER, &sets[b]), fail);
   }
   return PETRA_OK;
@@ -62,7 +62,7 @@ static bool slot_wants(const petra_probe *probe, const petra_probe_slot *slot, i
     return true;
   if (!petra_probe_is_fixed(probe))
     return !slot->end_to_end[stage] && slot->begun[stage] == version;
-  for (int32_t j = 0; j < probe->options.stages.count; j++)
+  for (int32_t j = 0; j < probe->stages; j++)
     if (!slot->end_to_end[j] && end_to_end_version(probe, microbatch, j, stage) == version)
       return true;
   return false;
@@ -77,7 +77,7 @@ static bool is_wanted(const petra_probe *probe, int32_t stage, int64_t version) 
 }
 
 petra_status petra_probe_keep_wanted(petra_probe *probe, int32_t stage) {
-  int64_t latest = petra_stage_version(petra_probe_stage(probe, stage));
+  int64_t latest = petra_probe_version(probe, stage);
   return is_wanted(probe, stage, latest) ? petra_probe_keep(probe, stage, latest) : PETRA_OK;
 }
 
@@ -91,15 +91,15 @@ void petra_probe_forget(petra_probe *probe) {
 
 /* The parameters of every block of the network, every stage with its version; PETRA_INTERNAL if one is gone. */
 static petra_status choose_parameters(const petra_probe *probe, const int64_t *versions, petra_probe_block *out) {
-  for (int32_t j = 0; j < probe->options.stages.count; j++) {
-    const petra_stage *stage = petra_probe_stage(probe, j);
+  petra_probe_source *source = probe->options.source;
+  for (int32_t j = 0; j < probe->stages; j++) {
     const petra_probe_kept *kept = find(probe, j, versions[j]);
-    for (int b = petra_stage_first(stage); b < petra_stage_end(stage); b++) {
+    for (int b = petra_probe_first(probe, j); b < petra_probe_end(probe, j); b++) {
       const petra_tensor_set *parameters;
       if (kept) /* the copy first: it is there for as long as the reference needs it */
-        parameters = &kept->sets[b - petra_stage_first(stage)];
+        parameters = &kept->sets[b - petra_probe_first(probe, j)];
       else
-        PETRA_TRY(petra_stage_version_tensors(stage, versions[j], b, &parameters));
+        PETRA_TRY(source->ops->weights(source, j + 1, versions[j], b, &parameters));
       out[b].parameters = parameters->tensor;
     }
   }
@@ -109,7 +109,7 @@ static petra_status choose_parameters(const petra_probe *probe, const int64_t *v
 /* --- computation --- */
 
 static bool all_forwarded(const petra_probe *probe, const petra_probe_slot *slot) {
-  for (int32_t j = 0; j < probe->options.stages.count; j++)
+  for (int32_t j = 0; j < probe->stages; j++)
     if (slot->forward[j] < 0)
       return false;
   return true;
@@ -117,8 +117,8 @@ static bool all_forwarded(const petra_probe *probe, const petra_probe_slot *slot
 
 /* Every stage has made the updates that the versions count. */
 static bool reached(const petra_probe *probe, const int64_t *versions) {
-  for (int32_t i = 0; i < probe->options.stages.count; i++)
-    if (petra_stage_version(petra_probe_stage(probe, i)) < versions[i])
+  for (int32_t i = 0; i < probe->stages; i++)
+    if (petra_probe_version(probe, i) < versions[i])
       return false;
   return true;
 }
@@ -128,7 +128,7 @@ static bool shares(const petra_probe *probe, const petra_probe_slot *slot, int64
                    const int64_t *versions) {
   if (slot->end_to_end[stage] || !petra_probe_is_fixed(probe))
     return false;
-  for (int32_t i = 0; i < probe->options.stages.count; i++)
+  for (int32_t i = 0; i < probe->stages; i++)
     if (end_to_end_version(probe, microbatch, stage, i) != versions[i])
       return false;
   return true;
@@ -146,12 +146,11 @@ static petra_status compute(petra_probe *probe, petra_probe_window *window, int6
                            .labels = slot->labels,
                            .factor = 1.0 / (double)probe->accumulate};
   bool delayed = !slot->delayed && all_forwarded(probe, slot) &&
-                 memcmp(slot->forward, versions, (size_t)probe->options.stages.count * sizeof *versions) == 0;
+                 memcmp(slot->forward, versions, (size_t)probe->stages * sizeof *versions) == 0;
   PETRA_TRY(choose_parameters(probe, versions, probe->blocks));
-  for (int32_t j = 0; j < probe->options.stages.count; j++) {
-    const petra_stage *s = petra_probe_stage(probe, j);
+  for (int32_t j = 0; j < probe->stages; j++) {
     bool wanted = j == stage || shares(probe, slot, microbatch, j, versions);
-    for (int b = petra_stage_first(s); b < petra_stage_end(s); b++) {
+    for (int b = petra_probe_first(probe, j); b < petra_probe_end(probe, j); b++) {
       probe->blocks[b].sums[0] = delayed ? &window->sums[PETRA_GRADIENT_DELAYED][b] : NULL;
       probe->blocks[b].sums[1] = wanted ? &window->sums[PETRA_GRADIENT_END_TO_END][b] : NULL;
     }
@@ -159,8 +158,8 @@ static petra_status compute(petra_probe *probe, petra_probe_window *window, int6
   PETRA_TRY(petra_probe_pass_run(&pass));
   slot->delayed = slot->delayed || delayed;
   bool complete = slot->delayed;
-  for (int32_t j = 0; j < probe->options.stages.count; j++) {
-    if (probe->blocks[petra_stage_first(petra_probe_stage(probe, j))].sums[1])
+  for (int32_t j = 0; j < probe->stages; j++) {
+    if (probe->blocks[petra_probe_first(probe, j)].sums[1])
       slot->end_to_end[j] = true;
     complete = complete && slot->end_to_end[j];
   }
@@ -176,8 +175,8 @@ static petra_status compute_slot(petra_probe *probe, petra_probe_window *window,
   /* Where the updates are one step, the delayed network is as a rule the same: one pass serves both. */
   if (probe->moment == PETRA_MOMENT_WINDOW && !all_forwarded(probe, slot))
     return PETRA_OK;
-  for (int32_t j = 0; petra_probe_is_fixed(probe) && j < probe->options.stages.count; j++) {
-    for (int32_t i = 0; i < probe->options.stages.count; i++)
+  for (int32_t j = 0; petra_probe_is_fixed(probe) && j < probe->stages; j++) {
+    for (int32_t i = 0; i < probe->stages; i++)
       versions[i] = end_to_end_version(probe, microbatch, j, i);
     if (!slot->end_to_end[j] && reached(probe, versions))
       PETRA_TRY(compute(probe, window, microbatch, versions, j));
@@ -201,8 +200,8 @@ static petra_status compute_begun(petra_probe *probe, petra_probe_window *window
   int64_t *versions = probe->versions;
   if (slot->begun[j] < 0 || slot->end_to_end[j])
     return PETRA_OK;
-  for (int32_t i = 0; i < probe->options.stages.count; i++)
-    versions[i] = petra_stage_version(petra_probe_stage(probe, i));
+  for (int32_t i = 0; i < probe->stages; i++)
+    versions[i] = petra_probe_version(probe, i);
   versions[j] = slot->begun[j];
   return compute(probe, window, microbatch, versions, j);
 }
@@ -210,7 +209,7 @@ static petra_status compute_begun(petra_probe *probe, petra_probe_window *window
 petra_status petra_probe_compute_begun(petra_probe *probe) {
   for (petra_probe_window *window = probe->windows; window; window = window->next)
     for (int64_t s = 0; s < probe->accumulate; s++)
-      for (int32_t j = 0; j < probe->options.stages.count; j++)
+      for (int32_t j = 0; j < probe->stages; j++)
         PETRA_TRY(compute_begun(probe, window, window->first + s, j));
   return PETRA_OK;
 }

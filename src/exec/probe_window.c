@@ -43,7 +43,7 @@ static void free_slot(petra_probe_slot *slot, int32_t stages) {
 
 static void free_window(petra_probe *probe, petra_probe_window *window) {
   for (int64_t s = 0; window->slots && s < probe->accumulate; s++)
-    free_slot(&window->slots[s], probe->options.stages.count);
+    free_slot(&window->slots[s], probe->stages);
   for (int g = 0; g < PETRA_GRADIENTS; g++) {
     for (int b = 0; window->sums[g] && b < probe->model->block_count; b++)
       petra_tensor_set_release(&window->sums[g][b]);
@@ -66,7 +66,7 @@ static petra_status allocate_slot(petra_probe_slot *slot, size_t stages) {
 }
 
 static petra_status allocate(petra_probe *probe, petra_probe_window *window) {
-  size_t stages = (size_t)probe->options.stages.count, k = (size_t)probe->accumulate;
+  size_t stages = (size_t)probe->stages, k = (size_t)probe->accumulate;
   const size_t measures = PETRA_MEASURES * PETRA_PAIRS;
   PETRA_TRY(petra_allocate(&window->slots, k, sizeof *window->slots));
   for (size_t s = 0; s < k; s++)
@@ -96,7 +96,7 @@ petra_status petra_probe_open(petra_probe *probe, int64_t first, petra_probe_win
     return status;
   }
   window->first = first;
-  for (int32_t j = 0; j < probe->options.stages.count; j++)
+  for (int32_t j = 0; j < probe->stages; j++)
     window->reconstruction[j] = NAN;
   while (*link)
     link = &(*link)->next;

@@ -1,9 +1,9 @@
 #include "exec/transport_ranks.h"
 
-#include "backend/ops.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "exec/packing.h"
 #include "exec/transport_local.h"
 
 #include <stdio.h>
@@ -45,12 +45,8 @@ static void parts_of(petra_message *message, petra_tensor **parts[PARTS]) {
   parts[3] = &message->gradients.tensor[1];
 }
 
-static size_t element_bytes(const transport_ranks *t) {
-  return t->options.backend->element_bytes[PETRA_TENSOR_ACTIVATION] > sizeof(float) ? sizeof(double) : sizeof(float);
-}
-
-static petra_host_type host_type(const transport_ranks *t) {
-  return element_bytes(t) == sizeof(double) ? PETRA_HOST_F64 : PETRA_HOST_F32;
+static size_t bytes_of(const petra_tensor *tensor) {
+  return petra_packed_bytes(tensor->backend, tensor->kind, tensor->elements);
 }
 
 static const char *describe(const petra_address *address, char text[96]) {
@@ -81,10 +77,10 @@ static petra_status send_away(transport_ranks *t, const petra_address *to, petra
   for (int i = 0; i < PARTS; i++)
     if (*parts[i]) {
       memcpy(shapes.shape[i], (*parts[i])->shape, sizeof shapes.shape[i]);
-      if ((size_t)(*parts[i])->elements * element_bytes(t) > (size_t)(end - at))
+      if (bytes_of(*parts[i]) > (size_t)(end - at))
         return petra_fail(PETRA_INTERNAL, "%s is larger than its way", text);
-      PETRA_TRY(petra_op_download(t->options.backend, *parts[i], at, host_type(t)));
-      at += (size_t)(*parts[i])->elements * element_bytes(t);
+      PETRA_TRY(petra_pack(*parts[i], at));
+      at += bytes_of(*parts[i]);
     }
   memcpy(buffer, &shapes, sizeof shapes);
   t->copying_ns += petra_clock_ns() - began_ns;
@@ -115,10 +111,10 @@ static petra_status unpack(const transport_ranks *t, petra_account *account, con
       continue;
     PETRA_TRY(petra_tensor_create(t->options.backend, PETRA_TENSOR_ACTIVATION, shapes.shape[i], account,
                                   PETRA_MEMORY_MESSAGES, parts[i]));
-    const size_t bytes = (size_t)(*parts[i])->elements * element_bytes(t);
+    const size_t bytes = bytes_of(*parts[i]);
     if (bytes > size - at)
       return petra_fail(PETRA_INTERNAL, "a message of %zu bytes is shorter than its tensors", size);
-    PETRA_TRY(petra_op_upload(t->options.backend, *parts[i], data + at, host_type(t)));
+    PETRA_TRY(petra_unpack(*parts[i], data + at));
     at += bytes;
   }
   return PETRA_OK;

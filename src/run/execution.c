@@ -8,6 +8,7 @@
 #include "exec/transport_local.h"
 #include "exec/transport_ranks.h"
 #include "run/digest.h"
+#include "run/execution_probe.h"
 #include "run/merge.h"
 #include "run/pauses.h"
 #include "run/worker_ranks.h"
@@ -16,6 +17,9 @@
 #include <string.h>
 
 static const int64_t MESSAGE_MOST = INT32_MAX - 4096; /* bytes; MPI counts to 2^31 - 1 */
+
+/* Ways to rank 0, numbered behind those of the boundaries. */
+enum { WAY_NEWS, WAY_PROBE };
 
 /* What the last stage tells rank 0. */
 typedef enum news_kind { NEWS_LOSS, NEWS_EVALUATION, NEWS_SO_FAR } news_kind;
@@ -38,6 +42,7 @@ struct petra_execution {
   int64_t told;                            /* news sent, or heard */
   int64_t settled;                         /* NEWS_SO_FAR that came, less those that were waited for */
   petra_stage_observer *log;               /* of rank 0 */
+  petra_execution_probe *probe;            /* NULL: none */
   petra_worker *worker, *pauses;           /* NULL: no pauses */
   petra_executor *executor;                /* of `arrival`, borrowed; else NULL */
   petra_transport *transport;              /* borrowed */
@@ -54,8 +59,11 @@ static petra_status check(const petra_plan *plan) {
         config, "run.checkpoint_every",
         "%s takes messages as they come and writes no checkpoints with run.mode: execute; expected 0",
         plan->method.name);
-  if (config->probe.per_epoch > 0)
-    return petra_config_fail(config, "probe.per_epoch", "run.mode: execute has no probes; expected 0");
+  if (config->probe.per_epoch > 0 && plan->method.program->moment == PETRA_MOMENT_CLOCK)
+    return petra_config_fail(config, "probe.per_epoch",
+                             "the references of %s are those of a moment of the virtual clock, which run.mode: "
+                             "execute has not; expected 0",
+                             plan->method.name);
   if (config->cluster.cost.model == PETRA_COST_MEASURED)
     return petra_config_fail(config, "cluster.cost.model",
                              "measured durations differ from rank to rank, and so would the order of run.mode: "
@@ -63,8 +71,12 @@ static petra_status check(const petra_plan *plan) {
   return PETRA_OK;
 }
 
+static int way_number(const petra_execution *e, int which) {
+  return e->plan->stages * PETRA_CHANNELS + which;
+}
+
 static petra_status create_news(petra_execution *e) {
-  const int last = e->placement.rank_of[e->plan->stages - 1], id = e->plan->stages * PETRA_CHANNELS;
+  const int last = e->placement.rank_of[e->plan->stages - 1], id = way_number(e, WAY_NEWS);
   if (last == 0 || (e->ranks->rank != 0 && e->ranks->rank != last))
     return PETRA_OK;
   return e->ranks->rank == 0 ? petra_carrier_way_in(e->ranks->carrier, last, id, sizeof(news), &e->news)
@@ -115,6 +127,7 @@ void petra_execution_destroy(petra_execution *e) {
     return;
   petra_worker_ranks_destroy(e->worker);
   petra_pauses_destroy(e->pauses);
+  petra_execution_probe_destroy(e->probe);
   petra_placement_fini(&e->placement);
   petra_free(e->forward_bytes);
   petra_free(e->backward_bytes);
@@ -202,8 +215,7 @@ static petra_status hear(petra_execution *e, const void *data) {
 }
 
 /* What has come so far. */
-static petra_status hear_all(void *context) {
-  petra_execution *e = context;
+static petra_status hear_all(petra_execution *e) {
   int64_t number;
   const void *data;
   size_t size;
@@ -215,10 +227,17 @@ static petra_status hear_all(void *context) {
   }
 }
 
-petra_status petra_execution_settle(petra_execution *e) {
+/* Of rank 0: what it is told of other ranks' stages. */
+static petra_status hear_between(void *context) {
+  petra_execution *e = context;
+  PETRA_TRY(e->news ? hear_all(e) : PETRA_OK);
+  return e->probe ? petra_execution_probe_hear(e->probe, false) : PETRA_OK;
+}
+
+static petra_status settle_news(petra_execution *e) {
   const void *data;
   size_t size;
-  if (!e || !e->news)
+  if (!e->news)
     return PETRA_OK;
   if (e->ranks->rank > 0)
     return send_news(e, &(const news){.kind = NEWS_SO_FAR});
@@ -227,6 +246,13 @@ petra_status petra_execution_settle(petra_execution *e) {
     PETRA_TRY(hear(e, data));
   }
   return PETRA_OK;
+}
+
+petra_status petra_execution_settle(petra_execution *e) {
+  if (!e)
+    return PETRA_OK;
+  PETRA_TRY(settle_news(e));
+  return e->probe ? petra_execution_probe_hear(e->probe, true) : PETRA_OK;
 }
 
 petra_status petra_execution_finish(petra_execution *e) {
@@ -246,7 +272,29 @@ petra_status petra_execution_finish(petra_execution *e) {
   return PETRA_OK;
 }
 
+/* --- probes --- */
+
+petra_status petra_execution_add_probe(petra_execution *e, const petra_network *network,
+                                       const petra_probe_options *options, petra_stage_observer **observers,
+                                       petra_probe **out) {
+  petra_probe_options with = *options;
+  PETRA_TRY(petra_execution_probe_create(network, way_number(e, WAY_PROBE), &e->probe));
+  PETRA_OBSERVERS_ADD(petra_stage_observer, observers, petra_execution_probe_observer(e->probe));
+  if (e->ranks->rank > 0)
+    return PETRA_OK;
+  with.source = petra_execution_probe_source(e->probe);
+  PETRA_TRY(petra_probe_create(&with, out));
+  petra_execution_probe_attach(e->probe, *out);
+  return PETRA_OK;
+}
+
 /* --- the worker, and what it leaves --- */
+
+/* A group of actions that the checkpoint has done. */
+static petra_status pass(void *context, const petra_action *actions, int count) {
+  petra_execution *e = context;
+  return e->probe ? petra_execution_probe_pass(e->probe, actions, count) : PETRA_OK;
+}
 
 petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, const petra_network *network,
                                     petra_transport *transport, bool record, petra_worker **out) {
@@ -256,9 +304,12 @@ petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, co
                                               .counting = petra_worker_cost_of(&e->plan->method, &e->plan->program),
                                               .program = &e->plan->program,
                                               .transport = transport,
+                                              .groups = e->probe ? petra_execution_probe_groups(e->probe) : NULL,
                                               .record = record,
                                               .origin_ns = e->origin_ns,
-                                              .between = e->ranks->rank == 0 && e->news ? hear_all : NULL,
+                                              .between =
+                                                  e->ranks->rank == 0 && (e->news || e->probe) ? hear_between : NULL,
+                                              .passed = pass,
                                               .context = e};
   e->transport = transport;
   e->did.wall_ns = -petra_clock_ns();
@@ -345,7 +396,7 @@ petra_status petra_execution_executor(petra_execution *e, petra_worker *stages, 
                                                .carrier = e->ranks->carrier,
                                                .evaluating = stages,
                                                .origin_ns = start_ns,
-                                               .between = e->ranks->rank == 0 && e->news ? hear_all : NULL,
+                                               .between = e->ranks->rank == 0 && e->news ? hear_between : NULL,
                                                .context = e};
   PETRA_TRY(petra_executor_wall_create(&options, &e->executor));
   *out = e->executor;

@@ -5,6 +5,7 @@
 
 #include "data/dataset.h"
 #include "exec/executor.h"
+#include "exec/probe.h"
 #include "exec/worker_stage.h"
 #include "io/runlog.h"
 #include "run/cluster.h"
@@ -32,6 +33,12 @@ petra_status petra_execution_transport(petra_execution *execution, const petra_n
  * another one. Borrowed. */
 petra_stage_observer *petra_execution_observer(petra_execution *execution, petra_stage_observer *log);
 
+/* Before the worker: a probe, which is at rank 0 (*out, else left as it is) and reads the stages of all ranks; `options` but
+ * for the source. Adds what looks at the stages that are here to `observers`. */
+petra_status petra_execution_add_probe(petra_execution *execution, const petra_network *network,
+                                       const petra_probe_options *options, petra_stage_observer **observers,
+                                       petra_probe **out);
+
 /* The worker for the executor, around that of the stages that are here. `record`: rows of actions are kept. */
 petra_status petra_execution_worker(petra_execution *execution, petra_worker *worker, const petra_network *network,
                                     petra_transport *transport, bool record, petra_worker **out);
@@ -41,7 +48,7 @@ petra_status petra_execution_worker(petra_execution *execution, petra_worker *wo
 petra_status petra_execution_executor(petra_execution *execution, petra_worker *stages, const petra_network *network,
                                       petra_executor **out);
 
-/* After the executor: rank 0 waits for what the last stage still has to tell. */
+/* After the executor: rank 0 waits for what the last stage, and a probe's stages, still have to tell. */
 petra_status petra_execution_finish(petra_execution *execution);
 
 /* --- checkpoints: NULL is a run of one process, to which there is nothing to do --- */

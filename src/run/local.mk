@@ -7,6 +7,7 @@ libpetra_a_SOURCES += \
 	src/run/cluster.c src/run/cluster.h \
 	src/run/digest.c src/run/digest.h \
 	src/run/execution.c src/run/execution.h \
+	src/run/execution_probe.c src/run/execution_probe.h \
 	src/run/folder.c src/run/folder.h \
 	src/run/footprint.c src/run/footprint.h \
 	src/run/libraries.c src/run/libraries.h \

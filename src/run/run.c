@@ -41,6 +41,7 @@ struct petra_run {
   /* What is told. */
   petra_training_log *log;
   petra_probe *probe;
+  petra_probe_stages probed; /* what it reads, where all stages are here */
   petra_probe_log probe_log;
   petra_observer *checkpoints;
   petra_observer *actions;
@@ -139,15 +140,21 @@ static petra_status open_files(petra_run *run) {
 static petra_status create_probe(petra_run *run) {
   const petra_config *config = run->config;
   const petra_probe_options options = {.backend = run->network.backend,
-                                       .stages = petra_network_stages(&run->network),
+                                       .model = &run->plan.model,
+                                       .partition = &run->plan.partition,
+                                       .source = &run->probed.base,
                                        .program = run->plan.method.program,
                                        .program_options = &run->plan.program,
                                        .per_epoch = config->probe.per_epoch,
                                        .gradients = config->probe.gradients,
                                        .context = run->folder.runlog ? &run->probe_log : run->options.context,
                                        .row = run->folder.runlog ? petra_probe_log_row : run->options.probe_row};
+  const petra_stages stages = petra_network_stages(&run->network);
   if (config->probe.per_epoch == 0)
     return PETRA_OK;
+  if (run->execution)
+    return petra_execution_add_probe(run->execution, &run->network, &options, &run->stage_observers, &run->probe);
+  run->probed = petra_probe_stages_of(&stages);
   PETRA_TRY(petra_probe_create(&options, &run->probe));
   PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_probe_observer(run->probe));
   return PETRA_OK;

@@ -40,6 +40,7 @@ static petra_status perform_here(worker_ranks *w, int64_t virtual_ns, const petr
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
   worker_ranks *w = (worker_ranks *)base;
+  PETRA_TELL(petra_stage_observer, w->options.groups, begins, observer, virtual_ns, actions, count);
   for (int i = 0; i < count; i++) {
     petra_transport_ranks_count(w->options.transport, w->options.program, &actions[i], false);
     const bool here = petra_stages_has(&w->options.stages, actions[i].stage);
@@ -48,6 +49,7 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
     if (!here)
       PETRA_TRY(w->counting->ops->perform(w->counting, virtual_ns, &actions[i], 1, &results[i]));
   }
+  PETRA_TELL(petra_stage_observer, w->options.groups, done, observer);
   return w->options.between ? w->options.between(w->options.context) : PETRA_OK;
 }
 
@@ -56,6 +58,7 @@ static petra_status perform_before(petra_worker *base, int64_t virtual_ns, const
   worker_ranks *w = (worker_ranks *)((char *)base - offsetof(worker_ranks, before));
   for (int i = 0; i < count; i++)
     petra_transport_ranks_count(w->options.transport, w->options.program, &actions[i], true);
+  PETRA_TRY(w->options.passed(w->options.context, actions, count));
   return w->counting->ops->perform(w->counting, virtual_ns, actions, count, results);
 }
 

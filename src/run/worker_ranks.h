@@ -7,6 +7,7 @@
 
 #include "base/archive.h"
 #include "exec/observer.h"
+#include "exec/stage_observer.h"
 #include "exec/stages.h"
 #include "exec/transport.h"
 #include "sim/worker_cost.h"
@@ -17,11 +18,13 @@ typedef struct petra_worker_ranks_options {
   petra_worker *worker; /* worker_stage's */
   petra_worker_cost_options counting;
   const petra_program_options *program;
-  petra_transport *transport; /* transport_ranks' */
-  bool record;                /* keeps the rows of its own actions, by the wall clock */
-  int64_t origin_ns;          /* of the wall clock (base/clock.h): rows count from it */
+  petra_transport *transport;   /* transport_ranks' */
+  petra_stage_observer *groups; /* a list; told (begins, done) of the actions of all stages */
+  bool record;                  /* keeps the rows of its own actions, by the wall clock */
+  int64_t origin_ns;            /* of the wall clock (base/clock.h): rows count from it */
   /* Called now and then, between actions; may be NULL. */
   petra_status (*between)(void *context);
+  petra_status (*passed)(void *context, const petra_action *actions, int count); /* of petra_worker_ranks_counting */
   void *context;
 } petra_worker_ranks_options;
 

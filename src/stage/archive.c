@@ -90,17 +90,36 @@ static petra_status archive_gradients(petra_stage *stage, petra_tensor_archive *
   return PETRA_OK;
 }
 
+/* References of a set whose tensors have these forms. */
+static petra_status archive_of_forms(petra_tensor_archive *tensors, const char *name, const petra_tensor_form *forms,
+                                     int count, petra_tensor_set *set) {
+  petra_tensor **places[PETRA_BLOCK_TENSORS];
+  set->count = count;
+  for (int i = 0; i < count; i++)
+    places[i] = &set->tensor[i];
+  PETRA_TRY(petra_tensor_archive_references(tensors, name, places, count));
+  return petra_tensor_archive_check(tensors, name, places, forms, count);
+}
+
 petra_status petra_tensor_set_archive(petra_tensor_archive *tensors, const char *name, const petra_tensor_set *like,
                                       petra_tensor_set *set) {
-  petra_tensor **places[PETRA_BLOCK_TENSORS];
   petra_tensor_form forms[PETRA_BLOCK_TENSORS];
-  set->count = like->count;
-  for (int i = 0; i < set->count; i++) {
-    places[i] = &set->tensor[i];
+  for (int i = 0; i < like->count; i++)
     forms[i] = petra_tensor_form_of(like->tensor[i]);
+  return archive_of_forms(tensors, name, forms, like->count, set);
+}
+
+petra_status petra_block_set_archive(petra_tensor_archive *tensors, const char *name, const petra_model *model,
+                                     const petra_block *block, petra_tensor_set *set) {
+  const int count = petra_block_parameter_count(block);
+  petra_tensor_form forms[PETRA_BLOCK_TENSORS];
+  for (int i = 0; i < count; i++) {
+    petra_tensor_spec spec;
+    petra_block_parameter(model, block, i, &spec);
+    forms[i] = (petra_tensor_form){PETRA_PRESENT, spec.kind, {0}};
+    memcpy(forms[i].shape, spec.shape, sizeof forms[i].shape);
   }
-  PETRA_TRY(petra_tensor_archive_references(tensors, name, places, set->count));
-  return petra_tensor_archive_check(tensors, name, places, forms, set->count);
+  return archive_of_forms(tensors, name, forms, count, set);
 }
 
 static petra_status archive_versions(petra_stage *stage, petra_tensor_archive *tensors) {

@@ -31,6 +31,10 @@ petra_status petra_labels_archive(petra_archive *archive, const char *name, int3
 petra_status petra_tensor_set_archive(petra_tensor_archive *tensors, const char *name, const petra_tensor_set *like,
                                       petra_tensor_set *set);
 
+/* The same for a set like the parameters of a block. */
+petra_status petra_block_set_archive(petra_tensor_archive *tensors, const char *name, const petra_model *model,
+                                     const petra_block *block, petra_tensor_set *set);
+
 /* The peaks of an account. */
 petra_status petra_account_archive(petra_archive *archive, petra_account *account);
 

@@ -10,14 +10,6 @@ const petra_model *petra_stage_model(const petra_stage *stage) {
   return stage->options.model;
 }
 
-int petra_stage_first(const petra_stage *stage) {
-  return stage->options.first;
-}
-
-int petra_stage_end(const petra_stage *stage) {
-  return stage->options.end;
-}
-
 int64_t petra_stage_version_forward(const petra_stage *stage) {
   return stage->version_forward;
 }
@@ -32,9 +24,12 @@ const petra_tensor_set *petra_stage_mean_gradients(const petra_stage *stage, int
   return petra_stage_sums(stage) ? &sets->accumulated : &sets->gradients;
 }
 
+bool petra_rule_reconstructs(const petra_stage_rule *rule, const petra_block *first) {
+  return rule->invert && rule->keep == PETRA_KEEP_NOTHING && first->reversible;
+}
+
 bool petra_stage_reconstructs(const petra_stage *stage) {
-  const petra_stage_rule *rule = &stage->options.rule;
-  return rule->invert && rule->keep == PETRA_KEEP_NOTHING && petra_stage_block(stage, 0)->reversible;
+  return petra_rule_reconstructs(&stage->options.rule, petra_stage_block(stage, 0));
 }
 
 /* Adds the squares of `found - truth` and of `truth`. */

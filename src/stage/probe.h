@@ -6,10 +6,8 @@
 
 #include "stage/stage.h"
 
-/* The network that the stage holds blocks of, the first of them and the one behind its last (from 0). */
+/* The network that the stage holds blocks of. */
 const petra_model *petra_stage_model(const petra_stage *stage);
-int petra_stage_first(const petra_stage *stage);
-int petra_stage_end(const petra_stage *stage);
 
 /* The version that the last F read (of a fused action: its forward part). */
 int64_t petra_stage_version_forward(const petra_stage *stage);
@@ -24,7 +22,9 @@ petra_status petra_stage_version_tensors(const petra_stage *stage, int64_t versi
  */
 const petra_tensor_set *petra_stage_mean_gradients(const petra_stage *stage, int block);
 
-/* Whether the stage's B, as an action of its own, reconstructs the input of its forward from its output. */
+/* Whether the B, as an action of its own, of a stage that begins with this block reconstructs the input of its forward from
+ * its output; of a stage that is here. */
+bool petra_rule_reconstructs(const petra_stage_rule *rule, const petra_block *first);
 bool petra_stage_reconstructs(const petra_stage *stage);
 
 /* ||found - truth|| / ||truth|| over both streams. */

@@ -201,6 +201,38 @@ class Execute(ProgramTest):
                          f"cluster.placement={[b - a for a, b in zip([0, *cuts], [*cuts, stages])]}"]]
             options = [word for some in settings for setting in some for word in ("--set", setting)]
             self.replayed(ranks, draw.choice([0, 1, 2, 5, 19, 100]), f"{seed}:{draw.choice([0, 300, 3000, 10000])}", *options)
+    def probes(self, folder):
+        """All of /probe as bytes, but for what the probe held."""
+        with h5py.File(self.path(f"{folder}/run.h5"), "r") as file:
+            found = {}
+
+            def keep(name, item):
+                if isinstance(item, h5py.Dataset):
+                    found[name] = item[()].tobytes() if item.dtype.kind in "fiu" else list(item[()])
+            file["probe"].visititems(keep)
+            self.assertGreater(len(file["probe/microbatch"]), 0, folder)
+            self.assertGreater(file["probe/peak_bytes"][:].sum(), 0, folder)
+        del found["peak_bytes"]
+        return found
+
+    def test_probes(self):
+        probed = ["--set", "probe.per_epoch=4", "--set", "probe.gradients=true", "--set", "run.drain=true"]
+        for ranks, *options in [
+                [1, "--set", "method.accumulate=3"],
+                [2],
+                [3, "--set", "method.accumulate=3", "--set", "method.head=split"],
+                [3, "--set", "method.name=1f1b", "--set", "method.accumulate=3", "--set", "cluster.placement=[1, 8, 1]"],
+                [2, "--set", "method.name=zb-h1", "--set", "method.accumulate=2", "--set", "cluster.engines=2"],
+                [2, "--set", "method.name=delayed", "--set", "device.backend=ref", "--set", "device.precision=fp64",
+                 "--set", "method.mitigation.spike_compensation=true"]]:
+            self.good("train", *COMMON, *probed, *options, "--output", "one", "--quiet")
+            found = self.execute(ranks, *COMMON, *probed, *options, "--output", "many", "--quiet")
+            self.assertEqual(found, (0, "", []), (ranks, options))
+            self.assertEqual(self.read("one/weights.h5"), self.read("many/weights.h5"), (ranks, options))
+            self.assertEqual(self.log("one"), self.log("many"), (ranks, options))
+            one, many = self.probes("one"), self.probes("many")
+            self.assertEqual(sorted(one), sorted(many), (ranks, options))
+            self.assertEqual([name for name in one if one[name] != many[name]], [], (ranks, options))
             shutil.rmtree(self.path("one"))
             shutil.rmtree(self.path("many"))
 
@@ -212,7 +244,8 @@ class Execute(ProgramTest):
                 ["12 processes for 10 stages", 12],
                 ["petra-arrival takes messages as they come and writes no checkpoints with run.mode: execute; expected 0", 2,
                  "--set", "method.name=petra-arrival", "--set", "run.checkpoint_every=1"],
-                ["run.mode: execute has no probes", 2, "--set", "probe.per_epoch=1"],
+                ["the references of petra-arrival are those of a moment of the virtual clock", 2, "--set", "method.name=petra-arrival",
+                 "--set", "probe.per_epoch=1"],
                 ["measured durations differ from rank to rank", 2, "--set", "cluster.cost.model=measured"],
                 ["unknown key", 2, "--set", "run.nothing=1"]]:
             code, out, lines = self.execute(ranks, *COMMON, *options, "--output", "out")
