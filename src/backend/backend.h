@@ -15,6 +15,7 @@
 #ifndef PETRA_BACKEND_BACKEND_H
 #define PETRA_BACKEND_BACKEND_H
 
+#include "backend/peers.h"
 #include "base/account.h"
 #include "base/augmentation.h"
 #include "base/config.h"
@@ -281,6 +282,7 @@ typedef struct petra_backend_ops {
 /* Every backend's own structure starts with this. */
 struct petra_backend {
   const petra_backend_ops *ops;
+  const petra_peer_ops *peers; /* tensors between the devices of processes; NULL: through the hosts alone */
   /* Set by registry.c: */
   petra_precision precision;
   int threads;
@@ -296,6 +298,8 @@ typedef struct petra_backend_options {
   int threads; /* >= 1 */
   bool deterministic;
   petra_graph_choice graph;
+  int device;        /* cuda: which, from 0 */
+  bool device_wraps; /* of those that there are, that of this number modulo their count */
 } petra_backend_options;
 
 /* Creates a backend: AUTO takes `cuda` where it has the precision, was built and there is a device, else `cpu`, else

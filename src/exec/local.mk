@@ -12,6 +12,7 @@ libpetra_a_SOURCES += \
 	src/exec/stages.h \
 	src/exec/transport.h \
 	src/exec/transport_local.c src/exec/transport_local.h \
+	src/exec/transport_peers.c src/exec/transport_peers.h \
 	src/exec/transport_ranks.c src/exec/transport_ranks.h \
 	src/exec/worker.h \
 	src/exec/worker_stage.c src/exec/worker_stage.h

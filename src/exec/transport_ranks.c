@@ -86,6 +86,8 @@ static petra_status post(petra_transport *base, const petra_address *to, petra_m
   transport_ranks *t = (transport_ranks *)base;
   if (petra_stages_has(&t->options.stages, to->stage))
     return t->options.local->ops->post(t->options.local, to, message);
+  if (t->options.peers)
+    return petra_transport_peers_post(t->options.peers, to, message);
   petra_status status = send_away(t, to, message);
   petra_message_release(message);
   return status;
@@ -119,6 +121,8 @@ static petra_status take(petra_transport *base, const petra_address *from, petra
   const int32_t sender = from->channel == PETRA_CHANNEL_BACKWARD ? from->stage + 1 : from->stage - 1;
   if (petra_stages_has(&t->options.stages, sender))
     return t->options.local->ops->take(t->options.local, from, out);
+  if (t->options.peers)
+    return petra_transport_peers_take(t->options.peers, from, out);
   boundary *b = boundary_of(t, from->stage, from->channel);
   petra_account *account = petra_stage_account(petra_stages_get(&t->options.stages, from->stage));
   petra_message message = {{{NULL, NULL}}, {{NULL, NULL}}};
@@ -154,6 +158,7 @@ static void destroy(petra_transport *base) {
       if (boundary_of(t, j, (petra_channel)c)->charged)
         petra_account_add(petra_stage_account(petra_stages_get(&t->options.stages, j)), PETRA_MEMORY_MESSAGES,
                           -boundary_of(t, j, (petra_channel)c)->charged);
+  petra_transport_peers_destroy(t->options.peers);
   petra_transport_destroy(t->options.local);
   petra_free(t->at);
   petra_free(t);
@@ -167,8 +172,29 @@ int64_t petra_transport_ranks_copying_ns(const petra_transport *base) {
   return ((const transport_ranks *)base)->copying_ns;
 }
 
+void petra_transport_ranks_count_direct(const petra_transport *base, int64_t *messages, int64_t *bytes) {
+  const transport_ranks *t = (const transport_ranks *)base;
+  int64_t direct = 0, direct_bytes = 0;
+  if (t->options.peers)
+    petra_transport_peers_count(t->options.peers, &direct, &direct_bytes);
+  *messages += direct;
+  *bytes += direct_bytes;
+}
+
 void petra_transport_ranks_taken(petra_transport *base, int32_t stage, petra_channel channel) {
   boundary_of((transport_ranks *)base, stage, channel)->taken++;
+}
+
+petra_status petra_transport_ranks_sent(petra_transport *base, const petra_address *to) {
+  const transport_ranks *t = (transport_ranks *)base;
+  if (!t->options.peers || !petra_stages_has(&t->options.stages, to->stage))
+    return PETRA_OK;
+  return petra_transport_peers_coming(t->options.peers, to);
+}
+
+petra_status petra_transport_ranks_step(petra_transport *base) {
+  const transport_ranks *t = (transport_ranks *)base;
+  return t->options.peers ? petra_transport_peers_flush(t->options.peers) : PETRA_OK;
 }
 
 /* The way of messages from one stage to a neighbour, if exactly one of them is here. */
@@ -178,7 +204,7 @@ static petra_status open_way(transport_ranks *t, int32_t from, int32_t to, petra
   const int id = (int)(b - t->at);
   const size_t capacity = b->capacity = sizeof(packed_shapes) + (size_t)bytes;
   const bool out = petra_stages_has(&options->stages, from);
-  if (out == petra_stages_has(&options->stages, to))
+  if (out == petra_stages_has(&options->stages, to) || options->peers)
     return PETRA_OK;
   return out ? petra_carrier_way_out(options->carrier, options->rank_of[to - 1], id, capacity, &b->way)
              : petra_carrier_way_in(options->carrier, options->rank_of[from - 1], id, capacity, &b->way);
@@ -189,6 +215,7 @@ petra_status petra_transport_ranks_create(const petra_transport_ranks_options *o
   transport_ranks *t;
   petra_status status = petra_allocate(&t, 1, sizeof *t);
   if (status != PETRA_OK) {
+    petra_transport_peers_destroy(options->peers);
     petra_transport_destroy(options->local);
     return status;
   }

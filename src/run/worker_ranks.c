@@ -31,6 +31,20 @@ static petra_status record(worker_ranks *w, const petra_action *action, const pe
   return PETRA_OK;
 }
 
+/* An action of a stage that is elsewhere: what it sends by the schedule. */
+static petra_status count_sent(const worker_ranks *w, const petra_action *action) {
+  const bool last = action->stage == w->options.program->stages;
+  if (action->kind == PETRA_ACTION_FORWARD && !last) {
+    const petra_address up = {action->stage + 1, PETRA_CHANNEL_FORWARD, action->microbatch};
+    return petra_transport_ranks_sent(w->options.transport, &up);
+  }
+  if (action->kind == PETRA_ACTION_BACKWARD && action->stage > 1) {
+    const petra_address down = {action->stage - 1, PETRA_CHANNEL_BACKWARD, action->microbatch};
+    return petra_transport_ranks_sent(w->options.transport, &down);
+  }
+  return PETRA_OK;
+}
+
 /* An action of a stage that is here, or an evaluation, which all ranks do together when the last stage has reached it. */
 static petra_status perform_here(worker_ranks *w, int64_t virtual_ns, const petra_action *action,
                                  petra_action_result *result) {
@@ -55,8 +69,10 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
     if (here)
       continue;
     count_taken(w, &actions[i]);
+    PETRA_TRY(count_sent(w, &actions[i]));
     PETRA_TRY(w->counting->ops->perform(w->counting, virtual_ns, &actions[i], 1, &results[i]));
   }
+  PETRA_TRY(petra_transport_ranks_step(w->options.transport));
   return w->options.between ? w->options.between(w->options.context) : PETRA_OK;
 }
 

@@ -9,10 +9,11 @@
 #include <stdio.h>
 #include <time.h>
 
-static const int64_t NAP_NS = 300000;      /* of the thread between two looks */
-static const int64_t BEAT_NS = 250000000;  /* between two beats */
-static const int64_t AWAY_NS = 1000000000; /* between two looks: more than a process takes that runs */
-static const size_t PIECE = 1 << 30;       /* of what goes beside the ways */
+static const int64_t NAP_NS = 300000;       /* of the thread between two looks */
+static const int64_t BEAT_NS = 250000000;   /* between two beats */
+static const int64_t STUCK_NS = 5000000000; /* between giving up and ending the run in the other thread's place */
+static const int64_t AWAY_NS = 1000000000;  /* between two looks: more than a process takes that runs */
+static const size_t PIECE = 1 << 30;        /* of what goes beside the ways */
 
 /* What ranks tell each other beside messages. */
 typedef struct control {
@@ -79,26 +80,6 @@ petra_status petra_carrier_progress(petra_carrier *carrier) {
   return progress_peers(carrier);
 }
 
-static void *move(void *context) {
-  petra_carrier *carrier = context;
-  const struct timespec nap = {0, NAP_NS};
-  pthread_mutex_lock(&carrier->lock);
-  while (!carrier->ending) {
-    if (carrier->waiting || carrier->failed != PETRA_OK) {
-      pthread_cond_wait(&carrier->wake, &carrier->lock);
-      continue;
-    }
-    carrier->failed = petra_carrier_progress(carrier);
-    pthread_mutex_unlock(&carrier->lock);
-    nanosleep(&nap, NULL);
-    pthread_mutex_lock(&carrier->lock);
-  }
-  pthread_mutex_unlock(&carrier->lock);
-  return NULL;
-}
-
-/* --- the rank's own thread --- */
-
 /* Once: afterwards it is only passed on. */
 static petra_status tell_lost(petra_carrier *carrier, const char *what) {
   const petra_peer *p = &carrier->peers[carrier->lost];
@@ -109,6 +90,68 @@ static petra_status tell_lost(petra_carrier *carrier, const char *what) {
   return carrier->failed = petra_fail(PETRA_CHILD, "%s has not been heard of for %g s; %s waited for %s", p->name,
                                       1e-9 * (double)carrier->options.timeout_ns, carrier->name, what);
 }
+
+/* Ends what the rank's own thread waits for, and, where that does not help, the run. Under the lock, which it lets go of. */
+static void give_up(petra_carrier *carrier) {
+  const petra_carrier_watch watch = carrier->watch;
+  carrier->watch = (petra_carrier_watch){0};
+  pthread_mutex_unlock(&carrier->lock);
+  watch.give_up(watch.context);
+  const int64_t began_ns = petra_clock_ns();
+  pthread_mutex_lock(&carrier->lock);
+  while (!carrier->ending && petra_clock_ns() - began_ns < STUCK_NS) {
+    pthread_mutex_unlock(&carrier->lock);
+    nanosleep(&(const struct timespec){0, 10000000}, NULL);
+    pthread_mutex_lock(&carrier->lock);
+  }
+  if (carrier->ending)
+    return;
+  pthread_mutex_unlock(&carrier->lock);
+  watch.stuck(watch.context, carrier->failed);
+  pthread_mutex_lock(&carrier->lock);
+}
+
+/* What is watched beside the carrier's own waits. Under the lock, which it lets go of. */
+static void watch_others(petra_carrier *carrier) {
+  const petra_carrier_watch watch = carrier->watch;
+  const int64_t now_ns = petra_clock_ns();
+  if (!watch.look)
+    return;
+  if (carrier->failed == PETRA_OK && now_ns - carrier->watched_ns >= BEAT_NS) {
+    carrier->watched_ns = now_ns;
+    pthread_mutex_unlock(&carrier->lock);
+    const petra_status status = watch.look(watch.context);
+    pthread_mutex_lock(&carrier->lock);
+    if (carrier->failed == PETRA_OK)
+      carrier->failed = status;
+  }
+  if (carrier->failed == PETRA_OK && carrier->lost >= 0)
+    tell_lost(carrier, watch.what);
+  if (carrier->failed != PETRA_OK && carrier->watch.look)
+    give_up(carrier);
+}
+
+static void *move(void *context) {
+  petra_carrier *carrier = context;
+  const struct timespec nap = {0, NAP_NS};
+  pthread_mutex_lock(&carrier->lock);
+  while (!carrier->ending) {
+    if (carrier->waiting || (carrier->failed != PETRA_OK && !carrier->watch.look)) {
+      pthread_cond_wait(&carrier->wake, &carrier->lock);
+      continue;
+    }
+    if (carrier->failed == PETRA_OK)
+      carrier->failed = petra_carrier_progress(carrier);
+    watch_others(carrier);
+    pthread_mutex_unlock(&carrier->lock);
+    nanosleep(&nap, NULL);
+    pthread_mutex_lock(&carrier->lock);
+  }
+  pthread_mutex_unlock(&carrier->lock);
+  return NULL;
+}
+
+/* --- the rank's own thread --- */
 
 petra_status petra_carrier_wait(petra_carrier *carrier, bool (*ready)(void *context), void *context, const char *what) {
   const int64_t began_ns = petra_clock_ns();
@@ -187,6 +230,17 @@ int petra_carrier_lost(petra_carrier *carrier) {
   return lost;
 }
 
+petra_status petra_carrier_failed(petra_carrier *carrier) {
+  petra_carrier_lock(carrier);
+  return petra_carrier_unlock(carrier, carrier->failed);
+}
+
+void petra_carrier_watch_set(petra_carrier *carrier, const petra_carrier_watch *watch) {
+  petra_carrier_lock(carrier);
+  carrier->watch = watch ? *watch : (petra_carrier_watch){0};
+  petra_carrier_unlock(carrier, PETRA_OK);
+}
+
 static bool can_tell(void *context) {
   return ((petra_carrier *)context)->peers[0].sending == PETRA_WIRE_NONE;
 }
@@ -199,7 +253,9 @@ void petra_carrier_abort(petra_carrier *carrier, int code) {
 
 petra_status petra_carrier_fail(petra_carrier *carrier, petra_status failed, const char *line) {
   petra_carrier_lock(carrier);
-  petra_status status = petra_carrier_wait(carrier, can_tell, carrier, "room to say that it failed");
+  petra_status status = PETRA_OK;
+  if (!can_tell(carrier))
+    status = petra_carrier_wait(carrier, can_tell, carrier, "room to say that it failed");
   return petra_carrier_unlock(carrier, status == PETRA_OK ? send_control(carrier, 0, (int32_t)failed, line) : status);
 }
 

@@ -22,6 +22,20 @@ typedef struct petra_carrier_options {
 } petra_carrier_options;
 
 petra_status petra_carrier_create(const petra_carrier_options *options, petra_carrier **out);
+/* What a rank may hang in other than a wait of the carrier, such as the work of a device. Called by the carrier's thread, with
+ * nothing locked; all are set or none. */
+typedef struct petra_carrier_watch {
+  /* Every quarter second: a failure, logged, of what is under way elsewhere. */
+  petra_status (*look)(void *context);
+  /* Once, when that failed, or a rank is silent or failed, which was logged: what the rank's own thread waits for has to end. */
+  void (*give_up)(void *context);
+  /* When that thread has not ended the run five seconds later. */
+  void (*stuck)(void *context, petra_status status);
+  const char *what; /* it waits for then, in messages */
+  void *context;
+} petra_carrier_watch;
+void petra_carrier_watch_set(petra_carrier *carrier, const petra_carrier_watch *watch); /* NULL: none any more */
+
 void petra_carrier_rename(petra_carrier *carrier, const char *name);
 /* NULL is allowed. What is under way is given up. */
 void petra_carrier_destroy(petra_carrier *carrier);
@@ -60,6 +74,9 @@ int64_t petra_way_bytes_max(petra_way *way);
 /* Sends to, and receives from, one rank exactly `size` bytes, beside the ways, and returns when that is done. */
 petra_status petra_carrier_put(petra_carrier *carrier, int to, const void *data, size_t size);
 petra_status petra_carrier_get(petra_carrier *carrier, int from, void *data, size_t size);
+
+/* What the carrier failed with, if it has; passed on, not logged. */
+petra_status petra_carrier_failed(petra_carrier *carrier);
 
 /* The rank that has not been heard of or has said that it failed; -1: none. */
 int petra_carrier_lost(petra_carrier *carrier);

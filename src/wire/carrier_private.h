@@ -25,6 +25,8 @@ struct petra_carrier {
   int64_t beat_ns, looked_ns; /* the last beat; when ranks were last looked after */
   petra_status failed;        /* of the wire, in the thread */
   int lost;                   /* a rank that is silent or failed; -1: none */
+  petra_carrier_watch watch;  /* zeros: none */
+  int64_t watched_ns;         /* the last look of it */
   petra_carrier_counts counts;
 };
 

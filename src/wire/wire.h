@@ -36,6 +36,7 @@ typedef struct petra_wire_ops {
 struct petra_wire {
   const petra_wire_ops *ops;
   int rank, ranks; /* this process, from 0, of how many */
+  int local;       /* its place, from 0, among those of its host */
   int tags;        /* tags are 0 .. tags - 1 */
 };
 
