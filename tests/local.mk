@@ -361,10 +361,17 @@ TESTS += tests/test_cuda_segments
 tests_test_cuda_segments_SOURCES = tests/test_cuda_segments.c
 tests_test_cuda_segments_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) $(CHECK_CFLAGS)
 tests_test_cuda_segments_LDADD = $(CUDA_FAKE_LDADD)
+check_PROGRAMS += tests/test_cuda_peers
+TESTS += tests/test_cuda_peers
+tests_test_cuda_peers_SOURCES = tests/test_cuda_peers.c tests/harness.h
+tests_test_cuda_peers_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) $(CHECK_CFLAGS)
+tests_test_cuda_peers_LDADD = $(CUDA_FAKE_LDADD)
 # petra as a whole over the fakes, for runs on several processes with a device each
 check_PROGRAMS += tests/petra_fake
 tests_petra_fake_SOURCES = $(petra_SOURCES)
 tests_petra_fake_LDADD = $(CUDA_FAKE_LDADD)
+TESTS += tests/cli/execute_gpu.py
+EXTRA_DIST += tests/cli/execute_gpu.py
 # The benchmark for devices, small: on cpu, and over the fake.
 check_PROGRAMS += bench/bench_device_fake
 bench_bench_device_fake_SOURCES = $(BENCH_DEVICE_SOURCES)

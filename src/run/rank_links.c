@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+static const int64_t STUCK_NS = 5000000000; /* between giving up the device's work and ending the run */
+
 /* What a rank tells rank 0 of itself. */
 typedef struct report {
   char name[128];   /* "rank 1 (host)" */
@@ -191,7 +193,7 @@ static void stuck(void *context, petra_status status) {
 
 static petra_status open_lanes(petra_rank_links *links, const petra_placement *placement, const petra_plan *plan) {
   const petra_carrier_watch watch = {
-      .look = look, .give_up = give_up, .stuck = stuck, .what = "what its GPU does", .context = links};
+      .look = look, .give_up = give_up, .stuck = stuck, .stuck_ns = STUCK_NS, .what = "what its GPU does", .context = links};
   const size_t count = (size_t)links->ranks->count;
   links->backend->peers->describe(links->backend, links->name, sizeof links->name);
   PETRA_TRY(petra_allocate(&links->lane_out, count, sizeof *links->lane_out));

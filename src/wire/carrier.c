@@ -11,7 +11,6 @@
 
 static const int64_t NAP_NS = 300000;       /* of the thread between two looks */
 static const int64_t BEAT_NS = 250000000;   /* between two beats */
-static const int64_t STUCK_NS = 5000000000; /* between giving up and ending the run in the other thread's place */
 static const int64_t AWAY_NS = 1000000000;  /* between two looks: more than a process takes that runs */
 static const size_t PIECE = 1 << 30;        /* of what goes beside the ways */
 
@@ -99,7 +98,7 @@ static void give_up(petra_carrier *carrier) {
   watch.give_up(watch.context);
   const int64_t began_ns = petra_clock_ns();
   pthread_mutex_lock(&carrier->lock);
-  while (!carrier->ending && petra_clock_ns() - began_ns < STUCK_NS) {
+  while (!carrier->ending && petra_clock_ns() - began_ns < watch.stuck_ns) {
     pthread_mutex_unlock(&carrier->lock);
     nanosleep(&(const struct timespec){0, 10000000}, NULL);
     pthread_mutex_lock(&carrier->lock);

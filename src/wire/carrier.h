@@ -29,8 +29,9 @@ typedef struct petra_carrier_watch {
   petra_status (*look)(void *context);
   /* Once, when that failed, or a rank is silent or failed, which was logged: what the rank's own thread waits for has to end. */
   void (*give_up)(void *context);
-  /* When that thread has not ended the run five seconds later. */
+  /* When that thread has not ended the run so much later. */
   void (*stuck)(void *context, petra_status status);
+  int64_t stuck_ns;
   const char *what; /* it waits for then, in messages */
   void *context;
 } petra_carrier_watch;

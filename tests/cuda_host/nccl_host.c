@@ -24,6 +24,7 @@ typedef struct operation {
 } operation;
 
 struct ncclComm {
+  struct ncclComm *next; /* of those that were aborted */
   int rank, device, listening, socket; /* -1: none */
   struct sockaddr_un address;
   bool said, connected;
@@ -38,6 +39,7 @@ struct ncclComm {
 static int64_t break_at;
 static bool break_known;
 static petra_nccl_host_counts counts;
+static struct ncclComm *aborted;
 static _Thread_local int depth;
 static _Thread_local operation *group[GROUP_MOST];
 static _Thread_local int group_count;
@@ -202,6 +204,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   lock();
   enqueue(comm);
   close_sockets(comm);
+  comm->next = aborted;
+  aborted = comm;
   counts.communicators--;
   return leave(ncclSuccess);
 }
