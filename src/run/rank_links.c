@@ -92,7 +92,7 @@ static petra_status choose(petra_rank_links *links, const petra_config *config) 
   if (ranks->rank > 0)
     PETRA_TRY(petra_carrier_get(ranks->carrier, 0, &v, sizeof v));
   ranks->agreed = v.status != PETRA_OK; /* rank 0 has told, and all end together */
-  links->direct = v.direct;
+  links->direct = v.direct && ranks->count > 1;
   return (petra_status)v.status;
 }
 
@@ -192,8 +192,12 @@ static void stuck(void *context, petra_status status) {
 }
 
 static petra_status open_lanes(petra_rank_links *links, const petra_placement *placement, const petra_plan *plan) {
-  const petra_carrier_watch watch = {
-      .look = look, .give_up = give_up, .stuck = stuck, .stuck_ns = STUCK_NS, .what = "what its GPU does", .context = links};
+  const petra_carrier_watch watch = {.look = look,
+                                     .give_up = give_up,
+                                     .stuck = stuck,
+                                     .stuck_ns = STUCK_NS,
+                                     .what = "what its GPU does",
+                                     .context = links};
   const size_t count = (size_t)links->ranks->count;
   links->backend->peers->describe(links->backend, links->name, sizeof links->name);
   PETRA_TRY(petra_allocate(&links->lane_out, count, sizeof *links->lane_out));

@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <time.h>
 
-static const int64_t NAP_NS = 300000;       /* of the thread between two looks */
-static const int64_t BEAT_NS = 250000000;   /* between two beats */
-static const int64_t AWAY_NS = 1000000000;  /* between two looks: more than a process takes that runs */
-static const size_t PIECE = 1 << 30;        /* of what goes beside the ways */
+static const int64_t NAP_NS = 300000;      /* of the thread between two looks */
+static const int64_t BEAT_NS = 250000000;  /* between two beats */
+static const int64_t AWAY_NS = 1000000000; /* between two looks: more than a process takes that runs */
+static const size_t PIECE = 1 << 30;       /* of what goes beside the ways */
 
 /* What ranks tell each other beside messages. */
 typedef struct control {

@@ -24,7 +24,7 @@ typedef struct operation {
 } operation;
 
 struct ncclComm {
-  struct ncclComm *next; /* of those that were aborted */
+  struct ncclComm *next;               /* of those that were aborted */
   int rank, device, listening, socket; /* -1: none */
   struct sockaddr_un address;
   bool said, connected;
