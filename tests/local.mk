@@ -368,7 +368,7 @@ tests_test_cuda_peers_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) $(CHECK_CFLAGS)
 tests_test_cuda_peers_LDADD = $(CUDA_FAKE_LDADD)
 # petra as a whole over the fakes, for runs on several processes with a device each
 check_PROGRAMS += tests/petra_fake
-tests_petra_fake_SOURCES = $(petra_SOURCES)
+tests_petra_fake_SOURCES = $(petra_SOURCES) tests/cuda_host/mpi_host.c
 tests_petra_fake_LDADD = $(CUDA_FAKE_LDADD)
 TESTS += tests/cli/execute_gpu.py
 EXTRA_DIST += tests/cli/execute_gpu.py

@@ -268,6 +268,9 @@ typedef struct petra_backend_ops {
   petra_status (*synchronize)(petra_backend *backend);
   /* Waits for the results of the cross_entropy that gave this ticket, one of the last three; sets loss, top1, top5. */
   petra_status (*collect)(petra_backend *backend, int64_t ticket, petra_cross_entropy *out);
+  /* Optional (NULL: `data` is not memory of a CUDA device). Waits until a library may read, or write, the elements at
+   * tensor->data, which lie as those of every backend of this name. */
+  petra_status (*settle)(petra_backend *backend, petra_tensor *tensor, bool writes);
   /* Optional: x (N, 3, H, W) = (pixel / 255 - mean) / deviation of the augmented images, computed in double and
    * rounded once: the numbers that uploading those of petra_augment_apply would give. */
   petra_status (*upload_images)(petra_backend *backend, const petra_images *images, petra_tensor *x);

@@ -4,6 +4,7 @@ libpetra_a_SOURCES += \
 	src/exec/executor.h \
 	src/exec/feed.c src/exec/feed.h \
 	src/exec/observer.h \
+	src/exec/peers_wire.c src/exec/peers_wire.h \
 	src/exec/probe.c src/exec/probe.h src/exec/probe_private.h \
 	src/exec/probe_archive.c \
 	src/exec/probe_reference.c \

@@ -4,6 +4,8 @@
 #include "base/mem.h"
 #include "stage/archive.h"
 
+#include <stdio.h>
+
 enum { PARTS = 4, RECEIVING = 6 }; /* tensors of a message; a kind of action that no program has (backend.h) */
 _Static_assert(RECEIVING + 1 < PETRA_BACKEND_ACTIONS, "forward and backward messages have a kind each");
 
@@ -27,10 +29,9 @@ static petra_status name(petra_transport_peers *p, int lane, petra_message *mess
 }
 
 petra_status petra_transport_peers_flush(petra_transport_peers *p) {
-  petra_backend *backend = p->options.backend;
   petra_status status = PETRA_OK;
   if (p->count > 0)
-    status = backend->peers->exchange(backend, p->operations, (int)p->count);
+    status = p->options.way.exchange(p->options.way.context, p->operations, (int)p->count);
   p->count = 0;
   while (p->leaving_count > 0)
     petra_message_release(&p->leaving[--p->leaving_count]);
@@ -104,13 +105,34 @@ petra_status petra_transport_peers_coming(petra_transport_peers *p, const petra_
   return status != PETRA_OK ? status : end;
 }
 
-petra_status petra_transport_peers_take(petra_transport_peers *p, const petra_address *at, petra_message *out) {
-  petra_message message;
+/* The message's tensors, some of which may still be on their way. */
+static petra_status take_tensors(petra_transport_peers *p, const petra_address *at, petra_message *out) {
   PETRA_TRY(petra_transport_peers_flush(p)); /* what came in the same group, were it so */
   if (at->channel != PETRA_CHANNEL_EVALUATION)
     return p->options.local->ops->take(p->options.local, at, out);
-  PETRA_TRY(receive(p, at, images_of(p, at->number), &message));
+  PETRA_TRY(receive(p, at, images_of(p, at->number), out));
   petra_status status = petra_transport_peers_flush(p);
+  if (status != PETRA_OK)
+    petra_message_release(out);
+  return status;
+}
+
+static petra_status await(const petra_transport_peers *p, const petra_address *at, const petra_message *message) {
+  static const char *const channels[] = {"forward message", "backward message", "evaluation's message"};
+  petra_tensor *const parts[PARTS] = {message->streams.tensor[0], message->streams.tensor[1],
+                                      message->gradients.tensor[0], message->gradients.tensor[1]};
+  char what[96];
+  snprintf(what, sizeof what, "the %s %lld of stage %d", channels[at->channel], (long long)at->number, at->stage);
+  for (int i = 0; i < PARTS; i++)
+    if (parts[i] && p->options.way.await)
+      PETRA_TRY(p->options.way.await(p->options.way.context, parts[i], what));
+  return PETRA_OK;
+}
+
+petra_status petra_transport_peers_take(petra_transport_peers *p, const petra_address *at, petra_message *out) {
+  petra_message message;
+  PETRA_TRY(take_tensors(p, at, &message));
+  petra_status status = await(p, at, &message);
   if (status != PETRA_OK)
     petra_message_release(&message);
   else

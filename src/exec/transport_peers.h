@@ -11,11 +11,21 @@
 #include "exec/stages.h"
 #include "exec/transport.h"
 
+/* How tensors get to another device. */
+typedef struct petra_peer_way {
+  /* As in backend/peers.h; the tensors are released when it returns. */
+  petra_status (*exchange)(void *context, const petra_peer_operation *operations, int count);
+  /* Before a tensor is used that was received; NULL: the device knows. `what` is waited for. */
+  petra_status (*await)(void *context, petra_tensor *tensor, const char *what);
+  void *context;
+} petra_peer_way;
+
 typedef struct petra_transport_peers petra_transport_peers;
 
 typedef struct petra_transport_peers_options {
   petra_stages stages;
-  petra_backend *backend;  /* its lanes are connected */
+  petra_backend *backend;
+  petra_peer_way way;
   petra_transport *local;  /* borrowed: what came is put there */
   const int32_t *rank_of;  /* of each stage; borrowed */
   const int32_t *lane_out; /* to each rank, and from it; borrowed */

@@ -25,7 +25,7 @@ typedef struct petra_transport_ranks_options {
   bool evaluates;               /* there are evaluations */
   const int64_t *forward_bytes; /* of the message that each stage sends up, and down, at most; borrowed */
   const int64_t *backward_bytes;
-  petra_transport_peers *peers; /* taken over, also on failure; NULL: by the carrier */
+  petra_transport_peers *peers; /* taken over, also on failure; NULL: by ways of the carrier */
 } petra_transport_ranks_options;
 
 petra_status petra_transport_ranks_create(const petra_transport_ranks_options *options, petra_transport **out);

@@ -145,7 +145,8 @@ petra_status petra_execution_agree(petra_ranks *ranks, petra_status status, cons
 }
 
 petra_status petra_execution_connect(petra_execution *e, const petra_network *network) {
-  return petra_rank_links_init(&e->links, &e->placement, e->plan, network->backend);
+  return petra_rank_links_init(&e->links, &e->placement, e->plan, network->backend,
+                               e->plan->stages * PETRA_CHANNELS + 1);
 }
 
 const char *petra_execution_way(const petra_execution *e) {
@@ -153,18 +154,21 @@ const char *petra_execution_way(const petra_execution *e) {
 }
 
 /* NULL where messages go through the hosts. */
-static petra_status create_peers(const petra_execution *e, const petra_network *network, petra_transport *local,
+static petra_status create_peers(petra_execution *e, const petra_network *network, petra_transport *local,
                                  const petra_dataset *evaluation, petra_transport_peers **out) {
+  *out = NULL;
+  if (e->links.kind == PETRA_LINKS_HOSTS)
+    return PETRA_OK;
   const petra_transport_peers_options options = {.stages = petra_network_stages(network),
                                                  .backend = network->backend,
+                                                 .way = petra_rank_links_way(&e->links),
                                                  .local = local,
                                                  .rank_of = e->placement.rank_of,
                                                  .lane_out = e->links.lane_out,
                                                  .lane_in = e->links.lane_in,
                                                  .batch = (int32_t)e->plan->config->data.batch,
                                                  .evaluation_images = evaluation ? evaluation->count : 0};
-  *out = NULL;
-  return e->links.direct ? petra_transport_peers_create(&options, out) : PETRA_OK;
+  return petra_transport_peers_create(&options, out);
 }
 
 petra_status petra_execution_transport(petra_execution *e, const petra_network *network,

@@ -14,12 +14,13 @@ static const int64_t STUCK_NS = 5000000000; /* between giving up the device's wo
 typedef struct report {
   char name[128];   /* "rank 1 (host)" */
   char device[128]; /* other than that of any other rank with another device */
-  char why_not[96]; /* why it has no messages from device to device; "" if it has */
+  char why_not[96]; /* why it has no NCCL; "" if it has */
+  int32_t wire;     /* MPI reads the memory of its device */
 } report;
 
 /* What rank 0 says. */
 typedef struct verdict {
-  int32_t status, direct;
+  int32_t status, kind;
 } verdict;
 
 void petra_rank_links_device(const petra_config *config, const petra_ranks *ranks, petra_backend_options *options) {
@@ -32,6 +33,7 @@ static petra_status describe(const petra_rank_links *links, report *out) {
   char host[64], device[48] = "";
   *out = (report){0};
   snprintf(out->name, sizeof out->name, "%s", links->ranks->name);
+  out->wire = links->ranks->wire->cuda && backend->ops->settle;
   if (!backend->peers) {
     snprintf(out->why_not, sizeof out->why_not, "%s",
              strcmp(backend->ops->name, "cuda") == 0 ? "was built without NCCL"
@@ -48,13 +50,15 @@ static petra_status describe(const petra_rank_links *links, report *out) {
 
 typedef struct choice {
   report *reports;
-  char why_not[400]; /* "" : from device to device */
+  char why_not[400]; /* why not NCCL; "": it can be */
+  bool wire;         /* MPI reads the memory of all devices */
 } choice;
 
 static petra_status take_report(void *context, int rank, const void *data, size_t size) {
   choice *c = context;
   report *mine = &c->reports[rank];
   memcpy(mine, data, size);
+  c->wire = mine->wire && (rank == 0 || c->wire);
   for (int r = 0; r < rank && !*c->why_not && !*mine->why_not; r++)
     if (strcmp(c->reports[r].device, mine->device) == 0)
       snprintf(c->why_not, sizeof c->why_not, "%s and %s have one GPU, %.*s", c->reports[r].name, mine->name,
@@ -71,8 +75,10 @@ static verdict decide(const petra_config *config, const choice *c) {
     return (verdict){petra_config_fail(config, "cluster.transport",
                                        "%s; expected a GPU for every process alone and a petra with NCCL, or mpi",
                                        c->why_not),
-                     false};
-  return (verdict){PETRA_OK, can && wanted != PETRA_TRANSPORT_MPI};
+                     PETRA_LINKS_HOSTS};
+  if (can && wanted != PETRA_TRANSPORT_MPI)
+    return (verdict){PETRA_OK, PETRA_LINKS_NCCL};
+  return (verdict){PETRA_OK, c->wire ? PETRA_LINKS_MPI_DEVICES : PETRA_LINKS_HOSTS};
 }
 
 static petra_status choose(petra_rank_links *links, const petra_config *config) {
@@ -92,7 +98,7 @@ static petra_status choose(petra_rank_links *links, const petra_config *config) 
   if (ranks->rank > 0)
     PETRA_TRY(petra_carrier_get(ranks->carrier, 0, &v, sizeof v));
   ranks->agreed = v.status != PETRA_OK; /* rank 0 has told, and all end together */
-  links->direct = v.direct && ranks->count > 1;
+  links->kind = ranks->count > 1 ? (petra_link_kind)v.kind : PETRA_LINKS_HOSTS;
   return (petra_status)v.status;
 }
 
@@ -191,6 +197,26 @@ static void stuck(void *context, petra_status status) {
   petra_ranks_end_all(links->ranks, status);
 }
 
+static petra_status allocate_lanes(petra_rank_links *links) {
+  const size_t count = (size_t)links->ranks->count;
+  PETRA_TRY(petra_allocate(&links->lane_out, count, sizeof *links->lane_out));
+  PETRA_TRY(petra_allocate(&links->lane_in, count, sizeof *links->lane_in));
+  for (size_t r = 0; r < count; r++)
+    links->lane_out[r] = links->lane_in[r] = -1;
+  return PETRA_OK;
+}
+
+/* Nothing to connect: MPI has. */
+static petra_status open_wire(petra_rank_links *links, int id) {
+  snprintf(links->name, sizeof links->name, "MPI, from device to device");
+  PETRA_TRY(allocate_lanes(links));
+  for (int r = 0; r < links->ranks->count; r++) {
+    links->lane_out[r] = petra_peers_wire_lane(r, true);
+    links->lane_in[r] = petra_peers_wire_lane(r, false);
+  }
+  return petra_peers_wire_create(links->ranks->carrier, links->backend, id, &links->wire);
+}
+
 static petra_status open_lanes(petra_rank_links *links, const petra_placement *placement, const petra_plan *plan) {
   const petra_carrier_watch watch = {.look = look,
                                      .give_up = give_up,
@@ -198,39 +224,50 @@ static petra_status open_lanes(petra_rank_links *links, const petra_placement *p
                                      .stuck_ns = STUCK_NS,
                                      .what = "what its GPU does",
                                      .context = links};
-  const size_t count = (size_t)links->ranks->count;
   links->backend->peers->describe(links->backend, links->name, sizeof links->name);
-  PETRA_TRY(petra_allocate(&links->lane_out, count, sizeof *links->lane_out));
-  PETRA_TRY(petra_allocate(&links->lane_in, count, sizeof *links->lane_in));
-  for (size_t r = 0; r < count; r++)
-    links->lane_out[r] = links->lane_in[r] = -1;
+  PETRA_TRY(allocate_lanes(links));
   petra_carrier_watch_set(links->ranks->carrier, &watch);
   PETRA_TRY(connect_all(links, placement, plan));
   return try_lanes(links);
 }
 
 petra_status petra_rank_links_init(petra_rank_links *links, const petra_placement *placement, const petra_plan *plan,
-                                   petra_backend *backend) {
+                                   petra_backend *backend, int id) {
   *links = (petra_rank_links){.ranks = placement->ranks, .backend = backend};
   snprintf(links->name, sizeof links->name, "%s",
            strcmp(backend->ops->name, "cuda") == 0 ? "MPI, through host memory" : "MPI");
   PETRA_TRY(choose(links, plan->config));
-  if (!links->direct)
+  if (links->kind == PETRA_LINKS_HOSTS)
     return PETRA_OK;
-  return petra_ranks_agree(links->ranks, open_lanes(links, placement, plan), NULL);
+  return petra_ranks_agree(
+      links->ranks, links->kind == PETRA_LINKS_NCCL ? open_lanes(links, placement, plan) : open_wire(links, id), NULL);
+}
+
+static petra_status exchange(void *context, const petra_peer_operation *operations, int count) {
+  const petra_rank_links *links = context;
+  return links->backend->peers->exchange(links->backend, operations, count);
+}
+
+petra_peer_way petra_rank_links_way(petra_rank_links *links) {
+  if (links->kind == PETRA_LINKS_MPI_DEVICES)
+    return petra_peers_wire_way(links->wire);
+  return (petra_peer_way){.exchange = exchange, .context = links};
 }
 
 petra_status petra_rank_links_close(petra_rank_links *links) {
-  if (!links->direct)
+  if (links->kind == PETRA_LINKS_MPI_DEVICES)
+    return petra_peers_wire_close(links->wire);
+  if (links->kind == PETRA_LINKS_HOSTS)
     return PETRA_OK;
   petra_status status = links->backend->peers->close(links->backend);
   petra_carrier_watch_set(links->ranks->carrier, NULL);
-  links->direct = false;
+  links->kind = PETRA_LINKS_HOSTS;
   return status;
 }
 
 void petra_rank_links_fini(petra_rank_links *links) {
-  if (links->direct) {
+  petra_peers_wire_destroy(links->wire);
+  if (links->kind == PETRA_LINKS_NCCL) {
     petra_carrier_watch_set(links->ranks->carrier, NULL);
     links->backend->peers->give_up(links->backend);
   }

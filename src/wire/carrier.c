@@ -222,6 +222,38 @@ petra_status petra_carrier_get(petra_carrier *carrier, int from, void *data, siz
   return transfer_all(carrier, from, data, NULL, size);
 }
 
+petra_status petra_carrier_begin(petra_carrier *carrier, int other, int id, bool sends, void *data, size_t size,
+                                 int *request) {
+  petra_wire *wire = carrier->options.wire;
+  const int tag = PETRA_TAGS_OWN + 2 * id;
+  petra_carrier_lock(carrier);
+  petra_status status = sends ? wire->ops->send(wire, other, tag, data, size, request)
+                              : wire->ops->receive(wire, other, tag, data, size, request);
+  return petra_carrier_unlock(carrier, status);
+}
+
+bool petra_carrier_over(petra_carrier *carrier, int *request) {
+  size_t size;
+  petra_carrier_lock(carrier);
+  carrier->options.wire->ops->done(carrier->options.wire, request, &size);
+  petra_carrier_unlock(carrier, PETRA_OK);
+  return *request == PETRA_WIRE_NONE;
+}
+
+petra_status petra_carrier_await(petra_carrier *carrier, int *request, const char *what) {
+  transfer t = {carrier->options.wire, *request};
+  petra_carrier_lock(carrier);
+  petra_status status = petra_carrier_wait(carrier, is_over, &t, what);
+  *request = t.request;
+  return petra_carrier_unlock(carrier, status);
+}
+
+void petra_carrier_cancel(petra_carrier *carrier, int *request) {
+  petra_carrier_lock(carrier);
+  carrier->options.wire->ops->cancel(carrier->options.wire, request);
+  petra_carrier_unlock(carrier, PETRA_OK);
+}
+
 int petra_carrier_lost(petra_carrier *carrier) {
   petra_carrier_lock(carrier);
   const int lost = carrier->lost;
@@ -299,6 +331,7 @@ fail:
 void petra_carrier_rename(petra_carrier *carrier, const char *name) {
   petra_carrier_lock(carrier);
   snprintf(carrier->name, sizeof carrier->name, "%s", name);
+  carrier->beat_ns = 0; /* others hear of it at once */
   petra_carrier_unlock(carrier, PETRA_OK);
 }
 

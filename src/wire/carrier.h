@@ -76,6 +76,15 @@ int64_t petra_way_bytes_max(petra_way *way);
 petra_status petra_carrier_put(petra_carrier *carrier, int to, const void *data, size_t size);
 petra_status petra_carrier_get(petra_carrier *carrier, int from, void *data, size_t size);
 
+/* A message straight from, or to, memory that stays as it is until it is done, such as a device's that the wire can read
+ * (wire.h). `id` is that of a way that is not opened; both ends name such messages of exactly `size` bytes in one order.
+ * They are not counted. */
+petra_status petra_carrier_begin(petra_carrier *carrier, int other, int id, bool sends, void *data, size_t size,
+                                 int *request);
+bool petra_carrier_over(petra_carrier *carrier, int *request); /* true again and again, once it is */
+petra_status petra_carrier_await(petra_carrier *carrier, int *request, const char *what);
+void petra_carrier_cancel(petra_carrier *carrier, int *request); /* a receive's */
+
 /* What the carrier failed with, if it has; passed on, not logged. */
 petra_status petra_carrier_failed(petra_carrier *carrier);
 

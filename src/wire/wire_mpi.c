@@ -1,9 +1,14 @@
+#include "config.h"
+
 #include "base/log.h"
 #include "base/mem.h"
 #include "wire/wire.h"
 
 #include <limits.h>
 #include <mpi.h>
+#ifdef PETRA_HAVE_MPI_EXT
+#include <mpi-ext.h>
+#endif
 #include <string.h>
 
 typedef enum request_state { FREE, UNDER_WAY, DONE } request_state;
@@ -158,6 +163,9 @@ petra_status petra_wire_mpi_create(petra_wire **out) {
   MPI_Comm_get_attr(wire->world, MPI_TAG_UB, &highest, &found);
   if (found && *(int *)highest > wire->base.tags)
     wire->base.tags = *(int *)highest;
+#ifdef PETRA_HAVE_MPI_CUDA
+  wire->base.cuda = MPIX_Query_cuda_support() == 1;
+#endif
   *out = &wire->base;
   return PETRA_OK;
 }

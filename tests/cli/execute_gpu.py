@@ -82,6 +82,22 @@ class ExecuteGpu(ProgramTest):
                 shutil.rmtree(self.path("many"))
             shutil.rmtree(self.path("one"))
 
+    def test_mpi_that_reads_devices(self):
+        reads = ["env", "PETRA_MPI_HOST_CUDA=1"]
+        way = ["--set", "run.mode=execute", "--set", "cluster.transport=mpi"]
+        for seed, (method, counts) in enumerate(list(METHODS.items())[:3]):
+            options = ["--set", f"method.name={method}", *NEEDS.get(method, [])]
+            self.emulate(*options)
+            case = f"{method}, {counts[-1]} ranks, seed {seed}"
+            found = self.end(self.start(counts[-1], *options, *way, "--quiet", seed=seed, first=reads, rest=reads))
+            self.assertEqual(found, (0, "", []), case)
+            self.assertEqual(self.read("one/weights.h5"), self.read("many/weights.h5"), case)
+            self.assertEqual(self.log("one"), self.log("many"), case)
+            shutil.rmtree(self.path("many"))
+            shutil.rmtree(self.path("one"))
+        found = self.end(self.start(2, *way, "--quiet", first=reads)) # rank 1's library reads no devices: both go through the hosts
+        self.assertEqual(found, (0, "", []))
+
     def test_what_is_held(self):
         """No rank holds more messages than the schedule says: what one process holds at each stage."""
         self.emulate("--set", "run.eval_every=0")
@@ -93,8 +109,11 @@ class ExecuteGpu(ProgramTest):
         self.emulate()
         for way, *options in [["NCCL 2.28.9"], ["MPI, through host memory", "--set", "cluster.gpus=[3, 3]"],
                               ["MPI, through host memory", "--set", "cluster.transport=mpi"],
-                              ["NCCL 2.28.9", "--set", "cluster.gpus=[7, 2]"]]:
-            code, out, lines = self.end(self.start(2, "--set", "run.mode=execute", *options))
+                              ["NCCL 2.28.9", "--set", "cluster.gpus=[7, 2]"],
+                              ["MPI, from device to device", "--set", "cluster.gpus=[3, 3]"],
+                              ["MPI, from device to device", "--set", "cluster.transport=mpi"]]:
+            reads = ["env", "PETRA_MPI_HOST_CUDA=1"] * way.endswith("device")
+            code, out, lines = self.end(self.start(2, "--set", "run.mode=execute", *options, first=reads, rest=reads))
             self.assertEqual((code, lines), (0, []), options)
             self.assertIn(f"messages between the processes: {way}\n", out)
             self.assertEqual(self.read("one/weights.h5"), self.read("many/weights.h5"), options)

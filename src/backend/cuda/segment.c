@@ -228,3 +228,13 @@ petra_status cuda_synchronize(petra_backend *backend) {
   PETRA_TRY(cuda_submit(cuda_of(backend)));
   return cuda_check(cudaDeviceSynchronize(), "the device's work");
 }
+
+petra_status cuda_settle(petra_backend *backend, petra_tensor *tensor, bool writes) {
+  cuda_backend *cuda = cuda_of(backend);
+  const cuda_storage *storage = cuda_storage_of(tensor);
+  PETRA_TRY(cuda_submit(cuda));
+  PETRA_TRY(cuda_wait_for(cuda, storage->write_lane, storage->write));
+  for (int l = 0; l < CUDA_TRACKS && writes; l++)
+    PETRA_TRY(cuda_wait_for(cuda, l, storage->reads[l]));
+  return PETRA_OK;
+}

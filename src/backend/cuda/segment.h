@@ -32,6 +32,7 @@ petra_status cuda_track_create(cuda_track *track);
 petra_status cuda_begin(petra_backend *backend, int32_t stage, int32_t kind);
 petra_status cuda_end(petra_backend *backend);
 petra_status cuda_synchronize(petra_backend *backend);
+petra_status cuda_settle(petra_backend *backend, petra_tensor *tensor, bool writes);
 
 /* The moment of the segment in the making, on its lane. */
 cuda_moment cuda_present(const cuda_backend *cuda);
