@@ -270,7 +270,6 @@ static petra_status end_news(petra_execution *e) {
 petra_status petra_execution_finish(petra_execution *e) {
   petra_carrier *carrier = e->ranks->carrier;
   const int64_t in_actions_ns = petra_carrier_counted(carrier).wait_ns - e->before.wait_ns;
-  PETRA_TRY(petra_rank_links_close(&e->links));
   PETRA_TRY(end_news(e));
   const petra_carrier_counts counts = petra_carrier_counted(carrier);
   e->did.wall_ns += petra_clock_ns();
@@ -281,7 +280,7 @@ petra_status petra_execution_finish(petra_execution *e) {
   e->did.bytes = counts.bytes_sent - e->before.bytes_sent;
   petra_transport_ranks_count_direct(e->transport, &e->did.messages, &e->did.bytes);
   snprintf(e->did.host, sizeof e->did.host, "%s", e->ranks->host);
-  return PETRA_OK;
+  return petra_rank_links_close(&e->links);
 }
 
 /* --- the worker, and what it leaves --- */

@@ -68,8 +68,14 @@ static petra_status take_report(void *context, int rank, const void *data, size_
   return PETRA_OK;
 }
 
-static verdict decide(const petra_config *config, const choice *c) {
+static verdict decide(const petra_plan *plan, choice *c) {
+  const petra_config *config = plan->config;
   const petra_transport_choice wanted = config->cluster.transport;
+  if (plan->method.program->arrival) {
+    c->wire = false;
+    snprintf(c->why_not, sizeof c->why_not, "%s takes messages as they come, which no schedule tells before",
+             plan->method.name);
+  }
   const bool can = !*c->why_not;
   if (wanted == PETRA_TRANSPORT_NCCL && !can)
     return (verdict){petra_config_fail(config, "cluster.transport",
@@ -81,7 +87,7 @@ static verdict decide(const petra_config *config, const choice *c) {
   return (verdict){PETRA_OK, c->wire ? PETRA_LINKS_MPI_DEVICES : PETRA_LINKS_HOSTS};
 }
 
-static petra_status choose(petra_rank_links *links, const petra_config *config) {
+static petra_status choose(petra_rank_links *links, const petra_plan *plan) {
   petra_ranks *ranks = links->ranks;
   choice c = {0};
   report mine;
@@ -90,7 +96,7 @@ static petra_status choose(petra_rank_links *links, const petra_config *config) 
   PETRA_TRY(petra_allocate(&c.reports, (size_t)ranks->count, sizeof *c.reports));
   petra_status status = petra_ranks_gather(ranks, &mine, sizeof mine, take_report, &c);
   if (status == PETRA_OK && ranks->rank == 0)
-    v = decide(config, &c);
+    v = decide(plan, &c);
   petra_free(c.reports);
   PETRA_TRY(status);
   for (int r = 1; r < ranks->count && ranks->rank == 0; r++)
@@ -236,7 +242,7 @@ petra_status petra_rank_links_init(petra_rank_links *links, const petra_placemen
   *links = (petra_rank_links){.ranks = placement->ranks, .backend = backend};
   snprintf(links->name, sizeof links->name, "%s",
            strcmp(backend->ops->name, "cuda") == 0 ? "MPI, through host memory" : "MPI");
-  PETRA_TRY(choose(links, plan->config));
+  PETRA_TRY(choose(links, plan));
   if (links->kind == PETRA_LINKS_HOSTS)
     return PETRA_OK;
   return petra_ranks_agree(
@@ -259,6 +265,8 @@ petra_status petra_rank_links_close(petra_rank_links *links) {
     return petra_peers_wire_close(links->wire);
   if (links->kind == PETRA_LINKS_HOSTS)
     return PETRA_OK;
+  PETRA_TRY(petra_backend_synchronize(links->backend));
+  PETRA_TRY(petra_ranks_agree(links->ranks, PETRA_OK, NULL)); /* nobody closes what another one still uses */
   petra_status status = links->backend->peers->close(links->backend);
   petra_carrier_watch_set(links->ranks->carrier, NULL);
   links->kind = PETRA_LINKS_HOSTS;
