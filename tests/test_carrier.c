@@ -291,6 +291,39 @@ static void watch(int fails_at, bool comes_back, petra_status expected, const ch
   petra_wire_destroy(wires[1]);
 }
 
+/* The rank waits in the carrier, for a rank that is well but waits for this one's device. */
+START_TEST(what_is_watched_while_waiting) {
+  petra_wire *wires[2];
+  petra_carrier *carrier;
+  petra_way *way;
+  const void *data;
+  size_t size;
+  watched w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 2, 0, 0, PETRA_OK};
+  const petra_carrier_watch of_device = {.look = look,
+                                         .give_up = on_give_up,
+                                         .stuck = on_stuck,
+                                         .stuck_ns = INT64_C(20000000000),
+                                         .what = "what its device does",
+                                         .context = &w};
+  wire_threads_create(2, 1, wires);
+  const petra_carrier_options options = {
+      .wire = wires[0], .name = "rank 0 (here)", .timeout_ns = INT64_C(100000000000)};
+  must(petra_carrier_create(&options, &carrier));
+  must(petra_carrier_way_in(carrier, 1, 0, 16, &way));
+  harness_clear();
+  petra_carrier_watch_set(carrier, &of_device);
+  ck_assert_int_eq(petra_way_take(way, 0, "a message", &data, &size), PETRA_BACKEND);
+  petra_carrier_watch_set(carrier, NULL);
+  ck_assert_logged("the device is gone");
+  ck_assert_int_eq(harness_lines, 1);
+  ck_assert_int_eq(w.looks, 2);
+  ck_assert_int_eq(w.stuck, 0);
+  petra_carrier_destroy(carrier);
+  petra_wire_destroy(wires[0]);
+  petra_wire_destroy(wires[1]);
+}
+END_TEST
+
 START_TEST(what_is_watched_beside) {
   static const char lost[] = "rank 1 has not been heard of for 0.7 s; rank 0 (here) waited for what its device does";
   watch(0, false, PETRA_CHILD, lost);
@@ -301,6 +334,7 @@ START_TEST(what_is_watched_beside) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {random_orders, a_silent_rank, a_rank_that_says_so, what_is_watched_beside};
+  const TTest *const tests[] = {random_orders, a_silent_rank, a_rank_that_says_so, what_is_watched_beside,
+                                what_is_watched_while_waiting};
   return harness_run("carrier", tests, HARNESS_COUNT(tests));
 }

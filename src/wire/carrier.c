@@ -90,44 +90,52 @@ static petra_status tell_lost(petra_carrier *carrier, const char *what) {
                                       1e-9 * (double)carrier->options.timeout_ns, carrier->name, what);
 }
 
-/* Ends what the rank's own thread waits for, and, where that does not help, the run. Under the lock, which it lets go of. */
-static void give_up(petra_carrier *carrier) {
+/* Around a function of the watch, which is called without the lock. */
+static petra_carrier_watch leave_for_watch(petra_carrier *carrier) {
   const petra_carrier_watch watch = carrier->watch;
-  carrier->watch = (petra_carrier_watch){0};
+  carrier->calling = true;
   pthread_mutex_unlock(&carrier->lock);
-  watch.give_up(watch.context);
-  const int64_t began_ns = petra_clock_ns();
-  pthread_mutex_lock(&carrier->lock);
-  while (!carrier->ending && petra_clock_ns() - began_ns < watch.stuck_ns) {
-    pthread_mutex_unlock(&carrier->lock);
-    nanosleep(&(const struct timespec){0, 10000000}, NULL);
-    pthread_mutex_lock(&carrier->lock);
-  }
-  if (carrier->ending)
-    return;
-  pthread_mutex_unlock(&carrier->lock);
-  watch.stuck(watch.context, carrier->failed);
-  pthread_mutex_lock(&carrier->lock);
+  return watch;
 }
 
-/* What is watched beside the carrier's own waits. Under the lock, which it lets go of. */
-static void watch_others(petra_carrier *carrier) {
-  const petra_carrier_watch watch = carrier->watch;
-  const int64_t now_ns = petra_clock_ns();
-  if (!watch.look)
+static void back_from_watch(petra_carrier *carrier) {
+  pthread_mutex_lock(&carrier->lock);
+  carrier->calling = false;
+}
+
+static void look_around(petra_carrier *carrier, int64_t now_ns) {
+  if (now_ns - carrier->watched_ns < BEAT_NS)
     return;
-  if (carrier->failed == PETRA_OK && now_ns - carrier->watched_ns >= BEAT_NS) {
-    carrier->watched_ns = now_ns;
-    pthread_mutex_unlock(&carrier->lock);
-    const petra_status status = watch.look(watch.context);
-    pthread_mutex_lock(&carrier->lock);
-    if (carrier->failed == PETRA_OK)
-      carrier->failed = status;
+  carrier->watched_ns = now_ns;
+  const petra_carrier_watch watch = leave_for_watch(carrier);
+  const petra_status status = watch.look(watch.context);
+  back_from_watch(carrier);
+  if (carrier->failed == PETRA_OK)
+    carrier->failed = status;
+}
+
+/* What is watched beside the carrier's own waits: first whether all is well; once it is not, that is given up, and later, should
+ * the rank's own thread not have taken the watch away, the run is ended. Under the lock, which it lets go of. */
+static void watch_others(petra_carrier *carrier) {
+  const int64_t now_ns = petra_clock_ns();
+  if (carrier->watch.look && carrier->failed == PETRA_OK)
+    look_around(carrier, now_ns);
+  if (carrier->watch.look && carrier->failed == PETRA_OK && carrier->lost >= 0)
+    tell_lost(carrier, carrier->watch.what);
+  if (!carrier->watch.look || carrier->failed == PETRA_OK)
+    return;
+  if (carrier->gave_up_ns == 0) {
+    const petra_carrier_watch watch = leave_for_watch(carrier);
+    watch.give_up(watch.context);
+    back_from_watch(carrier);
+    carrier->gave_up_ns = petra_clock_ns();
+  } else if (now_ns - carrier->gave_up_ns >= carrier->watch.stuck_ns) {
+    const petra_status status = carrier->failed;
+    const petra_carrier_watch watch = leave_for_watch(carrier);
+    watch.stuck(watch.context, status);
+    back_from_watch(carrier);
+    carrier->watch = (petra_carrier_watch){0};
   }
-  if (carrier->failed == PETRA_OK && carrier->lost >= 0)
-    tell_lost(carrier, watch.what);
-  if (carrier->failed != PETRA_OK && carrier->watch.look)
-    give_up(carrier);
 }
 
 static void *move(void *context) {
@@ -135,11 +143,11 @@ static void *move(void *context) {
   const struct timespec nap = {0, NAP_NS};
   pthread_mutex_lock(&carrier->lock);
   while (!carrier->ending) {
-    if (carrier->waiting || (carrier->failed != PETRA_OK && !carrier->watch.look)) {
+    if ((carrier->waiting || carrier->failed != PETRA_OK) && !carrier->watch.look) {
       pthread_cond_wait(&carrier->wake, &carrier->lock);
       continue;
     }
-    if (carrier->failed == PETRA_OK)
+    if (carrier->failed == PETRA_OK && !carrier->waiting)
       carrier->failed = petra_carrier_progress(carrier);
     watch_others(carrier);
     pthread_mutex_unlock(&carrier->lock);
@@ -269,6 +277,13 @@ petra_status petra_carrier_failed(petra_carrier *carrier) {
 void petra_carrier_watch_set(petra_carrier *carrier, const petra_carrier_watch *watch) {
   petra_carrier_lock(carrier);
   carrier->watch = watch ? *watch : (petra_carrier_watch){0};
+  carrier->watched_ns = carrier->gave_up_ns = 0;
+  pthread_cond_signal(&carrier->wake);
+  while (carrier->calling) { /* what the old one knows may go after this */
+    pthread_mutex_unlock(&carrier->lock);
+    nanosleep(&(const struct timespec){0, NAP_NS}, NULL);
+    pthread_mutex_lock(&carrier->lock);
+  }
   petra_carrier_unlock(carrier, PETRA_OK);
 }
 

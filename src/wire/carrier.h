@@ -35,7 +35,8 @@ typedef struct petra_carrier_watch {
   const char *what; /* it waits for then, in messages */
   void *context;
 } petra_carrier_watch;
-void petra_carrier_watch_set(petra_carrier *carrier, const petra_carrier_watch *watch); /* NULL: none any more */
+/* NULL: none any more; none of its functions runs when this returns. */
+void petra_carrier_watch_set(petra_carrier *carrier, const petra_carrier_watch *watch);
 
 void petra_carrier_rename(petra_carrier *carrier, const char *name);
 /* NULL is allowed. What is under way is given up. */

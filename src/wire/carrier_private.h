@@ -27,6 +27,8 @@ struct petra_carrier {
   int lost;                   /* a rank that is silent or failed; -1: none */
   petra_carrier_watch watch;  /* zeros: none */
   int64_t watched_ns;         /* the last look of it */
+  int64_t gave_up_ns;         /* when it gave up; 0: not yet */
+  bool calling;               /* one of its functions runs */
   petra_carrier_counts counts;
 };
 
