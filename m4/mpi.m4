@@ -31,7 +31,18 @@ AC_DEFUN([PETRA_MPI], [
       AS_IF([test "x$petra_have_mpi" = xyes], [
         PETRA_HEADER_NUMBER([petra_mpi_major], [MPI_VERSION], [#include <mpi.h>])
         PETRA_HEADER_NUMBER([petra_mpi_minor], [MPI_SUBVERSION], [#include <mpi.h>])
-        petra_mpi_version=$petra_mpi_major.$petra_mpi_minor])
+        petra_mpi_version=$petra_mpi_major.$petra_mpi_minor
+        AC_CHECK_HEADER([mpi-ext.h], [AC_DEFINE([PETRA_HAVE_MPI_EXT], [1], [MPI has mpi-ext.h])], [], [#include <mpi.h>])
+        AC_MSG_CHECKING([whether MPI tells if it takes memory of a CUDA device])
+        AC_LINK_IFELSE([AC_LANG_PROGRAM([[
+#include <mpi.h>
+#ifdef PETRA_HAVE_MPI_EXT
+#include <mpi-ext.h>
+#endif
+]], [[return MPIX_Query_cuda_support();]])],
+          [petra_mpi_cuda=yes
+           AC_DEFINE([PETRA_HAVE_MPI_CUDA], [1], [MPI has MPIX_Query_cuda_support])], [petra_mpi_cuda=no])
+        AC_MSG_RESULT([$petra_mpi_cuda])])
       CPPFLAGS=$petra_save_CPPFLAGS
       LIBS=$petra_save_LIBS])
     PETRA_OPTIONAL_RESULT([mpi], [an MPI library], [standard $petra_mpi_version], [$petra_found_mpi],

@@ -9,14 +9,23 @@ EXTRA_DIST += scripts/bundle.sh
 
 # The program once more, with another rpath. DT_RPATH, not DT_RUNPATH: it holds for what the libraries themselves need, and
 # goes before the LD_LIBRARY_PATH of a cluster, whose HDF5 may be another. Without MPI: its library is the machine's own, with
-# parts that it opens while it runs; wire_none.o goes before the archive, whose wire_mpi.o is then not wanted.
+# parts that it opens while it runs; wire_none.o goes before the archive, whose wire_mpi.o is then not wanted. So does peers_none.o,
+# as NCCL is for runs on several processes alone.
 bundle/wire_none.o: src/wire/wire_none.c
 	$(AM_V_at)$(MKDIR_P) bundle
 	$(AM_V_CC)$(CC) $(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -c -o $@ $<
 
-bundle/petra: $(petra_OBJECTS) $(petra_DEPENDENCIES) bundle/wire_none.o
-	$(AM_V_CCLD)$(CCLD) $(AM_CFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(petra_OBJECTS) bundle/wire_none.o \
-	  $(filter-out $(MPI_LIBS),$(petra_LDADD)) $(LIBS) \
+BUNDLE_OBJECTS = bundle/wire_none.o
+if HAVE_NCCL
+BUNDLE_OBJECTS += bundle/peers_none.o
+endif
+bundle/peers_none.o: src/backend/cuda/peers_none.c
+	$(AM_V_at)$(MKDIR_P) bundle
+	$(AM_V_CC)$(CC) $(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -c -o $@ $<
+
+bundle/petra: $(petra_OBJECTS) $(petra_DEPENDENCIES) $(BUNDLE_OBJECTS)
+	$(AM_V_CCLD)$(CCLD) $(AM_CFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(petra_OBJECTS) $(BUNDLE_OBJECTS) \
+	  $(filter-out $(MPI_LIBS) -lnccl,$(petra_LDADD)) $(LIBS) \
 	  -Wl,--disable-new-dtags '-Wl,-rpath,$$ORIGIN/../lib'
 
 # ldd finds CUDA's libraries where the compiler did, since this program's rpath does not name that folder.
@@ -31,7 +40,7 @@ bundle: bundle-dir
 	mv -f $(BUNDLE_ARCHIVE).part $(BUNDLE_ARCHIVE)
 	@ls -l $(BUNDLE_ARCHIVE)
 
-MOSTLYCLEANFILES += bundle/petra bundle/wire_none.o
+MOSTLYCLEANFILES += bundle/petra $(BUNDLE_OBJECTS)
 CLEANFILES += $(BUNDLE_ARCHIVE) $(BUNDLE_ARCHIVE).part
 clean-local: clean-bundle
 .PHONY: clean-bundle

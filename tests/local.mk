@@ -322,8 +322,8 @@ CUDA_FAKE_CPPFLAGS = -I$(top_srcdir)/tests/cuda_host $(AM_CPPFLAGS) -I$(top_srcd
 check_LIBRARIES += tests/libpetra_cuda_fake.a
 tests_libpetra_cuda_fake_a_SOURCES = tests/cuda_host/runtime.c tests/cuda_host/streams.c tests/cuda_host/events.c \
   tests/cuda_host/capture.c tests/cuda_host/graphs.c tests/cuda_host/memory.c tests/cuda_host/convolution_host.c \
-  tests/cuda_host/matrix_host.c tests/cuda_host/runtime.h tests/cuda_host/control.h tests/cuda_host/arithmetic.h \
-  tests/cuda_host/cuda_runtime_api.h
+  tests/cuda_host/matrix_host.c tests/cuda_host/nccl_host.c tests/cuda_host/runtime.h tests/cuda_host/control.h \
+  tests/cuda_host/nccl_control.h tests/cuda_host/arithmetic.h tests/cuda_host/cuda_runtime_api.h tests/cuda_host/nccl.h
 tests_libpetra_cuda_fake_a_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS)
 check_PROGRAMS += tests/test_cuda_runtime
 TESTS += tests/test_cuda_runtime
@@ -333,7 +333,8 @@ tests_test_cuda_runtime_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) $(CHECK_CFLAGS)
 tests_test_cuda_runtime_LDADD = tests/libpetra_cuda_fake.a $(TESTS_LDADD)
 # The whole backend over the fake, linked before libpetra.a: its registry knows `cuda`.
 check_LIBRARIES += tests/libpetra_cuda_backend.a
-tests_libpetra_cuda_backend_a_SOURCES = tests/cuda_host/launch.c src/backend/registry.c $(CUDA_BACKEND_FILES)
+tests_libpetra_cuda_backend_a_SOURCES = tests/cuda_host/launch.c src/backend/registry.c $(CUDA_BACKEND_FILES) \
+  src/backend/cuda/peers.c
 tests_libpetra_cuda_backend_a_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) -DPETRA_HAVE_CUDA
 # Where cuDNN's headers are: plan*.c over a fake of cuDNN's functions, in place of convolution_host.c.
 if HAVE_CUDA
@@ -371,6 +372,17 @@ TESTS += tests/test_cuda_segments
 tests_test_cuda_segments_SOURCES = tests/test_cuda_segments.c
 tests_test_cuda_segments_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) $(CHECK_CFLAGS)
 tests_test_cuda_segments_LDADD = $(CUDA_FAKE_LDADD)
+check_PROGRAMS += tests/test_cuda_peers
+TESTS += tests/test_cuda_peers
+tests_test_cuda_peers_SOURCES = tests/test_cuda_peers.c tests/harness.h
+tests_test_cuda_peers_CPPFLAGS = $(CUDA_FAKE_CPPFLAGS) $(CHECK_CFLAGS)
+tests_test_cuda_peers_LDADD = $(CUDA_FAKE_LDADD)
+# petra as a whole over the fakes, for runs on several processes with a device each
+check_PROGRAMS += tests/petra_fake
+tests_petra_fake_SOURCES = $(petra_SOURCES) tests/cuda_host/mpi_host.c
+tests_petra_fake_LDADD = $(CUDA_FAKE_LDADD)
+TESTS += tests/cli/execute_gpu.py
+EXTRA_DIST += tests/cli/execute_gpu.py
 # The benchmark for devices, small: on cpu, and over the fake.
 check_PROGRAMS += bench/bench_device_fake
 bench_bench_device_fake_SOURCES = $(BENCH_DEVICE_SOURCES)

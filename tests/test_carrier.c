@@ -216,7 +216,125 @@ START_TEST(a_rank_that_says_so) {
 }
 END_TEST
 
+/* What a rank does outside of the carrier, as with a device that hangs. */
+typedef struct watched {
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  int looks, fails_at, gave_up, stuck; /* times */
+  petra_status status;                 /* with which it was stuck */
+} watched;
+
+static petra_status look(void *context) {
+  watched *w = context;
+  pthread_mutex_lock(&w->lock);
+  const bool fails = ++w->looks == w->fails_at;
+  pthread_mutex_unlock(&w->lock);
+  return fails ? petra_fail(PETRA_BACKEND, "the device is gone") : PETRA_OK;
+}
+
+static void note(watched *w, int *times) {
+  pthread_mutex_lock(&w->lock);
+  ++*times;
+  pthread_cond_broadcast(&w->changed);
+  pthread_mutex_unlock(&w->lock);
+}
+
+static void on_give_up(void *context) {
+  note(context, &((watched *)context)->gave_up);
+}
+
+static void on_stuck(void *context, petra_status status) {
+  ((watched *)context)->status = status;
+  note(context, &((watched *)context)->stuck);
+}
+
+static void wait_for(watched *w, const int *times) {
+  pthread_mutex_lock(&w->lock);
+  while (*times == 0)
+    pthread_cond_wait(&w->changed, &w->lock);
+  pthread_mutex_unlock(&w->lock);
+}
+
+/* The carrier's thread finds the failure while the rank's own waits for something else, has that end, and, as the rank does not
+ * come back (or comes back: ends), ends the run. */
+static void watch(int fails_at, bool comes_back, petra_status expected, const char *line) {
+  petra_wire *wires[2];
+  petra_carrier *carrier;
+  petra_way *way;
+  const void *data;
+  size_t size;
+  watched w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, fails_at, 0, 0, PETRA_OK};
+  const petra_carrier_watch of_device = {.look = look,
+                                         .give_up = on_give_up,
+                                         .stuck = on_stuck,
+                                         .stuck_ns = comes_back ? INT64_C(20000000000) : 20000000,
+                                         .what = "what its device does",
+                                         .context = &w};
+  wire_threads_create(2, 1, wires);
+  const petra_carrier_options options = {.wire = wires[0], .name = "rank 0 (here)", .timeout_ns = 700000000};
+  must(petra_carrier_create(&options, &carrier));
+  must(petra_carrier_way_in(carrier, 1, 0, 16, &way));
+  harness_clear();
+  petra_carrier_watch_set(carrier, &of_device);
+  wait_for(&w, &w.gave_up);
+  if (!comes_back) {
+    wait_for(&w, &w.stuck);
+    ck_assert_int_eq(w.status, expected);
+  }
+  ck_assert_int_eq(petra_way_take(way, 0, "a message", &data, &size), expected);
+  petra_carrier_destroy(carrier);
+  ck_assert_logged(line);
+  ck_assert_int_eq(harness_lines, 1);
+  ck_assert_int_eq(w.gave_up, 1);
+  ck_assert_int_eq(w.stuck, !comes_back);
+  petra_wire_destroy(wires[0]);
+  petra_wire_destroy(wires[1]);
+}
+
+/* The rank waits in the carrier, for a rank that is well but waits for this one's device. */
+START_TEST(what_is_watched_while_waiting) {
+  petra_wire *wires[2];
+  petra_carrier *carrier;
+  petra_way *way;
+  const void *data;
+  size_t size;
+  watched w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 2, 0, 0, PETRA_OK};
+  const petra_carrier_watch of_device = {.look = look,
+                                         .give_up = on_give_up,
+                                         .stuck = on_stuck,
+                                         .stuck_ns = INT64_C(20000000000),
+                                         .what = "what its device does",
+                                         .context = &w};
+  wire_threads_create(2, 1, wires);
+  const petra_carrier_options options = {
+      .wire = wires[0], .name = "rank 0 (here)", .timeout_ns = INT64_C(100000000000)};
+  must(petra_carrier_create(&options, &carrier));
+  must(petra_carrier_way_in(carrier, 1, 0, 16, &way));
+  harness_clear();
+  petra_carrier_watch_set(carrier, &of_device);
+  ck_assert_int_eq(petra_way_take(way, 0, "a message", &data, &size), PETRA_BACKEND);
+  petra_carrier_watch_set(carrier, NULL);
+  ck_assert_logged("the device is gone");
+  ck_assert_int_eq(harness_lines, 1);
+  ck_assert_int_eq(w.looks, 2);
+  ck_assert_int_eq(w.stuck, 0);
+  petra_carrier_destroy(carrier);
+  petra_wire_destroy(wires[0]);
+  petra_wire_destroy(wires[1]);
+}
+END_TEST
+
+START_TEST(what_is_watched_beside) {
+  static const char lost[] = "rank 1 has not been heard of for 0.7 s; rank 0 (here) waited for what its device does";
+  watch(0, false, PETRA_CHILD, lost);
+  watch(0, true, PETRA_CHILD, lost);
+  watch(1, false, PETRA_BACKEND, "the device is gone");
+  watch(2, true, PETRA_BACKEND, "the device is gone");
+}
+END_TEST
+
 int main(void) {
-  const TTest *const tests[] = {random_orders, a_silent_rank, a_rank_that_says_so};
+  const TTest *const tests[] = {random_orders, a_silent_rank, a_rank_that_says_so, what_is_watched_beside,
+                                what_is_watched_while_waiting};
   return harness_run("carrier", tests, HARNESS_COUNT(tests));
 }

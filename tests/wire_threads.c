@@ -187,7 +187,7 @@ void wire_threads_create(int ranks, unsigned seed, petra_wire **wires) {
   s->last = &s->first;
   s->rank = calloc((size_t)ranks, sizeof *s->rank);
   for (int r = 0; r < ranks; r++) {
-    s->rank[r].base = (petra_wire){&ops, r, ranks, 32767};
+    s->rank[r].base = (petra_wire){.ops = &ops, .rank = r, .ranks = ranks, .local = r, .tags = 32767};
     s->rank[r].sea = s;
     wires[r] = &s->rank[r].base;
   }

@@ -15,6 +15,7 @@
 #ifndef PETRA_BACKEND_BACKEND_H
 #define PETRA_BACKEND_BACKEND_H
 
+#include "backend/peers.h"
 #include "base/account.h"
 #include "base/augmentation.h"
 #include "base/config.h"
@@ -267,6 +268,9 @@ typedef struct petra_backend_ops {
   petra_status (*synchronize)(petra_backend *backend);
   /* Waits for the results of the cross_entropy that gave this ticket, one of the last three; sets loss, top1, top5. */
   petra_status (*collect)(petra_backend *backend, int64_t ticket, petra_cross_entropy *out);
+  /* Optional (NULL: `data` is not memory of a CUDA device). Waits until a library may read, or write, the elements at
+   * tensor->data, which lie as those of every backend of this name. */
+  petra_status (*settle)(petra_backend *backend, petra_tensor *tensor, bool writes);
   /* Optional: x (N, 3, H, W) = (pixel / 255 - mean) / deviation of the augmented images, computed in double and
    * rounded once: the numbers that uploading those of petra_augment_apply would give. */
   petra_status (*upload_images)(petra_backend *backend, const petra_images *images, petra_tensor *x);
@@ -281,6 +285,7 @@ typedef struct petra_backend_ops {
 /* Every backend's own structure starts with this. */
 struct petra_backend {
   const petra_backend_ops *ops;
+  const petra_peer_ops *peers; /* tensors between the devices of processes; NULL: through the hosts alone */
   /* Set by registry.c: */
   petra_precision precision;
   int threads;
@@ -296,6 +301,8 @@ typedef struct petra_backend_options {
   int threads; /* >= 1 */
   bool deterministic;
   petra_graph_choice graph;
+  int device;        /* cuda: which, from 0 */
+  bool device_wraps; /* of those that there are, that of this number modulo their count */
 } petra_backend_options;
 
 /* Creates a backend: AUTO takes `cuda` where it has the precision, was built and there is a device, else `cpu`, else

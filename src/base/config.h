@@ -26,6 +26,11 @@ typedef enum { PETRA_PARTITION_BLOCK, PETRA_PARTITION_BALANCED, PETRA_PARTITION_
 typedef enum { PETRA_LR_NONE, PETRA_LR_GOYAL } petra_lr_scaling;
 typedef enum { PETRA_BACKEND_AUTO, PETRA_BACKEND_REF, PETRA_BACKEND_CPU, PETRA_BACKEND_CUDA } petra_backend_kind;
 typedef enum { PETRA_PRECISION_FP32, PETRA_PRECISION_FP64, PETRA_PRECISION_TF32, PETRA_PRECISION_BF16 } petra_precision;
+typedef enum {
+  PETRA_TRANSPORT_AUTO,
+  PETRA_TRANSPORT_MPI,
+  PETRA_TRANSPORT_NCCL
+} petra_transport_choice;                                                              /* cluster.transport */
 typedef enum { PETRA_GRAPH_AUTO, PETRA_GRAPH_ON, PETRA_GRAPH_OFF } petra_graph_choice; /* device.graph */
 typedef enum {
   PETRA_COST_UNIT,
@@ -170,8 +175,10 @@ typedef struct petra_config {
   struct {
     petra_int_list placement; /* execute: stages of each process; none: balanced */
     double timeout_s;         /* execute: how long a process may be silent */
-    int64_t engines;          /* compute engines a device: 1 or 2 */
-    int64_t stages;           /* cost-only runs: so many stages and no model; 0: the stages of the model */
+    petra_transport_choice transport;
+    petra_int_list gpus; /* execute: the GPU of each process; none: by its place on its host */
+    int64_t engines;     /* compute engines a device: 1 or 2 */
+    int64_t stages;      /* cost-only runs: so many stages and no model; 0: the stages of the model */
     struct {
       int64_t forward_bytes, backward_bytes;
     } message; /* of the stages of cluster.stages */

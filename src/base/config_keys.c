@@ -31,6 +31,8 @@ static const char *const precisions[] = {[PETRA_PRECISION_FP32] = "fp32",
                                          NULL};
 static const char *const graph_choices[] = {
     [PETRA_GRAPH_AUTO] = "auto", [PETRA_GRAPH_ON] = "on", [PETRA_GRAPH_OFF] = "off", NULL};
+static const char *const transports[] = {
+    [PETRA_TRANSPORT_AUTO] = "auto", [PETRA_TRANSPORT_MPI] = "mpi", [PETRA_TRANSPORT_NCCL] = "nccl", NULL};
 static const char *const cost_models[] = {
     [PETRA_COST_UNIT] = "unit",       [PETRA_COST_CONSTANT] = "constant", [PETRA_COST_ROOFLINE] = "roofline",
     [PETRA_COST_PROFILE] = "profile", [PETRA_COST_MEASURED] = "measured", NULL};
@@ -190,6 +192,8 @@ const petra_config_key petra_config_keys[] = {
     INTEGER(cluster.engines, "1", 1, 2, "compute engines per device of the modelled cluster; with 2, forward and backward overlap"),
     INTEGERS_FOR(WAY, cluster.placement, "[]", 1, 100000, NONE, "execute: how many neighbouring stages (with method interleaved: devices) each process has, from the first on; [] balances them by the profile, else by FLOPs"),
     REAL_FOR(WAY, cluster.timeout_s, "60", 1, 1e6, NONE, "execute: seconds that a process may be silent until the run ends with a line that names it"),
+    CHOICE_FOR(WAY, cluster.transport, "auto", transports, "execute: how messages go between processes; nccl: from GPU to GPU, by NVIDIA's NCCL; mpi: through host memory, or from GPU to GPU where the MPI library can; auto: nccl where petra was built with it and every process computes with a GPU of its own, else mpi"),
+    INTEGERS_FOR(WAY, cluster.gpus, "[]", 0, 1000, NONE, "execute with device.backend cuda: the number, from 0, of the GPU on its host that each process takes, from the first process on; []: that of its place among the processes of the host, from the first again where there are more processes than GPUs"),
     INTEGER(cluster.stages, "0", 0, 100000, "simulate only: so many equal stages and no model, with the costs of cluster.cost and cluster.message; 0: the model's stages"),
     INTEGER(cluster.message.forward_bytes, "0", 0, MANY_BYTES, "bytes that each of cluster.stages sends up per microbatch"),
     INTEGER(cluster.message.backward_bytes, "0", 0, MANY_BYTES, "bytes that each of cluster.stages sends down per microbatch"),

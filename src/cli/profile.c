@@ -82,7 +82,7 @@ static petra_status prepare(profiling *p) {
   PETRA_TRY(find_path(p));
   PETRA_TRY(petra_allocate(&p->profile.stage, (size_t)p->plan.partition.stages, sizeof *p->profile.stage));
   describe(p);
-  return petra_network_backend(p->config, &p->backend);
+  return petra_network_backend(p->config, NULL, &p->backend);
 }
 
 static json_t *spread_json(const petra_spread *spread) {

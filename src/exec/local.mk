@@ -6,6 +6,7 @@ libpetra_a_SOURCES += \
 	src/exec/feed.c src/exec/feed.h \
 	src/exec/observer.h \
 	src/exec/packing.c src/exec/packing.h \
+	src/exec/peers_wire.c src/exec/peers_wire.h \
 	src/exec/probe.c src/exec/probe.h src/exec/probe_private.h \
 	src/exec/probe_archive.c \
 	src/exec/probe_demand.c src/exec/probe_demand.h \
@@ -20,6 +21,7 @@ libpetra_a_SOURCES += \
 	src/exec/stages.h \
 	src/exec/transport.h \
 	src/exec/transport_local.c src/exec/transport_local.h \
+	src/exec/transport_peers.c src/exec/transport_peers.h \
 	src/exec/transport_ranks.c src/exec/transport_ranks.h \
 	src/exec/worker.h \
 	src/exec/worker_stage.c src/exec/worker_stage.h

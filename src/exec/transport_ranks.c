@@ -92,6 +92,8 @@ static petra_status post(petra_transport *base, const petra_address *to, petra_m
   transport_ranks *t = (transport_ranks *)base;
   if (petra_stages_has(&t->options.stages, to->stage))
     return t->options.local->ops->post(t->options.local, to, message);
+  if (t->options.peers)
+    return petra_transport_peers_post(t->options.peers, to, message);
   petra_status status = send_away(t, to, message);
   petra_message_release(message);
   return status;
@@ -143,10 +145,13 @@ static petra_status receive(transport_ranks *t, const petra_address *from, const
 
 static petra_status take(petra_transport *base, const petra_address *from, petra_message *out) {
   transport_ranks *t = (transport_ranks *)base;
+  const int32_t sender = from->channel == PETRA_CHANNEL_BACKWARD ? from->stage + 1 : from->stage - 1;
   petra_way *way = boundary_of(t, from->stage, from->channel)->way;
   char what[96];
   const void *data;
   size_t size;
+  if (t->options.peers && !petra_stages_has(&t->options.stages, sender))
+    return petra_transport_peers_take(t->options.peers, from, out);
   if (!way || petra_transport_local_has(t->options.local, from))
     return t->options.local->ops->take(t->options.local, from, out);
   PETRA_TRY(petra_way_take(way, from->number, describe(from, what), &data, &size));
@@ -170,6 +175,8 @@ static petra_status gather(transport_ranks *t, int32_t stage, petra_channel chan
 
 static petra_status archive(petra_transport *base, int32_t stage, petra_tensor_archive *tensors) {
   transport_ranks *t = (transport_ranks *)base;
+  if (t->options.peers && !tensors->archive->reading)
+    PETRA_TRY(petra_transport_peers_settle(t->options.peers));
   for (int c = 0; c <= PETRA_CHANNEL_BACKWARD && !tensors->archive->reading; c++)
     PETRA_TRY(gather(t, stage, (petra_channel)c));
   return t->options.local->ops->archive(t->options.local, stage, tensors);
@@ -182,6 +189,7 @@ static void destroy(petra_transport *base) {
       if (boundary_of(t, j, (petra_channel)c)->charged)
         petra_account_add(petra_stage_account(petra_stages_get(&t->options.stages, j)), PETRA_MEMORY_MESSAGES,
                           -boundary_of(t, j, (petra_channel)c)->charged);
+  petra_transport_peers_destroy(t->options.peers);
   petra_transport_destroy(t->options.local);
   petra_free(t->at);
   petra_free(t);
@@ -195,13 +203,21 @@ int64_t petra_transport_ranks_copying_ns(const petra_transport *base) {
   return ((const transport_ranks *)base)->copying_ns;
 }
 
-static void count_sent(boundary *b, bool before) {
+/* By the schedule a stage sends its next message to stage `to`. */
+static petra_status count_sent(transport_ranks *t, int32_t from, int32_t to, petra_channel channel, int64_t number,
+                               bool before) {
+  boundary *b = boundary_of(t, to, channel);
+  const petra_address address = {to, channel, number};
   b->sent++;
   b->before += before;
+  if (before || !t->options.peers || petra_stages_has(&t->options.stages, from) ||
+      !petra_stages_has(&t->options.stages, to))
+    return PETRA_OK;
+  return petra_transport_peers_coming(t->options.peers, &address);
 }
 
-void petra_transport_ranks_count(petra_transport *base, const petra_program_options *program,
-                                 const petra_action *action, bool before) {
+petra_status petra_transport_ranks_count(petra_transport *base, const petra_program_options *program,
+                                         const petra_action *action, bool before) {
   transport_ranks *t = (transport_ranks *)base;
   const int32_t stage = action->stage, last = program->stages;
   const bool backward = action->kind == PETRA_ACTION_BACKWARD;
@@ -209,11 +225,12 @@ void petra_transport_ranks_count(petra_transport *base, const petra_program_opti
   if (forward && stage > 1)
     boundary_of(t, stage, PETRA_CHANNEL_FORWARD)->taken++;
   if (forward && stage < last)
-    count_sent(boundary_of(t, stage + 1, PETRA_CHANNEL_FORWARD), before);
+    PETRA_TRY(count_sent(t, stage, stage + 1, PETRA_CHANNEL_FORWARD, action->microbatch, before));
   if (backward && stage < last)
     boundary_of(t, stage, PETRA_CHANNEL_BACKWARD)->taken++;
   if (backward && stage > 1)
-    count_sent(boundary_of(t, stage - 1, PETRA_CHANNEL_BACKWARD), before);
+    PETRA_TRY(count_sent(t, stage, stage - 1, PETRA_CHANNEL_BACKWARD, action->microbatch, before));
+  return PETRA_OK;
 }
 
 bool petra_transport_ranks_first(petra_transport *base, int32_t stage, petra_channel channel, int64_t *number,
@@ -227,6 +244,20 @@ bool petra_transport_ranks_room(petra_transport *base, int32_t stage, petra_chan
   return petra_way_has_room(b->way, awaited(t, b, channel));
 }
 
+void petra_transport_ranks_count_direct(const petra_transport *base, int64_t *messages, int64_t *bytes) {
+  const transport_ranks *t = (const transport_ranks *)base;
+  int64_t direct = 0, direct_bytes = 0;
+  if (t->options.peers)
+    petra_transport_peers_count(t->options.peers, &direct, &direct_bytes);
+  *messages += direct;
+  *bytes += direct_bytes;
+}
+
+petra_status petra_transport_ranks_step(petra_transport *base) {
+  const transport_ranks *t = (transport_ranks *)base;
+  return t->options.peers ? petra_transport_peers_flush(t->options.peers) : PETRA_OK;
+}
+
 /* The way of messages from one stage to a neighbour, if exactly one of them is here. */
 static petra_status open_way(transport_ranks *t, int32_t from, int32_t to, petra_channel channel, int64_t bytes) {
   const petra_transport_ranks_options *options = &t->options;
@@ -234,7 +265,7 @@ static petra_status open_way(transport_ranks *t, int32_t from, int32_t to, petra
   const int id = (int)(b - t->at);
   const size_t capacity = b->capacity = sizeof(packed_shapes) + (size_t)bytes;
   const bool out = petra_stages_has(&options->stages, from);
-  if (out == petra_stages_has(&options->stages, to))
+  if (out == petra_stages_has(&options->stages, to) || options->peers)
     return PETRA_OK;
   return out ? petra_carrier_way_out(options->carrier, options->rank_of[to - 1], id, capacity, &b->way)
              : petra_carrier_way_in(options->carrier, options->rank_of[from - 1], id, capacity, &b->way);
@@ -245,6 +276,7 @@ petra_status petra_transport_ranks_create(const petra_transport_ranks_options *o
   transport_ranks *t;
   petra_status status = petra_allocate(&t, 1, sizeof *t);
   if (status != PETRA_OK) {
+    petra_transport_peers_destroy(options->peers);
     petra_transport_destroy(options->local);
     return status;
   }

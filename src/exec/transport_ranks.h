@@ -11,12 +11,15 @@
  * local transport, from where they are taken first.
  *
  * By arrival there is no such schedule: the executor (executor_wall.h) asks what has come and where there is room, and sends
- * only then. */
+ * only then.
+ *
+ * With `peers` messages go from device to device instead (transport_peers.h). */
 #ifndef PETRA_EXEC_TRANSPORT_RANKS_H
 #define PETRA_EXEC_TRANSPORT_RANKS_H
 
 #include "exec/stages.h"
 #include "exec/transport.h"
+#include "exec/transport_peers.h"
 #include "schedule/program.h"
 #include "wire/carrier.h"
 
@@ -30,6 +33,7 @@ typedef struct petra_transport_ranks_options {
   bool by_arrival;              /* no order of the actions is known beforehand */
   const int64_t *forward_bytes; /* of the message that each stage sends up, and down, at most; borrowed */
   const int64_t *backward_bytes;
+  petra_transport_peers *peers; /* taken over, also on failure; NULL: by ways of the carrier */
 } petra_transport_ranks_options;
 
 petra_status petra_transport_ranks_create(const petra_transport_ranks_options *options, petra_transport **out);
@@ -37,13 +41,19 @@ petra_status petra_transport_ranks_create(const petra_transport_ranks_options *o
 /* Nanoseconds of the wall clock spent on turning tensors into messages and back, so far. */
 int64_t petra_transport_ranks_copying_ns(const petra_transport *transport);
 
+/* Adds messages and bytes that were sent from device to device, so far. */
+void petra_transport_ranks_count_direct(const petra_transport *transport, int64_t *messages, int64_t *bytes);
+
 /* When the last message came that was taken (base/clock.h); 0: none. */
 int64_t petra_transport_ranks_took_ns(const petra_transport *transport);
 
 /* Counts the messages that an action of any stage takes and sends by the schedule: to be told every action, in the one order
  * of all. `before`: it was done before this transport was; what it sent is in the checkpoint that its receiver reads. */
-void petra_transport_ranks_count(petra_transport *transport, const petra_program_options *program,
-                                 const petra_action *action, bool before);
+petra_status petra_transport_ranks_count(petra_transport *transport, const petra_program_options *program,
+                                         const petra_action *action, bool before);
+
+/* All actions of a group were done. */
+petra_status petra_transport_ranks_step(petra_transport *transport);
 
 /* Forward messages, and those of evaluations, that may wait for a stage at most when the stage below it sends one more by
  * arrival. */

@@ -37,6 +37,7 @@ struct petra_execution {
   petra_ranks *ranks;
   const petra_plan *plan;
   petra_placement placement;
+  petra_rank_links links;
   int64_t *forward_bytes, *backward_bytes; /* of the messages of each stage */
   petra_way *news;                         /* from the rank of the last stage to rank 0; NULL: rank 0 has it */
   int64_t told;                            /* news sent, or heard */
@@ -52,7 +53,7 @@ struct petra_execution {
   petra_runlog_rank did;       /* by this rank */
 };
 
-static petra_status check(const petra_plan *plan) {
+static petra_status check(const petra_ranks *ranks, const petra_plan *plan) {
   const petra_config *config = plan->config;
   if (plan->method.program->arrival && config->run.checkpoint_every > 0)
     return petra_config_fail(
@@ -64,6 +65,9 @@ static petra_status check(const petra_plan *plan) {
                              "the references of %s are those of a moment of the virtual clock, which run.mode: "
                              "execute has not; expected 0",
                              plan->method.name);
+  if (config->cluster.gpus.count > 0 && config->cluster.gpus.count != ranks->count)
+    return petra_config_fail(config, "cluster.gpus", "%lld numbers for %d process%s; expected one a process, or []",
+                             (long long)config->cluster.gpus.count, ranks->count, ranks->count == 1 ? "" : "es");
   if (config->cluster.cost.model == PETRA_COST_MEASURED)
     return petra_config_fail(config, "cluster.cost.model",
                              "measured durations differ from rank to rank, and so would the order of run.mode: "
@@ -104,7 +108,7 @@ petra_status petra_execution_create(petra_ranks *ranks, const petra_plan *plan, 
   petra_execution *e;
   petra_status status;
   char stages[64];
-  PETRA_TRY(check(plan));
+  PETRA_TRY(check(ranks, plan));
   PETRA_TRY(petra_allocate(&e, 1, sizeof *e));
   e->ranks = ranks;
   e->plan = plan;
@@ -128,6 +132,7 @@ void petra_execution_destroy(petra_execution *e) {
   petra_worker_ranks_destroy(e->worker);
   petra_pauses_destroy(e->pauses);
   petra_execution_probe_destroy(e->probe);
+  petra_rank_links_fini(&e->links);
   petra_placement_fini(&e->placement);
   petra_free(e->forward_bytes);
   petra_free(e->backward_bytes);
@@ -153,11 +158,45 @@ petra_status petra_execution_agree(petra_ranks *ranks, petra_status status, cons
   return status;
 }
 
-petra_status petra_execution_transport(petra_execution *e, const petra_network *network, petra_transport **out) {
+petra_status petra_execution_connect(petra_execution *e, const petra_network *network) {
+  return petra_rank_links_init(&e->links, &e->placement, e->plan, network->backend,
+                               e->plan->stages * PETRA_CHANNELS + 1);
+}
+
+const char *petra_execution_way(const petra_execution *e) {
+  return e->links.name;
+}
+
+/* NULL where messages go through the hosts. */
+static petra_status create_peers(petra_execution *e, const petra_network *network, petra_transport *local,
+                                 const petra_dataset *evaluation, petra_transport_peers **out) {
+  *out = NULL;
+  if (e->links.kind == PETRA_LINKS_HOSTS)
+    return PETRA_OK;
+  const petra_transport_peers_options options = {.stages = petra_network_stages(network),
+                                                 .backend = network->backend,
+                                                 .way = petra_rank_links_way(&e->links),
+                                                 .local = local,
+                                                 .rank_of = e->placement.rank_of,
+                                                 .lane_out = e->links.lane_out,
+                                                 .lane_in = e->links.lane_in,
+                                                 .batch = (int32_t)e->plan->config->data.batch,
+                                                 .evaluation_images = evaluation ? evaluation->count : 0};
+  return petra_transport_peers_create(&options, out);
+}
+
+petra_status petra_execution_transport(petra_execution *e, const petra_network *network,
+                                       const petra_dataset *evaluation, petra_transport **out) {
   const petra_stages stages = petra_network_stages(network);
   petra_transport *local;
+  petra_transport_peers *peers;
   PETRA_TRY(petra_ranks_clock_origin(e->ranks, &e->origin_ns));
   PETRA_TRY(petra_transport_local_create(&stages, &local));
+  petra_status status = create_peers(e, network, local, evaluation, &peers);
+  if (status != PETRA_OK) {
+    petra_transport_destroy(local);
+    return status;
+  }
   const petra_transport_ranks_options options = {.stages = stages,
                                                  .backend = network->backend,
                                                  .carrier = e->ranks->carrier,
@@ -166,7 +205,8 @@ petra_status petra_execution_transport(petra_execution *e, const petra_network *
                                                  .evaluates = e->plan->program.eval_every > 0,
                                                  .by_arrival = e->plan->method.program->arrival,
                                                  .forward_bytes = e->forward_bytes,
-                                                 .backward_bytes = e->backward_bytes};
+                                                 .backward_bytes = e->backward_bytes,
+                                                 .peers = peers};
   return petra_transport_ranks_create(&options, out);
 }
 
@@ -268,8 +308,9 @@ petra_status petra_execution_finish(petra_execution *e) {
   e->did.waiting_ns = counts.wait_ns - e->before.wait_ns;
   e->did.messages = counts.messages_sent - e->before.messages_sent;
   e->did.bytes = counts.bytes_sent - e->before.bytes_sent;
+  petra_transport_ranks_count_direct(e->transport, &e->did.messages, &e->did.bytes);
   snprintf(e->did.host, sizeof e->did.host, "%s", e->ranks->host);
-  return PETRA_OK;
+  return petra_rank_links_close(&e->links);
 }
 
 /* --- probes --- */

@@ -11,6 +11,7 @@
 #include "run/cluster.h"
 #include "run/network.h"
 #include "run/placement.h"
+#include "run/rank_links.h"
 #include "run/ranks.h"
 
 typedef struct petra_execution petra_execution;
@@ -26,8 +27,13 @@ petra_status petra_execution_agree(petra_ranks *ranks, petra_status status, cons
                                    const petra_cluster *cluster, const petra_dataset *train,
                                    const petra_dataset *evaluation);
 
-/* The transport of the stages that are here. */
-petra_status petra_execution_transport(petra_execution *execution, const petra_network *network, petra_transport **out);
+/* Still before anything is written, at all ranks: how messages go, and the connections for it. */
+petra_status petra_execution_connect(petra_execution *execution, const petra_network *network);
+const char *petra_execution_way(const petra_execution *execution); /* "NCCL 2.28.9" */
+
+/* The transport of the stages that are here; `evaluation` is NULL where nothing is evaluated. */
+petra_status petra_execution_transport(petra_execution *execution, const petra_network *network,
+                                       const petra_dataset *evaluation, petra_transport **out);
 
 /* The observer for the worker: what the last stage has to tell goes to the observer `log` of rank 0, from this rank or
  * another one. Borrowed. */

@@ -23,6 +23,7 @@ libpetra_a_SOURCES += \
 	src/run/probe_log.c src/run/probe_log.h \
 	src/run/profile.h \
 	src/run/profile_measure.c \
+	src/run/rank_links.c src/run/rank_links.h \
 	src/run/ranks.c src/run/ranks.h \
 	src/run/run.c src/run/run.h \
 	src/run/schedule_file.c src/run/schedule_file.h \

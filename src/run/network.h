@@ -33,7 +33,7 @@ petra_loader_options petra_network_loader(const petra_network *network, int64_t 
 petra_status petra_network_evaluate(const petra_network *network, const petra_dataset *set, petra_evaluation *out);
 
 /* The backend of the config. */
-petra_status petra_network_backend(const petra_config *config, petra_backend **out);
+petra_status petra_network_backend(const petra_config *config, const petra_ranks *ranks, petra_backend **out);
 
 /* Threads of device.threads: its value, or the cores that this process may use. */
 int petra_network_threads(const petra_config *config);

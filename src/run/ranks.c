@@ -197,6 +197,12 @@ static void boot_id(char out[BOOT_ID]) {
     fclose(file);
 }
 
+void petra_ranks_host_id(const petra_ranks *ranks, char *text, size_t size) {
+  char kernel[BOOT_ID];
+  boot_id(kernel);
+  snprintf(text, size, "%s %.12s", ranks->host, kernel);
+}
+
 petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns) {
   int64_t best_ns = INT64_MAX, theirs_ns = 0;
   char own[BOOT_ID], first[BOOT_ID];
@@ -236,6 +242,15 @@ static void tell_stopped(petra_ranks *ranks) {
   for (int r = 0; r < ranks->count; r++)
     if (r != ranks->rank && (r == 0 || ranks->rank == 0))
       petra_carrier_fail(ranks->carrier, r, PETRA_STOPPED, "stopped by a signal");
+}
+
+void petra_ranks_end_all(petra_ranks *ranks, petra_status status) {
+  if (ranks->rank > 0) { /* rank 0 tells, unless it is the one that is lost */
+    sleep(ranks->rank < 4 ? (unsigned)ranks->rank : 4);
+    petra_log_set_sink(NULL, NULL);
+    petra_log(PETRA_LOG_ERROR, "%s", *held ? held : "failed");
+  }
+  petra_carrier_abort(ranks->carrier, petra_status_exit_code(status));
 }
 
 petra_status petra_ranks_close(petra_ranks *ranks, petra_status status) {

@@ -41,11 +41,17 @@ petra_status petra_ranks_gather(petra_ranks *ranks, const void *data, size_t siz
 /* All ranks get the bytes of rank 0. */
 petra_status petra_ranks_share(petra_ranks *ranks, void *data, size_t size);
 
+/* Which host this is: its name, and which running kernel, as hosts may share a name. */
+void petra_ranks_host_id(const petra_ranks *ranks, char *text, size_t size);
+
 /* Names the stages of this rank in messages: "rank 1 (host, stages 4 .. 6)". */
 void petra_ranks_rename(petra_ranks *ranks, const char *stages);
 
 /* The clock (base/clock.h) of this rank at the moment when that of rank 0 is 0: exact on one host, else from echoes. */
 petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns);
+
+/* Ends the run where the thread that should is stuck, after the line that was held back. From any thread. */
+void petra_ranks_end_all(petra_ranks *ranks, petra_status status);
 
 /* The end: of all ranks together where `status` is PETRA_OK on all of them, else rank 0 ends them all, after its line.
  * NULL is allowed. Returns the status that the program ends with. */

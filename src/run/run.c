@@ -16,6 +16,8 @@
 #include "run/probe_log.h"
 #include "run/trace_observer.h"
 
+#include <string.h>
+
 struct petra_run {
   const petra_config *config;
   petra_run_options options;
@@ -221,6 +223,8 @@ static petra_status prepare(petra_run *run) {
 }
 
 static petra_status open_records(petra_run *run) {
+  if (run->execution && run->options.print && strcmp(run->network.backend->ops->name, "cuda") == 0)
+    petra_utf8_print(stdout, "messages between the processes: %s\n", petra_execution_way(run->execution));
   if (run->options.trace && run->options.files)
     PETRA_TRY(create_trace(run));
   if (run->options.files)
@@ -280,6 +284,8 @@ petra_status petra_run_open(const petra_config *config, const petra_run_options 
   petra_status status = prepare(run);
   if (ranks)
     status = petra_execution_agree(ranks, status, &run->network, &run->cluster, run->train_set, run->eval_set);
+  if (ranks && status == PETRA_OK)
+    status = petra_execution_connect(run->execution, &run->network);
   if (status == PETRA_OK)
     status = open_all(run);
   if (status != PETRA_OK)
@@ -309,7 +315,7 @@ static petra_status create_worker(petra_run *run) {
   const petra_stages stages = petra_network_stages(&run->network);
   if (petra_stages_read(&stages))
     PETRA_TRY(petra_loader_create(run->train_set, &loader, &run->loader));
-  PETRA_TRY(run->execution ? petra_execution_transport(run->execution, &run->network, &run->transport)
+  PETRA_TRY(run->execution ? petra_execution_transport(run->execution, &run->network, run->eval_set, &run->transport)
                            : petra_transport_local_create(&stages, &run->transport));
   const petra_worker_stage_options options = {.backend = run->network.backend,
                                               .stages = stages,

@@ -42,13 +42,14 @@ static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_
   worker_ranks *w = (worker_ranks *)base;
   PETRA_TELL(petra_stage_observer, w->options.groups, begins, observer, virtual_ns, actions, count);
   for (int i = 0; i < count; i++) {
-    petra_transport_ranks_count(w->options.transport, w->options.program, &actions[i], false);
+    PETRA_TRY(petra_transport_ranks_count(w->options.transport, w->options.program, &actions[i], false));
     const bool here = petra_stages_has(&w->options.stages, actions[i].stage);
     if (here || actions[i].kind == PETRA_ACTION_EVALUATE)
       PETRA_TRY(perform_here(w, virtual_ns, &actions[i], &results[i]));
     if (!here)
       PETRA_TRY(w->counting->ops->perform(w->counting, virtual_ns, &actions[i], 1, &results[i]));
   }
+  PETRA_TRY(petra_transport_ranks_step(w->options.transport));
   PETRA_TELL(petra_stage_observer, w->options.groups, done, observer);
   return w->options.between ? w->options.between(w->options.context) : PETRA_OK;
 }
@@ -57,7 +58,7 @@ static petra_status perform_before(petra_worker *base, int64_t virtual_ns, const
                                    petra_action_result *results) {
   worker_ranks *w = (worker_ranks *)((char *)base - offsetof(worker_ranks, before));
   for (int i = 0; i < count; i++)
-    petra_transport_ranks_count(w->options.transport, w->options.program, &actions[i], true);
+    PETRA_TRY(petra_transport_ranks_count(w->options.transport, w->options.program, &actions[i], true));
   PETRA_TRY(w->options.passed(w->options.context, actions, count));
   return w->counting->ops->perform(w->counting, virtual_ns, actions, count, results);
 }

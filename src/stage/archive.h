@@ -11,6 +11,9 @@
  * counts, versions and who holds them, what the rule keeps of a microbatch, kinds and shapes. */
 petra_status petra_stage_archive(petra_stage *stage, petra_tensor_archive *tensors);
 
+/* The forms of the tensors of a message that `stage` takes from below (forward) or above: streams, then gradients. */
+void petra_message_forms(const petra_stage *stage, bool forward, petra_tensor_form forms[4]);
+
 /* A message that waits for `stage`, from below (forward) or above. */
 petra_status petra_message_archive(const petra_stage *stage, petra_tensor_archive *tensors, const char *name,
                                    bool forward, petra_message *message);

@@ -81,26 +81,6 @@ petra_status petra_carrier_progress(petra_carrier *carrier) {
   return progress_peers(carrier);
 }
 
-static void *move(void *context) {
-  petra_carrier *carrier = context;
-  const struct timespec nap = {0, NAP_NS};
-  pthread_mutex_lock(&carrier->lock);
-  while (!carrier->ending) {
-    if (carrier->waiting || carrier->failed != PETRA_OK) {
-      pthread_cond_wait(&carrier->wake, &carrier->lock);
-      continue;
-    }
-    carrier->failed = petra_carrier_progress(carrier);
-    pthread_mutex_unlock(&carrier->lock);
-    nanosleep(&nap, NULL);
-    pthread_mutex_lock(&carrier->lock);
-  }
-  pthread_mutex_unlock(&carrier->lock);
-  return NULL;
-}
-
-/* --- the rank's own thread --- */
-
 /* Once: afterwards it is only passed on. */
 static petra_status tell_lost(petra_carrier *carrier, const char *what) {
   const petra_peer *p = &carrier->peers[carrier->lost];
@@ -111,6 +91,76 @@ static petra_status tell_lost(petra_carrier *carrier, const char *what) {
   return carrier->failed = petra_fail(PETRA_CHILD, "%s has not been heard of for %g s; %s waited for %s", p->name,
                                       1e-9 * (double)carrier->options.timeout_ns, carrier->name, what);
 }
+
+/* Around a function of the watch, which is called without the lock. */
+static petra_carrier_watch leave_for_watch(petra_carrier *carrier) {
+  const petra_carrier_watch watch = carrier->watch;
+  carrier->calling = true;
+  pthread_mutex_unlock(&carrier->lock);
+  return watch;
+}
+
+static void back_from_watch(petra_carrier *carrier) {
+  pthread_mutex_lock(&carrier->lock);
+  carrier->calling = false;
+}
+
+static void look_around(petra_carrier *carrier, int64_t now_ns) {
+  if (now_ns - carrier->watched_ns < BEAT_NS)
+    return;
+  carrier->watched_ns = now_ns;
+  const petra_carrier_watch watch = leave_for_watch(carrier);
+  const petra_status status = watch.look(watch.context);
+  back_from_watch(carrier);
+  if (carrier->failed == PETRA_OK)
+    carrier->failed = status;
+}
+
+/* What is watched beside the carrier's own waits: first whether all is well; once it is not, that is given up, and later, should
+ * the rank's own thread not have taken the watch away, the run is ended. Under the lock, which it lets go of. */
+static void watch_others(petra_carrier *carrier) {
+  const int64_t now_ns = petra_clock_ns();
+  if (carrier->watch.look && carrier->failed == PETRA_OK)
+    look_around(carrier, now_ns);
+  if (carrier->watch.look && carrier->failed == PETRA_OK && carrier->lost >= 0)
+    tell_lost(carrier, carrier->watch.what);
+  if (!carrier->watch.look || carrier->failed == PETRA_OK)
+    return;
+  if (carrier->gave_up_ns == 0) {
+    const petra_carrier_watch watch = leave_for_watch(carrier);
+    watch.give_up(watch.context);
+    back_from_watch(carrier);
+    carrier->gave_up_ns = petra_clock_ns();
+  } else if (now_ns - carrier->gave_up_ns >= carrier->watch.stuck_ns) {
+    const petra_status status = carrier->failed;
+    const petra_carrier_watch watch = leave_for_watch(carrier);
+    watch.stuck(watch.context, status);
+    back_from_watch(carrier);
+    carrier->watch = (petra_carrier_watch){0};
+  }
+}
+
+static void *move(void *context) {
+  petra_carrier *carrier = context;
+  const struct timespec nap = {0, NAP_NS};
+  pthread_mutex_lock(&carrier->lock);
+  while (!carrier->ending) {
+    if ((carrier->waiting || carrier->failed != PETRA_OK) && !carrier->watch.look) {
+      pthread_cond_wait(&carrier->wake, &carrier->lock);
+      continue;
+    }
+    if (carrier->failed == PETRA_OK && !carrier->waiting)
+      carrier->failed = petra_carrier_progress(carrier);
+    watch_others(carrier);
+    pthread_mutex_unlock(&carrier->lock);
+    nanosleep(&nap, NULL);
+    pthread_mutex_lock(&carrier->lock);
+  }
+  pthread_mutex_unlock(&carrier->lock);
+  return NULL;
+}
+
+/* --- the rank's own thread --- */
 
 petra_status petra_carrier_wait(petra_carrier *carrier, bool (*ready)(void *context), void *context, const char *what) {
   const int64_t began_ns = petra_clock_ns();
@@ -209,11 +259,61 @@ petra_status petra_carrier_get(petra_carrier *carrier, int from, void *data, siz
   return transfer_all(carrier, from, data, NULL, size);
 }
 
+petra_status petra_carrier_begin(petra_carrier *carrier, int other, int id, bool sends, void *data, size_t size,
+                                 int *request) {
+  petra_wire *wire = carrier->options.wire;
+  const int tag = PETRA_TAGS_OWN + 2 * id;
+  petra_carrier_lock(carrier);
+  petra_status status = sends ? wire->ops->send(wire, other, tag, data, size, request)
+                              : wire->ops->receive(wire, other, tag, data, size, request);
+  return petra_carrier_unlock(carrier, status);
+}
+
+bool petra_carrier_over(petra_carrier *carrier, int *request) {
+  size_t size;
+  petra_carrier_lock(carrier);
+  carrier->options.wire->ops->done(carrier->options.wire, request, &size);
+  petra_carrier_unlock(carrier, PETRA_OK);
+  return *request == PETRA_WIRE_NONE;
+}
+
+petra_status petra_carrier_await(petra_carrier *carrier, int *request, const char *what) {
+  transfer t = {carrier->options.wire, *request};
+  petra_carrier_lock(carrier);
+  petra_status status = petra_carrier_wait(carrier, is_over, &t, what);
+  *request = t.request;
+  return petra_carrier_unlock(carrier, status);
+}
+
+void petra_carrier_cancel(petra_carrier *carrier, int *request) {
+  petra_carrier_lock(carrier);
+  carrier->options.wire->ops->cancel(carrier->options.wire, request);
+  petra_carrier_unlock(carrier, PETRA_OK);
+}
+
 int petra_carrier_lost(petra_carrier *carrier) {
   petra_carrier_lock(carrier);
   const int lost = carrier->lost;
   petra_carrier_unlock(carrier, PETRA_OK);
   return lost;
+}
+
+petra_status petra_carrier_failed(petra_carrier *carrier) {
+  petra_carrier_lock(carrier);
+  return petra_carrier_unlock(carrier, carrier->failed);
+}
+
+void petra_carrier_watch_set(petra_carrier *carrier, const petra_carrier_watch *watch) {
+  petra_carrier_lock(carrier);
+  carrier->watch = watch ? *watch : (petra_carrier_watch){0};
+  carrier->watched_ns = carrier->gave_up_ns = 0;
+  pthread_cond_signal(&carrier->wake);
+  while (carrier->calling) { /* what the old one knows may go after this */
+    pthread_mutex_unlock(&carrier->lock);
+    nanosleep(&(const struct timespec){0, NAP_NS}, NULL);
+    pthread_mutex_lock(&carrier->lock);
+  }
+  petra_carrier_unlock(carrier, PETRA_OK);
 }
 
 void petra_carrier_abort(petra_carrier *carrier, int code) {
@@ -282,6 +382,7 @@ fail:
 void petra_carrier_rename(petra_carrier *carrier, const char *name) {
   petra_carrier_lock(carrier);
   snprintf(carrier->name, sizeof carrier->name, "%s", name);
+  carrier->beat_ns = 0; /* others hear of it at once */
   petra_carrier_unlock(carrier, PETRA_OK);
 }
 

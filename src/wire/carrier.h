@@ -24,6 +24,22 @@ typedef struct petra_carrier_options {
 } petra_carrier_options;
 
 petra_status petra_carrier_create(const petra_carrier_options *options, petra_carrier **out);
+/* What a rank may hang in other than a wait of the carrier, such as the work of a device. Called by the carrier's thread, with
+ * nothing locked; all are set or none. */
+typedef struct petra_carrier_watch {
+  /* Every quarter second: a failure, logged, of what is under way elsewhere. */
+  petra_status (*look)(void *context);
+  /* Once, when that failed, or a rank is silent or failed, which was logged: what the rank's own thread waits for has to end. */
+  void (*give_up)(void *context);
+  /* When that thread has not ended the run so much later. */
+  void (*stuck)(void *context, petra_status status);
+  int64_t stuck_ns;
+  const char *what; /* it waits for then, in messages */
+  void *context;
+} petra_carrier_watch;
+/* NULL: none any more; none of its functions runs when this returns. */
+void petra_carrier_watch_set(petra_carrier *carrier, const petra_carrier_watch *watch);
+
 void petra_carrier_rename(petra_carrier *carrier, const char *name);
 /* NULL is allowed. What is under way is given up. */
 void petra_carrier_destroy(petra_carrier *carrier);
@@ -78,6 +94,18 @@ int64_t petra_way_bytes_max(petra_way *way);
 /* Sends to, and receives from, one rank exactly `size` bytes, beside the ways, and returns when that is done. */
 petra_status petra_carrier_put(petra_carrier *carrier, int to, const void *data, size_t size);
 petra_status petra_carrier_get(petra_carrier *carrier, int from, void *data, size_t size);
+
+/* A message straight from, or to, memory that stays as it is until it is done, such as a device's that the wire can read
+ * (wire.h). `id` is that of a way that is not opened; both ends name such messages of exactly `size` bytes in one order.
+ * They are not counted. */
+petra_status petra_carrier_begin(petra_carrier *carrier, int other, int id, bool sends, void *data, size_t size,
+                                 int *request);
+bool petra_carrier_over(petra_carrier *carrier, int *request); /* true again and again, once it is */
+petra_status petra_carrier_await(petra_carrier *carrier, int *request, const char *what);
+void petra_carrier_cancel(petra_carrier *carrier, int *request); /* a receive's */
+
+/* What the carrier failed with, if it has; passed on, not logged. */
+petra_status petra_carrier_failed(petra_carrier *carrier);
 
 /* The rank that has not been heard of or has said that it failed; -1: none. */
 int petra_carrier_lost(petra_carrier *carrier);

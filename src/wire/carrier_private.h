@@ -26,6 +26,10 @@ struct petra_carrier {
   petra_status failed;        /* of the wire, in the thread */
   int lost;                   /* a rank that is silent or failed; -1: none */
   int64_t events;             /* of the ways: messages that came, acknowledgements, buffers that became free */
+  petra_carrier_watch watch;  /* zeros: none */
+  int64_t watched_ns;         /* the last look of it */
+  int64_t gave_up_ns;         /* when it gave up; 0: not yet */
+  bool calling;               /* one of its functions runs */
   petra_carrier_counts counts;
 };
 

@@ -36,7 +36,9 @@ typedef struct petra_wire_ops {
 struct petra_wire {
   const petra_wire_ops *ops;
   int rank, ranks; /* this process, from 0, of how many */
+  int local;       /* its place, from 0, among those of its host */
   int tags;        /* tags are 0 .. tags - 1 */
+  bool cuda;       /* `data` of send and receive may be memory of a CUDA device */
 };
 
 /* The wire of the processes that mpirun (or srun) started together with this one; without it one rank. PETRA_UNSUPPORTED

@@ -1,9 +1,14 @@
+#include "config.h"
+
 #include "base/log.h"
 #include "base/mem.h"
 #include "wire/wire.h"
 
 #include <limits.h>
 #include <mpi.h>
+#ifdef PETRA_HAVE_MPI_EXT
+#include <mpi-ext.h>
+#endif
 #include <string.h>
 
 typedef enum request_state { FREE, UNDER_WAY, DONE } request_state;
@@ -133,6 +138,7 @@ petra_status petra_wire_mpi_create(petra_wire **out) {
                                      .abort = end_all,
                                      .destroy = destroy};
   wire_mpi *wire;
+  MPI_Comm host;
   void *highest = NULL;
   int level = 0, found = 0;
   PETRA_TRY(check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread"));
@@ -150,9 +156,16 @@ petra_status petra_wire_mpi_create(petra_wire **out) {
   MPI_Comm_set_errhandler(wire->world, MPI_ERRORS_RETURN);
   MPI_Comm_rank(wire->world, &wire->base.rank);
   MPI_Comm_size(wire->world, &wire->base.ranks);
+  PETRA_TRY(
+      check(MPI_Comm_split_type(wire->world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host), "MPI_Comm_split_type"));
+  MPI_Comm_rank(host, &wire->base.local);
+  MPI_Comm_free(&host);
   MPI_Comm_get_attr(wire->world, MPI_TAG_UB, &highest, &found);
   if (found && *(int *)highest > wire->base.tags)
     wire->base.tags = *(int *)highest;
+#ifdef PETRA_HAVE_MPI_CUDA
+  wire->base.cuda = MPIX_Query_cuda_support() == 1;
+#endif
   *out = &wire->base;
   return PETRA_OK;
 }

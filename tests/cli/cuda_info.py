@@ -29,7 +29,7 @@ class CudaInfo(ProgramTest):
             self.assertEqual(found["build"], "not in this build (./configure --with-cuda)")
             self.assertEqual(found["no_device"], "no CUDA device: CUDA is not in this build")
             return
-        match = re.match(r"CUDA run time (\d+)\.\d+, cuDNN (\d+)\.\d+\.\d+, cuBLAS (\d+)\.\d+\.\d+, kernels for (sm_\d+ ?)+$",
+        match = re.match(r"CUDA run time (\d+)\.\d+, cuDNN (\d+)\.\d+\.\d+, cuBLAS (\d+)\.\d+\.\d+, (?:NCCL \d+\.\d+\.\d+, )?kernels for (sm_\d+ ?)+$",
                          found["build"])
         self.assertTrue(match, found["build"])
         self.assertGreaterEqual(int(match.group(2)), 9)

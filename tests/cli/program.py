@@ -21,6 +21,21 @@ device: {threads: 1}
 """
 
 
+def process_of_rank(launcher, rank):
+    """The id of the process of a rank that mpirun has started; None: there is none."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", encoding="utf-8") as file:
+                parent = int(file.read().rsplit(")", 1)[1].split()[1])
+            with open(f"/proc/{name}/environ", "rb") as file:
+                environment = file.read().split(b"\0")
+        except OSError:
+            continue
+        if parent == launcher.pid and f"OMPI_COMM_WORLD_RANK={rank}".encode() in environment:
+            return int(name)
+    return None
+
+
 class ProgramTest(unittest.TestCase):
     """Each test has an empty folder, in which petra runs, with the config small.yaml in it."""
 

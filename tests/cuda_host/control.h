@@ -32,7 +32,7 @@ void petra_cuda_host_seed(uint64_t seed);
 void petra_cuda_host_reset(void);
 
 /* n > 0: so many devices; 0: cudaErrorNoDevice; n < 0: every call that needs a device answers -n (35: no driver). At
- * first 1. */
+ * first the number in the environment variable PETRA_CUDA_HOST_DEVICES, else 1. */
 void petra_cuda_host_devices(int n);
 
 /* The n-th call from now on (1: the next) of `function` ("cudaMalloc", "petra_cuda_host_launch") does nothing and
@@ -63,6 +63,9 @@ petra_cuda_host_counts petra_cuda_host_count(void);
 /* A library's call on a stream: run(copy of the arguments) when its turn comes. The copy is fresh for each run. */
 cudaError_t petra_cuda_host_call(cudaStream_t stream, void (*run)(void *arguments), const void *arguments,
                                  size_t bytes);
+
+/* From now on a thread runs what is queued a little at a time, so that it comes to be done without anybody waiting. */
+void petra_cuda_host_run_by_itself(void);
 
 /* The same as a kernel launch: its failure is left to cudaGetLastError. */
 void petra_cuda_host_enqueue_kernel(cudaStream_t stream, void (*run)(void *arguments), const void *arguments,

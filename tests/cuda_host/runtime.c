@@ -24,7 +24,7 @@ static void prepare(void) {
   const char *seed = getenv("PETRA_CUDA_HOST_SEED");
   host.ready = true;
   host.random = seed ? strtoull(seed, NULL, 10) : 1;
-  host.devices = 1;
+  host.devices = getenv("PETRA_CUDA_HOST_DEVICES") ? atoi(getenv("PETRA_CUDA_HOST_DEVICES")) : 1;
   host.limit = (size_t)2 << 30;
   host.null.blocking = true;
 }
@@ -105,7 +105,17 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device) {
                                   .multiProcessorCount = 4,
                                   .unifiedAddressing = 1,
                                   .l2CacheSize = 1 << 20};
-  snprintf(prop->name, sizeof prop->name, "host device %d", device);
+  snprintf(prop->name, sizeof prop->name, "host device"); /* the same model everywhere */
+  return host_leave(cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int device) {
+  HOST_ENTER("cudaDeviceGetPCIBusId");
+  if (!text || size < 13)
+    return host_leave(cudaErrorInvalidValue);
+  if (device < 0 || device >= host.devices)
+    return host_leave(cudaErrorInvalidDevice);
+  snprintf(text, (size_t)size, "0000:%02x:00.0", 1 + device);
   return host_leave(cudaSuccess);
 }
 

@@ -43,11 +43,20 @@ typedef struct host_run { /* of a graph, on its way */
   int *pending, *ready, ready_count, left;
 } host_run;
 
-typedef struct host_operation { /* exactly one of work, record, wait, run */
+/* What ends when something outside of this process lets it: `step` is called, with the lock held, whenever the operation is
+ * the next one of its stream and comes to be looked at, until it answers DONE. */
+typedef enum host_progress { HOST_IDLE, HOST_MOVED, HOST_DONE } host_progress; /* it waits; it came further */
+typedef struct host_outside {
+  host_progress (*step)(void *context);
+  void *context;
+} host_outside;
+
+typedef struct host_operation { /* exactly one of work, record, wait, run, outside */
   struct host_operation *next;
   host_work *work;
   host_moment *record, *wait;
   host_run *run;
+  host_outside outside;
 } host_operation;
 
 typedef struct host_capture {
@@ -99,7 +108,7 @@ typedef struct host_state {
   size_t limit;
   char function[64];
   int after;
-  bool failed;
+  bool failed, idle, runs_by_itself; /* idle: the last step waits for something outside */
   cudaError_t error, sticky;
   struct CUstream_st null;
   struct CUstream_st *streams;

@@ -136,12 +136,18 @@ static bool runnable(const struct CUstream_st *stream) {
 static void step(struct CUstream_st *stream) {
   host_operation *head = stream->first;
   bool done = true;
+  host.idle = false;
   if (head->work)
     host_execute(head->work);
   else if (head->record)
     happen(head->record);
   else if (head->run)
     done = host_run_step(head->run);
+  else if (head->outside.step) {
+    const host_progress progress = head->outside.step(head->outside.context);
+    done = progress == HOST_DONE;
+    host.idle = progress == HOST_IDLE;
+  }
   if (done)
     pop(stream);
 }
@@ -189,6 +195,15 @@ static bool advance(struct CUstream_st *target, host_haste haste) {
   return true;
 }
 
+/* Lets others in where what runs waits for something outside of this process. */
+static void breathe(void) {
+  if (!host.idle)
+    return;
+  pthread_mutex_unlock(&host.lock);
+  nanosleep(&(const struct timespec){0, 20000}, NULL);
+  pthread_mutex_lock(&host.lock);
+}
+
 static void stuck(void) {
   fprintf(stderr, "cuda_host: streams wait for each other\n");
   abort();
@@ -196,21 +211,23 @@ static void stuck(void) {
 
 void host_drain(struct CUstream_st *stream) {
   if (!stream) {
-    while (host.counts.queued > 0)
+    for (; host.counts.queued > 0; breathe())
       if (!advance(NULL, EVEN))
         stuck();
   } else {
-    for (host_haste haste = (host_haste)host_random(3); stream->first;)
-      if (!advance(stream, haste))
+    for (host_haste haste = (host_haste)host_random(3); stream->first; breathe())
+      if (!advance(stream, host.idle ? EVEN : haste))
         stuck();
   }
   sweep();
 }
 
 void host_reach(host_moment *moment) {
-  while (!moment->happened)
+  host_moment_keep(moment); /* others may record the event again meanwhile */
+  for (; !moment->happened; breathe())
     if (!advance(NULL, EVEN))
       stuck();
+  host_moment_drop(moment);
   sweep();
 }
 
@@ -296,6 +313,25 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     error = found->first ? cudaErrorNotReady : cudaSuccess;
   }
   return host_leave(host.sticky != cudaSuccess ? host.sticky : error);
+}
+
+static void *run_by_itself(void *nothing) {
+  for (;;) {
+    pthread_mutex_lock(&host.lock);
+    host_wander();
+    pthread_mutex_unlock(&host.lock);
+    nanosleep(&(const struct timespec){0, 20000}, NULL);
+  }
+  return nothing;
+}
+
+void petra_cuda_host_run_by_itself(void) {
+  pthread_t thread;
+  pthread_mutex_lock(&host.lock);
+  if (!host.runs_by_itself && pthread_create(&thread, NULL, run_by_itself, NULL) == 0)
+    pthread_detach(thread);
+  host.runs_by_itself = true;
+  pthread_mutex_unlock(&host.lock);
 }
 
 cudaError_t petra_cuda_host_call(cudaStream_t stream, void (*run)(void *), const void *arguments, size_t bytes) {

@@ -13,6 +13,7 @@
 
 static void destroy(petra_backend *backend) {
   cuda_backend *cuda = cuda_of(backend);
+  cuda_peers_destroy(cuda);
   cudaDeviceSynchronize();
   cuda_graphs_destroy(cuda->graphs);
   cuda_plans_destroy(cuda->plans);
@@ -41,6 +42,7 @@ static const petra_backend_ops cuda_ops = {.name = "cuda",
                                            .end = cuda_end,
                                            .synchronize = cuda_synchronize,
                                            .collect = cuda_collect,
+                                           .settle = cuda_settle,
                                            .upload_images = cuda_upload_images,
                                            .storage_create = cuda_storage_create,
                                            .storage_destroy = cuda_storage_destroy,
@@ -53,12 +55,18 @@ bool petra_cuda_present(void) {
   return error == cudaSuccess && count > 0;
 }
 
-/* A device that the program may use. */
-static petra_status find_device(petra_precision precision) {
+/* The device that the options name, if the program may use it. */
+static petra_status find_device(const petra_backend_options *options, int *device) {
+  const petra_precision precision = options->precision;
   int count = 0;
   cudaError_t error = cudaGetDeviceCount(&count);
-  if (error == cudaSuccess && count > 0)
-    return cuda_check(cudaSetDevice(0), "device 0");
+  if (error == cudaSuccess && count > 0) {
+    *device = options->device_wraps ? options->device % count : options->device;
+    if (*device < count)
+      return cuda_check(cudaSetDevice(*device), "cudaSetDevice");
+    return petra_fail(PETRA_UNSUPPORTED, "cuda: there is no device %d on this host; expected 0 .. %d", *device,
+                      count - 1);
+  }
   cudaGetLastError();
   return petra_fail(PETRA_UNSUPPORTED,
                     "device.backend: cuda: there is no CUDA device: %s; expected an NVIDIA GPU and its driver, or "
@@ -81,9 +89,12 @@ static petra_status open_parts(cuda_backend *cuda, const petra_backend_options *
 
 petra_status petra_cuda_create(const petra_backend_options *options, petra_backend **out) {
   cuda_backend *cuda;
-  PETRA_TRY(find_device(options->precision));
+  int device = 0;
+  PETRA_TRY(find_device(options, &device));
   PETRA_TRY(petra_allocate(&cuda, 1, sizeof *cuda));
   cuda->base.ops = &cuda_ops;
+  cuda->base.peers = cuda_peer_ops();
+  cuda->device = device;
   petra_status status = open_parts(cuda, options);
   if (status != PETRA_OK) {
     destroy(&cuda->base);

@@ -22,8 +22,9 @@
 #include <cuda_runtime_api.h>
 
 enum {
-  CUDA_LANES = 16,  /* stage j computes on lane j % CUDA_LANES; lane 0 is also that of everything outside of stages */
-  CUDA_EVENTS = 16, /* the last segments of a lane that others can wait for one by one */
+  CUDA_LANES = 16, /* stage j computes on lane j % CUDA_LANES; lane 0 is also that of everything outside of stages */
+  CUDA_TRACKS = CUDA_LANES + PETRA_PEER_LANES, /* and those of messages from and to other processes (peers.c) */
+  CUDA_EVENTS = 16,                            /* the last segments of a lane that others can wait for one by one */
 };
 
 /* When a segment was: it is over once the lane has come so far. Numbers start at 1; 0: none. */
@@ -33,29 +34,31 @@ typedef uint64_t cuda_moment;
 typedef struct cuda_storage {
   int write_lane;
   cuda_moment write;
-  cuda_moment reads[CUDA_LANES]; /* the last of each lane since the write */
+  cuda_moment reads[CUDA_TRACKS]; /* the last of each lane since the write */
 } cuda_storage;
 
 typedef struct cuda_track {
   cuda_lane lane;                 /* what launches see of it; first */
   cudaEvent_t ended[CUDA_EVENTS]; /* of segment s: ended[s % CUDA_EVENTS] */
   cuda_moment submitted;
-  cuda_moment waited[CUDA_LANES]; /* what this lane has already waited for */
-  void **retired;                 /* scratch that became too small, but that graphs may still use */
+  cuda_moment waited[CUDA_TRACKS]; /* what this lane has already waited for */
+  void **retired;                  /* scratch that became too small, but that graphs may still use */
   int retired_count;
 } cuda_track;
 
 typedef struct cuda_segment cuda_segment;   /* segment.h: the one in the making */
 typedef struct cuda_graphs cuda_graphs;     /* graph.h: those that were captured */
 typedef struct cuda_transfer cuda_transfer; /* transfer.h: pinned memory on its way */
+typedef struct cuda_peers cuda_peers;       /* peers.c: lanes to other processes */
 
 typedef struct cuda_backend {
   petra_backend base;
   int device;
-  cuda_track track[CUDA_LANES];
+  cuda_track track[CUDA_TRACKS];
   cuda_segment *segment;
   cuda_graphs *graphs; /* NULL: every command is launched on its own */
   cuda_transfer *transfer;
+  cuda_peers *peers; /* NULL: none was connected */
   cuda_plans *plans;
   cuda_blas *blas;
 } cuda_backend;
@@ -85,6 +88,18 @@ petra_status cuda_check(cudaError_t error, const char *what);
 petra_status cuda_storage_create(petra_backend *backend, petra_tensor *tensor);
 void cuda_storage_destroy(petra_backend *backend, petra_tensor *tensor);
 petra_status cuda_upload_images(petra_backend *backend, const petra_images *images, petra_tensor *x);
+
+/* --- peers.c, or peers_none.c where petra is built without NCCL --- */
+
+/* NULL: there is none. */
+const petra_peer_ops *cuda_peer_ops(void);
+const char *cuda_peers_version(void); /* "NCCL 2.28.9"; NULL */
+
+/* Before the device is waited for on the way out: what hangs is given up. */
+void cuda_peers_destroy(cuda_backend *cuda);
+
+/* PETRA_CHILD once they were given up: what the device has computed since is undefined. Logs nothing. */
+petra_status cuda_peers_alive(const cuda_backend *cuda);
 
 /* --- the operations of backend.h: arithmetic.c, activation.c, conv_ops.c, norm_ops.c, head_ops.c --- */
 

@@ -1,6 +1,7 @@
 /* The versions of CUDA's libraries and the devices. Works without a device and without a driver. */
 #include "backend/cuda/info.h"
 
+#include "backend/cuda/cuda.h"
 #include "config.h"
 
 #include <cublas_v2.h>
@@ -15,8 +16,10 @@ void petra_cuda_describe_build(char *text, size_t size) {
   cublasGetProperty(MAJOR_VERSION, &major);
   cublasGetProperty(MINOR_VERSION, &minor);
   cublasGetProperty(PATCH_LEVEL, &patch);
-  snprintf(text, size, "CUDA run time %d.%d, cuDNN %zu.%zu.%zu, cuBLAS %d.%d.%d, kernels for %s", runtime / 1000,
-           runtime % 1000 / 10, cudnn / 10000, cudnn / 100 % 100, cudnn % 100, major, minor, patch, PETRA_CUDA_ARCHS);
+  const char *nccl = cuda_peers_version();
+  snprintf(text, size, "CUDA run time %d.%d, cuDNN %zu.%zu.%zu, cuBLAS %d.%d.%d, %s%skernels for %s", runtime / 1000,
+           runtime % 1000 / 10, cudnn / 10000, cudnn / 100 % 100, cudnn % 100, major, minor, patch, nccl ? nccl : "",
+           nccl ? ", " : "", PETRA_CUDA_ARCHS);
 }
 
 int petra_cuda_devices(char *text, size_t size) {

@@ -35,6 +35,14 @@ CUDA_C_FILES = $(CUDA_BACKEND_FILES) \
 	src/backend/cuda/plan.c \
 	src/backend/cuda/plan_graph.c \
 	src/backend/cuda/plan_search.c
+# NCCL's; what a build without it has instead.
+if HAVE_NCCL
+CUDA_C_FILES += src/backend/cuda/peers.c
+EXTRA_DIST += src/backend/cuda/peers_none.c
+else
+CUDA_C_FILES += src/backend/cuda/peers_none.c
+EXTRA_DIST += src/backend/cuda/peers.c
+endif
 CUDA_CU_FILES = \
 	src/backend/cuda/augment.cu \
 	src/backend/cuda/elementwise.cu \

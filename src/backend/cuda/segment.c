@@ -12,18 +12,22 @@ static size_t padded(size_t bytes) {
   return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
+petra_status cuda_track_create(cuda_track *track) {
+  CUDA_TRY(cudaStreamCreateWithFlags(&track->lane.stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  for (int e = 0; e < CUDA_EVENTS; e++)
+    CUDA_TRY(cudaEventCreateWithFlags(&track->ended[e], cudaEventDisableTiming), "cudaEventCreate");
+  return PETRA_OK;
+}
+
 petra_status cuda_segments_create(cuda_backend *cuda) {
   PETRA_TRY(petra_allocate(&cuda->segment, 1, sizeof *cuda->segment));
-  for (int l = 0; l < CUDA_LANES; l++) {
-    CUDA_TRY(cudaStreamCreateWithFlags(&cuda->track[l].lane.stream, cudaStreamNonBlocking), "cudaStreamCreate");
-    for (int e = 0; e < CUDA_EVENTS; e++)
-      CUDA_TRY(cudaEventCreateWithFlags(&cuda->track[l].ended[e], cudaEventDisableTiming), "cudaEventCreate");
-  }
+  for (int l = 0; l < CUDA_LANES; l++)
+    PETRA_TRY(cuda_track_create(&cuda->track[l]));
   return PETRA_OK;
 }
 
 void cuda_segments_destroy(cuda_backend *cuda) {
-  for (int l = 0; l < CUDA_LANES; l++) {
+  for (int l = 0; l < CUDA_TRACKS; l++) {
     cuda_track *track = &cuda->track[l];
     for (int e = 0; e < CUDA_EVENTS; e++)
       if (track->ended[e])
@@ -67,7 +71,7 @@ void cuda_writes(cuda_backend *cuda, const petra_tensor *tensor) {
     return;
   cuda_storage *storage = cuda_storage_of(tensor);
   wait_before(cuda->segment, storage->write_lane, storage->write);
-  for (int l = 0; l < CUDA_LANES; l++) {
+  for (int l = 0; l < CUDA_TRACKS; l++) {
     wait_before(cuda->segment, l, storage->reads[l]);
     storage->reads[l] = 0;
   }
@@ -140,7 +144,7 @@ static cudaEvent_t end_of(const cuda_track *track, cuda_moment moment) {
 
 static petra_status wait_for_others(cuda_backend *cuda) {
   cuda_track *track = present_track(cuda);
-  for (int l = 0; l < CUDA_LANES; l++) {
+  for (int l = 0; l < CUDA_TRACKS; l++) {
     cuda_moment moment = cuda->segment->waits[l];
     cuda->segment->waits[l] = 0;
     if (moment <= track->waited[l] || cuda->track[l].submitted == 0)
@@ -167,6 +171,26 @@ petra_status cuda_submit(cuda_backend *cuda) {
   else
     PETRA_TRY(cuda_launch_commands(&track->lane, segment->commands, bytes));
   PETRA_TRY(cuda_transfer_after(cuda));
+  return cuda_beside_ended(cuda, segment->lane);
+}
+
+petra_status cuda_beside_enter(cuda_backend *cuda, int lane, int *before) {
+  PETRA_TRY(cuda_submit(cuda));
+  *before = cuda->segment->lane;
+  cuda->segment->lane = lane;
+  return PETRA_OK;
+}
+
+petra_status cuda_beside_wait(cuda_backend *cuda) {
+  return wait_for_others(cuda);
+}
+
+void cuda_beside_leave(cuda_backend *cuda, int before) {
+  cuda->segment->lane = before;
+}
+
+petra_status cuda_beside_ended(cuda_backend *cuda, int lane) {
+  cuda_track *track = &cuda->track[lane];
   track->submitted++;
   return cuda_check(cudaEventRecord(track->ended[track->submitted % CUDA_EVENTS], track->lane.stream),
                     "cudaEventRecord");
@@ -203,4 +227,14 @@ petra_status cuda_wait_for(cuda_backend *cuda, int lane, cuda_moment moment) {
 petra_status cuda_synchronize(petra_backend *backend) {
   PETRA_TRY(cuda_submit(cuda_of(backend)));
   return cuda_check(cudaDeviceSynchronize(), "the device's work");
+}
+
+petra_status cuda_settle(petra_backend *backend, petra_tensor *tensor, bool writes) {
+  cuda_backend *cuda = cuda_of(backend);
+  const cuda_storage *storage = cuda_storage_of(tensor);
+  PETRA_TRY(cuda_submit(cuda));
+  PETRA_TRY(cuda_wait_for(cuda, storage->write_lane, storage->write));
+  for (int l = 0; l < CUDA_TRACKS && writes; l++)
+    PETRA_TRY(cuda_wait_for(cuda, l, storage->reads[l]));
+  return PETRA_OK;
 }

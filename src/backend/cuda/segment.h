@@ -19,16 +19,20 @@ struct cuda_segment {
   unsigned char *commands;
   size_t used;
   int64_t capacity;
-  cuda_moment waits[CUDA_LANES]; /* what must be over before: the last of each lane */
+  cuda_moment waits[CUDA_TRACKS]; /* what must be over before: the last of each lane */
 };
 
 petra_status cuda_segments_create(cuda_backend *cuda);
 void cuda_segments_destroy(cuda_backend *cuda);
 
+/* The stream and the events of a lane beyond those of stages. */
+petra_status cuda_track_create(cuda_track *track);
+
 /* begin and end of backend.h. A stage's number is from 1. */
 petra_status cuda_begin(petra_backend *backend, int32_t stage, int32_t kind);
 petra_status cuda_end(petra_backend *backend);
 petra_status cuda_synchronize(petra_backend *backend);
+petra_status cuda_settle(petra_backend *backend, petra_tensor *tensor, bool writes);
 
 /* The moment of the segment in the making, on its lane. */
 cuda_moment cuda_present(const cuda_backend *cuda);
@@ -63,6 +67,14 @@ petra_status cuda_submit(cuda_backend *cuda);
 
 /* Launches all commands of a segment one by one. */
 petra_status cuda_launch_commands(const cuda_lane *lane, const unsigned char *commands, size_t bytes);
+
+/* For what is not a command, but put on a stream by a library: between enter, after which the tensors are named, and leave
+ * the present lane is that of `lane`; what was described before was submitted. After wait its stream waits for all that the
+ * tensors need; ended: all that was put on the stream of a lane since, is one segment more. */
+petra_status cuda_beside_enter(cuda_backend *cuda, int lane, int *before);
+petra_status cuda_beside_wait(cuda_backend *cuda);
+void cuda_beside_leave(cuda_backend *cuda, int before);
+petra_status cuda_beside_ended(cuda_backend *cuda, int lane);
 
 /* Until the host may count on the end of a segment; a moment that was never submitted is over. */
 petra_status cuda_wait_for(cuda_backend *cuda, int lane, cuda_moment moment);

@@ -250,6 +250,7 @@ petra_status cuda_collect_result(cuda_backend *cuda, int64_t ticket, const void 
   if (transfer->due && ticket == transfer->tickets)
     PETRA_TRY(cuda_submit(cuda));
   CUDA_TRY(cudaEventSynchronize(transfer->there[place]), "the device's work");
+  PETRA_TRY(cuda_peers_alive(cuda));
   *host = (const char *)transfer->later + (size_t)place * RESULT_BYTES;
   return PETRA_OK;
 }
@@ -270,6 +271,7 @@ petra_status cuda_fetch(cuda_backend *cuda, const void *device, size_t bytes, co
   CUDA_TRY(cudaMemcpyAsync(transfer->down.pinned, device, bytes, cudaMemcpyDeviceToHost, stream),
            "a copy from the device");
   CUDA_TRY(cudaStreamSynchronize(stream), "the device's work");
+  PETRA_TRY(cuda_peers_alive(cuda));
   *host = transfer->down.pinned;
   return PETRA_OK;
 }
