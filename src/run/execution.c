@@ -288,14 +288,20 @@ static petra_status take_rank(void *context, int rank, const void *data, size_t 
   return PETRA_OK;
 }
 
-petra_status petra_execution_ranks(petra_execution *e, petra_runlog *runlog) {
+petra_status petra_execution_gather_ranks(const petra_placement *placement, const petra_runlog_rank *did,
+                                          int32_t stages, petra_runlog *runlog) {
+  petra_ranks *ranks = placement->ranks;
   petra_runlog_rank *rows;
-  PETRA_TRY(petra_allocate(&rows, (size_t)e->ranks->count, sizeof *rows));
-  petra_status status = petra_ranks_gather(e->ranks, &e->did, sizeof e->did, take_rank, rows);
+  PETRA_TRY(petra_allocate(&rows, (size_t)ranks->count, sizeof *rows));
+  petra_status status = petra_ranks_gather(ranks, did, sizeof *did, take_rank, rows);
   if (status == PETRA_OK && runlog)
-    status = petra_runlog_ranks(runlog, rows, e->ranks->count, e->placement.rank_of, e->plan->stages);
+    status = petra_runlog_ranks(runlog, rows, ranks->count, placement->rank_of, stages);
   petra_free(rows);
   return status;
+}
+
+petra_status petra_execution_ranks(petra_execution *e, petra_runlog *runlog) {
+  return petra_execution_gather_ranks(&e->placement, &e->did, e->plan->stages, runlog);
 }
 
 typedef struct all_rows {
@@ -354,11 +360,10 @@ static void sort(all_rows *all, int (*compare)(const void *a, const void *b)) {
     qsort(all->rows, (size_t)all->count, sizeof *all->rows, compare);
 }
 
-petra_status petra_execution_actions(petra_execution *e, petra_runlog *runlog, petra_observer *trace) {
+petra_status petra_execution_gather_actions(petra_ranks *ranks, const petra_trace_row *rows, int64_t count,
+                                            petra_runlog *runlog, petra_observer *trace) {
   all_rows all = {0};
-  int64_t count;
-  const petra_trace_row *rows = petra_worker_ranks_rows(e->worker, &count);
-  petra_status status = petra_ranks_gather(e->ranks, rows, (size_t)count * sizeof *rows, take_rows, &all);
+  petra_status status = petra_ranks_gather(ranks, rows, (size_t)count * sizeof *rows, take_rows, &all);
   sort(&all, by_start);
   const int64_t first_ns = all.count > 0 ? all.rows[0].start_ns : 0;
   for (int64_t i = 0; i < all.count; i++) {
@@ -372,4 +377,10 @@ petra_status petra_execution_actions(petra_execution *e, petra_runlog *runlog, p
     status = trace_actions(&all, trace);
   petra_free(all.rows);
   return status;
+}
+
+petra_status petra_execution_actions(petra_execution *e, petra_runlog *runlog, petra_observer *trace) {
+  int64_t count;
+  const petra_trace_row *rows = petra_worker_ranks_rows(e->worker, &count);
+  return petra_execution_gather_actions(e->ranks, rows, count, runlog, trace);
 }

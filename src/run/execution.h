@@ -48,4 +48,10 @@ petra_status petra_execution_ranks(petra_execution *execution, petra_runlog *run
  * order of their starts, to `trace` in that of their ends. Either may be NULL, as both are on the other ranks. */
 petra_status petra_execution_actions(petra_execution *execution, petra_runlog *runlog, petra_observer *trace);
 
+/* The same without an execution: of what each rank did, and of the rows of each. */
+petra_status petra_execution_gather_ranks(const petra_placement *placement, const petra_runlog_rank *did,
+                                          int32_t stages, petra_runlog *runlog);
+petra_status petra_execution_gather_actions(petra_ranks *ranks, const petra_trace_row *rows, int64_t count,
+                                            petra_runlog *runlog, petra_observer *trace);
+
 #endif

@@ -18,10 +18,13 @@ libpetra_a_SOURCES += \
 	src/run/probe_log.c src/run/probe_log.h \
 	src/run/profile.h \
 	src/run/profile_measure.c \
+	src/run/rank_times.c src/run/rank_times.h \
 	src/run/ranks.c src/run/ranks.h \
+	src/run/rehearsal.c src/run/rehearsal.h \
 	src/run/run.c src/run/run.h \
 	src/run/schedule_file.c src/run/schedule_file.h \
 	src/run/simulation.c src/run/simulation.h \
 	src/run/trace_observer.c src/run/trace_observer.h \
 	src/run/training_log.c src/run/training_log.h \
-	src/run/worker_ranks.c src/run/worker_ranks.h
+	src/run/worker_ranks.c src/run/worker_ranks.h \
+	src/run/worker_sleep.c src/run/worker_sleep.h

@@ -9,6 +9,10 @@
 static petra_status stage_costs(const petra_plan *plan, int64_t *costs) {
   for (int j = 0; j < plan->stages; j++) {
     petra_stage_cost cost = {0};
+    if (plan->config->cluster.stages > 0) { /* no model; all alike */
+      costs[j] = 1;
+      continue;
+    }
     if (plan->profile) {
       PETRA_TRY(petra_plan_profile_cost(plan, j, &cost));
       costs[j] = cost.forward_ns + cost.backward_ns + (plan->method.recomputes ? cost.reconstruct_ns : 0);

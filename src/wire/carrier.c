@@ -135,6 +135,14 @@ petra_status petra_carrier_wait(petra_carrier *carrier, bool (*ready)(void *cont
   return status;
 }
 
+petra_status petra_carrier_look(petra_carrier *carrier, const char *what) {
+  if (carrier->failed == PETRA_OK)
+    carrier->failed = petra_carrier_progress(carrier);
+  if (carrier->failed != PETRA_OK)
+    return carrier->failed;
+  return carrier->lost >= 0 ? tell_lost(carrier, what) : PETRA_OK;
+}
+
 petra_carrier_counts petra_carrier_counted(petra_carrier *carrier) {
   petra_carrier_lock(carrier);
   const petra_carrier_counts counts = carrier->counts;

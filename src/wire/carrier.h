@@ -36,12 +36,20 @@ int petra_carrier_ways(const petra_carrier *carrier);
  * receiver has done with `done` messages of this way in all. `what` is told when the wait is in vain. */
 petra_status petra_way_buffer(petra_way *way, int64_t done, const char *what, void **buffer);
 
+/* The same without waiting: *buffer is NULL where there is no room yet. */
+petra_status petra_way_try_buffer(petra_way *way, int64_t done, const char *what, void **buffer);
+
 /* Sends the buffer's first `size` bytes as message `number`. */
 petra_status petra_way_send(petra_way *way, int64_t number, size_t size);
 
 /* Waits for message `number` and gives its bytes, which stay until petra_way_done. */
 petra_status petra_way_take(petra_way *way, int64_t number, const char *what, const void **data, size_t *size);
 petra_status petra_way_done(petra_way *way, int64_t number);
+
+/* As petra_way_take, until the clock (base/clock.h) is at `until_ns`: *data is NULL where the message has not come by then.
+ * *came_ns: when it was seen to come, 0.3 ms late at most where the rank did not wait. */
+petra_status petra_way_take_until(petra_way *way, int64_t number, int64_t until_ns, const char *what, const void **data,
+                                  size_t *size, int64_t *came_ns);
 
 /* The next message of a way that has come, whatever its number; *data is NULL where none has. */
 petra_status petra_way_poll(petra_way *way, int64_t *number, const void **data, size_t *size);
