@@ -10,6 +10,7 @@ libpetra_a_SOURCES += \
 	src/run/libraries.c src/run/libraries.h \
 	src/run/network.c src/run/network.h \
 	src/run/network_weights.c \
+	src/run/placed.c src/run/placed.h \
 	src/run/placement.c src/run/placement.h \
 	src/run/plan.c src/run/plan.h \
 	src/run/plan_order.c \
