@@ -60,12 +60,12 @@ static petra_status rehearse(const petra_arguments *arguments, const petra_confi
         json_pack("{s:o, s:s, s:i, s:I, s:o, s:o}", "output", petra_json_string(result->directory), "method",
                   result->plan->method.name, "stages", (int)result->plan->stages, "microbatches",
                   (json_int_t)result->plan->program.microbatches, "time_per_microbatch_s",
-                  petra_json_real(result->microbatch_s), "predicted_s", petra_json_real(result->predicted_s)));
+                  petra_json_real(result->pace.measured), "predicted_s", petra_json_real(result->pace.predicted)));
   } else if (ranks->rank == 0 && !arguments->quiet) {
     printf("%lld microbatches with %s on %d stage%s, slept", (long long)result->plan->program.microbatches,
            result->plan->method.name, result->plan->stages, result->plan->stages == 1 ? "" : "s");
-    if (isfinite(result->microbatch_s))
-      printf(": %.6g s per microbatch, simulated %.6g s", result->microbatch_s, result->predicted_s);
+    if (isfinite(result->pace.measured))
+      printf(": %.6g s per microbatch, simulated %.6g s", result->pace.measured, result->pace.predicted);
     petra_utf8_print(stdout, "; written: %s/{config.yaml,run.h5}\n", result->directory);
   }
 done:

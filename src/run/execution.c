@@ -7,6 +7,7 @@
 #include "exec/transport_local.h"
 #include "exec/transport_ranks.h"
 #include "run/digest.h"
+#include "run/pace.h"
 #include "run/worker_ranks.h"
 
 #include <stdlib.h>
@@ -38,6 +39,7 @@ struct petra_execution {
   petra_worker *worker;
   petra_transport *transport; /* borrowed */
   int64_t origin_ns;
+  petra_rank_times times;
   petra_carrier_counts before; /* the training */
   petra_runlog_rank did;       /* by this rank */
 };
@@ -114,6 +116,7 @@ void petra_execution_destroy(petra_execution *e) {
   if (!e)
     return;
   petra_worker_ranks_destroy(e->worker);
+  petra_rank_times_fini(&e->times);
   petra_placement_fini(&e->placement);
   petra_free(e->forward_bytes);
   petra_free(e->backward_bytes);
@@ -253,8 +256,11 @@ petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, co
                                               .transport = transport,
                                               .record = record,
                                               .origin_ns = e->origin_ns,
+                                              .carrier = e->ranks->carrier,
+                                              .times = &e->times,
                                               .between = e->ranks->rank == 0 && e->news ? hear_all : NULL,
                                               .context = e};
+  PETRA_TRY(petra_rank_times_init(&e->times, e->plan));
   e->transport = transport;
   e->did.wall_ns = -petra_clock_ns();
   e->before = petra_carrier_counted(e->ranks->carrier);
@@ -301,7 +307,9 @@ petra_status petra_execution_gather_ranks(const petra_placement *placement, cons
 }
 
 petra_status petra_execution_ranks(petra_execution *e, petra_runlog *runlog) {
-  return petra_execution_gather_ranks(&e->placement, &e->did, e->plan->stages, runlog);
+  PETRA_TRY(petra_execution_gather_ranks(&e->placement, &e->did, e->plan->stages, runlog));
+  petra_pace_seconds pace;
+  return petra_pace_write(e->plan, &e->placement, &e->times, runlog, false, &pace);
 }
 
 typedef struct all_rows {

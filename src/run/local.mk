@@ -10,6 +10,7 @@ libpetra_a_SOURCES += \
 	src/run/libraries.c src/run/libraries.h \
 	src/run/network.c src/run/network.h \
 	src/run/network_weights.c \
+	src/run/pace.c src/run/pace.h \
 	src/run/placed.c src/run/placed.h \
 	src/run/placement.c src/run/placement.h \
 	src/run/plan.c src/run/plan.h \
@@ -18,6 +19,7 @@ libpetra_a_SOURCES += \
 	src/run/plan_program.c \
 	src/run/probe_log.c src/run/probe_log.h \
 	src/run/profile.h \
+	src/run/profile_link.c \
 	src/run/profile_measure.c \
 	src/run/rank_times.c src/run/rank_times.h \
 	src/run/ranks.c src/run/ranks.h \

@@ -8,10 +8,9 @@
 #include "run/cluster.h"
 #include "run/execution.h"
 #include "run/folder.h"
+#include "run/pace.h"
 #include "run/trace_observer.h"
 #include "run/worker_sleep.h"
-
-#include <math.h>
 
 struct petra_rehearsal {
   const petra_config *config;
@@ -159,15 +158,13 @@ static petra_status close_records(petra_rehearsal *r) {
   if (records(r))
     PETRA_TRY(petra_execution_gather_actions(r->options.ranks, rows, count,
                                              r->config->run.trace_actions ? r->folder.runlog : NULL, r->trace));
-  PETRA_TRY(petra_rank_times_gather(&r->times, r->options.ranks));
+  PETRA_TRY(petra_pace_write(&r->plan, &r->placement, &r->times, r->folder.runlog, true, &r->result.pace));
   if (r->options.ranks->rank > 0)
     return PETRA_OK;
   if (r->trace)
     PETRA_TRY(petra_trace_observer_finish(r->trace));
-  r->result = (petra_rehearsed){.plan = &r->plan,
-                                .directory = r->folder.path,
-                                .microbatch_s = petra_rank_times_microbatch_s(&r->times, r->plan.method.program->time),
-                                .predicted_s = NAN};
+  r->result.plan = &r->plan;
+  r->result.directory = r->folder.path;
   return petra_folder_complete(&r->folder);
 }
 

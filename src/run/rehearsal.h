@@ -4,8 +4,7 @@
 #ifndef PETRA_RUN_REHEARSAL_H
 #define PETRA_RUN_REHEARSAL_H
 
-#include "run/plan.h"
-#include "run/ranks.h"
+#include "run/pace.h"
 
 typedef struct petra_rehearsal_options {
   const char *output;       /* the folder; NULL: run.output/run.name */
@@ -19,8 +18,7 @@ typedef struct petra_rehearsal_options {
 typedef struct petra_rehearsed {
   const petra_plan *plan; /* with its program */
   const char *directory;
-  double microbatch_s; /* measured, as petra simulate counts it; NaN: too few microbatches */
-  double predicted_s;  /* what petra simulate says */
+  petra_pace_seconds pace; /* measured, and what petra simulate says */
 } petra_rehearsed;
 
 typedef struct petra_rehearsal petra_rehearsal;

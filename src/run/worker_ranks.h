@@ -8,6 +8,7 @@
 #include "exec/observer.h"
 #include "exec/stages.h"
 #include "exec/transport.h"
+#include "run/rank_times.h"
 #include "sim/worker_cost.h"
 
 /* Borrowed, all of it. */
@@ -19,6 +20,8 @@ typedef struct petra_worker_ranks_options {
   petra_transport *transport; /* transport_ranks' */
   bool record;                /* keeps the rows of its own actions, by the wall clock */
   int64_t origin_ns;          /* of the wall clock (base/clock.h): rows count from it */
+  petra_carrier *carrier;     /* of the transport */
+  petra_rank_times *times;    /* told of its own actions */
   /* Called now and then, between actions; may be NULL. */
   petra_status (*between)(void *context);
   void *context;
