@@ -3,7 +3,7 @@
 #define PETRA_IO_PROFILE_LINK_H
 
 #include "io/hdf5_file.h"
-#include "io/profile.h"
+#include "io/profile.h" /* circle: what it writes and reads is a part of the profile */
 
 /* Writes the group; false where HDF5 fails. */
 bool petra_profile_link_put(int64_t file, const petra_profile *profile);
