@@ -43,6 +43,16 @@ class Rehearsal(ProgramTest):
             times[stage, KINDS[what[0]], what[1]] = (start, end)
         return stages, times
 
+    def orders(self, folder):
+        """Of ranks with stages 1 .. 3 and the others, what each did, one after the other; without evaluations."""
+        with h5py.File(self.path(f"{folder}/run.h5"), "r") as file:
+            rows = zip(*(file["trace/actions"][name][:].tolist() for name in ("start_ns", "stage", "kind", "microbatch")))
+        found = [[], []]
+        for _, stage, kind, m in sorted(rows, key=lambda row: row[0]):
+            if KINDS[kind] != "E":
+                found[stage > 3].append((stage, KINDS[kind], m))
+        return found
+
     def check_times(self, times, stages):
         """Actions last what they cost, one after the other on a stage, and what is sent comes after it was sent."""
         for (stage, kind, m), (start, end) in times.items():
@@ -110,9 +120,10 @@ class Rehearsal(ProgramTest):
             self.assertEqual(list(file["link/time"].attrs["columns"]), ["minimum", "first quartile", "median", "third quartile", "maximum"])
             self.assertTrue((file["spread/forward"][:, 0] <= file["stages/forward"][:]).all())
         train = ["small.yaml", "--set", "run.checkpoint_every=0", "--set", "cluster.cost.model=profile", "--set", "cluster.cost.profile=p.h5",
-                 "--set", "run.mode=execute", "--set", "run.max_microbatches=16", "--set", "method.name=1f1b", "--set", "method.accumulate=4"]
+                 "--set", "run.mode=execute", "--set", "run.trace_actions=true", "--set", "run.max_microbatches=16", "--set", "method.name=1f1b", "--set", "method.accumulate=4"]
         self.fine(2, "train", *train, "--set", "cluster.placement=[3, 7]", "--output", "run", "--quiet")
-        simulated = self.good_json("simulate", *train, "--set", "cluster.placement=[3, 7]")
+        simulated = self.good_json("simulate", *train, "--set", "cluster.placement=[3, 7]", "--output", "simulated")
+        self.assertEqual(self.orders("run"), self.orders("simulated"))
         pace = self.good_json("inspect", "run")["pace"]
         self.assertEqual(simulated["link"], "profile")
         for name, key in ("predicted", "time_per_microbatch_s"), ("low", "time_per_microbatch_low_s"), ("high", "time_per_microbatch_high_s"):
