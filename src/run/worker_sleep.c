@@ -12,6 +12,7 @@
 
 enum { AHEAD = 2, LEAST_BYTES = 4 };    /* as exec/transport_ranks.c; of a message */
 static const int64_t AGAIN_NS = 100000; /* until the next look for room */
+static const int64_t LONGEST_NAP_NS = 250000000;
 
 /* A message within the rank: it is there from `there_ns` on. */
 typedef struct note {
@@ -157,13 +158,17 @@ static petra_status take(worker_sleep *w, const petra_action *action, int64_t *t
 
 /* --- actions --- */
 
+/* Sends meanwhile what is due, and looks after the other ranks. */
 static petra_status sleep_until(worker_sleep *w, int64_t until_ns) {
   int64_t next_ns;
   for (;;) {
     PETRA_TRY(send_due(w, &next_ns));
-    const int64_t wake_ns = next_ns < until_ns ? next_ns : until_ns;
-    if (petra_clock_ns() >= until_ns)
+    const int64_t now_ns = petra_clock_ns();
+    if (now_ns >= until_ns)
       return PETRA_OK;
+    PETRA_TRY(petra_carrier_check(w->carrier, "the end of an action"));
+    int64_t wake_ns = next_ns < until_ns ? next_ns : until_ns;
+    wake_ns = wake_ns < now_ns + LONGEST_NAP_NS ? wake_ns : now_ns + LONGEST_NAP_NS;
     const struct timespec wake = {wake_ns / 1000000000, wake_ns % 1000000000};
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL);
     w->waited_ns = petra_clock_ns();

@@ -143,6 +143,11 @@ petra_status petra_carrier_look(petra_carrier *carrier, const char *what) {
   return carrier->lost >= 0 ? tell_lost(carrier, what) : PETRA_OK;
 }
 
+petra_status petra_carrier_check(petra_carrier *carrier, const char *what) {
+  petra_carrier_lock(carrier);
+  return petra_carrier_unlock(carrier, petra_carrier_look(carrier, what));
+}
+
 /* No other thread counts. */
 petra_carrier_counts petra_carrier_counted(petra_carrier *carrier) {
   return carrier->counts;

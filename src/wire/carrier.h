@@ -72,6 +72,10 @@ petra_status petra_carrier_get(petra_carrier *carrier, int from, void *data, siz
 /* The rank that has not been heard of or has said that it failed; -1: none. */
 int petra_carrier_lost(petra_carrier *carrier);
 
+/* Moves what is under way, and fails where waiting for `what` would: the wire failed, or a rank is lost. For a rank that
+ * neither computes nor waits for a message. */
+petra_status petra_carrier_check(petra_carrier *carrier, const char *what);
+
 /* Tells rank 0, from another one, that this rank failed, with which status and line. */
 petra_status petra_carrier_fail(petra_carrier *carrier, petra_status failed, const char *line);
 

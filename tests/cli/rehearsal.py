@@ -3,12 +3,14 @@ figure of time is judged but that sleeping takes as long as it has to."""
 
 import os
 import shutil
+import signal
 import subprocess
 import unittest
 
 import h5py
 import numpy
 
+import execute
 from execute import ENVIRONMENT, petra_info_says_mpi
 from program import PETRA, ProgramTest, main
 
@@ -104,6 +106,16 @@ class Rehearsal(ProgramTest):
             self.assertIn(words, lines[0])
             self.assertFalse(os.path.exists(self.path("out")))
         self.bad(2, "expected 0, run.mode: execute or petra simulate", "train", *SLEEP, "--set", "cluster.stages=4", "--output", "out")
+
+    def test_a_rank_that_hangs_while_others_sleep(self):
+        command = ["mpirun", "-n", "3", PETRA, "train", *SLEEP, "--set", "run.mode=execute", "--set", "cluster.stages=6", "--set",
+                   "cluster.cost.forward_s=600", "--set", "cluster.timeout_s=2", "--output", "out", "--quiet"]
+        with subprocess.Popen(command, cwd=self.folder, env={**os.environ, **ENVIRONMENT}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE) as process:
+            os.kill(execute.Execute.rank_of(self, process, 2), signal.SIGSTOP)
+            error = process.communicate(timeout=60)[1].decode()
+        self.assertEqual(process.returncode, 1, error)
+        self.assertRegex(error, r"petra: rank 2 \(.*\) has not been heard of for 2 s; rank 0 \(.*\) waited for the end of an action")
 
     def test_profile_and_prediction(self):
         options = ["small.yaml", "--set", "profile.repetitions=3", "--set", "profile.warmup=1"]
