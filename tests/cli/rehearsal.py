@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 import unittest
 
 import h5py
@@ -112,10 +113,12 @@ class Rehearsal(ProgramTest):
                    "cluster.cost.forward_s=600", "--set", "cluster.timeout_s=2", "--output", "out", "--quiet"]
         with subprocess.Popen(command, cwd=self.folder, env={**os.environ, **ENVIRONMENT}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE) as process:
-            os.kill(execute.Execute.rank_of(self, process, 2), signal.SIGSTOP)
+            stopped = execute.Execute.rank_of(self, process, 2)
+            time.sleep(2)  # all have begun to sleep, as a rule
+            os.kill(stopped, signal.SIGSTOP)
             error = process.communicate(timeout=60)[1].decode()
         self.assertEqual(process.returncode, 1, error)
-        self.assertRegex(error, r"petra: rank 2 \(.*\) has not been heard of for 2 s; rank 0 \(.*\) waited for the end of an action")
+        self.assertRegex(error, r"petra: rank 2 \(.*\) has not been heard of for 2 s; rank 0 \(.*\) waited for (the end of an action|what rank 2 sends)")
 
     def test_profile_and_prediction(self):
         options = ["small.yaml", "--set", "profile.repetitions=3", "--set", "profile.warmup=1"]
