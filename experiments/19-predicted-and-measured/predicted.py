@@ -3,7 +3,6 @@
 [--draw]. Writes predicted.csv and predicted.png beside itself; --draw makes the figure from the table that is there. Exit
 status 1 where a run fails; the figures are judged by the reader."""
 
-import csv
 import json
 import os
 import statistics
@@ -85,11 +84,6 @@ def compute():
     sim.write_table(TABLE, [{key: value if value is not None else "" for key, value in r.items()} for r in rows])
 
 
-def read():
-    with open(TABLE, encoding="utf-8") as file:
-        return [{key: float(value) if key.endswith("_s") and value else value for key, value in r.items()} for r in csv.DictReader(file)]
-
-
 def ratios(rows, case):
     return [r["predicted_s"] / r["measured_s"] for r in rows if r["case"] == case]
 
@@ -109,9 +103,7 @@ def tell(rows):
 
 
 def draw(rows):
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    plt = sim.pyplot()
     cases = cases_of(rows)
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
     trained = [r for r in rows if r["low_s"]]
@@ -120,8 +112,8 @@ def draw(rows):
     for case in (c for c in cases if not c.startswith("slept")):
         own, place = [r for r in rows if r["case"] == case], cases.index(case)
         spread = [[1e3 * max(0, r["predicted_s"] - r["low_s"]) for r in own], [1e3 * max(0, r["high_s"] - r["predicted_s"]) for r in own]]
-        left.errorbar([1e3 * r["measured_s"] for r in own], [1e3 * r["predicted_s"] for r in own], spread, fmt=sim.MARKERS[place], markersize=5,
-                      elinewidth=0.7, color=sim.COLOURS[place], label=case)
+        left.errorbar([1e3 * r["measured_s"] for r in own], [1e3 * r["predicted_s"] for r in own], spread, fmt=sim.MARKERS[place],
+                      markersize=5, elinewidth=0.7, color=sim.COLOURS[place], label=case)
     left.set(xlim=(0, edge), ylim=(0, edge), xlabel="measured, ms a microbatch", ylabel="predicted, ms a microbatch")
     left.legend(frameon=False)
     right.axhspan(0.9, 1.1, color="0.92", zorder=0)
@@ -130,7 +122,7 @@ def draw(rows):
         ratio = ratios(rows, case)
         right.scatter([place + 0.04 * (i - (len(ratio) - 1) / 2) for i in range(len(ratio))], ratio, s=22,
                       marker=sim.MARKERS[min(place, 3)], color=sim.COLOURS[min(place, 3)])
-    right.set_xticks(range(len(cases)), [c.replace(", J", ",\nJ").replace(" link", "\nlink") for c in cases])
+    right.set_xticks(range(len(cases)), [c.replace(", J", ",\nJ").replace(" link", "\nlink").replace("unb", "un-\nb") for c in cases])
     right.set(ylabel="predicted / measured", ylim=(min(0.5, *(min(ratios(rows, c)) for c in cases)) - 0.05,
                                                     max(1.3, *(max(ratios(rows, c)) for c in cases)) + 0.05))
     figure.savefig(FIGURE, dpi=150)
@@ -139,7 +131,7 @@ def draw(rows):
 def main():
     if not sim.DRAW_ONLY:
         compute()
-    rows = read()
+    rows = sim.read_table(TABLE)
     tell(rows)
     if not sim.TABLES_ONLY:
         draw(rows)
