@@ -19,7 +19,8 @@ EXTRA_DIST += docs/config.md docs/data.md docs/design.md docs/execute.md docs/li
 	docs/adr/0015-a-seal-on-every-file.md \
 	docs/adr/0016-every-rank-goes-through-the-whole-schedule.md \
 	docs/adr/0017-by-arrival-a-rank-does-what-came-first.md \
-	docs/adr/0018-messages-between-gpus.md
+	docs/adr/0018-messages-between-gpus.md \
+	docs/adr/0019-a-prediction-is-a-second-simulation.md
 
 # docs/config.md is what the program says of its table of keys.
 regen-docs: petra$(EXEEXT)

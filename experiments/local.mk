@@ -47,3 +47,6 @@ EXTRA_DIST += experiments/18-gpu-training/README.md experiments/18-gpu-training/
 	experiments/18-gpu-training/backprop-bf16.yaml experiments/18-gpu-training/petra-k1-tf32.yaml \
 	experiments/18-gpu-training/petra-k1-bf16.yaml experiments/18-gpu-training/petra-k4-tf32.yaml \
 	experiments/18-gpu-training/petra-k4-bf16.yaml
+EXTRA_DIST += experiments/19-predicted-and-measured/README.md experiments/19-predicted-and-measured/revnet18.yaml \
+	experiments/19-predicted-and-measured/predicted.py experiments/19-predicted-and-measured/two_hosts.sh \
+	experiments/19-predicted-and-measured/predicted.csv experiments/19-predicted-and-measured/predicted.png

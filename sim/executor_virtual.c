@@ -74,18 +74,24 @@ static petra_status count_round(petra_executor_virtual *executor, int32_t device
   return PETRA_OK;
 }
 
+/* How long an action lasts that starts now, unless its worker measures it. */
+static petra_status price(const petra_executor_virtual *executor, const petra_engine *engine,
+                          const petra_action *action, int64_t *out) {
+  int64_t cost = cost_ns(executor, action) - done_early_ns(executor, engine, action);
+  if (executor->settings.jitter)
+    return petra_jitter_duration(executor->settings.jitter, action->stage, (int)action->kind, action->microbatch, cost,
+                                 out);
+  *out = cost;
+  return PETRA_OK;
+}
+
 /* Puts a started action on its engine until its end. */
 static petra_status occupy(petra_executor_virtual *executor, const petra_action *action,
-                           const petra_action_result *result) {
+                           const petra_action_result *result, int64_t price_ns) {
   int32_t device = petra_program_device(executor->options, action->stage) - 1;
   int index = petra_engine_of(executor, action->kind);
   petra_engine *engine = &executor->device[device].engines[index];
-  int64_t duration_ns = cost_ns(executor, action) - done_early_ns(executor, engine, action);
-  if (result->measured_ns > 0)
-    duration_ns = result->measured_ns;
-  else if (executor->settings.jitter)
-    PETRA_TRY(petra_jitter_duration(executor->settings.jitter, action->stage, (int)action->kind, action->microbatch,
-                                    duration_ns, &duration_ns));
+  const int64_t duration_ns = result->measured_ns > 0 ? result->measured_ns : price_ns;
   int64_t end_ns;
   if (__builtin_add_overflow(executor->now_ns, duration_ns, &end_ns) || end_ns > LATEST_NS)
     return petra_fail(PETRA_SCHEDULE, "the virtual clock would pass %lld s; expected cheaper or fewer actions",
@@ -133,6 +139,8 @@ static petra_status start_ready(petra_executor_virtual *executor, petra_worker *
       }
       engine->busy = true;
       count_forward(executor, device, action);
+      PETRA_TRY(price(executor, engine, action, &executor->prices_ns[count]));
+      executor->results[count] = (petra_action_result){-1, -1, .priced_ns = executor->prices_ns[count]};
       count++;
     }
   }
@@ -144,7 +152,7 @@ static petra_status start_ready(petra_executor_virtual *executor, petra_worker *
   PETRA_TELL(petra_observer, executor->observers, started, observer, executor->now_ns, executor->group,
              executor->results, count);
   for (int i = 0; i < count; i++)
-    PETRA_TRY(occupy(executor, &executor->group[i], &executor->results[i]));
+    PETRA_TRY(occupy(executor, &executor->group[i], &executor->results[i], executor->prices_ns[i]));
   return PETRA_OK;
 }
 
@@ -281,6 +289,7 @@ static petra_status begin_run(petra_executor_virtual *executor) {
   PETRA_TRY(petra_allocate(&executor->dirty, devices, sizeof *executor->dirty));
   PETRA_TRY(petra_allocate(&executor->group, PETRA_ENGINES * devices, sizeof *executor->group));
   PETRA_TRY(petra_allocate(&executor->results, PETRA_ENGINES * devices, sizeof *executor->results));
+  PETRA_TRY(petra_allocate(&executor->prices_ns, PETRA_ENGINES * devices, sizeof *executor->prices_ns));
   PETRA_TRY(set_durations(executor));
   if (executor->program->arrival)
     return petra_arrival_create(executor);
@@ -306,6 +315,7 @@ static void end_run(petra_executor_virtual *executor) {
   }
   petra_arrival_destroy(executor->arrival);
   petra_free(executor->duration_ns);
+  petra_free(executor->prices_ns);
   petra_free(executor->results);
   petra_free(executor->group);
   petra_free(executor->dirty);

@@ -31,6 +31,7 @@ typedef struct petra_executor_virtual {
   int32_t *dirty, dirty_count; /* devices to look at, from 0 */
   petra_action *group;
   petra_action_result *results;
+  int64_t *prices_ns;       /* of the group */
   petra_stage_cost costs[]; /* our copy */
 } petra_executor_virtual;
 

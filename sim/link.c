@@ -37,9 +37,14 @@ petra_status petra_fabric_create(const petra_fabric_options *options, petra_even
     nodes = node_of(options, d) < nodes ? nodes : node_of(options, d) + 1;
   PETRA_TRY(petra_allocate(&fabric, 1, sizeof *fabric + (links + 2 * (size_t)nodes) * sizeof *fabric->link_free_ns));
   fabric->options = *options;
+  if (options->times) {
+    fabric->options.latency_ns = options->times->ns[0];
+    fabric->options.sharing = PETRA_LINK_FIFO;
+    fabric->options.bandwidth_Bps = fabric->options.card_Bps = 0;
+  }
   fabric->events = events;
   fabric->card_free_ns = fabric->link_free_ns + links;
-  if (options->sharing == PETRA_LINK_FAIR)
+  if (fabric->options.sharing == PETRA_LINK_FAIR)
     status = petra_fair_create((int32_t)links, options->bandwidth_Bps, 2 * nodes, options->card_Bps, &fabric->fair);
   if (status != PETRA_OK)
     petra_free(fabric);
@@ -81,7 +86,19 @@ static double bandwidth_Bps(const petra_fabric_options *options, int32_t from, i
   return options->bandwidth_Bps > 0 ? fmin(options->bandwidth_Bps, options->card_Bps) : options->card_Bps;
 }
 
+int64_t petra_link_time_ns(const petra_link_times *times, int64_t bytes) {
+  int32_t i = 1;
+  if (bytes <= times->bytes[0] || times->count == 1)
+    return times->ns[0];
+  while (i < times->count - 1 && bytes > times->bytes[i])
+    i++;
+  const double slope = (double)(times->ns[i] - times->ns[i - 1]) / (double)(times->bytes[i] - times->bytes[i - 1]);
+  return later(times->ns[i - 1] + llround(slope * (double)(bytes - times->bytes[i - 1])), 0);
+}
+
 int64_t petra_fabric_alone_ns(const petra_fabric_options *options, int32_t from, int32_t to, int64_t bytes) {
+  if (options->times)
+    return from == to ? 0 : later(petra_link_time_ns(options->times, bytes) - options->times->ns[0], 0);
   double bandwidth = bandwidth_Bps(options, from, to);
   return from == to || bandwidth <= 0 ? 0 : petra_transmission_ns((double)bytes, bandwidth);
 }

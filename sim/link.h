@@ -12,15 +12,28 @@
 #include "schedule/action.h"
 #include "sim/engine.h"
 
+/* What messages take from one end to the other, by their size, as measured: linear between the sizes and beyond the largest,
+ * constant below the smallest, whose time is the latency. */
+typedef struct petra_link_times {
+  int32_t count;        /* >= 1 */
+  const int64_t *bytes; /* rising */
+  const int64_t *ns;
+} petra_link_times;
+
 typedef struct petra_fabric_options {
   int32_t devices; /* from 0 here */
   petra_link_sharing sharing;
   int64_t latency_ns;   /* of links between devices */
   double bandwidth_Bps; /* of each link; 0: infinite */
-  const int32_t *node;  /* per device, from 0; NULL: every device is a node of its own */
-  double card_Bps;      /* of a node's card, in each direction; 0: infinite. Links inside a node do not use it */
-  int event_kind;       /* of the events that the fabric pushes and petra_fabric_event takes */
+  /* Of links between devices, in place of latency, bandwidth and cards; fifo. NULL: not measured. Borrowed. */
+  const petra_link_times *times;
+  const int32_t *node; /* per device, from 0; NULL: every device is a node of its own */
+  double card_Bps;     /* of a node's card, in each direction; 0: infinite. Links inside a node do not use it */
+  int event_kind;      /* of the events that the fabric pushes and petra_fabric_event takes */
 } petra_fabric_options;
+
+/* Of a message of `bytes`. */
+int64_t petra_link_time_ns(const petra_link_times *times, int64_t bytes);
 
 typedef struct petra_fabric petra_fabric;
 

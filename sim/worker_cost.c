@@ -172,7 +172,7 @@ static petra_status perform_one(worker_cost *worker, const petra_action *action,
   petra_stage_counts *c = &worker->counts[action->stage - 1];
   in_flight *kept = &worker->kept[action->stage - 1];
   bool fused = petra_head_is_fused(action->stage, worker->options.stages, worker->options.split_head);
-  *result = (petra_action_result){c->updates, -1, 0};
+  *result = (petra_action_result){c->updates, -1, 0, 0};
   switch (action->kind) {
   case PETRA_ACTION_FORWARD:
     PETRA_TRY(forward_version(&worker->options, c, kept, action, &result->version_read));

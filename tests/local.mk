@@ -273,8 +273,8 @@ tests_test_closed_forms_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_closed_forms_LDADD = $(TESTS_LDADD)
 # petra profile and the cost model that takes it
 check_PROGRAMS += tests/test_profile
-TESTS += tests/test_profile tests/cli/profile.py
-EXTRA_DIST += tests/cli/profile.py
+TESTS += tests/test_profile tests/cli/profile.py tests/cli/placement.py tests/cli/rehearsal.py
+EXTRA_DIST += tests/cli/profile.py tests/cli/placement.py tests/cli/rehearsal.py
 tests_test_profile_SOURCES = tests/test_profile.c tests/harness.h
 tests_test_profile_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_profile_LDADD = $(TESTS_LDADD)

@@ -1,4 +1,5 @@
 /* The carrier over a wire between threads: random orders, sizes and pauses never block, mix up or pile up messages. */
+#include "base/clock.h"
 #include "base/mem.h"
 #include "harness.h"
 #include "wire/carrier.h"
@@ -333,8 +334,47 @@ START_TEST(what_is_watched_beside) {
 }
 END_TEST
 
+/* Waiting has an end, and so has trying for room: two buffers, and as many messages as the receiver has done with. */
+START_TEST(waiting_until) {
+  petra_wire *wires[2];
+  petra_carrier *carriers[2];
+  petra_way *in, *out;
+  const void *data;
+  void *buffer;
+  size_t size;
+  int64_t came_ns;
+  wire_threads_create(2, 1, wires);
+  for (int r = 0; r < 2; r++) {
+    const petra_carrier_options options = {.wire = wires[r], .name = "a rank", .timeout_ns = INT64_C(20000000000)};
+    must(petra_carrier_create(&options, &carriers[r]));
+  }
+  must(petra_carrier_way_in(carriers[0], 1, 0, 16, &in));
+  must(petra_carrier_way_out(carriers[1], 0, 0, 16, &out));
+  const int64_t began_ns = petra_clock_ns();
+  must(petra_way_take_until(in, 0, began_ns + 5000000, "a message", &data, &size, &came_ns));
+  ck_assert_ptr_null(data);
+  ck_assert(petra_clock_ns() >= began_ns + 5000000);
+  must(petra_way_try_buffer(out, 1, "room", &buffer)); /* none is done with */
+  ck_assert_ptr_null(buffer);
+  must(petra_way_try_buffer(out, 0, "room", &buffer));
+  ck_assert_ptr_nonnull(buffer);
+  memcpy(buffer, "seven", 6);
+  const int64_t sent_ns = petra_clock_ns();
+  must(petra_way_send(out, 7, 6));
+  must(petra_way_take_until(in, 7, INT64_MAX, "a message", &data, &size, &came_ns));
+  ck_assert(size == 6 && strcmp(data, "seven") == 0 && came_ns >= sent_ns && came_ns <= petra_clock_ns());
+  must(petra_way_done(in, 7));
+  for (buffer = NULL; !buffer;) /* until the word of that has come */
+    must(petra_way_try_buffer(out, 1, "room", &buffer));
+  for (int r = 0; r < 2; r++)
+    petra_carrier_destroy(carriers[r]);
+  for (int r = 0; r < 2; r++)
+    petra_wire_destroy(wires[r]);
+}
+END_TEST
+
 int main(void) {
-  const TTest *const tests[] = {random_orders, a_silent_rank, a_rank_that_says_so, what_is_watched_beside,
+  const TTest *const tests[] = {random_orders, a_silent_rank, a_rank_that_says_so, waiting_until, what_is_watched_beside,
                                 what_is_watched_while_waiting};
   return harness_run("carrier", tests, HARNESS_COUNT(tests));
 }

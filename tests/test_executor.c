@@ -24,7 +24,7 @@ static petra_status count_one(counter *c, const petra_action *action, petra_acti
   int32_t j = action->stage;
   if (c->actions++ == c->fail_at)
     return PETRA_NOT_FINITE;
-  *result = (petra_action_result){c->version[j], -1, 0};
+  *result = (petra_action_result){c->version[j], -1, 0, 0};
   if (action->kind == PETRA_ACTION_FORWARD) {
     c->seen_forward[j][action->microbatch] = c->version[j];
     c->kept_most[j] = ++c->kept[j] > c->kept_most[j] ? c->kept[j] : c->kept_most[j];

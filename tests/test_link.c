@@ -142,6 +142,22 @@ START_TEST(a_transmission_of_centuries_is_refused) {
 }
 END_TEST
 
+/* 100 ns up to 64 bytes, then 1 ns for two bytes, then 2 ns a byte, also beyond the last size; the latency is 100 ns. */
+START_TEST(measured_times) {
+  static const int64_t bytes[] = {64, 164, 264}, ns[] = {100, 150, 350};
+  const petra_link_times times = {3, bytes, ns}, one = {1, bytes, ns}, falling = {2, bytes, (const int64_t[]){100, 40}};
+  const petra_fabric_options o = {.devices = 3, .times = &times, .bandwidth_Bps = 1, .latency_ns = 5};
+  const message m[] = {{0, 0, 1, 164, 150}, {0, 0, 1, 264, 400}, {0, 1, 0, 10, 100}, {500, 1, 2, 364, 1050}};
+  expect(&o, m, 4); /* the second is on the line when the first is off it, after 50 ns */
+  ck_assert_int_eq(petra_link_time_ns(&times, 114), 125);
+  ck_assert_int_eq(petra_link_time_ns(&times, 0), 100);
+  ck_assert_int_eq(petra_link_time_ns(&one, 1000000), 100);
+  ck_assert_int_eq(petra_link_time_ns(&falling, 1000), 0);
+  ck_assert_int_eq(petra_fabric_alone_ns(&o, 0, 1, 264), 250);
+  ck_assert_int_eq(petra_fabric_alone_ns(&o, 1, 1, 264), 0);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {fifo_queues_and_latency_overlaps,
                                 without_bandwidth_only_latency,
@@ -149,6 +165,7 @@ int main(void) {
                                 two_links_share_a_card,
                                 max_min_gives_the_rest_to_those_who_can_use_it,
                                 nodes_use_no_card_inside,
+                                measured_times,
                                 last_to_first_is_a_link_of_its_own,
                                 a_transmission_of_centuries_is_refused};
   return harness_run("link", tests, HARNESS_COUNT(tests));

@@ -61,7 +61,34 @@ START_TEST(round_trip) {
     ck_assert(read->stage[j].blocks == stage[j].blocks && read->stage[j].forward_bytes == stage[j].forward_bytes &&
               read->stage[j].backward_bytes == stage[j].backward_bytes);
     for (int p = 0; p < PETRA_PROFILE_PARTS; p++)
-      ck_assert(read->stage[j].part[p].median == stage[j].part[p].median);
+      ck_assert(read->stage[j].part[p].median == stage[j].part[p].median &&
+                read->stage[j].part[p].quartile1 == stage[j].part[p].quartile1 &&
+                read->stage[j].part[p].quartile3 == stage[j].part[p].quartile3);
+  }
+  ck_assert(read->has_spread && read->ranks == 1 && read->messages == 0);
+  petra_profile_destroy(read);
+  unlink(FILE_NAME);
+}
+END_TEST
+
+START_TEST(link_round_trip) {
+  petra_profile_stage stage[STAGES];
+  petra_profile written = make_profile(stage), *read = NULL;
+  written.ranks = 3;
+  written.messages = PETRA_PROFILE_MESSAGES;
+  for (int i = 0; i < PETRA_PROFILE_MESSAGES; i++)
+    written.message[i] = (petra_profile_message){.bytes = (INT64_C(3) << i) + 1,
+                                                 .time = {1e-6 * i, 2e-6 * i, 3e-6 * i, 4e-6 * i, 5e-6 * i},
+                                                 .pack_s = 6e-6 * i,
+                                                 .unpack_s = 7e-6 * i};
+  ck_assert_int_eq(petra_profile_write(FILE_NAME, &written, &ABOUT), PETRA_OK);
+  ck_assert_int_eq(petra_profile_read(FILE_NAME, &read), PETRA_OK);
+  ck_assert(read->ranks == 3 && read->messages == PETRA_PROFILE_MESSAGES);
+  for (int i = 0; i < PETRA_PROFILE_MESSAGES; i++) {
+    const petra_profile_message *a = &written.message[i], *b = &read->message[i];
+    ck_assert(a->bytes == b->bytes && a->pack_s == b->pack_s && a->unpack_s == b->unpack_s &&
+              a->time.min == b->time.min && a->time.quartile1 == b->time.quartile1 &&
+              a->time.median == b->time.median && a->time.quartile3 == b->time.quartile3 && a->time.max == b->time.max);
   }
   petra_profile_destroy(read);
   unlink(FILE_NAME);
@@ -233,6 +260,7 @@ START_TEST(balance_by_costs) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {round_trip, impossible_values, broken_files, missing_parts, speeds, balance_by_costs};
+  const TTest *const tests[] = {round_trip,    link_round_trip, impossible_values, broken_files,
+                                missing_parts, speeds,          balance_by_costs};
   return harness_run("profile", tests, HARNESS_COUNT(tests));
 }

@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/epoch_json.h"
 #include "cli/memory.h"
+#include "cli/pace.h"
 #include "run/folder.h"
 #include "io/runlog_read.h"
 
@@ -197,11 +198,11 @@ static petra_status print_run_json(const petra_runlog_summary *summary, const ch
   for (int j = 0; j < summary->stages; j++)
     petra_json_append(&stages, stage_row_json(summary, j));
   return petra_json_print_new(
-      json_pack("{s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o}", "run", petra_json_string(path), "created",
+      json_pack("{s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:o}", "run", petra_json_string(path), "created",
                 petra_json_string(summary->created), "petra_version", petra_json_string(summary->petra_version),
                 "command", petra_json_string(summary->command), "backend", petra_json_string(summary->backend), "seed",
                 (json_int_t)summary->seed, "microbatches", (json_int_t)summary->microbatches, "epochs", epochs,
-                "stages", stages));
+                "stages", stages, "pace", petra_pace_json(summary)));
 }
 
 /* "-" for what is not known: a loss that did not come back in the epoch, an evaluation that was not made. */
@@ -266,7 +267,7 @@ static petra_status print_ranks(const petra_runlog_summary *summary) {
   PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
   for (int32_t r = 0; r < summary->ranks; r++) {
     int32_t stages = 0;
-    for (int32_t j = 0; j < summary->stages; j++)
+    for (int32_t j = 0; j < summary->placed; j++)
       stages += summary->of_stage[j] == r;
     petra_table_cell(table, "%d", r);
     petra_table_cell(table, "%d", stages);
@@ -292,7 +293,9 @@ static petra_status print_run(const petra_runlog_summary *summary, const char *p
   }
   if (summary->memory_stages)
     PETRA_TRY(print_memory(summary));
-  return summary->ranks ? print_ranks(summary) : PETRA_OK;
+  if (summary->ranks)
+    PETRA_TRY(print_ranks(summary));
+  return summary->pace_microbatch_s ? petra_pace_print(summary) : PETRA_OK;
 }
 
 static petra_status inspect_run(const petra_arguments *arguments) {

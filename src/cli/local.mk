@@ -14,6 +14,7 @@ petra_SOURCES = \
 	src/cli/inspect.c \
 	src/cli/main.c \
 	src/cli/memory.c src/cli/memory.h \
+	src/cli/pace.c src/cli/pace.h \
 	src/cli/methods.c \
 	src/cli/profile.c \
 	src/cli/schedule.c \

@@ -3,7 +3,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/table.h"
+#include "base/text.h"
 #include "base/utf8.h"
+#include "base/version.h"
 #include "cli/command.h"
 #include "run/folder.h"
 #include "run/libraries.h"
@@ -20,9 +22,14 @@ typedef struct profiling {
   petra_config *config;
   petra_plan plan;
   petra_backend *backend;
-  char *path;
+  petra_ranks *ranks; /* NULL: this process alone */
+  char *path;         /* of rank 0 */
   petra_profile profile;
 } profiling;
+
+static bool writes(const profiling *p) {
+  return !p->ranks || p->ranks->rank == 0;
+}
 
 /* Where the profile goes: known, and fit to be written to, before minutes are spent on it. */
 static petra_status find_path(profiling *p) {
@@ -67,6 +74,7 @@ static void describe(profiling *p) {
   profile->image_width = model->image_width;
   profile->batch = (int32_t)config->data.batch;
   profile->stages = p->plan.partition.stages;
+  profile->ranks = p->ranks ? p->ranks->count : 1;
   for (int j = 0; j < profile->stages; j++) {
     petra_stage_summary summary;
     petra_plan_stage_summary(&p->plan, j, &summary);
@@ -79,7 +87,8 @@ static void describe(profiling *p) {
 static petra_status prepare(profiling *p) {
   p->config->cluster.cost.model = PETRA_COST_UNIT; /* what is to be measured must not depend on a profile */
   PETRA_TRY(petra_plan_init(&p->plan, p->config));
-  PETRA_TRY(find_path(p));
+  if (writes(p))
+    PETRA_TRY(find_path(p));
   PETRA_TRY(petra_allocate(&p->profile.stage, (size_t)p->plan.partition.stages, sizeof *p->profile.stage));
   describe(p);
   return petra_network_backend(p->config, NULL, &p->backend);
@@ -103,15 +112,25 @@ static json_t *stage_json(const profiling *p, int j) {
   return object;
 }
 
+static json_t *message_json(const petra_profile_message *message) {
+  json_t *object = spread_json(&message->time);
+  petra_json_set(&object, "bytes", json_integer(message->bytes));
+  petra_json_set(&object, "pack_s", petra_json_real(message->pack_s));
+  petra_json_set(&object, "unpack_s", petra_json_real(message->unpack_s));
+  return object;
+}
+
 static petra_status print_json(const profiling *p, const petra_profile_about *about) {
-  json_t *stages = json_array();
+  json_t *stages = json_array(), *link = json_array();
+  for (int i = 0; i < p->profile.messages; i++)
+    petra_json_append(&link, message_json(&p->profile.message[i]));
   for (int j = 0; j < p->profile.stages; j++)
     petra_json_append(&stages, stage_json(p, j));
-  return petra_json_print_new(json_pack("{s:o, s:o, s:s, s:s, s:i, s:i, s:i, s:i, s:o}", "profile",
-                                        petra_json_string(p->path), "backend", petra_json_string(about->backend),
-                                        "precision", p->profile.precision, "method", about->method, "threads",
-                                        (int)about->threads, "batch", (int)p->profile.batch, "warmup",
-                                        (int)about->warmup, "repetitions", (int)about->repetitions, "stages", stages));
+  return petra_json_print_new(json_pack(
+      "{s:o, s:o, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:o, s:o}", "profile", petra_json_string(p->path), "backend",
+      petra_json_string(about->backend), "precision", p->profile.precision, "method", about->method, "threads",
+      (int)about->threads, "batch", (int)p->profile.batch, "warmup", (int)about->warmup, "repetitions",
+      (int)about->repetitions, "ranks", (int)p->profile.ranks, "link", link, "stages", stages));
 }
 
 /* The interquartile range over the median, in percent; 0 where nothing was measured. */
@@ -133,6 +152,30 @@ static void add_rows(const profiling *p, petra_table *table) {
   }
 }
 
+/* What messages take between ranks. */
+static petra_status print_link(const petra_profile *profile) {
+  static const petra_table_column columns[] = {{"bytes", PETRA_TABLE_RIGHT},     {"one way ms", PETRA_TABLE_RIGHT},
+                                               {"quartiles", PETRA_TABLE_RIGHT}, {"MB/s", PETRA_TABLE_RIGHT},
+                                               {"pack", PETRA_TABLE_RIGHT},      {"unpack", PETRA_TABLE_RIGHT}};
+  petra_table *table;
+  if (profile->messages == 0)
+    return PETRA_OK;
+  PETRA_TRY(petra_table_create(columns, sizeof columns / sizeof *columns, &table));
+  for (int i = 0; i < profile->messages; i++) {
+    const petra_profile_message *m = &profile->message[i];
+    petra_table_cell(table, "%lld", (long long)m->bytes);
+    petra_table_cell(table, "%.4f", 1e3 * m->time.median);
+    petra_table_cell(table, "%.4f .. %.4f", 1e3 * m->time.quartile1, 1e3 * m->time.quartile3);
+    petra_table_cell(table, "%.1f", m->time.median > 0 ? 1e-6 * (double)m->bytes / m->time.median : 0);
+    petra_table_cell(table, "%.4f", 1e3 * m->pack_s);
+    petra_table_cell(table, "%.4f", 1e3 * m->unpack_s);
+  }
+  printf("\nmessages between %d processes, which measured the stages at the same time; pack, unpack: from and to "
+         "tensors\n",
+         (int)profile->ranks);
+  return petra_table_print(table, stdout);
+}
+
 static petra_status print_table(const profiling *p, const petra_profile_about *about) {
   static const petra_table_column columns[] = {
       {"stage", PETRA_TABLE_RIGHT},    {"name", PETRA_TABLE_LEFT},         {"forward", PETRA_TABLE_RIGHT},
@@ -142,11 +185,12 @@ static petra_status print_table(const profiling *p, const petra_profile_about *a
   PETRA_TRY(petra_table_create(columns, sizeof columns / sizeof *columns, &table));
   add_rows(p, table);
   PETRA_TRY(petra_table_print(table, stdout));
-  petra_utf8_print(
-      stdout,
-      "\nMilliseconds a microbatch of %d images: medians of %d repetitions; spread: interquartile range over median.\n"
-      "Weight gradient is a part of backward. %s; %s\nwritten: %s\n",
-      (int)p->profile.batch, (int)about->repetitions, about->backend, p->profile.precision, p->path);
+  PETRA_TRY(print_link(&p->profile));
+  printf("\nMilliseconds a microbatch of %d images: medians of %d repetitions%s; spread: interquartile range over "
+         "median.\n",
+         (int)p->profile.batch, (int)about->repetitions, p->profile.ranks > 1 ? " of each process" : "");
+  petra_utf8_print(stdout, "Weight gradient is a part of backward. %s; %s\n", about->backend, p->profile.precision);
+  petra_utf8_print(stdout, "written: %s\n", p->path);
   return PETRA_OK;
 }
 
@@ -169,19 +213,59 @@ static petra_status write_and_report(profiling *p) {
   return p->arguments->quiet ? PETRA_OK : print_table(p, &about);
 }
 
+/* What the ranks compare. */
+static petra_status print_all(const void *context, FILE *out) {
+  const profiling *p = context;
+  char text[256];
+  p->backend->ops->describe(p->backend, text, sizeof text);
+  fprintf(out, "petra %s (%s)\nbackend %s\n", petra_version(), petra_version_git_commit(), text);
+  return petra_config_print(p->config, out);
+}
+
+/* Before anything is measured: whether all ranks got so far, with the same config. */
+static petra_status agree(profiling *p, petra_status status) {
+  char *text = NULL;
+  size_t size;
+  if (!p->ranks)
+    return status;
+  if (status == PETRA_OK)
+    status = petra_text_print(print_all, p, "what the ranks compare", &text, &size);
+  status = petra_ranks_agree(p->ranks, status, text);
+  petra_free(text);
+  return status;
+}
+
+static petra_status measure(profiling *p) {
+  const bool quiet = p->arguments->quiet || !writes(p);
+  PETRA_TRY(petra_profile_measure(&p->plan, p->backend, p->ranks, quiet, p->profile.stage));
+  return p->ranks && p->ranks->count > 1 ? petra_profile_measure_link(&p->plan, p->backend, p->ranks, &p->profile)
+                                         : PETRA_OK;
+}
+
 static petra_status run(const petra_arguments *arguments) {
   profiling p = {.arguments = arguments};
   petra_status status;
+  petra_ranks_hold_lines();
   PETRA_TRY_GOTO(status, petra_arguments_config(arguments, "profile", &p.config), done);
-  PETRA_TRY_GOTO(status, prepare(&p), done);
-  PETRA_TRY_GOTO(status, petra_profile_measure(&p.plan, p.backend, arguments->quiet, p.profile.stage), done);
-  status = write_and_report(&p);
+  if (petra_ranks_launched() > 1 || p.config->run.mode == PETRA_MODE_EXECUTE)
+    PETRA_TRY_GOTO(status, petra_ranks_open(p.config, &p.ranks), done);
+  else
+    petra_ranks_release_lines();
+  status = agree(&p, prepare(&p));
+  if (status == PETRA_OK)
+    status = measure(&p);
+  if (status == PETRA_OK && writes(&p))
+    status = write_and_report(&p);
+  if (status == PETRA_OK && p.ranks)
+    status = petra_ranks_agree(p.ranks, status, NULL); /* all wait for rank 0 */
 done:
+  petra_ranks_close(p.ranks, status); /* a failure ends the program there, on every rank */
   petra_free(p.profile.stage);
   petra_free(p.path);
   petra_backend_destroy(p.backend);
   petra_plan_fini(&p.plan);
   petra_config_destroy(p.config);
+  petra_ranks_release_lines();
   return status;
 }
 
@@ -194,7 +278,8 @@ const petra_command petra_command_profile = {
         "on this device, with its backend, precision, threads and batch, and writes a cost profile. `petra\n"
         "simulate` and `petra train` take it with cluster.cost.model: profile and cluster.cost.profile: FILE.\n"
         "Images are random, nothing is trained. profile.repetitions microbatches are measured after profile.warmup\n"
-        "others; the costs are the medians. A profile with one block a stage serves every partition of the network.\n",
+        "others; the costs are the medians. A profile with one block a stage serves every partition of the network.\n"
+        "Under mpirun all processes measure the stages at the same time, and then the messages between them.\n",
     .takes_config = true,
     .options =
         (const petra_option[]){

@@ -36,21 +36,44 @@ static json_t *stage_json(const petra_simulated *result, int32_t j) {
   return object;
 }
 
+/* Where the times of messages between ranks come from; NULL: there are no ranks. */
+static const char *link_of(const petra_simulated *result) {
+  if (result->figures.ranks == 0)
+    return NULL;
+  return result->measured_link ? "profile" : "config";
+}
+
+/* Of cluster.placement: what each process has, and how busy it is. */
+static json_t *ranks_json(const petra_runlog_simulation *f) {
+  json_t *ranks = json_array();
+  for (int32_t r = 0; r < f->ranks; r++) {
+    int count = 0;
+    for (int32_t j = 0; j < f->stages; j++)
+      count += f->of_stage[j] == r;
+    petra_json_append(&ranks, json_pack("{s:i, s:i, s:o}", "rank", (int)r, "stages", count, "busy",
+                                        petra_json_real(f->rank_busy[r])));
+  }
+  return ranks;
+}
+
 static petra_status print_json(const petra_simulated *result) {
   const petra_plan *plan = result->plan;
   const petra_runlog_simulation *f = &result->figures;
   json_t *stages = json_array();
   for (int32_t j = 0; j < plan->program.stages; j++)
     petra_json_append(&stages, stage_json(result, j));
-  return petra_json_print_new(json_pack(
-      "{s:s, s:s, s:I, s:I, s:o, s:I, s:o, s:o, s:I, s:b, s:o, s:o, s:s?, s:o, s:o}", "method", plan->method.name,
-      "program", plan->method.program->name, "engines", (json_int_t)plan->config->cluster.engines, "microbatches",
-      (json_int_t)plan->program.microbatches, "makespan_s", petra_json_real(1e-9 * (double)f->makespan_ns),
-      "makespan_ns", (json_int_t)f->makespan_ns, "time_per_microbatch_s", petra_json_real(f->time_per_microbatch_s),
-      "bubble_fraction", petra_json_real(f->bubble_fraction), "actions", (json_int_t)f->actions, "runaway",
-      result->runaway >= 0, "runaway_microbatch", result->runaway < 0 ? json_null() : json_integer(result->runaway),
-      "critical_path", f->critical_kinds ? critical_json(result) : json_null(), "accounting",
-      result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages", stages));
+  return petra_json_print_new(
+      json_pack("{s:s, s:s, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:I, s:b, s:o, s:o, s:s?, s:o, s:o}",
+                "method", plan->method.name, "program", plan->method.program->name, "engines",
+                (json_int_t)plan->config->cluster.engines, "microbatches", (json_int_t)plan->program.microbatches,
+                "makespan_s", petra_json_real(1e-9 * (double)f->makespan_ns), "makespan_ns", (json_int_t)f->makespan_ns,
+                "time_per_microbatch_s", petra_json_real(f->time_per_microbatch_s), "time_per_microbatch_low_s",
+                petra_json_real(f->low_s), "time_per_microbatch_high_s", petra_json_real(f->high_s), "ranks",
+                ranks_json(f), "link", link_of(result), "bubble_fraction", petra_json_real(f->bubble_fraction),
+                "actions", (json_int_t)f->actions, "runaway", result->runaway >= 0, "runaway_microbatch",
+                result->runaway < 0 ? json_null() : json_integer(result->runaway), "critical_path",
+                f->critical_kinds ? critical_json(result) : json_null(), "accounting",
+                result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages", stages));
 }
 
 static void add_row(petra_table *table, int32_t j, const petra_simulated *result) {
@@ -101,6 +124,17 @@ static void print_critical(const petra_simulated *result) {
          (long long)result->path.messages);
 }
 
+static void print_ranks(const petra_simulated *result) {
+  const petra_runlog_simulation *f = &result->figures;
+  if (f->ranks == 0)
+    return;
+  printf("%d process%s, messages between them by %s; busy:", f->ranks, f->ranks == 1 ? "" : "es",
+         result->measured_link ? "the profile's link" : "cluster.link");
+  for (int32_t r = 0; r < f->ranks; r++)
+    printf(" %.4f", f->rank_busy[r]);
+  putchar('\n');
+}
+
 static petra_status print_table(const petra_simulated *result) {
   const petra_program_options *program = &result->plan->program;
   const petra_config *config = result->plan->config;
@@ -114,7 +148,10 @@ static petra_status print_table(const petra_simulated *result) {
     printf(", %.9g s per microbatch", f->time_per_microbatch_s);
   else
     printf(", too few microbatches for a steady state");
+  if (isfinite(f->low_s))
+    printf(" (%.6g .. %.6g with all costs at their quartiles)", f->low_s, f->high_s);
   printf(", bubble %.4f; %lld actions in %.3g s\n", f->bubble_fraction, (long long)f->actions, f->wall_s);
+  print_ranks(result);
   if (f->critical_kinds)
     print_critical(result);
   printf("in flight: most microbatches between F and B; kept: most whose graph or input is held, until B, or W where "

@@ -5,9 +5,11 @@
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/epoch_json.h"
+#include "run/rehearsal.h"
 #include "run/run.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,6 +43,37 @@ static void print_end(petra_run *run) {
   petra_utf8_print(stdout, "; written: %s/{config.yaml,run.h5,weights.h5}\n", petra_run_directory(run));
 }
 
+/* cluster.stages on the processes of mpirun: nothing is trained. */
+static petra_status rehearse(const petra_arguments *arguments, const petra_config *config, petra_ranks *ranks) {
+  const petra_rehearsal_options options = {.output = arguments->output,
+                                           .trace = arguments->trace,
+                                           .command_line = arguments->command_line,
+                                           .resume = arguments->resume,
+                                           .ranks = ranks};
+  petra_rehearsal *rehearsal = NULL;
+  petra_status status;
+  PETRA_TRY(petra_rehearsal_open(config, &options, &rehearsal));
+  PETRA_TRY_GOTO(status, petra_rehearsal_go(rehearsal), done);
+  PETRA_TRY_GOTO(status, petra_rehearsal_close(rehearsal), done);
+  const petra_rehearsed *result = petra_rehearsal_result(rehearsal);
+  if (ranks->rank == 0 && arguments->json) {
+    status = petra_json_print_new(
+        json_pack("{s:o, s:s, s:i, s:I, s:o, s:o}", "output", petra_json_string(result->directory), "method",
+                  result->plan->method.name, "stages", (int)result->plan->stages, "microbatches",
+                  (json_int_t)result->plan->program.microbatches, "time_per_microbatch_s",
+                  petra_json_real(result->pace.measured), "predicted_s", petra_json_real(result->pace.predicted)));
+  } else if (ranks->rank == 0 && !arguments->quiet) {
+    printf("%lld microbatches with %s on %d stage%s, slept", (long long)result->plan->program.microbatches,
+           result->plan->method.name, result->plan->stages, result->plan->stages == 1 ? "" : "s");
+    if (isfinite(result->pace.measured))
+      printf(": %.6g s per microbatch, simulated %.6g s", result->pace.measured, result->pace.predicted);
+    petra_utf8_print(stdout, "; written: %s/{config.yaml,run.h5}\n", result->directory);
+  }
+done:
+  petra_rehearsal_destroy(rehearsal);
+  return status;
+}
+
 static petra_status train(const petra_arguments *arguments) {
   const bool print = !arguments->json && !arguments->quiet;
   petra_run_options options = {.files = true,
@@ -68,6 +101,10 @@ static petra_status train(const petra_arguments *arguments) {
     petra_ranks_release_lines();
   else
     PETRA_TRY_GOTO(status, petra_ranks_open(config, &ranks), done);
+  if (ranks && config->cluster.stages > 0) {
+    status = rehearse(arguments, config, ranks);
+    goto done;
+  }
   options.ranks = ranks;
   PETRA_TRY_GOTO(status, petra_run_open(config, &options, &run), done);
   PETRA_TRY_GOTO(status, petra_run_go(run), done);

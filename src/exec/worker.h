@@ -12,6 +12,7 @@ typedef struct petra_worker petra_worker;
 typedef struct petra_action_result {
   int64_t version_read, version_written;
   int64_t measured_ns; /* how long it really took, which is then its virtual duration; 0: the executor prices it */
+  int64_t priced_ns;   /* what the executor says, when it asks for the action, that it will last; read, not written */
 } petra_action_result;
 
 typedef struct petra_worker_ops {

@@ -301,7 +301,7 @@ static petra_status perform_one(petra_worker_stage *worker, int64_t virtual_ns, 
     return do_evaluate(worker, action->stage, m);
   if (!stage)
     return petra_fail(PETRA_INTERNAL, "an action of stage %d, which is not in this process", action->stage);
-  *result = (petra_action_result){petra_stage_version(stage), -1, 0};
+  *result = (petra_action_result){petra_stage_version(stage), -1, 0, 0};
   switch (action->kind) {
   case PETRA_ACTION_FORWARD:
   case PETRA_ACTION_BACKWARD:

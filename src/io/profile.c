@@ -5,6 +5,7 @@
 #include "base/version.h"
 #include "config.h"
 #include "io/hdf5_image.h"
+#include "io/profile_link.h"
 
 #include <hdf5.h>
 
@@ -160,6 +161,8 @@ static bool put_all(int64_t file, const void *what) {
               put_integers(file, w->profile, w->values);
   for (int part = 0; part < PETRA_PROFILE_PARTS && done; part++)
     done = put_part(file, w->profile, (petra_profile_part)part, w->values);
+  if (w->profile->messages > 0)
+    done = done && petra_profile_link_put(file, w->profile);
   return done;
 }
 
@@ -265,6 +268,32 @@ static petra_status read_part(const reader *r, petra_profile_part part, double *
   return PETRA_OK;
 }
 
+/* The quartiles, where the file has them. */
+static petra_status read_spread(const reader *r, petra_profile_part part, double *values) {
+  char path[64];
+  int64_t extent[2];
+  snprintf(path, sizeof path, "/spread/%s", petra_profile_part_name(part));
+  if (H5Lexists(r->file->id, "/spread", H5P_DEFAULT) <= 0 || H5Lexists(r->file->id, path, H5P_DEFAULT) <= 0) {
+    r->profile->has_spread = false;
+    return PETRA_OK;
+  }
+  hid_t set = H5Dopen2(r->file->id, path, H5P_DEFAULT);
+  bool done = set >= 0 && petra_hdf5_extent(set, H5T_FLOAT, 2, extent) && extent[0] == r->profile->stages &&
+              extent[1] == SPREAD && H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0;
+  H5Dclose(set);
+  for (int32_t i = 0; done && i < SPREAD * r->profile->stages; i++)
+    done = isfinite(values[i]);
+  if (!done)
+    return petra_fail(PETRA_DATA, "%s: %s is of another shape or type, or not finite; expected %d numbers a stage",
+                      r->file->path, path, SPREAD);
+  for (int32_t j = 0; j < r->profile->stages; j++) {
+    petra_spread *spread = &r->profile->stage[j].part[part];
+    spread->quartile1 = values[SPREAD * j + 1];
+    spread->quartile3 = values[SPREAD * j + 2];
+  }
+  return PETRA_OK;
+}
+
 static petra_status check_parts(const reader *r) {
   for (int32_t j = 0; j < r->profile->stages; j++) {
     const petra_spread *part = r->profile->stage[j].part;
@@ -293,16 +322,20 @@ static petra_status read_count(const reader *r) {
 
 static petra_status read_all(void *context, const petra_hdf5_file *file) {
   reader *r = context;
-  void *values = NULL; /* of a data set: 8 bytes a stage */
+  void *values = NULL; /* of a data set: up to SPREAD of 8 bytes a stage */
   petra_status status;
   r->file = file;
   PETRA_TRY(read_attributes(r));
   PETRA_TRY(read_count(r));
-  PETRA_TRY(petra_allocate(&values, (size_t)r->profile->stages, sizeof(double)));
+  PETRA_TRY(petra_allocate(&values, SPREAD * (size_t)r->profile->stages, sizeof(double)));
   PETRA_TRY_GOTO(status, read_integers(r, values), done);
-  for (int part = 0; part < PETRA_PROFILE_PARTS; part++)
+  r->profile->has_spread = true;
+  for (int part = 0; part < PETRA_PROFILE_PARTS; part++) {
     PETRA_TRY_GOTO(status, read_part(r, (petra_profile_part)part, values), done);
-  status = check_parts(r);
+    PETRA_TRY_GOTO(status, read_spread(r, (petra_profile_part)part, values), done);
+  }
+  PETRA_TRY_GOTO(status, check_parts(r), done);
+  status = petra_profile_link_read(file, r->profile);
 done:
   petra_free(values);
   return status;

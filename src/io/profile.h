@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* The parts of a stage's work for one microbatch, those of petra_stage_cost. */
@@ -31,11 +32,24 @@ typedef struct petra_profile_stage {
   petra_spread part[PETRA_PROFILE_PARTS];
 } petra_profile_stage;
 
+/* The link between two ranks, for messages of one size. */
+typedef struct petra_profile_message {
+  int64_t bytes;           /* >= 1 */
+  petra_spread time;       /* from one end to the other */
+  double pack_s, unpack_s; /* medians: a rank's own time to make a message of tensors, and tensors of it */
+} petra_profile_message;
+
+enum { PETRA_PROFILE_MESSAGES = 32 };
+
 typedef struct petra_profile {
   char family[16], stem[16], downsample[16], precision[16]; /* as the config names them */
   int32_t depth, width, classes, image_height, image_width, batch;
   int32_t stages;
   petra_profile_stage *stage; /* `stages` of them; owned */
+  bool has_spread;            /* of the stages: the quartiles are known */
+  int32_t ranks;              /* that measured, at the same time; 1: there is no link */
+  int32_t messages;           /* sizes that were measured, rising; 0: none */
+  petra_profile_message message[PETRA_PROFILE_MESSAGES];
 } petra_profile;
 
 /* What a reader of the file wants to know and petra does not read back. */
@@ -47,7 +61,8 @@ typedef struct petra_profile_about {
 /* PETRA_IO: path, and why; an existing file at `path` is then untouched. */
 petra_status petra_profile_write(const char *path, const petra_profile *profile, const petra_profile_about *about);
 
-/* Reads attributes, blocks, message sizes and medians; the rest of each spread is 0. PETRA_IO: cannot be opened;
+/* Reads attributes, blocks, message sizes, medians and, where they are there, quartiles and the link; the rest of each spread
+ * is 0. PETRA_IO: cannot be opened;
  * PETRA_DATA: not an HDF5 file, damaged, another schema, something missing or of another shape, a time that is
  * negative or not finite, a stage without blocks: one line with the path, what it found and what was expected.
  * Destroy with petra_profile_destroy. */

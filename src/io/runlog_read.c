@@ -144,11 +144,14 @@ static petra_status read_stages(const source *from, petra_runlog_summary *summar
 
 /* --- /memory --- */
 
-/* Reads an integer data set whole; `extent` is what it has to be, but for -1, which is found. */
-static petra_status read_i64(const source *from, const char *name, int rank, int64_t *extent, int64_t **values) {
+/* Reads a data set of integers (int64_t) or reals (double) whole, into the pointer at `values`; `extent` is what it has to be, but for -1, which is
+ * found. */
+static petra_status read_set(const source *from, const char *name, H5T_class_t class, int rank, int64_t *extent,
+                             void *values) {
   hid_t set = -1;
   int64_t found[2] = {1, 1};
-  PETRA_TRY(open_set(from, name, H5T_INTEGER, rank, found, &set));
+  void *room = NULL;
+  PETRA_TRY(open_set(from, name, class, rank, found, &set));
   petra_status status = PETRA_OK;
   for (int d = 0; d < rank && status == PETRA_OK; d++) {
     if (extent[d] >= 0 && found[d] != extent[d])
@@ -157,11 +160,18 @@ static petra_status read_i64(const source *from, const char *name, int rank, int
     extent[d] = found[d];
   }
   if (status == PETRA_OK)
-    status = petra_allocate(values, (size_t)found[0] * (size_t)found[1], sizeof **values);
-  if (status == PETRA_OK && H5Dread(set, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, *values) < 0)
+    status = petra_allocate(&room, (size_t)found[0] * (size_t)found[1], 8);
+  if (status == PETRA_OK)
+    memcpy(values, &room, sizeof room);
+  if (status == PETRA_OK && H5Dread(set, class == H5T_INTEGER ? H5T_NATIVE_INT64 : H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL,
+                                    H5P_DEFAULT, room) < 0)
     status = cannot_read(from, name);
   H5Dclose(set);
   return status;
+}
+
+static petra_status read_i64(const source *from, const char *name, int rank, int64_t *extent, int64_t **values) {
+  return read_set(from, name, H5T_INTEGER, rank, extent, values);
 }
 
 static petra_status read_memory(const source *from, petra_runlog_summary *summary) {
@@ -175,7 +185,8 @@ static petra_status read_memory(const source *from, petra_runlog_summary *summar
 }
 
 static petra_status read_ranks(const source *from, petra_runlog_summary *summary) {
-  int64_t stages = summary->stages, times[2] = {-1, PETRA_RUNLOG_RANK_TIMES}, sent[2] = {0, PETRA_RUNLOG_RANK_SENT};
+  int64_t stages = summary->stages > 0 ? summary->stages : -1, times[2] = {-1, PETRA_RUNLOG_RANK_TIMES},
+          sent[2] = {0, PETRA_RUNLOG_RANK_SENT};
   if (H5Lexists(from->file->id, "ranks", H5P_DEFAULT) <= 0)
     return PETRA_OK;
   PETRA_TRY(read_i64(from, "ranks/of_stage", 1, &stages, &summary->of_stage));
@@ -183,7 +194,18 @@ static petra_status read_ranks(const source *from, petra_runlog_summary *summary
   sent[0] = times[0];
   PETRA_TRY(read_i64(from, "ranks/sent", 2, sent, &summary->sent));
   summary->ranks = (int32_t)times[0];
+  summary->placed = (int32_t)stages;
   return PETRA_OK;
+}
+
+static petra_status read_pace(const source *from, petra_runlog_summary *summary) {
+  int64_t columns[2] = {PETRA_PACE_COLUMNS, 1}, stages[2] = {summary->placed, PETRA_PACE_COLUMNS},
+          ranks[2] = {summary->ranks, PETRA_PACE_COLUMNS};
+  if (summary->ranks == 0 || H5Lexists(from->file->id, "pace", H5P_DEFAULT) <= 0)
+    return PETRA_OK;
+  PETRA_TRY(read_set(from, "pace/stage_s", H5T_FLOAT, 2, stages, &summary->pace_stage_s));
+  PETRA_TRY(read_set(from, "pace/busy", H5T_FLOAT, 2, ranks, &summary->pace_busy));
+  return read_set(from, "pace/microbatch_s", H5T_FLOAT, 1, columns, &summary->pace_microbatch_s);
 }
 
 /* --- the whole --- */
@@ -233,7 +255,8 @@ static petra_status read_summary(void *context, const petra_hdf5_file *file) {
   PETRA_TRY(read_columns(from, &petra_runlog_epoch_group, ALL_ROWS, &summary->epoch, &summary->epochs));
   PETRA_TRY(read_stages(from, summary));
   PETRA_TRY(read_memory(from, summary));
-  return read_ranks(from, summary);
+  PETRA_TRY(read_ranks(from, summary));
+  return read_pace(from, summary);
 }
 
 petra_status petra_runlog_summary_read(const char *path, petra_runlog_summary **out) {
@@ -265,6 +288,9 @@ void petra_runlog_summary_destroy(petra_runlog_summary *summary) {
   petra_free(summary->of_stage);
   petra_free(summary->time_ns);
   petra_free(summary->sent);
+  petra_free(summary->pace_microbatch_s);
+  petra_free(summary->pace_stage_s);
+  petra_free(summary->pace_busy);
   petra_free(summary);
 }
 

@@ -4,6 +4,8 @@
 
 #include <hdf5.h>
 
+#include <math.h>
+
 static bool write_simulation(petra_runlog *log, const void *what) {
   const petra_runlog_simulation *s = what;
   const bool critical = s->critical_kinds > 0;
@@ -18,6 +20,8 @@ static bool write_simulation(petra_runlog *log, const void *what) {
       {"simulate/makespan_s", "s", true, &makespan_s, NULL, 1},
       {"simulate/makespan_ns", "ns", false, &s->makespan_ns, NULL, 1},
       {"simulate/time_per_microbatch_s", "s", true, &s->time_per_microbatch_s, NULL, 1},
+      {"simulate/time_per_microbatch_low_s", "s", true, isnan(s->low_s) ? NULL : &s->low_s, NULL, 1},
+      {"simulate/time_per_microbatch_high_s", "s", true, isnan(s->high_s) ? NULL : &s->high_s, NULL, 1},
       {"simulate/bubble_fraction", "1", true, &s->bubble_fraction, NULL, 1},
       {"simulate/actions", "count", false, &s->actions, NULL, 1},
       {"simulate/microbatches", "count", false, &s->microbatches, NULL, 1},
@@ -29,6 +33,7 @@ static bool write_simulation(petra_runlog *log, const void *what) {
       {"simulate/kept_max", "microbatches", false, s->kept_max, "stage", s->stages},
       {"simulate/bytes_up", "byte", false, s->bytes_up, "stage", s->stages},
       {"simulate/bytes_down", "byte", false, s->bytes_down, "stage", s->stages},
+      {"simulate/rank_busy", "1", true, s->ranks > 0 ? s->rank_busy : NULL, "rank", s->ranks},
       {"simulate/critical_stage_ns", "ns", false, critical ? s->critical_stage_ns : NULL, "stage", s->stages},
       {"simulate/critical_ns", "ns", false, critical ? s->critical_ns : NULL, "kind", s->critical_kinds},
   };
@@ -48,7 +53,15 @@ static bool write_simulation(petra_runlog *log, const void *what) {
     }
     done = !set.values || petra_hdf5_put_set(log->file, &set);
   }
-  return done;
+  static const char *const dimension = "stage";
+  const petra_hdf5_set of_stage = {.name = "simulate/of_stage",
+                                   .type = H5T_STD_I32LE,
+                                   .rank = 1,
+                                   .extent = {s->stages},
+                                   .values = s->of_stage,
+                                   .units = "1",
+                                   .dimensions = &dimension};
+  return done && (s->ranks == 0 || petra_hdf5_put_set(log->file, &of_stage));
 }
 
 petra_status petra_runlog_simulated(petra_runlog *log, const petra_runlog_simulation *simulation) {

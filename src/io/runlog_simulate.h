@@ -8,7 +8,11 @@
 typedef struct petra_runlog_simulation {
   int64_t makespan_ns, actions, microbatches;
   double time_per_microbatch_s; /* NaN: too few microbatches */
+  double low_s, high_s;         /* the same with all costs at their first, and third, quartile; NaN: not known */
   double bubble_fraction, wall_s;
+  int32_t ranks;           /* of cluster.placement; 0: none, and the next two are not read */
+  const int32_t *of_stage; /* the rank of each stage, from 0 */
+  const double *rank_busy; /* share of the makespan that each rank is in actions */
   int32_t stages;
   const double *utilization, *lag_mean;
   const int64_t *lag_max, *in_flight_max, *kept_max, *bytes_up, *bytes_down;

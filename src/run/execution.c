@@ -7,9 +7,10 @@
 #include "exec/executor_wall.h"
 #include "exec/transport_local.h"
 #include "exec/transport_ranks.h"
+#include "run/actions_gather.h"
 #include "run/digest.h"
 #include "run/execution_probe.h"
-#include "run/merge.h"
+#include "run/pace.h"
 #include "run/pauses.h"
 #include "run/worker_ranks.h"
 
@@ -48,7 +49,8 @@ struct petra_execution {
   petra_executor *executor;                /* of `arrival`, borrowed; else NULL */
   petra_transport *transport;              /* borrowed */
   int64_t origin_ns;
-  int64_t resumed_ns;          /* the clock of rank 0 when the run went on from a checkpoint */
+  int64_t resumed_ns; /* the clock of rank 0 when the run went on from a checkpoint */
+  petra_rank_times times;
   petra_carrier_counts before; /* the training */
   petra_runlog_rank did;       /* by this rank */
 };
@@ -133,6 +135,7 @@ void petra_execution_destroy(petra_execution *e) {
   petra_pauses_destroy(e->pauses);
   petra_execution_probe_destroy(e->probe);
   petra_rank_links_fini(&e->links);
+  petra_rank_times_fini(&e->times);
   petra_placement_fini(&e->placement);
   petra_free(e->forward_bytes);
   petra_free(e->backward_bytes);
@@ -348,10 +351,13 @@ petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, co
                                               .groups = e->probe ? petra_execution_probe_groups(e->probe) : NULL,
                                               .record = record,
                                               .origin_ns = e->origin_ns,
+                                              .carrier = e->ranks->carrier,
+                                              .times = &e->times,
                                               .between =
                                                   e->ranks->rank == 0 && (e->news || e->probe) ? hear_between : NULL,
                                               .passed = pass,
                                               .context = e};
+  PETRA_TRY(petra_rank_times_init(&e->times, e->plan));
   e->transport = transport;
   e->did.wall_ns = -petra_clock_ns();
   e->before = petra_carrier_counted(e->ranks->carrier);
@@ -469,110 +475,26 @@ static petra_status take_rank(void *context, int rank, const void *data, size_t 
   return PETRA_OK;
 }
 
-petra_status petra_execution_ranks(petra_execution *e, petra_runlog *runlog) {
+petra_status petra_execution_gather_ranks(const petra_placement *placement, const petra_runlog_rank *did,
+                                          int32_t stages, petra_runlog *runlog) {
+  petra_ranks *ranks = placement->ranks;
   petra_runlog_rank *rows;
-  PETRA_TRY(petra_allocate(&rows, (size_t)e->ranks->count, sizeof *rows));
-  petra_status status = petra_ranks_gather(e->ranks, &e->did, sizeof e->did, take_rank, rows);
+  PETRA_TRY(petra_allocate(&rows, (size_t)ranks->count, sizeof *rows));
+  petra_status status = petra_ranks_gather(ranks, did, sizeof *did, take_rank, rows);
   if (status == PETRA_OK && runlog)
-    status = petra_runlog_ranks(runlog, rows, e->ranks->count, e->placement.rank_of, e->plan->stages);
+    status = petra_runlog_ranks(runlog, rows, ranks->count, placement->rank_of, stages);
   petra_free(rows);
   return status;
 }
 
-typedef struct all_rows {
-  petra_trace_row *rows;
-  int64_t count, capacity;
-  int64_t *first; /* of each rank; one more is the end */
-} all_rows;
-
-static petra_status take_rows(void *context, int rank, const void *data, size_t size) {
-  all_rows *all = context;
-  (void)rank;
-  const int64_t more = (int64_t)(size / sizeof *all->rows);
-  PETRA_TRY(petra_array_reserve(&all->rows, &all->capacity, all->count + more, sizeof *all->rows));
-  if (more)
-    memcpy(all->rows + all->count, data, size);
-  all->count += more;
-  return PETRA_OK;
-}
-
-/* The rows of each stage together, in the order in which they were done: first[j] is where those of stage j + 1 begin. That of
- * a rank may be gone, where the run went on from a checkpoint of other ranks. */
-static petra_status group_by_stage(all_rows *all, int32_t stages) {
-  petra_trace_row *grouped;
-  int64_t *next = all->first + 1;
-  for (int64_t i = 0; i < all->count; i++)
-    if (all->rows[i].action.stage < stages)
-      next[all->rows[i].action.stage]++;
-  for (int32_t j = 1; j < stages; j++)
-    next[j] += next[j - 1];
-  PETRA_TRY(petra_allocate_raw(&grouped, (size_t)all->count, sizeof *grouped));
-  for (int64_t i = 0; i < all->count; i++)
-    grouped[next[all->rows[i].action.stage - 1]++] = all->rows[i];
-  petra_free(all->rows);
-  all->rows = grouped;
-  return PETRA_OK;
-}
-
-static int by_end(const void *a, const void *b) {
-  const petra_trace_row *one = a, *other = b;
-  if (one->end_ns != other->end_ns)
-    return one->end_ns > other->end_ns ? 1 : -1;
-  return (one->action.stage > other->action.stage) - (one->action.stage < other->action.stage);
-}
-
-static petra_status log_actions(const all_rows *all, petra_runlog *runlog) {
-  for (int64_t i = 0; i < all->count; i++) {
-    const petra_trace_row *row = &all->rows[i];
-    const petra_runlog_action out = {.start_ns = row->start_ns,
-                                     .end_ns = row->end_ns,
-                                     .stage = row->action.stage,
-                                     .kind = (int32_t)row->action.kind,
-                                     .microbatch = row->action.microbatch,
-                                     .version_read = row->result.version_read,
-                                     .version_written = row->result.version_written};
-    PETRA_TRY(petra_runlog_action_row(runlog, &out));
-  }
-  return PETRA_OK;
-}
-
-static petra_status trace_actions(const all_rows *all, petra_observer *trace) {
-  for (int64_t i = 0; i < all->count; i++)
-    PETRA_TRY(trace->ops->ended(trace, &all->rows[i]));
-  return PETRA_OK;
-}
-
-/* Times from the first start on. */
-static void shift_times(const all_rows *all) {
-  int64_t first_ns = INT64_MAX;
-  for (int64_t i = 0; i < all->count; i++)
-    if (all->rows[i].start_ns < first_ns)
-      first_ns = all->rows[i].start_ns;
-  for (int64_t i = 0; i < all->count; i++) {
-    all->rows[i].start_ns -= first_ns;
-    all->rows[i].end_ns -= first_ns;
-  }
+petra_status petra_execution_ranks(petra_execution *e, petra_runlog *runlog) {
+  PETRA_TRY(petra_execution_gather_ranks(&e->placement, &e->did, e->plan->stages, runlog));
+  petra_pace_seconds pace;
+  return petra_pace_write(e->plan, &e->placement, &e->times, runlog, false, &pace);
 }
 
 petra_status petra_execution_actions(petra_execution *e, petra_runlog *runlog, petra_observer *trace) {
-  all_rows all = {0};
   int64_t count;
   const petra_trace_row *rows = petra_worker_ranks_rows(e->worker, &count);
-  petra_status status;
-  PETRA_TRY(petra_allocate(&all.first, (size_t)e->plan->stages + 1, sizeof *all.first));
-  PETRA_TRY_GOTO(status, petra_ranks_gather(e->ranks, rows, (size_t)count * sizeof *rows, take_rows, &all), done);
-  if (e->ranks->rank == 0)
-    PETRA_TRY_GOTO(status, group_by_stage(&all, e->plan->stages), done);
-  if (e->ranks->rank == 0)
-    PETRA_TRY_GOTO(status, petra_merge_actions(all.rows, all.first, e->plan->stages, &e->plan->program), done);
-  shift_times(&all);
-  if (runlog)
-    PETRA_TRY_GOTO(status, log_actions(&all, runlog), done);
-  if (all.count > 0)
-    qsort(all.rows, (size_t)all.count, sizeof *all.rows, by_end);
-  status = trace ? trace_actions(&all, trace) : PETRA_OK;
-done:
-  petra_free(all.first);
-  petra_free(all.rows);
-  return status;
+  return petra_actions_gather(e->ranks, &e->plan->program, rows, count, runlog, trace);
 }

@@ -91,4 +91,8 @@ petra_status petra_execution_ranks(petra_execution *execution, petra_runlog *run
  * order (run/merge.h), to `trace` in that of their ends. Either may be NULL, as both are on the other ranks. */
 petra_status petra_execution_actions(petra_execution *execution, petra_runlog *runlog, petra_observer *trace);
 
+/* petra_execution_ranks without an execution: of what each rank did. */
+petra_status petra_execution_gather_ranks(const petra_placement *placement, const petra_runlog_rank *did,
+                                          int32_t stages, petra_runlog *runlog);
+
 #endif

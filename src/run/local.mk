@@ -1,6 +1,7 @@
 # src/run: one assembly of a run from a config: plan, network on a backend, run; what records it.
 libpetra_a_SOURCES += \
 	src/run/action_log.c src/run/action_log.h \
+	src/run/actions_gather.c src/run/actions_gather.h \
 	src/run/checkpoint_files.c src/run/checkpoint_files.h \
 	src/run/checkpoint_state.c src/run/checkpoint_state.h \
 	src/run/checkpoints.c src/run/checkpoints.h \
@@ -15,6 +16,8 @@ libpetra_a_SOURCES += \
 	src/run/network.c src/run/network.h \
 	src/run/network_weights.c \
 	src/run/pauses.c src/run/pauses.h \
+	src/run/pace.c src/run/pace.h \
+	src/run/placed.c src/run/placed.h \
 	src/run/placement.c src/run/placement.h \
 	src/run/plan.c src/run/plan.h \
 	src/run/plan_order.c \
@@ -22,12 +25,16 @@ libpetra_a_SOURCES += \
 	src/run/plan_program.c \
 	src/run/probe_log.c src/run/probe_log.h \
 	src/run/profile.h \
+	src/run/profile_link.c \
 	src/run/profile_measure.c \
 	src/run/rank_links.c src/run/rank_links.h \
+	src/run/rank_times.c src/run/rank_times.h \
 	src/run/ranks.c src/run/ranks.h \
+	src/run/rehearsal.c src/run/rehearsal.h \
 	src/run/run.c src/run/run.h \
 	src/run/schedule_file.c src/run/schedule_file.h \
 	src/run/simulation.c src/run/simulation.h \
 	src/run/trace_observer.c src/run/trace_observer.h \
 	src/run/training_log.c src/run/training_log.h \
-	src/run/worker_ranks.c src/run/worker_ranks.h
+	src/run/worker_ranks.c src/run/worker_ranks.h \
+	src/run/worker_sleep.c src/run/worker_sleep.h

@@ -9,6 +9,10 @@
 static petra_status stage_costs(const petra_plan *plan, int64_t *costs) {
   for (int j = 0; j < plan->stages; j++) {
     petra_stage_cost cost = {0};
+    if (plan->config->cluster.stages > 0) { /* no model; all alike */
+      costs[j] = 1;
+      continue;
+    }
     if (plan->profile) {
       PETRA_TRY(petra_plan_profile_cost(plan, j, &cost));
       costs[j] = cost.forward_ns + cost.backward_ns + (plan->method.recomputes ? cost.reconstruct_ns : 0);
@@ -54,25 +58,31 @@ static petra_status cut_by_list(const petra_plan *plan, int devices, int ranks, 
   return PETRA_OK;
 }
 
-petra_status petra_placement_init(petra_placement *placement, const petra_plan *plan, petra_ranks *all) {
-  const int devices = petra_program_devices(&plan->program), ranks = all->count;
+petra_status petra_placement_cut(const petra_plan *plan, int ranks, int32_t *rank_of) {
+  const int devices = petra_program_devices(&plan->program);
   int *first;
   petra_status status;
-  *placement = (petra_placement){.ranks = all};
-  if (ranks > devices)
-    return petra_config_fail(plan->config, "run.mode", "%d processes for %d %s; expected at most one process for each",
-                             ranks, devices, plan->program.chunks > 1 ? "devices of the method" : "stages");
-  PETRA_TRY(petra_allocate(&placement->rank_of, (size_t)plan->stages, sizeof *placement->rank_of));
   PETRA_TRY(petra_allocate(&first, (size_t)ranks + 1, sizeof *first));
   status = plan->config->cluster.placement.count > 0 ? cut_by_list(plan, devices, ranks, first)
                                                      : cut_balanced(plan, devices, ranks, first);
   for (int j = 0; j < plan->stages && status == PETRA_OK; j++) {
     const int device = petra_program_device(&plan->program, j + 1) - 1;
-    while (first[placement->rank_of[j] + 1] <= device)
-      placement->rank_of[j]++;
+    rank_of[j] = 0;
+    while (first[rank_of[j] + 1] <= device)
+      rank_of[j]++;
   }
   petra_free(first);
   return status;
+}
+
+petra_status petra_placement_init(petra_placement *placement, const petra_plan *plan, petra_ranks *ranks) {
+  const int devices = petra_program_devices(&plan->program);
+  *placement = (petra_placement){.ranks = ranks};
+  if (ranks->count > devices)
+    return petra_config_fail(plan->config, "run.mode", "%d processes for %d %s; expected at most one process for each",
+                             ranks->count, devices, plan->program.chunks > 1 ? "devices of the method" : "stages");
+  PETRA_TRY(petra_allocate(&placement->rank_of, (size_t)plan->stages, sizeof *placement->rank_of));
+  return petra_placement_cut(plan, ranks->count, placement->rank_of);
 }
 
 void petra_placement_fini(petra_placement *placement) {

@@ -14,6 +14,8 @@ typedef struct petra_placement {
  * is empty, so that the largest sum of times (of the profile, else FLOPs) is the least. `plan` has its program.
  * PETRA_CONFIG, with the key; petra_placement_fini is due whatever comes back. */
 petra_status petra_placement_init(petra_placement *placement, const petra_plan *plan, petra_ranks *ranks);
+/* The same for so many ranks that need not be there: rank_of[j] of each stage of the plan. */
+petra_status petra_placement_cut(const petra_plan *plan, int ranks, int32_t *rank_of);
 void petra_placement_fini(petra_placement *placement);
 
 static inline bool petra_placement_has(const petra_placement *placement, int32_t stage) {

@@ -3,6 +3,7 @@
 #include "run/plan.h"
 #include "io/profile.h"
 
+#include <math.h>
 #include <string.h>
 
 static const char key[] = "cluster.cost.profile";
@@ -94,17 +95,34 @@ static petra_status find_rows(const petra_plan *plan, int stage, int *first, int
   return PETRA_OK;
 }
 
-petra_status petra_plan_profile_cost(const petra_plan *plan, int stage, petra_stage_cost *out) {
+static double value_of(const petra_spread *spread, petra_profile_statistic statistic) {
+  switch (statistic) {
+  case PETRA_PROFILE_QUARTILE1:
+    return spread->quartile1 < spread->median ? fmax(spread->quartile1, 0) : spread->median;
+  case PETRA_PROFILE_QUARTILE3:
+    return fmax(spread->quartile3, spread->median);
+  case PETRA_PROFILE_MEDIAN:
+    break;
+  }
+  return spread->median;
+}
+
+petra_status petra_plan_profile_statistic(const petra_plan *plan, int stage, petra_profile_statistic statistic,
+                                          petra_stage_cost *out) {
   int first, end;
   double sum[PETRA_PROFILE_PARTS] = {0};
   PETRA_TRY(find_rows(plan, stage, &first, &end));
   for (int row = first; row < end; row++)
     for (int part = 0; part < PETRA_PROFILE_PARTS; part++)
-      sum[part] += plan->profile->stage[row].part[part].median;
+      sum[part] += value_of(&plan->profile->stage[row].part[part], statistic);
   out->forward_ns = petra_nanoseconds(sum[PETRA_PROFILE_FORWARD]);
   out->backward_ns = petra_nanoseconds(sum[PETRA_PROFILE_BACKWARD]);
   out->reconstruct_ns = petra_nanoseconds(sum[PETRA_PROFILE_RECONSTRUCT]);
-  out->weight_gradient_ns = petra_nanoseconds(sum[PETRA_PROFILE_WEIGHT_GRADIENT]);
+  out->weight_gradient_ns = petra_nanoseconds(fmin(sum[PETRA_PROFILE_WEIGHT_GRADIENT], sum[PETRA_PROFILE_BACKWARD]));
   out->update_ns = petra_nanoseconds(sum[PETRA_PROFILE_UPDATE]);
   return PETRA_OK;
+}
+
+petra_status petra_plan_profile_cost(const petra_plan *plan, int stage, petra_stage_cost *out) {
+  return petra_plan_profile_statistic(plan, stage, PETRA_PROFILE_MEDIAN, out);
 }

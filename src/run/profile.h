@@ -8,8 +8,18 @@
  * microbatches go through two sets of stages in turn, first to last and back: one whose stages keep their graphs and
  * one whose stages keep none (reversible blocks are inverted on the way back, others are computed again from their
  * input); what B takes longer in the second is reconstruction. Nothing is trained: the learning rate is 0. Fills the
- * `part`s of `out`, one a stage. */
-petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backend, bool quiet,
+ * `part`s of `out`, one a stage. `ranks` (NULL: none): all of them do this at the same time, sharing what they share in a run, and
+ * rank 0 gets the samples of all. */
+petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backend, petra_ranks *ranks, bool quiet,
                                    petra_profile_stage *out);
+
+/* Of at least two ranks, which all come here: what messages take between neighbours, one pair after the other, by the carrier,
+ * from 64 bytes to the largest message of the plan (1 MiB at least), and what a rank takes to make such a message of tensors
+ * and back. Fills `messages` and `message` of `out` at rank 0, from the samples of all. */
+petra_status petra_profile_measure_link(const petra_plan *plan, petra_backend *backend, petra_ranks *ranks,
+                                        petra_profile *out);
+
+/* Of `count` >= 1 samples, which are sorted. */
+petra_spread petra_profile_spread(double *samples, size_t count);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include <gsl/gsl_sort.h>
 #include <gsl/gsl_statistics_double.h>
+#include <string.h>
 
 /* The two sets of stages. */
 enum { WITHOUT_GRAPH, WITH_GRAPH, SETS };
@@ -281,7 +282,7 @@ done:
   return status;
 }
 
-static petra_spread spread_of(double *samples, size_t count) {
+petra_spread petra_profile_spread(double *samples, size_t count) {
   gsl_sort(samples, 1, count);
   return (petra_spread){.min = samples[0],
                         .quartile1 = gsl_stats_quantile_from_sorted_data(samples, 1, count, 0.25),
@@ -295,7 +296,7 @@ static void summarise(const measurement *m, petra_profile_stage *out) {
   for (int j = 0; j < m->stages; j++) {
     petra_spread *part = out[j].part;
     for (int p = 0; p < PETRA_PROFILE_PARTS; p++) {
-      part[p] = spread_of(samples_of(m, j, p), (size_t)m->repetitions);
+      part[p] = petra_profile_spread(samples_of(m, j, p), (size_t)m->repetitions);
       if (part[p].median < 0)
         part[p].median = 0;
     }
@@ -304,7 +305,39 @@ static void summarise(const measurement *m, petra_profile_stage *out) {
   }
 }
 
-petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backend, bool quiet,
+/* Samples of all ranks, as those of one. */
+typedef struct pool {
+  double *samples;
+  size_t row; /* samples of a part of a stage at one rank */
+  size_t rows, ranks;
+} pool;
+
+static petra_status take_samples(void *context, int rank, const void *data, size_t size) {
+  pool *all = context;
+  (void)size;
+  for (size_t i = 0; i < all->rows; i++)
+    memcpy(all->samples + (i * all->ranks + (size_t)rank) * all->row, (const double *)data + i * all->row,
+           all->row * sizeof *all->samples);
+  return PETRA_OK;
+}
+
+static petra_status gather(measurement *m, petra_ranks *ranks) {
+  pool all = {
+      .row = (size_t)m->repetitions, .rows = (size_t)m->stages * PETRA_PROFILE_PARTS, .ranks = (size_t)ranks->count};
+  PETRA_TRY(petra_allocate(&all.samples, all.rows * all.row * all.ranks, sizeof *all.samples));
+  petra_status status =
+      petra_ranks_gather(ranks, m->samples, all.rows * all.row * sizeof *m->samples, take_samples, &all);
+  if (status == PETRA_OK && ranks->rank == 0) {
+    petra_free(m->samples);
+    m->samples = all.samples;
+    m->repetitions *= ranks->count;
+  } else {
+    petra_free(all.samples);
+  }
+  return status;
+}
+
+petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backend, petra_ranks *ranks, bool quiet,
                                    petra_profile_stage *out) {
   measurement m = {.plan = plan,
                    .backend = backend,
@@ -319,6 +352,8 @@ petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backen
     PETRA_TRY_GOTO(status, create_stages(&m, set), done);
   PETRA_TRY_GOTO(status, create_batch(&m), done);
   PETRA_TRY_GOTO(status, repeat(&m, quiet), done);
+  if (ranks)
+    PETRA_TRY_GOTO(status, gather(&m, ranks), done);
   summarise(&m, out);
 done:
   petra_tensor_release(&m.images);

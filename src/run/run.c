@@ -81,9 +81,10 @@ static petra_status plan_program(petra_run *run) {
   if (config->run.max_microbatches > 0 && config->run.max_microbatches < microbatches)
     microbatches = config->run.max_microbatches;
   if (config->cluster.stages > 0)
-    return petra_config_fail(config, "cluster.stages",
-                             "%lld stages without a model cannot be trained; expected 0, or petra simulate",
-                             (long long)config->cluster.stages);
+    return petra_config_fail(
+        config, "cluster.stages",
+        "%lld stages without a model cannot be trained; expected 0, run.mode: execute or petra simulate",
+        (long long)config->cluster.stages);
   PETRA_TRY(petra_plan_program(&run->plan, microbatches, batches));
   PETRA_TRY(petra_plan_load_profile(&run->plan));
   run->lr = petra_lr_from_config(config, batches);

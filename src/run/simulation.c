@@ -7,6 +7,8 @@
 #include "run/cluster.h"
 #include "run/folder.h"
 #include "run/footprint.h"
+#include "run/placed.h"
+#include "run/placement.h"
 #include "run/trace_observer.h"
 #include "sim/worker_cost.h"
 #include "sim/observer_memory.h"
@@ -27,6 +29,9 @@ struct petra_simulation {
   petra_simulation_options options;
   petra_plan plan;
   petra_cluster cluster;
+  petra_placed *placed;
+  int32_t *rank_of;     /* per stage; NULL without cluster.placement */
+  double *rank_busy;    /* per rank */
   petra_worker *worker; /* counts */
   petra_executor *executor;
   petra_folder folder; /* without a path: nothing is written */
@@ -48,6 +53,21 @@ struct petra_simulation {
 /* Bins of /memory/bytes: as many as a figure has pixels, more or less. */
 enum { MEMORY_BINS = 1024 };
 
+/* How many processes cluster.placement has; 0: every device is on its own. */
+static int32_t ranks_of(const petra_simulation *s) {
+  return (int32_t)s->config->cluster.placement.count;
+}
+
+static petra_status place(petra_simulation *s) {
+  const int32_t ranks = ranks_of(s);
+  if (ranks > 0) {
+    PETRA_TRY(petra_allocate(&s->rank_of, (size_t)s->plan.stages, sizeof *s->rank_of));
+    PETRA_TRY(petra_allocate(&s->rank_busy, (size_t)ranks, sizeof *s->rank_busy));
+    PETRA_TRY(petra_placement_cut(&s->plan, ranks, s->rank_of));
+  }
+  return petra_placed_create(&s->plan, &s->cluster, s->rank_of, ranks, &s->placed);
+}
+
 static petra_status plan(petra_simulation *s) {
   if (s->config->cluster.cost.model == PETRA_COST_MEASURED)
     return petra_config_fail(
@@ -55,7 +75,8 @@ static petra_status plan(petra_simulation *s) {
         "measured: nothing is computed that could be measured; expected another model, or petra train");
   PETRA_TRY(petra_plan_simulated(&s->plan, s->config, 0));
   PETRA_TRY(petra_plan_load_profile(&s->plan));
-  return petra_cluster_init(&s->cluster, &s->plan);
+  PETRA_TRY(petra_cluster_init(&s->cluster, &s->plan));
+  return place(s);
 }
 
 static petra_status clock_ended(petra_observer *base, const petra_trace_row *row) {
@@ -79,10 +100,14 @@ static petra_status watch_clock(petra_simulation *s) {
   return petra_allocate(&s->clock.busy_ns, (size_t)s->plan.stages, sizeof *s->clock.busy_ns);
 }
 
+static const petra_executor_virtual_options *executor_options(const petra_simulation *s) {
+  return s->rank_of ? petra_placed_executor(s->placed, PETRA_PROFILE_MEDIAN) : &s->cluster.executor;
+}
+
 static petra_status watch_critical_path(petra_simulation *s) {
   PETRA_TRY(petra_allocate(&s->critical_stage_ns, (size_t)s->plan.stages, sizeof *s->critical_stage_ns));
-  PETRA_TRY(
-      petra_critical_create(&s->cluster.executor, &s->plan.program, s->plan.method.program->locked, &s->critical));
+  PETRA_TRY(petra_critical_create(executor_options(s), petra_placed_options(s->placed),
+                                  petra_placed_program(s->placed)->locked, &s->critical));
   PETRA_OBSERVERS_ADD(petra_observer, &s->observers, petra_critical_observer(s->critical));
   return PETRA_OK;
 }
@@ -192,7 +217,8 @@ static double time_per_microbatch_s(const petra_simulation *s) {
 }
 
 static bool leaves_device(const petra_simulation *s, int32_t from, int32_t to) {
-  return petra_program_device(&s->plan.program, from) != petra_program_device(&s->plan.program, to);
+  const petra_program_options *options = petra_placed_options(s->placed);
+  return petra_program_device(options, from) != petra_program_device(options, to);
 }
 
 /* The columns of the stages. */
@@ -227,11 +253,37 @@ static petra_status measure_stages(petra_simulation *s, double available_ns) {
   return PETRA_OK;
 }
 
+/* Of the ranks of cluster.placement: the share of the time that each is in actions. */
+static void measure_ranks(petra_simulation *s, int64_t makespan_ns) {
+  petra_runlog_simulation *figures = &s->result.figures;
+  if (!s->rank_of)
+    return;
+  for (int32_t j = 0; j < s->plan.stages; j++)
+    if (makespan_ns > 0)
+      s->rank_busy[s->rank_of[j]] += (double)s->clock.busy_ns[j] / (double)makespan_ns;
+  figures->ranks = ranks_of(s);
+  figures->of_stage = s->rank_of;
+  figures->rank_busy = s->rank_busy;
+}
+
+/* The time per microbatch with all costs at a quartile; NaN where there are none. */
+static petra_status quartile_s(petra_simulation *s, petra_profile_statistic statistic, double *out) {
+  petra_rank_times times;
+  *out = NAN;
+  if (!petra_placed_has_interval(s->placed))
+    return PETRA_OK;
+  PETRA_TRY(petra_rank_times_init(&times, &s->plan));
+  petra_status status = petra_placed_run(s->placed, statistic, &times);
+  *out = petra_rank_times_microbatch_s(&times, s->plan.method.program->time);
+  petra_rank_times_fini(&times);
+  return status;
+}
+
 static petra_status measure(petra_simulation *s, double wall_s) {
   petra_simulated *result = &s->result;
   petra_runlog_simulation *figures = &result->figures;
   const int64_t makespan_ns = s->executor->ops->now_ns(s->executor);
-  const double available_ns = (double)s->config->cluster.engines * (double)makespan_ns;
+  const double available_ns = (double)executor_options(s)->engines * (double)makespan_ns;
   double busy_ns = 0;
   PETRA_TRY(measure_stages(s, available_ns));
   for (int32_t j = 0; j < s->plan.stages; j++)
@@ -241,8 +293,12 @@ static petra_status measure(petra_simulation *s, double wall_s) {
   figures->microbatches = s->plan.program.microbatches;
   figures->time_per_microbatch_s = time_per_microbatch_s(s);
   if (available_ns > 0)
-    figures->bubble_fraction = 1 - busy_ns / (available_ns * petra_program_devices(&s->plan.program));
+    figures->bubble_fraction = 1 - busy_ns / (available_ns * petra_program_devices(petra_placed_options(s->placed)));
   figures->wall_s = wall_s;
+  measure_ranks(s, makespan_ns);
+  PETRA_TRY(quartile_s(s, PETRA_PROFILE_QUARTILE1, &figures->low_s));
+  PETRA_TRY(quartile_s(s, PETRA_PROFILE_QUARTILE3, &figures->high_s));
+  result->measured_link = petra_placed_measured_link(s->placed);
   result->plan = &s->plan;
   result->directory = s->folder.path;
   result->runaway = petra_executor_virtual_runaway(s->executor);
@@ -260,9 +316,11 @@ static petra_status measure(petra_simulation *s, double wall_s) {
 petra_status petra_simulation_go(petra_simulation *s) {
   const petra_worker_cost_options worker = petra_worker_cost_of(&s->plan.method, &s->plan.program);
   PETRA_TRY(petra_worker_cost_create(&worker, &s->worker));
-  PETRA_TRY(petra_executor_virtual_create(&s->cluster.executor, &s->executor));
+  PETRA_TRY(petra_executor_virtual_create(executor_options(s), &s->executor));
   double start_s = petra_clock_s();
-  PETRA_TRY(s->executor->ops->run(s->executor, s->plan.method.program, &s->plan.program, s->worker, s->observers));
+  PETRA_TRY(petra_placed_order(s->placed));
+  PETRA_TRY(s->executor->ops->run(s->executor, petra_placed_program(s->placed), petra_placed_options(s->placed),
+                                  s->worker, s->observers));
   const double wall_s = petra_clock_s() - start_s;
   if (s->trace)
     PETRA_TRY(petra_trace_observer_finish(s->trace));
@@ -299,6 +357,9 @@ void petra_simulation_destroy(petra_simulation *s) {
   petra_free(s->reals);
   petra_free(s->integers);
   petra_free(s->clock.busy_ns);
+  petra_placed_destroy(s->placed);
+  petra_free(s->rank_busy);
+  petra_free(s->rank_of);
   petra_cluster_fini(&s->cluster);
   petra_plan_fini(&s->plan);
   petra_free(s);

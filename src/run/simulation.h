@@ -12,10 +12,12 @@
 typedef struct petra_simulated {
   const petra_plan *plan; /* with its program */
   const char *directory;  /* NULL: nothing is written */
-  /* As they stand in /simulate. Of a stage: utilization is that of its device's engines; lags are over all backwards, those
+  /* As they stand in /simulate. Of a stage: utilization is that of its device's engines (with cluster.placement: of its
+   * rank's one); lags are over all backwards, those
    * of the start included; in flight is what is forwarded and not yet backwarded; kept, whose graph or input is held: until
    * B, or W where it is split from B; bytes are sent by the stage over links: with chunks, none within a device. */
   petra_runlog_simulation figures;
+  bool measured_link;            /* messages between ranks take what the profile measured */
   int64_t runaway;               /* the microbatch that was the first to be one too many; -1: none */
   const char *accounting;        /* of the accounts */
   const petra_account *accounts; /* per stage; NULL without a model */

@@ -26,10 +26,12 @@ static petra_status record(worker_ranks *w, const petra_action *action, const pe
 /* An action of a stage that is here, or an evaluation, which all ranks do together when the last stage has reached it. */
 static petra_status perform_here(worker_ranks *w, int64_t virtual_ns, const petra_action *action,
                                  petra_action_result *result) {
-  const int64_t start_ns = petra_clock_ns();
+  const int64_t start_ns = petra_clock_ns(), waited_ns = petra_carrier_counted(w->options.carrier).wait_ns;
   PETRA_TRY(w->options.worker->ops->perform(w->options.worker, virtual_ns, action, 1, result));
   const int64_t end_ns = petra_clock_ns();
   w->busy_ns += end_ns - start_ns;
+  petra_rank_times_add(w->options.times, action, start_ns - w->options.origin_ns, end_ns - w->options.origin_ns,
+                       end_ns - start_ns - (petra_carrier_counted(w->options.carrier).wait_ns - waited_ns));
   if (!w->options.record || !petra_stages_has(&w->options.stages, action->stage))
     return PETRA_OK;
   const int64_t took_ns = petra_transport_ranks_took_ns(w->options.transport);

@@ -10,6 +10,7 @@
 #include "exec/stage_observer.h"
 #include "exec/stages.h"
 #include "exec/transport.h"
+#include "run/rank_times.h"
 #include "sim/worker_cost.h"
 
 /* Borrowed, all of it. */
@@ -22,6 +23,8 @@ typedef struct petra_worker_ranks_options {
   petra_stage_observer *groups; /* a list; told (begins, done) of the actions of all stages */
   bool record;                  /* keeps the rows of its own actions, by the wall clock */
   int64_t origin_ns;            /* of the wall clock (base/clock.h): rows count from it */
+  petra_carrier *carrier;       /* of the transport */
+  petra_rank_times *times;      /* told of its own actions */
   /* Called now and then, between actions; may be NULL. */
   petra_status (*between)(void *context);
   petra_status (*passed)(void *context, const petra_action *actions, int count); /* of petra_worker_ranks_counting */

@@ -23,6 +23,10 @@ typedef struct petra_program_options {
   bool split_head;      /* the last stage's F and B are two actions; else one, named B */
   int64_t credit;       /* arrival: most microbatches in flight; 0: no limit */
   const void *data;     /* of a program that needs more, such as one read from a file */
+  /* Where several stages share a device in another way than by chunks: the device of each stage, from 1, and how many
+   * devices there are. NULL: by chunks. Borrowed. */
+  const int32_t *device_of;
+  int32_t devices;
 } petra_program_options;
 
 /* A place in a stage's order. Start with zeros. */
@@ -109,10 +113,14 @@ static inline bool petra_program_evaluates(const petra_program_options *options,
 }
 
 static inline int32_t petra_program_devices(const petra_program_options *options) {
+  if (options->device_of)
+    return options->devices;
   return options->chunks > 1 ? options->stages / options->chunks : options->stages;
 }
 
 static inline int32_t petra_program_device(const petra_program_options *options, int32_t stage) {
+  if (options->device_of)
+    return options->device_of[stage - 1];
   return options->chunks > 1 ? (stage - 1) % petra_program_devices(options) + 1 : stage;
 }
 

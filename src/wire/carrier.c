@@ -214,11 +214,22 @@ petra_status petra_carrier_wait_event(petra_carrier *carrier, int64_t events, co
   return petra_carrier_unlock(carrier, petra_carrier_wait(carrier, has_more_events, &wanted, what));
 }
 
-petra_carrier_counts petra_carrier_counted(petra_carrier *carrier) {
+petra_status petra_carrier_alive(petra_carrier *carrier, const char *what) {
+  if (carrier->failed == PETRA_OK)
+    carrier->failed = petra_carrier_progress(carrier);
+  if (carrier->failed != PETRA_OK)
+    return carrier->failed;
+  return carrier->lost >= 0 ? tell_lost(carrier, what) : PETRA_OK;
+}
+
+petra_status petra_carrier_check(petra_carrier *carrier, const char *what) {
   petra_carrier_lock(carrier);
-  const petra_carrier_counts counts = carrier->counts;
-  petra_carrier_unlock(carrier, PETRA_OK);
-  return counts;
+  return petra_carrier_unlock(carrier, petra_carrier_alive(carrier, what));
+}
+
+/* No other thread counts. */
+petra_carrier_counts petra_carrier_counted(petra_carrier *carrier) {
+  return carrier->counts;
 }
 
 typedef struct transfer {

@@ -54,6 +54,9 @@ int petra_carrier_ways(const petra_carrier *carrier);
  * receiver has done with `done` messages of this way in all. `what` is told when the wait is in vain. */
 petra_status petra_way_buffer(petra_way *way, int64_t done, const char *what, void **buffer);
 
+/* The same without waiting: *buffer is NULL where there is no room yet. */
+petra_status petra_way_try_buffer(petra_way *way, int64_t done, const char *what, void **buffer);
+
 /* Sends the buffer's first `size` bytes as message `number`. */
 petra_status petra_way_send(petra_way *way, int64_t number, size_t size);
 
@@ -62,6 +65,11 @@ petra_status petra_way_send(petra_way *way, int64_t number, size_t size);
 petra_status petra_way_next(petra_way *way, const char *what, int64_t *number, const void **data, size_t *size);
 petra_status petra_way_take(petra_way *way, int64_t number, const char *what, const void **data, size_t *size);
 petra_status petra_way_done(petra_way *way, int64_t number);
+
+/* As petra_way_take, until the clock (base/clock.h) is at `until_ns`: *data is NULL where the message has not come by then.
+ * *came_ns: when it was seen to come, 0.3 ms late at most where the rank did not wait. */
+petra_status petra_way_take_until(petra_way *way, int64_t number, int64_t until_ns, const char *what, const void **data,
+                                  size_t *size, int64_t *came_ns);
 
 /* The next message of a way that has come, whatever its number; *data is NULL where none has. */
 petra_status petra_way_poll(petra_way *way, int64_t *number, const void **data, size_t *size);
@@ -109,6 +117,10 @@ petra_status petra_carrier_failed(petra_carrier *carrier);
 
 /* The rank that has not been heard of or has said that it failed; -1: none. */
 int petra_carrier_lost(petra_carrier *carrier);
+
+/* Moves what is under way, and fails where waiting for `what` would: the wire failed, or a rank is lost. For a rank that
+ * neither computes nor waits for a message. */
+petra_status petra_carrier_check(petra_carrier *carrier, const char *what);
 
 /* Tells rank 0, from another one, or another one from rank 0, that this rank failed, with which status and line. */
 petra_status petra_carrier_fail(petra_carrier *carrier, int to, petra_status failed, const char *line);

@@ -51,6 +51,9 @@ petra_status petra_carrier_progress(petra_carrier *carrier);
 /* Moves it until ready(context) says so; lets go of the lock in between. `what` is told when that is in vain. */
 petra_status petra_carrier_wait(petra_carrier *carrier, bool (*ready)(void *context), void *context, const char *what);
 
+/* Moves it once, and fails as petra_carrier_wait does. */
+petra_status petra_carrier_alive(petra_carrier *carrier, const char *what);
+
 /* --- way.c; all under the lock --- */
 
 petra_status petra_ways_progress(petra_carrier *carrier);

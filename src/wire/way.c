@@ -86,6 +86,7 @@ static petra_status progress_in(petra_way *way) {
     if (size < HEADER || head.bytes != size - HEADER)
       return petra_fail(PETRA_INTERNAL, "a message of %zu bytes on way %d does not say its size", size, way->id);
     b->number = head.number;
+    b->came_ns = petra_clock_ns();
     b->bytes = (size_t)head.bytes;
     b->came_ns = petra_clock_ns();
     way->carrier->events++;
@@ -163,6 +164,21 @@ petra_status petra_way_buffer(petra_way *way, int64_t done, const char *what, vo
   return petra_carrier_unlock(way->carrier, status);
 }
 
+petra_status petra_way_try_buffer(petra_way *way, int64_t done, const char *what, void **out) {
+  room wanted = {way, done};
+  petra_carrier *carrier = way->carrier;
+  *out = NULL;
+  petra_carrier_lock(carrier);
+  petra_status status = petra_carrier_alive(carrier, what);
+  if (status == PETRA_OK && has_room(&wanted)) {
+    if (!way->slot[way->filled])
+      status = take_buffer(way, &way->slot[way->filled]);
+    if (status == PETRA_OK)
+      *out = way->slot[way->filled]->memory + HEADER;
+  }
+  return petra_carrier_unlock(carrier, status);
+}
+
 petra_status petra_way_send(petra_way *way, int64_t number, size_t size) {
   petra_carrier *carrier = way->carrier;
   petra_wire *wire = carrier->options.wire;
@@ -217,6 +233,31 @@ petra_status petra_way_take(petra_way *way, int64_t number, const char *what, co
     const buffer *b = *find(way, number);
     *data = b->memory + HEADER;
     *size = b->bytes;
+  }
+  return petra_carrier_unlock(way->carrier, status);
+}
+
+typedef struct awaited_until {
+  awaited message;
+  int64_t until_ns;
+} awaited_until;
+
+static bool has_come_or_late(void *context) {
+  awaited_until *a = context;
+  return has_come(&a->message) || petra_clock_ns() >= a->until_ns;
+}
+
+petra_status petra_way_take_until(petra_way *way, int64_t number, int64_t until_ns, const char *what, const void **data,
+                                  size_t *size, int64_t *came_ns) {
+  awaited_until wanted = {{way, number}, until_ns};
+  *data = NULL;
+  petra_carrier_lock(way->carrier);
+  petra_status status = petra_carrier_wait(way->carrier, has_come_or_late, &wanted, what);
+  const buffer *b = status == PETRA_OK ? *find(way, number) : NULL;
+  if (b) {
+    *data = b->memory + HEADER;
+    *size = b->bytes;
+    *came_ns = b->came_ns;
   }
   return petra_carrier_unlock(way->carrier, status);
 }

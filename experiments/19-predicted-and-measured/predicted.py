@@ -1,0 +1,140 @@
+#!/usr/bin/python3
+"""The time of a microbatch on several processes, predicted from a profile and measured: predicted.py [PETRA] [--runs=N]
+[--draw]. Writes predicted.csv and predicted.png beside itself; --draw makes the figure from the table that is there. Exit
+status 1 where a run fails; the figures are judged by the reader."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import simulations as sim  # noqa: E402
+
+CONFIG = os.path.join(HERE, "revnet18.yaml")
+TABLE, FIGURE = (os.path.join(HERE, "predicted" + ending) for ending in (".csv", ".png"))
+RUNS = next((int(word[7:]) for word in sys.argv if word.startswith("--runs=")), 10)
+RANKS = 2
+MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+       "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_mpi_yield_when_idle": "1", "OMP_WAIT_POLICY": "passive",
+       "OMPI_MCA_btl_base_warn_component_unused": "0", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+# Two hosts of this machine, with 1 Gbit/s from each to the other and, where the kernel can delay, 1 ms.
+TWO_HOSTS = os.path.join(HERE, "two_hosts.sh")
+DELAYED, LIMITED = "netem delay 1ms rate 1gbit limit 100000", "tbf rate 1gbit burst 64kb limit 64mb"
+TCP = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self", "OMPI_MCA_btl_tcp_if_include": "10.9.0.0/24"}
+CASES = [("balanced", []), ("unbalanced", ["--set", "cluster.placement=[7, 3]"]), ("slow link", [])]
+SLEEPS = [(4, 400), (16, 400), (64, 512)]  # stages and microbatches that are slept, for the runtime alone
+SLEEP = ["--set", "cluster.cost.model=constant", "--set", "cluster.cost.forward_s=0.01", "--set", "cluster.cost.backward_s=0.02",
+         "--set", "cluster.cost.reconstruct_s=0.01", "--set", "cluster.message.forward_bytes=65536", "--set",
+         "cluster.message.backward_bytes=131072"]
+
+
+def discipline():
+    """Of a slow link; None, with the reason told, where the rights or the programs are not there."""
+    for words in DELAYED, LIMITED:
+        tried = subprocess.run([TWO_HOSTS, words, "true"], stderr=subprocess.PIPE, text=True, check=False)
+        if tried.returncode == 0:
+            print(f"slow link: tc {words}")
+            return words
+    print("slow link: skipped:", tried.stderr.strip().splitlines()[-1])
+    return None
+
+
+def mpirun(ranks, arguments, slow=None):
+    command = ["mpirun", "-n", str(ranks), os.path.abspath(sim.PETRA), *arguments, "--quiet"]
+    if slow:
+        command[3:3] = ["--host", "10.9.0.1,10.9.0.2"]
+        command = [TWO_HOSTS, slow, *command]
+    run = subprocess.run(command, env={**os.environ, **MPI, **(TCP if slow else {})}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         stdin=subprocess.DEVNULL, text=True, check=False)
+    if run.returncode:
+        sys.exit(f"{' '.join(command)}\n{run.stderr}")
+
+
+def row(case, number, folder):
+    pace = sim.petra("inspect", folder)["pace"]
+    found = {"case": case, "run": number, **{f"{name}_s": pace["microbatch_s"][name] for name in ("measured", "predicted", "low", "high")}}
+    for key in "measured", "predicted":
+        found[f"busy_{key}"] = " ".join(f"{rank[key]:.3f}" for rank in pace["ranks"])
+    print(json.dumps(found), flush=True)
+    return found
+
+
+def compute():
+    """A profile before every run: the machine's speed drifts."""
+    rows, slow = [], discipline()
+    with tempfile.TemporaryDirectory() as folder:
+        profile, out = os.path.join(folder, "p.h5"), os.path.join(folder, "run")
+        for number in range(1, RUNS + 1):
+            for case, options in CASES:
+                link = slow if case == "slow link" else None
+                if case == "slow link" and not slow:
+                    continue
+                mpirun(RANKS, ["profile", CONFIG, "--output", profile], link)
+                mpirun(RANKS, ["train", CONFIG, "--set", "run.mode=execute", "--set", f"cluster.cost.profile={profile}", *options,
+                               "--output", out], link)
+                rows.append(row(case, number, out))
+        for stages, microbatches in SLEEPS:
+            mpirun(min(stages, 4), ["train", CONFIG, "--set", "run.mode=execute", "--set", f"cluster.stages={stages}", *SLEEP, "--set",
+                                    f"run.max_microbatches={microbatches}", "--output", out])
+            rows.append(row(f"slept, J = {stages}", 1, out))
+    sim.write_table(TABLE, [{key: value if value is not None else "" for key, value in r.items()} for r in rows])
+
+
+def ratios(rows, case):
+    return [r["predicted_s"] / r["measured_s"] for r in rows if r["case"] == case]
+
+
+def cases_of(rows):
+    return list(dict.fromkeys(r["case"] for r in rows))
+
+
+def tell(rows):
+    print(f"{'case':<16}{'runs':>5}{'measured ms':>13}{'predicted ms':>14}{'ratio':>8}{'median |error|':>16}{'in low .. high':>16}")
+    for case in cases_of(rows):
+        own, ratio = [r for r in rows if r["case"] == case], ratios(rows, case)
+        inside = sum(bool(r["low_s"]) and r["low_s"] <= r["measured_s"] <= r["high_s"] for r in own)
+        print(f"{case:<16}{len(own):>5}{1e3 * statistics.median(r['measured_s'] for r in own):>13.2f}"
+              f"{1e3 * statistics.median(r['predicted_s'] for r in own):>14.2f}{statistics.median(ratio):>8.3f}"
+              f"{100 * statistics.median(abs(x - 1) for x in ratio):>14.1f} %{inside if own[0]['low_s'] else '-':>16}")
+
+
+def draw(rows):
+    plt = sim.pyplot()
+    cases = cases_of(rows)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+    trained = [r for r in rows if r["low_s"]]
+    edge = 1.1e3 * max([r["measured_s"] for r in trained] + [r["predicted_s"] for r in trained])
+    left.plot([0, edge], [0, edge], color="0.6", linewidth=1, zorder=0)
+    for case in (c for c in cases if not c.startswith("slept")):
+        own, place = [r for r in rows if r["case"] == case], cases.index(case)
+        spread = [[1e3 * max(0, r["predicted_s"] - r["low_s"]) for r in own], [1e3 * max(0, r["high_s"] - r["predicted_s"]) for r in own]]
+        left.errorbar([1e3 * r["measured_s"] for r in own], [1e3 * r["predicted_s"] for r in own], spread, fmt=sim.MARKERS[place],
+                      markersize=5, elinewidth=0.7, color=sim.COLOURS[place], label=case)
+    left.set(xlim=(0, edge), ylim=(0, edge), xlabel="measured, ms a microbatch", ylabel="predicted, ms a microbatch")
+    left.legend(frameon=False)
+    right.axhspan(0.9, 1.1, color="0.92", zorder=0)
+    right.axhline(1, color="0.6", linewidth=1, zorder=0)
+    for place, case in enumerate(cases):
+        ratio = ratios(rows, case)
+        right.scatter([place + 0.04 * (i - (len(ratio) - 1) / 2) for i in range(len(ratio))], ratio, s=22,
+                      marker=sim.MARKERS[min(place, 3)], color=sim.COLOURS[min(place, 3)])
+    right.set_xticks(range(len(cases)), [c.replace(", J", ",\nJ").replace(" link", "\nlink").replace("unb", "un-\nb") for c in cases])
+    right.set(ylabel="predicted / measured", ylim=(min(0.5, *(min(ratios(rows, c)) for c in cases)) - 0.05,
+                                                    max(1.3, *(max(ratios(rows, c)) for c in cases)) + 0.05))
+    figure.savefig(FIGURE, dpi=150)
+
+
+def main():
+    if not sim.DRAW_ONLY:
+        compute()
+    rows = sim.read_table(TABLE)
+    tell(rows)
+    if not sim.TABLES_ONLY:
+        draw(rows)
+
+
+main()

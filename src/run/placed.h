@@ -1,0 +1,40 @@
+/* What a schedule takes on ranks that have several stages each. A rank is one device with one engine, and does its actions in
+ * the order in which all ranks of an executed run go through the schedule (run/worker_ranks.h): that of the virtual executor
+ * over all stages, whatever their times. It waits for messages alone; a message between its own stages takes no time, one for
+ * another rank takes its link, and both ranks time to turn tensors into it and back. So there are two runs of the executor:
+ * one over the stages, whose order is kept, and one over the ranks, which goes by that order.
+ *
+ * Costs are those of the plan's cluster or, for an interval, the quartiles of its profile: every cost at its first, or at its
+ * third, which is what the run takes where all of the machine is as fast, or as slow, as a quarter of the time. */
+#ifndef PETRA_RUN_PLACED_H
+#define PETRA_RUN_PLACED_H
+
+#include "run/cluster.h"
+#include "run/rank_times.h"
+
+typedef struct petra_placed petra_placed;
+
+/* `plan` (with its program) and `cluster` are borrowed. rank_of: of each stage; copied; NULL: every device of the plan on its
+ * own, with the clock and the links of the cluster. Links between ranks are those of the profile where it has measured
+ * them and cluster.link does not say otherwise. PETRA_CONFIG where the method has no order, or the links are shared fairly. */
+petra_status petra_placed_create(const petra_plan *plan, const petra_cluster *cluster, const int32_t *rank_of,
+                                 int32_t ranks, petra_placed **out);
+void petra_placed_destroy(petra_placed *placed); /* NULL is allowed */
+
+/* Whether there are quartiles. */
+bool petra_placed_has_interval(const petra_placed *placed);
+bool petra_placed_measured_link(const petra_placed *placed);
+
+/* For an executor over the ranks: with medians or quartiles. Valid until petra_placed_destroy. */
+const petra_executor_virtual_options *petra_placed_executor(const petra_placed *placed,
+                                                            petra_profile_statistic statistic);
+const petra_program_ops *petra_placed_program(const petra_placed *placed);
+const petra_program_options *petra_placed_options(const petra_placed *placed);
+
+/* Finds the order; before petra_placed_program runs. */
+petra_status petra_placed_order(petra_placed *placed);
+
+/* Runs it; *times (petra_rank_times_init) is told of every action. */
+petra_status petra_placed_run(petra_placed *placed, petra_profile_statistic statistic, petra_rank_times *times);
+
+#endif

@@ -1,0 +1,32 @@
+/* How fast an executed run went, by the wall clock: each rank adds up its own actions, and rank 0 gets the sum of all. */
+#ifndef PETRA_RUN_RANK_TIMES_H
+#define PETRA_RUN_RANK_TIMES_H
+
+#include "run/plan.h"
+#include "run/ranks.h"
+
+typedef struct petra_rank_times {
+  int32_t stages;
+  int64_t microbatches, quarter, half; /* of the run; those whose B at stage 1 the steady state lies between */
+  int64_t quarter_ns, half_ns;         /* when these ended, less the evaluations until then; -1: not (here) */
+  int64_t evaluating_ns;               /* so far */
+  int64_t first_ns, last_ns;           /* the first start, the last end; INT64_MAX, INT64_MIN: none */
+  int64_t *busy_ns, *passes;           /* per stage: in actions but for E, and B's done */
+} petra_rank_times;
+
+/* `plan` has its program. petra_rank_times_fini is due after PETRA_OK. */
+petra_status petra_rank_times_init(petra_rank_times *times, const petra_plan *plan);
+void petra_rank_times_fini(petra_rank_times *times);
+
+/* An action that was done between two moments of a clock that all ranks share, `busy_ns` of them not waiting. */
+void petra_rank_times_add(petra_rank_times *times, const petra_action *action, int64_t start_ns, int64_t end_ns,
+                          int64_t busy_ns);
+
+/* To rank 0: those of all ranks in one; all ranks come here, each with its own. */
+petra_status petra_rank_times_gather(petra_rank_times *times, petra_ranks *ranks);
+
+/* Of all ranks: seconds of a microbatch as petra simulate counts them (petra_program_time), evaluations left out; NaN: too few
+ * microbatches. */
+double petra_rank_times_microbatch_s(const petra_rank_times *times, petra_program_time time);
+
+#endif

@@ -1,0 +1,291 @@
+#define _GNU_SOURCE /* clock_nanosleep */
+#include "run/worker_sleep.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "wire/carrier.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { AHEAD = 2, LEAST_BYTES = 4 };    /* as exec/transport_ranks.c; of a message */
+static const int64_t AGAIN_NS = 100000; /* until the next look for room */
+static const int64_t LONGEST_NAP_NS = 250000000;
+
+/* A message within the rank: it is there from `there_ns` on. */
+typedef struct note {
+  int64_t microbatch, there_ns;
+} note;
+
+/* Messages of one direction for one stage. */
+typedef struct line {
+  petra_way *way; /* NULL: within the rank, or between others */
+  int64_t taken;  /* by the schedule */
+  note *notes;    /* within the rank: those that wait */
+  int64_t count, capacity;
+} line;
+
+/* A message that is sent when its action has ended. */
+typedef struct letter {
+  line *to;
+  int64_t due_ns, microbatch;
+  int64_t done; /* messages that the receiver has to have taken before */
+  size_t bytes;
+} letter;
+
+typedef struct worker_sleep {
+  petra_worker base;
+  petra_worker_sleep_options options;
+  petra_worker *counting;
+  petra_carrier *carrier;
+  line *lines;       /* per stage: from below, from above */
+  int64_t *free_ns;  /* per device: the end of its last action */
+  int64_t waited_ns; /* when the rank last woke up, or had what it waited for */
+  letter *letters;   /* by due_ns */
+  int64_t letter_count, letter_capacity;
+  petra_trace_row *rows;
+  int64_t row_count, row_capacity;
+} worker_sleep;
+
+static line *line_of(worker_sleep *w, int32_t stage, bool backward) {
+  return &w->lines[2 * (stage - 1) + backward];
+}
+
+static bool here(const worker_sleep *w, int32_t stage) {
+  return petra_placement_has(w->options.placement, stage);
+}
+
+/* --- messages --- */
+
+/* Those that are due and for which there is room; *next_ns: when to look again. Messages of one way leave in their order. */
+static petra_status send_due(worker_sleep *w, int64_t *next_ns) {
+  int64_t kept = 0;
+  const int64_t now_ns = petra_clock_ns();
+  *next_ns = INT64_MAX;
+  for (int64_t i = 0; i < w->letter_count; i++) {
+    const letter l = w->letters[i];
+    void *buffer = NULL;
+    bool behind = false; /* another one of this way */
+    for (int64_t k = 0; k < kept; k++)
+      behind = behind || w->letters[k].to == l.to;
+    if (l.due_ns <= now_ns && !behind)
+      PETRA_TRY(petra_way_try_buffer(l.to->way, l.done, "room for a message", &buffer));
+    if (buffer) {
+      PETRA_TRY(petra_way_send(l.to->way, l.microbatch, l.bytes));
+      continue;
+    }
+    const int64_t again_ns = l.due_ns <= now_ns ? now_ns + AGAIN_NS : l.due_ns;
+    if (again_ns < *next_ns)
+      *next_ns = again_ns;
+    w->letters[kept++] = l;
+  }
+  w->letter_count = kept;
+  return PETRA_OK;
+}
+
+static petra_status post(worker_sleep *w, int32_t to, bool backward, int64_t microbatch, int64_t due_ns) {
+  line *l = line_of(w, to, backward);
+  const int64_t bytes = backward ? w->options.backward_bytes : w->options.forward_bytes;
+  if (here(w, to)) {
+    PETRA_TRY(petra_array_reserve(&l->notes, &l->capacity, l->count + 1, sizeof *l->notes));
+    l->notes[l->count++] = (note){microbatch, due_ns};
+    return PETRA_OK;
+  }
+  PETRA_TRY(petra_array_reserve(&w->letters, &w->letter_capacity, w->letter_count + 1, sizeof *w->letters));
+  int64_t at = w->letter_count++;
+  for (; at > 0 && w->letters[at - 1].due_ns > due_ns; at--)
+    w->letters[at] = w->letters[at - 1];
+  w->letters[at] = (letter){.to = l,
+                            .due_ns = due_ns,
+                            .microbatch = microbatch,
+                            .done = l->taken - AHEAD,
+                            .bytes = (size_t)(bytes > LEAST_BYTES ? bytes : LEAST_BYTES)};
+  return PETRA_OK;
+}
+
+static petra_status take_note(line *l, const petra_action *action, int64_t *there_ns) {
+  for (int64_t i = 0; i < l->count; i++)
+    if (l->notes[i].microbatch == action->microbatch) {
+      *there_ns = l->notes[i].there_ns;
+      l->notes[i] = l->notes[--l->count];
+      return PETRA_OK;
+    }
+  return petra_fail(PETRA_INTERNAL, "stage %d: microbatch %lld has no message", action->stage,
+                    (long long)action->microbatch);
+}
+
+/* Waits for a message of another rank; sends meanwhile what is due. */
+static petra_status take_from_way(worker_sleep *w, line *l, const petra_action *action, int64_t *there_ns) {
+  char what[96];
+  const void *data = NULL;
+  size_t size;
+  snprintf(what, sizeof what, "the message of microbatch %lld for stage %d", (long long)action->microbatch,
+           action->stage);
+  while (!data) {
+    int64_t next_ns;
+    const int64_t began_ns = petra_clock_ns();
+    PETRA_TRY(send_due(w, &next_ns));
+    PETRA_TRY(petra_way_take_until(l->way, action->microbatch, next_ns, what, &data, &size, there_ns));
+    if (!data || *there_ns > began_ns)
+      w->waited_ns = petra_clock_ns();
+  }
+  return petra_way_done(l->way, action->microbatch);
+}
+
+/* Which message the action takes, if any. */
+static bool takes(const worker_sleep *w, const petra_action *action, bool *backward) {
+  const int32_t stage = action->stage;
+  *backward = action->kind == PETRA_ACTION_BACKWARD && !petra_program_fused(w->options.program, stage);
+  if (*backward)
+    return stage < w->options.program->stages;
+  return stage > 1 && (action->kind == PETRA_ACTION_FORWARD || action->kind == PETRA_ACTION_BACKWARD);
+}
+
+static petra_status take(worker_sleep *w, const petra_action *action, int64_t *there_ns) {
+  bool backward;
+  *there_ns = 0;
+  if (!takes(w, action, &backward))
+    return PETRA_OK;
+  line *l = line_of(w, action->stage, backward);
+  l->taken++;
+  if (!here(w, action->stage))
+    return PETRA_OK;
+  return here(w, backward ? action->stage + 1 : action->stage - 1) ? take_note(l, action, there_ns)
+                                                                   : take_from_way(w, l, action, there_ns);
+}
+
+/* --- actions --- */
+
+/* Sends meanwhile what is due, and looks after the other ranks. */
+static petra_status sleep_until(worker_sleep *w, int64_t until_ns) {
+  int64_t next_ns;
+  for (;;) {
+    PETRA_TRY(send_due(w, &next_ns));
+    const int64_t now_ns = petra_clock_ns();
+    if (now_ns >= until_ns)
+      return PETRA_OK;
+    PETRA_TRY(petra_carrier_check(w->carrier, "the end of an action"));
+    int64_t wake_ns = next_ns < until_ns ? next_ns : until_ns;
+    wake_ns = wake_ns < now_ns + LONGEST_NAP_NS ? wake_ns : now_ns + LONGEST_NAP_NS;
+    const struct timespec wake = {wake_ns / 1000000000, wake_ns % 1000000000};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL);
+    w->waited_ns = petra_clock_ns();
+  }
+}
+
+static petra_status record(worker_sleep *w, const petra_action *action, const petra_action_result *result,
+                           int64_t start_ns, int64_t end_ns) {
+  const int64_t origin_ns = w->options.origin_ns;
+  petra_rank_times_add(w->options.times, action, start_ns - origin_ns, end_ns - origin_ns, end_ns - start_ns);
+  if (!w->options.record)
+    return PETRA_OK;
+  PETRA_TRY(petra_array_reserve(&w->rows, &w->row_capacity, w->row_count + 1, sizeof *w->rows));
+  w->rows[w->row_count++] = (petra_trace_row){*action, start_ns - origin_ns, end_ns - origin_ns, *result};
+  return PETRA_OK;
+}
+
+static petra_status send_results(worker_sleep *w, const petra_action *action, int64_t end_ns) {
+  if (action->kind == PETRA_ACTION_FORWARD && action->stage < w->options.program->stages)
+    return post(w, action->stage + 1, false, action->microbatch, end_ns);
+  if (action->kind == PETRA_ACTION_BACKWARD && action->stage > 1)
+    return post(w, action->stage - 1, true, action->microbatch, end_ns);
+  return PETRA_OK;
+}
+
+static petra_status perform_one(worker_sleep *w, int64_t virtual_ns, const petra_action *action,
+                                petra_action_result *result) {
+  const int64_t price_ns = result->priced_ns;
+  int64_t *free_ns = &w->free_ns[petra_program_device(w->options.program, action->stage) - 1], there_ns;
+  PETRA_TRY(w->counting->ops->perform(w->counting, virtual_ns, action, 1, result));
+  PETRA_TRY(take(w, action, &there_ns));
+  if (!here(w, action->stage))
+    return PETRA_OK;
+  int64_t start_ns = there_ns > *free_ns ? there_ns : *free_ns;
+  PETRA_TRY(sleep_until(w, start_ns));
+  const int64_t from_ns = start_ns > w->waited_ns ? start_ns : w->waited_ns, now_ns = petra_clock_ns();
+  start_ns += now_ns > from_ns ? now_ns - from_ns : 0; /* its own work since it last slept or waited */
+  *free_ns = start_ns + price_ns;
+  PETRA_TRY(record(w, action, result, start_ns, *free_ns));
+  return send_results(w, action, *free_ns);
+}
+
+static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
+                            petra_action_result *results) {
+  for (int i = 0; i < count; i++)
+    PETRA_TRY(perform_one((worker_sleep *)base, virtual_ns, &actions[i], &results[i]));
+  return PETRA_OK;
+}
+
+/* Until the last of its actions has ended and everything is sent. */
+static petra_status finish(petra_worker *base) {
+  worker_sleep *w = (worker_sleep *)base;
+  int64_t end_ns = 0;
+  for (int32_t d = 0; d < petra_program_devices(w->options.program); d++)
+    if (w->free_ns[d] > end_ns)
+      end_ns = w->free_ns[d];
+  PETRA_TRY(sleep_until(w, end_ns));
+  while (w->letter_count > 0)
+    PETRA_TRY(sleep_until(w, petra_clock_ns() + AGAIN_NS));
+  return PETRA_OK;
+}
+
+/* --- creation --- */
+
+/* The way of messages for a stage, if exactly one of the two is here. */
+static petra_status open_way(worker_sleep *w, int32_t from, int32_t to, int64_t bytes) {
+  const petra_placement *placement = w->options.placement;
+  line *l = line_of(w, to, from > to);
+  const int id = (int)(l - w->lines);
+  const size_t capacity = (size_t)(bytes > LEAST_BYTES ? bytes : LEAST_BYTES);
+  if (here(w, from) == here(w, to))
+    return PETRA_OK;
+  return here(w, from) ? petra_carrier_way_out(w->carrier, placement->rank_of[to - 1], id, capacity, &l->way)
+                       : petra_carrier_way_in(w->carrier, placement->rank_of[from - 1], id, capacity, &l->way);
+}
+
+petra_status petra_worker_sleep_create(const petra_worker_sleep_options *options, petra_worker **out) {
+  static const petra_worker_ops ops = {.perform = perform, .finish = finish};
+  const int32_t stages = options->program->stages;
+  worker_sleep *w;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&w, 1, sizeof *w));
+  w->base.ops = &ops;
+  w->options = *options;
+  w->carrier = options->placement->ranks->carrier;
+  PETRA_TRY_GOTO(status, petra_worker_cost_create(&options->counting, &w->counting), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&w->lines, 2 * (size_t)stages, sizeof *w->lines), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&w->free_ns, (size_t)stages, sizeof *w->free_ns), fail);
+  for (int32_t d = 0; d < stages; d++)
+    w->free_ns[d] = options->origin_ns;
+  for (int32_t j = 1; j < stages; j++) {
+    PETRA_TRY_GOTO(status, open_way(w, j, j + 1, options->forward_bytes), fail);
+    PETRA_TRY_GOTO(status, open_way(w, j + 1, j, options->backward_bytes), fail);
+  }
+  *out = &w->base;
+  return PETRA_OK;
+fail:
+  petra_worker_sleep_destroy(&w->base);
+  return status;
+}
+
+void petra_worker_sleep_destroy(petra_worker *base) {
+  worker_sleep *w = (worker_sleep *)base;
+  if (!w)
+    return;
+  petra_worker_cost_destroy(w->counting);
+  for (int32_t i = 0; w->lines && i < 2 * w->options.program->stages; i++)
+    petra_free(w->lines[i].notes);
+  petra_free(w->lines);
+  petra_free(w->free_ns);
+  petra_free(w->letters);
+  petra_free(w->rows);
+  petra_free(w);
+}
+
+const petra_trace_row *petra_worker_sleep_rows(const petra_worker *base, int64_t *count) {
+  const worker_sleep *w = (const worker_sleep *)base;
+  *count = w->row_count;
+  return w->rows;
+}

@@ -1,0 +1,193 @@
+"""cluster.placement in petra simulate: ranks of several stages, held against a replay of the order written again here; a profile
+whose link was measured."""
+
+import random
+
+import h5py
+import numpy
+
+from program import ProgramTest, main
+
+KINDS = "FBWUE"
+CASES = [("petra", []), ("petra", ["--set", "method.accumulate=3", "--set", "method.head=split", "--set", "run.drain=true"]),
+         ("backprop", []), ("1f1b", ["--set", "method.accumulate=8"]), ("zb-h1", ["--set", "method.accumulate=8"]),
+         ("gpipe-checkpoint", ["--set", "method.accumulate=8", "--set", "method.early_recompute=true"]),
+         ("ddg", []), ("pipedream", []), ("delayed", ["--set", "cluster.engines=2"])]
+
+
+def replay(rows, rank_of, duration, transmission, latency):
+    """[(start, end)] of actions in the order in which all ranks go through them: each rank does its own in turn, and waits for
+    messages alone. rows: (stage, kind, microbatch); transmission(stage, to): of a message, which waits until the line is free."""
+    last, free, line, come, times = max(row[0] for row in rows), {}, {}, {}, []
+    heads = {m for stage, kind, m in rows if stage == last and kind == "F"}
+    for stage, kind, m in rows:
+        rank, start = rank_of[stage], 0
+        if kind == "F" or (kind == "B" and stage == last and m not in heads):
+            start = come.get((stage, "up", m), 0)
+            assert stage == 1 or (stage, "up", m) in come
+        elif kind == "B" and stage < last:
+            start = come[stage, "down", m]
+        start = max(start, free.get(rank, 0))
+        end = free[rank] = start + duration[stage, kind, m]
+        times.append((start, end))
+        to = {"F": stage + 1, "B": stage - 1}.get(kind, 0)
+        if 1 <= to <= last and not (kind == "F" and stage == last):
+            there, way = end, (rank, rank_of[to])
+            if rank != rank_of[to]:
+                line[way] = max(line.get(way, 0), end) + transmission(stage, to)
+                there = line[way] + latency
+            come[to, "up" if to > stage else "down", m] = there
+    return times
+
+
+class Placement(ProgramTest):
+    def trace(self, name, *options):
+        found = self.good_json("simulate", "small.yaml", *options, "--set", "run.trace_actions=true", "--output", name)
+        with h5py.File(self.path(f"{name}/run.h5"), "r") as file:
+            trace = file["trace/actions"]
+            rows = list(zip(trace["stage"][:].tolist(), [KINDS[k] for k in trace["kind"][:]], trace["microbatch"][:].tolist()))
+            times = list(zip(trace["start_ns"][:].tolist(), trace["end_ns"][:].tolist()))
+            versions = dict(zip(rows, zip(trace["version_read"][:].tolist(), trace["version_written"][:].tolist())))
+            stages = {name: file["model/stages"][name] for name in ("forward_bytes", "backward_bytes")}
+        return found, rows, times, versions, stages
+
+    def test_against_a_replay(self):
+        draw = random.Random(5)
+        common = ["--set", "cluster.jitter.model=gamma", "--set", "cluster.jitter.scale=0.4", "--set", "run.max_microbatches=40", "--set",
+                  "cluster.link.latency_s=0.25", "--set", "cluster.link.bandwidth_Bps=1e5", "--set", "cluster.cost.model=constant", "--set",
+                  "cluster.cost.update_s=0.5", "--set", "run.eval_every=0"]
+        for method, options in CASES:
+            options = [*common, "--set", f"method.name={method}", *options]
+            _, rows, times, versions, bytes_of = self.trace("free", *options)
+            duration = {row: end - start for row, (start, end) in zip(rows, times)}
+            if "method.early_recompute=true" in options:  # which no process does: as without
+                _, plain, plain_times, _, _ = self.trace("plain", *options, "--set", "method.early_recompute=false")
+                duration = {row: end - start for row, (start, end) in zip(plain, plain_times)}
+            for _ in range(2):
+                cuts = sorted(draw.sample(range(1, 10), draw.randrange(0, 5)))
+                placement = [b - a for a, b in zip([0, *cuts], [*cuts, 10])]
+                rank_of = {stage: sum(stage > cut for cut in cuts) for stage in range(1, 11)}
+
+                def transmission(stage, to):
+                    size = bytes_of["forward_bytes" if to > stage else "backward_bytes"][stage - 1]
+                    return round(1e9 * int(size) / 1e5)
+
+                expected = dict(zip(rows, replay(rows, rank_of, duration, transmission, 250000000)))
+                found, placed, placed_times, placed_versions, _ = self.trace("placed", *options, "--set", f"cluster.placement={placement}")
+                self.assertEqual(dict(zip(placed, placed_times)), expected, (method, placement))
+                self.assertEqual(placed_versions, versions)
+                end = max(end for _, end in expected.values())
+                self.assertEqual(found["makespan_ns"], end)
+                busy = [sum(e - s for row, (s, e) in expected.items() if rank_of[row[0]] == r) / end for r in range(len(placement))]
+                self.assertEqual([rank["stages"] for rank in found["ranks"]], placement)
+                numpy.testing.assert_allclose([rank["busy"] for rank in found["ranks"]], busy, rtol=1e-12)
+                with h5py.File(self.path("placed/run.h5"), "r") as file:
+                    self.assertEqual(file["simulate/of_stage"][:].tolist(), list(rank_of.values()))
+                    numpy.testing.assert_allclose(file["simulate/rank_busy"][:], busy, rtol=1e-12)
+
+    def test_one_stage_each_is_as_without(self):
+        for method in "petra", "1f1b", "pipedream":  # neither engines, locks nor early recomputation
+            options = ["--set", f"method.name={method}", "--set", "method.accumulate=4", "--set", "cluster.link.latency_s=0.1"]
+            free, *expected = self.trace("free", *options)[:4]
+            placed, *found = self.trace("placed", *options, "--set", f"cluster.placement={[1] * 10}")[:4]
+            self.assertEqual(found, expected)
+            self.assertEqual({**placed, "ranks": [], "link": None, "wall_s": 0}, {**free, "wall_s": 0})
+
+    def test_interleaved(self):
+        options = ["--set", "method.name=interleaved", "--set", "method.accumulate=5", "--set", "run.max_microbatches=20"]
+        _, rows, times, _, _ = self.trace("free", *options)
+        duration = {row: end - start for row, (start, end) in zip(rows, times)}
+        rank_of = {stage: int((stage - 1) % 5 >= 2) for stage in range(1, 11)}  # five devices of two stages
+        _, placed, found, _, _ = self.trace("placed", *options, "--set", "cluster.placement=[2, 3]")
+        self.assertEqual(dict(zip(placed, found)), dict(zip(rows, replay(rows, rank_of, duration, lambda stage, to: 0, 0))))
+
+    def test_what_is_refused(self):
+        for words, *options in [
+                ["cluster.placement=[4, 4]: the numbers sum to 8; expected 10, the stages", "--set", "cluster.placement=[4, 4]"],
+                ["cluster.placement=[10, 1]: the numbers sum to 11; expected 10", "--set", "cluster.placement=[10, 1]"],
+                ["with method petra-arrival, which has no order", "--set", "cluster.placement=[4, 6]", "--set", "method.name=petra-arrival"]]:
+            self.bad(2, words, "simulate", "small.yaml", *options)
+
+
+class Link(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.good("profile", "small.yaml", "--set", "profile.repetitions=1", "--set", "profile.warmup=0", "--output", "p.h5", "--quiet")
+        self.priced = ["small.yaml", "--set", "cluster.cost.model=profile", "--set", "cluster.cost.profile=p.h5", "--set",
+                       "run.max_microbatches=60", "--set", "run.eval_every=0"]
+
+    def change(self, times=(0.001, 0.003, 0.009), sizes=(64, 1064, 4064), pack=0.0, unpack=0.0, spread=(0.5, 1, 2)):
+        """Costs of round numbers in place of the measured ones, and a link."""
+        with h5py.File(self.path("p.h5"), "r+") as file:
+            for part, seconds in (("forward", 0.010), ("backward", 0.020), ("reconstruct", 0.005), ("weight_gradient", 0.010), ("update", 0.001)):
+                file["stages"][part][...] = seconds
+                file["spread"][part][...] = [[seconds * spread[0] / 2, seconds * spread[0], seconds * spread[2], seconds * spread[2] * 2]] * 10
+            if "link" in file:
+                del file["link"]
+            file.attrs["ranks"] = numpy.int32(2)
+            file["link/bytes"] = numpy.array(sizes, dtype="i8")
+            file["link/time"] = [[t * spread[0] / 2, t * spread[0], t, t * spread[2], t * spread[2] * 2] for t in times]
+            file["link/pack"] = [pack] * len(times)
+            file["link/unpack"] = [unpack] * len(times)
+        self.unseal("p.h5")
+
+    def simulate(self, *options):
+        return self.good_json("simulate", *self.priced, *options)
+
+    def test_times_of_messages(self):
+        self.change()
+        sequential = ["--set", "method.name=backprop", "--set", "cluster.placement=[4, 6]"]
+        stage = self.good_json("inspect", *self.priced, "--set", "method.name=backprop")["stages"]
+        line = lambda size: 0.001 + (min(size, 1064) - 64) * 2e-6 + max(0, size - 1064) * 2e-6  # noqa: E731
+        there = line(stage[3]["forward_bytes"]) + line(stage[4]["backward_bytes"])
+        found = self.simulate(*sequential)
+        self.assertEqual(found["link"], "profile")
+        # F and B of ten stages, one after the other, and all updates but that of stage 5, which comes when its B has sent its
+        # message; the two messages in between.
+        self.assertAlmostEqual(found["time_per_microbatch_s"], 10 * 0.030 + 9 * 0.001 + there, delta=1e-5)
+        without = self.simulate(*sequential, "--set", "cluster.link.bandwidth_Bps=1e15")
+        self.assertEqual(without["link"], "config")
+        self.assertAlmostEqual(found["time_per_microbatch_s"] - without["time_per_microbatch_s"], there, places=6)
+        inside = self.simulate("--set", "method.name=backprop", "--set", "cluster.placement=[10]")
+        self.assertAlmostEqual(inside["time_per_microbatch_s"], 0.310, places=8)  # all updates, no message
+        self.change(pack=0.002, unpack=0.0005)  # twice each
+        self.assertAlmostEqual(self.simulate(*sequential)["time_per_microbatch_s"] - found["time_per_microbatch_s"], 0.005, places=6)
+
+    def test_interval(self):
+        self.change()
+        for options in ["--set", "cluster.placement=[4, 6]"], ["--set", "method.name=1f1b", "--set", "method.accumulate=6", "--set", "cluster.placement=[2, 8]"], []:
+            found = self.simulate(*options)
+            middle = found["time_per_microbatch_s"]
+            self.assertAlmostEqual(found["time_per_microbatch_low_s"], middle / 2, delta=1e-7)
+            self.assertAlmostEqual(found["time_per_microbatch_high_s"], 2 * middle, delta=1e-7)
+        with h5py.File(self.path("p.h5"), "r+") as file:
+            del file["spread"]
+        self.assertIsNone(self.simulate()["time_per_microbatch_low_s"])
+        self.assertIsNone(self.good_json("simulate", "small.yaml")["time_per_microbatch_low_s"])
+
+    def test_broken_links_are_refused(self):
+        self.bad(2, "fair with the link that the profile has measured", "simulate", *self.with_link(), "--set", "cluster.link.sharing=fair", "--set",
+                 "cluster.placement=[4, 6]")
+        whole = self.read("p.h5")
+        for change, words in [
+                (lambda f: f["link/time"].__setitem__((1, 2), -1.0), "/link: message size 2: expected rising sizes, and times of 0 .."),
+                (lambda f: f["link/pack"].__setitem__(0, float("nan")), "/link: message size 1: expected"),
+                (lambda f: f["link/bytes"].__setitem__(1, 64), "/link: message size 2: expected rising sizes"),
+                (lambda f: f["link/bytes"].__setitem__(0, 0), "/link: message size 1: expected rising sizes"),
+                (lambda f: f["link"].__delitem__("time"), "/link/time is missing"),
+                (lambda f: f["link"].__delitem__("bytes"), "/link/bytes: expected a list of 1 .. 32 integers"),
+                (lambda f: f.attrs.__delitem__("ranks"), "no attribute ranks"),
+                (lambda f: f["spread/update"].__setitem__((0, 1), float("nan")), "/spread/update is of another shape or type, or not finite")]:
+            self.write("p.h5", whole)
+            with h5py.File(self.path("p.h5"), "r+") as file:
+                change(file)
+            self.unseal("p.h5")
+            self.bad(1, ["p.h5: ", words], "simulate", *self.priced)
+
+    def with_link(self):
+        self.change()
+        return self.priced
+
+
+if __name__ == "__main__":
+    main()
