@@ -90,6 +90,7 @@ static void assert_images(const petra_dataset *set, int id, int count, int label
   ck_assert_int_eq(set->count, count);
   for (int i = 0; i < count; i++) {
     ck_assert_int_eq(set->ops->read(set, i, pixels, &label), PETRA_OK);
+    ck_assert_int_eq(set->ops->label(set, i), label);
     ck_assert_int_eq(label, (id + i) % labels);
     for (int k = 0; k < PIXELS; k++)
       ck_assert_uint_eq(pixels[k], pixel(id + i, k));
@@ -321,6 +322,7 @@ START_TEST(shapes_labels_are_balanced) {
     int32_t label;
     set->ops->read(set, i, pixels, &label);
     ck_assert(label >= 0 && label < 10);
+    ck_assert_int_eq(set->ops->label(set, i), label);
     count[label]++;
   }
   for (int k = 0; k < 10; k++)

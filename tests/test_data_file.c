@@ -80,6 +80,7 @@ static void assert_split(petra_split split, int64_t limit, int64_t count) {
   ck_assert(set->mean[0] == 0.1 && set->mean[2] == 0.3 && set->deviation[1] == 0.5);
   for (int64_t r = 0; r < count; r++) {
     ck_assert_int_eq(set->ops->read(set, r, pixels, &found), PETRA_OK);
+    ck_assert_int_eq(set->ops->label(set, r), found);
     ck_assert_int_eq(found, label((int)split, r));
     for (int i = 0; i < VALUES; i++)
       ck_assert_uint_eq(pixels[i], pixel((int)split, r, i));
@@ -240,6 +241,7 @@ START_TEST(problems_are_counted) {
     uint8_t pixels[BYTES - 1];
     int32_t found;
     ck_assert_int_eq(set->ops->read(set, i, pixels, &found), PETRA_OK);
+    ck_assert_int_eq(set->ops->label(set, i), found);
     ck_assert_int_eq(found, numbers[i]);
     ck_assert_uint_eq(pixels[0], 200 + numbers[i]);
   }

@@ -212,6 +212,60 @@ START_TEST(evaluation_sees_every_image_once) {
 }
 END_TEST
 
+static int32_t fake_label(const petra_dataset *set, int64_t index) {
+  return index < set->count ? (int32_t)index : -1;
+}
+
+static void assert_no_images(const petra_batch *batch) {
+  ck_assert_ptr_null(batch->images);
+  ck_assert_ptr_null(batch->pixels);
+}
+
+START_TEST(labels_alone) {
+  for (int bytes = 0; bytes < 2; bytes++) {
+    const fake set = make_set(RECORDS);
+    petra_loader_options options = training(5, 2);
+    options.bytes = bytes;
+    petra_loader *whole = start(&set, &options);
+    options.labels = true;
+    petra_loader *alone = start(&set, &options);
+    for (int m = 0; m < 9; m++) {
+      petra_batch *expected, *found;
+      ck_assert_int_eq(petra_loader_next(whole, &expected), PETRA_OK);
+      ck_assert_int_eq(petra_loader_next(alone, &found), PETRA_OK);
+      assert_no_images(found);
+      ck_assert_int_eq(found->microbatch, expected->microbatch);
+      ck_assert_int_eq(found->label_count, expected->label_count);
+      ck_assert_mem_eq(found->labels, expected->labels, (size_t)found->label_count * sizeof *found->labels);
+      petra_loader_give_back(whole, expected);
+      petra_loader_give_back(alone, found);
+    }
+    petra_loader_destroy(whole);
+    petra_loader_destroy(alone);
+  }
+}
+END_TEST
+
+/* Nothing is read of a set that tells its labels. */
+START_TEST(labels_without_reading) {
+  static const petra_dataset_ops with_labels = {.read = fake_read, .label = fake_label};
+  fake set = make_set(10);
+  set.base.ops = &with_labels;
+  petra_loader_options options = training(10, 2);
+  options.labels = true;
+  options.shuffle = false;
+  set.broken = 3;
+  petra_loader *loader = start(&set, &options);
+  petra_batch *batch;
+  ck_assert_int_eq(petra_loader_next(loader, &batch), PETRA_OK);
+  assert_no_images(batch);
+  for (int i = 0; i < 10; i++)
+    ck_assert_int_eq(batch->labels[i], i);
+  petra_loader_give_back(loader, batch);
+  petra_loader_destroy(loader);
+}
+END_TEST
+
 START_TEST(a_batch_larger_than_the_set) {
   fake set = make_set(RECORDS);
   petra_loader_options options = training(RECORDS + 1, 1);
@@ -398,6 +452,8 @@ END_TEST
 
 int main(void) {
   const TTest *tests[] = {batches_do_not_depend_on_threads,
+                          labels_alone,
+                          labels_without_reading,
                           epochs_of_one_batch,
                           starting_later_gives_the_same_batches,
                           evaluation_sees_every_image_once,

@@ -27,4 +27,5 @@ libpetra_a_SOURCES += \
 	src/base/stop.c src/base/stop.h \
 	src/base/table.c src/base/table.h \
 	src/base/utf8.c src/base/utf8.h \
+	src/base/watchdog.c src/base/watchdog.h \
 	src/base/xxh64.c src/base/xxh64.h

@@ -69,7 +69,12 @@ static petra_status cifar_read(const petra_dataset *set, int64_t index, uint8_t 
   return PETRA_OK;
 }
 
-static const petra_dataset_ops cifar_ops = {.destroy = cifar_destroy, .read = cifar_read};
+static int32_t cifar_label(const petra_dataset *set, int64_t index) {
+  const cifar *self = (const cifar *)set;
+  return self->records[index * (self->label_bytes + PIXEL_BYTES) + self->label_bytes - 1];
+}
+
+static const petra_dataset_ops cifar_ops = {.destroy = cifar_destroy, .read = cifar_read, .label = cifar_label};
 
 /* The size must be a whole number of records; *records is set to it, rounded down, in any case. A likely reason is
  * named: the file of the other set. */

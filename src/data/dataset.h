@@ -16,7 +16,9 @@ typedef struct petra_dataset_ops {
   void (*destroy)(petra_dataset *set);
   /* Writes record `index` (0 <= index < set->count): 3 * height * width bytes and its label. Thread-safe. */
   petra_status (*read)(const petra_dataset *set, int64_t index, uint8_t *pixels, int32_t *label);
-  /* The same with a random window of the image as it is stored, which replaces the padded crop of
+  /* The label alone, without the image. NULL: only `read` tells it. Thread-safe. */
+  int32_t (*label)(const petra_dataset *set, int64_t index);
+  /* The same as `read` with a random window of the image as it is stored, which replaces the padded crop of
    * data/augment.h. The draws from `rng` and what is made of them: data/crop.h. NULL: what is stored has the
    * size of a record. Thread-safe. */
   petra_status (*read_window)(const petra_dataset *set, int64_t index, petra_rng *rng, uint8_t *pixels, int32_t *label);

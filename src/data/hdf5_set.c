@@ -53,7 +53,12 @@ static petra_status hdf5_set_read(const petra_dataset *set, int64_t index, uint8
   return status;
 }
 
-static const petra_dataset_ops hdf5_set_ops = {.destroy = hdf5_set_destroy, .read = hdf5_set_read};
+static int32_t hdf5_set_label(const petra_dataset *set, int64_t index) {
+  return (int32_t)((const hdf5_set *)set)->labels[index];
+}
+
+static const petra_dataset_ops hdf5_set_ops = {
+    .destroy = hdf5_set_destroy, .read = hdf5_set_read, .label = hdf5_set_label};
 
 /* Labels within range are moved to the front, with their record numbers; *count becomes their number. */
 static petra_status check_labels(hdf5_set *self, petra_split split, int64_t *problems, int64_t *count) {

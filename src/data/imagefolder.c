@@ -126,6 +126,10 @@ static petra_status imagefolder_read(const petra_dataset *set, int64_t index, ui
   return imagefolder_read_window(set, index, NULL, pixels, label);
 }
 
+static int32_t imagefolder_label(const petra_dataset *set, int64_t index) {
+  return ((const imagefolder *)set)->list.files[index].label;
+}
+
 static petra_status imagefolder_stored_size(const petra_dataset *set, int64_t index, int32_t *height, int32_t *width) {
   image_file file;
   PETRA_TRY(image_file_init(&file, (const imagefolder *)set, index));
@@ -141,6 +145,7 @@ static const char *imagefolder_class_name(const petra_dataset *set, int32_t labe
 
 static const petra_dataset_ops imagefolder_ops = {.destroy = imagefolder_destroy,
                                                   .read = imagefolder_read,
+                                                  .label = imagefolder_label,
                                                   .read_window = imagefolder_read_window,
                                                   .stored_size = imagefolder_stored_size,
                                                   .class_name = imagefolder_class_name};

@@ -108,8 +108,20 @@ static void claim(petra_loader *loader, slot *target) {
     target->records[i] = loader->order ? loader->order[first + i] : (uint32_t)(first + i);
 }
 
+static petra_status fill_labels(const petra_loader *loader, slot *target, uint8_t *one) {
+  const petra_dataset *set = loader->set;
+  for (int32_t i = 0; i < target->batch.count; i++)
+    if (set->ops->label)
+      target->labels[i] = set->ops->label(set, target->records[i]);
+    else
+      PETRA_TRY(set->ops->read(set, target->records[i], one, &target->labels[i]));
+  return PETRA_OK;
+}
+
 static petra_status fill(const petra_loader *loader, slot *target, uint8_t *one) {
   const petra_dataset *set = loader->set;
+  if (loader->options.labels)
+    return fill_labels(loader, target, one);
   for (int32_t i = 0; i < target->batch.count; i++) {
     uint8_t *pixels = target->pixels ? target->pixels + i * image_values(set) : one;
     petra_augment_choice choice;
@@ -168,10 +180,10 @@ static petra_status start_threads(petra_loader *loader) {
 static petra_status allocate_slot(const petra_loader *loader, slot *target) {
   size_t capacity = (size_t)batch_capacity(loader);
   size_t values = (size_t)image_values(loader->set);
-  if (loader->options.bytes) {
+  if (loader->options.bytes && !loader->options.labels) {
     PETRA_TRY(petra_allocate_raw(&target->pixels, capacity, values));
     PETRA_TRY(petra_allocate_raw(&target->choices, capacity, sizeof *target->choices));
-  } else {
+  } else if (!loader->options.labels) {
     PETRA_TRY(petra_allocate_raw(&target->images, capacity, values * sizeof *target->images));
   }
   PETRA_TRY(petra_allocate_raw(&target->labels, capacity, sizeof *target->labels));
@@ -194,7 +206,7 @@ static petra_status allocate(petra_loader *loader) {
     PETRA_TRY(allocate_slot(loader, &loader->slots[i]));
   if (loader->options.shuffle)
     PETRA_TRY(petra_allocate_raw(&loader->order, (size_t)loader->set->count, sizeof *loader->order));
-  if (!loader->options.bytes)
+  if (!loader->options.bytes || loader->options.labels)
     PETRA_TRY(petra_allocate_raw(&loader->pixels, threads, (size_t)image_values(loader->set)));
   return petra_allocate(&loader->workers, threads, sizeof *loader->workers);
 }

@@ -31,7 +31,9 @@ typedef struct petra_loader_options {
   bool shuffle;
   unsigned augment; /* bits of petra_augment_flag */
   bool bytes;       /* images as bytes, for a backend that normalises them */
-  bool drop_last;   /* training: the partial last batch of an epoch is dropped */
+  bool
+      labels; /* labels alone: images and pixels of a batch are NULL, and where the set can do without no image is read */
+  bool drop_last; /* training: the partial last batch of an epoch is dropped */
   int threads;
   uint64_t seed;
   int64_t first, end; /* microbatches that will be asked, end excluded (end = INT64_MAX: no end) */

@@ -206,11 +206,16 @@ static void add_noise(petra_rng *rng, uint8_t *pixels) {
   }
 }
 
+/* The first of the draws of a record. */
+static int32_t draw_label(petra_split split, int64_t index, petra_rng *rng) {
+  petra_rng_init(rng, SEED, PETRA_RNG_SHAPES, split == PETRA_SPLIT_TRAIN ? 0 : 1, (uint64_t)index);
+  return (int32_t)petra_rng_below(rng, CLASSES);
+}
+
 static void draw(petra_split split, int64_t index, uint8_t *pixels, int32_t *label) {
   petra_rng rng;
   int ground_colour[3], figure_colour[3];
-  petra_rng_init(&rng, SEED, PETRA_RNG_SHAPES, split == PETRA_SPLIT_TRAIN ? 0 : 1, (uint64_t)index);
-  *label = (int32_t)petra_rng_below(&rng, CLASSES);
+  *label = draw_label(split, index, &rng);
   int contrast = between(&rng, CONTRAST_MIN, CONTRAST_MAX);
   int dark = between(&rng, MARGIN, 255 - MARGIN - contrast);
   bool brighter = petra_rng_uniform(&rng) < BRIGHTER;
@@ -237,13 +242,18 @@ static petra_status shapes_read(const petra_dataset *set, int64_t index, uint8_t
   return PETRA_OK;
 }
 
+static int32_t shapes_label(const petra_dataset *set, int64_t index) {
+  petra_rng rng;
+  return draw_label(((const shapes *)set)->split, index, &rng);
+}
+
 static const char *shapes_class_name(const petra_dataset *set, int32_t label) {
   (void)set;
   return figures[label].name;
 }
 
 static const petra_dataset_ops shapes_ops = {
-    .destroy = shapes_destroy, .read = shapes_read, .class_name = shapes_class_name};
+    .destroy = shapes_destroy, .read = shapes_read, .label = shapes_label, .class_name = shapes_class_name};
 
 petra_status petra_shapes_open(petra_split split, int64_t limit, petra_dataset **out) {
   shapes *self = NULL;

@@ -10,6 +10,7 @@
 #include "run/actions_gather.h"
 #include "run/digest.h"
 #include "run/execution_probe.h"
+#include "run/news.h"
 #include "run/pace.h"
 #include "run/pauses.h"
 #include "run/worker_ranks.h"
@@ -20,34 +21,19 @@
 static const int64_t MESSAGE_MOST = INT32_MAX - 4096; /* bytes; MPI counts to 2^31 - 1 */
 
 /* Ways to rank 0, numbered behind those of the boundaries. */
-enum { WAY_NEWS, WAY_PROBE };
-
-/* What the last stage tells rank 0. */
-typedef enum news_kind { NEWS_LOSS, NEWS_EVALUATION, NEWS_SO_FAR } news_kind;
-
-typedef struct news {
-  int32_t kind;
-  int64_t microbatch, virtual_ns;
-  double lr;
-  petra_loss loss;
-  petra_evaluation evaluation;
-} news;
+enum { WAY_NEWS, WAY_PROBE, WAY_LINKS };
 
 struct petra_execution {
-  petra_stage_observer base; /* at the last stage, where that is not at rank 0 */
   petra_ranks *ranks;
   const petra_plan *plan;
   petra_placement placement;
   petra_rank_links links;
   int64_t *forward_bytes, *backward_bytes; /* of the messages of each stage */
-  petra_way *news;                         /* from the rank of the last stage to rank 0; NULL: rank 0 has it */
-  int64_t told;                            /* news sent, or heard */
-  int64_t settled;                         /* NEWS_SO_FAR that came, less those that were waited for */
-  petra_stage_observer *log;               /* of rank 0 */
-  petra_execution_probe *probe;            /* NULL: none */
-  petra_worker *worker, *pauses;           /* NULL: no pauses */
-  petra_executor *executor;                /* of `arrival`, borrowed; else NULL */
-  petra_transport *transport;              /* borrowed */
+  petra_news news;
+  petra_execution_probe *probe;  /* NULL: none */
+  petra_worker *worker, *pauses; /* NULL: no pauses */
+  petra_executor *executor;      /* of `arrival`, borrowed; else NULL */
+  petra_transport *transport;    /* borrowed */
   int64_t origin_ns;
   int64_t resumed_ns; /* the clock of rank 0 when the run went on from a checkpoint */
   petra_rank_times times;
@@ -81,14 +67,6 @@ static int way_number(const petra_execution *e, int which) {
   return e->plan->stages * PETRA_CHANNELS + which;
 }
 
-static petra_status create_news(petra_execution *e) {
-  const int last = e->placement.rank_of[e->plan->stages - 1], id = way_number(e, WAY_NEWS);
-  if (last == 0 || (e->ranks->rank != 0 && e->ranks->rank != last))
-    return PETRA_OK;
-  return e->ranks->rank == 0 ? petra_carrier_way_in(e->ranks->carrier, last, id, sizeof(news), &e->news)
-                             : petra_carrier_way_out(e->ranks->carrier, 0, id, sizeof(news), &e->news);
-}
-
 /* Of the messages of every stage. */
 static petra_status set_bytes(petra_execution *e) {
   for (int j = 0; j < e->plan->stages; j++) {
@@ -120,7 +98,8 @@ petra_status petra_execution_create(petra_ranks *ranks, const petra_plan *plan, 
   PETRA_TRY_GOTO(status, petra_allocate(&e->forward_bytes, (size_t)plan->stages, sizeof *e->forward_bytes), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&e->backward_bytes, (size_t)plan->stages, sizeof *e->backward_bytes), fail);
   PETRA_TRY_GOTO(status, set_bytes(e), fail);
-  PETRA_TRY_GOTO(status, create_news(e), fail);
+  PETRA_TRY_GOTO(
+      status, petra_news_init(&e->news, ranks, e->placement.rank_of[plan->stages - 1], way_number(e, WAY_NEWS)), fail);
   *out = e;
   return PETRA_OK;
 fail:
@@ -162,8 +141,7 @@ petra_status petra_execution_agree(petra_ranks *ranks, petra_status status, cons
 }
 
 petra_status petra_execution_connect(petra_execution *e, const petra_network *network) {
-  return petra_rank_links_init(&e->links, &e->placement, e->plan, network->backend,
-                               e->plan->stages * PETRA_CHANNELS + 1);
+  return petra_rank_links_init(&e->links, &e->placement, e->plan, network->backend, way_number(e, WAY_LINKS));
 }
 
 const char *petra_execution_way(const petra_execution *e) {
@@ -213,88 +191,23 @@ petra_status petra_execution_transport(petra_execution *e, const petra_network *
   return petra_transport_ranks_create(&options, out);
 }
 
-/* --- news of the last stage --- */
-
-static petra_status send_news(petra_execution *e, const news *item) {
-  void *buffer;
-  PETRA_TRY(petra_way_buffer(e->news, 0, "room for what rank 0 is told", &buffer));
-  memcpy(buffer, item, sizeof *item);
-  return petra_way_send(e->news, e->told++, sizeof *item);
-}
-
-static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, const petra_loss *loss, double lr,
-                            int64_t virtual_ns) {
-  const news item = {.kind = NEWS_LOSS, .microbatch = microbatch, .virtual_ns = virtual_ns, .lr = lr, .loss = *loss};
-  return send_news((petra_execution *)base, &item);
-}
-
-static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation) {
-  const news item = {.kind = NEWS_EVALUATION, .microbatch = microbatch, .evaluation = *evaluation};
-  return send_news((petra_execution *)base, &item);
-}
+/* --- what rank 0 is told --- */
 
 petra_stage_observer *petra_execution_observer(petra_execution *e, petra_stage_observer *log) {
-  static const petra_stage_observer_ops ops = {.loss = on_loss, .evaluated = on_evaluation};
-  static const petra_stage_observer_ops silent = {0};
-  e->log = log;
-  e->base.ops = e->news && e->ranks->rank > 0 ? &ops : &silent;
-  return e->ranks->rank == 0 && !e->news ? log : &e->base;
-}
-
-static petra_status hear(petra_execution *e, const void *data) {
-  news item;
-  memcpy(&item, data, sizeof item);
-  PETRA_TRY(petra_way_done(e->news, e->told++));
-  switch ((news_kind)item.kind) {
-  case NEWS_LOSS:
-    return e->log->ops->loss(e->log, item.microbatch, &item.loss, item.lr, item.virtual_ns);
-  case NEWS_EVALUATION:
-    return e->log->ops->evaluated(e->log, item.microbatch, &item.evaluation);
-  case NEWS_SO_FAR:
-    e->settled++;
-    break;
-  }
-  return PETRA_OK;
-}
-
-/* What has come so far. */
-static petra_status hear_all(petra_execution *e) {
-  int64_t number;
-  const void *data;
-  size_t size;
-  for (;;) {
-    PETRA_TRY(petra_way_poll(e->news, &number, &data, &size));
-    if (!data)
-      return PETRA_OK;
-    PETRA_TRY(hear(e, data));
-  }
+  return petra_news_observer(&e->news, log);
 }
 
 /* Of rank 0: what it is told of other ranks' stages. */
 static petra_status hear_between(void *context) {
   petra_execution *e = context;
-  PETRA_TRY(e->news ? hear_all(e) : PETRA_OK);
+  PETRA_TRY(petra_news_hear(&e->news));
   return e->probe ? petra_execution_probe_hear(e->probe, false) : PETRA_OK;
-}
-
-static petra_status settle_news(petra_execution *e) {
-  const void *data;
-  size_t size;
-  if (!e->news)
-    return PETRA_OK;
-  if (e->ranks->rank > 0)
-    return send_news(e, &(const news){.kind = NEWS_SO_FAR});
-  for (e->settled--; e->settled < 0;) { /* it may have come before this rank is there */
-    PETRA_TRY(petra_way_take(e->news, e->told, "the losses of the last stage", &data, &size));
-    PETRA_TRY(hear(e, data));
-  }
-  return PETRA_OK;
 }
 
 petra_status petra_execution_settle(petra_execution *e) {
   if (!e)
     return PETRA_OK;
-  PETRA_TRY(settle_news(e));
+  PETRA_TRY(petra_news_settle(&e->news));
   return e->probe ? petra_execution_probe_hear(e->probe, true) : PETRA_OK;
 }
 
@@ -353,8 +266,7 @@ petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, co
                                               .origin_ns = e->origin_ns,
                                               .carrier = e->ranks->carrier,
                                               .times = &e->times,
-                                              .between =
-                                                  e->ranks->rank == 0 && (e->news || e->probe) ? hear_between : NULL,
+                                              .between = e->ranks->rank == 0 ? hear_between : NULL,
                                               .passed = pass,
                                               .context = e};
   PETRA_TRY(petra_rank_times_init(&e->times, e->plan));
@@ -443,7 +355,7 @@ petra_status petra_execution_executor(petra_execution *e, petra_worker *stages, 
                                                .carrier = e->ranks->carrier,
                                                .evaluating = stages,
                                                .origin_ns = start_ns,
-                                               .between = e->ranks->rank == 0 && e->news ? hear_between : NULL,
+                                               .between = e->ranks->rank == 0 ? hear_between : NULL,
                                                .context = e};
   PETRA_TRY(petra_executor_wall_create(&options, &e->executor));
   *out = e->executor;

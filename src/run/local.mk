@@ -16,6 +16,7 @@ libpetra_a_SOURCES += \
 	src/run/network.c src/run/network.h \
 	src/run/network_weights.c \
 	src/run/pauses.c src/run/pauses.h \
+	src/run/news.c src/run/news.h \
 	src/run/pace.c src/run/pace.h \
 	src/run/placed.c src/run/placed.h \
 	src/run/placement.c src/run/placement.h \

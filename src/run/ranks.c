@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stop.h"
+#include "base/watchdog.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -62,7 +63,13 @@ petra_status petra_ranks_open(const petra_config *config, petra_ranks **out) {
   petra_ranks *ranks;
   petra_status status;
   PETRA_TRY(petra_allocate(&ranks, 1, sizeof *ranks));
-  PETRA_TRY_GOTO(status, petra_wire_mpi_create(&ranks->wire), fail);
+  petra_watchdog_start(
+      config->cluster.timeout_s,
+      launched_rank() > 0 ? "" : "petra: MPI did not start within cluster.timeout_s; one of the processes hangs\n");
+  status = petra_wire_mpi_create(&ranks->wire);
+  petra_watchdog_end();
+  if (status != PETRA_OK)
+    goto fail;
   ranks->rank = ranks->wire->rank;
   petra_log_set_sink(ranks->rank > 0 ? hold : NULL, NULL);
   ranks->count = ranks->wire->ranks;
@@ -235,7 +242,7 @@ petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns) {
 
 /* All ranks end together after a signal, whichever of them it came to. */
 static void tell_stopped(petra_ranks *ranks) {
-  alarm((unsigned)ranks->timeout_s); /* should one not come */
+  petra_watchdog_start(ranks->timeout_s, ""); /* should one not come */
   *held = 0;
   if (ranks->rank == 0)
     petra_stop_tell();

@@ -312,8 +312,9 @@ void petra_run_wrap(petra_run *run, petra_worker *(*wrap)(void *context, petra_w
 }
 
 static petra_status create_worker(petra_run *run) {
-  const petra_loader_options loader = petra_network_loader(&run->network, run->first, run->plan.program.microbatches);
+  petra_loader_options loader = petra_network_loader(&run->network, run->first, run->plan.program.microbatches);
   const petra_stages stages = petra_network_stages(&run->network);
+  loader.labels = !petra_stages_has(&stages, 1);
   if (petra_stages_read(&stages))
     PETRA_TRY(petra_loader_create(run->train_set, &loader, &run->loader));
   PETRA_TRY(run->execution ? petra_execution_transport(run->execution, &run->network, run->eval_set, &run->transport)
