@@ -20,7 +20,8 @@ EXTRA_DIST += docs/config.md docs/data.md docs/design.md docs/execute.md docs/li
 	docs/adr/0016-every-rank-goes-through-the-whole-schedule.md \
 	docs/adr/0017-by-arrival-a-rank-does-what-came-first.md \
 	docs/adr/0018-messages-between-gpus.md \
-	docs/adr/0019-a-prediction-is-a-second-simulation.md
+	docs/adr/0019-a-prediction-is-a-second-simulation.md \
+	docs/adr/0020-a-checkpoint-in-parts.md
 
 # docs/config.md is what the program says of its table of keys.
 regen-docs: petra$(EXEEXT)

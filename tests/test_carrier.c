@@ -374,7 +374,7 @@ START_TEST(waiting_until) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {random_orders, a_silent_rank, a_rank_that_says_so, waiting_until, what_is_watched_beside,
-                                what_is_watched_while_waiting};
+  const TTest *const tests[] = {random_orders, a_silent_rank,          a_rank_that_says_so,
+                                waiting_until, what_is_watched_beside, what_is_watched_while_waiting};
   return harness_run("carrier", tests, HARNESS_COUNT(tests));
 }

@@ -95,9 +95,10 @@ static petra_status prepare(profiling *p) {
 }
 
 static json_t *spread_json(const petra_spread *spread) {
-  return json_pack("{s:o, s:o, s:o, s:o, s:o}", "median_s", petra_json_real(spread->median), "min_s",
-                   petra_json_real(spread->min), "quartile1_s", petra_json_real(spread->quartile1), "quartile3_s",
-                   petra_json_real(spread->quartile3), "max_s", petra_json_real(spread->max));
+  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "mean_s", petra_json_real(spread->mean), "median_s",
+                   petra_json_real(spread->median), "min_s", petra_json_real(spread->min), "quartile1_s",
+                   petra_json_real(spread->quartile1), "quartile3_s", petra_json_real(spread->quartile3), "max_s",
+                   petra_json_real(spread->max));
 }
 
 static json_t *stage_json(const profiling *p, int j) {
@@ -146,7 +147,7 @@ static void add_rows(const profiling *p, petra_table *table) {
     petra_table_cell(table, "%d", j + 1);
     petra_table_cell(table, "%s", summary.name);
     for (int part = 0; part < PETRA_PROFILE_PARTS; part++)
-      petra_table_cell(table, "%.3f", 1e3 * parts[part].median);
+      petra_table_cell(table, "%.3f", 1e3 * parts[part].mean);
     petra_table_cell(table, "%.1f%%", spread_percent(&parts[PETRA_PROFILE_FORWARD]));
     petra_table_cell(table, "%.1f%%", spread_percent(&parts[PETRA_PROFILE_BACKWARD]));
   }
@@ -164,9 +165,9 @@ static petra_status print_link(const petra_profile *profile) {
   for (int i = 0; i < profile->messages; i++) {
     const petra_profile_message *m = &profile->message[i];
     petra_table_cell(table, "%lld", (long long)m->bytes);
-    petra_table_cell(table, "%.4f", 1e3 * m->time.median);
+    petra_table_cell(table, "%.4f", 1e3 * m->time.mean);
     petra_table_cell(table, "%.4f .. %.4f", 1e3 * m->time.quartile1, 1e3 * m->time.quartile3);
-    petra_table_cell(table, "%.1f", m->time.median > 0 ? 1e-6 * (double)m->bytes / m->time.median : 0);
+    petra_table_cell(table, "%.1f", m->time.mean > 0 ? 1e-6 * (double)m->bytes / m->time.mean : 0);
     petra_table_cell(table, "%.4f", 1e3 * m->pack_s);
     petra_table_cell(table, "%.4f", 1e3 * m->unpack_s);
   }
@@ -186,7 +187,7 @@ static petra_status print_table(const profiling *p, const petra_profile_about *a
   add_rows(p, table);
   PETRA_TRY(petra_table_print(table, stdout));
   PETRA_TRY(print_link(&p->profile));
-  printf("\nMilliseconds a microbatch of %d images: medians of %d repetitions%s; spread: interquartile range over "
+  printf("\nMilliseconds a microbatch of %d images: means of %d repetitions%s; spread: interquartile range over "
          "median.\n",
          (int)p->profile.batch, (int)about->repetitions, p->profile.ranks > 1 ? " of each process" : "");
   petra_utf8_print(stdout, "Weight gradient is a part of backward. %s; %s\n", about->backend, p->profile.precision);
@@ -278,7 +279,7 @@ const petra_command petra_command_profile = {
         "on this device, with its backend, precision, threads and batch, and writes a cost profile. `petra\n"
         "simulate` and `petra train` take it with cluster.cost.model: profile and cluster.cost.profile: FILE.\n"
         "Images are random, nothing is trained. profile.repetitions microbatches are measured after profile.warmup\n"
-        "others; the costs are the medians. A profile with one block a stage serves every partition of the network.\n"
+        "others; the costs are the means. A profile with one block a stage serves every partition of the network.\n"
         "Under mpirun all processes measure the stages at the same time, and then the messages between them.\n",
     .takes_config = true,
     .options =

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SCHEMA_VERSION = 1, SPREAD = 4, MOST_STAGES = 100000 };
+enum { SCHEMA_VERSION = 2, SPREAD = 5, MOST_STAGES = 100000 };
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -130,14 +130,14 @@ static bool put_integers(hid_t file, const petra_profile *profile, int64_t *row)
   return done;
 }
 
-/* The medians under /stages, what they are the medians of under /spread. */
+/* The means under /stages, what they are the means of under /spread. */
 static bool put_part(hid_t file, const petra_profile *profile, petra_profile_part part, double *values) {
-  static const char *const statistics[] = {"minimum", "first quartile", "third quartile", "maximum"};
+  static const char *const statistics[] = {"minimum", "first quartile", "median", "third quartile", "maximum"};
   char name[64];
   petra_hdf5_set set = describe(name, "stages", petra_profile_part_name(part), H5T_IEEE_F64LE, profile->stages);
   set.values = values;
   for (int32_t j = 0; j < profile->stages; j++)
-    values[j] = profile->stage[j].part[part].median;
+    values[j] = profile->stage[j].part[part].mean;
   if (!petra_hdf5_put_set(file, &set))
     return false;
   set = describe(name, "spread", petra_profile_part_name(part), H5T_IEEE_F64LE, profile->stages);
@@ -148,7 +148,7 @@ static bool put_part(hid_t file, const petra_profile *profile, petra_profile_par
   set.text_count = SPREAD;
   for (int32_t j = 0; j < profile->stages; j++) {
     const petra_spread *spread = &profile->stage[j].part[part];
-    const double row[SPREAD] = {spread->min, spread->quartile1, spread->quartile3, spread->max};
+    const double row[SPREAD] = {spread->min, spread->quartile1, spread->median, spread->quartile3, spread->max};
     memcpy(values + SPREAD * j, row, sizeof row);
   }
   return petra_hdf5_put_set(file, &set);
@@ -263,7 +263,7 @@ static petra_status read_part(const reader *r, petra_profile_part part, double *
     if (!(values[j] >= 0 && values[j] <= most_s))
       return petra_fail(PETRA_DATA, "%s: /stages/%s: %g s for stage %d; expected 0 .. %g s", r->file->path, name,
                         values[j], (int)j + 1, most_s);
-    r->profile->stage[j].part[part].median = values[j];
+    r->profile->stage[j].part[part].mean = values[j];
   }
   return PETRA_OK;
 }
@@ -289,7 +289,8 @@ static petra_status read_spread(const reader *r, petra_profile_part part, double
   for (int32_t j = 0; j < r->profile->stages; j++) {
     petra_spread *spread = &r->profile->stage[j].part[part];
     spread->quartile1 = values[SPREAD * j + 1];
-    spread->quartile3 = values[SPREAD * j + 2];
+    spread->median = values[SPREAD * j + 2];
+    spread->quartile3 = values[SPREAD * j + 3];
   }
   return PETRA_OK;
 }
@@ -297,7 +298,7 @@ static petra_status read_spread(const reader *r, petra_profile_part part, double
 static petra_status check_parts(const reader *r) {
   for (int32_t j = 0; j < r->profile->stages; j++) {
     const petra_spread *part = r->profile->stage[j].part;
-    double backward_s = part[PETRA_PROFILE_BACKWARD].median, weight_s = part[PETRA_PROFILE_WEIGHT_GRADIENT].median;
+    double backward_s = part[PETRA_PROFILE_BACKWARD].mean, weight_s = part[PETRA_PROFILE_WEIGHT_GRADIENT].mean;
     if (weight_s > backward_s)
       return petra_fail(
           PETRA_DATA,

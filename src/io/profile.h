@@ -24,6 +24,7 @@ const char *petra_profile_part_name(petra_profile_part part);
 /* Of the repetitions, in seconds. */
 typedef struct petra_spread {
   double min, quartile1, median, quartile3, max;
+  double mean; /* what sums of durations are made of: the cost */
 } petra_spread;
 
 typedef struct petra_profile_stage {
@@ -36,7 +37,7 @@ typedef struct petra_profile_stage {
 typedef struct petra_profile_message {
   int64_t bytes;           /* >= 1 */
   petra_spread time;       /* from one end to the other */
-  double pack_s, unpack_s; /* medians: a rank's own time to make a message of tensors, and tensors of it */
+  double pack_s, unpack_s; /* means: a rank's own time to make a message of tensors, and tensors of it */
 } petra_profile_message;
 
 enum { PETRA_PROFILE_MESSAGES = 32 };
@@ -61,7 +62,7 @@ typedef struct petra_profile_about {
 /* PETRA_IO: path, and why; an existing file at `path` is then untouched. */
 petra_status petra_profile_write(const char *path, const petra_profile *profile, const petra_profile_about *about);
 
-/* Reads attributes, blocks, message sizes, medians and, where they are there, quartiles and the link; the rest of each spread
+/* Reads attributes, blocks, message sizes, means and, where they are there, quartiles and the link; the rest of each spread
  * is 0. PETRA_IO: cannot be opened;
  * PETRA_DATA: not an HDF5 file, damaged, another schema, something missing or of another shape, a time that is
  * negative or not finite, a stage without blocks: one line with the path, what it found and what was expected.

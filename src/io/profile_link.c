@@ -7,19 +7,20 @@
 #include <math.h>
 #include <string.h>
 
-enum { STATISTICS = 5 };
+enum { STATISTICS = 6 };
 static const double MOST_S = 1e6; /* as for the costs of a config */
 
 bool petra_profile_link_put(int64_t file, const petra_profile *profile) {
   static const char *const dimensions[] = {"message", "statistic"};
-  static const char *const statistics[STATISTICS] = {"minimum", "first quartile", "median", "third quartile",
-                                                     "maximum"};
+  static const char *const statistics[STATISTICS] = {"minimum",        "first quartile", "median",
+                                                     "third quartile", "maximum",        "mean"};
   const int32_t count = profile->messages;
   int64_t bytes[PETRA_PROFILE_MESSAGES];
   double time[PETRA_PROFILE_MESSAGES][STATISTICS], pack[PETRA_PROFILE_MESSAGES], unpack[PETRA_PROFILE_MESSAGES];
   for (int32_t i = 0; i < count; i++) {
     const petra_profile_message *m = &profile->message[i];
-    const double row[STATISTICS] = {m->time.min, m->time.quartile1, m->time.median, m->time.quartile3, m->time.max};
+    const double row[STATISTICS] = {m->time.min,       m->time.quartile1, m->time.median,
+                                    m->time.quartile3, m->time.max,       m->time.mean};
     bytes[i] = m->bytes;
     memcpy(time[i], row, sizeof row);
     pack[i] = m->pack_s;
@@ -116,7 +117,7 @@ petra_status petra_profile_link_read(const petra_hdf5_file *file, petra_profile 
       return petra_fail(PETRA_DATA, "%s: /link: message size %lld: expected rising sizes, and times of 0 .. %g s",
                         file->path, (long long)i + 1, MOST_S);
     profile->message[i] = (petra_profile_message){
-        bytes[i], {time[i][0], time[i][1], time[i][2], time[i][3], time[i][4]}, pack[i], unpack[i]};
+        bytes[i], {time[i][0], time[i][1], time[i][2], time[i][3], time[i][4], time[i][5]}, pack[i], unpack[i]};
   }
   profile->messages = (int32_t)count;
   return PETRA_OK;

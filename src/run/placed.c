@@ -39,9 +39,9 @@ struct petra_placed {
 /* --- costs --- */
 
 static double statistic_of(const petra_spread *spread, petra_profile_statistic statistic) {
-  return statistic == PETRA_PROFILE_QUARTILE1   ? spread->quartile1
-         : statistic == PETRA_PROFILE_QUARTILE3 ? spread->quartile3
-                                                : spread->median;
+  return statistic == PETRA_PROFILE_QUARTILE1   ? fmin(spread->quartile1, spread->mean)
+         : statistic == PETRA_PROFILE_QUARTILE3 ? fmax(spread->quartile3, spread->mean)
+                                                : spread->mean;
 }
 
 /* Seconds for `bytes` from a list of some by the message sizes of the profile, as petra_link_time_ns. */
@@ -66,24 +66,24 @@ static void add_copies(const petra_placed *p, int32_t stage, petra_stage_cost *c
   }
 }
 
-/* A duration of the cluster (the profile's median at the speed of a device) at a quartile. */
-static int64_t at_quartile(int64_t ns, int64_t median_ns, int64_t quartile_ns) {
-  return median_ns > 0 ? llround((double)ns * (double)quartile_ns / (double)median_ns) : quartile_ns;
+/* A duration of the cluster (the profile's mean at the speed of a device) at a quartile. */
+static int64_t at_quartile(int64_t ns, int64_t mean_ns, int64_t quartile_ns) {
+  return mean_ns > 0 ? llround((double)ns * (double)quartile_ns / (double)mean_ns) : quartile_ns;
 }
 
 static petra_status to_quartile(const petra_placed *p, int j, petra_profile_statistic statistic,
                                 petra_stage_cost *cost) {
-  petra_stage_cost median = {0}, quartile = {0};
-  PETRA_TRY(petra_plan_profile_statistic(p->plan, j, PETRA_PROFILE_MEDIAN, &median));
+  petra_stage_cost mean = {0}, quartile = {0};
+  PETRA_TRY(petra_plan_profile_statistic(p->plan, j, PETRA_PROFILE_MEAN, &mean));
   PETRA_TRY(petra_plan_profile_statistic(p->plan, j, statistic, &quartile));
-  cost->forward_ns = at_quartile(cost->forward_ns, median.forward_ns, quartile.forward_ns);
-  cost->backward_ns = at_quartile(cost->backward_ns, median.backward_ns, quartile.backward_ns);
-  cost->reconstruct_ns = at_quartile(cost->reconstruct_ns, median.reconstruct_ns, quartile.reconstruct_ns);
+  cost->forward_ns = at_quartile(cost->forward_ns, mean.forward_ns, quartile.forward_ns);
+  cost->backward_ns = at_quartile(cost->backward_ns, mean.backward_ns, quartile.backward_ns);
+  cost->reconstruct_ns = at_quartile(cost->reconstruct_ns, mean.reconstruct_ns, quartile.reconstruct_ns);
   cost->weight_gradient_ns =
-      at_quartile(cost->weight_gradient_ns, median.weight_gradient_ns, quartile.weight_gradient_ns);
+      at_quartile(cost->weight_gradient_ns, mean.weight_gradient_ns, quartile.weight_gradient_ns);
   if (cost->weight_gradient_ns > cost->backward_ns)
     cost->weight_gradient_ns = cost->backward_ns;
-  cost->update_ns = at_quartile(cost->update_ns, median.update_ns, quartile.update_ns);
+  cost->update_ns = at_quartile(cost->update_ns, mean.update_ns, quartile.update_ns);
   return PETRA_OK;
 }
 
@@ -98,7 +98,7 @@ static petra_status set_variant(petra_placed *p, petra_profile_statistic statist
   v->executor.cost_count = stages;
   for (int32_t j = 0; j < stages; j++) {
     v->costs[j] = given->costs[given->cost_count == 1 ? 0 : j];
-    if (statistic != PETRA_PROFILE_MEDIAN)
+    if (statistic != PETRA_PROFILE_MEAN)
       PETRA_TRY(to_quartile(p, j, statistic, &v->costs[j]));
   }
   if (!p->device_of)
@@ -250,7 +250,7 @@ petra_status petra_placed_create(const petra_plan *plan, const petra_cluster *cl
   p->options = plan->program;
   if (rank_of)
     PETRA_TRY_GOTO(status, place(p, rank_of, ranks), fail);
-  PETRA_TRY_GOTO(status, set_variant(p, PETRA_PROFILE_MEDIAN), fail);
+  PETRA_TRY_GOTO(status, set_variant(p, PETRA_PROFILE_MEAN), fail);
   for (int s = PETRA_PROFILE_QUARTILE1; s < STATISTICS && petra_placed_has_interval(p); s++)
     PETRA_TRY_GOTO(status, set_variant(p, (petra_profile_statistic)s), fail);
   *out = p;

@@ -25,7 +25,7 @@ void petra_placed_destroy(petra_placed *placed); /* NULL is allowed */
 bool petra_placed_has_interval(const petra_placed *placed);
 bool petra_placed_measured_link(const petra_placed *placed);
 
-/* For an executor over the ranks: with medians or quartiles. Valid until petra_placed_destroy. */
+/* For an executor over the ranks: with means or quartiles. Valid until petra_placed_destroy. */
 const petra_executor_virtual_options *petra_placed_executor(const petra_placed *placed,
                                                             petra_profile_statistic statistic);
 const petra_program_ops *petra_placed_program(const petra_placed *placed);

@@ -60,9 +60,9 @@ petra_status petra_plan_load_profile(petra_plan *plan);
  * PETRA_CONFIG if the profile has neither one block a stage nor the partition of the plan. */
 petra_status petra_plan_profile_cost(const petra_plan *plan, int stage, petra_stage_cost *out);
 
-/* The same of a quartile, the median where it lies on the wrong side of it. Sums of quartiles: what a stage takes when all of
+/* The same of a quartile, the mean where it lies on the wrong side of it. Sums of quartiles: what a stage takes when all of
  * it is as fast, or as slow. */
-typedef enum { PETRA_PROFILE_MEDIAN, PETRA_PROFILE_QUARTILE1, PETRA_PROFILE_QUARTILE3 } petra_profile_statistic;
+typedef enum { PETRA_PROFILE_MEAN, PETRA_PROFILE_QUARTILE1, PETRA_PROFILE_QUARTILE3 } petra_profile_statistic;
 petra_status petra_plan_profile_statistic(const petra_plan *plan, int stage, petra_profile_statistic statistic,
                                           petra_stage_cost *out);
 

@@ -67,8 +67,8 @@ bool petra_plan_block_times(const petra_plan *plan, int64_t *nanoseconds) {
   for (int b = 0; b < profile->stages; b++) {
     const petra_spread *part = profile->stage[b].part;
     bool rebuilt = plan->method.recomputes && b < profile->stages - 1; /* the fused head is not */
-    nanoseconds[b] = petra_nanoseconds(part[PETRA_PROFILE_FORWARD].median + part[PETRA_PROFILE_BACKWARD].median +
-                                       (rebuilt ? part[PETRA_PROFILE_RECONSTRUCT].median : 0));
+    nanoseconds[b] = petra_nanoseconds(part[PETRA_PROFILE_FORWARD].mean + part[PETRA_PROFILE_BACKWARD].mean +
+                                       (rebuilt ? part[PETRA_PROFILE_RECONSTRUCT].mean : 0));
   }
   return true;
 }
@@ -98,13 +98,13 @@ static petra_status find_rows(const petra_plan *plan, int stage, int *first, int
 static double value_of(const petra_spread *spread, petra_profile_statistic statistic) {
   switch (statistic) {
   case PETRA_PROFILE_QUARTILE1:
-    return spread->quartile1 < spread->median ? fmax(spread->quartile1, 0) : spread->median;
+    return spread->quartile1 < spread->mean ? fmax(spread->quartile1, 0) : spread->mean;
   case PETRA_PROFILE_QUARTILE3:
-    return fmax(spread->quartile3, spread->median);
-  case PETRA_PROFILE_MEDIAN:
+    return fmax(spread->quartile3, spread->mean);
+  case PETRA_PROFILE_MEAN:
     break;
   }
-  return spread->median;
+  return spread->mean;
 }
 
 petra_status petra_plan_profile_statistic(const petra_plan *plan, int stage, petra_profile_statistic statistic,
@@ -124,5 +124,5 @@ petra_status petra_plan_profile_statistic(const petra_plan *plan, int stage, pet
 }
 
 petra_status petra_plan_profile_cost(const petra_plan *plan, int stage, petra_stage_cost *out) {
-  return petra_plan_profile_statistic(plan, stage, PETRA_PROFILE_MEDIAN, out);
+  return petra_plan_profile_statistic(plan, stage, PETRA_PROFILE_MEAN, out);
 }

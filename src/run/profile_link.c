@@ -151,8 +151,8 @@ static void summarise(measurement *m, petra_profile *out) {
   for (int i = 0; i < m->sizes; i++)
     out->message[i] = (petra_profile_message){.bytes = m->bytes[i],
                                               .time = spread_of(m, TIME, i),
-                                              .pack_s = spread_of(m, PACK, i).median,
-                                              .unpack_s = spread_of(m, UNPACK, i).median};
+                                              .pack_s = spread_of(m, PACK, i).mean,
+                                              .unpack_s = spread_of(m, UNPACK, i).mean};
 }
 
 static petra_status measure(measurement *m) {

@@ -288,7 +288,8 @@ petra_spread petra_profile_spread(double *samples, size_t count) {
                         .quartile1 = gsl_stats_quantile_from_sorted_data(samples, 1, count, 0.25),
                         .median = gsl_stats_quantile_from_sorted_data(samples, 1, count, 0.5),
                         .quartile3 = gsl_stats_quantile_from_sorted_data(samples, 1, count, 0.75),
-                        .max = samples[count - 1]};
+                        .max = samples[count - 1],
+                        .mean = gsl_stats_mean(samples, 1, count)};
 }
 
 /* Differences of two times may come out below 0 where both are small, and a part above its whole. */
@@ -297,11 +298,11 @@ static void summarise(const measurement *m, petra_profile_stage *out) {
     petra_spread *part = out[j].part;
     for (int p = 0; p < PETRA_PROFILE_PARTS; p++) {
       part[p] = petra_profile_spread(samples_of(m, j, p), (size_t)m->repetitions);
-      if (part[p].median < 0)
-        part[p].median = 0;
+      if (part[p].mean < 0)
+        part[p].mean = 0;
     }
-    if (part[PETRA_PROFILE_WEIGHT_GRADIENT].median > part[PETRA_PROFILE_BACKWARD].median)
-      part[PETRA_PROFILE_WEIGHT_GRADIENT].median = part[PETRA_PROFILE_BACKWARD].median;
+    if (part[PETRA_PROFILE_WEIGHT_GRADIENT].mean > part[PETRA_PROFILE_BACKWARD].mean)
+      part[PETRA_PROFILE_WEIGHT_GRADIENT].mean = part[PETRA_PROFILE_BACKWARD].mean;
   }
 }
 

@@ -56,19 +56,19 @@ class Profile(ProgramTest):
                 self.assertEqual(list(file["stages"][name]), [s[name] for s in inspected])
                 self.assertEqual(file["stages"][name].attrs["units"], "byte")
             for part in PARTS:
-                median, spread = file["stages"][part], file["spread"][part]
-                self.assertEqual(median.attrs["units"], "s")
+                mean, spread = file["stages"][part], file["spread"][part]
+                self.assertEqual(mean.attrs["units"], "s")
                 self.assertEqual(spread.attrs["units"], "s")
-                self.assertEqual(list(spread.attrs["columns"]), ["minimum", "first quartile", "third quartile", "maximum"])
+                self.assertEqual(list(spread.attrs["columns"]), ["minimum", "first quartile", "median", "third quartile", "maximum"])
                 for j, stage in enumerate(found["stages"]):
-                    low, first, third, high = spread[j]
-                    self.assertEqual([stage[part][name] for name in ("median_s", "min_s", "quartile1_s", "quartile3_s", "max_s")],
-                                     [median[j], low, first, third, high])
-                    self.assertTrue(low <= first <= third <= high, part)
-                    self.assertTrue(first <= median[j] <= third or median[j] in (0, stage["backward"]["median_s"]), part)
+                    low, first, median, third, high = spread[j]
+                    self.assertEqual([stage[part][name] for name in ("mean_s", "median_s", "min_s", "quartile1_s", "quartile3_s", "max_s")],
+                                     [mean[j], median, low, first, third, high])
+                    self.assertTrue(low <= first <= median <= third <= high, part)
+                    self.assertTrue(low <= mean[j] <= high or mean[j] in (0, stage["backward"]["mean_s"]), part)
             # All of them do some work; only differences can come out at 0.
             for part in "forward", "update":
-                self.assertTrue(all(median > 0 for median in file["stages"][part]), part)
+                self.assertTrue(all(mean > 0 for mean in file["stages"][part]), part)
             self.assertTrue(all(weight <= whole for weight, whole in zip(file["stages/weight_gradient"], file["stages/backward"])))
 
     def test_other_configs(self):
@@ -86,7 +86,7 @@ class Profile(ProgramTest):
         self.assertEqual(len(re.findall(r"group\d\.block\d", out)), 8)
         self.assertEqual(self.good("profile", "small.yaml", *OPTIONS, "--quiet", "--output", "q.h5"), "")
 
-    def test_costs_are_the_medians(self):
+    def test_costs_are_the_means(self):
         self.profile()
         costs = {part: [1e-3 * (10 * p + j + 1) for j in range(10)] for p, part in enumerate(PARTS)}
         costs["weight_gradient"] = [part / 2 for part in costs["backward"]]
