@@ -61,7 +61,7 @@ static petra_status predict_plan(pacing *p, const petra_plan *plan) {
                  petra_placed_create(plan, &cluster, p->rehearsal ? own : p->placement->rank_of,
                                      p->rehearsal ? devices : p->pace.ranks, &placed),
                  done);
-  PETRA_TRY_GOTO(status, predict_column(p, placed, PETRA_PROFILE_MEDIAN, PETRA_PACE_PREDICTED, plan), done);
+  PETRA_TRY_GOTO(status, predict_column(p, placed, PETRA_PROFILE_MEAN, PETRA_PACE_PREDICTED, plan), done);
   if (petra_placed_has_interval(placed)) {
     PETRA_TRY_GOTO(status, predict_column(p, placed, PETRA_PROFILE_QUARTILE1, PETRA_PACE_LOW, plan), done);
     PETRA_TRY_GOTO(status, predict_column(p, placed, PETRA_PROFILE_QUARTILE3, PETRA_PACE_HIGH, plan), done);

@@ -101,7 +101,7 @@ static petra_status watch_clock(petra_simulation *s) {
 }
 
 static const petra_executor_virtual_options *executor_options(const petra_simulation *s) {
-  return s->rank_of ? petra_placed_executor(s->placed, PETRA_PROFILE_MEDIAN) : &s->cluster.executor;
+  return s->rank_of ? petra_placed_executor(s->placed, PETRA_PROFILE_MEAN) : &s->cluster.executor;
 }
 
 static petra_status watch_critical_path(petra_simulation *s) {
