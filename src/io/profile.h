@@ -24,7 +24,7 @@ const char *petra_profile_part_name(petra_profile_part part);
 /* Of the repetitions, in seconds. */
 typedef struct petra_spread {
   double min, quartile1, median, quartile3, max;
-  double mean; /* what sums of durations are made of: the cost */
+  double mean; /* of those that are not far out: what sums of durations are made of, the cost */
 } petra_spread;
 
 typedef struct petra_profile_stage {

@@ -282,14 +282,30 @@ done:
   return status;
 }
 
+/* Without what is far out (Tukey: three interquartile ranges beyond the quartiles): a process that was not running for a
+ * while. */
+static double mean_of_usual(const double *samples, size_t count, double quartile1, double quartile3) {
+  const double fence = 3 * (quartile3 - quartile1);
+  double sum = 0;
+  size_t usual = 0;
+  for (size_t i = 0; i < count; i++)
+    if (samples[i] >= quartile1 - fence && samples[i] <= quartile3 + fence) {
+      sum += samples[i];
+      usual++;
+    }
+  return sum / (double)usual; /* those between the quartiles are usual */
+}
+
 petra_spread petra_profile_spread(double *samples, size_t count) {
   gsl_sort(samples, 1, count);
+  const double quartile1 = gsl_stats_quantile_from_sorted_data(samples, 1, count, 0.25);
+  const double quartile3 = gsl_stats_quantile_from_sorted_data(samples, 1, count, 0.75);
   return (petra_spread){.min = samples[0],
-                        .quartile1 = gsl_stats_quantile_from_sorted_data(samples, 1, count, 0.25),
+                        .quartile1 = quartile1,
                         .median = gsl_stats_quantile_from_sorted_data(samples, 1, count, 0.5),
-                        .quartile3 = gsl_stats_quantile_from_sorted_data(samples, 1, count, 0.75),
+                        .quartile3 = quartile3,
                         .max = samples[count - 1],
-                        .mean = gsl_stats_mean(samples, 1, count)};
+                        .mean = mean_of_usual(samples, count, quartile1, quartile3)};
 }
 
 /* Differences of two times may come out below 0 where both are small, and a part above its whole. */

@@ -121,12 +121,12 @@ class Link(ProgramTest):
         with h5py.File(self.path("p.h5"), "r+") as file:
             for part, seconds in (("forward", 0.010), ("backward", 0.020), ("reconstruct", 0.005), ("weight_gradient", 0.010), ("update", 0.001)):
                 file["stages"][part][...] = seconds
-                file["spread"][part][...] = [[seconds * spread[0] / 2, seconds * spread[0], seconds * spread[2], seconds * spread[2] * 2]] * 10
+                file["spread"][part][...] = [[seconds * spread[0] / 2, seconds * spread[0], seconds, seconds * spread[2], seconds * spread[2] * 2]] * 10
             if "link" in file:
                 del file["link"]
             file.attrs["ranks"] = numpy.int32(2)
             file["link/bytes"] = numpy.array(sizes, dtype="i8")
-            file["link/time"] = [[t * spread[0] / 2, t * spread[0], t, t * spread[2], t * spread[2] * 2] for t in times]
+            file["link/time"] = [[t * spread[0] / 2, t * spread[0], t, t * spread[2], t * spread[2] * 2, t] for t in times]
             file["link/pack"] = [pack] * len(times)
             file["link/unpack"] = [unpack] * len(times)
         self.unseal("p.h5")

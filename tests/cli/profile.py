@@ -45,7 +45,7 @@ class Profile(ProgramTest):
         inspected = self.good_json("inspect", "small.yaml")["stages"]
         self.assertEqual([s["name"] for s in found["stages"]], [s["name"] for s in inspected])
         with h5py.File(self.path("p.h5"), "r") as file:
-            for name, value in {"schema_version": 1, "family": "revnet", "stem": "cifar", "precision": "fp32", "depth": 18, "width": 1,
+            for name, value in {"schema_version": 2, "family": "revnet", "stem": "cifar", "precision": "fp32", "depth": 18, "width": 1,
                                 "classes": 10, "image_height": 32, "image_width": 32, "batch": 8, "threads": 1, "accumulate": 1,
                                 "warmup": 1, "repetitions": 3, "method": "petra", "clock": "CLOCK_MONOTONIC"}.items():
                 self.assertEqual(file.attrs[name], value, name)
@@ -170,7 +170,7 @@ class Profile(ProgramTest):
                               (lambda f: f.__delitem__("stages/backward"), "no data set /stages/backward"),
                               (lambda f: f.__delitem__("stages"), "no group /stages"),
                               (lambda f: f.attrs.__delitem__("width"), "no attribute width"),
-                              (lambda f: f.attrs.modify("schema_version", 2), "schema version 2, expected 1"),
+                              (lambda f: f.attrs.modify("schema_version", 1), "schema version 1, expected 2"),
                               (lambda f: self.replace(f, "stages/forward", [0.5] * 9), "/stages/forward has 9 values; expected 10"),
                               (lambda f: self.replace(f, "stages/forward", [[0.5]] * 10), "/stages/forward is of another shape"),
                               (lambda f: self.replace(f, "stages/blocks", [1.0] * 10), "/stages/blocks is of another shape or type"),
@@ -182,7 +182,7 @@ class Profile(ProgramTest):
             self.bad(1, ["p.h5: ", words], "simulate", "small.yaml", *MODEL)
         # Weights are no profile.
         self.good("init", "small.yaml", "--output", "w", "--quiet")
-        self.bad(1, "w/weights.h5: no attribute", "simulate", "small.yaml", *MODEL, "--set", "cluster.cost.profile=w/weights.h5")
+        self.bad(1, "w/weights.h5: schema version 1, expected 2", "simulate", "small.yaml", *MODEL, "--set", "cluster.cost.profile=w/weights.h5")
 
     def test_an_order_has_no_price(self):
         self.good("schedule", "small.yaml", "--set", "cluster.cost.model=profile", "--set", "cluster.cost.profile=missing.h5")

@@ -124,15 +124,15 @@ class Rehearsal(ProgramTest):
         options = ["small.yaml", "--set", "profile.repetitions=3", "--set", "profile.warmup=1"]
         found = self.fine(3, "profile", *options, "--output", "p.h5")
         self.assertIn("messages between 3 processes", found)
-        self.assertIn("medians of 3 repetitions of each process", found)
+        self.assertIn("means of 3 repetitions of each process", found)
         with h5py.File(self.path("p.h5"), "r") as file:
             sizes, times = file["link/bytes"][:], file["link/time"][:]
             self.assertEqual(file.attrs["ranks"], 3)
             self.assertEqual(sizes.tolist(), [64 * 8 ** i for i in range(len(sizes))])
             self.assertGreaterEqual(sizes[-1], max(file["stages/forward_bytes"][:].max(), 1 << 20))
-            self.assertTrue((times > 0).all() and (numpy.diff(times) >= 0).all())
+            self.assertTrue((times > 0).all() and (numpy.diff(times[:, :5]) >= 0).all())
             self.assertTrue((file["link/pack"][:] > 0).all() and (file["link/unpack"][:] > 0).all())
-            self.assertEqual(list(file["link/time"].attrs["columns"]), ["minimum", "first quartile", "median", "third quartile", "maximum"])
+            self.assertEqual(list(file["link/time"].attrs["columns"]), ["minimum", "first quartile", "median", "third quartile", "maximum", "mean"])
             self.assertTrue((file["spread/forward"][:, 0] <= file["stages/forward"][:]).all())
         train = ["small.yaml", "--set", "run.checkpoint_every=0", "--set", "cluster.cost.model=profile", "--set", "cluster.cost.profile=p.h5",
                  "--set", "run.mode=execute", "--set", "run.trace_actions=true", "--set", "run.max_microbatches=16", "--set", "method.name=1f1b", "--set", "method.accumulate=4"]
