@@ -50,6 +50,12 @@ static bool has_part(const walk *w, int part) {
   return part == w->stages ? w->state->probe != NULL : w->state->network->stage[part] != NULL;
 }
 
+/* Parts that checkpoint.h5 does not name. */
+static void remove_others(const walk *w) {
+  const petra_checkpoint_files *files = w->state->files;
+  petra_checkpoint_remove_parts(files->folder, files->stem, (const uint64_t *)w->digests, files->parts);
+}
+
 /* --- writing --- */
 
 static petra_status write_part(walk *w, int part, const petra_checkpoint_begin *begin) {
@@ -103,7 +109,7 @@ static petra_status write_last(walk *w, petra_checkpoint_begin *begin, int64_t *
     status = petra_checkpoint_write(archive);
   petra_checkpoint_destroy(archive);
   if (status == PETRA_OK)
-    petra_checkpoint_remove_parts(files->folder, files->stem, (const uint64_t *)w->digests, files->parts);
+    remove_others(w);
   return status;
 }
 
@@ -141,7 +147,10 @@ static petra_status read_all(walk *w, const petra_checkpoint_begin *begin, petra
   for (int part = 0; part <= w->stages; part++)
     if (has_part(w, part))
       PETRA_TRY(read_part(w, part, begin));
-  return petra_worker_stage_archived(w->state->worker, archive);
+  PETRA_TRY(petra_worker_stage_archived(w->state->worker, archive));
+  if (w->state->runlog) /* what a run left that was stopped while it wrote parts */
+    remove_others(w);
+  return PETRA_OK;
 }
 
 petra_status petra_checkpoint_load(const petra_checkpoint_state *state, const petra_checkpoint_begin *begin,
