@@ -1,7 +1,9 @@
 #define _GNU_SOURCE /* sigaction with -std=c11 */
 #include "base/stop.h"
 
+#include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,12 +25,15 @@ void petra_stop_tell(void) {
 }
 
 static void on_signal(int number) {
+  const int before = errno;
   asked = number;
   petra_stop_tell();
+  errno = before;
 }
 
+static const int signals[] = {SIGINT, SIGTERM};
+
 void petra_stop_catch(void) {
-  static const int signals[] = {SIGINT, SIGTERM};
   struct sigaction before, action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
   sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
@@ -46,11 +51,20 @@ void petra_stop_say(const char *format, ...) {
   if (length > PETRA_STOP_LINE - 2)
     length = PETRA_STOP_LINE - 2;
   memcpy(line + length, "\n", 2);
+  atomic_thread_fence(memory_order_release); /* the handler may run in another thread */
   current = !current;
 }
 
 void petra_stop_forget(void) {
   told = 1;
+}
+
+void petra_stop_release(void) {
+  struct sigaction now;
+  petra_stop_forget();
+  for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+    if (sigaction(signals[i], NULL, &now) == 0 && now.sa_handler == on_signal)
+      signal(signals[i], SIG_DFL);
 }
 
 petra_status petra_stop_asked(void) {

@@ -18,6 +18,9 @@ void petra_stop_tell(void);
 /* There is no line any more. */
 void petra_stop_forget(void);
 
+/* Neither is there one, and signals end the process again. */
+void petra_stop_release(void);
+
 /* PETRA_STOPPED after a signal, else PETRA_OK. */
 petra_status petra_stop_asked(void);
 

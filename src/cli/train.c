@@ -88,6 +88,7 @@ static petra_status train(const petra_arguments *arguments) {
   petra_run *run = NULL;
   petra_status status;
   petra_stop_catch();
+  petra_stop_say("stopped before the run began");
   petra_ranks_hold_lines();
   if (arguments->input && strcmp(arguments->input, "-") == 0 && petra_ranks_launched() > 1)
     PETRA_TRY_GOTO(status,
@@ -108,6 +109,7 @@ static petra_status train(const petra_arguments *arguments) {
   options.ranks = ranks;
   PETRA_TRY_GOTO(status, petra_run_open(config, &options, &run), done);
   PETRA_TRY_GOTO(status, petra_run_go(run), done);
+  petra_stop_release(); /* what is left is to write the weights */
   PETRA_TRY_GOTO(status, petra_run_close(run), done);
   if (ranks && ranks->rank > 0)
     goto done;
@@ -116,7 +118,13 @@ static petra_status train(const petra_arguments *arguments) {
   else if (print)
     print_end(run);
 done:
-  petra_ranks_close(ranks, status); /* a failure ends the program there, on every rank */
+  if (petra_ranks_end_together(ranks, &status)) {
+    petra_run_destroy(run);
+    run = NULL;
+  }
+  petra_ranks_close(ranks, status); /* another failure ends the program there, on every rank */
+  if (status == PETRA_STOPPED)
+    petra_stop_tell();
   petra_run_destroy(run);
   petra_config_destroy(config);
   petra_ranks_release_lines();

@@ -48,14 +48,18 @@ static bool is_named(const char *path, char *const *stems, const uint64_t *diges
   return named;
 }
 
+static bool ends_in(const char *name, const char *ending) {
+  const size_t length = strlen(name), last = strlen(ending);
+  return length > last && strcmp(name + length - last, ending) == 0;
+}
+
 void petra_checkpoint_remove_parts(const char *folder, char *const *stems, const uint64_t *digests, int count) {
   char path[4096];
   DIR *opened = opendir(folder);
   if (!opened)
     return;
   for (struct dirent *entry = readdir(opened); entry; entry = readdir(opened)) {
-    const size_t length = strlen(entry->d_name);
-    const bool ours = length > 3 && strcmp(entry->d_name + length - 3, ".h5") == 0;
+    const bool ours = ends_in(entry->d_name, ".h5") || ends_in(entry->d_name, ".h5.tmp");
     if (ours && snprintf(path, sizeof path, "%s/%s", folder, entry->d_name) < (int)sizeof path &&
         !is_named(path, stems, digests, count))
       unlink(path);

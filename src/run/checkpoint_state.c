@@ -1,5 +1,6 @@
 #include "run/checkpoint_state.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "exec/worker_stage.h"
 #include "io/checkpoint.h"
@@ -103,6 +104,9 @@ done:
 static petra_status write_last(walk *w, petra_checkpoint_begin *begin, int64_t *measured_ns) {
   const petra_checkpoint_files *files = w->state->files;
   petra_archive *archive;
+  for (int32_t j = 0; j < w->stages; j++)
+    if (w->digests[j] == 0)
+      return petra_fail(PETRA_INTERNAL, "%s: the part of stage %d is missing", files->path, j + 1);
   PETRA_TRY(petra_checkpoint_create(files->path, w->state->config, &archive));
   petra_status status = fill(w, archive, begin, measured_ns);
   if (status == PETRA_OK)
@@ -122,9 +126,11 @@ petra_status petra_checkpoint_save(const petra_checkpoint_state *state, petra_ch
   if (status == PETRA_OK)
     status = write_parts(&w, begin);
   status = petra_execution_collect(state->execution, status, w.digests);
-  if (status == PETRA_OK && state->runlog)
-    status = write_last(&w, begin, measured_ns);
-  status = petra_execution_agree_on(state->execution, status);
+  if (status == PETRA_OK) { /* after an agreement that failed, or did not come to its end, there is no other */
+    if (state->runlog)
+      status = write_last(&w, begin, measured_ns);
+    status = petra_execution_agree_on(state->execution, status);
+  }
   end_walk(&w);
   return status;
 }

@@ -1,5 +1,6 @@
 #include "run/checkpoints.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stop.h"
@@ -70,7 +71,9 @@ static petra_status starting(petra_observer *base, int64_t now_ns, const petra_a
   PETRA_TRY(petra_worker_finish(c->options.worker)); /* the log is in the checkpoint */
   petra_checkpoint_begin begin = {
       .actions = c->done, .read = c->read, .clock_ns = petra_execution_clock_ns(c->options.state.execution)};
+  const int64_t began_ns = petra_clock_ns();
   PETRA_TRY(petra_checkpoint_save(&c->options.state, &begin, c->measured));
+  petra_execution_paused(c->options.state.execution, petra_clock_ns() - began_ns);
   c->written = c->read;
   say_how_to_go_on(c);
   return PETRA_OK;

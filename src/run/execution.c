@@ -215,12 +215,16 @@ petra_status petra_execution_finish(petra_execution *e) {
   petra_carrier *carrier = e->ranks->carrier;
   const petra_executor_wall_times wall =
       e->executor ? petra_executor_wall_took(e->executor) : (petra_executor_wall_times){0};
-  const int64_t in_actions_ns = petra_carrier_counted(carrier).wait_ns - e->before.wait_ns - wall.waiting_ns;
+  petra_worker_ranks_times took = petra_worker_ranks_took(e->worker);
+  if (e->executor) /* evaluations are beside the actions, and there are no checkpoints */
+    took = (petra_worker_ranks_times){took.busy_ns + wall.evaluating_ns,
+                                      petra_carrier_counted(carrier).wait_ns - e->before.wait_ns - wall.waiting_ns,
+                                      petra_transport_ranks_copying_ns(e->transport)};
   PETRA_TRY(petra_execution_settle(e));
   const petra_carrier_counts counts = petra_carrier_counted(carrier);
   e->did.wall_ns += petra_clock_ns();
   e->did.copying_ns = petra_transport_ranks_copying_ns(e->transport);
-  e->did.computing_ns = petra_worker_ranks_busy_ns(e->worker) + wall.evaluating_ns - e->did.copying_ns - in_actions_ns;
+  e->did.computing_ns = took.busy_ns - took.waited_ns - took.copied_ns;
   e->did.waiting_ns = counts.wait_ns - e->before.wait_ns;
   e->did.messages = counts.messages_sent - e->before.messages_sent;
   e->did.bytes = counts.bytes_sent - e->before.bytes_sent;
@@ -318,6 +322,11 @@ petra_status petra_execution_archive(petra_execution *e, int32_t stage, int64_t 
                              "expected run.mode: emulate",
                              archive->path);
   return PETRA_OK;
+}
+
+void petra_execution_paused(petra_execution *e, int64_t ns) {
+  if (e)
+    petra_rank_times_pause(&e->times, ns);
 }
 
 petra_status petra_execution_resume(petra_execution *e, uint64_t *digest) {

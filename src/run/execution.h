@@ -69,6 +69,9 @@ petra_status petra_execution_agree_on(petra_execution *execution, petra_status s
 /* The clock of rank 0 now; 0 without an execution. */
 int64_t petra_execution_clock_ns(const petra_execution *execution);
 
+/* A checkpoint took so long: that is no time of the microbatches. */
+void petra_execution_paused(petra_execution *execution, int64_t ns);
+
 /* The recorded actions of a stage, in its part; `clock_ns`: petra_execution_clock_ns when it was written. Their times are
  * made those of a run without a pause. */
 petra_status petra_execution_archive(petra_execution *execution, int32_t stage, int64_t clock_ns,

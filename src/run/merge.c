@@ -7,7 +7,9 @@
 
 typedef struct merge {
   const petra_program_options *options;
-  uint64_t *forward, *backward; /* passes that are in order, a bit each: by stage (from 1) and microbatch */
+  /* Bits of passes, by stage (from 1) and microbatch: those that have a row and are not in order yet. A message whose sender has
+   * no row was sent before anything was recorded. */
+  uint64_t *forward, *backward;
 } merge;
 
 static int64_t place(const merge *m, int32_t stage, int64_t microbatch) {
@@ -18,8 +20,9 @@ static bool has(const uint64_t *bits, int64_t at) {
   return bits[at / 64] >> (at % 64) & 1;
 }
 
-static void set(uint64_t *bits, int64_t at) {
-  bits[at / 64] |= (uint64_t)1 << (at % 64);
+static void set(uint64_t *bits, int64_t at, bool value) {
+  const uint64_t bit = (uint64_t)1 << (at % 64);
+  bits[at / 64] = value ? bits[at / 64] | bit : bits[at / 64] & ~bit;
 }
 
 /* Whether the pass, if it is one, does the stage's F, and its B. */
@@ -28,20 +31,21 @@ static bool does_forward(const merge *m, const petra_action *a) {
          (a->kind == PETRA_ACTION_BACKWARD && petra_program_fused(m->options, a->stage));
 }
 
-/* What sent its message is in order. */
+/* What sent its message is in order, or before all rows. */
 static bool may_follow(const merge *m, const petra_action *a) {
   if (does_forward(m, a))
-    return a->stage == 1 || has(m->forward, place(m, a->stage - 1, a->microbatch));
+    return a->stage == 1 || !has(m->forward, place(m, a->stage - 1, a->microbatch));
   if (a->kind == PETRA_ACTION_BACKWARD && a->stage < m->options->stages)
-    return has(m->backward, place(m, a->stage + 1, a->microbatch));
+    return !has(m->backward, place(m, a->stage + 1, a->microbatch));
   return true;
 }
 
-static void note(merge *m, const petra_action *a) {
+/* Whether the passes of an action are still to come. */
+static void note(merge *m, const petra_action *a, bool waits) {
   if (does_forward(m, a))
-    set(m->forward, place(m, a->stage, a->microbatch));
+    set(m->forward, place(m, a->stage, a->microbatch), waits);
   if (a->kind == PETRA_ACTION_BACKWARD)
-    set(m->backward, place(m, a->stage, a->microbatch));
+    set(m->backward, place(m, a->stage, a->microbatch), waits);
 }
 
 /* The process whose next action began first, of those that may follow; -1: none. */
@@ -58,12 +62,14 @@ static petra_status put_in_order(merge *m, const petra_trace_row *rows, const in
                                  petra_trace_row *out) {
   for (int p = 0; p < count; p++)
     next[p] = first[p];
+  for (int64_t i = 0; i < first[count]; i++)
+    note(m, &rows[i].action, true);
   for (int64_t i = 0; i < first[count]; i++) {
     const int p = choose(m, rows, next, first, count);
     if (p < 0)
       return petra_fail(PETRA_INTERNAL, "the actions that the ranks recorded have no common order");
     out[i] = rows[next[p]++];
-    note(m, &out[i].action);
+    note(m, &out[i].action, false);
   }
   return PETRA_OK;
 }

@@ -19,7 +19,7 @@ typedef struct pacing {
 /* Of a run, measured or predicted: one column. */
 static void put_column(pacing *p, petra_pace_column column, const petra_rank_times *times) {
   const int32_t devices = petra_program_devices(&p->plan->program);
-  const double span_ns = (double)(times->last_ns - times->first_ns - times->evaluating_ns);
+  const double span_ns = (double)(times->last_ns - times->first_ns - times->paused_ns);
   p->pace.microbatch_s[column] = petra_rank_times_microbatch_s(times, p->plan->method.program->time);
   for (int32_t r = 0; r < p->pace.ranks; r++) {
     double busy_ns = 0, at_once = 0; /* in a rehearsal all devices of a rank are busy at once */

@@ -11,7 +11,6 @@ petra_status petra_rank_times_init(petra_rank_times *times, const petra_plan *pl
   int64_t *values;
   PETRA_TRY(petra_allocate(&values, 2 * stages, sizeof *values));
   *times = (petra_rank_times){.stages = plan->stages,
-                              .microbatches = microbatches,
                               .quarter = microbatches / 4,
                               .half = microbatches / 2,
                               .quarter_ns = -1,
@@ -31,7 +30,7 @@ void petra_rank_times_fini(petra_rank_times *times) {
 void petra_rank_times_add(petra_rank_times *times, const petra_action *action, int64_t start_ns, int64_t end_ns,
                           int64_t busy_ns) {
   if (action->kind == PETRA_ACTION_EVALUATE) {
-    times->evaluating_ns += end_ns - start_ns;
+    times->paused_ns += end_ns - start_ns;
     return;
   }
   times->busy_ns[action->stage - 1] += busy_ns;
@@ -43,9 +42,9 @@ void petra_rank_times_add(petra_rank_times *times, const petra_action *action, i
     return;
   times->passes[action->stage - 1]++;
   if (action->stage == 1 && action->microbatch == times->quarter)
-    times->quarter_ns = end_ns - times->evaluating_ns;
+    times->quarter_ns = end_ns - times->paused_ns;
   if (action->stage == 1 && action->microbatch == times->half)
-    times->half_ns = end_ns - times->evaluating_ns;
+    times->half_ns = end_ns - times->paused_ns;
 }
 
 /* Rank 0 has stage 1, and with it the steady state. */
@@ -81,8 +80,8 @@ petra_status petra_rank_times_gather(petra_rank_times *times, petra_ranks *ranks
 
 double petra_rank_times_microbatch_s(const petra_rank_times *times, petra_program_time time) {
   if (time == PETRA_TIME_WHOLE)
-    return times->last_ns > times->first_ns && times->microbatches > 0
-               ? 1e-9 * (double)(times->last_ns - times->first_ns - times->evaluating_ns) / (double)times->microbatches
+    return times->last_ns > times->first_ns && times->passes[0] > 0
+               ? 1e-9 * (double)(times->last_ns - times->first_ns - times->paused_ns) / (double)times->passes[0]
                : NAN;
   if (times->quarter_ns < 0 || times->half_ns < 0 || times->half == times->quarter)
     return NAN;

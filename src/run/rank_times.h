@@ -7,11 +7,11 @@
 
 typedef struct petra_rank_times {
   int32_t stages;
-  int64_t microbatches, quarter, half; /* of the run; those whose B at stage 1 the steady state lies between */
-  int64_t quarter_ns, half_ns;         /* when these ended, less the evaluations until then; -1: not (here) */
-  int64_t evaluating_ns;               /* so far */
-  int64_t first_ns, last_ns;           /* the first start, the last end; INT64_MAX, INT64_MIN: none */
-  int64_t *busy_ns, *passes;           /* per stage: in actions but for E, and B's done */
+  int64_t quarter, half;       /* those whose B at stage 1 the steady state lies between */
+  int64_t quarter_ns, half_ns; /* when these ended, less the pauses until then; -1: not (here) */
+  int64_t paused_ns;           /* evaluations and checkpoints so far */
+  int64_t first_ns, last_ns;   /* the first start, the last end; INT64_MAX, INT64_MIN: none */
+  int64_t *busy_ns, *passes;   /* per stage: in actions but for E, and B's done */
 } petra_rank_times;
 
 /* `plan` has its program. petra_rank_times_fini is due after PETRA_OK. */
@@ -21,6 +21,11 @@ void petra_rank_times_fini(petra_rank_times *times);
 /* An action that was done between two moments of a clock that all ranks share, `busy_ns` of them not waiting. */
 void petra_rank_times_add(petra_rank_times *times, const petra_action *action, int64_t start_ns, int64_t end_ns,
                           int64_t busy_ns);
+
+/* A checkpoint. */
+static inline void petra_rank_times_pause(petra_rank_times *times, int64_t ns) {
+  times->paused_ns += ns;
+}
 
 /* To rank 0: those of all ranks in one; all ranks come here, each with its own. */
 petra_status petra_rank_times_gather(petra_rank_times *times, petra_ranks *ranks);

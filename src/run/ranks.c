@@ -46,8 +46,10 @@ int petra_ranks_launched(void) {
 }
 
 void petra_ranks_hold_lines(void) {
-  if (launched_rank() > 0)
+  if (launched_rank() > 0) {
     petra_log_set_sink(hold, NULL);
+    petra_stop_forget(); /* rank 0 tells */
+  }
 }
 
 void petra_ranks_release_lines(void) {
@@ -130,6 +132,8 @@ static petra_status look_at_report(void *context, int rank, const void *data, si
   found->status = (petra_status)r.status;
   if (rank == 0)
     found->text = text;
+  else if (r.status == PETRA_STOPPED)
+    petra_log(PETRA_LOG_ERROR, "%s: stopped by a signal", r.name);
   else if (r.status != PETRA_OK)
     petra_log(PETRA_LOG_ERROR, "%s: %s", r.name, r.line);
   else if (strcmp(text, found->text) != 0) {
@@ -142,23 +146,31 @@ static petra_status look_at_report(void *context, int rank, const void *data, si
   return PETRA_OK;
 }
 
+/* In front of what a rank sends: so many bytes, of which gathering (from 1). */
+typedef struct gather_head {
+  uint64_t bytes, number;
+} gather_head;
+
 petra_status petra_ranks_gather(petra_ranks *ranks, const void *data, size_t size,
                                 petra_status (*each)(void *context, int rank, const void *data, size_t size),
                                 void *context) {
-  uint64_t bytes = size;
+  gather_head head = {size, ++ranks->gathered};
   if (ranks->rank > 0) {
-    PETRA_TRY(petra_carrier_put(ranks->carrier, 0, &bytes, sizeof bytes));
+    PETRA_TRY(petra_carrier_put(ranks->carrier, 0, &head, sizeof head));
     return petra_carrier_put(ranks->carrier, 0, data, size);
   }
   PETRA_TRY(each(context, 0, data, size));
   petra_status status = PETRA_OK;
   for (int r = 1; r < ranks->count && status == PETRA_OK; r++) {
     unsigned char *theirs;
-    PETRA_TRY(petra_carrier_get(ranks->carrier, r, &bytes, sizeof bytes));
-    PETRA_TRY(petra_allocate(&theirs, bytes, 1));
-    status = petra_carrier_get(ranks->carrier, r, theirs, bytes);
+    PETRA_TRY(petra_carrier_get(ranks->carrier, r, &head, sizeof head));
+    if (head.number != ranks->gathered)
+      return petra_fail(PETRA_INTERNAL, "rank %d is at its gathering %llu, rank 0 at %llu", r,
+                        (unsigned long long)head.number, (unsigned long long)ranks->gathered);
+    PETRA_TRY(petra_allocate(&theirs, head.bytes, 1));
+    status = petra_carrier_get(ranks->carrier, r, theirs, head.bytes);
     if (status == PETRA_OK)
-      status = each(context, r, theirs, bytes);
+      status = each(context, r, theirs, head.bytes);
     petra_free(theirs);
   }
   return status;
@@ -175,6 +187,7 @@ petra_status petra_ranks_share(petra_ranks *ranks, void *data, size_t size) {
 petra_status petra_ranks_agree(petra_ranks *ranks, petra_status status, const char *text) {
   agreement found = {PETRA_OK, NULL};
   unsigned char *data;
+  ranks->agreed = false;
   const size_t length = text ? strlen(text) : 0;
   PETRA_TRY(petra_allocate(&data, 1, sizeof(report) + length + 1));
   report mine = {.status = (int32_t)status};
@@ -255,24 +268,39 @@ void petra_ranks_end_all(petra_ranks *ranks, petra_status status) {
   if (ranks->rank > 0) { /* rank 0 tells, unless it is the one that is lost */
     sleep(ranks->rank < 4 ? (unsigned)ranks->rank : 4);
     petra_log_set_sink(NULL, NULL);
-    petra_log(PETRA_LOG_ERROR, "%s", *held ? held : "failed");
+    if (petra_stop_asked() == PETRA_OK) /* else another one has told */
+      petra_log(PETRA_LOG_ERROR, "%s", *held ? held : "failed");
   }
+  petra_stop_forget();
   petra_carrier_abort(ranks->carrier, petra_status_exit_code(status));
+}
+
+bool petra_ranks_end_together(petra_ranks *ranks, petra_status *status) {
+  if (!ranks)
+    return true;
+  if (*status != PETRA_OK && petra_carrier_failed(ranks->carrier) == PETRA_STOPPED)
+    *status = PETRA_STOPPED; /* whatever failed because of that */
+  if (*status == PETRA_STOPPED && !ranks->agreed)
+    tell_stopped(ranks);
+  if (*status == PETRA_STOPPED && ranks->rank == 0)
+    petra_stop_tell();
+  petra_stop_forget(); /* the launcher's signals that follow tell nothing */
+  return *status == PETRA_OK || *status == PETRA_STOPPED || ranks->agreed;
 }
 
 petra_status petra_ranks_close(petra_ranks *ranks, petra_status status) {
   if (!ranks)
     return status;
-  if (status == PETRA_STOPPED && !ranks->agreed)
-    tell_stopped(ranks);
   if (status == PETRA_OK || status == PETRA_STOPPED || ranks->agreed) {
+    petra_watchdog_start(
+        ranks->timeout_s,
+        ranks->rank == 0 ? "petra: MPI did not end within cluster.timeout_s; one of the processes hangs\n" : "");
     petra_carrier_destroy(ranks->carrier);
     petra_wire_destroy(ranks->wire);
+    petra_watchdog_end();
     petra_free(ranks);
     return status;
   }
-  if (ranks->rank == 0)
-    petra_stop_forget(); /* the launcher's signal that follows */
   const bool told = ranks->rank > 0 && petra_carrier_lost(ranks->carrier) != 0 &&
                     petra_carrier_fail(ranks->carrier, 0, status, *held ? held : "failed") == PETRA_OK;
   if (told) /* rank 0 tells it and ends the run, when it comes to wait */

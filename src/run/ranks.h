@@ -12,7 +12,8 @@ typedef struct petra_ranks {
   int rank, count;
   char host[64], name[128]; /* "rank 1 (host)" */
   double timeout_s;
-  bool agreed; /* a failure that all know of: they end together */
+  bool agreed;       /* a failure that all know of: they end together */
+  uint64_t gathered; /* how often rank 0 got bytes of all */
 } petra_ranks;
 
 /* Before anything is logged: where mpirun or srun started this process as another rank than the first, its lines are held
@@ -52,6 +53,10 @@ petra_status petra_ranks_clock_origin(petra_ranks *ranks, int64_t *origin_ns);
 
 /* Ends the run where the thread that should is stuck, after the line that was held back. From any thread. */
 void petra_ranks_end_all(petra_ranks *ranks, petra_status status);
+
+/* Before what uses the carrier is destroyed: after a signal tells the others. Whether petra_ranks_close will return: *status is
+ * PETRA_OK or PETRA_STOPPED, or all ranks know of the failure. true for NULL. */
+bool petra_ranks_end_together(petra_ranks *ranks, petra_status *status);
 
 /* The end: of all ranks together where `status` is PETRA_OK on all of them, else rank 0 ends them all, after its line.
  * NULL is allowed. Returns the status that the program ends with. */

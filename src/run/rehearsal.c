@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/stop.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "run/cluster.h"
@@ -96,6 +97,7 @@ petra_status petra_rehearsal_open(const petra_config *config, const petra_rehear
                                   petra_rehearsal **out) {
   petra_rehearsal *r;
   PETRA_TRY(petra_allocate(&r, 1, sizeof *r));
+  petra_stop_say("stopped; a rehearsal has nothing to go on from");
   r->config = config;
   r->options = *options;
   r->folder.lock = -1;

@@ -244,8 +244,8 @@ static petra_status follow_files(petra_run *run) {
 static petra_status follow_checkpoint(petra_run *run) {
   petra_checkpoint_begin begin;
   uint64_t digest = 0, found = 0;
-  if (run->resume)
-    PETRA_TRY(petra_seal_get_digest(run->checkpoint.path, &digest));
+  petra_status status = run->resume ? petra_seal_get_digest(run->checkpoint.path, &digest) : PETRA_OK;
+  PETRA_TRY(petra_execution_agree_on(run->execution, status));
   PETRA_TRY(petra_execution_resume(run->execution, &digest));
   if (run->resume || digest == 0)
     return PETRA_OK;

@@ -12,7 +12,8 @@ typedef struct worker_ranks {
   petra_worker_ranks_options options;
   petra_worker *counting;
   petra_trace_row *rows;
-  int64_t count, capacity, busy_ns;
+  int64_t count, capacity;
+  petra_worker_ranks_times took;
 } worker_ranks;
 
 static petra_status record(worker_ranks *w, const petra_action *action, const petra_action_result *result,
@@ -27,11 +28,15 @@ static petra_status record(worker_ranks *w, const petra_action *action, const pe
 static petra_status perform_here(worker_ranks *w, int64_t virtual_ns, const petra_action *action,
                                  petra_action_result *result) {
   const int64_t start_ns = petra_clock_ns(), waited_ns = petra_carrier_counted(w->options.carrier).wait_ns;
+  const int64_t copied_ns = petra_transport_ranks_copying_ns(w->options.transport);
   PETRA_TRY(w->options.worker->ops->perform(w->options.worker, virtual_ns, action, 1, result));
   const int64_t end_ns = petra_clock_ns();
-  w->busy_ns += end_ns - start_ns;
+  const int64_t waiting_ns = petra_carrier_counted(w->options.carrier).wait_ns - waited_ns;
+  w->took.busy_ns += end_ns - start_ns;
+  w->took.waited_ns += waiting_ns;
+  w->took.copied_ns += petra_transport_ranks_copying_ns(w->options.transport) - copied_ns;
   petra_rank_times_add(w->options.times, action, start_ns - w->options.origin_ns, end_ns - w->options.origin_ns,
-                       end_ns - start_ns - (petra_carrier_counted(w->options.carrier).wait_ns - waited_ns));
+                       end_ns - start_ns - waiting_ns);
   if (!w->options.record || !petra_stages_has(&w->options.stages, action->stage))
     return PETRA_OK;
   const int64_t took_ns = petra_transport_ranks_took_ns(w->options.transport);
@@ -100,7 +105,8 @@ void petra_worker_ranks_destroy(petra_worker *base) {
 
 /* --- checkpoints --- */
 
-enum { ROW = 6 }; /* kind, microbatch, start, end, version read, version written */
+static const int64_t LATEST_NS = INT64_C(1) << 61; /* of a recorded time: 70 years */
+enum { ROW = 6 };                                  /* kind, microbatch, start, end, version read, version written */
 
 static void pack(const petra_trace_row *row, int64_t out[ROW]) {
   const int64_t values[ROW] = {(int64_t)row->action.kind, row->action.microbatch,     row->start_ns, row->end_ns,
@@ -108,9 +114,12 @@ static void pack(const petra_trace_row *row, int64_t out[ROW]) {
   memcpy(out, values, sizeof values);
 }
 
-static petra_status unpack(const petra_archive *archive, int32_t stage, const int64_t in[ROW], petra_trace_row *out) {
+static petra_status unpack(const petra_archive *archive, int32_t stage, int64_t microbatches, const int64_t in[ROW],
+                           petra_trace_row *out) {
   PETRA_TRY(petra_archive_within(archive, "actions", "a kind", in[0], 0, PETRA_ACTION_KINDS - 1));
-  PETRA_TRY(petra_archive_within(archive, "actions", "a time", in[3], in[2], INT64_MAX));
+  PETRA_TRY(petra_archive_within(archive, "actions", "a microbatch", in[1], 0, microbatches - 1));
+  PETRA_TRY(petra_archive_within(archive, "actions", "a time", in[2], -LATEST_NS, LATEST_NS));
+  PETRA_TRY(petra_archive_within(archive, "actions", "a time", in[3], in[2], LATEST_NS));
   *out = (petra_trace_row){.action = {.stage = stage, .kind = (petra_action_kind)in[0], .microbatch = in[1]},
                            .start_ns = in[2],
                            .end_ns = in[3],
@@ -139,7 +148,7 @@ static petra_status archive_rows(worker_ranks *w, int32_t stage, int64_t later_n
     PETRA_TRY_GOTO(status, petra_array_reserve(&w->rows, &w->capacity, w->count + count, sizeof *w->rows), done);
   for (int64_t i = 0; i < count && archive->reading && w->options.record; i++) {
     petra_trace_row *row = &w->rows[w->count];
-    PETRA_TRY_GOTO(status, unpack(archive, stage, values + ROW * i, row), done);
+    PETRA_TRY_GOTO(status, unpack(archive, stage, w->options.program->microbatches, values + ROW * i, row), done);
     row->start_ns += later_ns;
     row->end_ns += later_ns;
     w->count++;
@@ -165,6 +174,6 @@ const petra_trace_row *petra_worker_ranks_rows(const petra_worker *base, int64_t
   return w->rows;
 }
 
-int64_t petra_worker_ranks_busy_ns(const petra_worker *base) {
-  return ((const worker_ranks *)base)->busy_ns;
+petra_worker_ranks_times petra_worker_ranks_took(const petra_worker *base) {
+  return ((const worker_ranks *)base)->took;
 }

@@ -46,7 +46,10 @@ petra_status petra_worker_ranks_archive(petra_worker *worker, int32_t stage, int
 /* What it recorded, in the order in which it was done. */
 const petra_trace_row *petra_worker_ranks_rows(const petra_worker *worker, int64_t *count);
 
-/* Nanoseconds in actions of its own so far, the waiting in them included. */
-int64_t petra_worker_ranks_busy_ns(const petra_worker *worker);
+/* Nanoseconds in actions of its own so far, and of these waiting, and turning tensors into messages and back. */
+typedef struct petra_worker_ranks_times {
+  int64_t busy_ns, waited_ns, copied_ns;
+} petra_worker_ranks_times;
+petra_worker_ranks_times petra_worker_ranks_took(const petra_worker *worker);
 
 #endif

@@ -219,7 +219,7 @@ petra_status petra_carrier_alive(petra_carrier *carrier, const char *what) {
     carrier->failed = petra_carrier_progress(carrier);
   if (carrier->failed != PETRA_OK)
     return carrier->failed;
-  return carrier->lost >= 0 ? tell_lost(carrier, what) : PETRA_OK;
+  return carrier->lost >= 0 ? tell_lost(carrier, what) : petra_stop_asked();
 }
 
 petra_status petra_carrier_check(petra_carrier *carrier, const char *what) {

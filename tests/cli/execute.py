@@ -127,6 +127,11 @@ class Execute(ProgramTest):
             self.assertEqual(self.execute(4, *COMMON, *options, "--output", "emulated", "--quiet", "--resume", "--set",
                                           "run.trace_actions=false"), (0, "", []), method)
             self.assertEqual(self.read("one/weights.h5"), self.read("emulated/weights.h5"), method)
+            # A trace of the rest: what was sent before has no sender in it.
+            longer = [*options, "--set", "run.epochs=4", "--set", "run.trace_actions=false"]
+            self.assertEqual(self.execute(2, *COMMON, *longer, "--output", "emulated", "--quiet", "--resume", "--trace", "rest.json"),
+                             (0, "", []), method)
+            self.assertIn(b'"ph":"X"', self.read("rest.json"))
             for folder in "one", "many", "emulated":
                 shutil.rmtree(self.path(folder))
 
@@ -328,7 +333,7 @@ class Execute(ProgramTest):
                 self.assertRegex(lines[-1], "petra: stopped")
                 self.assertEqual(len(lines), 1 if rank is None else 2, error)
             elif sent == signal.SIGSTOP:
-                lines = [line for line in lines if rank > 0 or not line.startswith("petra: stopped; ")]
+                lines = [line for line in lines if rank > 0 or not line.startswith("petra: stopped")]
                 self.assertEqual(len(lines), 1, error)
                 self.assertRegex(lines[0], rf"petra: rank {rank}.* has not been heard of for 2 s; ")
             self.nothing_is_left()
@@ -350,7 +355,7 @@ class Execute(ProgramTest):
             self.assertEqual(process.returncode, 1, error)
             self.assertRegex(error, line)
             # Where it was rank 0 it may say how to go on, when the launcher wakes it to end it.
-            self.assertEqual(error.replace("petra: stopped; ", "").count("petra: "), 1, error)
+            self.assertEqual(error.replace("petra: stopped", "").count("petra: "), 1, error)
             with h5py.File(self.path("out/run.h5"), "r") as file:
                 self.assertEqual(file.attrs["complete"], 0)
             shutil.rmtree(self.path("out"))

@@ -221,9 +221,11 @@ class Resume(ProgramTest):
         os.remove(self.path(f"out/{parts[2]}"))
         self.bad(1, f"out/{parts[2]}: cannot open", "train", "c.yaml", *self.options([]), *options)
         self.write(f"out/{parts[2]}", contents[parts[2]])
-        self.write("out/checkpoint/stage-03-0123456789abcdef.h5", b"left over")
+        left = ["out/checkpoint/stage-03-0123456789abcdef.h5", "out/checkpoint/.stage-03-0123456789abcdef.h5.tmp"]
+        for name in left:
+            self.write(name, b"left over")
         self.train("out", [], "--resume")
-        self.assertFalse(os.path.exists(self.path("out/checkpoint/stage-03-0123456789abcdef.h5")))
+        self.assertEqual([name for name in left if os.path.exists(self.path(name))], [])
         self.bad(2, "simulate takes no --resume", "simulate", "c.yaml", "--resume")
         os.remove(self.path("out/checkpoint.h5"))
         self.train("out", [], "--resume")  # from the beginning
