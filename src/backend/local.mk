@@ -4,6 +4,7 @@ libpetra_a_SOURCES += \
 	src/backend/dry.c \
 	src/backend/element.h \
 	src/backend/ops.c src/backend/ops.h \
+	src/backend/peers.h \
 	src/backend/pool.c src/backend/pool.h \
 	src/backend/precision.c src/backend/precision.h \
 	src/backend/ref.c src/backend/ref.h \
