@@ -86,7 +86,6 @@ static petra_status progress_in(petra_way *way) {
     if (size < HEADER || head.bytes != size - HEADER)
       return petra_fail(PETRA_INTERNAL, "a message of %zu bytes on way %d does not say its size", size, way->id);
     b->number = head.number;
-    b->came_ns = petra_clock_ns();
     b->bytes = (size_t)head.bytes;
     b->came_ns = petra_clock_ns();
     way->carrier->events++;
