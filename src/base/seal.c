@@ -87,11 +87,6 @@ void petra_seal_image(void *image, size_t size) {
   pack(&s, image);
 }
 
-uint64_t petra_seal_digest(const void *image) {
-  seal s = {0};
-  return unpack("", image, PETRA_SEAL_BYTES, &s) == PETRA_OK ? s.digest : 0;
-}
-
 petra_status petra_seal_check_image(const char *name, const void *image, size_t size) {
   seal s;
   PETRA_TRY(unpack(name, image, size, &s));

@@ -28,9 +28,6 @@ typedef struct petra_seal_part {
 /* Seals a file in memory, whose first PETRA_SEAL_BYTES are free for it. */
 void petra_seal_image(void *image, size_t size);
 
-/* The digest in the seal of an image. */
-uint64_t petra_seal_digest(const void *image);
-
 /* PETRA_DATA unless `image` is sealed and whole; the line begins with `name`. */
 petra_status petra_seal_check_image(const char *name, const void *image, size_t size);
 

@@ -9,19 +9,30 @@
 
 #include <hdf5.h>
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SCHEMA_VERSION = 2, MOST_GROUPS = 8 };
 
 typedef struct checkpoint {
   petra_archive base;
   petra_hdf5_file file;
-  char *path;               /* what file.path is */
+  char *path;               /* what file.path is; of a part that is written, its stem */
+  char *temporary;          /* of a part that is written: the file that it is written to; NULL once it has its name */
+  bool lost;                /* HDF5 failed to write to a file on the disk */
   char *config;             /* of one that is read */
   hid_t group[MOST_GROUPS]; /* the innermost is the last */
   int groups;
 } checkpoint;
+
+/* To be returned after a failure of HDF5 to write. */
+static petra_status fail_write(checkpoint *c) {
+  c->lost = true;
+  return petra_hdf5_fail_write(c->path, &c->file.errors);
+}
 
 static hid_t innermost(const checkpoint *c) {
   return c->groups ? c->group[c->groups - 1] : c->file.id;
@@ -36,8 +47,7 @@ static petra_status enter(petra_archive *base, const char *name) {
   if (c->groups < MOST_GROUPS && (there || !base->reading))
     group = there ? H5Gopen2(innermost(c), name, H5P_DEFAULT) : petra_hdf5_create_group(innermost(c), name);
   if (group < 0)
-    status = base->reading ? petra_archive_refuse(base, name, "is missing")
-                           : petra_hdf5_fail_write(c->path, &c->file.errors);
+    status = base->reading ? petra_archive_refuse(base, name, "is missing") : fail_write(c);
   else
     c->group[c->groups++] = group;
   petra_hdf5_end();
@@ -81,13 +91,13 @@ static petra_status values(petra_archive *base, const char *name, petra_archive_
   size_t bytes = sizeof(double);
   for (int d = 0; d < rank; d++)
     bytes *= (size_t)(item.extent[d] = extent[d]);
-  if (!base->reading) /* the image grows by as much */
-    PETRA_TRY(petra_reserve(bytes));
+  if (!base->reading)
+    PETRA_TRY(petra_reserve(c->temporary ? 0 : bytes)); /* an image grows by as much */
   petra_hdf5_begin(&c->file.errors);
   if (base->reading)
     status = read_values(c, &item, host);
   else if (!petra_hdf5_put_set(innermost(c), &item))
-    status = petra_hdf5_fail_write(c->path, &c->file.errors);
+    status = fail_write(c);
   petra_hdf5_end();
   return status;
 }
@@ -108,19 +118,52 @@ static petra_status allocate(const char *path, bool reading, checkpoint **out) {
   return PETRA_OK;
 }
 
-petra_status petra_checkpoint_create(const char *path, const char *config, petra_archive **out) {
+/* What every file of a checkpoint has. */
+static bool put_head(const checkpoint *c, const char *config) {
   const char *const texts[][2] = {
       {"petra_version", petra_version()}, {"git_commit", petra_version_git_commit()}, {"config", config}};
-  checkpoint *c;
+  return petra_hdf5_put_i32(c->file.id, "schema_version", SCHEMA_VERSION) >= 0 &&
+         petra_hdf5_put_all(c->file.id, texts, sizeof texts / sizeof *texts) >= 0;
+}
+
+static hid_t create_on_disk(const char *path) {
+  hid_t access = petra_hdf5_access(), creation = petra_hdf5_creation();
+  hid_t file = access < 0 || creation < 0 ? -1 : H5Fcreate(path, H5F_ACC_TRUNC, creation, access);
+  H5Pclose(access);
+  H5Pclose(creation);
+  return file;
+}
+
+/* In memory, or where it has a temporary file, there. */
+static petra_status create(checkpoint *c, const char *config) {
   petra_status status = PETRA_OK;
+  petra_hdf5_begin(&c->file.errors);
+  c->file.id = c->temporary ? create_on_disk(c->temporary) : petra_hdf5_image_create();
+  if (c->file.id < 0 || !put_head(c, config))
+    status = fail_write(c);
+  petra_hdf5_end();
+  return status;
+}
+
+petra_status petra_checkpoint_create(const char *path, const char *config, petra_archive **out) {
+  checkpoint *c;
   PETRA_TRY(petra_reserve(0));
   PETRA_TRY(allocate(path, false, &c));
-  petra_hdf5_begin(&c->file.errors);
-  c->file.id = petra_hdf5_image_create();
-  if (c->file.id < 0 || petra_hdf5_put_i32(c->file.id, "schema_version", SCHEMA_VERSION) < 0 ||
-      petra_hdf5_put_all(c->file.id, texts, sizeof texts / sizeof *texts) < 0)
-    status = petra_hdf5_fail_write(c->path, &c->file.errors);
-  petra_hdf5_end();
+  petra_status status = create(c, config);
+  if (status != PETRA_OK)
+    petra_checkpoint_destroy(&c->base);
+  else
+    *out = &c->base;
+  return status;
+}
+
+petra_status petra_checkpoint_create_part(const char *stem, const char *config, petra_archive **out) {
+  checkpoint *c;
+  PETRA_TRY(petra_reserve(0));
+  PETRA_TRY(allocate(stem, false, &c));
+  petra_status status = petra_checkpoint_part_temporary(stem, &c->temporary);
+  if (status == PETRA_OK)
+    status = create(c, config);
   if (status != PETRA_OK)
     petra_checkpoint_destroy(&c->base);
   else
@@ -136,28 +179,43 @@ petra_status petra_checkpoint_write(petra_archive *base) {
   return status;
 }
 
-static petra_status write_part(const checkpoint *c, uint64_t *digest) {
-  char *image = NULL, *path;
-  size_t size = 0;
-  if (H5Fflush(c->file.id, H5F_SCOPE_LOCAL) < 0)
-    return petra_hdf5_fail_write(c->path, &c->file.errors);
-  PETRA_TRY(petra_hdf5_image_copy(c->file.id, c->path, &c->file.errors, &image, &size));
-  *digest = petra_seal_digest(image);
-  petra_status status = petra_checkpoint_part_path(c->path, *digest, &path);
+/* The file, which is HDF5's no more, gets its seal. */
+static petra_status seal_part(const checkpoint *c) {
+  int fd = open(c->temporary, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  int failure = fd < 0 ? errno : petra_seal_finish(fd, NULL, 0);
+  if (fd >= 0 && close(fd) != 0 && !failure)
+    failure = errno;
+  return failure ? petra_fail(PETRA_IO, "%s: cannot write: %s", c->path, strerror(failure)) : PETRA_OK;
+}
+
+static petra_status name_part(checkpoint *c, uint64_t digest) {
+  char *path;
+  PETRA_TRY(petra_checkpoint_part_path(c->path, digest, &path));
+  petra_status status = PETRA_OK;
+  if (rename(c->temporary, path) != 0)
+    status = petra_fail(PETRA_IO, "%s: cannot replace: %s", path, strerror(errno));
+  else
+    status = petra_file_sync_folder(path);
   if (status == PETRA_OK) {
-    status = petra_file_write_atomically(path, image, size);
-    petra_free(path);
+    petra_free(c->temporary);
+    c->temporary = NULL;
   }
-  petra_free(image);
+  petra_free(path);
   return status;
 }
 
 petra_status petra_checkpoint_write_part(petra_archive *base, uint64_t *digest) {
   checkpoint *c = (checkpoint *)base;
+  petra_status status = PETRA_OK;
   petra_hdf5_begin(&c->file.errors);
-  petra_status status = write_part(c, digest);
+  if (H5Fflush(c->file.id, H5F_SCOPE_LOCAL) < 0 || H5Fclose(c->file.id) < 0)
+    status = fail_write(c);
   petra_hdf5_end();
-  return status;
+  PETRA_TRY(status);
+  c->file.id = -1;
+  PETRA_TRY(seal_part(c));
+  PETRA_TRY(petra_seal_get_digest(c->temporary, digest));
+  return name_part(c, *digest);
 }
 
 static petra_status check_file(checkpoint *c) {
@@ -199,9 +257,12 @@ void petra_checkpoint_destroy(petra_archive *base) {
   petra_hdf5_begin(&c->file.errors);
   while (c->groups)
     H5Gclose(c->group[--c->groups]);
-  if (c->file.id >= 0)
+  if (c->file.id >= 0 && !(c->lost && c->temporary)) /* else HDF5 would try to write again */
     H5Fclose(c->file.id);
   petra_hdf5_end();
+  if (c->temporary)
+    unlink(c->temporary);
+  petra_free(c->temporary);
   petra_free(c->config);
   petra_free(c->path);
   petra_free(c);

@@ -1,5 +1,5 @@
-/* checkpoint.h5 and its parts: an archive (base/archive.h) as an HDF5 file that is written whole: built in memory, written aside,
- * synced, renamed, so that at its name there is always a whole one. Schema: docs/hdf5-schema.md. */
+/* checkpoint.h5 and its parts: an archive (base/archive.h) as an HDF5 file that is written whole: built in memory (a part:
+ * on the disk, beside), synced, renamed, so that at its name there is always a whole one. Schema: docs/hdf5-schema.md. */
 #ifndef PETRA_IO_CHECKPOINT_H
 #define PETRA_IO_CHECKPOINT_H
 
@@ -13,10 +13,13 @@ petra_status petra_checkpoint_create(const char *path, const char *config, petra
 /* Writes it to its path. PETRA_IO: path, and why; an older file there is then untouched. */
 petra_status petra_checkpoint_write(petra_archive *archive);
 
-/* A part of a checkpoint is a file of its own, named by its content: STEM-DIGEST.h5, where petra_checkpoint_create was given
- * STEM as the path. So a new part never takes the place of one that another checkpoint needs. */
+/* A part of a checkpoint is a file of its own, named by its content: STEM-DIGEST.h5. So a new part never takes the place of one
+ * that another checkpoint needs. What is put into it goes to a temporary file at once: beside it no memory is needed but for
+ * one item at a time. Errors as of the two above. */
+petra_status petra_checkpoint_create_part(const char *stem, const char *config, petra_archive **out);
 petra_status petra_checkpoint_write_part(petra_archive *archive, uint64_t *digest);
-petra_status petra_checkpoint_part_path(const char *stem, uint64_t digest, char **out); /* free with petra_free */
+petra_status petra_checkpoint_part_path(const char *stem, uint64_t digest, char **out);
+petra_status petra_checkpoint_part_temporary(const char *stem, char **out); /* free both with petra_free */
 petra_status petra_checkpoint_open_part(const char *stem, uint64_t digest, petra_archive **out);
 
 /* Removes from a folder of parts all that none of these stems and digests names, as far as that can be done; a digest of 0

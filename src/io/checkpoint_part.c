@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
+#include "io/atomic_file.h"
 #include "io/checkpoint.h"
 
 #include <dirent.h>
@@ -15,6 +16,17 @@ petra_status petra_checkpoint_part_path(const char *stem, uint64_t digest, char 
   PETRA_TRY(petra_allocate(out, size, 1));
   snprintf(*out, size, "%s-%016" PRIx64 ".h5", stem, digest);
   return PETRA_OK;
+}
+
+/* Its name ends as that of a part does, so that a part that was not finished is removed with those that are not needed. */
+petra_status petra_checkpoint_part_temporary(const char *stem, char **out) {
+  const size_t size = strlen(stem) + sizeof ".h5";
+  char *path;
+  PETRA_TRY(petra_allocate(&path, size, 1));
+  snprintf(path, size, "%s.h5", stem);
+  petra_status status = petra_file_temporary_name(path, out);
+  petra_free(path);
+  return status;
 }
 
 petra_status petra_checkpoint_open_part(const char *stem, uint64_t digest, petra_archive **out) {

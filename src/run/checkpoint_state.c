@@ -63,7 +63,7 @@ static petra_status write_part(walk *w, int part, const petra_checkpoint_begin *
   const petra_checkpoint_state *state = w->state;
   petra_archive *archive;
   uint64_t digest;
-  PETRA_TRY(petra_checkpoint_create(state->files->stem[part], state->config, &archive));
+  PETRA_TRY(petra_checkpoint_create_part(state->files->stem[part], state->config, &archive));
   petra_status status = archive_part(w, archive, part, begin);
   if (status == PETRA_OK)
     status = petra_checkpoint_write_part(archive, &digest);
