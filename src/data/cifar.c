@@ -12,7 +12,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { SIDE = 32, PIXEL_BYTES = 3 * SIDE * SIDE, LABEL_BYTES_MAX = 2, FILES_MAX = 5 };
+enum {
+  SIDE = 32,
+  PIXEL_BYTES = 3 * SIDE * SIDE,
+  LABEL_BYTES_MAX = 2,
+  FILES_MAX = 5,
+  RECORDS_AT_ONCE = 64 /* when labels are read */
+};
 
 typedef struct label_byte {
   const char *name; /* in messages */
@@ -38,18 +44,24 @@ static const cifar_format formats[] = {
         {"cifar100", 2, {{"coarse label", 20}, {"fine label", 100}}, {"train.bin", NULL}, {"test.bin", NULL}},
 };
 
-typedef struct cifar {
-  petra_dataset base;
-  int label_bytes;
-  uint8_t *records;
-} cifar;
-
 /* One file of the split, open for reading. */
 typedef struct source {
   char *path;
-  FILE *file;
+  int fd;
   int64_t records;
 } source;
+
+/* Records are read as they are asked for; labels alone are in memory. */
+typedef struct cifar {
+  petra_dataset base;
+  int label_bytes;
+  source sources[FILES_MAX];
+  int source_count;
+  struct record {
+    uint32_t number; /* in its file */
+    uint8_t source, label;
+  } * records;
+} cifar;
 
 static int64_t record_bytes(const cifar_format *format) {
   return format->label_bytes + PIXEL_BYTES;
@@ -57,21 +69,26 @@ static int64_t record_bytes(const cifar_format *format) {
 
 static void cifar_destroy(petra_dataset *set) {
   cifar *self = (cifar *)set;
+  for (int i = 0; i < self->source_count; i++) {
+    if (self->sources[i].fd >= 0)
+      close(self->sources[i].fd);
+    petra_free(self->sources[i].path);
+  }
   petra_free(self->records);
   petra_free(self);
 }
 
 static petra_status cifar_read(const petra_dataset *set, int64_t index, uint8_t *pixels, int32_t *label) {
   const cifar *self = (const cifar *)set;
-  const uint8_t *record = self->records + index * (self->label_bytes + PIXEL_BYTES);
-  memcpy(pixels, record + self->label_bytes, PIXEL_BYTES);
-  *label = record[self->label_bytes - 1];
-  return PETRA_OK;
+  const struct record *record = &self->records[index];
+  const source *from = &self->sources[record->source];
+  const int64_t at = (int64_t)record->number * (self->label_bytes + PIXEL_BYTES) + self->label_bytes;
+  *label = record->label;
+  return petra_file_read_at(from->fd, from->path, at, pixels, PIXEL_BYTES);
 }
 
 static int32_t cifar_label(const petra_dataset *set, int64_t index) {
-  const cifar *self = (const cifar *)set;
-  return self->records[index * (self->label_bytes + PIXEL_BYTES) + self->label_bytes - 1];
+  return ((const cifar *)set)->records[index].label;
 }
 
 static const petra_dataset_ops cifar_ops = {.destroy = cifar_destroy, .read = cifar_read, .label = cifar_label};
@@ -100,21 +117,15 @@ static petra_status check_size(const cifar_format *format, const char *path, int
 static petra_status open_source(const cifar_format *format, char *path, source *out) {
   char what[64];
   int64_t bytes;
-  int fd;
-  *out = (source){.path = path};
+  *out = (source){.path = path, .fd = -1};
   snprintf(what, sizeof what, "a file of %s records (data.path)", format->set);
-  PETRA_TRY(petra_file_open(path, what, &fd, &bytes));
-  out->file = fdopen(fd, "rb");
-  if (!out->file) {
-    close(fd);
-    return petra_fail(PETRA_IO, "%s: cannot be opened: %s", path, strerror(errno));
-  }
+  PETRA_TRY(petra_file_open(path, what, &out->fd, &bytes));
   return check_size(format, path, bytes, &out->records);
 }
 
-/* Opens the files that `path` stands for. `count` is counted up as they are opened, also on failure. */
+/* Opens the files that `path` stands for; they are counted as they are opened, also on failure. */
 static petra_status open_sources(const cifar_format *format, const char *path, petra_split split, int64_t *problems,
-                                 source *sources, int *count) {
+                                 cifar *self) {
   const char *const *names = split == PETRA_SPLIT_TRAIN ? format->train : format->eval;
   struct stat info;
   char *full = NULL;
@@ -127,7 +138,7 @@ static petra_status open_sources(const cifar_format *format, const char *path, p
   if (S_ISDIR(info.st_mode)) {
     for (int i = 0; names[i]; i++) {
       PETRA_TRY(petra_folder_path(path, names[i], NULL, &full));
-      PETRA_TRY(petra_dataset_problem(problems, open_source(format, full, &sources[(*count)++])));
+      PETRA_TRY(petra_dataset_problem(problems, open_source(format, full, &self->sources[self->source_count++])));
     }
     return PETRA_OK;
   }
@@ -137,7 +148,7 @@ static petra_status open_sources(const cifar_format *format, const char *path, p
                       "run.eval_every: 0, or give a folder that also holds %s",
                       path, names[0]);
   PETRA_TRY(petra_duplicate_string(&full, path));
-  return petra_dataset_problem(problems, open_source(format, full, &sources[(*count)++]));
+  return petra_dataset_problem(problems, open_source(format, full, &self->sources[self->source_count++]));
 }
 
 bool petra_cifar_has_eval(const char *path) {
@@ -153,61 +164,60 @@ static petra_status check_labels(const cifar_format *format, const char *path, i
   return PETRA_OK;
 }
 
-/* Reads and checks all records of one file; the first `keep` good ones are stored at `records`, *kept of them. */
-static petra_status read_source(const cifar_format *format, const source *from, uint8_t *records, int64_t keep,
-                                int64_t *problems, int64_t *kept) {
-  uint8_t scratch[LABEL_BYTES_MAX + PIXEL_BYTES];
-  size_t length = (size_t)record_bytes(format);
-  for (int64_t i = 0; i < from->records; i++) {
-    uint8_t *record = *kept < keep ? records + (size_t)*kept * length : scratch;
-    errno = 0;
-    if (fread(record, length, 1, from->file) != 1)
-      return petra_fail(PETRA_IO, "%s: record %" PRId64 " (from 0) of %" PRId64 " cannot be read: %s", from->path, i,
-                        from->records, ferror(from->file) ? strerror(errno) : "the file became shorter");
-    petra_status status = check_labels(format, from->path, i, record);
+/* The labels of one file are read and checked; good records become the set's, until it has `most`. A label is in the last of
+ * its bytes. */
+static petra_status read_labels(const cifar_format *format, int from, int64_t most, int64_t *problems, cifar *self) {
+  uint8_t bytes[RECORDS_AT_ONCE * (LABEL_BYTES_MAX + PIXEL_BYTES)];
+  const source *file = &self->sources[from];
+  const int64_t length = record_bytes(format);
+  for (int64_t i = 0; i < file->records; i++) {
+    const int64_t at = i % RECORDS_AT_ONCE, left = file->records - i;
+    if (at == 0)
+      PETRA_TRY(petra_file_read_at(file->fd, file->path, i * length, bytes,
+                                   (size_t)((left < RECORDS_AT_ONCE ? left : RECORDS_AT_ONCE) * length)));
+    const uint8_t *record = bytes + at * length;
+    petra_status status = check_labels(format, file->path, i, record);
     PETRA_TRY(petra_dataset_problem(problems, status));
-    *kept += status == PETRA_OK && *kept < keep;
+    if (status == PETRA_OK && self->base.count < most)
+      self->records[self->base.count++] = (struct record){(uint32_t)i, (uint8_t)from, record[format->label_bytes - 1]};
   }
+  return PETRA_OK;
+}
+
+static petra_status open_split(const cifar_format *format, const char *path, petra_split split, int64_t limit,
+                               int64_t *problems, cifar *self) {
+  int64_t total = 0;
+  PETRA_TRY(open_sources(format, path, split, problems, self));
+  for (int i = 0; i < self->source_count; i++) {
+    total += self->sources[i].records;
+    if (self->sources[i].records > UINT32_MAX)
+      return petra_fail(PETRA_UNSUPPORTED, "%s: %" PRId64 " records; at most %" PRIu32 " a file are possible",
+                        self->sources[i].path, self->sources[i].records, UINT32_MAX);
+  }
+  if (limit > 0 && limit < total)
+    total = limit;
+  PETRA_TRY(petra_allocate_raw(&self->records, (size_t)total, sizeof *self->records));
+  for (int i = 0; i < self->source_count; i++)
+    PETRA_TRY(petra_dataset_problem(problems, read_labels(format, i, total, problems, self)));
   return PETRA_OK;
 }
 
 petra_status petra_cifar_open(petra_cifar_kind kind, const char *path, petra_split split, int64_t limit,
                               int64_t *problems, petra_dataset **out) {
   const cifar_format *format = &formats[kind];
-  source sources[FILES_MAX];
-  int count = 0;
-  int64_t total = 0, stored = 0;
-  cifar *self = NULL;
-  petra_status status;
-  PETRA_TRY_GOTO(status, open_sources(format, path, split, problems, sources, &count), close);
-  for (int i = 0; i < count; i++)
-    total += sources[i].records;
-  if (limit > 0 && limit < total)
-    total = limit;
-  PETRA_TRY_GOTO(status, petra_allocate(&self, 1, sizeof *self), close);
-  PETRA_TRY_GOTO(status, petra_allocate_raw(&self->records, (size_t)total, (size_t)record_bytes(format)), close);
-  for (int i = 0; i < count; i++) {
-    int64_t keep = sources[i].records < total - stored ? sources[i].records : total - stored, kept = 0;
-    status = read_source(format, &sources[i], self->records + stored * record_bytes(format), keep, problems, &kept);
-    PETRA_TRY_GOTO(status, petra_dataset_problem(problems, status), close);
-    stored += kept;
-  }
+  cifar *self;
+  PETRA_TRY(petra_allocate(&self, 1, sizeof *self));
   self->label_bytes = format->label_bytes;
   self->base = (petra_dataset){.ops = &cifar_ops,
-                               .count = stored,
                                .height = SIDE,
                                .width = SIDE,
                                .classes = format->labels[format->label_bytes - 1].values,
                                .mean = {0.4914, 0.4822, 0.4465},
                                .deviation = {0.2023, 0.1994, 0.2010}};
-  *out = &self->base;
-close:
-  if (status != PETRA_OK && self)
+  petra_status status = open_split(format, path, split, limit, problems, self);
+  if (status != PETRA_OK)
     cifar_destroy(&self->base);
-  for (int i = 0; i < count; i++) {
-    if (sources[i].file)
-      fclose(sources[i].file);
-    petra_free(sources[i].path);
-  }
+  else
+    *out = &self->base;
   return status;
 }

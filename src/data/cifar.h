@@ -8,9 +8,9 @@
 
 typedef enum petra_cifar_kind { PETRA_CIFAR10, PETRA_CIFAR100 } petra_cifar_kind;
 
-/* Reads the split into memory and checks every record of its files, also those past `limit` (0: none). `path`
- * and the errors are those of petra_dataset_open, and so is `problems`: a record with a label out of range is then left
- * out. CIFAR-100 gives the fine label. */
+/* Opens the split and checks every record of its files, also those past `limit` (0: none); images are read from the files
+ * when they are asked for. `path` and the errors are those of petra_dataset_open, and so is `problems`: a record with a label
+ * out of range is then left out. CIFAR-100 gives the fine label. */
 petra_status petra_cifar_open(petra_cifar_kind kind, const char *path, petra_split split, int64_t limit,
                               int64_t *problems, petra_dataset **out);
 
