@@ -107,6 +107,7 @@ typedef struct petra_config {
     int64_t max_microbatches; /* 0: no limit; else the run ends after so many */
     int64_t eval_every;       /* epochs between evaluations; 0: never */
     int64_t checkpoint_every; /* epochs between checkpoints; 0: none */
+    bool keep_checkpoint;     /* when the run is complete */
     petra_drain drain;
     bool trace_actions;
   } run;

@@ -94,7 +94,9 @@ _Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == s
   KEY(REAL, double, member, default_text, help, .real_min = (low), .real_max = (high), .rule = PETRA_RULE_##rule_name, \
       .role = PETRA_ROLE_##role_name)
 #define REAL(...) REAL_FOR(RESULT, __VA_ARGS__)
-#define BOOLEAN(member, default_text, help) KEY(BOOLEAN, bool, member, default_text, help, .choices = NULL)
+#define BOOLEAN_FOR(role_name, member, default_text, help)                                                             \
+  KEY(BOOLEAN, bool, member, default_text, help, .role = PETRA_ROLE_##role_name)
+#define BOOLEAN(...) BOOLEAN_FOR(RESULT, __VA_ARGS__)
 #define CHOICE_FOR(role_name, member, default_text, names, help)                                                       \
   KEY(CHOICE, unsigned, member, default_text, help, .choices = (names), .role = PETRA_ROLE_##role_name)
 #define CHOICE(...) CHOICE_FOR(RESULT, __VA_ARGS__)
@@ -124,6 +126,7 @@ const petra_config_key petra_config_keys[] = {
     INTEGER(run.eval_every, "1", 0, MANY, "epochs between evaluations; 0: never"),
     INTEGER_FOR(WAY, run.checkpoint_every, "1", 0, MANY, "epochs between checkpoints (checkpoint.h5), from which petra train --resume goes on; 0: none is written"),
     CHOICE(run.drain, "auto", drains, "whether the pipeline is emptied at the end of the run; auto: as the program has it (docs/semantics.md)"),
+    BOOLEAN_FOR(PLACE, run.keep_checkpoint, "false", "a complete run keeps its last checkpoint, so that petra train --resume can make it longer; else it is removed at the end"),
     BOOLEAN(run.trace_actions, "false", "every action of the run goes into /trace/actions of run.h5 (48 bytes an action)"),
 
     CHOICE(data.set, "cifar10", data_sets, "the images; shapes are synthetic and need no file"),

@@ -16,6 +16,7 @@
   X(NO_MEMORY, 1, "out of memory")                                                                                     \
   X(BACKEND, 1, "a compute library or device reported an error")                                                       \
   X(CHILD, 1, "a run that was started failed or was stopped")                                                          \
+  X(COMPLETE, 0, "there is nothing left to do")                                                                        \
   X(STOPPED, 1, "the user asked for the end")                                                                          \
   X(INTERNAL, 1, "an invariant of the program does not hold")
 

@@ -20,7 +20,7 @@ typedef struct petra_arguments {
   const char *image_size;  /* --image-size; NULL if not given */
   const char *jobs, *cell; /* --jobs, --cell; NULL if not given */
   bool slurm;
-  bool critical_path, resume;
+  bool critical_path, resume, overwrite;
   char *command_line; /* the whole of it, for the log */
 } petra_arguments;
 

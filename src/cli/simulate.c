@@ -180,6 +180,7 @@ static petra_status report(const petra_arguments *arguments, const petra_simulat
 
 static petra_status run(const petra_arguments *arguments) {
   const petra_simulation_options options = {.output = arguments->output,
+                                            .overwrite = arguments->overwrite,
                                             .trace = arguments->trace,
                                             .memory = arguments->memory,
                                             .command_line = arguments->command_line,
@@ -201,8 +202,9 @@ done:
 const petra_command petra_command_simulate = {
     .name = "simulate",
     .summary = "simulates what a method costs on a modelled cluster, without computing anything",
-    .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--trace FILE] [--critical-path] [--memory A] "
-                 "[--json] [--quiet]",
+    .arguments =
+        "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--overwrite] [--trace FILE] [--critical-path] [--memory A] "
+        "[--json] [--quiet]",
     .help = "Runs the actions of the config's method on the modelled cluster (cluster.*) under a virtual clock and\n"
             "prints the time per microbatch, idle time, lags, messages and memory. No tensor is computed, and no file\n"
             "is written but what --output and --trace ask for. The stages are the model's, or, where cluster.stages\n"
@@ -213,6 +215,7 @@ const petra_command petra_command_simulate = {
         (const petra_option[]){
             PETRA_OPTION("output", "DIR", output,
                          "writes run.h5 and config.yaml into DIR (default: nothing is written)"),
+            PETRA_OPTION("overwrite", NULL, overwrite, "removes the run that DIR holds; else that is left as it is"),
             PETRA_OPTION("trace", "FILE", trace, "writes a trace of every action for Chrome's or Perfetto's viewer"),
             PETRA_OPTION("critical-path", NULL, critical_path,
                          "tells which actions and messages the makespan is made of; keeps every action in memory"),

@@ -49,6 +49,7 @@ static petra_status rehearse(const petra_arguments *arguments, const petra_confi
                                            .trace = arguments->trace,
                                            .command_line = arguments->command_line,
                                            .resume = arguments->resume,
+                                           .overwrite = arguments->overwrite,
                                            .ranks = ranks};
   petra_rehearsal *rehearsal = NULL;
   petra_status status;
@@ -81,6 +82,7 @@ static petra_status train(const petra_arguments *arguments) {
                                .trace = arguments->trace,
                                .command_line = arguments->command_line,
                                .resume = arguments->resume,
+                               .overwrite = arguments->overwrite,
                                .print = print,
                                .progress = arguments->quiet ? PETRA_PROGRESS_QUIET : PETRA_PROGRESS_AUTO};
   petra_config *config = NULL;
@@ -90,6 +92,8 @@ static petra_status train(const petra_arguments *arguments) {
   petra_stop_catch();
   petra_stop_say("stopped before the run began");
   petra_ranks_hold_lines();
+  if (arguments->resume && arguments->overwrite)
+    PETRA_TRY_GOTO(status, petra_fail(PETRA_USAGE, "--resume and --overwrite; expected one of them"), done);
   if (arguments->input && strcmp(arguments->input, "-") == 0 && petra_ranks_launched() > 1)
     PETRA_TRY_GOTO(status,
                    petra_fail(PETRA_USAGE,
@@ -125,6 +129,8 @@ done:
   petra_ranks_close(ranks, status); /* another failure ends the program there, on every rank */
   if (status == PETRA_STOPPED)
     petra_stop_tell();
+  if (status == PETRA_COMPLETE)
+    status = PETRA_OK;
   petra_run_destroy(run);
   petra_config_destroy(config);
   petra_ranks_release_lines();
@@ -134,7 +140,8 @@ done:
 const petra_command petra_command_train = {
     .name = "train",
     .summary = "trains a network cut into stages, emulated on this device or on the processes of mpirun",
-    .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--resume] [--trace FILE] [--json] [--quiet]",
+    .arguments =
+        "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--resume | --overwrite] [--trace FILE] [--json] [--quiet]",
     .help =
         "Trains the network of the config with the method of the config. All J stages are emulated on this device,\n"
         "in the order in which a virtual clock lets them act; with run.mode: execute under mpirun each process has\n"
@@ -147,5 +154,7 @@ const petra_command petra_command_train = {
             PETRA_OPTION("trace", "FILE", trace, "writes a trace of every action for Chrome's or Perfetto's viewer"),
             PETRA_OPTION("resume", NULL, resume,
                          "goes on from checkpoint.h5 in DIR, bit for bit; from the beginning where there is none"),
+            PETRA_OPTION("overwrite", NULL, overwrite,
+                         "removes the run that DIR holds; else that is left as it is, and no run begins"),
             {0}},
     .run = train};

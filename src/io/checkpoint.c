@@ -31,7 +31,7 @@ typedef struct checkpoint {
 /* To be returned after a failure of HDF5 to write. */
 static petra_status fail_write(checkpoint *c) {
   c->lost = true;
-  return petra_hdf5_fail_write(c->path, &c->file.errors);
+  return petra_hdf5_fail_write(c->file.path, &c->file.errors);
 }
 
 static hid_t innermost(const checkpoint *c) {
@@ -162,8 +162,10 @@ petra_status petra_checkpoint_create_part(const char *stem, const char *config, 
   PETRA_TRY(petra_reserve(0));
   PETRA_TRY(allocate(stem, false, &c));
   petra_status status = petra_checkpoint_part_temporary(stem, &c->temporary);
-  if (status == PETRA_OK)
+  if (status == PETRA_OK) {
+    c->base.path = c->file.path = c->temporary;
     status = create(c, config);
+  }
   if (status != PETRA_OK)
     petra_checkpoint_destroy(&c->base);
   else
@@ -185,7 +187,7 @@ static petra_status seal_part(const checkpoint *c) {
   int failure = fd < 0 ? errno : petra_seal_finish(fd, NULL, 0);
   if (fd >= 0 && close(fd) != 0 && !failure)
     failure = errno;
-  return failure ? petra_fail(PETRA_IO, "%s: cannot write: %s", c->path, strerror(failure)) : PETRA_OK;
+  return failure ? petra_fail(PETRA_IO, "%s: cannot write: %s", c->temporary, strerror(failure)) : PETRA_OK;
 }
 
 static petra_status name_part(checkpoint *c, uint64_t digest) {

@@ -30,7 +30,7 @@ void petra_checkpoint_files_fini(petra_checkpoint_files *files) {
   petra_free(files->path);
 }
 
-static petra_status compare(const char *path, const char *found, const petra_config *expected) {
+petra_status petra_checkpoint_compare(const char *path, const char *found, const petra_config *expected) {
   petra_config_difference difference;
   int order;
   PETRA_TRY(petra_config_compare_text(path, found, expected, PETRA_ROLE_RESULT, &order, &difference));
@@ -48,7 +48,7 @@ petra_status petra_checkpoint_find(const char *path, const petra_config *config,
   if (access(path, F_OK) != 0)
     return PETRA_OK;
   PETRA_TRY(petra_checkpoint_open(path, &archive));
-  petra_status status = compare(path, petra_checkpoint_config(archive), config);
+  petra_status status = petra_checkpoint_compare(path, petra_checkpoint_config(archive), config);
   if (status != PETRA_OK)
     petra_checkpoint_destroy(archive);
   else

@@ -18,8 +18,11 @@ typedef struct petra_checkpoint_files {
 petra_status petra_checkpoint_files_init(petra_checkpoint_files *files, const char *directory, int32_t stages);
 void petra_checkpoint_files_fini(petra_checkpoint_files *files);
 
-/* Opens checkpoint.h5 and checks that it is of a run with this config, as far as keys decide what is computed up to there
- * (PETRA_ROLE_RESULT). *out is NULL, and all is well, where there is no such file. */
+/* PETRA_CONFIG unless `found`, the config in the file `path`, is `expected` as far as keys decide what is computed
+ * (PETRA_ROLE_RESULT). */
+petra_status petra_checkpoint_compare(const char *path, const char *found, const petra_config *expected);
+
+/* Opens checkpoint.h5 and checks that it is of a run with this config (petra_checkpoint_compare). *out is NULL, and all is well, where there is no such file. */
 petra_status petra_checkpoint_find(const char *path, const petra_config *config, petra_archive **out);
 
 /* What a checkpoint begins with. */

@@ -83,11 +83,13 @@ petra_status petra_folder_write_config(const char *directory, const char *text, 
   return status;
 }
 
-petra_status petra_folder_open(petra_folder *folder, const petra_config *config, const char *output) {
+petra_status petra_folder_open(petra_folder *folder, const petra_config *config, const char *output,
+                               petra_folder_use use) {
   *folder = (petra_folder){.lock = -1};
   PETRA_TRY(petra_folder_of(config, output, &folder->path));
   PETRA_TRY(
       petra_folder_lock(folder->path, LOCK_EX, "run", "a folder of its own (--output or run.name)", &folder->lock));
+  PETRA_TRY(petra_folder_admit(folder, config, use));
   return petra_folder_expand_config(config, &folder->config, &folder->config_size);
 }
 

@@ -13,9 +13,24 @@ typedef struct petra_folder {
   petra_runlog *runlog; /* NULL: none, or completed */
 } petra_folder;
 
+/* What becomes of a run that a folder holds already, begun or complete. */
+typedef enum petra_folder_use {
+  PETRA_FOLDER_NEW,       /* it is left as it is: PETRA_CONFIG */
+  PETRA_FOLDER_OVERWRITE, /* it is removed, before anything is written */
+  PETRA_FOLDER_RESUME /* it is gone on with: PETRA_COMPLETE, said on stdout, where there is nothing left to do; PETRA_CONFIG
+                             where it is complete, is to become longer, and has no checkpoint */
+} petra_folder_use;
+
 /* Opens --output, else run.output/run.name, made where it is missing, for one run at a time. petra_folder_fini is due
  * whatever comes back, for a folder {.lock = -1} as well. */
-petra_status petra_folder_open(petra_folder *folder, const petra_config *config, const char *output);
+petra_status petra_folder_open(petra_folder *folder, const petra_config *config, const char *output,
+                               petra_folder_use use);
+
+/* The last part of it (folder_held.c). */
+petra_status petra_folder_admit(const petra_folder *folder, const petra_config *config, petra_folder_use use);
+
+/* Removes checkpoint.h5 and its parts, where there are any. */
+petra_status petra_folder_remove_checkpoint(const petra_folder *folder);
 
 /* Creates run.h5, with config, seed and actions of `about` as the config says, and config.yaml; in this order, as run.h5
  * is the one that a full disk refuses. */

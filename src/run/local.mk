@@ -10,6 +10,7 @@ libpetra_a_SOURCES += \
 	src/run/execution.c src/run/execution.h \
 	src/run/execution_probe.c src/run/execution_probe.h \
 	src/run/folder.c src/run/folder.h \
+	src/run/folder_held.c \
 	src/run/footprint.c src/run/footprint.h \
 	src/run/libraries.c src/run/libraries.h \
 	src/run/merge.c src/run/merge.h \

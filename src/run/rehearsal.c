@@ -89,7 +89,8 @@ static petra_status open_records(petra_rehearsal *r) {
     return PETRA_OK;
   if (r->options.trace)
     PETRA_TRY(petra_trace_observer_create(&trace, &r->trace));
-  PETRA_TRY(petra_folder_open(&r->folder, r->config, r->options.output));
+  PETRA_TRY(petra_folder_open(&r->folder, r->config, r->options.output,
+                              r->options.overwrite ? PETRA_FOLDER_OVERWRITE : PETRA_FOLDER_NEW));
   return petra_folder_begin(&r->folder, &r->plan, &about);
 }
 

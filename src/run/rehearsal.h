@@ -11,6 +11,7 @@ typedef struct petra_rehearsal_options {
   const char *trace;        /* file for a trace of the wall clock; NULL: none */
   const char *command_line; /* for the log */
   bool resume;              /* is refused */
+  bool overwrite;           /* removes the run that the folder holds */
   petra_ranks *ranks;       /* borrowed */
 } petra_rehearsal_options;
 

@@ -117,7 +117,10 @@ static petra_status open_files(petra_run *run) {
   char backend[256], libraries[256];
   petra_runlog_about about = {.command = run->options.command_line, .backend = backend, .libraries = libraries};
   petra_checkpoint_begin begin;
-  PETRA_TRY(petra_folder_open(&run->folder, run->config, run->options.output));
+  const petra_folder_use use = run->options.resume      ? PETRA_FOLDER_RESUME
+                               : run->options.overwrite ? PETRA_FOLDER_OVERWRITE
+                                                        : PETRA_FOLDER_NEW;
+  PETRA_TRY(petra_folder_open(&run->folder, run->config, run->options.output, use));
   PETRA_TRY(petra_join_path(run->folder.path, "weights.h5", &run->weights_path));
   PETRA_TRY(petra_checkpoint_files_init(&run->checkpoint, run->folder.path, run->plan.stages));
   run->network.backend->ops->describe(run->network.backend, backend, sizeof backend);
@@ -424,7 +427,8 @@ static petra_status close_records(petra_run *run) {
     return PETRA_OK;
   if (run->probe)
     PETRA_TRY(petra_runlog_probe_memory(run->probe_log.log, petra_probe_account(run->probe)));
-  return petra_folder_complete(&run->folder);
+  PETRA_TRY(petra_folder_complete(&run->folder));
+  return run->config->run.keep_checkpoint ? PETRA_OK : petra_folder_remove_checkpoint(&run->folder);
 }
 
 petra_status petra_run_close(petra_run *run) {

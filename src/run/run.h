@@ -14,7 +14,8 @@ typedef struct petra_run_options {
   const char *output;       /* the folder; NULL: run.output/run.name */
   const char *trace;        /* file for a trace of the virtual clock; NULL: none */
   const char *command_line; /* for the log */
-  bool resume;              /* goes on from the folder's checkpoint, where there is one */
+  bool resume;              /* goes on from the folder's checkpoint, where there is one (run/folder.h) */
+  bool overwrite;           /* removes the run that the folder holds; not with resume */
   bool print;               /* lines on stdout: where it resumes, one an epoch, how it ended */
   petra_progress_style progress;
   const petra_dataset *train, *evaluation; /* borrowed; NULL: those of the config */

@@ -141,7 +141,8 @@ static petra_status open_log(petra_simulation *s) {
       petra_log(PETRA_LOG_WARNING, "run.trace_actions without --output: nothing is written");
     return PETRA_OK;
   }
-  PETRA_TRY(petra_folder_open(&s->folder, s->config, s->options.output));
+  PETRA_TRY(petra_folder_open(&s->folder, s->config, s->options.output,
+                              s->options.overwrite ? PETRA_FOLDER_OVERWRITE : PETRA_FOLDER_NEW));
   PETRA_TRY(petra_folder_begin(&s->folder, &s->plan, &about));
   if (s->config->cluster.stages == 0)
     PETRA_TRY(petra_folder_write_stages(&s->folder, &s->plan));

@@ -26,6 +26,7 @@ typedef struct petra_simulated {
 
 typedef struct petra_simulation_options {
   const char *output;       /* folder for run.h5 and config.yaml; NULL: nothing is written */
+  bool overwrite;           /* removes the run that the folder holds */
   const char *trace;        /* file for a trace of the virtual clock; NULL: none */
   const char *memory;       /* "measured", "paper" or "strict"; NULL: measured, where there is a model */
   const char *command_line; /* for the log */

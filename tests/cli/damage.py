@@ -20,7 +20,7 @@ COUNT = int(os.environ.get("PETRA_TEST_DAMAGE", "10"))
 MOST_S, MOST_KIB = 10, 500 * 1024
 
 CONFIG = """\
-run: {name: damaged, epochs: 3, seed: 3, eval_every: 1, checkpoint_every: 1, trace_actions: true}
+run: {name: damaged, epochs: 3, seed: 3, eval_every: 1, checkpoint_every: 1, keep_checkpoint: true, trace_actions: true}
 data: {set: shapes, batch: 4, limit: 24, eval_limit: 8, workers: 1}
 model: {width: 1}
 stages: {partition: balanced, count: 4}
@@ -239,10 +239,13 @@ class Damage(ProgramTest):
         arguments = ["train", "c.yaml", *options, "--output", "a", "--quiet"]
         shutil.rmtree(self.path("a"), ignore_errors=True)
         self.good(*arguments)
+        os.remove(self.path("a/run.h5"))  # as if it had been cut off
         parts = sorted(f"checkpoint/{name}" for name in os.listdir(self.path("a/checkpoint")))
         return {name: self.read(f"a/{name}") for name in ["checkpoint.h5", *parts]}, [*arguments, "--resume"]
 
     def restore(self, files):
+        if os.path.exists(self.path("a/run.h5")):
+            os.remove(self.path("a/run.h5"))
         shutil.rmtree(self.path("a/checkpoint"))
         os.mkdir(self.path("a/checkpoint"))
         for name, content in files.items():

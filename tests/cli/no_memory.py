@@ -13,14 +13,14 @@ import shutil
 import subprocess
 import sys
 
-from program import PETRA, ProgramTest, main
+from program import overwriting, PETRA, ProgramTest, main
 
 COUNT = os.environ.get("PETRA_TEST_REFUSE", "30")
 SOURCE = os.path.join(os.environ.get("srcdir", os.path.dirname(os.path.abspath(__file__)) + "/../.."), "tests/refuse_memory.c")
 SECONDS = 120
 
 CONFIG = """\
-run: {name: no-memory, epochs: 2, eval_every: 1, checkpoint_every: 1}
+run: {name: no-memory, epochs: 2, eval_every: 1, checkpoint_every: 1, keep_checkpoint: true}
 data: {set: shapes, batch: 2, limit: 4, eval_limit: 2, workers: 1}
 model: {width: 1}
 stages: {partition: balanced, count: 2}
@@ -65,7 +65,7 @@ class OneAllocation(NoMemory):
         if number is not None:
             environment["PETRA_REFUSE"] = str(number)
         self.write("trace", b"")
-        process = subprocess.run([PETRA, *arguments], cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
+        process = subprocess.run([PETRA, *overwriting(tuple(arguments))], cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
                                  capture_output=True, timeout=SECONDS, check=False)
         return process.returncode, process.stderr.decode(errors="replace")
 
@@ -105,6 +105,7 @@ class OneAllocation(NoMemory):
         self.each(*train)
         self.each("inspect", "t")
         self.good(*train)
+        os.remove(self.path("t/run.h5"))  # as if it had been cut off
         shutil.copytree(self.path("t"), self.path("kept"))
 
         def again():
@@ -122,7 +123,7 @@ class Limits(NoMemory):
         def limit():
             resource.setrlimit(resource.RLIMIT_AS, (kib << 10, kib << 10))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        process = subprocess.run([PETRA, *arguments], cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True,
+        process = subprocess.run([PETRA, *overwriting(tuple(arguments))], cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True,
                                  timeout=SECONDS, check=False, preexec_fn=limit)
         if process.returncode != 0:
             self.check(f"{kib} KiB: {arguments}", process.returncode, process.stderr.decode(errors="replace"))

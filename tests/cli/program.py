@@ -36,6 +36,12 @@ def process_of_rank(launcher, rank):
     return None
 
 
+def overwriting(arguments):
+    """Tests use a folder again, which a user has to ask for."""
+    writes = arguments[:1] in (("train",), ("simulate",)) and not {"--resume", "--overwrite", "--help"} & set(arguments)
+    return (*arguments, "--overwrite") if writes else arguments
+
+
 class ProgramTest(unittest.TestCase):
     """Each test has an empty folder, in which petra runs, with the config small.yaml in it."""
 
@@ -64,11 +70,11 @@ class ProgramTest(unittest.TestCase):
         with open(self.path(name), "r+b") as file:
             file.write(bytes(512))
 
-    def start(self, *arguments, **options):
+    def start(self, *arguments, overwrite=True, **options):
         options.setdefault("stdout", subprocess.PIPE)
         options.setdefault("stderr", subprocess.PIPE)
         options.setdefault("stdin", subprocess.DEVNULL)
-        return subprocess.Popen([PETRA, *arguments], cwd=self.folder, **options)
+        return subprocess.Popen([PETRA, *(overwriting(arguments) if overwrite else arguments)], cwd=self.folder, **options)
 
     def run_petra(self, *arguments, stdin=b"", **options):
         """(exit status, stdout, stderr)"""

@@ -13,7 +13,7 @@ import numpy
 
 import execute
 from execute import ENVIRONMENT, petra_info_says_mpi
-from program import PETRA, ProgramTest, main
+from program import overwriting, PETRA, ProgramTest, main
 
 KINDS = "FBWUE"
 SLEEP = ["small.yaml", "--set", "cluster.cost.model=constant", "--set", "cluster.cost.forward_s=0.002", "--set",
@@ -25,7 +25,7 @@ SLEEP = ["small.yaml", "--set", "cluster.cost.model=constant", "--set", "cluster
 class Rehearsal(ProgramTest):
     def mpirun(self, ranks, *arguments):
         """(exit status, stdout, the lines of petra on stderr)"""
-        run = subprocess.run(["mpirun", "-n", str(ranks), PETRA, *arguments], cwd=self.folder, env={**os.environ, **ENVIRONMENT},
+        run = subprocess.run(["mpirun", "-n", str(ranks), PETRA, *overwriting(arguments)], cwd=self.folder, env={**os.environ, **ENVIRONMENT},
                              stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False)
         return run.returncode, run.stdout.decode(), [line for line in run.stderr.decode().splitlines() if line.startswith("petra: ")]
 

@@ -15,7 +15,7 @@ import numpy
 from program import PETRA, ProgramTest, main
 
 CONFIG = """\
-run: {name: resumed, epochs: 3, seed: 3, eval_every: 1, drain: auto}
+run: {name: resumed, epochs: 3, seed: 3, eval_every: 1, drain: auto, keep_checkpoint: true}
 data: {set: shapes, batch: 4, limit: 40, eval_limit: 8, workers: 1}
 model: {width: 1}
 lr: {warmup_epochs: 1, milestones: [2]}
@@ -144,6 +144,7 @@ class Resume(ProgramTest):
         self.assertGreater(len(set(took.tolist())), len(took) // 4)  # nobody's list of prices
         self.assertLess(took.sum() / 1e9, wall + 1)
         subprocess.run(["cp", "-r", self.path("whole"), self.path("again")], check=True)
+        os.remove(self.path("again/run.h5"))
         self.train("again", settings, "--resume")
         self.assertEqual(self.read("whole/weights.h5"), self.read("again/weights.h5"))
         with h5py.File(self.path("again/checkpoint.h5")) as file:
@@ -170,6 +171,30 @@ class Resume(ProgramTest):
         self.train("short", ["run.epochs=3"], "--resume")
         self.same("long", "short", [])
 
+    def test_a_folder_that_holds_a_run(self):
+        def files():
+            return {name: self.read(f"out/{name}") for name in sorted(os.listdir(self.path("out")))}
+
+        run = ["train", "small.yaml", "--output", "out", "--quiet"]
+        longer = ["--set", "run.epochs=3"]
+        self.good(*run)
+        before = files()
+        self.assertEqual(list(before), ["config.yaml", "run.h5", "weights.h5"])  # no checkpoint is kept
+        for command in "train", "simulate":
+            self.bad(2, ["out: holds a run already (run.h5)", "--resume", "--overwrite", "--output"], command, *run[1:],
+                     "--set", "run.seed=2", overwrite=False)
+        self.assertEqual(self.good(*run, "--resume"), "out: this run is complete; there is nothing left to do\n")
+        self.bad(2, ["out: this run is complete, with run.epochs: 2, ", "to 3 (run.keep_checkpoint)"], *run, *longer, "--resume")
+        self.bad(2, "run.h5: was written with run.seed: 1", *run, "--set", "run.seed=2", "--resume")
+        self.bad(2, "--resume and --overwrite; expected one of them", *run, "--resume", "--overwrite")
+        self.assertEqual(files(), before)
+        os.remove(self.path("out/run.h5"))  # what a killed --overwrite leaves
+        self.bad(2, "out: holds a run already (weights.h5)", *run, overwrite=False)
+        self.good(*run, "--set", "run.keep_checkpoint=true", "--overwrite")
+        self.assertEqual(sorted(os.listdir(self.path("out"))), ["checkpoint", "checkpoint.h5", "config.yaml", "run.h5", "weights.h5"])
+        self.good("simulate", *run[1:], "--overwrite")  # nothing is left of the training
+        self.assertEqual(sorted(os.listdir(self.path("out"))), ["config.yaml", "run.h5"])
+
     def checkpoint(self, output):
         """Its files by name, and what is in them."""
         names = ["checkpoint.h5", *(f"checkpoint/{name}" for name in os.listdir(self.path(f"{output}/checkpoint")))]
@@ -192,7 +217,7 @@ class Resume(ProgramTest):
         command = [PETRA, "train", "c.yaml", *self.options(wide), "--output", "full", "--quiet", "--resume"]
         done = subprocess.run(command, cwd=self.folder, preexec_fn=no_space, capture_output=True, text=True)
         self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertRegex(done.stderr, r"full/checkpoint/stage-0\d-[0-9a-f]{16}.h5: cannot ")
+        self.assertRegex(done.stderr, r"full/checkpoint/.stage-0\d.h5.tmp: cannot ")
         self.assertEqual(done.stderr.count("\n"), 1)
         found = self.checkpoint("full")
         self.assertEqual({name: found.get(name) for name in before}, before)
@@ -203,6 +228,8 @@ class Resume(ProgramTest):
         self.write("c.yaml", CONFIG)
         self.train("out", [])
         options = ["--output", "out", "--quiet", "--resume"]
+        self.bad(2, "run.h5: was written with optim.lr: 0.1", "train", "c.yaml", *self.options(["optim.lr=0.2"]), *options)
+        os.remove(self.path("out/run.h5"))
         self.bad(2, "checkpoint.h5: was written with optim.lr: 0.1, and the config has 0.2; expected the config of the run",
                  "train", "c.yaml", *self.options(["optim.lr=0.2"]), *options)
         self.bad(2, "expected a longer run", "train", "c.yaml", *self.options(["run.epochs=2"]), *options)
@@ -228,6 +255,7 @@ class Resume(ProgramTest):
         self.assertEqual([name for name in left if os.path.exists(self.path(name))], [])
         self.bad(2, "simulate takes no --resume", "simulate", "c.yaml", "--resume")
         os.remove(self.path("out/checkpoint.h5"))
+        os.remove(self.path("out/run.h5"))
         self.train("out", [], "--resume")  # from the beginning
         self.assertIn("no out/checkpoint.h5", self.good("train", "c.yaml", *self.options(["run.checkpoint_every=0"]), "--output",
                                                        "none", "--resume").replace("none/", "out/"))

@@ -1,0 +1,120 @@
+/* What a folder holds already of an earlier run, and what becomes of it. */
+#include "run/folder.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "io/checkpoint.h"
+#include "io/runlog_read.h"
+#include "run/checkpoint_files.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Any of these is (a part of) a run. In the order in which they are removed: what tells most of a run goes first, so that what a
+ * killed process leaves passes for no run. */
+static const char *const marks[] = {"run.h5", "checkpoint.h5", "weights.h5"};
+enum { MARKS = sizeof marks / sizeof *marks, RUN_LOG = 0, CHECKPOINT = 1 };
+
+static petra_status holds(const petra_folder *folder, const char *name, bool *out) {
+  char *path;
+  PETRA_TRY(petra_join_path(folder->path, name, &path));
+  *out = access(path, F_OK) == 0;
+  petra_free(path);
+  return PETRA_OK;
+}
+
+static petra_status remove_file(const petra_folder *folder, const char *name) {
+  char *path;
+  PETRA_TRY(petra_join_path(folder->path, name, &path));
+  petra_status status = unlink(path) == 0 || errno == ENOENT
+                            ? PETRA_OK
+                            : petra_fail(PETRA_IO, "%s: cannot remove: %s", path, strerror(errno));
+  petra_free(path);
+  return status;
+}
+
+petra_status petra_folder_remove_checkpoint(const petra_folder *folder) {
+  char *parts;
+  PETRA_TRY(remove_file(folder, marks[CHECKPOINT]));
+  PETRA_TRY(petra_join_path(folder->path, "checkpoint", &parts));
+  petra_checkpoint_remove_parts(parts, NULL, NULL, 0);
+  rmdir(parts); /* as far as nothing else is in it */
+  petra_free(parts);
+  return PETRA_OK;
+}
+
+static petra_status refuse(const petra_folder *folder) {
+  for (int i = 0; i < MARKS; i++) {
+    bool there;
+    PETRA_TRY(holds(folder, marks[i], &there));
+    if (there)
+      return petra_fail(
+          PETRA_CONFIG,
+          "%s: holds a run already (%s); expected --resume to go on with it, --overwrite to remove it first, or "
+          "another folder (--output or run.name)",
+          folder->path, marks[i]);
+  }
+  return PETRA_OK;
+}
+
+static petra_status overwrite(const petra_folder *folder) {
+  for (int i = 0; i < MARKS; i++)
+    PETRA_TRY(remove_file(folder, marks[i]));
+  PETRA_TRY(petra_folder_remove_checkpoint(folder));
+  return remove_file(folder, "config.yaml");
+}
+
+/* A complete run: there is nothing left to do, or it is to become longer. */
+static petra_status go_on_with_complete(const petra_folder *folder, const petra_config *config, const char *log,
+                                        const petra_runlog_summary *run, bool has_checkpoint) {
+  petra_config_difference difference;
+  int order;
+  PETRA_TRY(petra_checkpoint_compare(log, run->config, config));
+  PETRA_TRY(petra_config_compare_text(log, run->config, config, PETRA_ROLE_LENGTH, &order, &difference));
+  if (order == 0) {
+    petra_utf8_print(stdout, "%s: this run is complete; there is nothing left to do\n", folder->path);
+    return PETRA_COMPLETE;
+  }
+  return has_checkpoint
+             ? PETRA_OK
+             : petra_fail(PETRA_CONFIG,
+                          "%s: this run is complete, with %s: %s, and no checkpoint was kept to go on from to %s "
+                          "(run.keep_checkpoint); expected --overwrite, or another folder",
+                          folder->path, difference.key, difference.a, difference.b);
+}
+
+static petra_status resume(const petra_folder *folder, const petra_config *config) {
+  bool has_log, has_checkpoint;
+  char *log;
+  petra_runlog_summary *run = NULL;
+  PETRA_TRY(holds(folder, marks[RUN_LOG], &has_log));
+  PETRA_TRY(holds(folder, marks[CHECKPOINT], &has_checkpoint));
+  if (!has_log)
+    return PETRA_OK;
+  PETRA_TRY(petra_join_path(folder->path, marks[RUN_LOG], &log));
+  petra_status status = petra_runlog_summary_read(log, &run);
+  if (status == PETRA_OK && run->complete)
+    status = go_on_with_complete(folder, config, log, run, has_checkpoint);
+  if (status == PETRA_DATA && has_checkpoint) { /* which has the log as it was then */
+    petra_log(PETRA_LOG_WARNING, "%s: is replaced by the log in the checkpoint", log);
+    status = PETRA_OK;
+  }
+  petra_runlog_summary_destroy(run);
+  petra_free(log);
+  return status;
+}
+
+petra_status petra_folder_admit(const petra_folder *folder, const petra_config *config, petra_folder_use use) {
+  switch (use) {
+  case PETRA_FOLDER_OVERWRITE:
+    return overwrite(folder);
+  case PETRA_FOLDER_RESUME:
+    return resume(folder, config);
+  case PETRA_FOLDER_NEW:
+    break;
+  }
+  return refuse(folder);
+}
