@@ -98,8 +98,10 @@ static petra_status resume(const petra_folder *folder, const petra_config *confi
   petra_status status = petra_runlog_summary_read(log, &run);
   if (status == PETRA_OK && run->complete)
     status = go_on_with_complete(folder, config, log, run, has_checkpoint);
-  if (status == PETRA_DATA && has_checkpoint) { /* which has the log as it was then */
-    petra_log(PETRA_LOG_WARNING, "%s: is replaced by the log in the checkpoint", log);
+  if (status == PETRA_DATA) { /* a power cut can leave such a file */
+    petra_log(PETRA_LOG_WARNING, "%s: %s", log,
+              has_checkpoint ? "is replaced by the log in the checkpoint"
+                             : "is replaced: the run begins at its beginning");
     status = PETRA_OK;
   }
   petra_runlog_summary_destroy(run);

@@ -269,6 +269,18 @@ class Output(ProgramTest):
         self.good("inspect", f"{folder}/config.yaml")
         self.good("evaluate", "small.yaml", *self.set_options(model__weights=f"{folder}/weights.h5"))
 
+    def begun(self, folder, config, weights):
+        """What --overwrite and then a failure left: nothing of the run before, no half file."""
+        left = set(os.listdir(self.path(folder)))
+        self.assertLessEqual(left, {"config.yaml", "run.h5", "weights.h5", "checkpoint.h5", "checkpoint"})
+        if "run.h5" in left:
+            self.good("inspect", folder)
+        if "config.yaml" in left:
+            self.assertEqual(self.read(f"{folder}/config.yaml"), config)
+        if "weights.h5" in left:
+            self.good("evaluate", "small.yaml", *self.set_options(model__weights=f"{folder}/weights.h5"))
+            self.assertNotEqual(self.read(f"{folder}/weights.h5"), weights)
+
     @staticmethod
     def file_size_limit(size):
         return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
@@ -276,7 +288,9 @@ class Output(ProgramTest):
     def test_full_disk(self):
         self.good("train", "small.yaml", "--output", "out", "--quiet")
         size = {name: os.path.getsize(self.path(f"out/{name}")) for name in ["run.h5", "config.yaml", "weights.h5"]}
-        weights, config = self.read("out/weights.h5"), self.read("out/config.yaml")
+        weights, config = self.read("out/weights.h5"), self.read("out/config.yaml").replace(b"  seed: 1\n", b"  seed: 2\n")
+        self.assertNotEqual(config, self.read("out/config.yaml"))
+        other = ["train", "small.yaml", "--set", "run.seed=2", "--output", "out", "--quiet"]
         limits = {0, 1, 100, size["config.yaml"] - 1, size["config.yaml"], 4096, size["run.h5"] - 1,
                   size["weights.h5"] - 1, size["weights.h5"] // 2, 1 << 20}
         # run.h5 has 1 MiB of room reserved behind its content while the run goes on.
@@ -285,17 +299,15 @@ class Output(ProgramTest):
         failed = set()
         for limit in sorted(limits):
             limit_file_size = self.file_size_limit(limit)
-            code, _, _ = self.run_petra("train", "small.yaml", "--output", "out", "--quiet", preexec_fn=limit_file_size)
+            code, _, _ = self.run_petra(*other, preexec_fn=limit_file_size)
             if code == 0:
                 self.assertGreaterEqual(limit, size["run.h5"] + (1 << 20))
                 continue
-            error = self.bad(FAILED, "out/", "train", "small.yaml", "--output", "out", "--quiet",
-                             preexec_fn=limit_file_size)
+            error = self.bad(FAILED, "out/", *other, preexec_fn=limit_file_size)
             failed |= {name for name in size if name in error}
-            self.readable("out")
-            self.assertEqual(self.read("out/weights.h5"), weights)
-            self.assertEqual(self.read("out/config.yaml"), config)
+            self.begun("out", config, weights)
         self.assertIn("run.h5", failed)
+        self.good("train", "small.yaml", "--output", "out", "--quiet")
         for limit in [0, 1, 4096, size["weights.h5"] - 1]:
             self.bad(FAILED, "out/weights.h5", "init", "small.yaml", "--output", "out", "--quiet",
                      preexec_fn=self.file_size_limit(limit))
@@ -312,7 +324,7 @@ class Output(ProgramTest):
         self.assertGreater(limit, os.path.getsize(self.path("out/run.h5")) + (1 << 20))
         self.bad(FAILED, "out/weights.h5", "train", "small.yaml", *wide, "--output", "out", "--quiet",
                  preexec_fn=self.file_size_limit(limit))
-        self.assertEqual(self.read("out/weights.h5"), weights)
+        self.assertEqual(sorted(os.listdir(self.path("out"))), ["config.yaml", "run.h5"])
         with h5py.File(self.path("out/run.h5"), "r") as file:
             self.assertEqual(len(file["train/loss"]), 2)
 

@@ -72,7 +72,7 @@ class ControlCharacters(ProgramTest):
 
     def test_outputs(self):
         folder = f"out/{BAD}"
-        train = ["train", "small.yaml", "--output", folder]
+        train = ["train", "small.yaml", "--set", "run.keep_checkpoint=true", "--output", folder]
         self.assertIn(SHOWN, self.good(*train))
         self.assertEqual(self.good_json(*train)["output"], folder)
         self.assertIn(f"resumed from out/{SHOWN}", self.good(*train, "--set", "run.epochs=3", "--resume"))

@@ -39,7 +39,7 @@ def process_of_rank(launcher, rank):
 def overwriting(arguments):
     """Tests use a folder again, which a user has to ask for."""
     writes = arguments[:1] in (("train",), ("simulate",)) and not {"--resume", "--overwrite", "--help"} & set(arguments)
-    return (*arguments, "--overwrite") if writes else arguments
+    return (arguments[0], "--overwrite", *arguments[1:]) if writes else arguments
 
 
 class ProgramTest(unittest.TestCase):

@@ -148,7 +148,7 @@ class Inspect(ProgramTest):
         self.assertEqual([stage["delay"] for stage in one["stages"]], [0])
 
     def test_run(self):
-        self.good("train", "small.yaml", "--output", "out", "--quiet")
+        self.good("train", "small.yaml", "--output", "out", "--quiet", overwrite=False)
         folder, file = self.good("inspect", "out"), self.good("inspect", "out/run.h5")
         self.assertEqual(folder, file)
         self.assertIn("petra train small.yaml --output out --quiet", folder)
@@ -174,9 +174,9 @@ class Train(ProgramTest):
 
     def test_folder(self):
         self.good("train", "small.yaml", *self.set_options(run__output="a/b", run__name="c"))
-        self.assertEqual(sorted(os.listdir(self.path("a/b/c"))), ["checkpoint", "checkpoint.h5", "config.yaml", "run.h5", "weights.h5"])
+        self.assertEqual(sorted(os.listdir(self.path("a/b/c"))), ["config.yaml", "run.h5", "weights.h5"])
         self.good("train", "small.yaml", "--output", "d/")
-        self.assertEqual(sorted(os.listdir(self.path("d"))), ["checkpoint", "checkpoint.h5", "config.yaml", "run.h5", "weights.h5"])
+        self.assertEqual(sorted(os.listdir(self.path("d"))), ["config.yaml", "run.h5", "weights.h5"])
 
     def test_quiet(self):
         for command in [["train", "small.yaml"], ["init", "small.yaml"],
@@ -267,7 +267,7 @@ class WhileRunning(ProgramTest):
         self.assertFalse(os.path.exists(self.path("out/weights.h5")))
         # The folder can be used again.
         self.good("train", "small.yaml", "--output", "out", "--quiet")
-        self.assertEqual(sorted(os.listdir(self.path("out"))), ["checkpoint", "checkpoint.h5", "config.yaml", "run.h5", "weights.h5"])
+        self.assertEqual(sorted(os.listdir(self.path("out"))), ["config.yaml", "run.h5", "weights.h5"])
 
 
 main()
