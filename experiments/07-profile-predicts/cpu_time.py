@@ -20,7 +20,7 @@ METHODS = ("backprop", "reversible", "petra")
 
 def processor_s(folder, method, microbatches):
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([PETRA, "train", CONFIG, *THREADS, "--set", f"run.max_microbatches={microbatches}", "--set", f"method.name={method}",
+    subprocess.run([PETRA, "train", CONFIG, "--overwrite", *THREADS, "--set", f"run.max_microbatches={microbatches}", "--set", f"method.name={method}",
                     "--output", folder], check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

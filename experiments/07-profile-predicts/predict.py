@@ -36,7 +36,7 @@ def simulated(options, method, profile):
 
 def measured(options, method, folder):
     """Seconds between the losses of successive microbatches of a training run."""
-    petra(options.petra, "train", CONFIG, *options.sets, "--set", f"method.name={method}", "--output", folder)
+    petra(options.petra, "train", CONFIG, "--overwrite", *options.sets, "--set", f"method.name={method}", "--output", folder)
     with h5py.File(os.path.join(folder, "run.h5"), "r") as file:
         return numpy.diff(file["train/wall_s"][START:])
 

@@ -45,7 +45,7 @@ def train(arguments, method, stages, name):
         settings += ["stages.partition=balanced", f"stages.count={stages}"]
     settings += [f"method.mitigation.{key}={value}" for key, value in MITIGATIONS[name].items()]
     if not os.path.exists(os.path.join(folder, "weights.h5")):
-        command = [arguments.petra, "train", os.path.join(HERE, "base.yaml"), "--quiet", "--output", folder]
+        command = [arguments.petra, "train", "--overwrite", os.path.join(HERE, "base.yaml"), "--quiet", "--output", folder]
         for setting in settings:
             command += ["--set", setting]
         done = subprocess.run(command, stderr=subprocess.PIPE, text=True)

@@ -50,7 +50,7 @@ def main():
                 ends = []
                 for method in "delayed", "delayed-reversible":
                     place = os.path.join(folder, f"{method}-{precision}-{microbatches}")
-                    petra(program, "train", CONFIG, *common, "--set", f"method.name={method}", "--set", f"run.max_microbatches={microbatches}",
+                    petra(program, "train", CONFIG, "--overwrite", *common, "--set", f"method.name={method}", "--set", f"run.max_microbatches={microbatches}",
                           "--output", place)
                     ends.append(parameters(os.path.join(place, "weights.h5")))
                 ratio = float(numpy.linalg.norm(ends[0] - ends[1]) / numpy.linalg.norm(ends[0] - initial))

@@ -74,11 +74,11 @@ def compute():
                 if case == "slow link" and not slow:
                     continue
                 mpirun(RANKS, ["profile", CONFIG, "--output", profile], link)
-                mpirun(RANKS, ["train", CONFIG, "--set", "run.mode=execute", "--set", f"cluster.cost.profile={profile}", *options,
+                mpirun(RANKS, ["train", CONFIG, "--overwrite", "--set", "run.mode=execute", "--set", f"cluster.cost.profile={profile}", *options,
                                "--output", out], link)
                 rows.append(row(case, number, out))
         for stages, microbatches in SLEEPS:
-            mpirun(min(stages, 4), ["train", CONFIG, "--set", "run.mode=execute", "--set", f"cluster.stages={stages}", *SLEEP, "--set",
+            mpirun(min(stages, 4), ["train", CONFIG, "--overwrite", "--set", "run.mode=execute", "--set", f"cluster.stages={stages}", *SLEEP, "--set",
                                     f"run.max_microbatches={microbatches}", "--output", out])
             rows.append(row(f"slept, J = {stages}", 1, out))
     sim.write_table(TABLE, [{key: value if value is not None else "" for key, value in r.items()} for r in rows])

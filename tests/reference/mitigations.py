@@ -126,7 +126,7 @@ def reference(blocks, init, data, method, accumulate, mitigation):
 def petra(program, folder, method, accumulate, mitigation):
     settings = {"method.name": method, "method.accumulate": accumulate, "model.weights": os.path.join(folder, "init.h5"),
                 "data.path": os.path.join(folder, "data.bin"), **{f"method.mitigation.{k}": v for k, v in mitigation.items()}}
-    command = [program, "train", os.path.join(folder, "base.yaml"), "--quiet", "--output", os.path.join(folder, "run")]
+    command = [program, "train", "--overwrite", os.path.join(folder, "base.yaml"), "--quiet", "--output", os.path.join(folder, "run")]
     for key, value in settings.items():
         command += ["--set", f"{key}={value}"]
     subprocess.run(command, check=True)
