@@ -254,8 +254,8 @@ tests_test_simulate_LDADD = $(TESTS_LDADD)
 EXTRA_DIST += tests/reference/pipeline_simpy.py tests/golden/pipelines.txt tests/cli/simulate.py tests/cli/simulate_results.py
 # sim: the memory ledger and the roofline; petra inspect --memory
 check_PROGRAMS += tests/test_ledger
-TESTS += tests/test_ledger tests/cli/inspect_memory.py
-EXTRA_DIST += tests/cli/inspect_memory.py
+TESTS += tests/test_ledger tests/cli/inspect_memory.py tests/cli/memory.py
+EXTRA_DIST += tests/cli/inspect_memory.py tests/cli/memory.py
 tests_test_ledger_SOURCES = tests/test_ledger.c tests/networks.h tests/harness.h
 tests_test_ledger_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_ledger_LDADD = $(TESTS_LDADD)

@@ -1,0 +1,55 @@
+"""What a training really takes of the host's memory, beside what its accounts say, and that it does not grow."""
+
+import os
+
+import h5py
+
+from no_memory import sanitized
+from program import PETRA, ProgramTest, main
+
+MB = 1000 * 1000
+BASE = 70 * MB  # the program and its libraries (45 MB), the log, the loader's batches
+
+CONFIG = """\
+data: {set: shapes, batch: 32, limit: 640, eval_limit: 32, workers: 1}
+model: {width: 8}
+device: {threads: 1}
+run: {epochs: 2, checkpoint_every: 1}
+"""
+
+
+class Memory(ProgramTest):
+    def peak(self, *arguments):
+        """Peak of the resident set in bytes."""
+        child = os.posix_spawn(PETRA, [PETRA, *arguments], os.environ)
+        _, status, usage = os.wait4(child, 0)
+        self.assertEqual(status, 0)
+        return usage.ru_maxrss * 1024
+
+    def setUp(self):
+        super().setUp()
+        if sanitized():
+            self.skipTest("an address sanitizer keeps memory of its own")
+        self.write("c.yaml", CONFIG)
+
+    def test_beside_the_accounts(self):
+        for method in "petra", "pipedream":
+            out = self.path(method)
+            found = self.peak("train", self.path("c.yaml"), "--set", f"method.name={method}", "--output", out, "--quiet")
+            with h5py.File(f"{out}/run.h5", "r") as file:
+                counted = int(file["memory/total_peak_bytes"][()].sum())
+            print(f"{method}: {found / MB:.0f} MB, accounts {counted / MB:.0f} MB")
+            self.assertGreater(counted, 2 * BASE)  # else nothing is said
+            self.assertLess(found, counted + BASE)
+
+    def test_no_growth(self):
+        def peak(microbatches):
+            return self.peak("train", self.path("small.yaml"), "--set", f"run.max_microbatches={microbatches}", "--set", "run.epochs=1000",
+                             "--set", "run.checkpoint_every=0", "--output", self.path(f"ticks-{microbatches}"), "--quiet")
+        few, many = peak(50), peak(250)
+        print(f"50 ticks: {few / MB:.1f} MB, 250 ticks: {many / MB:.1f} MB")
+        self.assertLess(many - few, MB)
+
+
+if __name__ == "__main__":
+    main()
