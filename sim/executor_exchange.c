@@ -11,10 +11,11 @@ petra_status petra_exchange_count(petra_executor_virtual *executor, const petra_
   if (ended->kind != completes)
     return PETRA_OK;
   if (exchange->gradients == executor->options->accumulate)
-    return petra_fail(PETRA_SCHEDULE,
-                      "stage %d: more than %lld gradients without an update; with cluster.replicas an update takes as many "
-                      "as method.accumulate says",
-                      ended->stage, (long long)exchange->gradients);
+    return petra_fail(
+        PETRA_SCHEDULE,
+        "stage %d: more than %lld gradients without an update; with cluster.replicas an update takes as many "
+        "as method.accumulate says",
+        ended->stage, (long long)exchange->gradients);
   if (++exchange->gradients < executor->options->accumulate)
     return PETRA_OK;
   const petra_packet packet = {.stage = ended->stage, .exchange = true, .microbatch = ended->microbatch};

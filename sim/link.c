@@ -223,7 +223,6 @@ petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, 
     return PETRA_OK;
   petra_packet done;
   while (petra_fair_take_ended(fabric->fair, event->time_ns, &done))
-    PETRA_TRY(
-        push_arrival(fabric, event->time_ns + (done.exchange ? 2 : 1) * fabric->options.latency_ns, &done));
+    PETRA_TRY(push_arrival(fabric, event->time_ns + (done.exchange ? 2 : 1) * fabric->options.latency_ns, &done));
   return push_rates(fabric);
 }

@@ -204,9 +204,9 @@ static int64_t ended_by(way_back *back, int32_t device, int64_t index, int64_t t
 static bool input_of(const petra_critical *critical, const record *action, int32_t *from, int *kind) {
   int32_t stages = critical->program->stages;
   bool fused = petra_program_fused(critical->program, action->stage);
-  *kind = action->kind == PETRA_ACTION_UPDATE                ? LINE_EXCHANGE
+  *kind = action->kind == PETRA_ACTION_UPDATE               ? LINE_EXCHANGE
           : action->kind == PETRA_ACTION_BACKWARD && !fused ? LINE_BACKWARD
-                                                             : LINE_FORWARD;
+                                                            : LINE_FORWARD;
   *from = action->stage + (*kind == LINE_BACKWARD) - (*kind == LINE_FORWARD);
   if (*kind == LINE_EXCHANGE)
     return critical->options->replicas > 1;

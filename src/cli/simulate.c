@@ -64,18 +64,18 @@ static petra_status print_json(const petra_simulated *result) {
   json_t *stages = json_array();
   for (int32_t j = 0; j < plan->program.stages; j++)
     petra_json_append(&stages, stage_json(result, j));
-  return petra_json_print_new(
-      json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:I, s:b, s:o, s:o, s:s?, s:o, s:o}",
-                "method", plan->method.name, "program", plan->method.program->name, "replicas",
-                (json_int_t)plan->config->cluster.replicas, "engines", (json_int_t)plan->config->cluster.engines, "microbatches", (json_int_t)plan->program.microbatches,
-                "makespan_s", petra_json_real(1e-9 * (double)f->makespan_ns), "makespan_ns", (json_int_t)f->makespan_ns,
-                "time_per_microbatch_s", petra_json_real(f->time_per_microbatch_s), "time_per_microbatch_low_s",
-                petra_json_real(f->low_s), "time_per_microbatch_high_s", petra_json_real(f->high_s), "ranks",
-                ranks_json(f), "link", link_of(result), "bubble_fraction", petra_json_real(f->bubble_fraction),
-                "actions", (json_int_t)f->actions, "runaway", result->runaway >= 0, "runaway_microbatch",
-                result->runaway < 0 ? json_null() : json_integer(result->runaway), "critical_path",
-                f->critical_kinds ? critical_json(result) : json_null(), "accounting",
-                result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages", stages));
+  return petra_json_print_new(json_pack(
+      "{s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:I, s:b, s:o, s:o, s:s?, s:o, s:o}",
+      "method", plan->method.name, "program", plan->method.program->name, "replicas",
+      (json_int_t)plan->config->cluster.replicas, "engines", (json_int_t)plan->config->cluster.engines, "microbatches",
+      (json_int_t)plan->program.microbatches, "makespan_s", petra_json_real(1e-9 * (double)f->makespan_ns),
+      "makespan_ns", (json_int_t)f->makespan_ns, "time_per_microbatch_s", petra_json_real(f->time_per_microbatch_s),
+      "time_per_microbatch_low_s", petra_json_real(f->low_s), "time_per_microbatch_high_s", petra_json_real(f->high_s),
+      "ranks", ranks_json(f), "link", link_of(result), "bubble_fraction", petra_json_real(f->bubble_fraction),
+      "actions", (json_int_t)f->actions, "runaway", result->runaway >= 0, "runaway_microbatch",
+      result->runaway < 0 ? json_null() : json_integer(result->runaway), "critical_path",
+      f->critical_kinds ? critical_json(result) : json_null(), "accounting",
+      result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages", stages));
 }
 
 static void add_row(petra_table *table, int32_t j, const petra_simulated *result) {
@@ -146,8 +146,8 @@ static void print_replicas(const petra_simulated *result) {
     return;
   for (int32_t j = 0; j < f->stages; j++)
     bytes += f->bytes_exchanged[j];
-  printf("all of one of %lld replicas, which sends the others %.3f MB of gradients", (long long)config->cluster.replicas,
-         1e-6 * (double)bytes);
+  printf("all of one of %lld replicas, which sends the others %.3f MB of gradients",
+         (long long)config->cluster.replicas, 1e-6 * (double)bytes);
   if (config->cluster.stages == 0)
     printf("; a microbatch has %lld images, %lld of each", (long long)petra_plan_microbatch_images(config),
            (long long)config->data.batch);

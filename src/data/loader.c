@@ -239,9 +239,8 @@ petra_status petra_loader_create(const petra_dataset *set, const petra_loader_op
   PETRA_TRY(petra_allocate(&loader, 1, sizeof *loader));
   loader->set = set;
   loader->options = *options;
-  loader->batches =
-      options->drop_last ? set->count / ((int64_t)options->batch * parts_of(options))
-                         : (set->count + options->batch - 1) / options->batch;
+  loader->batches = options->drop_last ? set->count / ((int64_t)options->batch * parts_of(options))
+                                       : (set->count + options->batch - 1) / options->batch;
   loader->claim = loader->deliver = options->first;
   loader->order_epoch = -1;
   petra_augment_table_init(&loader->table, set->mean, set->deviation);

@@ -20,9 +20,9 @@ typedef struct waiting {
 } waiting;
 
 struct petra_replica_losses {
-  petra_stage_observer *log;
+  petra_stage_observer *observers;
   int replicas;
-  int64_t first; /* losses told to the log so far */
+  int64_t first; /* losses told to the observers so far */
   int64_t count; /* that wait */
   waiting *waiting;
   petra_loss *parts; /* of each that waits, by replica */
@@ -45,7 +45,8 @@ static petra_status tell_first(petra_replica_losses *l) {
   l->count--;
   memmove(l->waiting, l->waiting + 1, (size_t)l->count * sizeof *l->waiting);
   memmove(l->parts, l->parts + l->replicas, (size_t)(l->count * l->replicas) * sizeof *l->parts);
-  return l->log->ops->loss(l->log, first.microbatch, &all, first.lr, first.virtual_ns);
+  PETRA_TELL(petra_stage_observer, l->observers, loss, observer, first.microbatch, &all, first.lr, first.virtual_ns);
+  return PETRA_OK;
 }
 
 /* All replicas tell in the same order. */
@@ -68,15 +69,15 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
 }
 
 static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation) {
-  petra_stage_observer *log = ((input *)base)->losses->log;
-  return log->ops->evaluated(log, microbatch, evaluation);
+  PETRA_TELL(petra_stage_observer, ((input *)base)->losses->observers, evaluated, observer, microbatch, evaluation);
+  return PETRA_OK;
 }
 
-petra_status petra_replica_losses_create(int replicas, petra_stage_observer *log, petra_replica_losses **out) {
+petra_status petra_replica_losses_create(int replicas, petra_stage_observer *observers, petra_replica_losses **out) {
   static const petra_stage_observer_ops ops = {.loss = on_loss, .evaluated = on_evaluation};
   petra_replica_losses *l;
   PETRA_TRY(petra_allocate(&l, 1, sizeof *l + (size_t)replicas * sizeof *l->inputs));
-  l->log = log;
+  l->observers = observers;
   l->replicas = replicas;
   for (int i = 0; i < replicas; i++)
     l->inputs[i] = (input){.base.ops = &ops, .losses = l, .replica = i};

@@ -11,7 +11,7 @@
 /* Borrowed, all of it. */
 typedef struct petra_checkpoint_state {
   const petra_checkpoint_files *files;
-  const char *config; /* the expanded config */
+  const char *config;               /* the expanded config */
   petra_pipeline *const *pipelines; /* of each replica; NULL: in another process */
   int replicas;
   petra_execution

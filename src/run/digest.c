@@ -60,9 +60,9 @@ static void print_costs(const petra_digest *d, FILE *out) {
   for (int32_t j = 0; j < options->cost_count; j++) {
     const petra_stage_cost *cost = &options->costs[j];
     fprintf(out, "stage %d at rank %d, ns: %lld %lld %lld %lld %lld\n", j + 1,
-            petra_placement_rank(d->network->placement, 0, j + 1),
-            (long long)cost->forward_ns, (long long)cost->backward_ns, (long long)cost->reconstruct_ns,
-            (long long)cost->weight_gradient_ns, (long long)cost->update_ns);
+            petra_placement_rank(d->network->placement, 0, j + 1), (long long)cost->forward_ns,
+            (long long)cost->backward_ns, (long long)cost->reconstruct_ns, (long long)cost->weight_gradient_ns,
+            (long long)cost->update_ns);
   }
 }
 

@@ -31,13 +31,13 @@ struct petra_execution {
   petra_placement placement;
   petra_rank_links links;
   int64_t *forward_bytes, *backward_bytes; /* of the messages of each stage */
-  petra_news *news;             /* of each replica */
-  petra_replica_losses *losses; /* of rank 0 where there are replicas */
-  petra_execution_probe *probe;  /* NULL: none */
+  petra_news *news;                        /* of each replica */
+  petra_replica_losses *losses;            /* of rank 0 where there are replicas */
+  petra_execution_probe *probe;            /* NULL: none */
   petra_worker *worker;
   petra_worker *pauses, *exchange; /* NULL: no pauses, no replicas */
-  petra_executor *executor;      /* of `arrival`, borrowed; else NULL */
-  petra_transport *transport;    /* borrowed */
+  petra_executor *executor;        /* of `arrival`, borrowed; else NULL */
+  petra_transport *transport;      /* borrowed */
   int64_t origin_ns;
   int64_t resumed_ns; /* the clock of rank 0 when the run went on from a checkpoint */
   petra_rank_times times;
@@ -194,7 +194,8 @@ petra_status petra_execution_transport(petra_execution *e, const petra_network *
                                                  .carrier = e->ranks->carrier,
                                                  .local = local,
                                                  .rank_of = e->placement.rank_of,
-                                                 .evaluates = e->plan->program.eval_every > 0 && e->placement.replica == 0,
+                                                 .evaluates =
+                                                     e->plan->program.eval_every > 0 && e->placement.replica == 0,
                                                  .by_arrival = e->plan->method.program->arrival,
                                                  .forward_bytes = e->forward_bytes,
                                                  .backward_bytes = e->backward_bytes,

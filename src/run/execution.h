@@ -37,7 +37,8 @@ petra_status petra_execution_transport(petra_execution *execution, const petra_n
 
 /* The observer for the worker: what the last stage (of each replica) has to tell goes to the observer `log` of rank 0, from this
  * rank or another one. Borrowed. */
-petra_status petra_execution_observer(petra_execution *execution, petra_stage_observer *log, petra_stage_observer **out);
+petra_status petra_execution_observer(petra_execution *execution, petra_stage_observer *log,
+                                      petra_stage_observer **out);
 
 /* Before the worker: a probe, which is at rank 0 (*out, else left as it is) and reads the stages of all ranks; `options` but
  * for the source. Adds what looks at the stages that are here to `observers`. */

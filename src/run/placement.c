@@ -86,9 +86,9 @@ petra_status petra_placement_init(petra_placement *placement, const petra_plan *
   placement->places = ranks->count / replicas;
   placement->replica = ranks->rank / placement->places;
   if (placement->places > devices)
-    return petra_config_fail(plan->config, "run.mode", "%d processes for %d %s%s; expected at most one process for each",
-                             placement->places, devices, plan->program.chunks > 1 ? "devices of the method" : "stages",
-                             replicas > 1 ? " in each replica" : "");
+    return petra_config_fail(
+        plan->config, "run.mode", "%d processes for %d %s%s; expected at most one process for each", placement->places,
+        devices, plan->program.chunks > 1 ? "devices of the method" : "stages", replicas > 1 ? " in each replica" : "");
   PETRA_TRY(petra_allocate(&placement->rank_of, (size_t)plan->stages, sizeof *placement->rank_of));
   PETRA_TRY(petra_placement_cut(plan, placement->places, placement->rank_of));
   for (int j = 0; j < plan->stages; j++)

@@ -87,8 +87,8 @@ typedef struct petra_stage_summary {
   int64_t forward_flops;                 /* per image */
   int64_t forward_bytes, backward_bytes; /* of the messages that it sends up and down, per microbatch */
   int64_t gradient_bytes; /* what its replicas average before an update: its gradients and running statistics */
-  int64_t delay;                         /* petra_method_distance; of a file, its largest */
-  int64_t lag;                           /* most updates between the two */
+  int64_t delay;          /* petra_method_distance; of a file, its largest */
+  int64_t lag;            /* most updates between the two */
 } petra_stage_summary;
 
 /* Of stage `stage` from 0. */

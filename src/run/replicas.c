@@ -50,8 +50,8 @@ void petra_replicas_destroy(petra_replicas *r) {
   petra_free(r);
 }
 
-petra_status petra_replicas_observe(petra_replicas *r, petra_stage_observer *log, petra_stage_observer **out) {
-  PETRA_TRY(petra_replica_losses_create(r->count, log, &r->losses));
+petra_status petra_replicas_observe(petra_replicas *r, petra_stage_observer *observers, petra_stage_observer **out) {
+  PETRA_TRY(petra_replica_losses_create(r->count, observers, &r->losses));
   *out = petra_replica_losses_of(r->losses, 0);
   return PETRA_OK;
 }

@@ -12,8 +12,10 @@ typedef struct petra_replicas petra_replicas;
 petra_status petra_replicas_create(petra_pipeline **pipelines, petra_replicas **out);
 void petra_replicas_destroy(petra_replicas *replicas); /* before the first goes; NULL is allowed */
 
-/* For the worker of replica 0, in place of `log`: that is told losses once all replicas have told them. */
-petra_status petra_replicas_observe(petra_replicas *replicas, petra_stage_observer *log, petra_stage_observer **out);
+/* For the worker of replica 0, in place of the list `observers`: these are told evaluations, and losses once all replicas have told
+ * them. */
+petra_status petra_replicas_observe(petra_replicas *replicas, petra_stage_observer *observers,
+                                    petra_stage_observer **out);
 
 /* Starts the others with the options of replica 0, which was started; *out is the worker of all for the executor. */
 petra_status petra_replicas_start(petra_replicas *replicas, const petra_pipeline_options *options, petra_worker **out);

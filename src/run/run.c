@@ -21,9 +21,9 @@ struct petra_run {
   const petra_config *config;
   petra_run_options options;
   petra_plan plan;
-  petra_pipeline main; /* of this process; of an emulated run with replicas that of replica 0 */
-  petra_pipeline **pipelines; /* of each replica; NULL: in another process */
-  petra_replicas *replicas;   /* NULL: a run without, or an executed one */
+  petra_pipeline main;                       /* of this process; of an emulated run with replicas that of replica 0 */
+  petra_pipeline **pipelines;                /* of each replica; NULL: in another process */
+  petra_replicas *replicas;                  /* NULL: a run without, or an executed one */
   petra_dataset *train_opened, *eval_opened; /* by the run */
   const petra_dataset *train_set, *eval_set; /* eval_set NULL: nothing is evaluated */
   petra_cluster cluster;
@@ -188,8 +188,6 @@ static petra_status create_observers(petra_run *run) {
   petra_stage_observer *told = petra_training_log_observer(run->log);
   if (run->execution) /* whose actions are logged at the end, by the wall clock */
     PETRA_TRY(petra_execution_observer(run->execution, told, &told));
-  else if (run->replicas)
-    PETRA_TRY(petra_replicas_observe(run->replicas, told, &told));
   PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, told);
   if (!run->execution && run->config->run.trace_actions && run->folder.runlog) {
     PETRA_TRY(petra_action_log_create(run->folder.runlog, run->plan.stages, &run->actions));
@@ -243,7 +241,8 @@ static petra_status open_records(petra_run *run) {
 static petra_status follow_files(petra_run *run) {
   PETRA_TRY(petra_folder_of_run(run->config, run->options.output, &run->folder.path));
   PETRA_TRY(petra_folder_expand_config(run->config, &run->folder.config, &run->folder.config_size));
-  return petra_checkpoint_files_init(&run->checkpoint, run->folder.path, run->plan.stages, (int)run->config->cluster.replicas);
+  return petra_checkpoint_files_init(&run->checkpoint, run->folder.path, run->plan.stages,
+                                     (int)run->config->cluster.replicas);
 }
 
 /* The checkpoint that rank 0 goes on from, on all ranks. */
@@ -332,6 +331,8 @@ static petra_status create_worker(petra_run *run, petra_worker **worker) {
                                     .observers = run->stage_observers};
   if (run->execution)
     PETRA_TRY(petra_execution_transport(run->execution, &run->main.network, options.evaluation, &options.transport));
+  else if (run->replicas)
+    PETRA_TRY(petra_replicas_observe(run->replicas, run->stage_observers, &options.observers));
   PETRA_TRY(petra_pipeline_start(&run->main, &options));
   *worker = run->main.worker;
   if (run->execution)
