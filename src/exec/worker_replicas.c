@@ -53,6 +53,7 @@ static petra_status perform_one(worker_replicas *w, int64_t virtual_ns, const pe
     petra_worker *worker = w->replica[i].worker;
     petra_action_result own = asked;
     PETRA_TRY(worker->ops->perform(worker, virtual_ns, action, 1, &own));
+    PETRA_TRY(petra_worker_finish(worker)); /* a device keeps few results of losses that are not told */
     if (i == 0)
       *result = own;
     else if (own.measured_ns > result->measured_ns)

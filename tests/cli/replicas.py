@@ -46,6 +46,9 @@ class Replicas(ProgramTest):
         with h5py.File(self.path("many/run.h5"), "r") as file:
             self.assertEqual(file["ranks/replica"][:].tolist(), [0, 0, 1, 1])
             self.assertEqual(sorted(set(file["ranks/of_stage"][:].tolist())), [0, 1])
+        rows = [line.split() for line in self.good("inspect", "many").split("rank  replica  stages")[1].splitlines()[1:5]]
+        self.assertEqual([row[:2] for row in rows], [["0", "0"], ["1", "0"], ["2", "1"], ["3", "1"]])
+        self.assertEqual([row[2] for row in rows[:2]], [row[2] for row in rows[2:]])
 
     def test_a_microbatch_is_that_of_all_replicas(self):
         """Its number, epochs and rates are those of one pipeline with a batch as large."""
@@ -79,6 +82,7 @@ class Replicas(ProgramTest):
             if method != "petra":  # whose stages end after different numbers of updates
                 updates = trained["microbatches"] // (5 if method == "interleaved" else 1)
                 self.assertEqual(sum(stage["bytes_exchanged"] for stage in simulated["stages"]), 4 * sum(elements) * updates)
+        self.assertIn("microbatches of 2 x 4 images\n", self.good("inspect", *with_replicas))
         out = self.good("simulate", *with_replicas)
         self.assertIn("all of one of 2 replicas, which sends the others", out)
         self.assertIn("a microbatch has 8 images, 4 of each", out)
