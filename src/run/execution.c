@@ -84,6 +84,13 @@ static petra_status set_bytes(petra_execution *e) {
           "stage %d sends %lld bytes up and %lld down for a microbatch; expected at most %lld with "
           "run.mode: execute, a smaller batch",
           j + 1, (long long)summary.forward_bytes, (long long)summary.backward_bytes, (long long)MESSAGE_MOST);
+    if (e->placement.replicas > 1 && summary.gradient_bytes / e->placement.replicas >= MESSAGE_MOST)
+      return petra_config_fail(
+          e->plan->config, "cluster.replicas",
+          "each of %d replicas of stage %d sends %lld bytes of gradients at once; expected less than "
+          "%lld with run.mode: execute, more stages",
+          e->placement.replicas, j + 1, (long long)(summary.gradient_bytes / e->placement.replicas),
+          (long long)MESSAGE_MOST);
   }
   return PETRA_OK;
 }

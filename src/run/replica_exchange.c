@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const size_t MESSAGE_MOST = INT32_MAX - 4096; /* bytes; MPI counts to 2^31 - 1 */
-
 /* The two messages of a stage's exchange that each replica sends each other one. */
 typedef enum step { STEP_PIECE, STEP_MEAN, STEPS } step;
 
@@ -179,11 +177,6 @@ static petra_status set_sizes(replica_exchange *x, size_t *most) {
     PETRA_TRY(petra_shared_size_of(stage_of(x, stage), &e->size));
     for (int i = 0; i < x->replicas; i++)
       *most = piece_bytes(x, e, i) > *most ? piece_bytes(x, e, i) : *most;
-    if (*most > MESSAGE_MOST)
-      return petra_fail(PETRA_CONFIG,
-                        "cluster.replicas: a replica sends %zu bytes of the gradients of stage %d at once; expected at "
-                        "most %zu: more stages",
-                        *most, stage, MESSAGE_MOST);
   }
   return PETRA_OK;
 }

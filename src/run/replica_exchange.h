@@ -20,7 +20,7 @@ typedef struct petra_replica_exchange_options {
   int way; /* the id of ways between the replicas of a place that nobody else uses */
 } petra_replica_exchange_options;
 
-/* PETRA_CONFIG: a stage has more than one message can hold. */
+/* No piece is larger than a message can be. */
 petra_status petra_replica_exchange_create(const petra_replica_exchange_options *options, petra_worker **out);
 void petra_replica_exchange_destroy(petra_worker *worker); /* NULL is allowed */
 
