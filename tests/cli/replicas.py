@@ -3,11 +3,13 @@
 import math
 import os
 import shutil
+import subprocess
 import unittest
 
 import h5py
 
 import execute as executed
+import execute_gpu
 from program import ProgramTest, main
 
 TWO = ["--set", "cluster.replicas=2"]
@@ -50,6 +52,18 @@ class Replicas(ProgramTest):
         self.assertEqual([row[:2] for row in rows], [["0", "0"], ["1", "0"], ["2", "1"], ["3", "1"]])
         self.assertEqual([row[2] for row in rows[:2]], [row[2] for row in rows[2:]])
 
+    @unittest.skipUnless(shutil.which("mpirun") and executed.petra_info_says_mpi(), "petra was built without MPI, or there is no mpirun")
+    def test_between_gpus(self):
+        """The pipelines' messages go from device to device, over stand-ins; gradients through the hosts."""
+        environment = {**os.environ, **executed.ENVIRONMENT, "PETRA_CUDA_HOST_DEVICES": "4", "TMPDIR": self.folder}
+        command = [execute_gpu.FAKE, "train", "small.yaml", *TWO, "--set", "device.backend=cuda", "--set", "run.epochs=1", "--set",
+                   "method.name=gpipe-checkpoint", "--set", "run.checkpoint_every=0"]
+        for output, launcher, *options in [["one", []], ["many", ["mpirun", "-n", "4"], *execute_gpu.NCCL]]:
+            subprocess.run([*launcher, *command, *options, "--output", output, "--quiet"], cwd=self.folder, env=environment,
+                           stdin=subprocess.DEVNULL, check=True, timeout=120)
+        self.assertEqual(self.read("one/weights.h5"), self.read("many/weights.h5"))
+        self.assertEqual(self.log("one"), self.log("many"))
+
     def test_a_microbatch_is_that_of_all_replicas(self):
         """Its number, epochs and rates are those of one pipeline with a batch as large."""
         def columns(*options):
@@ -58,6 +72,7 @@ class Replicas(ProgramTest):
             with h5py.File(self.path("out/run.h5"), "r") as file:
                 return [file[name][:].tolist() for name in ("train/microbatch", "train/epoch", "train/lr", "train/virtual_s")]
         self.assertEqual(columns(*TWO, "--set", "data.batch=8"), columns("--set", "data.batch=16"))
+        self.assertIn("on 10 stages in 2 replicas", self.good("train", "small.yaml", *TWO, "--output", "said"))
 
     def test_simulated_as_emulated(self):
         for method, *more in ["petra"], ["1f1b", "--set", "cluster.node_size=2", "--set", "cluster.card_Bps=700"], \
