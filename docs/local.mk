@@ -21,7 +21,8 @@ EXTRA_DIST += docs/config.md docs/data.md docs/design.md docs/execute.md docs/li
 	docs/adr/0017-by-arrival-a-rank-does-what-came-first.md \
 	docs/adr/0018-messages-between-gpus.md \
 	docs/adr/0019-a-prediction-is-a-second-simulation.md \
-	docs/adr/0020-a-checkpoint-in-parts.md
+	docs/adr/0020-a-checkpoint-in-parts.md \
+	docs/adr/0021-replicas-before-an-update.md
 
 # docs/config.md is what the program says of its table of keys.
 regen-docs: petra$(EXEEXT)

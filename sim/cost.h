@@ -16,6 +16,7 @@ typedef struct petra_stage_cost {
   int64_t update_ns;          /* U */
   int64_t forward_bytes;      /* message to the stage above */
   int64_t backward_bytes;     /* message to the stage below */
+  int64_t gradient_bytes;     /* what its replicas average before an update */
 } petra_stage_cost;
 
 /* What a method makes of the parts. */
@@ -34,6 +35,12 @@ petra_status petra_cost_scale(petra_stage_cost *cost, double speed);
 /* Duration of each kind of action of a stage; evaluations take no virtual time. */
 void petra_cost_durations(const petra_stage_cost *cost, const petra_cost_rule *rule, bool last,
                           int64_t duration_ns[PETRA_ACTION_KINDS]);
+
+/* What each of `replicas` sends, and receives, so that all have the mean of `bytes`: of the pieces that these are cut into, one
+ * for each, those of the others to them, and the mean of its own to all. */
+static inline int64_t petra_cost_exchange_bytes(int32_t replicas, int64_t bytes) {
+  return 2 * (int64_t)(replicas - 1) * ((bytes + replicas - 1) / replicas);
+}
 
 /* Seconds to nanoseconds, rounded; the caller checks the range (0 .. 1e9 s). */
 int64_t petra_nanoseconds(double seconds);

@@ -49,7 +49,7 @@ bool petra_device_ready(const petra_executor_virtual *executor, const petra_devi
   case PETRA_ACTION_WEIGHT_GRADIENT:
     return device->updates >= step->updates_before && fed(executor, &step->action);
   case PETRA_ACTION_UPDATE:
-    return device->passes >= step->passes_before;
+    return device->passes >= step->passes_before && petra_exchange_done(executor, step->action.stage);
   case PETRA_ACTION_EVALUATE:
     return device->done >= step->order;
   case PETRA_ACTION_KINDS:

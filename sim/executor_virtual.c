@@ -158,6 +158,10 @@ static petra_status start_ready(petra_executor_virtual *executor, petra_worker *
 
 static petra_status deliver(petra_executor_virtual *executor, const petra_packet *packet) {
   mark_dirty(executor, petra_program_device(executor->options, packet->stage) - 1);
+  if (packet->exchange) {
+    executor->exchanges[packet->stage - 1].done = true;
+    return PETRA_OK;
+  }
   if (executor->arrival)
     return petra_arrival_message(executor, packet);
   petra_inbox *box = packet->backward ? &executor->backward[packet->stage - 1] : &executor->forward[packet->stage - 1];
@@ -213,6 +217,8 @@ static petra_status end_action(petra_executor_virtual *executor, const petra_eve
   if (executor->parked)
     PETRA_TRY(count_round(executor, event->stage, event->detail));
   PETRA_TRY(send_results(executor, &row.action));
+  if (executor->exchanges)
+    PETRA_TRY(petra_exchange_count(executor, &row.action));
   PETRA_TELL(petra_observer, executor->observers, ended, observer, &row);
   return PETRA_OK;
 }
@@ -222,6 +228,9 @@ static petra_status check_finished(const petra_executor_virtual *executor) {
   for (int32_t d = 0; d < executor->devices; d++)
     for (int e = 0; e < executor->settings.engines; e++) {
       const petra_engine *engine = &executor->device[d].engines[e];
+      if (engine->waiting && engine->next.action.kind == PETRA_ACTION_UPDATE &&
+          !petra_exchange_done(executor, engine->next.action.stage))
+        return petra_exchange_fail(executor, &engine->next.action);
       if (engine->waiting) {
         char text[40];
         petra_action_print(&engine->next.action, text, sizeof text);
@@ -278,6 +287,7 @@ static petra_status begin_run(petra_executor_virtual *executor) {
   executor->counts = NULL;
   fabric.devices = executor->devices;
   fabric.event_kind = EVENT_NETWORK;
+  fabric.replicas = executor->settings.replicas > 1;
   executor->now_ns = executor->last_end_ns = executor->actions = 0;
   executor->runaway = -1;
   PETRA_TRY(petra_event_queue_create(&executor->events));
@@ -286,6 +296,8 @@ static petra_status begin_run(petra_executor_virtual *executor) {
   PETRA_TRY(petra_allocate(&executor->device, devices, sizeof *executor->device));
   PETRA_TRY(petra_allocate(&executor->forward, stages, sizeof *executor->forward));
   PETRA_TRY(petra_allocate(&executor->backward, stages, sizeof *executor->backward));
+  if (fabric.replicas)
+    PETRA_TRY(petra_allocate(&executor->exchanges, stages, sizeof *executor->exchanges));
   PETRA_TRY(petra_allocate(&executor->dirty, devices, sizeof *executor->dirty));
   PETRA_TRY(petra_allocate(&executor->group, PETRA_ENGINES * devices, sizeof *executor->group));
   PETRA_TRY(petra_allocate(&executor->results, PETRA_ENGINES * devices, sizeof *executor->results));
@@ -319,6 +331,7 @@ static void end_run(petra_executor_virtual *executor) {
   petra_free(executor->results);
   petra_free(executor->group);
   petra_free(executor->dirty);
+  petra_free(executor->exchanges);
   petra_free(executor->backward);
   petra_free(executor->forward);
   petra_free(executor->device);

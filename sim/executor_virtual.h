@@ -14,7 +14,10 @@ typedef struct petra_executor_virtual_options {
   petra_cost_rule rule;
   const petra_stage_cost *costs; /* per stage, `cost_count` of them; 1: the same for all */
   int32_t cost_count;
-  petra_fabric_options fabric;        /* devices and event_kind are set by the executor */
+  /* Pipelines that do the same at the same time; before an update a stage waits until its gradients have been exchanged with
+   * its replicas. 0, 1: there is one. */
+  int32_t replicas;
+  petra_fabric_options fabric;        /* devices, replicas and event_kind are set by the executor */
   const petra_jitter_options *jitter; /* makes durations of costs; NULL: the cost is the duration. Borrowed */
 } petra_executor_virtual_options;
 

@@ -7,6 +7,12 @@
 
 typedef struct petra_arrival petra_arrival; /* queues of an `arrival` run; executor_arrival.c */
 
+/* What a stage exchanges with its replicas before its next update. */
+typedef struct petra_exchange {
+  int64_t gradients; /* of microbatches, since the last update */
+  bool done;         /* there were as many as an update takes, and their mean is here */
+} petra_exchange;
+
 typedef struct petra_executor_virtual {
   petra_executor base;
   petra_executor_virtual_options settings;
@@ -20,6 +26,7 @@ typedef struct petra_executor_virtual {
   int32_t devices;
   petra_device *device;                       /* per device, from 0 */
   petra_inbox *forward, *backward;            /* per stage, from 0 */
+  petra_exchange *exchanges;                  /* per stage, from 0; NULL: there are no replicas */
   int64_t (*duration_ns)[PETRA_ACTION_KINDS]; /* per stage, or one for all inner stages and one for the last */
   petra_event_queue *events;
   petra_fabric *fabric;
@@ -42,6 +49,16 @@ static inline int petra_engine_of(const petra_executor_virtual *executor, petra_
 /* Programs with an order: reads up to the engine's next action; tells whether that may start now. */
 void petra_device_read(petra_executor_virtual *executor, int32_t device, int engine);
 bool petra_device_ready(const petra_executor_virtual *executor, const petra_device *device, const petra_step *step);
+
+/* Replicas: an action has ended; with the last one before an update the exchange of its stage begins. */
+petra_status petra_exchange_count(petra_executor_virtual *executor, const petra_action *ended);
+/* An update that waits for ever, as its stage has too few gradients: PETRA_SCHEDULE. */
+petra_status petra_exchange_fail(const petra_executor_virtual *executor, const petra_action *update);
+
+/* Whether an update need not wait for replicas. */
+static inline bool petra_exchange_done(const petra_executor_virtual *executor, int32_t stage) {
+  return !executor->exchanges || executor->exchanges[stage - 1].done;
+}
 
 /* arrival: what has arrived, and what an engine starts next. */
 petra_status petra_arrival_create(petra_executor_virtual *executor);

@@ -6,22 +6,26 @@
 
 #include <math.h>
 
-enum { DETAIL_ARRIVAL = 0, DETAIL_RATES = 1, BACKWARD_BIT = 2 };
+enum { DETAIL_ARRIVAL = 0, DETAIL_RATES = 1, BACKWARD_BIT = 2, EXCHANGE_BIT = 4 };
 
 struct petra_fabric {
   petra_fabric_options options;
   petra_event_queue *events;
   petra_fair *fair;
   int64_t *card_free_ns;  /* fifo: per node, out and in; behind the links */
-  int64_t link_free_ns[]; /* fifo: per link (2 a device: up, down), when its line is empty */
+  int64_t link_free_ns[]; /* fifo: per link (link_of, link_of_replicas), when its line is empty */
 };
 
 /* Links: two per device, up and down to its neighbours; then, for chunks, the last device's to the first and
- * back. Two devices are neighbours in both ways and have the one pair of links. */
+ * back; then, if there are any, one per device to its replicas. Two devices are neighbours in both ways and have the one pair of links. */
 static int32_t link_of(const petra_fabric *fabric, int32_t from, int32_t to) {
   if (to == from + 1 || to == from - 1)
     return 2 * from + (to < from);
   return 2 * fabric->options.devices + (to > from);
+}
+
+static int32_t link_of_replicas(const petra_fabric *fabric, int32_t device) {
+  return 2 * fabric->options.devices + 2 + device;
 }
 
 static int32_t node_of(const petra_fabric_options *options, int32_t device) {
@@ -31,7 +35,7 @@ static int32_t node_of(const petra_fabric_options *options, int32_t device) {
 petra_status petra_fabric_create(const petra_fabric_options *options, petra_event_queue *events, petra_fabric **out) {
   petra_fabric *fabric;
   petra_status status = PETRA_OK;
-  const size_t links = 2 * (size_t)options->devices + 2;
+  const size_t links = (options->replicas ? 3 : 2) * (size_t)options->devices + 2;
   int32_t nodes = 0;
   for (int32_t d = 0; d < options->devices; d++)
     nodes = node_of(options, d) < nodes ? nodes : node_of(options, d) + 1;
@@ -65,7 +69,8 @@ static petra_status push_arrival(petra_fabric *fabric, int64_t time_ns, const pe
                              .priority = 1,
                              .kind = fabric->options.event_kind,
                              .stage = packet->stage,
-                             .detail = DETAIL_ARRIVAL | (packet->backward ? BACKWARD_BIT : 0),
+                             .detail = DETAIL_ARRIVAL | (packet->backward ? BACKWARD_BIT : 0) |
+                                       (packet->exchange ? EXCHANGE_BIT : 0),
                              .microbatch = packet->microbatch};
   return petra_event_queue_push(fabric->events, &event);
 }
@@ -74,14 +79,40 @@ static int64_t later(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
+/* What a message passes through. */
+typedef struct route {
+  int32_t link;
+  int32_t card_out, card_in; /* nodes; -1: no card that is finite */
+  int64_t latency_ns;
+} route;
+
 /* Whether a message passes through cards that are finite. */
 static bool uses_cards(const petra_fabric_options *options, int32_t from, int32_t to) {
   return options->card_Bps > 0 && node_of(options, from) != node_of(options, to);
 }
 
-/* The smallest on its way; 0: infinite. */
-static double bandwidth_Bps(const petra_fabric_options *options, int32_t from, int32_t to) {
-  if (!uses_cards(options, from, to))
+static route route_between(const petra_fabric *fabric, int32_t from, int32_t to) {
+  const petra_fabric_options *options = &fabric->options;
+  route way = {link_of(fabric, from, to), -1, -1, options->latency_ns};
+  if (uses_cards(options, from, to)) {
+    way.card_out = node_of(options, from);
+    way.card_in = node_of(options, to);
+  }
+  return way;
+}
+
+/* The replicas' nodes do as this one: what goes out here comes in there, and what they send comes in here. */
+static route route_to_replicas(const petra_fabric *fabric, int32_t device) {
+  const petra_fabric_options *options = &fabric->options;
+  route way = {link_of_replicas(fabric, device), -1, -1, 2 * options->latency_ns};
+  if (options->card_Bps > 0)
+    way.card_out = way.card_in = node_of(options, device);
+  return way;
+}
+
+/* The smallest on the way; 0: infinite. */
+static double bandwidth_Bps(const petra_fabric_options *options, bool cards) {
+  if (!cards || options->card_Bps <= 0)
     return options->bandwidth_Bps;
   return options->bandwidth_Bps > 0 ? fmin(options->bandwidth_Bps, options->card_Bps) : options->card_Bps;
 }
@@ -96,34 +127,37 @@ int64_t petra_link_time_ns(const petra_link_times *times, int64_t bytes) {
   return later(times->ns[i - 1] + llround(slope * (double)(bytes - times->bytes[i - 1])), 0);
 }
 
-int64_t petra_fabric_alone_ns(const petra_fabric_options *options, int32_t from, int32_t to, int64_t bytes) {
+static int64_t alone_ns(const petra_fabric_options *options, bool cards, int64_t bytes) {
   if (options->times)
-    return from == to ? 0 : later(petra_link_time_ns(options->times, bytes) - options->times->ns[0], 0);
-  double bandwidth = bandwidth_Bps(options, from, to);
-  return from == to || bandwidth <= 0 ? 0 : petra_transmission_ns((double)bytes, bandwidth);
+    return later(petra_link_time_ns(options->times, bytes) - options->times->ns[0], 0);
+  const double bandwidth = bandwidth_Bps(options, cards);
+  return bandwidth <= 0 ? 0 : petra_transmission_ns((double)bytes, bandwidth);
 }
 
-static petra_status send_fifo(petra_fabric *fabric, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
+int64_t petra_fabric_alone_ns(const petra_fabric_options *options, int32_t from, int32_t to, int64_t bytes) {
+  return from == to ? 0 : alone_ns(options, uses_cards(options, from, to), bytes);
+}
+
+int64_t petra_fabric_exchange_alone_ns(const petra_fabric_options *options, int64_t bytes) {
+  return alone_ns(options, true, bytes);
+}
+
+static petra_status send_fifo(petra_fabric *fabric, int64_t now_ns, const route *way, int64_t bytes,
                               const petra_packet *packet, bool *arrived) {
-  const petra_fabric_options *options = &fabric->options;
-  int64_t *link = &fabric->link_free_ns[link_of(fabric, from, to)];
-  int64_t *out = &fabric->card_free_ns[2 * node_of(options, from)];
-  int64_t *in = &fabric->card_free_ns[2 * node_of(options, to) + 1];
-  int64_t start_ns = later(now_ns, *link);
-  bool cards = uses_cards(options, from, to);
-  if (cards)
-    start_ns = later(start_ns, later(*out, *in));
-  int64_t end_ns = start_ns + petra_fabric_alone_ns(options, from, to, bytes);
+  const bool cards = way->card_out >= 0;
+  int64_t *link = &fabric->link_free_ns[way->link];
+  int64_t *out = cards ? &fabric->card_free_ns[2 * way->card_out] : link;
+  int64_t *in = cards ? &fabric->card_free_ns[2 * way->card_in + 1] : link;
+  const int64_t start_ns = later(later(now_ns, *link), later(*out, *in));
+  const int64_t end_ns = start_ns + alone_ns(&fabric->options, cards, bytes);
   if (end_ns > PETRA_LONGEST_NS * 4)
     return petra_fail(PETRA_SCHEDULE,
                       "a message of %lld bytes for stage %d would arrive after more than 146 years; expected "
                       "more bandwidth",
                       (long long)bytes, packet->stage);
-  *link = end_ns;
-  if (cards)
-    *out = *in = end_ns;
-  *arrived = end_ns + options->latency_ns == now_ns;
-  return *arrived ? PETRA_OK : push_arrival(fabric, end_ns + options->latency_ns, packet);
+  *link = *out = *in = end_ns;
+  *arrived = end_ns + way->latency_ns == now_ns;
+  return *arrived ? PETRA_OK : push_arrival(fabric, end_ns + way->latency_ns, packet);
 }
 
 /* One event at the next moment when a transmission ends under the present rates; older ones are recognised by
@@ -140,32 +174,48 @@ static petra_status push_rates(petra_fabric *fabric) {
   return petra_event_queue_push(fabric->events, &event);
 }
 
-static petra_status send_fair(petra_fabric *fabric, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
+static petra_status send_fair(petra_fabric *fabric, int64_t now_ns, const route *way, int64_t bytes,
                               const petra_packet *packet) {
   int32_t cards[2] = {-1, -1};
-  if (uses_cards(&fabric->options, from, to)) {
-    cards[0] = 2 * node_of(&fabric->options, from);
-    cards[1] = 2 * node_of(&fabric->options, to) + 1;
+  if (way->card_out >= 0) {
+    cards[0] = 2 * way->card_out;
+    cards[1] = 2 * way->card_in + 1;
   }
-  PETRA_TRY(petra_fair_start(fabric->fair, now_ns, link_of(fabric, from, to), cards, (double)bytes, packet));
+  PETRA_TRY(petra_fair_start(fabric->fair, now_ns, way->link, cards, (double)bytes, packet));
   return push_rates(fabric);
+}
+
+static petra_status send(petra_fabric *fabric, int64_t now_ns, const route *way, int64_t bytes,
+                         const petra_packet *packet, bool *arrived) {
+  const petra_fabric_options *options = &fabric->options;
+  *arrived = false;
+  if (options->sharing == PETRA_LINK_FIFO || bytes == 0 || bandwidth_Bps(options, way->card_out >= 0) <= 0)
+    return send_fifo(fabric, now_ns, way, bytes, packet, arrived);
+  return send_fair(fabric, now_ns, way, bytes, packet);
 }
 
 petra_status petra_fabric_send(petra_fabric *fabric, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
                                const petra_packet *packet, bool *arrived) {
-  const petra_fabric_options *options = &fabric->options;
   *arrived = from == to;
   if (from == to)
     return PETRA_OK;
-  if (options->sharing == PETRA_LINK_FIFO || bytes == 0 || bandwidth_Bps(options, from, to) <= 0)
-    return send_fifo(fabric, now_ns, from, to, bytes, packet, arrived);
-  return send_fair(fabric, now_ns, from, to, bytes, packet);
+  const route way = route_between(fabric, from, to);
+  return send(fabric, now_ns, &way, bytes, packet, arrived);
+}
+
+petra_status petra_fabric_exchange(petra_fabric *fabric, int64_t now_ns, int32_t device, int64_t bytes,
+                                   const petra_packet *packet, bool *arrived) {
+  const route way = route_to_replicas(fabric, device);
+  return send(fabric, now_ns, &way, bytes, packet, arrived);
 }
 
 petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, petra_packet *packet, bool *arrived) {
   *arrived = false;
   if (event->detail != DETAIL_RATES) {
-    *packet = (petra_packet){event->stage, (event->detail & BACKWARD_BIT) != 0, event->microbatch};
+    *packet = (petra_packet){.stage = event->stage,
+                             .backward = (event->detail & BACKWARD_BIT) != 0,
+                             .exchange = (event->detail & EXCHANGE_BIT) != 0,
+                             .microbatch = event->microbatch};
     *arrived = true;
     return PETRA_OK;
   }
@@ -173,6 +223,6 @@ petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, 
     return PETRA_OK;
   petra_packet done;
   while (petra_fair_take_ended(fabric->fair, event->time_ns, &done))
-    PETRA_TRY(push_arrival(fabric, event->time_ns + fabric->options.latency_ns, &done));
+    PETRA_TRY(push_arrival(fabric, event->time_ns + (done.exchange ? 2 : 1) * fabric->options.latency_ns, &done));
   return push_rates(fabric);
 }

@@ -4,7 +4,10 @@
  *    its are free; lines are in the order of sends. It lasts bytes / (smallest bandwidth on its way).
  *  - fair: all transmissions under way share each link and card max-min fairly (progressive filling), rates change whenever
  *    one starts or ends.
- * Latency comes after the transmission and overlaps with the next one. Between stages of one device a message takes no time. */
+ * Latency comes after the transmission and overlaps with the next one. Between stages of one device a message takes no time.
+ *
+ * Replicas (cluster.replicas): every device has one more link in each direction, to the same device of the other replicas, which
+ * do the same at the same time on nodes of their own. */
 #ifndef PETRA_SIM_LINK_H
 #define PETRA_SIM_LINK_H
 
@@ -29,6 +32,7 @@ typedef struct petra_fabric_options {
   const petra_link_times *times;
   const int32_t *node; /* per device, from 0; NULL: every device is a node of its own */
   double card_Bps;     /* of a node's card, in each direction; 0: infinite. Links inside a node do not use it */
+  bool replicas;       /* devices have links to their replicas */
   int event_kind;      /* of the events that the fabric pushes and petra_fabric_event takes */
 } petra_fabric_options;
 
@@ -45,6 +49,11 @@ void petra_fabric_destroy(petra_fabric *fabric);
 petra_status petra_fabric_send(petra_fabric *fabric, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
                                const petra_packet *packet, bool *arrived);
 
+/* The exchange of a device with its replicas, in which it sends, and receives, `bytes`: one transmission on its link to
+ * them and, both ways, its node's card, then two latencies: pieces go to who sums them, and their means come back. */
+petra_status petra_fabric_exchange(petra_fabric *fabric, int64_t now_ns, int32_t device, int64_t bytes,
+                                   const petra_packet *packet, bool *arrived);
+
 /* Takes an event of options.event_kind. *arrived: `packet` has arrived now. */
 petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, petra_packet *packet, bool *arrived);
 
@@ -52,5 +61,6 @@ petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, 
  * device. What a message takes beyond this and the latency is queueing: it waited for its turn (fifo) or shared
  * (fair). */
 int64_t petra_fabric_alone_ns(const petra_fabric_options *options, int32_t from, int32_t to, int64_t bytes);
+int64_t petra_fabric_exchange_alone_ns(const petra_fabric_options *options, int64_t bytes);
 
 #endif

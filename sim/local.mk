@@ -4,6 +4,7 @@ libpetra_a_SOURCES += \
 	sim/engine.c sim/engine.h \
 	sim/executor_arrival.c \
 	sim/executor_device.c sim/executor_device.h \
+	sim/executor_exchange.c \
 	sim/executor_inbox.c \
 	sim/executor_virtual_private.h \
 	sim/executor_virtual.c sim/executor_virtual.h \

@@ -8,6 +8,9 @@
 /* Records live in blocks, so that they never move. */
 enum { BLOCK_BITS = 15, BLOCK = 1 << BLOCK_BITS };
 
+/* Of a stage: messages from below, from above, exchanges with its replicas. */
+enum { LINE_FORWARD, LINE_BACKWARD, LINE_EXCHANGE, LINES };
+
 typedef struct record {
   int64_t start_ns, end_ns, microbatch;
   int64_t before; /* the action that ended before it on its device; -1: none */
@@ -27,7 +30,7 @@ typedef struct blocks {
   size_t bytes;            /* of a record */
 } blocks;
 
-/* Messages of one direction for one stage. */
+/* Messages of one kind for one stage. */
 typedef struct line {
   message *first, *last; /* on their way */
   message *arrived;      /* the last one */
@@ -40,7 +43,7 @@ struct petra_critical {
   bool locked; /* so is the run's program */
   blocks records, messages;
   int64_t *last; /* per device: the record that ended last; -1: none */
-  line lines[];  /* per stage: from below, from above */
+  line lines[];  /* per stage: LINES */
 };
 
 const char *petra_critical_name(petra_critical_kind kind) {
@@ -93,8 +96,9 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
   return append(&critical->records, &one);
 }
 
-static line *line_of(petra_critical *critical, int32_t stage, bool backward) {
-  return &critical->lines[2 * (stage - 1) + backward];
+static line *line_of(petra_critical *critical, const petra_packet *packet) {
+  const int kind = packet->exchange ? LINE_EXCHANGE : packet->backward ? LINE_BACKWARD : LINE_FORWARD;
+  return &critical->lines[LINES * (packet->stage - 1) + kind];
 }
 
 /* The sender's own record follows: the executor sends before it tells of the end. */
@@ -102,7 +106,7 @@ static petra_status sent(petra_observer *base, int32_t from, const petra_packet 
   (void)from;
   (void)now_ns;
   petra_critical *critical = (petra_critical *)base;
-  line *way = line_of(critical, packet->stage, packet->backward);
+  line *way = line_of(critical, packet);
   const message new = {.microbatch = packet->microbatch, .arrival_ns = -1, .sender = critical->records.count};
   PETRA_TRY(append(&critical->messages, &new));
   message *one = at(&critical->messages, critical->messages.count - 1);
@@ -116,7 +120,7 @@ static petra_status sent(petra_observer *base, int32_t from, const petra_packet 
 
 static petra_status arrived(petra_observer *base, const petra_packet *packet, int64_t now_ns) {
   petra_critical *critical = (petra_critical *)base;
-  line *way = line_of(critical, packet->stage, packet->backward);
+  line *way = line_of(critical, packet);
   /* As a rule the first; with fair sharing one may overtake. */
   message *before = NULL, *one = way->first;
   while (one && one->microbatch != packet->microbatch) {
@@ -143,7 +147,7 @@ petra_status petra_critical_create(const petra_executor_virtual_options *options
   static const petra_observer_ops ops = {.ended = ended, .sent = sent, .arrived = arrived};
   petra_critical *critical;
   int32_t devices = petra_program_devices(program);
-  PETRA_TRY(petra_allocate(&critical, 1, sizeof *critical + 2 * (size_t)program->stages * sizeof *critical->lines));
+  PETRA_TRY(petra_allocate(&critical, 1, sizeof *critical + LINES * (size_t)program->stages * sizeof *critical->lines));
   critical->base.ops = &ops;
   critical->options = options;
   critical->program = program;
@@ -196,30 +200,34 @@ static int64_t ended_by(way_back *back, int32_t device, int64_t index, int64_t t
   return *tip;
 }
 
-/* The message that an action needs: false if none. */
-static bool input_of(const petra_critical *critical, const record *action, int32_t *from, bool *backward) {
+/* The message that an action needs, of which line: false if none. */
+static bool input_of(const petra_critical *critical, const record *action, int32_t *from, int *kind) {
   int32_t stages = critical->program->stages;
   bool fused = petra_program_fused(critical->program, action->stage);
-  *backward = action->kind == PETRA_ACTION_BACKWARD && !fused;
-  *from = *backward ? action->stage + 1 : action->stage - 1;
+  *kind = action->kind == PETRA_ACTION_UPDATE               ? LINE_EXCHANGE
+          : action->kind == PETRA_ACTION_BACKWARD && !fused ? LINE_BACKWARD
+                                                            : LINE_FORWARD;
+  *from = action->stage + (*kind == LINE_BACKWARD) - (*kind == LINE_FORWARD);
+  if (*kind == LINE_EXCHANGE)
+    return critical->options->replicas > 1;
   return (action->kind == PETRA_ACTION_FORWARD || action->kind == PETRA_ACTION_BACKWARD) && *from >= 1 &&
          *from <= stages;
 }
 
 /* The action's message, if it took time and arrived at the action's start. */
-static const message *arrived_message(way_back *back, const record *action, bool backward) {
-  const message **tip = &back->arrived[2 * (action->stage - 1) + backward];
+static const message *arrived_message(way_back *back, const record *action, int kind) {
+  const message **tip = &back->arrived[LINES * (action->stage - 1) + kind];
   while (*tip && (*tip)->arrival_ns > action->start_ns)
     *tip = (*tip)->link;
   for (const message *one = *tip; one && one->arrival_ns == action->start_ns; one = one->link)
-    if (one->microbatch == action->microbatch)
+    if (kind == LINE_EXCHANGE || one->microbatch == action->microbatch) /* of a stage one exchange at a time */
       return one;
   return NULL;
 }
 
 /* The action that sent it, if it ended at the action's start; -1: it did not. */
-static int64_t sender_of(way_back *back, int64_t index, const record *action, int32_t from, bool backward) {
-  petra_action_kind kind = backward ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD;
+static int64_t sender_of(way_back *back, int64_t index, const record *action, int32_t from, int which) {
+  petra_action_kind kind = which == LINE_BACKWARD ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD;
   int64_t i = ended_by(back, device_of(back->critical, from), index, action->start_ns);
   for (const record *r; (r = record_at(back->critical, i)) && r->end_ns == action->start_ns; i = r->before)
     if (r->stage == from && r->kind == kind && r->microbatch == action->microbatch)
@@ -262,12 +270,17 @@ static void add_message(const petra_critical *critical, const record *sender, co
                         petra_critical_path *path) {
   const petra_executor_virtual_options *options = critical->options;
   const petra_stage_cost *cost = &options->costs[options->cost_count == 1 ? 0 : sender->stage - 1];
+  const bool exchange = sender->stage == action->stage;
   int64_t bytes = sender->stage < action->stage ? cost->forward_bytes : cost->backward_bytes;
   int64_t left_ns = action->start_ns - sender->end_ns;
-  int64_t latency_ns = options->fabric.latency_ns < left_ns ? options->fabric.latency_ns : left_ns;
+  int64_t latency_ns = (exchange ? 2 : 1) * options->fabric.latency_ns;
+  latency_ns = latency_ns < left_ns ? latency_ns : left_ns;
   left_ns -= latency_ns;
-  int64_t alone_ns = petra_fabric_alone_ns(&options->fabric, device_of(critical, sender->stage),
-                                           device_of(critical, action->stage), bytes);
+  int64_t alone_ns =
+      exchange ? petra_fabric_exchange_alone_ns(&options->fabric,
+                                                petra_cost_exchange_bytes(options->replicas, cost->gradient_bytes))
+               : petra_fabric_alone_ns(&options->fabric, device_of(critical, sender->stage),
+                                       device_of(critical, action->stage), bytes);
   if (alone_ns > left_ns) /* by a nanosecond of rounding, with fair rates */
     alone_ns = left_ns;
   path->ns[PETRA_CRITICAL_LATENCY] += latency_ns;
@@ -280,16 +293,16 @@ static void add_message(const petra_critical *critical, const record *sender, co
 static int64_t step_back(way_back *back, int64_t index, petra_critical_path *path) {
   const record *action = record_at(back->critical, index);
   int32_t from;
-  bool backward;
+  int which;
   if (action->start_ns == 0)
     return -1;
-  if (input_of(back->critical, action, &from, &backward)) {
-    const message *one = arrived_message(back, action, backward);
+  if (input_of(back->critical, action, &from, &which)) {
+    const message *one = arrived_message(back, action, which);
     if (one) {
       add_message(back->critical, record_at(back->critical, one->sender), action, path);
       return one->sender;
     }
-    int64_t sender = sender_of(back, index, action, from, backward);
+    int64_t sender = which == LINE_EXCHANGE ? -1 : sender_of(back, index, action, from, which);
     if (sender >= 0)
       return sender;
   }
@@ -312,7 +325,7 @@ static const petra_critical_kind kind_of[PETRA_ACTION_KINDS] = {
 };
 
 petra_status petra_critical_trace(const petra_critical *critical, petra_critical_path *out, int64_t *stage_ns) {
-  size_t devices = (size_t)petra_program_devices(critical->program), lines = 2 * (size_t)critical->program->stages;
+  size_t devices = (size_t)petra_program_devices(critical->program), lines = LINES * (size_t)critical->program->stages;
   petra_critical_path path = {.actions = 0};
   way_back back = {.critical = critical, .any = critical->records.count - 1};
   petra_status status;

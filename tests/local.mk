@@ -101,9 +101,9 @@ regen-golden-training:
 # The program as its user meets it. Python scripts: TEST_EXTENSIONS gives them their interpreter.
 TEST_EXTENSIONS = .py
 PY_LOG_COMPILER = $(srcdir)/tests/cli/python
-TESTS += tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py tests/cli/control_characters.py tests/cli/execute.py
+TESTS += tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py tests/cli/control_characters.py tests/cli/execute.py tests/cli/replicas.py
 EXTRA_DIST += tests/cli/python tests/cli/program.py tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py \
-  tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py tests/cli/control_characters.py tests/cli/execute.py
+  tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py tests/cli/control_characters.py tests/cli/execute.py tests/cli/replicas.py
 TESTS += tests/cli/probe.py
 EXTRA_DIST += tests/cli/probe.py
 # src/schedule, sim, src/nn, src/stage, src/exec
@@ -173,6 +173,12 @@ TESTS += tests/test_arrival
 tests_test_arrival_SOURCES = tests/test_arrival.c tests/wire_threads.c tests/wire_threads.h $(TRAINING_SOURCES)
 tests_test_arrival_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_arrival_LDADD = $(TESTS_LDADD)
+
+check_PROGRAMS += tests/test_replicas
+TESTS += tests/test_replicas
+tests_test_replicas_SOURCES = tests/test_replicas.c $(TRAINING_SOURCES)
+tests_test_replicas_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_replicas_LDADD = $(TESTS_LDADD)
 
 check_PROGRAMS += tests/test_transport
 TESTS += tests/test_transport
@@ -429,7 +435,7 @@ EXTRA_DIST += tests/test_cuda_plans tests/cuda_host/deviceprop-sm80.json tests/c
 # What takes longest and computes the same from an archive: continuous integration leaves it out of distcheck.
 LONG_TESTS = tests/test_golden tests/test_identities tests/test_closed_forms tests/test_no_memory tests/test_methods tests/test_gradients \
 	tests/test_probe tests/test_probe_references tests/test_probe_replay tests/test_executor tests/test_cuda_backend tests/test_cuda_training tests/test_cuda_identities \
-	tests/test_cuda_plans tests/cli/resume.py tests/cli/sweep.py tests/cli/execute.py
+	tests/test_cuda_plans tests/cli/resume.py tests/cli/sweep.py tests/cli/execute.py tests/cli/replicas.py
 .PHONY: list-short-tests
 list-short-tests:
 	@echo $(filter-out $(LONG_TESTS),$(TESTS))

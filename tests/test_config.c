@@ -92,7 +92,8 @@ START_TEST(values_reach_their_members) {
   ck_assert(m->gradient_shrinking == 0.5 && m->stage_momentum == 0.99);
   ck_assert_str_eq(c->method.schedule, "own.schedule");
   ck_assert(c->cluster.stages == 100000 && c->cluster.message.forward_bytes == INT64_C(1000000000000000) &&
-            c->cluster.message.backward_bytes == 5);
+            c->cluster.message.backward_bytes == 5 && c->cluster.message.gradient_bytes == 6 &&
+            c->cluster.replicas == 3);
   ck_assert(c->cluster.link.latency_s == 1e-6 && c->cluster.link.bandwidth_Bps == 1.25e10 &&
             c->cluster.link.sharing == PETRA_LINK_FAIR && c->cluster.node_size == 8 && c->cluster.card_Bps == 1e18);
   ck_assert(c->cluster.jitter.model == PETRA_JITTER_EXPONENTIAL && c->cluster.jitter.scale == 10);

@@ -200,6 +200,10 @@ static run random_run(int number, const petra_program_ops *program) {
   r.cluster.fabric.latency_ns = below(&rng, 2) * below(&rng, 20);
   r.jitter = (petra_jitter_options){
       .seed = (uint64_t)number, .law = below(&rng, 2) ? PETRA_JITTER_GAMMA : PETRA_JITTER_NONE, .scale = 0.5};
+  if (!program->arrival)
+    r.cluster.replicas = (int32_t)below(&rng, 4);
+  for (int j = 0; j < stages; j++)
+    r.costs[j].gradient_bytes = below(&rng, 200);
   return r;
 }
 

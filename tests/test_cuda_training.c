@@ -126,6 +126,9 @@ START_TEST(the_order_of_stages_does_not_matter) {
                                       FOUR_STAGES};
   static const char *const stashed[] = {"method.name=pipedream", "run.max_microbatches=16", FOUR_STAGES,
                                         "optim.nesterov=true"};
+  static const char *const replicas[] = {"method.name=petra", "cluster.replicas=3", "run.max_microbatches=8",
+                                         FOUR_STAGES};
+  same_in_every_order(replicas, HARNESS_COUNT(replicas));
   same_in_every_order(petra, HARNESS_COUNT(petra));
   same_in_every_order(accumulated, HARNESS_COUNT(accumulated));
   same_in_every_order(gpipe, HARNESS_COUNT(gpipe));

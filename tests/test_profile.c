@@ -204,12 +204,19 @@ START_TEST(missing_parts) {
 END_TEST
 
 START_TEST(speeds) {
-  const petra_stage_cost cost = {1000, 3000, 2000, 1001, 7, 11, 13};
+  const petra_stage_cost cost = {.forward_ns = 1000,
+                                 .backward_ns = 3000,
+                                 .reconstruct_ns = 2000,
+                                 .weight_gradient_ns = 1001,
+                                 .update_ns = 7,
+                                 .forward_bytes = 11,
+                                 .backward_bytes = 13,
+                                 .gradient_bytes = 17};
   petra_stage_cost scaled = cost;
   ck_assert_int_eq(petra_cost_scale(&scaled, 0.5), PETRA_OK);
   ck_assert(scaled.forward_ns == 2000 && scaled.backward_ns == 6000 && scaled.reconstruct_ns == 4000 &&
             scaled.weight_gradient_ns == 2002 && scaled.update_ns == 14 && scaled.forward_bytes == 11 &&
-            scaled.backward_bytes == 13);
+            scaled.backward_bytes == 13 && scaled.gradient_bytes == 17);
   scaled = cost;
   ck_assert_int_eq(petra_cost_scale(&scaled, 4), PETRA_OK);
   ck_assert(scaled.forward_ns == 250 && scaled.weight_gradient_ns == 250 && scaled.update_ns == 2); /* 250.25, 1.75 */

@@ -98,7 +98,7 @@ END_TEST
 
 /* `arrival` on 10 stages with two engines and unit costs. */
 static void arrive(int64_t microbatches, int64_t credit, int64_t *runaway, int64_t *in_flight, int64_t *actions) {
-  const petra_stage_cost cost = {1000000000, 2000000000, 1000000000, 0, 0, 0, 0};
+  const petra_stage_cost cost = {.forward_ns = 1000000000, .backward_ns = 2000000000, .reconstruct_ns = 1000000000};
   const petra_program_options options = {
       .stages = 10, .microbatches = microbatches, .accumulate = 1, .batches = INT64_MAX, .credit = credit};
   const petra_executor_virtual_options cluster = {

@@ -174,6 +174,7 @@ typedef struct petra_config {
     petra_graph_choice graph;
   } device;
   struct {
+    int64_t replicas;         /* pipelines on different parts of every microbatch */
     petra_int_list placement; /* execute: stages of each process; none: balanced */
     double timeout_s;         /* execute: how long a process may be silent */
     petra_transport_choice transport;
@@ -181,7 +182,7 @@ typedef struct petra_config {
     int64_t engines;     /* compute engines a device: 1 or 2 */
     int64_t stages;      /* cost-only runs: so many stages and no model; 0: the stages of the model */
     struct {
-      int64_t forward_bytes, backward_bytes;
+      int64_t forward_bytes, backward_bytes, gradient_bytes;
     } message; /* of the stages of cluster.stages */
     struct {
       petra_cost_model model;

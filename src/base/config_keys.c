@@ -176,7 +176,7 @@ const petra_config_key petra_config_keys[] = {
 
     STRING_OF(optim.name, "sgd", optimizers, "optimizer"),
     REAL(optim.lr, "0.1", 0, DBL_MAX, NONE, "learning rate before scaling and schedule"),
-    CHOICE(optim.lr_scaling, "goyal", lr_scalings, "goyal: lr times batch times accumulate over 256; none: lr as it is"),
+    CHOICE(optim.lr_scaling, "goyal", lr_scalings, "goyal: lr times replicas times batch times accumulate over 256; none: lr as it is"),
     REAL(optim.momentum, "0.9", 0, 1, BELOW_MAX, "momentum"),
     BOOLEAN(optim.nesterov, "true", "Nesterov momentum"),
     REAL(optim.weight_decay, "5.0e-4", 0, DBL_MAX, NONE, "weight decay"),
@@ -193,6 +193,7 @@ const petra_config_key petra_config_keys[] = {
     CHOICE(device.graph, "auto", graph_choices, "cuda: launches of an action that come again as one CUDA graph; the result is bit-identical; on (cuda only): a capture that fails is an error"),
 
     INTEGER(cluster.engines, "1", 1, 2, "compute engines per device of the modelled cluster; with 2, forward and backward overlap"),
+    INTEGER(cluster.replicas, "1", 1, 1024, "so many pipelines with the same weights, each on data.batch images of its own of every microbatch, whose gradients are averaged stage by stage before each update; a microbatch has replicas x data.batch images"),
     INTEGERS_FOR(WAY, cluster.placement, "[]", 1, 100000, NONE, "how many neighbouring stages (with method interleaved: devices) each process has, from the first on; execute: [] balances them by the profile, else by FLOPs; simulate: a process does one action at a time, [] gives every stage a device of its own"),
     REAL_FOR(WAY, cluster.timeout_s, "60", 1, 1e6, NONE, "execute: seconds that a process may be silent until the run ends with a line that names it"),
     CHOICE_FOR(WAY, cluster.transport, "auto", transports, "execute: how messages go between processes; nccl: from GPU to GPU, by NVIDIA's NCCL; mpi: through host memory, or from GPU to GPU where the MPI library can; auto: nccl where petra was built with it and every process computes with a GPU of its own, else mpi"),
@@ -200,6 +201,7 @@ const petra_config_key petra_config_keys[] = {
     INTEGER(cluster.stages, "0", 0, 100000, "so many equal stages and no model, with the costs of cluster.cost and cluster.message, in simulate or, where processes sleep for the costs, in train with run.mode: execute; 0: the model's stages"),
     INTEGER(cluster.message.forward_bytes, "0", 0, MANY_BYTES, "bytes that each of cluster.stages sends up per microbatch"),
     INTEGER(cluster.message.backward_bytes, "0", 0, MANY_BYTES, "bytes that each of cluster.stages sends down per microbatch"),
+    INTEGER(cluster.message.gradient_bytes, "0", 0, MANY_BYTES, "bytes of the gradients that the replicas of each of cluster.stages average before an update (cluster.replicas)"),
     CHOICE(cluster.cost.model, "unit", cost_models, "cost of an action in virtual time; unit: forward 1 s, backward 2 s, reconstruct 1 s, weight_gradient 1 s, update 0 s; constant: the keys below that end in _s; roofline: FLOPs and bytes of the model's stages over the peaks of cluster.cost.device; measured (train): how long each action really takes; profile: times that `petra profile` measured"),
     REAL(cluster.cost.forward_s, "1", 0, 1e6, NONE, "seconds of a forward action"),
     REAL(cluster.cost.backward_s, "2", 0, 1e6, NONE, "seconds of a backward action without reconstruction"),

@@ -84,10 +84,13 @@ static petra_status print_table(const petra_plan *plan, int64_t parameters, int6
       {"delay", PETRA_TABLE_RIGHT},       {"lag", PETRA_TABLE_RIGHT}};
   const petra_config *config = plan->config;
   petra_table *table;
-  printf("%s-%d, width %d, %s stem, %d classes; method %s, k = %lld, microbatches of %lld images\n\n",
+  printf("%s-%d, width %d, %s stem, %d classes; method %s, k = %lld, microbatches of ",
          config->model.family == PETRA_FAMILY_REVNET ? "RevNet" : "ResNet", plan->model.depth, plan->model.width,
          petra_config_choice_name("model.stem", (int)config->model.stem), plan->model.classes, plan->method.name,
-         (long long)config->method.accumulate, (long long)config->data.batch);
+         (long long)config->method.accumulate);
+  if (config->cluster.replicas > 1)
+    printf("%lld x ", (long long)config->cluster.replicas);
+  printf("%lld images\n\n", (long long)config->data.batch);
   PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
   for (int j = 0; j < plan->partition.stages; j++)
     add_row(table, plan, j);
@@ -259,17 +262,18 @@ static petra_status print_memory(const petra_runlog_summary *summary) {
 
 /* Of an executed run: what each rank did with its time. */
 static petra_status print_ranks(const petra_runlog_summary *summary) {
-  static const petra_table_column columns[] = {{"rank", PETRA_TABLE_RIGHT},        {"stages", PETRA_TABLE_RIGHT},
-                                               {"computing s", PETRA_TABLE_RIGHT}, {"copying s", PETRA_TABLE_RIGHT},
-                                               {"waiting s", PETRA_TABLE_RIGHT},   {"wall s", PETRA_TABLE_RIGHT},
-                                               {"messages", PETRA_TABLE_RIGHT},    {"MB sent", PETRA_TABLE_RIGHT}};
+  static const petra_table_column columns[] = {
+      {"rank", PETRA_TABLE_RIGHT},        {"replica", PETRA_TABLE_RIGHT},   {"stages", PETRA_TABLE_RIGHT},
+      {"computing s", PETRA_TABLE_RIGHT}, {"copying s", PETRA_TABLE_RIGHT}, {"waiting s", PETRA_TABLE_RIGHT},
+      {"wall s", PETRA_TABLE_RIGHT},      {"messages", PETRA_TABLE_RIGHT},  {"MB sent", PETRA_TABLE_RIGHT}};
   petra_table *table;
   PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
   for (int32_t r = 0; r < summary->ranks; r++) {
     int32_t stages = 0;
     for (int32_t j = 0; j < summary->placed; j++)
-      stages += summary->of_stage[j] == r;
+      stages += summary->of_stage[j] == r % summary->places;
     petra_table_cell(table, "%d", r);
+    petra_table_cell(table, "%d", r / summary->places);
     petra_table_cell(table, "%d", stages);
     for (int t = 0; t < PETRA_RUNLOG_RANK_TIMES; t++)
       petra_table_cell(table, "%.3f", 1e-9 * (double)summary->time_ns[r * PETRA_RUNLOG_RANK_TIMES + t]);

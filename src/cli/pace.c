@@ -26,7 +26,7 @@ json_t *petra_pace_json(const petra_runlog_summary *summary) {
   if (!summary->pace_microbatch_s)
     return json_null();
   return json_pack("{s:o, s:o, s:o}", "microbatch_s", figures_json(summary->pace_microbatch_s), "ranks",
-                   rows_json(summary->pace_busy, summary->ranks, "rank", 0), "stages",
+                   rows_json(summary->pace_busy, summary->places, "rank", 0), "stages",
                    rows_json(summary->pace_stage_s, summary->placed, "stage", 1));
 }
 
@@ -54,7 +54,7 @@ petra_status petra_pace_print(const petra_runlog_summary *summary) {
   PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
   petra_table_cell(table, "ms a microbatch");
   figures(table, summary->pace_microbatch_s, 1e3);
-  for (int32_t r = 0; r < summary->ranks; r++) {
+  for (int32_t r = 0; r < summary->places; r++) {
     petra_table_cell(table, "rank %d busy", r);
     figures(table, summary->pace_busy + (size_t)r * PETRA_PACE_COLUMNS, 1);
   }

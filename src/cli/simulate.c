@@ -29,6 +29,8 @@ static json_t *stage_json(const petra_simulated *result, int32_t j) {
                              (json_int_t)f->lag_max[j], "in_flight_max", (json_int_t)f->in_flight_max[j], "kept_max",
                              (json_int_t)f->kept_max[j], "bytes_up", (json_int_t)f->bytes_up[j], "bytes_down",
                              (json_int_t)f->bytes_down[j]);
+  if (f->bytes_exchanged)
+    petra_json_set(&object, "bytes_exchanged", json_integer(f->bytes_exchanged[j]));
   if (f->critical_kinds)
     petra_json_set(&object, "critical_ns", json_integer(f->critical_stage_ns[j]));
   petra_json_set(&object, "peak_bytes",
@@ -62,18 +64,18 @@ static petra_status print_json(const petra_simulated *result) {
   json_t *stages = json_array();
   for (int32_t j = 0; j < plan->program.stages; j++)
     petra_json_append(&stages, stage_json(result, j));
-  return petra_json_print_new(
-      json_pack("{s:s, s:s, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:I, s:b, s:o, s:o, s:s?, s:o, s:o}",
-                "method", plan->method.name, "program", plan->method.program->name, "engines",
-                (json_int_t)plan->config->cluster.engines, "microbatches", (json_int_t)plan->program.microbatches,
-                "makespan_s", petra_json_real(1e-9 * (double)f->makespan_ns), "makespan_ns", (json_int_t)f->makespan_ns,
-                "time_per_microbatch_s", petra_json_real(f->time_per_microbatch_s), "time_per_microbatch_low_s",
-                petra_json_real(f->low_s), "time_per_microbatch_high_s", petra_json_real(f->high_s), "ranks",
-                ranks_json(f), "link", link_of(result), "bubble_fraction", petra_json_real(f->bubble_fraction),
-                "actions", (json_int_t)f->actions, "runaway", result->runaway >= 0, "runaway_microbatch",
-                result->runaway < 0 ? json_null() : json_integer(result->runaway), "critical_path",
-                f->critical_kinds ? critical_json(result) : json_null(), "accounting",
-                result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages", stages));
+  return petra_json_print_new(json_pack(
+      "{s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:I, s:b, s:o, s:o, s:s?, s:o, s:o}",
+      "method", plan->method.name, "program", plan->method.program->name, "replicas",
+      (json_int_t)plan->config->cluster.replicas, "engines", (json_int_t)plan->config->cluster.engines, "microbatches",
+      (json_int_t)plan->program.microbatches, "makespan_s", petra_json_real(1e-9 * (double)f->makespan_ns),
+      "makespan_ns", (json_int_t)f->makespan_ns, "time_per_microbatch_s", petra_json_real(f->time_per_microbatch_s),
+      "time_per_microbatch_low_s", petra_json_real(f->low_s), "time_per_microbatch_high_s", petra_json_real(f->high_s),
+      "ranks", ranks_json(f), "link", link_of(result), "bubble_fraction", petra_json_real(f->bubble_fraction),
+      "actions", (json_int_t)f->actions, "runaway", result->runaway >= 0, "runaway_microbatch",
+      result->runaway < 0 ? json_null() : json_integer(result->runaway), "critical_path",
+      f->critical_kinds ? critical_json(result) : json_null(), "accounting",
+      result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages", stages));
 }
 
 static void add_row(petra_table *table, int32_t j, const petra_simulated *result) {
@@ -135,6 +137,23 @@ static void print_ranks(const petra_simulated *result) {
   putchar('\n');
 }
 
+/* Of replicas, which are alike. */
+static void print_replicas(const petra_simulated *result) {
+  const petra_runlog_simulation *f = &result->figures;
+  const petra_config *config = result->plan->config;
+  int64_t bytes = 0;
+  if (!f->bytes_exchanged)
+    return;
+  for (int32_t j = 0; j < f->stages; j++)
+    bytes += f->bytes_exchanged[j];
+  printf("all of one of %lld replicas, which sends the others %.3f MB of gradients",
+         (long long)config->cluster.replicas, 1e-6 * (double)bytes);
+  if (config->cluster.stages == 0)
+    printf("; a microbatch has %lld images, %lld of each", (long long)petra_plan_microbatch_images(config),
+           (long long)config->data.batch);
+  putchar('\n');
+}
+
 static petra_status print_table(const petra_simulated *result) {
   const petra_program_options *program = &result->plan->program;
   const petra_config *config = result->plan->config;
@@ -152,6 +171,7 @@ static petra_status print_table(const petra_simulated *result) {
     printf(" (%.6g .. %.6g with all costs at their quartiles)", f->low_s, f->high_s);
   printf(", bubble %.4f; %lld actions in %.3g s\n", f->bubble_fraction, (long long)f->actions, f->wall_s);
   print_ranks(result);
+  print_replicas(result);
   if (f->critical_kinds)
     print_critical(result);
   printf("in flight: most microbatches between F and B; kept: most whose graph or input is held, until B, or W where "

@@ -36,6 +36,8 @@ static void print_end(petra_run *run) {
   printf("%lld microbatches with %s on %d stage%s", (long long)petra_run_plan(run)->program.microbatches,
          petra_run_plan(run)->method.name, petra_run_plan(run)->program.stages,
          petra_run_plan(run)->program.stages == 1 ? "" : "s");
+  if (petra_run_plan(run)->config->cluster.replicas > 1)
+    printf(" in %lld replicas", (long long)petra_run_plan(run)->config->cluster.replicas);
   if (losses == 0)
     printf(", too few for a loss to come back");
   else if (epochs == 0)

@@ -86,10 +86,16 @@ static slot *find_next(petra_loader *loader) {
   return NULL;
 }
 
+static int32_t parts_of(const petra_loader_options *options) {
+  return options->parts > 0 ? options->parts : 1;
+}
+
 /* Called under the mutex: microbatches are claimed in order, so that one order of one epoch is enough. */
 static void claim(petra_loader *loader, slot *target) {
   int64_t microbatch = loader->claim++;
-  int64_t epoch = microbatch / loader->batches, first = microbatch % loader->batches * loader->options.batch;
+  const petra_loader_options *options = &loader->options;
+  const int64_t epoch = microbatch / loader->batches;
+  const int64_t first = (microbatch % loader->batches * parts_of(options) + options->part) * options->batch;
   int64_t left = loader->set->count - first;
   target->state = SLOT_FILLING;
   target->epoch = (uint32_t)epoch;
@@ -213,11 +219,13 @@ static petra_status allocate(petra_loader *loader) {
 
 static petra_status check_options(const petra_dataset *set, const petra_loader_options *options) {
   assert(options->batch >= 1 && options->threads >= 1 && options->first >= 0 && options->first <= options->end);
-  if (set->count < 1 || (options->drop_last && set->count < options->batch))
+  assert(options->part >= 0 && options->part < parts_of(options) && (parts_of(options) == 1 || options->drop_last));
+  const int64_t images = (int64_t)options->batch * parts_of(options); /* of a microbatch */
+  if (set->count < 1 || (options->drop_last && set->count < images))
     return petra_fail(PETRA_CONFIG,
-                      "data.batch: %" PRId32 " images are more than the %" PRId64
+                      "data.batch: %" PRId64 " images are more than the %" PRId64
                       " of the data set, so that an epoch holds no batch (data.limit may be the reason)",
-                      options->batch, set->count);
+                      images, set->count);
   if (set->count > UINT32_MAX)
     return petra_fail(PETRA_UNSUPPORTED,
                       "data.path: the data set has %" PRId64 " images, at most %" PRIu32 " are possible", set->count,
@@ -231,8 +239,8 @@ petra_status petra_loader_create(const petra_dataset *set, const petra_loader_op
   PETRA_TRY(petra_allocate(&loader, 1, sizeof *loader));
   loader->set = set;
   loader->options = *options;
-  loader->batches =
-      options->drop_last ? set->count / options->batch : (set->count + options->batch - 1) / options->batch;
+  loader->batches = options->drop_last ? set->count / ((int64_t)options->batch * parts_of(options))
+                                       : (set->count + options->batch - 1) / options->batch;
   loader->claim = loader->deliver = options->first;
   loader->order_epoch = -1;
   petra_augment_table_init(&loader->table, set->mean, set->deviation);

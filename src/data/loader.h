@@ -28,6 +28,9 @@ typedef struct petra_batch {
 
 typedef struct petra_loader_options {
   int32_t batch;
+  /* Of replicas: a microbatch is `parts` batches of consecutive images of its epoch, of which this loader gives number `part`
+   * (from 0). What is drawn of an image is the same whatever the parts. 0, 0: a microbatch is one batch. With drop_last. */
+  int32_t parts, part;
   bool shuffle;
   unsigned augment; /* bits of petra_augment_flag */
   bool bytes;       /* images as bytes, for a backend that normalises them */

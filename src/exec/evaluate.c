@@ -73,6 +73,7 @@ petra_status petra_evaluator_create(petra_backend *backend, const petra_stages *
   petra_loader_options once = *options;
   once.shuffle = once.drop_last = false;
   once.augment = 0;
+  once.parts = once.part = 0;
   once.bytes = petra_backend_takes_images(backend);
   once.first = 0;
   once.end = (set->count + once.batch - 1) / once.batch;

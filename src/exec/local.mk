@@ -17,6 +17,8 @@ libpetra_a_SOURCES += \
 	src/exec/probe_store.c src/exec/probe_store.h \
 	src/exec/probe_tap.c src/exec/probe_tap.h \
 	src/exec/probe_window.c \
+	src/exec/replica_losses.c src/exec/replica_losses.h \
+	src/exec/replica_mean.c src/exec/replica_mean.h \
 	src/exec/stage_observer.h \
 	src/exec/stages.h \
 	src/exec/transport.h \
@@ -24,4 +26,5 @@ libpetra_a_SOURCES += \
 	src/exec/transport_peers.c src/exec/transport_peers.h \
 	src/exec/transport_ranks.c src/exec/transport_ranks.h \
 	src/exec/worker.h \
+	src/exec/worker_replicas.c src/exec/worker_replicas.h \
 	src/exec/worker_stage.c src/exec/worker_stage.h

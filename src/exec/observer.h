@@ -24,7 +24,7 @@ typedef struct petra_observer_ops {
                           const petra_action_result *results, int count);
   /* An action ended; in the order of (end, stage, start of the action). What it sends was told before. */
   petra_status (*ended)(petra_observer *observer, const petra_trace_row *row);
-  /* A message that takes time was sent by stage `from`; it arrived. */
+  /* A message that takes time was sent by stage `from` (an exchange with replicas: by the receiver itself); it arrived. */
   petra_status (*sent)(petra_observer *observer, int32_t from, const petra_packet *packet, int64_t now_ns);
   petra_status (*arrived)(petra_observer *observer, const petra_packet *packet, int64_t now_ns);
 } petra_observer_ops;

@@ -215,14 +215,19 @@ static petra_status find_pending(petra_worker_stage *worker, int64_t m, petra_pe
   return PETRA_OK;
 }
 
+/* What `link` leads to is over. */
+static void drop_evaluation(petra_worker_stage *worker, petra_pending **link) {
+  petra_pending *evaluation = *link;
+  *link = evaluation->next;
+  destroy_pending(evaluation, worker->options.stages.count);
+}
+
 /* The evaluation that came first is over. */
 static petra_status end_evaluation(petra_worker_stage *worker, petra_pending **link, petra_status status,
                                    const petra_evaluation *result) {
   const petra_worker_stage_options *options = &worker->options;
-  petra_pending *evaluation = *link;
-  const int64_t m = evaluation->microbatch;
-  *link = evaluation->next;
-  destroy_pending(evaluation, options->stages.count);
+  const int64_t m = (*link)->microbatch;
+  drop_evaluation(worker, link);
   PETRA_TRY(status);
   if (petra_stages_has(&options->stages, options->stages.count))
     PETRA_TELL(petra_stage_observer, options->observers, evaluated, observer, m, result);
@@ -238,10 +243,14 @@ static petra_status do_evaluate(petra_worker_stage *worker, int32_t stage, int64
   PETRA_TRY(tell_late_loss(worker));
   PETRA_TRY(find_pending(worker, m, &link));
   petra_pending *evaluation = *link;
-  if (petra_stages_has(&options->stages, stage))
+  if (petra_stages_has(&options->stages, stage) && options->evaluation)
     PETRA_TRY(petra_stage_snapshot(stage_of(worker, stage), &evaluation->snapshots[stage - 1]));
   if (++evaluation->reached < options->stages.count || options->waves)
     return PETRA_OK;
+  if (!options->evaluation) {
+    drop_evaluation(worker, link);
+    return PETRA_OK;
+  }
   petra_status status = petra_evaluate(options->backend, &options->stages, evaluation->snapshots, options->transport,
                                        options->evaluation, &options->evaluation_loader, &result);
   return end_evaluation(worker, link, status, &result);
@@ -422,7 +431,7 @@ petra_status petra_worker_stage_archive_stage(petra_worker *base, int32_t stage,
   char name[64];
   PETRA_TRY(petra_stage_archive(stage_of(worker, stage), tensors));
   PETRA_TRY(options->transport->ops->archive(options->transport, stage, tensors));
-  for (petra_pending *e = worker->evaluations; e; e = e->next) {
+  for (petra_pending *e = worker->evaluations; e && options->evaluation; e = e->next) {
     snprintf(name, sizeof name, "evaluation-%lld", (long long)e->microbatch);
     PETRA_TRY(petra_snapshot_archive(stage_of(worker, stage), tensors, name, &e->snapshots[stage - 1]));
   }
@@ -432,7 +441,7 @@ petra_status petra_worker_stage_archive_stage(petra_worker *base, int32_t stage,
 petra_status petra_worker_stage_archived(const petra_worker *base, const petra_archive *archive) {
   const petra_worker_stage *worker = (const petra_worker_stage *)base;
   const petra_stages *stages = &worker->options.stages;
-  for (const petra_pending *e = worker->evaluations; e; e = e->next) {
+  for (const petra_pending *e = worker->evaluations; e && worker->options.evaluation; e = e->next) {
     int32_t taken = 0;
     for (int32_t j = 0; j < stages->count; j++)
       taken += e->snapshots[j] != NULL;

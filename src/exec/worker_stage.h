@@ -16,7 +16,8 @@ typedef struct petra_worker_stage_options {
   petra_transport *transport;
   petra_loader *loader; /* training batches, from microbatch 0, or from where a checkpoint was written; NULL where
                                       neither the first nor the last stage is here */
-  const petra_dataset *evaluation; /* NULL: the program has no E */
+  const petra_dataset
+      *evaluation; /* NULL: the program has no E, or another replica does what is due at it: E only counts */
   petra_loader_options evaluation_loader;
   const petra_lr *lr;
   const petra_program_ops *program;

@@ -89,8 +89,9 @@ typedef struct petra_runlog_rank {
   int64_t messages, bytes; /* sent to other ranks */
 } petra_runlog_rank;
 
-/* /ranks, once a run: what `ranks` ranks did, and which of them (from 0) has each stage. */
-petra_status petra_runlog_ranks(petra_runlog *log, const petra_runlog_rank *rows, int32_t ranks,
+/* /ranks, once a run: what `ranks` ranks did, and which of them (from 0) has each stage of replica 0. Every replica has `places`
+ * ranks, one after the other. */
+petra_status petra_runlog_ranks(petra_runlog *log, const petra_runlog_rank *rows, int32_t ranks, int32_t places,
                                 const int32_t *of_stage, int32_t stages);
 
 /* Seconds of wall time after which the row functions flush; 5 by default. For tests. */

@@ -184,6 +184,27 @@ static petra_status read_memory(const source *from, petra_runlog_summary *summar
   return PETRA_OK;
 }
 
+/* How many ranks of `ranks` each replica has. */
+static petra_status read_places(const source *from, int64_t ranks, int32_t *places) {
+  int64_t *replica, rows = ranks;
+  *places = (int32_t)ranks;
+  if (H5Lexists(from->file->id, "ranks/replica", H5P_DEFAULT) <= 0) /* there were none then */
+    return PETRA_OK;
+  PETRA_TRY(read_i64(from, "ranks/replica", 1, &rows, &replica));
+  *places = 0;
+  while (*places < ranks && replica[*places] == 0)
+    ++*places;
+  petra_status status = PETRA_OK;
+  for (int64_t r = 0; r < ranks && status == PETRA_OK; r++)
+    if (*places == 0 || ranks % *places != 0 || replica[r] != r / *places)
+      status = petra_fail(PETRA_DATA,
+                          "%s: ranks/replica: rank %lld is of replica %lld; expected as many ranks of each, "
+                          "from replica 0 on",
+                          from->file->path, (long long)r, (long long)replica[r]);
+  petra_free(replica);
+  return status;
+}
+
 static petra_status read_ranks(const source *from, petra_runlog_summary *summary) {
   int64_t stages = summary->stages > 0 ? summary->stages : -1, times[2] = {-1, PETRA_RUNLOG_RANK_TIMES},
           sent[2] = {0, PETRA_RUNLOG_RANK_SENT};
@@ -193,6 +214,7 @@ static petra_status read_ranks(const source *from, petra_runlog_summary *summary
   PETRA_TRY(read_i64(from, "ranks/time_ns", 2, times, &summary->time_ns));
   sent[0] = times[0];
   PETRA_TRY(read_i64(from, "ranks/sent", 2, sent, &summary->sent));
+  PETRA_TRY(read_places(from, times[0], &summary->places));
   summary->ranks = (int32_t)times[0];
   summary->placed = (int32_t)stages;
   return PETRA_OK;
@@ -200,11 +222,11 @@ static petra_status read_ranks(const source *from, petra_runlog_summary *summary
 
 static petra_status read_pace(const source *from, petra_runlog_summary *summary) {
   int64_t columns[2] = {PETRA_PACE_COLUMNS, 1}, stages[2] = {summary->placed, PETRA_PACE_COLUMNS},
-          ranks[2] = {summary->ranks, PETRA_PACE_COLUMNS};
+          places[2] = {summary->places, PETRA_PACE_COLUMNS};
   if (summary->ranks == 0 || H5Lexists(from->file->id, "pace", H5P_DEFAULT) <= 0)
     return PETRA_OK;
   PETRA_TRY(read_set(from, "pace/stage_s", H5T_FLOAT, 2, stages, &summary->pace_stage_s));
-  PETRA_TRY(read_set(from, "pace/busy", H5T_FLOAT, 2, ranks, &summary->pace_busy));
+  PETRA_TRY(read_set(from, "pace/busy", H5T_FLOAT, 2, places, &summary->pace_busy));
   return read_set(from, "pace/microbatch_s", H5T_FLOAT, 1, columns, &summary->pace_microbatch_s);
 }
 

@@ -28,13 +28,14 @@ typedef struct petra_runlog_summary {
   int64_t *total_peak_bytes; /* (J) */
 
   int32_t ranks;     /* of an executed run; 0 where /ranks is not written */
+  int32_t places;    /* ranks of each replica, one after the other: all of them where there are no replicas */
   int32_t placed;    /* stages of of_stage; those of a rehearsal have no row in /model/stages */
-  int64_t *of_stage; /* (placed): the rank of each, from 0 */
+  int64_t *of_stage; /* (placed): the rank of each of replica 0, from 0 */
   int64_t *time_ns;  /* (ranks, PETRA_RUNLOG_RANK_TIMES): as petra_runlog_rank has them */
   int64_t *sent;     /* (ranks, PETRA_RUNLOG_RANK_SENT) */
 
   double *pace_microbatch_s;        /* (PETRA_PACE_COLUMNS); NULL where /pace is not written, as the next two */
-  double *pace_stage_s, *pace_busy; /* (placed, PETRA_PACE_COLUMNS), (ranks, PETRA_PACE_COLUMNS) */
+  double *pace_stage_s, *pace_busy; /* (placed, PETRA_PACE_COLUMNS), (places, PETRA_PACE_COLUMNS) */
 } petra_runlog_summary;
 
 /* Columns of a group that differ in length (the file was being written) count as long as the shortest. PETRA_IO: cannot

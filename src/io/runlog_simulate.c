@@ -33,6 +33,7 @@ static bool write_simulation(petra_runlog *log, const void *what) {
       {"simulate/kept_max", "microbatches", false, s->kept_max, "stage", s->stages},
       {"simulate/bytes_up", "byte", false, s->bytes_up, "stage", s->stages},
       {"simulate/bytes_down", "byte", false, s->bytes_down, "stage", s->stages},
+      {"simulate/bytes_exchanged", "byte", false, s->bytes_exchanged, "stage", s->stages},
       {"simulate/rank_busy", "1", true, s->ranks > 0 ? s->rank_busy : NULL, "rank", s->ranks},
       {"simulate/critical_stage_ns", "ns", false, critical ? s->critical_stage_ns : NULL, "stage", s->stages},
       {"simulate/critical_ns", "ns", false, critical ? s->critical_ns : NULL, "kind", s->critical_kinds},

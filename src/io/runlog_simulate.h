@@ -16,6 +16,7 @@ typedef struct petra_runlog_simulation {
   int32_t stages;
   const double *utilization, *lag_mean;
   const int64_t *lag_max, *in_flight_max, *kept_max, *bytes_up, *bytes_down;
+  const int64_t *bytes_exchanged; /* with replicas, of the one that is simulated; NULL: there are none */
   /* The critical path; critical_kinds 0: not asked for. */
   int critical_kinds;
   const char *const *critical_names;

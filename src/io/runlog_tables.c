@@ -116,6 +116,7 @@ petra_status petra_runlog_memory(petra_runlog *log, const petra_account *account
 typedef struct ranks_table {
   int64_t *times, *sent; /* (R, PETRA_RUNLOG_RANK_TIMES), (R, PETRA_RUNLOG_RANK_SENT) */
   const int32_t *of_stage;
+  int32_t *replica; /* (R) */
   const char **hosts;
   int32_t ranks, stages;
 } ranks_table;
@@ -134,6 +135,13 @@ static bool write_ranks(petra_runlog *log, const void *what) {
                                   .legend = "hosts",
                                   .texts = t->hosts,
                                   .text_count = t->ranks},
+                                 {.name = "ranks/replica",
+                                  .type = H5T_STD_I32LE,
+                                  .rank = 1,
+                                  .extent = {t->ranks},
+                                  .values = t->replica,
+                                  .units = "1",
+                                  .dimensions = rank},
                                  {.name = "ranks/time_ns",
                                   .type = H5T_STD_I64LE,
                                   .rank = 2,
@@ -160,13 +168,14 @@ static bool write_ranks(petra_runlog *log, const void *what) {
   return true;
 }
 
-petra_status petra_runlog_ranks(petra_runlog *log, const petra_runlog_rank *rows, int32_t ranks,
+petra_status petra_runlog_ranks(petra_runlog *log, const petra_runlog_rank *rows, int32_t ranks, int32_t places,
                                 const int32_t *of_stage, int32_t stages) {
   ranks_table t = {.of_stage = of_stage, .ranks = ranks, .stages = stages};
   petra_status status;
   PETRA_TRY(
       petra_allocate(&t.times, (size_t)ranks * (PETRA_RUNLOG_RANK_TIMES + PETRA_RUNLOG_RANK_SENT), sizeof *t.times));
   PETRA_TRY_GOTO(status, petra_allocate(&t.hosts, (size_t)ranks, sizeof *t.hosts), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&t.replica, (size_t)ranks, sizeof *t.replica), done);
   t.sent = t.times + (size_t)ranks * PETRA_RUNLOG_RANK_TIMES;
   for (int32_t r = 0; r < ranks; r++) {
     const petra_runlog_rank *row = &rows[r];
@@ -175,9 +184,11 @@ petra_status petra_runlog_ranks(petra_runlog *log, const petra_runlog_rank *rows
     memcpy(t.times + r * PETRA_RUNLOG_RANK_TIMES, times, sizeof times);
     memcpy(t.sent + r * PETRA_RUNLOG_RANK_SENT, sent, sizeof sent);
     t.hosts[r] = row->host;
+    t.replica[r] = r / places;
   }
   status = petra_runlog_extend(log, write_ranks, &t, 0);
 done:
+  petra_free(t.replica);
   petra_free(t.hosts);
   petra_free(t.times);
   return status;

@@ -40,7 +40,7 @@ petra_lr petra_lr_from_config(const petra_config *config, int64_t batches_per_ep
                  .milestones = config->lr.milestones,
                  .factor = config->lr.factor};
   if (config->optim.lr_scaling == PETRA_LR_GOYAL)
-    lr.base *= (double)(config->data.batch * config->method.accumulate) / 256;
+    lr.base *= (double)(config->cluster.replicas * config->data.batch * config->method.accumulate) / 256;
   return lr;
 }
 

@@ -29,7 +29,7 @@ typedef struct petra_lr {
   double factor;
 } petra_lr;
 
-/* Base rate: lr, times batch * k / 256 with lr_scaling: goyal (Goyal et al. 2017). */
+/* Base rate: lr, times r * batch * k / 256 (r replicas) with lr_scaling: goyal (Goyal et al. 2017). */
 petra_lr petra_lr_from_config(const petra_config *config, int64_t batches_per_epoch);
 
 /* base * (index + 1) / warmup while index < warmup, else base; times factor for every milestone that the epoch

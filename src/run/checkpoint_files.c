@@ -9,17 +9,22 @@
 #include <stdio.h>
 #include <unistd.h>
 
-petra_status petra_checkpoint_files_init(petra_checkpoint_files *files, const char *directory, int32_t stages) {
-  char name[32];
+petra_status petra_checkpoint_files_init(petra_checkpoint_files *files, const char *directory, int32_t stages,
+                                         int replicas) {
+  char name[64];
   PETRA_TRY(petra_join_path(directory, "checkpoint.h5", &files->path));
   PETRA_TRY(petra_join_path(directory, "checkpoint", &files->folder));
-  PETRA_TRY(petra_allocate(&files->stem, (size_t)stages + 1, sizeof *files->stem));
-  files->parts = stages + 1;
-  for (int32_t j = 1; j <= stages; j++) {
-    snprintf(name, sizeof name, "stage-%02d", j);
-    PETRA_TRY(petra_join_path(files->folder, name, &files->stem[j - 1]));
+  const int probes = replicas * stages;
+  PETRA_TRY(petra_allocate(&files->stem, (size_t)probes + 1, sizeof *files->stem));
+  files->parts = probes + 1;
+  for (int part = 0; part < probes; part++) {
+    if (replicas > 1)
+      snprintf(name, sizeof name, "replica-%d-stage-%02d", part / stages, part % stages + 1);
+    else
+      snprintf(name, sizeof name, "stage-%02d", part + 1);
+    PETRA_TRY(petra_join_path(files->folder, name, &files->stem[part]));
   }
-  return petra_join_path(files->folder, "probes", &files->stem[stages]);
+  return petra_join_path(files->folder, "probes", &files->stem[probes]);
 }
 
 void petra_checkpoint_files_fini(petra_checkpoint_files *files) {

@@ -1,5 +1,5 @@
 /* The files of a checkpoint in the folder of a run: checkpoint.h5, which is written last and names the parts that it needs by
- * their digests; in checkpoint/ a part for every stage, which the process that has the stage writes, and one for the probes. So a
+ * their digests; in checkpoint/ a part for every stage (of every replica), which the process that has the stage writes, and one for the probes. So a
  * checkpoint is whole or is none, whatever happens while it is written, and no process holds the state of another one. */
 #ifndef PETRA_RUN_CHECKPOINT_FILES_H
 #define PETRA_RUN_CHECKPOINT_FILES_H
@@ -10,12 +10,13 @@
 typedef struct petra_checkpoint_files {
   char *path;   /* DIR/checkpoint.h5 */
   char *folder; /* DIR/checkpoint */
-  char **stem;  /* of the parts: J of the stages, then that of the probes (io/checkpoint.h) */
-  int parts;    /* J + 1 */
+  char **stem;  /* of the parts: J of the stages of each replica, then that of the probes (io/checkpoint.h) */
+  int parts;    /* replicas * J + 1 */
 } petra_checkpoint_files;
 
 /* petra_checkpoint_files_fini is due whatever comes back, for zeros as well. */
-petra_status petra_checkpoint_files_init(petra_checkpoint_files *files, const char *directory, int32_t stages);
+petra_status petra_checkpoint_files_init(petra_checkpoint_files *files, const char *directory, int32_t stages,
+                                         int replicas);
 void petra_checkpoint_files_fini(petra_checkpoint_files *files);
 
 /* PETRA_CONFIG unless `found`, the config in the file `path`, is `expected` as far as keys decide what is computed

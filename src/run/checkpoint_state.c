@@ -10,22 +10,45 @@
 typedef struct walk {
   const petra_checkpoint_state *state;
   petra_tensor_archive tensors;
-  petra_account **accounts; /* of the stages, then of the probe; NULL: elsewhere */
+  petra_account **accounts; /* of the stages of each replica, then of the probe; NULL: elsewhere */
   int64_t *digests;         /* of the parts; 0: there is none */
   int32_t stages;
+  int probes; /* the part of the probes: the last one */
 } walk;
 
+/* A pipeline that is here: replica 0's, where all are. */
+static const petra_pipeline *any_pipeline(const petra_checkpoint_state *state) {
+  int i = 0;
+  while (!state->pipelines[i])
+    i++;
+  return state->pipelines[i];
+}
+
+/* The pipeline of a part that is not the probes'; NULL: elsewhere. */
+static const petra_pipeline *pipeline_of(const walk *w, int part) {
+  return w->state->pipelines[part / w->stages];
+}
+
+/* Whether a part is this process's. */
+static bool has_part(const walk *w, int part) {
+  if (part == w->probes)
+    return w->state->probe != NULL;
+  const petra_pipeline *pipeline = pipeline_of(w, part);
+  return pipeline && pipeline->network.stage[part % w->stages];
+}
+
 static petra_status begin_walk(walk *w, const petra_checkpoint_state *state, const petra_checkpoint_begin *begin) {
-  const petra_network *network = state->network;
-  *w = (walk){.state = state, .stages = network->plan->stages};
-  PETRA_TRY(petra_allocate(&w->accounts, (size_t)w->stages + 1, sizeof *w->accounts));
-  PETRA_TRY(petra_allocate(&w->digests, (size_t)w->stages + 1, sizeof *w->digests));
-  for (int32_t j = 0; j < w->stages; j++)
-    w->accounts[j] = network->stage[j] ? petra_stage_account(network->stage[j]) : NULL;
-  w->accounts[w->stages] = state->probe ? petra_probe_account(state->probe) : NULL;
+  const petra_network *network = &any_pipeline(state)->network;
+  *w = (walk){.state = state, .stages = network->plan->stages, .probes = state->replicas * network->plan->stages};
+  PETRA_TRY(petra_allocate(&w->accounts, (size_t)w->probes + 1, sizeof *w->accounts));
+  PETRA_TRY(petra_allocate(&w->digests, (size_t)w->probes + 1, sizeof *w->digests));
+  for (int part = 0; part < w->probes; part++)
+    if (has_part(w, part))
+      w->accounts[part] = petra_stage_account(pipeline_of(w, part)->network.stage[part % w->stages]);
+  w->accounts[w->probes] = state->probe ? petra_probe_account(state->probe) : NULL;
   w->tensors = (petra_tensor_archive){.backend = network->backend,
                                       .accounts = w->accounts,
-                                      .account_count = w->stages + 1,
+                                      .account_count = w->probes + 1,
                                       .read = begin->read,
                                       .fused = !network->plan->program.split_head};
   return PETRA_OK;
@@ -37,18 +60,14 @@ static void end_walk(walk *w) {
   petra_free(w->digests);
 }
 
-/* The content of a part: of a stage (from 0), or of the probes. */
+/* The content of a part. */
 static petra_status archive_part(walk *w, petra_archive *archive, int part, const petra_checkpoint_begin *begin) {
   petra_tensor_archive_part(&w->tensors, archive, part + 1, w->accounts[part]);
-  if (part == w->stages)
+  if (part == w->probes)
     return petra_probe_archive(w->state->probe, &w->tensors);
-  PETRA_TRY(petra_worker_stage_archive_stage(w->state->worker, part + 1, &w->tensors));
-  return petra_execution_archive(w->state->execution, part + 1, begin->clock_ns, archive);
-}
-
-/* Whether a part is this process's. */
-static bool has_part(const walk *w, int part) {
-  return part == w->stages ? w->state->probe != NULL : w->state->network->stage[part] != NULL;
+  const int32_t stage = part % w->stages + 1;
+  PETRA_TRY(petra_worker_stage_archive_stage(pipeline_of(w, part)->worker, stage, &w->tensors));
+  return petra_execution_archive(w->state->execution, stage, begin->clock_ns, archive);
 }
 
 /* Parts that checkpoint.h5 does not name. */
@@ -75,7 +94,7 @@ static petra_status write_part(walk *w, int part, const petra_checkpoint_begin *
 
 static petra_status write_parts(walk *w, const petra_checkpoint_begin *begin) {
   PETRA_TRY(petra_folder_make(w->state->files->folder));
-  for (int part = 0; part <= w->stages; part++)
+  for (int part = 0; part <= w->probes; part++)
     if (has_part(w, part))
       PETRA_TRY(write_part(w, part, begin));
   return PETRA_OK;
@@ -90,11 +109,11 @@ static petra_status fill(walk *w, petra_archive *archive, petra_checkpoint_begin
   PETRA_TRY_GOTO(status, petra_archive_integers(archive, "begin", (int64_t *)begin, sizeof *begin / sizeof(int64_t)),
                  done);
   PETRA_TRY_GOTO(status, petra_archive_values(archive, "log", PETRA_ARCHIVE_U8, begin->log_bytes, log), done);
-  PETRA_TRY_GOTO(status, petra_archive_integers(archive, "parts", w->digests, w->stages + 1), done);
+  PETRA_TRY_GOTO(status, petra_archive_integers(archive, "parts", w->digests, w->probes + 1), done);
   if (measured_ns)
     PETRA_TRY_GOTO(status, petra_archive_integers(archive, "measured_ns", measured_ns, begin->actions), done);
   PETRA_TRY_GOTO(status, petra_training_log_archive(w->state->log, archive), done);
-  status = petra_worker_stage_archive(w->state->worker, archive, begin->read);
+  status = petra_worker_stage_archive(any_pipeline(w->state)->worker, archive, begin->read);
 done:
   petra_free(log);
   return status;
@@ -104,9 +123,10 @@ done:
 static petra_status write_last(walk *w, petra_checkpoint_begin *begin, int64_t *measured_ns) {
   const petra_checkpoint_files *files = w->state->files;
   petra_archive *archive;
-  for (int32_t j = 0; j < w->stages; j++)
-    if (w->digests[j] == 0)
-      return petra_fail(PETRA_INTERNAL, "%s: the part of stage %d is missing", files->path, j + 1);
+  for (int part = 0; part < w->probes; part++)
+    if (w->digests[part] == 0)
+      return petra_fail(PETRA_INTERNAL, "%s: the part of stage %d of replica %d is missing", files->path,
+                        part % w->stages + 1, part / w->stages);
   PETRA_TRY(petra_checkpoint_create(files->path, w->state->config, &archive));
   petra_status status = fill(w, archive, begin, measured_ns);
   if (status == PETRA_OK)
@@ -148,12 +168,16 @@ static petra_status read_part(walk *w, int part, const petra_checkpoint_begin *b
 static petra_status read_all(walk *w, const petra_checkpoint_begin *begin, petra_archive *archive) {
   if (w->state->runlog)
     PETRA_TRY(petra_training_log_archive(w->state->log, archive));
-  PETRA_TRY(petra_worker_stage_archive(w->state->worker, archive, begin->read));
-  PETRA_TRY(petra_archive_integers(archive, "parts", w->digests, w->stages + 1));
-  for (int part = 0; part <= w->stages; part++)
+  for (int i = 0; i < w->state->replicas; i++)
+    if (w->state->pipelines[i])
+      PETRA_TRY(petra_worker_stage_archive(w->state->pipelines[i]->worker, archive, begin->read));
+  PETRA_TRY(petra_archive_integers(archive, "parts", w->digests, w->probes + 1));
+  for (int part = 0; part <= w->probes; part++)
     if (has_part(w, part))
       PETRA_TRY(read_part(w, part, begin));
-  PETRA_TRY(petra_worker_stage_archived(w->state->worker, archive));
+  for (int i = 0; i < w->state->replicas; i++)
+    if (w->state->pipelines[i])
+      PETRA_TRY(petra_worker_stage_archived(w->state->pipelines[i]->worker, archive));
   if (w->state->runlog) /* what a run left that was stopped while it wrote parts */
     remove_others(w);
   return PETRA_OK;

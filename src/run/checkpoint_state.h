@@ -5,15 +5,15 @@
 #include "exec/probe.h"
 #include "run/checkpoint_files.h"
 #include "run/execution.h"
-#include "run/network.h"
+#include "run/pipeline.h"
 #include "run/training_log.h"
 
 /* Borrowed, all of it. */
 typedef struct petra_checkpoint_state {
   const petra_checkpoint_files *files;
-  const char *config; /* the expanded config */
-  const petra_network *network;
-  petra_worker *worker; /* worker_stage's */
+  const char *config;               /* the expanded config */
+  petra_pipeline *const *pipelines; /* of each replica; NULL: in another process */
+  int replicas;
   petra_execution
       *execution;     /* NULL: all stages are here; else all ranks come here at the same place of the schedule */
   petra_probe *probe; /* NULL: none, or at rank 0 */

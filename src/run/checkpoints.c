@@ -26,7 +26,7 @@ typedef struct checkpoints {
 static const int64_t LONGEST_NS = INT64_C(2592000000000000);
 
 static const petra_program_options *program_of(const checkpoints *c) {
-  return &c->options.state.network->plan->program;
+  return &c->options.plan->program;
 }
 
 /* Whether stage 1 reads a microbatch with an action of this kind. */
@@ -147,7 +147,7 @@ static petra_status read_measured(checkpoints *c, petra_archive *archive) {
 }
 
 static petra_status resume(checkpoints *c) {
-  const petra_plan *plan = c->options.state.network->plan;
+  const petra_plan *plan = c->options.plan;
   petra_checkpoint_begin begin;
   PETRA_TRY(petra_checkpoint_read_begin(c->options.resume, plan->config, plan->program.microbatches, &begin));
   c->resumed = begin.actions;

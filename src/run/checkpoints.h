@@ -8,6 +8,7 @@
 
 typedef struct petra_checkpoints_options {
   petra_checkpoint_state state;
+  const petra_plan *plan; /* with its program */
   petra_worker *worker;   /* of the executor: worker_stage's, or that of an executed run */
   petra_worker *counting; /* what the worker is to know of the actions that the checkpoint has done; NULL: nothing */
   int64_t every;          /* microbatches that stage 1 reads between two checkpoints; 0: none is written */

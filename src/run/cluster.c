@@ -42,7 +42,8 @@ static petra_status check_mean(const petra_config *config, const char *key, doub
 static petra_status check_cluster(const petra_config *config, const petra_method *method, int32_t stages) {
   const petra_int_list *slow = &config->cluster.stragglers.stages;
   if (config->cluster.stages == 0 &&
-      (config->cluster.message.forward_bytes > 0 || config->cluster.message.backward_bytes > 0))
+      (config->cluster.message.forward_bytes > 0 || config->cluster.message.backward_bytes > 0 ||
+       config->cluster.message.gradient_bytes > 0))
     return petra_config_fail(
         config, "cluster.stages",
         "0 with bytes in cluster.message, which are those of cluster.stages; expected 1 .. 100000 stages");
@@ -115,10 +116,12 @@ static petra_status set_costs(petra_cluster *cluster, const petra_plan *plan) {
       *cost = stage_cost(config);
     cost->forward_bytes = config->cluster.message.forward_bytes;
     cost->backward_bytes = config->cluster.message.backward_bytes;
+    cost->gradient_bytes = config->cluster.message.gradient_bytes;
     if (model) {
       petra_plan_stage_summary(plan, r, &summary);
       cost->forward_bytes = summary.forward_bytes;
       cost->backward_bytes = summary.backward_bytes;
+      cost->gradient_bytes = summary.gradient_bytes;
     }
   }
   cluster->executor.costs = cluster->costs;
@@ -162,6 +165,7 @@ petra_status petra_cluster_init(petra_cluster *cluster, const petra_plan *plan) 
   *cluster = (petra_cluster){0};
   PETRA_TRY(check_cluster(config, method, program->stages));
   cluster->executor.engines = (int)config->cluster.engines;
+  cluster->executor.replicas = (int32_t)config->cluster.replicas;
   cluster->executor.rule = (petra_cost_rule){.recomputes = method->recomputes,
                                              .early = method->early_recompute,
                                              .split_backward = method->program->split_backward,

@@ -59,9 +59,10 @@ static void print_costs(const petra_digest *d, FILE *out) {
   const petra_executor_virtual_options *options = &d->cluster->executor;
   for (int32_t j = 0; j < options->cost_count; j++) {
     const petra_stage_cost *cost = &options->costs[j];
-    fprintf(out, "stage %d at rank %d, ns: %lld %lld %lld %lld %lld\n", j + 1, d->network->placement->rank_of[j],
-            (long long)cost->forward_ns, (long long)cost->backward_ns, (long long)cost->reconstruct_ns,
-            (long long)cost->weight_gradient_ns, (long long)cost->update_ns);
+    fprintf(out, "stage %d at rank %d, ns: %lld %lld %lld %lld %lld\n", j + 1,
+            petra_placement_rank(d->network->placement, 0, j + 1), (long long)cost->forward_ns,
+            (long long)cost->backward_ns, (long long)cost->reconstruct_ns, (long long)cost->weight_gradient_ns,
+            (long long)cost->update_ns);
   }
 }
 

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "exec/executor_wall.h"
+#include "exec/replica_losses.h"
 #include "exec/transport_local.h"
 #include "exec/transport_ranks.h"
 #include "run/actions_gather.h"
@@ -13,6 +14,7 @@
 #include "run/news.h"
 #include "run/pace.h"
 #include "run/pauses.h"
+#include "run/replica_exchange.h"
 #include "run/worker_ranks.h"
 
 #include <stdlib.h>
@@ -20,8 +22,8 @@
 
 static const int64_t MESSAGE_MOST = INT32_MAX - 4096; /* bytes; MPI counts to 2^31 - 1 */
 
-/* Ways to rank 0, numbered behind those of the boundaries. */
-enum { WAY_NEWS, WAY_PROBE, WAY_LINKS };
+/* Ways numbered behind those of the boundaries: to rank 0, and between replicas. */
+enum { WAY_NEWS, WAY_PROBE, WAY_LINKS, WAY_REPLICAS };
 
 struct petra_execution {
   petra_ranks *ranks;
@@ -29,11 +31,13 @@ struct petra_execution {
   petra_placement placement;
   petra_rank_links links;
   int64_t *forward_bytes, *backward_bytes; /* of the messages of each stage */
-  petra_news news;
-  petra_execution_probe *probe;  /* NULL: none */
-  petra_worker *worker, *pauses; /* NULL: no pauses */
-  petra_executor *executor;      /* of `arrival`, borrowed; else NULL */
-  petra_transport *transport;    /* borrowed */
+  petra_news *news;                        /* of each replica */
+  petra_replica_losses *losses;            /* of rank 0 where there are replicas */
+  petra_execution_probe *probe;            /* NULL: none */
+  petra_worker *worker;
+  petra_worker *pauses, *exchange; /* NULL: no pauses, no replicas */
+  petra_executor *executor;        /* of `arrival`, borrowed; else NULL */
+  petra_transport *transport;      /* borrowed */
   int64_t origin_ns;
   int64_t resumed_ns; /* the clock of rank 0 when the run went on from a checkpoint */
   petra_rank_times times;
@@ -80,6 +84,13 @@ static petra_status set_bytes(petra_execution *e) {
           "stage %d sends %lld bytes up and %lld down for a microbatch; expected at most %lld with "
           "run.mode: execute, a smaller batch",
           j + 1, (long long)summary.forward_bytes, (long long)summary.backward_bytes, (long long)MESSAGE_MOST);
+    if (e->placement.replicas > 1 && summary.gradient_bytes / e->placement.replicas >= MESSAGE_MOST)
+      return petra_config_fail(
+          e->plan->config, "cluster.replicas",
+          "each of %d replicas of stage %d sends %lld bytes of gradients at once; expected less than "
+          "%lld with run.mode: execute, more stages",
+          e->placement.replicas, j + 1, (long long)(summary.gradient_bytes / e->placement.replicas),
+          (long long)MESSAGE_MOST);
   }
   return PETRA_OK;
 }
@@ -98,8 +109,12 @@ petra_status petra_execution_create(petra_ranks *ranks, const petra_plan *plan, 
   PETRA_TRY_GOTO(status, petra_allocate(&e->forward_bytes, (size_t)plan->stages, sizeof *e->forward_bytes), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&e->backward_bytes, (size_t)plan->stages, sizeof *e->backward_bytes), fail);
   PETRA_TRY_GOTO(status, set_bytes(e), fail);
-  PETRA_TRY_GOTO(
-      status, petra_news_init(&e->news, ranks, e->placement.rank_of[plan->stages - 1], way_number(e, WAY_NEWS)), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&e->news, (size_t)e->placement.replicas, sizeof *e->news), fail);
+  for (int i = 0; i < e->placement.replicas; i++)
+    PETRA_TRY_GOTO(status,
+                   petra_news_init(&e->news[i], ranks, petra_placement_rank(&e->placement, i, plan->stages),
+                                   way_number(e, WAY_NEWS)),
+                   fail);
   *out = e;
   return PETRA_OK;
 fail:
@@ -111,10 +126,13 @@ void petra_execution_destroy(petra_execution *e) {
   if (!e)
     return;
   petra_worker_ranks_destroy(e->worker);
+  petra_replica_exchange_destroy(e->exchange);
   petra_pauses_destroy(e->pauses);
   petra_execution_probe_destroy(e->probe);
   petra_rank_links_fini(&e->links);
   petra_rank_times_fini(&e->times);
+  petra_replica_losses_destroy(e->losses);
+  petra_free(e->news);
   petra_placement_fini(&e->placement);
   petra_free(e->forward_bytes);
   petra_free(e->backward_bytes);
@@ -183,7 +201,8 @@ petra_status petra_execution_transport(petra_execution *e, const petra_network *
                                                  .carrier = e->ranks->carrier,
                                                  .local = local,
                                                  .rank_of = e->placement.rank_of,
-                                                 .evaluates = e->plan->program.eval_every > 0,
+                                                 .evaluates =
+                                                     e->plan->program.eval_every > 0 && e->placement.replica == 0,
                                                  .by_arrival = e->plan->method.program->arrival,
                                                  .forward_bytes = e->forward_bytes,
                                                  .backward_bytes = e->backward_bytes,
@@ -193,21 +212,32 @@ petra_status petra_execution_transport(petra_execution *e, const petra_network *
 
 /* --- what rank 0 is told --- */
 
-petra_stage_observer *petra_execution_observer(petra_execution *e, petra_stage_observer *log) {
-  return petra_news_observer(&e->news, log);
+petra_status petra_execution_observer(petra_execution *e, petra_stage_observer *log, petra_stage_observer **out) {
+  const int replicas = e->placement.replicas;
+  if (e->ranks->rank == 0 && replicas > 1)
+    PETRA_TRY(petra_replica_losses_create(replicas, log, &e->losses));
+  for (int i = 0; i < replicas; i++) {
+    petra_stage_observer *told =
+        petra_news_observer(&e->news[i], e->losses ? petra_replica_losses_of(e->losses, i) : log);
+    if (i == e->placement.replica)
+      *out = told;
+  }
+  return PETRA_OK;
 }
 
 /* Of rank 0: what it is told of other ranks' stages. */
 static petra_status hear_between(void *context) {
   petra_execution *e = context;
-  PETRA_TRY(petra_news_hear(&e->news));
+  for (int i = 0; i < e->placement.replicas; i++)
+    PETRA_TRY(petra_news_hear(&e->news[i]));
   return e->probe ? petra_execution_probe_hear(e->probe, false) : PETRA_OK;
 }
 
 petra_status petra_execution_settle(petra_execution *e) {
   if (!e)
     return PETRA_OK;
-  PETRA_TRY(petra_news_settle(&e->news));
+  for (int i = 0; i < e->placement.replicas; i++)
+    PETRA_TRY(petra_news_settle(&e->news[i]));
   return e->probe ? petra_execution_probe_hear(e->probe, true) : PETRA_OK;
 }
 
@@ -259,6 +289,14 @@ static petra_status pass(void *context, const petra_action *actions, int count) 
 
 petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, const petra_network *network,
                                     petra_transport *transport, bool record, petra_worker **out) {
+  if (e->placement.replicas > 1) {
+    const petra_replica_exchange_options exchange = {.stages = petra_network_stages(network),
+                                                     .worker = worker,
+                                                     .placement = &e->placement,
+                                                     .way = way_number(e, WAY_REPLICAS)};
+    PETRA_TRY(petra_replica_exchange_create(&exchange, &e->exchange));
+    worker = e->exchange;
+  }
   PETRA_TRY(petra_pauses_create(worker, e->ranks->rank, &e->pauses));
   const petra_worker_ranks_options options = {.stages = petra_network_stages(network),
                                               .worker = e->pauses ? e->pauses : worker,
@@ -292,17 +330,21 @@ typedef struct numbers_of {
 static petra_status take_numbers(void *context, int rank, const void *data, size_t size) {
   const numbers_of *n = context;
   (void)size;
-  for (int32_t j = 0; j < n->execution->plan->stages; j++)
-    if (n->execution->placement.rank_of[j] == rank)
-      memcpy(&n->numbers[j], (const int64_t *)data + j, sizeof *n->numbers);
+  const petra_placement *placement = &n->execution->placement;
+  const int32_t stages = n->execution->plan->stages;
+  for (int32_t i = 0; i < placement->replicas * stages; i++)
+    if (petra_placement_rank(placement, i / stages, i % stages + 1) == rank)
+      memcpy(&n->numbers[i], (const int64_t *)data + i, sizeof *n->numbers);
   return PETRA_OK;
 }
 
 petra_status petra_execution_collect(petra_execution *e, petra_status status, int64_t *of_stages) {
   numbers_of all = {e, of_stages};
   PETRA_TRY(petra_execution_agree_on(e, status));
-  return e ? petra_ranks_gather(e->ranks, of_stages, (size_t)e->plan->stages * sizeof *of_stages, take_numbers, &all)
-           : PETRA_OK;
+  if (!e)
+    return PETRA_OK;
+  const size_t count = (size_t)e->placement.replicas * (size_t)e->plan->stages;
+  return petra_ranks_gather(e->ranks, of_stages, count * sizeof *of_stages, take_numbers, &all);
 }
 
 petra_status petra_execution_agree_on(petra_execution *e, petra_status status) {
@@ -403,7 +445,7 @@ petra_status petra_execution_gather_ranks(const petra_placement *placement, cons
   PETRA_TRY(petra_allocate(&rows, (size_t)ranks->count, sizeof *rows));
   petra_status status = petra_ranks_gather(ranks, did, sizeof *did, take_rank, rows);
   if (status == PETRA_OK && runlog)
-    status = petra_runlog_ranks(runlog, rows, ranks->count, placement->rank_of, stages);
+    status = petra_runlog_ranks(runlog, rows, ranks->count, placement->places, placement->rank_of, stages);
   petra_free(rows);
   return status;
 }
@@ -417,5 +459,7 @@ petra_status petra_execution_ranks(petra_execution *e, petra_runlog *runlog) {
 petra_status petra_execution_actions(petra_execution *e, petra_runlog *runlog, petra_observer *trace) {
   int64_t count;
   const petra_trace_row *rows = petra_worker_ranks_rows(e->worker, &count);
+  if (e->placement.replica > 0) /* all replicas do the same */
+    count = 0;
   return petra_actions_gather(e->ranks, &e->plan->program, rows, count, runlog, trace);
 }

@@ -35,9 +35,10 @@ const char *petra_execution_way(const petra_execution *execution); /* "NCCL 2.28
 petra_status petra_execution_transport(petra_execution *execution, const petra_network *network,
                                        const petra_dataset *evaluation, petra_transport **out);
 
-/* The observer for the worker: what the last stage has to tell goes to the observer `log` of rank 0, from this rank or
- * another one. Borrowed. */
-petra_stage_observer *petra_execution_observer(petra_execution *execution, petra_stage_observer *log);
+/* The observer for the worker: what the last stage (of each replica) has to tell goes to the observer `log` of rank 0, from this
+ * rank or another one. Borrowed. */
+petra_status petra_execution_observer(petra_execution *execution, petra_stage_observer *log,
+                                      petra_stage_observer **out);
 
 /* Before the worker: a probe, which is at rank 0 (*out, else left as it is) and reads the stages of all ranks; `options` but
  * for the source. Adds what looks at the stages that are here to `observers`. */
@@ -62,7 +63,8 @@ petra_status petra_execution_finish(petra_execution *execution);
 /* All that was told so far (petra_execution_observer) is with rank 0. */
 petra_status petra_execution_settle(petra_execution *execution);
 
-/* Whether all ranks got here in order (petra_ranks_agree); then to rank 0: a number of each stage, of the rank that has it. */
+/* Whether all ranks got here in order (petra_ranks_agree); then to rank 0: a number of each stage of each replica, of the rank that
+ * has it. */
 petra_status petra_execution_collect(petra_execution *execution, petra_status status, int64_t *of_stages);
 petra_status petra_execution_agree_on(petra_execution *execution, petra_status status);
 

@@ -17,6 +17,7 @@ libpetra_a_SOURCES += \
 	src/run/network.c src/run/network.h \
 	src/run/network_weights.c \
 	src/run/pauses.c src/run/pauses.h \
+	src/run/pipeline.c src/run/pipeline.h \
 	src/run/news.c src/run/news.h \
 	src/run/pace.c src/run/pace.h \
 	src/run/placed.c src/run/placed.h \
@@ -33,6 +34,8 @@ libpetra_a_SOURCES += \
 	src/run/rank_times.c src/run/rank_times.h \
 	src/run/ranks.c src/run/ranks.h \
 	src/run/rehearsal.c src/run/rehearsal.h \
+	src/run/replica_exchange.c src/run/replica_exchange.h \
+	src/run/replicas.c src/run/replicas.h \
 	src/run/run.c src/run/run.h \
 	src/run/schedule_file.c src/run/schedule_file.h \
 	src/run/simulation.c src/run/simulation.h \

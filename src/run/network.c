@@ -30,7 +30,8 @@ petra_status petra_network_backend(const petra_config *config, const petra_ranks
 
 petra_status petra_network_open(petra_network *network, const petra_plan *plan, const petra_placement *placement,
                                 petra_backend *backend) {
-  *network = (petra_network){.plan = plan, .placement = placement, .backend = backend};
+  *network = (petra_network){
+      .plan = plan, .placement = placement, .backend = backend, .replica = placement ? placement->replica : 0};
   if (!backend)
     PETRA_TRY(petra_network_backend(plan->config, placement ? placement->ranks : NULL, &network->backend));
   PETRA_TRY(petra_allocate(&network->stage, (size_t)plan->stages, sizeof *network->stage));
@@ -64,7 +65,8 @@ void petra_network_fini(petra_network *network) {
   for (int j = 0; network->stage && j < network->plan->stages; j++)
     petra_stage_destroy(network->stage[j]);
   petra_free(network->stage);
-  petra_backend_destroy(network->backend);
+  if (!network->borrows_backend)
+    petra_backend_destroy(network->backend);
   *network = (petra_network){0};
 }
 
@@ -75,6 +77,8 @@ petra_stages petra_network_stages(const petra_network *network) {
 petra_loader_options petra_network_loader(const petra_network *network, int64_t first, int64_t end) {
   const petra_config *config = network->plan->config;
   return (petra_loader_options){.batch = (int32_t)config->data.batch,
+                                .parts = (int32_t)config->cluster.replicas,
+                                .part = network->replica,
                                 .bytes = petra_backend_takes_images(network->backend),
                                 .shuffle = config->data.shuffle,
                                 .augment = config->data.augment,

@@ -11,6 +11,8 @@ typedef struct petra_network {
   const petra_placement *placement; /* borrowed; NULL: all stages are here */
   petra_backend *backend;
   petra_stage **stage; /* plan->stages of them; NULL: elsewhere */
+  int replica;         /* of cluster.replicas, from 0: which part of each microbatch is its */
+  bool borrows_backend;
 } petra_network;
 
 /* The stages that `placement` has here (NULL: all), their weights 0, on `backend`, which is the network's from then on;
@@ -26,7 +28,7 @@ void petra_network_fini(petra_network *network);
 petra_stages petra_network_stages(const petra_network *network);
 
 /* How the config has batches of `set` read: data.batch, data.workers, shuffling and augmentation of the training data,
- * whole batches alone. Microbatches [first, end). */
+ * whole batches alone, the part of its replica. Microbatches [first, end). */
 petra_loader_options petra_network_loader(const petra_network *network, int64_t first, int64_t end);
 
 /* Loss and accuracy on a data set with the present weights. */

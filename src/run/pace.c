@@ -111,8 +111,10 @@ petra_status petra_pace_write(const petra_plan *plan, const petra_placement *pla
   pacing p = {.plan = plan,
               .placement = placement,
               .rehearsal = rehearsal,
-              .pace = {.stages = plan->stages, .ranks = placement->ranks->count}};
+              .pace = {.stages = plan->stages, .ranks = placement->places}};
   *out = (petra_pace_seconds){NAN, NAN, NAN, NAN};
+  if (placement->replica > 0)
+    petra_rank_times_forget(times);
   PETRA_TRY(petra_rank_times_gather(times, placement->ranks));
   return runlog ? write_pace(&p, times, runlog, out) : PETRA_OK;
 }

@@ -53,9 +53,11 @@ static int64_t copy_ns(const petra_placed *p, int64_t bytes, bool pack) {
   return petra_link_time_ns(&(petra_link_times){profile->messages, p->bytes, ns}, bytes);
 }
 
-/* What the rank of a stage spends on messages from and to other ranks. */
+/* What the rank of a stage spends on messages from and to other ranks, and with replicas on its gradients. */
 static void add_copies(const petra_placed *p, int32_t stage, petra_stage_cost *costs) {
   petra_stage_cost *cost = &costs[stage - 1];
+  if (p->cluster->executor.replicas > 1)
+    cost->update_ns += copy_ns(p, cost->gradient_bytes, true) + copy_ns(p, cost->gradient_bytes, false);
   if (stage > 1 && p->device_of[stage - 1] != p->device_of[stage - 2]) {
     cost->forward_ns += copy_ns(p, costs[stage - 2].forward_bytes, false);
     cost->backward_ns += copy_ns(p, cost->backward_bytes, true);

@@ -77,12 +77,23 @@ petra_status petra_placement_cut(const petra_plan *plan, int ranks, int32_t *ran
 
 petra_status petra_placement_init(petra_placement *placement, const petra_plan *plan, petra_ranks *ranks) {
   const int devices = petra_program_devices(&plan->program);
-  *placement = (petra_placement){.ranks = ranks};
-  if (ranks->count > devices)
-    return petra_config_fail(plan->config, "run.mode", "%d processes for %d %s; expected at most one process for each",
-                             ranks->count, devices, plan->program.chunks > 1 ? "devices of the method" : "stages");
+  const int replicas = (int)plan->config->cluster.replicas;
+  *placement = (petra_placement){.ranks = ranks, .replicas = replicas};
+  if (ranks->count % replicas != 0)
+    return petra_config_fail(plan->config, "cluster.replicas",
+                             "%d replicas of %d process%s; expected as many processes for each replica", replicas,
+                             ranks->count, ranks->count == 1 ? "" : "es");
+  placement->places = ranks->count / replicas;
+  placement->replica = ranks->rank / placement->places;
+  if (placement->places > devices)
+    return petra_config_fail(
+        plan->config, "run.mode", "%d processes for %d %s%s; expected at most one process for each", placement->places,
+        devices, plan->program.chunks > 1 ? "devices of the method" : "stages", replicas > 1 ? " in each replica" : "");
   PETRA_TRY(petra_allocate(&placement->rank_of, (size_t)plan->stages, sizeof *placement->rank_of));
-  return petra_placement_cut(plan, ranks->count, placement->rank_of);
+  PETRA_TRY(petra_placement_cut(plan, placement->places, placement->rank_of));
+  for (int j = 0; j < plan->stages; j++)
+    placement->rank_of[j] += placement->replica * placement->places;
+  return PETRA_OK;
 }
 
 void petra_placement_fini(petra_placement *placement) {
@@ -94,8 +105,11 @@ void petra_placement_describe(const petra_placement *placement, const petra_plan
   int here = 0;
   for (int32_t j = 1; j <= plan->stages; j++)
     here += petra_placement_has(placement, j);
-  const size_t word = (size_t)snprintf(text, size, here == 1 ? "stage" : "stages");
-  size_t at = word;
+  size_t at = 0;
+  if (placement->replicas > 1)
+    at = (size_t)snprintf(text, size, "replica %d, ", placement->replica);
+  at += (size_t)snprintf(text + at, size - at, here == 1 ? "stage" : "stages");
+  const size_t word = at;
   for (int32_t j = 1, last; j <= plan->stages; j = last + 1) {
     last = j;
     if (!petra_placement_has(placement, j))

@@ -84,11 +84,21 @@ void petra_plan_fini(petra_plan *plan) {
   *plan = (petra_plan){0};
 }
 
+static int64_t statistics_of(const petra_block *block) {
+  int64_t sum = 0;
+  for (int i = 0; i < petra_block_statistic_count(block); i++) {
+    petra_tensor_spec spec;
+    petra_block_statistic(block, i, &spec);
+    sum += spec.shape[0];
+  }
+  return sum;
+}
+
 void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_summary *out) {
   const petra_config *config = plan->config;
   const petra_block *first = &plan->model.blocks[plan->partition.first[stage]];
   const petra_block *last = &plan->model.blocks[plan->partition.first[stage + 1] - 1];
-  int64_t image_bytes = config->data.batch * petra_plan_element_bytes(plan, PETRA_TENSOR_ACTIVATION);
+  int64_t shared = 0, image_bytes = config->data.batch * petra_plan_element_bytes(plan, PETRA_TENSOR_ACTIVATION);
   *out = (petra_stage_summary){.reversible = true,
                                .in = first->shape_in,
                                .out = last->shape_out,
@@ -102,8 +112,12 @@ void petra_plan_stage_summary(const petra_plan *plan, int stage, petra_stage_sum
   for (const petra_block *block = first; block <= last; block++) {
     out->reversible = out->reversible && block->reversible;
     out->parameters += petra_block_parameters(&plan->model, block);
+    shared += petra_block_parameters(&plan->model, block) + statistics_of(block);
     out->forward_flops += petra_block_flops(block);
   }
+  /* As packed (exec/packing.h). */
+  const bool wide = petra_plan_element_bytes(plan, PETRA_TENSOR_VECTOR) > (int64_t)sizeof(float);
+  out->gradient_bytes = shared * (int64_t)(wide ? sizeof(double) : sizeof(float));
   if (stage > 0)
     out->backward_bytes = image_bytes * petra_block_input_elements(first) * (plan->inverts ? 2 : 1);
   int32_t stages = plan->stages;

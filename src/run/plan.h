@@ -38,6 +38,11 @@ petra_status petra_plan_read_order(petra_plan *plan);
  * checked against the method. */
 petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t batches);
 
+/* Images of a microbatch: data.batch of each replica. */
+static inline int64_t petra_plan_microbatch_images(const petra_config *config) {
+  return config->cluster.replicas * config->data.batch;
+}
+
 /* All three steps for a run that is simulated, on the network of the config or on cluster.stages equal stages:
  * run.max_microbatches microbatches; 0: `microbatches`; 0: 16 a stage. */
 petra_status petra_plan_simulated(petra_plan *plan, const petra_config *config, int64_t microbatches);
@@ -81,8 +86,9 @@ typedef struct petra_stage_summary {
   int64_t parameters;
   int64_t forward_flops;                 /* per image */
   int64_t forward_bytes, backward_bytes; /* of the messages that it sends up and down, per microbatch */
-  int64_t delay;                         /* petra_method_distance; of a file, its largest */
-  int64_t lag;                           /* most updates between the two */
+  int64_t gradient_bytes; /* what its replicas average before an update: its gradients and running statistics */
+  int64_t delay;          /* petra_method_distance; of a file, its largest */
+  int64_t lag;            /* most updates between the two */
 } petra_stage_summary;
 
 /* Of stage `stage` from 0. */

@@ -29,11 +29,28 @@ static petra_status check_program(const petra_config *config, const petra_method
   return PETRA_OK;
 }
 
+static petra_status check_replicas(const petra_config *config, const petra_method *method) {
+  const long long replicas = config->cluster.replicas;
+  if (replicas == 1)
+    return PETRA_OK;
+  if (method->program->arrival)
+    return petra_config_fail(config, "cluster.replicas",
+                             "%lld with method %s, whose replicas would not come to an update together; expected 1, or "
+                             "a method with a fixed order",
+                             replicas, method->name);
+  if (config->probe.per_epoch > 0)
+    return petra_config_fail(config, "probe.per_epoch",
+                             "%lld with cluster.replicas: %lld, whose gradients have no reference yet; expected 0",
+                             (long long)config->probe.per_epoch, replicas);
+  return PETRA_OK;
+}
+
 petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t batches) {
   const petra_config *config = plan->config;
   const petra_method *method = &plan->method;
   const petra_schedule *schedule = plan->schedule;
   PETRA_TRY(check_program(config, method, plan->stages));
+  PETRA_TRY(check_replicas(config, method));
   plan->program = (petra_program_options){.stages = plan->stages,
                                           .chunks = method->chunks,
                                           .microbatches = schedule ? schedule->microbatches : microbatches,
@@ -55,7 +72,7 @@ static int64_t nominal_batches(const petra_config *config) {
   int64_t images = PETRA_SHAPES_TRAIN_COUNT;
   if (config->data.limit > 0 && config->data.limit < images)
     images = config->data.limit;
-  int64_t batches = images / config->data.batch;
+  int64_t batches = images / petra_plan_microbatch_images(config);
   return batches > 0 ? batches : 1;
 }
 

@@ -22,6 +22,14 @@ petra_status petra_rank_times_init(petra_rank_times *times, const petra_plan *pl
   return PETRA_OK;
 }
 
+void petra_rank_times_forget(petra_rank_times *times) {
+  times->quarter_ns = times->half_ns = -1;
+  times->paused_ns = 0;
+  times->first_ns = INT64_MAX;
+  times->last_ns = INT64_MIN;
+  memset(times->busy_ns, 0, 2 * (size_t)times->stages * sizeof *times->busy_ns); /* and passes, behind them */
+}
+
 void petra_rank_times_fini(petra_rank_times *times) {
   petra_free(times->busy_ns);
   *times = (petra_rank_times){0};

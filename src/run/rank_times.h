@@ -27,6 +27,9 @@ static inline void petra_rank_times_pause(petra_rank_times *times, int64_t ns) {
   times->paused_ns += ns;
 }
 
+/* Leaves nothing of what was added, as in a rank of another replica than that which is told of. */
+void petra_rank_times_forget(petra_rank_times *times);
+
 /* To rank 0: those of all ranks in one; all ranks come here, each with its own. */
 petra_status petra_rank_times_gather(petra_rank_times *times, petra_ranks *ranks);
 

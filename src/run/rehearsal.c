@@ -44,6 +44,10 @@ static petra_status check(const petra_rehearsal *r) {
     return petra_config_fail(
         config, "cluster.cost.model",
         "measured: cluster.stages compute nothing that could be measured; expected unit or constant");
+  if (config->cluster.replicas != 1)
+    return petra_config_fail(config, "cluster.replicas",
+                             "%lld: cluster.stages with run.mode: execute have no gradients to average; expected 1",
+                             (long long)config->cluster.replicas);
   if (config->cluster.engines != 1)
     return petra_config_fail(config, "cluster.engines",
                              "%lld: a device of cluster.stages with run.mode: execute has one engine; expected 1",

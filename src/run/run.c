@@ -4,8 +4,6 @@
 #include "base/mem.h"
 #include "base/seal.h"
 #include "base/utf8.h"
-#include "exec/transport_local.h"
-#include "exec/worker_stage.h"
 #include "io/checkpoint.h"
 #include "run/action_log.h"
 #include "run/checkpoints.h"
@@ -14,6 +12,7 @@
 #include "run/folder.h"
 #include "run/libraries.h"
 #include "run/probe_log.h"
+#include "run/replicas.h"
 #include "run/trace_observer.h"
 
 #include <string.h>
@@ -22,7 +21,9 @@ struct petra_run {
   const petra_config *config;
   petra_run_options options;
   petra_plan plan;
-  petra_network network;
+  petra_pipeline main;                       /* of this process; of an emulated run with replicas that of replica 0 */
+  petra_pipeline **pipelines;                /* of each replica; NULL: in another process */
+  petra_replicas *replicas;                  /* NULL: a run without, or an executed one */
   petra_dataset *train_opened, *eval_opened; /* by the run */
   const petra_dataset *train_set, *eval_set; /* eval_set NULL: nothing is evaluated */
   petra_cluster cluster;
@@ -36,9 +37,6 @@ struct petra_run {
   petra_archive *resume; /* the checkpoint that the run goes on from; NULL: none */
   int64_t first;         /* the first microbatch that stage 1 reads */
   /* What works. */
-  petra_loader *loader;
-  petra_transport *transport;
-  petra_worker *worker;
   petra_executor *executor;
   /* What is told. */
   petra_training_log *log;
@@ -72,11 +70,12 @@ static petra_status open_set(petra_run *run, petra_split split, const petra_data
 /* How many microbatches, and the options of the program. */
 static petra_status plan_program(petra_run *run) {
   const petra_config *config = run->config;
-  int64_t batches = run->train_set->count / config->data.batch;
+  const int64_t images = petra_plan_microbatch_images(config), batches = run->train_set->count / images;
   if (batches == 0)
     return petra_config_fail(config, "data.batch",
-                             "a batch of %lld images, but the training set has %lld; expected at most as many",
-                             (long long)config->data.batch, (long long)run->train_set->count);
+                             "a %s of %lld images, but the training set has %lld; expected at most as many",
+                             config->cluster.replicas > 1 ? "batch of all replicas" : "batch", (long long)images,
+                             (long long)run->train_set->count);
   int64_t microbatches = config->run.epochs * batches;
   if (config->run.max_microbatches > 0 && config->run.max_microbatches < microbatches)
     microbatches = config->run.max_microbatches;
@@ -117,13 +116,14 @@ static petra_status open_files(petra_run *run) {
   char backend[256], libraries[256];
   petra_runlog_about about = {.command = run->options.command_line, .backend = backend, .libraries = libraries};
   petra_checkpoint_begin begin;
+  const int replicas = (int)run->config->cluster.replicas;
   const petra_folder_use use = run->options.resume      ? PETRA_FOLDER_RESUME
                                : run->options.overwrite ? PETRA_FOLDER_OVERWRITE
                                                         : PETRA_FOLDER_NEW;
   PETRA_TRY(petra_folder_open(&run->folder, run->config, run->options.output, use));
   PETRA_TRY(petra_join_path(run->folder.path, "weights.h5", &run->weights_path));
-  PETRA_TRY(petra_checkpoint_files_init(&run->checkpoint, run->folder.path, run->plan.stages));
-  run->network.backend->ops->describe(run->network.backend, backend, sizeof backend);
+  PETRA_TRY(petra_checkpoint_files_init(&run->checkpoint, run->folder.path, run->plan.stages, replicas));
+  run->main.network.backend->ops->describe(run->main.network.backend, backend, sizeof backend);
   petra_libraries_describe(libraries, sizeof libraries);
   PETRA_TRY(find_checkpoint(run, &begin));
   if (run->resume) {
@@ -139,13 +139,13 @@ static petra_status open_files(petra_run *run) {
   if (!run->resume)
     PETRA_TRY(petra_folder_write_stages(&run->folder, &run->plan));
   return run->config->probe.per_epoch > 0
-             ? petra_probe_log_init(&run->probe_log, &run->network, run->folder.runlog, run->resume != NULL)
+             ? petra_probe_log_init(&run->probe_log, &run->main.network, run->folder.runlog, run->resume != NULL)
              : PETRA_OK;
 }
 
 static petra_status create_probe(petra_run *run) {
   const petra_config *config = run->config;
-  const petra_probe_options options = {.backend = run->network.backend,
+  const petra_probe_options options = {.backend = run->main.network.backend,
                                        .model = &run->plan.model,
                                        .partition = &run->plan.partition,
                                        .source = &run->probed.base,
@@ -155,11 +155,11 @@ static petra_status create_probe(petra_run *run) {
                                        .gradients = config->probe.gradients,
                                        .context = run->folder.runlog ? &run->probe_log : run->options.context,
                                        .row = run->folder.runlog ? petra_probe_log_row : run->options.probe_row};
-  const petra_stages stages = petra_network_stages(&run->network);
+  const petra_stages stages = petra_network_stages(&run->main.network);
   if (config->probe.per_epoch == 0)
     return PETRA_OK;
   if (run->execution)
-    return petra_execution_add_probe(run->execution, &run->network, &options, &run->stage_observers, &run->probe);
+    return petra_execution_add_probe(run->execution, &run->main.network, &options, &run->stage_observers, &run->probe);
   run->probed = petra_probe_stages_of(&stages);
   PETRA_TRY(petra_probe_create(&options, &run->probe));
   PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_probe_observer(run->probe));
@@ -167,7 +167,7 @@ static petra_status create_probe(petra_run *run) {
 }
 
 static const petra_account *account_of(const void *context, int32_t stage) {
-  return petra_stage_account(((const petra_run *)context)->network.stage[stage - 1]);
+  return petra_stage_account(((const petra_run *)context)->main.network.stage[stage - 1]);
 }
 
 static petra_status create_trace(petra_run *run) {
@@ -190,7 +190,7 @@ static petra_status create_observers(petra_run *run) {
   PETRA_TRY(petra_training_log_create(&log, &run->log));
   petra_stage_observer *told = petra_training_log_observer(run->log);
   if (run->execution) /* whose actions are logged at the end, by the wall clock */
-    told = petra_execution_observer(run->execution, told);
+    PETRA_TRY(petra_execution_observer(run->execution, told, &told));
   PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, told);
   if (!run->execution && run->config->run.trace_actions && run->folder.runlog) {
     PETRA_TRY(petra_action_log_create(run->folder.runlog, run->plan.stages, &run->actions));
@@ -221,13 +221,17 @@ static petra_status prepare(petra_run *run) {
     PETRA_TRY(petra_execution_create(options->ranks, &run->plan, &run->execution));
     placement = petra_execution_placement(run->execution);
   }
-  PETRA_TRY(petra_network_open(&run->network, &run->plan, placement, options->backend));
-  PETRA_TRY(petra_network_initialise(&run->network));
+  PETRA_TRY(petra_network_open(&run->main.network, &run->plan, placement, options->backend));
+  PETRA_TRY(petra_network_initialise(&run->main.network));
+  PETRA_TRY(petra_allocate(&run->pipelines, (size_t)run->config->cluster.replicas, sizeof(petra_pipeline *)));
+  run->pipelines[run->main.network.replica] = &run->main;
+  if (!options->ranks && run->config->cluster.replicas > 1)
+    PETRA_TRY(petra_replicas_create(run->pipelines, &run->replicas));
   return petra_cluster_init(&run->cluster, &run->plan);
 }
 
 static petra_status open_records(petra_run *run) {
-  if (run->execution && run->options.print && strcmp(run->network.backend->ops->name, "cuda") == 0)
+  if (run->execution && run->options.print && strcmp(run->main.network.backend->ops->name, "cuda") == 0)
     petra_utf8_print(stdout, "messages between the processes: %s\n", petra_execution_way(run->execution));
   if (run->options.trace && run->options.files)
     PETRA_TRY(create_trace(run));
@@ -240,7 +244,8 @@ static petra_status open_records(petra_run *run) {
 static petra_status follow_files(petra_run *run) {
   PETRA_TRY(petra_folder_of_run(run->config, run->options.output, &run->folder.path));
   PETRA_TRY(petra_folder_expand_config(run->config, &run->folder.config, &run->folder.config_size));
-  return petra_checkpoint_files_init(&run->checkpoint, run->folder.path, run->plan.stages);
+  return petra_checkpoint_files_init(&run->checkpoint, run->folder.path, run->plan.stages,
+                                     (int)run->config->cluster.replicas);
 }
 
 /* The checkpoint that rank 0 goes on from, on all ranks. */
@@ -283,13 +288,13 @@ petra_status petra_run_open(const petra_config *config, const petra_run_options 
   run->stored = options->files;
   if (ranks && ranks->rank > 0)
     run->options.files = run->options.print = false;
-  run->network.backend = options->backend;
+  run->main.network.backend = options->backend;
   run->folder.lock = -1;
   petra_status status = prepare(run);
   if (ranks)
-    status = petra_execution_agree(ranks, status, &run->network, &run->cluster, run->train_set, run->eval_set);
+    status = petra_execution_agree(ranks, status, &run->main.network, &run->cluster, run->train_set, run->eval_set);
   if (ranks && status == PETRA_OK)
-    status = petra_execution_connect(run->execution, &run->network);
+    status = petra_execution_connect(run->execution, &run->main.network);
   if (status == PETRA_OK)
     status = open_all(run);
   if (status != PETRA_OK)
@@ -314,39 +319,42 @@ void petra_run_wrap(petra_run *run, petra_worker *(*wrap)(void *context, petra_w
   run->wrap_context = context;
 }
 
-static petra_status create_worker(petra_run *run) {
-  petra_loader_options loader = petra_network_loader(&run->network, run->first, run->plan.program.microbatches);
-  const petra_stages stages = petra_network_stages(&run->network);
-  loader.labels = !petra_stages_has(&stages, 1);
-  if (petra_stages_read(&stages))
-    PETRA_TRY(petra_loader_create(run->train_set, &loader, &run->loader));
-  PETRA_TRY(run->execution ? petra_execution_transport(run->execution, &run->network, run->eval_set, &run->transport)
-                           : petra_transport_local_create(&stages, &run->transport));
-  const petra_worker_stage_options options = {.backend = run->network.backend,
-                                              .stages = stages,
-                                              .transport = run->transport,
-                                              .loader = run->loader,
-                                              .evaluation = run->eval_set,
-                                              .evaluation_loader = loader,
-                                              .lr = &run->lr,
-                                              .program = run->plan.method.program,
-                                              .program_options = &run->plan.program,
-                                              .waves = run->execution && by_arrival(run),
-                                              .measure = run->config->cluster.cost.model == PETRA_COST_MEASURED,
-                                              .observers = run->stage_observers};
-  return petra_worker_stage_create(&options, &run->worker);
+/* Whether an executed run keeps its actions: run.h5 or a trace wants them. */
+static bool records(const petra_run *run) {
+  return run->config->run.trace_actions || run->options.trace;
+}
+
+/* Of the stages that are here; *worker does the actions. */
+static petra_status create_worker(petra_run *run, petra_worker **worker) {
+  petra_pipeline_options options = {.train = run->train_set,
+                                    .evaluation = run->main.network.replica == 0 ? run->eval_set : NULL,
+                                    .first = run->first,
+                                    .lr = &run->lr,
+                                    .waves = run->execution && by_arrival(run),
+                                    .observers = run->stage_observers};
+  if (run->execution)
+    PETRA_TRY(petra_execution_transport(run->execution, &run->main.network, options.evaluation, &options.transport));
+  else if (run->replicas)
+    PETRA_TRY(petra_replicas_observe(run->replicas, run->stage_observers, &options.observers));
+  PETRA_TRY(petra_pipeline_start(&run->main, &options));
+  *worker = run->main.worker;
+  if (run->execution)
+    return petra_execution_worker(run->execution, run->main.worker, &run->main.network, run->main.transport,
+                                  records(run), worker);
+  return run->replicas ? petra_replicas_start(run->replicas, &options, worker) : PETRA_OK;
 }
 
 /* Writes checkpoints and reads the one that the run goes on from; *worker is for the executor. */
 static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
   const petra_checkpoints_options options = {.state = {.files = &run->checkpoint,
                                                        .config = run->folder.config,
-                                                       .network = &run->network,
-                                                       .worker = run->worker,
+                                                       .pipelines = run->pipelines,
+                                                       .replicas = (int)run->config->cluster.replicas,
                                                        .execution = run->execution,
                                                        .probe = run->probe,
                                                        .log = run->log,
                                                        .runlog = run->folder.runlog},
+                                             .plan = &run->plan,
                                              .worker = *worker,
                                              .counting =
                                                  run->execution ? petra_execution_counting(run->execution) : NULL,
@@ -362,22 +370,14 @@ static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
   return PETRA_OK;
 }
 
-/* Whether an executed run keeps its actions: run.h5 or a trace wants them. */
-static bool records(const petra_run *run) {
-  return run->config->run.trace_actions || run->options.trace;
-}
-
 petra_status petra_run_go(petra_run *run) {
-  PETRA_TRY(create_worker(run));
-  petra_worker *worker = run->worker;
-  if (run->execution)
-    PETRA_TRY(
-        petra_execution_worker(run->execution, run->worker, &run->network, run->transport, records(run), &worker));
+  petra_worker *worker;
+  PETRA_TRY(create_worker(run, &worker));
   PETRA_TRY(create_checkpoints(run, &worker));
   if (run->wrap)
     worker = run->wrap(run->wrap_context, worker);
   PETRA_TRY(run->execution && by_arrival(run)
-                ? petra_execution_executor(run->execution, run->worker, &run->network, &run->executor)
+                ? petra_execution_executor(run->execution, run->main.worker, &run->main.network, &run->executor)
                 : petra_executor_virtual_create(&run->cluster.executor, &run->executor));
   petra_status status =
       run->executor->ops->run(run->executor, run->plan.method.program, &run->plan.program, worker, run->observers);
@@ -390,10 +390,8 @@ petra_status petra_run_go(petra_run *run) {
 }
 
 void petra_run_drop_worker(petra_run *run) {
-  petra_worker_stage_destroy(run->worker);
-  petra_transport_destroy(run->transport);
-  run->worker = NULL;
-  run->transport = NULL;
+  petra_replicas_stop(run->replicas);
+  petra_pipeline_stop(&run->main);
 }
 
 /* --- close --- */
@@ -402,8 +400,8 @@ static petra_status write_memory(petra_run *run) {
   petra_account *accounts;
   PETRA_TRY(petra_allocate(&accounts, (size_t)run->plan.stages, sizeof *accounts));
   for (int32_t j = 0; j < run->plan.stages; j++)
-    if (run->network.stage[j])
-      accounts[j] = *petra_stage_account(run->network.stage[j]);
+    if (run->main.network.stage[j])
+      accounts[j] = *petra_stage_account(run->main.network.stage[j]);
   petra_status status = run->execution ? petra_execution_accounts(run->execution, accounts) : PETRA_OK;
   if (status == PETRA_OK && run->options.files)
     status = petra_runlog_memory(run->folder.runlog, accounts, run->plan.stages);
@@ -413,7 +411,7 @@ static petra_status write_memory(petra_run *run) {
 
 static petra_status close_records(petra_run *run) {
   if (run->options.files || run->execution) /* first: they are what the run was for */
-    PETRA_TRY(petra_network_write_weights(&run->network, run->weights_path));
+    PETRA_TRY(petra_network_write_weights(&run->main.network, run->weights_path));
   if (run->execution)
     PETRA_TRY(petra_execution_ranks(run->execution, run->folder.runlog));
   if (run->execution && records(run))
@@ -452,9 +450,10 @@ void petra_run_destroy(petra_run *run) {
   petra_folder_fini(&run->folder);
   petra_checkpoint_files_fini(&run->checkpoint);
   petra_free(run->weights_path);
-  petra_loader_destroy(run->loader);
+  petra_replicas_destroy(run->replicas);
+  petra_pipeline_fini(&run->main);
+  petra_free(run->pipelines);
   petra_cluster_fini(&run->cluster);
-  petra_network_fini(&run->network);
   petra_dataset_destroy(run->eval_opened);
   petra_dataset_destroy(run->train_opened);
   petra_plan_fini(&run->plan);
@@ -466,7 +465,7 @@ const petra_plan *petra_run_plan(const petra_run *run) {
 }
 
 petra_network *petra_run_network(petra_run *run) {
-  return &run->network;
+  return &run->main.network;
 }
 
 const petra_training_log *petra_run_log(const petra_run *run) {

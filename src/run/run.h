@@ -32,7 +32,8 @@ typedef struct petra_run petra_run;
 /* Everything that can be wrong is found before anything is written. Config and options are borrowed. */
 petra_status petra_run_open(const petra_config *config, const petra_run_options *options, petra_run **out);
 
-/* Adds observers, which are told from then on. Before petra_run_go. */
+/* Adds observers, which are told from then on; with cluster.replicas those of stages of losses and evaluations alone. Before
+ * petra_run_go. */
 void petra_run_observe(petra_run *run, petra_observer *observer);
 void petra_run_observe_stages(petra_run *run, petra_stage_observer *observer);
 

@@ -227,10 +227,11 @@ static petra_status measure_stages(petra_simulation *s, double available_ns) {
   const petra_stage_counts *counts = petra_worker_cost_counts(s->worker);
   const size_t stages = (size_t)s->plan.stages;
   PETRA_TRY(petra_allocate(&s->reals, stages, 2 * sizeof *s->reals));
-  PETRA_TRY(petra_allocate(&s->integers, stages, 5 * sizeof *s->integers));
+  const int32_t replicas = s->cluster.executor.replicas;
+  PETRA_TRY(petra_allocate(&s->integers, stages, 6 * sizeof *s->integers));
   double *utilization = s->reals, *lag_mean = utilization + stages;
   int64_t *lag_max = s->integers, *in_flight_max = lag_max + stages, *kept_max = in_flight_max + stages,
-          *bytes_up = kept_max + stages, *bytes_down = bytes_up + stages;
+          *bytes_up = kept_max + stages, *bytes_down = bytes_up + stages, *bytes_exchanged = bytes_down + stages;
   for (int32_t j = 0; j < s->plan.stages; j++) {
     const petra_stage_cost *cost = &s->cluster.costs[s->cluster.executor.cost_count == 1 ? 0 : j];
     utilization[j] = available_ns > 0 ? (double)s->clock.busy_ns[j] / available_ns : 0;
@@ -242,6 +243,7 @@ static petra_status measure_stages(petra_simulation *s, double available_ns) {
       bytes_up[j] = counts[j].forwards * cost->forward_bytes;
     if (j > 0 && leaves_device(s, j + 1, j))
       bytes_down[j] = counts[j].backwards * cost->backward_bytes;
+    bytes_exchanged[j] = counts[j].updates * petra_cost_exchange_bytes(replicas, cost->gradient_bytes);
   }
   s->result.figures = (petra_runlog_simulation){.stages = s->plan.stages,
                                                 .utilization = utilization,
@@ -250,7 +252,8 @@ static petra_status measure_stages(petra_simulation *s, double available_ns) {
                                                 .in_flight_max = in_flight_max,
                                                 .kept_max = kept_max,
                                                 .bytes_up = bytes_up,
-                                                .bytes_down = bytes_down};
+                                                .bytes_down = bytes_down,
+                                                .bytes_exchanged = replicas > 1 ? bytes_exchanged : NULL};
   return PETRA_OK;
 }
 

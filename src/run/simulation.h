@@ -15,7 +15,8 @@ typedef struct petra_simulated {
   /* As they stand in /simulate. Of a stage: utilization is that of its device's engines (with cluster.placement: of its
    * rank's one); lags are over all backwards, those
    * of the start included; in flight is what is forwarded and not yet backwarded; kept, whose graph or input is held: until
-   * B, or W where it is split from B; bytes are sent by the stage over links: with chunks, none within a device. */
+   * B, or W where it is split from B; bytes are sent by the stage over links: with chunks, none within a device. With replicas all
+   * is of one of them, as they are alike. */
   petra_runlog_simulation figures;
   bool measured_link;            /* messages between ranks take what the profile measured */
   int64_t runaway;               /* the microbatch that was the first to be one too many; -1: none */

@@ -50,6 +50,8 @@ static petra_status ended(petra_observer *base, const petra_trace_row *row) {
 
 static petra_status message(petra_observer *base, bool sent, const petra_packet *packet, int64_t now_ns) {
   petra_trace *trace = ((trace_observer *)base)->trace;
+  if (packet->exchange) /* it has no end in the trace: replicas are not in it */
+    return PETRA_OK;
   return petra_trace_add_message(trace, sent, packet->stage, packet->backward, packet->microbatch, now_ns);
 }
 

@@ -31,10 +31,11 @@ typedef struct petra_action {
   int64_t microbatch; /* from 0 */
 } petra_action;
 
-/* The address of a message between stages: what it is for its receiver. */
+/* The address of a message between stages, or between the replicas of one: what it is for its receiver. */
 typedef struct petra_packet {
   int32_t stage; /* the receiving stage, from 1 */
   bool backward; /* it comes from above */
+  bool exchange; /* it is what a stage exchanges with its replicas; then neither from above nor from below */
   int64_t microbatch;
 } petra_packet;
 

@@ -7,6 +7,7 @@ libpetra_a_SOURCES += \
 	src/stage/probe.c src/stage/probe.h \
 	src/stage/mitigation.c src/stage/mitigation.h \
 	src/stage/record.c src/stage/record.h \
+	src/stage/replica.c src/stage/replica.h \
 	src/stage/snapshot.c \
 	src/stage/stage.c src/stage/stage.h src/stage/stage_private.h \
 	src/stage/step.c \

@@ -1,0 +1,98 @@
+#include "exec/replica_losses.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+typedef struct input {
+  petra_stage_observer base;
+  petra_replica_losses *losses;
+  int replica;
+  int64_t told;
+} input;
+
+/* A microbatch of which not all replicas have told. */
+typedef struct waiting {
+  int64_t microbatch, virtual_ns;
+  double lr;
+  int told;
+} waiting;
+
+struct petra_replica_losses {
+  petra_stage_observer *observers;
+  int replicas;
+  int64_t first; /* losses told to the observers so far */
+  int64_t count; /* that wait */
+  waiting *waiting;
+  petra_loss *parts; /* of each that waits, by replica */
+  int64_t waiting_capacity, parts_capacity;
+  input inputs[];
+};
+
+/* All replicas have told of the first that waits. */
+static petra_status tell_first(petra_replica_losses *l) {
+  const waiting first = l->waiting[0];
+  petra_loss all = l->parts[0];
+  for (int i = 1; i < l->replicas; i++) {
+    all.loss += l->parts[i].loss;
+    all.top1 += l->parts[i].top1;
+    all.top5 += l->parts[i].top5;
+    all.images += l->parts[i].images;
+  }
+  all.loss /= l->replicas;
+  l->first++;
+  l->count--;
+  memmove(l->waiting, l->waiting + 1, (size_t)l->count * sizeof *l->waiting);
+  memmove(l->parts, l->parts + l->replicas, (size_t)(l->count * l->replicas) * sizeof *l->parts);
+  PETRA_TELL(petra_stage_observer, l->observers, loss, observer, first.microbatch, &all, first.lr, first.virtual_ns);
+  return PETRA_OK;
+}
+
+/* All replicas tell in the same order. */
+static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, const petra_loss *loss, double lr,
+                            int64_t virtual_ns) {
+  input *from = (input *)base;
+  petra_replica_losses *l = from->losses;
+  const int64_t at = from->told++ - l->first;
+  if (at == l->count) {
+    PETRA_TRY(petra_array_reserve(&l->waiting, &l->waiting_capacity, at + 1, sizeof *l->waiting));
+    PETRA_TRY(petra_array_reserve(&l->parts, &l->parts_capacity, (at + 1) * l->replicas, sizeof *l->parts));
+    l->waiting[l->count++] = (waiting){microbatch, virtual_ns, lr, 0};
+  }
+  waiting *one = &l->waiting[at];
+  if (one->microbatch != microbatch)
+    return petra_fail(PETRA_INTERNAL, "replica %d tells the loss of microbatch %lld where another told that of %lld",
+                      from->replica, (long long)microbatch, (long long)one->microbatch);
+  l->parts[at * l->replicas + from->replica] = *loss;
+  return ++one->told == l->replicas ? tell_first(l) : PETRA_OK;
+}
+
+static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation) {
+  PETRA_TELL(petra_stage_observer, ((input *)base)->losses->observers, evaluated, observer, microbatch, evaluation);
+  return PETRA_OK;
+}
+
+petra_status petra_replica_losses_create(int replicas, petra_stage_observer *observers, petra_replica_losses **out) {
+  static const petra_stage_observer_ops ops = {.loss = on_loss, .evaluated = on_evaluation};
+  petra_replica_losses *l;
+  PETRA_TRY(petra_allocate(&l, 1, sizeof *l + (size_t)replicas * sizeof *l->inputs));
+  l->observers = observers;
+  l->replicas = replicas;
+  for (int i = 0; i < replicas; i++)
+    l->inputs[i] = (input){.base.ops = &ops, .losses = l, .replica = i};
+  *out = l;
+  return PETRA_OK;
+}
+
+void petra_replica_losses_destroy(petra_replica_losses *l) {
+  if (!l)
+    return;
+  petra_free(l->waiting);
+  petra_free(l->parts);
+  petra_free(l);
+}
+
+petra_stage_observer *petra_replica_losses_of(petra_replica_losses *l, int replica) {
+  return &l->inputs[replica].base;
+}

@@ -1,0 +1,105 @@
+#include "exec/worker_replicas.h"
+
+#include "base/mem.h"
+#include "exec/replica_mean.h"
+
+typedef struct one_replica {
+  petra_worker *worker;
+  petra_stages stages;
+} one_replica;
+
+typedef struct worker_replicas {
+  petra_worker base;
+  int replicas;
+  unsigned char *room; /* what all replicas share of the largest stage so far */
+  size_t room_bytes;
+  const void **parts; /* in it, of each */
+  one_replica replica[];
+} worker_replicas;
+
+/* `bytes` for each replica. */
+static petra_status make_room(worker_replicas *w, size_t bytes) {
+  if (w->room_bytes < bytes) {
+    petra_free(w->room);
+    w->room = NULL;
+    w->room_bytes = 0;
+    PETRA_TRY(petra_allocate_raw(&w->room, (size_t)w->replicas, bytes));
+    w->room_bytes = bytes;
+  }
+  for (int i = 0; i < w->replicas; i++)
+    w->parts[i] = w->room + (size_t)i * bytes;
+  return PETRA_OK;
+}
+
+static petra_status average(worker_replicas *w, int32_t stage) {
+  petra_shared_size size;
+  PETRA_TRY(petra_shared_size_of(petra_stages_get(&w->replica[0].stages, stage), &size));
+  PETRA_TRY(make_room(w, petra_shared_bytes(&size)));
+  for (int i = 0; i < w->replicas; i++)
+    PETRA_TRY(petra_shared_pack(petra_stages_get(&w->replica[i].stages, stage),
+                                w->room + (size_t)i * petra_shared_bytes(&size)));
+  petra_replica_mean(w->parts, w->replicas, &size, w->room);
+  for (int i = 0; i < w->replicas; i++)
+    PETRA_TRY(petra_shared_unpack(petra_stages_get(&w->replica[i].stages, stage), w->room));
+  return PETRA_OK;
+}
+
+static petra_status perform_one(worker_replicas *w, int64_t virtual_ns, const petra_action *action,
+                                petra_action_result *result) {
+  const petra_action_result asked = *result;
+  if (action->kind == PETRA_ACTION_UPDATE)
+    PETRA_TRY(average(w, action->stage));
+  for (int i = 0; i < w->replicas; i++) {
+    petra_worker *worker = w->replica[i].worker;
+    petra_action_result own = asked;
+    PETRA_TRY(worker->ops->perform(worker, virtual_ns, action, 1, &own));
+    PETRA_TRY(petra_worker_finish(worker)); /* a device keeps few results of losses that are not told */
+    if (i == 0)
+      *result = own;
+    else if (own.measured_ns > result->measured_ns)
+      result->measured_ns = own.measured_ns;
+  }
+  return PETRA_OK;
+}
+
+static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
+                            petra_action_result *results) {
+  worker_replicas *w = (worker_replicas *)base;
+  for (int i = 0; i < count; i++)
+    PETRA_TRY(perform_one(w, virtual_ns, &actions[i], &results[i]));
+  return PETRA_OK;
+}
+
+static petra_status finish(petra_worker *base) {
+  worker_replicas *w = (worker_replicas *)base;
+  for (int i = 0; i < w->replicas; i++)
+    PETRA_TRY(petra_worker_finish(w->replica[i].worker));
+  return PETRA_OK;
+}
+
+petra_status petra_worker_replicas_create(const petra_worker_replicas_options *options, petra_worker **out) {
+  static const petra_worker_ops ops = {.perform = perform, .finish = finish};
+  const size_t replicas = (size_t)options->replicas;
+  worker_replicas *w;
+  PETRA_TRY(petra_allocate(&w, 1, sizeof *w + replicas * sizeof *w->replica));
+  petra_status status = petra_allocate(&w->parts, replicas, sizeof *w->parts);
+  if (status != PETRA_OK) {
+    petra_free(w);
+    return status;
+  }
+  w->base.ops = &ops;
+  w->replicas = options->replicas;
+  for (int i = 0; i < w->replicas; i++)
+    w->replica[i] = (one_replica){options->worker[i], options->stages[i]};
+  *out = &w->base;
+  return PETRA_OK;
+}
+
+void petra_worker_replicas_destroy(petra_worker *base) {
+  worker_replicas *w = (worker_replicas *)base;
+  if (!w)
+    return;
+  petra_free(w->room);
+  petra_free(w->parts);
+  petra_free(w);
+}
