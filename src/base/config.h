@@ -273,6 +273,11 @@ int petra_config_compare(const petra_config *a, const petra_config *b, petra_con
 petra_status petra_config_compare_text(const char *path, const char *text, const petra_config *b,
                                        petra_config_role last, int *order, petra_config_difference *difference);
 
+/* Prints "method.keep: graph, method.head: split": the keys that begin with `prefix` and have not their default, but for those
+ * listed (ended by NULL), `before` before the first. Nothing where there is none. */
+petra_status petra_config_print_changes(const petra_config *config, const char *prefix, const char *const *listed,
+                                        const char *before, FILE *out);
+
 /* Writes the fully expanded config as YAML that petra_config_load reads back to the same values. */
 petra_status petra_config_print(const petra_config *config, FILE *out);
 

@@ -58,6 +58,30 @@ int petra_config_compare(const petra_config *a, const petra_config *b, petra_con
   return order;
 }
 
+static bool is_listed(const char *const *listed, const char *path) {
+  while (*listed && strcmp(*listed, path) != 0)
+    listed++;
+  return *listed != NULL;
+}
+
+petra_status petra_config_print_changes(const petra_config *config, const char *prefix, const char *const *listed,
+                                        const char *before, FILE *out) {
+  petra_config *plain;
+  PETRA_TRY(petra_config_load_text(
+      &(petra_config_text){"standard input", "", 0} /* which may be empty without a warning */, NULL, 0, &plain));
+  for (int i = 0; i < petra_config_key_count; i++) {
+    const petra_config_key *key = &petra_config_keys[i];
+    if (strncmp(key->path, prefix, strlen(prefix)) != 0 || is_listed(listed, key->path) ||
+        compare_values(key, (const char *)config + key->offset, (const char *)plain + key->offset) == 0)
+      continue;
+    fprintf(out, "%s%s: ", before, key->path);
+    petra_config_print_value(key, config, out);
+    before = ", ";
+  }
+  petra_config_destroy(plain);
+  return PETRA_OK;
+}
+
 petra_status petra_config_compare_text(const char *path, const char *text, const petra_config *b,
                                        petra_config_role last, int *order, petra_config_difference *difference) {
   petra_config *a;

@@ -40,6 +40,7 @@ typedef struct petra_command {
   bool takes_config;           /* or another file; with --set and --help-config */
   const char *actions;         /* the first argument is one of these, such as "a, b or c"; NULL: none */
   const petra_option *options; /* its own, in the order of the help, ended by one without a name; NULL: none */
+  bool lasting;                /* its work goes on where nobody reads its standard output any more */
   petra_status (*run)(const petra_arguments *arguments);
 } petra_command;
 

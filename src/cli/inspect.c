@@ -9,12 +9,14 @@
 #include "cli/epoch_json.h"
 #include "cli/memory.h"
 #include "cli/pace.h"
+#include "run/describe.h"
 #include "run/folder.h"
 #include "io/runlog_read.h"
 
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 /* --- a config --- */
@@ -284,13 +286,47 @@ static petra_status print_ranks(const petra_runlog_summary *summary) {
   return petra_table_print(table, stdout);
 }
 
+static void print_length(const petra_runlog_summary *summary) {
+  if (!summary->simulated) {
+    printf("length   %lld epoch%s, losses of %lld microbatch%s\n", (long long)summary->epochs,
+           summary->epochs == 1 ? "" : "s", (long long)summary->microbatches, summary->microbatches == 1 ? "" : "es");
+    return;
+  }
+  printf("length   simulated: %lld microbatches in %.9g s", (long long)*summary->simulated, *summary->makespan_s);
+  if (isfinite(*summary->time_per_microbatch_s))
+    printf(", %.9g s per microbatch", *summary->time_per_microbatch_s);
+  putchar('\n');
+}
+
+/* What the run was asked for. */
+static petra_status print_config_of(const petra_runlog_summary *summary, const char *path) {
+  const petra_config_text text = {path, summary->config, strlen(summary->config)};
+  petra_config *config;
+  PETRA_TRY(petra_config_load_text(&text, NULL, 0, &config));
+  const int32_t stages = summary->stages ? summary->stages : (int32_t)config->cluster.stages;
+  fputs("network  ", stdout);
+  petra_describe_network(config, stdout);
+  if (stages > 0)
+    printf(", %d stage%s", stages, stages == 1 ? "" : "s");
+  fputs("\nmethod   ", stdout);
+  petra_status status = petra_describe_method(config, stdout);
+  fputs("\nprobes   ", stdout);
+  if (config->probe.per_epoch > 0)
+    printf("%lld an epoch\n", (long long)config->probe.per_epoch);
+  else
+    puts("none");
+  petra_config_destroy(config);
+  return status;
+}
+
 static petra_status print_run(const petra_runlog_summary *summary, const char *path) {
   petra_utf8_print(stdout, "%s\n", path);
   petra_utf8_print(stdout, "created  %s by petra %s\n", summary->created, summary->petra_version);
   petra_utf8_print(stdout, "command  %s\n", summary->command);
   petra_utf8_print(stdout, "backend  %s\n", summary->backend);
-  printf("length   %lld epoch%s, losses of %lld microbatch%s\n", (long long)summary->epochs,
-         summary->epochs == 1 ? "" : "s", (long long)summary->microbatches, summary->microbatches == 1 ? "" : "es");
+  PETRA_TRY(print_config_of(summary, path));
+  printf("state    %s\n", summary->complete ? "complete" : "not complete: going on, or cut off");
+  print_length(summary);
   if (summary->epochs) {
     putchar('\n');
     PETRA_TRY(print_epochs(summary));

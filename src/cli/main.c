@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <gsl/gsl_errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -217,10 +218,20 @@ static petra_status fail_command(const char *name) {
                     name ? name : "", name ? "'" : "", names);
 }
 
-/* Results may have gone to a full disk or a closed pipe. */
+/* Whether who reads standard output has read enough, as in `petra ... | head`. */
+static bool reader_has_gone(void) {
+  struct pollfd output = {STDOUT_FILENO, POLLOUT, 0};
+  return poll(&output, 1, 0) == 1 && (output.revents & POLLERR);
+}
+
+/* Results may have gone to a full disk or a closed pipe; the program then ends as others do, without a line. */
 static petra_status close_stdout(petra_status status) {
   if (fflush(stdout) == 0 && !ferror(stdout))
     return status;
+  if (status == PETRA_OK && reader_has_gone()) {
+    signal(SIGPIPE, SIG_DFL);
+    raise(SIGPIPE);
+  }
   return status == PETRA_OK ? petra_fail(PETRA_IO, "standard output could not be written") : status;
 }
 
@@ -237,9 +248,8 @@ static void occupy_standard_streams(void) {
 
 int main(int argc, char **argv) {
   occupy_standard_streams();
-  /* A write beyond RLIMIT_FSIZE or into a closed pipe is then an error to report, not a signal to die of. */
+  /* A write beyond RLIMIT_FSIZE is then an error to report, not a signal to die of. */
   signal(SIGXFSZ, SIG_IGN);
-  signal(SIGPIPE, SIG_IGN);
   gsl_set_error_handler_off();
   petra_last_words(argv);
   if (argc < 2)
@@ -253,7 +263,10 @@ int main(int argc, char **argv) {
     return petra_status_exit_code(close_stdout(PETRA_OK));
   }
   for (int i = 0; i < COMMANDS; i++)
-    if (strcmp(argv[1], commands[i]->name) == 0)
+    if (strcmp(argv[1], commands[i]->name) == 0) {
+      if (commands[i]->lasting) /* no signal to die of, then, what is written into a closed pipe */
+        signal(SIGPIPE, SIG_IGN);
       return petra_status_exit_code(close_stdout(run_command(commands[i], argc, argv)));
+    }
   return petra_status_exit_code(fail_command(argv[1]));
 }

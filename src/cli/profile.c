@@ -287,4 +287,5 @@ const petra_command petra_command_profile = {
             PETRA_OPTION("output", "FILE", output,
                          "the file to write (default: profile.h5 in run.output/run.name of the config)"),
             {0}},
+    .lasting = true,
     .run = run};

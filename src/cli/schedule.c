@@ -10,7 +10,9 @@
 
 #include <jansson.h>
 
-enum { DEFAULT_MICROBATCHES = 8 };
+/* How often a pipeline is filled where the config does not say how many microbatches there are: a chart shows the first microbatches
+ * coming back; an order in text is long enough for `petra simulate` to find a steady state in it. */
+enum { CHART_FILLINGS = 1, TEXT_FILLINGS = 2 };
 
 /* What is printed. */
 typedef struct printed {
@@ -25,7 +27,7 @@ static petra_status from_config(const petra_arguments *arguments, const petra_sc
   petra_config *config;
   petra_plan plan;
   PETRA_TRY(petra_config_load_text(&source, arguments->sets, arguments->set_count, &config));
-  petra_status status = petra_plan_simulated(&plan, config, DEFAULT_MICROBATCHES);
+  petra_status status = petra_plan_simulated(&plan, config, arguments->gantt ? CHART_FILLINGS : TEXT_FILLINGS);
   if (status == PETRA_OK && arguments->gantt) /* a unit of time for every microbatch, at least */
     status = petra_gantt_check((int64_t)petra_program_devices(&plan.program) * config->cluster.engines,
                                plan.program.microbatches);
@@ -46,6 +48,21 @@ static petra_status from_schedule(const petra_arguments *arguments, const petra_
     return petra_fail(PETRA_USAGE, "%s: a schedule has no keys for --set", name);
   PETRA_TRY(petra_schedule_parse(name, text->text, text->size, &p->schedule));
   return petra_schedule_check(p->schedule, name);
+}
+
+/* Of an order that ends too early every figure would be wrong. */
+static void warn_without_backward(const petra_schedule *schedule) {
+  int64_t microbatches = 0;
+  for (int64_t i = schedule->first[0]; i < schedule->first[1]; i++) {
+    const petra_action *action = &schedule->entries[i].action;
+    if (action->stage == 1 && action->kind == PETRA_ACTION_BACKWARD)
+      return;
+    microbatches += action->stage == 1 && action->kind == PETRA_ACTION_FORWARD;
+  }
+  petra_log(PETRA_LOG_WARNING,
+            "none of %lld microbatches comes back to stage 1: the order ends before; expected a larger "
+            "run.max_microbatches, or run.drain: true",
+            (long long)microbatches);
 }
 
 static json_t *device_json(const petra_schedule *schedule, int32_t device) {
@@ -75,6 +92,7 @@ static petra_status run(const petra_arguments *arguments) {
   petra_status status = text.is_schedule ? from_schedule(arguments, &text, &p) : from_config(arguments, &text, &p);
   petra_free(text.text);
   if (status == PETRA_OK) {
+    warn_without_backward(p.schedule);
     if (arguments->json)
       status = print_json(p.schedule);
     else if (arguments->gantt)
@@ -94,7 +112,8 @@ const petra_command petra_command_schedule = {
         "Prints what every device does, in its order, one line a device: 2F0 is the forward of microbatch 0 at\n"
         "stage 2; B is the backward, W a weight gradient that is split from it, U an update with the last\n"
         "microbatch that it covers, E the moment whose weights are evaluated. Microbatches: run.max_microbatches,\n"
-        "or 8 where that is 0. | ends a round: nothing of the next one begins before. || ends one of the whole\n"
+        "or where that is 0 as many as fill the pipeline twice (--gantt: once) and 8 more. | ends a round: nothing of "
+        "the next one begins before. || ends one of the whole\n"
         "network: nothing behind it begins before every device has done what it has before its || of the same\n"
         "number.\n\n"
         "A file, or a pipe, whose first line begins with '1:' is a schedule in that form. It is checked, and\n"

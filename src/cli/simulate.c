@@ -5,6 +5,7 @@
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/epoch_json.h"
+#include "run/describe.h"
 #include "run/simulation.h"
 
 #include <jansson.h>
@@ -158,9 +159,17 @@ static petra_status print_table(const petra_simulated *result) {
   const petra_program_options *program = &result->plan->program;
   const petra_config *config = result->plan->config;
   const petra_runlog_simulation *f = &result->figures;
-  printf("%s (program %s) on %d stage%s, %lld microbatches, %lld engine%s a device\n\n", result->plan->method.name,
-         result->plan->method.program->name, program->stages, program->stages == 1 ? "" : "s",
-         (long long)program->microbatches, (long long)config->cluster.engines, config->cluster.engines == 1 ? "" : "s");
+  fputs("network  ", stdout);
+  petra_describe_network(config, stdout);
+  printf(", %d stage%s, %lld microbatches of %lld images\nmethod   ", program->stages, program->stages == 1 ? "" : "s",
+         (long long)program->microbatches, (long long)config->data.batch);
+  PETRA_TRY(petra_describe_method(config, stdout));
+  printf("; program %s, %lld engine%s a device\ncosts    ", result->plan->method.program->name,
+         (long long)config->cluster.engines, config->cluster.engines == 1 ? "" : "s");
+  petra_describe_costs(config, stdout);
+  fputs("\nlinks    ", stdout);
+  petra_describe_links(config, stdout);
+  fputs("\n\n", stdout);
   PETRA_TRY(print_stages(result));
   printf("\nmakespan %.9g s", 1e-9 * (double)f->makespan_ns);
   if (isfinite(f->time_per_microbatch_s))

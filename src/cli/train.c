@@ -42,7 +42,8 @@ static void print_end(petra_run *run) {
     printf(", too few for a loss to come back");
   else if (epochs == 0)
     printf(", mean loss %.4f over %lld", loss, (long long)losses);
-  petra_utf8_print(stdout, "; written: %s/{config.yaml,run.h5,weights.h5}\n", petra_run_directory(run));
+  petra_utf8_print(stdout, "; written: %s/{config.yaml,run.h5,weights.h5%s}\n", petra_run_directory(run),
+                   petra_run_plan(run)->config->run.keep_checkpoint ? ",checkpoint.h5,checkpoint/" : "");
 }
 
 /* cluster.stages on the processes of mpirun: nothing is trained. */
@@ -148,7 +149,8 @@ const petra_command petra_command_train = {
         "Trains the network of the config with the method of the config. All J stages are emulated on this device,\n"
         "in the order in which a virtual clock lets them act; with run.mode: execute under mpirun each process has\n"
         "some of them. Writes into DIR: config.yaml (every key with its value), run.h5 (losses, accuracies, stages,\n"
-        "memory, probes of gradients; readable while the run goes on) and, at the end, weights.h5.\n",
+        "memory, probes of gradients; readable while the run goes on) and, at the end, weights.h5; on the way\n"
+        "checkpoint.h5 and checkpoint/ (run.checkpoint_every), which go at the end (run.keep_checkpoint).\n",
     .takes_config = true,
     .options =
         (const petra_option[]){
@@ -159,4 +161,5 @@ const petra_command petra_command_train = {
             PETRA_OPTION("overwrite", NULL, overwrite,
                          "removes the run that DIR holds; else that is left as it is, and no run begins"),
             {0}},
+    .lasting = true,
     .run = train};

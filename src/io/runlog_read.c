@@ -263,6 +263,14 @@ static petra_status read_attributes(const source *from, petra_runlog_summary *su
   return petra_hdf5_get_u64(from->file, "seed", &summary->seed);
 }
 
+static petra_status read_simulation(const source *from, petra_runlog_summary *summary) {
+  if (H5Lexists(from->file->id, "simulate", H5P_DEFAULT) <= 0)
+    return PETRA_OK;
+  PETRA_TRY(read_set(from, "simulate/makespan_s", H5T_FLOAT, 0, NULL, &summary->makespan_s));
+  PETRA_TRY(read_set(from, "simulate/time_per_microbatch_s", H5T_FLOAT, 0, NULL, &summary->time_per_microbatch_s));
+  return read_i64(from, "simulate/microbatches", 0, NULL, &summary->simulated);
+}
+
 static petra_status read_summary(void *context, const petra_hdf5_file *file) {
   source *from = context;
   petra_runlog_summary *summary = from->summary;
@@ -278,6 +286,7 @@ static petra_status read_summary(void *context, const petra_hdf5_file *file) {
   PETRA_TRY(read_stages(from, summary));
   PETRA_TRY(read_memory(from, summary));
   PETRA_TRY(read_ranks(from, summary));
+  PETRA_TRY(read_simulation(from, summary));
   return read_pace(from, summary);
 }
 
@@ -310,6 +319,9 @@ void petra_runlog_summary_destroy(petra_runlog_summary *summary) {
   petra_free(summary->of_stage);
   petra_free(summary->time_ns);
   petra_free(summary->sent);
+  petra_free(summary->simulated);
+  petra_free(summary->makespan_s);
+  petra_free(summary->time_per_microbatch_s);
   petra_free(summary->pace_microbatch_s);
   petra_free(summary->pace_stage_s);
   petra_free(summary->pace_busy);

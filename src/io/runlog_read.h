@@ -34,6 +34,9 @@ typedef struct petra_runlog_summary {
   int64_t *time_ns;  /* (ranks, PETRA_RUNLOG_RANK_TIMES): as petra_runlog_rank has them */
   int64_t *sent;     /* (ranks, PETRA_RUNLOG_RANK_SENT) */
 
+  int64_t *simulated;                         /* microbatches of a simulation; NULL: it is none, as the next two */
+  double *makespan_s, *time_per_microbatch_s; /* time_per_microbatch_s: NaN without a steady state */
+
   double *pace_microbatch_s;        /* (PETRA_PACE_COLUMNS); NULL where /pace is not written, as the next two */
   double *pace_stage_s, *pace_busy; /* (placed, PETRA_PACE_COLUMNS), (places, PETRA_PACE_COLUMNS) */
 } petra_runlog_summary;

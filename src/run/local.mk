@@ -6,6 +6,7 @@ libpetra_a_SOURCES += \
 	src/run/checkpoint_state.c src/run/checkpoint_state.h \
 	src/run/checkpoints.c src/run/checkpoints.h \
 	src/run/cluster.c src/run/cluster.h \
+	src/run/describe.c src/run/describe.h \
 	src/run/digest.c src/run/digest.h \
 	src/run/execution.c src/run/execution.h \
 	src/run/execution_probe.c src/run/execution_probe.h \

@@ -44,8 +44,9 @@ static inline int64_t petra_plan_microbatch_images(const petra_config *config) {
 }
 
 /* All three steps for a run that is simulated, on the network of the config or on cluster.stages equal stages:
- * run.max_microbatches microbatches; 0: `microbatches`; 0: 16 a stage. */
-petra_status petra_plan_simulated(petra_plan *plan, const petra_config *config, int64_t microbatches);
+ * run.max_microbatches microbatches; where it is 0, as many as fill the pipeline `fillings` times and some more; where that is
+ * 0, 16 a stage. */
+petra_status petra_plan_simulated(petra_plan *plan, const petra_config *config, int fillings);
 
 /* The delays and lags of the file's stages, for petra_plan_stage_summary; nothing without a file. */
 petra_status petra_plan_measure_order(petra_plan *plan);

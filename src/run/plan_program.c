@@ -84,13 +84,22 @@ static petra_status init_stages(petra_plan *plan, const petra_config *config) {
   return PETRA_OK;
 }
 
-petra_status petra_plan_simulated(petra_plan *plan, const petra_config *config, int64_t microbatches) {
+/* As many microbatches as fill the pipeline `fillings` times and some more, and two updates at least. */
+static int64_t steady_microbatches(const petra_plan *plan, int fillings) {
+  enum { MORE = 8 };
+  const int64_t k = plan->config->method.accumulate;
+  const int64_t distance = plan->method.program->arrival ? 2 * ((int64_t)plan->stages - 1)
+                                                         : petra_method_distance(&plan->method, plan->stages, 1);
+  const int64_t filled = fillings * distance + MORE;
+  return filled > 2 * k ? (filled + k - 1) / k * k : 2 * k;
+}
+
+petra_status petra_plan_simulated(petra_plan *plan, const petra_config *config, int fillings) {
   PETRA_TRY(config->cluster.stages == 0 ? petra_plan_init(plan, config) : init_stages(plan, config));
   PETRA_TRY(petra_plan_read_order(plan));
-  if (config->run.max_microbatches > 0)
-    microbatches = config->run.max_microbatches;
-  else if (microbatches == 0)
-    microbatches = 16 * (int64_t)plan->stages;
+  int64_t microbatches = config->run.max_microbatches;
+  if (microbatches == 0)
+    microbatches = fillings > 0 && !plan->schedule ? steady_microbatches(plan, fillings) : 16 * (int64_t)plan->stages;
   if (microbatches > many_actions / (2 * plan->stages))
     return petra_config_fail(config, "run.max_microbatches",
                              "%lld microbatches on %d stages are more than %lld actions; expected fewer microbatches",

@@ -8,6 +8,7 @@
 #include "run/action_log.h"
 #include "run/checkpoints.h"
 #include "run/cluster.h"
+#include "run/describe.h"
 #include "run/execution.h"
 #include "run/folder.h"
 #include "run/libraries.h"
@@ -110,6 +111,41 @@ static void print_resumed(const petra_run *run) {
                      (long long)run->first, (long long)(run->first / run->plan.program.batches) + 1);
 }
 
+/* What is trained, how, and where it goes. */
+static petra_status print_header(const petra_run *run) {
+  enum { MOST_DELAYS = 12 };
+  const petra_config *config = run->config;
+  const petra_plan *plan = &run->plan;
+  const long long batches = plan->program.batches;
+  int64_t *delays;
+  PETRA_TRY(petra_allocate(&delays, (size_t)plan->stages, sizeof *delays));
+  fputs("network  ", stdout);
+  petra_describe_network(config, stdout);
+  printf(", %d stage%s\nmethod   ", plan->stages, plan->stages == 1 ? "" : "s");
+  petra_status status = petra_describe_method(config, stdout);
+  if (!plan->by_arrival && !plan->schedule) {
+    for (int j = 0; j < plan->stages; j++)
+      delays[j] = petra_method_distance(&plan->method, plan->stages, j + 1);
+    fputs("\ndelays   ", stdout);
+    petra_describe_list(delays, plan->stages, MOST_DELAYS, stdout);
+    fputs(" microbatches from F to B, by stage", stdout);
+  }
+  printf("\nlength   %lld microbatches of %lld images, %lld an epoch\nrate     %g",
+         (long long)plan->program.microbatches, (long long)config->data.batch, batches, run->lr.base);
+  if (run->lr.base != config->optim.lr)
+    printf(" (optim.lr %g, times batch and k over 256)", config->optim.lr);
+  if (config->lr.warmup_epochs > 0)
+    printf(", reached after %lld epoch%s", (long long)config->lr.warmup_epochs,
+           config->lr.warmup_epochs == 1 ? "" : "s");
+  putchar('\n');
+  petra_utf8_print(stdout, "writes   %s/{config.yaml,run.h5,weights.h5}%s", run->folder.path,
+                   config->run.checkpoint_every > 0 ? "; on the way checkpoint.h5 and checkpoint/" : "");
+  puts("\n");
+  fflush(stdout);
+  petra_free(delays);
+  return status;
+}
+
 /* The run's folder with run.h5 and config.yaml. */
 static petra_status open_files(petra_run *run) {
   char *log = NULL;
@@ -134,6 +170,8 @@ static petra_status open_files(petra_run *run) {
   if (run->options.resume && run->options.print)
     print_resumed(run);
   petra_status status = petra_folder_begin(&run->folder, &run->plan, &about);
+  if (status == PETRA_OK && run->options.print)
+    status = print_header(run);
   petra_free(log);
   PETRA_TRY(status);
   if (!run->resume)

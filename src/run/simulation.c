@@ -209,8 +209,9 @@ fail:
 
 static double time_per_microbatch_s(const petra_simulation *s) {
   const petra_program_ops *program = s->plan.method.program;
+  const petra_stage_counts *counts = petra_worker_cost_counts(s->worker); /* of stage 1 */
   int64_t makespan_ns = s->executor->ops->now_ns(s->executor);
-  if (program->time == PETRA_TIME_WHOLE)
+  if (program->time == PETRA_TIME_WHOLE && counts->backwards == s->plan.program.microbatches) /* all came back */
     return 1e-9 * (double)makespan_ns / (double)s->plan.program.microbatches;
   if (s->clock.quarter_ns < 0 || s->clock.half_ns < 0 || s->clock.half == s->clock.quarter)
     return NAN;

@@ -111,7 +111,9 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
   log->images += loss->images;
   char text[128];
   snprintf(text, sizeof text, "epoch %lld, loss %.4f", (long long)epoch + 1, loss->loss);
-  petra_progress_update(&log->progress, log->microbatches, log->expected, text);
+  /* With the first loss to come back all those are on their way whose losses will not. */
+  const int64_t more = program->microbatches - log->expected;
+  petra_progress_update(&log->progress, log->microbatches + more, program->microbatches, text);
   if (epoch >= log->begun) {
     log->last_s = now;
     return PETRA_OK;

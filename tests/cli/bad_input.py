@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 import subprocess
 
 import h5py
@@ -354,7 +355,7 @@ class Output(ProgramTest):
             os.close(reader)
             code, _, error = self.run_petra(*command, stdout=writer)
             os.close(writer)
-            self.assertEqual((code, len(error.splitlines())), (FAILED, 1), f"{command}: {error}")
+            self.assertEqual((code, error), (-signal.SIGPIPE, ""), command)  # as `petra methods | head` ends
         code, _, error = self.run_petra("methods", stdout=subprocess.DEVNULL, preexec_fn=lambda: os.close(1))
         self.assertEqual((code, len(error.splitlines())), (FAILED, 1), error)
         # A run whose standard output is closed must not take the number of that descriptor for a file of its own.

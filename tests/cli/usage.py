@@ -152,6 +152,10 @@ class Inspect(ProgramTest):
         folder, file = self.good("inspect", "out"), self.good("inspect", "out/run.h5")
         self.assertEqual(folder, file)
         self.assertIn("petra train small.yaml --output out --quiet", folder)
+        self.assertIn("network  RevNet-18, width 1, cifar stem, 10 stages\nmethod   petra, k = 1\nprobes   none\nstate    complete\n"
+                      "length   2 epochs, losses of 7 microbatches\n", folder)
+        self.good("simulate", "small.yaml", "--output", "simulated", "--quiet")
+        self.assertIn("\nlength   simulated: 160 microbatches in 611 s, 4 s per microbatch\n", self.good("inspect", "simulated"))
         found = self.good_json("inspect", "out")
         self.assertEqual(found, self.good_json("inspect", "out/run.h5"))
         self.assertEqual(len(found["epochs"]), 2)
@@ -193,8 +197,16 @@ class Train(ProgramTest):
             self.assertEqual([row["eval_top1"] for row in found["epochs"]], list(run["epoch/eval_top1"]))
 
     def test_lines(self):
-        lines = self.good("train", "small.yaml", "--output", "out", "--set", "run.epochs=10",
-                          "--set", "method.name=backprop").splitlines()
+        header, lines = self.good("train", "small.yaml", "--output", "out", "--set", "run.epochs=10",
+                                  "--set", "method.name=backprop", "--set", "method.head=split").split("\n\n")
+        self.assertEqual(header.splitlines(), [
+            "network  RevNet-18, width 1, cifar stem, 10 stages",
+            "method   backprop, k = 1, with method.head: split",
+            "delays   0, 0, 0, 0, 0, 0, 0, 0, 0, 0 microbatches from F to B, by stage",
+            "length   80 microbatches of 8 images, 8 an epoch",
+            "rate     0.003125 (optim.lr 0.1, times batch and k over 256), reached after 5 epochs",
+            "writes   out/{config.yaml,run.h5,weights.h5}; on the way checkpoint.h5 and checkpoint/"])
+        lines = lines.splitlines()
         self.assertEqual(len(lines), 11)
         for epoch, line in enumerate(lines[:10], 1):
             self.assertTrue(line.startswith(f"epoch {epoch:2d}/10  train loss "), line)
@@ -204,7 +216,7 @@ class Train(ProgramTest):
 
     def test_shorter_than_an_epoch(self):
         few = self.good("train", "small.yaml", "--set", "run.max_microbatches=3", "--set", "method.name=backprop",
-                        "--output", "few").splitlines()
+                        "--output", "few").split("\n\n")[1].splitlines()
         self.assertEqual(len(few), 1)
         with h5py.File(self.path("few/run.h5"), "r") as run:
             self.assertIn(f"mean loss {run['train/loss'][:].mean():.4f} over 3;", few[0])
@@ -244,6 +256,8 @@ class WhileRunning(ProgramTest):
 
     def test_lines_come_at_once_and_the_log_survives_a_kill(self):
         process = self.begin()
+        while process.stdout.readline().strip():  # the header
+            pass
         for epoch in range(1, 4):  # into a pipe, long before a buffer of 4 KiB is full
             self.assertTrue(process.stdout.readline().decode().startswith(f"epoch {epoch:6d}/100000  "))
         deadline = time.monotonic() + 60

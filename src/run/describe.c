@@ -1,0 +1,69 @@
+#include "run/describe.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+void petra_describe_network(const petra_config *config, FILE *out) {
+  if (config->cluster.stages > 0)
+    fputs("equal stages, no model", out);
+  else
+    fprintf(out, "%s-%" PRId64 ", width %" PRId64 ", %s stem",
+            config->model.family == PETRA_FAMILY_REVNET ? "RevNet" : "ResNet", config->model.depth, config->model.width,
+            petra_config_choice_name("model.stem", (int)config->model.stem));
+}
+
+petra_status petra_describe_method(const petra_config *config, FILE *out) {
+  static const char *const said[] = {"method.name", "method.accumulate", NULL};
+  fprintf(out, "%s, k = %" PRId64, config->method.name, config->method.accumulate);
+  return petra_config_print_changes(config, "method.", said, ", with ", out);
+}
+
+void petra_describe_costs(const petra_config *config, FILE *out) {
+  switch (config->cluster.cost.model) {
+  case PETRA_COST_UNIT:
+    fputs("unit (seconds: forward 1, backward 2, reconstruction or recomputation 1, update 0)", out);
+    break;
+  case PETRA_COST_CONSTANT:
+    fprintf(out, "constant (seconds: forward %g, backward %g, reconstruction or recomputation %g, update %g)",
+            config->cluster.cost.forward_s, config->cluster.cost.backward_s, config->cluster.cost.reconstruct_s,
+            config->cluster.cost.update_s);
+    break;
+  case PETRA_COST_ROOFLINE:
+    fprintf(out, "roofline of device %s in %s, a lower bound",
+            petra_config_choice_name("cluster.cost.device", (int)config->cluster.cost.device),
+            petra_config_choice_name("cluster.cost.arithmetic", (int)config->cluster.cost.arithmetic));
+    break;
+  case PETRA_COST_PROFILE:
+    fprintf(out, "measured by petra profile (%s)", config->cluster.cost.profile);
+    break;
+  case PETRA_COST_MEASURED:
+    fputs("what each action really takes", out);
+    break;
+  }
+}
+
+static void print_rate(const char *what, double bytes_per_s, FILE *out) {
+  if (bytes_per_s > 0)
+    fprintf(out, "%s %g B/s", what, bytes_per_s);
+  else
+    fprintf(out, "%s infinite", what);
+}
+
+void petra_describe_links(const petra_config *config, FILE *out) {
+  fprintf(out, "latency %g s, ", config->cluster.link.latency_s);
+  print_rate("bandwidth", config->cluster.link.bandwidth_Bps, out);
+  if (config->cluster.node_size > 1 || config->cluster.card_Bps > 0) {
+    fprintf(out, "; nodes of %" PRId64 ", ", config->cluster.node_size);
+    print_rate("card", config->cluster.card_Bps, out);
+  }
+}
+
+void petra_describe_list(const int64_t *values, int count, int most, FILE *out) {
+  for (int i = 0; i < count; i++) {
+    if (count > most && i == most - 1) {
+      fputs(", ...", out);
+      i = count - 1;
+    }
+    fprintf(out, i > 0 ? ", %" PRId64 : "%" PRId64, values[i]);
+  }
+}

@@ -1,0 +1,24 @@
+/* What a config asks for in a few words, as petra train, simulate and inspect say it; no line ends are printed. */
+#ifndef PETRA_RUN_DESCRIBE_H
+#define PETRA_RUN_DESCRIBE_H
+
+#include "base/config.h"
+
+#include <stdio.h>
+
+/* "RevNet-18, width 16, cifar stem"; with cluster.stages "equal stages, no model". */
+void petra_describe_network(const petra_config *config, FILE *out);
+
+/* "petra, k = 4, with method.backward_weights: stashed": every other key of the method that has not its default. */
+petra_status petra_describe_method(const petra_config *config, FILE *out);
+
+/* "unit (forward 1 s, backward 2 s, ...)", "roofline of an a100 in fp32", ... */
+void petra_describe_costs(const petra_config *config, FILE *out);
+
+/* "latency 0 s, bandwidth infinite", and what there is of nodes and cards. */
+void petra_describe_links(const petra_config *config, FILE *out);
+
+/* "stage 1: 18, 16, 14, ..., 0" microbatches: at most `most` numbers, the last one among them; -1 is "none fixed". */
+void petra_describe_list(const int64_t *values, int count, int most, FILE *out);
+
+#endif
