@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SCHEMA_VERSION = 2, MOST_GROUPS = 8 };
+enum { SCHEMA_VERSION = 3, MOST_GROUPS = 8 };
 
 typedef struct checkpoint {
   petra_archive base;

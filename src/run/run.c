@@ -98,7 +98,8 @@ static petra_status find_checkpoint(petra_run *run, petra_checkpoint_begin *begi
   PETRA_TRY(petra_checkpoint_find(run->checkpoint.path, run->config, &run->resume));
   if (!run->resume)
     return PETRA_OK;
-  PETRA_TRY(petra_checkpoint_read_begin(run->resume, run->config, run->plan.program.microbatches, begin));
+  PETRA_TRY(petra_checkpoint_read_begin(run->resume, run->config, &run->plan.program,
+                                        run->options.ranks && by_arrival(run), begin));
   run->first = begin->read;
   return PETRA_OK;
 }
@@ -208,12 +209,6 @@ static petra_status prepare(petra_run *run) {
   PETRA_TRY(plan_program(run));
   if (options->program)
     run->plan.method.program = options->program;
-  if (options->ranks && options->resume && by_arrival(run))
-    return petra_fail(
-        PETRA_UNSUPPORTED,
-        "--resume: %s takes messages as they come and writes no checkpoints with run.mode: execute; expected no "
-        "--resume",
-        run->plan.method.name);
   if (options->ranks) {
     PETRA_TRY(petra_execution_create(options->ranks, &run->plan, &run->execution));
     placement = petra_execution_placement(run->execution);
@@ -348,6 +343,7 @@ static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
                                              .counting =
                                                  run->execution ? petra_execution_counting(run->execution) : NULL,
                                              .every = run->config->run.checkpoint_every * run->plan.program.batches,
+                                             .by_arrival = run->execution && by_arrival(run),
                                              .measure = run->config->cluster.cost.model == PETRA_COST_MEASURED,
                                              .resume = run->resume};
   if (!run->stored)
@@ -373,8 +369,9 @@ petra_status petra_run_go(petra_run *run) {
   PETRA_TRY(create_checkpoints(run, &worker));
   if (run->wrap)
     worker = run->wrap(run->wrap_context, worker);
+  const petra_executor_cuts cuts = petra_checkpoints_cuts(run->checkpoints);
   PETRA_TRY(run->execution && by_arrival(run)
-                ? petra_execution_executor(run->execution, run->worker, &run->network, &run->executor)
+                ? petra_execution_executor(run->execution, run->worker, &run->network, &cuts, &run->executor)
                 : petra_executor_virtual_create(&run->cluster.executor, &run->executor));
   petra_status status =
       run->executor->ops->run(run->executor, run->plan.method.program, &run->plan.program, worker, run->observers);
