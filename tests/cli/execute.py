@@ -167,6 +167,10 @@ class Execute(ProgramTest):
         self.assertEqual(found, (0, "", []), case)
         if credit > 0:
             self.assertLessEqual(self.most_in_flight("many"), credit, case)
+        self.as_recorded(case, *options)
+
+    def as_recorded(self, case, *options):
+        """The folder `many` has a run by arrival and its record, `one` then the same emulated."""
         self.good("train", *COMMON, *options, "--set", "method.schedule=many/run.h5", "--output", "one", "--quiet")
         self.assertEqual(self.read("one/weights.h5"), self.read("many/weights.h5"), case)
         self.assertEqual(self.log("one"), self.log("many"), case)
@@ -189,6 +193,44 @@ class Execute(ProgramTest):
         self.assertEqual(found, (0, "", []))
         self.assertEqual(self.read("two/weights.h5"), self.read("many/weights.h5"))
 
+    def drained(self, folder, microbatches):
+        """Whether every stage had done so many microbatches, and nothing of what was read later, when one of those was read."""
+        with h5py.File(self.path(f"{folder}/run.h5"), "r") as file:
+            rows = list(zip(*(file[f"trace/actions/{name}"][:] for name in ("start_ns", "end_ns", "stage", "kind", "microbatch"))))
+        return max(end for _, end, _, _, m in rows if m < microbatches) <= min(start for start, _, _, _, m in rows if m >= microbatches)
+
+    def test_arrival_goes_on(self):
+        """Checkpoints drain the pipeline, on whichever ranks a run goes on; its record is that of the whole run, with its order."""
+        arrival = ["--set", "method.name=petra-arrival", "--set", "method.accumulate=3", "--set", "run.eval_every=1", "--set",
+                   "run.checkpoint_every=1"]
+        credit = ["--set", "method.credit=7"]
+        found = self.execute(3, *COMMON, *arrival, *credit, "--output", "first", "--quiet", PETRA_TEST_PAUSES="1:2000")
+        self.assertEqual(found, (0, "", []))
+        self.assertTrue(self.drained("first", 8))
+        before = {stage: [what for what in did if what[1] < 8] for stage, did in self.actions("first").items()}
+        for seed, (ranks, epochs) in enumerate([(3, 2), (2, 3)]):
+            options = [*arrival, "--set", f"run.epochs={epochs}"]
+            case = f"gone on with {ranks} ranks to {epochs} epochs"
+            shutil.copytree(self.path("first"), self.path("many"))
+            os.remove(self.path("many/weights.h5"))
+            code, out, lines = self.execute(ranks, *COMMON, *options, *credit, "--output", "many", "--resume", PETRA_TEST_PAUSES=f"{seed}:2000")
+            self.assertEqual((code, lines), (0, []), case)
+            self.assertIn("resumed from many/checkpoint.h5: microbatch 8 (epoch 2)\n", out, case)
+            self.as_recorded(case, *options)
+            self.assertTrue(self.drained("many", 8), case)
+            self.assertEqual({stage: did[:len(before[stage])] for stage, did in self.actions("many").items()}, before, case)
+            with h5py.File(self.path("many/run.h5"), "r") as file:
+                self.assertTrue((file["train/virtual_s"][1:] > file["train/virtual_s"][:-1]).all(), case)
+            shutil.rmtree(self.path("one"))
+            shutil.rmtree(self.path("many"))
+        # The virtual clock's order up to the cut was another one, and has messages under way there.
+        self.bad(2, ["run.mode", "emulate, but first/checkpoint.h5 was written with run.mode: execute", "expected run.mode: execute"],
+                 "train", *COMMON, *arrival, *credit, "--output", "first", "--quiet", "--resume")
+        self.good("train", *COMMON, *arrival, "--output", "emulated", "--quiet")
+        code, _, lines = self.execute(2, *COMMON, *arrival, "--output", "emulated", "--quiet", "--resume")
+        self.assertEqual((code, len(lines)), (2, 1), lines)
+        self.assertIn("emulated/checkpoint.h5 was written with run.mode: emulate", lines[0])
+
     def test_arrival_at_random(self):
         for seed in range(int(os.environ.get("PETRA_TEST_ARRIVAL", "2"))):
             draw = random.Random(seed)
@@ -200,12 +242,13 @@ class Execute(ProgramTest):
                                      ["method.name=petra-arrival", "method.sync_period=3"],
                                      ["method.name=petra-arrival", "method.backward_weights=stashed", "method.keep=graph"]]),
                         [f"method.accumulate={draw.choice([1, 2, 3])}", f"method.head={draw.choice(['split', 'fused'])}",
-                         f"run.epochs={draw.choice([1, 2, 4])}", f"run.eval_every={draw.choice([0, 1, 2])}",
+                         f"run.epochs={draw.choice([1, 2, 4])}", f"run.checkpoint_every={draw.choice([0, 1, 2])}", f"run.eval_every={draw.choice([0, 1, 2])}",
                          f"data.batch={draw.choice([1, 8, 16])}", f"data.limit={draw.choice([16, 64])}",
                          f"data.eval_limit={draw.choice([8, 30, 100])}", f"model.width={draw.choice([1, 2, 8])}",
                          f"cluster.placement={[b - a for a, b in zip([0, *cuts], [*cuts, stages])]}"]]
             options = [word for some in settings for setting in some for word in ("--set", setting)]
             self.replayed(ranks, draw.choice([0, 1, 2, 5, 19, 100]), f"{seed}:{draw.choice([0, 300, 3000, 10000])}", *options)
+
     def probes(self, folder):
         """All of /probe as bytes, but for what the probe held."""
         with h5py.File(self.path(f"{folder}/run.h5"), "r") as file:
@@ -247,8 +290,6 @@ class Execute(ProgramTest):
                  "--set", "cluster.placement=[4, 4]"],
                 ["3 numbers for 2 processes", 2, "--set", "cluster.placement=[4, 4, 2]"],
                 ["12 processes for 10 stages", 12],
-                ["petra-arrival takes messages as they come and writes no checkpoints with run.mode: execute; expected 0", 2,
-                 "--set", "method.name=petra-arrival", "--set", "run.checkpoint_every=1"],
                 ["the references of petra-arrival are those of a moment of the virtual clock", 2, "--set", "method.name=petra-arrival",
                  "--set", "probe.per_epoch=1"],
                 ["measured durations differ from rank to rank", 2, "--set", "cluster.cost.model=measured"],
