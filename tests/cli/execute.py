@@ -33,6 +33,21 @@ def petra_info_says_mpi():
     return b"MPI" in subprocess.run([PETRA, "info"], capture_output=True, check=True).stdout
 
 
+def probes_of(test, folder):
+    """All of /probe as bytes, but for what the probe held."""
+    found = {}
+
+    def keep(name, item):
+        if isinstance(item, h5py.Dataset):
+            found[name] = item[()].tobytes() if item.dtype.kind in "fiu" else list(item[()])
+    with h5py.File(test.path(f"{folder}/run.h5"), "r") as file:
+        file["probe"].visititems(keep)
+        test.assertGreater(len(file["probe/microbatch"]), 0, folder)
+        test.assertGreater(file["probe/peak_bytes"][:].sum(), 0, folder)
+    del found["peak_bytes"]
+    return found
+
+
 @unittest.skipUnless(shutil.which("mpirun") and petra_info_says_mpi(), "petra was built without MPI, or there is no mpirun")
 class Execute(ProgramTest):
     def mpirun(self, ranks, *arguments, **environment):
@@ -249,20 +264,6 @@ class Execute(ProgramTest):
             options = [word for some in settings for setting in some for word in ("--set", setting)]
             self.replayed(ranks, draw.choice([0, 1, 2, 5, 19, 100]), f"{seed}:{draw.choice([0, 300, 3000, 10000])}", *options)
 
-    def probes(self, folder):
-        """All of /probe as bytes, but for what the probe held."""
-        with h5py.File(self.path(f"{folder}/run.h5"), "r") as file:
-            found = {}
-
-            def keep(name, item):
-                if isinstance(item, h5py.Dataset):
-                    found[name] = item[()].tobytes() if item.dtype.kind in "fiu" else list(item[()])
-            file["probe"].visititems(keep)
-            self.assertGreater(len(file["probe/microbatch"]), 0, folder)
-            self.assertGreater(file["probe/peak_bytes"][:].sum(), 0, folder)
-        del found["peak_bytes"]
-        return found
-
     def test_probes(self):
         probed = ["--set", "probe.per_epoch=4", "--set", "probe.gradients=true", "--set", "run.drain=true"]
         for ranks, *options in [
@@ -278,7 +279,7 @@ class Execute(ProgramTest):
             self.assertEqual(found, (0, "", []), (ranks, options))
             self.assertEqual(self.read("one/weights.h5"), self.read("many/weights.h5"), (ranks, options))
             self.assertEqual(self.log("one"), self.log("many"), (ranks, options))
-            one, many = self.probes("one"), self.probes("many")
+            one, many = probes_of(self, "one"), probes_of(self, "many")
             self.assertEqual(sorted(one), sorted(many), (ranks, options))
             self.assertEqual([name for name in one if one[name] != many[name]], [], (ranks, options))
             shutil.rmtree(self.path("one"))
