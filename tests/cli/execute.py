@@ -161,6 +161,18 @@ class Execute(ProgramTest):
             self.same_as_emulated(ranks, *options)
             shutil.rmtree(self.path("one"))
 
+    def test_memory(self):
+        """No process holds more than petra simulate says, buffers included; it does not count evaluations."""
+        options = ["--set", "model.width=4", "--set", "data.batch=16", "--set", "data.limit=256", "--set", "cluster.placement=[3, 3, 4]"]
+        stages = self.good_json("simulate", *COMMON, *options, "--set", "run.trace_actions=false")["stages"]
+        self.assertEqual(self.execute(3, *COMMON, *options, "--output", "many", "--quiet"), (0, "", []))
+        with h5py.File(self.path("many/run.h5"), "r") as file:
+            held = file["memory/total_peak_bytes"][:].tolist()
+        for first, end in (0, 3), (3, 6), (6, 10):
+            said = sum(stage["peak_bytes"]["total"] for stage in stages[first:end])
+            self.assertLess(sum(held[first:end]), 1.05 * said)
+            self.assertGreater(sum(held[first:end]), 0.7 * said)
+
     def most_in_flight(self, folder):
         """Microbatches that stage 1 had read and that had not come back."""
         now = most = 0
