@@ -335,9 +335,9 @@ static petra_status measure(petra_simulation *s, double wall_s) {
 petra_status petra_simulation_go(petra_simulation *s) {
   const petra_worker_cost_options worker = petra_worker_cost_of(&s->plan.method, &s->plan.program);
   PETRA_TRY(petra_worker_cost_create(&worker, &s->worker));
-  PETRA_TRY(petra_executor_virtual_create(executor_options(s), &s->executor));
-  double start_s = petra_clock_s();
+  const double start_s = petra_clock_s();
   PETRA_TRY(petra_placed_order(s->placed));
+  PETRA_TRY(petra_executor_virtual_create(executor_options(s), &s->executor));
   PETRA_TRY(s->executor->ops->run(s->executor, petra_placed_program(s->placed), petra_placed_options(s->placed),
                                   s->worker, s->observers));
   const double wall_s = petra_clock_s() - start_s;
