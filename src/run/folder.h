@@ -5,6 +5,13 @@
 #include "run/plan.h"
 #include "io/runlog.h"
 
+/* Where a run is recorded that has no tensors. */
+typedef struct petra_records {
+  const char *output;       /* the folder of run.h5 and config.yaml */
+  const char *trace;        /* file for a trace of its clock; NULL: none */
+  const char *command_line; /* for the log */
+} petra_records;
+
 typedef struct petra_folder {
   char *path;
   int lock;     /* its descriptor; goes with the process, or with petra_folder_fini; -1: none */

@@ -6,7 +6,6 @@
 #include "exec/transport_ranks.h"
 #include "run/action_log.h"
 #include "run/cluster.h"
-#include "run/folder.h"
 #include "run/footprint.h"
 #include "run/placed.h"
 #include "run/placement.h"
@@ -154,13 +153,14 @@ static petra_status plan_memory(petra_simulation *s) {
 }
 
 static petra_status open_log(petra_simulation *s) {
-  petra_runlog_about about = {.command = s->options.command_line, .backend = "none: costs only", .libraries = ""};
-  if (!s->options.output) {
+  petra_runlog_about about = {
+      .command = s->options.records.command_line, .backend = "none: costs only", .libraries = ""};
+  if (!s->options.records.output) {
     if (s->config->run.trace_actions)
       petra_log(PETRA_LOG_WARNING, "run.trace_actions without --output: nothing is written");
     return PETRA_OK;
   }
-  PETRA_TRY(petra_folder_open(&s->folder, s->config, s->options.output));
+  PETRA_TRY(petra_folder_open(&s->folder, s->config, s->options.records.output));
   PETRA_TRY(petra_folder_begin(&s->folder, &s->plan, &about));
   if (s->config->cluster.stages == 0)
     PETRA_TRY(petra_folder_write_stages(&s->folder, &s->plan));
@@ -188,7 +188,7 @@ static petra_status watch_memory(petra_simulation *s) {
 
 static petra_status watch_trace(petra_simulation *s) {
   const petra_trace_observer_options options = {
-      .path = s->options.trace, .plan = &s->plan, .account = s->memory ? account_of : NULL, .context = s};
+      .path = s->options.records.trace, .plan = &s->plan, .account = s->memory ? account_of : NULL, .context = s};
   PETRA_TRY(petra_trace_observer_create(&options, &s->trace));
   PETRA_OBSERVERS_ADD(petra_observer, &s->observers, s->trace);
   return PETRA_OK;
@@ -197,13 +197,13 @@ static petra_status watch_trace(petra_simulation *s) {
 /* Memory comes before the trace, which shows it. */
 static petra_status create_observers(petra_simulation *s) {
   PETRA_TRY(watch_clock(s));
-  if (s->memory && s->options.output)
+  if (s->memory && s->options.records.output)
     PETRA_TRY(petra_samples_create(s->plan.stages, PETRA_MEMORY_CATEGORIES + 1, MEMORY_BINS, &s->samples));
   if (s->memory)
     PETRA_TRY(watch_memory(s));
   if (s->options.critical_path)
     PETRA_TRY(watch_critical_path(s));
-  return s->options.trace ? watch_trace(s) : PETRA_OK;
+  return s->options.records.trace ? watch_trace(s) : PETRA_OK;
 }
 
 petra_status petra_simulation_open(const petra_config *config, const petra_simulation_options *options,
