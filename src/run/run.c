@@ -112,6 +112,16 @@ static void print_resumed(const petra_run *run) {
                      (long long)run->first, (long long)(run->first / run->plan.program.batches) + 1);
 }
 
+/* The log in the checkpoint takes the place of run.h5, whatever is there. */
+static petra_status tell_replaced(const petra_run *run) {
+  char *path;
+  PETRA_TRY(petra_join_path(run->folder.path, "run.h5", &path));
+  if (petra_seal_is_damaged(path))
+    petra_log(PETRA_LOG_WARNING, "%s is damaged; the log in %s takes its place", path, run->checkpoint.path);
+  petra_free(path);
+  return PETRA_OK;
+}
+
 /* The run's folder with run.h5 and config.yaml. */
 static petra_status open_files(petra_run *run) {
   char *log = NULL;
@@ -125,6 +135,7 @@ static petra_status open_files(petra_run *run) {
   petra_libraries_describe(libraries, sizeof libraries);
   PETRA_TRY(find_checkpoint(run, &begin));
   if (run->resume) {
+    PETRA_TRY(tell_replaced(run));
     PETRA_TRY(petra_checkpoint_read_log(run->resume, &begin, &log));
     about.image = log;
     about.image_bytes = (size_t)begin.log_bytes;
