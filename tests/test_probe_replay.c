@@ -17,7 +17,7 @@
 enum { RANKS_MOST = 4, STAGES = 10 };
 
 #define NETWORK                                                                                                        \
-  "model.depth=18", "model.width=2", "data.batch=2", "device.threads=1", "device.backend=ref",                         \
+  "model.depth=18", "model.width=1", "data.batch=2", "device.threads=1", "device.backend=ref",                         \
       "device.precision=fp64", "optim.lr=0.05", "run.max_microbatches=30", "data.limit=32", "probe.per_epoch=4"
 
 /* Rows one behind the other, as numbers. */
