@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/transport_ranks.h"
 #include "run/action_log.h"
 #include "run/cluster.h"
 #include "run/footprint.h"
@@ -112,21 +111,6 @@ static petra_status watch_critical_path(petra_simulation *s) {
   return PETRA_OK;
 }
 
-/* Buffers of the messages between processes, through their hosts. */
-static void add_buffers(petra_simulation *s) {
-  for (int32_t j = 0; s->rank_of && j + 1 < s->plan.stages; j++) {
-    petra_stage_summary low, high;
-    if (s->rank_of[j] == s->rank_of[j + 1])
-      continue;
-    petra_plan_stage_summary(&s->plan, j, &low);
-    petra_plan_stage_summary(&s->plan, j + 1, &high);
-    s->memory[j].base[PETRA_MEMORY_MESSAGES] +=
-        petra_transport_ranks_bytes_out(low.forward_bytes) + petra_transport_ranks_bytes_in(high.backward_bytes);
-    s->memory[j + 1].base[PETRA_MEMORY_MESSAGES] +=
-        petra_transport_ranks_bytes_in(low.forward_bytes) + petra_transport_ranks_bytes_out(high.backward_bytes);
-  }
-}
-
 /* What the model's stages hold, by the accounting of --memory. */
 static petra_status plan_memory(petra_simulation *s) {
   const char *accounting = s->options.memory ? s->options.memory : "measured";
@@ -148,7 +132,8 @@ static petra_status plan_memory(petra_simulation *s) {
   if (!measured)
     return petra_footprint_counted(&s->plan, counted, s->memory);
   PETRA_TRY(petra_footprint_measured(&s->plan, s->memory));
-  add_buffers(s);
+  if (s->rank_of)
+    petra_footprint_buffers(&s->plan, s->rank_of, s->memory);
   return PETRA_OK;
 }
 
