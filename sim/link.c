@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "sim/duplex.h"
 #include "sim/fair.h"
 
 #include <math.h>
@@ -12,6 +13,7 @@ struct petra_fabric {
   petra_fabric_options options;
   petra_event_queue *events;
   petra_fair *fair;
+  petra_duplex *duplex;
   int64_t *card_free_ns;  /* fifo: per node, out and in; behind the links */
   int64_t link_free_ns[]; /* fifo: per link (link_of, link_of_replicas), when its line is empty */
 };
@@ -50,6 +52,8 @@ petra_status petra_fabric_create(const petra_fabric_options *options, petra_even
   fabric->card_free_ns = fabric->link_free_ns + links;
   if (fabric->options.sharing == PETRA_LINK_FAIR)
     status = petra_fair_create((int32_t)links, options->bandwidth_Bps, 2 * nodes, options->card_Bps, &fabric->fair);
+  if (options->times && options->shared)
+    status = petra_duplex_create(options->devices + 1, &fabric->duplex);
   if (status != PETRA_OK)
     petra_free(fabric);
   else
@@ -61,6 +65,7 @@ void petra_fabric_destroy(petra_fabric *fabric) {
   if (!fabric)
     return;
   petra_fair_destroy(fabric->fair);
+  petra_duplex_destroy(fabric->duplex);
   petra_free(fabric);
 }
 
@@ -185,6 +190,24 @@ static petra_status send_fair(petra_fabric *fabric, int64_t now_ns, const route 
   return push_rates(fabric);
 }
 
+static petra_status push_end(petra_fabric *fabric, int32_t pair) {
+  petra_event event = {.priority = 0, .kind = fabric->options.event_kind, .stage = pair, .detail = DETAIL_RATES};
+  return petra_duplex_next_end(fabric->duplex, pair, &event.time_ns, &event.microbatch)
+             ? petra_event_queue_push(fabric->events, &event)
+             : PETRA_OK;
+}
+
+/* Pairs: by the lower one of two neighbours; then, for chunks, the first device and the last. */
+static petra_status send_duplex(petra_fabric *fabric, int64_t now_ns, int32_t from, int32_t to, int64_t bytes,
+                                const petra_packet *packet) {
+  const petra_fabric_options *options = &fabric->options;
+  const int32_t low = from < to ? from : to, pair = from + to == 2 * low + 1 ? low : options->devices;
+  const int64_t alone_ns = petra_fabric_alone_ns(options, from, to, bytes);
+  const int64_t shared_ns = later(petra_link_time_ns(options->shared, bytes) - options->latency_ns, alone_ns);
+  PETRA_TRY(petra_duplex_send(fabric->duplex, now_ns, pair, to < from, alone_ns, shared_ns, packet));
+  return push_end(fabric, pair);
+}
+
 static petra_status send(petra_fabric *fabric, int64_t now_ns, const route *way, int64_t bytes,
                          const petra_packet *packet, bool *arrived) {
   const petra_fabric_options *options = &fabric->options;
@@ -199,6 +222,8 @@ petra_status petra_fabric_send(petra_fabric *fabric, int64_t now_ns, int32_t fro
   *arrived = from == to;
   if (from == to)
     return PETRA_OK;
+  if (fabric->duplex)
+    return send_duplex(fabric, now_ns, from, to, bytes, packet);
   const route way = route_between(fabric, from, to);
   return send(fabric, now_ns, &way, bytes, packet, arrived);
 }
@@ -219,9 +244,16 @@ petra_status petra_fabric_event(petra_fabric *fabric, const petra_event *event, 
     *arrived = true;
     return PETRA_OK;
   }
+  petra_packet done;
+  if (fabric->duplex) {
+    if (!petra_duplex_is_current(fabric->duplex, event->stage, event->microbatch))
+      return PETRA_OK;
+    while (petra_duplex_take_ended(fabric->duplex, event->stage, event->time_ns, &done))
+      PETRA_TRY(push_arrival(fabric, event->time_ns + fabric->options.latency_ns, &done));
+    return push_end(fabric, event->stage);
+  }
   if (!petra_fair_is_current(fabric->fair, event->microbatch))
     return PETRA_OK;
-  petra_packet done;
   while (petra_fair_take_ended(fabric->fair, event->time_ns, &done))
     PETRA_TRY(push_arrival(fabric, event->time_ns + (done.exchange ? 2 : 1) * fabric->options.latency_ns, &done));
   return push_rates(fabric);

@@ -2,6 +2,8 @@
  * nodes' network cards. Sends never block. Two ways of sharing:
  *  - fifo: a transmission occupies its link, and the cards at both ends, alone; the next one in line starts when all of
  *    its are free; lines are in the order of sends. It lasts bytes / (smallest bandwidth on its way).
+ *    Where the profile has measured what a message takes alone, and with one like it the other way, the two directions between
+ *    two devices slow each other (duplex.h).
  *  - fair: all transmissions under way share each link and card max-min fairly (progressive filling), rates change whenever
  *    one starts or ends.
  * Latency comes after the transmission and overlaps with the next one. Between stages of one device a message takes no time.
@@ -30,10 +32,11 @@ typedef struct petra_fabric_options {
   double bandwidth_Bps; /* of each link; 0: infinite */
   /* Of links between devices, in place of latency, bandwidth and cards; fifo. NULL: not measured. Borrowed. */
   const petra_link_times *times;
-  const int32_t *node; /* per device, from 0; NULL: every device is a node of its own */
-  double card_Bps;     /* of a node's card, in each direction; 0: infinite. Links inside a node do not use it */
-  bool replicas;       /* devices have links to their replicas */
-  int event_kind;      /* of the events that the fabric pushes and petra_fabric_event takes */
+  const petra_link_times *shared; /* with one of the same size the other way at the same time; NULL: as `times` */
+  const int32_t *node;            /* per device, from 0; NULL: every device is a node of its own */
+  double card_Bps; /* of a node's card, in each direction; 0: infinite. Links inside a node do not use it */
+  bool replicas;   /* devices have links to their replicas */
+  int event_kind;  /* of the events that the fabric pushes and petra_fabric_event takes */
 } petra_fabric_options;
 
 /* Of a message of `bytes`. */

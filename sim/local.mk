@@ -1,6 +1,7 @@
 # sim: the discrete-event engine, costs, links, the virtual executor, the worker that only counts.
 libpetra_a_SOURCES += \
 	sim/cost.c sim/cost.h \
+	sim/duplex.c sim/duplex.h \
 	sim/engine.c sim/engine.h \
 	sim/executor_arrival.c \
 	sim/executor_device.c sim/executor_device.h \

@@ -16,8 +16,8 @@
 enum { RANKS_MOST = 4, MICROBATCHES = 20, ROWS_MOST = 10 * 4 * MICROBATCHES, SETS = 14, SKEW_NS = 200000000 };
 
 #define NETWORK                                                                                                        \
-  "model.depth=18", "model.width=1", "data.batch=4", "device.threads=1", "device.backend=ref", "optim.lr=0.05",        \
-      "run.max_microbatches=20", "data.limit=32", "method.name=petra-arrival", "run.checkpoint_every=0"
+  "model.depth=18", "model.width=1", "data.batch=2", "device.threads=1", "device.backend=ref", "optim.lr=0.05",        \
+      "run.max_microbatches=20", "data.limit=16", "method.name=petra-arrival", "run.checkpoint_every=0"
 
 /* One executed run. */
 typedef struct game {
@@ -190,7 +190,7 @@ static void same_as_emulated(const game *g, player *players, const char *path, u
   for (int64_t m = 0; m < MICROBATCHES; m++)
     ck_assert_msg(last->losses[m] == emulated.losses[m], "run %u: another loss of microbatch %lld", seed, (long long)m);
   ck_assert_int_eq(last->evaluation.images, emulated.evaluation.images);
-  ck_assert_int_eq(last->evaluation.images, g->eval_every ? 32 : 0);
+  ck_assert_int_eq(last->evaluation.images, g->eval_every ? 16 : 0);
   ck_assert(last->evaluation.loss == emulated.evaluation.loss && last->evaluation.top1 == emulated.evaluation.top1);
   int at = 0;
   for (int r = 0; r < g->ranks; r++) {

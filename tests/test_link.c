@@ -158,6 +158,25 @@ START_TEST(measured_times) {
 }
 END_TEST
 
+/* At half the rate while something goes the other way: 50 ns or 100, 250 ns or 500, and 100 ns of latency. */
+START_TEST(two_directions_slow_each_other) {
+  static const int64_t bytes[] = {64, 164, 264}, ns[] = {100, 150, 350}, both_ns[] = {100, 200, 600};
+  const petra_link_times times = {3, bytes, ns}, shared = {3, bytes, both_ns};
+  petra_fabric_options o = {.devices = 3, .times = &times, .shared = &shared};
+  /* The first one has done 50 ns of its 250 at 100, when the second is through, and 100 at 150, when the last one begins, which is
+   * through at 250; then 100 are left. The third one has its link for itself. */
+  const message m[] = {{0, 0, 1, 264, 450}, {0, 1, 0, 164, 200}, {0, 1, 2, 264, 350}, {150, 1, 0, 164, 350}};
+  expect(&o, m, 4);
+  o.shared = &times; /* as fast together as alone: lines of their own */
+  const message own[] = {{0, 0, 1, 164, 150}, {0, 0, 1, 264, 400}, {0, 1, 0, 10, 100}, {500, 1, 2, 364, 1050}};
+  expect(&o, own, 4);
+  const message wrap[] = {{0, 2, 0, 164, 200}, {0, 0, 2, 164, 200}, {0, 1, 2, 164, 150}};
+  o.shared = &shared; /* the last device and the first are a pair */
+  expect(&o, wrap, 3);
+  ck_assert_int_eq(petra_fabric_alone_ns(&o, 0, 1, 264), 250);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {fifo_queues_and_latency_overlaps,
                                 without_bandwidth_only_latency,
@@ -166,6 +185,7 @@ int main(void) {
                                 max_min_gives_the_rest_to_those_who_can_use_it,
                                 nodes_use_no_card_inside,
                                 measured_times,
+                                two_directions_slow_each_other,
                                 last_to_first_is_a_link_of_its_own,
                                 a_transmission_of_centuries_is_refused};
   return harness_run("link", tests, HARNESS_COUNT(tests));

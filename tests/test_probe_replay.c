@@ -1,11 +1,9 @@
 /* A probe whose stages are elsewhere (exec/probe_tap.h, probe_replay.h): several taps, whose parcels come late and at random,
  * and the rows that an emulated run's own probe finds, bit for bit. */
 #include "base/mem.h"
-#include "exec/probe_replay.h"
-#include "exec/probe_tap.h"
-#include "exec/worker_stage.h"
 #include "harness.h"
 #include "io/checkpoint.h"
+#include "run/execution_probe.h"
 #include "tolerances.h"
 #include "training.h"
 
@@ -19,7 +17,7 @@
 enum { RANKS_MOST = 4, STAGES = 10 };
 
 #define NETWORK                                                                                                        \
-  "model.depth=18", "model.width=2", "data.batch=2", "device.threads=1", "device.backend=ref",                         \
+  "model.depth=18", "model.width=1", "data.batch=2", "device.threads=1", "device.backend=ref",                         \
       "device.precision=fp64", "optim.lr=0.05", "run.max_microbatches=30", "data.limit=32", "probe.per_epoch=4"
 
 /* Rows one behind the other, as numbers. */
@@ -50,8 +48,8 @@ typedef struct rig {
   int ranks;
   int32_t rank_of[STAGES];
   end ends[RANKS_MOST];
-  petra_stage_observer relay;          /* in the run's list, for those of the taps */
-  petra_stage_observer *told, *groups; /* lists */
+  petra_stage_observer counter; /* the last one in the run's list, which those of the taps follow */
+  petra_stage_observer *groups; /* a list */
   petra_probe_replay *replay;
   petra_probe *probe;
   rows own, replayed;
@@ -156,30 +154,18 @@ static void create_ends(rig *r) {
     e->last = &e->first;
     for (int32_t j = 0; j < plan->stages; j++)
       e->some[j] = r->rank_of[j] == p ? r->run->network->stage[j] : NULL;
-    const petra_probe_tap_options options = {.stages = {plan->stages, e->some},
-                                             .backend = r->run->network->backend,
-                                             .partition = &plan->partition,
-                                             .program = plan->method.program,
-                                             .program_options = &plan->program,
-                                             .per_epoch = plan->config->probe.per_epoch,
-                                             .outlet = {e, room, send}};
+    const petra_probe_tap_options options = petra_execution_probe_tap_of(
+        plan, r->run->network->backend, (petra_stages){plan->stages, e->some}, (petra_parcel_outlet){e, room, send});
     must(petra_probe_tap_create(&options, &e->tap));
-    PETRA_OBSERVERS_ADD(petra_stage_observer, &r->told, petra_probe_tap_observer(e->tap));
+    PETRA_OBSERVERS_ADD(petra_stage_observer, &r->counter.next, petra_probe_tap_observer(e->tap));
     PETRA_OBSERVERS_ADD(petra_stage_observer, &r->groups, petra_probe_tap_groups(e->tap));
   }
 }
 
 static void create_probe(rig *r) {
   const petra_plan *plan = r->run->plan;
-  const petra_probe_replay_options options = {.backend = r->run->network->backend,
-                                              .model = &plan->model,
-                                              .partition = &plan->partition,
-                                              .rule = petra_method_stage_rule(&plan->method, plan->inverts),
-                                              .program = plan->method.program,
-                                              .program_options = &plan->program,
-                                              .per_epoch = plan->config->probe.per_epoch,
-                                              .rank_of = r->rank_of,
-                                              .inlet = {r, peek, done}};
+  const petra_probe_replay_options options =
+      petra_execution_probe_replay_of(plan, r->run->network->backend, r->rank_of, (petra_parcel_inlet){r, peek, done});
   must(petra_probe_replay_create(&options, &r->replay));
   const petra_probe_options probe = {.backend = r->run->network->backend,
                                      .model = &plan->model,
@@ -205,7 +191,7 @@ static void destroy_ends(rig *r) {
   }
   petra_probe_replay_destroy(r->replay);
   petra_probe_destroy(r->probe);
-  r->told = r->groups = NULL;
+  r->counter.next = r->groups = NULL;
 }
 
 static void place(rig *r, int ranks) {
@@ -260,37 +246,13 @@ static petra_status go_through_checkpoint(rig *r) {
 
 /* --- the run --- */
 
-static rig *of_relay(petra_stage_observer *base) {
-  return (rig *)(void *)((char *)base - offsetof(rig, relay));
-}
-
-static petra_status relay_read(petra_stage_observer *base, int64_t microbatch, const petra_tensor *images,
+static petra_status count_read(petra_stage_observer *base, int64_t microbatch, const petra_tensor *images,
                                const int32_t *labels, int32_t count) {
-  rig *r = of_relay(base);
-  r->read++;
-  PETRA_TELL(petra_stage_observer, r->told, read, observer, microbatch, images, labels, count);
-  return PETRA_OK;
-}
-
-static petra_status relay_input(petra_stage_observer *base, int32_t stage, int64_t microbatch,
-                                const petra_streams *in) {
-  PETRA_TELL(petra_stage_observer, of_relay(base)->told, input, observer, stage, microbatch, in);
-  return PETRA_OK;
-}
-
-static petra_status relay_forwarded(petra_stage_observer *base, int32_t stage, int64_t microbatch) {
-  PETRA_TELL(petra_stage_observer, of_relay(base)->told, forwarded, observer, stage, microbatch);
-  return PETRA_OK;
-}
-
-static petra_status relay_reconstructed(petra_stage_observer *base, int32_t stage, int64_t microbatch,
-                                        const petra_streams *found) {
-  PETRA_TELL(petra_stage_observer, of_relay(base)->told, reconstructed, observer, stage, microbatch, found);
-  return PETRA_OK;
-}
-
-static petra_status relay_updating(petra_stage_observer *base, int32_t stage, int64_t microbatch) {
-  PETRA_TELL(petra_stage_observer, of_relay(base)->told, updating, observer, stage, microbatch);
+  (void)microbatch;
+  (void)images;
+  (void)labels;
+  (void)count;
+  ((rig *)(void *)((char *)base - offsetof(rig, counter)))->read++;
   return PETRA_OK;
 }
 
@@ -325,15 +287,11 @@ static petra_worker *wrap(void *context, petra_worker *whole) {
 }
 
 static void rig_open(rig *r, training *run, int ranks, unsigned seed) {
-  static const petra_stage_observer_ops ops = {.read = relay_read,
-                                               .input = relay_input,
-                                               .forwarded = relay_forwarded,
-                                               .reconstructed = relay_reconstructed,
-                                               .updating = relay_updating};
-  *r = (rig){.run = run, .relay = {.ops = &ops}, .seed = seed};
+  static const petra_stage_observer_ops ops = {.read = count_read};
+  *r = (rig){.run = run, .counter = {.ops = &ops}, .seed = seed};
   ck_assert_int_le(run->plan->stages, STAGES);
   place(r, ranks);
-  petra_run_observe_stages(run->run, &r->relay);
+  petra_run_observe_stages(run->run, &r->counter);
   run->probe_row = keep_own;
   run->context = r;
   create_ends(r);

@@ -76,10 +76,15 @@ START_TEST(link_round_trip) {
   petra_profile_stage stage[STAGES];
   petra_profile written = make_profile(stage), *read = NULL;
   written.ranks = 3;
+  written.has_alone = true;
+  for (int j = 0; j < STAGES; j++)
+    for (int p = 0; p < PETRA_PROFILE_PARTS; p++)
+      stage[j].alone_s[p] = 1e-5 * (10 * j + p);
   written.messages = PETRA_PROFILE_MESSAGES;
   for (int i = 0; i < PETRA_PROFILE_MESSAGES; i++)
     written.message[i] = (petra_profile_message){.bytes = (INT64_C(3) << i) + 1,
                                                  .time = {1e-6 * i, 2e-6 * i, 3e-6 * i, 4e-6 * i, 5e-6 * i, 8e-6 * i},
+                                                 .alone = {9e-7 * i, 8e-7 * i, 7e-7 * i, 6e-7 * i, 5e-7 * i, 4e-7 * i},
                                                  .pack_s = 6e-6 * i,
                                                  .unpack_s = 7e-6 * i};
   ck_assert_int_eq(petra_profile_write(FILE_NAME, &written, &ABOUT), PETRA_OK);
@@ -90,8 +95,17 @@ START_TEST(link_round_trip) {
     ck_assert(a->bytes == b->bytes && a->pack_s == b->pack_s && a->unpack_s == b->unpack_s &&
               a->time.min == b->time.min && a->time.quartile1 == b->time.quartile1 &&
               a->time.median == b->time.median && a->time.quartile3 == b->time.quartile3 &&
-              a->time.max == b->time.max && a->time.mean == b->time.mean);
+              a->time.max == b->time.max && a->time.mean == b->time.mean && a->alone.min == b->alone.min &&
+              a->alone.quartile3 == b->alone.quartile3 && a->alone.mean == b->alone.mean);
   }
+  ck_assert(read->has_alone);
+  for (int j = 0; j < STAGES; j++)
+    ck_assert(memcmp(read->stage[j].alone_s, stage[j].alone_s, sizeof stage[j].alone_s) == 0);
+  petra_profile_destroy(read);
+  written.has_alone = false; /* of a petra that did not measure it */
+  ck_assert_int_eq(petra_profile_write(FILE_NAME, &written, &ABOUT), PETRA_OK);
+  ck_assert_int_eq(petra_profile_read(FILE_NAME, &read), PETRA_OK);
+  ck_assert(!read->has_alone && read->messages == PETRA_PROFILE_MESSAGES);
   petra_profile_destroy(read);
   unlink(FILE_NAME);
 }

@@ -63,12 +63,14 @@ START_TEST(every_change_shows) {
   int fd = open_new(bytes);
   ck_assert_int_eq(petra_seal_check(FILE_NAME, &seal), PETRA_OK);
   ck_assert_int_eq(seal, PETRA_SEAL_WHOLE);
+  ck_assert(!petra_seal_is_damaged(FILE_NAME) && !petra_seal_is_damaged("no-such-file"));
   ck_assert_int_eq(petra_seal_check_image(FILE_NAME, bytes, SIZE), PETRA_OK);
   harness_clear();
   for (int i = 0; i < 8 * SIZE; i += i < 8 * PETRA_SEAL_BYTES ? 1 : 11) {
     unsigned char changed = bytes[i / 8] ^ (unsigned char)(1 << i % 8);
     ck_assert_int_eq(pwrite(fd, &changed, 1, i / 8), 1);
     refused(petra_seal_check(FILE_NAME, &seal), PETRA_DATA);
+    ck_assert(petra_seal_is_damaged(FILE_NAME));
     ck_assert_int_eq(pwrite(fd, &bytes[i / 8], 1, i / 8), 1);
     bytes[i / 8] = changed;
     refused(petra_seal_check_image(FILE_NAME, bytes, SIZE), PETRA_DATA);
@@ -95,9 +97,11 @@ START_TEST(open_and_parts) {
   int fd = open_new(bytes);
   ck_assert_int_eq(petra_seal_check(FILE_NAME, &seal), PETRA_OK);
   ck_assert_int_eq(seal, PETRA_SEAL_NONE);
+  ck_assert(petra_seal_is_damaged(FILE_NAME)); /* petra writes none without */
   ck_assert_int_eq(petra_seal_begin(fd), 0);
   ck_assert_int_eq(petra_seal_check(FILE_NAME, &seal), PETRA_OK);
   ck_assert_int_eq(seal, PETRA_SEAL_OPEN);
+  ck_assert(!petra_seal_is_damaged(FILE_NAME));
   for (int count = 0; count <= 2; count++) {
     fill(bytes);
     ck_assert_int_eq(pwrite(fd, bytes + PETRA_SEAL_BYTES, CONTENT, PETRA_SEAL_BYTES), CONTENT);

@@ -1,6 +1,7 @@
 /* What the simulator adds to the executor: random durations (jitter, slow stages, pauses, failures), and `arrival` with
- * its credit. */
+ * its credit; how much ranks compute at the same time. */
 #include "harness.h"
+#include "run/overlap.h"
 #include "sim/executor_virtual.h"
 #include "sim/jitter.h"
 #include "sim/worker_cost.h"
@@ -140,12 +141,40 @@ START_TEST(credit_bounds_what_is_in_flight) {
 }
 END_TEST
 
+static void tell(petra_overlap *overlap, int32_t stage, int64_t start_ns, int64_t end_ns) {
+  const petra_trace_row row = {.action = {.stage = stage}, .start_ns = start_ns, .end_ns = end_ns};
+  petra_observer *observer = petra_overlap_observer(overlap);
+  ck_assert_int_eq(observer->ops->ended(observer, &row), PETRA_OK);
+}
+
+/* Rank 0 computes in [0, 100), rank 1 in [50, 75) and [90, 110), rank 2 in [60, 80), rank 3 never. */
+START_TEST(shares_of_the_others) {
+  static const int32_t rank_of[] = {0, 0, 1, 2, 3};
+  petra_overlap *overlap;
+  double shares[4];
+  ck_assert_int_eq(petra_overlap_create(rank_of, 4, &overlap), PETRA_OK);
+  tell(overlap, 1, 0, 40);
+  tell(overlap, 2, 40, 100);
+  tell(overlap, 2, 100, 100);
+  tell(overlap, 3, 50, 75);
+  tell(overlap, 4, 60, 80);
+  tell(overlap, 3, 90, 110);
+  petra_overlap_shares(overlap, shares);
+  ck_assert_double_eq_tol(shares[0], (25 + 10 + 20) / (100.0 * 3), 1e-15);
+  ck_assert_double_eq_tol(shares[1], (25 + 10 + 15) / (45.0 * 3), 1e-15);
+  ck_assert_double_eq_tol(shares[2], (20 + 15) / (20.0 * 3), 1e-15);
+  ck_assert(shares[3] == 0);
+  petra_overlap_destroy(overlap);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {laws_keep_the_mean,
                                 draws_depend_on_name_alone,
                                 slow_stages_and_no_luck,
                                 pauses_and_failures_take_their_expected_time,
                                 arrival_runs_away_without_credit,
-                                credit_bounds_what_is_in_flight};
+                                credit_bounds_what_is_in_flight,
+                                shares_of_the_others};
   return harness_run("simulate", tests, HARNESS_COUNT(tests));
 }

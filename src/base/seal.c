@@ -57,20 +57,28 @@ static petra_status damaged(const char *name, const char *what) {
   return petra_fail(PETRA_DATA, "%s: damaged or truncated file: %s; expected it as petra wrote it", name, what);
 }
 
-/* The seal in the first `got` bytes of a file; its state is NONE where there is none. One of the two magic numbers is
- * enough: it may be the other one that was changed. */
-static petra_status unpack(const char *name, const unsigned char *in, size_t got, seal *out) {
+/* The seal in the first `got` bytes of a file; its state is NONE where there is none; false: it does not hold. One of the two magic
+ * numbers is enough: it may be the other one that was changed. */
+static bool find_seal(const unsigned char *in, size_t got, seal *out) {
   bool begins = got >= MAGIC_BYTES && memcmp(in, magic, MAGIC_BYTES) == 0;
   bool ends = got >= PETRA_SEAL_BYTES && memcmp(in + AT_END, magic, MAGIC_BYTES) == 0;
   *out = (seal){.state = PETRA_SEAL_NONE};
   if ((!begins && !ends) || memcmp(in, hdf5_signature, sizeof hdf5_signature) == 0)
-    return PETRA_OK;
+    return true;
   if (got < PETRA_SEAL_BYTES || !begins || !ends || petra_load_le64(in + AT_OWN_DIGEST) != digest_of(in, AT_OWN_DIGEST))
-    return damaged(name, "its seal does not hold");
+    return false;
   uint64_t words[WORDS];
   for (int i = 0; i < WORDS; i++)
     words[i] = petra_load_le64(in + MAGIC_BYTES + 8 * i);
   memcpy(out, words, sizeof words);
+  return true;
+}
+
+static petra_status unpack(const char *name, const unsigned char *in, size_t got, seal *out) {
+  if (!find_seal(in, got, out))
+    return damaged(name, "its seal does not hold");
+  if (out->state == PETRA_SEAL_NONE)
+    return PETRA_OK;
   if (out->version != VERSION || out->count > PETRA_SEAL_PARTS)
     return petra_fail(PETRA_DATA, "%s: its seal is of version %" PRIu64 "; expected %d: it is a later petra's", name,
                       out->version, VERSION);
@@ -210,6 +218,23 @@ petra_status petra_seal_check(const char *path, petra_seal *out) {
     return damaged(path, "its content was changed");
   *out = (petra_seal)s.state;
   return PETRA_OK;
+}
+
+bool petra_seal_is_damaged(const char *path) {
+  unsigned char block[PETRA_SEAL_BYTES];
+  struct stat about;
+  seal s;
+  const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0)
+    return errno != ENOENT;
+  const ssize_t got = fstat(fd, &about) == 0 && S_ISREG(about.st_mode) ? pread(fd, block, sizeof block, 0) : -1;
+  bool whole = got >= 0 && find_seal(block, (size_t)got, &s) && s.state != PETRA_SEAL_NONE;
+  if (whole && s.state == PETRA_SEAL_WHOLE && s.version == VERSION && s.count <= PETRA_SEAL_PARTS) {
+    uint64_t found;
+    whole = s.bytes == (uint64_t)about.st_size && digest_rest(fd, &s, &found) == 0 && found == s.digest;
+  }
+  close(fd);
+  return !whole;
 }
 
 petra_status petra_seal_get_digest(const char *path, uint64_t *out) {

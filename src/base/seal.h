@@ -42,6 +42,9 @@ int petra_seal_finish(int fd, const petra_seal_part *parts, int count);
  * be read, no regular file; PETRA_DATA: changed or cut short. */
 petra_status petra_seal_check(const char *path, petra_seal *out);
 
+/* The same without a line: whether a file is there that is neither whole nor being written. */
+bool petra_seal_is_damaged(const char *path);
+
 /* The digest in the seal of a file that is whole; it is not looked whether it is right. Errors: as above, PETRA_DATA for one
  * without a whole seal. */
 petra_status petra_seal_get_digest(const char *path, uint64_t *out);

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -101,6 +102,12 @@ static json_t *spread_json(const petra_spread *spread) {
                    petra_json_real(spread->max));
 }
 
+static json_t *part_json(const profiling *p, const petra_profile_stage *stage, int part) {
+  json_t *object = spread_json(&stage->part[part]);
+  petra_json_set(&object, "alone_s", p->profile.has_alone ? petra_json_real(stage->alone_s[part]) : json_null());
+  return object;
+}
+
 static json_t *stage_json(const profiling *p, int j) {
   const petra_profile_stage *stage = &p->profile.stage[j];
   petra_stage_summary summary;
@@ -109,12 +116,13 @@ static json_t *stage_json(const profiling *p, int j) {
       json_pack("{s:i, s:s, s:i, s:I, s:I}", "stage", j + 1, "name", summary.name, "blocks", (int)stage->blocks,
                 "forward_bytes", (json_int_t)stage->forward_bytes, "backward_bytes", (json_int_t)stage->backward_bytes);
   for (int part = 0; part < PETRA_PROFILE_PARTS; part++)
-    petra_json_set(&object, petra_profile_part_name((petra_profile_part)part), spread_json(&stage->part[part]));
+    petra_json_set(&object, petra_profile_part_name((petra_profile_part)part), part_json(p, stage, part));
   return object;
 }
 
 static json_t *message_json(const petra_profile_message *message) {
   json_t *object = spread_json(&message->time);
+  petra_json_set(&object, "alone", spread_json(&message->alone));
   petra_json_set(&object, "bytes", json_integer(message->bytes));
   petra_json_set(&object, "pack_s", petra_json_real(message->pack_s));
   petra_json_set(&object, "unpack_s", petra_json_real(message->unpack_s));
@@ -153,11 +161,23 @@ static void add_rows(const profiling *p, petra_table *table) {
   }
 }
 
+/* F and B of all stages alone, over the same while all ranks compute; NaN: nothing was measured. */
+static double alone_ratio(const petra_profile *profile) {
+  double alone_s = 0, together_s = 0;
+  for (int j = 0; j < profile->stages; j++)
+    for (int part = PETRA_PROFILE_FORWARD; part <= PETRA_PROFILE_RECONSTRUCT; part++) {
+      alone_s += profile->stage[j].alone_s[part];
+      together_s += profile->stage[j].part[part].mean;
+    }
+  return together_s > 0 ? alone_s / together_s : NAN;
+}
+
 /* What messages take between ranks. */
 static petra_status print_link(const petra_profile *profile) {
   static const petra_table_column columns[] = {{"bytes", PETRA_TABLE_RIGHT},     {"one way ms", PETRA_TABLE_RIGHT},
-                                               {"quartiles", PETRA_TABLE_RIGHT}, {"MB/s", PETRA_TABLE_RIGHT},
-                                               {"pack", PETRA_TABLE_RIGHT},      {"unpack", PETRA_TABLE_RIGHT}};
+                                               {"both ways", PETRA_TABLE_RIGHT}, {"quartiles", PETRA_TABLE_RIGHT},
+                                               {"MB/s", PETRA_TABLE_RIGHT},      {"pack", PETRA_TABLE_RIGHT},
+                                               {"unpack", PETRA_TABLE_RIGHT}};
   petra_table *table;
   if (profile->messages == 0)
     return PETRA_OK;
@@ -165,14 +185,17 @@ static petra_status print_link(const petra_profile *profile) {
   for (int i = 0; i < profile->messages; i++) {
     const petra_profile_message *m = &profile->message[i];
     petra_table_cell(table, "%lld", (long long)m->bytes);
+    petra_table_cell(table, "%.4f", 1e3 * m->alone.mean);
     petra_table_cell(table, "%.4f", 1e3 * m->time.mean);
     petra_table_cell(table, "%.4f .. %.4f", 1e3 * m->time.quartile1, 1e3 * m->time.quartile3);
     petra_table_cell(table, "%.1f", m->time.mean > 0 ? 1e-6 * (double)m->bytes / m->time.mean : 0);
     petra_table_cell(table, "%.4f", 1e3 * m->pack_s);
     petra_table_cell(table, "%.4f", 1e3 * m->unpack_s);
   }
-  printf("\nmessages between %d processes, which measured the stages at the same time; pack, unpack: from and to "
-         "tensors\n",
+  printf("\nwhile one process computes and the others wait, the stages take %.2f times as long\n",
+         alone_ratio(profile));
+  printf("\nmessages between %d processes, which measured the stages at the same time; both ways: one of the same size "
+         "the other way; pack, unpack: from and to tensors\n",
          (int)profile->ranks);
   return petra_table_print(table, stdout);
 }
@@ -239,8 +262,10 @@ static petra_status agree(profiling *p, petra_status status) {
 static petra_status measure(profiling *p) {
   const bool quiet = p->arguments->quiet || !writes(p);
   PETRA_TRY(petra_profile_measure(&p->plan, p->backend, p->ranks, quiet, p->profile.stage));
-  return p->ranks && p->ranks->count > 1 ? petra_profile_measure_link(&p->plan, p->backend, p->ranks, &p->profile)
-                                         : PETRA_OK;
+  if (!p->ranks || p->ranks->count == 1)
+    return PETRA_OK;
+  PETRA_TRY(petra_profile_measure_alone(&p->plan, p->backend, p->ranks, &p->profile));
+  return petra_profile_measure_link(&p->plan, p->backend, p->ranks, &p->profile);
 }
 
 static petra_status run(const petra_arguments *arguments) {

@@ -208,12 +208,10 @@ static petra_status report(const petra_arguments *arguments, const petra_simulat
 }
 
 static petra_status run(const petra_arguments *arguments) {
-  const petra_simulation_options options = {.output = arguments->output,
-                                            .overwrite = arguments->overwrite,
-                                            .trace = arguments->trace,
-                                            .memory = arguments->memory,
-                                            .command_line = arguments->command_line,
-                                            .critical_path = arguments->critical_path};
+  const petra_simulation_options options = {
+      .records = {arguments->output, arguments->trace, arguments->command_line, arguments->overwrite},
+      .memory = arguments->memory,
+      .critical_path = arguments->critical_path};
   petra_config *config;
   petra_simulation *simulation = NULL;
   petra_status status;

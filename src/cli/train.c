@@ -48,12 +48,10 @@ static void print_end(petra_run *run) {
 
 /* cluster.stages on the processes of mpirun: nothing is trained. */
 static petra_status rehearse(const petra_arguments *arguments, const petra_config *config, petra_ranks *ranks) {
-  const petra_rehearsal_options options = {.output = arguments->output,
-                                           .trace = arguments->trace,
-                                           .command_line = arguments->command_line,
-                                           .resume = arguments->resume,
-                                           .overwrite = arguments->overwrite,
-                                           .ranks = ranks};
+  const petra_rehearsal_options options = {
+      .records = {arguments->output, arguments->trace, arguments->command_line, arguments->overwrite},
+      .resume = arguments->resume,
+      .ranks = ranks};
   petra_rehearsal *rehearsal = NULL;
   petra_status status;
   PETRA_TRY(petra_rehearsal_open(config, &options, &rehearsal));

@@ -38,6 +38,7 @@ typedef struct executor_wall {
   petra_observer *observers;
   stage_state *state; /* per stage of the network, from 0 */
   petra_arrival_source source;
+  int64_t limit;               /* microbatches up to the next cut, or to the end */
   int64_t free_since_ns;       /* stage 1: the end of its last action */
   int64_t last_end_ns;         /* of an action, by the executor's clock; kept after a run */
   int64_t evaluated;           /* evaluations that are over here */
@@ -87,7 +88,9 @@ static arrived first_message(const executor_wall *x, int32_t stage, bool backwar
   if (own)
     return own->count > 0 ? own->items[0] : found;
   if (stage == 1 && !backward)
-    return petra_arrival_offers(&x->source, x->program) ? (arrived){x->source.offered, x->free_since_ns} : found;
+    return x->source.offered < x->limit && petra_arrival_offers(&x->source, x->program)
+               ? (arrived){x->source.offered, x->free_since_ns}
+               : found;
   petra_transport_ranks_first(x->options.transport, stage, backward ? PETRA_CHANNEL_BACKWARD : PETRA_CHANNEL_FORWARD,
                               &found.number, &found.came_ns);
   return found;
@@ -216,12 +219,12 @@ static petra_status evaluate(executor_wall *x) {
 
 /* Waits for what may bring something to do, and names it. */
 static petra_status wait_for_message(executor_wall *x, int64_t events) {
-  const int64_t begin_ns = petra_clock_ns(), all = x->program->microbatches;
+  const int64_t begin_ns = petra_clock_ns();
   const stage_state *low = state_of(x, x->first), *high = state_of(x, x->last);
   char forward[96] = "", backward[96] = "", what[200];
-  if (x->first > 1 && low->forwards < all)
+  if (x->first > 1 && low->forwards < x->limit)
     snprintf(forward, sizeof forward, "the forward message %lld of stage %d", (long long)low->forwards, x->first);
-  if (x->last < x->program->stages && high->backwards < all)
+  if (x->last < x->program->stages && high->backwards < x->limit)
     snprintf(backward, sizeof backward, "the backward message %lld of stage %d", (long long)high->backwards, x->last);
   snprintf(what, sizeof what, "%s%s%s", forward, *forward && *backward ? " or " : "", backward);
   petra_status status =
@@ -230,17 +233,18 @@ static petra_status wait_for_message(executor_wall *x, int64_t events) {
   return status;
 }
 
+/* All that stage 1 may read up to the next cut. */
 static bool is_done(const executor_wall *x) {
   petra_action due;
   for (int32_t j = x->first; j <= x->last; j++) {
     const stage_state *s = state_of(x, j);
-    if (s->backwards < x->program->microbatches || petra_arrival_due(&s->due, &due) || s->evaluations > x->evaluated)
+    if (s->backwards < x->limit || petra_arrival_due(&s->due, &due) || s->evaluations > x->evaluated)
       return false;
   }
   return true;
 }
 
-static petra_status run_all(executor_wall *x) {
+static petra_status run_to_limit(executor_wall *x) {
   while (!is_done(x)) {
     int64_t events;
     PETRA_TRY(petra_carrier_look(x->options.carrier, &events));
@@ -252,7 +256,35 @@ static petra_status run_all(executor_wall *x) {
     else
       PETRA_TRY(next.batch ? evaluate(x) : perform(x, &next.action));
   }
-  return petra_worker_finish(x->worker);
+  return PETRA_OK;
+}
+
+/* What the ranks wait for each other meanwhile is between actions. */
+static petra_status cut(executor_wall *x) {
+  const int64_t waited_ns = petra_carrier_counted(x->options.carrier).wait_ns;
+  PETRA_TRY(x->options.cuts.write(x->options.cuts.context, x->limit, petra_clock_ns() - x->options.origin_ns));
+  x->took.waiting_ns += petra_carrier_counted(x->options.carrier).wait_ns - waited_ns;
+  x->free_since_ns = petra_clock_ns();
+  return PETRA_OK;
+}
+
+static petra_status run_all(executor_wall *x) {
+  const int64_t all = x->program->microbatches, every = x->options.cuts.every;
+  for (;;) {
+    const int64_t next = every > 0 ? (x->limit / every + 1) * every : all;
+    x->limit = next < all ? next : all;
+    PETRA_TRY(run_to_limit(x));
+    if (x->limit == all)
+      return petra_worker_finish(x->worker);
+    PETRA_TRY(cut(x));
+  }
+}
+
+/* The state of a stage when it has done the first microbatches and nothing else. */
+static stage_state drained(const executor_wall *x, int64_t microbatches) {
+  stage_state s = {.due = petra_arrival_stage_new(), .forwards = microbatches, .backwards = microbatches};
+  s.due.backwards = microbatches % x->program->accumulate;
+  return s;
 }
 
 static petra_status run(petra_executor *base, const petra_program_ops *program, const petra_program_options *options,
@@ -264,12 +296,13 @@ static petra_status run(petra_executor *base, const petra_program_ops *program, 
   x->program = options;
   x->worker = worker;
   x->observers = observers;
-  x->source = (petra_arrival_source){0, 0};
+  x->limit = x->options.cuts.begin;
+  x->source = (petra_arrival_source){x->limit, x->limit};
   x->evaluated = 0;
   x->free_since_ns = x->evaluation_since_ns = petra_clock_ns();
   PETRA_TRY(petra_allocate(&x->state, stages, sizeof *x->state));
   for (size_t j = 0; j < stages; j++)
-    x->state[j].due = petra_arrival_stage_new();
+    x->state[j] = drained(x, x->limit);
   petra_status status = run_all(x);
   for (size_t j = 0; j < stages; j++) {
     petra_free(x->state[j].forward.items);

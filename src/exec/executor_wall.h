@@ -8,7 +8,10 @@
  * one before is in use.
  *
  * The rank is done when every microbatch has come back through all its stages and its part of every evaluation is over.
- * No rank waits for ever: docs/adr/0017. */
+ * No rank waits for ever: docs/adr/0017.
+ *
+ * Where there are cuts, stage 1 reads no microbatch behind one before it was written: so each rank comes to the end of all
+ * that was read, as at the end of the run, and nothing is under way. */
 #ifndef PETRA_EXEC_EXECUTOR_WALL_H
 #define PETRA_EXEC_EXECUTOR_WALL_H
 
@@ -17,6 +20,16 @@
 #include "exec/transport.h"
 #include "wire/carrier.h"
 
+/* Where the pipeline is drained for a checkpoint. Zeros: nowhere. */
+typedef struct petra_executor_cuts {
+  int64_t begin; /* microbatches that a checkpoint has done, and the executor's clock then; 0: from the beginning */
+  int64_t begin_ns;
+  int64_t every; /* microbatches between two cuts; 0: there are none */
+  /* On each rank, when all its stages have done the first `microbatches` and nothing else. */
+  petra_status (*write)(void *context, int64_t microbatches, int64_t now_ns);
+  void *context;
+} petra_executor_cuts;
+
 /* Borrowed, all of it. */
 typedef struct petra_executor_wall_options {
   petra_stages stages;        /* those that are here are neighbours */
@@ -24,6 +37,7 @@ typedef struct petra_executor_wall_options {
   petra_carrier *carrier;
   petra_worker *evaluating; /* worker_stage's, with options.waves; actions go to the worker that `run` is given */
   int64_t origin_ns;        /* of the clock (base/clock.h): the executor's counts from it */
+  petra_executor_cuts cuts;
   /* Called between actions and while the rank waits; may be NULL. */
   petra_status (*between)(void *context);
   void *context;

@@ -17,14 +17,15 @@ typedef struct packed_shapes {
   int32_t shape[PARTS][4];
 } packed_shapes;
 
-/* One boundary, channel and direction that leaves or enters this rank. */
+/* One boundary, channel and direction that leaves or enters this rank. Where there is an order of all actions, an evaluation's
+ * messages go by the way of the forward ones, with its buffers: what is on it then stands in that order. */
 typedef struct boundary {
   petra_way *way;
   size_t capacity;     /* of its messages */
   int64_t posted;      /* messages that were really sent */
   int64_t sent, taken; /* by the schedule */
   int64_t before;      /* of those sent: not on the way, but in the checkpoint that the run goes on from */
-  int64_t charged;     /* in: bytes of buffers in the account of the receiver */
+  int64_t charged;     /* bytes of the way's buffers in the account of the stage that is here */
 } boundary;
 
 typedef struct transport_ranks {
@@ -36,6 +37,23 @@ typedef struct transport_ranks {
 
 static boundary *boundary_of(transport_ranks *t, int32_t stage, petra_channel channel) {
   return &t->at[(stage - 1) * PETRA_CHANNELS + (int)channel];
+}
+
+static bool shares(const transport_ranks *t, petra_channel channel) {
+  return channel == PETRA_CHANNEL_EVALUATION && !t->options.by_arrival;
+}
+
+/* The boundary that has the way of a channel's messages, and their numbers on it. */
+static boundary *carrier_of(transport_ranks *t, const petra_address *address) {
+  return boundary_of(t, address->stage, shares(t, address->channel) ? PETRA_CHANNEL_FORWARD : address->channel);
+}
+
+static int64_t number_of(const transport_ranks *t, const petra_address *address) {
+  return shares(t, address->channel) ? -1 - address->number : address->number;
+}
+
+static int32_t sender_of(const petra_address *address) {
+  return address->channel == PETRA_CHANNEL_BACKWARD ? address->stage + 1 : address->stage - 1;
 }
 
 static void parts_of(petra_message *message, petra_tensor **parts[PARTS]) {
@@ -55,22 +73,36 @@ static const char *describe(const petra_address *address, char text[96]) {
   return text;
 }
 
-/* How many messages the receiver has to have done with before the next one is sent. */
-static int64_t awaited(const transport_ranks *t, const boundary *b, petra_channel channel) {
-  if (channel == PETRA_CHANNEL_EVALUATION || (t->options.by_arrival && channel == PETRA_CHANNEL_FORWARD))
-    return b->posted - AHEAD;
-  return t->options.by_arrival ? 0 : b->taken - b->before - AHEAD;
+/* How many messages the receiver has to have done with before the next one is sent. By the order all of an evaluation that
+ * were sent so far have been taken, as the ranks do an evaluation at one place of it. */
+static int64_t awaited(transport_ranks *t, int32_t stage, petra_channel channel) {
+  const boundary *b = boundary_of(t, stage, channel);
+  if (t->options.by_arrival)
+    return channel == PETRA_CHANNEL_BACKWARD ? 0 : b->posted - AHEAD;
+  if (channel == PETRA_CHANNEL_BACKWARD)
+    return b->taken - b->before - AHEAD;
+  const boundary *forward = boundary_of(t, stage, PETRA_CHANNEL_FORWARD);
+  return forward->taken - forward->before + boundary_of(t, stage, PETRA_CHANNEL_EVALUATION)->posted - AHEAD;
+}
+
+/* The buffers of a way count as messages of the stage that is here. */
+static void charge(transport_ranks *t, boundary *b, int32_t stage) {
+  const int64_t held = petra_way_bytes(b->way);
+  petra_account_add(petra_stage_account(petra_stages_get(&t->options.stages, stage)), PETRA_MEMORY_MESSAGES,
+                    held - b->charged);
+  b->charged = held;
 }
 
 /* Writes the message into the way's next buffer and sends it. */
 static petra_status send_away(transport_ranks *t, const petra_address *to, petra_message *message) {
-  boundary *b = boundary_of(t, to->stage, to->channel);
+  boundary *b = carrier_of(t, to);
   packed_shapes shapes = {{{0}}};
   petra_tensor **parts[PARTS];
   char text[96], what[128];
   void *buffer;
   snprintf(what, sizeof what, "room for %s", describe(to, text));
-  PETRA_TRY(petra_way_buffer(b->way, awaited(t, b, to->channel), what, &buffer));
+  PETRA_TRY(petra_way_buffer(b->way, awaited(t, to->stage, to->channel), what, &buffer));
+  charge(t, b, sender_of(to));
   const int64_t began_ns = petra_clock_ns();
   unsigned char *at = (unsigned char *)buffer + sizeof shapes, *end = (unsigned char *)buffer + b->capacity;
   parts_of(message, parts);
@@ -84,8 +116,8 @@ static petra_status send_away(transport_ranks *t, const petra_address *to, petra
     }
   memcpy(buffer, &shapes, sizeof shapes);
   t->copying_ns += petra_clock_ns() - began_ns;
-  b->posted++;
-  return petra_way_send(b->way, to->number, (size_t)(at - (unsigned char *)buffer));
+  boundary_of(t, to->stage, to->channel)->posted++;
+  return petra_way_send(b->way, number_of(t, to), (size_t)(at - (unsigned char *)buffer));
 }
 
 static petra_status post(petra_transport *base, const petra_address *to, petra_message *message) {
@@ -125,17 +157,15 @@ static petra_status unpack(const transport_ranks *t, petra_account *account, con
 /* Turns a message that came into its tensors. */
 static petra_status receive(transport_ranks *t, const petra_address *from, const void *data, size_t size,
                             petra_message *out) {
-  boundary *b = boundary_of(t, from->stage, from->channel);
+  boundary *b = carrier_of(t, from);
   petra_account *account = petra_stage_account(petra_stages_get(&t->options.stages, from->stage));
   petra_message message = {{{NULL, NULL}}, {{NULL, NULL}}};
-  const int64_t held = petra_way_bytes(b->way);
-  petra_account_add(account, PETRA_MEMORY_MESSAGES, held - b->charged);
-  b->charged = held;
+  charge(t, b, from->stage);
   const int64_t began_ns = t->took_ns = petra_clock_ns();
   petra_status status = unpack(t, account, data, size, &message);
   t->copying_ns += petra_clock_ns() - began_ns;
   if (status == PETRA_OK)
-    status = petra_way_done(b->way, from->number);
+    status = petra_way_done(b->way, number_of(t, from));
   if (status != PETRA_OK)
     petra_message_release(&message);
   else
@@ -145,16 +175,15 @@ static petra_status receive(transport_ranks *t, const petra_address *from, const
 
 static petra_status take(petra_transport *base, const petra_address *from, petra_message *out) {
   transport_ranks *t = (transport_ranks *)base;
-  const int32_t sender = from->channel == PETRA_CHANNEL_BACKWARD ? from->stage + 1 : from->stage - 1;
-  petra_way *way = boundary_of(t, from->stage, from->channel)->way;
+  petra_way *way = carrier_of(t, from)->way;
   char what[96];
   const void *data;
   size_t size;
-  if (t->options.peers && !petra_stages_has(&t->options.stages, sender))
+  if (t->options.peers && !petra_stages_has(&t->options.stages, sender_of(from)))
     return petra_transport_peers_take(t->options.peers, from, out);
   if (!way || petra_transport_local_has(t->options.local, from))
     return t->options.local->ops->take(t->options.local, from, out);
-  PETRA_TRY(petra_way_take(way, from->number, describe(from, what), &data, &size));
+  PETRA_TRY(petra_way_take(way, number_of(t, from), describe(from, what), &data, &size));
   return receive(t, from, data, size, out);
 }
 
@@ -185,10 +214,14 @@ static petra_status archive(petra_transport *base, int32_t stage, petra_tensor_a
 static void destroy(petra_transport *base) {
   transport_ranks *t = (transport_ranks *)base;
   for (int32_t j = 1; t->at && j <= t->options.stages.count; j++)
-    for (int c = 0; c < PETRA_CHANNELS; c++)
-      if (boundary_of(t, j, (petra_channel)c)->charged)
-        petra_account_add(petra_stage_account(petra_stages_get(&t->options.stages, j)), PETRA_MEMORY_MESSAGES,
-                          -boundary_of(t, j, (petra_channel)c)->charged);
+    for (int c = 0; c < PETRA_CHANNELS; c++) {
+      const petra_address to = {.stage = j, .channel = (petra_channel)c};
+      const int32_t here = petra_stages_has(&t->options.stages, j) ? j : sender_of(&to);
+      const boundary *b = boundary_of(t, j, to.channel);
+      if (b->charged)
+        petra_account_add(petra_stage_account(petra_stages_get(&t->options.stages, here)), PETRA_MEMORY_MESSAGES,
+                          -b->charged);
+    }
   petra_transport_peers_destroy(t->options.peers);
   petra_transport_destroy(t->options.local);
   petra_free(t->at);
@@ -240,8 +273,7 @@ bool petra_transport_ranks_first(petra_transport *base, int32_t stage, petra_cha
 
 bool petra_transport_ranks_room(petra_transport *base, int32_t stage, petra_channel channel) {
   transport_ranks *t = (transport_ranks *)base;
-  const boundary *b = boundary_of(t, stage, channel);
-  return petra_way_has_room(b->way, awaited(t, b, channel));
+  return petra_way_has_room(boundary_of(t, stage, channel)->way, awaited(t, stage, channel));
 }
 
 void petra_transport_ranks_count_direct(const petra_transport *base, int64_t *messages, int64_t *bytes) {
@@ -256,6 +288,14 @@ void petra_transport_ranks_count_direct(const petra_transport *base, int64_t *me
 petra_status petra_transport_ranks_step(petra_transport *base) {
   const transport_ranks *t = (transport_ranks *)base;
   return t->options.peers ? petra_transport_peers_flush(t->options.peers) : PETRA_OK;
+}
+
+int64_t petra_transport_ranks_bytes_out(int64_t message_bytes) {
+  return petra_way_bytes_out(sizeof(packed_shapes) + (size_t)message_bytes);
+}
+
+int64_t petra_transport_ranks_bytes_in(int64_t message_bytes) {
+  return petra_way_bytes_in(sizeof(packed_shapes) + (size_t)message_bytes, AHEAD);
 }
 
 /* The way of messages from one stage to a neighbour, if exactly one of them is here. */
@@ -287,7 +327,7 @@ petra_status petra_transport_ranks_create(const petra_transport_ranks_options *o
   for (int32_t j = 1; j < stages; j++) {
     const int64_t up = options->forward_bytes[j - 1], down = options->backward_bytes[j];
     PETRA_TRY_GOTO(status, open_way(t, j, j + 1, PETRA_CHANNEL_FORWARD, up), fail);
-    if (options->evaluates)
+    if (options->evaluates && options->by_arrival)
       PETRA_TRY_GOTO(status, open_way(t, j, j + 1, PETRA_CHANNEL_EVALUATION, up), fail);
     PETRA_TRY_GOTO(status, open_way(t, j + 1, j, PETRA_CHANNEL_BACKWARD, down), fail);
   }

@@ -38,6 +38,12 @@ typedef struct petra_transport_ranks_options {
 
 petra_status petra_transport_ranks_create(const petra_transport_ranks_options *options, petra_transport **out);
 
+/* Bytes of the buffers of one boundary and direction, by ways of the carrier, for messages of so many bytes: at most, at the stage
+ * that sends, and at the one that receives beside the messages that the schedule has wait there. Both count as messages of
+ * their stage. */
+int64_t petra_transport_ranks_bytes_out(int64_t message_bytes);
+int64_t petra_transport_ranks_bytes_in(int64_t message_bytes);
+
 /* Nanoseconds of the wall clock spent on turning tensors into messages and back, so far. */
 int64_t petra_transport_ranks_copying_ns(const petra_transport *transport);
 

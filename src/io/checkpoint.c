@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SCHEMA_VERSION = 2, MOST_GROUPS = 8 };
+enum { SCHEMA_VERSION = 3, MOST_GROUPS = 8 };
 
 typedef struct checkpoint {
   petra_archive base;

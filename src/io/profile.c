@@ -154,6 +154,16 @@ static bool put_part(hid_t file, const petra_profile *profile, petra_profile_par
   return petra_hdf5_put_set(file, &set);
 }
 
+/* Means while the other ranks waited. */
+static bool put_alone(hid_t file, const petra_profile *profile, petra_profile_part part, double *values) {
+  char name[64];
+  petra_hdf5_set set = describe(name, "alone", petra_profile_part_name(part), H5T_IEEE_F64LE, profile->stages);
+  set.values = values;
+  for (int32_t j = 0; j < profile->stages; j++)
+    values[j] = profile->stage[j].alone_s[part];
+  return petra_hdf5_put_set(file, &set);
+}
+
 static bool put_all(int64_t file, const void *what) {
   const writing *w = what;
   bool done = put_numbers(file, w->profile, w->about) && put_texts(file, w->profile, w->about) &&
@@ -161,6 +171,8 @@ static bool put_all(int64_t file, const void *what) {
               put_integers(file, w->profile, w->values);
   for (int part = 0; part < PETRA_PROFILE_PARTS && done; part++)
     done = put_part(file, w->profile, (petra_profile_part)part, w->values);
+  for (int part = 0; part < PETRA_PROFILE_PARTS && done && w->profile->has_alone; part++)
+    done = put_alone(file, w->profile, (petra_profile_part)part, w->values);
   if (w->profile->messages > 0)
     done = done && petra_profile_link_put(file, w->profile);
   return done;
@@ -198,13 +210,14 @@ static petra_status read_attributes(const reader *r) {
   return PETRA_OK;
 }
 
-/* Opens a data set of one dimension and the given class of numbers. */
-static petra_status open_set(const reader *r, const char *name, H5T_class_t expected, hid_t *out, int64_t *count) {
+/* Opens a data set of a group ("/stages"), of one dimension and the given class of numbers. */
+static petra_status open_set(const reader *r, const char *group, const char *name, H5T_class_t expected, hid_t *out,
+                             int64_t *count) {
   char path[64];
-  snprintf(path, sizeof path, "/stages/%s", name);
-  if (H5Lexists(r->file->id, "/stages", H5P_DEFAULT) <= 0)
-    return petra_fail(PETRA_DATA, "%s: no group /stages; expected a cost profile, as `petra profile` writes it",
-                      r->file->path);
+  snprintf(path, sizeof path, "%s/%s", group, name);
+  if (H5Lexists(r->file->id, group, H5P_DEFAULT) <= 0)
+    return petra_fail(PETRA_DATA, "%s: no group %s; expected a cost profile, as `petra profile` writes it",
+                      r->file->path, group);
   if (H5Lexists(r->file->id, path, H5P_DEFAULT) <= 0)
     return petra_fail(PETRA_DATA, "%s: no data set %s; expected a cost profile, as `petra profile` writes it",
                       r->file->path, path);
@@ -213,25 +226,25 @@ static petra_status open_set(const reader *r, const char *name, H5T_class_t expe
     return petra_fail(PETRA_DATA, "%s: %s is no data set", r->file->path, path);
   if (!petra_hdf5_extent(set, expected, 1, count)) {
     H5Dclose(set);
-    return petra_fail(PETRA_DATA, "%s: /stages/%s is of another shape or type; expected a list of %s, one a stage",
-                      r->file->path, name, expected == H5T_INTEGER ? "integers" : "floating point numbers");
+    return petra_fail(PETRA_DATA, "%s: %s is of another shape or type; expected a list of %s, one a stage",
+                      r->file->path, path, expected == H5T_INTEGER ? "integers" : "floating point numbers");
   }
   *out = set;
   return PETRA_OK;
 }
 
 /* Reads one value a stage; `values` has room for as many as the profile has stages. */
-static petra_status read_set(const reader *r, const char *name, H5T_class_t class, void *values) {
+static petra_status read_set(const reader *r, const char *group, const char *name, H5T_class_t class, void *values) {
   hid_t set = -1;
   int64_t count = 0;
-  PETRA_TRY(open_set(r, name, class, &set, &count));
+  PETRA_TRY(open_set(r, group, name, class, &set, &count));
   petra_status status = PETRA_OK;
   if (count != r->profile->stages)
-    status = petra_fail(PETRA_DATA, "%s: /stages/%s has %lld values; expected %d, as many as /stages/blocks",
-                        r->file->path, name, (long long)count, (int)r->profile->stages);
+    status = petra_fail(PETRA_DATA, "%s: %s/%s has %lld values; expected %d, as many as /stages/blocks", r->file->path,
+                        group, name, (long long)count, (int)r->profile->stages);
   else if (H5Dread(set, class == H5T_INTEGER ? H5T_NATIVE_INT64 : H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT,
                    values) < 0)
-    status = petra_fail(PETRA_DATA, "%s: /stages/%s cannot be read: %s", r->file->path, name,
+    status = petra_fail(PETRA_DATA, "%s: %s/%s cannot be read: %s", r->file->path, group, name,
                         petra_hdf5_reason(&r->file->errors));
   H5Dclose(set);
   return status;
@@ -240,7 +253,7 @@ static petra_status read_set(const reader *r, const char *name, H5T_class_t clas
 static petra_status read_integers(const reader *r, int64_t *values) {
   for (int i = 0; i < INTEGERS; i++) {
     const char *name = columns[i].name;
-    PETRA_TRY(read_set(r, name, H5T_INTEGER, values));
+    PETRA_TRY(read_set(r, "/stages", name, H5T_INTEGER, values));
     for (int32_t j = 0; j < r->profile->stages; j++) {
       petra_profile_stage *stage = &r->profile->stage[j];
       if (values[j] < columns[i].low || values[j] > columns[i].high)
@@ -255,16 +268,27 @@ static petra_status read_integers(const reader *r, int64_t *values) {
   return PETRA_OK;
 }
 
-static petra_status read_part(const reader *r, petra_profile_part part, double *values) {
+/* One time a stage: /stages/PART, or /alone/PART. */
+static petra_status read_times(const reader *r, const char *group, petra_profile_part part, double *values) {
   static const double most_s = 1e6; /* as for the costs of a config */
   const char *name = petra_profile_part_name(part);
-  PETRA_TRY(read_set(r, name, H5T_FLOAT, values));
-  for (int32_t j = 0; j < r->profile->stages; j++) {
+  PETRA_TRY(read_set(r, group, name, H5T_FLOAT, values));
+  for (int32_t j = 0; j < r->profile->stages; j++)
     if (!(values[j] >= 0 && values[j] <= most_s))
-      return petra_fail(PETRA_DATA, "%s: /stages/%s: %g s for stage %d; expected 0 .. %g s", r->file->path, name,
+      return petra_fail(PETRA_DATA, "%s: %s/%s: %g s for stage %d; expected 0 .. %g s", r->file->path, group, name,
                         values[j], (int)j + 1, most_s);
+  return PETRA_OK;
+}
+
+static petra_status read_part(const reader *r, petra_profile_part part, double *values) {
+  PETRA_TRY(read_times(r, "/stages", part, values));
+  for (int32_t j = 0; j < r->profile->stages; j++)
     r->profile->stage[j].part[part].mean = values[j];
-  }
+  if (!r->profile->has_alone)
+    return PETRA_OK;
+  PETRA_TRY(read_times(r, "/alone", part, values));
+  for (int32_t j = 0; j < r->profile->stages; j++)
+    r->profile->stage[j].alone_s[part] = values[j];
   return PETRA_OK;
 }
 
@@ -312,7 +336,7 @@ static petra_status check_parts(const reader *r) {
 static petra_status read_count(const reader *r) {
   hid_t set = -1;
   int64_t count = 0;
-  PETRA_TRY(open_set(r, "blocks", H5T_INTEGER, &set, &count));
+  PETRA_TRY(open_set(r, "/stages", "blocks", H5T_INTEGER, &set, &count));
   H5Dclose(set);
   if (count < 1 || count > MOST_STAGES)
     return petra_fail(PETRA_DATA, "%s: /stages/blocks has %lld stages; expected 1 .. %d", r->file->path,
@@ -331,12 +355,12 @@ static petra_status read_all(void *context, const petra_hdf5_file *file) {
   PETRA_TRY(petra_allocate(&values, SPREAD * (size_t)r->profile->stages, sizeof(double)));
   PETRA_TRY_GOTO(status, read_integers(r, values), done);
   r->profile->has_spread = true;
+  PETRA_TRY_GOTO(status, petra_profile_link_read(file, r->profile), done);
   for (int part = 0; part < PETRA_PROFILE_PARTS; part++) {
     PETRA_TRY_GOTO(status, read_part(r, (petra_profile_part)part, values), done);
     PETRA_TRY_GOTO(status, read_spread(r, (petra_profile_part)part, values), done);
   }
-  PETRA_TRY_GOTO(status, check_parts(r), done);
-  status = petra_profile_link_read(file, r->profile);
+  status = check_parts(r);
 done:
   petra_free(values);
   return status;

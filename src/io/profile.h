@@ -31,12 +31,14 @@ typedef struct petra_profile_stage {
   int32_t blocks;                        /* of the network that it holds, >= 1 */
   int64_t forward_bytes, backward_bytes; /* of the messages that it sends up and down */
   petra_spread part[PETRA_PROFILE_PARTS];
+  double alone_s[PETRA_PROFILE_PARTS]; /* means while the other ranks waited: petra_profile.has_alone */
 } petra_profile_stage;
 
 /* The link between two ranks, for messages of one size. */
 typedef struct petra_profile_message {
   int64_t bytes;           /* >= 1 */
-  petra_spread time;       /* from one end to the other */
+  petra_spread time;       /* from one end to the other, with one of the same size the other way */
+  petra_spread alone;      /* with nothing the other way: petra_profile.has_alone */
   double pack_s, unpack_s; /* means: a rank's own time to make a message of tensors, and tensors of it */
 } petra_profile_message;
 
@@ -49,6 +51,7 @@ typedef struct petra_profile {
   petra_profile_stage *stage; /* `stages` of them; owned */
   bool has_spread;            /* of the stages: the quartiles are known */
   int32_t ranks;              /* that measured, at the same time; 1: there is no link */
+  bool has_alone;             /* of several ranks: what stages and messages take while the others wait */
   int32_t messages;           /* sizes that were measured, rising; 0: none */
   petra_profile_message message[PETRA_PROFILE_MESSAGES];
 } petra_profile;
@@ -62,8 +65,8 @@ typedef struct petra_profile_about {
 /* PETRA_IO: path, and why; an existing file at `path` is then untouched. */
 petra_status petra_profile_write(const char *path, const petra_profile *profile, const petra_profile_about *about);
 
-/* Reads attributes, blocks, message sizes, means and, where they are there, quartiles and the link; the rest of each spread
- * is 0. PETRA_IO: cannot be opened;
+/* Reads attributes, blocks, message sizes, means and, where they are there, quartiles, the link and what things take alone; the
+ * rest of each spread is 0. PETRA_IO: cannot be opened;
  * PETRA_DATA: not an HDF5 file, damaged, another schema, something missing or of another shape, a time that is
  * negative or not finite, a stage without blocks: one line with the path, what it found and what was expected.
  * Destroy with petra_profile_destroy. */

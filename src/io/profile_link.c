@@ -5,65 +5,68 @@
 #include <hdf5.h>
 
 #include <math.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { STATISTICS = 6 };
 static const double MOST_S = 1e6; /* as for the costs of a config */
 
-bool petra_profile_link_put(int64_t file, const petra_profile *profile) {
+/* Times of messages: members of petra_profile_message, each a petra_spread (of STATISTICS columns) or a number. */
+static const struct {
+  const char *name;
+  size_t offset;
+  int columns;
+} columns[] = {{"link/time", offsetof(petra_profile_message, time), STATISTICS},
+               {"link/alone", offsetof(petra_profile_message, alone), STATISTICS},
+               {"link/pack", offsetof(petra_profile_message, pack_s), 1},
+               {"link/unpack", offsetof(petra_profile_message, unpack_s), 1}};
+enum { COLUMNS = sizeof columns / sizeof *columns, ALONE = 1 };
+_Static_assert(sizeof(petra_spread) == STATISTICS * sizeof(double), "a spread is its columns");
+
+static double *values_of(petra_profile_message *message, int column) {
+  return (double *)((char *)message + columns[column].offset);
+}
+
+static petra_hdf5_set describe(const char *name, int64_t type, int rank, int32_t count, const void *values) {
   static const char *const dimensions[] = {"message", "statistic"};
   static const char *const statistics[STATISTICS] = {"minimum",        "first quartile", "median",
                                                      "third quartile", "maximum",        "mean"};
+  return (petra_hdf5_set){.name = name,
+                          .type = type,
+                          .rank = rank,
+                          .extent = {count, STATISTICS},
+                          .values = values,
+                          .units = type == H5T_STD_I64LE ? "byte" : "s",
+                          .dimensions = dimensions,
+                          .legend = rank == 2 ? "columns" : NULL,
+                          .texts = statistics,
+                          .text_count = rank == 2 ? STATISTICS : 0};
+}
+
+bool petra_profile_link_put(int64_t file, const petra_profile *profile) {
   const int32_t count = profile->messages;
   int64_t bytes[PETRA_PROFILE_MESSAGES];
-  double time[PETRA_PROFILE_MESSAGES][STATISTICS], pack[PETRA_PROFILE_MESSAGES], unpack[PETRA_PROFILE_MESSAGES];
-  for (int32_t i = 0; i < count; i++) {
-    const petra_profile_message *m = &profile->message[i];
-    const double row[STATISTICS] = {m->time.min,       m->time.quartile1, m->time.median,
-                                    m->time.quartile3, m->time.max,       m->time.mean};
-    bytes[i] = m->bytes;
-    memcpy(time[i], row, sizeof row);
-    pack[i] = m->pack_s;
-    unpack[i] = m->unpack_s;
+  double values[PETRA_PROFILE_MESSAGES * STATISTICS];
+  for (int32_t i = 0; i < count; i++)
+    bytes[i] = profile->message[i].bytes;
+  petra_hdf5_set set = describe("link/bytes", H5T_STD_I64LE, 1, count, bytes);
+  bool done = petra_hdf5_put_i32(file, "ranks", profile->ranks) >= 0 && petra_hdf5_put_group(file, "link") &&
+              petra_hdf5_put_set(file, &set);
+  for (int c = 0; c < COLUMNS && done; c++) {
+    if (c == ALONE && !profile->has_alone)
+      continue;
+    for (int32_t i = 0; i < count; i++) {
+      petra_profile_message message = profile->message[i];
+      memcpy(values + columns[c].columns * i, values_of(&message, c), (size_t)columns[c].columns * sizeof *values);
+    }
+    set = describe(columns[c].name, H5T_IEEE_F64LE, columns[c].columns > 1 ? 2 : 1, count, values);
+    done = petra_hdf5_put_set(file, &set);
   }
-  const petra_hdf5_set sets[] = {{.name = "link/bytes",
-                                  .type = H5T_STD_I64LE,
-                                  .rank = 1,
-                                  .extent = {count},
-                                  .values = bytes,
-                                  .units = "byte",
-                                  .dimensions = dimensions},
-                                 {.name = "link/time",
-                                  .type = H5T_IEEE_F64LE,
-                                  .rank = 2,
-                                  .extent = {count, STATISTICS},
-                                  .values = time,
-                                  .units = "s",
-                                  .dimensions = dimensions,
-                                  .legend = "columns",
-                                  .texts = statistics,
-                                  .text_count = STATISTICS},
-                                 {.name = "link/pack",
-                                  .type = H5T_IEEE_F64LE,
-                                  .rank = 1,
-                                  .extent = {count},
-                                  .values = pack,
-                                  .units = "s",
-                                  .dimensions = dimensions},
-                                 {.name = "link/unpack",
-                                  .type = H5T_IEEE_F64LE,
-                                  .rank = 1,
-                                  .extent = {count},
-                                  .values = unpack,
-                                  .units = "s",
-                                  .dimensions = dimensions}};
-  bool done = petra_hdf5_put_i32(file, "ranks", profile->ranks) >= 0 && petra_hdf5_put_group(file, "link");
-  for (size_t i = 0; i < sizeof sets / sizeof *sets && done; i++)
-    done = petra_hdf5_put_set(file, &sets[i]);
   return done;
 }
 
-/* Reads a data set of `rank` dimensions, the first of `count`, the second of STATISTICS. */
+/* Reads a data set of `count` rows, of one number or of STATISTICS. */
 static petra_status read_set(const petra_hdf5_file *file, const char *name, int class, int rank, int64_t count,
                              void *values) {
   int64_t extent[2] = {0, STATISTICS};
@@ -76,7 +79,7 @@ static petra_status read_set(const petra_hdf5_file *file, const char *name, int 
     H5Dclose(set);
   return done ? PETRA_OK
               : petra_fail(PETRA_DATA,
-                           "%s: %s is missing, or of another shape or type than `petra profile` writes for %lld "
+                           "%s: /%s is missing, or of another shape or type than `petra profile` writes for %lld "
                            "message sizes",
                            file->path, name, (long long)count);
 }
@@ -93,32 +96,40 @@ static petra_status read_count(const petra_hdf5_file *file, int64_t *count) {
                            PETRA_PROFILE_MESSAGES);
 }
 
-static bool is_time(double seconds) {
-  return seconds >= 0 && seconds <= MOST_S;
+static petra_status refuse(const petra_hdf5_file *file, int64_t i) {
+  return petra_fail(PETRA_DATA, "%s: /link: message size %lld: expected rising sizes, and times of 0 .. %g s",
+                    file->path, (long long)i + 1, MOST_S);
+}
+
+static petra_status read_column(const petra_hdf5_file *file, int column, int64_t count, petra_profile *profile) {
+  const int wide = columns[column].columns;
+  double values[PETRA_PROFILE_MESSAGES * STATISTICS];
+  PETRA_TRY(read_set(file, columns[column].name, H5T_FLOAT, wide > 1 ? 2 : 1, count, values));
+  for (int64_t i = 0; i < wide * count; i++)
+    if (!(values[i] >= 0 && values[i] <= MOST_S))
+      return refuse(file, i / wide);
+  for (int64_t i = 0; i < count; i++)
+    memcpy(values_of(&profile->message[i], column), values + wide * i, (size_t)wide * sizeof *values);
+  return PETRA_OK;
 }
 
 petra_status petra_profile_link_read(const petra_hdf5_file *file, petra_profile *profile) {
   int64_t count, bytes[PETRA_PROFILE_MESSAGES];
-  double time[PETRA_PROFILE_MESSAGES][STATISTICS], pack[PETRA_PROFILE_MESSAGES], unpack[PETRA_PROFILE_MESSAGES];
   profile->ranks = 1;
   if (H5Lexists(file->id, "/link", H5P_DEFAULT) <= 0)
     return PETRA_OK;
   PETRA_TRY(petra_hdf5_get_i32(file, "ranks", &profile->ranks));
   PETRA_TRY(read_count(file, &count));
-  PETRA_TRY(read_set(file, "/link/bytes", H5T_INTEGER, 1, count, bytes));
-  PETRA_TRY(read_set(file, "/link/time", H5T_FLOAT, 2, count, time));
-  PETRA_TRY(read_set(file, "/link/pack", H5T_FLOAT, 1, count, pack));
-  PETRA_TRY(read_set(file, "/link/unpack", H5T_FLOAT, 1, count, unpack));
+  PETRA_TRY(read_set(file, "link/bytes", H5T_INTEGER, 1, count, bytes));
   for (int64_t i = 0; i < count; i++) {
-    bool right = bytes[i] > (i > 0 ? bytes[i - 1] : 0) && is_time(pack[i]) && is_time(unpack[i]);
-    for (int s = 0; s < STATISTICS; s++)
-      right = right && is_time(time[i][s]);
-    if (!right)
-      return petra_fail(PETRA_DATA, "%s: /link: message size %lld: expected rising sizes, and times of 0 .. %g s",
-                        file->path, (long long)i + 1, MOST_S);
-    profile->message[i] = (petra_profile_message){
-        bytes[i], {time[i][0], time[i][1], time[i][2], time[i][3], time[i][4], time[i][5]}, pack[i], unpack[i]};
+    if (bytes[i] <= (i > 0 ? bytes[i - 1] : 0))
+      return refuse(file, i);
+    profile->message[i].bytes = bytes[i];
   }
+  profile->has_alone = H5Lexists(file->id, "link/alone", H5P_DEFAULT) > 0;
+  for (int c = 0; c < COLUMNS; c++)
+    if (c != ALONE || profile->has_alone)
+      PETRA_TRY(read_column(file, c, count, profile));
   profile->messages = (int32_t)count;
   return PETRA_OK;
 }

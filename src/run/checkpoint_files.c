@@ -5,6 +5,7 @@
 #include "base/seal.h"
 #include "io/checkpoint.h"
 #include "run/folder.h"
+#include "schedule/arrival.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -61,19 +62,39 @@ petra_status petra_checkpoint_find(const char *path, const petra_config *config,
   return status;
 }
 
-petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_config *config, int64_t microbatches,
+/* What is under way in one has no place in the other. */
+static petra_status check_arrival(const petra_archive *archive, const petra_config *config,
+                                  const petra_program_options *program, bool by_arrival,
+                                  const petra_checkpoint_begin *begin) {
+  const int64_t actions = petra_arrival_actions(program, begin->read);
+  if (by_arrival && begin->arrived_ns < 0)
+    return petra_config_fail(config, "run.mode",
+                             "execute, but %s was written with run.mode: emulate by a method that takes messages as "
+                             "they come; expected run.mode: emulate",
+                             archive->path);
+  if (!by_arrival && begin->arrived_ns >= 0)
+    return petra_config_fail(config, "run.mode",
+                             "emulate, but %s was written with run.mode: execute by a method that takes messages as "
+                             "they come; expected run.mode: execute",
+                             archive->path);
+  return by_arrival ? petra_archive_within(archive, "begin", "actions", begin->actions, actions, actions) : PETRA_OK;
+}
+
+petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_config *config,
+                                         const petra_program_options *program, bool by_arrival,
                                          petra_checkpoint_begin *begin) {
   PETRA_TRY(petra_archive_integers(archive, "begin", (int64_t *)begin, sizeof *begin / sizeof(int64_t)));
   PETRA_TRY(petra_archive_within(archive, "begin", "actions", begin->actions, 1, INT64_MAX));
   PETRA_TRY(petra_archive_within(archive, "begin", "microbatches read", begin->read, 1, INT64_MAX));
   PETRA_TRY(petra_archive_within(archive, "begin", "bytes of the log", begin->log_bytes, PETRA_SEAL_BYTES, INT64_MAX));
   PETRA_TRY(petra_archive_within(archive, "begin", "a time", begin->clock_ns, 0, INT64_MAX));
-  if (begin->read >= microbatches)
+  PETRA_TRY(petra_archive_within(archive, "begin", "a time", begin->arrived_ns, -1, INT64_MAX));
+  if (begin->read >= program->microbatches)
     return petra_config_fail(
         config, "run.epochs",
         "%lld microbatches in all, and the checkpoint was written after %lld; expected a longer run",
-        (long long)microbatches, (long long)begin->read);
-  return PETRA_OK;
+        (long long)program->microbatches, (long long)begin->read);
+  return check_arrival(archive, config, program, by_arrival, begin);
 }
 
 petra_status petra_checkpoint_read_log(petra_archive *archive, const petra_checkpoint_begin *begin, char **log) {

@@ -6,6 +6,7 @@
 
 #include "base/archive.h"
 #include "base/config.h"
+#include "schedule/program.h"
 
 typedef struct petra_checkpoint_files {
   char *path;   /* DIR/checkpoint.h5 */
@@ -32,10 +33,15 @@ typedef struct petra_checkpoint_begin {
   int64_t read;      /* microbatches that stage 1 had read */
   int64_t log_bytes; /* of run.h5 at that moment */
   int64_t clock_ns; /* rank 0's clock (base/clock.h), which recorded actions count by; 0: no actions are in the parts */
+  /* Of a run by arrival under the wall clock, whose stages had all done the microbatches that were read, and nothing was under
+   * way: nanoseconds since it began. -1: of a run that goes through a schedule. */
+  int64_t arrived_ns;
 } petra_checkpoint_begin;
 
-/* PETRA_CONFIG if the run, of so many microbatches, ends before the checkpoint. */
-petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_config *config, int64_t microbatches,
+/* PETRA_CONFIG if the run, of program->microbatches, ends before the checkpoint, and if one of the two is `by_arrival` under
+ * the wall clock and the other is not. */
+petra_status petra_checkpoint_read_begin(petra_archive *archive, const petra_config *config,
+                                         const petra_program_options *program, bool by_arrival,
                                          petra_checkpoint_begin *begin);
 
 /* The log in it (petra_runlog_image's), of begin->log_bytes bytes; free with petra_free. */

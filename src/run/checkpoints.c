@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/stop.h"
+#include "schedule/arrival.h"
 #include "sim/worker_cost.h"
 
 #include <stddef.h>
@@ -18,8 +19,9 @@ typedef struct checkpoints {
   int64_t resumed;        /* of these, those that the checkpoint has done */
   int64_t *measured;      /* of all actions done, where durations are measured; NULL: they are not */
   int64_t measured_capacity;
-  int64_t read;    /* microbatches that stage 1 has read */
-  int64_t written; /* of these, at the last checkpoint */
+  int64_t read;            /* microbatches that stage 1 has read */
+  int64_t written;         /* of these, at the last checkpoint */
+  int64_t began, began_ns; /* by arrival: `written` and its clock when the run goes on */
 } checkpoints;
 
 /* Of an action: a month. */
@@ -45,8 +47,8 @@ static int64_t reads(const checkpoints *c, const petra_action *actions, int coun
 
 /* Whether stage 1 is about to read the first microbatch after a checkpoint is due. */
 static bool is_due(const checkpoints *c, const petra_action *actions, int count) {
-  return c->options.every > 0 && c->read > 0 && c->read % c->options.every == 0 && c->read != c->written &&
-         reads(c, actions, count) > 0;
+  return !c->options.by_arrival && c->options.every > 0 && c->read > 0 && c->read % c->options.every == 0 &&
+         c->read != c->written && reads(c, actions, count) > 0;
 }
 
 /* What is told when the run is stopped. */
@@ -62,21 +64,36 @@ static void say_how_to_go_on(const checkpoints *c) {
     petra_stop_say("stopped; no checkpoints are written (run.checkpoint_every: 0), there is nothing to go on from");
 }
 
+static petra_status write_one(checkpoints *c, petra_checkpoint_begin *begin) {
+  PETRA_TRY(petra_worker_finish(c->options.worker)); /* the log is in the checkpoint */
+  begin->clock_ns = petra_execution_clock_ns(c->options.state.execution);
+  const int64_t began_ns = petra_clock_ns();
+  PETRA_TRY(petra_checkpoint_save(&c->options.state, begin, c->measured));
+  petra_execution_paused(c->options.state.execution, petra_clock_ns() - began_ns);
+  c->written = begin->read;
+  say_how_to_go_on(c);
+  return PETRA_OK;
+}
+
 static petra_status starting(petra_observer *base, int64_t now_ns, const petra_action *actions, int count) {
   checkpoints *c = (checkpoints *)base;
   (void)now_ns;
   PETRA_TRY(petra_stop_asked());
   if (c->done < c->resumed || !is_due(c, actions, count))
     return PETRA_OK;
-  PETRA_TRY(petra_worker_finish(c->options.worker)); /* the log is in the checkpoint */
+  return write_one(c, &(petra_checkpoint_begin){.actions = c->done, .read = c->read, .arrived_ns = -1});
+}
+
+static petra_status write_cut(void *context, int64_t microbatches, int64_t now_ns) {
+  checkpoints *c = context;
   petra_checkpoint_begin begin = {
-      .actions = c->done, .read = c->read, .clock_ns = petra_execution_clock_ns(c->options.state.execution)};
-  const int64_t began_ns = petra_clock_ns();
-  PETRA_TRY(petra_checkpoint_save(&c->options.state, &begin, c->measured));
-  petra_execution_paused(c->options.state.execution, petra_clock_ns() - began_ns);
-  c->written = c->read;
-  say_how_to_go_on(c);
-  return PETRA_OK;
+      .actions = petra_arrival_actions(program_of(c), microbatches), .read = microbatches, .arrived_ns = now_ns};
+  return write_one(c, &begin);
+}
+
+petra_executor_cuts petra_checkpoints_cuts(petra_observer *base) {
+  checkpoints *c = (checkpoints *)base;
+  return c ? (petra_executor_cuts){c->began, c->began_ns, c->options.every, write_cut, c} : (petra_executor_cuts){0};
 }
 
 /* Durations that are measured cannot be found again: what was done before the checkpoint takes what it took then. */
@@ -149,9 +166,15 @@ static petra_status read_measured(checkpoints *c, petra_archive *archive) {
 static petra_status resume(checkpoints *c) {
   const petra_plan *plan = c->options.plan;
   petra_checkpoint_begin begin;
-  PETRA_TRY(petra_checkpoint_read_begin(c->options.resume, plan->config, plan->program.microbatches, &begin));
-  c->resumed = begin.actions;
+  PETRA_TRY(
+      petra_checkpoint_read_begin(c->options.resume, plan->config, &plan->program, c->options.by_arrival, &begin));
   c->written = begin.read;
+  if (c->options.by_arrival) { /* all was done, and nothing of the executor is under way */
+    c->began = begin.read;
+    c->began_ns = begin.arrived_ns;
+    return petra_checkpoint_load(&c->options.state, &begin, c->options.resume);
+  }
+  c->resumed = begin.actions;
   if (c->options.measure)
     PETRA_TRY(read_measured(c, c->options.resume));
   const petra_worker_cost_options counting = petra_worker_cost_of(&plan->method, &plan->program);
@@ -177,7 +200,7 @@ petra_status petra_checkpoints_create(const petra_checkpoints_options *options, 
   }
   say_how_to_go_on(c);
   *out = &c->base;
-  *worker = options->resume ? &c->again : options->worker;
+  *worker = c->resumed > 0 ? &c->again : options->worker;
   return PETRA_OK;
 }
 

@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "exec/executor_wall.h"
 #include "exec/replica_losses.h"
 #include "exec/transport_local.h"
 #include "exec/transport_ranks.h"
@@ -47,11 +46,6 @@ struct petra_execution {
 
 static petra_status check(const petra_ranks *ranks, const petra_plan *plan) {
   const petra_config *config = plan->config;
-  if (plan->method.program->arrival && config->run.checkpoint_every > 0)
-    return petra_config_fail(
-        config, "run.checkpoint_every",
-        "%s takes messages as they come and writes no checkpoints with run.mode: execute; expected 0",
-        plan->method.name);
   if (config->probe.per_epoch > 0 && plan->method.program->moment == PETRA_MOMENT_CLOCK)
     return petra_config_fail(config, "probe.per_epoch",
                              "the references of %s are those of a moment of the virtual clock, which run.mode: "
@@ -246,7 +240,7 @@ petra_status petra_execution_finish(petra_execution *e) {
   const petra_executor_wall_times wall =
       e->executor ? petra_executor_wall_took(e->executor) : (petra_executor_wall_times){0};
   petra_worker_ranks_times took = petra_worker_ranks_took(e->worker);
-  if (e->executor) /* evaluations are beside the actions, and there are no checkpoints */
+  if (e->executor) /* evaluations are beside the actions */
     took = (petra_worker_ranks_times){took.busy_ns + wall.evaluating_ns,
                                       petra_carrier_counted(carrier).wait_ns - e->before.wait_ns - wall.waiting_ns,
                                       petra_transport_ranks_copying_ns(e->transport)};
@@ -398,14 +392,15 @@ static petra_status find_start(const petra_execution *e, int64_t *start_ns) {
 }
 
 petra_status petra_execution_executor(petra_execution *e, petra_worker *stages, const petra_network *network,
-                                      petra_executor **out) {
+                                      const petra_executor_cuts *cuts, petra_executor **out) {
   int64_t start_ns;
   PETRA_TRY(find_start(e, &start_ns));
   const petra_executor_wall_options options = {.stages = petra_network_stages(network),
                                                .transport = e->transport,
                                                .carrier = e->ranks->carrier,
                                                .evaluating = stages,
-                                               .origin_ns = start_ns,
+                                               .origin_ns = start_ns - cuts->begin_ns,
+                                               .cuts = *cuts,
                                                .between = e->ranks->rank == 0 ? hear_between : NULL,
                                                .context = e};
   PETRA_TRY(petra_executor_wall_create(&options, &e->executor));

@@ -4,7 +4,7 @@
 #define PETRA_RUN_EXECUTION_H
 
 #include "data/dataset.h"
-#include "exec/executor.h"
+#include "exec/executor_wall.h"
 #include "exec/probe.h"
 #include "exec/worker_stage.h"
 #include "io/runlog.h"
@@ -51,9 +51,10 @@ petra_status petra_execution_worker(petra_execution *execution, petra_worker *wo
                                     petra_transport *transport, bool record, petra_worker **out);
 
 /* The executor of a program without an order (`arrival`), for the worker that petra_execution_worker gave. `stages`: the
- * worker of the stages that are here. All ranks come here. The caller has it, until after petra_execution_finish. */
+ * worker of the stages that are here; `cuts`: the checkpoints. All ranks come here. The caller has it, until after
+ * petra_execution_finish. */
 petra_status petra_execution_executor(petra_execution *execution, petra_worker *stages, const petra_network *network,
-                                      petra_executor **out);
+                                      const petra_executor_cuts *cuts, petra_executor **out);
 
 /* After the executor: rank 0 waits for what the last stage, and a probe's stages, still have to tell. */
 petra_status petra_execution_finish(petra_execution *execution);

@@ -2,8 +2,6 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/probe_replay.h"
-#include "exec/probe_tap.h"
 #include "exec/worker_stage.h"
 
 static const size_t PARCEL_MOST = INT32_MAX - 4096; /* bytes; MPI counts to 2^31 - 1 */
@@ -158,24 +156,36 @@ static petra_status open_ways(petra_execution_probe *p, int way) {
   return petra_carrier_way_out(carrier, 0, way, capacity, &p->ways[0].way);
 }
 
+petra_probe_tap_options petra_execution_probe_tap_of(const petra_plan *plan, petra_backend *backend,
+                                                     petra_stages stages, petra_parcel_outlet outlet) {
+  return (petra_probe_tap_options){.stages = stages,
+                                   .backend = backend,
+                                   .partition = &plan->partition,
+                                   .program = plan->method.program,
+                                   .program_options = &plan->program,
+                                   .per_epoch = plan->config->probe.per_epoch,
+                                   .outlet = outlet};
+}
+
+petra_probe_replay_options petra_execution_probe_replay_of(const petra_plan *plan, petra_backend *backend,
+                                                           const int32_t *rank_of, petra_parcel_inlet inlet) {
+  return (petra_probe_replay_options){.backend = backend,
+                                      .model = &plan->model,
+                                      .partition = &plan->partition,
+                                      .rule = petra_method_stage_rule(&plan->method, plan->inverts),
+                                      .program = plan->method.program,
+                                      .program_options = &plan->program,
+                                      .per_epoch = plan->config->probe.per_epoch,
+                                      .rank_of = rank_of,
+                                      .inlet = inlet};
+}
+
 static petra_status create_ends(petra_execution_probe *p) {
-  const petra_plan *plan = p->network->plan;
-  const petra_probe_tap_options tap = {.stages = petra_network_stages(p->network),
-                                       .backend = p->network->backend,
-                                       .partition = &plan->partition,
-                                       .program = plan->method.program,
-                                       .program_options = &plan->program,
-                                       .per_epoch = plan->config->probe.per_epoch,
-                                       .outlet = {p, room, send}};
-  const petra_probe_replay_options replay = {.backend = p->network->backend,
-                                             .model = &plan->model,
-                                             .partition = &plan->partition,
-                                             .rule = petra_method_stage_rule(&plan->method, plan->inverts),
-                                             .program = plan->method.program,
-                                             .program_options = &plan->program,
-                                             .per_epoch = plan->config->probe.per_epoch,
-                                             .rank_of = p->network->placement->rank_of,
-                                             .inlet = {p, peek, finished}};
+  const petra_network *network = p->network;
+  const petra_probe_tap_options tap = petra_execution_probe_tap_of(
+      network->plan, network->backend, petra_network_stages(network), (petra_parcel_outlet){p, room, send});
+  const petra_probe_replay_options replay = petra_execution_probe_replay_of(
+      network->plan, network->backend, network->placement->rank_of, (petra_parcel_inlet){p, peek, finished});
   PETRA_TRY(petra_probe_tap_create(&tap, &p->tap));
   PETRA_OBSERVERS_ADD(petra_stage_observer, &p->groups, petra_probe_tap_groups(p->tap));
   if (p->ranks->rank > 0)

@@ -2,8 +2,16 @@
 #ifndef PETRA_RUN_EXECUTION_PROBE_H
 #define PETRA_RUN_EXECUTION_PROBE_H
 
-#include "exec/probe.h"
+#include "exec/probe_replay.h"
+#include "exec/probe_tap.h"
 #include "run/network.h"
+
+/* The two ends of a plan's probe, but for where parcels go and come from. `backend`, `rank_of` (of each stage) and what the plan has
+ * are borrowed. */
+petra_probe_tap_options petra_execution_probe_tap_of(const petra_plan *plan, petra_backend *backend,
+                                                     petra_stages stages, petra_parcel_outlet outlet);
+petra_probe_replay_options petra_execution_probe_replay_of(const petra_plan *plan, petra_backend *backend,
+                                                           const int32_t *rank_of, petra_parcel_inlet inlet);
 
 typedef struct petra_execution_probe petra_execution_probe;
 

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/seal.h"
 #include "base/utf8.h"
 #include "io/checkpoint.h"
 #include "io/runlog_read.h"
@@ -95,13 +96,16 @@ static petra_status resume(const petra_folder *folder, const petra_config *confi
   if (!has_log)
     return PETRA_OK;
   PETRA_TRY(petra_join_path(folder->path, marks[RUN_LOG], &log));
-  petra_status status = petra_runlog_summary_read(log, &run);
-  if (status == PETRA_OK && run->complete)
+  petra_status status = PETRA_OK;
+  if (has_checkpoint && petra_seal_is_damaged(log))
+    petra_log(PETRA_LOG_WARNING, "%s is damaged; the log in %s/%s takes its place", log, folder->path,
+              marks[CHECKPOINT]);
+  else
+    status = petra_runlog_summary_read(log, &run);
+  if (status == PETRA_OK && run && run->complete)
     status = go_on_with_complete(folder, config, log, run, has_checkpoint);
   if (status == PETRA_DATA) { /* a power cut can leave such a file */
-    petra_log(PETRA_LOG_WARNING, "%s: %s", log,
-              has_checkpoint ? "is replaced by the log in the checkpoint"
-                             : "is replaced: the run begins at its beginning");
+    petra_log(PETRA_LOG_WARNING, "%s: is replaced: the run begins at its beginning", log);
     status = PETRA_OK;
   }
   petra_runlog_summary_destroy(run);

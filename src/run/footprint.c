@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "exec/transport_ranks.h"
 #include "run/network.h"
 
 #include <string.h>
@@ -256,4 +257,18 @@ petra_status petra_footprint_counted(const petra_plan *plan, petra_accounting ac
     for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++)
       PETRA_TRY(count_block(plan, accounting, b, &out[j]));
   return PETRA_OK;
+}
+
+void petra_footprint_buffers(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *stages) {
+  for (int32_t j = 0; j + 1 < plan->stages; j++) {
+    petra_stage_summary low, high;
+    if (rank_of[j] == rank_of[j + 1])
+      continue;
+    petra_plan_stage_summary(plan, j, &low);
+    petra_plan_stage_summary(plan, j + 1, &high);
+    stages[j].base[PETRA_MEMORY_MESSAGES] +=
+        petra_transport_ranks_bytes_out(low.forward_bytes) + petra_transport_ranks_bytes_in(high.backward_bytes);
+    stages[j + 1].base[PETRA_MEMORY_MESSAGES] +=
+        petra_transport_ranks_bytes_in(low.forward_bytes) + petra_transport_ranks_bytes_out(high.backward_bytes);
+  }
 }

@@ -17,6 +17,7 @@ libpetra_a_SOURCES += \
 	src/run/merge.c src/run/merge.h \
 	src/run/network.c src/run/network.h \
 	src/run/network_weights.c \
+	src/run/overlap.c src/run/overlap.h \
 	src/run/pauses.c src/run/pauses.h \
 	src/run/pipeline.c src/run/pipeline.h \
 	src/run/news.c src/run/news.h \
@@ -29,6 +30,7 @@ libpetra_a_SOURCES += \
 	src/run/plan_program.c \
 	src/run/probe_log.c src/run/probe_log.h \
 	src/run/profile.h \
+	src/run/profile_alone.c \
 	src/run/profile_link.c \
 	src/run/profile_measure.c \
 	src/run/rank_links.c src/run/rank_links.h \

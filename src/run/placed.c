@@ -1,12 +1,13 @@
 #include "run/placed.h"
 
 #include "base/mem.h"
+#include "run/overlap.h"
 #include "sim/worker_cost.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { STATISTICS = PETRA_PROFILE_QUARTILE3 + 1 };
+enum { STATISTICS = PETRA_PROFILE_QUARTILE3 + 1, SETTLES = 4 };
 
 /* Of one rank, what it does. */
 typedef struct order {
@@ -18,8 +19,8 @@ typedef struct order {
 typedef struct variant {
   petra_executor_virtual_options executor;
   petra_stage_cost *costs;
-  petra_link_times times;
-  int64_t ns[PETRA_PROFILE_MESSAGES];
+  petra_link_times times, shared;
+  int64_t ns[PETRA_PROFILE_MESSAGES], shared_ns[PETRA_PROFILE_MESSAGES];
 } variant;
 
 struct petra_placed {
@@ -27,6 +28,8 @@ struct petra_placed {
   const petra_plan *plan;
   const petra_cluster *cluster;
   int32_t *device_of; /* of each stage the rank, from 1; NULL: not placed */
+  int32_t *rank_of;   /* the same, from 0 */
+  double *shares;     /* per rank: of the others that compute while it does; NULL: no matter */
   int32_t ranks;
   order *orders; /* per rank */
   bool ordered, measured_link;
@@ -89,33 +92,73 @@ static petra_status to_quartile(const petra_placed *p, int j, petra_profile_stat
   return PETRA_OK;
 }
 
-static petra_status set_variant(petra_placed *p, petra_profile_statistic statistic) {
+/* A duration that was measured while all ranks compute, where a share of the others does. */
+static int64_t at_share(int64_t ns, int64_t together_ns, int64_t alone_ns, double share) {
+  return at_quartile(ns, together_ns, alone_ns + llround(share * (double)(together_ns - alone_ns)));
+}
+
+static petra_status to_share(const petra_placed *p, int j, double share, petra_stage_cost *cost) {
+  petra_stage_cost together = {0}, alone = {0};
+  PETRA_TRY(petra_plan_profile_statistic(p->plan, j, PETRA_PROFILE_MEAN, &together));
+  PETRA_TRY(petra_plan_profile_statistic(p->plan, j, PETRA_PROFILE_ALONE, &alone));
+  cost->forward_ns = at_share(cost->forward_ns, together.forward_ns, alone.forward_ns, share);
+  cost->backward_ns = at_share(cost->backward_ns, together.backward_ns, alone.backward_ns, share);
+  cost->reconstruct_ns = at_share(cost->reconstruct_ns, together.reconstruct_ns, alone.reconstruct_ns, share);
+  cost->weight_gradient_ns =
+      at_share(cost->weight_gradient_ns, together.weight_gradient_ns, alone.weight_gradient_ns, share);
+  if (cost->weight_gradient_ns > cost->backward_ns)
+    cost->weight_gradient_ns = cost->backward_ns;
+  cost->update_ns = at_share(cost->update_ns, together.update_ns, alone.update_ns, share);
+  return PETRA_OK;
+}
+
+/* By a statistic, and by p->shares where they matter. */
+static petra_status set_costs(petra_placed *p, petra_profile_statistic statistic) {
   const petra_executor_virtual_options *given = &p->cluster->executor;
   const petra_profile *profile = p->plan->profile;
+  petra_stage_cost *costs = p->variant[statistic].costs;
+  const int32_t stages = p->plan->stages;
+  for (int32_t j = 0; j < stages; j++) {
+    costs[j] = given->costs[given->cost_count == 1 ? 0 : j];
+    if (statistic != PETRA_PROFILE_MEAN)
+      PETRA_TRY(to_quartile(p, j, statistic, &costs[j]));
+    if (p->shares)
+      PETRA_TRY(to_share(p, j, p->shares[p->rank_of[j]], &costs[j]));
+  }
+  for (int32_t stage = 1; stage <= stages && p->device_of && profile && profile->messages > 0; stage++)
+    add_copies(p, stage, costs);
+  return PETRA_OK;
+}
+
+static void set_link(petra_placed *p, petra_profile_statistic statistic) {
+  const petra_profile *profile = p->plan->profile;
+  variant *v = &p->variant[statistic];
+  for (int32_t i = 0; i < profile->messages; i++) {
+    const petra_profile_message *m = &profile->message[i];
+    v->shared_ns[i] = petra_nanoseconds(statistic_of(&m->time, statistic));
+    v->ns[i] = profile->has_alone ? petra_nanoseconds(statistic_of(&m->alone, statistic)) : v->shared_ns[i];
+  }
+  v->times = (petra_link_times){profile->messages, p->bytes, v->ns};
+  v->shared = (petra_link_times){profile->messages, p->bytes, v->shared_ns};
+  v->executor.fabric.times = &v->times;
+  v->executor.fabric.shared = profile->has_alone ? &v->shared : NULL;
+  v->executor.fabric.latency_ns = v->ns[0];
+}
+
+static petra_status set_variant(petra_placed *p, petra_profile_statistic statistic) {
   const int32_t stages = p->plan->stages;
   variant *v = &p->variant[statistic];
   PETRA_TRY(petra_allocate(&v->costs, (size_t)stages, sizeof *v->costs));
-  v->executor = *given;
+  v->executor = p->cluster->executor;
   v->executor.costs = v->costs;
   v->executor.cost_count = stages;
-  for (int32_t j = 0; j < stages; j++) {
-    v->costs[j] = given->costs[given->cost_count == 1 ? 0 : j];
-    if (statistic != PETRA_PROFILE_MEAN)
-      PETRA_TRY(to_quartile(p, j, statistic, &v->costs[j]));
-  }
+  PETRA_TRY(set_costs(p, statistic));
   if (!p->device_of)
     return PETRA_OK;
   v->executor.engines = 1;
   v->executor.rule.early = false; /* as stages compute: with their backward */
-  for (int32_t stage = 1; stage <= stages && profile && profile->messages > 0; stage++)
-    add_copies(p, stage, v->costs);
-  if (!p->measured_link)
-    return PETRA_OK;
-  for (int32_t i = 0; i < profile->messages; i++)
-    v->ns[i] = petra_nanoseconds(statistic_of(&profile->message[i].time, statistic));
-  v->times = (petra_link_times){profile->messages, p->bytes, v->ns};
-  v->executor.fabric.times = &v->times;
-  v->executor.fabric.latency_ns = v->ns[0];
+  if (p->measured_link)
+    set_link(p, statistic);
   return PETRA_OK;
 }
 
@@ -159,6 +202,24 @@ static petra_status execute(const petra_executor_virtual_options *settings, cons
   return status;
 }
 
+/* The shares of the run over the ranks, and its costs by them. */
+static petra_status settle(petra_placed *p, petra_profile_statistic statistic) {
+  petra_status status = PETRA_OK;
+  for (int32_t r = 0; r < p->ranks; r++)
+    p->shares[r] = 1;
+  for (int i = 0; i < SETTLES && status == PETRA_OK; i++) {
+    petra_overlap *overlap;
+    PETRA_TRY(petra_overlap_create(p->rank_of, p->ranks, &overlap));
+    status =
+        execute(&p->variant[statistic].executor, p->plan, &p->program, &p->options, petra_overlap_observer(overlap));
+    petra_overlap_shares(overlap, p->shares);
+    petra_overlap_destroy(overlap);
+    if (status == PETRA_OK)
+      status = set_costs(p, statistic);
+  }
+  return status;
+}
+
 petra_status petra_placed_order(petra_placed *p) {
   static const petra_observer_ops ops = {.starting = starting};
   if (p->ordered || !p->device_of)
@@ -167,6 +228,9 @@ petra_status petra_placed_order(petra_placed *p) {
   p->base.next = NULL;
   PETRA_TRY(execute(&p->cluster->executor, p->plan, p->plan->method.program, &p->plan->program, &p->base));
   p->ordered = true;
+  for (int s = PETRA_PROFILE_MEAN; s < STATISTICS && p->shares; s++)
+    if (p->variant[s].costs)
+      PETRA_TRY(settle(p, (petra_profile_statistic)s));
   return PETRA_OK;
 }
 
@@ -223,8 +287,9 @@ static petra_status place(petra_placed *p, const int32_t *rank_of, int32_t ranks
   p->ranks = ranks;
   PETRA_TRY(petra_allocate(&p->device_of, (size_t)plan->stages, sizeof *p->device_of));
   PETRA_TRY(petra_allocate(&p->orders, (size_t)ranks, sizeof *p->orders));
+  PETRA_TRY(petra_allocate(&p->rank_of, (size_t)plan->stages, sizeof *p->rank_of));
   for (int32_t j = 0; j < plan->stages; j++)
-    p->device_of[j] = rank_of[j] + 1;
+    p->device_of[j] = (p->rank_of[j] = rank_of[j]) + 1;
   p->program.next = next;
   p->program.locked = false;
   p->options.data = p;
@@ -255,6 +320,8 @@ petra_status petra_placed_create(const petra_plan *plan, const petra_cluster *cl
   PETRA_TRY_GOTO(status, set_variant(p, PETRA_PROFILE_MEAN), fail);
   for (int s = PETRA_PROFILE_QUARTILE1; s < STATISTICS && petra_placed_has_interval(p); s++)
     PETRA_TRY_GOTO(status, set_variant(p, (petra_profile_statistic)s), fail);
+  if (rank_of && ranks > 1 && plan->profile && plan->profile->has_alone)
+    PETRA_TRY_GOTO(status, petra_allocate(&p->shares, (size_t)ranks, sizeof *p->shares), fail);
   *out = p;
   return PETRA_OK;
 fail:
@@ -271,5 +338,7 @@ void petra_placed_destroy(petra_placed *p) {
     petra_free(p->variant[s].costs);
   petra_free(p->orders);
   petra_free(p->device_of);
+  petra_free(p->rank_of);
+  petra_free(p->shares);
   petra_free(p);
 }

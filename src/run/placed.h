@@ -4,6 +4,10 @@
  * another rank takes its link, and both ranks time to turn tensors into it and back. So there are two runs of the executor:
  * one over the stages, whose order is kept, and one over the ranks, which goes by that order.
  *
+ * A profile of several ranks tells what actions take while all of them compute, and while the others wait. An action then takes
+ * what lies between, by the share of the other ranks that compute while its rank does: which is the run's, so that it is found by
+ * some runs of the executor, each with the shares of the one before.
+ *
  * Costs are those of the plan's cluster or, for an interval, the quartiles of its profile: every cost at its first, or at its
  * third, which is what the run takes where all of the machine is as fast, or as slow, as a quarter of the time. */
 #ifndef PETRA_RUN_PLACED_H
@@ -31,7 +35,7 @@ const petra_executor_virtual_options *petra_placed_executor(const petra_placed *
 const petra_program_ops *petra_placed_program(const petra_placed *placed);
 const petra_program_options *petra_placed_options(const petra_placed *placed);
 
-/* Finds the order; before petra_placed_program runs. */
+/* Finds the order, and the costs that depend on it; before an executor is made of petra_placed_executor. */
 petra_status petra_placed_order(petra_placed *placed);
 
 /* Runs it; *times (petra_rank_times_init) is told of every action. */

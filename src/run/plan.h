@@ -68,7 +68,12 @@ petra_status petra_plan_profile_cost(const petra_plan *plan, int stage, petra_st
 
 /* The same of a quartile, the mean where it lies on the wrong side of it. Sums of quartiles: what a stage takes when all of
  * it is as fast, or as slow. */
-typedef enum { PETRA_PROFILE_MEAN, PETRA_PROFILE_QUARTILE1, PETRA_PROFILE_QUARTILE3 } petra_profile_statistic;
+typedef enum {
+  PETRA_PROFILE_MEAN,
+  PETRA_PROFILE_QUARTILE1,
+  PETRA_PROFILE_QUARTILE3,
+  PETRA_PROFILE_ALONE /* while the other ranks waited: the profile has_alone; the mean where that is less */
+} petra_profile_statistic;
 petra_status petra_plan_profile_statistic(const petra_plan *plan, int stage, petra_profile_statistic statistic,
                                           petra_stage_cost *out);
 

@@ -95,12 +95,15 @@ static petra_status find_rows(const petra_plan *plan, int stage, int *first, int
   return PETRA_OK;
 }
 
-static double value_of(const petra_spread *spread, petra_profile_statistic statistic) {
+static double value_of(const petra_profile_stage *stage, int part, petra_profile_statistic statistic) {
+  const petra_spread *spread = &stage->part[part];
   switch (statistic) {
   case PETRA_PROFILE_QUARTILE1:
     return spread->quartile1 < spread->mean ? fmax(spread->quartile1, 0) : spread->mean;
   case PETRA_PROFILE_QUARTILE3:
     return fmax(spread->quartile3, spread->mean);
+  case PETRA_PROFILE_ALONE:
+    return fmin(stage->alone_s[part], spread->mean);
   case PETRA_PROFILE_MEAN:
     break;
   }
@@ -114,7 +117,7 @@ petra_status petra_plan_profile_statistic(const petra_plan *plan, int stage, pet
   PETRA_TRY(find_rows(plan, stage, &first, &end));
   for (int row = first; row < end; row++)
     for (int part = 0; part < PETRA_PROFILE_PARTS; part++)
-      sum[part] += value_of(&plan->profile->stage[row].part[part], statistic);
+      sum[part] += value_of(&plan->profile->stage[row], part, statistic);
   out->forward_ns = petra_nanoseconds(sum[PETRA_PROFILE_FORWARD]);
   out->backward_ns = petra_nanoseconds(sum[PETRA_PROFILE_BACKWARD]);
   out->reconstruct_ns = petra_nanoseconds(sum[PETRA_PROFILE_RECONSTRUCT]);

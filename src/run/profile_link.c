@@ -8,9 +8,9 @@
 
 enum { LEAST_BYTES = 64, STEP = 8, ENOUGH_BYTES = 1 << 20, FEW_BYTES = 64 << 10, SWAPS = 10, FEW_SWAPS = 4 };
 
-/* What is measured of each size: what a message takes while one of the same size goes the other way, as in a pipeline; and the
- * rank's own time for tensors. */
-enum { TIME, PACK, UNPACK, KINDS };
+/* What is measured of each size: what a message takes while one of the same size goes the other way, as in a pipeline, and with
+ * nothing the other way; and the rank's own time for tensors. */
+enum { TIME, ALONE, PACK, UNPACK, KINDS };
 
 typedef struct measurement {
   petra_ranks *ranks;
@@ -77,6 +77,44 @@ static petra_status time_size(measurement *m, int size) {
   return PETRA_OK;
 }
 
+/* There and back, the way back with the smallest message. Measured at the rank that sends. */
+static petra_status echo(measurement *m, int64_t bytes, bool sends) {
+  if (sends)
+    PETRA_TRY(send(m, bytes));
+  PETRA_TRY(receive(m));
+  if (!sends)
+    PETRA_TRY(send(m, m->bytes[0]));
+  m->number++;
+  return PETRA_OK;
+}
+
+/* One rank sends, then the other. */
+static petra_status time_alone(measurement *m, int size, bool first) {
+  const int64_t bytes = m->bytes[size];
+  const int echoes = bytes < FEW_BYTES ? SWAPS : FEW_SWAPS;
+  double *samples = samples_of(m, ALONE, size);
+  for (int turn = 0; turn < 2; turn++)
+    for (int r = -m->warmup; r < m->repetitions; r++) {
+      const bool sends = first == (turn == 0);
+      const double start_s = petra_clock_s();
+      for (int i = 0; i < echoes; i++)
+        PETRA_TRY(echo(m, bytes, sends));
+      if (r >= 0 && sends)
+        samples[r] = (petra_clock_s() - start_s) / echoes;
+    }
+  return PETRA_OK;
+}
+
+/* One way, of what was measured there and back. */
+static void without_way_back(measurement *m) {
+  const double back_s = petra_profile_spread(samples_of(m, ALONE, 0), (size_t)m->repetitions).median / 2;
+  for (int i = 0; i < m->sizes; i++)
+    for (int r = 0; r < m->repetitions; r++) {
+      double *sample = &samples_of(m, ALONE, i)[r];
+      *sample = *sample > back_s ? *sample - back_s : 0;
+    }
+}
+
 static petra_status time_pair(measurement *m, int lower) {
   const int rank = m->ranks->rank;
   const bool first = rank == lower;
@@ -87,8 +125,11 @@ static petra_status time_pair(measurement *m, int lower) {
   m->number = 0;
   PETRA_TRY(petra_carrier_way_out(m->ranks->carrier, other, 2 * lower + !first, capacity, &m->out));
   PETRA_TRY(petra_carrier_way_in(m->ranks->carrier, other, 2 * lower + first, capacity, &m->in));
-  for (int i = 0; i < m->sizes; i++)
+  for (int i = 0; i < m->sizes; i++) {
     PETRA_TRY(time_size(m, i));
+    PETRA_TRY(time_alone(m, i, first));
+  }
+  without_way_back(m);
   return PETRA_OK;
 }
 
@@ -151,6 +192,7 @@ static void summarise(measurement *m, petra_profile *out) {
   for (int i = 0; i < m->sizes; i++)
     out->message[i] = (petra_profile_message){.bytes = m->bytes[i],
                                               .time = spread_of(m, TIME, i),
+                                              .alone = spread_of(m, ALONE, i),
                                               .pack_s = spread_of(m, PACK, i).mean,
                                               .unpack_s = spread_of(m, UNPACK, i).mean};
 }

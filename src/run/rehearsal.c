@@ -9,7 +9,6 @@
 #include "run/cluster.h"
 #include "run/actions_gather.h"
 #include "run/execution.h"
-#include "run/folder.h"
 #include "run/pace.h"
 #include "run/trace_observer.h"
 #include "run/worker_sleep.h"
@@ -86,15 +85,15 @@ static petra_status agree(petra_rehearsal *r, petra_status status) {
 }
 
 static petra_status open_records(petra_rehearsal *r) {
-  const petra_trace_observer_options trace = {.path = r->options.trace, .plan = &r->plan};
+  const petra_trace_observer_options trace = {.path = r->options.records.trace, .plan = &r->plan};
   petra_runlog_about about = {
-      .command = r->options.command_line, .backend = "none: actions are slept", .libraries = ""};
+      .command = r->options.records.command_line, .backend = "none: actions are slept", .libraries = ""};
   if (r->options.ranks->rank > 0)
     return PETRA_OK;
-  if (r->options.trace)
+  if (r->options.records.trace)
     PETRA_TRY(petra_trace_observer_create(&trace, &r->trace));
-  PETRA_TRY(petra_folder_open(&r->folder, r->config, r->options.output,
-                              r->options.overwrite ? PETRA_FOLDER_OVERWRITE : PETRA_FOLDER_NEW));
+  PETRA_TRY(petra_folder_open(&r->folder, r->config, r->options.records.output,
+                              r->options.records.overwrite ? PETRA_FOLDER_OVERWRITE : PETRA_FOLDER_NEW));
   return petra_folder_begin(&r->folder, &r->plan, &about);
 }
 
@@ -117,7 +116,7 @@ petra_status petra_rehearsal_open(const petra_config *config, const petra_rehear
 }
 
 static bool records(const petra_rehearsal *r) {
-  return r->config->run.trace_actions || r->options.trace;
+  return r->config->run.trace_actions || r->options.records.trace;
 }
 
 petra_status petra_rehearsal_go(petra_rehearsal *r) {

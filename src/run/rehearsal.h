@@ -4,15 +4,13 @@
 #ifndef PETRA_RUN_REHEARSAL_H
 #define PETRA_RUN_REHEARSAL_H
 
+#include "run/folder.h"
 #include "run/pace.h"
 
 typedef struct petra_rehearsal_options {
-  const char *output;       /* the folder; NULL: run.output/run.name */
-  const char *trace;        /* file for a trace of the wall clock; NULL: none */
-  const char *command_line; /* for the log */
-  bool resume;              /* is refused */
-  bool overwrite;           /* removes the run that the folder holds */
-  petra_ranks *ranks;       /* borrowed */
+  petra_records records; /* without an output: run.output/run.name */
+  bool resume;           /* is refused */
+  petra_ranks *ranks;    /* borrowed */
 } petra_rehearsal_options;
 
 /* At rank 0. */

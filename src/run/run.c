@@ -98,7 +98,8 @@ static petra_status find_checkpoint(petra_run *run, petra_checkpoint_begin *begi
   PETRA_TRY(petra_checkpoint_find(run->checkpoint.path, run->config, &run->resume));
   if (!run->resume)
     return PETRA_OK;
-  PETRA_TRY(petra_checkpoint_read_begin(run->resume, run->config, run->plan.program.microbatches, begin));
+  PETRA_TRY(petra_checkpoint_read_begin(run->resume, run->config, &run->plan.program,
+                                        run->options.ranks && by_arrival(run), begin));
   run->first = begin->read;
   return PETRA_OK;
 }
@@ -130,10 +131,12 @@ static petra_status print_header(const petra_run *run) {
     petra_describe_list(delays, plan->stages, MOST_DELAYS, stdout);
     fputs(" microbatches from F to B, by stage", stdout);
   }
-  printf("\nlength   %lld microbatches of %lld images, %lld an epoch\nrate     %g",
-         (long long)plan->program.microbatches, (long long)config->data.batch, batches, run->lr.base);
+  printf("\nlength   %lld microbatches of ", (long long)plan->program.microbatches);
+  if (config->cluster.replicas > 1)
+    printf("%lld x ", (long long)config->cluster.replicas);
+  printf("%lld images, %lld an epoch\nrate     %g", (long long)config->data.batch, batches, run->lr.base);
   if (run->lr.base != config->optim.lr)
-    printf(" (optim.lr %g, times batch and k over 256)", config->optim.lr);
+    printf(" (optim.lr %g, times the images of an update over 256)", config->optim.lr);
   if (config->lr.warmup_epochs > 0)
     printf(", reached after %lld epoch%s", (long long)config->lr.warmup_epochs,
            config->lr.warmup_epochs == 1 ? "" : "s");
@@ -249,12 +252,6 @@ static petra_status prepare(petra_run *run) {
   PETRA_TRY(plan_program(run));
   if (options->program)
     run->plan.method.program = options->program;
-  if (options->ranks && options->resume && by_arrival(run))
-    return petra_fail(
-        PETRA_UNSUPPORTED,
-        "--resume: %s takes messages as they come and writes no checkpoints with run.mode: execute; expected no "
-        "--resume",
-        run->plan.method.name);
   if (options->ranks) {
     PETRA_TRY(petra_execution_create(options->ranks, &run->plan, &run->execution));
     placement = petra_execution_placement(run->execution);
@@ -397,6 +394,7 @@ static petra_status create_checkpoints(petra_run *run, petra_worker **worker) {
                                              .counting =
                                                  run->execution ? petra_execution_counting(run->execution) : NULL,
                                              .every = run->config->run.checkpoint_every * run->plan.program.batches,
+                                             .by_arrival = run->execution && by_arrival(run),
                                              .measure = run->config->cluster.cost.model == PETRA_COST_MEASURED,
                                              .resume = run->resume};
   if (!run->stored)
@@ -414,8 +412,9 @@ petra_status petra_run_go(petra_run *run) {
   PETRA_TRY(create_checkpoints(run, &worker));
   if (run->wrap)
     worker = run->wrap(run->wrap_context, worker);
+  const petra_executor_cuts cuts = petra_checkpoints_cuts(run->checkpoints);
   PETRA_TRY(run->execution && by_arrival(run)
-                ? petra_execution_executor(run->execution, run->main.worker, &run->main.network, &run->executor)
+                ? petra_execution_executor(run->execution, run->main.worker, &run->main.network, &cuts, &run->executor)
                 : petra_executor_virtual_create(&run->cluster.executor, &run->executor));
   petra_status status =
       run->executor->ops->run(run->executor, run->plan.method.program, &run->plan.program, worker, run->observers);

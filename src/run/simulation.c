@@ -5,7 +5,6 @@
 #include "base/mem.h"
 #include "run/action_log.h"
 #include "run/cluster.h"
-#include "run/folder.h"
 #include "run/footprint.h"
 #include "run/placed.h"
 #include "run/placement.h"
@@ -130,19 +129,24 @@ static petra_status plan_memory(petra_simulation *s) {
                : PETRA_OK;
   s->result.accounting = accounting;
   PETRA_TRY(petra_allocate(&s->memory, (size_t)s->plan.program.stages, sizeof *s->memory));
-  return measured ? petra_footprint_measured(&s->plan, s->memory)
-                  : petra_footprint_counted(&s->plan, counted, s->memory);
+  if (!measured)
+    return petra_footprint_counted(&s->plan, counted, s->memory);
+  PETRA_TRY(petra_footprint_measured(&s->plan, s->memory));
+  if (s->rank_of)
+    petra_footprint_buffers(&s->plan, s->rank_of, s->memory);
+  return PETRA_OK;
 }
 
 static petra_status open_log(petra_simulation *s) {
-  petra_runlog_about about = {.command = s->options.command_line, .backend = "none: costs only", .libraries = ""};
-  if (!s->options.output) {
+  petra_runlog_about about = {
+      .command = s->options.records.command_line, .backend = "none: costs only", .libraries = ""};
+  if (!s->options.records.output) {
     if (s->config->run.trace_actions)
       petra_log(PETRA_LOG_WARNING, "run.trace_actions without --output: nothing is written");
     return PETRA_OK;
   }
-  PETRA_TRY(petra_folder_open(&s->folder, s->config, s->options.output,
-                              s->options.overwrite ? PETRA_FOLDER_OVERWRITE : PETRA_FOLDER_NEW));
+  PETRA_TRY(petra_folder_open(&s->folder, s->config, s->options.records.output,
+                              s->options.records.overwrite ? PETRA_FOLDER_OVERWRITE : PETRA_FOLDER_NEW));
   PETRA_TRY(petra_folder_begin(&s->folder, &s->plan, &about));
   if (s->config->cluster.stages == 0)
     PETRA_TRY(petra_folder_write_stages(&s->folder, &s->plan));
@@ -170,7 +174,7 @@ static petra_status watch_memory(petra_simulation *s) {
 
 static petra_status watch_trace(petra_simulation *s) {
   const petra_trace_observer_options options = {
-      .path = s->options.trace, .plan = &s->plan, .account = s->memory ? account_of : NULL, .context = s};
+      .path = s->options.records.trace, .plan = &s->plan, .account = s->memory ? account_of : NULL, .context = s};
   PETRA_TRY(petra_trace_observer_create(&options, &s->trace));
   PETRA_OBSERVERS_ADD(petra_observer, &s->observers, s->trace);
   return PETRA_OK;
@@ -179,13 +183,13 @@ static petra_status watch_trace(petra_simulation *s) {
 /* Memory comes before the trace, which shows it. */
 static petra_status create_observers(petra_simulation *s) {
   PETRA_TRY(watch_clock(s));
-  if (s->memory && s->options.output)
+  if (s->memory && s->options.records.output)
     PETRA_TRY(petra_samples_create(s->plan.stages, PETRA_MEMORY_CATEGORIES + 1, MEMORY_BINS, &s->samples));
   if (s->memory)
     PETRA_TRY(watch_memory(s));
   if (s->options.critical_path)
     PETRA_TRY(watch_critical_path(s));
-  return s->options.trace ? watch_trace(s) : PETRA_OK;
+  return s->options.records.trace ? watch_trace(s) : PETRA_OK;
 }
 
 petra_status petra_simulation_open(const petra_config *config, const petra_simulation_options *options,
@@ -321,9 +325,9 @@ static petra_status measure(petra_simulation *s, double wall_s) {
 petra_status petra_simulation_go(petra_simulation *s) {
   const petra_worker_cost_options worker = petra_worker_cost_of(&s->plan.method, &s->plan.program);
   PETRA_TRY(petra_worker_cost_create(&worker, &s->worker));
-  PETRA_TRY(petra_executor_virtual_create(executor_options(s), &s->executor));
-  double start_s = petra_clock_s();
+  const double start_s = petra_clock_s();
   PETRA_TRY(petra_placed_order(s->placed));
+  PETRA_TRY(petra_executor_virtual_create(executor_options(s), &s->executor));
   PETRA_TRY(s->executor->ops->run(s->executor, petra_placed_program(s->placed), petra_placed_options(s->placed),
                                   s->worker, s->observers));
   const double wall_s = petra_clock_s() - start_s;

@@ -4,6 +4,7 @@
 
 #include "exec/observer.h"
 #include "io/runlog_simulate.h"
+#include "run/folder.h"
 #include "run/plan.h"
 #include "schedule/schedule.h"
 #include "sim/observer_critical.h"
@@ -26,11 +27,8 @@ typedef struct petra_simulated {
 } petra_simulated;
 
 typedef struct petra_simulation_options {
-  const char *output;       /* folder for run.h5 and config.yaml; NULL: nothing is written */
-  bool overwrite;           /* removes the run that the folder holds */
-  const char *trace;        /* file for a trace of the virtual clock; NULL: none */
-  const char *memory;       /* "measured", "paper" or "strict"; NULL: measured, where there is a model */
-  const char *command_line; /* for the log */
+  petra_records records; /* without an output nothing is written */
+  const char *memory;    /* "measured", "paper" or "strict"; NULL: measured, where there is a model */
   bool critical_path;
 } petra_simulation_options;
 

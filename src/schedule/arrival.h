@@ -43,6 +43,13 @@ static inline void petra_arrival_count(petra_arrival_stage *stage, const petra_p
     stage->evaluate = action->microbatch;
 }
 
+/* Actions of all stages when all have done the first microbatches and nothing else. */
+static inline int64_t petra_arrival_actions(const petra_program_options *options, int64_t microbatches) {
+  const int64_t passes = 2 * options->stages - !options->split_head, every = options->eval_every * options->batches;
+  return microbatches * passes +
+         options->stages * (microbatches / options->accumulate + (every > 0 ? microbatches / every : 0));
+}
+
 /* Microbatches that stage 1 has started, and those that have come back to it. */
 typedef struct petra_arrival_source {
   int64_t offered, finished;

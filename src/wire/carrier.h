@@ -99,6 +99,11 @@ petra_carrier_counts petra_carrier_counted(petra_carrier *carrier);
 int64_t petra_way_bytes(petra_way *way);
 int64_t petra_way_bytes_max(petra_way *way);
 
+/* Bytes that a way will hold at most, at the end that sends, and at the one that receives while `waiting` messages wait to be
+ * taken. */
+int64_t petra_way_bytes_out(size_t capacity);
+int64_t petra_way_bytes_in(size_t capacity, int waiting);
+
 /* Sends to, and receives from, one rank exactly `size` bytes, beside the ways, and returns when that is done. */
 petra_status petra_carrier_put(petra_carrier *carrier, int to, const void *data, size_t size);
 petra_status petra_carrier_get(petra_carrier *carrier, int from, void *data, size_t size);

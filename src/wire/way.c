@@ -51,11 +51,12 @@ static petra_status take_buffer(petra_way *way, buffer **out) {
     return PETRA_OK;
   }
   PETRA_TRY(petra_allocate(&b, 1, sizeof *b));
-  petra_status status = petra_allocate(&b->memory, HEADER + way->capacity, 1);
+  petra_status status = petra_allocate_raw(&b->memory, HEADER + way->capacity, 1);
   if (status != PETRA_OK) {
     petra_free(b);
     return status;
   }
+  memset(b->memory, 0, HEADER);
   if (++way->buffers > way->buffers_max)
     way->buffers_max = way->buffers;
   *out = b;
@@ -68,11 +69,18 @@ static void free_buffer(buffer *b) {
   petra_free(b);
 }
 
-static petra_status post_receive(petra_way *way, int at) {
+/* Two receives where nothing waits to be taken; one where something does, as memory counts then and time does not. */
+static petra_status post_receives(petra_way *way) {
   petra_wire *wire = way->carrier->options.wire;
-  PETRA_TRY(take_buffer(way, &way->posted[at]));
-  return wire->ops->receive(wire, way->peer, PETRA_TAGS_OWN + 2 * way->id, way->posted[at]->memory,
-                            HEADER + way->capacity, &way->receiving[at]);
+  const int wanted = way->first ? 1 : PREPOSTED;
+  for (int i = 0; i < wanted; i++) {
+    if (way->posted[i])
+      continue;
+    PETRA_TRY(take_buffer(way, &way->posted[i]));
+    PETRA_TRY(wire->ops->receive(wire, way->peer, PETRA_TAGS_OWN + 2 * way->id, way->posted[i]->memory,
+                                 HEADER + way->capacity, &way->receiving[i]));
+  }
+  return PETRA_OK;
 }
 
 /* What has come leaves the posted buffers in the order in which they were posted. */
@@ -96,8 +104,9 @@ static petra_status progress_in(petra_way *way) {
     way->receiving[0] = way->receiving[1];
     way->posted[1] = NULL;
     way->receiving[1] = PETRA_WIRE_NONE;
-    PETRA_TRY(post_receive(way, 1));
+    PETRA_TRY(post_receives(way));
   }
+  PETRA_TRY(post_receives(way));
   wire->ops->done(wire, &way->ack_request, &size);
   if (way->ack_request == PETRA_WIRE_NONE && way->told < way->finished) {
     way->ack = way->told = way->finished;
@@ -312,6 +321,14 @@ int64_t petra_way_bytes_max(petra_way *way) {
   return buffers * (int64_t)(HEADER + way->capacity);
 }
 
+int64_t petra_way_bytes_out(size_t capacity) {
+  return SLOTS * (int64_t)(HEADER + capacity);
+}
+
+int64_t petra_way_bytes_in(size_t capacity, int waiting) {
+  return (waiting > 0 ? waiting + 1 : PREPOSTED) * (int64_t)(HEADER + capacity);
+}
+
 /* --- creation --- */
 
 static petra_status create_way(petra_carrier *carrier, int other, int id, bool out, size_t capacity,
@@ -332,8 +349,8 @@ static petra_status create_way(petra_carrier *carrier, int other, int id, bool o
   petra_carrier_lock(carrier);
   way->next = carrier->ways;
   carrier->ways = way;
-  for (int i = 0; i < PREPOSTED && !out && status == PETRA_OK; i++)
-    status = post_receive(way, i);
+  if (!out)
+    status = post_receives(way);
   *created = way;
   return petra_carrier_unlock(carrier, status);
 }

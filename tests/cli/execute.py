@@ -12,7 +12,7 @@ import unittest
 
 import h5py
 
-from program import PETRA, ProgramTest, main
+from program import PETRA, ProgramTest, main, overwriting
 
 ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
@@ -26,17 +26,34 @@ if "ASAN_OPTIONS" in os.environ:
 USUAL = {"backprop": [2], "1f1b": [10], "zb-h1": [2], "pipedream-2bw": [2], "interleaved": [5], "ddg": [3], "petra": [1, 2, 3]}
 KILLS = int(os.environ.get("PETRA_TEST_KILLS", "4"))  # runs that are disturbed
 NEEDS = {"pipedream-2bw": ["--set", "method.accumulate=10"], "interleaved": ["--set", "method.accumulate=5"]}
-COMMON = ["small.yaml", "--set", "run.checkpoint_every=0", "--set", "run.trace_actions=true"]
+# Eight microbatches an epoch, of two images: what is compared are orders and bits. The last batch of an evaluation is smaller.
+COMMON = ["small.yaml", "--set", "run.checkpoint_every=0", "--set", "run.keep_checkpoint=true", "--set", "run.trace_actions=true", "--set", "data.batch=2", "--set",
+          "data.limit=16", "--set", "data.eval_limit=5"]
 
 
 def petra_info_says_mpi():
     return b"MPI" in subprocess.run([PETRA, "info"], capture_output=True, check=True).stdout
 
 
+def probes_of(test, folder):
+    """All of /probe as bytes, but for what the probe held."""
+    found = {}
+
+    def keep(name, item):
+        if isinstance(item, h5py.Dataset):
+            found[name] = item[()].tobytes() if item.dtype.kind in "fiu" else list(item[()])
+    with h5py.File(test.path(f"{folder}/run.h5"), "r") as file:
+        file["probe"].visititems(keep)
+        test.assertGreater(len(file["probe/microbatch"]), 0, folder)
+        test.assertGreater(file["probe/peak_bytes"][:].sum(), 0, folder)
+    del found["peak_bytes"]
+    return found
+
+
 @unittest.skipUnless(shutil.which("mpirun") and petra_info_says_mpi(), "petra was built without MPI, or there is no mpirun")
 class Execute(ProgramTest):
     def mpirun(self, ranks, *arguments, **environment):
-        command = ["mpirun", "-n", str(ranks), PETRA, "train", *arguments]
+        command = ["mpirun", "-n", str(ranks), PETRA, *overwriting(("train", *arguments))]
         return subprocess.Popen(command, cwd=self.folder, env={**os.environ, **ENVIRONMENT, **environment}, stdin=subprocess.DEVNULL,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
@@ -117,6 +134,7 @@ class Execute(ProgramTest):
             self.assertEqual(self.execute(3, *COMMON, *options, "--output", "many", "--quiet"), (0, "", []), method)
             for ranks in [0, 2, 5] if everything else [0, 2]:
                 self.resumed(ranks, "many", *options)
+            os.remove(self.path("one/run.h5"))
             code, _, lines = self.execute(2, *COMMON, *options, "--output", "one", "--quiet", "--resume")
             self.assertEqual((code, len(lines)), (2, 1), lines)
             self.assertIn("has no actions by the wall clock", lines[0])
@@ -124,6 +142,7 @@ class Execute(ProgramTest):
             self.good("train", *COMMON, *options, "--output", "one", "--quiet", "--set", "run.trace_actions=false")
             shutil.copytree(self.path("one"), self.path("emulated"))
             os.remove(self.path("emulated/weights.h5"))
+            os.remove(self.path("emulated/run.h5"))
             self.assertEqual(self.execute(4, *COMMON, *options, "--output", "emulated", "--quiet", "--resume", "--set",
                                           "run.trace_actions=false"), (0, "", []), method)
             self.assertEqual(self.read("one/weights.h5"), self.read("emulated/weights.h5"), method)
@@ -146,6 +165,18 @@ class Execute(ProgramTest):
             self.same_as_emulated(ranks, *options)
             shutil.rmtree(self.path("one"))
 
+    def test_memory(self):
+        """No process holds more than petra simulate says, buffers included; it does not count evaluations."""
+        options = ["--set", "model.width=4", "--set", "data.batch=16", "--set", "data.limit=256", "--set", "cluster.placement=[3, 3, 4]"]
+        stages = self.good_json("simulate", *COMMON, *options, "--set", "run.trace_actions=false")["stages"]
+        self.assertEqual(self.execute(3, *COMMON, *options, "--output", "many", "--quiet"), (0, "", []))
+        with h5py.File(self.path("many/run.h5"), "r") as file:
+            held = file["memory/total_peak_bytes"][:].tolist()
+        for first, end in (0, 3), (3, 6), (6, 10):
+            said = sum(stage["peak_bytes"]["total"] for stage in stages[first:end])
+            self.assertLess(sum(held[first:end]), 1.05 * said)
+            self.assertGreater(sum(held[first:end]), 0.7 * said)
+
     def most_in_flight(self, folder):
         """Microbatches that stage 1 had read and that had not come back."""
         now = most = 0
@@ -167,6 +198,10 @@ class Execute(ProgramTest):
         self.assertEqual(found, (0, "", []), case)
         if credit > 0:
             self.assertLessEqual(self.most_in_flight("many"), credit, case)
+        self.as_recorded(case, *options)
+
+    def as_recorded(self, case, *options):
+        """The folder `many` has a run by arrival and its record, `one` then the same emulated."""
         self.good("train", *COMMON, *options, "--set", "method.schedule=many/run.h5", "--output", "one", "--quiet")
         self.assertEqual(self.read("one/weights.h5"), self.read("many/weights.h5"), case)
         self.assertEqual(self.log("one"), self.log("many"), case)
@@ -189,6 +224,47 @@ class Execute(ProgramTest):
         self.assertEqual(found, (0, "", []))
         self.assertEqual(self.read("two/weights.h5"), self.read("many/weights.h5"))
 
+    def drained(self, folder, microbatches):
+        """Whether every stage had done so many microbatches, and nothing of what was read later, when one of those was read."""
+        with h5py.File(self.path(f"{folder}/run.h5"), "r") as file:
+            rows = list(zip(*(file[f"trace/actions/{name}"][:] for name in ("start_ns", "end_ns", "stage", "kind", "microbatch"))))
+        return max(end for _, end, _, _, m in rows if m < microbatches) <= min(start for start, _, _, _, m in rows if m >= microbatches)
+
+    def test_arrival_goes_on(self):
+        """Checkpoints drain the pipeline, on whichever ranks a run goes on; its record is that of the whole run, with its order."""
+        arrival = ["--set", "method.name=petra-arrival", "--set", "method.accumulate=3", "--set", "run.eval_every=1", "--set",
+                   "run.checkpoint_every=1"]
+        credit = ["--set", "method.credit=7"]
+        found = self.execute(3, *COMMON, *arrival, *credit, "--output", "first", "--quiet", PETRA_TEST_PAUSES="1:2000")
+        self.assertEqual(found, (0, "", []))
+        self.assertTrue(self.drained("first", 8))
+        before = {stage: [what for what in did if what[1] < 8] for stage, did in self.actions("first").items()}
+        for seed, (ranks, epochs) in enumerate([(3, 2), (2, 3)]):
+            options = [*arrival, "--set", f"run.epochs={epochs}"]
+            case = f"gone on with {ranks} ranks to {epochs} epochs"
+            shutil.copytree(self.path("first"), self.path("many"))
+            os.remove(self.path("many/weights.h5"))
+            os.remove(self.path("many/run.h5"))
+            code, out, lines = self.execute(ranks, *COMMON, *options, *credit, "--output", "many", "--resume", PETRA_TEST_PAUSES=f"{seed}:2000")
+            self.assertEqual((code, lines), (0, []), case)
+            self.assertIn("resumed from many/checkpoint.h5: microbatch 8 (epoch 2)\n", out, case)
+            self.as_recorded(case, *options)
+            self.assertTrue(self.drained("many", 8), case)
+            self.assertEqual({stage: did[:len(before[stage])] for stage, did in self.actions("many").items()}, before, case)
+            with h5py.File(self.path("many/run.h5"), "r") as file:
+                self.assertTrue((file["train/virtual_s"][1:] > file["train/virtual_s"][:-1]).all(), case)
+            shutil.rmtree(self.path("one"))
+            shutil.rmtree(self.path("many"))
+        os.remove(self.path("first/run.h5"))
+        # The virtual clock's order up to the cut was another one, and has messages under way there.
+        self.bad(2, ["run.mode", "emulate, but first/checkpoint.h5 was written with run.mode: execute", "expected run.mode: execute"],
+                 "train", *COMMON, *arrival, *credit, "--output", "first", "--quiet", "--resume")
+        self.good("train", *COMMON, *arrival, "--output", "emulated", "--quiet")
+        os.remove(self.path("emulated/run.h5"))
+        code, _, lines = self.execute(2, *COMMON, *arrival, "--output", "emulated", "--quiet", "--resume")
+        self.assertEqual((code, len(lines)), (2, 1), lines)
+        self.assertIn("emulated/checkpoint.h5 was written with run.mode: emulate", lines[0])
+
     def test_arrival_at_random(self):
         for seed in range(int(os.environ.get("PETRA_TEST_ARRIVAL", "2"))):
             draw = random.Random(seed)
@@ -200,31 +276,18 @@ class Execute(ProgramTest):
                                      ["method.name=petra-arrival", "method.sync_period=3"],
                                      ["method.name=petra-arrival", "method.backward_weights=stashed", "method.keep=graph"]]),
                         [f"method.accumulate={draw.choice([1, 2, 3])}", f"method.head={draw.choice(['split', 'fused'])}",
-                         f"run.epochs={draw.choice([1, 2, 4])}", f"run.eval_every={draw.choice([0, 1, 2])}",
-                         f"data.batch={draw.choice([1, 8, 16])}", f"data.limit={draw.choice([16, 64])}",
-                         f"data.eval_limit={draw.choice([8, 30, 100])}", f"model.width={draw.choice([1, 2, 8])}",
+                         f"run.epochs={draw.choice([1, 2, 4])}", f"run.checkpoint_every={draw.choice([0, 1, 2])}", f"run.eval_every={draw.choice([0, 1, 2])}",
+                         f"data.batch={draw.choice([1, 2, 4])}", f"data.limit={draw.choice([4, 16])}",
+                         f"data.eval_limit={draw.choice([2, 8, 25])}", f"model.width={draw.choice([1, 2, 8])}",
                          f"cluster.placement={[b - a for a, b in zip([0, *cuts], [*cuts, stages])]}"]]
             options = [word for some in settings for setting in some for word in ("--set", setting)]
             self.replayed(ranks, draw.choice([0, 1, 2, 5, 19, 100]), f"{seed}:{draw.choice([0, 300, 3000, 10000])}", *options)
-    def probes(self, folder):
-        """All of /probe as bytes, but for what the probe held."""
-        with h5py.File(self.path(f"{folder}/run.h5"), "r") as file:
-            found = {}
-
-            def keep(name, item):
-                if isinstance(item, h5py.Dataset):
-                    found[name] = item[()].tobytes() if item.dtype.kind in "fiu" else list(item[()])
-            file["probe"].visititems(keep)
-            self.assertGreater(len(file["probe/microbatch"]), 0, folder)
-            self.assertGreater(file["probe/peak_bytes"][:].sum(), 0, folder)
-        del found["peak_bytes"]
-        return found
 
     def test_probes(self):
-        probed = ["--set", "probe.per_epoch=4", "--set", "probe.gradients=true", "--set", "run.drain=true"]
+        probed = ["--set", "probe.per_epoch=2", "--set", "probe.gradients=true", "--set", "run.drain=true"]
         for ranks, *options in [
                 [1, "--set", "method.accumulate=3"],
-                [2],
+                [2, "--set", "probe.per_epoch=4"],
                 [3, "--set", "method.accumulate=3", "--set", "method.head=split"],
                 [3, "--set", "method.name=1f1b", "--set", "method.accumulate=3", "--set", "cluster.placement=[1, 8, 1]"],
                 [2, "--set", "method.name=zb-h1", "--set", "method.accumulate=2", "--set", "cluster.engines=2"],
@@ -235,7 +298,7 @@ class Execute(ProgramTest):
             self.assertEqual(found, (0, "", []), (ranks, options))
             self.assertEqual(self.read("one/weights.h5"), self.read("many/weights.h5"), (ranks, options))
             self.assertEqual(self.log("one"), self.log("many"), (ranks, options))
-            one, many = self.probes("one"), self.probes("many")
+            one, many = probes_of(self, "one"), probes_of(self, "many")
             self.assertEqual(sorted(one), sorted(many), (ranks, options))
             self.assertEqual([name for name in one if one[name] != many[name]], [], (ranks, options))
             shutil.rmtree(self.path("one"))
@@ -247,8 +310,6 @@ class Execute(ProgramTest):
                  "--set", "cluster.placement=[4, 4]"],
                 ["3 numbers for 2 processes", 2, "--set", "cluster.placement=[4, 4, 2]"],
                 ["12 processes for 10 stages", 12],
-                ["petra-arrival takes messages as they come and writes no checkpoints with run.mode: execute; expected 0", 2,
-                 "--set", "method.name=petra-arrival", "--set", "run.checkpoint_every=1"],
                 ["the references of petra-arrival are those of a moment of the virtual clock", 2, "--set", "method.name=petra-arrival",
                  "--set", "probe.per_epoch=1"],
                 ["measured durations differ from rank to rank", 2, "--set", "cluster.cost.model=measured"],
@@ -311,13 +372,14 @@ class Execute(ProgramTest):
     def test_stopped_and_killed(self):
         """Ctrl-C and SIGTERM, to the launcher or to one rank, end the run with the line that says how to go on; killed or stopped at
         any moment it goes on and ends with the weights of the run that nothing happened to."""
-        run = [*COMMON, "--set", "run.checkpoint_every=1", "--set", "run.epochs=60", "--set", "run.trace_actions=false", "--set", "cluster.timeout_s=2"]
+        run = [*COMMON, "--set", "run.checkpoint_every=1", "--set", "run.epochs=12", "--set", "run.trace_actions=false", "--set", "cluster.timeout_s=2"]
         self.good("train", *run, "--output", "one", "--quiet")
         asked = [(signal.SIGINT, None), (signal.SIGTERM, 2), (signal.SIGKILL, 1), (signal.SIGSTOP, 0)]
         generator, ends = random.Random(5), 0
         for number in range(KILLS):
             sent, rank = asked[number] if number < len(asked) else (generator.choice([signal.SIGKILL, signal.SIGSTOP]), generator.randrange(3))
-            process = self.mpirun(3, *run, "--set", "run.mode=execute", "--output", "out", "--quiet", "--resume")
+            process = self.mpirun(3, *run, "--set", "run.mode=execute", "--output", "out", "--quiet", "--resume",
+                                  PETRA_TEST_PAUSES=f"{number}:20000")  # some seconds, most of them slept
             found = process if rank is None else None
             while not found and process.poll() is None:
                 found = self.rank_of(process, rank)
@@ -330,7 +392,7 @@ class Execute(ProgramTest):
                 ends += 1
                 shutil.rmtree(self.path("out"))
             elif sent in (signal.SIGINT, signal.SIGTERM):
-                self.assertRegex(lines[-1], "petra: stopped")
+                self.assertEqual(sum(line.startswith("petra: stopped") for line in lines), 1, error)
                 self.assertEqual(len(lines), 1 if rank is None else 2, error)
             elif sent == signal.SIGSTOP:
                 lines = [line for line in lines if rank > 0 or not line.startswith("petra: stopped")]

@@ -10,15 +10,15 @@ import unittest
 
 import h5py
 
-from execute import ENVIRONMENT, petra_info_says_mpi
+from execute import ENVIRONMENT, petra_info_says_mpi, probes_of
 from program import ProgramTest, main, process_of_rank
 
 FAKE = os.path.abspath("tests/petra_fake")
-COMMON = ["small.yaml", "--set", "run.checkpoint_every=0", "--set", "run.trace_actions=true", "--set", "run.epochs=1",
-          "--set", "data.eval_limit=30"]  # the last batch of an evaluation is smaller
+COMMON = ["small.yaml", "--set", "run.checkpoint_every=0", "--set", "run.trace_actions=true", "--set", "run.epochs=1", "--set", "data.batch=2",
+          "--set", "data.limit=16", "--set", "data.eval_limit=5"]  # the last batch of an evaluation is smaller
 NCCL = ["--set", "run.mode=execute", "--set", "cluster.transport=nccl"]
 # Methods and the numbers of processes that each is tried on; PETRA_TEST_EXECUTE=all: all numbers.
-METHODS = {"petra": [2, 3], "zb-h1": [3], "interleaved": [2, 5], "ddg": [10], "gpipe-checkpoint": [2]}
+METHODS = {"petra": [3], "zb-h1": [2], "interleaved": [5], "ddg": [10], "gpipe-checkpoint": [2]}
 NEEDS = {"petra": ["--set", "method.accumulate=3"], "interleaved": ["--set", "method.accumulate=5"]}
 
 
@@ -103,6 +103,22 @@ class ExecuteGpu(ProgramTest):
         self.emulate("--set", "run.eval_every=0")
         self.assertEqual(self.end(self.start(3, *NCCL, "--set", "run.eval_every=0", "--quiet")), (0, "", []))
         self.assertEqual(self.peaks("one"), self.peaks("many"))
+
+    def test_probes(self):
+        """What a probe is sent goes through the hosts, beside messages between devices: by NCCL, or by ways of the carrier as well."""
+        options = ["--set", "method.accumulate=3", "--set", "probe.per_epoch=1", "--set", "probe.gradients=true", "--set",
+                   "run.eval_every=0", "--set", "run.drain=true"]
+        self.emulate(*options)
+        reads = ["env", "PETRA_MPI_HOST_CUDA=1"]
+        one = probes_of(self, "one")
+        for ranks, first, way in (3, [], NCCL), (2, reads, ["--set", "run.mode=execute", "--set", "cluster.transport=mpi"]):
+            found = self.end(self.start(ranks, *options, *way, "--quiet", first=first, rest=first))
+            self.assertEqual(found, (0, "", []), way)
+            self.assertEqual(self.read("one/weights.h5"), self.read("many/weights.h5"), way)
+            many = probes_of(self, "many")
+            self.assertEqual(sorted(one), sorted(many), way)
+            self.assertEqual([name for name in one if one[name] != many[name]], [], way)
+            shutil.rmtree(self.path("many"))
 
     def test_which_way(self):
         """auto: from GPU to GPU where each process has its own, else through the hosts, with the same weights."""

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 
-from program import overwriting, PETRA, ProgramTest, main
+from program import PETRA, ProgramTest, main, overwriting
 
 COUNT = os.environ.get("PETRA_TEST_REFUSE", "30")
 SOURCE = os.path.join(os.environ.get("srcdir", os.path.dirname(os.path.abspath(__file__)) + "/../.."), "tests/refuse_memory.c")

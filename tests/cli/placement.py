@@ -85,12 +85,22 @@ class Placement(ProgramTest):
                     self.assertEqual(file["simulate/of_stage"][:].tolist(), list(rank_of.values()))
                     numpy.testing.assert_allclose(file["simulate/rank_busy"][:], busy, rtol=1e-12)
 
+    def without_buffers(self, found, bytes_of):
+        """Takes from the memory of ten processes two buffers for each message that is sent and three for each that comes; each has 128
+        bytes of its own."""
+        up, down = ([int(size) + 128 for size in bytes_of[f"{way}_bytes"]] for way in ("forward", "backward"))
+        for j, stage in enumerate(found["stages"]):
+            held = (2 * up[j] + 3 * down[j + 1] if j < 9 else 0) + (3 * up[j - 1] + 2 * down[j] if j > 0 else 0)
+            stage["peak_bytes"]["messages"] -= held
+            stage["peak_bytes"]["total"] -= held
+
     def test_one_stage_each_is_as_without(self):
         for method in "petra", "1f1b", "pipedream":  # neither engines, locks nor early recomputation
             options = ["--set", f"method.name={method}", "--set", "method.accumulate=4", "--set", "cluster.link.latency_s=0.1"]
-            free, *expected = self.trace("free", *options)[:4]
-            placed, *found = self.trace("placed", *options, "--set", f"cluster.placement={[1] * 10}")[:4]
+            free, *expected, bytes_of = self.trace("free", *options)
+            placed, *found, _ = self.trace("placed", *options, "--set", f"cluster.placement={[1] * 10}")
             self.assertEqual(found, expected)
+            self.without_buffers(placed, bytes_of)
             self.assertEqual({**placed, "ranks": [], "link": None, "wall_s": 0}, {**free, "wall_s": 0})
 
     def test_interleaved(self):
@@ -116,8 +126,9 @@ class Link(ProgramTest):
         self.priced = ["small.yaml", "--set", "cluster.cost.model=profile", "--set", "cluster.cost.profile=p.h5", "--set",
                        "run.max_microbatches=60", "--set", "run.eval_every=0"]
 
-    def change(self, times=(0.001, 0.003, 0.009), sizes=(64, 1064, 4064), pack=0.0, unpack=0.0, spread=(0.5, 1, 2)):
-        """Costs of round numbers in place of the measured ones, and a link."""
+    def change(self, times=(0.001, 0.003, 0.009), sizes=(64, 1064, 4064), pack=0.0, unpack=0.0, spread=(0.5, 1, 2), alone=None):
+        """Costs of round numbers in place of the measured ones, and a link. alone: times of messages with nothing the other way, and by how
+        much faster stages are while the other process waits."""
         with h5py.File(self.path("p.h5"), "r+") as file:
             for part, seconds in (("forward", 0.010), ("backward", 0.020), ("reconstruct", 0.005), ("weight_gradient", 0.010), ("update", 0.001)):
                 file["stages"][part][...] = seconds
@@ -127,6 +138,13 @@ class Link(ProgramTest):
             file.attrs["ranks"] = numpy.int32(2)
             file["link/bytes"] = numpy.array(sizes, dtype="i8")
             file["link/time"] = [[t * spread[0] / 2, t * spread[0], t, t * spread[2], t * spread[2] * 2, t] for t in times]
+            if "alone" in file:
+                del file["alone"]
+            if alone:
+                file["link/alone"] = [[t * spread[0] / 2, t * spread[0], t, t * spread[2], t * spread[2] * 2, t] for t in alone[0]]
+                for part in file["stages"]:
+                    if part in file["spread"]:
+                        file[f"alone/{part}"] = file["stages"][part][:] * alone[1]
             file["link/pack"] = [pack] * len(times)
             file["link/unpack"] = [unpack] * len(times)
         self.unseal("p.h5")
@@ -153,6 +171,32 @@ class Link(ProgramTest):
         self.change(pack=0.002, unpack=0.0005)  # twice each
         self.assertAlmostEqual(self.simulate(*sequential)["time_per_microbatch_s"] - found["time_per_microbatch_s"], 0.005, places=6)
 
+    def test_alone(self):
+        """One process at a time: all takes what it takes alone. Together: between the two, by how much they overlap."""
+        sequential = ["--set", "method.name=backprop", "--set", "cluster.placement=[4, 6]"]
+        stage = self.good_json("inspect", *self.priced, "--set", "method.name=backprop")["stages"]
+        line = lambda size: 0.001 + (min(size, 1064) - 64) * 1e-6 + max(0, size - 1064) * 1e-6  # noqa: E731
+        self.change(alone=((0.001, 0.002, 0.005), 0.8))
+        there = line(stage[3]["forward_bytes"]) + line(stage[4]["backward_bytes"])
+        found = self.simulate(*sequential)
+        self.assertAlmostEqual(found["time_per_microbatch_s"], 0.8 * (10 * 0.030 + 9 * 0.001) + there, delta=1e-5)
+        # The updates of the upper stages alone go on while the lower ones begin; quartiles as before.
+        self.assertAlmostEqual(found["time_per_microbatch_low_s"], found["time_per_microbatch_s"] / 2, delta=1e-5)
+        self.assertAlmostEqual(found["time_per_microbatch_high_s"], 2 * found["time_per_microbatch_s"], delta=1e-5)
+        times, busy = {}, {}
+        for placement in [5, 5], [9, 1]:
+            for name, alone in ("together", None), ("alone", ((0.001, 0.003, 0.009), 0.8)), ("same", ((0.001, 0.003, 0.009), 1)):
+                self.change(alone=alone)
+                found = self.simulate("--set", f"cluster.placement={placement}")
+                times[placement[0], name], busy[placement[0], name] = found["time_per_microbatch_s"], found["ranks"][1]["busy"]
+            self.assertEqual(times[placement[0], "same"], times[placement[0], "together"])
+        # Of nine stages and one the first process computes all the time, and the other with it for `busy` of that.
+        share = busy[9, "alone"]
+        self.assertLess(share, 0.15)
+        self.assertAlmostEqual(times[9, "alone"] / times[9, "together"], 0.8 + 0.2 * share, delta=0.002)
+        self.assertGreater(times[5, "alone"] / times[5, "together"], 0.97)
+        self.assertLess(times[5, "alone"], times[5, "together"])
+
     def test_interval(self):
         self.change()
         for options in ["--set", "cluster.placement=[4, 6]"], ["--set", "method.name=1f1b", "--set", "method.accumulate=6", "--set", "cluster.placement=[2, 8]"], []:
@@ -175,6 +219,8 @@ class Link(ProgramTest):
                 (lambda f: f["link/bytes"].__setitem__(1, 64), "/link: message size 2: expected rising sizes"),
                 (lambda f: f["link/bytes"].__setitem__(0, 0), "/link: message size 1: expected rising sizes"),
                 (lambda f: f["link"].__delitem__("time"), "/link/time is missing"),
+                (lambda f: f["link"].__setitem__("alone", [1.0, 2.0, 3.0]), "/link/alone is missing, or of another shape"),
+                (lambda f: f["link"].__setitem__("alone", f["link/time"][:]), "no group /alone; expected a cost profile"),
                 (lambda f: f["link"].__delitem__("bytes"), "/link/bytes: expected a list of 1 .. 32 integers"),
                 (lambda f: f.attrs.__delitem__("ranks"), "no attribute ranks"),
                 (lambda f: f["spread/update"].__setitem__((0, 1), float("nan")), "/spread/update is of another shape or type, or not finite")]:

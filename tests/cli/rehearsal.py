@@ -13,7 +13,7 @@ import numpy
 
 import execute
 from execute import ENVIRONMENT, petra_info_says_mpi
-from program import overwriting, PETRA, ProgramTest, main
+from program import PETRA, ProgramTest, main, overwriting
 
 KINDS = "FBWUE"
 SLEEP = ["small.yaml", "--set", "cluster.cost.model=constant", "--set", "cluster.cost.forward_s=0.002", "--set",
@@ -131,6 +131,9 @@ class Rehearsal(ProgramTest):
             self.assertEqual(sizes.tolist(), [64 * 8 ** i for i in range(len(sizes))])
             self.assertGreaterEqual(sizes[-1], max(file["stages/forward_bytes"][:].max(), 1 << 20))
             self.assertTrue((times > 0).all() and (numpy.diff(times[:, :5]) >= 0).all())
+            alone = file["link/alone"][:]
+            self.assertTrue((alone >= 0).all() and (numpy.diff(alone[:, :5]) >= 0).all() and alone[-1, 2] > 0)
+            self.assertTrue((file["alone/forward"][:] > 0).all() and file["alone/update"].shape == (10,))
             self.assertTrue((file["link/pack"][:] > 0).all() and (file["link/unpack"][:] > 0).all())
             self.assertEqual(list(file["link/time"].attrs["columns"]), ["minimum", "first quartile", "median", "third quartile", "maximum", "mean"])
             self.assertTrue((file["spread/forward"][:, 0] <= file["stages/forward"][:]).all())

@@ -88,6 +88,21 @@ class Resume(ProgramTest):
             whole, again = ([line for line in self.read(name).splitlines() if b'"ph":"C"' not in line] for name in ("whole.json", "again.json"))
             self.assertEqual(whole, again, settings)
 
+    def test_a_log_that_is_damaged(self):
+        self.write("c.yaml", CONFIG)
+        self.train("whole", ["method.name=petra"])
+        subprocess.run(["cp", "-r", self.path("whole"), self.path("again")], check=True)
+        with open(self.path("again/run.h5"), "r+b") as file:
+            file.seek(2000)
+            byte = file.read(1)[0]
+            file.seek(2000)
+            file.write(bytes([byte ^ 1]))
+        code, _, error = self.run_petra("train", "c.yaml", *self.options(["method.name=petra"]), "--output", "again", "--resume")
+        self.assertEqual(code, 0)
+        self.assertEqual([line for line in error.splitlines() if line.startswith("petra: ")],
+                         ["petra: warning: again/run.h5 is damaged; the log in again/checkpoint.h5 takes its place"])
+        self.same("whole", "again", ["method.name=petra"])
+
     def test_killed_at_any_moment(self):
         self.write("c.yaml", CONFIG)
         generator = random.Random(7)

@@ -204,7 +204,7 @@ class Train(ProgramTest):
             "method   backprop, k = 1, with method.head: split",
             "delays   0, 0, 0, 0, 0, 0, 0, 0, 0, 0 microbatches from F to B, by stage",
             "length   80 microbatches of 8 images, 8 an epoch",
-            "rate     0.003125 (optim.lr 0.1, times batch and k over 256), reached after 5 epochs",
+            "rate     0.003125 (optim.lr 0.1, times the images of an update over 256), reached after 5 epochs",
             "writes   out/{config.yaml,run.h5,weights.h5}; on the way checkpoint.h5 and checkpoint/"])
         lines = lines.splitlines()
         self.assertEqual(len(lines), 11)
