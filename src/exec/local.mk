@@ -24,4 +24,8 @@ libpetra_a_SOURCES += \
 	src/exec/transport_peers.c src/exec/transport_peers.h \
 	src/exec/transport_ranks.c src/exec/transport_ranks.h \
 	src/exec/worker.h \
-	src/exec/worker_stage.c src/exec/worker_stage.h
+	src/exec/worker_action.c \
+	src/exec/worker_evaluations.c \
+	src/exec/worker_group.c \
+	src/exec/worker_losses.c \
+	src/exec/worker_stage.c src/exec/worker_stage.h src/exec/worker_stage_private.h

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "exec/worker_stage.h"
+#include "run/groups.h"
 #include "run/rank_links.h"
 
 #include <sched.h>
@@ -17,10 +18,14 @@ int petra_network_threads(const petra_config *config) {
   return count > 0 ? count : 1;
 }
 
-petra_status petra_network_backend(const petra_config *config, const petra_ranks *ranks, petra_backend **out) {
+petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ranks, petra_backend **out) {
+  const petra_config *config = plan->config;
+  petra_groups groups;
+  PETRA_TRY(petra_groups_of(plan, ranks != NULL, &groups));
   petra_backend_options options = {.kind = config->device.backend,
                                    .precision = config->device.precision,
-                                   .threads = petra_network_threads(config),
+                                   .threads = groups.threads,
+                                   .lanes = groups.groups,
                                    .deterministic = config->device.deterministic,
                                    .graph = config->device.graph};
   if (ranks)
@@ -32,7 +37,7 @@ petra_status petra_network_open(petra_network *network, const petra_plan *plan, 
                                 petra_backend *backend) {
   *network = (petra_network){.plan = plan, .placement = placement, .backend = backend};
   if (!backend)
-    PETRA_TRY(petra_network_backend(plan->config, placement ? placement->ranks : NULL, &network->backend));
+    PETRA_TRY(petra_network_backend(plan, placement ? placement->ranks : NULL, &network->backend));
   PETRA_TRY(petra_allocate(&network->stage, (size_t)plan->stages, sizeof *network->stage));
   for (int j = 0; j < plan->stages; j++) {
     if (placement && !petra_placement_has(placement, j + 1))
