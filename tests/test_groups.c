@@ -104,7 +104,8 @@ START_TEST(journals_are_read_out_in_order) {
     petra_tensor *shared = beside.taken;
     for (int k = 0; k < 2; k++) {
       const int action = k == 0 ? first : 1 - first;
-      petra_journal_open(beside.journal[action], action + 1);
+      petra_journal_begin(beside.journal[action], beside.backend);
+      petra_journal_open(beside.journal[action]);
       pass(&beside, action);
       petra_journal_close(beside.journal[action]);
       ck_assert_int_eq(beside.account[action].total_peak_bytes,
@@ -127,7 +128,8 @@ START_TEST(an_action_has_its_own_storage_again) {
   open_passing(&p);
   petra_tensor_release(&p.held); /* one reference is left */
   const void *alone = p.taken->data;
-  petra_journal_open(p.journal[0], 1);
+  petra_journal_begin(p.journal[0], p.backend);
+  petra_journal_open(p.journal[0]);
   petra_tensor_release(&p.taken);
   for (int i = 0; i < 3; i++) {
     petra_tensor *made = make(p.backend, &p.account[0], PETRA_MEMORY_WORKSPACE);

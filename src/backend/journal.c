@@ -42,8 +42,12 @@ int64_t petra_journal_number(const petra_journal *journal) {
   return journal->number;
 }
 
-void petra_journal_open(petra_journal *journal, int64_t number) {
-  journal->number = number;
+void petra_journal_begin(petra_journal *journal, petra_backend *backend) {
+  assert(journal->count == 0);
+  journal->number = petra_tensor_pool_number(backend);
+}
+
+void petra_journal_open(petra_journal *journal) {
   petra_lane_here()->journal = journal;
 }
 

@@ -18,8 +18,11 @@ petra_status petra_journal_create(petra_journal **out);
 /* It must have been read out. NULL is allowed. */
 void petra_journal_destroy(petra_journal *journal);
 
-/* The calling thread's changes go into it until it is closed. `number` is that of the action, from 1, and comes once. */
-void petra_journal_open(petra_journal *journal, int64_t number);
+/* It is another action's from now on; it has been read out. */
+void petra_journal_begin(petra_journal *journal, petra_backend *backend);
+
+/* The calling thread's changes go into it until it is closed. */
+void petra_journal_open(petra_journal *journal);
 void petra_journal_close(petra_journal *journal);
 
 /* Makes the changes, in their order, and empties it; no journal is open in any thread. */
@@ -29,7 +32,7 @@ void petra_journal_read_out(petra_journal *journal);
 
 /* NULL: changes are made at once. */
 petra_journal *petra_journal_here(void);
-int64_t petra_journal_number(const petra_journal *journal);
+int64_t petra_journal_number(const petra_journal *journal); /* of the action, from 1; each comes once */
 
 /* Later changes. They are made at once if there is no memory to write them down; the run then ends (petra_fail). */
 void petra_journal_add(petra_journal *journal, petra_backend *backend, petra_account *account,

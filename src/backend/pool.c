@@ -28,6 +28,7 @@ struct petra_tensor_pool {
   petra_tensor *free[BUCKETS]; /* lists through next_free, by rising number */
   int64_t live;                /* tensors with references */
   int64_t made;                /* storage so far */
+  int64_t numbers;             /* given so far */
   int32_t stage, kind;         /* of the action that runs; stage 0: none */
   action_sites (*stages)[KINDS];
   int64_t stage_count;
@@ -59,6 +60,13 @@ void petra_tensor_pool_lock(petra_backend *backend) {
 
 void petra_tensor_pool_unlock(petra_backend *backend) {
   pthread_mutex_unlock(&backend->pool->mutex);
+}
+
+int64_t petra_tensor_pool_number(petra_backend *backend) {
+  petra_tensor_pool_lock(backend);
+  const int64_t number = ++backend->pool->numbers;
+  petra_tensor_pool_unlock(backend);
+  return number;
 }
 
 static void destroy_list(petra_backend *backend, petra_tensor *list) {

@@ -28,6 +28,9 @@ void petra_tensor_pool_give(petra_tensor *tensor);
 void petra_tensor_pool_lock(petra_backend *backend);
 void petra_tensor_pool_unlock(petra_backend *backend);
 
+/* A number that did not come before, from 1. */
+int64_t petra_tensor_pool_number(petra_backend *backend);
+
 /* The bytes that the backend keeps a tensor of this kind and shape in. */
 size_t petra_tensor_storage_bytes(petra_backend *backend, const petra_tensor *tensor);
 

@@ -100,6 +100,10 @@ void petra_crew_destroy(petra_crew *crew) {
   petra_free(crew);
 }
 
+int petra_crew_threads(const petra_crew *crew) {
+  return crew->count + 1;
+}
+
 void petra_crew_run(petra_crew *crew, int jobs, void (*run)(void *context, int job), void *context) {
   pthread_mutex_lock(&crew->mutex);
   crew->run = run;

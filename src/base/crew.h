@@ -12,6 +12,9 @@ petra_status petra_crew_create(int threads, petra_crew **out);
 /* NULL is allowed. */
 void petra_crew_destroy(petra_crew *crew);
 
+/* How many work, the caller among them. */
+int petra_crew_threads(const petra_crew *crew);
+
 /* Does run(context, job) for every job of 0 .. jobs - 1, each once, and returns when all are done. A thread that is free
  * takes the next job; petra_lane_here()->number is then its own, 0 .. threads - 1. */
 void petra_crew_run(petra_crew *crew, int jobs, void (*run)(void *context, int job), void *context);

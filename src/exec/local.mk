@@ -1,5 +1,6 @@
 # src/exec: what drives a schedule: executor and worker interfaces, the worker on real stages.
 libpetra_a_SOURCES += \
+	src/exec/aside.c src/exec/aside.h \
 	src/exec/evaluate.c src/exec/evaluate.h \
 	src/exec/executor.h \
 	src/exec/executor_wall.c src/exec/executor_wall.h \

@@ -62,7 +62,7 @@ petra_status petra_evaluations_reach(petra_worker_stage *worker, int32_t stage, 
   if (++evaluation->reached < options->stages.count || options->waves)
     return PETRA_OK;
   petra_status status = petra_evaluate(options->backend, &options->stages, evaluation->snapshots, options->transport,
-                                       options->evaluation, &options->evaluation_loader, &result);
+                                       options->evaluation, &options->evaluation_loader, worker->crew, &result);
   return end_evaluation(worker, link, status, &result);
 }
 
@@ -79,7 +79,8 @@ petra_status petra_worker_stage_evaluate(petra_worker *base, bool *ended) {
   petra_evaluation result;
   if (!evaluation->evaluator)
     PETRA_TRY(petra_evaluator_create(options->backend, &options->stages, evaluation->snapshots, options->transport,
-                                     options->evaluation, &options->evaluation_loader, &evaluation->evaluator));
+                                     options->evaluation, &options->evaluation_loader, worker->crew,
+                                     &evaluation->evaluator));
   PETRA_TRY(petra_backend_begin(options->backend, petra_stages_first(&options->stages), PETRA_ACTION_EVALUATE));
   petra_status status = petra_evaluator_step(evaluation->evaluator), end = petra_backend_end(options->backend);
   PETRA_TRY(status != PETRA_OK ? status : end);

@@ -7,68 +7,58 @@
 #include "base/mem.h"
 #include "exec/worker_stage_private.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 petra_status petra_group_init(petra_worker_stage *worker) {
-  const size_t stages = (size_t)worker->options.stages.count;
+  const int stages = worker->options.stages.count;
   if (worker->options.backend->lanes == 1)
     return PETRA_OK;
-  PETRA_TRY(petra_allocate(&worker->chains, stages, sizeof *worker->chains));
-  PETRA_TRY(petra_allocate(&worker->took_ns, stages, sizeof *worker->took_ns));
+  PETRA_TRY(petra_allocate(&worker->chains, (size_t)stages, sizeof *worker->chains));
+  PETRA_TRY(petra_allocate(&worker->took_ns, (size_t)stages, sizeof *worker->took_ns));
+  PETRA_TRY(petra_allocate(&worker->tasks, 2 * (size_t)stages, sizeof *worker->tasks));
+  for (; worker->task_count < 2 * stages; worker->task_count++)
+    PETRA_TRY(petra_aside_init(&worker->tasks[worker->task_count].aside));
   return petra_crew_create(worker->options.backend->lanes, &worker->crew);
 }
 
 void petra_group_fini(petra_worker_stage *worker) {
   petra_crew_destroy(worker->crew);
-  for (int64_t i = 0; i < worker->task_count; i++) {
-    petra_journal_destroy(worker->tasks[i]->journal);
-    petra_free(worker->tasks[i]);
-  }
+  for (int i = 0; i < worker->task_count; i++)
+    petra_aside_fini(&worker->tasks[i].aside);
   petra_free(worker->tasks);
   petra_free(worker->chains);
   petra_free(worker->took_ns);
 }
 
-static petra_status make_tasks(petra_worker_stage *worker, int count) {
-  PETRA_TRY(petra_array_reserve(&worker->tasks, &worker->task_capacity, count, sizeof(petra_task *)));
-  while (worker->task_count < count) {
-    petra_task *task;
-    PETRA_TRY(petra_allocate(&task, 1, sizeof *task));
-    worker->tasks[worker->task_count++] = task;
-    PETRA_TRY(petra_journal_create(&task->journal));
-  }
-  return PETRA_OK;
-}
-
 /* Makes the task that of an action, and takes what it needs. */
-static petra_status prepare(petra_worker_stage *worker, petra_task *task, int64_t virtual_ns,
+static petra_status prepare(petra_worker_stage *worker, petra_group_task *one, int64_t virtual_ns,
                             const petra_action *action, const petra_action_result *result) {
-  *task = (petra_task){.action = *action, .virtual_ns = virtual_ns, .result = *result, .journal = task->journal};
-  petra_journal_open(task->journal, ++worker->numbered);
-  petra_status status = petra_task_prepare(worker, task);
-  petra_journal_close(task->journal);
+  one->task = (petra_task){.action = *action, .virtual_ns = virtual_ns, .result = *result};
+  petra_aside_begin(&one->aside, worker->options.backend);
+  petra_aside_enter(&one->aside, false);
+  petra_status status = petra_task_prepare(worker, &one->task);
+  petra_aside_leave(&one->aside);
   return status;
 }
 
 /* In the crew. */
-static void compute(petra_worker_stage *worker, petra_task *task) {
+static petra_status compute(petra_worker_stage *worker, petra_group_task *one) {
+  const petra_action *action = &one->task.action;
   const int64_t begin_ns = petra_clock_ns();
-  petra_journal_open(task->journal, petra_journal_number(task->journal));
-  petra_lane_here()->failure = task->failure;
-  task->status = petra_task_compute(worker, task);
-  petra_lane_here()->failure = NULL;
-  petra_journal_close(task->journal);
-  worker->took_ns[task->action.stage - 1][task->action.kind] = petra_clock_ns() - begin_ns;
+  petra_aside_enter(&one->aside, true);
+  one->aside.status = petra_task_compute(worker, &one->task);
+  petra_aside_leave(&one->aside);
+  worker->took_ns[action->stage - 1][action->kind] = petra_clock_ns() - begin_ns;
+  return one->aside.status;
 }
 
 static void compute_chain(void *context, int job) {
   petra_worker_stage *worker = context;
   petra_status status = PETRA_OK;
   for (int i = 0; i < worker->group && status == PETRA_OK; i++)
-    if (worker->tasks[i]->action.stage == worker->chains[job].stage) {
-      compute(worker, worker->tasks[i]);
-      status = worker->tasks[i]->status;
-    }
+    if (worker->tasks[i].task.action.stage == worker->chains[job].stage)
+      status = compute(worker, &worker->tasks[i]);
 }
 
 static int longest_first(const void *a, const void *b) {
@@ -80,7 +70,7 @@ static int longest_first(const void *a, const void *b) {
 static int make_chains(petra_worker_stage *worker) {
   int count = 0;
   for (int i = 0; i < worker->group; i++) {
-    const petra_action *action = &worker->tasks[i]->action;
+    const petra_action *action = &worker->tasks[i].task.action;
     int c = 0;
     while (c < count && worker->chains[c].stage != action->stage)
       c++;
@@ -93,31 +83,26 @@ static int make_chains(petra_worker_stage *worker) {
 }
 
 /* `before`: of the actions before it in the group. */
-static petra_status conclude(petra_worker_stage *worker, petra_task *task, petra_status before) {
-  petra_status status = before;
-  petra_journal_read_out(task->journal);
-  if (status == PETRA_OK && task->failure[0])
-    petra_log(PETRA_LOG_ERROR, "%s", task->failure);
+static petra_status conclude(petra_worker_stage *worker, petra_group_task *one, petra_status before) {
+  petra_status status = petra_aside_end(&one->aside, before);
   if (status == PETRA_OK)
-    status = task->status;
-  if (status == PETRA_OK)
-    status = petra_task_conclude(worker, task);
-  petra_task_release(task);
+    status = petra_task_conclude(worker, &one->task);
+  petra_task_release(&one->task);
   return status;
 }
 
 petra_status petra_group_perform(petra_worker_stage *worker, int64_t virtual_ns, const petra_action *actions, int count,
                                  petra_action_result *results) {
   petra_status status = PETRA_OK;
-  PETRA_TRY(make_tasks(worker, count));
+  assert(count <= worker->task_count);
   for (worker->group = 0; worker->group < count && status == PETRA_OK; worker->group++)
     status =
-        prepare(worker, worker->tasks[worker->group], virtual_ns, &actions[worker->group], &results[worker->group]);
+        prepare(worker, &worker->tasks[worker->group], virtual_ns, &actions[worker->group], &results[worker->group]);
   if (status == PETRA_OK)
     petra_crew_run(worker->crew, make_chains(worker), compute_chain, worker);
   for (int i = 0; i < worker->group; i++) {
-    status = conclude(worker, worker->tasks[i], status);
-    results[i] = worker->tasks[i]->result;
+    status = conclude(worker, &worker->tasks[i], status);
+    results[i] = worker->tasks[i].task.result;
   }
   return status;
 }

@@ -2,9 +2,8 @@
 #ifndef PETRA_EXEC_WORKER_STAGE_PRIVATE_H
 #define PETRA_EXEC_WORKER_STAGE_PRIVATE_H
 
-#include "backend/journal.h"
 #include "base/crew.h"
-#include "base/lane.h"
+#include "exec/aside.h"
 #include "exec/feed.h"
 #include "exec/worker_stage.h"
 
@@ -26,11 +25,13 @@ typedef struct petra_task {
   petra_message in, out;
   petra_label_row labels; /* of an action with the loss; the feed's */
   petra_loss loss;
-  /* Of an action beside others. */
-  petra_status status;
-  petra_journal *journal;
-  char failure[PETRA_LANE_LINE];
 } petra_task;
+
+/* An action beside others. */
+typedef struct petra_group_task {
+  petra_task task;
+  petra_aside aside;
+} petra_group_task;
 
 /* The actions of a group that are done one after the other by one thread: those of one stage. */
 typedef struct petra_chain {
@@ -46,11 +47,10 @@ typedef struct petra_worker_stage {
   petra_late_loss late, new_late; /* the last loss, where the device may still be at it; that of the present action */
   /* Side by side (worker_group.c): */
   petra_crew *crew; /* NULL: one action at a time */
-  petra_task **tasks;
-  int64_t task_count, task_capacity;      /* made so far; room */
+  petra_group_task *tasks;
+  int task_count;                         /* 2 J: a stage has two actions in a group at most, one an engine */
   petra_chain *chains;                    /* J */
   int group;                              /* tasks of the present group */
-  int64_t numbered;                       /* actions done beside others so far */
   int64_t (*took_ns)[PETRA_ACTION_KINDS]; /* by stage: what an action took the last time */
 } petra_worker_stage;
 
