@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "run/cluster.h"
-#include "run/network.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -130,9 +129,9 @@ static const char *one_at_a_time(const petra_config *config, bool executed) {
 }
 
 /* device.groups more than 1: the threads of each. */
-static petra_status divide(const petra_config *config, bool executed, petra_groups *out) {
+static petra_status divide(const petra_config *config, int threads, bool executed, petra_groups *out) {
   const char *reason = one_at_a_time(config, executed);
-  const int groups = (int)config->device.groups, threads = petra_network_threads(config);
+  const int groups = (int)config->device.groups;
   if (reason)
     return petra_config_fail(config, "device.groups", "%d with %s; expected 1", groups, reason);
   if (config->device.threads > 0 && threads % groups != 0)
@@ -146,19 +145,19 @@ static petra_status divide(const petra_config *config, bool executed, petra_grou
   return PETRA_OK;
 }
 
-petra_status petra_groups_of(const petra_plan *plan, bool executed, petra_groups *out) {
+petra_status petra_groups_of(const petra_plan *plan, int threads, bool executed, petra_groups *out) {
   const petra_config *config = plan->config;
   const bool cuda = petra_backend_choose(config->device.backend, config->device.precision) == PETRA_BACKEND_CUDA;
-  *out = (petra_groups){1, petra_network_threads(config)};
+  *out = (petra_groups){1, threads};
   if (cuda && config->device.groups > 1)
     petra_log(PETRA_LOG_INFO, "device.groups: 1 in place of %lld: cuda does the actions of a group at once by itself",
               (long long)config->device.groups);
   if (cuda || config->device.groups == 1)
     return PETRA_OK;
   if (config->device.groups > 1)
-    return divide(config, executed, out);
+    return divide(config, threads, executed, out);
   if (!one_at_a_time(config, executed))
-    PETRA_TRY(petra_groups_choose(plan, out->threads, &out->groups));
-  out->threads /= out->groups;
+    PETRA_TRY(petra_groups_choose(plan, threads, &out->groups));
+  out->threads = threads / out->groups;
   return PETRA_OK;
 }

@@ -9,10 +9,10 @@ typedef struct petra_groups {
   int threads; /* of each */
 } petra_groups;
 
-/* As the config says, or by the rule of petra_groups_choose where device.groups is 0. `executed`: a process of several,
+/* `threads` in all, as the config says, or by the rule of petra_groups_choose where device.groups is 0. `executed`: a process of several,
  * which does one action at a time. PETRA_CONFIG: more than one group where only one action is done at a time, or threads
  * that cannot be divided by groups. On `cuda` it is one group, and a line says so where more were asked for. */
-petra_status petra_groups_of(const petra_plan *plan, bool executed, petra_groups *out);
+petra_status petra_groups_of(const petra_plan *plan, int threads, bool executed, petra_groups *out);
 
 /* Goes through the plan's schedule and adds up, for every number of groups g up to `threads`, how long groups of actions
  * take when each goes to the group that is free first, the longest first: an action takes its FLOPs over the speed of the

@@ -21,7 +21,7 @@ int petra_network_threads(const petra_config *config) {
 petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ranks, petra_backend **out) {
   const petra_config *config = plan->config;
   petra_groups groups;
-  PETRA_TRY(petra_groups_of(plan, ranks != NULL, &groups));
+  PETRA_TRY(petra_groups_of(plan, petra_network_threads(config), ranks != NULL, &groups));
   petra_backend_options options = {.kind = config->device.backend,
                                    .precision = config->device.precision,
                                    .threads = groups.threads,
