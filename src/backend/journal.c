@@ -18,6 +18,7 @@ typedef struct change {
 
 struct petra_journal {
   int64_t number;
+  petra_status status; /* of writing down */
   change *changes;
   int64_t count, capacity;
 };
@@ -45,6 +46,7 @@ int64_t petra_journal_number(const petra_journal *journal) {
 void petra_journal_begin(petra_journal *journal, petra_backend *backend) {
   assert(journal->count == 0);
   journal->number = petra_tensor_pool_number(backend);
+  journal->status = PETRA_OK;
 }
 
 void petra_journal_open(petra_journal *journal) {
@@ -72,21 +74,30 @@ static void make(const change *c) {
   }
 }
 
-void petra_journal_read_out(petra_journal *journal) {
-  assert(!petra_journal_here());
+static void make_all(petra_journal *journal) {
   for (int64_t i = 0; i < journal->count; i++)
     make(&journal->changes[i]);
   journal->count = 0;
 }
 
-/* Without memory: while no other thread does the same. Only such changes are made while journals are open. */
+petra_status petra_journal_read_out(petra_journal *journal) {
+  assert(!petra_journal_here());
+  make_all(journal);
+  return journal->status;
+}
+
+/* Without memory all is made at once, while no other thread does the same: only so are changes made while journals are open,
+ * and in the end all is given back. */
 static void write_down(petra_journal *journal, petra_backend *backend, const change *c) {
-  if (petra_array_reserve(&journal->changes, &journal->capacity, journal->count + 1, sizeof *c) == PETRA_OK) {
+  if (journal->status == PETRA_OK)
+    journal->status = petra_array_reserve(&journal->changes, &journal->capacity, journal->count + 1, sizeof *c);
+  if (journal->count < journal->capacity) {
     journal->changes[journal->count++] = *c;
     return;
   }
   petra_tensor_pool_lock(backend);
   petra_lane_here()->journal = NULL;
+  make_all(journal);
   make(c);
   petra_lane_here()->journal = journal;
   petra_tensor_pool_unlock(backend);

@@ -25,8 +25,9 @@ void petra_journal_begin(petra_journal *journal, petra_backend *backend);
 void petra_journal_open(petra_journal *journal);
 void petra_journal_close(petra_journal *journal);
 
-/* Makes the changes, in their order, and empties it; no journal is open in any thread. */
-void petra_journal_read_out(petra_journal *journal);
+/* Makes the changes, in their order, and empties it; no journal is open in any thread. PETRA_NO_MEMORY, logged before: one
+ * could not be written down, and was made in another order. */
+petra_status petra_journal_read_out(petra_journal *journal);
 
 /* --- for tensor.c: the journal of the calling thread --- */
 
@@ -34,7 +35,7 @@ void petra_journal_read_out(petra_journal *journal);
 petra_journal *petra_journal_here(void);
 int64_t petra_journal_number(const petra_journal *journal); /* of the action, from 1; each comes once */
 
-/* Later changes. They are made at once if there is no memory to write them down; the run then ends (petra_fail). */
+/* Later changes. */
 void petra_journal_add(petra_journal *journal, petra_backend *backend, petra_account *account,
                        petra_memory_category category, int64_t bytes);
 void petra_journal_charge(petra_journal *journal, petra_tensor *tensor, petra_account *account,

@@ -27,10 +27,10 @@ void petra_aside_leave(petra_aside *aside) {
 }
 
 petra_status petra_aside_end(petra_aside *aside, petra_status before) {
-  petra_journal_read_out(aside->journal);
+  petra_status read_out = petra_journal_read_out(aside->journal);
   if (before != PETRA_OK)
     return before;
   if (aside->failure[0])
     petra_log(PETRA_LOG_ERROR, "%s", aside->failure);
-  return aside->status;
+  return aside->status != PETRA_OK ? aside->status : read_out;
 }
