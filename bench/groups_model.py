@@ -7,9 +7,8 @@ ONE.h5 and TWO.h5 are profiles (`petra profile`) of one config with device.threa
 stage's parts are with t threads: t to the power p, p = log2(T1 / T2) of the whole tick, taken as the same for more threads, which is
 optimistic there. A tick is three groups, as lockstep has them at equal costs: F of every stage but the last and its fused action; B of
 the others; U. Each group's actions go to the group of threads that is free first, longest first (src/exec/worker_group.c), and take
-T1 / t^p. Caches, memory and what one thread does between the groups are left out. For every number of cores it prints
-the tick with one group of all cores, that with the best number of groups, and the bound: the longest action of
-each group alone with all threads that are of use to it (one thread: sum of the three longest)."""
+T1 / t^p. Caches, memory and what one thread does between the groups are left out. For every number of cores it prints the tick with one group of all cores and that with
+the best number of groups."""
 
 import argparse
 import math
@@ -48,7 +47,8 @@ def main():
     parser.add_argument("two")
     parser.add_argument("--cores", default="1,2,4,8,16,32,64")
     arguments = parser.parse_args()
-    one, two = tick_groups(read(arguments.one, 1)), tick_groups(read(arguments.two, 2))
+    one, two = (tick_groups(read(path, threads))
+                for path, threads in ((arguments.one, 1), (arguments.two, 2)))
     serial = sum(map(sum, one))
     power = math.log2(serial / sum(map(sum, two)))
     print(f"tick on one core {1e3 * serial:.1f} ms; two threads are {2 ** power:.2f} times as fast (p = {power:.2f}); "
