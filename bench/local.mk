@@ -2,7 +2,7 @@
 EXTRA_PROGRAMS += bench/bench_ops
 bench_bench_ops_SOURCES = bench/bench_ops.c
 bench_bench_ops_LDADD = $(PETRA_LDADD)
-EXTRA_DIST += bench/NOTES.md bench/RESULTS.md bench/peer_pytorch_tick.py
+EXTRA_DIST += bench/NOTES.md bench/RESULTS.md bench/peer_pytorch_tick.py bench/groups_model.py
 
 EXTRA_PROGRAMS += bench/bench_tick
 bench_bench_tick_SOURCES = bench/bench_tick.c

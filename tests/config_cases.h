@@ -75,6 +75,7 @@ static const char defaults[] = "run:\n"
                                "  backend: auto\n"
                                "  precision: fp32\n"
                                "  threads: 0\n"
+                               "  groups: 1\n"
                                "  deterministic: true\n"
                                "  graph: auto\n"
                                "cluster:\n"
@@ -201,6 +202,7 @@ static const char changed[] =
     "  backend: ref\n"
     "  precision: fp64\n"
     "  threads: 1024\n"
+    "  groups: 1024\n"
     "  deterministic: false\n"
     "  graph: off\n"
     "cluster:\n"
@@ -327,6 +329,7 @@ static const struct {
     {"lr: {milestones: [3, 3]}", ":1: lr.milestones: ", "'3' is not above the item before it"},
     {"lr:\n  milestones: [1,\n    '2']", ":3: lr.milestones: ", "\"2\" is a string"},
     {"device: {threads: 1025}", ":1: device.threads: ", "0 .. 1024"},
+    {"device: {groups: 1025}", ":1: device.groups: ", "0 .. 1024"},
     {"cluster: {engines: 3}", ":1: cluster.engines: ", "1 .. 2"},
     {"cluster:\n  cost:\n    forward_s: 1000001", ":3: cluster.cost.forward_s: ", "0 .. 1000000"},
     {"cluster:\n  stages: -1", ":2: cluster.stages: ", "0 .. 100000"},

@@ -180,6 +180,12 @@ tests_test_replicas_SOURCES = tests/test_replicas.c $(TRAINING_SOURCES)
 tests_test_replicas_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_replicas_LDADD = $(TESTS_LDADD)
 
+check_PROGRAMS += tests/test_groups
+TESTS += tests/test_groups
+tests_test_groups_SOURCES = tests/test_groups.c $(TRAINING_SOURCES)
+tests_test_groups_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_groups_LDADD = $(TESTS_LDADD)
+
 check_PROGRAMS += tests/test_transport
 TESTS += tests/test_transport
 tests_test_transport_SOURCES = tests/test_transport.c $(TRAINING_SOURCES)

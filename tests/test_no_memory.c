@@ -10,10 +10,11 @@ typedef struct countdown {
   int64_t refused;
 } countdown;
 
+/* In any thread. */
 static bool count_down(void *context, size_t bytes) {
   countdown *c = context;
   (void)bytes;
-  if (c->left-- != 0)
+  if (__atomic_fetch_sub(&c->left, 1, __ATOMIC_RELAXED) != 0)
     return false;
   c->refused++;
   return true;
@@ -51,8 +52,9 @@ static int64_t fail_each(const rig_options *options) {
   }
 }
 
-static int64_t try_method(const char *method, const char *family, const char *depth, const char *blocks,
-                          const char *accumulate, const char *stem, int engines, const char *probes) {
+static int64_t try_groups(const char *method, const char *family, const char *depth, const char *blocks,
+                          const char *accumulate, const char *stem, int engines, const char *probes,
+                          const char *threads, const char *groups) {
   const char *const sets[] = {method,
                               family,
                               depth,
@@ -64,7 +66,8 @@ static int64_t try_method(const char *method, const char *family, const char *de
                               "model.width=1",
                               "data.batch=2",
                               "device.backend=ref",
-                              "device.threads=1",
+                              threads,
+                              groups,
                               "optim.lr_scaling=none"};
   /* An evaluation in the middle; its set ends with a partial batch. */
   const rig_options options = {.sets = sets,
@@ -75,6 +78,12 @@ static int64_t try_method(const char *method, const char *family, const char *de
                                .eval_images = 3,
                                .engines = engines};
   return fail_each(&options);
+}
+
+static int64_t try_method(const char *method, const char *family, const char *depth, const char *blocks,
+                          const char *accumulate, const char *stem, int engines, const char *probes) {
+  return try_groups(method, family, depth, blocks, accumulate, stem, engines, probes, "device.threads=1",
+                    "device.groups=1");
 }
 
 START_TEST(petra_in_three_ticks) {
@@ -104,6 +113,13 @@ START_TEST(large_stems) {
 }
 END_TEST
 
+/* Whichever thread it hits: stages and batches of the evaluation are side by side. */
+START_TEST(stages_side_by_side) {
+  try_groups("method.name=petra", "model.family=revnet", "model.depth=18", "stages.blocks=[5, 5]",
+             "method.accumulate=1", "model.stem=cifar", 1, "probe.per_epoch=2", "device.threads=2", "device.groups=2");
+}
+END_TEST
+
 START_TEST(reversible) {
   try_method("method.name=reversible", "model.family=revnet", "model.depth=18", "stages.blocks=[4, 3, 3]",
              "method.accumulate=1", "model.stem=cifar", 1, "probe.per_epoch=0");
@@ -122,7 +138,8 @@ START_TEST(probes_of_every_window) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {petra_in_three_ticks, petra_with_every_kind_of_block, backprop_of_a_resnet, large_stems,
-                                reversible,           probes_of_every_window};
+  const TTest *const tests[] = {
+      petra_in_three_ticks, petra_with_every_kind_of_block, backprop_of_a_resnet, large_stems, stages_side_by_side,
+      reversible,           probes_of_every_window};
   return harness_run("no_memory", tests, HARNESS_COUNT(tests));
 }

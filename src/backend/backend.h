@@ -47,7 +47,8 @@ typedef struct petra_tensor {
   void *data;       /* physical; private to the backend */
   void *layout;     /* private to the backend */
   /* Below: kept by tensor.c and pool.c. */
-  int references;
+  int references; /* several threads may count it (backend/journal.h) */
+  int64_t maker;  /* number of the action that made it beside others; 0: none did */
   petra_account *account;
   petra_memory_category category;
   int32_t home;   /* pool.c: stage in whose action the storage was made; 0: outside of all */
@@ -288,7 +289,8 @@ struct petra_backend {
   const petra_peer_ops *peers; /* tensors between the devices of processes; NULL: through the hosts alone */
   /* Set by registry.c: */
   petra_precision precision;
-  int threads;
+  int threads; /* of one operation */
+  int lanes;   /* how many threads may ask for operations at once, each its own lane (base/lane.h); 1: one */
   const size_t *element_bytes;    /* of each kind of tensor (precision.h) */
   struct petra_tensor_pool *pool; /* kept by tensor.c */
 };
@@ -298,7 +300,8 @@ struct petra_backend {
 typedef struct petra_backend_options {
   petra_backend_kind kind;
   petra_precision precision;
-  int threads; /* >= 1 */
+  int threads; /* of one operation, >= 1 */
+  int lanes;   /* threads that ask for operations at once; 0: 1; more: on `cpu` and `ref` only, others have 1 */
   bool deterministic;
   petra_graph_choice graph;
   int device;        /* cuda: which, from 0 */

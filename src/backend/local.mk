@@ -3,6 +3,7 @@ libpetra_a_SOURCES += \
 	src/backend/backend.h \
 	src/backend/dry.c \
 	src/backend/element.h \
+	src/backend/journal.c src/backend/journal.h \
 	src/backend/ops.c src/backend/ops.h \
 	src/backend/peers.h \
 	src/backend/pool.c src/backend/pool.h \

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <string.h>
 
 enum { BUCKETS = 256, KINDS = PETRA_BACKEND_ACTIONS };
@@ -23,9 +24,11 @@ typedef struct action_sites {
 } action_sites;
 
 struct petra_tensor_pool {
+  pthread_mutex_t mutex;       /* guards all below, and the chains of the tensors */
   petra_tensor *free[BUCKETS]; /* lists through next_free, by rising number */
   int64_t live;                /* tensors with references */
   int64_t made;                /* storage so far */
+  int64_t numbers;             /* given so far */
   int32_t stage, kind;         /* of the action that runs; stage 0: none */
   action_sites (*stages)[KINDS];
   int64_t stage_count;
@@ -42,7 +45,28 @@ static unsigned bucket_of(petra_tensor_kind kind, const int32_t shape[4], int32_
 }
 
 petra_status petra_tensor_pool_create(petra_backend *backend) {
-  return petra_allocate(&backend->pool, 1, sizeof *backend->pool);
+  pthread_mutexattr_t recursive;
+  PETRA_TRY(petra_allocate(&backend->pool, 1, sizeof *backend->pool));
+  pthread_mutexattr_init(&recursive);
+  pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+  pthread_mutex_init(&backend->pool->mutex, &recursive);
+  pthread_mutexattr_destroy(&recursive);
+  return PETRA_OK;
+}
+
+void petra_tensor_pool_lock(petra_backend *backend) {
+  pthread_mutex_lock(&backend->pool->mutex);
+}
+
+void petra_tensor_pool_unlock(petra_backend *backend) {
+  pthread_mutex_unlock(&backend->pool->mutex);
+}
+
+int64_t petra_tensor_pool_number(petra_backend *backend) {
+  petra_tensor_pool_lock(backend);
+  const int64_t number = ++backend->pool->numbers;
+  petra_tensor_pool_unlock(backend);
+  return number;
 }
 
 static void destroy_list(petra_backend *backend, petra_tensor *list) {
@@ -73,6 +97,7 @@ void petra_tensor_pool_destroy(petra_backend *backend) {
   }
   petra_free(pool->stages);
   petra_free(pool->fresh);
+  pthread_mutex_destroy(&pool->mutex);
   petra_free(pool);
   backend->pool = NULL;
 }
@@ -229,8 +254,7 @@ static petra_status take_slot(petra_backend *backend, site *s, petra_tensor_kind
   return PETRA_OK;
 }
 
-petra_status petra_tensor_pool_take(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4],
-                                    petra_tensor **out) {
+static petra_status take(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4], petra_tensor **out) {
   petra_tensor_pool *pool = backend->pool;
   petra_tensor *tensor = NULL;
   if (pool->stage > 0) {
@@ -251,14 +275,24 @@ petra_status petra_tensor_pool_take(petra_backend *backend, petra_tensor_kind ki
   return PETRA_OK;
 }
 
+petra_status petra_tensor_pool_take(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4],
+                                    petra_tensor **out) {
+  petra_tensor_pool_lock(backend);
+  petra_status status = take(backend, kind, shape, out);
+  petra_tensor_pool_unlock(backend);
+  return status;
+}
+
 void petra_tensor_pool_give(petra_tensor *tensor) {
   petra_tensor_pool *pool = tensor->backend->pool;
+  petra_tensor_pool_lock(tensor->backend);
   pool->live--;
-  if (tensor->in_ring)
-    return; /* its slot has it */
-  petra_tensor **link = &pool->free[bucket_of(tensor->kind, tensor->shape, tensor->home)];
-  while (*link && (*link)->number < tensor->number)
-    link = &(*link)->next_free;
-  tensor->next_free = *link;
-  *link = tensor;
+  if (!tensor->in_ring) { /* else its slot has it */
+    petra_tensor **link = &pool->free[bucket_of(tensor->kind, tensor->shape, tensor->home)];
+    while (*link && (*link)->number < tensor->number)
+      link = &(*link)->next_free;
+    tensor->next_free = *link;
+    *link = tensor;
+  }
+  petra_tensor_pool_unlock(tensor->backend);
 }

@@ -24,6 +24,13 @@ petra_status petra_tensor_pool_take(petra_backend *backend, petra_tensor_kind ki
                                     petra_tensor **out);
 void petra_tensor_pool_give(petra_tensor *tensor);
 
+/* Several threads may take and give. While one holds the lock (which it may take again), no other does. */
+void petra_tensor_pool_lock(petra_backend *backend);
+void petra_tensor_pool_unlock(petra_backend *backend);
+
+/* A number that did not come before, from 1. */
+int64_t petra_tensor_pool_number(petra_backend *backend);
+
 /* The bytes that the backend keeps a tensor of this kind and shape in. */
 size_t petra_tensor_storage_bytes(petra_backend *backend, const petra_tensor *tensor);
 

@@ -46,6 +46,7 @@ static petra_status create_cuda(const petra_backend_options *options, petra_back
 petra_status petra_backend_complete(petra_backend *backend, const petra_backend_options *options) {
   backend->precision = options->precision;
   backend->threads = options->threads;
+  backend->lanes = options->lanes > 1 && options->kind != PETRA_BACKEND_CUDA ? options->lanes : 1;
   backend->element_bytes = petra_precision_find(options->kind, options->precision);
   petra_status status = petra_tensor_pool_create(backend);
   if (status != PETRA_OK)

@@ -170,6 +170,7 @@ typedef struct petra_config {
     petra_backend_kind backend;
     petra_precision precision;
     int64_t threads; /* compute threads; 0: all cores that this process may use */
+    int64_t groups;  /* of these threads; 0: chosen (run/groups.h) */
     bool deterministic;
     petra_graph_choice graph;
   } device;

@@ -11,11 +11,13 @@ libpetra_a_SOURCES += \
 	src/base/config_nearest.c \
 	src/base/config_print.c \
 	src/base/config_value.c src/base/config_value.h \
+	src/base/crew.c src/base/crew.h \
 	src/base/grid.c src/base/grid.h src/base/grid_parse.c src/base/grid_private.h \
 	src/base/guard.c src/base/guard.h \
 	src/base/interval.c src/base/interval.h \
 	src/base/json.c src/base/json.h \
 	src/base/kernel.h \
+	src/base/lane.c src/base/lane.h \
 	src/base/last_words.c src/base/last_words.h \
 	src/base/log.c src/base/log.h \
 	src/base/mem.c src/base/mem.h \

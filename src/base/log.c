@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include "base/lane.h"
 #include "base/utf8.h"
 
 #include <stdarg.h>
@@ -26,6 +27,11 @@ static void write_line(petra_log_level level, const char *format, va_list argume
   if (level > log_level)
     return;
   vsnprintf(text, sizeof text, format, arguments);
+  char *failure = petra_lane_here()->failure;
+  if (level == PETRA_LOG_ERROR && failure && !*failure) {
+    snprintf(failure, PETRA_LANE_LINE, "%s", text);
+    return;
+  }
   petra_utf8_show(shown, sizeof shown, text, strlen(text));
   if (log_sink)
     log_sink(log_sink_context, level, shown);

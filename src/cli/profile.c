@@ -92,7 +92,7 @@ static petra_status prepare(profiling *p) {
     PETRA_TRY(find_path(p));
   PETRA_TRY(petra_allocate(&p->profile.stage, (size_t)p->plan.partition.stages, sizeof *p->profile.stage));
   describe(p);
-  return petra_network_backend(p->config, NULL, &p->backend);
+  return petra_network_backend(&p->plan, NULL, &p->backend);
 }
 
 static json_t *spread_json(const petra_spread *spread) {
@@ -227,7 +227,7 @@ static petra_status write_and_report(profiling *p) {
                                      .backend = backend,
                                      .libraries = libraries,
                                      .method = p->plan.method.name,
-                                     .threads = petra_network_threads(config),
+                                     .threads = p->backend->threads,
                                      .accumulate = (int32_t)config->method.accumulate,
                                      .warmup = (int32_t)config->profile.warmup,
                                      .repetitions = (int32_t)config->profile.repetitions};

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "exec/aside.h"
 #include "exec/feed.h"
 
 #include <math.h>
@@ -57,20 +58,43 @@ done:
   return status;
 }
 
+/* A batch that is computed beside others. */
+typedef struct one_of_many {
+  petra_aside aside;
+  petra_batch *batch;
+  petra_loss loss;
+} one_of_many;
+
 struct petra_evaluator {
   evaluating e;
+  petra_crew *crew;  /* NULL: one batch after the other */
+  one_of_many *many; /* room for as many as are computed at once */
+  int at_once;
   petra_loader *loader; /* NULL where neither images nor labels are wanted */
   int64_t batches, next;
   double loss; /* sums over the batches so far */
   int64_t images, top1, top5;
 };
 
+/* The loader lets as many batches be held as it has threads, and two. */
+static petra_status use_crew(petra_evaluator *evaluator, petra_crew *crew, petra_loader_options *loader) {
+  const int threads = petra_crew_threads(crew);
+  evaluator->crew = crew;
+  if (loader->threads < threads)
+    loader->threads = threads;
+  PETRA_TRY(petra_allocate(&evaluator->many, (size_t)threads, sizeof *evaluator->many));
+  for (; evaluator->at_once < threads; evaluator->at_once++)
+    PETRA_TRY(petra_aside_init(&evaluator->many[evaluator->at_once].aside));
+  return PETRA_OK;
+}
+
 petra_status petra_evaluator_create(petra_backend *backend, const petra_stages *stages,
                                     petra_snapshot *const *snapshots, petra_transport *transport,
-                                    const petra_dataset *set, const petra_loader_options *options,
+                                    const petra_dataset *set, const petra_loader_options *options, petra_crew *crew,
                                     petra_evaluator **out) {
   petra_evaluator *evaluator;
   petra_loader_options once = *options;
+  petra_status status;
   once.shuffle = once.drop_last = false;
   once.augment = 0;
   once.parts = once.part = 0;
@@ -80,11 +104,14 @@ petra_status petra_evaluator_create(petra_backend *backend, const petra_stages *
   PETRA_TRY(petra_allocate(&evaluator, 1, sizeof *evaluator));
   evaluator->e = (evaluating){backend, stages, snapshots, transport};
   evaluator->batches = once.end;
-  petra_status status = petra_stages_read(stages) ? petra_loader_create(set, &once, &evaluator->loader) : PETRA_OK;
-  if (status != PETRA_OK)
-    petra_free(evaluator);
-  else
-    *out = evaluator;
+  if (crew && petra_stages_all(stages))
+    PETRA_TRY_GOTO(status, use_crew(evaluator, crew, &once), fail);
+  if (petra_stages_read(stages))
+    PETRA_TRY_GOTO(status, petra_loader_create(set, &once, &evaluator->loader), fail);
+  *out = evaluator;
+  return PETRA_OK;
+fail:
+  petra_evaluator_destroy(evaluator);
   return status;
 }
 
@@ -92,6 +119,9 @@ void petra_evaluator_destroy(petra_evaluator *evaluator) {
   if (!evaluator)
     return;
   petra_loader_destroy(evaluator->loader);
+  for (int i = 0; i < evaluator->at_once; i++)
+    petra_aside_fini(&evaluator->many[i].aside);
+  petra_free(evaluator->many);
   petra_free(evaluator);
 }
 
@@ -99,20 +129,60 @@ bool petra_evaluator_ended(const petra_evaluator *evaluator) {
   return evaluator->next == evaluator->batches;
 }
 
+/* Counts the next batch. */
+static void count(petra_evaluator *evaluator, const petra_loss *one) {
+  evaluator->loss += one->loss * one->images;
+  evaluator->images += one->images;
+  evaluator->top1 += one->top1;
+  evaluator->top5 += one->top5;
+  evaluator->next++;
+}
+
+/* In the crew. */
+static void compute_one(void *context, int job) {
+  petra_evaluator *evaluator = context;
+  one_of_many *one = &evaluator->many[job];
+  petra_aside_enter(&one->aside, true);
+  one->aside.status = evaluate_batch(&evaluator->e, one->batch, evaluator->next + job, &one->loss);
+  petra_aside_leave(&one->aside);
+}
+
+/* As many batches as are computed at once; their sums are in their order. */
+static petra_status step_beside(petra_evaluator *evaluator) {
+  const int64_t left = evaluator->batches - evaluator->next;
+  const int most = left < evaluator->at_once ? (int)left : evaluator->at_once;
+  petra_status status = PETRA_OK;
+  int held = 0;
+  for (; held < most && status == PETRA_OK; held += status == PETRA_OK) {
+    one_of_many *one = &evaluator->many[held];
+    one->loss = (petra_loss){0};
+    petra_aside_begin(&one->aside, evaluator->e.backend);
+    status = petra_loader_next(evaluator->loader, &one->batch);
+  }
+  if (status == PETRA_OK)
+    petra_crew_run(evaluator->crew, held, compute_one, evaluator);
+  for (int i = 0; i < held; i++) {
+    one_of_many *one = &evaluator->many[i];
+    petra_loader_give_back(evaluator->loader, one->batch);
+    status = petra_aside_end(&one->aside, status);
+    if (status == PETRA_OK)
+      count(evaluator, &one->loss);
+  }
+  return status;
+}
+
 petra_status petra_evaluator_step(petra_evaluator *evaluator) {
   petra_batch *batch = NULL;
   petra_loss one = {0};
+  if (evaluator->crew)
+    return step_beside(evaluator);
   if (evaluator->loader)
     PETRA_TRY(petra_loader_next(evaluator->loader, &batch));
   petra_status status = evaluate_batch(&evaluator->e, batch, evaluator->next, &one);
   if (evaluator->loader)
     petra_loader_give_back(evaluator->loader, batch);
   PETRA_TRY(status);
-  evaluator->loss += one.loss * one.images;
-  evaluator->images += one.images;
-  evaluator->top1 += one.top1;
-  evaluator->top5 += one.top5;
-  evaluator->next++;
+  count(evaluator, &one);
   return PETRA_OK;
 }
 
@@ -132,10 +202,10 @@ petra_status petra_evaluator_result(const petra_evaluator *evaluator, petra_eval
 
 petra_status petra_evaluate(petra_backend *backend, const petra_stages *stages, petra_snapshot *const *snapshots,
                             petra_transport *transport, const petra_dataset *set, const petra_loader_options *options,
-                            petra_evaluation *out) {
+                            petra_crew *crew, petra_evaluation *out) {
   petra_evaluator *evaluator;
   petra_status status = PETRA_OK;
-  PETRA_TRY(petra_evaluator_create(backend, stages, snapshots, transport, set, options, &evaluator));
+  PETRA_TRY(petra_evaluator_create(backend, stages, snapshots, transport, set, options, crew, &evaluator));
   while (status == PETRA_OK && !petra_evaluator_ended(evaluator))
     status = petra_evaluator_step(evaluator);
   if (status == PETRA_OK)

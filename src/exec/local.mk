@@ -1,5 +1,6 @@
 # src/exec: what drives a schedule: executor and worker interfaces, the worker on real stages.
 libpetra_a_SOURCES += \
+	src/exec/aside.c src/exec/aside.h \
 	src/exec/evaluate.c src/exec/evaluate.h \
 	src/exec/executor.h \
 	src/exec/executor_wall.c src/exec/executor_wall.h \
@@ -26,5 +27,9 @@ libpetra_a_SOURCES += \
 	src/exec/transport_peers.c src/exec/transport_peers.h \
 	src/exec/transport_ranks.c src/exec/transport_ranks.h \
 	src/exec/worker.h \
+	src/exec/worker_action.c \
+	src/exec/worker_evaluations.c \
+	src/exec/worker_group.c \
+	src/exec/worker_losses.c \
 	src/exec/worker_replicas.c src/exec/worker_replicas.h \
-	src/exec/worker_stage.c src/exec/worker_stage.h
+	src/exec/worker_stage.c src/exec/worker_stage.h src/exec/worker_stage_private.h

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "exec/worker_stage.h"
+#include "run/groups.h"
 #include "run/rank_links.h"
 
 #include <sched.h>
@@ -17,10 +18,14 @@ int petra_network_threads(const petra_config *config) {
   return count > 0 ? count : 1;
 }
 
-petra_status petra_network_backend(const petra_config *config, const petra_ranks *ranks, petra_backend **out) {
+petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ranks, petra_backend **out) {
+  const petra_config *config = plan->config;
+  petra_groups groups;
+  PETRA_TRY(petra_groups_of(plan, petra_network_threads(config), ranks != NULL, &groups));
   petra_backend_options options = {.kind = config->device.backend,
                                    .precision = config->device.precision,
-                                   .threads = petra_network_threads(config),
+                                   .threads = groups.threads,
+                                   .lanes = groups.groups,
                                    .deterministic = config->device.deterministic,
                                    .graph = config->device.graph};
   if (ranks)
@@ -33,7 +38,7 @@ petra_status petra_network_open(petra_network *network, const petra_plan *plan, 
   *network = (petra_network){
       .plan = plan, .placement = placement, .backend = backend, .replica = placement ? placement->replica : 0};
   if (!backend)
-    PETRA_TRY(petra_network_backend(plan->config, placement ? placement->ranks : NULL, &network->backend));
+    PETRA_TRY(petra_network_backend(plan, placement ? placement->ranks : NULL, &network->backend));
   PETRA_TRY(petra_allocate(&network->stage, (size_t)plan->stages, sizeof *network->stage));
   for (int j = 0; j < plan->stages; j++) {
     if (placement && !petra_placement_has(placement, j + 1))
@@ -93,14 +98,18 @@ petra_status petra_network_evaluate(const petra_network *network, const petra_da
   const petra_stages stages = petra_network_stages(network);
   const petra_loader_options loader = petra_network_loader(network, 0, 0);
   petra_snapshot **snapshots;
+  petra_crew *crew = NULL;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate(&snapshots, (size_t)stages.count, sizeof *snapshots));
+  if (network->backend->lanes > 1)
+    status = petra_crew_create(network->backend->lanes, &crew);
   for (int32_t j = 0; j < stages.count && status == PETRA_OK; j++)
     status = petra_stage_snapshot(network->stage[j], &snapshots[j]);
   if (status == PETRA_OK)
-    status = petra_evaluate(network->backend, &stages, snapshots, NULL, set, &loader, out);
+    status = petra_evaluate(network->backend, &stages, snapshots, NULL, set, &loader, crew, out);
   for (int32_t j = 0; j < stages.count; j++)
     petra_snapshot_destroy(snapshots[j]);
+  petra_crew_destroy(crew);
   petra_free(snapshots);
   return status;
 }

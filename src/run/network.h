@@ -34,8 +34,9 @@ petra_loader_options petra_network_loader(const petra_network *network, int64_t 
 /* Loss and accuracy on a data set with the present weights. */
 petra_status petra_network_evaluate(const petra_network *network, const petra_dataset *set, petra_evaluation *out);
 
-/* The backend of the config. */
-petra_status petra_network_backend(const petra_config *config, const petra_ranks *ranks, petra_backend **out);
+/* The backend of the plan's config, with a lane for each group of its threads (run/groups.h). `ranks`: of an executed run;
+ * NULL: none. */
+petra_status petra_network_backend(const petra_plan *plan, const petra_ranks *ranks, petra_backend **out);
 
 /* Threads of device.threads: its value, or the cores that this process may use. */
 int petra_network_threads(const petra_config *config);

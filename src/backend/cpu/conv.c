@@ -289,7 +289,7 @@ static dnnl_status_t run_entry(cpu_convolutions *c, const conv_entry *entry, voi
 /* `out` is the one of x, w and y that the operation computes. */
 static petra_status run(petra_backend *backend, conv_operation operation, const petra_conv_geometry *geometry,
                         const petra_tensor *x, const petra_tensor *w, const petra_tensor *y, petra_tensor *out) {
-  cpu_convolutions *c = cpu_of(backend)->convolutions;
+  cpu_convolutions *c = cpu_lane_of(backend)->convolutions;
   /* The number of threads belongs to the calling thread; primitives are made for it and must be run with it. */
   if (omp_get_max_threads() != backend->threads)
     omp_set_num_threads(backend->threads);

@@ -11,6 +11,7 @@
 #define PETRA_BACKEND_CPU_CPU_H
 
 #include "backend/backend.h"
+#include "base/lane.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -34,16 +35,27 @@ typedef struct cpu_layout {
 
 typedef struct cpu_convolutions cpu_convolutions;
 
+/* What a thread that asks for operations has for itself. */
+typedef struct cpu_lane {
+  cpu_convolutions *convolutions;
+  void *scratch; /* shared by all operations of the lane, grows */
+  size_t scratch_bytes;
+} cpu_lane;
+
 typedef struct cpu_backend {
   petra_backend base;
-  int block; /* 8 or 16 */
-  cpu_convolutions *convolutions;
-  void *scratch; /* shared by all operations, grows */
-  size_t scratch_bytes;
+  int block;      /* 8 or 16 */
+  int lane_count; /* base.lanes */
+  cpu_lane lanes[];
 } cpu_backend;
 
 static inline cpu_backend *cpu_of(petra_backend *backend) {
   return (cpu_backend *)backend;
+}
+
+/* That of the calling thread. */
+static inline cpu_lane *cpu_lane_of(petra_backend *backend) {
+  return &cpu_of(backend)->lanes[petra_lane_here()->number];
 }
 
 static inline const cpu_layout *cpu_layout_of(const petra_tensor *tensor) {
@@ -79,7 +91,7 @@ static inline int64_t cpu_minimum(int64_t a, int64_t b) {
 
 /* --- create.c --- */
 
-/* At least `bytes` of scratch memory, aligned to 64 bytes, valid until the next call. */
+/* At least `bytes` of scratch memory, aligned to 64 bytes, valid until the next call in the same lane. */
 petra_status cpu_scratch(petra_backend *backend, size_t bytes, void **out);
 
 /* --- storage.c --- */

@@ -1,0 +1,172 @@
+/* One action of worker_stage in three parts: what it takes, what it computes, what it gives. */
+#include "base/log.h"
+#include "exec/worker_stage_private.h"
+
+static petra_status post(petra_worker_stage *worker, int32_t stage, petra_channel channel, int64_t microbatch,
+                         petra_message *message) {
+  const petra_address to = {stage, channel, microbatch};
+  return worker->options.transport->ops->post(worker->options.transport, &to, message);
+}
+
+static petra_status take(petra_worker_stage *worker, int32_t stage, petra_channel channel, int64_t microbatch,
+                         petra_message *out) {
+  const petra_address at = {stage, channel, microbatch};
+  return worker->options.transport->ops->take(worker->options.transport, &at, out);
+}
+
+/* F, also within a fused B. */
+static bool is_forward(const petra_worker_stage *worker, const petra_action *action) {
+  return action->kind == PETRA_ACTION_FORWARD ||
+         (action->kind == PETRA_ACTION_BACKWARD && petra_program_fused(worker->options.program_options, action->stage));
+}
+
+static bool has_loss(const petra_worker_stage *worker, const petra_action *action) {
+  return petra_worker_stage_is_last(worker, action->stage) && is_forward(worker, action);
+}
+
+/* --- prepare --- */
+
+static petra_status tell_read(const petra_worker_stage *worker, int64_t m, const petra_tensor *input,
+                              const petra_batch *batch) {
+  PETRA_TELL(petra_stage_observer, worker->options.observers, read, observer, m, input, batch->labels,
+             batch->label_count);
+  return PETRA_OK;
+}
+
+/* Stage 1 reads from the training data. */
+static petra_status read_input(petra_worker_stage *worker, int64_t m, petra_message *out) {
+  petra_batch *batch;
+  PETRA_TRY(petra_feed_input(&worker->feed, m, petra_stage_account(petra_worker_stage_of(worker, 1)),
+                             &out->streams.tensor[0], &batch));
+  petra_status status = tell_read(worker, m, out->streams.tensor[0], batch);
+  petra_loader_give_back(worker->feed.loader, batch);
+  return status;
+}
+
+static petra_status prepare_forward(petra_worker_stage *worker, petra_task *task) {
+  const petra_action *a = &task->action;
+  const petra_label_row *row;
+  if (a->stage == 1) {
+    PETRA_TRY(read_input(worker, a->microbatch, &task->in));
+  } else {
+    PETRA_TRY(take(worker, a->stage, PETRA_CHANNEL_FORWARD, a->microbatch, &task->in));
+    PETRA_TELL(petra_stage_observer, worker->options.observers, input, observer, a->stage, a->microbatch,
+               &task->in.streams);
+  }
+  if (!has_loss(worker, a))
+    return PETRA_OK;
+  PETRA_TRY(petra_feed_labels(&worker->feed, a->microbatch, &row));
+  task->labels = *row;
+  return PETRA_OK;
+}
+
+static petra_status prepare_backward(petra_worker_stage *worker, petra_task *task) {
+  const petra_action *a = &task->action;
+  return petra_worker_stage_is_last(worker, a->stage)
+             ? PETRA_OK
+             : take(worker, a->stage, PETRA_CHANNEL_BACKWARD, a->microbatch, &task->in);
+}
+
+petra_status petra_task_prepare(petra_worker_stage *worker, petra_task *task) {
+  const petra_action *a = &task->action;
+  if (!petra_worker_stage_of(worker, a->stage))
+    return a->kind == PETRA_ACTION_EVALUATE
+               ? PETRA_OK
+               : petra_fail(PETRA_INTERNAL, "an action of stage %d, which is not in this process", a->stage);
+  if (is_forward(worker, a))
+    return prepare_forward(worker, task);
+  if (a->kind == PETRA_ACTION_BACKWARD)
+    return prepare_backward(worker, task);
+  if (a->kind == PETRA_ACTION_UPDATE)
+    PETRA_TELL(petra_stage_observer, worker->options.observers, updating, observer, a->stage, a->microbatch);
+  return PETRA_OK;
+}
+
+/* --- compute --- */
+
+static petra_status compute_pass(petra_worker_stage *worker, petra_task *task) {
+  const petra_action *a = &task->action;
+  petra_stage *stage = petra_worker_stage_of(worker, a->stage);
+  const bool forward = a->kind == PETRA_ACTION_FORWARD;
+  petra_status status;
+  if (!has_loss(worker, a))
+    status = forward ? petra_stage_forward(stage, a->microbatch, &task->in, &task->out)
+                     : petra_stage_backward(stage, a->microbatch, &task->in, &task->out);
+  else if (forward)
+    status =
+        petra_stage_forward_loss(stage, a->microbatch, &task->in, task->labels.labels, task->labels.count, &task->loss);
+  else
+    status = petra_stage_loss(stage, a->microbatch, &task->in, task->labels.labels, &task->out, &task->loss);
+  petra_message_release(&task->in);
+  task->result.version_read = petra_stage_version_read(stage);
+  return status;
+}
+
+static petra_status compute_update(petra_worker_stage *worker, petra_task *task) {
+  const petra_worker_stage_options *options = &worker->options;
+  const petra_action *a = &task->action;
+  petra_stage *stage = petra_worker_stage_of(worker, a->stage);
+  int64_t index = petra_program_rate_index(options->program, options->program_options, a->stage, a->microbatch);
+  PETRA_TRY(petra_stage_update(stage, petra_lr_at(options->lr, index)));
+  task->result.version_written = petra_stage_version(stage);
+  return PETRA_OK;
+}
+
+petra_status petra_task_compute(petra_worker_stage *worker, petra_task *task) {
+  petra_stage *stage = petra_worker_stage_of(worker, task->action.stage);
+  if (!stage)
+    return PETRA_OK;
+  task->result = (petra_action_result){petra_stage_version(stage), -1, 0, 0};
+  switch (task->action.kind) {
+  case PETRA_ACTION_FORWARD:
+  case PETRA_ACTION_BACKWARD:
+    return compute_pass(worker, task);
+  case PETRA_ACTION_UPDATE:
+    return compute_update(worker, task);
+  case PETRA_ACTION_WEIGHT_GRADIENT:
+    return petra_stage_weight_gradient(stage, task->action.microbatch);
+  case PETRA_ACTION_EVALUATE:
+    return PETRA_OK;
+  case PETRA_ACTION_KINDS:
+    break;
+  }
+  return PETRA_INTERNAL;
+}
+
+/* --- conclude --- */
+
+static petra_status conclude_loss(petra_worker_stage *worker, petra_task *task) {
+  petra_feed_drop_labels(&worker->feed, task->action.microbatch);
+  return petra_losses_report(worker, task);
+}
+
+static petra_status conclude_backward(petra_worker_stage *worker, petra_task *task) {
+  const petra_action *a = &task->action;
+  if (!is_forward(worker, a))
+    PETRA_TELL(petra_stage_observer, worker->options.observers, reconstructed, observer, a->stage, a->microbatch,
+               &task->out.streams);
+  if (a->stage > 1)
+    return post(worker, a->stage - 1, PETRA_CHANNEL_BACKWARD, a->microbatch, &task->out);
+  petra_message_release(&task->out);
+  return PETRA_OK;
+}
+
+petra_status petra_task_conclude(petra_worker_stage *worker, petra_task *task) {
+  const petra_action *a = &task->action;
+  if (a->kind == PETRA_ACTION_EVALUATE)
+    return petra_evaluations_reach(worker, a->stage, a->microbatch);
+  if (has_loss(worker, a))
+    PETRA_TRY(conclude_loss(worker, task));
+  else if (a->kind == PETRA_ACTION_FORWARD)
+    PETRA_TRY(post(worker, a->stage + 1, PETRA_CHANNEL_FORWARD, a->microbatch, &task->out));
+  if (a->kind == PETRA_ACTION_BACKWARD)
+    PETRA_TRY(conclude_backward(worker, task));
+  if (is_forward(worker, a))
+    PETRA_TELL(petra_stage_observer, worker->options.observers, forwarded, observer, a->stage, a->microbatch);
+  return PETRA_OK;
+}
+
+void petra_task_release(petra_task *task) {
+  petra_message_release(&task->in);
+  petra_message_release(&task->out);
+}
