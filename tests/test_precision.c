@@ -1,6 +1,7 @@
 /* cpu, or a CUDA device, in single precision against ref in double precision, after so few microbatches that two
  * correct implementations are still close (docs/semantics.md, "What always holds"); and the distance that a wrong lag gives,
  * which must be larger. */
+#include "backend/backend.h"
 #include "cuda_device.h"
 #include "harness.h"
 #include "tolerances.h"
@@ -51,6 +52,35 @@ START_TEST(backprop_after_one_update) {
 }
 END_TEST
 
+#ifndef PETRA_TEST_CUDA
+/* The same in bf16 inside of blocks; skipped where the processor has none. */
+START_TEST(bf16_after_one_update) {
+  training run;
+  training_tensors init, again, exact, half;
+  training_distance apart;
+  petra_backend *backend;
+  if (petra_backend_create(PETRA_BACKEND_CPU, PETRA_PRECISION_BF16, 1, true, &backend) != PETRA_OK) {
+    ck_assert_logged("needs a processor with AVX512-BF16 or AMX-BF16");
+    printf("bf16 is left out: the processor has no instructions for it\n");
+    return;
+  }
+  petra_backend_destroy(backend);
+  must(TRAINING_OPEN(&run, NETWORK, BACKPROP, DOUBLE));
+  train(&run, &init, &exact);
+  must(TRAINING_OPEN(&run, NETWORK, BACKPROP, "device.backend=cpu", "device.precision=bf16"));
+  train(&run, &again, &half);
+  ck_assert(training_same(&init, &again));
+  distance(&exact, &half, &init, "backprop, one update of 8 microbatches, cpu bf16 against ref fp64", &apart);
+  within("worst", apart.worst, TOLERANCE_BF16_BACKPROP_WORST);
+  within("median", apart.median, TOLERANCE_BF16_BACKPROP_MEDIAN);
+  training_tensors_fini(&init);
+  training_tensors_fini(&again);
+  training_tensors_fini(&exact);
+  training_tensors_fini(&half);
+}
+END_TEST
+#endif
+
 /* lockstep with a deliberate mistake: below the last stage every B comes one tick late. */
 static bool late_next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
                       int64_t *round) {
@@ -99,10 +129,12 @@ START_TEST(petra_after_20_ticks) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {backprop_after_one_update, petra_after_20_ticks};
 #ifdef PETRA_TEST_CUDA
+  const TTest *const tests[] = {backprop_after_one_update, petra_after_20_ticks};
   if (cuda_device_missing())
     return 77;
+#else
+  const TTest *const tests[] = {backprop_after_one_update, bf16_after_one_update, petra_after_20_ticks};
 #endif
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;

@@ -5,7 +5,7 @@
  * images. Filters are stored as (O / block_out, I / block_in, KH, KW, block_in, block_out): oneDNN's
  * OIhw16i16o, its Ohwi16o (block_in = I) for filters of images, and only the input blocked, or none, where
  * the output is not. In bf16 activations have their channels last, (N, H, W, C), for oneDNN's kernels on AMX know no
- * other layout: one block holds all channels, filled up with zero lanes to a multiple of 16 (1 and 3 channels as they
+ * other layout: one block holds all channels, filled up with zero lanes to a multiple of 16 (3 channels as they
  * are); streams are float and inner tensors bf16, its 16 bits in a uint16_t, and filters are stored as in fp32. Matrices and vectors are plain; vectors have zeros up to the next multiple of 16 behind
  * them, so that kernels may read whole blocks of channels. oneDNN is told the channel counts with the zero
  * lanes, so that it sees no padding and has a fast kernel for every number of channels. */
