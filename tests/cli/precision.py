@@ -61,16 +61,15 @@ class Precision(ProgramTest):
 
     def test_memory_is_the_allocators(self):
         self.needs_bf16()
-        for method in "petra", "delayed", "dsp":
-            options = ["--set", f"method.name={method}", "--set", "probe.per_epoch=0"]
-            peaks = {}
-            for precision in "fp32", "bf16":
-                found = self.good_json("simulate", *self.options(precision, *options), "--quiet")
-                self.good("train", *self.options(precision, *options), "--output", f"{method}-{precision}", "--quiet")
-                with h5py.File(self.path(f"{method}-{precision}/run.h5"), "r") as file:
-                    peaks[precision] = file["memory/total_peak_bytes"][:]
-                self.assertEqual([stage["peak_bytes"]["total"] for stage in found["stages"]], list(peaks[precision]), method)
-            self.assertLess(peaks["bf16"].sum(), peaks["fp32"].sum(), method)
+        peaks = {}
+        for method, precision in ("petra", "fp32"), ("petra", "bf16"), ("delayed", "bf16"):
+            options = self.options(precision, "--set", f"method.name={method}", "--set", "probe.per_epoch=0", "--set", "run.max_microbatches=22")
+            found = self.good_json("simulate", *options, "--quiet")
+            self.good("train", *options, "--output", f"{method}-{precision}", "--quiet")
+            with h5py.File(self.path(f"{method}-{precision}/run.h5"), "r") as file:
+                peaks[method, precision] = file["memory/total_peak_bytes"][:]
+            self.assertEqual([stage["peak_bytes"]["total"] for stage in found["stages"]], list(peaks[method, precision]), method)
+        self.assertLess(peaks["petra", "bf16"].sum(), peaks["petra", "fp32"].sum())
 
     def test_a_processor_without(self):
         environment = dict(os.environ, DNNL_MAX_CPU_ISA="AVX2")
