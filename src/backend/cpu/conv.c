@@ -137,6 +137,34 @@ static petra_status find_conv(const cpu_backend *cpu, cpu_conv_operation operati
 
 /* --- the operations --- */
 
+/* The filter as the convolution wants it, made again where it was written since; *out NULL: it is made at each use. That is
+ * so in fp32, where most convolutions take filters as they are stored. */
+static petra_status find_shadow(petra_backend *backend, cpu_conv_operation operation, const cpu_onednn_conv *conv,
+                                const petra_tensor *w, void *scratch, void **out) {
+  cpu_layout *layout = w->layout;
+  const size_t bytes = cpu_onednn_conv_wanted(conv);
+  *out = NULL;
+  if (operation == CPU_CONV_BACKWARD_FILTER || !cpu_of(backend)->channels_last || bytes == 0)
+    return PETRA_OK;
+  cpu_shadow *shadow = &layout->shadow[operation == CPU_CONV_FORWARD ? 0 : 1];
+  if (!layout->shadowed)
+    layout->shadow[0].owner = layout->shadow[1].owner = NULL;
+  if (shadow->owner != conv) {
+    shadow->owner = NULL;
+    if (shadow->bytes != bytes) {
+      petra_free(shadow->data);
+      *shadow = (cpu_shadow){0};
+      PETRA_TRY(petra_allocate_raw(&shadow->data, bytes, 1));
+      shadow->bytes = bytes;
+    }
+    PETRA_TRY(cpu_onednn_conv_prepare(cpu_of(backend)->convolutions->library, conv, w->data, shadow->data, scratch));
+    shadow->owner = conv;
+    layout->shadowed = true;
+  }
+  *out = shadow->data;
+  return PETRA_OK;
+}
+
 /* `out` is the one of x, w and y that the operation computes. */
 static petra_status run(petra_backend *backend, cpu_conv_operation operation, const petra_conv_geometry *geometry,
                         const petra_tensor *x, const petra_tensor *w, const petra_tensor *y, petra_tensor *out) {
@@ -145,10 +173,12 @@ static petra_status run(petra_backend *backend, cpu_conv_operation operation, co
   if (omp_get_max_threads() != backend->threads)
     omp_set_num_threads(backend->threads);
   cpu_onednn_conv *conv = NULL;
-  void *scratch;
+  void *scratch, *wanted;
   PETRA_TRY(find_conv(cpu, operation, geometry, x, w, y, &conv));
   PETRA_TRY(cpu_scratch(backend, cpu_onednn_conv_scratch(conv), &scratch));
-  PETRA_TRY(cpu_onednn_conv_run(cpu->convolutions->library, conv, x->data, w->data, y->data, scratch));
+  PETRA_TRY(find_shadow(backend, operation, conv, w, scratch, &wanted));
+  cpu_touch(out);
+  PETRA_TRY(cpu_onednn_conv_run(cpu->convolutions->library, conv, x->data, w->data, wanted, y->data, scratch));
   cpu_clear_padding(out);
   return PETRA_OK;
 }

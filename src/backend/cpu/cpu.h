@@ -24,6 +24,16 @@ enum {
   CPU_PARALLEL = 16384, /* below so many elements a second thread costs more than it gives */
 };
 
+/* A filter as a convolution wants it: in bf16, in another layout. It belongs to the tensor, which may be read again before it
+ * is written; it is not counted in accounts, as scratch memory and oneDNN's own are not. */
+typedef struct cpu_shadow {
+  const void *owner; /* the convolution that it was made for; NULL: none, or the tensor was written since */
+  void *data;
+  size_t bytes;
+} cpu_shadow;
+
+enum { CPU_SHADOWS = 2 }; /* forward, backward_data */
+
 typedef struct cpu_layout {
   int block;               /* activations: channels side by side, in memory from a pixel to the next */
   int lanes;               /* activations: as many of these are worked on together: a divisor of block, at most 16 */
@@ -35,6 +45,8 @@ typedef struct cpu_layout {
   int taps;      /* filters: KH * KW */
   int64_t count; /* elements that element-wise operations run over: all lanes, but not the zeros behind a vector */
   bool padded;   /* activations and filters: there are zero lanes */
+  bool shadowed; /* filters: a shadow may have an owner; cpu_touch says what for */
+  cpu_shadow shadow[CPU_SHADOWS];
 } cpu_layout;
 
 typedef struct cpu_convolutions cpu_convolutions;
@@ -56,8 +68,17 @@ static inline const cpu_layout *cpu_layout_of(const petra_tensor *tensor) {
   return tensor->layout;
 }
 
+/* The tensor is written: its shadows are out of date. Called by all that gives a pointer to write through, from several threads
+ * of one operation; which is why no operation takes tensor->data itself. */
+static inline void cpu_touch(petra_tensor *tensor) {
+  cpu_layout *layout = tensor->layout;
+  if (__atomic_load_n(&layout->shadowed, __ATOMIC_RELAXED))
+    __atomic_store_n(&layout->shadowed, false, __ATOMIC_RELAXED);
+}
+
 /* The elements of a tensor of floats: of any but inner tensors and masks. */
 static inline float *cpu_data(petra_tensor *tensor) {
+  cpu_touch(tensor);
   return tensor->data;
 }
 
@@ -65,9 +86,15 @@ static inline const float *cpu_read(const petra_tensor *tensor) {
   return tensor->data;
 }
 
-/* The element at `offset` of a tensor of floats or of bf16. */
-static inline void *cpu_element(const petra_tensor *tensor, int64_t offset) {
-  return (char *)tensor->data + offset * (int64_t)(cpu_layout_of(tensor)->narrow ? sizeof(uint16_t) : sizeof(float));
+/* The element at `offset` of a tensor of floats or of bf16, to be read; to be written. */
+static inline const void *cpu_element(const petra_tensor *tensor, int64_t offset) {
+  return (const char *)tensor->data +
+         offset * (int64_t)(cpu_layout_of(tensor)->narrow ? sizeof(uint16_t) : sizeof(float));
+}
+
+static inline void *cpu_write(petra_tensor *tensor, int64_t offset) {
+  cpu_touch(tensor);
+  return (char *)tensor->data + ((const char *)cpu_element(tensor, offset) - (const char *)tensor->data);
 }
 
 static inline float cpu_from_bf16(uint16_t bits) {

@@ -17,7 +17,7 @@ static int64_t chunk_length(int64_t count, int64_t chunk) {
 static void copy_chunk(const petra_tensor *x, petra_tensor *y, int64_t first, int64_t count) {
   const bool from_narrow = cpu_layout_of(x)->narrow, to_narrow = cpu_layout_of(y)->narrow;
   const void *from = cpu_element(x, first);
-  void *to = cpu_element(y, first);
+  void *to = cpu_write(y, first);
   if (from_narrow == to_narrow)
     memcpy(to, from, (size_t)count * (to_narrow ? sizeof(uint16_t) : sizeof(float)));
   else if (to_narrow)
@@ -40,12 +40,13 @@ petra_status cpu_fill(petra_backend *backend, petra_tensor *y, double value) {
   const float single = (float)value;
   const uint16_t half = cpu_to_bf16(single);
   const bool narrow = cpu_layout_of(y)->narrow;
+  void *data = cpu_write(y, 0);
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, count))
   for (int64_t i = 0; i < count; i++)
     if (narrow)
-      ((uint16_t *)y->data)[i] = half;
+      ((uint16_t *)data)[i] = half;
     else
-      ((float *)y->data)[i] = single;
+      ((float *)data)[i] = single;
   cpu_clear_padding(y);
   return PETRA_OK;
 }

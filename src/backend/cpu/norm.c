@@ -150,9 +150,9 @@ static void apply_piece(const cut *c, const workspace *w, const petra_norm_forwa
   const void *x = cpu_element(a->x, at), *addend = a->join == PETRA_JOIN_NONE ? x : cpu_element(a->addend, at);
   if (c->layout->narrow)
     cpu_kernel_narrow_apply(&piece, &channels, a->relu, a->join, !cpu_layout_of(a->y)->narrow, x, addend,
-                            cpu_element(a->y, at));
+                            cpu_write(a->y, at));
   else
-    cpu_kernel_norm_apply(&piece, &channels, a->relu, a->join, x, addend, cpu_element(a->y, at));
+    cpu_kernel_norm_apply(&piece, &channels, a->relu, a->join, x, addend, cpu_write(a->y, at));
 }
 
 petra_status cpu_norm_forward(petra_backend *backend, const petra_norm_forward *a) {
@@ -247,9 +247,9 @@ static void backward_piece(const cut *c, const workspace *w, const petra_norm_ba
   const float *offset = w->offset + lane, *slope = w->slope + lane;
   if (c->layout->narrow)
     cpu_kernel_narrow_backward(&piece, &channels, a->relu, !cpu_layout_of(a->dy)->narrow, offset, slope, x, dy,
-                               cpu_element(a->dx, at));
+                               cpu_write(a->dx, at));
   else
-    cpu_kernel_norm_backward(&piece, &channels, a->relu, offset, slope, x, dy, cpu_element(a->dx, at));
+    cpu_kernel_norm_backward(&piece, &channels, a->relu, offset, slope, x, dy, cpu_write(a->dx, at));
 }
 
 petra_status cpu_norm_backward(petra_backend *backend, const petra_norm_backward *a) {

@@ -250,13 +250,18 @@ static dnnl_status_t run_primitive(cpu_onednn *c, const cpu_onednn_conv *conv) {
   return dnnl_primitive_execute(conv->primitive, c->stream, 4, arguments);
 }
 
-/* `data`: of the memories, in their order. */
-static dnnl_status_t run(cpu_onednn *c, const cpu_onednn_conv *conv, void *const data[MEMORIES]) {
-  const bool gradient = conv->operation == CPU_CONV_BACKWARD_FILTER;
+static dnnl_status_t set_data(const cpu_onednn_conv *conv, void *const data[MEMORIES]) {
   for (int m = 0; m < MEMORIES; m++)
     if (conv->memory[m])
       TRY(dnnl_memory_set_data_handle(conv->memory[m], data[m]));
-  if (conv->reorder && !gradient)
+  return dnnl_success;
+}
+
+/* `data`: of the memories, in their order. */
+static dnnl_status_t run(cpu_onednn *c, const cpu_onednn_conv *conv, bool prepared, void *const data[MEMORIES]) {
+  const bool gradient = conv->operation == CPU_CONV_BACKWARD_FILTER;
+  TRY(set_data(conv, data));
+  if (conv->reorder && !gradient && !prepared)
     TRY(run_reorder(c, conv));
   TRY(run_primitive(c, conv));
   if (conv->reorder && gradient)
@@ -264,14 +269,42 @@ static dnnl_status_t run(cpu_onednn *c, const cpu_onednn_conv *conv, void *const
   return dnnl_stream_wait(c->stream);
 }
 
-petra_status cpu_onednn_conv_run(cpu_onednn *library, const cpu_onednn_conv *conv, void *x, void *w, void *y,
-                                 void *scratch) {
-  static const char *const names[] = {"conv_forward", "conv_backward_data", "conv_backward_filter"};
-  void *data[MEMORIES] = {[X] = x, [Y] = y, [STORED_W] = w};
+static dnnl_status_t prepare(cpu_onednn *c, const cpu_onednn_conv *conv, void *const data[MEMORIES]) {
+  TRY(set_data(conv, data));
+  TRY(run_reorder(c, conv));
+  return dnnl_stream_wait(c->stream);
+}
+
+/* Those of the memories that lie in scratch memory. */
+static void share_out(const cpu_onednn_conv *conv, void *scratch, void *data[MEMORIES]) {
   for (int m = SCRATCHPAD; m < MEMORIES; m++) {
     data[m] = scratch;
     scratch = (char *)scratch + rounded(conv->bytes[m]);
   }
-  dnnl_status_t status = run(library, conv, data);
+}
+
+static petra_status finish(const cpu_onednn_conv *conv, dnnl_status_t status) {
+  static const char *const names[] = {"conv_forward", "conv_backward_data", "conv_backward_filter"};
   return status == dnnl_success ? PETRA_OK : library_error(status, names[conv->operation]);
+}
+
+size_t cpu_onednn_conv_wanted(const cpu_onednn_conv *conv) {
+  return conv->bytes[W];
+}
+
+petra_status cpu_onednn_conv_prepare(cpu_onednn *library, const cpu_onednn_conv *conv, void *w, void *wanted,
+                                     void *scratch) {
+  void *data[MEMORIES] = {[STORED_W] = w};
+  share_out(conv, scratch, data);
+  data[W] = wanted;
+  return finish(conv, prepare(library, conv, data));
+}
+
+petra_status cpu_onednn_conv_run(cpu_onednn *library, const cpu_onednn_conv *conv, void *x, void *w, void *wanted,
+                                 void *y, void *scratch) {
+  void *data[MEMORIES] = {[X] = x, [Y] = y, [STORED_W] = w};
+  share_out(conv, scratch, data);
+  if (wanted)
+    data[W] = wanted;
+  return finish(conv, run(library, conv, wanted != NULL, data));
 }

@@ -58,9 +58,16 @@ void cpu_onednn_conv_destroy(cpu_onednn_conv *conv);
 /* Bytes of scratch memory, aligned to 64 bytes, that a run needs. */
 size_t cpu_onednn_conv_scratch(const cpu_onednn_conv *conv);
 
-/* Computes one of x, w (as stored) and y from the two others. */
-petra_status cpu_onednn_conv_run(cpu_onednn *library, const cpu_onednn_conv *conv, void *x, void *w, void *y,
-                                 void *scratch);
+/* Bytes of the filter as the convolution wants it; 0: as it is stored. */
+size_t cpu_onednn_conv_wanted(const cpu_onednn_conv *conv);
+
+/* Makes `wanted` of the filter as stored; not for what computes its gradient. */
+petra_status cpu_onednn_conv_prepare(cpu_onednn *library, const cpu_onednn_conv *conv, void *w, void *wanted,
+                                     void *scratch);
+
+/* Computes one of x, w (as stored) and y from the two others. wanted: the filter as prepared; NULL: that is done here. */
+petra_status cpu_onednn_conv_run(cpu_onednn *library, const cpu_onednn_conv *conv, void *x, void *w, void *wanted,
+                                 void *y, void *scratch);
 
 /* The block of channels that oneDNN's kernels for float want on this machine. */
 int cpu_onednn_block(void);

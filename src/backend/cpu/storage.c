@@ -80,6 +80,8 @@ petra_status cpu_storage_create(petra_backend *backend, petra_tensor *tensor) {
 
 void cpu_storage_destroy(petra_backend *backend, petra_tensor *tensor) {
   (void)backend;
+  for (int i = 0; i < CPU_SHADOWS && tensor->layout; i++)
+    petra_free(cpu_layout_of(tensor)->shadow[i].data);
   petra_free(tensor->data);
   petra_free(tensor->layout);
   tensor->data = NULL;
@@ -96,7 +98,7 @@ static void clear_activation(petra_tensor *tensor, const cpu_layout *l) {
   for (int64_t n = 0; n < tensor->shape[0]; n++) {
     const int64_t last = cpu_channel_offset(l, n, (int64_t)(l->channel_blocks - 1) * l->block) + used;
     for (int64_t p = 0; p < l->plane; p++)
-      memset(cpu_element(tensor, last + p * l->block), 0, bytes);
+      memset(cpu_write(tensor, last + p * l->block), 0, bytes);
   }
 }
 
@@ -185,7 +187,7 @@ petra_status cpu_upload(petra_backend *backend, petra_tensor *tensor, const void
   stretches s = stretches_of(tensor);
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, tensor->elements))
   for (int64_t outer = 0; outer < s.count; outer++) {
-    void *data = cpu_element(tensor, stretch_start(tensor, outer));
+    void *data = cpu_write(tensor, stretch_start(tensor, outer));
     if (cpu_layout_of(tensor)->narrow)
       scatter_narrow(data, s.step, host, type, outer * s.length, s.length);
     else
