@@ -1,10 +1,10 @@
 /* Times the operations of a backend on the layer shapes of RevNet-18 (CIFAR), one by one.
  *
- *   bench_ops [threads [batch [repetitions]]]      defaults: 2 64 7
+ *   bench_ops [threads [batch [repetitions [precision]]]]      defaults: 2 64 7 fp32; precision: fp32, bf16
  *
  * Prints the median of the repetitions. The last table puts together one tick of PETRA (F, then reconstruct,
  * backward and update of all stages) and compares it with the time of its convolutions. */
-#include "backend/backend.h"
+#include "backend/ops.h"
 
 #include <omp.h>
 #include <stdio.h>
@@ -55,7 +55,7 @@ static petra_tensor *tensor(const bench *b, petra_tensor_kind kind, int n, int c
     state = state * 1664525u + 1013904223u;
     host[i] = (float)(state >> 8) / 8388608.0f - (kind == PETRA_TENSOR_VECTOR ? 0 : 1);
   }
-  require(b->backend->ops->upload(b->backend, out, host, PETRA_HOST_F32));
+  require(petra_op_upload(b->backend, out, host, PETRA_HOST_F32));
   free(host);
   return out;
 }
@@ -69,26 +69,27 @@ typedef struct conv_context {
 
 static petra_status conv_forward(petra_backend *backend, void *context) {
   conv_context *c = context;
-  return backend->ops->conv_forward(backend, &c->geometry, c->x, c->w, c->y);
+  return petra_op_conv_forward(backend, &c->geometry, c->x, c->w, c->y);
 }
 
 static petra_status conv_backward_data(petra_backend *backend, void *context) {
   conv_context *c = context;
-  return backend->ops->conv_backward_data(backend, &c->geometry, c->y, c->w, c->x);
+  return petra_op_conv_backward_data(backend, &c->geometry, c->y, c->w, c->x);
 }
 
 static petra_status conv_backward_filter(petra_backend *backend, void *context) {
   conv_context *c = context;
-  return backend->ops->conv_backward_filter(backend, &c->geometry, c->x, c->y, c->w);
+  return petra_op_conv_backward_filter(backend, &c->geometry, c->x, c->y, c->w);
 }
 
 /* `count` such layers in the network, each with `forwards` forward passes a tick. */
 static void conv(bench *b, int in, int out, int size, int kernel, int stride, int count, int forwards) {
   conv_context c = {.geometry = {stride, kernel / 2}};
   int out_size = (size + 2 * (kernel / 2) - kernel) / stride + 1;
-  c.x = tensor(b, PETRA_TENSOR_ACTIVATION, b->batch, in, size, size);
+  const petra_tensor_kind inner = petra_tensor_inner_kind(b->backend);
+  c.x = tensor(b, inner, b->batch, in, size, size);
   c.w = tensor(b, PETRA_TENSOR_FILTER, out, in, kernel, kernel);
-  c.y = tensor(b, PETRA_TENSOR_ACTIVATION, b->batch, out, out_size, out_size);
+  c.y = tensor(b, inner, b->batch, out, out_size, out_size);
   double flops = 2.0 * (double)c.y->elements * in * kernel * kernel;
   double forward = median_s(b, conv_forward, &c), data = in == 3 ? 0 : median_s(b, conv_backward_data, &c);
   double filter = median_s(b, conv_backward_filter, &c);
@@ -106,25 +107,33 @@ static void conv(bench *b, int in, int out, int size, int kernel, int stride, in
 typedef struct norm_context {
   petra_norm_forward forward;
   petra_norm_backward backward;
+  petra_tensor *sum, *rounded; /* what is added to; copies of streams for convolutions */
 } norm_context;
 
 static petra_status norm_forward(petra_backend *backend, void *context) {
-  return backend->ops->norm_forward(backend, &((norm_context *)context)->forward);
+  return petra_op_norm_forward(backend, &((norm_context *)context)->forward);
 }
 
 static petra_status norm_backward(petra_backend *backend, void *context) {
-  return backend->ops->norm_backward(backend, &((norm_context *)context)->backward);
+  return petra_op_norm_backward(backend, &((norm_context *)context)->backward);
 }
 
 static petra_status add(petra_backend *backend, void *context) {
   norm_context *c = context;
-  return backend->ops->add(backend, c->forward.x, c->forward.addend, c->forward.y);
+  return petra_op_add(backend, c->sum, c->forward.addend, c->sum);
+}
+
+static petra_status narrow(petra_backend *backend, void *context) {
+  norm_context *c = context;
+  return petra_op_copy(backend, c->forward.addend, c->rounded);
 }
 
 /* `forwards` and `joined` forward passes a tick without and with addend, `backwards` backward passes, `adds`.
  */
 static void norm(bench *b, int channels, int size, int forwards, int joined, int backwards, int adds) {
-  petra_tensor *x = tensor(b, PETRA_TENSOR_ACTIVATION, b->batch, channels, size, size);
+  const petra_tensor_kind inner = petra_tensor_inner_kind(b->backend);
+  petra_tensor *x = tensor(b, inner, b->batch, channels, size, size);
+  petra_tensor *between = tensor(b, inner, b->batch, channels, size, size);
   petra_tensor *addend = tensor(b, PETRA_TENSOR_ACTIVATION, b->batch, channels, size, size);
   petra_tensor *y = tensor(b, PETRA_TENSOR_ACTIVATION, b->batch, channels, size, size);
   petra_tensor *v[6];
@@ -135,7 +144,7 @@ static void norm(bench *b, int channels, int size, int forwards, int joined, int
                                 .shift = v[1],
                                 .relu = true,
                                 .join = PETRA_JOIN_NONE,
-                                .y = y,
+                                .y = between,
                                 .mean = v[2],
                                 .variance = v[3],
                                 .addend = addend},
@@ -146,19 +155,24 @@ static void norm(bench *b, int channels, int size, int forwards, int joined, int
                                  .variance = v[3],
                                  .relu = true,
                                  .dy = addend,
-                                 .dx = y,
+                                 .dx = between,
                                  .dscale = v[4],
                                  .dshift = v[5]}};
+  c.sum = y;
+  c.rounded = between;
   double plain = median_s(b, norm_forward, &c), back = median_s(b, norm_backward, &c), sum = median_s(b, add, &c);
+  double copy = inner == PETRA_TENSOR_INNER ? median_s(b, narrow, &c) : 0;
+  c.forward.y = y;
   c.forward.join = PETRA_JOIN_ADD;
   double join = median_s(b, norm_forward, &c);
-  double gb = (double)x->elements * 4e-9; /* once through the tensor */
-  printf("norm %4d %3dx%-3d  forward %7.3f  with add %7.3f  backward %7.3f  add %7.3f ms  %5.1f %5.1f %5.1f "
-         "%5.1f GB/s\n",
-         channels, size, size, plain * 1e3, join * 1e3, back * 1e3, sum * 1e3, 3 * gb / plain, 4 * gb / join,
-         5 * gb / back, 3 * gb / sum);
-  b->other_s += forwards * plain + joined * join + backwards * back + adds * sum;
+  double gb = (double)x->elements * 4e-9; /* once through the tensor, in float */
+  printf("norm %4d %3dx%-3d  forward %7.3f  with add %7.3f  backward %7.3f  add %7.3f  rounding %7.3f ms  %5.1f %5.1f "
+         "%5.1f %5.1f GB/s\n",
+         channels, size, size, plain * 1e3, join * 1e3, back * 1e3, sum * 1e3, copy * 1e3, 3 * gb / plain,
+         4 * gb / join, 5 * gb / back, 3 * gb / sum);
+  b->other_s += forwards * plain + joined * join + backwards * back + adds * sum + joined * copy;
   petra_tensor_release(&x);
+  petra_tensor_release(&between);
   petra_tensor_release(&addend);
   petra_tensor_release(&y);
   for (int i = 0; i < 6; i++)
@@ -168,7 +182,7 @@ static void norm(bench *b, int channels, int size, int forwards, int joined, int
 /* --- the optimiser --- */
 
 static petra_status step(petra_backend *backend, void *context) {
-  return backend->ops->sgd_step(backend, context);
+  return petra_op_sgd_step(backend, context);
 }
 
 static void optimiser(bench *b, int width) {
@@ -220,11 +234,13 @@ static void network(bench *b, int width) {
 int main(int argc, char **argv) {
   int threads = argc > 1 ? atoi(argv[1]) : 2;
   bench b = {.batch = argc > 2 ? atoi(argv[2]) : 64, .repetitions = argc > 3 ? atoi(argv[3]) : 7};
+  const petra_precision precision =
+      argc > 4 && strcmp(argv[4], "bf16") == 0 ? PETRA_PRECISION_BF16 : PETRA_PRECISION_FP32;
   if (threads < 1 || b.batch < 1 || b.repetitions < 1 || b.repetitions > REPETITIONS_MAX) {
-    fprintf(stderr, "usage: bench_ops [threads [batch [repetitions]]]\n");
+    fprintf(stderr, "usage: bench_ops [threads [batch [repetitions [precision]]]]\n");
     return 2;
   }
-  require(petra_backend_create(PETRA_BACKEND_CPU, PETRA_PRECISION_FP32, threads, true, &b.backend));
+  require(petra_backend_create(PETRA_BACKEND_CPU, precision, threads, true, &b.backend));
   char text[512];
   b.backend->ops->describe(b.backend, text, sizeof text);
   printf("%s\n", text);

@@ -36,6 +36,7 @@ typedef struct bench {
 
 static petra_status make_conv(bench *b, const petra_unit *unit, bool data_gradient) {
   petra_backend *backend = b->backend;
+  const petra_tensor_kind inner = petra_tensor_inner_kind(backend);
   int32_t images = (int32_t)b->plan->config->data.batch;
   const int32_t in[4] = {images, unit->in, unit->height_in, unit->width_in};
   const int32_t out[4] = {images, unit->out, unit->height_out, unit->width_out};
@@ -43,9 +44,9 @@ static petra_status make_conv(bench *b, const petra_unit *unit, bool data_gradie
   conv *c = &b->convs[b->conv_count++];
   c->unit = unit;
   c->data_gradient = data_gradient;
-  PETRA_TRY(petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, in, NULL, PETRA_MEMORY_WORKSPACE, &c->x));
-  PETRA_TRY(petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, in, NULL, PETRA_MEMORY_WORKSPACE, &c->dx));
-  PETRA_TRY(petra_tensor_create(backend, PETRA_TENSOR_ACTIVATION, out, NULL, PETRA_MEMORY_WORKSPACE, &c->y));
+  PETRA_TRY(petra_tensor_create(backend, inner, in, NULL, PETRA_MEMORY_WORKSPACE, &c->x));
+  PETRA_TRY(petra_tensor_create(backend, inner, in, NULL, PETRA_MEMORY_WORKSPACE, &c->dx));
+  PETRA_TRY(petra_tensor_create(backend, inner, out, NULL, PETRA_MEMORY_WORKSPACE, &c->y));
   PETRA_TRY(petra_tensor_create(backend, PETRA_TENSOR_FILTER, filter, NULL, PETRA_MEMORY_WORKSPACE, &c->w));
   PETRA_TRY(petra_tensor_create(backend, PETRA_TENSOR_FILTER, filter, NULL, PETRA_MEMORY_WORKSPACE, &c->dw));
   PETRA_TRY(petra_op_fill(backend, c->x, 0.5));

@@ -22,10 +22,11 @@ const char *cases_op_name(cases_op op) {
   return names[op];
 }
 
-void cases_begin(cases_run *run, petra_backend *backend, const char *name, bool oracle, cases_record *record,
-                 int nan_input) {
+void cases_begin(cases_run *run, petra_backend *backend, const char *name, bool narrow, bool oracle,
+                 cases_record *record, int nan_input) {
   *run = (cases_run){.backend = backend,
                      .name = name,
+                     .narrow = narrow,
                      .oracle = oracle,
                      .record = record,
                      .nan_input = nan_input,
@@ -86,6 +87,18 @@ static petra_tensor *make(cases_run *run, petra_tensor_kind kind, int n, int c, 
   return tensor;
 }
 
+petra_tensor_kind cases_inner(const cases_run *run) {
+  return run->narrow ? PETRA_TENSOR_INNER : PETRA_TENSOR_ACTIVATION;
+}
+
+double cases_round(const cases_run *run, petra_tensor_kind kind, double value) {
+  int exponent;
+  if (!run->narrow || (kind != PETRA_TENSOR_INNER && kind != PETRA_TENSOR_FILTER) || !isfinite(value))
+    return (double)(float)value;
+  const double fraction = frexp(value, &exponent); /* 0.5 .. 1: 8 bits of it */
+  return ldexp(rint(ldexp(fraction, 8)), exponent - 8);
+}
+
 /* A host array between guard bands. */
 static void *guarded(size_t bytes) {
   unsigned char *memory = malloc(bytes + 2 * GUARD_BYTES);
@@ -107,7 +120,7 @@ cases_tensor cases_given(cases_run *run, petra_tensor_kind kind, int n, int c, i
   slot->constant = true;
   size_t count = (size_t)tensor->elements;
   for (size_t i = 0; i < count; i++)
-    host[i] = (double)(float)host[i];
+    host[i] = cases_round(run, kind, host[i]);
   if (run->inputs == run->nan_input)
     host[(size_t)(fabs(draw(run)) * 0.999 * (double)count)] = NAN;
   if (run->inputs++ % 2 == 0) { /* both host types have their turn */
@@ -163,12 +176,14 @@ static void check_memory(cases_run *run, cases_op op, const petra_tensor *tensor
   const char *name = run->backend->ops->name;
   if (strcmp(name, "ref") != 0 && strcmp(name, "cpu") != 0)
     return;
-  const bool wide = run->backend->element_bytes[tensor->kind] > sizeof(float);
+  const size_t bytes = run->backend->element_bytes[tensor->kind];
   int64_t elements = 0, numbers = 0;
   for (int64_t i = 0; i < tensor->elements; i++)
     elements += found[i] != 0;
-  for (size_t i = 0; i < tensor->bytes / (wide ? sizeof(double) : sizeof(float)); i++)
-    numbers += wide ? ((const double *)tensor->data)[i] != 0 : ((const float *)tensor->data)[i] != 0;
+  for (size_t i = 0; i < tensor->bytes / bytes; i++)
+    numbers += bytes == sizeof(double)  ? ((const double *)tensor->data)[i] != 0
+               : bytes == sizeof(float) ? ((const float *)tensor->data)[i] != 0
+                                        : (((const uint16_t *)tensor->data)[i] & 0x7fff) != 0;
   cases_require(elements == numbers, "%s on %s: after %s the padding is not 0: %lld numbers, %lld of them elements",
                 run->name, name, cases_op_name(op), (long long)numbers, (long long)elements);
 }
@@ -237,8 +252,8 @@ static void compare(cases_run *run, cases_op op, int64_t index, double found, do
   bool good = spread || found == expected || fabs(found - expected) <= tolerance || (isnan(found) && isnan(expected));
   cases_require(good, "%s, NaN in input %d, %s %s: %s gives [%lld] = %.9g, expected %.9g within %.3g", run->name,
                 run->nan_input, run->backend->ops->name,
-                run->backend->precision == PETRA_PRECISION_FP64 ? "fp64" : "fp32", cases_op_name(op), (long long)index,
-                found, expected, tolerance);
+                petra_config_choice_name("device.precision", (int)run->backend->precision), cases_op_name(op),
+                (long long)index, found, expected, tolerance);
 }
 
 void cases_expect(cases_run *run, cases_op op, const petra_tensor *tensor, const double *expected, const double *scale,
@@ -246,8 +261,13 @@ void cases_expect(cases_run *run, cases_op op, const petra_tensor *tensor, const
   const double *found = cases_fetch(run, tensor);
   double epsilon = run->backend->precision == PETRA_PRECISION_FP64 ? 0x1p-52 : 0x1p-23;
   double relative = coefficients[op] * epsilon * sqrt(terms);
-  for (int64_t i = 0; i < tensor->elements; i++)
-    compare(run, op, i, found[i], expected[i], relative * (scale ? scale[i] : fabs(expected[i])));
+  const bool half = run->backend->element_bytes[tensor->kind] < sizeof(float);
+  for (int64_t i = 0; i < tensor->elements; i++) {
+    double tolerance = relative * (scale ? scale[i] : fabs(expected[i]));
+    if (half) /* half of the last of 8 bits, of what may already be off */
+      tolerance += 0x1p-8 * (fabs(expected[i]) + tolerance);
+    compare(run, op, i, found[i], expected[i], tolerance);
+  }
   check_padding(run, op, tensor, found);
   run->checks[op]++;
 }

@@ -3,7 +3,8 @@
  * A case is a function that makes inputs, calls operations through ops.h and says with cases_expect what must
  * come out, computed from the definitions (naive.h). It is run on every backend with the same inputs, which
  * are rounded to f32: ref in fp64 is held against the definitions, every other backend against what ref in
- * fp64 gave. */
+ * fp64 gave. For backends whose inner tensors are of bf16 the table is gone through a second time, with `narrow`: inputs
+ * that are inner tensors or filters are then bf16 numbers, so that all of them compute from the same. */
 #ifndef PETRA_TESTS_CASES_H
 #define PETRA_TESTS_CASES_H
 
@@ -40,6 +41,7 @@ typedef struct cases_tensor {
 typedef struct cases_run {
   petra_backend *backend;
   const char *name; /* of the case, for messages */
+  bool narrow;      /* inner tensors are of their own kind, and they and filters hold numbers of bf16 */
   bool oracle;      /* this is ref fp64 on one thread: fills the record instead of reading it */
   cases_record *record;
   size_t at;     /* place in the record */
@@ -55,8 +57,8 @@ typedef struct cases_run {
 } cases_run;
 
 /* Before and after the function of a case. The end checks that constant inputs were left alone. */
-void cases_begin(cases_run *run, petra_backend *backend, const char *name, bool oracle, cases_record *record,
-                 int nan_input);
+void cases_begin(cases_run *run, petra_backend *backend, const char *name, bool narrow, bool oracle,
+                 cases_record *record, int nan_input);
 void cases_end(cases_run *run);
 
 /* Zeroed numbers that live until the end of the case. */
@@ -67,6 +69,12 @@ double *cases_random(cases_run *run, int64_t count);
 
 /* The absolute values of `values`. */
 double *cases_absolute(cases_run *run, const double *values, int64_t count);
+
+/* The kind of what is inner in this run. */
+petra_tensor_kind cases_inner(const cases_run *run);
+
+/* The number that a tensor of this kind would hold in this run. */
+double cases_round(const cases_run *run, petra_tensor_kind kind, double value);
 
 /* A tensor with these contents (taken over; a NaN is put in when the run asks for one here). */
 cases_tensor cases_given(cases_run *run, petra_tensor_kind kind, int n, int c, int h, int w, double *host);
@@ -84,7 +92,7 @@ void cases_changed(cases_run *run, const petra_tensor *tensor);
 double *cases_fetch(cases_run *run, const petra_tensor *tensor);
 
 /* The output `tensor` of `op` is as expected within the tolerance of case_tolerances.h (scale NULL:
- * |expected|), NaN exactly where NaN is expected, and its padding is 0. */
+ * |expected|) and, where its elements are bf16, one rounding to these, NaN exactly where NaN is expected, and its padding is 0. */
 void cases_expect(cases_run *run, cases_op op, const petra_tensor *tensor, const double *expected, const double *scale,
                   double terms);
 

@@ -21,6 +21,14 @@ static void transfer(cases_run *run, const int *p) {
   cases_expect(run, CASES_fill, y, fill, NULL, 1);
 }
 
+/* p: shape. An activation as an inner tensor. */
+static void rounding(cases_run *run, const int *p) {
+  cases_tensor x = cases_input(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
+  petra_tensor *y = cases_output(run, PETRA_TENSOR_INNER, p[0], p[1], p[2], p[3]);
+  cases_ok(petra_op_copy(run->backend, x.tensor, y));
+  cases_expect(run, CASES_copy, y, x.host, NULL, 1);
+}
+
 /* p: kind, shape, what y is: 0 a tensor of its own, 1 a, 2 b, 3 all three are the same. */
 static void add(cases_run *run, const int *p) {
   petra_tensor_kind kind = (petra_tensor_kind)p[0];
@@ -187,6 +195,11 @@ static void sgd(cases_run *run, const int *p) {
 
 const cases_entry cases_basic[] = {
     EVERY_SHAPE(transfer, 0),
+    CASE(transfer, PETRA_TENSOR_INNER, 3, 17, 3, 4, 0),
+    CASE(transfer, PETRA_TENSOR_INNER, 7, 20, 13, 11, 0),
+    CASE(rounding, 3, 3, 5, 7),
+    CASE(rounding, 7, 20, 13, 11),
+    CASE(dot, PETRA_TENSOR_INNER, 7, 20, 13, 11, 0),
     EVERY_SHAPE(add, 0),
     EVERY_SHAPE(add, 1),
     EVERY_SHAPE(add, 2),

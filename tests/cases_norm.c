@@ -13,6 +13,11 @@ typedef struct norm_inputs {
   cases_tensor x, scale, shift;
 } norm_inputs;
 
+/* Where y or dy may be inner, `inner` says whether it is. */
+static petra_tensor_kind image_kind(const cases_run *run, bool inner) {
+  return inner ? cases_inner(run) : PETRA_TENSOR_ACTIVATION;
+}
+
 /* Inputs of a norm whose z stay clear of 0; x is around `offset`. */
 static norm_inputs inputs_of(cases_run *run, const int *p, double offset) {
   norm_inputs in = {.sizes = {p[0], p[1], p[2] * p[3]}};
@@ -23,9 +28,9 @@ static norm_inputs inputs_of(cases_run *run, const int *p, double offset) {
     scale = cases_random(run, p[1]);
     shift = cases_random(run, p[1]);
     for (int64_t i = 0; i < count; i++)
-      x[i] = (double)(float)(x[i] + offset);
+      x[i] = cases_round(run, cases_inner(run), x[i] + offset);
   } while (naive_norm_margin(&in.sizes, x, scale, shift) < RELU_MARGIN);
-  in.x = cases_given(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3], x);
+  in.x = cases_given(run, cases_inner(run), p[0], p[1], p[2], p[3], x);
   in.scale = cases_given(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1, scale);
   in.shift = cases_given(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1, shift);
   return in;
@@ -42,7 +47,9 @@ static void norm(cases_run *run, const int *p) {
   if (join != PETRA_JOIN_NONE)
     addend = cases_input(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
   bool onto_addend = alias && addend.tensor;
-  petra_tensor *y = onto_addend ? addend.tensor : cases_output(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
+  petra_tensor *y = onto_addend
+                        ? addend.tensor
+                        : cases_output(run, image_kind(run, alias && join == PETRA_JOIN_NONE), p[0], p[1], p[2], p[3]);
   cases_changed(run, y);
   petra_tensor *mean = cases_output(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1);
   petra_tensor *variance = cases_output(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1);
@@ -59,8 +66,8 @@ static void norm(cases_run *run, const int *p) {
   cases_expect(run, CASES_norm_forward, y, expected, scale, terms);
 
   const bool masked = relu && join != PETRA_JOIN_ADD_ACTIVATE; /* there the caller masks dy by y */
-  cases_tensor dy = cases_input(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
-  petra_tensor *dx = alias ? dy.tensor : cases_output(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
+  cases_tensor dy = cases_input(run, image_kind(run, alias), p[0], p[1], p[2], p[3]);
+  petra_tensor *dx = alias ? dy.tensor : cases_output(run, cases_inner(run), p[0], p[1], p[2], p[3]);
   cases_changed(run, dx);
   petra_tensor *dscale = cases_output(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1);
   petra_tensor *dshift = cases_output(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1);
@@ -90,7 +97,9 @@ static void evaluate(cases_run *run, const int *p) {
   if (join != PETRA_JOIN_NONE)
     addend = cases_input(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
   bool onto_addend = p[6] && addend.tensor;
-  petra_tensor *y = onto_addend ? addend.tensor : cases_output(run, PETRA_TENSOR_ACTIVATION, p[0], p[1], p[2], p[3]);
+  petra_tensor *y = onto_addend
+                        ? addend.tensor
+                        : cases_output(run, image_kind(run, p[6] && join == PETRA_JOIN_NONE), p[0], p[1], p[2], p[3]);
   cases_changed(run, y);
   double *expected = cases_array(run, count), *scale = cases_array(run, count);
   naive_norm_apply(&in.sizes, in.x.host, in.scale.host, in.shift.host, mean.host, variance.host, p[4], join,

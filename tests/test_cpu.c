@@ -5,6 +5,8 @@
 
 #include "backend/ops.h"
 
+#include <math.h>
+
 static petra_backend *backend;
 
 #define must(call) ck_assert_int_eq((call), PETRA_OK)
@@ -225,6 +227,113 @@ START_TEST(same_to_the_bit) {
 }
 END_TEST
 
+/* --- bf16 --- */
+
+enum { WRITERS = 7 };
+
+/* Writes w through one of the operations that write filters. */
+static void write_filter(int writer, petra_tensor *w, petra_tensor *other, petra_tensor *velocity,
+                         const petra_tensor *x, const petra_tensor *dy) {
+  const double decay = 0.5;
+  const petra_sgd_step step = {1, &w, &velocity, &other, &decay, 0.25, 0.5, false, true};
+  switch (writer) {
+  case 0:
+    randomised(w);
+    break;
+  case 1:
+    must(petra_op_copy(backend, other, w));
+    break;
+  case 2:
+    must(petra_op_fill(backend, w, 0.75));
+    break;
+  case 3:
+    must(petra_op_axpy(backend, 0.5, other, w));
+    break;
+  case 4:
+    must(petra_op_add(backend, w, other, w));
+    break;
+  case 5:
+    must(petra_op_sgd_step(backend, &step));
+    break;
+  default:
+    must(petra_op_conv_backward_filter(backend, &(petra_conv_geometry){1, 1}, x, dy, w));
+  }
+}
+
+/* A filter in bf16 is kept as its convolutions want it. Whatever writes it, they then read what was written: the results are
+ * those of a filter that was never read before. */
+START_TEST(filters_are_never_out_of_date) {
+  petra_backend *kept = backend;
+  const petra_conv_geometry g = {1, 1};
+  if (petra_backend_create(PETRA_BACKEND_CPU, PETRA_PRECISION_BF16, 2, true, &backend) != PETRA_OK) {
+    ck_assert_logged("needs a processor with AVX512-BF16 or AMX-BF16");
+    backend = kept;
+    return;
+  }
+  random_state = 3;
+  petra_tensor *x = randomised(make(PETRA_TENSOR_INNER, 2, 32, 8, 8)), *y = make(PETRA_TENSOR_INNER, 2, 32, 8, 8);
+  petra_tensor *dy = randomised(make(PETRA_TENSOR_INNER, 2, 32, 8, 8)), *dx = make(PETRA_TENSOR_INNER, 2, 32, 8, 8);
+  petra_tensor *w = randomised(make(PETRA_TENSOR_FILTER, 32, 32, 3, 3)), *v = make(PETRA_TENSOR_FILTER, 32, 32, 3, 3);
+  petra_tensor *other = randomised(make(PETRA_TENSOR_FILTER, 32, 32, 3, 3));
+  float *host = malloc((size_t)w->elements * sizeof *host);
+  uint32_t before = 0;
+  for (int writer = 0; writer < WRITERS; writer++) {
+    must(petra_op_conv_forward(backend, &g, x, w, y));
+    must(petra_op_conv_backward_data(backend, &g, dy, w, dx));
+    write_filter(writer, w, other, v, x, dy);
+    must(petra_op_conv_forward(backend, &g, x, w, y));
+    must(petra_op_conv_backward_data(backend, &g, dy, w, dx));
+    const uint32_t found = hash_of(hash_of(0, y), dx);
+    ck_assert_uint_ne(found, before);
+    before = found;
+    petra_tensor *fresh = make(PETRA_TENSOR_FILTER, 32, 32, 3, 3);
+    must(petra_op_download(backend, w, host, PETRA_HOST_F32));
+    must(petra_op_upload(backend, fresh, host, PETRA_HOST_F32));
+    must(petra_op_conv_forward(backend, &g, x, fresh, y));
+    must(petra_op_conv_backward_data(backend, &g, dy, fresh, dx));
+    ck_assert_msg(hash_of(hash_of(0, y), dx) == found, "a convolution read an old filter after writer %d", writer);
+    release(fresh);
+  }
+  petra_tensor *all[] = {x, y, dy, dx, w, v, other};
+  for (int i = 0; i < HARNESS_COUNT(all); i++)
+    release(all[i]);
+  free(host);
+  petra_backend_destroy(backend);
+  backend = kept;
+}
+END_TEST
+
+/* Activations become inner tensors by rounding to nearest, ties to even. */
+START_TEST(rounding_to_bf16) {
+  enum { N = 8 };
+  static const float given[N] = {1 + 0x1p-8f,     1 + 0x3p-8f, 1 + 0x1.02p-8f, -1 - 0x1p-8f,
+                                 0x1.fffffep127f, INFINITY,    0x1p-133f,      -0.0f};
+  static const float expected[N] = {1, 1 + 0x1p-6f, 1 + 0x1p-7f, -1, INFINITY, INFINITY, 0x1p-133f, -0.0f};
+  petra_backend *kept = backend;
+  float found[N];
+  if (petra_backend_create(PETRA_BACKEND_CPU, PETRA_PRECISION_BF16, 1, true, &backend) != PETRA_OK) {
+    ck_assert_logged("needs a processor with AVX512-BF16 or AMX-BF16");
+    backend = kept;
+    return;
+  }
+  petra_tensor *x = make(PETRA_TENSOR_ACTIVATION, 1, N, 1, 1), *y = make(PETRA_TENSOR_INNER, 1, N, 1, 1);
+  for (int copied = 0; copied < 2; copied++) {
+    must(petra_op_upload(backend, copied ? x : y, given, PETRA_HOST_F32));
+    if (copied)
+      must(petra_op_copy(backend, x, y));
+    must(petra_op_download(backend, y, found, PETRA_HOST_F32));
+    ck_assert_mem_eq(found, expected, sizeof found);
+  }
+  must(petra_op_copy(backend, y, x)); /* and back, without a loss */
+  must(petra_op_download(backend, x, found, PETRA_HOST_F32));
+  ck_assert_mem_eq(found, expected, sizeof found);
+  release(x);
+  release(y);
+  petra_backend_destroy(backend);
+  backend = kept;
+}
+END_TEST
+
 START_TEST(handle) {
   char text[512];
   backend->ops->describe(backend, text, sizeof text);
@@ -235,7 +344,8 @@ START_TEST(handle) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {layouts, primitives_are_found_again, same_to_the_bit, handle};
+  const TTest *const tests[] = {
+      layouts, primitives_are_found_again, same_to_the_bit, filters_are_never_out_of_date, rounding_to_bf16, handle};
   if (petra_backend_create(PETRA_BACKEND_CPU, PETRA_PRECISION_FP32, 2, true, &backend) != PETRA_OK)
     return EXIT_FAILURE;
   petra_tensor *two = make(PETRA_TENSOR_ACTIVATION, 1, 2, 1, 1);

@@ -324,12 +324,50 @@ START_TEST(sgd) {
 }
 END_TEST
 
+/* Where inner tensors are bf16 they are no activations: who takes which is checked. */
+START_TEST(inner_tensors) {
+  petra_backend *half;
+  const petra_conv_geometry g = {1, 1};
+  ck_assert_int_eq(petra_backend_create_dry(PETRA_BACKEND_CPU, PETRA_PRECISION_BF16, &half), PETRA_OK);
+  petra_tensor *inner = make(half, PETRA_TENSOR_INNER, 2, 3, 4, 5),
+               *inner2 = make(half, PETRA_TENSOR_INNER, 2, 3, 4, 5);
+  petra_tensor *stream = make(half, PETRA_TENSOR_ACTIVATION, 2, 3, 4, 5),
+               *w3 = make(half, PETRA_TENSOR_FILTER, 3, 3, 3, 3);
+  petra_tensor *scale = make(half, PETRA_TENSOR_VECTOR, 3, 1, 1, 1),
+               *mean = make(half, PETRA_TENSOR_VECTOR, 3, 1, 1, 1);
+  petra_tensor *variance = make(half, PETRA_TENSOR_VECTOR, 3, 1, 1, 1);
+  petra_norm_forward f = {.x = inner, .scale = scale, .shift = scale, .y = stream, .mean = mean, .variance = variance};
+  ck_assert_int_eq(petra_op_copy(half, stream, inner), PETRA_OK);
+  ck_assert_int_eq(petra_op_conv_forward(half, &g, inner, w3, inner2), PETRA_OK);
+  ck_assert_int_eq(petra_op_conv_backward_data(half, &g, inner, w3, inner2), PETRA_OK);
+  ck_assert_int_eq(petra_op_conv_backward_data(half, &g, inner, w3, stream), PETRA_OK);
+  ck_assert_int_eq(petra_op_norm_forward(half, &f), PETRA_OK);
+  ck_assert_int_eq(petra_op_conv_forward(half, &g, stream, w3, inner2), PETRA_SHAPE);
+  ck_assert_logged("conv_forward: x is an activation of shape (2, 3, 4, 5), expected an inner tensor");
+  ck_assert_int_eq(petra_op_conv_forward(half, &g, inner, w3, stream), PETRA_SHAPE);
+  ck_assert_int_eq(petra_op_conv_backward_filter(half, &g, inner, stream, w3), PETRA_SHAPE);
+  ck_assert_int_eq(petra_op_add(half, inner, inner2, inner), PETRA_SHAPE);
+  ck_assert_logged("add: a is an inner tensor, expected one of any other kind");
+  f.join = PETRA_JOIN_ADD;
+  f.addend = inner2;
+  ck_assert_int_eq(petra_op_norm_forward(half, &f), PETRA_SHAPE);
+  ck_assert_logged("norm_forward: addend is an inner tensor of shape (2, 3, 4, 5), expected an activation");
+  f.x = stream;
+  ck_assert_int_eq(petra_op_norm_forward(half, &f), PETRA_SHAPE);
+  petra_tensor *all[] = {inner, inner2, stream, w3, scale, mean, variance};
+  for (int i = 0; i < HARNESS_COUNT(all); i++)
+    petra_tensor_release(&all[i]);
+  petra_backend_destroy(half);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {basic, shuffles, convolutions, norms, pools, head, sgd};
   Suite *suite = suite_create("ops");
   TCase *tcase = tcase_create("ops");
   for (int i = 0; i < HARNESS_COUNT(tests); i++)
     tcase_add_loop_test(tcase, tests[i], 0, HARNESS_COUNT(kinds));
+  tcase_add_test(tcase, inner_tensors);
   suite_add_tcase(suite, tcase);
   SRunner *runner = srunner_create(suite);
   srunner_set_fork_status(runner, CK_NOFORK);

@@ -2,7 +2,8 @@
  *
  * A backend is an opaque handle and a table of operations on tensors. A tensor has a logical shape that everybody
  * sees and a physical layout and element type that belong to the backend (`ref`: plain arrays of float or double;
- * `cpu`: oneDNN's blocked layouts in float). Elements that a layout adds as padding are 0 after every operation.
+ * `cpu`: layouts of oneDNN's in float, inner tensors of bf16 in bf16). Elements that a layout adds as
+ * padding are 0 after every operation.
  *
  * Rules for all operations:
  *  - Every tensor belongs to the backend that is asked. Shapes are checked (PETRA_SHAPE, logged).
@@ -35,8 +36,12 @@ typedef enum petra_tensor_kind {
   PETRA_TENSOR_VECTOR,     /* (n, 1, 1, 1): batch-norm parameters and statistics, head bias */
   PETRA_TENSOR_MASK,       /* shape (N, C, H, W) of the activation that it belongs to; content private to the backend:
                               what max_pool_forward keeps for its backward */
+  PETRA_TENSOR_INNER,      /* (N, C, H, W): what stays inside a block: inputs and outputs of convolutions, what one unit
+                              hands to the next, and the gradients of these. Where the backend's precision has smaller
+                              elements for these than for activations, the two are different things to an operation;
+                              elsewhere each may stand for the other. */
 } petra_tensor_kind;
-enum { PETRA_TENSOR_KINDS = PETRA_TENSOR_MASK + 1 };
+enum { PETRA_TENSOR_KINDS = PETRA_TENSOR_INNER + 1 };
 
 typedef struct petra_tensor {
   petra_backend *backend;
@@ -80,12 +85,12 @@ typedef enum petra_join {
 #define PETRA_NORM_EPSILON 1e-5 /* added to the variance; PyTorch's default, used by the paper's authors */
 
 typedef struct petra_norm_forward {
-  const petra_tensor *x;             /* (N, C, H, W) */
+  const petra_tensor *x;             /* (N, C, H, W), inner */
   const petra_tensor *scale, *shift; /* (C) */
   bool relu;                         /* act: ReLU or identity */
   petra_join join;
-  const petra_tensor *addend; /* (N, C, H, W) unless join is NONE */
-  petra_tensor *y;            /* (N, C, H, W); may alias addend, never x */
+  const petra_tensor *addend; /* (N, C, H, W), an activation, unless join is NONE */
+  petra_tensor *y;            /* (N, C, H, W), an activation or, if join is NONE, inner; may alias addend, never x */
   petra_tensor *mean;         /* (C) out: batch mean of x over (N, H, W) */
   petra_tensor *variance;     /* (C) out: biased batch variance */
 } petra_norm_forward;
@@ -96,8 +101,9 @@ typedef struct petra_norm_backward {
   /* Where z is NaN nothing goes through the ReLU, as in relu_backward: a NaN in x gives NaN in dx and dscale of its
    * channel and, with relu, 0 in dshift. */
   bool relu; /* as given to norm_forward; false for JOIN_ADD_ACTIVATE, whose caller applies relu_backward first */
-  const petra_tensor *dy;        /* gradient of act(z); for JOIN_SUBTRACT too it is that of act(z), not of y */
-  petra_tensor *dx;              /* may alias dy, never x */
+  const petra_tensor *dy; /* gradient of act(z), an activation or inner; for JOIN_SUBTRACT too it is that of act(z),
+                                    not of y */
+  petra_tensor *dx;       /* inner; may alias dy, never x */
   petra_tensor *dscale, *dshift; /* (C), overwritten */
 } petra_norm_backward;
 
@@ -138,10 +144,12 @@ typedef struct petra_images {
  *   X(prefix, name, (parameters without the backend), (the same as arguments), what ops.c checks first)
  * with these checks, in their order:
  *   NUMBERS(t)                      t is there, of this backend, and no mask
+ *   SUMMED(t)                       the same, and not inner
  *   ACTIVATION(t), MASK(t), VECTOR(t, n), MATRIX(t, rows, columns)   t is one, of that size (PETRA_ANY: any)
  *   LIKE(t, u)                      t has the kind and the shape of u
+ *   SHAPED(t, u)                    the same, but that one may be an activation and the other inner
  *   APART(t, u, ...)                the output t is none of the tensors u: what is not kept apart may be the same
- *   CONVOLUTION(geometry, x, w, y), MAX_POOL(geometry, x, y, mask), COLUMNS(x, y, column)   shapes fit as told here
+ *   CONVOLUTION(geometry, x, its kind, w, y), MAX_POOL(geometry, x, y, mask), COLUMNS(x, y, column)   as told here
  *   CHECK(what, ...)                what only this operation asks: check_<what> of ops.c
  * An operation that is added is an entry here, a function of each backend, and cases in tests/cases_*.c. */
 #define PETRA_OPERATIONS(X, prefix)                                                                                    \
@@ -151,16 +159,16 @@ typedef struct petra_images {
   X(prefix, download, (const petra_tensor *tensor, void *host, petra_host_type type), (tensor, host, type),            \
     NUMBERS(tensor))                                                                                                   \
                                                                                                                        \
-  /* y = x */                                                                                                          \
-  X(prefix, copy, (const petra_tensor *x, petra_tensor *y), (x, y), NUMBERS(x) LIKE(y, x) APART(y, x))                 \
+  /* y = x, rounded to nearest even where the elements of y are smaller */                                             \
+  X(prefix, copy, (const petra_tensor *x, petra_tensor *y), (x, y), NUMBERS(x) SHAPED(y, x) APART(y, x))               \
   /* y = value (padding stays 0) */                                                                                    \
   X(prefix, fill, (petra_tensor * y, double value), (y, value), NUMBERS(y))                                            \
   /* y += alpha x */                                                                                                   \
   X(prefix, axpy, (double alpha, const petra_tensor *x, petra_tensor *y), (alpha, x, y),                               \
-    NUMBERS(x) LIKE(y, x) APART(y, x))                                                                                 \
+    SUMMED(x) LIKE(y, x) APART(y, x))                                                                                  \
   /* y = a + b; y may alias a or b. */                                                                                 \
   X(prefix, add, (const petra_tensor *a, const petra_tensor *b, petra_tensor *y), (a, b, y),                           \
-    NUMBERS(a) LIKE(b, a) LIKE(y, a))                                                                                  \
+    SUMMED(a) LIKE(b, a) LIKE(y, a))                                                                                   \
   /* Sum of a[i] b[i], accumulated in double. */                                                                       \
   X(prefix, dot, (const petra_tensor *a, const petra_tensor *b, double *out), (a, b, out), NUMBERS(a) LIKE(b, a))      \
                                                                                                                        \
@@ -176,16 +184,16 @@ typedef struct petra_images {
   X(prefix, space_to_depth, (const petra_tensor *x, petra_tensor *y), (x, y), CHECK(depth, x, y))                      \
   X(prefix, depth_to_space, (const petra_tensor *y, petra_tensor *x), (y, x), CHECK(depth, x, y))                      \
                                                                                                                        \
-  /* x (N, I, H, W), w (O, I, KH, KW), y (N, O, OH, OW), and their gradients */                                        \
+  /* x (N, I, H, W), w (O, I, KH, KW), y (N, O, OH, OW), and their gradients; inner, but dx may be an activation */    \
   X(prefix, conv_forward,                                                                                              \
     (const petra_conv_geometry *geometry, const petra_tensor *x, const petra_tensor *w, petra_tensor *y),              \
-    (geometry, x, w, y), CONVOLUTION(geometry, x, w, y) APART(y, x))                                                   \
+    (geometry, x, w, y), CONVOLUTION(geometry, x, PETRA_TENSOR_INNER, w, y) APART(y, x))                               \
   X(prefix, conv_backward_data,                                                                                        \
     (const petra_conv_geometry *geometry, const petra_tensor *dy, const petra_tensor *w, petra_tensor *dx),            \
-    (geometry, dy, w, dx), CONVOLUTION(geometry, dx, w, dy) APART(dx, dy))                                             \
+    (geometry, dy, w, dx), CONVOLUTION(geometry, dx, image_kind(dx), w, dy) APART(dx, dy))                             \
   X(prefix, conv_backward_filter,                                                                                      \
     (const petra_conv_geometry *geometry, const petra_tensor *x, const petra_tensor *dy, petra_tensor *dw),            \
-    (geometry, x, dy, dw), CONVOLUTION(geometry, x, dw, dy))                                                           \
+    (geometry, x, dy, dw), CONVOLUTION(geometry, x, PETRA_TENSOR_INNER, dw, dy))                                       \
                                                                                                                        \
   /* Batch norm with the statistics of the batch; norm_evaluate is the same forward with given mean and variance */    \
   /* (running statistics): they are inputs there.                                                                */    \
@@ -306,6 +314,8 @@ typedef struct petra_backend_options {
   petra_graph_choice graph;
   int device;        /* cuda: which, from 0 */
   bool device_wraps; /* of those that there are, that of this number modulo their count */
+  bool
+      sizes_only; /* nothing but the sizes of its tensors will be asked for: the processor need not have the precision */
 } petra_backend_options;
 
 /* Creates a backend: AUTO takes `cuda` where it has the precision, was built and there is a device, else `cpu`, else
@@ -347,6 +357,10 @@ petra_tensor *petra_tensor_retain(petra_tensor *tensor);
 
 /* One reference less; the last one gives the storage back to the pool. *tensor becomes NULL. NULLs are allowed. */
 void petra_tensor_release(petra_tensor **tensor);
+
+/* The kind of what stays inside a block: PETRA_TENSOR_INNER where the backend's elements of that kind differ from those of
+ * activations, PETRA_TENSOR_ACTIVATION elsewhere. */
+petra_tensor_kind petra_tensor_inner_kind(const petra_backend *backend);
 
 /* Counts the tensor under another account and category from now on. */
 void petra_tensor_charge(petra_tensor *tensor, petra_account *account, petra_memory_category category);

@@ -64,8 +64,11 @@ static petra_status cross_entropy(petra_backend *backend, petra_cross_entropy *a
 PETRA_OPERATIONS(NOTHING, nothing_)
 
 petra_status petra_backend_create_dry(petra_backend_kind kind, petra_precision precision, petra_backend **out) {
-  const petra_backend_options options = {
-      .kind = petra_backend_choose(kind, precision), .precision = precision, .threads = 1, .deterministic = true};
+  const petra_backend_options options = {.kind = petra_backend_choose(kind, precision),
+                                         .precision = precision,
+                                         .threads = 1,
+                                         .deterministic = true,
+                                         .sizes_only = true};
   dry_backend *dry;
   PETRA_TRY(petra_backend_check_precision(options.kind, precision));
   PETRA_TRY(petra_allocate(&dry, 1, sizeof *dry));

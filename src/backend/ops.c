@@ -17,8 +17,8 @@ typedef struct checker {
   const char *op;
 } checker;
 
-static const char *const kind_names[PETRA_TENSOR_KINDS] = {"an activation", "a filter", "a matrix", "a vector",
-                                                           "a mask"};
+static const char *const kind_names[PETRA_TENSOR_KINDS] = {"an activation", "a filter", "a matrix",
+                                                           "a vector",      "a mask",   "an inner tensor"};
 
 static void print_shape(const int shape[4], char *text, size_t size) {
   char extent[4][16];
@@ -36,17 +36,34 @@ static petra_status check_present(const checker *check, const char *name, const 
   return PETRA_OK;
 }
 
+static bool is_image(petra_tensor_kind kind) {
+  return kind == PETRA_TENSOR_ACTIVATION || kind == PETRA_TENSOR_INNER;
+}
+
+/* For a tensor that may be either: what it is. */
+static petra_tensor_kind image_kind(const petra_tensor *tensor) {
+  return tensor && tensor->kind == PETRA_TENSOR_INNER ? PETRA_TENSOR_INNER : PETRA_TENSOR_ACTIVATION;
+}
+
+/* Whether a tensor of `found` can stand where one of `expected` is asked for. */
+static bool kind_fits(const petra_backend *backend, petra_tensor_kind found, petra_tensor_kind expected) {
+  return found == expected ||
+         (is_image(found) && is_image(expected) && petra_tensor_inner_kind(backend) == PETRA_TENSOR_ACTIVATION);
+}
+
 /* A tensor of this kind and shape (PETRA_ANY: not looked at); `name` is its name in backend.h. */
 static petra_status check_tensor(const checker *check, const char *name, const petra_tensor *tensor,
                                  petra_tensor_kind kind, int n, int c, int h, int w) {
   PETRA_TRY(check_present(check, name, tensor));
   const int expected[4] = {n, c, h, w};
-  bool good = tensor->kind == kind;
+  bool good = kind_fits(check->backend, tensor->kind, kind);
   for (int i = 0; i < 4; i++)
     good = good && (expected[i] == PETRA_ANY || expected[i] == tensor->shape[i]);
   if (good)
     return PETRA_OK;
   char found_text[80], expected_text[80];
+  if (kind_fits(check->backend, PETRA_TENSOR_ACTIVATION, kind))
+    kind = PETRA_TENSOR_ACTIVATION; /* where either would do */
   print_shape(tensor->shape, found_text, sizeof found_text);
   print_shape(expected, expected_text, sizeof expected_text);
   return petra_fail(PETRA_SHAPE, "%s: %s is %s of shape %s, expected %s of shape %s", check->op, name,
@@ -67,6 +84,29 @@ static petra_status check_like(const checker *check, const char *name, const pet
   PETRA_TRY(check_numbers(check, name, tensor));
   const int32_t *shape = model->shape;
   return check_tensor(check, name, tensor, model->kind, shape[0], shape[1], shape[2], shape[3]);
+}
+
+/* Any tensor of numbers that operations add up: all kinds but masks and, where they differ from activations, inner ones. */
+static petra_status check_summed(const checker *check, const char *name, const petra_tensor *tensor) {
+  PETRA_TRY(check_numbers(check, name, tensor));
+  if (tensor->kind == PETRA_TENSOR_INNER && !kind_fits(check->backend, tensor->kind, PETRA_TENSOR_ACTIVATION))
+    return petra_fail(PETRA_SHAPE, "%s: %s is an inner tensor, expected one of any other kind", check->op, name);
+  return PETRA_OK;
+}
+
+/* A tensor of the shape of `model`, an activation or inner. */
+static petra_status check_image_like(const checker *check, const char *name, const petra_tensor *tensor,
+                                     const petra_tensor *model) {
+  PETRA_TRY(check_present(check, name, tensor));
+  const int32_t *shape = model->shape;
+  return check_tensor(check, name, tensor, image_kind(tensor), shape[0], shape[1], shape[2], shape[3]);
+}
+
+/* A tensor of numbers of the shape of `model`, which was checked before, and of its kind; one of them may be an activation
+ * and the other inner. */
+static petra_status check_shaped(const checker *check, const char *name, const petra_tensor *tensor,
+                                 const petra_tensor *model) {
+  return is_image(model->kind) ? check_image_like(check, name, tensor, model) : check_like(check, name, tensor, model);
 }
 
 /* `output` is none of the tensors `inputs`, which end with NULL; `names` are theirs, as "x, w, dy". */
@@ -90,19 +130,19 @@ static int output_extent(int extent, int window, int stride, int pad) {
 
 /* A convolution of x (N, C, H, W) with w (O, C, KH, KW) to y (N, O, OH, OW), or the gradients of these. */
 static petra_status check_conv(const checker *check, const petra_conv_geometry *geometry, const char *x_name,
-                               const petra_tensor *x, const char *w_name, const petra_tensor *w, const char *y_name,
-                               const petra_tensor *y) {
+                               const petra_tensor *x, petra_tensor_kind x_kind, const char *w_name,
+                               const petra_tensor *w, const char *y_name, const petra_tensor *y) {
   if (geometry->stride < 1 || geometry->pad < 0)
     return petra_fail(PETRA_SHAPE, "%s: stride %d, pad %d, expected a stride of at least 1 and a pad of at least 0",
                       check->op, geometry->stride, geometry->pad);
-  PETRA_TRY(check_tensor(check, x_name, x, PETRA_TENSOR_ACTIVATION, PETRA_ANY, PETRA_ANY, PETRA_ANY, PETRA_ANY));
+  PETRA_TRY(check_tensor(check, x_name, x, x_kind, PETRA_ANY, PETRA_ANY, PETRA_ANY, PETRA_ANY));
   PETRA_TRY(check_tensor(check, w_name, w, PETRA_TENSOR_FILTER, PETRA_ANY, x->shape[1], PETRA_ANY, PETRA_ANY));
   int oh = output_extent(x->shape[2], w->shape[2], geometry->stride, geometry->pad);
   int ow = output_extent(x->shape[3], w->shape[3], geometry->stride, geometry->pad);
   if (oh == 0 || ow == 0)
     return petra_fail(PETRA_SHAPE, "%s: a filter of %d x %d does not fit in %d x %d padded by %d", check->op,
                       w->shape[2], w->shape[3], x->shape[2], x->shape[3], geometry->pad);
-  return check_tensor(check, y_name, y, PETRA_TENSOR_ACTIVATION, x->shape[0], w->shape[0], oh, ow);
+  return check_tensor(check, y_name, y, PETRA_TENSOR_INNER, x->shape[0], w->shape[0], oh, ow);
 }
 
 /* A max-pool of x to y, or the gradients of these; mask (may be NULL) has the shape of y. */
@@ -127,15 +167,18 @@ static petra_status check_max_pool(const checker *check, const petra_pool_geomet
 
 /* The checks of the list of operations; `check` is the checker of the operation. */
 #define NUMBERS(t) PETRA_TRY(check_numbers(check, #t, t));
+#define SUMMED(t) PETRA_TRY(check_summed(check, #t, t));
 #define OF_KIND(t, kind, n, c, h, w) PETRA_TRY(check_tensor(check, #t, t, PETRA_TENSOR_##kind, n, c, h, w));
 #define ACTIVATION(t) OF_KIND(t, ACTIVATION, PETRA_ANY, PETRA_ANY, PETRA_ANY, PETRA_ANY)
 #define MASK(t) OF_KIND(t, MASK, PETRA_ANY, PETRA_ANY, PETRA_ANY, PETRA_ANY)
 #define VECTOR(t, n) OF_KIND(t, VECTOR, n, 1, 1, 1)
 #define MATRIX(t, rows, columns) OF_KIND(t, MATRIX, rows, columns, 1, 1)
 #define LIKE(t, u) PETRA_TRY(check_like(check, #t, t, u));
+#define SHAPED(t, u) PETRA_TRY(check_shaped(check, #t, t, u));
+#define IMAGE_LIKE(t, u) PETRA_TRY(check_image_like(check, #t, t, u));
 #define APART(t, ...)                                                                                                  \
   PETRA_TRY(check_apart(check, #t, t, #__VA_ARGS__, (const petra_tensor *const[]){__VA_ARGS__, NULL}));
-#define CONVOLUTION(geometry, x, w, y) PETRA_TRY(check_conv(check, geometry, #x, x, #w, w, #y, y));
+#define CONVOLUTION(geometry, x, x_kind, w, y) PETRA_TRY(check_conv(check, geometry, #x, x, x_kind, #w, w, #y, y));
 #define MAX_POOL(geometry, x, y, mask) PETRA_TRY(check_max_pool(check, geometry, #x, x, #y, y, mask));
 #define COLUMNS(x, y, column) ACTIVATION(x) MATRIX(y, x->shape[0], PETRA_ANY) CHECK(columns, x, #y, y, column)
 #define CHECK(what, ...) PETRA_TRY(check_##what(check, __VA_ARGS__));
@@ -163,7 +206,7 @@ static petra_status check_depth(const checker *check, const petra_tensor *x, con
 
 static petra_status check_channels(const checker *check, const petra_tensor *x, const petra_tensor *scale,
                                    const petra_tensor *shift, const petra_tensor *mean, const petra_tensor *variance) {
-  ACTIVATION(x)
+  OF_KIND(x, INNER, PETRA_ANY, PETRA_ANY, PETRA_ANY, PETRA_ANY)
   const int channels = x->shape[1];
   VECTOR(scale, channels)
   VECTOR(shift, channels)
@@ -177,10 +220,15 @@ static petra_status check_norm(const checker *check, const petra_norm_forward *a
   const petra_tensor *x = a->x, *scale = a->scale, *shift = a->shift, *mean = a->mean, *variance = a->variance;
   const petra_tensor *y = a->y, *addend = a->addend;
   CHECK(channels, x, scale, shift, mean, variance)
-  LIKE(y, x)
+  const int32_t *shape = x->shape;
+  if (a->join == PETRA_JOIN_NONE) {
+    IMAGE_LIKE(y, x)
+    APART(y, x)
+    return PETRA_OK;
+  }
+  OF_KIND(y, ACTIVATION, shape[0], shape[1], shape[2], shape[3])
   APART(y, x)
-  if (a->join != PETRA_JOIN_NONE)
-    LIKE(addend, x)
+  OF_KIND(addend, ACTIVATION, shape[0], shape[1], shape[2], shape[3])
   return PETRA_OK;
 }
 
@@ -196,7 +244,7 @@ static petra_status check_norm_backward(const checker *check, const petra_norm_b
   const petra_tensor *x = a->x, *scale = a->scale, *shift = a->shift, *mean = a->mean, *variance = a->variance;
   const petra_tensor *dy = a->dy, *dx = a->dx, *dscale = a->dscale, *dshift = a->dshift;
   CHECK(channels, x, scale, shift, mean, variance)
-  LIKE(dy, x)
+  IMAGE_LIKE(dy, x)
   LIKE(dx, x)
   APART(dx, x)
   LIKE(dscale, scale)
@@ -239,7 +287,7 @@ static petra_status check_cross_entropy(const checker *check, petra_cross_entrop
 static petra_status check_sgd_step(const checker *check, const petra_sgd_step *a) {
   for (int i = 0; i < a->count; i++) {
     const petra_tensor *p = a->parameters[i], *v = a->velocities[i], *g = a->gradients[i];
-    PETRA_TRY(check_numbers(check, "a parameter", p));
+    PETRA_TRY(check_summed(check, "a parameter", p));
     PETRA_TRY(check_like(check, "a velocity", v, p));
     PETRA_TRY(check_like(check, "a gradient", g, p));
     PETRA_TRY(

@@ -5,11 +5,15 @@
 #include <string.h>
 
 /* A mask holds one byte an element. */
-#define ALL_OF(type)                                                                                                   \
+#define WITH_INNER(type, inner)                                                                                        \
   {                                                                                                                    \
     [PETRA_TENSOR_ACTIVATION] = sizeof(type), [PETRA_TENSOR_FILTER] = sizeof(type),                                    \
-    [PETRA_TENSOR_MATRIX] = sizeof(type), [PETRA_TENSOR_VECTOR] = sizeof(type), [PETRA_TENSOR_MASK] = 1                \
+    [PETRA_TENSOR_MATRIX] = sizeof(type), [PETRA_TENSOR_VECTOR] = sizeof(type), [PETRA_TENSOR_MASK] = 1,               \
+    [PETRA_TENSOR_INNER] = (inner)                                                                                     \
   }
+#define ALL_OF(type) WITH_INNER(type, sizeof(type))
+
+enum { BF16_BYTES = 2 };
 
 static const struct row {
   petra_backend_kind backend;
@@ -19,6 +23,7 @@ static const struct row {
     {PETRA_BACKEND_REF, PETRA_PRECISION_FP32, ALL_OF(float)},
     {PETRA_BACKEND_REF, PETRA_PRECISION_FP64, ALL_OF(double)},
     {PETRA_BACKEND_CPU, PETRA_PRECISION_FP32, ALL_OF(float)},
+    {PETRA_BACKEND_CPU, PETRA_PRECISION_BF16, WITH_INNER(float, BF16_BYTES)},
     {PETRA_BACKEND_CUDA, PETRA_PRECISION_FP32, ALL_OF(float)},
     {PETRA_BACKEND_CUDA, PETRA_PRECISION_TF32, ALL_OF(float)}, /* rounded in convolutions and products alone */
     {PETRA_BACKEND_CUDA, PETRA_PRECISION_BF16, ALL_OF(float)}, /* the same */

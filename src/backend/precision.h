@@ -6,7 +6,7 @@
 #include "backend/backend.h"
 
 /* Bytes of an element of each kind of tensor; NULL where the backend cannot compute in this precision. AUTO: those of
- * the backends that can, which agree. */
+ * the backends that can, which agree but for inner tensors. */
 const size_t *petra_precision_find(petra_backend_kind backend, petra_precision precision);
 
 /* The same of one kind of tensor, for a backend that can. */

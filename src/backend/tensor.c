@@ -71,6 +71,11 @@ void petra_tensor_release(petra_tensor **tensor) {
   petra_tensor_pool_give(t);
 }
 
+petra_tensor_kind petra_tensor_inner_kind(const petra_backend *backend) {
+  const size_t *bytes = backend->element_bytes;
+  return bytes[PETRA_TENSOR_INNER] == bytes[PETRA_TENSOR_ACTIVATION] ? PETRA_TENSOR_ACTIVATION : PETRA_TENSOR_INNER;
+}
+
 void petra_tensor_charge(petra_tensor *tensor, petra_account *account, petra_memory_category category) {
   petra_journal *journal = petra_journal_here();
   if (!is_own(journal, tensor)) {

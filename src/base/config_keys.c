@@ -187,7 +187,7 @@ const petra_config_key petra_config_keys[] = {
     REAL(lr.factor, "0.1", 0, DBL_MAX, NONE, "factor of the learning rate at each milestone"),
 
     CHOICE(device.backend, "auto", backends, "library that computes; auto: the fastest that this build and this machine have"),
-    CHOICE(device.precision, "fp32", precisions, "arithmetic of convolutions and matrix products; tensors are of double in fp64 and of float in all others (tf32 and bf16: cuda only)"),
+    CHOICE(device.precision, "fp32", precisions, "arithmetic of convolutions and matrix products; tensors are of double in fp64 and of float in all others, but in bf16 on cpu inside of blocks (docs/semantics.md; needs AVX512-BF16 or AMX); fp64: ref only, tf32: cuda only"),
     INTEGER(device.threads, "0", 0, 1024, "compute threads; 0: all cores that the process may use"),
     INTEGER(device.groups, "1", 0, 1024, "groups that the compute threads are divided into, in emulate on the host: as many actions of different stages that start at one moment are done at once, each by device.threads / groups threads; the result depends on the threads of a group alone, not on the number of groups; 0: by a rule from the schedule, FLOPs and threads"),
     BOOLEAN(device.deterministic, "true", "two runs with the same seed and number of threads are bit-identical"),

@@ -13,21 +13,25 @@ PETRA_BLOCK_LIST(PETRA_BLOCK_DECLARE)
 
 /* Outputs are NULL before; what these functions have put there when they fail, the caller releases. */
 
+/* Where what a unit computes goes: to a stream (also by a sum), or to the next unit alone. */
+typedef enum petra_unit_output { PETRA_UNIT_STREAM, PETRA_UNIT_INNER } petra_unit_output;
+
 /* y = join(addend, unit `index` of the block (x)) under the pass: convolution, batch norm, ReLU where the unit has one.
- * `addend` is NULL for PETRA_JOIN_NONE. */
+ * `addend` is NULL for PETRA_JOIN_NONE. Where x is a stream and the precision of what is inner differs, the convolution reads
+ * (and the graph keeps) a rounded copy of x. */
 petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x, petra_join join,
-                             const petra_tensor *addend, petra_tensor **y);
+                             const petra_tensor *addend, petra_unit_output output, petra_tensor **y);
 
 /* The block's path F from x: all units but the last plainly, the last one with `join`. `first` (NULL: not wanted)
  * gets a reference to the output of unit 0. */
 petra_status petra_pass_path(const petra_pass *pass, petra_tensor *x, petra_join join, const petra_tensor *addend,
                              petra_tensor **first, petra_tensor **y);
 
-/* Backward of unit `index` from dy, the gradient of unit(x); dx NULL: not wanted. `relu` false leaves the ReLU out (its
- * backward was done by the caller). With graph->defer the filter's gradient is left, and `dconv` of the unit's graph set
+/* Backward of unit `index` from dy, the gradient of unit(x); dx NULL: not wanted; `input`: what its x was the output of a
+ * unit for (streams: a stream). `relu` false leaves the ReLU out (its backward was done by the caller). With graph->defer the filter's gradient is left, and `dconv` of the unit's graph set
  * for petra_block_weight_gradients. */
 petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, const petra_tensor *dy,
-                                 petra_tensor *const *gradients, petra_tensor **dx);
+                                 petra_tensor *const *gradients, petra_unit_output input, petra_tensor **dx);
 
 /* Backward through F: dy is the gradient of F's output (behind its last ReLU unless last_relu is false); dfirst (NULL:
  * none) is added to the gradient of unit 0's output. */

@@ -8,9 +8,13 @@ static petra_status forward(const petra_pass *pass, const petra_streams *in, pet
   petra_tensor *addend = NULL, **y1 = &out->tensor[0], **y2 = &out->tensor[1];
   petra_status status;
   bool bottleneck = block->shortcut1 >= 0;
-  PETRA_TRY_GOTO(status, petra_pass_unit(pass, block->shortcut2, in->tensor[1], PETRA_JOIN_NONE, NULL, &addend), done);
+  PETRA_TRY_GOTO(
+      status, petra_pass_unit(pass, block->shortcut2, in->tensor[1], PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, &addend),
+      done);
   if (bottleneck)
-    PETRA_TRY_GOTO(status, petra_pass_unit(pass, block->shortcut1, in->tensor[0], PETRA_JOIN_NONE, NULL, y2), done);
+    PETRA_TRY_GOTO(status,
+                   petra_pass_unit(pass, block->shortcut1, in->tensor[0], PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, y2),
+                   done);
   status = petra_pass_path(pass, in->tensor[0], PETRA_JOIN_ADD, addend, bottleneck ? NULL : y2, y1);
 done:
   petra_tensor_release(&addend);
@@ -25,10 +29,11 @@ static petra_status backward(const petra_pass *pass, const petra_streams *dout, 
   bool bottleneck = block->shortcut1 >= 0;
   PETRA_TRY_GOTO(status, petra_path_backward(pass, dy1, true, bottleneck ? NULL : dy2, gradients, dx1), done);
   if (bottleneck) {
-    PETRA_TRY_GOTO(status, petra_unit_backward(pass, block->shortcut1, false, dy2, gradients, &through), done);
+    PETRA_TRY_GOTO(
+        status, petra_unit_backward(pass, block->shortcut1, false, dy2, gradients, PETRA_UNIT_STREAM, &through), done);
     PETRA_TRY_GOTO(status, petra_op_add(pass->compute->backend, *dx1, through, *dx1), done);
   }
-  status = petra_unit_backward(pass, block->shortcut2, false, dy1, gradients, &din->tensor[1]);
+  status = petra_unit_backward(pass, block->shortcut2, false, dy1, gradients, PETRA_UNIT_STREAM, &din->tensor[1]);
 done:
   petra_tensor_release(&through);
   return status;

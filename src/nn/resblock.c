@@ -10,7 +10,9 @@ static petra_status forward(const petra_pass *pass, const petra_streams *in, pet
   petra_tensor *x = in->tensor[0], *addend = NULL;
   petra_status status;
   if (pass->block->shortcut2 >= 0)
-    PETRA_TRY_GOTO(status, petra_pass_unit(pass, pass->block->shortcut2, x, PETRA_JOIN_NONE, NULL, &addend), done);
+    PETRA_TRY_GOTO(status,
+                   petra_pass_unit(pass, pass->block->shortcut2, x, PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, &addend),
+                   done);
   else
     addend = petra_tensor_retain(x);
   status = petra_pass_path(pass, x, PETRA_JOIN_ADD_ACTIVATE, addend, NULL, &out->tensor[0]);
@@ -30,7 +32,9 @@ static petra_status backward(const petra_pass *pass, const petra_streams *dout, 
   PETRA_TRY_GOTO(status, petra_op_relu_backward(backend, y, dout->tensor[0], dsum), done);
   PETRA_TRY_GOTO(status, petra_path_backward(pass, dsum, false, NULL, gradients, dx), done);
   if (pass->block->shortcut2 >= 0)
-    PETRA_TRY_GOTO(status, petra_unit_backward(pass, pass->block->shortcut2, false, dsum, gradients, &through), done);
+    PETRA_TRY_GOTO(
+        status, petra_unit_backward(pass, pass->block->shortcut2, false, dsum, gradients, PETRA_UNIT_STREAM, &through),
+        done);
   status = petra_op_add(backend, *dx, through ? through : dsum, *dx);
 done:
   petra_tensor_release(&through);

@@ -29,7 +29,8 @@ static petra_status split(const petra_pass *pass, const petra_tensor *x, petra_s
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   petra_tensor *y = NULL, *unit = NULL;
   petra_status status;
-  PETRA_TRY_GOTO(status, petra_pass_unit(pass, 0, in->tensor[0], PETRA_JOIN_NONE, NULL, &unit), done);
+  PETRA_TRY_GOTO(status, petra_pass_unit(pass, 0, in->tensor[0], PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, &unit),
+                 done);
   if (pass->block->pooled)
     PETRA_TRY_GOTO(status, max_pool(pass, unit, &y), done);
   else
@@ -58,13 +59,15 @@ static petra_status backward(const petra_pass *pass, const petra_streams *dout, 
     dy = whole;
   }
   if (pass->block->pooled) {
-    PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, graph->units[0].conv, PETRA_MEMORY_WORKSPACE, &dunit),
+    PETRA_TRY_GOTO(status,
+                   petra_compute_tensor(pass->compute, PETRA_TENSOR_ACTIVATION, graph->units[0].conv->shape,
+                                        PETRA_MEMORY_WORKSPACE, &dunit),
                    done);
     PETRA_TRY_GOTO(status, petra_op_max_pool_backward(backend, &pass->block->pool, dy, graph->own[POOL_MASK], dunit),
                    done);
     dy = dunit;
   }
-  status = petra_unit_backward(pass, 0, true, dy, gradients, NULL);
+  status = petra_unit_backward(pass, 0, true, dy, gradients, PETRA_UNIT_STREAM, NULL);
 done:
   petra_tensor_release(&dunit);
   petra_tensor_release(&whole);

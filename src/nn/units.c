@@ -15,12 +15,30 @@ petra_status petra_pass_activation(const petra_pass *pass, int32_t images, const
   return petra_compute_tensor(pass->compute, PETRA_TENSOR_ACTIVATION, all, PETRA_MEMORY_WORKSPACE, out);
 }
 
-/* The convolution's output, and the batch's or the running statistics. */
-static petra_status keep(const petra_pass *pass, int index, int32_t images, petra_unit_graph *kept) {
+/* What a unit computes, or its gradient. */
+static petra_tensor_kind kind_of(const petra_pass *pass, petra_unit_output output) {
+  return output == PETRA_UNIT_STREAM ? PETRA_TENSOR_ACTIVATION : petra_tensor_inner_kind(pass->compute->backend);
+}
+
+/* x as a convolution reads it. */
+static petra_status read_input(const petra_pass *pass, petra_tensor *x, petra_memory_category category,
+                               petra_tensor **out) {
+  if (x->kind == petra_tensor_inner_kind(pass->compute->backend)) {
+    *out = petra_tensor_retain(x);
+    return PETRA_OK;
+  }
+  PETRA_TRY(petra_compute_inner(pass->compute, x->shape, category, out));
+  return petra_op_copy(pass->compute->backend, x, *out);
+}
+
+/* The convolution's input and output, and the batch's or the running statistics. */
+static petra_status keep(const petra_pass *pass, int index, petra_tensor *x, petra_memory_category category,
+                         petra_unit_graph *kept) {
   const petra_unit *unit = &pass->block->units[index];
-  const int32_t shape[4] = {images, unit->out, unit->height_out, unit->width_out}, channels[4] = {unit->out, 1, 1, 1};
-  petra_memory_category category = pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
-  PETRA_TRY(petra_compute_tensor(pass->compute, PETRA_TENSOR_ACTIVATION, shape, category, &kept->conv));
+  const int32_t images = x->shape[0], channels[4] = {unit->out, 1, 1, 1};
+  const int32_t shape[4] = {images, unit->out, unit->height_out, unit->width_out};
+  PETRA_TRY(read_input(pass, x, category, &kept->x));
+  PETRA_TRY(petra_compute_inner(pass->compute, shape, category, &kept->conv));
   if (pass->statistics) {
     kept->mean = petra_tensor_retain(pass->statistics[STATISTICS * index]);
     kept->variance = petra_tensor_retain(pass->statistics[STATISTICS * index + 1]);
@@ -31,16 +49,18 @@ static petra_status keep(const petra_pass *pass, int index, int32_t images, petr
 }
 
 petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x, petra_join join,
-                             const petra_tensor *addend, petra_tensor **y) {
+                             const petra_tensor *addend, petra_unit_output output, petra_tensor **y) {
   const petra_unit *unit = &pass->block->units[index];
   petra_tensor *const *parameters = pass->parameters + PARAMETERS * index;
   petra_backend *backend = pass->compute->backend;
   petra_block_graph own = {0};
   petra_unit_graph *kept = &(pass->graph ? pass->graph : &own)->units[index];
+  petra_memory_category category = pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
   petra_status status;
-  PETRA_TRY_GOTO(status, keep(pass, index, x->shape[0], kept), done);
-  PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, kept->conv, kept->conv->category, y), done);
-  PETRA_TRY_GOTO(status, petra_op_conv_forward(backend, &unit->geometry, x, parameters[0], kept->conv), done);
+  PETRA_TRY_GOTO(status, keep(pass, index, x, category, kept), done);
+  PETRA_TRY_GOTO(status, petra_compute_tensor(pass->compute, kind_of(pass, output), kept->conv->shape, category, y),
+                 done);
+  PETRA_TRY_GOTO(status, petra_op_conv_forward(backend, &unit->geometry, kept->x, parameters[0], kept->conv), done);
   const petra_norm_forward norm = {.x = kept->conv,
                                    .scale = parameters[1],
                                    .shift = parameters[2],
@@ -51,7 +71,6 @@ petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x,
                                    .mean = kept->mean,
                                    .variance = kept->variance};
   status = pass->statistics ? petra_op_norm_evaluate(backend, &norm) : petra_op_norm_forward(backend, &norm);
-  kept->x = petra_tensor_retain(x);
 done:
   petra_block_graph_release(&own);
   return status;
@@ -65,7 +84,9 @@ petra_status petra_pass_path(const petra_pass *pass, petra_tensor *x, petra_join
   for (int u = 0; u <= last && status == PETRA_OK; u++) {
     petra_tensor *in = *y;
     *y = NULL;
-    status = petra_pass_unit(pass, u, in, u == last ? join : PETRA_JOIN_NONE, u == last ? addend : NULL, y);
+    const bool stream = u == last || (u == 0 && first);
+    status = petra_pass_unit(pass, u, in, u == last ? join : PETRA_JOIN_NONE, u == last ? addend : NULL,
+                             stream ? PETRA_UNIT_STREAM : PETRA_UNIT_INNER, y);
     petra_tensor_release(&in);
     if (u == 0 && first)
       *first = petra_tensor_retain(*y);
@@ -74,7 +95,7 @@ petra_status petra_pass_path(const petra_pass *pass, petra_tensor *x, petra_join
 }
 
 petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, const petra_tensor *dy,
-                                 petra_tensor *const *gradients, petra_tensor **dx) {
+                                 petra_tensor *const *gradients, petra_unit_output input, petra_tensor **dx) {
   const petra_conv_geometry *geometry = &pass->block->units[index].geometry;
   petra_tensor *const *parameters = pass->parameters + PARAMETERS * index, *dconv = NULL;
   petra_unit_graph *graph = &pass->graph->units[index];
@@ -100,7 +121,9 @@ petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, c
     PETRA_TRY_GOTO(status, petra_op_conv_backward_filter(backend, geometry, graph->x, dconv, gradients[0]), done);
   }
   if (dx) {
-    PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, graph->x, PETRA_MEMORY_WORKSPACE, dx), done);
+    PETRA_TRY_GOTO(
+        status, petra_compute_tensor(pass->compute, kind_of(pass, input), graph->x->shape, PETRA_MEMORY_WORKSPACE, dx),
+        done);
     status = petra_op_conv_backward_data(backend, geometry, dconv, parameters[0], *dx);
   }
 done:
@@ -114,9 +137,10 @@ petra_status petra_path_backward(const petra_pass *pass, const petra_tensor *dy,
   int last = pass->block->path_count - 1;
   for (int u = last; u >= 0 && status == PETRA_OK; u--) {
     petra_tensor *above = *dx;
-    bool relu = pass->block->units[u].relu && (u < last || last_relu);
+    bool relu = pass->block->units[u].relu && (u < last || last_relu), stream = u == 0 || (u == 1 && dfirst);
     *dx = NULL;
-    status = petra_unit_backward(pass, u, relu, u == last ? dy : above, gradients, dx);
+    status = petra_unit_backward(pass, u, relu, u == last ? dy : above, gradients,
+                                 stream ? PETRA_UNIT_STREAM : PETRA_UNIT_INNER, dx);
     petra_tensor_release(&above);
     if (u == 1 && dfirst && status == PETRA_OK)
       status = petra_op_add(pass->compute->backend, *dx, dfirst, *dx);

@@ -202,8 +202,9 @@ static petra_status create_operands(petra_backend *backend, const operand *opera
 }
 
 static petra_status time_unit(petra_backend *backend, int32_t batch, const petra_unit *unit, double *seconds) {
-  const operand operands[] = {{PETRA_TENSOR_ACTIVATION, {batch, unit->in, unit->height_in, unit->width_in}},
-                              {PETRA_TENSOR_ACTIVATION, {batch, unit->out, unit->height_out, unit->width_out}},
+  const petra_tensor_kind inner = petra_tensor_inner_kind(backend);
+  const operand operands[] = {{inner, {batch, unit->in, unit->height_in, unit->width_in}},
+                              {inner, {batch, unit->out, unit->height_out, unit->width_out}},
                               {PETRA_TENSOR_FILTER, {unit->out, unit->in, unit->kernel, unit->kernel}}};
   enum { X, DY, DW, COUNT };
   petra_tensor *t[COUNT] = {NULL};

@@ -75,7 +75,8 @@ petra_status petra_stage_forms(const petra_stage *stage, bool backward, bool fus
   petra_stage *dry = NULL;
   petra_status status;
   PETRA_TRY(petra_backend_create_dry(PETRA_BACKEND_REF, PETRA_PRECISION_FP32, &options.backend));
-  options.rule.accumulate = 1 + (options.rule.accumulate > 1); /* as many as it takes to sum or not */
+  options.backend->element_bytes = stage->options.backend->element_bytes; /* which decide what is inner */
+  options.rule.accumulate = 1 + (options.rule.accumulate > 1);            /* as many as it takes to sum or not */
   PETRA_TRY_GOTO(status, petra_stage_create(&options, &dry), done);
   PETRA_TRY_GOTO(status, pass(dry, backward, fused), done);
   PETRA_TRY_GOTO(status, petra_allocate(&out->block, (size_t)stage->blocks, sizeof *out->block), done);

@@ -69,7 +69,7 @@ class CudaInfo(ProgramTest):
         self.refused(2, wanted, "device.precision=bf16")
 
     def test_precisions_that_a_backend_has_not(self):
-        self.refused(2, "device.precision=tf32: tf32 with device.backend: cpu, which computes in fp32; expected device.backend: cuda",
+        self.refused(2, "device.precision=tf32: tf32 with device.backend: cpu, which computes in fp32, bf16; expected device.backend: cuda",
                      "device.precision=tf32", "device.backend=cpu")
         self.refused(2, "bf16 with device.backend: ref", "device.precision=bf16", "device.backend=ref")
         self.refused(2, "fp64 with device.backend: cuda, which computes in fp32, tf32, bf16; expected device.backend: ref", "device.precision=fp64", "device.backend=cuda")

@@ -1,10 +1,12 @@
 /* The inside of the `cpu` backend: layouts, the handle and what its files offer each other.
  *
- * Activations are stored as (N, C / block, H, W, block): `block` channels lie side by side, the last block is
+ * In fp32 activations are stored as (N, C / block, H, W, block): `block` channels lie side by side, the last block is
  * filled up with zero lanes. block is 16 (AVX-512) or 8, and 1 (plain NCHW) for 1 and 3 channels, that is for
  * images. Filters are stored as (O / block_out, I / block_in, KH, KW, block_in, block_out): oneDNN's
  * OIhw16i16o, its Ohwi16o (block_in = I) for filters of images, and only the input blocked, or none, where
- * the output is not. Matrices and vectors are plain; vectors have zeros up to the next multiple of 16 behind
+ * the output is not. In bf16 activations have their channels last, (N, H, W, C), for oneDNN's kernels on AMX know no
+ * other layout: one block holds all channels, filled up with zero lanes to a multiple of 16 (3 channels as they
+ * are); streams are float and inner tensors bf16, its 16 bits in a uint16_t, and filters are stored as in fp32. Matrices and vectors are plain; vectors have zeros up to the next multiple of 16 behind
  * them, so that kernels may read whole blocks of channels. oneDNN is told the channel counts with the zero
  * lanes, so that it sees no padding and has a fast kernel for every number of channels. */
 #ifndef PETRA_BACKEND_CPU_CPU_H
@@ -13,8 +15,10 @@
 #include "backend/backend.h"
 #include "base/lane.h"
 
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum {
   CPU_BLOCK_MAX = 16,   /* the widest block, in channels */
@@ -22,15 +26,29 @@ enum {
   CPU_PARALLEL = 16384, /* below so many elements a second thread costs more than it gives */
 };
 
+/* A filter as a convolution wants it: in bf16, in another layout. It belongs to the tensor, which may be read again before it
+ * is written; it is not counted in accounts, as scratch memory and oneDNN's own are not. */
+typedef struct cpu_shadow {
+  const void *owner; /* the convolution that it was made for; NULL: none, or the tensor was written since */
+  void *data;
+  size_t bytes;
+} cpu_shadow;
+
+enum { CPU_SHADOWS = 2 }; /* forward, backward_data */
+
 typedef struct cpu_layout {
-  int block;               /* activations: channels side by side */
+  int block;               /* activations: channels side by side, in memory from a pixel to the next */
+  int lanes;               /* activations: as many of these are worked on together: a divisor of block, at most 16 */
   int channel_blocks;      /* activations */
+  bool narrow;             /* elements are bf16 */
   int64_t plane;           /* activations: H * W */
   int block_in, block_out; /* filters */
   int in_blocks, out_blocks;
   int taps;      /* filters: KH * KW */
-  int64_t count; /* floats that element-wise operations run over: all lanes, but not the zeros behind a vector */
+  int64_t count; /* elements that element-wise operations run over: all lanes, but not the zeros behind a vector */
   bool padded;   /* activations and filters: there are zero lanes */
+  bool shadowed; /* filters: a shadow may have an owner; cpu_touch says what for */
+  cpu_shadow shadow[CPU_SHADOWS];
 } cpu_layout;
 
 typedef struct cpu_convolutions cpu_convolutions;
@@ -44,8 +62,10 @@ typedef struct cpu_lane {
 
 typedef struct cpu_backend {
   petra_backend base;
-  int block;      /* 8 or 16 */
-  int lane_count; /* base.lanes */
+  int block;               /* 8 or 16 */
+  bool channels_last;      /* activations */
+  pthread_mutex_t shadows; /* held by who looks for a shadow of a filter and makes it */
+  int lane_count;          /* base.lanes */
   cpu_lane lanes[];
 } cpu_backend;
 
@@ -62,7 +82,17 @@ static inline const cpu_layout *cpu_layout_of(const petra_tensor *tensor) {
   return tensor->layout;
 }
 
+/* The tensor is written: its shadows are out of date. Called by all that gives a pointer to write through, from several threads
+ * of one operation; which is why no operation takes tensor->data itself. */
+static inline void cpu_touch(petra_tensor *tensor) {
+  cpu_layout *layout = tensor->layout;
+  if (__atomic_load_n(&layout->shadowed, __ATOMIC_RELAXED))
+    __atomic_store_n(&layout->shadowed, false, __ATOMIC_RELAXED);
+}
+
+/* The elements of a tensor of floats: of any but inner tensors and masks. */
 static inline float *cpu_data(petra_tensor *tensor) {
+  cpu_touch(tensor);
   return tensor->data;
 }
 
@@ -70,9 +100,46 @@ static inline const float *cpu_read(const petra_tensor *tensor) {
   return tensor->data;
 }
 
+/* The element at `offset` of a tensor of floats or of bf16, to be read; to be written. */
+static inline const void *cpu_element(const petra_tensor *tensor, int64_t offset) {
+  return (const char *)tensor->data +
+         offset * (int64_t)(cpu_layout_of(tensor)->narrow ? sizeof(uint16_t) : sizeof(float));
+}
+
+static inline void *cpu_write(petra_tensor *tensor, int64_t offset) {
+  cpu_touch(tensor);
+  return (char *)tensor->data + ((const char *)cpu_element(tensor, offset) - (const char *)tensor->data);
+}
+
+static inline float cpu_from_bf16(uint16_t bits) {
+  const uint32_t wide = (uint32_t)bits << 16;
+  float x;
+  memcpy(&x, &wide, sizeof x);
+  return x;
+}
+
+/* To nearest, ties to even; a NaN stays one. */
+static inline uint16_t cpu_to_bf16(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  if (x != x)
+    return (uint16_t)(bits >> 16 | 0x40);
+  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
 /* Where the pixels of one channel start; the next pixel is `block` further. */
 static inline int64_t cpu_channel_offset(const cpu_layout *l, int64_t n, int64_t c) {
   return (n * l->channel_blocks + c / l->block) * l->plane * l->block + c % l->block;
+}
+
+/* An activation as stretches of `lanes` channels of one image: so many an image, each where cpu_column_offset says, the
+ * next pixel `block` further. */
+static inline int64_t cpu_columns(const cpu_layout *l) {
+  return (int64_t)l->channel_blocks * l->block / l->lanes;
+}
+
+static inline int64_t cpu_column_offset(const cpu_layout *l, int64_t n, int64_t column) {
+  return cpu_channel_offset(l, n, column * l->lanes);
 }
 
 static inline int64_t cpu_filter_offset(const cpu_layout *l, int64_t o, int64_t i, int64_t tap) {
@@ -103,16 +170,10 @@ petra_status cpu_storage_create(petra_backend *backend, petra_tensor *tensor);
 size_t cpu_storage_bytes(petra_backend *backend, const petra_tensor *tensor);
 void cpu_storage_destroy(petra_backend *backend, petra_tensor *tensor);
 
-/* --- conv.c: all that is oneDNN's --- */
+/* --- conv.c --- */
 
 petra_status cpu_convolutions_create(cpu_convolutions **out);
 void cpu_convolutions_destroy(cpu_convolutions *convolutions);
-
-/* The block of channels that oneDNN's kernels want on this machine. */
-int cpu_preferred_block(void);
-
-/* "oneDNN 2.6.3, ISA avx512_core". */
-void cpu_convolutions_describe(char *text, size_t size);
 
 /* --- head.c: all that is CBLAS's --- */
 

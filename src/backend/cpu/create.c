@@ -1,5 +1,6 @@
 /* The `cpu` backend's handle and its table of operations. */
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/onednn.h"
 
 #include "backend/registry.h"
 #include "base/log.h"
@@ -26,17 +27,18 @@ static void destroy(petra_backend *backend) {
     cpu_convolutions_destroy(cpu->lanes[i].convolutions);
     petra_free(cpu->lanes[i].scratch);
   }
+  pthread_mutex_destroy(&cpu->shadows);
   petra_free(cpu);
 }
 
 static void describe(const petra_backend *backend, char *text, size_t size) {
   char convolutions[128], blas[128], lanes[64] = "";
-  cpu_convolutions_describe(convolutions, sizeof convolutions);
+  cpu_onednn_describe(convolutions, sizeof convolutions);
   cpu_blas_describe(blas, sizeof blas);
   if (backend->lanes > 1)
     snprintf(lanes, sizeof lanes, "%d actions at once, each ", backend->lanes);
-  snprintf(text, size, "cpu: %s, OpenMP, %s%d thread%s; %s", convolutions, lanes, backend->threads,
-           backend->threads == 1 ? "" : "s", blas);
+  snprintf(text, size, "cpu: %s, %s, OpenMP, %s%d thread%s; %s", convolutions,
+           cpu_onednn_has_bf16() ? "bf16" : "no bf16", lanes, backend->threads, backend->threads == 1 ? "" : "s", blas);
 }
 
 static const petra_backend_ops cpu_ops = {.name = "cpu",
@@ -47,13 +49,31 @@ static const petra_backend_ops cpu_ops = {.name = "cpu",
                                           .storage_bytes = cpu_storage_bytes,
                                           PETRA_OPERATIONS(PETRA_OPERATION_ENTRY, cpu_)};
 
+/* Below AVX512-BF16 oneDNN has no kernels for bf16, or emulates them more slowly than it computes in float. */
+static petra_status check_bf16(void) {
+  char library[128];
+  if (cpu_onednn_has_bf16())
+    return PETRA_OK;
+  cpu_onednn_describe(library, sizeof library);
+  return petra_fail(
+      PETRA_UNSUPPORTED,
+      "device.precision: bf16 with device.backend: cpu needs a processor with AVX512-BF16 or AMX-BF16, which "
+      "is not here (%s); expected device.precision: fp32",
+      library);
+}
+
 /* `deterministic` asks for nothing more: every operation is deterministic at a fixed number of threads. */
 petra_status petra_cpu_create(const petra_backend_options *options, petra_backend **out) {
+  const bool bf16 = options->precision == PETRA_PRECISION_BF16;
   const int lanes = options->lanes > 1 ? options->lanes : 1;
   cpu_backend *cpu;
+  if (bf16 && !options->sizes_only)
+    PETRA_TRY(check_bf16());
   PETRA_TRY(petra_allocate(&cpu, 1, sizeof *cpu + (size_t)lanes * sizeof *cpu->lanes));
   cpu->base.ops = &cpu_ops;
-  cpu->block = cpu_preferred_block();
+  cpu->block = bf16 ? CPU_BLOCK_MAX : cpu_onednn_block();
+  cpu->channels_last = bf16;
+  pthread_mutex_init(&cpu->shadows, NULL); /* with default attributes it cannot fail on Linux */
   for (; cpu->lane_count < lanes; cpu->lane_count++) {
     petra_status status = cpu_convolutions_create(&cpu->lanes[cpu->lane_count].convolutions);
     if (status != PETRA_OK) {

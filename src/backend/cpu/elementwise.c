@@ -14,25 +14,39 @@ static int64_t chunk_length(int64_t count, int64_t chunk) {
   return cpu_minimum(CPU_CHUNK, count - chunk * CPU_CHUNK);
 }
 
+static void copy_chunk(const petra_tensor *x, petra_tensor *y, int64_t first, int64_t count) {
+  const bool from_narrow = cpu_layout_of(x)->narrow, to_narrow = cpu_layout_of(y)->narrow;
+  const void *from = cpu_element(x, first);
+  void *to = cpu_write(y, first);
+  if (from_narrow == to_narrow)
+    memcpy(to, from, (size_t)count * (to_narrow ? sizeof(uint16_t) : sizeof(float)));
+  else if (to_narrow)
+    cpu_kernel_to_bf16(from, to, count);
+  else
+    cpu_kernel_from_bf16(from, to, count);
+}
+
+/* Activations and inner tensors of one shape lie alike. */
 petra_status cpu_copy(petra_backend *backend, const petra_tensor *x, petra_tensor *y) {
-  if (x->kind == PETRA_TENSOR_MASK) {
-    memcpy(y->data, x->data, y->bytes);
-    return PETRA_OK;
-  }
   int64_t count = cpu_layout_of(x)->count;
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, count))
   for (int64_t i = 0; i < chunks_of(count); i++)
-    memcpy(cpu_data(y) + i * CPU_CHUNK, cpu_read(x) + i * CPU_CHUNK, (size_t)chunk_length(count, i) * sizeof(float));
+    copy_chunk(x, y, i * CPU_CHUNK, chunk_length(count, i));
   return PETRA_OK;
 }
 
 petra_status cpu_fill(petra_backend *backend, petra_tensor *y, double value) {
   int64_t count = cpu_layout_of(y)->count;
-  float *data = cpu_data(y);
-  float single = (float)value;
+  const float single = (float)value;
+  const uint16_t half = cpu_to_bf16(single);
+  const bool narrow = cpu_layout_of(y)->narrow;
+  void *data = cpu_write(y, 0);
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, count))
   for (int64_t i = 0; i < count; i++)
-    data[i] = single;
+    if (narrow)
+      ((uint16_t *)data)[i] = half;
+    else
+      ((float *)data)[i] = single;
   cpu_clear_padding(y);
   return PETRA_OK;
 }
@@ -56,6 +70,15 @@ petra_status cpu_add(petra_backend *backend, const petra_tensor *a, const petra_
   return PETRA_OK;
 }
 
+static double dot_chunk(const petra_tensor *a, const petra_tensor *b, int64_t first, int64_t count) {
+  float wide_a[CPU_CHUNK], wide_b[CPU_CHUNK];
+  if (!cpu_layout_of(a)->narrow)
+    return cpu_kernel_dot(cpu_element(a, first), cpu_element(b, first), count);
+  cpu_kernel_from_bf16(cpu_element(a, first), wide_a, count);
+  cpu_kernel_from_bf16(cpu_element(b, first), wide_b, count);
+  return cpu_kernel_dot(wide_a, wide_b, count);
+}
+
 /* One partial sum per chunk, added up in order: the result does not depend on the number of threads. */
 petra_status cpu_dot(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, double *out) {
   int64_t count = cpu_layout_of(a)->count, chunks = chunks_of(count);
@@ -64,7 +87,7 @@ petra_status cpu_dot(petra_backend *backend, const petra_tensor *a, const petra_
   double *partials = memory, sum = 0;
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, count))
   for (int64_t i = 0; i < chunks; i++)
-    partials[i] = cpu_kernel_dot(cpu_read(a) + i * CPU_CHUNK, cpu_read(b) + i * CPU_CHUNK, chunk_length(count, i));
+    partials[i] = dot_chunk(a, b, i * CPU_CHUNK, chunk_length(count, i));
   for (int64_t i = 0; i < chunks; i++)
     sum += partials[i];
   *out = sum;
@@ -96,18 +119,29 @@ static void move(float *to, int64_t to_step, const float *from, int64_t from_ste
     to[i * to_step] = from[i * from_step];
 }
 
+/* Between tensors whose channels come last: `channels` of every pixel. */
+static void move_pixels(float *to, int64_t to_step, const float *from, int64_t from_step, int64_t pixels,
+                        int channels) {
+  for (int64_t p = 0; p < pixels; p++)
+    memcpy(to + p * to_step, from + p * from_step, (size_t)channels * sizeof(float));
+}
+
 static void move_part(petra_backend *backend, float *whole_data, const petra_tensor *whole, float *part_data,
                       const petra_tensor *part, int first, bool out_of_whole) {
   const cpu_layout *w = cpu_layout_of(whole), *p = cpu_layout_of(part);
-  bool blocks = aligned(whole, part, first);
-  int64_t channels = blocks ? p->channel_blocks : part->shape[1];
+  const bool blocks = aligned(whole, part, first), pixels = cpu_of(backend)->channels_last;
+  const int64_t channels = pixels ? 1 : blocks ? p->channel_blocks : part->shape[1];
   int stride = blocks ? w->block : 1;
 #pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_threads(backend, p->count))
   for (int64_t n = 0; n < part->shape[0]; n++)
     for (int64_t c = 0; c < channels; c++) {
       float *in_whole = whole_data + cpu_channel_offset(w, n, first + c * stride);
       float *in_part = part_data + cpu_channel_offset(p, n, c * stride);
-      if (blocks)
+      if (pixels && out_of_whole)
+        move_pixels(in_part, p->block, in_whole, w->block, p->plane, part->shape[1]);
+      else if (pixels)
+        move_pixels(in_whole, w->block, in_part, p->block, p->plane, part->shape[1]);
+      else if (blocks)
         memcpy(out_of_whole ? in_part : in_whole, out_of_whole ? in_whole : in_part,
                (size_t)(w->plane * w->block) * sizeof(float));
       else if (out_of_whole)

@@ -1,31 +1,7 @@
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/versions.h"
 
 #include <string.h>
-
-/* VERSIONS makes the function cpu_kernel_<name> from the inline function <name>: compiled for several instruction
- * sets, the widest that the machine has is called. */
-#if defined(__x86_64__) && defined(__GNUC__)
-#define VERSIONS(result, name, parameters, arguments)                                                                  \
-  __attribute__((target("avx512f"))) static result name##_avx512 parameters {                                          \
-    return name arguments;                                                                                             \
-  }                                                                                                                    \
-  __attribute__((target("avx2,fma"))) static result name##_avx2 parameters {                                           \
-    return name arguments;                                                                                             \
-  }                                                                                                                    \
-  result cpu_kernel_##name parameters {                                                                                \
-    if (__builtin_cpu_supports("avx512f"))                                                                             \
-      return name##_avx512 arguments;                                                                                  \
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))                                               \
-      return name##_avx2 arguments;                                                                                    \
-    return name arguments;                                                                                             \
-  }
-#else
-#define VERSIONS(result, name, parameters, arguments)                                                                  \
-  result cpu_kernel_##name parameters {                                                                                \
-    return name arguments;                                                                                             \
-  }
-#endif
-#define INLINE static inline __attribute__((always_inline))
 
 INLINE void axpy(float alpha, const float *x, float *y, int64_t count) {
 #pragma omp simd
@@ -256,4 +232,4 @@ INLINE void norm_backward(const cpu_piece *piece, const cpu_norm_channels *chann
   BY_BLOCK(backward, offset, slope, x, dy, dx);
 }
 
-CPU_KERNELS(VERSIONS)
+CPU_KERNELS(CPU_VERSIONS)

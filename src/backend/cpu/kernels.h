@@ -13,11 +13,14 @@ typedef struct cpu_sgd_rates {
   bool nesterov, first;
 } cpu_sgd_rates;
 
-/* Pieces of one block of channels: `rows` stretches of `pixels` pixels, `row_step` floats apart. */
+/* Pieces of `block` channels side by side: `rows` stretches of `pixels` pixels, `row_step` elements apart; the next pixel is
+ * `pixel_step` further: `block` itself in fp32. */
 typedef struct cpu_piece {
   int block;
-  int64_t rows, pixels, row_step;
+  int64_t rows, pixels, row_step, pixel_step;
 } cpu_piece;
+
+enum { CPU_NARROW_MAX = 64 }; /* most channels of a piece in bf16 */
 
 /* One block's channels: z = (x - mean) * factor + shift. */
 typedef struct cpu_norm_channels {
@@ -51,7 +54,32 @@ typedef struct cpu_norm_channels {
      const float *x, const float *dy, float *dx),                                                                      \
     (piece, channels, relu, offset, slope, x, dy, dx))
 
+/* The same for elements in bf16 (kernels_bf16.c), which are the 16 high bits of a float. A piece has a multiple of 16 channels
+ * (at most CPU_NARROW_MAX), or fewer; arrays by channel are read in whole multiples of 16. `wide`: y (of the apply) or dy is of
+ * floats. */
+#define CPU_NARROW_KERNELS(X)                                                                                          \
+  /* To nearest, ties to even; a NaN stays one. */                                                                     \
+  X(void, to_bf16, (const float *x, uint16_t *y, int64_t count), (x, y, count))                                        \
+  X(void, from_bf16, (const uint16_t *x, float *y, int64_t count), (x, y, count))                                      \
+  X(void, narrow_statistics, (const cpu_piece *piece, const uint16_t *x, float *mean, float *square),                  \
+    (piece, x, mean, square))                                                                                          \
+  /* addend NULL, with PETRA_JOIN_NONE, or of floats as y. */                                                          \
+  X(void, narrow_apply,                                                                                                \
+    (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, petra_join join, bool wide,                 \
+     const uint16_t *x, const float *addend, void *y),                                                                 \
+    (piece, channels, relu, join, wide, x, addend, y))                                                                 \
+  X(void, narrow_sums,                                                                                                 \
+    (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, bool wide, const uint16_t *x,               \
+     const void *dy, float *sum, float *product),                                                                      \
+    (piece, channels, relu, wide, x, dy, sum, product))                                                                \
+  /* dx may be dy where that is not wide. */                                                                           \
+  X(void, narrow_backward,                                                                                             \
+    (const cpu_piece *piece, const cpu_norm_channels *channels, bool relu, bool wide, const float *offset,             \
+     const float *slope, const uint16_t *x, const void *dy, uint16_t *dx),                                             \
+    (piece, channels, relu, wide, offset, slope, x, dy, dx))
+
 #define CPU_KERNEL_DECLARE(result, name, parameters, ...) result cpu_kernel_##name parameters;
 CPU_KERNELS(CPU_KERNEL_DECLARE)
+CPU_NARROW_KERNELS(CPU_KERNEL_DECLARE)
 
 #endif

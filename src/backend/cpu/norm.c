@@ -18,15 +18,29 @@ enum {
 /* How an activation is cut. Either a piece covers several images or an image has several pieces. */
 typedef struct cut {
   const cpu_layout *layout;
+  int width;       /* channels of a block of the cut: those of the layout; of channels in one block several such */
+  int64_t columns; /* blocks of the cut in an image */
   int64_t images;
   int64_t images_per_piece, pieces_per_plane;
   int64_t groups; /* of images */
   int64_t pieces; /* of one block of channels */
 } cut;
 
+/* As many channels as a kernel takes at once, which divide those of the layout. */
+static int width_of(const cpu_layout *l) {
+  if (!l->narrow || l->lanes < CPU_BLOCK_MAX)
+    return l->lanes;
+  int width = CPU_NARROW_MAX;
+  while (l->block % width != 0)
+    width /= 2;
+  return width;
+}
+
 static cut cut_of(const petra_tensor *x) {
   const cpu_layout *l = cpu_layout_of(x);
   cut c = {.layout = l, .images = x->shape[0], .images_per_piece = 1, .pieces_per_plane = 1};
+  c.width = width_of(l);
+  c.columns = (int64_t)l->channel_blocks * l->block / c.width;
   if (l->plane > PIECE_PIXELS)
     c.pieces_per_plane = (l->plane + PIECE_PIXELS - 1) / PIECE_PIXELS;
   else
@@ -36,17 +50,18 @@ static cut cut_of(const petra_tensor *x) {
   return c;
 }
 
-/* Piece number `index` of channel block `block`; returns the offset of its first float. */
+/* Piece number `index` of block `block` of the cut; returns the offset of its first element. */
 static int64_t piece_of(const cut *c, int64_t index, int64_t block, cpu_piece *piece) {
   const cpu_layout *l = c->layout;
   int64_t image = index / c->pieces_per_plane * c->images_per_piece;
   int64_t part = index % c->pieces_per_plane;
   int64_t first = l->plane * part / c->pieces_per_plane, last = l->plane * (part + 1) / c->pieces_per_plane;
-  piece->block = l->block;
+  piece->block = c->width;
+  piece->pixel_step = l->block;
   piece->rows = cpu_minimum(c->images_per_piece, c->images - image);
   piece->pixels = last - first;
   piece->row_step = l->channel_blocks * l->plane * l->block;
-  return ((image * l->channel_blocks + block) * l->plane + first) * l->block;
+  return cpu_channel_offset(l, image, block * c->width) + first * l->block;
 }
 
 /* Scratch of one call: per-channel coefficients, then per piece and block two arrays of `block` partial sums.
@@ -59,7 +74,7 @@ typedef struct workspace {
 static petra_status workspace_of(petra_backend *backend, const cut *c, workspace *w) {
   size_t channels = (size_t)(c->layout->channel_blocks * c->layout->block + CPU_BLOCK_MAX - 1) / CPU_BLOCK_MAX *
                     CPU_BLOCK_MAX; /* keeps the arrays aligned */
-  size_t partials = (size_t)c->pieces * (size_t)c->layout->channel_blocks * 2 * (size_t)c->layout->block;
+  size_t partials = (size_t)c->pieces * (size_t)c->columns * 2 * (size_t)c->width;
   void *memory;
   PETRA_TRY(cpu_scratch(backend, (3 * channels + partials) * sizeof(float), &memory));
   w->factor = memory;
@@ -70,22 +85,23 @@ static petra_status workspace_of(petra_backend *backend, const cut *c, workspace
 }
 
 static float *partials_of(const cut *c, const workspace *w, int64_t index, int64_t block) {
-  return w->partials + (block * c->pieces + index) * 2 * c->layout->block;
+  return w->partials + (block * c->pieces + index) * 2 * c->width;
 }
 
 /* How many blocks of channels are worked on together: as many as stay in the last-level cache of the
  * threads between the first pass over them and the second; `arrays` activations are read. */
 static int64_t group_of(const cut *c, int threads, int arrays) {
-  int64_t block_bytes = c->images * c->layout->plane * c->layout->block * (int64_t)sizeof(float) * arrays;
+  const size_t element = c->layout->narrow ? sizeof(uint16_t) : sizeof(float);
+  int64_t block_bytes = c->images * c->layout->plane * c->width * (int64_t)element * arrays;
   int64_t group = CACHE_BYTES * threads / block_bytes;
   return group < 1 ? 1 : group;
 }
 
 /* Mean and biased variance of one block of channels from its pieces (Chan, Golub and LeVeque's update, in double). */
 static void join_statistics(const cut *c, const workspace *w, int64_t block, int lanes, float *mean, float *variance) {
-  int width = c->layout->block;
+  int width = c->width;
   const float *partials = partials_of(c, w, 0, block);
-  double total = (double)c->images * (double)c->layout->plane, sum[CPU_BLOCK_MAX] = {0}, square[CPU_BLOCK_MAX] = {0};
+  double total = (double)c->images * (double)c->layout->plane, sum[CPU_NARROW_MAX] = {0}, square[CPU_NARROW_MAX] = {0};
   for (int pass = 0; pass < 2; pass++) {
     for (int64_t i = 0; i < c->pieces; i++) {
       cpu_piece piece;
@@ -108,16 +124,15 @@ static void join_statistics(const cut *c, const workspace *w, int64_t block, int
 }
 
 /* Lanes of a block that are channels; the others are padding. */
-static int lanes_of(const petra_tensor *x, int64_t block) {
-  int width = cpu_layout_of(x)->block;
-  return (int)cpu_minimum(width, x->shape[1] - block * width);
+static int lanes_of(const cut *c, const petra_tensor *x, int64_t block) {
+  return (int)cpu_minimum(c->width, x->shape[1] - block * c->width);
 }
 
 /* factor = scale / sqrt(variance + eps); 0 in the lanes of the padding. */
 static void set_factors(const cut *c, const workspace *w, int64_t block, int lanes, const petra_tensor *scale,
                         const petra_tensor *variance) {
-  int64_t first = block * c->layout->block;
-  for (int l = 0; l < c->layout->block; l++)
+  int64_t first = block * c->width;
+  for (int l = 0; l < c->width; l++)
     w->factor[first + l] = l < lanes ? (float)((double)cpu_read(scale)[first + l] /
                                                sqrt((double)cpu_read(variance)[first + l] + PETRA_NORM_EPSILON))
                                      : 0;
@@ -129,19 +144,23 @@ static cpu_norm_channels channels_of(const petra_tensor *mean, const petra_tenso
 }
 
 static void apply_piece(const cut *c, const workspace *w, const petra_norm_forward *a, int64_t i, int64_t block) {
-  const float *addend = a->join == PETRA_JOIN_NONE ? cpu_read(a->x) : cpu_read(a->addend);
   cpu_piece piece;
   int64_t at = piece_of(c, i, block, &piece);
-  cpu_norm_channels channels = channels_of(a->mean, a->shift, w, block * c->layout->block);
-  cpu_kernel_norm_apply(&piece, &channels, a->relu, a->join, cpu_read(a->x) + at, addend + at, cpu_data(a->y) + at);
+  cpu_norm_channels channels = channels_of(a->mean, a->shift, w, block * c->width);
+  const void *x = cpu_element(a->x, at), *addend = a->join == PETRA_JOIN_NONE ? x : cpu_element(a->addend, at);
+  if (c->layout->narrow)
+    cpu_kernel_narrow_apply(&piece, &channels, a->relu, a->join, !cpu_layout_of(a->y)->narrow, x, addend,
+                            cpu_write(a->y, at));
+  else
+    cpu_kernel_norm_apply(&piece, &channels, a->relu, a->join, x, addend, cpu_write(a->y, at));
 }
 
 petra_status cpu_norm_forward(petra_backend *backend, const petra_norm_forward *a) {
   const cut c = cut_of(a->x);
   workspace w;
   PETRA_TRY(workspace_of(backend, &c, &w));
-  const int threads = cpu_threads(backend, c.layout->count), width = c.layout->block;
-  const int64_t blocks = c.layout->channel_blocks, group = group_of(&c, threads, 1);
+  const int threads = cpu_threads(backend, c.layout->count), width = c.width;
+  const int64_t blocks = c.columns, group = group_of(&c, threads, 1);
 #pragma omp parallel num_threads(threads)
   for (int64_t first = 0; first < blocks; first += group) {
     const int64_t last = cpu_minimum(first + group, blocks);
@@ -151,11 +170,14 @@ petra_status cpu_norm_forward(petra_backend *backend, const petra_norm_forward *
         cpu_piece piece;
         int64_t at = piece_of(&c, i, block, &piece);
         float *partials = partials_of(&c, &w, i, block);
-        cpu_kernel_norm_statistics(&piece, cpu_read(a->x) + at, partials, partials + width);
+        if (c.layout->narrow)
+          cpu_kernel_narrow_statistics(&piece, cpu_element(a->x, at), partials, partials + width);
+        else
+          cpu_kernel_norm_statistics(&piece, cpu_element(a->x, at), partials, partials + width);
       }
 #pragma omp for schedule(static)
     for (int64_t block = first; block < last; block++) {
-      int lanes = lanes_of(a->x, block);
+      int lanes = lanes_of(&c, a->x, block);
       join_statistics(&c, &w, block, lanes, cpu_data(a->mean) + block * width, cpu_data(a->variance) + block * width);
       set_factors(&c, &w, block, lanes, a->scale, a->variance);
     }
@@ -171,11 +193,11 @@ petra_status cpu_norm_evaluate(petra_backend *backend, const petra_norm_forward 
   const cut c = cut_of(a->x);
   workspace w;
   PETRA_TRY(workspace_of(backend, &c, &w));
-  for (int64_t block = 0; block < c.layout->channel_blocks; block++)
-    set_factors(&c, &w, block, lanes_of(a->x, block), a->scale, a->variance);
+  for (int64_t block = 0; block < c.columns; block++)
+    set_factors(&c, &w, block, lanes_of(&c, a->x, block), a->scale, a->variance);
 #pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_threads(backend, c.layout->count))
   for (int64_t i = 0; i < c.pieces; i++)
-    for (int64_t block = 0; block < c.layout->channel_blocks; block++)
+    for (int64_t block = 0; block < c.columns; block++)
       apply_piece(&c, &w, a, i, block);
   return PETRA_OK;
 }
@@ -183,9 +205,9 @@ petra_status cpu_norm_evaluate(petra_backend *backend, const petra_norm_forward 
 /* dshift = sum of g, dscale = sum of g * (x - mean) / deviation, and from them the coefficients of dx:
  * dx = factor * (g - dshift / n - (x - mean) * dscale / (deviation * n)). */
 static void join_gradients(const cut *c, const workspace *w, const petra_norm_backward *a, int64_t block, int lanes) {
-  int width = c->layout->block;
+  int width = c->width;
   const float *partials = partials_of(c, w, 0, block);
-  double total = (double)c->images * (double)c->layout->plane, sum[CPU_BLOCK_MAX] = {0}, product[CPU_BLOCK_MAX] = {0};
+  double total = (double)c->images * (double)c->layout->plane, sum[CPU_NARROW_MAX] = {0}, product[CPU_NARROW_MAX] = {0};
   for (int64_t i = 0; i < c->pieces; i++)
     for (int l = 0; l < width; l++) {
       sum[l] += (double)partials[i * 2 * width + l];
@@ -208,17 +230,26 @@ static void sum_piece(const cut *c, const workspace *w, const petra_norm_backwar
   cpu_piece piece;
   int64_t at = piece_of(c, i, block, &piece);
   float *partials = partials_of(c, w, i, block);
-  cpu_norm_channels channels = channels_of(a->mean, a->shift, w, block * c->layout->block);
-  cpu_kernel_norm_sums(&piece, &channels, a->relu, cpu_read(a->x) + at, cpu_read(a->dy) + at, partials,
-                       partials + c->layout->block);
+  cpu_norm_channels channels = channels_of(a->mean, a->shift, w, block * c->width);
+  const void *x = cpu_element(a->x, at), *dy = cpu_element(a->dy, at);
+  if (c->layout->narrow)
+    cpu_kernel_narrow_sums(&piece, &channels, a->relu, !cpu_layout_of(a->dy)->narrow, x, dy, partials,
+                           partials + c->width);
+  else
+    cpu_kernel_norm_sums(&piece, &channels, a->relu, x, dy, partials, partials + c->width);
 }
 
 static void backward_piece(const cut *c, const workspace *w, const petra_norm_backward *a, int64_t i, int64_t block) {
   cpu_piece piece;
-  int64_t at = piece_of(c, i, block, &piece), lane = block * c->layout->block;
+  int64_t at = piece_of(c, i, block, &piece), lane = block * c->width;
   cpu_norm_channels channels = channels_of(a->mean, a->shift, w, lane);
-  cpu_kernel_norm_backward(&piece, &channels, a->relu, w->offset + lane, w->slope + lane, cpu_read(a->x) + at,
-                           cpu_read(a->dy) + at, cpu_data(a->dx) + at);
+  const void *x = cpu_element(a->x, at), *dy = cpu_element(a->dy, at);
+  const float *offset = w->offset + lane, *slope = w->slope + lane;
+  if (c->layout->narrow)
+    cpu_kernel_narrow_backward(&piece, &channels, a->relu, !cpu_layout_of(a->dy)->narrow, offset, slope, x, dy,
+                               cpu_write(a->dx, at));
+  else
+    cpu_kernel_norm_backward(&piece, &channels, a->relu, offset, slope, x, dy, cpu_write(a->dx, at));
 }
 
 petra_status cpu_norm_backward(petra_backend *backend, const petra_norm_backward *a) {
@@ -226,9 +257,9 @@ petra_status cpu_norm_backward(petra_backend *backend, const petra_norm_backward
   workspace w;
   PETRA_TRY(workspace_of(backend, &c, &w));
   const int threads = cpu_threads(backend, c.layout->count);
-  const int64_t blocks = c.layout->channel_blocks, group = group_of(&c, threads, 2);
+  const int64_t blocks = c.columns, group = group_of(&c, threads, 2);
   for (int64_t block = 0; block < blocks; block++)
-    set_factors(&c, &w, block, lanes_of(a->x, block), a->scale, a->variance);
+    set_factors(&c, &w, block, lanes_of(&c, a->x, block), a->scale, a->variance);
 #pragma omp parallel num_threads(threads)
   for (int64_t first = 0; first < blocks; first += group) {
     const int64_t last = cpu_minimum(first + group, blocks);
@@ -238,7 +269,7 @@ petra_status cpu_norm_backward(petra_backend *backend, const petra_norm_backward
         sum_piece(&c, &w, a, i, block);
 #pragma omp for schedule(static)
     for (int64_t block = first; block < last; block++)
-      join_gradients(&c, &w, a, block, lanes_of(a->x, block));
+      join_gradients(&c, &w, a, block, lanes_of(&c, a->x, block));
 #pragma omp for collapse(2) schedule(static) nowait
     for (int64_t i = 0; i < c.pieces; i++)
       for (int64_t block = first; block < last; block++)

@@ -5,13 +5,19 @@
 #include <omp.h>
 #include <string.h>
 
-/* One block of channels of one image. */
+/* One column of one image (cpu_columns): `lanes` channels, the next pixel `step` floats further. */
 typedef struct plane_pair {
-  int block, h, w, out_h, out_w;
+  int lanes, step, h, w, out_h, out_w;
 } plane_pair;
 
 static plane_pair planes_of(const petra_tensor *x, const petra_tensor *y) {
-  return (plane_pair){cpu_layout_of(x)->block, x->shape[2], x->shape[3], y->shape[2], y->shape[3]};
+  const cpu_layout *l = cpu_layout_of(x);
+  return (plane_pair){l->lanes, l->block, x->shape[2], x->shape[3], y->shape[2], y->shape[3]};
+}
+
+/* Where column number `index` of all images starts. */
+static int64_t start_of(const cpu_layout *l, int64_t index) {
+  return cpu_column_offset(l, index / cpu_columns(l), index % cpu_columns(l));
 }
 
 /* The mask has one byte for the place of the winner. The first of equal values wins; a NaN wins over everything. `winner` may be NULL. */
@@ -26,29 +32,29 @@ static void pool_point(const petra_pool_geometry *g, const plane_pair *s, const 
     int iy = oy * g->stride - g->pad + k / g->window, ix = ox * g->stride - g->pad + k % g->window;
     if (iy < 0 || iy >= s->h || ix < 0 || ix >= s->w)
       continue;
-    const float *at = x + ((int64_t)iy * s->w + ix) * s->block;
-    for (int l = 0; l < s->block; l++)
+    const float *at = x + ((int64_t)iy * s->w + ix) * s->step;
+    for (int l = 0; l < s->lanes; l++)
       if (!any || at[l] > best[l] || (at[l] != at[l] && best[l] == best[l])) {
         best[l] = at[l];
         place[l] = (uint8_t)k;
       }
     any = true;
   }
-  memcpy(y, best, (size_t)s->block * sizeof *y);
+  memcpy(y, best, (size_t)s->lanes * sizeof *y);
   if (winner)
-    memcpy(winner, place, (size_t)s->block);
+    memcpy(winner, place, (size_t)s->lanes);
 }
 
 petra_status cpu_max_pool_forward(petra_backend *backend, const petra_pool_geometry *geometry, const petra_tensor *x,
                                   petra_tensor *y, petra_tensor *mask) {
   const plane_pair s = planes_of(x, y);
-  const int64_t planes = (int64_t)x->shape[0] * cpu_layout_of(x)->channel_blocks;
+  const int64_t planes = x->shape[0] * cpu_columns(cpu_layout_of(x));
 #pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_threads(backend, cpu_layout_of(x)->count))
   for (int64_t plane = 0; plane < planes; plane++)
     for (int oy = 0; oy < s.out_h; oy++) {
-      const float *from = cpu_read(x) + plane * s.h * s.w * s.block;
+      const float *from = cpu_read(x) + start_of(cpu_layout_of(x), plane);
       for (int ox = 0; ox < s.out_w; ox++) {
-        int64_t at = ((plane * s.out_h + oy) * s.out_w + ox) * s.block;
+        int64_t at = start_of(cpu_layout_of(y), plane) + ((int64_t)oy * s.out_w + ox) * s.step;
         pool_point(geometry, &s, from, oy, ox, cpu_data(y) + at, mask ? (uint8_t *)mask->data + at : NULL);
       }
     }
@@ -57,16 +63,17 @@ petra_status cpu_max_pool_forward(petra_backend *backend, const petra_pool_geome
 
 static void unpool_plane(const petra_pool_geometry *g, const plane_pair *s, const float *dy, const uint8_t *winner,
                          float *dx) {
-  memset(dx, 0, (size_t)s->h * (size_t)s->w * (size_t)s->block * sizeof *dx);
+  for (int64_t p = 0; p < (int64_t)s->h * s->w; p++)
+    memset(dx + p * s->step, 0, (size_t)s->lanes * sizeof *dx);
   for (int oy = 0; oy < s->out_h; oy++)
     for (int ox = 0; ox < s->out_w; ox++) {
-      int64_t at = ((int64_t)oy * s->out_w + ox) * s->block;
-      for (int l = 0; l < s->block; l++) {
+      int64_t at = ((int64_t)oy * s->out_w + ox) * s->step;
+      for (int l = 0; l < s->lanes; l++) {
         int k = winner[at + l];
         int iy = oy * g->stride - g->pad + k / g->window, ix = ox * g->stride - g->pad + k % g->window;
         /* A zero lane's mask may point anywhere in the window; its gradient is 0. */
         if (iy >= 0 && iy < s->h && ix >= 0 && ix < s->w)
-          dx[((int64_t)iy * s->w + ix) * s->block + l] += dy[at + l];
+          dx[((int64_t)iy * s->w + ix) * s->step + l] += dy[at + l];
       }
     }
 }
@@ -74,27 +81,28 @@ static void unpool_plane(const petra_pool_geometry *g, const plane_pair *s, cons
 petra_status cpu_max_pool_backward(petra_backend *backend, const petra_pool_geometry *geometry, const petra_tensor *dy,
                                    const petra_tensor *mask, petra_tensor *dx) {
   const plane_pair s = planes_of(dx, dy);
-  const int64_t planes = (int64_t)dx->shape[0] * cpu_layout_of(dx)->channel_blocks;
-  const int64_t in = (int64_t)s.h * s.w * s.block, out = (int64_t)s.out_h * s.out_w * s.block;
+  const int64_t planes = dx->shape[0] * cpu_columns(cpu_layout_of(dx));
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, cpu_layout_of(dx)->count))
-  for (int64_t plane = 0; plane < planes; plane++)
-    unpool_plane(geometry, &s, cpu_read(dy) + plane * out, (const uint8_t *)mask->data + plane * out,
-                 cpu_data(dx) + plane * in);
+  for (int64_t plane = 0; plane < planes; plane++) {
+    const int64_t out = start_of(cpu_layout_of(dy), plane), in = start_of(cpu_layout_of(dx), plane);
+    unpool_plane(geometry, &s, cpu_read(dy) + out, (const uint8_t *)mask->data + out, cpu_data(dx) + in);
+  }
   return PETRA_OK;
 }
 
-petra_status cpu_average_pool_forward(petra_backend *backend, const petra_tensor *x, petra_tensor *y, int column) {
+petra_status cpu_average_pool_forward(petra_backend *backend, const petra_tensor *x, petra_tensor *y,
+                                      int first_column) {
   const cpu_layout *l = cpu_layout_of(x);
   const int channels = x->shape[1];
 #pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_threads(backend, l->count))
   for (int64_t n = 0; n < x->shape[0]; n++)
-    for (int64_t block = 0; block < l->channel_blocks; block++) {
-      int first = (int)block * l->block, lanes = (int)cpu_minimum(l->block, channels - first);
+    for (int64_t column = 0; column < cpu_columns(l); column++) {
+      int first = (int)column * l->lanes, lanes = (int)cpu_minimum(l->lanes, channels - first);
       const float *from = cpu_read(x) + cpu_channel_offset(l, n, first);
-      float *to = cpu_data(y) + n * y->shape[1] + column + first;
+      float *to = cpu_data(y) + n * y->shape[1] + first_column + first;
       double sum[CPU_BLOCK_MAX] = {0};
       for (int64_t p = 0; p < l->plane; p++)
-        for (int lane = 0; lane < l->block; lane++)
+        for (int lane = 0; lane < l->lanes; lane++)
           sum[lane] += (double)from[p * l->block + lane];
       for (int lane = 0; lane < lanes; lane++)
         to[lane] = (float)(sum[lane] / (double)l->plane);
@@ -102,20 +110,21 @@ petra_status cpu_average_pool_forward(petra_backend *backend, const petra_tensor
   return PETRA_OK;
 }
 
-petra_status cpu_average_pool_backward(petra_backend *backend, const petra_tensor *dy, int column, petra_tensor *dx) {
+petra_status cpu_average_pool_backward(petra_backend *backend, const petra_tensor *dy, int first_column,
+                                       petra_tensor *dx) {
   const cpu_layout *l = cpu_layout_of(dx);
   const int channels = dx->shape[1];
 #pragma omp parallel for collapse(2) schedule(static) num_threads(cpu_threads(backend, l->count))
   for (int64_t n = 0; n < dx->shape[0]; n++)
-    for (int64_t block = 0; block < l->channel_blocks; block++) {
-      int first = (int)block * l->block, lanes = (int)cpu_minimum(l->block, channels - first);
-      const float *from = cpu_read(dy) + n * dy->shape[1] + column + first;
+    for (int64_t column = 0; column < cpu_columns(l); column++) {
+      int first = (int)column * l->lanes, lanes = (int)cpu_minimum(l->lanes, channels - first);
+      const float *from = cpu_read(dy) + n * dy->shape[1] + first_column + first;
       float *to = cpu_data(dx) + cpu_channel_offset(l, n, first);
       float value[CPU_BLOCK_MAX] = {0}; /* the zero lanes get 0 */
       for (int lane = 0; lane < lanes; lane++)
         value[lane] = from[lane] / (float)l->plane;
       for (int64_t p = 0; p < l->plane; p++)
-        for (int lane = 0; lane < l->block; lane++)
+        for (int lane = 0; lane < l->lanes; lane++)
           to[p * l->block + lane] = value[lane];
     }
   return PETRA_OK;

@@ -5,9 +5,11 @@
 
 #include <string.h>
 
-/* The block of an activation with so many channels. */
+/* The block of one side of a filter, and in fp32 of an activation, with so many channels; 1: not blocked. In bf16 a single
+ * channel is: oneDNN 2.6 without AMX gives wrong gradients for an unpadded one (x (2, 2, 6, 5), filter (1, 2, 1, 1)). */
 static int channel_block(const cpu_backend *backend, int channels) {
-  return channels == 1 || channels == 3 ? 1 : backend->block;
+  const bool plain = channels == 3 || (channels == 1 && !backend->channels_last);
+  return plain ? 1 : backend->block;
 }
 
 static int blocks_of(int count, int block) {
@@ -16,6 +18,9 @@ static int blocks_of(int count, int block) {
 
 static void activation_layout(const cpu_backend *cpu, const int32_t shape[4], cpu_layout *l) {
   l->block = channel_block(cpu, shape[1]);
+  if (cpu->channels_last)
+    l->block = l->block == 1 ? shape[1] : blocks_of(shape[1], CPU_BLOCK_MAX) * CPU_BLOCK_MAX;
+  l->lanes = (int)cpu_minimum(l->block, CPU_BLOCK_MAX);
   l->channel_blocks = blocks_of(shape[1], l->block);
   l->plane = (int64_t)shape[2] * shape[3];
   l->count = (int64_t)shape[0] * l->channel_blocks * l->block * l->plane;
@@ -36,9 +41,11 @@ static void filter_layout(const cpu_backend *cpu, const int32_t shape[4], cpu_la
 
 /* Fills the layout and tells how many elements are stored. */
 static int64_t lay_out(petra_backend *backend, const petra_tensor *tensor, cpu_layout *l) {
-  *l = (cpu_layout){.count = tensor->elements};
+  const bool narrow = tensor->kind == PETRA_TENSOR_INNER && backend->element_bytes[tensor->kind] < sizeof(float);
+  *l = (cpu_layout){.count = tensor->elements, .narrow = narrow};
   switch (tensor->kind) {
   case PETRA_TENSOR_ACTIVATION:
+  case PETRA_TENSOR_INNER:
   case PETRA_TENSOR_MASK: /* of a max-pool: the winner of its window */
     activation_layout(cpu_of(backend), tensor->shape, l);
     break;
@@ -73,19 +80,25 @@ petra_status cpu_storage_create(petra_backend *backend, petra_tensor *tensor) {
 
 void cpu_storage_destroy(petra_backend *backend, petra_tensor *tensor) {
   (void)backend;
+  for (int i = 0; i < CPU_SHADOWS && tensor->layout; i++)
+    petra_free(cpu_layout_of(tensor)->shadow[i].data);
   petra_free(tensor->data);
   petra_free(tensor->layout);
   tensor->data = NULL;
   tensor->layout = NULL;
 }
 
+static bool is_image(const petra_tensor *tensor) {
+  return tensor->kind == PETRA_TENSOR_ACTIVATION || tensor->kind == PETRA_TENSOR_INNER;
+}
+
 static void clear_activation(petra_tensor *tensor, const cpu_layout *l) {
-  int used = tensor->shape[1] % l->block;
+  const int used = tensor->shape[1] % l->block;
+  const size_t bytes = (size_t)(l->block - used) * (l->narrow ? sizeof(uint16_t) : sizeof(float));
   for (int64_t n = 0; n < tensor->shape[0]; n++) {
-    float *last = cpu_data(tensor) + cpu_channel_offset(l, n, (int64_t)(l->channel_blocks - 1) * l->block);
+    const int64_t last = cpu_channel_offset(l, n, (int64_t)(l->channel_blocks - 1) * l->block) + used;
     for (int64_t p = 0; p < l->plane; p++)
-      for (int lane = used; lane < l->block; lane++)
-        last[p * l->block + lane] = 0;
+      memset(cpu_write(tensor, last + p * l->block), 0, bytes);
   }
 }
 
@@ -101,7 +114,7 @@ void cpu_clear_padding(petra_tensor *tensor) {
   const cpu_layout *l = cpu_layout_of(tensor);
   if (!l->padded)
     return;
-  if (tensor->kind == PETRA_TENSOR_ACTIVATION)
+  if (is_image(tensor))
     clear_activation(tensor, l);
   else if (tensor->kind == PETRA_TENSOR_FILTER)
     clear_filter(tensor, l);
@@ -130,6 +143,23 @@ static void gather(const float *data, int64_t step, void *host, petra_host_type 
       ((float *)host)[first + i] = data[i * step];
 }
 
+/* The same with elements in bf16. */
+static void scatter_narrow(uint16_t *data, int64_t step, const void *host, petra_host_type type, int64_t first,
+                           int64_t length) {
+  for (int64_t i = 0; i < length; i++)
+    data[i * step] = cpu_to_bf16(type == PETRA_HOST_F64 ? (float)((const double *)host)[first + i]
+                                                        : ((const float *)host)[first + i]);
+}
+
+static void gather_narrow(const uint16_t *data, int64_t step, void *host, petra_host_type type, int64_t first,
+                          int64_t length) {
+  for (int64_t i = 0; i < length; i++)
+    if (type == PETRA_HOST_F64)
+      ((double *)host)[first + i] = (double)cpu_from_bf16(data[i * step]);
+    else
+      ((float *)host)[first + i] = cpu_from_bf16(data[i * step]);
+}
+
 /* The stretches of equal step that a tensor consists of: (outer index) -> where it starts, in both orders. */
 typedef struct stretches {
   int64_t count, length, step;
@@ -137,7 +167,7 @@ typedef struct stretches {
 
 static stretches stretches_of(const petra_tensor *tensor) {
   const cpu_layout *l = cpu_layout_of(tensor);
-  if (tensor->kind == PETRA_TENSOR_ACTIVATION)
+  if (is_image(tensor))
     return (stretches){(int64_t)tensor->shape[0] * tensor->shape[1], l->plane, l->block};
   if (tensor->kind == PETRA_TENSOR_FILTER)
     return (stretches){(int64_t)tensor->shape[0] * tensor->shape[1], l->taps, (int64_t)l->block_in * l->block_out};
@@ -146,7 +176,7 @@ static stretches stretches_of(const petra_tensor *tensor) {
 
 static int64_t stretch_start(const petra_tensor *tensor, int64_t outer) {
   const cpu_layout *l = cpu_layout_of(tensor);
-  if (tensor->kind == PETRA_TENSOR_ACTIVATION)
+  if (is_image(tensor))
     return cpu_channel_offset(l, outer / tensor->shape[1], outer % tensor->shape[1]);
   if (tensor->kind == PETRA_TENSOR_FILTER)
     return cpu_filter_offset(l, outer / tensor->shape[1], outer % tensor->shape[1], 0);
@@ -156,15 +186,25 @@ static int64_t stretch_start(const petra_tensor *tensor, int64_t outer) {
 petra_status cpu_upload(petra_backend *backend, petra_tensor *tensor, const void *host, petra_host_type type) {
   stretches s = stretches_of(tensor);
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, tensor->elements))
-  for (int64_t outer = 0; outer < s.count; outer++)
-    scatter(cpu_data(tensor) + stretch_start(tensor, outer), s.step, host, type, outer * s.length, s.length);
+  for (int64_t outer = 0; outer < s.count; outer++) {
+    void *data = cpu_write(tensor, stretch_start(tensor, outer));
+    if (cpu_layout_of(tensor)->narrow)
+      scatter_narrow(data, s.step, host, type, outer * s.length, s.length);
+    else
+      scatter(data, s.step, host, type, outer * s.length, s.length);
+  }
   return PETRA_OK;
 }
 
 petra_status cpu_download(petra_backend *backend, const petra_tensor *tensor, void *host, petra_host_type type) {
   stretches s = stretches_of(tensor);
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(backend, tensor->elements))
-  for (int64_t outer = 0; outer < s.count; outer++)
-    gather(cpu_read(tensor) + stretch_start(tensor, outer), s.step, host, type, outer * s.length, s.length);
+  for (int64_t outer = 0; outer < s.count; outer++) {
+    const void *data = cpu_element(tensor, stretch_start(tensor, outer));
+    if (cpu_layout_of(tensor)->narrow)
+      gather_narrow(data, s.step, host, type, outer * s.length, s.length);
+    else
+      gather(data, s.step, host, type, outer * s.length, s.length);
+  }
   return PETRA_OK;
 }

@@ -37,7 +37,8 @@ void cuda_storage_destroy(petra_backend *backend, petra_tensor *tensor) {
 
 /* Activations and filters have their channels last on the device: (n, c, plane) of the host's order. */
 static void set_shape(const petra_tensor *tensor, cuda_permute_args *a) {
-  bool planes = tensor->kind == PETRA_TENSOR_ACTIVATION || tensor->kind == PETRA_TENSOR_FILTER;
+  bool planes = tensor->kind == PETRA_TENSOR_ACTIVATION || tensor->kind == PETRA_TENSOR_INNER ||
+                tensor->kind == PETRA_TENSOR_FILTER;
   a->n = planes ? tensor->shape[0] : 1;
   a->c = planes ? tensor->shape[1] : tensor->elements;
   a->plane = planes ? (int64_t)tensor->shape[2] * tensor->shape[3] : 1;

@@ -1,0 +1,84 @@
+"""device.precision: bf16 on the cpu backend: what it keeps of fp32, the memory that is counted, and the refusal where the processor has
+no bf16."""
+
+import os
+
+import h5py
+import numpy
+
+from program import ProgramTest, main
+
+SMALL = """\
+run: {name: small, epochs: 2, eval_every: 0}
+data: {set: shapes, batch: 8, limit: 192, workers: 1}
+model: {width: 4}
+optim: {lr: 0}
+device: {threads: 2, backend: cpu}
+probe: {per_epoch: 1}
+"""
+
+
+class Precision(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.write("small.yaml", SMALL)
+
+    def options(self, precision, *more):
+        return ["small.yaml", "--set", f"device.precision={precision}", *more]
+
+    def needs_bf16(self):
+        text = " ".join(backend["description"] for backend in self.good_json("info")["backends"])
+        if ", no bf16" in text:
+            self.skipTest("this processor has no instructions for bf16")
+
+    def test_reconstruction_errs_as_in_fp32(self):
+        self.needs_bf16()
+        errors, cosines = {}, {}
+        for precision in "fp32", "bf16":
+            self.good("train", *self.options(precision), "--output", precision, "--quiet")
+            with h5py.File(self.path(f"{precision}/run.h5"), "r") as run:
+                errors[precision] = run["probe/reconstruction_error"][0]
+                cosines[precision] = run["probe/concatenated_cosine/method_end_to_end"][0]
+        self.assertEqual(list(numpy.isnan(errors["bf16"])), list(numpy.isnan(errors["fp32"])))
+        # F is computed twice from the same bits, so that only the sum and the difference of streams are rounded: half of 2^-23 each,
+        # of streams that may be larger than their difference. In bf16 it would be 2^-9.
+        self.assertLess(numpy.nanmax(errors["bf16"]), 4 * 2**-23)
+        # Streams that are off in the last bit of fp32 may be rounded to another bf16 number, so that gradients differ more.
+        self.assertGreater(numpy.nanmin(cosines["bf16"]), 0.99)
+
+    def test_repeats_and_resumes_to_the_bit(self):
+        """Kept graphs, with inner tensors in them, are in the checkpoint."""
+        self.needs_bf16()
+        options = self.options("bf16", "--set", "method.name=delayed", "--set", "optim.lr=0.05", "--set", "probe.per_epoch=0")
+        for folder in "one", "two":
+            self.good("train", *options, "--output", folder, "--quiet")
+        weights = self.read("one/weights.h5")
+        self.assertEqual(weights, self.read("two/weights.h5"))
+        for name in "weights.h5", "run.h5":
+            os.remove(self.path(f"two/{name}"))
+        self.good("train", *options, "--output", "two", "--quiet", "--resume")
+        self.assertEqual(weights, self.read("two/weights.h5"))
+
+    def test_memory_is_the_allocators(self):
+        self.needs_bf16()
+        peaks = {}
+        for method, precision in ("petra", "fp32"), ("petra", "bf16"), ("delayed", "bf16"):
+            options = self.options(precision, "--set", f"method.name={method}", "--set", "probe.per_epoch=0", "--set", "run.max_microbatches=22")
+            found = self.good_json("simulate", *options, "--quiet")
+            self.good("train", *options, "--output", f"{method}-{precision}", "--quiet")
+            with h5py.File(self.path(f"{method}-{precision}/run.h5"), "r") as file:
+                peaks[method, precision] = file["memory/total_peak_bytes"][:]
+            self.assertEqual([stage["peak_bytes"]["total"] for stage in found["stages"]], list(peaks[method, precision]), method)
+        self.assertLess(peaks["petra", "bf16"].sum(), peaks["petra", "fp32"].sum())
+
+    def test_a_processor_without(self):
+        environment = dict(os.environ, DNNL_MAX_CPU_ISA="AVX2")
+        status, _, error = self.run_petra("train", *self.options("bf16"), "--output", "none", env=environment)
+        self.assertEqual(status, 2)
+        self.assertEqual(len(error.splitlines()), 1, error)
+        self.assertIn("bf16 with device.backend: cpu needs a processor with AVX512-BF16 or AMX-BF16", error)
+        self.assertFalse(os.path.exists(self.path("none")))
+
+
+if __name__ == "__main__":
+    main()
