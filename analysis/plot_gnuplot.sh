@@ -1,6 +1,7 @@
 # shellcheck shell=sh
 # What the plot_*_gnuplot scripts share; they read it with `.`. Sets $here (their folder) and $folder (a temporary one, removed at the
 # end), and checks that h5dump and gnuplot are there.
+# shellcheck disable=SC2034 # for those who read this file
 here=$(dirname "$0")
 
 # fail STATUS TEXT: one line; 2 where what was given is wrong, 1 where something is missing here.
