@@ -139,4 +139,5 @@ def main():
         draw(rows)
 
 
-main()
+if __name__ == "__main__":
+    main()
