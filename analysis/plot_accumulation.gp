@@ -12,7 +12,8 @@ load here."/plot_common.gp"
 n = words(files)
 set logscale x 2
 set xtics add autofreq 2
-set key below noenhanced
+set bmargin at screen 0.17
+set key at screen 0.5,0.01 center bottom horizontal noenhanced
 set xlabel "microbatches per update, k".(n > 1 ? " (lines are set apart sideways)" : "")
 set xrange [0.85:1.18 * largest]
 set ylabel "top-1 accuracy on the evaluation set (%)"

@@ -13,11 +13,13 @@ import plot_common as common  # noqa: E402
 
 COLOURS, MARKERS = common.COLOURS, common.MARKERS
 BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK = COLOURS
+WINE = "#882255"  # of Paul Tol's muted scheme
 # One look a method in all figures: the colour is its family, the marker the member.
 METHOD_LOOKS = {"backprop": (BLACK, "o"), "reversible": (BLACK, "s"), "checkpoint": (BLACK, "^"),
                 "gpipe": (GREEN, "o"), "gpipe-checkpoint": (GREEN, "s"),
                 "1f1b": (SKY, "o"), "interleaved": (SKY, "s"), "zb-h1": (SKY, "^"),
                 "pipedream": (PINK, "o"), "pipedream-2bw": (PINK, "s"),
+                "ddg": (WINE, "o"), "fr": (WINE, "s"),
                 "delayed": (ORANGE, "o"), "dsp": (ORANGE, "s"),
                 "delayed-reversible": (VERMILION, "o"), "approximate-input": (VERMILION, "s"),
                 "petra": (BLUE, "o"), "petra-arrival": (BLUE, "s")}
