@@ -40,6 +40,8 @@ def closed_form(name, j, flush):
         return (3 * flush + j - 1) / flush
     if name in FLUSH:
         return (4 if name == "gpipe-checkpoint" else 3) * (flush + j - 1) / flush
+    if name in ("ddg", "fr"):  # forwards one after the other, backwards of all stages at once
+        return j + (2 if name == "ddg" else 3)
     if name in ("delayed", "pipedream", "pipedream-2bw"):
         return 3
     return None if name == "petra-arrival" else 4
