@@ -5,6 +5,7 @@ Loads nothing but the standard library by itself: modules(...) and pyplot() load
 import importlib
 import os
 import re
+import statistics
 import sys
 
 # The program keeps the file open while it writes; a lock would shut readers out. To be set before h5py is loaded.
@@ -144,5 +145,4 @@ def half_interval(values):
     z, v = 1.959964, count - 1
     quantile = T_QUANTILES[v - 1] if v <= len(T_QUANTILES) else (
         z + (z**3 + z) / (4 * v) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2) + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3))
-    mean = sum(values) / count
-    return quantile * (sum((value - mean) ** 2 for value in values) / v / count) ** 0.5
+    return quantile * statistics.stdev(values) / count**0.5
