@@ -13,7 +13,6 @@ numpy and, for the figure, matplotlib (Debian: python3-h5py python3-matplotlib).
 
 import argparse
 import collections
-import csv
 import glob
 import os
 import statistics
@@ -51,18 +50,15 @@ def read_run(path, last):
 def read_summary(path):
     """Points of a sweep's summary.csv: its combinations, whose keys are those that the grid varies."""
     points = []
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                keys = dict(part.split("=", 1) for part in row["overrides"].split("; ") if part)
-                if not row["eval_top1_mean"]:
-                    print(f"{os.path.basename(sys.argv[0])}: {path}: {row['combination']}: not complete, left out", file=sys.stderr)
-                    continue
-                method, k, interval = keys.pop(METHOD), int(keys.pop(FACTOR)), row["eval_top1_interval95"]
-                points.append(Point(method, k, keys, [None] * int(row["complete"]), 100 * float(row["eval_top1_mean"]),
-                                    100 * float(interval) if interval else 0.0, [1]))
-    except (OSError, KeyError, ValueError) as error:
-        common.fail(f"{path}: not the summary of a sweep over {METHOD} and {FACTOR}: {error}")
+    for combination, keys, row in common.read_summary(path):
+        if not {METHOD, FACTOR} <= keys.keys() or "eval_top1_mean" not in row:
+            common.fail(f"{path}: {combination}: expected a sweep of trainings over {METHOD} and {FACTOR}")
+        if not row["eval_top1_mean"]:
+            print(f"{os.path.basename(sys.argv[0])}: {path}: {combination}: has no evaluation, left out", file=sys.stderr)
+            continue
+        method, k, interval = keys.pop(METHOD), int(keys.pop(FACTOR)), row["eval_top1_interval95"]
+        points.append(Point(method, k, keys, [None] * (int(row["complete"]) if interval else 1), 100 * float(row["eval_top1_mean"]),
+                            100 * float(interval) if interval else 0.0, [1]))
     return points
 
 
@@ -104,11 +100,8 @@ def lines_of(points):
         for key in sorted({key for point in mine for key in point.keys}):
             if any(a.k == b.k and a.keys.get(key) != b.keys.get(key) for a in mine for b in mine):
                 parting.append(key)
-        short = [key.rsplit(".", 1)[-1] for key in parting]
-        shown = [key if short.count(last) > 1 else last for key, last in zip(parting, short)]
         for point in mine:
-            name = ", ".join([method] + [f"{word} {point.keys.get(key, 'not set')}" for word, key in zip(shown, parting)])
-            lines.setdefault(name, {})[point.k] = point
+            lines.setdefault(common.cell_name([METHOD, *parting], {METHOD: method, **point.keys}), {})[point.k] = point
     return lines
 
 

@@ -2,14 +2,19 @@
 
 Loads nothing but the standard library by itself: modules(...) and pyplot() load the rest, with one line where it is missing."""
 
+import csv
 import importlib
 import os
 import re
+import signal
 import statistics
 import sys
 
 # The program keeps the file open while it writes; a lock would shut readers out. To be set before h5py is loaded.
 os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
+
+# `script | head` ends it without a word.
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 # Okabe and Ito's colours: told apart by readers with any kind of colour vision.
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
@@ -106,6 +111,25 @@ def read_config(text):
         elif rest:
             values[key] = unquoted(rest)
     return values
+
+
+def read_summary(path):
+    """Of a sweep's summary.csv: (combination, the keys that it sets, its row as texts by column) each; the columns are those of
+    docs/sweep.md, *_mean and *_interval95, which are empty where there is none."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            return [(row["combination"], dict(part.split("=", 1) for part in row["overrides"].split("; ") if part), row)
+                    for row in csv.DictReader(file)]
+    except (OSError, KeyError, ValueError) as error:
+        fail(f"{path}: not the summary of a sweep: {error}")
+
+
+def cell_name(keys, values):
+    """What a cell is called by some of its keys: the method by its name alone, others by the last part of the key and the value; by all
+    of the key where two end alike."""
+    ends = [key.rsplit(".", 1)[-1] for key in keys]
+    words = [(key if ends.count(end) > 1 else end) + " " if key != "method.name" else "" for key, end in zip(keys, ends)]
+    return ", ".join(word + values.get(key, "not set") for key, word in zip(keys, words))
 
 
 def run_path(place):
