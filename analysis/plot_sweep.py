@@ -5,8 +5,8 @@
 
 KEY is a key that the grid varies, such as method.accumulate; FIGURE one of the summary's (docs/sweep.md), such as eval_top1 (of
 trainings) or time_per_microbatch_s (of simulations), which are also the defaults. A point is the mean over the seeds, its bar and, along
-a line, the band the 95 % interval of that mean; a point of one seed has none. Works for trainings and simulations. Without -o it prints the points. Needs
-matplotlib for the figure (Debian: python3-matplotlib).
+a line, the band the 95 % interval of that mean; a point of one seed has none. Without -o it prints the points. Needs matplotlib for
+the figure (Debian: python3-matplotlib).
 """
 
 import argparse
