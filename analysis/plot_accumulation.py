@@ -1,133 +1,185 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """Draws accuracy over the accumulation factor k, one line a method, as figure 4 of the paper has it.
 
     analysis/plot_accumulation.py FOLDER [RUN.h5 ...] [-o FIGURE.png] [--last N] [--table]
+    analysis/plot_accumulation.py SUMMARY.csv [-o FIGURE.png] [--table]
 
 FOLDER is that of a sweep: every run.h5 in it that is complete is read. A run counts with the mean of the evaluations after its
-last N epochs (10, as in the paper); a point is the mean over the seeds, its bar half of the 95 % interval (Student's t) where there
-are several. Needs h5py, numpy and, for the figure, matplotlib (Debian: python3-h5py python3-matplotlib).
+last N epochs (10, as in the paper). A point is the mean over runs that differ in nothing but the seed, its bar half of the 95 %
+interval (Student's t) where there are several; runs of one method and k that differ in another key of the config are lines of their
+own, named by it. SUMMARY.csv is what `petra sweep` writes beside the runs: means and intervals of the last evaluation. Needs h5py,
+numpy and, for the figure, matplotlib (Debian: python3-h5py python3-matplotlib).
 """
 
 import argparse
+import collections
 import glob
 import os
+import statistics
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import plot_training  # noqa: E402  (sets up HDF5's locking before h5py is loaded)
+import plot_common as common  # noqa: E402
 
-import h5py  # noqa: E402
-import numpy  # noqa: E402
+METHOD, FACTOR, SEED = "method.name", "method.accumulate", "run.seed"
+# Of a run, or of several that differ in the seed: `keys` are those of its config that decide about results, `top1` in %,
+# `evaluations` how many of each run its top-1 is the mean of.
+Point = collections.namedtuple("Point", "method k keys seeds top1 half evaluations")
 
-# Student's t, two-sided 95 %, by the number of seeds; beyond, the normal distribution's 1.96 is close enough.
-T_QUANTILE = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 
-
-def read(path, last):
-    """Method, k and the mean top-1 (%) of the last evaluations; None of a run that is not complete."""
+def read_run(path, last):
+    """The Point of one run; None where it is not complete."""
+    h5py, numpy = common.modules("h5py", "numpy")
     try:
         with h5py.File(path, "r") as file:
             if not int(file.attrs.get("complete", 0)):
                 return None
-            config = plot_training.text_attribute(file, "config")
+            config = common.read_config(common.text_attribute(file, "config"))
             top1 = numpy.asarray(file["epoch/eval_top1"])
     except (OSError, KeyError) as error:
-        sys.exit(f"plot_accumulation.py: {path}: not readable as a run log: {error}")
+        common.fail(f"{path}: not readable as the log of a training: {error}")
     top1 = top1[numpy.isfinite(top1)][-last:]
     if not len(top1):
-        sys.exit(f"plot_accumulation.py: {path}: has no evaluation (run.eval_every)")
-    method = plot_training.config_value(config, "method", "name")
-    return method, int(plot_training.config_value(config, "method", "accumulate")), 100 * float(top1.mean())
+        common.fail(f"{path}: has no evaluation (run.eval_every)")
+    if METHOD not in config or FACTOR not in config:
+        common.fail(f"{path}: its config has no {METHOD} and {FACTOR}")
+    keys = {key: value for key, value in config.items() if key not in common.NEUTRAL_KEYS and key not in (METHOD, FACTOR, SEED)}
+    return Point(config[METHOD], int(config[FACTOR]), keys, [config.get(SEED, "?")], 100 * float(top1.mean()), 0.0, [len(top1)])
 
 
-def paths_of(places):
-    paths = []
-    for place in places:
-        found = sorted(glob.glob(os.path.join(glob.escape(place), "*", "run.h5"))) if os.path.isdir(place) else [place]
-        if not found:
-            sys.exit(f"plot_accumulation.py: {place}: no run.h5 in its folders; expected the folder of a sweep")
-        paths += found
-    return paths
-
-
-def collect(places, last):
-    """By method, by k: the accuracies of its seeds."""
-    lines = {}
-    for path in paths_of(places):
-        run = read(path, last)
-        if run is None:
-            print(f"plot_accumulation.py: {path}: not complete, left out", file=sys.stderr)
+def read_summary(path):
+    """Points of a sweep's summary.csv: its combinations, whose keys are those that the grid varies."""
+    points = []
+    for combination, keys, row in common.read_summary(path):
+        if not {METHOD, FACTOR} <= keys.keys() or "eval_top1_mean" not in row:
+            common.fail(f"{path}: {combination}: expected a sweep of trainings over {METHOD} and {FACTOR}")
+        if not row["eval_top1_mean"]:
+            print(f"{os.path.basename(sys.argv[0])}: {path}: {combination}: has no evaluation, left out", file=sys.stderr)
             continue
-        lines.setdefault(run[0], {}).setdefault(run[1], []).append(run[2])
-    if not lines:
-        sys.exit("plot_accumulation.py: no complete run")
+        method, k, interval = keys.pop(METHOD), int(keys.pop(FACTOR)), row["eval_top1_interval95"]
+        points.append(Point(method, k, keys, [None] * (int(row["complete"]) if interval else 1), 100 * float(row["eval_top1_mean"]),
+                            100 * float(interval) if interval else 0.0, [1]))
+    return points
+
+
+def paths_of(place):
+    found = sorted(glob.glob(os.path.join(glob.escape(place), "*", "run.h5"))) if os.path.isdir(place) else [place]
+    if not found:
+        common.fail(f"{place}: no run.h5 in its folders; expected the folder of a sweep")
+    return found
+
+
+def read_runs(places, last):
+    """Points of all complete runs; several that differ in the seed alone become one."""
+    cells = collections.defaultdict(list)
+    for path in (path for place in places for path in paths_of(place)):
+        run = read_run(path, last)
+        if run is None:
+            print(f"{os.path.basename(sys.argv[0])}: {path}: not complete, left out", file=sys.stderr)
+            continue
+        cell = cells[run.method, run.k, tuple(sorted(run.keys.items()))]
+        twin = next((other for other, point in cell if point.seeds == run.seeds), None)
+        if twin:
+            common.fail(f"{path}: has the config and the seed of {twin}; expected each run once")
+        cell.append((path, run))
+    points = []
+    for cell in cells.values():
+        runs = [run for _, run in cell]
+        values = [run.top1 for run in runs]
+        points.append(runs[0]._replace(seeds=[run.seeds[0] for run in runs], top1=statistics.fmean(values), half=common.half_interval(values),
+                                       evaluations=[run.evaluations[0] for run in runs]))
+    return points
+
+
+def lines_of(points):
+    """By name, by k: the points. A line is a method; where points of one k differ in further keys it is one value of each."""
+    lines = {}
+    for method in dict.fromkeys(point.method for point in points):
+        mine = [point for point in points if point.method == method]
+        parting = []
+        for key in sorted({key for point in mine for key in point.keys}):
+            if any(a.k == b.k and a.keys.get(key) != b.keys.get(key) for a in mine for b in mine):
+                parting.append(key)
+        for point in mine:
+            lines.setdefault(common.cell_name([METHOD, *parting], {METHOD: method, **point.keys}), {})[point.k] = point
     return lines
 
 
-def half_width(values):
-    if len(values) < 2:
-        return 0.0
-    return T_QUANTILE.get(len(values), 1.96) * float(numpy.std(values, ddof=1)) / len(values) ** 0.5
+def factors_of(lines):
+    return sorted({k for points in lines.values() for k in points})
 
 
 def print_table(lines):
-    factors = sorted({k for points in lines.values() for k in points})
+    factors = factors_of(lines)
     print("| top-1, %; k | " + " | ".join(str(k) for k in factors) + " |\n|" + "---|" * (len(factors) + 1))
-    for method, points in lines.items():
-        cells = []
-        for k in factors:
-            values = points.get(k, [])
-            bar = f" ± {half_width(values):.1f}" if len(values) > 1 else ""
-            cells.append(f"{numpy.mean(values):.1f}{bar}" if values else "-")
-        print(f"| `{method}` | " + " | ".join(cells) + " |")
+    for name, points in lines.items():
+        cells = [f"{points[k].top1:.1f}" + (f" ± {points[k].half:.1f}" if len(points[k].seeds) > 1 else "") if k in points else "-"
+                 for k in factors]
+        print(f"| `{name}` | " + " | ".join(cells) + " |")
 
 
-def draw(lines, path, last):
-    try:
-        import matplotlib
-    except ImportError:
-        sys.exit("plot_accumulation.py: matplotlib is missing (Debian: python3-matplotlib)")
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+def spread(counts):
+    return f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
 
-    figure, axes = pyplot.subplots(figsize=(6, 4))
-    for number, (method, points) in enumerate(lines.items()):
-        factors = sorted(points)
-        axes.errorbar(factors, [numpy.mean(points[k]) for k in factors], [half_width(points[k]) for k in factors], capsize=3,
-                      color=plot_training.COLOURS[number % 7], marker=plot_training.MARKERS[number % 7], label=method)
-    factors = sorted({k for points in lines.values() for k in points})
+
+def title_of(lines):
+    """What a point and its bar are, by what was read rather than by what was asked for."""
+    points = [point for line in lines.values() for point in line.values()]
+    evaluations = spread([count for point in points for count in point.evaluations])
+    several = [len(point.seeds) for point in points if len(point.seeds) > 1]
+    text = "Last evaluation" if evaluations == "1" else f"Mean of the last {evaluations} evaluations"
+    if not several:
+        return text + "; one seed a point"
+    return text + f"; bars: 95 % interval over {spread(several)} seeds" + ("" if len(several) == len(points) else ", without bar: one seed")
+
+
+def draw(lines):
+    plt = common.pyplot()
+    figure, axes = plt.subplots(figsize=(6.5, 4.6), layout="constrained")
+    factors = factors_of(lines)
+    for number, (name, points) in enumerate(lines.items()):
+        mine = sorted(points)
+        # Side by side, so that no bar hides another; bars end where percentages do.
+        places = [k * 1.035 ** (number - (len(lines) - 1) / 2) for k in mine]
+        below = [min(points[k].half, points[k].top1) for k in mine]
+        above = [min(points[k].half, 100 - points[k].top1) for k in mine]
+        bars = any(len(points[k].seeds) > 1 for k in mine)
+        axes.errorbar(places, [points[k].top1 for k in mine], [below, above] if bars else None, capsize=3, **common.style(number), label=name)
     axes.set_xscale("log", base=2)
     axes.set_xticks(factors, [str(k) for k in factors])
     axes.minorticks_off()
-    axes.set_xlabel("microbatches per update, k")
+    axes.set_xlabel("microbatches per update, k (lines are set apart sideways)" if len(lines) > 1 else "microbatches per update, k")
     axes.set_ylabel("top-1 accuracy on the evaluation set (%)")
-    axes.set_title("Last evaluation" if last == 1 else f"Mean of the last {last} evaluations", fontsize="medium")
-    axes.grid(True, color="#dddddd", linewidth=0.6)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    axes.legend(frameon=False)
-    figure.tight_layout()
-    try:
-        figure.savefig(path, dpi=130, metadata={"Software": None} if path.endswith(".png") else None)
-    except (OSError, ValueError) as error:
-        sys.exit(f"plot_accumulation.py: {path}: cannot be written: {error}")
+    axes.set_title(title_of(lines))
+    handles, labels = axes.get_legend_handles_labels()
+    common.legend_below(figure, handles, labels, max(1, min(len(labels), 90 // (8 + max(map(len, labels))))))
+    return figure
 
 
 def main():
     parser = argparse.ArgumentParser(description="Draws accuracy over the accumulation factor k.")
-    parser.add_argument("places", nargs="+", metavar="FOLDER", help="folder of a sweep, or a run.h5")
+    parser.add_argument("places", nargs="+", metavar="FOLDER", help="folder of a sweep, or a run.h5; or a sweep's summary.csv alone")
     parser.add_argument("-o", "--output", metavar="FIGURE", help="figure to write; its ending names the format")
-    parser.add_argument("--last", type=int, default=10, metavar="N", help="evaluations that a run's mean is over (10)")
+    parser.add_argument("--last", type=int, metavar="N", help="evaluations that a run's mean is over (10)")
     parser.add_argument("--table", action="store_true", help="print the table (the default without -o)")
     arguments = parser.parse_args()
-    if arguments.last < 1:
+    if arguments.last is not None and arguments.last < 1:
         parser.error("--last: expected 1 or more")
-    lines = collect(arguments.places, arguments.last)
+    if any(place.endswith(".csv") for place in arguments.places):
+        if len(arguments.places) > 1:
+            parser.error("a summary.csv is read alone")
+        if arguments.last not in (None, 1):
+            parser.error(f"--last {arguments.last}: a summary.csv has the last evaluation alone")
+        points = read_summary(arguments.places[0])
+    else:
+        points = read_runs(arguments.places, arguments.last or 10)
+    if not points:
+        common.fail("no complete run")
+    lines = lines_of(points)
     if arguments.table or not arguments.output:
         print_table(lines)
     if arguments.output:
-        draw(lines, arguments.output, arguments.last)
+        common.save(draw(lines), arguments.output)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,21 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """Draws what every stage did when, from /trace/actions of a run (run.trace_actions: true).
 
     analysis/plot_timeline.py RUN.h5 -o FIGURE.png [--from SECONDS] [--to SECONDS] [--stages FIRST-LAST]
 
 One row a stage, split into two where F and the rest overlap (two engines); colours by kind; the number of the microbatch where
 there is room for it. Updates that take no time are marks. Without --from and --to the whole run is drawn. Needs h5py, numpy
-and matplotlib (Debian: python3-h5py python3-matplotlib); it starts Debian's own Python because another one need not have them.
+and matplotlib (Debian: python3-h5py python3-matplotlib).
 """
 
 import argparse
 import os
 import sys
 
-# The program keeps the file open while it writes; a lock would shut readers out.
-os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import plot_common as common  # noqa: E402
 
-import h5py  # noqa: E402
-import numpy  # noqa: E402
+h5py, numpy = common.modules("h5py", "numpy")
 
 # Okabe and Ito's colours: told apart by readers with any kind of colour vision. Dark enough or light enough for their text.
 KINDS = {"F": ("forward", "#56b4e9", "black"), "B": ("backward", "#e69f00", "black"), "W": ("weight gradient", "#009e73", "white"),
@@ -25,23 +24,17 @@ UNITS = [(1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")]
 MOST_BARS = 200000
 
 
-def fail(text):
-    sys.exit(f"plot_timeline.py: {text}")
-
-
 def read_actions(path):
     """The columns as arrays of one length: a run may be writing them now. Kinds become letters."""
-    if not os.path.isfile(path):
-        fail(f"{path}: no such file")
     try:
         with h5py.File(path, "r") as file:
             if "trace/actions" not in file:
-                fail(f"{path}: no actions; expected a run with run.trace_actions: true")
+                common.fail(f"{path}: no actions; expected a run with run.trace_actions: true")
             group = file["trace/actions"]
             letters = numpy.array([k if isinstance(k, str) else k.decode() for k in group["kind"].attrs["kinds"]])
             columns = {name: group[name][:] for name in ("start_ns", "end_ns", "stage", "kind", "microbatch")}
     except (OSError, KeyError) as error:
-        fail(f"{path}: not readable as a run log: {error}")
+        common.fail(f"{path}: not readable as a run log: {error}")
     length = min(len(column) for column in columns.values())
     columns = {name: column[:length] for name, column in columns.items()}
     whole = columns["kind"] >= 0  # the last rows of a run that goes on may be fill values
@@ -76,13 +69,8 @@ def unit_of(span_s):
     return next(((size, name) for size, name in UNITS if span_s >= 2 * size), UNITS[-1])
 
 
-def draw(actions, limits, path, title):
-    try:
-        import matplotlib
-    except ImportError:
-        fail("matplotlib is missing (Debian: python3-matplotlib)")
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+def draw(actions, limits, title):
+    plt = common.pyplot()
     from matplotlib.patches import Patch
     from matplotlib.lines import Line2D
     from matplotlib.ticker import MaxNLocator
@@ -93,7 +81,7 @@ def draw(actions, limits, path, title):
     low, high = limits[0] / size, limits[1] / size
     two = overlaps(actions)
     width, row = 12.0, 0.34 if len(stages) <= 40 else 13.6 / len(stages)
-    figure, axes = pyplot.subplots(figsize=(width, 1.7 + max(row * len(stages), 0.7)))
+    figure, axes = plt.subplots(figsize=(width, 1.7 + max(row * len(stages), 0.7)))
     axes.set_xlim(low, high)
     handles = []
     for letter, (name, colour, text_colour) in KINDS.items():
@@ -118,17 +106,11 @@ def draw(actions, limits, path, title):
     axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=40))
     axes.set_xlabel(f"virtual time ({unit})")
     axes.set_ylabel("stage")
-    axes.set_title(title, loc="left", fontsize="medium")
-    axes.grid(True, axis="x", color="#dddddd", linewidth=0.6)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.set_title(title, loc="left")
+    axes.grid(False, axis="y")
     figure.legend(handles=handles, loc="upper right", ncol=len(handles) or 1, frameon=False, fontsize="small")
     figure.tight_layout(rect=(0, 0, 1, 1 - 0.25 / figure.get_figheight()))
-    try:
-        figure.savefig(path, dpi=130)
-    except (OSError, ValueError) as error:
-        fail(f"{path}: cannot be written: {error}")
+    return figure
 
 
 def label_bars(axes, actions, start, end, chosen, offset, colour, width, row, limits):
@@ -161,18 +143,17 @@ def main():
     parser.add_argument("--to", dest="last", type=float, metavar="SECONDS", help="end at this virtual time")
     parser.add_argument("--stages", type=parse_stages, metavar="FIRST-LAST", help="these stages only")
     arguments = parser.parse_args()
-    path = os.path.join(arguments.run, "run.h5") if os.path.isdir(arguments.run) else arguments.run
+    path = common.run_path(arguments.run)
     actions = select(read_actions(path), arguments.first, arguments.last, arguments.stages)
     if len(actions["stage"]) == 0:
-        fail(f"{path}: no action in this time and these stages")
+        common.fail(f"{path}: no action in this time and these stages")
     if len(actions["stage"]) > MOST_BARS:
-        fail(f"{path}: {len(actions['stage'])} actions; expected at most {MOST_BARS}: choose some by --from, --to, --stages")
+        common.fail(f"{path}: {len(actions['stage'])} actions; expected at most {MOST_BARS}: choose some by --from, --to, --stages")
     first = arguments.first if arguments.first is not None else 0.0
     last = arguments.last if arguments.last is not None else max(1e-9 * actions["end_ns"].max(), first + 1e-9)
     if last <= first:
-        fail(f"--from {first:g} --to {last:g}: expected an end behind the beginning")
-    folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
-    draw(actions, (first, last), arguments.output, f"{folder}: microbatches by stage")
+        common.fail(f"--from {first:g} --to {last:g}: expected an end behind the beginning")
+    common.save(draw(actions, (first, last), f"{common.run_names([path])[0]}: microbatches by stage"), arguments.output)
 
 
 if __name__ == "__main__":

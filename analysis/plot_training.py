@@ -1,78 +1,42 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """Draws the training of one or more runs and prints them as a table.
 
     analysis/plot_training.py RUN.h5 [RUN.h5 ...] [-o FIGURE.png] [--table]
 
-Left: training loss, per microbatch (thin, smoothed) and per epoch (points). Right: accuracy on the evaluation set after
-each epoch. Works on a run that is still going on. Needs h5py, numpy and, for the figure, matplotlib (Debian:
-python3-h5py python3-matplotlib); it starts Debian's own Python because another one need not have them.
+Left: training loss, as a running mean over a twentieth of an epoch (thin) and per epoch (points). Right: accuracy on the
+evaluation set after each epoch. Runs are called by their folders. Works on a run that is still going on. Needs h5py, numpy and, for
+the figure, matplotlib (Debian: python3-h5py python3-matplotlib).
 """
 
 import argparse
 import os
-import re
 import sys
 
-# The program keeps the file open while it writes; a lock would shut readers out.
-os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import plot_common as common  # noqa: E402
 
-import h5py  # noqa: E402
-import numpy  # noqa: E402
-
-# Okabe and Ito's colours: told apart by readers with any kind of colour vision.
-COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
-MARKERS = ["o", "s", "^", "D", "v", "P", "X"]
-
-
-def text_attribute(node, name):
-    """An attribute as text, whatever string type it was written with; "" if it is missing."""
-    value = node.attrs.get(name, "")
-    if isinstance(value, numpy.ndarray):
-        value = value.ravel()[0] if value.size else ""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
-def config_value(yaml_text, section, key):
-    """The scalar SECTION.KEY of an expanded config (two levels, block or flow style); "" if it is not there."""
-    inside = False
-    for line in yaml_text.splitlines():
-        if re.match(r"\S", line):
-            match = re.match(r"([\w]+):(.*)", line)
-            inside = bool(match) and match.group(1) == section
-            rest = match.group(2) if inside else ""
-        else:
-            rest = line if inside else ""
-        match = re.search(r"(?:^|[{,\s])" + re.escape(key) + r":\s*(\"[^\"]*\"|'[^']*'|[^,}#]*)", rest)
-        if match:
-            return match.group(1).strip().strip("\"'")
-    return ""
+h5py, numpy = common.modules("h5py", "numpy")
 
 
 class Run:
     """What is drawn of one run.h5."""
 
-    def __init__(self, path):
-        self.path = path
-        if not os.path.isfile(path):
-            sys.exit(f"plot_training.py: {path}: no such file")
+    def __init__(self, path, name):
+        self.name = name
         try:
             with h5py.File(path, "r") as file:
-                config = text_attribute(file, "config")
+                config = common.read_config(common.text_attribute(file, "config"))
                 self.train = read_columns(file, "train", ["microbatch", "epoch", "loss", "wall_s"])
                 self.epoch = read_columns(
                     file, "epoch",
                     ["epoch", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5", "images_per_s"])
         except (OSError, KeyError) as error:
-            sys.exit(f"plot_training.py: {path}: not readable as a run log: {error}")
-        self.method = config_value(config, "method", "name")
-        folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
-        self.name = config_value(config, "run", "name") or folder
+            common.fail(f"{path}: not readable as a run log: {error}")
+        self.method = config.get("method.name", "")
 
     def label(self):
-        """Name and method; the method alone where the name says no more."""
-        if not self.method or self.method == self.name:
-            return self.name
-        return f"{self.name} ({self.method})"
+        """Name and method; the name alone where the method says no more."""
+        return self.name if self.method in ("", self.name) else f"{self.name} ({self.method})"
 
     def batches_per_epoch(self):
         epochs = self.train["epoch"]
@@ -135,45 +99,31 @@ def print_table(runs):
         print("  ".join(cells).rstrip())
 
 
-def draw(runs, path):
-    try:
-        import matplotlib
-    except ImportError:
-        sys.exit("plot_training.py: matplotlib is missing (Debian: python3-matplotlib)")
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+def draw(runs):
+    plt = common.pyplot()
     from matplotlib.ticker import MaxNLocator
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.4))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.8), layout="constrained")
     for number, run in enumerate(runs):
-        colour = COLOURS[number % len(COLOURS)]
-        marker = MARKERS[number % len(MARKERS)]
+        style = common.style(number)
         per_epoch = run.batches_per_epoch()
         position = (run.train["microbatch"] + 1) / per_epoch
-        left.plot(position, smoothed(run.train["loss"], max(1, per_epoch // 20)), color=colour, alpha=0.35, linewidth=1)
-        left.plot(run.epoch["epoch"] + 0.5, run.epoch["train_loss"], color=colour, marker=marker, label=run.label())
+        left.plot(position, smoothed(run.train["loss"], max(1, per_epoch // 20)), color=style["color"], alpha=0.35, linewidth=1)
+        left.plot(run.epoch["epoch"] + 0.5, run.epoch["train_loss"], **style, label=run.label())
         done = numpy.isfinite(run.epoch["eval_top1"])
-        right.plot(run.epoch["epoch"][done] + 1, 100 * run.epoch["eval_top1"][done], color=colour, marker=marker,
-                   label=run.label())
-    left.set_title("Training loss (thin: running mean; points: mean of each epoch)", fontsize="medium")
+        right.plot(run.epoch["epoch"][done] + 1, 100 * run.epoch["eval_top1"][done], **style, label=run.label())
+    left.set_title("Training loss (thin: running mean over 1/20 epoch; points: mean of each epoch)")
     left.set_ylabel("cross-entropy (nats per image)")
-    right.set_title("Accuracy on the evaluation set, after each epoch", fontsize="medium")
+    left.set_ylim(bottom=0)
+    right.set_title("Accuracy on the evaluation set, after each epoch")
     right.set_ylabel("top-1 accuracy (%)")
     for axes in (left, right):
         axes.set_xlabel("training time (epochs)")
         axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(True, color="#dddddd", linewidth=0.6)
-        axes.set_axisbelow(True)
-        axes.legend(frameon=False, loc="upper right" if axes is left else "lower right")
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-    left.set_ylim(bottom=0)
-    figure.tight_layout()
-    try:
-        figure.savefig(path, dpi=130)
-    except (OSError, ValueError) as error:
-        sys.exit(f"plot_training.py: {path}: cannot be written: {error}")
+    handles, labels = left.get_legend_handles_labels()
+    common.legend_below(figure, handles, labels, max(1, min(len(labels), 150 // (8 + max(map(len, labels))))))
+    return figure
 
 
 def main():
@@ -182,11 +132,12 @@ def main():
     parser.add_argument("-o", "--output", metavar="FIGURE", help="figure to write; its ending names the format")
     parser.add_argument("--table", action="store_true", help="print the table (the default without -o)")
     arguments = parser.parse_args()
-    runs = [Run(os.path.join(path, "run.h5") if os.path.isdir(path) else path) for path in arguments.runs]
+    paths = [common.run_path(place) for place in arguments.runs]
+    runs = [Run(path, name) for path, name in zip(paths, common.run_names(paths))]
     if arguments.table or not arguments.output:
         print_table(runs)
     if arguments.output:
-        draw(runs, arguments.output)
+        common.save(draw(runs), arguments.output)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ EXTRA_DIST += experiments/05-table-5/README.md experiments/05-table-5/revnet18.y
 EXTRA_DIST += experiments/12-fig-5-6/README.md experiments/12-fig-5-6/fig-5-6.yaml experiments/12-fig-5-6/fig-5-6-mini.yaml \
 	experiments/12-fig-5-6/figure-5.png experiments/12-fig-5-6/figure-6.png
 EXTRA_DIST += experiments/13-mitigations/README.md experiments/13-mitigations/base.yaml \
-	experiments/13-mitigations/mitigations.py experiments/13-mitigations/mitigations.png
+	experiments/13-mitigations/mitigations.py experiments/13-mitigations/mitigations.csv \
+	experiments/13-mitigations/mitigations.png
 EXTRA_DIST += experiments/11-invertible-downsampling/README.md experiments/11-invertible-downsampling/backprop-conv.yaml \
 	experiments/11-invertible-downsampling/backprop-invertible.yaml experiments/11-invertible-downsampling/petra-conv.yaml \
 	experiments/11-invertible-downsampling/petra-invertible.yaml

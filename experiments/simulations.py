@@ -6,10 +6,23 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 
-# Okabe and Ito's colours: told apart by readers with any kind of colour vision.
-COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
-MARKERS = ["o", "s", "^", "D", "v", "P", "X"]
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "analysis"))
+import plot_common as common  # noqa: E402
+
+COLOURS, MARKERS = common.COLOURS, common.MARKERS
+BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, BLACK = COLOURS
+WINE = "#882255"  # of Paul Tol's muted scheme
+# One look a method in all figures: the colour is its family, the marker the member.
+METHOD_LOOKS = {"backprop": (BLACK, "o"), "reversible": (BLACK, "s"), "checkpoint": (BLACK, "^"),
+                "gpipe": (GREEN, "o"), "gpipe-checkpoint": (GREEN, "s"),
+                "1f1b": (SKY, "o"), "interleaved": (SKY, "s"), "zb-h1": (SKY, "^"),
+                "pipedream": (PINK, "o"), "pipedream-2bw": (PINK, "s"),
+                "ddg": (WINE, "o"), "fr": (WINE, "s"),
+                "delayed": (ORANGE, "o"), "dsp": (ORANGE, "s"),
+                "delayed-reversible": (VERMILION, "o"), "approximate-input": (VERMILION, "s"),
+                "petra": (BLUE, "o"), "petra-arrival": (BLUE, "s")}
 TABLES_ONLY = "--tables" in sys.argv  # no matplotlib needed
 DRAW_ONLY = "--draw" in sys.argv  # from the tables that are there
 _PLACES = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
@@ -75,28 +88,64 @@ def markdown(header, rows):
     print()
 
 
+def method_look(name):
+    """Colour and marker of a method of `petra methods`."""
+    if name not in METHOD_LOOKS:
+        sys.exit(f"simulations.py: method {name} has no look; expected it in METHOD_LOOKS")
+    colour, marker = METHOD_LOOKS[name]
+    return {"color": colour, "marker": marker}
+
+
+def plot_all(axis, curves, near, size=5.0):
+    """Draws curves ((x, y, keywords) each) so that none hides another. Those that coincide, which is what near(y, y) says of all
+    their points, share one path: the first is full, the others lie on it in dashes that take turns, and their markers are the smaller
+    the later they come. Returns the groups."""
+    groups = []
+    for x, y, keywords in curves:
+        group = next((g for g in groups if list(g[0][0]) == list(x) and all(near(a, b) for a, b in zip(g[0][1], y))), None)
+        if group is None:
+            groups.append([(x, y, keywords)])
+        else:
+            group.append((x, y, keywords))
+    for group in groups:
+        dash, largest = 3, size * (1.5 if len(group) > 1 else 1)
+        for place, (x, y, keywords) in enumerate(group):
+            look = {"linestyle": "-" if place == 0 else (dash * (place - 1), (dash, dash * (len(group) - 1))), "markersize": largest * 0.8 ** place}
+            if "markerfacecolor" not in keywords and any(keywords["color"] == other["color"] for _, _, other in group[:place]):
+                look |= {"markeredgecolor": "white", "markeredgewidth": 0.4}
+            axis.plot(x, y, **{**look, **keywords})
+    return groups
+
+
+def name_ends(axis, groups, step=0.042, width=30):
+    """Names the curves of each group of plot_all at their right ends, one below another. Scales and limits are set before."""
+    fraction = axis.yaxis.get_transform().transform
+    low, high = fraction(list(axis.get_ylim()))
+    ends = sorted((((fraction([group[0][1][-1]])[0] - low) / (high - low), group) for group in groups), key=lambda end: end[0])
+    texts = [textwrap.fill(", ".join(keywords["label"] for _, _, keywords in group), width, break_on_hyphens=False) for _, group in ends]
+    heights = [step * (1 + text.count("\n")) for text in texts]
+    places = []
+    for (at, _), height in zip(ends, heights):
+        places.append(max(at - height / 2, places[-1] + heights[len(places) - 1] if places else -1))
+    for i in reversed(range(len(places))):  # no higher than the panel
+        places[i] = min(places[i], (places[i + 1] if i + 1 < len(places) else 1.02) - heights[i])
+    for (at, group), text, height, place in zip(ends, texts, heights, places):
+        axis.annotate(text, (1, at), (1.04, place + height / 2), xycoords="axes fraction", textcoords="axes fraction", fontsize=7,
+                      va="center", annotation_clip=False, arrowprops={"arrowstyle": "-", "color": "#999999", "linewidth": 0.6, "shrinkA": 1, "shrinkB": 0,
+                                                                               "relpos": (0, 0.5)})
+
+
+def legend_of(figure, looks, columns, size=8):
+    """One legend below all panels: of a dictionary of names and looks."""
+    from matplotlib.lines import Line2D
+    common.legend_below(figure, [Line2D([], [], **look) for look in looks.values()], list(looks), columns, size)
+
+
 def pyplot():
     """matplotlib.pyplot, set up; a clear line where it is missing."""
-    try:
-        import matplotlib
-    except ImportError:
-        sys.exit("no matplotlib in this Python (Debian: /usr/bin/python3 with python3-matplotlib); --tables does without")
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"font.size": 9, "axes.grid": True, "grid.color": "#dddddd", "grid.linewidth": 0.6, "axes.axisbelow": True,
-                         "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "lines.linewidth": 1.4,
-                         "lines.markersize": 4.5})
-    return plt
-
-
-def legend_below(figure, axis, columns, share, size=8):
-    """One legend for all panels, in the lowest `share` of the figure."""
-    figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))
-    handles, labels = axis.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="lower center", ncol=columns, fontsize=size)
+    return common.pyplot()
 
 
 def save(figure, path):
-    figure.savefig(path, dpi=150, metadata={"Software": None})
+    common.save(figure, path)
     print(f"written: {os.path.relpath(path)}")

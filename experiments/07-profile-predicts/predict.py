@@ -7,12 +7,14 @@ import argparse
 import json
 import os
 import subprocess
+import sys
 import tempfile
 
-import h5py
-import numpy
-
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import simulations as sim  # noqa: E402
+
+h5py, numpy = sim.common.modules("h5py", "numpy")
 CONFIG = os.path.join(HERE, "revnet18.yaml")
 METHODS = ("backprop", "reversible", "petra")
 START = 30  # microbatches of a run that are left out: the pipeline fills, memory is allocated

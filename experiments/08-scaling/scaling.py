@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """Every method on 2 to 100,000 stages: scaling.py [PETRA] [--tables | --draw]. Exit status 1 if a time differs from its closed form."""
 
 import os
@@ -40,6 +40,8 @@ def closed_form(name, j, flush):
         return (3 * flush + j - 1) / flush
     if name in FLUSH:
         return (4 if name == "gpipe-checkpoint" else 3) * (flush + j - 1) / flush
+    if name in ("ddg", "fr"):  # forwards one after the other, backwards of all stages at once
+        return j + (2 if name == "ddg" else 3)
     if name in ("delayed", "pipedream", "pipedream-2bw"):
         return 3
     return None if name == "petra-arrival" else 4
@@ -100,54 +102,41 @@ def tables(rows, presets):
                   f"{SHORT_COUNT} microbatches: J = 100", "10,000", "100,000"], lines)
 
 
-# What coincides is drawn once.
-LINES = [(["backprop"], "backprop"), (["reversible", "checkpoint"], "reversible, checkpoint"),
-         (["gpipe-checkpoint"], "gpipe-checkpoint"), (["gpipe", "1f1b"], "gpipe, 1f1b"), (["interleaved"], "interleaved (2 stages a device)"),
-         (["zb-h1"], "zb-h1"), (["pipedream", "pipedream-2bw"], "pipedream(-2bw)"),
-         (["petra", "dsp", "delayed-reversible", "approximate-input"], "petra, dsp, delayed-reversible,\napproximate-input"),
-         (["petra-arrival"], "petra-arrival"), (["delayed"], "delayed")]
-
-
 def draw(rows, path):
+    """Every method has its colour and marker in all panels."""
     plt = sim.pyplot()
-    figure, axes = plt.subplots(2, 2, figsize=(10.5, 7.4), layout="constrained")
-    panels = [(axes[0, 0], "full", "time_per_microbatch_s", "time per microbatch (s; F = 1 s)", "Pipeline full: 16 microbatches a stage"),
-              (axes[0, 1], "full", "bubble_fraction", "idle share of the devices (filling included)", "The same runs"),
+    figure, axes = plt.subplots(2, 2, figsize=(13, 8.2), layout="constrained")
+    names = list(dict.fromkeys(r["method"] for r in rows))
+    close = lambda a, b: abs(a - b) <= 0.02 * max(a, b)  # noqa: E731
+    panels = [(axes[0, 0], "full", "time_per_microbatch_s", "time per microbatch (s; F = 1 s)", "Pipeline full: 16 microbatches a stage", close),
+              (axes[0, 1], "full", "bubble_fraction", "idle share of the devices", "The same runs: idle share, filling included",
+               lambda a, b: abs(a - b) <= 0.01),
+              (axes[1, 0], "full", "kept_first_stage", "microbatches kept at stage 1",
+               "The same runs: memory in flight (filled: graphs; hollow: inputs, or nothing)", close),
               (axes[1, 1], "short", "makespan_per_microbatch_s", "whole run / microbatches (s; F = 1 s)",
-               f"{SHORT_COUNT} microbatches in all, pipeline drained")]
-    for axis, part, key, label, title in panels:
-        for index, (names, shown) in enumerate(LINES):
-            points = [r for r in rows if r["part"] == part and r["method"] == names[0]]
-            for other in names[1:]:
-                same = [r[key] for r in rows if r["part"] == part and r["method"] == other]
-                drift = max(abs(a - b[key]) / max(b[key], 1e-9) for a, b in zip(same, points))
-                if drift > 0.25 and key != "bubble_fraction":
-                    print(f"figure: {other} is up to {drift:.0%} from {names[0]} in {key} ({part})")
-            axis.plot([r["stages"] for r in points], [r[key] for r in points], label=shown, color=sim.COLOURS[index % 7],
-                      marker=sim.MARKERS[index % 7], linestyle="-" if index < 7 else "--",
-                      markerfacecolor=None if index < 7 else "white")
+               f"{SHORT_COUNT} microbatches in all, pipeline drained", close)]
+    for axis, part, key, label, title, near in panels:
+        curves = []
+        for name in names:
+            points = [r for r in rows if r["part"] == part and r["method"] == name]
+            look = {**sim.method_look(name), "label": name}
+            if key == "kept_first_stage" and points[0]["keep"] != "graph":
+                look |= {"markerfacecolor": "white", "label": name + (" (inputs)" if points[0][key] else "")}
+            curves.append(([r["stages"] for r in points], [r[key] for r in points], look))
+        groups = sim.plot_all(axis, curves, near)
         axis.set(xscale="log", xlabel="stages J", ylabel=label, title=title)
         axis.set_xticks(FULL if part == "full" else [10, 100, 1000, 10000, 100000],
                         labels=[str(j) for j in FULL] if part == "full" else ["10", "100", "1,000", "10,000", "100,000"])
         axis.minorticks_off()
-        if key != "bubble_fraction":
+        if key in ("time_per_microbatch_s", "makespan_per_microbatch_s"):
             axis.set_yscale("log")
-    axes[0, 1].set_ylim(0, 1.02)
-    memory = axes[1, 0]
-    for index, (name, shown) in enumerate((("gpipe", "gpipe, gpipe-checkpoint* (flush of 4J)"), ("delayed", "delayed, dsp*"),
-                                           ("1f1b", "1f1b, zb-h1, pipedream(-2bw)"), ("interleaved", "interleaved (stage 1 of 2 on its device)"),
-                                           ("backprop", "backprop, checkpoint*"), ("petra", "petra and the other reversible ones: 0"))):
-        points = [r for r in rows if r["part"] == "full" and r["method"] == name]
-        memory.plot([r["stages"] for r in points], [r["kept_first_stage"] for r in points], label=shown, color=sim.COLOURS[index],
-                    marker=sim.MARKERS[index])
-    memory.set(xscale="log", xlabel="stages J", ylabel="microbatches kept at stage 1 (graphs; * inputs)",
-               title="Memory in flight, pipeline full")
-    memory.set_yscale("symlog", linthresh=1)
-    memory.set_ylim(-0.1, 3e5)  # room for the legend
-    memory.set_xticks(FULL, labels=[str(j) for j in FULL])
-    memory.minorticks_off()
-    memory.legend(fontsize=7.5, loc="upper left")
-    sim.legend_below(figure, axes[0, 0], 5, 0.08)
+        elif key == "kept_first_stage":
+            axis.set_yscale("symlog", linthresh=1)
+            axis.set_ylim(-0.2, 5e3)
+        else:
+            axis.set_ylim(0, 1.02)
+        sim.name_ends(axis, groups)
+    sim.legend_of(figure, {name: sim.method_look(name) for name in names}, 6)
     sim.save(figure, path)
 
 

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """Time per microbatch against the bandwidth and the latency of the links: communication.py [PETRA] [--tables | --draw].
 Exit status 1 if a time lies below what the links or the stages allow."""
 
@@ -101,27 +101,29 @@ def tables(rows):
 
 
 def draw(rows, path):
+    """Every method has its colour and marker in all panels."""
     plt = sim.pyplot()
-    figure, axes = plt.subplots(2, 2, figsize=(10.5, 7.4), layout="constrained", sharey="row")
+    figure, axes = plt.subplots(2, 2, figsize=(13, 7.8), layout="constrained", sharey="row")
+    close = lambda a, b: abs(a - b) <= 0.05 * max(a, b)  # noqa: E731
     for axis_row, depth in zip(axes, DEPTHS):
-        for index, name in enumerate(METHODS):
-            style = {"color": sim.COLOURS[index % 7], "marker": sim.MARKERS[index % 7], "markevery": 2, "label": name,
-                     "linestyle": "-" if index < 7 else "--", "markerfacecolor": None if index < 7 else "white",
-                     "linewidth": 2 if name == "petra" else 1.3}
-            band, late = pick(rows, depth, name, "bandwidth"), pick(rows, depth, name, "latency")
-            axis_row[0].plot([r["bandwidth_Bps"] / 1e9 for r in band], [1e3 * r["time_per_microbatch_s"] for r in band], **style)
-            axis_row[1].plot([1e6 * r["latency_s"] for r in late], [1e3 * r["time_per_microbatch_s"] for r in late], **style)
-        for axis in axis_row:
-            axis.set(xscale="log", yscale="log", title=f"depth {depth}: {pick(rows, depth, 'petra', 'free')[0]['largest_backward_bytes'] / 1e6:.1f} MB down in petra,"
-                     f" {pick(rows, depth, 'delayed', 'free')[0]['largest_backward_bytes'] / 1e6:.1f} in delayed (largest message)")
-            axis.title.set_fontsize(9)
+        groups = []
+        for axis, sweep, key, factor in (axis_row[0], "bandwidth", "bandwidth_Bps", 1e-9), (axis_row[1], "latency", "latency_s", 1e6):
+            axis.set(xscale="log", yscale="log")
+            curves = [([factor * r[key] for r in points], [1e3 * r["time_per_microbatch_s"] for r in points],
+                       {**sim.method_look(name), "label": name, "markevery": 2})
+                      for name, points in ((name, pick(rows, depth, name, sweep)) for name in METHODS)]
+            groups.append((axis, sim.plot_all(axis, curves, close)))
+            axis.set_title(f"depth {depth}: {pick(rows, depth, 'petra', 'free')[0]['largest_backward_bytes'] / 1e6:.1f} MB down in petra, "
+                           f"{pick(rows, depth, 'delayed', 'free')[0]['largest_backward_bytes'] / 1e6:.1f} MB in delayed (largest message)")
         axis_row[0].set(xlabel="bandwidth of a link, per direction (GB/s), no latency", ylabel="time per microbatch of 64 images (ms)")
         axis_row[1].set(xlabel="latency of a link (us), infinite bandwidth")
+        for axis, found in groups:  # the limits of the row are known now
+            sim.name_ends(axis, found)
         top = axis_row[0].get_ylim()[1]
         for name, value in LINKS:
             axis_row[0].axvline(value / 1e9, color="#999999", linestyle=":", linewidth=1)
-            axis_row[0].text(value / 1e9, top, f" {name}", rotation=90, fontsize=7, color="#555555", va="top", ha="right")
-    sim.legend_below(figure, axes[0, 0], 9, 0.05)
+            axis_row[0].text(value / 1e9, top, f"{name} ", rotation=90, fontsize=7, color="#555555", va="top", ha="right")
+    sim.legend_of(figure, {name: sim.method_look(name) for name in METHODS}, 9)
     sim.save(figure, path)
 
 

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """Scattered durations and a slow stage, with and without ticks: jitter.py [PETRA] [--tables | --draw]. Exit status 1 if a
 time without scatter is not the expected one, or a lag is outside its bounds."""
 
@@ -16,15 +16,14 @@ import simulations as sim  # noqa: E402
 CONFIG = os.path.join(HERE, "jitter.yaml")
 STAGES = 10
 SEEDS = range(1, 11)
-T_QUANTILE = 2.262  # Student's t with 9 degrees of freedom, two-sided 95 %
 SCALES = [0, 0.1, 0.2, 0.3, 0.5, 0.7, 1]
 FACTORS = [1, 1.25, 1.5, 2, 3, 4]
 SLOW_STAGE = 5
 # What is compared: label, method, microbatches in flight at most (arrival), seconds per microbatch without scatter.
 KINDS = [("lockstep", "petra", 0, 4), ("arrival, credit 10", "petra-arrival", 10, None), ("arrival, credit 19", "petra-arrival", 19, None),
          ("arrival, credit 38", "petra-arrival", 38, None), ("1f1b-async", "pipedream", 0, 3)]
+LOOKS = {kind[0]: sim.common.style(index) for index, kind in enumerate(KINDS)}
 TRACED = [0, 0.3, 1]  # scales whose lags are counted one by one
-HALF_BIN = 0.5
 
 
 def keys(kind, scale, factor, seed, microbatches=3200):
@@ -51,7 +50,7 @@ def mean_and_interval(values):
     """The mean and half of its 95 % interval over the seeds."""
     if len(values) == 1:
         return float(values[0]), 0.0
-    return statistics.fmean(values), T_QUANTILE * statistics.stdev(values) / len(values) ** 0.5
+    return statistics.fmean(values), sim.common.half_interval(values)
 
 
 def summary(cell, results):
@@ -120,39 +119,54 @@ def tables(rows):
 
 
 def draw(rows, histogram, path):
+    """A colour and a marker is a program, in all panels."""
     plt = sim.pyplot()
-    figure, axes = plt.subplots(2, 2, figsize=(10.5, 7.4), layout="constrained")
+    figure, axes = plt.subplots(2, 2, figsize=(10.5, 8), layout="constrained")
     (time, slow), (lag, shares) = axes
-    for index, kind in enumerate(KINDS):
-        style = {"color": sim.COLOURS[index], "marker": sim.MARKERS[index], "label": kind[0], "capsize": 2.5}
-        points = pick(rows, "scatter", kind[0])
-        time.errorbar([r["scale"] for r in points], [r["time_per_microbatch_s"] for r in points], [r["time_interval_s"] for r in points], **style)
-        for scale, line in (0, ":"), (0.3, "-"):
-            points = pick(rows, "slow", kind[0], scale)
-            slow.errorbar([r["factor"] for r in points], [r["time_per_microbatch_s"] / r["factor"] for r in points],
-                          [r["time_interval_s"] / r["factor"] for r in points], **{**style, "label": None}, linestyle=line)
-        points = pick(rows, "scatter", kind[0])
-        lag.plot([r["scale"] for r in points], [r["lag_mean_stage_1"] for r in points], color=style["color"], marker=style["marker"])
-        lag.plot([r["scale"] for r in points], [r["lag_max_stage_1"] for r in points], color=style["color"], linestyle=":", linewidth=1)
-    time.set(xlabel="standard deviation of a duration over its mean (lognormal)", ylabel="time per microbatch (s; F = 1 s)",
-             title="Scattered durations", ylim=(0, None))
-    slow.set(xlabel=f"factor of stage {SLOW_STAGE}'s durations", ylabel="time per microbatch / factor (s)",
-             title="One slow stage (dotted: no scatter; full: scatter 0.3)", ylim=(0, None))
-    lag.set(xlabel="standard deviation of a duration over its mean", ylabel="updates between F and B at stage 1",
-            title="Lag: mean (full) and largest (dotted)", ylim=(0, None))
-    for index, scale in enumerate(TRACED):
-        points = [r for r in histogram if r["program"] == "arrival, credit 19" and r["scale"] == scale]
-        total = sum(r["microbatches"] for r in points)
-        most = max(r["lag"] for r in points)
-        share = {r["lag"]: r["microbatches"] / total for r in points}
-        edges = [x - HALF_BIN for x in range(most + 2)]
-        shares.stairs([share.get(x, 0) for x in range(most + 1)], edges, color=sim.COLOURS[index], linewidth=1.6, label=f"arrival, credit 19, scatter {scale:g}")
-    shares.axvline(2 * (STAGES - 1), color="#555555", linestyle="--", linewidth=1, label="lockstep: 18 at any scatter")
-    shares.set(xlabel="updates between F and B at stage 1", ylabel="share of microbatches", title="Lags one by one",
-               xticks=range(0, 2 * STAGES, 2))
-    shares.legend(fontsize=8, loc="upper left")
-    sim.legend_below(figure, time, 5, 0.05, 9)
+    close = lambda a, b: abs(a - b) <= 0.02 * max(a, b)  # noqa: E731
+    slowed = {scale: [] for scale in (0, 0.3)}
+    for label, look in LOOKS.items():
+        points = pick(rows, "scatter", label)
+        time.errorbar([r["scale"] for r in points], [r["time_per_microbatch_s"] for r in points], [r["time_interval_s"] for r in points],
+                      capsize=2.5, **look)
+        for scale, curves in slowed.items():
+            points = pick(rows, "slow", label, scale)
+            curves.append(([r["factor"] for r in points], [r["time_per_microbatch_s"] / r["factor"] for r in points],
+                           {**look, "linestyle": "-" if scale else ":", "markerfacecolor": look["color"] if scale else "white"}))
+    for curves in slowed.values():
+        for place, (x, y, look) in enumerate(curves):  # the later the smaller, as many coincide
+            slow.plot(x, y, **look, markersize=8 - 1.3 * place)
+    for key, line in ("lag_mean_stage_1", None), ("lag_max_stage_1", ":"):
+        curves = []
+        for label, look in LOOKS.items():
+            points = pick(rows, "scatter", label)
+            extra = {"linestyle": line, "marker": look["marker"], "markerfacecolor": "white"} if line else {}
+            curves.append(([r["scale"] for r in points], [r[key] for r in points], {"color": look["color"], "marker": look["marker"], **extra}))
+        sim.plot_all(lag, curves, close)
+    time.set(xlabel="scatter: standard deviation of a duration over its mean (lognormal)", ylabel="time per microbatch (s; F = 1 s)",
+             title="Scattered durations (bars: 95 % interval over 10 seeds; one run at 0)", ylim=(0, None))
+    slow.set(xlabel=f"factor of stage {SLOW_STAGE}'s durations (1)", ylabel="time per microbatch / factor (s)",
+             title="One slow stage (dotted, hollow: no scatter; full: 0.3, 10 seeds)", ylim=(0, None))
+    lag.set(xlabel="scatter: standard deviation of a duration over its mean (lognormal)", ylabel="updates between F and B at stage 1",
+            title="Lag: mean (full) and largest (dotted, hollow)", ylim=(0, None))
+    draw_shares(shares, histogram)
+    sim.legend_of(figure, LOOKS, 5, 9)
     sim.save(figure, path)
+
+
+def draw_shares(axis, histogram):
+    """The lags of one program by scatter: of one colour, as all else of it; bars beside each other in three shades."""
+    label = "arrival, credit 19"
+    found = {scale: [r for r in histogram if r["program"] == label and r["scale"] == scale] for scale in TRACED}
+    width = 0.28
+    for index, (scale, alpha) in enumerate(zip(TRACED, (0.3, 0.6, 1))):
+        total = sum(r["microbatches"] for r in found[scale])
+        axis.bar([r["lag"] + (index - 1) * width for r in found[scale]], [r["microbatches"] / total for r in found[scale]], width,
+                 color=LOOKS[label]["color"], alpha=alpha, label=f"scatter {scale:g}")
+    axis.axvline(2 * (STAGES - 1), color=LOOKS["lockstep"]["color"], linestyle="--", linewidth=1, zorder=0)
+    axis.set(xlabel="updates between F and B at stage 1", ylabel="share of microbatches",
+             title=f"Lags one by one of {label} (dashed: lockstep, always {2 * (STAGES - 1)})", xticks=range(0, 2 * STAGES, 2))
+    axis.legend(fontsize=8, loc="upper left")
 
 
 def main():

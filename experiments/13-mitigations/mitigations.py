@@ -1,20 +1,21 @@
-#!/usr/bin/python3
-"""Trains with and without mitigations of delay: mitigations.py [--petra PETRA] [--runs FOLDER] [--figure PNG].
+#!/usr/bin/env python3
+"""Trains with and without mitigations of delay: mitigations.py [PETRA] [--tables | --draw] [--runs=FOLDER].
 
-Runs that are complete in FOLDER already are read, not run again. Prints a table and draws it. Needs h5py and, for the
-figure, matplotlib."""
+Runs that are complete in FOLDER (runs/mitigations) already are read, not run again. Prints the table, writes mitigations.csv and draws
+mitigations.png beside itself; --draw draws the figure from the CSV that is there. Needs h5py and, for the figure, matplotlib."""
 
-import argparse
 import os
 import subprocess
 import sys
 import time
 
-os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
-
-import h5py  # noqa: E402
-
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import simulations as sim  # noqa: E402
+
+TABLE, FIGURE = (os.path.join(HERE, "mitigations" + ending) for ending in (".csv", ".png"))
+RUNS = next((text.split("=", 1)[1] for text in sys.argv[1:] if text.startswith("--runs=")), "runs/mitigations")
+COLUMNS = ("train_loss", "eval_loss", "eval_top1")
 MITIGATIONS = {
     "none": {},
     "lr_rescheduling": {"lr_rescheduling": 256},
@@ -37,65 +38,87 @@ GROUPS = [
 ]
 
 
-def train(arguments, method, stages, name):
-    """Last epoch's training loss, evaluation loss and top-1; None for a run that diverged."""
-    folder = os.path.join(arguments.runs, f"{method}-{stages}-{name}".replace(" ", "-").replace(":", ""))
-    settings = [f"method.name={method}"]
+# These were trained with further seeds, which show how much a seed alone changes.
+SEEDS = {("petra", 10, "none"): [1, 2, 3], ("petra", 10, "weight_prediction: difference"): [1, 2, 3],
+         ("delayed", 10, "none"): [1, 2, 3], ("delayed", 10, "weight_prediction: velocity"): [1, 2, 3]}
+
+
+def train(method, stages, name, seed):
+    """The figures of the last epoch by column; "diverged" in place of each of a run that diverged."""
+    h5py, = sim.common.modules("h5py")
+    folder = os.path.join(RUNS, f"{method}-{stages}-{name}".replace(" ", "-").replace(":", "") + (f"-seed-{seed}" if seed != 1 else ""))
+    settings = [f"method.name={method}", f"run.seed={seed}"]
     if stages != 10:
         settings += ["stages.partition=balanced", f"stages.count={stages}"]
     settings += [f"method.mitigation.{key}={value}" for key, value in MITIGATIONS[name].items()]
     if not os.path.exists(os.path.join(folder, "weights.h5")):
-        command = [arguments.petra, "train", "--overwrite", os.path.join(HERE, "base.yaml"), "--quiet", "--output", folder]
+        command = [sim.PETRA, "train", "--overwrite", os.path.join(HERE, "base.yaml"), "--quiet", "--output", folder]
         for setting in settings:
             command += ["--set", setting]
-        done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
         if "diverged" in done.stderr:
-            return None
+            return dict.fromkeys(COLUMNS, "diverged")
         if done.returncode != 0:
             sys.exit(f"mitigations.py: {' '.join(command)}: {done.stderr}")
     with h5py.File(os.path.join(folder, "run.h5"), "r") as file:
-        epoch = file["epoch"]
-        return tuple(float(epoch[column][-1]) for column in ("train_loss", "eval_loss", "eval_top1"))
+        return {column: float(file["epoch"][column][-1]) for column in COLUMNS}
 
 
-def draw(results, path):
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as pyplot
+def compute():
+    start, rows = time.monotonic(), []
+    for method, stages, names in GROUPS:
+        for name in names:
+            for seed in SEEDS.get((method, stages, name), [1]):
+                rows.append({"method": method, "stages": stages, "mitigation": name, "seed": seed, **train(method, stages, name, seed)})
+                print(f"{method}, J = {stages}, {name}, seed {seed}: {rows[-1]['train_loss']}", flush=True)
+    sim.write_table(TABLE, rows)
+    print(f"{time.monotonic() - start:.0f} s", flush=True)
+
+
+def tables(rows):
+    shown = lambda value, factor, digits: f"{factor * value:.{digits}f}" if isinstance(value, (int, float)) else value or "–"  # noqa: E731
+    sim.markdown(["method", "J", "mitigation", "seed", "train loss, last epoch", "evaluation loss", "evaluation top-1, %"],
+                 [[f"`{r['method']}`", r["stages"], r["mitigation"], r["seed"], shown(r["train_loss"], 1, 3), shown(r["eval_loss"], 1, 3),
+                   shown(r["eval_top1"], 100, 1)] for r in rows])
+
+
+def draw(rows):
+    """Each run is a point: the colour is the method, the marker tells J, hollow ones are further seeds."""
+    plt = sim.pyplot()
+    from matplotlib.lines import Line2D
+
     names = list(MITIGATIONS)[::-1]
-    groups = [group[:2] for group in GROUPS[1:]]
-    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
-    width = 0.8 / len(groups)
-    for i, group in enumerate(groups):
-        for position, name in enumerate(names):
-            found = results.get((*group, name))
-            if found:
-                axes.barh(position + (1 - i) * width, found[0], width, color=["#0072b2", "#e69f00", "#009e73"][i],
-                          label=f"{group[0]}, J = {group[1]}" if name == "none" else None)
-    axes.axvline(results["backprop", 10, "none"][0], color="black", linestyle="--", label="backprop")
+    figure, axes = plt.subplots(figsize=(8, 5.6), layout="constrained")
+    looks = {}
+    for i, group in enumerate(group[:2] for group in GROUPS[1:]):
+        method, stages = group
+        look = {"color": sim.method_look(method)["color"], "marker": "o" if stages == 10 else "D", "linestyle": "none"}
+        looks[f"{method}, J = {stages}"] = look
+        for r in rows:
+            if (r["method"], r["stages"]) == group and isinstance(r["train_loss"], (int, float)):
+                axes.plot(r["train_loss"], names.index(r["mitigation"]) + 0.22 * (1 - i), **look, markersize=6,
+                          markerfacecolor=look["color"] if r["seed"] == 1 else "none")
+    looks["further seeds (2, 3)"] = {"color": "#555555", "marker": "o", "linestyle": "none", "markerfacecolor": "white"}
+    for place in range(len(names) - 1):
+        axes.axhline(place + 0.5, color="#dddddd", linewidth=0.6)
+    reference = next(r["train_loss"] for r in rows if r["method"] == "backprop")
+    axes.axvline(reference, color="black", linestyle="--")
     axes.set_yticks(range(len(names)), names)
-    axes.set_xlabel("mean training loss of the last epoch (nat)")
-    axes.legend(loc="lower center", bbox_to_anchor=(0.4, 1), ncol=4, frameon=False)
-    figure.savefig(path, dpi=120)
+    axes.grid(False, axis="y")
+    axes.set(xlabel="mean training loss of the last epoch (nats per image)", xlim=(0, None), ylim=(-0.6, len(names) - 0.4),
+             title="Each point is one run: full with seed 1, which is the only one of most")
+    handles = [Line2D([], [], color="black", linestyle="--")] + [Line2D([], [], **look) for look in looks.values()]
+    sim.common.legend_below(figure, handles, ["backprop, J = 10"] + list(looks), 5)
+    sim.save(figure, FIGURE)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--petra", default="build/petra")
-    parser.add_argument("--runs", default="runs/mitigations")
-    parser.add_argument("--figure")
-    arguments = parser.parse_args()
-    start = time.monotonic()
-    results = {}
-    print("| method | J | mitigation | train loss, last epoch | evaluation loss | evaluation top-1 |\n|---|---|---|---|---|---|")
-    for method, stages, names in GROUPS:
-        for name in names:
-            found = results[method, stages, name] = train(arguments, method, stages, name)
-            figures = f"{found[0]:.3f} | {found[1]:.3f} | {100 * found[2]:.1f} %" if found else "diverged | – | –"
-            print(f"| `{method}` | {stages} | {name} | {figures} |", flush=True)
-    print(f"\n{time.monotonic() - start:.0f} s", flush=True)
-    if arguments.figure:
-        draw(results, arguments.figure)
+    if not sim.DRAW_ONLY:
+        compute()
+    rows = sim.read_table(TABLE)
+    tables(rows)
+    if not sim.TABLES_ONLY:
+        draw(rows)
 
 
 if __name__ == "__main__":

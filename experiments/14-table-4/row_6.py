@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """Row 6 against row 2 of table 4: row_6.py [PETRA] [KEY=VALUE ...]. Trains `delayed` and `delayed-reversible` from the same weights
 for a few microbatches, and prints how far apart their weights are over how far they moved. Exit status 1 where that is more than
 the rounding of the inversion can explain."""
@@ -8,10 +8,11 @@ import subprocess
 import sys
 import tempfile
 
-import h5py
-import numpy
-
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import simulations as sim  # noqa: E402
+
+h5py, numpy = sim.common.modules("h5py", "numpy")
 CONFIG = os.path.join(HERE, "base-mini.yaml")
 # Double precision is computed by plain loops: a small network, small microbatches.
 SIZE = ["--set", "model.width=4", "--set", "data.batch=8"]

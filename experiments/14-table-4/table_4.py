@@ -1,23 +1,20 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """Table 4 from the summary of its sweep: table_4.py [FOLDER]. Prints the table of README.md, and the differences to the row of
 inputs and weights seed by seed. Exit status 1 while a cell is missing."""
 
 import json
-import math
 import os
 import statistics
 import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import simulations as sim  # noqa: E402
 
 # Row of the grid, its number in the paper (6: not there), what is buffered, the paper's top-1 of RevNet-18 on CIFAR-100 in %.
 ROWS = [("no-delay", 1, "no delay", "77.5"), ("inputs-and-weights", 2, "inputs and weights", "76.5"), ("inputs", 3, "inputs", "76.4"),
         ("weights", 4, "weights; inverted with the latest", "75.4"), ("neither", 5, "neither", "75.9"),
         ("weights-exact-inverse", 6, "weights; inverted with them", "-")]
 REFERENCE = "inputs-and-weights"
-T_QUANTILE = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # Student's t, two-sided 95 %, by the number of seeds
-
-
-def half_width(values):
-    return T_QUANTILE[len(values)] * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def shown(values, digits, factor=1.0):
@@ -25,7 +22,7 @@ def shown(values, digits, factor=1.0):
     if not values:
         return "-"
     mean = f"{statistics.fmean(values):.{digits}f}"
-    return f"{mean} ± {half_width(values):.{digits}f}" if len(values) in T_QUANTILE else mean
+    return f"{mean} ± {sim.common.half_interval(values):.{digits}f}" if len(values) > 1 else mean
 
 
 def read(folder):

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """Lags under scattered durations and a slow stage, from simulation, beside the accuracy of the same runs: lag_under_jitter.py
 [PETRA] [--tables | --draw] [--runs=FOLDER]. FOLDER is that of the sweep of lag-under-jitter-mini.yaml; without it only lags are
 remade. Exit status 1 if a lag is outside its bounds, or a program that follows ticks ended with weights that depend on timing."""
@@ -21,6 +21,7 @@ SEEDS = [1, 2, 3]
 # Row of the grid, method, microbatches in flight at most (arrival).
 ROWS = [("petra", "petra", 0), ("arrival-10", "petra-arrival", 10), ("arrival-19", "petra-arrival", 19), ("arrival-38", "petra-arrival", 38),
         ("pipedream", "pipedream", 0)]
+LOOKS = {row[0]: sim.common.style(index) for index, row in enumerate(ROWS)}
 CONDITIONS = [(0, 1), (0.5, 1), (0, 3), (0.5, 3)]  # scatter, factor of the slow stage
 SLOW_STAGE = 5
 ORDERED = {"petra": 2 * (STAGES - 1), "pipedream": STAGES - 1}  # largest lag of the programs with an order of their own
@@ -101,7 +102,7 @@ def accuracies(folder):
 
 def check_weights(folder):
     """Programs with an order of their own must end with bit-identical weights, whatever the timing."""
-    import h5py
+    h5py, = sim.common.modules("h5py")
 
     def weights(name):
         found = {}
@@ -147,31 +148,47 @@ def tables(summary, trained):
 
 
 def draw(summary, histogram, trained, path):
+    """A colour and a marker is a row of the grid, in all panels."""
     plt = sim.pyplot()
-    figure, axes = plt.subplots(2, 3, figsize=(13, 7.2), layout="constrained")
-    panels = [axes[0][0], axes[0][1], axes[1][0], axes[1][1]]
-    for panel, (scale, factor) in zip(panels, CONDITIONS):
-        for index, (name, *_) in enumerate(ROWS):
-            points = {r["lag"]: r["microbatches"] for r in pick(histogram, row=name, scale=scale, factor=factor, stage=1)}
-            total, most = sum(points.values()), max(points)
-            panel.stairs([points.get(lag, 0) / total for lag in range(most + 1)], [lag - 0.5 for lag in range(most + 2)], color=sim.COLOURS[index],
-                         linewidth=1.6, label=name)
-        panel.set(title=spoken(scale, factor), xlabel="updates between F and B at stage 1", ylabel="share of microbatches", xlim=(-1, 38), ylim=(0, 1))
+    figure, axes = plt.subplots(2, 3, figsize=(13, 7.6), layout="constrained")
+    for panel, condition in zip([axes[0][0], axes[0][1], axes[1][0], axes[1][1]], CONDITIONS):
+        draw_shares(panel, histogram, *condition)
     stages, accuracy = axes[0][2], axes[1][2]
-    for index, (name, *_) in enumerate(ROWS):
-        style = {"color": sim.COLOURS[index], "marker": sim.MARKERS[index]}
+    curves = []
+    for name, look in LOOKS.items():
         points = pick(summary, row=name, scale=0.5, factor=1)
-        stages.plot([r["stage"] for r in points], [r["lag_mean"] for r in points], **style)
+        curves.append(([r["stage"] for r in points], [r["lag_mean"] for r in points], look))
+    for place, (x, y, look) in enumerate(curves):  # the later the smaller, as some lie close to others
+        stages.plot(x, y, **look, markersize=7 - place)
+    stages.set(title=f"Mean lag by stage, scatter 0.5, {len(SEEDS)} seeds", xlabel="stage", ylabel="updates between F and B",
+               xticks=range(1, STAGES + 1), ylim=(0, None))
+    for index, (name, look) in enumerate(LOOKS.items()):
         for place, (scale, factor) in enumerate(CONDITIONS):
             values = [100 * r["eval_top1"] for r in pick(trained, row=name, scale=scale, factor=factor)]
-            accuracy.plot([place + 0.12 * (index - 2)] * len(values), values, linestyle="none", **style)
-    stages.set(title="Mean lag by stage, scatter 0.5", xlabel="stage", ylabel="updates between F and B", xticks=range(1, STAGES + 1), ylim=(0, None))
-    accuracy.set(title="Accuracy of the small trainings, each a point", ylabel="evaluation top-1 (%)",
-                 xticks=range(len(CONDITIONS)), xticklabels=[f"scatter {s:g}\nfactor {f:g}" for s, f in CONDITIONS])
-    if not trained:
-        accuracy.text(0.5, 0.5, "not trained", transform=accuracy.transAxes, ha="center")
-    sim.legend_below(figure, panels[0], len(ROWS), 0.05, 9)
+            accuracy.plot([place + 0.14 * (index - 2)] * len(values), values, **{**look, "linestyle": "none"}, markersize=6)
+    for place in range(len(CONDITIONS) - 1):
+        accuracy.axvline(place + 0.5, color="#dddddd", linewidth=0.8)
+    accuracy.grid(False, axis="x")
+    seeds = sorted({r["seed"] for r in trained})
+    accuracy.set(title=f"Accuracy: each point is one small run, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+                 if trained else "Accuracy: not trained", ylabel="evaluation top-1 (%)", ylim=(0, None), xlim=(-0.5, len(CONDITIONS) - 0.5),
+                 xticks=range(len(CONDITIONS)), xticklabels=[spoken(*condition).replace(f", stage {SLOW_STAGE}", f",\nstage {SLOW_STAGE}")
+                                                             .replace(" times", "\ntimes") for condition in CONDITIONS])
+    accuracy.tick_params(axis="x", labelsize=7.5)
+    sim.legend_of(figure, LOOKS, len(ROWS), 9)
     sim.save(figure, path)
+
+
+def draw_shares(axis, histogram, scale, factor):
+    """How many microbatches were how late, each row of the grid on a line of its own: none hides another."""
+    for place, (name, look) in enumerate(LOOKS.items()):
+        rows = pick(histogram, row=name, scale=scale, factor=factor, stage=1)
+        total = sum(r["microbatches"] for r in rows)
+        axis.bar([r["lag"] for r in rows], [r["microbatches"] / total for r in rows], 0.9, bottom=-place, color=look["color"])
+        axis.axhline(-place, color="#888888", linewidth=0.6)
+    axis.grid(False, axis="y")
+    axis.set(title=spoken(scale, factor), xlabel="updates between F and B at stage 1", xlim=(-1, 38), ylim=(0.95 - len(ROWS), 1.02),
+             yticks=[-place for place in range(len(ROWS))], yticklabels=list(LOOKS), ylabel="share of microbatches (line to line: 1)")
 
 
 def main():

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """The time of a microbatch on several processes, predicted from a profile and measured: predicted.py [PETRA] [--runs=N]
 [--draw]. Writes predicted.csv and predicted.png beside itself; --draw makes the figure from the table that is there. Exit
 status 1 where a run fails; the figures are judged by the reader."""
@@ -105,7 +105,7 @@ def tell(rows):
 def draw(rows):
     plt = sim.pyplot()
     cases = cases_of(rows)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained")
     trained = [r for r in rows if r["low_s"]]
     edge = 1.1e3 * max([r["measured_s"] for r in trained] + [r["predicted_s"] for r in trained])
     left.plot([0, edge], [0, edge], color="0.6", linewidth=1, zorder=0)
@@ -114,18 +114,20 @@ def draw(rows):
         spread = [[1e3 * max(0, r["predicted_s"] - r["low_s"]) for r in own], [1e3 * max(0, r["high_s"] - r["predicted_s"]) for r in own]]
         left.errorbar([1e3 * r["measured_s"] for r in own], [1e3 * r["predicted_s"] for r in own], spread, fmt=sim.MARKERS[place],
                       markersize=5, elinewidth=0.7, color=sim.COLOURS[place], label=case)
-    left.set(xlim=(0, edge), ylim=(0, edge), xlabel="measured, ms a microbatch", ylabel="predicted, ms a microbatch")
-    left.legend(frameon=False)
+    left.set(xlim=(0, edge), ylim=(0, edge), xlabel="measured (ms a microbatch)", ylabel="predicted (ms a microbatch)",
+             title="Each run a point; bars: quartiles of the profile's times; line: equal")
+    handles, labels = left.get_legend_handles_labels()
     right.axhspan(0.9, 1.1, color="0.92", zorder=0)
     right.axhline(1, color="0.6", linewidth=1, zorder=0)
     for place, case in enumerate(cases):
         ratio = ratios(rows, case)
         right.scatter([place + 0.04 * (i - (len(ratio) - 1) / 2) for i in range(len(ratio))], ratio, s=22,
                       marker=sim.MARKERS[min(place, 3)], color=sim.COLOURS[min(place, 3)])
-    right.set_xticks(range(len(cases)), [c.replace(", J", ",\nJ").replace(" link", "\nlink").replace("unb", "un-\nb") for c in cases])
-    right.set(ylabel="predicted / measured", ylim=(min(0.5, *(min(ratios(rows, c)) for c in cases)) - 0.05,
+    right.set_xticks(range(len(cases)), [c.replace(", J", ",\nJ").replace(" link", "\nlink") for c in cases], fontsize=8)
+    right.set(ylabel="predicted / measured (1)", title="The same runs, and those of slept actions (pink); band: 10 %", ylim=(min(0.5, *(min(ratios(rows, c)) for c in cases)) - 0.05,
                                                     max(1.3, *(max(ratios(rows, c)) for c in cases)) + 0.05))
-    figure.savefig(FIGURE, dpi=150)
+    sim.common.legend_below(figure, handles, labels, len(labels))
+    sim.save(figure, FIGURE)
 
 
 def main():
@@ -137,4 +139,5 @@ def main():
         draw(rows)
 
 
-main()
+if __name__ == "__main__":
+    main()

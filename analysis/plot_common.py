@@ -1,0 +1,172 @@
+"""What the plotting scripts share: their errors, the look of the figures, what is read of a config, Student's t.
+
+Loads nothing but the standard library by itself: modules(...) and pyplot() load the rest, with one line where it is missing."""
+
+import csv
+import importlib
+import os
+import re
+import signal
+import statistics
+import sys
+
+# The program keeps the file open while it writes; a lock would shut readers out. To be set before h5py is loaded.
+os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
+
+# `script | head` ends it without a word.
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+
+# Okabe and Ito's colours: told apart by readers with any kind of colour vision.
+COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
+MARKERS = ["o", "s", "^", "D", "v", "P", "X"]
+LINES = ["-", "--", ":", "-."]
+FORMATS = (".png", ".svg", ".pdf")
+# Keys that change no result: where files go (docs/config.md), and how a run gets to the same results. tests/check_analysis holds
+# them against src/base/config_keys.c.
+NEUTRAL_KEYS = {"run.name", "run.output", "run.keep_checkpoint", "run.mode", "run.checkpoint_every", "data.path", "data.workers",
+                "cluster.placement", "cluster.timeout_s", "cluster.transport", "cluster.gpus"}
+
+
+def fail(text, status=2):
+    """Ends the script with one line: 2 where what was given is wrong, 1 where something is missing here."""
+    print(f"{os.path.basename(sys.argv[0])}: {text}", file=sys.stderr)
+    sys.exit(status)
+
+
+def modules(*names):
+    """The modules of these names; one line that says which is missing in which Python, and what brings it."""
+    found = []
+    for name in names:
+        try:
+            found.append(importlib.import_module(name))
+        except ImportError as error:
+            package = name.split(".")[0]
+            why = "" if isinstance(error, ModuleNotFoundError) and error.name == package else f" ({error})"
+            fail(f"{sys.executable} cannot load the module {package}{why}; expected a Python that has it: Debian's /usr/bin/python3 "
+                 f"with the package python3-{package}", 1)
+    return found
+
+
+def pyplot():
+    """matplotlib.pyplot, set up for files and with the look of all figures."""
+    matplotlib, = modules("matplotlib")
+    matplotlib.use("Agg")
+    plt, = modules("matplotlib.pyplot")
+    plt.rcParams.update({"font.size": 9, "axes.titlesize": "medium", "axes.grid": True, "grid.color": "#dddddd", "grid.linewidth": 0.6,
+                         "axes.axisbelow": True, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
+                         "lines.linewidth": 1.4, "lines.markersize": 4.5, "svg.hashsalt": "petra"})
+    return plt
+
+
+def style(number):
+    """Colour, marker and line of the number-th curve (from 0): no two of 49 share colour and marker, the first 7 neither."""
+    turn = number // len(COLOURS)
+    return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[(number + turn) % len(MARKERS)],
+            "linestyle": LINES[turn % len(LINES)]}
+
+
+def legend_below(figure, handles, labels, columns, size=8):
+    """One legend for all panels, below them and off the curves. The figure has layout="constrained"."""
+    legend = figure.legend(handles, labels, loc="lower center", ncol=columns, fontsize=size)
+    share = legend.get_window_extent(figure.canvas.get_renderer()).height / figure.bbox.height + 0.01
+    figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))
+
+
+def save(figure, path):
+    """Writes the figure; its ending names the format. The same figure gives the same bytes."""
+    ending = os.path.splitext(path)[1]
+    if ending not in FORMATS:
+        fail(f"{path}: cannot be drawn; expected a name that ends in {', '.join(FORMATS)}")
+    undated = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[ending]
+    try:
+        figure.savefig(path, dpi=150, metadata=undated)
+    except OSError as error:
+        fail(f"{path}: cannot be written: {error.strerror or error}")
+
+
+def text_attribute(node, name):
+    """An attribute as text, whatever string type it was written with; "" if it is missing."""
+    value = node.attrs.get(name, "")
+    if hasattr(value, "ravel") and not isinstance(value, bytes):
+        value = value.ravel()[0] if value.size else ""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def unquoted(text):
+    return text.strip().strip("\"'")
+
+
+def read_config(text):
+    """An expanded config as a dictionary of dotted keys and texts. Block style; a mapping in braces within one line, too."""
+    values, path = {}, []
+    for line in text.splitlines():
+        match = re.match(r"( *)([\w.]+):(?: +(.*))?$", line)
+        if not match:
+            continue
+        depth, rest = len(match.group(1)), (match.group(3) or "").strip()
+        path = [entry for entry in path if entry[0] < depth] + [(depth, match.group(2))]
+        key = ".".join(name for _, name in path)
+        if rest.startswith("{"):
+            values.update((f"{key}.{name}", unquoted(value)) for name, value in re.findall(r"([\w.]+): *(\[[^]]*\]|[^,}]*)", rest))
+        elif rest:
+            values[key] = unquoted(rest)
+    return values
+
+
+def read_summary(path):
+    """Of a sweep's summary.csv: (combination, the keys that it sets, its row as texts by column) each; the columns are those of
+    docs/sweep.md, *_mean and *_interval95, which are empty where there is none."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            return [(row["combination"], dict(part.split("=", 1) for part in row["overrides"].split("; ") if part), row)
+                    for row in csv.DictReader(file)]
+    except (OSError, KeyError, ValueError) as error:
+        fail(f"{path}: not the summary of a sweep: {error}")
+
+
+def cell_name(keys, values):
+    """What a cell is called by some of its keys: the method by its name alone, others by the last part of the key and the value; by all
+    of the key where two end alike."""
+    ends = [key.rsplit(".", 1)[-1] for key in keys]
+    words = [(key if ends.count(end) > 1 else end) + " " if key != "method.name" else "" for key, end in zip(keys, ends)]
+    return ", ".join(word + values.get(key, "not set") for key, word in zip(keys, words))
+
+
+def run_path(place):
+    """The log of a run: itself or that in its folder."""
+    path = os.path.join(place, "run.h5") if os.path.isdir(place) else place
+    if not os.path.isfile(path):
+        fail(f"{path}: no such file")
+    return path
+
+
+def run_names(paths):
+    """What runs are called: their folders (what --output said), or their files where they are not called run.h5; with as many
+    folders above as it takes to tell them apart."""
+    parts = []
+    for path in paths:
+        folder, name = os.path.split(os.path.abspath(path))
+        parts.append(folder.split(os.sep) if name == "run.h5" else [*folder.split(os.sep), os.path.splitext(name)[0]])
+    taken = [1] * len(paths)
+    while True:
+        names = ["/".join(part[-count:]) for part, count in zip(parts, taken)]
+        more = [min(count + 1, len(part)) if names.count(name) > 1 else count for name, part, count in zip(names, parts, taken)]
+        if more == taken:
+            return names
+        taken = more
+
+
+# Two-sided 95 % of Student's t by degrees of freedom; further on four terms of its expansion about the normal distribution's
+# 1.959964 (Abramowitz and Stegun 26.7.5), which are right to 1e-3 from 10 on.
+T_QUANTILES = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
+
+
+def half_interval(values):
+    """Half of the 95 % interval of the mean of `values` (Student's t); 0 of a single one, which says nothing of its scatter."""
+    count = len(values)
+    if count < 2:
+        return 0.0
+    z, v = 1.959964, count - 1
+    quantile = T_QUANTILES[v - 1] if v <= len(T_QUANTILES) else (
+        z + (z**3 + z) / (4 * v) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2) + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3))
+    return quantile * statistics.stdev(values) / count**0.5

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""Draws a figure of a sweep over any of its axes, one line a combination of the others, from the sweep's summary.csv.
+
+    analysis/plot_sweep.py SUMMARY.csv --x KEY [--y FIGURE] [-o FIGURE.png] [--log-x] [--log-y]
+
+KEY is a key that the grid varies, such as method.accumulate; FIGURE one of the summary's (docs/sweep.md), such as eval_top1 (of
+trainings) or time_per_microbatch_s (of simulations), which are also the defaults. A point is the mean over the seeds, its bar and, along
+a line, the band the 95 % interval of that mean; a point of one seed has none. Without -o it prints the points. Needs matplotlib for
+the figure (Debian: python3-matplotlib).
+"""
+
+import argparse
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import plot_common as common  # noqa: E402
+
+# What a figure is on an axis: its name with the unit, and the factor from the summary's unit.
+FIGURES = {"eval_top1": ("top-1 accuracy on the evaluation set (%)", 100), "eval_top5": ("top-5 accuracy on the evaluation set (%)", 100),
+           "train_top1": ("top-1 accuracy in training, last epoch (%)", 100), "train_loss": ("training loss, last epoch (nats per image)", 1),
+           "eval_loss": ("evaluation loss (nats per image)", 1), "wall_s": ("wall time (s)", 1), "virtual_s": ("virtual time (s)", 1),
+           "peak_bytes": ("peak memory, all stages (MiB)", 2.0**-20), "time_per_microbatch_s": ("time per microbatch (virtual s)", 1),
+           "makespan_s": ("time of the whole run (virtual s)", 1), "bubble_fraction": ("idle share of the devices (1)", 1)}
+DEFAULTS = ["eval_top1", "time_per_microbatch_s"]
+
+
+def number(text):
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def read(path, key, figure):
+    """The lines: by name, the list of (value of KEY as text, mean, half of the interval or None); and the name of FIGURE."""
+    cells = common.read_summary(path)
+    there = [name[:-5] for name in (cells[0][2] if cells else {}) if name and name.endswith("_mean")]
+    figure = figure or next((name for name in DEFAULTS if name in there), None)
+    if figure not in there:
+        common.fail(f"{path}: has no figure {figure}; expected one of: {', '.join(there)}")
+    without = next((combination for combination, keys, _ in cells if key not in keys), None)
+    if without:
+        common.fail(f"{path}: {without} does not set {key}; expected a key that the grid varies: {', '.join(sorted(cells[0][1]))}")
+    others = [{other: value for other, value in keys.items() if other != key} for _, keys, _ in cells]
+    varied = [other for other in dict.fromkeys(other for keys in others for other in keys) if len({keys.get(other) for keys in others}) > 1]
+    lines = {}
+    for (combination, keys, row), rest in zip(cells, others):
+        name = common.cell_name(varied, rest) or "all"
+        mean, half = row[figure + "_mean"], row[figure + "_interval95"]
+        if not mean:
+            print(f"{os.path.basename(sys.argv[0])}: {path}: {combination}: has no {figure}, left out", file=sys.stderr)
+            continue
+        lines.setdefault(name, []).append((keys[key], float(mean), float(half) if half else None))
+    if not lines:
+        common.fail(f"{path}: no combination has {figure}")
+    return lines, figure
+
+
+def print_points(lines, key, figure):
+    print(f"line | {key} | {figure} | half of the 95 % interval")
+    for name, points in lines.items():
+        for value, mean, half in points:
+            print(f"{name} | {value} | {mean:.6g} | " + ("-" if half is None else f"{half:.3g}"))
+
+
+def draw(lines, key, figure_name, log_x=False, log_y=False):
+    plt = common.pyplot()
+    label, factor = FIGURES.get(figure_name, (figure_name, 1))
+    figure, axes = plt.subplots(figsize=(6.5, 4.8), layout="constrained")
+    values = list(dict.fromkeys(value for points in lines.values() for value, _, _ in points))
+    numeric = all(number(value) is not None for value in values)
+    place = number if numeric else values.index
+    for index, (name, points) in enumerate(lines.items()):
+        points = sorted(points, key=lambda point: place(point[0]))
+        style = common.style(index)
+        # Side by side where the axis has words, so that no bar hides another.
+        aside = 0 if numeric else 0.5 * (index - (len(lines) - 1) / 2) / len(lines)
+        x, means = [place(value) + aside for value, _, _ in points], [factor * mean for _, mean, _ in points]
+        axes.plot(x, means, **(style if numeric else {**style, "linestyle": "none"}), label=name)
+        halves = [float("nan") if half is None else factor * half for _, _, half in points]
+        axes.errorbar(x, means, halves, fmt="none", ecolor=style["color"], capsize=3)
+        if numeric:
+            axes.fill_between(x, [m - h for m, h in zip(means, halves)], [m + h for m, h in zip(means, halves)], color=style["color"],
+                              alpha=0.15, linewidth=0)
+    if numeric and log_x:
+        axes.set_xscale("log")
+    if log_y:
+        axes.set_yscale("log")
+    if not numeric or log_x and len(values) <= 12:
+        axes.set_xticks([place(value) for value in values], values)
+        axes.minorticks_off()
+    if not numeric:
+        axes.set_xlim(-0.5, len(values) - 0.5)
+    single = any(half is None for points in lines.values() for _, _, half in points)
+    axes.set(xlabel=key, ylabel=label, title="Bars: 95 % interval of the mean over the seeds"
+             + ("; none: one seed" if single else ""))
+    handles, labels = axes.get_legend_handles_labels()
+    common.legend_below(figure, handles, labels, max(1, min(len(labels), 90 // (8 + max(map(len, labels))))))
+    return figure
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Draws a figure of a sweep over one of its axes.")
+    parser.add_argument("summary", metavar="SUMMARY.csv", help="the sweep's summary (or its folder)")
+    parser.add_argument("--x", required=True, metavar="KEY", help="key that the grid varies")
+    parser.add_argument("--y", metavar="FIGURE", help="figure of the summary (eval_top1, or time_per_microbatch_s)")
+    parser.add_argument("-o", "--output", metavar="FIGURE", help="figure to write; its ending names the format")
+    parser.add_argument("--log-x", action="store_true", help="logarithmic axis of KEY")
+    parser.add_argument("--log-y", action="store_true", help="logarithmic axis of FIGURE")
+    arguments = parser.parse_args()
+    path = os.path.join(arguments.summary, "summary.csv") if os.path.isdir(arguments.summary) else arguments.summary
+    lines, figure = read(path, arguments.x, arguments.y)
+    if arguments.output:
+        common.save(draw(lines, arguments.x, figure, arguments.log_x, arguments.log_y), arguments.output)
+    else:
+        print_points(lines, arguments.x, figure)
+
+
+if __name__ == "__main__":
+    main()
