@@ -1,4 +1,4 @@
-# src/backend/cpu: the backend on oneDNN and CBLAS. oneDNN is included by onednn.c alone, CBLAS by head.c.
+# src/backend/cpu: the backend on oneDNN and CBLAS. oneDNN is included by onednn*.c alone, CBLAS by head.c.
 libpetra_a_SOURCES += \
 	src/backend/cpu/conv.c \
 	src/backend/cpu/cpu.h \
@@ -8,8 +8,14 @@ libpetra_a_SOURCES += \
 	src/backend/cpu/kernels.c src/backend/cpu/kernels.h \
 	src/backend/cpu/kernels_bf16.c \
 	src/backend/cpu/norm.c \
-	src/backend/cpu/onednn.c src/backend/cpu/onednn.h \
+	src/backend/cpu/onednn.c src/backend/cpu/onednn.h src/backend/cpu/onednn_version.h \
 	src/backend/cpu/pooling.c \
 	src/backend/cpu/shuffle.c \
 	src/backend/cpu/storage.c \
 	src/backend/cpu/versions.h
+if ONEDNN_3
+libpetra_a_SOURCES += src/backend/cpu/onednn_3.c
+else
+libpetra_a_SOURCES += src/backend/cpu/onednn_2.c
+endif
+EXTRA_DIST += src/backend/cpu/onednn_2.c src/backend/cpu/onednn_3.c

@@ -3,7 +3,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-#include <oneapi/dnnl/dnnl.h>
+#include "backend/cpu/onednn_version.h"
+
 #include <oneapi/dnnl/dnnl_debug.h>
 
 #include <stdio.h>
@@ -32,14 +33,6 @@ static petra_status library_error(dnnl_status_t status, const char *what) {
     return petra_fail(PETRA_NO_MEMORY, "out of memory: oneDNN, %s", what);
   return petra_fail(PETRA_BACKEND, "oneDNN failed: %s: %s", what, dnnl_status2str(status));
 }
-
-/* Passes a failure of oneDNN on, within functions that return its status. */
-#define TRY(expression)                                                                                                \
-  do {                                                                                                                 \
-    dnnl_status_t try_status_ = (expression);                                                                          \
-    if (try_status_ != dnnl_success)                                                                                   \
-      return try_status_;                                                                                              \
-  } while (0)
 
 /* --- machine --- */
 
@@ -99,7 +92,18 @@ void cpu_onednn_destroy(cpu_onednn *c) {
 
 /* --- making a convolution --- */
 
-static dnnl_status_t describe(const cpu_onednn_memory *m, bool any, bool narrow, dnnl_memory_desc_t *out) {
+/* x, w and y as oneDNN is told of them; in the order of the operation's arguments. */
+typedef struct described {
+  onednn_description x, w, y;
+} described;
+
+static void forget(described *d) {
+  onednn_forget(d->x);
+  onednn_forget(d->w);
+  onednn_forget(d->y);
+}
+
+static dnnl_status_t describe(const cpu_onednn_memory *m, bool any, bool narrow, onednn_description *out) {
   static const dnnl_format_tag_t tags[] = {[CPU_ONEDNN_NCHW] = dnnl_nchw,
                                            [CPU_ONEDNN_NHWC] = dnnl_nhwc,
                                            [CPU_ONEDNN_NCHW8C] = dnnl_nChw8c,
@@ -112,58 +116,51 @@ static dnnl_status_t describe(const cpu_onednn_memory *m, bool any, bool narrow,
                                            [CPU_ONEDNN_OHWI16O] = dnnl_Ohwi16o,
                                            [CPU_ONEDNN_OIHW16O] = dnnl_aBcd16b};
   const dnnl_dims_t dims = {m->extent[0], m->extent[1], m->extent[2], m->extent[3]};
-  return dnnl_memory_desc_init_by_tag(out, 4, dims, narrow ? dnnl_bf16 : dnnl_f32,
-                                      any ? dnnl_format_tag_any : tags[m->layout]);
+  return onednn_describe(dims, narrow ? dnnl_bf16 : dnnl_f32, any ? dnnl_format_tag_any : tags[m->layout], out);
 }
 
-static dnnl_status_t make_memory(cpu_onednn *c, const dnnl_memory_desc_t *description, int memory,
-                                 cpu_onednn_conv *conv) {
+static dnnl_status_t make_memory(cpu_onednn *c, onednn_description description, int memory, cpu_onednn_conv *conv) {
   conv->bytes[memory] = memory >= SCRATCHPAD ? dnnl_memory_desc_get_size(description) : 0;
   return dnnl_memory_create(&conv->memory[memory], description, c->engine, DNNL_MEMORY_NONE);
 }
 
-/* The description of a forward pass, which those of the two others are made with. */
-static dnnl_status_t describe_forward(cpu_onednn *c, const cpu_onednn_shape *shape, dnnl_primitive_desc_t *out) {
-  const dnnl_dims_t strides = {shape->stride, shape->stride}, pads = {shape->pad, shape->pad};
-  const bool narrow = shape->y.narrow;
-  dnnl_memory_desc_t x, w, y;
-  dnnl_convolution_desc_t forward;
-  TRY(describe(&shape->x, false, narrow, &x));
-  TRY(describe(&shape->w, true, narrow, &w));
-  TRY(describe(&shape->y, false, narrow, &y));
-  TRY(dnnl_convolution_forward_desc_init(&forward, dnnl_forward_training, dnnl_convolution_direct, &x, &w, NULL, &y,
-                                         strides, pads, pads));
-  return dnnl_primitive_desc_create(out, &forward, c->attributes, c->engine, NULL);
+/* The description of the convolution; after a failure what was made is in `d` as well. */
+static dnnl_status_t describe_conv(cpu_onednn *c, const cpu_onednn_shape *shape, cpu_conv_operation operation,
+                                   dnnl_primitive_desc_t hint, described *d, dnnl_primitive_desc_t *out) {
+  const bool narrow = shape->y.narrow, forward = operation == CPU_CONV_FORWARD;
+  TRY(describe(&shape->x, false, forward ? narrow : shape->x.narrow, &d->x));
+  TRY(describe(&shape->w, true, narrow && operation != CPU_CONV_BACKWARD_FILTER, &d->w));
+  TRY(describe(&shape->y, false, narrow, &d->y));
+  const onednn_conv conv = {operation, shape->stride, shape->pad, d->x, d->w, d->y, hint};
+  return onednn_describe_conv(c->engine, c->attributes, &conv, out);
 }
 
+static dnnl_status_t describe_operation(cpu_onednn *c, const cpu_onednn_shape *shape, cpu_conv_operation operation,
+                                        dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out) {
+  described d = {0};
+  dnnl_status_t status = describe_conv(c, shape, operation, hint, &d, out);
+  forget(&d);
+  return status;
+}
+
+/* With the description of a forward pass those of the two others are made. */
 static dnnl_status_t make_description(cpu_onednn *c, const cpu_onednn_shape *shape, dnnl_primitive_desc_t *out) {
-  const dnnl_alg_kind_t direct = dnnl_convolution_direct;
-  const dnnl_dims_t strides = {shape->stride, shape->stride}, pads = {shape->pad, shape->pad};
-  dnnl_memory_desc_t x, w, y;
-  dnnl_convolution_desc_t operation;
   dnnl_primitive_desc_t hint;
   if (shape->operation == CPU_CONV_FORWARD)
-    return describe_forward(c, shape, out);
-  TRY(describe(&shape->x, false, shape->x.narrow, &x));
-  TRY(describe(&shape->w, true, shape->y.narrow && shape->operation == CPU_CONV_BACKWARD_DATA, &w));
-  TRY(describe(&shape->y, false, shape->y.narrow, &y));
-  if (shape->operation == CPU_CONV_BACKWARD_DATA)
-    TRY(dnnl_convolution_backward_data_desc_init(&operation, direct, &x, &w, &y, strides, pads, pads));
-  else
-    TRY(dnnl_convolution_backward_weights_desc_init(&operation, direct, &x, &w, NULL, &y, strides, pads, pads));
-  TRY(describe_forward(c, shape, &hint));
-  dnnl_status_t status = dnnl_primitive_desc_create(out, &operation, c->attributes, c->engine, hint);
+    return describe_operation(c, shape, CPU_CONV_FORWARD, NULL, out);
+  TRY(describe_operation(c, shape, CPU_CONV_FORWARD, NULL, &hint));
+  dnnl_status_t status = describe_operation(c, shape, shape->operation, hint, out);
   dnnl_primitive_desc_destroy(hint);
   return status;
 }
 
-static const dnnl_memory_desc_t *wanted_by(const cpu_onednn_conv *conv) {
+static onednn_description wanted_by(const cpu_onednn_conv *conv) {
   return dnnl_primitive_desc_query_md(
       conv->description,
       conv->operation == CPU_CONV_BACKWARD_FILTER ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
 }
 
-static dnnl_status_t make_reorder(cpu_onednn *c, const dnnl_memory_desc_t *stored, const dnnl_memory_desc_t *wanted,
+static dnnl_status_t make_reorder(cpu_onednn *c, onednn_description stored, onednn_description wanted,
                                   cpu_onednn_conv *conv) {
   const bool gradient = conv->operation == CPU_CONV_BACKWARD_FILTER;
   TRY(dnnl_reorder_primitive_desc_create(&conv->reorder_description, gradient ? wanted : stored, c->engine,
@@ -174,21 +171,27 @@ static dnnl_status_t make_reorder(cpu_onednn *c, const dnnl_memory_desc_t *store
   return make_memory(c, wanted, W, conv);
 }
 
-/* After a failure what was made is in `conv` as well. */
-static dnnl_status_t make(cpu_onednn *c, const cpu_onednn_shape *shape, cpu_onednn_conv *conv) {
-  dnnl_memory_desc_t x, y, stored;
+/* After a failure what was made is in `conv` and `d` as well. `d`: as the tensors are stored. */
+static dnnl_status_t make_of(cpu_onednn *c, const cpu_onednn_shape *shape, described *d, cpu_onednn_conv *conv) {
   conv->operation = shape->operation;
-  TRY(describe(&shape->x, false, shape->x.narrow, &x));
-  TRY(describe(&shape->y, false, shape->y.narrow, &y));
-  TRY(describe(&shape->w, false, false, &stored));
+  TRY(describe(&shape->x, false, shape->x.narrow, &d->x));
+  TRY(describe(&shape->y, false, shape->y.narrow, &d->y));
+  TRY(describe(&shape->w, false, false, &d->w));
   TRY(make_description(c, shape, &conv->description));
   TRY(dnnl_primitive_create(&conv->primitive, conv->description));
-  TRY(make_memory(c, &x, X, conv));
-  TRY(make_memory(c, &y, Y, conv));
-  TRY(make_memory(c, &stored, STORED_W, conv));
+  TRY(make_memory(c, d->x, X, conv));
+  TRY(make_memory(c, d->y, Y, conv));
+  TRY(make_memory(c, d->w, STORED_W, conv));
   TRY(make_memory(c, dnnl_primitive_desc_query_md(conv->description, dnnl_query_scratchpad_md, 0), SCRATCHPAD, conv));
-  const dnnl_memory_desc_t *wanted = wanted_by(conv);
-  return dnnl_memory_desc_equal(&stored, wanted) ? dnnl_success : make_reorder(c, &stored, wanted, conv);
+  onednn_description wanted = wanted_by(conv);
+  return dnnl_memory_desc_equal(d->w, wanted) ? dnnl_success : make_reorder(c, d->w, wanted, conv);
+}
+
+static dnnl_status_t make(cpu_onednn *c, const cpu_onednn_shape *shape, cpu_onednn_conv *conv) {
+  described d = {0};
+  dnnl_status_t status = make_of(c, shape, &d, conv);
+  forget(&d);
+  return status;
 }
 
 petra_status cpu_onednn_conv_create(cpu_onednn *library, const cpu_onednn_shape *shape, const char *what,
