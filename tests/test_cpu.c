@@ -51,7 +51,7 @@ static void release(petra_tensor *t) {
 static int width; /* channels of a block */
 
 static int block_of(int channels) {
-  return channels == 1 || channels == 3 ? 1 : width;
+  return channels == 3 ? 1 : width;
 }
 
 static int blocks(int count, int block) {

@@ -1,7 +1,7 @@
 /* The inside of the `cpu` backend: layouts, the handle and what its files offer each other.
  *
  * In fp32 activations are stored as (N, C / block, H, W, block): `block` channels lie side by side, the last block is
- * filled up with zero lanes. block is 16 (AVX-512) or 8, and 1 (plain NCHW) for 1 and 3 channels, that is for
+ * filled up with zero lanes. block is 16 (AVX-512) or 8, and 1 (plain NCHW) for 3 channels, that is for
  * images. Filters are stored as (O / block_out, I / block_in, KH, KW, block_in, block_out): oneDNN's
  * OIhw16i16o, its Ohwi16o (block_in = I) for filters of images, and only the input blocked, or none, where
  * the output is not. In bf16 activations have their channels last, (N, H, W, C), for oneDNN's kernels on AMX know no

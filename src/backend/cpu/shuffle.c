@@ -44,7 +44,7 @@ static void pair_to_wide(const stretch *s) {
     }
 }
 
-/* One channel of the deep tensor: where one of the layouts is plain (1 or 3 channels). */
+/* One channel of the deep tensor: where one of the layouts is plain (3 channels). */
 static void single(const stretch *s, int tap, bool to_deep) {
   float *corner = s->wide + tap / 2 * s->wide_row + tap % 2 * s->wide_pixel;
   for (int64_t h = 0; h < s->rows; h++)

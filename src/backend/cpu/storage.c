@@ -5,11 +5,11 @@
 
 #include <string.h>
 
-/* The block of one side of a filter, and in fp32 of an activation, with so many channels; 1: not blocked. In bf16 a single
- * channel is: oneDNN 2.6 without AMX gives wrong gradients for an unpadded one (x (2, 2, 6, 5), filter (1, 2, 1, 1)). */
+/* The block of one side of a filter, and in fp32 of an activation, with so many channels; 1: not blocked, which images are. A
+ * single channel is blocked: for an unpadded one oneDNN 2.6 has slow kernels alone and, in bf16 without AMX, gives wrong gradients
+ * (x (2, 2, 6, 5), filter (1, 2, 1, 1)). */
 static int channel_block(const cpu_backend *backend, int channels) {
-  const bool plain = channels == 3 || (channels == 1 && !backend->channels_last);
-  return plain ? 1 : backend->block;
+  return channels == 3 ? 1 : backend->block;
 }
 
 static int blocks_of(int count, int block) {
