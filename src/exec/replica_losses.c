@@ -19,6 +19,12 @@ typedef struct waiting {
   int told;
 } waiting;
 
+/* An evaluation that was told after a loss that waits. */
+typedef struct late_evaluation {
+  int64_t microbatch, after; /* so many losses */
+  petra_evaluation evaluation;
+} late_evaluation;
+
 struct petra_replica_losses {
   petra_stage_observer *observers;
   int replicas;
@@ -27,8 +33,21 @@ struct petra_replica_losses {
   waiting *waiting;
   petra_loss *parts; /* of each that waits, by replica */
   int64_t waiting_capacity, parts_capacity;
+  late_evaluation *late; /* in their order */
+  int64_t late_count, late_capacity;
   input inputs[];
 };
+
+/* Evaluations whose turn has come. */
+static petra_status tell_late(petra_replica_losses *l) {
+  while (l->late_count > 0 && l->late[0].after <= l->first) {
+    const late_evaluation one = l->late[0];
+    l->late_count--;
+    memmove(l->late, l->late + 1, (size_t)l->late_count * sizeof *l->late);
+    PETRA_TELL(petra_stage_observer, l->observers, evaluated, observer, one.microbatch, &one.evaluation);
+  }
+  return PETRA_OK;
+}
 
 /* All replicas have told of the first that waits. */
 static petra_status tell_first(petra_replica_losses *l) {
@@ -46,7 +65,7 @@ static petra_status tell_first(petra_replica_losses *l) {
   memmove(l->waiting, l->waiting + 1, (size_t)l->count * sizeof *l->waiting);
   memmove(l->parts, l->parts + l->replicas, (size_t)(l->count * l->replicas) * sizeof *l->parts);
   PETRA_TELL(petra_stage_observer, l->observers, loss, observer, first.microbatch, &all, first.lr, first.virtual_ns);
-  return PETRA_OK;
+  return tell_late(l);
 }
 
 /* All replicas tell in the same order. */
@@ -69,8 +88,11 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
 }
 
 static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation) {
-  PETRA_TELL(petra_stage_observer, ((input *)base)->losses->observers, evaluated, observer, microbatch, evaluation);
-  return PETRA_OK;
+  const input *from = (const input *)base;
+  petra_replica_losses *l = from->losses;
+  PETRA_TRY(petra_array_reserve(&l->late, &l->late_capacity, l->late_count + 1, sizeof *l->late));
+  l->late[l->late_count++] = (late_evaluation){microbatch, from->told, *evaluation};
+  return tell_late(l);
 }
 
 petra_status petra_replica_losses_create(int replicas, petra_stage_observer *observers, petra_replica_losses **out) {
@@ -90,6 +112,7 @@ void petra_replica_losses_destroy(petra_replica_losses *l) {
     return;
   petra_free(l->waiting);
   petra_free(l->parts);
+  petra_free(l->late);
   petra_free(l);
 }
 
