@@ -4,6 +4,7 @@
 #include "base/crew.h"
 #include "base/lane.h"
 #include "base/mem.h"
+#include "exec/worker_replicas.h"
 #include "harness.h"
 #include "run/groups.h"
 #include "tolerances.h"
@@ -261,7 +262,8 @@ START_TEST(the_result_does_not_show_how_many_groups) {
       {"method.name=petra", "method.accumulate=1", "cluster.engines=1", "probe.per_epoch=120"},
       {"method.name=delayed", "method.accumulate=2", "cluster.engines=1", "probe.per_epoch=120"},
       {"method.name=zb-h1", "method.accumulate=4", "cluster.engines=2", "probe.per_epoch=60"},
-      {"method.name=petra-arrival", "method.accumulate=1", "cluster.engines=2", "probe.per_epoch=0"}};
+      {"method.name=petra-arrival", "method.accumulate=1", "cluster.engines=2", "probe.per_epoch=0"},
+      {"method.name=petra", "method.accumulate=2", "cluster.engines=1", "cluster.replicas=2"}};
   static const char *const division[][2] = {{"device.threads=1", "device.groups=1"},
                                             {"device.threads=2", "device.groups=2"},
                                             {"device.threads=3", "device.groups=3"}};
@@ -278,6 +280,58 @@ START_TEST(the_result_does_not_show_how_many_groups) {
       expect_same(&found[0], &found[d]);
     for (int d = 0; d < HARNESS_COUNT(division); d++)
       close_outcome(&found[d]);
+  }
+}
+END_TEST
+
+/* --- replicas --- */
+
+enum { ASKED = 3 };
+
+/* A worker that is asked for groups: of how many actions, and with what prices. */
+typedef struct asked_worker {
+  petra_worker base;
+  int groups, actions;
+  int64_t measured_ns;
+} asked_worker;
+
+static petra_status ask(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
+                        petra_action_result *results) {
+  asked_worker *w = (asked_worker *)base;
+  (void)virtual_ns;
+  w->groups++;
+  w->actions += count;
+  for (int i = 0; i < count; i++) {
+    ck_assert_int_eq(results[i].priced_ns, 10 + i);
+    results[i].version_read = actions[i].microbatch;
+    results[i].measured_ns = i == 0 ? w->measured_ns : 5;
+  }
+  return PETRA_OK;
+}
+
+/* Each replica is given a group as a whole, so that it can do its actions side by side. */
+START_TEST(replicas_do_whole_groups) {
+  static const petra_worker_ops ops = {.perform = ask};
+  static const petra_stages none[2] = {{0}};
+  asked_worker replica[2] = {{.base.ops = &ops, .measured_ns = 3}, {.base.ops = &ops, .measured_ns = 7}};
+  petra_worker *const workers[] = {&replica[0].base, &replica[1].base};
+  petra_action actions[ASKED];
+  petra_action_result results[ASKED] = {{0}};
+  petra_worker *worker;
+  for (int i = 0; i < ASKED; i++) {
+    actions[i] = (petra_action){.stage = i + 1, .kind = PETRA_ACTION_FORWARD, .microbatch = 20 - i};
+    results[i].priced_ns = 10 + i;
+  }
+  must(petra_worker_replicas_create(&(petra_worker_replicas_options){2, workers, none}, &worker));
+  must(worker->ops->perform(worker, 0, actions, ASKED, results));
+  petra_worker_replicas_destroy(worker);
+  for (int r = 0; r < 2; r++) {
+    ck_assert_int_eq(replica[r].groups, 1);
+    ck_assert_int_eq(replica[r].actions, ASKED);
+  }
+  for (int i = 0; i < ASKED; i++) {
+    ck_assert_int_eq(results[i].version_read, 20 - i);
+    ck_assert_int_eq(results[i].measured_ns, i == 0 ? 7 : 5);
   }
 }
 END_TEST
@@ -310,10 +364,10 @@ START_TEST(the_first_failure_of_a_group_is_told) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {a_crew_does_each_job_once,           journals_are_read_out_in_order,
-                                an_action_has_its_own_storage_again, groups_are_chosen_by_the_schedule,
-                                what_cannot_be_divided_is_refused,   the_result_does_not_show_how_many_groups,
-                                the_first_failure_of_a_group_is_told};
+  const TTest *const tests[] = {
+      a_crew_does_each_job_once,         journals_are_read_out_in_order,      an_action_has_its_own_storage_again,
+      groups_are_chosen_by_the_schedule, what_cannot_be_divided_is_refused,   the_result_does_not_show_how_many_groups,
+      replicas_do_whole_groups,          the_first_failure_of_a_group_is_told};
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;
   int code = harness_run("groups", tests, HARNESS_COUNT(tests));

@@ -3,6 +3,8 @@
 #include "base/mem.h"
 #include "exec/replica_mean.h"
 
+#include <string.h>
+
 typedef struct one_replica {
   petra_worker *worker;
   petra_stages stages;
@@ -13,7 +15,9 @@ typedef struct worker_replicas {
   int replicas;
   unsigned char *room; /* what all replicas share of the largest stage so far */
   size_t room_bytes;
-  const void **parts; /* in it, of each */
+  const void **parts;       /* in it, of each */
+  petra_action_result *own; /* of a group: what a replica says, and behind it what the executor asks with */
+  int64_t own_capacity;
   one_replica replica[];
 } worker_replicas;
 
@@ -44,29 +48,32 @@ static petra_status average(worker_replicas *w, int32_t stage) {
   return PETRA_OK;
 }
 
-static petra_status perform_one(worker_replicas *w, int64_t virtual_ns, const petra_action *action,
-                                petra_action_result *result) {
-  const petra_action_result asked = *result;
-  if (action->kind == PETRA_ACTION_UPDATE)
-    PETRA_TRY(average(w, action->stage));
-  for (int i = 0; i < w->replicas; i++) {
-    petra_worker *worker = w->replica[i].worker;
-    petra_action_result own = asked;
-    PETRA_TRY(worker->ops->perform(worker, virtual_ns, action, 1, &own));
-    PETRA_TRY(petra_worker_finish(worker)); /* a device keeps few results of losses that are not told */
-    if (i == 0)
-      *result = own;
-    else if (own.measured_ns > result->measured_ns)
-      result->measured_ns = own.measured_ns;
-  }
-  return PETRA_OK;
+/* What one replica says of the group; the longest of all replicas is what an action took. */
+static void merge(const worker_replicas *w, int replica, petra_action_result *results, int count) {
+  for (int i = 0; i < count; i++)
+    if (replica == 0)
+      results[i] = w->own[i];
+    else if (w->own[i].measured_ns > results[i].measured_ns)
+      results[i].measured_ns = w->own[i].measured_ns;
 }
 
+/* A U waits for the gradients that it needs: none of its stage is computed in its group. */
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
   worker_replicas *w = (worker_replicas *)base;
+  PETRA_TRY(petra_array_reserve(&w->own, &w->own_capacity, 2 * (int64_t)count, sizeof *w->own));
+  petra_action_result *asked = w->own + count;
+  memcpy(asked, results, (size_t)count * sizeof *asked);
   for (int i = 0; i < count; i++)
-    PETRA_TRY(perform_one(w, virtual_ns, &actions[i], &results[i]));
+    if (actions[i].kind == PETRA_ACTION_UPDATE)
+      PETRA_TRY(average(w, actions[i].stage));
+  for (int r = 0; r < w->replicas; r++) {
+    petra_worker *worker = w->replica[r].worker;
+    memcpy(w->own, asked, (size_t)count * sizeof *asked);
+    PETRA_TRY(worker->ops->perform(worker, virtual_ns, actions, count, w->own));
+    PETRA_TRY(petra_worker_finish(worker)); /* a device keeps few results of losses that are not told */
+    merge(w, r, results, count);
+  }
   return PETRA_OK;
 }
 
@@ -101,5 +108,6 @@ void petra_worker_replicas_destroy(petra_worker *base) {
     return;
   petra_free(w->room);
   petra_free(w->parts);
+  petra_free(w->own);
   petra_free(w);
 }

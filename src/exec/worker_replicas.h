@@ -1,6 +1,6 @@
-/* The worker of replicas that are all in one process: it does each action at every replica, in their order, and before an
- * update replaces what the stage shares (stage/replica.h) by its mean over the replicas. So the replicas of a stage are equal after
- * each update, in weights, velocities and running statistics. Executor and schedule see one pipeline. */
+/* The worker of replicas that are all in one process: each replica in turn does a group of actions, side by side where its own
+ * worker does; before an update what the stage shares (stage/replica.h) is replaced by its mean over the replicas. So the replicas of
+ * a stage are equal after each update, in weights, velocities and running statistics. Executor and schedule see one pipeline. */
 #ifndef PETRA_EXEC_WORKER_REPLICAS_H
 #define PETRA_EXEC_WORKER_REPLICAS_H
 

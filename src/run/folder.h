@@ -26,7 +26,8 @@ typedef enum petra_folder_use {
   PETRA_FOLDER_NEW,       /* it is left as it is: PETRA_CONFIG */
   PETRA_FOLDER_OVERWRITE, /* it is removed, before anything is written */
   PETRA_FOLDER_RESUME /* it is gone on with: PETRA_COMPLETE, said on stdout, where there is nothing left to do; PETRA_CONFIG
-                             where it is complete, is to become longer, and has no checkpoint */
+                             where it is complete, is to become longer, and has no checkpoint; PETRA_DATA where its log
+                             cannot be read, and it has weights but no checkpoint */
 } petra_folder_use;
 
 /* Opens --output, else run.output/run.name, made where it is missing, for one run at a time. petra_folder_fini is due

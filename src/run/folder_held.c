@@ -17,7 +17,7 @@
 /* Any of these is (a part of) a run. In the order in which they are removed: what tells most of a run goes first, so that what a
  * killed process leaves passes for no run. */
 static const char *const marks[] = {"run.h5", "checkpoint.h5", "weights.h5"};
-enum { MARKS = sizeof marks / sizeof *marks, RUN_LOG = 0, CHECKPOINT = 1 };
+enum { MARKS = sizeof marks / sizeof *marks, RUN_LOG = 0, CHECKPOINT = 1, WEIGHTS = 2 };
 
 static petra_status holds(const petra_folder *folder, const char *name, bool *out) {
   char *path;
@@ -87,6 +87,25 @@ static petra_status go_on_with_complete(const petra_folder *folder, const petra_
                           folder->path, difference.key, difference.a, difference.b);
 }
 
+/* The log cannot be read, as a line has said: a power cut can leave such a file, but so can another petra a complete run. */
+static petra_status do_without_log(const petra_folder *folder, const char *log, bool has_checkpoint) {
+  bool has_weights;
+  PETRA_TRY(holds(folder, marks[WEIGHTS], &has_weights));
+  if (has_checkpoint) {
+    petra_log(PETRA_LOG_WARNING, "%s: the log in %s/%s takes its place", log, folder->path, marks[CHECKPOINT]);
+  } else if (has_weights) {
+    petra_log(
+        PETRA_LOG_WARNING,
+        "%s: %s is of a run that had ended, and no checkpoint was kept to go on from; nothing is changed: expected "
+        "--overwrite, or another folder",
+        folder->path, marks[WEIGHTS]);
+    return PETRA_DATA;
+  } else {
+    petra_log(PETRA_LOG_WARNING, "%s: is replaced: the run begins at its beginning", log);
+  }
+  return PETRA_OK;
+}
+
 static petra_status resume(const petra_folder *folder, const petra_config *config) {
   bool has_log, has_checkpoint;
   char *log;
@@ -104,10 +123,8 @@ static petra_status resume(const petra_folder *folder, const petra_config *confi
     status = petra_runlog_summary_read(log, &run);
   if (status == PETRA_OK && run && run->complete)
     status = go_on_with_complete(folder, config, log, run, has_checkpoint);
-  if (status == PETRA_DATA) { /* a power cut can leave such a file */
-    petra_log(PETRA_LOG_WARNING, "%s: is replaced: the run begins at its beginning", log);
-    status = PETRA_OK;
-  }
+  if (status == PETRA_DATA)
+    status = do_without_log(folder, log, has_checkpoint);
   petra_runlog_summary_destroy(run);
   petra_free(log);
   return status;

@@ -12,6 +12,7 @@ import time
 import h5py
 import numpy
 
+from damage import seal_again
 from program import PETRA, ProgramTest, main
 
 CONFIG = """\
@@ -102,6 +103,26 @@ class Resume(ProgramTest):
         self.assertEqual([line for line in error.splitlines() if line.startswith("petra: ")],
                          ["petra: warning: again/run.h5 is damaged; the log in again/checkpoint.h5 takes its place"])
         self.same("whole", "again", ["method.name=petra"])
+
+    def test_a_log_of_another_petra(self):
+        """A complete run of which no checkpoint is kept is not trained again; one with a checkpoint goes on from there."""
+        self.write("c.yaml", CONFIG)
+        run = ["train", "c.yaml", *self.options(["method.name=petra", "run.epochs=2"]), "--output", "out"]
+        said = {"true": (0, "petra: warning: out/run.h5: the log in out/checkpoint.h5 takes its place"),
+                "false": (1, "petra: warning: out: weights.h5 is of a run that had ended, and no checkpoint was kept to go on from; "
+                             "nothing is changed: expected --overwrite, or another folder")}
+        for keep, (status, warning) in said.items():
+            more = ["--set", f"run.keep_checkpoint={keep}"]
+            self.good(*run, *more)
+            with h5py.File(self.path("out/run.h5"), "r+") as log:
+                log.attrs["schema_version"] += 1
+            self.write("out/run.h5", seal_again(self.read("out/run.h5")))
+            before = [self.read(f"out/{name}") for name in ("run.h5", "weights.h5", "config.yaml")]
+            code, _, error = self.run_petra(*run, *more, "--resume")
+            self.assertEqual((code, [line for line in error.splitlines() if line.startswith("petra: ")]),
+                             (status, ["petra: out/run.h5: schema_version is 2, expected 1", warning]))
+            after = [self.read(f"out/{name}") for name in ("run.h5", "weights.h5", "config.yaml")]
+            self.assertEqual(after == before, keep == "false")
 
     def test_killed_at_any_moment(self):
         self.write("c.yaml", CONFIG)
