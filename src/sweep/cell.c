@@ -93,6 +93,7 @@ static petra_status read_training(petra_sweep_cell *cell, const char *path) {
   petra_log_set_sink(NULL, NULL);
   if (status == PETRA_DATA) { /* a kill can leave such a file, and nothing can be lost of it */
     petra_log(PETRA_LOG_WARNING, "%s; the cell is open", reason);
+    cell->spoilt = true;
     return PETRA_OK;
   }
   if (status != PETRA_OK)

@@ -57,6 +57,13 @@ static petra_status open_file(const char *path, int flags, int *out) {
   return *out >= 0 ? PETRA_OK : petra_fail(PETRA_IO, "%s: cannot open: %s", path, strerror(errno));
 }
 
+/* Whether all that is in the folder of the cell is of no use: a checkpoint would be, which has a log as well. */
+static bool begins_anew(const petra_sweep_cell *cell) {
+  char path[PATH_MAX];
+  return cell->spoilt && snprintf(path, sizeof path, "%s/checkpoint.h5", cell->directory) < (int)sizeof path &&
+         access(path, F_OK) != 0;
+}
+
 /* A run goes on from its checkpoint, where there is one. */
 static void set_arguments(launch *l, const petra_sweep *sweep, const petra_sweep_cell *cell) {
   bool trains = petra_grid_runs(sweep->grid) == PETRA_GRID_TRAIN;
@@ -68,7 +75,7 @@ static void set_arguments(launch *l, const petra_sweep *sweep, const petra_sweep
   if (trains)
     l->arguments[count++] = cell->directory;
   if (trains)
-    l->arguments[count++] = "--resume";
+    l->arguments[count++] = begins_anew(cell) ? "--overwrite" : "--resume";
   l->arguments[count] = NULL;
 }
 

@@ -27,6 +27,7 @@ typedef struct petra_sweep_cell {
   char *name, *directory;
   petra_config *config; /* NULL for cells that a --cell is not about */
   petra_sweep_state state;
+  bool spoilt;                       /* its log cannot be read: what is in the folder is no result */
   char reason[PETRA_SWEEP_REASON];   /* of a failed cell */
   double value[PETRA_SWEEP_METRICS]; /* of a complete cell; NaN: not measured */
 } petra_sweep_cell;

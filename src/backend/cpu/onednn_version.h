@@ -2,7 +2,7 @@
 #ifndef PETRA_BACKEND_CPU_ONEDNN_VERSION_H
 #define PETRA_BACKEND_CPU_ONEDNN_VERSION_H
 
-#include "backend/cpu/onednn.h"
+#include "backend/cpu/onednn.h" /* circle: what a convolution is, is told there */
 
 #include <oneapi/dnnl/dnnl.h>
 
