@@ -219,7 +219,9 @@ class Resume(ProgramTest):
         for command in "train", "simulate":
             self.bad(2, ["out: holds a run already (run.h5)", "--resume", "--overwrite", "--output"], command, *run[1:],
                      "--set", "run.seed=2", overwrite=False)
-        self.assertEqual(self.good(*run, "--resume"), "out: this run is complete; there is nothing left to do\n")
+        self.assertEqual(self.good(*run[:-1], "--resume"), "out: this run is complete; there is nothing left to do\n")
+        self.assertEqual(self.good(*run, "--resume"), "")
+        self.assertEqual(self.good_json(*run, "--resume"), {"output": "out", "complete": True})
         self.bad(2, ["out: this run is complete, with run.epochs: 2, ", "to 3 (run.keep_checkpoint)"], *run, *longer, "--resume")
         self.bad(2, "run.h5: was written with run.seed: 1", *run, "--set", "run.seed=2", "--resume")
         self.bad(2, "--resume and --overwrite; expected one of them", *run, "--resume", "--overwrite")
