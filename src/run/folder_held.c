@@ -118,7 +118,13 @@ static petra_status resume(const petra_folder *folder, const petra_config *confi
               marks[CHECKPOINT]);
   else
     status = petra_runlog_summary_read(log, &run);
-  if (status == PETRA_OK && run && run->complete)
+  if (status == PETRA_OK && run && run->simulated)
+    status =
+        petra_fail(PETRA_CONFIG,
+                   "%s: holds a simulation (%s), which there is nothing to go on from; expected --overwrite to remove "
+                   "it first, or another folder",
+                   folder->path, marks[RUN_LOG]);
+  else if (status == PETRA_OK && run && run->complete)
     status = go_on_with_complete(folder, config, log, run, has_checkpoint);
   if (status == PETRA_DATA)
     status = do_without_log(folder, log, has_checkpoint);

@@ -231,7 +231,10 @@ class Resume(ProgramTest):
         self.good(*run, "--set", "run.keep_checkpoint=true", "--overwrite")
         self.assertEqual(sorted(os.listdir(self.path("out"))), ["checkpoint", "checkpoint.h5", "config.yaml", "run.h5", "weights.h5"])
         self.good("simulate", *run[1:], "--overwrite")  # nothing is left of the training
-        self.assertEqual(sorted(os.listdir(self.path("out"))), ["config.yaml", "run.h5"])
+        before = files()
+        self.assertEqual(list(before), ["config.yaml", "run.h5"])
+        self.bad(2, "out: holds a simulation (run.h5)", *run, "--resume")  # whose log is complete, too
+        self.assertEqual(files(), before)
 
     def checkpoint(self, output):
         """Its files by name, and what is in them."""
