@@ -166,9 +166,9 @@ static petra_status print_table(const petra_simulated *result) {
   PETRA_TRY(petra_describe_method(config, stdout));
   printf("; program %s, %lld engine%s a device\ncosts    ", result->plan->method.program->name,
          (long long)config->cluster.engines, config->cluster.engines == 1 ? "" : "s");
-  petra_describe_costs(config, stdout);
+  PETRA_TRY(petra_describe_costs(config, stdout));
   fputs("\nlinks    ", stdout);
-  petra_describe_links(config, stdout);
+  petra_describe_links(config, result->measured_link, stdout);
   fputs("\n\n", stdout);
   PETRA_TRY(print_stages(result));
   printf("\nmakespan %.9g s", 1e-9 * (double)f->makespan_ns);

@@ -1,10 +1,12 @@
 /* petra train: emulates a training method on this device under the virtual clock. */
 #include "base/json.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/stop.h"
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/epoch_json.h"
+#include "run/folder.h"
 #include "run/rehearsal.h"
 #include "run/run.h"
 
@@ -76,6 +78,19 @@ done:
   return status;
 }
 
+/* --resume of a run that has ended. */
+static petra_status tell_complete(const petra_arguments *arguments, const petra_config *config) {
+  char *output;
+  PETRA_TRY(petra_folder_of_run(config, arguments->output, &output));
+  petra_status status = PETRA_OK;
+  if (arguments->json)
+    status = petra_json_print_new(json_pack("{s:o, s:b}", "output", petra_json_string(output), "complete", true));
+  else if (!arguments->quiet)
+    petra_utf8_print(stdout, "%s: this run is complete; there is nothing left to do\n", output);
+  petra_free(output);
+  return status;
+}
+
 static petra_status train(const petra_arguments *arguments) {
   const bool print = !arguments->json && !arguments->quiet;
   petra_run_options options = {.files = true,
@@ -127,11 +142,12 @@ done:
     petra_run_destroy(run);
     run = NULL;
   }
+  const bool tells = !ranks || ranks->rank == 0;
   petra_ranks_close(ranks, status); /* another failure ends the program there, on every rank */
   if (status == PETRA_STOPPED)
     petra_stop_tell();
   if (status == PETRA_COMPLETE)
-    status = PETRA_OK;
+    status = tells ? tell_complete(arguments, config) : PETRA_OK;
   petra_run_destroy(run);
   petra_config_destroy(config);
   petra_ranks_release_lines();
@@ -148,7 +164,9 @@ const petra_command petra_command_train = {
         "in the order in which a virtual clock lets them act; with run.mode: execute under mpirun each process has\n"
         "some of them. Writes into DIR: config.yaml (every key with its value), run.h5 (losses, accuracies, stages,\n"
         "memory, probes of gradients; readable while the run goes on) and, at the end, weights.h5; on the way\n"
-        "checkpoint.h5 and checkpoint/ (run.checkpoint_every), which go at the end (run.keep_checkpoint).\n",
+        "checkpoint.h5 and checkpoint/ (run.checkpoint_every), which go at the end (run.keep_checkpoint).\n"
+        "Of a complete run --resume says so, with --json by {\"output\": DIR, \"complete\": true}, and changes "
+        "nothing.\n",
     .takes_config = true,
     .options =
         (const petra_option[]){

@@ -18,7 +18,9 @@ petra_status petra_describe_method(const petra_config *config, FILE *out) {
   return petra_config_print_changes(config, "method.", said, ", with ", out);
 }
 
-void petra_describe_costs(const petra_config *config, FILE *out) {
+petra_status petra_describe_costs(const petra_config *config, FILE *out) {
+  static const char *const changed[] = {"cluster.speeds", "cluster.jitter.", "cluster.stragglers.", "cluster.pauses.",
+                                        "cluster.failures."};
   switch (config->cluster.cost.model) {
   case PETRA_COST_UNIT:
     fputs("unit (seconds: forward 1, backward 2, reconstruction or recomputation 1, update 0)", out);
@@ -40,6 +42,9 @@ void petra_describe_costs(const petra_config *config, FILE *out) {
     fputs("what each action really takes", out);
     break;
   }
+  for (size_t i = 0; i < sizeof changed / sizeof *changed; i++)
+    PETRA_TRY(petra_config_print_changes(config, changed[i], (const char *const[]){NULL}, "; ", out));
+  return PETRA_OK;
 }
 
 static void print_rate(const char *what, double bytes_per_s, FILE *out) {
@@ -49,9 +54,15 @@ static void print_rate(const char *what, double bytes_per_s, FILE *out) {
     fprintf(out, "%s infinite", what);
 }
 
-void petra_describe_links(const petra_config *config, FILE *out) {
+void petra_describe_links(const petra_config *config, bool measured, FILE *out) {
+  if (measured) {
+    fputs("as the profile measured them between processes", out);
+    return;
+  }
   fprintf(out, "latency %g s, ", config->cluster.link.latency_s);
   print_rate("bandwidth", config->cluster.link.bandwidth_Bps, out);
+  if (config->cluster.link.sharing != PETRA_LINK_FIFO)
+    fprintf(out, ", %s", petra_config_choice_name("cluster.link.sharing", (int)config->cluster.link.sharing));
   if (config->cluster.node_size > 1 || config->cluster.card_Bps > 0) {
     fprintf(out, "; nodes of %" PRId64 ", ", config->cluster.node_size);
     print_rate("card", config->cluster.card_Bps, out);

@@ -25,7 +25,7 @@ typedef struct petra_folder {
 typedef enum petra_folder_use {
   PETRA_FOLDER_NEW,       /* it is left as it is: PETRA_CONFIG */
   PETRA_FOLDER_OVERWRITE, /* it is removed, before anything is written */
-  PETRA_FOLDER_RESUME /* it is gone on with: PETRA_COMPLETE, said on stdout, where there is nothing left to do; PETRA_CONFIG
+  PETRA_FOLDER_RESUME     /* it is gone on with: PETRA_COMPLETE where there is nothing left to do; PETRA_CONFIG
                              where it is complete, is to become longer, and has no checkpoint; PETRA_DATA where its log
                              cannot be read, and it has weights but no checkpoint */
 } petra_folder_use;

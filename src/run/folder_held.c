@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/seal.h"
-#include "base/utf8.h"
 #include "io/checkpoint.h"
 #include "io/runlog_read.h"
 #include "run/checkpoint_files.h"
@@ -75,10 +74,8 @@ static petra_status go_on_with_complete(const petra_folder *folder, const petra_
   int order;
   PETRA_TRY(petra_checkpoint_compare(log, run->config, config));
   PETRA_TRY(petra_config_compare_text(log, run->config, config, PETRA_ROLE_LENGTH, &order, &difference));
-  if (order == 0) {
-    petra_utf8_print(stdout, "%s: this run is complete; there is nothing left to do\n", folder->path);
+  if (order == 0)
     return PETRA_COMPLETE;
-  }
   return has_checkpoint
              ? PETRA_OK
              : petra_fail(PETRA_CONFIG,
@@ -121,7 +118,13 @@ static petra_status resume(const petra_folder *folder, const petra_config *confi
               marks[CHECKPOINT]);
   else
     status = petra_runlog_summary_read(log, &run);
-  if (status == PETRA_OK && run && run->complete)
+  if (status == PETRA_OK && run && run->simulated)
+    status =
+        petra_fail(PETRA_CONFIG,
+                   "%s: holds a simulation (%s), which there is nothing to go on from; expected --overwrite to remove "
+                   "it first, or another folder",
+                   folder->path, marks[RUN_LOG]);
+  else if (status == PETRA_OK && run && run->complete)
     status = go_on_with_complete(folder, config, log, run, has_checkpoint);
   if (status == PETRA_DATA)
     status = do_without_log(folder, log, has_checkpoint);

@@ -219,7 +219,9 @@ class Resume(ProgramTest):
         for command in "train", "simulate":
             self.bad(2, ["out: holds a run already (run.h5)", "--resume", "--overwrite", "--output"], command, *run[1:],
                      "--set", "run.seed=2", overwrite=False)
-        self.assertEqual(self.good(*run, "--resume"), "out: this run is complete; there is nothing left to do\n")
+        self.assertEqual(self.good(*run[:-1], "--resume"), "out: this run is complete; there is nothing left to do\n")
+        self.assertEqual(self.good(*run, "--resume"), "")
+        self.assertEqual(self.good_json(*run, "--resume"), {"output": "out", "complete": True})
         self.bad(2, ["out: this run is complete, with run.epochs: 2, ", "to 3 (run.keep_checkpoint)"], *run, *longer, "--resume")
         self.bad(2, "run.h5: was written with run.seed: 1", *run, "--set", "run.seed=2", "--resume")
         self.bad(2, "--resume and --overwrite; expected one of them", *run, "--resume", "--overwrite")
@@ -229,7 +231,10 @@ class Resume(ProgramTest):
         self.good(*run, "--set", "run.keep_checkpoint=true", "--overwrite")
         self.assertEqual(sorted(os.listdir(self.path("out"))), ["checkpoint", "checkpoint.h5", "config.yaml", "run.h5", "weights.h5"])
         self.good("simulate", *run[1:], "--overwrite")  # nothing is left of the training
-        self.assertEqual(sorted(os.listdir(self.path("out"))), ["config.yaml", "run.h5"])
+        before = files()
+        self.assertEqual(list(before), ["config.yaml", "run.h5"])
+        self.bad(2, "out: holds a simulation (run.h5)", *run, "--resume")  # whose log is complete, too
+        self.assertEqual(files(), before)
 
     def checkpoint(self, output):
         """Its files by name, and what is in them."""
