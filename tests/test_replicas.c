@@ -297,6 +297,22 @@ START_TEST(an_update_waits_for_its_exchange) {
 }
 END_TEST
 
+/* As much comes as goes: 400 bytes take 399 ns alone, and twice that on a link whose two directions wait for each other. */
+START_TEST(an_exchange_takes_both_directions_of_a_measured_link) {
+  static const int64_t bytes[] = {1, 401}, alone[] = {5, 405}, shared[] = {5, 805};
+  const petra_link_times times = {2, bytes, alone}, slower = {2, bytes, shared};
+  simulated s = {.cost = {.forward_ns = 10, .backward_ns = 20, .update_ns = 1, .gradient_bytes = 300},
+                 .fabric = {.latency_ns = 5, .times = &times},
+                 .replicas = 3};
+  int64_t end_ns;
+  must(simulate(&s, &petra_program_sequential, 1, 1, &end_ns));
+  ck_assert_int_eq(end_ns, 70 + 399 + 10 + 1);
+  s.fabric.shared = &slower;
+  must(simulate(&s, &petra_program_sequential, 1, 1, &end_ns));
+  ck_assert_int_eq(end_ns, 70 + 798 + 10 + 1);
+}
+END_TEST
+
 /* What is exchanged while a device computes costs nothing. Two chunks a device (interleaved): stage 3's gradients, on
  * device 1, are complete before the B of stage 1. */
 START_TEST(an_exchange_goes_on_while_its_device_computes) {
@@ -326,8 +342,11 @@ START_TEST(an_exchange_goes_on_while_its_device_computes) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {an_update_takes_the_mean_of_the_replicas, the_mean_is_summed_in_the_order_of_replicas,
-                                an_evaluation_is_told_after_the_losses_before_it, an_update_waits_for_its_exchange,
+  const TTest *const tests[] = {an_update_takes_the_mean_of_the_replicas,
+                                the_mean_is_summed_in_the_order_of_replicas,
+                                an_evaluation_is_told_after_the_losses_before_it,
+                                an_update_waits_for_its_exchange,
+                                an_exchange_takes_both_directions_of_a_measured_link,
                                 an_exchange_goes_on_while_its_device_computes};
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;
