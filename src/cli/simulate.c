@@ -161,14 +161,20 @@ static petra_status print_table(const petra_simulated *result) {
   const petra_runlog_simulation *f = &result->figures;
   fputs("network  ", stdout);
   petra_describe_network(config, stdout);
-  printf(", %d stage%s, %lld microbatches of %lld images\nmethod   ", program->stages, program->stages == 1 ? "" : "s",
-         (long long)program->microbatches, (long long)config->data.batch);
+  printf(", %d stage%s, %lld microbatches of ", program->stages, program->stages == 1 ? "" : "s",
+         (long long)program->microbatches);
+  if (config->cluster.replicas > 1)
+    printf("%lld x ", (long long)config->cluster.replicas);
+  printf("%lld images\nmethod   ", (long long)config->data.batch);
   PETRA_TRY(petra_describe_method(config, stdout));
   printf("; program %s, %lld engine%s a device\ncosts    ", result->plan->method.program->name,
          (long long)config->cluster.engines, config->cluster.engines == 1 ? "" : "s");
   petra_describe_costs(config, stdout);
   fputs("\nlinks    ", stdout);
-  petra_describe_links(config, stdout);
+  if (result->measured_link)
+    petra_utf8_print(stdout, "measured by petra profile (%s)", config->cluster.cost.profile);
+  else
+    petra_describe_links(config, stdout);
   fputs("\n\n", stdout);
   PETRA_TRY(print_stages(result));
   printf("\nmakespan %.9g s", 1e-9 * (double)f->makespan_ns);

@@ -160,6 +160,7 @@ class Link(ProgramTest):
         there = line(stage[3]["forward_bytes"]) + line(stage[4]["backward_bytes"])
         found = self.simulate(*sequential)
         self.assertEqual(found["link"], "profile")
+        self.assertIn("\nlinks    measured by petra profile (p.h5)\n", self.good("simulate", *self.priced, *sequential))
         # F and B of ten stages, one after the other, and all updates but that of stage 5, which comes when its B has sent its
         # message; the two messages in between.
         self.assertAlmostEqual(found["time_per_microbatch_s"], 10 * 0.030 + 9 * 0.001 + there, delta=1e-5)
