@@ -3,6 +3,7 @@
 #include "backend/ops.h"
 #include "exec/replica_losses.h"
 #include "exec/replica_mean.h"
+#include "exec/worker_replicas.h"
 #include "harness.h"
 #include "sim/executor_virtual.h"
 #include "sim/worker_cost.h"
@@ -166,6 +167,47 @@ START_TEST(the_mean_is_summed_in_the_order_of_replicas) {
   ck_assert(mean[0] == 0);
   petra_replica_mean((const void *const[]){wide[0], wide[1], wide[2]}, 3, &doubles, wide_mean);
   ck_assert(wide_mean[0] == 0 && wide_mean[1] == 16.0 / 3);
+}
+END_TEST
+
+/* A worker that computes nothing: how many actions it was given, a digit for each time. */
+typedef struct counter {
+  petra_worker base;
+  int calls;
+  int64_t takes_ns;
+} counter;
+
+static petra_status count_actions(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
+                                  petra_action_result *results) {
+  counter *c = (counter *)base;
+  ck_assert_int_eq(virtual_ns, 7);
+  c->calls = 10 * c->calls + count;
+  for (int i = 0; i < count; i++) {
+    ck_assert_int_eq(results[i].priced_ns, actions[i].stage); /* as it was given, at every replica */
+    results[i].priced_ns = -1;
+    results[i].version_read = c->takes_ns;
+    results[i].measured_ns = c->takes_ns;
+  }
+  return PETRA_OK;
+}
+
+/* Each replica is given the actions that start together at once, so that they can be done side by side. */
+START_TEST(actions_of_a_group_stay_together) {
+  static const petra_worker_ops ops = {.perform = count_actions};
+  counter counters[2] = {{.base.ops = &ops, .takes_ns = 4}, {.base.ops = &ops, .takes_ns = 9}};
+  petra_worker *const workers[] = {&counters[0].base, &counters[1].base};
+  const petra_stages none[2] = {{0}};
+  const petra_worker_replicas_options options = {2, workers, none};
+  const petra_action actions[] = {
+      {1, PETRA_ACTION_FORWARD, 5}, {2, PETRA_ACTION_BACKWARD, 4}, {3, PETRA_ACTION_FORWARD, 3}};
+  petra_action_result results[3] = {{.priced_ns = 1}, {.priced_ns = 2}, {.priced_ns = 3}};
+  petra_worker *worker;
+  must(petra_worker_replicas_create(&options, &worker));
+  must(worker->ops->perform(worker, 7, actions, 3, results));
+  ck_assert(counters[0].calls == 3 && counters[1].calls == 3);
+  for (int i = 0; i < 3; i++)
+    ck_assert(results[i].version_read == 4 && results[i].measured_ns == 9);
+  petra_worker_replicas_destroy(worker);
 }
 END_TEST
 
@@ -343,6 +385,7 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {an_update_takes_the_mean_of_the_replicas,
+                                actions_of_a_group_stay_together,
                                 the_mean_is_summed_in_the_order_of_replicas,
                                 an_evaluation_is_told_after_the_losses_before_it,
                                 an_update_waits_for_its_exchange,

@@ -3,6 +3,8 @@
 #include "base/mem.h"
 #include "exec/replica_mean.h"
 
+#include <string.h>
+
 typedef struct one_replica {
   petra_worker *worker;
   petra_stages stages;
@@ -14,6 +16,8 @@ typedef struct worker_replicas {
   unsigned char *room; /* what all replicas share of the largest stage so far */
   size_t room_bytes;
   const void **parts; /* in it, of each */
+  petra_action_result *results;
+  int64_t results_capacity;
   one_replica replica[];
 } worker_replicas;
 
@@ -44,29 +48,28 @@ static petra_status average(worker_replicas *w, int32_t stage) {
   return PETRA_OK;
 }
 
-static petra_status perform_one(worker_replicas *w, int64_t virtual_ns, const petra_action *action,
-                                petra_action_result *result) {
-  const petra_action_result asked = *result;
-  if (action->kind == PETRA_ACTION_UPDATE)
-    PETRA_TRY(average(w, action->stage));
-  for (int i = 0; i < w->replicas; i++) {
-    petra_worker *worker = w->replica[i].worker;
-    petra_action_result own = asked;
-    PETRA_TRY(worker->ops->perform(worker, virtual_ns, action, 1, &own));
-    PETRA_TRY(petra_worker_finish(worker)); /* a device keeps few results of losses that are not told */
-    if (i == 0)
-      *result = own;
-    else if (own.measured_ns > result->measured_ns)
-      result->measured_ns = own.measured_ns;
-  }
-  return PETRA_OK;
-}
-
+/* The actions are independent of each other: the gradients of an update are there before any of them. */
 static petra_status perform(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
                             petra_action_result *results) {
   worker_replicas *w = (worker_replicas *)base;
-  for (int i = 0; i < count; i++)
-    PETRA_TRY(perform_one(w, virtual_ns, &actions[i], &results[i]));
+  petra_action_result *own;
+  for (int a = 0; a < count; a++)
+    if (actions[a].kind == PETRA_ACTION_UPDATE)
+      PETRA_TRY(average(w, actions[a].stage));
+  PETRA_TRY(petra_array_reserve(&w->results, &w->results_capacity, 2 * (int64_t)count, sizeof *w->results));
+  own = w->results + count;
+  memcpy(w->results, results, (size_t)count * sizeof *own); /* as they were given */
+  for (int i = 0; i < w->replicas; i++) {
+    petra_worker *worker = w->replica[i].worker;
+    memcpy(own, w->results, (size_t)count * sizeof *own);
+    PETRA_TRY(worker->ops->perform(worker, virtual_ns, actions, count, own));
+    PETRA_TRY(petra_worker_finish(worker)); /* a device keeps few results of losses that are not told */
+    for (int a = 0; a < count; a++)
+      if (i == 0)
+        results[a] = own[a];
+      else if (own[a].measured_ns > results[a].measured_ns)
+        results[a].measured_ns = own[a].measured_ns;
+  }
   return PETRA_OK;
 }
 
@@ -101,5 +104,6 @@ void petra_worker_replicas_destroy(petra_worker *base) {
     return;
   petra_free(w->room);
   petra_free(w->parts);
+  petra_free(w->results);
   petra_free(w);
 }

@@ -1,4 +1,4 @@
-/* The worker of replicas that are all in one process: it does each action at every replica, in their order, and before an
+/* The worker of replicas that are all in one process: it does each group of actions at every replica, in their order, and before an
  * update replaces what the stage shares (stage/replica.h) by its mean over the replicas. So the replicas of a stage are equal after
  * each update, in weights, velocities and running statistics. Executor and schedule see one pipeline. */
 #ifndef PETRA_EXEC_WORKER_REPLICAS_H
