@@ -143,8 +143,13 @@ int64_t petra_fabric_alone_ns(const petra_fabric_options *options, int32_t from,
   return from == to ? 0 : alone_ns(options, uses_cards(options, from, to), bytes);
 }
 
+/* Of a message that takes alone_ns alone: while one of the same size goes the other way. */
+static int64_t shared_ns(const petra_fabric_options *options, int64_t bytes, int64_t alone_ns) {
+  return options->shared ? later(petra_link_time_ns(options->shared, bytes) - options->latency_ns, alone_ns) : alone_ns;
+}
+
 int64_t petra_fabric_exchange_alone_ns(const petra_fabric_options *options, int64_t bytes) {
-  return alone_ns(options, true, bytes);
+  return shared_ns(options, bytes, alone_ns(options, true, bytes));
 }
 
 static petra_status send_fifo(petra_fabric *fabric, int64_t now_ns, const route *way, int64_t bytes,
@@ -154,7 +159,8 @@ static petra_status send_fifo(petra_fabric *fabric, int64_t now_ns, const route 
   int64_t *out = cards ? &fabric->card_free_ns[2 * way->card_out] : link;
   int64_t *in = cards ? &fabric->card_free_ns[2 * way->card_in + 1] : link;
   const int64_t start_ns = later(later(now_ns, *link), later(*out, *in));
-  const int64_t end_ns = start_ns + alone_ns(&fabric->options, cards, bytes);
+  const int64_t end_ns = start_ns + (packet->exchange ? petra_fabric_exchange_alone_ns(&fabric->options, bytes)
+                                                      : alone_ns(&fabric->options, cards, bytes));
   if (end_ns > PETRA_LONGEST_NS * 4)
     return petra_fail(PETRA_SCHEDULE,
                       "a message of %lld bytes for stage %d would arrive after more than 146 years; expected "
@@ -203,8 +209,8 @@ static petra_status send_duplex(petra_fabric *fabric, int64_t now_ns, int32_t fr
   const petra_fabric_options *options = &fabric->options;
   const int32_t low = from < to ? from : to, pair = from + to == 2 * low + 1 ? low : options->devices;
   const int64_t alone_ns = petra_fabric_alone_ns(options, from, to, bytes);
-  const int64_t shared_ns = later(petra_link_time_ns(options->shared, bytes) - options->latency_ns, alone_ns);
-  PETRA_TRY(petra_duplex_send(fabric->duplex, now_ns, pair, to < from, alone_ns, shared_ns, packet));
+  PETRA_TRY(petra_duplex_send(fabric->duplex, now_ns, pair, to < from, alone_ns, shared_ns(options, bytes, alone_ns),
+                              packet));
   return push_end(fabric, pair);
 }
 

@@ -9,7 +9,8 @@
  * Latency comes after the transmission and overlaps with the next one. Between stages of one device a message takes no time.
  *
  * Replicas (cluster.replicas): every device has one more link in each direction, to the same device of the other replicas, which
- * do the same at the same time on nodes of their own. */
+ * do the same at the same time on nodes of their own: as much goes each way, so where times were measured, those with a message like it
+ * the other way. */
 #ifndef PETRA_SIM_LINK_H
 #define PETRA_SIM_LINK_H
 

@@ -3,6 +3,7 @@
 #include "backend/ops.h"
 #include "exec/replica_losses.h"
 #include "exec/replica_mean.h"
+#include "exec/worker_replicas.h"
 #include "harness.h"
 #include "sim/executor_virtual.h"
 #include "sim/worker_cost.h"
@@ -169,6 +170,47 @@ START_TEST(the_mean_is_summed_in_the_order_of_replicas) {
 }
 END_TEST
 
+/* A worker that computes nothing: how many actions it was given, a digit for each time. */
+typedef struct counter {
+  petra_worker base;
+  int calls;
+  int64_t takes_ns;
+} counter;
+
+static petra_status count_actions(petra_worker *base, int64_t virtual_ns, const petra_action *actions, int count,
+                                  petra_action_result *results) {
+  counter *c = (counter *)base;
+  ck_assert_int_eq(virtual_ns, 7);
+  c->calls = 10 * c->calls + count;
+  for (int i = 0; i < count; i++) {
+    ck_assert_int_eq(results[i].priced_ns, actions[i].stage); /* as it was given, at every replica */
+    results[i].priced_ns = -1;
+    results[i].version_read = c->takes_ns;
+    results[i].measured_ns = c->takes_ns;
+  }
+  return PETRA_OK;
+}
+
+/* Each replica is given the actions that start together at once, so that they can be done side by side. */
+START_TEST(actions_of_a_group_stay_together) {
+  static const petra_worker_ops ops = {.perform = count_actions};
+  counter counters[2] = {{.base.ops = &ops, .takes_ns = 4}, {.base.ops = &ops, .takes_ns = 9}};
+  petra_worker *const workers[] = {&counters[0].base, &counters[1].base};
+  const petra_stages none[2] = {{0}};
+  const petra_worker_replicas_options options = {2, workers, none};
+  const petra_action actions[] = {
+      {1, PETRA_ACTION_FORWARD, 5}, {2, PETRA_ACTION_BACKWARD, 4}, {3, PETRA_ACTION_FORWARD, 3}};
+  petra_action_result results[3] = {{.priced_ns = 1}, {.priced_ns = 2}, {.priced_ns = 3}};
+  petra_worker *worker;
+  must(petra_worker_replicas_create(&options, &worker));
+  must(worker->ops->perform(worker, 7, actions, 3, results));
+  ck_assert(counters[0].calls == 3 && counters[1].calls == 3);
+  for (int i = 0; i < 3; i++)
+    ck_assert(results[i].version_read == 4 && results[i].measured_ns == 9);
+  petra_worker_replicas_destroy(worker);
+}
+END_TEST
+
 /* --- what is told --- */
 
 /* A digit for each thing that is told: 1 a loss, 2 an evaluation. */
@@ -297,6 +339,22 @@ START_TEST(an_update_waits_for_its_exchange) {
 }
 END_TEST
 
+/* As much comes as goes: 400 bytes take 399 ns alone, and twice that on a link whose two directions wait for each other. */
+START_TEST(an_exchange_takes_both_directions_of_a_measured_link) {
+  static const int64_t bytes[] = {1, 401}, alone[] = {5, 405}, shared[] = {5, 805};
+  const petra_link_times times = {2, bytes, alone}, slower = {2, bytes, shared};
+  simulated s = {.cost = {.forward_ns = 10, .backward_ns = 20, .update_ns = 1, .gradient_bytes = 300},
+                 .fabric = {.latency_ns = 5, .times = &times},
+                 .replicas = 3};
+  int64_t end_ns;
+  must(simulate(&s, &petra_program_sequential, 1, 1, &end_ns));
+  ck_assert_int_eq(end_ns, 70 + 399 + 10 + 1);
+  s.fabric.shared = &slower;
+  must(simulate(&s, &petra_program_sequential, 1, 1, &end_ns));
+  ck_assert_int_eq(end_ns, 70 + 798 + 10 + 1);
+}
+END_TEST
+
 /* What is exchanged while a device computes costs nothing. Two chunks a device (interleaved): stage 3's gradients, on
  * device 1, are complete before the B of stage 1. */
 START_TEST(an_exchange_goes_on_while_its_device_computes) {
@@ -326,8 +384,12 @@ START_TEST(an_exchange_goes_on_while_its_device_computes) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {an_update_takes_the_mean_of_the_replicas, the_mean_is_summed_in_the_order_of_replicas,
-                                an_evaluation_is_told_after_the_losses_before_it, an_update_waits_for_its_exchange,
+  const TTest *const tests[] = {an_update_takes_the_mean_of_the_replicas,
+                                actions_of_a_group_stay_together,
+                                the_mean_is_summed_in_the_order_of_replicas,
+                                an_evaluation_is_told_after_the_losses_before_it,
+                                an_update_waits_for_its_exchange,
+                                an_exchange_takes_both_directions_of_a_measured_link,
                                 an_exchange_goes_on_while_its_device_computes};
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;

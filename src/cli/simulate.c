@@ -161,8 +161,11 @@ static petra_status print_table(const petra_simulated *result) {
   const petra_runlog_simulation *f = &result->figures;
   fputs("network  ", stdout);
   petra_describe_network(config, stdout);
-  printf(", %d stage%s, %lld microbatches of %lld images\nmethod   ", program->stages, program->stages == 1 ? "" : "s",
-         (long long)program->microbatches, (long long)config->data.batch);
+  printf(", %d stage%s, %lld microbatches of ", program->stages, program->stages == 1 ? "" : "s",
+         (long long)program->microbatches);
+  if (config->cluster.replicas > 1)
+    printf("%lld x ", (long long)config->cluster.replicas);
+  printf("%lld images\nmethod   ", (long long)config->data.batch);
   PETRA_TRY(petra_describe_method(config, stdout));
   printf("; program %s, %lld engine%s a device\ncosts    ", result->plan->method.program->name,
          (long long)config->cluster.engines, config->cluster.engines == 1 ? "" : "s");

@@ -44,8 +44,9 @@ static petra_status cut_by_list(const petra_plan *plan, int devices, int ranks, 
   int64_t sum = 0;
   if (list->count != ranks)
     return petra_config_fail(plan->config, "cluster.placement",
-                             "%lld numbers for %d process%s; expected one a process, or [] to balance them",
-                             (long long)list->count, ranks, ranks == 1 ? "" : "es");
+                             "%lld numbers for %d process%s%s; expected one a process, or [] to balance them",
+                             (long long)list->count, ranks, ranks == 1 ? "" : "es",
+                             plan->config->cluster.replicas > 1 ? " of each replica" : "");
   for (int r = 0; r < ranks && sum <= devices; r++) {
     first[r] = (int)sum;
     sum += list->values[r];

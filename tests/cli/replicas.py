@@ -43,6 +43,8 @@ class Replicas(ProgramTest):
         self.good("train", *executed.COMMON, *options, "--output", "one", "--quiet")
         self.assertEqual(self.execute(4, *executed.COMMON, *options, "--output", "many", "--quiet"), (0, "", []))
         self.assertEqual(len(os.listdir(self.path("many/checkpoint"))), 20)
+        _, _, lines = self.execute(4, *executed.COMMON, *options, "--set", "cluster.placement=[4, 2, 4]", "--output", "bad")
+        self.assertIn("3 numbers for 2 processes of each replica; expected one a process", lines[0])
         for ranks in 0, 2:
             self.resumed(ranks, "many", *options)
         with h5py.File(self.path("many/run.h5"), "r") as file:
@@ -99,6 +101,7 @@ class Replicas(ProgramTest):
                 self.assertEqual(sum(stage["bytes_exchanged"] for stage in simulated["stages"]), 4 * sum(elements) * updates)
         self.assertIn("microbatches of 2 x 4 images\n", self.good("inspect", *with_replicas))
         out = self.good("simulate", *with_replicas)
+        self.assertIn(" microbatches of 2 x 4 images\n", out)
         self.assertIn("all of one of 2 replicas, which sends the others", out)
         self.assertIn("a microbatch has 8 images, 4 of each", out)
 
