@@ -7,6 +7,11 @@ EXTRA_DIST += bench/NOTES.md bench/RESULTS.md bench/peer_pytorch_tick.py bench/g
 EXTRA_PROGRAMS += bench/bench_tick
 bench_bench_tick_SOURCES = bench/bench_tick.c
 bench_bench_tick_LDADD = $(PETRA_LDADD)
+EXTRA_DIST += bench/cpu_table.py
+# The table of ticks on the CPU; PEER=PYTHON, one that has PyTorch, puts its ticks beside.
+.PHONY: bench-cpu
+bench-cpu: bench/bench_tick
+	$(PYTHON_INTERPRETER) $(srcdir)/bench/cpu_table.py bench/bench_tick $(PEER:%=--peer %)
 
 # The tick and its operations on a device, whose work goes on after a call has returned: bench_tick looks at the clock in the
 # middle of an action, and its convolutions would each be a launch of its own, so this is another program. make check runs it small

@@ -309,12 +309,19 @@ START_TEST(configs_differ_by_key_and_role) {
   static const struct {
     const char *key;
     petra_config_role role;
-  } others[] = {{"run.name", PETRA_ROLE_PLACE},           {"run.output", PETRA_ROLE_PLACE},
-                {"run.epochs", PETRA_ROLE_LENGTH},        {"run.max_microbatches", PETRA_ROLE_LENGTH},
-                {"run.checkpoint_every", PETRA_ROLE_WAY}, {"data.path", PETRA_ROLE_WAY},
-                {"data.workers", PETRA_ROLE_WAY},         {"run.mode", PETRA_ROLE_WAY},
-                {"cluster.placement", PETRA_ROLE_WAY},    {"cluster.timeout_s", PETRA_ROLE_WAY},
-                {"cluster.transport", PETRA_ROLE_WAY},    {"cluster.gpus", PETRA_ROLE_WAY}};
+  } others[] = {{"run.name", PETRA_ROLE_PLACE},
+                {"run.output", PETRA_ROLE_PLACE},
+                {"run.keep_checkpoint", PETRA_ROLE_PLACE},
+                {"run.epochs", PETRA_ROLE_LENGTH},
+                {"run.max_microbatches", PETRA_ROLE_LENGTH},
+                {"run.checkpoint_every", PETRA_ROLE_WAY},
+                {"data.path", PETRA_ROLE_WAY},
+                {"data.workers", PETRA_ROLE_WAY},
+                {"run.mode", PETRA_ROLE_WAY},
+                {"cluster.placement", PETRA_ROLE_WAY},
+                {"cluster.timeout_s", PETRA_ROLE_WAY},
+                {"cluster.transport", PETRA_ROLE_WAY},
+                {"cluster.gpus", PETRA_ROLE_WAY}};
   petra_config *base = NULL, *values = NULL;
   const petra_config_key *keys = petra_config_keys;
   const int count = petra_config_key_count;

@@ -66,7 +66,7 @@ class CudaInfo(ProgramTest):
         wanted = "there is no CUDA device" if BUILT else "is not in this build"
         self.refused(2, "device.backend: cuda", "device.backend=cuda")
         self.refused(2, wanted, "device.backend=cuda")
-        self.refused(2, wanted, "device.precision=bf16")
+        self.refused(2, wanted, "device.precision=tf32")
 
     def test_precisions_that_a_backend_has_not(self):
         self.refused(2, "device.precision=tf32: tf32 with device.backend: cpu, which computes in fp32, bf16; expected device.backend: cuda",

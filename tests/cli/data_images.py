@@ -136,7 +136,7 @@ class Wrong(ImageTest):
     def wrong(self, name, words):
         """Training and conversion end at the file, and leave nothing; verification counts it and goes on."""
         options = self.set_options(run__epochs=1, data__batch=len(ORDER) + 1, run__eval_every=0)
-        self.bad(1, [name, *words], "train", "images.yaml", "--output", "out", *options)
+        self.bad(1, [name, *words], "train", "images.yaml", "--output", "out", "--quiet", *options)
         self.assertFalse(os.path.exists(self.path("out/weights.h5")))
         self.bad(1, [name, *words], "data", "convert", "images.yaml", "--output", "a.h5")
         self.assertEqual([name for name in os.listdir(self.folder) if name.endswith((".h5", ".tmp"))], [])

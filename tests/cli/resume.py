@@ -154,7 +154,9 @@ class Resume(ProgramTest):
         for sent, every in (signal.SIGINT, 1), (signal.SIGTERM, 0):
             settings = [*longer, f"run.checkpoint_every={every}"]
             command = [PETRA, "train", "c.yaml", *self.options(settings), "--output", "out", "--quiet"]
-            with subprocess.Popen(command, cwd=self.folder, stderr=subprocess.PIPE, text=True) as process:
+            # A shell that runs tests in the background has SIGINT ignored in them, which a training would respect.
+            with subprocess.Popen(command, cwd=self.folder, stderr=subprocess.PIPE, text=True,
+                                  preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as process:
                 while not os.path.exists(self.path("out/checkpoint.h5" if every else "out/run.h5")):
                     time.sleep(0.01)
                 time.sleep(0.2)
