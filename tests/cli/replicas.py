@@ -114,7 +114,7 @@ class Replicas(ProgramTest):
                 ["cluster.replicas", "no gradients to average", "--set", "run.mode=execute", "--set", "cluster.stages=8"]]:
             if "run.mode=execute" in options and not executed.petra_info_says_mpi():
                 continue
-            self.bad(2, [words, options[0]], "train", "small.yaml", *TWO, *options[1:], "--output", "bad")
+            self.bad(2, [words, options[0]], "train", "small.yaml", *TWO, *options[1:], "--output", "bad", env={**os.environ, **executed.ENVIRONMENT})
             self.assertFalse(os.path.exists(self.path("bad")))
         # In an order from a file an update takes as many gradients as method.accumulate says.
         self.write("order.txt", "1: 1F0 1B0 1F1 1B1 1U1\n2: 2B0 2B1 2U1\n")
