@@ -12,14 +12,14 @@ void petra_describe_network(const petra_config *config, FILE *out);
 /* "petra, k = 4, with method.backward_weights: stashed": every other key of the method that has not its default. */
 petra_status petra_describe_method(const petra_config *config, FILE *out);
 
-/* "unit (forward 1 s, backward 2 s, ...)", "roofline of an a100 in fp32", ...; and what changes them: speeds, jitter, stragglers,
+/* "unit (seconds: forward 1, ...)", "roofline of device a100 in fp32, a lower bound", ...; and what changes them: speeds, jitter, stragglers,
  * pauses, failures. */
 petra_status petra_describe_costs(const petra_config *config, FILE *out);
 
 /* "latency 0 s, bandwidth infinite", and what there is of nodes and cards; measured: those of the profile are taken instead. */
 void petra_describe_links(const petra_config *config, bool measured, FILE *out);
 
-/* "stage 1: 18, 16, 14, ..., 0" microbatches: at most `most` numbers, the last one among them; -1 is "none fixed". */
+/* "18, 16, 14, ..., 0": at most `most` numbers, the last one among them. */
 void petra_describe_list(const int64_t *values, int count, int most, FILE *out);
 
 #endif

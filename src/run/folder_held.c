@@ -13,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Any of these is (a part of) a run. In the order in which they are removed: what tells most of a run goes first, so that what a
- * killed process leaves passes for no run. */
+/* Any of these is (a part of) a run. In the order in which they are removed: the log goes first, so that what a
+ * killed process leaves is no log of something else; it is still held, until --overwrite removes the rest. */
 static const char *const marks[] = {"run.h5", "checkpoint.h5", "weights.h5"};
 enum { MARKS = sizeof marks / sizeof *marks, RUN_LOG = 0, CHECKPOINT = 1, WEIGHTS = 2 };
 

@@ -1,4 +1,4 @@
-/* Convolutions of oneDNN 2.x: describe, make, run. onednn.c alone includes oneDNN. */
+/* Convolutions of oneDNN 2 or 3: describe, make, run. onednn*.c alone include oneDNN. */
 #ifndef PETRA_BACKEND_CPU_ONEDNN_H
 #define PETRA_BACKEND_CPU_ONEDNN_H
 
