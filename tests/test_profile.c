@@ -86,14 +86,15 @@ START_TEST(link_round_trip) {
                                                  .time = {1e-6 * i, 2e-6 * i, 3e-6 * i, 4e-6 * i, 5e-6 * i, 8e-6 * i},
                                                  .alone = {9e-7 * i, 8e-7 * i, 7e-7 * i, 6e-7 * i, 5e-7 * i, 4e-7 * i},
                                                  .pack_s = 6e-6 * i,
-                                                 .unpack_s = 7e-6 * i};
+                                                 .unpack_s = 7e-6 * i,
+                                                 .carry_s = 11e-6 * i};
   ck_assert_int_eq(petra_profile_write(FILE_NAME, &written, &ABOUT), PETRA_OK);
   ck_assert_int_eq(petra_profile_read(FILE_NAME, &read), PETRA_OK);
   ck_assert(read->ranks == 3 && read->messages == PETRA_PROFILE_MESSAGES);
   for (int i = 0; i < PETRA_PROFILE_MESSAGES; i++) {
     const petra_profile_message *a = &written.message[i], *b = &read->message[i];
     ck_assert(a->bytes == b->bytes && a->pack_s == b->pack_s && a->unpack_s == b->unpack_s &&
-              a->time.min == b->time.min && a->time.quartile1 == b->time.quartile1 &&
+              a->carry_s == b->carry_s && a->time.min == b->time.min && a->time.quartile1 == b->time.quartile1 &&
               a->time.median == b->time.median && a->time.quartile3 == b->time.quartile3 &&
               a->time.max == b->time.max && a->time.mean == b->time.mean && a->alone.min == b->alone.min &&
               a->alone.quartile3 == b->alone.quartile3 && a->alone.mean == b->alone.mean);

@@ -126,6 +126,7 @@ static json_t *message_json(const petra_profile_message *message) {
   petra_json_set(&object, "bytes", json_integer(message->bytes));
   petra_json_set(&object, "pack_s", petra_json_real(message->pack_s));
   petra_json_set(&object, "unpack_s", petra_json_real(message->unpack_s));
+  petra_json_set(&object, "carry_s", petra_json_real(message->carry_s));
   return object;
 }
 
@@ -177,7 +178,7 @@ static petra_status print_link(const petra_profile *profile) {
   static const petra_table_column columns[] = {{"bytes", PETRA_TABLE_RIGHT},     {"one way ms", PETRA_TABLE_RIGHT},
                                                {"both ways", PETRA_TABLE_RIGHT}, {"quartiles", PETRA_TABLE_RIGHT},
                                                {"MB/s", PETRA_TABLE_RIGHT},      {"pack", PETRA_TABLE_RIGHT},
-                                               {"unpack", PETRA_TABLE_RIGHT}};
+                                               {"unpack", PETRA_TABLE_RIGHT},    {"carry", PETRA_TABLE_RIGHT}};
   petra_table *table;
   if (profile->messages == 0)
     return PETRA_OK;
@@ -191,11 +192,12 @@ static petra_status print_link(const petra_profile *profile) {
     petra_table_cell(table, "%.1f", m->time.mean > 0 ? 1e-6 * (double)m->bytes / m->time.mean : 0);
     petra_table_cell(table, "%.4f", 1e3 * m->pack_s);
     petra_table_cell(table, "%.4f", 1e3 * m->unpack_s);
+    petra_table_cell(table, "%.4f", 1e3 * m->carry_s);
   }
   printf("\nwhile one process computes and the others wait, the stages take %.2f times as long\n",
          alone_ratio(profile));
   printf("\nmessages between %d processes, which measured the stages at the same time; both ways: one of the same size "
-         "the other way; pack, unpack: from and to tensors\n",
+         "the other way; pack, unpack: from and to tensors; carry: taken from what a process computes meanwhile\n",
          (int)profile->ranks);
   return petra_table_print(table, stdout);
 }

@@ -40,6 +40,7 @@ typedef struct petra_profile_message {
   petra_spread time;       /* from one end to the other, with one of the same size the other way */
   petra_spread alone;      /* with nothing the other way: petra_profile.has_alone */
   double pack_s, unpack_s; /* means: a rank's own time to make a message of tensors, and tensors of it */
+  double carry_s; /* mean: what moving it takes from the computing of the rank at either end while all ranks compute */
 } petra_profile_message;
 
 enum { PETRA_PROFILE_MESSAGES = 32 };

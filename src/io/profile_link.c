@@ -20,8 +20,9 @@ static const struct {
 } columns[] = {{"link/time", offsetof(petra_profile_message, time), STATISTICS},
                {"link/alone", offsetof(petra_profile_message, alone), STATISTICS},
                {"link/pack", offsetof(petra_profile_message, pack_s), 1},
-               {"link/unpack", offsetof(petra_profile_message, unpack_s), 1}};
-enum { COLUMNS = sizeof columns / sizeof *columns, ALONE = 1 };
+               {"link/unpack", offsetof(petra_profile_message, unpack_s), 1},
+               {"link/carry", offsetof(petra_profile_message, carry_s), 1}};
+enum { COLUMNS = sizeof columns / sizeof *columns, ALONE = 1, CARRY = 4 };
 _Static_assert(sizeof(petra_spread) == STATISTICS * sizeof(double), "a spread is its columns");
 
 static double *values_of(petra_profile_message *message, int column) {
@@ -127,8 +128,9 @@ petra_status petra_profile_link_read(const petra_hdf5_file *file, petra_profile 
     profile->message[i].bytes = bytes[i];
   }
   profile->has_alone = H5Lexists(file->id, "link/alone", H5P_DEFAULT) > 0;
+  const bool has_carry = H5Lexists(file->id, "link/carry", H5P_DEFAULT) > 0;
   for (int c = 0; c < COLUMNS; c++)
-    if (c != ALONE || profile->has_alone)
+    if ((c != ALONE || profile->has_alone) && (c != CARRY || has_carry))
       PETRA_TRY(read_column(file, c, count, profile));
   profile->messages = (int32_t)count;
   return PETRA_OK;

@@ -32,8 +32,12 @@ libpetra_a_SOURCES += \
 	src/run/probe_log.c src/run/probe_log.h \
 	src/run/profile.h \
 	src/run/profile_alone.c \
+	src/run/profile_copies.c \
+	src/run/profile_copies.h \
 	src/run/profile_link.c \
 	src/run/profile_measure.c \
+	src/run/profile_pipeline.c \
+	src/run/profile_pipeline.h \
 	src/run/rank_links.c src/run/rank_links.h \
 	src/run/rank_times.c src/run/rank_times.h \
 	src/run/ranks.c src/run/ranks.h \

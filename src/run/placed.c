@@ -47,27 +47,32 @@ static double statistic_of(const petra_spread *spread, petra_profile_statistic s
                                                 : spread->mean;
 }
 
-/* Seconds for `bytes` from a list of some by the message sizes of the profile, as petra_link_time_ns. */
-static int64_t copy_ns(const petra_placed *p, int64_t bytes, bool pack) {
+/* What a message of `bytes` takes of the rank that sends it, or gets it: the tensors, and what moving it takes from computing while a
+ * share of the others compute (who waits leaves its core). As petra_link_time_ns from the message sizes of the profile. */
+static int64_t message_ns(const petra_placed *p, int32_t stage, int64_t bytes, bool sends) {
   const petra_profile *profile = p->plan->profile;
+  const double share = p->shares ? p->shares[p->rank_of[stage - 1]] : 1;
   int64_t ns[PETRA_PROFILE_MESSAGES];
-  for (int32_t i = 0; i < profile->messages; i++)
-    ns[i] = petra_nanoseconds(pack ? profile->message[i].pack_s : profile->message[i].unpack_s);
+  for (int32_t i = 0; i < profile->messages; i++) {
+    const petra_profile_message *m = &profile->message[i];
+    ns[i] = petra_nanoseconds((sends ? m->pack_s : m->unpack_s) + share * m->carry_s);
+  }
   return petra_link_time_ns(&(petra_link_times){profile->messages, p->bytes, ns}, bytes);
 }
 
 /* What the rank of a stage spends on messages from and to other ranks, and with replicas on its gradients. */
-static void add_copies(const petra_placed *p, int32_t stage, petra_stage_cost *costs) {
+static void add_messages(const petra_placed *p, int32_t stage, petra_stage_cost *costs) {
   petra_stage_cost *cost = &costs[stage - 1];
   if (p->cluster->executor.replicas > 1)
-    cost->update_ns += copy_ns(p, cost->gradient_bytes, true) + copy_ns(p, cost->gradient_bytes, false);
+    cost->update_ns +=
+        message_ns(p, stage, cost->gradient_bytes, true) + message_ns(p, stage, cost->gradient_bytes, false);
   if (stage > 1 && p->device_of[stage - 1] != p->device_of[stage - 2]) {
-    cost->forward_ns += copy_ns(p, costs[stage - 2].forward_bytes, false);
-    cost->backward_ns += copy_ns(p, cost->backward_bytes, true);
+    cost->forward_ns += message_ns(p, stage, costs[stage - 2].forward_bytes, false);
+    cost->backward_ns += message_ns(p, stage, cost->backward_bytes, true);
   }
   if (stage < p->plan->stages && p->device_of[stage - 1] != p->device_of[stage]) {
-    cost->forward_ns += copy_ns(p, cost->forward_bytes, true);
-    cost->backward_ns += copy_ns(p, costs[stage].backward_bytes, false);
+    cost->forward_ns += message_ns(p, stage, cost->forward_bytes, true);
+    cost->backward_ns += message_ns(p, stage, costs[stage].backward_bytes, false);
   }
 }
 
@@ -126,7 +131,7 @@ static petra_status set_costs(petra_placed *p, petra_profile_statistic statistic
       PETRA_TRY(to_share(p, j, p->shares[p->rank_of[j]], &costs[j]));
   }
   for (int32_t stage = 1; stage <= stages && p->device_of && profile && profile->messages > 0; stage++)
-    add_copies(p, stage, costs);
+    add_messages(p, stage, costs);
   return PETRA_OK;
 }
 

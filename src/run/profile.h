@@ -4,10 +4,11 @@
 
 #include "run/network.h"
 
-/* Times the parts of every stage of the plan on `backend`, as config->profile says, with random images. Whole
- * microbatches go through two sets of stages in turn, first to last and back: one whose stages keep their graphs and
- * one whose stages keep none (reversible blocks are inverted on the way back, others are computed again from their
- * input); what B takes longer in the second is reconstruction. Nothing is trained: the learning rate is 0. Fills the
+/* Times the parts of every stage of the plan on `backend`, as config->profile says, with random images. Microbatches go through
+ * two sets of stages in turn: one whose stages keep their graphs and one whose stages keep none (reversible blocks are
+ * inverted on the way back, others are computed again from their input); what B takes longer in the second is
+ * reconstruction. The set that does as the method has as many microbatches under way as a method with delays, so that each
+ * stage finds its tensors where it does in a training (profile_pipeline.h). Nothing is trained: the learning rate is 0. Fills the
  * `part`s of `out`, one a stage. `ranks` (NULL: none): all of them do this at the same time, sharing what they share in a run, and
  * rank 0 gets the samples of all. */
 petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backend, petra_ranks *ranks, bool quiet,

@@ -3,25 +3,38 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "run/profile.h"
+#include "run/profile_copies.h"
 
+#include <math.h>
 #include <string.h>
+#include <time.h>
 
 enum { LEAST_BYTES = 64, STEP = 8, ENOUGH_BYTES = 1 << 20, FEW_BYTES = 64 << 10, SWAPS = 10, FEW_SWAPS = 4 };
 
 /* What is measured of each size: what a message takes while one of the same size goes the other way, as in a pipeline, and with
- * nothing the other way; and the rank's own time for tensors. */
-enum { TIME, ALONE, PACK, UNPACK, KINDS };
+ * nothing the other way; the rank's own time for tensors; and what moving it takes from the rank's computing. */
+enum { TIME, ALONE, PACK, UNPACK, CARRY, KINDS };
+
+/* While a rank computes: messages under way each way (a way has two buffers), what it computes with (32 KiB of f32), and the least time of it. */
+enum { CARRIED = 2 };
+static const int32_t LOAD_SHAPE[4] = {1, 32, 16, 16};
+static const double LOAD_S = 0.04;
+
+/* The ways from and to a neighbour. */
+typedef struct neighbour {
+  petra_way *out, *in;
+  int64_t number; /* of the next message */
+} neighbour;
 
 typedef struct measurement {
   petra_ranks *ranks;
   petra_backend *backend;
   int sizes, repetitions, warmup;
   int64_t bytes[PETRA_PROFILE_MESSAGES];
-  double *samples; /* [kind][size][repetition]; negative: not measured here */
+  double *samples; /* [kind][size][repetition]; NaN: not measured here */
   double *pooled;  /* at rank 0: [kind][size][rank][repetition] */
-  char *host;
-  petra_way *out, *in;
-  int64_t number; /* of the next message */
+  neighbour above, below;
+  neighbour *other; /* of the two, the one that is measured with */
 } measurement;
 
 static double *samples_of(measurement *m, int kind, int size) {
@@ -44,22 +57,22 @@ static void choose_sizes(measurement *m, const petra_plan *plan) {
 
 static petra_status send(measurement *m, int64_t bytes) {
   void *buffer;
-  PETRA_TRY(petra_way_buffer(m->out, m->number - 1, "room for a message of the profile", &buffer));
-  return petra_way_send(m->out, m->number, (size_t)bytes);
+  PETRA_TRY(petra_way_buffer(m->other->out, m->other->number - 1, "room for a message of the profile", &buffer));
+  return petra_way_send(m->other->out, m->other->number, (size_t)bytes);
 }
 
 static petra_status receive(measurement *m) {
   const void *data;
   size_t size;
-  PETRA_TRY(petra_way_take(m->in, m->number, "a message of the profile", &data, &size));
-  return petra_way_done(m->in, m->number);
+  PETRA_TRY(petra_way_take(m->other->in, m->other->number, "a message of the profile", &data, &size));
+  return petra_way_done(m->other->in, m->other->number);
 }
 
 /* One each way at the same time. */
 static petra_status swap(measurement *m, int64_t bytes) {
   PETRA_TRY(send(m, bytes));
   PETRA_TRY(receive(m));
-  m->number++;
+  m->other->number++;
   return PETRA_OK;
 }
 
@@ -84,7 +97,7 @@ static petra_status echo(measurement *m, int64_t bytes, bool sends) {
   PETRA_TRY(receive(m));
   if (!sends)
     PETRA_TRY(send(m, m->bytes[0]));
-  m->number++;
+  m->other->number++;
   return PETRA_OK;
 }
 
@@ -122,9 +135,9 @@ static petra_status time_pair(measurement *m, int lower) {
   if (rank != lower && rank != lower + 1)
     return PETRA_OK;
   const int other = first ? lower + 1 : lower;
-  m->number = 0;
-  PETRA_TRY(petra_carrier_way_out(m->ranks->carrier, other, 2 * lower + !first, capacity, &m->out));
-  PETRA_TRY(petra_carrier_way_in(m->ranks->carrier, other, 2 * lower + first, capacity, &m->in));
+  m->other = first ? &m->above : &m->below;
+  PETRA_TRY(petra_carrier_way_out(m->ranks->carrier, other, 2 * lower + !first, capacity, &m->other->out));
+  PETRA_TRY(petra_carrier_way_in(m->ranks->carrier, other, 2 * lower + first, capacity, &m->other->in));
   for (int i = 0; i < m->sizes; i++) {
     PETRA_TRY(time_size(m, i));
     PETRA_TRY(time_alone(m, i, first));
@@ -133,35 +146,90 @@ static petra_status time_pair(measurement *m, int lower) {
   return PETRA_OK;
 }
 
-/* --- tensors --- */
+/* --- messages while the rank computes --- */
 
-static petra_status copy(measurement *m, petra_tensor *tensor, int size) {
-  const petra_host_type type = m->backend->element_bytes[PETRA_TENSOR_ACTIVATION] > 4 ? PETRA_HOST_F64 : PETRA_HOST_F32;
-  for (int r = -m->warmup; r < m->repetitions; r++) {
-    const double start_s = petra_clock_s();
-    PETRA_TRY(petra_op_download(m->backend, tensor, m->host, type));
-    const double packed_s = petra_clock_s();
-    PETRA_TRY(petra_op_upload(m->backend, tensor, m->host, type));
-    PETRA_TRY(petra_backend_synchronize(m->backend));
-    if (r < 0)
-      continue;
-    samples_of(m, PACK, size)[r] = packed_s - start_s;
-    samples_of(m, UNPACK, size)[r] = petra_clock_s() - packed_s;
+typedef struct load {
+  petra_tensor *tensor; /* in the caches: the cores are what is shared */
+  int64_t times;
+} load;
+
+/* Of this thread. */
+static double cpu_s(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Seconds in all; *lost_s: of them those in which this thread did not run. */
+static petra_status compute(const measurement *m, const load *l, double *seconds, double *lost_s) {
+  const double start_s = petra_clock_s(), start_cpu_s = cpu_s();
+  for (int64_t i = 0; i < l->times; i++)
+    PETRA_TRY(petra_op_fill(m->backend, l->tensor, 0.5));
+  PETRA_TRY(petra_backend_synchronize(m->backend));
+  *seconds = petra_clock_s() - start_s;
+  *lost_s = *seconds - (cpu_s() - start_cpu_s);
+  return PETRA_OK;
+}
+
+/* Enough for the messages to be moved meanwhile. */
+static petra_status choose_load(measurement *m, load *l) {
+  const int last = m->sizes - 1;
+  const double message_s = petra_profile_spread(samples_of(m, TIME, last), (size_t)m->repetitions).mean;
+  const double wanted_s = 4 * CARRIED * message_s > LOAD_S ? 4 * CARRIED * message_s : LOAD_S;
+  double seconds = 0, lost_s;
+  for (l->times = 64; seconds < LOAD_S / 4; l->times *= 2)
+    PETRA_TRY(compute(m, l, &seconds, &lost_s));
+  l->times = (int64_t)((double)l->times / 2 * wanted_s / seconds) + 1;
+  return PETRA_OK;
+}
+
+static petra_status send_all(measurement *m) {
+  neighbour *other = m->other;
+  for (int i = 0; i < CARRIED; i++) {
+    void *buffer;
+    PETRA_TRY(petra_way_buffer(other->out, other->number - CARRIED + i, "room for a message of the profile", &buffer));
+    PETRA_TRY(petra_way_send(other->out, other->number + i, (size_t)m->bytes[m->sizes - 1]));
   }
   return PETRA_OK;
 }
 
-/* A tensor of so many bytes: images of 16 channels and 8 x 8, or one pixel. */
-static petra_status time_copies(measurement *m, int size) {
-  const int64_t wide = m->backend->element_bytes[PETRA_TENSOR_ACTIVATION] > 4 ? 8 : 4, elements = m->bytes[size] / wide;
-  const int32_t many[4] = {(int32_t)(elements / 1024), 16, 8, 8}, few[4] = {1, (int32_t)elements, 1, 1};
-  petra_tensor *tensor;
-  PETRA_TRY(petra_tensor_create(m->backend, PETRA_TENSOR_ACTIVATION, elements >= 1024 ? many : few, NULL,
-                                PETRA_MEMORY_WORKSPACE, &tensor));
-  petra_status status = petra_op_fill(m->backend, tensor, 0.5);
+/* How much longer a rank does not run when CARRIED of the largest messages leave and as many come while it computes: for one of
+ * them; for the smaller ones by their lengths, as it would be lost in noise. */
+static petra_status carry(measurement *m, const load *l, int repetition) {
+  double seconds, plain_s, carrying_s;
+  PETRA_TRY(compute(m, l, &seconds, &plain_s));
+  if (m->other)
+    PETRA_TRY(send_all(m));
+  PETRA_TRY(compute(m, l, &seconds, &carrying_s));
+  for (int i = 0; i < CARRIED && m->other; i++, m->other->number++)
+    PETRA_TRY(receive(m));
+  for (int i = 0; i < m->sizes && m->other && repetition >= 0; i++) {
+    const double part = (double)m->bytes[i] / (double)m->bytes[m->sizes - 1];
+    samples_of(m, CARRY, i)[repetition] = part * (carrying_s - plain_s) / (2 * CARRIED);
+  }
+  return PETRA_OK;
+}
+
+/* All ranks compute, as where all are busy; those of a pair carry messages besides. First each second pair, then the others. */
+static petra_status time_carrying(measurement *m, const load *l) {
+  const int rank = m->ranks->rank;
+  for (int turn = 0; turn < 2 && turn + 1 < m->ranks->count; turn++) {
+    neighbour *other = rank % 2 == turn ? &m->above : &m->below;
+    m->other = other->out ? other : NULL;
+    for (int r = -m->warmup; r < m->repetitions; r++)
+      PETRA_TRY(carry(m, l, r));
+  }
+  return PETRA_OK;
+}
+
+static petra_status measure_carrying(measurement *m) {
+  load l;
+  PETRA_TRY(
+      petra_tensor_create(m->backend, PETRA_TENSOR_ACTIVATION, LOAD_SHAPE, NULL, PETRA_MEMORY_WORKSPACE, &l.tensor));
+  petra_status status = choose_load(m, &l);
   if (status == PETRA_OK)
-    status = copy(m, tensor, size);
-  petra_tensor_release(&tensor);
+    status = time_carrying(m, &l);
+  petra_tensor_release(&l.tensor);
   return status;
 }
 
@@ -182,7 +250,7 @@ static petra_spread spread_of(measurement *m, int kind, int size) {
   double *samples = m->pooled + ((size_t)kind * (size_t)m->sizes + (size_t)size) * (size_t)all;
   int count = 0;
   for (int i = 0; i < all; i++)
-    if (samples[i] >= 0)
+    if (!isnan(samples[i]))
       samples[count++] = samples[i];
   return petra_profile_spread(samples, (size_t)count);
 }
@@ -194,15 +262,18 @@ static void summarise(measurement *m, petra_profile *out) {
                                               .time = spread_of(m, TIME, i),
                                               .alone = spread_of(m, ALONE, i),
                                               .pack_s = spread_of(m, PACK, i).mean,
-                                              .unpack_s = spread_of(m, UNPACK, i).mean};
+                                              .unpack_s = spread_of(m, UNPACK, i).mean,
+                                              .carry_s = fmax(0, spread_of(m, CARRY, i).mean)};
 }
 
+/* One pair at a time, but for what is measured while all compute. */
 static petra_status measure(measurement *m) {
   for (int i = 0; i < m->sizes; i++)
-    PETRA_TRY(time_copies(m, i));
-  for (int lower = 0; lower + 1 < m->ranks->count; lower++) /* one pair at a time */
+    PETRA_TRY(petra_profile_measure_copies(m->backend, m->bytes[i], m->warmup, m->repetitions, samples_of(m, PACK, i),
+                                           samples_of(m, UNPACK, i)));
+  for (int lower = 0; lower + 1 < m->ranks->count; lower++)
     PETRA_TRY(petra_ranks_agree(m->ranks, time_pair(m, lower), NULL));
-  return PETRA_OK;
+  return measure_carrying(m);
 }
 
 petra_status petra_profile_measure_link(const petra_plan *plan, petra_backend *backend, petra_ranks *ranks,
@@ -214,11 +285,10 @@ petra_status petra_profile_measure_link(const petra_plan *plan, petra_backend *b
   petra_status status;
   choose_sizes(&m, plan);
   const size_t samples = (size_t)KINDS * (size_t)m.sizes * (size_t)m.repetitions;
-  PETRA_TRY_GOTO(status, petra_allocate(&m.host, (size_t)m.bytes[m.sizes - 1], 1), done);
   PETRA_TRY_GOTO(status, petra_allocate(&m.samples, samples, sizeof *m.samples), done);
   PETRA_TRY_GOTO(status, petra_allocate(&m.pooled, samples * (size_t)ranks->count, sizeof *m.pooled), done);
   for (size_t i = 0; i < samples; i++)
-    m.samples[i] = -1;
+    m.samples[i] = NAN;
   PETRA_TRY_GOTO(status, measure(&m), done);
   PETRA_TRY_GOTO(status, petra_ranks_gather(ranks, m.samples, samples * sizeof *m.samples, pool, &m), done);
   if (ranks->rank == 0)
@@ -226,6 +296,5 @@ petra_status petra_profile_measure_link(const petra_plan *plan, petra_backend *b
 done:
   petra_free(m.pooled);
   petra_free(m.samples);
-  petra_free(m.host);
   return status;
 }

@@ -5,6 +5,7 @@
 #include "base/progress.h"
 #include "base/rng.h"
 #include "run/profile.h"
+#include "run/profile_pipeline.h"
 
 #include <gsl/gsl_sort.h>
 #include <gsl/gsl_statistics_double.h>
@@ -17,173 +18,68 @@ typedef struct measurement {
   const petra_plan *plan;
   petra_backend *backend;
   int stages, repetitions, accumulate;
-  petra_stage **stage[SETS];
-  petra_tensor *images;
+  petra_profile_pipeline *set[SETS];
+  double *pixels;
   int32_t *labels;
-  int64_t microbatch; /* the next one, of both sets */
-  /* Seconds of the last microbatch. */
-  double *forward[SETS], *backward[SETS], *update[SETS];
-  petra_block_graph *graph;          /* per block; of those of the last stage */
-  double head_forward, body_forward; /* of the last stage: all of it; its blocks below the head */
-  double *samples;                   /* [stage][part][repetition] */
+  double *samples; /* [stage][part][repetition] */
 } measurement;
-
-/* The time once the device has done what it was told; a failure shows with the next operation. */
-static double clock_s(const measurement *m) {
-  (void)petra_backend_synchronize(m->backend);
-  return petra_clock_s();
-}
 
 static double *samples_of(const measurement *m, int stage, int part) {
   return m->samples + ((size_t)stage * PETRA_PROFILE_PARTS + (size_t)part) * (size_t)m->repetitions;
 }
 
-static petra_status create_stages(measurement *m, int set) {
-  const petra_plan *plan = m->plan;
-  const size_t stages = (size_t)m->stages;
-  PETRA_TRY(petra_allocate(&m->stage[set], stages, sizeof(petra_stage *)));
-  PETRA_TRY(petra_allocate(&m->forward[set], stages, sizeof(double)));
-  PETRA_TRY(petra_allocate(&m->backward[set], stages, sizeof(double)));
-  PETRA_TRY(petra_allocate(&m->update[set], stages, sizeof(double)));
-  for (int j = 0; j < m->stages; j++) {
-    const petra_stage_options options = {
-        .model = &plan->model,
-        .number = j + 1,
-        .first = plan->partition.first[j],
-        .end = plan->partition.first[j + 1],
-        .backend = m->backend,
-        .rule = {.forward_weights = PETRA_WEIGHTS_LATEST,
-                 .backward_weights = PETRA_WEIGHTS_LATEST,
-                 .invert_weights = PETRA_WEIGHTS_LATEST,
-                 .keep = set == WITH_GRAPH ? PETRA_KEEP_GRAPH : PETRA_KEEP_NOTHING,
-                 .invert = set == WITHOUT_GRAPH && plan->model.family == PETRA_FAMILY_REVNET,
-                 .accumulate = m->accumulate},
-        .optim = petra_optim_from_config(plan->config)};
-    PETRA_TRY(petra_stage_create(&options, &m->stage[set][j]));
-    PETRA_TRY(petra_stage_initialise(m->stage[set][j], (uint64_t)plan->config->run.seed));
-  }
-  return PETRA_OK;
-}
-
 /* Images of normally distributed pixels; labels in turn. */
 static petra_status create_batch(measurement *m) {
   const petra_model *model = &m->plan->model;
-  int32_t batch = (int32_t)m->plan->config->data.batch;
+  const int32_t batch = (int32_t)m->plan->config->data.batch;
   int32_t shape[4];
-  petra_block_input_shape(&model->blocks[0], batch, shape);
-  double *pixels;
   petra_rng rng;
-  PETRA_TRY(petra_tensor_create(m->backend, PETRA_TENSOR_ACTIVATION, shape, NULL, PETRA_MEMORY_MESSAGES, &m->images));
+  petra_block_input_shape(&model->blocks[0], batch, shape);
+  const size_t pixels = (size_t)shape[0] * (size_t)shape[1] * (size_t)shape[2] * (size_t)shape[3];
   PETRA_TRY(petra_allocate(&m->labels, (size_t)batch, sizeof *m->labels));
-  PETRA_TRY(petra_allocate(&pixels, (size_t)m->images->elements, sizeof *pixels));
+  PETRA_TRY(petra_allocate(&m->pixels, pixels, sizeof *m->pixels));
   petra_rng_init(&rng, (uint64_t)m->plan->config->run.seed, PETRA_RNG_PROFILE, 0, 0);
-  for (int64_t i = 0; i < m->images->elements; i++)
-    pixels[i] = petra_rng_normal(&rng);
+  for (size_t i = 0; i < pixels; i++)
+    m->pixels[i] = petra_rng_normal(&rng);
   for (int32_t i = 0; i < batch; i++)
     m->labels[i] = i % model->classes;
-  petra_status status = petra_op_upload(m->backend, m->images, pixels, PETRA_HOST_F64);
-  petra_free(pixels);
-  return status;
+  return PETRA_OK;
 }
 
-/* The forward part of the last stage's action, block by block: petra_stage_loss does it together with B. It is timed
- * in the pass whose petra_stage_loss is not: what comes second finds its tensors in the cache. */
-static petra_status time_last_forward(measurement *m, const petra_message *in) {
+/* The set whose stages do as the method's. */
+static int own_set(const measurement *m) {
+  return m->plan->method.recomputes ? WITHOUT_GRAPH : WITH_GRAPH;
+}
+
+/* The method's own set goes as the method does; the other one, which may need much more memory so, a microbatch at a time. */
+static petra_status create_set(measurement *m, int set) {
   const petra_plan *plan = m->plan;
-  const petra_compute compute = {.backend = m->backend};
-  petra_stage *stage = m->stage[WITHOUT_GRAPH][m->stages - 1];
-  petra_streams streams = petra_streams_retain(&in->streams), next;
-  petra_loss loss;
-  const petra_target target = {m->labels, &loss};
-  petra_status status = PETRA_OK;
-  int head = plan->model.block_count - 1;
-  double start_s = clock_s(m);
-  m->body_forward = 0;
-  for (int b = plan->partition.first[m->stages - 1]; b <= head; b++) {
-    const petra_block *block = &plan->model.blocks[b];
-    petra_tensor *parameters[PETRA_BLOCK_TENSORS];
-    for (int i = 0; i < petra_block_parameter_count(block); i++)
-      parameters[i] = petra_stage_tensor(stage, b, false, i);
-    if (b == head)
-      m->body_forward = clock_s(m) - start_s;
-    PETRA_TRY_GOTO(status, petra_block_forward(&compute, block, parameters, &streams, &target, &m->graph[b], &next),
-                   done);
-    petra_streams_release(&streams);
-    streams = next;
-  }
-  m->head_forward = clock_s(m) - start_s;
-done:
-  for (int b = 0; b <= head; b++)
-    petra_block_graph_release(&m->graph[b]);
-  petra_streams_release(&streams);
-  return status;
+  const bool delays = petra_method_distance(&plan->method, plan->stages, 0) != 0;
+  const petra_profile_pipeline_options options = {.plan = plan,
+                                                  .backend = m->backend,
+                                                  .graph = set == WITH_GRAPH,
+                                                  .flows = set == own_set(m) && delays,
+                                                  .accumulate = m->accumulate,
+                                                  .pixels = m->pixels,
+                                                  .labels = m->labels};
+  return petra_profile_pipeline_create(&options, &m->set[set]);
 }
 
-/* F of all stages but the last; *message becomes its input. */
-static petra_status go_up(measurement *m, int set, petra_message *message) {
-  *message = (petra_message){{{petra_tensor_retain(m->images), NULL}}, {{NULL, NULL}}};
-  for (int j = 0; j < m->stages - 1; j++) {
-    petra_message out = {{{NULL, NULL}}, {{NULL, NULL}}};
-    double start_s = clock_s(m);
-    petra_status status = petra_stage_forward(m->stage[set][j], m->microbatch, message, &out);
-    m->forward[set][j] = clock_s(m) - start_s;
-    petra_message_release(message);
-    PETRA_TRY(status);
-    *message = out;
-  }
-  return PETRA_OK;
-}
-
-/* The last stage's action and B of the others. */
-static petra_status go_down(measurement *m, int set, petra_message *message) {
-  petra_loss loss;
-  for (int j = m->stages - 1; j >= 0; j--) {
-    petra_message out = {{{NULL, NULL}}, {{NULL, NULL}}};
-    petra_stage *stage = m->stage[set][j];
-    double start_s = clock_s(m);
-    petra_status status = j == m->stages - 1 ? petra_stage_loss(stage, m->microbatch, message, m->labels, &out, &loss)
-                                             : petra_stage_backward(stage, m->microbatch, message, &out);
-    m->backward[set][j] = clock_s(m) - start_s;
-    petra_message_release(message);
-    PETRA_TRY(status);
-    *message = out;
-  }
-  petra_message_release(message);
-  return PETRA_OK;
-}
-
-/* A microbatch up and down; after the last one that is accumulated, the updates. */
-static petra_status pass(measurement *m, int set) {
-  for (int i = 0; i < m->accumulate; i++, m->microbatch++) {
-    petra_message message;
-    PETRA_TRY(go_up(m, set, &message));
-    petra_status status = set == WITHOUT_GRAPH ? time_last_forward(m, &message) : PETRA_OK;
-    if (status != PETRA_OK) {
-      petra_message_release(&message);
-      return status;
-    }
-    PETRA_TRY(go_down(m, set, &message));
-  }
-  for (int j = 0; j < m->stages; j++) {
-    double start_s = clock_s(m);
-    PETRA_TRY(petra_stage_update(m->stage[set][j], 0));
-    m->update[set][j] = clock_s(m) - start_s;
-  }
-  return PETRA_OK;
-}
-
-/* What the two passes say of each part. */
+/* What the two sets say of each part. */
 static void record(measurement *m, int repetition) {
-  int last = m->stages - 1;
-  int forward_set = m->plan->method.recomputes ? WITHOUT_GRAPH : WITH_GRAPH;
+  const int last = m->stages - 1;
+  const petra_profile_times *without = petra_profile_pipeline_times(m->set[WITHOUT_GRAPH]),
+                            *with = petra_profile_pipeline_times(m->set[WITH_GRAPH]),
+                            *own = petra_profile_pipeline_times(m->set[own_set(m)]);
+  double head_s, body_s;
+  petra_profile_pipeline_head(m->set[WITHOUT_GRAPH], &head_s, &body_s);
   for (int j = 0; j <= last; j++) {
-    double forward = j < last ? m->forward[forward_set][j] : m->head_forward;
-    double with_graph = m->backward[WITH_GRAPH][j];
+    const double forward = j < last ? own[j].forward : head_s;
     samples_of(m, j, PETRA_PROFILE_FORWARD)[repetition] = forward;
-    samples_of(m, j, PETRA_PROFILE_BACKWARD)[repetition] = j < last ? with_graph : with_graph - forward;
+    samples_of(m, j, PETRA_PROFILE_BACKWARD)[repetition] = j < last ? with[j].backward : with[j].backward - forward;
     samples_of(m, j, PETRA_PROFILE_RECONSTRUCT)[repetition] =
-        j < last ? m->backward[WITHOUT_GRAPH][j] - with_graph : m->body_forward;
-    samples_of(m, j, PETRA_PROFILE_UPDATE)[repetition] = m->update[WITH_GRAPH][j];
+        j < last ? without[j].backward - with[j].backward : body_s;
+    samples_of(m, j, PETRA_PROFILE_UPDATE)[repetition] = own[j].update;
   }
 }
 
@@ -265,9 +161,13 @@ static petra_status repeat(measurement *m, bool quiet) {
   petra_progress progress;
   petra_status status = PETRA_OK;
   petra_progress_init(&progress, stderr, quiet ? PETRA_PROGRESS_QUIET : PETRA_PROGRESS_AUTO);
+  for (int set = 0; set < SETS; set++)
+    for (int t = petra_profile_pipeline_filling(m->set[set]); t > 0; t--)
+      PETRA_TRY_GOTO(status, petra_profile_pipeline_tick(m->set[set]), done);
   for (int64_t r = -warmup; r < m->repetitions; r++) {
     for (int set = 0; set < SETS; set++)
-      PETRA_TRY_GOTO(status, pass(m, set), done);
+      for (int i = 0; i < m->accumulate; i++)
+        PETRA_TRY_GOTO(status, petra_profile_pipeline_tick(m->set[set]), done);
     if (r >= 0)
       record(m, (int)r);
     for (int j = 0; j < m->stages; j++) {
@@ -365,25 +265,17 @@ petra_status petra_profile_measure(const petra_plan *plan, petra_backend *backen
   petra_status status;
   size_t samples = (size_t)m.stages * PETRA_PROFILE_PARTS * (size_t)m.repetitions;
   PETRA_TRY_GOTO(status, petra_allocate(&m.samples, samples, sizeof *m.samples), done);
-  PETRA_TRY_GOTO(status, petra_allocate(&m.graph, (size_t)plan->model.block_count, sizeof *m.graph), done);
-  for (int set = 0; set < SETS; set++)
-    PETRA_TRY_GOTO(status, create_stages(&m, set), done);
   PETRA_TRY_GOTO(status, create_batch(&m), done);
+  for (int set = 0; set < SETS; set++)
+    PETRA_TRY_GOTO(status, create_set(&m, set), done);
   PETRA_TRY_GOTO(status, repeat(&m, quiet), done);
   if (ranks)
     PETRA_TRY_GOTO(status, gather(&m, ranks), done);
   summarise(&m, out);
 done:
-  petra_tensor_release(&m.images);
-  for (int set = 0; set < SETS; set++) {
-    for (int j = 0; m.stage[set] && j < m.stages; j++)
-      petra_stage_destroy(m.stage[set][j]);
-    petra_free(m.stage[set]);
-    petra_free(m.forward[set]);
-    petra_free(m.backward[set]);
-    petra_free(m.update[set]);
-  }
-  petra_free(m.graph);
+  for (int set = 0; set < SETS; set++)
+    petra_profile_pipeline_destroy(m.set[set]);
+  petra_free(m.pixels);
   petra_free(m.labels);
   petra_free(m.samples);
   return status;

@@ -126,7 +126,7 @@ class Link(ProgramTest):
         self.priced = ["small.yaml", "--set", "cluster.cost.model=profile", "--set", "cluster.cost.profile=p.h5", "--set",
                        "run.max_microbatches=60", "--set", "run.eval_every=0"]
 
-    def change(self, times=(0.001, 0.003, 0.009), sizes=(64, 1064, 4064), pack=0.0, unpack=0.0, spread=(0.5, 1, 2), alone=None):
+    def change(self, times=(0.001, 0.003, 0.009), sizes=(64, 1064, 4064), pack=0.0, unpack=0.0, spread=(0.5, 1, 2), alone=None, carry=None):
         """Costs of round numbers in place of the measured ones, and a link. alone: times of messages with nothing the other way, and by how
         much faster stages are while the other process waits."""
         with h5py.File(self.path("p.h5"), "r+") as file:
@@ -147,6 +147,8 @@ class Link(ProgramTest):
                         file[f"alone/{part}"] = file["stages"][part][:] * alone[1]
             file["link/pack"] = [pack] * len(times)
             file["link/unpack"] = [unpack] * len(times)
+            if carry is not None:
+                file["link/carry"] = [carry] * len(times)
         self.unseal("p.h5")
 
     def simulate(self, *options):
@@ -172,6 +174,8 @@ class Link(ProgramTest):
         self.assertAlmostEqual(inside["time_per_microbatch_s"], 0.310, places=8)  # all updates, no message
         self.change(pack=0.002, unpack=0.0005)  # twice each
         self.assertAlmostEqual(self.simulate(*sequential)["time_per_microbatch_s"] - found["time_per_microbatch_s"], 0.005, places=6)
+        self.change(carry=0.003)  # at both ends of both messages
+        self.assertAlmostEqual(self.simulate(*sequential)["time_per_microbatch_s"] - found["time_per_microbatch_s"], 0.012, places=6)
 
     def test_alone(self):
         """One process at a time: all takes what it takes alone. Together: between the two, by how much they overlap."""
@@ -185,6 +189,8 @@ class Link(ProgramTest):
         # The updates of the upper stages alone go on while the lower ones begin; quartiles as before.
         self.assertAlmostEqual(found["time_per_microbatch_low_s"], found["time_per_microbatch_s"] / 2, delta=1e-5)
         self.assertAlmostEqual(found["time_per_microbatch_high_s"], 2 * found["time_per_microbatch_s"], delta=1e-5)
+        self.change(alone=((0.001, 0.002, 0.005), 0.8), carry=0.003)  # the other process waits, and its core carries
+        self.assertAlmostEqual(self.simulate(*sequential)["time_per_microbatch_s"], found["time_per_microbatch_s"], delta=5e-5)
         times, busy = {}, {}
         for placement in [5, 5], [9, 1]:
             for name, alone in ("together", None), ("alone", ((0.001, 0.003, 0.009), 0.8)), ("same", ((0.001, 0.003, 0.009), 1)):
@@ -218,6 +224,7 @@ class Link(ProgramTest):
         for change, words in [
                 (lambda f: f["link/time"].__setitem__((1, 2), -1.0), "/link: message size 2: expected rising sizes, and times of 0 .."),
                 (lambda f: f["link/pack"].__setitem__(0, float("nan")), "/link: message size 1: expected"),
+                (lambda f: f["link"].__setitem__("carry", [0.0, 1.0]), "/link/carry is missing, or of another shape"),
                 (lambda f: f["link/bytes"].__setitem__(1, 64), "/link: message size 2: expected rising sizes"),
                 (lambda f: f["link/bytes"].__setitem__(0, 0), "/link: message size 1: expected rising sizes"),
                 (lambda f: f["link"].__delitem__("time"), "/link/time is missing"),

@@ -135,6 +135,8 @@ class Rehearsal(ProgramTest):
             self.assertTrue((alone >= 0).all() and (numpy.diff(alone[:, :5]) >= 0).all() and alone[-1, 2] > 0)
             self.assertTrue((file["alone/forward"][:] > 0).all() and file["alone/update"].shape == (10,))
             self.assertTrue((file["link/pack"][:] > 0).all() and (file["link/unpack"][:] > 0).all())
+            carry = file["link/carry"][:]  # by the lengths of the messages
+            self.assertTrue((carry >= 0).all() and numpy.allclose(carry, carry[-1] * sizes / sizes[-1]))
             self.assertEqual(list(file["link/time"].attrs["columns"]), ["minimum", "first quartile", "median", "third quartile", "maximum", "mean"])
             self.assertTrue((file["spread/forward"][:, 0] <= file["stages/forward"][:]).all())
         train = ["small.yaml", "--set", "run.checkpoint_every=0", "--set", "cluster.cost.model=profile", "--set", "cluster.cost.profile=p.h5",
