@@ -7,7 +7,6 @@
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 enum { LEAST_BYTES = 64, STEP = 8, ENOUGH_BYTES = 1 << 20, FEW_BYTES = 64 << 10, SWAPS = 10, FEW_SWAPS = 4 };
 
@@ -153,36 +152,6 @@ typedef struct load {
   int64_t times;
 } load;
 
-/* Of this thread. */
-static double cpu_s(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-/* Seconds in all; *lost_s: of them those in which this thread did not run. */
-static petra_status compute(const measurement *m, const load *l, double *seconds, double *lost_s) {
-  const double start_s = petra_clock_s(), start_cpu_s = cpu_s();
-  for (int64_t i = 0; i < l->times; i++)
-    PETRA_TRY(petra_op_fill(m->backend, l->tensor, 0.5));
-  PETRA_TRY(petra_backend_synchronize(m->backend));
-  *seconds = petra_clock_s() - start_s;
-  *lost_s = *seconds - (cpu_s() - start_cpu_s);
-  return PETRA_OK;
-}
-
-/* Enough for the messages to be moved meanwhile. */
-static petra_status choose_load(measurement *m, load *l) {
-  const int last = m->sizes - 1;
-  const double message_s = petra_profile_spread(samples_of(m, TIME, last), (size_t)m->repetitions).mean;
-  const double wanted_s = 4 * CARRIED * message_s > LOAD_S ? 4 * CARRIED * message_s : LOAD_S;
-  double seconds = 0, lost_s;
-  for (l->times = 64; seconds < LOAD_S / 4; l->times *= 2)
-    PETRA_TRY(compute(m, l, &seconds, &lost_s));
-  l->times = (int64_t)((double)l->times / 2 * wanted_s / seconds) + 1;
-  return PETRA_OK;
-}
-
 static petra_status send_all(measurement *m) {
   neighbour *other = m->other;
   for (int i = 0; i < CARRIED; i++) {
@@ -193,19 +162,44 @@ static petra_status send_all(measurement *m) {
   return PETRA_OK;
 }
 
-/* How much longer a rank does not run when CARRIED of the largest messages leave and as many come while it computes: for one of
- * them; for the smaller ones by their lengths, as it would be lost in noise. */
-static petra_status carry(measurement *m, const load *l, int repetition) {
-  double seconds, plain_s, carrying_s;
-  PETRA_TRY(compute(m, l, &seconds, &plain_s));
+/* Both ranks of a pair at the same time; `carries`: with messages under way. */
+static petra_status compute(measurement *m, const load *l, bool carries, double *seconds) {
   if (m->other)
+    PETRA_TRY(swap(m, m->bytes[0]));
+  if (m->other && carries)
     PETRA_TRY(send_all(m));
-  PETRA_TRY(compute(m, l, &seconds, &carrying_s));
+  const double start_s = petra_clock_s();
+  for (int64_t i = 0; i < l->times; i++)
+    PETRA_TRY(petra_op_fill(m->backend, l->tensor, 0.5));
+  PETRA_TRY(petra_backend_synchronize(m->backend));
+  *seconds = petra_clock_s() - start_s;
+  return PETRA_OK;
+}
+
+/* Enough for the messages to be moved meanwhile. */
+static petra_status choose_load(measurement *m, load *l) {
+  const int last = m->sizes - 1;
+  const double message_s = petra_profile_spread(samples_of(m, TIME, last), (size_t)m->repetitions).mean;
+  const double wanted_s = 1.5 * CARRIED * message_s > LOAD_S ? 1.5 * CARRIED * message_s : LOAD_S;
+  double seconds = 0;
+  for (l->times = 64; seconds < LOAD_S / 4; l->times *= 2)
+    PETRA_TRY(compute(m, l, false, &seconds));
+  l->times = (int64_t)((double)l->times / 2 * wanted_s / seconds) + 1;
+  return PETRA_OK;
+}
+
+/* How much longer a rank computes when CARRIED of the largest messages leave and as many come meanwhile: for one of them; for the
+ * smaller ones by their lengths, as it would be lost in noise. */
+static petra_status carry(measurement *m, const load *l, int repetition) {
+  double before_s, carrying_s, after_s;
+  PETRA_TRY(compute(m, l, false, &before_s));
+  PETRA_TRY(compute(m, l, true, &carrying_s));
   for (int i = 0; i < CARRIED && m->other; i++, m->other->number++)
     PETRA_TRY(receive(m));
+  PETRA_TRY(compute(m, l, false, &after_s));
   for (int i = 0; i < m->sizes && m->other && repetition >= 0; i++) {
     const double part = (double)m->bytes[i] / (double)m->bytes[m->sizes - 1];
-    samples_of(m, CARRY, i)[repetition] = part * (carrying_s - plain_s) / (2 * CARRIED);
+    samples_of(m, CARRY, i)[repetition] = part * (carrying_s - (before_s + after_s) / 2) / (2 * CARRIED);
   }
   return PETRA_OK;
 }
@@ -226,6 +220,7 @@ static petra_status measure_carrying(measurement *m) {
   load l;
   PETRA_TRY(
       petra_tensor_create(m->backend, PETRA_TENSOR_ACTIVATION, LOAD_SHAPE, NULL, PETRA_MEMORY_WORKSPACE, &l.tensor));
+  m->other = NULL; /* each for itself */
   petra_status status = choose_load(m, &l);
   if (status == PETRA_OK)
     status = time_carrying(m, &l);
