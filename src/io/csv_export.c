@@ -112,19 +112,30 @@ static void put_value(FILE *out, const petra_csv_field *field, const char *at) {
   }
 }
 
-/* The unit of the place-th column: that of the field, or its part where there are as many parts as places. */
-static void put_units(FILE *out, const petra_csv_field *field, int place) {
+/* The unit of the place-th column: that of the field, or its part where there are as many parts as places. *length: its bytes. */
+static const char *units_of(const petra_csv_field *field, int place, size_t *length) {
   const char *part = field->units;
   int parts = 1;
   for (const char *comma = part; (comma = strstr(comma, ", ")); comma++)
     parts++;
+  *length = strlen(part);
   if (parts != field->places.count)
-    place = 0;
+    return part;
   for (; place > 0; place--)
     part = strstr(part, ", ") + 2;
-  const size_t length = parts == field->places.count ? strcspn(part, ",") : strlen(part);
-  if (length != 1 || *part != '1')
-    fprintf(out, " [%.*s]", (int)length, part);
+  *length = strcspn(part, ",");
+  return part;
+}
+
+/* "loss [nat]", "peak_bytes_graph [byte]", "top1". */
+static void put_name(FILE *out, const petra_csv_field *field, int place) {
+  char text[4 * PETRA_CSV_NAME];
+  size_t length;
+  const char *units = units_of(field, place, &length);
+  const bool shown = length != 1 || *units != '1', named = field->places.count > 0;
+  snprintf(text, sizeof text, "%s%s%s%s%.*s%s", field->name, named ? "_" : "", named ? field->places.text[place] : "",
+           shown ? " [" : "", shown ? (int)length : 0, units, shown ? "]" : "");
+  put_text(out, text, strlen(text));
 }
 
 /* Whether the rows are counted by a column of the table. */
@@ -138,11 +149,8 @@ static void put_header(FILE *out, const petra_csv_table *table) {
     fprintf(out, "%s%s", comma, table->dimension[d]);
   for (int64_t c = 0; c < table->count; c++)
     for (int place = 0; place < width_of(&table->field[c]); place++, comma = ",") {
-      const petra_csv_field *field = &table->field[c];
-      fprintf(out, "%s%s", comma, field->name);
-      if (field->places.count > 0)
-        fprintf(out, "_%s", field->places.text[place]);
-      put_units(out, field, place);
+      fputs(comma, out);
+      put_name(out, &table->field[c], place);
     }
   putc('\n', out);
 }
