@@ -33,7 +33,7 @@
       height: 400, margin: { l: 50, r: 10, t: 36, b: 50 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: text, size: narrow ? 11 : 12, family: "system-ui, Liberation Sans, DejaVu Sans, sans-serif" },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: style.getPropertyValue("--quiet"), activecolor: text },
-      hoverlabel: { namelength: -1 }, legend: { orientation: "h", y: -0.22, yanchor: "top", x: 0 },
+      hoverlabel: { namelength: -1 }, legend: { orientation: "h", y: narrow ? -0.4 : -0.22, yanchor: "top", x: 0 },
       ...view.layout, xaxis: { ...axis, ...view.layout.xaxis }, yaxis: { ...axis, ...view.layout.yaxis },
     };
   }

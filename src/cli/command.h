@@ -9,9 +9,9 @@
 enum { PETRA_MAX_SETS = 256, PETRA_MAX_INPUTS = 4096 };
 
 typedef struct petra_arguments {
-  const char *action;               /* of a command that has several, such as "verify"; else NULL */
-  const char *input;                /* CONFIG.yaml, "-" or a run; NULL if none was given */
-  char *const *inputs;              /* of a command that takes several: all of them, the first one is `input` */
+  const char *action;  /* of a command that has several, such as "verify"; else NULL */
+  const char *input;   /* CONFIG.yaml, "-" or a run; NULL if none was given */
+  char *const *inputs; /* of a command that takes several: all of them, the first one is `input` */
   int input_count;
   const char *sets[PETRA_MAX_SETS]; /* --set, in order */
   int set_count;

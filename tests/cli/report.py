@@ -163,7 +163,7 @@ class Report(ProgramTest):
         for page, options in (("walked.html", []), ("walked.html", ["--blink-settings=preferredColorScheme=0"]), ("narrow.html", [])):
             done = subprocess.run([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=60000", "--enable-logging=stderr",
                                    "--allow-file-access-from-files", "--window-size=1200,12000", f"--user-data-dir={self.path('chromium')}", *options,
-                                   "--dump-dom", "file://" + self.path(page)], capture_output=True, text=True, check=False, timeout=120)
+                                   f"--screenshot={self.path('page.png')}", "file://" + self.path(page)], capture_output=True, text=True, check=False, timeout=120)
             told = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
             self.assertEqual(len(told), 1, told)
             self.assertIn("walked: ", told[0])
