@@ -10,14 +10,13 @@ import numpy
 
 import plot_common as common
 import plot_sweep
+import plot_timeline
 import report_data
 from report_data import rounded
 
 SYMBOLS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x"]
 DASHES = ["solid", "dash", "dot", "dashdot"]
-KINDS = {"F": ("forward", "#56b4e9"), "B": ("backward", "#e69f00"), "W": ("weight gradient", "#009e73"), "U": ("update", "#000000")}
 MEASURES = {"cosine": "cosine (1)", "norm_ratio": "norm ratio (1)"}
-UNITS = [(1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")]
 MIB = 2.0**20
 # Of the nine categories of memory, in their order; the last three are told apart from the others by lightness.
 CATEGORY_COLOURS = [*common.COLOURS[:6], "#f0e442", "#999999", "#7f4f24"]
@@ -202,24 +201,12 @@ def memory(runs):
 
 # --- timeline ---
 
-def overlapping(actions):
-    """Whether any stage does two things at once (two engines)."""
-    for stage in numpy.unique(actions["stage"]):
-        mine = (actions["stage"] == stage) & (actions["end_ns"] > actions["start_ns"])
-        order = numpy.argsort(actions["start_ns"][mine], kind="stable")
-        start, end = actions["start_ns"][mine][order], actions["end_ns"][mine][order]
-        if (start[1:] < numpy.maximum.accumulate(end)[:-1]).any():
-            return True
-    return False
-
-
 def timeline_view(actions, clock):
-    span_s = 1e-9 * float(actions["end_ns"].max() - actions["start_ns"].min())
-    size, unit = next(((size, name) for size, name in UNITS if span_s >= 2 * size), UNITS[-1])
+    size, unit = plot_timeline.unit_of(1e-9 * float(actions["end_ns"].max() - actions["start_ns"].min()))
     start, length = 1e-9 * actions["start_ns"] / size, 1e-9 * (actions["end_ns"] - actions["start_ns"]) / size
-    two = overlapping(actions)
+    two = plot_timeline.overlaps(actions)
     traces = []
-    for kind, (name, colour) in KINDS.items():
+    for kind, (name, colour, _) in plot_timeline.KINDS.items():
         mine = actions["kind"] == kind
         label = [f"{kind}{m}" for m in actions["microbatch"][mine]]
         offset = 0 if not two else -0.21 if kind == "F" else 0.21

@@ -52,6 +52,7 @@ static petra_status run(const petra_arguments *arguments) {
   petra_status status = petra_allocate(&line, (size_t)arguments->input_count + 8, sizeof *line);
   if (status == PETRA_OK) {
     line[at++] = python;
+    line[at++] = "-B"; /* leaves no compiled modules where it is installed */
     line[at++] = script;
     line[at++] = "--output";
     line[at++] = arguments->output;

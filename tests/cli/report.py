@@ -42,7 +42,7 @@ class Report(ProgramTest):
             shutil.copytree(os.path.join(Report.made.name, "runs"), self.path("runs"))
             return
         options = ["--quiet", "--set", "run.trace_actions=true"]
-        self.good("train", "small.yaml", *options, *self.set_options(data__limit=256, probe__per_epoch=4), "--output", "runs/mine")
+        self.good("train", "small.yaml", *options, *self.set_options(data__limit=192, probe__per_epoch=2), "--output", "runs/mine")
         self.good("simulate", "small.yaml", *options, "--output", "runs/priced")
         with h5py.File(self.path("runs/mine/run.h5"), "r+") as run:  # what an executed run has besides
             run["pace/microbatch_s"] = [0.2, 0.1, 0.05, numpy.nan]
@@ -175,7 +175,7 @@ class Report(ProgramTest):
 
 class Tensorboard(ProgramTest):
     def test_scalars(self):
-        self.good("train", "small.yaml", "--quiet", *self.set_options(data__limit=256, probe__per_epoch=1), "--output", "mine")
+        self.good("train", "small.yaml", "--quiet", *self.set_options(data__limit=192, probe__per_epoch=1), "--output", "mine")
         self.write("stub/torch.py", "raise ImportError('not this one')")
         self.write("stub/tensorboardX.py", """
 class SummaryWriter:

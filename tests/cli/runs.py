@@ -30,7 +30,7 @@ class Runs(ProgramTest):
         if Runs.made:
             shutil.copytree(os.path.join(Runs.made.name, "runs"), self.path("runs"))
             return
-        options = ["--quiet", "--set", "data.limit=256", "--set", "probe.per_epoch=4", "--set", "run.trace_actions=true"]
+        options = ["--quiet", "--set", "data.limit=192", "--set", "probe.per_epoch=2", "--set", "run.trace_actions=true"]
         self.good("train", "small.yaml", *options, "--output", "runs/mine")
         self.good("train", "small.yaml", *options, "--output", "runs/again")
         self.good("train", "small.yaml", *options, "--output", "runs/other/deep", "--set", "optim.lr=0.2")
