@@ -95,15 +95,16 @@ def lags(data):
     if not data.run.has("trace/actions"):
         return None
     actions = data.run.action_columns()
+    order = numpy.argsort(actions["stage"], kind="stable")
+    stages, firsts = numpy.unique(actions["stage"][order], return_index=True)
     result = {}
-    for stage in numpy.unique(actions["stage"]):
-        mine = actions["stage"] == stage
-        forward, backward = mine & (actions["kind"] == "F"), mine & (actions["kind"] == "B")
-        if backward.any() and not forward.any():
-            result[int(stage)] = numpy.zeros(backward.sum(), dtype=int)
+    for stage, mine in zip(stages, numpy.split(order, firsts[1:])):
+        forward, backward = mine[actions["kind"][mine] == "F"], mine[actions["kind"][mine] == "B"]
+        if len(backward) and not len(forward):
+            result[int(stage)] = numpy.zeros(len(backward), dtype=int)
             continue
         _, there, back = numpy.intersect1d(actions["microbatch"][forward], actions["microbatch"][backward], return_indices=True)
-        lag = actions["version_read"][backward][back] - actions["version_read"][forward][there]
+        lag = actions["version_read"][backward[back]] - actions["version_read"][forward[there]]
         if len(lag):
             result[int(stage)] = lag
     return result or None

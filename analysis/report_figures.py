@@ -69,7 +69,7 @@ def left_out(runs, those):
 # --- trainings ---
 
 def training(runs):
-    trained = [run for run in runs if len(run.train["loss"])]
+    trained = [run for run in runs if numpy.isfinite(run.train["loss"]).any()]
     losses, accuracies = [], []
     for number, run in enumerate(runs):
         if run not in trained:
@@ -196,7 +196,7 @@ def memory(runs):
         views[str(r)] = view(traces, x=axis("stage"), y=axis("peak memory (MiB)", rangemode="tozero"), barmode="stack")
     figures = [figure("Most bytes held, by stage and category", views, [control("run", [run.name for run in known])])] if known else []
     return section("memory", "Memory", "Each category at its own peak; the line is the peak of all together, which is lower where the peaks do not meet." +
-                   left_out(runs, known), figures, "none of these runs has memory in its log yet")
+                   left_out(runs, known), figures, "none of these runs has memory in its log")
 
 
 # --- timeline ---
