@@ -1,7 +1,9 @@
-# analysis: scripts that read logs; nothing here is built.
-EXTRA_DIST += analysis/plot_common.py analysis/plot_common.gp analysis/plot_gnuplot.sh \
-  analysis/plot_training.py analysis/plot_training.gp analysis/plot_training_gnuplot \
-  analysis/plot_timeline.py analysis/plot_timeline.gp analysis/plot_timeline_gnuplot \
-  analysis/plot_probe.py analysis/plot_probe.gp analysis/plot_probe_gnuplot \
-  analysis/plot_sweep.py \
-  analysis/plot_accumulation.py analysis/plot_accumulation.gp analysis/plot_accumulation_gnuplot
+# analysis: scripts that read logs; nothing here is built. Installed, so that petra report finds its own.
+analysisdir = $(pkgdatadir)/analysis
+dist_analysis_SCRIPTS = analysis/petra_report.py analysis/to_tensorboard.py \
+  analysis/plot_training.py analysis/plot_training_gnuplot analysis/plot_timeline.py analysis/plot_timeline_gnuplot \
+  analysis/plot_probe.py analysis/plot_probe_gnuplot analysis/plot_sweep.py \
+  analysis/plot_accumulation.py analysis/plot_accumulation_gnuplot
+dist_analysis_DATA = analysis/petra_runs.py analysis/plot_common.py analysis/plot_common.gp analysis/plot_gnuplot.sh \
+  analysis/report_data.py analysis/report_figures.py analysis/report_page.py analysis/report_page.js analysis/report_page.css \
+  analysis/plot_training.gp analysis/plot_timeline.gp analysis/plot_probe.gp analysis/plot_accumulation.gp

@@ -29,16 +29,11 @@ Point = collections.namedtuple("Point", "method k keys seeds top1 half evaluatio
 
 def read_run(path, last):
     """The Point of one run; None where it is not complete."""
-    h5py, numpy = common.modules("h5py", "numpy")
-    try:
-        with h5py.File(path, "r") as file:
-            if not int(file.attrs.get("complete", 0)):
-                return None
-            config = common.read_config(common.text_attribute(file, "config"))
-            top1 = numpy.asarray(file["epoch/eval_top1"])
-    except (OSError, KeyError) as error:
-        common.fail(f"{path}: not readable as the log of a training: {error}")
-    top1 = top1[numpy.isfinite(top1)][-last:]
+    run = common.runs().Run(path)
+    if not run.complete:
+        return None
+    config, top1 = run.config, run.columns("epoch", ["eval_top1"])["eval_top1"]
+    top1 = top1[top1 == top1][-last:]  # NaN: no evaluation
     if not len(top1):
         common.fail(f"{path}: has no evaluation (run.eval_every)")
     if METHOD not in config or FACTOR not in config:
@@ -183,4 +178,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    common.end(main)

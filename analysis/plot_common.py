@@ -1,17 +1,13 @@
-"""What the plotting scripts share: their errors, the look of the figures, what is read of a config, Student's t.
+"""What the plotting scripts share: their errors, the look of the figures, summaries of sweeps, Student's t.
 
 Loads nothing but the standard library by itself: modules(...) and pyplot() load the rest, with one line where it is missing."""
 
 import csv
 import importlib
 import os
-import re
 import signal
 import statistics
 import sys
-
-# The program keeps the file open while it writes; a lock would shut readers out. To be set before h5py is loaded.
-os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
 
 # `script | head` ends it without a word.
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -45,6 +41,20 @@ def modules(*names):
             fail(f"{sys.executable} cannot load the module {package}{why}; expected a Python that has it: Debian's /usr/bin/python3 "
                  f"with the package python3-{package}", 1)
     return found
+
+
+def runs():
+    """The module petra_runs, with one line where it lacks one."""
+    modules("h5py", "numpy")
+    return importlib.import_module("petra_runs")
+
+
+def end(main):
+    """Runs a script; what is wrong with a run is one line."""
+    try:
+        main()
+    except runs().Error as error:
+        fail(error)
 
 
 def pyplot():
@@ -84,35 +94,6 @@ def save(figure, path):
         fail(f"{path}: cannot be written: {error.strerror or error}")
 
 
-def text_attribute(node, name):
-    """An attribute as text, whatever string type it was written with; "" if it is missing."""
-    value = node.attrs.get(name, "")
-    if hasattr(value, "ravel") and not isinstance(value, bytes):
-        value = value.ravel()[0] if value.size else ""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
-def unquoted(text):
-    return text.strip().strip("\"'")
-
-
-def read_config(text):
-    """An expanded config as a dictionary of dotted keys and texts. Block style; a mapping in braces within one line, too."""
-    values, path = {}, []
-    for line in text.splitlines():
-        match = re.match(r"( *)([\w.]+):(?: +(.*))?$", line)
-        if not match:
-            continue
-        depth, rest = len(match.group(1)), (match.group(3) or "").strip()
-        path = [entry for entry in path if entry[0] < depth] + [(depth, match.group(2))]
-        key = ".".join(name for _, name in path)
-        if rest.startswith("{"):
-            values.update((f"{key}.{name}", unquoted(value)) for name, value in re.findall(r"([\w.]+): *(\[[^]]*\]|[^,}]*)", rest))
-        elif rest:
-            values[key] = unquoted(rest)
-    return values
-
-
 def read_summary(path):
     """Of a sweep's summary.csv: (combination, the keys that it sets, its row as texts by column) each; the columns are those of
     docs/sweep.md, *_mean and *_interval95, which are empty where there is none."""
@@ -130,14 +111,6 @@ def cell_name(keys, values):
     ends = [key.rsplit(".", 1)[-1] for key in keys]
     words = [(key if ends.count(end) > 1 else end) + " " if key != "method.name" else "" for key, end in zip(keys, ends)]
     return ", ".join(word + values.get(key, "not set") for key, word in zip(keys, words))
-
-
-def run_path(place):
-    """The log of a run: itself or that in its folder."""
-    path = os.path.join(place, "run.h5") if os.path.isdir(place) else place
-    if not os.path.isfile(path):
-        fail(f"{path}: no such file")
-    return path
 
 
 def run_names(paths):

@@ -17,7 +17,9 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import plot_common as common  # noqa: E402
 
-h5py, numpy = common.modules("h5py", "numpy")
+petra_runs = common.runs()
+import numpy  # noqa: E402
+from petra_runs import mean  # noqa: E402
 
 PAIRS = ["method_delayed", "method_end_to_end", "delayed_end_to_end"]
 MEASURES = ["cosine", "norm_ratio"]
@@ -29,20 +31,14 @@ class Run:
     """The probes of one run.h5: (T, J) arrays by measure and pair, and the epoch of each."""
 
     def __init__(self, path):
-        try:
-            with h5py.File(path, "r") as file:
-                if "probe/epoch" not in file:
-                    common.fail(f"{path}: no probes in it; expected a run with probe.per_epoch > 0")
-                self.epoch = numpy.asarray(file["probe/epoch"])
-                self.values = {m: {p: numpy.asarray(file[f"probe/{m}/{p}"]) for p in PAIRS} for m in MEASURES}
-                self.error = numpy.asarray(file["probe/reconstruction_error"])
-                self.method = common.read_config(common.text_attribute(file, "config")).get("method.name", "method")
-        except (OSError, KeyError) as error:
-            common.fail(f"{path}: not readable as a run log: {error}")
+        run = petra_runs.Run(path)
+        self.method = run.config.get("method.name", "method")
+        found = {m: {p: run.probe(f"{m}/{p}") for p in PAIRS} for m in MEASURES}
+        error = run.probe("reconstruction_error")
         # The run may be writing: cut all to the shortest.
-        length = min([len(self.epoch), len(self.error)] + [len(v) for m in self.values.values() for v in m.values()])
-        self.epoch, self.error = self.epoch[:length], self.error[:length]
-        self.values = {m: {p: v[:length] for p, v in of.items()} for m, of in self.values.items()}
+        length = min(len(of.values) for of in [error, *(p for m in found.values() for p in m.values())])
+        self.epoch, self.error = error.coords["epoch"][:length], error.values[:length]
+        self.values = {m: {p: of.values[:length] for p, of in pairs.items()} for m, pairs in found.items()}
         if length == 0:
             common.fail(f"{path}: no probe is complete yet")
         self.stages = self.error.shape[1]
@@ -52,14 +48,6 @@ class Run:
         """(epochs, J): the mean of each epoch's probes."""
         values = self.values[measure][pair]
         return numpy.array([mean(values[self.epoch == e]) for e in self.epochs])
-
-
-def mean(values):
-    """Over the first dimension, NaN left out; NaN where nothing is left."""
-    finite = numpy.isfinite(values)
-    count = finite.sum(axis=0)
-    sums = numpy.where(finite, values, 0.0).sum(axis=0)
-    return numpy.where(count > 0, sums / numpy.maximum(count, 1), numpy.nan)
 
 
 def smoothed(values, window):
@@ -168,7 +156,7 @@ def main():
     parser.add_argument("--window", metavar="W", type=int, help="epochs of the running mean in figure 5")
     parser.add_argument("--table", action="store_true", help="print the table (the default without figures)")
     arguments = parser.parse_args()
-    run = Run(common.run_path(arguments.run))
+    run = Run(petra_runs.log_path(arguments.run))
     epochs = chosen_epochs(run, arguments.epochs)
     window = arguments.window if arguments.window is not None else 10 if len(run.epochs) >= 50 else 1
     if window < 1:
@@ -184,4 +172,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    common.end(main)

@@ -32,8 +32,9 @@ def number(text):
         return None
 
 
-def read(path, key, figure):
-    """The lines: by name, the list of (value of KEY as text, mean, half of the interval or None); and the name of FIGURE."""
+def read(path, key, figure, quiet=False):
+    """The lines: by name, the list of (value of KEY as text, mean, half of the interval or None); and the name of FIGURE. What has no
+    FIGURE is left out, with a line unless `quiet`."""
     cells = common.read_summary(path)
     there = [name[:-5] for name in (cells[0][2] if cells else {}) if name and name.endswith("_mean")]
     figure = figure or next((name for name in DEFAULTS if name in there), None)
@@ -49,7 +50,8 @@ def read(path, key, figure):
         name = common.cell_name(varied, rest) or "all"
         mean, half = row[figure + "_mean"], row[figure + "_interval95"]
         if not mean:
-            print(f"{os.path.basename(sys.argv[0])}: {path}: {combination}: has no {figure}, left out", file=sys.stderr)
+            if not quiet:
+                print(f"{os.path.basename(sys.argv[0])}: {path}: {combination}: has no {figure}, left out", file=sys.stderr)
             continue
         lines.setdefault(name, []).append((keys[key], float(mean), float(half) if half else None))
     if not lines:

@@ -15,7 +15,8 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import plot_common as common  # noqa: E402
 
-h5py, numpy = common.modules("h5py", "numpy")
+petra_runs = common.runs()
+import numpy  # noqa: E402
 
 # Okabe and Ito's colours: told apart by readers with any kind of colour vision. Dark enough or light enough for their text.
 KINDS = {"F": ("forward", "#56b4e9", "black"), "B": ("backward", "#e69f00", "black"), "W": ("weight gradient", "#009e73", "white"),
@@ -25,22 +26,8 @@ MOST_BARS = 200000
 
 
 def read_actions(path):
-    """The columns as arrays of one length: a run may be writing them now. Kinds become letters."""
-    try:
-        with h5py.File(path, "r") as file:
-            if "trace/actions" not in file:
-                common.fail(f"{path}: no actions; expected a run with run.trace_actions: true")
-            group = file["trace/actions"]
-            letters = numpy.array([k if isinstance(k, str) else k.decode() for k in group["kind"].attrs["kinds"]])
-            columns = {name: group[name][:] for name in ("start_ns", "end_ns", "stage", "kind", "microbatch")}
-    except (OSError, KeyError) as error:
-        common.fail(f"{path}: not readable as a run log: {error}")
-    length = min(len(column) for column in columns.values())
-    columns = {name: column[:length] for name, column in columns.items()}
-    whole = columns["kind"] >= 0  # the last rows of a run that goes on may be fill values
-    columns = {name: column[whole] for name, column in columns.items()}
-    columns["kind"] = letters[columns["kind"]]
-    return columns
+    """The columns of its actions, kinds as letters."""
+    return petra_runs.Run(path).action_columns()
 
 
 def select(actions, first_s, last_s, stages):
@@ -143,7 +130,7 @@ def main():
     parser.add_argument("--to", dest="last", type=float, metavar="SECONDS", help="end at this virtual time")
     parser.add_argument("--stages", type=parse_stages, metavar="FIRST-LAST", help="these stages only")
     arguments = parser.parse_args()
-    path = common.run_path(arguments.run)
+    path = petra_runs.log_path(arguments.run)
     actions = select(read_actions(path), arguments.first, arguments.last, arguments.stages)
     if len(actions["stage"]) == 0:
         common.fail(f"{path}: no action in this time and these stages")
@@ -157,4 +144,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    common.end(main)

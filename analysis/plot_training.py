@@ -15,24 +15,18 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import plot_common as common  # noqa: E402
 
-h5py, numpy = common.modules("h5py", "numpy")
+petra_runs = common.runs()
+import numpy  # noqa: E402
 
 
 class Run:
     """What is drawn of one run.h5."""
 
     def __init__(self, path, name):
-        self.name = name
-        try:
-            with h5py.File(path, "r") as file:
-                config = common.read_config(common.text_attribute(file, "config"))
-                self.train = read_columns(file, "train", ["microbatch", "epoch", "loss", "wall_s"])
-                self.epoch = read_columns(
-                    file, "epoch",
-                    ["epoch", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5", "images_per_s"])
-        except (OSError, KeyError) as error:
-            common.fail(f"{path}: not readable as a run log: {error}")
-        self.method = config.get("method.name", "")
+        run = petra_runs.Run(path)
+        self.name, self.method = name, run.config.get("method.name", "")
+        self.train = run.columns("train", ["microbatch", "epoch", "loss", "wall_s"])
+        self.epoch = run.columns("epoch", ["epoch", "train_loss", "eval_top1", "eval_top5", "images_per_s"])
 
     def label(self):
         """Name and method; the name alone where the method says no more."""
@@ -44,13 +38,6 @@ class Run:
             return 1
         # The first epoch that is there is complete as soon as a row of another one follows.
         return max(1, int(numpy.count_nonzero(epochs == epochs[0])))
-
-
-def read_columns(file, group, names):
-    """The data sets of a group as arrays of one length: the shortest, since a run may be writing them now."""
-    columns = {name: numpy.asarray(file[group][name]) for name in names}
-    length = min(len(column) for column in columns.values())
-    return {name: column[:length] for name, column in columns.items()}
 
 
 def smoothed(values, window):
@@ -132,7 +119,7 @@ def main():
     parser.add_argument("-o", "--output", metavar="FIGURE", help="figure to write; its ending names the format")
     parser.add_argument("--table", action="store_true", help="print the table (the default without -o)")
     arguments = parser.parse_args()
-    paths = [common.run_path(place) for place in arguments.runs]
+    paths = [petra_runs.log_path(place) for place in arguments.runs]
     runs = [Run(path, name) for path, name in zip(paths, common.run_names(paths))]
     if arguments.table or not arguments.output:
         print_table(runs)
@@ -141,4 +128,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    common.end(main)

@@ -1,7 +1,7 @@
 # docs: the man page is installed, the rest is read in the source tree.
 dist_man_MANS += docs/petra.1
 EXTRA_DIST += docs/config.md docs/data.md docs/design.md docs/execute.md docs/life-of-a-microbatch.md \
-	docs/semantics.md docs/sweep.md \
+	docs/reports.md docs/semantics.md docs/sweep.md \
 	docs/adr/0001-one-static-library.md \
 	docs/adr/0002-evaluation-by-snapshot.md \
 	docs/adr/0003-config-additions.md \

@@ -79,7 +79,8 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$folder/bin" "$folder/lib" "$folder/licenses"
 cp "$program" "$folder/bin/petra"
 mkdir "$folder/analysis"
-cp "$sources"/analysis/plot_* "$folder/analysis/"
+cp "$sources"/analysis/*.py "$sources"/analysis/*_gnuplot "$sources"/analysis/*.gp "$sources"/analysis/*.sh "$sources"/analysis/*.js \
+  "$sources"/analysis/*.css "$folder/analysis/"
 cp "$sources/README.md" "$sources/NEWS.md" "$folder/"
 
 # The libraries of the program, then those of the libraries opened at run time, until nothing new is found.

@@ -104,8 +104,8 @@ PY_LOG_COMPILER = $(srcdir)/tests/cli/python
 TESTS += tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py tests/cli/control_characters.py tests/cli/execute.py tests/cli/replicas.py
 EXTRA_DIST += tests/cli/python tests/cli/program.py tests/cli/bad_input.py tests/cli/usage.py tests/cli/reproducible.py \
   tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py tests/cli/control_characters.py tests/cli/execute.py tests/cli/replicas.py
-TESTS += tests/cli/probe.py tests/cli/precision.py
-EXTRA_DIST += tests/cli/probe.py tests/cli/precision.py
+TESTS += tests/cli/probe.py tests/cli/precision.py tests/cli/runs.py tests/cli/report.py
+EXTRA_DIST += tests/cli/probe.py tests/cli/precision.py tests/cli/runs.py tests/cli/report.py tests/cli/walk_report.js
 # src/schedule, sim, src/nn, src/stage, src/exec
 check_PROGRAMS += tests/test_engine tests/test_schedule tests/test_executor tests/test_stage tests/test_no_memory \
   tests/test_model tests/test_partition tests/test_blocks tests/test_optim

@@ -274,6 +274,13 @@ int petra_config_compare(const petra_config *a, const petra_config *b, petra_con
 petra_status petra_config_compare_text(const char *path, const char *text, const petra_config *b,
                                        petra_config_role last, int *order, petra_config_difference *difference);
 
+/* Tells each key in whose value not all of `count` configs are equal, in the order of the keys; values[i], as YAML, is that of
+ * configs[i]. What `tell` returns but PETRA_OK ends it and comes back. PETRA_NO_MEMORY. */
+typedef petra_status (*petra_config_teller)(void *context, const char *key, petra_config_role role,
+                                            char *const *values);
+petra_status petra_config_tell_differences(const petra_config *const *configs, int count, petra_config_teller tell,
+                                           void *context);
+
 /* Prints "method.keep: graph, method.head: split": the keys that begin with `prefix` and have not their default, but for those
  * listed (ended by NULL), `before` before the first. Nothing where there is none. */
 petra_status petra_config_print_changes(const petra_config *config, const char *prefix, const char *const *listed,

@@ -1,5 +1,7 @@
 /* Two configs, key by key. */
 #include "base/config_keys.h"
+#include "base/mem.h"
+#include "base/text.h"
 
 #include <string.h>
 
@@ -56,6 +58,46 @@ int petra_config_compare(const petra_config *a, const petra_config *b, petra_con
     }
   }
   return order;
+}
+
+typedef struct key_value {
+  const petra_config_key *key;
+  const petra_config *config;
+} key_value;
+
+static petra_status print_value(const void *context, FILE *out) {
+  const key_value *value = context;
+  petra_config_print_value(value->key, value->config, out);
+  return PETRA_OK;
+}
+
+static petra_status tell_key(const petra_config_key *key, const petra_config *const *configs, int count,
+                             petra_config_teller tell, void *context) {
+  char **values;
+  size_t size;
+  PETRA_TRY(petra_allocate(&values, (size_t)count, sizeof *values));
+  petra_status status = PETRA_OK;
+  for (int i = 0; i < count && status == PETRA_OK; i++)
+    status = petra_text_print(print_value, &(key_value){key, configs[i]}, key->path, &values[i], &size);
+  if (status == PETRA_OK)
+    status = tell(context, key->path, key->role, values);
+  for (int i = 0; i < count; i++)
+    petra_free(values[i]);
+  petra_free(values);
+  return status;
+}
+
+petra_status petra_config_tell_differences(const petra_config *const *configs, int count, petra_config_teller tell,
+                                           void *context) {
+  for (int k = 0; k < petra_config_key_count; k++) {
+    const petra_config_key *key = &petra_config_keys[k];
+    bool same = true;
+    for (int i = 1; i < count && same; i++)
+      same = compare_values(key, (const char *)configs[0] + key->offset, (const char *)configs[i] + key->offset) == 0;
+    if (!same)
+      PETRA_TRY(tell_key(key, configs, count, tell, context));
+  }
+  return PETRA_OK;
 }
 
 static bool is_listed(const char *const *listed, const char *path) {

@@ -6,14 +6,17 @@
 
 #include <stddef.h>
 
-enum { PETRA_MAX_SETS = 256 };
+enum { PETRA_MAX_SETS = 256, PETRA_MAX_INPUTS = 4096 };
 
 typedef struct petra_arguments {
-  const char *action;               /* of a command that has several, such as "verify"; else NULL */
-  const char *input;                /* CONFIG.yaml, "-" or a run; NULL if none was given */
+  const char *action;  /* of a command that has several, such as "verify"; else NULL */
+  const char *input;   /* CONFIG.yaml, "-" or a run; NULL if none was given */
+  char *const *inputs; /* of a command that takes several: all of them, the first one is `input` */
+  int input_count;
   const char *sets[PETRA_MAX_SETS]; /* --set, in order */
   int set_count;
   const char *output; /* --output; NULL if not given */
+  const char *csv;    /* --csv; NULL if not given */
   const char *trace;  /* --trace; NULL if not given */
   bool json, quiet, gantt;
   const char *memory;      /* --memory; NULL if not given */
@@ -38,6 +41,8 @@ typedef struct petra_command {
   const char *arguments;       /* such as "CONFIG.yaml" */
   const char *help;            /* paragraphs for --help */
   bool takes_config;           /* or another file; with --set and --help-config */
+  int inputs_least;            /* without a config: how many files or folders it takes */
+  int inputs_most;             /* and at most; 0: none */
   const char *actions;         /* the first argument is one of these, such as "a, b or c"; NULL: none */
   const petra_option *options; /* its own, in the order of the help, ended by one without a name; NULL: none */
   bool lasting;                /* its work goes on where nobody reads its standard output any more */
@@ -53,6 +58,10 @@ extern const petra_command petra_command_simulate;
 extern const petra_command petra_command_init;
 extern const petra_command petra_command_evaluate;
 extern const petra_command petra_command_inspect;
+extern const petra_command petra_command_list;
+extern const petra_command petra_command_compare;
+extern const petra_command petra_command_export;
+extern const petra_command petra_command_report;
 extern const petra_command petra_command_profile;
 extern const petra_command petra_command_schedule;
 extern const petra_command petra_command_sweep;

@@ -6,6 +6,7 @@
 #include "base/table.h"
 #include "base/utf8.h"
 #include "cli/command.h"
+#include "cli/run_facts.h"
 #include "cli/epoch_json.h"
 #include "cli/memory.h"
 #include "cli/pace.h"
@@ -163,16 +164,11 @@ done:
 
 /* --- a run --- */
 
-static bool is_folder(const char *path) {
-  struct stat info;
-  return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 /* Whether `path` is a folder or begins with HDF5's signature. */
 static bool is_run_file(const char *path) {
   struct stat info;
   char start[PETRA_SEAL_BEGIN_BYTES];
-  if (is_folder(path))
+  if (petra_is_folder(path))
     return true;
   if (stat(path, &info) != 0 || !S_ISREG(info.st_mode))
     return false; /* a pipe must not lose its first bytes */
@@ -344,10 +340,7 @@ static petra_status inspect_run(const petra_arguments *arguments) {
   petra_status status;
   if (arguments->set_count)
     return petra_fail(PETRA_USAGE, "--set goes with a config; %s is a run", arguments->input);
-  if (is_folder(arguments->input))
-    PETRA_TRY(petra_join_path(arguments->input, "run.h5", &path));
-  else
-    PETRA_TRY(petra_duplicate_string(&path, arguments->input));
+  PETRA_TRY(petra_run_log_path(arguments->input, &path));
   PETRA_TRY_GOTO(status, petra_runlog_summary_read(path, &summary), done);
   status = arguments->json ? print_run_json(summary, path) : print_run(summary, path);
 done:

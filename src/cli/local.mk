@@ -2,23 +2,31 @@
 bin_PROGRAMS += petra
 petra_SOURCES = \
 	src/cli/command.h \
+	src/cli/compare.c \
+	src/cli/compare_results.c src/cli/compare_results.h \
 	src/cli/data.c src/cli/data.h \
 	src/cli/data_convert.c \
 	src/cli/data_records.c \
 	src/cli/data_verify.c \
 	src/cli/epoch_json.c src/cli/epoch_json.h \
 	src/cli/evaluate.c \
+	src/cli/export.c \
 	src/cli/gantt.c src/cli/gantt.h \
 	src/cli/info.c \
 	src/cli/init.c \
 	src/cli/inspect.c \
+	src/cli/list.c \
 	src/cli/main.c \
 	src/cli/memory.c src/cli/memory.h \
 	src/cli/pace.c src/cli/pace.h \
 	src/cli/methods.c \
 	src/cli/profile.c \
+	src/cli/report.c \
+	src/cli/run_facts.c src/cli/run_facts.h \
 	src/cli/schedule.c \
 	src/cli/simulate.c \
 	src/cli/sweep.c \
 	src/cli/train.c
 petra_LDADD = $(PETRA_LDADD)
+# Where an installed petra report finds its script.
+src/cli/report.$(OBJEXT): AM_CPPFLAGS += -DPETRA_ANALYSIS_DIR='"$(analysisdir)"'

@@ -18,6 +18,7 @@
 
 static const petra_command *const commands[] = {
     &petra_command_train,    &petra_command_init,    &petra_command_evaluate, &petra_command_inspect,
+    &petra_command_list,     &petra_command_compare, &petra_command_export,   &petra_command_report,
     &petra_command_simulate, &petra_command_profile, &petra_command_schedule, &petra_command_sweep,
     &petra_command_methods,  &petra_command_data,    &petra_command_info};
 enum { COMMANDS = sizeof commands / sizeof *commands };
@@ -143,6 +144,30 @@ static petra_status fail_option(const petra_command *command, const char *text) 
   return petra_fail(PETRA_USAGE, "unknown option %s; see petra %s --help", text, command->name);
 }
 
+/* What is left behind the options: an action, files and folders. */
+static petra_status read_operands(const petra_command *command, int count, char **operands,
+                                  petra_arguments *arguments) {
+  const int most = command->takes_config ? 1 : command->inputs_most;
+  if (command->actions && count == 0)
+    return petra_fail(PETRA_USAGE, "petra %s: no action; expected %s; see petra %s --help", command->name,
+                      command->actions, command->name);
+  if (command->actions) {
+    arguments->action = *operands++;
+    count--;
+  }
+  if (most == 0 && count > 0)
+    return petra_fail(PETRA_USAGE, "petra %s takes no config; see petra %s --help", command->name, command->name);
+  if (count > most && most == 1)
+    return petra_fail(PETRA_USAGE, "one file is expected, got '%s' and '%s'", operands[0], operands[1]);
+  if (count < command->inputs_least || count > most)
+    return petra_fail(PETRA_USAGE, "petra %s: %d given; expected %s; see petra %s --help", command->name, count,
+                      command->arguments, command->name);
+  arguments->input = count > 0 ? operands[0] : NULL;
+  arguments->inputs = operands;
+  arguments->input_count = count;
+  return PETRA_OK;
+}
+
 /* Reads the options of a subcommand. *stop: nothing is left to do (help was printed). */
 static petra_status read_options(const petra_command *command, int argc, char **argv, petra_arguments *arguments,
                                  bool *stop) {
@@ -152,8 +177,10 @@ static petra_status read_options(const petra_command *command, int argc, char **
   for (int i = 0; i < count; i++)
     names[i] = (struct option){options[i]->name, options[i]->value ? required_argument : no_argument, NULL, FIRST + i};
   opterr = 0;
-  while ((found = getopt_long(argc, argv, ":h", names, NULL)) != -1) {
+  while ((found = getopt_long(argc, argv, ":ho:", names, NULL)) != -1) {
     const petra_option *option = found == 'h' ? &help_option : found < FIRST ? NULL : options[found - FIRST];
+    if (found == 'o' && !find_option(command, "--output", &option))
+      return petra_fail(PETRA_USAGE, "petra %s takes no -o; see petra %s --help", command->name, command->name);
     *stop = option == &help_option || option == &help_config_option || option == &help_markdown_option;
     if (found == ':')
       return petra_fail(PETRA_USAGE, "%s needs a value; see petra %s --help", argv[optind - 1], command->name);
@@ -168,17 +195,7 @@ static petra_status read_options(const petra_command *command, int argc, char **
     if (*stop)
       return PETRA_OK;
   }
-  if (!command->takes_config && optind < argc)
-    return petra_fail(PETRA_USAGE, "petra %s takes no config; see petra %s --help", command->name, command->name);
-  if (command->actions && optind == argc)
-    return petra_fail(PETRA_USAGE, "petra %s: no action; expected %s; see petra %s --help", command->name,
-                      command->actions, command->name);
-  if (command->actions)
-    arguments->action = argv[optind++];
-  if (argc - optind > 1)
-    return petra_fail(PETRA_USAGE, "one file is expected, got '%s' and '%s'", argv[optind], argv[optind + 1]);
-  arguments->input = optind < argc ? argv[optind] : NULL;
-  return PETRA_OK;
+  return read_operands(command, argc - optind, argv + optind, arguments);
 }
 
 petra_status petra_arguments_config(const petra_arguments *arguments, const char *command, petra_config **out) {

@@ -4,6 +4,8 @@ libpetra_a_SOURCES += \
 	src/io/checkpoint_part.c \
 	src/io/atomic_file.c src/io/atomic_file.h \
 	src/io/data_file.c src/io/data_file.h \
+	src/io/csv_export.c src/io/csv_export.h \
+	src/io/csv_table.c src/io/csv_table.h \
 	src/io/hdf5_file.c src/io/hdf5_file.h \
 	src/io/hdf5_image.c src/io/hdf5_image.h \
 	src/io/profile.c src/io/profile.h \
@@ -17,5 +19,6 @@ libpetra_a_SOURCES += \
 	src/io/runlog_read.c src/io/runlog_read.h \
 	src/io/runlog_schema.c src/io/runlog_schema.h \
 	src/io/trace.c src/io/trace.h \
-	src/io/weights.c src/io/weights.h
+	src/io/weights.c src/io/weights.h \
+	src/io/weights_compare.c src/io/weights_compare.h
 EXTRA_DIST += docs/hdf5-schema.md

@@ -13,10 +13,11 @@
 
 static const int64_t ALL_ROWS = INT64_MAX;
 
-/* An open file while it is read, and what is read of it: a summary, or all rows of /trace/actions. */
+/* An open file while it is read, and what is read of it: a summary, or all rows of a group. */
 typedef struct source {
   const petra_hdf5_file *file;
   petra_runlog_summary *summary;
+  const petra_column_group *group;
   void *rows;
   int64_t *count;
 } source;
@@ -328,14 +329,19 @@ void petra_runlog_summary_destroy(petra_runlog_summary *summary) {
   petra_free(summary);
 }
 
-static petra_status read_actions(void *context, const petra_hdf5_file *file) {
+static petra_status read_group(void *context, const petra_hdf5_file *file) {
   source *from = context;
   int32_t version = 0;
   from->file = file;
   PETRA_TRY(check_schema(from, &version));
-  return read_columns(from, &petra_runlog_action_group, ALL_ROWS, from->rows, from->count);
+  return read_columns(from, from->group, ALL_ROWS, from->rows, from->count);
+}
+
+petra_status petra_runlog_read_train(const char *path, petra_runlog_train **rows, int64_t *count) {
+  return petra_hdf5_read(path, read_group, &(source){.group = &petra_runlog_train_group, .rows = rows, .count = count});
 }
 
 petra_status petra_runlog_read_actions(const char *path, petra_runlog_action **rows, int64_t *count) {
-  return petra_hdf5_read(path, read_actions, &(source){.rows = rows, .count = count});
+  return petra_hdf5_read(path, read_group,
+                         &(source){.group = &petra_runlog_action_group, .rows = rows, .count = count});
 }

@@ -1,4 +1,4 @@
-/* Reads run.h5, also while the run goes on: for `petra inspect` and for tests. */
+/* Reads run.h5, also while the run goes on: for the subcommands about runs and for tests. */
 #ifndef PETRA_IO_RUNLOG_READ_H
 #define PETRA_IO_RUNLOG_READ_H
 
@@ -45,6 +45,9 @@ typedef struct petra_runlog_summary {
  * be opened; PETRA_DATA: not an HDF5 file, a damaged one, not the log of a run, another schema. */
 petra_status petra_runlog_summary_read(const char *path, petra_runlog_summary **out);
 void petra_runlog_summary_destroy(petra_runlog_summary *summary);
+
+/* All rows of /train; free with petra_free. Errors as above. */
+petra_status petra_runlog_read_train(const char *path, petra_runlog_train **rows, int64_t *count);
 
 /* All rows of /trace/actions; free with petra_free. Errors as above; PETRA_DATA where the run recorded none. */
 petra_status petra_runlog_read_actions(const char *path, petra_runlog_action **rows, int64_t *count);

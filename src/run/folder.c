@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 petra_status petra_join_path(const char *directory, const char *name, char **out) {
@@ -55,11 +56,29 @@ petra_status petra_folder_of(const petra_config *config, const char *output, cha
   return status;
 }
 
+/* False where others hold it; file systems without locks refuse nothing. */
+static bool try_lock(int folder, int operation) {
+  return flock(folder, operation | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
+bool petra_folder_is_locked(const char *path) {
+  int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  bool locked = folder >= 0 && !try_lock(folder, LOCK_SH);
+  if (folder >= 0)
+    close(folder); /* and with it our lock */
+  return locked;
+}
+
 petra_status petra_folder_lock(const char *path, int operation, const char *holder, const char *expected, int *out) {
   int lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (lock < 0)
     return petra_fail(PETRA_IO, "%s: cannot open this folder: %s", path, strerror(errno));
-  if (flock(lock, operation | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+  bool taken = !try_lock(lock, operation);
+  if (taken) { /* perhaps by petra_folder_is_locked, for a moment */
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    taken = !try_lock(lock, operation);
+  }
+  if (taken) {
     close(lock);
     return petra_fail(PETRA_IO, "%s: another %s is writing into this folder; expected %s", path, holder, expected);
   }

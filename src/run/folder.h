@@ -64,6 +64,10 @@ petra_status petra_join_path(const char *directory, const char *name, char **out
  * `expected` what to do then. */
 petra_status petra_folder_lock(const char *path, int operation, const char *holder, const char *expected, int *out);
 
+/* Whether a run is writing into this folder, or another process of this machine holds its lock; false where it cannot be
+ * opened. What is written on another machine may not be seen. */
+bool petra_folder_is_locked(const char *path);
+
 /* The expanded config as a string. Free with petra_free. */
 petra_status petra_folder_expand_config(const petra_config *config, char **out, size_t *size);
 

@@ -139,7 +139,7 @@ static petra_status plan_memory(petra_simulation *s) {
 
 static petra_status open_log(petra_simulation *s) {
   petra_runlog_about about = {
-      .command = s->options.records.command_line, .backend = "none: costs only", .libraries = ""};
+      .command = s->options.records.command_line, .backend = PETRA_SIMULATION_BACKEND, .libraries = ""};
   if (!s->options.records.output) {
     if (s->config->run.trace_actions)
       petra_log(PETRA_LOG_WARNING, "run.trace_actions without --output: nothing is written");

@@ -9,6 +9,9 @@
 #include "schedule/schedule.h"
 #include "sim/observer_critical.h"
 
+/* The attribute `backend` of a simulated run's log, by which it is told from others before /simulate is written. */
+#define PETRA_SIMULATION_BACKEND "none: costs only"
+
 /* All of it stays the simulation's. */
 typedef struct petra_simulated {
   const petra_plan *plan; /* with its program */

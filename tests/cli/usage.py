@@ -10,7 +10,7 @@ import h5py
 
 from program import PETRA, ProgramTest, main
 
-SUBCOMMANDS = ["train", "init", "evaluate", "inspect", "simulate", "profile", "schedule", "sweep", "methods", "data", "info"]
+SUBCOMMANDS = ["train", "init", "evaluate", "inspect", "list", "compare", "export", "report", "simulate", "profile", "schedule", "sweep", "methods", "data", "info"]
 
 
 class Help(ProgramTest):

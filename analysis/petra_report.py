@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Draws runs and sweeps on one page, which needs nothing else when it is opened: what `petra report` does.
+
+    analysis/petra_report.py RUN... [SWEEP]... -o REPORT.html
+
+RUN is a run.h5 or its folder, also of a run that goes on; SWEEP a folder with a summary.csv, or that file. What runs have no data for is left
+out, and said so. Needs h5py, numpy and plotly (Debian: python3-h5py python3-plotly). What the page shows: docs/reports.md.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import plot_common as common  # noqa: E402
+
+petra_runs = common.runs()
+import report_data  # noqa: E402
+import report_figures  # noqa: E402
+import report_page  # noqa: E402
+
+
+def summary_of(place):
+    """The summary of a sweep, None where the place is none."""
+    path = os.path.join(place, "summary.csv") if os.path.isdir(place) else place
+    return path if path.endswith(".csv") and os.path.isfile(path) else None
+
+
+def write(path, text):
+    """Whole or not at all."""
+    folder = os.path.dirname(os.path.abspath(path))
+    try:
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, prefix=".petra-report-", delete=False) as file:
+            file.write(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(file.name, 0o666 & ~umask)
+        os.replace(file.name, path)
+    except OSError as error:
+        common.fail(f"{path}: cannot be written: {error.strerror or error}", 1)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Draws runs and sweeps on one page for a browser.")
+    parser.add_argument("places", nargs="+", metavar="RUN", help="a run (its folder or run.h5), or a sweep (its folder or summary.csv)")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE.html", help="the page to write")
+    parser.add_argument("--json", action="store_true", help="print one JSON object that says what was written")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    arguments = parser.parse_args()
+    if os.path.splitext(arguments.output)[1] not in (".html", ".htm"):
+        common.fail(f"{arguments.output}: expected a name that ends in .html")
+    common.modules("plotly.offline")
+    for place in arguments.places:
+        if not os.path.exists(place):
+            common.fail(f"{place}: no such file or folder; expected a run or a sweep")
+    sweeps = [report_data.SweepData(path) for path in map(summary_of, arguments.places) if path]
+    paths = [petra_runs.log_path(place) for place in arguments.places if not summary_of(place)]
+    for path in paths:
+        if not os.path.isfile(path):
+            common.fail(f"{os.path.dirname(path)}: has neither run.h5 nor summary.csv; expected a run or a sweep")
+    runs = [report_data.RunData(path, name) for path, name in zip(paths, common.run_names(paths))]
+    sections = report_figures.sections(runs, sweeps)
+    shown = ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in ((len(runs), "run"), (len(sweeps), "sweep")) if count)
+    write(arguments.output, report_page.page(f"petra: {shown}", " · ".join([run.name for run in runs] + [sweep.name for sweep in sweeps]), runs,
+                                             sections))
+    size = os.path.getsize(arguments.output)
+    missing = {section["id"]: section["missing"] for section in sections if section["missing"]}
+    if arguments.json:
+        print(json.dumps({"report": arguments.output, "bytes": size, "runs": [run.name for run in runs], "sweeps": [sweep.name for sweep in sweeps],
+                          "sections": [section["id"] for section in sections if section["figures"]], "left_out": missing}, indent=2))
+    elif not arguments.quiet:
+        print(f"written: {arguments.output}, {1e-6 * size:.1f} MB, {shown}")
+        for name, why in missing.items():
+            print(f"left out: {name}: {why}")
+
+
+if __name__ == "__main__":
+    common.end(main)

@@ -1,0 +1,164 @@
+"""What petra_report.py reads of runs and sweeps, as lists that go into the page: rounded to five digits, None where there is no number."""
+
+import os
+
+import numpy
+
+import petra_runs
+import plot_common as common
+import plot_sweep
+
+PAIRS = {"method_delayed": "method and delayed", "method_end_to_end": "method and end-to-end", "delayed_end_to_end": "delayed and end-to-end"}
+MOST_POINTS = 400  # of a loss curve, and probes of a heat map over microbatches
+MOST_BARS = 900  # of a window of the timeline
+MOST_BINS = 60  # of a distribution of lags
+
+
+def rounded(values, digits=5):
+    """Nested lists of numbers; None for what is not finite."""
+    if isinstance(values, numpy.ndarray):
+        values = values.tolist()
+    if isinstance(values, (list, tuple)):
+        return [rounded(value, digits) for value in values]
+    if isinstance(values, float):
+        return float(f"{values:.{digits}g}") if numpy.isfinite(values) else None
+    return values
+
+
+def spaced(count, most):
+    """At most so many of 0 .. count - 1, evenly spaced, the first and the last among them."""
+    return numpy.unique(numpy.linspace(0, count - 1, min(count, most)).round().astype(int)) if count else numpy.arange(0)
+
+
+class RunData:
+    """A run under the name that it has on the page."""
+
+    def __init__(self, path, name):
+        self.run, self.name = petra_runs.Run(path), name
+        self.config = self.run.config
+        self.method = self.config.get("method.name", "?")
+        self.simulated = self.run.attributes["backend"].startswith("none")
+        self.epochs = self.run.columns("epoch", ["epoch", "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5"])
+        self.train = self.run.columns("train", ["microbatch", "epoch", "loss", "wall_s"])
+
+    def label(self):
+        """Name and method; the name alone where the method says no more."""
+        return self.name if self.method == self.name else f"{self.name} ({self.method})"
+
+    def last(self, name):
+        """The last number of a column of /epoch, None where there is none."""
+        values = self.epochs[name][numpy.isfinite(self.epochs[name])]
+        return float(values[-1]) if len(values) else None
+
+    def microbatches_per_epoch(self):
+        epochs = self.train["epoch"]
+        return max(1, int(numpy.count_nonzero(epochs == epochs[0]))) if len(epochs) else 1
+
+    def stage_count(self):
+        return len(self.run.stages) or int(self.config.get("cluster.stages", 0))
+
+    def number(self, name):
+        """A number of shape (), None where there is none."""
+        if not self.run.has(name):
+            return None
+        value = float(self.run.array(name).values)
+        return value if numpy.isfinite(value) else None
+
+
+def loss_curve(data):
+    """(epochs, nats): means of the microbatches' losses over equal parts of the run, at most MOST_POINTS of them."""
+    loss = data.train["loss"]
+    finite = numpy.isfinite(loss)
+    if not finite.any():
+        return [], []
+    position = (data.train["microbatch"][finite] + 1) / data.microbatches_per_epoch()
+    parts = numpy.array_split(numpy.arange(finite.sum()), min(MOST_POINTS, int(finite.sum())))
+    return rounded([float(position[part].mean()) for part in parts]), rounded([float(loss[finite][part].mean()) for part in parts])
+
+
+def probes(data, measure, pair):
+    """By epoch and by microbatch: (places, J lists of values), or None without probes."""
+    found = data.run.probe(f"{measure}/{pair}")
+    if len(found.values) == 0:
+        return None
+    epoch, microbatch = found.coords["epoch"], found.coords["microbatch"]
+    epochs = numpy.unique(epoch)
+    means = numpy.array([petra_runs.mean(found.values[epoch == e]) for e in epochs])
+    chosen = spaced(len(microbatch), MOST_POINTS)
+    return {"epoch": ((epochs + 1).tolist(), means.T), "microbatch": (microbatch[chosen].tolist(), found.values[chosen].T)}
+
+
+def lags(data):
+    """Updates that a stage made between F and B of a microbatch: {stage: array of them}, from the actions; None where none were
+    recorded. A microbatch without a B did not come back and is left out. A stage that has B alone does F and B in one action (a fused
+    head), between which it makes no update."""
+    if not data.run.has("trace/actions"):
+        return None
+    actions = data.run.action_columns()
+    order = numpy.argsort(actions["stage"], kind="stable")
+    stages, firsts = numpy.unique(actions["stage"][order], return_index=True)
+    result = {}
+    for stage, mine in zip(stages, numpy.split(order, firsts[1:])):
+        forward, backward = mine[actions["kind"][mine] == "F"], mine[actions["kind"][mine] == "B"]
+        if len(backward) and not len(forward):
+            result[int(stage)] = numpy.zeros(len(backward), dtype=int)
+            continue
+        _, there, back = numpy.intersect1d(actions["microbatch"][forward], actions["microbatch"][backward], return_indices=True)
+        lag = actions["version_read"][backward[back]] - actions["version_read"][forward[there]]
+        if len(lag):
+            result[int(stage)] = lag
+    return result or None
+
+
+def lag_shares(by_stage):
+    """(lags, stages, share of the microbatches at each): bins of one update, or of several where there would be too many."""
+    most = int(max(lag.max() for lag in by_stage.values()))
+    width = -(-(most + 1) // MOST_BINS)
+    bins = numpy.arange(0, most + width + 1, width)
+    shares = [numpy.histogram(lag, bins)[0] / len(lag) for lag in by_stage.values()]
+    return bins[:-1].tolist(), list(by_stage), numpy.array(shares), width
+
+
+def windows(data):
+    """Of the timeline: {"beginning", "middle", "end": actions of a part of it}, one alone where all fit; None without actions."""
+    if not data.run.has("trace/actions"):
+        return None
+    actions = data.run.action_columns()
+    kept = actions["kind"] != "E"
+    actions = {name: column[kept] for name, column in actions.items()}
+    count = len(actions["stage"])
+    if count == 0:
+        return None
+    if count <= MOST_BARS:
+        return {"all": actions}
+    starts = {"beginning": 0, "middle": (count - MOST_BARS) // 2, "end": count - MOST_BARS}
+    return {name: {key: column[first:first + MOST_BARS] for key, column in actions.items()} for name, first in starts.items()}
+
+
+def pace(data):
+    """Measured, predicted, low, high: of the microbatch in ms, of the stages in ms (J, 4); None where the run was not executed."""
+    if not data.run.has("pace/microbatch_s"):
+        return None
+    return 1e3 * data.run.array("pace/microbatch_s").values, 1e3 * data.run.array("pace/stage_s").values
+
+
+class SweepData:
+    """A sweep's summary.csv."""
+
+    def __init__(self, path):
+        self.path = path
+        self.name = os.path.basename(os.path.dirname(os.path.abspath(path)))
+        self.cells = common.read_summary(path)
+        if not self.cells:
+            common.fail(f"{path}: has no combination")
+
+    def figures(self):
+        """Names of figures that any combination has."""
+        names = [name[:-5] for name in self.cells[0][2] if name and name.endswith("_mean")]
+        names = [name for name in names if any(row[name + "_mean"] for _, _, row in self.cells)]
+        return sorted(names, key=lambda name: name not in plot_sweep.DEFAULTS)
+
+    def axes(self):
+        """Keys that every combination sets, and not all alike; those whose values are numbers first."""
+        keys = [key for key in self.cells[0][1] if all(key in own for _, own, _ in self.cells) and len({own[key] for _, own, _ in self.cells}) > 1]
+        return sorted(keys, key=lambda key: any(plot_sweep.number(own[key]) is None for _, own, _ in self.cells))

@@ -1,0 +1,319 @@
+"""The sections of a report: what is drawn of runs and sweeps, as figures of Plotly (dictionaries of traces and layout).
+
+A section is a dictionary: id, title, text; figures, or `missing`: why there is none. A figure has a caption, controls (a list of
+choices each) and views: one (traces, layout) for each choice, keyed by the numbers of the choices, such as "0/2".
+"""
+
+import itertools
+
+import numpy
+
+import plot_common as common
+import plot_sweep
+import plot_timeline
+import report_data
+from report_data import rounded
+
+SYMBOLS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x"]
+DASHES = ["solid", "dash", "dot", "dashdot"]
+MEASURES = {"cosine": "cosine (1)", "norm_ratio": "norm ratio (1)"}
+MIB = 2.0**20
+# Of the nine categories of memory, in their order; the last three are told apart from the others by lightness.
+CATEGORY_COLOURS = [*common.COLOURS[:6], "#f0e442", "#999999", "#7f4f24"]
+
+
+def style(number):
+    """Colour, symbol and dash of the number-th run, the same in every figure."""
+    turn = number // len(common.COLOURS)
+    return common.COLOURS[number % len(common.COLOURS)], SYMBOLS[(number + turn) % len(SYMBOLS)], DASHES[turn % len(DASHES)]
+
+
+def axis(title, **more):
+    return {"title": {"text": title}, "automargin": True, **more}
+
+
+def layout(x, y, **more):
+    return {"xaxis": x, "yaxis": y, **more}
+
+
+def view(traces, **more):
+    return {"traces": traces, "layout": layout(**more)}
+
+
+def figure(caption, views, controls=()):
+    return {"caption": caption, "controls": list(controls), "views": views}
+
+
+def single(caption, traces, **more):
+    return figure(caption, {"": view(traces, **more)})
+
+
+def control(label, choices, kind="select"):
+    return {"label": label, "choices": list(choices), "kind": kind}
+
+
+def section(name, title, text, figures, missing):
+    return {"id": name, "title": title, "text": text, "figures": figures, "missing": "" if figures else missing}
+
+
+def names(runs):
+    return ", ".join(run.name for run in runs)
+
+
+def left_out(runs, those):
+    """What is said of runs that a section does not have."""
+    without = [run for run in runs if run not in those]
+    return f" Without such data, and left out: {names(without)}." if without and those else ""
+
+
+# --- trainings ---
+
+def training(runs):
+    trained = [run for run in runs if numpy.isfinite(run.train["loss"]).any()]
+    losses, accuracies = [], []
+    for number, run in enumerate(runs):
+        if run not in trained:
+            continue
+        colour, symbol, dash = style(number)
+        x, y = report_data.loss_curve(run)
+        losses.append({"type": "scatter", "mode": "lines", "x": x, "y": y, "name": run.name, "legendgroup": run.name, "showlegend": False,
+                       "opacity": 0.4, "line": {"color": colour, "width": 1}, "hoverinfo": "skip"})
+        line = {"type": "scatter", "mode": "lines+markers", "name": run.label(), "legendgroup": run.name,
+                "line": {"color": colour, "dash": dash}, "marker": {"symbol": symbol, "color": colour}}
+        losses.append({**line, "x": (run.epochs["epoch"] + 0.5).tolist(), "y": rounded(run.epochs["train_loss"])})
+        done = numpy.isfinite(run.epochs["eval_top1"])
+        if done.any():
+            accuracies.append({**line, "x": (run.epochs["epoch"][done] + 1).tolist(), "y": rounded(100 * run.epochs["eval_top1"][done])})
+    time = axis("training time (epochs)", rangemode="tozero")
+    figures = []
+    if losses:
+        figures.append(single("Training loss: means of each epoch (points) and of equal parts of the run (thin)", losses, x=time,
+                              y=axis("cross-entropy (nats per image)", rangemode="tozero")))
+    if accuracies:
+        figures.append(single("Accuracy on the evaluation set after each epoch", accuracies, x=time, y=axis("top-1 accuracy (%)")))
+    return section("training", "Loss and accuracy", "Select a run in the legend to hide it, twice to see it alone." + left_out(runs, trained), figures,
+                   "none of these runs has trained: there are no losses in their logs")
+
+
+# --- fidelity of gradients ---
+
+def heat(x, stages, values, x_title, measure):
+    """Stages downwards. Norm ratios by their logarithm, so that 1/2 and 2 are equally far from 1; hovering tells the ratio."""
+    trace = {"type": "heatmap", "x": x, "y": stages, "hoverongaps": False,
+             "hovertemplate": x_title + " %{x}<br>stage %{y}<br>" + measure.replace("_", " ") + " %{customdata:.4g}<extra></extra>",
+             "customdata": rounded(values, 4)}
+    if measure == "cosine":
+        trace.update(z=rounded(values, 4), colorscale="Viridis", zmin=min(0.0, float(numpy.nanmin(values, initial=0.0))), zmax=1,
+                     colorbar={"title": {"text": "cosine"}, "thickness": 12})
+    else:
+        with numpy.errstate(all="ignore"):
+            logarithm = numpy.log2(values)
+        logarithm[~numpy.isfinite(logarithm)] = numpy.nan
+        reach = max(1.0, numpy.ceil(numpy.nanmax(abs(logarithm), initial=0.0)))
+        step = max(1, int(reach) // 3)
+        ticks = list(range(-int(reach), int(reach) + 1, step))
+        trace.update(z=rounded(logarithm, 4), colorscale="RdBu", zmin=-reach, zmax=reach,
+                     colorbar={"title": {"text": "ratio"}, "thickness": 12, "tickvals": ticks,
+                               "ticktext": [f"1/{2**-t}" if t < 0 else f"{2**t}" for t in ticks]})
+    return trace
+
+
+def fidelity(runs):
+    probed = [run for run in runs if run.run.has("probe/epoch") and report_data.probes(run, "cosine", "method_delayed")]
+    figures, over = [], ["epoch", "microbatch"]
+    for measure, words in MEASURES.items():
+        views = {}
+        for (r, run), (p, pair) in itertools.product(enumerate(probed), enumerate(report_data.PAIRS)):
+            found = report_data.probes(run, measure, pair)
+            for o, place in enumerate(over):
+                x, values = found[place]
+                trace = heat(x, list(range(1, len(values) + 1)), values, place, measure)
+                if place == "epoch" and len(x) < 40:
+                    trace["x"] = [str(e) for e in x]  # a column an epoch, none between
+                views[f"{r}/{p}/{o}"] = view([trace], x=axis("epoch (mean of its probes)" if place == "epoch" else "microbatch of the probe",
+                                                            type="category" if place == "epoch" and len(x) < 40 else "linear"),
+                                             y=axis("stage", autorange="reversed"))
+        if views:
+            figures.append(figure(f"{words.split(' (')[0].capitalize()} of two gradients by stage", views,
+                                  [control("run", [run.name for run in probed]), control("gradients", report_data.PAIRS.values(), "range"),
+                                   control("over", over)]))
+    return section("fidelity", "Fidelity of gradients",
+                   "Of a stage the mean over its parameter tensors. Method: the gradient that the run applied; delayed: the exact gradient at the "
+                   f"delayed weights; end-to-end: that of the whole network at its current weights. At most {report_data.MOST_POINTS} probes of a "
+                   "run are drawn over microbatches, evenly spaced. Norm ratios are coloured by their logarithm." + left_out(runs, probed), figures,
+                   "none of these runs has probes (probe.per_epoch > 0)")
+
+
+# --- lags ---
+
+def lag(runs):
+    found = {run: report_data.lags(run) for run in runs}
+    recorded = [run for run in runs if found[run]]
+    simulated = [run for run in runs if run.run.has("simulate/lag_mean")]
+    figures = []
+    if recorded:
+        views = {}
+        for r, run in enumerate(recorded):
+            lags, stages, shares, width = report_data.lag_shares(found[run])
+            trace = {"type": "heatmap", "x": lags, "y": stages, "z": rounded(shares, 4), "colorscale": "Cividis", "zmin": 0, "zmax": 1,
+                     "colorbar": {"title": {"text": "share"}, "thickness": 12},
+                     "hovertemplate": "lag %{x}<br>stage %{y}<br>share of microbatches %{z}<extra></extra>"}
+            text = "lag (updates)" if width == 1 else f"lag (updates, from; bins of {width})"
+            views[str(r)] = view([trace], x=axis(text), y=axis("stage", autorange="reversed"))
+        figures.append(figure("Share of the microbatches at each lag, by stage", views, [control("run", [run.name for run in recorded])]))
+    if simulated:
+        traces = []
+        for run in simulated:
+            colour, symbol, dash = style(runs.index(run))
+            mean, most = (run.run.array(f"simulate/lag_{name}").values for name in ("mean", "max"))
+            stages = list(range(1, len(mean) + 1))
+            traces.append({"type": "scatter", "mode": "lines+markers", "name": f"{run.name}, mean", "x": stages, "y": rounded(mean),
+                           "line": {"color": colour, "dash": dash}, "marker": {"symbol": symbol, "color": colour}})
+            traces.append({"type": "scatter", "mode": "markers", "name": f"{run.name}, largest", "x": stages, "y": rounded(most),
+                           "marker": {"symbol": symbol + "-open", "color": colour}})
+        figures.append(single("Simulated runs: mean and largest lag by stage", traces, x=axis("stage"), y=axis("lag (updates)", rangemode="tozero")))
+    return section("lag", "Lags", "The lag of a microbatch at a stage is how many times the stage updated its weights between the microbatch's forward and its "
+                   "backward; of a stage that does both in one action it is 0." + left_out(runs, recorded + simulated), figures,
+                   "none of these runs recorded its actions (run.trace_actions: true) or was simulated")
+
+
+# --- memory ---
+
+def memory(runs):
+    known = [run for run in runs if run.run.has("memory/total_peak_bytes")]
+    views = {}
+    for r, run in enumerate(known):
+        peaks, total = run.run.array("memory/peak_bytes"), run.run.array("memory/total_peak_bytes").values / MIB
+        stages = peaks.coords["stage"].tolist()
+        traces = []
+        for number, category in enumerate(peaks.coords["category"]):
+            values = peaks.values[:, number] / MIB
+            if values.any():
+                traces.append({"type": "bar", "name": str(category).replace("_", " "), "x": stages, "y": rounded(values),
+                               "marker": {"color": CATEGORY_COLOURS[number % len(CATEGORY_COLOURS)]}})
+        traces.append({"type": "scatter", "mode": "markers", "name": "all together", "x": stages, "y": rounded(total),
+                       "marker": {"symbol": "line-ew-open", "size": 14, "color": "#000000", "line": {"width": 2}}})
+        views[str(r)] = view(traces, x=axis("stage"), y=axis("peak memory (MiB)", rangemode="tozero"), barmode="stack")
+    figures = [figure("Most bytes held, by stage and category", views, [control("run", [run.name for run in known])])] if known else []
+    return section("memory", "Memory", "Each category at its own peak; the line is the peak of all together, which is lower where the peaks do not meet." +
+                   left_out(runs, known), figures, "none of these runs has memory in its log")
+
+
+# --- timeline ---
+
+def timeline_view(actions, clock):
+    size, unit = plot_timeline.unit_of(1e-9 * float(actions["end_ns"].max() - actions["start_ns"].min()))
+    start, length = 1e-9 * actions["start_ns"] / size, 1e-9 * (actions["end_ns"] - actions["start_ns"]) / size
+    two = plot_timeline.overlaps(actions)
+    traces = []
+    for kind, (name, colour, _) in plot_timeline.KINDS.items():
+        mine = actions["kind"] == kind
+        label = [f"{kind}{m}" for m in actions["microbatch"][mine]]
+        offset = 0 if not two else -0.21 if kind == "F" else 0.21
+        if not mine.any():
+            continue
+        if length[mine].any():
+            traces.append({"type": "bar", "orientation": "h", "name": f"{kind}: {name}", "base": rounded(start[mine], 9),
+                           "x": rounded(length[mine], 6), "y": rounded(actions["stage"][mine] + offset), "width": 0.42 if two else 0.84,
+                           "customdata": label, "marker": {"color": colour, "line": {"width": 0}},
+                           "hovertemplate": "%{customdata} at stage %{y:.0f}<br>from %{base} for %{x} " + unit + "<extra></extra>"})
+        else:
+            traces.append({"type": "scatter", "mode": "markers", "name": f"{kind}: {name}, takes no time", "x": rounded(start[mine], 9),
+                           "y": rounded(actions["stage"][mine] + 0.44), "customdata": label,
+                           "marker": {"symbol": "triangle-up", "size": 5, "color": colour},
+                           "hovertemplate": "%{customdata} at %{x} " + unit + "<extra></extra>"})
+    return view(traces, x=axis(f"{clock} time ({unit})"), y=axis("stage", autorange="reversed", tickformat="d"), barmode="overlay",
+                dragmode="zoom", height=max(320, min(900, 120 + 22 * len(numpy.unique(actions["stage"])))))
+
+
+def timeline(runs):
+    recorded = {run: found for run in runs for found in [report_data.windows(run)] if found}
+    figures = []
+    for run, parts in recorded.items():
+        clock = "wall" if run.config.get("run.mode") == "execute" and not run.simulated else "virtual"
+        views = {str(w): timeline_view(actions, clock) for w, actions in enumerate(parts.values())}
+        figures.append(figure(f"{run.name}: what each stage did when" + ("" if len(parts) == 1 else f", in a window of {report_data.MOST_BARS} actions"),
+                              views, [] if len(parts) == 1 else [control("window", [f"the {part} of the run" for part in parts])]))
+    return section("timeline", "Timeline", "Drag to zoom, double-click for the whole. A run of more than "
+                   f"{report_data.MOST_BARS} actions is shown in windows of as many at its beginning, in its middle and at its end." +
+                   left_out(runs, list(recorded)), figures, "none of these runs recorded its actions (run.trace_actions: true)")
+
+
+# --- predicted and measured ---
+
+def pace(runs):
+    executed = {run: found for run in runs for found in [report_data.pace(run)] if found}
+    predicted = {run: found for run, found in executed.items() if numpy.isfinite(found[0][1])}
+    figures = []
+    if predicted:
+        figures.append(single("Time per microbatch of each run", pace_traces([run.name for run in predicted],
+                              numpy.array([found[0] for found in predicted.values()])), x=axis("run", type="category"),
+                              y=axis("time per microbatch (ms)", rangemode="tozero")))
+        views = {str(r): view(pace_traces(list(range(1, len(found[1]) + 1)), found[1]), x=axis("stage"),
+                              y=axis("time in actions per microbatch (ms)", rangemode="tozero")) for r, found in enumerate(predicted.values())}
+        figures.append(figure("Time that each stage takes for a microbatch, waiting left out", views, [control("run", [run.name for run in predicted])]))
+    missing = ("the executed runs have no prediction: their costs are not those of a profile (cluster.cost.model: profile)" if executed
+               else "none of these runs was executed by mpirun (run.mode: execute)")
+    return section("pace", "Predicted and measured", "Predicted: what petra simulate says of the same plan with the profile's costs; its bar: with all "
+                   "costs at their first and third quartiles." + left_out(runs, list(predicted)), figures, missing)
+
+
+def pace_traces(x, rows):
+    """rows: measured, predicted, low, high."""
+    measured = {"type": "scatter", "mode": "markers", "name": "measured", "x": x, "y": rounded(rows[:, 0]),
+                "marker": {"symbol": "circle", "size": 9, "color": common.COLOURS[0]}}
+    predicted = {"type": "scatter", "mode": "markers", "name": "predicted", "x": x, "y": rounded(rows[:, 1]),
+                 "marker": {"symbol": "diamond-open", "size": 10, "color": common.COLOURS[1]}}
+    if numpy.isfinite(rows[:, 2:]).any():
+        predicted["error_y"] = {"type": "data", "symmetric": False, "array": rounded(rows[:, 3] - rows[:, 1]),
+                                "arrayminus": rounded(rows[:, 1] - rows[:, 2]), "color": common.COLOURS[1]}
+    return [measured, predicted]
+
+
+# --- sweeps ---
+
+def band(colour, x, low, high, name):
+    red, green, blue = (int(colour[i:i + 2], 16) for i in (1, 3, 5))
+    return {"type": "scatter", "mode": "lines", "x": x + x[::-1], "y": rounded(high + low[::-1]), "fill": "toself", "line": {"width": 0},
+            "fillcolor": f"rgba({red},{green},{blue},0.18)", "hoverinfo": "skip", "showlegend": False, "legendgroup": name}
+
+
+def sweep_view(sweep, key, shown):
+    lines, _ = plot_sweep.read(sweep.path, key, shown, quiet=True)
+    label, factor = plot_sweep.FIGURES.get(shown, (shown, 1))
+    values = list(dict.fromkeys(value for points in lines.values() for value, _, _ in points))
+    numeric = all(plot_sweep.number(value) is not None for value in values)
+    traces, single_seed = [], False
+    for number, (name, points) in enumerate(lines.items()):
+        points = sorted(points, key=lambda point: plot_sweep.number(point[0]) if numeric else values.index(point[0]))
+        colour, symbol, dash = style(number)
+        # Side by side where the axis has words, so that no bar hides another.
+        aside = 0.5 * (number - (len(lines) - 1) / 2) / len(lines)
+        x = [plot_sweep.number(value) if numeric else values.index(value) + aside for value, _, _ in points]
+        means, halves = [factor * mean for _, mean, _ in points], [None if half is None else factor * half for _, _, half in points]
+        single_seed |= None in halves
+        if numeric and len(x) > 1 and None not in halves:
+            traces.append(band(colour, x, [m - h for m, h in zip(means, halves)], [m + h for m, h in zip(means, halves)], name))
+        traces.append({"type": "scatter", "mode": "lines+markers" if numeric else "markers", "name": name, "legendgroup": name, "x": x,
+                       "y": rounded(means), "line": {"color": colour, "dash": dash}, "marker": {"symbol": symbol, "color": colour, "size": 8},
+                       "error_y": {"type": "data", "array": rounded(halves), "color": colour}})
+    x_axis = axis(key) if numeric else axis(key, tickvals=list(range(len(values))), ticktext=values, range=[-0.5, len(values) - 0.5])
+    found = view(traces, x=x_axis, y=axis(label))
+    found["note"] = "A point without a bar is of one seed." if single_seed else ""
+    return found
+
+
+def sweeps(found):
+    figures = []
+    for sweep in found:
+        axes, shown = sweep.axes(), sweep.figures()
+        views = {f"{a}/{f}": sweep_view(sweep, key, name) for a, key in enumerate(axes) for f, name in enumerate(shown)}
+        if views:
+            figures.append(figure(f"{sweep.name}: means over the seeds, with the 95 % interval of the mean as bars and bands", views,
+                                  [control("over", axes), control("figure", shown)]))
+    return section("sweeps", "Sweeps", "A line is a combination of the keys that the axis does not show.", figures,
+                   "no sweep was given" if not found else "the sweeps have no figures, or no key that varies")
+
+
+def sections(runs, sweeps_found):
+    return [training(runs), fidelity(runs), lag(runs), memory(runs), timeline(runs), pace(runs), sweeps(sweeps_found)]

@@ -1,0 +1,120 @@
+"""The page of a report: HTML with its style, its script, its figures and the plotting library in it, so that nothing is fetched."""
+
+import base64
+import gzip
+import html
+import json
+import os
+
+import plot_common as common
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<title>{title}</title>
+<style>
+{css}</style>
+</head>
+<body>
+<header>
+<h1>{title}</h1>
+<p class="quiet">{subtitle}</p>
+<nav aria-label="Sections"><ul>
+{links}
+</ul></nav>
+<p id="state" role="status">Unpacking the figures …</p>
+<noscript><p>The figures are drawn by JavaScript, which is switched off; the tables can be read without.</p></noscript>
+</header>
+<main>
+{body}
+</main>
+<script id="data" type="application/json">{data}</script>
+<script id="library" type="text/plain">{library}</script>
+<script>
+{script}</script>
+</body>
+</html>
+"""
+
+
+def read(name):
+    with open(os.path.join(HERE, name), encoding="utf-8") as file:
+        return file.read()
+
+
+def table(caption, header, rows, numbers=()):
+    """Columns of `numbers` are set to the right."""
+    def cell(column, text):
+        return f'<td class="number">{html.escape(text)}</td>' if column in numbers else f"<td>{html.escape(text)}</td>"
+    lines = ["<tr>" + "".join(f'<th scope="col">{html.escape(name)}</th>' for name in header) + "</tr>"]
+    for row in rows:
+        lines.append(f'<tr><th scope="row">{html.escape(row[0])}</th>' + "".join(cell(c, t) for c, t in enumerate(row[1:], 1)) + "</tr>")
+    return (f'<div class="scroll" tabindex="0" role="region" aria-label="{html.escape(caption, True)}"><table><caption>{html.escape(caption)}</caption>\n'
+            + "\n".join(lines) + "\n</table></div>")
+
+
+def percent(value):
+    return "-" if value is None else f"{100 * value:.2f}"
+
+
+def number(value, digits):
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def what_was_run(runs):
+    """Tables of the runs and of what differs between their configs."""
+    if not runs:
+        return ""
+    rows = []
+    for run in runs:
+        mode = "simulate" if run.simulated else run.config.get("run.mode", "?")
+        rows.append((run.name, run.method, run.config.get("method.accumulate", "?"), str(run.stage_count() or "?"), mode,
+                     "complete" if run.run.complete else "not complete", str(len(run.epochs["epoch"])), number(run.last("train_loss"), 4),
+                     percent(run.last("eval_top1")), percent(run.last("eval_top5")), run.run.attributes["created"].replace("T", " ").replace("Z", "")))
+    parts = [table("Runs", ("run", "method", "k", "stages", "mode", "state", "epochs", "train loss (nat), last", "eval top-1 (%), last",
+                            "eval top-5 (%), last", "begun (UTC)"), rows, numbers=(2, 3, 6, 7, 8, 9, 10))]
+    keys = sorted({key for run in runs for key in run.config})
+    differing = [key for key in keys if len({run.config.get(key) for run in runs}) > 1]
+    if len(runs) == 1:
+        key_rows = [(key, runs[0].config[key]) for key in keys]
+        parts.append("<details><summary>Config</summary>" + table("Config", ("key", runs[0].name), key_rows) + "</details>")
+    elif differing:
+        differing.sort(key=lambda key: key in common.NEUTRAL_KEYS)
+        key_rows = [(key + (" (changes no result)" if key in common.NEUTRAL_KEYS else ""), *(run.config.get(key, "not set") for run in runs))
+                    for key in differing]
+        parts.append(table("Keys in which the configs differ", ("key", *(run.name for run in runs)), key_rows))
+    else:
+        parts.append("<p>Their configs are equal in every key.</p>")
+    commands = [(run.name, run.run.attributes["command"], run.run.attributes["petra_version"], run.run.attributes["backend"]) for run in runs]
+    parts.append("<details><summary>Commands, versions and backends</summary>" +
+                 table("Commands", ("run", "command", "petra", "backend"), commands) + "</details>")
+    return "\n".join(parts)
+
+
+def body_of(sections, tables):
+    parts = []
+    if tables:
+        parts.append(f'<section id="runs" aria-labelledby="runs-title"><h2 id="runs-title">What was run</h2>\n{tables}\n</section>')
+    for section in sections:
+        name = section["id"]
+        inner = (f'<p>{html.escape(section["text"])}</p><div class="figures{" wide" if name == "timeline" else ""}"></div>' if section["figures"]
+                 else f'<p class="quiet">Left out: {html.escape(section["missing"])}.</p>')
+        parts.append(f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">{html.escape(section["title"])}</h2>{inner}</section>')
+    return "\n".join(parts)
+
+
+def page(title, subtitle, runs, sections):
+    """The page as text. The library is packed, which makes a third of it: browsers unpack it (DecompressionStream)."""
+    offline, = common.modules("plotly.offline")
+    library = base64.b64encode(gzip.compress(offline.get_plotlyjs().encode("utf-8"), 9, mtime=0)).decode("ascii")
+    tables = what_was_run(runs)
+    shown = [{"id": section["id"], "figures": section["figures"]} for section in sections]
+    links = ([("runs", "What was run")] if tables else []) + [(section["id"], section["title"]) for section in sections]
+    return PAGE.format(title=html.escape(title), subtitle=html.escape(subtitle), css=read("report_page.css"), script=read("report_page.js"),
+                       links="\n".join(f'<li><a href="#{name}">{html.escape(text)}</a></li>' for name, text in links),
+                       body=body_of(sections, tables), library=library,
+                       data=json.dumps(shown, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))

@@ -1,0 +1,273 @@
+/* petra compare: what differs between runs, in their configs and in what came of them. */
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/table.h"
+#include "base/utf8.h"
+#include "cli/command.h"
+#include "cli/compare_results.h"
+#include "io/weights_compare.h"
+#include "run/folder.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A run beside the first one. */
+typedef struct beside {
+  bool has_weights;                 /* both have a weights.h5 */
+  petra_weights_difference weights; /* where they have */
+  int64_t losses;                   /* microbatches that both have a loss of */
+  int64_t equal;                    /* so many from the first on are equal to the bit */
+} beside;
+
+typedef struct comparison {
+  int count;
+  char *const *place;
+  petra_run_facts *run;
+  double *value;  /* (count, PETRA_RESULTS) */
+  beside *other;  /* (count); that of the first is unused */
+  json_t *config; /* list of {key, decides, values} */
+} comparison;
+
+/* --- what differs --- */
+
+static petra_status note_key(void *context, const char *key, petra_config_role role, char *const *values) {
+  static const char *const decides[] = {"results", "length", "way", "place"};
+  comparison *c = context;
+  json_t *list = json_array();
+  for (int i = 0; i < c->count; i++)
+    petra_json_append(&list, petra_json_string(values[i]));
+  petra_json_append(&c->config, json_pack("{s:s, s:s, s:o}", "key", key, "decides", decides[role], "values", list));
+  return PETRA_OK;
+}
+
+static petra_status compare_configs(comparison *c) {
+  const petra_config **configs;
+  PETRA_TRY(petra_allocate(&configs, (size_t)c->count, sizeof *configs));
+  for (int i = 0; i < c->count; i++)
+    configs[i] = c->run[i].config;
+  c->config = json_array();
+  petra_status status = petra_config_tell_differences(configs, c->count, note_key, c);
+  petra_free(configs);
+  return status == PETRA_OK && !c->config ? petra_fail(PETRA_NO_MEMORY, "no memory for what differs in the configs")
+                                          : status;
+}
+
+static bool same_loss(const petra_runlog_train *a, const petra_runlog_train *b) {
+  return a->microbatch == b->microbatch && memcmp(&a->loss, &b->loss, sizeof a->loss) == 0;
+}
+
+static petra_status compare_losses(const petra_run_facts *a, const petra_run_facts *b, beside *out) {
+  petra_runlog_train *first = NULL, *second = NULL;
+  int64_t first_count, second_count;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_runlog_read_train(a->log, &first, &first_count), done);
+  PETRA_TRY_GOTO(status, petra_runlog_read_train(b->log, &second, &second_count), done);
+  out->losses = first_count < second_count ? first_count : second_count;
+  while (out->equal < out->losses && same_loss(&first[out->equal], &second[out->equal]))
+    out->equal++;
+done:
+  petra_free(first);
+  petra_free(second);
+  return status;
+}
+
+static petra_status compare_weights(const petra_run_facts *a, const petra_run_facts *b, beside *out) {
+  char *first = NULL, *second = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_join_path(a->folder, "weights.h5", &first), done);
+  PETRA_TRY_GOTO(status, petra_join_path(b->folder, "weights.h5", &second), done);
+  out->has_weights = access(first, F_OK) == 0 && access(second, F_OK) == 0;
+  if (out->has_weights)
+    status = petra_weights_compare(first, second, &out->weights);
+done:
+  petra_free(first);
+  petra_free(second);
+  return status;
+}
+
+static petra_status compare(comparison *c) {
+  PETRA_TRY(petra_allocate(&c->run, (size_t)c->count, sizeof *c->run));
+  PETRA_TRY(petra_allocate(&c->value, (size_t)c->count * PETRA_RESULTS, sizeof *c->value));
+  PETRA_TRY(petra_allocate(&c->other, (size_t)c->count, sizeof *c->other));
+  for (int i = 0; i < c->count; i++) {
+    PETRA_TRY(petra_run_facts_init(&c->run[i], c->place[i]));
+    petra_results_of(&c->run[i], c->value + (size_t)i * PETRA_RESULTS);
+  }
+  for (int i = 1; i < c->count; i++) {
+    PETRA_TRY(compare_losses(&c->run[0], &c->run[i], &c->other[i]));
+    PETRA_TRY(compare_weights(&c->run[0], &c->run[i], &c->other[i]));
+  }
+  return compare_configs(c);
+}
+
+/* --- as JSON --- */
+
+static json_t *beside_json(const beside *other) {
+  const petra_weights_difference *w = &other->weights;
+  json_t *weights =
+      !other->has_weights
+          ? json_null()
+          : json_pack("{s:b, s:I, s:I, s:I, s:o, s:o}", "equal", w->differing + w->more == 0, "tensors",
+                      (json_int_t)w->tensors, "differing", (json_int_t)w->differing, "more", (json_int_t)w->more,
+                      "first_difference", *w->first ? petra_json_string(w->first) : json_null(), "largest_difference",
+                      petra_json_real(w->largest));
+  return json_pack("{s:I, s:I, s:o}", "losses_of_both", (json_int_t)other->losses, "losses_equal_from_the_first",
+                   (json_int_t)other->equal, "weights", weights);
+}
+
+static json_t *run_json(const comparison *c, int i) {
+  json_t *results = json_object();
+  for (int r = 0; r < PETRA_RESULTS; r++)
+    petra_json_set(&results, petra_results[r].name, petra_json_real(c->value[i * PETRA_RESULTS + r]));
+  return json_pack("{s:o, s:s, s:s, s:o, s:o, s:o}", "run", petra_json_string(c->place[i]), "state",
+                   petra_run_state_name(c->run[i].state), "mode", petra_run_mode_name(&c->run[i]), "petra_version",
+                   petra_json_string(c->run[i].summary->petra_version), "results", results, "beside_the_first",
+                   i == 0 ? json_null() : beside_json(&c->other[i]));
+}
+
+static petra_status print_json(comparison *c) {
+  json_t *runs = json_array(), *config = c->config;
+  c->config = NULL;
+  for (int i = 0; i < c->count; i++)
+    petra_json_append(&runs, run_json(c, i));
+  return petra_json_print_new(json_pack("{s:o, s:o}", "runs", runs, "config", config));
+}
+
+/* --- as tables --- */
+
+/* "A", "B", ..., "Z", "27", ...: what a run is called in the tables. */
+static const char *letter(int i, char text[16]) {
+  if (i < 26)
+    snprintf(text, 16, "%c", 'A' + i);
+  else
+    snprintf(text, 16, "%d", i + 1);
+  return text;
+}
+
+/* Columns: what a row is of, then one for each run. */
+static petra_status create_table(const comparison *c, const char *first, char (*names)[16], petra_table_column *columns,
+                                 petra_table **out) {
+  columns[0] = (petra_table_column){first, PETRA_TABLE_LEFT};
+  for (int i = 0; i < c->count; i++)
+    columns[i + 1] = (petra_table_column){letter(i, names[i]), PETRA_TABLE_RIGHT};
+  return petra_table_create(columns, c->count + 1, out);
+}
+
+static void config_rows(const comparison *c, petra_table *table) {
+  size_t index;
+  json_t *row;
+  json_array_foreach(c->config, index, row) {
+    petra_table_cell(table, "%s", json_string_value(json_object_get(row, "key")));
+    for (int i = 0; i < c->count; i++)
+      petra_table_cell(table, "%s", json_string_value(json_array_get(json_object_get(row, "values"), (size_t)i)));
+  }
+}
+
+static void result_rows(const comparison *c, petra_table *table) {
+  petra_table_cell(table, "mode");
+  for (int i = 0; i < c->count; i++)
+    petra_table_cell(table, "%s", petra_run_mode_name(&c->run[i]));
+  petra_table_cell(table, "state");
+  for (int i = 0; i < c->count; i++)
+    petra_table_cell(table, "%s", petra_run_state_name(c->run[i].state));
+  for (int r = 0; r < PETRA_RESULTS; r++) {
+    bool any = false;
+    for (int i = 0; i < c->count; i++)
+      any |= !isnan(c->value[i * PETRA_RESULTS + r]);
+    if (!any)
+      continue;
+    petra_table_cell(table, "%s", petra_results[r].title);
+    for (int i = 0; i < c->count; i++) {
+      const double value = c->value[i * PETRA_RESULTS + r];
+      if (isnan(value))
+        petra_table_cell(table, "-");
+      else
+        petra_table_cell(table, "%.*f", petra_results[r].decimals, petra_results[r].scale * value);
+    }
+  }
+}
+
+static void print_beside(const beside *other, const char *name) {
+  const petra_weights_difference *w = &other->weights;
+  printf("losses   A and %s: ", name);
+  if (other->losses == 0)
+    printf("no microbatch that both have a loss of\n");
+  else if (other->equal == other->losses)
+    printf("equal to the bit in all %lld microbatches that both have\n", (long long)other->losses);
+  else
+    printf("equal to the bit in the first %lld of %lld microbatches\n", (long long)other->equal,
+           (long long)other->losses);
+  printf("weights  A and %s: ", name);
+  if (!other->has_weights)
+    printf("not both have a weights.h5\n");
+  else if (w->differing + w->more == 0)
+    printf("equal to the bit, all %lld tensors\n", (long long)w->tensors);
+  else
+    petra_utf8_print(stdout, "%lld of %lld tensors differ%s%s, by at most %.3g; %lld more\n", (long long)w->differing,
+                     (long long)w->tensors, *w->first ? ", first " : "", w->first, w->largest, (long long)w->more);
+}
+
+static petra_status print_tables(const comparison *c, char (*names)[16], petra_table_column *columns) {
+  petra_table *table;
+  char name[16];
+  for (int i = 0; i < c->count; i++)
+    petra_utf8_print(stdout, "%s  %s: %s\n", letter(i, name), c->place[i], c->run[i].method);
+  putchar('\n');
+  if (json_array_size(c->config) == 0)
+    printf("their configs are equal in every key\n");
+  else {
+    PETRA_TRY(create_table(c, "config", names, columns, &table));
+    config_rows(c, table);
+    PETRA_TRY(petra_table_print(table, stdout));
+  }
+  putchar('\n');
+  PETRA_TRY(create_table(c, "result", names, columns, &table));
+  result_rows(c, table);
+  PETRA_TRY(petra_table_print(table, stdout));
+  putchar('\n');
+  for (int i = 1; i < c->count; i++)
+    print_beside(&c->other[i], letter(i, name));
+  return PETRA_OK;
+}
+
+static petra_status print(const comparison *c) {
+  char(*names)[16] = NULL;
+  petra_table_column *columns = NULL;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_allocate(&names, (size_t)c->count, sizeof *names), done);
+  PETRA_TRY_GOTO(status, petra_allocate(&columns, (size_t)c->count + 1, sizeof *columns), done);
+  status = print_tables(c, names, columns);
+done:
+  petra_free(names);
+  petra_free(columns);
+  return status;
+}
+
+static petra_status run(const petra_arguments *arguments) {
+  comparison c = {.count = arguments->input_count, .place = arguments->inputs};
+  petra_status status = compare(&c);
+  if (status == PETRA_OK)
+    status = arguments->json ? print_json(&c) : print(&c);
+  for (int i = 0; c.run && i < c.count; i++)
+    petra_run_facts_fini(&c.run[i]);
+  petra_free(c.run);
+  petra_free(c.value);
+  petra_free(c.other);
+  json_decref(c.config);
+  return status;
+}
+
+const petra_command petra_command_compare = {
+    .name = "compare",
+    .summary = "what differs between runs: config by key, results, weights to the bit",
+    .arguments = "RUN RUN... [--json]",
+    .help =
+        "Prints the keys in which the configs of two or more runs (folders or their run.h5) differ, their results side "
+        "by side, and\n"
+        "of each run beside the first whether losses and weights (weights.h5) are equal to the bit.\n",
+    .inputs_least = 2,
+    .inputs_most = PETRA_MAX_INPUTS,
+    .run = run};

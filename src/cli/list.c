@@ -1,0 +1,200 @@
+/* petra list: the runs below a folder, one a line. */
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/table.h"
+#include "base/utf8.h"
+#include "cli/command.h"
+#include "cli/run_facts.h"
+#include "run/folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Folders that hold a run.h5, in the order in which they are found. */
+typedef struct found {
+  char **folder;
+  int64_t count, capacity;
+} found;
+
+/* --- looking --- */
+
+static petra_status take(found *runs, const char *folder) {
+  char *log;
+  PETRA_TRY(petra_join_path(folder, "run.h5", &log));
+  const bool there = access(log, F_OK) == 0;
+  petra_free(log);
+  if (!there)
+    return PETRA_OK;
+  PETRA_TRY(petra_array_reserve(&runs->folder, &runs->capacity, runs->count + 1, sizeof *runs->folder));
+  PETRA_TRY(petra_duplicate_string(&runs->folder[runs->count], folder));
+  runs->count++;
+  return PETRA_OK;
+}
+
+static int is_visible(const struct dirent *entry) {
+  return entry->d_name[0] != '.';
+}
+
+/* Folders below are gone through by name; links to folders are not followed, for they may lead in circles. */
+static petra_status look(found *runs, const char *folder) {
+  struct dirent **entries;
+  PETRA_TRY(take(runs, folder));
+  int count = scandir(folder, &entries, is_visible, alphasort);
+  if (count < 0)
+    return petra_fail(PETRA_IO, "%s: cannot be listed: %s", folder, strerror(errno));
+  petra_status status = PETRA_OK;
+  for (int i = 0; i < count; i++) {
+    char *path = NULL;
+    struct stat info;
+    if (status == PETRA_OK)
+      status = petra_join_path(folder, entries[i]->d_name, &path);
+    if (path && lstat(path, &info) == 0 && S_ISDIR(info.st_mode))
+      status = look(runs, path);
+    petra_free(path);
+    free(entries[i]);
+  }
+  free(entries);
+  return status;
+}
+
+/* --- telling --- */
+
+enum { REASON = 512 };
+
+static void keep_line(void *context, petra_log_level level, const char *line) {
+  if (level == PETRA_LOG_ERROR)
+    snprintf(context, REASON, "%s", line);
+}
+
+/* Reads a run; where it is none that can be read, *reason says why, and that is no failure. */
+static petra_status read_run(const char *folder, petra_run_facts *facts, char reason[REASON]) {
+  reason[0] = 0;
+  petra_log_set_sink(keep_line, reason);
+  petra_status status = petra_run_facts_init(facts, folder);
+  petra_log_set_sink(NULL, NULL);
+  if (status == PETRA_NO_MEMORY)
+    return petra_fail(status, "%s", reason);
+  if (status != PETRA_OK && !reason[0])
+    snprintf(reason, REASON, "%s: cannot be read", folder);
+  return PETRA_OK;
+}
+
+static void run_json(json_t **list, const char *folder, const petra_run_facts *facts, const char *reason) {
+  if (*reason) {
+    petra_json_append(list, json_pack("{s:o, s:s, s:o}", "run", petra_json_string(folder), "state", "unreadable",
+                                      "reason", petra_json_string(reason)));
+    return;
+  }
+  const petra_runlog_summary *summary = facts->summary;
+  const petra_runlog_epoch *last = petra_run_last_evaluated(facts);
+  petra_json_append(
+      list, json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:s, s:s, s:I, s:I, s:o, s:o, s:o}", "run",
+                      petra_json_string(folder), "name", petra_json_string(facts->config->run.name), "method",
+                      petra_json_string(facts->config->method.name), "method_in_words",
+                      petra_json_string(facts->method), "accumulate", (json_int_t)facts->config->method.accumulate,
+                      "stages", (json_int_t)petra_run_stages(facts), "mode", petra_run_mode_name(facts), "state",
+                      petra_run_state_name(facts->state), "microbatches",
+                      (json_int_t)(summary->simulated ? *summary->simulated : summary->microbatches), "epochs",
+                      (json_int_t)summary->epochs, "eval_top1", last ? petra_json_real(last->eval_top1) : json_null(),
+                      "eval_epoch", last ? json_integer(last->epoch) : json_null(), "created",
+                      petra_json_string(summary->created)));
+}
+
+static void run_row(petra_table *table, const char *folder, const petra_run_facts *facts, const char *reason) {
+  petra_table_cell(table, "%s", folder);
+  if (*reason) {
+    for (int i = 0; i < 5; i++)
+      petra_table_cell(table, i == 3 ? "unreadable" : "-");
+    petra_table_cell(table, "%s", reason);
+    return;
+  }
+  const petra_runlog_epoch *last = petra_run_last_evaluated(facts);
+  petra_table_cell(table, "%s", facts->method);
+  petra_table_cell(table, "%lld", (long long)petra_run_stages(facts));
+  petra_table_cell(table, "%s", petra_run_mode_name(facts));
+  if (facts->state == PETRA_RUN_COMPLETE || petra_run_is_simulated(facts))
+    petra_table_cell(table, "%s", petra_run_state_name(facts->state));
+  else
+    petra_table_cell(table, "%s at %lld", petra_run_state_name(facts->state), (long long)facts->summary->microbatches);
+  if (last)
+    petra_table_cell(table, "%.2f", 100 * last->eval_top1);
+  else
+    petra_table_cell(table, "-");
+  petra_table_cell(table, "%s", facts->summary->created);
+}
+
+static petra_status tell(const found *runs, petra_table *table, json_t **list) {
+  for (int64_t r = 0; r < runs->count; r++) {
+    petra_run_facts facts = {0};
+    char reason[REASON];
+    petra_status status = read_run(runs->folder[r], &facts, reason);
+    if (status == PETRA_OK && table)
+      run_row(table, runs->folder[r], &facts, reason);
+    else if (status == PETRA_OK)
+      run_json(list, runs->folder[r], &facts, reason);
+    petra_run_facts_fini(&facts);
+    PETRA_TRY(status);
+  }
+  return PETRA_OK;
+}
+
+static petra_status print_json(const found *runs, const char *folder) {
+  json_t *list = json_array();
+  petra_status status = tell(runs, NULL, &list);
+  if (status == PETRA_OK)
+    return petra_json_print_new(json_pack("{s:o, s:o}", "folder", petra_json_string(folder), "runs", list));
+  json_decref(list);
+  return status;
+}
+
+static petra_status print_table(const found *runs, const char *folder) {
+  static const petra_table_column columns[] = {{"run", PETRA_TABLE_LEFT},    {"method", PETRA_TABLE_LEFT},
+                                               {"J", PETRA_TABLE_RIGHT},     {"mode", PETRA_TABLE_LEFT},
+                                               {"state", PETRA_TABLE_LEFT},  {"eval top-1 %", PETRA_TABLE_RIGHT},
+                                               {"created", PETRA_TABLE_LEFT}};
+  petra_table *table;
+  if (runs->count == 0) {
+    petra_utf8_print(stdout, "%s: no run.h5 in it or below\n", folder);
+    return PETRA_OK;
+  }
+  PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
+  petra_status status = tell(runs, table, NULL), printed = petra_table_print(table, stdout);
+  return status == PETRA_OK ? printed : status;
+}
+
+static petra_status run(const petra_arguments *arguments) {
+  const char *folder = arguments->input ? arguments->input : "runs";
+  found runs = {0};
+  if (!petra_is_folder(folder))
+    return petra_fail(PETRA_USAGE, "%s: no such folder; expected one with runs in it or below", folder);
+  petra_status status = look(&runs, folder);
+  if (status == PETRA_OK)
+    status = arguments->json ? print_json(&runs, folder) : print_table(&runs, folder);
+  for (int64_t r = 0; r < runs.count; r++)
+    petra_free(runs.folder[r]);
+  petra_free(runs.folder);
+  return status;
+}
+
+const petra_command petra_command_list = {
+    .name = "list",
+    .summary = "the runs below a folder: method, stages, state, accuracy, when",
+    .arguments = "[FOLDER] [--json]",
+    .help =
+        "Prints a line for each folder in or below FOLDER (default: runs) that has a run.h5: the method with what of "
+        "it was\n"
+        "chosen otherwise than by its name, J (stages), mode, state, top-1 accuracy of the last evaluation, and when "
+        "the "
+        "run was\n"
+        "begun (UTC). State: complete; running at so many microbatches, where a process of this machine holds the lock "
+        "of the\n"
+        "folder; else stopped at so many (killed, failed, or going on on another machine). Links to folders are not "
+        "followed.\n",
+    .inputs_most = 1,
+    .run = run};

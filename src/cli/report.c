@@ -1,0 +1,97 @@
+/* petra report: a page of figures, drawn by analysis/petra_report.py, which takes the place of this process. */
+#include "base/log.h"
+#include "base/mem.h"
+#include "cli/command.h"
+#include "run/folder.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 4096 };
+static const char SCRIPT[] = "petra_report.py";
+
+/* The folder of this program; false where the system does not tell. */
+static bool own_folder(char out[PATH_BYTES]) {
+  const ssize_t length = readlink("/proc/self/exe", out, PATH_BYTES - 1);
+  char *slash = NULL;
+  if (length > 0) {
+    out[length] = 0;
+    slash = strrchr(out, '/');
+  }
+  if (slash)
+    *slash = 0;
+  return slash != NULL;
+}
+
+static petra_status find_script(char **out) {
+  static const char *const beside[] = {"analysis", "../share/petra/analysis", "../analysis"};
+  char own[PATH_BYTES], path[2 * PATH_BYTES];
+  bool known = own_folder(own), there = false;
+  for (size_t i = 0; known && !there && i < sizeof beside / sizeof *beside; i++) {
+    snprintf(path, sizeof path, "%s/%s/%s", own, beside[i], SCRIPT); /* built, installed or moved, bundled */
+    there = access(path, R_OK) == 0;
+  }
+  if (!there)
+    snprintf(path, sizeof path, "%s/%s", PETRA_ANALYSIS_DIR, SCRIPT);
+  if (!there && access(path, R_OK) != 0)
+    return petra_fail(PETRA_IO, "%s: %s; expected petra as it was built, installed or bundled", path, strerror(errno));
+  return petra_duplicate_string(out, path);
+}
+
+static petra_status run(const petra_arguments *arguments) {
+  const char *python = getenv("PYTHON") && *getenv("PYTHON") ? getenv("PYTHON") : "python3";
+  const char **line;
+  char *script;
+  size_t at = 0;
+  if (!arguments->output)
+    return petra_fail(PETRA_USAGE, "petra report needs --output FILE.html (or -o); see petra report --help");
+  PETRA_TRY(find_script(&script));
+  petra_status status = petra_allocate(&line, (size_t)arguments->input_count + 8, sizeof *line);
+  if (status == PETRA_OK) {
+    line[at++] = python;
+    line[at++] = "-B"; /* leaves no compiled modules where it is installed */
+    line[at++] = script;
+    line[at++] = "--output";
+    line[at++] = arguments->output;
+    if (arguments->json)
+      line[at++] = "--json";
+    if (arguments->quiet)
+      line[at++] = "--quiet";
+    line[at++] = "--";
+    for (int i = 0; i < arguments->input_count; i++)
+      line[at++] = arguments->inputs[i];
+    execvp(python, (char *const *)(uintptr_t)line);
+    status = petra_fail(PETRA_IO,
+                        "%s: cannot be started: %s; expected Python 3 there (or its name in the environment "
+                        "variable PYTHON)",
+                        python, strerror(errno));
+    petra_free(line);
+  }
+  petra_free(script);
+  return status;
+}
+
+const petra_command petra_command_report = {
+    .name = "report",
+    .summary = "one page of figures of runs and of a sweep, for a browser",
+    .arguments = "RUN... [SWEEP]... --output FILE.html [--json] [--quiet]",
+    .help =
+        "Draws runs (folders or their run.h5) and sweeps (folders with a summary.csv) on one page that needs nothing "
+        "else: what was\n"
+        "run and how the configs differ, loss and accuracy, fidelity of gradients, lags, memory, the timeline, "
+        "predicted beside\n"
+        "measured, and means of sweeps with their 95 % intervals. What runs have no data for is left out, and said "
+        "so. -o is short\n"
+        "for --output. Needs Python with h5py, numpy and plotly (Debian: python3-h5py python3-plotly); the "
+        "environment variable\n"
+        "PYTHON names another interpreter than python3.\n",
+    .inputs_least = 1,
+    .inputs_most = PETRA_MAX_INPUTS,
+    .options = (const petra_option[]){PETRA_OPTION("output", "FILE", output,
+                                                   "the page to write, in place of what is "
+                                                   "there"),
+                                      {0}},
+    .run = run};

@@ -1,0 +1,91 @@
+#include "cli/run_facts.h"
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "run/describe.h"
+#include "run/folder.h"
+#include "run/simulation.h"
+
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+
+bool petra_is_folder(const char *path) {
+  struct stat info;
+  return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+petra_status petra_run_log_path(const char *place, char **out) {
+  return petra_is_folder(place) ? petra_join_path(place, "run.h5", out) : petra_duplicate_string(out, place);
+}
+
+/* The folder of a file: what is before its last slash. */
+static petra_status folder_of(const char *path, char **out) {
+  const char *slash = strrchr(path, '/');
+  PETRA_TRY(petra_duplicate_string(out, !slash ? "." : slash == path ? "/" : path));
+  if (slash && slash != path)
+    (*out)[slash - path] = 0;
+  return PETRA_OK;
+}
+
+static petra_status print_method(const void *context, FILE *out) {
+  return petra_describe_method(context, out);
+}
+
+petra_status petra_run_facts_init(petra_run_facts *facts, const char *place) {
+  size_t size;
+  *facts = (petra_run_facts){0};
+  PETRA_TRY(petra_run_log_path(place, &facts->log));
+  PETRA_TRY(petra_is_folder(place) ? petra_duplicate_string(&facts->folder, place) : folder_of(place, &facts->folder));
+  PETRA_TRY(petra_runlog_summary_read(facts->log, &facts->summary));
+  const petra_config_text text = {facts->log, facts->summary->config, strlen(facts->summary->config)};
+  PETRA_TRY(petra_config_load_text(&text, NULL, 0, &facts->config));
+  facts->state = facts->summary->complete                ? PETRA_RUN_COMPLETE
+                 : petra_folder_is_locked(facts->folder) ? PETRA_RUN_RUNNING
+                                                         : PETRA_RUN_STOPPED;
+  return petra_text_print(print_method, facts->config, "the name of a method", &facts->method, &size);
+}
+
+void petra_run_facts_fini(petra_run_facts *facts) {
+  petra_free(facts->folder);
+  petra_free(facts->log);
+  petra_free(facts->method);
+  petra_runlog_summary_destroy(facts->summary);
+  petra_config_destroy(facts->config);
+}
+
+const char *petra_run_state_name(petra_run_state state) {
+  static const char *const names[] = {"complete", "running", "stopped"};
+  return names[state];
+}
+
+bool petra_run_is_simulated(const petra_run_facts *facts) {
+  return strcmp(facts->summary->backend, PETRA_SIMULATION_BACKEND) == 0;
+}
+
+const char *petra_run_mode_name(const petra_run_facts *facts) {
+  return petra_run_is_simulated(facts) ? "simulate"
+                                       : petra_config_choice_name("run.mode", (int)facts->config->run.mode);
+}
+
+int64_t petra_run_stages(const petra_run_facts *facts) {
+  return facts->summary->stages > 0 ? facts->summary->stages : facts->config->cluster.stages;
+}
+
+static const petra_runlog_epoch *last_finite(const petra_run_facts *facts, size_t member) {
+  for (int64_t e = facts->summary->epochs; e-- > 0;) {
+    double value;
+    memcpy(&value, (const char *)&facts->summary->epoch[e] + member, sizeof value);
+    if (isfinite(value))
+      return &facts->summary->epoch[e];
+  }
+  return NULL;
+}
+
+const petra_runlog_epoch *petra_run_last_trained(const petra_run_facts *facts) {
+  return last_finite(facts, offsetof(petra_runlog_epoch, train_loss));
+}
+
+const petra_runlog_epoch *petra_run_last_evaluated(const petra_run_facts *facts) {
+  return last_finite(facts, offsetof(petra_runlog_epoch, eval_top1));
+}

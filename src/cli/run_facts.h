@@ -1,0 +1,48 @@
+/* A run as petra list and petra compare tell of it: its log, its config, and whether it goes on. */
+#ifndef PETRA_CLI_RUN_FACTS_H
+#define PETRA_CLI_RUN_FACTS_H
+
+#include "base/config.h"
+#include "io/runlog_read.h"
+
+typedef enum petra_run_state {
+  PETRA_RUN_COMPLETE, /* the log says so */
+  PETRA_RUN_RUNNING,  /* it does not, and a process of this machine has the lock of the folder */
+  PETRA_RUN_STOPPED   /* neither: killed, failed, or going on where the lock is not seen */
+} petra_run_state;
+
+typedef struct petra_run_facts {
+  char *folder, *log; /* the folder as it was given (or that of the log), and its run.h5 */
+  petra_runlog_summary *summary;
+  petra_config *config;
+  petra_run_state state;
+  char *method; /* "petra, k = 4, with method.keep: graph" */
+} petra_run_facts;
+
+bool petra_is_folder(const char *path);
+
+/* The log of a run: `place` itself, or where that is a folder the run.h5 in it. Free with petra_free. */
+petra_status petra_run_log_path(const char *place, char **out);
+
+/* Reads the run of `place`, a folder or its log. petra_run_facts_fini is due whatever comes back. Errors are those of
+ * petra_runlog_summary_read and of petra_config_load_text. */
+petra_status petra_run_facts_init(petra_run_facts *facts, const char *place);
+void petra_run_facts_fini(petra_run_facts *facts);
+
+/* "complete", "running", "stopped". */
+const char *petra_run_state_name(petra_run_state state);
+
+/* Whether nothing is computed in it; its log says so from the beginning. */
+bool petra_run_is_simulated(const petra_run_facts *facts);
+
+/* "emulate", "execute", "simulate". */
+const char *petra_run_mode_name(const petra_run_facts *facts);
+
+/* Stages, of a simulation or a rehearsal without a model those of the config. */
+int64_t petra_run_stages(const petra_run_facts *facts);
+
+/* The last row of /epoch that has a loss, that has an evaluation; NULL: none has. */
+const petra_runlog_epoch *petra_run_last_trained(const petra_run_facts *facts);
+const petra_runlog_epoch *petra_run_last_evaluated(const petra_run_facts *facts);
+
+#endif

@@ -1,0 +1,206 @@
+"""petra report: what is on the page, and, where Chromium is, that a browser draws all of it."""
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import h5py
+import numpy
+
+from program import ProgramTest, main
+
+ROOT = os.path.abspath(os.environ.get("srcdir") or ".")
+sys.path.insert(0, os.path.join(ROOT, "analysis"))
+sys.dont_write_bytecode = True
+os.environ["PYTHON"], os.environ["PYTHONDONTWRITEBYTECODE"] = sys.executable, "1"
+import report_data  # noqa: E402
+import report_figures  # noqa: E402
+
+HAS_PLOTLY = importlib.util.find_spec("plotly") is not None
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+SECTIONS = ["training", "fidelity", "lag", "memory", "timeline", "pace", "sweeps"]
+SUMMARY = """\
+combination,overrides,cells,complete,eval_top1_mean,eval_top1_interval95
+a,"method.name=petra; method.accumulate=1",2,2,0.5,0.1
+b,"method.name=petra; method.accumulate=4",2,2,0.25,0.05
+c,"method.name=<b>; method.accumulate=1",1,1,0.75,
+"""
+
+
+class Report(ProgramTest):
+    made = None  # the runs, made once
+
+    def setUp(self):
+        super().setUp()
+        self.write("sweep/summary.csv", SUMMARY)
+        if Report.made:
+            shutil.copytree(os.path.join(Report.made.name, "runs"), self.path("runs"))
+            return
+        options = ["--quiet", "--set", "run.trace_actions=true"]
+        self.good("train", "small.yaml", *options, *self.set_options(data__limit=192, probe__per_epoch=2), "--output", "runs/mine")
+        self.good("simulate", "small.yaml", *options, "--output", "runs/priced")
+        with h5py.File(self.path("runs/mine/run.h5"), "r+") as run:  # what an executed run has besides
+            run["pace/microbatch_s"] = [0.2, 0.1, 0.05, numpy.nan]
+            run["pace/stage_s"] = numpy.full((10, 4), 0.01)
+        Report.made = tempfile.TemporaryDirectory(prefix="petra-test-")
+        self.addClassCleanup(Report.made.cleanup)
+        shutil.copytree(self.path("runs"), os.path.join(Report.made.name, "runs"))
+
+    def sections(self, *names):
+        return {section["id"]: section for section in
+                report_figures.sections([report_data.RunData(self.path(f"runs/{name}/run.h5"), name) for name in names],
+                                        [report_data.SweepData(self.path("sweep/summary.csv"))] if names else [])}
+
+    def test_sections(self):
+        """Each number that is drawn is one of the log."""
+        found = self.sections("mine", "priced")
+        self.assertEqual(list(found), SECTIONS)
+        json.dumps(list(found.values()), allow_nan=False)
+        with h5py.File(self.path("runs/mine/run.h5"), "r") as run:
+            _, means = found["training"]["figures"][0]["views"][""]["traces"]
+            self.assertEqual(means["y"], [float(f"{loss:.5g}") for loss in run["epoch/train_loss"]])
+            cosine = run["probe/cosine/method_end_to_end"][:]
+            view = found["fidelity"]["figures"][0]["views"]["0/1/1"]["traces"][0]
+            self.assertEqual((view["x"], view["y"]), (run["probe/microbatch"][:].tolist(), list(range(1, 11))))
+            numpy.testing.assert_allclose(numpy.array(view["z"], float), cosine.T, rtol=1e-3)
+            ratio = found["fidelity"]["figures"][1]["views"]["0/0/1"]["traces"][0]
+            numpy.testing.assert_allclose(2.0 ** numpy.array(ratio["z"], float), run["probe/norm_ratio/method_delayed"][:].T, rtol=1e-2)
+            total = found["memory"]["figures"][0]["views"]["0"]["traces"][-1]
+            numpy.testing.assert_allclose(total["y"], run["memory/total_peak_bytes"][:] / 2**20, rtol=1e-4)
+        pace = found["pace"]["figures"][0]["views"][""]["traces"]
+        self.assertEqual([trace["y"] for trace in pace], [[200.0], [100.0]])
+        self.assertEqual((pace[1]["error_y"]["arrayminus"], pace[1]["error_y"]["array"]), ([50.0], [None]))
+        sweep = found["sweeps"]["figures"][0]
+        self.assertEqual([control["choices"] for control in sweep["controls"]], [["method.accumulate", "method.name"], ["eval_top1"]])
+        band, petra, other = sweep["views"]["0/0"]["traces"]
+        self.assertEqual((band["x"], band["y"], petra["y"]), ([1, 4, 4, 1], [60.0, 30.0, 20.0, 40.0], [50.0, 25.0]))
+        self.assertEqual((other["name"], other["error_y"]["array"]), ("<b>", [None]))
+        self.assertIn("one seed", sweep["views"]["0/0"]["note"])
+
+    def test_lags_are_those_of_the_simulation(self):
+        """Counted from the actions as the simulation itself counts them, for the stage whose F and B are one action, too."""
+        data = report_data.RunData(self.path("runs/priced/run.h5"), "priced")
+        lags = report_data.lags(data)
+        self.assertEqual(sorted(lags), list(range(1, 11)))
+        numpy.testing.assert_allclose([lags[stage].mean() for stage in range(1, 11)], data.run.array("simulate/lag_mean").values, rtol=1e-12)
+        self.assertEqual([lags[stage].max() for stage in range(1, 11)], data.run.array("simulate/lag_max").values.tolist())
+        _, _, shares, width = report_data.lag_shares({1: numpy.array([0, 1, 1, 200])})
+        self.assertEqual((shares.sum(), shares[0][0], shares[0][-1] + shares[0][-2], width), (1.0, 0.75, 0.25, 4))
+
+    def test_nothing_is_said_without_data(self):
+        found = self.sections("priced")
+        for name, why in (("training", "none of these runs has trained"), ("fidelity", "probe.per_epoch > 0"), ("pace", "run.mode: execute")):
+            self.assertEqual(found[name]["figures"], [])
+            self.assertIn(why, found[name]["missing"])
+        self.assertIn("left out: priced.", self.sections("mine", "priced")["fidelity"]["text"])
+
+    def test_window_of_a_long_timeline(self):
+        parts = report_data.windows(report_data.RunData(self.path("runs/priced/run.h5"), "priced"))
+        self.assertEqual(list(parts), ["beginning", "middle", "end"])
+        self.assertTrue(all(len(part["stage"]) == report_data.MOST_BARS for part in parts.values()))
+        self.assertEqual(parts["end"]["end_ns"].max(), 611 * 10**9)
+        section = self.sections("priced")["timeline"]
+        self.assertIn(f"in a window of {report_data.MOST_BARS} actions", section["figures"][0]["caption"])
+
+    def test_refusals(self):
+        self.bad(2, "petra report needs --output FILE.html", "report", "runs/mine")
+        self.bad(2, "petra report: 0 given; expected RUN...", "report", "-o", "a.html")
+        self.bad(2, "petra list takes no -o", "list", "-o", "a.html")
+        os.environ["PYTHON"] = "/nothing/python"
+        try:
+            self.bad(1, "/nothing/python: cannot be started", "report", "runs/mine", "-o", "a.html")
+        finally:
+            os.environ["PYTHON"] = sys.executable
+        self.write("missing/plotly.py", 'raise ModuleNotFoundError("No module named \'plotly\'", name="plotly")')
+        code, out, error = self.run_petra("report", "runs/mine", "-o", "a.html", env={**os.environ, "PYTHONPATH": self.path("missing")})
+        self.assertEqual((code, out, len(error.splitlines())), (1, "", 1), error)
+        self.assertIn("the package python3-plotly", error)
+        if HAS_PLOTLY:
+            for words, *arguments in (("nothing: no such file", "nothing", "-o", "a.html"), ("ends in .html", "runs/mine", "-o", "a.pdf"),
+                                      ("runs: has neither run.h5 nor summary.csv", "runs", "-o", "a.html")):
+                code, _, error = self.run_petra("report", *arguments)
+                self.assertEqual((code, len(error.splitlines())), (2, 1), error)
+                self.assertIn(words, error)
+        self.assertFalse(os.path.exists(self.path("a.html")))
+
+    def write_page(self):
+        return self.good_json("report", "runs/mine", "runs/priced", "sweep", "-o", "report.html")
+
+    def test_page(self):
+        if not HAS_PLOTLY:
+            self.skipTest("no plotly (Debian: python3-plotly)")
+        found = self.write_page()
+        self.assertEqual((found["runs"], found["sweeps"], found["left_out"]), (["mine", "priced"], ["sweep"], {}))
+        page = self.read("report.html").decode()
+        self.assertEqual(found["bytes"], len(page.encode()))
+        self.assertLess(found["bytes"], 6_000_000)
+        outside = re.sub(r'<script id="library".*?</script>', "", page, flags=re.DOTALL)
+        self.assertEqual(re.findall(r"https?:|(?:src|href)=[\"'](?!#|data:)", outside), [])
+        self.assertNotIn("<b>", outside)
+        self.assertIn("<caption>Keys in which the configs differ</caption>", page)
+        from plotly import graph_objects
+        data = json.loads(re.search(r'<script id="data"[^>]*>(.*?)</script>', page, re.DOTALL).group(1))
+        views = [view for section in data for figure in section["figures"] for view in figure["views"].values()]
+        for view in views:
+            graph_objects.Figure(data=view["traces"], layout=view["layout"])  # refuses what Plotly does not know
+            for name in "xaxis", "yaxis":
+                self.assertTrue(view["layout"][name]["title"]["text"])
+        self.assertGreater(len(views), 20)
+
+    def test_in_a_browser(self):
+        if not HAS_PLOTLY or not CHROMIUM:
+            self.skipTest("no plotly or no Chromium (Debian: python3-plotly chromium)")
+        self.write_page()
+        with open(os.path.join(ROOT, "tests/cli/walk_report.js"), encoding="utf-8") as file:
+            walk = file.read()
+        self.write("walked.html", self.read("report.html").decode().replace("</body>", f"<script>{walk}</script></body>"))
+        self.write("narrow.html", '<iframe src="walked.html" style="width: 400px; height: 12000px; border: 0"></iframe>')
+        for page, options in (("walked.html", []), ("walked.html", ["--blink-settings=preferredColorScheme=0"]), ("narrow.html", [])):
+            done = subprocess.run([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=60000", "--enable-logging=stderr",
+                                   "--allow-file-access-from-files", "--window-size=1200,12000", f"--user-data-dir={self.path('chromium')}", *options,
+                                   f"--screenshot={self.path('page.png')}", "file://" + self.path(page)], capture_output=True, text=True, check=False, timeout=120)
+            told = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+            self.assertEqual(len(told), 1, told)
+            self.assertIn("walked: ", told[0])
+            result = json.loads(re.search(r"walked: (\{.*?\})", told[0]).group(1))
+            self.assertEqual(result["empty"], 0, result)
+            self.assertGreater(result["views"], 20)
+            self.assertLessEqual(result["page"], result["window"], "the page is wider than its window")
+
+
+class Tensorboard(ProgramTest):
+    def test_scalars(self):
+        self.good("train", "small.yaml", "--quiet", *self.set_options(data__limit=192, probe__per_epoch=1), "--output", "mine")
+        self.write("stub/torch.py", "raise ImportError('not this one')")
+        self.write("stub/tensorboardX.py", """
+class SummaryWriter:
+    def __init__(self, folder): self.rows, self.folder = {}, folder
+    def add_scalar(self, tag, value, step, walltime): self.rows.setdefault(tag, []).append((step, value, walltime))
+    def close(self):
+        import json, os
+        os.makedirs(self.folder)
+        json.dump(self.rows, open(self.folder + "/rows.json", "w"))
+""")
+        script = os.path.join(ROOT, "analysis/to_tensorboard.py")
+        environment = {**os.environ, "PYTHONPATH": self.path("stub")}
+        done = subprocess.run([sys.executable, script, "mine", "-o", "events"], cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = json.loads(self.read("events/mine/rows.json"))
+        with h5py.File(self.path("mine/run.h5"), "r") as run:
+            self.assertEqual([value for _, value, _ in rows["train/loss"]], run["train/loss"][:].tolist())
+            self.assertEqual([(step, value) for step, value, _ in rows["epoch/eval_top1"]], list(enumerate(run["epoch/eval_top1"], 1)))
+            self.assertEqual([value for _, value, _ in rows["probe/cosine/method_delayed/stage_02"]], run["probe/cosine/method_delayed"][:, 1].tolist())
+            walls = [wall for _, _, wall in rows["train/loss"]]
+            self.assertAlmostEqual(walls[-1] - walls[0], run["train/wall_s"][-1] - run["train/wall_s"][0], delta=1e-3)
+        self.write("stub/tensorboardX.py", "raise ImportError('nor this')")
+        done = subprocess.run([sys.executable, script, "mine", "-o", "more"], cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, len(done.stderr.splitlines())), (1, 1), done.stderr)
+        self.assertIn("has no SummaryWriter", done.stderr)
+
+
+main()

@@ -1,0 +1,197 @@
+"""petra list, compare and export, and the reader of analysis/petra_runs.py, on the same few runs."""
+
+import csv
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import h5py
+import numpy
+
+from program import ProgramTest, main
+
+ROOT = os.path.abspath(os.environ.get("srcdir") or ".")
+sys.path.insert(0, os.path.join(ROOT, "analysis"))
+sys.dont_write_bytecode = True
+import petra_runs  # noqa: E402
+
+
+class Runs(ProgramTest):
+    """runs/mine (with probes and actions), runs/again (the same), runs/other/deep (another rate) and runs/priced (simulated)."""
+
+    made = None  # the runs, made once
+
+    def setUp(self):
+        super().setUp()
+        if Runs.made:
+            shutil.copytree(os.path.join(Runs.made.name, "runs"), self.path("runs"))
+            return
+        options = ["--quiet", "--set", "data.limit=192", "--set", "probe.per_epoch=2", "--set", "run.trace_actions=true"]
+        self.good("train", "small.yaml", *options, "--output", "runs/mine")
+        self.good("train", "small.yaml", *options, "--output", "runs/again")
+        self.good("train", "small.yaml", *options, "--output", "runs/other/deep", "--set", "optim.lr=0.2")
+        self.good("simulate", "small.yaml", "--output", "runs/priced", "--quiet", "--set", "run.trace_actions=true")
+        Runs.made = tempfile.TemporaryDirectory(prefix="petra-test-")
+        self.addClassCleanup(Runs.made.cleanup)
+        shutil.copytree(self.path("runs"), os.path.join(Runs.made.name, "runs"))
+
+    def test_list(self):
+        lines = self.good("list").splitlines()
+        self.assertEqual([line.split()[0] for line in lines], ["run", "runs/again", "runs/mine", "runs/other/deep", "runs/priced"])
+        self.assertRegex(lines[2], r"^runs/mine +petra, k = 1 +10 +emulate +complete +\d+\.\d\d +\d{4}-\d\d-\d\dT")
+        self.assertRegex(lines[4], r"^runs/priced +petra, k = 1 +10 +simulate +complete +- ")
+        runs = self.good_json("list", "runs/other")["runs"]
+        with h5py.File(self.path("runs/other/deep/run.h5"), "r") as run:
+            self.assertEqual([(row["run"], row["state"], row["eval_top1"]) for row in runs],
+                             [("runs/other/deep", "complete", run["epoch/eval_top1"][-1])])
+        self.assertEqual(self.good("list", "runs/mine/").splitlines()[1].split()[0], "runs/mine/")
+        os.mkdir(self.path("empty"))
+        self.assertEqual(self.good("list", "empty"), "empty: no run.h5 in it or below\n")
+        self.assertEqual(self.good_json("list", "empty")["runs"], [])
+        self.bad(2, "nothing: no such folder", "list", "nothing")
+        self.bad(2, "one file is expected, got 'runs' and 'empty'", "list", "runs", "empty")
+
+    def test_list_tells_what_goes_on_from_what_stopped(self):
+        path = self.path("runs/mine/run.h5")
+        self.unseal("runs/mine/run.h5")
+        with h5py.File(path, "r+") as run:
+            run.attrs["complete"] = numpy.int32(0)
+            losses = len(run["train/loss"])
+        self.assertIn(f" stopped at {losses} ", self.good("list", "runs/mine"))
+        folder = os.open(self.path("runs/mine"), os.O_RDONLY)
+        self.addCleanup(os.close, folder)
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        self.assertIn(f" running at {losses} ", self.good("list", "runs/mine"))
+        self.assertEqual(self.good_json("list", "runs/mine")["runs"][0]["state"], "running")
+        with open(path, "r+b") as run:
+            run.truncate(4000)
+        self.write("runs/other/deep/run.h5", "no log")
+        rows = self.good_json("list")["runs"]
+        self.assertEqual([row["state"] for row in rows], ["complete", "unreadable", "unreadable", "complete"])
+        self.assertIn("runs/other/deep/run.h5: not an HDF5 file", rows[2]["reason"])
+        self.assertIn("not an HDF5 file", self.good("list"))
+
+    def test_compare(self):
+        text = self.good("compare", "runs/mine", "runs/again", "runs/other/deep/run.h5")
+        self.assertRegex(text, r"\nconfig +A +B +C\noptim\.lr +0\.1 +0\.1 +0\.2\n")
+        self.assertRegex(text, r"\nstate +complete +complete +complete\nepochs +2 +2 +2\n")
+        self.assertRegex(text, r"losses   A and B: equal to the bit in all (\d+) microbatches that both have\n"
+                               r"weights  A and B: equal to the bit, all 102 tensors\n"
+                               r"losses   A and C: equal to the bit in the first [1-9]\d* of \1 microbatches\n"
+                               r"weights  A and C: \d+ of 102 tensors differ, first \d\d/[a-z0-9/_]+, by at most")
+        found = self.good_json("compare", "runs/mine", "runs/other/deep", "runs/priced")
+        self.assertIn({"key": "optim.lr", "decides": "results", "values": ["0.1", "0.2", "0.1"]}, found["config"])
+        with h5py.File(self.path("runs/mine/weights.h5"), "r") as a, h5py.File(self.path("runs/other/deep/weights.h5"), "r") as b, \
+                h5py.File(self.path("runs/mine/run.h5"), "r") as run:
+            names = []
+            a["parameters"].visititems(lambda name, node: names.append(name) if isinstance(node, h5py.Dataset) else None)
+            pairs = [(a["parameters"][name][:], b["parameters"][name][:]) for name in names]
+            beside = found["runs"][1]["beside_the_first"]["weights"]
+            self.assertEqual((beside["equal"], beside["tensors"], beside["differing"], beside["more"]),
+                             (False, len(names), sum((x != y).any() for x, y in pairs), 0))
+            self.assertEqual(beside["largest_difference"], max(abs(x.astype(float) - y.astype(float)).max() for x, y in pairs))
+            results = found["runs"][0]["results"]
+            self.assertEqual(results["eval_top1"], run["epoch/eval_top1"][-1])
+            self.assertEqual(results["peak_bytes"], run["memory/total_peak_bytes"][:].sum())
+        self.assertIsNone(found["runs"][2]["beside_the_first"]["weights"])
+        self.assertEqual(found["runs"][2]["results"]["makespan_s"], 611)
+        self.bad(2, "petra compare: 1 given; expected RUN RUN...", "compare", "runs/mine")
+        self.bad(1, "nothing: ", "compare", "runs/mine", "nothing")
+
+    def test_compare_sees_one_bit(self):
+        shutil.copytree(self.path("runs/mine"), self.path("bit"))
+        self.unseal("bit/weights.h5")
+        with h5py.File(self.path("bit/weights.h5"), "r+") as file:
+            tensor = file["parameters/03/bn1/shift"]
+            bits = tensor[:].view(numpy.uint32)
+            bits[0] ^= 1
+            tensor[:] = bits.view(numpy.float32)
+        self.assertIn("1 of 102 tensors differ, first 03/bn1/shift, by at most", self.good("compare", "runs/mine", "bit"))
+
+    def table(self, name):
+        with open(self.path("csv/" + name), newline="", encoding="utf-8") as file:
+            return list(csv.reader(file))
+
+    def test_export(self):
+        lines = self.good("export", "runs/mine", "--csv", "csv").splitlines()
+        self.assertEqual(sorted(line.split(":")[0] for line in lines), sorted(f"csv/{name}" for name in os.listdir(self.path("csv"))))
+        with h5py.File(self.path("runs/mine/run.h5"), "r") as run:
+            header, *rows = self.table("train_by_microbatch.csv")
+            self.assertEqual(header, ["microbatch", "epoch", "loss [nat]", "lr", "top1", "virtual_s [s]", "wall_s [s]"])
+            self.assertEqual([float(row[2]) for row in rows], list(run["train/loss"]))  # to the last bit
+            header, *rows = self.table("memory_by_stage.csv")
+            self.assertEqual(header[:2] + header[-1:], ["stage", "peak_bytes_parameters [byte]", "total_peak_bytes [byte]"])
+            self.assertEqual([[int(cell) for cell in row[1:10]] for row in rows], run["memory/peak_bytes"][:].tolist())
+            header, *rows = self.table("probe_by_probe_stage.csv")
+            place = header.index("cosine_method_delayed")
+            cosine = run["probe/cosine/method_delayed"]
+            self.assertEqual([(int(row[0]), int(row[1]), float(row[place])) for row in rows],
+                             [(t, j + 1, cosine[t, j]) for t in range(cosine.shape[0]) for j in range(cosine.shape[1])])
+            error = header.index("reconstruction_error")
+            self.assertEqual([row[error] == "" for row in rows], numpy.isnan(run["probe/reconstruction_error"][:]).ravel().tolist())
+            header, *rows = self.table("trace_by_action.csv")
+            self.assertEqual("".join(row[header.index("actions_kind")] for row in rows), "".join("FBWUE"[k] for k in run["trace/actions/kind"]))
+            header, *rows = self.table("model_by_stage.csv")
+            self.assertEqual([row[:2] for row in rows[:2]], [["1", "stem"], ["2", "group1.block1"]])
+            self.assertIn("forward_flops [FLOP/image]", header)
+        found = self.good_json("export", "runs/priced/run.h5", "--csv", "priced")
+        self.assertIn({"file": "simulate.csv", "rows": 1}, found["files"])
+        self.unseal("runs/mine/run.h5")  # read in a process of its own first, which writes nothing
+        self.assertEqual(self.good("export", "runs/mine", "--csv", "csv").splitlines(), lines)
+        self.bad(2, "petra export needs --csv DIR", "export", "runs/mine")
+        self.bad(1, "cannot make this folder", "export", "runs/mine", "--csv", "small.yaml")
+        self.bad(1, "runs/run.h5", "export", "runs", "--csv", "csv")
+
+    def test_units_of_parts(self):
+        """A data set whose last dimension has names makes a column of each, with its own unit."""
+        labels = h5py.string_dtype()
+        with h5py.File(self.path("made.h5"), "w", libver="earliest") as file:
+            file.attrs["schema_version"] = numpy.int32(1)
+            sent = file.create_dataset("ranks/sent", data=numpy.arange(4).reshape(2, 2))
+            sent.attrs.create("DIMENSION_LABELS", ["rank", "part"], dtype=labels)
+            sent.attrs["units"] = "1, byte"
+            sent.attrs.create("parts", ["messages", "bytes, all"], dtype=labels)
+        self.good("export", "made.h5", "--csv", "csv")
+        self.assertEqual(self.read("csv/ranks_by_rank.csv").decode(), 'rank,sent_messages,"sent_bytes, all [byte]"\n0,0,1\n1,2,3\n')
+
+    def test_reader(self):
+        run = petra_runs.Run(self.path("runs/mine"))
+        self.assertEqual((run.complete, run.config["method.name"], len(run.stages)), (True, "petra", 10))
+        with h5py.File(self.path("runs/mine/run.h5"), "r") as file:
+            self.assertEqual(run.columns("train", ["loss"])["loss"].tolist(), file["train/loss"][:].tolist())
+            cosine = run.probe("cosine/method_delayed")
+            self.assertEqual((cosine.dims, cosine.units), (("probe", "stage"), "1"))
+            self.assertEqual(cosine.sel(stage=3).values.tolist(), file["probe/cosine/method_delayed"][:, 2].tolist())
+            self.assertEqual(cosine.sel(stage=3).coords["microbatch"].tolist(), file["probe/microbatch"][:].tolist())
+            self.assertNotIn("epoch", cosine.mean("probe").coords)
+            graph = run.array("memory/peak_bytes").sel(category="graph")
+            self.assertEqual(graph.values.tolist(), file["memory/peak_bytes"][:, 6].tolist())
+        self.assertEqual(set(run.action_columns()["kind"]), {"F", "B", "U", "E"})
+        for wrong, words in ((lambda: cosine.sel(stage=11), "has no stage 11"), (lambda: cosine.sel(rank=1), "has no dimension rank"),
+                             (lambda: petra_runs.Run(self.path("runs")), "not readable as a run log"),
+                             (lambda: petra_runs.Run(self.path("runs/priced")).probe("x"), "no probes in it")):
+            with self.assertRaisesRegex(petra_runs.Error, words):
+                wrong()
+
+    def test_examples(self):
+        """Those of docs/reports.md, each by itself; DataFrames need pandas, which need not be there."""
+        with open(os.path.join(ROOT, "docs/reports.md"), encoding="utf-8") as file:
+            examples = re.findall(r"```python\n(.*?)```", file.read(), re.DOTALL)
+        self.assertGreaterEqual(len(examples), 4)
+        for number, example in enumerate(examples):
+            self.assertLessEqual(len(example.splitlines()), 6)
+            done = subprocess.run([sys.executable, "-B", "-c", example], cwd=self.folder, capture_output=True, text=True, check=False,
+                                  env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "analysis"), "MPLBACKEND": "Agg",
+                                       "MPLCONFIGDIR": self.folder})
+            missing = re.search(r"ImportError: this needs the module (\w+)|No module named '(matplotlib)", done.stderr)
+            if missing and done.returncode:
+                print(f"example {number + 1} skipped: no {missing.group(1) or missing.group(2)}")
+                continue
+            self.assertEqual(done.returncode, 0, f"{example}\n{done.stderr}")
+
+
+main()
