@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ALIGNMENT_BYTES = 64, ARRAY_LEAST = 16 };
+enum { ALIGNMENT_BYTES = 64, HUGE_PAGE_BYTES = 1 << 21, ARRAY_LEAST = 16 };
 
 static petra_mem_hook mem_hook; /* set by tests only */
 static void *mem_hook_context;
@@ -14,6 +14,19 @@ static void *mem_hook_context;
 void petra_mem_set_hook(petra_mem_hook hook, void *context) {
   mem_hook = hook;
   mem_hook_context = context;
+}
+
+/* What is as large as a huge page (2 MiB on x86 and on most of ARM) begins with one, and the kernel is asked for them: passes
+ * over large tensors wait for the translation of addresses otherwise (bench/NOTES.md). No byte more is resident, as whatever is
+ * left over at the end has small pages. */
+static void *take(size_t bytes) {
+  const size_t alignment = bytes < HUGE_PAGE_BYTES ? ALIGNMENT_BYTES : HUGE_PAGE_BYTES;
+  void *memory = aligned_alloc(alignment, bytes);
+#ifdef MADV_HUGEPAGE
+  if (memory && alignment == HUGE_PAGE_BYTES)
+    madvise(memory, bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE); /* where there are none nothing is lost */
+#endif
+  return memory;
 }
 
 petra_status petra_allocate_raw(void *out, size_t count, size_t size) {
@@ -25,7 +38,7 @@ petra_status petra_allocate_raw(void *out, size_t count, size_t size) {
     if (rounded == 0)
       rounded = ALIGNMENT_BYTES;
     if (!mem_hook || !mem_hook(mem_hook_context, bytes))
-      memory = aligned_alloc(ALIGNMENT_BYTES, rounded);
+      memory = take(rounded);
   }
   if (!memory)
     return petra_fail(PETRA_NO_MEMORY, "out of memory: %zu x %zu bytes could not be allocated", count, size);
