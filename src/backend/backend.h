@@ -84,14 +84,14 @@ typedef enum petra_join {
 
 #define PETRA_NORM_EPSILON 1e-5 /* added to the variance; PyTorch's default, used by the paper's authors */
 
+/* In norm_forward y may be NULL: mean and variance alone are wanted, and join and addend are ignored. */
 typedef struct petra_norm_forward {
   const petra_tensor *x;             /* (N, C, H, W), inner */
   const petra_tensor *scale, *shift; /* (C) */
   bool relu;                         /* act: ReLU or identity */
   petra_join join;
   const petra_tensor *addend; /* (N, C, H, W), an activation, unless join is NONE */
-  petra_tensor *y;            /* (N, C, H, W), an activation or, if join is NONE, inner; may alias addend, never x; NULL in
-                                 norm_forward: mean and variance alone are wanted, and join and addend are ignored */
+  petra_tensor *y;            /* (N, C, H, W), an activation or, if join is NONE, inner; may alias addend, never x */
   petra_tensor *mean;         /* (C) out: batch mean of x over (N, H, W) */
   petra_tensor *variance;     /* (C) out: biased batch variance */
 } petra_norm_forward;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ALIGNMENT_BYTES = 64, HUGE_PAGE_BYTES = 1 << 21, ARRAY_LEAST = 16 };
+enum { ALIGNMENT_BYTES = 64, ARRAY_LEAST = 16 };
 
 static petra_mem_hook mem_hook; /* set by tests only */
 static void *mem_hook_context;
@@ -16,15 +16,16 @@ void petra_mem_set_hook(petra_mem_hook hook, void *context) {
   mem_hook_context = context;
 }
 
-/* What is as large as a huge page (2 MiB on x86 and on most of ARM) begins with one, and the kernel is asked for them: passes
- * over large tensors wait for the translation of addresses otherwise (bench/NOTES.md). No byte more is resident, as whatever is
- * left over at the end has small pages. */
+/* Passes over large tensors wait for the translation of addresses where pages are small (bench/NOTES.md). No more is resident
+ * with large ones: what is left over at the end has small pages. */
 static void *take(size_t bytes) {
-  const size_t alignment = bytes < HUGE_PAGE_BYTES ? ALIGNMENT_BYTES : HUGE_PAGE_BYTES;
-  void *memory = aligned_alloc(alignment, bytes);
+  void *memory = NULL;
+  if (bytes < PETRA_HUGE_BYTES)
+    return aligned_alloc(ALIGNMENT_BYTES, bytes);
+  if (posix_memalign(&memory, PETRA_HUGE_BYTES, bytes) != 0)
+    return NULL;
 #ifdef MADV_HUGEPAGE
-  if (memory && alignment == HUGE_PAGE_BYTES)
-    madvise(memory, bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE); /* where there are none nothing is lost */
+  madvise(memory, bytes / PETRA_HUGE_BYTES * PETRA_HUGE_BYTES, MADV_HUGEPAGE); /* may fail: there are none */
 #endif
   return memory;
 }

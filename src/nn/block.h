@@ -72,7 +72,7 @@ struct petra_block_ops {
   bool reads_data; /* its input comes from the data set, and has no gradient */
   bool is_loss;    /* it ends in a loss, and has no output */
   petra_status (*forward)(const petra_pass *pass, const petra_streams *in, petra_streams *out); /* out: may be NULL */
-  petra_status (*invert)(const petra_pass *pass, const petra_streams *out, petra_streams *in); /* reversible */
+  petra_status (*invert)(const petra_pass *pass, const petra_streams *out, petra_streams *in);  /* reversible */
   petra_status (*backward)(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                            petra_streams *din);
   int own_parameters;

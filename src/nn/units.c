@@ -84,8 +84,8 @@ petra_status petra_pass_path(const petra_pass *pass, petra_tensor *x, petra_join
   petra_status status = PETRA_OK;
   for (int u = 0; u < last && status == PETRA_OK; u++) {
     petra_tensor *next = NULL;
-    status = petra_pass_unit(pass, u, in, PETRA_JOIN_NONE, NULL,
-                             u == 0 && first ? PETRA_UNIT_STREAM : PETRA_UNIT_INNER, &next);
+    status = petra_pass_unit(pass, u, in, PETRA_JOIN_NONE, NULL, u == 0 && first ? PETRA_UNIT_STREAM : PETRA_UNIT_INNER,
+                             &next);
     petra_tensor_release(&in);
     in = next;
     if (u == 0 && first)
