@@ -1,12 +1,15 @@
-/* bench_tick [CONFIG.yaml] [--set KEY=VALUE]...: the time of one PETRA tick (F, B and U of all stages, in the steady
+/* bench_tick [CONFIG.yaml] [--set KEY=VALUE]... [--operations]: the time of one PETRA tick (F, B and U of all stages, in the steady
  * state) beside the summed times of its convolutions run alone, in one process and in alternation: after every tick
  * each convolution of the tick is run once by itself. Prints minimum, median and maximum of both and the ratio pair
  * by pair. Defaults: RevNet-18, width 64, batch 64, the generated images, fp32. On a device every tick is
- * synchronized, and each of the convolutions alone is a launch of its own: bench_device is the program for devices. */
+ * synchronized, and each of the convolutions alone is a launch of its own: bench_device is the program for devices.
+ * With --operations also where the tick's time goes, operation by operation, and beside it the convolutions alone: what those
+ * of the tick take longer is filters made ready and caches that are cold. With one group alone (device.groups: 1). */
 #include "backend/ops.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "run/run.h"
+#include "tick_operations.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +33,7 @@ typedef struct bench {
   int conv_count;
   conv convs[MOST_BLOCKS * PETRA_BLOCK_UNITS];
   int ticks, warmup;
+  bool operations; /* timed one by one */
   double last_s;
   double tick_s[TICKS], conv_s[TICKS];
 } bench;
@@ -87,6 +91,7 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
   if (index < -1 || index >= TICKS)
     return PETRA_OK;
   PETRA_TRY(petra_backend_synchronize(b->backend));
+  bench_operations_time(false);
   double tick_end = petra_clock_s();
   PETRA_TRY(run_convs(b));
   PETRA_TRY(petra_backend_synchronize(b->backend));
@@ -96,6 +101,8 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
     b->conv_s[index] = conv_end - tick_end;
   }
   b->last_s = conv_end;
+  if (b->operations && index < TICKS - 1)
+    bench_operations_time(true);
   return PETRA_OK;
 }
 
@@ -125,6 +132,8 @@ static void print_result(const bench *b) {
   print_row("tick, ms", b->tick_s, 1e3);
   print_row("its convolutions alone, ms", b->conv_s, 1e3);
   print_row("tick / convolutions", ratio, 1);
+  if (b->operations)
+    bench_operations_print(TICKS);
 }
 
 /* A run of as many ticks as are timed, at a rate that harms nothing. */
@@ -143,6 +152,8 @@ static petra_status open_run(bench *b, petra_config *config) {
   b->plan = petra_run_plan(b->run);
   b->backend = petra_run_network(b->run)->backend;
   petra_run_observe_stages(b->run, &b->base);
+  if (b->operations)
+    bench_operations_watch(b->backend);
   return PETRA_OK;
 }
 
@@ -160,9 +171,12 @@ int main(int argc, char **argv) {
   const char *sets[64] = {"data.set=shapes"};
   const char *path = NULL;
   int set_count = 1;
+  bool operations = false;
   for (int i = 1; i < argc && set_count < 64; i++)
     if (strcmp(argv[i], "--set") == 0 && i + 1 < argc)
       sets[set_count++] = argv[++i];
+    else if (strcmp(argv[i], "--operations") == 0)
+      operations = true;
     else
       path = argv[i];
   petra_config *config;
@@ -171,6 +185,7 @@ int main(int argc, char **argv) {
     return petra_status_exit_code(status);
   bench *b;
   PETRA_TRY_GOTO(status, petra_allocate(&b, 1, sizeof *b), done);
+  b->operations = operations;
   PETRA_TRY_GOTO(status, open_run(b, config), free_bench);
   PETRA_TRY_GOTO(status, make_convs(b), free_bench);
   PETRA_TRY_GOTO(status, petra_run_go(b->run), free_bench);

@@ -5,9 +5,9 @@ bench_bench_ops_LDADD = $(PETRA_LDADD)
 EXTRA_DIST += bench/NOTES.md bench/RESULTS.md bench/peer_pytorch_tick.py bench/groups_model.py
 
 EXTRA_PROGRAMS += bench/bench_tick
-bench_bench_tick_SOURCES = bench/bench_tick.c
+bench_bench_tick_SOURCES = bench/bench_tick.c bench/tick_operations.c bench/tick_operations.h
 bench_bench_tick_LDADD = $(PETRA_LDADD)
-EXTRA_DIST += bench/cpu_table.py
+EXTRA_DIST += bench/cpu_table.py bench/alternate.py
 # The table of ticks on the CPU; PEER=PYTHON, one that has PyTorch, puts its ticks beside.
 .PHONY: bench-cpu
 bench-cpu: bench/bench_tick

@@ -64,6 +64,13 @@ static void norm(cases_run *run, const int *p) {
   cases_expect(run, CASES_norm_forward, mean, m, scale_m, terms);
   cases_expect(run, CASES_norm_forward, variance, v, v, terms);
   cases_expect(run, CASES_norm_forward, y, expected, scale, terms);
+  petra_norm_forward alone = forward; /* without an output */
+  alone.y = NULL;
+  alone.mean = cases_output(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1);
+  alone.variance = cases_output(run, PETRA_TENSOR_VECTOR, p[1], 1, 1, 1);
+  cases_ok(petra_op_norm_forward(run->backend, &alone));
+  cases_expect(run, CASES_norm_forward, alone.mean, m, scale_m, terms);
+  cases_expect(run, CASES_norm_forward, alone.variance, v, v, terms);
 
   const bool masked = relu && join != PETRA_JOIN_ADD_ACTIVATE; /* there the caller masks dy by y */
   cases_tensor dy = cases_input(run, image_kind(run, alias), p[0], p[1], p[2], p[3]);

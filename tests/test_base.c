@@ -26,6 +26,11 @@ START_TEST(allocation_is_zeroed_aligned_and_can_fail) {
   for (int i = 0; i < 300; i++)
     ck_assert_uint_eq(p[i], 0);
   petra_free(p);
+  const size_t large = PETRA_HUGE_BYTES + 100; /* with a rest that fills no huge page */
+  ck_assert_int_eq(petra_allocate(&p, large, 1), PETRA_OK);
+  ck_assert_uint_eq((uintptr_t)p % PETRA_HUGE_BYTES, 0);
+  ck_assert(p[0] == 0 && memcmp(p, p + 1, large - 1) == 0);
+  petra_free(p);
   size_t limit = 1000;
   unsigned char *untouched = (unsigned char *)&limit;
   petra_mem_set_hook(fail_above, &limit);

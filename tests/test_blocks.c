@@ -256,6 +256,34 @@ static void check_kernels(const petra_model *model, const petra_block *block) {
   ck_assert_double_eq(update_bytes, 5.0 * 4 * (double)petra_block_parameters(model, block));
 }
 
+static void check_same(petra_backend *backend, const petra_tensor *a, const petra_tensor *b) {
+  double *x, *y;
+  ck_assert_int_eq(a->elements, b->elements);
+  ck_assert_int_eq(petra_allocate(&x, (size_t)a->elements, sizeof *x), PETRA_OK);
+  ck_assert_int_eq(petra_allocate(&y, (size_t)a->elements, sizeof *y), PETRA_OK);
+  ck_assert_int_eq(petra_op_download(backend, a, x, PETRA_HOST_F64), PETRA_OK);
+  ck_assert_int_eq(petra_op_download(backend, b, y, PETRA_HOST_F64), PETRA_OK);
+  ck_assert_mem_eq(x, y, (size_t)a->elements * sizeof *x);
+  petra_free(x);
+  petra_free(y);
+}
+
+/* A forward for the graph alone leaves the graph of one with an output. */
+static void check_graph_alone(const petra_compute *compute, const petra_block *block, petra_tensor *const *parameters,
+                              const petra_streams *in, const petra_target *target, petra_block_graph *graph) {
+  petra_block_graph alone = {.defer = true};
+  petra_tensor **places[PETRA_GRAPH_TENSORS], **others[PETRA_GRAPH_TENSORS];
+  ck_assert_int_eq(petra_block_forward(compute, block, parameters, in, target, &alone, NULL), PETRA_OK);
+  petra_block_graph_places(graph, places);
+  petra_block_graph_places(&alone, others);
+  for (int i = 0; i < PETRA_GRAPH_TENSORS; i++) {
+    ck_assert_msg((*places[i] == NULL) == (*others[i] == NULL), "%s: tensor %d of the graph", block->name, i);
+    if (*places[i] && (*places[i])->kind != PETRA_TENSOR_MASK)
+      check_same(compute->backend, *places[i], *others[i]);
+  }
+  petra_block_graph_release(&alone);
+}
+
 /* Forward, backward and W of a block: shapes that come out are those that it states, gradients are of its parameters,
  * W's are the deferred ones, and what reads the data set gives no gradient of it. */
 static void check_passes(const petra_compute *compute, const petra_model *model, const petra_block *block,
@@ -286,6 +314,7 @@ static void check_passes(const petra_compute *compute, const petra_model *model,
   }
   if (block->is_loss)
     ck_assert_int_eq(loss.images, SAMPLES);
+  check_graph_alone(compute, block, parameters.tensor, &in, &target, &graph);
   ck_assert_int_eq(petra_block_update_statistics(compute, block, &graph, statistics.tensor), PETRA_OK);
   for (int pass = 0; pass < 2; pass++) {
     if (pass == 0)

@@ -196,7 +196,6 @@ START_TEST(norms) {
   BAD_FORWARD(INTERNAL, "tensor shift is missing", shift, NULL);
   BAD_FORWARD(INTERNAL, "tensor mean is missing", mean, NULL);
   BAD_FORWARD(INTERNAL, "tensor variance is missing", variance, NULL);
-  BAD_FORWARD(INTERNAL, "tensor y is missing", y, NULL);
   BAD_FORWARD(INTERNAL, "tensor addend is missing", addend, NULL);
   BAD_FORWARD(SHAPE, "x is a vector", x, v);
   BAD_FORWARD(SHAPE, "scale is a vector of shape (4, 1, 1, 1), expected a vector of shape (3, 1, 1, 1)", scale, v4);
@@ -212,6 +211,11 @@ START_TEST(norms) {
   a = good;
   a.scale = v4;
   REFUSED(SHAPE, "norm_evaluate: scale is a vector", petra_op_norm_evaluate(backend, &a));
+  a = good;
+  a.y = NULL;
+  REFUSED(INTERNAL, "norm_evaluate: tensor y is missing", petra_op_norm_evaluate(backend, &a));
+  a.mean = v4;
+  REFUSED(SHAPE, "norm_forward: mean is a vector", petra_op_norm_forward(backend, &a));
 
   const petra_norm_backward good_back = {x, v, v2, v3, v_m, true, x2, x3, v5, v6};
   petra_norm_backward b;

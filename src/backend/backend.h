@@ -84,6 +84,7 @@ typedef enum petra_join {
 
 #define PETRA_NORM_EPSILON 1e-5 /* added to the variance; PyTorch's default, used by the paper's authors */
 
+/* In norm_forward y may be NULL: mean and variance alone are wanted, and join and addend are ignored. */
 typedef struct petra_norm_forward {
   const petra_tensor *x;             /* (N, C, H, W), inner */
   const petra_tensor *scale, *shift; /* (C) */

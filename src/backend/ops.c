@@ -234,7 +234,10 @@ static petra_status check_norm(const checker *check, const petra_norm_forward *a
 
 static petra_status check_norm_forward(const checker *check, const petra_norm_forward *a) {
   const petra_tensor *scale = a->scale, *shift = a->shift, *mean = a->mean, *variance = a->variance;
-  CHECK(norm, a)
+  if (a->y)
+    CHECK(norm, a)
+  else
+    CHECK(channels, a->x, scale, shift, mean, variance)
   APART(mean, variance, scale, shift)
   APART(variance, scale, shift)
   return PETRA_OK;

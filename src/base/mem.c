@@ -16,6 +16,20 @@ void petra_mem_set_hook(petra_mem_hook hook, void *context) {
   mem_hook_context = context;
 }
 
+/* Passes over large tensors wait for the translation of addresses where pages are small (bench/NOTES.md). No more is resident
+ * with large ones: what is left over at the end has small pages. */
+static void *take(size_t bytes) {
+  void *memory = NULL;
+  if (bytes < PETRA_HUGE_BYTES)
+    return aligned_alloc(ALIGNMENT_BYTES, bytes);
+  if (posix_memalign(&memory, PETRA_HUGE_BYTES, bytes) != 0)
+    return NULL;
+#ifdef MADV_HUGEPAGE
+  madvise(memory, bytes / PETRA_HUGE_BYTES * PETRA_HUGE_BYTES, MADV_HUGEPAGE); /* may fail: there are none */
+#endif
+  return memory;
+}
+
 petra_status petra_allocate_raw(void *out, size_t count, size_t size) {
   void *memory = NULL;
   size_t bytes = count * size;
@@ -25,7 +39,7 @@ petra_status petra_allocate_raw(void *out, size_t count, size_t size) {
     if (rounded == 0)
       rounded = ALIGNMENT_BYTES;
     if (!mem_hook || !mem_hook(mem_hook_context, bytes))
-      memory = aligned_alloc(ALIGNMENT_BYTES, rounded);
+      memory = take(rounded);
   }
   if (!memory)
     return petra_fail(PETRA_NO_MEMORY, "out of memory: %zu x %zu bytes could not be allocated", count, size);

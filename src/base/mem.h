@@ -1,5 +1,5 @@
-/* Host memory: zeroed, aligned to 64 bytes (a cache line, an AVX-512 vector), with a hook that lets tests make an
- * allocation fail. */
+/* Host memory: zeroed, aligned to 64 bytes (a cache line, an AVX-512 vector) or, from PETRA_HUGE_BYTES on, to as many, where
+ * the kernel is asked for huge pages; with a hook that lets tests make an allocation fail. */
 #ifndef PETRA_BASE_MEM_H
 #define PETRA_BASE_MEM_H
 
@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+enum { PETRA_HUGE_BYTES = 1 << 21 }; /* a huge page of x86, and of ARM with pages of 4 KiB */
 
 /* Allocates count * size zeroed bytes and stores the address in *out, where out is the address of any object pointer
  * (`petra_allocate(&p, n, sizeof *p)`). count * size = 0 gives a unique address. On failure logs, leaves *out as it

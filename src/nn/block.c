@@ -5,7 +5,8 @@
 /* What a pass leaves behind: where it failed, nothing. */
 static petra_status finish(petra_status status, petra_block_graph *graph, petra_streams *out) {
   if (status != PETRA_OK) {
-    petra_streams_release(out);
+    if (out)
+      petra_streams_release(out);
     if (graph)
       petra_block_graph_release(graph);
   }
@@ -17,7 +18,9 @@ petra_status petra_block_forward(const petra_compute *compute, const petra_block
                                  petra_block_graph *graph, petra_streams *out) {
   const petra_pass pass = {
       .compute = compute, .block = block, .parameters = parameters, .graph = graph, .target = target};
-  *out = (petra_streams){{NULL, NULL}};
+  assert(out || graph);
+  if (out)
+    *out = (petra_streams){{NULL, NULL}};
   return finish(block->ops->forward(&pass, in, out), graph, out);
 }
 

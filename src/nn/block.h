@@ -22,7 +22,8 @@ typedef struct petra_target {
 } petra_target;
 
 /* out = block(in) with the statistics of the batch. `graph` (empty, or NULL: no backward will follow) is filled. What
- * ends in a loss leaves `out` empty; for others `target` may be NULL. */
+ * ends in a loss leaves `out` empty; for others `target` may be NULL. With `out` NULL the graph alone is wanted, which is filled
+ * with the same numbers; what is for the output alone is not computed. */
 petra_status petra_block_forward(const petra_compute *compute, const petra_block *block,
                                  petra_tensor *const *parameters, const petra_streams *in, const petra_target *target,
                                  petra_block_graph *graph, petra_streams *out);
@@ -70,8 +71,8 @@ struct petra_block_ops {
   const char *name;
   bool reads_data; /* its input comes from the data set, and has no gradient */
   bool is_loss;    /* it ends in a loss, and has no output */
-  petra_status (*forward)(const petra_pass *pass, const petra_streams *in, petra_streams *out);
-  petra_status (*invert)(const petra_pass *pass, const petra_streams *out, petra_streams *in); /* reversible */
+  petra_status (*forward)(const petra_pass *pass, const petra_streams *in, petra_streams *out); /* out: may be NULL */
+  petra_status (*invert)(const petra_pass *pass, const petra_streams *out, petra_streams *in);  /* reversible */
   petra_status (*backward)(const petra_pass *pass, const petra_streams *dout, petra_tensor *const *gradients,
                            petra_streams *din);
   int own_parameters;

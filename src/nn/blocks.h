@@ -18,12 +18,12 @@ typedef enum petra_unit_output { PETRA_UNIT_STREAM, PETRA_UNIT_INNER } petra_uni
 
 /* y = join(addend, unit `index` of the block (x)) under the pass: convolution, batch norm, ReLU where the unit has one.
  * `addend` is NULL for PETRA_JOIN_NONE. Where x is a stream and the precision of what is inner differs, the convolution reads
- * (and the graph keeps) a rounded copy of x. */
+ * (and the graph keeps) a rounded copy of x. With y NULL the graph alone is filled; join and addend are then ignored. */
 petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x, petra_join join,
                              const petra_tensor *addend, petra_unit_output output, petra_tensor **y);
 
-/* The block's path F from x: all units but the last plainly, the last one with `join`. `first` (NULL: not wanted)
- * gets a reference to the output of unit 0. */
+/* The block's path F from x: all units but the last plainly, the last one with `join`; y NULL: of the last one the graph alone.
+ * `first` (NULL: not wanted) gets a reference to the output of unit 0. */
 petra_status petra_pass_path(const petra_pass *pass, petra_tensor *x, petra_join join, const petra_tensor *addend,
                              petra_tensor **first, petra_tensor **y);
 

@@ -3,10 +3,21 @@
 #include "backend/ops.h"
 #include "nn/blocks.h"
 
+/* The units in the order of `forward`, where the output of none is wanted but within the path. */
+static petra_status forward_graph(const petra_pass *pass, const petra_streams *in) {
+  const petra_block *block = pass->block;
+  PETRA_TRY(petra_pass_unit(pass, block->shortcut2, in->tensor[1], PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, NULL));
+  if (block->shortcut1 >= 0)
+    PETRA_TRY(petra_pass_unit(pass, block->shortcut1, in->tensor[0], PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, NULL));
+  return petra_pass_path(pass, in->tensor[0], PETRA_JOIN_NONE, NULL, NULL, NULL);
+}
+
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   const petra_block *block = pass->block;
-  petra_tensor *addend = NULL, **y1 = &out->tensor[0], **y2 = &out->tensor[1];
   petra_status status;
+  if (!out)
+    return forward_graph(pass, in);
+  petra_tensor *addend = NULL, **y1 = &out->tensor[0], **y2 = &out->tensor[1];
   bool bottleneck = block->shortcut1 >= 0;
   PETRA_TRY_GOTO(
       status, petra_pass_unit(pass, block->shortcut2, in->tensor[1], PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, &addend),

@@ -99,7 +99,7 @@ int64_t petra_block_parameters(const petra_model *model, const petra_block *bloc
 /* The kernels of one microbatch of a block. */
 typedef struct petra_kernel_list {
   int64_t samples, element_bytes; /* of a microbatch; of every tensor */
-  bool again;                     /* the forward is done once more where its graph is rebuilt */
+  bool again;                     /* the forward is done once more where its graph is rebuilt: counted whole */
   int count;
   petra_kernel kernel[PETRA_BLOCK_KERNELS];
 } petra_kernel_list;

@@ -7,7 +7,7 @@
 enum { OUTPUT = 0 };
 
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
-  petra_tensor *x = in->tensor[0], *addend = NULL;
+  petra_tensor *x = in->tensor[0], *addend = NULL, *y = NULL;
   petra_status status;
   if (pass->block->shortcut2 >= 0)
     PETRA_TRY_GOTO(status,
@@ -15,10 +15,13 @@ static petra_status forward(const petra_pass *pass, const petra_streams *in, pet
                    done);
   else
     addend = petra_tensor_retain(x);
-  status = petra_pass_path(pass, x, PETRA_JOIN_ADD_ACTIVATE, addend, NULL, &out->tensor[0]);
+  PETRA_TRY_GOTO(status, petra_pass_path(pass, x, PETRA_JOIN_ADD_ACTIVATE, addend, NULL, &y), done);
   if (pass->graph)
-    pass->graph->own[OUTPUT] = petra_tensor_retain(out->tensor[0]);
+    pass->graph->own[OUTPUT] = petra_tensor_retain(y);
+  if (out)
+    out->tensor[0] = petra_tensor_retain(y);
 done:
+  petra_tensor_release(&y);
   petra_tensor_release(&addend);
   return status;
 }

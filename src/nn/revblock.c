@@ -3,6 +3,8 @@
 #include "nn/blocks.h"
 
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
+  if (!out)
+    return petra_pass_path(pass, in->tensor[0], PETRA_JOIN_NONE, NULL, NULL, NULL);
   out->tensor[1] = petra_tensor_retain(in->tensor[0]);
   return petra_pass_path(pass, in->tensor[0], PETRA_JOIN_ADD, in->tensor[1], NULL, &out->tensor[0]);
 }

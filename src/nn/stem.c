@@ -29,6 +29,8 @@ static petra_status split(const petra_pass *pass, const petra_tensor *x, petra_s
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   petra_tensor *y = NULL, *unit = NULL;
   petra_status status;
+  if (!out && !pass->block->pooled)
+    return petra_pass_unit(pass, 0, in->tensor[0], PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, NULL);
   PETRA_TRY_GOTO(status, petra_pass_unit(pass, 0, in->tensor[0], PETRA_JOIN_NONE, NULL, PETRA_UNIT_STREAM, &unit),
                  done);
   if (pass->block->pooled)
@@ -36,6 +38,8 @@ static petra_status forward(const petra_pass *pass, const petra_streams *in, pet
   else
     y = petra_tensor_retain(unit);
   petra_tensor_release(&unit);
+  if (!out)
+    goto done;
   if (pass->block->streams_out == 2)
     status = split(pass, y, out);
   else

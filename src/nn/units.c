@@ -58,8 +58,9 @@ petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x,
   petra_memory_category category = pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
   petra_status status;
   PETRA_TRY_GOTO(status, keep(pass, index, x, category, kept), done);
-  PETRA_TRY_GOTO(status, petra_compute_tensor(pass->compute, kind_of(pass, output), kept->conv->shape, category, y),
-                 done);
+  if (y)
+    PETRA_TRY_GOTO(status, petra_compute_tensor(pass->compute, kind_of(pass, output), kept->conv->shape, category, y),
+                   done);
   PETRA_TRY_GOTO(status, petra_op_conv_forward(backend, &unit->geometry, kept->x, parameters[0], kept->conv), done);
   const petra_norm_forward norm = {.x = kept->conv,
                                    .scale = parameters[1],
@@ -67,7 +68,7 @@ petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x,
                                    .relu = unit->relu,
                                    .join = join,
                                    .addend = addend,
-                                   .y = *y,
+                                   .y = y ? *y : NULL,
                                    .mean = kept->mean,
                                    .variance = kept->variance};
   status = pass->statistics ? petra_op_norm_evaluate(backend, &norm) : petra_op_norm_forward(backend, &norm);
@@ -79,18 +80,20 @@ done:
 petra_status petra_pass_path(const petra_pass *pass, petra_tensor *x, petra_join join, const petra_tensor *addend,
                              petra_tensor **first, petra_tensor **y) {
   int last = pass->block->path_count - 1;
+  petra_tensor *in = petra_tensor_retain(x);
   petra_status status = PETRA_OK;
-  *y = petra_tensor_retain(x);
-  for (int u = 0; u <= last && status == PETRA_OK; u++) {
-    petra_tensor *in = *y;
-    *y = NULL;
-    const bool stream = u == last || (u == 0 && first);
-    status = petra_pass_unit(pass, u, in, u == last ? join : PETRA_JOIN_NONE, u == last ? addend : NULL,
-                             stream ? PETRA_UNIT_STREAM : PETRA_UNIT_INNER, y);
+  for (int u = 0; u < last && status == PETRA_OK; u++) {
+    petra_tensor *next = NULL;
+    status = petra_pass_unit(pass, u, in, PETRA_JOIN_NONE, NULL, u == 0 && first ? PETRA_UNIT_STREAM : PETRA_UNIT_INNER,
+                             &next);
     petra_tensor_release(&in);
+    in = next;
     if (u == 0 && first)
-      *first = petra_tensor_retain(*y);
+      *first = petra_tensor_retain(in);
   }
+  if (status == PETRA_OK)
+    status = petra_pass_unit(pass, last, in, join, addend, PETRA_UNIT_STREAM, y);
+  petra_tensor_release(&in);
   return status;
 }
 

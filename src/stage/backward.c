@@ -62,10 +62,9 @@ static petra_status invert(petra_stage *stage, int b, const petra_record *record
   if (parameters == other)
     return petra_block_invert(&stage->compute, block, parameters->tensor, streams, graph, in);
   /* The graph is that of other weights than those that gave the input. */
-  petra_streams found = {{NULL, NULL}}, again = {{NULL, NULL}};
+  petra_streams found = {{NULL, NULL}};
   PETRA_TRY(petra_block_invert(&stage->compute, block, parameters->tensor, streams, NULL, &found));
-  petra_status status = petra_block_forward(&stage->compute, block, other->tensor, &found, NULL, graph, &again);
-  petra_streams_release(&again);
+  petra_status status = petra_block_forward(&stage->compute, block, other->tensor, &found, NULL, graph, NULL);
   if (status != PETRA_OK)
     petra_streams_release(&found);
   *in = found;
@@ -77,13 +76,9 @@ static petra_status recompute(petra_stage *stage, int b, const petra_record *rec
   const petra_block *block = petra_stage_block(stage, b);
   const petra_tensor_set *parameters;
   int64_t version = petra_stage_choose(stage, stage->options.rule.backward_weights, record);
-  petra_streams again = {{NULL, NULL}};
   PETRA_TRY(petra_stage_weights(stage, stage->options.rule.backward_weights, version, b, &parameters));
   const petra_target target = {record->labels, NULL};
-  PETRA_TRY(
-      petra_block_forward(&stage->compute, block, parameters->tensor, &record->block[b].input, &target, graph, &again));
-  petra_streams_release(&again);
-  return PETRA_OK;
+  return petra_block_forward(&stage->compute, block, parameters->tensor, &record->block[b].input, &target, graph, NULL);
 }
 
 /* The graph of block `b` where it was not kept; *streams, the block's output where it is known, becomes its input. */

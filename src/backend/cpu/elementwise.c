@@ -119,11 +119,16 @@ static void move(float *to, int64_t to_step, const float *from, int64_t from_ste
     to[i * to_step] = from[i * from_step];
 }
 
-/* Between tensors whose channels come last: `channels` of every pixel. */
+/* Between tensors whose channels come last: `channels` of every pixel; whole blocks of them without a call each. */
 static void move_pixels(float *to, int64_t to_step, const float *from, int64_t from_step, int64_t pixels,
                         int channels) {
-  for (int64_t p = 0; p < pixels; p++)
-    memcpy(to + p * to_step, from + p * from_step, (size_t)channels * sizeof(float));
+  for (int64_t p = 0; p < pixels; p++) {
+    int c = 0;
+    for (; c + CPU_BLOCK_MAX <= channels; c += CPU_BLOCK_MAX)
+      memcpy(to + p * to_step + c, from + p * from_step + c, CPU_BLOCK_MAX * sizeof(float));
+    for (; c < channels; c++)
+      to[p * to_step + c] = from[p * from_step + c];
+  }
 }
 
 static void move_part(petra_backend *backend, float *whole_data, const petra_tensor *whole, float *part_data,

@@ -160,7 +160,7 @@ petra_status cpu_norm_forward(petra_backend *backend, const petra_norm_forward *
   workspace w;
   PETRA_TRY(workspace_of(backend, &c, &w));
   const int threads = cpu_threads(backend, c.layout->count), width = c.width;
-  const int64_t blocks = c.columns, group = group_of(&c, threads, 1);
+  const int64_t blocks = c.columns, group = group_of(&c, threads, 1), apply_pieces = a->y ? c.pieces : 0;
 #pragma omp parallel num_threads(threads)
   for (int64_t first = 0; first < blocks; first += group) {
     const int64_t last = cpu_minimum(first + group, blocks);
@@ -182,7 +182,7 @@ petra_status cpu_norm_forward(petra_backend *backend, const petra_norm_forward *
       set_factors(&c, &w, block, lanes, a->scale, a->variance);
     }
 #pragma omp for collapse(2) schedule(static) nowait
-    for (int64_t i = 0; i < c.pieces; i++)
+    for (int64_t i = 0; i < apply_pieces; i++)
       for (int64_t block = first; block < last; block++)
         apply_piece(&c, &w, a, i, block);
   }

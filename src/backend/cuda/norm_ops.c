@@ -30,7 +30,7 @@ petra_status cuda_norm_forward(petra_backend *backend, const petra_norm_forward 
   a.c = norm->x->shape[1];
   PETRA_TRY(cuda_reserve(cuda, cuda_norm_scratch(a.pixels, a.c)));
   PETRA_TRY(cuda_add_command(cuda, cuda_norm_statistics_launch, &a, sizeof a));
-  return apply(cuda, norm);
+  return norm->y ? apply(cuda, norm) : PETRA_OK;
 }
 
 petra_status cuda_norm_evaluate(petra_backend *backend, const petra_norm_forward *norm) {
