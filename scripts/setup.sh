@@ -22,6 +22,11 @@ jobs_count() {
   nproc 2>/dev/null || echo 2
 }
 
+# Of jobs that run tests one more: the longest, of several processes, wait and sleep most of their time.
+test_jobs_count() {
+  echo $(($(jobs_count) + 1))
+}
+
 packages_wanted() {
   sed -e 's/#.*//' -e 's/[[:space:]]//g' -e '/^$/d' packages.debian
 }

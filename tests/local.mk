@@ -438,10 +438,15 @@ tests_test_cuda_matrix_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_cuda_matrix_LDADD = $(TESTS_LDADD)
 EXTRA_DIST += tests/test_cuda_plans tests/cuda_host/deviceprop-sm80.json tests/cuda_host/deviceprop-sm90.json tests/cuda_host/README.md
 
-# What takes longest and computes the same from an archive: continuous integration leaves it out of distcheck.
-LONG_TESTS = tests/test_golden tests/test_identities tests/test_closed_forms tests/test_no_memory tests/test_methods tests/test_gradients \
-	tests/test_probe tests/test_probe_references tests/test_probe_replay tests/test_executor tests/test_cuda_backend tests/test_cuda_training tests/test_cuda_identities \
-	tests/test_cuda_plans tests/cli/resume.py tests/cli/sweep.py tests/cli/execute.py tests/cli/replicas.py
-.PHONY: list-short-tests
-list-short-tests:
-	@echo $(filter-out $(LONG_TESTS),$(TESTS))
+# For continuous integration (.ci/run), which runs all tests on the plain build. With sanitizers it leaves out those that look at
+# sources or draw from made-up logs: nothing that is compiled runs in them. From a release archive, which holds every file that git
+# tracks, it runs these and those that read files of the source tree: what others compute is the same from there.
+SOURCE_TESTS = tests/check_includes tests/check_format tests/check_docs tests/check_analysis tests/check_figures tests/check_spills
+ARCHIVE_TESTS = $(SOURCE_TESTS) tests/check_config_doc tests/check_grids tests/test_cpu_avx2 tests/test_fuzz_corpus \
+	tests/test_golden_data tests/test_schedule tests/reference/pipeline_simpy.py tests/read_while_running.sh \
+	tests/cli/bench_device.py tests/cli/inspect_memory.py tests/cli/usage.py
+.PHONY: list-compiled-tests list-archive-tests
+list-compiled-tests:
+	@echo $(filter-out $(SOURCE_TESTS),$(TESTS))
+list-archive-tests:
+	@echo $(filter $(ARCHIVE_TESTS),$(TESTS))

@@ -22,3 +22,5 @@ libpetra_a_SOURCES += \
 	src/backend/registry.c src/backend/registry.h \
 	src/backend/tensor.c
 
+# Behind the other flags: -O of CFLAGS would be the last.
+src/backend/ref_f%.$(OBJEXT): CFLAGS += $(SANITIZED_LOOPS_CFLAGS)

@@ -104,7 +104,9 @@ class Probe(ProgramTest):
 
     METHODS = ["backprop", "reversible", "checkpoint", "gpipe", "gpipe-checkpoint", "1f1b", "interleaved", "zb-h1", "pipedream",
                "pipedream-2bw", "ddg", "fr", "delayed", "dsp", "delayed-reversible", "approximate-input", "petra"]
-    ONE = {"run__epochs": 1, "run__max_microbatches": 14, "probe__per_epoch": 6, "method__accumulate": 4}
+    # As many microbatches an epoch as above, of half the images, in a narrower network.
+    ONE = {"run__epochs": 1, "run__max_microbatches": 14, "probe__per_epoch": 6, "method__accumulate": 4, "data__batch": 2,
+           "data__limit": 48, "model__width": 1}
 
     def same_probes(self, one, other, what, but=()):
         """All that two runs logged of their probes, and their weights, bit for bit."""
