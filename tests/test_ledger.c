@@ -239,7 +239,7 @@ static petra_roofline_seconds seconds_of(const petra_block *block, petra_cost_ar
   petra_kernel_list list;
   petra_roofline_seconds s = {0};
   petra_block_kernels(&model, block, 5, 4, &list);
-  ck_assert_int_eq(petra_roofline_add(&toy, arithmetic, list.kernel, list.count, &s), PETRA_OK);
+  ck_assert_int_eq(petra_roofline_add(&toy, arithmetic, &PETRA_KERNEL_RATES_BOUND, list.kernel, list.count, &s), PETRA_OK);
   return s;
 }
 
@@ -312,7 +312,7 @@ START_TEST(roofline_errors) {
   ck_assert_logged("finite");
   petra_roofline_seconds sum = {.forward = 3};
   const petra_kernel pair[] = {{.flops = 1, .bytes = 1}, kernel};
-  ck_assert_int_eq(petra_roofline_add(&toy, PETRA_COST_FP32, pair, 2, &sum), PETRA_CONFIG);
+  ck_assert_int_eq(petra_roofline_add(&toy, PETRA_COST_FP32, &PETRA_KERNEL_RATES_BOUND, pair, 2, &sum), PETRA_CONFIG);
   ck_assert_double_eq(sum.forward, 3);
   ck_assert_double_eq(seconds, -7);
   ck_assert_int_eq(harness_lines, 6);

@@ -234,6 +234,9 @@ petra_status petra_config_store(petra_config *config, const petra_config_key *ke
   case PETRA_KEY_CHOICE:
     return store_choice(key, origin, value, member);
   case PETRA_KEY_INTEGER_LIST:
+    if (key->rule == PETRA_RULE_OR_ONE)
+      return petra_config_store_list(config, key, origin, value, 1);
+    break;
   case PETRA_KEY_REAL_LIST:
   case PETRA_KEY_FLAG_LIST:
     break;
