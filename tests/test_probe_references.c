@@ -141,6 +141,8 @@ START_TEST(references_are_those_of_the_recorded_weights) {
                {{"method.name=petra", "method.accumulate=1", "cluster.engines=2"}, true},
                {{"method.name=petra", "method.head=split", "cluster.engines=2"}, true},
                {{"method.name=petra", "run.drain=true", "method.accumulate=2"}, true},
+               {{"method.name=petra", "method.accumulate=2", "method.extra_delay=[5, 4, 2, 2]"}, true},
+               {{"method.name=pipedream", "method.extra_delay=3"}, false},
                {{"method.name=dsp", "method.sync_period=3"}, false},
                {{"method.name=petra-arrival", "cluster.engines=2", "method.credit=7"}, true},
                {{"method.name=petra-arrival", "method.credit=5", "method.accumulate=2"}, false}, /* ties */
@@ -172,6 +174,7 @@ START_TEST(references_are_those_of_the_recorded_weights) {
     sets[n++] = "method.name=backprop";
     sets[n++] = "method.accumulate=1";
     sets[n++] = "method.head=preset";
+    sets[n++] = "method.extra_delay=[]";
     sets[n++] = "method.sync_period=0";
     sets[n++] = "method.credit=0";
     must(training_open(&oracle, sets, n));

@@ -260,6 +260,9 @@ void petra_config_destroy(petra_config *config);
 petra_status petra_config_fail(const petra_config *config, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* The value of a key of a real number. PETRA_CONFIG, logged, where there is no such key, or it takes something else. */
+petra_status petra_config_number(const petra_config *config, const char *key, double *out);
+
 /* What a key decides about a run, from the most to the least. */
 typedef enum petra_config_role {
   PETRA_ROLE_RESULT, /* what is computed and logged */

@@ -303,3 +303,15 @@ petra_status petra_config_store_list(petra_config *config, const petra_config_ke
   return key->type == PETRA_KEY_FLAG_LIST ? store_flags(key, origin, items, count, member)
                                           : store_numbers(key, origin, items, count, member);
 }
+
+petra_status petra_config_number(const petra_config *config, const char *key, double *out) {
+  const int index = petra_config_key_find(key);
+  if (index < 0)
+    return petra_fail(PETRA_CONFIG, "%s: no such key; expected one of petra train --help-config", key);
+  const petra_config_key *found = &petra_config_keys[index];
+  const void *member = (const char *)config + found->offset;
+  if (found->type != PETRA_KEY_REAL)
+    return petra_config_fail(config, key, "takes no real number; expected a key that does");
+  *out = *(const double *)member;
+  return PETRA_OK;
+}
