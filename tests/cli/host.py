@@ -131,9 +131,10 @@ class Host(ProgramTest):
                 "share": "cluster", "k": 1, "M": 96, "method": "petra"} | more
 
     def test_closed_forms(self):
-        # One after the other each action is issued and done.
+        # One after the other each pass is issued and done; updates are issued and done beside the backward below, but for that
+        # of stage 1, which the next microbatch waits for.
         found = self.simulated(self.case(method="reversible"))
-        self.assertEqual(found["makespan_ns"], 96 * ((6 * 3 - 1) * 11000 + 6 * (7000 + 16000) + 5 * 5000 + 6 * 3000))
+        self.assertEqual(found["makespan_ns"], 96 * ((6 * 2 - 1) * 11000 + 6 * (7000 + 16000) + 5 * 5000 + 11000 + 3000))
         # Lockstep: a host that is ahead takes as long as it has to issue in a tick (a fused head is one action less), or the
         # slowest stage does, which is then never kept waiting.
         for host in 11000, 100, 1700, 1900:
@@ -163,7 +164,7 @@ class Host(ProgramTest):
         self.assertGreater(launch["makespan_ns"], bound["makespan_ns"] + 4 * 10 * 10 * 10**4)
         half = [word for name in ("matrix_flops", "matrix_bytes", "elementwise_bytes")
                 for word in ("--set", f"cluster.cost.efficiency.{name}=0.5")]
-        self.assertAlmostEqual(self.good_json("simulate", "-", *options, *half)["makespan_ns"] / bound["makespan_ns"], 2, places=6)
+        self.assertAlmostEqual(self.good_json("simulate", "-", *options, *half)["makespan_ns"] / bound["makespan_ns"], 2, places=5)
 
     def test_refused(self):
         for words, *options in [["order is what arrives", "method.name=petra-arrival"], ["processes issue", "cluster.placement=[5,5]"],
