@@ -255,10 +255,10 @@ END_TEST
 /* A number for each kernel, in the parts of a stage. */
 START_TEST(kernels_are_counted_by_part) {
   static const petra_kernel some[] = {{.part = PETRA_KERNEL_FORWARD, .again = true},
-                                         {.part = PETRA_KERNEL_FORWARD},
-                                         {.part = PETRA_KERNEL_BACKWARD},
-                                         {.part = PETRA_KERNEL_WEIGHT_GRADIENT},
-                                         {.part = PETRA_KERNEL_UPDATE}};
+                                      {.part = PETRA_KERNEL_FORWARD},
+                                      {.part = PETRA_KERNEL_BACKWARD},
+                                      {.part = PETRA_KERNEL_WEIGHT_GRADIENT},
+                                      {.part = PETRA_KERNEL_UPDATE}};
   petra_roofline_seconds sum = {.update = 1};
   petra_roofline_add_each(0.5, some, 5, &sum);
   ck_assert(sum.forward == 1 && sum.backward == 1 && sum.reconstruct == 0.5 && sum.weight_gradient == 0.5 &&

@@ -5,10 +5,13 @@
 #include "backend/ops.h"
 
 /* The round of B of microbatch `m` at stage `j` (from 1), over all stages: in lockstep the global tick m + 2 J - 1 - j,
- * from 0; in 1f1b-async and forward-locked the slot m + J - j, the number of the F before it. */
+ * from 0; in 1f1b-async and forward-locked the slot m + J - j, the number of the F before it; with an
+ * extra delay so much later. */
 static int64_t round_of(const observed *o, int64_t m, int32_t j) {
   const bool ticks = strcmp(o->run->plan->method.program->name, "lockstep") == 0;
-  return ticks ? m + 2 * o->run->program.stages - 1 - j : m + o->run->program.stages - j;
+  const petra_int_list *extra = &o->run->config->method.extra_delay;
+  const int64_t late = extra->count == 0 ? 0 : extra->values[extra->count == 1 ? 0 : j - 1];
+  return late + m + (ticks ? 2 * o->run->program.stages - 1 - j : o->run->program.stages - j);
 }
 
 /* Versions that the stages have, by the trace, in the end-to-end network of a backward of `m` at stage `j` (from 1). */

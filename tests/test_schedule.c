@@ -270,7 +270,7 @@ END_TEST
 START_TEST(extra_delay_lengthens_every_delay) {
   static const int64_t extra[][4] = {{3, 3, 3, 3}, {7, 4, 4, 0}, {5, 0, 0, 0}, {1, 1, 1, 1}};
   static const petra_program_ops *const delayed[] = {&petra_program_lockstep, &petra_program_1f1b_async,
-                                                      &petra_program_forward_locked};
+                                                     &petra_program_forward_locked};
   enum { MICROBATCHES = 40 };
   for (int c = 0; c < 2 * 3 * 4 * 4 * 2; c++) {
     const int64_t *e = extra[c % 4], accumulate = c / 4 % 2 ? 3 : 1;

@@ -65,7 +65,7 @@ def draw(rows, path):
             points = [r for r in rows if r["method"] == name and r["link_GBps"] == link]
             curves.append(([r["devices"] for r in points], [r[key] for r in points], {**sim.method_look(name), "label": name}))
         groups = sim.plot_all(axis, curves, lambda a, b: abs(a - b) <= 0.02 * max(a, b), 6)
-        axis.set(xscale="log", yscale="log", xlabel="devices", ylabel=label, title=title)
+        axis.set(xscale="log", yscale="log", xlabel="devices (above 16: replicas)", ylabel=label, title=title)
         axis.set_xticks(DEVICES, labels=[str(d) for d in DEVICES])
         axis.minorticks_off()
         sim.name_ends(axis, groups)

@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "base/simplex.h"
 #include "base/text.h"
-#include "run/fit_read.h"
 #include "run/simulation.h"
 
 #include <math.h>
@@ -121,16 +120,4 @@ done:
   else
     petra_fit_destroy(f.fit);
   return status;
-}
-
-void petra_fit_destroy(petra_fit *fit) {
-  if (!fit)
-    return;
-  for (int i = 0; i < fit->factors; i++)
-    for (int k = 0; k < fit->factor[i].count; k++)
-      petra_free(fit->factor[i].keys[k]);
-  for (int i = 0; i < fit->measurements; i++)
-    for (int k = 0; k < fit->measurement[i].count; k++)
-      petra_free(fit->measurement[i].settings[k]);
-  petra_free(fit);
 }

@@ -137,3 +137,15 @@ done:
   petra_free(keys);
   return status;
 }
+
+void petra_fit_destroy(petra_fit *fit) {
+  if (!fit)
+    return;
+  for (int i = 0; i < fit->factors; i++)
+    for (int k = 0; k < fit->factor[i].count; k++)
+      petra_free(fit->factor[i].keys[k]);
+  for (int i = 0; i < fit->measurements; i++)
+    for (int k = 0; k < fit->measurement[i].count; k++)
+      petra_free(fit->measurement[i].settings[k]);
+  petra_free(fit);
+}
