@@ -1,8 +1,7 @@
 /* Programs with an order: how a device reads it, and the rules by which an action waits (schedule/program.h). */
 #include "sim/executor_virtual_private.h" /* circle: the devices are parts of the executor that they ask */
 
-void petra_device_read(petra_executor_virtual *executor, int32_t device, int engine) {
-  petra_engine *reader = &executor->device[device].engines[engine];
+void petra_device_read(const petra_executor_virtual *executor, int32_t device, int engine, petra_engine *reader) {
   petra_step *counters = &reader->reading;
   petra_action action;
   int64_t round;

@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-enum { EVENT_END = 0, EVENT_NETWORK = 1 };
-
 /* So far below 2^63 that a transmission and its latency cannot overflow. */
 #define LATEST_NS (INT64_C(1) << 61)
 
@@ -98,7 +96,8 @@ static petra_status occupy(petra_executor_virtual *executor, const petra_action 
                       (long long)(LATEST_NS / 1000000000));
   engine->running = (petra_trace_row){*action, executor->now_ns, end_ns, *result};
   executor->counts[device].busy_ns += duration_ns;
-  const petra_event event = {.time_ns = end_ns, .priority = 2, .kind = EVENT_END, .stage = device, .detail = index};
+  const petra_event event = {
+      .time_ns = end_ns, .priority = 2, .kind = PETRA_EVENT_END, .stage = device, .detail = index};
   return petra_event_queue_push(executor->events, &event);
 }
 
@@ -134,8 +133,12 @@ static petra_status start_ready(petra_executor_virtual *executor, petra_worker *
       } else {
         if (!engine->waiting || !petra_device_ready(executor, dev, &engine->next))
           continue;
+        if (executor->hosts && !petra_host_may_start(executor, device, e))
+          continue;
         *action = engine->next.action;
-        petra_device_read(executor, device, e);
+        petra_device_read(executor, device, e, engine);
+        if (executor->hosts)
+          petra_host_started(executor, device, e);
       }
       engine->busy = true;
       count_forward(executor, device, action);
@@ -145,6 +148,8 @@ static petra_status start_ready(petra_executor_virtual *executor, petra_worker *
     }
   }
   executor->dirty_count = 0;
+  if (executor->hosts)
+    PETRA_TRY(petra_hosts_serve(executor));
   if (count == 0)
     return PETRA_OK;
   PETRA_TELL(petra_observer, executor->observers, starting, observer, executor->now_ns, executor->group, count);
@@ -248,8 +253,11 @@ static petra_status run_events(petra_executor_virtual *executor, petra_worker *w
   PETRA_TRY(start_ready(executor, worker));
   while (petra_event_queue_pop(executor->events, &event)) {
     executor->now_ns = event.time_ns;
-    if (event.kind == EVENT_END) {
+    if (event.kind == PETRA_EVENT_END) {
       PETRA_TRY(end_action(executor, &event));
+    } else if (event.kind == PETRA_EVENT_HOST) {
+      mark_dirty(executor, event.stage / executor->settings.engines);
+      PETRA_TRY(petra_host_issued(executor, event.stage));
     } else {
       petra_packet packet;
       bool arrived;
@@ -286,7 +294,7 @@ static petra_status begin_run(petra_executor_virtual *executor) {
   petra_free(executor->counts);
   executor->counts = NULL;
   fabric.devices = executor->devices;
-  fabric.event_kind = EVENT_NETWORK;
+  fabric.event_kind = PETRA_EVENT_NETWORK;
   fabric.replicas = executor->settings.replicas > 1;
   executor->now_ns = executor->last_end_ns = executor->actions = 0;
   executor->runaway = -1;
@@ -309,13 +317,13 @@ static petra_status begin_run(petra_executor_virtual *executor) {
     PETRA_TRY(petra_event_queue_create(&executor->parked));
   for (int32_t d = 0; d < executor->devices; d++)
     for (int e = 0; e < executor->settings.engines; e++) {
-      petra_device_read(executor, d, e);
+      petra_device_read(executor, d, e, &executor->device[d].engines[e]);
       if (executor->parked)
         PETRA_TRY(park(executor, d, e));
     }
   if (executor->parked)
     begin_round(executor);
-  return PETRA_OK;
+  return executor->settings.host.devices > 0 ? petra_hosts_create(executor) : PETRA_OK;
 }
 
 static void end_run(petra_executor_virtual *executor) {
@@ -326,6 +334,7 @@ static void end_run(petra_executor_virtual *executor) {
       petra_inbox_fini(&executor->backward[s]);
   }
   petra_arrival_destroy(executor->arrival);
+  petra_hosts_destroy(executor->hosts);
   petra_free(executor->duration_ns);
   petra_free(executor->prices_ns);
   petra_free(executor->results);
@@ -344,6 +353,7 @@ static void end_run(petra_executor_virtual *executor) {
                                        .now_ns = executor->now_ns,
                                        .actions = executor->actions,
                                        .runaway = executor->runaway,
+                                       .host_ns = executor->host_ns,
                                        .counts = executor->counts};
 }
 
@@ -357,6 +367,7 @@ static petra_status run(petra_executor *base, const petra_program_ops *program, 
   petra_status status = begin_run(executor);
   if (status == PETRA_OK)
     status = run_events(executor, worker);
+  executor->host_ns = executor->hosts ? petra_hosts_busy_ns(executor->hosts) : 0;
   end_run(executor);
   return status;
 }
@@ -393,4 +404,8 @@ const petra_device_counts *petra_executor_virtual_counts(const petra_executor *e
 
 int64_t petra_executor_virtual_runaway(const petra_executor *executor) {
   return ((const petra_executor_virtual *)executor)->runaway;
+}
+
+int64_t petra_executor_virtual_host_ns(const petra_executor *executor) {
+  return ((const petra_executor_virtual *)executor)->host_ns;
 }

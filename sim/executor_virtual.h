@@ -9,6 +9,15 @@
 #include "sim/jitter.h"
 #include "sim/link.h"
 
+/* Hosts, which issue the actions of devices, one at a time (docs/semantics.md, "Hosts"). */
+typedef struct petra_host_options {
+  int32_t devices;   /* neighbouring devices that share one; INT32_MAX: all; 0: there are none */
+  int64_t action_ns; /* to issue an action */
+  /* What the kernels of a stage's parts take besides, in the place of their durations: per stage; NULL: nothing. Borrowed. */
+  const petra_stage_cost *costs;
+  int64_t ahead; /* 0: an action is issued when it could start; else as many of an engine are issued and not started */
+} petra_host_options;
+
 typedef struct petra_executor_virtual_options {
   int engines; /* of each device: 1 or 2 */
   petra_cost_rule rule;
@@ -18,6 +27,7 @@ typedef struct petra_executor_virtual_options {
    * its replicas. 0, 1: there is one. */
   int32_t replicas;
   petra_fabric_options fabric;        /* devices, replicas and event_kind are set by the executor */
+  petra_host_options host;            /* not with a program by arrival */
   const petra_jitter_options *jitter; /* makes durations of costs; NULL: the cost is the duration. Borrowed */
 } petra_executor_virtual_options;
 
@@ -36,5 +46,8 @@ petra_status petra_executor_virtual_create(const petra_executor_virtual_options 
 int64_t petra_executor_virtual_actions(const petra_executor *executor);
 const petra_device_counts *petra_executor_virtual_counts(const petra_executor *executor);
 int64_t petra_executor_virtual_runaway(const petra_executor *executor);
+
+/* How long the busiest host issued actions; 0 without hosts. */
+int64_t petra_executor_virtual_host_ns(const petra_executor *executor);
 
 #endif

@@ -7,6 +7,11 @@
 
 typedef struct petra_arrival petra_arrival; /* queues of an `arrival` run; executor_arrival.c */
 
+typedef struct petra_hosts petra_hosts; /* what issues actions; executor_host.c */
+
+/* Kinds of events. */
+enum { PETRA_EVENT_END, PETRA_EVENT_NETWORK, PETRA_EVENT_HOST };
+
 /* What a stage exchanges with its replicas before its next update. */
 typedef struct petra_exchange {
   int64_t gradients; /* of microbatches, since the last update */
@@ -17,7 +22,7 @@ typedef struct petra_executor_virtual {
   petra_executor base;
   petra_executor_virtual_options settings;
   int64_t now_ns, last_end_ns; /* last_end_ns: of an action */
-  int64_t actions, runaway;
+  int64_t actions, runaway, host_ns;
   petra_device_counts *counts; /* per device; kept after a run */
   /* Below: of the run in progress. */
   const petra_program_ops *program;
@@ -31,6 +36,7 @@ typedef struct petra_executor_virtual {
   petra_event_queue *events;
   petra_fabric *fabric;
   petra_arrival *arrival;
+  petra_hosts *hosts; /* NULL: there are none */
   /* A locked program: the round that runs, engines that have not done with it, parked engines by round (the event's
    * time). */
   int64_t round, engines_left;
@@ -46,8 +52,8 @@ static inline int petra_engine_of(const petra_executor_virtual *executor, petra_
   return executor->settings.engines == 2 && kind != PETRA_ACTION_FORWARD;
 }
 
-/* Programs with an order: reads up to the engine's next action; tells whether that may start now. */
-void petra_device_read(petra_executor_virtual *executor, int32_t device, int engine);
+/* Programs with an order: a reader of an engine reads up to its next action; tells whether that may start now. */
+void petra_device_read(const petra_executor_virtual *executor, int32_t device, int engine, petra_engine *reader);
 bool petra_device_ready(const petra_executor_virtual *executor, const petra_device *device, const petra_step *step);
 
 /* Replicas: an action has ended; with the last one before an update the exchange of its stage begins. */
@@ -59,6 +65,16 @@ petra_status petra_exchange_fail(const petra_executor_virtual *executor, const p
 static inline bool petra_exchange_done(const petra_executor_virtual *executor, int32_t stage) {
   return !executor->exchanges || executor->exchanges[stage - 1].done;
 }
+
+/* Hosts: whether an action that nothing else keeps has been issued, else its host is asked; an action has started; the
+ * requests of this moment are taken up; a lane, which an event names, has been issued its next action. */
+petra_status petra_hosts_create(petra_executor_virtual *executor);
+void petra_hosts_destroy(petra_hosts *hosts);
+bool petra_host_may_start(petra_executor_virtual *executor, int32_t device, int engine);
+void petra_host_started(petra_executor_virtual *executor, int32_t device, int engine);
+petra_status petra_hosts_serve(petra_executor_virtual *executor);
+petra_status petra_host_issued(petra_executor_virtual *executor, int32_t lane);
+int64_t petra_hosts_busy_ns(const petra_hosts *hosts); /* of the busiest */
 
 /* arrival: what has arrived, and what an engine starts next. */
 petra_status petra_arrival_create(petra_executor_virtual *executor);

@@ -6,6 +6,7 @@ libpetra_a_SOURCES += \
 	sim/executor_arrival.c \
 	sim/executor_device.c sim/executor_device.h \
 	sim/executor_exchange.c \
+	sim/executor_host.c \
 	sim/executor_inbox.c \
 	sim/executor_virtual_private.h \
 	sim/executor_virtual.c sim/executor_virtual.h \

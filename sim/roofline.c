@@ -46,26 +46,54 @@ petra_status petra_roofline_kernel(const petra_device_peaks *device, petra_cost_
   return PETRA_OK;
 }
 
+petra_status petra_kernel_seconds(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,
+                                  const petra_kernel_rates *rates, const petra_kernel *kernel, double *seconds) {
+  petra_kernel slower = *kernel;
+  double work_s = 0;
+  slower.flops /= kernel->matrix ? rates->matrix_flops : 1;
+  slower.bytes /= kernel->matrix ? rates->matrix_bytes : rates->elementwise_bytes;
+  PETRA_TRY(petra_roofline_kernel(device, arithmetic, &slower, &work_s));
+  *seconds = rates->launch_s + work_s;
+  return PETRA_OK;
+}
+
+/* One kernel of `seconds`, in its part; the weight gradient's time is not yet a part of the backward's. */
+static void add_part(const petra_kernel *kernel, double seconds, petra_roofline_seconds *sum) {
+  double *const parts[] = {[PETRA_KERNEL_FORWARD] = &sum->forward,
+                           [PETRA_KERNEL_BACKWARD] = &sum->backward,
+                           [PETRA_KERNEL_WEIGHT_GRADIENT] = &sum->weight_gradient,
+                           [PETRA_KERNEL_UPDATE] = &sum->update};
+  *parts[kernel->part] += seconds;
+  if (kernel->again)
+    sum->reconstruct += seconds;
+}
+
+static void add_all(const petra_roofline_seconds *more, petra_roofline_seconds *sum) {
+  sum->forward += more->forward;
+  sum->backward += more->backward + more->weight_gradient;
+  sum->reconstruct += more->reconstruct;
+  sum->weight_gradient += more->weight_gradient;
+  sum->update += more->update;
+}
+
 petra_status petra_roofline_add(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,
-                                const petra_kernel *kernels, int count, petra_roofline_seconds *sum) {
+                                const petra_kernel_rates *rates, const petra_kernel *kernels, int count,
+                                petra_roofline_seconds *sum) {
   petra_roofline_seconds more = {0};
-  double *const parts[] = {[PETRA_KERNEL_FORWARD] = &more.forward,
-                           [PETRA_KERNEL_BACKWARD] = &more.backward,
-                           [PETRA_KERNEL_WEIGHT_GRADIENT] = &more.weight_gradient,
-                           [PETRA_KERNEL_UPDATE] = &more.update};
   for (int i = 0; i < count; i++) {
     double seconds = 0;
-    PETRA_TRY(petra_roofline_kernel(device, arithmetic, &kernels[i], &seconds));
-    *parts[kernels[i].part] += seconds;
-    if (kernels[i].again)
-      more.reconstruct += seconds;
+    PETRA_TRY(petra_kernel_seconds(device, arithmetic, rates, &kernels[i], &seconds));
+    add_part(&kernels[i], seconds, &more);
   }
-  sum->forward += more.forward;
-  sum->backward += more.backward + more.weight_gradient;
-  sum->reconstruct += more.reconstruct;
-  sum->weight_gradient += more.weight_gradient;
-  sum->update += more.update;
+  add_all(&more, sum);
   return PETRA_OK;
+}
+
+void petra_roofline_add_each(double seconds, const petra_kernel *kernels, int count, petra_roofline_seconds *sum) {
+  petra_roofline_seconds more = {0};
+  for (int i = 0; i < count; i++)
+    add_part(&kernels[i], seconds, &more);
+  add_all(&more, sum);
 }
 
 void petra_roofline_cost(const petra_roofline_seconds *seconds, petra_stage_cost *cost) {

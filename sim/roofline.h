@@ -1,6 +1,7 @@
 /* The roofline: what work costs on a named device, from the FLOPs and the bytes of its kernels over the device's peaks. A
  * kernel takes max(FLOPs / peak, bytes / bandwidth); kernels follow one another, so that a stage's time is the sum.
- * A lower bound: no launch overhead, no cache, perfect overlap of memory and arithmetic. Plain numbers go in: the kernels of a
+ * A lower bound: no launch overhead, no cache, perfect overlap of memory and arithmetic; with petra_kernel_rates a model that
+ * can be calibrated. Plain numbers go in: the kernels of a
  * block are counted by petra_block_kernels (src/nn). Elementwise kernels run on the vector units: their few FLOPs never
  * decide on the devices here. */
 #ifndef PETRA_SIM_ROOFLINE_H
@@ -28,6 +29,22 @@ petra_status petra_device_peaks_find(const char *name, const petra_device_peaks 
 petra_status petra_roofline_kernel(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,
                                    const petra_kernel *kernel, double *seconds);
 
+/* What kernels reach of a device's peaks, and what each takes besides. */
+typedef struct petra_kernel_rates {
+  double launch_s;          /* of every kernel, before it does anything */
+  double matrix_flops;      /* share of the FLOP peak that convolutions and products reach; > 0 */
+  double matrix_bytes;      /* share of the memory's bandwidth that they reach; > 0 */
+  double elementwise_bytes; /* that all others reach; > 0 */
+} petra_kernel_rates;
+
+/* Those of the bound: no launch, the peaks themselves. */
+#define PETRA_KERNEL_RATES_BOUND ((petra_kernel_rates){0, 1, 1, 1})
+
+/* launch + max(FLOPs / (share * peak), bytes / (share * bandwidth)); else as petra_roofline_kernel, which it is for
+ * PETRA_KERNEL_RATES_BOUND, to the bit. */
+petra_status petra_kernel_seconds(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,
+                                  const petra_kernel_rates *rates, const petra_kernel *kernel, double *seconds);
+
 typedef struct petra_roofline_seconds {
   double forward;         /* F */
   double backward;        /* B without reconstruction */
@@ -38,7 +55,11 @@ typedef struct petra_roofline_seconds {
 
 /* Adds the times of `count` kernels to *sum, which a failure (as above) leaves as it was. */
 petra_status petra_roofline_add(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,
-                                const petra_kernel *kernels, int count, petra_roofline_seconds *sum);
+                                const petra_kernel_rates *rates, const petra_kernel *kernels, int count,
+                                petra_roofline_seconds *sum);
+
+/* Adds `seconds` for each of the kernels. */
+void petra_roofline_add_each(double seconds, const petra_kernel *kernels, int count, petra_roofline_seconds *sum);
 
 /* The durations of `cost` from the seconds; its message sizes stay as they are. */
 void petra_roofline_cost(const petra_roofline_seconds *seconds, petra_stage_cost *cost);

@@ -51,6 +51,7 @@ static const char defaults[] = "run:\n"
                                "  chunks: 0\n"
                                "  early_recompute: false\n"
                                "  credit: 0\n"
+                               "  extra_delay: []\n"
                                "  schedule: \"\"\n"
                                "  mitigation:\n"
                                "    lr_rescheduling: 0\n"
@@ -101,6 +102,16 @@ static const char defaults[] = "run:\n"
                                "    device: a100\n"
                                "    arithmetic: fp32\n"
                                "    profile: \"\"\n"
+                               "    launch_s: 0\n"
+                               "    efficiency:\n"
+                               "      matrix_flops: 1\n"
+                               "      matrix_bytes: 1\n"
+                               "      elementwise_bytes: 1\n"
+                               "  host:\n"
+                               "    share: cluster\n"
+                               "    action_s: 0\n"
+                               "    kernel_s: 0\n"
+                               "    ahead: 0\n"
                                "  speeds: []\n"
                                "  link:\n"
                                "    latency_s: 0\n"
@@ -179,6 +190,7 @@ static const char changed[] =
     "  chunks: 4\n"
     "  early_recompute: true\n"
     "  credit: 9\n"
+    "  extra_delay: [7, 7, 0]\n"
     "  schedule: \"own.schedule\"\n"
     "  mitigation:\n"
     "    lr_rescheduling: 40\n"
@@ -229,6 +241,16 @@ static const char changed[] =
     "    device: cpu-core\n"
     "    arithmetic: bf16\n"
     "    profile: \"some/where.h5\"\n"
+    "    launch_s: 1e-06\n"
+    "    efficiency:\n"
+    "      matrix_flops: 0.5\n"
+    "      matrix_bytes: 1e-09\n"
+    "      elementwise_bytes: 2\n"
+    "  host:\n"
+    "    share: node\n"
+    "    action_s: 0.002\n"
+    "    kernel_s: 1.5e-05\n"
+    "    ahead: 3\n"
     "  speeds: [1, 0.5, 1e-06, 1000000]\n"
     "  link:\n"
     "    latency_s: 1e-06\n"
@@ -260,7 +282,8 @@ static const struct {
   const char *text, *place, *reason;
 } bad[] = {
     {"run:\n  epochs: 1.5\n", ":2: run.epochs: ", "'1.5' is not an integer; expected an integer, 1 .. 1000000"},
-    {"cluster: {cost: {model: roof}}", ":1: cluster.cost.model: ", "unit, constant, roofline, profile or measured"},
+    {"cluster: {cost: {model: roof}}",
+     ":1: cluster.cost.model: ", "unit, constant, roofline, profile, measured or kernels"},
     {"cluster: {cost: {device: a10}}", ":1: cluster.cost.device: ", "a100, h100, h200 or cpu-core"},
     {"cluster: {cost: {arithmetic: fp16}}", ":1: cluster.cost.arithmetic: ", "fp32, tf32 or bf16"},
     {"probe: {per_epoch: -1}", ":1: probe.per_epoch: ", "expected an integer, 0 .. 1000000"},
@@ -305,6 +328,12 @@ static const struct {
     {"data: {augment: [flip, flip]}", ":1: data.augment: ", "'flip' is there twice"},
     {"data: {augment: crop}", ":1: data.augment: ", "'crop' is not a list"},
     {"data: {augment: {crop: flip}}", ":1: data.augment: ", "a mapping; expected a list"},
+    {"method: {extra_delay: -1}",
+     ":1: method.extra_delay: ", "'-1' is out of range; expected an integer, or a list of"},
+    {"method: {extra_delay: [1, x]}",
+     ":1: method.extra_delay: ", "'x' is not an integer; expected an integer, or a list"},
+    {"cluster: {host: {share: rack}}", ":1: cluster.host.share: ", "cluster, node or device"},
+    {"cluster: {cost: {efficiency: {matrix_flops: 0}}}", ":1: cluster.cost.efficiency.matrix_flops: ", "1e-09 .. "},
     {"model: {depth: 19}", ":1: model.depth: ", "'19' is not offered; expected 18, 34 or 50"},
     {"model: {depth: '18'}", ":1: model.depth: ", "is a string; expected 18, 34 or 50"},
     {"model: {width: 4097}", ":1: model.width: ", "1 .. 4096"},

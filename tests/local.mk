@@ -80,6 +80,8 @@ tests_test_golden_data_LDADD = $(TESTS_LDADD)
 EXTRA_DIST += \
   tests/golden/init-revnet18.h5 tests/golden/init-revnet50.h5 tests/golden/init-resnet18.h5 tests/golden/init-resnet50.h5 \
   tests/golden/petra-revnet18-k1.h5 tests/golden/petra-revnet18-k3.h5 \
+  tests/golden/init-revnet18-narrow.h5 tests/golden/petra-revnet18-narrow-late-k1.h5 tests/golden/petra-revnet18-narrow-late-k3.h5 \
+  tests/golden/petra-revnet18-narrow-one-late-k1.h5 tests/golden/approximate-input-revnet18-narrow-one-late-k3.h5 \
   tests/golden/init-revnet18-invertible.h5 tests/golden/petra-revnet18-invertible-k1.h5 \
   tests/golden/petra-revnet50-k1.h5 tests/golden/petra-revnet50-k3.h5 \
   tests/golden/backprop-revnet18-k1.h5 tests/golden/backprop-revnet18-k3.h5 tests/golden/backprop-revnet50-k3.h5 \
@@ -254,7 +256,7 @@ tests_test_programs_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_programs_LDADD = $(TESTS_LDADD)
 # sim: links against an independent simulator, random durations, arrival; petra simulate
 check_PROGRAMS += tests/pipeline_case tests/test_link tests/test_simulate
-TESTS += tests/test_link tests/test_simulate tests/reference/pipeline_simpy.py tests/cli/simulate.py tests/cli/simulate_results.py
+TESTS += tests/test_link tests/test_simulate tests/reference/pipeline_simpy.py tests/cli/simulate.py tests/cli/simulate_results.py tests/cli/host.py tests/cli/fit.py
 tests_pipeline_case_SOURCES = tests/pipeline_case.c
 tests_pipeline_case_LDADD = $(PETRA_LDADD)
 tests_test_link_SOURCES = tests/test_link.c tests/harness.h
@@ -263,7 +265,13 @@ tests_test_link_LDADD = $(TESTS_LDADD)
 tests_test_simulate_SOURCES = tests/test_simulate.c tests/harness.h
 tests_test_simulate_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_simulate_LDADD = $(TESTS_LDADD)
-EXTRA_DIST += tests/reference/pipeline_simpy.py tests/golden/pipelines.txt tests/cli/simulate.py tests/cli/simulate_results.py
+EXTRA_DIST += tests/reference/pipeline_simpy.py tests/golden/pipelines.txt tests/cli/simulate.py tests/cli/simulate_results.py tests/cli/host.py tests/cli/fit.py
+# The least value of a function, which fits stand on.
+check_PROGRAMS += tests/test_simplex
+TESTS += tests/test_simplex
+tests_test_simplex_SOURCES = tests/test_simplex.c tests/harness.h
+tests_test_simplex_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_simplex_LDADD = $(TESTS_LDADD)
 # sim: the memory ledger and the roofline; petra inspect --memory
 check_PROGRAMS += tests/test_ledger
 TESTS += tests/test_ledger tests/cli/inspect_memory.py tests/cli/memory.py

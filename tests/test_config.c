@@ -103,10 +103,25 @@ START_TEST(values_reach_their_members) {
             c->cluster.speeds.values[3] == 1e6);
   ck_assert(strcmp(c->cluster.cost.profile, "some/where.h5") == 0 && c->profile.warmup == 0 &&
             c->profile.repetitions == 1000000);
+  const petra_int_list *extra = &c->method.extra_delay;
+  ck_assert(extra->count == 3 && extra->values[1] == 7 && extra->values[2] == 0);
+  ck_assert(c->cluster.cost.launch_s == 1e-6 && c->cluster.cost.efficiency.matrix_flops == 0.5 &&
+            c->cluster.cost.efficiency.matrix_bytes == 1e-9 && c->cluster.cost.efficiency.elementwise_bytes == 2);
+  ck_assert(c->cluster.host.share == PETRA_HOST_NODE && c->cluster.host.action_s == 0.002 &&
+            c->cluster.host.kernel_s == 1.5e-5 && c->cluster.host.ahead == 3);
   ck_assert(c->cluster.pauses.mean_between_s == 3 && c->cluster.pauses.duration_s == 4 &&
             c->cluster.failures.mean_between_s == 5 && c->cluster.failures.restart_s == 6);
   ck_assert(c->probe.per_epoch == 15 && c->probe.gradients);
   petra_config_destroy(c);
+}
+END_TEST
+
+/* Where a key takes a number or a list. */
+START_TEST(a_number_is_a_list_of_one) {
+  petra_config *config;
+  ck_assert_int_eq(petra_config_load(NULL, (const char *const[]){"method.extra_delay=12"}, 1, &config), PETRA_OK);
+  ck_assert(config->method.extra_delay.count == 1 && config->method.extra_delay.values[0] == 12);
+  petra_config_destroy(config);
 }
 END_TEST
 
@@ -433,7 +448,7 @@ START_TEST(help_lists_every_key) {
     rows++;
   for (const char *at = defaults; (at = strchr(at, '\n')); at++)
     keys++;
-  ck_assert_int_eq(rows, keys - 19); /* the printed config less the headings of its sections */
+  ck_assert_int_eq(rows, keys - 21); /* the printed config less the headings of its sections */
   free(help);
   free(markdown);
 }
@@ -456,6 +471,7 @@ END_TEST
 int main(void) {
   const TTest *tests[] = {print_load_print_is_identical,
                           values_reach_their_members,
+                          a_number_is_a_list_of_one,
                           bad_configs_give_one_line,
                           nul_and_size_and_nesting,
                           good_spellings,

@@ -13,7 +13,7 @@ static const char *folder(void) {
   return source ? source : ".";
 }
 
-enum { SETS = 19, SET_LENGTH = 512 };
+enum { SETS = 22, SET_LENGTH = 512 };
 
 /* The settings of the run that the file describes. */
 static int settings(const golden_file *golden, char sets[SETS][SET_LENGTH]) {
@@ -32,6 +32,11 @@ static int settings(const golden_file *golden, char sets[SETS][SET_LENGTH]) {
   SET("model.weights=%s/tests/golden/%s", folder(), golden->init);
   SET("method.name=%s", golden->method);
   SET("method.accumulate=%lld", (long long)golden->accumulate);
+  SET("method.extra_delay=%lld", (long long)golden->extra_delay);
+  if (golden->stages == 1) {
+    SET("stages.partition=list");
+    SET("stages.blocks=[%d]", golden->depth == 18 ? 10 : 18);
+  }
   SET("run.max_microbatches=%lld", (long long)golden->microbatches);
   SET("data.batch=%lld", (long long)golden->batch);
   SET("optim.lr=%.17g", golden->lr);
@@ -112,6 +117,10 @@ GOLDEN_TEST(ddg_k1, "ddg-revnet18-k1", GOLDEN_PETRA_REVNET18)
 GOLDEN_TEST(ddg_k3, "ddg-revnet18-k3", GOLDEN_PETRA_REVNET18)
 GOLDEN_TEST(fr_k1, "fr-revnet18-k1", GOLDEN_PETRA_REVNET18)
 GOLDEN_TEST(fr_k3, "fr-revnet18-k3", GOLDEN_PETRA_REVNET18)
+GOLDEN_TEST(late_k1, "petra-revnet18-narrow-late-k1", GOLDEN_PETRA_REVNET18)
+GOLDEN_TEST(late_k3, "petra-revnet18-narrow-late-k3", GOLDEN_PETRA_REVNET18)
+GOLDEN_TEST(one_stage_late_k1, "petra-revnet18-narrow-one-late-k1", GOLDEN_PETRA_REVNET18)
+GOLDEN_TEST(one_stage_late_k3, "approximate-input-revnet18-narrow-one-late-k3", GOLDEN_PETRA_REVNET18)
 GOLDEN_TEST(backprop_revnet18_k1, "backprop-revnet18-k1", GOLDEN_BACKPROP)
 GOLDEN_TEST(backprop_revnet18_k3, "backprop-revnet18-k3", GOLDEN_BACKPROP)
 GOLDEN_TEST(backprop_revnet50_k3, "backprop-revnet50-k3", GOLDEN_BACKPROP)
@@ -140,7 +149,11 @@ int main(void) {
                                 ddg_k1,
                                 ddg_k3,
                                 fr_k1,
-                                fr_k3};
+                                fr_k3,
+                                late_k1,
+                                late_k3,
+                                one_stage_late_k1,
+                                one_stage_late_k3};
 #ifdef __SANITIZE_ADDRESS__ /* the first ones see all code; all of them take minutes */
   const int count = 6;
 #else

@@ -55,6 +55,38 @@ START_TEST(on_one_stage_every_method_is_sgd) {
 }
 END_TEST
 
+/* The weights after 24 microbatches of some method with an extra delay. */
+static void train_late(const char *method, const char *program, const char *late, training_tensors *out) {
+  training run;
+  must(TRAINING_OPEN(&run, SMALL, DOUBLE, "model.width=2", "run.max_microbatches=24", "stages.partition=list",
+                     "stages.blocks=[2, 3, 5]", "method.accumulate=2", method, program, late));
+  must(training_run(&run));
+  must(training_weights(&run, out));
+  training_close(&run);
+}
+
+/* None is the method itself; in lockstep 1 is a split head; at one stage, which else has no delay, it makes a difference. */
+START_TEST(extra_delay_of_none_and_of_one) {
+  static const char *const methods[] = {"method.name=petra", "method.name=delayed", "method.name=pipedream"};
+  for (int m = 0; m < 3; m++) {
+    training_tensors plain, none, split, one, falling;
+    train_late(methods[m], "method.program=preset", "method.extra_delay=[]", &plain);
+    train_late(methods[m], "method.program=preset", "method.extra_delay=[0, 0, 0]", &none);
+    ck_assert(training_same(&plain, &none));
+    train_late(methods[m], "method.head=split", "method.extra_delay=0", &split);
+    train_late(methods[m], "method.program=preset", "method.extra_delay=1", &one);
+    train_late(methods[m], "method.program=preset", "method.extra_delay=[1, 0, 0]", &falling);
+    ck_assert_msg(training_same(&split, &one) == (m < 2), "%s", methods[m]);
+    ck_assert(!training_same(&plain, &one) && !training_same(&one, &falling) && !training_same(&plain, &falling));
+    training_tensors_fini(&plain);
+    training_tensors_fini(&none);
+    training_tensors_fini(&split);
+    training_tensors_fini(&one);
+    training_tensors_fini(&falling);
+  }
+}
+END_TEST
+
 /* The weights after 6 microbatches with k = 3 under a method and a partition. */
 static void train_partition(const char *method, const char *partition, const char *count, const char *blocks,
                             int stages, training_tensors *init, training_tensors *out) {
@@ -320,6 +352,7 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {on_one_stage_every_method_is_sgd,
+                                extra_delay_of_none_and_of_one,
                                 partitions_do_not_change_synchronous_methods,
                                 reversible_is_backprop_up_to_rounding,
                                 petra_depends_on_the_partition,

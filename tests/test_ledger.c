@@ -234,12 +234,45 @@ START_TEST(kernels) {
 END_TEST
 
 /* The seconds of a block of 5 images on `toy`. */
+/* launch + max(FLOPs / (share peak), bytes / (share bandwidth)), by kind of kernel; the bound is the roofline to the bit. */
+START_TEST(kernels_below_the_peaks) {
+  static const petra_device_peaks device = {"toy", {100, 0, 0}, 50, 10};
+  static const petra_kernel product = {.matrix = true, .flops = 600, .bytes = 30}, sum = {.flops = 50, .bytes = 70};
+  const petra_kernel_rates rates = {
+      .launch_s = 0.25, .matrix_flops = 0.5, .matrix_bytes = 0.125, .elementwise_bytes = 0.5};
+  const petra_kernel_rates bound = PETRA_KERNEL_RATES_BOUND;
+  double seconds, roofline;
+  ck_assert_int_eq(petra_kernel_seconds(&device, PETRA_COST_FP32, &rates, &product, &seconds), PETRA_OK);
+  ck_assert(seconds == 0.25 + 30 / 10.0 / 0.125); /* of bytes; 12 s of FLOPs */
+  ck_assert_int_eq(petra_kernel_seconds(&device, PETRA_COST_FP32, &rates, &sum, &seconds), PETRA_OK);
+  ck_assert(seconds == 0.25 + 14);
+  ck_assert_int_eq(petra_kernel_seconds(&device, PETRA_COST_FP32, &bound, &product, &seconds), PETRA_OK);
+  ck_assert_int_eq(petra_roofline_kernel(&device, PETRA_COST_FP32, &product, &roofline), PETRA_OK);
+  ck_assert(seconds == roofline && seconds == 6);
+}
+END_TEST
+
+/* A number for each kernel, in the parts of a stage. */
+START_TEST(kernels_are_counted_by_part) {
+  static const petra_kernel some[] = {{.part = PETRA_KERNEL_FORWARD, .again = true},
+                                      {.part = PETRA_KERNEL_FORWARD},
+                                      {.part = PETRA_KERNEL_BACKWARD},
+                                      {.part = PETRA_KERNEL_WEIGHT_GRADIENT},
+                                      {.part = PETRA_KERNEL_UPDATE}};
+  petra_roofline_seconds sum = {.update = 1};
+  petra_roofline_add_each(0.5, some, 5, &sum);
+  ck_assert(sum.forward == 1 && sum.backward == 1 && sum.reconstruct == 0.5 && sum.weight_gradient == 0.5 &&
+            sum.update == 1.5);
+}
+END_TEST
+
 static petra_roofline_seconds seconds_of(const petra_block *block, petra_cost_arithmetic arithmetic) {
   const petra_model model = {0};
   petra_kernel_list list;
   petra_roofline_seconds s = {0};
   petra_block_kernels(&model, block, 5, 4, &list);
-  ck_assert_int_eq(petra_roofline_add(&toy, arithmetic, list.kernel, list.count, &s), PETRA_OK);
+  ck_assert_int_eq(petra_roofline_add(&toy, arithmetic, &PETRA_KERNEL_RATES_BOUND, list.kernel, list.count, &s),
+                   PETRA_OK);
   return s;
 }
 
@@ -312,7 +345,7 @@ START_TEST(roofline_errors) {
   ck_assert_logged("finite");
   petra_roofline_seconds sum = {.forward = 3};
   const petra_kernel pair[] = {{.flops = 1, .bytes = 1}, kernel};
-  ck_assert_int_eq(petra_roofline_add(&toy, PETRA_COST_FP32, pair, 2, &sum), PETRA_CONFIG);
+  ck_assert_int_eq(petra_roofline_add(&toy, PETRA_COST_FP32, &PETRA_KERNEL_RATES_BOUND, pair, 2, &sum), PETRA_CONFIG);
   ck_assert_double_eq(sum.forward, 3);
   ck_assert_double_eq(seconds, -7);
   ck_assert_int_eq(harness_lines, 6);
@@ -320,7 +353,9 @@ START_TEST(roofline_errors) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {table_3_to_its_last_digit,
+  const TTest *const tests[] = {kernels_below_the_peaks,
+                                kernels_are_counted_by_part,
+                                table_3_to_its_last_digit,
                                 table_3_savings,
                                 categories,
                                 nothing_waits_in_an_invertible_network,

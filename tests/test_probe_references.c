@@ -5,10 +5,13 @@
 #include "backend/ops.h"
 
 /* The round of B of microbatch `m` at stage `j` (from 1), over all stages: in lockstep the global tick m + 2 J - 1 - j,
- * from 0; in 1f1b-async and forward-locked the slot m + J - j, the number of the F before it. */
+ * from 0; in 1f1b-async and forward-locked the slot m + J - j, the number of the F before it; with an
+ * extra delay so much later. */
 static int64_t round_of(const observed *o, int64_t m, int32_t j) {
   const bool ticks = strcmp(o->run->plan->method.program->name, "lockstep") == 0;
-  return ticks ? m + 2 * o->run->program.stages - 1 - j : m + o->run->program.stages - j;
+  const petra_int_list *extra = &o->run->config->method.extra_delay;
+  const int64_t late = extra->count == 0 ? 0 : extra->values[extra->count == 1 ? 0 : j - 1];
+  return late + m + (ticks ? 2 * o->run->program.stages - 1 - j : o->run->program.stages - j);
 }
 
 /* Versions that the stages have, by the trace, in the end-to-end network of a backward of `m` at stage `j` (from 1). */
@@ -141,6 +144,8 @@ START_TEST(references_are_those_of_the_recorded_weights) {
                {{"method.name=petra", "method.accumulate=1", "cluster.engines=2"}, true},
                {{"method.name=petra", "method.head=split", "cluster.engines=2"}, true},
                {{"method.name=petra", "run.drain=true", "method.accumulate=2"}, true},
+               {{"method.name=petra", "method.accumulate=2", "method.extra_delay=[5, 4, 2, 2]"}, true},
+               {{"method.name=pipedream", "method.extra_delay=3"}, false},
                {{"method.name=dsp", "method.sync_period=3"}, false},
                {{"method.name=petra-arrival", "cluster.engines=2", "method.credit=7"}, true},
                {{"method.name=petra-arrival", "method.credit=5", "method.accumulate=2"}, false}, /* ties */
@@ -172,6 +177,7 @@ START_TEST(references_are_those_of_the_recorded_weights) {
     sets[n++] = "method.name=backprop";
     sets[n++] = "method.accumulate=1";
     sets[n++] = "method.head=preset";
+    sets[n++] = "method.extra_delay=[]";
     sets[n++] = "method.sync_period=0";
     sets[n++] = "method.credit=0";
     must(training_open(&oracle, sets, n));

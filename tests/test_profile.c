@@ -4,11 +4,13 @@
 #include "harness.h"
 #include "io/profile.h"
 #include "nn/partition.h"
+#include "run/profile_fit.h"
 #include "sim/cost.h"
 
 #include <hdf5.h>
 
 #include <math.h>
+#include <string.h>
 #include <unistd.h>
 
 #define FILE_NAME "test_profile.h5"
@@ -283,8 +285,42 @@ START_TEST(balance_by_costs) {
 }
 END_TEST
 
+/* Times that some rates give are fitted by these rates. */
+START_TEST(rates_are_found_again) {
+  const petra_kernel_rates truth = {2e-5, 0.4, 0.3, 0.15};
+  const petra_device_peaks *peaks;
+  petra_config *config;
+  petra_plan plan;
+  petra_profile_stage stages[10];
+  petra_kernel_fit fit;
+  const char *const sets[] = {"model.width=16", "data.batch=4", "device.backend=cpu"};
+  ck_assert_int_eq(petra_config_load(NULL, sets, 3, &config), PETRA_OK);
+  ck_assert_int_eq(petra_plan_init(&plan, config), PETRA_OK);
+  ck_assert_int_eq(petra_device_peaks_find("cpu-core", &peaks), PETRA_OK);
+  memset(stages, 0, sizeof stages);
+  for (int j = 0; j < 10; j++) {
+    petra_roofline_seconds s = {0};
+    petra_kernel_list list;
+    petra_plan_kernels(&plan, j, &list);
+    ck_assert_int_eq(petra_roofline_add(peaks, PETRA_COST_FP32, &truth, list.kernel, list.count, &s), PETRA_OK);
+    const double seconds[PETRA_PROFILE_PARTS] = {s.forward, s.backward, s.reconstruct, s.weight_gradient, s.update};
+    for (int p = 0; p < PETRA_PROFILE_PARTS; p++)
+      stages[j].part[p].mean = seconds[p];
+  }
+  ck_assert_int_eq(petra_profile_fit(&plan, &(petra_profile){.stages = 10, .stage = stages}, &fit), PETRA_OK);
+  ck_assert_str_eq(fit.device, "cpu-core");
+  ck_assert_int_eq(fit.times, 49); /* the head reconstructs nothing */
+  ck_assert(fit.worst < 0.02 && fit.rms <= fit.worst);
+  ck_assert(fabs(log(fit.rates.launch_s / truth.launch_s)) < 0.05);
+  ck_assert(fabs(log(fit.rates.elementwise_bytes / truth.elementwise_bytes)) < 0.05);
+  ck_assert(fabs(log(fit.rates.matrix_flops / truth.matrix_flops)) < 0.05);
+  petra_plan_fini(&plan);
+  petra_config_destroy(config);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {round_trip,    link_round_trip, impossible_values, broken_files,
-                                missing_parts, speeds,          balance_by_costs};
+                                missing_parts, speeds,          balance_by_costs,  rates_are_found_again};
   return harness_run("profile", tests, HARNESS_COUNT(tests));
 }

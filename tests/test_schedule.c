@@ -265,6 +265,62 @@ START_TEST(lockstep_ticks) {
 }
 END_TEST
 
+/* With extra_delay e every program with a delay does B(m) e_j rounds later, and the lag of an update every k microbatches is
+ * floor(m / k) - floor(max(0, m - delay) / k), counted here in the order itself. */
+START_TEST(extra_delay_lengthens_every_delay) {
+  static const int64_t extra[][4] = {{3, 3, 3, 3}, {7, 4, 4, 0}, {5, 0, 0, 0}, {1, 1, 1, 1}};
+  static const petra_program_ops *const delayed[] = {&petra_program_lockstep, &petra_program_1f1b_async,
+                                                     &petra_program_forward_locked};
+  enum { MICROBATCHES = 40 };
+  for (int c = 0; c < 2 * 3 * 4 * 4 * 2; c++) {
+    const int64_t *e = extra[c % 4], accumulate = c / 4 % 2 ? 3 : 1;
+    const int32_t stages = 1 + c / 8 % 4;
+    const int p = c / 32 % 3;
+    const petra_program_options options = {.stages = stages,
+                                           .microbatches = MICROBATCHES,
+                                           .accumulate = accumulate,
+                                           .drain = c / 96 % 2,
+                                           .batches = 1,
+                                           .split_head = p > 0 || e[stages - 1] > 0,
+                                           .extra_delay = e,
+                                           .extra_delays = stages};
+    for (int32_t j = 1; j <= stages; j++) {
+      const int64_t delay = (p == 0 ? 2 : 1) * (stages - j) + e[j - 1];
+      int64_t forward_after[MICROBATCHES] = {0}, updates = 0, backwards = 0, forwards = 0, round;
+      petra_cursor cursor = {0};
+      petra_action action;
+      ck_assert_int_eq(petra_program_delay(delayed[p], &options, j), delay);
+      while (delayed[p]->next(&options, j, &cursor, &action, &round)) {
+        const int64_t m = action.microbatch;
+        if (action.kind == PETRA_ACTION_FORWARD) {
+          ck_assert_int_eq(m, forwards++);
+          forward_after[m] = updates;
+        } else if (action.kind == PETRA_ACTION_BACKWARD) {
+          ck_assert_int_eq(m, backwards++);
+          /* As many forwards as the delay says lie between the two, but for those that the run has not. */
+          if (!petra_program_fused(&options, j)) {
+            ck_assert_int_eq(forwards, m + delay + 1 < MICROBATCHES ? m + delay + 1 : MICROBATCHES);
+            ck_assert_int_eq(updates - forward_after[m], m / accumulate - (m > delay ? m - delay : 0) / accumulate);
+          }
+          if (p == 0) {
+            ck_assert_int_eq(round, m + 2 * stages - 1 - j + e[j - 1]);
+            ck_assert_int_eq(petra_program_rate_index(delayed[p], &options, j, m), round);
+          }
+        } else {
+          updates++;
+        }
+      }
+      const int64_t lost = p == 1 || options.drain ? 0 : delay + (p == 0 ? j - 1 : 0);
+      ck_assert_int_eq(backwards, MICROBATCHES - lost);
+      /* The end-to-end network of B(m) at j: stage i has done m + i - j + e_j - e_i backwards. */
+      for (int32_t i = 1; i <= stages; i++)
+        ck_assert_int_eq(petra_program_reference(delayed[p], &options, 20, j, i),
+                         (20 + i - j + e[j - 1] - e[i - 1]) / accumulate);
+    }
+  }
+}
+END_TEST
+
 /* The loss of m is produced at global tick m + J - 1 in lockstep, in epoch m / N in sequential. */
 START_TEST(losses_and_rates_by_microbatch) {
   const petra_program_options options = {.stages = 4, .microbatches = 50, .accumulate = 3, .batches = 5};
@@ -280,21 +336,35 @@ END_TEST
 START_TEST(contradictions_are_refused) {
   static const struct {
     const char *sets[3], *line;
-  } refused[] = {{{"method.forward_weights=stashed"},
-                  "method.forward_weights=stashed: stashed: what forward reads is what would be stashed; expected"},
-                 {{"method.keep=graph", "method.invert_weights=latest"},
-                  "latest with method.keep: graph, with which nothing is inverted; expected none"},
-                 {{"method.name=petra", "method.invert_weights=none"},
-                  "none with method.keep: nothing, whose inputs have to be reconstructed"},
-                 {{"method.name=delayed", "method.backward_weights=double_buffer"},
-                  "expected double_buffer for all of them or none"},
-                 {{"method.name=pipedream", "method.forward_weights=double_buffer"},
-                  "expected double_buffer for all of them or none"},
-                 {{"method.name=pipedream-2bw", "method.sync_period=3"},
-                  "3 with a double buffer, which has a rule of its own; expected 0"},
-                 {{"method.name=petra", "method.early_recompute=true"},
-                  "true with program lockstep and method.keep: nothing; expected false, or method gpipe-checkpoint"},
-                 {{"method.program=lock"}, "no program 'lock'; expected one of preset, sequential, lockstep"}};
+  } refused[] = {
+      {{"method.forward_weights=stashed"},
+       "method.forward_weights=stashed: stashed: what forward reads is what would be stashed; expected"},
+      {{"method.keep=graph", "method.invert_weights=latest"},
+       "latest with method.keep: graph, with which nothing is inverted; expected none"},
+      {{"method.name=petra", "method.invert_weights=none"},
+       "none with method.keep: nothing, whose inputs have to be reconstructed"},
+      {{"method.name=delayed", "method.backward_weights=double_buffer"},
+       "expected double_buffer for all of them or none"},
+      {{"method.name=pipedream", "method.forward_weights=double_buffer"},
+       "expected double_buffer for all of them or none"},
+      {{"method.name=pipedream-2bw", "method.sync_period=3"},
+       "3 with a double buffer, which has a rule of its own; expected 0"},
+      {{"method.name=petra", "method.early_recompute=true"},
+       "true with program lockstep and method.keep: nothing; expected false, or method gpipe-checkpoint"},
+      {{"method.name=gpipe", "method.extra_delay=2"},
+       "method gpipe, whose program gpipe has no delay; expected 0, or a method with a fixed delay"},
+      {{"method.name=petra-arrival", "method.extra_delay=2"},
+       "method petra-arrival, whose program arrival fixes no delay; expected 0"},
+      {{"method.name=pipedream-2bw", "method.extra_delay=2"},
+       "method pipedream-2bw, whose double buffer makes every delay one update; expected 0"},
+      {{"method.schedule=x", "method.extra_delay=2"},
+       "with method.schedule: x, whose order stands as it is; expected 0"},
+      {{"method.head=split", "method.extra_delay=2"},
+       "split with method.extra_delay, of which a split head's tick is a part; expected preset"},
+      {{"method.head=fused", "method.extra_delay=2"},
+       "fused with method.extra_delay: 2 at the last stage, whose forward and backward are then two actions"},
+      {{"method.extra_delay=[2, 1, 3]"}, "3 of stage 3 above the 1 of stage 2"},
+      {{"method.program=lock"}, "no program 'lock'; expected one of preset, sequential, lockstep"}};
   for (int i = 0; i < HARNESS_COUNT(refused); i++) {
     petra_config *config;
     petra_method found = {.name = NULL};
@@ -388,6 +458,7 @@ int main(int argc, char **argv) {
                                 what_is_no_action_is_refused,
                                 numbers_of_actions_have_bounds,
                                 lockstep_ticks,
+                                extra_delay_lengthens_every_delay,
                                 losses_and_rates_by_microbatch,
                                 methods_and_programs_by_name,
                                 contradictions_are_refused};

@@ -37,8 +37,10 @@ typedef enum {
   PETRA_COST_CONSTANT,
   PETRA_COST_ROOFLINE,
   PETRA_COST_PROFILE,
-  PETRA_COST_MEASURED
+  PETRA_COST_MEASURED,
+  PETRA_COST_KERNELS
 } petra_cost_model;
+typedef enum { PETRA_HOST_CLUSTER, PETRA_HOST_NODE, PETRA_HOST_DEVICE } petra_host_share; /* cluster.host.share */
 typedef enum { PETRA_COST_A100, PETRA_COST_H100, PETRA_COST_H200, PETRA_COST_CPU_CORE } petra_cost_device;
 typedef enum { PETRA_COST_FP32, PETRA_COST_TF32, PETRA_COST_BF16 } petra_cost_arithmetic;
 enum { PETRA_COST_ARITHMETICS = PETRA_COST_BF16 + 1 };
@@ -146,10 +148,11 @@ typedef struct petra_config {
     petra_keep keep;
     int64_t sync_period; /* F's copy of the weights is refreshed every so many microbatches; 0: always */
     petra_head_choice head;
-    int64_t chunks;       /* stages on each device, of programs that interleave them */
-    bool early_recompute; /* gpipe: graphs are computed again before the gradient has come */
-    int64_t credit;       /* arrival: most microbatches in flight; 0: no limit */
-    char *schedule;       /* "" or a file with the order of actions, instead of the method's program */
+    int64_t chunks;             /* stages on each device, of programs that interleave them */
+    bool early_recompute;       /* gpipe: graphs are computed again before the gradient has come */
+    int64_t credit;             /* arrival: most microbatches in flight; 0: no limit */
+    petra_int_list extra_delay; /* ticks more between F and B: one number for all stages, or one a stage; none: 0 */
+    char *schedule;             /* "" or a file with the order of actions, instead of the method's program */
     petra_mitigation mitigation;
   } method;
   struct {
@@ -191,7 +194,16 @@ typedef struct petra_config {
       petra_cost_device device;                                                 /* cost.model: roofline */
       petra_cost_arithmetic arithmetic; /* of convolutions and products; cost.model: roofline */
       char *profile;                    /* a file of `petra profile`; cost.model: profile */
+      double launch_s;                  /* of every kernel; cost.model: kernels */
+      struct {
+        double matrix_flops, matrix_bytes, elementwise_bytes;
+      } efficiency; /* shares of the device's peaks; cost.model: kernels */
     } cost;
+    struct {
+      petra_host_share share;
+      double action_s, kernel_s; /* to issue an action, and for each of its kernels more; both 0: hosts take no time */
+      int64_t ahead;             /* actions of an engine issued and not started; 0: issued when they could start */
+    } host;
     petra_real_list speeds; /* of the devices, relative to the costs; none: all 1 */
     struct {
       double latency_s, bandwidth_Bps; /* bandwidth 0: infinite */
@@ -247,6 +259,9 @@ void petra_config_destroy(petra_config *config);
  * ("default" where it was not). Returns PETRA_CONFIG. */
 petra_status petra_config_fail(const petra_config *config, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* The value of a key of a real number. PETRA_CONFIG, logged, where there is no such key, or it takes something else. */
+petra_status petra_config_number(const petra_config *config, const char *key, double *out);
 
 /* What a key decides about a run, from the most to the least. */
 typedef enum petra_config_role {

@@ -33,9 +33,15 @@ static const char *const graph_choices[] = {
     [PETRA_GRAPH_AUTO] = "auto", [PETRA_GRAPH_ON] = "on", [PETRA_GRAPH_OFF] = "off", NULL};
 static const char *const transports[] = {
     [PETRA_TRANSPORT_AUTO] = "auto", [PETRA_TRANSPORT_MPI] = "mpi", [PETRA_TRANSPORT_NCCL] = "nccl", NULL};
-static const char *const cost_models[] = {
-    [PETRA_COST_UNIT] = "unit",       [PETRA_COST_CONSTANT] = "constant", [PETRA_COST_ROOFLINE] = "roofline",
-    [PETRA_COST_PROFILE] = "profile", [PETRA_COST_MEASURED] = "measured", NULL};
+static const char *const cost_models[] = {[PETRA_COST_UNIT] = "unit",
+                                          [PETRA_COST_CONSTANT] = "constant",
+                                          [PETRA_COST_ROOFLINE] = "roofline",
+                                          [PETRA_COST_PROFILE] = "profile",
+                                          [PETRA_COST_MEASURED] = "measured",
+                                          [PETRA_COST_KERNELS] = "kernels",
+                                          NULL};
+static const char *const host_shares[] = {
+    [PETRA_HOST_CLUSTER] = "cluster", [PETRA_HOST_NODE] = "node", [PETRA_HOST_DEVICE] = "device", NULL};
 static const char *const cost_devices[] = {[PETRA_COST_A100] = "a100",
                                            [PETRA_COST_H100] = "h100",
                                            [PETRA_COST_H200] = "h200",
@@ -165,6 +171,7 @@ const petra_config_key petra_config_keys[] = {
     INTEGER(method.chunks, "0", 0, 100000, "stages on each device, where the program interleaves them; 0: 2 there, else 1"),
     BOOLEAN(method.early_recompute, "false", "where the program is gpipe and inputs are kept: graphs are computed again while the stage waits for the gradient, and the first graph of a flush is kept (torchgpipe)"),
     INTEGER(method.credit, "0", 0, MANY_MICROBATCHES, "most microbatches in flight where the program is arrival; 0: no limit"),
+    INTEGERS(method.extra_delay, "[]", 0, MANY, OR_ONE, "ticks more between forward and backward, of methods with a fixed delay: one number for all stages, or a list of one a stage that does not rise; []: none"),
     STRING(method.schedule, "\"\"", NONE, "file with the order of every device's actions, as petra schedule prints it, or the run.h5 of a run that recorded them (run.trace_actions); empty: the method's own order"),
     INTEGER(method.mitigation.lr_rescheduling, "0", 0, MANY_MICROBATCHES, "of delayed methods: a late stage starts with a lower rate, which reaches the full one after so many updates (PipeMare T1); 0: none"),
     REAL(method.mitigation.discrepancy_correction, "0", 0, 1, BELOW_MAX, "backward extrapolates back to the weights of its forward; the value is the weight left after one delay in the average of updates (PipeMare T2); 0: none"),
@@ -203,15 +210,23 @@ const petra_config_key petra_config_keys[] = {
     INTEGER(cluster.message.forward_bytes, "0", 0, MANY_BYTES, "bytes that each of cluster.stages sends up per microbatch"),
     INTEGER(cluster.message.backward_bytes, "0", 0, MANY_BYTES, "bytes that each of cluster.stages sends down per microbatch"),
     INTEGER(cluster.message.gradient_bytes, "0", 0, MANY_BYTES, "bytes of the gradients that the replicas of each of cluster.stages average before an update (cluster.replicas)"),
-    CHOICE(cluster.cost.model, "unit", cost_models, "cost of an action in virtual time; unit: forward 1 s, backward 2 s, reconstruct 1 s, weight_gradient 1 s, update 0 s; constant: the keys below that end in _s; roofline: FLOPs and bytes of the model's stages over the peaks of cluster.cost.device; measured (train): how long each action really takes; profile: times that `petra profile` measured"),
+    CHOICE(cluster.cost.model, "unit", cost_models, "cost of an action in virtual time; unit: forward 1 s, backward 2 s, reconstruct 1 s, weight_gradient 1 s, update 0 s; constant: the keys below that end in _s; roofline: FLOPs and bytes of the model's stages over the peaks of cluster.cost.device, a bound; kernels: the same with cluster.cost.launch_s and cluster.cost.efficiency; measured (train): how long each action really takes; profile: times that `petra profile` measured"),
     REAL(cluster.cost.forward_s, "1", 0, 1e6, NONE, "seconds of a forward action"),
     REAL(cluster.cost.backward_s, "2", 0, 1e6, NONE, "seconds of a backward action without reconstruction"),
     REAL(cluster.cost.reconstruct_s, "1", 0, 1e6, NONE, "seconds of a reconstruction or recomputation"),
     REAL(cluster.cost.weight_gradient_s, "1", 0, 1e6, NONE, "the part of backward_s that a weight-gradient action takes where the program splits it off"),
     REAL(cluster.cost.update_s, "0", 0, 1e6, NONE, "seconds of an update"),
-    CHOICE(cluster.cost.device, "a100", cost_devices, "roofline: the device whose peak rates the costs of every stage are computed from"),
-    CHOICE(cluster.cost.arithmetic, "fp32", cost_arithmetics, "roofline: arithmetic of convolutions and matrix products, which sets their peak; tensors have 4 bytes an element in each"),
+    CHOICE(cluster.cost.device, "a100", cost_devices, "roofline, kernels: the device whose peak rates the costs of every stage are computed from"),
+    CHOICE(cluster.cost.arithmetic, "fp32", cost_arithmetics, "roofline, kernels: arithmetic of convolutions and matrix products, which sets their peak; tensors have 4 bytes an element in each"),
     STRING(cluster.cost.profile, "\"\"", NONE, "profile: the file that `petra profile` wrote for this model, batch and precision"),
+    REAL(cluster.cost.launch_s, "0", 0, 1e6, NONE, "kernels: seconds that every kernel takes on its device before it does anything"),
+    REAL(cluster.cost.efficiency.matrix_flops, "1", 1e-9, 1e9, NONE, "kernels: share of the device's peak FLOPs that convolutions and matrix products reach"),
+    REAL(cluster.cost.efficiency.matrix_bytes, "1", 1e-9, 1e9, NONE, "kernels: share of the device's memory bandwidth that convolutions and matrix products reach"),
+    REAL(cluster.cost.efficiency.elementwise_bytes, "1", 1e-9, 1e9, NONE, "kernels: share of the device's memory bandwidth that all other kernels reach"),
+    CHOICE(cluster.host.share, "cluster", host_shares, "the devices whose actions one host issues, one action at a time: cluster: all; node: those of a node (cluster.node_size); device: one"),
+    REAL(cluster.host.action_s, "0", 0, 1e6, NONE, "seconds in which a host issues an action (F, B, W or U), which starts after that"),
+    REAL(cluster.host.kernel_s, "0", 0, 1e6, NONE, "seconds more for each kernel of the action, as the blocks of the model count them"),
+    INTEGER(cluster.host.ahead, "0", 0, MANY, "0: an action is issued when nothing else keeps it from starting; else so many actions of an engine may be issued and not started"),
     REALS(cluster.speeds, "[]", 1e-6, 1e6, "speed of each device, by which the costs of its stages are divided: one number a device; [] means 1 for all"),
     REAL(cluster.link.latency_s, "0", 0, 1e6, NONE, "seconds between the end of a transmission and its arrival; overlaps with the next one"),
     REAL(cluster.link.bandwidth_Bps, "0", 0, 1e18, NONE, "bytes per second of each link between neighbouring devices, per direction; 0: infinite"),
@@ -316,7 +331,8 @@ char *petra_config_expected(const petra_config_key *key, char *out, size_t size)
     append_real_range(out, size, key);
     break;
   case PETRA_KEY_INTEGER_LIST:
-    append(out, size, "a list of integers, each %" PRId64 " .. %" PRId64 "%s", key->min, key->max,
+    append(out, size, "%sa list of integers, each %" PRId64 " .. %" PRId64 "%s",
+           key->rule == PETRA_RULE_OR_ONE ? "an integer, or " : "", key->min, key->max,
            key->rule == PETRA_RULE_RISING ? ", strictly rising" : "");
     break;
   case PETRA_KEY_FLAG_LIST:

@@ -24,6 +24,7 @@ typedef enum petra_config_rule {
   PETRA_RULE_NOT_EMPTY, /* string */
   PETRA_RULE_FILE_NAME, /* string: one component of a path */
   PETRA_RULE_RISING,    /* integer list: strictly rising */
+  PETRA_RULE_OR_ONE,    /* integer list: a number alone is a list of one */
   PETRA_RULE_BELOW_MAX  /* real: the upper bound itself is excluded */
 } petra_config_rule;
 

@@ -234,6 +234,9 @@ petra_status petra_config_store(petra_config *config, const petra_config_key *ke
   case PETRA_KEY_CHOICE:
     return store_choice(key, origin, value, member);
   case PETRA_KEY_INTEGER_LIST:
+    if (key->rule == PETRA_RULE_OR_ONE)
+      return petra_config_store_list(config, key, origin, value, 1);
+    break;
   case PETRA_KEY_REAL_LIST:
   case PETRA_KEY_FLAG_LIST:
     break;
@@ -299,4 +302,16 @@ petra_status petra_config_store_list(petra_config *config, const petra_config_ke
   void *member = (char *)config + key->offset;
   return key->type == PETRA_KEY_FLAG_LIST ? store_flags(key, origin, items, count, member)
                                           : store_numbers(key, origin, items, count, member);
+}
+
+petra_status petra_config_number(const petra_config *config, const char *key, double *out) {
+  const int index = petra_config_key_find(key);
+  if (index < 0)
+    return petra_fail(PETRA_CONFIG, "%s: no such key; expected one of petra train --help-config", key);
+  const petra_config_key *found = &petra_config_keys[index];
+  const void *member = (const char *)config + found->offset;
+  if (found->type != PETRA_KEY_REAL)
+    return petra_config_fail(config, key, "takes no real number; expected a key that does");
+  *out = *(const double *)member;
+  return PETRA_OK;
 }

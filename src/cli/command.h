@@ -20,6 +20,7 @@ typedef struct petra_arguments {
   const char *trace;  /* --trace; NULL if not given */
   bool json, quiet, gantt;
   const char *memory;      /* --memory; NULL if not given */
+  const char *fit, *vary;  /* --fit, --vary; NULL if not given */
   const char *image_size;  /* --image-size; NULL if not given */
   const char *jobs, *cell; /* --jobs, --cell; NULL if not given */
   bool slurm;

@@ -9,6 +9,7 @@ petra_SOURCES = \
 	src/cli/data_records.c \
 	src/cli/data_verify.c \
 	src/cli/epoch_json.c src/cli/epoch_json.h \
+	src/cli/fit_print.c src/cli/fit_print.h \
 	src/cli/evaluate.c \
 	src/cli/export.c \
 	src/cli/gantt.c src/cli/gantt.h \

@@ -10,6 +10,7 @@
 #include "run/folder.h"
 #include "run/libraries.h"
 #include "run/profile.h"
+#include "run/profile_fit.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -26,6 +27,7 @@ typedef struct profiling {
   petra_ranks *ranks; /* NULL: this process alone */
   char *path;         /* of rank 0 */
   petra_profile profile;
+  petra_kernel_fit fit;
 } profiling;
 
 static bool writes(const profiling *p) {
@@ -130,17 +132,29 @@ static json_t *message_json(const petra_profile_message *message) {
   return object;
 }
 
+/* null where nothing was fitted. */
+static json_t *fit_json(const petra_kernel_fit *fit) {
+  if (!fit->device)
+    return json_null();
+  return json_pack("{s:s, s:o, s:o, s:o, s:o, s:i, s:o, s:o}", "device", fit->device, "launch_s",
+                   petra_json_real(fit->rates.launch_s), "matrix_flops", petra_json_real(fit->rates.matrix_flops),
+                   "matrix_bytes", petra_json_real(fit->rates.matrix_bytes), "elementwise_bytes",
+                   petra_json_real(fit->rates.elementwise_bytes), "times", fit->times, "rms_log",
+                   petra_json_real(fit->rms), "worst_log", petra_json_real(fit->worst));
+}
+
 static petra_status print_json(const profiling *p, const petra_profile_about *about) {
   json_t *stages = json_array(), *link = json_array();
   for (int i = 0; i < p->profile.messages; i++)
     petra_json_append(&link, message_json(&p->profile.message[i]));
   for (int j = 0; j < p->profile.stages; j++)
     petra_json_append(&stages, stage_json(p, j));
-  return petra_json_print_new(json_pack(
-      "{s:o, s:o, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:o, s:o}", "profile", petra_json_string(p->path), "backend",
-      petra_json_string(about->backend), "precision", p->profile.precision, "method", about->method, "threads",
-      (int)about->threads, "batch", (int)p->profile.batch, "warmup", (int)about->warmup, "repetitions",
-      (int)about->repetitions, "ranks", (int)p->profile.ranks, "link", link, "stages", stages));
+  return petra_json_print_new(
+      json_pack("{s:o, s:o, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o}", "profile", petra_json_string(p->path),
+                "backend", petra_json_string(about->backend), "precision", p->profile.precision, "method",
+                about->method, "threads", (int)about->threads, "batch", (int)p->profile.batch, "warmup",
+                (int)about->warmup, "repetitions", (int)about->repetitions, "ranks", (int)p->profile.ranks, "link",
+                link, "kernels", fit_json(&p->fit), "stages", stages));
 }
 
 /* The interquartile range over the median, in percent; 0 where nothing was measured. */
@@ -202,6 +216,18 @@ static petra_status print_link(const petra_profile *profile) {
   return petra_table_print(table, stdout);
 }
 
+/* As keys of a config. */
+static void print_fit(const petra_kernel_fit *fit) {
+  if (!fit->device)
+    return;
+  printf("\nas kernels (cluster.cost) {model: kernels, device: %s, launch_s: %.4g, efficiency: {matrix_flops: %.4g, "
+         "matrix_bytes: %.4g, elementwise_bytes: %.4g}}:\n4 numbers fitted to %d times, which are %.0f %% off "
+         "(weighted root mean "
+         "square), %.0f %% at most\n",
+         fit->device, fit->rates.launch_s, fit->rates.matrix_flops, fit->rates.matrix_bytes,
+         fit->rates.elementwise_bytes, fit->times, 100 * expm1(fit->rms), 100 * expm1(fit->worst));
+}
+
 static petra_status print_table(const profiling *p, const petra_profile_about *about) {
   static const petra_table_column columns[] = {
       {"stage", PETRA_TABLE_RIGHT},    {"name", PETRA_TABLE_LEFT},         {"forward", PETRA_TABLE_RIGHT},
@@ -211,6 +237,7 @@ static petra_status print_table(const profiling *p, const petra_profile_about *a
   PETRA_TRY(petra_table_create(columns, sizeof columns / sizeof *columns, &table));
   add_rows(p, table);
   PETRA_TRY(petra_table_print(table, stdout));
+  print_fit(&p->fit);
   PETRA_TRY(print_link(&p->profile));
   printf("\nMilliseconds a microbatch of %d images: means of %d repetitions%s; spread: interquartile range over "
          "median.\n",
@@ -234,6 +261,7 @@ static petra_status write_and_report(profiling *p) {
                                      .warmup = (int32_t)config->profile.warmup,
                                      .repetitions = (int32_t)config->profile.repetitions};
   PETRA_TRY(petra_profile_write(p->path, &p->profile, &about));
+  PETRA_TRY(petra_profile_fit(&p->plan, &p->profile, &p->fit));
   if (p->arguments->json)
     return print_json(p, &about);
   return p->arguments->quiet ? PETRA_OK : print_table(p, &about);
@@ -307,6 +335,9 @@ const petra_command petra_command_profile = {
         "simulate` and `petra train` take it with cluster.cost.model: profile and cluster.cost.profile: FILE.\n"
         "Images are random, nothing is trained. profile.repetitions microbatches are measured after profile.warmup\n"
         "others; the costs are the means. A profile with one block a stage serves every partition of the network.\n"
+        "The means are also fitted by the launch time and the efficiencies of cluster.cost.model: kernels, in shares "
+        "of\n"
+        "the peaks of cluster.cost.device (on a host cpu-core), which are printed with how far they are off.\n"
         "Under mpirun all processes measure the stages at the same time, and then the messages between them.\n",
     .takes_config = true,
     .options =

@@ -5,6 +5,7 @@
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/epoch_json.h"
+#include "cli/fit_print.h"
 #include "run/describe.h"
 #include "run/simulation.h"
 
@@ -66,16 +67,16 @@ static petra_status print_json(const petra_simulated *result) {
   for (int32_t j = 0; j < plan->program.stages; j++)
     petra_json_append(&stages, stage_json(result, j));
   return petra_json_print_new(json_pack(
-      "{s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:I, s:b, s:o, s:o, s:s?, s:o, s:o}",
+      "{s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:I, s:b, s:o, s:o, s:s?, s:o, s:o}",
       "method", plan->method.name, "program", plan->method.program->name, "replicas",
       (json_int_t)plan->config->cluster.replicas, "engines", (json_int_t)plan->config->cluster.engines, "microbatches",
       (json_int_t)plan->program.microbatches, "makespan_s", petra_json_real(1e-9 * (double)f->makespan_ns),
       "makespan_ns", (json_int_t)f->makespan_ns, "time_per_microbatch_s", petra_json_real(f->time_per_microbatch_s),
       "time_per_microbatch_low_s", petra_json_real(f->low_s), "time_per_microbatch_high_s", petra_json_real(f->high_s),
       "ranks", ranks_json(f), "link", link_of(result), "bubble_fraction", petra_json_real(f->bubble_fraction),
-      "actions", (json_int_t)f->actions, "runaway", result->runaway >= 0, "runaway_microbatch",
-      result->runaway < 0 ? json_null() : json_integer(result->runaway), "critical_path",
-      f->critical_kinds ? critical_json(result) : json_null(), "accounting",
+      "host_busy", petra_json_real(result->host_busy), "actions", (json_int_t)f->actions, "runaway",
+      result->runaway >= 0, "runaway_microbatch", result->runaway < 0 ? json_null() : json_integer(result->runaway),
+      "critical_path", f->critical_kinds ? critical_json(result) : json_null(), "accounting",
       result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages", stages));
 }
 
@@ -183,6 +184,8 @@ static petra_status print_table(const petra_simulated *result) {
     printf(" (%.6g .. %.6g with all costs at their quartiles)", f->low_s, f->high_s);
   printf(", bubble %.4f; %lld actions in %.3g s\n", f->bubble_fraction, (long long)f->actions, f->wall_s);
   print_ranks(result);
+  if (isfinite(result->host_busy))
+    printf("the busiest host issues actions for %.4f of the makespan\n", result->host_busy);
   print_replicas(result);
   if (f->critical_kinds)
     print_critical(result);
@@ -210,6 +213,22 @@ static petra_status report(const petra_arguments *arguments, const petra_simulat
   return PETRA_OK;
 }
 
+/* With --fit. */
+static petra_status fit(const petra_arguments *arguments, const petra_config *config) {
+  petra_fit *found;
+  if (!arguments->fit || !arguments->vary)
+    return petra_fail(PETRA_USAGE, "%s without %s; expected both", arguments->fit ? "--fit" : "--vary",
+                      arguments->fit ? "--vary" : "--fit");
+  if (arguments->output || arguments->trace || arguments->memory || arguments->critical_path)
+    return petra_fail(PETRA_USAGE, "--fit with an option of a single simulation; expected --json and --quiet at most");
+  PETRA_TRY(petra_fit_find(config, arguments->fit, arguments->vary, &found));
+  petra_status status = arguments->json ? petra_fit_print_json(found) : PETRA_OK;
+  if (!arguments->json && !arguments->quiet)
+    status = petra_fit_print(found);
+  petra_fit_destroy(found);
+  return status;
+}
+
 static petra_status run(const petra_arguments *arguments) {
   const petra_simulation_options options = {
       .records = {arguments->output, arguments->trace, arguments->command_line, arguments->overwrite},
@@ -219,6 +238,10 @@ static petra_status run(const petra_arguments *arguments) {
   petra_simulation *simulation = NULL;
   petra_status status;
   PETRA_TRY(petra_arguments_config(arguments, "simulate", &config));
+  if (arguments->fit || arguments->vary) {
+    status = fit(arguments, config);
+    goto done;
+  }
   PETRA_TRY_GOTO(status, petra_simulation_open(config, &options, &simulation), done);
   PETRA_TRY_GOTO(status, petra_simulation_go(simulation), done);
   PETRA_TRY_GOTO(status, petra_simulation_close(simulation), done);
@@ -234,12 +257,19 @@ const petra_command petra_command_simulate = {
     .summary = "simulates what a method costs on a modelled cluster, without computing anything",
     .arguments =
         "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--overwrite] [--trace FILE] [--critical-path] [--memory A] "
-        "[--json] [--quiet]",
-    .help = "Runs the actions of the config's method on the modelled cluster (cluster.*) under a virtual clock and\n"
-            "prints the time per microbatch, idle time, lags, messages and memory. No tensor is computed, and no file\n"
-            "is written but what --output and --trace ask for. The stages are the model's, or, where cluster.stages\n"
-            "is given, so many equal ones. run.max_microbatches microbatches are run; where it is 0, 16 per stage.\n"
-            "With run.drain: auto the pipeline ends as in `petra train`.\n",
+        "[--fit FILE --vary KEYS] [--json] [--quiet]",
+    .help =
+        "Runs the actions of the config's method on the modelled cluster (cluster.*) under a virtual clock and\n"
+        "prints the time per microbatch, idle time, lags, messages and memory. No tensor is computed, and no file\n"
+        "is written but what --output and --trace ask for. The stages are the model's, or, where cluster.stages\n"
+        "is given, so many equal ones. run.max_microbatches microbatches are run; where it is 0, 16 per stage\n"
+        "(and 8 for each tick of method.extra_delay).\n"
+        "With run.drain: auto the pipeline ends as in `petra train`.\n\n"
+        "--fit FILE --vary KEYS looks for numbers of the config with which the simulated times per microbatch are\n"
+        "those of FILE: comma-separated values, the first line being config keys and, last, seconds; a line is a\n"
+        "measurement of the config with these settings. KEYS are multiplied by factors, a comma between factors, a\n"
+        "+ between keys that share one. It prints the values, how far the times are from the measured ones, and\n"
+        "how many measurements there are for how many factors.\n",
     .takes_config = true,
     .options =
         (const petra_option[]){
@@ -251,5 +281,7 @@ const petra_command petra_command_simulate = {
                          "tells which actions and messages the makespan is made of; keeps every action in memory"),
             PETRA_OPTION("memory", "A", memory,
                          "accounting of the stages' memory: measured (default), paper or strict"),
+            PETRA_OPTION("fit", "FILE", fit, "measured times that numbers of the config are fitted to"),
+            PETRA_OPTION("vary", "KEYS", vary, "the numbers that --fit may change"),
             {0}},
     .run = run};

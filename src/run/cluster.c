@@ -1,7 +1,6 @@
 #include "run/cluster.h"
 
 #include "base/mem.h"
-#include "sim/roofline.h"
 
 static const double LEAST_MEAN_S = 1e-6;
 
@@ -21,14 +20,43 @@ static petra_stage_cost stage_cost(const petra_config *config) {
                             .update_ns = petra_nanoseconds(config->cluster.cost.update_s)};
 }
 
-static petra_status check_roofline(const petra_config *config) {
+/* Whether costs are counted from the kernels of the model's blocks. */
+static bool counts_kernels(const petra_config *config) {
+  return config->cluster.cost.model == PETRA_COST_ROOFLINE || config->cluster.cost.model == PETRA_COST_KERNELS;
+}
+
+static petra_status check_kernels(const petra_config *config) {
+  const char *model = petra_config_choice_name("cluster.cost.model", (int)config->cluster.cost.model);
   if (config->cluster.stages > 0)
     return petra_config_fail(config, "cluster.cost.model",
-                             "roofline with cluster.stages, which have no model to count; expected unit or constant");
+                             "%s with cluster.stages, which have no model to count; expected unit or constant", model);
   if (config->device.precision == PETRA_PRECISION_FP64)
     return petra_config_fail(
         config, "cluster.cost.model",
-        "roofline with device.precision: fp64, for which it knows no peak; expected device.precision: fp32");
+        "%s with device.precision: fp64, for which it knows no peak; expected device.precision: fp32", model);
+  return PETRA_OK;
+}
+
+static bool has_host(const petra_config *config) {
+  return config->cluster.host.action_s > 0 || config->cluster.host.kernel_s > 0;
+}
+
+static petra_status check_host(const petra_config *config, const petra_method *method) {
+  const char *key = config->cluster.host.action_s > 0 ? "cluster.host.action_s" : "cluster.host.kernel_s";
+  const double seconds =
+      config->cluster.host.action_s > 0 ? config->cluster.host.action_s : config->cluster.host.kernel_s;
+  if (method->program->arrival)
+    return petra_config_fail(config, key,
+                             "%g with method %s, whose order is what arrives; expected 0, or a method with "
+                             "an order",
+                             seconds, method->name);
+  if (config->cluster.placement.count > 0 || config->run.mode == PETRA_MODE_EXECUTE)
+    return petra_config_fail(config, key, "%g with %s, whose processes issue their own actions; expected 0", seconds,
+                             config->cluster.placement.count > 0 ? "cluster.placement" : "run.mode: execute");
+  if (config->cluster.host.kernel_s > 0 && config->cluster.stages > 0)
+    return petra_config_fail(config, "cluster.host.kernel_s",
+                             "%g with cluster.stages, which have no kernels to count; expected 0",
+                             config->cluster.host.kernel_s);
   return PETRA_OK;
 }
 
@@ -47,8 +75,10 @@ static petra_status check_cluster(const petra_config *config, const petra_method
     return petra_config_fail(
         config, "cluster.stages",
         "0 with bytes in cluster.message, which are those of cluster.stages; expected 1 .. 100000 stages");
-  if (config->cluster.cost.model == PETRA_COST_ROOFLINE)
-    PETRA_TRY(check_roofline(config));
+  if (counts_kernels(config))
+    PETRA_TRY(check_kernels(config));
+  if (has_host(config))
+    PETRA_TRY(check_host(config, method));
   if (config->cluster.jitter.model == PETRA_JITTER_EXPONENTIAL && config->cluster.jitter.scale > 1)
     return petra_config_fail(config, "cluster.jitter.scale", "%g with the exponential model; expected 0 .. 1",
                              config->cluster.jitter.scale);
@@ -66,19 +96,55 @@ static petra_status check_cluster(const petra_config *config, const petra_method
 }
 
 /* Durations of stage `stage` from 0, from the kernels of its blocks. */
-static petra_status roofline_cost(const petra_plan *plan, int stage, petra_stage_cost *out) {
+static petra_status kernel_cost(const petra_plan *plan, int stage, petra_stage_cost *out) {
   const petra_config *config = plan->config;
   const char *device = petra_config_choice_name("cluster.cost.device", (int)config->cluster.cost.device);
   const petra_device_peaks *peaks;
-  const int64_t element_bytes = petra_plan_element_bytes(plan, PETRA_TENSOR_ACTIVATION);
+  petra_kernel_rates rates = PETRA_KERNEL_RATES_BOUND;
   petra_roofline_seconds sum = {0};
   PETRA_TRY(petra_device_peaks_find(device, &peaks));
+  if (config->cluster.cost.model == PETRA_COST_KERNELS)
+    rates = petra_cluster_rates(config);
   for (int b = plan->partition.first[stage]; b < plan->partition.first[stage + 1]; b++) {
     petra_kernel_list list;
-    petra_block_kernels(&plan->model, &plan->model.blocks[b], config->data.batch, element_bytes, &list);
-    PETRA_TRY(petra_roofline_add(peaks, config->cluster.cost.arithmetic, list.kernel, list.count, &sum));
+    petra_plan_kernels(plan, b, &list);
+    PETRA_TRY(petra_roofline_add(peaks, config->cluster.cost.arithmetic, &rates, list.kernel, list.count, &sum));
   }
   petra_roofline_cost(&sum, out);
+  return PETRA_OK;
+}
+
+petra_kernel_rates petra_cluster_rates(const petra_config *config) {
+  return (petra_kernel_rates){.launch_s = config->cluster.cost.launch_s,
+                              .matrix_flops = config->cluster.cost.efficiency.matrix_flops,
+                              .matrix_bytes = config->cluster.cost.efficiency.matrix_bytes,
+                              .elementwise_bytes = config->cluster.cost.efficiency.elementwise_bytes};
+}
+
+/* cluster.host. */
+static petra_status set_host(petra_cluster *cluster, const petra_plan *plan) {
+  const petra_config *config = plan->config;
+  petra_host_options *host = &cluster->executor.host;
+  if (!has_host(config))
+    return PETRA_OK;
+  host->devices = config->cluster.host.share == PETRA_HOST_DEVICE ? 1
+                  : config->cluster.host.share == PETRA_HOST_NODE ? (int32_t)config->cluster.node_size
+                                                                  : INT32_MAX;
+  host->action_ns = petra_nanoseconds(config->cluster.host.action_s);
+  host->ahead = config->cluster.host.ahead;
+  if (config->cluster.host.kernel_s == 0)
+    return PETRA_OK;
+  PETRA_TRY(petra_allocate(&cluster->host_costs, (size_t)plan->stages, sizeof *cluster->host_costs));
+  for (int j = 0; j < plan->stages; j++) {
+    petra_roofline_seconds sum = {0};
+    for (int b = plan->partition.first[j]; b < plan->partition.first[j + 1]; b++) {
+      petra_kernel_list list;
+      petra_plan_kernels(plan, b, &list);
+      petra_roofline_add_each(config->cluster.host.kernel_s, list.kernel, list.count, &sum);
+    }
+    petra_roofline_cost(&sum, &cluster->host_costs[j]);
+  }
+  host->costs = cluster->host_costs;
   return PETRA_OK;
 }
 
@@ -108,8 +174,8 @@ static petra_status set_costs(petra_cluster *cluster, const petra_plan *plan) {
   for (int32_t r = 0; r < rows; r++) {
     petra_stage_cost *cost = &cluster->costs[r];
     petra_stage_summary summary;
-    if (config->cluster.cost.model == PETRA_COST_ROOFLINE)
-      PETRA_TRY(roofline_cost(plan, r, cost));
+    if (counts_kernels(config))
+      PETRA_TRY(kernel_cost(plan, r, cost));
     else if (config->cluster.cost.model == PETRA_COST_PROFILE)
       PETRA_TRY(petra_plan_profile_cost(plan, r, cost));
     else
@@ -171,6 +237,7 @@ petra_status petra_cluster_init(petra_cluster *cluster, const petra_plan *plan) 
                                              .split_backward = method->program->split_backward,
                                              .fused_head = !program->split_head};
   PETRA_TRY(set_costs(cluster, plan));
+  PETRA_TRY(set_host(cluster, plan));
   PETRA_TRY(set_fabric(cluster, config, petra_program_devices(program)));
   set_jitter(cluster, config);
   return PETRA_OK;
@@ -178,6 +245,7 @@ petra_status petra_cluster_init(petra_cluster *cluster, const petra_plan *plan) 
 
 void petra_cluster_fini(petra_cluster *cluster) {
   petra_free(cluster->node);
+  petra_free(cluster->host_costs);
   petra_free(cluster->costs);
   *cluster = (petra_cluster){0};
 }

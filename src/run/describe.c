@@ -19,8 +19,8 @@ petra_status petra_describe_method(const petra_config *config, FILE *out) {
 }
 
 petra_status petra_describe_costs(const petra_config *config, FILE *out) {
-  static const char *const changed[] = {"cluster.speeds", "cluster.jitter.", "cluster.stragglers.", "cluster.pauses.",
-                                        "cluster.failures."};
+  static const char *const changed[] = {"cluster.speeds",  "cluster.jitter.",   "cluster.stragglers.",
+                                        "cluster.pauses.", "cluster.failures.", "cluster.host."};
   switch (config->cluster.cost.model) {
   case PETRA_COST_UNIT:
     fputs("unit (seconds: forward 1, backward 2, reconstruction or recomputation 1, update 0)", out);
@@ -34,6 +34,13 @@ petra_status petra_describe_costs(const petra_config *config, FILE *out) {
     fprintf(out, "roofline of device %s in %s, a lower bound",
             petra_config_choice_name("cluster.cost.device", (int)config->cluster.cost.device),
             petra_config_choice_name("cluster.cost.arithmetic", (int)config->cluster.cost.arithmetic));
+    break;
+  case PETRA_COST_KERNELS:
+    fprintf(out, "kernels of device %s in %s",
+            petra_config_choice_name("cluster.cost.device", (int)config->cluster.cost.device),
+            petra_config_choice_name("cluster.cost.arithmetic", (int)config->cluster.cost.arithmetic));
+    PETRA_TRY(petra_config_print_changes(config, "cluster.cost.launch_s", (const char *const[]){NULL}, ", ", out));
+    PETRA_TRY(petra_config_print_changes(config, "cluster.cost.efficiency.", (const char *const[]){NULL}, ", ", out));
     break;
   case PETRA_COST_PROFILE:
     fprintf(out, "measured by petra profile (%s)", config->cluster.cost.profile);

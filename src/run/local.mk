@@ -10,6 +10,8 @@ libpetra_a_SOURCES += \
 	src/run/digest.c src/run/digest.h \
 	src/run/execution.c src/run/execution.h \
 	src/run/execution_probe.c src/run/execution_probe.h \
+	src/run/fit.c src/run/fit.h \
+	src/run/fit_read.c src/run/fit_read.h \
 	src/run/folder.c src/run/folder.h \
 	src/run/folder_held.c \
 	src/run/footprint.c src/run/footprint.h \
@@ -32,12 +34,11 @@ libpetra_a_SOURCES += \
 	src/run/probe_log.c src/run/probe_log.h \
 	src/run/profile.h \
 	src/run/profile_alone.c \
-	src/run/profile_copies.c \
-	src/run/profile_copies.h \
+	src/run/profile_copies.c src/run/profile_copies.h \
+	src/run/profile_fit.c src/run/profile_fit.h \
 	src/run/profile_link.c \
 	src/run/profile_measure.c \
-	src/run/profile_pipeline.c \
-	src/run/profile_pipeline.h \
+	src/run/profile_pipeline.c src/run/profile_pipeline.h \
 	src/run/rank_links.c src/run/rank_links.h \
 	src/run/rank_times.c src/run/rank_times.h \
 	src/run/ranks.c src/run/ranks.h \

@@ -42,6 +42,11 @@ int64_t petra_plan_element_bytes(const petra_plan *plan, petra_tensor_kind kind)
   return petra_element_bytes(plan->config->device.backend, plan->config->device.precision, kind);
 }
 
+void petra_plan_kernels(const petra_plan *plan, int block, petra_kernel_list *out) {
+  petra_block_kernels(&plan->model, &plan->model.blocks[block], plan->config->data.batch,
+                      petra_plan_element_bytes(plan, PETRA_TENSOR_ACTIVATION), out);
+}
+
 /* What each backend can compute in. */
 static petra_status check_precision(const petra_config *config) {
   const petra_backend_kind backend = config->device.backend;
@@ -63,6 +68,7 @@ petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
   PETRA_TRY(petra_method_from_config(config, &plan->method));
   PETRA_TRY(cut(plan));
   plan->stages = plan->partition.stages;
+  PETRA_TRY(petra_method_check_stages(config, plan->stages));
   petra_method_fit(&plan->method, plan->stages);
   PETRA_TRY(check_classes(config, shape.classes));
   PETRA_TRY(check_precision(config));

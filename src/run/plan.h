@@ -45,7 +45,7 @@ static inline int64_t petra_plan_microbatch_images(const petra_config *config) {
 
 /* All three steps for a run that is simulated, on the network of the config or on cluster.stages equal stages:
  * run.max_microbatches microbatches; where it is 0, as many as fill the pipeline `fillings` times and some more; where that is
- * 0, 16 a stage. */
+ * 0, 16 a stage and 8 for each tick of method.extra_delay. */
 petra_status petra_plan_simulated(petra_plan *plan, const petra_config *config, int fillings);
 
 /* The delays and lags of the file's stages, for petra_plan_stage_summary; nothing without a file. */
@@ -82,6 +82,9 @@ bool petra_plan_block_times(const petra_plan *plan, int64_t *nanoseconds);
 
 /* Of a tensor of this kind, on the backend and in the precision of the config. */
 int64_t petra_plan_element_bytes(const petra_plan *plan, petra_tensor_kind kind);
+
+/* The kernels of block `block` from 0, for one microbatch. */
+void petra_plan_kernels(const petra_plan *plan, int block, petra_kernel_list *out);
 
 /* A row of the stage table. */
 typedef struct petra_stage_summary {

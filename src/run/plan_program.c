@@ -60,6 +60,8 @@ petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t 
                                           .eval_every = config->run.eval_every,
                                           .split_head = method->split_head,
                                           .credit = config->method.credit,
+                                          .extra_delay = method->extra_delay.values,
+                                          .extra_delays = (int32_t)method->extra_delay.count,
                                           .data = schedule};
   return petra_program_check(method->program, &plan->program);
 }
@@ -80,6 +82,7 @@ static int64_t nominal_batches(const petra_config *config) {
 static petra_status init_stages(petra_plan *plan, const petra_config *config) {
   *plan = (petra_plan){.config = config, .stages = (int32_t)config->cluster.stages};
   PETRA_TRY(petra_method_from_config(config, &plan->method));
+  PETRA_TRY(petra_method_check_stages(config, plan->stages));
   petra_method_fit(&plan->method, plan->stages);
   return PETRA_OK;
 }
@@ -94,12 +97,18 @@ static int64_t steady_microbatches(const petra_plan *plan, int fillings) {
   return filled > 2 * k ? (filled + k - 1) / k * k : 2 * k;
 }
 
+/* 16 a stage, and 8 for each tick of extra delay: a half of them comes back while the pipeline is full. */
+static int64_t nominal_microbatches(const petra_plan *plan) {
+  const petra_int_list *extra = &plan->method.extra_delay;
+  return 16 * (int64_t)plan->stages + (extra->count > 0 ? 8 * extra->values[0] : 0);
+}
+
 petra_status petra_plan_simulated(petra_plan *plan, const petra_config *config, int fillings) {
   PETRA_TRY(config->cluster.stages == 0 ? petra_plan_init(plan, config) : init_stages(plan, config));
   PETRA_TRY(petra_plan_read_order(plan));
   int64_t microbatches = config->run.max_microbatches;
   if (microbatches == 0)
-    microbatches = fillings > 0 && !plan->schedule ? steady_microbatches(plan, fillings) : 16 * (int64_t)plan->stages;
+    microbatches = fillings > 0 && !plan->schedule ? steady_microbatches(plan, fillings) : nominal_microbatches(plan);
   if (microbatches > many_actions / (2 * plan->stages))
     return petra_config_fail(config, "run.max_microbatches",
                              "%lld microbatches on %d stages are more than %lld actions; expected fewer microbatches",

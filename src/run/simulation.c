@@ -201,7 +201,8 @@ petra_status petra_simulation_open(const petra_config *config, const petra_simul
   s->options = *options;
   s->folder.lock = -1;
   PETRA_TRY_GOTO(status, plan(s), fail);
-  PETRA_TRY_GOTO(status, plan_memory(s), fail);
+  if (!options->times_alone)
+    PETRA_TRY_GOTO(status, plan_memory(s), fail);
   PETRA_TRY_GOTO(status, create_observers(s), fail);
   PETRA_TRY_GOTO(status, open_log(s), fail);
   *out = s;
@@ -311,6 +312,9 @@ static petra_status measure(petra_simulation *s, double wall_s) {
   result->plan = &s->plan;
   result->directory = s->folder.path;
   result->runaway = petra_executor_virtual_runaway(s->executor);
+  result->host_busy = s->cluster.executor.host.devices > 0 && makespan_ns > 0
+                          ? (double)petra_executor_virtual_host_ns(s->executor) / (double)makespan_ns
+                          : NAN;
   if (!s->critical)
     return PETRA_OK;
   for (int k = 0; k < PETRA_CRITICAL_KINDS; k++)

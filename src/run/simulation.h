@@ -22,9 +22,10 @@ typedef struct petra_simulated {
    * B, or W where it is split from B; bytes are sent by the stage over links: with chunks, none within a device. With replicas all
    * is of one of them, as they are alike. */
   petra_runlog_simulation figures;
-  bool measured_link;            /* messages between ranks take what the profile measured */
-  int64_t runaway;               /* the microbatch that was the first to be one too many; -1: none */
-  const char *accounting;        /* of the accounts */
+  bool measured_link;     /* messages between ranks take what the profile measured */
+  double host_busy;       /* share of the makespan that the busiest host issues actions; NaN: there are no hosts */
+  int64_t runaway;        /* the microbatch that was the first to be one too many; -1: none */
+  const char *accounting; /* of the accounts */
   const petra_account *accounts; /* per stage; NULL without a model */
   petra_critical_path path;      /* where it was asked for */
 } petra_simulated;
@@ -33,6 +34,7 @@ typedef struct petra_simulation_options {
   petra_records records; /* without an output nothing is written */
   const char *memory;    /* "measured", "paper" or "strict"; NULL: measured, where there is a model */
   bool critical_path;
+  bool times_alone; /* memory is not counted */
 } petra_simulation_options;
 
 typedef struct petra_simulation petra_simulation;

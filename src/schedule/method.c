@@ -185,6 +185,7 @@ petra_status petra_method_from_config(const petra_config *config, petra_method *
     method.split_head = config->method.head == PETRA_HEAD_SPLIT;
   if (config->method.chunks > 0)
     method.chunks = (int32_t)config->method.chunks;
+  PETRA_TRY(petra_method_set_extra(config, &method));
   *out = method;
   return PETRA_OK;
 }
@@ -201,8 +202,12 @@ bool petra_method_stashes(const petra_method *method) {
 }
 
 int64_t petra_method_distance(const petra_method *method, int32_t stages, int32_t stage) {
-  const petra_program_options options = {
-      .stages = stages, .chunks = method->chunks, .accumulate = method->accumulate, .split_head = method->split_head};
+  const petra_program_options options = {.stages = stages,
+                                         .chunks = method->chunks,
+                                         .accumulate = method->accumulate,
+                                         .split_head = method->split_head,
+                                         .extra_delay = method->extra_delay.values,
+                                         .extra_delays = (int32_t)method->extra_delay.count};
   return petra_program_delay(method->program, &options, stage);
 }
 

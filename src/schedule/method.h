@@ -24,6 +24,7 @@ typedef struct petra_method {
   int64_t accumulate;          /* k */
   bool early_recompute;        /* durations only: recomputation does not wait for the gradient */
   int64_t sync_period;         /* p; 0: F reads the weights themselves */
+  petra_int_list extra_delay;  /* petra_program_options.extra_delay; borrowed from the config */
   petra_mitigation mitigation; /* none in a preset */
 } petra_method;
 
@@ -39,6 +40,9 @@ petra_status petra_method_from_config(const petra_config *config, petra_method *
 /* Makes the method that of `stages` stages: on one there is nothing that a double buffer would have to keep apart. */
 void petra_method_fit(petra_method *method, int32_t stages);
 
+/* PETRA_CONFIG where method.extra_delay is neither for all stages nor for each of `stages`. */
+petra_status petra_method_check_stages(const petra_config *config, int32_t stages);
+
 /* "latest", "graph". */
 const char *petra_weights_name(petra_weights weights);
 const char *petra_keep_name(petra_keep keep);
@@ -46,7 +50,7 @@ const char *petra_keep_name(petra_keep keep);
 /* Whether a microbatch's own weights have to be there at its B. */
 bool petra_method_stashes(const petra_method *method);
 
-/* petra_program_delay of the method's program with the method's head: microbatches that stage `stage` of `stages`
+/* petra_program_delay of the method's program with the method's head and extra delay: microbatches that stage `stage` of `stages`
  * forwards between the F of one and its B. */
 int64_t petra_method_distance(const petra_method *method, int32_t stages, int32_t stage);
 
@@ -54,6 +58,10 @@ int64_t petra_method_distance(const petra_method *method, int32_t stages, int32_
  * where the program does not fix it (`arrival`): ceil(distance / k); double buffered, the same for all stages:
  * ceil((J - 1) / k), that is 1 for k >= J. A sync period p adds up to p - 1 microbatches to the distance. */
 int64_t petra_method_lag(const petra_method *method, int32_t stages, int32_t stage);
+
+/* Takes method.extra_delay, with the head that it asks for, into a method that has everything else: extra_delay.c.
+ * PETRA_CONFIG, logged, where the method has no delay to make longer, or the delays rise from one stage to the next. */
+petra_status petra_method_set_extra(const petra_config *config, petra_method *method);
 
 /* --- mitigations of delay: mitigation.c --- */
 

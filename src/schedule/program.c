@@ -77,7 +77,7 @@ int64_t petra_program_reference(const petra_program_ops *program, const petra_pr
                                 int64_t microbatch, int32_t stage, int32_t of) {
   int64_t done = microbatch; /* backwards of stage `of` */
   if (program->moment == PETRA_MOMENT_ROUND)
-    done += of - stage;
+    done += of - stage + petra_program_extra(options, stage) - petra_program_extra(options, of);
   if (done < 0)
     return 0;
   return (done < options->microbatches ? done : options->microbatches) / options->accumulate;

@@ -22,7 +22,12 @@ typedef struct petra_program_options {
   int64_t eval_every;   /* epochs between evaluations; 0: none */
   bool split_head;      /* the last stage's F and B are two actions; else one, named B */
   int64_t credit;       /* arrival: most microbatches in flight; 0: no limit */
-  const void *data;     /* of a program that needs more, such as one read from a file */
+  /* Ticks (slots, rounds) more between F and B, of programs with a delay: none, one for all stages, or one a stage,
+   * none above the one before it. In lockstep a split head's own tick counts as one of them. With any at the last
+   * stage its head is split. Borrowed. */
+  const int64_t *extra_delay;
+  int32_t extra_delays;
+  const void *data; /* of a program that needs more, such as one read from a file */
   /* Where several stages share a device in another way than by chunks: the device of each stage, from 1, and how many
    * devices there are. NULL: by chunks. Borrowed. */
   const int32_t *device_of;
@@ -49,7 +54,8 @@ typedef enum petra_program_moment {
   PETRA_MOMENT_WINDOW, /* those before m's window of k: the updates that the stages make after it are one step of the
                           whole network. Such programs are synchronous and have no delay */
   PETRA_MOMENT_ROUND,  /* each stage's before the round (tick, slot) in which stage j does B(m): stage i does B(m + i -
-                          j) in it, so that floor(min(max(0, m + i - j), M) / k) updates came before */
+                          j + e_j - e_i) in it (e: extra_delay), so that floor(min(max(0, that), M) / k) updates
+                          came before */
   PETRA_MOMENT_CLOCK   /* those that the clock shows: every update counts that started until B(m) does, one at that
                           very moment too; at stage j itself those before B(m) in its order */
 } petra_program_moment;
@@ -133,9 +139,14 @@ static inline bool petra_program_fused(const petra_program_options *options, int
   return petra_head_is_fused(stage, options->stages, options->split_head);
 }
 
+/* options->extra_delay of a stage from 1. */
+static inline int64_t petra_program_extra(const petra_program_options *options, int32_t stage) {
+  return options->extra_delays == 0 ? 0 : options->extra_delay[options->extra_delays == 1 ? 0 : stage - 1];
+}
+
 /* Microbatches that a stage forwards between the F of one and its B, once the pipeline is full, such as 2 (J - j) in
- * lockstep, one more with a split head. 0 in synchronous programs, where no update comes in between; -1 where no order
- * fixes it (arrival). Options: stages and split_head are read. */
+ * lockstep, one more with a split head, and what extra_delay adds. 0 in synchronous programs, where no update comes in
+ * between; -1 where no order fixes it (arrival). Options: stages, split_head and extra_delay are read. */
 int64_t petra_program_delay(const petra_program_ops *program, const petra_program_options *options, int32_t stage);
 
 /* The index of the learning rate (nn/optim.h) for an update of `stage` whose last microbatch is `microbatch`: that

@@ -1,9 +1,9 @@
 /* 1f1b-async: as 1f1b, but the pipeline never comes to rest: stage j updates after every k of its own B
- * (PipeDream). Its F runs J - j microbatches ahead of B, which is the delay of its gradients. */
+ * (PipeDream). Its F runs J - j microbatches (and extra_delay) ahead of B, which is the delay of its gradients. */
 #include "schedule/program_order.h"
 
 static int64_t delay(const petra_program_options *options, int32_t stage) {
-  return options->stages - stage;
+  return options->stages - stage + petra_program_extra(options, stage);
 }
 
 /* The cursor's round is the slot. */

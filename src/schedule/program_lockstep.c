@@ -1,12 +1,14 @@
 /* lockstep: every stage at once. At its local tick s stage j does F(s), B(s - tau_j) with tau_j = 2 (J - j), and U
  * when k backwards have been counted (Algorithm 1 of the paper). Local tick s of stage j is global tick s + j - 1.
  * The last stage's F, loss and B are one action, named B; a split head does F(s) and B(s - 1) instead, which makes
- * every delay longer by one and lets the two run at once on two engines. Undrained, the run ends with the global
+ * every delay longer by one and lets the two run at once on two engines; with extra_delay e_j it does B(s - e_J), and
+ * tau_j is longer by e_j. Undrained, the run ends with the global
  * tick of the last F at stage 1. */
 #include "schedule/program_order.h"
 
 static int64_t delay(const petra_program_options *options, int32_t stage) {
-  return 2 * ((int64_t)options->stages - stage) + options->split_head;
+  const int64_t extra = options->extra_delays > 0 ? petra_program_extra(options, stage) : options->split_head;
+  return 2 * ((int64_t)options->stages - stage) + extra;
 }
 
 /* Local ticks that the stage makes. */

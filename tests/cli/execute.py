@@ -108,6 +108,11 @@ class Execute(ProgramTest):
                 if method != "interleaved" or count <= 5: # 10 stages on 5 devices
                     self.same_as_emulated(count, *options)
             shutil.rmtree(self.path("one"))
+        # Gradients wait at their receiver where the extra delay falls from one stage to the next.
+        options = ["--set", "method.extra_delay=[7, 7, 5, 5, 5, 3, 2, 2, 2, 2]"]
+        self.good("train", *COMMON, *options, "--set", "run.drain=true", "--output", "one", "--quiet")
+        self.same_as_emulated(2, *options, "--set", "run.drain=true")
+        shutil.rmtree(self.path("one"))
 
     def resumed(self, ranks, written, *options):
         """Goes on from the checkpoint in the folder `written`, on so many ranks; 0: in emulate. To be the same as the run `one`."""

@@ -150,6 +150,9 @@ class Simulate(ProgramTest):
         overrides += [["method.name=petra", "method.sync_period=5"], ["method.name=delayed", "method.keep=input"],
                       ["method.name=petra", "method.program=1f1b-async"], ["method.name=dsp", "method.head=split"],
                       ["method.name=petra-arrival", "method.credit=4", "cluster.engines=2"],
+                      ["method.name=petra", "method.extra_delay=3"], ["method.name=pipedream", "method.extra_delay=[4, 2, 0, 0]"],
+                      ["method.name=petra", "cluster.host.action_s=0.4"],
+                      ["method.name=ddg", "cluster.host.action_s=0.3", "cluster.host.ahead=2", "cluster.host.share=device"],
                       ["method.name=zb-h1", "method.keep=input"], ["method.name=gpipe-checkpoint", "method.early_recompute=true"]]
         for override in overrides:
             options = ["run.max_microbatches=16", "run.drain=auto", "stages.partition=balanced", "stages.count=4", "run.eval_every=0",

@@ -50,13 +50,25 @@ RUNS = {
     "backprop-resnet18-k1": ("resnet", 18, 2, "backprop", 1, 6, 16, 0.02, 1e-9),
     "backprop-resnet50-k1": ("resnet", 50, 2, "backprop", 1, 2, 32, 0.005, 1e-9),
     "petra-revnet18-invertible-k1": ("revnet", 18, 2, "petra", 1, 60, 16, 0.005, 1e-9),
+    "petra-revnet18-narrow-late-k1": ("revnet", 18, 2, "petra", 1, 40, 16, 0.02, 1e-10),
+    "petra-revnet18-narrow-late-k3": ("revnet", 18, 2, "petra", 3, 40, 16, 0.02, 1e-10),
+    "petra-revnet18-narrow-one-late-k1": ("revnet", 18, 2, "petra", 1, 40, 16, 0.02, 1e-10),
+    "approximate-input-revnet18-narrow-one-late-k3": ("revnet", 18, 2, "approximate-input", 3, 40, 16, 0.02, 1e-10),
+}
+# Attributes of these runs alone.
+LATE = {
+    "petra-revnet18-narrow-late-k1": {"extra_delay": 4},
+    "petra-revnet18-narrow-late-k3": {"extra_delay": 5},
+    "petra-revnet18-narrow-one-late-k1": {"extra_delay": 4, "stages": 1},
+    "approximate-input-revnet18-narrow-one-late-k3": {"extra_delay": 7, "stages": 1},
 }
 DOWNSAMPLE = {"petra-revnet18-invertible-k1": "invertible"}  # an attribute of these runs alone; the others have "conv"
 
 
 def init_of(name):
     family, depth = RUNS[name][:2]
-    return f"init-{family}{depth}{'-' + DOWNSAMPLE[name] if name in DOWNSAMPLE else ''}.h5"
+    kind = DOWNSAMPLE.get(name, "narrow" if name in LATE else "")
+    return f"init-{family}{depth}{'-' + kind if kind else ''}.h5"
 
 
 def settings_of(name):
@@ -64,7 +76,7 @@ def settings_of(name):
     return {"family": family, "depth": depth, "width": width, "stem": "cifar", "classes": 10, "method": method,
             "accumulate": accumulate, "microbatches": microbatches, "batch": batch, "lr": lr, "momentum": 0.9,
             "nesterov": True, "weight_decay": 5e-4, "precision": "fp64"} | (
-                {"downsample": DOWNSAMPLE[name]} if name in DOWNSAMPLE else {})
+                {"downsample": DOWNSAMPLE[name]} if name in DOWNSAMPLE else {}) | LATE.get(name, {})
 
 
 def flat(weights):
@@ -104,7 +116,7 @@ def make(name, folder, data, fnv1a):
         drift = max(drift, distances[0][0])
     if not drift <= limit:
         raise SystemExit(f"make_golden: {name}: drifts by {drift:.1e}, limit {limit:.1e}: lower its rate")
-    attributes = settings | {"init": init, "stages": len(blocks), "records": make_data.RECORDS, "data_fnv1a": fnv1a,
+    attributes = {"stages": len(blocks)} | settings | {"init": init, "records": make_data.RECORDS, "data_fnv1a": fnv1a,
                              "drift": drift}
     store.write(os.path.join(folder, f"{name}.h5"), final, attributes, run.columns(losses))
     print(f"{name}: loss {losses[0][1]:.4f} -> {losses[-1][1]:.4f}, drift {drift:.1e}, moved by rounding alone: "

@@ -4,6 +4,7 @@ keeping a version of the weights is keeping a dictionary.
 `sequential` runs `backprop` and `reversible`: every microbatch goes forward and backward before the next one starts.
 `lockstep` runs the delayed methods: at global tick t, stage j forwards microbatch t - (j - 1), and sends back microbatch
 t - (2J - 1 - j), both with the weights it holds after the tick before; then it updates if k backwards were counted.
+`one_stage` runs them with all blocks in one stage, whose backward comes a given number of microbatches after its forward.
 `forward_locked` runs `ddg` and `fr`: in round m microbatch m goes forward through all stages, then every stage j sends back
 microbatch m - (J - j), with the gradient that stage j + 1 found in the round before, and updates if k backwards were counted.
 """
@@ -101,9 +102,10 @@ class Stage:
         gradients = torch.autograd.grad(f, (x1,) + tuple(p[n] for n in self.names), dy1)
         return (x1.detach(), x2), (undo(dy2) + gradients[0], undo(dy1)), dict(zip(self.names, gradients[1:])), stats
 
-    def head(self, xs, labels):
-        """Forward, loss and backward in one: returns (loss, input gradients, parameter gradients)."""
-        p = self.leaves(self.tensors)
+    def head(self, xs, labels, tensors=None):
+        """Forward, loss and backward in one, with the stage's tensors or others: returns (loss, input gradients, parameter
+        gradients)."""
+        p = self.leaves(self.tensors if tensors is None else tensors)
         xs = tuple(x.detach().requires_grad_() for x in xs)
         loss = self.block.loss(p, xs, labels)
         gradients = torch.autograd.grad(loss, xs + tuple(p[n] for n in self.names))
@@ -177,12 +179,15 @@ def sequential(blocks, weights, batches, microbatches, accumulate, optimiser, me
 
 class Lockstep:
     """One run of a delayed method. `lag_error` is a deliberate mistake: every stage below the head does its backward that many
-    ticks late."""
+    ticks late. With `extra_delay` every stage, the head included, does it that many ticks later: the head then forwards a
+    microbatch, whose loss is that of this moment, and goes back that many ticks later from the input that it kept."""
 
-    def __init__(self, blocks, weights, batches, accumulate, optimiser, method, lag_error=0, observe=None, trace=None):
+    def __init__(self, blocks, weights, batches, accumulate, optimiser, method, lag_error=0, observe=None, trace=None,
+                 extra_delay=0):
         self.backward_weights, self.invert_weights, self.keep_all = (LOCKSTEP | FORWARD_LOCKED)[method]
         self.stages = make_stages(blocks, weights, optimiser, accumulate)
         self.batches, self.lag_error, self.observe, self.trace = batches, lag_error, observe, trace
+        self.extra_delay = extra_delay
         self.up = [{} for _ in blocks]  # stage index -> microbatch -> input streams
         self.down = [{} for _ in blocks]  # stage index -> microbatch -> (output streams, their gradients)
         self.losses = []
@@ -236,28 +241,93 @@ class Lockstep:
         self.down[j - 1][m] = (xs, dxs)
         self.finish(j, m, gradients, {})
 
+    def late_head(self, forwarded, returned):
+        """A head whose backward is another action than its forward."""
+        j = len(self.stages) - 1
+        stage = self.stages[j]
+        if forwarded >= 0:
+            xs = self.up[j].pop(forwarded)
+            self.note("F", j, forwarded)
+            stage.keep(forwarded, xs)
+            stage.stash[forwarded] = stage.tensors
+            with torch.no_grad():
+                self.losses.append((forwarded, stage.block.loss(stage.tensors, xs, self.batches(forwarded)[1]).item()))
+        if returned >= 0:
+            xs, then = stage.inputs.pop(returned), stage.stash.pop(returned)
+            weights = then if self.backward_weights == "stashed" else stage.tensors
+            _, dxs, gradients = stage.head(xs, self.batches(returned)[1], weights)
+            self.down[j - 1][returned] = (xs, dxs)
+            self.finish(j, returned, gradients, {})
+
     def tick(self, t):
-        count = len(self.stages)
+        count, late = len(self.stages), self.extra_delay
         for j in range(count):
             m = t - j
-            if m >= 0:
+            if j == count - 1 and late:
+                self.late_head(m, m - late)
+            elif m >= 0:
                 if j == count - 1:
                     self.head(m)
                 else:
                     self.forward(j, m)
             # In stage numbers from 1: t - (2J - 1 - j).
-            m = t - (2 * count - 2 - j) - self.lag_error
+            m = t - (2 * count - 2 - j) - self.lag_error - late
             if j < count - 1 and m >= 0:
                 self.backward(j, m)
             self.stages[j].update_if_due()
 
 
-def lockstep(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error=0, observe=None, trace=None):
+def lockstep(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error=0, observe=None, trace=None,
+             extra_delay=0):
     """Ends undrained: after the tick in which stage 1 forwards the last microbatch. What was not yet updated is lost."""
-    run = Lockstep(blocks, weights, batches, accumulate, optimiser, method, lag_error, observe, trace)
+    run = Lockstep(blocks, weights, batches, accumulate, optimiser, method, lag_error, observe, trace, extra_delay)
     for t in range(microbatches):
         run.tick(t)
     return result(run.stages), run.losses
+
+
+def one_stage(blocks, weights, batches, microbatches, accumulate, optimiser, method, delay):
+    """All blocks in one stage (J = 1), whose backward of a microbatch comes `delay` microbatches after its forward: the
+    gradient is late by that, whatever the depth of the network. Block by block the rules are those of `lockstep`."""
+    backward_weights, invert_weights, keep_all = LOCKSTEP[method]
+    stages = make_stages(blocks, weights, optimiser, accumulate)
+    losses = []
+    for m in range(microbatches):
+        images, labels = batches(m)
+        xs = (images,)
+        with torch.no_grad():
+            for stage in stages[:-1]:
+                if keep_all or not stage.block.reversible:
+                    stage.keep(m, xs)
+                stage.stash[m] = stage.tensors
+                xs = stage.block.forward(stage.tensors, xs)
+            head = stages[-1]
+            head.keep(m, xs)
+            head.stash[m] = head.tensors
+            losses.append((m, head.block.loss(head.tensors, xs, labels).item()))
+        late = m - delay
+        if late < 0:
+            continue
+        read = [{"latest": s.tensors, "stashed": s.stash.pop(late)} for s in stages]
+        xs = head.inputs.pop(late)
+        _, dxs, gradients = head.head(xs, batches(late)[1], read[-1][backward_weights])
+        head.count(gradients)
+        for stage, versions in zip(stages[-2::-1], read[-2::-1]):
+            weights_read = versions[backward_weights]
+            if late in stage.inputs:
+                xs = stage.inputs.pop(late)
+                dxs, gradients, stats = stage.recompute(weights_read, xs, dxs)
+            elif invert_weights == backward_weights:
+                xs, dxs, gradients, stats = stage.invert(weights_read, xs, dxs)
+            else:
+                with torch.no_grad():
+                    xs = stage.block.inverse(versions[invert_weights], xs)
+                dxs, gradients, stats = stage.recompute(weights_read, xs, dxs)
+            stage.count(gradients)
+            stage.move_statistics(stats)
+        for stage in stages:
+            stage.update_if_due()
+    return result(stages), losses
 
 
 class ForwardLocked(Lockstep):
@@ -285,11 +355,18 @@ def forward_locked(blocks, weights, batches, microbatches, accumulate, optimiser
     return result(run.stages), run.losses
 
 
-def train(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error=0, observe=None):
+def train(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error=0, observe=None, extra_delay=0,
+          stages=0):
+    """`stages`: 1 puts all blocks in one stage, with `extra_delay` alone as its delay; else one block a stage."""
+    if extra_delay and method not in LOCKSTEP:
+        raise ValueError(f"--extra-delay: not written for {method}")
+    if stages == 1:
+        return one_stage(blocks, weights, batches, microbatches, accumulate, optimiser, method, extra_delay)
     if method in FORWARD_LOCKED:
         return forward_locked(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error, observe)
     if method in LOCKSTEP:
-        return lockstep(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error, observe)
+        return lockstep(blocks, weights, batches, microbatches, accumulate, optimiser, method, lag_error, observe,
+                        extra_delay=extra_delay)
     if lag_error:
         raise ValueError(f"--lag-error has no meaning for {method}")
     return sequential(blocks, weights, batches, microbatches, accumulate, optimiser, method, observe)

@@ -37,6 +37,8 @@ def arguments():
     p.add_argument("--precision", choices=("fp64", "fp32"), default="fp64")
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--lag-error", type=int, default=0, help="a deliberate mistake: backwards so many ticks late")
+    p.add_argument("--extra-delay", type=int, default=0, help="ticks more between forward and backward at every stage")
+    p.add_argument("--stages", type=int, choices=(0, 1), default=0, help="1: all blocks in one stage; 0: one block a stage")
     p.add_argument("--perturb", type=int, default=0, help="seed: moves every weight by one unit in the last place or not at all")
     return p.parse_args()
 
@@ -55,14 +57,15 @@ SETTINGS = ("family", "depth", "width", "stem", "classes", "method", "accumulate
 
 
 def execute(settings, data, weights):
-    """Runs `settings` (a dictionary of SETTINGS, downsample and lag_error); returns (final weights, losses)."""
+    """Runs `settings` (a dictionary of SETTINGS, and of downsample, lag_error, extra_delay, stages); returns (final weights, losses)."""
     dtype = torch.float64 if settings["precision"] == "fp64" else torch.float32
     s = settings
     blocks = nets.build(s["family"], s["depth"], s["width"], s["stem"], s["classes"], s.get("downsample", "conv"))
     optimiser = methods.Optimiser(s["lr"], s["momentum"], s["nesterov"], s["weight_decay"])
     batches = store.Records(data, s["batch"], dtype)
     return methods.train(blocks, store.to_torch(weights, dtype), batches, s["microbatches"], s["accumulate"], optimiser,
-                         s["method"], s.get("lag_error", 0))
+                         s["method"], s.get("lag_error", 0), extra_delay=s.get("extra_delay", 0),
+                         stages=s.get("stages", 0))
 
 
 def columns(losses):
@@ -82,6 +85,7 @@ def main():
     settings = {name: getattr(a, name) for name in SETTINGS}
     if a.downsample != "conv":
         settings["downsample"] = a.downsample
+    settings |= {name: value for name, value in (("extra_delay", a.extra_delay), ("stages", a.stages)) if value}
     start = time.time()
     final, losses = execute({**settings, "lag_error": a.lag_error}, a.data, weights)
     store.write(a.out, final, settings, columns(losses))

@@ -1,0 +1,176 @@
+/* Hosts: what issues the actions of devices, one at a time. An action of an ordered program starts when it has been issued
+ * and nothing else keeps it; E is not issued. Hosts serve in the order of requests, those of one moment by device and engine. */
+#include "sim/executor_virtual_private.h"
+
+#include "base/mem.h"
+
+#include <stdlib.h>
+
+/* One engine as its host sees it. */
+typedef struct lane {
+  petra_engine reader;     /* stands at the next action to be issued */
+  int64_t issued, started; /* of the engine's actions in their order, E included */
+  bool asked;              /* in the line of its host, or being issued */
+} lane;
+
+typedef struct host {
+  int32_t *line; /* a ring of lanes */
+  int32_t first, waiting;
+  bool busy;
+  int64_t busy_ns;
+} host;
+
+struct petra_hosts {
+  int engines;
+  int32_t count, places; /* hosts; lanes of each */
+  lane *lanes;           /* device by device */
+  host *hosts;
+  int32_t *lines;                    /* of all hosts */
+  int64_t (*ns)[PETRA_ACTION_KINDS]; /* per stage: of the kernels of an action; NULL: 0 */
+  int32_t *asking, asking_count;     /* lanes whose requests are of this moment */
+};
+
+static host *host_of(const petra_executor_virtual *executor, int32_t index) {
+  return &executor->hosts->hosts[index / executor->hosts->places];
+}
+
+/* Moves to the engine's next action that has to be issued. */
+static void advance(petra_executor_virtual *executor, int32_t index) {
+  lane *l = &executor->hosts->lanes[index];
+  const int engines = executor->hosts->engines;
+  petra_device_read(executor, index / engines, index % engines, &l->reader);
+  while (l->reader.waiting && l->reader.next.action.kind == PETRA_ACTION_EVALUATE) {
+    l->issued++;
+    petra_device_read(executor, index / engines, index % engines, &l->reader);
+  }
+}
+
+static void ask(petra_hosts *hosts, int32_t index) {
+  lane *l = &hosts->lanes[index];
+  if (l->asked || !l->reader.waiting)
+    return;
+  l->asked = true;
+  hosts->asking[hosts->asking_count++] = index;
+}
+
+/* With cluster.host.ahead: as soon as there is room. */
+static void ask_ahead(petra_executor_virtual *executor, int32_t index) {
+  const lane *l = &executor->hosts->lanes[index];
+  if (l->issued - l->started < executor->settings.host.ahead)
+    ask(executor->hosts, index);
+}
+
+bool petra_host_may_start(petra_executor_virtual *executor, int32_t device, int engine) {
+  const int32_t index = device * executor->hosts->engines + engine;
+  const lane *l = &executor->hosts->lanes[index];
+  if (l->issued > l->started)
+    return true;
+  ask(executor->hosts, index);
+  return false;
+}
+
+void petra_host_started(petra_executor_virtual *executor, int32_t device, int engine) {
+  const int32_t index = device * executor->hosts->engines + engine;
+  executor->hosts->lanes[index].started++;
+  ask_ahead(executor, index);
+}
+
+static int64_t issue_ns(const petra_executor_virtual *executor, const petra_action *action) {
+  const petra_hosts *hosts = executor->hosts;
+  return executor->settings.host.action_ns + (hosts->ns ? hosts->ns[action->stage - 1][action->kind] : 0);
+}
+
+static petra_status serve(petra_executor_virtual *executor, host *h) {
+  if (h->busy || h->waiting == 0)
+    return PETRA_OK;
+  const int32_t index = h->line[h->first];
+  const int64_t ns = issue_ns(executor, &executor->hosts->lanes[index].reader.next.action);
+  h->first = (h->first + 1) % executor->hosts->places;
+  h->waiting--;
+  h->busy = true;
+  h->busy_ns += ns;
+  const petra_event event = {.time_ns = executor->now_ns + ns, .priority = 2, .kind = PETRA_EVENT_HOST, .stage = index};
+  return petra_event_queue_push(executor->events, &event);
+}
+
+static int by_number(const void *a, const void *b) {
+  const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+  return (x > y) - (x < y);
+}
+
+petra_status petra_hosts_serve(petra_executor_virtual *executor) {
+  petra_hosts *hosts = executor->hosts;
+  qsort(hosts->asking, (size_t)hosts->asking_count, sizeof *hosts->asking, by_number);
+  for (int32_t i = 0; i < hosts->asking_count; i++) {
+    host *h = host_of(executor, hosts->asking[i]);
+    h->line[(h->first + h->waiting++) % hosts->places] = hosts->asking[i];
+  }
+  for (int32_t i = 0; i < hosts->asking_count; i++)
+    PETRA_TRY(serve(executor, host_of(executor, hosts->asking[i])));
+  hosts->asking_count = 0;
+  return PETRA_OK;
+}
+
+petra_status petra_host_issued(petra_executor_virtual *executor, int32_t index) {
+  lane *l = &executor->hosts->lanes[index];
+  host *h = host_of(executor, index);
+  l->issued++;
+  l->asked = false;
+  h->busy = false;
+  advance(executor, index);
+  ask_ahead(executor, index);
+  return serve(executor, h);
+}
+
+static petra_status set_durations(petra_executor_virtual *executor) {
+  const petra_stage_cost *costs = executor->settings.host.costs;
+  const int32_t stages = executor->options->stages;
+  if (!costs)
+    return PETRA_OK;
+  PETRA_TRY(petra_allocate(&executor->hosts->ns, (size_t)stages, sizeof *executor->hosts->ns));
+  for (int32_t j = 0; j < stages; j++)
+    petra_cost_durations(&costs[j], &executor->settings.rule, j == stages - 1, executor->hosts->ns[j]);
+  return PETRA_OK;
+}
+
+petra_status petra_hosts_create(petra_executor_virtual *executor) {
+  petra_hosts *hosts;
+  const int32_t devices = executor->devices, each = executor->settings.host.devices;
+  const int32_t shared = each < devices ? each : devices;
+  PETRA_TRY(petra_allocate(&hosts, 1, sizeof *hosts));
+  executor->hosts = hosts;
+  hosts->engines = executor->settings.engines;
+  hosts->count = (devices + shared - 1) / shared;
+  hosts->places = shared * hosts->engines;
+  const size_t lanes = (size_t)devices * (size_t)hosts->engines;
+  PETRA_TRY(petra_allocate(&hosts->lanes, lanes, sizeof *hosts->lanes));
+  PETRA_TRY(petra_allocate(&hosts->asking, lanes, sizeof *hosts->asking));
+  PETRA_TRY(petra_allocate(&hosts->hosts, (size_t)hosts->count, sizeof *hosts->hosts));
+  PETRA_TRY(petra_allocate(&hosts->lines, (size_t)hosts->count * (size_t)hosts->places, sizeof *hosts->lines));
+  PETRA_TRY(set_durations(executor));
+  for (int32_t h = 0; h < hosts->count; h++)
+    hosts->hosts[h].line = &hosts->lines[(size_t)h * (size_t)hosts->places];
+  for (size_t l = 0; l < lanes; l++) {
+    advance(executor, (int32_t)l);
+    ask_ahead(executor, (int32_t)l);
+  }
+  return PETRA_OK;
+}
+
+int64_t petra_hosts_busy_ns(const petra_hosts *hosts) {
+  int64_t most = 0;
+  for (int32_t h = 0; h < hosts->count; h++)
+    most = hosts->hosts[h].busy_ns > most ? hosts->hosts[h].busy_ns : most;
+  return most;
+}
+
+void petra_hosts_destroy(petra_hosts *hosts) {
+  if (!hosts)
+    return;
+  petra_free(hosts->ns);
+  petra_free(hosts->lines);
+  petra_free(hosts->hosts);
+  petra_free(hosts->asking);
+  petra_free(hosts->lanes);
+  petra_free(hosts);
+}

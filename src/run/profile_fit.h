@@ -1,0 +1,21 @@
+/* The cost model `kernels` fitted to a profile. */
+#ifndef PETRA_RUN_PROFILE_FIT_H
+#define PETRA_RUN_PROFILE_FIT_H
+
+#include "run/plan.h"
+#include "sim/roofline.h"
+
+typedef struct petra_kernel_fit {
+  const char *device; /* whose peaks the efficiencies are shares of; NULL: nothing was fitted */
+  petra_kernel_rates rates;
+  int times; /* stages times parts that take time in both */
+  /* Of ln(model / measured): the root of its mean square, weighted by what was measured; the largest, without its sign. */
+  double rms, worst;
+} petra_kernel_fit;
+
+/* The rates with the least mean square of ln(model / measured), weighted by what was measured, over the means of the profile, which is one of the plan's
+ * stages, with the peaks of cluster.cost.device on a GPU, else of cpu-core. Nothing is fitted (device NULL) in a precision
+ * that the device has no peak for. */
+petra_status petra_profile_fit(const petra_plan *plan, const petra_profile *profile, petra_kernel_fit *out);
+
+#endif
