@@ -279,6 +279,9 @@ petra_status petra_config_compare_text(const char *path, const char *text, const
 petra_status petra_config_print_changes(const petra_config *config, const char *prefix, const char *const *listed,
                                         const char *before, FILE *out);
 
+/* Prints the value of a key: a string as it is, all else as YAML. */
+void petra_config_print_plain(const petra_config *config, const char *key, FILE *out);
+
 /* Writes the fully expanded config as YAML that petra_config_load reads back to the same values. */
 petra_status petra_config_print(const petra_config *config, FILE *out);
 

@@ -15,6 +15,10 @@ static const char *key_path(int key) {
   return petra_config_keys[key].path;
 }
 
+const char *petra_grid_base(const petra_grid *grid) {
+  return grid->base;
+}
+
 petra_grid_command petra_grid_runs(const petra_grid *grid) {
   return grid->command;
 }
@@ -242,6 +246,33 @@ bool petra_grid_override(const petra_grid *grid, int combination, int index, con
   *key = key_path(found->key);
   *value = found->text;
   return true;
+}
+
+/* Whether a row before `row`, or a value before `end` of it, sets the key. */
+static bool is_set_before(const petra_grid *grid, int row, int end, int key) {
+  for (int r = 0; r <= row; r++)
+    for (int i = 0; i < (r < row ? grid->row[r].count : end); i++)
+      if (grid->row[r].value[i].key == key)
+        return true;
+  return false;
+}
+
+bool petra_grid_varied(const petra_grid *grid, int index, const char **key) {
+  const int axes = grid->axes - grid->has_seeds; /* the seeds come last */
+  for (int r = 0; r < grid->rows; r++)
+    for (int i = 0; i < grid->row[r].count; i++)
+      if (!is_set_before(grid, r, i, grid->row[r].value[i].key) && index-- == 0) {
+        *key = key_path(grid->row[r].value[i].key);
+        return true;
+      }
+  if (index >= axes)
+    return false;
+  *key = key_path(grid->axis[index].key);
+  return true;
+}
+
+const char *petra_grid_row_name(const petra_grid *grid, int combination) {
+  return grid->rows > 0 ? grid->row[place(grid, combination * petra_grid_seeds(grid), -1)].name : NULL;
 }
 
 petra_status petra_grid_check_set(const petra_grid *grid, const char *set) {

@@ -218,6 +218,25 @@ static petra_status print_table(const profiling *p, const petra_profile_about *a
   return PETRA_OK;
 }
 
+/* One line, where another measurement would come out otherwise. */
+static void warn_of_spread(const profiling *p) {
+  const petra_profile_unsure unsure = petra_profile_find_unsure(&p->profile);
+  petra_stage_summary summary;
+  char apart[48] = "further apart than the median", others[48] = "";
+  if (unsure.count == 0)
+    return;
+  petra_plan_stage_summary(&p->plan, unsure.stage, &summary);
+  if (unsure.count > 1)
+    snprintf(others, sizeof others, " (%d more parts above 50 %%)", unsure.count - 1);
+  if (isfinite(unsure.over_median))
+    snprintf(apart, sizeof apart, "%.0f %% of the median apart", 100 * unsure.over_median);
+  petra_log(PETRA_LOG_WARNING,
+            "stage %d (%s), %s: the quartiles lie %s%s, so that the costs are unsure; expected a "
+            "quiet machine, or more repetitions than profile.repetitions: %lld",
+            unsure.stage + 1, summary.name, petra_profile_part_name(unsure.part), apart, others,
+            (long long)p->config->profile.repetitions);
+}
+
 static petra_status write_and_report(profiling *p) {
   const petra_config *config = p->config;
   char backend[256], libraries[256];
@@ -232,6 +251,7 @@ static petra_status write_and_report(profiling *p) {
                                      .warmup = (int32_t)config->profile.warmup,
                                      .repetitions = (int32_t)config->profile.repetitions};
   PETRA_TRY(petra_profile_write(p->path, &p->profile, &about));
+  warn_of_spread(p);
   if (p->arguments->json)
     return print_json(p, &about);
   return p->arguments->quiet ? PETRA_OK : print_table(p, &about);
@@ -304,7 +324,8 @@ const petra_command petra_command_profile = {
         "on this device, with its backend, precision, threads and batch, and writes a cost profile. `petra\n"
         "simulate` and `petra train` take it with cluster.cost.model: profile and cluster.cost.profile: FILE.\n"
         "Images are random, nothing is trained. profile.repetitions microbatches are measured after profile.warmup\n"
-        "others; the costs are the means. A profile with one block a stage serves every partition of the network.\n"
+        "others; the costs are the means, with a warning where the times scatter widely. A profile with one block a "
+        "stage serves every partition of the network.\n"
         "Under mpirun all processes measure the stages at the same time, and then the messages between them.\n",
     .takes_config = true,
     .options =

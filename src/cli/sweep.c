@@ -54,16 +54,6 @@ static petra_status load_grid(petra_sweep *sweep, const petra_arguments *argumen
   return PETRA_OK;
 }
 
-/* --output, else run.output/run.name of the base; not made yet. */
-static petra_status find_folder(petra_sweep *sweep, const petra_arguments *arguments) {
-  petra_config *config;
-  PETRA_TRY(petra_grid_config(sweep->grid, -1, arguments->sets, arguments->set_count, &config));
-  petra_status status = arguments->output ? petra_duplicate_string(&sweep->directory, arguments->output)
-                                          : petra_join_path(config->run.output, config->run.name, &sweep->directory);
-  petra_config_destroy(config);
-  return status;
-}
-
 /* One sweep at a time in a folder, but as many --cell as there are: each has its cell's own lock. */
 static petra_status lock_folder(petra_sweep *sweep) {
   PETRA_TRY(petra_folder_make(sweep->directory));
@@ -118,7 +108,7 @@ static petra_status perform(petra_sweep *sweep, const petra_arguments *arguments
   int stopped = 0;
   PETRA_TRY(read_arguments(sweep, arguments));
   PETRA_TRY(load_grid(sweep, arguments));
-  PETRA_TRY(find_folder(sweep, arguments));
+  PETRA_TRY(petra_sweep_find_folder(sweep, arguments->output));
   PETRA_TRY(petra_sweep_plan(sweep));
   if (!arguments->slurm)
     PETRA_TRY(lock_folder(sweep));
@@ -172,7 +162,9 @@ const petra_command petra_command_sweep = {
     .takes_config = true,
     .options =
         (const petra_option[]){
-            PETRA_OPTION("output", "DIR", output, "where files go (default: run.output/run.name of the config)"),
+            PETRA_OPTION("output", "DIR", output,
+                         "where files go, a folder of the sweep's own (default: in run.output of the base a folder\n"
+                         "                   named as the grid's file; with config: {...} run.output/run.name)"),
             PETRA_OPTION("jobs", "N", jobs,
                          "so many cells at once (default 1); 0: runs none and sums up what is there"),
             PETRA_OPTION("slurm", NULL, slurm,

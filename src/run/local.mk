@@ -34,6 +34,7 @@ libpetra_a_SOURCES += \
 	src/run/profile_alone.c \
 	src/run/profile_link.c \
 	src/run/profile_measure.c \
+	src/run/profile_spread.c \
 	src/run/rank_links.c src/run/rank_links.h \
 	src/run/rank_times.c src/run/rank_times.h \
 	src/run/ranks.c src/run/ranks.h \

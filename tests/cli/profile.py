@@ -13,11 +13,46 @@ OPTIONS = ["--set", "profile.repetitions=3", "--set", "profile.warmup=1"]
 MODEL = ["--set", "cluster.cost.model=profile", "--set", "cluster.cost.profile=p.h5"]
 
 
+def median_is_above_0(part):
+    return part[0] < float("inf")
+
+
 def nanoseconds(*seconds):
     return round(1e9 * sum(seconds))
 
 
+# What is told of the times that scatter most; a machine that others use too has such.
+UNSURE = re.compile(r"petra: warning: stage (\d+) \((\S+)\), (\w+): the quartiles lie (?:(\d+) % of the median apart|further apart than "
+                    r"the median)(?: \((\d+) more parts above 50 %\))?, so that the costs are unsure; expected a quiet machine, or more "
+                    r"repetitions than profile.repetitions: (\d+)\n")
+
+
 class Profile(ProgramTest):
+    def good(self, *arguments, **options):
+        if arguments[0] != "profile":
+            return super().good(*arguments, **options)
+        code, out, error = self.run_petra(*arguments, **options)
+        self.unsure = UNSURE.findall(error)
+        self.assertEqual(code, 0, f"{arguments}: {error}")
+        self.assertNotIn("petra: ", UNSURE.sub("", error), arguments)
+        return out
+
+    def test_warns_of_large_spreads(self):
+        stages = self.profile("--set", "profile.repetitions=5")["stages"]
+        wide = []
+        for stage in stages:
+            whole = sum(stage[part]["median_s"] for part in PARTS[:3])
+            for part in PARTS:
+                apart, median = stage[part]["quartile3_s"] - stage[part]["quartile1_s"], stage[part]["median_s"]
+                if apart > 0.5 * median and apart > 0.05 * whole:
+                    wide.append((apart / median if median > 0 else float("inf"), str(stage["stage"]), stage["name"], part))
+        if not wide:
+            self.assertEqual(self.unsure, [])
+            return
+        most = max(wide)
+        self.assertEqual(self.unsure, [(*most[1:], f"{100 * most[0]:.0f}" if median_is_above_0(most) else "",
+                                        str(len(wide) - 1) if len(wide) > 1 else "", "5")])
+
     def profile(self, *arguments):
         return self.good_json("profile", "small.yaml", *OPTIONS, "--output", "p.h5", *arguments)
 
