@@ -221,19 +221,16 @@ static petra_status print_table(const profiling *p, const petra_profile_about *a
 /* One line, where another measurement would come out otherwise. */
 static void warn_of_spread(const profiling *p) {
   const petra_profile_unsure unsure = petra_profile_find_unsure(&p->profile);
+  const petra_spread *spread = &p->profile.stage[unsure.stage].part[unsure.part];
   petra_stage_summary summary;
-  char apart[48] = "further apart than the median", others[48] = "";
   if (unsure.count == 0)
     return;
   petra_plan_stage_summary(&p->plan, unsure.stage, &summary);
-  if (unsure.count > 1)
-    snprintf(others, sizeof others, " (%d more parts above 50 %%)", unsure.count - 1);
-  if (isfinite(unsure.over_median))
-    snprintf(apart, sizeof apart, "%.0f %% of the median apart", 100 * unsure.over_median);
   petra_log(PETRA_LOG_WARNING,
-            "stage %d (%s), %s: the quartiles lie %s%s, so that the costs are unsure; expected a "
-            "quiet machine, or more repetitions than profile.repetitions: %lld",
-            unsure.stage + 1, summary.name, petra_profile_part_name(unsure.part), apart, others,
+            "stage %d (%s), %s: quartiles of %.3g and %.3g ms around a median of %.3g ms (%d part%s of stages so "
+            "unsure); expected a quiet machine, or more repetitions than profile.repetitions: %lld",
+            unsure.stage + 1, summary.name, petra_profile_part_name(unsure.part), 1e3 * spread->quartile1,
+            1e3 * spread->quartile3, 1e3 * spread->median, unsure.count, unsure.count == 1 ? "" : "s",
             (long long)p->config->profile.repetitions);
 }
 

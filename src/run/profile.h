@@ -28,9 +28,8 @@ petra_status petra_profile_measure_link(const petra_plan *plan, petra_backend *b
  * a microbatch (F and B with reconstruction, medians): their costs would come out otherwise another time. */
 typedef struct petra_profile_unsure {
   int count; /* of such parts; 0: none, and nothing below is set */
-  int stage; /* from 0, and part, of the one whose quartiles are the farthest apart */
+  int stage; /* from 0, and part, of the one whose quartiles are the farthest apart over what the stage takes */
   petra_profile_part part;
-  double over_median; /* its interquartile range over its median; INFINITY: that is not above 0 */
 } petra_profile_unsure;
 petra_profile_unsure petra_profile_find_unsure(const petra_profile *profile);
 
