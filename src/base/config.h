@@ -39,7 +39,15 @@ typedef enum {
   PETRA_COST_PROFILE,
   PETRA_COST_MEASURED
 } petra_cost_model;
-typedef enum { PETRA_COST_A100, PETRA_COST_H100, PETRA_COST_H200, PETRA_COST_CPU_CORE } petra_cost_device;
+typedef enum {
+  PETRA_COST_A100,
+  PETRA_COST_A100_40,
+  PETRA_COST_A100_80,
+  PETRA_COST_H100,
+  PETRA_COST_H200,
+  PETRA_COST_V100,
+  PETRA_COST_CPU_CORE
+} petra_cost_device;
 typedef enum { PETRA_COST_FP32, PETRA_COST_TF32, PETRA_COST_BF16 } petra_cost_arithmetic;
 enum { PETRA_COST_ARITHMETICS = PETRA_COST_BF16 + 1 };
 typedef enum { PETRA_HEAD_PRESET, PETRA_HEAD_FUSED, PETRA_HEAD_SPLIT } petra_head_choice; /* method.head */
@@ -60,6 +68,17 @@ static inline int64_t petra_buffered_version(int64_t microbatch, int64_t accumul
 /* What a stage keeps of a microbatch between its forward and its backward; preset: as method.name has it. */
 typedef enum { PETRA_KEEP_PRESET, PETRA_KEEP_GRAPH, PETRA_KEEP_INPUT, PETRA_KEEP_NOTHING } petra_keep;
 typedef enum { PETRA_LINK_FIFO, PETRA_LINK_FAIR } petra_link_sharing;
+typedef enum {
+  PETRA_LINK_NONE,
+  PETRA_LINK_NVLINK3,
+  PETRA_LINK_NVLINK4,
+  PETRA_LINK_PCIE4_X16,
+  PETRA_LINK_PCIE5_X16,
+  PETRA_LINK_10GBE,
+  PETRA_LINK_100GBE,
+  PETRA_LINK_IB_NDR,
+  PETRA_LINK_WAN
+} petra_link_preset_choice; /* cluster.link.preset */
 typedef enum {
   PETRA_JITTER_NONE,
   PETRA_JITTER_NORMAL,
@@ -194,6 +213,7 @@ typedef struct petra_config {
     } cost;
     petra_real_list speeds; /* of the devices, relative to the costs; none: all 1 */
     struct {
+      petra_link_preset_choice preset; /* where the two below come from; those it was overridden with stand there */
       double latency_s, bandwidth_Bps; /* bandwidth 0: infinite */
       petra_link_sharing sharing;
     } link;
@@ -221,10 +241,12 @@ typedef struct petra_config {
   struct {
     int64_t warmup, repetitions; /* microbatches: before the measurement, measured */
   } profile;
+  bool *fresh;   /* for each key whether the present layer has set it (config_document.h); private */
   char **labels; /* for each key what its error lines begin with ("FILE:LINE: key"), NULL at its default; private */
 } petra_config;
 
-/* Reads `path` ("-": standard input; NULL: nothing, all defaults), then applies `sets` in order, each
+/* Reads `path` ("-": standard input; NULL: nothing, all defaults), before it the file that it names as its `base` (relative to
+ * its own folder), which may name another; then applies `sets` in order, each
  * "key.path=VALUE" with VALUE as YAML. Fails with PETRA_IO (unreadable), PETRA_CONFIG (anything wrong in it, one line
  * "FILE:LINE: key: what is wrong, what was expected" or "--set key=...: ...") or PETRA_NO_MEMORY. */
 petra_status petra_config_load(const char *path, const char *const *sets, int set_count, petra_config **out);

@@ -36,11 +36,10 @@ static const char *const transports[] = {
 static const char *const cost_models[] = {
     [PETRA_COST_UNIT] = "unit",       [PETRA_COST_CONSTANT] = "constant", [PETRA_COST_ROOFLINE] = "roofline",
     [PETRA_COST_PROFILE] = "profile", [PETRA_COST_MEASURED] = "measured", NULL};
-static const char *const cost_devices[] = {[PETRA_COST_A100] = "a100",
-                                           [PETRA_COST_H100] = "h100",
-                                           [PETRA_COST_H200] = "h200",
-                                           [PETRA_COST_CPU_CORE] = "cpu-core",
-                                           NULL};
+static const char *const cost_devices[] = {[PETRA_COST_A100] = "a100",         [PETRA_COST_A100_40] = "a100-40",
+                                           [PETRA_COST_A100_80] = "a100-80",   [PETRA_COST_H100] = "h100",
+                                           [PETRA_COST_H200] = "h200",         [PETRA_COST_V100] = "v100",
+                                           [PETRA_COST_CPU_CORE] = "cpu-core", NULL};
 static const char *const cost_arithmetics[] = {
     [PETRA_COST_FP32] = "fp32", [PETRA_COST_TF32] = "tf32", [PETRA_COST_BF16] = "bf16", NULL};
 static const char *const heads[] = {
@@ -63,6 +62,16 @@ static const char *const predictions[] = {[PETRA_PREDICTION_NONE] = "none",
                                           [PETRA_PREDICTION_VELOCITY] = "velocity",
                                           [PETRA_PREDICTION_DIFFERENCE] = "difference",
                                           NULL};
+static const char *const link_presets[] = {[PETRA_LINK_NONE] = "none",
+                                           [PETRA_LINK_NVLINK3] = "nvlink3",
+                                           [PETRA_LINK_NVLINK4] = "nvlink4",
+                                           [PETRA_LINK_PCIE4_X16] = "pcie4-x16",
+                                           [PETRA_LINK_PCIE5_X16] = "pcie5-x16",
+                                           [PETRA_LINK_10GBE] = "10gbe",
+                                           [PETRA_LINK_100GBE] = "100gbe",
+                                           [PETRA_LINK_IB_NDR] = "ib-ndr",
+                                           [PETRA_LINK_WAN] = "wan",
+                                           NULL};
 static const char *const sharings[] = {[PETRA_LINK_FIFO] = "fifo", [PETRA_LINK_FAIR] = "fair", NULL};
 static const char *const jitters[] = {
     [PETRA_JITTER_NONE] = "none",   [PETRA_JITTER_NORMAL] = "normal",           [PETRA_JITTER_LOGNORMAL] = "lognormal",
@@ -209,10 +218,11 @@ const petra_config_key petra_config_keys[] = {
     REAL(cluster.cost.reconstruct_s, "1", 0, 1e6, NONE, "seconds of a reconstruction or recomputation"),
     REAL(cluster.cost.weight_gradient_s, "1", 0, 1e6, NONE, "the part of backward_s that a weight-gradient action takes where the program splits it off"),
     REAL(cluster.cost.update_s, "0", 0, 1e6, NONE, "seconds of an update"),
-    CHOICE(cluster.cost.device, "a100", cost_devices, "roofline: the device whose peak rates the costs of every stage are computed from"),
+    CHOICE(cluster.cost.device, "a100", cost_devices, "roofline: the device (table below) whose peak rates the costs of every stage are computed from"),
     CHOICE(cluster.cost.arithmetic, "fp32", cost_arithmetics, "roofline: arithmetic of convolutions and matrix products, which sets their peak; tensors have 4 bytes an element in each"),
     STRING(cluster.cost.profile, "\"\"", NONE, "profile: the file that `petra profile` wrote for this model, batch and precision"),
     REALS(cluster.speeds, "[]", 1e-6, 1e6, "speed of each device, by which the costs of its stages are divided: one number a device; [] means 1 for all"),
+    CHOICE(cluster.link.preset, "none", link_presets, "a link by name (table below): its latency_s and bandwidth_Bps, unless they stand in the same file or, as this key, in a --set; none: no latency, infinite bandwidth"),
     REAL(cluster.link.latency_s, "0", 0, 1e6, NONE, "seconds between the end of a transmission and its arrival; overlaps with the next one"),
     REAL(cluster.link.bandwidth_Bps, "0", 0, 1e18, NONE, "bytes per second of each link between neighbouring devices, per direction; 0: infinite"),
     CHOICE(cluster.link.sharing, "fifo", sharings, "transmissions on a link or card: fifo: one after the other; fair: at once, with max-min fair rates"),

@@ -207,6 +207,7 @@ petra_status petra_grid_load(const char *path, petra_grid **out) {
   petra_status status;
   PETRA_TRY(petra_allocate(&grid, 1, sizeof *grid));
   PETRA_TRY_GOTO(status, petra_duplicate_string(&grid->file, strcmp(path, "-") == 0 ? "standard input" : path), fail);
+  PETRA_TRY_GOTO(status, petra_duplicate_string(&grid->path, path), fail);
   PETRA_TRY_GOTO(status, load(grid, path), fail);
   PETRA_TRY_GOTO(status, count_cells(grid), fail);
   PETRA_TRY_GOTO(status, check_keys(grid), fail);
@@ -224,6 +225,7 @@ void petra_grid_destroy(petra_grid *grid) {
   if (!grid)
     return;
   petra_grid_release(grid);
+  petra_free(grid->path);
   petra_free(grid->file);
   petra_free(grid);
 }
@@ -295,6 +297,7 @@ static petra_status apply_cell(const petra_grid *grid, int cell, const petra_con
   const petra_grid_value *value;
   for (int i = 0; (value = value_at(grid, cell, i)); i++)
     PETRA_TRY(petra_config_apply_key(to, value->key, value->node));
+  PETRA_TRY(petra_config_end_layer(to->config));
   write_name(grid, cell, true, name);
   petra_free(to->config->run.name);
   to->config->run.name = NULL;
@@ -310,9 +313,10 @@ petra_status petra_grid_config(const petra_grid *grid, int cell, const char *con
   if (grid->base)
     PETRA_TRY_GOTO(status, petra_config_apply_text(to.config, &(petra_config_text){.path = grid->base}), fail);
   else
-    PETRA_TRY_GOTO(status, petra_config_apply_section(&to, "", grid->config, grid->config_line), fail);
-  for (int i = 0; i < set_count; i++)
-    PETRA_TRY_GOTO(status, petra_config_apply_set(to.config, sets[i]), fail);
+    PETRA_TRY_GOTO(
+        status, petra_config_apply_root(&to, &(petra_config_file){.path = grid->path}, grid->config, grid->config_line),
+        fail);
+  PETRA_TRY_GOTO(status, petra_config_apply_sets(to.config, sets, set_count), fail);
   if (cell >= 0)
     PETRA_TRY_GOTO(status, apply_cell(grid, cell, &to), fail);
   *out = to.config;
