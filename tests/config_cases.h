@@ -11,6 +11,7 @@ static const char defaults[] = "run:\n"
                                "  max_microbatches: 0\n"
                                "  eval_every: 1\n"
                                "  checkpoint_every: 1\n"
+                               "  keep: last\n"
                                "  drain: auto\n"
                                "  keep_checkpoint: false\n"
                                "  trace_actions: false\n"
@@ -140,6 +141,7 @@ static const char changed[] =
     "  max_microbatches: 7\n"
     "  eval_every: 0\n"
     "  checkpoint_every: 6\n"
+    "  keep: best\n"
     "  drain: false\n"
     "  keep_checkpoint: true\n"
     "  trace_actions: true\n"
@@ -378,7 +380,7 @@ static const struct {
     {"zzz: 1", ":1: zzz: ", "profile (or base)"},
     {"run: {}\nbase: [a]", ":2: base: ", "a list; expected the file of a config"},
     {"base:\n", ":1: base: ", "no value"},
-    {"base: no/such.yaml\nbase: b.yaml", ":1: base: ", "no/such.yaml cannot be read: No such file or directory"},
+    {"base: no/such.yaml", ":1: base: ", "no/such.yaml cannot be read: No such file or directory"},
     {"base: /", ":1: base: ", "/ cannot be read: Is a directory"},
     {"base: '-'", ":1: base: ", "standard input; expected the file of a config"},
     {"base: \"a\\0b\"", ":1: base: ", "NUL"},

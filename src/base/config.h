@@ -11,6 +11,7 @@
 
 /* Choices: the order is that of the strings in config_keys.c. */
 typedef enum { PETRA_MODE_EMULATE, PETRA_MODE_EXECUTE } petra_run_mode;
+typedef enum { PETRA_KEEP_LAST, PETRA_KEEP_BEST } petra_keep_weights; /* run.keep */
 typedef enum { PETRA_DRAIN_AUTO, PETRA_DRAIN_TRUE, PETRA_DRAIN_FALSE } petra_drain;
 typedef enum {
   PETRA_SET_CIFAR10,
@@ -127,6 +128,7 @@ typedef struct petra_config {
     int64_t eval_every;       /* epochs between evaluations; 0: never */
     int64_t checkpoint_every; /* epochs between checkpoints; 0: none */
     bool keep_checkpoint;     /* when the run is complete */
+    petra_keep_weights keep;  /* which weights weights.h5 has in the end */
     petra_drain drain;
     bool trace_actions;
   } run;
