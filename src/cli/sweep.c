@@ -150,7 +150,8 @@ const petra_command petra_command_sweep = {
     .arguments = "GRID.yaml [--set KEY=VALUE]... [--output DIR] [--jobs N] [--slurm] [--cell N] [--json] [--quiet]",
     .help = "Runs every cell of a grid with petra train or petra simulate, each as a process of its own in DIR/CELL, "
             "and writes\n"
-            "DIR/summary.csv and DIR/summary.json: mean and 95 % interval over the seeds of each combination. A grid:\n"
+            "DIR/summary.csv and DIR/summary.json: mean, deviation and 95 % interval over the seeds of each combination. A "
+            "grid:\n"
             "  base: config.yaml              (or config: {...}; a relative file is one beside the grid)\n"
             "  command: train                 (or simulate)\n"
             "  axes: {method.name: [petra, backprop], method.accumulate: [1, 4]}\n"
