@@ -420,7 +420,8 @@ START_TEST(presets_of_links) {
     petra_config_destroy(c);
   }
   for (int p = 1; p < petra_link_preset_count(); p++) {
-    const petra_link_preset *link = petra_link_preset_of((petra_link_preset_choice)p);
+    const petra_link_preset *link = petra_link_preset_of(p);
+    ck_assert_str_eq(link->name, petra_config_choice_name("cluster.link.preset", p));
     ck_assert(link->latency_s > 0 && link->bandwidth_Bps > 0 && *link->latency_source && *link->bandwidth_source);
   }
   ck_assert_str_eq(petra_config_choice_name("cluster.link.preset", petra_link_preset_count()), "?");

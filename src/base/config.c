@@ -179,7 +179,7 @@ petra_status petra_config_end_layer(petra_config *config) {
   const int preset = petra_config_key_find("cluster.link.preset"),
             latency = petra_config_key_find("cluster.link.latency_s"),
             bandwidth = petra_config_key_find("cluster.link.bandwidth_Bps");
-  const petra_link_preset *link = petra_link_preset_of(config->cluster.link.preset);
+  const petra_link_preset *link = petra_link_preset_of((int)config->cluster.link.preset);
   const bool chosen = config->fresh[preset];
   if (chosen && !config->fresh[latency]) {
     config->cluster.link.latency_s = link->latency_s;

@@ -29,8 +29,8 @@ void petra_presets_print(bool markdown, FILE *out) {
         "| link | `bandwidth_Bps` | source | `latency_s` | source |\n|---|---|---|---|---|\n",
         out);
   for (int p = 1; p < petra_link_preset_count(); p++) { /* 0: none */
-    const petra_link_preset *link = petra_link_preset_of((petra_link_preset_choice)p);
-    fprintf(out, "| %s | %g | %s | %g | %s |\n", petra_config_choice_name("cluster.link.preset", p),
-            link->bandwidth_Bps, link->bandwidth_source, link->latency_s, link->latency_source);
+    const petra_link_preset *link = petra_link_preset_of(p);
+    fprintf(out, "| %s | %g | %s | %g | %s |\n", link->name, link->bandwidth_Bps, link->bandwidth_source,
+            link->latency_s, link->latency_source);
   }
 }

@@ -148,18 +148,19 @@ const petra_command petra_command_sweep = {
     .name = "sweep",
     .summary = "runs a grid of configs, axes times seeds, and sums it up; can be resumed",
     .arguments = "GRID.yaml [--set KEY=VALUE]... [--output DIR] [--jobs N] [--slurm] [--cell N] [--json] [--quiet]",
-    .help = "Runs every cell of a grid with petra train or petra simulate, each as a process of its own in DIR/CELL, "
-            "and writes\n"
-            "DIR/summary.csv and DIR/summary.json: mean, deviation and 95 % interval over the seeds of each combination. A "
-            "grid:\n"
-            "  base: config.yaml              (or config: {...}; a relative file is one beside the grid)\n"
-            "  command: train                 (or simulate)\n"
-            "  axes: {method.name: [petra, backprop], method.accumulate: [1, 4]}\n"
-            "  rows: [{name: small, set: {model.width: 8}}, ...]\n"
-            "  seeds: [1, 2, 3]\n"
-            "All cells are checked before any of them runs. Complete cells are not run again; others are, from their\n"
-            "checkpoint where there is one. A complete cell of another config is an error. --set overrides a key of "
-            "every cell.\n",
+    .help =
+        "Runs every cell of a grid with petra train or petra simulate, each as a process of its own in DIR/CELL, "
+        "and writes\n"
+        "DIR/summary.csv and DIR/summary.json: mean, deviation and 95 % interval over the seeds of each combination. A "
+        "grid:\n"
+        "  base: config.yaml              (or config: {...}; a relative file is one beside the grid)\n"
+        "  command: train                 (or simulate)\n"
+        "  axes: {method.name: [petra, backprop], method.accumulate: [1, 4]}\n"
+        "  rows: [{name: small, set: {model.width: 8}}, ...]\n"
+        "  seeds: [1, 2, 3]\n"
+        "All cells are checked before any of them runs. Complete cells are not run again; others are, from their\n"
+        "checkpoint where there is one. A complete cell of another config is an error. --set overrides a key of "
+        "every cell.\n",
     .takes_config = true,
     .options =
         (const petra_option[]){

@@ -58,7 +58,7 @@ static void print_rate(const char *what, double bytes_per_s, FILE *out) {
 
 /* Where the two figures come from, if not from the config's own numbers. */
 static void print_preset(const petra_config *config, FILE *out) {
-  const petra_link_preset *link = petra_link_preset_of(config->cluster.link.preset);
+  const petra_link_preset *link = petra_link_preset_of((int)config->cluster.link.preset);
   if (config->cluster.link.preset == PETRA_LINK_NONE)
     return;
   const bool latency = config->cluster.link.latency_s == link->latency_s,
