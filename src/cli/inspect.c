@@ -397,10 +397,10 @@ const petra_command petra_command_inspect = {
     .name = "inspect",
     .summary = "prints the stages of a config, or the summary of a run",
     .arguments = "CONFIG.yaml|RUN.h5|DIR [--set KEY=VALUE]... [--memory paper|strict] [--image-size N] [--json]",
-    .help =
-        "Of a config: the table of stages with shapes, parameters, FLOPs, message sizes and delays, and what a run takes\n"
-        "(time with a profile, memory, disk); no data is read.\n"
-        "Of a run (its folder or its run.h5, also while it goes on): what it is, its epochs, its peak memory.\n",
+    .help = "Of a config: the table of stages with shapes, parameters, FLOPs, message sizes and delays, and what a run "
+            "takes\n"
+            "(time with a profile, memory, disk); no data is read.\n"
+            "Of a run (its folder or its run.h5, also while it goes on): what it is, its epochs, its peak memory.\n",
     .takes_config = true,
     .options =
         (const petra_option[]){
