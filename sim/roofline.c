@@ -5,18 +5,28 @@
 #include <math.h>
 #include <string.h>
 
-/* FLOP/s and B/s. Sources: the vendor's data sheets.
- * a100: NVIDIA A100 80GB SXM, data sheet of June 2021: FP32 19.5 T, TF32 156 T, BF16 312 T, 2,039 GB/s.
- * h100: NVIDIA H100 SXM, data sheet: FP32 67 T, 3.35 TB/s; TF32 989.4 T and BF16 1,978.9 T are with sparsity,
- * dense is half. h200: NVIDIA H200 SXM, data sheet: arithmetic as h100, 4.8 TB/s. cpu-core: no product but an
- * assumption: 2.5 GHz, 8 fp32 lanes (AVX2) and 2 units of fused multiply-add (2 FLOPs), 80 G, and one channel of
- * DDR4-3200 (JEDEC JESD79-4: 3,200 M transfers of 8 bytes a second, 25.6 GB/s). */
+#define A100_80 "NVIDIA A100 80GB SXM, data sheet of June 2021"
+#define HOPPER "half of what it states with sparsity"
+
+/* FLOP/s and B/s. */
 static const petra_device_peaks devices[] = {
-    {"a100", {19.5e12, 156e12, 312e12}, 19.5e12, 2.039e12},
-    {"h100", {67e12, 494.7e12, 989.4e12}, 67e12, 3.35e12},
-    {"h200", {67e12, 494.7e12, 989.4e12}, 67e12, 4.8e12},
-    {"cpu-core", {80e9, 0, 0}, 80e9, 25.6e9},
+    {"a100", {19.5e12, 156e12, 312e12}, 19.5e12, 2.039e12, A100_80},
+    {"a100-40", {19.5e12, 156e12, 312e12}, 19.5e12, 1.555e12, "NVIDIA A100 40GB SXM, data sheet of June 2021"},
+    {"a100-80", {19.5e12, 156e12, 312e12}, 19.5e12, 2.039e12, A100_80},
+    {"h100", {67e12, 494.7e12, 989.4e12}, 67e12, 3.35e12, "NVIDIA H100 SXM, data sheet; tf32 and bf16: " HOPPER},
+    {"h200", {67e12, 494.7e12, 989.4e12}, 67e12, 4.8e12, "NVIDIA H200 SXM, data sheet; tf32 and bf16: " HOPPER},
+    {"v100", {15.7e12, 0, 0}, 15.7e12, 0.9e12, "NVIDIA V100 SXM2, data sheet; its matrix units have fp16 alone"},
+    {"cpu-core",
+     {80e9, 0, 0},
+     80e9,
+     25.6e9,
+     "assumption, no product: 2.5 GHz, 8 fp32 lanes (AVX2), 2 units of fused multiply-add (2 FLOPs); one channel of "
+     "DDR4-3200 (JEDEC JESD79-4: 3,200 M transfers of 8 bytes a second)"},
 };
+
+const petra_device_peaks *petra_device_peaks_at(int index) {
+  return index < (int)(sizeof devices / sizeof *devices) ? &devices[index] : NULL;
+}
 
 petra_status petra_device_peaks_find(const char *name, const petra_device_peaks **out) {
   for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
@@ -24,7 +34,8 @@ petra_status petra_device_peaks_find(const char *name, const petra_device_peaks 
       *out = &devices[i];
       return PETRA_OK;
     }
-  return petra_fail(PETRA_CONFIG, "roofline: no device '%s'; expected a100, h100, h200 or cpu-core", name);
+  return petra_fail(PETRA_CONFIG,
+                    "roofline: no device '%s'; expected a100, a100-40, a100-80, h100, h200, v100 or cpu-core", name);
 }
 
 petra_status petra_roofline_kernel(const petra_device_peaks *device, petra_cost_arithmetic arithmetic,

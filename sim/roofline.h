@@ -19,9 +19,13 @@ typedef struct petra_device_peaks {
                                              units */
   double vector_flops;                         /* FLOP/s of elementwise kernels, fp32 */
   double bandwidth_Bps;                        /* of the device's memory */
+  const char *source;
 } petra_device_peaks;
 
-/* The device of that name: a100, h100, h200, cpu-core. PETRA_CONFIG with the list of names otherwise. */
+/* The devices that cluster.cost.device has, from 0; NULL where there is none with that number. */
+const petra_device_peaks *petra_device_peaks_at(int index);
+
+/* The device of that name. PETRA_CONFIG with the list of names otherwise. */
 petra_status petra_device_peaks_find(const char *name, const petra_device_peaks **out);
 
 /* max(FLOPs / peak, bytes / bandwidth) in seconds. PETRA_CONFIG if the device has no units for the

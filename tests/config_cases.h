@@ -11,6 +11,7 @@ static const char defaults[] = "run:\n"
                                "  max_microbatches: 0\n"
                                "  eval_every: 1\n"
                                "  checkpoint_every: 1\n"
+                               "  keep: last\n"
                                "  drain: auto\n"
                                "  keep_checkpoint: false\n"
                                "  trace_actions: false\n"
@@ -114,6 +115,7 @@ static const char defaults[] = "run:\n"
                                "    ahead: 0\n"
                                "  speeds: []\n"
                                "  link:\n"
+                               "    preset: none\n"
                                "    latency_s: 0\n"
                                "    bandwidth_Bps: 0\n"
                                "    sharing: fifo\n"
@@ -150,6 +152,7 @@ static const char changed[] =
     "  max_microbatches: 7\n"
     "  eval_every: 0\n"
     "  checkpoint_every: 6\n"
+    "  keep: best\n"
     "  drain: false\n"
     "  keep_checkpoint: true\n"
     "  trace_actions: true\n"
@@ -253,6 +256,7 @@ static const char changed[] =
     "    ahead: 3\n"
     "  speeds: [1, 0.5, 1e-06, 1000000]\n"
     "  link:\n"
+    "    preset: wan\n"
     "    latency_s: 1e-06\n"
     "    bandwidth_Bps: 12500000000\n"
     "    sharing: fair\n"
@@ -284,7 +288,7 @@ static const struct {
     {"run:\n  epochs: 1.5\n", ":2: run.epochs: ", "'1.5' is not an integer; expected an integer, 1 .. 1000000"},
     {"cluster: {cost: {model: roof}}",
      ":1: cluster.cost.model: ", "unit, constant, roofline, profile, measured or kernels"},
-    {"cluster: {cost: {device: a10}}", ":1: cluster.cost.device: ", "a100, h100, h200 or cpu-core"},
+    {"cluster: {cost: {device: a10}}", ":1: cluster.cost.device: ", "h100, h200, v100 or cpu-core"},
     {"cluster: {cost: {arithmetic: fp16}}", ":1: cluster.cost.arithmetic: ", "fp32, tf32 or bf16"},
     {"probe: {per_epoch: -1}", ":1: probe.per_epoch: ", "expected an integer, 0 .. 1000000"},
     {"probe: {gradients: 1}", ":1: probe.gradients: ", "expected true or false"},
@@ -364,6 +368,7 @@ static const struct {
     {"cluster: {engines: 3}", ":1: cluster.engines: ", "1 .. 2"},
     {"cluster:\n  cost:\n    forward_s: 1000001", ":3: cluster.cost.forward_s: ", "0 .. 1000000"},
     {"cluster:\n  stages: -1", ":2: cluster.stages: ", "0 .. 100000"},
+    {"cluster: {link: {preset: nvlink5}}", ":1: cluster.link.preset: ", "expected none, nvlink3, nvlink4, pcie4-x16"},
     {"cluster: {link: {latency_s: -1}}", ":1: cluster.link.latency_s: ", "0 .. 1000000"},
     {"cluster: {link: {bandwidth_Bps: .nan}}", ":1: cluster.link.bandwidth_Bps: ", "a number"},
     {"cluster: {link: {sharing: lifo}}", ":1: cluster.link.sharing: ", "fifo or fair"},
@@ -401,6 +406,14 @@ static const struct {
     {"modle: {}", ":1: modle: ", "did you mean model?"},
     {"cluster: {cost: {mode: unit}}", ":1: cluster.cost.mode: ", "did you mean cluster.cost.model?"},
     {"{run: {}, zzz: 1}", ":1: zzz: ", "unknown key; expected one of run, data, model, stages"},
+    {"zzz: 1", ":1: zzz: ", "profile (or base)"},
+    {"run: {}\nbase: [a]", ":2: base: ", "a list; expected the file of a config"},
+    {"base:\n", ":1: base: ", "no value"},
+    {"base: no/such.yaml", ":1: base: ", "no/such.yaml cannot be read: No such file or directory"},
+    {"base: /", ":1: base: ", "/ cannot be read: Is a directory"},
+    {"base: '-'", ":1: base: ", "standard input; expected the file of a config"},
+    {"base: \"a\\0b\"", ":1: base: ", "NUL"},
+    {"base: /dev/null\nbase: /dev/null", ":2: base: ", "twice"},
     {"run.epochs: 5", ":1: run.epochs: ", "a key with a dot"},
     {"<<: {run: {}}", ":1: <<: ", "unknown key"},
     {"'': 1", ":1: ''", "unknown key"},

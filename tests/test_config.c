@@ -1,10 +1,12 @@
 /* The config: what it reads, what it refuses and with which line, what it prints. */
 #include "base/config_keys.h"
+#include "base/link_presets.h"
 #include "base/mem.h"
 #include "config_cases.h"
 #include "harness.h"
 
 #include <inttypes.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* A file of the running process only, so that tests can run side by side. */
@@ -320,6 +322,127 @@ START_TEST(later_failures_name_the_place) {
 END_TEST
 
 /* Each key alone at another value: a difference to those who ask for roles from its own on, and to no one else. */
+/* Files in a folder of the running process. */
+static void write_file(const char *name, const char *text) {
+  char path[96];
+  snprintf(path, sizeof path, "%s.d/%s", scratch_path(), name);
+  FILE *file = fopen(path, "w");
+  ck_assert_ptr_nonnull(file);
+  fputs(text, file);
+  fclose(file);
+}
+
+static const char *in_folder(const char *name) {
+  static char path[96];
+  snprintf(path, sizeof path, "%s.d/%s", scratch_path(), name);
+  return path;
+}
+
+static void make_folders(void) {
+  ck_assert_int_eq(mkdir(in_folder(""), 0777), 0);
+  ck_assert_int_eq(mkdir(in_folder("sub"), 0777), 0);
+}
+
+static void remove_folders(void) {
+  static const char *const names[] = {"sub/first.yaml", "second.yaml", "third.yaml", "many.yaml", "sub", ""};
+  for (int i = 0; i < HARNESS_COUNT(names); i++)
+    remove(in_folder(names[i]));
+}
+
+/* A file overrides its base key by key; a base is found beside the file that names it; lines keep their files. */
+START_TEST(bases) {
+  static const char *const sets[] = {"run.seed=9"};
+  petra_config *c = NULL;
+  char expected[192];
+  make_folders();
+  write_file("sub/first.yaml", "# a comment\nbase: ../second.yaml\nrun: {seed: 3, epochs: 4}\nlr: {milestones: [1]}\n");
+  write_file("second.yaml", "run: {epochs: 5, name: b}\nbase: third.yaml\nlr:\n  milestones: [2, 3]\n");
+  write_file("third.yaml", "data: {batch: 6,\n  limit: 7}\nrun: {name: c}\n");
+  harness_clear();
+  ck_assert_msg(petra_config_load(in_folder("sub/first.yaml"), sets, 1, &c) == PETRA_OK, "%s", harness_line);
+  ck_assert_int_eq(harness_lines, 0);
+  ck_assert(c->run.seed == 9 && c->run.epochs == 4 && c->data.batch == 6 && c->data.limit == 7);
+  ck_assert_str_eq(c->run.name, "b");
+  ck_assert(c->lr.milestones.count == 1 && c->lr.milestones.values[0] == 1);
+  char *text = printed(c); /* whole: no base is left */
+  ck_assert_ptr_null(strstr(text, "base"));
+  ck_assert_ptr_nonnull(strstr(text, "  batch: 6\n"));
+  free(text);
+  petra_config_fail(c, "data.limit", "x");
+  snprintf(expected, sizeof expected, "%s.d/sub/../third.yaml:2: data.limit: x", scratch_path());
+  ck_assert_str_eq(harness_line, expected);
+  petra_config_fail(c, "data.workers", "x");
+  snprintf(expected, sizeof expected, "%s.d/sub/first.yaml: data.workers (default): x", scratch_path());
+  ck_assert_str_eq(harness_line, expected);
+  petra_config_destroy(c);
+  write_file("third.yaml", "run: {name: c}\n\ndata: {batch: x}\n");
+  ck_assert_int_eq(petra_config_load(in_folder("second.yaml"), NULL, 0, &c), PETRA_CONFIG);
+  ck_assert_logged("third.yaml:3: data.batch: 'x' is not an integer");
+  remove_folders();
+}
+END_TEST
+
+START_TEST(bases_that_have_no_end) {
+  petra_config *c = NULL;
+  char expected[512], folder[80];
+  make_folders();
+  snprintf(folder, sizeof folder, "%s.d", scratch_path());
+  write_file("sub/first.yaml", "base: ../second.yaml\n");
+  write_file("second.yaml", "run: {}\nbase: sub/first.yaml\n");
+  harness_clear();
+  ck_assert_int_eq(petra_config_load(in_folder("second.yaml"), NULL, 0, &c), PETRA_CONFIG);
+  snprintf(expected, sizeof expected,
+           "%s/sub/first.yaml:1: base: a cycle: %s/second.yaml -> %s/sub/first.yaml -> %s/sub/../second.yaml; expected "
+           "a file that is not among them",
+           folder, folder, folder, folder);
+  ck_assert_str_eq(harness_line, expected);
+  ck_assert_int_eq(harness_lines, 1);
+  write_file("third.yaml", "base: third.yaml\n");
+  ck_assert_int_eq(petra_config_load(in_folder("third.yaml"), NULL, 0, &c), PETRA_CONFIG);
+  ck_assert_logged("third.yaml:1: base: a cycle: ");
+  remove_folders();
+}
+END_TEST
+
+/* Its latency and bandwidth, unless they stand in the same file or in a --set; a later layer's preset is the one that counts. */
+START_TEST(presets_of_links) {
+  static const struct {
+    const char *text, *sets[2];
+    double latency_s, bandwidth_Bps;
+  } cases[] = {
+      {"{}", {NULL}, 0, 0},
+      {"cluster: {link: {preset: 10gbe}}", {NULL}, 20e-6, 1.25e9},
+      {"cluster: {link: {latency_s: 1, preset: 10gbe}}", {NULL}, 1, 1.25e9},
+      {"cluster: {link: {preset: 10gbe, bandwidth_Bps: 7}}", {NULL}, 20e-6, 7},
+      {"cluster: {link: {preset: 10gbe}}", {"cluster.link.bandwidth_Bps=7"}, 20e-6, 7},
+      {"cluster: {link: {latency_s: 1}}", {"cluster.link.preset=nvlink4"}, 2e-6, 450e9},
+      {"cluster: {link: {preset: 10gbe}}", {"cluster.link.latency_s=3", "cluster.link.preset=nvlink4"}, 3, 450e9},
+      {"cluster: {link: {preset: 10gbe}}", {"cluster.link.preset=none"}, 0, 0},
+  };
+  for (int i = 0; i < HARNESS_COUNT(cases); i++) {
+    const petra_config_text text = {"a.yaml", cases[i].text, strlen(cases[i].text)};
+    const int sets = cases[i].sets[0] ? cases[i].sets[1] ? 2 : 1 : 0;
+    petra_config *c = NULL, *again = NULL;
+    ck_assert_int_eq(petra_config_load_text(&text, cases[i].sets, sets, &c), PETRA_OK);
+    ck_assert_double_eq(c->cluster.link.latency_s, cases[i].latency_s);
+    ck_assert_double_eq(c->cluster.link.bandwidth_Bps, cases[i].bandwidth_Bps);
+    char *whole = printed(c); /* what a run writes says the same */
+    ck_assert_int_eq(petra_config_load_text(&(petra_config_text){"b.yaml", whole, strlen(whole)}, NULL, 0, &again),
+                     PETRA_OK);
+    ck_assert_int_eq(petra_config_compare(c, again, PETRA_ROLE_PLACE, NULL), 0);
+    free(whole);
+    petra_config_destroy(again);
+    petra_config_destroy(c);
+  }
+  for (int p = 1; p < petra_link_preset_count(); p++) {
+    const petra_link_preset *link = petra_link_preset_of(p);
+    ck_assert_str_eq(link->name, petra_config_choice_name("cluster.link.preset", p));
+    ck_assert(link->latency_s > 0 && link->bandwidth_Bps > 0 && *link->latency_source && *link->bandwidth_source);
+  }
+  ck_assert_str_eq(petra_config_choice_name("cluster.link.preset", petra_link_preset_count()), "?");
+}
+END_TEST
+
 START_TEST(configs_differ_by_key_and_role) {
   static const struct {
     const char *key;
@@ -480,6 +603,9 @@ int main(void) {
                           sets_override_in_order,
                           bad_sets_give_one_line,
                           later_failures_name_the_place,
+                          bases,
+                          bases_that_have_no_end,
+                          presets_of_links,
                           configs_differ_by_key_and_role,
                           choice_names,
                           every_allocation_may_fail,

@@ -206,7 +206,7 @@ END_TEST
 /* Rounding of a few sums of doubles of order 1. */
 #define ck_assert_seconds(found, expected) ck_assert_double_eq_tol((found), (expected), 1e-12)
 
-static const petra_device_peaks toy = {"toy", {1e3, 1e6, 0}, 1e3, 1e3};
+static const petra_device_peaks toy = {"toy", {1e3, 1e6, 0}, 1e3, 1e3, "none"};
 
 START_TEST(kernels) {
   const petra_device_peaks *a100, *h200;
@@ -333,7 +333,12 @@ START_TEST(roofline_errors) {
   still.bandwidth_Bps = 0;
   harness_clear();
   ck_assert_int_eq(petra_device_peaks_find("a1000", &device), PETRA_CONFIG);
-  ck_assert_logged("a100, h100, h200 or cpu-core");
+  ck_assert_logged("h100, h200, v100 or cpu-core");
+  for (int d = 0; d <= PETRA_COST_CPU_CORE; d++) { /* the table has every choice of the key, with its source */
+    ck_assert_int_eq(petra_device_peaks_find(petra_config_choice_name("cluster.cost.device", d), &device), PETRA_OK);
+    ck_assert(petra_device_peaks_at(d) == device && *device->source);
+  }
+  ck_assert_ptr_null(petra_device_peaks_at(PETRA_COST_CPU_CORE + 1));
   ck_assert_int_eq(petra_roofline_kernel(&toy, PETRA_COST_BF16, &kernel, &seconds), PETRA_CONFIG);
   ck_assert_logged("no peak for bf16");
   ck_assert_int_eq(petra_roofline_kernel(&still, PETRA_COST_FP32, &kernel, &seconds), PETRA_CONFIG);

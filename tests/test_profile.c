@@ -4,6 +4,7 @@
 #include "harness.h"
 #include "io/profile.h"
 #include "nn/partition.h"
+#include "run/profile.h"
 #include "run/profile_fit.h"
 #include "sim/cost.h"
 
@@ -319,8 +320,34 @@ START_TEST(rates_are_found_again) {
 }
 END_TEST
 
+/* A part counts whose quartiles are further apart than half the median, unless the stage hardly takes longer for it. */
+START_TEST(unsure_parts) {
+  petra_profile_stage stage[STAGES];
+  const petra_profile profile = {.stages = STAGES, .stage = stage};
+  const petra_spread sure = {0.5, 0.9, 1, 1.4, 3, 1.1}, wide = {0.5, 0.8, 1, 1.31, 3, 1.1},
+                     wider = {0.5, 0.5, 1, 1.6, 3, 1.1}, little = {0, 0.01, 0.02, 0.09, 1, 0.03},
+                     below = {-1, -0.5, -0.1, 0.1, 1, 0};
+  for (int j = 0; j < STAGES; j++)
+    for (int p = 0; p < PETRA_PROFILE_PARTS; p++)
+      stage[j].part[p] = sure;
+  ck_assert_int_eq(petra_profile_find_unsure(&profile).count, 0);
+  stage[0].part[PETRA_PROFILE_UPDATE] = little; /* 0.08 of 3 */
+  ck_assert_int_eq(petra_profile_find_unsure(&profile).count, 0);
+  stage[0].part[PETRA_PROFILE_FORWARD] = wide;
+  stage[1].part[PETRA_PROFILE_BACKWARD] = wider;
+  petra_profile_unsure found = petra_profile_find_unsure(&profile);
+  ck_assert(found.count == 2 && found.stage == 1 && found.part == PETRA_PROFILE_BACKWARD);
+  stage[0].part[PETRA_PROFILE_RECONSTRUCT] = below; /* a difference of two times: less apart, over less */
+  found = petra_profile_find_unsure(&profile);
+  ck_assert(found.count == 3 && found.stage == 1 && found.part == PETRA_PROFILE_BACKWARD);
+  stage[1].part[PETRA_PROFILE_BACKWARD].median = 1.9;
+  found = petra_profile_find_unsure(&profile);
+  ck_assert(found.count == 3 && found.stage == 0 && found.part == PETRA_PROFILE_RECONSTRUCT);
+}
+END_TEST
+
 int main(void) {
-  const TTest *const tests[] = {round_trip,    link_round_trip, impossible_values, broken_files,
-                                missing_parts, speeds,          balance_by_costs,  rates_are_found_again};
+  const TTest *const tests[] = {round_trip, link_round_trip,  impossible_values, broken_files,         missing_parts,
+                                speeds,     balance_by_costs, unsure_parts,      rates_are_found_again};
   return harness_run("profile", tests, HARNESS_COUNT(tests));
 }

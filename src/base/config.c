@@ -2,6 +2,7 @@
 
 #include "base/config_document.h"
 #include "base/config_value.h"
+#include "base/link_presets.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -52,14 +53,16 @@ petra_status petra_config_apply_key(const petra_config_loader *in, int index, co
     petra_config_scalar value = scalar_of(node);
     PETRA_TRY(petra_config_store(in->config, key, in->origin, &value));
   }
+  in->config->fresh[index] = true;
   return petra_config_remember(in->config, index, in->origin, line);
 }
 
 static petra_status fail_unknown(const petra_config_origin *origin, int line, const char *section, const char *path) {
   char near[PATH_BYTES], names[PETRA_CONFIG_TEXT];
   bool found = petra_config_nearest(path, near, sizeof near);
-  return petra_config_fail_at(origin, line, path, "unknown key; expected one of %s%s%s%s",
-                              petra_config_children(section, names, sizeof names), found ? "; did you mean " : "",
+  return petra_config_fail_at(origin, line, path, "unknown key; expected one of %s%s%s%s%s",
+                              petra_config_children(section, names, sizeof names),
+                              origin->file && !*section ? " (or base)" : "", found ? "; did you mean " : "",
                               found ? near : "", found ? "?" : "");
 }
 
@@ -95,64 +98,113 @@ petra_status petra_config_apply_section(const petra_config_loader *in, const cha
     const yaml_node_t *value = yaml_document_get_node(in->document, pair->value);
     char path[PATH_BYTES];
     PETRA_TRY(pair_path(in, section, key, path, sizeof path));
+    const bool base = !*section && strcmp(path, "base") == 0; /* petra_config_apply_root has read it */
     int index = petra_config_key_find(path);
-    if (index < 0 && (!*path || !petra_config_is_section(path)))
+    if (!base && index < 0 && (!*path || !petra_config_is_section(path)))
       return fail_unknown(in->origin, petra_config_line(key), section, path);
     PETRA_TRY(petra_config_check_duplicate(in->origin, in->document, node, pair, path));
     if (index >= 0)
       PETRA_TRY(petra_config_apply_key(in, index, value));
-    else
+    else if (!base)
       PETRA_TRY(petra_config_apply_section(in, path, value, petra_config_line(key)));
   }
   return PETRA_OK;
 }
 
-/* Loads one YAML document: a whole config (`index` < 0), or the value of one key. */
-static petra_status load_text(petra_config *config, const petra_config_origin *origin, int index, const char *text,
-                              size_t length) {
+static bool is_empty(const yaml_node_t *root) {
+  return !root || (root->type == YAML_SCALAR_NODE && root->data.scalar.length == 0 &&
+                   root->data.scalar.style == YAML_PLAIN_SCALAR_STYLE);
+}
+
+/* Loads the value of one key. */
+static petra_status load_value(petra_config *config, const petra_config_origin *origin, int index, const char *text) {
   yaml_document_t document;
-  PETRA_TRY(petra_config_document_load(origin, text, length, &document));
-  petra_status status;
+  PETRA_TRY(petra_config_document_load(origin, text, strlen(text), &document));
   const petra_config_loader in = {config, origin, &document};
-  yaml_node_t *root = yaml_document_get_root_node(&document);
-  bool empty = !root || (root->type == YAML_SCALAR_NODE && root->data.scalar.length == 0 &&
-                         root->data.scalar.style == YAML_PLAIN_SCALAR_STYLE);
-  if (index < 0 && empty && strcmp(origin->file, "standard input") != 0) /* petra COMMAND - </dev/null asks for it */
-    petra_log(PETRA_LOG_WARNING, "%s: holds no key; every key has its default", origin->file);
-  if (index < 0)
-    status = empty ? PETRA_OK : petra_config_apply_section(&in, "", root, petra_config_line(root));
-  else if (empty)
-    status = petra_config_fail_value(origin, 1, &petra_config_keys[index], "no value");
-  else
-    status = petra_config_apply_key(&in, index, root);
+  const yaml_node_t *root = yaml_document_get_root_node(&document);
+  petra_status status = is_empty(root) ? petra_config_fail_value(origin, 1, &petra_config_keys[index], "no value")
+                                       : petra_config_apply_key(&in, index, root);
   yaml_document_delete(&document);
   return status;
 }
 
-static petra_status load_defaults(petra_config *config) {
-  const petra_config_origin origin = {"default", NULL};
-  for (int i = 0; i < petra_config_key_count; i++) {
-    PETRA_TRY(
-        load_text(config, &origin, i, petra_config_keys[i].default_value, strlen(petra_config_keys[i].default_value)));
-    petra_free(config->labels[i]); /* a default was set nowhere */
-    config->labels[i] = NULL;
-  }
-  return PETRA_OK;
-}
-
-petra_status petra_config_apply_text(petra_config *config, const petra_config_text *text) {
-  const petra_config_origin origin = {strcmp(text->path, "-") == 0 ? "standard input" : text->path, NULL};
+/* Loads a file, or its text. */
+static petra_status load_file(petra_config *config, const petra_config_text *text, const petra_config_file *from) {
+  const petra_config_file file = {text->path, from};
+  const bool is_stdin = strcmp(text->path, "-") == 0;
+  const petra_config_origin origin = {is_stdin ? "standard input" : text->path, NULL};
+  yaml_document_t document;
   char *read = NULL;
   size_t size = text->size;
   petra_status status;
   if (!text->text)
     PETRA_TRY(petra_config_read(text->path, &origin, &read, &size));
-  for (int i = 0; i < petra_config_key_count; i++) /* line 0: keys that are not in the file keep their defaults */
+  for (int i = 0; !from && i < petra_config_key_count; i++) /* line 0: keys that are in no file keep their defaults */
     PETRA_TRY_GOTO(status, petra_config_remember(config, i, &origin, 0), done);
-  status = load_text(config, &origin, -1, read ? read : text->text, size);
+  PETRA_TRY_GOTO(status, petra_config_document_load(&origin, read ? read : text->text, size, &document), done);
+  const petra_config_loader in = {config, &origin, &document};
+  const yaml_node_t *root = yaml_document_get_root_node(&document);
+  if (!is_empty(root))
+    status = petra_config_apply_root(&in, &file, root, petra_config_line(root));
+  else if (strcmp(origin.file, "standard input") != 0) /* petra COMMAND - </dev/null asks for it */
+    petra_log(PETRA_LOG_WARNING, "%s: holds no key; every key has its default", origin.file);
+  yaml_document_delete(&document);
 done:
   petra_free(read);
   return status;
+}
+
+petra_status petra_config_apply_root(const petra_config_loader *in, const petra_config_file *file,
+                                     const yaml_node_t *root, int line) {
+  char *base;
+  PETRA_TRY(petra_config_find_base(in, file, root, &base));
+  petra_status status = base ? load_file(in->config, &(petra_config_text){.path = base}, file) : PETRA_OK;
+  petra_free(base);
+  PETRA_TRY(status);
+  PETRA_TRY(petra_config_apply_section(in, "", root, line));
+  return petra_config_end_layer(in->config);
+}
+
+/* The label of `from` for `to` as well: where what it stands for was set. */
+static petra_status share_label(petra_config *config, int from, int to) {
+  char *label = NULL;
+  if (config->labels[from])
+    PETRA_TRY(petra_duplicate_string(&label, config->labels[from]));
+  petra_free(config->labels[to]);
+  config->labels[to] = label;
+  return PETRA_OK;
+}
+
+petra_status petra_config_end_layer(petra_config *config) {
+  const int preset = petra_config_key_find("cluster.link.preset"),
+            latency = petra_config_key_find("cluster.link.latency_s"),
+            bandwidth = petra_config_key_find("cluster.link.bandwidth_Bps");
+  const petra_link_preset *link = petra_link_preset_of((int)config->cluster.link.preset);
+  const bool chosen = config->fresh[preset];
+  if (chosen && !config->fresh[latency]) {
+    config->cluster.link.latency_s = link->latency_s;
+    PETRA_TRY(share_label(config, preset, latency));
+  }
+  if (chosen && !config->fresh[bandwidth]) {
+    config->cluster.link.bandwidth_Bps = link->bandwidth_Bps;
+    PETRA_TRY(share_label(config, preset, bandwidth));
+  }
+  memset(config->fresh, 0, (size_t)petra_config_key_count * sizeof *config->fresh);
+  return PETRA_OK;
+}
+
+static petra_status load_defaults(petra_config *config) {
+  const petra_config_origin origin = {"default", NULL};
+  for (int i = 0; i < petra_config_key_count; i++) {
+    PETRA_TRY(load_value(config, &origin, i, petra_config_keys[i].default_value));
+    petra_free(config->labels[i]); /* a default was set nowhere */
+    config->labels[i] = NULL;
+  }
+  return petra_config_end_layer(config);
+}
+
+petra_status petra_config_apply_text(petra_config *config, const petra_config_text *text) {
+  return load_file(config, text, NULL);
 }
 
 petra_status petra_config_resolve(const petra_config_origin *origin, int line, const char *path, int *out) {
@@ -175,7 +227,7 @@ petra_status petra_config_resolve(const petra_config_origin *origin, int line, c
   return PETRA_OK;
 }
 
-petra_status petra_config_apply_set(petra_config *config, const char *set) {
+static petra_status apply_set(petra_config *config, const char *set) {
   const petra_config_origin origin = {NULL, set};
   const char *equals = strchr(set, '=');
   char path[PATH_BYTES];
@@ -190,7 +242,13 @@ petra_status petra_config_apply_set(petra_config *config, const char *set) {
     PETRA_TRY(petra_config_store(config, key, &origin, &empty));
     return petra_config_remember(config, index, &origin, 0);
   }
-  return load_text(config, &origin, index, equals + 1, strlen(equals + 1));
+  return load_value(config, &origin, index, equals + 1);
+}
+
+petra_status petra_config_apply_sets(petra_config *config, const char *const *sets, int count) {
+  for (int i = 0; i < count; i++)
+    PETRA_TRY(apply_set(config, sets[i]));
+  return petra_config_end_layer(config);
 }
 
 petra_status petra_config_create(petra_config **out) {
@@ -198,6 +256,7 @@ petra_status petra_config_create(petra_config **out) {
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate(&config, 1, sizeof *config));
   PETRA_TRY_GOTO(status, petra_allocate(&config->labels, (size_t)petra_config_key_count, sizeof *config->labels), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&config->fresh, (size_t)petra_config_key_count, sizeof *config->fresh), fail);
   PETRA_TRY_GOTO(status, load_defaults(config), fail);
   *out = config;
   return PETRA_OK;
@@ -217,8 +276,7 @@ petra_status petra_config_load_text(const petra_config_text *text, const char *c
   PETRA_TRY(petra_config_create(&config));
   if (text->path)
     PETRA_TRY_GOTO(status, petra_config_apply_text(config, text), fail);
-  for (int i = 0; i < set_count; i++)
-    PETRA_TRY_GOTO(status, petra_config_apply_set(config, sets[i]), fail);
+  PETRA_TRY_GOTO(status, petra_config_apply_sets(config, sets, set_count), fail);
   *out = config;
   return PETRA_OK;
 fail:
@@ -241,5 +299,6 @@ void petra_config_destroy(petra_config *config) {
   for (int i = 0; config->labels && i < petra_config_key_count; i++)
     petra_free(config->labels[i]);
   petra_free(config->labels);
+  petra_free(config->fresh);
   petra_free(config);
 }

@@ -11,6 +11,7 @@
 
 /* Choices: the order is that of the strings in config_keys.c. */
 typedef enum { PETRA_MODE_EMULATE, PETRA_MODE_EXECUTE } petra_run_mode;
+typedef enum { PETRA_KEEP_LAST, PETRA_KEEP_BEST } petra_keep_weights; /* run.keep */
 typedef enum { PETRA_DRAIN_AUTO, PETRA_DRAIN_TRUE, PETRA_DRAIN_FALSE } petra_drain;
 typedef enum {
   PETRA_SET_CIFAR10,
@@ -41,7 +42,15 @@ typedef enum {
   PETRA_COST_KERNELS
 } petra_cost_model;
 typedef enum { PETRA_HOST_CLUSTER, PETRA_HOST_NODE, PETRA_HOST_DEVICE } petra_host_share; /* cluster.host.share */
-typedef enum { PETRA_COST_A100, PETRA_COST_H100, PETRA_COST_H200, PETRA_COST_CPU_CORE } petra_cost_device;
+typedef enum {
+  PETRA_COST_A100,
+  PETRA_COST_A100_40,
+  PETRA_COST_A100_80,
+  PETRA_COST_H100,
+  PETRA_COST_H200,
+  PETRA_COST_V100,
+  PETRA_COST_CPU_CORE
+} petra_cost_device;
 typedef enum { PETRA_COST_FP32, PETRA_COST_TF32, PETRA_COST_BF16 } petra_cost_arithmetic;
 enum { PETRA_COST_ARITHMETICS = PETRA_COST_BF16 + 1 };
 typedef enum { PETRA_HEAD_PRESET, PETRA_HEAD_FUSED, PETRA_HEAD_SPLIT } petra_head_choice; /* method.head */
@@ -62,6 +71,17 @@ static inline int64_t petra_buffered_version(int64_t microbatch, int64_t accumul
 /* What a stage keeps of a microbatch between its forward and its backward; preset: as method.name has it. */
 typedef enum { PETRA_KEEP_PRESET, PETRA_KEEP_GRAPH, PETRA_KEEP_INPUT, PETRA_KEEP_NOTHING } petra_keep;
 typedef enum { PETRA_LINK_FIFO, PETRA_LINK_FAIR } petra_link_sharing;
+typedef enum {
+  PETRA_LINK_NONE,
+  PETRA_LINK_NVLINK3,
+  PETRA_LINK_NVLINK4,
+  PETRA_LINK_PCIE4_X16,
+  PETRA_LINK_PCIE5_X16,
+  PETRA_LINK_10GBE,
+  PETRA_LINK_100GBE,
+  PETRA_LINK_IB_NDR,
+  PETRA_LINK_WAN
+} petra_link_preset_choice; /* cluster.link.preset */
 typedef enum {
   PETRA_JITTER_NONE,
   PETRA_JITTER_NORMAL,
@@ -110,6 +130,7 @@ typedef struct petra_config {
     int64_t eval_every;       /* epochs between evaluations; 0: never */
     int64_t checkpoint_every; /* epochs between checkpoints; 0: none */
     bool keep_checkpoint;     /* when the run is complete */
+    petra_keep_weights keep;  /* which weights weights.h5 has in the end */
     petra_drain drain;
     bool trace_actions;
   } run;
@@ -206,6 +227,7 @@ typedef struct petra_config {
     } host;
     petra_real_list speeds; /* of the devices, relative to the costs; none: all 1 */
     struct {
+      petra_link_preset_choice preset; /* where the two below come from; those it was overridden with stand there */
       double latency_s, bandwidth_Bps; /* bandwidth 0: infinite */
       petra_link_sharing sharing;
     } link;
@@ -233,10 +255,12 @@ typedef struct petra_config {
   struct {
     int64_t warmup, repetitions; /* microbatches: before the measurement, measured */
   } profile;
+  bool *fresh;   /* for each key whether the present layer has set it (config_document.h); private */
   char **labels; /* for each key what its error lines begin with ("FILE:LINE: key"), NULL at its default; private */
 } petra_config;
 
-/* Reads `path` ("-": standard input; NULL: nothing, all defaults), then applies `sets` in order, each
+/* Reads `path` ("-": standard input; NULL: nothing, all defaults), before it the file that it names as its `base` (relative to
+ * its own folder), which may name another; then applies `sets` in order, each
  * "key.path=VALUE" with VALUE as YAML. Fails with PETRA_IO (unreadable), PETRA_CONFIG (anything wrong in it, one line
  * "FILE:LINE: key: what is wrong, what was expected" or "--set key=...: ...") or PETRA_NO_MEMORY. */
 petra_status petra_config_load(const char *path, const char *const *sets, int set_count, petra_config **out);
@@ -300,6 +324,9 @@ petra_status petra_config_tell_differences(const petra_config *const *configs, i
  * listed (ended by NULL), `before` before the first. Nothing where there is none. */
 petra_status petra_config_print_changes(const petra_config *config, const char *prefix, const char *const *listed,
                                         const char *before, FILE *out);
+
+/* Prints the value of a key: a string as it is, all else as YAML. */
+void petra_config_print_plain(const petra_config *config, const char *key, FILE *out);
 
 /* Writes the fully expanded config as YAML that petra_config_load reads back to the same values. */
 petra_status petra_config_print(const petra_config *config, FILE *out);

@@ -32,9 +32,9 @@ petra_status petra_config_check_duplicate(const petra_config_origin *origin, str
 /* All defaults. */
 petra_status petra_config_create(petra_config **out);
 
-/* A file ("-": standard input), or its text; one --set argument. */
+/* A file ("-": standard input), or its text, after its base if it names one; --set arguments in order. */
 petra_status petra_config_apply_text(petra_config *config, const petra_config_text *text);
-petra_status petra_config_apply_set(petra_config *config, const char *set);
+petra_status petra_config_apply_sets(petra_config *config, const char *const *sets, int count);
 
 /* Where a config comes from a YAML document. */
 typedef struct petra_config_loader {
@@ -47,6 +47,26 @@ typedef struct petra_config_loader {
  * begins. */
 petra_status petra_config_apply_section(const petra_config_loader *in, const char *section,
                                         const struct yaml_node_s *node, int line);
+
+/* A file that is read, and the one that names it as its base. */
+typedef struct petra_config_file {
+  const char *path;                     /* "-": standard input */
+  const struct petra_config_file *from; /* NULL: none does */
+} petra_config_file;
+
+/* The whole of a config, from the root of `file`'s document or a part of it that begins in `line`: its base, if it names one,
+ * then its own keys. A layer (petra_config_end_layer). */
+petra_status petra_config_apply_root(const petra_config_loader *in, const petra_config_file *file,
+                                     const struct yaml_node_s *root, int line);
+
+/* *out: the file that `root` names as its base, as a path to be freed; NULL where it names none. PETRA_CONFIG where that file
+ * cannot be read, or is `file` or one of those that led to it (config_base.c). */
+petra_status petra_config_find_base(const petra_config_loader *in, const petra_config_file *file,
+                                    const struct yaml_node_s *root, char **out);
+
+/* Ends a layer of keys: a file, all of --set, a cell's overrides. Where the layer has a preset of links, the keys that this
+ * stands for and that the layer has not become the preset's. */
+petra_status petra_config_end_layer(petra_config *config);
 
 /* The value of the key with this index. */
 petra_status petra_config_apply_key(const petra_config_loader *in, int index, const struct yaml_node_s *node);

@@ -7,6 +7,7 @@
 
 /* Indexed by the enums of config.h. */
 static const char *const modes[] = {[PETRA_MODE_EMULATE] = "emulate", [PETRA_MODE_EXECUTE] = "execute", NULL};
+static const char *const kept_weights[] = {[PETRA_KEEP_LAST] = "last", [PETRA_KEEP_BEST] = "best", NULL};
 static const char *const drains[] = {
     [PETRA_DRAIN_AUTO] = "auto", [PETRA_DRAIN_TRUE] = "true", [PETRA_DRAIN_FALSE] = "false", NULL};
 static const char *const data_sets[] = {
@@ -42,11 +43,10 @@ static const char *const cost_models[] = {[PETRA_COST_UNIT] = "unit",
                                           NULL};
 static const char *const host_shares[] = {
     [PETRA_HOST_CLUSTER] = "cluster", [PETRA_HOST_NODE] = "node", [PETRA_HOST_DEVICE] = "device", NULL};
-static const char *const cost_devices[] = {[PETRA_COST_A100] = "a100",
-                                           [PETRA_COST_H100] = "h100",
-                                           [PETRA_COST_H200] = "h200",
-                                           [PETRA_COST_CPU_CORE] = "cpu-core",
-                                           NULL};
+static const char *const cost_devices[] = {[PETRA_COST_A100] = "a100",         [PETRA_COST_A100_40] = "a100-40",
+                                           [PETRA_COST_A100_80] = "a100-80",   [PETRA_COST_H100] = "h100",
+                                           [PETRA_COST_H200] = "h200",         [PETRA_COST_V100] = "v100",
+                                           [PETRA_COST_CPU_CORE] = "cpu-core", NULL};
 static const char *const cost_arithmetics[] = {
     [PETRA_COST_FP32] = "fp32", [PETRA_COST_TF32] = "tf32", [PETRA_COST_BF16] = "bf16", NULL};
 static const char *const heads[] = {
@@ -69,6 +69,16 @@ static const char *const predictions[] = {[PETRA_PREDICTION_NONE] = "none",
                                           [PETRA_PREDICTION_VELOCITY] = "velocity",
                                           [PETRA_PREDICTION_DIFFERENCE] = "difference",
                                           NULL};
+static const char *const link_presets[] = {[PETRA_LINK_NONE] = "none",
+                                           [PETRA_LINK_NVLINK3] = "nvlink3",
+                                           [PETRA_LINK_NVLINK4] = "nvlink4",
+                                           [PETRA_LINK_PCIE4_X16] = "pcie4-x16",
+                                           [PETRA_LINK_PCIE5_X16] = "pcie5-x16",
+                                           [PETRA_LINK_10GBE] = "10gbe",
+                                           [PETRA_LINK_100GBE] = "100gbe",
+                                           [PETRA_LINK_IB_NDR] = "ib-ndr",
+                                           [PETRA_LINK_WAN] = "wan",
+                                           NULL};
 static const char *const sharings[] = {[PETRA_LINK_FIFO] = "fifo", [PETRA_LINK_FAIR] = "fair", NULL};
 static const char *const jitters[] = {
     [PETRA_JITTER_NONE] = "none",   [PETRA_JITTER_NORMAL] = "normal",           [PETRA_JITTER_LOGNORMAL] = "lognormal",
@@ -131,6 +141,7 @@ const petra_config_key petra_config_keys[] = {
     INTEGER_FOR(LENGTH, run.max_microbatches, "0", 0, MANY_MICROBATCHES, "the run ends after so many microbatches; 0: no limit"),
     INTEGER(run.eval_every, "1", 0, MANY, "epochs between evaluations; 0: never"),
     INTEGER_FOR(WAY, run.checkpoint_every, "1", 0, MANY, "epochs between checkpoints (checkpoint.h5), from which petra train --resume goes on; 0: none is written"),
+    CHOICE(run.keep, "last", kept_weights, "the weights that weights.h5 has when the run is complete; last: those at its end; best: those of the evaluation with the highest top-1 accuracy, the first of equals, which are in best.h5 until then (emulate)"),
     CHOICE(run.drain, "auto", drains, "whether the pipeline is emptied at the end of the run; auto: as the program has it (docs/semantics.md)"),
     BOOLEAN_FOR(PLACE, run.keep_checkpoint, "false", "a complete run keeps its last checkpoint, so that petra train --resume can make it longer; else it is removed at the end"),
     BOOLEAN(run.trace_actions, "false", "every action of the run goes into /trace/actions of run.h5 (48 bytes an action)"),
@@ -216,7 +227,7 @@ const petra_config_key petra_config_keys[] = {
     REAL(cluster.cost.reconstruct_s, "1", 0, 1e6, NONE, "seconds of a reconstruction or recomputation"),
     REAL(cluster.cost.weight_gradient_s, "1", 0, 1e6, NONE, "the part of backward_s that a weight-gradient action takes where the program splits it off"),
     REAL(cluster.cost.update_s, "0", 0, 1e6, NONE, "seconds of an update"),
-    CHOICE(cluster.cost.device, "a100", cost_devices, "roofline, kernels: the device whose peak rates the costs of every stage are computed from"),
+    CHOICE(cluster.cost.device, "a100", cost_devices, "roofline, kernels: the device (table below) whose peak rates the costs of every stage are computed from"),
     CHOICE(cluster.cost.arithmetic, "fp32", cost_arithmetics, "roofline, kernels: arithmetic of convolutions and matrix products, which sets their peak; tensors have 4 bytes an element in each"),
     STRING(cluster.cost.profile, "\"\"", NONE, "profile: the file that `petra profile` wrote for this model, batch and precision"),
     REAL(cluster.cost.launch_s, "0", 0, 1e6, NONE, "kernels: seconds that every kernel takes on its device before it does anything"),
@@ -228,6 +239,7 @@ const petra_config_key petra_config_keys[] = {
     REAL(cluster.host.kernel_s, "0", 0, 1e6, NONE, "seconds more for each kernel of the action, as the blocks of the model count them"),
     INTEGER(cluster.host.ahead, "0", 0, MANY, "0: an action is issued when nothing else keeps it from starting; else so many actions of an engine may be issued and not started"),
     REALS(cluster.speeds, "[]", 1e-6, 1e6, "speed of each device, by which the costs of its stages are divided: one number a device; [] means 1 for all"),
+    CHOICE(cluster.link.preset, "none", link_presets, "a link by name (table below): its latency_s and bandwidth_Bps, unless they stand in the same file or, as this key, in a --set; none: no latency, infinite bandwidth"),
     REAL(cluster.link.latency_s, "0", 0, 1e6, NONE, "seconds between the end of a transmission and its arrival; overlaps with the next one"),
     REAL(cluster.link.bandwidth_Bps, "0", 0, 1e18, NONE, "bytes per second of each link between neighbouring devices, per direction; 0: infinite"),
     CHOICE(cluster.link.sharing, "fifo", sharings, "transmissions on a link or card: fifo: one after the other; fair: at once, with max-min fair rates"),

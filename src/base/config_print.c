@@ -97,6 +97,14 @@ void petra_config_print_value(const petra_config_key *key, const petra_config *c
   }
 }
 
+void petra_config_print_plain(const petra_config *config, const char *path, FILE *out) {
+  const petra_config_key *key = &petra_config_keys[petra_config_key_find(path)];
+  if (key->type == PETRA_KEY_STRING)
+    fputs(*(char *const *)((const char *)config + key->offset), out);
+  else
+    petra_config_print_value(key, config, out);
+}
+
 /* Prints the headings of the sections of `path` that `previous` is not in, and the key's own name. */
 static void print_name(FILE *out, const char *path, const char *previous) {
   size_t start = 0;
@@ -128,7 +136,8 @@ petra_status petra_config_print(const petra_config *config, FILE *out) {
 
 void petra_config_help(FILE *out) {
   fputs("Keys of a config. In the file, 'run.epochs' is the key 'epochs' of the section 'run';\n"
-        "on the command line, it is --set run.epochs=5.\n",
+        "on the command line, it is --set run.epochs=5. 'base: other.yaml' at the top of the file takes all\n"
+        "keys of that file (found beside this one) first; it may have a base of its own.\n",
         out);
   for (int i = 0; i < petra_config_key_count; i++) {
     char expected[PETRA_CONFIG_TEXT];
@@ -170,7 +179,12 @@ void petra_config_help_markdown(FILE *out) {
       "type\n"
       "or out of range is an error that names the line; types are strict: `1.5`, `010` and `\"1\"` are no integers. "
       "Anchors,\n"
-      "aliases, tags and a second document are not allowed.\n\n",
+      "aliases, tags and a second document are not allowed.\n\n"
+      "`base: other.yaml`, beside the sections, takes all keys of that file first (relative to the folder of the file "
+      "that\n"
+      "names it); those of this file override them one by one. A base may have a base of its own. Errors name the file "
+      "and\n"
+      "the line where a key stands; the `config.yaml` of a run has all keys and no base.\n\n",
       out);
   fputs("A checkpoint (`petra train --resume`) goes on only with the values that it was written with, but for these "
         "keys,\n"

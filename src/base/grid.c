@@ -15,6 +15,10 @@ static const char *key_path(int key) {
   return petra_config_keys[key].path;
 }
 
+const char *petra_grid_base(const petra_grid *grid) {
+  return grid->base;
+}
+
 petra_grid_command petra_grid_runs(const petra_grid *grid) {
   return grid->command;
 }
@@ -203,6 +207,7 @@ petra_status petra_grid_load(const char *path, petra_grid **out) {
   petra_status status;
   PETRA_TRY(petra_allocate(&grid, 1, sizeof *grid));
   PETRA_TRY_GOTO(status, petra_duplicate_string(&grid->file, strcmp(path, "-") == 0 ? "standard input" : path), fail);
+  PETRA_TRY_GOTO(status, petra_duplicate_string(&grid->path, path), fail);
   PETRA_TRY_GOTO(status, load(grid, path), fail);
   PETRA_TRY_GOTO(status, count_cells(grid), fail);
   PETRA_TRY_GOTO(status, check_keys(grid), fail);
@@ -220,6 +225,7 @@ void petra_grid_destroy(petra_grid *grid) {
   if (!grid)
     return;
   petra_grid_release(grid);
+  petra_free(grid->path);
   petra_free(grid->file);
   petra_free(grid);
 }
@@ -244,6 +250,33 @@ bool petra_grid_override(const petra_grid *grid, int combination, int index, con
   return true;
 }
 
+/* Whether a row before `row`, or a value before `end` of it, sets the key. */
+static bool is_set_before(const petra_grid *grid, int row, int end, int key) {
+  for (int r = 0; r <= row; r++)
+    for (int i = 0; i < (r < row ? grid->row[r].count : end); i++)
+      if (grid->row[r].value[i].key == key)
+        return true;
+  return false;
+}
+
+bool petra_grid_varied(const petra_grid *grid, int index, const char **key) {
+  const int axes = grid->axes - grid->has_seeds; /* the seeds come last */
+  for (int r = 0; r < grid->rows; r++)
+    for (int i = 0; i < grid->row[r].count; i++)
+      if (!is_set_before(grid, r, i, grid->row[r].value[i].key) && index-- == 0) {
+        *key = key_path(grid->row[r].value[i].key);
+        return true;
+      }
+  if (index >= axes)
+    return false;
+  *key = key_path(grid->axis[index].key);
+  return true;
+}
+
+const char *petra_grid_row_name(const petra_grid *grid, int combination) {
+  return grid->rows > 0 ? grid->row[place(grid, combination * petra_grid_seeds(grid), -1)].name : NULL;
+}
+
 petra_status petra_grid_check_set(const petra_grid *grid, const char *set) {
   const petra_config_origin origin = {NULL, set};
   size_t length = strcspn(set, "=");
@@ -264,6 +297,7 @@ static petra_status apply_cell(const petra_grid *grid, int cell, const petra_con
   const petra_grid_value *value;
   for (int i = 0; (value = value_at(grid, cell, i)); i++)
     PETRA_TRY(petra_config_apply_key(to, value->key, value->node));
+  PETRA_TRY(petra_config_end_layer(to->config));
   write_name(grid, cell, true, name);
   petra_free(to->config->run.name);
   to->config->run.name = NULL;
@@ -279,9 +313,10 @@ petra_status petra_grid_config(const petra_grid *grid, int cell, const char *con
   if (grid->base)
     PETRA_TRY_GOTO(status, petra_config_apply_text(to.config, &(petra_config_text){.path = grid->base}), fail);
   else
-    PETRA_TRY_GOTO(status, petra_config_apply_section(&to, "", grid->config, grid->config_line), fail);
-  for (int i = 0; i < set_count; i++)
-    PETRA_TRY_GOTO(status, petra_config_apply_set(to.config, sets[i]), fail);
+    PETRA_TRY_GOTO(
+        status, petra_config_apply_root(&to, &(petra_config_file){.path = grid->path}, grid->config, grid->config_line),
+        fail);
+  PETRA_TRY_GOTO(status, petra_config_apply_sets(to.config, sets, set_count), fail);
   if (cell >= 0)
     PETRA_TRY_GOTO(status, apply_cell(grid, cell, &to), fail);
   *out = to.config;

@@ -21,6 +21,9 @@ petra_status petra_grid_load(const char *path, petra_grid **out);
 
 void petra_grid_destroy(petra_grid *grid);
 
+/* The file of the base config; NULL where the config stands in the grid. */
+const char *petra_grid_base(const petra_grid *grid);
+
 /* What runs a cell. */
 petra_grid_command petra_grid_runs(const petra_grid *grid);
 
@@ -36,6 +39,13 @@ void petra_grid_name(const petra_grid *grid, int cell, bool seed, char *out);
 /* The overrides of a combination, seeds left out: pair number `index` from 0, as written in the file. False
  * where there is none with that number. */
 bool petra_grid_override(const petra_grid *grid, int combination, int index, const char **key, const char **value);
+
+/* The keys that rows or axes set, each once, those of the rows first, seeds left out; false where there is none with
+ * that number, from 0. */
+bool petra_grid_varied(const petra_grid *grid, int index, const char **key);
+
+/* The name of a combination's row; NULL of a grid without rows. */
+const char *petra_grid_row_name(const petra_grid *grid, int combination);
 
 /* Fails if a --set argument names a key that the grid varies. */
 petra_status petra_grid_check_set(const petra_grid *grid, const char *set);

@@ -29,6 +29,7 @@ typedef struct petra_grid_axis {
 
 struct petra_grid {
   char *file; /* as shown in messages */
+  char *path; /* "-": standard input */
   char *base; /* NULL: the config is in the grid */
   struct yaml_document_s *document;
   const struct yaml_node_s *config;

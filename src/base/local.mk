@@ -5,6 +5,7 @@ libpetra_a_SOURCES += \
 	src/base/account.c src/base/account.h \
 	src/base/clock.c src/base/clock.h \
 	src/base/config.c src/base/config.h \
+	src/base/config_base.c \
 	src/base/config_compare.c \
 	src/base/config_document.c src/base/config_document.h \
 	src/base/config_keys.c src/base/config_keys.h \
@@ -19,6 +20,7 @@ libpetra_a_SOURCES += \
 	src/base/kernel.h \
 	src/base/lane.c src/base/lane.h \
 	src/base/last_words.c src/base/last_words.h \
+	src/base/link_presets.c src/base/link_presets.h \
 	src/base/log.c src/base/log.h \
 	src/base/mem.c src/base/mem.h \
 	src/base/text.c src/base/text.h \

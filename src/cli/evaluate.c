@@ -5,18 +5,22 @@
 #include "run/network.h"
 
 #include <jansson.h>
+#include <stdio.h>
 
 static petra_status report(const petra_arguments *arguments, const petra_config *config,
-                           const petra_evaluation *result) {
+                           const petra_weights_moment *moment, const petra_evaluation *result) {
   if (!arguments->json) {
-    petra_utf8_print(stdout, "%s: %lld images, loss %.4f, top-1 %.2f %%, top-5 %.2f %%\n", config->model.weights,
-                     (long long)result->images, result->loss, 100 * result->top1, 100 * result->top5);
+    char epoch[64] = "";
+    if (moment->epoch > 0)
+      snprintf(epoch, sizeof epoch, " (epoch %d, the best of its run)", moment->epoch);
+    petra_utf8_print(stdout, "%s%s: %lld images, loss %.4f, top-1 %.2f %%, top-5 %.2f %%\n", config->model.weights,
+                     epoch, (long long)result->images, result->loss, 100 * result->top1, 100 * result->top5);
     return PETRA_OK;
   }
-  return petra_json_print_new(json_pack("{s:o, s:I, s:o, s:o, s:o}", "weights",
-                                        petra_json_string(config->model.weights), "images", (json_int_t)result->images,
-                                        "loss", petra_json_real(result->loss), "top1", petra_json_real(result->top1),
-                                        "top5", petra_json_real(result->top5)));
+  return petra_json_print_new(json_pack(
+      "{s:o, s:I, s:o, s:o, s:o, s:o}", "weights", petra_json_string(config->model.weights), "images",
+      (json_int_t)result->images, "loss", petra_json_real(result->loss), "top1", petra_json_real(result->top1), "top5",
+      petra_json_real(result->top5), "epoch", moment->epoch > 0 ? json_integer(moment->epoch) : json_null()));
 }
 
 static petra_status run(const petra_arguments *arguments) {
@@ -25,6 +29,7 @@ static petra_status run(const petra_arguments *arguments) {
   petra_network network = {0};
   petra_dataset *set = NULL;
   petra_evaluation result;
+  petra_weights_moment moment;
   petra_status status;
   PETRA_TRY(petra_arguments_config(arguments, "evaluate", &config));
   if (!*config->model.weights) {
@@ -39,7 +44,8 @@ static petra_status run(const petra_arguments *arguments) {
   PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL, NULL), done);
   PETRA_TRY_GOTO(status, petra_network_initialise(&network), done);
   PETRA_TRY_GOTO(status, petra_network_evaluate(&network, set, &result), done);
-  status = report(arguments, config, &result);
+  PETRA_TRY_GOTO(status, petra_weights_read_moment(config->model.weights, &moment), done);
+  status = report(arguments, config, &moment, &result);
 done:
   petra_dataset_destroy(set);
   petra_network_fini(&network);
@@ -54,6 +60,7 @@ const petra_command petra_command_evaluate = {
     .arguments = "CONFIG.yaml --set model.weights=FILE [--set KEY=VALUE]... [--json]",
     .help = "Evaluates the weights of model.weights on the evaluation split of the data set, with the running "
             "statistics of the\n"
-            "batch norms, and prints loss, top-1 and top-5 accuracy. The partial last batch counts by its images.\n",
+            "batch norms, and prints loss, top-1 and top-5 accuracy. The partial last batch counts by its images.\n"
+            "Of weights that run.keep: best kept it names their epoch.\n",
     .takes_config = true,
     .run = run};

@@ -10,7 +10,9 @@
 #include "cli/epoch_json.h"
 #include "cli/memory.h"
 #include "cli/pace.h"
+#include "run/best.h"
 #include "run/describe.h"
+#include "run/estimate.h"
 #include "run/folder.h"
 #include "io/runlog_read.h"
 
@@ -106,6 +108,16 @@ static petra_status print_table(const petra_plan *plan, int64_t parameters, int6
   return PETRA_OK;
 }
 
+/* What a run takes; how many microbatches it has only the data set knows, which is not read. */
+static petra_status print_estimate(petra_plan *plan) {
+  petra_estimate estimate;
+  PETRA_TRY(petra_plan_load_profile(plan));
+  PETRA_TRY(petra_estimate_of(plan, &estimate));
+  puts("\na run (petra train):");
+  petra_estimate_print(plan, &estimate, 0, stdout);
+  return PETRA_OK;
+}
+
 /* The network of the plan anew, for images of --image-size. */
 static petra_status resize(petra_plan *plan, const char *text) {
   char *end;
@@ -156,6 +168,8 @@ static petra_status inspect_config(const petra_arguments *arguments) {
   status = arguments->json ? print_json(&plan, parameters, flops, memory) : print_table(&plan, parameters, flops);
   if (status == PETRA_OK && memory && !arguments->json)
     status = petra_memory_print(&plan, *memory);
+  if (status == PETRA_OK && !arguments->json && !arguments->image_size)
+    status = print_estimate(&plan);
 done:
   petra_plan_fini(&plan);
   petra_config_destroy(config);
@@ -315,6 +329,21 @@ static petra_status print_config_of(const petra_runlog_summary *summary, const c
   return status;
 }
 
+/* Which weights the run keeps, where they are not its last. */
+static petra_status print_kept(const petra_runlog_summary *summary, const char *path) {
+  const petra_config_text text = {path, summary->config, strlen(summary->config)};
+  const int64_t row = petra_best_of(summary->epoch, summary->epochs);
+  petra_config *config;
+  PETRA_TRY(petra_config_load_text(&text, NULL, 0, &config));
+  if (config->run.keep == PETRA_KEEP_BEST && row < 0)
+    puts("weights  of the best evaluation; there was none yet");
+  else if (config->run.keep == PETRA_KEEP_BEST)
+    printf("weights  of the best evaluation: epoch %d, top-1 %.2f %% (%s)\n", summary->epoch[row].epoch + 1,
+           100 * summary->epoch[row].eval_top1, summary->complete ? "weights.h5" : PETRA_BEST_FILE);
+  petra_config_destroy(config);
+  return PETRA_OK;
+}
+
 static petra_status print_run(const petra_runlog_summary *summary, const char *path) {
   petra_utf8_print(stdout, "%s\n", path);
   petra_utf8_print(stdout, "created  %s by petra %s\n", summary->created, summary->petra_version);
@@ -323,6 +352,7 @@ static petra_status print_run(const petra_runlog_summary *summary, const char *p
   PETRA_TRY(print_config_of(summary, path));
   printf("state    %s\n", summary->complete ? "complete" : "not complete: going on, or cut off");
   print_length(summary);
+  PETRA_TRY(print_kept(summary, path));
   if (summary->epochs) {
     putchar('\n');
     PETRA_TRY(print_epochs(summary));
@@ -360,9 +390,10 @@ const petra_command petra_command_inspect = {
     .name = "inspect",
     .summary = "prints the stages of a config, or the summary of a run",
     .arguments = "CONFIG.yaml|RUN.h5|DIR [--set KEY=VALUE]... [--memory paper|strict] [--image-size N] [--json]",
-    .help =
-        "Of a config: the table of stages with shapes, parameters, FLOPs, message sizes and delays; no data is read.\n"
-        "Of a run (its folder or its run.h5, also while it goes on): what it is, its epochs, its peak memory.\n",
+    .help = "Of a config: the table of stages with shapes, parameters, FLOPs, message sizes and delays, and what a run "
+            "takes\n"
+            "(time with a profile, memory, disk); no data is read.\n"
+            "Of a run (its folder or its run.h5, also while it goes on): what it is, its epochs, its peak memory.\n",
     .takes_config = true,
     .options =
         (const petra_option[]){

@@ -21,6 +21,7 @@ petra_SOURCES = \
 	src/cli/memory.c src/cli/memory.h \
 	src/cli/pace.c src/cli/pace.h \
 	src/cli/methods.c \
+	src/cli/presets.c src/cli/presets.h \
 	src/cli/profile.c \
 	src/cli/report.c \
 	src/cli/run_facts.c src/cli/run_facts.h \

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/version.h"
 #include "cli/command.h"
+#include "cli/presets.h"
 
 #include <assert.h>
 #include <fcntl.h>
@@ -168,6 +169,12 @@ static petra_status read_operands(const petra_command *command, int count, char 
   return PETRA_OK;
 }
 
+/* What a config may have. */
+static void print_keys(bool markdown) {
+  (markdown ? petra_config_help_markdown : petra_config_help)(stdout);
+  petra_presets_print(markdown, stdout);
+}
+
 /* Reads the options of a subcommand. *stop: nothing is left to do (help was printed). */
 static petra_status read_options(const petra_command *command, int argc, char **argv, petra_arguments *arguments,
                                  bool *stop) {
@@ -189,7 +196,7 @@ static petra_status read_options(const petra_command *command, int argc, char **
     if (option == &help_option)
       print_help(command);
     else if (*stop)
-      (option == &help_config_option ? petra_config_help : petra_config_help_markdown)(stdout);
+      print_keys(option == &help_markdown_option);
     else
       PETRA_TRY(take_option(option, optarg, arguments));
     if (*stop)

@@ -247,6 +247,22 @@ static petra_status print_table(const profiling *p, const petra_profile_about *a
   return PETRA_OK;
 }
 
+/* One line, where another measurement would come out otherwise. */
+static void warn_of_spread(const profiling *p) {
+  const petra_profile_unsure unsure = petra_profile_find_unsure(&p->profile);
+  const petra_spread *spread = &p->profile.stage[unsure.stage].part[unsure.part];
+  petra_stage_summary summary;
+  if (unsure.count == 0)
+    return;
+  petra_plan_stage_summary(&p->plan, unsure.stage, &summary);
+  petra_log(PETRA_LOG_WARNING,
+            "stage %d (%s), %s: quartiles of %.3g and %.3g ms around a median of %.3g ms (%d part%s of stages so "
+            "unsure); expected a quiet machine, or more repetitions than profile.repetitions: %lld",
+            unsure.stage + 1, summary.name, petra_profile_part_name(unsure.part), 1e3 * spread->quartile1,
+            1e3 * spread->quartile3, 1e3 * spread->median, unsure.count, unsure.count == 1 ? "" : "s",
+            (long long)p->config->profile.repetitions);
+}
+
 static petra_status write_and_report(profiling *p) {
   const petra_config *config = p->config;
   char backend[256], libraries[256];
@@ -262,6 +278,7 @@ static petra_status write_and_report(profiling *p) {
                                      .repetitions = (int32_t)config->profile.repetitions};
   PETRA_TRY(petra_profile_write(p->path, &p->profile, &about));
   PETRA_TRY(petra_profile_fit(&p->plan, &p->profile, &p->fit));
+  warn_of_spread(p);
   if (p->arguments->json)
     return print_json(p, &about);
   return p->arguments->quiet ? PETRA_OK : print_table(p, &about);
@@ -334,7 +351,8 @@ const petra_command petra_command_profile = {
         "on this device, with its backend, precision, threads and batch, and writes a cost profile. `petra\n"
         "simulate` and `petra train` take it with cluster.cost.model: profile and cluster.cost.profile: FILE.\n"
         "Images are random, nothing is trained. profile.repetitions microbatches are measured after profile.warmup\n"
-        "others; the costs are the means. A profile with one block a stage serves every partition of the network.\n"
+        "others; the costs are the means, with a warning where the times scatter widely. A profile with one block a "
+        "stage serves every partition of the network.\n"
         "The means are also fitted by the launch time and the efficiencies of cluster.cost.model: kernels, in shares "
         "of\n"
         "the peaks of cluster.cost.device (on a host cpu-core), which are printed with how far they are off.\n"

@@ -60,6 +60,13 @@ static json_t *ranks_json(const petra_runlog_simulation *f) {
   return ranks;
 }
 
+/* NaN where there is no such figure: without a model there are no images, and at unit costs no seconds. */
+static double images_per_s(const petra_simulated *result) {
+  const petra_config *config = result->plan->config;
+  const bool none = config->cluster.stages > 0 || config->cluster.cost.model == PETRA_COST_UNIT;
+  return none ? NAN : (double)petra_plan_microbatch_images(config) / result->figures.time_per_microbatch_s;
+}
+
 static petra_status print_json(const petra_simulated *result) {
   const petra_plan *plan = result->plan;
   const petra_runlog_simulation *f = &result->figures;
@@ -67,7 +74,8 @@ static petra_status print_json(const petra_simulated *result) {
   for (int32_t j = 0; j < plan->program.stages; j++)
     petra_json_append(&stages, stage_json(result, j));
   return petra_json_print_new(json_pack(
-      "{s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:I, s:b, s:o, s:o, s:s?, s:o, s:o}",
+      "{s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:s?, s:o, s:o, s:I, s:b, s:o, s:o, s:s?, s:o, s:o, "
+      "s:o}",
       "method", plan->method.name, "program", plan->method.program->name, "replicas",
       (json_int_t)plan->config->cluster.replicas, "engines", (json_int_t)plan->config->cluster.engines, "microbatches",
       (json_int_t)plan->program.microbatches, "makespan_s", petra_json_real(1e-9 * (double)f->makespan_ns),
@@ -77,7 +85,8 @@ static petra_status print_json(const petra_simulated *result) {
       "host_busy", petra_json_real(result->host_busy), "actions", (json_int_t)f->actions, "runaway",
       result->runaway >= 0, "runaway_microbatch", result->runaway < 0 ? json_null() : json_integer(result->runaway),
       "critical_path", f->critical_kinds ? critical_json(result) : json_null(), "accounting",
-      result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages", stages));
+      result->accounts ? result->accounting : NULL, "wall_s", petra_json_real(f->wall_s), "stages", stages,
+      "images_per_s", petra_json_real(images_per_s(result))));
 }
 
 static void add_row(petra_table *table, int32_t j, const petra_simulated *result) {
@@ -182,6 +191,8 @@ static petra_status print_table(const petra_simulated *result) {
     printf(", too few microbatches for a steady state");
   if (isfinite(f->low_s))
     printf(" (%.6g .. %.6g with all costs at their quartiles)", f->low_s, f->high_s);
+  if (isfinite(images_per_s(result)))
+    printf(", %.6g images/s", images_per_s(result));
   printf(", bubble %.4f; %lld actions in %.3g s\n", f->bubble_fraction, (long long)f->actions, f->wall_s);
   print_ranks(result);
   if (isfinite(result->host_busy))

@@ -54,16 +54,6 @@ static petra_status load_grid(petra_sweep *sweep, const petra_arguments *argumen
   return PETRA_OK;
 }
 
-/* --output, else run.output/run.name of the base; not made yet. */
-static petra_status find_folder(petra_sweep *sweep, const petra_arguments *arguments) {
-  petra_config *config;
-  PETRA_TRY(petra_grid_config(sweep->grid, -1, arguments->sets, arguments->set_count, &config));
-  petra_status status = arguments->output ? petra_duplicate_string(&sweep->directory, arguments->output)
-                                          : petra_join_path(config->run.output, config->run.name, &sweep->directory);
-  petra_config_destroy(config);
-  return status;
-}
-
 /* One sweep at a time in a folder, but as many --cell as there are: each has its cell's own lock. */
 static petra_status lock_folder(petra_sweep *sweep) {
   PETRA_TRY(petra_folder_make(sweep->directory));
@@ -118,7 +108,7 @@ static petra_status perform(petra_sweep *sweep, const petra_arguments *arguments
   int stopped = 0;
   PETRA_TRY(read_arguments(sweep, arguments));
   PETRA_TRY(load_grid(sweep, arguments));
-  PETRA_TRY(find_folder(sweep, arguments));
+  PETRA_TRY(petra_sweep_find_folder(sweep, arguments->output));
   PETRA_TRY(petra_sweep_plan(sweep));
   if (!arguments->slurm)
     PETRA_TRY(lock_folder(sweep));
@@ -158,21 +148,25 @@ const petra_command petra_command_sweep = {
     .name = "sweep",
     .summary = "runs a grid of configs, axes times seeds, and sums it up; can be resumed",
     .arguments = "GRID.yaml [--set KEY=VALUE]... [--output DIR] [--jobs N] [--slurm] [--cell N] [--json] [--quiet]",
-    .help = "Runs every cell of a grid with petra train or petra simulate, each as a process of its own in DIR/CELL, "
-            "and writes\n"
-            "DIR/summary.csv and DIR/summary.json: mean and 95 % interval over the seeds of each combination. A grid:\n"
-            "  base: config.yaml              (or config: {...}; a relative file is one beside the grid)\n"
-            "  command: train                 (or simulate)\n"
-            "  axes: {method.name: [petra, backprop], method.accumulate: [1, 4]}\n"
-            "  rows: [{name: small, set: {model.width: 8}}, ...]\n"
-            "  seeds: [1, 2, 3]\n"
-            "All cells are checked before any of them runs. Complete cells are not run again; others are, from their\n"
-            "checkpoint where there is one. A complete cell of another config is an error. --set overrides a key of "
-            "every cell.\n",
+    .help =
+        "Runs every cell of a grid with petra train or petra simulate, each as a process of its own in DIR/CELL, "
+        "and writes\n"
+        "DIR/summary.csv and DIR/summary.json: mean, deviation and 95 % interval over the seeds of each combination. A "
+        "grid:\n"
+        "  base: config.yaml              (or config: {...}; a relative file is one beside the grid)\n"
+        "  command: train                 (or simulate)\n"
+        "  axes: {method.name: [petra, backprop], method.accumulate: [1, 4]}\n"
+        "  rows: [{name: small, set: {model.width: 8}}, ...]\n"
+        "  seeds: [1, 2, 3]\n"
+        "All cells are checked before any of them runs. Complete cells are not run again; others are, from their\n"
+        "checkpoint where there is one. A complete cell of another config is an error. --set overrides a key of "
+        "every cell.\n",
     .takes_config = true,
     .options =
         (const petra_option[]){
-            PETRA_OPTION("output", "DIR", output, "where files go (default: run.output/run.name of the config)"),
+            PETRA_OPTION("output", "DIR", output,
+                         "where files go, a folder of the sweep's own (default: in run.output of the base a folder\n"
+                         "                   named as the grid's file; with config: {...} run.output/run.name)"),
             PETRA_OPTION("jobs", "N", jobs,
                          "so many cells at once (default 1); 0: runs none and sums up what is there"),
             PETRA_OPTION("slurm", NULL, slurm,

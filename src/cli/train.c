@@ -164,7 +164,9 @@ const petra_command petra_command_train = {
         "in the order in which a virtual clock lets them act; with run.mode: execute under mpirun each process has\n"
         "some of them. Writes into DIR: config.yaml (every key with its value), run.h5 (losses, accuracies, stages,\n"
         "memory, probes of gradients; readable while the run goes on) and, at the end, weights.h5; on the way\n"
-        "checkpoint.h5 and checkpoint/ (run.checkpoint_every), which go at the end (run.keep_checkpoint).\n"
+        "checkpoint.h5 and checkpoint/ (run.checkpoint_every), which go at the end (run.keep_checkpoint), and with\n"
+        "run.keep: best best.h5, which becomes weights.h5. Tells first what the run will take, as far as a profile\n"
+        "or counting can.\n"
         "Of a complete run --resume says so, with --json by {\"output\": DIR, \"complete\": true}, and changes "
         "nothing.\n",
     .takes_config = true,

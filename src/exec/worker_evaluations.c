@@ -46,6 +46,10 @@ static petra_status end_evaluation(petra_worker_stage *worker, petra_pending **l
                                    const petra_evaluation *result) {
   const petra_worker_stage_options *options = &worker->options;
   const int64_t m = (*link)->microbatch;
+  if (status == PETRA_OK && petra_stages_all(&options->stages)) {
+    petra_snapshot *const *snapshots = (*link)->snapshots;
+    PETRA_TELL(petra_stage_observer, options->observers, evaluated_weights, observer, m, result, snapshots);
+  }
   drop_evaluation(worker, link);
   PETRA_TRY(status);
   if (petra_stages_has(&options->stages, options->stages.count))

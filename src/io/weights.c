@@ -22,6 +22,7 @@ typedef struct writing {
   const petra_weight *weights;
   int count;
   bool as_f64;
+  const petra_weights_moment *moment;
 } writing;
 
 static bool put_tensor(hid_t file, const petra_weight *weight, bool as_f64) {
@@ -49,6 +50,9 @@ static bool put_all(int64_t file, const void *what) {
   if (petra_hdf5_put_i32(file, "schema_version", SCHEMA_VERSION) < 0 || petra_hdf5_put_all(file, texts, 2) < 0 ||
       !petra_hdf5_put_group(file, GROUP))
     return false;
+  if (w->moment && (petra_hdf5_put_i32(file, "epoch", w->moment->epoch) < 0 ||
+                    petra_hdf5_put_reals(file, "eval_top1", &w->moment->eval_top1, 1) < 0))
+    return false;
   for (int i = 0; i < w->count; i++)
     if (!put_tensor(file, &w->weights[i], w->as_f64))
       return false;
@@ -56,8 +60,8 @@ static bool put_all(int64_t file, const void *what) {
 }
 
 petra_status petra_weights_write(const char *path, const char *model, const petra_weight *weights, int count,
-                                 bool as_f64) {
-  const writing w = {model, weights, count, as_f64};
+                                 bool as_f64, const petra_weights_moment *moment) {
+  const writing w = {model, weights, count, as_f64, moment};
   size_t bytes = 0;
   for (int i = 0; i < count; i++)
     bytes += (size_t)weights[i].elements * sizeof(double);
@@ -180,4 +184,43 @@ static petra_status read_all(void *context, const petra_hdf5_file *file) {
 
 petra_status petra_weights_read(const char *path, petra_weight *weights, int count) {
   return petra_hdf5_read(path, read_all, &(reader){path, weights, count, PETRA_OK});
+}
+
+typedef struct moment_reader {
+  const char *path;
+  petra_weights_moment moment;
+} moment_reader;
+
+static bool get_top1(int64_t file, double *out) {
+  hid_t attribute = H5Aopen(file, "eval_top1", H5P_DEFAULT);
+  if (attribute < 0)
+    return false;
+  hid_t space = H5Aget_space(attribute);
+  const bool one = H5Sget_simple_extent_npoints(space) == 1;
+  H5Sclose(space);
+  const int result = one ? H5Aread(attribute, H5T_NATIVE_DOUBLE, out) : -1;
+  H5Aclose(attribute);
+  return result >= 0 && *out >= 0 && *out <= 1;
+}
+
+static petra_status read_moment(void *context, const petra_hdf5_file *file) {
+  moment_reader *r = context;
+  if (H5Lexists(file->id, GROUP, H5P_DEFAULT) <= 0)
+    return petra_fail(PETRA_DATA, "%s: not a file of weights: no group %s", r->path, GROUP);
+  if (H5Aexists(file->id, "epoch") <= 0)
+    return PETRA_OK;
+  PETRA_TRY(petra_hdf5_get_i32(file, "epoch", &r->moment.epoch));
+  if (r->moment.epoch < 1 || !get_top1(file->id, &r->moment.eval_top1))
+    return petra_fail(PETRA_DATA,
+                      "%s: the attributes epoch and eval_top1 are not those of an evaluation; expected an "
+                      "epoch from 1 and a fraction",
+                      r->path);
+  return PETRA_OK;
+}
+
+petra_status petra_weights_read_moment(const char *path, petra_weights_moment *out) {
+  moment_reader r = {.path = path};
+  PETRA_TRY(petra_hdf5_read(path, read_moment, &r));
+  *out = r.moment;
+  return PETRA_OK;
 }

@@ -1,5 +1,7 @@
 #include "run/describe.h"
 
+#include "base/link_presets.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -61,6 +63,21 @@ static void print_rate(const char *what, double bytes_per_s, FILE *out) {
     fprintf(out, "%s infinite", what);
 }
 
+/* Where the two figures come from, if not from the config's own numbers. */
+static void print_preset(const petra_config *config, FILE *out) {
+  const petra_link_preset *link = petra_link_preset_of((int)config->cluster.link.preset);
+  if (config->cluster.link.preset == PETRA_LINK_NONE)
+    return;
+  const bool latency = config->cluster.link.latency_s == link->latency_s,
+             bandwidth = config->cluster.link.bandwidth_Bps == link->bandwidth_Bps;
+  if (!latency && !bandwidth)
+    return;
+  fprintf(out, " (%s%s)", petra_config_choice_name("cluster.link.preset", (int)config->cluster.link.preset),
+          latency && bandwidth ? ""
+          : latency            ? " but for the bandwidth"
+                               : " but for the latency");
+}
+
 void petra_describe_links(const petra_config *config, bool measured, FILE *out) {
   if (measured) {
     fputs("as the profile measured them between processes", out);
@@ -68,6 +85,7 @@ void petra_describe_links(const petra_config *config, bool measured, FILE *out) 
   }
   fprintf(out, "latency %g s, ", config->cluster.link.latency_s);
   print_rate("bandwidth", config->cluster.link.bandwidth_Bps, out);
+  print_preset(config, out);
   if (config->cluster.link.sharing != PETRA_LINK_FIFO)
     fprintf(out, ", %s", petra_config_choice_name("cluster.link.sharing", (int)config->cluster.link.sharing));
   if (config->cluster.node_size > 1 || config->cluster.card_Bps > 0) {

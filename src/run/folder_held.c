@@ -6,6 +6,7 @@
 #include "base/seal.h"
 #include "io/checkpoint.h"
 #include "io/runlog_read.h"
+#include "run/best.h"
 #include "run/checkpoint_files.h"
 
 #include <errno.h>
@@ -64,6 +65,7 @@ static petra_status overwrite(const petra_folder *folder) {
   for (int i = 0; i < MARKS; i++)
     PETRA_TRY(remove_file(folder, marks[i]));
   PETRA_TRY(petra_folder_remove_checkpoint(folder));
+  PETRA_TRY(remove_file(folder, PETRA_BEST_FILE));
   return remove_file(folder, "config.yaml");
 }
 

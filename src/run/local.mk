@@ -5,9 +5,11 @@ libpetra_a_SOURCES += \
 	src/run/checkpoint_files.c src/run/checkpoint_files.h \
 	src/run/checkpoint_state.c src/run/checkpoint_state.h \
 	src/run/checkpoints.c src/run/checkpoints.h \
+	src/run/best.c src/run/best.h \
 	src/run/cluster.c src/run/cluster.h \
 	src/run/describe.c src/run/describe.h \
 	src/run/digest.c src/run/digest.h \
+	src/run/estimate.c src/run/estimate.h \
 	src/run/execution.c src/run/execution.h \
 	src/run/execution_probe.c src/run/execution_probe.h \
 	src/run/fit.c src/run/fit.h \
@@ -39,6 +41,7 @@ libpetra_a_SOURCES += \
 	src/run/profile_link.c \
 	src/run/profile_measure.c \
 	src/run/profile_pipeline.c src/run/profile_pipeline.h \
+	src/run/profile_spread.c \
 	src/run/rank_links.c src/run/rank_links.h \
 	src/run/rank_times.c src/run/rank_times.h \
 	src/run/ranks.c src/run/ranks.h \

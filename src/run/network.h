@@ -5,6 +5,7 @@
 #include "exec/evaluate.h"
 #include "exec/stages.h"
 #include "run/placement.h"
+#include "io/weights.h"
 
 typedef struct petra_network {
   const petra_plan *plan;           /* borrowed */
@@ -44,6 +45,9 @@ int petra_network_threads(const petra_config *config);
 /* All parameters and statistics of the stages to and from a weights file. Where the stages are on several ranks, all ranks
  * come here: each reads, and rank 0 writes. */
 petra_status petra_network_write_weights(const petra_network *network, const char *path);
+/* Those of snapshots, one a stage, of a network whose stages are all here. */
+petra_status petra_network_write_snapshots(const petra_network *network, petra_snapshot *const *snapshots,
+                                           const petra_weights_moment *moment, const char *path);
 petra_status petra_network_read_weights(petra_network *network, const char *path);
 
 #endif

@@ -12,7 +12,8 @@
 
 typedef struct tensor_list {
   int count;
-  bool all; /* room for the values of stages that are elsewhere as well */
+  petra_snapshot *const *snapshots; /* of the stages, in place of their present tensors; NULL: none */
+  bool all;                         /* room for the values of stages that are elsewhere as well */
   petra_weight *weights;
   petra_tensor **tensors;
 } tensor_list;
@@ -33,16 +34,25 @@ static petra_status add_tensor(tensor_list *list, const petra_block *block, cons
   return PETRA_OK;
 }
 
-static petra_status add_block(tensor_list *list, const petra_network *network, petra_stage *stage, int b) {
+/* NULL where the stage is elsewhere. */
+static petra_tensor *tensor_of(const tensor_list *list, const petra_network *network, int j, int b, bool statistics,
+                               int index) {
+  petra_stage *stage = network->stage[j];
+  if (stage && list->snapshots)
+    return petra_snapshot_tensor(stage, list->snapshots[j], b, statistics, index);
+  return stage ? petra_stage_tensor(stage, b, statistics, index) : NULL;
+}
+
+static petra_status add_block(tensor_list *list, const petra_network *network, int j, int b) {
   const petra_block *block = &network->plan->model.blocks[b];
   petra_tensor_spec spec;
   for (int i = 0; i < petra_block_parameter_count(block); i++) {
     petra_block_parameter(&network->plan->model, block, i, &spec);
-    PETRA_TRY(add_tensor(list, block, &spec, stage ? petra_stage_tensor(stage, b, false, i) : NULL));
+    PETRA_TRY(add_tensor(list, block, &spec, tensor_of(list, network, j, b, false, i)));
   }
   for (int i = 0; i < petra_block_statistic_count(block); i++) {
     petra_block_statistic(block, i, &spec);
-    PETRA_TRY(add_tensor(list, block, &spec, stage ? petra_stage_tensor(stage, b, true, i) : NULL));
+    PETRA_TRY(add_tensor(list, block, &spec, tensor_of(list, network, j, b, true, i)));
   }
   return PETRA_OK;
 }
@@ -55,15 +65,16 @@ static void free_list(tensor_list *list) {
 }
 
 /* free_list is due whatever comes back. */
-static petra_status make_list(const petra_network *network, bool all, tensor_list *list) {
+static petra_status make_list(const petra_network *network, petra_snapshot *const *snapshots, bool all,
+                              tensor_list *list) {
   const petra_partition *partition = &network->plan->partition;
   const size_t most = (size_t)network->plan->model.block_count * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS);
-  *list = (tensor_list){.all = all};
+  *list = (tensor_list){.snapshots = snapshots, .all = all};
   PETRA_TRY(petra_allocate(&list->weights, most, sizeof *list->weights));
   PETRA_TRY(petra_allocate(&list->tensors, most, sizeof *list->tensors));
   for (int j = 0; j < partition->stages; j++)
     for (int b = partition->first[j]; b < partition->first[j + 1]; b++)
-      PETRA_TRY(add_block(list, network, network->stage[j], b));
+      PETRA_TRY(add_block(list, network, j, b));
   return PETRA_OK;
 }
 
@@ -138,12 +149,14 @@ static petra_status gather(const petra_network *network, tensor_list *list) {
   return status;
 }
 
-petra_status petra_network_write_weights(const petra_network *network, const char *path) {
+static petra_status write(const petra_network *network, petra_snapshot *const *snapshots,
+                          const petra_weights_moment *moment, const char *path) {
   tensor_list list;
   petra_status status;
   char text[128];
   const petra_config *config = network->plan->config;
-  PETRA_TRY_GOTO(status, make_list(network, !network->placement || network->placement->ranks->rank == 0, &list), done);
+  PETRA_TRY_GOTO(
+      status, make_list(network, snapshots, !network->placement || network->placement->ranks->rank == 0, &list), done);
   for (int i = 0; i < list.count; i++)
     if (list.tensors[i])
       PETRA_TRY_GOTO(
@@ -158,16 +171,25 @@ petra_status petra_network_write_weights(const petra_network *network, const cha
            network->plan->model.width, petra_config_choice_name("model.stem", (int)config->model.stem),
            network->plan->model.classes);
   const bool wide = network->backend->element_bytes[PETRA_TENSOR_FILTER] > sizeof(float);
-  status = petra_weights_write(path, text, list.weights, list.count, wide);
+  status = petra_weights_write(path, text, list.weights, list.count, wide, moment);
 done:
   free_list(&list);
   return status;
 }
 
+petra_status petra_network_write_weights(const petra_network *network, const char *path) {
+  return write(network, NULL, NULL, path);
+}
+
+petra_status petra_network_write_snapshots(const petra_network *network, petra_snapshot *const *snapshots,
+                                           const petra_weights_moment *moment, const char *path) {
+  return write(network, snapshots, moment, path);
+}
+
 petra_status petra_network_read_weights(petra_network *network, const char *path) {
   tensor_list list;
   petra_status status;
-  PETRA_TRY_GOTO(status, make_list(network, true, &list), done);
+  PETRA_TRY_GOTO(status, make_list(network, NULL, true, &list), done);
   PETRA_TRY_GOTO(status, petra_weights_read(path, list.weights, list.count), done);
   PETRA_TRY_GOTO(status, check_variances(&list, path), done);
   for (int i = 0; i < list.count; i++)

@@ -25,6 +25,15 @@ petra_status petra_profile_measure_alone(const petra_plan *plan, petra_backend *
 petra_status petra_profile_measure_link(const petra_plan *plan, petra_backend *backend, petra_ranks *ranks,
                                         petra_profile *out);
 
+/* The parts of stages whose quartiles lie more than half the median apart, and more than a twentieth of what the stage takes for
+ * a microbatch (F and B with reconstruction, medians): their costs would come out otherwise another time. */
+typedef struct petra_profile_unsure {
+  int count; /* of such parts; 0: none, and nothing below is set */
+  int stage; /* from 0, and part, of the one whose quartiles are the farthest apart over what the stage takes */
+  petra_profile_part part;
+} petra_profile_unsure;
+petra_profile_unsure petra_profile_find_unsure(const petra_profile *profile);
+
 /* Of `count` >= 1 samples, which are sorted. */
 petra_spread petra_profile_spread(double *samples, size_t count);
 

@@ -6,9 +6,11 @@
 #include "base/utf8.h"
 #include "io/checkpoint.h"
 #include "run/action_log.h"
+#include "run/best.h"
 #include "run/checkpoints.h"
 #include "run/cluster.h"
 #include "run/describe.h"
+#include "run/estimate.h"
 #include "run/execution.h"
 #include "run/folder.h"
 #include "run/libraries.h"
@@ -44,6 +46,7 @@ struct petra_run {
   petra_probe *probe;
   petra_probe_stages probed; /* what it reads, where all stages are here */
   petra_probe_log probe_log;
+  petra_best *best; /* run.keep: best; else NULL */
   petra_observer *checkpoints;
   petra_observer *actions;
   petra_observer *trace;
@@ -87,6 +90,7 @@ static petra_status plan_program(petra_run *run) {
         (long long)config->cluster.stages);
   PETRA_TRY(petra_plan_program(&run->plan, microbatches, batches));
   PETRA_TRY(petra_plan_load_profile(&run->plan));
+  PETRA_TRY(petra_best_check(config, microbatches / batches));
   run->lr = petra_lr_from_config(config, batches);
   return petra_plan_check_training(&run->plan, microbatches);
 }
@@ -118,6 +122,7 @@ static petra_status print_header(const petra_run *run) {
   const petra_config *config = run->config;
   const petra_plan *plan = &run->plan;
   const long long batches = plan->program.batches;
+  petra_estimate estimate;
   int64_t *delays;
   PETRA_TRY(petra_allocate(&delays, (size_t)plan->stages, sizeof *delays));
   fputs("network  ", stdout);
@@ -141,12 +146,18 @@ static petra_status print_header(const petra_run *run) {
     printf(", reached after %lld epoch%s", (long long)config->lr.warmup_epochs,
            config->lr.warmup_epochs == 1 ? "" : "s");
   putchar('\n');
-  petra_utf8_print(stdout, "writes   %s/{config.yaml,run.h5,weights.h5}%s", run->folder.path,
-                   config->run.checkpoint_every > 0 ? "; on the way checkpoint.h5 and checkpoint/" : "");
-  puts("\n");
-  fflush(stdout);
+  const bool best = config->run.keep == PETRA_KEEP_BEST, checkpoints = config->run.checkpoint_every > 0;
+  petra_utf8_print(stdout, "writes   %s/{config.yaml,run.h5,weights.h5}%s%s%s%s", run->folder.path,
+                   best || checkpoints ? "; on the way " : "", best ? "best.h5" : "", best && checkpoints ? ", " : "",
+                   checkpoints ? "checkpoint.h5 and checkpoint/" : "");
+  putchar('\n');
   petra_free(delays);
-  return status;
+  PETRA_TRY(status);
+  PETRA_TRY(petra_estimate_of(plan, &estimate));
+  petra_estimate_print(plan, &estimate, plan->program.microbatches, stdout);
+  putchar('\n');
+  fflush(stdout);
+  return PETRA_OK;
 }
 
 /* The run's folder with run.h5 and config.yaml. */
@@ -233,6 +244,10 @@ static petra_status create_observers(petra_run *run) {
   if (run->execution) /* whose actions are logged at the end, by the wall clock */
     PETRA_TRY(petra_execution_observer(run->execution, told, &told));
   PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, told);
+  if (run->config->run.keep == PETRA_KEEP_BEST && run->folder.runlog) {
+    PETRA_TRY(petra_best_create(&run->main.network, run->folder.path, run->resume != NULL, &run->best));
+    PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_best_observer(run->best));
+  }
   if (!run->execution && run->config->run.trace_actions && run->folder.runlog) {
     PETRA_TRY(petra_action_log_create(run->folder.runlog, run->plan.stages, &run->actions));
     PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->actions);
@@ -446,9 +461,17 @@ static petra_status write_memory(petra_run *run) {
   return status;
 }
 
+/* The last ones or, with run.keep: best, those of the best evaluation. */
+static petra_status write_weights(petra_run *run) {
+  int64_t epochs;
+  const petra_runlog_epoch *rows = petra_training_log_epochs(run->log, &epochs);
+  return run->best ? petra_best_finish(run->best, rows, epochs)
+                   : petra_network_write_weights(&run->main.network, run->weights_path);
+}
+
 static petra_status close_records(petra_run *run) {
   if (run->options.files || run->execution) /* first: they are what the run was for */
-    PETRA_TRY(petra_network_write_weights(&run->main.network, run->weights_path));
+    PETRA_TRY(write_weights(run));
   if (run->execution)
     PETRA_TRY(petra_execution_ranks(run->execution, run->folder.runlog));
   if (run->execution && records(run))
@@ -479,6 +502,7 @@ void petra_run_destroy(petra_run *run) {
   petra_trace_observer_destroy(run->trace);
   petra_action_log_destroy(run->actions);
   petra_checkpoints_destroy(run->checkpoints);
+  petra_best_destroy(run->best);
   petra_run_drop_worker(run);
   petra_checkpoint_destroy(run->resume);
   petra_probe_destroy(run->probe);

@@ -38,6 +38,12 @@ void petra_snapshot_destroy(petra_snapshot *snapshot) {
   petra_free(snapshot);
 }
 
+petra_tensor *petra_snapshot_tensor(const petra_stage *stage, const petra_snapshot *snapshot, int block,
+                                    bool statistics, int index) {
+  const petra_snapshot_block *sets = &snapshot->block[block - stage->options.first];
+  return statistics ? sets->statistics.tensor[index] : sets->parameters.tensor[index];
+}
+
 petra_status petra_stage_evaluate(petra_stage *stage, const petra_snapshot *snapshot, const petra_streams *in,
                                   const int32_t *labels, petra_streams *out, petra_loss *loss) {
   const petra_compute compute = {.backend = stage->compute.backend, .account = stage->compute.account};

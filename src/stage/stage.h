@@ -107,6 +107,10 @@ typedef struct petra_snapshot petra_snapshot;
 petra_status petra_stage_snapshot(petra_stage *stage, petra_snapshot **out);
 void petra_snapshot_destroy(petra_snapshot *snapshot);
 
+/* As petra_stage_tensor, of a snapshot of the stage. */
+petra_tensor *petra_snapshot_tensor(const petra_stage *stage, const petra_snapshot *snapshot, int block,
+                                    bool statistics, int index);
+
 /* E: forward with the snapshot's weights and running statistics. The stage with the head gives the loss, the others
  * out. */
 petra_status petra_stage_evaluate(petra_stage *stage, const petra_snapshot *snapshot, const petra_streams *in,

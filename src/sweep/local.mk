@@ -2,6 +2,7 @@
 libpetra_a_SOURCES += \
 	src/sweep/cell.c \
 	src/sweep/child.c \
+	src/sweep/folder.c \
 	src/sweep/plan.c \
 	src/sweep/run.c \
 	src/sweep/slurm.c \

@@ -121,12 +121,52 @@ static void put_number(FILE *out, double value) {
     putc(',', out);
 }
 
+/* One value of a combination. */
+typedef struct varied {
+  const petra_config *config;
+  const char *key;
+} varied;
+
+static petra_status print_value(const void *context, FILE *out) {
+  const varied *value = context;
+  petra_config_print_plain(value->config, value->key, out);
+  return PETRA_OK;
+}
+
+/* A column of each key that varies: what the config has, also where a row leaves it as it is. */
+static petra_status put_varied(const summary *s, int number, FILE *out) {
+  varied value = {.config = s->sweep->cell[number * s->seeds].config};
+  const char *row = petra_grid_row_name(s->sweep->grid, number);
+  if (row)
+    fprintf(out, ",%s", row);
+  for (int i = 0; petra_grid_varied(s->sweep->grid, i, &value.key); i++) {
+    char *text;
+    size_t size;
+    PETRA_TRY(petra_text_print(print_value, &value, "the summary", &text, &size));
+    fputs(",\"", out);
+    put_quoted(out, text);
+    putc('"', out);
+    petra_free(text);
+  }
+  return PETRA_OK;
+}
+
+static void print_head(const summary *s, FILE *out) {
+  const char *key;
+  fputs("combination,overrides", out);
+  if (petra_grid_row_name(s->sweep->grid, 0))
+    fputs(",row", out);
+  for (int i = 0; petra_grid_varied(s->sweep->grid, i, &key); i++)
+    fprintf(out, ",%s", key);
+  fputs(",cells,complete", out);
+  for (int m = 0; m < s->metrics->count; m++)
+    fprintf(out, ",%s_mean,%s_deviation,%s_interval95", s->metrics->name[m], s->metrics->name[m], s->metrics->name[m]);
+  putc('\n', out);
+}
+
 static petra_status print_csv(const void *context, FILE *out) {
   const summary *s = context;
-  fputs("combination,overrides,cells,complete", out);
-  for (int m = 0; m < s->metrics->count; m++)
-    fprintf(out, ",%s_mean,%s_interval95", s->metrics->name[m], s->metrics->name[m]);
-  putc('\n', out);
+  print_head(s, out);
   for (int c = 0; c < s->count; c++) {
     const combination *one = &s->combination[c];
     const char *key, *value;
@@ -135,9 +175,12 @@ static petra_status print_csv(const void *context, FILE *out) {
       fprintf(out, "%s%s=", i ? "; " : "", key);
       put_quoted(out, value);
     }
-    fprintf(out, "\",%d,%d", s->seeds, one->complete);
+    putc('"', out);
+    PETRA_TRY(put_varied(s, c, out));
+    fprintf(out, ",%d,%d", s->seeds, one->complete);
     for (int m = 0; m < s->metrics->count; m++) {
       put_number(out, one->interval[m].mean);
+      put_number(out, one->interval[m].deviation);
       put_number(out, one->interval[m].half);
     }
     putc('\n', out);
@@ -147,14 +190,22 @@ static petra_status print_csv(const void *context, FILE *out) {
 
 /* --- for people: one line a combination --- */
 
-/* With n = 1 there is a mean and no interval. */
+/* With n = 1 there is a mean and no interval; the line below the table says so. */
 static void metric_cell(petra_table *table, petra_interval interval) {
   if (interval.count == 0)
     petra_table_cell(table, "-");
   else if (interval.count == 1)
-    petra_table_cell(table, "%.5g +- -", interval.mean);
+    petra_table_cell(table, "%.5g", interval.mean);
   else
     petra_table_cell(table, "%.5g +- %.2g", interval.mean, interval.half);
+}
+
+/* Whether some combination has one complete cell of several. */
+static bool has_lone_seed(const summary *s) {
+  for (int c = 0; c < s->count; c++)
+    if (s->combination[c].complete == 1)
+      return true;
+  return false;
 }
 
 static petra_status print_table(const summary *s) {
@@ -174,9 +225,12 @@ static petra_status print_table(const summary *s) {
         metric_cell(table, s->combination[c].interval[m]);
   }
   PETRA_TRY(petra_table_print(table, stdout));
-  petra_utf8_print(
-      stdout, "mean +- 95 %% interval (Student's t) over the seeds that are complete; all in %s/summary.{csv,json}\n",
-      s->sweep->directory);
+  fputs(s->seeds == 1 ? "one seed: there is neither deviation nor interval"
+                      : "mean +- 95 % interval (Student's t) over the seeds that are complete",
+        stdout);
+  if (s->seeds > 1 && has_lone_seed(s))
+    fputs("; without +-: one seed is, which has none", stdout);
+  petra_utf8_print(stdout, "; all in %s/summary.{csv,json}\n", s->sweep->directory);
   return PETRA_OK;
 }
 

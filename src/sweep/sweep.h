@@ -51,6 +51,12 @@ typedef struct petra_sweep {
   petra_sweep_cell *cell;
 } petra_sweep;
 
+/* --- folder.c --- */
+
+/* sweep->directory, not made yet: `output`, or where that is NULL run.output of the base with the name of the grid's file
+ * (of a config in the grid: run.output/run.name). PETRA_CONFIG where it is the folder of the base's own run, or holds one. */
+petra_status petra_sweep_find_folder(petra_sweep *sweep, const char *output);
+
 /* --- plan.c --- */
 
 /* Configs of all cells (of `only` alone, where that is given), checked as far as no data is needed; no two alike. */

@@ -17,7 +17,33 @@ def nanoseconds(*seconds):
     return round(1e9 * sum(seconds))
 
 
+# What is told of the times that scatter most; a machine that others use too has such.
+UNSURE = re.compile(r"petra: warning: stage (\d+) \((.+)\), (\w+): quartiles of (\S+) and (\S+) ms around a median of (\S+) ms "
+                    r"\((\d+) parts? of stages so unsure\); expected a quiet machine, or more repetitions than profile.repetitions: (\d+)\n")
+
+
 class Profile(ProgramTest):
+    def good(self, *arguments, **options):
+        if arguments[0] != "profile":
+            return super().good(*arguments, **options)
+        code, out, error = self.run_petra(*arguments, **options)
+        self.unsure = UNSURE.findall(error)
+        self.assertEqual(code, 0, f"{arguments}: {error}")
+        self.assertNotIn("petra: ", UNSURE.sub("", error), arguments)
+        return out
+
+    def test_warns_of_large_spreads(self):
+        stages = self.profile("--set", "profile.repetitions=5")["stages"]
+        wide = []
+        for stage in stages:
+            whole = sum(stage[part]["median_s"] for part in PARTS[:3])
+            for part in PARTS:
+                first, median, third = (stage[part][name] for name in ("quartile1_s", "median_s", "quartile3_s"))
+                if third - first > 0.5 * median and third - first > 0.05 * whole:
+                    shown = (f"{1e3 * seconds:.3g}" for seconds in (first, third, median))
+                    wide.append(((third - first) / whole, (str(stage["stage"]), stage["name"], part, *shown)))
+        self.assertEqual(self.unsure, [(*max(wide)[1], str(len(wide)), "5")] if wide else [])
+
     def profile(self, *arguments):
         return self.good_json("profile", "small.yaml", *OPTIONS, "--output", "p.h5", *arguments)
 

@@ -181,6 +181,21 @@ class Simulate(ProgramTest):
         self.bad(1, "pipe: cannot replace: this is no regular file", "simulate", "-", "--set", "cluster.stages=2", "--trace", "pipe")
         self.assertTrue(stat.S_ISFIFO(os.stat(self.path("pipe")).st_mode))
 
+    def test_links_by_name(self):
+        options = ["simulate", "small.yaml", "--set", "cluster.cost.model=roofline", "--set", "cluster.link.preset=10gbe"]
+        found = self.good_json(*options)
+        by_hand = self.good_json(*options[:4], "--set", "cluster.link.latency_s=20e-6", "--set", "cluster.link.bandwidth_Bps=1.25e9")
+        self.assertEqual(found["makespan_ns"], by_hand["makespan_ns"])
+        self.assertAlmostEqual(found["images_per_s"] * found["time_per_microbatch_s"], 8, delta=1e-9)
+        text = self.good(*options)
+        self.assertIn("\nlinks    latency 2e-05 s, bandwidth 1.25e+09 B/s (10gbe)\n", text)
+        self.assertIn(f" s per microbatch, {found['images_per_s']:.6g} images/s, ", text)
+        self.assertIn("B/s (10gbe but for the latency)\n", self.good(*options, "--set", "cluster.link.latency_s=1"))
+        # Neither are units of time seconds, nor have equal stages images.
+        self.assertIsNone(self.good_json("simulate", "small.yaml")["images_per_s"])
+        self.assertIsNone(self.good_json("simulate", "small.yaml", "--set", "cluster.stages=3", "--set", "cluster.cost.model=constant")
+                          ["images_per_s"])
+
     def test_roofline(self):
         options = ["simulate", "-", "--set", "cluster.cost.model=roofline", "--set", "cluster.cost.device=cpu-core", "--set",
                    "method.name=reversible", "--set", "run.max_microbatches=3", "--trace", "t.json"]

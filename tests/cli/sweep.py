@@ -75,6 +75,10 @@ class Cells(SweepTest):
             self.assertEqual(combination["name"], f"name={method}_lr=0.05")
             self.assertEqual(combination["overrides"], {"method.name": method, "optim.lr": "0.05"})
             self.assertEqual(rows[c]["overrides"], f"method.name={method}; optim.lr=0.05")
+            self.assertEqual((rows[c]["method.name"], rows[c]["optim.lr"]), (method, "0.05"))
+            deviation = combination["eval_loss"]["deviation"]
+            self.assertGreater(deviation, 0)
+            self.assertEqual(float(rows[c]["eval_loss_deviation"]), deviation)
             self.check_metrics(combination, rows[c], [f"out/{name}" for name in names if method in name])
         # The figures of one cell, by hand, and its config.
         self.good("train", f"out/{names[4]}/config.yaml", "--output", "again", "--quiet")
@@ -117,6 +121,8 @@ class Cells(SweepTest):
         self.write("more.yaml", "base: small.yaml\naxes:\n  method.name: [reversible, petra, backprop]\n  optim.lr: [0.05]\nseeds: [3]\n")
         out, _ = self.sweep("more.yaml", "--output", "out", "--set", "run.epochs=3")
         self.assertIn("3 cells in out, 2 of them complete", out)
+        self.assertNotIn("+-", out)
+        self.assertIn("\none seed: there is neither deviation nor interval; all in out/summary.{csv,json}\n", out)
         metric = self.summary()["combinations"][2]["eval_loss"]
         self.assertEqual((metric["count"], metric["interval95"]), (1, None))
         self.assertEqual(self.runs_of("out/name=backprop_lr=0.05_seed=3"), 1)
@@ -144,6 +150,11 @@ axes:
         for line in ("accumulate: 2", "name: \"reversible\"", "milestones: [10, 15]", "augment: [crop, flip]",
                      "name: \"small-k_milestones=10-15_augment=crop-flip\""):
             self.assertIn(f"  {line}\n", config)
+        rows = list(csv.DictReader(self.read("out/summary.csv").decode().splitlines()))
+        varied = ["row", "method.name", "method.accumulate", "lr.milestones", "data.augment"]
+        self.assertEqual(list(rows[0])[:7], ["combination", "overrides", *varied])
+        self.assertEqual([rows[1][key] for key in varied], ["plain", "petra", "1", "[10, 15]", "[crop, flip]"])
+        self.assertEqual([rows[6][key] for key in varied], ["small-k", "reversible", "2", "[7]", "[]"])
         self.assertEqual(self.summary()["combinations"][7]["overrides"],
                          {"method.name": "reversible", "method.accumulate": "2", "lr.milestones": "[7]", "data.augment": "[crop, flip]"})
 
@@ -172,6 +183,35 @@ axes:
             with h5py.File(self.path(f"out/seed={seed}/run.h5"), "r") as run:
                 threads.append(int(re.search(r"OpenMP, (\d+) thread", run.attrs["backend"]).group(1)))
         self.assertEqual(threads, [max(1, cores // 2), max(1, cores - cores // 2)])
+
+
+class Folder(SweepTest):
+    """A sweep goes into a folder of its own."""
+
+    def test_default(self):
+        self.write("grids/small-grid.yaml", "base: ../small.yaml\nseeds: [1]\n")
+        short = ["--set", "run.max_microbatches=1", "--quiet"]
+        self.good("sweep", "grids/small-grid.yaml", *short)
+        self.assertEqual(os.listdir(self.path("runs")), ["small-grid"])
+        self.write("inside.yaml", "config:\n" + "".join("  " + line + "\n" for line in self.read("small.yaml").decode().splitlines()) +
+                   "seeds: [1]\n")
+        self.good("sweep", "inside.yaml", *short)
+        self.assertEqual(sorted(os.listdir(self.path("runs"))), ["small", "small-grid"])
+        self.bad(2, "expected --output DIR", "sweep", "-", stdin=b"base: small.yaml\nseeds: [1]\n")
+
+    def test_not_that_of_a_run(self):
+        self.write("small-grid.yaml", "base: small.yaml\nseeds: [1]\n")
+        own = ["runs/small: the folder of the base's own run", "small.yaml", "--output"]
+        self.bad(2, own, "sweep", "small-grid.yaml", "--output", "runs/small")  # which is not there yet
+        self.bad(2, own[1:], "sweep", "small-grid.yaml", "--output", self.path("runs//small/"))
+        self.bad(2, own[1:], "sweep", "small-grid.yaml", "--set", "run.name=small-grid")
+        self.assertFalse(os.path.exists(self.path("runs")))
+        self.good("train", "small.yaml", "--set", "run.max_microbatches=1", "--quiet")
+        before = sorted(os.listdir(self.path("runs/small")))
+        os.symlink(self.path("runs/small"), self.path("link"))
+        self.bad(2, own[1:], "sweep", "small-grid.yaml", "--output", "link")
+        self.bad(2, "holds a run (run.h5)", "sweep", "small-grid.yaml", "--output", "runs/small", "--set", "run.name=other")
+        self.assertEqual(sorted(os.listdir(self.path("runs/small"))), before)
 
 
 class Failures(SweepTest):

@@ -205,7 +205,14 @@ class Train(ProgramTest):
             "delays   0, 0, 0, 0, 0, 0, 0, 0, 0, 0 microbatches from F to B, by stage",
             "length   80 microbatches of 8 images, 8 an epoch",
             "rate     0.003125 (optim.lr 0.1, times the images of an update over 256), reached after 5 epochs",
-            "writes   out/{config.yaml,run.h5,weights.h5}; on the way checkpoint.h5 and checkpoint/"])
+            "writes   out/{config.yaml,run.h5,weights.h5}; on the way checkpoint.h5 and checkpoint/",
+            "time     not known before the run (cluster.cost.model: profile); its progress tells what is left",
+            header.splitlines()[7],
+            f"disk     weights.h5 {4e-6 * self.good_json('inspect', 'small.yaml')['parameters']:.3f} MB of parameters, "
+            "run.h5 52 bytes a microbatch, a checkpoint less than the memory; MB: 10^6 bytes"])
+        with h5py.File(self.path("out/run.h5"), "r") as run:
+            self.assertEqual(header.splitlines()[7], f"memory   {1e-6 * run['memory/total_peak_bytes'][:].sum():.3f} MB in tensors of "
+                             "the stages (counted by petra simulate)")
         lines = lines.splitlines()
         self.assertEqual(len(lines), 11)
         for epoch, line in enumerate(lines[:10], 1):
@@ -234,6 +241,69 @@ class Train(ProgramTest):
             self.assertEqual(found["images"], 32)
         text = self.good("evaluate", "small.yaml", *values, "--set", "model.weights=out/weights.h5")
         self.assertIn(f"top-1 {100 * found['top1']:.2f} %", text)
+
+
+class Estimate(ProgramTest):
+    def test_time_from_a_profile(self):
+        self.good("profile", "small.yaml", "--output", "p.h5", "--quiet", "--set", "profile.repetitions=1")
+        sets = self.set_options(cluster__cost__model="profile", cluster__cost__profile="p.h5", run__max_microbatches=3)
+        with h5py.File(self.path("p.h5"), "r") as file:
+            parts = {part: file["stages"][part][:] for part in ("forward", "backward", "reconstruct", "update")}
+        seconds = sum(parts["forward"] + parts["backward"] + parts["update"]) + sum(parts["reconstruct"][:-1])
+        line = next(line for line in self.good("inspect", "small.yaml", *sets).splitlines() if line.startswith("time "))
+        self.assertEqual(line.split(" s a microbatch")[1], " by p.h5: all stages one after the other, without loading and evaluation")
+        self.assertAlmostEqual(float(line.split()[1]), seconds, delta=0.006 * seconds)  # three digits
+        train = self.good("train", "small.yaml", *sets, "--output", "out")
+        self.assertRegex(train, r"\ntime     \d+:\d\d:\d\d \(" + re.escape(line.split()[1]) + " s a microbatch\\) by p.h5")
+
+
+class Keep(ProgramTest):
+    """run.keep: best."""
+
+    def train(self, folder, *arguments, **values):
+        sets = self.set_options(run__epochs=4, method__name="backprop", optim__lr_scaling="none", lr__warmup_epochs=0, optim__lr=0.5, **values)
+        self.good("train", "small.yaml", *sets, "--output", folder, "--quiet", *arguments)
+        return sets
+
+    def rows(self, folder):
+        with h5py.File(self.path(f"{folder}/run.h5"), "r") as run:
+            return list(run["epoch/eval_top1"]), list(run["epoch/eval_loss"]), run["train/loss"][:].tobytes()
+
+    def test_best(self):
+        self.train("last")
+        sets = self.train("best", run__keep="best")
+        top1, loss, _ = rows = self.rows("best")
+        self.assertEqual(rows, self.rows("last"))
+        best = top1.index(max(top1))
+        self.assertEqual(sorted(os.listdir(self.path("best"))), ["config.yaml", "run.h5", "weights.h5"])
+        found = self.good_json("evaluate", "small.yaml", *sets, "--set", "model.weights=best/weights.h5")
+        self.assertEqual((found["epoch"], found["top1"], found["loss"]), (best + 1, top1[best], loss[best]))
+        self.assertIn(f" (epoch {best + 1}, the best of its run): 32 images",
+                      self.good("evaluate", "small.yaml", "--set", "model.weights=best/weights.h5"))
+        self.assertIn(f"\nweights  of the best evaluation: epoch {best + 1}, top-1 {100 * top1[best]:.2f} % (weights.h5)\n",
+                      self.good("inspect", "best"))
+        last = self.good_json("evaluate", "small.yaml", *sets, "--set", "model.weights=last/weights.h5")
+        self.assertEqual((last["epoch"], last["top1"], last["loss"]), (None, top1[-1], loss[-1]))
+        self.assertNotIn("weights  ", self.good("inspect", "last"))
+
+    def test_resume(self):
+        whole, parts = {"run__keep": "best"}, {"run__keep": "best", "run__keep_checkpoint": "true"}
+        self.train("whole", **whole)
+        self.train("parts", "--set", "run.epochs=2", **parts)
+        self.train("parts", "--resume", **parts)
+        self.assertEqual(self.read("parts/weights.h5"), self.read("whole/weights.h5"))
+        self.assertEqual(self.rows("parts"), self.rows("whole"))
+        self.bad(2, "parts/run.h5: was written with run.keep: best, and the config has last", "train", "small.yaml", "--resume", "--output", "parts",
+                 *self.set_options(run__epochs=5, run__keep="last"))
+
+    def test_refusals(self):
+        best = ["train", "small.yaml", "--output", "out", "--set", "run.keep=best"]
+        self.bad(2, "run.keep=best: best in a run without an evaluation", *best, "--set", "run.eval_every=0")
+        self.bad(2, "(0 whole epochs, run.eval_every: 1)", *best, "--set", "run.max_microbatches=7")
+        self.bad(2, "stages are in several processes", *best, "--set", "run.mode=execute")
+        self.write("out/best.h5", b"of a run that was killed")
+        self.good(*best, "--quiet")
+        self.assertEqual(sorted(os.listdir(self.path("out"))), ["config.yaml", "run.h5", "weights.h5"])
 
 
 class WhileRunning(ProgramTest):

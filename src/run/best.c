@@ -1,0 +1,110 @@
+#include "run/best.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "run/folder.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct petra_best {
+  petra_stage_observer base;
+  const petra_network *network;
+  char *path, *weights_path;
+  petra_weights_moment moment; /* of what best.h5 has; epoch 0: nothing yet */
+};
+
+static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation,
+                               petra_snapshot *const *snapshots) {
+  petra_best *best = (petra_best *)base;
+  const petra_weights_moment moment = {.epoch = (int32_t)(microbatch / best->network->plan->program.batches) + 1,
+                                       .eval_top1 = evaluation->top1};
+  if (best->moment.epoch > 0 && moment.eval_top1 <= best->moment.eval_top1)
+    return PETRA_OK;
+  PETRA_TRY(petra_network_write_snapshots(best->network, snapshots, &moment, best->path));
+  best->moment = moment;
+  return PETRA_OK;
+}
+
+petra_status petra_best_check(const petra_config *config, int64_t epochs) {
+  const int64_t every = config->run.eval_every;
+  if (config->run.keep != PETRA_KEEP_BEST)
+    return PETRA_OK;
+  if (config->run.mode == PETRA_MODE_EXECUTE)
+    return petra_config_fail(config, "run.keep",
+                             "best with run.mode: execute, whose stages are in several processes; expected last");
+  if (every == 0 || epochs < every)
+    return petra_config_fail(config, "run.keep",
+                             "best in a run without an evaluation (%lld whole epochs, run.eval_every: %lld); expected "
+                             "last, or an evaluation",
+                             (long long)epochs, (long long)every);
+  return PETRA_OK;
+}
+
+/* What best.h5 has at the beginning. Weights of a later epoch than the checkpoint's are found again on the way there. */
+static petra_status find(petra_best *best, const petra_plan *plan) {
+  const int64_t epochs = plan->program.microbatches / plan->program.batches;
+  if (access(best->path, F_OK) != 0 && rename(best->weights_path, best->path) != 0) /* killed in petra_best_finish */
+    return PETRA_OK;
+  PETRA_TRY(petra_weights_read_moment(best->path, &best->moment));
+  if (best->moment.epoch > epochs)
+    return petra_config_fail(plan->config, "run.keep",
+                             "best: %s has the weights of epoch %d, and the run is to have %lld; expected as many "
+                             "(run.epochs, run.max_microbatches)",
+                             best->path, best->moment.epoch, (long long)epochs);
+  return PETRA_OK;
+}
+
+petra_status petra_best_create(const petra_network *network, const char *folder, bool resumed, petra_best **out) {
+  static const petra_stage_observer_ops ops = {.evaluated_weights = on_weights};
+  petra_best *best;
+  petra_status status;
+  PETRA_TRY(petra_allocate(&best, 1, sizeof *best));
+  best->base.ops = &ops;
+  best->network = network;
+  PETRA_TRY_GOTO(status, petra_join_path(folder, PETRA_BEST_FILE, &best->path), fail);
+  PETRA_TRY_GOTO(status, petra_join_path(folder, "weights.h5", &best->weights_path), fail);
+  if (resumed)
+    PETRA_TRY_GOTO(status, find(best, network->plan), fail);
+  *out = best;
+  return PETRA_OK;
+fail:
+  petra_best_destroy(best);
+  return status;
+}
+
+void petra_best_destroy(petra_best *best) {
+  if (!best)
+    return;
+  petra_free(best->path);
+  petra_free(best->weights_path);
+  petra_free(best);
+}
+
+petra_stage_observer *petra_best_observer(petra_best *best) {
+  return &best->base;
+}
+
+int64_t petra_best_of(const petra_runlog_epoch *rows, int64_t count) {
+  int64_t found = -1;
+  for (int64_t e = 0; e < count; e++)
+    if (!isnan(rows[e].eval_top1) && (found < 0 || rows[e].eval_top1 > rows[found].eval_top1))
+      found = e;
+  return found;
+}
+
+petra_status petra_best_finish(petra_best *best, const petra_runlog_epoch *rows, int64_t count) {
+  const int64_t row = petra_best_of(rows, count);
+  if (row < 0 || best->moment.epoch != rows[row].epoch + 1 || best->moment.eval_top1 != rows[row].eval_top1)
+    return petra_fail(PETRA_DATA,
+                      "%s: has the weights of epoch %d, and the best evaluation of this run is that of epoch %d; "
+                      "expected a folder that nothing else wrote into, and a run that goes on bit for bit "
+                      "(device.threads)",
+                      best->path, best->moment.epoch, row < 0 ? 0 : rows[row].epoch + 1);
+  return rename(best->path, best->weights_path) == 0
+             ? PETRA_OK
+             : petra_fail(PETRA_IO, "%s: cannot be renamed to %s: %s", best->path, best->weights_path, strerror(errno));
+}

@@ -1,0 +1,31 @@
+/* run.keep: best. The weights of the evaluation with the highest top-1 accuracy, the first of equals: in best.h5 of the run's
+ * folder while the run goes on, in weights.h5 when it is complete. An observer of real stages, all of which are here. */
+#ifndef PETRA_RUN_BEST_H
+#define PETRA_RUN_BEST_H
+
+#include "exec/stage_observer.h"
+#include "run/network.h"
+#include "io/runlog.h"
+
+typedef struct petra_best petra_best;
+
+#define PETRA_BEST_FILE "best.h5"
+
+/* Of the run in `folder`. `resumed`: goes on with what best.h5 there says; else a run begins. PETRA_CONFIG where that has the
+ * weights of an epoch that the run is not to come to. What is given is borrowed. */
+petra_status petra_best_create(const petra_network *network, const char *folder, bool resumed, petra_best **out);
+void petra_best_destroy(petra_best *best); /* NULL is fine */
+
+petra_stage_observer *petra_best_observer(petra_best *best);
+
+/* The run is over: best.h5 becomes weights.h5. PETRA_DATA where it has not the weights of this run's best evaluation, of
+ * those in `rows` (its log). */
+petra_status petra_best_finish(petra_best *best, const petra_runlog_epoch *rows, int64_t count);
+
+/* Which of an evaluation's rows is the best: its index, -1 where none was evaluated. */
+int64_t petra_best_of(const petra_runlog_epoch *rows, int64_t count);
+
+/* PETRA_CONFIG where a run with this config and `epochs` whole epochs has no evaluation, or its stages are in several processes. */
+petra_status petra_best_check(const petra_config *config, int64_t epochs);
+
+#endif

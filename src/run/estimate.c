@@ -1,0 +1,108 @@
+#include "run/estimate.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "run/folder.h"
+#include "run/simulation.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+enum { LOG_ROW_BYTES = 52 }; /* of /train, docs/hdf5-schema.md */
+
+static void swallow(void *context, petra_log_level level, const char *line) {
+  (void)context;
+  (void)level;
+  (void)line;
+}
+
+/* As much of the run as petra simulate takes without a limit: the pipeline is full by then, and holds what it ever will. */
+static petra_status count_memory(const petra_config *config, petra_estimate *out) {
+  const petra_simulation_options options = {0};
+  petra_simulation *simulation = NULL;
+  petra_config *copy = NULL;
+  char *text;
+  size_t size;
+  petra_status status;
+  PETRA_TRY(petra_folder_expand_config(config, &text, &size));
+  PETRA_TRY_GOTO(status, petra_config_load_text(&(petra_config_text){"the run", text, size}, NULL, 0, &copy), done);
+  copy->run.max_microbatches = 0;
+  copy->run.trace_actions = false;
+  if (copy->cluster.cost.model == PETRA_COST_MEASURED)
+    copy->cluster.cost.model = PETRA_COST_UNIT;
+  PETRA_TRY_GOTO(status, petra_simulation_open(copy, &options, &simulation), done);
+  PETRA_TRY_GOTO(status, petra_simulation_go(simulation), done);
+  const petra_account *accounts = petra_simulation_result(simulation)->accounts;
+  if (!accounts) /* stages without a model */
+    goto done;
+  out->memory_bytes = 0;
+  for (int32_t j = 0; j < petra_simulation_result(simulation)->plan->stages; j++)
+    out->memory_bytes += accounts[j].total_peak_bytes;
+done:
+  petra_simulation_destroy(simulation);
+  petra_config_destroy(copy);
+  petra_free(text);
+  return status;
+}
+
+/* F, B and U of all stages; what is not inverted or computed again takes no reconstruction. */
+static petra_status sum_profile(const petra_plan *plan, double *out) {
+  double ns = 0;
+  for (int j = 0; j < plan->stages; j++) {
+    petra_stage_cost cost = {0};
+    PETRA_TRY(petra_plan_profile_cost(plan, j, &cost));
+    const bool rebuilds = plan->method.recomputes && j < plan->stages - 1;
+    ns += (double)cost.forward_ns + (double)cost.backward_ns + (rebuilds ? (double)cost.reconstruct_ns : 0) +
+          (double)cost.update_ns / (double)plan->config->method.accumulate;
+  }
+  *out = 1e-9 * ns * (double)plan->config->cluster.replicas;
+  return PETRA_OK;
+}
+
+petra_status petra_estimate_of(const petra_plan *plan, petra_estimate *out) {
+  const petra_config *config = plan->config;
+  petra_status status = PETRA_OK;
+  *out = (petra_estimate){.microbatch_s = NAN, .memory_bytes = -1};
+  for (int b = 0; b < plan->model.block_count; b++)
+    out->weights_bytes += petra_block_parameters(&plan->model, &plan->model.blocks[b]) *
+                          petra_plan_element_bytes(plan, PETRA_TENSOR_FILTER);
+  petra_log_set_sink(swallow, NULL);
+  if (plan->profile && config->run.mode == PETRA_MODE_EMULATE && sum_profile(plan, &out->microbatch_s) != PETRA_OK)
+    out->microbatch_s = NAN;
+  status = count_memory(config, out);
+  petra_log_set_sink(NULL, NULL);
+  if (status != PETRA_OK)
+    out->memory_bytes = -1;
+  return status == PETRA_NO_MEMORY ? petra_fail(status, "out of memory: what the run takes was not counted") : PETRA_OK;
+}
+
+static void print_duration(double seconds, FILE *out) {
+  const int64_t s = llround(seconds);
+  fprintf(out, "%" PRId64 ":%02d:%02d", s / 3600, (int)(s / 60 % 60), (int)(s % 60));
+}
+
+static void print_time(const petra_plan *plan, const petra_estimate *estimate, int64_t microbatches, FILE *out) {
+  if (isnan(estimate->microbatch_s)) {
+    fputs("time     not known before the run (cluster.cost.model: profile); its progress tells what is left\n", out);
+    return;
+  }
+  fputs("time     ", out);
+  if (microbatches > 0)
+    print_duration(estimate->microbatch_s * (double)microbatches, out);
+  fprintf(out, "%s%.3g s a microbatch%s by %s: all stages one after the other, without loading and evaluation\n",
+          microbatches > 0 ? " (" : "", estimate->microbatch_s, microbatches > 0 ? ")" : "",
+          plan->config->cluster.cost.profile);
+}
+
+void petra_estimate_print(const petra_plan *plan, const petra_estimate *estimate, int64_t microbatches, FILE *out) {
+  print_time(plan, estimate, microbatches, out);
+  if (estimate->memory_bytes >= 0)
+    fprintf(out, "memory   %.3f MB in tensors of the stages (counted by petra simulate)\n",
+            1e-6 * (double)estimate->memory_bytes);
+  else
+    fputs("memory   not known: petra simulate cannot count this run\n", out);
+  fprintf(out, "disk     weights.h5 %.3f MB of parameters, run.h5 %d bytes a microbatch%s; MB: 10^6 bytes\n",
+          1e-6 * (double)estimate->weights_bytes, LOG_ROW_BYTES,
+          plan->config->run.checkpoint_every > 0 ? ", a checkpoint less than the memory" : "");
+}

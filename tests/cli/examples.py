@@ -1,0 +1,61 @@
+"""Every command in the EXAMPLES of the manual runs, on a small network and few images."""
+
+import os
+import re
+import stat
+import subprocess
+
+from program import PETRA, ProgramTest, main
+
+# What the examples' config is; each command gets these as well, so that it takes a second.
+CONFIG = "run: {name: mine, epochs: 1}\ndata: {set: shapes}\n"
+SMALL = ["data.limit=64", "data.eval_limit=32", "data.batch=8", "data.workers=1", "run.epochs=1", "profile.repetitions=1", "profile.warmup=0",
+         "device.threads=1", "run.checkpoint_every=0"]
+WITH_KEYS = ("train", "init", "evaluate", "inspect", "simulate", "profile", "schedule", "sweep", "data")
+
+
+def examples():
+    """(what it shows, its lines of shell) of each example."""
+    with open(os.path.join(os.environ.get("srcdir", "."), "docs/petra.1"), encoding="utf-8") as file:
+        section = file.read().split(".SH EXAMPLES\n")[1].split(".SH ")[0]
+    found = re.findall(r"^([A-Z][^\n]*):\n\.PP\n\.RS\n\.nf\n(.*?)\.fi\n", section, re.MULTILINE | re.DOTALL)
+    assert len(found) == section.count("\n.nf\n"), section
+    return [(title, lines.replace("\\-", "-").replace("\\\\", "\\")) for title, lines in found]
+
+
+class Examples(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.write("mine.yaml", CONFIG)
+        sets = " ".join(f"--set {key}" for key in SMALL)
+        wrapper = self.write("bin/petra", f"""#!/bin/sh
+case $1 in
+  {"|".join(WITH_KEYS)}) [ "$1" = data ] && [ "$2" = generate ] || set -- "$@" {sets} ;;
+esac
+case "$*" in *--set\\ model.width=*) ;; *) set -- "$@" --set model.width=1 ;; esac
+exec {PETRA} "$@"
+""")
+        os.chmod(wrapper, stat.S_IRWXU)
+
+    def shell(self, script):
+        return subprocess.run(["sh", "-ec", script], cwd=self.folder, capture_output=True, text=True, check=False, timeout=120,
+                              env={**os.environ, "PATH": self.path("bin") + ":" + os.environ["PATH"]})
+
+    def test_manual(self):
+        shown = examples()
+        self.assertGreaterEqual(len(shown), 7)
+        for title, script in shown:
+            print(title)
+            if "runs/mine/weights.h5" in script:
+                self.good("init", "mine.yaml", "--set", "model.width=1", "--quiet")
+            if "data.path=imagenet" not in script:
+                run = self.shell(script)
+                self.assertEqual(run.returncode, 0, f"{title}\n{script}\n{run.stdout}{run.stderr}")
+                continue
+            for line in script.splitlines():  # there is no such folder: the command is right as far as that
+                run = self.shell(line)
+                self.assertEqual((run.returncode, run.stderr.count("\n")), (1, 1), f"{title}\n{line}\n{run.stderr}")
+                self.assertIn("data.path: imagenet: no such folder", run.stderr)
+
+
+main()
