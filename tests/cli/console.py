@@ -13,6 +13,7 @@ begins with "petra: ". Trainings are made shorter by SHORT, but with --update.
     <!-- printed by: COMMAND -->     up to the next <!-- end --> stands what COMMAND prints, as Markdown.
 """
 
+import importlib.util
 import os
 import re
 import shutil
@@ -29,6 +30,9 @@ NUMBER = r"[-+]?\d[\d.:,]*(?:e[-+]?\d+)?|nan"
 VARIABLE = [(r"(\d+ actions in) \S+ s", r"\1 … s")]
 # Sizes of the files of a page, outside of --update.
 SHORT = [(r"\blimit: \d+", "limit: 320"), (r"\beval_limit: \d+", "eval_limit: 64")]
+
+
+TIMEOUT_S = 300  # of one command; the longest takes seconds
 
 
 class Fence:
@@ -128,6 +132,8 @@ def absent(text):
     """Why a command cannot run here; None: it can."""
     if "mpirun" in text and not shutil.which("mpirun"):
         return "there is no mpirun"
+    if "analysis/" in text and not importlib.util.find_spec("matplotlib"):
+        return "this Python has no matplotlib"
     return None
 
 
@@ -145,6 +151,7 @@ class Page:
             os.symlink(os.path.join(SOURCE, name), os.path.join(folder, name))
         os.mkdir(os.path.join(folder, "build"))
         os.symlink(self.petra, os.path.join(folder, "build/petra"))
+        os.symlink(sys.executable, os.path.join(folder, "build/python3"))
         self.environment = {**os.environ, "PATH": f"{folder}/build:{os.environ['PATH']}", "OMP_WAIT_POLICY": "passive",
                             "MPLCONFIGDIR": f"{folder}/.matplotlib", "PYTHONDONTWRITEBYTECODE": "1",
                             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -160,8 +167,11 @@ class Page:
 
     def execute(self, folder, text):
         """(exit status, lines of standard output and of errors)"""
-        run = subprocess.run(["sh", "-c", text], cwd=folder, env=self.environment, capture_output=True, text=True,
-                             stdin=subprocess.DEVNULL, timeout=120, check=False)
+        try:
+            run = subprocess.run(["sh", "-c", text], cwd=folder, env=self.environment, capture_output=True, text=True,
+                                 stdin=subprocess.DEVNULL, timeout=TIMEOUT_S if self.short else None, check=False)
+        except subprocess.TimeoutExpired:
+            return 124, [f"not done within {TIMEOUT_S} s"]
         errors = [line for line in run.stderr.splitlines() if line.startswith("petra: ")]
         if run.returncode != 0 and not errors:
             errors = run.stderr.splitlines()[-3:]

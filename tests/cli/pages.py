@@ -59,7 +59,7 @@ class Matching(unittest.TestCase):
 
 
 def pages():
-    yield from ("README.md", "docs/tutorial.md")
+    yield from ("README.md", "docs/tutorial.md", "docs/commands.md", "docs/faq.md")
     yield from sorted(os.path.relpath(path, console.SOURCE) for path in glob.glob(os.path.join(console.SOURCE, "docs/methods/*.md")))
 
 
