@@ -27,9 +27,9 @@ FILE = re.compile(r"# ([\w-]+\.yaml)\b")
 ONE_MACHINE = "# (figures of one machine)"
 NUMBER = r"[-+]?\d[\d.:,]*(?:e[-+]?\d+)?|nan"
 # What is never the same twice, as --update masks it.
-VARIABLE = [(r"(\d+ actions in) \S+ s", r"\1 … s")]
+VARIABLE = [(r"(\d+ actions in) \S+ s", r"\1 … s"), (r"(  lr \S+) +\d+ images/s .*", r"\1 …")]
 # Sizes of the files of a page, outside of --update.
-SHORT = [(r"\blimit: \d+", "limit: 320"), (r"\beval_limit: \d+", "eval_limit: 64")]
+SHORT = [(r"\blimit: \d+", "limit: 192"), (r"\beval_limit: \d+", "eval_limit: 64")]
 
 
 TIMEOUT_S = 300  # of one command; the longest takes seconds
