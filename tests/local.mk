@@ -444,7 +444,7 @@ EXTRA_DIST += tests/test_cuda_plans tests/cuda_host/deviceprop-sm80.json tests/c
 # What takes longest and computes the same from an archive: continuous integration leaves it out of distcheck.
 LONG_TESTS = tests/test_golden tests/test_identities tests/test_closed_forms tests/test_no_memory tests/test_methods tests/test_gradients \
 	tests/test_probe tests/test_probe_references tests/test_probe_replay tests/test_executor tests/test_cuda_backend tests/test_cuda_training tests/test_cuda_identities \
-	tests/test_cuda_plans tests/cli/resume.py tests/cli/sweep.py tests/cli/execute.py tests/cli/replicas.py
+	tests/test_cuda_plans tests/cli/resume.py tests/cli/sweep.py tests/cli/execute.py tests/cli/replicas.py tests/cli/pages.py
 .PHONY: list-short-tests
 list-short-tests:
 	@echo $(filter-out $(LONG_TESTS),$(TESTS))
