@@ -1,7 +1,9 @@
-# docs: the man page is installed, the rest is read in the source tree.
+# docs: the man page is installed, the rest is read in the source tree or as a site.
 dist_man_MANS += docs/petra.1
-EXTRA_DIST += docs/config.md docs/data.md docs/design.md docs/execute.md docs/life-of-a-microbatch.md \
-	docs/reports.md docs/semantics.md docs/sweep.md \
+EXTRA_DIST += docs/commands.md docs/config.md docs/data.md docs/design.md \
+	docs/execute.md docs/faq.md docs/glossary.md docs/hdf5-schema.md \
+	docs/install.md docs/life-of-a-microbatch.md docs/paper.md docs/reports.md docs/semantics.md \
+	docs/sweep.md docs/tutorial.md \
 	docs/adr/0001-one-static-library.md \
 	docs/adr/0002-evaluation-by-snapshot.md \
 	docs/adr/0003-config-additions.md \
@@ -22,10 +24,34 @@ EXTRA_DIST += docs/config.md docs/data.md docs/design.md docs/execute.md docs/li
 	docs/adr/0018-messages-between-gpus.md \
 	docs/adr/0019-a-prediction-is-a-second-simulation.md \
 	docs/adr/0020-a-checkpoint-in-parts.md \
-	docs/adr/0021-replicas-before-an-update.md
+	docs/adr/0021-replicas-before-an-update.md \
+	docs/adr/README.md
 
-# docs/config.md is what the program says of its table of keys.
+# A page for each method, and the configs of its commands.
+EXTRA_DIST += docs/methods/ten-stages.yaml docs/methods/four-stages.yaml docs/methods/train.yaml scripts/method_table \
+	docs/methods/1f1b.md docs/methods/README.md docs/methods/approximate-input.md docs/methods/backprop.md \
+	docs/methods/checkpoint.md docs/methods/ddg.md docs/methods/delayed-reversible.md docs/methods/delayed.md \
+	docs/methods/dsp.md docs/methods/fr.md docs/methods/gpipe-checkpoint.md docs/methods/gpipe.md \
+	docs/methods/interleaved.md docs/methods/petra-arrival.md docs/methods/petra.md docs/methods/pipedream-2bw.md \
+	docs/methods/pipedream.md docs/methods/reversible.md docs/methods/zb-h1.md
+
+# docs/config.md is what the program says of its table of keys; the pages below show what their commands print. The tutorial trains for
+# minutes, and has a target of its own.
+REGEN_PAGES = README.md docs/commands.md docs/faq.md docs/methods/*.md
 regen-docs: petra$(EXEEXT)
 	./petra$(EXEEXT) train --help-config-markdown >config.md.new
 	mv -f config.md.new $(srcdir)/docs/config.md
-.PHONY: regen-docs
+	pages=`cd $(srcdir) && echo $(REGEN_PAGES)`; \
+	$(SHELL) $(srcdir)/tests/cli/python $(srcdir)/tests/cli/console.py --update ./petra$(EXEEXT) $$pages
+regen-tutorial: petra$(EXEEXT)
+	$(SHELL) $(srcdir)/tests/cli/python $(srcdir)/tests/cli/console.py --update ./petra$(EXEEXT) docs/tutorial.md
+.PHONY: regen-docs regen-tutorial
+
+# The documentation as a site, in html/ of the build folder.
+EXTRA_DIST += scripts/make_site docs/site/site.css
+html-local:
+	@test -n '$(MKDOCS_PYTHON)' || { echo 'make html: MkDocs is missing (Debian: mkdocs); install it and run ./configure again' >&2; exit 1; }
+	@PYTHONDONTWRITEBYTECODE=1 '$(MKDOCS_PYTHON)' $(srcdir)/scripts/make_site $(srcdir) html-pages html
+.PHONY: clean-html
+clean-html:
+	rm -rf html html-pages html-pages.yml

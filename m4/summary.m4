@@ -29,6 +29,7 @@ petra $PACKAGE_VERSION
     CUDA             $petra_report_cuda
     NCCL             $petra_report_nccl
     MPI              $petra_report_mpi
+  make html          $petra_report_mkdocs
 
   backends           $petra_backends
   run modes          $petra_modes

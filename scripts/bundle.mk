@@ -42,7 +42,7 @@ bundle: bundle-dir
 
 MOSTLYCLEANFILES += bundle/petra $(BUNDLE_OBJECTS)
 CLEANFILES += $(BUNDLE_ARCHIVE) $(BUNDLE_ARCHIVE).part
-clean-local: clean-bundle
+clean-local: clean-bundle clean-html
 .PHONY: clean-bundle
 clean-bundle:
 	rm -rf bundle gpu-kit gpu-kit.bundle

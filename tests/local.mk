@@ -53,8 +53,8 @@ tests_test_carrier_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_carrier_LDADD = $(TESTS_LDADD)
 
 # Scripts: the layers, the documents, the analysis scripts.
-TESTS += tests/check_includes tests/check_format tests/check_docs tests/check_config_doc tests/check_analysis tests/check_figures tests/check_grids
-EXTRA_DIST += .clang-format tests/check_includes tests/check_format tests/check_docs tests/check_config_doc tests/check_analysis tests/check_figures tests/check_grids tests/lsan.supp
+TESTS += tests/check_includes tests/check_format tests/check_docs tests/check_site tests/check_config_doc tests/check_analysis tests/check_figures tests/check_grids
+EXTRA_DIST += .clang-format tests/check_includes tests/check_format tests/check_docs tests/check_site tests/check_config_doc tests/check_analysis tests/check_figures tests/check_grids tests/lsan.supp
 check_PROGRAMS += tests/test_seal
 TESTS += tests/test_seal tests/cli/damage.py tests/cli/no_memory.py
 tests_test_seal_SOURCES = tests/test_seal.c tests/harness.h
@@ -108,6 +108,9 @@ EXTRA_DIST += tests/cli/python tests/cli/program.py tests/cli/bad_input.py tests
   tests/cli/schedule_file.py tests/cli/sweep.py tests/cli/resume.py tests/cli/control_characters.py tests/cli/execute.py tests/cli/replicas.py
 TESTS += tests/cli/probe.py tests/cli/precision.py tests/cli/runs.py tests/cli/report.py
 EXTRA_DIST += tests/cli/probe.py tests/cli/precision.py tests/cli/runs.py tests/cli/report.py tests/cli/walk_report.js
+# The pages: what they show is what the commands print.
+TESTS += tests/cli/pages.py
+EXTRA_DIST += tests/cli/pages.py tests/cli/console.py
 # src/schedule, sim, src/nn, src/stage, src/exec
 check_PROGRAMS += tests/test_engine tests/test_schedule tests/test_executor tests/test_stage tests/test_no_memory \
   tests/test_model tests/test_partition tests/test_blocks tests/test_optim
