@@ -4,4 +4,5 @@ EXTRA_DIST += analysis/plot_common.py analysis/plot_common.gp analysis/plot_gnup
   analysis/plot_timeline.py analysis/plot_timeline.gp analysis/plot_timeline_gnuplot \
   analysis/plot_probe.py analysis/plot_probe.gp analysis/plot_probe_gnuplot \
   analysis/plot_sweep.py \
+  analysis/weights_pytorch.py analysis/petra_torch.py \
   analysis/plot_accumulation.py analysis/plot_accumulation.gp analysis/plot_accumulation_gnuplot

@@ -131,6 +131,7 @@ typedef struct petra_config {
     petra_downsample downsample;
     int64_t classes;
     char *weights;           /* "" or a weights.h5 to start from */
+    bool new_head;           /* the head is initialised, not read from `weights` */
     bool zero_init_residual; /* scale of the last batch norm of each block starts at 0 */
   } model;
   struct {
