@@ -1,5 +1,13 @@
-# docs: the man page is installed, the rest is read in the source tree.
+# docs: the man pages are installed, the rest is read in the source tree.
 dist_man_MANS += docs/petra.1
+# A page a subcommand is what the program says of its tables; tests/check_manual holds this list against the subcommands.
+SUBCOMMAND_MANUALS = docs/petra-data.1 docs/petra-evaluate.1 docs/petra-info.1 docs/petra-init.1 docs/petra-inspect.1 \
+	docs/petra-methods.1 docs/petra-profile.1 docs/petra-schedule.1 docs/petra-simulate.1 docs/petra-sweep.1 docs/petra-train.1
+nodist_man_MANS = $(SUBCOMMAND_MANUALS)
+CLEANFILES += $(SUBCOMMAND_MANUALS)
+$(SUBCOMMAND_MANUALS): petra$(EXEEXT)
+	@$(MKDIR_P) docs
+	$(AM_V_GEN)./petra$(EXEEXT) $(patsubst petra-%.1,%,$(@F)) --help-man >$@.tmp && mv -f $@.tmp $@
 EXTRA_DIST += docs/config.md docs/data.md docs/design.md docs/execute.md docs/life-of-a-microbatch.md \
 	docs/semantics.md docs/sweep.md \
 	docs/adr/0001-one-static-library.md \

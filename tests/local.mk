@@ -318,7 +318,7 @@ check_PROGRAMS += tests/dump_logits
 TESTS += tests/cli/weights_torch.py
 tests_dump_logits_SOURCES = tests/dump_logits.c
 tests_dump_logits_LDADD = $(PETRA_LDADD)
-EXTRA_DIST += tests/cli/weights_torch.py tests/cli/torch_logits.py
+EXTRA_DIST += tests/cli/weights_torch.py tests/reference/torch_logits.py
 # src/backend/cuda: the kernels, as C on the host
 check_LIBRARIES = tests/libpetra_cuda_host.a
 tests_libpetra_cuda_host_a_SOURCES = tests/cuda_host/device.c tests/cuda_host/device.h tests/cuda_host/kernels.c

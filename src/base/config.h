@@ -287,6 +287,10 @@ petra_status petra_config_print(const petra_config *config, FILE *out);
 void petra_config_help(FILE *out);
 void petra_config_help_markdown(FILE *out);
 
+/* A line "key PATH VALUE..." for each key with the words that it can have; a text of which there is no list has "FILE", other values
+ * nothing. `print_names` prints " VALUE..." of a text that names something of another table, else returns false. */
+void petra_config_help_words(FILE *out, bool (*print_names)(FILE *out, const char *path));
+
 /* The string of a choice key's value, such as ("device.precision", 1) -> "fp64"; "?" if there is none. */
 const char *petra_config_choice_name(const char *key, int value);
 

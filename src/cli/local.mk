@@ -2,6 +2,7 @@
 bin_PROGRAMS += petra
 petra_SOURCES = \
 	src/cli/command.h \
+	src/cli/completion.c \
 	src/cli/data.c src/cli/data.h \
 	src/cli/data_convert.c \
 	src/cli/data_records.c \
@@ -9,6 +10,7 @@ petra_SOURCES = \
 	src/cli/epoch_json.c src/cli/epoch_json.h \
 	src/cli/evaluate.c \
 	src/cli/gantt.c src/cli/gantt.h \
+	src/cli/help.c src/cli/help.h \
 	src/cli/info.c \
 	src/cli/init.c \
 	src/cli/inspect.c \

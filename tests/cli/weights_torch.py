@@ -20,6 +20,7 @@ NETWORKS = [("revnet", 18, "cifar", "conv"), ("revnet", 34, "imagenet", "conv"),
             ("revnet", 18, "cifar", "invertible"), ("resnet", 18, "cifar", "conv"), ("resnet", 34, "cifar", "conv"),
             ("resnet", 50, "imagenet", "conv")]
 MORE = [("revnet", 50, "imagenet", "conv"), ("revnet", 34, "imagenet", "invertible"), ("resnet", 18, "imagenet", "conv")]
+LOGITS = os.path.join(os.path.dirname(ANALYSIS), "tests/reference/torch_logits.py")
 TORCH = os.environ.get("PETRA_TEST_TORCH_PYTHON")
 
 
@@ -228,7 +229,7 @@ class Logits(Weights):
                 run = self.torch(os.path.join(ANALYSIS, "weights_pytorch.py"), "a.h5", "model.pt")
                 self.assertEqual((run.returncode, run.stderr), (0, ""))
                 logits, labels = self.dumped("a.h5", *options)
-                run = self.torch(os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_logits.py"), ANALYSIS, "model.pt", "dump", "logits")
+                run = self.torch(LOGITS, ANALYSIS, "model.pt", "dump", "logits")
                 self.assertEqual(run.returncode, 0, run.stderr)
                 other = numpy.fromfile(self.path("logits")).reshape(logits.shape)
                 apart = abs(other - logits).max() / abs(logits).max()

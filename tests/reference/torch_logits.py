@@ -1,5 +1,5 @@
 """torch_logits.py ANALYSIS MODEL.pt DUMP LOGITS: the logits of the module that a state_dict is of, on the images of a dump of
-tests/dump_logits. For weights_torch.py beside it; run by a Python that has PyTorch."""
+tests/dump_logits. For tests/cli/weights_torch.py; run by a Python that has PyTorch."""
 
 import sys
 
