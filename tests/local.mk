@@ -53,8 +53,8 @@ tests_test_carrier_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_carrier_LDADD = $(TESTS_LDADD)
 
 # Scripts: the layers, the documents, the analysis scripts.
-TESTS += tests/check_includes tests/check_format tests/check_docs tests/check_config_doc tests/check_analysis tests/check_figures tests/check_grids
-EXTRA_DIST += .clang-format tests/check_includes tests/check_format tests/check_docs tests/check_config_doc tests/check_analysis tests/check_figures tests/check_grids tests/lsan.supp
+TESTS += tests/check_includes tests/check_format tests/check_docs tests/check_config_doc tests/check_analysis tests/check_figures tests/check_grids tests/check_completion
+EXTRA_DIST += .clang-format tests/check_includes tests/check_format tests/check_docs tests/check_config_doc tests/check_analysis tests/check_figures tests/check_grids tests/check_completion tests/lsan.supp
 check_PROGRAMS += tests/test_seal
 TESTS += tests/test_seal tests/cli/damage.py tests/cli/no_memory.py
 tests_test_seal_SOURCES = tests/test_seal.c tests/harness.h

@@ -46,7 +46,7 @@ _petra_set() {
     [[ $kind == key && $name == "$key" ]] || continue
     if [[ $words == FILE ]]; then
       _petra_files "$2$1" "$2$key="
-    else
+    elif [[ -n $words ]]; then
       _petra_offer "$2$1" "$2$key=${words// / $2$key=}"
     fi
   done <<<"$_petra_table"

@@ -131,7 +131,7 @@ static void print_upper(const char *text) {
 void petra_manual_print(const petra_command *command, const petra_option *const *options, int count) {
   fputs(".TH PETRA-", stdout);
   print_upper(command->name);
-  printf(" 1 \"\" \"petra %s\" \"User Commands\"\n.SH NAME\npetra-%s \\- ", petra_version(), command->name);
+  printf(" 1 \"\" \"petra %s\" \"User Commands\"\n.nh\n.ad l\n.SH NAME\npetra-%s \\- ", petra_version(), command->name);
   print_line(command->summary);
   printf(".SH SYNOPSIS\n\\fBpetra %s\\fR ", command->name);
   print_synopsis(command->arguments);
