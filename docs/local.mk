@@ -8,7 +8,7 @@ CLEANFILES += $(SUBCOMMAND_MANUALS)
 $(SUBCOMMAND_MANUALS): petra$(EXEEXT)
 	@$(MKDIR_P) docs
 	$(AM_V_GEN)./petra$(EXEEXT) $(patsubst petra-%.1,%,$(@F)) --help-man >$@.tmp && mv -f $@.tmp $@
-EXTRA_DIST += docs/config.md docs/data.md docs/design.md docs/execute.md docs/life-of-a-microbatch.md \
+EXTRA_DIST += docs/config.md docs/data.md docs/design.md docs/execute.md docs/life-of-a-microbatch.md docs/pytorch.md \
 	docs/semantics.md docs/sweep.md \
 	docs/adr/0001-one-static-library.md \
 	docs/adr/0002-evaluation-by-snapshot.md \
