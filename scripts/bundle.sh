@@ -79,7 +79,7 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$folder/bin" "$folder/lib" "$folder/licenses"
 cp "$program" "$folder/bin/petra"
 mkdir "$folder/analysis"
-cp "$sources"/analysis/plot_* "$folder/analysis/"
+cp "$sources"/analysis/plot_* "$sources"/analysis/weights_pytorch.py "$sources"/analysis/petra_torch.py "$folder/analysis/"
 cp "$sources/README.md" "$sources/NEWS.md" "$folder/"
 
 # The libraries of the program, then those of the libraries opened at run time, until nothing new is found.

@@ -22,8 +22,8 @@ class Petra(AutotoolsPackage, CudaPackage):
     depends_on("pkgconfig", type="build")
 
     depends_on("onednn@2.6:")
-    depends_on("cblas")
-    depends_on("hdf5@1.10:")
+    depends_on("openblas")
+    depends_on("hdf5@1.10.7:~mpi")
     depends_on("libyaml")
     depends_on("jansson")
     depends_on("gsl")
