@@ -58,7 +58,7 @@ static size_t tag_length(const char *line, size_t length) {
 }
 
 /* A help: paragraphs, apart by an empty line; lines that are indented are shown as they are; a line that begins with a word set off begins
- * a list's item, which goes on in lines that are indented as far as its text. */
+ * a list's item, which goes on in lines that are indented as far as its text; one that begins with an option, a paragraph. */
 static void print_paragraphs(const char *help) {
   size_t indent = 0; /* of an item's text; 0: in no item */
   bool shown = false, in_code = false;
@@ -76,7 +76,7 @@ static void print_paragraphs(const char *help) {
       print_text(line + indent, length - indent, &in_code);
       putchar('\n');
     } else {
-      if (indent > 0 && !goes_on && !shows) {
+      if ((indent > 0 && !goes_on && !shows) || strncmp(line, "--", 2) == 0) {
         puts(".PP");
         indent = 0;
       }
