@@ -1,6 +1,8 @@
 # experiments: one folder per claim.
-EXTRA_DIST += experiments/00-quickstart/README.md experiments/00-quickstart/backprop.yaml \
-	experiments/00-quickstart/petra.yaml
+EXTRA_DIST += experiments/00-quickstart/README.md
+# Of an installed program the quickstart's configs are its examples.
+exampledir = $(docdir)/examples
+dist_example_DATA = experiments/00-quickstart/backprop.yaml experiments/00-quickstart/petra.yaml
 EXTRA_DIST += experiments/01-first-light/README.md experiments/01-first-light/backprop.yaml \
 	experiments/01-first-light/petra-k1.yaml experiments/01-first-light/petra-k4.yaml \
 	experiments/01-first-light/training.png

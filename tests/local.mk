@@ -53,8 +53,8 @@ tests_test_carrier_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_carrier_LDADD = $(TESTS_LDADD)
 
 # Scripts: the layers, the documents, the analysis scripts.
-TESTS += tests/check_includes tests/check_format tests/check_docs tests/check_site tests/check_config_doc tests/check_analysis tests/check_figures tests/check_grids
-EXTRA_DIST += .clang-format tests/check_includes tests/check_format tests/check_docs tests/check_site tests/check_config_doc tests/check_analysis tests/check_figures tests/check_grids tests/lsan.supp
+TESTS += tests/check_includes tests/check_format tests/check_docs tests/check_site tests/check_config_doc tests/check_analysis tests/check_figures tests/check_grids tests/check_completion
+EXTRA_DIST += .clang-format tests/check_includes tests/check_format tests/check_docs tests/check_site tests/check_config_doc tests/check_analysis tests/check_figures tests/check_grids tests/check_completion tests/lsan.supp
 check_PROGRAMS += tests/test_seal
 TESTS += tests/test_seal tests/cli/damage.py tests/cli/no_memory.py
 tests_test_seal_SOURCES = tests/test_seal.c tests/harness.h
@@ -324,6 +324,12 @@ tests_test_data_file_LDADD = $(TESTS_LDADD)
 tests_dump_batches_SOURCES = tests/dump_batches.c
 tests_dump_batches_LDADD = $(PETRA_LDADD)
 EXTRA_DIST += tests/cli/data.py tests/cli/data_images.py tests/cli/data_sample.py tests/cli/images.py
+# analysis/weights_pytorch.py, model.new_head
+check_PROGRAMS += tests/dump_logits
+TESTS += tests/cli/weights_torch.py
+tests_dump_logits_SOURCES = tests/dump_logits.c
+tests_dump_logits_LDADD = $(PETRA_LDADD)
+EXTRA_DIST += tests/cli/weights_torch.py tests/reference/torch_logits.py
 # src/backend/cuda: the kernels, as C on the host
 check_LIBRARIES = tests/libpetra_cuda_host.a
 tests_libpetra_cuda_host_a_SOURCES = tests/cuda_host/device.c tests/cuda_host/device.h tests/cuda_host/kernels.c

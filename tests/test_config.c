@@ -74,8 +74,8 @@ START_TEST(values_reach_their_members) {
   ck_assert(c->data.augment == PETRA_AUGMENT_FLIP && c->data.limit == 3 && c->data.eval_limit == 4);
   ck_assert(c->data.workers == 256 && strcmp(c->data.path, "null") == 0);
   ck_assert(c->model.family == PETRA_FAMILY_RESNET && c->model.depth == 50 && c->model.width == 1);
-  ck_assert(c->model.stem == PETRA_STEM_IMAGENET && c->model.classes == 100000 && c->model.zero_init_residual &&
-            c->model.downsample == PETRA_DOWNSAMPLE_INVERTIBLE);
+  ck_assert(c->model.stem == PETRA_STEM_IMAGENET && c->model.classes == 100000 && c->model.new_head &&
+            c->model.zero_init_residual && c->model.downsample == PETRA_DOWNSAMPLE_INVERTIBLE);
   ck_assert(c->stages.partition == PETRA_PARTITION_LIST && c->stages.count == 3 && c->stages.blocks.count == 3);
   ck_assert(c->stages.blocks.values[0] == 2 && c->stages.blocks.values[2] == 5);
   ck_assert(c->method.accumulate == 8 && strcmp(c->method.name, "true") == 0 && strcmp(c->model.weights, "010") == 0);

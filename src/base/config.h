@@ -154,6 +154,7 @@ typedef struct petra_config {
     petra_downsample downsample;
     int64_t classes;
     char *weights;           /* "" or a weights.h5 to start from */
+    bool new_head;           /* the head is initialised, not read from `weights` */
     bool zero_init_residual; /* scale of the last batch norm of each block starts at 0 */
   } model;
   struct {
@@ -334,6 +335,10 @@ petra_status petra_config_print(const petra_config *config, FILE *out);
 /* The table of keys: for a terminal (--help-config), or as the Markdown table of docs/config.md. */
 void petra_config_help(FILE *out);
 void petra_config_help_markdown(FILE *out);
+
+/* A line "key PATH VALUE..." for each key with the words that it can have; a text of which there is no list has "FILE", other values
+ * nothing. `print_names` prints " VALUE..." of a text that names something of another table, else returns false. */
+void petra_config_help_words(FILE *out, bool (*print_names)(FILE *out, const char *path));
 
 /* The string of a choice key's value, such as ("device.precision", 1) -> "fp64"; "?" if there is none. */
 const char *petra_config_choice_name(const char *key, int value);

@@ -164,6 +164,7 @@ const petra_config_key petra_config_keys[] = {
     CHOICE(model.downsample, "conv", downsamples, "how a RevNet halves its images: conv: strided convolutions; invertible: space to depth, so that these blocks are reversible (depth 18, 34)"),
     INTEGER(model.classes, "10", 2, 100000, "classes of the head"),
     STRING(model.weights, "\"\"", NONE, "weights file to start from; empty: random weights from the seed"),
+    BOOLEAN(model.new_head, "false", "with model.weights: the head starts from the seed's random weights and that of the file is not read, which may have another number of classes"),
     BOOLEAN(model.zero_init_residual, "false", "scale of the last batch norm of each block starts at 0"),
 
     CHOICE(stages.partition, "block", partitions, "block: one block a stage; balanced: stages.count stages; list: stages.blocks"),

@@ -202,3 +202,18 @@ void petra_config_help_markdown(FILE *out) {
             petra_config_keys[i].help);
   }
 }
+
+void petra_config_help_words(FILE *out, bool (*print_names)(FILE *out, const char *path)) {
+  static const char *const booleans[] = {"true", "false", NULL};
+  for (const petra_config_key *key = petra_config_keys; key < petra_config_keys + petra_config_key_count; key++) {
+    const char *const *words = key->type == PETRA_KEY_BOOLEAN     ? booleans
+                               : key->type == PETRA_KEY_FLAG_LIST ? NULL
+                                                                  : key->choices;
+    fprintf(out, "key %s", key->path);
+    for (int i = 0; words && words[i]; i++)
+      fprintf(out, " %s", words[i]);
+    if (key->type == PETRA_KEY_STRING && !words && !print_names(out, key->path))
+      fputs(" FILE", out);
+    putc('\n', out);
+  }
+}

@@ -30,10 +30,12 @@ typedef struct petra_arguments {
 
 /* An option of a subcommand. */
 typedef struct petra_option {
-  const char *name;  /* "output" */
-  const char *value; /* "DIR", "FILE", ...: what stands for its value in the help; NULL: it has none */
-  size_t member;     /* in petra_arguments: a const char *, or where there is no value a bool */
+  const char *name; /* "output" */
+  const char
+      *value;    /* "DIR", "FILE", ...: what stands for its value in the help; "a|b": one of these; NULL: it has none */
+  size_t member; /* in petra_arguments: a const char *, or where there is no value a bool */
   const char *help;
+  const char *more; /* further sentences, for the manual; NULL: none */
 } petra_option;
 
 typedef struct petra_command {
@@ -52,7 +54,10 @@ typedef struct petra_command {
 
 /* The members of an option; an initialiser of petra_option. */
 #define PETRA_OPTION(name_text, value_text, member_name, help_text)                                                    \
-  { (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text) }
+  { (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text), NULL }
+/* With further sentences for the manual. */
+#define PETRA_OPTION_MORE(name_text, value_text, member_name, help_text, more_text)                                    \
+  { (name_text), (value_text), offsetof(petra_arguments, member_name), (help_text), (more_text) }
 
 extern const petra_command petra_command_train;
 extern const petra_command petra_command_simulate;

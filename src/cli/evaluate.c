@@ -38,6 +38,10 @@ static petra_status run(const petra_arguments *arguments) {
         "petra evaluate needs a weights file; expected for instance --set model.weights=runs/demo/weights.h5");
     goto done;
   }
+  if (config->model.new_head) {
+    status = petra_config_fail(config, "model.new_head", "true: a head of random weights is not to be evaluated");
+    goto done;
+  }
   PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
   PETRA_TRY_GOTO(status, petra_dataset_open(config, PETRA_SPLIT_EVAL, &set), done);
   PETRA_TRY_GOTO(status, petra_plan_check_data(&plan, set), done);

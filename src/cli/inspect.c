@@ -397,8 +397,11 @@ const petra_command petra_command_inspect = {
     .takes_config = true,
     .options =
         (const petra_option[]){
-            PETRA_OPTION("memory", "A", memory,
-                         "of a config: adds the memory of the stages, with A paper or strict accounting"),
+            PETRA_OPTION_MORE(
+                "memory", "paper|strict", memory, "of a config: adds the memory of the stages",
+                "It is what delayed training needs by stage and category, counted from the shapes, with "
+                "inputs and weights kept or not. paper counts as table 3 of the paper does, strict counts "
+                "every stream."),
             PETRA_OPTION("image-size", "N", image_size,
                          "of a config: the tables for images of N x N in place of the data set's"),
             {0}},

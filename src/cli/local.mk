@@ -4,6 +4,7 @@ petra_SOURCES = \
 	src/cli/command.h \
 	src/cli/compare.c \
 	src/cli/compare_results.c src/cli/compare_results.h \
+	src/cli/completion.c \
 	src/cli/data.c src/cli/data.h \
 	src/cli/data_convert.c \
 	src/cli/data_records.c \
@@ -13,6 +14,7 @@ petra_SOURCES = \
 	src/cli/evaluate.c \
 	src/cli/export.c \
 	src/cli/gantt.c src/cli/gantt.h \
+	src/cli/help.c src/cli/help.h \
 	src/cli/info.c \
 	src/cli/init.c \
 	src/cli/inspect.c \

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/version.h"
 #include "cli/command.h"
+#include "cli/help.h"
 #include "cli/presets.h"
 
 #include <assert.h>
@@ -36,20 +37,26 @@ static void print_usage(void) {
 
 /* Of every subcommand, or of those that take a config. */
 static const petra_option set_option = {
-    "set", "KEY=VALUE", 0,
-    "overrides a key of the config, such as --set optim.lr=0.05; VALUE is YAML; repeatable\n"
-    "                   (a list or a text with blanks in quotes: --set 'lr.milestones=[10, 15]')"};
+    .name = "set",
+    .value = "KEY=VALUE",
+    .help = "overrides a key of the config, such as --set optim.lr=0.05; VALUE is YAML; repeatable\n"
+            "                   (a list or a text with blanks in quotes: --set 'lr.milestones=[10, 15]')"};
 static const petra_option json_option =
     PETRA_OPTION("json", NULL, json, "prints one JSON object on standard output and nothing else there");
 static const petra_option quiet_option = PETRA_OPTION("quiet", NULL, quiet, "no warnings");
 static const petra_option quiet_writer_option = PETRA_OPTION(
     "quiet", NULL, quiet, "nothing on standard output (but --json), no progress, no warnings: errors only");
-static const petra_option help_config_option = {"help-config", NULL, 0,
-                                                "prints every key of a config: type, default, range, meaning"};
-static const petra_option help_markdown_option = {"help-config-markdown", NULL, 0, NULL}; /* for docs/config.md */
-static const petra_option help_option = {"help", NULL, 0, "this text"};
+static const petra_option help_config_option = {.name = "help-config",
+                                                .help = "prints every key of a config: type, default, range, meaning"};
+static const petra_option help_markdown_option = {.name = "help-config-markdown"}; /* for docs/config.md */
+static const petra_option help_man_option = {.name = "help-man"};                  /* for petra-SUBCOMMAND.1 */
+static const petra_option help_option = {.name = "help", .help = "this text"};
 
-enum { OPTIONS_MOST = 20, SHARED = 6, FIRST = 256 }; /* FIRST: getopt's number of the first, beyond any character */
+enum {
+  OPTIONS_MOST = PETRA_OPTIONS_MOST,
+  SHARED = 7,
+  FIRST = 256
+}; /* FIRST: getopt's number of the first, beyond any character */
 
 /* All options of a subcommand, in the order of the help; returns how many. */
 static int options_of(const petra_command *command, const petra_option *out[OPTIONS_MOST]) {
@@ -68,22 +75,18 @@ static int options_of(const petra_command *command, const petra_option *out[OPTI
     out[count++] = &help_config_option;
     out[count++] = &help_markdown_option;
   }
+  out[count++] = &help_man_option;
   out[count++] = &help_option;
   return count;
 }
 
-static void print_help(const petra_command *command) {
-  const petra_option *options[OPTIONS_MOST];
-  int count = options_of(command, options);
-  printf("usage: petra %s%s%s\n\n%s\noptions:\n", command->name, *command->arguments ? " " : "", command->arguments,
-         command->help);
-  for (int i = 0; i < count; i++) {
-    char name[32];
-    snprintf(name, sizeof name, "%s%s%s", options[i]->name, options[i]->value ? " " : "",
-             options[i]->value ? options[i]->value : "");
-    if (options[i]->help)
-      printf("  --%-13s  %s\n", name, options[i]->help);
+/* What scripts/completion completes by. */
+static void print_completion(void) {
+  for (int c = 0; c < COMMANDS; c++) {
+    const petra_option *options[OPTIONS_MOST];
+    petra_completion_print(commands[c], options, options_of(commands[c], options));
   }
+  petra_completion_print_keys();
 }
 
 /* "petra train a.yaml --set x=1": arguments with blanks or quotes are put in quotes. */
@@ -188,13 +191,14 @@ static petra_status read_options(const petra_command *command, int argc, char **
     const petra_option *option = found == 'h' ? &help_option : found < FIRST ? NULL : options[found - FIRST];
     if (found == 'o' && !find_option(command, "--output", &option))
       return petra_fail(PETRA_USAGE, "petra %s takes no -o; see petra %s --help", command->name, command->name);
-    *stop = option == &help_option || option == &help_config_option || option == &help_markdown_option;
+    *stop = option == &help_option || option == &help_man_option || option == &help_config_option ||
+            option == &help_markdown_option;
     if (found == ':')
       return petra_fail(PETRA_USAGE, "%s needs a value; see petra %s --help", argv[optind - 1], command->name);
     if (!option)
       return fail_option(command, argv[optind - 1]);
-    if (option == &help_option)
-      print_help(command);
+    if (option == &help_option || option == &help_man_option)
+      (option == &help_option ? petra_help_print : petra_manual_print)(command, options, count);
     else if (*stop)
       print_keys(option == &help_markdown_option);
     else
@@ -280,6 +284,10 @@ int main(int argc, char **argv) {
     return petra_status_exit_code(fail_command(NULL));
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
     print_usage();
+    return petra_status_exit_code(close_stdout(PETRA_OK));
+  }
+  if (strcmp(argv[1], "--help-completion") == 0) {
+    print_completion();
     return petra_status_exit_code(close_stdout(PETRA_OK));
   }
   if (strcmp(argv[1], "--version") == 0) {

@@ -122,5 +122,8 @@ const petra_command petra_command_schedule = {
         "more with reconstruction or recomputation; a | follows where an update ends.\n"
         "--json: {\"devices\": [[\"1F0\", ...], ...]}.\n",
     .takes_config = true,
-    .options = (const petra_option[]){PETRA_OPTION("gantt", NULL, gantt, "a chart over time"), {0}},
+    .options =
+        (const petra_option[]){PETRA_OPTION("gantt", NULL, gantt,
+                                            "a chart over time, of at most 100,000 cells (rows times units of time)"),
+                               {0}},
     .run = run};

@@ -266,9 +266,8 @@ done:
 const petra_command petra_command_simulate = {
     .name = "simulate",
     .summary = "simulates what a method costs on a modelled cluster, without computing anything",
-    .arguments =
-        "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--overwrite] [--trace FILE] [--critical-path] [--memory A] "
-        "[--fit FILE --vary KEYS] [--json] [--quiet]",
+    .arguments = "CONFIG.yaml [--set KEY=VALUE]... [--output DIR] [--overwrite] [--trace FILE] [--critical-path] "
+                 "[--memory measured|paper|strict] [--fit FILE --vary KEYS] [--json] [--quiet]",
     .help =
         "Runs the actions of the config's method on the modelled cluster (cluster.*) under a virtual clock and\n"
         "prints the time per microbatch, idle time, lags, messages and memory. No tensor is computed, and no file\n"
@@ -284,14 +283,23 @@ const petra_command petra_command_simulate = {
     .takes_config = true,
     .options =
         (const petra_option[]){
-            PETRA_OPTION("output", "DIR", output,
-                         "writes run.h5 and config.yaml into DIR (default: nothing is written)"),
+            PETRA_OPTION_MORE("output", "DIR", output,
+                              "writes run.h5 and config.yaml into DIR (default: nothing is written)",
+                              "With run.trace_actions: true the log has every action (analysis/plot_timeline.py draws "
+                              "them)."),
             PETRA_OPTION("overwrite", NULL, overwrite, "removes the run that DIR holds; else that is left as it is"),
             PETRA_OPTION("trace", "FILE", trace, "writes a trace of every action for Chrome's or Perfetto's viewer"),
-            PETRA_OPTION("critical-path", NULL, critical_path,
-                         "tells which actions and messages the makespan is made of; keeps every action in memory"),
-            PETRA_OPTION("memory", "A", memory,
-                         "accounting of the stages' memory: measured (default), paper or strict"),
+            PETRA_OPTION_MORE(
+                "critical-path", NULL, critical_path,
+                "tells which actions and messages the makespan is made of; keeps every action in memory",
+                "It tells how many nanoseconds are forward, backward, weight gradient, update, and transmission, "
+                "latency "
+                "and queueing of messages along the critical path; they sum exactly to the makespan. It keeps about 40 "
+                "bytes an action, of at most 50 million actions."),
+            PETRA_OPTION_MORE(
+                "memory", "measured|paper|strict", memory, "accounting of the stages' memory",
+                "measured (the default) is what a training run would allocate; paper counts as table 3 of "
+                "the paper does, strict counts every stream."),
             PETRA_OPTION("fit", "FILE", fit, "measured times that numbers of the config are fitted to"),
             PETRA_OPTION("vary", "KEYS", vary, "the numbers that --fit may change"),
             {0}},

@@ -21,7 +21,7 @@ typedef struct petra_network {
 petra_status petra_network_open(petra_network *network, const petra_plan *plan, const petra_placement *placement,
                                 petra_backend *backend);
 
-/* The weights of model.weights or, where that is empty, initial ones. */
+/* The weights of model.weights (but for the head with model.new_head) or, where that is empty, initial ones. */
 petra_status petra_network_initialise(petra_network *network);
 void petra_network_fini(petra_network *network);
 

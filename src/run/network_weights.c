@@ -186,14 +186,24 @@ petra_status petra_network_write_snapshots(const petra_network *network, petra_s
   return write(network, snapshots, moment, path);
 }
 
+/* model.new_head: the head keeps its initial weights. The blocks' tensors come in their order, the head's last. */
+static void pass_by_head(const petra_network *network, tensor_list *list) {
+  const petra_block *head = &network->plan->model.blocks[network->plan->model.block_count - 1];
+  const int tensors = petra_block_parameter_count(head) + petra_block_statistic_count(head);
+  for (int i = list->count - tensors; i < list->count; i++)
+    list->weights[i].passed_by = true;
+}
+
 petra_status petra_network_read_weights(petra_network *network, const char *path) {
   tensor_list list;
   petra_status status;
   PETRA_TRY_GOTO(status, make_list(network, NULL, true, &list), done);
+  if (network->plan->config->model.new_head)
+    pass_by_head(network, &list);
   PETRA_TRY_GOTO(status, petra_weights_read(path, list.weights, list.count), done);
   PETRA_TRY_GOTO(status, check_variances(&list, path), done);
   for (int i = 0; i < list.count; i++)
-    if (list.tensors[i])
+    if (list.tensors[i] && !list.weights[i].passed_by)
       PETRA_TRY_GOTO(status, petra_op_upload(network->backend, list.tensors[i], list.weights[i].values, PETRA_HOST_F64),
                      done);
 done:

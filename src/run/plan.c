@@ -72,6 +72,9 @@ petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
   petra_method_fit(&plan->method, plan->stages);
   PETRA_TRY(check_classes(config, shape.classes));
   PETRA_TRY(check_precision(config));
+  if (config->model.new_head && !*config->model.weights)
+    return petra_config_fail(config, "model.new_head",
+                             "true, but no model.weights is given, of which the head could be new");
   plan->inverts = plan->method.inverts && config->model.family == PETRA_FAMILY_REVNET;
   if (plan->method.inverts && !plan->inverts)
     petra_log(PETRA_LOG_WARNING,

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -91,19 +92,33 @@ class Schedule(ProgramTest):
         self.bad(2, "--output: expected a folder, got an empty name", "train", "small.yaml", "--output", "")
         self.bad(2, "no subcommand ''; expected train, init,", "")
 
-    def test_every_option_is_in_the_manual(self):
-        with open(os.path.join(os.environ.get("srcdir", "."), "docs/petra.1"), encoding="utf-8") as file:
-            manual = file.read().replace("\\-", "-")
+    def test_manual_of_each_subcommand(self):
+        source = os.environ.get("srcdir", ".")
+        with open(os.path.join(source, "docs/petra.1"), encoding="utf-8") as file:
+            overview = file.read().replace("\\-", "-")
+        with open(os.path.join(source, "docs/local.mk"), encoding="utf-8") as file:
+            installed = set(re.findall(r"docs/petra-(\w+)\.1", file.read()))
         commands = re.findall(r"^  (\w+) +\w", self.good("--help"), re.MULTILINE)
         self.assertGreaterEqual(len(commands), 11)
-        seen = set()
+        self.assertEqual(installed, set(commands), "docs/local.mk: SUBCOMMAND_MANUALS")
         for command in commands:
-            options = re.findall(r"^  (--[\w-]+)", self.good(command, "--help"), re.MULTILINE)
-            self.assertIn("--json", options)
-            seen.update(options)
-            self.assertRegex(manual, rf"\b{command}\b")
-        for option in seen:
-            self.assertRegex(manual, rf"\.TP\n\.[BIR]+ \"?{option}\b", option)
+            self.assertIn(f".BR petra-{command} (1)", overview)
+            page = self.good(command, "--help-man")
+            self.assertTrue(page.startswith(f".TH PETRA-{command.upper()} 1 "), page)
+            text = self.good(command, "--help")
+            options = re.findall(r"^  --([\w-]+)( [A-Z]\S*| \S+\|\S+)?  ", text, re.MULTILINE)
+            self.assertIn("json", [name for name, _ in options])
+            shown = re.findall(r"^\.TP\n\\fB--(\S+)\\fR(.*)", page.replace("\\-", "-"), re.MULTILINE)
+            self.assertEqual([name for name, _ in shown], [name for name, _ in options])
+            for (name, value), (_, styled) in zip(options, shown):
+                self.assertEqual(re.sub(r"\\f[BIR]", "", styled).strip(), value.strip(), name)
+            # Every word of the help is there.
+            words = [re.sub(r"[^A-Za-z]", "", word) for word in text.split("options:")[0].split("\n\n", 1)[1].split()]
+            found = {re.sub(r"[^A-Za-z]", "", word) for word in re.sub(r"\\f[BIR]|\\", "", page).split()}
+            self.assertEqual([word for word in words if word and word not in found], [])
+            if shutil.which("groff"):
+                run = subprocess.run(["groff", "-man", "-ww", "-z", "-Tutf8"], input=page, capture_output=True, text=True, check=False)
+                self.assertEqual((run.returncode, run.stderr), (0, ""), command)
 
     def test_file_without_a_key(self):
         for text in "", "\n# only a comment\n", "---\n":

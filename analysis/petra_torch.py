@@ -1,0 +1,146 @@
+"""The networks of petra as plain modules of PyTorch: the same function of the same weights (docs/semantics.md, "Networks").
+
+    state = torch.load("model.pt")                   # made by weights_pytorch.py
+    model = petra_torch.of_state_dict(state).eval()
+    logits = model(images)                           # (N, 3, H, W), normalised as in docs/data.md, to (N, classes)
+
+Names of a ResNet's tensors are torchvision's, so that its state_dicts fit both. A RevNet has the same names; where a bottleneck
+has a shortcut for each stream, these are downsample1 and downsample2. Batch norms have PyTorch's defaults (eps 1e-5, momentum 0.1, the
+unbiased variance in the running statistics), which are petra's, and convolutions have no bias. A RevNet keeps its activations here, as any
+module does: nothing is reconstructed."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from weights_pytorch import Network, network_of_state
+
+__all__ = ["Network", "ResNet", "RevNet", "build", "of_state_dict"]
+
+
+def conv(inputs, outputs, kernel, stride=1):
+    return nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
+
+
+def shortcut(inputs, outputs, stride):
+    return nn.Sequential(conv(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+
+
+class Block(nn.Module):
+    """The residual function of a block: two 3x3 convolutions, or 1x1, 3x3, 1x1 with the stride on the 3x3, each with a batch norm."""
+
+    def __init__(self, inputs, planes, outputs, stride, bottleneck):
+        super().__init__()
+        self.changes = stride != 1 or inputs != outputs
+        self.stride, self.bottleneck = stride, bottleneck
+        self.conv1 = conv(inputs, planes, 1) if bottleneck else conv(inputs, planes, 3, stride)
+        self.bn1 = nn.BatchNorm2d(planes)
+        self.conv2 = conv(planes, planes, 3, stride) if bottleneck else conv(planes, outputs, 3)
+        self.bn2 = nn.BatchNorm2d(planes if bottleneck else outputs)
+        if bottleneck:
+            self.conv3, self.bn3 = conv(planes, outputs, 1), nn.BatchNorm2d(outputs)
+
+    def path(self, x):
+        """(the output of the first unit behind its ReLU, the output of the last behind its batch norm)"""
+        first = F.relu(self.bn1(self.conv1(x)))
+        y = self.bn2(self.conv2(first))
+        return first, self.bn3(self.conv3(F.relu(y))) if self.bottleneck else y
+
+
+class ResBlock(Block):
+    """y = ReLU(F(x) + s(x))"""
+
+    def __init__(self, inputs, planes, outputs, stride, bottleneck):
+        super().__init__(inputs, planes, outputs, stride, bottleneck)
+        self.downsample = shortcut(inputs, outputs, stride) if self.changes else None
+
+    def forward(self, x):
+        return F.relu(self.path(x)[1] + (self.downsample(x) if self.changes else x))
+
+
+class RevBlock(Block):
+    """y1 = x2 + F(x1), y2 = x1, with a ReLU at the end of F. Where the block changes the shape, x2 goes through a shortcut, and y2 is
+    another shortcut of x1 (bottleneck) or the output of F's first unit."""
+
+    def __init__(self, inputs, planes, outputs, stride, bottleneck):
+        super().__init__(inputs, planes, outputs, stride, bottleneck)
+        if self.changes and bottleneck:
+            self.downsample1, self.downsample2 = shortcut(inputs, outputs, stride), shortcut(inputs, outputs, stride)
+        elif self.changes:
+            self.downsample = shortcut(inputs, outputs, stride)
+
+    def forward(self, x1, x2):
+        first, last = self.path(x1)
+        if not self.changes:
+            return x2 + F.relu(last), x1
+        if self.bottleneck:
+            return self.downsample2(x2) + F.relu(last), self.downsample1(x1)
+        return self.downsample(x2) + F.relu(last), first
+
+
+class InvertibleBlock(Block):
+    """y1 = S(x2) + F(x1), y2 = S(x1), without a ReLU at the end of F; S is space to depth where the block has stride 2, else nothing."""
+
+    def forward(self, x1, x2):
+        last = self.path(x1)[1]
+        if self.stride == 2:
+            x1, x2 = F.pixel_unshuffle(x1, 2), F.pixel_unshuffle(x2, 2)
+        return x2 + last, x1
+
+
+class Net(nn.Module):
+    """Stem, four groups of blocks, fully connected layer."""
+
+    def __init__(self, network, kind, streams, pool):
+        super().__init__()
+        large = network.stem == "imagenet"
+        self.conv1 = conv(3, streams * network.width, 7 if large else 3, 2 if large else 1)
+        self.bn1 = nn.BatchNorm2d(streams * network.width)
+        self.maxpool = pool if large else nn.Identity()
+        groups, outputs = [[], [], [], []], network.width
+        for group, _, stride, inputs, planes, outputs in network.blocks():
+            groups[group - 1].append(kind(inputs, planes, outputs, stride, network.depth == 50))
+        self.layer1, self.layer2, self.layer3, self.layer4 = (nn.Sequential(*blocks) for blocks in groups)
+        self.fc = nn.Linear(streams * outputs, network.classes)
+
+    def stem(self, x):
+        return self.maxpool(F.relu(self.bn1(self.conv1(x))))
+
+    def blocks(self):
+        return [block for group in (self.layer1, self.layer2, self.layer3, self.layer4) for block in group]
+
+
+class ResNet(Net):
+    def __init__(self, network):
+        super().__init__(network, ResBlock, 1, nn.MaxPool2d(3, 2, 1))
+
+    def forward(self, x):
+        x = self.stem(x)
+        for block in self.blocks():
+            x = block(x)
+        return self.fc(x.mean((2, 3)))
+
+
+class RevNet(Net):
+    """Two streams: the first and the second half of the stem's channels; the head takes the first stream's features, then the second's."""
+
+    def __init__(self, network):
+        super().__init__(network, InvertibleBlock if network.downsample == "invertible" else RevBlock, 2, nn.MaxPool2d(2, 2))
+
+    def forward(self, x):
+        x1, x2 = self.stem(x).chunk(2, 1)
+        for block in self.blocks():
+            x1, x2 = block(x1, x2)
+        return self.fc(torch.cat((x1, x2), 1).mean((2, 3)))
+
+
+def build(network):
+    """The module of a Network, with PyTorch's initial weights."""
+    return RevNet(network) if network.family == "revnet" else ResNet(network)
+
+
+def of_state_dict(state):
+    """The module that a state_dict is of, with its weights, in their precision."""
+    model = build(network_of_state("state_dict", {name: tuple(value.shape) for name, value in state.items()}))
+    model.to(state["fc.weight"].dtype).load_state_dict(state)
+    return model

@@ -1,0 +1,360 @@
+#!/usr/bin/env python3
+"""Turns weights.h5 into a state_dict of PyTorch and back; docs/pytorch.md.
+
+weights_pytorch.py weights.h5 model.pt             also .npz and .safetensors, which need no PyTorch
+weights_pytorch.py resnet18.pth weights.h5         for petra train --set model.weights=weights.h5
+
+The network (family, depth, stem, width, classes) is read off the names and shapes of the tensors. A ResNet has the names of
+torchvision; a RevNet has them too, and those of analysis/petra_torch.py where torchvision has no counterpart."""
+
+import argparse
+import json
+import os
+import re
+import struct
+import sys
+
+from plot_common import fail, modules
+
+DEPTHS = {(2, 2, 2, 2): (18, False), (3, 4, 6, 3): (34, False)}  # blocks by group; deeper or shallower ones are not petra's
+BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
+NORM = {"scale": "weight", "shift": "bias", "running_mean": "running_mean", "running_var": "running_var"}
+ENDINGS = (".pt", ".pth", ".npz", ".safetensors")
+
+
+class Network:
+    """What the tensors are of, in the words of a config."""
+
+    def __init__(self, family, depth, width, stem, classes, downsample):
+        self.family, self.depth, self.width = family, depth, width
+        self.stem, self.classes, self.downsample = stem, classes, downsample
+
+    def __str__(self):
+        return f"{self.family}-{self.depth} width {self.width}, {self.stem} stem, {self.classes} classes"
+
+    def settings(self):
+        values = {"family": self.family, "depth": self.depth, "width": self.width, "stem": self.stem, "classes": self.classes}
+        if self.downsample != "conv":
+            values["downsample"] = self.downsample
+        return " ".join(f"--set model.{key}={value}" for key, value in values.items())
+
+    def blocks(self):
+        """(group, index in it, stride, inputs, planes, outputs) of every block between stem and head; inputs and outputs of a stream."""
+        inputs = self.width
+        for group, count in enumerate(BLOCKS[self.depth]):
+            for index in range(count):
+                planes = self.width if self.downsample == "invertible" else self.width << group
+                outputs = self.width << 2 * group if self.downsample == "invertible" else planes * (4 if self.depth == 50 else 1)
+                yield group + 1, index, 2 if group and not index else 1, inputs, planes, outputs
+                inputs = outputs
+
+
+def unit(petra, torch, norm, outputs, inputs, kernel):
+    """A convolution and its batch norm: (name in weights.h5, name in the state_dict, shape) of each tensor."""
+    number = re.search(r"\d?$", petra).group()
+    own = f"{petra}/conv/weight" if "shortcut" in petra else f"{petra}/weight"
+    bn = f"{petra}/bn" if "shortcut" in petra else re.sub(r"conv\d?$", f"bn{number}", petra)
+    yield own, f"{torch}.weight", (outputs, inputs, kernel, kernel)
+    for name, other in NORM.items():
+        yield f"{bn}/{name}", f"{norm}.{other}", (outputs,)
+
+
+def tensors(network):
+    """(name in weights.h5, name in the state_dict, shape) of every tensor, from the stem to the head."""
+    streams = 2 if network.family == "revnet" else 1
+    yield from unit("01/conv", "conv1", "bn1", streams * network.width, 3, 7 if network.stem == "imagenet" else 3)
+    number, outputs = 1, network.width
+    for group, index, stride, inputs, planes, outputs in network.blocks():
+        number += 1
+        petra, torch = f"{number:02d}", f"layer{group}.{index}"
+        sides = [(planes, inputs, 1), (planes, planes, 3), (outputs, planes, 1)] if network.depth == 50 else [
+            (planes, inputs, 3), (outputs, planes, 3)]
+        for i, (out, into, kernel) in enumerate(sides, 1):
+            yield from unit(f"{petra}/conv{i}", f"{torch}.conv{i}", f"{torch}.bn{i}", out, into, kernel)
+        if (stride == 1 and inputs == outputs) or network.downsample == "invertible":
+            continue
+        for stream in ("1", "2") if streams == 2 and network.depth == 50 else ("",):
+            shortcut = f"{torch}.downsample{stream}"
+            yield from unit(f"{petra}/shortcut{stream}", f"{shortcut}.0", f"{shortcut}.1", outputs, inputs, 1)
+    yield f"{number + 1:02d}/fc/weight", "fc.weight", (network.classes, streams * outputs)
+    yield f"{number + 1:02d}/fc/bias", "fc.bias", (network.classes,)
+
+
+def network_of(path, counts, shape, has_conv3, has_shortcut, head):
+    """The network with so many blocks by group; shape(name) gives that of a tensor by its name in the state_dict."""
+    if counts not in DEPTHS or (has_conv3 and counts == (2, 2, 2, 2)):
+        fail(f"{path}: a network of {', '.join(map(str, counts))} blocks by group; expected 2, 2, 2, 2 (depth 18) or 3, 4, 6, 3 (34 or 50)")
+    stem, first, fc = shape("conv1.weight"), shape("layer1.0.conv1.weight"), shape("fc.weight")
+    if len(stem) != 4 or stem[2] not in (3, 7) or len(first) != 4 or len(fc) != 2 or stem[0] not in (first[1], 2 * first[1]):
+        fail(f"{path}: first convolution {stem}, that of the first block {first}, {head} {fc}: no network of petra begins so; expected "
+             "7x7 or 3x3 and one or two streams")
+    family = "revnet" if stem[0] == 2 * first[1] else "resnet"
+    return Network(family, 50 if has_conv3 else DEPTHS[counts][0], first[1], "imagenet" if stem[2] == 7 else "cifar", fc[0],
+                   "invertible" if family == "revnet" and not has_shortcut and not has_conv3 else "conv")
+
+
+def network_of_petra(path, shapes):
+    """The network whose tensors in weights.h5 have these shapes."""
+    blocks = {name.split("/")[0] for name in shapes}
+    counts = {10: (2, 2, 2, 2), 18: (3, 4, 6, 3)}.get(len(blocks))
+    if not counts:
+        fail(f"{path}: {len(blocks)} blocks; expected the 10 of depth 18 or the 18 of depth 34 and 50")
+    names = {"conv1.weight": "01/conv/weight", "layer1.0.conv1.weight": "02/conv1/weight", "fc.weight": f"{len(blocks):02d}/fc/weight"}
+
+    def shape(name):
+        if names[name] not in shapes:
+            fail(f"{path}: no tensor /parameters/{names[name]}")
+        return shapes[names[name]]
+
+    return network_of(path, counts, shape, any("/conv3/" in name for name in shapes), any("/shortcut" in name for name in shapes), "head")
+
+
+def network_of_state(path, shapes):
+    """The network whose tensors in a state_dict have these shapes."""
+    found = [re.match(r"layer(\d+)\.(\d+)\.", name) for name in shapes]
+    counts = [len({match.group(2) for match in found if match and int(match.group(1)) == group}) for group in range(1, 5)]
+
+    def shape(name):
+        if name not in shapes:
+            fail(f"{path}: no tensor {name}; expected the names of torchvision's ResNets or of analysis/petra_torch.py")
+        return shapes[name]
+
+    shape("conv1.weight")
+    return network_of(path, tuple(counts), shape, any(".conv3." in name for name in shapes), any(".downsample" in name for name in shapes),
+                      "fc.weight")
+
+
+def check(path, wanted, values, extra=()):
+    """Fails unless `values` are the tensors of these names and shapes, finite, with variances of at least 0."""
+    numpy, = modules("numpy")
+    for name, shape in wanted.items():
+        if name not in values:
+            fail(f"{path}: no tensor {name}")
+        if values[name].shape != shape:
+            fail(f"{path}: {name} has shape {values[name].shape}, expected {shape}")
+        if not numpy.isfinite(values[name]).all():
+            fail(f"{path}: {name} has an element that is not a finite number")
+        if name.endswith("running_var") and (values[name] < 0).any():
+            fail(f"{path}: {name} has a variance below 0")
+    for name in values:
+        if name not in wanted and name not in extra:
+            fail(f"{path}: {name} is not a tensor of this network")
+
+
+# --- weights.h5 ---
+
+def read_petra(path):
+    """{name: array} of /parameters."""
+    h5py, = modules("h5py")
+    values = {}
+
+    def take(name, item):
+        if isinstance(item, h5py.Dataset):
+            if item.dtype.kind != "f":
+                fail(f"{path}: /parameters/{name} holds no floating point numbers")
+            values[name] = item[()]
+
+    try:
+        with h5py.File(path, "r") as file:
+            if "parameters" not in file:
+                fail(f"{path}: not a file of weights: no group /parameters")
+            file["parameters"].visititems(take)
+    except OSError as error:
+        fail(f"{path}: cannot be read: {error}")
+    return values
+
+
+def write_petra(path, network, values):
+    h5py, numpy = modules("h5py", "numpy")
+    labels = {1: ["channel"], 2: ["out", "in"], 4: ["out", "in", "kh", "kw"]}
+    with h5py.File(path, "w", libver="earliest") as file:
+        file.attrs["schema_version"] = numpy.int32(1)
+        file.attrs["petra_version"] = "none: written by weights_pytorch.py"
+        file.attrs["model"] = str(network)
+        for name, value in values.items():
+            data = file.create_dataset(f"parameters/{name}", data=value)
+            data.attrs["units"] = "1"
+            for axis, label in enumerate(labels[value.ndim]):
+                data.dims[axis].label = label
+
+
+# --- state_dicts ---
+
+def read_safetensors(path):
+    """The format: 8 bytes with the length of a JSON header, the header, the data (github.com/huggingface/safetensors)."""
+    numpy, = modules("numpy")
+    kinds = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8"}
+    with open(path, "rb") as file:
+        data = file.read()
+    values = {}
+    try:
+        length, = struct.unpack_from("<Q", data)
+        for name, entry in json.loads(data[8:8 + length]).items():
+            if name == "__metadata__":
+                continue
+            if entry["dtype"] not in kinds:
+                fail(f"{path}: {name} is of type {entry['dtype']}; expected one of {', '.join(kinds)}")
+            begin, end = (8 + length + offset for offset in entry["data_offsets"])
+            array = numpy.frombuffer(data[begin:end], kinds[entry["dtype"]])
+            if entry["dtype"] == "BF16":
+                array = (array.astype("<u4") << 16).view("<f4")
+            values[name] = array.reshape(entry["shape"])
+    except (struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
+        fail(f"{path}: no safetensors file: {error}")
+    return values
+
+
+def write_safetensors(path, values):
+    header, offset = {}, 0
+    for name, value in values.items():
+        header[name] = {"dtype": "F64" if value.itemsize == 8 else "F32", "shape": value.shape, "data_offsets": [offset, offset + value.nbytes]}
+        offset += value.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for value in values.values():
+            file.write(value.astype("<f8" if value.itemsize == 8 else "<f4").tobytes())
+
+
+def read_torch(path, key):
+    """The tensors of a state_dict, or of the one that a checkpoint holds under `key`."""
+    torch, numpy = modules("torch", "numpy")
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:  # of many classes: pickle's, zipfile's, torch's own
+        fail(f"{path}: PyTorch cannot load it as weights: {str(error).splitlines()[0]}")
+    if key:
+        if not isinstance(found, dict) or key not in found:
+            fail(f"{path}: holds no '{key}'")
+        found = found[key]
+    if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
+        names = [str(name) for name, value in found.items() if isinstance(value, dict)] if isinstance(found, dict) else []
+        fail(f"{path}: no state_dict" + (f"; one may be under --key {' or '.join(names)}" if names else ""))
+    wide = {torch.float64: torch.float64, torch.int64: torch.int64}
+    return {name: numpy.asarray(value.detach().to(wide.get(value.dtype, torch.float32))) for name, value in found.items()}
+
+
+def read_state(path, key):
+    numpy, = modules("numpy")
+    ending = os.path.splitext(path)[1]
+    if key and ending not in (".pt", ".pth"):
+        fail("--key is for .pt and .pth files")
+    try:
+        if ending in (".pt", ".pth"):
+            values = read_torch(path, key)
+        elif ending == ".safetensors":
+            values = read_safetensors(path)
+        else:
+            with numpy.load(path, allow_pickle=False) as file:
+                values = {name: file[name] for name in file.files}
+    except (OSError, ValueError) as error:
+        fail(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}")
+    if values and all(name.startswith("module.") for name in values):  # of a DataParallel
+        values = {name[len("module."):]: value for name, value in values.items()}
+    return {name: value for name, value in values.items() if not name.endswith("num_batches_tracked")}
+
+
+def write_state(path, values):
+    if path.endswith(".safetensors"):
+        write_safetensors(path, values)
+    elif path.endswith(".npz"):
+        numpy, = modules("numpy")
+        with open(path, "wb") as file:  # savez would append an ending to the name of a temporary file
+            numpy.savez(file, **values)
+    else:
+        torch, = modules("torch")
+        torch.save({name: torch.from_numpy(value.copy()) for name, value in values.items()}, path)
+
+
+def fold_biases(values, network):
+    """Biases of convolutions, which petra has not got, go into the running means behind them: in evaluation the function is the
+    same; in training a batch norm takes any bias out. Returns how many there were."""
+    count, names = 0, [name for _, name, _ in tensors(network)]
+    for at, name in enumerate(names):
+        bias = re.sub(r"\.weight$", ".bias", name)
+        if bias == name or bias in names or bias not in values:
+            continue
+        mean = names[at + 3]  # behind weight, scale and shift
+        if mean in values and values[mean].shape == values[bias].shape:
+            values[mean] = values[mean] - values.pop(bias)
+            count += 1
+    return count
+
+
+def renamed(path, values):
+    """The values by other names: lines of a file, NAME-IN-THE-STATE_DICT NAME-HERE, each of one tensor."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            rows = [(number, line.split()) for number, line in enumerate(file, 1) if line.split() and not line.startswith("#")]
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"{path}: cannot be read: {error}")
+    for number, row in rows:
+        if len(row) != 2:
+            fail(f"{path}:{number}: {len(row)} words; expected two names")
+        if row[0] not in values:
+            fail(f"{path}:{number}: the state_dict has no {row[0]}")
+    return {dict(row for _, row in rows).get(name, name): value for name, value in values.items()}
+
+
+# --- both ways ---
+
+def replace(path, write):
+    """Calls write(name) for a file beside `path`, which then takes its place: a whole file or the one that was there."""
+    folder, name = os.path.split(path)
+    aside = os.path.join(folder, f".{name}.tmp{os.path.splitext(name)[1]}")
+    try:
+        write(aside)
+        os.replace(aside, path)
+    except OSError as error:
+        fail(f"{path}: cannot be written: {error.strerror or error}", 1)
+    finally:
+        if os.path.exists(aside):
+            os.unlink(aside)
+
+
+def to_state(source, target):
+    values = read_petra(source)
+    network = network_of_petra(source, {name: value.shape for name, value in values.items()})
+    check(source, {name: shape for name, _, shape in tensors(network)}, values)
+    state = {torch: values[petra] for petra, torch, _ in tensors(network)}
+    replace(target, lambda path: write_state(path, state))
+    print(f"{target}: {network}{', invertible' if network.downsample == 'invertible' else ''}; {len(state)} tensors")
+
+
+def to_petra(source, target, key, names):
+    state = read_state(source, key)
+    if names:
+        state = renamed(names, state)
+    network = network_of_state(source, {name: value.shape for name, value in state.items()})
+    folded = fold_biases(state, network)
+    check(source, {name: shape for _, name, shape in tensors(network)}, state)
+    values = {petra: state[torch].astype("f8" if state[torch].dtype == "f8" else "f4") for petra, torch, _ in tensors(network)}
+    replace(target, lambda path: write_petra(path, network, values))
+    print(f"{target}: {len(values)} tensors" + (f"; {folded} biases of convolutions are now in the running means" if folded else ""))
+    print(f"its network: {network.settings()}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="weights.h5 into a state_dict of PyTorch, and back", epilog="The endings of the two names "
+                                     f"say which way: .h5 and one of {', '.join(ENDINGS)}; docs/pytorch.md tells more.")
+    parser.add_argument("source")
+    parser.add_argument("target")
+    parser.add_argument("--key", help="the state_dict within a checkpoint, such as model or state_dict")
+    parser.add_argument("--names", metavar="FILE", help="lines of two names: a tensor's in the state_dict, and here")
+    options = parser.parse_args()
+    ends = [os.path.splitext(name)[1] for name in (options.source, options.target)]
+    if ends[0] == ".h5" and ends[1] in ENDINGS:
+        if options.key or options.names:
+            fail("--key and --names are for reading a state_dict")
+        to_state(options.source, options.target)
+    elif ends[1] == ".h5" and ends[0] in ENDINGS:
+        to_petra(options.source, options.target, options.key, options.names)
+    else:
+        fail(f"from '{options.source}' to '{options.target}'; expected from .h5 to one of {', '.join(ENDINGS)}, or the other way")
+
+
+if __name__ == "__main__":
+    main()

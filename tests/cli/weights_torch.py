@@ -1,0 +1,270 @@
+"""analysis/weights_pytorch.py and model.new_head: weights to a state_dict and back, what is refused, fine-tuning with another head; the
+logits of petra and of PyTorch, with the Python of PETRA_TEST_TORCH_PYTHON, which has torch, numpy and h5py."""
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+
+import h5py
+import numpy
+
+from program import ProgramTest, main
+
+ANALYSIS = os.path.abspath(os.path.join(os.environ.get("srcdir", "."), "analysis"))
+sys.path.insert(0, ANALYSIS)
+import weights_pytorch  # noqa: E402: from the folder of the scripts
+
+NETWORKS = [("revnet", 18, "cifar", "conv"), ("revnet", 34, "imagenet", "conv"), ("revnet", 50, "cifar", "conv"),
+            ("revnet", 18, "cifar", "invertible"), ("resnet", 18, "cifar", "conv"), ("resnet", 34, "cifar", "conv"),
+            ("resnet", 50, "imagenet", "conv")]
+MORE = [("revnet", 50, "imagenet", "conv"), ("revnet", 34, "imagenet", "invertible"), ("resnet", 18, "imagenet", "conv")]
+LOGITS = os.path.join(os.path.dirname(ANALYSIS), "tests/reference/torch_logits.py")
+TORCH = os.environ.get("PETRA_TEST_TORCH_PYTHON")
+
+
+def of_network(family, depth, stem, downsample, width=2):
+    values = {"family": family, "depth": depth, "stem": stem, "downsample": downsample, "width": width}
+    return [text for key, value in values.items() for text in ("--set", f"model.{key}={value}")]
+
+
+class Weights(ProgramTest):
+    def initial(self, name, *options):
+        self.good("init", "small.yaml", "--output", "initial", "--quiet", *options)
+        os.replace(self.path("initial/weights.h5"), self.path(name))
+        return self.tensors(name)
+
+    def tensors(self, name):
+        found = {}
+        with h5py.File(self.path(name), "r") as file:
+            file["parameters"].visititems(lambda key, item: found.update({key: item[()]}) if isinstance(item, h5py.Dataset) else None)
+        return found
+
+    def equal(self, a, b):
+        self.assertEqual(list(a), list(b))
+        for name in a:
+            self.assertEqual(a[name].dtype, b[name].dtype, name)
+            numpy.testing.assert_array_equal(a[name], b[name], name)
+
+    def convert(self, *arguments):
+        """What the script prints."""
+        before, sys.argv = sys.argv, ["weights_pytorch.py", *(self.path(word) if "." in word else word for word in arguments)]
+        out = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(out):
+                weights_pytorch.main()
+        finally:
+            sys.argv = before
+        return out.getvalue()
+
+    def refused(self, words, *arguments):
+        error = io.StringIO()
+        with contextlib.redirect_stderr(error), self.assertRaises(SystemExit) as end:
+            self.convert(*arguments)
+        print(error.getvalue().strip())
+        self.assertEqual(end.exception.code, 2)
+        self.assertEqual(len(error.getvalue().splitlines()), 1, error.getvalue())
+        for word in [words] if isinstance(words, str) else words:
+            self.assertIn(word, error.getvalue())
+        self.assertFalse([name for name in os.listdir(self.folder) if ".tmp" in name])
+
+    def state(self, name="model.npz"):
+        with numpy.load(self.path(name)) as file:
+            return {key: file[key] for key in file.files}
+
+
+class Conversion(Weights):
+    def test_there_and_back(self):
+        for network in NETWORKS:
+            before = self.initial("a.h5", *of_network(*network))
+            for file in "model.npz", "model.safetensors":
+                self.convert("a.h5", file)
+                text = self.convert(file, "b.h5")
+                self.equal(self.tensors("b.h5"), before)
+            # petra takes it with the settings that are printed, and finds the same.
+            settings = text.splitlines()[1].split(": ")[1].split()
+            self.equal(self.initial("c.h5", *settings, "--set", "model.weights=b.h5"), before)
+            self.assertIn(f"model.depth={network[1]}", settings)
+
+    def test_double(self):
+        before = self.initial("a.h5", *self.set_options(device__backend="ref", device__precision="fp64"))
+        self.assertEqual({value.dtype.itemsize for value in before.values()}, {8})
+        for file in "model.npz", "model.safetensors":
+            self.convert("a.h5", file)
+            self.convert(file, "b.h5")
+            self.equal(self.tensors("b.h5"), before)
+
+    def test_names_are_torchvisions(self):
+        # resnet18 and resnet50 of torchvision have 62 and 161 parameters, and a mean and a variance for each of 20 and 53 batch norms.
+        for depth, count, names in ((18, 62 + 2 * 20, ("layer4.1.conv2.weight",)), (50, 161 + 2 * 53, ("layer1.0.downsample.1.running_var",))):
+            self.initial("a.h5", *of_network("resnet", depth, "imagenet", "conv", 1))
+            self.convert("a.h5", "model.npz")
+            state = self.state()
+            self.assertEqual(len(state), count)
+            for name in ("conv1.weight", "bn1.bias", "layer2.0.downsample.0.weight", "layer3.1.bn2.running_mean", "fc.bias", *names):
+                self.assertIn(name, state)
+
+    def test_script(self):
+        self.initial("a.h5")
+        run = subprocess.run([sys.executable, os.path.join(ANALYSIS, "weights_pytorch.py"), "a.h5", "b.npz"], cwd=self.folder,
+                             capture_output=True, text=True, check=True)
+        self.assertEqual(run.stdout, "b.npz: revnet-18 width 1, cifar stem, 10 classes; 102 tensors\n")
+
+    def test_biases_of_convolutions(self):
+        before = self.initial("a.h5")
+        self.convert("a.h5", "model.npz")
+        state = self.state()
+        bias = numpy.array([0.5, -2], "f4")
+        state["conv1.bias"] = bias
+        state["layer1.0.conv1.bias"] = bias[:1]
+        numpy.savez(self.path("biased.npz"), **state)
+        self.assertIn("; 2 biases of convolutions", self.convert("biased.npz", "b.h5"))
+        after = self.tensors("b.h5")
+        numpy.testing.assert_array_equal(after["01/bn/running_mean"], before["01/bn/running_mean"] - bias)
+        numpy.testing.assert_array_equal(after["02/bn1/running_mean"], before["02/bn1/running_mean"] - bias[:1])
+        for name in ("01/bn/running_mean", "02/bn1/running_mean"):
+            after[name] = before[name]
+        self.equal(after, before)
+
+    def test_other_names(self):
+        before = self.initial("a.h5")
+        self.convert("a.h5", "model.npz")
+        state = {"module." + name: value for name, value in self.state().items()}
+        state["module.stem.c"] = state.pop("module.conv1.weight")
+        state["module.bn1.num_batches_tracked"] = numpy.array(7)
+        numpy.savez(self.path("model.npz"), **state)
+        self.refused("no tensor conv1.weight", "model.npz", "b.h5")
+        self.write("names.txt", "# of another program\nstem.c conv1.weight\n")
+        self.convert("model.npz", "b.h5", "--names", "names.txt")
+        self.equal(self.tensors("b.h5"), before)
+        self.write("names.txt", "stem.d conv1.weight\n")
+        self.refused(["names.txt:1: ", "has no stem.d"], "model.npz", "b.h5", "--names", "names.txt")
+        self.write("names.txt", "stem.c\n")
+        self.refused("names.txt:1: 1 words; expected two names", "model.npz", "b.h5", "--names", "names.txt")
+
+    def test_refused(self):
+        self.initial("a.h5")
+        self.convert("a.h5", "model.npz")
+
+        def changed(words, **values):
+            state = self.state()
+            state.update({name.replace("__", "."): value for name, value in values.items()})
+            numpy.savez(self.path("bad.npz"), **{name: value for name, value in state.items() if value is not None})
+            self.refused(["bad.npz: ", words], "bad.npz", "b.h5")
+
+        one = numpy.ones(1, "f4")
+        changed("no tensor layer2.0.bn1.bias", layer2__0__bn1__bias=None)
+        changed("layer2.0.bn1.bias has shape (1,), expected (2,)", layer2__0__bn1__bias=one)
+        changed("layer1.0.bn1.bias has an element that is not a finite number", layer1__0__bn1__bias=one * numpy.nan)
+        changed("bn1.running_var has a variance below 0", bn1__running_var=numpy.array([1, -1], "f4"))
+        changed("layer1.0.se.weight is not a tensor of this network", layer1__0__se__weight=one)
+        changed("3, 2, 2, 2 blocks by group; expected 2, 2, 2, 2 (depth 18)", layer1__2__conv1__weight=one)
+        changed("no network of petra begins so", conv1__weight=numpy.ones((3, 3, 3, 3), "f4"))
+        with h5py.File(self.path("bad.h5"), "w") as file:
+            file["parameters/01/conv/weight"] = numpy.ones((2, 3, 3, 3))
+        self.refused("bad.h5: 1 blocks; expected the 10", "bad.h5", "b.npz")
+        self.refused("expected from .h5 to one of .pt", "a.h5", "b.h5")
+        self.refused(["nothing.npz: cannot be read", "No such file"], "nothing.npz", "b.h5")
+        self.refused("--key is for .pt", "model.npz", "b.h5", "--key", "model")
+        self.write("bad.safetensors", b"\x05\0\0\0\0\0\0\0{}")
+        self.refused("bad.safetensors: no ", "bad.safetensors", "b.h5")
+        self.assertFalse(os.path.exists(self.path("b.h5")))
+
+
+class FineTuning(Weights):
+    def test_new_head(self):
+        twelve = self.initial("twelve.h5", "--set", "model.classes=12", "--set", "run.seed=9")
+        start = ["--set", "model.weights=twelve.h5"]
+        self.bad(1, ["twelve.h5", "10/fc/weight has shape (12, 16), expected (10, 16)"], "train", "small.yaml", *start, "--output", "out")
+        found = self.initial("new.h5", *start, "--set", "model.new_head=true")
+        random = self.initial("random.h5")
+        for name, value in found.items():
+            numpy.testing.assert_array_equal(value, (random if name.startswith("10/") else twelve)[name], name)
+        self.good("train", "small.yaml", *start, "--set", "model.new_head=true", "--output", "tuned", "--quiet")
+        self.good("train", "small.yaml", "--set", "model.weights=new.h5", "--output", "same", "--quiet")
+        self.equal(self.tensors("tuned/weights.h5"), self.tensors("same/weights.h5"))
+        for command in "train", "inspect":
+            self.bad(2, ["model.new_head", "no model.weights is given"], command, "small.yaml", "--set", "model.new_head=true")
+        self.bad(2, ["model.new_head", "random weights"], "evaluate", "small.yaml", *start, "--set", "model.new_head=true")
+
+
+class Logits(Weights):
+    def setUp(self):
+        super().setUp()
+        if not TORCH:
+            self.skipTest("PETRA_TEST_TORCH_PYTHON is not set: no Python with torch, numpy and h5py")
+
+    def torch(self, *arguments):
+        return subprocess.run([TORCH, "-B", *arguments], cwd=self.folder, capture_output=True, text=True, check=False)
+
+    def dumped(self, weights, *options):
+        dump = os.path.abspath("tests/dump_logits")
+        out = subprocess.run([dump, "small.yaml", *options, "--set", f"model.weights={weights}"], cwd=self.folder, check=True,
+                             stdout=subprocess.PIPE).stdout
+        self.write("dump", out)
+        values = numpy.frombuffer(out)
+        count, classes = int(values[0]), int(values[3])
+        return values[-count * classes:].reshape(count, classes), values[-count * (classes + 1):-count * classes].astype(int)
+
+    def scatter(self, name):
+        """Statistics, scales and shifts as after a training, so that each has its part in the result."""
+        random = numpy.random.default_rng(1)
+        with h5py.File(self.path(name), "r+") as file:
+            for key, value in self.tensors(name).items():
+                if key.endswith(("scale", "running_var")):
+                    file["parameters"][key][()] = random.uniform(0.5, 1.5, value.shape)
+                elif key.endswith(("shift", "running_mean")):
+                    file["parameters"][key][()] = random.uniform(-0.5, 0.5, value.shape)
+        self.unseal(name)
+
+    def test_equal_logits(self):
+        for network in NETWORKS + MORE:
+            for precision, bound in (("fp64", 1e-12), ("fp32", 1e-5)):
+                # Of the largest logit; rounding is 1e-16 and 6e-8 of it in each of up to 50 layers.
+                # Of torchvision's width, where torch_logits.py compares with it.
+                options = of_network(*network, 64 if precision == "fp32" and network[0] == "resnet" and network[2] == "imagenet" else 4)
+                options += self.set_options(device__backend="ref" if precision == "fp64" else "cpu", device__precision=precision,
+                                            data__batch=4, method__name="backprop")
+                self.initial("a.h5", *options)
+                self.scatter("a.h5")
+                run = self.torch(os.path.join(ANALYSIS, "weights_pytorch.py"), "a.h5", "model.pt")
+                self.assertEqual((run.returncode, run.stderr), (0, ""))
+                logits, labels = self.dumped("a.h5", *options)
+                run = self.torch(LOGITS, ANALYSIS, "model.pt", "dump", "logits")
+                self.assertEqual(run.returncode, 0, run.stderr)
+                other = numpy.fromfile(self.path("logits")).reshape(logits.shape)
+                apart = abs(other - logits).max() / abs(logits).max()
+                print(f"{network} {precision}: {apart:.2g} of the largest logit apart; {run.stdout.strip()}")
+                self.assertLess(apart, bound)
+                if "torchvision" in run.stdout.split()[:1]:
+                    self.assertLess(float(run.stdout.split()[2]), 1e-5 * abs(logits).max())
+                # The logits are those that petra's own loss is of.
+                loss = numpy.mean(numpy.log(numpy.exp(logits).sum(1)) - logits[range(len(labels)), labels])
+                found = self.good_json("evaluate", "small.yaml", *options, "--set", "model.weights=a.h5", "--set", "data.eval_limit=4")
+                self.assertLess(abs(found["loss"] - loss), 1e-5 * abs(logits).max())
+        run = self.torch(os.path.join(ANALYSIS, "weights_pytorch.py"), "model.pt", "b.h5")
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        self.equal(self.tensors("b.h5"), self.tensors("a.h5"))
+
+    def test_files_of_others(self):
+        self.initial("a.h5")
+        self.write("make.py", "import torch\nstate = torch.load('model.pt')\n"
+                   "torch.save({'epoch': 3, 'model': state}, 'nested.pt')\ntorch.save([1], 'list.pt')\n"
+                   "torch.save({n: v.bfloat16() for n, v in state.items()}, 'half.pt')\n")
+        script = os.path.join(ANALYSIS, "weights_pytorch.py")
+        self.torch(script, "a.h5", "model.pt")
+        self.assertEqual(self.torch("make.py").stderr, "")
+        for name, words in (("nested.pt", "no state_dict; one may be under --key model"), ("list.pt", "no state_dict"),
+                            ("nothing.pt", "nothing.pt: cannot be read: No such file")):
+            run = self.torch(script, name, "b.h5")
+            self.assertEqual((run.returncode, len(run.stderr.splitlines())), (2, 1), run.stderr)
+            self.assertIn(words, run.stderr)
+        self.assertEqual(self.torch(script, "nested.pt", "b.h5", "--key", "model").stderr, "")
+        self.equal(self.tensors("b.h5"), self.tensors("a.h5"))
+        self.assertEqual(self.torch(script, "half.pt", "b.h5").stderr, "")
+        for name, value in self.tensors("b.h5").items():
+            numpy.testing.assert_allclose(value, self.tensors("a.h5")[name], rtol=2**-8)
+
+
+main()

@@ -1,0 +1,121 @@
+/* dump_logits CONFIG.yaml [--set KEY=VALUE]...: the first batch of the evaluation set and what the network of
+ * model.weights makes of it, as doubles on standard output: images, height, width, classes, features; then the images (N, 3, H, W),
+ * the labels (N) and the logits (N, classes). For tests/cli/weights_torch.py. The last stage has to be the head alone. */
+#include "backend/ops.h"
+#include "exec/feed.h"
+#include "run/network.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static petra_status new_matrix(petra_backend *backend, int32_t rows, int32_t columns, petra_tensor **out) {
+  const petra_compute compute = {.backend = backend};
+  return petra_compute_tensor(&compute, PETRA_TENSOR_MATRIX, (const int32_t[]){rows, columns, 1, 1},
+                              PETRA_MEMORY_WORKSPACE, out);
+}
+
+/* The images through all stages but the head. */
+static petra_status streams_of(const petra_network *network, const petra_batch *batch, petra_streams *out) {
+  petra_streams in = {{NULL, NULL}};
+  petra_status status;
+  PETRA_TRY(petra_batch_upload(network->backend, batch, NULL, PETRA_MEMORY_WORKSPACE, &in.tensor[0]));
+  for (int j = 0; j < network->plan->stages - 1; j++) {
+    petra_snapshot *snapshot = NULL;
+    petra_streams next = {{NULL, NULL}};
+    PETRA_TRY_GOTO(status, petra_stage_snapshot(network->stage[j], &snapshot), done);
+    status = petra_stage_evaluate(network->stage[j], snapshot, &in, NULL, &next, NULL);
+    petra_snapshot_destroy(snapshot);
+    petra_streams_release(&in);
+    in = next;
+    if (status != PETRA_OK)
+      return status;
+  }
+  *out = in;
+  return PETRA_OK;
+done:
+  petra_streams_release(&in);
+  return status;
+}
+
+static void put(const double *values, size_t count) {
+  if (fwrite(values, sizeof *values, count, stdout) != count)
+    exit(1);
+}
+
+static petra_status dump(const petra_network *network, const petra_batch *batch) {
+  const petra_model *model = &network->plan->model;
+  const petra_block *head = &model->blocks[model->block_count - 1];
+  petra_stage *last = network->stage[network->plan->stages - 1];
+  petra_backend *backend = network->backend;
+  petra_streams streams = {{NULL, NULL}};
+  petra_tensor *features = NULL, *logits = NULL;
+  const int32_t *shape = batch->shape;
+  const double header[] = {batch->count, shape[2], shape[3], head->classes, head->features};
+  double *values = calloc((size_t)batch->count * (size_t)head->classes, sizeof *values);
+  petra_status status;
+  PETRA_TRY_GOTO(status, streams_of(network, batch, &streams), done);
+  PETRA_TRY_GOTO(status, new_matrix(backend, batch->count, head->features, &features), done);
+  PETRA_TRY_GOTO(status, new_matrix(backend, batch->count, head->classes, &logits), done);
+  for (int i = 0; i < head->streams_in; i++)
+    PETRA_TRY_GOTO(
+        status, petra_op_average_pool_forward(backend, streams.tensor[i], features, i * head->shape_in.channels), done);
+  PETRA_TRY_GOTO(status,
+                 petra_op_linear_forward(backend, features, petra_stage_tensor(last, model->block_count - 1, false, 0),
+                                         petra_stage_tensor(last, model->block_count - 1, false, 1), logits),
+                 done);
+  PETRA_TRY_GOTO(status, petra_op_download(backend, logits, values, PETRA_HOST_F64), done);
+  put(header, sizeof header / sizeof *header);
+  put(batch->images, (size_t)shape[0] * (size_t)shape[1] * (size_t)shape[2] * (size_t)shape[3]);
+  for (int32_t i = 0; i < batch->count; i++)
+    put(&(double){batch->labels[i]}, 1);
+  put(values, (size_t)batch->count * (size_t)head->classes);
+done:
+  petra_tensor_release(&logits);
+  petra_tensor_release(&features);
+  petra_streams_release(&streams);
+  free(values);
+  return status;
+}
+
+static petra_status dump_first_batch(const petra_config *config) {
+  petra_plan plan = {0};
+  petra_network network = {0};
+  petra_dataset *set = NULL;
+  petra_loader *loader = NULL;
+  petra_batch *batch;
+  petra_status status;
+  PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
+  PETRA_TRY_GOTO(status, petra_dataset_open(config, PETRA_SPLIT_EVAL, &set), done);
+  PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL, NULL), done);
+  PETRA_TRY_GOTO(status, petra_network_initialise(&network), done);
+  petra_loader_options options = petra_network_loader(&network, 0, 1);
+  options.shuffle = options.drop_last = options.bytes = false;
+  options.augment = 0;
+  options.parts = options.part = 0;
+  PETRA_TRY_GOTO(status, petra_loader_create(set, &options, &loader), done);
+  PETRA_TRY_GOTO(status, petra_loader_next(loader, &batch), done);
+  status = dump(&network, batch);
+  petra_loader_give_back(loader, batch);
+done:
+  petra_loader_destroy(loader);
+  petra_dataset_destroy(set);
+  petra_network_fini(&network);
+  petra_plan_fini(&plan);
+  return status;
+}
+
+int main(int argc, char **argv) {
+  const char *sets[32];
+  int set_count = 0;
+  petra_config *config;
+  if (argc < 2)
+    return 2;
+  for (int i = 2; i + 1 < argc && set_count < 32; i += 2)
+    sets[set_count++] = argv[i + 1];
+  petra_status status = petra_config_load(argv[1], sets, set_count, &config);
+  if (status == PETRA_OK) {
+    status = dump_first_batch(config);
+    petra_config_destroy(config);
+  }
+  return petra_status_exit_code(status);
+}
