@@ -28,7 +28,7 @@ petra_status petra_text_print(petra_text_printer print, const void *context, con
     return petra_fail(PETRA_NO_MEMORY, "out of memory for %s", what);
   petra_status status = print(context, stream);
   bool whole = !ferror(stream);
-  if ((fclose(stream) != 0 || !whole) && status == PETRA_OK)
+  if (fclose(stream) != 0 || !whole) /* whatever print made of it: this stream fails for nothing else */
     status = petra_fail(PETRA_NO_MEMORY, "out of memory for %s", what);
   if (status == PETRA_OK && !printed.bytes) /* nothing was printed */
     status = petra_duplicate_string(&printed.bytes, "");

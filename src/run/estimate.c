@@ -7,14 +7,20 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { LOG_ROW_BYTES = 52 }; /* of /train, docs/hdf5-schema.md */
 
-static void swallow(void *context, petra_log_level level, const char *line) {
-  (void)context;
-  (void)level;
-  (void)line;
+/* What is said in between is only told where it is a failure of the run. */
+typedef struct kept_line {
+  char text[512];
+} kept_line;
+
+static void keep(void *context, petra_log_level level, const char *line) {
+  kept_line *kept = context;
+  if (level == PETRA_LOG_ERROR)
+    snprintf(kept->text, sizeof kept->text, "%s", line);
 }
 
 /* As much of the run as petra simulate takes without a limit: the pipeline is full by then, and holds what it ever will. */
@@ -60,21 +66,32 @@ static petra_status sum_profile(const petra_plan *plan, double *out) {
   return PETRA_OK;
 }
 
+/* A combination that petra simulate or the profile has no figure for, which is no failure of the run. */
+static bool cannot_be_simulated(petra_status status) {
+  return status == PETRA_CONFIG || status == PETRA_SCHEDULE;
+}
+
 petra_status petra_estimate_of(const petra_plan *plan, petra_estimate *out) {
   const petra_config *config = plan->config;
   petra_status status = PETRA_OK;
+  kept_line kept = {"out of memory: what the run takes was not counted"};
   *out = (petra_estimate){.microbatch_s = NAN, .memory_bytes = -1};
   for (int b = 0; b < plan->model.block_count; b++)
     out->weights_bytes += petra_block_parameters(&plan->model, &plan->model.blocks[b]) *
                           petra_plan_element_bytes(plan, PETRA_TENSOR_FILTER);
-  petra_log_set_sink(swallow, NULL);
-  if (plan->profile && config->run.mode == PETRA_MODE_EMULATE && sum_profile(plan, &out->microbatch_s) != PETRA_OK)
+  petra_log_set_sink(keep, &kept);
+  if (plan->profile && config->run.mode == PETRA_MODE_EMULATE)
+    status = sum_profile(plan, &out->microbatch_s);
+  if (cannot_be_simulated(status)) {
     out->microbatch_s = NAN;
-  status = count_memory(config, out);
+    status = PETRA_OK;
+  }
+  if (status == PETRA_OK)
+    status = count_memory(config, out);
   petra_log_set_sink(NULL, NULL);
-  if (status != PETRA_OK)
-    out->memory_bytes = -1;
-  return status == PETRA_NO_MEMORY ? petra_fail(status, "out of memory: what the run takes was not counted") : PETRA_OK;
+  if (status == PETRA_OK || cannot_be_simulated(status))
+    return PETRA_OK;
+  return petra_fail(status, "%s", kept.text);
 }
 
 static void print_duration(double seconds, FILE *out) {
