@@ -236,7 +236,7 @@ END_TEST
 /* The seconds of a block of 5 images on `toy`. */
 /* launch + max(FLOPs / (share peak), bytes / (share bandwidth)), by kind of kernel; the bound is the roofline to the bit. */
 START_TEST(kernels_below_the_peaks) {
-  static const petra_device_peaks device = {"toy", {100, 0, 0}, 50, 10};
+  static const petra_device_peaks device = {"toy", {100, 0, 0}, 50, 10, ""};
   static const petra_kernel product = {.matrix = true, .flops = 600, .bytes = 30}, sum = {.flops = 50, .bytes = 70};
   const petra_kernel_rates rates = {
       .launch_s = 0.25, .matrix_flops = 0.5, .matrix_bytes = 0.125, .elementwise_bytes = 0.5};

@@ -31,7 +31,8 @@ class Rehearsal(ProgramTest):
 
     def fine(self, ranks, *arguments):
         found = self.mpirun(ranks, *arguments)
-        self.assertEqual((found[0], found[2]), (0, []), arguments)
+        told = [line for line in found[2] if "quartiles" not in line]  # of times that scatter where others compute
+        self.assertEqual((found[0], told), (0, []), arguments)
         return found[1]
 
     def actions(self, folder):
