@@ -24,7 +24,7 @@ petra_status petra_duplicate_string(char **out, const char *text);
 
 /* Libraries crash where memory runs out within them: PETRA_NO_MEMORY, logged, unless there is as much as their functions
  * take for themselves, and `bytes` more. To be asked before they are called. */
-enum { PETRA_RESERVE_BYTES = 16 << 20 };
+enum { PETRA_RESERVE_BYTES = 32 << 20 };
 petra_status petra_reserve(size_t bytes);
 
 /* Makes room for `need` elements of `size` bytes in an array that grows. `array` is the address of any object pointer, NULL
