@@ -10,6 +10,7 @@
 typedef struct lane {
   petra_engine reader;     /* stands at the next action to be issued */
   int64_t issued, started; /* of the engine's actions in their order, E included */
+  int64_t evaluations;     /* E among those that are issued and not started: they take no room */
   bool asked;              /* in the line of its host, or being issued */
 } lane;
 
@@ -41,6 +42,7 @@ static void advance(petra_executor_virtual *executor, int32_t index) {
   petra_device_read(executor, index / engines, index % engines, &l->reader);
   while (l->reader.waiting && l->reader.next.action.kind == PETRA_ACTION_EVALUATE) {
     l->issued++;
+    l->evaluations++;
     petra_device_read(executor, index / engines, index % engines, &l->reader);
   }
 }
@@ -56,7 +58,7 @@ static void ask(petra_hosts *hosts, int32_t index) {
 /* With cluster.host.ahead: as soon as there is room. */
 static void ask_ahead(petra_executor_virtual *executor, int32_t index) {
   const lane *l = &executor->hosts->lanes[index];
-  if (l->issued - l->started < executor->settings.host.ahead)
+  if (l->issued - l->started - l->evaluations < executor->settings.host.ahead)
     ask(executor->hosts, index);
 }
 
@@ -69,9 +71,11 @@ bool petra_host_may_start(petra_executor_virtual *executor, int32_t device, int 
   return false;
 }
 
-void petra_host_started(petra_executor_virtual *executor, int32_t device, int engine) {
+void petra_host_started(petra_executor_virtual *executor, int32_t device, int engine, petra_action_kind kind) {
   const int32_t index = device * executor->hosts->engines + engine;
-  executor->hosts->lanes[index].started++;
+  lane *l = &executor->hosts->lanes[index];
+  l->started++;
+  l->evaluations -= kind == PETRA_ACTION_EVALUATE;
   ask_ahead(executor, index);
 }
 

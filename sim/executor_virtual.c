@@ -138,7 +138,7 @@ static petra_status start_ready(petra_executor_virtual *executor, petra_worker *
         *action = engine->next.action;
         petra_device_read(executor, device, e, engine);
         if (executor->hosts)
-          petra_host_started(executor, device, e);
+          petra_host_started(executor, device, e, action->kind);
       }
       engine->busy = true;
       count_forward(executor, device, action);

@@ -71,7 +71,7 @@ static inline bool petra_exchange_done(const petra_executor_virtual *executor, i
 petra_status petra_hosts_create(petra_executor_virtual *executor);
 void petra_hosts_destroy(petra_hosts *hosts);
 bool petra_host_may_start(petra_executor_virtual *executor, int32_t device, int engine);
-void petra_host_started(petra_executor_virtual *executor, int32_t device, int engine);
+void petra_host_started(petra_executor_virtual *executor, int32_t device, int engine, petra_action_kind kind);
 petra_status petra_hosts_serve(petra_executor_virtual *executor);
 petra_status petra_host_issued(petra_executor_virtual *executor, int32_t lane);
 int64_t petra_hosts_busy_ns(const petra_hosts *hosts); /* of the busiest */

@@ -286,9 +286,10 @@ START_TEST(balance_by_costs) {
 }
 END_TEST
 
-/* Times that some rates give are fitted by these rates. */
-START_TEST(rates_are_found_again) {
-  const petra_kernel_rates truth = {2e-5, 0.4, 0.3, 0.15};
+/* Times that some rates give are fitted by these rates; where no kernel is limited by its FLOPs, that is said, and the share is a
+ * number that a config takes. */
+static void find_rates(bool limited) {
+  const petra_kernel_rates truth = {2e-5, limited ? 0.4 : 5e3, 0.3, 0.15};
   const petra_device_peaks *peaks;
   petra_config *config;
   petra_plan plan;
@@ -314,9 +315,18 @@ START_TEST(rates_are_found_again) {
   ck_assert(fit.worst < 0.02 && fit.rms <= fit.worst);
   ck_assert(fabs(log(fit.rates.launch_s / truth.launch_s)) < 0.05);
   ck_assert(fabs(log(fit.rates.elementwise_bytes / truth.elementwise_bytes)) < 0.05);
-  ck_assert(fabs(log(fit.rates.matrix_flops / truth.matrix_flops)) < 0.05);
+  if (limited)
+    ck_assert(fabs(log(fit.rates.matrix_flops / truth.matrix_flops)) < 0.05);
+  ck_assert(fit.rates.matrix_flops <= PETRA_FIT_MOST_SHARE);
+  for (int i = 0; i < PETRA_FIT_RATES; i++)
+    ck_assert_int_eq(fit.unlimited[i], i == PETRA_FIT_MATRIX_FLOPS && !limited);
   petra_plan_fini(&plan);
   petra_config_destroy(config);
+}
+
+START_TEST(rates_are_found_again) {
+  find_rates(true);
+  find_rates(false);
 }
 END_TEST
 

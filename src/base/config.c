@@ -62,8 +62,8 @@ static petra_status fail_unknown(const petra_config_origin *origin, int line, co
   bool found = petra_config_nearest(path, near, sizeof near);
   return petra_config_fail_at(origin, line, path, "unknown key; expected one of %s%s%s%s%s",
                               petra_config_children(section, names, sizeof names),
-                              origin->file && !*section ? " (or base)" : "", found ? "; did you mean " : "",
-                              found ? near : "", found ? "?" : "");
+                              origin->file && !origin->set && !*section ? " (or base)" : "",
+                              found ? "; did you mean " : "", found ? near : "", found ? "?" : "");
 }
 
 /* The key of a mapping's pair as a dotted path in `path`. */
@@ -227,8 +227,8 @@ petra_status petra_config_resolve(const petra_config_origin *origin, int line, c
   return PETRA_OK;
 }
 
-static petra_status apply_set(petra_config *config, const char *set) {
-  const petra_config_origin origin = {NULL, set};
+static petra_status apply_set(petra_config *config, const char *where, const char *set) {
+  const petra_config_origin origin = {where, set};
   const char *equals = strchr(set, '=');
   char path[PATH_BYTES];
   int index = 0;
@@ -245,10 +245,14 @@ static petra_status apply_set(petra_config *config, const char *set) {
   return load_value(config, &origin, index, equals + 1);
 }
 
-petra_status petra_config_apply_sets(petra_config *config, const char *const *sets, int count) {
-  for (int i = 0; i < count; i++)
-    PETRA_TRY(apply_set(config, sets[i]));
+static petra_status apply_layer(petra_config *config, const petra_config_sets *layer) {
+  for (int i = 0; i < layer->count; i++)
+    PETRA_TRY(apply_set(config, layer->where, layer->sets[i]));
   return petra_config_end_layer(config);
+}
+
+petra_status petra_config_apply_sets(petra_config *config, const char *const *sets, int count) {
+  return apply_layer(config, &(petra_config_sets){NULL, sets, count});
 }
 
 petra_status petra_config_create(petra_config **out) {
@@ -271,12 +275,18 @@ petra_status petra_config_load(const char *path, const char *const *sets, int se
 
 petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count,
                                     petra_config **out) {
+  return petra_config_load_layers(text, &(petra_config_sets){NULL, sets, set_count}, 1, out);
+}
+
+petra_status petra_config_load_layers(const petra_config_text *text, const petra_config_sets *layers, int count,
+                                      petra_config **out) {
   petra_config *config = NULL;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_config_create(&config));
   if (text->path)
     PETRA_TRY_GOTO(status, petra_config_apply_text(config, text), fail);
-  PETRA_TRY_GOTO(status, petra_config_apply_sets(config, sets, set_count), fail);
+  for (int i = 0; i < count; i++)
+    PETRA_TRY_GOTO(status, apply_layer(config, &layers[i]), fail);
   *out = config;
   return PETRA_OK;
 fail:

@@ -278,6 +278,17 @@ typedef struct petra_config_text {
 petra_status petra_config_load_text(const petra_config_text *text, const char *const *sets, int set_count,
                                     petra_config **out);
 
+/* Settings "key.path=value", and where they are from, as messages begin; NULL: they are arguments of --set. */
+typedef struct petra_config_sets {
+  const char *where;
+  const char *const *sets;
+  int count;
+} petra_config_sets;
+
+/* The same, with settings from several places, each overriding what came before. */
+petra_status petra_config_load_layers(const petra_config_text *text, const petra_config_sets *layers, int count,
+                                      petra_config **out);
+
 void petra_config_destroy(petra_config *config);
 
 /* Logs "FILE:LINE: key: message" for a value that is wrong only in combination; FILE:LINE is where the key was set

@@ -14,7 +14,10 @@ static char *make_label(char *out, size_t size, const petra_config_origin *origi
   char shown[160];
   if (origin->set) {
     petra_utf8_show(shown, sizeof shown, origin->set, strlen(origin->set));
-    snprintf(out, size, "--set %s", shown);
+    if (origin->file)
+      snprintf(out, size, "%s: %s", origin->file, shown);
+    else
+      snprintf(out, size, "--set %s", shown);
   } else if (origin->file) {
     char file[256];
     petra_utf8_show(file, sizeof file, origin->file, strlen(origin->file));

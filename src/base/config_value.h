@@ -6,8 +6,8 @@
 
 /* Where values come from: a file (`set` is NULL), one --set argument, or the table of defaults (both NULL). */
 typedef struct petra_config_origin {
-  const char *file; /* as shown in messages */
-  const char *set;  /* the argument, "key.path=value" */
+  const char *file; /* as shown in messages; of `set`: where it is from, NULL: --set */
+  const char *set;  /* the setting, "key.path=value" */
 } petra_config_origin;
 
 /* One scalar as it was written. */

@@ -136,11 +136,15 @@ static json_t *message_json(const petra_profile_message *message) {
 static json_t *fit_json(const petra_kernel_fit *fit) {
   if (!fit->device)
     return json_null();
-  return json_pack("{s:s, s:o, s:o, s:o, s:o, s:i, s:o, s:o}", "device", fit->device, "launch_s",
+  json_t *unlimited = json_array();
+  for (int i = 0; i < PETRA_FIT_RATES; i++)
+    if (fit->unlimited[i])
+      petra_json_append(&unlimited, json_string(petra_fit_rate_name(i)));
+  return json_pack("{s:s, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "device", fit->device, "launch_s",
                    petra_json_real(fit->rates.launch_s), "matrix_flops", petra_json_real(fit->rates.matrix_flops),
                    "matrix_bytes", petra_json_real(fit->rates.matrix_bytes), "elementwise_bytes",
                    petra_json_real(fit->rates.elementwise_bytes), "times", fit->times, "rms_log",
-                   petra_json_real(fit->rms), "worst_log", petra_json_real(fit->worst));
+                   petra_json_real(fit->rms), "worst_log", petra_json_real(fit->worst), "unlimited", unlimited);
 }
 
 static petra_status print_json(const profiling *p, const petra_profile_about *about) {
@@ -226,6 +230,9 @@ static void print_fit(const petra_kernel_fit *fit) {
          "square), %.0f %% at most\n",
          fit->device, fit->rates.launch_s, fit->rates.matrix_flops, fit->rates.matrix_bytes,
          fit->rates.elementwise_bytes, fit->times, 100 * expm1(fit->rms), 100 * expm1(fit->worst));
+  for (int i = 0; i < PETRA_FIT_RATES; i++)
+    if (fit->unlimited[i])
+      printf("these times give no upper limit of %s: twice as much fits as well\n", petra_fit_rate_name(i));
 }
 
 static petra_status print_table(const profiling *p, const petra_profile_about *about) {

@@ -41,18 +41,19 @@ done:
 static petra_status simulate_one(const fitting *f, const petra_fit_measurement *measurement, double *seconds) {
   enum { LENGTH = 160 };
   char varied[PETRA_FIT_FACTORS * PETRA_FIT_KEYS][LENGTH];
-  const char *sets[PETRA_FIT_KEYS + PETRA_FIT_FACTORS * PETRA_FIT_KEYS];
+  const char *sets[PETRA_FIT_FACTORS * PETRA_FIT_KEYS];
   petra_config *config;
-  int count = 0, texts = 0;
-  for (int i = 0; i < measurement->count; i++)
-    sets[count++] = measurement->settings[i];
+  int texts = 0;
   for (int i = 0; i < f->fit->factors; i++)
     for (int k = 0; k < f->fit->factor[i].count; k++) {
       const petra_fit_factor *factor = &f->fit->factor[i];
       snprintf(varied[texts], LENGTH, "%s=%.17g", factor->keys[k], factor->start[k] * factor->factor);
-      sets[count++] = varied[texts++];
+      sets[texts] = varied[texts];
+      texts++;
     }
-  PETRA_TRY(petra_config_load_text(&f->text, sets, count, &config));
+  const petra_config_sets layers[] = {
+      {measurement->where, (const char *const *)measurement->settings, measurement->count}, {"--vary", sets, texts}};
+  PETRA_TRY(petra_config_load_layers(&f->text, layers, 2, &config));
   petra_status status = simulate(config, seconds);
   petra_config_destroy(config);
   return status;

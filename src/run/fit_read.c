@@ -11,6 +11,15 @@
 
 /* --- the factors --- */
 
+/* A key that two factors had would have the last one's. */
+static petra_status check_new(const petra_fit *fit, const char *key) {
+  for (int i = 0; i < fit->factors; i++)
+    for (int k = 0; k < fit->factor[i].count; k++)
+      if (strcmp(fit->factor[i].keys[k], key) == 0)
+        return petra_fail(PETRA_USAGE, "--vary: %s twice; expected each key once", key);
+  return PETRA_OK;
+}
+
 static petra_status add_key(petra_fit_factor *factor, const petra_config *config, const char *key) {
   if (factor->count == PETRA_FIT_KEYS)
     return petra_fail(PETRA_USAGE, "--vary: more than %d keys of one factor; expected fewer", PETRA_FIT_KEYS);
@@ -32,8 +41,10 @@ static petra_status read_factors(petra_fit *fit, const petra_config *config, cha
       return petra_fail(PETRA_USAGE, "--vary: more than %d factors; expected fewer", PETRA_FIT_FACTORS);
     petra_fit_factor *factor = &fit->factor[fit->factors++];
     factor->factor = 1;
-    for (char *key = strtok_r(group, "+", &more); key; key = strtok_r(NULL, "+", &more))
+    for (char *key = strtok_r(group, "+", &more); key; key = strtok_r(NULL, "+", &more)) {
+      PETRA_TRY(check_new(fit, key));
       PETRA_TRY(add_key(factor, config, key));
+    }
   }
   if (fit->factors == 0 || fit->factor[fit->factors - 1].count == 0)
     return petra_fail(PETRA_USAGE,
@@ -67,15 +78,30 @@ static int cut(char *line, char **fields, int most) {
   return count;
 }
 
-static petra_status read_header(reader *r, char *line) {
+/* What is varied is the same in all measurements, and a column is there once. */
+static petra_status check_column(const reader *r, const petra_fit *fit, const char *key) {
+  for (int i = 0; i < r->columns; i++)
+    if (strcmp(r->keys[i], key) == 0)
+      return petra_fail(PETRA_CONFIG, "%s:%d: %s twice; expected each key once", r->path, r->line, key);
+  for (int i = 0; i < fit->factors; i++)
+    for (int k = 0; k < fit->factor[i].count; k++)
+      if (strcmp(fit->factor[i].keys[k], key) == 0)
+        return petra_fail(PETRA_CONFIG, "%s:%d: %s, which --vary names; expected a key of one of them", r->path,
+                          r->line, key);
+  return PETRA_OK;
+}
+
+static petra_status read_header(reader *r, char *line, const petra_fit *fit) {
   char *fields[PETRA_FIT_KEYS + 1];
   const int count = cut(line, fields, PETRA_FIT_KEYS + 1);
   if (count > PETRA_FIT_KEYS + 1 || count < 2 || strcmp(fields[count - 1], "seconds") != 0)
     return petra_fail(PETRA_CONFIG,
                       "%s:%d: no header of a file of measurements; expected up to %d config keys and, last, seconds",
                       r->path, r->line, PETRA_FIT_KEYS);
-  for (; r->columns < count; r->columns++)
+  for (; r->columns < count; r->columns++) {
+    PETRA_TRY(check_column(r, fit, fields[r->columns]));
     PETRA_TRY(petra_duplicate_string(&r->keys[r->columns], fields[r->columns]));
+  }
   return PETRA_OK;
 }
 
@@ -89,6 +115,9 @@ static petra_status read_row(const reader *r, char *line, petra_fit *fit) {
     return petra_fail(PETRA_CONFIG, "%s:%d: a measurement too many; expected at most %d", r->path, r->line,
                       PETRA_FIT_MEASUREMENTS);
   petra_fit_measurement *one = &fit->measurement[fit->measurements++];
+  const size_t room = strlen(r->path) + 16;
+  PETRA_TRY(petra_allocate(&one->where, room, 1));
+  snprintf(one->where, room, "%s:%d", r->path, r->line);
   one->measured_s = strtod(fields[last], &end);
   if (*end || end == fields[last] || !isfinite(one->measured_s) || one->measured_s <= 0)
     return petra_fail(PETRA_CONFIG, "%s:%d: '%s' seconds; expected a number above 0", r->path, r->line, fields[last]);
@@ -108,7 +137,7 @@ static petra_status read_lines(reader *r, FILE *file, petra_fit *fit) {
     r->line++;
     const char first = line[strspn(line, " \t\r\n")];
     if (first && first != '#')
-      status = r->columns == 0 ? read_header(r, line) : read_row(r, line, fit);
+      status = r->columns == 0 ? read_header(r, line, fit) : read_row(r, line, fit);
   }
   free(line); /* getline's */
   if (status == PETRA_OK && ferror(file))
@@ -144,8 +173,10 @@ void petra_fit_destroy(petra_fit *fit) {
   for (int i = 0; i < fit->factors; i++)
     for (int k = 0; k < fit->factor[i].count; k++)
       petra_free(fit->factor[i].keys[k]);
-  for (int i = 0; i < fit->measurements; i++)
+  for (int i = 0; i < fit->measurements; i++) {
     for (int k = 0; k < fit->measurement[i].count; k++)
       petra_free(fit->measurement[i].settings[k]);
+    petra_free(fit->measurement[i].where);
+  }
   petra_free(fit);
 }

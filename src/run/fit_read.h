@@ -18,6 +18,7 @@ typedef struct petra_fit_factor {
 typedef struct petra_fit_measurement {
   char *settings[PETRA_FIT_KEYS]; /* "method.name=petra", for the config */
   int count;
+  char *where;                    /* FILE:LINE */
   double measured_s, simulated_s; /* a microbatch */
 } petra_fit_measurement;
 

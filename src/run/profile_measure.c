@@ -54,7 +54,7 @@ static int own_set(const measurement *m) {
 /* The method's own set goes as the method does; the other one, which may need much more memory so, a microbatch at a time. */
 static petra_status create_set(measurement *m, int set) {
   const petra_plan *plan = m->plan;
-  const bool delays = petra_method_distance(&plan->method, plan->stages, 0) != 0;
+  const bool delays = petra_method_distance(&plan->method, plan->stages, 1) != 0;
   const petra_profile_pipeline_options options = {.plan = plan,
                                                   .backend = m->backend,
                                                   .graph = set == WITH_GRAPH,

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define LATEST PETRA_WEIGHTS_LATEST
@@ -202,6 +203,7 @@ bool petra_method_stashes(const petra_method *method) {
 }
 
 int64_t petra_method_distance(const petra_method *method, int32_t stages, int32_t stage) {
+  assert(stage >= 1 && stage <= stages);
   const petra_program_options options = {.stages = stages,
                                          .chunks = method->chunks,
                                          .accumulate = method->accumulate,

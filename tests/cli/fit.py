@@ -46,12 +46,16 @@ class Fit(ProgramTest):
         refused("method.name,seconds\npetra,1,2\n", [":2:", "3 values; expected 2"])
         refused("method.name,seconds\n\npetra,-1\n", [":3:", "'-1' seconds; expected a number above 0"])
         refused("method.name,seconds\n", ["no measurement; expected"])
-        refused("method.nam,seconds\npetra,1\n", ["method.nam", "expected"])
+        refused("method.nam,seconds\npetra,1\n", ["times.csv:2: method.nam=petra: ", "expected"])
+        refused("method.name,seconds\npetra,1\n\nnone,1\n", ["times.csv:4: method.name=none: no method", "expected"])
+        refused("method.name,cluster.host.action_s,seconds\npetra,1,2\n", [":1:", "cluster.host.action_s, which --vary names; expected"])
+        refused("method.name,method.name,seconds\npetra,dsp,2\n", [":1:", "method.name twice; expected"])
         good = "method.name,seconds\npetra,1\n"
         refused(good, "takes no real number; expected", "method.name")
         refused(good, "no such key; expected", "cluster.host.seconds")
         refused(good, "0 with --vary, which multiplies it; expected", "cluster.cost.update_s")
         refused(good, "no key; expected keys", ",")
+        refused(good, "cluster.host.action_s twice; expected", "cluster.host.action_s,cluster.cost.forward_s+cluster.host.action_s")
         self.bad(2, "--fit without --vary; expected both", "simulate", "-", "--fit", "x")
         self.bad(2, "an option of a single simulation", "simulate", "-", "--fit", "x", "--vary", VARY, "--critical-path")
 

@@ -166,6 +166,13 @@ class Host(ProgramTest):
                 for word in ("--set", f"cluster.cost.efficiency.{name}=0.5")]
         self.assertAlmostEqual(self.good_json("simulate", "-", *options, *half)["makespan_ns"] / bound["makespan_ns"], 2, places=5)
 
+    def test_evaluations_take_no_time(self):
+        """They are not issued, and leave the room of a host that is ahead to others."""
+        def makespan(every):
+            settings = ["data.batch=64", "data.limit=640", "cluster.host.action_s=0.3", "cluster.host.ahead=1", f"run.eval_every={every}"]
+            return self.good_json("simulate", "-", *[word for text in settings for word in ("--set", text)])["makespan_ns"]
+        self.assertEqual(makespan(1), makespan(0))
+
     def test_refused(self):
         for words, *options in [["order is what arrives", "method.name=petra-arrival"], ["processes issue", "cluster.placement=[5,5]"],
                                 ["processes issue", "run.mode=execute"]]:
