@@ -19,6 +19,7 @@
 #include "run/trace_observer.h"
 
 #include <string.h>
+#include <unistd.h>
 
 struct petra_run {
   const petra_config *config;
@@ -146,10 +147,14 @@ static petra_status print_header(const petra_run *run) {
     printf(", reached after %lld epoch%s", (long long)config->lr.warmup_epochs,
            config->lr.warmup_epochs == 1 ? "" : "s");
   putchar('\n');
-  const bool best = config->run.keep == PETRA_KEEP_BEST, checkpoints = config->run.checkpoint_every > 0;
+  const bool best = config->run.keep == PETRA_KEEP_BEST,
+             checkpoints = config->run.checkpoint_every > 0 &&
+                           plan->program.microbatches > config->run.checkpoint_every * batches;
   petra_utf8_print(stdout, "writes   %s/{config.yaml,run.h5,weights.h5}%s%s%s%s", run->folder.path,
                    best || checkpoints ? "; on the way " : "", best ? "best.h5" : "", best && checkpoints ? ", " : "",
                    checkpoints ? "checkpoint.h5 and checkpoint/" : "");
+  if (config->run.keep_checkpoint && !checkpoints)
+    fputs("; no checkpoint to keep, for one is written where another epoch begins", stdout);
   putchar('\n');
   petra_free(delays);
   PETRA_TRY(status);
@@ -535,6 +540,10 @@ const petra_training_log *petra_run_log(const petra_run *run) {
 
 const char *petra_run_directory(const petra_run *run) {
   return run->folder.path;
+}
+
+bool petra_run_has_checkpoint(const petra_run *run) {
+  return run->stored && access(run->checkpoint.path, F_OK) == 0;
 }
 
 int64_t petra_run_now_ns(const petra_run *run) {

@@ -236,6 +236,18 @@ class Train(ProgramTest):
                              [lines[0].find(word) for word in ("eval loss", "lr ", "images/s")])
         self.assertIn("80 microbatches with backprop on 10 stages; written: out/", lines[10])
 
+    def test_header_of_what_takes_more(self):
+        """Memory is that of all replicas; actions and probes take room in run.h5 beside the losses."""
+        def lines(*sets):
+            text = self.good("inspect", "small.yaml", *(word for value in sets for word in ("--set", value))).splitlines()
+            return text[-2].split()[1], text[-1]
+
+        one, _ = lines("data.batch=4", "run.trace_actions=true")
+        two, disk = lines("data.batch=4", "run.trace_actions=true", "cluster.replicas=2")
+        self.assertAlmostEqual(float(two), 2 * float(one), delta=0.0011)  # both are rounded
+        self.assertIn("run.h5 52 bytes a microbatch beside its actions, a checkpoint", disk)
+        self.assertIn(" beside its actions and probes, a checkpoint", lines("run.trace_actions=true", "probe.per_epoch=1")[1])
+
     def test_shorter_than_an_epoch(self):
         few = self.good("train", "small.yaml", "--set", "run.max_microbatches=3", "--set", "method.name=backprop",
                         "--output", "few").split("\n\n")[1].splitlines()
