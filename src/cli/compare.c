@@ -107,14 +107,13 @@ static petra_status compare(comparison *c) {
 
 static json_t *beside_json(const beside *other) {
   const petra_weights_difference *w = &other->weights;
-  json_t *weights =
-      !other->has_weights
-          ? json_null()
-          : json_pack("{s:b, s:I, s:I, s:I, s:I, s:o, s:o}", "equal", w->differing + w->more == 0, "tensors",
-                      (json_int_t)w->tensors, "differing", (json_int_t)w->differing, "shapes_differing",
-                      (json_int_t)w->shapes, "more", (json_int_t)w->more,
-                      "first_difference", *w->first ? petra_json_string(w->first) : json_null(), "largest_difference",
-                      petra_json_real(w->largest));
+  json_t *weights = !other->has_weights
+                        ? json_null()
+                        : json_pack("{s:b, s:I, s:I, s:I, s:I, s:o, s:o}", "equal", w->differing + w->more == 0,
+                                    "tensors", (json_int_t)w->tensors, "differing", (json_int_t)w->differing,
+                                    "shapes_differing", (json_int_t)w->shapes, "more", (json_int_t)w->more,
+                                    "first_difference", *w->first ? petra_json_string(w->first) : json_null(),
+                                    "largest_difference", petra_json_real(w->largest));
   return json_pack("{s:I, s:I, s:o}", "losses_of_both", (json_int_t)other->losses, "losses_equal_from_the_first",
                    (json_int_t)other->equal, "weights", weights);
 }

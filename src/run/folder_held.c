@@ -77,11 +77,12 @@ static petra_status fail_without_checkpoint(const petra_folder *folder, const ch
   PETRA_TRY(petra_config_load_text(&(petra_config_text){log, run->config, strlen(run->config)}, NULL, 0, &was));
   const bool kept = was->run.keep_checkpoint;
   petra_config_destroy(was);
-  return petra_fail(PETRA_CONFIG,
-                    "%s: this run is complete, with %s: %s, and no checkpoint was %s to go on from to %s (%s); expected "
-                    "--overwrite, or another folder",
-                    folder->path, difference->key, difference->a, kept ? "written" : "kept", difference->b,
-                    kept ? "run.checkpoint_every: one is written where another epoch begins" : "run.keep_checkpoint");
+  return petra_fail(
+      PETRA_CONFIG,
+      "%s: this run is complete, with %s: %s, and no checkpoint was %s to go on from to %s (%s); expected "
+      "--overwrite, or another folder",
+      folder->path, difference->key, difference->a, kept ? "written" : "kept", difference->b,
+      kept ? "run.checkpoint_every: one is written where another epoch begins" : "run.keep_checkpoint");
 }
 
 /* A complete run: there is nothing left to do, or it is to become longer. */

@@ -188,7 +188,11 @@ static petra_status open_files(petra_run *run) {
   }
   if (run->options.resume && run->options.print)
     print_resumed(run);
-  petra_status status = petra_folder_begin(&run->folder, &run->plan, &about);
+  petra_status status = run->config->run.keep == PETRA_KEEP_BEST
+                            ? petra_best_create(&run->main.network, run->folder.path, run->resume != NULL, &run->best)
+                            : PETRA_OK;
+  if (status == PETRA_OK)
+    status = petra_folder_begin(&run->folder, &run->plan, &about);
   if (status == PETRA_OK && run->options.print)
     status = print_header(run);
   petra_free(log);
@@ -249,10 +253,8 @@ static petra_status create_observers(petra_run *run) {
   if (run->execution) /* whose actions are logged at the end, by the wall clock */
     PETRA_TRY(petra_execution_observer(run->execution, told, &told));
   PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, told);
-  if (run->config->run.keep == PETRA_KEEP_BEST && run->folder.runlog) {
-    PETRA_TRY(petra_best_create(&run->main.network, run->folder.path, run->resume != NULL, &run->best));
+  if (run->best)
     PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_best_observer(run->best));
-  }
   if (!run->execution && run->config->run.trace_actions && run->folder.runlog) {
     PETRA_TRY(petra_action_log_create(run->folder.runlog, run->plan.stages, &run->actions));
     PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->actions);
