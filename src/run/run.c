@@ -186,11 +186,11 @@ static petra_status open_files(petra_run *run) {
     about.image = log;
     about.image_bytes = (size_t)begin.log_bytes;
   }
-  if (run->options.resume && run->options.print)
-    print_resumed(run);
   petra_status status = run->config->run.keep == PETRA_KEEP_BEST
                             ? petra_best_create(&run->main.network, run->folder.path, run->resume != NULL, &run->best)
                             : PETRA_OK;
+  if (status == PETRA_OK && run->options.resume && run->options.print)
+    print_resumed(run);
   if (status == PETRA_OK)
     status = petra_folder_begin(&run->folder, &run->plan, &about);
   if (status == PETRA_OK && run->options.print)
