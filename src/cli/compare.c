@@ -107,13 +107,13 @@ static petra_status compare(comparison *c) {
 
 static json_t *beside_json(const beside *other) {
   const petra_weights_difference *w = &other->weights;
-  json_t *weights =
-      !other->has_weights
-          ? json_null()
-          : json_pack("{s:b, s:I, s:I, s:I, s:o, s:o}", "equal", w->differing + w->more == 0, "tensors",
-                      (json_int_t)w->tensors, "differing", (json_int_t)w->differing, "more", (json_int_t)w->more,
-                      "first_difference", *w->first ? petra_json_string(w->first) : json_null(), "largest_difference",
-                      petra_json_real(w->largest));
+  json_t *weights = !other->has_weights
+                        ? json_null()
+                        : json_pack("{s:b, s:I, s:I, s:I, s:I, s:o, s:o}", "equal", w->differing + w->more == 0,
+                                    "tensors", (json_int_t)w->tensors, "differing", (json_int_t)w->differing,
+                                    "shapes_differing", (json_int_t)w->shapes, "more", (json_int_t)w->more,
+                                    "first_difference", *w->first ? petra_json_string(w->first) : json_null(),
+                                    "largest_difference", petra_json_real(w->largest));
   return json_pack("{s:I, s:I, s:o}", "losses_of_both", (json_int_t)other->losses, "losses_equal_from_the_first",
                    (json_int_t)other->equal, "weights", weights);
 }
@@ -190,6 +190,18 @@ static void result_rows(const comparison *c, petra_table *table) {
   }
 }
 
+/* What has another shape in the other file has no largest difference. */
+static void print_weights(const petra_weights_difference *w) {
+  printf("%lld of %lld tensors differ", (long long)w->differing, (long long)w->tensors);
+  if (*w->first)
+    petra_utf8_print(stdout, ", first %s", w->first);
+  if (w->shapes > 0)
+    printf(", %lld in shape or by name", (long long)w->shapes);
+  if (w->differing > w->shapes)
+    printf(", %sby at most %.3g", w->shapes > 0 ? "the others " : "", w->largest);
+  printf("; %lld more\n", (long long)w->more);
+}
+
 static void print_beside(const beside *other, const char *name) {
   const petra_weights_difference *w = &other->weights;
   printf("losses   A and %s: ", name);
@@ -206,8 +218,7 @@ static void print_beside(const beside *other, const char *name) {
   else if (w->differing + w->more == 0)
     printf("equal to the bit, all %lld tensors\n", (long long)w->tensors);
   else
-    petra_utf8_print(stdout, "%lld of %lld tensors differ%s%s, by at most %.3g; %lld more\n", (long long)w->differing,
-                     (long long)w->tensors, *w->first ? ", first " : "", w->first, w->largest, (long long)w->more);
+    print_weights(w);
 }
 
 static petra_status print_tables(const comparison *c, char (*names)[16], petra_table_column *columns) {

@@ -45,7 +45,7 @@ static void print_end(petra_run *run) {
   else if (epochs == 0)
     printf(", mean loss %.4f over %lld", loss, (long long)losses);
   petra_utf8_print(stdout, "; written: %s/{config.yaml,run.h5,weights.h5%s}\n", petra_run_directory(run),
-                   petra_run_plan(run)->config->run.keep_checkpoint ? ",checkpoint.h5,checkpoint/" : "");
+                   petra_run_has_checkpoint(run) ? ",checkpoint.h5,checkpoint/" : "");
 }
 
 /* cluster.stages on the processes of mpirun: nothing is trained. */

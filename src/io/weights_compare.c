@@ -134,6 +134,8 @@ static void compare(const tensors *a, const tensors *b, petra_weights_difference
       snprintf(out->first, sizeof out->first, "%s", mine->name);
     if (other && same_shape(mine, other))
       take_largest(mine, other, &out->largest);
+    else
+      out->shapes++;
   }
 }
 

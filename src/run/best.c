@@ -15,6 +15,7 @@ struct petra_best {
   const petra_network *network;
   char *path, *weights_path;
   petra_weights_moment moment; /* of what best.h5 has; epoch 0: nothing yet */
+  bool in_weights;             /* weights.h5 has it, and there is no best.h5 */
 };
 
 static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation,
@@ -26,6 +27,7 @@ static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, c
     return PETRA_OK;
   PETRA_TRY(petra_network_write_snapshots(best->network, snapshots, &moment, best->path));
   best->moment = moment;
+  best->in_weights = false;
   return PETRA_OK;
 }
 
@@ -44,17 +46,20 @@ petra_status petra_best_check(const petra_config *config, int64_t epochs) {
   return PETRA_OK;
 }
 
-/* What best.h5 has at the beginning. Weights of a later epoch than the checkpoint's are found again on the way there. */
+/* What best.h5 has at the beginning or, of a run that had come to its end, weights.h5, which stays where it is. Weights of a later
+ * epoch than the checkpoint's are found again on the way there. */
 static petra_status find(petra_best *best, const petra_plan *plan) {
   const int64_t epochs = plan->program.microbatches / plan->program.batches;
-  if (access(best->path, F_OK) != 0 && rename(best->weights_path, best->path) != 0) /* killed in petra_best_finish */
+  best->in_weights = access(best->path, F_OK) != 0;
+  const char *path = best->in_weights ? best->weights_path : best->path;
+  if (access(path, F_OK) != 0)
     return PETRA_OK;
-  PETRA_TRY(petra_weights_read_moment(best->path, &best->moment));
+  PETRA_TRY(petra_weights_read_moment(path, &best->moment));
   if (best->moment.epoch > epochs)
     return petra_config_fail(plan->config, "run.keep",
                              "best: %s has the weights of epoch %d, and the run is to have %lld; expected as many "
                              "(run.epochs, run.max_microbatches)",
-                             best->path, best->moment.epoch, (long long)epochs);
+                             path, best->moment.epoch, (long long)epochs);
   return PETRA_OK;
 }
 
@@ -104,6 +109,8 @@ petra_status petra_best_finish(petra_best *best, const petra_runlog_epoch *rows,
                       "expected a folder that nothing else wrote into, and a run that goes on bit for bit "
                       "(device.threads)",
                       best->path, best->moment.epoch, row < 0 ? 0 : rows[row].epoch + 1);
+  if (best->in_weights)
+    return PETRA_OK;
   return rename(best->path, best->weights_path) == 0
              ? PETRA_OK
              : petra_fail(PETRA_IO, "%s: cannot be renamed to %s: %s", best->path, best->weights_path, strerror(errno));

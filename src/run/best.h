@@ -11,14 +11,15 @@ typedef struct petra_best petra_best;
 
 #define PETRA_BEST_FILE "best.h5"
 
-/* Of the run in `folder`. `resumed`: goes on with what best.h5 there says; else a run begins. PETRA_CONFIG where that has the
- * weights of an epoch that the run is not to come to. What is given is borrowed. */
+/* Of the run in `folder`, which is not changed yet. `resumed`: goes on with what best.h5 there says, or weights.h5 of a run that
+ * becomes longer; else a run begins. PETRA_CONFIG where that has the weights of an epoch that the run is not to come to. What is given
+ * is borrowed. */
 petra_status petra_best_create(const petra_network *network, const char *folder, bool resumed, petra_best **out);
 void petra_best_destroy(petra_best *best); /* NULL is fine */
 
 petra_stage_observer *petra_best_observer(petra_best *best);
 
-/* The run is over: best.h5 becomes weights.h5. PETRA_DATA where it has not the weights of this run's best evaluation, of
+/* The run is over: best.h5 becomes weights.h5, if there is one. PETRA_DATA where it has not the weights of this run's best evaluation, of
  * those in `rows` (its log). */
 petra_status petra_best_finish(petra_best *best, const petra_runlog_epoch *rows, int64_t count);
 

@@ -44,7 +44,7 @@ static petra_status count_memory(const petra_config *config, petra_estimate *out
     goto done;
   out->memory_bytes = 0;
   for (int32_t j = 0; j < petra_simulation_result(simulation)->plan->stages; j++)
-    out->memory_bytes += accounts[j].total_peak_bytes;
+    out->memory_bytes += config->cluster.replicas * accounts[j].total_peak_bytes;
 done:
   petra_simulation_destroy(simulation);
   petra_config_destroy(copy);
@@ -115,11 +115,13 @@ static void print_time(const petra_plan *plan, const petra_estimate *estimate, i
 void petra_estimate_print(const petra_plan *plan, const petra_estimate *estimate, int64_t microbatches, FILE *out) {
   print_time(plan, estimate, microbatches, out);
   if (estimate->memory_bytes >= 0)
-    fprintf(out, "memory   %.3f MB in tensors of the stages (counted by petra simulate)\n",
-            1e-6 * (double)estimate->memory_bytes);
+    fprintf(out, "memory   %.3f MB in tensors of the stages%s (counted by petra simulate)\n",
+            1e-6 * (double)estimate->memory_bytes, plan->config->cluster.replicas > 1 ? " of all replicas" : "");
   else
     fputs("memory   not known: petra simulate cannot count this run\n", out);
-  fprintf(out, "disk     weights.h5 %.3f MB of parameters, run.h5 %d bytes a microbatch%s; MB: 10^6 bytes\n",
-          1e-6 * (double)estimate->weights_bytes, LOG_ROW_BYTES,
+  const bool actions = plan->config->run.trace_actions, probes = plan->config->probe.per_epoch > 0;
+  fprintf(out, "disk     weights.h5 %.3f MB of parameters, run.h5 %d bytes a microbatch%s%s%s%s%s; MB: 10^6 bytes\n",
+          1e-6 * (double)estimate->weights_bytes, LOG_ROW_BYTES, actions || probes ? " beside its " : "",
+          actions ? "actions" : "", actions && probes ? " and " : "", probes ? "probes" : "",
           plan->config->run.checkpoint_every > 0 ? ", a checkpoint less than the memory" : "");
 }

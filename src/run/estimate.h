@@ -6,8 +6,9 @@
 #include "run/plan.h"
 
 typedef struct petra_estimate {
-  double microbatch_s;   /* of an emulation: by the profile all stages, one after the other; NaN: no profile */
-  int64_t memory_bytes;  /* sum over the stages of the most that each holds in tensors; -1: not counted */
+  double microbatch_s; /* of an emulation: by the profile all stages, one after the other; NaN: no profile */
+  int64_t
+      memory_bytes; /* sum over the stages of all replicas of the most that each holds in tensors; -1: not counted */
   int64_t weights_bytes; /* parameters of weights.h5 */
 } petra_estimate;
 

@@ -69,6 +69,22 @@ static petra_status overwrite(const petra_folder *folder) {
   return remove_file(folder, "config.yaml");
 }
 
+/* Of a complete run that is to become longer, and has no checkpoint. */
+static petra_status fail_without_checkpoint(const petra_folder *folder, const char *log,
+                                            const petra_runlog_summary *run,
+                                            const petra_config_difference *difference) {
+  petra_config *was;
+  PETRA_TRY(petra_config_load_text(&(petra_config_text){log, run->config, strlen(run->config)}, NULL, 0, &was));
+  const bool kept = was->run.keep_checkpoint;
+  petra_config_destroy(was);
+  return petra_fail(
+      PETRA_CONFIG,
+      "%s: this run is complete, with %s: %s, and no checkpoint was %s to go on from to %s (%s); expected "
+      "--overwrite, or another folder",
+      folder->path, difference->key, difference->a, kept ? "written" : "kept", difference->b,
+      kept ? "run.checkpoint_every: one is written where another epoch begins" : "run.keep_checkpoint");
+}
+
 /* A complete run: there is nothing left to do, or it is to become longer. */
 static petra_status go_on_with_complete(const petra_folder *folder, const petra_config *config, const char *log,
                                         const petra_runlog_summary *run, bool has_checkpoint) {
@@ -78,12 +94,7 @@ static petra_status go_on_with_complete(const petra_folder *folder, const petra_
   PETRA_TRY(petra_config_compare_text(log, run->config, config, PETRA_ROLE_LENGTH, &order, &difference));
   if (order == 0)
     return PETRA_COMPLETE;
-  return has_checkpoint
-             ? PETRA_OK
-             : petra_fail(PETRA_CONFIG,
-                          "%s: this run is complete, with %s: %s, and no checkpoint was kept to go on from to %s "
-                          "(run.keep_checkpoint); expected --overwrite, or another folder",
-                          folder->path, difference.key, difference.a, difference.b);
+  return has_checkpoint ? PETRA_OK : fail_without_checkpoint(folder, log, run, &difference);
 }
 
 /* The log cannot be read, as a line has said: a power cut can leave such a file, but so can another petra a complete run. */

@@ -19,6 +19,7 @@
 #include "run/trace_observer.h"
 
 #include <string.h>
+#include <unistd.h>
 
 struct petra_run {
   const petra_config *config;
@@ -146,10 +147,14 @@ static petra_status print_header(const petra_run *run) {
     printf(", reached after %lld epoch%s", (long long)config->lr.warmup_epochs,
            config->lr.warmup_epochs == 1 ? "" : "s");
   putchar('\n');
-  const bool best = config->run.keep == PETRA_KEEP_BEST, checkpoints = config->run.checkpoint_every > 0;
+  const bool best = config->run.keep == PETRA_KEEP_BEST,
+             checkpoints = config->run.checkpoint_every > 0 &&
+                           plan->program.microbatches > config->run.checkpoint_every * batches;
   petra_utf8_print(stdout, "writes   %s/{config.yaml,run.h5,weights.h5}%s%s%s%s", run->folder.path,
                    best || checkpoints ? "; on the way " : "", best ? "best.h5" : "", best && checkpoints ? ", " : "",
                    checkpoints ? "checkpoint.h5 and checkpoint/" : "");
+  if (config->run.keep_checkpoint && !checkpoints)
+    fputs("; no checkpoint to keep, for one is written where another epoch begins", stdout);
   putchar('\n');
   petra_free(delays);
   PETRA_TRY(status);
@@ -181,9 +186,13 @@ static petra_status open_files(petra_run *run) {
     about.image = log;
     about.image_bytes = (size_t)begin.log_bytes;
   }
-  if (run->options.resume && run->options.print)
+  petra_status status = run->config->run.keep == PETRA_KEEP_BEST
+                            ? petra_best_create(&run->main.network, run->folder.path, run->resume != NULL, &run->best)
+                            : PETRA_OK;
+  if (status == PETRA_OK && run->options.resume && run->options.print)
     print_resumed(run);
-  petra_status status = petra_folder_begin(&run->folder, &run->plan, &about);
+  if (status == PETRA_OK)
+    status = petra_folder_begin(&run->folder, &run->plan, &about);
   if (status == PETRA_OK && run->options.print)
     status = print_header(run);
   petra_free(log);
@@ -244,10 +253,8 @@ static petra_status create_observers(petra_run *run) {
   if (run->execution) /* whose actions are logged at the end, by the wall clock */
     PETRA_TRY(petra_execution_observer(run->execution, told, &told));
   PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, told);
-  if (run->config->run.keep == PETRA_KEEP_BEST && run->folder.runlog) {
-    PETRA_TRY(petra_best_create(&run->main.network, run->folder.path, run->resume != NULL, &run->best));
+  if (run->best)
     PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_best_observer(run->best));
-  }
   if (!run->execution && run->config->run.trace_actions && run->folder.runlog) {
     PETRA_TRY(petra_action_log_create(run->folder.runlog, run->plan.stages, &run->actions));
     PETRA_OBSERVERS_ADD(petra_observer, &run->observers, run->actions);
@@ -535,6 +542,10 @@ const petra_training_log *petra_run_log(const petra_run *run) {
 
 const char *petra_run_directory(const petra_run *run) {
   return run->folder.path;
+}
+
+bool petra_run_has_checkpoint(const petra_run *run) {
+  return run->stored && access(run->checkpoint.path, F_OK) == 0;
 }
 
 int64_t petra_run_now_ns(const petra_run *run) {

@@ -57,6 +57,7 @@ const petra_plan *petra_run_plan(const petra_run *run);
 petra_network *petra_run_network(petra_run *run);
 const petra_training_log *petra_run_log(const petra_run *run);
 const char *petra_run_directory(const petra_run *run); /* NULL: no files */
+bool petra_run_has_checkpoint(const petra_run *run);   /* whether one is in the folder now */
 
 /* Nanoseconds of the virtual clock: the end of the last action. */
 int64_t petra_run_now_ns(const petra_run *run);

@@ -112,6 +112,23 @@ class Runs(ProgramTest):
             tensor[:] = bits.view(numpy.float32)
         self.assertIn("1 of 102 tensors differ, first 03/bn1/shift, by at most", self.good("compare", "runs/mine", "bit"))
 
+    def test_compare_of_other_shapes(self):
+        """What has another shape, or is in one file alone, has no largest difference."""
+        shutil.copytree(self.path("runs/mine"), self.path("shape"))
+        self.unseal("shape/weights.h5")
+        with h5py.File(self.path("shape/weights.h5"), "r+") as file:
+            fc = file["parameters/10/fc/bias"][:]
+            del file["parameters/10/fc/bias"]
+            file["parameters/10/fc/bias"] = numpy.concatenate((fc, fc))
+            file.move("parameters/02/conv1/weight", "parameters/02/other")
+        self.assertIn("2 of 102 tensors differ, first 02/conv1/weight, 2 in shape or by name; 1 more\n", self.good("compare", "runs/mine", "shape"))
+        found = self.good_json("compare", "runs/mine", "shape")["runs"][1]["beside_the_first"]["weights"]
+        self.assertEqual((found["differing"], found["shapes_differing"], found["more"]), (2, 2, 1))
+        with h5py.File(self.path("shape/weights.h5"), "r+") as file:
+            file["parameters/03/bn1/shift"][0] += 0.5
+        self.assertIn("3 of 102 tensors differ, first 02/conv1/weight, 2 in shape or by name, the others by at most 0.5; 1 more\n",
+                      self.good("compare", "runs/mine", "shape"))
+
     def table(self, name):
         with open(self.path("csv/" + name), newline="", encoding="utf-8") as file:
             return list(csv.reader(file))

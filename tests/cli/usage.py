@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import h5py
+import numpy
 
 from program import PETRA, ProgramTest, main
 
@@ -236,6 +237,18 @@ class Train(ProgramTest):
                              [lines[0].find(word) for word in ("eval loss", "lr ", "images/s")])
         self.assertIn("80 microbatches with backprop on 10 stages; written: out/", lines[10])
 
+    def test_header_of_what_takes_more(self):
+        """Memory is that of all replicas; actions and probes take room in run.h5 beside the losses."""
+        def lines(*sets):
+            text = self.good("inspect", "small.yaml", *(word for value in sets for word in ("--set", value))).splitlines()
+            return text[-2].split()[1], text[-1]
+
+        one, _ = lines("data.batch=4", "run.trace_actions=true")
+        two, disk = lines("data.batch=4", "run.trace_actions=true", "cluster.replicas=2")
+        self.assertAlmostEqual(float(two), 2 * float(one), delta=0.0011)  # both are rounded
+        self.assertIn("run.h5 52 bytes a microbatch beside its actions, a checkpoint", disk)
+        self.assertIn(" beside its actions and probes, a checkpoint", lines("run.trace_actions=true", "probe.per_epoch=1")[1])
+
     def test_shorter_than_an_epoch(self):
         few = self.good("train", "small.yaml", "--set", "run.max_microbatches=3", "--set", "method.name=backprop",
                         "--output", "few").split("\n\n")[1].splitlines()
@@ -310,6 +323,17 @@ class Keep(ProgramTest):
         self.assertEqual(self.rows("parts"), self.rows("whole"))
         self.bad(2, "parts/run.h5: was written with run.keep: best, and the config has last", "train", "small.yaml", "--resume", "--output", "parts",
                  *self.set_options(run__epochs=5, run__keep="last"))
+
+    def test_what_cannot_be_gone_on_with_stays(self):
+        """A run that is to become shorter than its best weights is refused before anything of it is changed."""
+        sets = self.train("out", run__keep="best", run__keep_checkpoint="true")
+        self.unseal("out/weights.h5")
+        with h5py.File(self.path("out/weights.h5"), "r+") as file:
+            file.attrs["epoch"] = numpy.int32(4)
+        before = {name: self.read(f"out/{name}") for name in ("run.h5", "weights.h5", "checkpoint.h5", "config.yaml")}
+        self.bad(2, "out/weights.h5 has the weights of epoch 4, and the run is to have 3", "train", "small.yaml", *sets, "--output", "out",
+                 "--resume", "--set", "run.max_microbatches=31")
+        self.assertEqual({name: self.read(f"out/{name}") for name in before}, before)
 
     def test_refusals(self):
         best = ["train", "small.yaml", "--output", "out", "--set", "run.keep=best"]
