@@ -1,7 +1,7 @@
 #!/bin/sh
 # bundle.sh FOLDER PROGRAM SOURCES CUDA: fills the new folder FOLDER with what a Linux machine without our libraries needs:
 # bin/petra (PROGRAM, linked to look in $ORIGIN/../lib before anything else), lib/ with every shared library that it needs but
-# the C library's own, analysis/, licenses/, and LIBRARIES, which names all of them. CUDA: yes, or no to leave CUDA's, cuDNN's
+# the C library's own, analysis/, scripts/get_data, licenses/, and LIBRARIES, which names all of them. CUDA: yes, or no to leave CUDA's, cuDNN's
 # and cuBLAS's libraries to the machine. `make bundle` calls it.
 set -eu
 [ $# -eq 4 ] || { echo "usage: bundle.sh FOLDER PROGRAM SOURCES yes|no" >&2; exit 2; }
@@ -81,6 +81,8 @@ cp "$program" "$folder/bin/petra"
 mkdir "$folder/analysis"
 cp "$sources"/analysis/*.py "$sources"/analysis/*_gnuplot "$sources"/analysis/*.gp "$sources"/analysis/*.sh "$sources"/analysis/*.js \
   "$sources"/analysis/*.css "$folder/analysis/"
+mkdir "$folder/scripts"
+cp "$sources/scripts/get_data" "$folder/scripts/"
 cp "$sources/README.md" "$sources/NEWS.md" "$folder/"
 
 # The libraries of the program, then those of the libraries opened at run time, until nothing new is found.

@@ -314,7 +314,7 @@ tests_test_samples_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_samples_LDADD = $(TESTS_LDADD)
 # src/data: images of any size, HDF5 files; petra data
 check_PROGRAMS += tests/test_images tests/test_data_file tests/dump_batches
-TESTS += tests/test_images tests/test_data_file tests/cli/data.py tests/cli/data_images.py tests/cli/data_sample.py
+TESTS += tests/test_images tests/test_data_file tests/cli/data.py tests/cli/data_images.py tests/cli/data_sample.py tests/cli/get_data.py
 tests_test_images_SOURCES = tests/test_images.c tests/harness.h
 tests_test_images_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_images_LDADD = $(TESTS_LDADD)
@@ -323,7 +323,7 @@ tests_test_data_file_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_data_file_LDADD = $(TESTS_LDADD)
 tests_dump_batches_SOURCES = tests/dump_batches.c
 tests_dump_batches_LDADD = $(PETRA_LDADD)
-EXTRA_DIST += tests/cli/data.py tests/cli/data_images.py tests/cli/data_sample.py tests/cli/images.py
+EXTRA_DIST += tests/cli/data.py tests/cli/data_images.py tests/cli/data_sample.py tests/cli/get_data.py tests/cli/images.py
 # analysis/weights_pytorch.py, model.new_head
 check_PROGRAMS += tests/dump_logits
 TESTS += tests/cli/weights_torch.py

@@ -190,6 +190,8 @@ START_TEST(missing_and_unreadable_files) {
   assert_open_fails(PETRA_SET_CIFAR10, NULL, PETRA_SPLIT_TRAIN, PETRA_CONFIG, "data.path", "expected the folder");
   assert_open_fails(PETRA_SET_CIFAR10, path_of("absent"), PETRA_SPLIT_TRAIN, PETRA_IO, "absent: No such file",
                     "data_batch_1.bin");
+  assert_open_fails(PETRA_SET_CIFAR100, path_of("absent"), PETRA_SPLIT_TRAIN, PETRA_IO, "train.bin",
+                    "scripts/get_data cifar100 fetches it");
   write_cifar10();
   remove(path_of("data_batch_4.bin"));
   assert_open_fails(PETRA_SET_CIFAR10, folder, PETRA_SPLIT_TRAIN, PETRA_IO, "data_batch_4.bin", "No such file");

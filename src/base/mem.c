@@ -16,18 +16,19 @@ void petra_mem_set_hook(petra_mem_hook hook, void *context) {
   mem_hook_context = context;
 }
 
-/* Passes over large tensors wait for the translation of addresses where pages are small (bench/NOTES.md). No more is resident
- * with large ones: what is left over at the end has small pages. */
-static void *take(size_t bytes) {
-  void *memory = NULL;
-  if (bytes < PETRA_HUGE_BYTES)
-    return aligned_alloc(ALIGNMENT_BYTES, bytes);
-  if (posix_memalign(&memory, PETRA_HUGE_BYTES, bytes) != 0)
-    return NULL;
+/* Passes over large tensors wait for the translation of addresses where pages are small (bench/NOTES.md). Only huge pages that
+ * lie within the memory are asked for. Memory that began with one would leave a gap of up to a huge page before the next such:
+ * address space, and resident memory as well where the kernel makes every page huge that it can, since the allocator writes
+ * into the gap. */
+static void ask_for_huge_pages(void *memory, size_t bytes) {
 #ifdef MADV_HUGEPAGE
-  madvise(memory, bytes / PETRA_HUGE_BYTES * PETRA_HUGE_BYTES, MADV_HUGEPAGE); /* may fail: there are none */
+  const size_t before = (size_t)(-(uintptr_t)memory % PETRA_HUGE_BYTES);
+  if (before < bytes && bytes - before >= PETRA_HUGE_BYTES)
+    madvise((char *)memory + before, (bytes - before) / PETRA_HUGE_BYTES * PETRA_HUGE_BYTES,
+            MADV_HUGEPAGE); /* may fail */
+#else
+  (void)memory, (void)bytes;
 #endif
-  return memory;
 }
 
 petra_status petra_allocate_raw(void *out, size_t count, size_t size) {
@@ -39,10 +40,11 @@ petra_status petra_allocate_raw(void *out, size_t count, size_t size) {
     if (rounded == 0)
       rounded = ALIGNMENT_BYTES;
     if (!mem_hook || !mem_hook(mem_hook_context, bytes))
-      memory = take(rounded);
+      memory = aligned_alloc(ALIGNMENT_BYTES, rounded);
   }
   if (!memory)
     return petra_fail(PETRA_NO_MEMORY, "out of memory: %zu x %zu bytes could not be allocated", count, size);
+  ask_for_huge_pages(memory, bytes);
   memcpy(out, &memory, sizeof memory);
   return PETRA_OK;
 }

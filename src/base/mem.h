@@ -1,5 +1,5 @@
-/* Host memory: zeroed, aligned to 64 bytes (a cache line, an AVX-512 vector) or, from PETRA_HUGE_BYTES on, to as many, where
- * the kernel is asked for huge pages; with a hook that lets tests make an allocation fail. */
+/* Host memory: zeroed, aligned to 64 bytes (a cache line, an AVX-512 vector), in huge pages where it holds whole ones and the
+ * kernel gives them; with a hook that lets tests make an allocation fail. */
 #ifndef PETRA_BASE_MEM_H
 #define PETRA_BASE_MEM_H
 

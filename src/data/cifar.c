@@ -133,8 +133,10 @@ static petra_status open_sources(const cifar_format *format, const char *path, p
     return petra_fail(PETRA_CONFIG, "data.path: is empty, expected the folder of the %s files or one such file",
                       format->set);
   if (stat(path, &info) != 0)
-    return petra_fail(PETRA_IO, "data.path: %s: %s, expected a folder that holds %s or one file of %s records", path,
-                      strerror(errno), names[0], format->set);
+    return petra_fail(PETRA_IO,
+                      "data.path: %s: %s, expected a folder that holds %s or one file of %s records; "
+                      "scripts/get_data %s fetches it",
+                      path, strerror(errno), names[0], format->set, format->set);
   if (S_ISDIR(info.st_mode)) {
     for (int i = 0; names[i]; i++) {
       PETRA_TRY(petra_folder_path(path, names[i], NULL, &full));
