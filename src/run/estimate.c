@@ -101,7 +101,9 @@ static void print_duration(double seconds, FILE *out) {
 
 static void print_time(const petra_plan *plan, const petra_estimate *estimate, int64_t microbatches, FILE *out) {
   if (isnan(estimate->microbatch_s)) {
-    fputs("time     not known before the run (cluster.cost.model: profile); its progress tells what is left\n", out);
+    fputs("time     not known before the run without a profile (petra profile, then cluster.cost.model: profile); "
+          "its progress tells what is left\n",
+          out);
     return;
   }
   fputs("time     ", out);

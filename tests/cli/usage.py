@@ -222,7 +222,8 @@ class Train(ProgramTest):
             "length   80 microbatches of 8 images, 8 an epoch",
             "rate     0.003125 (optim.lr 0.1, times the images of an update over 256), reached after 5 epochs",
             "writes   out/{config.yaml,run.h5,weights.h5}; on the way checkpoint.h5 and checkpoint/",
-            "time     not known before the run (cluster.cost.model: profile); its progress tells what is left",
+            "time     not known before the run without a profile (petra profile, then cluster.cost.model: profile); "
+            "its progress tells what is left",
             header.splitlines()[7],
             f"disk     weights.h5 {4e-6 * self.good_json('inspect', 'small.yaml')['parameters']:.3f} MB of parameters, "
             "run.h5 52 bytes a microbatch, a checkpoint less than the memory; MB: 10^6 bytes"])
