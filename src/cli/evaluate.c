@@ -11,19 +11,28 @@ static petra_status report(const petra_arguments *arguments, const petra_config 
   if (!arguments->json) {
     petra_utf8_print(stdout, "%s: %lld images, loss %.4f, top-1 %.2f %%, top-5 %.2f %%\n", config->model.weights,
                      (long long)result->images, result->loss, 100 * result->top1, 100 * result->top5);
+    if (config->data.recalibrate > 0)
+      printf("with batch-norm statistics from %lld training microbatches: loss %.4f, top-1 %.2f %%, top-5 %.2f %%\n",
+             (long long)config->data.recalibrate, result->recalibrated.loss, 100 * result->recalibrated.top1,
+             100 * result->recalibrated.top5);
     return PETRA_OK;
   }
-  return petra_json_print_new(json_pack("{s:o, s:I, s:o, s:o, s:o}", "weights",
-                                        petra_json_string(config->model.weights), "images", (json_int_t)result->images,
-                                        "loss", petra_json_real(result->loss), "top1", petra_json_real(result->top1),
-                                        "top5", petra_json_real(result->top5)));
+  json_t *object = json_pack("{s:o, s:I, s:o, s:o, s:o}", "weights", petra_json_string(config->model.weights), "images",
+                             (json_int_t)result->images, "loss", petra_json_real(result->loss), "top1",
+                             petra_json_real(result->top1), "top5", petra_json_real(result->top5));
+  if (config->data.recalibrate > 0) {
+    petra_json_set(&object, "loss_recalibrated", petra_json_real(result->recalibrated.loss));
+    petra_json_set(&object, "top1_recalibrated", petra_json_real(result->recalibrated.top1));
+    petra_json_set(&object, "top5_recalibrated", petra_json_real(result->recalibrated.top5));
+  }
+  return petra_json_print_new(object);
 }
 
 static petra_status run(const petra_arguments *arguments) {
   petra_config *config;
   petra_plan plan = {0};
   petra_network network = {0};
-  petra_dataset *set = NULL;
+  petra_dataset *set = NULL, *train = NULL;
   petra_evaluation result;
   petra_status status;
   PETRA_TRY(petra_arguments_config(arguments, "evaluate", &config));
@@ -36,11 +45,16 @@ static petra_status run(const petra_arguments *arguments) {
   PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
   PETRA_TRY_GOTO(status, petra_dataset_open(config, PETRA_SPLIT_EVAL, &set), done);
   PETRA_TRY_GOTO(status, petra_plan_check_data(&plan, set), done);
+  if (config->data.recalibrate > 0)
+    PETRA_TRY_GOTO(status, petra_dataset_open(config, PETRA_SPLIT_TRAIN, &train), done);
+  if (train)
+    PETRA_TRY_GOTO(status, petra_plan_check_data(&plan, train), done);
   PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL, NULL), done);
   PETRA_TRY_GOTO(status, petra_network_initialise(&network), done);
-  PETRA_TRY_GOTO(status, petra_network_evaluate(&network, set, &result), done);
+  PETRA_TRY_GOTO(status, petra_network_evaluate(&network, set, train, &result), done);
   status = report(arguments, config, &result);
 done:
+  petra_dataset_destroy(train);
   petra_dataset_destroy(set);
   petra_network_fini(&network);
   petra_plan_fini(&plan);
@@ -54,6 +68,7 @@ const petra_command petra_command_evaluate = {
     .arguments = "CONFIG.yaml --set model.weights=FILE [--set KEY=VALUE]... [--json]",
     .help = "Evaluates the weights of model.weights on the evaluation split of the data set, with the running "
             "statistics of the\n"
-            "batch norms, and prints loss, top-1 and top-5 accuracy. The partial last batch counts by its images.\n",
+            "batch norms, and prints loss, top-1 and top-5 accuracy. The partial last batch counts by its images.\n"
+            "With data.recalibrate also with statistics that are estimated from so many training microbatches.\n",
     .takes_config = true,
     .run = run};
