@@ -27,6 +27,14 @@ class Run:
         self.name, self.method = name, run.config.get("method.name", "")
         self.train = run.columns("train", ["microbatch", "epoch", "loss", "wall_s"])
         self.epoch = run.columns("epoch", ["epoch", "train_loss", "eval_top1", "eval_top5", "images_per_s"])
+        self.recalibrated = self.read_recalibrated(run)
+
+    @staticmethod
+    def read_recalibrated(run):
+        """Top-1 with batch-norm statistics estimated anew, by epoch from 0; None for a run without (data.recalibrate: 0)."""
+        name = "eval_top1_recalibrated"
+        columns = run.columns("epoch")
+        return {"epoch": columns["epoch"], "top1": columns[name]} if name in columns else None
 
     def label(self):
         """Name and method; the name alone where the method says no more."""
@@ -64,7 +72,9 @@ def largest(values):
 
 
 def print_table(runs):
-    rows = [("run", "method", "epochs", "train loss", "eval top-1 %", "best %", "eval top-5 %", "time s", "images/s")]
+    recalibrated = any(run.recalibrated for run in runs)
+    rows = [("run", "method", "epochs", "train loss", "eval top-1 %", "best %", "eval top-5 %",
+             *(["recalibrated top-1 %"] if recalibrated else []), "time s", "images/s")]
     for run in runs:
         epoch = run.epoch
         wall_s = run.train["wall_s"]
@@ -76,6 +86,7 @@ def print_table(runs):
             f"{100 * last_finite(epoch['eval_top1']):.2f}",
             f"{100 * largest(epoch['eval_top1']):.2f}",
             f"{100 * last_finite(epoch['eval_top5']):.2f}",
+            *([f"{100 * last_finite(run.recalibrated['top1']):.2f}" if run.recalibrated else "-"] if recalibrated else []),
             f"{wall_s[-1] if len(wall_s) else numpy.nan:.1f}",
             f"{last_finite(epoch['images_per_s']):.0f}",
         ))
@@ -99,10 +110,15 @@ def draw(runs):
         left.plot(run.epoch["epoch"] + 0.5, run.epoch["train_loss"], **style, label=run.label())
         done = numpy.isfinite(run.epoch["eval_top1"])
         right.plot(run.epoch["epoch"][done] + 1, 100 * run.epoch["eval_top1"][done], **style, label=run.label())
+        if run.recalibrated:
+            done = numpy.isfinite(run.recalibrated["top1"])
+            right.plot(run.recalibrated["epoch"][done] + 1, 100 * run.recalibrated["top1"][done],
+                       **{**style, "linestyle": "--", "markerfacecolor": "white"})
     left.set_title("Training loss (thin: running mean over 1/20 epoch; points: mean of each epoch)")
     left.set_ylabel("cross-entropy (nats per image)")
     left.set_ylim(bottom=0)
-    right.set_title("Accuracy on the evaluation set, after each epoch")
+    estimated = "\n(dashed, open: batch-norm statistics estimated anew)" if any(run.recalibrated for run in runs) else ""
+    right.set_title(f"Accuracy on the evaluation set, after each epoch{estimated}")
     right.set_ylabel("top-1 accuracy (%)")
     for axes in (left, right):
         axes.set_xlabel("training time (epochs)")

@@ -84,6 +84,10 @@ def training(runs):
         done = numpy.isfinite(run.epochs["eval_top1"])
         if done.any():
             accuracies.append({**line, "x": (run.epochs["epoch"][done] + 1).tolist(), "y": rounded(100 * run.epochs["eval_top1"][done])})
+        done = numpy.isfinite(run.recalibrated)
+        if done.any():
+            accuracies.append({**line, "name": f"{run.label()}, statistics estimated anew", "line": {"color": colour, "dash": "dash"},
+                               "x": (numpy.flatnonzero(done) + 1).tolist(), "y": rounded(100 * run.recalibrated[done])})
     time = axis("training time (epochs)", rangemode="tozero")
     figures = []
     if losses:

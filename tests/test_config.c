@@ -72,6 +72,7 @@ START_TEST(values_reach_their_members) {
   ck_assert(c->run.eval_every == 0 && c->run.drain == PETRA_DRAIN_FALSE && c->run.mode == PETRA_MODE_EXECUTE);
   ck_assert(c->data.set == PETRA_SET_SHAPES && c->data.batch == 65536 && !c->data.shuffle);
   ck_assert(c->data.augment == PETRA_AUGMENT_FLIP && c->data.limit == 3 && c->data.eval_limit == 4);
+  ck_assert(c->data.recalibrate == 5);
   ck_assert(c->data.workers == 256 && strcmp(c->data.path, "null") == 0);
   ck_assert(c->model.family == PETRA_FAMILY_RESNET && c->model.depth == 50 && c->model.width == 1);
   ck_assert(c->model.stem == PETRA_STEM_IMAGENET && c->model.classes == 100000 && c->model.new_head &&

@@ -28,12 +28,15 @@ static void seed(uint64_t number) {
 /* How a run of graphs went. */
 typedef struct counts {
   int64_t captured, launched, single;
+  petra_evaluation evaluation; /* the last one, if there was one */
 } counts;
 
 static void finish(training *run, training_tensors *final, counts *graphs) {
   must(training_run(run));
   must(training_weights(run, final));
   const cuda_backend *cuda = cuda_of(run->network->backend);
+  if (graphs)
+    graphs->evaluation = run->evaluation;
   if (graphs && cuda->graphs)
     cuda_graphs_count(cuda->graphs, &graphs->captured, &graphs->launched, &graphs->single);
   training_close(run);
@@ -103,17 +106,20 @@ static void train(const char *const *sets, int count, const char *graph, uint64_
   finish(&run, final, graphs);
 }
 
-static void same_in_every_order(const char *const *sets, int count) {
+static petra_evaluation same_in_every_order(const char *const *sets, int count) {
   training_tensors first, other;
-  train(sets, count, "device.graph=off", 1, &first, NULL);
+  counts single = {0};
+  train(sets, count, "device.graph=off", 1, &first, &single);
   for (uint64_t number = 2; number <= 3; number++) {
-    counts graphs = {0, 0, 0};
+    counts graphs = {0};
     train(sets, count, "device.graph=on", number, &other, &graphs);
+    ck_assert_mem_eq(&single.evaluation, &graphs.evaluation, sizeof single.evaluation);
     ck_assert_msg(training_same(&first, &other), "%s: other weights with order %d", sets[0], (int)number);
     ck_assert_int_gt(graphs.launched, 0);
     training_tensors_fini(&other);
   }
   training_tensors_fini(&first);
+  return single.evaluation;
 }
 
 START_TEST(the_order_of_stages_does_not_matter) {
@@ -140,8 +146,11 @@ END_TEST
 /* Evaluation, probes (dot products, downloads) and evaluations in between. */
 START_TEST(what_the_host_reads_in_between) {
   static const char *const probed[] = {"method.name=petra", "run.max_microbatches=30", "probe.per_epoch=3",
-                                       "run.eval_every=1", FOUR_STAGES};
-  same_in_every_order(probed, HARNESS_COUNT(probed));
+                                       "data.limit=24",     "run.eval_every=1",        "data.recalibrate=3",
+                                       FOUR_STAGES};
+  const petra_evaluation evaluation = same_in_every_order(probed, HARNESS_COUNT(probed));
+  ck_assert_int_eq(evaluation.images, 24);
+  ck_assert(evaluation.recalibrated.loss > 0);
 }
 END_TEST
 

@@ -1,5 +1,5 @@
 /* Training on ref in fp64 against every golden file: the same weights, data and settings must end at the same
- * weights and running statistics and give the same losses. */
+ * weights and running statistics and give the same losses. Evaluations of some of these weights. */
 #include "golden_data.h"
 #include "golden_file.h"
 #include "harness.h"
@@ -94,6 +94,71 @@ static void compare_run(const char *name, double tolerance) {
   training_close(&run);
 }
 
+/* --- evaluations --- */
+
+/* A line of tests/golden/recalibrated.txt, made by tests/reference/make_recalibrated.py. */
+typedef struct scores_line {
+  char name[64];
+  int batches;
+  petra_scores plain, recalibrated;
+} scores_line;
+
+static bool read_scores(FILE *file, scores_line *line) {
+  petra_scores *p = &line->plain, *r = &line->recalibrated;
+  return fscanf(file, "%63s %d %lf %lf %lf %lf %lf %lf", line->name, &line->batches, &p->loss, &p->top1, &p->top5,
+                &r->loss, &r->top1, &r->top5) == 8;
+}
+
+static void compare_scores(const scores_line *line, const char *which, double loss, double top1, double top5,
+                           const petra_scores *expected) {
+  char what[128];
+  snprintf(what, sizeof what, "%s, %s: loss", line->name, which);
+  within(what, fabs(loss / expected->loss - 1), TOLERANCE_GOLDEN_LOSS);
+  ck_assert_msg(fabs(top1 - expected->top1) < 1e-9 && fabs(top5 - expected->top5) < 1e-9,
+                "%s, %s: top-1 %g, top-5 %g, expected %g, %g", line->name, which, top1, top5, expected->top1,
+                expected->top5);
+}
+
+/* Weights that were trained, evaluated with their running statistics and with statistics from the first microbatches; the last batch
+ * is a part of one. */
+START_TEST(evaluations_with_statistics_estimated_anew) {
+  char path[SET_LENGTH];
+  scores_line line;
+  int lines = 0;
+  snprintf(path, sizeof path, "%s/tests/golden/recalibrated.txt", folder());
+  FILE *file = fopen(path, "r");
+  ck_assert_msg(file != NULL, "%s cannot be read", path);
+  for (; read_scores(file, &line); lines++) {
+    golden_file golden;
+    char text[SETS][SET_LENGTH], weights[2 * SET_LENGTH], recalibrate[64];
+    const char *sets[SETS + 3];
+    training run;
+    petra_evaluation found;
+    snprintf(path, sizeof path, "%s/tests/golden/%s.h5", folder(), line.name);
+    must(golden_file_read(path, &golden));
+    int count = settings(&golden, text);
+    for (int i = 0; i < count; i++)
+      sets[i] = text[i];
+    snprintf(weights, sizeof weights, "model.weights=%s", path);
+    snprintf(recalibrate, sizeof recalibrate, "data.recalibrate=%d", line.batches);
+    sets[count++] = weights;
+    sets[count++] = recalibrate;
+    sets[count++] = "data.limit=100";
+    must(training_open(&run, sets, count));
+    must(petra_network_evaluate(run.network, run.set, run.set, &found));
+    ck_assert_int_eq(found.images, 100);
+    compare_scores(&line, "running statistics", found.loss, found.top1, found.top5, &line.plain);
+    compare_scores(&line, "estimated statistics", found.recalibrated.loss, found.recalibrated.top1,
+                   found.recalibrated.top5, &line.recalibrated);
+    training_close(&run);
+  }
+  fclose(file);
+  ck_assert_int_eq(lines, 3);
+}
+END_TEST
+
+/* --- trainings --- */
+
 #define GOLDEN_TEST(id, name, tolerance)                                                                               \
   START_TEST(id) {                                                                                                     \
     compare_run(name, TOLERANCE_##tolerance);                                                                          \
@@ -129,6 +194,7 @@ GOLDEN_TEST(backprop_resnet50_k1, "backprop-resnet50-k1", GOLDEN_BACKPROP)
 
 int main(void) {
   const TTest *const tests[] = {petra_revnet18_k3,
+                                evaluations_with_statistics_estimated_anew,
                                 petra_revnet18_invertible_k1,
                                 backprop_revnet50_k3,
                                 backprop_resnet50_k1,
@@ -155,7 +221,7 @@ int main(void) {
                                 one_stage_late_k1,
                                 one_stage_late_k3};
 #ifdef __SANITIZE_ADDRESS__ /* the first ones see all code; all of them take minutes */
-  const int count = 6;
+  const int count = 7;
 #else
   const int count = HARNESS_COUNT(tests);
 #endif

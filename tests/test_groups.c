@@ -270,8 +270,9 @@ START_TEST(the_result_does_not_show_how_many_groups) {
   for (int m = 0; m < HARNESS_COUNT(methods); m++) {
     outcome found[HARNESS_COUNT(division)];
     for (int d = 0; d < HARNESS_COUNT(division); d++) {
-      const char *const sets[] = {NETWORK,       "run.eval_every=1", "data.limit=64", methods[m][0], methods[m][1],
-                                  methods[m][2], methods[m][3],      division[d][0],  division[d][1]};
+      const char *const sets[] = {NETWORK,        "run.eval_every=1", "data.limit=64", "data.recalibrate=3",
+                                  methods[m][0],  methods[m][1],      methods[m][2],   methods[m][3],
+                                  division[d][0], division[d][1]};
       train(&found[d], sets, HARNESS_COUNT(sets));
       ck_assert_int_eq(found[d].run.network->backend->lanes, d + 1);
       ck_assert_int_eq(found[d].run.network->backend->threads, 1);
@@ -281,6 +282,32 @@ START_TEST(the_result_does_not_show_how_many_groups) {
     for (int d = 0; d < HARNESS_COUNT(division); d++)
       close_outcome(&found[d]);
   }
+}
+END_TEST
+
+/* --- recalibration --- */
+
+START_TEST(a_recalibration_changes_nothing_of_the_training) {
+  static const char *const recalibrate[] = {"data.recalibrate=0", "data.recalibrate=1", "data.recalibrate=3"};
+  outcome found[HARNESS_COUNT(recalibrate)];
+  for (int r = 0; r < HARNESS_COUNT(recalibrate); r++) {
+    const char *const sets[] = {NETWORK, "run.eval_every=1", "data.limit=64", "device.threads=1", recalibrate[r]};
+    train(&found[r], sets, HARNESS_COUNT(sets));
+  }
+  const petra_evaluation *plain = &found[0].run.evaluation, *one = &found[1].run.evaluation;
+  ck_assert(isnan(plain->recalibrated.loss) && isnan(plain->recalibrated.top1) && isnan(plain->recalibrated.top5));
+  for (int r = 1; r < HARNESS_COUNT(recalibrate); r++) {
+    const petra_evaluation *evaluation = &found[r].run.evaluation;
+    ck_assert(training_same(&found[0].weights, &found[r].weights)); /* with running statistics */
+    ck_assert_mem_eq(found[0].run.losses, found[r].run.losses,
+                     (size_t)found[0].run.loss_count * sizeof *found[0].run.losses);
+    ck_assert(evaluation->images == plain->images && evaluation->loss == plain->loss &&
+              evaluation->top1 == plain->top1 && evaluation->top5 == plain->top5);
+    ck_assert(isfinite(evaluation->recalibrated.loss) && evaluation->recalibrated.loss != plain->loss);
+  }
+  ck_assert(found[2].run.evaluation.recalibrated.loss != one->recalibrated.loss);
+  for (int r = 0; r < HARNESS_COUNT(recalibrate); r++)
+    close_outcome(&found[r]);
 }
 END_TEST
 
@@ -364,10 +391,15 @@ START_TEST(the_first_failure_of_a_group_is_told) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {
-      a_crew_does_each_job_once,         journals_are_read_out_in_order,      an_action_has_its_own_storage_again,
-      groups_are_chosen_by_the_schedule, what_cannot_be_divided_is_refused,   the_result_does_not_show_how_many_groups,
-      replicas_do_whole_groups,          the_first_failure_of_a_group_is_told};
+  const TTest *const tests[] = {a_crew_does_each_job_once,
+                                journals_are_read_out_in_order,
+                                an_action_has_its_own_storage_again,
+                                groups_are_chosen_by_the_schedule,
+                                what_cannot_be_divided_is_refused,
+                                the_result_does_not_show_how_many_groups,
+                                a_recalibration_changes_nothing_of_the_training,
+                                replicas_do_whole_groups,
+                                the_first_failure_of_a_group_is_told};
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;
   int code = harness_run("groups", tests, HARNESS_COUNT(tests));

@@ -35,7 +35,17 @@ static petra_runlog_train train_row(int64_t i) {
 
 static petra_runlog_epoch epoch_row(int32_t i) {
   double x = i;
-  return (petra_runlog_epoch){i, x + 0.1, x + 0.2, i % 2 ? NAN : x, x + 0.4, x + 0.5, x + 0.6, x + 0.7, x + 0.8};
+  return (petra_runlog_epoch){i, x + 0.1, x + 0.2, i % 2 ? NAN : x, x + 0.4, x + 0.5, x + 0.6, x + 0.7, x + 0.8,
+                              0, 0,       0};
+}
+
+/* The same with a recalibration. */
+static petra_runlog_epoch recalibrated_row(int32_t i) {
+  petra_runlog_epoch row = epoch_row(i);
+  row.eval_loss_recalibrated = i % 2 ? NAN : i + 0.9;
+  row.eval_top1_recalibrated = i + 0.95;
+  row.eval_top5_recalibrated = i + 0.99;
+  return row;
 }
 
 static bool same(double a, double b) {
@@ -173,6 +183,34 @@ START_TEST(round_trip) {
   petra_runlog_summary_destroy(run);
   ck_assert_int_eq(check_train(FILE_NAME), 2500);
   unlink(FILE_NAME);
+}
+END_TEST
+
+/* Columns of a recalibration are there where they are asked for; elsewhere they are read as NaN. */
+START_TEST(columns_of_a_recalibration) {
+  for (int recalibrates = 0; recalibrates < 2; recalibrates++) {
+    petra_runlog *log = NULL;
+    petra_runlog_summary *run = NULL;
+    petra_runlog_about about = ABOUT;
+    about.recalibrates = recalibrates;
+    ck_assert_int_eq(petra_runlog_create(FILE_NAME, &about, &log), PETRA_OK);
+    for (int32_t i = 0; i < 3; i++) {
+      petra_runlog_epoch row = recalibrated_row(i);
+      ck_assert_int_eq(petra_runlog_epoch_row(log, &row), PETRA_OK);
+    }
+    ck_assert_int_eq(petra_runlog_close(log), PETRA_OK);
+    ck_assert_int_eq(petra_runlog_summary_read(FILE_NAME, &run), PETRA_OK);
+    check_epochs(run, 3);
+    ck_assert(run->recalibrated == (recalibrates == 1));
+    for (int32_t i = 0; i < 3; i++) {
+      petra_runlog_epoch row = recalibrated_row(i), *found = &run->epoch[i];
+      ck_assert(same(found->eval_loss_recalibrated, recalibrates ? row.eval_loss_recalibrated : NAN));
+      ck_assert(same(found->eval_top1_recalibrated, recalibrates ? row.eval_top1_recalibrated : NAN));
+      ck_assert(same(found->eval_top5_recalibrated, recalibrates ? row.eval_top5_recalibrated : NAN));
+    }
+    petra_runlog_summary_destroy(run);
+    unlink(FILE_NAME);
+  }
 }
 END_TEST
 
@@ -433,8 +471,15 @@ int main(int argc, char **argv) {
     return child_limited(argv[2], strtol(argv[3], NULL, 10));
   if (argc == 4 && strcmp(argv[1], "writer") == 0)
     return child_writer(argv[2], strtol(argv[3], NULL, 10));
-  const TTest *const tests[] = {round_trip,       empty_run,      flush_interval, equal_runs_give_equal_bytes,
-                                wrong_calls,      creation_fails, not_a_run,      out_of_memory,
+  const TTest *const tests[] = {round_trip,
+                                columns_of_a_recalibration,
+                                empty_run,
+                                flush_interval,
+                                equal_runs_give_equal_bytes,
+                                wrong_calls,
+                                creation_fails,
+                                not_a_run,
+                                out_of_memory,
                                 limited_file_size};
   return harness_run("runlog", tests, HARNESS_COUNT(tests));
 }

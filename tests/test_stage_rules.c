@@ -174,9 +174,11 @@ static double evaluated(hand *h, int32_t batch) {
   petra_evaluation evaluation;
   for (int j = 0; j < STAGES; j++)
     must(petra_stage_snapshot(h->stage[j], &snapshots[j]));
-  const petra_loader_options options = {.batch = batch, .threads = 1};
-  const petra_stages stages = petra_network_stages(h->run.network);
-  must(petra_evaluate(h->run.network->backend, &stages, snapshots, NULL, h->run.set, &options, NULL, &evaluation));
+  const petra_evaluation_options options = {.backend = h->run.network->backend,
+                                            .stages = petra_network_stages(h->run.network),
+                                            .set = h->run.set,
+                                            .loader = {.batch = batch, .threads = 1}};
+  must(petra_evaluate(&options, snapshots, &evaluation));
   ck_assert_int_eq(evaluation.images, 40);
   for (int j = 0; j < STAGES; j++)
     petra_snapshot_destroy(snapshots[j]);

@@ -104,5 +104,5 @@ void rig_close(rig *r) {
 }
 
 petra_status rig_evaluate(rig *r, petra_evaluation *out) {
-  return petra_network_evaluate(r->network, &r->evaluation, out);
+  return petra_network_evaluate(r->network, &r->evaluation, &r->train, out);
 }

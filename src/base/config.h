@@ -145,6 +145,8 @@ typedef struct petra_config {
     int64_t workers;    /* loader threads, 1 .. 256 */
     int64_t image_size; /* imagefolder: side of the images that the network gets, pixels */
     int64_t resize;     /* imagefolder, evaluation: shorter side before the centre is cut out, pixels */
+    /* Microbatches that an evaluation estimates batch-norm statistics from; 0: it does not. */
+    int64_t recalibrate;
   } data;
   struct {
     petra_family family;

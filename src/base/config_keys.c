@@ -153,6 +153,7 @@ const petra_config_key petra_config_keys[] = {
     FLAGS(data.augment, "[crop, flip]", augments, "random changes of the training images; crop: a window of the image padded by 4 pixels; imagefolder: a window of random place, size and shape"),
     INTEGER(data.limit, "0", 0, MANY_IMAGES, "train on the first so many images only; 0: all"),
     INTEGER(data.eval_limit, "0", 0, MANY_IMAGES, "evaluate on the first so many images only; 0: all"),
+    INTEGER(data.recalibrate, "0", 0, 1000000, "evaluate a second time, with batch-norm statistics that are estimated with the evaluated weights from the first so many training microbatches; 0: no"),
     INTEGER_FOR(WAY, data.workers, "2", 1, 256, "threads that load images"),
     INTEGER(data.image_size, "224", 1, 4096, "imagefolder: width and height of the images that the network gets"),
     INTEGER(data.resize, "256", 1, 4096, "imagefolder: shorter side to which an image is resized in evaluation, before its centre is cut out; at least data.image_size"),

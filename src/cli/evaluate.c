@@ -15,19 +15,29 @@ static petra_status report(const petra_arguments *arguments, const petra_config 
       snprintf(epoch, sizeof epoch, " (epoch %d, the best of its run)", moment->epoch);
     petra_utf8_print(stdout, "%s%s: %lld images, loss %.4f, top-1 %.2f %%, top-5 %.2f %%\n", config->model.weights,
                      epoch, (long long)result->images, result->loss, 100 * result->top1, 100 * result->top5);
+    if (config->data.recalibrate > 0)
+      printf("with batch-norm statistics from %lld training microbatches: loss %.4f, top-1 %.2f %%, top-5 %.2f %%\n",
+             (long long)config->data.recalibrate, result->recalibrated.loss, 100 * result->recalibrated.top1,
+             100 * result->recalibrated.top5);
     return PETRA_OK;
   }
-  return petra_json_print_new(json_pack(
-      "{s:o, s:I, s:o, s:o, s:o, s:o}", "weights", petra_json_string(config->model.weights), "images",
-      (json_int_t)result->images, "loss", petra_json_real(result->loss), "top1", petra_json_real(result->top1), "top5",
-      petra_json_real(result->top5), "epoch", moment->epoch > 0 ? json_integer(moment->epoch) : json_null()));
+  json_t *object = json_pack("{s:o, s:I, s:o, s:o, s:o, s:o}", "weights", petra_json_string(config->model.weights),
+                             "images", (json_int_t)result->images, "loss", petra_json_real(result->loss), "top1",
+                             petra_json_real(result->top1), "top5", petra_json_real(result->top5), "epoch",
+                             moment->epoch > 0 ? json_integer(moment->epoch) : json_null());
+  if (config->data.recalibrate > 0) {
+    petra_json_set(&object, "loss_recalibrated", petra_json_real(result->recalibrated.loss));
+    petra_json_set(&object, "top1_recalibrated", petra_json_real(result->recalibrated.top1));
+    petra_json_set(&object, "top5_recalibrated", petra_json_real(result->recalibrated.top5));
+  }
+  return petra_json_print_new(object);
 }
 
 static petra_status run(const petra_arguments *arguments) {
   petra_config *config;
   petra_plan plan = {0};
   petra_network network = {0};
-  petra_dataset *set = NULL;
+  petra_dataset *set = NULL, *train = NULL;
   petra_evaluation result;
   petra_weights_moment moment;
   petra_status status;
@@ -47,12 +57,17 @@ static petra_status run(const petra_arguments *arguments) {
   PETRA_TRY_GOTO(status, petra_plan_init(&plan, config), done);
   PETRA_TRY_GOTO(status, petra_dataset_open(config, PETRA_SPLIT_EVAL, &set), done);
   PETRA_TRY_GOTO(status, petra_plan_check_data(&plan, set), done);
+  if (config->data.recalibrate > 0)
+    PETRA_TRY_GOTO(status, petra_dataset_open(config, PETRA_SPLIT_TRAIN, &train), done);
+  if (train)
+    PETRA_TRY_GOTO(status, petra_plan_check_data(&plan, train), done);
   PETRA_TRY_GOTO(status, petra_network_open(&network, &plan, NULL, NULL), done);
   PETRA_TRY_GOTO(status, petra_network_initialise(&network), done);
-  PETRA_TRY_GOTO(status, petra_network_evaluate(&network, set, &result), done);
+  PETRA_TRY_GOTO(status, petra_network_evaluate(&network, set, train, &result), done);
   PETRA_TRY_GOTO(status, petra_weights_read_moment(config->model.weights, &moment), done);
   status = report(arguments, config, &moment, &result);
 done:
+  petra_dataset_destroy(train);
   petra_dataset_destroy(set);
   petra_network_fini(&network);
   petra_plan_fini(&plan);
@@ -67,6 +82,7 @@ const petra_command petra_command_evaluate = {
     .help = "Evaluates the weights of model.weights on the evaluation split of the data set, with the running "
             "statistics of the\n"
             "batch norms, and prints loss, top-1 and top-5 accuracy. The partial last batch counts by its images.\n"
-            "Of weights that run.keep: best kept it names their epoch.\n",
+            "Of weights that run.keep: best kept it names their epoch.\n\n"
+            "With data.recalibrate also with statistics that are estimated from so many training microbatches.\n",
     .takes_config = true,
     .run = run};

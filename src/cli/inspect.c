@@ -209,7 +209,7 @@ static json_t *stage_row_json(const petra_runlog_summary *summary, int j) {
 static petra_status print_run_json(const petra_runlog_summary *summary, const char *path) {
   json_t *epochs = json_array(), *stages = json_array();
   for (int64_t e = 0; e < summary->epochs; e++)
-    petra_json_append(&epochs, petra_epoch_json(&summary->epoch[e]));
+    petra_json_append(&epochs, petra_epoch_json(&summary->epoch[e], summary->recalibrated));
   for (int j = 0; j < summary->stages; j++)
     petra_json_append(&stages, stage_row_json(summary, j));
   return petra_json_print_new(
@@ -230,11 +230,14 @@ static void real_cell(petra_table *table, int decimals, double value) {
 
 static petra_status print_epochs(const petra_runlog_summary *summary) {
   static const petra_table_column columns[] = {
-      {"epoch", PETRA_TABLE_RIGHT},     {"train loss", PETRA_TABLE_RIGHT},   {"train top-1 %", PETRA_TABLE_RIGHT},
-      {"eval loss", PETRA_TABLE_RIGHT}, {"eval top-1 %", PETRA_TABLE_RIGHT}, {"eval top-5 %", PETRA_TABLE_RIGHT},
-      {"lr", PETRA_TABLE_RIGHT},        {"images/s", PETRA_TABLE_RIGHT},     {"wall s", PETRA_TABLE_RIGHT}};
+      {"epoch", PETRA_TABLE_RIGHT},       {"train loss", PETRA_TABLE_RIGHT},     {"train top-1 %", PETRA_TABLE_RIGHT},
+      {"eval loss", PETRA_TABLE_RIGHT},   {"eval top-1 %", PETRA_TABLE_RIGHT},   {"eval top-5 %", PETRA_TABLE_RIGHT},
+      {"lr", PETRA_TABLE_RIGHT},          {"images/s", PETRA_TABLE_RIGHT},       {"wall s", PETRA_TABLE_RIGHT},
+      {"recal. loss", PETRA_TABLE_RIGHT}, {"recal. top-1 %", PETRA_TABLE_RIGHT}, {"recal. top-5 %", PETRA_TABLE_RIGHT}};
+  enum { RECALIBRATED = 3 }; /* the last columns */
   petra_table *table;
-  PETRA_TRY(petra_table_create(columns, (int)(sizeof columns / sizeof *columns), &table));
+  const int count = (int)(sizeof columns / sizeof *columns) - (summary->recalibrated ? 0 : RECALIBRATED);
+  PETRA_TRY(petra_table_create(columns, count, &table));
   for (int64_t e = 0; e < summary->epochs; e++) {
     const petra_runlog_epoch *row = &summary->epoch[e];
     petra_table_cell(table, "%d", row->epoch + 1);
@@ -249,6 +252,11 @@ static petra_status print_epochs(const petra_runlog_summary *summary) {
       petra_table_cell(table, "%.4g", row->lr);
     real_cell(table, 0, row->images_per_s);
     petra_table_cell(table, "%.1f", row->wall_s);
+    if (!summary->recalibrated)
+      continue;
+    real_cell(table, 4, row->eval_loss_recalibrated);
+    real_cell(table, 2, 100 * row->eval_top1_recalibrated);
+    real_cell(table, 2, 100 * row->eval_top5_recalibrated);
   }
   return petra_table_print(table, stdout);
 }

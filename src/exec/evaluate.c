@@ -7,35 +7,66 @@
 
 #include <math.h>
 
-typedef struct evaluating {
-  petra_backend *backend;
-  const petra_stages *stages;
+/* The batches of the data set, those of the recalibration, those of the data set again. */
+typedef enum evaluation_pass { PASS_PLAIN, PASS_ESTIMATE, PASS_RECALIBRATED, PASS_ENDED } evaluation_pass;
+
+/* A batch that is computed beside others. */
+typedef struct one_of_many {
+  petra_aside aside;
+  petra_batch *batch;
+  petra_loss loss;
+} one_of_many;
+
+/* Over the batches so far. */
+typedef struct score_sums {
+  double loss;
+  int64_t images, top1, top5;
+} score_sums;
+
+struct petra_evaluator {
+  petra_evaluation_options options;
   petra_snapshot *const *snapshots;
-  petra_transport *transport;
-} evaluating;
+  petra_loader_options loading; /* of the data set */
+  one_of_many *many;            /* room for as many as are computed at once */
+  int at_once;                  /* 0: one batch after the other */
+  evaluation_pass pass;
+  petra_loader *loader;         /* of the present pass; NULL where neither images nor labels are wanted */
+  int64_t batches, next, first; /* of the present pass; its batch 0 is that number of the evaluation */
+  score_sums sums[PASS_ENDED];
+};
 
 /* What stage `j` takes in where the stage below it is elsewhere; for stage 1 the batch. */
-static petra_status input(const evaluating *e, const petra_batch *batch, int32_t j, int64_t number,
+static petra_status input(const petra_evaluator *e, const petra_batch *batch, int32_t j, int64_t number,
                           petra_streams *out) {
   const petra_address here = {j, PETRA_CHANNEL_EVALUATION, number};
   petra_message message;
   if (j == 1)
-    return petra_batch_upload(e->backend, batch, NULL, PETRA_MEMORY_WORKSPACE, &out->tensor[0]);
-  PETRA_TRY(e->transport->ops->take(e->transport, &here, &message));
+    return petra_batch_upload(e->options.backend, batch, NULL, PETRA_MEMORY_WORKSPACE, &out->tensor[0]);
+  PETRA_TRY(e->options.transport->ops->take(e->options.transport, &here, &message));
   *out = message.streams;
   return PETRA_OK;
 }
 
 /* Takes the streams over. */
-static petra_status send(const evaluating *e, int32_t to, int64_t number, petra_streams *streams) {
+static petra_status send(const petra_evaluator *e, int32_t to, int64_t number, petra_streams *streams) {
   const petra_address next = {to, PETRA_CHANNEL_EVALUATION, number};
   petra_message message = {.streams = *streams};
   *streams = (petra_streams){{NULL, NULL}};
-  return e->transport->ops->post(e->transport, &next, &message);
+  return e->options.transport->ops->post(e->options.transport, &next, &message);
 }
 
-static petra_status evaluate_batch(const evaluating *e, const petra_batch *batch, int64_t number, petra_loss *loss) {
-  const petra_stages *stages = e->stages;
+/* Batch `number` of the evaluation at stage `j`. */
+static petra_status compute(const petra_evaluator *e, int32_t j, const petra_batch *batch, int64_t number,
+                            const petra_streams *in, petra_streams *out, petra_loss *loss) {
+  petra_stage *stage = petra_stages_get(&e->options.stages, j);
+  return e->pass == PASS_ESTIMATE
+             ? petra_stage_estimate(stage, e->snapshots[j - 1], number - e->first, in, out)
+             : petra_stage_evaluate(stage, e->snapshots[j - 1], in, batch ? batch->labels : NULL, out, loss);
+}
+
+static petra_status evaluate_batch(const petra_evaluator *e, const petra_batch *batch, int64_t number,
+                                   petra_loss *loss) {
+  const petra_stages *stages = &e->options.stages;
   petra_streams streams = {{NULL, NULL}};
   petra_status status = PETRA_OK;
   for (int32_t j = 1; j <= stages->count; j++) {
@@ -44,10 +75,7 @@ static petra_status evaluate_batch(const evaluating *e, const petra_batch *batch
       continue;
     if (j == 1 || !petra_stages_has(stages, j - 1))
       PETRA_TRY_GOTO(status, input(e, batch, j, number, &streams), done);
-    PETRA_TRY_GOTO(status,
-                   petra_stage_evaluate(petra_stages_get(stages, j), e->snapshots[j - 1], &streams,
-                                        batch ? batch->labels : NULL, &next, loss),
-                   done);
+    PETRA_TRY_GOTO(status, compute(e, j, batch, number, &streams, &next, loss), done);
     petra_streams_release(&streams);
     streams = next;
     if (j < stages->count && !petra_stages_has(stages, j + 1))
@@ -58,56 +86,72 @@ done:
   return status;
 }
 
-/* A batch that is computed beside others. */
-typedef struct one_of_many {
-  petra_aside aside;
-  petra_batch *batch;
-  petra_loss loss;
-} one_of_many;
+/* --- the passes --- */
 
-struct petra_evaluator {
-  evaluating e;
-  petra_crew *crew;  /* NULL: one batch after the other */
-  one_of_many *many; /* room for as many as are computed at once */
-  int at_once;
-  petra_loader *loader; /* NULL where neither images nor labels are wanted */
-  int64_t batches, next;
-  double loss; /* sums over the batches so far */
-  int64_t images, top1, top5;
-};
+int64_t petra_evaluation_batch(int64_t images, int64_t batch, int64_t recalibrate, int64_t number) {
+  const int64_t batches = (images + batch - 1) / batch;
+  if (number >= batches + recalibrate)
+    number -= batches + recalibrate;
+  const int64_t left = images - number * batch;
+  return left < batch && number < batches ? left : batch;
+}
+
+static petra_status begin_pass(petra_evaluator *evaluator, evaluation_pass pass) {
+  const petra_evaluation_options *options = &evaluator->options;
+  const bool estimates = pass == PASS_ESTIMATE;
+  petra_loader_options loading = estimates ? options->loader : evaluator->loading;
+  petra_loader_destroy(evaluator->loader);
+  evaluator->loader = NULL;
+  evaluator->pass = pass;
+  evaluator->first += evaluator->batches;
+  evaluator->next = evaluator->batches = 0;
+  if (pass == PASS_ENDED)
+    return PETRA_OK;
+  if (estimates) {
+    loading.labels = false;
+    loading.first = 0;
+    loading.end = options->recalibrate;
+  }
+  evaluator->batches = loading.end;
+  const bool reads = estimates ? petra_stages_has(&options->stages, 1) : petra_stages_read(&options->stages);
+  return reads ? petra_loader_create(estimates ? options->train : options->set, &loading, &evaluator->loader)
+               : PETRA_OK;
+}
+
+/* The pass after the present one. */
+static evaluation_pass next_pass(const petra_evaluator *evaluator) {
+  return evaluator->options.recalibrate > 0 ? evaluator->pass + 1 : PASS_ENDED;
+}
 
 /* The loader lets as many batches be held as it has threads, and two. */
-static petra_status use_crew(petra_evaluator *evaluator, petra_crew *crew, petra_loader_options *loader) {
-  const int threads = petra_crew_threads(crew);
-  evaluator->crew = crew;
-  if (loader->threads < threads)
-    loader->threads = threads;
+static petra_status use_crew(petra_evaluator *evaluator) {
+  const int threads = petra_crew_threads(evaluator->options.crew);
+  if (evaluator->loading.threads < threads)
+    evaluator->loading.threads = threads;
   PETRA_TRY(petra_allocate(&evaluator->many, (size_t)threads, sizeof *evaluator->many));
   for (; evaluator->at_once < threads; evaluator->at_once++)
     PETRA_TRY(petra_aside_init(&evaluator->many[evaluator->at_once].aside));
   return PETRA_OK;
 }
 
-petra_status petra_evaluator_create(petra_backend *backend, const petra_stages *stages,
-                                    petra_snapshot *const *snapshots, petra_transport *transport,
-                                    const petra_dataset *set, const petra_loader_options *options, petra_crew *crew,
+petra_status petra_evaluator_create(const petra_evaluation_options *options, petra_snapshot *const *snapshots,
                                     petra_evaluator **out) {
   petra_evaluator *evaluator;
-  petra_loader_options once = *options;
   petra_status status;
-  once.shuffle = once.drop_last = false;
-  once.augment = 0;
-  once.parts = once.part = 0;
-  once.bytes = petra_backend_takes_images(backend);
-  once.first = 0;
-  once.end = (set->count + once.batch - 1) / once.batch;
   PETRA_TRY(petra_allocate(&evaluator, 1, sizeof *evaluator));
-  evaluator->e = (evaluating){backend, stages, snapshots, transport};
-  evaluator->batches = once.end;
-  if (crew && petra_stages_all(stages))
-    PETRA_TRY_GOTO(status, use_crew(evaluator, crew, &once), fail);
-  if (petra_stages_read(stages))
-    PETRA_TRY_GOTO(status, petra_loader_create(set, &once, &evaluator->loader), fail);
+  evaluator->options = *options;
+  evaluator->snapshots = snapshots;
+  evaluator->options.loader.bytes = petra_backend_takes_images(options->backend);
+  petra_loader_options *once = &evaluator->loading;
+  *once = evaluator->options.loader;
+  once->shuffle = once->drop_last = false;
+  once->augment = 0;
+  once->parts = once->part = 0;
+  once->first = 0;
+  once->end = (options->set->count + once->batch - 1) / once->batch;
+  if (options->crew && petra_stages_all(&options->stages))
+    PETRA_TRY_GOTO(status, use_crew(evaluator), fail);
+  PETRA_TRY_GOTO(status, begin_pass(evaluator, PASS_PLAIN), fail);
   *out = evaluator;
   return PETRA_OK;
 fail:
@@ -126,15 +170,18 @@ void petra_evaluator_destroy(petra_evaluator *evaluator) {
 }
 
 bool petra_evaluator_ended(const petra_evaluator *evaluator) {
-  return evaluator->next == evaluator->batches;
+  return evaluator->pass == PASS_ENDED;
 }
+
+/* --- batches --- */
 
 /* Counts the next batch. */
 static void count(petra_evaluator *evaluator, const petra_loss *one) {
-  evaluator->loss += one->loss * one->images;
-  evaluator->images += one->images;
-  evaluator->top1 += one->top1;
-  evaluator->top5 += one->top5;
+  score_sums *sums = &evaluator->sums[evaluator->pass];
+  sums->loss += one->loss * one->images;
+  sums->images += one->images;
+  sums->top1 += one->top1;
+  sums->top5 += one->top5;
   evaluator->next++;
 }
 
@@ -143,7 +190,7 @@ static void compute_one(void *context, int job) {
   petra_evaluator *evaluator = context;
   one_of_many *one = &evaluator->many[job];
   petra_aside_enter(&one->aside, true);
-  one->aside.status = evaluate_batch(&evaluator->e, one->batch, evaluator->next + job, &one->loss);
+  one->aside.status = evaluate_batch(evaluator, one->batch, evaluator->first + evaluator->next + job, &one->loss);
   petra_aside_leave(&one->aside);
 }
 
@@ -156,11 +203,11 @@ static petra_status step_beside(petra_evaluator *evaluator) {
   for (; held < most && status == PETRA_OK; held += status == PETRA_OK) {
     one_of_many *one = &evaluator->many[held];
     one->loss = (petra_loss){0};
-    petra_aside_begin(&one->aside, evaluator->e.backend);
+    petra_aside_begin(&one->aside, evaluator->options.backend);
     status = petra_loader_next(evaluator->loader, &one->batch);
   }
   if (status == PETRA_OK)
-    petra_crew_run(evaluator->crew, held, compute_one, evaluator);
+    petra_crew_run(evaluator->options.crew, held, compute_one, evaluator);
   for (int i = 0; i < held; i++) {
     one_of_many *one = &evaluator->many[i];
     petra_loader_give_back(evaluator->loader, one->batch);
@@ -171,14 +218,12 @@ static petra_status step_beside(petra_evaluator *evaluator) {
   return status;
 }
 
-petra_status petra_evaluator_step(petra_evaluator *evaluator) {
+static petra_status step_one(petra_evaluator *evaluator) {
   petra_batch *batch = NULL;
   petra_loss one = {0};
-  if (evaluator->crew)
-    return step_beside(evaluator);
   if (evaluator->loader)
     PETRA_TRY(petra_loader_next(evaluator->loader, &batch));
-  petra_status status = evaluate_batch(&evaluator->e, batch, evaluator->next, &one);
+  petra_status status = evaluate_batch(evaluator, batch, evaluator->first + evaluator->next, &one);
   if (evaluator->loader)
     petra_loader_give_back(evaluator->loader, batch);
   PETRA_TRY(status);
@@ -186,26 +231,46 @@ petra_status petra_evaluator_step(petra_evaluator *evaluator) {
   return PETRA_OK;
 }
 
-petra_status petra_evaluator_result(const petra_evaluator *evaluator, petra_evaluation *out) {
-  const double loss = evaluator->loss, images = (double)evaluator->images;
-  if (!petra_stages_has(evaluator->e.stages, evaluator->e.stages->count))
+/* An estimate moves the same statistics with every batch: these come one after the other. */
+petra_status petra_evaluator_step(petra_evaluator *evaluator) {
+  const bool beside = evaluator->at_once > 0 && evaluator->pass != PASS_ESTIMATE;
+  PETRA_TRY(beside ? step_beside(evaluator) : step_one(evaluator));
+  return evaluator->next < evaluator->batches ? PETRA_OK : begin_pass(evaluator, next_pass(evaluator));
+}
+
+/* --- the result --- */
+
+static petra_status check_finite(const char *what, const score_sums *sums) {
+  if (isfinite(sums->loss))
     return PETRA_OK;
-  if (!isfinite(loss))
-    return petra_fail(
-        PETRA_NOT_FINITE,
-        "evaluation: the loss is %s; the weights or the running statistics have diverged: expected a finite loss",
-        isnan(loss) ? "not a number" : "infinite");
-  *out = (petra_evaluation){evaluator->images, loss / images, (double)evaluator->top1 / images,
-                            (double)evaluator->top5 / images};
+  return petra_fail(PETRA_NOT_FINITE, "evaluation: the loss is %s; %s: expected a finite loss",
+                    isnan(sums->loss) ? "not a number" : "infinite", what);
+}
+
+static petra_scores scores_of(const score_sums *sums) {
+  const double images = (double)sums->images;
+  return (petra_scores){sums->loss / images, (double)sums->top1 / images, (double)sums->top5 / images};
+}
+
+petra_status petra_evaluator_result(const petra_evaluator *evaluator, petra_evaluation *out) {
+  const petra_stages *stages = &evaluator->options.stages;
+  const score_sums *plain = &evaluator->sums[PASS_PLAIN], *recalibrated = &evaluator->sums[PASS_RECALIBRATED];
+  if (!petra_stages_has(stages, stages->count))
+    return PETRA_OK;
+  PETRA_TRY(check_finite("the weights or the running statistics have diverged", plain));
+  PETRA_TRY(check_finite("the weights have diverged (with statistics estimated anew, data.recalibrate)", recalibrated));
+  const petra_scores scores = scores_of(plain);
+  *out = (petra_evaluation){plain->images, scores.loss, scores.top1, scores.top5, {NAN, NAN, NAN}};
+  if (evaluator->options.recalibrate > 0)
+    out->recalibrated = scores_of(recalibrated);
   return PETRA_OK;
 }
 
-petra_status petra_evaluate(petra_backend *backend, const petra_stages *stages, petra_snapshot *const *snapshots,
-                            petra_transport *transport, const petra_dataset *set, const petra_loader_options *options,
-                            petra_crew *crew, petra_evaluation *out) {
+petra_status petra_evaluate(const petra_evaluation_options *options, petra_snapshot *const *snapshots,
+                            petra_evaluation *out) {
   petra_evaluator *evaluator;
   petra_status status = PETRA_OK;
-  PETRA_TRY(petra_evaluator_create(backend, stages, snapshots, transport, set, options, crew, &evaluator));
+  PETRA_TRY(petra_evaluator_create(options, snapshots, &evaluator));
   while (status == PETRA_OK && !petra_evaluator_ended(evaluator))
     status = petra_evaluator_step(evaluator);
   if (status == PETRA_OK)

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "exec/evaluate.h"
 #include "stage/archive.h"
 
 #include <stdio.h>
@@ -58,12 +59,6 @@ petra_status petra_transport_peers_post(petra_transport_peers *p, const petra_ad
   return status;
 }
 
-/* Images of batch `number` of an evaluation. */
-static int32_t images_of(const petra_transport_peers *p, int64_t number) {
-  const int64_t left = p->options.evaluation_images - number * p->options.batch;
-  return left < p->options.batch ? (int32_t)left : p->options.batch;
-}
-
 static petra_status create_parts(const petra_transport_peers *p, const petra_address *to, int32_t images,
                                  petra_message *out) {
   petra_stage *stage = petra_stages_get(&p->options.stages, to->stage);
@@ -110,7 +105,9 @@ static petra_status take_tensors(petra_transport_peers *p, const petra_address *
   PETRA_TRY(petra_transport_peers_flush(p)); /* what came in the same group, were it so */
   if (at->channel != PETRA_CHANNEL_EVALUATION)
     return p->options.local->ops->take(p->options.local, at, out);
-  PETRA_TRY(receive(p, at, images_of(p, at->number), out));
+  const int64_t images =
+      petra_evaluation_batch(p->options.evaluation_images, p->options.batch, p->options.recalibrate, at->number);
+  PETRA_TRY(receive(p, at, (int32_t)images, out));
   petra_status status = petra_transport_peers_flush(p);
   if (status != PETRA_OK)
     petra_message_release(out);

@@ -34,6 +34,7 @@ typedef struct petra_transport_peers_options {
   const int32_t *lane_in;
   int32_t batch;             /* images of a microbatch */
   int64_t evaluation_images; /* of the evaluation split, whose last batch may be smaller */
+  int64_t recalibrate;       /* batches of an evaluation's recalibration */
 } petra_transport_peers_options;
 
 petra_status petra_transport_peers_create(const petra_transport_peers_options *options, petra_transport_peers **out);

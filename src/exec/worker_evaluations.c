@@ -41,6 +41,18 @@ static void drop_evaluation(petra_worker_stage *worker, petra_pending **link) {
   destroy_pending(evaluation, worker->options.stages.count);
 }
 
+static petra_evaluation_options evaluation_of(const petra_worker_stage *worker) {
+  const petra_worker_stage_options *options = &worker->options;
+  return (petra_evaluation_options){.backend = options->backend,
+                                    .stages = options->stages,
+                                    .transport = options->transport,
+                                    .set = options->evaluation,
+                                    .loader = options->evaluation_loader,
+                                    .train = options->recalibration,
+                                    .recalibrate = options->recalibrate,
+                                    .crew = worker->crew};
+}
+
 /* The evaluation that came first is over. */
 static petra_status end_evaluation(petra_worker_stage *worker, petra_pending **link, petra_status status,
                                    const petra_evaluation *result) {
@@ -74,8 +86,8 @@ petra_status petra_evaluations_reach(petra_worker_stage *worker, int32_t stage, 
     drop_evaluation(worker, link);
     return PETRA_OK;
   }
-  petra_status status = petra_evaluate(options->backend, &options->stages, evaluation->snapshots, options->transport,
-                                       options->evaluation, &options->evaluation_loader, worker->crew, &result);
+  const petra_evaluation_options what = evaluation_of(worker);
+  petra_status status = petra_evaluate(&what, evaluation->snapshots, &result);
   return end_evaluation(worker, link, status, &result);
 }
 
@@ -90,10 +102,9 @@ petra_status petra_worker_stage_evaluate(petra_worker *base, bool *ended) {
   const petra_worker_stage_options *options = &worker->options;
   petra_pending *evaluation = worker->evaluations;
   petra_evaluation result;
+  const petra_evaluation_options what = evaluation_of(worker);
   if (!evaluation->evaluator)
-    PETRA_TRY(petra_evaluator_create(options->backend, &options->stages, evaluation->snapshots, options->transport,
-                                     options->evaluation, &options->evaluation_loader, worker->crew,
-                                     &evaluation->evaluator));
+    PETRA_TRY(petra_evaluator_create(&what, evaluation->snapshots, &evaluation->evaluator));
   PETRA_TRY(petra_backend_begin(options->backend, petra_stages_first(&options->stages), PETRA_ACTION_EVALUATE));
   petra_status status = petra_evaluator_step(evaluation->evaluator), end = petra_backend_end(options->backend);
   PETRA_TRY(status != PETRA_OK ? status : end);

@@ -19,6 +19,8 @@ typedef struct petra_worker_stage_options {
   const petra_dataset
       *evaluation; /* NULL: the program has no E, or another replica does what is due at it: E only counts */
   petra_loader_options evaluation_loader;
+  const petra_dataset *recalibration; /* with recalibrate > 0: the training set, and how many of its microbatches */
+  int64_t recalibrate;
   const petra_lr *lr;
   const petra_program_ops *program;
   const petra_program_options *program_options;

@@ -28,7 +28,7 @@
 #include <unistd.h>
 
 /* A flush appends at most one buffer of each group. That touches two chunks (8 KiB) and two index nodes (8
- * KiB) for each of the 7 + 9 columns: 512 KiB at the very most; the rest is for /model/stages, /memory and
+ * KiB) for each of the 7 + 12 columns: 608 KiB at the very most; the rest is for /model/stages, /memory and
  * HDF5's block sizes. */
 enum { RESERVE_BYTES = 1024 * 1024 };
 

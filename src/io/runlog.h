@@ -21,6 +21,7 @@ typedef struct petra_runlog_about {
   const char *config;    /* the expanded config, YAML */
   uint64_t seed;
   bool actions;      /* petra_runlog_action_row will be called: /trace/actions is made */
+  bool recalibrates; /* /epoch has the columns of a recalibration */
   const void *image; /* petra_runlog_image's of a log to go on with, in place of a new one; NULL: a new one */
   size_t image_bytes;
 } petra_runlog_about;
@@ -44,10 +45,12 @@ typedef struct petra_runlog_train {
   double wall_s, virtual_s; /* since the start of the run: when the loss was known; when the last stage began */
 } petra_runlog_train;
 
-/* One row of /epoch; eval_* are NaN where there was no evaluation. */
+/* One row of /epoch; eval_* are NaN where there was no evaluation, those of a recalibration (columns that a log without one has
+ * not) where there was none. */
 typedef struct petra_runlog_epoch {
   int32_t epoch; /* from 0 */
   double train_loss, train_top1, eval_loss, eval_top1, eval_top5, lr, wall_s, images_per_s;
+  double eval_loss_recalibrated, eval_top1_recalibrated, eval_top5_recalibrated;
 } petra_runlog_epoch;
 
 /* One row of /trace/actions: an action as it ran under the virtual clock. */

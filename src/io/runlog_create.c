@@ -104,16 +104,17 @@ static bool create_file(petra_runlog *log, const char *name, const petra_runlog_
          H5Fflush(log->file, H5F_SCOPE_LOCAL) >= 0 && H5Fget_filesize(log->file, size) >= 0;
 }
 
-static petra_status allocate_log(const char *path, bool actions, petra_runlog **out) {
-  static const petra_column_group *const groups[] = {[PETRA_RUNLOG_TRAIN] = &petra_runlog_train_group,
-                                                     [PETRA_RUNLOG_EPOCH] = &petra_runlog_epoch_group,
-                                                     [PETRA_RUNLOG_ACTIONS] = &petra_runlog_action_group};
+static petra_status allocate_log(const char *path, const petra_runlog_about *about, petra_runlog **out) {
+  const petra_column_group *const groups[] = {
+      [PETRA_RUNLOG_TRAIN] = &petra_runlog_train_group,
+      [PETRA_RUNLOG_EPOCH] = about->recalibrates ? &petra_runlog_epoch_recalibrated_group : &petra_runlog_epoch_group,
+      [PETRA_RUNLOG_ACTIONS] = &petra_runlog_action_group};
   petra_runlog *log = NULL;
   PETRA_TRY(petra_allocate(&log, 1, sizeof *log));
   petra_status status = PETRA_OK;
   PETRA_TRY_GOTO(status, petra_duplicate_string(&log->path, path), fail);
   PETRA_TRY_GOTO(status, petra_allocate_raw(&log->reserve, 1, PETRA_RESERVE_BYTES), fail);
-  log->group_count = actions ? PETRA_RUNLOG_GROUPS : PETRA_RUNLOG_ACTIONS;
+  log->group_count = about->actions ? PETRA_RUNLOG_GROUPS : PETRA_RUNLOG_ACTIONS;
   for (int g = 0; g < log->group_count; g++)
     PETRA_TRY_GOTO(status, petra_columns_init(&log->groups[g], groups[g]), fail);
   log->file = log->peak = log->total_peak = -1;
@@ -152,7 +153,7 @@ petra_status petra_runlog_create(const char *path, const petra_runlog_about *abo
   PETRA_TRY(petra_reserve(0));
   petra_hdf5_begin(&errors);
   PETRA_TRY_GOTO(status, petra_file_temporary_name(path, &temporary), done);
-  PETRA_TRY_GOTO(status, allocate_log(path, about->actions, &log), done);
+  PETRA_TRY_GOTO(status, allocate_log(path, about, &log), done);
   const char *reason = create_and_rename(log, temporary, about, &errors);
   if (reason) {
     status = petra_fail(PETRA_IO, "%s: cannot create: %s", path, reason);

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <math.h>
 #include <string.h>
 
 static const int64_t ALL_ROWS = INT64_MAX;
@@ -272,6 +273,20 @@ static petra_status read_simulation(const source *from, petra_runlog_summary *su
   return read_i64(from, "simulate/microbatches", 0, NULL, &summary->simulated);
 }
 
+/* Columns that a log without recalibrations has not are NaN. */
+static petra_status read_epochs(const source *from, petra_runlog_summary *summary) {
+  summary->recalibrated = H5Lexists(from->file->id, "epoch", H5P_DEFAULT) > 0 &&
+                          H5Lexists(from->file->id, "epoch/eval_loss_recalibrated", H5P_DEFAULT) > 0;
+  PETRA_TRY(read_columns(from,
+                         summary->recalibrated ? &petra_runlog_epoch_recalibrated_group : &petra_runlog_epoch_group,
+                         ALL_ROWS, &summary->epoch, &summary->epochs));
+  for (int64_t e = 0; e < summary->epochs && !summary->recalibrated; e++) {
+    petra_runlog_epoch *row = &summary->epoch[e];
+    row->eval_loss_recalibrated = row->eval_top1_recalibrated = row->eval_top5_recalibrated = NAN;
+  }
+  return PETRA_OK;
+}
+
 static petra_status read_summary(void *context, const petra_hdf5_file *file) {
   source *from = context;
   petra_runlog_summary *summary = from->summary;
@@ -283,7 +298,7 @@ static petra_status read_summary(void *context, const petra_hdf5_file *file) {
   if (summary->microbatches > 0)
     summary->last_train = *last;
   petra_free(last);
-  PETRA_TRY(read_columns(from, &petra_runlog_epoch_group, ALL_ROWS, &summary->epoch, &summary->epochs));
+  PETRA_TRY(read_epochs(from, summary));
   PETRA_TRY(read_stages(from, summary));
   PETRA_TRY(read_memory(from, summary));
   PETRA_TRY(read_ranks(from, summary));

@@ -23,7 +23,11 @@ static const petra_column epoch_columns[] = {
     COLUMN(petra_runlog_epoch, lr, F64, "1"),
     COLUMN(petra_runlog_epoch, wall_s, F64, "s"),
     COLUMN(petra_runlog_epoch, images_per_s, F64, "images/s"),
+    COLUMN(petra_runlog_epoch, eval_loss_recalibrated, F64, "nat"),
+    COLUMN(petra_runlog_epoch, eval_top1_recalibrated, F64, "1"),
+    COLUMN(petra_runlog_epoch, eval_top5_recalibrated, F64, "1"),
 };
+enum { RECALIBRATED_COLUMNS = 3 }; /* the last ones */
 
 static const petra_column stage_columns[] = {
     COLUMN(petra_runlog_stage, stage, I32, "1"),
@@ -58,6 +62,8 @@ _Static_assert(sizeof stage_columns / sizeof *stage_columns <= PETRA_RUNLOG_MAX_
 const petra_column_group petra_runlog_train_group = {
     "train", "microbatch", 1024, sizeof(petra_runlog_train), train_columns, COUNT(train_columns)};
 const petra_column_group petra_runlog_epoch_group = {
+    "epoch", "epoch", 64, sizeof(petra_runlog_epoch), epoch_columns, COUNT(epoch_columns) - RECALIBRATED_COLUMNS};
+const petra_column_group petra_runlog_epoch_recalibrated_group = {
     "epoch", "epoch", 64, sizeof(petra_runlog_epoch), epoch_columns, COUNT(epoch_columns)};
 /* Runs have up to billions of actions. */
 const petra_column_group petra_runlog_action_group = {

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { PETRA_RUNLOG_SCHEMA_VERSION = 1, PETRA_RUNLOG_MAX_COLUMNS = 9 };
+enum { PETRA_RUNLOG_SCHEMA_VERSION = 1, PETRA_RUNLOG_MAX_COLUMNS = 12 };
 
 typedef enum petra_column_type {
   PETRA_COLUMN_I32,
@@ -33,8 +33,10 @@ typedef struct petra_column_group {
   int count;
 } petra_column_group;
 
-extern const petra_column_group petra_runlog_train_group;  /* rows are petra_runlog_train */
-extern const petra_column_group petra_runlog_epoch_group;  /* rows are petra_runlog_epoch */
+extern const petra_column_group petra_runlog_train_group; /* rows are petra_runlog_train */
+extern const petra_column_group petra_runlog_epoch_group; /* rows are petra_runlog_epoch */
+extern const petra_column_group
+    petra_runlog_epoch_recalibrated_group;                 /* the same with the columns of a recalibration */
 extern const petra_column_group petra_runlog_action_group; /* rows are petra_runlog_action */
 
 /* The members of the compound /model/stages; rows are petra_runlog_stage. Its chunk_rows is unused. */

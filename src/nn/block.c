@@ -33,6 +33,16 @@ petra_status petra_block_evaluate(const petra_compute *compute, const petra_bloc
   return finish(block->ops->forward(&pass, in, out), NULL, out);
 }
 
+petra_status petra_block_estimate(const petra_compute *compute, const petra_block *block,
+                                  petra_tensor *const *parameters, double share, petra_tensor *const *statistics,
+                                  const petra_streams *in, petra_streams *out) {
+  assert(!block->ops->is_loss);
+  const petra_pass pass = {
+      .compute = compute, .block = block, .parameters = parameters, .estimates = statistics, .share = share};
+  *out = (petra_streams){{NULL, NULL}};
+  return finish(block->ops->forward(&pass, in, out), NULL, out);
+}
+
 petra_status petra_block_invert(const petra_compute *compute, const petra_block *block, petra_tensor *const *parameters,
                                 const petra_streams *out, petra_block_graph *graph, petra_streams *in) {
   assert(block->reversible);

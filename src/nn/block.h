@@ -33,6 +33,12 @@ petra_status petra_block_evaluate(const petra_compute *compute, const petra_bloc
                                   petra_tensor *const *parameters, petra_tensor *const *statistics,
                                   const petra_streams *in, const petra_target *target, petra_streams *out);
 
+/* petra_block_forward without a graph, of a block that is no loss; `statistics` move by `share` towards those of the batch (1: become
+ * them), as running statistics do: the mean, and the unbiased variance. */
+petra_status petra_block_estimate(const petra_compute *compute, const petra_block *block,
+                                  petra_tensor *const *parameters, double share, petra_tensor *const *statistics,
+                                  const petra_streams *in, petra_streams *out);
+
 /* Reversible blocks only: in = block^-1(out); the graph of F is kept on the way (NULL: not wanted). */
 petra_status petra_block_invert(const petra_compute *compute, const petra_block *block, petra_tensor *const *parameters,
                                 const petra_streams *out, petra_block_graph *graph, petra_streams *in);
@@ -61,6 +67,8 @@ typedef struct petra_pass {
   petra_tensor *const *statistics; /* evaluation: running statistics; NULL: those of the batch */
   petra_block_graph *graph;        /* NULL: none is kept */
   const petra_target *target;
+  petra_tensor *const *estimates; /* statistics that move by `share` towards those of the batch; NULL: none */
+  double share;
 } petra_pass;
 
 /* A kind of block: one file each, listed in nn/blocks.h. Its parameters and statistics are those of its units (weight,

@@ -48,6 +48,15 @@ static petra_status keep(const petra_pass *pass, int index, petra_tensor *x, pet
   return petra_compute_tensor(pass->compute, PETRA_TENSOR_VECTOR, channels, category, &kept->variance);
 }
 
+/* Moves the statistics of unit `index` by `share` towards those of the batch. */
+static petra_status move_statistics(const petra_compute *compute, const petra_unit_graph *unit, int index, double share,
+                                    petra_tensor *const *statistics) {
+  const int32_t *shape = unit->conv->shape;
+  const int64_t samples = (int64_t)shape[0] * shape[2] * shape[3];
+  return petra_op_norm_update_running(compute->backend, unit->mean, unit->variance, samples, share,
+                                      statistics[STATISTICS * index], statistics[STATISTICS * index + 1]);
+}
+
 petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x, petra_join join,
                              const petra_tensor *addend, petra_unit_output output, petra_tensor **y) {
   const petra_unit *unit = &pass->block->units[index];
@@ -72,6 +81,8 @@ petra_status petra_pass_unit(const petra_pass *pass, int index, petra_tensor *x,
                                    .mean = kept->mean,
                                    .variance = kept->variance};
   status = pass->statistics ? petra_op_norm_evaluate(backend, &norm) : petra_op_norm_forward(backend, &norm);
+  if (status == PETRA_OK && pass->estimates)
+    status = move_statistics(pass->compute, kept, index, pass->share, pass->estimates);
 done:
   petra_block_graph_release(&own);
   return status;
@@ -161,13 +172,8 @@ petra_status petra_block_weight_gradients(const petra_compute *compute, const pe
 
 petra_status petra_block_update_statistics(const petra_compute *compute, const petra_block *block,
                                            petra_block_graph *graph, petra_tensor *const *statistics) {
-  for (int u = 0; u < block->unit_count; u++) {
-    const petra_unit_graph *unit = &graph->units[u];
-    const int32_t *shape = unit->conv->shape;
-    int64_t samples = (int64_t)shape[0] * shape[2] * shape[3];
-    PETRA_TRY(petra_op_norm_update_running(compute->backend, unit->mean, unit->variance, samples, statistics_momentum,
-                                           statistics[STATISTICS * u], statistics[STATISTICS * u + 1]));
-  }
+  for (int u = 0; u < block->unit_count; u++)
+    PETRA_TRY(move_statistics(compute, &graph->units[u], u, statistics_momentum, statistics));
   return PETRA_OK;
 }
 

@@ -174,7 +174,8 @@ static petra_status create_peers(petra_execution *e, const petra_network *networ
                                                  .lane_out = e->links.lane_out,
                                                  .lane_in = e->links.lane_in,
                                                  .batch = (int32_t)e->plan->config->data.batch,
-                                                 .evaluation_images = evaluation ? evaluation->count : 0};
+                                                 .evaluation_images = evaluation ? evaluation->count : 0,
+                                                 .recalibrate = e->plan->config->data.recalibrate};
   return petra_transport_peers_create(&options, out);
 }
 

@@ -94,22 +94,27 @@ petra_loader_options petra_network_loader(const petra_network *network, int64_t 
                                 .end = end};
 }
 
-petra_status petra_network_evaluate(const petra_network *network, const petra_dataset *set, petra_evaluation *out) {
+petra_status petra_network_evaluate(const petra_network *network, const petra_dataset *set, const petra_dataset *train,
+                                    petra_evaluation *out) {
   const petra_stages stages = petra_network_stages(network);
-  const petra_loader_options loader = petra_network_loader(network, 0, 0);
+  petra_evaluation_options options = {.backend = network->backend,
+                                      .stages = stages,
+                                      .set = set,
+                                      .loader = petra_network_loader(network, 0, 0),
+                                      .train = train,
+                                      .recalibrate = network->plan->config->data.recalibrate};
   petra_snapshot **snapshots;
-  petra_crew *crew = NULL;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate(&snapshots, (size_t)stages.count, sizeof *snapshots));
   if (network->backend->lanes > 1)
-    status = petra_crew_create(network->backend->lanes, &crew);
+    status = petra_crew_create(network->backend->lanes, &options.crew);
   for (int32_t j = 0; j < stages.count && status == PETRA_OK; j++)
     status = petra_stage_snapshot(network->stage[j], &snapshots[j]);
   if (status == PETRA_OK)
-    status = petra_evaluate(network->backend, &stages, snapshots, NULL, set, &loader, crew, out);
+    status = petra_evaluate(&options, snapshots, out);
   for (int32_t j = 0; j < stages.count; j++)
     petra_snapshot_destroy(snapshots[j]);
-  petra_crew_destroy(crew);
+  petra_crew_destroy(options.crew);
   petra_free(snapshots);
   return status;
 }

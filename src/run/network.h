@@ -32,8 +32,10 @@ petra_stages petra_network_stages(const petra_network *network);
  * whole batches alone, the part of its replica. Microbatches [first, end). */
 petra_loader_options petra_network_loader(const petra_network *network, int64_t first, int64_t end);
 
-/* Loss and accuracy on a data set with the present weights. */
-petra_status petra_network_evaluate(const petra_network *network, const petra_dataset *set, petra_evaluation *out);
+/* Loss and accuracy on a data set with the present weights; with data.recalibrate also with statistics from `train`, which is else
+ * not read and may be NULL. */
+petra_status petra_network_evaluate(const petra_network *network, const petra_dataset *set, const petra_dataset *train,
+                                    petra_evaluation *out);
 
 /* The backend of the plan's config, with a lane for each group of its threads (run/groups.h). `ranks`: of an executed run;
  * NULL: none. */

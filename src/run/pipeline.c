@@ -18,6 +18,8 @@ petra_status petra_pipeline_start(petra_pipeline *p, const petra_pipeline_option
                                              .loader = p->loader,
                                              .evaluation = options->evaluation,
                                              .evaluation_loader = loader,
+                                             .recalibration = options->train,
+                                             .recalibrate = plan->config->data.recalibrate,
                                              .lr = options->lr,
                                              .program = plan->method.program,
                                              .program_options = &plan->program,

@@ -169,7 +169,10 @@ static petra_status print_header(const petra_run *run) {
 static petra_status open_files(petra_run *run) {
   char *log = NULL;
   char backend[256], libraries[256];
-  petra_runlog_about about = {.command = run->options.command_line, .backend = backend, .libraries = libraries};
+  petra_runlog_about about = {.command = run->options.command_line,
+                              .backend = backend,
+                              .libraries = libraries,
+                              .recalibrates = run->config->data.recalibrate > 0};
   petra_checkpoint_begin begin;
   const int replicas = (int)run->config->cluster.replicas;
   const petra_folder_use use = run->options.resume      ? PETRA_FOLDER_RESUME
@@ -246,6 +249,7 @@ static petra_status create_observers(petra_run *run) {
                                           .program = run->plan.method.program,
                                           .program_options = &run->plan.program,
                                           .print_epochs = run->options.print,
+                                          .recalibrates = run->config->data.recalibrate > 0,
                                           .progress = run->options.progress};
   PETRA_TRY(create_probe(run));
   PETRA_TRY(petra_training_log_create(&log, &run->log));

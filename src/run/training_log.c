@@ -29,6 +29,7 @@ struct petra_training_log {
   double loss_sum; /* over all images of the run */
   int64_t images;
   epoch_state *states;
+  petra_scores *recalibrated; /* of each state, with the option; NaN: not there (yet) */
   petra_runlog_epoch *rows;
 };
 
@@ -54,6 +55,8 @@ static void print_epoch(petra_training_log *log, const petra_runlog_epoch *row) 
   print_accuracy("train", row->train_loss, row->train_top1);
   if (log->options.program_options->eval_every > 0)
     print_accuracy("eval", row->eval_loss, row->eval_top1);
+  if (log->options.program_options->eval_every > 0 && log->options.recalibrates)
+    print_accuracy("recalibrated", row->eval_loss_recalibrated, row->eval_top1_recalibrated);
   if (isnan(row->lr))
     printf("  lr -       ");
   else
@@ -64,6 +67,12 @@ static void print_epoch(petra_training_log *log, const petra_runlog_epoch *row) 
     printf(" %6.0f images/s", row->images_per_s);
   printf("  %ld:%02ld:%02ld\n", seconds / 3600, seconds / 60 % 60, seconds % 60);
   fflush(stdout);
+}
+
+static void put_recalibrated(petra_runlog_epoch *row, const petra_scores *scores) {
+  row->eval_loss_recalibrated = scores->loss;
+  row->eval_top1_recalibrated = scores->top1;
+  row->eval_top5_recalibrated = scores->top5;
 }
 
 /* Writes the rows that are complete, in order. */
@@ -82,6 +91,7 @@ static petra_status write_epochs(petra_training_log *log) {
                               .lr = state->images > 0 ? state->lr : NAN,
                               .wall_s = state->wall_s,
                               .images_per_s = state->train_s > 0 ? state->images / state->train_s : NAN};
+    put_recalibrated(&row, &log->recalibrated[log->written]);
     log->rows[log->written] = row;
     if (log->options.runlog)
       PETRA_TRY(petra_runlog_epoch_row(log->options.runlog, &row));
@@ -143,6 +153,7 @@ static petra_status on_evaluation(petra_stage_observer *base, int64_t microbatch
   state->eval_loss = evaluation->loss;
   state->eval_top1 = evaluation->top1;
   state->eval_top5 = evaluation->top5;
+  log->recalibrated[state - log->states] = evaluation->recalibrated;
   state->evaluated = 1;
   if (state->images == 0)
     state->complete = 1;
@@ -168,6 +179,9 @@ petra_status petra_training_log_create(const petra_training_log_options *options
     log->begun = log->epochs;
   petra_progress_init(&log->progress, stderr, options->progress);
   PETRA_TRY_GOTO(status, petra_allocate(&log->states, (size_t)log->begun, sizeof *log->states), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&log->recalibrated, (size_t)log->begun, sizeof *log->recalibrated), fail);
+  for (int64_t e = 0; e < log->begun; e++)
+    log->recalibrated[e] = (petra_scores){NAN, NAN, NAN};
   PETRA_TRY_GOTO(status, petra_allocate(&log->rows, (size_t)log->begun, sizeof *log->rows), fail);
   *out = log;
   return PETRA_OK;
@@ -180,6 +194,7 @@ void petra_training_log_destroy(petra_training_log *log) {
   if (!log)
     return;
   petra_free(log->rows);
+  petra_free(log->recalibrated);
   petra_free(log->states);
   petra_free(log);
 }
@@ -198,7 +213,11 @@ double petra_training_log_mean_loss(const petra_training_log *log, int64_t *micr
   return log->images ? log->loss_sum / (double)log->images : NAN;
 }
 
-enum { STATE_VALUES = sizeof(epoch_state) / sizeof(double), ROW_VALUES = 8 };
+enum {
+  STATE_VALUES = sizeof(epoch_state) / sizeof(double),
+  ROW_VALUES = 8,
+  SCORE_VALUES = sizeof(petra_scores) / sizeof(double)
+};
 
 static void pack_row(const petra_runlog_epoch *r, double *v) {
   const double values[ROW_VALUES] = {r->train_loss, r->train_top1, r->eval_loss, r->eval_top1,
@@ -207,7 +226,7 @@ static void pack_row(const petra_runlog_epoch *r, double *v) {
 }
 
 static void unpack_row(const double *v, int64_t epoch, petra_runlog_epoch *r) {
-  *r = (petra_runlog_epoch){(int32_t)epoch, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]};
+  *r = (petra_runlog_epoch){(int32_t)epoch, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], NAN, NAN, NAN};
 }
 
 /* States of the first `epochs` epochs and the rows written of them; a resumed run may have more epochs. */
@@ -220,6 +239,9 @@ static petra_status archive_epochs(petra_training_log *log, petra_archive *archi
   for (int64_t e = 0; e < epochs; e++)
     pack_row(&log->rows[e], rows + e * ROW_VALUES);
   PETRA_TRY_GOTO(status, petra_archive_reals(archive, "epochs", values, epochs * (STATE_VALUES + ROW_VALUES)), done);
+  if (log->options.recalibrates)
+    PETRA_TRY_GOTO(status,
+                   petra_archive_reals(archive, "recalibrated", &log->recalibrated->loss, epochs * SCORE_VALUES), done);
   memcpy(log->states, values, (size_t)epochs * sizeof *log->states);
   for (int64_t e = 0; e < epochs && archive->reading; e++) {
     double images = log->states[e].images, evaluated = log->states[e].eval_images;
@@ -229,6 +251,7 @@ static petra_status archive_epochs(petra_training_log *log, petra_archive *archi
                                           images, evaluated),
                      done);
     unpack_row(rows + e * ROW_VALUES, e, &log->rows[e]);
+    put_recalibrated(&log->rows[e], &log->recalibrated[e]);
   }
 done:
   petra_free(values);

@@ -14,6 +14,7 @@ typedef struct petra_training_log_options {
   const petra_program_ops *program;
   const petra_program_options *program_options; /* borrowed */
   bool print_epochs;                            /* a line per epoch on stdout */
+  bool recalibrates;                            /* evaluations have recalibrated scores */
   petra_progress_style progress;
 } petra_training_log_options;
 

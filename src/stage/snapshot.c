@@ -1,4 +1,5 @@
 /* A stage's weights and statistics at one moment, and the evaluation with them. */
+#include "backend/ops.h"
 #include "base/mem.h"
 #include "stage/stage_private.h"
 
@@ -63,5 +64,35 @@ petra_status petra_stage_evaluate(petra_stage *stage, const petra_snapshot *snap
   return PETRA_OK;
 done:
   petra_streams_release(&streams);
+  return status;
+}
+
+/* An estimate starts from 0, whatever the statistics were: they may be infinite. */
+static petra_status clear_statistics(const petra_stage *stage, petra_snapshot *snapshot) {
+  for (int b = 0; b < snapshot->blocks; b++)
+    for (int i = 0; i < snapshot->block[b].statistics.count; i++)
+      PETRA_TRY(petra_op_fill(stage->compute.backend, snapshot->block[b].statistics.tensor[i], 0));
+  return PETRA_OK;
+}
+
+petra_status petra_stage_estimate(petra_stage *stage, petra_snapshot *snapshot, int64_t number, const petra_streams *in,
+                                  petra_streams *out) {
+  const petra_compute compute = {.backend = stage->compute.backend, .account = stage->compute.account};
+  const double share = 1 / (double)(number + 1);
+  petra_streams streams = petra_streams_retain(in), next;
+  petra_status status = number == 0 ? clear_statistics(stage, snapshot) : PETRA_OK;
+  for (int b = 0; b < stage->blocks && status == PETRA_OK; b++) {
+    const petra_snapshot_block *sets = &snapshot->block[b];
+    next = (petra_streams){{NULL, NULL}};
+    if (!petra_stage_block(stage, b)->ops->is_loss)
+      status = petra_block_estimate(&compute, petra_stage_block(stage, b), sets->parameters.tensor, share,
+                                    sets->statistics.tensor, &streams, &next);
+    petra_streams_release(&streams);
+    streams = next;
+  }
+  if (status == PETRA_OK)
+    *out = streams;
+  else
+    petra_streams_release(&streams);
   return status;
 }

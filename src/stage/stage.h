@@ -116,4 +116,11 @@ petra_tensor *petra_snapshot_tensor(const petra_stage *stage, const petra_snapsh
 petra_status petra_stage_evaluate(petra_stage *stage, const petra_snapshot *snapshot, const petra_streams *in,
                                   const int32_t *labels, petra_streams *out, petra_loss *loss);
 
+/* Estimates the snapshot's statistics anew from batches, number 0, 1, ... of them in turn: forward with the snapshot's weights and
+ * the statistics of the batch. After batch number i those of the snapshot are the means over batches 0 ... i of the batch's
+ * mean and of its unbiased variance (summed as a running mean, in the element type); what they were before is lost. The
+ * stage with the head gives nothing (its head is not computed), the others out. */
+petra_status petra_stage_estimate(petra_stage *stage, petra_snapshot *snapshot, int64_t number, const petra_streams *in,
+                                  petra_streams *out);
+
 #endif

@@ -238,6 +238,9 @@ class Weights(ProgramTest):
         out = self.good_json("evaluate", "small.yaml", *self.set_options(
             model__weights="w/weights.h5", stages__partition="balanced", stages__count=3))
         self.assertEqual(out, self.good_json("evaluate", "small.yaml", *self.set_options(model__weights="w/weights.h5")))
+        more = self.good_json("evaluate", "small.yaml", *self.set_options(model__weights="w/weights.h5", data__recalibrate=2))
+        self.assertEqual(more.keys() - out.keys(), {"loss_recalibrated", "top1_recalibrated", "top5_recalibrated"})
+        self.assertEqual({key: more[key] for key in out}, out)
 
 
 class Output(ProgramTest):

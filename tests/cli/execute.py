@@ -28,7 +28,7 @@ KILLS = int(os.environ.get("PETRA_TEST_KILLS", "4"))  # runs that are disturbed
 NEEDS = {"pipedream-2bw": ["--set", "method.accumulate=10"], "interleaved": ["--set", "method.accumulate=5"]}
 # Eight microbatches an epoch, of two images: what is compared are orders and bits. The last batch of an evaluation is smaller.
 COMMON = ["small.yaml", "--set", "run.checkpoint_every=0", "--set", "run.keep_checkpoint=true", "--set", "run.trace_actions=true", "--set", "data.batch=2", "--set",
-          "data.limit=16", "--set", "data.eval_limit=5"]
+          "data.limit=16", "--set", "data.eval_limit=5", "--set", "data.recalibrate=3"]
 
 
 def petra_info_says_mpi():
@@ -80,7 +80,7 @@ class Execute(ProgramTest):
 
     def log(self, folder, *more):
         names = ["train/microbatch", "train/loss", "train/top1", "train/lr", "epoch/train_loss", "epoch/eval_loss",
-                 "epoch/eval_top1", *more]
+                 "epoch/eval_top1", "epoch/eval_loss_recalibrated", "epoch/eval_top5_recalibrated", *more]
         with h5py.File(self.path(f"{folder}/run.h5"), "r") as file:
             self.assertEqual(file.attrs["complete"], 1)
             self.assertGreater(len(file["train/loss"]), 0)

@@ -15,7 +15,7 @@ from program import ProgramTest, main, process_of_rank
 
 FAKE = os.path.abspath("tests/petra_fake")
 COMMON = ["small.yaml", "--set", "run.checkpoint_every=0", "--set", "run.trace_actions=true", "--set", "run.epochs=1", "--set", "data.batch=2",
-          "--set", "data.limit=16", "--set", "data.eval_limit=5"]  # the last batch of an evaluation is smaller
+          "--set", "data.limit=16", "--set", "data.eval_limit=5", "--set", "data.recalibrate=3"]  # the last batch of an evaluation is smaller
 NCCL = ["--set", "run.mode=execute", "--set", "cluster.transport=nccl"]
 # Methods and the numbers of processes that each is tried on; PETRA_TEST_EXECUTE=all: all numbers.
 METHODS = {"petra": [3], "zb-h1": [2], "interleaved": [5], "ddg": [10], "gpipe-checkpoint": [2]}
@@ -57,7 +57,8 @@ class ExecuteGpu(ProgramTest):
         with h5py.File(self.path(f"{folder}/run.h5"), "r") as file:
             self.assertEqual(file.attrs["complete"], 1)
             return {name: file[name][()].tobytes() for name in
-                    ["train/microbatch", "train/loss", "train/top1", "train/lr", "epoch/eval_loss", "epoch/eval_top1"]}
+                    ["train/microbatch", "train/loss", "train/top1", "train/lr", "epoch/eval_loss", "epoch/eval_top1",
+                     "epoch/eval_loss_recalibrated", "epoch/eval_top1_recalibrated"]}
 
     def peaks(self, folder):
         with h5py.File(self.path(f"{folder}/run.h5"), "r") as file:

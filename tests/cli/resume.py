@@ -29,7 +29,7 @@ KILLS = int(os.environ.get("PETRA_TEST_KILLS", "10"))
 
 METHODS = [["method.name=backprop"], ["method.name=reversible"], ["method.name=checkpoint"], ["method.name=gpipe"],
            ["method.name=gpipe-checkpoint"], ["method.name=1f1b"], ["method.name=interleaved"], ["method.name=zb-h1"],
-           ["method.name=pipedream"], ["method.name=pipedream-2bw"], ["method.name=delayed"], ["method.name=dsp"],
+           ["method.name=pipedream"], ["method.name=pipedream-2bw"], ["method.name=delayed"], ["method.name=dsp", "data.recalibrate=3"],
            ["method.name=delayed-reversible"], ["method.name=approximate-input"], ["method.name=petra"], ["method.name=petra", "method.extra_delay=[5, 4, 2, 2]"],
            ["method.name=ddg"], ["method.name=fr", "method.accumulate=3", "cluster.engines=2", "probe.per_epoch=1"],
            ["method.name=petra-arrival", "method.credit=6"], ["method.name=petra", "method.sync_period=3"],
