@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # analysis: scripts that read logs; nothing here is built. Installed, so that petra report finds its own.
 analysisdir = $(pkgdatadir)/analysis
 dist_analysis_SCRIPTS = analysis/petra_report.py analysis/to_tensorboard.py \

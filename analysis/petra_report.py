@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws runs and sweeps on one page, which needs nothing else when it is opened: what `petra report` does.
 
     analysis/petra_report.py RUN... [SWEEP]... -o REPORT.html

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads runs of petra, for notebooks and scripts.
 
     import petra_runs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The networks of petra as plain modules of PyTorch: the same function of the same weights (docs/semantics.md, "Networks").
 
     state = torch.load("model.pt")                   # made by weights_pytorch.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The figure of plot_accumulation.py with gnuplot. gnuplot reads no HDF5: analysis/plot_accumulation_gnuplot makes the columns
 # and starts this script with
 #   here    the folder of these scripts

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws accuracy over the accumulation factor k, one line a method, as figure 4 of the paper has it.
 
     analysis/plot_accumulation.py FOLDER [RUN.h5 ...] [-o FIGURE.png] [--last N] [--table]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the plotting scripts share: their errors, the look of the figures, summaries of sweeps, Student's t.
 
 Loads nothing but the standard library by itself: modules(...) and pyplot() load the rest, with one line where it is missing."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=sh
 # What the plot_*_gnuplot scripts share; they read it with `.`. Sets $here (their folder) and $folder (a temporary one, removed at the
 # end), and checks that h5dump and gnuplot are there.

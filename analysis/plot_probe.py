@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws how far the gradients of a run are from exact ones, as figures 5 and 6 of the paper, and prints them as a table.
 
     analysis/plot_probe.py RUN.h5 [-o FIGURE-5.png] [--figure-6 FIGURE.png] [--epochs E,...] [--window W] [--table]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws a figure of a sweep over any of its axes, one line a combination of the others, from the sweep's summary.csv.
 
     analysis/plot_sweep.py SUMMARY.csv --x KEY [--y FIGURE] [-o FIGURE.png] [--log-x] [--log-y]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws what every stage did when, from /trace/actions of a run (run.trace_actions: true).
 
     analysis/plot_timeline.py RUN.h5 -o FIGURE.png [--from SECONDS] [--to SECONDS] [--stages FIRST-LAST]

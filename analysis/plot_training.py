@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws the training of one or more runs and prints them as a table.
 
     analysis/plot_training.py RUN.h5 [RUN.h5 ...] [-o FIGURE.png] [--table]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What petra_report.py reads of runs and sweeps, as lists that go into the page: rounded to five digits, None where there is no number."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sections of a report: what is drawn of runs and sweeps, as figures of Plotly (dictionaries of traces and layout).
 
 A section is a dictionary: id, title, text; figures, or `missing`: why there is none. A figure has a caption, controls (a list of

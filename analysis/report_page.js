@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Draws the figures of a report: unpacks the library, then each figure when it comes near the window. */
 "use strict";
 (async () => {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of a report: HTML with its style, its script, its figures and the plotting library in it, so that nothing is fetched."""
 
 import base64

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the scalars of runs as event files for TensorBoard.
 
     analysis/to_tensorboard.py RUN... -o FOLDER

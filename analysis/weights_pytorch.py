@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Turns weights.h5 into a state_dict of PyTorch and back; docs/pytorch.md.
 
 weights_pytorch.py weights.h5 model.pt             also .npz and .safetensors, which need no PyTorch

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Two builds of bench_tick in alternation: alternate.py OLD NEW [--rounds N] [--set KEY=VALUE]...
 
 Runs each with --operations, N times in turn, with one thread unless --set device.threads says more, and prints by operation the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_device [CONFIG.yaml] [--set KEY=VALUE]... [OPTION]...: one tick of a method (F, B and U of all stages in the steady
  * state, images in memory, their upload included), then each operation of the network alone, on any backend.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_engine [J]: for J = 10, 100, 1000 and 100,000 stages, or for one of them, actions per second of the virtual
  * executor in cost-only runs of `lockstep`, one and two engines, coprime costs that differ from stage to stage or
  * not, without trace. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_loader [CONFIG.yaml] [--set KEY=VALUE]...: images per second that the loader gives, for the training
  * split and the augmentation of the config, with data.workers threads, when nothing else is done with them.
  * One round warms up (the files are then in the page cache); of the others minimum, median and maximum are

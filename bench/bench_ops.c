@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Times the operations of a backend on the layer shapes of RevNet-18 (CIFAR), one by one.
  *
  *   bench_ops [threads [batch [repetitions [precision]]]]      defaults: 2 64 7 fp32; precision: fp32, bf16

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_tick [CONFIG.yaml] [--set KEY=VALUE]... [--operations]: the time of one PETRA tick (F, B and U of all stages, in the steady
  * state) beside the summed times of its convolutions run alone, in one process and in alternation: after every tick
  * each convolution of the tick is run once by itself. Prints minimum, median and maximum of both and the ratio pair

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mpirun -n 2 bench/bench_wire: messages there and back between two ranks, by MPI alone (MPI_Send, MPI_Recv) and by the
  * carrier (src/wire/carrier.h), in turn: microseconds one way, for sizes from 4 bytes to 64 MiB. */
 #include "base/clock.h"

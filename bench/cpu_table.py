@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Ticks on the CPU as a table: cpu_table.py BENCH_TICK [--peer PYTHON] [--rounds N] [--widths 16,64] [--threads N] [--groups N]
 
 Times bench_tick (a tick of `petra`, `backprop` and `delayed`, RevNet-18 and -50, fp32 and, where the machine has it, bf16) and, with

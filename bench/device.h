@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the parts of bench_device share. */
 #ifndef PETRA_BENCH_DEVICE_H
 #define PETRA_BENCH_DEVICE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The operations of the network alone, each with its shapes: calls in segments like those of a stage's action (on
  * cuda: graphs), some segments between two synchronizations, going round sets of tensors which together are larger
  * than the caches. */

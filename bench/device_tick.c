@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One tick of a method in the steady state, timed over blocks of ticks with the device synchronized at both ends of
  * a block. Images are random bytes in memory, which the loader normalises as it does in training, and which are
  * uploaded. */

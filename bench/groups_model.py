@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What device.groups can give on more cores than there are: one tick of `petra` by list scheduling of measured action times.
 
     groups_model.py ONE.h5 (TWO.h5 | --power P) [--cores 1,2,4,8,16,32,64]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # bench: programs that measure; built on request (`make bench/bench_ops`), never run by `make check`.
 EXTRA_PROGRAMS += bench/bench_ops
 bench_bench_ops_SOURCES = bench/bench_ops.c

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* peer_petra J M: one flush of 1f1b on the virtual executor, for bench/peers. Prints the makespan in ns, the
  * actions, and the seconds that the simulation itself took. */
 #include "base/clock.h"

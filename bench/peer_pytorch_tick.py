@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The tick that bench_device times, in PyTorch: RevNet-18 (CIFAR stem), one block a stage, J = 10; in a tick every stage does
 its F, its B (reconstruction, or recomputation where a block cannot be inverted) and its U, as PETRA with k = 1 does.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """peer_simpy.py J M: the pipeline of peer_petra with SimPy (3 or later): a process a stage, an event a message. Prints what
 peer_petra prints. Exit status 77: no SimPy."""
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tick_operations.h"
 
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where the time of a tick goes: the operations of a backend, each timed as a whole. */
 #ifndef PETRA_BENCH_TICK_OPERATIONS_H
 #define PETRA_BENCH_TICK_OPERATIONS_H

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # docs: the man pages are installed, the rest is read in the source tree or as a site.
 dist_man_MANS += docs/petra.1
 # A page a subcommand is what the program says of its tables; tests/check_manual holds this list against the subcommands.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # experiments: one folder per claim.
 EXTRA_DIST += experiments/00-quickstart/README.md
 # Of an installed program the quickstart's configs are its examples.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the experiments that only simulate share: many runs of `petra simulate`, tables, the look of the figures."""
 
 import concurrent.futures

@@ -1,3 +1,4 @@
+dnl SPDX-License-Identifier: Apache-2.0
 # PETRA_CBLAS: a CBLAS with cblas_sgemm; OpenBLAS first.
 AC_DEFUN([PETRA_CBLAS], [
   petra_have_cblas=no

@@ -1,3 +1,4 @@
+dnl SPDX-License-Identifier: Apache-2.0
 # PETRA_CUDA: what the cuda backend is built with: nvcc, the CUDA run time, cuDNN 9.8 or newer and cuBLAS. Optional, all or
 # nothing. Never libcuda, the driver, which a build machine need not have. Sets CUDA_CPPFLAGS, CUDA_LIBS, CUDA_RPATH (apart,
 # since a bundle has another), NVCC, NVCCFLAGS, NVCC_GENCODE and the conditional HAVE_CUDA; for others petra_found_cuda.

@@ -1,3 +1,4 @@
+dnl SPDX-License-Identifier: Apache-2.0
 # PETRA_HDF5: the serial HDF5 C library; Debian keeps it in its own folders and ships a pkg-config file.
 AC_DEFUN([PETRA_HDF5], [
   PKG_CHECK_MODULES([HDF5], [hdf5-serial >= 1.10.7],

@@ -1,3 +1,4 @@
+dnl SPDX-License-Identifier: Apache-2.0
 # PETRA_LIBRARIES: the small required libraries, by pkg-config where they have a file.
 AC_DEFUN([PETRA_LIBRARIES], [
   PETRA_PKG([YAML], [yaml-0.1], [libyaml], [libyaml-dev])

@@ -1,3 +1,4 @@
+dnl SPDX-License-Identifier: Apache-2.0
 # PETRA_MKDOCS: a Python that has MkDocs, which makes the documentation site (make html). Optional; nothing else needs it.
 AC_DEFUN([PETRA_MKDOCS], [
   AC_MSG_CHECKING([for a Python with MkDocs])

@@ -1,3 +1,4 @@
+dnl SPDX-License-Identifier: Apache-2.0
 # PETRA_MPI: an MPI library for C; by pkg-config (Open MPI, MPICH), else by asking the compiler wrapper mpicc. Optional.
 AC_DEFUN([PETRA_MPI], [
   PETRA_OPTIONAL([mpi], [an MPI library])

@@ -1,3 +1,4 @@
+dnl SPDX-License-Identifier: Apache-2.0
 # PETRA_NCCL: NVIDIA's communication library, for messages between the GPUs of a run on several processes: of use only with
 # CUDA and MPI, so that it is looked for where both were found. Sets NCCL_CPPFLAGS, NCCL_LIBS and the conditional HAVE_NCCL; its
 # folder joins CUDA_RPATH.

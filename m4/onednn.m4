@@ -1,3 +1,4 @@
+dnl SPDX-License-Identifier: Apache-2.0
 # PETRA_ONEDNN: oneDNN, which has no pkg-config file on Debian.
 AC_DEFUN([PETRA_ONEDNN], [
   AC_CHECK_HEADERS([oneapi/dnnl/dnnl.h], [petra_have_dnnl=yes], [petra_have_dnnl=no])

@@ -1,3 +1,4 @@
+dnl SPDX-License-Identifier: Apache-2.0
 # PETRA_OPENMP: the OpenMP run time whose threads oneDNN uses; the number of compute threads is set through it.
 AC_DEFUN([PETRA_OPENMP], [
   AC_OPENMP

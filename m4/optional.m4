@@ -1,3 +1,4 @@
+dnl SPDX-License-Identifier: Apache-2.0
 # PETRA_OPTIONAL(NAME, WHAT): the option --with-NAME=auto|yes|no|DIR of an optional library. Sets petra_want_NAME
 # (auto, yes, no) and petra_dir_NAME (empty unless a folder was given).
 AC_DEFUN([PETRA_OPTIONAL], [

@@ -1,3 +1,4 @@
+dnl SPDX-License-Identifier: Apache-2.0
 # PETRA_MISSING(WHAT, DEBIAN-PACKAGE): notes a required library that was not found, so that all of them are reported
 # together at the end and one run of configure is enough to know what to install.
 AC_DEFUN([PETRA_MISSING], [

@@ -1,3 +1,4 @@
+dnl SPDX-License-Identifier: Apache-2.0
 # PETRA_SUMMARY: what configure found and what it did not, after everything else.
 AC_DEFUN([PETRA_SUMMARY], [
   petra_compiler=`$CC --version 2>/dev/null | sed 1q`

@@ -1,3 +1,4 @@
+dnl SPDX-License-Identifier: Apache-2.0
 # PETRA_TURBOJPEG: libjpeg-turbo's TurboJPEG library, which decodes the images of data.set: imagefolder. Optional: without
 # it src/data/jpeg_none.c is built in place of src/data/jpeg_turbo.c, and that data set ends in an error that says so.
 AC_DEFUN([PETRA_TURBOJPEG], [

@@ -1,3 +1,4 @@
+dnl SPDX-License-Identifier: Apache-2.0
 # PETRA_WARNINGS: the warnings that the project keeps free of, --enable-werror and --enable-sanitizers for continuous
 # integration. AM_CFLAGS is given to the linker as well, which the sanitizers need.
 AC_DEFUN([PETRA_WARNINGS], [

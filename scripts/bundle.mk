@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # make bundle: an archive that runs on a Linux machine without our libraries; make bundle-dir: the folder alone. With CUDA
 # its libraries are most of a gigabyte: BUNDLE_CUDA=no leaves them out.
 BUNDLE_CUDA = yes

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # bundle.sh FOLDER PROGRAM SOURCES CUDA: fills the new folder FOLDER with what a Linux machine without our libraries needs:
 # bin/petra (PROGRAM, linked to look in $ORIGIN/../lib before anything else), lib/ with every shared library that it needs but
 # the C library's own, analysis/, scripts/get_data, licenses/, and LIBRARIES, which names all of them. CUDA: yes, or no to leave CUDA's, cuDNN's

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # gpu_kit.sh FOLDER SOURCES CIFAR: fills the new folder FOLDER with what a machine with a GPU needs to run scripts/gpu_suite.sh:
 # programs and libraries as one packed file, without those of CUDA, which the machine has or gets from PyTorch's packages.
 # CIFAR: the packed images cifar10-jpeg.tar.xz to take along, or nothing. Run in the build folder; `make gpu-kit` calls it.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # gpu_suite.sh: everything that has to be seen on a machine with a GPU, within nine minutes: device tests, compute-sanitizer,
 # bench_device and the same tick in PyTorch, one epoch of RevNet-18 in three precisions. Lies in a folder made by `make
 # gpu-kit`, from which it takes the programs; needs CUDA's run time, cuDNN and cuBLAS of the major versions that petra was built with (pack's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Shell functions that ./quickstart, ./check and .ci/run share. Sourced with the repository root as current folder; POSIX sh.
 
 # Debian's own Python: the one whose h5py and matplotlib the packages bring. Another python3 may come first on PATH.

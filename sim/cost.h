@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Costs: how long each stage's actions take on the virtual clock, and how many bytes its messages have. */
 #ifndef PETRA_SIM_COST_H
 #define PETRA_SIM_COST_H

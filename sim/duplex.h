@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages between pairs of devices whose two directions slow each other: half duplex cards, or protocols that wait in the queue
  * of the other direction. Each direction is a line, first come first served. The message at its head goes at full rate
  * while nothing goes the other way; while something does, at the rate at which messages of its size go where as much goes the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The event queue of the discrete-event engine: int64 nanoseconds, total order by (time, priority, sequence), so
  * that the same inputs give the same order of events always. A 4-ary heap; no allocation once it has grown. */
 #ifndef PETRA_SIM_ENGINE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Program `arrival`: a device takes whatever message came first, B winning ties; the source offers a microbatch
  * whenever the first stage's F engine is free, at most `credit` in flight; an update follows every k backward passes
  * of a stage. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Programs with an order: how a device reads it, and the rules by which an action waits (schedule/program.h). */
 #include "sim/executor_virtual_private.h" /* circle: the devices are parts of the executor that they ask */
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A device under the virtual clock: what it waits for, what it may start next. For executor_virtual.c. */
 #ifndef PETRA_SIM_DEVICE_H
 #define PETRA_SIM_DEVICE_H

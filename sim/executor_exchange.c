@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Replicas: what a stage exchanges with them before an update, and how the update waits for it. */
 #include "base/log.h"
 #include "sim/executor_virtual_private.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Hosts: what issues the actions of devices, one at a time. An action of an ordered program starts when it has been issued
  * and nothing else keeps it; E is not issued. Hosts serve in the order of requests, those of one moment by device and engine. */
 #include "sim/executor_virtual_private.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What has arrived for a stage. Messages come in the order of microbatches as a rule: then a count is all there is. */
 #include "base/log.h"
 #include "base/mem.h"

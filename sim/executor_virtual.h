@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The virtual executor: a discrete-event loop over devices with one or two engines and the network between them.
  * With two engines F runs on the first; B (a fused head too), W, U and E on the second. All actions that start at
  * one moment reach the worker as one group. The rules by which an action waits are those of schedule/program.h. */

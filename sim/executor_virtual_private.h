@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of the virtual executor, shared by the files executor_*.c. */
 #ifndef PETRA_SIM_EXECUTOR_PRIVATE_H
 #define PETRA_SIM_EXECUTOR_PRIVATE_H

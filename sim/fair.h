@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Max-min fair sharing of links and cards by transmissions under way (a fluid model; progressive filling, Bertsekas
  * and Gallager, "Data networks", section 6.5.2). Times are int64 nanoseconds; what is left of a transmission is a
  * double of bytes. */

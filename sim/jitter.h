@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What makes actions take longer or shorter than their cost: random durations, slow stages, pauses, failures.
  * Every draw comes from a counter-based stream named by (seed, stage, kind, microbatch), so that it depends
  * on no order of events: two methods, or two numbers of engines, meet the same random draws. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The analytic ledger of memory: what the blocks of a network hold between forward and backward under lockstep delays, in
  * two accountings (docs/semantics.md, "Memory"). Plain numbers go in: nothing here knows a network.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Messages between stages. One link per direction and boundary, with latency and bandwidth; links between nodes share their
  * nodes' network cards. Sends never block. Two ways of sharing:
  *  - fifo: a transmission occupies its link, and the cards at both ends, alone; the next one in line starts when all of

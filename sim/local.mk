@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # sim: the discrete-event engine, costs, links, the virtual executor, the worker that only counts.
 libpetra_a_SOURCES += \
 	sim/cost.c sim/cost.h \

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The critical path of a run under the virtual clock: the chain of actions and messages, each beginning when
  * the one before it ended, that leads from the start of the run to its last end. It is found
  * afterwards from what an observer was told, about 40 bytes an action and 32 a message that takes time.

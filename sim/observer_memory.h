@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The memory ledger over time: an observer that keeps, for every stage, the account that the stages of an emulation
  * would keep. Plain numbers go in: what an action of each kind adds and takes away; nothing here knows a network.
  * Microbatches in flight and versions are counted by a worker_cost of its own, action by action.

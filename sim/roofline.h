@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The roofline: what work costs on a named device, from the FLOPs and the bytes of its kernels over the device's peaks. A
  * kernel takes max(FLOPs / peak, bytes / bandwidth); kernels follow one another, so that a stage's time is the sum.
  * A lower bound: no launch overhead, no cache, perfect overlap of memory and arithmetic; with petra_kernel_rates a model that

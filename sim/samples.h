@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Levels over time in bounded memory: for each of `rows` things, `columns` levels that change now and then.
  * Time is cut into equal bins, each of which keeps the highest level within it; when time runs past the last
  * bin, bins are joined in pairs. */

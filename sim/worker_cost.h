@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The worker that computes nothing: it counts versions, lags and what is kept, as real stages would. The order may
  * be any: a microbatch forwarded twice, or backwarded without its forward, is PETRA_SCHEDULE. */
 #ifndef PETRA_SIM_WORKER_COST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How far the output of an operation may be from what is expected: coefficient * epsilon * sqrt(K) * scale,
  * where epsilon is that of the element type (2^-23 or 2^-52), K the number of terms of the sum (1: no sum),
  * and scale the same formula over absolute values: the error of a sum of K rounded terms grows like sqrt(K)

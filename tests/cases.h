@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The frame of the table of cases that tests every operation of backend.h on every backend.
  *
  * A case is a function that makes inputs, calls operations through ops.h and says with cases_expect what must

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cases: storage, transfer, element-wise operations, split, concat, the optimiser. */
 #include "cases.h"
 

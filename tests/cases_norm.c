@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cases: batch norm, forward, backward, evaluation, running statistics. */
 #include "cases.h"
 

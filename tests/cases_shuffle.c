@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cases: space to depth and depth to space. */
 #include "cases.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The texts of test_config.c: configs in their printed form, and configs that must be refused. */
 #ifndef PETRA_TESTS_CONFIG_CASES_H
 #define PETRA_TESTS_CONFIG_CASES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* For programs that test a device: without one they end with 77, which Automake takes for "skipped". */
 #ifndef PETRA_TESTS_CUDA_DEVICE_H
 #define PETRA_TESTS_CUDA_DEVICE_H

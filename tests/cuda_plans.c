@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The convolution plans of every network, made without a GPU for an A100 and an H100
  * (tests/cuda_host/deviceprop-sm*.json): a plan is found, has the notes that it must have, and fits.
  * PETRA_CUDA_PLANS=sample: some of the shapes, as a sanitizer's build does where nothing is said;

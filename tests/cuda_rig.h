@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* For tests of single kernels: arrays, a launch in both orders, and comparison with the `ref` backend in fp64. */
 #ifndef PETRA_TESTS_CUDA_RIG_H
 #define PETRA_TESTS_CUDA_RIG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dump_batches CONFIG.yaml FIRST END [--set KEY=VALUE]...: the training images of the microbatches FIRST ..
  * END - 1 as the loader gives them, doubles one behind the other, on standard output. For tests/cli/data.py.
  *

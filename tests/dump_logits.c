@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dump_logits CONFIG.yaml [--set KEY=VALUE]...: the first batch of the evaluation set and what the network of
  * model.weights makes of it, as doubles on standard output: images, height, width, classes, features; then the images (N, 3, H, W),
  * the labels (N) and the logits (N, classes). For tests/cli/weights_torch.py. The last stage has to be the head alone. */

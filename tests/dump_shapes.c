@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dump_shapes train|eval COUNT FILE: writes the first images of the generated set in CIFAR-10's binary
  * format. */
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The generated records that the golden training runs were made from: a CIFAR-10 binary file of
  * class-dependent waves plus noise, by integer arithmetic alone. tests/reference/make_data.py writes the same
  * bytes. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a golden file of tests/golden says about its run, beside the weights (tests/reference/README.md). */
 #ifndef PETRA_TESTS_GOLDEN_FILE_H
 #define PETRA_TESTS_GOLDEN_FILE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The frame of a Check program: one suite of one test case, run without forking, with the log captured. */
 #ifndef PETRA_TESTS_HARNESS_H
 #define PETRA_TESTS_HARNESS_H

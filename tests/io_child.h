@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* For tests of what happens at the end of a process: runs this test program again with other arguments, so
  * that its exit handlers run as they do in a real run, and tells its exit status. */
 #ifndef PETRA_TESTS_IO_CHILD_H

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # tests: Check programs. Each forks nothing: OpenMP regions in a forked child of a process that had one hang.
 # Threads that wait sleep: spinning beside other programs would take their time (a hundred times slower at small layers).
 AM_TESTS_ENVIRONMENT = CK_FORK=no; export CK_FORK; OMP_WAIT_POLICY=passive; export OMP_WAIT_POLICY; srcdir='$(srcdir)'; export srcdir;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The operations of backend.h written straight from their definitions, on dense arrays in the logical order.
  */
 #ifndef PETRA_TESTS_NAIVE_H

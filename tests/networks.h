@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Configs and networks for tests of src/nn. A network that is made is the caller's to give back (petra_model_fini). */
 #ifndef PETRA_TESTS_NETWORKS_H
 #define PETRA_TESTS_NETWORKS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs pipelines that tests/reference/pipeline_simpy.py describes on standard input and prints each makespan
  * in ns. A case: PROGRAM ENGINES SHARING LATENCY_NS BANDWIDTH CARD NODE_SIZE J M K DRAIN then J lines:
  * FORWARD BACKWARD RECONSTRUCT UPDATE (ns) FORWARD_BYTES BACKWARD_BYTES. */

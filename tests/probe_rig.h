@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the tests of probes share: a training whose probes, weights after every update and actions are kept. */
 #ifndef PETRA_TESTS_PROBE_RIG_H
 #define PETRA_TESTS_PROBE_RIG_H

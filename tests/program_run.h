@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A program on the virtual executor with the worker that counts, for test_programs and test_closed_forms: costs that
  * share no factor, and what a run gave. */
 #ifndef PETRA_TESTS_PROGRAM_RUN_H

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads run.h5 with h5py while a process writes it, kills that process, and reads the file again.
 
 Usage: read_while_running.py TEST_RUNLOG, where TEST_RUNLOG is the test program that can be the writer.

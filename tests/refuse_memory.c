@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Preloaded (LD_PRELOAD): allocation number PETRA_REFUSE of the program and all its libraries, counted from the start of
  * main, fails once; the stack goes to PETRA_REFUSE_TRACE. Where a library of PETRA_REFUSE_PASS ("libone:libtwo") is on the
  * stack, it is the next allocation without one that fails; C++'s own `new` fails in any case. At the end the number of

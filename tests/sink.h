@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* For tests: a function that is told of every action that ends, as an observer; and a worker around another that says how
  * long its actions take. */
 #ifndef PETRA_TESTS_SINK_H

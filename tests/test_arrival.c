@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra-arrival executed by ranks that are threads, with random pauses and a wire that delays: no rank waits for ever, no more
  * microbatches are in flight than the credit, and what was done, put into one order, gives the same losses, evaluation and
  * weights, bit for bit, where it is emulated. */

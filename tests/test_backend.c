@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every operation of backend.h on every backend: the table of cases (cases.h). */
 #include "backend/ops.h"
 #include "cases.h"

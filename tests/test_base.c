@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* status, memory, account, random streams. */
 #include "base/account.h"
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kinds of blocks: that each is complete, that its facts agree with what it does, and inversion. */
 #include "backend/ops.h"
 #include "base/mem.h"

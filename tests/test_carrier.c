@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The carrier over a wire between threads: random orders, sizes and pauses never block, mix up or pile up messages. */
 #include "base/clock.h"
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The config: what it reads, what it refuses and with which line, what it prints. */
 #include "base/config_keys.h"
 #include "base/link_presets.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is the `cpu` backend's own: blocked layouts, the cache of oneDNN's primitives, the handle. That its operations
  * are right is tested by the table of cases (test_backend). Run also with oneDNN held to AVX2 (tests/test_cpu_avx2),
  * where the blocks are 8 wide. */

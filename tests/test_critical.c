@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The critical path by kind: cases whose path is known, and for random pipelines of all programs that the
  * parts sum to the makespan to the nanosecond and that the path is one: whatever lies on it, made longer,
  * makes the run longer by as much. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What plan*.c tell cuDNN, over a fake that does it: values, streams, captures, failures. */
 #include "test_cuda_cudnn.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From cuDNN's heuristics to a plan: which engines are taken, which not; and what the fake of cuDNN refuses. */
 #include "test_cuda_cudnn.h"
 

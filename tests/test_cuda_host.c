@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The host that runs kernels in tests (tests/cuda_host) finds what it is there to find. */
 #include "cuda_rig.h"
 

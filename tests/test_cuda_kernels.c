@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The CUDA kernels on the host (tests/cuda_host), at odd shapes, forwards and in reverse, against `ref` in fp64 or the
  * definition. test_cuda_host is about the host itself. */
 #include "cuda_rig.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What matrix.c asks of cuBLAS, held against sums written out: the cuBLAS of this program is the few
  * functions below, which compute column-major products on the host as cuBLAS's documentation has them. */
 #include "backend/cuda/matrix.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The CUDA kernels of batch normalisation on the host, forwards and in reverse, against `ref` in fp64. */
 #include "cuda_rig.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fake of CUDA's runtime behaves as control.h says: streams, events, memory, failures. */
 #include "test_cuda_runtime.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of test_cuda_runtime share. */
 #ifndef PETRA_TESTS_TEST_CUDA_RUNTIME_H
 #define PETRA_TESTS_TEST_CUDA_RUNTIME_H

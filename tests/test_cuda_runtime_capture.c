@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Captures and graphs of the fake runtime. */
 #include "test_cuda_runtime.h"
 

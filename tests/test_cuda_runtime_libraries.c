@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions and matrix products of the host: values, scratch, order. */
 #include "test_cuda_runtime.h"
 

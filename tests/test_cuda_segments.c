@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is between the operations and the device (segments, values, results that come later, the storage of actions
  * that come again), over the fake run time, whose streams run late and in random orders. */
 #include "backend/cuda/graph.h"

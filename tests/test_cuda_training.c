@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Training on the cuda backend: as close to ref fp64 as single precision is, and the same bit for bit whatever the
  * order in which stages get the device, with graphs and without. Over the fake run time (PETRA_CUDA_FAKE:
  * tests/cuda_host), which runs streams in random orders, and on a device where there is one. */

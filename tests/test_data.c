@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The data sets: CIFAR's binary files, whole and broken, and the generated set. */
 #include "base/mem.h"
 #include "data/cifar.h"

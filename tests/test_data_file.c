@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Data sets in HDF5 that petra wrote itself: what goes in comes out, by any number of threads; broken files;
  * counting problems in place of stopping at the first. Files by others: tests/cli/data.py. */
 #include "base/mem.h"

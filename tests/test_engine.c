@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The event queue: its order is total, whatever the order of pushes and however it is mixed with pops. */
 #include "base/mem.h"
 #include "base/rng.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The virtual executor with a worker that only counts: order, durations, lags, ends and failures of the
  * programs. */
 #include "harness.h"

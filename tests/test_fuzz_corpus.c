@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fuzzers' corpus (tests/fuzz), each file once through the function that the fuzzer calls, which aborts where a
  * promise is broken. */
 #include "fuzz/fuzz.h"

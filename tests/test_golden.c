@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Training on ref in fp64 against every golden file: the same weights, data and settings must end at the same
  * weights and running statistics and give the same losses. Evaluations of some of these weights. */
 #include "golden_data.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The generated records of the golden runs are the bytes that the reference trained on. */
 #include "golden_data.h"
 #include "harness.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Backpropagation through whole networks on ref in fp64 against central differences of the loss.
  *
  * The loss f is smooth but for the kinks of the ReLUs, and rounded. A central difference with step e is off

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Grids: cells, names, overrides, memory that runs out; and the interval over repetitions. */
 #include "base/grid.h"
 #include "base/interval.h"

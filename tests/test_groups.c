@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Actions of a group side by side: the crew, journals, the division of threads, and trainings whose result does not show how
  * many groups there were. */
 #include "backend/journal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What large images go through before they are a record: markers, windows, resizing; and the loader over a
  * set that has windows of its own. Decoding itself is tested on real files by tests/cli/data.py. */
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Networks with model.downsample: invertible in training: nothing is kept anywhere but at the stem, and the
  * identities between methods hold as they do with strided convolutions (docs/semantics.md). */
 #include "harness.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The analytic memory ledger against table 3 of the paper and by hand; the roofline by hand. */
 #include "networks.h"
 #include "nn/blocks.h"

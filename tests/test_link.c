@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The network, by hand: 1e9 B/s is one byte per nanosecond. tests/reference/pipeline_simpy.py holds whole
  * pipelines against an independent simulator. */
 #include "harness.h"

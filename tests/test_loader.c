@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The loader: what its batches hold, whatever the number of threads; and that it ends at any moment. */
 #include "base/mem.h"
 #include "base/rng.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Mitigations of delay: each rule against the sums of its paper, written out over the whole history of one weight; what
  * passes of a real run read; and the methods that a mitigation does not go with (stage/mitigation.h). */
 #include "harness.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Networks as tables: shapes, counts, names, FLOPs. */
 #include "networks.h"
 #include "nn/block.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every allocation of a whole run fails once: each time the run must end with PETRA_NO_MEMORY, one line,
  * nothing held (the backend and the stages check that they got everything back; the leak detector of a
  * sanitizer build sees the rest). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The backward operations of ref in fp64 against central finite differences of the forward ones. */
 #include "cases.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The checks of ops.h: each wrong call is refused with its status and one line, and leaves outputs alone. */
 #include "harness.h"
 

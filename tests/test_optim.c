@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Learning rates, initial values, weight decay. */
 #include "base/mem.h"
 #include "networks.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the commands print: JSON, tables, progress. */
 #include "base/json.h"
 #include "base/mem.h"

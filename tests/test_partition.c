@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which blocks a stage holds. */
 #include "networks.h"
 #include "nn/partition.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The references of probes against ones that are computed here from weights recorded after every update; and that they
  * depend on the order alone, where there is one. */
 #include "probe_rig.h"

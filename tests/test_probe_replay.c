@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A probe whose stages are elsewhere (exec/probe_tap.h, probe_replay.h): several taps, whose parcels come late and at random,
  * and the rows that an emulated run's own probe finds, bit for bit. */
 #include "base/mem.h"

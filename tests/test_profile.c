@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cost profiles: profile.h5 written and read back, what is refused; costs on a device of another speed; a partition
  * balanced by given costs. */
 #include "base/seal.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The programs' orders: flushes, evaluations, options that cannot run; schedules as text, and that what the checker
  * lets pass runs. Their closed forms are in test_closed_forms. */
 #include "program_run.h"

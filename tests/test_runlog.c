@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* run.h5: round trips, flushing, reproducible bytes, and failed writes in processes of their own. With
  * arguments the program is such a process: `limit PATH BYTES` or, for read_while_running.py, `writer PATH
  * SECONDS`. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Levels over time in bins: against the same levels sampled at every nanosecond. */
 #include "base/rng.h"
 #include "harness.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Actions, programs and methods as data: printed, parsed, and held against golden files. */
 #include "harness.h"
 #include "schedule/method.h"

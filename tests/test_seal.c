@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The seal of files and the child process that reads those without: base/xxh64.h, base/seal.h, base/guard.h. */
 #include "base/guard.h"
 #include "base/mem.h"

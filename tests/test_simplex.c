@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The simplex of Nelder and Mead on functions whose least value is known, with and without derivatives. */
 #include "base/simplex.h"
 #include "harness.h"

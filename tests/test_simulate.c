@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the simulator adds to the executor: random durations (jitter, slow stages, pauses, failures), and `arrival` with
  * its credit; how much ranks compute at the same time. */
 #include "harness.h"

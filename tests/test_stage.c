@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Stages and the worker that runs them, on real tensors: versions, buffers, accounts, evaluations. */
 #include "backend/ops.h"
 #include "base/mem.h"

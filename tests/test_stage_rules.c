@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What one stage does, whatever the method's order: what it keeps and for how long, when its running
  * statistics move, what several blocks in a stage compute after the weights changed (docs/semantics.md,
  * section 2). */

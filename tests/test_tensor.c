@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors and their pool, the registry, and what happens when memory runs out. */
 #include "harness.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Workers with some of the stages each, and messages between them by the transport: the same losses, evaluations and
  * weights, bit for bit, as one worker with all of them. */
 #include "base/mem.h"

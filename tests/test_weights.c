@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weights.h5: round trips, what is refused, failed writes in processes of their own (`limit PATH BYTES`), and
  * the atomic writing beneath. */
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tolerances of tolerances.def as constants TOLERANCE_NAME. */
 #ifndef PETRA_TESTS_TOLERANCES_H
 #define PETRA_TESTS_TOLERANCES_H

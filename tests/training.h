@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A whole training run inside a test program: from config settings to the weights, on the generated records
  * of golden_data.h and without any file of a run. What can be downloaded is compared as in
  * tests/reference/compare.py. */

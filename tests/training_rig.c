@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "training_rig.h"
 
 #include "sim/executor_virtual.h"

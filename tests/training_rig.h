@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A small training for tests: a run on small generated images, `ref`, a network cut into stages, coprime costs. */
 #ifndef PETRA_TESTS_TRAINING_RIG_H
 #define PETRA_TESTS_TRAINING_RIG_H

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Table 3 of the paper beside what petra counts: table_3.py [PETRA]. Exit status 1 if a total is not the expected one."""
 
 import json

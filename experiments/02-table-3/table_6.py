@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Table 6 of the paper beside what petra counts, stage by stage: table_6.py [PETRA]. Nothing is checked: README.md here
 says why the two differ."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Table 1 of the paper beside what petra says of its methods: table_1.py [PETRA]. Exit status 1 if a ratio of a method
 that this build has is not the expected one."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Table 5 of the paper beside what petra predicts: table_5.py [PETRA]. Exit status 1 if a time is not the expected one."""
 
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The same with processor time in place of wall time, for a machine that is busy: cpu_time.py [PETRA [ROUNDS]]. One compute
 thread; the processor time of a microbatch is the difference of a run of 130 microbatches and one of 30, over 100, loader
 included."""

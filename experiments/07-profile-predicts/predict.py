@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The time of a microbatch, predicted from a cost profile and measured in training: predict.py [--petra PATH] [--rounds N]
 [--set KEY=VALUE]... Each round takes a profile and then trains with each method, so that a machine that is busy with other
 things is as busy for both. Needs h5py and numpy. Prints; judges nothing."""

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Every method on 2 to 100,000 stages: scaling.py [PETRA] [--tables | --draw]. Exit status 1 if a time differs from its closed form."""
 
 import os

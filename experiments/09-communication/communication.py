@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Time per microbatch against the bandwidth and the latency of the links: communication.py [PETRA] [--tables | --draw].
 Exit status 1 if a time lies below what the links or the stages allow."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Scattered durations and a slow stage, with and without ticks: jitter.py [PETRA] [--tables | --draw]. Exit status 1 if a
 time without scatter is not the expected one, or a lag is outside its bounds."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains with and without mitigations of delay: mitigations.py [PETRA] [--tables | --draw] [--runs=FOLDER].
 
 Runs that are complete in FOLDER (runs/mitigations) already are read, not run again. Prints the table, writes mitigations.csv and draws

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Row 6 against row 2 of table 4: row_6.py [PETRA] [KEY=VALUE ...]. Trains `delayed` and `delayed-reversible` from the same weights
 for a few microbatches, and prints how far apart their weights are over how far they moved. Exit status 1 where that is more than
 the rounding of the inversion can explain."""

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Table 4 from the summary of its sweep: table_4.py [FOLDER]. Prints the table of README.md, and the differences to the row of
 inputs and weights seed by seed. Exit status 1 while a cell is missing."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Lags under scattered durations and a slow stage, from simulation, beside the accuracy of the same runs: lag_under_jitter.py
 [PETRA] [--tables | --draw] [--runs=FOLDER]. FOLDER is that of the sweep of lag-under-jitter-mini.yaml; without it only lags are
 remade. Exit status 1 if a lag is outside its bounds, or a program that follows ticks ended with weights that depend on timing."""

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The time of a microbatch on several processes, predicted from a profile and measured: predicted.py [PETRA] [--runs=N]
 [--draw]. Writes predicted.csv and predicted.png beside itself; --draw makes the figure from the table that is there. Exit
 status 1 where a run fails; the figures are judged by the reader."""

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Two hosts on this machine, for mpirun: two_hosts.sh "QDISC" COMMAND... runs COMMAND on the first, 10.9.0.1, in a network and
 # with a host name of its own; the second is 10.9.0.2. What either sends goes through tc's QDISC, such as "tbf rate 1gbit burst
 # 64kb limit 64mb". Needs the right to make networks (root), ip, tc, unshare and nsenter. mpirun starts its processes on the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A recipe for Spack; packaging/README.md says how to use it.
 from spack.package import *
 

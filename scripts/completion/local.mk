@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # scripts/completion: installed by the names under which the shells look for them.
 EXTRA_DIST += scripts/completion/petra.bash scripts/completion/_petra
 bashcompletiondir = $(datadir)/bash-completion/completions

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The operations contract: what a compute backend does for the network code.
  *
  * A backend is an opaque handle and a table of operations on tensors. A tensor has a logical shape that everybody

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The dry backend: tensors of the right sizes without content, operations that compute nothing. It wraps the
  * backend whose sizes it tells. */
 #include "backend/backend.h"

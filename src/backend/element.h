@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The formulas of single elements, shared by the backends that compute them in their own loops. All in double: a
  * backend rounds once, when it stores. Defined so that a CUDA translation unit can take them as device functions. */
 #ifndef PETRA_BACKEND_ELEMENT_H

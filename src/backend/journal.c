@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/journal.h"
 
 #include "backend/pool.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Actions that are done side by side share tensors (a stream that passes through several stages is one tensor) and
  * accounts (a message counts under its receiver's). What an action does to either goes into its journal, and the journals
  * are read out one after the other when all actions are done: accounts, with their peaks, and references are then as if

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # src/backend: the operations contract, the registry, and the backends.
 libpetra_a_SOURCES += \
 	src/backend/backend.h \

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The operations as the network code calls them: petra_op_<name> of every operation of backend.h checks that its
  * tensors exist, belong to the backend, have the kinds and shapes that the list says and alias only where that is
  * allowed, and then asks the backend. Parameters and meaning are those of the list.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors between the devices of processes, without passing through the hosts: an optional part of a backend (cuda has it
  * where it was built with NCCL). All processes need the same backend, since a tensor's elements go as they lie on the device.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tensor pool of a backend; used by registry.c, dry.c and tensor.c.
  *
  * Released storage waits, by kind and shape, for the next tensor like it. Where a backend keeps sequences of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What each backend computes in, and how large the elements of its tensors are: the one table of precisions
  * (precision.c), for all who ask. */
 #ifndef PETRA_BACKEND_PRECISION_H

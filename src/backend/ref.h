@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The reference backend: what its element types have in common. */
 #ifndef PETRA_BACKEND_REF_H
 #define PETRA_BACKEND_REF_H

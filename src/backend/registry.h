@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The constructors of the backends, for registry.c: each makes the handle with its table of operations, for a precision
  * that the backend has; what all handles have in common is set by petra_backend_complete. */
 #ifndef PETRA_BACKEND_REGISTRY_H

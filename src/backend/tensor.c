@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reference-counted tensors over the pool of their backend. */
 #include "backend/backend.h"
 #include "backend/journal.h"

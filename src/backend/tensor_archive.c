@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/tensor_archive.h"
 
 #include "backend/ops.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors in an archive, which may have several parts, each a file that can be read without the others. A tensor that
  * several hold is stored once a part, and shared again when it is read, across all parts that are read together. Values are
  * stored as they are, bit for bit, in the logical order; a mask, whose content is the backend's own, as its bytes. */

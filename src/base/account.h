@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A memory account: bytes held now and at the peak, by category. One per stage; every tensor names the account and
  * the category that it counts under. Logged as /memory/peak_bytes. */
 #ifndef PETRA_BASE_ACCOUNT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An archive: state that is written to a checkpoint or read back from it by one walk over it, so that what is
  * written and what is read cannot fall apart. Items are named, in groups; a name is used once a group. Errors:
  * PETRA_IO or PETRA_DATA (an item is missing, of another type or of another size: file, item, found, expected),

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is done to an image of a data set before it is normalised: data/augment.h chooses and does it, and a backend
  * may do it in its place (backend/backend.h, petra_images). */
 #ifndef PETRA_BASE_AUGMENTATION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The wall clock: CLOCK_MONOTONIC, which never goes back; from an origin of its own, so that only differences mean
  * anything. */
 #ifndef PETRA_BASE_CLOCK_H

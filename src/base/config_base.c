@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `base: FILE` at the top of a config: the file whose keys it overrides. */
 #include "base/config_document.h"
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two configs, key by key. */
 #include "base/config_keys.h"
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The file of a config or a grid, its YAML document as they allow it (one of UTF-8, of bounded length and depth, without
  * anchors, aliases and tags), and the steps from there to a config. Private to the config and the grid. libyaml's types
  * stay incomplete here. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The one table of config keys: for each member of petra_config its type, default, range, choices, role and help, in
  * config_keys.c and nowhere else. Private to the config and its fuzzer. */
 #ifndef PETRA_BASE_CONFIG_KEYS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The suggestion in the error line of an unknown key. */
 #include "base/config_keys.h"
 

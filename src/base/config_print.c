@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The config as YAML, and the table of keys as help. */
 #include "base/config_value.h"
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From the text of a value to the member of petra_config, with all checks; knows no YAML. Private to the config. */
 #ifndef PETRA_BASE_CONFIG_VALUE_H
 #define PETRA_BASE_CONFIG_VALUE_H

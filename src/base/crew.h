@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A crew of threads that does jobs at once. The caller is one of them (lane 0); between calls the others sleep. */
 #ifndef PETRA_BASE_CREW_H
 #define PETRA_BASE_CREW_H

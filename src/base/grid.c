@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The cells of a grid: their names and configs. */
 #include "base/grid.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A grid of runs: a base config and what is varied, as a YAML file. Each combination of a row (a named set of
  * overrides), a value of each axis and a seed is a cell. */
 #ifndef PETRA_BASE_GRID_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From the YAML of a grid to its rows, axes and seeds. */
 #include "base/config_document.h"
 #include "base/grid_private.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What grid.c and grid_parse.c share. libyaml's types stay incomplete here. */
 #ifndef PETRA_BASE_GRID_PRIVATE_H
 #define PETRA_BASE_GRID_PRIVATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reading a file that a library may crash on: HDF5 trusts the addresses and sizes in a file, and one that others made,
  * or that a crash left, may hold any. A file with a seal (base/seal.h) is what petra wrote; any other is read in a child
  * process first, with little memory and time. */

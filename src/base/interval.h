@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The mean of a few repetitions and how well they know it. */
 #ifndef PETRA_BASE_INTERVAL_H
 #define PETRA_BASE_INTERVAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The policy for JSON on stdout: one object, reals with 17 digits, null for what is not finite,
  * \u escapes for what a terminal does not show. Commands
  * build their objects with jansson and include <jansson.h> in their .c files. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A kernel as a cost model prices it: plain numbers between the blocks that do the work (src/nn) and the roofline (sim). */
 #ifndef PETRA_BASE_KERNEL_H
 #define PETRA_BASE_KERNEL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/lane.h"
 
 petra_lane *petra_lane_here(void) {

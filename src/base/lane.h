@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the calling thread does its present piece of work with, where several threads do pieces side by side: its number,
  * and where it puts what others must not see yet. Bound to the thread, as the number of OpenMP's threads is; the only
  * state of the program that is not passed by argument. */

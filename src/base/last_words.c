@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* RTLD_DEFAULT, on_exit */
 #include "base/last_words.h"
 

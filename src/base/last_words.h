@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Libraries without memory: C++ behind a C interface (oneDNN) lets std::bad_alloc through, which would be an abort; HDF5
  * calls exit where it runs out in an unfortunate place; OpenBLAS never stops trying. */
 #ifndef PETRA_BASE_LAST_WORDS_H

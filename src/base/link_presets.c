@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/link_presets.h"
 
 /* Bandwidths are those of the standard or the data sheet, in each direction, not what a program reaches. No vendor states what a

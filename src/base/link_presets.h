@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Links by name (cluster.link.preset): latency and bandwidth, with their sources. */
 #ifndef PETRA_BASE_LINK_PRESETS_H
 #define PETRA_BASE_LINK_PRESETS_H

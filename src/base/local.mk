@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # src/base: status, log, memory, random streams, config, output helpers. Includes nothing of ours but itself.
 libpetra_a_SOURCES += \
 	src/base/archive.c src/base/archive.h \

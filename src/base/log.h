@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The log: single lines on stderr, "petra: ...". An error is one line, written by the first to detect it. */
 #ifndef PETRA_BASE_LOG_H
 #define PETRA_BASE_LOG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Host memory: zeroed, aligned to 64 bytes (a cache line, an AVX-512 vector), in huge pages where it holds whole ones and the
  * kernel gives them; with a hook that lets tests make an allocation fail. */
 #ifndef PETRA_BASE_MEM_H

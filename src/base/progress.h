@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How far a run is, on stderr: on a terminal one line that is rewritten in place and removed at the end,
  * otherwise plain lines now and then. Failures to write are ignored: they must not end a run. */
 #ifndef PETRA_BASE_PROGRESS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Counter-based random streams over Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
  * SC'11; Random123). A stream is named by (seed, purpose, epoch, index): what it yields depends on nothing else, so
  * that results do not depend on the number of threads or on the order of execution. */

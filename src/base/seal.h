@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The seal of a file: its first 512 bytes, which tell its length and a digest of the rest, so that a file that was
  * changed or cut short is refused before anything in it is believed. For HDF5 they are a user block: its own data begin
  * behind them, and others read the file as any. Layout: docs/hdf5-schema.md, "The seal". It finds accidents; who means

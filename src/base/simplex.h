@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The least value of a function of a few variables, by the simplex of Nelder and Mead (Computer Journal 7, 1965): no
  * derivatives, so that it may have kinks. */
 #ifndef PETRA_BASE_SIMPLEX_H

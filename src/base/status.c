@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/status.h"
 
 int petra_status_exit_code(petra_status status) {

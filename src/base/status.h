@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Status codes: what a function that can fail returns. 0 is OK. Source: docs/design.md, "Errors". */
 #ifndef PETRA_BASE_STATUS_H
 #define PETRA_BASE_STATUS_H

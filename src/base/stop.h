@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The end that a user asks for: Ctrl-C (SIGINT) and SIGTERM. The line that says how to go on is written at once, as whoever sent
  * the signal may not wait; the run ends where it next looks. A second signal ends the process. */
 #ifndef PETRA_BASE_STOP_H

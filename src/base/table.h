@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An aligned table of text: a header row, then rows of cells. Widths count bytes, so that cells should be
  * ASCII. */
 #ifndef PETRA_BASE_TABLE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* fopencookie: the stream of open_memstream says nothing where memory ends */
 #include "base/text.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a function prints, as a string. */
 #ifndef PETRA_BASE_TEXT_H
 #define PETRA_BASE_TEXT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* UTF-8, as strictly as RFC 3629 has it: no overlong forms, no surrogates, nothing above U+10FFFF. */
 #ifndef PETRA_BASE_UTF8_H
 #define PETRA_BASE_UTF8_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/version.h"
 
 #include <config.h>     /* of the build; with quotes it would be src/base/config.h */

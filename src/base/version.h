@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which petra this is. */
 #ifndef PETRA_BASE_VERSION_H
 #define PETRA_BASE_VERSION_H

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The version and the commit. The commit goes into a header that changes only when the commit does, so that nothing is
 # compiled again without need.
 libpetra_a_SOURCES += src/base/version.c src/base/version.h

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ends the process where a library does not come back: MPI_Init waits for processes that may hang, MPI_Finalize for such that
  * may be gone. */
 #ifndef PETRA_BASE_WATCHDOG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* XXH64, a hash of 64 bits for finding changes that nobody made on purpose, at several GB/s. Written from its public
  * specification (xxHash fast digest algorithm, section "XXH64 algorithm description"), with seed 0. */
 #ifndef PETRA_BASE_XXH64_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The subcommands and what the command line gave them. */
 #ifndef PETRA_CLI_COMMAND_H
 #define PETRA_CLI_COMMAND_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra compare: what differs between runs, in their configs and in what came of them. */
 #include "base/json.h"
 #include "base/log.h"

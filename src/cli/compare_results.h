@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The figures that petra compare shows of runs side by side. */
 #ifndef PETRA_CLI_COMPARE_RESULTS_H
 #define PETRA_CLI_COMPARE_RESULTS_H

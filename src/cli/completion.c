@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The words that the completion of shells offers (scripts/completion). */
 #include "cli/help.h"
 #include "schedule/method.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra data: verifies, converts and generates data sets. */
 #include "cli/data.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The actions of `petra data`, and what they share. */
 #ifndef PETRA_CLI_DATA_H
 #define PETRA_CLI_DATA_H

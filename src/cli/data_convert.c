@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra data convert: a data set as an HDF5 file. */
 #include "base/json.h"
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Records of a data set, some at a time, by several threads. */
 #include "base/mem.h"
 #include "cli/data.h"

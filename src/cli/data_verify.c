@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra data verify: reads all of a data set. */
 #include "base/json.h"
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What more than one subcommand prints as JSON: new objects, NULL without memory. */
 #ifndef PETRA_CLI_EPOCH_JSON_H
 #define PETRA_CLI_EPOCH_JSON_H

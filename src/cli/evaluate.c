@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra evaluate: accuracy of weights on the evaluation set. */
 #include "base/json.h"
 #include "base/utf8.h"

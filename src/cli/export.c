@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra export: the tables of a run's log as CSV files. */
 #include "base/json.h"
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/fit_print.h"
 
 #include "base/json.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The result of petra simulate --fit, as a table or as JSON. */
 #ifndef PETRA_CLI_FIT_PRINT_H
 #define PETRA_CLI_FIT_PRINT_H

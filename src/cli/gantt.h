@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A chart of a schedule under unit costs: a row a device (two with two engines), a column a unit of time. */
 #ifndef PETRA_CLI_GANTT_H
 #define PETRA_CLI_GANTT_H

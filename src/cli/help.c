@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The help of a subcommand, and its manual page out of the same table. */
 #include "cli/help.h"
 

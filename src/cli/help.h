@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the tables of a subcommand and of its options say: to the reader of --help, to man, to the completion of shells. */
 #ifndef PETRA_CLI_HELP_H
 #define PETRA_CLI_HELP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra info: version, backends, libraries, devices. */
 #include "backend/backend.h"
 #include "backend/cuda/info.h"

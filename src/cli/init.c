@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra init: writes initial weights. */
 #include "base/json.h"
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra inspect: of a config its stage table, of a run its summary. */
 #include "base/json.h"
 #include "base/log.h"

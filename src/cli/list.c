@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra list: the runs below a folder, one a line. */
 #include "base/json.h"
 #include "base/log.h"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # src/cli: the command line: main and one file per subcommand.
 bin_PROGRAMS += petra
 petra_SOURCES = \

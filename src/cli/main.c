@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra: the command line. One file per subcommand; this one finds it and reads the options. */
 #include "base/last_words.h"
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The analytic memory of a plan, for `petra inspect --memory`. */
 #include "cli/memory.h"
 

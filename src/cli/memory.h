@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The analytic memory of a plan, for `petra inspect --memory`: sim/ledger.h filled from the network. */
 #ifndef PETRA_CLI_MEMORY_H
 #define PETRA_CLI_MEMORY_H

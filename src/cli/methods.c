@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra methods: the table of methods and what each expands to. */
 #include "base/json.h"
 #include "base/table.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How fast an executed run went, beside what was predicted, for petra inspect. */
 #ifndef PETRA_CLI_PACE_H
 #define PETRA_CLI_PACE_H

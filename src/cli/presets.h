@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The devices and links that a config may name, with the sources of their figures, for --help-config. */
 #ifndef PETRA_CLI_PRESETS_H
 #define PETRA_CLI_PRESETS_H

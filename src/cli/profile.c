@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra profile: measures what the stages of a config cost on this device. */
 #include "base/json.h"
 #include "base/log.h"

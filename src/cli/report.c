@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra report: a page of figures, drawn by analysis/petra_report.py, which takes the place of this process. */
 #include "base/log.h"
 #include "base/mem.h"

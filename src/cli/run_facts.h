@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A run as petra list and petra compare tell of it: its log, its config, and whether it goes on. */
 #ifndef PETRA_CLI_RUN_FACTS_H
 #define PETRA_CLI_RUN_FACTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra schedule: the orders of a method's actions, or of a file's, as text or as a chart; a file's are
  * checked first. */
 #include "base/json.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra simulate: the cost of a method on the modelled cluster; no tensor is touched. */
 #include "base/json.h"
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra sweep: a grid of runs, each a process of its own in a folder of its own; what is complete is not run
  * again. */
 #include "sweep/sweep.h"

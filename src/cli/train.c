@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra train: emulates a training method on this device under the virtual clock. */
 #include "base/json.h"
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Augmentation and normalisation of one image: crop, flip, then pixels to normalised doubles, in that order.
  *
  * The random decisions of a record in an epoch come from the stream (run.seed, PETRA_RNG_AUGMENT, epoch, record), where

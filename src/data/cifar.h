@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CIFAR-10 and CIFAR-100 (Krizhevsky, "Learning multiple layers of features from tiny images", 2009) in their
  * original binary form: records of one label byte (CIFAR-100: two, coarse and fine) and 3072 pixel bytes, the
  * red, green and blue planes of 32 x 32 one after the other, row by row. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which part of a large image the network gets to see: a random window in training, the centre in evaluation.
  *
  * Training, the random resized crop of Szegedy et al., "Going deeper with convolutions", 2015, section 6

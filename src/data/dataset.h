@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A data set: labelled RGB images of one size, addressed by record number. Records are bytes in (3, H, W) order. */
 #ifndef PETRA_DATA_DATASET_H
 #define PETRA_DATA_DATASET_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Files that are read by their bytes. */
 #ifndef PETRA_DATA_FILE_BYTES_H
 #define PETRA_DATA_FILE_BYTES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* d_type, qsort_r */
 #include "data/folder_list.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The image files below a folder of class folders: ROOT/CLASS/FILE. Private to src/data. */
 #ifndef PETRA_DATA_FOLDER_LIST_H
 #define PETRA_DATA_FOLDER_LIST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The one file of src/data that calls HDF5, always from the thread that opens a set. */
 #include "data/hdf5_layout.h"
 

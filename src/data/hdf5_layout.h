@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where things are in an HDF5 data set. Private to src/data; no identifier of HDF5 leaves hdf5_layout.c. */
 #ifndef PETRA_DATA_HDF5_LAYOUT_H
 #define PETRA_DATA_HDF5_LAYOUT_H

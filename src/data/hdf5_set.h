@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Data sets in HDF5, `data.set: hdf5`; schema: docs/hdf5-schema.md, "Data sets". */
 #ifndef PETRA_DATA_HDF5_SET_H
 #define PETRA_DATA_HDF5_SET_H

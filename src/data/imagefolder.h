@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Folders of JPEG images, as ImageNet is usually laid out: data.path/train/CLASS/FILE.jpeg and
  * data.path/val/CLASS/FILE.jpeg, or, without these two, data.path/CLASS/FILE.jpeg, which is then the training
  * split and has no evaluation split. Which files, in which order, with which labels: data/folder_list.h;

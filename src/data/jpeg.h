@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Decoding of JPEG images, behind a table of functions: a build has a decoder (jpeg_turbo.c) or none (jpeg_none.c). */
 #ifndef PETRA_DATA_JPEG_H
 #define PETRA_DATA_JPEG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the markers of a JPEG file say before anything is decoded (ITU-T T.81, annex B; APP14: Adobe technical
  * note 5116). Reads bytes only, allocates nothing. */
 #ifndef PETRA_DATA_JPEG_HEADER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Built where configure found no decoder for JPEG images. */
 #include "data/jpeg.h"
 

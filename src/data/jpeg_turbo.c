@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The decoder over libjpeg-turbo's TurboJPEG interface. The one file that includes its header. */
 #include "config.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The loader: batches of normalised images, prepared ahead by threads. What a batch holds depends on (seed, epoch,
  * batch number) alone: never on the number of threads. */
 #ifndef PETRA_DATA_LOADER_H

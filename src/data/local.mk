@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # src/data: data sets, augmentation, and the loader with its threads.
 libpetra_a_SOURCES += \
 	src/data/augment.c src/data/augment.h \

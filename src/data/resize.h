@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Resizing with the triangle filter (bilinear interpolation, widened where the image becomes smaller, so that
  * no pixel of the source is skipped: antialiasing). Along one axis, the interval [from, to) of the source
  * becomes `count` pixels; with s = (to - from) / count, pixel i is sum_x w(x) source(x) / sum_x w(x),   w(x)

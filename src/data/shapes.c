@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The generated set. An image is one figure (its class) over a cloudy coloured ground with some clutter and
  * noise: place, size, angle, colours and the sign of the contrast vary, so that no fixed pixel tells the
  * class, but edges do.

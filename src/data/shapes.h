@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The generated data set `shapes`: 32 x 32 colour images of ten plane figures, so that everything can be
  * tried without a download. What its images look like and how hard they are: shapes.c. */
 #ifndef PETRA_DATA_SHAPES_H

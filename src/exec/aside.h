@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A piece of work that is done beside others by a crew, as its result is taken afterwards: what it changes of accounts and
  * references, and the line of its failure, wait until its turn comes. */
 #ifndef PETRA_EXEC_ASIDE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An evaluation: a data set goes batch by batch through the stages, each with a snapshot of its weights. With a recalibration
  * training batches follow, from which the snapshots' statistics are estimated anew, and then the data set once more. */
 #ifndef PETRA_EXEC_EVALUATE_H

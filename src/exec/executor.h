@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An executor decides when each action of a program runs, hands it to the worker and tells the observers:
  * executor_virtual under a virtual clock. */
 #ifndef PETRA_EXEC_EXECUTOR_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The executor of a rank under the wall clock, for program `arrival`, which has no order: the rank does, of what its stages can
  * do, what came first (schedule/arrival.h), and waits for messages alone. One action at a time, of whichever of its stages;
  * where two came at one moment, B before F, then the higher stage. F of a stage waits as well while more than PETRA_TRANSPORT_AHEAD of its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The training data of a worker: input for stage 1, labels for the last stage, from one loader. Where only one of the
  * two stages is here, the loader is read for that one alone; loaders of one configuration give the same batches in every
  * process. */

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # src/exec: what drives a schedule: executor and worker interfaces, the worker on real stages.
 libpetra_a_SOURCES += \
 	src/exec/aside.c src/exec/aside.h \

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An observer is told what a run does, as it does it: by the executor, whichever clock it goes by. It computes nothing
  * of the run and changes nothing in it. Observers form a list and are told in the order in which they were added; the
  * first failure ends the run and is returned. */

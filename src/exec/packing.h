@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors as bytes for another process: the logical elements in their order, f32, or f64 where the backend has kinds of 8
  * bytes, so that ranks need not have the same layouts. Nothing is rounded on the way. */
 #ifndef PETRA_EXEC_PACKING_H

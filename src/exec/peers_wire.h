@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The way between devices of an MPI library that reads their memory (CUDA-aware MPI): the host waits for what is sent to be
  * computed and for what is received to have come, but copies nothing. */
 #ifndef PETRA_EXEC_PEERS_WIRE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The probe in a checkpoint: the windows whose gradients are being gathered, and the weights kept for them. */
 #include "base/log.h"
 #include "base/mem.h"

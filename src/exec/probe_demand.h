@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which weights the end-to-end references of a run's probes need, found by going through the actions of all stages in their
  * order. Every rank of a run does so and finds the same at the same place, so that the owner of a stage sends what the rank
  * with the probe waits for, without a word. For programs whose references follow from numbers (not PETRA_MOMENT_CLOCK). */

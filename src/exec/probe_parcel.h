@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the rank of a stage tells the rank that computes the references of a probe, as bytes: a head and packed tensors. */
 #ifndef PETRA_EXEC_PROBE_PARCEL_H
 #define PETRA_EXEC_PROBE_PARCEL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of a probe, shared by the files probe*.c. */
 #ifndef PETRA_EXEC_PROBE_PRIVATE_H
 #define PETRA_EXEC_PROBE_PRIVATE_H

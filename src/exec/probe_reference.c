@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The exact gradients that a probe compares with: which weights they need, copies of those that the stages will not have
  * any more, and their computation. A version of a stage is the number of its updates. */
 #include "exec/probe_private.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The stages of all processes, as the probe of one of them sees them. The rank with the probe goes through the actions of
  * all stages, as every rank does; here they wait until the parcels of the taps (exec/probe_tap.h) that belong to them have
  * come, and are told to the probe in the order of the schedule, which is that of an emulated run: so the probe finds the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/probe_source.h"
 
 #include "stage/probe.h"

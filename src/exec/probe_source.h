@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a probe reads of the stages while it is told what they do. Of stages in this process: petra_probe_stages; of those of
  * other processes: exec/probe_replay.h. Stages are counted from 1, blocks from 0 and over the whole network. */
 #ifndef PETRA_EXEC_PROBE_SOURCE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The versions of one stage's weights that the rank with the probe has. The owner of the stage counts them by the same
  * rule, without the weights, and sends none twice. A version is let go when an update has made another one the latest, but
  * for the one that the last F of a probed microbatch read, which the next may read again. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The eyes of a probe at the stages of one process: for microbatches of probed windows it sends what the probe, which may be
  * in another process, needs of them (exec/probe_parcel.h) at the moment when it happens, and of the weights each version that
  * a reference needs, once. Between windows nothing is sent. The probe's end: exec/probe_replay.h. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The windows of a probe: update windows whose gradients are being gathered. */
 #include "exec/probe_private.h"
 

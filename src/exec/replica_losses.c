@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "exec/replica_losses.h"
 
 #include "base/log.h"

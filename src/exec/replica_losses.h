@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The losses of replicas as those of one run: each replica's last stage tells of its part of a microbatch, and when all have told,
  * the observers behind are told once: the mean of the losses, summed in double in the order of replicas (all have as many images),
  * and the sums of what was counted. Evaluations are replica 0's, and told after all losses that it told before them. */

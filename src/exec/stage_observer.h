@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An observer of real stages is told what a worker does to tensors, as it does it. It may read the stages and changes
  * nothing of the training: results are bit-identical. Training log and probe are such observers; lists are as those of
  * exec/observer.h. */

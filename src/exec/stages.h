@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The stages of a network, of which one process has all, or some beside other processes. What walks over stages (worker,
  * evaluation, probe, checkpoint) walks over those that are here. */
 #ifndef PETRA_EXEC_STAGES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Carries messages between stages. The worker computes what is sent and says for whom it is; where the receiver is, and
  * how a message gets there, is the transport's. transport_local: within this process, in
  * mailboxes; transport_ranks: between processes. */

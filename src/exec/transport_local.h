@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The transport within a process: a mailbox for each stage and channel. A message counts in the account of its receiver
  * (category messages) from the moment when it is posted. */
 #ifndef PETRA_EXEC_TRANSPORT_LOCAL_H

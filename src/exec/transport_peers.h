@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The part of transport_ranks that sends from device to device (backend/peers.h), where all ranks have such a backend.
  *
  * Every rank goes through the one schedule of all stages, so that the receiver knows when a message is sent: at that place

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The transport between the ranks of a run: what is for a stage that is here goes by the local transport, anything else by
  * a way of the carrier, as the logical tensors in the element type of the backend's activations (f32, or f64 with ref's
  * fp64), so that ranks need not have the same backend.

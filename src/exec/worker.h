@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A worker does the actions: worker_stage on real tensors, with the messages of its transport; sim's worker_cost by
  * counting. The executor tells it only what to do next, in an order in which every input is there. */
 #ifndef PETRA_EXEC_WORKER_H

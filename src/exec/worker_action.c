@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One action of worker_stage in three parts: what it takes, what it computes, what it gives. */
 #include "base/log.h"
 #include "exec/worker_stage_private.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Evaluations of worker_stage: an E takes a snapshot, the last stage's has all computed. */
 #include "base/mem.h"
 #include "exec/worker_stage_private.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The actions of a group side by side. What they share is done before and after, in the order of the group: they take
  * their inputs; then each chain (the actions of one stage) computes in some thread of the crew, its changes to references
  * and accounts going into journals; then action by action the journal is read out, messages are posted and observers

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The losses of training microbatches, which a device may have later than the action that computes them is over. */
 #include "base/log.h"
 #include "exec/worker_stage_private.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The worker that runs stages on real tensors: all stages of the network, or some beside workers with the others. It
  * reads the training data at stage 1 and the labels at the last stage, sends and takes messages by the transport, and
  * evaluates when every stage has reached the same E. It is given the actions of the stages that it has, and the E's of all. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of worker_stage, shared by its files: an action of real stages and its three parts. */
 #ifndef PETRA_EXEC_WORKER_STAGE_PRIVATE_H
 #define PETRA_EXEC_WORKER_STAGE_PRIVATE_H

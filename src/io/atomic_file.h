@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Files that are replaced whole or not at all: written under a temporary name beside, synced, renamed; and
  * what else the writers of this folder need of the file system. */
 #ifndef PETRA_IO_ATOMIC_FILE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint.h5 and its parts: an archive (base/archive.h) as an HDF5 file that is written whole: built in memory (a part:
  * on the disk, beside), synced, renamed, so that at its name there is always a whole one. Schema: docs/hdf5-schema.md. */
 #ifndef PETRA_IO_CHECKPOINT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parts of a checkpoint: their names, and those that no checkpoint needs any more. */
 #include "base/log.h"
 #include "base/mem.h"

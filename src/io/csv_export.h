@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every table of a run's log as a file of comma-separated values (RFC 4180, UTF-8, lines end in a line feed), one a group of
  * run.h5 and its dimensions: train_by_microbatch.csv. Which tables there are is what the file says (docs/hdf5-schema.md). */
 #ifndef PETRA_IO_CSV_EXPORT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What tables an HDF5 file of petra has, found by what its data sets say of themselves: DIMENSION_LABELS, units and names of their
  * last dimension's places. Private to src/io/csv_*. */
 #ifndef PETRA_IO_CSV_TABLE_H

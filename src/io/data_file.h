@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Writes a data set as an HDF5 file (docs/hdf5-schema.md, "Data sets"): laid out by HDF5 under a temporary
  * name, filled by plain writes at the places that HDF5 gave, synced, renamed. So a file that is there is
  * whole, and a full disk is an error of the operating system. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every file of this folder that uses HDF5 needs. Private to src/io. HDF5's identifiers (hid_t) appear
  * here as int64_t, so that its headers stay in .c files. */
 #ifndef PETRA_IO_HDF5_FILE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* HDF5 files that are built in memory and then written whole (atomic_file.h), so that a good file is never replaced by
  * half of one. Private to src/io; HDF5's identifiers (hid_t) appear here as int64_t. All but the last are to be called
  * between petra_hdf5_begin and petra_hdf5_end. */

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # src/io: the files that a run writes. HDF5's headers are included in these .c files only.
 libpetra_a_SOURCES += \
 	src/io/checkpoint.c src/io/checkpoint.h \

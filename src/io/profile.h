@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* profile.h5: how long the parts of each stage's work took on a device (docs/hdf5-schema.md). Written whole, as
  * weights.h5 is: built in memory, written aside, synced, renamed. */
 #ifndef PETRA_IO_PROFILE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* /link of profile.h5: what messages take between two ranks. Private to src/io. */
 #ifndef PETRA_IO_PROFILE_LINK_H
 #define PETRA_IO_PROFILE_LINK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How run.h5 stays readable.
  *
  * All columns and their indexes are created with the file, so that later writes only lengthen them. Rows are

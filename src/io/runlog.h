@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* run.h5: the log of a run. Schema: docs/hdf5-schema.md. Readable with h5py while the run goes on and after a
  * kill: earliest format, file locking off, flushed at least every 5 s. A failed write (full disk) is one
  * error line; the file is then abandoned as it is (H5dont_atexit: nothing more is written). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Creating run.h5, or going on with the one that a checkpoint holds. */
 #include "base/clock.h"
 #include "base/log.h"

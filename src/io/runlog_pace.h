@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* /pace of run.h5: how fast an executed run went, and what was predicted. Schema: docs/hdf5-schema.md. */
 #ifndef PETRA_IO_RUNLOG_PACE_H
 #define PETRA_IO_RUNLOG_PACE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the files runlog_*.c share. Private to src/io. */
 #ifndef PETRA_IO_RUNLOG_PRIVATE_H
 #define PETRA_IO_RUNLOG_PRIVATE_H

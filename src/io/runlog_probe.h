@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* /probe of run.h5: how far gradients are apart. Schema: docs/hdf5-schema.md. */
 #ifndef PETRA_IO_RUNLOG_PROBE_H
 #define PETRA_IO_RUNLOG_PROBE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reads run.h5, also while the run goes on: for the subcommands about runs and for tests. */
 #ifndef PETRA_IO_RUNLOG_READ_H
 #define PETRA_IO_RUNLOG_READ_H

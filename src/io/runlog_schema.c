@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "io/runlog_schema.h"
 
 #include <hdf5.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The columns of run.h5, once for the writer and the reader. Private to src/io; described in docs/hdf5-schema.md. */
 #ifndef PETRA_IO_RUNLOG_SCHEMA_H
 #define PETRA_IO_RUNLOG_SCHEMA_H

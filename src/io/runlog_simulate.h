@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a simulated run adds to run.h5: /simulate, and memory over time. Schema: docs/hdf5-schema.md. */
 #ifndef PETRA_IO_RUNLOG_SIMULATE_H
 #define PETRA_IO_RUNLOG_SIMULATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tables of run.h5: /model/stages and /ranks, written once, and /memory/peak_bytes and /memory/total_peak_bytes. */
 #include "base/log.h"
 #include "base/mem.h"

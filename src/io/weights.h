@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weights.h5: named tensors as data sets /parameters/SS/NAME in an HDF5 file that is written whole (built in memory by
  * the core driver, written aside, synced, renamed), so that a good file is never replaced by half of one. */
 #ifndef PETRA_IO_WEIGHTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "io/weights_compare.h"
 
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two files of weights, tensor by tensor and bit by bit. */
 #ifndef PETRA_IO_WEIGHTS_COMPARE_H
 #define PETRA_IO_WEIGHTS_COMPARE_H

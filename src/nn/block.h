@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A block of the network: forward, inversion, backward, evaluation. `parameters` are the block's tensors in the
  * order of petra_block_parameter, `statistics` in that of petra_block_statistic. Streams that come out are new
  * references and may be the same tensors as streams that go in (y2 = x1): tensors are never changed after they were

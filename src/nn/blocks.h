@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The kinds of blocks, one file each, and what they share: units. For src/nn alone. */
 #ifndef PETRA_NN_BLOCKS_H
 #define PETRA_NN_BLOCKS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* RevNet's downsampling block, not reversible: y1 = shortcut2(x2) + F(x1). The second stream is, in a basic block, the
  * output of F's first unit behind its ReLU; in a bottleneck, shortcut1(x1). */
 #include "backend/ops.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The graph of a block: what its backward pass needs, kept by a forward pass or an inversion. Source of the rules:
  * docs/semantics.md. All tensors are references of their own. */
 #ifndef PETRA_NN_GRAPH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The head: the streams side by side along channels, global average pool, fully connected layer, softmax
  * cross-entropy. */
 #include "backend/ops.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters that the network's output does not depend on. */
 #include "nn/blocks.h"
 #include "nn/model.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What blocks do, counted for a cost model. */
 #include "nn/blocks.h"
 

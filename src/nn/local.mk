@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # src/nn: networks as tables, their blocks, optimiser, learning rate, partition.
 libpetra_a_SOURCES += \
 	src/nn/block.c src/nn/block.h src/nn/blocks.h \

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Networks as tables: RevNet and ResNet, depths 18, 34, 50, any width, CIFAR or ImageNet stem. A model is a list of
  * blocks from the stem (number 1) to the head; a block is a list of units (convolution, batch norm, perhaps ReLU).
  * Nothing here holds tensors. Source: docs/semantics.md, "Networks". */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The optimiser: SGD with momentum, weight decay that leaves out batch-norm parameters and biases; its learning rate. */
 #ifndef PETRA_NN_OPTIM_H
 #define PETRA_NN_OPTIM_H

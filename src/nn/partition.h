@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which blocks each stage holds: one block a stage, an explicit list, or balanced by FLOPs. */
 #ifndef PETRA_NN_PARTITION_H
 #define PETRA_NN_PARTITION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ResNet's block (torchvision's v1.5): y = ReLU(F(x) + s(x)), where s is the identity or a 1x1 convolution and batch
  * norm, and the last unit of F has its ReLU behind the sum. */
 #include "backend/ops.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The reversible block (Gomez et al. 2017, in the paper's form): y1 = x2 + F(x1), y2 = x1. */
 #include "backend/ops.h"
 #include "nn/blocks.h"

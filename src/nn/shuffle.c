@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The reversible block that halves the images, after i-RevNet (Jacobsen et al. 2018): with S = space to depth, which
  * makes four channels of the four pixels of every 2 x 2 square, y1 = S(x2) + F(x1), y2 = S(x1). The first
  * convolution of F has stride 2. S is a permutation, so that its inverse is its transpose. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The stem: convolution, batch norm, ReLU, (ImageNet) max-pool, (RevNet) split along channels into two streams. */
 #include "backend/ops.h"
 #include "nn/blocks.h"

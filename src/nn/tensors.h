@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tensors of a block as a set: parameters, their gradients or velocities, running statistics. */
 #ifndef PETRA_NN_TENSORS_H
 #define PETRA_NN_TENSORS_H

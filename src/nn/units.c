@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Units, and what kinds of blocks share that are made of them: passes, parameters, statistics. */
 #include "backend/ops.h"
 #include "nn/blocks.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Writes the actions of a run into /trace/actions of run.h5 as it goes. */
 #ifndef PETRA_RUN_ACTION_LOG_H
 #define PETRA_RUN_ACTION_LOG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The actions of an executed run, which its ranks recorded, in the files of rank 0. */
 #ifndef PETRA_RUN_ACTIONS_GATHER_H
 #define PETRA_RUN_ACTIONS_GATHER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* run.keep: best. The weights of the evaluation with the highest top-1 accuracy, the first of equals: in best.h5 of the run's
  * folder while the run goes on, in weights.h5 when it is complete. An observer of real stages, all of which are here. */
 #ifndef PETRA_RUN_BEST_H

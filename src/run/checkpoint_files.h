@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The files of a checkpoint in the folder of a run: checkpoint.h5, which is written last and names the parts that it needs by
  * their digests; in checkpoint/ a part for every stage (of every replica), which the process that has the stage writes, and one for the probes. So a
  * checkpoint is whole or is none, whatever happens while it is written, and no process holds the state of another one. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is in a checkpoint: one walk over the state of a run, which writes it or reads it back. */
 #ifndef PETRA_RUN_CHECKPOINT_STATE_H
 #define PETRA_RUN_CHECKPOINT_STATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Checkpoints of a training run: an observer writes them; a run that goes on from one has its state read here, and a
  * worker that goes through its schedule again. */
 #ifndef PETRA_RUN_CHECKPOINTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From a plan to the modelled cluster: the virtual executor's costs, links and jitter. Training and simulation share it, so
  * that equal costs give equal traces. */
 #ifndef PETRA_RUN_CLUSTER_H

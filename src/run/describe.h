@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a config asks for in a few words, as petra train, simulate and inspect say it; no line ends are printed. */
 #ifndef PETRA_RUN_DESCRIBE_H
 #define PETRA_RUN_DESCRIBE_H

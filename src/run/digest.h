@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the ranks of an executed run have to have alike: program, backend, data, files that they read, the whole config. */
 #ifndef PETRA_RUN_DIGEST_H
 #define PETRA_RUN_DIGEST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a run will take, before it begins: wall time by a profile, memory and disk by counting. Each is printed with where it
  * comes from, or is not given. */
 #ifndef PETRA_RUN_ESTIMATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The part of a run that is there only where the run is executed by several processes (run.mode: execute): which stages
  * are here, messages between the ranks, and what the other ranks have for the log and the files of rank 0. */
 #ifndef PETRA_RUN_EXECUTION_H

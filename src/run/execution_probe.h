@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Probes of an executed run: the one probe is at rank 0; a tap at every rank sends it what it needs of the rank's stages. */
 #ifndef PETRA_RUN_EXECUTION_PROBE_H
 #define PETRA_RUN_EXECUTION_PROBE_H

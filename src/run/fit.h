@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fits numbers of a config to measured times: what its simulations have to assume so that they take what was measured. */
 #ifndef PETRA_RUN_FIT_H
 #define PETRA_RUN_FIT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A fit, and what it is given: measurements from a file, and the keys to be varied. */
 #ifndef PETRA_RUN_FIT_READ_H
 #define PETRA_RUN_FIT_READ_H

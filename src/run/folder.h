@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The folder of a run: its lock, config.yaml, and what of run.h5 is the same for every run. */
 #ifndef PETRA_RUN_FOLDER_H
 #define PETRA_RUN_FOLDER_H

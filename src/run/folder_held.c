@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a folder holds already of an earlier run, and what becomes of it. */
 #include "run/folder.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a run of a plan holds in memory, as plain numbers for the ledger over time (sim/observer_memory.h).
  * Three accountings:
  *  - measured: what the accounts of an emulation count, to the byte: one microbatch goes up and down through

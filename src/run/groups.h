@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How the compute threads are divided: device.groups groups of them, each of which does an action of its own. */
 #ifndef PETRA_RUN_GROUPS_H
 #define PETRA_RUN_GROUPS_H

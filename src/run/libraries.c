@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The one file that includes the libraries' headers for their versions' sake. */
 #include "run/libraries.h"
 

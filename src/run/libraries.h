@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names and versions of the libraries, for `petra info` and the log. */
 #ifndef PETRA_RUN_LIBRARIES_H
 #define PETRA_RUN_LIBRARIES_H

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # src/run: one assembly of a run from a config: plan, network on a backend, run; what records it.
 libpetra_a_SOURCES += \
 	src/run/action_log.c src/run/action_log.h \

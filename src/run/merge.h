@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The actions that several processes did, as one order: each process's in its own order, every pass behind the one whose
  * message it took, and otherwise by the time of the start. The clocks of hosts differ; an order by them alone might have a
  * message taken before it was sent. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The network of a plan on a backend: its stages with their weights. */
 #ifndef PETRA_RUN_NETWORK_H
 #define PETRA_RUN_NETWORK_H

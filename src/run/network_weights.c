@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The stages' parameters and statistics as the named tensors of a weights file. Those of stages that are elsewhere have no
  * tensor. */
 #include "backend/ops.h"

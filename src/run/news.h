@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the last stage of an executed run has to tell, on its way to the log of rank 0: losses and evaluations. */
 #ifndef PETRA_RUN_NEWS_H
 #define PETRA_RUN_NEWS_H

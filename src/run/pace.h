@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How fast an executed run went, beside what petra simulate says of the same plan on the same ranks: /pace of run.h5. */
 #ifndef PETRA_RUN_PACE_H
 #define PETRA_RUN_PACE_H

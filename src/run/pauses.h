@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* For tests: a worker that sleeps for a random time before every action, so that the ranks of an executed run come and go in
  * other orders. */
 #ifndef PETRA_RUN_PAUSES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "run/pipeline.h"
 
 #include "exec/transport_local.h"

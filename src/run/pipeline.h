@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One pipeline: the stages of a network that are here with what feeds them, carries their messages and does their actions. A
  * process has one, or in an emulated run with cluster.replicas as many as there are replicas. */
 #ifndef PETRA_RUN_PIPELINE_H

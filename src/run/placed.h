@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a schedule takes on ranks that have several stages each. A rank is one device with one engine, and does its actions in
  * the order in which all ranks of an executed run go through the schedule (run/worker_ranks.h): that of the virtual executor
  * over all stages, whatever their times. It waits for messages alone; a message between its own stages takes no time, one for

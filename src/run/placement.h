@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which rank of an executed run has which stages. */
 #ifndef PETRA_RUN_PLACEMENT_H
 #define PETRA_RUN_PLACEMENT_H

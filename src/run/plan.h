@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a config asks for, before anything is computed: network, partition, method, order of the actions, options of the
  * program. A plan is made in up to three steps (init; read_order; program) and is read only from then on. It has no
  * backend: run/network.h puts it on one. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* method.schedule: a file's order instead of the program of the method, which keeps its weights and its costs. */
 #include "base/log.h"
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The cost model `profile`: costs from a file of `petra profile`, which must be one of this network. */
 #include "base/log.h"
 #include "run/plan.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The options of the program, from a config. */
 #include "data/shapes.h"
 #include "run/plan.h"

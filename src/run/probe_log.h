@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The rows of a run's probes in run.h5. */
 #ifndef PETRA_RUN_PROBE_LOG_H
 #define PETRA_RUN_PROBE_LOG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Measures what the stages of a plan cost on its backend. */
 #ifndef PETRA_RUN_PROFILE_H
 #define PETRA_RUN_PROFILE_H

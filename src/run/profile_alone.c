@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra profile: what the stages take on one rank while the others wait, as they do in a run whose ranks are not all busy. */
 #include "base/mem.h"
 #include "run/profile.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra profile: what a rank takes to make messages of tensors, and tensors of messages. */
 #ifndef PETRA_RUN_PROFILE_COPIES_H
 #define PETRA_RUN_PROFILE_COPIES_H

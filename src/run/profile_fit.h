@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The cost model `kernels` fitted to a profile. */
 #ifndef PETRA_RUN_PROFILE_FIT_H
 #define PETRA_RUN_PROFILE_FIT_H

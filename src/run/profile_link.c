@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra profile: what messages take between two ranks, as they go in a run: by the carrier. */
 #include "backend/ops.h"
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra profile: the measurement. */
 #include "backend/ops.h"
 #include "base/clock.h"

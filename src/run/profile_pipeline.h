@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* petra profile: a set of stages that microbatches go through, and what each of them took in the last tick. */
 #ifndef PETRA_RUN_PROFILE_PIPELINE_H
 #define PETRA_RUN_PROFILE_PIPELINE_H

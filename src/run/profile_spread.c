@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which of the times of a profile are unsure. */
 #include "run/profile.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How messages go between the ranks of a run: through the hosts, by the carrier, or from device to device. */
 #ifndef PETRA_RUN_RANK_LINKS_H
 #define PETRA_RUN_RANK_LINKS_H

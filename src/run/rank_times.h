@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How fast an executed run went, by the wall clock: each rank adds up its own actions, and rank 0 gets the sum of all. */
 #ifndef PETRA_RUN_RANK_TIMES_H
 #define PETRA_RUN_RANK_TIMES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The ranks of an executed run (run.mode: execute): which process this is, and what all of them agree on before and after
  * the training. Rank 0 speaks for all: what another rank has to say of a failure goes there, and is one line. */
 #ifndef PETRA_RUN_RANKS_H

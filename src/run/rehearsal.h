@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A rehearsal: run.mode: execute with cluster.stages in place of a model. The processes of mpirun go through the schedule and
  * send each other messages as in a training run, and sleep where that would compute (run/worker_sleep.h). Opened, run to its
  * end, closed; all ranks come to each. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The worker of a rank that has replicas in other ranks (cluster.replicas): it stands before that of the stages, and sees to it
  * that an update takes the mean over the replicas, with the bits of exec/worker_replicas.h.
  *

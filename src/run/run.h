@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A training run: data, network, worker, executor and all that records it, from a config. Opened, run to its end, closed:
  * the command line, tests and benches alike make runs here. */
 #ifndef PETRA_RUN_RUN_H

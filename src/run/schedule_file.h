@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Files with a schedule: told from configs by what they hold, read, checked. The log of a run (run.h5) that recorded
  * its actions is one too: the order in which each stage did them. */
 #ifndef PETRA_RUN_SCHEDULE_FILE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A simulated run: a method on the modelled cluster, no tensor touched. Opened, run to its end, closed. */
 #ifndef PETRA_RUN_SIMULATION_H
 #define PETRA_RUN_SIMULATION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Writes a trace for Chrome's or Perfetto's viewer (io/trace.h) as a run goes: actions, messages, memory. */
 #ifndef PETRA_RUN_TRACE_OBSERVER_H
 #define PETRA_RUN_TRACE_OBSERVER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a training run tells: rows of run.h5, a line per epoch, progress. An observer of the worker. */
 #ifndef PETRA_RUN_TRAINING_LOG_H
 #define PETRA_RUN_TRAINING_LOG_H

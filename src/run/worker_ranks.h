@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The worker of a rank: it is given the actions of all stages, in the one order that the schedule gives them under the
  * virtual clock, the same on every rank. Those of the stages that are here are done by the worker of the stages, which waits
  * for the messages of other ranks; the others are counted. So the order, and what depends on it (evaluations, the end), is the

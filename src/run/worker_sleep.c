@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* clock_nanosleep */
 #include "run/worker_sleep.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The worker of a rank in a rehearsal: nothing is computed, every action lasts as long as the virtual clock says, and messages
  * of the size that the costs say go to other ranks by the carrier. A rank has several devices of the schedule at once, each
  * with one engine: an action begins when its device is free and its message has come, whatever the rank's other devices do,

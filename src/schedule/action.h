@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An action: what one stage does with one microbatch. Printed and parsed as "2F0": stage from 1, kind, microbatch
  * from 0. */
 #ifndef PETRA_SCHEDULE_ACTION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Program `arrival`, which has no order: what a stage and the source of microbatches make of what has come, whoever keeps the
  * time. A stage takes the message that came first, B before F where both came at one moment; U follows every k of its B, E the B
  * that ends an epoch to be evaluated, and nothing else of the stage comes before them. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whether a schedule can run: its orders are followed without time. */
 #include "schedule/schedule.h"
 

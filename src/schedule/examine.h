@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a schedule that passed petra_schedule_check asks of those who run it. */
 #ifndef PETRA_SCHEDULE_EXAMINE_H
 #define PETRA_SCHEDULE_EXAMINE_H

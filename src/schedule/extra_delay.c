@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* method.extra_delay: delay as a variable of its own, apart from the number of stages. */
 #include "schedule/method.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # src/schedule: actions, programs (one file each), methods.
 libpetra_a_SOURCES += \
 	src/schedule/action.c src/schedule/action.h \

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A program: for every stage, the order of its actions. It knows no durations: when an action runs is the executor's
  * matter. An action waits for its messages, its engine and, on its own stage, for what these rules say:
  *  - F and B wait for the last U before them in program order; U waits for all F and B before it; E for everything before it;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 1f1b: stage j runs J - j microbatches ahead, then F and B take turns, so that it keeps no more than J - j +
  * 1 of them; a flush every k. */
 #include "schedule/program_order.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 1f1b-async: as 1f1b, but the pipeline never comes to rest: stage j updates after every k of its own B
  * (PipeDream). Its F runs J - j microbatches (and extra_delay) ahead of B, which is the delay of its gradients. */
 #include "schedule/program_order.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* arrival: no order is fixed; the executor takes what has arrived (sim/executor_arrival.c). The rate is that of the
  * microbatch whose B triggers U. */
 #include "schedule/program.h"

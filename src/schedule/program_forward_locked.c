@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward-locked: round m is F(m) through all stages in order, then, side by side, B(m - (J - j)) at every stage j (with
  * extra_delay e_j B(m - (J - j) - e_j)), U when k backwards have been counted, and E where m ends an epoch to be evaluated
  * (decoupled delayed gradients: DDG, features replay). Nothing of a round starts before everything of the one before has

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpipe: all F of a flush, then all B, in the order of microbatches, so that gradients are summed in the
  * order of the other synchronous programs. */
 #include "schedule/program_order.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* interleaved: 1f1b with v chunks a device: stage s is on device (s - 1) mod D + 1. Microbatches go in groups
  * of D: a device takes a group through its first chunk, then the same group through its second, and so on
  * (Narayanan et al., "Efficient large-scale language model training on GPU clusters"). The microbatches of a

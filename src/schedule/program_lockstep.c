@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lockstep: every stage at once. At its local tick s stage j does F(s), B(s - tau_j) with tau_j = 2 (J - j), and U
  * when k backwards have been counted (Algorithm 1 of the paper). Local tick s of stage j is global tick s + j - 1.
  * The last stage's F, loss and B are one action, named B; a split head does F(s) and B(s - 1) instead, which makes

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What programs have in common: orders in slots, and in flushes, after which a stage comes to rest. */
 #ifndef PETRA_SCHEDULE_PROGRAM_ORDER_H
 #define PETRA_SCHEDULE_PROGRAM_ORDER_H

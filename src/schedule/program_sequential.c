@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sequential: one microbatch at a time through all stages and back, an update every k microbatches: backpropagation.
  * The last stage's F, loss and B are one action, named B. */
 #include "schedule/program_order.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zb-h1: 1f1b with the weight gradient split from B. Stage j's W comes j - 1 microbatches behind its B, so
  * that every stage keeps up to J microbatches and W fills the time in which 1f1b waits (Qi et al., "Zero
  * bubble pipeline parallelism"). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A schedule as data: for every device the list of its actions, written out. As text one line a device,
  *
  *   # two devices, two microbatches

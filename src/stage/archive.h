@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* All that a stage holds, in a checkpoint: weights and statistics as /parameters/SS/NAME, and under a group of its
  * own momentum, gradients counted so far, older weights, what is kept of microbatches in flight, the peaks of its
  * account. */

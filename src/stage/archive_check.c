@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a stage that is read from a checkpoint may hold. What the rule keeps of a microbatch, and in which shapes, is not
  * written down again: a stage of the same options on the dry backend keeps one of an image. */
 #include "stage/archive_private.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What reading a stage from a checkpoint compares with. Private to src/stage. */
 #ifndef PETRA_STAGE_ARCHIVE_PRIVATE_H
 #define PETRA_STAGE_ARCHIVE_PRIVATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* B of a stage: for every block from the last to the first, get its graph (kept, computed again, or built while the
  * input is reconstructed), then gradients; the fused action of the stage that has the head; and W. */
 #include "backend/ops.h"

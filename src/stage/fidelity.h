@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How far gradients are apart: the measures of docs/semantics.md, "Gradient fidelity", over pairs of the three
  * gradients of a probe. */
 #ifndef PETRA_STAGE_FIDELITY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* F of a stage. */
 #include "stage/stage_private.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # src/stage: one stage of Algorithm 1.
 libpetra_a_SOURCES += \
 	src/stage/archive.c src/stage/archive.h src/stage/archive_check.c src/stage/archive_private.h \

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "stage/mitigation.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a stage keeps of the microbatches between their forward and the end of their backward, by microbatch number. */
 #ifndef PETRA_STAGE_RECORD_H
 #define PETRA_STAGE_RECORD_H

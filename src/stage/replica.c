@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "stage/replica.h"
 
 #include "stage/stage_private.h"

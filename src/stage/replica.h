@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a stage shares with its replicas: those of one stage that train on different parts of every microbatch. Rules:
  * docs/semantics.md, Replicas. */
 #ifndef PETRA_STAGE_REPLICA_H

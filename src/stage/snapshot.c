@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A stage's weights and statistics at one moment, and the evaluation with them. */
 #include "backend/ops.h"
 #include "base/mem.h"

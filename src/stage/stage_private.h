@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of a stage, shared by the files of src/stage. */
 #ifndef PETRA_STAGE_STAGE_PRIVATE_H
 #define PETRA_STAGE_STAGE_PRIVATE_H

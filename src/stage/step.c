@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The optimiser step of a stage with what its mitigation makes of it (mitigation.h), from existing operations. */
 #include "backend/ops.h"
 #include "stage/stage_private.h"

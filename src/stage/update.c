@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* U of a stage, and which version of its weights every pass reads. */
 #include "base/log.h"
 #include "stage/stage_private.h"

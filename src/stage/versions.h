@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Older versions of a stage's weights, kept as long as somebody holds them: microbatches in flight whose backward
  * will read the weights of their forward, the double buffer, forward's own copy. Version v is the weights after v
  * updates. The latest version lives in the stage itself; it is copied when an update is about to change it and

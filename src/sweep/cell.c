@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the folder of a cell holds. A cell of petra train is complete if its run.h5 says so, a cell of petra
  * simulate if its simulate.json is there; either holds the config that it was run with, so that neither can
  * pass for another's. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One run of one cell: a process of this same program. Nothing that happens to it reaches the sweep but its end. */
 #define _GNU_SOURCE /* sched_setaffinity */
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where a sweep goes: a folder of its own, never that of a run. */
 #include "base/log.h"
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # src/sweep: the cells of a grid, each a run in a process of its own.
 libpetra_a_SOURCES += \
 	src/sweep/cell.c \

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The configs of the cells, checked before any cell runs. */
 #include "base/log.h"
 #include "base/mem.h"

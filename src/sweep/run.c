@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The open cells, some at once. Signals are taken one at a time where they are waited for, so that nothing is
  * done in a handler. */
 #include "base/clock.h"

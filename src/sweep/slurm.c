@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The sweep as a Slurm array job: one task a cell. */
 #define _GNU_SOURCE /* getcwd with a buffer of its own */
 #include "base/log.h"

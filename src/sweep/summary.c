@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the sweep found: over the seeds of each combination the mean and its 95 % interval, and every cell; as JSON, for
  * spreadsheets, and for people. */
 #include "base/interval.h"

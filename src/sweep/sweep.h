@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of `petra sweep` share: the cells of a grid, each a run of its own in DIR/CELL. */
 #ifndef PETRA_SWEEP_SWEEP_H
 #define PETRA_SWEEP_SWEEP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Moves messages between the ranks of a run while they compute. A way is one direction of one boundary, from one rank to
  * another; what is sent on it arrives in order. Both ends know how far the receiver is: every message that it has done
  * with is acknowledged, and a sender waits before it runs further ahead than it may, so that memory at the receiver is

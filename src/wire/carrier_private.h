@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of the carrier, shared by carrier.c (ranks, the thread, waiting) and way.c (messages). */
 #ifndef PETRA_WIRE_CARRIER_PRIVATE_H
 #define PETRA_WIRE_CARRIER_PRIVATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ways: messages in order, and how far their receivers are. */
 #include "base/clock.h"
 #include "base/log.h"

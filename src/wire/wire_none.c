@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* In place of wire_mpi.c where petra is built without MPI. */
 #include "base/log.h"
 #include "wire/wire.h"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wrong command lines, configs, data and weights: one line, the right exit status, and nothing is spoilt."""
 
 import os

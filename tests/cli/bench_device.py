@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench_device at a small size: the lines that a table is made of, on cpu and over the fake run time of CUDA; and the same
 tick in PyTorch, where there is one."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`make bundle-dir`: the folder alone, moved elsewhere and with an empty environment, informs and trains; every library that it
 loads is its own or the C library's. CUDA's libraries, a gigabyte, are left out here (BUNDLE_CUDA=no) and found where they are."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The console blocks of a Markdown page: read, run and compared. `python3 tests/cli/console.py --update PETRA PAGE...` writes
 what the commands print into the pages (`make regen-docs`, `make regen-tutorial`).
 

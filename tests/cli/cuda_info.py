@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `petra info` tells of CUDA: a build without it says so; one with it names its libraries, and its devices or why there
 are none. What the build is, config.h tells."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that were changed: bytes flipped, swapped or cut in every kind of file that petra reads, values changed inside
 checkpoints. Each run ends by itself, in little time and memory, and what it refuses it refuses with one line.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """petra data, and data sets in HDF5: what petra writes and what others write, whole and wrong; ImageNet-32's batches."""
 
 import os

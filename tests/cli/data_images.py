@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Folders of JPEG images: what becomes of each sort, against another implementation; wrong files; training from them."""
 
 import os

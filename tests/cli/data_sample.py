@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real photographs, where a checkout of the project has them beside it (../shared/data/imagenet-sample.tar): all are read,
 and a network is trained on them."""
 

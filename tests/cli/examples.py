@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every command in the EXAMPLES of the manual runs, on a small network and few images."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """run.mode: execute: the same training on several processes, with the bits of the one process that emulates it."""
 
 import contextlib

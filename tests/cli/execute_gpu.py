@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """run.mode: execute with a GPU a process, over stand-ins of CUDA and NCCL: messages from device to device give the bits of the one
 process that emulates, and whatever hangs or fails ends with one line. tests/petra_fake is petra with the stand-ins."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """petra simulate --fit: known numbers are found again from the times that they give; wrong input."""
 
 from program import ProgramTest, main

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """scripts/get_data: CIFAR from a copy of its archive that is made here; what is there, what is damaged, what cannot be fetched."""
 
 import hashlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cluster.host: closed forms, and an event loop written apart from petra's."""
 
 import heapq

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests with JPEG files share: a Python that can make them, a folder of all sorts of them."""
 
 import io

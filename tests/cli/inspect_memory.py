@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """petra inspect --memory: the analytic memory of a config, as text and as JSON."""
 
 import os

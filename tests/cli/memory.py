@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a training really takes of the host's memory, beside what its accounts say, and that it does not grow."""
 
 import os

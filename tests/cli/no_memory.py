@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory that runs out: one allocation that fails, wherever it is, and limits of every size. One line, exit status 1, no
 crash, no hang.
 

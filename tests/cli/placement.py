@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cluster.placement in petra simulate: ranks of several stages, held against a replay of the order written again here; a profile
 whose link was measured."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """device.precision: bf16 on the cpu backend: what it keeps of fp32, the memory that is counted, and the refusal where the processor has
 no bf16."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Probes as they stand in run.h5: the schema of docs/hdf5-schema.md, figures that follow from the logged gradients, and weights
 that are the same with and without them."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """petra profile: what it writes, what the cost model `profile` makes of it, and profiles that are refused."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of the program share: a folder of their own, running ./petra, and small data sets."""
 
 import json

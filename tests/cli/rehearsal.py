@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """On several processes: rehearsals (cluster.stages with run.mode: execute), profiles with the link, what was predicted. No
 figure of time is judged but that sleeping takes as long as it has to."""
 

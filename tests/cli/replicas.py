@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cluster.replicas: pipelines on different parts of every microbatch, emulated, executed and simulated."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """petra report: what is on the page, and, where Chromium is, that a browser draws all of it."""
 
 import importlib.util

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same config and seed give the same bits, whatever loads the images; another seed gives others."""
 
 import h5py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """petra train --resume: killed at any moment, a run ends where the undisturbed one does, bit for bit."""
 
 import os

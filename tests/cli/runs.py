@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """petra list, compare and export, and the reader of analysis/petra_runs.py, on the same few runs."""
 
 import csv

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """method.schedule: the order of a file runs like a built-in one, or is refused with one line."""
 
 import os

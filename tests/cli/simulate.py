@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """petra simulate: closed forms, the trace that a training run gives as well, and wrong input."""
 
 import collections

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What petra simulate leaves behind: memory that is what a training run's allocator holds, run.h5, the critical path."""
 
 import h5py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """petra sweep: cells and their names, what is run again and what is not, kills, the figures of the summary, bad grids."""
 
 import csv

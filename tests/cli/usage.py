@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the subcommands do and print when all is well."""
 
 import os

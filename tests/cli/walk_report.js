@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // For tests: goes through every choice of every control of a report, and tells how many views there were and how many were drawn empty.
 (async () => {
   const wait = ms => new Promise(done => setTimeout(done, ms));

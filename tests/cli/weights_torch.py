@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """analysis/weights_pytorch.py and model.new_head: weights to a state_dict and back, what is refused, fine-tuning with another head; the
 logits of petra and of PyTorch, with the Python of PETRA_TEST_TORCH_PYTHON, which has torch, numpy and h5py."""
 

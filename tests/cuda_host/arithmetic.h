@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The arithmetic of the device's libraries, for their stand-ins. */
 #ifndef PETRA_TESTS_CUDA_HOST_ARITHMETIC_H
 #define PETRA_TESTS_CUDA_HOST_ARITHMETIC_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Captures: what is called on a capturing stream becomes a node of a graph. */
 #include "cuda_host/runtime.h"
 

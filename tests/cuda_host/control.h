@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A fake of CUDA's runtime for tests, and how a test steers it.
  *
  * What is queued on a stream runs only when a synchronisation needs it, in a random order among the streams whose next

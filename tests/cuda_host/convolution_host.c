@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions on the host: sums in double, rounded once. Plans are kept by shape as the real ones are. */
 #include "backend/cuda/convolution.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The part of CUDA's runtime API that petra's host code calls, for machines without CUDA: the names, types and
  * signatures of CUDA 13, implemented by the fake runtime beside this header. What the fake promises and what it does
  * not: control.h. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the fake cuDNN checks when a descriptor is finalized. */
 #include "cuda_host/cudnn_fake.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A fake of the functions of cuDNN that src/backend/cuda/plan*.c call, over the fake runtime (control.h), and how a test steers
  * it. Compiled against cuDNN's own headers, so where configure found them.
  *

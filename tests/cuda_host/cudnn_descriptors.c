@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fake cuDNN's descriptors: a table of what each type takes, and the store. */
 #include "cuda_host/cudnn_fake.h"
 

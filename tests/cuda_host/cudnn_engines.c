@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fake cuDNN's engines: what heuristics and engines answer. */
 #include "cuda_host/cudnn_fake.h"
 

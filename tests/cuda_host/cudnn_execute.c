@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fake cuDNN's handles and runs. */
 #include "cuda_host/arithmetic.h"
 #include "cuda_host/cudnn_fake.h"

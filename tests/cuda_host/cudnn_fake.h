@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of the fake cuDNN: what its files offer each other. All under the runtime's lock. */
 #ifndef PETRA_TESTS_CUDA_HOST_CUDNN_FAKE_H
 #define PETRA_TESTS_CUDA_HOST_CUDNN_FAKE_H

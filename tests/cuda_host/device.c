@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks and threads on the host: see device.h. */
 #undef _FORTIFY_SOURCE /* its longjmp takes a jump to another stack for an error */
 #include "cuda_host/device.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* src/backend/cuda/device.h for the host: a launch builds a closure, hands it to petra_cuda_host_launch, and who has
  * that function runs it, at once or later, with petra_cuda_host_run.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Events. A record makes a moment; who waits, waits for the moment of the last record before the call. */
 #include "cuda_host/runtime.h"
 

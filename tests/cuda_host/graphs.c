@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs that were captured: instances, and launches, whose nodes run in a random topological order. */
 #include "cuda_host/runtime.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* All kernels of src/backend/cuda, compiled as C for the host. */
 #define PETRA_CUDA_HOST
 #include "backend/cuda/device.h"

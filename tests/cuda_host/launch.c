@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernel launches: closures of device.h, queued on the fake runtime's streams. */
 #include <cuda_host/device.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* In place of the device's error.c, where that is not linked. */
 #define PETRA_CUDA_HOST
 #include "backend/cuda/device.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products on the host: sums in double, rounded once. */
 #include "backend/cuda/matrix.h"
 

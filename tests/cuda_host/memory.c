@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device and pinned memory with guard zones; copies and fills. */
 #include "cuda_host/runtime.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* In place of the MPI library's own: whether it reads the memory of devices. It can where these are stand-ins, whose memory is
  * the host's; it says so with the environment variable PETRA_MPI_HOST_CUDA. */
 #include <stdlib.h>

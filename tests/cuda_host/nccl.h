@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The part of NCCL's API that src/backend/cuda/peers.c calls: names, types and signatures of NCCL 2.28, implemented by
  * nccl_host.c. What the fake promises and what it does not: nccl_control.h. */
 #ifndef PETRA_TESTS_CUDA_HOST_NCCL_H

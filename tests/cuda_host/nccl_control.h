@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A fake of NCCL for tests, between processes of one host or within one, over the fake of CUDA's runtime beside it.
  *
  * - A send on a stream is done only when the matching receive has come to be the next operation of its own stream, and a receive

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fake NCCL: a socket a communicator, and operations that move over it when they are next on their stream. */
 #define _GNU_SOURCE /* accept4, SOCK_NONBLOCK */
 #include "cuda_host/nccl_control.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fake runtime's state, devices, errors and test control. */
 #include "cuda_host/runtime.h"
 

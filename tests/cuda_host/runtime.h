@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of the fake runtime: its state and what its files offer each other. All under one lock (host_enter). */
 #ifndef PETRA_TESTS_CUDA_HOST_RUNTIME_H
 #define PETRA_TESTS_CUDA_HOST_RUNTIME_H

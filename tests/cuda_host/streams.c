@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streams: queues of operations, and the order in which they run. */
 #include "cuda_host/runtime.h"
 

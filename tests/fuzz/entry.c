@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* libFuzzer's entry, for the function that PETRA_FUZZ_ENTRY names. */
 #include "fuzz.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The entry functions of the fuzzers: each takes any bytes, and aborts where the program breaks a promise. Run by
  * libFuzzer (make fuzz) and, over the files of corpus/, by tests/test_fuzz_corpus. */
 #ifndef PETRA_TESTS_FUZZ_H

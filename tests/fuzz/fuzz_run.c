@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fuzz_run.h"
 #include "fuzz.h"
 #include "sink.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A checked schedule on the virtual executor. */
 #ifndef PETRA_TESTS_FUZZ_RUN_H
 #define PETRA_TESTS_FUZZ_RUN_H

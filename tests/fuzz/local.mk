@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Fuzzers of what reads a schedule or a config. `make check` runs the corpus; `make fuzz` searches on from it with clang's
 # libFuzzer, FUZZ_SECONDS each; `make fuzz-corpus` minimises what was found. See tests/fuzz/README.md.
 check_PROGRAMS += tests/test_fuzz_corpus

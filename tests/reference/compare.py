@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares two files of weights by how far training moved: per tensor ||a - b|| / ||a - init||.
 
     compare.py A.h5 B.h5 INIT.h5 [--tolerance T] [--rounding R] [--all]

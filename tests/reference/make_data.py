@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes a CIFAR-10 binary file of generated records: class-dependent waves plus noise, integer arithmetic alone.
 tests/golden_data.c writes the same bytes.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes the golden files of training runs: tests/golden/init-*.h5 (initial weights) and one file a run with its final weights
 (/parameters), its losses (/losses/microbatch, /losses/loss) and, as attributes, everything that says how it was made.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes tests/golden/probe-revnet18.txt: how far the gradients of a delayed method are from the two exact ones, per tensor.
 
     make_probes.py GOLDEN_FOLDER

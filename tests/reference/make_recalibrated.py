@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes tests/golden/recalibrated.txt: evaluations of trained weights with their running statistics and with statistics that are estimated
 anew from training batches.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The training methods, with one block a stage. Weights are never changed in place: an update makes new tensors, so that
 keeping a version of the weights is keeping a dictionary.
 

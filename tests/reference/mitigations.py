@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Holds petra's mitigations of delay against the reference over whole runs: mitigations.py PETRA.
 
 Every mitigation is written here from its equation (docs/semantics.md), on top of methods.py, and both programs train a small

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RevNet and ResNet of depth 18, 34 and 50 as lists of blocks (stem, residual blocks, head), written as pure functions.
 
 A block knows the names and shapes of its tensors and computes its outputs from a dictionary of tensors and its input

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Random pipelines with links, simulated twice: by petra (tests/pipeline_case) and by SimPy, an established discrete-event
 simulator. Their makespans must agree to 1 ns per action and message on the critical path. Exit status 77: no SimPy.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains a network by one method, without augmentation or shuffling, at a constant rate, and writes the final weights.
 See README.md."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks of the reference itself: counts that the semantics states, identities between methods, and a plain training loop
 over torch.nn modules, written apart from nets.py and methods.py. Prints one line a check; exit code 1 if any fails."""
 

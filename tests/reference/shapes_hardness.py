@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How hard is the generated set `shapes`?   shapes_hardness.py DUMP_SHAPES [--sheet FILE.png]
 
 DUMP_SHAPES is the built tests/dump_shapes. Trains a softmax classifier on pixels and a small convolutional network

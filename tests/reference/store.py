@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files: CIFAR-10 binary records in, weights (HDF5, /parameters/SS/NAME) in and out, and initial weights."""
 
 import h5py

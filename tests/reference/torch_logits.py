@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch_logits.py ANALYSIS MODEL.pt DUMP LOGITS: the logits of the module that a state_dict is of, on the images of a dump of
 tests/dump_logits. For tests/cli/weights_torch.py; run by a Python that has PyTorch."""
 

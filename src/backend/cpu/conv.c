@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions: those of oneDNN (onednn.h), made once per operation, shape and geometry and kept in the handle. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/onednn.h"

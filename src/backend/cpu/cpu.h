@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of the `cpu` backend: layouts, the handle and what its files offer each other.
  *
  * In fp32 activations are stored as (N, C / block, H, W, block): `block` channels lie side by side, the last block is

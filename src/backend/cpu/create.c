@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The `cpu` backend's handle and its table of operations. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/onednn.h"

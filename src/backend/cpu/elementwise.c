@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Element-wise operations, dot, split and concat, and the optimiser step. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels.h"

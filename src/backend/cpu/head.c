@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The head on plain row-major matrices: the fully connected layer by CBLAS, and the loss. */
 #include "config.h"
 

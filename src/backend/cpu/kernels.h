@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The inner loops of the element-wise and norm operations, over contiguous memory, each compiled for several
  * instruction sets. They hold no OpenMP region; their callers share out the work. */
 #ifndef PETRA_BACKEND_CPU_KERNELS_H

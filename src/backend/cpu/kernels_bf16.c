@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The kernels for elements in bf16. The compilers make of arrays of 16 bits what they like; vectors of 16 lanes say what is
  * meant. Only processors with AVX-512 run these (create.c); elsewhere they are plain code. */
 #include "backend/cpu/kernels.h"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # src/backend/cpu: the backend on oneDNN and CBLAS. oneDNN is included by onednn*.c alone, CBLAS by head.c.
 libpetra_a_SOURCES += \
 	src/backend/cpu/conv.c \

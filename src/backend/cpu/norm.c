@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Batch norm with its activation and join in one pass over memory.
  *
  * A block of channels is cut into pieces of about PIECE_PIXELS pixels, which stay in the first-level cache.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions of oneDNN 2 or 3: describe, make, run. onednn*.c alone include oneDNN. */
 #ifndef PETRA_BACKEND_CPU_ONEDNN_H
 #define PETRA_BACKEND_CPU_ONEDNN_H

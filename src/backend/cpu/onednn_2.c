@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cpu/onednn_version.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cpu/onednn_version.h"
 
 dnnl_status_t onednn_describe(const dnnl_dims_t dims, dnnl_data_type_t type, dnnl_format_tag_t tag,

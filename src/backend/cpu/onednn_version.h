@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What differs between oneDNN 2 and 3: onednn_2.c or onednn_3.c, as configure found it. Private to onednn*.c. */
 #ifndef PETRA_BACKEND_CPU_ONEDNN_VERSION_H
 #define PETRA_BACKEND_CPU_ONEDNN_VERSION_H

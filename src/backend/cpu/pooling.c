@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Max pooling and global average pooling over the blocked layout. */
 #include "backend/cpu/cpu.h"
 

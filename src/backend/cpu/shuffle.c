@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Space to depth and back, straight between the blocked layouts: two channels of a 2 x 2 square of the wide
  * tensor are eight lanes of one pixel of the deep one. */
 #include "backend/cpu/cpu.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Layouts, storage, and the way between host arrays and layouts. */
 #include "backend/cpu/cpu.h"
 

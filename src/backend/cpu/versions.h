@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How kernels are compiled for several instruction sets; for the files that hold them. */
 #ifndef PETRA_BACKEND_CPU_VERSIONS_H
 #define PETRA_BACKEND_CPU_VERSIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operations on feature maps that are no sums over channels: split, concatenation, shuffles, pools. */
 #include "backend/cuda/segment.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operations on elements, whatever they mean. */
 #include "backend/cuda/segment.h"
 #include "backend/cuda/transfer.h"

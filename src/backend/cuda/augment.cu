@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Images as bytes to normalised, augmented activations: numbers bit-identical to those of data/augment.c. */
 #include "backend/cuda/grid.h"
 

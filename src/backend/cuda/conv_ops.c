@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions: the plan of the shape; in bf16, inputs are rounded into the lane's scratch before it, and its
  * output, bf16 as well, is widened from there after it. */
 #include "backend/cuda/segment.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions by cuDNN's backend (graph) API: plans, made once for each shape and kept. plan.c, plan_graph.c and
  * plan_search.c alone include cuDNN's headers. */
 #ifndef PETRA_BACKEND_CUDA_CONVOLUTION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The `cuda` backend's handle and its table of operations. */
 #include "backend/cuda/graph.h"
 #include "backend/cuda/segment.h"

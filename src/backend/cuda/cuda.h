@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of the `cuda` backend: its handle and what its files offer each other.
  *
  * From an operation to the device: an operation (activation.c, arithmetic.c, ...) describes its launches as

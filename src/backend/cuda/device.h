@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the kernels are written in: CUDA C++ under nvcc; plain C in tests, where tests/cuda_host runs blocks and threads on
  * the host. A kernel file keeps to what is both.
  *

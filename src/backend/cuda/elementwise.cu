@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operations that go element by element, and the dot product. */
 #include "backend/cuda/grid.h"
 

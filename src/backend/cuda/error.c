@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Errors of the CUDA run time as one line each. */
 #include "backend/cuda/cuda.h"
 

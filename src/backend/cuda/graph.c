@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cuda/graph.h"
 
 #include "backend/cuda/segment.h" /* circle: a graph is captured from the launches of a segment */

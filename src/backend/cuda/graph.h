@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Segments as CUDA graphs. A segment that comes a second time, with the same launches and arguments to the byte, is
  * captured, and from then on launched as one graph. What changes from time to time (rates, labels) lies in device
  * memory at fixed places (transfer.h), and the tensor pool gives out storage such that addresses come again

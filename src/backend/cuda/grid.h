@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Grids over plain arrays, and the sum over a block. */
 #ifndef PETRA_BACKEND_CUDA_GRID_H
 #define PETRA_BACKEND_CUDA_GRID_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The linear layer's bias and the loss. */
 #include "backend/cuda/grid.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The head: linear layer and loss. */
 #include "backend/cuda/segment.h"
 #include "backend/cuda/transfer.h"

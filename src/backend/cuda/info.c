@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The versions of CUDA's libraries and the devices. Works without a device and without a driver. */
 #include "backend/cuda/info.h"
 

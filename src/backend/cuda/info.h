@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What `petra info` tells of CUDA. info.c in a build with CUDA, info_none.c in one without. Nothing here is
  * logged or fails: a machine without a device or a driver is a thing to tell. */
 #ifndef PETRA_BACKEND_CUDA_INFO_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* In place of info.c in a build without CUDA. */
 #include "backend/cuda/info.h"
 

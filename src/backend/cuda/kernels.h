@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Our own CUDA kernels, as the host calls them: for each a structure of arguments and a function that launches it.
  *
  * Layouts: activations are dense f32 in the order (N, H, W, C), filters (O, KH, KW, I), matrices row-major, vectors

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A lane: one chain of work on the device, in order. Stages on different lanes compute at once. */
 #ifndef PETRA_BACKEND_CUDA_LANE_H
 #define PETRA_BACKEND_CUDA_LANE_H

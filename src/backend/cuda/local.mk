@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # src/backend/cuda: the backend on CUDA, cuDNN and cuBLAS; compiled where ./configure found all three. Host files are C, by
 # the C compiler; kernels (.cu) are compiled by nvcc. All of it is in a release archive, found or not.
 CUDA_H_FILES = \

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products by cuBLAS. matrix.c is the only file that includes its header. */
 #ifndef PETRA_BACKEND_CUDA_MATRIX_H
 #define PETRA_BACKEND_CUDA_MATRIX_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Batch normalisation. Sums over the batch are made in two levels: each block sums a slice of the pixels of its
  * channels into scratch, then one thread group per channel sums the slices in their order. As `ref` does, everything
  * is computed from the mean and variance as stored, so that the backward sees the z that the forward saw. */

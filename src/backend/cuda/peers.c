@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lanes to other processes over NCCL: each a communicator of two ranks (0 sends), with a stream of its own among the
  * tracks of the backend, so that events order it against the lanes of stages as these are against each other.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* In place of peers.c where petra is built without NCCL. */
 #include "backend/cuda/cuda.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The convolution plans of a backend: a list of those made, and their runs. */
 #include "backend/cuda/plan_private.h"
 

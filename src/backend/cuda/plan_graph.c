@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A convolution as cuDNN's operation graph of one operation. Descriptors are tables of attributes. */
 #include "backend/cuda/plan_private.h"
 

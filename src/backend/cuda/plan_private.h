@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the convolution plans share: plan.c (the plans and their runs), plan_graph.c (a
  * convolution as cuDNN's operation graph), plan_search.c (from the heuristics to a plan). They alone include
  * cuDNN's headers; this one does not: a descriptor is cuDNN's cudnnBackendDescriptor_t, a pointer to void,

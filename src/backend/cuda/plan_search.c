@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From the heuristics' engine configurations, best first, to the first that has the wanted notes, finalizes
  * and fits. */
 #include "backend/cuda/plan_private.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Max-pool and global average pool. */
 #include "backend/cuda/tile.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/cuda/segment.h"
 
 #include "backend/cuda/graph.h"

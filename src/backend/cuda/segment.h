@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Segments: the launches of one action of a stage, in order on the stage's lane.
  *
  * Outside of begin and end every command is a segment of its own on lane 0. Where the host needs a result in the middle

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One step of SGD over many tensors in one launch: most tensors of a network are a few hundred numbers, for which a
  * launch each would take longer than their work. */
 #include "backend/cuda/grid.h"

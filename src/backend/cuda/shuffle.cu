@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operations that move elements and compute nothing. */
 #include "backend/cuda/tile.h"
 

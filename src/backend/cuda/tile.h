@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a block's threads lie over an array (pixels, c): along the channels, so that neighbours read neighbours, and
  * where there are few channels over several pixels at once. A thread stays with one channel and goes through pixels,
  * so that what belongs to the channel is computed once. All of it depends on the shape alone. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Data on its way between host and device, through pinned memory.
  *
  * Tensors go up ahead on a stream of their own; the segment that unpacks them waits for the copy. Small values that
