@@ -200,7 +200,9 @@ static void print_weights(const petra_weights_difference *w) {
     printf(", %lld in shape or by name", (long long)w->shapes);
   if (w->differing > w->shapes)
     printf(", %sby at most %.3g", w->shapes > 0 ? "the others " : "", w->largest);
-  printf("; %lld more\n", (long long)w->more);
+  if (w->more > 0)
+    printf("; %lld in the other file alone", (long long)w->more);
+  putchar('\n');
 }
 
 static void print_beside(const beside *other, const char *name) {

@@ -122,12 +122,12 @@ class Runs(ProgramTest):
             del file["parameters/10/fc/bias"]
             file["parameters/10/fc/bias"] = numpy.concatenate((fc, fc))
             file.move("parameters/02/conv1/weight", "parameters/02/other")
-        self.assertIn("2 of 102 tensors differ, first 02/conv1/weight, 2 in shape or by name; 1 more\n", self.good("compare", "runs/mine", "shape"))
+        self.assertIn("2 of 102 tensors differ, first 02/conv1/weight, 2 in shape or by name; 1 in the other file alone\n", self.good("compare", "runs/mine", "shape"))
         found = self.good_json("compare", "runs/mine", "shape")["runs"][1]["beside_the_first"]["weights"]
         self.assertEqual((found["differing"], found["shapes_differing"], found["more"]), (2, 2, 1))
         with h5py.File(self.path("shape/weights.h5"), "r+") as file:
             file["parameters/03/bn1/shift"][0] += 0.5
-        self.assertIn("3 of 102 tensors differ, first 02/conv1/weight, 2 in shape or by name, the others by at most 0.5; 1 more\n",
+        self.assertIn("3 of 102 tensors differ, first 02/conv1/weight, 2 in shape or by name, the others by at most 0.5; 1 in the other file alone\n",
                       self.good("compare", "runs/mine", "shape"))
 
     def table(self, name):
