@@ -69,7 +69,7 @@ static petra_status sum_profile(const petra_plan *plan, double *out) {
 
 /* A combination that petra simulate or the profile has no figure for, which is no failure of the run. */
 static bool cannot_be_simulated(petra_status status) {
-  return status == PETRA_CONFIG || status == PETRA_SCHEDULE;
+  return status == PETRA_CONFIG || status == PETRA_SCHEDULE || status == PETRA_UNSUPPORTED;
 }
 
 petra_status petra_estimate_of(const petra_plan *plan, petra_estimate *out) {
