@@ -22,6 +22,22 @@ void petra_log_set_sink(petra_log_sink sink, void *context) {
   log_sink_context = context;
 }
 
+static void keep_line(void *context, petra_log_level level, const char *line) {
+  petra_log_kept *kept = context;
+  if (level == PETRA_LOG_ERROR)
+    snprintf(kept->line, sizeof kept->line, "%s", line);
+}
+
+void petra_log_keep(petra_log_kept *kept) {
+  kept->sink = log_sink;
+  kept->context = log_sink_context;
+  petra_log_set_sink(keep_line, kept);
+}
+
+void petra_log_keep_end(petra_log_kept *kept) {
+  petra_log_set_sink(kept->sink, kept->context);
+}
+
 static void write_line(petra_log_level level, const char *format, va_list arguments) {
   static const char *const prefix[] = {"", "warning: ", ""};
   char text[2048], shown[4 * sizeof text];

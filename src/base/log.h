@@ -17,8 +17,17 @@ void petra_log(petra_log_level level, const char *format, ...) __attribute__((fo
 /* Logs an error line and returns `status`, so that a failure reads `return petra_fail(PETRA_IO, ...)`. */
 petra_status petra_fail(petra_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* For tests: lines go to `sink` (with the newline removed) instead of stderr; NULL restores stderr. */
+/* Lines go to `sink` (with the newline removed) instead of stderr; NULL restores stderr. */
 typedef void (*petra_log_sink)(void *context, petra_log_level level, const char *line);
 void petra_log_set_sink(petra_log_sink sink, void *context);
+
+/* Between the two no line is written: of errors the last one is kept, to be said in another way or not at all. */
+typedef struct petra_log_kept {
+  char line[512]; /* as of petra_log_keep until there is one */
+  petra_log_sink sink;
+  void *context; /* those that are put back */
+} petra_log_kept;
+void petra_log_keep(petra_log_kept *kept);
+void petra_log_keep_end(petra_log_kept *kept);
 
 #endif

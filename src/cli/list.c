@@ -68,17 +68,13 @@ static petra_status look(found *runs, const char *folder) {
 
 enum { REASON = 512 };
 
-static void keep_line(void *context, petra_log_level level, const char *line) {
-  if (level == PETRA_LOG_ERROR)
-    snprintf(context, REASON, "%s", line);
-}
-
 /* Reads a run; where it is none that can be read, *reason says why, and that is no failure. */
 static petra_status read_run(const char *folder, petra_run_facts *facts, char reason[REASON]) {
-  reason[0] = 0;
-  petra_log_set_sink(keep_line, reason);
+  petra_log_kept kept = {.line = ""};
+  petra_log_keep(&kept);
   petra_status status = petra_run_facts_init(facts, folder);
-  petra_log_set_sink(NULL, NULL);
+  petra_log_keep_end(&kept);
+  snprintf(reason, REASON, "%s", kept.line);
   if (status == PETRA_NO_MEMORY)
     return petra_fail(status, "%s", reason);
   if (status != PETRA_OK && !reason[0])

@@ -13,17 +13,6 @@
 
 enum { LOG_ROW_BYTES = 52 }; /* of /train, docs/hdf5-schema.md */
 
-/* What is said in between is only told where it is a failure of the run. */
-typedef struct kept_line {
-  char text[512];
-} kept_line;
-
-static void keep(void *context, petra_log_level level, const char *line) {
-  kept_line *kept = context;
-  if (level == PETRA_LOG_ERROR)
-    snprintf(kept->text, sizeof kept->text, "%s", line);
-}
-
 /* As much of the run as petra simulate takes without a limit: the pipeline is full by then, and holds what it ever will. */
 static petra_status count_memory(const petra_config *config, petra_estimate *out) {
   const petra_simulation_options options = {0};
@@ -75,12 +64,12 @@ static bool cannot_be_simulated(petra_status status) {
 petra_status petra_estimate_of(const petra_plan *plan, petra_estimate *out) {
   const petra_config *config = plan->config;
   petra_status status = PETRA_OK;
-  kept_line kept = {"out of memory: what the run takes was not counted"};
+  petra_log_kept kept = {.line = "out of memory: what the run takes was not counted"};
   *out = (petra_estimate){.microbatch_s = NAN, .memory_bytes = -1};
   for (int b = 0; b < plan->model.block_count; b++)
     out->weights_bytes += petra_block_parameters(&plan->model, &plan->model.blocks[b]) *
                           petra_plan_element_bytes(plan, PETRA_TENSOR_FILTER);
-  petra_log_set_sink(keep, &kept);
+  petra_log_keep(&kept); /* told where it is a failure of the run */
   if (plan->profile && config->run.mode == PETRA_MODE_EMULATE)
     status = sum_profile(plan, &out->microbatch_s);
   if (cannot_be_simulated(status)) {
@@ -89,10 +78,10 @@ petra_status petra_estimate_of(const petra_plan *plan, petra_estimate *out) {
   }
   if (status == PETRA_OK)
     status = count_memory(config, out);
-  petra_log_set_sink(NULL, NULL);
+  petra_log_keep_end(&kept);
   if (status == PETRA_OK || cannot_be_simulated(status))
     return PETRA_OK;
-  return petra_fail(status, "%s", kept.text);
+  return petra_fail(status, "%s", kept.line);
 }
 
 static void print_duration(double seconds, FILE *out) {

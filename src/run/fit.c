@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/simplex.h"
-#include "base/text.h"
+#include "run/folder.h"
 #include "run/simulation.h"
 
 #include <math.h>
@@ -96,10 +96,6 @@ static petra_status find_undetermined(fitting *f, double *x, double best) {
   return misfit(f, x, &best);
 }
 
-static petra_status print(const void *context, FILE *out) {
-  return petra_config_print(context, out);
-}
-
 petra_status petra_fit_find(const petra_config *config, const char *path, const char *vary, petra_fit **out) {
   fitting f = {.text.path = "the config of the fit"};
   double x[PETRA_FIT_FACTORS] = {0}, best;
@@ -107,7 +103,7 @@ petra_status petra_fit_find(const petra_config *config, const char *path, const 
   petra_status status;
   PETRA_TRY(petra_allocate(&f.fit, 1, sizeof *f.fit));
   PETRA_TRY_GOTO(status, petra_fit_read(f.fit, config, path, vary), done);
-  PETRA_TRY_GOTO(status, petra_text_print(print, config, "a config", &text, &f.text.size), done);
+  PETRA_TRY_GOTO(status, petra_folder_expand_config(config, &text, &f.text.size), done);
   f.text.text = text;
   PETRA_TRY_GOTO(
       status, petra_simplex_minimise(misfit, &f, f.fit->factors, first_step, close_enough, MOST_EVALUATIONS, x, &best),

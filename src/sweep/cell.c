@@ -80,25 +80,19 @@ static void take_training(const petra_runlog_summary *run, petra_sweep_cell *cel
     cell->value[PEAK_BYTES] += (double)run->total_peak_bytes[j];
 }
 
-/* The error line of a log that cannot be read, to be said in another way. */
-static void capture(void *context, petra_log_level level, const char *line) {
-  (void)level;
-  snprintf(context, PETRA_SWEEP_REASON, "%s", line);
-}
-
 static petra_status read_training(petra_sweep_cell *cell, const char *path) {
   petra_runlog_summary *run;
-  char reason[PETRA_SWEEP_REASON] = "";
-  petra_log_set_sink(capture, reason);
+  petra_log_kept kept = {.line = ""};
+  petra_log_keep(&kept);
   petra_status status = petra_runlog_summary_read(path, &run);
-  petra_log_set_sink(NULL, NULL);
+  petra_log_keep_end(&kept);
   if (status == PETRA_DATA) { /* a kill can leave such a file, and nothing can be lost of it */
-    petra_log(PETRA_LOG_WARNING, "%s; the cell is open", reason);
+    petra_log(PETRA_LOG_WARNING, "%s; the cell is open", kept.line);
     cell->spoilt = true;
     return PETRA_OK;
   }
   if (status != PETRA_OK)
-    return petra_fail(status, "%s", reason);
+    return petra_fail(status, "%s", kept.line);
   if (run->complete) {
     status = check_config(cell, path, run->config);
     if (status == PETRA_OK) {
