@@ -17,10 +17,23 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TRAIN_LOSS, TRAIN_TOP1, EVAL_LOSS, EVAL_TOP1, EVAL_TOP5, WALL_S, VIRTUAL_S, PEAK_BYTES };
+enum {
+  TRAIN_LOSS,
+  TRAIN_TOP1,
+  EVAL_LOSS,
+  EVAL_TOP1,
+  EVAL_TOP5,
+  WALL_S,
+  VIRTUAL_S,
+  PEAK_BYTES,
+  RECALIBRATED_LOSS,
+  RECALIBRATED_TOP1
+};
+enum { PLAIN = PEAK_BYTES + 1, RECALIBRATED = RECALIBRATED_TOP1 + 1 };
 
+/* Without a recalibration the first PLAIN of them. */
 static const petra_sweep_metrics of_training = {
-    .count = 8,
+    .count = RECALIBRATED,
     .name = {[TRAIN_LOSS] = "train_loss",
              [TRAIN_TOP1] = "train_top1",
              [EVAL_LOSS] = "eval_loss",
@@ -28,8 +41,11 @@ static const petra_sweep_metrics of_training = {
              [EVAL_TOP5] = "eval_top5",
              [WALL_S] = "wall_s",
              [VIRTUAL_S] = "virtual_s",
-             [PEAK_BYTES] = "peak_bytes"},
-    .shown = {[TRAIN_LOSS] = true, [EVAL_LOSS] = true, [EVAL_TOP1] = true, [WALL_S] = true}};
+             [PEAK_BYTES] = "peak_bytes",
+             [RECALIBRATED_LOSS] = "eval_loss_recalibrated",
+             [RECALIBRATED_TOP1] = "eval_top1_recalibrated"},
+    .shown = {
+        [TRAIN_LOSS] = true, [EVAL_LOSS] = true, [EVAL_TOP1] = true, [WALL_S] = true, [RECALIBRATED_TOP1] = true}};
 
 /* These are members of the object that petra simulate --json prints. */
 static const petra_sweep_metrics of_simulation = {
@@ -37,8 +53,19 @@ static const petra_sweep_metrics of_simulation = {
     .name = {"time_per_microbatch_s", "makespan_s", "bubble_fraction", "wall_s"},
     .shown = {true, true, true}};
 
-const petra_sweep_metrics *petra_sweep_metrics_of(petra_grid_command command) {
-  return command == PETRA_GRID_TRAIN ? &of_training : &of_simulation;
+static bool recalibrates(const petra_sweep *sweep) {
+  for (int c = 0; c < sweep->cells; c++)
+    if (sweep->cell[c].config && sweep->cell[c].config->data.recalibrate > 0)
+      return true;
+  return false;
+}
+
+petra_sweep_metrics petra_sweep_metrics_of(const petra_sweep *sweep) {
+  if (petra_grid_runs(sweep->grid) != PETRA_GRID_TRAIN)
+    return of_simulation;
+  petra_sweep_metrics metrics = of_training;
+  metrics.count = recalibrates(sweep) ? RECALIBRATED : PLAIN;
+  return metrics;
 }
 
 /* Whether the config `found` in `path` is the cell's. */
@@ -66,6 +93,10 @@ static void take_training(const petra_runlog_summary *run, petra_sweep_cell *cel
       cell->value[EVAL_LOSS] = row->eval_loss;
       cell->value[EVAL_TOP1] = row->eval_top1;
       cell->value[EVAL_TOP5] = row->eval_top5;
+      if (run->recalibrated) {
+        cell->value[RECALIBRATED_LOSS] = row->eval_loss_recalibrated;
+        cell->value[RECALIBRATED_TOP1] = row->eval_top1_recalibrated;
+      }
     }
   }
   if (run->microbatches > 0) {

@@ -252,10 +252,8 @@ done:
 
 petra_status petra_sweep_summarize(const petra_sweep *sweep) {
   const int seeds = petra_grid_seeds(sweep->grid);
-  summary s = {.sweep = sweep,
-               .metrics = petra_sweep_metrics_of(petra_grid_runs(sweep->grid)),
-               .seeds = seeds,
-               .count = sweep->cells / seeds};
+  const petra_sweep_metrics metrics = petra_sweep_metrics_of(sweep);
+  summary s = {.sweep = sweep, .metrics = &metrics, .seeds = seeds, .count = sweep->cells / seeds};
   json_t *root = NULL;
   petra_status status;
   PETRA_TRY_GOTO(status, fill(&s), done);

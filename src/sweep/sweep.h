@@ -8,7 +8,7 @@
 
 #include <sys/types.h>
 
-enum { PETRA_SWEEP_METRICS = 8, PETRA_SWEEP_REASON = 512 };
+enum { PETRA_SWEEP_METRICS = 10, PETRA_SWEEP_REASON = 512 };
 
 /* What is read of a complete cell; the rest of the array is unused. */
 typedef struct petra_sweep_metrics {
@@ -65,7 +65,8 @@ petra_status petra_sweep_plan(petra_sweep *sweep);
 
 /* --- cell.c --- */
 
-const petra_sweep_metrics *petra_sweep_metrics_of(petra_grid_command command);
+/* Those of a recalibration are there where a cell of the grid has one (data.recalibrate). */
+petra_sweep_metrics petra_sweep_metrics_of(const petra_sweep *sweep);
 
 /* Sets state (open or complete) and values from what is in the folder of the cell. PETRA_CONFIG if it is
  * complete under another config; a log that is no log leaves the cell open, with a warning. */

@@ -60,7 +60,7 @@ class SweepTest(ProgramTest):
 
 class Cells(SweepTest):
     def test_grid_and_summary(self):
-        self.write("small.yaml", SMALL.replace("limit: 64", "limit: 32", 1))
+        self.write("small.yaml", SMALL.replace("limit: 64", "limit: 32, recalibrate: 2", 1))
         self.write("grids/grid.yaml", "base: ../small.yaml\naxes:\n  method.name: [reversible, petra]\n  optim.lr: [0.05]\nseeds: [3, 1, 2]\n")
         out, error = self.sweep("grids/grid.yaml", "--output", "out", "--jobs", "2", "--set", "run.epochs=3")
         self.assertEqual(error, "")
@@ -92,7 +92,8 @@ class Cells(SweepTest):
 
     def check_metrics(self, combination, row, folders):
         self.assertEqual((combination["cells"], combination["complete"], row["complete"]), (3, 3, "3"))
-        for name in "train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5", "peak_bytes":
+        for name in ("train_loss", "train_top1", "eval_loss", "eval_top1", "eval_top5", "peak_bytes", "eval_loss_recalibrated",
+                     "eval_top1_recalibrated"):
             values = []
             for folder in folders:
                 with h5py.File(self.path(f"{folder}/run.h5"), "r") as run:
