@@ -133,6 +133,8 @@ static petra_status look_at_report(void *context, int rank, const void *data, si
   found->status = (petra_status)r.status;
   if (rank == 0)
     found->text = text;
+  else if (r.status == PETRA_STOPPED && petra_stop_asked() != PETRA_OK)
+    return PETRA_OK; /* as rank 0 was, which has told */
   else if (r.status == PETRA_STOPPED)
     petra_log(PETRA_LOG_ERROR, "%s: stopped by a signal", r.name);
   else if (r.status != PETRA_OK)
