@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # experiments: one folder per claim.
-EXTRA_DIST += experiments/00-quickstart/README.md
+EXTRA_DIST += experiments/README.md experiments/00-quickstart/README.md
 # Of an installed program the quickstart's configs are its examples.
 exampledir = $(docdir)/examples
 dist_example_DATA = experiments/00-quickstart/backprop.yaml experiments/00-quickstart/petra.yaml
