@@ -13,13 +13,14 @@ typedef enum step_kind {
   STEP_WEIGHTS, /* version `number` of the stage */
   STEP_READ,    /* microbatch `number` */
   STEP_FORWARD,
+  STEP_INPUT, /* of the F at another replica than 0 */
   STEP_FOUND,
   STEP_UPDATE,
   STEP_DONE /* a group is done */
 } step_kind;
 
 typedef struct step {
-  int32_t kind, stage;
+  int32_t kind, replica, stage;
   int64_t number;
 } step;
 
@@ -28,7 +29,6 @@ struct petra_probe_replay {
   petra_probe_source source;
   petra_probe_replay_options options;
   petra_probe *probe;
-  petra_stage_observer *told; /* the probe's observer */
   petra_compute compute;
   petra_probe_demand demand; /* where the schedule is; the probe is behind it by the steps */
   const petra_action *actions;
@@ -91,7 +91,7 @@ bool petra_probe_replay_waits(const petra_probe_replay *replay) {
   return replay->first < replay->end;
 }
 
-static petra_status push(petra_probe_replay *replay, step_kind kind, int32_t stage, int64_t number) {
+static petra_status push_at(petra_probe_replay *replay, step_kind kind, int replica, int32_t stage, int64_t number) {
   if (replay->first == replay->end)
     replay->first = replay->end = 0;
   if (replay->end == replay->capacity && replay->first > replay->capacity / 2) {
@@ -101,7 +101,19 @@ static petra_status push(petra_probe_replay *replay, step_kind kind, int32_t sta
     replay->first = 0;
   }
   PETRA_TRY(petra_array_reserve(&replay->steps, &replay->capacity, replay->end + 1, sizeof *replay->steps));
-  replay->steps[replay->end++] = (step){kind, stage, number};
+  replay->steps[replay->end++] = (step){kind, replica, stage, number};
+  return PETRA_OK;
+}
+
+/* At replica 0. */
+static petra_status push(petra_probe_replay *replay, step_kind kind, int32_t stage, int64_t number) {
+  return push_at(replay, kind, 0, stage, number);
+}
+
+/* At replicas `first` and above, in their order. */
+static petra_status push_from(petra_probe_replay *replay, step_kind kind, int first, int32_t stage, int64_t number) {
+  for (int i = first; i < replay->options.replicas; i++)
+    PETRA_TRY(push_at(replay, kind, i, stage, number));
   return PETRA_OK;
 }
 
@@ -125,11 +137,14 @@ static petra_status push_pass(petra_probe_replay *replay, const petra_action *ac
   if (!petra_probe_demand_probed(&replay->demand, m))
     return PETRA_OK;
   if (forward && stage == 1)
-    PETRA_TRY(push(replay, STEP_READ, stage, m));
+    PETRA_TRY(push_from(replay, STEP_READ, 0, stage, m));
   if (forward)
-    return push(replay, STEP_FORWARD, stage, m);
-  return action->kind == PETRA_ACTION_BACKWARD && takes_input(replay, stage) ? push(replay, STEP_FOUND, stage, m)
-                                                                             : PETRA_OK;
+    PETRA_TRY(push(replay, STEP_FORWARD, stage, m));
+  if (!takes_input(replay, stage))
+    return PETRA_OK;
+  if (forward)
+    return push_from(replay, STEP_INPUT, 1, stage, m);
+  return action->kind == PETRA_ACTION_BACKWARD ? push_from(replay, STEP_FOUND, 0, stage, m) : PETRA_OK;
 }
 
 /* After a checkpoint: where a window is open all latest weights come again. */
@@ -229,31 +244,36 @@ static petra_status take_gradients(petra_probe_replay *replay, const petra_parce
   return petra_parcel_tensors(parcel, &replay->compute, PETRA_MEMORY_GRADIENTS, data, set->tensor);
 }
 
-static petra_status take_images(petra_probe_replay *replay, const petra_parcel *parcel, const void *data) {
+static petra_status take_images(petra_probe_replay *replay, const step *at, const petra_parcel *parcel,
+                                const void *data) {
+  petra_stage_observer *told = petra_probe_observer(replay->probe, at->replica);
   petra_tensor *images[PETRA_BLOCK_TENSORS] = {NULL};
   petra_status status = petra_parcel_tensors(parcel, &replay->compute, PETRA_MEMORY_INPUT_BUFFER, data, images);
   if (status == PETRA_OK)
-    status = replay->told->ops->read(replay->told, parcel->number, images[0],
-                                     petra_parcel_labels(parcel, replay->options.backend, data), parcel->labels);
+    status = told->ops->read(told, parcel->number, images[0],
+                             petra_parcel_labels(parcel, replay->options.backend, data), parcel->labels);
   petra_tensor_release(&images[0]);
   return status;
 }
 
-static petra_status take_streams(petra_probe_replay *replay, const petra_parcel *parcel, const void *data) {
+static petra_status take_streams(petra_probe_replay *replay, const step *at, const petra_parcel *parcel,
+                                 const void *data) {
+  petra_stage_observer *told = petra_probe_observer(replay->probe, at->replica);
   petra_streams streams = {{NULL, NULL}};
   if (parcel->count > 2)
     return petra_fail(PETRA_INTERNAL, "a probe's parcel has %d streams", parcel->count);
   petra_status status = petra_parcel_tensors(parcel, &replay->compute, PETRA_MEMORY_INPUT_BUFFER, data, streams.tensor);
   if (status == PETRA_OK)
-    replay->input_in = parcel->kind == PETRA_PARCEL_INPUT;
+    replay->input_in = at->kind == STEP_FORWARD;
   if (status == PETRA_OK)
-    status = (parcel->kind == PETRA_PARCEL_INPUT ? replay->told->ops->input : replay->told->ops->reconstructed)(
-        replay->told, parcel->stage, parcel->number, &streams);
+    status = (parcel->kind == PETRA_PARCEL_INPUT ? told->ops->input : told->ops->reconstructed)(
+        told, parcel->stage, parcel->number, &streams);
   petra_streams_release(&streams);
   return status;
 }
 
 static petra_status take_forwarded(petra_probe_replay *replay, const petra_parcel *parcel) {
+  petra_stage_observer *told = petra_probe_observer(replay->probe, 0);
   const int32_t j = parcel->stage - 1;
   const petra_tensor_set *read;
   if (replay->input_in != takes_input(replay, parcel->stage))
@@ -261,7 +281,7 @@ static petra_status take_forwarded(petra_probe_replay *replay, const petra_parce
   replay->input_in = false;
   PETRA_TRY(weights(&replay->source, parcel->stage, parcel->version, replay->options.partition->first[j], &read));
   replay->forwards[j] = parcel->version;
-  PETRA_TRY(replay->told->ops->forwarded(replay->told, parcel->stage, parcel->number));
+  PETRA_TRY(told->ops->forwarded(told, parcel->stage, parcel->number));
   petra_probe_store_forwarded(&replay->stores[j], parcel->version, replay->versions[j]);
   return PETRA_OK;
 }
@@ -274,16 +294,18 @@ static petra_status take(petra_probe_replay *replay, const step *at, const petra
   if (parcel->kind == PETRA_PARCEL_WEIGHTS && (at->kind == STEP_FORWARD || (at->kind == STEP_WEIGHTS && same)))
     return take_weights(replay, parcel, data);
   if (parcel->kind == PETRA_PARCEL_INPUT && at->kind == STEP_FORWARD && same)
-    return take_streams(replay, parcel, data);
+    return take_streams(replay, at, parcel, data);
   if (parcel->kind == PETRA_PARCEL_GRADIENTS && at->kind == STEP_UPDATE && same)
     return take_gradients(replay, parcel, data);
   replay->closed = true;
   if (parcel->kind == PETRA_PARCEL_READ && at->kind == STEP_READ && same)
-    return take_images(replay, parcel, data);
+    return take_images(replay, at, parcel, data);
   if (parcel->kind == PETRA_PARCEL_FORWARDED && at->kind == STEP_FORWARD && same)
     return take_forwarded(replay, parcel);
+  if (parcel->kind == PETRA_PARCEL_INPUT && at->kind == STEP_INPUT && same)
+    return take_streams(replay, at, parcel, data);
   if (parcel->kind == PETRA_PARCEL_FOUND && at->kind == STEP_FOUND && same)
-    return take_streams(replay, parcel, data);
+    return take_streams(replay, at, parcel, data);
   return refuse(parcel, at);
 }
 
@@ -300,6 +322,7 @@ static bool is_ready(const petra_probe_replay *replay, const step *at) {
     return replay->gradients_in == store->blocks || !petra_probe_demand_probed(&replay->demand, at->number);
   case STEP_READ:
   case STEP_FORWARD:
+  case STEP_INPUT:
   case STEP_FOUND:
     return replay->closed;
   case STEP_DONE:
@@ -310,12 +333,18 @@ static bool is_ready(const petra_probe_replay *replay, const step *at) {
 
 static petra_status update(petra_probe_replay *replay, const step *at) {
   const petra_partition *partition = replay->options.partition;
-  PETRA_TRY(replay->told->ops->updating(replay->told, at->stage, at->number));
+  petra_stage_observer *told = petra_probe_observer(replay->probe, 0);
+  PETRA_TRY(told->ops->updating(told, at->stage, at->number));
   for (int b = partition->first[at->stage - 1]; b < partition->first[at->stage]; b++)
     petra_tensor_set_release(&replay->gradients[b]);
   replay->gradients_in = 0;
   count_update(replay, at->stage);
   return PETRA_OK;
+}
+
+static petra_status tell_done(petra_probe_replay *replay) {
+  petra_stage_observer *last = petra_probe_observer(replay->probe, replay->options.replicas - 1);
+  return last->ops->done(last);
 }
 
 petra_status petra_probe_replay_advance(petra_probe_replay *replay, bool wait) {
@@ -328,10 +357,10 @@ petra_status petra_probe_replay_advance(petra_probe_replay *replay, bool wait) {
       if (at.kind == STEP_UPDATE)
         PETRA_TRY(update(replay, &at));
       else if (at.kind == STEP_DONE)
-        PETRA_TRY(replay->told->ops->done(replay->told));
+        PETRA_TRY(tell_done(replay));
       continue;
     }
-    const int rank = replay->options.rank_of[at.stage - 1];
+    const int rank = replay->options.rank_of[at.replica * replay->options.partition->stages + at.stage - 1];
     petra_parcel parcel;
     const void *data;
     size_t size;
@@ -400,7 +429,6 @@ petra_probe_source *petra_probe_replay_source(petra_probe_replay *replay) {
 
 void petra_probe_replay_set_probe(petra_probe_replay *replay, petra_probe *probe) {
   replay->probe = probe;
-  replay->told = petra_probe_observer(probe);
   replay->compute = (petra_compute){.backend = replay->options.backend, .account = petra_probe_account(probe)};
 }
 

@@ -213,6 +213,7 @@ static petra_status create_probe(petra_run *run) {
   const petra_probe_options options = {.backend = run->main.network.backend,
                                        .model = &run->plan.model,
                                        .partition = &run->plan.partition,
+                                       .replicas = (int)config->cluster.replicas,
                                        .source = &run->probed.base,
                                        .program = run->plan.method.program,
                                        .program_options = &run->plan.program,
@@ -227,7 +228,8 @@ static petra_status create_probe(petra_run *run) {
     return petra_execution_add_probe(run->execution, &run->main.network, &options, &run->stage_observers, &run->probe);
   run->probed = petra_probe_stages_of(&stages);
   PETRA_TRY(petra_probe_create(&options, &run->probe));
-  PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_probe_observer(run->probe));
+  if (!run->replicas) /* which all tell the probe */
+    PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_probe_observer(run->probe, 0));
   return PETRA_OK;
 }
 
@@ -397,7 +399,7 @@ static petra_status create_worker(petra_run *run, petra_worker **worker) {
   if (run->execution)
     PETRA_TRY(petra_execution_transport(run->execution, &run->main.network, options.evaluation, &options.transport));
   else if (run->replicas)
-    PETRA_TRY(petra_replicas_observe(run->replicas, run->stage_observers, &options.observers));
+    PETRA_TRY(petra_replicas_observe(run->replicas, run->stage_observers, run->probe, &options.observers));
   PETRA_TRY(petra_pipeline_start(&run->main, &options));
   *worker = run->main.worker;
   if (run->execution)

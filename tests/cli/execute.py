@@ -96,7 +96,15 @@ class Execute(ProgramTest):
         self.assertEqual(self.read("one/weights.h5"), self.read("many/weights.h5"), case)
         self.assertEqual(self.log("one", "train/virtual_s"), self.log("many", "train/virtual_s"), case)
         self.assertEqual(self.actions("one"), self.actions("many"), case)
+        if any("probe.per_epoch" in option for option in options):
+            self.same_probes("many", case)
         shutil.rmtree(self.path("many"))
+
+    def same_probes(self, folder, case):
+        """What probes found in the folder is what they found in `one`."""
+        one, found = probes_of(self, "one"), probes_of(self, folder)
+        self.assertEqual(sorted(one), sorted(found), case)
+        self.assertEqual([name for name in one if one[name] != found[name]], [], case)
 
     def test_every_static_method(self):
         names = {method["name"] for method in self.good_json("methods")["methods"]}
@@ -130,6 +138,8 @@ class Execute(ProgramTest):
         self.assertEqual(self.read("one/weights.h5"), self.read("again/weights.h5"), case)
         self.assertEqual(self.log("one"), self.log("again"), case)
         self.assertEqual(self.actions("one"), self.actions("again"), case)
+        if any("probe.per_epoch" in option for option in options):
+            self.same_probes("again", case)
         shutil.rmtree(self.path("again"))
 
     def test_resume(self):
@@ -305,9 +315,7 @@ class Execute(ProgramTest):
             self.assertEqual(found, (0, "", []), (ranks, options))
             self.assertEqual(self.read("one/weights.h5"), self.read("many/weights.h5"), (ranks, options))
             self.assertEqual(self.log("one"), self.log("many"), (ranks, options))
-            one, many = probes_of(self, "one"), probes_of(self, "many")
-            self.assertEqual(sorted(one), sorted(many), (ranks, options))
-            self.assertEqual([name for name in one if one[name] != many[name]], [], (ranks, options))
+            self.same_probes("many", (ranks, options))
             shutil.rmtree(self.path("one"))
             shutil.rmtree(self.path("many"))
 

@@ -14,6 +14,7 @@ import execute_gpu
 from program import ProgramTest, main
 
 TWO = ["--set", "cluster.replicas=2"]
+PROBED = ["--set", "probe.per_epoch=2", "--set", "probe.gradients=true"]
 LINKS = ["--set", "cluster.link.bandwidth_Bps=1000", "--set", "cluster.link.latency_s=0.125"]
 # Replicas, processes, method, gradients an update; with PETRA_TEST_EXECUTE=all all of them.
 USUAL = [(2, 2, "petra", 1), (2, 6, "1f1b", 3), (3, 6, "zb-h1", 3), (2, 4, "pipedream-2bw", 10)]
@@ -27,12 +28,13 @@ class Replicas(ProgramTest):
     mpirun, execute, log, actions = (getattr(executed.Execute, name) for name in ("mpirun", "execute", "log", "actions"))
     same_as_emulated = executed.Execute.same_as_emulated
     resumed = executed.Execute.resumed
+    same_probes = executed.Execute.same_probes
 
     @unittest.skipUnless(shutil.which("mpirun") and executed.petra_info_says_mpi(), "petra was built without MPI, or there is no mpirun")
     def test_executed_as_emulated(self):
         for replicas, ranks, method, accumulate in CASES:
             options = ["--set", f"cluster.replicas={replicas}", "--set", f"method.name={method}", "--set",
-                       f"method.accumulate={accumulate}", "--set", "data.batch=1", "--set", "run.epochs=3"]
+                       f"method.accumulate={accumulate}", "--set", "data.batch=1", "--set", "run.epochs=3", *PROBED]
             self.good("train", *executed.COMMON, *options, "--output", "one", "--quiet")
             self.same_as_emulated(ranks, *options)
             shutil.rmtree(self.path("one"))
@@ -40,10 +42,11 @@ class Replicas(ProgramTest):
     @unittest.skipUnless(shutil.which("mpirun") and executed.petra_info_says_mpi(), "petra was built without MPI, or there is no mpirun")
     def test_resume(self):
         """Three microbatches an update, four an epoch: the checkpoint is in the middle of what the replicas accumulate."""
-        options = [*TWO, "--set", "method.accumulate=3", "--set", "run.checkpoint_every=1", "--set", "run.epochs=3"]
+        options = [*TWO, "--set", "method.accumulate=3", "--set", "run.checkpoint_every=1", "--set", "run.epochs=3", "--set",
+                   "run.drain=true", *PROBED]
         self.good("train", *executed.COMMON, *options, "--output", "one", "--quiet")
         self.assertEqual(self.execute(4, *executed.COMMON, *options, "--output", "many", "--quiet"), (0, "", []))
-        self.assertEqual(len(os.listdir(self.path("many/checkpoint"))), 20)
+        self.assertEqual(len(os.listdir(self.path("many/checkpoint"))), 21)  # with the probes
         _, _, lines = self.execute(4, *executed.COMMON, *options, "--set", "cluster.placement=[4, 2, 4]", "--output", "bad")
         self.assertIn("3 numbers for 2 processes of each replica; expected one a process", lines[0])
         for ranks in 0, 2:
@@ -109,7 +112,6 @@ class Replicas(ProgramTest):
     def test_refused(self):
         for words, *options in [
                 ["cluster.replicas", "method petra-arrival", "--set", "method.name=petra-arrival"],
-                ["probe.per_epoch", "no reference", "--set", "probe.per_epoch=1"],
                 ["a batch of all replicas of 80 images", "the training set has 64", "--set", "data.batch=40"],
                 ["2 replicas of 1 process", "expected as many processes for each replica", "--set", "run.mode=execute"],
                 ["cluster.replicas", "no gradients to average", "--set", "run.mode=execute", "--set", "cluster.stages=8"]]:
