@@ -171,6 +171,21 @@ class Execute(ProgramTest):
             for folder in "one", "many", "emulated":
                 shutil.rmtree(self.path(folder))
 
+    def test_best(self):
+        """run.keep: best, also where the run goes on with other ranks or in one process. Of seven evaluations of five images some is
+        no better than the ones before."""
+        best = [*COMMON, "--set", "run.keep=best", "--set", "run.checkpoint_every=1", "--set", "run.trace_actions=false", "--set", "optim.lr=0.4",
+                "--quiet"]
+        self.good("train", *best, "--set", "run.epochs=7", "--output", "one")
+        self.assertEqual(self.execute(3, *best, "--set", "run.epochs=3", "--output", "many"), (0, "", []))
+        shutil.copytree(self.path("many"), self.path("again"))
+        self.assertEqual(self.execute(2, *best, "--set", "run.epochs=7", "--output", "many", "--resume"), (0, "", []))
+        self.good("train", *best, "--set", "run.epochs=7", "--output", "again", "--resume")
+        for folder in "many", "again":
+            self.assertEqual(self.read("one/weights.h5"), self.read(f"{folder}/weights.h5"), folder)
+            self.assertEqual(self.log("one"), self.log(folder), folder)
+            self.assertFalse(os.path.exists(self.path(f"{folder}/best.h5")), folder)
+
     def test_options(self):
         for ranks, *options in [
                 [2, "--set", "method.accumulate=3", "--set", "cluster.placement=[7, 3]"],
@@ -226,7 +241,7 @@ class Execute(ProgramTest):
 
     def test_arrival_replayed(self):
         arrival = ["--set", "method.name=petra-arrival", "--set", "run.eval_every=1"]
-        for ranks, credit, *options in [[3, 0, "--set", "method.accumulate=1"], [2, 19, "--set", "method.accumulate=3"],
+        for ranks, credit, *options in [[3, 0, "--set", "method.accumulate=1", "--set", "run.keep=best"], [2, 19, "--set", "method.accumulate=3"],
                                         [10, 5, "--set", "method.head=split", "--set", "run.epochs=4"]]:
             self.replayed(ranks, credit, f"{ranks}:3000", *arrival, *options)
             if ranks < 10:
