@@ -59,6 +59,29 @@ class Replicas(ProgramTest):
         self.assertEqual([row[2] for row in rows[:2]], [row[2] for row in rows[2:]])
 
     @unittest.skipUnless(shutil.which("mpirun") and executed.petra_info_says_mpi(), "petra was built without MPI, or there is no mpirun")
+    def test_memory(self):
+        """What replicas exchange is in the accounts, and no process holds more than petra simulate says."""
+        options = [*executed.COMMON, "--set", "model.width=4", "--set", "data.batch=4", "--set", "cluster.placement=[6, 4]", "--set",
+                   "run.eval_every=0", "--set", "run.trace_actions=false", "--set", "run.drain=true"]
+        said = [[stage["peak_bytes"] for stage in self.good_json("simulate", *options, *more)["stages"]] for more in ([], TWO)]
+        self.assertEqual(self.execute(4, *options, *TWO, "--output", "many", "--quiet"), (0, "", []))
+        with h5py.File(self.path("many/run.h5"), "r") as file:
+            names = [name.decode() if isinstance(name, bytes) else name for name in file["memory/peak_bytes"].attrs["categories"]]
+            total, messages = file["memory/total_peak_bytes"][:], file["memory/peak_bytes"][:, names.index("messages")]
+        with h5py.File(self.path("many/weights.h5"), "r") as file:
+            shared = [0] * 10  # bytes of each block, one a stage: gradients and running statistics
+            file["parameters"].visititems(lambda name, item: shared.__setitem__(
+                int(name[:2]) - 1, shared[int(name[:2]) - 1] + 4 * getattr(item, "size", 0)))
+        for stages in range(6), range(6, 10):
+            one, two = (sum(stage[j]["messages"] for j in stages) for stage in said)
+            # A copy, two buffers out, and in, of which two may wait for each stage: halves of what the largest stage shares.
+            buffers = (2 + 1 + 2 * len(stages)) * (max(shared[j] for j in stages) // 2 + 64)
+            self.assertAlmostEqual(two - one, sum(shared[j] for j in stages) + buffers, delta=100 * len(stages))
+            self.assertLess(sum(messages[j] for j in stages), two)
+            self.assertGreater(sum(messages[j] for j in stages), sum(shared[j] for j in stages) + max(shared[j] for j in stages))
+            self.assertLess(sum(total[j] for j in stages), sum(said[1][j]["total"] for j in stages))
+
+    @unittest.skipUnless(shutil.which("mpirun") and executed.petra_info_says_mpi(), "petra was built without MPI, or there is no mpirun")
     def test_between_gpus(self):
         """The pipelines' messages go from device to device, over stand-ins; gradients through the hosts."""
         environment = {**os.environ, **executed.ENVIRONMENT, "PETRA_CUDA_HOST_DEVICES": "4", "TMPDIR": self.folder}
