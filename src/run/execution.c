@@ -51,8 +51,9 @@ static petra_status check(const petra_ranks *ranks, const petra_plan *plan) {
   const petra_config *config = plan->config;
   if (config->probe.per_epoch > 0 && plan->method.program->moment == PETRA_MOMENT_CLOCK)
     return petra_config_fail(config, "probe.per_epoch",
-                             "the references of %s are those of a moment of the virtual clock, which run.mode: "
-                             "execute has not; expected 0",
+                             "the references of %s are weights at moments of one clock, which processes that do what "
+                             "comes first find out when the run is over and these are gone; expected 0, or run.mode: "
+                             "emulate",
                              plan->method.name);
   if (config->cluster.gpus.count > 0 && config->cluster.gpus.count != ranks->count)
     return petra_config_fail(config, "cluster.gpus", "%lld numbers for %d process%s; expected one a process, or []",

@@ -340,7 +340,7 @@ class Execute(ProgramTest):
                  "--set", "cluster.placement=[4, 4]"],
                 ["3 numbers for 2 processes", 2, "--set", "cluster.placement=[4, 4, 2]"],
                 ["12 processes for 10 stages", 12],
-                ["the references of petra-arrival are those of a moment of the virtual clock", 2, "--set", "method.name=petra-arrival",
+                ["the references of petra-arrival are weights at moments of one clock", 2, "--set", "method.name=petra-arrival",
                  "--set", "probe.per_epoch=1"],
                 ["measured durations differ from rank to rank", 2, "--set", "cluster.cost.model=measured"],
                 ["unknown key", 2, "--set", "run.nothing=1"]]:
