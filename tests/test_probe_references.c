@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The references of probes against ones that are computed here from weights recorded after every update; and that they
  * depend on the order alone, where there is one. */
+#include "golden_data.h"
 #include "probe_rig.h"
 
 #include "backend/ops.h"
+
+#include <unistd.h>
 
 /* The round of B of microbatch `m` at stage `j` (from 1), over all stages: in lockstep the global tick m + 2 J - 1 - j,
  * from 0; in 1f1b-async and forward-locked the slot m + J - j, the number of the F before it; with an
@@ -53,11 +56,11 @@ static void forwarded(const observed *o, int64_t m, int64_t *versions) {
   }
 }
 
-/* Adds gradient / k of microbatch `m`, by backpropagation on the stages of `oracle`, to `sum`, over all
+/* Adds gradient / `parts` of batch `m` of the data, by backpropagation on the stages of `oracle`, to `sum`, over all
  * parameters. */
-static void add_gradient(training *oracle, const observed *o, int64_t m, const int64_t *versions, double *sum) {
+static void add_gradient_of(training *oracle, const observed *o, int64_t m, const int64_t *versions, int64_t parts,
+                            double *sum) {
   const int32_t stages = oracle->program.stages;
-  const int64_t k = o->run->program.accumulate;
   int32_t labels[16];
   petra_message message, next = {{{NULL, NULL}}, {{NULL, NULL}}};
   petra_loss loss;
@@ -90,8 +93,15 @@ static void add_gradient(training *oracle, const observed *o, int64_t m, const i
   must(training_gradients(oracle, false, &gradients));
   for (int t = 0; t < gradients.count; t++)
     for (int64_t e = 0; e < gradients.tensor[t].elements; e++)
-      *sum++ += gradients.tensor[t].values[e] / (double)k;
+      *sum++ += gradients.tensor[t].values[e] / (double)parts;
   training_tensors_fini(&gradients);
+}
+
+/* The mean over the replicas' parts of microbatch `m`, consecutive batches of the data, over k. */
+static void add_gradient(training *oracle, const observed *o, int64_t m, const int64_t *versions, double *sum) {
+  const int64_t replicas = o->run->config->cluster.replicas;
+  for (int64_t i = 0; i < replicas; i++)
+    add_gradient_of(oracle, o, m * replicas + i, versions, o->run->program.accumulate * replicas, sum);
 }
 
 /* Both references of a row, stage by stage, against the oracle's. */
@@ -158,7 +168,9 @@ START_TEST(references_are_those_of_the_recorded_weights) {
                {{"method.name=ddg", "method.accumulate=2", "cluster.engines=2"}, true},
                {{"method.name=ddg", "method.head=fused", "run.drain=true"}, true},
                {{"method.name=fr", "method.accumulate=1"}, true},
-               {{"method.name=fr", "method.accumulate=3", "run.drain=true"}, false}};
+               {{"method.name=fr", "method.accumulate=3", "run.drain=true"}, false},
+               {{"method.name=petra", "method.accumulate=1", "cluster.replicas=3"}, false},
+               {{"method.name=pipedream-2bw", "method.accumulate=4", "cluster.replicas=2"}, false}};
   for (int c = 0; c < HARNESS_COUNT(cases); c++) {
     const char *sets[32] = {
         SMALL, DOUBLE, FOUR_STAGES, "optim.momentum=0.5", "probe.gradients=true", "probe.per_epoch=96"};
@@ -181,6 +193,7 @@ START_TEST(references_are_those_of_the_recorded_weights) {
     sets[n++] = "method.extra_delay=[]";
     sets[n++] = "method.sync_period=0";
     sets[n++] = "method.credit=0";
+    sets[n++] = "cluster.replicas=1";
     must(training_open(&oracle, sets, n));
     for (int r = 0; r < o.count; r++) {
       check_figures(&o, &o.rows[r]);
@@ -238,15 +251,67 @@ START_TEST(references_do_not_depend_on_the_clock) {
 }
 END_TEST
 
+/* The records of every batch of SMALL, twice. */
+static void write_twice(const char *path, int64_t batches) {
+  enum { BATCH = 2 };
+  FILE *file = fopen(path, "wb");
+  ck_assert(file != NULL);
+  for (int64_t i = 0; i < 2 * batches * BATCH; i++) {
+    uint8_t record[GOLDEN_DATA_RECORD_BYTES];
+    golden_data_record(i / (2 * BATCH) * BATCH + i % BATCH, record);
+    ck_assert_uint_eq(fwrite(record, sizeof record, 1, file), 1);
+  }
+  ck_assert_int_eq(fclose(file), 0);
+}
+
+/* Two replicas whose parts are the same images find what one pipeline finds with them: halves of equal numbers sum to these
+ * exactly. */
+START_TEST(replicas_that_see_the_same_are_one_pipeline) {
+  static const char *const cases[][3] = {{"method.name=petra", "device.backend=ref", "device.precision=fp64"},
+                                         {"method.name=petra", "device.backend=cpu", "device.precision=fp32"},
+                                         {"method.name=1f1b", "device.backend=ref", "device.precision=fp32"}};
+  enum { BATCHES = 16 };
+  char path[] = "twice_XXXXXX", data[64];
+  const int descriptor = mkstemp(path);
+  ck_assert_int_ge(descriptor, 0);
+  close(descriptor);
+  write_twice(path, BATCHES);
+  snprintf(data, sizeof data, "data.path=%s", path);
+  for (int c = 0; c < HARNESS_COUNT(cases); c++) {
+    training one, two;
+    observed first, o;
+    must(TRAINING_OPEN(&one, SMALL, FOUR_STAGES, cases[c][0], cases[c][1], cases[c][2], "method.accumulate=1",
+                       "probe.gradients=true", "probe.per_epoch=4", "data.limit=32", "run.max_microbatches=16"));
+    must(TRAINING_OPEN(&two, SMALL, FOUR_STAGES, cases[c][0], cases[c][1], cases[c][2], "method.accumulate=1",
+                       "probe.gradients=true", "probe.per_epoch=4", data, "cluster.replicas=2",
+                       "run.max_microbatches=16"));
+    ck_assert_int_eq(one.program.batches, BATCHES);
+    ck_assert_int_eq(two.program.batches, BATCHES);
+    observe(&first, &one);
+    observe(&o, &two);
+    check_same_rows(cases[c][0], &first, &o);
+    for (int r = 0; r < o.count; r++)
+      ck_assert(memcmp(first.rows[r].reconstruction, o.rows[r].reconstruction, 4 * sizeof(double)) == 0);
+    observed_fini(&first);
+    observed_fini(&o);
+    training_close(&one);
+    training_close(&two);
+  }
+  unlink(path);
+}
+END_TEST
+
 /* Plain gradient descent gives the method's gradient back from the weights: g = (w - w') / lr. */
 START_TEST(the_method_s_gradient_is_the_one_that_the_update_took) {
-  static const char *const methods[] = {"method.name=petra", "method.name=zb-h1"};
-  for (int i = 0; i < HARNESS_COUNT(methods); i++) {
+  static const char *const cases[][2] = {{"method.name=petra", "cluster.replicas=1"},
+                                         {"method.name=petra", "cluster.replicas=2"},
+                                         {"method.name=zb-h1", "cluster.replicas=1"}};
+  for (int i = 0; i < HARNESS_COUNT(cases); i++) {
     training run;
     observed o;
-    must(TRAINING_OPEN(&run, SMALL, DOUBLE, FOUR_STAGES, methods[i], "method.accumulate=2", "optim.momentum=0",
-                       "optim.nesterov=false", "optim.weight_decay=0", "run.max_microbatches=14", "probe.per_epoch=120",
-                       "probe.gradients=true"));
+    must(TRAINING_OPEN(&run, SMALL, DOUBLE, FOUR_STAGES, cases[i][0], cases[i][1], "method.accumulate=2",
+                       "optim.momentum=0", "optim.nesterov=false", "optim.weight_decay=0", "run.max_microbatches=14",
+                       "probe.per_epoch=120", "probe.gradients=true"));
     observe(&o, &run);
     ck_assert_int_ge(o.count, 2);
     for (int r = 0; r < o.count; r++) {
@@ -268,6 +333,7 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {references_are_those_of_the_recorded_weights, references_do_not_depend_on_the_clock,
+                                replicas_that_see_the_same_are_one_pipeline,
                                 the_method_s_gradient_is_the_one_that_the_update_took};
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;

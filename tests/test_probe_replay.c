@@ -156,7 +156,7 @@ static void create_ends(rig *r) {
     for (int32_t j = 0; j < plan->stages; j++)
       e->some[j] = r->rank_of[j] == p ? r->run->network->stage[j] : NULL;
     const petra_probe_tap_options options = petra_execution_probe_tap_of(
-        plan, r->run->network->backend, (petra_stages){plan->stages, e->some}, (petra_parcel_outlet){e, room, send});
+        plan, r->run->network->backend, (petra_stages){plan->stages, e->some}, 0, (petra_parcel_outlet){e, room, send});
     must(petra_probe_tap_create(&options, &e->tap));
     PETRA_OBSERVERS_ADD(petra_stage_observer, &r->counter.next, petra_probe_tap_observer(e->tap));
     PETRA_OBSERVERS_ADD(petra_stage_observer, &r->groups, petra_probe_tap_groups(e->tap));
@@ -171,6 +171,7 @@ static void create_probe(rig *r) {
   const petra_probe_options probe = {.backend = r->run->network->backend,
                                      .model = &plan->model,
                                      .partition = &plan->partition,
+                                     .replicas = 1,
                                      .source = petra_probe_replay_source(r->replay),
                                      .program = plan->method.program,
                                      .program_options = &plan->program,

@@ -15,6 +15,8 @@ libpetra_a_SOURCES += \
 	src/exec/probe_parcel.c src/exec/probe_parcel.h \
 	src/exec/probe_reference.c \
 	src/exec/probe_replay.c src/exec/probe_replay.h \
+	src/exec/probe_replay_private.h \
+	src/exec/probe_replay_take.c \
 	src/exec/probe_source.c src/exec/probe_source.h \
 	src/exec/probe_store.c src/exec/probe_store.h \
 	src/exec/probe_tap.c src/exec/probe_tap.h \

@@ -131,8 +131,9 @@ static petra_status finish_due(petra_probe *probe) {
 
 /* By the clock a network is known when its moment is over: then all stages have the updates that count. */
 static petra_status begins(petra_stage_observer *observer, int64_t virtual_ns, const petra_action *actions, int count) {
-  petra_probe *probe = (petra_probe *)observer;
-  if (petra_probe_is_fixed(probe) || !probe->windows)
+  const petra_probe_input *from = (petra_probe_input *)observer;
+  petra_probe *probe = from->probe;
+  if (from->replica > 0 || petra_probe_is_fixed(probe) || !probe->windows)
     return PETRA_OK;
   if (virtual_ns > probe->now_ns)
     PETRA_TRY(petra_probe_compute_begun(probe));
@@ -146,10 +147,15 @@ static petra_status begins(petra_stage_observer *observer, int64_t virtual_ns, c
   return PETRA_OK;
 }
 
-static petra_status done(petra_stage_observer *observer) {
-  petra_probe *probe = (petra_probe *)observer;
+static petra_status go_on(petra_probe *probe) {
   PETRA_TRY(petra_probe_compute_due(probe));
   return finish_due(probe);
+}
+
+/* The group is done when the last replica has done it. */
+static petra_status done(petra_stage_observer *observer) {
+  const petra_probe_input *from = (petra_probe_input *)observer;
+  return from->replica == from->probe->options.replicas - 1 ? go_on(from->probe) : PETRA_OK;
 }
 
 /* A copy, for the original's bytes are the stage's. */
@@ -167,27 +173,29 @@ static petra_status copy(petra_probe *probe, const petra_tensor *tensor, petra_t
 
 static petra_status read(petra_stage_observer *observer, int64_t microbatch, const petra_tensor *images,
                          const int32_t *labels, int32_t count) {
-  petra_probe *probe = (petra_probe *)observer;
+  const petra_probe_input *from = (petra_probe_input *)observer;
+  petra_probe *probe = from->probe;
   petra_probe_window *window = petra_probe_find(probe, microbatch);
-  if (!window && microbatch % probe->accumulate == 0 &&
+  if (!window && from->replica == 0 && microbatch % probe->accumulate == 0 &&
       petra_probe_is_due(probe->options.program_options, probe->options.per_epoch, microbatch))
     PETRA_TRY(petra_probe_open(probe, microbatch, &window));
   if (!window)
     return PETRA_OK;
-  petra_probe_slot *slot = petra_probe_slot_of(window, microbatch);
-  PETRA_TRY(petra_allocate(&slot->labels, (size_t)count, sizeof *slot->labels));
-  slot->label_count = count;
-  memcpy(slot->labels, labels, (size_t)count * sizeof *labels);
-  return copy(probe, images, &slot->images);
+  petra_probe_part *part = &petra_probe_slot_of(window, microbatch)->parts[from->replica];
+  PETRA_TRY(petra_allocate(&part->labels, (size_t)count, sizeof *part->labels));
+  part->label_count = count;
+  memcpy(part->labels, labels, (size_t)count * sizeof *labels);
+  return copy(probe, images, &part->images);
 }
 
 static petra_status input(petra_stage_observer *observer, int32_t stage, int64_t microbatch, const petra_streams *in) {
-  petra_probe *probe = (petra_probe *)observer;
+  const petra_probe_input *from = (petra_probe_input *)observer;
+  petra_probe *probe = from->probe;
   petra_probe_window *window = petra_probe_find(probe, microbatch);
   if (!window || petra_program_fused(probe->options.program_options, stage) ||
       !probe->options.source->ops->reconstructs(probe->options.source, stage))
     return PETRA_OK;
-  petra_streams *kept = &petra_probe_slot_of(window, microbatch)->inputs[stage - 1];
+  petra_streams *kept = &petra_probe_slot_of(window, microbatch)->parts[from->replica].inputs[stage - 1];
   for (int i = 0; i < 2; i++)
     if (in->tensor[i])
       PETRA_TRY(copy(probe, in->tensor[i], &kept->tensor[i]));
@@ -195,9 +203,10 @@ static petra_status input(petra_stage_observer *observer, int32_t stage, int64_t
 }
 
 static petra_status forwarded(petra_stage_observer *observer, int32_t stage, int64_t microbatch) {
-  petra_probe *probe = (petra_probe *)observer;
+  const petra_probe_input *from = (petra_probe_input *)observer;
+  petra_probe *probe = from->probe;
   petra_probe_window *window = petra_probe_find(probe, microbatch);
-  if (!window)
+  if (!window || from->replica > 0)
     return PETRA_OK;
   const int64_t version = probe->options.source->ops->version_forward(probe->options.source, stage);
   petra_probe_slot_of(window, microbatch)->forward[stage - 1] = version;
@@ -207,24 +216,28 @@ static petra_status forwarded(petra_stage_observer *observer, int32_t stage, int
 
 static petra_status reconstructed(petra_stage_observer *observer, int32_t stage, int64_t microbatch,
                                   const petra_streams *found) {
-  petra_probe *probe = (petra_probe *)observer;
+  const petra_probe_input *from = (petra_probe_input *)observer;
+  petra_probe *probe = from->probe;
   petra_probe_window *window = petra_probe_find(probe, microbatch);
   if (!window)
     return PETRA_OK;
-  petra_streams *truth = &petra_probe_slot_of(window, microbatch)->inputs[stage - 1];
+  petra_streams *truth = &petra_probe_slot_of(window, microbatch)->parts[from->replica].inputs[stage - 1];
   double error, *sum = &window->reconstruction[stage - 1];
   if (!truth->tensor[0])
     return PETRA_OK;
   PETRA_TRY(petra_probe_distance(&probe->compute, found, truth, &error));
-  *sum = (isnan(*sum) ? 0 : *sum) + error / (double)probe->accumulate;
+  *sum = (isnan(*sum) ? 0 : *sum) + error / (double)(probe->accumulate * probe->options.replicas);
   petra_streams_release(truth);
   return PETRA_OK;
 }
 
 static petra_status updating(petra_stage_observer *observer, int32_t stage, int64_t microbatch) {
-  petra_probe *probe = (petra_probe *)observer;
+  const petra_probe_input *from = (petra_probe_input *)observer;
+  petra_probe *probe = from->probe;
   petra_probe_window *window = petra_probe_find(probe, microbatch);
   petra_probe_source *source = probe->options.source;
+  if (from->replica > 0)
+    return PETRA_OK;
   for (int b = petra_probe_first(probe, stage - 1); window && b < petra_probe_end(probe, stage - 1); b++) {
     const petra_tensor_set *gradients = source->ops->gradients(source, stage, b);
     for (int i = 0; i < gradients->count; i++)
@@ -251,7 +264,6 @@ petra_status petra_probe_create(const petra_probe_options *options, petra_probe 
                       "program %s: no weights are those of the moment when a backward runs; expected no probes",
                       options->program->name);
   PETRA_TRY(petra_allocate(&probe, 1, sizeof *probe));
-  probe->base.ops = &ops;
   probe->options = *options;
   probe->compute = (petra_compute){.backend = options->backend, .account = &probe->account};
   probe->model = options->model;
@@ -259,6 +271,9 @@ petra_status petra_probe_create(const petra_probe_options *options, petra_probe 
   probe->accumulate = options->program_options->accumulate;
   probe->moment = options->program->moment;
   size_t blocks = (size_t)probe->model->block_count, stages = (size_t)probe->stages;
+  PETRA_TRY_GOTO(status, petra_allocate(&probe->inputs, (size_t)options->replicas, sizeof *probe->inputs), fail);
+  for (int i = 0; i < options->replicas; i++)
+    probe->inputs[i] = (petra_probe_input){.base.ops = &ops, .probe = probe, .replica = i};
   PETRA_TRY_GOTO(status, petra_allocate(&probe->offset, blocks, sizeof *probe->offset), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&probe->blocks, blocks, sizeof *probe->blocks), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&probe->versions, stages, sizeof *probe->versions), fail);
@@ -279,6 +294,7 @@ void petra_probe_destroy(petra_probe *probe) {
   while (probe->windows)
     petra_probe_close(probe, probe->windows);
   petra_probe_forget(probe); /* with no window nothing is wanted */
+  petra_free(probe->inputs);
   petra_free(probe->kept);
   petra_free(probe->offset);
   petra_free(probe->blocks);
@@ -294,8 +310,8 @@ petra_account *petra_probe_account(petra_probe *probe) {
   return &probe->account;
 }
 
-petra_stage_observer *petra_probe_observer(petra_probe *probe) {
-  return &probe->base;
+petra_stage_observer *petra_probe_observer(petra_probe *probe, int replica) {
+  return &probe->inputs[replica].base;
 }
 
 petra_status petra_probe_finish(petra_probe *probe) {
@@ -303,5 +319,5 @@ petra_status petra_probe_finish(petra_probe *probe) {
     return PETRA_OK;
   if (!petra_probe_is_fixed(probe))
     PETRA_TRY(petra_probe_compute_begun(probe));
-  return done(&probe->base);
+  return go_on(probe);
 }

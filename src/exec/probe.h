@@ -30,7 +30,8 @@ typedef struct petra_probe_options {
   petra_backend *backend;
   const petra_model *model;
   const petra_partition *partition; /* the blocks of the stages */
-  petra_probe_source *source;       /* of all stages */
+  int replicas;                     /* of every stage, 1 or more: a microbatch has as many parts */
+  petra_probe_source *source;       /* of all stages, of replica 0 where there are several */
   const petra_program_ops *program;
   const petra_program_options *program_options;
   int64_t per_epoch; /* probes an epoch, evenly spaced; windows of k microbatches do not overlap, so that
@@ -48,8 +49,10 @@ petra_status petra_probe_create(const petra_probe_options *options, petra_probe 
 /* Probes that are not complete are dropped; NULL is allowed. */
 void petra_probe_destroy(petra_probe *probe);
 
-/* To be told by the worker. */
-petra_stage_observer *petra_probe_observer(petra_probe *probe);
+/* To be told by the worker of a replica, from 0. A group of actions is told (begins to done) of all replicas, in their order, before
+ * the next; weights and gradients are looked at when replica 0 tells, the gradients of an update being then the mean over the
+ * replicas. Of the others' actions what differs between replicas counts: what was read, and inputs, true and reconstructed. */
+petra_stage_observer *petra_probe_observer(petra_probe *probe, int replica);
 
 /* All of it in a checkpoint, under an account that the archive knows; one that is read into must be new, and its source know
  * the versions of the stages or take them over. NULL: no probe. */

@@ -35,17 +35,17 @@ static petra_status archive_flags(petra_probe *probe, petra_archive *archive, co
   return PETRA_OK;
 }
 
-static petra_status archive_labels(petra_archive *archive, int32_t classes, petra_probe_slot *slot) {
-  int64_t count = slot->label_count;
-  if (!slot->images)
+static petra_status archive_labels(petra_archive *archive, int32_t classes, petra_probe_part *part) {
+  int64_t count = part->label_count;
+  if (!part->images)
     return PETRA_OK;
-  PETRA_TRY(petra_archive_integer(archive, "label_count", "labels", &count, 1, slot->images->elements));
-  slot->label_count = (int32_t)count;
-  return petra_labels_archive(archive, "labels", classes, count, &slot->labels);
+  PETRA_TRY(petra_archive_integer(archive, "label_count", "labels", &count, 1, part->images->elements));
+  part->label_count = (int32_t)count;
+  return petra_labels_archive(archive, "labels", classes, count, &part->labels);
 }
 
-/* What a slot that is read may hold: its inputs both or none. */
-static petra_status check_slot(const petra_probe *probe, petra_tensor_archive *tensors, petra_probe_slot *slot,
+/* What a part that is read may hold: its inputs both or none. */
+static petra_status check_part(const petra_probe *probe, petra_tensor_archive *tensors, petra_probe_part *part,
                                petra_tensor **const *places) {
   petra_tensor_form *forms, images[2];
   int32_t stages = probe->stages;
@@ -55,7 +55,7 @@ static petra_status check_slot(const petra_probe *probe, petra_tensor_archive *t
   for (int32_t j = 0; j < stages; j++) {
     const petra_block *block = &probe->model->blocks[petra_probe_first(probe, j)];
     petra_streams_forms(block->streams_in, &block->shape_in,
-                        slot->inputs[j].tensor[0] || slot->inputs[j].tensor[1] ? PETRA_PRESENT : PETRA_ABSENT,
+                        part->inputs[j].tensor[0] || part->inputs[j].tensor[1] ? PETRA_PRESENT : PETRA_ABSENT,
                         &forms[1 + 2 * j]);
   }
   petra_status status = petra_tensor_archive_check(tensors, "tensors", places, forms, 1 + 2 * stages);
@@ -63,21 +63,40 @@ static petra_status check_slot(const petra_probe *probe, petra_tensor_archive *t
   return status;
 }
 
-static petra_status archive_slot(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_slot *slot) {
+static petra_status archive_part(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_part *part) {
   int32_t stages = probe->stages;
   petra_tensor ***places;
   PETRA_TRY(petra_allocate(&places, 1 + 2 * (size_t)stages, sizeof *places));
-  places[0] = &slot->images;
+  places[0] = &part->images;
   for (int32_t j = 0; j < stages; j++) {
-    places[1 + 2 * j] = &slot->inputs[j].tensor[0];
-    places[2 + 2 * j] = &slot->inputs[j].tensor[1];
+    places[1 + 2 * j] = &part->inputs[j].tensor[0];
+    places[2 + 2 * j] = &part->inputs[j].tensor[1];
   }
   petra_status status = petra_tensor_archive_references(tensors, "tensors", places, 1 + 2 * stages);
   if (status == PETRA_OK)
-    status = check_slot(probe, tensors, slot, places);
+    status = check_part(probe, tensors, part, places);
   petra_free(places);
   PETRA_TRY(status);
-  PETRA_TRY(archive_labels(tensors->archive, probe->model->classes, slot));
+  return archive_labels(tensors->archive, probe->model->classes, part);
+}
+
+/* Those of replica 0 are where those of a run without replicas are. */
+static petra_status archive_parts(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_slot *slot) {
+  PETRA_TRY(archive_part(probe, tensors, &slot->parts[0]));
+  for (int i = 1; i < probe->options.replicas; i++) {
+    char name[32];
+    snprintf(name, sizeof name, "replica-%d", i);
+    PETRA_TRY(petra_archive_enter(tensors->archive, name));
+    petra_status status = archive_part(probe, tensors, &slot->parts[i]);
+    petra_archive_leave(tensors->archive);
+    PETRA_TRY(status);
+  }
+  return PETRA_OK;
+}
+
+static petra_status archive_slot(petra_probe *probe, petra_tensor_archive *tensors, petra_probe_slot *slot) {
+  int32_t stages = probe->stages;
+  PETRA_TRY(archive_parts(probe, tensors, slot));
   PETRA_TRY(petra_archive_integers(tensors->archive, "forward", slot->forward, stages));
   PETRA_TRY(petra_archive_integers(tensors->archive, "begun", slot->begun, stages));
   for (int32_t j = 0; j < stages; j++) {
@@ -133,9 +152,10 @@ static petra_status archive_counts(const petra_probe *probe, const petra_tensor_
     bool complete = slot->delayed;
     for (int32_t j = 0; j < stages; j++)
       complete = complete && slot->end_to_end[j];
-    if (archive->reading && (slot->images != NULL) != (!complete && window->first + s < tensors->read))
-      return petra_archive_refuse(archive, "tensors", "microbatch %lld has %s images", (long long)(window->first + s),
-                                  slot->images ? "its" : "no");
+    for (int i = 0; i < probe->options.replicas && archive->reading; i++)
+      if ((slot->parts[i].images != NULL) != (!complete && window->first + s < tensors->read))
+        return petra_archive_refuse(archive, "tensors", "microbatch %lld has %s images", (long long)(window->first + s),
+                                    slot->parts[i].images ? "its" : "no");
   }
   int64_t counts[2] = {delayed, compared};
   PETRA_TRY(petra_archive_integers(archive, "counts", counts, 2));

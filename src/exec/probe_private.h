@@ -5,15 +5,20 @@
 
 #include "exec/probe.h"
 
-/* A microbatch of a window. */
-typedef struct petra_probe_slot {
+/* What a replica has of a microbatch. */
+typedef struct petra_probe_part {
   petra_tensor *images; /* NULL: not read yet, or not needed any more */
   int32_t *labels;
   int32_t label_count;
-  int64_t *forward;      /* per stage: the version that F read; -1: F was not done */
   petra_streams *inputs; /* per stage: of its F, where B will reconstruct it */
-  bool delayed;          /* the delayed gradient was computed */
-  bool *end_to_end;      /* per stage: the end-to-end gradient was computed */
+} petra_probe_part;
+
+/* A microbatch of a window. */
+typedef struct petra_probe_slot {
+  petra_probe_part *parts; /* per replica */
+  int64_t *forward;        /* per stage: the version that F read, at all replicas; -1: F was not done */
+  bool delayed;            /* the delayed gradient was computed */
+  bool *end_to_end;        /* per stage: the end-to-end gradient was computed */
   int64_t *begun; /* per stage, with PETRA_MOMENT_CLOCK: its version when B began; -1: B did not; with `forward` */
 } petra_probe_slot;
 
@@ -35,9 +40,16 @@ typedef struct petra_probe_kept {
   petra_tensor_set *sets; /* per block of the stage */
 } petra_probe_kept;
 
-struct petra_probe {
+/* What a replica tells. */
+typedef struct petra_probe_input {
   petra_stage_observer base;
+  petra_probe *probe;
+  int replica;
+} petra_probe_input;
+
+struct petra_probe {
   petra_probe_options options;
+  petra_probe_input *inputs; /* per replica */
   petra_account account;
   petra_compute compute;
   const petra_model *model;
@@ -81,8 +93,10 @@ int64_t petra_probe_delayed_left(const petra_probe *probe, const petra_probe_win
 int64_t petra_probe_end_to_end_left(const petra_probe *probe, const petra_probe_window *window, int32_t stage);
 petra_status petra_probe_open(petra_probe *probe, int64_t first, petra_probe_window **out);
 void petra_probe_close(petra_probe *probe, petra_probe_window *window);
+/* Whether all replicas have read their part, and some reference still needs them. */
+bool petra_probe_slot_is_read(const petra_probe *probe, const petra_probe_slot *slot);
 /* Releases what only the references of a microbatch needed. */
-void petra_probe_slot_release(petra_probe_slot *slot);
+void petra_probe_slot_release(const petra_probe *probe, petra_probe_slot *slot);
 
 /* --- probe_reference.c --- */
 

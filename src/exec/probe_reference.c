@@ -135,17 +135,26 @@ static bool shares(const petra_probe *probe, const petra_probe_slot *slot, int64
   return true;
 }
 
+/* One pass for each replica's part, in their order, through the chosen blocks. */
+static petra_status backpropagate(const petra_probe *probe, const petra_probe_slot *slot) {
+  petra_status status = PETRA_OK;
+  for (int i = 0; i < probe->options.replicas && status == PETRA_OK; i++) {
+    const petra_probe_pass pass = {.compute = probe->compute,
+                                   .model = probe->model,
+                                   .blocks = probe->blocks,
+                                   .images = slot->parts[i].images,
+                                   .labels = slot->parts[i].labels,
+                                   .factor = 1.0 / (double)(probe->accumulate * probe->options.replicas)};
+    status = petra_probe_pass_run(&pass);
+  }
+  return status;
+}
+
 /* Every reference of the microbatch whose network is the one with `versions`, and in any case the end-to-end
- * one at `stage` unless that is negative: one pass for all of them. */
+ * one at `stage` unless that is negative: one pass (a replica) for all of them. */
 static petra_status compute(petra_probe *probe, petra_probe_window *window, int64_t microbatch, const int64_t *versions,
                             int32_t stage) {
   petra_probe_slot *slot = petra_probe_slot_of(window, microbatch);
-  petra_probe_pass pass = {.compute = probe->compute,
-                           .model = probe->model,
-                           .blocks = probe->blocks,
-                           .images = slot->images,
-                           .labels = slot->labels,
-                           .factor = 1.0 / (double)probe->accumulate};
   bool delayed = !slot->delayed && all_forwarded(probe, slot) &&
                  memcmp(slot->forward, versions, (size_t)probe->stages * sizeof *versions) == 0;
   PETRA_TRY(choose_parameters(probe, versions, probe->blocks));
@@ -156,7 +165,7 @@ static petra_status compute(petra_probe *probe, petra_probe_window *window, int6
       probe->blocks[b].sums[1] = wanted ? &window->sums[PETRA_GRADIENT_END_TO_END][b] : NULL;
     }
   }
-  PETRA_TRY(petra_probe_pass_run(&pass));
+  PETRA_TRY(backpropagate(probe, slot));
   slot->delayed = slot->delayed || delayed;
   bool complete = slot->delayed;
   for (int32_t j = 0; j < probe->stages; j++) {
@@ -165,7 +174,7 @@ static petra_status compute(petra_probe *probe, petra_probe_window *window, int6
     complete = complete && slot->end_to_end[j];
   }
   if (complete)
-    petra_probe_slot_release(slot);
+    petra_probe_slot_release(probe, slot);
   petra_probe_forget(probe);
   return PETRA_OK;
 }
@@ -190,7 +199,7 @@ static petra_status compute_slot(petra_probe *probe, petra_probe_window *window,
 petra_status petra_probe_compute_due(petra_probe *probe) {
   for (petra_probe_window *window = probe->windows; window; window = window->next)
     for (int64_t s = 0; s < probe->accumulate; s++)
-      if (window->slots[s].images)
+      if (petra_probe_slot_is_read(probe, &window->slots[s]))
         PETRA_TRY(compute_slot(probe, window, window->first + s));
   return PETRA_OK;
 }

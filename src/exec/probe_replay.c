@@ -3,47 +3,9 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "exec/probe_demand.h"
-#include "exec/probe_store.h"
+#include "exec/probe_replay_private.h"
 
 #include <string.h>
-
-/* What the probe is told, or what has to be there first. */
-typedef enum step_kind {
-  STEP_WEIGHTS, /* version `number` of the stage */
-  STEP_READ,    /* microbatch `number` */
-  STEP_FORWARD,
-  STEP_FOUND,
-  STEP_UPDATE,
-  STEP_DONE /* a group is done */
-} step_kind;
-
-typedef struct step {
-  int32_t kind, stage;
-  int64_t number;
-} step;
-
-struct petra_probe_replay {
-  petra_stage_observer base; /* of groups */
-  petra_probe_source source;
-  petra_probe_replay_options options;
-  petra_probe *probe;
-  petra_stage_observer *told; /* the probe's observer */
-  petra_compute compute;
-  petra_probe_demand demand; /* where the schedule is; the probe is behind it by the steps */
-  const petra_action *actions;
-  int count;
-  step *steps; /* first .. end - 1 wait */
-  int64_t first, end, capacity;
-  /* As the probe sees it. */
-  int64_t *versions, *forwards; /* per stage: updates, and the version that its last probed F read */
-  petra_probe_store *stores;    /* per stage */
-  petra_tensor_set *gradients;  /* per block, of the update that is being told */
-  int gradients_in;             /* blocks of it that have come */
-  bool closed;                  /* the parcel that ends the first step has come */
-  bool passed;                  /* what was done before is in a checkpoint */
-  bool input_in;                /* the input of the F that is being told has come */
-};
 
 /* --- the source --- */
 
@@ -91,7 +53,8 @@ bool petra_probe_replay_waits(const petra_probe_replay *replay) {
   return replay->first < replay->end;
 }
 
-static petra_status push(petra_probe_replay *replay, step_kind kind, int32_t stage, int64_t number) {
+static petra_status push_at(petra_probe_replay *replay, petra_replay_step_kind kind, int replica, int32_t stage,
+                            int64_t number) {
   if (replay->first == replay->end)
     replay->first = replay->end = 0;
   if (replay->end == replay->capacity && replay->first > replay->capacity / 2) {
@@ -101,19 +64,31 @@ static petra_status push(petra_probe_replay *replay, step_kind kind, int32_t sta
     replay->first = 0;
   }
   PETRA_TRY(petra_array_reserve(&replay->steps, &replay->capacity, replay->end + 1, sizeof *replay->steps));
-  replay->steps[replay->end++] = (step){kind, stage, number};
+  replay->steps[replay->end++] = (petra_replay_step){kind, replica, stage, number};
+  return PETRA_OK;
+}
+
+/* At replica 0. */
+static petra_status push(petra_probe_replay *replay, petra_replay_step_kind kind, int32_t stage, int64_t number) {
+  return push_at(replay, kind, 0, stage, number);
+}
+
+/* At replicas `first` and above, in their order. */
+static petra_status push_from(petra_probe_replay *replay, petra_replay_step_kind kind, int first, int32_t stage,
+                              int64_t number) {
+  for (int i = first; i < replay->options.replicas; i++)
+    PETRA_TRY(push_at(replay, kind, i, stage, number));
   return PETRA_OK;
 }
 
 /* The taps decide by the same that they send. */
 static petra_status push_wanted(petra_probe_replay *replay, int32_t stage) {
   const int64_t latest = replay->demand.versions[stage - 1];
-  return petra_probe_demand_wants(&replay->demand, stage, latest) ? push(replay, STEP_WEIGHTS, stage, latest)
+  return petra_probe_demand_wants(&replay->demand, stage, latest) ? push(replay, PETRA_STEP_WEIGHTS, stage, latest)
                                                                   : PETRA_OK;
 }
 
-/* Whether the input of the stage's F is compared with what its B, as an action of its own, reconstructs. */
-static bool takes_input(const petra_probe_replay *replay, int32_t stage) {
+bool petra_probe_replay_takes_input(const petra_probe_replay *replay, int32_t stage) {
   return stage > 1 && !petra_program_fused(replay->options.program_options, stage) &&
          reconstructs(&replay->source, stage);
 }
@@ -125,11 +100,14 @@ static petra_status push_pass(petra_probe_replay *replay, const petra_action *ac
   if (!petra_probe_demand_probed(&replay->demand, m))
     return PETRA_OK;
   if (forward && stage == 1)
-    PETRA_TRY(push(replay, STEP_READ, stage, m));
+    PETRA_TRY(push_from(replay, PETRA_STEP_READ, 0, stage, m));
   if (forward)
-    return push(replay, STEP_FORWARD, stage, m);
-  return action->kind == PETRA_ACTION_BACKWARD && takes_input(replay, stage) ? push(replay, STEP_FOUND, stage, m)
-                                                                             : PETRA_OK;
+    PETRA_TRY(push(replay, PETRA_STEP_FORWARD, stage, m));
+  if (!petra_probe_replay_takes_input(replay, stage))
+    return PETRA_OK;
+  if (forward)
+    return push_from(replay, PETRA_STEP_INPUT, 1, stage, m);
+  return action->kind == PETRA_ACTION_BACKWARD ? push_from(replay, PETRA_STEP_FOUND, 0, stage, m) : PETRA_OK;
 }
 
 /* After a checkpoint: where a window is open all latest weights come again. */
@@ -143,7 +121,7 @@ static petra_status go_on(petra_probe_replay *replay) {
                         "a checkpoint of this run",
                         j, (long long)replay->versions[j - 1], (long long)made);
     if (replay->demand.count > 0)
-      PETRA_TRY(push(replay, STEP_WEIGHTS, j, made));
+      PETRA_TRY(push(replay, PETRA_STEP_WEIGHTS, j, made));
   }
   return PETRA_OK;
 }
@@ -179,7 +157,7 @@ static petra_status done(petra_stage_observer *observer) {
     if (action->kind != PETRA_ACTION_UPDATE)
       PETRA_TRY(push_pass(replay, action));
     else if (told)
-      PETRA_TRY(push(replay, STEP_UPDATE, action->stage, action->microbatch));
+      PETRA_TRY(push(replay, PETRA_STEP_UPDATE, action->stage, action->microbatch));
     else
       count_update(replay, action->stage);
   }
@@ -189,128 +167,35 @@ static petra_status done(petra_stage_observer *observer) {
       PETRA_TRY(push_wanted(replay, replay->actions[i].stage));
     }
   petra_probe_demand_done(&replay->demand);
-  return replay->end - replay->first > before ? push(replay, STEP_DONE, 0, 0) : PETRA_OK;
-}
-
-/* --- parcels --- */
-
-/* A parcel that does not belong to the step: the two ends do not go by the same order. */
-static petra_status refuse(const petra_parcel *parcel, const step *at) {
-  return petra_fail(PETRA_INTERNAL,
-                    "a probe's parcel (kind %d, stage %d, number %lld) in the place of another (%d, %d, %lld)",
-                    parcel->kind, parcel->stage, (long long)parcel->number, at->kind, at->stage, (long long)at->number);
-}
-
-static petra_status take_weights(petra_probe_replay *replay, const petra_parcel *parcel, const void *data) {
-  petra_probe_store *store = &replay->stores[parcel->stage - 1];
-  petra_probe_stored *stored = petra_probe_store_find(store, parcel->number);
-  const int block = parcel->block - replay->options.partition->first[parcel->stage - 1];
-  if (!stored)
-    PETRA_TRY(petra_probe_store_add(store, parcel->number, true, &stored));
-  if (block != stored->blocks || block >= store->blocks)
-    return petra_fail(PETRA_INTERNAL, "block %d of a probe's weights of stage %d in the place of another",
-                      parcel->block, parcel->stage);
-  stored->sets[block].count = parcel->count;
-  PETRA_TRY(
-      petra_parcel_tensors(parcel, &replay->compute, PETRA_MEMORY_WEIGHT_BUFFER, data, stored->sets[block].tensor));
-  stored->blocks++;
-  return PETRA_OK;
-}
-
-static petra_status take_gradients(petra_probe_replay *replay, const petra_parcel *parcel, const void *data) {
-  const petra_partition *partition = replay->options.partition;
-  if (parcel->block != partition->first[parcel->stage - 1] + replay->gradients_in ||
-      parcel->block >= partition->first[parcel->stage])
-    return petra_fail(PETRA_INTERNAL, "block %d of a probe's gradients of stage %d in the place of another",
-                      parcel->block, parcel->stage);
-  replay->gradients_in++;
-  petra_tensor_set *set = &replay->gradients[parcel->block];
-  set->count = parcel->count;
-  return petra_parcel_tensors(parcel, &replay->compute, PETRA_MEMORY_GRADIENTS, data, set->tensor);
-}
-
-static petra_status take_images(petra_probe_replay *replay, const petra_parcel *parcel, const void *data) {
-  petra_tensor *images[PETRA_BLOCK_TENSORS] = {NULL};
-  petra_status status = petra_parcel_tensors(parcel, &replay->compute, PETRA_MEMORY_INPUT_BUFFER, data, images);
-  if (status == PETRA_OK)
-    status = replay->told->ops->read(replay->told, parcel->number, images[0],
-                                     petra_parcel_labels(parcel, replay->options.backend, data), parcel->labels);
-  petra_tensor_release(&images[0]);
-  return status;
-}
-
-static petra_status take_streams(petra_probe_replay *replay, const petra_parcel *parcel, const void *data) {
-  petra_streams streams = {{NULL, NULL}};
-  if (parcel->count > 2)
-    return petra_fail(PETRA_INTERNAL, "a probe's parcel has %d streams", parcel->count);
-  petra_status status = petra_parcel_tensors(parcel, &replay->compute, PETRA_MEMORY_INPUT_BUFFER, data, streams.tensor);
-  if (status == PETRA_OK)
-    replay->input_in = parcel->kind == PETRA_PARCEL_INPUT;
-  if (status == PETRA_OK)
-    status = (parcel->kind == PETRA_PARCEL_INPUT ? replay->told->ops->input : replay->told->ops->reconstructed)(
-        replay->told, parcel->stage, parcel->number, &streams);
-  petra_streams_release(&streams);
-  return status;
-}
-
-static petra_status take_forwarded(petra_probe_replay *replay, const petra_parcel *parcel) {
-  const int32_t j = parcel->stage - 1;
-  const petra_tensor_set *read;
-  if (replay->input_in != takes_input(replay, parcel->stage))
-    return petra_fail(PETRA_INTERNAL, "the probe has no input of stage %d", parcel->stage);
-  replay->input_in = false;
-  PETRA_TRY(weights(&replay->source, parcel->stage, parcel->version, replay->options.partition->first[j], &read));
-  replay->forwards[j] = parcel->version;
-  PETRA_TRY(replay->told->ops->forwarded(replay->told, parcel->stage, parcel->number));
-  petra_probe_store_forwarded(&replay->stores[j], parcel->version, replay->versions[j]);
-  return PETRA_OK;
-}
-
-/* Before a step ends, other parcels may come that belong to it. */
-static petra_status take(petra_probe_replay *replay, const step *at, const petra_parcel *parcel, const void *data) {
-  const bool same = parcel->number == at->number;
-  if (parcel->stage != at->stage)
-    return refuse(parcel, at);
-  if (parcel->kind == PETRA_PARCEL_WEIGHTS && (at->kind == STEP_FORWARD || (at->kind == STEP_WEIGHTS && same)))
-    return take_weights(replay, parcel, data);
-  if (parcel->kind == PETRA_PARCEL_INPUT && at->kind == STEP_FORWARD && same)
-    return take_streams(replay, parcel, data);
-  if (parcel->kind == PETRA_PARCEL_GRADIENTS && at->kind == STEP_UPDATE && same)
-    return take_gradients(replay, parcel, data);
-  replay->closed = true;
-  if (parcel->kind == PETRA_PARCEL_READ && at->kind == STEP_READ && same)
-    return take_images(replay, parcel, data);
-  if (parcel->kind == PETRA_PARCEL_FORWARDED && at->kind == STEP_FORWARD && same)
-    return take_forwarded(replay, parcel);
-  if (parcel->kind == PETRA_PARCEL_FOUND && at->kind == STEP_FOUND && same)
-    return take_streams(replay, parcel, data);
-  return refuse(parcel, at);
+  return replay->end - replay->first > before ? push(replay, PETRA_STEP_DONE, 0, 0) : PETRA_OK;
 }
 
 /* --- going on --- */
 
-static bool is_ready(const petra_probe_replay *replay, const step *at) {
+static bool is_ready(const petra_probe_replay *replay, const petra_replay_step *at) {
   const petra_probe_store *store = at->stage > 0 ? &replay->stores[at->stage - 1] : NULL;
   const petra_probe_stored *stored;
-  switch ((step_kind)at->kind) {
-  case STEP_WEIGHTS:
+  switch ((petra_replay_step_kind)at->kind) {
+  case PETRA_STEP_WEIGHTS:
     stored = petra_probe_store_find(store, at->number);
     return stored && stored->blocks == store->blocks;
-  case STEP_UPDATE:
+  case PETRA_STEP_UPDATE:
     return replay->gradients_in == store->blocks || !petra_probe_demand_probed(&replay->demand, at->number);
-  case STEP_READ:
-  case STEP_FORWARD:
-  case STEP_FOUND:
+  case PETRA_STEP_READ:
+  case PETRA_STEP_FORWARD:
+  case PETRA_STEP_INPUT:
+  case PETRA_STEP_FOUND:
     return replay->closed;
-  case STEP_DONE:
+  case PETRA_STEP_DONE:
     break;
   }
   return true;
 }
 
-static petra_status update(petra_probe_replay *replay, const step *at) {
+static petra_status update(petra_probe_replay *replay, const petra_replay_step *at) {
   const petra_partition *partition = replay->options.partition;
-  PETRA_TRY(replay->told->ops->updating(replay->told, at->stage, at->number));
+  petra_stage_observer *told = petra_probe_observer(replay->probe, 0);
+  PETRA_TRY(told->ops->updating(told, at->stage, at->number));
   for (int b = partition->first[at->stage - 1]; b < partition->first[at->stage]; b++)
     petra_tensor_set_release(&replay->gradients[b]);
   replay->gradients_in = 0;
@@ -318,20 +203,25 @@ static petra_status update(petra_probe_replay *replay, const step *at) {
   return PETRA_OK;
 }
 
+static petra_status tell_done(petra_probe_replay *replay) {
+  petra_stage_observer *last = petra_probe_observer(replay->probe, replay->options.replicas - 1);
+  return last->ops->done(last);
+}
+
 petra_status petra_probe_replay_advance(petra_probe_replay *replay, bool wait) {
   const petra_parcel_inlet *inlet = &replay->options.inlet;
   while (petra_probe_replay_waits(replay)) {
-    const step at = replay->steps[replay->first];
+    const petra_replay_step at = replay->steps[replay->first];
     if (is_ready(replay, &at)) {
       replay->first++;
       replay->closed = false;
-      if (at.kind == STEP_UPDATE)
+      if (at.kind == PETRA_STEP_UPDATE)
         PETRA_TRY(update(replay, &at));
-      else if (at.kind == STEP_DONE)
-        PETRA_TRY(replay->told->ops->done(replay->told));
+      else if (at.kind == PETRA_STEP_DONE)
+        PETRA_TRY(tell_done(replay));
       continue;
     }
-    const int rank = replay->options.rank_of[at.stage - 1];
+    const int rank = replay->options.rank_of[at.replica * replay->options.partition->stages + at.stage - 1];
     petra_parcel parcel;
     const void *data;
     size_t size;
@@ -339,7 +229,7 @@ petra_status petra_probe_replay_advance(petra_probe_replay *replay, bool wait) {
     if (!data)
       return PETRA_OK;
     PETRA_TRY(petra_parcel_open(&parcel, replay->options.backend, data, size));
-    PETRA_TRY(take(replay, &at, &parcel, data));
+    PETRA_TRY(petra_probe_replay_take(replay, &at, &parcel, data));
     PETRA_TRY(inlet->done(inlet->context, rank));
   }
   return PETRA_OK;
@@ -400,7 +290,6 @@ petra_probe_source *petra_probe_replay_source(petra_probe_replay *replay) {
 
 void petra_probe_replay_set_probe(petra_probe_replay *replay, petra_probe *probe) {
   replay->probe = probe;
-  replay->told = petra_probe_observer(probe);
   replay->compute = (petra_compute){.backend = replay->options.backend, .account = petra_probe_account(probe)};
 }
 

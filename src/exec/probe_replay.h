@@ -18,7 +18,8 @@ typedef struct petra_probe_replay_options {
   const petra_program_ops *program;
   const petra_program_options *program_options;
   int64_t per_epoch;
-  const int32_t *rank_of; /* of each stage */
+  int replicas;           /* of every stage, 1 or more */
+  const int32_t *rank_of; /* [replica][stage] */
   petra_parcel_inlet inlet;
 } petra_probe_replay_options;
 

@@ -33,6 +33,11 @@ static petra_status send(petra_probe_tap *tap, petra_parcel *parcel, petra_tenso
   return outlet->send(outlet->context, bytes);
 }
 
+/* Weights and gradients of an update are the same at all replicas. */
+static bool sends_weights(const petra_probe_tap *tap, int32_t stage) {
+  return tap->options.replica == 0 && petra_stages_has(&tap->options.stages, stage);
+}
+
 /* A version that the stage has, unless it was sent. */
 static petra_status send_weights(petra_probe_tap *tap, int32_t stage, int64_t version) {
   petra_probe_store *sent = &tap->sent[stage - 1];
@@ -52,7 +57,7 @@ static petra_status send_weights(petra_probe_tap *tap, int32_t stage, int64_t ve
 /* The latest weights, where a reference has them. */
 static petra_status send_wanted(petra_probe_tap *tap, int32_t stage) {
   const int64_t latest = tap->demand.versions[stage - 1];
-  return petra_stages_has(&tap->options.stages, stage) && petra_probe_demand_wants(&tap->demand, stage, latest)
+  return sends_weights(tap, stage) && petra_probe_demand_wants(&tap->demand, stage, latest)
              ? send_weights(tap, stage, latest)
              : PETRA_OK;
 }
@@ -69,7 +74,7 @@ static petra_status begins(petra_stage_observer *observer, int64_t virtual_ns, c
   for (int32_t j = 1; opened && j <= tap->options.stages.count; j++)
     PETRA_TRY(send_wanted(tap, j));
   for (int32_t j = 1; tap->passed && tap->demand.count > 0 && j <= tap->options.stages.count; j++)
-    if (petra_stages_has(&tap->options.stages, j))
+    if (sends_weights(tap, j))
       PETRA_TRY(send_weights(tap, j, tap->demand.versions[j - 1]));
   tap->passed = false;
   return PETRA_OK;
@@ -124,7 +129,7 @@ static petra_status reconstructed(petra_stage_observer *observer, int32_t stage,
 
 static petra_status forwarded(petra_stage_observer *observer, int32_t stage, int64_t microbatch) {
   petra_probe_tap *tap = (petra_probe_tap *)observer;
-  if (!is_told(tap, stage, microbatch))
+  if (!is_told(tap, stage, microbatch) || !sends_weights(tap, stage))
     return PETRA_OK;
   const petra_stage *s = petra_stages_get(&tap->options.stages, stage);
   petra_parcel parcel = {
@@ -136,7 +141,7 @@ static petra_status forwarded(petra_stage_observer *observer, int32_t stage, int
 
 static petra_status updating(petra_stage_observer *observer, int32_t stage, int64_t microbatch) {
   petra_probe_tap *tap = (petra_probe_tap *)observer;
-  if (!is_told(tap, stage, microbatch))
+  if (!is_told(tap, stage, microbatch) || !sends_weights(tap, stage))
     return PETRA_OK;
   for (int b = tap->options.partition->first[stage - 1]; b < tap->options.partition->first[stage]; b++) {
     petra_parcel parcel = {.kind = PETRA_PARCEL_GRADIENTS, .stage = stage, .number = microbatch, .block = b};

@@ -14,6 +14,7 @@
 /* Everything is borrowed. */
 typedef struct petra_probe_tap_options {
   petra_stages stages; /* those that are here are looked at */
+  int replica;         /* that these are of, from 0: of others than 0 neither weights nor gradients are sent */
   petra_backend *backend;
   const petra_partition *partition;
   const petra_program_ops *program; /* not one with PETRA_MOMENT_CLOCK */

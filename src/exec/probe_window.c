@@ -27,24 +27,37 @@ int64_t petra_probe_end_to_end_left(const petra_probe *probe, const petra_probe_
   return left;
 }
 
-void petra_probe_slot_release(petra_probe_slot *slot) {
-  petra_tensor_release(&slot->images);
-  petra_free(slot->labels);
-  slot->labels = NULL;
+bool petra_probe_slot_is_read(const petra_probe *probe, const petra_probe_slot *slot) {
+  int i = 0;
+  while (i < probe->options.replicas && slot->parts[i].images)
+    i++;
+  return i == probe->options.replicas;
 }
 
-static void free_slot(petra_probe_slot *slot, int32_t stages) {
-  petra_probe_slot_release(slot);
-  for (int32_t j = 0; slot->inputs && j < stages; j++)
-    petra_streams_release(&slot->inputs[j]);
-  petra_free(slot->inputs);
+void petra_probe_slot_release(const petra_probe *probe, petra_probe_slot *slot) {
+  for (int i = 0; i < probe->options.replicas; i++) {
+    petra_tensor_release(&slot->parts[i].images);
+    petra_free(slot->parts[i].labels);
+    slot->parts[i].labels = NULL;
+  }
+}
+
+static void free_slot(const petra_probe *probe, petra_probe_slot *slot) {
+  if (slot->parts)
+    petra_probe_slot_release(probe, slot);
+  for (int i = 0; slot->parts && i < probe->options.replicas; i++) {
+    for (int32_t j = 0; slot->parts[i].inputs && j < probe->stages; j++)
+      petra_streams_release(&slot->parts[i].inputs[j]);
+    petra_free(slot->parts[i].inputs);
+  }
+  petra_free(slot->parts);
   petra_free(slot->forward);
   petra_free(slot->end_to_end);
 }
 
 static void free_window(petra_probe *probe, petra_probe_window *window) {
   for (int64_t s = 0; window->slots && s < probe->accumulate; s++)
-    free_slot(&window->slots[s], probe->stages);
+    free_slot(probe, &window->slots[s]);
   for (int g = 0; g < PETRA_GRADIENTS; g++) {
     for (int b = 0; window->sums[g] && b < probe->model->block_count; b++)
       petra_tensor_set_release(&window->sums[g][b]);
@@ -56,9 +69,12 @@ static void free_window(petra_probe *probe, petra_probe_window *window) {
   petra_free(window);
 }
 
-static petra_status allocate_slot(petra_probe_slot *slot, size_t stages) {
+static petra_status allocate_slot(const petra_probe *probe, petra_probe_slot *slot) {
+  const size_t stages = (size_t)probe->stages;
   PETRA_TRY(petra_allocate(&slot->forward, 2 * stages, sizeof *slot->forward));
-  PETRA_TRY(petra_allocate(&slot->inputs, stages, sizeof *slot->inputs));
+  PETRA_TRY(petra_allocate(&slot->parts, (size_t)probe->options.replicas, sizeof *slot->parts));
+  for (int i = 0; i < probe->options.replicas; i++)
+    PETRA_TRY(petra_allocate(&slot->parts[i].inputs, stages, sizeof *slot->parts[i].inputs));
   PETRA_TRY(petra_allocate(&slot->end_to_end, stages, sizeof *slot->end_to_end));
   slot->begun = slot->forward + stages;
   for (size_t j = 0; j < stages; j++)
@@ -71,7 +87,7 @@ static petra_status allocate(petra_probe *probe, petra_probe_window *window) {
   const size_t measures = PETRA_MEASURES * PETRA_PAIRS;
   PETRA_TRY(petra_allocate(&window->slots, k, sizeof *window->slots));
   for (size_t s = 0; s < k; s++)
-    PETRA_TRY(allocate_slot(&window->slots[s], stages));
+    PETRA_TRY(allocate_slot(probe, &window->slots[s]));
   PETRA_TRY(petra_allocate(&window->updated, 2 * stages, sizeof *window->updated));
   window->compared = window->updated + stages;
   const size_t numbers = (measures + PETRA_PAIRS + 1) * stages + measures * (size_t)probe->parameters;

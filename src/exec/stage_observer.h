@@ -33,7 +33,8 @@ typedef struct petra_stage_observer_ops {
                        int64_t virtual_ns);
   /* The evaluation with the weights at the end of the epoch whose last microbatch is `microbatch` is done. */
   petra_status (*evaluated)(petra_stage_observer *observer, int64_t microbatch, const petra_evaluation *evaluation);
-  /* The same, before that and at once, where all stages are here: with the weights that were evaluated, one snapshot a stage. */
+  /* The same, before that and at once, in every process: with the weights that were evaluated, one snapshot a stage, NULL where the
+   * stage is elsewhere, as `evaluation` is where the last one is. */
   petra_status (*evaluated_weights)(petra_stage_observer *observer, int64_t microbatch,
                                     const petra_evaluation *evaluation, petra_snapshot *const *snapshots);
 } petra_stage_observer_ops;

@@ -59,9 +59,10 @@ static petra_status end_evaluation(petra_worker_stage *worker, petra_pending **l
                                    const petra_evaluation *result) {
   const petra_worker_stage_options *options = &worker->options;
   const int64_t m = (*link)->microbatch;
-  if (status == PETRA_OK && petra_stages_all(&options->stages)) {
+  if (status == PETRA_OK) {
     petra_snapshot *const *snapshots = (*link)->snapshots;
-    PETRA_TELL(petra_stage_observer, options->observers, evaluated_weights, observer, m, result, snapshots);
+    const petra_evaluation *known = petra_stages_has(&options->stages, options->stages.count) ? result : NULL;
+    PETRA_TELL(petra_stage_observer, options->observers, evaluated_weights, observer, m, known, snapshots);
   }
   drop_evaluation(worker, link);
   PETRA_TRY(status);

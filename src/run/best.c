@@ -22,23 +22,37 @@ struct petra_best {
 static petra_status on_weights(petra_stage_observer *base, int64_t microbatch, const petra_evaluation *evaluation,
                                petra_snapshot *const *snapshots) {
   petra_best *best = (petra_best *)base;
-  const petra_weights_moment moment = {.epoch = (int32_t)(microbatch / best->network->plan->program.batches) + 1,
-                                       .eval_top1 = evaluation->top1};
-  if (best->moment.epoch > 0 && moment.eval_top1 <= best->moment.eval_top1)
+  const petra_weights_moment moment = petra_best_moment_of(best->network->plan, microbatch, evaluation);
+  if (!petra_best_beats(&moment, &best->moment))
     return PETRA_OK;
   PETRA_TRY(petra_network_write_snapshots(best->network, snapshots, &moment, best->path));
-  best->moment = moment;
-  best->in_weights = false;
+  petra_best_written(best, &moment);
   return PETRA_OK;
+}
+
+petra_weights_moment petra_best_moment_of(const petra_plan *plan, int64_t microbatch,
+                                          const petra_evaluation *evaluation) {
+  return (petra_weights_moment){.epoch = (int32_t)(microbatch / plan->program.batches) + 1,
+                                .eval_top1 = evaluation ? evaluation->top1 : 0};
+}
+
+petra_weights_moment petra_best_moment(const petra_best *best) {
+  return best->moment;
+}
+
+const char *petra_best_path(const petra_best *best) {
+  return best->path;
+}
+
+void petra_best_written(petra_best *best, const petra_weights_moment *moment) {
+  best->moment = *moment;
+  best->in_weights = false;
 }
 
 petra_status petra_best_check(const petra_config *config, int64_t epochs) {
   const int64_t every = config->run.eval_every;
   if (config->run.keep != PETRA_KEEP_BEST)
     return PETRA_OK;
-  if (config->run.mode == PETRA_MODE_EXECUTE)
-    return petra_config_fail(config, "run.keep",
-                             "best with run.mode: execute, whose stages are in several processes; expected last");
   if (every == 0 || epochs < every)
     return petra_config_fail(config, "run.keep",
                              "best in a run without an evaluation (%lld whole epochs, run.eval_every: %lld); expected "

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run.keep: best. The weights of the evaluation with the highest top-1 accuracy, the first of equals: in best.h5 of the run's
- * folder while the run goes on, in weights.h5 when it is complete. An observer of real stages, all of which are here. */
+ * folder while the run goes on, in weights.h5 when it is complete. An observer of real stages, all of which are here; of an executed
+ * run the files at rank 0 alone (run/best_ranks.h). */
 #ifndef PETRA_RUN_BEST_H
 #define PETRA_RUN_BEST_H
 
@@ -20,6 +21,20 @@ void petra_best_destroy(petra_best *best); /* NULL is fine */
 
 petra_stage_observer *petra_best_observer(petra_best *best);
 
+/* The evaluation at a microbatch; NULL: its accuracy, 0 here, is not known. */
+petra_weights_moment petra_best_moment_of(const petra_plan *plan, int64_t microbatch,
+                                          const petra_evaluation *evaluation);
+
+/* Whether `moment` is to be kept in the place of `best`, which came before it; epoch 0: there is none yet. */
+static inline bool petra_best_beats(const petra_weights_moment *moment, const petra_weights_moment *best) {
+  return best->epoch == 0 || moment->eval_top1 > best->eval_top1;
+}
+
+/* What the files have; best.h5; and that somebody else has written it. */
+petra_weights_moment petra_best_moment(const petra_best *best);
+const char *petra_best_path(const petra_best *best);
+void petra_best_written(petra_best *best, const petra_weights_moment *moment);
+
 /* The run is over: best.h5 becomes weights.h5, if there is one. PETRA_DATA where it has not the weights of this run's best evaluation, of
  * those in `rows` (its log). */
 petra_status petra_best_finish(petra_best *best, const petra_runlog_epoch *rows, int64_t count);
@@ -27,7 +42,7 @@ petra_status petra_best_finish(petra_best *best, const petra_runlog_epoch *rows,
 /* Which of an evaluation's rows is the best: its index, -1 where none was evaluated. */
 int64_t petra_best_of(const petra_runlog_epoch *rows, int64_t count);
 
-/* PETRA_CONFIG where a run with this config and `epochs` whole epochs has no evaluation, or its stages are in several processes. */
+/* PETRA_CONFIG where a run with this config and `epochs` whole epochs has no evaluation. */
 petra_status petra_best_check(const petra_config *config, int64_t epochs);
 
 #endif

@@ -128,6 +128,7 @@ static petra_status write_last(walk *w, petra_checkpoint_begin *begin, int64_t *
     if (w->digests[part] == 0)
       return petra_fail(PETRA_INTERNAL, "%s: the part of stage %d of replica %d is missing", files->path,
                         part % w->stages + 1, part / w->stages);
+  begin->clock_ns = petra_execution_clock_ns(w->state->execution); /* all have ended the actions that are in it */
   PETRA_TRY(petra_checkpoint_create(files->path, w->state->config, &archive));
   petra_status status = fill(w, archive, begin, measured_ns);
   if (status == PETRA_OK)

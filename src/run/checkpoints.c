@@ -67,7 +67,6 @@ static void say_how_to_go_on(const checkpoints *c) {
 
 static petra_status write_one(checkpoints *c, petra_checkpoint_begin *begin) {
   PETRA_TRY(petra_worker_finish(c->options.worker)); /* the log is in the checkpoint */
-  begin->clock_ns = petra_execution_clock_ns(c->options.state.execution);
   const int64_t began_ns = petra_clock_ns();
   PETRA_TRY(petra_checkpoint_save(&c->options.state, begin, c->measured));
   petra_execution_paused(c->options.state.execution, petra_clock_ns() - began_ns);

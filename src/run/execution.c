@@ -9,6 +9,7 @@
 #include "exec/transport_local.h"
 #include "exec/transport_ranks.h"
 #include "run/actions_gather.h"
+#include "run/best_ranks.h"
 #include "run/digest.h"
 #include "run/execution_probe.h"
 #include "run/news.h"
@@ -22,8 +23,8 @@
 
 static const int64_t MESSAGE_MOST = INT32_MAX - 4096; /* bytes; MPI counts to 2^31 - 1 */
 
-/* Ways numbered behind those of the boundaries: to rank 0, and between replicas. */
-enum { WAY_NEWS, WAY_PROBE, WAY_LINKS, WAY_REPLICAS };
+/* Ways numbered behind those of the boundaries: to rank 0, between replicas, from the last stage. */
+enum { WAY_NEWS, WAY_PROBE, WAY_LINKS, WAY_REPLICAS, WAY_BEST };
 
 struct petra_execution {
   petra_ranks *ranks;
@@ -34,6 +35,7 @@ struct petra_execution {
   petra_news *news;                        /* of each replica */
   petra_replica_losses *losses;            /* of rank 0 where there are replicas */
   petra_execution_probe *probe;            /* NULL: none */
+  petra_best_ranks *best;                  /* NULL: run.keep: last */
   petra_worker *worker;
   petra_worker *pauses, *exchange; /* NULL: no pauses, no replicas */
   petra_executor *executor;        /* of `arrival`, borrowed; else NULL */
@@ -49,8 +51,9 @@ static petra_status check(const petra_ranks *ranks, const petra_plan *plan) {
   const petra_config *config = plan->config;
   if (config->probe.per_epoch > 0 && plan->method.program->moment == PETRA_MOMENT_CLOCK)
     return petra_config_fail(config, "probe.per_epoch",
-                             "the references of %s are those of a moment of the virtual clock, which run.mode: "
-                             "execute has not; expected 0",
+                             "the references of %s are weights at moments of one clock, which processes that do what "
+                             "comes first find out when the run is over and these are gone; expected 0, or run.mode: "
+                             "emulate",
                              plan->method.name);
   if (config->cluster.gpus.count > 0 && config->cluster.gpus.count != ranks->count)
     return petra_config_fail(config, "cluster.gpus", "%lld numbers for %d process%s; expected one a process, or []",
@@ -124,6 +127,7 @@ void petra_execution_destroy(petra_execution *e) {
   petra_replica_exchange_destroy(e->exchange);
   petra_pauses_destroy(e->pauses);
   petra_execution_probe_destroy(e->probe);
+  petra_best_ranks_destroy(e->best);
   petra_rank_links_fini(&e->links);
   petra_rank_times_fini(&e->times);
   petra_replica_losses_destroy(e->losses);
@@ -221,12 +225,19 @@ petra_status petra_execution_observer(petra_execution *e, petra_stage_observer *
   return PETRA_OK;
 }
 
-/* Of rank 0: what it is told of other ranks' stages. */
+/* What is told of other ranks' stages. */
 static petra_status hear_between(void *context) {
   petra_execution *e = context;
+  if (e->best)
+    PETRA_TRY(petra_best_ranks_hear(e->best));
   for (int i = 0; i < e->placement.replicas; i++)
     PETRA_TRY(petra_news_hear(&e->news[i]));
   return e->probe ? petra_execution_probe_hear(e->probe, false) : PETRA_OK;
+}
+
+/* Whether this rank is told anything. */
+static bool hears(const petra_execution *e) {
+  return e->ranks->rank == 0 || e->best;
 }
 
 petra_status petra_execution_settle(petra_execution *e) {
@@ -234,7 +245,9 @@ petra_status petra_execution_settle(petra_execution *e) {
     return PETRA_OK;
   for (int i = 0; i < e->placement.replicas; i++)
     PETRA_TRY(petra_news_settle(&e->news[i]));
-  return e->probe ? petra_execution_probe_hear(e->probe, true) : PETRA_OK;
+  if (e->probe)
+    PETRA_TRY(petra_execution_probe_hear(e->probe, true));
+  return e->best ? petra_best_ranks_save(e->best) : PETRA_OK;
 }
 
 petra_status petra_execution_finish(petra_execution *e) {
@@ -275,6 +288,15 @@ petra_status petra_execution_add_probe(petra_execution *e, const petra_network *
   return PETRA_OK;
 }
 
+/* --- weights of the best evaluation --- */
+
+petra_status petra_execution_keep_best(petra_execution *e, const petra_network *network, petra_best *best,
+                                       petra_stage_observer **observers) {
+  PETRA_TRY(petra_best_ranks_create(network, best, way_number(e, WAY_BEST), &e->best));
+  PETRA_OBSERVERS_ADD(petra_stage_observer, observers, petra_best_ranks_observer(e->best));
+  return PETRA_OK;
+}
+
 /* --- the worker, and what it leaves --- */
 
 /* A group of actions that the checkpoint has done. */
@@ -304,7 +326,7 @@ petra_status petra_execution_worker(petra_execution *e, petra_worker *worker, co
                                               .origin_ns = e->origin_ns,
                                               .carrier = e->ranks->carrier,
                                               .times = &e->times,
-                                              .between = e->ranks->rank == 0 ? hear_between : NULL,
+                                              .between = hears(e) ? hear_between : NULL,
                                               .passed = pass,
                                               .context = e};
   PETRA_TRY(petra_rank_times_init(&e->times, e->plan));
@@ -375,7 +397,7 @@ petra_status petra_execution_resume(petra_execution *e, uint64_t *digest) {
   PETRA_TRY(petra_ranks_share(e->ranks, &first, sizeof first));
   *digest = first.digest;
   e->resumed_ns = first.now_ns;
-  return PETRA_OK;
+  return e->best ? petra_best_ranks_resume(e->best) : PETRA_OK;
 }
 
 petra_worker *petra_execution_counting(petra_execution *e) {
@@ -403,7 +425,7 @@ petra_status petra_execution_executor(petra_execution *e, petra_worker *stages, 
                                                .evaluating = stages,
                                                .origin_ns = start_ns - cuts->begin_ns,
                                                .cuts = *cuts,
-                                               .between = e->ranks->rank == 0 ? hear_between : NULL,
+                                               .between = hears(e) ? hear_between : NULL,
                                                .context = e};
   PETRA_TRY(petra_executor_wall_create(&options, &e->executor));
   *out = e->executor;

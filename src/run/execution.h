@@ -9,6 +9,7 @@
 #include "exec/probe.h"
 #include "exec/worker_stage.h"
 #include "io/runlog.h"
+#include "run/best.h"
 #include "run/cluster.h"
 #include "run/network.h"
 #include "run/placement.h"
@@ -47,6 +48,10 @@ petra_status petra_execution_add_probe(petra_execution *execution, const petra_n
                                        const petra_probe_options *options, petra_stage_observer **observers,
                                        petra_probe **out);
 
+/* Before the worker, with run.keep: best; `best` is rank 0's, NULL on the others. */
+petra_status petra_execution_keep_best(petra_execution *execution, const petra_network *network, petra_best *best,
+                                       petra_stage_observer **observers);
+
 /* The worker for the executor, around that of the stages that are here. `record`: rows of actions are kept. */
 petra_status petra_execution_worker(petra_execution *execution, petra_worker *worker, const petra_network *network,
                                     petra_transport *transport, bool record, petra_worker **out);
@@ -57,12 +62,13 @@ petra_status petra_execution_worker(petra_execution *execution, petra_worker *wo
 petra_status petra_execution_executor(petra_execution *execution, petra_worker *stages, const petra_network *network,
                                       const petra_executor_cuts *cuts, petra_executor **out);
 
-/* After the executor: rank 0 waits for what the last stage, and a probe's stages, still have to tell. */
+/* After the executor: rank 0 waits for what the last stage, and a probe's stages, still have to tell, and has the weights of the best
+ * evaluation. */
 petra_status petra_execution_finish(petra_execution *execution);
 
 /* --- checkpoints: NULL is a run of one process, to which there is nothing to do --- */
 
-/* All that was told so far (petra_execution_observer) is with rank 0. */
+/* All that was told so far (petra_execution_observer) is with rank 0, and best.h5 is written. */
 petra_status petra_execution_settle(petra_execution *execution);
 
 /* Whether all ranks got here in order (petra_ranks_agree); then to rank 0: a number of each stage of each replica, of the rank that

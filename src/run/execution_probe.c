@@ -28,6 +28,7 @@ struct petra_execution_probe {
   petra_probe_tap *tap;
   petra_probe_replay *replay; /* rank 0 */
   petra_stage_observer *groups;
+  int32_t *rank_of;          /* [replica][stage] */
   way_of_rank *ways;         /* by rank */
   own_parcel *first, **last; /* of rank 0, in order */
   own_parcel *room;          /* that is being written */
@@ -122,15 +123,16 @@ petra_status petra_execution_probe_pass(petra_execution_probe *p, const petra_ac
 /* --- creation --- */
 
 /* The largest parcel of a rank's stages. */
-static petra_status capacity_of(const petra_network *network, int rank, size_t *out) {
-  const petra_plan *plan = network->plan;
+static petra_status capacity_of(const petra_execution_probe *p, int rank, size_t *out) {
+  const petra_plan *plan = p->network->plan;
+  const int places = p->network->placement->places;
   size_t element_bytes[PETRA_TENSOR_KINDS];
   *out = 0;
   for (int kind = 0; kind < PETRA_TENSOR_KINDS; kind++)
     element_bytes[kind] = (size_t)petra_plan_element_bytes(plan, (petra_tensor_kind)kind);
   for (int32_t j = 0; j < plan->stages; j++) {
     const int *first = &plan->partition.first[j];
-    if (network->placement->rank_of[j] != rank)
+    if (p->rank_of[j] != rank % places) /* all replicas have the same stages at a place */
       continue;
     const size_t most =
         petra_parcel_most(&plan->model, first[0], first[1], (int32_t)plan->config->data.batch, element_bytes);
@@ -148,18 +150,19 @@ static petra_status open_ways(petra_execution_probe *p, int way) {
   petra_carrier *carrier = p->ranks->carrier;
   size_t capacity;
   for (int r = 1; r < p->ranks->count && p->ranks->rank == 0; r++) {
-    PETRA_TRY(capacity_of(p->network, r, &capacity));
+    PETRA_TRY(capacity_of(p, r, &capacity));
     PETRA_TRY(petra_carrier_way_in(carrier, r, way, capacity, &p->ways[r].way));
   }
   if (p->ranks->rank == 0)
     return PETRA_OK;
-  PETRA_TRY(capacity_of(p->network, p->ranks->rank, &capacity));
+  PETRA_TRY(capacity_of(p, p->ranks->rank, &capacity));
   return petra_carrier_way_out(carrier, 0, way, capacity, &p->ways[0].way);
 }
 
 petra_probe_tap_options petra_execution_probe_tap_of(const petra_plan *plan, petra_backend *backend,
-                                                     petra_stages stages, petra_parcel_outlet outlet) {
+                                                     petra_stages stages, int replica, petra_parcel_outlet outlet) {
   return (petra_probe_tap_options){.stages = stages,
+                                   .replica = replica,
                                    .backend = backend,
                                    .partition = &plan->partition,
                                    .program = plan->method.program,
@@ -177,22 +180,33 @@ petra_probe_replay_options petra_execution_probe_replay_of(const petra_plan *pla
                                       .program = plan->method.program,
                                       .program_options = &plan->program,
                                       .per_epoch = plan->config->probe.per_epoch,
+                                      .replicas = (int)plan->config->cluster.replicas,
                                       .rank_of = rank_of,
                                       .inlet = inlet};
 }
 
 static petra_status create_ends(petra_execution_probe *p) {
   const petra_network *network = p->network;
-  const petra_probe_tap_options tap = petra_execution_probe_tap_of(
-      network->plan, network->backend, petra_network_stages(network), (petra_parcel_outlet){p, room, send});
-  const petra_probe_replay_options replay = petra_execution_probe_replay_of(
-      network->plan, network->backend, network->placement->rank_of, (petra_parcel_inlet){p, peek, finished});
+  const petra_probe_tap_options tap =
+      petra_execution_probe_tap_of(network->plan, network->backend, petra_network_stages(network), network->replica,
+                                   (petra_parcel_outlet){p, room, send});
+  const petra_probe_replay_options replay = petra_execution_probe_replay_of(network->plan, network->backend, p->rank_of,
+                                                                            (petra_parcel_inlet){p, peek, finished});
   PETRA_TRY(petra_probe_tap_create(&tap, &p->tap));
   PETRA_OBSERVERS_ADD(petra_stage_observer, &p->groups, petra_probe_tap_groups(p->tap));
   if (p->ranks->rank > 0)
     return PETRA_OK;
   PETRA_TRY(petra_probe_replay_create(&replay, &p->replay));
   PETRA_OBSERVERS_ADD(petra_stage_observer, &p->groups, petra_probe_replay_groups(p->replay));
+  return PETRA_OK;
+}
+
+static petra_status place(petra_execution_probe *p) {
+  const petra_placement *placement = p->network->placement;
+  const int32_t stages = p->network->plan->stages;
+  PETRA_TRY(petra_allocate(&p->rank_of, (size_t)placement->replicas * (size_t)stages, sizeof *p->rank_of));
+  for (int32_t i = 0; i < placement->replicas * stages; i++)
+    p->rank_of[i] = petra_placement_rank(placement, i / stages, i % stages + 1);
   return PETRA_OK;
 }
 
@@ -204,6 +218,7 @@ petra_status petra_execution_probe_create(const petra_network *network, int way,
   p->ranks = network->placement->ranks;
   p->last = &p->first;
   PETRA_TRY_GOTO(status, petra_allocate(&p->ways, (size_t)p->ranks->count, sizeof *p->ways), fail);
+  PETRA_TRY_GOTO(status, place(p), fail);
   PETRA_TRY_GOTO(status, open_ways(p, way), fail);
   PETRA_TRY_GOTO(status, create_ends(p), fail);
   *out = p;
@@ -223,6 +238,7 @@ void petra_execution_probe_destroy(petra_execution_probe *p) {
   if (p->room)
     petra_free(p->room->data);
   petra_free(p->room);
+  petra_free(p->rank_of);
   petra_free(p->ways);
   petra_free(p);
 }

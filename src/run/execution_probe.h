@@ -7,10 +7,10 @@
 #include "exec/probe_tap.h"
 #include "run/network.h"
 
-/* The two ends of a plan's probe, but for where parcels go and come from. `backend`, `rank_of` (of each stage) and what the plan has
- * are borrowed. */
+/* The two ends of a plan's probe, but for where parcels go and come from; `stages` are of replica `replica`. `backend`, `rank_of`
+ * ([replica][stage]) and what the plan has are borrowed. */
 petra_probe_tap_options petra_execution_probe_tap_of(const petra_plan *plan, petra_backend *backend,
-                                                     petra_stages stages, petra_parcel_outlet outlet);
+                                                     petra_stages stages, int replica, petra_parcel_outlet outlet);
 petra_probe_replay_options petra_execution_probe_replay_of(const petra_plan *plan, petra_backend *backend,
                                                            const int32_t *rank_of, petra_parcel_inlet inlet);
 

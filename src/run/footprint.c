@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/transport_ranks.h"
+#include "run/replica_exchange.h"
 #include "run/network.h"
 
 #include <string.h>
@@ -260,6 +261,28 @@ petra_status petra_footprint_counted(const petra_plan *plan, petra_accounting ac
   return PETRA_OK;
 }
 
+/* Of a rank: its stages' copies of what they share, and the buffers of its exchanges at the stage that shares most. */
+static void add_exchange(const petra_plan *plan, const int32_t *rank_of, int32_t rank, petra_memory_stage *stages) {
+  const int replicas = (int)plan->config->cluster.replicas;
+  int32_t largest = 0;
+  int64_t most = 0;
+  int count = 0;
+  for (int32_t j = 0; j < plan->stages; j++) {
+    petra_stage_summary summary;
+    if (rank_of[j] != rank)
+      continue;
+    petra_plan_stage_summary(plan, j, &summary);
+    stages[j].base[PETRA_MEMORY_MESSAGES] += summary.gradient_bytes;
+    count++;
+    if (summary.gradient_bytes > most) {
+      most = summary.gradient_bytes;
+      largest = j;
+    }
+  }
+  if (count > 0)
+    stages[largest].base[PETRA_MEMORY_MESSAGES] += petra_replica_exchange_bytes(replicas, count, most);
+}
+
 void petra_footprint_buffers(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *stages) {
   for (int32_t j = 0; j + 1 < plan->stages; j++) {
     petra_stage_summary low, high;
@@ -272,4 +295,6 @@ void petra_footprint_buffers(const petra_plan *plan, const int32_t *rank_of, pet
     stages[j + 1].base[PETRA_MEMORY_MESSAGES] +=
         petra_transport_ranks_bytes_in(low.forward_bytes) + petra_transport_ranks_bytes_out(high.backward_bytes);
   }
+  for (int32_t rank = 0; rank < plan->stages && plan->config->cluster.replicas > 1; rank++)
+    add_exchange(plan, rank_of, rank, stages);
 }

@@ -19,8 +19,8 @@
 petra_status petra_footprint_measured(const petra_plan *plan, petra_memory_stage *out);
 petra_status petra_footprint_counted(const petra_plan *plan, petra_accounting accounting, petra_memory_stage *out);
 
-/* Adds to what was measured the buffers of the messages between processes, through their hosts (docs/semantics.md, "Memory").
- * rank_of: of each stage. */
+/* Adds to what was measured the buffers of the messages between processes, through their hosts, and of what they exchange with their
+ * replicas (docs/semantics.md, "Memory"). rank_of: of each stage. */
 void petra_footprint_buffers(const petra_plan *plan, const int32_t *rank_of, petra_memory_stage *stages);
 
 /* How the ledger counts the plan; whether inputs and weights are kept is left to say. */

@@ -51,6 +51,12 @@ petra_status petra_network_write_weights(const petra_network *network, const cha
 /* Those of snapshots, one a stage, of a network whose stages are all here. */
 petra_status petra_network_write_snapshots(const petra_network *network, petra_snapshot *const *snapshots,
                                            const petra_weights_moment *moment, const char *path);
+/* The values of the stages that are here, of their snapshots, *count of them, in the order of the file; to be freed. And the file from
+ * what every rank copied: all come here, and rank 0 writes (`moment` and `path` are its). */
+petra_status petra_network_copy_weights(const petra_network *network, petra_snapshot *const *snapshots, double **out,
+                                        int64_t *count);
+petra_status petra_network_write_copies(const petra_network *network, const double *values, int64_t count,
+                                        const petra_weights_moment *moment, const char *path);
 petra_status petra_network_read_weights(petra_network *network, const char *path);
 
 #endif

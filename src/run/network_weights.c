@@ -132,47 +132,98 @@ static petra_status take_values(void *context, int rank, const void *data, size_
   return PETRA_OK;
 }
 
-/* The values of all ranks, to rank 0. */
-static petra_status gather(const petra_network *network, tensor_list *list) {
-  gathering all = {network, list};
-  size_t bytes = 0, at = 0;
-  char *own;
+static petra_status download(const petra_network *network, tensor_list *list) {
   for (int i = 0; i < list->count; i++)
-    bytes += list->tensors[i] ? (size_t)list->weights[i].elements * sizeof(double) : 0;
-  PETRA_TRY(petra_allocate_raw(&own, bytes, 1));
+    if (list->tensors[i])
+      PETRA_TRY(petra_op_download(network->backend, list->tensors[i], list->weights[i].values, PETRA_HOST_F64));
+  return PETRA_OK;
+}
+
+/* The values of the tensors that are here, one behind the other; to be freed. */
+static petra_status join(const tensor_list *list, double **out, int64_t *count) {
+  int64_t all = 0;
+  double *at;
+  for (int i = 0; i < list->count; i++)
+    all += list->tensors[i] ? list->weights[i].elements : 0;
+  PETRA_TRY(petra_allocate_raw(&at, (size_t)all, sizeof *at));
+  *out = at;
+  *count = all;
   for (int i = 0; i < list->count; i++)
     if (list->tensors[i]) {
-      memcpy(own + at, list->weights[i].values, (size_t)list->weights[i].elements * sizeof(double));
-      at += (size_t)list->weights[i].elements * sizeof(double);
+      memcpy(at, list->weights[i].values, (size_t)list->weights[i].elements * sizeof *at);
+      at += list->weights[i].elements;
     }
-  petra_status status = petra_ranks_gather(network->placement->ranks, own, bytes, take_values, &all);
+  return PETRA_OK;
+}
+
+/* What every rank has joined, to rank 0. */
+static petra_status gather(const petra_network *network, tensor_list *list, const double *values, int64_t count) {
+  gathering all = {network, list};
+  return petra_ranks_gather(network->placement->ranks, values, (size_t)count * sizeof *values, take_values, &all);
+}
+
+static petra_status gather_list(const petra_network *network, tensor_list *list) {
+  double *own;
+  int64_t count;
+  PETRA_TRY(join(list, &own, &count));
+  petra_status status = gather(network, list, own, count);
   petra_free(own);
   return status;
+}
+
+static petra_status write_list(const petra_network *network, const tensor_list *list,
+                               const petra_weights_moment *moment, const char *path) {
+  char text[128];
+  const petra_config *config = network->plan->config;
+  PETRA_TRY(check_finite(list, path));
+  snprintf(text, sizeof text, "%s-%d width %d, %s stem, %d classes",
+           petra_config_choice_name("model.family", (int)config->model.family), network->plan->model.depth,
+           network->plan->model.width, petra_config_choice_name("model.stem", (int)config->model.stem),
+           network->plan->model.classes);
+  const bool wide = network->backend->element_bytes[PETRA_TENSOR_FILTER] > sizeof(float);
+  return petra_weights_write(path, text, list->weights, list->count, wide, moment);
+}
+
+/* Whether this process writes the file. */
+static bool writes(const petra_network *network) {
+  return !network->placement || network->placement->ranks->rank == 0;
 }
 
 static petra_status write(const petra_network *network, petra_snapshot *const *snapshots,
                           const petra_weights_moment *moment, const char *path) {
   tensor_list list;
   petra_status status;
-  char text[128];
-  const petra_config *config = network->plan->config;
-  PETRA_TRY_GOTO(
-      status, make_list(network, snapshots, !network->placement || network->placement->ranks->rank == 0, &list), done);
-  for (int i = 0; i < list.count; i++)
-    if (list.tensors[i])
-      PETRA_TRY_GOTO(
-          status, petra_op_download(network->backend, list.tensors[i], list.weights[i].values, PETRA_HOST_F64), done);
+  PETRA_TRY_GOTO(status, make_list(network, snapshots, writes(network), &list), done);
+  PETRA_TRY_GOTO(status, download(network, &list), done);
   if (network->placement)
-    PETRA_TRY_GOTO(status, gather(network, &list), done);
-  if (network->placement && network->placement->ranks->rank > 0)
-    goto done;
-  PETRA_TRY_GOTO(status, check_finite(&list, path), done);
-  snprintf(text, sizeof text, "%s-%d width %d, %s stem, %d classes",
-           petra_config_choice_name("model.family", (int)config->model.family), network->plan->model.depth,
-           network->plan->model.width, petra_config_choice_name("model.stem", (int)config->model.stem),
-           network->plan->model.classes);
-  const bool wide = network->backend->element_bytes[PETRA_TENSOR_FILTER] > sizeof(float);
-  status = petra_weights_write(path, text, list.weights, list.count, wide, moment);
+    PETRA_TRY_GOTO(status, gather_list(network, &list), done);
+  if (writes(network))
+    status = write_list(network, &list, moment, path);
+done:
+  free_list(&list);
+  return status;
+}
+
+petra_status petra_network_copy_weights(const petra_network *network, petra_snapshot *const *snapshots, double **out,
+                                        int64_t *count) {
+  tensor_list list;
+  petra_status status;
+  PETRA_TRY_GOTO(status, make_list(network, snapshots, false, &list), done);
+  PETRA_TRY_GOTO(status, download(network, &list), done);
+  status = join(&list, out, count);
+done:
+  free_list(&list);
+  return status;
+}
+
+petra_status petra_network_write_copies(const petra_network *network, const double *values, int64_t count,
+                                        const petra_weights_moment *moment, const char *path) {
+  tensor_list list;
+  petra_status status;
+  PETRA_TRY_GOTO(status, make_list(network, NULL, writes(network), &list), done);
+  PETRA_TRY_GOTO(status, gather(network, &list, values, count), done);
+  if (writes(network))
+    status = write_list(network, &list, moment, path);
 done:
   free_list(&list);
   return status;

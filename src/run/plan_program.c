@@ -39,10 +39,6 @@ static petra_status check_replicas(const petra_config *config, const petra_metho
                              "%lld with method %s, whose replicas would not come to an update together; expected 1, or "
                              "a method with a fixed order",
                              replicas, method->name);
-  if (config->probe.per_epoch > 0)
-    return petra_config_fail(config, "probe.per_epoch",
-                             "%lld with cluster.replicas: %lld, whose gradients have no reference yet; expected 0",
-                             (long long)config->probe.per_epoch, replicas);
   return PETRA_OK;
 }
 

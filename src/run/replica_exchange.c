@@ -26,6 +26,8 @@ typedef struct replica_exchange {
   petra_way **in, **out; /* from and to each replica; NULL: this one */
   const void **pieces;   /* of each replica, while they are summed */
   int open;              /* exchanges that are begun and not summed */
+  int32_t largest;       /* the stage, from 1, with the largest piece */
+  int64_t charged;       /* bytes of the ways' buffers, in its account */
   exchange of_stage[];   /* from 0 */
 } replica_exchange;
 
@@ -65,11 +67,39 @@ static petra_status send_piece(replica_exchange *x, int32_t stage, int piece, in
   return petra_way_send(x->out[to], number_of(x, stage, at), piece_bytes(x, e, piece));
 }
 
+/* The room for what a stage shares; it stays. */
+static petra_status make_room(replica_exchange *x, int32_t stage) {
+  exchange *e = &x->of_stage[stage - 1];
+  if (e->shared)
+    return PETRA_OK;
+  PETRA_TRY(petra_allocate_raw(&e->shared, petra_shared_bytes(&e->size), 1));
+  petra_account_add(petra_stage_account(stage_of(x, stage)), PETRA_MEMORY_MESSAGES,
+                    (int64_t)petra_shared_bytes(&e->size));
+  return PETRA_OK;
+}
+
+static void release_room(replica_exchange *x, int32_t stage) {
+  exchange *e = &x->of_stage[stage - 1];
+  if (e->shared)
+    petra_account_add(petra_stage_account(stage_of(x, stage)), PETRA_MEMORY_MESSAGES,
+                      -(int64_t)petra_shared_bytes(&e->size));
+  petra_free(e->shared);
+}
+
+/* Counts the buffers that the ways have by now. */
+static void charge(replica_exchange *x) {
+  int64_t held = 0;
+  for (int i = 0; i < x->replicas; i++)
+    if (i != x->own)
+      held += petra_way_bytes(x->in[i]) + petra_way_bytes(x->out[i]);
+  petra_account_add(petra_stage_account(stage_of(x, x->largest)), PETRA_MEMORY_MESSAGES, held - x->charged);
+  x->charged = held;
+}
+
 /* The gradients of the next update are complete. */
 static petra_status begin(replica_exchange *x, int32_t stage) {
   exchange *e = &x->of_stage[stage - 1];
-  if (!e->shared)
-    PETRA_TRY(petra_allocate_raw(&e->shared, petra_shared_bytes(&e->size), 1));
+  PETRA_TRY(make_room(x, stage));
   PETRA_TRY(petra_shared_pack(stage_of(x, stage), e->shared));
   e->begun = true;
   x->open++;
@@ -135,6 +165,7 @@ static petra_status end(replica_exchange *x, int32_t stage) {
     memcpy(piece_at(x, e, i), mean, piece_bytes(x, e, i));
     PETRA_TRY(petra_way_done(x->in[i], number_of(x, stage, STEP_MEAN)));
   }
+  charge(x);
   e->begun = e->summed = false;
   return petra_shared_unpack(stage_of(x, stage), e->shared);
 }
@@ -177,7 +208,10 @@ static petra_status set_sizes(replica_exchange *x, size_t *most) {
       continue;
     PETRA_TRY(petra_shared_size_of(stage_of(x, stage), &e->size));
     for (int i = 0; i < x->replicas; i++)
-      *most = piece_bytes(x, e, i) > *most ? piece_bytes(x, e, i) : *most;
+      if (piece_bytes(x, e, i) > *most) {
+        *most = piece_bytes(x, e, i);
+        x->largest = stage;
+      }
   }
   return PETRA_OK;
 }
@@ -223,10 +257,18 @@ void petra_replica_exchange_destroy(petra_worker *base) {
   replica_exchange *x = (replica_exchange *)base;
   if (!x)
     return;
-  for (int32_t j = 0; j < x->options.stages.count; j++)
-    petra_free(x->of_stage[j].shared);
+  for (int32_t stage = 1; stage <= x->options.stages.count; stage++)
+    release_room(x, stage);
+  if (x->charged > 0)
+    petra_account_add(petra_stage_account(stage_of(x, x->largest)), PETRA_MEMORY_MESSAGES, -x->charged);
   petra_free(x->pieces);
   petra_free(x->in);
   petra_free(x->out);
   petra_free(x);
+}
+
+int64_t petra_replica_exchange_bytes(int replicas, int stages, int64_t shared_bytes) {
+  const int64_t widest = replicas * (int64_t)sizeof(double); /* of one element for each replica */
+  const size_t piece = (size_t)((shared_bytes + widest - 1) / widest) * sizeof(double);
+  return (replicas - 1) * (petra_way_bytes_out(piece) + petra_way_bytes_in(piece, STEPS * stages));
 }

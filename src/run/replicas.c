@@ -10,6 +10,7 @@ struct petra_replicas {
   petra_pipeline **pipeline; /* of each; borrowed */
   petra_pipeline *others;    /* count - 1 of them */
   petra_replica_losses *losses;
+  petra_stage_observer **observers; /* of each: what its worker tells */
   petra_worker *worker;
 };
 
@@ -29,6 +30,7 @@ petra_status petra_replicas_create(petra_pipeline **pipelines, petra_replicas **
   r->count = count;
   r->pipeline = pipelines;
   PETRA_TRY_GOTO(status, petra_allocate(&r->others, (size_t)count - 1, sizeof *r->others), fail);
+  PETRA_TRY_GOTO(status, petra_allocate(&r->observers, (size_t)count, sizeof(petra_stage_observer *)), fail);
   for (int i = 1; i < count; i++) {
     pipelines[i] = &r->others[i - 1];
     PETRA_TRY_GOTO(status, open_other(first, i, pipelines[i]), fail);
@@ -47,13 +49,20 @@ void petra_replicas_destroy(petra_replicas *r) {
   for (int i = 1; i < r->count && r->others; i++)
     petra_pipeline_fini(&r->others[i - 1]);
   petra_replica_losses_destroy(r->losses);
+  petra_free(r->observers);
   petra_free(r->others);
   petra_free(r);
 }
 
-petra_status petra_replicas_observe(petra_replicas *r, petra_stage_observer *observers, petra_stage_observer **out) {
+petra_status petra_replicas_observe(petra_replicas *r, petra_stage_observer *observers, petra_probe *probe,
+                                    petra_stage_observer **out) {
   PETRA_TRY(petra_replica_losses_create(r->count, observers, &r->losses));
-  *out = petra_replica_losses_of(r->losses, 0);
+  for (int i = 0; i < r->count; i++) {
+    if (probe)
+      PETRA_OBSERVERS_ADD(petra_stage_observer, &r->observers[i], petra_probe_observer(probe, i));
+    PETRA_OBSERVERS_ADD(petra_stage_observer, &r->observers[i], petra_replica_losses_of(r->losses, i));
+  }
+  *out = r->observers[0];
   return PETRA_OK;
 }
 
@@ -80,7 +89,7 @@ petra_status petra_replicas_start(petra_replicas *r, const petra_pipeline_option
     petra_pipeline_options other = *options;
     other.evaluation = NULL;
     other.transport = NULL;
-    other.observers = petra_replica_losses_of(r->losses, i);
+    other.observers = r->observers[i];
     PETRA_TRY(petra_pipeline_start(r->pipeline[i], &other));
   }
   PETRA_TRY(create_worker(r));

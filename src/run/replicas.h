@@ -4,6 +4,7 @@
 #ifndef PETRA_RUN_REPLICAS_H
 #define PETRA_RUN_REPLICAS_H
 
+#include "exec/probe.h"
 #include "run/pipeline.h"
 
 typedef struct petra_replicas petra_replicas;
@@ -14,8 +15,8 @@ petra_status petra_replicas_create(petra_pipeline **pipelines, petra_replicas **
 void petra_replicas_destroy(petra_replicas *replicas); /* before the first goes; NULL is allowed */
 
 /* For the worker of replica 0, in place of the list `observers`: these are told evaluations, and losses once all replicas have told
- * them. */
-petra_status petra_replicas_observe(petra_replicas *replicas, petra_stage_observer *observers,
+ * them; `probe` (NULL: none) is told by all. */
+petra_status petra_replicas_observe(petra_replicas *replicas, petra_stage_observer *observers, petra_probe *probe,
                                     petra_stage_observer **out);
 
 /* Starts the others with the options of replica 0, which was started; *out is the worker of all for the executor. */

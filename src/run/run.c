@@ -48,7 +48,7 @@ struct petra_run {
   petra_probe *probe;
   petra_probe_stages probed; /* what it reads, where all stages are here */
   petra_probe_log probe_log;
-  petra_best *best; /* run.keep: best; else NULL */
+  petra_best *best; /* run.keep: best, of the process that writes files; else NULL */
   petra_observer *checkpoints;
   petra_observer *actions;
   petra_observer *trace;
@@ -213,6 +213,7 @@ static petra_status create_probe(petra_run *run) {
   const petra_probe_options options = {.backend = run->main.network.backend,
                                        .model = &run->plan.model,
                                        .partition = &run->plan.partition,
+                                       .replicas = (int)config->cluster.replicas,
                                        .source = &run->probed.base,
                                        .program = run->plan.method.program,
                                        .program_options = &run->plan.program,
@@ -227,7 +228,8 @@ static petra_status create_probe(petra_run *run) {
     return petra_execution_add_probe(run->execution, &run->main.network, &options, &run->stage_observers, &run->probe);
   run->probed = petra_probe_stages_of(&stages);
   PETRA_TRY(petra_probe_create(&options, &run->probe));
-  PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_probe_observer(run->probe));
+  if (!run->replicas) /* which all tell the probe */
+    PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_probe_observer(run->probe, 0));
   return PETRA_OK;
 }
 
@@ -244,6 +246,10 @@ static petra_status create_trace(petra_run *run) {
   return PETRA_OK;
 }
 
+static bool keeps_best(const petra_run *run) {
+  return run->stored && run->config->run.keep == PETRA_KEEP_BEST;
+}
+
 /* Those of the whole run; the list of the worker's observers begins with the probe. */
 static petra_status create_observers(petra_run *run) {
   const petra_training_log_options log = {.runlog = run->folder.runlog,
@@ -258,7 +264,9 @@ static petra_status create_observers(petra_run *run) {
   if (run->execution) /* whose actions are logged at the end, by the wall clock */
     PETRA_TRY(petra_execution_observer(run->execution, told, &told));
   PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, told);
-  if (run->best)
+  if (keeps_best(run) && run->execution)
+    PETRA_TRY(petra_execution_keep_best(run->execution, &run->main.network, run->best, &run->stage_observers));
+  else if (run->best)
     PETRA_OBSERVERS_ADD(petra_stage_observer, &run->stage_observers, petra_best_observer(run->best));
   if (!run->execution && run->config->run.trace_actions && run->folder.runlog) {
     PETRA_TRY(petra_action_log_create(run->folder.runlog, run->plan.stages, &run->actions));
@@ -397,7 +405,7 @@ static petra_status create_worker(petra_run *run, petra_worker **worker) {
   if (run->execution)
     PETRA_TRY(petra_execution_transport(run->execution, &run->main.network, options.evaluation, &options.transport));
   else if (run->replicas)
-    PETRA_TRY(petra_replicas_observe(run->replicas, run->stage_observers, &options.observers));
+    PETRA_TRY(petra_replicas_observe(run->replicas, run->stage_observers, run->probe, &options.observers));
   PETRA_TRY(petra_pipeline_start(&run->main, &options));
   *worker = run->main.worker;
   if (run->execution)
@@ -477,8 +485,9 @@ static petra_status write_memory(petra_run *run) {
 static petra_status write_weights(petra_run *run) {
   int64_t epochs;
   const petra_runlog_epoch *rows = petra_training_log_epochs(run->log, &epochs);
-  return run->best ? petra_best_finish(run->best, rows, epochs)
-                   : petra_network_write_weights(&run->main.network, run->weights_path);
+  if (keeps_best(run))
+    return run->best ? petra_best_finish(run->best, rows, epochs) : PETRA_OK; /* which rank 0 has */
+  return petra_network_write_weights(&run->main.network, run->weights_path);
 }
 
 static petra_status close_records(petra_run *run) {

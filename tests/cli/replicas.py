@@ -14,6 +14,7 @@ import execute_gpu
 from program import ProgramTest, main
 
 TWO = ["--set", "cluster.replicas=2"]
+PROBED = ["--set", "probe.per_epoch=2", "--set", "probe.gradients=true"]
 LINKS = ["--set", "cluster.link.bandwidth_Bps=1000", "--set", "cluster.link.latency_s=0.125"]
 # Replicas, processes, method, gradients an update; with PETRA_TEST_EXECUTE=all all of them.
 USUAL = [(2, 2, "petra", 1), (2, 6, "1f1b", 3), (3, 6, "zb-h1", 3), (2, 4, "pipedream-2bw", 10)]
@@ -27,12 +28,13 @@ class Replicas(ProgramTest):
     mpirun, execute, log, actions = (getattr(executed.Execute, name) for name in ("mpirun", "execute", "log", "actions"))
     same_as_emulated = executed.Execute.same_as_emulated
     resumed = executed.Execute.resumed
+    same_probes = executed.Execute.same_probes
 
     @unittest.skipUnless(shutil.which("mpirun") and executed.petra_info_says_mpi(), "petra was built without MPI, or there is no mpirun")
     def test_executed_as_emulated(self):
         for replicas, ranks, method, accumulate in CASES:
             options = ["--set", f"cluster.replicas={replicas}", "--set", f"method.name={method}", "--set",
-                       f"method.accumulate={accumulate}", "--set", "data.batch=1", "--set", "run.epochs=3"]
+                       f"method.accumulate={accumulate}", "--set", f"run.keep={'best' if method == 'zb-h1' else 'last'}", "--set", "data.batch=1", "--set", "run.epochs=3", *PROBED]
             self.good("train", *executed.COMMON, *options, "--output", "one", "--quiet")
             self.same_as_emulated(ranks, *options)
             shutil.rmtree(self.path("one"))
@@ -40,10 +42,11 @@ class Replicas(ProgramTest):
     @unittest.skipUnless(shutil.which("mpirun") and executed.petra_info_says_mpi(), "petra was built without MPI, or there is no mpirun")
     def test_resume(self):
         """Three microbatches an update, four an epoch: the checkpoint is in the middle of what the replicas accumulate."""
-        options = [*TWO, "--set", "method.accumulate=3", "--set", "run.checkpoint_every=1", "--set", "run.epochs=3"]
+        options = [*TWO, "--set", "method.accumulate=3", "--set", "run.checkpoint_every=1", "--set", "run.epochs=3", "--set",
+                   "run.drain=true", *PROBED]
         self.good("train", *executed.COMMON, *options, "--output", "one", "--quiet")
         self.assertEqual(self.execute(4, *executed.COMMON, *options, "--output", "many", "--quiet"), (0, "", []))
-        self.assertEqual(len(os.listdir(self.path("many/checkpoint"))), 20)
+        self.assertEqual(len(os.listdir(self.path("many/checkpoint"))), 21)  # with the probes
         _, _, lines = self.execute(4, *executed.COMMON, *options, "--set", "cluster.placement=[4, 2, 4]", "--output", "bad")
         self.assertIn("3 numbers for 2 processes of each replica; expected one a process", lines[0])
         for ranks in 0, 2:
@@ -54,6 +57,29 @@ class Replicas(ProgramTest):
         rows = [line.split() for line in self.good("inspect", "many").split("rank  replica  stages")[1].splitlines()[1:5]]
         self.assertEqual([row[:2] for row in rows], [["0", "0"], ["1", "0"], ["2", "1"], ["3", "1"]])
         self.assertEqual([row[2] for row in rows[:2]], [row[2] for row in rows[2:]])
+
+    @unittest.skipUnless(shutil.which("mpirun") and executed.petra_info_says_mpi(), "petra was built without MPI, or there is no mpirun")
+    def test_memory(self):
+        """What replicas exchange is in the accounts, and no process holds more than petra simulate says."""
+        options = [*executed.COMMON, "--set", "model.width=4", "--set", "data.batch=4", "--set", "cluster.placement=[6, 4]", "--set",
+                   "run.eval_every=0", "--set", "run.trace_actions=false", "--set", "run.drain=true"]
+        said = [[stage["peak_bytes"] for stage in self.good_json("simulate", *options, *more)["stages"]] for more in ([], TWO)]
+        self.assertEqual(self.execute(4, *options, *TWO, "--output", "many", "--quiet"), (0, "", []))
+        with h5py.File(self.path("many/run.h5"), "r") as file:
+            names = [name.decode() if isinstance(name, bytes) else name for name in file["memory/peak_bytes"].attrs["categories"]]
+            total, messages = file["memory/total_peak_bytes"][:], file["memory/peak_bytes"][:, names.index("messages")]
+        with h5py.File(self.path("many/weights.h5"), "r") as file:
+            shared = [0] * 10  # bytes of each block, one a stage: gradients and running statistics
+            file["parameters"].visititems(lambda name, item: shared.__setitem__(
+                int(name[:2]) - 1, shared[int(name[:2]) - 1] + 4 * getattr(item, "size", 0)))
+        for stages in range(6), range(6, 10):
+            one, two = (sum(stage[j]["messages"] for j in stages) for stage in said)
+            # A copy, two buffers out, and in, of which two may wait for each stage: halves of what the largest stage shares.
+            buffers = (2 + 1 + 2 * len(stages)) * (max(shared[j] for j in stages) // 2 + 64)
+            self.assertAlmostEqual(two - one, sum(shared[j] for j in stages) + buffers, delta=100 * len(stages))
+            self.assertLess(sum(messages[j] for j in stages), two)
+            self.assertGreater(sum(messages[j] for j in stages), sum(shared[j] for j in stages) + max(shared[j] for j in stages))
+            self.assertLess(sum(total[j] for j in stages), sum(said[1][j]["total"] for j in stages))
 
     @unittest.skipUnless(shutil.which("mpirun") and executed.petra_info_says_mpi(), "petra was built without MPI, or there is no mpirun")
     def test_between_gpus(self):
@@ -109,7 +135,6 @@ class Replicas(ProgramTest):
     def test_refused(self):
         for words, *options in [
                 ["cluster.replicas", "method petra-arrival", "--set", "method.name=petra-arrival"],
-                ["probe.per_epoch", "no reference", "--set", "probe.per_epoch=1"],
                 ["a batch of all replicas of 80 images", "the training set has 64", "--set", "data.batch=40"],
                 ["2 replicas of 1 process", "expected as many processes for each replica", "--set", "run.mode=execute"],
                 ["cluster.replicas", "no gradients to average", "--set", "run.mode=execute", "--set", "cluster.stages=8"]]:
