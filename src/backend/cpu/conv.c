@@ -178,8 +178,8 @@ static petra_status find_shadow(petra_backend *backend, cpu_conv_operation opera
   if (operation == CPU_CONV_BACKWARD_FILTER || !cpu->channels_last || cpu_onednn_conv_wanted(conv) == 0)
     return PETRA_OK;
   pthread_mutex_lock(&cpu->shadows);
-  petra_status status = make_shadow(backend, conv, w,
-                                    &layout->shadow[operation == CPU_CONV_FORWARD ? 0 : 1], scratch, out);
+  petra_status status =
+      make_shadow(backend, conv, w, &layout->shadow[operation == CPU_CONV_FORWARD ? 0 : 1], scratch, out);
   pthread_mutex_unlock(&cpu->shadows);
   return status;
 }
