@@ -254,6 +254,14 @@ typedef struct petra_images {
 #define PETRA_OPERATION_ENTRY(prefix, name, ...) .name = prefix##name,
 #define PETRA_UNPACK(...) __VA_ARGS__
 
+/* What a backend holds, in bytes. It is given back when the backend goes and not before, so that it is also the most that was
+ * held. Accounts have the tensors in use alone. */
+typedef struct petra_backend_memory {
+  int64_t tensors; /* storage of tensors, in use or not */
+  int64_t filters; /* copies of filters in the layout and the type that convolutions want; -1: not told */
+  int64_t scratch; /* what operations work in; -1: not told */
+} petra_backend_memory;
+
 enum { PETRA_BACKEND_ACTIONS = 8 }; /* kinds of action that `begin` tells apart */
 
 typedef struct petra_backend_ops {
@@ -285,6 +293,9 @@ typedef struct petra_backend_ops {
   /* Optional: x (N, 3, H, W) = (pixel / 255 - mean) / deviation of the augmented images, computed in double and
    * rounded once: the numbers that uploading those of petra_augment_apply would give. */
   petra_status (*upload_images)(petra_backend *backend, const petra_images *images, petra_tensor *x);
+
+  /* Optional (NULL: not told): sets what the backend holds beside its tensors. */
+  void (*held)(petra_backend *backend, petra_backend_memory *out);
 
   /* The operations. */
 #define PETRA_OPERATION_FIELD(prefix, name, parameters, ...)                                                           \
@@ -343,6 +354,9 @@ petra_status petra_backend_collect(petra_backend *backend, int64_t ticket, petra
 
 /* Whether upload_images is there. */
 bool petra_backend_takes_images(const petra_backend *backend);
+
+/* What is held now; no operation runs meanwhile. */
+petra_backend_memory petra_backend_held(petra_backend *backend);
 
 /* All tensors must have been released. NULL is allowed. */
 void petra_backend_destroy(petra_backend *backend);

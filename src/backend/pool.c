@@ -28,7 +28,7 @@ struct petra_tensor_pool {
   pthread_mutex_t mutex;       /* guards all below, and the chains of the tensors */
   petra_tensor *free[BUCKETS]; /* lists through next_free, by rising number */
   int64_t live;                /* tensors with references */
-  int64_t made;                /* storage so far */
+  int64_t made, bytes;         /* storage so far: how many, how large */
   int64_t numbers;             /* given so far */
   int32_t stage, kind;         /* of the action that runs; stage 0: none */
   action_sites (*stages)[KINDS];
@@ -68,6 +68,13 @@ int64_t petra_tensor_pool_number(petra_backend *backend) {
   const int64_t number = ++backend->pool->numbers;
   petra_tensor_pool_unlock(backend);
   return number;
+}
+
+int64_t petra_tensor_pool_bytes(petra_backend *backend) {
+  petra_tensor_pool_lock(backend);
+  const int64_t bytes = backend->pool->bytes;
+  petra_tensor_pool_unlock(backend);
+  return bytes;
 }
 
 static void destroy_list(petra_backend *backend, petra_tensor *list) {
@@ -219,6 +226,7 @@ static petra_status make(petra_backend *backend, petra_tensor_kind kind, const i
     petra_free(tensor);
     return status;
   }
+  backend->pool->bytes += (int64_t)tensor->bytes;
   *out = tensor;
   return PETRA_OK;
 }

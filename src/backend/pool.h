@@ -32,6 +32,9 @@ void petra_tensor_pool_unlock(petra_backend *backend);
 /* A number that did not come before, from 1. */
 int64_t petra_tensor_pool_number(petra_backend *backend);
 
+/* The storage of all tensors made so far, in use or not, in bytes. */
+int64_t petra_tensor_pool_bytes(petra_backend *backend);
+
 /* The bytes that the backend keeps a tensor of this kind and shape in. */
 size_t petra_tensor_storage_bytes(petra_backend *backend, const petra_tensor *tensor);
 

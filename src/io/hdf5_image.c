@@ -47,14 +47,16 @@ petra_status petra_hdf5_image_put(const petra_hdf5_file *file) {
   return status;
 }
 
-petra_status petra_hdf5_image_write(const char *path, bool (*write)(int64_t file, const void *what), const void *what,
-                                    size_t bytes) {
+petra_status petra_hdf5_image_write(const char *path,
+                                    petra_status (*write)(const petra_hdf5_file *file, const void *what),
+                                    const void *what, size_t bytes) {
   petra_hdf5_file file = {.path = path};
   PETRA_TRY(petra_reserve(bytes));
   petra_hdf5_begin(&file.errors);
   file.id = petra_hdf5_image_create();
-  petra_status status =
-      file.id >= 0 && write(file.id, what) ? petra_hdf5_image_put(&file) : petra_hdf5_fail_write(path, &file.errors);
+  petra_status status = file.id >= 0 ? write(&file, what) : petra_hdf5_fail_write(path, &file.errors);
+  if (status == PETRA_OK)
+    status = petra_hdf5_image_put(&file);
   H5Fclose(file.id); /* it is in memory: nothing is written */
   petra_hdf5_end();
   return status;

@@ -20,8 +20,10 @@ petra_status petra_hdf5_image_copy(int64_t file, const char *path, const petra_h
 /* Makes file->path hold them. Errors as of petra_file_write_atomically. */
 petra_status petra_hdf5_image_put(const petra_hdf5_file *file);
 
-/* Makes `path` hold a file into which `write` writes `what`, about `bytes` bytes; it is false where HDF5 failed. */
-petra_status petra_hdf5_image_write(const char *path, bool (*write)(int64_t file, const void *what), const void *what,
-                                    size_t bytes);
+/* Makes `path` hold a file into which `write` writes `what`, about `bytes` bytes; where it fails, with a line, what was at
+ * `path` stays. */
+petra_status petra_hdf5_image_write(const char *path,
+                                    petra_status (*write)(const petra_hdf5_file *file, const void *what),
+                                    const void *what, size_t bytes);
 
 #endif

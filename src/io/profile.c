@@ -165,8 +165,9 @@ static bool put_alone(hid_t file, const petra_profile *profile, petra_profile_pa
   return petra_hdf5_put_set(file, &set);
 }
 
-static bool put_all(int64_t file, const void *what) {
+static petra_status put_all(const petra_hdf5_file *image, const void *what) {
   const writing *w = what;
+  const hid_t file = image->id;
   bool done = put_numbers(file, w->profile, w->about) && put_texts(file, w->profile, w->about) &&
               petra_hdf5_put_group(file, "stages") && petra_hdf5_put_group(file, "spread") &&
               put_integers(file, w->profile, w->values);
@@ -176,7 +177,7 @@ static bool put_all(int64_t file, const void *what) {
     done = put_alone(file, w->profile, (petra_profile_part)part, w->values);
   if (w->profile->messages > 0)
     done = done && petra_profile_link_put(file, w->profile);
-  return done;
+  return done ? PETRA_OK : petra_hdf5_fail_write(image->path, &image->errors);
 }
 
 petra_status petra_profile_write(const char *path, const petra_profile *profile, const petra_profile_about *about) {

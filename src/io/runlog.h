@@ -84,6 +84,13 @@ petra_status petra_runlog_action_row(petra_runlog *log, const petra_runlog_actio
  * that of stage j + 1. */
 petra_status petra_runlog_memory(petra_runlog *log, const petra_account *accounts, int32_t stages);
 
+/* /memory/backend_bytes (R, 3): what the backend of each process held at the end, as petra_backend_memory has it. Once a run. */
+enum { PETRA_RUNLOG_BACKEND_PARTS = 3 };
+typedef struct petra_runlog_backend {
+  int64_t tensors, filters, scratch;
+} petra_runlog_backend;
+petra_status petra_runlog_backends(petra_runlog *log, const petra_runlog_backend *rows, int32_t count);
+
 /* What a rank of an executed run did: times of the wall clock between its first action and the end of the run. */
 enum { PETRA_RUNLOG_RANK_TIMES = 4, PETRA_RUNLOG_RANK_SENT = 2 };
 typedef struct petra_runlog_rank {

@@ -112,6 +112,33 @@ petra_status petra_runlog_memory(petra_runlog *log, const petra_account *account
   return status;
 }
 
+typedef struct backends {
+  const petra_runlog_backend *rows;
+  int32_t count;
+} backends;
+
+static bool write_backends(petra_runlog *log, const void *what) {
+  static const char *const dimensions[] = {"rank", "part"}, *const parts[] = {"tensors", "filters", "scratch"};
+  const backends *b = what;
+  _Static_assert(sizeof *b->rows == PETRA_RUNLOG_BACKEND_PARTS * sizeof(int64_t), "a row of the data set");
+  const petra_hdf5_set set = {.name = "memory/backend_bytes",
+                              .type = H5T_STD_I64LE,
+                              .rank = 2,
+                              .extent = {b->count, PETRA_RUNLOG_BACKEND_PARTS},
+                              .values = b->rows,
+                              .units = "byte",
+                              .dimensions = dimensions,
+                              .legend = "parts",
+                              .texts = parts,
+                              .text_count = PETRA_RUNLOG_BACKEND_PARTS};
+  return petra_hdf5_put_set(log->file, &set);
+}
+
+petra_status petra_runlog_backends(petra_runlog *log, const petra_runlog_backend *rows, int32_t count) {
+  const backends what = {rows, count};
+  return petra_runlog_extend(log, write_backends, &what, 0);
+}
+
 /* --- /ranks --- */
 
 typedef struct ranks_table {

@@ -2,6 +2,7 @@
 #include "io/weights.h"
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "config.h"
 #include "io/hdf5_image.h"
 
@@ -24,9 +25,11 @@ typedef struct writing {
   int count;
   bool as_f64;
   const petra_weights_moment *moment;
+  const petra_weights_source *source; /* of values that are NULL */
+  double *values;                     /* room for those of any one tensor */
 } writing;
 
-static bool put_tensor(hid_t file, const petra_weight *weight, bool as_f64) {
+static bool put_tensor(hid_t file, const petra_weight *weight, const double *values, bool as_f64) {
   static const char *const vector[] = {"channel"}, *const convolution[] = {"out", "in", "kh", "kw"},
                            *const cube[] = {"out", "in", "k"};
   char name[sizeof weight->name + sizeof GROUP];
@@ -35,7 +38,7 @@ static bool put_tensor(hid_t file, const petra_weight *weight, bool as_f64) {
                         .type = as_f64 ? H5T_IEEE_F64LE : H5T_IEEE_F32LE,
                         .memory = H5T_NATIVE_DOUBLE,
                         .rank = weight->rank,
-                        .values = weight->values,
+                        .values = values,
                         .units = "1",
                         .dimensions = weight->rank == 1   ? vector
                                       : weight->rank == 3 ? cube
@@ -45,28 +48,47 @@ static bool put_tensor(hid_t file, const petra_weight *weight, bool as_f64) {
   return petra_hdf5_put_set(file, &set);
 }
 
-static bool put_all(int64_t file, const void *what) {
-  const writing *w = what;
+static bool put_head(hid_t file, const writing *w) {
   const char *const texts[][2] = {{"petra_version", PACKAGE_VERSION}, {"model", w->model}};
   if (petra_hdf5_put_i32(file, "schema_version", SCHEMA_VERSION) < 0 || petra_hdf5_put_all(file, texts, 2) < 0 ||
       !petra_hdf5_put_group(file, GROUP))
     return false;
-  if (w->moment && (petra_hdf5_put_i32(file, "epoch", w->moment->epoch) < 0 ||
-                    petra_hdf5_put_reals(file, "eval_top1", &w->moment->eval_top1, 1) < 0))
-    return false;
-  for (int i = 0; i < w->count; i++)
-    if (!put_tensor(file, &w->weights[i], w->as_f64))
-      return false;
-  return true;
+  return !w->moment || (petra_hdf5_put_i32(file, "epoch", w->moment->epoch) >= 0 &&
+                        petra_hdf5_put_reals(file, "eval_top1", &w->moment->eval_top1, 1) >= 0);
+}
+
+static petra_status put_all(const petra_hdf5_file *file, const void *what) {
+  const writing *w = what;
+  bool done = put_head(file->id, w);
+  for (int i = 0; i < w->count && done; i++) {
+    const double *values = w->weights[i].values;
+    if (!values)
+      PETRA_TRY(w->source->get(w->source->context, i, w->values));
+    done = put_tensor(file->id, &w->weights[i], values ? values : w->values, w->as_f64);
+  }
+  return done ? PETRA_OK : petra_hdf5_fail_write(file->path, &file->errors);
+}
+
+petra_status petra_weights_write_from(const char *path, const char *model, const petra_weight *weights, int count,
+                                      bool as_f64, const petra_weights_moment *moment,
+                                      const petra_weights_source *source) {
+  writing w = {model, weights, count, as_f64, moment, source, NULL};
+  size_t bytes = 0;
+  int64_t largest = 0;
+  for (int i = 0; i < count; i++) {
+    bytes += (size_t)weights[i].elements * sizeof(double);
+    if (!weights[i].values && weights[i].elements > largest)
+      largest = weights[i].elements;
+  }
+  PETRA_TRY(petra_allocate_raw(&w.values, (size_t)largest, sizeof *w.values));
+  petra_status status = petra_hdf5_image_write(path, put_all, &w, bytes);
+  petra_free(w.values);
+  return status;
 }
 
 petra_status petra_weights_write(const char *path, const char *model, const petra_weight *weights, int count,
                                  bool as_f64, const petra_weights_moment *moment) {
-  const writing w = {model, weights, count, as_f64, moment};
-  size_t bytes = 0;
-  for (int i = 0; i < count; i++)
-    bytes += (size_t)weights[i].elements * sizeof(double);
-  return petra_hdf5_image_write(path, put_all, &w, bytes);
+  return petra_weights_write_from(path, model, weights, count, as_f64, moment, NULL);
 }
 
 /* --- reading --- */

@@ -31,6 +31,18 @@ typedef struct petra_weights_moment {
 petra_status petra_weights_write(const char *path, const char *model, const petra_weight *weights, int count,
                                  bool as_f64, const petra_weights_moment *moment);
 
+/* Where the values of tensors come from that lie elsewhere: `get` sets those of weights[index]. */
+typedef struct petra_weights_source {
+  petra_status (*get)(void *context, int index, double *values);
+  void *context;
+} petra_weights_source;
+
+/* The same where `values` of some tensors are NULL: they are asked for when they are due, so that beside the file, which is in
+ * memory twice, there are those of one tensor at a time. What `get` fails with comes back, and an existing file is untouched. */
+petra_status petra_weights_write_from(const char *path, const char *model, const petra_weight *weights, int count,
+                                      bool as_f64, const petra_weights_moment *moment,
+                                      const petra_weights_source *source);
+
 /* Of a file of weights; epoch 0 where it does not say. PETRA_IO, PETRA_DATA as below. */
 petra_status petra_weights_read_moment(const char *path, petra_weights_moment *out);
 

@@ -6,6 +6,7 @@ libpetra_a_SOURCES += \
 	src/run/checkpoint_files.c src/run/checkpoint_files.h \
 	src/run/checkpoint_state.c src/run/checkpoint_state.h \
 	src/run/checkpoints.c src/run/checkpoints.h \
+	src/run/backend_memory.c src/run/backend_memory.h \
 	src/run/best.c src/run/best.h \
 	src/run/best_ranks.c src/run/best_ranks.h \
 	src/run/cluster.c src/run/cluster.h \

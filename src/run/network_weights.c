@@ -13,8 +13,8 @@
 
 typedef struct tensor_list {
   int count;
-  petra_snapshot *const *snapshots; /* of the stages, in place of their present tensors; NULL: none */
-  bool all;                         /* room for the values of stages that are elsewhere as well */
+  petra_snapshot *const *snapshots;                /* of the stages, in place of their present tensors; NULL: none */
+  enum { NO_VALUES, OWN_VALUES, ALL_VALUES } room; /* for no values, those of stages that are here, of all stages */
   petra_weight *weights;
   petra_tensor **tensors;
 } tensor_list;
@@ -29,7 +29,7 @@ static petra_status add_tensor(tensor_list *list, const petra_block *block, cons
   weight->elements = 1;
   for (int i = 0; i < spec->rank; i++)
     weight->elements *= spec->shape[i];
-  if (tensor || list->all)
+  if (list->room == ALL_VALUES || (list->room == OWN_VALUES && tensor))
     PETRA_TRY(petra_allocate(&weight->values, (size_t)weight->elements, sizeof *weight->values));
   list->tensors[list->count++] = tensor;
   return PETRA_OK;
@@ -65,12 +65,10 @@ static void free_list(tensor_list *list) {
   petra_free(list->tensors);
 }
 
-/* free_list is due whatever comes back. */
-static petra_status make_list(const petra_network *network, petra_snapshot *const *snapshots, bool all,
-                              tensor_list *list) {
+/* free_list is due whatever comes back; `list` has snapshots and room. */
+static petra_status make_list(const petra_network *network, tensor_list *list) {
   const petra_partition *partition = &network->plan->partition;
   const size_t most = (size_t)network->plan->model.block_count * (PETRA_BLOCK_TENSORS + PETRA_BLOCK_STATISTICS);
-  *list = (tensor_list){.snapshots = snapshots, .all = all};
   PETRA_TRY(petra_allocate(&list->weights, most, sizeof *list->weights));
   PETRA_TRY(petra_allocate(&list->tensors, most, sizeof *list->tensors));
   for (int j = 0; j < partition->stages; j++)
@@ -94,13 +92,25 @@ static petra_status check_variances(const tensor_list *list, const char *path) {
 }
 
 /* What could not be read back is not written over what can. */
-static petra_status check_finite(const tensor_list *list, const char *path) {
-  for (int i = 0; i < list->count; i++)
-    for (int64_t e = 0; e < list->weights[i].elements; e++)
-      if (!isfinite(list->weights[i].values[e]))
-        return petra_fail(PETRA_NOT_FINITE, "%s: not written: element %lld of %s is %g; the run has diverged", path,
-                          (long long)e, list->weights[i].name, list->weights[i].values[e]);
+static petra_status check_finite(const petra_weight *weight, const double *values, const char *path) {
+  for (int64_t e = 0; e < weight->elements; e++)
+    if (!isfinite(values[e]))
+      return petra_fail(PETRA_NOT_FINITE, "%s: not written: element %lld of %s is %g; the run has diverged", path,
+                        (long long)e, weight->name, values[e]);
   return PETRA_OK;
+}
+
+/* Where a file's values come from: the tensors, each when it is due. */
+typedef struct tensor_source {
+  petra_backend *backend;
+  const tensor_list *list;
+  const char *path;
+} tensor_source;
+
+static petra_status get_values(void *context, int index, double *values) {
+  const tensor_source *source = context;
+  PETRA_TRY(petra_op_download(source->backend, source->list->tensors[index], values, PETRA_HOST_F64));
+  return check_finite(&source->list->weights[index], values, source->path);
 }
 
 typedef struct gathering {
@@ -171,17 +181,22 @@ static petra_status gather_list(const petra_network *network, tensor_list *list)
   return status;
 }
 
+/* Values that are not in the list come from the tensors, one at a time. */
 static petra_status write_list(const petra_network *network, const tensor_list *list,
                                const petra_weights_moment *moment, const char *path) {
   char text[128];
   const petra_config *config = network->plan->config;
-  PETRA_TRY(check_finite(list, path));
+  tensor_source tensors = {network->backend, list, path};
+  const petra_weights_source source = {get_values, &tensors};
+  for (int i = 0; i < list->count; i++)
+    if (list->weights[i].values)
+      PETRA_TRY(check_finite(&list->weights[i], list->weights[i].values, path));
   snprintf(text, sizeof text, "%s-%d width %d, %s stem, %d classes",
            petra_config_choice_name("model.family", (int)config->model.family), network->plan->model.depth,
            network->plan->model.width, petra_config_choice_name("model.stem", (int)config->model.stem),
            network->plan->model.classes);
   const bool wide = network->backend->element_bytes[PETRA_TENSOR_FILTER] > sizeof(float);
-  return petra_weights_write(path, text, list->weights, list->count, wide, moment);
+  return petra_weights_write_from(path, text, list->weights, list->count, wide, moment, &source);
 }
 
 /* Whether this process writes the file. */
@@ -191,12 +206,16 @@ static bool writes(const petra_network *network) {
 
 static petra_status write(const petra_network *network, petra_snapshot *const *snapshots,
                           const petra_weights_moment *moment, const char *path) {
-  tensor_list list;
+  tensor_list list = {.snapshots = snapshots,
+                      .room = !network->placement ? NO_VALUES
+                              : writes(network)   ? ALL_VALUES
+                                                  : OWN_VALUES};
   petra_status status;
-  PETRA_TRY_GOTO(status, make_list(network, snapshots, writes(network), &list), done);
-  PETRA_TRY_GOTO(status, download(network, &list), done);
-  if (network->placement)
+  PETRA_TRY_GOTO(status, make_list(network, &list), done);
+  if (network->placement) {
+    PETRA_TRY_GOTO(status, download(network, &list), done);
     PETRA_TRY_GOTO(status, gather_list(network, &list), done);
+  }
   if (writes(network))
     status = write_list(network, &list, moment, path);
 done:
@@ -206,9 +225,9 @@ done:
 
 petra_status petra_network_copy_weights(const petra_network *network, petra_snapshot *const *snapshots, double **out,
                                         int64_t *count) {
-  tensor_list list;
+  tensor_list list = {.snapshots = snapshots, .room = OWN_VALUES};
   petra_status status;
-  PETRA_TRY_GOTO(status, make_list(network, snapshots, false, &list), done);
+  PETRA_TRY_GOTO(status, make_list(network, &list), done);
   PETRA_TRY_GOTO(status, download(network, &list), done);
   status = join(&list, out, count);
 done:
@@ -218,9 +237,9 @@ done:
 
 petra_status petra_network_write_copies(const petra_network *network, const double *values, int64_t count,
                                         const petra_weights_moment *moment, const char *path) {
-  tensor_list list;
+  tensor_list list = {.room = writes(network) ? ALL_VALUES : NO_VALUES};
   petra_status status;
-  PETRA_TRY_GOTO(status, make_list(network, NULL, writes(network), &list), done);
+  PETRA_TRY_GOTO(status, make_list(network, &list), done);
   PETRA_TRY_GOTO(status, gather(network, &list, values, count), done);
   if (writes(network))
     status = write_list(network, &list, moment, path);
@@ -247,9 +266,9 @@ static void pass_by_head(const petra_network *network, tensor_list *list) {
 }
 
 petra_status petra_network_read_weights(petra_network *network, const char *path) {
-  tensor_list list;
+  tensor_list list = {.room = ALL_VALUES};
   petra_status status;
-  PETRA_TRY_GOTO(status, make_list(network, NULL, true, &list), done);
+  PETRA_TRY_GOTO(status, make_list(network, &list), done);
   if (network->plan->config->model.new_head)
     pass_by_head(network, &list);
   PETRA_TRY_GOTO(status, petra_weights_read(path, list.weights, list.count), done);

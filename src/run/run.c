@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "io/checkpoint.h"
 #include "run/action_log.h"
+#include "run/backend_memory.h"
 #include "run/best.h"
 #include "run/checkpoints.h"
 #include "run/cluster.h"
@@ -502,6 +503,7 @@ static petra_status close_records(petra_run *run) {
     PETRA_TRY(petra_trace_observer_finish(run->trace));
   if (run->options.files || run->execution)
     PETRA_TRY(write_memory(run));
+  PETRA_TRY(petra_backend_memory_write(run->main.network.backend, run->options.ranks, run->folder.runlog));
   if (!run->options.files)
     return PETRA_OK;
   if (run->probe)

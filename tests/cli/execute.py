@@ -204,6 +204,7 @@ class Execute(ProgramTest):
         self.assertEqual(self.execute(3, *COMMON, *options, "--output", "many", "--quiet"), (0, "", []))
         with h5py.File(self.path("many/run.h5"), "r") as file:
             held = file["memory/total_peak_bytes"][:].tolist()
+            self.assertEqual([row > 0 for row in file["memory/backend_bytes"][:, 0]], 3 * [True])
         for first, end in (0, 3), (3, 6), (6, 10):
             said = sum(stage["peak_bytes"]["total"] for stage in stages[first:end])
             self.assertLess(sum(held[first:end]), 1.05 * said)

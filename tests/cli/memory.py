@@ -10,6 +10,7 @@ from program import PETRA, ProgramTest, main
 
 MB = 1000 * 1000
 MORE = 40 * MB  # the log, the loader's batches, oneDNN's kernels
+MORE_THAN_BACKEND = 20 * MB  # the same, where nothing is counted that is not held
 
 CONFIG = """\
 data: {set: shapes, batch: 32, limit: 640, eval_limit: 32, workers: 1}
@@ -36,14 +37,24 @@ class Memory(ProgramTest):
     def test_beside_the_accounts(self):
         """The program and its libraries are what a training of next to nothing takes."""
         base = self.peak("train", self.path("small.yaml"), "--set", "run.max_microbatches=1", "--output", self.path("base"), "--quiet")
-        for method in "petra", "pipedream":
-            out = self.path(method)
-            found = self.peak("train", self.path("c.yaml"), "--set", f"method.name={method}", "--output", out, "--quiet")
+        narrow = ", no bf16" not in self.good("info")
+        for method, precision in [("petra", "fp32"), ("pipedream", "fp32")] + narrow * [("pipedream", "bf16")]:
+            out = self.path(f"{method}-{precision}")
+            found = self.peak("train", self.path("c.yaml"), "--set", f"method.name={method}", "--set", f"device.precision={precision}",
+                              "--output", out, "--quiet")
             with h5py.File(f"{out}/run.h5", "r") as file:
                 counted = int(file["memory/total_peak_bytes"][()].sum())
-            print(f"{method}: {found / MB:.0f} MB, accounts {counted / MB:.0f} MB, base {base / MB:.0f} MB")
+                (tensors, filters, scratch), = file["memory/backend_bytes"][()].tolist()
+                self.assertEqual(file["memory/backend_bytes"].attrs["parts"].tolist(), ["tensors", "filters", "scratch"])
+            held = tensors + filters + scratch
+            print(f"{method}, {precision}: {found / MB:.0f} MB, accounts {counted / MB:.0f} MB, base {base / MB:.0f} MB, backend {held / MB:.0f} MB, "
+                  f"of which filters {filters / MB:.2f} MB")
             self.assertGreater(counted, 4 * MORE)  # else nothing is said
             self.assertLess(found, base + counted + MORE)
+            self.assertLess(found, base + held + MORE_THAN_BACKEND)
+            self.assertGreater(found, held)
+            # In fp32 filters are stored as convolutions take them; in bf16 each that is read has a copy, of half its size, for each direction.
+            self.assertEqual(filters > 0, precision == "bf16")
 
     def test_no_growth(self):
         def peak(microbatches):

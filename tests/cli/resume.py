@@ -45,11 +45,11 @@ METHODS = [["method.name=backprop"], ["method.name=reversible"], ["method.name=c
 
 
 def contents(path):
-    """Every data set of a log but times of the wall clock."""
+    """Every data set of a log but times of the wall clock, and what the process held: one that goes on has not done all of it."""
     found = {}
 
     def visit(name, item):
-        if isinstance(item, h5py.Dataset) and name.split("/")[-1] not in ("wall_s", "images_per_s"):
+        if isinstance(item, h5py.Dataset) and name.split("/")[-1] not in ("wall_s", "images_per_s", "backend_bytes"):
             found[name] = item[()]
 
     with h5py.File(path, "r") as file:

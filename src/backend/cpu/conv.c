@@ -141,8 +141,9 @@ static petra_status find_conv(petra_backend *backend, cpu_conv_operation operati
 
 /* Makes the shadow, or finds that it is there; *out NULL: what is there is for a convolution that wants another layout, and may
  * be in use. */
-static petra_status make_shadow(const cpu_convolutions *convolutions, const cpu_onednn_conv *conv,
-                                const petra_tensor *w, cpu_shadow *shadow, void *scratch, void **out) {
+static petra_status make_shadow(petra_backend *backend, const cpu_onednn_conv *conv, const petra_tensor *w,
+                                cpu_shadow *shadow, void *scratch, void **out) {
+  const cpu_convolutions *convolutions = cpu_lane_of(backend)->convolutions;
   cpu_layout *layout = w->layout;
   const size_t bytes = cpu_onednn_conv_wanted(conv);
   if (!layout->shadowed)
@@ -153,9 +154,11 @@ static petra_status make_shadow(const cpu_convolutions *convolutions, const cpu_
   }
   if (shadow->bytes != bytes) {
     petra_free(shadow->data);
+    cpu_of(backend)->shadow_bytes -= (int64_t)shadow->bytes;
     *shadow = (cpu_shadow){0};
     PETRA_TRY(petra_allocate_raw(&shadow->data, bytes, 1));
     shadow->bytes = bytes;
+    cpu_of(backend)->shadow_bytes += (int64_t)bytes;
   }
   PETRA_TRY(cpu_onednn_conv_prepare(convolutions->library, conv, w->data, shadow->data, scratch));
   shadow->owner = conv;
@@ -175,8 +178,8 @@ static petra_status find_shadow(petra_backend *backend, cpu_conv_operation opera
   if (operation == CPU_CONV_BACKWARD_FILTER || !cpu->channels_last || cpu_onednn_conv_wanted(conv) == 0)
     return PETRA_OK;
   pthread_mutex_lock(&cpu->shadows);
-  petra_status status = make_shadow(cpu_lane_of(backend)->convolutions, conv, w,
-                                    &layout->shadow[operation == CPU_CONV_FORWARD ? 0 : 1], scratch, out);
+  petra_status status =
+      make_shadow(backend, conv, w, &layout->shadow[operation == CPU_CONV_FORWARD ? 0 : 1], scratch, out);
   pthread_mutex_unlock(&cpu->shadows);
   return status;
 }

@@ -28,7 +28,7 @@ enum {
 };
 
 /* A filter as a convolution wants it: in bf16, in another layout. It belongs to the tensor, which may be read again before it
- * is written; it is not counted in accounts, as scratch memory and oneDNN's own are not. */
+ * is written; it is in no account, but in what the backend says that it holds. */
 typedef struct cpu_shadow {
   const void *owner; /* the convolution that it was made for; NULL: none, or the tensor was written since */
   void *data;
@@ -66,6 +66,7 @@ typedef struct cpu_backend {
   int block;               /* 8 or 16 */
   bool channels_last;      /* activations */
   pthread_mutex_t shadows; /* held by who looks for a shadow of a filter and makes it */
+  int64_t shadow_bytes;    /* of all filters; guarded by it */
   int lane_count;          /* base.lanes */
   cpu_lane lanes[];
 } cpu_backend;

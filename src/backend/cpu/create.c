@@ -22,6 +22,16 @@ petra_status cpu_scratch(petra_backend *backend, size_t bytes, void **out) {
   return PETRA_OK;
 }
 
+static void held(petra_backend *backend, petra_backend_memory *out) {
+  cpu_backend *cpu = cpu_of(backend);
+  pthread_mutex_lock(&cpu->shadows);
+  out->filters = cpu->shadow_bytes;
+  pthread_mutex_unlock(&cpu->shadows);
+  out->scratch = 0;
+  for (int i = 0; i < cpu->lane_count; i++)
+    out->scratch += (int64_t)cpu->lanes[i].scratch_bytes;
+}
+
 static void destroy(petra_backend *backend) {
   cpu_backend *cpu = cpu_of(backend);
   for (int i = 0; i < cpu->lane_count; i++) {
@@ -48,6 +58,7 @@ static const petra_backend_ops cpu_ops = {.name = "cpu",
                                           .storage_create = cpu_storage_create,
                                           .storage_destroy = cpu_storage_destroy,
                                           .storage_bytes = cpu_storage_bytes,
+                                          .held = held,
                                           PETRA_OPERATIONS(PETRA_OPERATION_ENTRY, cpu_)};
 
 /* Below AVX512-BF16 oneDNN has no kernels for bf16, or emulates them more slowly than it computes in float. */
