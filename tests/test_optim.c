@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "networks.h"
 #include "nn/optim.h"
+#include "nn/rate.h"
 
 #include <math.h>
 
