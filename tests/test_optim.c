@@ -37,6 +37,63 @@ START_TEST(learning_rates) {
 }
 END_TEST
 
+/* Schedules that fall over their length, from the words of docs/semantics.md. */
+START_TEST(falling_schedules) {
+  const int64_t batches = 8;
+  for (int wsd = 0; wsd < 2; wsd++) {
+    const char *const sets[] = {"optim.lr=2",
+                                "optim.lr_scaling=none",
+                                wsd ? "lr.schedule=wsd" : "lr.schedule=cosine",
+                                "lr.warmup_epochs=1",
+                                "lr.milestones=[]",
+                                "lr.epochs=5",
+                                "lr.final=0.125",
+                                wsd ? "lr.decay_epochs=2" : "lr.decay_epochs=0"};
+    petra_config *config = load(sets, 8);
+    ck_assert_int_eq(petra_lr_check(config), PETRA_OK);
+    const petra_lr lr = petra_lr_from_config(config, batches);
+    const int64_t start = wsd ? 24 : 8, length = wsd ? 16 : 32;
+    for (int64_t i = 0; i < 60; i++) {
+      double expected = i < 8 ? 2 * (double)(i + 1) / 8 : 2;
+      if (i > start && i < start + length) {
+        const double x = (double)(i - start) / (double)length;
+        expected *= wsd ? 1 - 0.875 * sqrt(x) : 0.125 + 0.4375 * (1 + cos(acos(-1) * x));
+      } else if (i >= start + length) {
+        expected = 0.25;
+      }
+      ck_assert_double_eq_tol(petra_lr_at(&lr, i), expected, 8 * 2.3e-16 * expected);
+    }
+    petra_config_destroy(config);
+  }
+}
+END_TEST
+
+static void refused_schedule(const char *schedule, const char *one, const char *other, const char *line) {
+  const char *const sets[] = {"lr.warmup_epochs=2", schedule, one, other};
+  petra_config *config = load(sets, 4);
+  harness_clear();
+  ck_assert_int_eq(petra_lr_check(config), PETRA_CONFIG);
+  ck_assert_logged(line);
+  ck_assert_int_eq(harness_lines, 1);
+  petra_config_destroy(config);
+}
+
+START_TEST(schedules_that_cannot_be) {
+  const char *const none = "lr.milestones=[]";
+  refused_schedule("lr.schedule=step", "lr.epochs=3", none, "lr.epochs: not a key of lr.schedule: step");
+  refused_schedule("lr.schedule=step", "lr.final=.5", none, "lr.final: not a key of lr.schedule: step");
+  refused_schedule("lr.schedule=cosine", "lr.epochs=9", "lr.milestones=[3]",
+                   "lr.milestones: not a key of lr.schedule: cosine");
+  refused_schedule("lr.schedule=cosine", "lr.factor=.5", none, "lr.factor: not a key of lr.schedule: cosine");
+  refused_schedule("lr.schedule=cosine", "lr.decay_epochs=1", none,
+                   "lr.decay_epochs: not a key of lr.schedule: cosine");
+  refused_schedule("lr.schedule=cosine", "lr.epochs=2", none, "expected the epochs of the whole schedule, more than 2");
+  refused_schedule("lr.schedule=wsd", "lr.epochs=9", none,
+                   "lr.decay_epochs: 0 with lr.schedule: wsd; expected 1 to the 7");
+  refused_schedule("lr.schedule=wsd", "lr.epochs=9", "lr.decay_epochs=8", "expected 1 to the 7 epochs");
+}
+END_TEST
+
 START_TEST(initial_values) {
   petra_model model = make_model("revnet", 18, 64, "cifar", 10, 32);
   double first = 0;
@@ -219,6 +276,7 @@ START_TEST(steps_are_those_of_pytorch) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {learning_rates, initial_values, weight_decay, steps_are_those_of_pytorch};
+  const TTest *const tests[] = {learning_rates, falling_schedules, schedules_that_cannot_be,
+                                initial_values, weight_decay,      steps_are_those_of_pytorch};
   return harness_run("optim", tests, HARNESS_COUNT(tests));
 }
