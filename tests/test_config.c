@@ -2,10 +2,10 @@
 /* The config: what it reads, what it refuses and with which line, what it prints. */
 #include "base/config_keys.h"
 #include "base/link_presets.h"
-#include "base/optimiser.h"
 #include "base/mem.h"
 #include "config_cases.h"
 #include "harness.h"
+#include "nn/optim.h"
 
 #include <inttypes.h>
 #include <sys/stat.h>
@@ -623,7 +623,7 @@ START_TEST(optimisers_bring_their_defaults) {
     ck_assert_int_eq(petra_config_load_text(&text, cases[i].sets, sets, &c), PETRA_OK);
     ck_assert_msg(c->optim.lr == cases[i].lr && c->optim.momentum == cases[i].momentum, "case %d", i);
     ck_assert_msg(c->optim.beta2 == cases[i].beta2 && c->optim.weight_decay == cases[i].weight_decay, "case %d", i);
-    ck_assert_msg(c->optim.lr_scaling == cases[i].scaling && petra_optimiser_check(c) == PETRA_OK, "case %d", i);
+    ck_assert_msg(c->optim.lr_scaling == cases[i].scaling && petra_optim_check(c) == PETRA_OK, "case %d", i);
     char *whole = printed(c); /* which says all of it */
     ck_assert_int_eq(petra_config_load_text(&(petra_config_text){"b.yaml", whole, strlen(whole)}, NULL, 0, &again),
                      PETRA_OK);
@@ -636,7 +636,7 @@ START_TEST(optimisers_bring_their_defaults) {
   for (int i = 0; i < HARNESS_COUNT(foreign); i++) {
     petra_config *c;
     ck_assert_int_eq(petra_config_load(NULL, &foreign[i], 1, &c), PETRA_OK);
-    ck_assert_int_eq(petra_optimiser_check(c), PETRA_CONFIG);
+    ck_assert_int_eq(petra_optim_check(c), PETRA_CONFIG);
     ck_assert_logged("not a key of optim.name: sgd, but of ");
     petra_config_destroy(c);
   }

@@ -80,16 +80,13 @@ static void refused_schedule(const char *schedule, const char *one, const char *
 
 START_TEST(schedules_that_cannot_be) {
   const char *const none = "lr.milestones=[]";
-  refused_schedule("lr.schedule=step", "lr.epochs=3", none, "lr.epochs: not a key of lr.schedule: step");
-  refused_schedule("lr.schedule=step", "lr.final=.5", none, "lr.final: not a key of lr.schedule: step");
-  refused_schedule("lr.schedule=cosine", "lr.epochs=9", "lr.milestones=[3]",
-                   "lr.milestones: not a key of lr.schedule: cosine");
-  refused_schedule("lr.schedule=cosine", "lr.factor=.5", none, "lr.factor: not a key of lr.schedule: cosine");
-  refused_schedule("lr.schedule=cosine", "lr.decay_epochs=1", none,
-                   "lr.decay_epochs: not a key of lr.schedule: cosine");
+  refused_schedule("lr.schedule=step", "lr.epochs=3", none, ": not a key of lr.schedule: step");
+  refused_schedule("lr.schedule=step", "lr.final=.5", none, ": not a key of lr.schedule: step");
+  refused_schedule("lr.schedule=cosine", "lr.epochs=9", "lr.milestones=[3]", ": not a key of lr.schedule: cosine");
+  refused_schedule("lr.schedule=cosine", "lr.factor=.5", none, ": not a key of lr.schedule: cosine");
+  refused_schedule("lr.schedule=cosine", "lr.decay_epochs=1", none, ": not a key of lr.schedule: cosine");
   refused_schedule("lr.schedule=cosine", "lr.epochs=2", none, "expected the epochs of the whole schedule, more than 2");
-  refused_schedule("lr.schedule=wsd", "lr.epochs=9", none,
-                   "lr.decay_epochs: 0 with lr.schedule: wsd; expected 1 to the 7");
+  refused_schedule("lr.schedule=wsd", "lr.epochs=9", none, ": 0 with lr.schedule: wsd; expected 1 to the 7");
   refused_schedule("lr.schedule=wsd", "lr.epochs=9", "lr.decay_epochs=8", "expected 1 to the 7 epochs");
 }
 END_TEST

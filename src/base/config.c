@@ -179,7 +179,7 @@ static petra_status share_label(petra_config *config, int from, int to) {
 
 /* A layer with another optimiser than before: its keys that the layer does not have get the defaults of that optimiser. */
 static petra_status apply_optimiser(petra_config *config) {
-  const petra_optimiser_kind kind = petra_optimiser_chosen(config);
+  const petra_optimiser_kind kind = petra_optimiser_find(config->optim.name);
   const int name = petra_config_key_find("optim.name"), lr = petra_config_key_find("optim.lr");
   if ((int)kind == config->optimiser)
     return PETRA_OK;

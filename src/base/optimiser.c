@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/optimiser.h"
 
-#include "base/config_keys.h"
-
 #include <string.h>
 
 /* clang-format off */
@@ -31,9 +29,9 @@ const petra_optimiser *petra_optimiser_of(petra_optimiser_kind kind) {
   return &optimisers[kind];
 }
 
-petra_optimiser_kind petra_optimiser_chosen(const petra_config *config) {
+petra_optimiser_kind petra_optimiser_find(const char *name) {
   int kind = OPTIMISERS - 1;
-  while (kind > 0 && strcmp(optimisers[kind].name, config->optim.name) != 0)
+  while (kind > 0 && strcmp(optimisers[kind].name, name) != 0)
     kind--;
   return (petra_optimiser_kind)kind;
 }
@@ -52,8 +50,7 @@ const char *petra_optimiser_default(petra_optimiser_kind kind, const char *path,
   return default_of(&optimisers[kind], path);
 }
 
-/* "sgd, muon": who has the key. */
-static const char *owners(const char *path, char *out, size_t size) {
+const char *petra_optimiser_owners(const char *path, char *out, size_t size) {
   *out = 0;
   for (int i = 0; i < OPTIMISERS; i++)
     if (default_of(&optimisers[i], path)) {
@@ -61,20 +58,4 @@ static const char *owners(const char *path, char *out, size_t size) {
       strncat(out, optimisers[i].name, size - strlen(out) - 1);
     }
   return out;
-}
-
-petra_status petra_optimiser_check(const petra_config *config) {
-  const petra_optimiser_kind kind = petra_optimiser_chosen(config);
-  for (int i = 0; i < petra_config_key_count; i++) {
-    const petra_config_key *key = &petra_config_keys[i];
-    bool some, changed;
-    char names[64];
-    if (petra_optimiser_default(kind, key->path, &some) || !some)
-      continue;
-    PETRA_TRY(petra_config_changed(config, key->path, &changed));
-    if (changed)
-      return petra_config_fail(config, key->path, "not a key of optim.name: %s, but of %s; expected its default, %s",
-                               optimisers[kind].name, owners(key->path, names, sizeof names), key->default_value);
-  }
-  return PETRA_OK;
 }

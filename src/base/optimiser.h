@@ -4,7 +4,8 @@
 #ifndef PETRA_BASE_OPTIMISER_H
 #define PETRA_BASE_OPTIMISER_H
 
-#include "base/config.h"
+#include <stdbool.h>
+#include <stddef.h>
 
 typedef enum petra_optimiser_kind {
   PETRA_OPTIMISER_SGD,
@@ -34,8 +35,8 @@ typedef struct petra_optimiser {
 /* The row of a kind. */
 const petra_optimiser *petra_optimiser_of(petra_optimiser_kind kind);
 
-/* That of optim.name, which is one of petra_optimiser_names. */
-petra_optimiser_kind petra_optimiser_chosen(const petra_config *config);
+/* That of a name, which is one of petra_optimiser_names. */
+petra_optimiser_kind petra_optimiser_find(const char *name);
 
 /* The names, ended by NULL: the choices of optim.name. */
 extern const char *const petra_optimiser_names[];
@@ -43,7 +44,7 @@ extern const char *const petra_optimiser_names[];
 /* The default of the key with optimiser `kind`: NULL where that optimiser has no such key. *some: whether any has. */
 const char *petra_optimiser_default(petra_optimiser_kind kind, const char *path, bool *some);
 
-/* PETRA_CONFIG, logged, where a key that the chosen optimiser does not have is not at its default. */
-petra_status petra_optimiser_check(const petra_config *config);
+/* "sgd, muon": the names of those that have the key. Returns `out`. */
+const char *petra_optimiser_owners(const char *path, char *out, size_t size);
 
 #endif

@@ -7,8 +7,30 @@
 
 #include <math.h>
 
+/* The keys of `other` that `kind` does not have. */
+static petra_status check_keys(const petra_config *config, petra_optimiser_kind kind, const petra_optimiser *other) {
+  for (const petra_optimiser_key *key = other->keys; key->path; key++) {
+    bool some, changed;
+    char names[64];
+    if (petra_optimiser_default(kind, key->path, &some))
+      continue;
+    PETRA_TRY(petra_config_changed(config, key->path, &changed));
+    if (changed)
+      return petra_config_fail(config, key->path, "not a key of optim.name: %s, but of %s; expected its default",
+                               config->optim.name, petra_optimiser_owners(key->path, names, sizeof names));
+  }
+  return PETRA_OK;
+}
+
+petra_status petra_optim_check(const petra_config *config) {
+  const petra_optimiser_kind kind = petra_optimiser_find(config->optim.name);
+  for (int i = 0; petra_optimiser_names[i]; i++)
+    PETRA_TRY(check_keys(config, kind, petra_optimiser_of((petra_optimiser_kind)i)));
+  return PETRA_OK;
+}
+
 petra_optim petra_optim_from_config(const petra_config *config) {
-  return (petra_optim){.kind = petra_optimiser_chosen(config),
+  return (petra_optim){.kind = petra_optimiser_find(config->optim.name),
                        .momentum = config->optim.momentum,
                        .weight_decay = config->optim.weight_decay,
                        .nesterov = config->optim.nesterov,

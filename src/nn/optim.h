@@ -35,6 +35,9 @@ typedef struct petra_optim {
   double clip; /* most of the norm of a stage's gradient; 0: any */
 } petra_optim;
 
+/* PETRA_CONFIG, logged, where a key that the chosen optimiser does not have is not at its default. */
+petra_status petra_optim_check(const petra_config *config);
+
 petra_optim petra_optim_from_config(const petra_config *config);
 
 /* Weight decay of the block's parameter `index`. */

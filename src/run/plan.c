@@ -4,7 +4,6 @@
 #include "backend/precision.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/optimiser.h"
 #include "nn/optim.h"
 #include "nn/rate.h"
 
@@ -68,7 +67,7 @@ static petra_status check_precision(const petra_config *config) {
 petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
   *plan = (petra_plan){.config = config};
   petra_dataset_shape shape;
-  PETRA_TRY(petra_optimiser_check(config));
+  PETRA_TRY(petra_optim_check(config));
   PETRA_TRY(petra_lr_check(config));
   PETRA_TRY(petra_dataset_shape_of(config, &shape));
   PETRA_TRY(petra_model_init(&plan->model, config, shape.height, shape.width));

@@ -59,7 +59,7 @@ static petra_status check_correction(const petra_config *config, const petra_met
 
 /* What is defined by the velocity of SGD, or means nothing to a step that does not grow with its gradient. */
 static petra_status check_optimiser(const petra_config *config, const petra_mitigation *m) {
-  const petra_optimiser_kind kind = petra_optimiser_chosen(config);
+  const petra_optimiser_kind kind = petra_optimiser_find(config->optim.name);
   const struct {
     const char *key, *reason;
     bool set, others; /* whether adamw and nadamw have it */
@@ -81,7 +81,7 @@ static petra_status check_optimiser(const petra_config *config, const petra_miti
 static petra_status check_momentum(const petra_config *config, const petra_mitigation *m) {
   if (m->stage_momentum == 0)
     return PETRA_OK;
-  if (petra_optimiser_chosen(config) != PETRA_OPTIMISER_SGD)
+  if (petra_optimiser_find(config->optim.name) != PETRA_OPTIMISER_SGD)
     return m->stage_momentum >= config->optim.beta1
                ? PETRA_OK
                : petra_config_fail(config, KEY("stage_momentum"),

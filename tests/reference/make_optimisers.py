@@ -3,10 +3,13 @@
 """Remakes tests/golden/optimisers.txt: a few tensors after 20 steps of each optimiser, in double precision, by the programs of
 PyTorch (AdamW, NAdam, Muon) or, for Lion, the formula of its paper. Needs PyTorch 2.9 or later and nothing else.
 
-    make_optimisers.py > tests/golden/optimisers.txt
+    make_optimisers.py tests/golden
 
 The tensors are those of a downsampling block of RevNet-18 of width 2 and of its head. Weights and gradients are numbers of a
 generator that tests/test_optim.c has as well; to each gradient an eighth of its weight is added, so that errors go on. Every ninth element is written."""
+
+import os
+import sys
 
 import torch
 from torch.optim import _muon
@@ -116,13 +119,20 @@ def train(tensors, kind, options, seed):
     return weights
 
 
-_muon._zeropower_via_newtonschulz = zeroth_power
-torch.set_num_threads(1)
-torch.set_default_dtype(torch.float64)  # NAdam keeps its product of momenta in this type
-for number, (sets, kind, options) in enumerate(CASES):
-    print("case", sets)
-    for block, tensors in (("downsample", BLOCK), ("head", HEAD)):
-        for (name, shape), w in zip(tensors, train(tensors, kind, options, number)):
-            print("tensor", block, name, w.numel())
-            for value in w.flatten().tolist()[::EVERY]:
-                print(value.hex())
+def main(folder):
+    _muon._zeropower_via_newtonschulz = zeroth_power
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)  # NAdam keeps its product of momenta in this type
+    lines = []
+    for number, (sets, kind, options) in enumerate(CASES):
+        lines.append(f"case {sets}")
+        for block, tensors in (("downsample", BLOCK), ("head", HEAD)):
+            for (name, _), w in zip(tensors, train(tensors, kind, options, number)):
+                lines.append(f"tensor {block} {name} {w.numel()}")
+                lines += [value.hex() for value in w.flatten().tolist()[::EVERY]]
+    with open(os.path.join(folder, "optimisers.txt"), "w", encoding="ascii") as file:
+        file.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
