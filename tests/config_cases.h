@@ -71,12 +71,23 @@ static const char defaults[] = "run:\n"
                                "  lr_scaling: goyal\n"
                                "  momentum: 0.9\n"
                                "  nesterov: true\n"
+                               "  beta1: 0.9\n"
+                               "  beta2: 0.999\n"
+                               "  epsilon: 1e-08\n"
+                               "  momentum_decay: 0.004\n"
+                               "  muon_scale: shape\n"
+                               "  adam_lr_share: 1\n"
                                "  weight_decay: 0.0005\n"
                                "  decay_norm_and_bias: false\n"
+                               "  clip: 0\n"
                                "lr:\n"
+                               "  schedule: step\n"
                                "  warmup_epochs: 5\n"
                                "  milestones: [150, 225]\n"
                                "  factor: 0.1\n"
+                               "  epochs: 0\n"
+                               "  decay_epochs: 0\n"
+                               "  final: 0\n"
                                "device:\n"
                                "  backend: auto\n"
                                "  precision: fp32\n"
@@ -214,12 +225,23 @@ static const char changed[] =
     "  lr_scaling: none\n"
     "  momentum: 0\n"
     "  nesterov: false\n"
+    "  beta1: 0.5\n"
+    "  beta2: 0.25\n"
+    "  epsilon: 0\n"
+    "  momentum_decay: 0.125\n"
+    "  muon_scale: rms\n"
+    "  adam_lr_share: 0.75\n"
     "  weight_decay: 1e-300\n"
     "  decay_norm_and_bias: true\n"
+    "  clip: 10\n"
     "lr:\n"
+    "  schedule: wsd\n"
     "  warmup_epochs: 0\n"
     "  milestones: []\n"
     "  factor: 1e+20\n"
+    "  epochs: 90\n"
+    "  decay_epochs: 9\n"
+    "  final: 0.0625\n"
     "device:\n"
     "  backend: ref\n"
     "  precision: fp64\n"
@@ -353,7 +375,8 @@ static const struct {
     {"stages: {blocks: [1,\n\n {a: b}]}", ":3: stages.blocks: ", "an item is itself a mapping"},
     {"stages: {blocks: 3}", ":1: stages.blocks: ", "'3' is not a list"},
     {"stages: {blocks: }", ":1: stages.blocks: ", "no value; expected a list"},
-    {"optim: {name: adam}", ":1: optim.name: ", "'adam' is unknown; expected sgd"},
+    {"optim: {name: adam}", ":1: optim.name: ", "'adam' is unknown; expected sgd, adamw, nadamw, lion or muon"},
+    {"optim: {name: adamw}", ":1: optim.name: ", "adamw without optim.lr: no rate suits every problem"},
     {"optim: {lr: .nan}", ":1: optim.lr: ", "'.nan' is not a finite number"},
     {"optim: {lr: .inf}", ":1: optim.lr: ", "not a finite number"},
     {"optim: {lr: inf}", ":1: optim.lr: ", "not a finite number"},

@@ -90,7 +90,7 @@ EXTRA_DIST += \
   tests/golden/delayed-reversible-revnet18-k1.h5 tests/golden/delayed-reversible-revnet18-k3.h5 tests/golden/approximate-input-revnet18-k1.h5 tests/golden/approximate-input-revnet18-k3.h5 \
   tests/golden/backprop-resnet18-k1.h5 tests/golden/backprop-resnet50-k1.h5 \
   tests/golden/ddg-revnet18-k1.h5 tests/golden/ddg-revnet18-k3.h5 tests/golden/fr-revnet18-k1.h5 tests/golden/fr-revnet18-k3.h5 \
-  tests/reference/README.md tests/reference/make_golden tests/reference/make_golden.py tests/reference/make_probes.py tests/golden/probe-revnet18.txt tests/reference/make_recalibrated.py tests/golden/recalibrated.txt tests/reference/make_data.py \
+  tests/reference/README.md tests/reference/make_golden tests/reference/make_golden.py tests/reference/make_probes.py tests/golden/probe-revnet18.txt tests/reference/make_recalibrated.py tests/golden/recalibrated.txt tests/reference/make_optimisers.py tests/golden/optimisers.txt tests/reference/make_data.py \
   tests/reference/nets.py tests/reference/methods.py tests/reference/store.py tests/reference/run.py \
   tests/reference/compare.py tests/reference/selfcheck.py tests/reference/mitigations.py
 
@@ -102,6 +102,7 @@ regen-golden-training:
 	$(srcdir)/tests/reference/make_golden $(PYTORCH_INTERPRETER)
 	PYTHONDONTWRITEBYTECODE=1 $(PYTORCH_INTERPRETER) $(srcdir)/tests/reference/make_probes.py $(srcdir)/tests/golden
 	PYTHONDONTWRITEBYTECODE=1 $(PYTORCH_INTERPRETER) $(srcdir)/tests/reference/make_recalibrated.py $(srcdir)/tests/golden
+	PYTHONDONTWRITEBYTECODE=1 $(PYTORCH_INTERPRETER) $(srcdir)/tests/reference/make_optimisers.py $(srcdir)/tests/golden
 # The program as its user meets it. Python scripts: TEST_EXTENSIONS gives them their interpreter.
 TEST_EXTENSIONS = .py
 PY_LOG_COMPILER = $(srcdir)/tests/cli/python
@@ -237,7 +238,7 @@ check_PROGRAMS += tests/test_backend
 TESTS += tests/test_backend tests/test_backend_avx2
 EXTRA_DIST += tests/test_backend_avx2
 tests_test_backend_SOURCES = tests/test_backend.c tests/cases.c tests/cases.h tests/case_tolerances.h tests/cases_basic.c tests/cases_shuffle.c \
-  tests/cases_conv.c tests/cases_norm.c tests/cases_pool.c tests/cases_head.c tests/naive.c tests/naive.h tests/harness.h
+  tests/cases_conv.c tests/cases_norm.c tests/cases_pool.c tests/cases_head.c tests/cases_optim.c tests/naive.c tests/naive.h tests/harness.h
 tests_test_backend_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_backend_LDADD = $(TESTS_LDADD)
 check_PROGRAMS += tests/test_op_gradients tests/test_tensor

@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "networks.h"
 #include "nn/blocks.h"
+#include "nn/optim.h"
 #include "nn/tensors.h"
 
 #include <math.h>
@@ -236,8 +237,9 @@ static int64_t flops_of_weights(const petra_model *model, const petra_block *blo
 static void check_kernels(const petra_model *model, const petra_block *block) {
   petra_kernel_list list, twice;
   double flops[4] = {0}, update_bytes = 0;
-  petra_block_kernels(model, block, SAMPLES, 4, &list);
-  petra_block_kernels(model, block, SAMPLES, 8, &twice);
+  const petra_optim sgd = {0};
+  petra_block_kernels(model, block, &sgd, SAMPLES, 4, &list);
+  petra_block_kernels(model, block, &sgd, SAMPLES, 8, &twice);
   ck_assert_int_eq(list.count, twice.count);
   for (int i = 0; i < list.count; i++) {
     const petra_kernel *kernel = &list.kernel[i];

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "config_cases.h"
 #include "harness.h"
+#include "nn/optim.h"
 
 #include <inttypes.h>
 #include <sys/stat.h>
@@ -83,6 +84,10 @@ START_TEST(values_reach_their_members) {
   ck_assert(c->method.accumulate == 8 && strcmp(c->method.name, "true") == 0 && strcmp(c->model.weights, "010") == 0);
   ck_assert(c->optim.lr == 0.1 + 0.2 && c->optim.lr_scaling == PETRA_LR_NONE && c->optim.momentum == 0);
   ck_assert(!c->optim.nesterov && c->optim.weight_decay == 1e-300 && c->optim.decay_norm_and_bias);
+  ck_assert(c->optim.beta1 == 0.5 && c->optim.beta2 == 0.25 && c->optim.epsilon == 0 && c->optim.clip == 10);
+  ck_assert(c->optim.momentum_decay == 0.125 && c->optim.muon_scale == PETRA_MUON_RMS);
+  ck_assert(c->optim.adam_lr_share == 0.75 && c->lr.schedule == PETRA_LR_WSD && c->lr.final == 0.0625);
+  ck_assert(c->lr.epochs == 90 && c->lr.decay_epochs == 9);
   ck_assert(c->lr.warmup_epochs == 0 && c->lr.milestones.count == 0 && c->lr.factor == 1e20);
   ck_assert(c->device.backend == PETRA_BACKEND_REF && c->device.precision == PETRA_PRECISION_FP64);
   ck_assert(c->device.threads == 1024 && !c->device.deterministic && c->cluster.engines == 2);
@@ -503,7 +508,7 @@ START_TEST(configs_differ_by_key_and_role) {
     petra_config_destroy(other);
   }
   ck_assert_int_eq(seen, HARNESS_COUNT(others));
-  ck_assert_int_ge(tried, count - 1); /* optim.name */
+  ck_assert_int_ge(tried, count - 1); /* optim.name, which comes with its rate */
   petra_config_destroy(base);
   petra_config_destroy(values);
 }
@@ -593,6 +598,51 @@ START_TEST(print_reports_a_full_disk) {
 }
 END_TEST
 
+/* Another optimiser than before gives its keys its own defaults, unless they stand beside it; the same one changes nothing. */
+START_TEST(optimisers_bring_their_defaults) {
+  static const struct {
+    const char *text, *sets[3];
+    double lr, momentum, beta2, weight_decay;
+    petra_lr_scaling scaling;
+  } cases[] = {
+      {"optim: {lr: 2, momentum: .5}", {"optim.name=sgd"}, 2, 0.5, 0.999, 5e-4, PETRA_LR_GOYAL},
+      {"optim: {lr: 2, momentum: .5}", {"optim.name=adamw", "optim.lr=1"}, 1, 0.9, 0.999, 0.01, PETRA_LR_NONE},
+      {"optim: {name: lion, lr: 2}", {NULL}, 2, 0.9, 0.99, 0, PETRA_LR_NONE},
+      {"optim: {name: lion, lr: 2}", {"optim.beta2=.5"}, 2, 0.9, 0.5, 0, PETRA_LR_NONE},
+      {"optim: {weight_decay: 3, lr: 2, name: lion, lr_scaling: goyal}", {NULL}, 2, 0.9, 0.99, 3, PETRA_LR_GOYAL},
+      {"optim: {name: lion, lr: 2, beta2: .5}", {"optim.name=muon", "optim.lr=1"}, 1, 0.95, 0.999, 0.1, PETRA_LR_NONE},
+      {"optim: {name: lion, lr: 2, beta2: .5}", {"optim.name=lion"}, 2, 0.9, 0.5, 0, PETRA_LR_NONE},
+      {"optim: {name: lion, lr: 2, beta2: .5}", {"optim.name=sgd"}, 0.1, 0.9, 0.999, 5e-4, PETRA_LR_GOYAL},
+  };
+  for (int i = 0; i < HARNESS_COUNT(cases); i++) {
+    const petra_config_text text = {"a.yaml", cases[i].text, strlen(cases[i].text)};
+    petra_config *c, *again;
+    int sets = 0;
+    while (cases[i].sets[sets])
+      sets++;
+    ck_assert_int_eq(petra_config_load_text(&text, cases[i].sets, sets, &c), PETRA_OK);
+    ck_assert_msg(c->optim.lr == cases[i].lr && c->optim.momentum == cases[i].momentum, "case %d", i);
+    ck_assert_msg(c->optim.beta2 == cases[i].beta2 && c->optim.weight_decay == cases[i].weight_decay, "case %d", i);
+    ck_assert_msg(c->optim.lr_scaling == cases[i].scaling && petra_optim_check(c) == PETRA_OK, "case %d", i);
+    char *whole = printed(c); /* which says all of it */
+    ck_assert_int_eq(petra_config_load_text(&(petra_config_text){"b.yaml", whole, strlen(whole)}, NULL, 0, &again),
+                     PETRA_OK);
+    ck_assert_int_eq(petra_config_compare(c, again, PETRA_ROLE_PLACE, NULL), 0);
+    free(whole);
+    petra_config_destroy(again);
+    petra_config_destroy(c);
+  }
+  static const char *const foreign[] = {"optim.beta1=.5", "optim.momentum_decay=.5", "optim.muon_scale=rms"};
+  for (int i = 0; i < HARNESS_COUNT(foreign); i++) {
+    petra_config *c;
+    ck_assert_int_eq(petra_config_load(NULL, &foreign[i], 1, &c), PETRA_OK);
+    ck_assert_int_eq(petra_optim_check(c), PETRA_CONFIG);
+    ck_assert_logged("not a key of optim.name: sgd, but of ");
+    petra_config_destroy(c);
+  }
+}
+END_TEST
+
 int main(void) {
   const TTest *tests[] = {print_load_print_is_identical,
                           values_reach_their_members,
@@ -608,6 +658,7 @@ int main(void) {
                           bases,
                           bases_that_have_no_end,
                           presets_of_links,
+                          optimisers_bring_their_defaults,
                           configs_differ_by_key_and_role,
                           choice_names,
                           every_allocation_may_fail,

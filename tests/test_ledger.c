@@ -2,6 +2,7 @@
 /* The analytic memory ledger against table 3 of the paper and by hand; the roofline by hand. */
 #include "networks.h"
 #include "nn/blocks.h"
+#include "nn/optim.h"
 #include "sim/ledger.h"
 #include "sim/roofline.h"
 
@@ -271,7 +272,7 @@ static petra_roofline_seconds seconds_of(const petra_block *block, petra_cost_ar
   const petra_model model = {0};
   petra_kernel_list list;
   petra_roofline_seconds s = {0};
-  petra_block_kernels(&model, block, 5, 4, &list);
+  petra_block_kernels(&model, block, &(petra_optim){0}, 5, 4, &list);
   ck_assert_int_eq(petra_roofline_add(&toy, arithmetic, &PETRA_KERNEL_RATES_BOUND, list.kernel, list.count, &s),
                    PETRA_OK);
   return s;

@@ -278,13 +278,78 @@ START_TEST(stage_momentum_is_nesterov_with_a_discount) {
 }
 END_TEST
 
+/* The same of NAdam: its averages and products of momenta with beta1 of the stage, from their sums over all steps. */
+START_TEST(stage_momentum_is_beta1_of_nadamw) {
+  const char *const settings[] = {MITIGATION("stage_momentum=0.98"), "optim.weight_decay=0", "optim.name=nadamw", NULL};
+  training run;
+  open_stages(&run, settings);
+  petra_stage *stage = run.network->stage[0];
+  const double b1 = 0.9 + 0.08 * DISTANCE / STAGES, b2 = 0.999;
+  double *before = values_of(&run, stage->sets[0].parameters.tensor[0]), worst = 0;
+  int64_t count = stage->sets[0].parameters.tensor[0]->elements;
+  for (int t = 0; t < STEPS; t++)
+    update(&run, stage, t, 0.05);
+  double *after = values_of(&run, stage->sets[0].parameters.tensor[0]);
+  for (int64_t e = 0; e < count; e++) {
+    double w = before[e], product = 1;
+    for (int t = 0; t < STEPS; t++) {
+      const double mu = b1 * (1 - 0.5 * pow(0.96, 0.004 * (t + 1))), next = b1 * (1 - 0.5 * pow(0.96, 0.004 * (t + 2)));
+      double mean = 0, square = 0;
+      for (int s = 0; s <= t; s++) {
+        mean += (1 - b1) * pow(b1, t - s) * gradient_at(s, e);
+        square += (1 - b2) * pow(b2, t - s) * pow(gradient_at(s, e), 2);
+      }
+      product *= mu;
+      w -= 0.05 * ((1 - mu) / (1 - product) * gradient_at(t, e) + next / (1 - product * next) * mean) /
+           (sqrt(square / (1 - pow(b2, t + 1))) + 1e-8);
+    }
+    worst = fmax(worst, fabs(w - after[e]));
+  }
+  within("stage momentum of nadamw", worst, TOLERANCE_MITIGATION);
+  free(before);
+  free(after);
+  training_close(&run);
+}
+END_TEST
+
+/* A gradient above the bound is scaled to it, over all parameters of the stage and for the step alone. */
+START_TEST(clipping_is_by_the_norm_of_the_stage) {
+  const char *const settings[] = {"optim.clip=0.5", "optim.weight_decay=0", NULL};
+  training run;
+  open_stages(&run, settings);
+  petra_stage *stage = run.network->stage[0];
+  const petra_stage_sets *sets = &stage->sets[0];
+  double norm = 0, worst = 0, *before[3];
+  for (int i = 0; i < 3; i++) {
+    before[i] = values_of(&run, sets->parameters.tensor[i]);
+    for (int64_t e = 0; e < sets->parameters.tensor[i]->elements; e++)
+      norm += pow(gradient_at(0, e), 2);
+  }
+  ck_assert_double_gt(sqrt(norm), 1);
+  update(&run, stage, 0, 0.05);
+  for (int i = 0; i < 3; i++) {
+    double *after = values_of(&run, sets->parameters.tensor[i]), *gradient = values_of(&run, sets->gradients.tensor[i]);
+    for (int64_t e = 0; e < sets->parameters.tensor[i]->elements; e++) {
+      const double step = 0.05 * 1.9 * gradient_at(0, e) * 0.5 / (sqrt(norm) + 1e-6); /* Nesterov's first */
+      worst = fmax(worst, fabs(before[i][e] - after[e] - step));
+      ck_assert_double_eq(gradient[e], gradient_at(0, e));
+    }
+    free(before[i]);
+    free(after);
+    free(gradient);
+  }
+  within("clipped step", worst, TOLERANCE_MITIGATION);
+  training_close(&run);
+}
+END_TEST
+
 START_TEST(rates_are_annealed_to_the_full_one) {
   const petra_stage_mitigation late = {.choice = {.lr_rescheduling = 4, .gradient_shrinking = 1}, .delay = 9};
   const petra_stage_mitigation early = {.choice = {.lr_rescheduling = 4, .gradient_shrinking = 1}, .delay = 0.5};
   static const double divisors[] = {9, 5.196152422706632, 3, 1.7320508075688772, 1, 1};
   for (int t = 0; t < HARNESS_COUNT(divisors); t++) {
-    within("rate", fabs(petra_mitigation_rate(&late, momentum, 0.9, t) - 0.9 / divisors[t]), 1e-15);
-    ck_assert_double_eq(petra_mitigation_rate(&early, momentum, 0.9, t), 0.9); /* less than one update counts as one */
+    within("rate", fabs(petra_mitigation_rate(&late, 0.9, t) - 0.9 / divisors[t]), 1e-15);
+    ck_assert_double_eq(petra_mitigation_rate(&early, 0.9, t), 0.9); /* less than one update counts as one */
   }
 }
 END_TEST
@@ -460,13 +525,39 @@ START_TEST(extra_weights_are_in_the_account) {
 }
 END_TEST
 
+/* What each optimiser keeps is momentum: two tensors a parameter, one, or with Muon one of a filter and two of others. */
+START_TEST(the_state_of_optimisers_is_in_the_account) {
+  static const struct {
+    const char *name;
+    int of_filters, of_others;
+  } kinds[] = {
+      {"optim.name=adamw", 2, 2}, {"optim.name=nadamw", 2, 2}, {"optim.name=lion", 1, 1}, {"optim.name=muon", 1, 2}};
+  for (int o = 0; o < HARNESS_COUNT(kinds); o++) {
+    training run;
+    open_stages(&run, (const char *const[]){kinds[o].name, NULL});
+    for (int j = 0; j < STAGES; j++) {
+      const petra_stage *stage = run.network->stage[j];
+      int64_t expected = 0;
+      for (int b = 0; b < stage->blocks; b++)
+        for (int i = 0; i < stage->sets[b].parameters.count; i++) {
+          const petra_tensor *tensor = stage->sets[b].parameters.tensor[i];
+          expected +=
+              (int64_t)tensor->bytes * (tensor->kind == PETRA_TENSOR_FILTER ? kinds[o].of_filters : kinds[o].of_others);
+        }
+      ck_assert_int_eq(petra_stage_account(run.network->stage[j])->bytes[PETRA_MEMORY_MOMENTUM], expected);
+    }
+    training_close(&run);
+  }
+}
+END_TEST
+
 /* --- refusals --- */
 
 static void refused(const char *method, const char *one, const char *other, const char *line) {
-  const char *const sets[] = {method, one, other};
+  const char *const sets[] = {"optim.lr=1", method, one, other};
   petra_config *config;
   petra_method found;
-  must(petra_config_load(NULL, sets, 3, &config));
+  must(petra_config_load(NULL, sets, HARNESS_COUNT(sets), &config));
   harness_clear();
   ck_assert_int_eq(petra_method_from_config(config, &found), PETRA_CONFIG);
   ck_assert_logged(line);
@@ -495,6 +586,11 @@ START_TEST(what_does_not_go_together_is_refused) {
           "expected optim.nesterov: true");
   refused("method.name=petra", MITIGATION("stage_momentum=0.5"), "optim.lr=1", "0.5 below optim.momentum: 0.9");
   refused("method.name=petra", MITIGATION("prediction_horizon=2"), "optim.lr=1", "2 with weight_prediction: none");
+  refused("method.name=petra", spiked, "optim.name=adamw", "velocity of SGD; with optim.name: adamw expected");
+  refused("method.name=petra", MITIGATION("weight_prediction=velocity"), "optim.name=lion", "velocity: is that of SGD");
+  refused("method.name=petra", MITIGATION("gradient_shrinking=0.5"), "optim.name=muon", "grows with its gradient");
+  refused("method.name=petra", MITIGATION("stage_momentum=0.95"), "optim.name=muon", "for sgd, adamw and nadamw");
+  refused("method.name=petra", MITIGATION("stage_momentum=0.5"), "optim.name=adamw", "0.5 below optim.beta1: 0.9");
 }
 END_TEST
 
@@ -502,6 +598,8 @@ int main(void) {
   const TTest *const tests[] = {steps_are_those_of_the_papers,
                                 spike_compensation_brings_what_the_delay_held_back,
                                 stage_momentum_is_nesterov_with_a_discount,
+                                stage_momentum_is_beta1_of_nadamw,
+                                clipping_is_by_the_norm_of_the_stage,
                                 rates_are_annealed_to_the_full_one,
                                 delays_are_counted_in_updates,
                                 on_one_stage_nothing_changes,
@@ -509,6 +607,7 @@ int main(void) {
                                 with_rate_0_no_weight_is_moved_and_no_gradient_changed,
                                 stashed_weights_are_those_that_forward_read,
                                 extra_weights_are_in_the_account,
+                                the_state_of_optimisers_is_in_the_account,
                                 what_does_not_go_together_is_refused};
   if (training_data_create() != PETRA_OK)
     return EXIT_FAILURE;

@@ -329,6 +329,55 @@ START_TEST(sgd) {
 }
 END_TEST
 
+START_TEST(steps_with_averages) {
+  setup(kinds[_i]);
+  const double decay[] = {0};
+#define ADAM(m2, s2, g2)                                                                                               \
+  petra_op_adam_step(backend, &(petra_adam_step){.count = 1,                                                           \
+                                                 .parameters = &v,                                                     \
+                                                 .means = (petra_tensor *const[]){m2},                                 \
+                                                 .squares = (petra_tensor *const[]){s2},                               \
+                                                 .gradients = (petra_tensor *const[]){g2},                             \
+                                                 .weight_decay = decay})
+#define LION(m2, g2)                                                                                                   \
+  petra_op_lion_step(backend, &(petra_lion_step){.count = 1,                                                           \
+                                                 .parameters = &v,                                                     \
+                                                 .means = (petra_tensor *const[]){m2},                                 \
+                                                 .gradients = (petra_tensor *const[]){g2},                             \
+                                                 .weight_decay = decay})
+  REFUSED(SHAPE, "adam_step: a mean is a matrix", ADAM(weight, v2, v3));
+  REFUSED(INTERNAL, "adam_step: tensor a square is missing", ADAM(v2, NULL, v3));
+  REFUSED(INTERNAL, "adam_step: the output a square is the same tensor as its mean", ADAM(v2, v2, v3));
+  REFUSED(INTERNAL, "adam_step: the output a parameter is the same tensor as its gradient", ADAM(v2, v3, v));
+  REFUSED(SHAPE, "lion_step: a gradient is a matrix", LION(v2, weight));
+  REFUSED(INTERNAL, "lion_step: the output a mean is the same tensor as its parameter", LION(v, v2));
+  REFUSED(SHAPE, "scale: y is a mask", petra_op_scale(backend, 1, mask));
+  teardown();
+}
+END_TEST
+
+START_TEST(orthogonalize) {
+  setup(kinds[_i]);
+  petra_tensor *gram = make(backend, PETRA_TENSOR_MATRIX, 3, 3, 1, 1),
+               *gram2 = make(backend, PETRA_TENSOR_MATRIX, 3, 3, 1, 1);
+#define ORTHOGONALIZE(x, y, w, w2, g, g2)                                                                              \
+  petra_op_orthogonalize(backend, &(petra_orthogonalize){x, y, {w, w2}, {g, g2}})
+  petra_tensor *work = make(backend, PETRA_TENSOR_MATRIX, 4, 3, 1, 1),
+               *work2 = make(backend, PETRA_TENSOR_MATRIX, 4, 3, 1, 1);
+  REFUSED(SHAPE, "orthogonalize: x is an activation", ORTHOGONALIZE(x, x, work, work2, gram, gram2));
+  REFUSED(SHAPE, "orthogonalize: work2 is a matrix", ORTHOGONALIZE(weight, weight2, work, gram, gram, gram2));
+  REFUSED(SHAPE, "orthogonalize: gram is a matrix", ORTHOGONALIZE(weight, weight2, work, work2, work, gram2));
+  REFUSED(INTERNAL, "orthogonalize: the output y is the same", ORTHOGONALIZE(weight, weight, work, work2, gram, gram2));
+  REFUSED(INTERNAL, "orthogonalize: the output gram2 is the same",
+          ORTHOGONALIZE(weight, weight2, work, work2, gram, gram));
+  REFUSED(INTERNAL, "orthogonalize: tensor work is missing", ORTHOGONALIZE(weight, weight2, NULL, work2, gram, gram2));
+  petra_tensor *made[] = {gram, gram2, work, work2};
+  for (int i = 0; i < HARNESS_COUNT(made); i++)
+    petra_tensor_release(&made[i]);
+  teardown();
+}
+END_TEST
+
 /* Where inner tensors are bf16 they are no activations: who takes which is checked. */
 START_TEST(inner_tensors) {
   petra_backend *half;
@@ -367,7 +416,8 @@ START_TEST(inner_tensors) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {basic, shuffles, convolutions, norms, pools, head, sgd};
+  const TTest *const tests[] = {basic, shuffles, convolutions,        norms,        pools,
+                                head,  sgd,      steps_with_averages, orthogonalize};
   Suite *suite = suite_create("ops");
   TCase *tcase = tcase_create("ops");
   for (int i = 0; i < HARNESS_COUNT(tests); i++)

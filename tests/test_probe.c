@@ -110,7 +110,7 @@ static void leave_traces(const char *const *settings, int count, const char *pro
   for (int j = 0; j < run.program.stages; j++) {
     petra_stage *stage = run.network->stage[j];
     for (int b = 0; b < stage->blocks; b++)
-      must(download(&run, &stage->sets[b].velocities, &at));
+      must(download(&run, &stage->sets[b].states[0], &at));
     out->accounts[j] = *petra_stage_account(stage);
   }
   training_close(&run);

@@ -122,6 +122,42 @@ typedef struct petra_sgd_step {
   bool first; /* no step was made before: velocities are taken as absent */
 } petra_sgd_step;
 
+/* One step of AdamW or NAdamW over a set of tensors: with m and s the averages of the gradient and of its square,
+ *     m += (1 - beta1) (g - m);   s = beta2 s + (1 - beta2) g^2;
+ *     p = (1 - lr decay) p - (gradient_rate g + mean_rate m) / (sqrt(s / square_correction) + epsilon).
+ * What makes one or the other of it are the two rates (nn/optim.c). Arrays as in petra_sgd_step. */
+typedef struct petra_adam_step {
+  int count;
+  petra_tensor *const *parameters, *const *means, *const *squares; /* updated */
+  petra_tensor *const *gradients;                                  /* read only */
+  const double *weight_decay;                                      /* per tensor */
+  double beta1, beta2, epsilon;
+  double lr, gradient_rate, mean_rate, square_correction; /* of this step; square_correction above 0 */
+} petra_adam_step;
+
+/* One step of Lion: c = beta1 m + (1 - beta1) g; p = (1 - lr decay) p - lr sign(c); m = beta2 m + (1 - beta2) g. sign(0) is
+ * 0 and that of a NaN is NaN. */
+typedef struct petra_lion_step {
+  int count;
+  petra_tensor *const *parameters, *const *means; /* updated */
+  petra_tensor *const *gradients;                 /* read only */
+  const double *weight_decay;                     /* per tensor */
+  double beta1, beta2, lr;
+} petra_lion_step;
+
+/* x, a matrix of O rows (a filter (O, I, KH, KW) has I KH KW columns), towards the nearest one whose rows (or columns,
+ * if they are fewer) are orthonormal: X = x / max(|x|, 1e-7), |x| being the root of the sum of squares, then five times
+ *     X = 3.4445 X - 4.7750 X X^T X + 2.0315 (X X^T)^2 X;   y = X
+ * (with more rows than columns X^T X from the right, which is the same): the Newton-Schulz iteration of Jordan et al.,
+ * Muon (2024), which leaves singular values between about 0.7 and 1.2. */
+typedef struct petra_orthogonalize {
+  const petra_tensor *x; /* FILTER or MATRIX */
+  petra_tensor *y;       /* like x, never x */
+  petra_tensor *work[2]; /* MATRIX (O, I KH KW): room; undefined afterwards */
+  petra_tensor *gram[2]; /* MATRIX (n, n), n the smaller of O and I KH KW: room */
+} petra_orthogonalize;
+enum { PETRA_ORTHOGONALIZE_STEPS = 5 };
+
 typedef struct petra_cross_entropy {
   const petra_tensor *logits; /* (N, classes) */
   const int32_t *labels;      /* N class numbers on the host, 0 <= label < classes */
@@ -168,6 +204,8 @@ typedef struct petra_images {
   /* y += alpha x */                                                                                                   \
   X(prefix, axpy, (double alpha, const petra_tensor *x, petra_tensor *y), (alpha, x, y),                               \
     SUMMED(x) LIKE(y, x) APART(y, x))                                                                                  \
+  /* y = alpha y; for 0 NaN and infinity stay what IEEE makes of them. */                                              \
+  X(prefix, scale, (double alpha, petra_tensor *y), (alpha, y), SUMMED(y))                                             \
   /* y = a + b; y may alias a or b. */                                                                                 \
   X(prefix, add, (const petra_tensor *a, const petra_tensor *b, petra_tensor *y), (a, b, y),                           \
     SUMMED(a) LIKE(b, a) LIKE(y, a))                                                                                   \
@@ -245,7 +283,10 @@ typedef struct petra_images {
                                                                                                                        \
   X(prefix, cross_entropy, (petra_cross_entropy * arguments), (arguments), CHECK(cross_entropy, arguments))            \
                                                                                                                        \
-  X(prefix, sgd_step, (const petra_sgd_step *arguments), (arguments), CHECK(sgd_step, arguments))
+  X(prefix, sgd_step, (const petra_sgd_step *arguments), (arguments), CHECK(sgd_step, arguments))                      \
+  X(prefix, adam_step, (const petra_adam_step *arguments), (arguments), CHECK(adam_step, arguments))                   \
+  X(prefix, lion_step, (const petra_lion_step *arguments), (arguments), CHECK(lion_step, arguments))                   \
+  X(prefix, orthogonalize, (const petra_orthogonalize *arguments), (arguments), CHECK(orthogonalize, arguments))
 
 /* For X: the prototype of prefix##name, and its entry in a table of operations. A table made by the second cannot miss
  * an operation: its function would not be there. */

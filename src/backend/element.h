@@ -75,4 +75,44 @@ PETRA_ELEMENT_FUNCTION double petra_element_sgd(double parameter, double gradien
   return parameter - lr * (nesterov ? g + momentum * v : v);
 }
 
+/* What petra_adam_step has for each element of a tensor. */
+typedef struct petra_element_adam_rates {
+  double decay, beta1, beta2, epsilon, gradient_rate, mean_rate, square_correction;
+} petra_element_adam_rates;
+
+/* One step of AdamW or NAdamW on one element: *mean and *square are updated, the new parameter is returned. */
+PETRA_ELEMENT_FUNCTION double petra_element_adam(const petra_element_adam_rates *r, double parameter, double gradient,
+                                                 double *mean, double *square) {
+  double m = *mean + (1 - r->beta1) * (gradient - *mean);
+  double s = r->beta2 * *square + (1 - r->beta2) * (gradient * gradient);
+  *mean = m;
+  *square = s;
+  return (1 - r->decay) * parameter -
+         (r->gradient_rate * gradient + r->mean_rate * m) / (sqrt(s / r->square_correction) + r->epsilon);
+}
+
+/* -1, 0 or 1; NaN of a NaN. */
+PETRA_ELEMENT_FUNCTION double petra_element_sign(double x) {
+  return x > 0 ? 1 : x < 0 ? -1 : x == 0 ? 0 : x;
+}
+
+/* One step of Lion on one element: *mean is updated, the new parameter is returned. */
+PETRA_ELEMENT_FUNCTION double petra_element_lion(double parameter, double gradient, double decay, double lr,
+                                                 double beta1, double beta2, double *mean) {
+  double direction = petra_element_sign(beta1 * *mean + (1 - beta1) * gradient);
+  *mean = beta2 * *mean + (1 - beta2) * gradient;
+  return (1 - decay) * parameter - lr * direction;
+}
+
+/* The polynomial of petra_orthogonalize: what element (row, column) of a I + b G + c G G has, from those of G and G G. */
+PETRA_ELEMENT_FUNCTION double petra_element_newton_schulz(bool diagonal, double gram, double gram_squared) {
+  return (diagonal ? 3.4445 : 0) - 4.7750 * gram + 2.0315 * gram_squared;
+}
+
+/* The factor that makes a matrix of this sum of squares one of norm 1. */
+PETRA_ELEMENT_FUNCTION double petra_element_to_norm_1(double squares) {
+  double norm = sqrt(squares);
+  return 1 / (norm < 1e-7 ? 1e-7 : norm);
+}
+
 #endif

@@ -11,6 +11,7 @@ libpetra_a_SOURCES += \
 	src/backend/precision.c src/backend/precision.h \
 	src/backend/ref.c src/backend/ref.h \
 	src/backend/ref_basic.inc \
+	src/backend/ref_optim.inc \
 	src/backend/ref_conv.inc \
 	src/backend/ref_f32.c \
 	src/backend/ref_f64.c \

@@ -288,16 +288,67 @@ static petra_status check_cross_entropy(const checker *check, petra_cross_entrop
   return PETRA_OK;
 }
 
+/* The tensors `name`d by an optimiser's step are like the parameters, and none is another of the step. */
+static petra_status check_state(const checker *check, const char *name, const petra_tensor *state,
+                                const petra_tensor *p, const petra_tensor *g) {
+  PETRA_TRY(check_like(check, name, state, p));
+  return check_apart(check, name, state, "its parameter, its gradient", (const petra_tensor *const[]){p, g, NULL});
+}
+
+static petra_status check_gradient(const checker *check, const petra_tensor *p, const petra_tensor *g) {
+  PETRA_TRY(check_like(check, "a gradient", g, p));
+  return check_apart(check, "a parameter", p, "its gradient", (const petra_tensor *const[]){g, NULL});
+}
+
 static petra_status check_sgd_step(const checker *check, const petra_sgd_step *a) {
   for (int i = 0; i < a->count; i++) {
     const petra_tensor *p = a->parameters[i], *v = a->velocities[i], *g = a->gradients[i];
     PETRA_TRY(check_summed(check, "a parameter", p));
-    PETRA_TRY(check_like(check, "a velocity", v, p));
-    PETRA_TRY(check_like(check, "a gradient", g, p));
-    PETRA_TRY(
-        check_apart(check, "a velocity", v, "its parameter, its gradient", (const petra_tensor *const[]){p, g, NULL}));
-    PETRA_TRY(check_apart(check, "a parameter", p, "its gradient", (const petra_tensor *const[]){g, NULL}));
+    PETRA_TRY(check_state(check, "a velocity", v, p, g));
+    PETRA_TRY(check_gradient(check, p, g));
   }
+  return PETRA_OK;
+}
+
+static petra_status check_adam_step(const checker *check, const petra_adam_step *a) {
+  for (int i = 0; i < a->count; i++) {
+    const petra_tensor *p = a->parameters[i], *m = a->means[i], *s = a->squares[i], *g = a->gradients[i];
+    PETRA_TRY(check_summed(check, "a parameter", p));
+    PETRA_TRY(check_state(check, "a mean", m, p, g));
+    PETRA_TRY(check_state(check, "a square", s, p, g));
+    PETRA_TRY(check_apart(check, "a square", s, "its mean", (const petra_tensor *const[]){m, NULL}));
+    PETRA_TRY(check_gradient(check, p, g));
+  }
+  return PETRA_OK;
+}
+
+static petra_status check_lion_step(const checker *check, const petra_lion_step *a) {
+  for (int i = 0; i < a->count; i++) {
+    const petra_tensor *p = a->parameters[i], *m = a->means[i], *g = a->gradients[i];
+    PETRA_TRY(check_summed(check, "a parameter", p));
+    PETRA_TRY(check_state(check, "a mean", m, p, g));
+    PETRA_TRY(check_gradient(check, p, g));
+  }
+  return PETRA_OK;
+}
+
+static petra_status check_orthogonalize(const checker *check, const petra_orthogonalize *a) {
+  const petra_tensor *x = a->x, *y = a->y;
+  NUMBERS(x)
+  if (x->kind != PETRA_TENSOR_FILTER && x->kind != PETRA_TENSOR_MATRIX)
+    return petra_fail(PETRA_SHAPE, "%s: x is %s, expected a filter or a matrix", check->op, kind_names[x->kind]);
+  LIKE(y, x)
+  APART(y, x)
+  const int rows = x->shape[0], columns = (int)(x->elements / rows), least = rows < columns ? rows : columns;
+  const petra_tensor *work = a->work[0], *work2 = a->work[1], *gram = a->gram[0], *gram2 = a->gram[1];
+  MATRIX(work, rows, columns)
+  MATRIX(work2, rows, columns)
+  MATRIX(gram, least, least)
+  MATRIX(gram2, least, least)
+  APART(work, x, y)
+  APART(work2, x, y, work)
+  APART(gram, x, y, work, work2)
+  APART(gram2, x, y, work, work2, gram)
   return PETRA_OK;
 }
 

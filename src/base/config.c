@@ -6,6 +6,7 @@
 #include "base/link_presets.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/optimiser.h"
 #include "base/utf8.h"
 
 #include <string.h>
@@ -176,6 +177,29 @@ static petra_status share_label(petra_config *config, int from, int to) {
   return PETRA_OK;
 }
 
+/* A layer with another optimiser than before: its keys that the layer does not have get the defaults of that optimiser. */
+static petra_status apply_optimiser(petra_config *config) {
+  const petra_optimiser_kind kind = petra_optimiser_find(config->optim.name);
+  const int name = petra_config_key_find("optim.name"), lr = petra_config_key_find("optim.lr");
+  if ((int)kind == config->optimiser)
+    return PETRA_OK;
+  if (kind != PETRA_OPTIMISER_SGD && !config->fresh[lr])
+    return petra_config_fail(config, "optim.name",
+                             "%s without optim.lr: no rate suits every problem; expected optim.lr beside it",
+                             config->optim.name);
+  for (int i = 0; i < petra_config_key_count; i++) {
+    const petra_config_key *key = &petra_config_keys[i];
+    bool some;
+    const char *value = petra_optimiser_default(kind, key->path, &some);
+    if (config->fresh[i] || (!some && i != lr))
+      continue;
+    PETRA_TRY(load_value(config, &(petra_config_origin){"default", NULL}, i, value ? value : key->default_value));
+    PETRA_TRY(share_label(config, name, i));
+  }
+  config->optimiser = (int)kind;
+  return PETRA_OK;
+}
+
 petra_status petra_config_end_layer(petra_config *config) {
   const int preset = petra_config_key_find("cluster.link.preset"),
             latency = petra_config_key_find("cluster.link.latency_s"),
@@ -190,6 +214,7 @@ petra_status petra_config_end_layer(petra_config *config) {
     config->cluster.link.bandwidth_Bps = link->bandwidth_Bps;
     PETRA_TRY(share_label(config, preset, bandwidth));
   }
+  PETRA_TRY(apply_optimiser(config));
   memset(config->fresh, 0, (size_t)petra_config_key_count * sizeof *config->fresh);
   return PETRA_OK;
 }

@@ -26,6 +26,8 @@ typedef enum { PETRA_STEM_CIFAR, PETRA_STEM_IMAGENET } petra_stem;
 typedef enum { PETRA_DOWNSAMPLE_CONV, PETRA_DOWNSAMPLE_INVERTIBLE } petra_downsample;
 typedef enum { PETRA_PARTITION_BLOCK, PETRA_PARTITION_BALANCED, PETRA_PARTITION_LIST } petra_partition_kind;
 typedef enum { PETRA_LR_NONE, PETRA_LR_GOYAL } petra_lr_scaling;
+typedef enum { PETRA_LR_STEP, PETRA_LR_COSINE, PETRA_LR_WSD } petra_lr_schedule;
+typedef enum { PETRA_MUON_SHAPE, PETRA_MUON_RMS } petra_muon_scale; /* nn/optim.h */
 typedef enum { PETRA_BACKEND_AUTO, PETRA_BACKEND_REF, PETRA_BACKEND_CPU, PETRA_BACKEND_CUDA } petra_backend_kind;
 typedef enum { PETRA_PRECISION_FP32, PETRA_PRECISION_FP64, PETRA_PRECISION_TF32, PETRA_PRECISION_BF16 } petra_precision;
 typedef enum {
@@ -181,18 +183,27 @@ typedef struct petra_config {
     petra_mitigation mitigation;
   } method;
   struct {
-    char *name; /* "sgd" */
+    char *name; /* base/optimiser.h says which of the keys below it has */
     double lr;
     petra_lr_scaling lr_scaling;
     double momentum;
     bool nesterov;
+    double beta1, beta2, epsilon;
+    double momentum_decay; /* nadamw */
+    petra_muon_scale muon_scale;
+    double adam_lr_share; /* muon: rate of what AdamW moves, as a share */
     double weight_decay;
     bool decay_norm_and_bias;
+    double clip; /* most of the norm of a stage's gradient; 0: any */
   } optim;
   struct {
+    petra_lr_schedule schedule;
     int64_t warmup_epochs;
     petra_int_list milestones; /* epochs, rising */
     double factor;
+    int64_t epochs;       /* of the schedule; cosine, wsd */
+    int64_t decay_epochs; /* of these, the last; wsd */
+    double final;         /* share of the rate at their end; cosine, wsd */
   } lr;
   struct {
     petra_backend_kind backend;
@@ -259,6 +270,7 @@ typedef struct petra_config {
   struct {
     int64_t warmup, repetitions; /* microbatches: before the measurement, measured */
   } profile;
+  int optimiser; /* that of the layers before the present one (base/optimiser.h); private */
   bool *fresh;   /* for each key whether the present layer has set it (config_document.h); private */
   char **labels; /* for each key what its error lines begin with ("FILE:LINE: key"), NULL at its default; private */
 } petra_config;
@@ -298,6 +310,9 @@ void petra_config_destroy(petra_config *config);
  * ("default" where it was not). Returns PETRA_CONFIG. */
 petra_status petra_config_fail(const petra_config *config, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Whether a key has another value than its default. PETRA_NO_MEMORY. */
+petra_status petra_config_changed(const petra_config *config, const char *key, bool *out);
 
 /* The value of a key of a real number. PETRA_CONFIG, logged, where there is no such key, or it takes something else. */
 petra_status petra_config_number(const petra_config *config, const char *key, double *out);

@@ -66,7 +66,8 @@ petra_status petra_config_find_base(const petra_config_loader *in, const petra_c
                                     const struct yaml_node_s *root, char **out);
 
 /* Ends a layer of keys: a file, all of --set, a cell's overrides. Where the layer has a preset of links, the keys that this
- * stands for and that the layer has not become the preset's. */
+ * stands for and that the layer has not become the preset's; where it has another optimiser than before, the same of the
+ * optimiser's keys (base/optimiser.h), and PETRA_CONFIG without its rate. */
 petra_status petra_config_end_layer(petra_config *config);
 
 /* The value of the key with this index. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/config_keys.h"
 
+#include "base/optimiser.h"
+
 #include <float.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -86,7 +88,9 @@ static const char *const jitters[] = {
     [PETRA_JITTER_GAMMA] = "gamma", [PETRA_JITTER_EXPONENTIAL] = "exponential", NULL};
 static const char *const augments[] = {"crop", "flip", NULL}; /* bit 0, bit 1 */
 static const char *const depths[] = {"18", "34", "50", NULL};
-static const char *const optimizers[] = {"sgd", NULL};
+static const char *const lr_schedules[] = {
+    [PETRA_LR_STEP] = "step", [PETRA_LR_COSINE] = "cosine", [PETRA_LR_WSD] = "wsd", NULL};
+static const char *const muon_scales[] = {[PETRA_MUON_SHAPE] = "shape", [PETRA_MUON_RMS] = "rms", NULL};
 
 _Static_assert(PETRA_AUGMENT_CROP == 1 << 0 && PETRA_AUGMENT_FLIP == 1 << 1, "order of augments[]");
 _Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == sizeof(int), "enums are stored as int");
@@ -195,17 +199,28 @@ const petra_config_key petra_config_keys[] = {
     REAL(method.mitigation.gradient_shrinking, "1", 0, 1, NONE, "factor of the gradient for every stage above its own; 1: none"),
     REAL(method.mitigation.stage_momentum, "0", 0, 1, BELOW_MAX, "Nesterov momentum that grows from optim.momentum at the last stage towards this at the first; 0: none"),
 
-    STRING_OF(optim.name, "sgd", optimizers, "optimizer"),
-    REAL(optim.lr, "0.1", 0, DBL_MAX, NONE, "learning rate before scaling and schedule"),
-    CHOICE(optim.lr_scaling, "goyal", lr_scalings, "goyal: lr times replicas times batch times accumulate over 256; none: lr as it is"),
-    REAL(optim.momentum, "0.9", 0, 1, BELOW_MAX, "momentum"),
-    BOOLEAN(optim.nesterov, "true", "Nesterov momentum"),
-    REAL(optim.weight_decay, "5.0e-4", 0, DBL_MAX, NONE, "weight decay"),
+    STRING_OF(optim.name, "sgd", petra_optimiser_names, "optimiser; a file or command line that chooses another one than before gives its keys the defaults of that one (table below), unless they stand beside it, and for all but sgd has to give optim.lr"),
+    REAL(optim.lr, "0.1", 0, DBL_MAX, NONE, "learning rate before scaling and schedule; the default is that of sgd, others have none"),
+    CHOICE(optim.lr_scaling, "goyal", lr_scalings, "goyal: lr times replicas times batch times accumulate over 256 (a rule of SGD); none: lr as it is"),
+    REAL(optim.momentum, "0.9", 0, 1, BELOW_MAX, "momentum (sgd, muon)"),
+    BOOLEAN(optim.nesterov, "true", "Nesterov momentum (sgd, muon)"),
+    REAL(optim.beta1, "0.9", 0, 1, BELOW_MAX, "what stays of the average of gradients at each update (adamw, nadamw; lion: in the direction of its step; muon: of what AdamW moves)"),
+    REAL(optim.beta2, "0.999", 0, 1, BELOW_MAX, "what stays of the average of squared gradients at each update (adamw, nadamw; lion: of its average of gradients; muon: of what AdamW moves)"),
+    REAL(optim.epsilon, "1.0e-8", 0, DBL_MAX, NONE, "added to the root of the squared gradients (adamw, nadamw, muon)"),
+    REAL(optim.momentum_decay, "0.004", 0, DBL_MAX, NONE, "nadamw: how fast its momentum grows to beta1; at update t it is beta1 (1 - 0.96^(t momentum_decay) / 2)"),
+    CHOICE(optim.muon_scale, "shape", muon_scales, "muon: factor of the step of a matrix; shape: the root of rows / columns, at least 1; rms: 0.2 times the root of the larger of the two, so that the step is about as large as AdamW's"),
+    REAL(optim.adam_lr_share, "1", 0, DBL_MAX, NONE, "muon: rate of what AdamW moves (vectors, embeddings, head), as a share of that of the matrices"),
+    REAL(optim.weight_decay, "5.0e-4", 0, DBL_MAX, NONE, "weight decay; sgd: added to the gradient; others: the weights shrink by its product with the rate"),
     BOOLEAN(optim.decay_norm_and_bias, "false", "decay scales and shifts of batch norms and biases too"),
+    REAL(optim.clip, "0", 0, DBL_MAX, NONE, "at an update a stage whose gradient has a larger norm scales it to this one; each stage by its own norm; 0: none does"),
 
+    CHOICE(lr.schedule, "step", lr_schedules, "after the warm-up; step: lr.factor at lr.milestones; cosine: half a cosine down to lr.final of the rate at the end of lr.epochs; wsd (warm-up, stable, decay): full rate, then by one minus the root of what has passed of the last lr.decay_epochs down to lr.final"),
     INTEGER(lr.warmup_epochs, "5", 0, MANY, "epochs of linear warm-up"),
     INTEGERS(lr.milestones, "[150, 225]", 1, MANY, RISING, "epochs at which the learning rate is multiplied by lr.factor"),
     REAL(lr.factor, "0.1", 0, DBL_MAX, NONE, "factor of the learning rate at each milestone"),
+    INTEGER(lr.epochs, "0", 0, MANY, "cosine, wsd: epochs of the schedule, warm-up included, after which the rate stays; run.epochs may be others, as it may grow from one --resume to the next"),
+    INTEGER(lr.decay_epochs, "0", 0, MANY, "wsd: how many of lr.epochs, the last, the rate falls"),
+    REAL(lr.final, "0", 0, 1, NONE, "cosine, wsd: share of the rate that is left at the end of lr.epochs"),
 
     CHOICE(device.backend, "auto", backends, "library that computes; auto: the fastest that this build and this machine have"),
     CHOICE(device.precision, "fp32", precisions, "arithmetic of convolutions and matrix products; tensors are of double in fp64 and of float in all others, but in bf16 on cpu inside of blocks (docs/semantics.md; needs AVX512-BF16 or AMX); fp64: ref only, tf32: cuda only"),

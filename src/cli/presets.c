@@ -2,7 +2,10 @@
 #include "cli/presets.h"
 
 #include "base/link_presets.h"
+#include "base/optimiser.h"
 #include "sim/roofline.h"
+
+#include <string.h>
 
 /* Of convolutions and products; "-": the device has no units for it. */
 static void print_peak(FILE *out, double flops) {
@@ -12,9 +15,26 @@ static void print_peak(FILE *out, double flops) {
     fputs(" - |", out);
 }
 
+static void print_optimisers(FILE *out) {
+  fputs("\n`optim.name`: the keys that each optimiser has beside `optim.lr`, `optim.decay_norm_and_bias` and "
+        "`optim.clip`, with its\n"
+        "defaults.\n\n| optimiser | keys |\n|---|---|\n",
+        out);
+  for (int i = 0; petra_optimiser_names[i]; i++) {
+    const char *separator = " ";
+    fprintf(out, "| %s |", petra_optimiser_names[i]);
+    for (const petra_optimiser_key *key = petra_optimiser_of((petra_optimiser_kind)i)->keys; key->path; key++) {
+      fprintf(out, "%s`%s: %s`", separator, key->path + strlen("optim."), key->default_value);
+      separator = ", ";
+    }
+    fputs(" |\n", out);
+  }
+}
+
 void petra_presets_print(bool markdown, FILE *out) {
   const petra_device_peaks *device;
-  fputs(markdown ? "\n## Devices and links by name\n\n" : "\nDevices and links by name.\n\n", out);
+  fputs(markdown ? "\n## Devices, links and optimisers by name\n\n" : "\nDevices, links and optimisers by name.\n\n",
+        out);
   fputs(
       "`cluster.cost.device`: peaks of convolutions and products in TFLOP/s by `cluster.cost.arithmetic`, and of the\n"
       "device's memory in GB/s.\n\n"
@@ -34,4 +54,5 @@ void petra_presets_print(bool markdown, FILE *out) {
     fprintf(out, "| %s | %g | %s | %g | %s |\n", link->name, link->bandwidth_Bps, link->bandwidth_source,
             link->latency_s, link->latency_source);
   }
+  print_optimisers(out);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What blocks do, counted for a cost model. */
 #include "nn/blocks.h"
+#include "nn/optim.h"
 
 #include <assert.h>
 
 /* FLOPs per element or parameter of the elementwise kernels. */
-static const double norm_forward_flops = 7, norm_backward_flops = 11, update_flops = 6;
+static const double norm_forward_flops = 7, norm_backward_flops = 11;
 
 void petra_kernels_add(petra_kernel_list *kernels, petra_kernel_part part, bool matrix, double flops, double elements) {
   assert(kernels->count < PETRA_BLOCK_KERNELS);
@@ -45,12 +46,11 @@ void petra_joined_kernels(const petra_block *block, petra_kernel_list *kernels) 
   petra_kernels_add_both(kernels, added, 3 * added);
 }
 
-void petra_block_kernels(const petra_model *model, const petra_block *block, int64_t samples, int64_t element_bytes,
-                         petra_kernel_list *out) {
-  double parameters = (double)petra_block_parameters(model, block);
+void petra_block_kernels(const petra_model *model, const petra_block *block, const petra_optim *optim, int64_t samples,
+                         int64_t element_bytes, petra_kernel_list *out) {
   *out = (petra_kernel_list){.samples = samples, .element_bytes = element_bytes, .again = !block->is_loss};
   block->ops->kernels(block, out);
-  petra_kernels_add(out, PETRA_KERNEL_UPDATE, false, update_flops * parameters, 5 * parameters);
+  petra_optim_kernels(optim, model, block, out);
 }
 
 int64_t petra_block_flops(const petra_block *block) {

@@ -8,8 +8,10 @@ libpetra_a_SOURCES += \
 	src/nn/invariant.c \
 	src/nn/kernels.c \
 	src/nn/model.c src/nn/model.h \
-	src/nn/optim.c src/nn/optim.h \
+	src/nn/muon.c \
+	src/nn/optim.c src/nn/optim.h src/nn/optim_private.h \
 	src/nn/partition.c src/nn/partition.h \
+	src/nn/rate.c src/nn/rate.h \
 	src/nn/resblock.c \
 	src/nn/revblock.c \
 	src/nn/shuffle.c \

@@ -12,7 +12,7 @@ enum {
   PETRA_BLOCK_UNITS = 5,                       /* most units of a block: three of the bottleneck and two shortcuts */
   PETRA_BLOCK_TENSORS = 3 * PETRA_BLOCK_UNITS, /* most parameter tensors of a block */
   PETRA_BLOCK_STATISTICS = 2 * PETRA_BLOCK_UNITS,
-  PETRA_BLOCK_KERNELS = 32 /* most kernels of a block: five a unit, addition and pool both ways, update */
+  PETRA_BLOCK_KERNELS = 32 /* most kernels of a block: five a unit, addition and pool both ways, update (two) */
 };
 
 /* A convolution without bias, a batch norm, and ReLU where `relu`. */
@@ -74,6 +74,8 @@ typedef enum petra_tensor_role {
   PETRA_ROLE_VARIANCE
 } petra_tensor_role;
 
+typedef struct petra_optim petra_optim; /* nn/optim.h */
+
 /* One parameter or statistics tensor of a block. */
 typedef struct petra_tensor_spec {
   char name[40]; /* "conv1/weight", "shortcut/bn/running_mean" */
@@ -114,9 +116,9 @@ typedef struct petra_kernel_list {
  *   addition of streams    2 reads, 1 write, 1 FLOP an element: forward, reconstruction (a subtraction) and backward
  *   max-pool               forward reads its input, writes its output; backward the reverse; window^2 FLOPs an output
  *   head                   average pool, then a matrix product as a convolution of one pixel
- *   update                 SGD with momentum: reads w, dw, v, writes w, v; 6 FLOPs a parameter */
-void petra_block_kernels(const petra_model *model, const petra_block *block, int64_t samples, int64_t element_bytes,
-                         petra_kernel_list *out);
+ *   update                 the optimiser's (nn/optim.c); SGD: reads w, dw, v, writes w, v; 6 FLOPs a parameter */
+void petra_block_kernels(const petra_model *model, const petra_block *block, const petra_optim *optim, int64_t samples,
+                         int64_t element_bytes, petra_kernel_list *out);
 
 /* FLOPs of the convolutions and matrix products in the forward pass of one image, two for a multiply-add. */
 int64_t petra_block_flops(const petra_block *block);

@@ -2,12 +2,46 @@
 #include "nn/optim.h"
 
 #include "backend/ops.h"
+#include "nn/blocks.h"
+#include "nn/optim_private.h"
+
+#include <math.h>
+
+/* The keys of `other` that `kind` does not have. */
+static petra_status check_keys(const petra_config *config, petra_optimiser_kind kind, const petra_optimiser *other) {
+  for (const petra_optimiser_key *key = other->keys; key->path; key++) {
+    bool some, changed;
+    char names[64];
+    if (petra_optimiser_default(kind, key->path, &some))
+      continue;
+    PETRA_TRY(petra_config_changed(config, key->path, &changed));
+    if (changed)
+      return petra_config_fail(config, key->path, "not a key of optim.name: %s, but of %s; expected its default",
+                               config->optim.name, petra_optimiser_owners(key->path, names, sizeof names));
+  }
+  return PETRA_OK;
+}
+
+petra_status petra_optim_check(const petra_config *config) {
+  const petra_optimiser_kind kind = petra_optimiser_find(config->optim.name);
+  for (int i = 0; petra_optimiser_names[i]; i++)
+    PETRA_TRY(check_keys(config, kind, petra_optimiser_of((petra_optimiser_kind)i)));
+  return PETRA_OK;
+}
 
 petra_optim petra_optim_from_config(const petra_config *config) {
-  return (petra_optim){.momentum = config->optim.momentum,
+  return (petra_optim){.kind = petra_optimiser_find(config->optim.name),
+                       .momentum = config->optim.momentum,
                        .weight_decay = config->optim.weight_decay,
                        .nesterov = config->optim.nesterov,
-                       .decay_norm_and_bias = config->optim.decay_norm_and_bias};
+                       .decay_norm_and_bias = config->optim.decay_norm_and_bias,
+                       .beta1 = config->optim.beta1,
+                       .beta2 = config->optim.beta2,
+                       .epsilon = config->optim.epsilon,
+                       .momentum_decay = config->optim.momentum_decay,
+                       .muon_scale = config->optim.muon_scale,
+                       .adam_lr_share = config->optim.adam_lr_share,
+                       .clip = config->optim.clip};
 }
 
 double petra_optim_decay(const petra_optim *optim, const petra_model *model, const petra_block *block, int index) {
@@ -16,39 +50,179 @@ double petra_optim_decay(const petra_optim *optim, const petra_model *model, con
   return spec.decay || optim->decay_norm_and_bias ? optim->weight_decay : 0;
 }
 
-petra_status petra_optim_step(const petra_optim *optim, const petra_compute *compute, const petra_model *model,
-                              const petra_block *block, double lr, bool first, const petra_tensor_set *parameters,
-                              const petra_tensor_set *velocities, const petra_tensor_set *gradients) {
-  double decay[PETRA_BLOCK_TENSORS];
-  for (int i = 0; i < parameters->count; i++)
-    decay[i] = petra_optim_decay(optim, model, block, i);
-  const petra_sgd_step step = {.count = parameters->count,
-                               .parameters = parameters->tensor,
-                               .velocities = velocities->tensor,
-                               .gradients = gradients->tensor,
-                               .weight_decay = decay,
+bool petra_optim_takes_matrix(const petra_block *block, const petra_tensor_spec *spec) {
+  return spec->kind == PETRA_TENSOR_FILTER ||
+         (spec->kind == PETRA_TENSOR_MATRIX && !block->is_loss && !block->reads_data);
+}
+
+bool petra_optim_keeps(const petra_optim *optim, const petra_block *block, const petra_tensor_spec *spec, int state) {
+  const petra_optimiser *optimiser = petra_optimiser_of(optim->kind);
+  return state < (petra_optim_takes_matrix(block, spec) ? optimiser->matrix_states : optimiser->states);
+}
+
+petra_status petra_optim_state_create(const petra_optim *optim, const petra_compute *compute, const petra_model *model,
+                                      const petra_block *block, int state, petra_tensor_set *out) {
+  petra_tensor_set set = {.count = petra_block_parameter_count(block)};
+  petra_status status = PETRA_OK;
+  bool any = false;
+  for (int i = 0; i < set.count; i++) {
+    petra_tensor_spec spec;
+    petra_block_parameter(model, block, i, &spec);
+    if (!petra_optim_keeps(optim, block, &spec, state))
+      continue;
+    any = true;
+    PETRA_TRY_GOTO(status, petra_compute_tensor(compute, spec.kind, spec.shape, PETRA_MEMORY_MOMENTUM, &set.tensor[i]),
+                   fail);
+    PETRA_TRY_GOTO(status, petra_op_fill(compute->backend, set.tensor[i], 0), fail);
+  }
+  *out = any ? set : (petra_tensor_set){0};
+  return PETRA_OK;
+fail:
+  petra_tensor_set_release(&set);
+  return status;
+}
+
+/* --- the steps of all tensors at once --- */
+
+static petra_status sgd_step(const petra_optim *optim, const petra_compute *compute, const petra_optim_tensors *t,
+                             double lr, int64_t steps) {
+  const petra_sgd_step step = {.count = t->count,
+                               .parameters = t->parameters,
+                               .velocities = t->states[0],
+                               .gradients = t->gradients,
+                               .weight_decay = t->decay,
                                .lr = lr,
                                .momentum = optim->momentum,
                                .nesterov = optim->nesterov,
-                               .first = first};
+                               .first = steps == 0};
   return petra_op_sgd_step(compute->backend, &step);
 }
 
-petra_lr petra_lr_from_config(const petra_config *config, int64_t batches_per_epoch) {
-  petra_lr lr = {.base = config->optim.lr,
-                 .batches = batches_per_epoch,
-                 .warmup = config->lr.warmup_epochs * batches_per_epoch,
-                 .milestones = config->lr.milestones,
-                 .factor = config->lr.factor};
-  if (config->optim.lr_scaling == PETRA_LR_GOYAL)
-    lr.base *= (double)(config->cluster.replicas * config->data.batch * config->method.accumulate) / 256;
-  return lr;
+/* The momentum of NAdam's step `t`. */
+static double nadam_momentum(const petra_optim *optim, int64_t t) {
+  return optim->beta1 * (1 - 0.5 * pow(0.96, (double)t * optim->momentum_decay));
 }
 
-double petra_lr_at(const petra_lr *lr, int64_t index) {
-  double rate = index < lr->warmup ? lr->base * (double)(index + 1) / (double)lr->warmup : lr->base;
-  for (int64_t i = 0; i < lr->milestones.count; i++)
-    if (index / lr->batches >= lr->milestones.values[i])
-      rate *= lr->factor;
-  return rate;
+/* The product of those up to `t`; 0 once it is too small to be seen in a difference from 1. */
+static double nadam_product(const petra_optim *optim, int64_t t) {
+  double product = 1;
+  for (int64_t i = 1; i <= t && product != 0; i++) {
+    product *= nadam_momentum(optim, i);
+    if (product < 0x1p-60)
+      product = 0;
+  }
+  return product;
+}
+
+static petra_status adam_step(const petra_optim *optim, const petra_compute *compute, const petra_optim_tensors *t,
+                              double lr, int64_t steps) {
+  const double number = (double)(steps + 1);
+  petra_adam_step step = {.count = t->count,
+                          .parameters = t->parameters,
+                          .means = t->states[0],
+                          .squares = t->states[1],
+                          .gradients = t->gradients,
+                          .weight_decay = t->decay,
+                          .beta1 = optim->beta1,
+                          .beta2 = optim->beta2,
+                          .epsilon = optim->epsilon,
+                          .lr = lr,
+                          .mean_rate = lr / (1 - pow(optim->beta1, number)),
+                          .square_correction = 1 - pow(optim->beta2, number)};
+  if (optim->kind == PETRA_OPTIMISER_NADAMW) {
+    const double now = nadam_momentum(optim, steps + 1), next = nadam_momentum(optim, steps + 2);
+    const double product = nadam_product(optim, steps + 1);
+    step.gradient_rate = lr * (1 - now) / (1 - product);
+    step.mean_rate = lr * next / (1 - product * next);
+  }
+  return petra_op_adam_step(compute->backend, &step);
+}
+
+static petra_status lion_step(const petra_optim *optim, const petra_compute *compute, const petra_optim_tensors *t,
+                              double lr) {
+  const petra_lion_step step = {.count = t->count,
+                                .parameters = t->parameters,
+                                .means = t->states[0],
+                                .gradients = t->gradients,
+                                .weight_decay = t->decay,
+                                .beta1 = optim->beta1,
+                                .beta2 = optim->beta2,
+                                .lr = lr};
+  return petra_op_lion_step(compute->backend, &step);
+}
+
+/* Matrices each on its own, the others by AdamW. */
+static petra_status muon_step(const petra_optim *optim, const petra_compute *compute, const petra_optim_tensors *t,
+                              double lr, int64_t steps) {
+  petra_optim_tensors others = {0};
+  for (int i = 0; i < t->count; i++) {
+    if (!t->states[1][i]) {
+      PETRA_TRY(petra_muon_step(optim, compute, t, i, lr));
+      continue;
+    }
+    others.parameters[others.count] = t->parameters[i];
+    others.gradients[others.count] = t->gradients[i];
+    others.states[0][others.count] = t->states[0][i];
+    others.states[1][others.count] = t->states[1][i];
+    others.decay[others.count++] = t->decay[i];
+  }
+  return adam_step(optim, compute, &others, lr * optim->adam_lr_share, steps);
+}
+
+petra_status petra_optim_step(const petra_optim *optim, const petra_compute *compute, const petra_model *model,
+                              const petra_block *block, double lr, int64_t steps, const petra_tensor_set *parameters,
+                              const petra_tensor_set states[PETRA_OPTIMISER_STATES],
+                              const petra_tensor_set *gradients) {
+  petra_optim_tensors t = {.count = parameters->count};
+  for (int i = 0; i < t.count; i++) {
+    t.parameters[i] = parameters->tensor[i];
+    t.gradients[i] = gradients->tensor[i];
+    t.decay[i] = petra_optim_decay(optim, model, block, i);
+    for (int s = 0; s < PETRA_OPTIMISER_STATES; s++)
+      t.states[s][i] = states[s].tensor[i];
+  }
+  switch (optim->kind) {
+  case PETRA_OPTIMISER_SGD:
+    return sgd_step(optim, compute, &t, lr, steps);
+  case PETRA_OPTIMISER_ADAMW:
+  case PETRA_OPTIMISER_NADAMW:
+    return adam_step(optim, compute, &t, lr, steps);
+  case PETRA_OPTIMISER_LION:
+    return lion_step(optim, compute, &t, lr);
+  case PETRA_OPTIMISER_MUON:
+    break;
+  }
+  return muon_step(optim, compute, &t, lr, steps);
+}
+
+/* --- what they cost --- */
+
+/* FLOPs and passes over the tensor (reads and writes) of one parameter. */
+typedef struct element_cost {
+  double flops, passes;
+} element_cost;
+
+static const element_cost costs[] = {
+    [PETRA_OPTIMISER_SGD] = {6, 5},     /* reads w, g, v; writes w, v */
+    [PETRA_OPTIMISER_ADAMW] = {15, 7},  /* reads w, g, m, s; writes w, m, s */
+    [PETRA_OPTIMISER_NADAMW] = {15, 7}, /* the same */
+    [PETRA_OPTIMISER_LION] = {9, 5},    /* as sgd */
+    [PETRA_OPTIMISER_MUON] = {15, 7},   /* of what AdamW moves */
+};
+
+void petra_optim_kernels(const petra_optim *optim, const petra_model *model, const petra_block *block,
+                         petra_kernel_list *kernels) {
+  double elements = 0, flops = 0, passes = 0;
+  for (int i = 0; i < petra_block_parameter_count(block); i++) {
+    petra_tensor_spec spec;
+    petra_block_parameter(model, block, i, &spec);
+    if (optim->kind == PETRA_OPTIMISER_MUON && petra_optim_takes_matrix(block, &spec))
+      petra_muon_cost(&spec, &flops, &passes, &elements);
+    else
+      elements += (double)spec.shape[0] * spec.shape[1] * spec.shape[2] * spec.shape[3];
+  }
+  if (flops > 0)
+    petra_kernels_add(kernels, PETRA_KERNEL_UPDATE, true, flops, passes);
+  petra_kernels_add(kernels, PETRA_KERNEL_UPDATE, false, costs[optim->kind].flops * elements,
+                    costs[optim->kind].passes * elements);
 }

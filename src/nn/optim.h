@@ -1,40 +1,66 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimiser: SGD with momentum, weight decay that leaves out batch-norm parameters and biases; its learning rate. */
+/* The optimisers: one step of a block, and the tensors that they keep of its parameters. Table: base/optimiser.h. With g
+ * the gradient, w a parameter, eta the rate, d the weight decay, t the number of the step from 1:
+ *
+ *  sgd     g += d w; v = m v + g (t = 1: v = g); w -= eta (g + m v with Nesterov momentum, v without). PyTorch's form.
+ *  adamw   m = b1 m + (1 - b1) g; s = b2 s + (1 - b2) g^2;
+ *          w = (1 - eta d) w - eta / (1 - b1^t) m / (sqrt(s / (1 - b2^t)) + eps).
+ *          Loshchilov and Hutter, Decoupled Weight Decay Regularization (arXiv 1711.05101), in PyTorch's form.
+ *  nadamw  the same averages; with mu_t = b1 (1 - 0.96^(t psi) / 2) and M_t = mu_1 ... mu_t
+ *          w = (1 - eta d) w - eta ((1 - mu_t) / (1 - M_t) g + mu_(t+1) / (1 - M_(t+1)) m) / (sqrt(s / (1 - b2^t)) + eps).
+ *          Dozat, Incorporating Nesterov Momentum into Adam (2016), as PyTorch's NAdam with decoupled_weight_decay.
+ *  lion    w = (1 - eta d) w - eta sign(b1 m + (1 - b1) g); m = b2 m + (1 - b2) g.
+ *          Chen et al., Symbolic Discovery of Optimization Algorithms (arXiv 2302.06675), algorithm 2.
+ *  muon    of a matrix (petra_optim_takes_matrix) of R rows and C columns: v = m v + g; u = g + m v (Nesterov) or v;
+ *          w = (1 - eta d) w - eta f NS(u), NS being petra_orthogonalize, f = max(1, R / C)^0.5 (shape) or
+ *          0.2 max(R, C)^0.5 (rms). All else by adamw with rate eta adam_lr_share.
+ *          Jordan et al., Muon: an optimizer for hidden layers in neural networks (2024, kellerjordan.github.io/posts/muon);
+ *          rms: Liu et al., Muon is Scalable for LLM Training (arXiv 2502.16982).
+ *
+ * The formulas of adamw, nadamw and muon are those of PyTorch 2.15's programs, which tests/reference/optimisers.py runs; the papers
+ * of lion and of the rms factor were not at hand. */
 #ifndef PETRA_NN_OPTIM_H
 #define PETRA_NN_OPTIM_H
 
+#include "base/optimiser.h"
 #include "nn/tensors.h"
 
 typedef struct petra_optim {
+  petra_optimiser_kind kind;
   double momentum, weight_decay;
   bool nesterov, decay_norm_and_bias;
+  double beta1, beta2, epsilon, momentum_decay; /* b1, b2, eps, psi */
+  petra_muon_scale muon_scale;
+  double adam_lr_share;
+  double clip; /* most of the norm of a stage's gradient; 0: any */
 } petra_optim;
+
+/* PETRA_CONFIG, logged, where a key that the chosen optimiser does not have is not at its default. */
+petra_status petra_optim_check(const petra_config *config);
 
 petra_optim petra_optim_from_config(const petra_config *config);
 
 /* Weight decay of the block's parameter `index`. */
 double petra_optim_decay(const petra_optim *optim, const petra_model *model, const petra_block *block, int index);
 
-/* One step of a block with the given rate (petra_sgd_step in backend/backend.h has the equations). `first`: no step was
- * made before. */
+/* Whether Muon moves this parameter of the block as a matrix: all filters (O rows), and matrices but those of a block that
+ * ends in the loss or reads the data, which are the head's weight and tables of embeddings. */
+bool petra_optim_takes_matrix(const petra_block *block, const petra_tensor_spec *spec);
+
+/* Whether the optimiser keeps tensor `state` (0: the average of gradients, or velocity; 1: that of squares) of the parameter. */
+bool petra_optim_keeps(const petra_optim *optim, const petra_block *block, const petra_tensor_spec *spec, int state);
+
+/* Tensor set `state` of a block, zeros: NULL in place of each that is not kept; no tensor at all where none is. */
+petra_status petra_optim_state_create(const petra_optim *optim, const petra_compute *compute, const petra_model *model,
+                                      const petra_block *block, int state, petra_tensor_set *out);
+
+/* One step of a block with rate `lr`, after `steps` others. Parameters and state change, gradients do not. */
 petra_status petra_optim_step(const petra_optim *optim, const petra_compute *compute, const petra_model *model,
-                              const petra_block *block, double lr, bool first, const petra_tensor_set *parameters,
-                              const petra_tensor_set *velocities, const petra_tensor_set *gradients);
+                              const petra_block *block, double lr, int64_t steps, const petra_tensor_set *parameters,
+                              const petra_tensor_set states[PETRA_OPTIMISER_STATES], const petra_tensor_set *gradients);
 
-/* The learning rate as a function of an index: the global tick in lockstep programs, a microbatch in others. */
-typedef struct petra_lr {
-  double base;               /* after scaling */
-  int64_t batches;           /* microbatches per epoch */
-  int64_t warmup;            /* indices of the linear warm-up: warmup_epochs * batches */
-  petra_int_list milestones; /* epochs; borrowed from the config */
-  double factor;
-} petra_lr;
-
-/* Base rate: lr, times r * batch * k / 256 (r replicas) with lr_scaling: goyal (Goyal et al. 2017). */
-petra_lr petra_lr_from_config(const petra_config *config, int64_t batches_per_epoch);
-
-/* base * (index + 1) / warmup while index < warmup, else base; times factor for every milestone that the epoch
- * floor(index / batches) has reached. */
-double petra_lr_at(const petra_lr *lr, int64_t index);
+/* Adds what a step of the block does to the list of its kernels (model.h). */
+void petra_optim_kernels(const petra_optim *optim, const petra_model *model, const petra_block *block,
+                         petra_kernel_list *kernels);
 
 #endif

@@ -4,6 +4,8 @@
 #include "backend/precision.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "nn/optim.h"
+#include "nn/rate.h"
 
 #include <stdio.h>
 
@@ -44,7 +46,8 @@ int64_t petra_plan_element_bytes(const petra_plan *plan, petra_tensor_kind kind)
 }
 
 void petra_plan_kernels(const petra_plan *plan, int block, petra_kernel_list *out) {
-  petra_block_kernels(&plan->model, &plan->model.blocks[block], plan->config->data.batch,
+  const petra_optim optim = petra_optim_from_config(plan->config);
+  petra_block_kernels(&plan->model, &plan->model.blocks[block], &optim, plan->config->data.batch,
                       petra_plan_element_bytes(plan, PETRA_TENSOR_ACTIVATION), out);
 }
 
@@ -64,6 +67,8 @@ static petra_status check_precision(const petra_config *config) {
 petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
   *plan = (petra_plan){.config = config};
   petra_dataset_shape shape;
+  PETRA_TRY(petra_optim_check(config));
+  PETRA_TRY(petra_lr_check(config));
   PETRA_TRY(petra_dataset_shape_of(config, &shape));
   PETRA_TRY(petra_model_init(&plan->model, config, shape.height, shape.width));
   PETRA_TRY(petra_method_from_config(config, &plan->method));

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/optimiser.h"
 #include "schedule/method.h"
 
 #include <stddef.h>
@@ -56,9 +57,36 @@ static petra_status check_correction(const petra_config *config, const petra_met
   return PETRA_OK;
 }
 
+/* What is defined by the velocity of SGD, or means nothing to a step that does not grow with its gradient. */
+static petra_status check_optimiser(const petra_config *config, const petra_mitigation *m) {
+  const petra_optimiser_kind kind = petra_optimiser_find(config->optim.name);
+  const struct {
+    const char *key, *reason;
+    bool set, others; /* whether adamw and nadamw have it */
+  } all[] = {
+      {KEY("spike_compensation"), "is defined by the velocity of SGD", m->spike_compensation, false},
+      {KEY("weight_prediction"), "velocity: is that of SGD; the difference serves every optimiser",
+       m->weight_prediction == PETRA_PREDICTION_VELOCITY, false},
+      {KEY("gradient_shrinking"), "is for a step that grows with its gradient", m->gradient_shrinking < 1, false},
+      {KEY("stage_momentum"), "is defined for sgd, adamw and nadamw", m->stage_momentum > 0, true},
+  };
+  const bool adam = kind == PETRA_OPTIMISER_ADAMW || kind == PETRA_OPTIMISER_NADAMW;
+  for (size_t i = 0; i < sizeof all / sizeof *all && kind != PETRA_OPTIMISER_SGD; i++)
+    if (all[i].set && !(all[i].others && adam))
+      return petra_config_fail(config, all[i].key, "%s; with optim.name: %s expected its default", all[i].reason,
+                               config->optim.name);
+  return PETRA_OK;
+}
+
 static petra_status check_momentum(const petra_config *config, const petra_mitigation *m) {
   if (m->stage_momentum == 0)
     return PETRA_OK;
+  if (petra_optimiser_find(config->optim.name) != PETRA_OPTIMISER_SGD)
+    return m->stage_momentum >= config->optim.beta1
+               ? PETRA_OK
+               : petra_config_fail(config, KEY("stage_momentum"),
+                                   "%g below optim.beta1: %g, from which it grows; expected 0 or at least as much",
+                                   m->stage_momentum, config->optim.beta1);
   if (m->spike_compensation)
     return petra_config_fail(config, KEY("stage_momentum"),
                              "with spike_compensation: both replace the momentum step; expected one of the two");
@@ -81,6 +109,7 @@ petra_status petra_mitigation_check(const petra_config *config, const petra_meth
   if (!key)
     return PETRA_OK;
   PETRA_TRY(check_delay(config, method, key));
+  PETRA_TRY(check_optimiser(config, m));
   PETRA_TRY(check_correction(config, method, m));
   return check_momentum(config, m);
 }

@@ -46,13 +46,15 @@ petra_status petra_account_archive(petra_archive *archive, petra_account *accoun
   return PETRA_OK;
 }
 
-/* The tensors of a set, which exists when it is read. */
+/* The tensors of a set, which exist when it is read. */
 static petra_status archive_set(const petra_stage *stage, petra_tensor_archive *tensors, int b, const char *prefix,
                                 bool statistics, petra_tensor_set *set) {
   const petra_block *block = petra_stage_block(stage, b);
   for (int i = 0; i < set->count; i++) {
     petra_tensor_spec spec;
     char name[128];
+    if (!set->tensor[i]) /* the optimiser keeps none */
+      continue;
     if (statistics)
       petra_block_statistic(block, i, &spec);
     else
@@ -75,11 +77,13 @@ static petra_status archive_weights(petra_stage *stage, petra_tensor_archive *te
   return status;
 }
 
-/* Momentum, and the gradients that an update is still to take. */
+/* The optimiser's state, and the gradients that an update is still to take. */
 static petra_status archive_gradients(petra_stage *stage, petra_tensor_archive *tensors) {
+  static const char *const states[PETRA_OPTIMISER_STATES] = {"momentum/", "square/"};
   for (int b = 0; b < stage->blocks; b++) {
     petra_stage_sets *sets = &stage->sets[b];
-    PETRA_TRY(archive_set(stage, tensors, b, "momentum/", false, &sets->velocities));
+    for (int s = 0; s < PETRA_OPTIMISER_STATES; s++)
+      PETRA_TRY(archive_set(stage, tensors, b, states[s], false, &sets->states[s]));
     PETRA_TRY(archive_set(stage, tensors, b, "predicted/", false, &sets->predicted)); /* empty without a mitigation */
     PETRA_TRY(archive_set(stage, tensors, b, "trend/", false, &sets->trend));
     PETRA_TRY(archive_set(stage, tensors, b, "corrected/", false, &sets->corrected));

@@ -22,15 +22,19 @@ double petra_mitigation_momentum(const petra_stage_mitigation *mitigation, doubl
   return momentum + (most - momentum) * mitigation->distance / mitigation->stages;
 }
 
-double petra_mitigation_rate(const petra_stage_mitigation *mitigation, double momentum, double lr, int64_t update) {
+double petra_mitigation_rate(const petra_stage_mitigation *mitigation, double lr, int64_t update) {
   int64_t annealing = mitigation->choice.lr_rescheduling;
   if (!is_on(mitigation))
     return lr;
   if (annealing > 0 && update < annealing)
     lr /= pow(fmax(mitigation->delay, 1), 1 - (double)update / (double)annealing);
-  if (mitigation->choice.stage_momentum > 0)
-    lr *= (1 - petra_mitigation_momentum(mitigation, momentum)) / (1 - momentum);
   return lr;
+}
+
+double petra_mitigation_discount(const petra_stage_mitigation *mitigation, const petra_optim *optim) {
+  if (!is_on(mitigation) || mitigation->choice.stage_momentum == 0 || optim->kind != PETRA_OPTIMISER_SGD)
+    return 1;
+  return (1 - petra_mitigation_momentum(mitigation, optim->momentum)) / (1 - optim->momentum);
 }
 
 double petra_mitigation_shrink(const petra_stage_mitigation *mitigation) {

@@ -16,7 +16,9 @@
  *                          Network Learning Using Delayed Gradients (arXiv 1906.09108), who scale what comes from above.
  *  stage_momentum          momentum m_j = m + (m_max - m) (J - j) / J and g multiplied by (1 - m_j) / (1 - m), weight decay
  *                          included. Ajanthan et al., Nesterov Method for Asynchronous Pipeline Parallel Optimization
- *                          (arXiv 2505.01099), whose step has (1 - m_j) g; their rate is eta / (1 - m).
+ *                          (arXiv 2505.01099), whose step has (1 - m_j) g; their rate is eta / (1 - m). With adamw and nadamw
+ *                          beta1 takes the place of m and nothing else changes: both average gradients with weight 1 - beta1.
+ *                          So the authors' program (AsyncPP, --adaptive_momentum), with nadamw for their method.
  *
  * At D = 0 nothing of this is computed: the step is that of nn/optim.h, bit for bit. docs/semantics.md says what of these was
  * checked against which source. */
@@ -37,9 +39,12 @@ typedef struct petra_stage_mitigation {
 bool petra_mitigation_predicts(const petra_stage_mitigation *mitigation);
 bool petra_mitigation_corrects(const petra_stage_mitigation *mitigation);
 
-/* The optimiser's momentum and the rate of update `update` (from 0) with what the mitigation makes of them. */
+/* The optimiser's momentum (beta1) and the rate of update `update` (from 0) with what the mitigation makes of them. */
 double petra_mitigation_momentum(const petra_stage_mitigation *mitigation, double momentum);
-double petra_mitigation_rate(const petra_stage_mitigation *mitigation, double momentum, double lr, int64_t update);
+double petra_mitigation_rate(const petra_stage_mitigation *mitigation, double lr, int64_t update);
+
+/* What the rate is multiplied by for stage_momentum, whose gradient is discounted; 1 where the optimiser does so itself. */
+double petra_mitigation_discount(const petra_stage_mitigation *mitigation, const petra_optim *optim);
 
 /* beta^(J - j) */
 double petra_mitigation_shrink(const petra_stage_mitigation *mitigation);

@@ -24,7 +24,6 @@ static petra_status create_sets(petra_stage *stage, int b) {
     bool wanted;
   } all[] = {{&sets->parameters, PETRA_MEMORY_PARAMETERS, true},
              {&sets->statistics, PETRA_MEMORY_STATISTICS, true},
-             {&sets->velocities, PETRA_MEMORY_MOMENTUM, true},
              {&sets->gradients, PETRA_MEMORY_GRADIENTS, true},
              {&sets->accumulated, PETRA_MEMORY_GRADIENTS, petra_stage_sums(stage)},
              {&sets->predicted, PETRA_MEMORY_WEIGHT_BUFFER, predicts},
@@ -34,6 +33,9 @@ static petra_status create_sets(petra_stage *stage, int b) {
     if (all[i].wanted)
       PETRA_TRY(petra_tensor_set_create(&stage->compute, stage->options.model, petra_stage_block(stage, b),
                                         all[i].set == &sets->statistics, all[i].category, all[i].set));
+  for (int s = 0; s < PETRA_OPTIMISER_STATES; s++)
+    PETRA_TRY(petra_optim_state_create(&stage->options.optim, &stage->compute, stage->options.model,
+                                       petra_stage_block(stage, b), s, &sets->states[s]));
   return PETRA_OK;
 }
 
@@ -71,7 +73,8 @@ void petra_stage_destroy(petra_stage *stage) {
   for (int b = 0; b < stage->blocks; b++) {
     petra_tensor_set_release(&stage->sets[b].parameters);
     petra_tensor_set_release(&stage->sets[b].statistics);
-    petra_tensor_set_release(&stage->sets[b].velocities);
+    for (int s = 0; s < PETRA_OPTIMISER_STATES; s++)
+      petra_tensor_set_release(&stage->sets[b].states[s]);
     petra_tensor_set_release(&stage->sets[b].gradients);
     petra_tensor_set_release(&stage->sets[b].accumulated);
     petra_tensor_set_release(&stage->sets[b].predicted);

@@ -45,7 +45,7 @@ typedef struct petra_message {
 
 void petra_message_release(petra_message *message);
 
-/* Parameters, velocities and gradients are 0 until petra_stage_initialise, or an upload to petra_stage_tensor. */
+/* Parameters, the optimiser's state and gradients are 0 until petra_stage_initialise, or an upload to petra_stage_tensor. */
 petra_status petra_stage_create(const petra_stage_options *options, petra_stage **out);
 void petra_stage_destroy(petra_stage *stage);
 

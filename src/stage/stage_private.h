@@ -9,8 +9,9 @@
 
 /* The tensors of one block. */
 typedef struct petra_stage_sets {
-  petra_tensor_set parameters, statistics, velocities;
-  petra_tensor_set gradients;   /* of the last microbatch */
+  petra_tensor_set parameters, statistics;
+  petra_tensor_set states[PETRA_OPTIMISER_STATES]; /* the optimiser's (nn/optim.h); 0: the velocity of sgd */
+  petra_tensor_set gradients;                      /* of the last microbatch */
   petra_tensor_set accumulated; /* mean over the microbatches counted since the last update; k > 1 or split backward */
   /* Of mitigations (mitigation.h), where they are on; they mean something from the first update on. */
   petra_tensor_set predicted; /* what F reads */

@@ -22,8 +22,8 @@ static petra_status zeros_like(petra_stage *stage, const petra_tensor *tensor, p
 static petra_status plain_step(const block_step *step, const petra_tensor_set *gradients, petra_optim optim,
                                double lr) {
   petra_stage *stage = step->stage;
-  return petra_optim_step(&optim, &stage->compute, stage->options.model, step->block, lr, stage->updates == 0,
-                          &step->sets->parameters, &step->sets->velocities, gradients);
+  return petra_optim_step(&optim, &stage->compute, stage->options.model, step->block, lr, stage->updates,
+                          &step->sets->parameters, step->sets->states, gradients);
 }
 
 /* out = shrink * gradients + decay * parameters, tensor by tensor. */
@@ -59,6 +59,7 @@ static petra_status move_parameters(const block_step *step) {
   petra_optim optim = step->stage->options.optim;
   petra_tensor_set gradients;
   optim.momentum = petra_mitigation_momentum(mitigation, optim.momentum);
+  optim.beta1 = petra_mitigation_momentum(mitigation, optim.beta1);
   if (mitigation->delay == 0 || (!mitigation->choice.spike_compensation && mitigation->choice.gradient_shrinking == 1))
     return plain_step(step, step->gradients, optim, step->lr);
   petra_status status = effective_gradients(step, &gradients);
@@ -78,7 +79,7 @@ static petra_status predict(const block_step *step, int i, const petra_tensor *m
   double horizon = mitigation->choice.prediction_horizon * mitigation->delay;
   PETRA_TRY(petra_op_copy(backend, step->sets->parameters.tensor[i], predicted));
   if (mitigation->choice.weight_prediction == PETRA_PREDICTION_VELOCITY)
-    return petra_op_axpy(backend, -step->lr * horizon, step->sets->velocities.tensor[i], predicted);
+    return petra_op_axpy(backend, -step->lr * horizon, step->sets->states[0].tensor[i], predicted);
   return petra_op_axpy(backend, horizon, moved, predicted);
 }
 
@@ -131,7 +132,8 @@ petra_status petra_stage_step(petra_stage *stage, int b, const petra_tensor_set 
                            .block = petra_stage_block(stage, b),
                            .sets = &stage->sets[b],
                            .gradients = gradients,
-                           .lr = petra_mitigation_rate(mitigation, stage->options.optim.momentum, lr, stage->updates)};
+                           .lr = petra_mitigation_rate(mitigation, lr, stage->updates) *
+                                 petra_mitigation_discount(mitigation, &stage->options.optim)};
   petra_tensor_set moved = {0};
   petra_status status = wants_difference(mitigation) ? minus_parameters(&step, &moved) : PETRA_OK;
   if (status == PETRA_OK)

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* U of a stage, and which version of its weights every pass reads. */
+#include "backend/ops.h"
 #include "base/log.h"
 #include "stage/stage_private.h"
+
+#include <math.h>
 
 bool petra_stage_sums(const petra_stage *stage) {
   return stage->options.rule.accumulate > 1 || stage->options.rule.split_backward;
@@ -77,17 +80,52 @@ static petra_status keep_version(petra_stage *stage) {
   return petra_versions_keep(&stage->versions, &stage->compute, stage->updates, stage->present);
 }
 
+static const petra_tensor_set *gradients_of(const petra_stage *stage, int b) {
+  return petra_stage_sums(stage) ? &stage->sets[b].accumulated : &stage->sets[b].gradients;
+}
+
+/* *out = min(1, c / (|g| + 1e-6)), |g| over all parameters of the stage (Pascanu et al. 2013; the addend is PyTorch's). Not a
+ * number where the norm is none. */
+static petra_status clip_factor(const petra_stage *stage, double *out) {
+  const double most = stage->options.optim.clip;
+  double squares = 0, square;
+  for (int b = 0; b < stage->blocks && most > 0; b++)
+    for (int i = 0; i < gradients_of(stage, b)->count; i++) {
+      const petra_tensor *gradient = gradients_of(stage, b)->tensor[i];
+      PETRA_TRY(petra_op_dot(stage->compute.backend, gradient, gradient, &square));
+      squares += square;
+    }
+  const double factor = most / (sqrt(squares) + 1e-6);
+  *out = most == 0 || factor > 1 ? 1 : factor;
+  return PETRA_OK;
+}
+
+/* The step of block `b` with its gradients times `factor`. The gradients themselves stay, for the probe; what this takes does not
+ * depend on the factor, for those who count memory without numbers. */
+static petra_status step_scaled(petra_stage *stage, int b, double factor, double lr) {
+  petra_tensor_set scaled;
+  petra_status status = PETRA_OK;
+  if (stage->options.optim.clip == 0)
+    return petra_stage_step(stage, b, gradients_of(stage, b), lr);
+  PETRA_TRY(petra_tensor_set_clone(&stage->compute, gradients_of(stage, b), PETRA_MEMORY_WORKSPACE, &scaled));
+  for (int i = 0; i < scaled.count && status == PETRA_OK; i++)
+    status = petra_op_scale(stage->compute.backend, factor, scaled.tensor[i]);
+  if (status == PETRA_OK)
+    status = petra_stage_step(stage, b, &scaled, lr);
+  petra_tensor_set_release(&scaled);
+  return status;
+}
+
 petra_status petra_stage_update(petra_stage *stage, double lr) {
   int accumulate = stage->options.rule.accumulate;
+  double factor;
   if (stage->counted != accumulate || stage->begun != accumulate)
     return petra_fail(PETRA_INTERNAL, "stage %d: update after %d backward passes; expected %d", stage->options.number,
                       stage->counted, accumulate);
   PETRA_TRY(keep_version(stage));
-  for (int b = 0; b < stage->blocks; b++) {
-    petra_stage_sets *sets = &stage->sets[b];
-    const petra_tensor_set *gradients = petra_stage_sums(stage) ? &sets->accumulated : &sets->gradients;
-    PETRA_TRY(petra_stage_step(stage, b, gradients, lr));
-  }
+  PETRA_TRY(clip_factor(stage, &factor));
+  for (int b = 0; b < stage->blocks; b++)
+    PETRA_TRY(step_scaled(stage, b, factor, lr));
   stage->begun = stage->counted = 0;
   stage->updates++;
   return PETRA_OK;

@@ -26,7 +26,9 @@ if "ASAN_OPTIONS" in os.environ:
 # Of every static method the numbers of processes that it is tried on: those of USUAL, and with PETRA_TEST_EXECUTE=all all.
 USUAL = {"backprop": [2], "1f1b": [10], "zb-h1": [2], "pipedream-2bw": [2], "interleaved": [5], "ddg": [3], "petra": [1, 2, 3]}
 KILLS = int(os.environ.get("PETRA_TEST_KILLS", "4"))  # runs that are disturbed
-NEEDS = {"pipedream-2bw": ["--set", "method.accumulate=10"], "interleaved": ["--set", "method.accumulate=5"]}
+NEEDS = {"pipedream-2bw": ["--set", "method.accumulate=10"], "interleaved": ["--set", "method.accumulate=5"],
+         "1f1b": ["--set", "optim.name=nadamw", "--set", "optim.lr=0.001"],
+         "ddg": ["--set", "optim.name=muon", "--set", "optim.lr=0.01", "--set", "optim.clip=0.01"]}
 # Eight microbatches an epoch, of two images: what is compared are orders and bits. The last batch of an evaluation is smaller.
 COMMON = ["small.yaml", "--set", "run.checkpoint_every=0", "--set", "run.keep_checkpoint=true", "--set", "run.trace_actions=true", "--set", "data.batch=2", "--set",
           "data.limit=16", "--set", "data.eval_limit=5", "--set", "data.recalibrate=3"]

@@ -9,4 +9,6 @@
 #include "backend/cuda/pool.cu"
 #include "backend/cuda/head.cu"
 #include "backend/cuda/sgd.cu"
+#include "backend/cuda/adam.cu"
+#include "backend/cuda/orthogonal.cu"
 #include "backend/cuda/augment.cu"

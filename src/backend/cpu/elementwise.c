@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Element-wise operations, dot, split and concat, and the optimiser step. */
+/* Element-wise operations, dot, split and concat. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/kernels.h"
 
@@ -58,6 +58,18 @@ petra_status cpu_axpy(petra_backend *backend, double alpha, const petra_tensor *
   for (int64_t i = 0; i < chunks_of(count); i++)
     cpu_kernel_axpy((float)alpha, cpu_read(x) + i * CPU_CHUNK, cpu_data(y) + i * CPU_CHUNK, chunk_length(count, i));
   if (!isfinite((float)alpha))
+    cpu_clear_padding(y);
+  return PETRA_OK;
+}
+
+petra_status cpu_scale(petra_backend *backend, double alpha, petra_tensor *y) {
+  const int64_t count = cpu_layout_of(y)->count;
+  const float factor = (float)alpha;
+  float *data = cpu_data(y);
+#pragma omp parallel for simd schedule(static) num_threads(cpu_threads(backend, count))
+  for (int64_t i = 0; i < count; i++)
+    data[i] *= factor;
+  if (!isfinite(factor))
     cpu_clear_padding(y);
   return PETRA_OK;
 }
@@ -166,28 +178,5 @@ petra_status cpu_split(petra_backend *backend, const petra_tensor *x, petra_tens
 petra_status cpu_concat(petra_backend *backend, const petra_tensor *x1, const petra_tensor *x2, petra_tensor *x) {
   move_part(backend, cpu_data(x), x, x1->data, x1, 0, false);
   move_part(backend, cpu_data(x), x, x2->data, x2, x1->shape[1], false);
-  return PETRA_OK;
-}
-
-/* --- optimiser --- */
-
-petra_status cpu_sgd_step(petra_backend *backend, const petra_sgd_step *a) {
-  int64_t total = 0;
-  for (int t = 0; t < a->count; t++)
-    total += a->parameters[t]->elements;
-#pragma omp parallel num_threads(cpu_threads(backend, total))
-  for (int t = 0; t < a->count; t++) {
-    const cpu_sgd_rates rates = {(float)a->lr, (float)a->momentum, (float)a->weight_decay[t], a->nesterov, a->first};
-    int64_t count = cpu_layout_of(a->parameters[t])->count;
-#pragma omp for schedule(static) nowait
-    for (int64_t i = 0; i < chunks_of(count); i++)
-      cpu_kernel_sgd(&rates, cpu_read(a->gradients[t]) + i * CPU_CHUNK, cpu_data(a->velocities[t]) + i * CPU_CHUNK,
-                     cpu_data(a->parameters[t]) + i * CPU_CHUNK, chunk_length(count, i));
-  }
-  for (int t = 0; t < a->count; t++)
-    if (!isfinite((float)a->lr) || !isfinite((float)a->momentum) || !isfinite((float)a->weight_decay[t])) {
-      cpu_clear_padding(a->parameters[t]);
-      cpu_clear_padding(a->velocities[t]);
-    }
   return PETRA_OK;
 }

@@ -2,6 +2,7 @@
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/versions.h"
 
+#include <math.h>
 #include <string.h>
 
 INLINE void axpy(float alpha, const float *x, float *y, int64_t count) {
@@ -54,6 +55,29 @@ INLINE void sgd(const cpu_sgd_rates *r, const float *g, float *v, float *p, int6
     sgd_step(r->lr, r->momentum, r->decay, r->nesterov, true, g, v, p, count);
   else
     sgd_step(r->lr, r->momentum, r->decay, r->nesterov, false, g, v, p, count);
+}
+
+INLINE void adam(const cpu_adam_rates *rates, const float *g, float *m, float *s, float *p, int64_t count) {
+  const cpu_adam_rates r = *rates;
+#pragma omp simd
+  for (int64_t i = 0; i < count; i++) {
+    float mean = m[i] + r.new_mean * (g[i] - m[i]);
+    float square = r.beta2 * s[i] + r.new_square * (g[i] * g[i]);
+    m[i] = mean;
+    s[i] = square;
+    p[i] = r.keep * p[i] - (r.gradient_rate * g[i] + r.mean_rate * mean) / (sqrtf(square) * r.to_root + r.epsilon);
+  }
+}
+
+INLINE void lion(const cpu_lion_rates *rates, const float *g, float *m, float *p, int64_t count) {
+  const cpu_lion_rates r = *rates;
+#pragma omp simd
+  for (int64_t i = 0; i < count; i++) {
+    float direction = r.beta1 * m[i] + r.new1 * g[i];
+    float sign = direction > 0 ? 1 : direction < 0 ? -1 : direction == 0 ? 0 : direction;
+    m[i] = r.beta2 * m[i] + r.new2 * g[i];
+    p[i] = r.keep * p[i] - r.lr * sign;
+  }
 }
 
 /* --- batch norm --- */

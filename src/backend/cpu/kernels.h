@@ -14,6 +14,16 @@ typedef struct cpu_sgd_rates {
   bool nesterov, first;
 } cpu_sgd_rates;
 
+/* What petra_adam_step has for each element of a tensor: `keep` is 1 - lr decay, `new_mean` 1 - beta1, `new_square` 1 - beta2,
+ * `to_root` 1 / sqrt(square_correction). */
+typedef struct cpu_adam_rates {
+  float keep, new_mean, beta2, new_square, to_root, epsilon, gradient_rate, mean_rate;
+} cpu_adam_rates;
+
+typedef struct cpu_lion_rates {
+  float keep, lr, beta1, new1, beta2, new2; /* keep: 1 - lr decay; new: 1 - beta */
+} cpu_lion_rates;
+
 /* Pieces of `block` channels side by side: `rows` stretches of `pixels` pixels, `row_step` elements apart; the next pixel is
  * `pixel_step` further: `block` itself in fp32. */
 typedef struct cpu_piece {
@@ -37,6 +47,9 @@ typedef struct cpu_norm_channels {
   /* dx may be dy. */                                                                                                  \
   X(void, relu_backward, (const float *y, const float *dy, float *dx, int64_t count), (y, dy, dx, count))              \
   X(void, sgd, (const cpu_sgd_rates *r, const float *g, float *v, float *p, int64_t count), (r, g, v, p, count))       \
+  X(void, adam, (const cpu_adam_rates *r, const float *g, float *m, float *s, float *p, int64_t count),                \
+    (r, g, m, s, p, count))                                                                                            \
+  X(void, lion, (const cpu_lion_rates *r, const float *g, float *m, float *p, int64_t count), (r, g, m, p, count))     \
   /* Mean and sum of squared distances from that mean, of each of the block's channels. */                             \
   X(void, norm_statistics, (const cpu_piece *piece, const float *x, float *mean, float *square),                       \
     (piece, x, mean, square))                                                                                          \

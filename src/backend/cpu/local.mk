@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# src/backend/cpu: the backend on oneDNN and CBLAS. oneDNN is included by onednn*.c alone, CBLAS by head.c.
+# src/backend/cpu: the backend on oneDNN and CBLAS. oneDNN is included by onednn*.c alone, CBLAS by head.c and orthogonal.c.
 libpetra_a_SOURCES += \
 	src/backend/cpu/conv.c \
 	src/backend/cpu/cpu.h \
@@ -10,6 +10,8 @@ libpetra_a_SOURCES += \
 	src/backend/cpu/kernels_bf16.c \
 	src/backend/cpu/norm.c \
 	src/backend/cpu/onednn.c src/backend/cpu/onednn.h src/backend/cpu/onednn_version.h \
+	src/backend/cpu/optim.c \
+	src/backend/cpu/orthogonal.c \
 	src/backend/cpu/pooling.c \
 	src/backend/cpu/shuffle.c \
 	src/backend/cpu/storage.c \

@@ -46,6 +46,17 @@ petra_status cuda_axpy(petra_backend *backend, double alpha, const petra_tensor 
   return cuda_add_command(cuda, cuda_axpy_launch, &a, sizeof a);
 }
 
+petra_status cuda_scale(petra_backend *backend, double alpha, petra_tensor *y) {
+  cuda_backend *cuda = cuda_of(backend);
+  const void *value;
+  PETRA_TRY(cuda_value(cuda, &alpha, sizeof alpha, &value));
+  CUDA_ARGUMENTS(cuda_scale_args, a);
+  a.y = cuda_write(cuda, y);
+  a.count = y->elements;
+  a.alpha = value;
+  return cuda_add_command(cuda, cuda_scale_launch, &a, sizeof a);
+}
+
 petra_status cuda_add(petra_backend *backend, const petra_tensor *a, const petra_tensor *b, petra_tensor *y) {
   cuda_backend *cuda = cuda_of(backend);
   CUDA_ARGUMENTS(cuda_add_args, sum);
@@ -82,34 +93,4 @@ petra_status cuda_relu_backward(petra_backend *backend, const petra_tensor *y, c
   a.dx = cuda_write(cuda, dx);
   a.count = dx->elements;
   return cuda_add_command(cuda, cuda_relu_backward_launch, &a, sizeof a);
-}
-
-/* Tensors first .. first + a->tensors - 1 of the step in one launch. */
-static void set_tensors(cuda_backend *cuda, const petra_sgd_step *step, int first, cuda_sgd_args *a) {
-  for (int i = 0; i < a->tensors; i++) {
-    petra_tensor *parameter = step->parameters[first + i], *velocity = step->velocities[first + i];
-    const petra_tensor *gradient = step->gradients[first + i];
-    a->tensor[i].parameter = cuda_write(cuda, parameter);
-    a->tensor[i].velocity = cuda_write(cuda, velocity);
-    a->tensor[i].gradient = cuda_read(cuda, gradient);
-    a->tensor[i].count = parameter->elements;
-    a->tensor[i].decay = step->weight_decay[first + i];
-  }
-}
-
-petra_status cuda_sgd_step(petra_backend *backend, const petra_sgd_step *step) {
-  cuda_backend *cuda = cuda_of(backend);
-  for (int first = 0; first < step->count; first += CUDA_SGD_TENSORS) {
-    const void *lr;
-    PETRA_TRY(cuda_value(cuda, &step->lr, sizeof step->lr, &lr));
-    CUDA_ARGUMENTS(cuda_sgd_args, a);
-    a.tensors = step->count - first < CUDA_SGD_TENSORS ? step->count - first : CUDA_SGD_TENSORS;
-    set_tensors(cuda, step, first, &a);
-    a.nesterov = step->nesterov;
-    a.first = step->first;
-    a.momentum = step->momentum;
-    a.lr = lr;
-    PETRA_TRY(cuda_add_command(cuda, cuda_sgd_launch, &a, sizeof a));
-  }
-  return PETRA_OK;
 }

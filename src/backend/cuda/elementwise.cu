@@ -40,6 +40,24 @@ petra_status cuda_axpy_launch(const cuda_lane *lane, const void *arguments) {
   return cuda_launched("axpy");
 }
 
+PETRA_KERNEL(cuda_scale_kernel, const cuda_scale_args a) {
+  const double alpha = *a.alpha;
+  const int64_t step = cuda_grid_step();
+  for (int64_t first = cuda_grid_first(); first < a.count; first += CUDA_GRID_BATCH * step) {
+    float y[CUDA_GRID_BATCH];
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) y[k] =
+        first + k * step < a.count ? a.y[first + k * step] : 0;
+    PETRA_UNROLL for (int k = 0; k < CUDA_GRID_BATCH; k++) if (first + k * step < a.count) a.y[first + k * step] =
+        (float)(alpha * y[k]);
+  }
+}
+
+petra_status cuda_scale_launch(const cuda_lane *lane, const void *arguments) {
+  const cuda_scale_args *a = (const cuda_scale_args *)arguments;
+  PETRA_LAUNCH_FLAT(lane, cuda_scale_kernel, cuda_grid_blocks(a->count), CUDA_GRID_THREADS, *a);
+  return cuda_launched("scale");
+}
+
 PETRA_KERNEL(cuda_add_kernel, const cuda_add_args a) {
   const int64_t step = cuda_grid_step();
   for (int64_t first = cuda_grid_first(); first < a.count; first += CUDA_GRID_BATCH * step) {

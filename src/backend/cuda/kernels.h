@@ -49,6 +49,13 @@ typedef struct cuda_axpy_args { /* y += alpha x */
 } cuda_axpy_args;
 petra_status cuda_axpy_launch(const cuda_lane *lane, const void *arguments);
 
+typedef struct cuda_scale_args { /* y *= *alpha */
+  float *y;
+  int64_t count;
+  const double *alpha; /* on the device: it changes from step to step while the launch stays the same */
+} cuda_scale_args;
+petra_status cuda_scale_launch(const cuda_lane *lane, const void *arguments);
+
 typedef struct cuda_add_args { /* y = a + b; y may alias a or b */
   const float *a, *b;
   float *y;
@@ -234,6 +241,47 @@ typedef struct cuda_sgd_args {
   const double *lr; /* on the device: it changes from step to step while the launch stays the same */
 } cuda_sgd_args;
 petra_status cuda_sgd_launch(const cuda_lane *lane, const void *arguments);
+
+/* --- adam.cu --- */
+
+/* petra_adam_step, or petra_lion_step (`lion`: without squares), over up to CUDA_ADAM_TENSORS tensors in one launch. */
+enum { CUDA_ADAM_TENSORS = 64 };
+typedef struct cuda_adam_tensor {
+  float *parameter, *mean, *square;
+  const float *gradient;
+  int64_t count;
+  double decay;
+} cuda_adam_tensor;
+typedef struct cuda_adam_rates { /* what changes from step to step */
+  double lr, gradient_rate, mean_rate, square_correction;
+} cuda_adam_rates;
+typedef struct cuda_adam_args {
+  cuda_adam_tensor tensor[CUDA_ADAM_TENSORS];
+  int32_t tensors;
+  bool lion;
+  double beta1, beta2, epsilon;
+  const cuda_adam_rates *rates; /* on the device */
+} cuda_adam_args;
+petra_status cuda_adam_launch(const cuda_lane *lane, const void *arguments);
+
+/* --- orthogonal.cu --- */
+
+/* y = x / max(|x|, 1e-7). Scratch: cuda_norm_1_scratch bytes. */
+typedef struct cuda_norm_1_args {
+  const float *x;
+  float *y;
+  int64_t count;
+} cuda_norm_1_args;
+size_t cuda_norm_1_scratch(int64_t count);
+petra_status cuda_norm_1_launch(const cuda_lane *lane, const void *arguments);
+
+/* polynomial (n, n), which holds gram gram, becomes the polynomial of petra_orthogonalize. */
+typedef struct cuda_newton_schulz_args {
+  const float *gram;
+  float *polynomial;
+  int32_t n;
+} cuda_newton_schulz_args;
+petra_status cuda_newton_schulz_launch(const cuda_lane *lane, const void *arguments);
 
 /* --- augment.cu --- */
 

@@ -26,6 +26,7 @@ CUDA_BACKEND_FILES = \
 	src/backend/cuda/head_ops.c \
 	src/backend/cuda/launched.c \
 	src/backend/cuda/norm_ops.c \
+	src/backend/cuda/optim_ops.c \
 	src/backend/cuda/segment.c \
 	src/backend/cuda/storage.c \
 	src/backend/cuda/transfer.c
@@ -45,10 +46,12 @@ CUDA_C_FILES += src/backend/cuda/peers_none.c
 EXTRA_DIST += src/backend/cuda/peers.c
 endif
 CUDA_CU_FILES = \
+	src/backend/cuda/adam.cu \
 	src/backend/cuda/augment.cu \
 	src/backend/cuda/elementwise.cu \
 	src/backend/cuda/head.cu \
 	src/backend/cuda/norm.cu \
+	src/backend/cuda/orthogonal.cu \
 	src/backend/cuda/pool.cu \
 	src/backend/cuda/sgd.cu \
 	src/backend/cuda/shuffle.cu
