@@ -4,7 +4,8 @@
 
 Runs each with --operations, N times in turn, with one thread unless --set device.threads says more, and prints by operation the
 medians of the rounds, in ms of core time a tick, of both, then of the tick over its convolutions alone by the wall clock. Core time is
-what to look at where other programs run; ratios of wall times need a quiet machine."""
+what to look at where other programs run; ratios of wall times need a quiet machine and, with
+several threads, OMP_WAIT_POLICY=active: without it threads sleep here while they wait."""
 
 import argparse
 import os
@@ -14,7 +15,7 @@ import subprocess
 
 def run(command):
     """{operation: core ms} of one process, and its tick over its convolutions."""
-    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_WAIT_POLICY": "passive"}).stdout
+    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env={"OMP_WAIT_POLICY": "passive", **os.environ}).stdout
     lines = [(line[:34].strip(), line[34:].split()) for line in out.splitlines()[1:]]
     first = [row[:1] for _, row in lines].index(["calls"])  # the header of the operations
     found = {name: float(row[2]) for name, row in lines[first + 1:]}

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_tick [CONFIG.yaml] [--set KEY=VALUE]... [--operations]: the time of one PETRA tick (F, B and U of all stages, in the steady
- * state) beside the summed times of its convolutions run alone, in one process and in alternation: after every tick
+/* bench_tick [CONFIG.yaml] [--set KEY=VALUE]... [--ticks N] [--warmup N] [--operations]: the time of one PETRA tick (F, B
+ * and U of all stages, in the steady state) beside the summed times of its convolutions run alone, in one process and in alternation: after every tick
  * each convolution of the tick is run once by itself. Prints minimum, median and maximum of both and the ratio pair
  * by pair. Defaults: RevNet-18, width 64, batch 64, the generated images, fp32. On a device every tick is
  * synchronized, and each of the convolutions alone is a launch of its own: bench_device is the program for devices.
+ * --ticks (15) of them are timed, after --warmup (24) from the first loss on: as many as there are stages at least, where the pipeline
+ * has to be full.
  * With --operations also where the tick's time goes, operation by operation, and beside it the convolutions alone: what those
  * of the tick take longer is filters made ready and caches that are cold. With one group alone (device.groups: 1). */
 #include "backend/ops.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "run/run.h"
 #include "tick_operations.h"
@@ -17,7 +20,7 @@
 #include <string.h>
 
 /* Longer than it takes until a device's actions come again as graphs. */
-enum { WARMUP_TICKS = 24, DEVICE_WARMUP_TICKS = 150, TICKS = 15, MOST_BLOCKS = 18 };
+enum { WARMUP_TICKS = 24, DEVICE_WARMUP_TICKS = 150, MOST_TICKS = 15, MOST_BLOCKS = 18 };
 
 /* One convolution of the network with tensors of its own. */
 typedef struct conv {
@@ -33,10 +36,11 @@ typedef struct bench {
   petra_backend *backend;
   int conv_count;
   conv convs[MOST_BLOCKS * PETRA_BLOCK_UNITS];
-  int ticks, warmup;
-  bool operations; /* timed one by one */
+  int ticks, warmup; /* done; before the first that is timed */
+  int timed;         /* how many are */
+  bool operations;   /* timed one by one */
   double last_s;
-  double tick_s[TICKS], conv_s[TICKS];
+  double tick_s[MOST_TICKS], conv_s[MOST_TICKS];
 } bench;
 
 static petra_status make_conv(bench *b, const petra_unit *unit, bool data_gradient) {
@@ -89,7 +93,7 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
   bench *b = (bench *)base;
   (void)microbatch, (void)loss, (void)lr, (void)virtual_ns;
   int index = b->ticks++ - b->warmup;
-  if (index < -1 || index >= TICKS)
+  if (index < -1)
     return PETRA_OK;
   PETRA_TRY(petra_backend_synchronize(b->backend));
   bench_operations_time(false);
@@ -102,7 +106,9 @@ static petra_status on_loss(petra_stage_observer *base, int64_t microbatch, cons
     b->conv_s[index] = conv_end - tick_end;
   }
   b->last_s = conv_end;
-  if (b->operations && index < TICKS - 1)
+  if (index == b->timed - 1)
+    return PETRA_COMPLETE; /* it need not come to its end */
+  if (b->operations)
     bench_operations_time(true);
   return PETRA_OK;
 }
@@ -112,29 +118,29 @@ static int compare(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static void print_row(const char *name, const double *values, double scale) {
-  double sorted[TICKS];
-  memcpy(sorted, values, sizeof sorted);
-  qsort(sorted, TICKS, sizeof *sorted, compare);
-  printf("%-34s %9.3f %9.3f %9.3f\n", name, scale * sorted[0], scale * sorted[TICKS / 2], scale * sorted[TICKS - 1]);
+static void print_row(const char *name, const double *values, int count, double scale) {
+  double sorted[MOST_TICKS];
+  memcpy(sorted, values, (size_t)count * sizeof *sorted);
+  qsort(sorted, (size_t)count, sizeof *sorted, compare);
+  printf("%-34s %9.3f %9.3f %9.3f\n", name, scale * sorted[0], scale * sorted[count / 2], scale * sorted[count - 1]);
 }
 
 static void print_result(const bench *b) {
   char text[256];
-  double ratio[TICKS];
+  double ratio[MOST_TICKS];
   const petra_config *config = b->plan->config;
   b->backend->ops->describe(b->backend, text, sizeof text);
-  for (int i = 0; i < TICKS; i++)
+  for (int i = 0; i < b->timed; i++)
     ratio[i] = b->tick_s[i] / b->conv_s[i];
   printf("one tick of %s on %s-%d, width %d, batch %lld, %d stages; %s\n", b->plan->method.name,
          config->model.family == PETRA_FAMILY_REVNET ? "RevNet" : "ResNet", b->plan->model.depth, b->plan->model.width,
          (long long)config->data.batch, b->plan->partition.stages, text);
-  printf("%-34s %9s %9s %9s   (of %d, in alternation)\n", "", "min", "median", "max", TICKS);
-  print_row("tick, ms", b->tick_s, 1e3);
-  print_row("its convolutions alone, ms", b->conv_s, 1e3);
-  print_row("tick / convolutions", ratio, 1);
+  printf("%-34s %9s %9s %9s   (of %d, in alternation)\n", "", "min", "median", "max", b->timed);
+  print_row("tick, ms", b->tick_s, b->timed, 1e3);
+  print_row("its convolutions alone, ms", b->conv_s, b->timed, 1e3);
+  print_row("tick / convolutions", ratio, b->timed, 1);
   if (b->operations)
-    bench_operations_print(TICKS);
+    bench_operations_print(b->timed);
 }
 
 /* A run of as many ticks as are timed, at a rate that harms nothing. */
@@ -142,9 +148,10 @@ static petra_status open_run(bench *b, petra_config *config) {
   static const petra_stage_observer_ops ops = {.loss = on_loss};
   const petra_run_options options = {.progress = PETRA_PROGRESS_QUIET};
   const bool cuda = config->device.backend == PETRA_BACKEND_CUDA;
-  b->warmup = cuda ? DEVICE_WARMUP_TICKS : WARMUP_TICKS;
+  if (b->warmup == 0)
+    b->warmup = cuda ? DEVICE_WARMUP_TICKS : WARMUP_TICKS;
   config->run.eval_every = 0;
-  config->run.max_microbatches = MOST_BLOCKS + b->warmup + TICKS + 1;
+  config->run.max_microbatches = MOST_BLOCKS + b->warmup + b->timed + 1;
   config->optim.lr = 1e-4;
   config->optim.lr_scaling = PETRA_LR_NONE;
   config->lr.warmup_epochs = 0;
@@ -168,18 +175,34 @@ static void clean_up(bench *b) {
   petra_run_destroy(b->run);
 }
 
+/* A number from 1 to `most`; else one that is refused. */
+static int count_of(const char *text, int most) {
+  char *end;
+  const long value = strtol(text, &end, 10);
+  return *end == 0 && value >= 1 && value <= most ? (int)value : -1;
+}
+
 int main(int argc, char **argv) {
   const char *sets[64] = {"data.set=shapes"};
   const char *path = NULL;
   int set_count = 1;
+  int ticks = MOST_TICKS, warmup = 0;
   bool operations = false;
   for (int i = 1; i < argc && set_count < 64; i++)
     if (strcmp(argv[i], "--set") == 0 && i + 1 < argc)
       sets[set_count++] = argv[++i];
+    else if (strcmp(argv[i], "--ticks") == 0 && i + 1 < argc)
+      ticks = count_of(argv[++i], MOST_TICKS);
+    else if (strcmp(argv[i], "--warmup") == 0 && i + 1 < argc)
+      warmup = count_of(argv[++i], 1000);
     else if (strcmp(argv[i], "--operations") == 0)
       operations = true;
     else
       path = argv[i];
+  if (ticks < 0 || warmup < 0) {
+    fprintf(stderr, "bench_tick: --ticks 1 .. %d, --warmup 1 .. 1000\n", MOST_TICKS);
+    return 2;
+  }
   petra_config *config;
   petra_status status = petra_config_load(path, sets, set_count, &config);
   if (status != PETRA_OK)
@@ -187,10 +210,17 @@ int main(int argc, char **argv) {
   bench *b;
   PETRA_TRY_GOTO(status, petra_allocate(&b, 1, sizeof *b), done);
   b->operations = operations;
+  b->timed = ticks;
+  b->warmup = warmup;
   PETRA_TRY_GOTO(status, open_run(b, config), free_bench);
   PETRA_TRY_GOTO(status, make_convs(b), free_bench);
-  PETRA_TRY_GOTO(status, petra_run_go(b->run), free_bench);
-  print_result(b);
+  status = petra_run_go(b->run);
+  if (status == PETRA_COMPLETE) {
+    print_result(b);
+    status = PETRA_OK;
+  } else if (status == PETRA_OK) {
+    status = petra_fail(PETRA_INTERNAL, "bench_tick: the run ended before all ticks were timed");
+  }
 free_bench:
   clean_up(b);
   petra_free(b);

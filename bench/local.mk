@@ -9,10 +9,12 @@ EXTRA_PROGRAMS += bench/bench_tick
 bench_bench_tick_SOURCES = bench/bench_tick.c bench/tick_operations.c bench/tick_operations.h
 bench_bench_tick_LDADD = $(PETRA_LDADD)
 EXTRA_DIST += bench/cpu_table.py bench/alternate.py
-# The table of ticks on the CPU; PEER=PYTHON, one that has PyTorch, puts its ticks beside.
+# The table of ticks on the CPU, beside those of PyTorch where PYTORCH, a Python, has it, within ten minutes: make bench-cpu
+# PYTORCH=/path/to/python CPU_TABLE="--write $(srcdir)/bench/RESULTS.md"; CPU_TABLE=--prepare compiles before, whatever else is running.
+CPU_TABLE =
 .PHONY: bench-cpu
 bench-cpu: bench/bench_tick
-	$(PYTHON_INTERPRETER) $(srcdir)/bench/cpu_table.py bench/bench_tick $(PEER:%=--peer %)
+	$(PYTHON_INTERPRETER) $(srcdir)/bench/cpu_table.py bench/bench_tick --peer $(PYTORCH) $(CPU_TABLE)
 
 # The tick and its operations on a device, whose work goes on after a call has returned: bench_tick looks at the clock in the
 # middle of an action, and its convolutions would each be a launch of its own, so this is another program. make check runs it small
@@ -51,8 +53,7 @@ PETRA_IMAGES =
 # `make bench` measures and prints; nothing is checked against a bound.
 .PHONY: bench
 bench: bench/bench_ops bench/bench_tick bench/bench_engine bench/bench_loader
-	./bench/bench_tick
-	./bench/bench_tick --set model.width=16
+	$(MAKE) $(AM_MAKEFLAGS) bench-cpu
 	./bench/bench_ops
 	./bench/bench_engine
 	./bench/bench_loader

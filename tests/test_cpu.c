@@ -295,6 +295,8 @@ START_TEST(filters_are_never_out_of_date) {
     ck_assert_msg(hash_of(hash_of(0, y), dx) == found, "a convolution read an old filter after writer %d", writer);
     release(fresh);
   }
+  /* w and the fresh one, whose storage came again from the pool, in both directions, two bytes an element */
+  ck_assert_int_eq(petra_backend_held(backend).filters, 2 * 2 * 2 * w->elements);
   petra_tensor *all[] = {x, y, dy, dx, w, v, other};
   for (int i = 0; i < HARNESS_COUNT(all); i++)
     release(all[i]);

@@ -59,10 +59,14 @@ START_TEST(pool_reuse) {
   ck_assert_int_eq(again->category, PETRA_MEMORY_WORKSPACE);
   petra_tensor *second = make(backend, PETRA_TENSOR_ACTIVATION, shape_a, NULL, PETRA_MEMORY_GRAPH);
   ck_assert_ptr_ne(second->data, data); /* in use */
+  const int64_t made = (int64_t)(mask->bytes + other->bytes + again->bytes + second->bytes);
+  ck_assert_int_eq(petra_backend_held(backend).tensors, made);
   petra_tensor_release(&mask);
   petra_tensor_release(&other);
   petra_tensor_release(&again);
   petra_tensor_release(&second);
+  ck_assert_int_eq(petra_backend_held(backend).tensors, made); /* for the next */
+  ck_assert_int_eq(petra_backend_held(backend).filters, kinds[_i] == PETRA_BACKEND_CPU ? 0 : -1);
   petra_backend_destroy(backend);
 }
 END_TEST
