@@ -125,12 +125,16 @@ static petra_status started(petra_observer *base, int64_t now_ns, const petra_ac
     memcpy(all.change, observer->options.stage[stage - 1].change[actions[i].kind], sizeof all.change);
     memcpy(all.touched, observer->stage[stage - 1].touched[actions[i].kind], sizeof all.touched);
     release_shared(observer, &actions[i], &all);
+    const bool steps = actions[i].kind == PETRA_ACTION_UPDATE && all.touched[PETRA_MEMORY_OWN];
+    if (steps) /* what U copies, it copies before its step */
+      count(observer, stage, now_ns);
     apply(observer, stage, now_ns, &all.change[PETRA_MEMORY_OWN], all.touched[PETRA_MEMORY_OWN]);
     if (stage > 1)
       apply(observer, stage - 1, now_ns, &all.change[PETRA_MEMORY_BELOW], all.touched[PETRA_MEMORY_BELOW]);
     if (stage < observer->options.stages)
       apply(observer, stage + 1, now_ns, &all.change[PETRA_MEMORY_ABOVE], all.touched[PETRA_MEMORY_ABOVE]);
-    count(observer, stage, now_ns);
+    if (!steps)
+      count(observer, stage, now_ns);
   }
   return PETRA_OK;
 }

@@ -115,6 +115,13 @@ static petra_status pass_weight_gradient(passage *p, int stage) {
   return end(p, stage, PETRA_ACTION_WEIGHT_GRADIENT);
 }
 
+/* The versions that U makes go by counts. */
+static petra_status pass_update(passage *p, int stage) {
+  begin(p);
+  PETRA_TRY(petra_stage_step_alone(p->network.stage[stage], 0));
+  return end(p, stage, PETRA_ACTION_UPDATE);
+}
+
 /* `apart`: no W before all B, and then from below: the other order in which neighbours may let go of a tensor. */
 static petra_status pass(passage *p, bool apart) {
   int stages = p->program->stages;
@@ -134,6 +141,8 @@ static petra_status pass(passage *p, bool apart) {
   }
   for (int j = 0; split && apart && j < stages; j++)
     PETRA_TRY(pass_weight_gradient(p, j));
+  for (int j = 0; j < stages; j++)
+    PETRA_TRY(pass_update(p, j));
   return PETRA_OK;
 }
 

@@ -148,6 +148,11 @@ static petra_status print_header(const petra_run *run) {
   if (config->lr.warmup_epochs > 0)
     printf(", reached after %lld epoch%s", (long long)config->lr.warmup_epochs,
            config->lr.warmup_epochs == 1 ? "" : "s");
+  if (config->lr.schedule != PETRA_LR_STEP)
+    printf(", %s over %lld epochs", petra_config_choice_name("lr.schedule", (int)config->lr.schedule),
+           (long long)config->lr.epochs);
+  if (strcmp(config->optim.name, "sgd") != 0)
+    printf(", %s", config->optim.name);
   putchar('\n');
   const bool best = config->run.keep == PETRA_KEEP_BEST,
              checkpoints = config->run.checkpoint_every > 0 &&

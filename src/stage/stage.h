@@ -103,6 +103,10 @@ petra_status petra_stage_loss(petra_stage *stage, int64_t microbatch, const petr
  * unless there were k. */
 petra_status petra_stage_update(petra_stage *stage, double lr);
 
+/* The step of U alone, with the gradients as they are: no version is kept, none is made. For counting the memory that it takes on the
+ * way. */
+petra_status petra_stage_step_alone(petra_stage *stage, double lr);
+
 /* The stage's weights and running statistics as they are now, for an evaluation that is computed later. */
 typedef struct petra_snapshot petra_snapshot;
 petra_status petra_stage_snapshot(petra_stage *stage, petra_snapshot **out);

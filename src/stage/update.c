@@ -116,16 +116,21 @@ static petra_status step_scaled(petra_stage *stage, int b, double factor, double
   return status;
 }
 
+petra_status petra_stage_step_alone(petra_stage *stage, double lr) {
+  double factor;
+  PETRA_TRY(clip_factor(stage, &factor));
+  for (int b = 0; b < stage->blocks; b++)
+    PETRA_TRY(step_scaled(stage, b, factor, lr));
+  return PETRA_OK;
+}
+
 petra_status petra_stage_update(petra_stage *stage, double lr) {
   int accumulate = stage->options.rule.accumulate;
-  double factor;
   if (stage->counted != accumulate || stage->begun != accumulate)
     return petra_fail(PETRA_INTERNAL, "stage %d: update after %d backward passes; expected %d", stage->options.number,
                       stage->counted, accumulate);
   PETRA_TRY(keep_version(stage));
-  PETRA_TRY(clip_factor(stage, &factor));
-  for (int b = 0; b < stage->blocks; b++)
-    PETRA_TRY(step_scaled(stage, b, factor, lr));
+  PETRA_TRY(petra_stage_step_alone(stage, lr));
   stage->begun = stage->counted = 0;
   stage->updates++;
   return PETRA_OK;
