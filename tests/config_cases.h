@@ -395,7 +395,7 @@ static const struct {
     {"profile: {repetitions: 0}", ":1: profile.repetitions: ", "1 .. 1000000"},
     {"method: {head: both}", ":1: method.head: ", "preset, fused or split"},
     {"method: {mitigation: {weight_prediction: linear}}",
-     ":1: method.mitigation.weight_prediction: ", "none, velocity or difference"},
+     ":1: method.mitigation.weight_prediction: ", "none, velocity, difference or spectrain"},
     {"method: {mitigation: {gradient_shrinking: 1.5}}",
      ":1: method.mitigation.gradient_shrinking: ", "a number, 0 .. 1"},
     {"method: {mitigation: {discrepancy_correction: 1}}",

@@ -69,6 +69,7 @@ static const char *const keeps[] = {[PETRA_KEEP_PRESET] = "preset",
 static const char *const predictions[] = {[PETRA_PREDICTION_NONE] = "none",
                                           [PETRA_PREDICTION_VELOCITY] = "velocity",
                                           [PETRA_PREDICTION_DIFFERENCE] = "difference",
+                                          [PETRA_PREDICTION_SPECTRAIN] = "spectrain",
                                           NULL};
 static const char *const link_presets[] = {[PETRA_LINK_NONE] = "none",
                                            [PETRA_LINK_NVLINK3] = "nvlink3",
@@ -190,8 +191,8 @@ const petra_config_key petra_config_keys[] = {
     INTEGER(method.mitigation.lr_rescheduling, "0", 0, MANY_MICROBATCHES, "of delayed methods: a late stage starts with a lower rate, which reaches the full one after so many updates (PipeMare T1); 0: none"),
     REAL(method.mitigation.discrepancy_correction, "0", 0, 1, BELOW_MAX, "backward extrapolates back to the weights of its forward; the value is the weight left after one delay in the average of updates (PipeMare T2); 0: none"),
     BOOLEAN(method.mitigation.spike_compensation, "false", "a late gradient brings at once what its momentum would have brought by then"),
-    CHOICE(method.mitigation.weight_prediction, "none", predictions, "forward reads weights extrapolated to its backward, along the momentum (velocity) or the last update (difference)"),
-    REAL(method.mitigation.prediction_horizon, "1", 0, 100, NONE, "how far weight_prediction extrapolates, in delays of the stage"),
+    CHOICE(method.mitigation.weight_prediction, "none", predictions, "forward reads weights extrapolated to its backward, along the momentum (velocity) or the last update (difference); spectrain: forward and backward read weights extrapolated along the momentum to where the microbatch is through with stage 1"),
+    REAL(method.mitigation.prediction_horizon, "1", 0, 100, NONE, "how far weight_prediction extrapolates, in delays of the stage (spectrain: in its version differences)"),
     REAL(method.mitigation.gradient_shrinking, "1", 0, 1, NONE, "factor of the gradient for every stage above its own; 1: none"),
     REAL(method.mitigation.stage_momentum, "0", 0, 1, BELOW_MAX, "Nesterov momentum that grows from optim.momentum at the last stage towards this at the first; 0: none"),
 

@@ -22,6 +22,8 @@ petra_stage_mitigation petra_method_stage_mitigation(const petra_method *method,
   petra_stage_mitigation mitigation = {.choice = method->mitigation, .distance = stages - stage, .stages = stages};
   if (petra_mitigation_key(&method->mitigation))
     mitigation.delay = petra_method_delay(method, stages, stage);
+  if (method->mitigation.weight_prediction == PETRA_PREDICTION_SPECTRAIN)
+    mitigation.descent = petra_method_descent(method, stages, stage);
   return mitigation;
 }
 

@@ -56,6 +56,16 @@ static petra_status check_correction(const petra_config *config, const petra_met
   return PETRA_OK;
 }
 
+static petra_status check_prediction(const petra_config *config, const petra_method *method,
+                                     const petra_mitigation *m) {
+  if (m->weight_prediction != PETRA_PREDICTION_SPECTRAIN || method->backward_weights == PETRA_WEIGHTS_LATEST)
+    return PETRA_OK;
+  return petra_config_fail(config, KEY("weight_prediction"),
+                           "spectrain, which predicts the weights of backward anew, but backward reads those of its "
+                           "forward (%s); expected method.backward_weights: latest, or weight_prediction: velocity",
+                           petra_weights_name(method->backward_weights));
+}
+
 static petra_status check_momentum(const petra_config *config, const petra_mitigation *m) {
   if (m->stage_momentum == 0)
     return PETRA_OK;
@@ -82,6 +92,7 @@ petra_status petra_mitigation_check(const petra_config *config, const petra_meth
     return PETRA_OK;
   PETRA_TRY(check_delay(config, method, key));
   PETRA_TRY(check_correction(config, method, m));
+  PETRA_TRY(check_prediction(config, method, m));
   return check_momentum(config, m);
 }
 
@@ -89,4 +100,9 @@ double petra_method_delay(const petra_method *method, int32_t stages, int32_t st
   if (method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER)
     return 1;
   return (double)petra_method_distance(method, stages, stage) / (double)method->accumulate;
+}
+
+double petra_method_descent(const petra_method *method, int32_t stages, int32_t stage) {
+  const petra_program_options options = petra_method_options(method, stages);
+  return (double)petra_program_descent(method->program, &options, stage) / (double)method->accumulate;
 }

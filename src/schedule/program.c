@@ -60,6 +60,12 @@ int64_t petra_program_delay(const petra_program_ops *program, const petra_progra
   return program->delay ? program->delay(options, stage) : 0;
 }
 
+int64_t petra_program_descent(const petra_program_ops *program, const petra_program_options *options, int32_t stage) {
+  if (!program->descent)
+    return 0;
+  return program->descent(options, stage) + petra_program_extra(options, 1) - petra_program_extra(options, stage);
+}
+
 int64_t petra_program_rate_index(const petra_program_ops *program, const petra_program_options *options, int32_t stage,
                                  int64_t microbatch) {
   return program->rate_index ? program->rate_index(options, stage, microbatch) : microbatch;

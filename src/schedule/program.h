@@ -83,6 +83,7 @@ typedef struct petra_program_ops {
   int64_t (*rate_index)(const petra_program_options *options, int32_t stage, int64_t microbatch);
   int64_t (*loss_epoch)(const petra_program_options *options, int64_t microbatch);
   int64_t (*delay)(const petra_program_options *options, int32_t stage);
+  int64_t (*descent)(const petra_program_options *options, int32_t stage);
   int64_t (*losses)(const petra_program_options *options);
   /* May be NULL: what petra_program_check asks of this program besides. */
   petra_status (*check)(const struct petra_program_ops *program, const petra_program_options *options);
@@ -149,6 +150,12 @@ static inline int64_t petra_program_extra(const petra_program_options *options, 
  * lockstep, one more with a split head, and what extra_delay adds. 0 in synchronous programs, where no update comes in
  * between; -1 where no order fixes it (arrival). Options: stages, split_head and extra_delay are read. */
 int64_t petra_program_delay(const petra_program_ops *program, const petra_program_options *options, int32_t stage);
+
+/* Microbatches, beside m itself, whose B the stage ends from the end of its B of m to that of stage 1, once the pipeline is full: how
+ * much older m is when stage 1 is through with it. By ticks in lockstep and by rounds in forward-locked j - 1, in 1f1b-async with F and
+ * B of one duration everywhere floor((j - 1) / 2); and by how much the extra delay of stage 1 is above its own. 0 in
+ * programs without a delay. */
+int64_t petra_program_descent(const petra_program_ops *program, const petra_program_options *options, int32_t stage);
 
 /* The index of the learning rate (nn/optim.h) for an update of `stage` whose last microbatch is `microbatch`: that
  * microbatch, but in lockstep the update's tick. */

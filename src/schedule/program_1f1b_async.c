@@ -21,9 +21,16 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
   return false;
 }
 
+/* After the B above, while every stage does F and B in turns: half of the time there is another B. */
+static int64_t descent(const petra_program_options *options, int32_t stage) {
+  (void)options;
+  return (stage - 1) / 2;
+}
+
 const petra_program_ops petra_program_1f1b_async = {.name = "1f1b-async",
                                                     .moment = PETRA_MOMENT_ROUND,
                                                     .time = PETRA_TIME_STEADY,
                                                     .split_head = true,
                                                     .next = next,
-                                                    .delay = delay};
+                                                    .delay = delay,
+                                                    .descent = descent};

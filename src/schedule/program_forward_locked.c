@@ -25,6 +25,12 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
   return false;
 }
 
+/* In the next round. */
+static int64_t descent(const petra_program_options *options, int32_t stage) {
+  (void)options;
+  return stage - 1;
+}
+
 const petra_program_ops petra_program_forward_locked = {.name = "forward-locked",
                                                         .moment = PETRA_MOMENT_ROUND,
                                                         .time = PETRA_TIME_STEADY,
@@ -32,4 +38,5 @@ const petra_program_ops petra_program_forward_locked = {.name = "forward-locked"
                                                         .locked = true,
                                                         .undrained = true,
                                                         .next = next,
-                                                        .delay = delay};
+                                                        .delay = delay,
+                                                        .descent = descent};

@@ -67,6 +67,12 @@ static int64_t losses(const petra_program_options *options) {
   return options->microbatches > lost ? options->microbatches - lost : 0;
 }
 
+/* B of a microbatch comes to the next stage below in the next tick. */
+static int64_t descent(const petra_program_options *options, int32_t stage) {
+  (void)options;
+  return stage - 1;
+}
+
 const petra_program_ops petra_program_lockstep = {.name = "lockstep",
                                                   .moment = PETRA_MOMENT_ROUND,
                                                   .time = PETRA_TIME_STEADY,
@@ -75,4 +81,5 @@ const petra_program_ops petra_program_lockstep = {.name = "lockstep",
                                                   .rate_index = rate_index,
                                                   .loss_epoch = loss_epoch,
                                                   .delay = delay,
+                                                  .descent = descent,
                                                   .losses = losses};

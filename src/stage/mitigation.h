@@ -12,13 +12,17 @@
  *                          over i = 0 .. D. Kosson et al., Pipelined Backpropagation at Scale (arXiv 2003.11666), SC_D.
  *  weight_prediction       F reads w - eta T v (velocity: LWPv) or w + T (w_new - w_old) (difference: LWPw), T = horizon D;
  *                          eta, v and the difference are those of the last update. Ibid., LWP.
+ *                          spectrain: F reads w - eta (D + E) v and B w - eta E v (both times horizon), E the updates of the stage from
+ *                          its B of a microbatch to that of stage 1 (schedule/program.h, descent): both predict the weights of
+ *                          the moment when the microbatch is through. Chen, Yang, Cheng, Efficient and Robust Parallel
+ *                          DNN Training through Model Parallelism on Multi-GPU Platform (arXiv 1809.02839).
  *  gradient_shrinking      g is multiplied by beta^(J - j), weight decay excepted. Zhuang et al., Fully Decoupled Neural
  *                          Network Learning Using Delayed Gradients (arXiv 1906.09108), who scale what comes from above.
  *  stage_momentum          momentum m_j = m + (m_max - m) (J - j) / J and g multiplied by (1 - m_j) / (1 - m), weight decay
  *                          included. Ajanthan et al., Nesterov Method for Asynchronous Pipeline Parallel Optimization
  *                          (arXiv 2505.01099), whose step has (1 - m_j) g; their rate is eta / (1 - m).
  *
- * At D = 0 nothing of this is computed: the step is that of nn/optim.h, bit for bit. docs/semantics.md says what of these was
+ * At D = 0 (spectrain: D + E = 0) nothing of this is computed: the step is that of nn/optim.h, bit for bit. docs/semantics.md says what of these was
  * checked against which source. */
 #ifndef PETRA_STAGE_MITIGATION_H
 #define PETRA_STAGE_MITIGATION_H
@@ -28,14 +32,20 @@
 
 typedef struct petra_stage_mitigation {
   petra_mitigation choice;
-  double delay; /* D; 0: whatever the choice, no mitigation */
+  double delay;   /* D; 0: whatever the choice, no mitigation but SpecTrain */
+  double descent; /* E, with SpecTrain; else 0 */
   int distance; /* J - j */
   int stages;   /* J */
 } petra_stage_mitigation;
 
-/* Whether F, or B, reads weights of its own. */
+/* Whether F, or B, reads weights of its own; and whether those of B follow from the average of updates. */
 bool petra_mitigation_predicts(const petra_stage_mitigation *mitigation);
 bool petra_mitigation_corrects(const petra_stage_mitigation *mitigation);
+bool petra_mitigation_averages(const petra_stage_mitigation *mitigation);
+
+/* T of what F reads, and of what B reads with SpecTrain: the last step is extrapolated by so many updates. */
+double petra_mitigation_ahead_forward(const petra_stage_mitigation *mitigation);
+double petra_mitigation_ahead_backward(const petra_stage_mitigation *mitigation);
 
 /* The optimiser's momentum and the rate of update `update` (from 0) with what the mitigation makes of them. */
 double petra_mitigation_momentum(const petra_stage_mitigation *mitigation, double momentum);

@@ -70,23 +70,32 @@ static petra_status move_parameters(const block_step *step) {
   return status;
 }
 
-/* What F will read: the weights, `horizon` times the last update (the velocity's, or `moved`) ahead. */
+/* out = weights - rate * ahead * velocity */
+static petra_status along_velocity(const block_step *step, int i, double ahead, petra_tensor *out) {
+  petra_backend *backend = step->stage->compute.backend;
+  PETRA_TRY(petra_op_copy(backend, step->sets->parameters.tensor[i], out));
+  return petra_op_axpy(backend, -step->lr * ahead, step->sets->velocities.tensor[i], out);
+}
+
+/* What F will read: the weights, so many times the last update (the velocity's, or `moved`) ahead. */
 static petra_status predict(const block_step *step, int i, const petra_tensor *moved) {
   const petra_stage_mitigation *mitigation = &step->stage->options.mitigation;
   petra_backend *backend = step->stage->compute.backend;
   petra_tensor *predicted = step->sets->predicted.tensor[i];
-  double horizon = mitigation->choice.prediction_horizon * mitigation->delay;
+  const double ahead = petra_mitigation_ahead_forward(mitigation);
+  if (mitigation->choice.weight_prediction != PETRA_PREDICTION_DIFFERENCE)
+    return along_velocity(step, i, ahead, predicted);
   PETRA_TRY(petra_op_copy(backend, step->sets->parameters.tensor[i], predicted));
-  if (mitigation->choice.weight_prediction == PETRA_PREDICTION_VELOCITY)
-    return petra_op_axpy(backend, -step->lr * horizon, step->sets->velocities.tensor[i], predicted);
-  return petra_op_axpy(backend, horizon, moved, predicted);
+  return petra_op_axpy(backend, ahead, moved, predicted);
 }
 
-/* What B will read: the weights, a delay's worth of the average update back. Overwrites `moved`. */
+/* What B will read: the weights, a delay's worth of the average update back (overwrites `moved`), or with SpecTrain ahead. */
 static petra_status correct(const block_step *step, int i, petra_tensor *moved) {
   const petra_stage_mitigation *mitigation = &step->stage->options.mitigation;
   petra_backend *backend = step->stage->compute.backend;
   petra_tensor *trend = step->sets->trend.tensor[i], *corrected = step->sets->corrected.tensor[i];
+  if (!petra_mitigation_averages(mitigation))
+    return along_velocity(step, i, petra_mitigation_ahead_backward(mitigation), corrected);
   PETRA_TRY(petra_op_axpy(backend, -1, trend, moved));
   PETRA_TRY(petra_op_axpy(backend, 1 - petra_mitigation_decay(mitigation), moved, trend));
   PETRA_TRY(petra_op_copy(backend, step->sets->parameters.tensor[i], corrected));
@@ -111,7 +120,7 @@ static petra_status step_and_extrapolate(const block_step *step, const petra_ten
 
 /* Whether the difference that the update makes is asked for. */
 static bool wants_difference(const petra_stage_mitigation *mitigation) {
-  return petra_mitigation_corrects(mitigation) ||
+  return petra_mitigation_averages(mitigation) ||
          (petra_mitigation_predicts(mitigation) && mitigation->choice.weight_prediction == PETRA_PREDICTION_DIFFERENCE);
 }
 
