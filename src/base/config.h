@@ -113,6 +113,7 @@ typedef struct petra_mitigation {
   double prediction_horizon; /* in delays; of SpecTrain in its version differences */
   double gradient_shrinking; /* factor a stage; 1: none */
   double stage_momentum;     /* that the first of many stages comes near; 0: none */
+  int64_t sync_warmup_epochs;
 } petra_mitigation;
 
 /* A list of finite numbers; `values` is owned by the config. */

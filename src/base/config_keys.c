@@ -195,6 +195,7 @@ const petra_config_key petra_config_keys[] = {
     REAL(method.mitigation.prediction_horizon, "1", 0, 100, NONE, "how far weight_prediction extrapolates, in delays of the stage (spectrain: in its version differences)"),
     REAL(method.mitigation.gradient_shrinking, "1", 0, 1, NONE, "factor of the gradient for every stage above its own; 1: none"),
     REAL(method.mitigation.stage_momentum, "0", 0, 1, BELOW_MAX, "Nesterov momentum that grows from optim.momentum at the last stage towards this at the first; 0: none"),
+    INTEGER(method.mitigation.sync_warmup_epochs, "0", 0, 100000, "so many first epochs are trained without delay, in the order of 1f1b; the method's own schedule then begins with their weights and momentum (PipeMare T3); 0: none"),
 
     STRING_OF(optim.name, "sgd", optimizers, "optimizer"),
     REAL(optim.lr, "0.1", 0, DBL_MAX, NONE, "learning rate before scaling and schedule"),

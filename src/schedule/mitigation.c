@@ -12,6 +12,7 @@ const char *petra_mitigation_key(const petra_mitigation *m) {
          : m->weight_prediction != PETRA_PREDICTION_NONE ? KEY("weight_prediction")
          : m->gradient_shrinking < 1                     ? KEY("gradient_shrinking")
          : m->stage_momentum > 0                         ? KEY("stage_momentum")
+         : m->sync_warmup_epochs > 0                     ? KEY("sync_warmup_epochs")
                                                          : NULL;
 }
 
@@ -66,6 +67,15 @@ static petra_status check_prediction(const petra_config *config, const petra_met
                            petra_weights_name(method->backward_weights));
 }
 
+static petra_status check_warmup(const petra_config *config, const petra_method *method, const petra_mitigation *m) {
+  if (m->sync_warmup_epochs == 0 || method->forward_weights != PETRA_WEIGHTS_DOUBLE_BUFFER)
+    return PETRA_OK;
+  return petra_config_fail(config, KEY("sync_warmup_epochs"),
+                           "%lld with method %s, whose double buffer has forward read older weights in any order; "
+                           "expected 0, or weights that are not double-buffered",
+                           (long long)m->sync_warmup_epochs, method->name);
+}
+
 static petra_status check_momentum(const petra_config *config, const petra_mitigation *m) {
   if (m->stage_momentum == 0)
     return PETRA_OK;
@@ -93,6 +103,7 @@ petra_status petra_mitigation_check(const petra_config *config, const petra_meth
   PETRA_TRY(check_delay(config, method, key));
   PETRA_TRY(check_correction(config, method, m));
   PETRA_TRY(check_prediction(config, method, m));
+  PETRA_TRY(check_warmup(config, method, m));
   return check_momentum(config, m);
 }
 

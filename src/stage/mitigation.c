@@ -7,6 +7,13 @@ static bool is_on(const petra_stage_mitigation *mitigation) {
   return mitigation->delay > 0;
 }
 
+petra_stage_mitigation petra_mitigation_at(const petra_stage_mitigation *mitigation, int64_t update) {
+  petra_stage_mitigation found = *mitigation;
+  if (update < mitigation->start)
+    found.delay = found.descent = 0;
+  return found;
+}
+
 bool petra_mitigation_predicts(const petra_stage_mitigation *mitigation) {
   return mitigation->choice.weight_prediction != PETRA_PREDICTION_NONE && mitigation->delay + mitigation->descent > 0;
 }

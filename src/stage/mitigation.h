@@ -34,9 +34,13 @@ typedef struct petra_stage_mitigation {
   petra_mitigation choice;
   double delay;   /* D; 0: whatever the choice, no mitigation but SpecTrain */
   double descent; /* E, with SpecTrain; else 0 */
-  int distance; /* J - j */
-  int stages;   /* J */
+  int distance;   /* J - j */
+  int stages;     /* J */
+  int64_t start;  /* updates of a synchronous warm-up, in which there is no mitigation */
 } petra_stage_mitigation;
+
+/* The mitigation at an update (from 0): none in the warm-up. */
+petra_stage_mitigation petra_mitigation_at(const petra_stage_mitigation *mitigation, int64_t update);
 
 /* Whether F, or B, reads weights of its own; and whether those of B follow from the average of updates. */
 bool petra_mitigation_predicts(const petra_stage_mitigation *mitigation);
@@ -47,7 +51,7 @@ bool petra_mitigation_averages(const petra_stage_mitigation *mitigation);
 double petra_mitigation_ahead_forward(const petra_stage_mitigation *mitigation);
 double petra_mitigation_ahead_backward(const petra_stage_mitigation *mitigation);
 
-/* The optimiser's momentum and the rate of update `update` (from 0) with what the mitigation makes of them. */
+/* The optimiser's momentum and the rate of update `update` (from 0, counted from `start` on) with what the mitigation makes of them. */
 double petra_mitigation_momentum(const petra_stage_mitigation *mitigation, double momentum);
 double petra_mitigation_rate(const petra_stage_mitigation *mitigation, double momentum, double lr, int64_t update);
 
