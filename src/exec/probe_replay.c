@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "exec/probe_demand.h"
 #include "exec/probe_store.h"
+#include "exec/worker_stage.h"
 
 #include <string.h>
 
@@ -21,6 +22,7 @@ typedef enum step_kind {
 typedef struct step {
   int32_t kind, stage;
   int64_t number;
+  bool predicted; /* of weights */
 } step;
 
 struct petra_probe_replay {
@@ -59,15 +61,22 @@ static int64_t version_forward(const petra_probe_source *source, int32_t stage) 
   return of_source(source)->forwards[stage - 1];
 }
 
-static petra_status weights(const petra_probe_source *source, int32_t stage, int64_t number, int block,
+static petra_status weights(const petra_probe_source *source, int32_t stage, int64_t number, bool predicted, int block,
                             const petra_tensor_set **out) {
   const petra_probe_replay *replay = of_source(source);
-  const petra_probe_stored *stored = petra_probe_store_find(&replay->stores[stage - 1], number);
+  const petra_probe_stored *stored = petra_probe_store_find(&replay->stores[stage - 1], number, predicted);
   if (!stored || stored->blocks < replay->stores[stage - 1].blocks)
     return petra_fail(PETRA_INTERNAL, "the probe has no weights of stage %d after %lld updates", stage,
                       (long long)number);
   *out = &stored->sets[block - replay->options.partition->first[stage - 1]];
   return PETRA_OK;
+}
+
+static bool predicts(const petra_probe_source *source, int32_t stage) {
+  const petra_probe_replay_options *options = &of_source(source)->options;
+  const petra_stage_mitigation mitigation =
+      petra_method_stage_mitigation(options->method, options->program_options, stage);
+  return petra_mitigation_predicts(&mitigation);
 }
 
 static const petra_tensor_set *gradients(const petra_probe_source *source, int32_t stage, int block) {
@@ -101,7 +110,14 @@ static petra_status push(petra_probe_replay *replay, step_kind kind, int32_t sta
     replay->first = 0;
   }
   PETRA_TRY(petra_array_reserve(&replay->steps, &replay->capacity, replay->end + 1, sizeof *replay->steps));
-  replay->steps[replay->end++] = (step){kind, stage, number};
+  replay->steps[replay->end++] = (step){kind, stage, number, false};
+  return PETRA_OK;
+}
+
+/* The prediction of weights that F reads. */
+static petra_status push_predicted(petra_probe_replay *replay, int32_t stage, int64_t version) {
+  PETRA_TRY(push(replay, STEP_WEIGHTS, stage, version));
+  replay->steps[replay->end - 1].predicted = true;
   return PETRA_OK;
 }
 
@@ -144,6 +160,8 @@ static petra_status go_on(petra_probe_replay *replay) {
                         j, (long long)replay->versions[j - 1], (long long)made);
     if (replay->demand.count > 0)
       PETRA_TRY(push(replay, STEP_WEIGHTS, j, made));
+    if (replay->demand.count > 0 && predicts(&replay->source, j))
+      PETRA_TRY(push_predicted(replay, j, made));
   }
   return PETRA_OK;
 }
@@ -203,10 +221,11 @@ static petra_status refuse(const petra_parcel *parcel, const step *at) {
 
 static petra_status take_weights(petra_probe_replay *replay, const petra_parcel *parcel, const void *data) {
   petra_probe_store *store = &replay->stores[parcel->stage - 1];
-  petra_probe_stored *stored = petra_probe_store_find(store, parcel->number);
+  const bool predicted = parcel->predicted != 0;
+  petra_probe_stored *stored = petra_probe_store_find(store, parcel->number, predicted);
   const int block = parcel->block - replay->options.partition->first[parcel->stage - 1];
   if (!stored)
-    PETRA_TRY(petra_probe_store_add(store, parcel->number, true, &stored));
+    PETRA_TRY(petra_probe_store_add(store, parcel->number, predicted, true, &stored));
   if (block != stored->blocks || block >= store->blocks)
     return petra_fail(PETRA_INTERNAL, "block %d of a probe's weights of stage %d in the place of another",
                       parcel->block, parcel->stage);
@@ -259,7 +278,8 @@ static petra_status take_forwarded(petra_probe_replay *replay, const petra_parce
   if (replay->input_in != takes_input(replay, parcel->stage))
     return petra_fail(PETRA_INTERNAL, "the probe has no input of stage %d", parcel->stage);
   replay->input_in = false;
-  PETRA_TRY(weights(&replay->source, parcel->stage, parcel->version, replay->options.partition->first[j], &read));
+  PETRA_TRY(weights(&replay->source, parcel->stage, parcel->version, predicts(&replay->source, parcel->stage),
+                    replay->options.partition->first[j], &read));
   replay->forwards[j] = parcel->version;
   PETRA_TRY(replay->told->ops->forwarded(replay->told, parcel->stage, parcel->number));
   petra_probe_store_forwarded(&replay->stores[j], parcel->version, replay->versions[j]);
@@ -294,7 +314,7 @@ static bool is_ready(const petra_probe_replay *replay, const step *at) {
   const petra_probe_stored *stored;
   switch ((step_kind)at->kind) {
   case STEP_WEIGHTS:
-    stored = petra_probe_store_find(store, at->number);
+    stored = petra_probe_store_find(store, at->number, at->predicted);
     return stored && stored->blocks == store->blocks;
   case STEP_UPDATE:
     return replay->gradients_in == store->blocks || !petra_probe_demand_probed(&replay->demand, at->number);
@@ -352,6 +372,7 @@ petra_status petra_probe_replay_create(const petra_probe_replay_options *options
   static const petra_probe_source_ops source = {.version = version,
                                                 .version_forward = version_forward,
                                                 .weights = weights,
+                                                .predicts = predicts,
                                                 .gradients = gradients,
                                                 .reconstructs = reconstructs,
                                                 .resumes = resumes};
