@@ -488,6 +488,42 @@ START_TEST(stashed_weights_are_those_that_forward_read) {
 }
 END_TEST
 
+/* While a warm-up lasts a run is that of 1f1b without mitigations, to the bit; after it it is another one. */
+START_TEST(a_warm_up_trains_synchronously) {
+  static const char *const heads[][2] = {{"method.name=petra", "method.head=fused"},
+                                         {"method.name=pipedream", "method.head=split"},
+                                         {"method.name=fr", "method.head=split"}};
+  for (int c = 0; c < 2 * HARNESS_COUNT(heads); c++) {
+    const char *k = c % 2 ? "method.accumulate=3" : "method.accumulate=1";
+    const char *const synchronous[] = {"device.backend=cpu",  FOUR_STAGES, heads[c / 2][0], heads[c / 2][1], k,
+                                       "method.program=1f1b", NULL};
+    const char *const warm[] = {"device.backend=cpu",
+                                FOUR_STAGES,
+                                heads[c / 2][0],
+                                k,
+                                MITIGATION("sync_warmup_epochs=1"),
+                                MITIGATION("lr_rescheduling=9"),
+                                MITIGATION("weight_prediction=velocity"),
+                                MITIGATION("stage_momentum=0.95"),
+                                NULL,
+                                NULL};
+    const char *left[11];
+    training_tensors a, b;
+    memcpy(left, warm, sizeof warm);
+    left[9] = "data.limit=28"; /* 7 microbatches an epoch */
+    left[10] = NULL;
+    train(synchronous, false, &a);
+    train(warm, false, &b);
+    ck_assert_msg(training_same(&a, &b), "%s, %s: differs", heads[c / 2][0], k);
+    training_tensors_fini(&b);
+    train(left, false, &b);
+    ck_assert(!training_same(&a, &b));
+    training_tensors_fini(&a);
+    training_tensors_fini(&b);
+  }
+}
+END_TEST
+
 /* With k and J such that the correction is on in every stage but the last: which tensors there are, and how they are
  * counted. */
 START_TEST(extra_weights_are_in_the_account) {
@@ -543,6 +579,11 @@ START_TEST(what_does_not_go_together_is_refused) {
   refused("method.name=petra", MITIGATION("stage_momentum=0.95"), "optim.nesterov=false",
           "expected optim.nesterov: true");
   refused("method.name=petra", MITIGATION("stage_momentum=0.5"), "optim.lr=1", "0.5 below optim.momentum: 0.9");
+  refused("method.name=pipedream-2bw", MITIGATION("sync_warmup_epochs=2"), "method.accumulate=10",
+          "2 with method pipedream-2bw, whose double buffer");
+  refused("method.name=1f1b", MITIGATION("sync_warmup_epochs=2"), "optim.lr=1", "has no delay to mitigate");
+  refused("method.name=petra-arrival", MITIGATION("sync_warmup_epochs=2"), "optim.lr=1", "fixes no delay");
+  refused("method.name=petra", MITIGATION("sync_warmup_epochs=2"), "method.schedule=own", "method.schedule: own");
   refused("method.name=petra", MITIGATION("prediction_horizon=2"), "optim.lr=1", "2 with weight_prediction: none");
 }
 END_TEST
@@ -557,6 +598,7 @@ int main(void) {
                                 on_several_stages_everything_changes,
                                 with_rate_0_no_weight_is_moved_and_no_gradient_changed,
                                 stashed_weights_are_those_that_forward_read,
+                                a_warm_up_trains_synchronously,
                                 extra_weights_are_in_the_account,
                                 what_does_not_go_together_is_refused};
   if (training_data_create() != PETRA_OK)

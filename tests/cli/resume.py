@@ -38,7 +38,7 @@ METHODS = [["method.name=backprop"], ["method.name=reversible"], ["method.name=c
            ["method.name=petra", "probe.per_epoch=2", "probe.gradients=true"],
            ["method.name=petra-arrival", "method.credit=6", "probe.per_epoch=1"],
            ["method.name=delayed", "method.accumulate=1", "method.mitigation.weight_prediction=velocity",
-            "method.mitigation.lr_rescheduling=9"],
+            "method.mitigation.lr_rescheduling=9", "method.mitigation.sync_warmup_epochs=1", "probe.per_epoch=2"],
            ["method.name=petra", "method.accumulate=1", "method.mitigation.discrepancy_correction=0.5"],
            ["method.name=1f1b", "model.family=resnet"], ["method.name=gpipe", "model.stem=imagenet"],
            ["method.name=petra", "device.backend=ref", "device.precision=fp64", "method.accumulate=1"]]
