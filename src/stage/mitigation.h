@@ -3,7 +3,7 @@
  * those that B reads (`corrected`). With D the delay in updates (schedule/method.h), J - j the stages above, w the
  * weights, v the velocity, m the momentum, g the gradient with weight decay, eta the rate:
  *
- *  lr_rescheduling         eta_k = eta / max(D, 1)^p, p = 1 - min(k / K, 1), at the stage's k-th update (from 0).
+ *  lr_rescheduling         eta_k = eta / max(D, 1)^p, p = 1 - min(k / K, 1), at the stage's k-th update (from 0) after a synchronous warm-up.
  *                          Yang et al., PipeMare (arXiv 1910.05124), T1.
  *  discrepancy_correction  B reads w - D delta; delta <- gamma delta + (1 - gamma) (w_new - w_old), gamma = decay^(1/D).
  *                          PipeMare, T2.

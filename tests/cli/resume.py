@@ -201,6 +201,13 @@ class Resume(ProgramTest):
         self.train("short", ["run.epochs=3"])
         self.train("short", ["run.epochs=4", "data.workers=2"], "--resume")
         self.same("long", "short", [])
+        # From a checkpoint at the end of a synchronous warm-up, and from one within it.
+        for epochs in 1, 2:
+            warm = [f"method.mitigation.sync_warmup_epochs={epochs}", "method.mitigation.weight_prediction=spectrain", "probe.per_epoch=2"]
+            self.train(f"long-{epochs}", [*warm, "run.epochs=3"])
+            self.train(f"short-{epochs}", [*warm, "run.epochs=2"])
+            self.train(f"short-{epochs}", [*warm, "run.epochs=3"], "--resume")
+            self.same(f"long-{epochs}", f"short-{epochs}", warm)
 
     def test_a_run_that_was_cut_within_an_epoch(self):
         """The losses of the epoch that it was cut in count when a longer run goes on."""
