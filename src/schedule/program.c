@@ -72,7 +72,8 @@ bool petra_program_next(const petra_program_ops *program, const petra_program_op
   }
   const bool more = options->microbatches > options->warmup && program->next(options, device, cursor, out, round);
   cursor->warm = true; /* a program that goes on to its next round sets the cursor anew */
-  ++*round;
+  if (more)
+    ++*round;
   return more;
 }
 

@@ -248,6 +248,15 @@ def apart(found, expected, init):
     return worst
 
 
+def is_asked(mitigation):
+    return not mitigation or all(word in mitigation or word in mitigation.values() for word in sys.argv[2:])
+
+
+def moves_backward(mitigation):
+    """Backward reads other weights than those of its forward or the latest, which a method that stashes refuses."""
+    return "discrepancy_correction" in mitigation or mitigation.get("weight_prediction") == "spectrain"
+
+
 def main():
     program = os.path.abspath(sys.argv[1])
     wrong = 0
@@ -264,9 +273,7 @@ def main():
             for accumulate in (3, 1):
                 plain = None
                 for mitigation in CASES:
-                    if method == "delayed" and ("discrepancy_correction" in mitigation or mitigation.get("weight_prediction") == "spectrain"):
-                        continue
-                    if [name for name in sys.argv[2:] if name not in mitigation and name not in mitigation.values()] and mitigation:
+                    if not is_asked(mitigation) or (method == "delayed" and moves_backward(mitigation)):
                         continue
                     expected = reference(blocks, init, data, method, accumulate, mitigation)
                     petra(program, folder, method, accumulate, mitigation)
