@@ -7,7 +7,7 @@ void petra_device_read(const petra_executor_virtual *executor, int32_t device, i
   petra_action action;
   int64_t round;
   reader->waiting = false;
-  while (executor->program->next(executor->options, device + 1, &reader->cursor, &action, &round)) {
+  while (petra_program_next(executor->program, executor->options, device + 1, &reader->cursor, &action, &round)) {
     if (round != reader->round) {
       reader->round = round;
       counters->round_start = counters->order;

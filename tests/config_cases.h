@@ -65,6 +65,7 @@ static const char defaults[] = "run:\n"
                                "    prediction_horizon: 1\n"
                                "    gradient_shrinking: 1\n"
                                "    stage_momentum: 0\n"
+                               "    sync_warmup_epochs: 0\n"
                                "optim:\n"
                                "  name: \"sgd\"\n"
                                "  lr: 0.1\n"
@@ -219,6 +220,7 @@ static const char changed[] =
     "    prediction_horizon: 2\n"
     "    gradient_shrinking: 0.5\n"
     "    stage_momentum: 0.99\n"
+    "    sync_warmup_epochs: 3\n"
     "optim:\n"
     "  name: \"sgd\"\n"
     "  lr: 0.30000000000000004\n"
@@ -418,7 +420,7 @@ static const struct {
     {"profile: {repetitions: 0}", ":1: profile.repetitions: ", "1 .. 1000000"},
     {"method: {head: both}", ":1: method.head: ", "preset, fused or split"},
     {"method: {mitigation: {weight_prediction: linear}}",
-     ":1: method.mitigation.weight_prediction: ", "none, velocity or difference"},
+     ":1: method.mitigation.weight_prediction: ", "none, velocity, difference or spectrain"},
     {"method: {mitigation: {gradient_shrinking: 1.5}}",
      ":1: method.mitigation.gradient_shrinking: ", "a number, 0 .. 1"},
     {"method: {mitigation: {discrepancy_correction: 1}}",

@@ -49,10 +49,15 @@ static petra_status record_weights(observed *o, int j, int64_t version) {
   const petra_stage *stage = o->run->network->stage[j];
   int64_t count = elements_of(o->run, stage->options.first, stage->options.end);
   ck_assert_int_lt(version, VERSIONS);
+  const petra_stage_mitigation *mitigation = &stage->options.mitigation;
+  const bool predicted = petra_mitigation_predicts(mitigation) && version > mitigation->start;
   PETRA_TRY(petra_allocate(&o->weights[j][version], (size_t)count, sizeof(double)));
-  double *at = o->weights[j][version];
-  for (int b = 0; b < stage->blocks; b++)
+  PETRA_TRY(petra_allocate(&o->read[j][version], (size_t)count, sizeof(double)));
+  double *at = o->weights[j][version], *read = o->read[j][version];
+  for (int b = 0; b < stage->blocks; b++) {
     PETRA_TRY(download(o->run, &stage->sets[b].parameters, &at));
+    PETRA_TRY(download(o->run, predicted ? &stage->sets[b].predicted : &stage->sets[b].parameters, &read));
+  }
   return PETRA_OK;
 }
 
@@ -86,8 +91,10 @@ void observed_fini(observed *o) {
       petra_free(f->gradients[g]);
   }
   for (int j = 0; j < STAGES; j++)
-    for (int v = 0; v < VERSIONS; v++)
+    for (int v = 0; v < VERSIONS; v++) {
       petra_free(o->weights[j][v]);
+      petra_free(o->read[j][v]);
+    }
 }
 
 double dot(const double *x, const double *y, int64_t count) {

@@ -32,6 +32,7 @@ typedef struct observed {
   found rows[ROWS];
   int count;
   double *weights[STAGES][VERSIONS]; /* of a stage after so many updates */
+  double *read[STAGES][VERSIONS];    /* what its F reads then */
   petra_trace_row actions[ACTIONS];
   int action_count;
 } observed;

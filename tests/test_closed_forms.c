@@ -371,6 +371,99 @@ START_TEST(outside_the_ranges) {
 }
 END_TEST
 
+/* --- programs with a delay --- */
+
+static const petra_program_ops *const delayed[] = {&petra_program_lockstep, &petra_program_1f1b_async,
+                                                   &petra_program_forward_locked};
+
+/* The version that F of m reads after a warm-up, and the latest one at its B. */
+static void check_versions(const petra_program_ops *program, const petra_program_options *options) {
+  for (int64_t r = 0; r < row_count; r++) {
+    const petra_action *a = &rows[r].action;
+    const int64_t late = a->microbatch - petra_program_delay(program, options, a->stage);
+    const int64_t seen = a->microbatch < options->warmup ? a->microbatch : larger(options->warmup, late);
+    if (a->kind == PETRA_ACTION_FORWARD)
+      ck_assert_int_eq(rows[r].result.version_read, seen / options->accumulate);
+    else if (a->kind == PETRA_ACTION_BACKWARD)
+      ck_assert_int_eq(rows[r].result.version_read, a->microbatch / options->accumulate);
+  }
+}
+
+/* A run with a warm-up is a run of 1f1b, which comes to rest, and behind it one of the program: in time, and in lags. */
+START_TEST(a_warm_up_is_a_synchronous_run_before_the_program_s_own) {
+  enum { WARMUP = 12, OWN = 30 };
+  static const int64_t accumulates[] = {1, 4, 5};
+  for (int c = 0; c < 3 * 5 * 3 * 2; c++) {
+    const petra_program_ops *program = delayed[c % 3];
+    const int32_t stages = 1 + c / 3 % 5;
+    const int engines = 1 + c / 45;
+    petra_program_options both = {.stages = stages,
+                                  .microbatches = WARMUP + OWN,
+                                  .accumulate = accumulates[c / 15 % 3],
+                                  .drain = true,
+                                  .batches = WARMUP / 2,
+                                  .eval_every = 1,
+                                  .split_head = program != &petra_program_lockstep || c % 2,
+                                  .warmup = WARMUP};
+    petra_program_options first = both, second = both;
+    int64_t ends[OWN];
+    first.microbatches = WARMUP;
+    second.microbatches = OWN;
+    first.warmup = second.warmup = 0;
+    const int64_t own = time_of(program, &second, &coprime[0], true, engines);
+    memcpy(ends, back_end, sizeof ends);
+    const int64_t warmup = time_of(&petra_program_1f1b, &first, &coprime[0], true, engines);
+    const int64_t whole = time_of(program, &both, &coprime[0], true, engines);
+    ck_assert_int_eq(evaluate_rows, stages * (WARMUP + OWN) / (WARMUP / 2));
+    check_versions(program, &both);
+    if (WARMUP % both.accumulate !=
+        0) /* with two engines a window that both have a part in has no update between them */
+      continue;
+    ck_assert_int_eq(whole, warmup + own);
+    for (int m = 0; m < OWN; m++)
+      ck_assert_int_eq(back_end[WARMUP + m], warmup + ends[m]);
+  }
+}
+END_TEST
+
+/* A warm-up that the run does not leave is a run of 1f1b. */
+START_TEST(a_run_that_is_all_warm_up) {
+  for (int p = 0; p < 3; p++) {
+    petra_program_options options = {.stages = 4, .microbatches = 10, .accumulate = 3, .batches = 20, .warmup = 20};
+    const int64_t whole = time_of(delayed[p], &options, &coprime[1], true, 1);
+    ck_assert_int_eq(petra_program_losses(delayed[p], &options), 10);
+    ck_assert_int_eq(petra_program_time_of(delayed[p], &options), PETRA_TIME_WHOLE);
+    options.warmup = 0;
+    ck_assert_int_eq(whole, time_of(&petra_program_1f1b, &options, &coprime[1], true, 1));
+  }
+}
+END_TEST
+
+/* Counted in a run in which F and B take one time everywhere; the ticks of lockstep, which no clock holds together, are counted in
+ * test_schedule. */
+START_TEST(descents_are_those_of_a_run) {
+  static const costs even = {1, 1, 0, 0};
+  enum { STAGES = 7, MICROBATCH = 24 };
+  for (int c = 0; c < 2; c++) {
+    const petra_program_options options = {
+        .stages = STAGES, .microbatches = 48, .accumulate = 1, .drain = true, .batches = 48, .split_head = true};
+    time_of(delayed[1 + c], &options, &even, false, 1);
+    for (int32_t j = 1; j <= STAGES; j++) {
+      int64_t own_end = 0, found = 0;
+      for (int64_t r = 0; r < row_count; r++)
+        if (rows[r].action.kind == PETRA_ACTION_BACKWARD && rows[r].action.stage == j &&
+            rows[r].action.microbatch == MICROBATCH)
+          own_end = rows[r].end_ns;
+      for (int64_t r = 0; r < row_count; r++)
+        found += rows[r].action.kind == PETRA_ACTION_BACKWARD && rows[r].action.stage == j &&
+                 rows[r].end_ns > own_end && rows[r].end_ns <= back_end[MICROBATCH];
+      ck_assert_msg(found == petra_program_descent(delayed[1 + c], &options, j), "%s, stage %d: %lld",
+                    delayed[1 + c]->name, j, (long long)found);
+    }
+  }
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {sequential_time,
                                 gpipe_time,
@@ -384,6 +477,9 @@ int main(void) {
                                 forward_locked_at_unit_costs,
                                 lockstep_with_a_split_head,
                                 flushes_of_k,
-                                outside_the_ranges};
+                                outside_the_ranges,
+                                a_warm_up_is_a_synchronous_run_before_the_program_s_own,
+                                a_run_that_is_all_warm_up,
+                                descents_are_those_of_a_run};
   return harness_run("closed_forms", tests, HARNESS_COUNT(tests));
 }

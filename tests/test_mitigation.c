@@ -102,6 +102,20 @@ static double by_difference(const history *h, int t) {
   return h->w[t + 1] + DELAY * (h->w[t + 1] - h->w[t]);
 }
 
+/* Of the third stage: a delay of 2 updates, and two ticks until the first stage is through. */
+static double spectrain_forward(const history *h, int t) {
+  return h->w[t + 1] - rate_at(t) * (2 + 2) * velocity(h, t, momentum);
+}
+
+static double spectrain_backward(const history *h, int t) {
+  return h->w[t + 1] - rate_at(t) * 2 * velocity(h, t, momentum);
+}
+
+/* Of the last one, which has no delay. */
+static double spectrain_head(const history *h, int t) {
+  return h->w[t + 1] - 0.5 * rate_at(t) * 3 * velocity(h, t, momentum);
+}
+
 /* Decay 0.2 over a delay. */
 static double back(const history *h, int t) {
   double gamma = pow(0.2, 1.0 / DELAY), trend = 0;
@@ -119,6 +133,7 @@ static const rule rules[] = {
     {{MITIGATION("gradient_shrinking=0.5"), NULL}, 0.125, nesterov, latest, latest},
     {{MITIGATION("weight_prediction=velocity"), NULL}, 1, nesterov, by_velocity, latest},
     {{MITIGATION("weight_prediction=difference"), NULL}, 1, nesterov, by_difference, latest},
+    {{MITIGATION("weight_prediction=spectrain"), NULL}, 1, nesterov, by_velocity, latest},
     {{MITIGATION("discrepancy_correction=0.2"), NULL}, 1, nesterov, latest, back},
     {{MITIGATION("spike_compensation=true"), MITIGATION("weight_prediction=difference"),
       MITIGATION("gradient_shrinking=0.5"), NULL},
@@ -133,6 +148,15 @@ static const rule rules[] = {
      by_rescheduled_velocity,
      latest},
     {{MITIGATION("lr_rescheduling=5"), MITIGATION("discrepancy_correction=0.2"), NULL}, 1, rescheduled, latest, back}};
+
+/* Of the third stage and of the last one. */
+static const rule later_rules[] = {
+    {{MITIGATION("weight_prediction=spectrain"), NULL}, 1, nesterov, spectrain_forward, spectrain_backward},
+    {{MITIGATION("weight_prediction=spectrain"), MITIGATION("prediction_horizon=0.5"), NULL},
+     1,
+     nesterov,
+     spectrain_head,
+     spectrain_head}};
 
 /* Stages of a petra network with these settings. */
 static void open_stages(training *run, const char *const *settings) {
@@ -189,13 +213,15 @@ static void extend(const rule *r, history *histories, int64_t count, int t, doub
   }
 }
 
-static void check_rule(const rule *r) {
+/* At a stage, from 0. */
+static void check_rule(const rule *r, int number) {
   training run;
   open_stages(&run, r->settings);
-  petra_stage *stage = run.network->stage[0];
-  history *histories[3]; /* of the stem's filter, scale and shift */
+  petra_stage *stage = run.network->stage[number];
+  history *histories[3]; /* of the first block's filter, scale and shift; of the head's weight and bias */
+  const int tensors = number == STAGES - 1 ? 2 : 3;
   double worst = 0;
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < tensors; i++) {
     const petra_tensor *tensor = stage->sets[0].parameters.tensor[i];
     double *values = values_of(&run, tensor);
     histories[i] = calloc((size_t)tensor->elements, sizeof *histories[i]);
@@ -205,21 +231,23 @@ static void check_rule(const rule *r) {
   }
   for (int t = 0; t < STEPS; t++) {
     update(&run, stage, t, rate_at(t));
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < tensors; i++) {
       extend(r, histories[i], stage->sets[0].parameters.tensor[i]->elements, t, i == 0 ? weight_decay : 0);
       worst = fmax(worst, apart(&run, stage, PETRA_WEIGHTS_STASHED, i, t, histories[i], r->forward));
       worst = fmax(worst, apart(&run, stage, PETRA_WEIGHTS_LATEST, i, t, histories[i], r->backward));
     }
   }
   within(r->settings[0] ? r->settings[0] : "none", worst, TOLERANCE_MITIGATION);
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < tensors; i++)
     free(histories[i]);
   training_close(&run);
 }
 
 START_TEST(steps_are_those_of_the_papers) {
   for (int r = 0; r < HARNESS_COUNT(rules); r++)
-    check_rule(&rules[r]);
+    check_rule(&rules[r], 0);
+  for (int r = 0; r < HARNESS_COUNT(later_rules); r++)
+    check_rule(&later_rules[r], 2 + r);
 }
 END_TEST
 
@@ -366,6 +394,16 @@ static void check_delay(const char *name, int64_t k, bool split, int32_t stage, 
   ck_assert_double_eq(petra_method_delay(&method, 10, stage), delay);
 }
 
+static void check_descent(const char *name, int64_t k, int64_t *extra, int32_t stage, double descent) {
+  petra_method method = {.name = ""};
+  for (int i = 0; i < petra_method_count() && strcmp(method.name, name) != 0; i++)
+    method = petra_method_get(i);
+  ck_assert_str_eq(method.name, name);
+  method.accumulate = k;
+  method.extra_delay = (petra_int_list){extra, extra ? 10 : 0};
+  ck_assert_double_eq(petra_method_descent(&method, 10, stage), descent);
+}
+
 START_TEST(delays_are_counted_in_updates) {
   check_delay("petra", 1, false, 1, 18);
   check_delay("petra", 4, false, 1, 4.5);
@@ -377,21 +415,30 @@ START_TEST(delays_are_counted_in_updates) {
   check_delay("pipedream-2bw", 10, false, 1, 1);
   check_delay("pipedream-2bw", 10, false, 10, 1);
   check_delay("gpipe", 10, false, 1, 0);
+  check_descent("petra", 1, NULL, 10, 9);
+  check_descent("petra", 2, NULL, 4, 1.5);
+  check_descent("petra", 1, (int64_t[]){7, 5, 5, 5, 5, 5, 5, 5, 5, 0}, 10, 16);
+  check_descent("fr", 1, NULL, 10, 9);
+  check_descent("pipedream", 1, NULL, 1, 0);
+  check_descent("pipedream", 1, NULL, 10, 4);
+  check_descent("pipedream", 1, (int64_t[]){6, 6, 6, 2, 2, 2, 2, 2, 2, 2}, 9, 8);
+  check_descent("gpipe", 10, NULL, 10, 0);
 }
 END_TEST
 
 /* --- whole runs --- */
 
-static const char *const all[] = {MITIGATION("lr_rescheduling=20"),           MITIGATION("discrepancy_correction=0.2"),
-                                  MITIGATION("spike_compensation=true"),      MITIGATION("weight_prediction=velocity"),
-                                  MITIGATION("weight_prediction=difference"), MITIGATION("gradient_shrinking=0.7"),
-                                  MITIGATION("stage_momentum=0.99")};
+static const char *const all[] = {
+    MITIGATION("lr_rescheduling=20"),           MITIGATION("discrepancy_correction=0.2"),
+    MITIGATION("spike_compensation=true"),      MITIGATION("weight_prediction=velocity"),
+    MITIGATION("weight_prediction=difference"), MITIGATION("gradient_shrinking=0.7"),
+    MITIGATION("stage_momentum=0.99"),          MITIGATION("weight_prediction=spectrain")};
 
-/* Not there: discrepancy correction of a method that stashes, which is refused. With a delay of 1, which is a double
+/* Not there: discrepancy correction and SpecTrain of a method that stashes, which are refused. With a delay of 1, which is a double
  * buffer's, rates stay as they are. */
 static bool left_out(const char *method, int i) {
   bool stashes = strcmp(method, "method.name=petra") != 0 && strcmp(method, "method.name=dsp") != 0;
-  return (i == 1 && stashes) || (i == 0 && strcmp(method, "method.name=pipedream-2bw") == 0);
+  return ((i == 1 || i == 7) && stashes) || (i == 0 && strcmp(method, "method.name=pipedream-2bw") == 0);
 }
 
 /* Weights (or, with `gradients`, those) after a run with these settings, ended by NULL. */
@@ -506,6 +553,42 @@ START_TEST(stashed_weights_are_those_that_forward_read) {
 }
 END_TEST
 
+/* While a warm-up lasts a run is that of 1f1b without mitigations, to the bit; after it it is another one. */
+START_TEST(a_warm_up_trains_synchronously) {
+  static const char *const heads[][2] = {{"method.name=petra", "method.head=fused"},
+                                         {"method.name=pipedream", "method.head=split"},
+                                         {"method.name=fr", "method.head=split"}};
+  for (int c = 0; c < 2 * HARNESS_COUNT(heads); c++) {
+    const char *k = c % 2 ? "method.accumulate=3" : "method.accumulate=1";
+    const char *const synchronous[] = {"device.backend=cpu",  FOUR_STAGES, heads[c / 2][0], heads[c / 2][1], k,
+                                       "method.program=1f1b", NULL};
+    const char *const warm[] = {"device.backend=cpu",
+                                FOUR_STAGES,
+                                heads[c / 2][0],
+                                k,
+                                MITIGATION("sync_warmup_epochs=1"),
+                                MITIGATION("lr_rescheduling=9"),
+                                MITIGATION("weight_prediction=velocity"),
+                                MITIGATION("stage_momentum=0.95"),
+                                NULL,
+                                NULL};
+    const char *left[11];
+    training_tensors a, b;
+    memcpy(left, warm, sizeof warm);
+    left[9] = "data.limit=28"; /* 7 microbatches an epoch */
+    left[10] = NULL;
+    train(synchronous, false, &a);
+    train(warm, false, &b);
+    ck_assert_msg(training_same(&a, &b), "%s, %s: differs", heads[c / 2][0], k);
+    training_tensors_fini(&b);
+    train(left, false, &b);
+    ck_assert(!training_same(&a, &b));
+    training_tensors_fini(&a);
+    training_tensors_fini(&b);
+  }
+}
+END_TEST
+
 /* With k and J such that the correction is on in every stage but the last: which tensors there are, and how they are
  * counted. */
 START_TEST(extra_weights_are_in_the_account) {
@@ -580,11 +663,18 @@ START_TEST(what_does_not_go_together_is_refused) {
   refused("method.name=delayed", corrected, "optim.lr=1", "backward reads the weights of its forward (stashed)");
   refused("method.name=pipedream-2bw", corrected, "method.accumulate=9",
           "backward reads the weights of its forward (double_buffer)");
+  refused("method.name=delayed", MITIGATION("weight_prediction=spectrain"), "optim.lr=1",
+          "spectrain, which predicts the weights of backward anew, but backward reads those of its forward (stashed)");
   refused("method.name=petra", corrected, MITIGATION("weight_prediction=velocity"), "expected one of the two");
   refused("method.name=petra", spiked, MITIGATION("stage_momentum=0.95"), "both replace the momentum step");
   refused("method.name=petra", MITIGATION("stage_momentum=0.95"), "optim.nesterov=false",
           "expected optim.nesterov: true");
   refused("method.name=petra", MITIGATION("stage_momentum=0.5"), "optim.lr=1", "0.5 below optim.momentum: 0.9");
+  refused("method.name=pipedream-2bw", MITIGATION("sync_warmup_epochs=2"), "method.accumulate=10",
+          "2 with method pipedream-2bw, whose double buffer");
+  refused("method.name=1f1b", MITIGATION("sync_warmup_epochs=2"), "optim.lr=1", "has no delay to mitigate");
+  refused("method.name=petra-arrival", MITIGATION("sync_warmup_epochs=2"), "optim.lr=1", "fixes no delay");
+  refused("method.name=petra", MITIGATION("sync_warmup_epochs=2"), "method.schedule=own", "method.schedule: own");
   refused("method.name=petra", MITIGATION("prediction_horizon=2"), "optim.lr=1", "2 with weight_prediction: none");
   refused("method.name=petra", spiked, "optim.name=adamw", "velocity of SGD; with optim.name: adamw expected");
   refused("method.name=petra", MITIGATION("weight_prediction=velocity"), "optim.name=lion", "velocity: is that of SGD");
@@ -606,6 +696,7 @@ int main(void) {
                                 on_several_stages_everything_changes,
                                 with_rate_0_no_weight_is_moved_and_no_gradient_changed,
                                 stashed_weights_are_those_that_forward_read,
+                                a_warm_up_trains_synchronously,
                                 extra_weights_are_in_the_account,
                                 the_state_of_optimisers_is_in_the_account,
                                 what_does_not_go_together_is_refused};

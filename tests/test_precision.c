@@ -92,7 +92,7 @@ static bool late_next(const petra_program_options *options, int32_t stage, petra
     int64_t tick = cursor->round, s = tick + 1 - stage, b = s - delay;
     int step = cursor->step;
     *round = tick;
-    *cursor = step == 2 ? (petra_cursor){tick + 1, 0} : (petra_cursor){tick, step + 1};
+    *cursor = step == 2 ? (petra_cursor){.round = tick + 1} : (petra_cursor){.round = tick, .step = step + 1};
     *out = (petra_action){stage, PETRA_ACTION_FORWARD, s};
     if (step == 0 && stage < options->stages && s >= 0)
       return true;

@@ -231,13 +231,13 @@ END_TEST
 
 /* A line of tests/golden/probe-revnet18.txt, made by tests/reference/make_probes.py. */
 typedef struct golden_line {
-  char method[16], name[64];
+  char method[32], name[64]; /* "petra", "petra+spectrain": with that weight prediction */
   int accumulate, microbatch;
   double figures[PETRA_MEASURES][PETRA_PAIRS];
 } golden_line;
 
 static bool read_line(FILE *file, golden_line *line) {
-  if (fscanf(file, "%15s %d %d %63s", line->method, &line->accumulate, &line->microbatch, line->name) != 4)
+  if (fscanf(file, "%31s %d %d %63s", line->method, &line->accumulate, &line->microbatch, line->name) != 4)
     return false;
   for (int m = 0; m < PETRA_MEASURES; m++)
     for (int p = 0; p < PETRA_PAIRS; p++)
@@ -261,14 +261,17 @@ static int parameter_index(const training *run, const char *name) {
 }
 
 static void train_for_golden(const golden_line *line, training *run, observed *o) {
-  char method[64], accumulate[64], weights[1024];
+  const int length = (int)strcspn(line->method, "+");
+  char method[64], accumulate[64], prediction[96], weights[1024];
   const char *srcdir = getenv("srcdir");
-  snprintf(method, sizeof method, "method.name=%s", line->method);
+  snprintf(method, sizeof method, "method.name=%.*s", length, line->method);
+  snprintf(prediction, sizeof prediction, "method.mitigation.weight_prediction=%s",
+           line->method[length] ? line->method + length + 1 : "none");
   snprintf(accumulate, sizeof accumulate, "method.accumulate=%d", line->accumulate);
   snprintf(weights, sizeof weights, "model.weights=%s/tests/golden/init-revnet18.h5", srcdir ? srcdir : ".");
   /* 60 microbatches an epoch: probes of the windows with microbatches 7 and 22, the second of which does not
    * come back. */
-  must(TRAINING_OPEN(run, method, accumulate, weights, "model.depth=18", "model.width=4", "data.batch=16",
+  must(TRAINING_OPEN(run, method, accumulate, prediction, weights, "model.depth=18", "model.width=4", "data.batch=16",
                      "optim.lr=0.02", DOUBLE, "device.threads=1", "run.max_microbatches=28", "probe.per_epoch=4"));
   observe(o, run);
   ck_assert_int_eq(o->count, 1);
@@ -304,7 +307,7 @@ START_TEST(figures_are_those_of_the_reference) {
                                 fmax(1, fabs(line.figures[m][pair])));
   }
   fclose(file);
-  ck_assert_int_eq(lines, 2 * 62);
+  ck_assert_int_eq(lines, 3 * 62);
   observed_fini(&o);
   training_close(&run);
   within("figures of probes", worst, TOLERANCE_PROBE);

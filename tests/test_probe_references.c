@@ -18,7 +18,8 @@ static int64_t round_of(const observed *o, int64_t m, int32_t j) {
   return late + m + (ticks ? 2 * o->run->program.stages - 1 - j : o->run->program.stages - j);
 }
 
-/* Versions that the stages have, by the trace, in the end-to-end network of a backward of `m` at stage `j` (from 1). */
+/* Versions that the stages have, by the trace, in the end-to-end network of a backward of `m` at stage `j` (from 1). In a synchronous
+ * warm-up an update is one step of the whole network. */
 static void moment(const observed *o, int64_t m, int32_t j, int64_t *versions) {
   const int32_t stages = o->run->program.stages;
   int64_t start_ns = -1;
@@ -35,7 +36,10 @@ static void moment(const observed *o, int64_t m, int32_t j, int64_t *versions) {
     const int64_t at_ns = o->actions[a].start_ns;
     if (action->kind != PETRA_ACTION_UPDATE)
       continue;
+    const int64_t k = o->run->program.accumulate, warmup = o->run->program.warmup;
     bool counts = round_of(o, action->microbatch, action->stage) < round_of(o, m, j);
+    if (m < warmup || action->microbatch < warmup)
+      counts = action->microbatch / k < m / k;
     if (o->run->plan->method.program->arrival) /* no B of these tests takes no time */
       counts = at_ns <= start_ns;
     versions[action->stage - 1] += counts;
@@ -56,10 +60,10 @@ static void forwarded(const observed *o, int64_t m, int64_t *versions) {
   }
 }
 
-/* Adds gradient / `parts` of batch `m` of the data, by backpropagation on the stages of `oracle`, to `sum`, over all
- * parameters. */
-static void add_gradient_of(training *oracle, const observed *o, int64_t m, const int64_t *versions, int64_t parts,
-                            double *sum) {
+/* Adds gradient / `parts` of batch `m` of the data, by backpropagation on the stages of `oracle` with these versions of `weights`,
+ * to `sum`, over all parameters. */
+static void add_gradient_of(training *oracle, int64_t m, const int64_t *versions,
+                            double *const weights[STAGES][VERSIONS], int64_t parts, double *sum) {
   const int32_t stages = oracle->program.stages;
   int32_t labels[16];
   petra_message message, next = {{{NULL, NULL}}, {{NULL, NULL}}};
@@ -67,7 +71,7 @@ static void add_gradient_of(training *oracle, const observed *o, int64_t m, cons
   training_tensors gradients;
   for (int32_t j = 0; j < stages; j++) {
     const petra_stage *stage = oracle->network->stage[j];
-    const double *at = o->weights[j][versions[j]];
+    const double *at = weights[j][versions[j]];
     for (int b = 0; b < stage->blocks; b++)
       for (int i = 0; i < stage->sets[b].parameters.count; i++) {
         petra_tensor *tensor = stage->sets[b].parameters.tensor[i];
@@ -98,10 +102,11 @@ static void add_gradient_of(training *oracle, const observed *o, int64_t m, cons
 }
 
 /* The mean over the replicas' parts of microbatch `m`, consecutive batches of the data, over k. */
-static void add_gradient(training *oracle, const observed *o, int64_t m, const int64_t *versions, double *sum) {
+static void add_gradient(training *oracle, const observed *o, int64_t m, const int64_t *versions,
+                         double *const weights[STAGES][VERSIONS], double *sum) {
   const int64_t replicas = o->run->config->cluster.replicas;
   for (int64_t i = 0; i < replicas; i++)
-    add_gradient_of(oracle, o, m * replicas + i, versions, o->run->program.accumulate * replicas, sum);
+    add_gradient_of(oracle, m * replicas + i, versions, weights, o->run->program.accumulate * replicas, sum);
 }
 
 /* Both references of a row, stage by stage, against the oracle's. */
@@ -114,7 +119,7 @@ static void check_references(training *oracle, const observed *o, const found *f
   must(petra_allocate(&sum, (size_t)all, sizeof *sum));
   for (int64_t c = 0; c < o->run->program.accumulate; c++) {
     forwarded(o, f->microbatch + c, versions);
-    add_gradient(oracle, o, f->microbatch + c, versions, sum);
+    add_gradient(oracle, o, f->microbatch + c, versions, o->read, sum);
   }
   within("delayed reference", apart(f->gradients[PETRA_GRADIENT_DELAYED], sum, all), TOLERANCE_GRADIENT);
   for (int32_t j = 1; j <= stages; j++) {
@@ -123,7 +128,7 @@ static void check_references(training *oracle, const observed *o, const found *f
     memset(sum, 0, (size_t)all * sizeof *sum);
     for (int64_t c = 0; c < o->run->program.accumulate; c++) {
       moment(o, f->microbatch + c, j, versions);
-      add_gradient(oracle, o, f->microbatch + c, versions, sum);
+      add_gradient(oracle, o, f->microbatch + c, versions, o->weights, sum);
     }
     within("end-to-end reference", apart(f->gradients[PETRA_GRADIENT_END_TO_END] + offset, sum + offset, own),
            TOLERANCE_GRADIENT);
@@ -144,6 +149,10 @@ static petra_status jittered(void *context, const petra_action *action, int64_t 
   *duration_ns = cost_ns / 2 + (int64_t)((double)cost_ns * 2 * (hash >> 8) / (1 << 24)) + 1000 + hash % 100000007;
   return PETRA_OK;
 }
+
+#define PREDICTION(name) "method.mitigation.weight_prediction=" name
+/* Of 7 microbatches. */
+#define WARMUP "data.limit=28", "method.mitigation.sync_warmup_epochs=1"
 
 START_TEST(references_are_those_of_the_recorded_weights) {
   static const struct {
@@ -170,7 +179,11 @@ START_TEST(references_are_those_of_the_recorded_weights) {
                {{"method.name=fr", "method.accumulate=1"}, true},
                {{"method.name=fr", "method.accumulate=3", "run.drain=true"}, false},
                {{"method.name=petra", "method.accumulate=1", "cluster.replicas=3"}, false},
-               {{"method.name=pipedream-2bw", "method.accumulate=4", "cluster.replicas=2"}, false}};
+               {{"method.name=pipedream-2bw", "method.accumulate=4", "cluster.replicas=2"}, false},
+               {{"method.name=petra", "method.accumulate=2", PREDICTION("spectrain"), "cluster.engines=2"}, true},
+               {{"method.name=pipedream-2bw", "method.accumulate=4", PREDICTION("velocity")}, false},
+               {{"method.name=delayed", "method.accumulate=1", PREDICTION("difference"), WARMUP}, false},
+               {{"method.name=petra", "method.accumulate=3", WARMUP}, true}};
   for (int c = 0; c < HARNESS_COUNT(cases); c++) {
     const char *sets[32] = {
         SMALL, DOUBLE, FOUR_STAGES, "optim.momentum=0.5", "probe.gradients=true", "probe.per_epoch=96"};
@@ -194,6 +207,8 @@ START_TEST(references_are_those_of_the_recorded_weights) {
     sets[n++] = "method.sync_period=0";
     sets[n++] = "method.credit=0";
     sets[n++] = "cluster.replicas=1";
+    sets[n++] = PREDICTION("none");
+    sets[n++] = "method.mitigation.sync_warmup_epochs=0";
     must(training_open(&oracle, sets, n));
     for (int r = 0; r < o.count; r++) {
       check_figures(&o, &o.rows[r]);

@@ -351,7 +351,9 @@ START_TEST(rows_are_those_of_an_emulated_run) {
       {"method.name=dsp", "method.accumulate=2", "probe.gradients=true"},
       {"method.name=pipedream", "method.accumulate=1", "cluster.jitter.model=gamma"},
       {"method.name=ddg", "method.accumulate=3", "cluster.engines=2"},
-      {"method.name=delayed-reversible", "method.accumulate=2", "method.mitigation.spike_compensation=true"}};
+      {"method.name=delayed-reversible", "method.accumulate=2", "method.mitigation.spike_compensation=true"},
+      {"method.name=petra", "method.accumulate=1", "method.mitigation.weight_prediction=spectrain"},
+      {"method.name=pipedream-2bw", "method.accumulate=10", "method.mitigation.weight_prediction=velocity"}};
   for (int i = 0; i < HARNESS_COUNT(cases); i++)
     finds_the_same(cases[i], HARNESS_COUNT(cases[i]), 2 + i % 3, 0);
 }
@@ -359,11 +361,13 @@ END_TEST
 
 /* The probe's state is all at its rank, and goes on with other ranks. */
 START_TEST(rows_after_a_checkpoint) {
-  static const char *const cases[][4] = {{"method.name=petra", "method.accumulate=1", "probe.gradients=true"},
-                                         {"method.name=petra", "method.accumulate=3", "run.drain=true"},
-                                         {"method.name=1f1b", "method.accumulate=4"},
-                                         {"method.name=dsp", "method.accumulate=2", "method.head=split"}};
-  static const int64_t cuts[] = {230, 310, 300, 260};
+  static const char *const cases[][4] = {
+      {"method.name=petra", "method.accumulate=1", "probe.gradients=true"},
+      {"method.name=petra", "method.accumulate=3", "run.drain=true"},
+      {"method.name=1f1b", "method.accumulate=4"},
+      {"method.name=dsp", "method.accumulate=2", "method.head=split"},
+      {"method.name=delayed", "method.accumulate=1", "method.mitigation.weight_prediction=velocity"}};
+  static const int64_t cuts[] = {230, 310, 300, 260, 230};
   for (int i = 0; i < HARNESS_COUNT(cases); i++)
     finds_the_same(cases[i], HARNESS_COUNT(cases[i]), 2 + i % 3, cuts[i]);
 }

@@ -306,6 +306,7 @@ START_TEST(extra_delay_lengthens_every_delay) {
           if (p == 0) {
             ck_assert_int_eq(round, m + 2 * stages - 1 - j + e[j - 1]);
             ck_assert_int_eq(petra_program_rate_index(delayed[p], &options, j, m), round);
+            ck_assert_int_eq(round + petra_program_descent(delayed[p], &options, j), m + 2 * stages - 2 + e[0]);
           }
         } else {
           updates++;

@@ -104,16 +104,18 @@ typedef struct petra_int_list {
 typedef enum petra_prediction {
   PETRA_PREDICTION_NONE,
   PETRA_PREDICTION_VELOCITY,
-  PETRA_PREDICTION_DIFFERENCE
+  PETRA_PREDICTION_DIFFERENCE,
+  PETRA_PREDICTION_SPECTRAIN
 } petra_prediction;
 typedef struct petra_mitigation {
   int64_t lr_rescheduling;       /* K: updates until the rate is the full one; 0: none */
   double discrepancy_correction; /* decay of the average of updates; 0: none */
   bool spike_compensation;
   petra_prediction weight_prediction;
-  double prediction_horizon; /* in delays */
+  double prediction_horizon; /* in delays; of SpecTrain in its version differences */
   double gradient_shrinking; /* factor a stage; 1: none */
   double stage_momentum;     /* that the first of many stages comes near; 0: none */
+  int64_t sync_warmup_epochs;
 } petra_mitigation;
 
 /* A list of finite numbers; `values` is owned by the config. */

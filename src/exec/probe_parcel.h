@@ -19,6 +19,7 @@ typedef struct petra_parcel {
   int64_t number, version;
   int32_t kind, stage; /* from 1 */
   int32_t block;       /* from 0, over the whole network */
+  int32_t predicted;   /* 1: the weights are those that F of a stage that predicts reads */
   int32_t labels;      /* behind the tensors */
   int32_t count;       /* of tensors, none of which is NULL */
   struct {

@@ -37,6 +37,7 @@ typedef struct petra_probe_window {
 typedef struct petra_probe_kept {
   int32_t stage; /* from 0 */
   int64_t version;
+  bool predicted;         /* as its F reads them, where the stage predicts */
   petra_tensor_set *sets; /* per block of the stage */
 } petra_probe_kept;
 
@@ -80,6 +81,11 @@ static inline int64_t petra_probe_version(const petra_probe *probe, int32_t inde
   return probe->options.source->ops->version(probe->options.source, index + 1);
 }
 
+/* Whether F of stage `index` reads a prediction of its weights. */
+static inline bool petra_probe_predicts(const petra_probe *probe, int32_t index) {
+  return probe->options.source->ops->predicts(probe->options.source, index + 1);
+}
+
 static inline petra_probe_slot *petra_probe_slot_of(const petra_probe_window *window, int64_t microbatch) {
   return &window->slots[microbatch - window->first];
 }
@@ -106,9 +112,9 @@ static inline bool petra_probe_is_fixed(const petra_probe *probe) {
 }
 
 /* Copies a version of a stage's weights (stage from 0), which the stage has, unless there is a copy. */
-petra_status petra_probe_keep(petra_probe *probe, int32_t stage, int64_t version);
+petra_status petra_probe_keep(petra_probe *probe, int32_t stage, int64_t version, bool predicted);
 /* A place for a copy, with empty sets; for a checkpoint to fill. */
-petra_status petra_probe_keep_empty(petra_probe *probe, int32_t stage, int64_t version);
+petra_status petra_probe_keep_empty(petra_probe *probe, int32_t stage, int64_t version, bool predicted);
 /* Copies the latest version of a stage if some reference will need it. */
 petra_status petra_probe_keep_wanted(petra_probe *probe, int32_t stage);
 /* Lets go of copies that no reference needs any more. */

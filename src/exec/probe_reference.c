@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The exact gradients that a probe compares with: which weights they need, copies of those that the stages will not have
- * any more, and their computation. A version of a stage is the number of its updates. */
+ * any more, and their computation. A version of a stage is the number of its updates; where F reads a prediction of the weights, that is
+ * kept apart: the delayed reference is at what F read, the end-to-end one at the weights themselves. */
 #include "exec/probe_private.h"
 
 #include "base/mem.h"
@@ -13,9 +14,9 @@ static int64_t end_to_end_version(const petra_probe *probe, int64_t microbatch, 
   return petra_program_reference(probe->options.program, probe->options.program_options, microbatch, stage + 1, of + 1);
 }
 
-static petra_probe_kept *find(const petra_probe *probe, int32_t stage, int64_t version) {
+static petra_probe_kept *find(const petra_probe *probe, int32_t stage, int64_t version, bool predicted) {
   for (int i = 0; i < probe->kept_count; i++)
-    if (probe->kept[i].stage == stage && probe->kept[i].version == version)
+    if (probe->kept[i].stage == stage && probe->kept[i].version == version && probe->kept[i].predicted == predicted)
       return &probe->kept[i];
   return NULL;
 }
@@ -30,25 +31,26 @@ static void release(const petra_probe *probe, petra_probe_kept *kept) {
   petra_free(kept->sets);
 }
 
-petra_status petra_probe_keep_empty(petra_probe *probe, int32_t stage, int64_t version) {
-  petra_probe_kept kept = {.stage = stage, .version = version};
+petra_status petra_probe_keep_empty(petra_probe *probe, int32_t stage, int64_t version, bool predicted) {
+  petra_probe_kept kept = {.stage = stage, .version = version, .predicted = predicted};
   PETRA_TRY(petra_array_reserve(&probe->kept, &probe->kept_capacity, (int64_t)probe->kept_count + 1, sizeof kept));
   PETRA_TRY(petra_allocate(&kept.sets, (size_t)blocks_of(probe, stage), sizeof *kept.sets));
   probe->kept[probe->kept_count++] = kept;
   return PETRA_OK;
 }
 
-petra_status petra_probe_keep(petra_probe *probe, int32_t stage, int64_t version) {
+petra_status petra_probe_keep(petra_probe *probe, int32_t stage, int64_t version, bool predicted) {
   petra_probe_source *source = probe->options.source;
   petra_status status = PETRA_OK;
-  if (find(probe, stage, version))
+  if (find(probe, stage, version, predicted))
     return PETRA_OK;
-  PETRA_TRY(petra_probe_keep_empty(probe, stage, version));
+  PETRA_TRY(petra_probe_keep_empty(probe, stage, version, predicted));
   petra_tensor_set *sets = probe->kept[probe->kept_count - 1].sets;
   for (int b = 0; b < blocks_of(probe, stage); b++) {
     const petra_tensor_set *set;
-    PETRA_TRY_GOTO(status, source->ops->weights(source, stage + 1, version, petra_probe_first(probe, stage) + b, &set),
-                   fail);
+    PETRA_TRY_GOTO(
+        status, source->ops->weights(source, stage + 1, version, predicted, petra_probe_first(probe, stage) + b, &set),
+        fail);
     PETRA_TRY_GOTO(status, petra_tensor_set_clone(&probe->compute, set, PETRA_MEMORY_WEIGHT_BUFFER, &sets[b]), fail);
   }
   return PETRA_OK;
@@ -58,9 +60,11 @@ fail:
 }
 
 static bool slot_wants(const petra_probe *probe, const petra_probe_slot *slot, int64_t microbatch, int32_t stage,
-                       int64_t version) {
-  if (!slot->delayed && slot->forward[stage] == version)
+                       int64_t version, bool predicted) {
+  if (!slot->delayed && slot->forward[stage] == version && predicted == petra_probe_predicts(probe, stage))
     return true;
+  if (predicted)
+    return false;
   if (!petra_probe_is_fixed(probe))
     return !slot->end_to_end[stage] && slot->begun[stage] == version;
   for (int32_t j = 0; j < probe->stages; j++)
@@ -69,38 +73,44 @@ static bool slot_wants(const petra_probe *probe, const petra_probe_slot *slot, i
   return false;
 }
 
-static bool is_wanted(const petra_probe *probe, int32_t stage, int64_t version) {
+static bool is_wanted(const petra_probe *probe, int32_t stage, int64_t version, bool predicted) {
   for (const petra_probe_window *window = probe->windows; window; window = window->next)
     for (int64_t s = 0; s < probe->accumulate; s++)
-      if (slot_wants(probe, &window->slots[s], window->first + s, stage, version))
+      if (slot_wants(probe, &window->slots[s], window->first + s, stage, version, predicted))
         return true;
   return false;
 }
 
 petra_status petra_probe_keep_wanted(petra_probe *probe, int32_t stage) {
   int64_t latest = petra_probe_version(probe, stage);
-  return is_wanted(probe, stage, latest) ? petra_probe_keep(probe, stage, latest) : PETRA_OK;
+  for (int predicted = 0; predicted <= petra_probe_predicts(probe, stage); predicted++)
+    if (is_wanted(probe, stage, latest, predicted))
+      PETRA_TRY(petra_probe_keep(probe, stage, latest, predicted));
+  return PETRA_OK;
 }
 
 void petra_probe_forget(petra_probe *probe) {
   for (int i = probe->kept_count - 1; i >= 0; i--)
-    if (!is_wanted(probe, probe->kept[i].stage, probe->kept[i].version)) {
+    if (!is_wanted(probe, probe->kept[i].stage, probe->kept[i].version, probe->kept[i].predicted)) {
       release(probe, &probe->kept[i]);
       probe->kept[i] = probe->kept[--probe->kept_count];
     }
 }
 
-/* The parameters of every block of the network, every stage with its version; PETRA_INTERNAL if one is gone. */
-static petra_status choose_parameters(const petra_probe *probe, const int64_t *versions, petra_probe_block *out) {
+/* The parameters of every block of the network, every stage with its version, `forwarded`: as its F read it; PETRA_INTERNAL if one
+ * is gone. */
+static petra_status choose_parameters(const petra_probe *probe, const int64_t *versions, bool forwarded,
+                                      petra_probe_block *out) {
   petra_probe_source *source = probe->options.source;
   for (int32_t j = 0; j < probe->stages; j++) {
-    const petra_probe_kept *kept = find(probe, j, versions[j]);
+    const bool predicted = forwarded && petra_probe_predicts(probe, j);
+    const petra_probe_kept *kept = find(probe, j, versions[j], predicted);
     for (int b = petra_probe_first(probe, j); b < petra_probe_end(probe, j); b++) {
       const petra_tensor_set *parameters;
       if (kept) /* the copy first: it is there for as long as the reference needs it */
         parameters = &kept->sets[b - petra_probe_first(probe, j)];
       else
-        PETRA_TRY(source->ops->weights(source, j + 1, versions[j], b, &parameters));
+        PETRA_TRY(source->ops->weights(source, j + 1, versions[j], predicted, b, &parameters));
       out[b].parameters = parameters->tensor;
     }
   }
@@ -114,6 +124,14 @@ static bool all_forwarded(const petra_probe *probe, const petra_probe_slot *slot
     if (slot->forward[j] < 0)
       return false;
   return true;
+}
+
+/* Whether some F reads a prediction, so that no end-to-end network is a delayed one. */
+static bool any_predicts(const petra_probe *probe) {
+  int32_t j = 0;
+  while (j < probe->stages && !petra_probe_predicts(probe, j))
+    j++;
+  return j < probe->stages;
 }
 
 /* Every stage has made the updates that the versions count. */
@@ -151,15 +169,16 @@ static petra_status backpropagate(const petra_probe *probe, const petra_probe_sl
 }
 
 /* Every reference of the microbatch whose network is the one with `versions`, and in any case the end-to-end
- * one at `stage` unless that is negative: one pass (a replica) for all of them. */
+ * one at `stage`, or the delayed one where that is negative: one pass (a replica) for all of them. */
 static petra_status compute(petra_probe *probe, petra_probe_window *window, int64_t microbatch, const int64_t *versions,
                             int32_t stage) {
   petra_probe_slot *slot = petra_probe_slot_of(window, microbatch);
-  bool delayed = !slot->delayed && all_forwarded(probe, slot) &&
+  const bool forwarded = stage < 0, apart = any_predicts(probe);
+  bool delayed = !slot->delayed && all_forwarded(probe, slot) && (forwarded || !apart) &&
                  memcmp(slot->forward, versions, (size_t)probe->stages * sizeof *versions) == 0;
-  PETRA_TRY(choose_parameters(probe, versions, probe->blocks));
+  PETRA_TRY(choose_parameters(probe, versions, forwarded, probe->blocks));
   for (int32_t j = 0; j < probe->stages; j++) {
-    bool wanted = j == stage || shares(probe, slot, microbatch, j, versions);
+    bool wanted = j == stage || (!(forwarded && apart) && shares(probe, slot, microbatch, j, versions));
     for (int b = petra_probe_first(probe, j); b < petra_probe_end(probe, j); b++) {
       probe->blocks[b].sums[0] = delayed ? &window->sums[PETRA_GRADIENT_DELAYED][b] : NULL;
       probe->blocks[b].sums[1] = wanted ? &window->sums[PETRA_GRADIENT_END_TO_END][b] : NULL;
@@ -183,7 +202,8 @@ static petra_status compute_slot(petra_probe *probe, petra_probe_window *window,
   petra_probe_slot *slot = petra_probe_slot_of(window, microbatch);
   int64_t *versions = probe->versions;
   /* Where the updates are one step, the delayed network is as a rule the same: one pass serves both. */
-  if (probe->moment == PETRA_MOMENT_WINDOW && !all_forwarded(probe, slot))
+  const bool one_step = probe->moment == PETRA_MOMENT_WINDOW || microbatch < probe->options.program_options->warmup;
+  if (one_step && !all_forwarded(probe, slot))
     return PETRA_OK;
   for (int32_t j = 0; petra_probe_is_fixed(probe) && j < probe->stages; j++) {
     for (int32_t i = 0; i < probe->stages; i++)

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/probe_replay_private.h"
+#include "exec/worker_stage.h"
 
 #include <string.h>
 
@@ -21,15 +22,22 @@ static int64_t version_forward(const petra_probe_source *source, int32_t stage) 
   return of_source(source)->forwards[stage - 1];
 }
 
-static petra_status weights(const petra_probe_source *source, int32_t stage, int64_t number, int block,
+static petra_status weights(const petra_probe_source *source, int32_t stage, int64_t number, bool predicted, int block,
                             const petra_tensor_set **out) {
   const petra_probe_replay *replay = of_source(source);
-  const petra_probe_stored *stored = petra_probe_store_find(&replay->stores[stage - 1], number);
+  const petra_probe_stored *stored = petra_probe_store_find(&replay->stores[stage - 1], number, predicted);
   if (!stored || stored->blocks < replay->stores[stage - 1].blocks)
     return petra_fail(PETRA_INTERNAL, "the probe has no weights of stage %d after %lld updates", stage,
                       (long long)number);
   *out = &stored->sets[block - replay->options.partition->first[stage - 1]];
   return PETRA_OK;
+}
+
+static bool predicts(const petra_probe_source *source, int32_t stage) {
+  const petra_probe_replay_options *options = &of_source(source)->options;
+  const petra_stage_mitigation mitigation =
+      petra_method_stage_mitigation(options->method, options->program_options, stage);
+  return petra_mitigation_predicts(&mitigation);
 }
 
 static const petra_tensor_set *gradients(const petra_probe_source *source, int32_t stage, int block) {
@@ -64,7 +72,8 @@ static petra_status push_at(petra_probe_replay *replay, petra_replay_step_kind k
     replay->first = 0;
   }
   PETRA_TRY(petra_array_reserve(&replay->steps, &replay->capacity, replay->end + 1, sizeof *replay->steps));
-  replay->steps[replay->end++] = (petra_replay_step){kind, replica, stage, number};
+  replay->steps[replay->end++] =
+      (petra_replay_step){.kind = kind, .replica = replica, .stage = stage, .number = number};
   return PETRA_OK;
 }
 
@@ -78,6 +87,13 @@ static petra_status push_from(petra_probe_replay *replay, petra_replay_step_kind
                               int64_t number) {
   for (int i = first; i < replay->options.replicas; i++)
     PETRA_TRY(push_at(replay, kind, i, stage, number));
+  return PETRA_OK;
+}
+
+/* The prediction of weights that F reads. */
+static petra_status push_predicted(petra_probe_replay *replay, int32_t stage, int64_t version) {
+  PETRA_TRY(push(replay, PETRA_STEP_WEIGHTS, stage, version));
+  replay->steps[replay->end - 1].predicted = true;
   return PETRA_OK;
 }
 
@@ -122,6 +138,8 @@ static petra_status go_on(petra_probe_replay *replay) {
                         j, (long long)replay->versions[j - 1], (long long)made);
     if (replay->demand.count > 0)
       PETRA_TRY(push(replay, PETRA_STEP_WEIGHTS, j, made));
+    if (replay->demand.count > 0 && predicts(&replay->source, j))
+      PETRA_TRY(push_predicted(replay, j, made));
   }
   return PETRA_OK;
 }
@@ -177,7 +195,7 @@ static bool is_ready(const petra_probe_replay *replay, const petra_replay_step *
   const petra_probe_stored *stored;
   switch ((petra_replay_step_kind)at->kind) {
   case PETRA_STEP_WEIGHTS:
-    stored = petra_probe_store_find(store, at->number);
+    stored = petra_probe_store_find(store, at->number, at->predicted);
     return stored && stored->blocks == store->blocks;
   case PETRA_STEP_UPDATE:
     return replay->gradients_in == store->blocks || !petra_probe_demand_probed(&replay->demand, at->number);
@@ -242,6 +260,7 @@ petra_status petra_probe_replay_create(const petra_probe_replay_options *options
   static const petra_probe_source_ops source = {.version = version,
                                                 .version_forward = version_forward,
                                                 .weights = weights,
+                                                .predicts = predicts,
                                                 .gradients = gradients,
                                                 .reconstructs = reconstructs,
                                                 .resumes = resumes};

@@ -8,13 +8,15 @@
 
 #include "exec/probe.h"
 #include "exec/probe_parcel.h"
+#include "schedule/method.h"
 
 /* Everything is borrowed. */
 typedef struct petra_probe_replay_options {
   petra_backend *backend;
   const petra_model *model;
   const petra_partition *partition;
-  petra_stage_rule rule; /* of all stages */
+  petra_stage_rule rule;      /* of all stages */
+  const petra_method *method; /* whose mitigation says which stages predict */
   const petra_program_ops *program;
   const petra_program_options *program_options;
   int64_t per_epoch;

@@ -21,6 +21,7 @@ typedef enum petra_replay_step_kind {
 typedef struct petra_replay_step {
   int32_t kind, replica, stage;
   int64_t number;
+  bool predicted; /* of weights */
 } petra_replay_step;
 
 struct petra_probe_replay {

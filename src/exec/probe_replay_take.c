@@ -13,10 +13,11 @@ static petra_status refuse(const petra_parcel *parcel, const petra_replay_step *
 
 static petra_status take_weights(petra_probe_replay *replay, const petra_parcel *parcel, const void *data) {
   petra_probe_store *store = &replay->stores[parcel->stage - 1];
-  petra_probe_stored *stored = petra_probe_store_find(store, parcel->number);
+  const bool predicted = parcel->predicted != 0;
+  petra_probe_stored *stored = petra_probe_store_find(store, parcel->number, predicted);
   const int block = parcel->block - replay->options.partition->first[parcel->stage - 1];
   if (!stored)
-    PETRA_TRY(petra_probe_store_add(store, parcel->number, true, &stored));
+    PETRA_TRY(petra_probe_store_add(store, parcel->number, predicted, true, &stored));
   if (block != stored->blocks || block >= store->blocks)
     return petra_fail(PETRA_INTERNAL, "block %d of a probe's weights of stage %d in the place of another",
                       parcel->block, parcel->stage);
@@ -75,6 +76,7 @@ static petra_status take_forwarded(petra_probe_replay *replay, const petra_parce
     return petra_fail(PETRA_INTERNAL, "the probe has no input of stage %d", parcel->stage);
   replay->input_in = false;
   PETRA_TRY(replay->source.ops->weights(&replay->source, parcel->stage, parcel->version,
+                                        replay->source.ops->predicts(&replay->source, parcel->stage),
                                         replay->options.partition->first[j], &read));
   replay->forwards[j] = parcel->version;
   PETRA_TRY(told->ops->forwarded(told, parcel->stage, parcel->number));

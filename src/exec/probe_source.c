@@ -15,9 +15,13 @@ static int64_t version_forward(const petra_probe_source *source, int32_t stage) 
   return petra_stage_version_forward(stage_of(source, stage));
 }
 
-static petra_status weights(const petra_probe_source *source, int32_t stage, int64_t number, int block,
+static petra_status weights(const petra_probe_source *source, int32_t stage, int64_t number, bool predicted, int block,
                             const petra_tensor_set **out) {
-  return petra_stage_version_tensors(stage_of(source, stage), number, block, out);
+  return petra_stage_version_tensors(stage_of(source, stage), number, predicted, block, out);
+}
+
+static bool predicts(const petra_probe_source *source, int32_t stage) {
+  return petra_stage_predicts(stage_of(source, stage));
 }
 
 static const petra_tensor_set *gradients(const petra_probe_source *source, int32_t stage, int block) {
@@ -36,6 +40,7 @@ petra_probe_stages petra_probe_stages_of(const petra_stages *stages) {
   static const petra_probe_source_ops ops = {.version = version,
                                              .version_forward = version_forward,
                                              .weights = weights,
+                                             .predicts = predicts,
                                              .gradients = gradients,
                                              .reconstructs = reconstructs,
                                              .resumes = resumes};

@@ -15,15 +15,16 @@ void petra_probe_store_fini(petra_probe_store *store) {
   petra_free(store->stored);
 }
 
-petra_probe_stored *petra_probe_store_find(const petra_probe_store *store, int64_t version) {
+petra_probe_stored *petra_probe_store_find(const petra_probe_store *store, int64_t version, bool predicted) {
   for (int64_t i = 0; i < store->count; i++)
-    if (store->stored[i].version == version)
+    if (store->stored[i].version == version && store->stored[i].predicted == predicted)
       return &store->stored[i];
   return NULL;
 }
 
-petra_status petra_probe_store_add(petra_probe_store *store, int64_t version, bool sets, petra_probe_stored **out) {
-  petra_probe_stored stored = {.version = version};
+petra_status petra_probe_store_add(petra_probe_store *store, int64_t version, bool predicted, bool sets,
+                                   petra_probe_stored **out) {
+  petra_probe_stored stored = {.version = version, .predicted = predicted};
   PETRA_TRY(petra_array_reserve(&store->stored, &store->capacity, store->count + 1, sizeof stored));
   if (sets)
     PETRA_TRY(petra_allocate(&stored.sets, (size_t)store->blocks, sizeof *stored.sets));

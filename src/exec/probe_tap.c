@@ -39,16 +39,17 @@ static bool sends_weights(const petra_probe_tap *tap, int32_t stage) {
 }
 
 /* A version that the stage has, unless it was sent. */
-static petra_status send_weights(petra_probe_tap *tap, int32_t stage, int64_t version) {
+static petra_status send_weights(petra_probe_tap *tap, int32_t stage, int64_t version, bool predicted) {
   petra_probe_store *sent = &tap->sent[stage - 1];
   petra_probe_stored *stored;
-  if (petra_probe_store_find(sent, version))
+  if (petra_probe_store_find(sent, version, predicted))
     return PETRA_OK;
-  PETRA_TRY(petra_probe_store_add(sent, version, false, &stored));
+  PETRA_TRY(petra_probe_store_add(sent, version, predicted, false, &stored));
   for (int b = tap->options.partition->first[stage - 1]; b < tap->options.partition->first[stage]; b++) {
-    petra_parcel parcel = {.kind = PETRA_PARCEL_WEIGHTS, .stage = stage, .number = version, .block = b};
+    petra_parcel parcel = {
+        .kind = PETRA_PARCEL_WEIGHTS, .stage = stage, .number = version, .block = b, .predicted = predicted};
     const petra_tensor_set *set;
-    PETRA_TRY(petra_stage_version_tensors(petra_stages_get(&tap->options.stages, stage), version, b, &set));
+    PETRA_TRY(petra_stage_version_tensors(petra_stages_get(&tap->options.stages, stage), version, predicted, b, &set));
     PETRA_TRY(send(tap, &parcel, set->tensor, set->count, NULL));
   }
   return PETRA_OK;
@@ -58,8 +59,16 @@ static petra_status send_weights(petra_probe_tap *tap, int32_t stage, int64_t ve
 static petra_status send_wanted(petra_probe_tap *tap, int32_t stage) {
   const int64_t latest = tap->demand.versions[stage - 1];
   return sends_weights(tap, stage) && petra_probe_demand_wants(&tap->demand, stage, latest)
-             ? send_weights(tap, stage, latest)
+             ? send_weights(tap, stage, latest, false)
              : PETRA_OK;
+}
+
+/* Whatever has them. */
+static petra_status send_latest(petra_probe_tap *tap, int32_t stage) {
+  const int64_t latest = tap->demand.versions[stage - 1];
+  PETRA_TRY(send_weights(tap, stage, latest, false));
+  return petra_stage_predicts(petra_stages_get(&tap->options.stages, stage)) ? send_weights(tap, stage, latest, true)
+                                                                             : PETRA_OK;
 }
 
 /* --- of all stages --- */
@@ -75,7 +84,7 @@ static petra_status begins(petra_stage_observer *observer, int64_t virtual_ns, c
     PETRA_TRY(send_wanted(tap, j));
   for (int32_t j = 1; tap->passed && tap->demand.count > 0 && j <= tap->options.stages.count; j++)
     if (sends_weights(tap, j))
-      PETRA_TRY(send_weights(tap, j, tap->demand.versions[j - 1]));
+      PETRA_TRY(send_latest(tap, j));
   tap->passed = false;
   return PETRA_OK;
 }
@@ -134,7 +143,7 @@ static petra_status forwarded(petra_stage_observer *observer, int32_t stage, int
   const petra_stage *s = petra_stages_get(&tap->options.stages, stage);
   petra_parcel parcel = {
       .kind = PETRA_PARCEL_FORWARDED, .stage = stage, .number = microbatch, .version = petra_stage_version_forward(s)};
-  PETRA_TRY(send_weights(tap, stage, parcel.version));
+  PETRA_TRY(send_weights(tap, stage, parcel.version, petra_stage_predicts(s)));
   petra_probe_store_forwarded(&tap->sent[stage - 1], parcel.version, petra_stage_version(s));
   return send(tap, &parcel, NULL, 0, NULL);
 }

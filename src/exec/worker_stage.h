@@ -33,8 +33,10 @@ typedef struct petra_worker_stage_options {
 /* What a method has a stage do; `inverts`: it inverts and the network has blocks for that. */
 petra_stage_rule petra_method_stage_rule(const petra_method *method, bool inverts);
 
-/* What stage `stage` (from 1) of `stages` does against its delay; nothing where the method has no mitigation. */
-petra_stage_mitigation petra_method_stage_mitigation(const petra_method *method, int32_t stages, int32_t stage);
+/* What stage `stage` (from 1) does against its delay; nothing where the method has no mitigation. Of the options stages and
+ * warm-up are read. */
+petra_stage_mitigation petra_method_stage_mitigation(const petra_method *method, const petra_program_options *program,
+                                                     int32_t stage);
 
 /* Everything in `options` is borrowed and outlives the worker. */
 petra_status petra_worker_stage_create(const petra_worker_stage_options *options, petra_worker **out);

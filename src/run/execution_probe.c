@@ -177,6 +177,7 @@ petra_probe_replay_options petra_execution_probe_replay_of(const petra_plan *pla
                                       .model = &plan->model,
                                       .partition = &plan->partition,
                                       .rule = petra_method_stage_rule(&plan->method, plan->inverts),
+                                      .method = &plan->method,
                                       .program = plan->method.program,
                                       .program_options = &plan->program,
                                       .per_epoch = plan->config->probe.per_epoch,

@@ -51,7 +51,8 @@ petra_status petra_network_open(petra_network *network, const petra_plan *plan, 
                                        .backend = network->backend,
                                        .rule = petra_method_stage_rule(&plan->method, plan->inverts),
                                        .optim = petra_optim_from_config(plan->config),
-                                       .mitigation = petra_method_stage_mitigation(&plan->method, plan->stages, j + 1)};
+                                       .mitigation =
+                                           petra_method_stage_mitigation(&plan->method, &plan->program, j + 1)};
     PETRA_TRY(petra_stage_create(&stage, &network->stage[j]));
   }
   return PETRA_OK;

@@ -21,7 +21,8 @@ typedef struct pacing {
 static void put_column(pacing *p, petra_pace_column column, const petra_rank_times *times) {
   const int32_t devices = petra_program_devices(&p->plan->program);
   const double span_ns = (double)(times->last_ns - times->first_ns - times->paused_ns);
-  p->pace.microbatch_s[column] = petra_rank_times_microbatch_s(times, p->plan->method.program->time);
+  p->pace.microbatch_s[column] =
+      petra_rank_times_microbatch_s(times, petra_program_time_of(p->plan->method.program, &p->plan->program));
   for (int32_t r = 0; r < p->pace.ranks; r++) {
     double busy_ns = 0, at_once = 0; /* in a rehearsal all devices of a rank are busy at once */
     for (int32_t j = 0; j < p->plan->stages; j++)
@@ -79,7 +80,7 @@ static petra_status predict(pacing *p) {
   const int64_t k = plan.program.accumulate;
   int64_t enough = ENOUGH_A_STAGE * (int64_t)plan.stages;
   enough = enough > ENOUGH ? enough : ENOUGH;
-  enough = (enough + k - 1) / k * k;
+  enough = plan.program.warmup + (enough + k - 1) / k * k;
   if (plan.method.program->arrival || (!p->rehearsal && !plan.profile))
     return PETRA_OK;
   if (!plan.schedule && enough < plan.program.microbatches)

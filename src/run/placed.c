@@ -298,6 +298,7 @@ static petra_status place(petra_placed *p, const int32_t *rank_of, int32_t ranks
     p->device_of[j] = (p->rank_of[j] = rank_of[j]) + 1;
   p->program.next = next;
   p->program.locked = false;
+  p->options.warmup = 0; /* it is in the order */
   p->options.data = p;
   p->options.device_of = p->device_of;
   p->options.devices = ranks;

@@ -69,11 +69,6 @@ petra_status petra_plan_measure_order(petra_plan *plan) {
 
 petra_status petra_plan_check_training(petra_plan *plan, int64_t microbatches) {
   const petra_config *config = plan->config;
-  if (config->probe.per_epoch > 0 && config->method.mitigation.weight_prediction != PETRA_PREDICTION_NONE)
-    return petra_config_fail(
-        config, "probe.per_epoch",
-        "%lld with method.mitigation.weight_prediction, whose forward reads weights that no version is; expected 0",
-        (long long)config->probe.per_epoch);
   const petra_schedule *schedule = plan->schedule;
   if (!schedule)
     return PETRA_OK;

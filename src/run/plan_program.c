@@ -57,6 +57,7 @@ petra_status petra_plan_program(petra_plan *plan, int64_t microbatches, int64_t 
                                           .eval_every = config->run.eval_every,
                                           .split_head = method->split_head,
                                           .credit = config->method.credit,
+                                          .warmup = config->method.mitigation.sync_warmup_epochs * batches,
                                           .extra_delay = method->extra_delay.values,
                                           .extra_delays = (int32_t)method->extra_delay.count,
                                           .data = schedule};
@@ -103,14 +104,16 @@ static int64_t nominal_microbatches(const petra_plan *plan) {
 petra_status petra_plan_simulated(petra_plan *plan, const petra_config *config, int fillings) {
   PETRA_TRY(config->cluster.stages == 0 ? petra_plan_init(plan, config) : init_stages(plan, config));
   PETRA_TRY(petra_plan_read_order(plan));
+  const int64_t batches = nominal_batches(config);
   int64_t microbatches = config->run.max_microbatches;
   if (microbatches == 0)
-    microbatches = fillings > 0 && !plan->schedule ? steady_microbatches(plan, fillings) : nominal_microbatches(plan);
+    microbatches = config->method.mitigation.sync_warmup_epochs * batches +
+                   (fillings > 0 && !plan->schedule ? steady_microbatches(plan, fillings) : nominal_microbatches(plan));
   if (microbatches > many_actions / (2 * plan->stages))
     return petra_config_fail(config, "run.max_microbatches",
                              "%lld microbatches on %d stages are more than %lld actions; expected fewer microbatches",
                              (long long)microbatches, plan->stages, (long long)many_actions);
-  PETRA_TRY(petra_plan_program(plan, microbatches, nominal_batches(config)));
+  PETRA_TRY(petra_plan_program(plan, microbatches, batches));
   if (config->cluster.stages > 0)
     plan->program.eval_every = 0; /* no model, nothing to evaluate */
   return PETRA_OK;

@@ -7,13 +7,12 @@
 #include <string.h>
 
 petra_status petra_rank_times_init(petra_rank_times *times, const petra_plan *plan) {
-  const int64_t microbatches = plan->program.microbatches;
   const size_t stages = (size_t)plan->stages;
   int64_t *values;
   PETRA_TRY(petra_allocate(&values, 2 * stages, sizeof *values));
   *times = (petra_rank_times){.stages = plan->stages,
-                              .quarter = microbatches / 4,
-                              .half = microbatches / 2,
+                              .quarter = petra_program_part(&plan->program, 4),
+                              .half = petra_program_part(&plan->program, 2),
                               .quarter_ns = -1,
                               .half_ns = -1,
                               .first_ns = INT64_MAX,

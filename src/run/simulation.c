@@ -93,9 +93,11 @@ static petra_status clock_ended(petra_observer *base, const petra_trace_row *row
 
 static petra_status watch_clock(petra_simulation *s) {
   static const petra_observer_ops ops = {.ended = clock_ended};
-  const int64_t microbatches = s->plan.program.microbatches;
-  s->clock = (clock_observer){
-      .base.ops = &ops, .quarter = microbatches / 4, .half = microbatches / 2, .quarter_ns = -1, .half_ns = -1};
+  s->clock = (clock_observer){.base.ops = &ops,
+                              .quarter = petra_program_part(&s->plan.program, 4),
+                              .half = petra_program_part(&s->plan.program, 2),
+                              .quarter_ns = -1,
+                              .half_ns = -1};
   PETRA_OBSERVERS_ADD(petra_observer, &s->observers, &s->clock.base);
   return petra_allocate(&s->clock.busy_ns, (size_t)s->plan.stages, sizeof *s->clock.busy_ns);
 }
@@ -217,7 +219,8 @@ static double time_per_microbatch_s(const petra_simulation *s) {
   const petra_program_ops *program = s->plan.method.program;
   const petra_stage_counts *counts = petra_worker_cost_counts(s->worker); /* of stage 1 */
   int64_t makespan_ns = s->executor->ops->now_ns(s->executor);
-  if (program->time == PETRA_TIME_WHOLE && counts->backwards == s->plan.program.microbatches) /* all came back */
+  if (petra_program_time_of(program, &s->plan.program) == PETRA_TIME_WHOLE &&
+      counts->backwards == s->plan.program.microbatches) /* all came back */
     return 1e-9 * (double)makespan_ns / (double)s->plan.program.microbatches;
   if (s->clock.quarter_ns < 0 || s->clock.half_ns < 0 || s->clock.half == s->clock.quarter)
     return NAN;
@@ -285,7 +288,7 @@ static petra_status quartile_s(petra_simulation *s, petra_profile_statistic stat
     return PETRA_OK;
   PETRA_TRY(petra_rank_times_init(&times, &s->plan));
   petra_status status = petra_placed_run(s->placed, statistic, &times);
-  *out = petra_rank_times_microbatch_s(&times, s->plan.method.program->time);
+  *out = petra_rank_times_microbatch_s(&times, petra_program_time_of(s->plan.method.program, &s->plan.program));
   petra_rank_times_fini(&times);
   return status;
 }

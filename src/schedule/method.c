@@ -203,14 +203,18 @@ bool petra_method_stashes(const petra_method *method) {
   return method->backward_weights == PETRA_WEIGHTS_STASHED || method->invert_weights == PETRA_WEIGHTS_STASHED;
 }
 
+petra_program_options petra_method_options(const petra_method *method, int32_t stages) {
+  return (petra_program_options){.stages = stages,
+                                 .chunks = method->chunks,
+                                 .accumulate = method->accumulate,
+                                 .split_head = method->split_head,
+                                 .extra_delay = method->extra_delay.values,
+                                 .extra_delays = (int32_t)method->extra_delay.count};
+}
+
 int64_t petra_method_distance(const petra_method *method, int32_t stages, int32_t stage) {
   assert(stage >= 1 && stage <= stages);
-  const petra_program_options options = {.stages = stages,
-                                         .chunks = method->chunks,
-                                         .accumulate = method->accumulate,
-                                         .split_head = method->split_head,
-                                         .extra_delay = method->extra_delay.values,
-                                         .extra_delays = (int32_t)method->extra_delay.count};
+  const petra_program_options options = petra_method_options(method, stages);
   return petra_program_delay(method->program, &options, stage);
 }
 

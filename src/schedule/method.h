@@ -51,6 +51,9 @@ const char *petra_keep_name(petra_keep keep);
 /* Whether a microbatch's own weights have to be there at its B. */
 bool petra_method_stashes(const petra_method *method);
 
+/* What the method says of its program's options, with `stages` stages; not the length of a run. */
+petra_program_options petra_method_options(const petra_method *method, int32_t stages);
+
 /* petra_program_delay of the method's program with the method's head and extra delay: microbatches that stage `stage` of `stages`
  * forwards between the F of one and its B. */
 int64_t petra_method_distance(const petra_method *method, int32_t stages, int32_t stage);
@@ -77,5 +80,8 @@ petra_status petra_mitigation_check(const petra_config *config, const petra_meth
  * once the pipeline is full, or 1 where weights are double-buffered. With k microbatches an update it may be a fraction:
  * petra_method_distance / k. Not for a method by arrival or with a sync period. */
 double petra_method_delay(const petra_method *method, int32_t stages, int32_t stage);
+
+/* petra_program_descent in updates: divided by k. */
+double petra_method_descent(const petra_method *method, int32_t stages, int32_t stage);
 
 #endif

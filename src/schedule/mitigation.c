@@ -13,6 +13,7 @@ const char *petra_mitigation_key(const petra_mitigation *m) {
          : m->weight_prediction != PETRA_PREDICTION_NONE ? KEY("weight_prediction")
          : m->gradient_shrinking < 1                     ? KEY("gradient_shrinking")
          : m->stage_momentum > 0                         ? KEY("stage_momentum")
+         : m->sync_warmup_epochs > 0                     ? KEY("sync_warmup_epochs")
                                                          : NULL;
 }
 
@@ -65,8 +66,8 @@ static petra_status check_optimiser(const petra_config *config, const petra_miti
     bool set, others; /* whether adamw and nadamw have it */
   } all[] = {
       {KEY("spike_compensation"), "is defined by the velocity of SGD", m->spike_compensation, false},
-      {KEY("weight_prediction"), "velocity: is that of SGD; the difference serves every optimiser",
-       m->weight_prediction == PETRA_PREDICTION_VELOCITY, false},
+      {KEY("weight_prediction"), "velocity and spectrain go by that of SGD; the difference serves every optimiser",
+       m->weight_prediction == PETRA_PREDICTION_VELOCITY || m->weight_prediction == PETRA_PREDICTION_SPECTRAIN, false},
       {KEY("gradient_shrinking"), "is for a step that grows with its gradient", m->gradient_shrinking < 1, false},
       {KEY("stage_momentum"), "is defined for sgd, adamw and nadamw", m->stage_momentum > 0, true},
   };
@@ -76,6 +77,25 @@ static petra_status check_optimiser(const petra_config *config, const petra_miti
       return petra_config_fail(config, all[i].key, "%s; with optim.name: %s expected its default", all[i].reason,
                                config->optim.name);
   return PETRA_OK;
+}
+
+static petra_status check_prediction(const petra_config *config, const petra_method *method,
+                                     const petra_mitigation *m) {
+  if (m->weight_prediction != PETRA_PREDICTION_SPECTRAIN || method->backward_weights == PETRA_WEIGHTS_LATEST)
+    return PETRA_OK;
+  return petra_config_fail(config, KEY("weight_prediction"),
+                           "spectrain, which predicts the weights of backward anew, but backward reads those of its "
+                           "forward (%s); expected method.backward_weights: latest, or weight_prediction: velocity",
+                           petra_weights_name(method->backward_weights));
+}
+
+static petra_status check_warmup(const petra_config *config, const petra_method *method, const petra_mitigation *m) {
+  if (m->sync_warmup_epochs == 0 || method->forward_weights != PETRA_WEIGHTS_DOUBLE_BUFFER)
+    return PETRA_OK;
+  return petra_config_fail(config, KEY("sync_warmup_epochs"),
+                           "%lld with method %s, whose double buffer has forward read older weights in any order; "
+                           "expected 0, or weights that are not double-buffered",
+                           (long long)m->sync_warmup_epochs, method->name);
 }
 
 static petra_status check_momentum(const petra_config *config, const petra_mitigation *m) {
@@ -111,6 +131,8 @@ petra_status petra_mitigation_check(const petra_config *config, const petra_meth
   PETRA_TRY(check_delay(config, method, key));
   PETRA_TRY(check_optimiser(config, m));
   PETRA_TRY(check_correction(config, method, m));
+  PETRA_TRY(check_prediction(config, method, m));
+  PETRA_TRY(check_warmup(config, method, m));
   return check_momentum(config, m);
 }
 
@@ -118,4 +140,9 @@ double petra_method_delay(const petra_method *method, int32_t stages, int32_t st
   if (method->forward_weights == PETRA_WEIGHTS_DOUBLE_BUFFER)
     return 1;
   return (double)petra_method_distance(method, stages, stage) / (double)method->accumulate;
+}
+
+double petra_method_descent(const petra_method *method, int32_t stages, int32_t stage) {
+  const petra_program_options options = petra_method_options(method, stages);
+  return (double)petra_program_descent(method->program, &options, stage) / (double)method->accumulate;
 }

@@ -53,33 +53,64 @@ petra_status petra_program_check(const petra_program_ops *program, const petra_p
     return petra_fail(PETRA_SCHEDULE, "program %s: %lld microbatches per epoch; expected at least 1", program->name,
                       (long long)options->batches);
   PETRA_TRY(check_chunks(program, options));
+  if (options->warmup > 0)
+    PETRA_TRY(petra_program_1f1b.check(program, options));
   return program->check ? program->check(program, options) : PETRA_OK;
+}
+
+bool petra_program_next(const petra_program_ops *program, const petra_program_options *options, int32_t device,
+                        petra_cursor *cursor, petra_action *out, int64_t *round) {
+  if (options->warmup == 0)
+    return program->next(options, device, cursor, out, round);
+  if (!cursor->warm) {
+    petra_program_options first = *options;
+    first.warmup = 0;
+    first.microbatches = options->warmup < options->microbatches ? options->warmup : options->microbatches;
+    if (petra_program_1f1b.next(&first, device, cursor, out, round))
+      return true;
+    *cursor = (petra_cursor){.warm = true};
+  }
+  const bool more = options->microbatches > options->warmup && program->next(options, device, cursor, out, round);
+  cursor->warm = true; /* a program that goes on to its next round sets the cursor anew */
+  if (more)
+    ++*round;
+  return more;
 }
 
 int64_t petra_program_delay(const petra_program_ops *program, const petra_program_options *options, int32_t stage) {
   return program->delay ? program->delay(options, stage) : 0;
 }
 
+int64_t petra_program_descent(const petra_program_ops *program, const petra_program_options *options, int32_t stage) {
+  if (!program->descent)
+    return 0;
+  return program->descent(options, stage) + petra_program_extra(options, 1) - petra_program_extra(options, stage);
+}
+
 int64_t petra_program_rate_index(const petra_program_ops *program, const petra_program_options *options, int32_t stage,
                                  int64_t microbatch) {
+  if (microbatch < options->warmup)
+    return microbatch;
   return program->rate_index ? program->rate_index(options, stage, microbatch) : microbatch;
 }
 
 int64_t petra_program_loss_epoch(const petra_program_ops *program, const petra_program_options *options,
                                  int64_t microbatch) {
-  return program->loss_epoch ? program->loss_epoch(options, microbatch) : microbatch / options->batches;
+  return program->loss_epoch && microbatch >= options->warmup ? program->loss_epoch(options, microbatch)
+                                                              : microbatch / options->batches;
 }
 
 int64_t petra_program_losses(const petra_program_ops *program, const petra_program_options *options) {
-  return program->losses ? program->losses(options) : options->microbatches;
+  return program->losses && options->microbatches > options->warmup ? program->losses(options) : options->microbatches;
 }
 
 int64_t petra_program_reference(const petra_program_ops *program, const petra_program_options *options,
                                 int64_t microbatch, int32_t stage, int32_t of) {
   int64_t done = microbatch; /* backwards of stage `of` */
-  if (program->moment == PETRA_MOMENT_ROUND)
+  const int64_t warmup = options->warmup;
+  if (program->moment == PETRA_MOMENT_ROUND && microbatch >= warmup)
     done += of - stage + petra_program_extra(options, stage) - petra_program_extra(options, of);
-  if (done < 0)
-    return 0;
+  if (microbatch >= warmup && done < warmup)
+    done = warmup;
   return (done < options->microbatches ? done : options->microbatches) / options->accumulate;
 }

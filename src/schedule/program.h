@@ -23,6 +23,9 @@ typedef struct petra_program_options {
   int64_t eval_every;   /* epochs between evaluations; 0: none */
   bool split_head;      /* the last stage's F and B are two actions; else one, named B */
   int64_t credit;       /* arrival: most microbatches in flight; 0: no limit */
+  /* W, whole epochs: microbatches below it come first, in the order of 1f1b, synchronously; with W the program's own order begins,
+   * with nothing in flight. Of programs with a delay; 0 in others. */
+  int64_t warmup;
   /* Ticks (slots, rounds) more between F and B, of programs with a delay: none, one for all stages, or one a stage,
    * none above the one before it. In lockstep a split head's own tick counts as one of them. With any at the last
    * stage its head is split. Borrowed. */
@@ -37,8 +40,9 @@ typedef struct petra_program_options {
 
 /* A place in a stage's order. Start with zeros. */
 typedef struct petra_cursor {
-  int64_t round; /* a tick, or a microbatch */
+  int64_t round; /* a tick, or a microbatch; from 0 where the program's own order begins */
   int step;      /* within the round */
+  bool warm;     /* the warm-up is over */
 } petra_cursor;
 
 /* What the time per microbatch is taken over. */
@@ -76,13 +80,14 @@ typedef struct petra_program_ops {
   bool early_recompute; /* a stage has all F of a flush behind it before its first B, so that recomputation can begin
                            before the gradient has come */
   /* The action of a device (from 1; without chunks the stage) at the cursor, which moves on, and the round (tick)
-   * that it belongs to; false at the end of the device's order. */
+   * that it belongs to; false at the end of the device's order. Without the warm-up: petra_program_next. */
   bool (*next)(const petra_program_options *options, int32_t device, petra_cursor *cursor, petra_action *out,
                int64_t *round);
   /* May be NULL; asked through the functions of the same names below. */
   int64_t (*rate_index)(const petra_program_options *options, int32_t stage, int64_t microbatch);
   int64_t (*loss_epoch)(const petra_program_options *options, int64_t microbatch);
   int64_t (*delay)(const petra_program_options *options, int32_t stage);
+  int64_t (*descent)(const petra_program_options *options, int32_t stage);
   int64_t (*losses)(const petra_program_options *options);
   /* May be NULL: what petra_program_check asks of this program besides. */
   petra_status (*check)(const struct petra_program_ops *program, const petra_program_options *options);
@@ -111,6 +116,22 @@ const petra_program_ops *petra_program_get(int index);
 
 /* PETRA_SCHEDULE, logged, for options with which the program cannot run. `next` may rely on them. */
 petra_status petra_program_check(const petra_program_ops *program, const petra_program_options *options);
+
+/* `next` with the warm-up before it, which is a round of its own. */
+bool petra_program_next(const petra_program_ops *program, const petra_program_options *options, int32_t device,
+                        petra_cursor *cursor, petra_action *out, int64_t *round);
+
+/* What the time per microbatch is taken over, and the microbatches between whose B at stage 1 the steady state is measured: after the warm-up
+ * a quarter and a half of the run. A run that is all warm-up has none. */
+static inline petra_program_time petra_program_time_of(const petra_program_ops *program,
+                                                       const petra_program_options *options) {
+  return options->microbatches <= options->warmup ? PETRA_TIME_WHOLE : program->time;
+}
+
+static inline int64_t petra_program_part(const petra_program_options *options, int divisor) {
+  const int64_t own = options->microbatches - options->warmup;
+  return own > 0 ? options->warmup + own / divisor : options->microbatches / divisor;
+}
 
 /* Whether `microbatch` is the last of an epoch that is evaluated. */
 static inline bool petra_program_evaluates(const petra_program_options *options, int64_t microbatch) {
@@ -150,12 +171,19 @@ static inline int64_t petra_program_extra(const petra_program_options *options, 
  * between; -1 where no order fixes it (arrival). Options: stages, split_head and extra_delay are read. */
 int64_t petra_program_delay(const petra_program_ops *program, const petra_program_options *options, int32_t stage);
 
+/* Microbatches, beside m itself, whose B the stage ends from the end of its B of m to that of stage 1, once the pipeline is full: how
+ * much older m is when stage 1 is through with it. By ticks in lockstep and by rounds in forward-locked j - 1, in 1f1b-async with F and
+ * B of one duration everywhere floor((j - 1) / 2); and by how much the extra delay of stage 1 is above its own. 0 in
+ * programs without a delay. */
+int64_t petra_program_descent(const petra_program_ops *program, const petra_program_options *options, int32_t stage);
+
 /* The index of the learning rate (nn/optim.h) for an update of `stage` whose last microbatch is `microbatch`: that
- * microbatch, but in lockstep the update's tick. */
+ * microbatch, but in lockstep (after a warm-up) the update's tick. */
 int64_t petra_program_rate_index(const petra_program_ops *program, const petra_program_options *options, int32_t stage,
                                  int64_t microbatch);
 
-/* The epoch whose training mean the loss of `microbatch` counts in: its own, but in lockstep that of the loss's tick. */
+/* The epoch whose training mean the loss of `microbatch` counts in: its own, but in lockstep (after a warm-up) that of the loss's
+ * tick. */
 int64_t petra_program_loss_epoch(const petra_program_ops *program, const petra_program_options *options,
                                  int64_t microbatch);
 

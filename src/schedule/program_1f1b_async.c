@@ -7,18 +7,24 @@ static int64_t delay(const petra_program_options *options, int32_t stage) {
   return options->stages - stage + petra_program_extra(options, stage);
 }
 
-/* The cursor's round is the slot. */
+/* The cursor's round is the slot (less the warm-up). */
 static bool next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
                  int64_t *round) {
-  const int64_t total = options->microbatches, distance = delay(options, stage);
+  const int64_t total = options->microbatches - options->warmup, distance = delay(options, stage);
   const int64_t ahead = distance < total ? distance : total;
   *round = 0;
   while (cursor->round < total + ahead) {
-    const int64_t slot = cursor->round, back = slot - ahead;
+    const int64_t slot = options->warmup + cursor->round, back = slot - ahead;
     if (petra_slot_next(options, stage, (petra_slot){slot, back, back}, cursor, out))
       return true;
   }
   return false;
+}
+
+/* After the B above, while every stage does F and B in turns: half of the time there is another B. */
+static int64_t descent(const petra_program_options *options, int32_t stage) {
+  (void)options;
+  return (stage - 1) / 2;
 }
 
 const petra_program_ops petra_program_1f1b_async = {.name = "1f1b-async",
@@ -26,4 +32,5 @@ const petra_program_ops petra_program_1f1b_async = {.name = "1f1b-async",
                                                     .time = PETRA_TIME_STEADY,
                                                     .split_head = true,
                                                     .next = next,
-                                                    .delay = delay};
+                                                    .delay = delay,
+                                                    .descent = descent};

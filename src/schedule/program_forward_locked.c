@@ -10,19 +10,25 @@ static int64_t delay(const petra_program_options *options, int32_t stage) {
   return options->stages - stage + petra_program_extra(options, stage);
 }
 
-/* The cursor's round is m. Its F are round 2m of the network, the rest is round 2m + 1. */
+/* The cursor's round is m (less the warm-up). Its F are round 2m of the network, the rest is round 2m + 1. */
 static bool next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
                  int64_t *round) {
   const int64_t late = delay(options, stage);
   const petra_action_kind first = petra_program_fused(options, stage) ? PETRA_ACTION_BACKWARD : PETRA_ACTION_FORWARD;
-  while (cursor->round < options->microbatches + (options->drain ? late : 0)) {
-    const int64_t m = cursor->round;
+  while (cursor->round < options->microbatches - options->warmup + (options->drain ? late : 0)) {
+    const int64_t place = cursor->round, m = options->warmup + place;
     if (petra_slot_next(options, stage, (petra_slot){m, m - late, m}, cursor, out)) {
-      *round = 2 * m + (out->kind != first);
+      *round = 2 * place + (out->kind != first);
       return true;
     }
   }
   return false;
+}
+
+/* In the next round. */
+static int64_t descent(const petra_program_options *options, int32_t stage) {
+  (void)options;
+  return stage - 1;
 }
 
 const petra_program_ops petra_program_forward_locked = {.name = "forward-locked",
@@ -32,4 +38,5 @@ const petra_program_ops petra_program_forward_locked = {.name = "forward-locked"
                                                         .locked = true,
                                                         .undrained = true,
                                                         .next = next,
-                                                        .delay = delay};
+                                                        .delay = delay,
+                                                        .descent = descent};

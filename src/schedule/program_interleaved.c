@@ -71,7 +71,7 @@ static bool next(const petra_program_options *options, int32_t device, petra_cur
     const int64_t slot = cursor->step / ITEMS, slots = p.total + p.ahead;
     const int item = cursor->step % ITEMS;
     if (slot == slots + p.chunks) {
-      *cursor = (petra_cursor){cursor->round + 1, 0};
+      *cursor = (petra_cursor){.round = cursor->round + 1};
       continue;
     }
     cursor->step++;

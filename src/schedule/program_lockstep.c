@@ -12,11 +12,16 @@ static int64_t delay(const petra_program_options *options, int32_t stage) {
   return 2 * ((int64_t)options->stages - stage) + extra;
 }
 
+/* Microbatches of these ticks. */
+static int64_t own(const petra_program_options *options) {
+  return options->microbatches - options->warmup;
+}
+
 /* Local ticks that the stage makes. */
 static int64_t ticks(const petra_program_options *options, int32_t stage) {
   if (options->drain)
-    return options->microbatches + delay(options, stage);
-  int64_t count = options->microbatches - (stage - 1);
+    return own(options) + delay(options, stage);
+  int64_t count = own(options) - (stage - 1);
   return count > 0 ? count : 0;
 }
 
@@ -30,14 +35,15 @@ static int64_t skip_idle(const petra_program_options *options, int32_t stage, in
     int64_t evaluation = (round / options->batches + 1) * options->batches - 1;
     return evaluation < first ? evaluation : first;
   }
-  /* Evaluations come with the ticks of the first stage's F: at global ticks below `microbatches`. */
-  if (round - first >= options->microbatches && round - first < late && round >= options->microbatches)
+  /* Evaluations come with the ticks of the first stage's F: at global ticks below own(). */
+  if (round - first >= own(options) && round - first < late && round >= own(options))
     return first + late;
   return round;
 }
 
 /* Stages whose first tick comes after the end of an epoch (N < j) evaluate with their first weights: the cursor's round
- * is the global tick, from 0, and their local ticks s are negative. */
+ * is the global tick, from 0, and their local ticks s are negative. After a warm-up of W microbatches ticks are counted on from W, the
+ * cursor's round from 0. */
 static bool next(const petra_program_options *options, int32_t stage, petra_cursor *cursor, petra_action *out,
                  int64_t *round) {
   const int64_t end = ticks(options, stage) + stage - 1;
@@ -46,7 +52,7 @@ static bool next(const petra_program_options *options, int32_t stage, petra_curs
       cursor->round = skip_idle(options, stage, cursor->round);
     if (cursor->round >= end)
       return false;
-    const int64_t global = *round = cursor->round, s = global + 1 - stage;
+    const int64_t tick = *round = cursor->round, global = options->warmup + tick, s = global + 1 - stage;
     if (petra_slot_next(options, stage, (petra_slot){s, s - delay(options, stage), global}, cursor, out))
       return true;
   }
@@ -64,7 +70,13 @@ static int64_t loss_epoch(const petra_program_options *options, int64_t microbat
 
 static int64_t losses(const petra_program_options *options) {
   const int64_t lost = options->drain ? 0 : options->stages - 1;
-  return options->microbatches > lost ? options->microbatches - lost : 0;
+  return own(options) > lost ? options->microbatches - lost : options->warmup;
+}
+
+/* B of a microbatch comes to the next stage below in the next tick. */
+static int64_t descent(const petra_program_options *options, int32_t stage) {
+  (void)options;
+  return stage - 1;
 }
 
 const petra_program_ops petra_program_lockstep = {.name = "lockstep",
@@ -75,4 +87,5 @@ const petra_program_ops petra_program_lockstep = {.name = "lockstep",
                                                   .rate_index = rate_index,
                                                   .loss_epoch = loss_epoch,
                                                   .delay = delay,
+                                                  .descent = descent,
                                                   .losses = losses};

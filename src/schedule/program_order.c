@@ -32,7 +32,7 @@ bool petra_flush_next(const petra_program_options *options, int32_t stage, int64
         continue;
       return true;
     }
-    *cursor = (petra_cursor){cursor->round + 1, 0};
+    *cursor = (petra_cursor){.round = cursor->round + 1};
   }
   return false;
 }

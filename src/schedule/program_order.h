@@ -6,7 +6,7 @@
 #include "schedule/program.h"
 
 /* What a stage does in a slot (a tick, a round): F(forward) unless it is fused, B(backward), U after every k of them, and
- * E(evaluated) where it ends an epoch to be evaluated; microbatches below 0 or from M on are none. */
+ * E(evaluated) where it ends an epoch to be evaluated; microbatches below the end of the warm-up (else 0) or from M on are none. */
 typedef struct petra_slot {
   int64_t forward, backward, evaluated;
 } petra_slot;
@@ -15,26 +15,26 @@ typedef struct petra_slot {
  * round. Inline: an executor asks for every action. */
 static inline bool petra_slot_next(const petra_program_options *options, int32_t stage, petra_slot slot,
                                    petra_cursor *cursor, petra_action *out) {
-  const int64_t end = options->microbatches, back = slot.backward;
+  const int64_t first = options->warmup, end = options->microbatches, back = slot.backward;
   switch (cursor->step++) {
   case 0:
     *out = (petra_action){stage, PETRA_ACTION_FORWARD, slot.forward};
-    if (slot.forward >= 0 && slot.forward < end && !petra_program_fused(options, stage))
+    if (slot.forward >= first && slot.forward < end && !petra_program_fused(options, stage))
       return true;
     cursor->step++; /* fall through */
   case 1:
     *out = (petra_action){stage, PETRA_ACTION_BACKWARD, back};
-    if (back >= 0 && back < end)
+    if (back >= first && back < end)
       return true;
     cursor->step++; /* fall through */
   case 2:
     *out = (petra_action){stage, PETRA_ACTION_UPDATE, back};
-    if (back >= 0 && back < end && (back + 1) % options->accumulate == 0)
+    if (back >= first && back < end && (back + 1) % options->accumulate == 0)
       return true; /* fall through */
   default:
-    *cursor = (petra_cursor){cursor->round + 1, 0};
+    *cursor = (petra_cursor){.round = cursor->round + 1};
     *out = (petra_action){stage, PETRA_ACTION_EVALUATE, slot.evaluated};
-    return slot.evaluated >= 0 && slot.evaluated < end && petra_program_evaluates(options, slot.evaluated);
+    return slot.evaluated >= first && slot.evaluated < end && petra_program_evaluates(options, slot.evaluated);
   }
 }
 

@@ -204,7 +204,7 @@ static petra_status record_device(builder *b, const petra_program_ops *program, 
   int64_t round, last = 0, rounds = 0;
   bool begun = false;
   PETRA_TRY(add_device(b));
-  while (program->next(options, device, &cursor, &action, &round)) {
+  while (petra_program_next(program, options, device, &cursor, &action, &round)) {
     rounds += begun && round != last;
     begun = true;
     last = round;

@@ -7,12 +7,31 @@ static bool is_on(const petra_stage_mitigation *mitigation) {
   return mitigation->delay > 0;
 }
 
+petra_stage_mitigation petra_mitigation_at(const petra_stage_mitigation *mitigation, int64_t update) {
+  petra_stage_mitigation found = *mitigation;
+  if (update < mitigation->start)
+    found.delay = found.descent = 0;
+  return found;
+}
+
 bool petra_mitigation_predicts(const petra_stage_mitigation *mitigation) {
-  return is_on(mitigation) && mitigation->choice.weight_prediction != PETRA_PREDICTION_NONE;
+  return mitigation->choice.weight_prediction != PETRA_PREDICTION_NONE && mitigation->delay + mitigation->descent > 0;
+}
+
+bool petra_mitigation_averages(const petra_stage_mitigation *mitigation) {
+  return is_on(mitigation) && mitigation->choice.discrepancy_correction > 0;
 }
 
 bool petra_mitigation_corrects(const petra_stage_mitigation *mitigation) {
-  return is_on(mitigation) && mitigation->choice.discrepancy_correction > 0;
+  return petra_mitigation_averages(mitigation) || mitigation->descent > 0;
+}
+
+double petra_mitigation_ahead_forward(const petra_stage_mitigation *mitigation) {
+  return mitigation->choice.prediction_horizon * (mitigation->delay + mitigation->descent);
+}
+
+double petra_mitigation_ahead_backward(const petra_stage_mitigation *mitigation) {
+  return mitigation->choice.prediction_horizon * mitigation->descent;
 }
 
 double petra_mitigation_momentum(const petra_stage_mitigation *mitigation, double momentum) {

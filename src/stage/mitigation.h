@@ -3,7 +3,7 @@
  * those that B reads (`corrected`). With D the delay in updates (schedule/method.h), J - j the stages above, w the
  * weights, v the velocity, m the momentum, g the gradient with weight decay, eta the rate:
  *
- *  lr_rescheduling         eta_k = eta / max(D, 1)^p, p = 1 - min(k / K, 1), at the stage's k-th update (from 0).
+ *  lr_rescheduling         eta_k = eta / max(D, 1)^p, p = 1 - min(k / K, 1), at the stage's k-th update (from 0) after a synchronous warm-up.
  *                          Yang et al., PipeMare (arXiv 1910.05124), T1.
  *  discrepancy_correction  B reads w - D delta; delta <- gamma delta + (1 - gamma) (w_new - w_old), gamma = decay^(1/D).
  *                          PipeMare, T2.
@@ -12,6 +12,10 @@
  *                          over i = 0 .. D. Kosson et al., Pipelined Backpropagation at Scale (arXiv 2003.11666), SC_D.
  *  weight_prediction       F reads w - eta T v (velocity: LWPv) or w + T (w_new - w_old) (difference: LWPw), T = horizon D;
  *                          eta, v and the difference are those of the last update. Ibid., LWP.
+ *                          spectrain: F reads w - eta (D + E) v and B w - eta E v (both times horizon), E the updates of the stage from
+ *                          its B of a microbatch to that of stage 1 (schedule/program.h, descent): both predict the weights of
+ *                          the moment when the microbatch is through. Chen, Yang, Cheng, Efficient and Robust Parallel
+ *                          DNN Training through Model Parallelism on Multi-GPU Platform (arXiv 1809.02839).
  *  gradient_shrinking      g is multiplied by beta^(J - j), weight decay excepted. Zhuang et al., Fully Decoupled Neural
  *                          Network Learning Using Delayed Gradients (arXiv 1906.09108), who scale what comes from above.
  *  stage_momentum          momentum m_j = m + (m_max - m) (J - j) / J and g multiplied by (1 - m_j) / (1 - m), weight decay
@@ -20,7 +24,7 @@
  *                          beta1 takes the place of m and nothing else changes: both average gradients with weight 1 - beta1.
  *                          So the authors' program (AsyncPP, --adaptive_momentum), with nadamw for their method.
  *
- * At D = 0 nothing of this is computed: the step is that of nn/optim.h, bit for bit. docs/semantics.md says what of these was
+ * At D = 0 (spectrain: D + E = 0) nothing of this is computed: the step is that of nn/optim.h, bit for bit. docs/semantics.md says what of these was
  * checked against which source. */
 #ifndef PETRA_STAGE_MITIGATION_H
 #define PETRA_STAGE_MITIGATION_H
@@ -30,16 +34,26 @@
 
 typedef struct petra_stage_mitigation {
   petra_mitigation choice;
-  double delay; /* D; 0: whatever the choice, no mitigation */
-  int distance; /* J - j */
-  int stages;   /* J */
+  double delay;   /* D; 0: whatever the choice, no mitigation but SpecTrain */
+  double descent; /* E, with SpecTrain; else 0 */
+  int distance;   /* J - j */
+  int stages;     /* J */
+  int64_t start;  /* updates of a synchronous warm-up, in which there is no mitigation */
 } petra_stage_mitigation;
 
-/* Whether F, or B, reads weights of its own. */
+/* The mitigation at an update (from 0): none in the warm-up. */
+petra_stage_mitigation petra_mitigation_at(const petra_stage_mitigation *mitigation, int64_t update);
+
+/* Whether F, or B, reads weights of its own; and whether those of B follow from the average of updates. */
 bool petra_mitigation_predicts(const petra_stage_mitigation *mitigation);
 bool petra_mitigation_corrects(const petra_stage_mitigation *mitigation);
+bool petra_mitigation_averages(const petra_stage_mitigation *mitigation);
 
-/* The optimiser's momentum (beta1) and the rate of update `update` (from 0) with what the mitigation makes of them. */
+/* T of what F reads, and of what B reads with SpecTrain: the last step is extrapolated by so many updates. */
+double petra_mitigation_ahead_forward(const petra_stage_mitigation *mitigation);
+double petra_mitigation_ahead_backward(const petra_stage_mitigation *mitigation);
+
+/* The optimiser's momentum (beta1) and the rate of update `update` (from 0, counted from `start` on) with what the mitigation makes of them. */
 double petra_mitigation_momentum(const petra_stage_mitigation *mitigation, double momentum);
 double petra_mitigation_rate(const petra_stage_mitigation *mitigation, double lr, int64_t update);
 

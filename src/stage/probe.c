@@ -2,6 +2,7 @@
 #include "stage/probe.h"
 
 #include "backend/ops.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "stage/stage_private.h"
 
@@ -15,8 +16,19 @@ int64_t petra_stage_version_forward(const petra_stage *stage) {
   return stage->version_forward;
 }
 
-petra_status petra_stage_version_tensors(const petra_stage *stage, int64_t version, int block,
+bool petra_stage_predicts(const petra_stage *stage) {
+  return petra_mitigation_predicts(&stage->options.mitigation);
+}
+
+petra_status petra_stage_version_tensors(const petra_stage *stage, int64_t version, bool predicted, int block,
                                          const petra_tensor_set **out) {
+  if (petra_stage_predicts(stage) && !predicted) {
+    if (version != stage->updates)
+      return petra_fail(PETRA_INTERNAL, "stage %d: of the weights after %lld updates only the prediction is kept",
+                        stage->options.number, (long long)version);
+    *out = &stage->sets[block - stage->options.first].parameters;
+    return PETRA_OK;
+  }
   return petra_stage_weights(stage, PETRA_WEIGHTS_STASHED, version, block - stage->options.first, out);
 }
 

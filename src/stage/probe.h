@@ -13,10 +13,14 @@ const petra_model *petra_stage_model(const petra_stage *stage);
 /* The version that the last F read (of a fused action: its forward part). */
 int64_t petra_stage_version_forward(const petra_stage *stage);
 
+/* Whether its F reads a prediction of its weights (stage/mitigation.h). */
+bool petra_stage_predicts(const petra_stage *stage);
+
 /* The parameters of block `block` (from 0, one of the stage's) in a version that the stage has: the latest,
  * or an older one that one of its passes will read. Owned by the stage and valid until its next action.
- * PETRA_INTERNAL, logged, if the stage has it no more. */
-petra_status petra_stage_version_tensors(const petra_stage *stage, int64_t version, int block,
+ * Of a stage that predicts: with `predicted` as its F reads the version, without the weights themselves, of which
+ * it has the latest alone; elsewhere the two are one. PETRA_INTERNAL, logged, if the stage has it no more. */
+petra_status petra_stage_version_tensors(const petra_stage *stage, int64_t version, bool predicted, int block,
                                          const petra_tensor_set **out);
 
 /* The gradients of block `block` that an update at this moment would take: the mean over the k microbatches.

@@ -16,7 +16,8 @@ void petra_message_release(petra_message *message) {
 
 static petra_status create_sets(petra_stage *stage, int b) {
   const petra_stage_mitigation *mitigation = &stage->options.mitigation;
-  const bool predicts = petra_mitigation_predicts(mitigation), corrects = petra_mitigation_corrects(mitigation);
+  const bool predicts = petra_mitigation_predicts(mitigation), corrects = petra_mitigation_corrects(mitigation),
+             averages = petra_mitigation_averages(mitigation);
   petra_stage_sets *sets = &stage->sets[b];
   const struct {
     petra_tensor_set *set;
@@ -27,7 +28,7 @@ static petra_status create_sets(petra_stage *stage, int b) {
              {&sets->gradients, PETRA_MEMORY_GRADIENTS, true},
              {&sets->accumulated, PETRA_MEMORY_GRADIENTS, petra_stage_sums(stage)},
              {&sets->predicted, PETRA_MEMORY_WEIGHT_BUFFER, predicts},
-             {&sets->trend, PETRA_MEMORY_MOMENTUM, corrects},
+             {&sets->trend, PETRA_MEMORY_MOMENTUM, averages},
              {&sets->corrected, PETRA_MEMORY_WEIGHT_BUFFER, corrects}};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     if (all[i].wanted)

@@ -9,7 +9,8 @@ typedef struct block_step {
   const petra_block *block;
   petra_stage_sets *sets;
   const petra_tensor_set *gradients;
-  double lr; /* as the mitigation has it */
+  petra_stage_mitigation mitigation; /* at this update */
+  double lr;                         /* as the mitigation has it */
 } block_step;
 
 static petra_status zeros_like(petra_stage *stage, const petra_tensor *tensor, petra_tensor **out) {
@@ -30,7 +31,7 @@ static petra_status plain_step(const block_step *step, const petra_tensor_set *g
 static petra_status effective_gradients(const block_step *step, petra_tensor_set *out) {
   petra_stage *stage = step->stage;
   petra_backend *backend = stage->compute.backend;
-  double shrink = petra_mitigation_shrink(&stage->options.mitigation);
+  double shrink = petra_mitigation_shrink(&step->mitigation);
   *out = (petra_tensor_set){.count = step->gradients->count};
   for (int i = 0; i < out->count; i++) {
     double decay = petra_optim_decay(&stage->options.optim, stage->options.model, step->block, i);
@@ -45,7 +46,7 @@ static petra_status effective_gradients(const block_step *step, petra_tensor_set
 /* w -= lr (a v + b g), the velocity's part by the optimiser. */
 static petra_status compensated_step(const block_step *step, const petra_tensor_set *gradients, petra_optim optim) {
   double a, b;
-  petra_mitigation_spike(&step->stage->options.mitigation, optim.momentum, optim.nesterov, &a, &b);
+  petra_mitigation_spike(&step->mitigation, optim.momentum, optim.nesterov, &a, &b);
   optim.nesterov = false;
   PETRA_TRY(plain_step(step, gradients, optim, step->lr * a));
   for (int i = 0; i < gradients->count; i++)
@@ -55,7 +56,7 @@ static petra_status compensated_step(const block_step *step, const petra_tensor_
 }
 
 static petra_status move_parameters(const block_step *step) {
-  const petra_stage_mitigation *mitigation = &step->stage->options.mitigation;
+  const petra_stage_mitigation *mitigation = &step->mitigation;
   petra_optim optim = step->stage->options.optim;
   petra_tensor_set gradients;
   optim.momentum = petra_mitigation_momentum(mitigation, optim.momentum);
@@ -71,23 +72,32 @@ static petra_status move_parameters(const block_step *step) {
   return status;
 }
 
-/* What F will read: the weights, `horizon` times the last update (the velocity's, or `moved`) ahead. */
-static petra_status predict(const block_step *step, int i, const petra_tensor *moved) {
-  const petra_stage_mitigation *mitigation = &step->stage->options.mitigation;
+/* out = weights - rate * ahead * velocity */
+static petra_status along_velocity(const block_step *step, int i, double ahead, petra_tensor *out) {
   petra_backend *backend = step->stage->compute.backend;
-  petra_tensor *predicted = step->sets->predicted.tensor[i];
-  double horizon = mitigation->choice.prediction_horizon * mitigation->delay;
-  PETRA_TRY(petra_op_copy(backend, step->sets->parameters.tensor[i], predicted));
-  if (mitigation->choice.weight_prediction == PETRA_PREDICTION_VELOCITY)
-    return petra_op_axpy(backend, -step->lr * horizon, step->sets->states[0].tensor[i], predicted);
-  return petra_op_axpy(backend, horizon, moved, predicted);
+  PETRA_TRY(petra_op_copy(backend, step->sets->parameters.tensor[i], out));
+  return petra_op_axpy(backend, -step->lr * ahead, step->sets->states[0].tensor[i], out);
 }
 
-/* What B will read: the weights, a delay's worth of the average update back. Overwrites `moved`. */
+/* What F will read: the weights, so many times the last update (the velocity's, or `moved`) ahead. */
+static petra_status predict(const block_step *step, int i, const petra_tensor *moved) {
+  const petra_stage_mitigation *mitigation = &step->mitigation;
+  petra_backend *backend = step->stage->compute.backend;
+  petra_tensor *predicted = step->sets->predicted.tensor[i];
+  const double ahead = petra_mitigation_ahead_forward(mitigation);
+  if (mitigation->choice.weight_prediction != PETRA_PREDICTION_DIFFERENCE)
+    return along_velocity(step, i, ahead, predicted);
+  PETRA_TRY(petra_op_copy(backend, step->sets->parameters.tensor[i], predicted));
+  return petra_op_axpy(backend, ahead, moved, predicted);
+}
+
+/* What B will read: the weights, a delay's worth of the average update back (overwrites `moved`), or with SpecTrain ahead. */
 static petra_status correct(const block_step *step, int i, petra_tensor *moved) {
-  const petra_stage_mitigation *mitigation = &step->stage->options.mitigation;
+  const petra_stage_mitigation *mitigation = &step->mitigation;
   petra_backend *backend = step->stage->compute.backend;
   petra_tensor *trend = step->sets->trend.tensor[i], *corrected = step->sets->corrected.tensor[i];
+  if (!petra_mitigation_averages(mitigation))
+    return along_velocity(step, i, petra_mitigation_ahead_backward(mitigation), corrected);
   PETRA_TRY(petra_op_axpy(backend, -1, trend, moved));
   PETRA_TRY(petra_op_axpy(backend, 1 - petra_mitigation_decay(mitigation), moved, trend));
   PETRA_TRY(petra_op_copy(backend, step->sets->parameters.tensor[i], corrected));
@@ -96,7 +106,7 @@ static petra_status correct(const block_step *step, int i, petra_tensor *moved) 
 
 /* The step, with `moved` (minus the weights before it) becoming the update. */
 static petra_status step_and_extrapolate(const block_step *step, const petra_tensor_set *moved) {
-  const petra_stage_mitigation *mitigation = &step->stage->options.mitigation;
+  const petra_stage_mitigation *mitigation = &step->mitigation;
   const petra_tensor_set *parameters = &step->sets->parameters;
   PETRA_TRY(move_parameters(step));
   for (int i = 0; i < parameters->count; i++) {
@@ -112,7 +122,7 @@ static petra_status step_and_extrapolate(const block_step *step, const petra_ten
 
 /* Whether the difference that the update makes is asked for. */
 static bool wants_difference(const petra_stage_mitigation *mitigation) {
-  return petra_mitigation_corrects(mitigation) ||
+  return petra_mitigation_averages(mitigation) ||
          (petra_mitigation_predicts(mitigation) && mitigation->choice.weight_prediction == PETRA_PREDICTION_DIFFERENCE);
 }
 
@@ -127,15 +137,15 @@ static petra_status minus_parameters(const block_step *step, petra_tensor_set *o
 }
 
 petra_status petra_stage_step(petra_stage *stage, int b, const petra_tensor_set *gradients, double lr) {
-  const petra_stage_mitigation *mitigation = &stage->options.mitigation;
-  const block_step step = {.stage = stage,
-                           .block = petra_stage_block(stage, b),
-                           .sets = &stage->sets[b],
-                           .gradients = gradients,
-                           .lr = petra_mitigation_rate(mitigation, lr, stage->updates) *
-                                 petra_mitigation_discount(mitigation, &stage->options.optim)};
+  block_step step = {.stage = stage,
+                     .block = petra_stage_block(stage, b),
+                     .sets = &stage->sets[b],
+                     .gradients = gradients,
+                     .mitigation = petra_mitigation_at(&stage->options.mitigation, stage->updates)};
+  step.lr = petra_mitigation_rate(&step.mitigation, lr, stage->updates - step.mitigation.start) *
+            petra_mitigation_discount(&step.mitigation, &stage->options.optim);
   petra_tensor_set moved = {0};
-  petra_status status = wants_difference(mitigation) ? minus_parameters(&step, &moved) : PETRA_OK;
+  petra_status status = wants_difference(&step.mitigation) ? minus_parameters(&step, &moved) : PETRA_OK;
   if (status == PETRA_OK)
     status = step_and_extrapolate(&step, &moved);
   petra_tensor_set_release(&moved);

@@ -44,7 +44,7 @@ int64_t petra_stage_choose(const petra_stage *stage, petra_weights weights, cons
 static const petra_tensor_set *latest(const petra_stage *stage, petra_weights weights, int b) {
   const petra_stage_mitigation *mitigation = &stage->options.mitigation;
   const petra_stage_sets *sets = &stage->sets[b];
-  if (stage->updates == 0) /* nothing to extrapolate from */
+  if (stage->updates <= mitigation->start) /* no update yet to extrapolate from */
     return &sets->parameters;
   if (weights == PETRA_WEIGHTS_LATEST)
     return petra_mitigation_corrects(mitigation) ? &sets->corrected : &sets->parameters;

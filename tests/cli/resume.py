@@ -39,7 +39,7 @@ METHODS = [["method.name=backprop"], ["method.name=reversible"], ["method.name=c
            ["method.name=petra", "probe.per_epoch=2", "probe.gradients=true"],
            ["method.name=petra-arrival", "method.credit=6", "probe.per_epoch=1"],
            ["method.name=delayed", "method.accumulate=1", "method.mitigation.weight_prediction=velocity",
-            "method.mitigation.lr_rescheduling=9"],
+            "method.mitigation.lr_rescheduling=9", "method.mitigation.sync_warmup_epochs=1", "probe.per_epoch=2"],
            ["method.name=petra", "method.accumulate=1", "method.mitigation.discrepancy_correction=0.5"],
            ["method.name=1f1b", "model.family=resnet"], ["method.name=gpipe", "model.stem=imagenet"],
            ["method.name=petra", "device.backend=ref", "device.precision=fp64", "method.accumulate=1"]]
@@ -202,6 +202,13 @@ class Resume(ProgramTest):
         self.train("short", ["run.epochs=3"])
         self.train("short", ["run.epochs=4", "data.workers=2"], "--resume")
         self.same("long", "short", [])
+        # From a checkpoint at the end of a synchronous warm-up, and from one within it.
+        for epochs in 1, 2:
+            warm = [f"method.mitigation.sync_warmup_epochs={epochs}", "method.mitigation.weight_prediction=spectrain", "probe.per_epoch=2"]
+            self.train(f"long-{epochs}", [*warm, "run.epochs=3"])
+            self.train(f"short-{epochs}", [*warm, "run.epochs=2"])
+            self.train(f"short-{epochs}", [*warm, "run.epochs=3"], "--resume")
+            self.same(f"long-{epochs}", f"short-{epochs}", warm)
 
     def test_a_run_that_was_cut_within_an_epoch(self):
         """The losses of the epoch that it was cut in count when a longer run goes on."""

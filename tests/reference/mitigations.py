@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds petra's mitigations of delay against the reference over whole runs: mitigations.py PETRA.
+"""Holds petra's mitigations of delay against the reference over whole runs: mitigations.py PETRA [KEY ...], with keys or values
+only the mitigations that have all of them.
 
 Every mitigation is written here from its equation (docs/semantics.md), on top of methods.py, and both programs train a small
 RevNet-18 from the same weights on the same records in double precision. Exit status 1 if a tensor ends further away than
@@ -20,7 +21,16 @@ import nets
 import store
 
 TOLERANCE = 1e-9
-WIDTH, BATCH, MICROBATCHES, LR, DECAY, RECORDS = 2, 4, 36, 0.02, 5e-4, 240
+WIDTH, BATCH, MICROBATCHES, LR, DECAY, RECORDS = 2, 4, 36, 0.02, 5e-4, 40
+# Methods by the name of their rules in methods.py: what petra is told, and whether the run drains. The passes of a stage in 1f1b-async come
+# in the order of `fr`.
+METHODS = {
+    "delayed": ({"method.name": "delayed"}, False),
+    "petra": ({"method.name": "petra"}, False),
+    "fr": ({"method.name": "fr"}, False),
+    "fr, 1f1b-async": ({"method.name": "pipedream", "method.backward_weights": "latest", "method.keep": "input",
+                        "method.head": "fused"}, True),
+}
 CASES = [
     {},
     {"lr_rescheduling": 30},
@@ -32,28 +42,41 @@ CASES = [
     {"stage_momentum": 0.99},
     {"lr_rescheduling": 30, "discrepancy_correction": 0.135},
     {"spike_compensation": "true", "weight_prediction": "velocity", "prediction_horizon": 2},
+    {"weight_prediction": "spectrain"},
+    {"weight_prediction": "spectrain", "prediction_horizon": 0.5, "lr_rescheduling": 30},
+    {"sync_warmup_epochs": 1},
+    {"sync_warmup_epochs": 1, "lr_rescheduling": 9, "discrepancy_correction": 0.135},
+    {"sync_warmup_epochs": 2, "stage_momentum": 0.99, "weight_prediction": "velocity"},
 ]
 
 
 class Optimiser(methods.Optimiser):
-    """The optimiser of one stage with its mitigation."""
+    """The optimiser of one stage with its mitigation. `returned`: updates of the stage from its backward of a microbatch to that of
+    the first stage. `count`: updates since the mitigation began, below 0 in a synchronous warm-up."""
 
-    def __init__(self, mitigation, delay, distance, stages):
+    def __init__(self, mitigation, delay, returned, distance, stages, warmup):
         super().__init__(LR, 0.9, True, DECAY)
-        self.of, self.delay, self.distance, self.count = mitigation, delay, distance, 0
-        self.trend, self.ahead = {}, {}
-        if delay > 0 and "stage_momentum" in mitigation:
-            self.momentum += (mitigation["stage_momentum"] - 0.9) * distance / stages
-            self.lr *= (1 - self.momentum) / (1 - 0.9)
+        self.of, self.delay, self.returned, self.distance, self.stages = mitigation, delay, returned, distance, stages
+        self.count = -warmup
+        self.trend, self.ahead, self.returning = {}, {}, {}
+
+    def is_on(self):
+        return self.delay > 0 and self.count >= 0
+
+    def begin(self):
+        self.momentum += (self.of["stage_momentum"] - 0.9) * self.distance / self.stages
+        self.lr *= (1 - self.momentum) / (1 - 0.9)
 
     def rate(self):
         steps = self.of.get("lr_rescheduling", 0)
-        if self.delay == 0 or steps == 0:
+        if not self.is_on() or steps == 0:
             return self.lr
         return self.lr / max(self.delay, 1) ** (1 - min(self.count / steps, 1))
 
     def step(self, tensors, gradients, velocity):
-        on, m, new = self.delay > 0, self.momentum, dict(tensors)
+        if self.count == 0 and self.is_on() and "stage_momentum" in self.of:
+            self.begin()
+        on, m, new = self.is_on(), self.momentum, dict(tensors)
         for name, g in gradients.items():
             if on:
                 g = g * self.of.get("gradient_shrinking", 1) ** self.distance
@@ -70,31 +93,51 @@ class Optimiser(methods.Optimiser):
 
     def remember(self, moved, velocity):
         """What forward and backward add to the weights from now on."""
-        horizon = self.of.get("prediction_horizon", 1) * self.delay
-        self.ahead = {n: -self.rate() * horizon * velocity[n] if self.of.get("weight_prediction") == "velocity"
-                      else horizon * moved[n] for n in moved}
-        if self.delay > 0 and "discrepancy_correction" in self.of:
+        prediction, horizon = self.of.get("weight_prediction"), self.of.get("prediction_horizon", 1)
+        if self.count >= 0 and prediction == "spectrain":
+            self.ahead = {n: -self.rate() * horizon * (self.delay + self.returned) * velocity[n] for n in moved}
+            self.returning = {n: -self.rate() * horizon * self.returned * velocity[n] for n in moved}
+        elif self.is_on() and prediction == "velocity":
+            self.ahead = {n: -self.rate() * horizon * self.delay * velocity[n] for n in moved}
+        elif self.is_on() and prediction == "difference":
+            self.ahead = {n: horizon * self.delay * moved[n] for n in moved}
+        if self.is_on() and "discrepancy_correction" in self.of:
             gamma = self.of["discrepancy_correction"] ** (1 / self.delay)
             self.trend = {n: gamma * self.trend.get(n, 0) + (1 - gamma) * moved[n] for n in moved}
         self.count += 1
 
     def forward_weights(self, tensors):
-        if self.delay == 0 or "weight_prediction" not in self.of:
-            return tensors
         return {n: t + self.ahead[n] if n in self.ahead else t for n, t in tensors.items()}
 
     def backward_weights(self, tensors):
+        if self.returning:
+            return {n: t + self.returning[n] if n in self.returning else t for n, t in tensors.items()}
         return {n: t - self.delay * self.trend[n] if n in self.trend else t for n, t in tensors.items()}
 
 
-class Lockstep(methods.Lockstep):
-    """Passes read the weights of the stage's optimiser; statistics and updates are the stage's own."""
+class Mitigated:
+    """Passes read the weights of the stage's optimiser; statistics and updates are the stage's own. The first microbatches are a
+    synchronous warm-up. From then on ticks are counted from there."""
 
     def __init__(self, blocks, weights, batches, accumulate, method, mitigation):
         super().__init__(blocks, weights, batches, accumulate, None, method)
+        self.warmup = mitigation.get("sync_warmup_epochs", 0) * batches.per_epoch
         for j, stage in enumerate(self.stages):
             distance = len(blocks) - 1 - j
-            stage.optimiser = Optimiser(mitigation, 2 * distance / accumulate, distance, len(blocks))
+            delay, returned = self.delay(distance) / accumulate, self.returned(j) / accumulate
+            stage.optimiser = Optimiser(mitigation, delay, returned, distance, len(blocks), self.warmup // accumulate)
+
+    def warm_up(self):
+        for m in range(self.warmup):
+            images, labels = self.batches(m)
+            if self.invert_weights is None:
+                _, gradients, stats = methods.exact_gradient([s.block for s in self.stages], [s.tensors for s in self.stages], images, labels)
+            else:
+                _, gradients, stats = methods.reversible_gradient(self.stages, images, labels)
+            for stage, g, s in zip(self.stages, gradients, stats):
+                stage.count(g)
+                stage.move_statistics(s)
+                stage.update_if_due()
 
     def forward(self, j, m):
         stage = self.stages[j]
@@ -108,7 +151,8 @@ class Lockstep(methods.Lockstep):
         super().backward(j, m)
 
     def head(self, m):
-        self.own = self.stages[-1].tensors
+        stage = self.stages[-1]
+        self.own, stage.tensors = stage.tensors, stage.optimiser.forward_weights(stage.tensors)
         super().head(m)
 
     def finish(self, j, m, gradients, stats):
@@ -116,16 +160,67 @@ class Lockstep(methods.Lockstep):
         super().finish(j, m, gradients, stats)
 
 
+class Lockstep(Mitigated, methods.Lockstep):
+    def delay(self, distance):
+        return 2 * distance
+
+    def returned(self, j):
+        return j
+
+
+class ForwardLocked(Mitigated, methods.ForwardLocked):
+    def delay(self, distance):
+        return distance
+
+    def returned(self, j):
+        return j
+
+
+class Drained(ForwardLocked):
+    """The order of the passes of 1f1b-async, which ends when all microbatches have come back. Forward and backward take the same time
+    there, so that every second backward of the stages below finds another one here."""
+
+    def returned(self, j):
+        return j // 2
+
+    def forward(self, j, m):
+        if m < self.microbatches:
+            super().forward(j, m)
+
+    def head(self, m):
+        if m < self.microbatches:
+            super().head(m)
+
+    def backward(self, j, m):
+        if m < self.microbatches:
+            super().backward(j, m)
+
+
+class Shifted:
+    """Microbatches from number `first` on."""
+
+    def __init__(self, batches, first):
+        self.batches, self.first, self.per_epoch = batches, first, batches.per_epoch
+
+    def __call__(self, m):
+        return self.batches(self.first + m)
+
+
 def reference(blocks, init, data, method, accumulate, mitigation):
     batches = store.Records(data, BATCH, torch.float64)
-    run = Lockstep(blocks, store.to_torch(init, torch.float64), batches, accumulate, method, mitigation)
-    for t in range(MICROBATCHES):
+    drain = METHODS[method][1]
+    kind = Drained if drain else Lockstep if method in methods.LOCKSTEP else ForwardLocked
+    run = kind(blocks, store.to_torch(init, torch.float64), batches, accumulate, method.split(",")[0], mitigation)
+    run.warm_up()
+    run.batches = Shifted(batches, run.warmup)
+    run.microbatches = MICROBATCHES - run.warmup
+    for t in range(run.microbatches + (len(blocks) if drain else 0)):
         run.tick(t)
     return [{n: t.numpy() for n, t in w.items()} for w in methods.result(run.stages)]
 
 
 def petra(program, folder, method, accumulate, mitigation):
-    settings = {"method.name": method, "method.accumulate": accumulate, "model.weights": os.path.join(folder, "init.h5"),
+    settings = {**METHODS[method][0], "method.accumulate": accumulate, "model.weights": os.path.join(folder, "init.h5"),
                 "data.path": os.path.join(folder, "data.bin"), **{f"method.mitigation.{k}": v for k, v in mitigation.items()}}
     command = [program, "train", "--overwrite", os.path.join(folder, "base.yaml"), "--quiet", "--output", os.path.join(folder, "run")]
     for key, value in settings.items():
@@ -153,6 +248,15 @@ def apart(found, expected, init):
     return worst
 
 
+def is_asked(mitigation):
+    return not mitigation or all(word in mitigation or word in mitigation.values() for word in sys.argv[2:])
+
+
+def moves_backward(mitigation):
+    """Backward reads other weights than those of its forward or the latest, which a method that stashes refuses."""
+    return "discrepancy_correction" in mitigation or mitigation.get("weight_prediction") == "spectrain"
+
+
 def main():
     program = os.path.abspath(sys.argv[1])
     wrong = 0
@@ -165,11 +269,11 @@ def main():
             file.write(make_data.records(RECORDS).tobytes())
         with open(os.path.join(folder, "base.yaml"), "w") as file:
             file.write(BASE)
-        for method in ("delayed", "petra"):
+        for method in METHODS:
             for accumulate in (3, 1):
                 plain = None
                 for mitigation in CASES:
-                    if method == "delayed" and "discrepancy_correction" in mitigation:
+                    if not is_asked(mitigation) or (method == "delayed" and moves_backward(mitigation)):
                         continue
                     expected = reference(blocks, init, data, method, accumulate, mitigation)
                     petra(program, folder, method, accumulate, mitigation)
