@@ -8,12 +8,13 @@ the other, N rounds of all; printed are medians of the rounds' medians in ms, th
 resident memory of each process. --write puts the table in the place of the one between the marks in that file. Nothing else should run
 meanwhile: threads wait as they do by default, spinning (--wait passive where other programs run).
 
-What is not done after --minutes is left out and said to be: torch.compile comes last, as compiling takes its time. `--prepare` only compiles
+What is not done after --minutes is left out and said to be; of each network torch.compile comes last, as compiling takes its time. `--prepare` only compiles
 what the table will need, without a limit and without timing, so that PyTorch finds it in its cache (TORCHINDUCTOR_CACHE_DIR)."""
 
 import argparse
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -49,17 +50,19 @@ def run(command, clock, environment):
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
         child = subprocess.Popen(command, stdout=out, stderr=error, text=True, env=environment, start_new_session=True)
         end = None if left is None else time.monotonic() + left
-        while True:
-            pid, status, usage = os.wait4(child.pid, os.WNOHANG)
-            if pid:
-                break
-            if end and time.monotonic() > end:
-                os.killpg(child.pid, 9)  # a session of its own: the compilers that it has started as well
+        pid = 0
+        try:
+            while not pid:
+                pid, status, usage = os.wait4(child.pid, os.WNOHANG)
+                if not pid and end and time.monotonic() > end:
+                    print(f"left out: {name}: no time", file=sys.stderr)
+                    return None
+                time.sleep(0 if pid else 0.05)
+        finally:
+            if not pid:  # also where this script is ended
+                os.killpg(child.pid, signal.SIGKILL)  # a session of its own: the compilers that it has started as well
                 os.wait4(child.pid, 0)
-                child.returncode = -9
-                print(f"left out: {name}: no time", file=sys.stderr)
-                return None
-            time.sleep(0.05)
+                child.returncode = -signal.SIGKILL
         child.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
         error.seek(0)
@@ -71,7 +74,7 @@ def run(command, clock, environment):
 
 def ours(o, job, clock, environment):
     depth, width, precision, method = job
-    warmup = 2 + BLOCKS[depth] if method == "petra" else 3  # from the first loss on: until all stages have something to do
+    warmup = BLOCKS[depth] if method == "petra" else 3  # from the first loss on: until all stages have something to do
     command = [o.bench_tick, "--ticks", str(o.ticks), "--warmup", str(warmup)]
     for setting in (f"model.width={width}", f"model.depth={depth}", f"device.precision={precision}", f"method.name={method}",
                     f"data.batch={o.batch}", f"device.threads={o.threads}"):
@@ -107,17 +110,13 @@ def measure(o, clock):
     jobs = [(depth, width, precision, method) for depth in o.depths for width in o.widths for precision in ("fp32", "bf16")
             for method in ("petra", "backprop")]
     found = {job: {} for job in jobs}
-    who_first = [] if o.prepare else [OURS, EAGER] if o.peer else [OURS]
-    for _ in range(o.rounds):
-        for names in (who_first, [COMPILED] if o.peer and o.compile else []):
-            for job in jobs:
-                for who in names:
-                    if who == OURS:
-                        one = ours(o, job, clock, environment)
-                    else:
-                        one = peer(o, job, clock, environment, who == COMPILED)
-                    if one:
-                        found[job].setdefault(who, []).append(one)
+    first = [] if o.prepare else [OURS, EAGER] if o.peer else [OURS]
+    phases = [(depth, names) for depth in o.depths for names in (first, [COMPILED] if o.peer and o.compile else [])]
+    order = [(job, who) for depth, names in phases for job in jobs if job[0] == depth for who in names]
+    for job, who in o.rounds * order:
+        one = ours(o, job, clock, environment) if who == OURS else peer(o, job, clock, environment, who == COMPILED)
+        if one:
+            found[job].setdefault(who, []).append(one)
     return {job: {who: tuple(None if column[0] is None else statistics.median(column) for column in zip(*rows)) for who, rows in by.items()}
             for job, by in found.items()}
 
@@ -171,7 +170,7 @@ def arguments():
     parser.add_argument("--minutes", default=10, type=float, help="0: no limit")
     for name, value in ("widths", "16,64"), ("depths", "18,50"):
         parser.add_argument(f"--{name}", default=value, type=lambda text: [int(word) for word in text.split(",")])
-    for name, value in ("rounds", 1), ("ticks", 5), ("batch", 64), ("threads", len(os.sched_getaffinity(0))):
+    for name, value in ("rounds", 1), ("ticks", 3), ("batch", 64), ("threads", len(os.sched_getaffinity(0))):
         parser.add_argument(f"--{name}", default=value, type=int)
     o = parser.parse_args()
     o.bench_tick, o.backend, o.pytorch = os.path.abspath(o.bench_tick), None, None
@@ -183,6 +182,7 @@ def arguments():
 
 def main():
     o = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     found = measure(o, Clock(0 if o.prepare else o.minutes))
     if o.prepare:
         return

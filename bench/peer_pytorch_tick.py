@@ -305,7 +305,8 @@ def main():
     what = torch.cuda.get_device_name() if o.device == "cuda" else "cpu"
     print(f"pytorch/device {what}; PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}")
     torch.backends.cudnn.benchmark = True
-    torch._dynamo.config.recompile_limit = 256  # blocks share their code: each shape of a block is a graph
+    if o.compile:
+        torch._dynamo.config.recompile_limit = 256  # blocks share their code: each shape of a block is a graph
     for precision in o.precisions:
         for batch in o.batches:
             measure(o, o.device, precision, batch)
