@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CUDA kernels on the host (tests/cuda_host), at odd shapes, forwards and in reverse, against `ref` in fp64 or the
  * definition. test_cuda_host is about the host itself. */
+#include "backend/element.h"
 #include "cuda_rig.h"
 
 #include "data/augment.h"
@@ -311,6 +312,50 @@ START_TEST(sgd_steps) {
 }
 END_TEST
 
+/* Tensors of a step with averages, against the formulas of backend/element.h. */
+static void check_adam(int tensors, bool lion, bool reverse) {
+  cuda_adam_rates *rates = rig_bytes(sizeof *rates);
+  *rates = (cuda_adam_rates){0.1, 0.01, 0.3, 0.5};
+  cuda_adam_args a = {.tensors = tensors, .lion = lion, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .rates = rates};
+  const int64_t most = 5003;
+  float *before[4] = {rig_normal(most, 1, 0, 1), rig_normal(most, 2, 0, 1), rig_normal(most, 3, 0, 1),
+                      rig_normal(most, 4, 0, 1)};
+  for (int64_t i = 0; i < most; i++)
+    before[3][i] = fabsf(before[3][i]) + 0.01F;
+  for (int t = 0; t < tensors; t++) {
+    int64_t count = t % 3 == 2 ? most - t : 1 + 10 * t;
+    a.tensor[t] = (cuda_adam_tensor){rig_copy(before[0], count),
+                                     rig_copy(before[1], count),
+                                     rig_copy(before[3], count),
+                                     before[2],
+                                     count,
+                                     t % 2 ? 1e-2 : 0};
+  }
+  petra_cuda_host_reverse(reverse); /* every tensor is its own output: both orders, each against the formula */
+  rig_launch_once(cuda_adam_launch, &a, 0);
+  petra_cuda_host_reverse(false);
+  for (int t = 0; t < tensors; t++) {
+    const double decay = 0.1 * a.tensor[t].decay;
+    const petra_element_adam_rates element = {decay, 0.9, 0.99, 1e-8, 0.01, 0.3, 0.5};
+    for (int64_t i = 0; i < a.tensor[t].count; i++) {
+      double m = before[1][i], s = before[3][i];
+      double p = lion ? petra_element_lion(before[0][i], before[2][i], decay, 0.1, 0.9, 0.99, &m)
+                      : petra_element_adam(&element, before[0][i], before[2][i], &m, &s);
+      HOLDS(rig_near(a.tensor[t].parameter[i], p, 1) && rig_near(a.tensor[t].mean[i], m, 1) &&
+            rig_near(a.tensor[t].square[i], s, 1));
+    }
+  }
+  rig_end();
+}
+
+START_TEST(steps_with_averages) {
+  for (int k = 0; k < 4; k++) {
+    check_adam(7, k & 1, k & 2);
+    check_adam(CUDA_ADAM_TENSORS, k & 1, k & 2);
+  }
+}
+END_TEST
+
 /* Every shift, flipped and not, bit for bit as the loader does it. */
 START_TEST(augmentation) {
   enum { N = 162, H = 9, W = 6, IMAGE = H * W * 3 };
@@ -344,6 +389,6 @@ int main(void) {
   const TTest *tests[] = {elements_one_by_one, grids_go_round, dot_products,   bf16_rounds_to_nearest_even,
                           permutations,        splits,         space_to_depth, max_pools,
                           average_pools,       biases,         losses,         sgd_steps,
-                          augmentation};
+                          steps_with_averages, augmentation};
   return harness_run("cuda_kernels", tests, HARNESS_COUNT(tests));
 }

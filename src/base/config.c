@@ -281,17 +281,40 @@ petra_status petra_config_apply_sets(petra_config *config, const char *const *se
   return apply_layer(config, &(petra_config_sets){NULL, sets, count});
 }
 
-petra_status petra_config_create(petra_config **out) {
+/* All zeros, which no config that is used is. */
+static petra_status create_empty(petra_config **out) {
   petra_config *config = NULL;
   petra_status status = PETRA_OK;
   PETRA_TRY(petra_allocate(&config, 1, sizeof *config));
   PETRA_TRY_GOTO(status, petra_allocate(&config->labels, (size_t)petra_config_key_count, sizeof *config->labels), fail);
   PETRA_TRY_GOTO(status, petra_allocate(&config->fresh, (size_t)petra_config_key_count, sizeof *config->fresh), fail);
-  PETRA_TRY_GOTO(status, load_defaults(config), fail);
   *out = config;
   return PETRA_OK;
 fail:
   petra_config_destroy(config);
+  return status;
+}
+
+petra_status petra_config_create(petra_config **out) {
+  petra_config *config;
+  PETRA_TRY(create_empty(&config));
+  petra_status status = load_defaults(config);
+  if (status == PETRA_OK)
+    *out = config;
+  else
+    petra_config_destroy(config);
+  return status;
+}
+
+petra_status petra_config_changed(const petra_config *config, const char *path, bool *out) {
+  const int index = petra_config_key_find(path);
+  const petra_config_key *key = &petra_config_keys[index];
+  petra_config *plain;
+  PETRA_TRY(create_empty(&plain));
+  petra_status status = load_value(plain, &(petra_config_origin){"default", NULL}, index, key->default_value);
+  if (status == PETRA_OK)
+    *out = petra_config_compare_value(key, config, plain) != 0;
+  petra_config_destroy(plain);
   return status;
 }
 

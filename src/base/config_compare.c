@@ -11,7 +11,8 @@ static int compare_lists(const void *a, int64_t a_count, const void *b, int64_t 
 }
 
 /* By their bytes: a number has one form, since none is NaN or -0. */
-static int compare_values(const petra_config_key *key, const void *a, const void *b) {
+int petra_config_compare_value(const petra_config_key *key, const petra_config *left, const petra_config *right) {
+  const void *a = (const char *)left + key->offset, *b = (const char *)right + key->offset;
   const petra_int_list *integers[] = {a, b};
   const petra_real_list *reals[] = {a, b};
   switch (key->type) {
@@ -51,7 +52,7 @@ int petra_config_compare(const petra_config *a, const petra_config *b, petra_con
   int order = 0;
   for (; key < end && order == 0; key++) {
     if (key->role <= last)
-      order = compare_values(key, (const char *)a + key->offset, (const char *)b + key->offset);
+      order = petra_config_compare_value(key, a, b);
     if (order != 0 && difference) {
       difference->key = key->path;
       print_start(key, a, difference->a);
@@ -94,7 +95,7 @@ petra_status petra_config_tell_differences(const petra_config *const *configs, i
     const petra_config_key *key = &petra_config_keys[k];
     bool same = true;
     for (int i = 1; i < count && same; i++)
-      same = compare_values(key, (const char *)configs[0] + key->offset, (const char *)configs[i] + key->offset) == 0;
+      same = petra_config_compare_value(key, configs[0], configs[i]) == 0;
     if (!same)
       PETRA_TRY(tell_key(key, configs, count, tell, context));
   }
@@ -107,28 +108,15 @@ static bool is_listed(const char *const *listed, const char *path) {
   return *listed != NULL;
 }
 
-/* All defaults; without the warning about a file that is empty. */
-static petra_status load_plain(petra_config **out) {
-  return petra_config_load_text(&(petra_config_text){"standard input", "", 0}, NULL, 0, out);
-}
-
-petra_status petra_config_changed(const petra_config *config, const char *path, bool *out) {
-  const petra_config_key *key = &petra_config_keys[petra_config_key_find(path)];
-  petra_config *plain;
-  PETRA_TRY(load_plain(&plain));
-  *out = compare_values(key, (const char *)config + key->offset, (const char *)plain + key->offset) != 0;
-  petra_config_destroy(plain);
-  return PETRA_OK;
-}
-
 petra_status petra_config_print_changes(const petra_config *config, const char *prefix, const char *const *listed,
                                         const char *before, FILE *out) {
   petra_config *plain;
-  PETRA_TRY(load_plain(&plain));
+  PETRA_TRY(petra_config_load_text(
+      &(petra_config_text){"standard input", "", 0} /* which may be empty without a warning */, NULL, 0, &plain));
   for (int i = 0; i < petra_config_key_count; i++) {
     const petra_config_key *key = &petra_config_keys[i];
     if (strncmp(key->path, prefix, strlen(prefix)) != 0 || is_listed(listed, key->path) ||
-        compare_values(key, (const char *)config + key->offset, (const char *)plain + key->offset) == 0)
+        petra_config_compare_value(key, config, plain) == 0)
       continue;
     fprintf(out, "%s%s: ", before, key->path);
     petra_config_print_value(key, config, out);

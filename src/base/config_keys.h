@@ -55,6 +55,9 @@ bool petra_config_is_section(const char *path);
 /* The value of a key as YAML. */
 void petra_config_print_value(const petra_config_key *key, const petra_config *config, FILE *out);
 
+/* Below 0, 0 or above 0: the order of two values of the key. */
+int petra_config_compare_value(const petra_config_key *key, const petra_config *left, const petra_config *right);
+
 /* "an integer, 1 .. 65536": what a value of the key must be. Returns `out`. */
 char *petra_config_expected(const petra_config_key *key, char *out, size_t size);
 
