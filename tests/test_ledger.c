@@ -300,7 +300,7 @@ START_TEST(block_of_units) {
   block.reads_data = true;
   block.pooled = true;
   block.pool.window = 2;
-  block.shape_out = (petra_image_shape){4, 1, 1};
+  block.shape_out = (petra_stream_shape){4, 1, 1};
   s = seconds_of(&block, PETRA_COST_TF32);
   ck_assert_seconds(s.forward, 1.248 + 0.96 + 0.48);
   ck_assert_seconds(s.reconstruct, 1.248 + 0.96 + 0.48);

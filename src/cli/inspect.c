@@ -27,7 +27,7 @@
 
 static const long largest_image = 4096; /* pixels a side: far above any data set, and counts stay within 63 bits */
 
-static json_t *shape_json(const petra_image_shape *shape, int streams) {
+static json_t *shape_json(const petra_stream_shape *shape, int streams) {
   return json_pack("{s:i, s:i, s:i, s:i}", "streams", streams, "channels", shape->channels, "height", shape->height,
                    "width", shape->width);
 }
@@ -62,7 +62,7 @@ static petra_status print_json(const petra_plan *plan, int64_t parameters, int64
   return petra_json_print_new(root);
 }
 
-static void shape_cell(petra_table *table, const petra_image_shape *shape, int streams) {
+static void shape_cell(petra_table *table, const petra_stream_shape *shape, int streams) {
   petra_table_cell(table, "%s%dx%dx%d", streams == 2 ? "2 x " : "", shape->channels, shape->height, shape->width);
 }
 

@@ -91,7 +91,7 @@ void petra_plan_kernels(const petra_plan *plan, int block, petra_kernel_list *ou
 typedef struct petra_stage_summary {
   char name[64];             /* "stem", "group1.block1", "group1.block1 .. group2.block1" */
   bool reversible;           /* every block of it is */
-  petra_image_shape in, out; /* of one stream; the head's out is (classes, 1, 1) */
+  petra_stream_shape in, out; /* of one stream; the head's out is (classes, 1, 1) */
   int streams_in, streams_out;
   int64_t parameters;
   int64_t forward_flops;                 /* per image */

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-void petra_streams_forms(int streams, const petra_image_shape *shape, petra_presence presence,
+void petra_streams_forms(int streams, const petra_stream_shape *shape, petra_presence presence,
                          petra_tensor_form forms[2]) {
   for (int i = 0; i < 2; i++)
     forms[i] = (petra_tensor_form){i < streams ? presence : PETRA_ABSENT,
@@ -17,7 +17,7 @@ void petra_streams_forms(int streams, const petra_image_shape *shape, petra_pres
 }
 
 /* One image's streams as the dry tensors of a message. */
-static petra_status make_streams(petra_backend *backend, int streams, const petra_image_shape *shape,
+static petra_status make_streams(petra_backend *backend, int streams, const petra_stream_shape *shape,
                                  petra_streams *out) {
   const int32_t full[4] = {1, shape->channels, shape->height, shape->width};
   for (int i = 0; i < streams; i++)
