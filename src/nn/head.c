@@ -30,8 +30,7 @@ static petra_status forward(const petra_pass *pass, const petra_streams *in, pet
   for (int i = 0; i < block->streams_in; i++)
     PETRA_TRY_GOTO(status,
                    petra_op_average_pool_forward(backend, in->tensor[i], features, i * block->shape_in.channels), done);
-  const petra_linear_forward linear = {
-      .x = features, .w = pass->parameters[0], .b = pass->parameters[1], .join = PETRA_JOIN_NONE, .y = logits};
+  const petra_linear_forward linear = {.x = features, .w = pass->parameters[0], .b = pass->parameters[1], .y = logits};
   PETRA_TRY_GOTO(status, petra_op_linear_forward(backend, &linear), done);
   petra_cross_entropy result = {.logits = logits,
                                 .labels = pass->target->labels,
