@@ -23,7 +23,8 @@ static inline petra_model make_model(const char *family, int depth, int width, c
   snprintf(text[3], 64, "model.stem=%s", stem);
   snprintf(text[4], 64, "model.classes=%d", classes);
   petra_config *config = load(sets, 5);
-  ck_assert_int_eq(petra_model_init(&model, config, image, image), PETRA_OK);
+  const petra_stream_shape input = petra_image_stream(image, image);
+  ck_assert_int_eq(petra_model_init(&model, config, &input, 0), PETRA_OK);
   petra_config_destroy(config);
   return model;
 }
@@ -38,7 +39,8 @@ static inline petra_model make_invertible(int depth, int width, const char *stem
   snprintf(text[2], 64, "model.stem=%s", stem);
   snprintf(text[3], 64, "model.classes=%d", classes);
   petra_config *config = load(sets, 5);
-  ck_assert_int_eq(petra_model_init(&model, config, image, image), PETRA_OK);
+  const petra_stream_shape input = petra_image_stream(image, image);
+  ck_assert_int_eq(petra_model_init(&model, config, &input, 0), PETRA_OK);
   petra_config_destroy(config);
   return model;
 }

@@ -21,7 +21,14 @@ typedef enum {
   PETRA_SET_IMAGEFOLDER,
   PETRA_SET_HDF5
 } petra_data_set;
-typedef enum { PETRA_FAMILY_REVNET, PETRA_FAMILY_RESNET } petra_family;
+typedef enum {
+  PETRA_FAMILY_REVNET,
+  PETRA_FAMILY_RESNET,
+  PETRA_FAMILY_GPT,
+  PETRA_FAMILY_REVGPT,
+  PETRA_FAMILY_VIT,
+  PETRA_FAMILY_REVVIT
+} petra_family;
 typedef enum { PETRA_STEM_CIFAR, PETRA_STEM_IMAGENET } petra_stem;
 typedef enum { PETRA_DOWNSAMPLE_CONV, PETRA_DOWNSAMPLE_INVERTIBLE } petra_downsample;
 typedef enum { PETRA_PARTITION_BLOCK, PETRA_PARTITION_BALANCED, PETRA_PARTITION_LIST } petra_partition_kind;
@@ -151,11 +158,14 @@ typedef struct petra_config {
   } data;
   struct {
     petra_family family;
-    int64_t depth; /* 18, 34, 50 */
-    int64_t width; /* channels of one stream in the first group; 64 is the paper's */
+    int64_t depth; /* 18, 34, 50; of transformers the number of their blocks */
+    int64_t width; /* channels of one stream in the first group; 64 is the paper's; of transformers its features */
     petra_stem stem;
     petra_downsample downsample;
     int64_t classes;
+    int64_t context;         /* sets of tokens: positions of a window */
+    int64_t heads;           /* transformers: of attention */
+    int64_t patch;           /* vit, revvit: side of a patch, pixels */
     char *weights;           /* "" or a weights.h5 to start from */
     bool new_head;           /* the head is initialised, not read from `weights` */
     bool zero_init_residual; /* scale of the last batch norm of each block starts at 0 */
@@ -301,6 +311,9 @@ petra_status petra_config_fail(const petra_config *config, const char *key, cons
 
 /* The value of a key of a real number. PETRA_CONFIG, logged, where there is no such key, or it takes something else. */
 petra_status petra_config_number(const petra_config *config, const char *key, double *out);
+
+/* Whether the key has its default. PETRA_NO_MEMORY. */
+petra_status petra_config_is_default(const petra_config *config, const char *key, bool *out);
 
 /* What a key decides about a run, from the most to the least. */
 typedef enum petra_config_role {

@@ -14,7 +14,10 @@ static const char *const drains[] = {
 static const char *const data_sets[] = {
     [PETRA_SET_CIFAR10] = "cifar10",         [PETRA_SET_CIFAR100] = "cifar100", [PETRA_SET_SHAPES] = "shapes",
     [PETRA_SET_IMAGEFOLDER] = "imagefolder", [PETRA_SET_HDF5] = "hdf5",         NULL};
-static const char *const families[] = {[PETRA_FAMILY_REVNET] = "revnet", [PETRA_FAMILY_RESNET] = "resnet", NULL};
+static const char *const families[] = {[PETRA_FAMILY_REVNET] = "revnet", [PETRA_FAMILY_RESNET] = "resnet",
+                                       [PETRA_FAMILY_GPT] = "gpt",       [PETRA_FAMILY_REVGPT] = "revgpt",
+                                       [PETRA_FAMILY_VIT] = "vit",       [PETRA_FAMILY_REVVIT] = "revvit",
+                                       NULL};
 static const char *const stems[] = {[PETRA_STEM_CIFAR] = "cifar", [PETRA_STEM_IMAGENET] = "imagenet", NULL};
 static const char *const downsamples[] = {
     [PETRA_DOWNSAMPLE_CONV] = "conv", [PETRA_DOWNSAMPLE_INVERTIBLE] = "invertible", NULL};
@@ -85,7 +88,6 @@ static const char *const jitters[] = {
     [PETRA_JITTER_NONE] = "none",   [PETRA_JITTER_NORMAL] = "normal",           [PETRA_JITTER_LOGNORMAL] = "lognormal",
     [PETRA_JITTER_GAMMA] = "gamma", [PETRA_JITTER_EXPONENTIAL] = "exponential", NULL};
 static const char *const augments[] = {"crop", "flip", NULL}; /* bit 0, bit 1 */
-static const char *const depths[] = {"18", "34", "50", NULL};
 static const char *const optimizers[] = {"sgd", NULL};
 
 _Static_assert(PETRA_AUGMENT_CROP == 1 << 0 && PETRA_AUGMENT_FLIP == 1 << 1, "order of augments[]");
@@ -159,12 +161,15 @@ const petra_config_key petra_config_keys[] = {
     INTEGER(data.image_size, "224", 1, 4096, "imagefolder: width and height of the images that the network gets"),
     INTEGER(data.resize, "256", 1, 4096, "imagefolder: shorter side to which an image is resized in evaluation, before its centre is cut out; at least data.image_size"),
 
-    CHOICE(model.family, "revnet", families, "reversible network, or the ordinary one it is compared with"),
-    INTEGER_OF(model.depth, "18", depths, "layers, as in ResNet-18"),
-    INTEGER(model.width, "64", 1, 4096, "channels of one stream in the first group of blocks; the paper has 64"),
+    CHOICE(model.family, "revnet", families, "reversible networks (revnet, and the transformers revgpt of tokens and revvit of images), and the ordinary ones they are compared with"),
+    INTEGER(model.depth, "18", 1, 1000, "revnet, resnet: layers, 18, 34 or 50; transformers: blocks, each attention and an MLP, which may be stages of their own"),
+    INTEGER(model.width, "64", 1, 4096, "channels of one stream in the first group of blocks; the paper has 64; transformers: features of a stream"),
     CHOICE(model.stem, "cifar", stems, "first layers: for small images (3x3) or large ones (7x7 and pooling)"),
     CHOICE(model.downsample, "conv", downsamples, "how a RevNet halves its images: conv: strided convolutions; invertible: space to depth, so that these blocks are reversible (depth 18, 34)"),
-    INTEGER(model.classes, "10", 2, 100000, "classes of the head"),
+    INTEGER(model.classes, "10", 2, 100000, "classes of the head; gpt, revgpt: their vocabulary is that of data.set"),
+    INTEGER(model.context, "128", 1, 65536, "sets of tokens: tokens of a window, each of which has the one after it as its label"),
+    INTEGER(model.heads, "4", 1, 1024, "transformers: heads of attention, a divisor of model.width"),
+    INTEGER(model.patch, "4", 1, 4096, "vit, revvit: width and height of a patch of the image, which is one position"),
     STRING(model.weights, "\"\"", NONE, "weights file to start from; empty: random weights from the seed"),
     BOOLEAN(model.new_head, "false", "with model.weights: the head starts from the seed's random weights and that of the file is not read, which may have another number of classes"),
     BOOLEAN(model.zero_init_residual, "false", "scale of the last batch norm of each block starts at 0"),

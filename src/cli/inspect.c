@@ -28,6 +28,8 @@
 static const long largest_image = 4096; /* pixels a side: far above any data set, and counts stay within 63 bits */
 
 static json_t *shape_json(const petra_stream_shape *shape, int streams) {
+  if (shape->kind == PETRA_TENSOR_SEQUENCE)
+    return json_pack("{s:i, s:i, s:i}", "streams", streams, "positions", shape->positions, "features", shape->features);
   return json_pack("{s:i, s:i, s:i, s:i}", "streams", streams, "channels", shape->channels, "height", shape->height,
                    "width", shape->width);
 }
@@ -62,8 +64,13 @@ static petra_status print_json(const petra_plan *plan, int64_t parameters, int64
   return petra_json_print_new(root);
 }
 
+/* Channels, height, width; of a sequence positions, features. */
 static void shape_cell(petra_table *table, const petra_stream_shape *shape, int streams) {
-  petra_table_cell(table, "%s%dx%dx%d", streams == 2 ? "2 x " : "", shape->channels, shape->height, shape->width);
+  const char *both = streams == 2 ? "2 x " : "";
+  if (shape->kind == PETRA_TENSOR_SEQUENCE)
+    petra_table_cell(table, "%s%dx%d", both, shape->positions, shape->features);
+  else
+    petra_table_cell(table, "%s%dx%dx%d", both, shape->channels, shape->height, shape->width);
 }
 
 static void add_row(petra_table *table, const petra_plan *plan, int stage) {
@@ -90,9 +97,8 @@ static petra_status print_table(const petra_plan *plan, int64_t parameters, int6
       {"delay", PETRA_TABLE_RIGHT},       {"lag", PETRA_TABLE_RIGHT}};
   const petra_config *config = plan->config;
   petra_table *table;
-  printf("%s-%d, width %d, %s stem, %d classes; method %s, k = %lld, microbatches of ",
-         config->model.family == PETRA_FAMILY_REVNET ? "RevNet" : "ResNet", plan->model.depth, plan->model.width,
-         petra_config_choice_name("model.stem", (int)config->model.stem), plan->model.classes, plan->method.name,
+  petra_model_describe(config, stdout);
+  printf(", %d classes; method %s, k = %lld, microbatches of ", plan->model.classes, plan->method.name,
          (long long)config->method.accumulate);
   if (config->cluster.replicas > 1)
     printf("%lld x ", (long long)config->cluster.replicas);
@@ -126,9 +132,13 @@ static petra_status resize(petra_plan *plan, const char *text) {
   if (*end || end == text || size < 1 || size > largest_image)
     return petra_fail(PETRA_USAGE, "--image-size: '%s' is no size of an image; expected pixels from 1 to %ld", text,
                       largest_image);
+  if (plan->model.input.kind != PETRA_TENSOR_ACTIVATION)
+    return petra_fail(PETRA_USAGE, "--image-size: %s reads tokens, and no images",
+                      petra_family_title(plan->model.family));
+  const petra_stream_shape input = petra_image_stream((int32_t)size, (int32_t)size);
   petra_partition_fini(&plan->partition);
   petra_model_fini(&plan->model);
-  PETRA_TRY(petra_model_init(&plan->model, plan->config, (int32_t)size, (int32_t)size));
+  PETRA_TRY(petra_model_init(&plan->model, plan->config, &input, 0));
   return petra_partition_init(&plan->partition, plan->config, &plan->model);
 }
 

@@ -61,22 +61,8 @@ static petra_status find_path(profiling *p) {
 }
 
 static void describe(profiling *p) {
-  const petra_config *config = p->config;
-  const petra_model *model = &p->plan.model;
   petra_profile *profile = &p->profile;
-  snprintf(profile->family, sizeof profile->family, "%s",
-           petra_config_choice_name("model.family", (int)config->model.family));
-  snprintf(profile->downsample, sizeof profile->downsample, "%s",
-           petra_config_choice_name("model.downsample", (int)config->model.downsample));
-  snprintf(profile->stem, sizeof profile->stem, "%s", petra_config_choice_name("model.stem", (int)config->model.stem));
-  snprintf(profile->precision, sizeof profile->precision, "%s",
-           petra_config_choice_name("device.precision", (int)config->device.precision));
-  profile->depth = model->depth;
-  profile->width = model->width;
-  profile->classes = model->classes;
-  profile->image_height = model->image_height;
-  profile->image_width = model->image_width;
-  profile->batch = (int32_t)config->data.batch;
+  petra_plan_describe_profile(&p->plan, profile);
   profile->stages = p->plan.partition.stages;
   profile->ranks = p->ranks ? p->ranks->count : 1;
   for (int j = 0; j < profile->stages; j++) {

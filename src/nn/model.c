@@ -4,8 +4,6 @@
 #include "nn/block.h" /* circle: a model is a table of blocks */
 #include "nn/model_private.h"
 
-#include <inttypes.h>
-
 /* The families: what a network of one is called, and whether it reads tokens or is made of layers. */
 static const struct {
   const char *title;
@@ -22,19 +20,32 @@ petra_tensor_kind petra_family_reads(petra_family family) {
   return families[family].tokens ? PETRA_TENSOR_SEQUENCE : PETRA_TENSOR_ACTIVATION;
 }
 
+/* What a family has beside depth and width: "cifar stem", "4 heads, context 128". */
+static char *details(const petra_config *config, char *text, size_t size) {
+  const petra_family family = config->model.family;
+  const long long heads = (long long)config->model.heads, patch = (long long)config->model.patch;
+  if (!families[family].transformer)
+    snprintf(text, size, "%s stem", petra_config_choice_name("model.stem", (int)config->model.stem));
+  else if (families[family].tokens)
+    snprintf(text, size, "%lld heads, context %lld", heads, (long long)config->model.context);
+  else
+    snprintf(text, size, "%lld heads, patches of %lld x %lld", heads, patch, patch);
+  return text;
+}
+
 void petra_model_describe(const petra_config *config, FILE *out) {
   const petra_family family = config->model.family;
-  if (!families[family].transformer) {
-    fprintf(out, "%s-%" PRId64 ", width %" PRId64 ", %s stem", families[family].title, config->model.depth,
-            config->model.width, petra_config_choice_name("model.stem", (int)config->model.stem));
-    return;
-  }
-  fprintf(out, "%s of %" PRId64 " blocks, width %" PRId64 ", %" PRId64 " heads, ", families[family].title,
-          config->model.depth, config->model.width, config->model.heads);
-  if (families[family].tokens)
-    fprintf(out, "context %" PRId64, config->model.context);
-  else
-    fprintf(out, "patches of %" PRId64 " x %" PRId64, config->model.patch, config->model.patch);
+  char text[96];
+  fprintf(out, families[family].transformer ? "%s of %lld blocks, width %lld, %s" : "%s-%lld, width %lld, %s",
+          families[family].title, (long long)config->model.depth, (long long)config->model.width,
+          details(config, text, sizeof text));
+}
+
+void petra_model_label(const petra_model *model, const petra_config *config, char *out, size_t size) {
+  char text[96];
+  snprintf(out, size, "%s-%d width %d, %s, %d classes",
+           petra_config_choice_name("model.family", (int)model->family), model->depth, model->width,
+           details(config, text, sizeof text), model->classes);
 }
 
 petra_stream_shape petra_image_stream(int32_t height, int32_t width) {

@@ -99,6 +99,7 @@ typedef struct petra_model {
   petra_stem stem;
   petra_downsample downsample;
   bool zero_init_residual;
+  int32_t heads, patch;     /* of transformers; patch of images; else 0 */
   petra_stream_shape input; /* of a sample of the data set */
   bool reversible;          /* it has reversible blocks */
   int block_count;
@@ -118,6 +119,8 @@ petra_tensor_kind petra_family_reads(petra_family family);
 
 /* "RevNet-18, width 64, cifar stem", "GPT of 4 blocks, width 128, 4 heads, context 128": the network of a config. */
 void petra_model_describe(const petra_config *config, FILE *out);
+/* "revnet-18 width 64, cifar stem, 10 classes": that of a weights file. */
+void petra_model_label(const petra_model *model, const petra_config *config, char *out, size_t size);
 /* "RevNet" */
 const char *petra_family_title(petra_family family);
 

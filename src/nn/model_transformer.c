@@ -34,9 +34,9 @@ static petra_layer *add_layer(petra_block *block, const char *norm, const char *
   return layer;
 }
 
-static petra_stream_shape make_embedding(petra_model *model, const petra_config *config, int32_t vocabulary) {
+static petra_stream_shape make_embedding(petra_model *model, int32_t vocabulary) {
   petra_block *block = petra_model_next_block(model);
-  const int32_t patch = (int32_t)config->model.patch;
+  const int32_t patch = model->patch;
   const bool tokens = reads_tokens(model);
   petra_block_set_kind(block, tokens ? &petra_embedding_ops : &petra_patches_ops);
   snprintf(block->name, sizeof block->name, "embedding");
@@ -54,8 +54,7 @@ static petra_stream_shape make_embedding(petra_model *model, const petra_config 
 }
 
 /* The second layer of F begins smaller, since 2 depth of them are added up (GPT-2). */
-static void make_half(petra_model *model, const petra_config *config, const petra_stream_shape *stream, int number,
-                      bool attention) {
+static void make_half(petra_model *model, const petra_stream_shape *stream, int number, bool attention) {
   petra_block *block = petra_model_next_block(model);
   const int32_t width = model->width, inner = EXPANSION * width;
   const double smaller = PETRA_DEVIATION / sqrt(2.0 * model->depth);
@@ -64,7 +63,7 @@ static void make_half(petra_model *model, const petra_config *config, const petr
   block->streams_in = block->streams_out = is_reversible(model) ? 2 : 1;
   block->shape_in = block->shape_out = *stream;
   block->middle = attention ? &petra_attention_middle : &petra_gelu_middle;
-  block->heads = attention ? (int32_t)config->model.heads : 0;
+  block->heads = attention ? model->heads : 0;
   block->causal = reads_tokens(model);
   block->gelu = reads_tokens(model) ? PETRA_GELU_TANH : PETRA_GELU_ERF;
   add_layer(block, "ln", attention ? "qkv" : "fc", width, attention ? 3 * width : inner, PETRA_DEVIATION);
@@ -120,11 +119,13 @@ static petra_status check(const petra_config *config, const petra_model *model, 
 petra_status petra_transformer_make(petra_model *model, const petra_config *config, int32_t vocabulary) {
   PETRA_TRY(check(config, model, vocabulary));
   model->classes = reads_tokens(model) ? vocabulary : (int32_t)config->model.classes;
+  model->heads = (int32_t)config->model.heads;
+  model->patch = reads_tokens(model) ? 0 : (int32_t)config->model.patch;
   PETRA_TRY(petra_allocate(&model->blocks, (size_t)(2 * model->depth + 2), sizeof *model->blocks));
-  const petra_stream_shape stream = make_embedding(model, config, vocabulary);
+  const petra_stream_shape stream = make_embedding(model, vocabulary);
   for (int number = 1; number <= model->depth; number++)
     for (int half = 0; half < 2; half++)
-      make_half(model, config, &stream, number, half == 0);
+      make_half(model, &stream, number, half == 0);
   make_head(model, &stream);
   return PETRA_OK;
 }

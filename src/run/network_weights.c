@@ -154,8 +154,7 @@ static petra_status write(const petra_network *network, petra_snapshot *const *s
                           const petra_weights_moment *moment, const char *path) {
   tensor_list list;
   petra_status status;
-  char text[128];
-  const petra_config *config = network->plan->config;
+  char text[160];
   PETRA_TRY_GOTO(
       status, make_list(network, snapshots, !network->placement || network->placement->ranks->rank == 0, &list), done);
   for (int i = 0; i < list.count; i++)
@@ -167,10 +166,7 @@ static petra_status write(const petra_network *network, petra_snapshot *const *s
   if (network->placement && network->placement->ranks->rank > 0)
     goto done;
   PETRA_TRY_GOTO(status, check_finite(&list, path), done);
-  snprintf(text, sizeof text, "%s-%d width %d, %s stem, %d classes",
-           petra_config_choice_name("model.family", (int)config->model.family), network->plan->model.depth,
-           network->plan->model.width, petra_config_choice_name("model.stem", (int)config->model.stem),
-           network->plan->model.classes);
+  petra_model_label(&network->plan->model, network->plan->config, text, sizeof text);
   const bool wide = network->backend->element_bytes[PETRA_TENSOR_FILTER] > sizeof(float);
   status = petra_weights_write(path, text, list.weights, list.count, wide, moment);
 done:

@@ -63,6 +63,9 @@ petra_status petra_plan_check_data(const petra_plan *plan, const petra_dataset *
  * network. Before petra_cluster_init. PETRA_CONFIG, PETRA_IO or PETRA_DATA: what differs, and what was expected. */
 petra_status petra_plan_load_profile(petra_plan *plan);
 
+/* What a profile says of the network that was timed, for that of the plan: its texts and numbers, no stages. */
+void petra_plan_describe_profile(const petra_plan *plan, petra_profile *out);
+
 /* Durations of stage `stage` from 0 by the profile, which was loaded; `out`'s message sizes stay as they are.
  * PETRA_CONFIG if the profile has neither one block a stage nor the partition of the plan. */
 petra_status petra_plan_profile_cost(const petra_plan *plan, int stage, petra_stage_cost *out);
@@ -91,7 +94,7 @@ void petra_plan_kernels(const petra_plan *plan, int block, petra_kernel_list *ou
 typedef struct petra_stage_summary {
   char name[64];             /* "stem", "group1.block1", "group1.block1 .. group2.block1" */
   bool reversible;           /* every block of it is */
-  petra_stream_shape in, out; /* of one stream; the head's out is (classes, 1, 1) */
+  petra_stream_shape in, out; /* of one stream; a head's out is its logits */
   int streams_in, streams_out;
   int64_t parameters;
   int64_t forward_flops;                 /* per image */
