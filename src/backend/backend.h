@@ -41,8 +41,11 @@ typedef enum petra_tensor_kind {
                               hands to the next, and the gradients of these. Where the backend's precision has smaller
                               elements for these than for activations, the two are different things to an operation;
                               elsewhere each may stand for the other. */
+  PETRA_TENSOR_SEQUENCE,   /* (N, T, C, 1): samples, positions, features: the tensors of transformers. On every backend
+                              dense, N * T rows of C features, elements as those of activations. Tokens are one of C = 1
+                              whose elements are whole numbers >= 0. */
 } petra_tensor_kind;
-enum { PETRA_TENSOR_KINDS = PETRA_TENSOR_INNER + 1 };
+enum { PETRA_TENSOR_KINDS = PETRA_TENSOR_SEQUENCE + 1 };
 
 typedef struct petra_tensor {
   petra_backend *backend;

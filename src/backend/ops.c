@@ -18,8 +18,8 @@ typedef struct checker {
   const char *op;
 } checker;
 
-static const char *const kind_names[PETRA_TENSOR_KINDS] = {"an activation", "a filter", "a matrix",
-                                                           "a vector",      "a mask",   "an inner tensor"};
+static const char *const kind_names[PETRA_TENSOR_KINDS] = {"an activation", "a filter",        "a matrix",  "a vector",
+                                                           "a mask",        "an inner tensor", "a sequence"};
 
 static void print_shape(const int shape[4], char *text, size_t size) {
   char extent[4][16];
