@@ -27,7 +27,7 @@ static petra_status dump(const petra_dataset *set, const petra_config *config, i
   for (int64_t i = first; i < end && status == PETRA_OK; i++) {
     petra_batch *batch;
     PETRA_TRY_GOTO(status, petra_loader_next(loader, &batch), done);
-    fwrite(batch->images, sizeof *batch->images, (size_t)batch->count * 3 * (size_t)set->height * (size_t)set->width,
+    fwrite(batch->values, sizeof *batch->values, (size_t)batch->count * 3 * (size_t)set->height * (size_t)set->width,
            stdout);
     petra_loader_give_back(loader, batch);
   }

@@ -263,6 +263,7 @@ START_TEST(balance_by_costs) {
   for (int stages = 1; stages <= 10; stages++) {
     char count[40];
     const char *const sets[] = {"stages.partition=balanced", count};
+    const petra_stream_shape input = petra_image_stream(32, 32);
     petra_config *config;
     petra_model model;
     petra_partition partition;

@@ -4,6 +4,7 @@
 #include "base/config_document.h"
 #include "base/config_value.h"
 #include "base/link_presets.h"
+#include "base/samples.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -176,6 +177,15 @@ static petra_status share_label(petra_config *config, int from, int to) {
   return PETRA_OK;
 }
 
+/* Tokens have no augmentation: where their set is chosen, there is none unless it stands beside. */
+static petra_status end_layer_augment(petra_config *config) {
+  const int set = petra_config_key_find("data.set"), augment = petra_config_key_find("data.augment");
+  if (!config->fresh[set] || config->fresh[augment] || petra_samples_of(config) != PETRA_SAMPLE_TOKENS)
+    return PETRA_OK;
+  config->data.augment = 0;
+  return share_label(config, set, augment);
+}
+
 petra_status petra_config_end_layer(petra_config *config) {
   const int preset = petra_config_key_find("cluster.link.preset"),
             latency = petra_config_key_find("cluster.link.latency_s"),
@@ -190,6 +200,7 @@ petra_status petra_config_end_layer(petra_config *config) {
     config->cluster.link.bandwidth_Bps = link->bandwidth_Bps;
     PETRA_TRY(share_label(config, preset, bandwidth));
   }
+  PETRA_TRY(end_layer_augment(config));
   memset(config->fresh, 0, (size_t)petra_config_key_count * sizeof *config->fresh);
   return PETRA_OK;
 }

@@ -19,7 +19,10 @@ typedef enum {
   PETRA_SET_CIFAR100,
   PETRA_SET_SHAPES,
   PETRA_SET_IMAGEFOLDER,
-  PETRA_SET_HDF5
+  PETRA_SET_HDF5,
+  PETRA_SET_TEXT,
+  PETRA_SET_TOKENS,
+  PETRA_SET_GRAMMAR
 } petra_data_set;
 typedef enum {
   PETRA_FAMILY_REVNET,
@@ -145,16 +148,19 @@ typedef struct petra_config {
   struct {
     petra_data_set set;
     char *path;
-    int64_t batch; /* images per microbatch, >= 1 */
+    int64_t batch; /* samples per microbatch, >= 1 */
     bool shuffle;
     unsigned augment;   /* bits of petra_augment_flag */
-    int64_t limit;      /* 0: all; else only the first so many training images */
+    int64_t limit;      /* 0: all; else only the first so many training samples */
     int64_t eval_limit; /* the same for the evaluation set */
     int64_t workers;    /* loader threads, 1 .. 256 */
     int64_t image_size; /* imagefolder: side of the images that the network gets, pixels */
     int64_t resize;     /* imagefolder, evaluation: shorter side before the centre is cut out, pixels */
     /* Microbatches that an evaluation estimates batch-norm statistics from; 0: it does not. */
     int64_t recalibrate;
+    char *eval_path;    /* text, tokens: "" or the file of the evaluation split */
+    double eval_share;  /* text, tokens of one file without eval_path: its last part, which is the evaluation split */
+    int64_t vocabulary; /* tokens without a vocabulary in their file: so many different ones; 0: not given */
   } data;
   struct {
     petra_family family;

@@ -13,7 +13,8 @@ static const char *const drains[] = {
     [PETRA_DRAIN_AUTO] = "auto", [PETRA_DRAIN_TRUE] = "true", [PETRA_DRAIN_FALSE] = "false", NULL};
 static const char *const data_sets[] = {
     [PETRA_SET_CIFAR10] = "cifar10",         [PETRA_SET_CIFAR100] = "cifar100", [PETRA_SET_SHAPES] = "shapes",
-    [PETRA_SET_IMAGEFOLDER] = "imagefolder", [PETRA_SET_HDF5] = "hdf5",         NULL};
+    [PETRA_SET_IMAGEFOLDER] = "imagefolder", [PETRA_SET_HDF5] = "hdf5",         [PETRA_SET_TEXT] = "text",
+    [PETRA_SET_TOKENS] = "tokens",           [PETRA_SET_GRAMMAR] = "grammar",   NULL};
 static const char *const families[] = {[PETRA_FAMILY_REVNET] = "revnet", [PETRA_FAMILY_RESNET] = "resnet",
                                        [PETRA_FAMILY_GPT] = "gpt",       [PETRA_FAMILY_REVGPT] = "revgpt",
                                        [PETRA_FAMILY_VIT] = "vit",       [PETRA_FAMILY_REVVIT] = "revvit",
@@ -140,7 +141,7 @@ const petra_config_key petra_config_keys[] = {
     INTEGER(run.seed, "1", 0, INT64_MAX, "seed of every random stream"),
     CHOICE_FOR(WAY, run.mode, "emulate", modes, "emulate: real maths on one device under a virtual clock; execute: the same actions on the processes that mpirun started, each with some of the stages"),
     STRING_FOR(PLACE, run.output, "runs", NOT_EMPTY, "folder in which the run's folder is made"),
-    INTEGER_FOR(LENGTH, run.epochs, "10", 1, MANY, "passes over the training images"),
+    INTEGER_FOR(LENGTH, run.epochs, "10", 1, MANY, "passes over the training samples"),
     INTEGER_FOR(LENGTH, run.max_microbatches, "0", 0, MANY_MICROBATCHES, "the run ends after so many microbatches; 0: no limit"),
     INTEGER(run.eval_every, "1", 0, MANY, "epochs between evaluations; 0: never"),
     INTEGER_FOR(WAY, run.checkpoint_every, "1", 0, MANY, "epochs between checkpoints (checkpoint.h5), from which petra train --resume goes on; 0: none is written"),
@@ -149,17 +150,20 @@ const petra_config_key petra_config_keys[] = {
     BOOLEAN_FOR(PLACE, run.keep_checkpoint, "false", "a complete run keeps its last checkpoint, so that petra train --resume can make it longer (one is written where another epoch begins: a run of one epoch has none); else it is removed at the end"),
     BOOLEAN(run.trace_actions, "false", "every action of the run goes into /trace/actions of run.h5 (48 bytes an action)"),
 
-    CHOICE(data.set, "cifar10", data_sets, "the images; shapes are synthetic and need no file"),
-    STRING_FOR(WAY, data.path, "data/cifar-10-batches-bin", NONE, "folder with the data set's binary files; imagefolder: the folder that holds train and val; hdf5: the file"),
-    INTEGER(data.batch, "64", 1, 65536, "images per microbatch"),
-    BOOLEAN(data.shuffle, "true", "new order of the training images in every epoch"),
-    FLAGS(data.augment, "[crop, flip]", augments, "random changes of the training images; crop: a window of the image padded by 4 pixels; imagefolder: a window of random place, size and shape"),
-    INTEGER(data.limit, "0", 0, MANY_IMAGES, "train on the first so many images only; 0: all"),
-    INTEGER(data.eval_limit, "0", 0, MANY_IMAGES, "evaluate on the first so many images only; 0: all"),
+    CHOICE(data.set, "cifar10", data_sets, "the samples: images, or windows of the tokens of text, tokens and grammar; shapes and grammar are synthetic and need no file"),
+    STRING_FOR(WAY, data.path, "data/cifar-10-batches-bin", NONE, "folder with the data set's binary files; imagefolder: the folder that holds train and val; hdf5: the file; text: a file, each byte of which is a token; tokens: a .bin or HDF5 file, or the folder of train.bin and val.bin"),
+    INTEGER(data.batch, "64", 1, 65536, "samples (images, windows of tokens) per microbatch"),
+    BOOLEAN(data.shuffle, "true", "new order of the training samples in every epoch; of tokens also other windows: they begin at an offset that each epoch draws"),
+    FLAGS(data.augment, "[crop, flip]", augments, "random changes of the training images, [] for sets of tokens; crop: a window of the image padded by 4 pixels; imagefolder: a window of random place, size and shape"),
+    INTEGER(data.limit, "0", 0, MANY_IMAGES, "train on the first so many samples only; 0: all"),
+    INTEGER(data.eval_limit, "0", 0, MANY_IMAGES, "evaluate on the first so many samples only; 0: all"),
     INTEGER(data.recalibrate, "0", 0, 1000000, "evaluate a second time, with batch-norm statistics that are estimated with the evaluated weights from the first so many training microbatches; 0: no"),
-    INTEGER_FOR(WAY, data.workers, "2", 1, 256, "threads that load images"),
+    INTEGER_FOR(WAY, data.workers, "2", 1, 256, "threads that load samples"),
     INTEGER(data.image_size, "224", 1, 4096, "imagefolder: width and height of the images that the network gets"),
     INTEGER(data.resize, "256", 1, 4096, "imagefolder: shorter side to which an image is resized in evaluation, before its centre is cut out; at least data.image_size"),
+    STRING_FOR(WAY, data.eval_path, "\"\"", NONE, "text, tokens: the file of the evaluation split; empty: the last part of data.path, or val.bin beside train.bin"),
+    REAL(data.eval_share, "0.1", 0, 1, BELOW_MAX, "text, tokens: the last part of one file that is its evaluation split, as a share of its tokens; 0: there is none"),
+    INTEGER(data.vocabulary, "0", 0, 65536, "tokens in a .bin file, which does not state it: how many different ones there can be (GPT-2: 50257); 0: as the data set states it"),
 
     CHOICE(model.family, "revnet", families, "reversible networks (revnet, and the transformers revgpt of tokens and revvit of images), and the ordinary ones they are compared with"),
     INTEGER(model.depth, "18", 1, 1000, "revnet, resnet: layers, 18, 34 or 50; transformers: blocks, each attention and an MLP, which may be stages of their own"),

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "exec/packing.h"
 #include "exec/transport_local.h"
+#include "stage/archive.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -49,21 +49,21 @@ enum { PETRA_UNIT_PARAMETERS = 3, PETRA_UNIT_STATISTICS = 2 };
  * graph->units[unit_count + layer] (nn/graph.h). */
 
 /* *n = layer norm (x). */
-petra_status petra_layer_norm(const petra_pass *pass, int layer, petra_tensor *x, petra_tensor **n);
+petra_status petra_layer_normalise(const petra_pass *pass, int layer, petra_tensor *x, petra_tensor **n);
 
 /* *y = join(addend, x w^T + b), a matrix or a sequence as x is; join: NONE, ADD, SUBTRACT. y NULL: the graph alone is
  * filled. */
-petra_status petra_layer_linear(const petra_pass *pass, int layer, petra_tensor *x, petra_join join,
+petra_status petra_layer_map(const petra_pass *pass, int layer, petra_tensor *x, petra_join join,
                                 const petra_tensor *addend, petra_tensor **y);
 
 /* From dy, the gradient of x w^T + b: gradients of weight and bias (with graph->defer they are left for
  * petra_block_weight_gradients, if the layer is deferred; dy is then the graph's, and no stream), and *dx (NULL: not
  * wanted). */
-petra_status petra_layer_linear_backward(const petra_pass *pass, int layer, petra_tensor *dy,
+petra_status petra_layer_map_backward(const petra_pass *pass, int layer, petra_tensor *dy,
                                          petra_tensor *const *gradients, petra_tensor **dx);
 
 /* From dn, the gradient of the norm's output, which becomes that of its input: gradients of scale and shift. */
-petra_status petra_layer_norm_backward(const petra_pass *pass, int layer, petra_tensor *dn,
+petra_status petra_layer_normalise_backward(const petra_pass *pass, int layer, petra_tensor *dn,
                                        petra_tensor *const *gradients);
 
 /* The gradients of weight and bias that a backward left. */

@@ -8,12 +8,12 @@ petra_status petra_function_forward(const petra_pass *pass, petra_tensor *x, pet
                                     const petra_tensor *addend, petra_tensor **y) {
   petra_tensor *n = NULL, *inner = NULL, *between = NULL;
   petra_status status;
-  PETRA_TRY_GOTO(status, petra_layer_norm(pass, 0, x, &n), done);
-  PETRA_TRY_GOTO(status, petra_layer_linear(pass, 0, n, PETRA_JOIN_NONE, NULL, &inner), done);
+  PETRA_TRY_GOTO(status, petra_layer_normalise(pass, 0, x, &n), done);
+  PETRA_TRY_GOTO(status, petra_layer_map(pass, 0, n, PETRA_JOIN_NONE, NULL, &inner), done);
   petra_tensor_release(&n);
   PETRA_TRY_GOTO(status, pass->block->middle->forward(pass, inner, &between), done);
   petra_tensor_release(&inner);
-  status = petra_layer_linear(pass, 1, between, join, addend, y);
+  status = petra_layer_map(pass, 1, between, join, addend, y);
 done:
   petra_tensor_release(&between);
   petra_tensor_release(&inner);
@@ -26,13 +26,13 @@ petra_status petra_function_backward(const petra_pass *pass, petra_tensor *dy, p
   petra_tensor *own = NULL, *between = NULL, *inner = NULL;
   petra_status status;
   PETRA_TRY_GOTO(status, petra_stream_gradient(pass, &(petra_streams){{dy, NULL}}, &own), done);
-  PETRA_TRY_GOTO(status, petra_layer_linear_backward(pass, 1, own, gradients, &between), done);
+  PETRA_TRY_GOTO(status, petra_layer_map_backward(pass, 1, own, gradients, &between), done);
   petra_tensor_release(&own);
   PETRA_TRY_GOTO(status, pass->block->middle->backward(pass, between, &inner), done);
   petra_tensor_release(&between);
-  PETRA_TRY_GOTO(status, petra_layer_linear_backward(pass, 0, inner, gradients, dx), done);
+  PETRA_TRY_GOTO(status, petra_layer_map_backward(pass, 0, inner, gradients, dx), done);
   petra_tensor_release(&inner);
-  status = petra_layer_norm_backward(pass, 0, *dx, gradients);
+  status = petra_layer_normalise_backward(pass, 0, *dx, gradients);
 done:
   petra_tensor_release(&inner);
   petra_tensor_release(&between);

@@ -23,7 +23,7 @@ petra_status petra_pass_features(const petra_pass *pass, const petra_tensor *lik
   return petra_compute_tensor(pass->compute, like->kind, shape, category, out);
 }
 
-petra_status petra_layer_norm(const petra_pass *pass, int layer, petra_tensor *x, petra_tensor **n) {
+petra_status petra_layer_normalise(const petra_pass *pass, int layer, petra_tensor *x, petra_tensor **n) {
   petra_tensor *const *parameters = pass->parameters + petra_layer_first(pass->block, layer);
   petra_tensor *mean = NULL, *deviation = NULL;
   petra_status status;
@@ -45,7 +45,7 @@ done:
   return status;
 }
 
-petra_status petra_layer_linear(const petra_pass *pass, int layer, petra_tensor *x, petra_join join,
+petra_status petra_layer_map(const petra_pass *pass, int layer, petra_tensor *x, petra_join join,
                                 const petra_tensor *addend, petra_tensor **y) {
   const petra_layer *l = &pass->block->layers[layer];
   petra_tensor *const *parameters = pass->parameters + weight_of(pass->block, layer);
@@ -69,7 +69,7 @@ static petra_status compute_gradients(const petra_compute *compute, const petra_
   return petra_op_linear_backward_weights(compute->backend, x, dy, own[0], block->layers[layer].bias ? own[1] : NULL);
 }
 
-petra_status petra_layer_linear_backward(const petra_pass *pass, int layer, petra_tensor *dy,
+petra_status petra_layer_map_backward(const petra_pass *pass, int layer, petra_tensor *dy,
                                          petra_tensor *const *gradients, petra_tensor **dx) {
   const int weight = weight_of(pass->block, layer);
   petra_unit_graph *graph = graph_of(pass, layer);
@@ -93,7 +93,7 @@ petra_status petra_layer_gradients(const petra_compute *compute, const petra_blo
   return compute_gradients(compute, block, layer, kept->x, kept->dconv, gradients);
 }
 
-petra_status petra_layer_norm_backward(const petra_pass *pass, int layer, petra_tensor *dn,
+petra_status petra_layer_normalise_backward(const petra_pass *pass, int layer, petra_tensor *dn,
                                        petra_tensor *const *gradients) {
   const int first = petra_layer_first(pass->block, layer);
   const petra_unit_graph *graph = graph_of(pass, layer);

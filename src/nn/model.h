@@ -72,7 +72,7 @@ typedef struct petra_block {
   const petra_block_ops *ops;
   bool reversible, reads_data, is_loss;  /* as its kind says: rebuilds its input from its output, ... */
   int32_t number;                        /* from 1 */
-  char name[24];                         /* "stem", "group1.block2", "head" */
+  char name[32];                         /* "stem", "group1.block2", "block3.attention", "head" */
   int streams_in, streams_out;           /* 1 or 2; 0 streams come out of a loss */
   petra_stream_shape shape_in, shape_out; /* of each stream */
   int unit_count, path_count;            /* the first path_count units are F, in order */

@@ -23,7 +23,7 @@ static petra_status make_features(const petra_pass *pass, const petra_streams *i
     PETRA_TRY_GOTO(status, halve(pass, in->tensor[0], in->tensor[1], category, &mean), done);
   else
     mean = petra_tensor_retain(in->tensor[0]);
-  PETRA_TRY_GOTO(status, petra_layer_norm(pass, 0, mean, &n), done);
+  PETRA_TRY_GOTO(status, petra_layer_normalise(pass, 0, mean, &n), done);
   if (pass->block->averages) {
     const int32_t shape[4] = {n->shape[0], pass->block->features, 1, 1};
     PETRA_TRY_GOTO(status, petra_compute_tensor(pass->compute, PETRA_TENSOR_MATRIX, shape, category, out), done);
@@ -46,7 +46,7 @@ static petra_status forward(const petra_pass *pass, const petra_streams *in, pet
   petra_tensor *features = NULL, *logits = NULL, *dlogits = NULL;
   petra_status status;
   PETRA_TRY_GOTO(status, make_features(pass, in, category, &features), done);
-  PETRA_TRY_GOTO(status, petra_layer_linear(pass, 0, features, PETRA_JOIN_NONE, NULL, &logits), done);
+  PETRA_TRY_GOTO(status, petra_layer_map(pass, 0, features, PETRA_JOIN_NONE, NULL, &logits), done);
   petra_tensor_charge(logits, pass->compute->account, PETRA_MEMORY_WORKSPACE); /* it is not kept */
   if (pass->graph)
     PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, logits, category, &dlogits), done);
@@ -77,14 +77,14 @@ static petra_status backward(const petra_pass *pass, const petra_streams *dout, 
   const petra_unit_graph *graph = &pass->graph->units[0];
   petra_tensor *dfeatures = NULL, *dn = NULL;
   petra_status status;
-  PETRA_TRY_GOTO(status, petra_layer_linear_backward(pass, 0, graph->dconv, gradients, &dfeatures), done);
+  PETRA_TRY_GOTO(status, petra_layer_map_backward(pass, 0, graph->dconv, gradients, &dfeatures), done);
   if (pass->block->averages) {
     PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, graph->conv, PETRA_MEMORY_WORKSPACE, &dn), done);
     PETRA_TRY_GOTO(status, petra_op_mean_positions_backward(pass->compute->backend, dfeatures, 0, dn), done);
   } else {
     dn = petra_tensor_retain(dfeatures);
   }
-  PETRA_TRY_GOTO(status, petra_layer_norm_backward(pass, 0, dn, gradients), done);
+  PETRA_TRY_GOTO(status, petra_layer_normalise_backward(pass, 0, dn, gradients), done);
   if (pass->block->streams_in == 2) {
     PETRA_TRY_GOTO(status, halve(pass, dn, NULL, PETRA_MEMORY_WORKSPACE, &din->tensor[0]), done);
     din->tensor[1] = petra_tensor_retain(din->tensor[0]);

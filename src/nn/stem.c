@@ -9,7 +9,8 @@ enum { POOL_MASK = 1 };
 /* The output before it is split into streams. */
 static petra_status new_whole(const petra_pass *pass, int32_t images, petra_tensor **out) {
   const petra_stream_shape *stream = &pass->block->shape_out;
-  const petra_stream_shape whole = {pass->block->units[0].out, stream->height, stream->width};
+  const petra_stream_shape whole = {
+      .channels = pass->block->units[0].out, .height = stream->height, .width = stream->width};
   return petra_pass_stream(pass, images, &whole, out);
 }
 

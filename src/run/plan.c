@@ -18,11 +18,14 @@ static petra_status check_classes(const petra_plan *plan, int32_t classes) {
 
 /* The shape of a sample. */
 static petra_stream_shape input_of(const petra_dataset_shape *shape) {
-  return petra_image_stream(shape->height, shape->width);
+  return shape->samples == PETRA_SAMPLE_TOKENS ? petra_token_stream(shape->context)
+                                               : petra_image_stream(shape->height, shape->width);
 }
 
 petra_status petra_plan_check_data(const petra_plan *plan, const petra_dataset *set) {
   PETRA_TRY(check_classes(plan, set->classes));
+  if (set->samples == PETRA_SAMPLE_TOKENS) /* windows of model.context, whatever the split */
+    return PETRA_OK;
   if (set->height != plan->model.input.height || set->width != plan->model.input.width)
     return petra_config_fail(
         plan->config, "data.path",
