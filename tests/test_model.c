@@ -132,6 +132,11 @@ START_TEST(shapes) {
 }
 END_TEST
 
+static petra_status init(petra_model *model, const petra_config *config, int height, int width) {
+  const petra_stream_shape input = petra_image_stream(height, width);
+  return petra_model_init(model, config, &input, 0);
+}
+
 START_TEST(images_too_small) {
   const char *const sets[] = {"model.stem=imagenet"};
   petra_config *config = load(sets, 1);
