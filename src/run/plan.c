@@ -15,6 +15,15 @@ static petra_status check_classes(const petra_config *config, int32_t classes) {
       (long long)config->model.classes, classes, petra_config_choice_name("data.set", (int)config->data.set), classes);
 }
 
+/* The networks that there are read images. */
+static petra_status check_samples(const petra_config *config, petra_sample_kind samples) {
+  if (samples == PETRA_SAMPLE_IMAGE)
+    return PETRA_OK;
+  return petra_config_fail(config, "data.set", "%s has tokens, but model.family: %s is a network on images",
+                           petra_config_choice_name("data.set", (int)config->data.set),
+                           petra_config_choice_name("model.family", (int)config->model.family));
+}
+
 petra_status petra_plan_check_data(const petra_plan *plan, const petra_dataset *set) {
   PETRA_TRY(check_classes(plan->config, set->classes));
   if (set->height != plan->model.image_height || set->width != plan->model.image_width)
@@ -65,6 +74,7 @@ petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
   *plan = (petra_plan){.config = config};
   petra_dataset_shape shape;
   PETRA_TRY(petra_dataset_shape_of(config, &shape));
+  PETRA_TRY(check_samples(config, shape.samples));
   PETRA_TRY(petra_model_init(&plan->model, config, shape.height, shape.width));
   PETRA_TRY(petra_method_from_config(config, &plan->method));
   PETRA_TRY(cut(plan));
