@@ -133,7 +133,7 @@ static void check_epochs(const petra_runlog_summary *run, int64_t epochs) {
     ck_assert(found->train_loss == row.train_loss && found->train_top1 == row.train_top1 && found->lr == row.lr);
     ck_assert(same(found->eval_loss, row.eval_loss));
     ck_assert(found->eval_top1 == row.eval_top1 && found->eval_top5 == row.eval_top5);
-    ck_assert(found->wall_s == row.wall_s && found->images_per_s == row.images_per_s);
+    ck_assert(found->wall_s == row.wall_s && found->rate == row.rate);
   }
 }
 
