@@ -35,6 +35,12 @@ tests_test_data_SOURCES = tests/test_data.c tests/harness.h
 tests_test_data_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_data_LDADD = $(TESTS_LDADD)
 
+check_PROGRAMS += tests/test_tokens
+TESTS += tests/test_tokens
+tests_test_tokens_SOURCES = tests/test_tokens.c tests/harness.h
+tests_test_tokens_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_tokens_LDADD = $(TESTS_LDADD)
+
 check_PROGRAMS += tests/test_loader
 TESTS += tests/test_loader
 tests_test_loader_SOURCES = tests/test_loader.c tests/harness.h

@@ -215,6 +215,26 @@ START_TEST(columns_of_a_recalibration) {
 }
 END_TEST
 
+/* A run on tokens has tokens_per_s in place of images_per_s, and the reader knows it by that. */
+START_TEST(columns_of_tokens) {
+  petra_runlog *log = NULL;
+  petra_runlog_summary *run = NULL;
+  petra_runlog_about about = ABOUT;
+  about.samples = PETRA_SAMPLE_TOKENS;
+  ck_assert_int_eq(petra_runlog_create(FILE_NAME, &about, &log), PETRA_OK);
+  for (int32_t i = 0; i < 3; i++) {
+    petra_runlog_epoch row = epoch_row(i);
+    ck_assert_int_eq(petra_runlog_epoch_row(log, &row), PETRA_OK);
+  }
+  ck_assert_int_eq(petra_runlog_close(log), PETRA_OK);
+  ck_assert_int_eq(petra_runlog_summary_read(FILE_NAME, &run), PETRA_OK);
+  check_epochs(run, 3);
+  ck_assert(run->samples == PETRA_SAMPLE_TOKENS && !run->recalibrated);
+  petra_runlog_summary_destroy(run);
+  unlink(FILE_NAME);
+}
+END_TEST
+
 START_TEST(empty_run) {
   petra_runlog *log = NULL;
   petra_runlog_summary *run = NULL;
@@ -474,6 +494,7 @@ int main(int argc, char **argv) {
     return child_writer(argv[2], strtol(argv[3], NULL, 10));
   const TTest *const tests[] = {round_trip,
                                 columns_of_a_recalibration,
+                                columns_of_tokens,
                                 empty_run,
                                 flush_interval,
                                 equal_runs_give_equal_bytes,
