@@ -492,16 +492,11 @@ int main(int argc, char **argv) {
     return child_limited(argv[2], strtol(argv[3], NULL, 10));
   if (argc == 4 && strcmp(argv[1], "writer") == 0)
     return child_writer(argv[2], strtol(argv[3], NULL, 10));
-  const TTest *const tests[] = {round_trip,
-                                columns_of_a_recalibration,
-                                columns_of_tokens,
-                                empty_run,
-                                flush_interval,
-                                equal_runs_give_equal_bytes,
-                                wrong_calls,
-                                creation_fails,
-                                not_a_run,
-                                out_of_memory,
+  const TTest *const tests[] = {round_trip,        columns_of_a_recalibration,
+                                columns_of_tokens, empty_run,
+                                flush_interval,    equal_runs_give_equal_bytes,
+                                wrong_calls,       creation_fails,
+                                not_a_run,         out_of_memory,
                                 limited_file_size};
   return harness_run("runlog", tests, HARNESS_COUNT(tests));
 }
