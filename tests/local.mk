@@ -35,6 +35,12 @@ tests_test_data_SOURCES = tests/test_data.c tests/harness.h
 tests_test_data_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_data_LDADD = $(TESTS_LDADD)
 
+check_PROGRAMS += tests/test_tokens
+TESTS += tests/test_tokens
+tests_test_tokens_SOURCES = tests/test_tokens.c tests/harness.h
+tests_test_tokens_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_tokens_LDADD = $(TESTS_LDADD)
+
 check_PROGRAMS += tests/test_loader
 TESTS += tests/test_loader
 tests_test_loader_SOURCES = tests/test_loader.c tests/harness.h
@@ -79,6 +85,11 @@ tests_test_golden_data_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_golden_data_LDADD = $(TESTS_LDADD)
 
 EXTRA_DIST += \
+  tests/golden/init-revgpt.h5 tests/golden/init-gpt.h5 tests/golden/init-revvit.h5 tests/golden/init-vit.h5 \
+  tests/golden/petra-revgpt-k1.h5 tests/golden/petra-revgpt-k3.h5 tests/golden/delayed-revgpt-k1.h5 tests/golden/dsp-revgpt-k1.h5 \
+  tests/golden/delayed-reversible-revgpt-k1.h5 tests/golden/approximate-input-revgpt-k1.h5 tests/golden/backprop-revgpt-k1.h5 \
+  tests/golden/dsp-gpt-k1.h5 tests/golden/delayed-gpt-k3.h5 tests/golden/ddg-gpt-k1.h5 tests/golden/fr-gpt-k1.h5 \
+  tests/golden/backprop-gpt-k1.h5 tests/golden/petra-revvit-k1.h5 tests/golden/dsp-vit-k1.h5 tests/reference/transformers.py \
   tests/golden/init-revnet18.h5 tests/golden/init-revnet50.h5 tests/golden/init-resnet18.h5 tests/golden/init-resnet50.h5 \
   tests/golden/petra-revnet18-k1.h5 tests/golden/petra-revnet18-k3.h5 \
   tests/golden/init-revnet18-narrow.h5 tests/golden/petra-revnet18-narrow-late-k1.h5 tests/golden/petra-revnet18-narrow-late-k3.h5 \

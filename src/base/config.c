@@ -4,7 +4,7 @@
 #include "base/config_document.h"
 #include "base/config_value.h"
 #include "base/link_presets.h"
-#include "base/samples.h"
+#include "base/samples.h" /* circle: whether images are augmented is also a matter of their set */
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"

@@ -161,7 +161,7 @@ const petra_config_key petra_config_keys[] = {
     INTEGER_FOR(WAY, data.workers, "2", 1, 256, "threads that load samples"),
     INTEGER(data.image_size, "224", 1, 4096, "imagefolder: width and height of the images that the network gets"),
     INTEGER(data.resize, "256", 1, 4096, "imagefolder: shorter side to which an image is resized in evaluation, before its centre is cut out; at least data.image_size"),
-    STRING_FOR(WAY, data.eval_path, "\"\"", NONE, "text, tokens: the file of the evaluation split; empty: the last part of data.path, or val.bin beside train.bin"),
+    STRING(data.eval_path, "\"\"", NONE, "text, tokens: the file of the evaluation split; empty: the last part of data.path, or val.bin beside train.bin"),
     REAL(data.eval_share, "0.1", 0, 1, BELOW_MAX, "text, tokens: the last part of one file that is its evaluation split, as a share of its tokens; 0: there is none"),
     INTEGER(data.vocabulary, "0", 0, 65536, "tokens in a .bin file, which does not state it: how many different ones there can be (GPT-2: 50257); 0: as the data set states it"),
 

@@ -233,9 +233,10 @@ static petra_status print_table(const profiling *p, const petra_profile_about *a
   PETRA_TRY(petra_table_print(table, stdout));
   print_fit(&p->fit);
   PETRA_TRY(print_link(&p->profile));
-  printf("\nMilliseconds a microbatch of %d images: means of %d repetitions%s; spread: interquartile range over "
+  printf("\nMilliseconds a microbatch of %d %s: means of %d repetitions%s; spread: interquartile range over "
          "median.\n",
-         (int)p->profile.batch, (int)about->repetitions, p->profile.ranks > 1 ? " of each process" : "");
+         (int)p->profile.batch, petra_sample_words_of(petra_samples_of(p->config))->samples, (int)about->repetitions,
+         p->profile.ranks > 1 ? " of each process" : "");
   petra_utf8_print(stdout, "Weight gradient is a part of backward. %s; %s\n", about->backend, p->profile.precision);
   petra_utf8_print(stdout, "written: %s\n", p->path);
   return PETRA_OK;
@@ -344,7 +345,7 @@ const petra_command petra_command_profile = {
         "Times forward, backward, reconstruction, weight gradient and update of every stage of the config's network\n"
         "on this device, with its backend, precision, threads and batch, and writes a cost profile. `petra\n"
         "simulate` and `petra train` take it with cluster.cost.model: profile and cluster.cost.profile: FILE.\n"
-        "Images are random, nothing is trained. profile.repetitions microbatches are measured after profile.warmup\n"
+        "Samples are random, nothing is trained. profile.repetitions microbatches are measured after profile.warmup\n"
         "others; the costs are the means, with a warning where the times scatter widely. A profile with one block a "
         "stage serves every partition of the network.\n"
         "The means are also fitted by the launch time and the efficiencies of cluster.cost.model: kernels, in shares "

@@ -45,7 +45,7 @@ struct petra_dataset {
   int32_t height, width;        /* of images */
   double mean[3], deviation[3]; /* of pixel / 255, for normalisation */
   int32_t context;              /* of tokens: positions of a window */
-  int64_t tokens;               /* of the split, whatever the limit */
+  int64_t tokens;               /* of the split; with a limit those of which it makes windows */
 };
 
 /* What a network has to be built for; classes 0: not known before the set is opened. Of images height and width, of tokens

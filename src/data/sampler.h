@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a record of a data set becomes a sample of a batch: one table of functions for each kind of samples. Private to src/data. */
+/* How a record of a data set becomes a sample of a batch: one table of functions for each kind of samples. */
 #ifndef PETRA_DATA_SAMPLER_H
 #define PETRA_DATA_SAMPLER_H
 

@@ -143,6 +143,13 @@ petra_status petra_token_set_has_eval(const petra_config *config, bool *out) {
   return PETRA_OK;
 }
 
+petra_status petra_token_set_in_hdf5(const petra_config *config, bool *out) {
+  token_place place;
+  PETRA_TRY(place_of(config, &place));
+  *out = place == PLACE_HDF5;
+  return PETRA_OK;
+}
+
 petra_status petra_token_set_shape(const petra_config *config, petra_dataset_shape *out) {
   petra_token_file file = {.fd = -1};
   bool alone;

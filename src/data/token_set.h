@@ -14,6 +14,9 @@
 petra_status petra_token_set_open(const petra_config *config, petra_split split, petra_dataset **out);
 petra_status petra_token_set_has_eval(const petra_config *config, bool *out);
 
+/* Whether data.path is a file in HDF5. PETRA_IO. */
+petra_status petra_token_set_in_hdf5(const petra_config *config, bool *out);
+
 /* Of text nothing is read, of tokens the head of the training split's file. */
 petra_status petra_token_set_shape(const petra_config *config, petra_dataset_shape *out);
 

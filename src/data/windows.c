@@ -55,9 +55,10 @@ petra_status petra_windows_init(const petra_config *config, petra_split split, c
                       where, tokens, split == PETRA_SPLIT_TRAIN ? "training" : "evaluation", context,
                       split == PETRA_SPLIT_TRAIN ? 2 * (int64_t)context : (int64_t)context + 1);
   set->samples = PETRA_SAMPLE_TOKENS;
-  set->count = limit > 0 && limit < count ? limit : count;
+  const bool limited = limit > 0 && limit < count;
+  set->count = limited ? limit : count;
   set->classes = vocabulary;
   set->context = context;
-  set->tokens = tokens;
+  set->tokens = !limited ? tokens : limit * context + (split == PETRA_SPLIT_TRAIN ? context : 1);
   return PETRA_OK;
 }

@@ -99,11 +99,11 @@ petra_status petra_model_init(petra_model *model, const petra_config *config, co
                          .width = (int32_t)config->model.width,
                          .input = *input};
   if (input->kind != petra_family_reads(family))
-    return petra_config_fail(config, "model.family", "%s reads %s, and data.set: %s holds %s",
-                             petra_config_choice_name("model.family", (int)family),
-                             families[family].tokens ? "tokens" : "images",
+    return petra_config_fail(config, "data.set", "%s has %s, but model.family: %s is a network on %s",
                              petra_config_choice_name("data.set", (int)config->data.set),
-                             families[family].tokens ? "images" : "tokens");
+                             families[family].tokens ? "images" : "tokens",
+                             petra_config_choice_name("model.family", (int)family),
+                             families[family].tokens ? "tokens" : "images");
   petra_status status = families[family].transformer ? petra_transformer_make(model, config, vocabulary)
                                                      : petra_resnet_make(model, config);
   if (status != PETRA_OK)

@@ -72,16 +72,15 @@ static petra_status check_precision(const petra_config *config) {
 
 petra_status petra_plan_init(petra_plan *plan, const petra_config *config) {
   *plan = (petra_plan){.config = config};
-  petra_dataset_shape shape;
-  PETRA_TRY(petra_dataset_shape_of(config, &shape));
-  const petra_stream_shape input = input_of(&shape);
-  PETRA_TRY(petra_model_init(&plan->model, config, &input, shape.classes));
+  PETRA_TRY(petra_dataset_shape_of(config, &plan->data));
+  const petra_stream_shape input = input_of(&plan->data);
+  PETRA_TRY(petra_model_init(&plan->model, config, &input, plan->data.classes));
   PETRA_TRY(petra_method_from_config(config, &plan->method));
   PETRA_TRY(cut(plan));
   plan->stages = plan->partition.stages;
   PETRA_TRY(petra_method_check_stages(config, plan->stages));
   petra_method_fit(&plan->method, plan->stages);
-  PETRA_TRY(check_classes(plan, shape.classes));
+  PETRA_TRY(check_classes(plan, plan->data.classes));
   PETRA_TRY(check_precision(config));
   if (config->model.new_head && !*config->model.weights)
     return petra_config_fail(config, "model.new_head",
