@@ -167,7 +167,9 @@ class Execute(ProgramTest):
                 [3, "--set", "cluster.engines=2", "--set", "cluster.jitter.model=gamma", "--set", "run.drain=true"],
                 [2, "--set", "device.backend=ref", "--set", "device.precision=fp64", "--set", "method.head=split"],
                 [2, "--set", "stages.partition=list", "--set", "stages.blocks=[2, 3, 5]", "--set", "model.downsample=invertible"],
-                [3, "--set", "model.family=resnet", "--set", "method.name=delayed", "--set", "method.mitigation.weight_prediction=velocity"]]:
+                [3, "--set", "model.family=resnet", "--set", "method.name=delayed", "--set", "method.mitigation.weight_prediction=velocity"],
+                [2, "--set", "data.set=grammar", "--set", "model.family=revgpt", "--set", "model.depth=2", "--set", "model.width=4",
+                 "--set", "model.context=5", "--set", "data.recalibrate=0"]]:
             self.good("train", *COMMON, *options, "--output", "one", "--quiet")
             self.same_as_emulated(ranks, *options)
             shutil.rmtree(self.path("one"))
