@@ -63,7 +63,7 @@ static petra_status multiply_keys(const strip *s, int64_t width, float alpha, co
                                .c = scores,
                                .step_a = step_q,
                                .step_b = step_k,
-                               .step_c = s->count};
+                               .step_c = cpu_strip_step(s->count)};
   return cpu_onednn_product(&product);
 }
 
@@ -77,7 +77,7 @@ static petra_status add_values(const strip *s, int64_t width, float alpha, const
                                .a = p,
                                .b = v,
                                .c = y,
-                               .step_a = s->count,
+                               .step_a = cpu_strip_step(s->count),
                                .step_b = step_v,
                                .step_c = step_y};
   return cpu_onednn_product(&product);
@@ -95,7 +95,7 @@ static petra_status add_to_keys(const strip *s, int64_t width, float alpha, floa
                                .a = p,
                                .b = dy,
                                .c = dv,
-                               .step_a = s->count,
+                               .step_a = cpu_strip_step(s->count),
                                .step_b = step_dy,
                                .step_c = step_dv};
   return cpu_onednn_product(&product);
@@ -119,7 +119,7 @@ static petra_status attend(const petra_attention *a, const attention_head *h, fl
 /* Room for `strips` strips for each thread. */
 static petra_status take_scratch(petra_backend *backend, int64_t positions, int strips, int64_t *room, float **out) {
   void *scratch;
-  *room = strips * QUERIES * positions;
+  *room = strips * QUERIES * cpu_strip_step(positions);
   PETRA_TRY(cpu_scratch(backend, (size_t)(backend->threads * *room) * sizeof(float), &scratch));
   *out = scratch;
   return PETRA_OK;
@@ -145,7 +145,7 @@ petra_status cpu_attention_forward(petra_backend *backend, const petra_attention
 static petra_status attend_backward(const petra_attention_backward *a, const attention_head *h, float *p) {
   const float *q = cpu_read(a->qkv) + h->in_qkv, *k = q + h->features, *v = k + h->features;
   float *dq = cpu_data(a->dqkv) + h->in_qkv, *dk = dq + h->features, *dv = dk + h->features;
-  float *dp = p + QUERIES * h->positions;
+  float *dp = p + QUERIES * cpu_strip_step(h->positions);
   const int64_t last = (h->positions - 1) / QUERIES * QUERIES;
   for (int64_t first = last; first >= 0; first -= QUERIES) {
     const strip s = strip_at(h, first);

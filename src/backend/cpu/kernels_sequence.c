@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Sums run in LANES independent chains, which hides the latency of additions and makes their roundings fewer. */
-enum { LANES = 64 };
+enum { LANES = CPU_STRIP };
 
 /* --- exp --- */
 
@@ -54,10 +54,18 @@ INLINE double exp_wide(double x) {
 }
 
 INLINE float fold(const float *lanes) {
-  float four[4] = {0};
-  for (int l = 0; l < LANES; l++)
-    four[l % 4] += lanes[l];
-  return (four[0] + four[1]) + (four[2] + four[3]);
+  float s[16];
+  for (int l = 0; l < 16; l++)
+    s[l] = (lanes[l] + lanes[l + 16]) + (lanes[l + 32] + lanes[l + 48]);
+  for (int l = 0; l < 8; l++)
+    s[l] += s[l + 8];
+  for (int l = 0; l < 4; l++)
+    s[l] += s[l + 4];
+  return (s[0] + s[2]) + (s[1] + s[3]);
+}
+
+INLINE float larger(float a, float b) {
+  return a > b ? a : b;
 }
 
 /* --- linear layers --- */
@@ -249,34 +257,36 @@ INLINE int64_t keys_of(int64_t keys, int64_t row, int64_t count) {
   return keys + row < count ? keys + row : count;
 }
 
-/* A NaN is passed over here; it comes back in the sum of exp. */
+/* A NaN may be passed over here; it comes back in the sum of exp. */
 INLINE float largest_of(const float *s, int64_t count) {
-  float lanes[LANES], largest = -INFINITY;
+  float lanes[LANES];
   int64_t i = 0;
   for (int l = 0; l < LANES; l++)
     lanes[l] = -INFINITY;
   for (; i + LANES <= count; i += LANES)
     for (int l = 0; l < LANES; l++)
-      lanes[l] = s[i + l] > lanes[l] ? s[i + l] : lanes[l];
+      lanes[l] = larger(s[i + l], lanes[l]);
   for (int l = 0; i + l < count; l++)
-    lanes[l] = s[i + l] > lanes[l] ? s[i + l] : lanes[l];
-  for (int l = 0; l < LANES; l++)
-    largest = lanes[l] > largest ? lanes[l] : largest;
-  return largest;
+    lanes[l] = larger(s[i + l], lanes[l]);
+  for (int l = 0; l < 16; l++)
+    lanes[l] = larger(larger(lanes[l], lanes[l + 16]), larger(lanes[l + 32], lanes[l + 48]));
+  for (int l = 0; l < 8; l++)
+    lanes[l] = larger(lanes[l], lanes[l + 8]);
+  for (int l = 1; l < 8; l++)
+    lanes[0] = larger(lanes[0], lanes[l]);
+  return lanes[0];
 }
 
 INLINE void softmax(float *s, int64_t rows, int64_t count, int64_t keys, float *inverse, float *log_sum, int64_t step) {
-  for (int64_t i = 0; i < rows; i++, s += count) {
-    const int64_t real = keys_of(keys, i, count);
-    const float largest = largest_of(s, real);
+  const int64_t width = cpu_strip_step(count);
+  for (int64_t i = 0; i < rows; i++, s += width) {
+    for (int64_t j = keys_of(keys, i, count); j < width; j++)
+      s[j] = -INFINITY;
+    const float largest = largest_of(s, width);
     float lanes[LANES] = {0};
-    int64_t j = 0;
-    for (; j + LANES <= real; j += LANES)
+    for (int64_t j = 0; j < width; j += LANES)
       for (int l = 0; l < LANES; l++)
         lanes[l] += s[j + l] = exp_of(s[j + l] - largest);
-    for (int l = 0; j + l < real; l++)
-      lanes[l] += s[j + l] = exp_of(s[j + l] - largest);
-    memset(s + real, 0, (size_t)(count - real) * sizeof *s);
     const float sum = fold(lanes);
     inverse[i] = 1 / sum;
     log_sum[i * step] = (float)((double)largest + log((double)sum));
@@ -284,19 +294,21 @@ INLINE void softmax(float *s, int64_t rows, int64_t count, int64_t keys, float *
 }
 
 INLINE void softmax_again(float *s, int64_t rows, int64_t count, int64_t keys, const float *log_sum, int64_t step) {
-  for (int64_t i = 0; i < rows; i++, s += count) {
-    const int64_t real = keys_of(keys, i, count);
+  const int64_t width = cpu_strip_step(count);
+  for (int64_t i = 0; i < rows; i++, s += width) {
     const float most = log_sum[i * step];
-#pragma omp simd
-    for (int64_t j = 0; j < real; j++)
-      s[j] = exp_of(s[j] - most);
-    memset(s + real, 0, (size_t)(count - real) * sizeof *s);
+    for (int64_t j = keys_of(keys, i, count); j < width; j++)
+      s[j] = -INFINITY;
+    for (int64_t j = 0; j < width; j += LANES)
+      for (int l = 0; l < LANES; l++)
+        s[j + l] = exp_of(s[j + l] - most);
   }
 }
 
 INLINE void softmax_backward(const float *p, float *dp, int64_t rows, int64_t count, const float *y, const float *dy,
                              int64_t width, int64_t step) {
-  for (int64_t i = 0; i < rows; i++, p += count, dp += count) {
+  const int64_t next = cpu_strip_step(count);
+  for (int64_t i = 0; i < rows; i++, p += next, dp += next) {
     float dot = 0;
 #pragma omp simd reduction(+ : dot)
     for (int64_t c = 0; c < width; c++)
@@ -341,7 +353,7 @@ INLINE double log_sum_exp(const float *row, int64_t count, int64_t label, double
 
 INLINE int64_t rank(const float *row, int64_t count, int64_t label) {
   const float own = row[label];
-  int64_t worse_or_equal = 0, ties_before = 0;
+  int32_t worse_or_equal = 0, ties_before = 0;
   for (int64_t j = 0; j < count; j++)
     worse_or_equal += row[j] <= own ? 1 : 0;
   for (int64_t j = 0; j < label; j++)
