@@ -34,6 +34,7 @@ EXTRA_DIST += docs/commands.md docs/config.md docs/data.md docs/design.md \
 	docs/adr/0019-a-prediction-is-a-second-simulation.md \
 	docs/adr/0020-a-checkpoint-in-parts.md \
 	docs/adr/0021-replicas-before-an-update.md \
+	docs/adr/0022-sequences-and-functions.md \
 	docs/adr/README.md
 
 # A page for each method, and the configs of its commands.

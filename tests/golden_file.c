@@ -54,10 +54,8 @@ static petra_status read_all(hid_t file, const char *path, golden_file *out) {
                   {"nesterov", &out->nesterov},
                   {"records", &out->records},
                   {"stages", &out->stages}},
-    optional[] = {{"extra_delay", &out->extra_delay},
-                  {"heads", &out->heads},
-                  {"context", &out->context},
-                  {"patch", &out->patch}};
+    optional[] = {
+        {"extra_delay", &out->extra_delay}, {"heads", &out->heads}, {"context", &out->context}, {"patch", &out->patch}};
   const struct {
     const char *name;
     double *value;

@@ -567,7 +567,7 @@ START_TEST(help_lists_every_key) {
   stream = open_memstream(&markdown, &size);
   petra_config_help_markdown(stream);
   fclose(stream);
-  ck_assert_ptr_nonnull(strstr(help, "\nmodel.depth: layers, as in ResNet-18\n    18, 34 or 50 (default 18)\n"));
+  ck_assert_ptr_nonnull(strstr(help, "\nmodel.depth: revnet, resnet: layers, 18, 34 or 50; "));
   ck_assert_ptr_nonnull(strstr(help, "cluster.cost.update_s"));
   ck_assert_ptr_nonnull(strstr(markdown, "| `lr.milestones` | list of integers | `[150, 225]` | "));
   int rows = 0, keys = 0;

@@ -15,9 +15,12 @@ static const char *const data_sets[] = {
     [PETRA_SET_CIFAR10] = "cifar10",         [PETRA_SET_CIFAR100] = "cifar100", [PETRA_SET_SHAPES] = "shapes",
     [PETRA_SET_IMAGEFOLDER] = "imagefolder", [PETRA_SET_HDF5] = "hdf5",         [PETRA_SET_TEXT] = "text",
     [PETRA_SET_TOKENS] = "tokens",           [PETRA_SET_GRAMMAR] = "grammar",   NULL};
-static const char *const families[] = {[PETRA_FAMILY_REVNET] = "revnet", [PETRA_FAMILY_RESNET] = "resnet",
-                                       [PETRA_FAMILY_GPT] = "gpt",       [PETRA_FAMILY_REVGPT] = "revgpt",
-                                       [PETRA_FAMILY_VIT] = "vit",       [PETRA_FAMILY_REVVIT] = "revvit",
+static const char *const families[] = {[PETRA_FAMILY_REVNET] = "revnet",
+                                       [PETRA_FAMILY_RESNET] = "resnet",
+                                       [PETRA_FAMILY_GPT] = "gpt",
+                                       [PETRA_FAMILY_REVGPT] = "revgpt",
+                                       [PETRA_FAMILY_VIT] = "vit",
+                                       [PETRA_FAMILY_REVVIT] = "revvit",
                                        NULL};
 static const char *const stems[] = {[PETRA_STEM_CIFAR] = "cifar", [PETRA_STEM_IMAGENET] = "imagenet", NULL};
 static const char *const downsamples[] = {

@@ -83,9 +83,9 @@ petra_status petra_memory_json(const petra_plan *plan, petra_accounting accounti
     for (int i = 0; i < ROWS; i++)
       petra_json_append(&list, row_json(&rows[i], plan->partition.stages));
     const bool tokens = plan->model.input.kind == PETRA_TENSOR_SEQUENCE;
-    *out = json_pack("{s:s, s:i, s:o}", "accounting", petra_accounting_name(accounting),
-                     tokens ? "context" : "image_size", tokens ? plan->model.input.positions : plan->model.input.height,
-                     "rows", list);
+    *out =
+        json_pack("{s:s, s:i, s:o}", "accounting", petra_accounting_name(accounting), tokens ? "context" : "image_size",
+                  tokens ? plan->model.input.positions : plan->model.input.height, "rows", list);
   }
   free_rows(rows);
   return status;

@@ -8,8 +8,7 @@
 
 /* X(kind): petra_KIND_ops, in KIND.c. */
 #define PETRA_BLOCK_LIST(X)                                                                                            \
-  X(stem) X(revblock) X(downsample) X(shuffle) X(resblock) X(head)                                                     \
-  X(embedding) X(patches) X(residual) X(sequence_head)
+  X(stem) X(revblock) X(downsample) X(shuffle) X(resblock) X(head) X(embedding) X(patches) X(residual) X(sequence_head)
 
 #define PETRA_BLOCK_DECLARE(kind) extern const petra_block_ops petra_##kind##_ops;
 PETRA_BLOCK_LIST(PETRA_BLOCK_DECLARE)
@@ -39,8 +38,8 @@ petra_status petra_unit_backward(const petra_pass *pass, int index, bool relu, c
 
 /* Backward through F: dy is the gradient of F's output (behind its last ReLU unless last_relu is false); dfirst (NULL:
  * none) is added to the gradient of unit 0's output. */
-petra_status petra_path_backward(const petra_pass *pass, petra_tensor *dy, bool last_relu,
-                                 const petra_tensor *dfirst, petra_tensor *const *gradients, petra_tensor **dx);
+petra_status petra_path_backward(const petra_pass *pass, petra_tensor *dy, bool last_relu, const petra_tensor *dfirst,
+                                 petra_tensor *const *gradients, petra_tensor **dx);
 
 /* Tensors of a unit: weight, scale, shift; running mean, running variance. */
 enum { PETRA_UNIT_PARAMETERS = 3, PETRA_UNIT_STATISTICS = 2 };
@@ -54,17 +53,17 @@ petra_status petra_layer_normalise(const petra_pass *pass, int layer, petra_tens
 /* *y = join(addend, x w^T + b), a matrix or a sequence as x is; join: NONE, ADD, SUBTRACT. y NULL: the graph alone is
  * filled. */
 petra_status petra_layer_map(const petra_pass *pass, int layer, petra_tensor *x, petra_join join,
-                                const petra_tensor *addend, petra_tensor **y);
+                             const petra_tensor *addend, petra_tensor **y);
 
 /* From dy, the gradient of x w^T + b: gradients of weight and bias (with graph->defer they are left for
  * petra_block_weight_gradients, if the layer is deferred; dy is then the graph's, and no stream), and *dx (NULL: not
  * wanted). */
 petra_status petra_layer_map_backward(const petra_pass *pass, int layer, petra_tensor *dy,
-                                         petra_tensor *const *gradients, petra_tensor **dx);
+                                      petra_tensor *const *gradients, petra_tensor **dx);
 
 /* From dn, the gradient of the norm's output, which becomes that of its input: gradients of scale and shift. */
 petra_status petra_layer_normalise_backward(const petra_pass *pass, int layer, petra_tensor *dn,
-                                       petra_tensor *const *gradients);
+                                            petra_tensor *const *gradients);
 
 /* The gradients of weight and bias that a backward left. */
 petra_status petra_layer_gradients(const petra_compute *compute, const petra_block *block, int layer,

@@ -34,8 +34,8 @@ void petra_streams_charge(const petra_streams *streams, petra_account *account, 
 
 /* Of a unit or, behind the units, of a layer. */
 typedef struct petra_unit_graph {
-  petra_tensor *x;    /* input of the convolution or the linear map */
-  petra_tensor *conv; /* what the norm normalises: the convolution's output; the input of a layer */
+  petra_tensor *x;               /* input of the convolution or the linear map */
+  petra_tensor *conv;            /* what the norm normalises: the convolution's output; the input of a layer */
   petra_tensor *mean, *variance; /* the norm's; of a layer norm `variance` is the deviation (layer_norm_forward) */
   petra_tensor *dconv; /* after a backward that left the weight's gradient: the gradient of the convolution's or the
                           linear map's output */

@@ -86,8 +86,5 @@ static void add_kernels(const petra_block *block, petra_kernel_list *kernels) {
   petra_kernels_add(kernels, PETRA_KERNEL_BACKWARD, false, x, x + features);
 }
 
-const petra_block_ops petra_head_ops = {.name = "head",
-                                        .is_loss = true,
-                                        .forward = forward,
-                                        .backward = backward,
-                                        .kernels = add_kernels};
+const petra_block_ops petra_head_ops = {
+    .name = "head", .is_loss = true, .forward = forward, .backward = backward, .kernels = add_kernels};

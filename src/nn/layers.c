@@ -46,7 +46,7 @@ done:
 }
 
 petra_status petra_layer_map(const petra_pass *pass, int layer, petra_tensor *x, petra_join join,
-                                const petra_tensor *addend, petra_tensor **y) {
+                             const petra_tensor *addend, petra_tensor **y) {
   const petra_layer *l = &pass->block->layers[layer];
   petra_tensor *const *parameters = pass->parameters + weight_of(pass->block, layer);
   if (pass->graph)
@@ -54,12 +54,8 @@ petra_status petra_layer_map(const petra_pass *pass, int layer, petra_tensor *x,
   if (!y)
     return PETRA_OK;
   PETRA_TRY(petra_pass_features(pass, x, l->out, kept(pass), y));
-  const petra_linear_forward linear = {.x = x,
-                                       .w = parameters[0],
-                                       .b = l->bias ? parameters[1] : NULL,
-                                       .join = join,
-                                       .addend = addend,
-                                       .y = *y};
+  const petra_linear_forward linear = {
+      .x = x, .w = parameters[0], .b = l->bias ? parameters[1] : NULL, .join = join, .addend = addend, .y = *y};
   return petra_op_linear_forward(pass->compute->backend, &linear);
 }
 
@@ -70,7 +66,7 @@ static petra_status compute_gradients(const petra_compute *compute, const petra_
 }
 
 petra_status petra_layer_map_backward(const petra_pass *pass, int layer, petra_tensor *dy,
-                                         petra_tensor *const *gradients, petra_tensor **dx) {
+                                      petra_tensor *const *gradients, petra_tensor **dx) {
   const int weight = weight_of(pass->block, layer);
   petra_unit_graph *graph = graph_of(pass, layer);
   if (pass->graph->defer && pass->block->layers[layer].deferred) {
@@ -94,7 +90,7 @@ petra_status petra_layer_gradients(const petra_compute *compute, const petra_blo
 }
 
 petra_status petra_layer_normalise_backward(const petra_pass *pass, int layer, petra_tensor *dn,
-                                       petra_tensor *const *gradients) {
+                                            petra_tensor *const *gradients) {
   const int first = petra_layer_first(pass->block, layer);
   const petra_unit_graph *graph = graph_of(pass, layer);
   const petra_layer_norm_backward norm = {.x = graph->conv,

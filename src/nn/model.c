@@ -43,9 +43,8 @@ void petra_model_describe(const petra_config *config, FILE *out) {
 
 void petra_model_label(const petra_model *model, const petra_config *config, char *out, size_t size) {
   char text[96];
-  snprintf(out, size, "%s-%d width %d, %s, %d classes",
-           petra_config_choice_name("model.family", (int)model->family), model->depth, model->width,
-           details(config, text, sizeof text), model->classes);
+  snprintf(out, size, "%s-%d width %d, %s, %d classes", petra_config_choice_name("model.family", (int)model->family),
+           model->depth, model->width, details(config, text, sizeof text), model->classes);
 }
 
 petra_stream_shape petra_image_stream(int32_t height, int32_t width) {
@@ -94,16 +93,13 @@ petra_status petra_model_refuse_keys(const petra_config *config, const char *con
 petra_status petra_model_init(petra_model *model, const petra_config *config, const petra_stream_shape *input,
                               int32_t vocabulary) {
   const petra_family family = config->model.family;
-  *model = (petra_model){.family = family,
-                         .depth = (int32_t)config->model.depth,
-                         .width = (int32_t)config->model.width,
-                         .input = *input};
+  *model = (petra_model){
+      .family = family, .depth = (int32_t)config->model.depth, .width = (int32_t)config->model.width, .input = *input};
   if (input->kind != petra_family_reads(family))
-    return petra_config_fail(config, "data.set", "%s has %s, but model.family: %s is a network on %s",
-                             petra_config_choice_name("data.set", (int)config->data.set),
-                             families[family].tokens ? "images" : "tokens",
-                             petra_config_choice_name("model.family", (int)family),
-                             families[family].tokens ? "tokens" : "images");
+    return petra_config_fail(
+        config, "data.set", "%s has %s, but model.family: %s is a network on %s",
+        petra_config_choice_name("data.set", (int)config->data.set), families[family].tokens ? "images" : "tokens",
+        petra_config_choice_name("model.family", (int)family), families[family].tokens ? "tokens" : "images");
   petra_status status = families[family].transformer ? petra_transformer_make(model, config, vocabulary)
                                                      : petra_resnet_make(model, config);
   if (status != PETRA_OK)

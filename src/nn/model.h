@@ -70,12 +70,12 @@ int64_t petra_stream_elements(const petra_stream_shape *stream);
 
 typedef struct petra_block {
   const petra_block_ops *ops;
-  bool reversible, reads_data, is_loss;  /* as its kind says: rebuilds its input from its output, ... */
-  int32_t number;                        /* from 1 */
-  char name[32];                         /* "stem", "group1.block2", "block3.attention", "head" */
-  int streams_in, streams_out;           /* 1 or 2; 0 streams come out of a loss */
+  bool reversible, reads_data, is_loss;   /* as its kind says: rebuilds its input from its output, ... */
+  int32_t number;                         /* from 1 */
+  char name[32];                          /* "stem", "group1.block2", "block3.attention", "head" */
+  int streams_in, streams_out;            /* 1 or 2; 0 streams come out of a loss */
   petra_stream_shape shape_in, shape_out; /* of each stream */
-  int unit_count, path_count;            /* the first path_count units are F, in order */
+  int unit_count, path_count;             /* the first path_count units are F, in order */
   petra_unit units[PETRA_BLOCK_UNITS];
   int shortcut1, shortcut2; /* index of the unit that acts on stream 1 / stream 2 (ResNet: on x), or -1 */
   bool pooled;              /* stem: max-pool after the unit */
@@ -141,8 +141,8 @@ typedef struct petra_tensor_spec {
   petra_tensor_role role;
   int unit; /* of the block, where units have it; unit_count + i: layer i */
   int32_t shape[4];
-  int rank;       /* significant entries of shape */
-  bool deferred;  /* W computes its gradient where that is split from B */
+  int rank;         /* significant entries of shape */
+  bool deferred;    /* W computes its gradient where that is split from B */
   int32_t fan_in;   /* inputs per output of a weight and its bias, of which petra_initial_values makes bounds; else 0 */
   bool decay;       /* weight decay applies (not to parameters of norms and biases) */
   double deviation; /* above 0: begins as N(0, deviation^2) */

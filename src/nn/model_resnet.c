@@ -21,13 +21,13 @@ static const depth_table depths[] = {
 /* What a window that slides over the images leaves of them. */
 static petra_stream_shape slide(petra_stream_shape in, int32_t channels, int window, int stride, int pad) {
   return (petra_stream_shape){.channels = channels,
-                             .height = (in.height + 2 * pad - window) / stride + 1,
-                             .width = (in.width + 2 * pad - window) / stride + 1};
+                              .height = (in.height + 2 * pad - window) / stride + 1,
+                              .width = (in.width + 2 * pad - window) / stride + 1};
 }
 
 /* One unit more; returns the shape of its output. The padding keeps the size of the images at stride 1. */
 static petra_stream_shape add_unit(petra_block *block, const char *conv, const char *norm, petra_stream_shape in,
-                                  int32_t channels, int32_t kernel, int stride, bool relu) {
+                                   int32_t channels, int32_t kernel, int stride, bool relu) {
   petra_unit *unit = &block->units[block->unit_count++];
   const int pad = kernel / 2;
   const petra_stream_shape out = slide(in, channels, kernel, stride, pad);
@@ -53,7 +53,8 @@ static void make_stem(const petra_model *model, petra_block *block) {
   block->streams_in = 1;
   block->streams_out = streams;
   block->shape_in = model->input;
-  block->shape_out = add_unit(block, "conv", "bn", model->input, streams * model->width, large ? 7 : 3, large ? 2 : 1, true);
+  block->shape_out =
+      add_unit(block, "conv", "bn", model->input, streams * model->width, large ? 7 : 3, large ? 2 : 1, true);
   if (large) {
     block->pooled = true;
     block->pool = streams == 2 ? (petra_pool_geometry){2, 2, 0} : (petra_pool_geometry){3, 2, 1};

@@ -44,8 +44,8 @@ static petra_stream_shape make_embedding(petra_model *model, int32_t vocabulary)
   block->streams_out = is_reversible(model) ? 2 : 1;
   block->shape_in = model->input;
   block->rows = vocabulary;
-  block->shape_out = stream_of(
-      model, tokens ? model->input.positions : (model->input.height / patch) * (model->input.width / patch));
+  block->shape_out =
+      stream_of(model, tokens ? model->input.positions : (model->input.height / patch) * (model->input.width / patch));
   if (!tokens) {
     block->patch = patch;
     add_layer(block, "", "patch", 3 * patch * patch, model->width, PETRA_DEVIATION)->rows = block->shape_out.positions;

@@ -66,7 +66,8 @@ static petra_status take_samples(passage *p, petra_message *out) {
   const petra_block *first = &p->network.plan->model.blocks[0];
   petra_block_input_shape(first, (int32_t)p->network.plan->config->data.batch, shape);
   *out = (petra_message){{{NULL, NULL}}, {{NULL, NULL}}};
-  return petra_tensor_create(p->network.backend, first->shape_in.kind, shape, account_of(p, 0), PETRA_MEMORY_MESSAGES, &out->streams.tensor[0]);
+  return petra_tensor_create(p->network.backend, first->shape_in.kind, shape, account_of(p, 0), PETRA_MEMORY_MESSAGES,
+                             &out->streams.tensor[0]);
 }
 
 static petra_status pass_forward(passage *p, int stage) {
@@ -76,9 +77,9 @@ static petra_status pass_forward(passage *p, int stage) {
     PETRA_TRY(take_samples(p, &p->forward[0]));
   bool head = stage == p->program->stages - 1;
   petra_loss loss;
-  petra_status status = head ? petra_stage_forward_loss(p->network.stage[stage], 0, &p->forward[stage], p->labels,
-                                                        p->label_count, &loss)
-                             : petra_stage_forward(p->network.stage[stage], 0, &p->forward[stage], &out);
+  petra_status status =
+      head ? petra_stage_forward_loss(p->network.stage[stage], 0, &p->forward[stage], p->labels, p->label_count, &loss)
+           : petra_stage_forward(p->network.stage[stage], 0, &p->forward[stage], &out);
   petra_message_release(&p->forward[stage]);
   PETRA_TRY(status);
   if (!head)

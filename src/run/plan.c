@@ -11,9 +11,9 @@ static petra_status check_classes(const petra_plan *plan, int32_t classes) {
   const petra_config *config = plan->config;
   if (plan->model.classes >= classes)
     return PETRA_OK;
-  return petra_config_fail(
-      config, "model.classes", "%d outputs for the %d classes of data.set: %s; expected at least %d",
-      plan->model.classes, classes, petra_config_choice_name("data.set", (int)config->data.set), classes);
+  return petra_config_fail(config, "model.classes",
+                           "%d outputs for the %d classes of data.set: %s; expected at least %d", plan->model.classes,
+                           classes, petra_config_choice_name("data.set", (int)config->data.set), classes);
 }
 
 /* The shape of a sample. */

@@ -93,8 +93,8 @@ void petra_plan_kernels(const petra_plan *plan, int block, petra_kernel_list *ou
 
 /* A row of the stage table. */
 typedef struct petra_stage_summary {
-  char name[80];             /* "stem", "group1.block1", "group1.block1 .. group2.block1" */
-  bool reversible;           /* every block of it is */
+  char name[80];              /* "stem", "group1.block1", "group1.block1 .. group2.block1" */
+  bool reversible;            /* every block of it is */
   petra_stream_shape in, out; /* of one stream; a head's out is its logits */
   int streams_in, streams_out;
   int64_t parameters;

@@ -39,10 +39,9 @@ static petra_status check_text(const petra_config *config, const char *what, con
 }
 
 static petra_status check_number(const petra_config *config, const char *what, int32_t found, int32_t expected) {
-  return found == expected
-             ? PETRA_OK
-             : petra_config_fail(config, key, "%s: a profile with %s: %d; expected one with %s: %d",
-                                 config->cluster.cost.profile, what, (int)found, what, (int)expected);
+  return found == expected ? PETRA_OK
+                           : petra_config_fail(config, key, "%s: a profile with %s: %d; expected one with %s: %d",
+                                               config->cluster.cost.profile, what, (int)found, what, (int)expected);
 }
 
 /* That what was timed is what is to be priced. */

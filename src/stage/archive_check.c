@@ -11,9 +11,8 @@
 void petra_streams_forms(int streams, const petra_stream_shape *shape, petra_presence presence,
                          petra_tensor_form forms[2]) {
   for (int i = 0; i < 2; i++)
-    forms[i] = (petra_tensor_form){i < streams ? presence : PETRA_ABSENT,
-                                   shape->kind,
-                                   {0, shape->extent[0], shape->extent[1], shape->extent[2]}};
+    forms[i] = (petra_tensor_form){
+        i < streams ? presence : PETRA_ABSENT, shape->kind, {0, shape->extent[0], shape->extent[1], shape->extent[2]}};
 }
 
 /* One sample's streams as the dry tensors of a message. */
