@@ -111,8 +111,6 @@ _Static_assert(sizeof(petra_run_mode) == sizeof(int) && sizeof(petra_drain) == s
 #define INTEGER_FOR(role_name, member, default_text, low, high, help)                                                  \
   KEY(INTEGER, int64_t, member, default_text, help, .min = (low), .max = (high), .role = PETRA_ROLE_##role_name)
 #define INTEGER(...) INTEGER_FOR(RESULT, __VA_ARGS__)
-#define INTEGER_OF(member, default_text, names, help)                                                                  \
-  KEY(INTEGER, int64_t, member, default_text, help, .choices = (names), .min = 0, .max = INT64_MAX)
 #define REAL_FOR(role_name, member, default_text, low, high, rule_name, help)                                          \
   KEY(REAL, double, member, default_text, help, .real_min = (low), .real_max = (high), .rule = PETRA_RULE_##rule_name, \
       .role = PETRA_ROLE_##role_name)
