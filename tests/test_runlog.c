@@ -187,22 +187,29 @@ START_TEST(round_trip) {
 }
 END_TEST
 
+/* What is read of a log with three rows of /epoch. */
+static petra_runlog_summary *logged_epochs(const petra_runlog_about *about) {
+  petra_runlog *log = NULL;
+  petra_runlog_summary *run = NULL;
+  ck_assert_int_eq(petra_runlog_create(FILE_NAME, about, &log), PETRA_OK);
+  for (int32_t i = 0; i < 3; i++) {
+    petra_runlog_epoch row = recalibrated_row(i);
+    ck_assert_int_eq(petra_runlog_epoch_row(log, &row), PETRA_OK);
+  }
+  ck_assert_int_eq(petra_runlog_close(log), PETRA_OK);
+  ck_assert_int_eq(petra_runlog_summary_read(FILE_NAME, &run), PETRA_OK);
+  check_epochs(run, 3);
+  unlink(FILE_NAME);
+  return run;
+}
+
 /* Columns of a recalibration are there where they are asked for; elsewhere they are read as NaN. */
 START_TEST(columns_of_a_recalibration) {
   for (int recalibrates = 0; recalibrates < 2; recalibrates++) {
-    petra_runlog *log = NULL;
-    petra_runlog_summary *run = NULL;
     petra_runlog_about about = ABOUT;
     about.recalibrates = recalibrates;
-    ck_assert_int_eq(petra_runlog_create(FILE_NAME, &about, &log), PETRA_OK);
-    for (int32_t i = 0; i < 3; i++) {
-      petra_runlog_epoch row = recalibrated_row(i);
-      ck_assert_int_eq(petra_runlog_epoch_row(log, &row), PETRA_OK);
-    }
-    ck_assert_int_eq(petra_runlog_close(log), PETRA_OK);
-    ck_assert_int_eq(petra_runlog_summary_read(FILE_NAME, &run), PETRA_OK);
-    check_epochs(run, 3);
-    ck_assert(run->recalibrated == (recalibrates == 1));
+    petra_runlog_summary *run = logged_epochs(&about);
+    ck_assert(run->recalibrated == (recalibrates == 1) && run->samples == PETRA_SAMPLE_IMAGE);
     for (int32_t i = 0; i < 3; i++) {
       petra_runlog_epoch row = recalibrated_row(i), *found = &run->epoch[i];
       ck_assert(same(found->eval_loss_recalibrated, recalibrates ? row.eval_loss_recalibrated : NAN));
@@ -210,28 +217,17 @@ START_TEST(columns_of_a_recalibration) {
       ck_assert(same(found->eval_top5_recalibrated, recalibrates ? row.eval_top5_recalibrated : NAN));
     }
     petra_runlog_summary_destroy(run);
-    unlink(FILE_NAME);
   }
 }
 END_TEST
 
 /* A run on tokens has tokens_per_s in place of images_per_s, and the reader knows it by that. */
 START_TEST(columns_of_tokens) {
-  petra_runlog *log = NULL;
-  petra_runlog_summary *run = NULL;
   petra_runlog_about about = ABOUT;
   about.samples = PETRA_SAMPLE_TOKENS;
-  ck_assert_int_eq(petra_runlog_create(FILE_NAME, &about, &log), PETRA_OK);
-  for (int32_t i = 0; i < 3; i++) {
-    petra_runlog_epoch row = epoch_row(i);
-    ck_assert_int_eq(petra_runlog_epoch_row(log, &row), PETRA_OK);
-  }
-  ck_assert_int_eq(petra_runlog_close(log), PETRA_OK);
-  ck_assert_int_eq(petra_runlog_summary_read(FILE_NAME, &run), PETRA_OK);
-  check_epochs(run, 3);
+  petra_runlog_summary *run = logged_epochs(&about);
   ck_assert(run->samples == PETRA_SAMPLE_TOKENS && !run->recalibrated);
   petra_runlog_summary_destroy(run);
-  unlink(FILE_NAME);
 }
 END_TEST
 

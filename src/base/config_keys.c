@@ -225,7 +225,7 @@ const petra_config_key petra_config_keys[] = {
     CHOICE(device.graph, "auto", graph_choices, "cuda: launches of an action that come again as one CUDA graph; the result is bit-identical; on (cuda only): a capture that fails is an error"),
 
     INTEGER(cluster.engines, "1", 1, 2, "compute engines per device of the modelled cluster; with 2, forward and backward overlap"),
-    INTEGER(cluster.replicas, "1", 1, 1024, "so many pipelines with the same weights, each on data.batch images of its own of every microbatch, whose gradients are averaged stage by stage before each update; a microbatch has replicas x data.batch images"),
+    INTEGER(cluster.replicas, "1", 1, 1024, "so many pipelines with the same weights, each on data.batch samples of its own of every microbatch, whose gradients are averaged stage by stage before each update; a microbatch has replicas x data.batch samples"),
     INTEGERS_FOR(WAY, cluster.placement, "[]", 1, 100000, NONE, "how many neighbouring stages (with method interleaved: devices) each process has, from the first on; execute: [] balances them by the profile, else by FLOPs; simulate: a process does one action at a time, [] gives every stage a device of its own"),
     REAL_FOR(WAY, cluster.timeout_s, "60", 1, 1e6, NONE, "execute: seconds that a process may be silent until the run ends with a line that names it"),
     CHOICE_FOR(WAY, cluster.transport, "auto", transports, "execute: how messages go between processes; nccl: from GPU to GPU, by NVIDIA's NCCL; mpi: through host memory, or from GPU to GPU where the MPI library can; auto: nccl where petra was built with it and every process computes with a GPU of its own, else mpi"),
