@@ -12,12 +12,28 @@ static petra_status new_matrix(const petra_compute *compute, int32_t rows, int32
   return petra_compute_tensor(compute, PETRA_TENSOR_MATRIX, (const int32_t[]){rows, columns, 1, 1}, category, out);
 }
 
+petra_status petra_pass_loss(const petra_pass *pass, const petra_tensor *logits, petra_tensor *dlogits) {
+  petra_loss *loss = pass->target->loss;
+  petra_cross_entropy result = {.logits = logits,
+                                .labels = pass->target->labels,
+                                .dlogits = dlogits,
+                                .later = pass->compute->losses_later,
+                                .unwanted = !loss};
+  PETRA_TRY(petra_op_cross_entropy(pass->compute->backend, &result));
+  if (loss)
+    *loss = (petra_loss){.loss = result.loss,
+                         .top1 = result.top1,
+                         .top5 = result.top5,
+                         .images = (int32_t)petra_tensor_rows(logits),
+                         .ticket = result.ticket};
+  return PETRA_OK;
+}
+
 /* The head has no batch norm, so that training and evaluation compute the same. */
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   (void)out;
   const petra_compute *compute = pass->compute;
   const petra_block *block = pass->block;
-  petra_loss *loss = pass->target->loss;
   petra_tensor *features = NULL, *logits = NULL, *dlogits = NULL;
   petra_status status;
   petra_backend *backend = compute->backend;
@@ -32,19 +48,11 @@ static petra_status forward(const petra_pass *pass, const petra_streams *in, pet
                    petra_op_average_pool_forward(backend, in->tensor[i], features, i * block->shape_in.channels), done);
   const petra_linear_forward linear = {.x = features, .w = pass->parameters[0], .b = pass->parameters[1], .y = logits};
   PETRA_TRY_GOTO(status, petra_op_linear_forward(backend, &linear), done);
-  petra_cross_entropy result = {.logits = logits,
-                                .labels = pass->target->labels,
-                                .dlogits = dlogits,
-                                .later = compute->losses_later,
-                                .unwanted = !loss};
-  PETRA_TRY_GOTO(status, petra_op_cross_entropy(backend, &result), done);
+  PETRA_TRY_GOTO(status, petra_pass_loss(pass, logits, dlogits), done);
   if (pass->graph) {
     pass->graph->own[FEATURES] = petra_tensor_retain(features);
     pass->graph->own[DLOGITS] = petra_tensor_retain(dlogits);
   }
-  if (loss)
-    *loss = (petra_loss){
-        .loss = result.loss, .top1 = result.top1, .top5 = result.top5, .images = images, .ticket = result.ticket};
 done:
   petra_tensor_release(&dlogits);
   petra_tensor_release(&logits);

@@ -42,7 +42,6 @@ done:
 static petra_status forward(const petra_pass *pass, const petra_streams *in, petra_streams *out) {
   (void)out;
   const petra_memory_category category = pass->graph ? PETRA_MEMORY_GRAPH : PETRA_MEMORY_WORKSPACE;
-  petra_loss *loss = pass->target->loss;
   petra_tensor *features = NULL, *logits = NULL, *dlogits = NULL;
   petra_status status;
   PETRA_TRY_GOTO(status, make_features(pass, in, category, &features), done);
@@ -50,20 +49,9 @@ static petra_status forward(const petra_pass *pass, const petra_streams *in, pet
   petra_tensor_charge(logits, pass->compute->account, PETRA_MEMORY_WORKSPACE); /* it is not kept */
   if (pass->graph)
     PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, logits, category, &dlogits), done);
-  petra_cross_entropy result = {.logits = logits,
-                                .labels = pass->target->labels,
-                                .dlogits = dlogits,
-                                .later = pass->compute->losses_later,
-                                .unwanted = !loss};
-  PETRA_TRY_GOTO(status, petra_op_cross_entropy(pass->compute->backend, &result), done);
+  PETRA_TRY_GOTO(status, petra_pass_loss(pass, logits, dlogits), done);
   if (pass->graph)
     pass->graph->units[0].dconv = petra_tensor_retain(dlogits);
-  if (loss)
-    *loss = (petra_loss){.loss = result.loss,
-                         .top1 = result.top1,
-                         .top5 = result.top5,
-                         .images = (int32_t)petra_tensor_rows(logits),
-                         .ticket = result.ticket};
 done:
   petra_tensor_release(&dlogits);
   petra_tensor_release(&logits);
