@@ -121,12 +121,13 @@ static petra_status call_pool_backward(petra_backend *backend, const operation *
 /* x, w, b, y, dw, db */
 static petra_status call_linear_forward(petra_backend *backend, const operation *what, petra_tensor *const *t) {
   (void)what;
-  return petra_op_linear_forward(backend, t[0], t[1], t[2], t[3]);
+  return petra_op_linear_forward(backend, &(petra_linear_forward){.x = t[0], .w = t[1], .b = t[2], .y = t[3]});
 }
 
 static petra_status call_linear_backward(petra_backend *backend, const operation *what, petra_tensor *const *t) {
   (void)what;
-  return petra_op_linear_backward(backend, t[0], t[1], t[3], t[6], t[4], t[5]);
+  PETRA_TRY(petra_op_linear_backward_data(backend, t[3], t[1], t[6]));
+  return petra_op_linear_backward_weights(backend, t[0], t[3], t[4], t[5]);
 }
 
 static petra_status call_loss(petra_backend *backend, const operation *what, petra_tensor *const *t) {

@@ -41,8 +41,11 @@ typedef enum petra_tensor_kind {
                               hands to the next, and the gradients of these. Where the backend's precision has smaller
                               elements for these than for activations, the two are different things to an operation;
                               elsewhere each may stand for the other. */
+  PETRA_TENSOR_SEQUENCE,   /* (N, T, C, 1): samples, positions, features: the tensors of transformers. On every backend
+                              dense, N * T rows of C features, elements as those of activations. Tokens are one of C = 1
+                              whose elements are whole numbers >= 0. */
 } petra_tensor_kind;
-enum { PETRA_TENSOR_KINDS = PETRA_TENSOR_INNER + 1 };
+enum { PETRA_TENSOR_KINDS = PETRA_TENSOR_SEQUENCE + 1 };
 
 typedef struct petra_tensor {
   petra_backend *backend;
@@ -62,6 +65,15 @@ typedef struct petra_tensor {
   int64_t number; /* pool.c: of the storage, in the order of making */
   struct petra_tensor *next_free;
 } petra_tensor;
+
+/* A matrix or a sequence as rows of numbers that lie side by side: how many, and how long. */
+static inline int64_t petra_tensor_rows(const petra_tensor *tensor) {
+  return tensor->kind == PETRA_TENSOR_SEQUENCE ? (int64_t)tensor->shape[0] * tensor->shape[1] : tensor->shape[0];
+}
+
+static inline int32_t petra_tensor_columns(const petra_tensor *tensor) {
+  return tensor->shape[tensor->kind == PETRA_TENSOR_SEQUENCE ? 2 : 1];
+}
 
 typedef enum petra_host_type { PETRA_HOST_F32, PETRA_HOST_F64 } petra_host_type;
 
@@ -83,7 +95,7 @@ typedef enum petra_join {
   PETRA_JOIN_ADD_ACTIVATE, /* y = act(addend + z)  (ResNet) */
 } petra_join;
 
-#define PETRA_NORM_EPSILON 1e-5 /* added to the variance; PyTorch's default, used by the paper's authors */
+#define PETRA_NORM_EPSILON 1e-5 /* added to the variance; PyTorch's default, used by the paper's authors, and GPT-2's */
 
 /* In norm_forward y may be NULL: mean and variance alone are wanted, and join and addend are ignored. */
 typedef struct petra_norm_forward {
@@ -122,15 +134,69 @@ typedef struct petra_sgd_step {
   bool first; /* no step was made before: velocities are taken as absent */
 } petra_sgd_step;
 
+/* y = join(addend, x w^T + b), row by row: one fully connected layer for all rows. x, addend and y are all matrices or all
+ * sequences, with the same rows. */
+typedef struct petra_linear_forward {
+  const petra_tensor *x;      /* rows of I */
+  const petra_tensor *w;      /* matrix (O, I) */
+  const petra_tensor *b;      /* vector (O), or NULL: none */
+  petra_join join;            /* NONE, ADD or SUBTRACT; there is no activation */
+  const petra_tensor *addend; /* rows of O, unless join is NONE */
+  petra_tensor *y;            /* rows of O; may alias addend, never x */
+} petra_linear_forward;
+
+/* Layer norm (Ba et al., arXiv:1607.06450): y = scale * (x - mean) / deviation + shift, mean and deviation being those of
+ * the features of a row. y may be NULL: mean and deviation alone are wanted, and scale and shift are ignored. */
+typedef struct petra_layer_norm_forward {
+  const petra_tensor *x;             /* (N, T, C) */
+  const petra_tensor *scale, *shift; /* (C) */
+  petra_tensor *y;                   /* (N, T, C); never x */
+  petra_tensor *mean;                /* (N, T, 1) out */
+  petra_tensor *deviation;           /* (N, T, 1) out: sqrt(biased variance + PETRA_NORM_EPSILON) */
+} petra_layer_norm_forward;
+
+typedef struct petra_layer_norm_backward {
+  const petra_tensor *x, *scale, *mean, *deviation; /* as given to and by layer_norm_forward */
+  const petra_tensor *dy;                           /* (N, T, C) */
+  petra_tensor *dx;                                 /* (N, T, C); may alias dy, never x */
+  petra_tensor *dscale, *dshift;                    /* (C), overwritten */
+} petra_layer_norm_backward;
+
+/* Hendrycks and Gimpel (arXiv:1606.08415): x times the normal distribution function of x, as it is or approximated. */
+typedef enum petra_gelu {
+  PETRA_GELU_TANH, /* x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): GPT-2's */
+  PETRA_GELU_ERF,  /* x / 2 (1 + erf(x / sqrt 2)): ViT's */
+} petra_gelu;
+
+/* Attention of several heads (Vaswani et al., arXiv:1706.03762). In a row of qkv lie q, k and v side by side, C features
+ * each; those of head h are h d .. (h + 1) d - 1 of each, d = C / heads. By head, with the scores s = q k^T / sqrt(d):
+ * y = softmax(s) v over all positions of the sample or, if causal, over those up to the query's. */
+typedef struct petra_attention {
+  const petra_tensor *qkv; /* (N, T, 3 C) */
+  int heads;               /* a divisor of C */
+  bool causal;
+  petra_tensor *y;       /* (N, T, C) */
+  petra_tensor *log_sum; /* (N, T, heads) out: log of the sum of exp(s) of each query, for the backward */
+} petra_attention;
+
+typedef struct petra_attention_backward {
+  const petra_tensor *qkv, *y, *log_sum; /* as given to and by attention_forward */
+  int heads;
+  bool causal;
+  const petra_tensor *dy; /* (N, T, C) */
+  petra_tensor *dqkv;     /* (N, T, 3 C), overwritten */
+} petra_attention_backward;
+
+/* The mean over rows, which are the images of a matrix and the tokens of a sequence. */
 typedef struct petra_cross_entropy {
-  const petra_tensor *logits; /* (N, classes) */
-  const int32_t *labels;      /* N class numbers on the host, 0 <= label < classes */
-  petra_tensor *dlogits;      /* (N, classes): gradient of the mean loss; NULL when not wanted */
+  const petra_tensor *logits; /* (N, classes), or a sequence (N, T, classes) */
+  const int32_t *labels;      /* a class number for each row, on the host, 0 <= label < classes */
+  petra_tensor *dlogits;      /* like logits: gradient of the mean loss; NULL when not wanted */
   bool later;                 /* the results need not be there on return: *ticket may be set instead */
   bool unwanted;              /* only dlogits is wanted: the results may be left undefined */
   int64_t ticket;             /* out: 0: the results are below; otherwise collect gives them */
-  double loss;                /* out: mean over the N images of -log softmax(logits)[label] */
-  int32_t top1, top5;         /* out: images whose label is the best, among the five best (ties: lower class first;
+  double loss;                /* out: mean over the rows of -log softmax(logits)[label] */
+  int32_t top1, top5;         /* out: rows whose label is the best, among the five best (ties: lower class first;
                                   a NaN is not worse than any other logit) */
 } petra_cross_entropy;
 
@@ -148,10 +214,14 @@ typedef struct petra_images {
  *   NUMBERS(t)                      t is there, of this backend, and no mask
  *   SUMMED(t)                       the same, and not inner
  *   ACTIVATION(t), MASK(t), VECTOR(t, n), MATRIX(t, rows, columns)   t is one, of that size (PETRA_ANY: any)
+ *   SEQUENCE(t, samples, positions, features)   the same
+ *   ROWS(t)                         t is a matrix or a sequence
+ *   ROWS_AS(t, u, columns)          t has the kind and the rows of u, which was checked by ROWS, and so many columns
  *   LIKE(t, u)                      t has the kind and the shape of u
  *   SHAPED(t, u)                    the same, but that one may be an activation and the other inner
  *   APART(t, u, ...)                the output t is none of the tensors u: what is not kept apart may be the same
- *   CONVOLUTION(geometry, x, its kind, w, y), MAX_POOL(geometry, x, y, mask), COLUMNS(x, y, column)   as told here
+ *   CONVOLUTION(geometry, x, its kind, w, y), MAX_POOL(geometry, x, y, mask), COLUMNS(x, y, column),
+ *   SEQUENCE_COLUMNS(x, y, column)   as told here
  *   CHECK(what, ...)                what only this operation asks: check_<what> of ops.c
  * An operation that is added is an entry here, a function of each backend, and cases in tests/cases_*.c. */
 #define PETRA_OPERATIONS(X, prefix)                                                                                    \
@@ -231,17 +301,53 @@ typedef struct petra_images {
   X(prefix, average_pool_backward, (const petra_tensor *dy, int column, petra_tensor *dx), (dy, column, dx),           \
     COLUMNS(dx, dy, column))                                                                                           \
                                                                                                                        \
-  /* y (N, O) = x (N, I) w^T + b, w (O, I), b (O). Backward: dx (N, I), dw (O, I), db (O), all overwritten. */         \
-  X(prefix, linear_forward, (const petra_tensor *x, const petra_tensor *w, const petra_tensor *b, petra_tensor *y),    \
-    (x, w, b, y),                                                                                                      \
-    MATRIX(x, PETRA_ANY, PETRA_ANY) MATRIX(w, PETRA_ANY, x->shape[1]) VECTOR(b, w->shape[0])                           \
-        MATRIX(y, x->shape[0], w->shape[0]) APART(y, x, w))                                                            \
-  X(prefix, linear_backward,                                                                                           \
-    (const petra_tensor *x, const petra_tensor *w, const petra_tensor *dy, petra_tensor *dx, petra_tensor *dw,         \
-     petra_tensor *db),                                                                                                \
-    (x, w, dy, dx, dw, db),                                                                                            \
-    MATRIX(x, PETRA_ANY, PETRA_ANY) MATRIX(w, PETRA_ANY, x->shape[1]) MATRIX(dy, x->shape[0], w->shape[0]) LIKE(dx, x) \
-        LIKE(dw, w) VECTOR(db, w->shape[0]) APART(dx, x, w, dy) APART(dw, x, w, dy, dx))                               \
+  X(prefix, linear_forward, (const petra_linear_forward *arguments), (arguments), CHECK(linear_forward, arguments))    \
+  /* dx = dy w */                                                                                                      \
+  X(prefix, linear_backward_data, (const petra_tensor *dy, const petra_tensor *w, petra_tensor *dx), (dy, w, dx),      \
+    ROWS(dy) MATRIX(w, petra_tensor_columns(dy), PETRA_ANY) ROWS_AS(dx, dy, w->shape[1]) APART(dx, dy, w))             \
+  /* dw = dy^T x; db: the sum of the rows of dy, or NULL */                                                            \
+  X(prefix, linear_backward_weights,                                                                                   \
+    (const petra_tensor *x, const petra_tensor *dy, petra_tensor *dw, petra_tensor *db), (x, dy, dw, db),              \
+    ROWS(x) ROWS_AS(dy, x, PETRA_ANY) MATRIX(dw, petra_tensor_columns(dy), petra_tensor_columns(x)) APART(dw, x, dy)   \
+        CHECK(bias, dy, db))                                                                                           \
+                                                                                                                       \
+  /* Transformers. */                                                                                                  \
+  X(prefix, layer_norm_forward, (const petra_layer_norm_forward *arguments), (arguments),                              \
+    CHECK(layer_norm_forward, arguments))                                                                              \
+  X(prefix, layer_norm_backward, (const petra_layer_norm_backward *arguments), (arguments),                            \
+    CHECK(layer_norm_backward, arguments))                                                                             \
+  X(prefix, gelu_forward, (petra_gelu form, const petra_tensor *x, petra_tensor *y), (form, x, y),                     \
+    ROWS(x) LIKE(y, x) APART(y, x))                                                                                    \
+  /* dx = dy times the derivative at x; dx may alias dy */                                                             \
+  X(prefix, gelu_backward, (petra_gelu form, const petra_tensor *x, const petra_tensor *dy, petra_tensor *dx),         \
+    (form, x, dy, dx), ROWS(x) LIKE(dy, x) LIKE(dx, x) APART(dx, x))                                                   \
+  X(prefix, attention_forward, (const petra_attention *arguments), (arguments), CHECK(attention_forward, arguments))   \
+  X(prefix, attention_backward, (const petra_attention_backward *arguments), (arguments),                              \
+    CHECK(attention_backward, arguments))                                                                              \
+                                                                                                                       \
+  /* y[n, t] = table[tokens[n, t]] + positions[t]: tokens (N, T, 1), table (V, C), positions (at least T, C), */       \
+  /* y (N, T, C). A token that is no whole number from 0 to V - 1 is refused (PETRA_BACKEND); on a device */           \
+  /* nothing is read outside of the table then, and the row is undefined. Backward: the sums of the rows of */         \
+  /* dy of each token and of each position, in the order of rows; 0 for what does not occur. */                        \
+  X(prefix, embed_forward,                                                                                             \
+    (const petra_tensor *tokens, const petra_tensor *table, const petra_tensor *positions, petra_tensor *y),           \
+    (tokens, table, positions, y),                                                                                     \
+    CHECK(embedding, tokens, "y", y, "table", table, "positions", positions) APART(y, tokens))                         \
+  X(prefix, embed_backward,                                                                                            \
+    (const petra_tensor *tokens, const petra_tensor *dy, petra_tensor *dtable, petra_tensor *dpositions),              \
+    (tokens, dy, dtable, dpositions),                                                                                  \
+    CHECK(embedding, tokens, "dy", dy, "dtable", dtable, "dpositions", dpositions) APART(dtable, dpositions))          \
+                                                                                                                       \
+  /* y (N, (H / size) (W / size), 3 size size) holds the squares of images (N, 3, H, W) as positions, row by */        \
+  /* row, and of each its pixels as features in the order (channel, row, column). */                                   \
+  X(prefix, patches, (const petra_tensor *images, int size, petra_tensor *y), (images, size, y),                       \
+    CHECK(patches, images, size, y))                                                                                   \
+  /* The mean over positions of x (N, T, C) into columns [column, column + C) of the matrix y (N, columns); the */     \
+  /* other columns are left alone. Backward: dx = those columns of dy, divided by T, at every position. */             \
+  X(prefix, mean_positions_forward, (const petra_tensor *x, petra_tensor *y, int column), (x, y, column),              \
+    SEQUENCE_COLUMNS(x, y, column))                                                                                    \
+  X(prefix, mean_positions_backward, (const petra_tensor *dy, int column, petra_tensor *dx), (dy, column, dx),         \
+    SEQUENCE_COLUMNS(dx, dy, column))                                                                                  \
                                                                                                                        \
   X(prefix, cross_entropy, (petra_cross_entropy * arguments), (arguments), CHECK(cross_entropy, arguments))            \
                                                                                                                        \

@@ -18,8 +18,8 @@ typedef struct checker {
   const char *op;
 } checker;
 
-static const char *const kind_names[PETRA_TENSOR_KINDS] = {"an activation", "a filter", "a matrix",
-                                                           "a vector",      "a mask",   "an inner tensor"};
+static const char *const kind_names[PETRA_TENSOR_KINDS] = {"an activation", "a filter",        "a matrix",  "a vector",
+                                                           "a mask",        "an inner tensor", "a sequence"};
 
 static void print_shape(const int shape[4], char *text, size_t size) {
   char extent[4][16];
@@ -166,6 +166,24 @@ static petra_status check_max_pool(const checker *check, const petra_pool_geomet
   return mask ? check_tensor(check, "mask", mask, PETRA_TENSOR_MASK, n, c, oh, ow) : PETRA_OK;
 }
 
+/* A matrix or a sequence: rows of numbers. */
+static petra_status check_rows(const checker *check, const char *name, const petra_tensor *tensor) {
+  PETRA_TRY(check_present(check, name, tensor));
+  if (tensor->kind != PETRA_TENSOR_MATRIX && tensor->kind != PETRA_TENSOR_SEQUENCE)
+    return petra_fail(PETRA_SHAPE, "%s: %s is %s, expected a matrix or a sequence", check->op, name,
+                      kind_names[tensor->kind]);
+  return PETRA_OK;
+}
+
+/* As many rows of the kind of `model`, which is such, with `columns` columns (PETRA_ANY: not looked at). */
+static petra_status check_rows_as(const checker *check, const char *name, const petra_tensor *tensor,
+                                  const petra_tensor *model, int columns) {
+  const int32_t *shape = model->shape;
+  if (model->kind == PETRA_TENSOR_SEQUENCE)
+    return check_tensor(check, name, tensor, model->kind, shape[0], shape[1], columns, 1);
+  return check_tensor(check, name, tensor, model->kind, shape[0], columns, 1, 1);
+}
+
 /* The checks of the list of operations; `check` is the checker of the operation. */
 #define NUMBERS(t) PETRA_TRY(check_numbers(check, #t, t));
 #define SUMMED(t) PETRA_TRY(check_summed(check, #t, t));
@@ -174,6 +192,9 @@ static petra_status check_max_pool(const checker *check, const petra_pool_geomet
 #define MASK(t) OF_KIND(t, MASK, PETRA_ANY, PETRA_ANY, PETRA_ANY, PETRA_ANY)
 #define VECTOR(t, n) OF_KIND(t, VECTOR, n, 1, 1, 1)
 #define MATRIX(t, rows, columns) OF_KIND(t, MATRIX, rows, columns, 1, 1)
+#define SEQUENCE(t, samples, positions, features) OF_KIND(t, SEQUENCE, samples, positions, features, 1)
+#define ROWS(t) PETRA_TRY(check_rows(check, #t, t));
+#define ROWS_AS(t, u, columns) PETRA_TRY(check_rows_as(check, #t, t, u, columns));
 #define LIKE(t, u) PETRA_TRY(check_like(check, #t, t, u));
 #define SHAPED(t, u) PETRA_TRY(check_shaped(check, #t, t, u));
 #define IMAGE_LIKE(t, u) PETRA_TRY(check_image_like(check, #t, t, u));
@@ -181,7 +202,10 @@ static petra_status check_max_pool(const checker *check, const petra_pool_geomet
   PETRA_TRY(check_apart(check, #t, t, #__VA_ARGS__, (const petra_tensor *const[]){__VA_ARGS__, NULL}));
 #define CONVOLUTION(geometry, x, x_kind, w, y) PETRA_TRY(check_conv(check, geometry, #x, x, x_kind, #w, w, #y, y));
 #define MAX_POOL(geometry, x, y, mask) PETRA_TRY(check_max_pool(check, geometry, #x, x, #y, y, mask));
-#define COLUMNS(x, y, column) ACTIVATION(x) MATRIX(y, x->shape[0], PETRA_ANY) CHECK(columns, x, #y, y, column)
+#define COLUMNS(x, y, column) ACTIVATION(x) MATRIX(y, x->shape[0], PETRA_ANY) CHECK(columns, x->shape[1], #y, y, column)
+#define SEQUENCE_COLUMNS(x, y, column)                                                                                 \
+  SEQUENCE(x, PETRA_ANY, PETRA_ANY, PETRA_ANY)                                                                         \
+  MATRIX(y, x->shape[0], PETRA_ANY) CHECK(columns, x->shape[2], #y, y, column)
 #define CHECK(what, ...) PETRA_TRY(check_##what(check, __VA_ARGS__));
 
 /* x has the channels of x1 followed by those of x2. */
@@ -263,27 +287,138 @@ static petra_status check_samples(const checker *check, int64_t samples) {
                       : petra_fail(PETRA_SHAPE, "%s: %lld samples, expected at least 1", check->op, (long long)samples);
 }
 
-/* The columns [column, column + C) of `matrix` (N, columns) are there for `images` (N, C, H, W). */
-static petra_status check_columns(const checker *check, const petra_tensor *images, const char *matrix_name,
-                                  const petra_tensor *matrix, int column) {
-  if (column < 0 || images->shape[1] > matrix->shape[1] - column)
-    return petra_fail(PETRA_SHAPE, "%s: %d columns from column %d, but %s has %d columns", check->op, images->shape[1],
-                      column, matrix_name, matrix->shape[1]);
+/* The columns [column, column + count) of `matrix` (N, columns) are there. */
+static petra_status check_columns(const checker *check, int count, const char *matrix_name, const petra_tensor *matrix,
+                                  int column) {
+  if (column < 0 || count > matrix->shape[1] - column)
+    return petra_fail(PETRA_SHAPE, "%s: %d columns from column %d, but %s has %d columns", check->op, count, column,
+                      matrix_name, matrix->shape[1]);
+  return PETRA_OK;
+}
+
+static petra_status check_linear_forward(const checker *check, const petra_linear_forward *a) {
+  const petra_tensor *x = a->x, *w = a->w, *b = a->b, *addend = a->addend, *y = a->y;
+  if (a->join == PETRA_JOIN_ADD_ACTIVATE)
+    return petra_fail(PETRA_INTERNAL, "%s: there is no activation to join by", check->op);
+  ROWS(x)
+  MATRIX(w, PETRA_ANY, petra_tensor_columns(x))
+  if (b)
+    VECTOR(b, w->shape[0])
+  ROWS_AS(y, x, w->shape[0])
+  APART(y, x, w)
+  if (a->join != PETRA_JOIN_NONE)
+    LIKE(addend, y)
+  return PETRA_OK;
+}
+
+/* db, if wanted, has an element for each column of dy. */
+static petra_status check_bias(const checker *check, const petra_tensor *dy, const petra_tensor *db) {
+  if (db)
+    VECTOR(db, petra_tensor_columns(dy))
+  return PETRA_OK;
+}
+
+static petra_status check_layer_norm_forward(const checker *check, const petra_layer_norm_forward *a) {
+  const petra_tensor *x = a->x, *scale = a->scale, *shift = a->shift, *mean = a->mean, *deviation = a->deviation;
+  const petra_tensor *y = a->y;
+  SEQUENCE(x, PETRA_ANY, PETRA_ANY, PETRA_ANY)
+  ROWS_AS(mean, x, 1)
+  ROWS_AS(deviation, x, 1)
+  APART(mean, x, deviation)
+  APART(deviation, x)
+  if (!y)
+    return PETRA_OK;
+  VECTOR(scale, x->shape[2])
+  VECTOR(shift, x->shape[2])
+  LIKE(y, x)
+  APART(y, x, mean, deviation)
+  return PETRA_OK;
+}
+
+static petra_status check_layer_norm_backward(const checker *check, const petra_layer_norm_backward *a) {
+  const petra_tensor *x = a->x, *scale = a->scale, *mean = a->mean, *deviation = a->deviation;
+  const petra_tensor *dy = a->dy, *dx = a->dx, *dscale = a->dscale, *dshift = a->dshift;
+  SEQUENCE(x, PETRA_ANY, PETRA_ANY, PETRA_ANY)
+  VECTOR(scale, x->shape[2])
+  ROWS_AS(mean, x, 1)
+  ROWS_AS(deviation, x, 1)
+  LIKE(dy, x)
+  LIKE(dx, x)
+  APART(dx, x, mean, deviation)
+  LIKE(dscale, scale)
+  LIKE(dshift, scale)
+  APART(dscale, scale, dshift)
+  APART(dshift, scale)
+  return PETRA_OK;
+}
+
+/* qkv (N, T, 3 C), y (N, T, C), log_sum (N, T, heads) and, of the backward, gradients of the first two. */
+static petra_status check_attention(const checker *check, const petra_tensor *qkv, int heads, const petra_tensor *y,
+                                    const petra_tensor *log_sum) {
+  SEQUENCE(y, PETRA_ANY, PETRA_ANY, PETRA_ANY)
+  if (heads < 1 || y->shape[2] % heads != 0)
+    return petra_fail(PETRA_SHAPE, "%s: %d heads, expected a divisor of %d features", check->op, heads, y->shape[2]);
+  if (y->shape[2] > INT32_MAX / 3)
+    return petra_fail(PETRA_SHAPE, "%s: %d features, expected at most %d", check->op, y->shape[2], INT32_MAX / 3);
+  ROWS_AS(qkv, y, 3 * y->shape[2])
+  ROWS_AS(log_sum, y, heads)
+  return PETRA_OK;
+}
+
+static petra_status check_attention_forward(const checker *check, const petra_attention *a) {
+  const petra_tensor *qkv = a->qkv, *y = a->y, *log_sum = a->log_sum;
+  CHECK(attention, qkv, a->heads, y, log_sum)
+  APART(log_sum, y)
+  return PETRA_OK;
+}
+
+static petra_status check_attention_backward(const checker *check, const petra_attention_backward *a) {
+  const petra_tensor *qkv = a->qkv, *dy = a->dy, *dqkv = a->dqkv;
+  CHECK(attention, qkv, a->heads, a->y, a->log_sum)
+  LIKE(dy, a->y)
+  LIKE(dqkv, qkv)
+  APART(dqkv, qkv)
+  return PETRA_OK;
+}
+
+/* tokens (N, T, 1), rows (N, T, C), table (any, C), positions (at least T, C), or gradients of the last three. */
+static petra_status check_embedding(const checker *check, const petra_tensor *tokens, const char *rows_name,
+                                    const petra_tensor *rows, const char *table_name, const petra_tensor *table,
+                                    const char *positions_name, const petra_tensor *positions) {
+  SEQUENCE(tokens, PETRA_ANY, PETRA_ANY, 1)
+  PETRA_TRY(check_rows_as(check, rows_name, rows, tokens, PETRA_ANY));
+  const int steps = rows->shape[1], features = rows->shape[2];
+  PETRA_TRY(check_tensor(check, table_name, table, PETRA_TENSOR_MATRIX, PETRA_ANY, features, 1, 1));
+  PETRA_TRY(check_tensor(check, positions_name, positions, PETRA_TENSOR_MATRIX, PETRA_ANY, features, 1, 1));
+  if (positions->shape[0] < steps)
+    return petra_fail(PETRA_SHAPE, "%s: %s has %d rows, expected one for each of %d positions", check->op,
+                      positions_name, positions->shape[0], steps);
+  return PETRA_OK;
+}
+
+static petra_status check_patches(const checker *check, const petra_tensor *images, int size, const petra_tensor *y) {
+  OF_KIND(images, ACTIVATION, PETRA_ANY, 3, PETRA_ANY, PETRA_ANY)
+  const int32_t *shape = images->shape;
+  if (size < 1 || shape[2] % size != 0 || shape[3] % size != 0)
+    return petra_fail(PETRA_SHAPE, "%s: patches of size %d, expected a divisor of the height %d and the width %d",
+                      check->op, size, shape[2], shape[3]);
+  SEQUENCE(y, shape[0], (shape[2] / size) * (shape[3] / size), 3 * size * size)
   return PETRA_OK;
 }
 
 /* There is no ticket unless the backend sets one. */
 static petra_status check_cross_entropy(const checker *check, petra_cross_entropy *a) {
   const petra_tensor *logits = a->logits, *dlogits = a->dlogits;
-  MATRIX(logits, PETRA_ANY, PETRA_ANY)
+  ROWS(logits)
   if (dlogits) {
     LIKE(dlogits, logits)
     APART(dlogits, logits)
   }
-  for (int n = 0; n < logits->shape[0]; n++)
-    if (a->labels[n] < 0 || a->labels[n] >= logits->shape[1])
-      return petra_fail(PETRA_DATA, "%s: label %d of image %d, expected 0 to %d", check->op, a->labels[n], n,
-                        logits->shape[1] - 1);
+  const int classes = petra_tensor_columns(logits);
+  for (int64_t i = 0; i < petra_tensor_rows(logits); i++)
+    if (a->labels[i] < 0 || a->labels[i] >= classes)
+      return petra_fail(PETRA_DATA, "%s: label %d of row %lld, expected 0 to %d", check->op, a->labels[i], (long long)i,
+                        classes - 1);
   a->ticket = 0;
   return PETRA_OK;
 }

@@ -30,8 +30,8 @@ static petra_status forward(const petra_pass *pass, const petra_streams *in, pet
   for (int i = 0; i < block->streams_in; i++)
     PETRA_TRY_GOTO(status,
                    petra_op_average_pool_forward(backend, in->tensor[i], features, i * block->shape_in.channels), done);
-  PETRA_TRY_GOTO(status, petra_op_linear_forward(backend, features, pass->parameters[0], pass->parameters[1], logits),
-                 done);
+  const petra_linear_forward linear = {.x = features, .w = pass->parameters[0], .b = pass->parameters[1], .y = logits};
+  PETRA_TRY_GOTO(status, petra_op_linear_forward(backend, &linear), done);
   petra_cross_entropy result = {.logits = logits,
                                 .labels = pass->target->labels,
                                 .dlogits = dlogits,
@@ -61,10 +61,9 @@ static petra_status backward(const petra_pass *pass, const petra_streams *dout, 
   petra_tensor *features = pass->graph->own[FEATURES], *dlogits = pass->graph->own[DLOGITS], *dfeatures = NULL;
   petra_status status;
   PETRA_TRY_GOTO(status, petra_compute_like(pass->compute, features, PETRA_MEMORY_WORKSPACE, &dfeatures), done);
-  PETRA_TRY_GOTO(
-      status,
-      petra_op_linear_backward(backend, features, pass->parameters[0], dlogits, dfeatures, gradients[0], gradients[1]),
-      done);
+  PETRA_TRY_GOTO(status, petra_op_linear_backward_data(backend, dlogits, pass->parameters[0], dfeatures), done);
+  PETRA_TRY_GOTO(status, petra_op_linear_backward_weights(backend, features, dlogits, gradients[0], gradients[1]),
+                 done);
   for (int i = 0; i < pass->block->streams_in; i++) {
     PETRA_TRY_GOTO(status, petra_pass_activation(pass, features->shape[0], shape, &din->tensor[i]), done);
     PETRA_TRY_GOTO(status, petra_op_average_pool_backward(backend, dfeatures, i * shape->channels, din->tensor[i]),

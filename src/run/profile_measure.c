@@ -118,17 +118,17 @@ static petra_status time_unit(petra_backend *backend, int32_t batch, const petra
 
 static petra_status time_linear(petra_backend *backend, int32_t batch, int32_t features, int32_t classes,
                                 double *seconds) {
-  const operand operands[] = {
-      {PETRA_TENSOR_MATRIX, {batch, features, 1, 1}},   {PETRA_TENSOR_MATRIX, {classes, features, 1, 1}},
-      {PETRA_TENSOR_MATRIX, {batch, classes, 1, 1}},    {PETRA_TENSOR_MATRIX, {batch, features, 1, 1}},
-      {PETRA_TENSOR_MATRIX, {classes, features, 1, 1}}, {PETRA_TENSOR_VECTOR, {classes, 1, 1, 1}}};
-  enum { X, W, DY, DX, DW, DB, COUNT };
+  const operand operands[] = {{PETRA_TENSOR_MATRIX, {batch, features, 1, 1}},
+                              {PETRA_TENSOR_MATRIX, {batch, classes, 1, 1}},
+                              {PETRA_TENSOR_MATRIX, {classes, features, 1, 1}},
+                              {PETRA_TENSOR_VECTOR, {classes, 1, 1, 1}}};
+  enum { X, DY, DW, DB, COUNT };
   petra_tensor *t[COUNT] = {NULL};
   petra_status status = create_operands(backend, operands, COUNT, t);
   if (status == PETRA_OK) {
     double start_s = petra_clock_s();
-    status = petra_op_linear_backward(backend, t[X], t[W], t[DY], t[DX], t[DW], t[DB]);
-    *seconds += 0.5 * (petra_clock_s() - start_s);
+    status = petra_op_linear_backward_weights(backend, t[X], t[DY], t[DW], t[DB]);
+    *seconds += petra_clock_s() - start_s;
   }
   for (int i = 0; i < COUNT; i++)
     petra_tensor_release(&t[i]);
@@ -136,9 +136,8 @@ static petra_status time_linear(petra_backend *backend, int32_t batch, int32_t f
 }
 
 /* Seconds of one run of the backend's operations that give the gradients of the convolution filters of stage `stage`
- * (from 0) and, where it has the head, half of the operation that gives all gradients of the fully connected layer
- * (two products of equal size, one of them for the weights). Batch norms' parameters, whose gradients come with that
- * of the input, are no part of it. */
+ * (from 0) and, where it has the head, of the weights of the fully connected layer. Batch norms' parameters, whose gradients
+ * come with that of the input, are no part of it. */
 static petra_status time_weights(const measurement *m, int stage, double *seconds) {
   const petra_plan *plan = m->plan;
   int32_t batch = (int32_t)plan->config->data.batch;

@@ -11,6 +11,7 @@ libpetra_a_SOURCES += \
 	src/backend/cpu/norm.c \
 	src/backend/cpu/onednn.c src/backend/cpu/onednn.h src/backend/cpu/onednn_version.h \
 	src/backend/cpu/pooling.c \
+	src/backend/cpu/sequence.c \
 	src/backend/cpu/shuffle.c \
 	src/backend/cpu/storage.c \
 	src/backend/cpu/versions.h
