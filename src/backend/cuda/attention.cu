@@ -28,8 +28,8 @@ PETRA_DEVICE void cuda_attention_raise(const cuda_attention_place place, const c
                                        cuda_attention_state *state, cuda_attention_values *sum) {
   PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++) {
     float largest = -INFINITY;
-    PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++)
-      largest = cuda_attention_larger(largest, scores->at[r][c]);
+    PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++) largest =
+        cuda_attention_larger(largest, scores->at[r][c]);
     cuda_attention_partial(place, r)[place.x] = largest;
   }
   PETRA_SYNC();
@@ -46,32 +46,32 @@ PETRA_DEVICE void cuda_attention_raise(const cuda_attention_place place, const c
 }
 
 /* The tile's weights exp(score - largest), and their part of the totals. Waits for the block. */
-PETRA_DEVICE void cuda_attention_weigh(const cuda_attention_place place, cuda_attention_values *scores,
+PETRA_DEVICE void cuda_attention_weigh(const cuda_attention_place place, const cuda_attention_values *scores,
                                        cuda_attention_state *state) {
   PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++) {
     const float base = cuda_attention_base(state->largest[r]);
     float total = 0;
     PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++) {
-      scores->at[r][c] = expf(scores->at[r][c] - base);
-      total += scores->at[r][c];
+      const float weight = expf(scores->at[r][c] - base);
+      *cuda_attention_weight(place, r, c) = weight;
+      total += weight;
     }
     cuda_attention_partial(place, r)[place.x] = total;
   }
-  cuda_attention_set_weights(place, scores);
   PETRA_SYNC();
   PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++) for (int i = 0; i < CUDA_ATTENTION_SIDE; i++)
-    state->total[r] += cuda_attention_partial(place, r)[i];
+      state->total[r] += cuda_attention_partial(place, r)[i];
 }
 
 /* Scaled; -infinity where the row does not take the column. */
 PETRA_DEVICE void cuda_attention_mask(const cuda_attention_place place, cuda_attention_part part, int32_t count,
                                       float scale, cuda_attention_values *scores) {
   PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++)
-    PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++) {
-      const int row = place.y + r * CUDA_ATTENTION_SIDE, column = place.x + c * CUDA_ATTENTION_SIDE;
-      const bool taken = column < count && cuda_attention_takes(part, row, column);
-      scores->at[r][c] = taken ? scale * scores->at[r][c] : -INFINITY;
-    }
+      PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++) {
+    const int row = place.y + r * CUDA_ATTENTION_SIDE, column = place.x + c * CUDA_ATTENTION_SIDE;
+    const bool taken = column < count && cuda_attention_takes(part, row, column);
+    scores->at[r][c] = taken ? scale * scores->at[r][c] : -INFINITY;
+  }
 }
 
 /* y and log_sum from the sums. */
@@ -81,7 +81,8 @@ PETRA_DEVICE void cuda_attention_finish(const cuda_attention_work a, const cuda_
     const int64_t row = (int64_t)place.tile * CUDA_ATTENTION_TILE + place.y + r * CUDA_ATTENTION_SIDE;
     PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++) sum->at[r][c] /= state->total[r];
     if (place.x == 0 && place.feature == 0 && row < a.a.t)
-      a.a.log_sum[(place.sample * a.a.t + row) * a.a.heads + place.head] = state->largest[r] + logf(state->total[r]);
+      a.a.log_sum[((int64_t)place.sample * a.a.t + row) * a.a.heads + place.head] =
+          state->largest[r] + logf(state->total[r]);
   }
   cuda_attention_store(a, place, sum, a.a.y, 1, 0);
 }

@@ -21,27 +21,52 @@ PETRA_KERNEL(cuda_attention_delta_kernel, const cuda_attention_work a) {
   }
 }
 
-/* What the forward left of a query: log_sum and delta. */
-typedef struct cuda_attention_query {
-  float log_sum, delta;
-} cuda_attention_query;
-
-PETRA_DEVICE cuda_attention_query cuda_attention_query_of(const cuda_attention_work a, const cuda_attention_place place,
-                                                          int32_t position) {
-  cuda_attention_query query;
-  const int64_t i = (place.sample * a.a.t + position) * a.a.heads + place.head;
-  const bool there = position < a.a.t;
-  query.log_sum = there ? a.a.log_sum[i] : 0;
-  query.delta = there ? a.delta[i] : 0;
-  return query;
+/* log_sum or delta of a query; 0 where there is none. */
+PETRA_DEVICE float cuda_attention_of_query(const cuda_attention_work a, const cuda_attention_place place,
+                                           const float *values, int32_t query) {
+  return query < a.a.t ? values[((int64_t)place.sample * a.a.t + query) * a.a.heads + place.head] : 0;
 }
 
-/* From a score and a dp to their weight p and ds; 0 where the pair is left out. */
-PETRA_DEVICE void cuda_attention_gradient(const cuda_attention_work a, const cuda_attention_query query, bool taken,
-                                          float *score, float *dp) {
-  const float p = taken ? expf(a.scale * *score - query.log_sum) : 0;
-  *score = p;
-  *dp = taken ? p * (*dp - query.delta) * a.scale : 0;
+/* What a block takes of a tile of which it holds the queries as rows and the keys as columns, or the other way round. */
+typedef struct cuda_attention_pairs {
+  cuda_attention_part part;
+  int32_t query, key; /* the first of the tile */
+  bool queries;       /* are the rows */
+} cuda_attention_pairs;
+
+PETRA_DEVICE int32_t cuda_attention_query(const cuda_attention_place place, const cuda_attention_pairs pairs, int r,
+                                          int c) {
+  return pairs.query + (pairs.queries ? place.y + r * CUDA_ATTENTION_SIDE : place.x + c * CUDA_ATTENTION_SIDE);
+}
+
+PETRA_DEVICE bool cuda_attention_paired(const cuda_attention_work a, const cuda_attention_place place,
+                                        const cuda_attention_pairs pairs, int r, int c) {
+  const int row = place.y + r * CUDA_ATTENTION_SIDE, column = place.x + c * CUDA_ATTENTION_SIDE;
+  const int32_t last = (pairs.queries ? pairs.key : pairs.query) + column; /* a row too many is never stored */
+  return last < a.a.t && cuda_attention_takes(pairs.part, row, column);
+}
+
+/* The tile's weights are p from now on; 0 where a pair is left out. */
+PETRA_DEVICE void cuda_attention_weigh_again(const cuda_attention_work a, const cuda_attention_place place,
+                                             const cuda_attention_pairs pairs, const cuda_attention_values *scores) {
+  PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++)
+      PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++) {
+    const float log_sum = cuda_attention_of_query(a, place, a.a.log_sum, cuda_attention_query(place, pairs, r, c));
+    *cuda_attention_weight(place, r, c) =
+        cuda_attention_paired(a, place, pairs, r, c) ? expf(a.scale * scores->at[r][c] - log_sum) : 0;
+  }
+}
+
+/* They were p and are ds. A thread changes those that it has set itself. */
+PETRA_DEVICE void cuda_attention_weigh_gradients(const cuda_attention_work a, const cuda_attention_place place,
+                                                 const cuda_attention_pairs pairs, const cuda_attention_values *dp) {
+  PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++)
+      PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++) {
+    const float delta = cuda_attention_of_query(a, place, a.delta, cuda_attention_query(place, pairs, r, c));
+    float *weight = cuda_attention_weight(place, r, c);
+    if (cuda_attention_paired(a, place, pairs, r, c)) /* elsewhere it is 0 and stays it */
+      *weight *= (dp->at[r][c] - delta) * a.scale;
+  }
 }
 
 PETRA_KERNEL(cuda_attention_queries_kernel, const cuda_attention_work a) {
@@ -53,25 +78,18 @@ PETRA_KERNEL(cuda_attention_queries_kernel, const cuda_attention_work a) {
   const cuda_attention_rows keys = cuda_attention_rows_of(a, place, a.a.qkv, 3, 1);
   const cuda_attention_rows values = cuda_attention_rows_of(a, place, a.a.qkv, 3, 2);
   const cuda_attention_rows gradients = cuda_attention_from(cuda_attention_rows_of(a, place, a.a.dy, 1, 0), first);
-  cuda_attention_query query[CUDA_ATTENTION_EACH];
-  cuda_attention_values sum, scores, products;
-  cuda_attention_clear(&sum);
-  PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++)
-    query[r] = cuda_attention_query_of(a, place, first + place.y + r * CUDA_ATTENTION_SIDE);
+  cuda_attention_values dq, products;
+  cuda_attention_clear(&dq);
   for (int32_t key = 0; key < (a.a.causal ? first + 1 : a.a.t); key += CUDA_ATTENTION_TILE) {
-    const cuda_attention_part part = a.a.causal && key == first ? CUDA_ATTENTION_UP_TO : CUDA_ATTENTION_ALL;
-    cuda_attention_scores(place, queries, cuda_attention_from(keys, key), &scores);
+    const bool diagonal = a.a.causal && key == first;
+    const cuda_attention_pairs pairs = {diagonal ? CUDA_ATTENTION_UP_TO : CUDA_ATTENTION_ALL, first, key, true};
+    cuda_attention_scores(place, queries, cuda_attention_from(keys, key), &products);
+    cuda_attention_weigh_again(a, place, pairs, &products);
     cuda_attention_scores(place, gradients, cuda_attention_from(values, key), &products);
-    PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++)
-      PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++) {
-        const int row = place.y + r * CUDA_ATTENTION_SIDE, column = place.x + c * CUDA_ATTENTION_SIDE;
-        const bool taken = key + column < a.a.t && cuda_attention_takes(part, row, column);
-        cuda_attention_gradient(a, query[r], taken, &scores.at[r][c], &products.at[r][c]);
-      }
-    cuda_attention_set_weights(place, &products);
-    cuda_attention_add(place, part, cuda_attention_from(keys, key), &sum);
+    cuda_attention_weigh_gradients(a, place, pairs, &products);
+    cuda_attention_add(place, pairs.part, cuda_attention_from(keys, key), &dq);
   }
-  cuda_attention_store(a, place, &sum, a.a.dqkv, 3, 0);
+  cuda_attention_store(a, place, &dq, a.a.dqkv, 3, 0);
 }
 
 PETRA_KERNEL(cuda_attention_keys_kernel, const cuda_attention_work a) {
@@ -81,26 +99,18 @@ PETRA_KERNEL(cuda_attention_keys_kernel, const cuda_attention_work a) {
   const cuda_attention_rows keys = cuda_attention_from(cuda_attention_rows_of(a, place, a.a.qkv, 3, 1), first);
   const cuda_attention_rows values = cuda_attention_from(cuda_attention_rows_of(a, place, a.a.qkv, 3, 2), first);
   const cuda_attention_rows gradients = cuda_attention_rows_of(a, place, a.a.dy, 1, 0);
-  cuda_attention_values dk, dv, scores, products;
+  cuda_attention_values dk, dv, products;
   cuda_attention_clear(&dk);
   cuda_attention_clear(&dv);
   for (int32_t query = a.a.causal ? first : 0; query < a.a.t; query += CUDA_ATTENTION_TILE) {
-    const cuda_attention_part part = a.a.causal && query == first ? CUDA_ATTENTION_FROM : CUDA_ATTENTION_ALL;
-    cuda_attention_scores(place, keys, cuda_attention_from(queries, query), &scores);
+    const bool diagonal = a.a.causal && query == first;
+    const cuda_attention_pairs pairs = {diagonal ? CUDA_ATTENTION_FROM : CUDA_ATTENTION_ALL, query, first, false};
+    cuda_attention_scores(place, keys, cuda_attention_from(queries, query), &products);
+    cuda_attention_weigh_again(a, place, pairs, &products);
+    cuda_attention_add(place, pairs.part, cuda_attention_from(gradients, query), &dv);
     cuda_attention_scores(place, values, cuda_attention_from(gradients, query), &products);
-    PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++) {
-      const int column = place.x + c * CUDA_ATTENTION_SIDE;
-      const cuda_attention_query of_query = cuda_attention_query_of(a, place, query + column);
-      PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++) {
-        const int row = place.y + r * CUDA_ATTENTION_SIDE;
-        const bool taken = query + column < a.a.t && cuda_attention_takes(part, row, column);
-        cuda_attention_gradient(a, of_query, taken, &scores.at[r][c], &products.at[r][c]);
-      }
-    }
-    cuda_attention_set_weights(place, &scores);
-    cuda_attention_add(place, part, cuda_attention_from(gradients, query), &dv);
-    cuda_attention_set_weights(place, &products);
-    cuda_attention_add(place, part, cuda_attention_from(queries, query), &dk);
+    cuda_attention_weigh_gradients(a, place, pairs, &products);
+    cuda_attention_add(place, pairs.part, cuda_attention_from(queries, query), &dk);
   }
   cuda_attention_store(a, place, &dk, a.a.dqkv, 3, 1);
   cuda_attention_store(a, place, &dv, a.a.dqkv, 3, 2);

@@ -50,8 +50,7 @@ static inline int64_t cuda_attention_blocks(const cuda_attention_work *work) {
 
 /* Where a block and its thread are. */
 typedef struct cuda_attention_place {
-  int64_t sample;
-  int32_t head;
+  int32_t sample, head;
   int32_t tile;    /* of the rows of its result, which begin at tile * CUDA_ATTENTION_TILE */
   int32_t feature; /* the first of the result, in the head */
   int x, y;
@@ -60,7 +59,7 @@ typedef struct cuda_attention_place {
 PETRA_DEVICE cuda_attention_place cuda_attention_place_of(const cuda_attention_work work) {
   cuda_attention_place place;
   const int64_t head = PETRA_BLOCK / work.chunks / work.tiles; /* of all samples */
-  place.sample = head / work.a.heads;
+  place.sample = (int32_t)(head / work.a.heads);
   place.head = (int32_t)(head % work.a.heads);
   place.tile = (int32_t)(PETRA_BLOCK / work.chunks % work.tiles);
   place.feature = (int32_t)(PETRA_BLOCK % work.chunks) * CUDA_ATTENTION_TILE;
@@ -72,24 +71,25 @@ PETRA_DEVICE cuda_attention_place cuda_attention_place_of(const cuda_attention_w
 /* Rows of d features each: one head's part of a tensor of sequences. */
 typedef struct cuda_attention_rows {
   const float *data;
-  int64_t stride; /* elements from one to the next */
+  int32_t stride; /* elements from one to the next */
   int32_t count, d;
 } cuda_attention_rows;
 
 /* Where the block's sample and head begin in a tensor that has `parts` times the features of all heads, in part `part` of it; and
  * the elements from one position to the next. */
-PETRA_DEVICE int64_t cuda_attention_stride(const cuda_attention_work work, int parts) {
-  return (int64_t)parts * work.a.heads * work.a.d;
+PETRA_DEVICE int32_t cuda_attention_stride(const cuda_attention_work work, int parts) {
+  return parts * work.a.heads * work.a.d;
 }
 
 PETRA_DEVICE int64_t cuda_attention_start(const cuda_attention_work work, const cuda_attention_place place, int parts,
                                           int part) {
-  return place.sample * work.a.t * cuda_attention_stride(work, parts) +
+  return (int64_t)place.sample * work.a.t * cuda_attention_stride(work, parts) +
          ((int64_t)part * work.a.heads + place.head) * work.a.d;
 }
 
-PETRA_DEVICE cuda_attention_rows cuda_attention_rows_of(const cuda_attention_work work, const cuda_attention_place place,
-                                                        const float *data, int parts, int part) {
+PETRA_DEVICE cuda_attention_rows cuda_attention_rows_of(const cuda_attention_work work,
+                                                        const cuda_attention_place place, const float *data, int parts,
+                                                        int part) {
   cuda_attention_rows rows;
   rows.data = data + cuda_attention_start(work, place, parts, part);
   rows.stride = cuda_attention_stride(work, parts);
@@ -101,7 +101,7 @@ PETRA_DEVICE cuda_attention_rows cuda_attention_rows_of(const cuda_attention_wor
 /* The same from row `first` on. */
 PETRA_DEVICE cuda_attention_rows cuda_attention_from(const cuda_attention_rows rows, int32_t first) {
   cuda_attention_rows rest = rows;
-  rest.data += first * rows.stride;
+  rest.data += (int64_t)first * rows.stride;
   rest.count -= first;
   return rest;
 }
@@ -112,8 +112,8 @@ typedef struct cuda_attention_values {
 } cuda_attention_values;
 
 PETRA_DEVICE void cuda_attention_clear(cuda_attention_values *values) {
-  PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++)
-    PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++) values->at[r][c] = 0;
+  PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++) PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++)
+      values->at[r][c] = 0;
 }
 
 /* --- what a block shares --- */
@@ -130,20 +130,22 @@ PETRA_DEVICE cuda_attention_memory *cuda_attention_shared(void) {
   return &memory;
 }
 
-PETRA_DEVICE void cuda_attention_set_weights(const cuda_attention_place place, const cuda_attention_values *values) {
-  float *weights = cuda_attention_shared()->weights + place.y * CUDA_ATTENTION_TILE_STRIDE + place.x;
-  PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++)
-    PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++)
-      weights[CUDA_ATTENTION_SIDE * (r * CUDA_ATTENTION_TILE_STRIDE + c)] = values->at[r][c];
+/* The weight at the thread's row r and column c. */
+PETRA_DEVICE float *cuda_attention_weight(const cuda_attention_place place, int r, int c) {
+  return cuda_attention_shared()->weights + (place.y + r * CUDA_ATTENTION_SIDE) * CUDA_ATTENTION_TILE_STRIDE + place.x +
+         c * CUDA_ATTENTION_SIDE;
 }
 
-/* Up to `height` rows and CUDA_ATTENTION_STEP or _TILE = `width` features of them from `feature` on; 0 where there are none. */
-PETRA_DEVICE void cuda_attention_load(float *shared, int stride, const cuda_attention_rows rows, int height, int width,
+/* The features from `feature` on of the first rows, as many as there is room for: `width` in a row, a divisor of the threads. 0 where
+ * there are none. */
+PETRA_DEVICE void cuda_attention_load(float *shared, int shared_stride, int width, const cuda_attention_rows rows,
                                       int32_t feature) {
-  PETRA_UNROLL for (int i = 0; i < CUDA_ATTENTION_TILE * CUDA_ATTENTION_STEP / CUDA_ATTENTION_THREADS; i++) {
-    const int at = PETRA_THREAD + i * CUDA_ATTENTION_THREADS, row = at / width, column = at % width;
-    const bool there = row < height && row < rows.count && feature + column < rows.d;
-    shared[row * stride + column] = there ? rows.data[row * rows.stride + feature + column] : 0;
+  const int column = PETRA_THREAD % width, row = PETRA_THREAD / width, step = CUDA_ATTENTION_THREADS / width;
+  const int32_t count = feature + column < rows.d ? rows.count : 0;
+  int32_t at = row * rows.stride + feature + column; /* a tile's extent is below 2^31 elements */
+  PETRA_UNROLL_SOME for (int i = 0; i < CUDA_ATTENTION_TILE * CUDA_ATTENTION_STEP; i += CUDA_ATTENTION_THREADS) {
+    shared[(row + i / width) * shared_stride + column] = row + i / width < count ? rows.data[at] : 0;
+    at += step * rows.stride;
   }
 }
 
@@ -157,13 +159,13 @@ PETRA_DEVICE void cuda_attention_scores(const cuda_attention_place place, const 
   const float *at_right = memory->right + place.x * CUDA_ATTENTION_STEP_STRIDE;
   cuda_attention_clear(result);
   for (int32_t feature = 0; feature < left.d; feature += CUDA_ATTENTION_STEP) {
-    cuda_attention_load(memory->left, CUDA_ATTENTION_STEP_STRIDE, left, CUDA_ATTENTION_TILE, CUDA_ATTENTION_STEP, feature);
-    cuda_attention_load(memory->right, CUDA_ATTENTION_STEP_STRIDE, right, CUDA_ATTENTION_TILE, CUDA_ATTENTION_STEP, feature);
+    cuda_attention_load(memory->left, CUDA_ATTENTION_STEP_STRIDE, CUDA_ATTENTION_STEP, left, feature);
+    cuda_attention_load(memory->right, CUDA_ATTENTION_STEP_STRIDE, CUDA_ATTENTION_STEP, right, feature);
     PETRA_SYNC();
     PETRA_UNROLL_SOME for (int k = 0; k < CUDA_ATTENTION_STEP; k++) {
       float columns[CUDA_ATTENTION_EACH];
-      PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++)
-        columns[c] = at_right[c * CUDA_ATTENTION_SIDE * CUDA_ATTENTION_STEP_STRIDE + k];
+      PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++) columns[c] =
+          at_right[c * CUDA_ATTENTION_SIDE * CUDA_ATTENTION_STEP_STRIDE + k];
       PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++) {
         const float row = at_left[r * CUDA_ATTENTION_SIDE * CUDA_ATTENTION_STEP_STRIDE + k];
         PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++) result->at[r][c] += row * columns[c];
@@ -187,8 +189,8 @@ PETRA_DEVICE void cuda_attention_add_step(const cuda_attention_place place, cuda
   const float *weights = memory->weights + place.y * CUDA_ATTENTION_TILE_STRIDE + first;
   PETRA_UNROLL_SOME for (int k = 0; k < CUDA_ATTENTION_STEP; k++) {
     float features[CUDA_ATTENTION_EACH];
-    PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++)
-      features[c] = memory->right[k * CUDA_ATTENTION_TILE + place.x + c * CUDA_ATTENTION_SIDE];
+    PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++) features[c] =
+        memory->right[k * CUDA_ATTENTION_TILE + place.x + c * CUDA_ATTENTION_SIDE];
     PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++) {
       if (!cuda_attention_takes(part, place.y + r * CUDA_ATTENTION_SIDE, first + k))
         continue;
@@ -204,8 +206,8 @@ PETRA_DEVICE void cuda_attention_add(const cuda_attention_place place, cuda_atte
                                      const cuda_attention_rows rows, cuda_attention_values *sum) {
   float *shared = cuda_attention_shared()->right;
   for (int first = 0; first < CUDA_ATTENTION_TILE; first += CUDA_ATTENTION_STEP) {
-    cuda_attention_load(shared, CUDA_ATTENTION_TILE, cuda_attention_from(rows, first), CUDA_ATTENTION_STEP,
-                        CUDA_ATTENTION_TILE, place.feature);
+    cuda_attention_load(shared, CUDA_ATTENTION_TILE, CUDA_ATTENTION_TILE, cuda_attention_from(rows, first),
+                        place.feature);
     PETRA_SYNC();
     if (part == CUDA_ATTENTION_ALL) /* with a constant there is nothing to ask in the loop */
       cuda_attention_add_step(place, CUDA_ATTENTION_ALL, first, sum);
@@ -220,12 +222,12 @@ PETRA_DEVICE void cuda_attention_store(const cuda_attention_work work, const cud
                                        const cuda_attention_values *result, float *data, int parts, int part) {
   const int64_t start = cuda_attention_start(work, place, parts, part), stride = cuda_attention_stride(work, parts);
   PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++)
-    PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++) {
-      const int32_t row = place.tile * CUDA_ATTENTION_TILE + place.y + r * CUDA_ATTENTION_SIDE;
-      const int32_t feature = place.feature + place.x + c * CUDA_ATTENTION_SIDE;
-      if (row < work.a.t && feature < work.a.d)
-        data[start + row * stride + feature] = result->at[r][c];
-    }
+      PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++) {
+    const int32_t row = place.tile * CUDA_ATTENTION_TILE + place.y + r * CUDA_ATTENTION_SIDE;
+    const int32_t feature = place.feature + place.x + c * CUDA_ATTENTION_SIDE;
+    if (row < work.a.t && feature < work.a.d)
+      data[start + row * stride + feature] = result->at[r][c];
+  }
 }
 
 #endif

@@ -52,8 +52,8 @@ PETRA_KERNEL(cuda_embed_sort_kernel, const cuda_embed_work a) {
       tokens[PETRA_THREAD] = cuda_embed_token(a.a.tokens[first + PETRA_THREAD], a.a.rows);
     PETRA_SYNC();
     const int32_t end = a.places - first < CUDA_EMBED_THREADS ? a.places - first : CUDA_EMBED_THREADS;
-    PETRA_UNROLL_SOME for (int32_t i = 0; i < end; i++)
-      before += tokens[i] < token || (tokens[i] == token && first + i < place);
+    PETRA_UNROLL_SOME for (int32_t i = 0; i < end; i++) before +=
+        tokens[i] < token || (tokens[i] == token && first + i < place);
     PETRA_SYNC();
   }
   if (place >= a.places)

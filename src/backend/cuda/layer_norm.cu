@@ -72,7 +72,8 @@ PETRA_KERNEL(cuda_layer_norm_kernel, const cuda_layer_forward_args a) {
 petra_status cuda_layer_norm_launch(const cuda_lane *lane, const void *arguments) {
   const cuda_layer_norm_args *a = (const cuda_layer_norm_args *)arguments;
   const cuda_layer_forward_args kernel = {*a, cuda_layer_width(a->c)};
-  PETRA_LAUNCH_BLOCK(lane, cuda_layer_norm_kernel, cuda_layer_blocks(a->rows, kernel.width), CUDA_LAYER_THREADS, kernel);
+  PETRA_LAUNCH_BLOCK(lane, cuda_layer_norm_kernel, cuda_layer_blocks(a->rows, kernel.width), CUDA_LAYER_THREADS,
+                     kernel);
   return cuda_launched("layer_norm");
 }
 

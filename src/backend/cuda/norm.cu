@@ -58,8 +58,7 @@ petra_status cuda_norm_statistics_launch(const cuda_lane *lane, const void *argu
   const cuda_statistics_args kernel = {cuda_tile_of(a->pixels, a->c), a->x, a->mean, a->variance,
                                        (double *)lane->scratch};
   PETRA_LAUNCH_BLOCK(lane, cuda_statistics_kernel, cuda_tile_blocks(&kernel.tile), CUDA_TILE_THREADS, kernel);
-  PETRA_LAUNCH_BLOCK(lane, cuda_statistics_finish_kernel, cuda_sums_blocks(a->c),
-                     CUDA_SUMS_THREADS, kernel);
+  PETRA_LAUNCH_BLOCK(lane, cuda_statistics_finish_kernel, cuda_sums_blocks(a->c), CUDA_SUMS_THREADS, kernel);
   return cuda_launched("norm_statistics");
 }
 
@@ -185,8 +184,7 @@ petra_status cuda_norm_backward_launch(const cuda_lane *lane, const void *argume
   double *partial = (double *)lane->scratch;
   const cuda_backward_args kernel = {tile, *a, partial, partial + tile.slices * 2 * a->c};
   PETRA_LAUNCH_BLOCK(lane, cuda_norm_sums_kernel, cuda_tile_blocks(&tile), CUDA_TILE_THREADS, kernel);
-  PETRA_LAUNCH_BLOCK(lane, cuda_norm_sums_finish_kernel, cuda_sums_blocks(a->c),
-                     CUDA_SUMS_THREADS, kernel);
+  PETRA_LAUNCH_BLOCK(lane, cuda_norm_sums_finish_kernel, cuda_sums_blocks(a->c), CUDA_SUMS_THREADS, kernel);
   PETRA_LAUNCH_FLAT(lane, cuda_norm_backward_kernel, cuda_tile_blocks(&tile), CUDA_TILE_THREADS, kernel);
   return cuda_launched("norm_backward");
 }
