@@ -117,6 +117,7 @@ typedef struct cases_entry {
   int parameters[10];
 } cases_entry;
 
-extern const cases_entry cases_basic[], cases_shuffle[], cases_conv[], cases_norm[], cases_pool[], cases_head[];
+extern const cases_entry cases_basic[], cases_shuffle[], cases_conv[], cases_norm[], cases_pool[], cases_head[],
+    cases_sequence[];
 
 #endif

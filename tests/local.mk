@@ -237,12 +237,15 @@ check_PROGRAMS += tests/test_backend
 TESTS += tests/test_backend tests/test_backend_avx2
 EXTRA_DIST += tests/test_backend_avx2
 tests_test_backend_SOURCES = tests/test_backend.c tests/cases.c tests/cases.h tests/case_tolerances.h tests/cases_basic.c tests/cases_shuffle.c \
-  tests/cases_conv.c tests/cases_norm.c tests/cases_pool.c tests/cases_head.c tests/naive.c tests/naive.h tests/harness.h
+  tests/cases_conv.c tests/cases_norm.c tests/cases_pool.c tests/cases_head.c tests/cases_sequence.c tests/naive.c tests/naive.h tests/harness.h
 tests_test_backend_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_backend_LDADD = $(TESTS_LDADD)
-check_PROGRAMS += tests/test_op_gradients tests/test_tensor
-TESTS += tests/test_op_gradients tests/test_tensor
-tests_test_op_gradients_SOURCES = tests/test_op_gradients.c tests/cases.h tests/case_tolerances.h tests/harness.h
+check_PROGRAMS += tests/test_op_gradients tests/test_sequence tests/test_tensor
+TESTS += tests/test_op_gradients tests/test_sequence tests/test_tensor
+tests_test_sequence_SOURCES = tests/test_sequence.c tests/op_gradients.h tests/cases.h tests/case_tolerances.h tests/harness.h
+tests_test_sequence_CPPFLAGS = $(TESTS_CPPFLAGS)
+tests_test_sequence_LDADD = $(TESTS_LDADD)
+tests_test_op_gradients_SOURCES = tests/test_op_gradients.c tests/op_gradients.h tests/cases.h tests/case_tolerances.h tests/harness.h
 tests_test_op_gradients_CPPFLAGS = $(TESTS_CPPFLAGS)
 tests_test_op_gradients_LDADD = $(TESTS_LDADD)
 tests_test_tensor_SOURCES = tests/test_tensor.c tests/harness.h

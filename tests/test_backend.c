@@ -133,6 +133,11 @@ START_TEST(head) {
 }
 END_TEST
 
+START_TEST(sequence) {
+  run_table(cases_sequence);
+}
+END_TEST
+
 /* Images as bytes give the numbers that augmentation on the host and an upload give, bit for bit; also in actions
  * that come again, with other images, as graphs do. */
 START_TEST(images_as_bytes) {
@@ -199,6 +204,7 @@ int main(void) {
   if (cuda_device_missing())
     return 77;
 #endif
-  const TTest *const tests[] = {basic, shuffle, conv, norm, pool, head, images_as_bytes, every_operation_was_checked};
+  const TTest *const tests[] = {
+      basic, shuffle, conv, norm, pool, head, sequence, images_as_bytes, every_operation_was_checked};
   return harness_run("backend", tests, HARNESS_COUNT(tests));
 }

@@ -75,6 +75,11 @@ PETRA_ELEMENT_FUNCTION double petra_element_gelu_derivative(petra_gelu form, dou
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * PETRA_ELEMENT_GELU_SLOPE * (1 + 3 * PETRA_ELEMENT_GELU_CUBIC * x * x);
 }
 
+/* Whether an element of a sequence of tokens is a row of a table of so many; a NaN is none. */
+PETRA_ELEMENT_FUNCTION bool petra_element_is_token(double token, int32_t rows) {
+  return token >= 0 && token < rows && token == floor(token);
+}
+
 /* running = (1 - momentum) running + momentum * value */
 PETRA_ELEMENT_FUNCTION double petra_element_running(double running, double value, double momentum) {
   return (1 - momentum) * running + momentum * value;

@@ -23,7 +23,8 @@ libpetra_a_SOURCES += \
 	src/backend/ref_shuffle.inc \
 	src/backend/registry.c src/backend/registry.h \
 	src/backend/tensor.c \
-	src/backend/tensor_archive.c src/backend/tensor_archive.h
+	src/backend/tensor_archive.c src/backend/tensor_archive.h \
+	src/backend/tokens.c src/backend/tokens.h
 
 # Behind the other flags: -O of CFLAGS would be the last.
 src/backend/ref_f%.$(OBJEXT): CFLAGS += $(SANITIZED_LOOPS_CFLAGS)

@@ -2,11 +2,13 @@
 /* The `cpu` backend's handle and its table of operations. */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/onednn.h"
+#include "backend/cpu/product.h"
 
 #include "backend/registry.h"
 #include "base/log.h"
 #include "base/mem.h"
 
+#include <omp.h>
 #include <stdio.h>
 
 petra_status cpu_scratch(petra_backend *backend, size_t bytes, void **out) {
@@ -20,6 +22,11 @@ petra_status cpu_scratch(petra_backend *backend, size_t bytes, void **out) {
   }
   *out = lane->scratch;
   return PETRA_OK;
+}
+
+void cpu_use_threads(const petra_backend *backend) {
+  if (omp_get_max_threads() != backend->threads)
+    omp_set_num_threads(backend->threads);
 }
 
 static void destroy(petra_backend *backend) {
