@@ -80,9 +80,9 @@ PETRA_DEVICE void cuda_attention_finish(const cuda_attention_work a, const cuda_
   PETRA_UNROLL for (int r = 0; r < CUDA_ATTENTION_EACH; r++) {
     const int64_t row = (int64_t)place.tile * CUDA_ATTENTION_TILE + place.y + r * CUDA_ATTENTION_SIDE;
     PETRA_UNROLL for (int c = 0; c < CUDA_ATTENTION_EACH; c++) sum->at[r][c] /= state->total[r];
+    const float log_sum = state->largest[r] == -INFINITY ? NAN : state->largest[r] + logf(state->total[r]); /* as y */
     if (place.x == 0 && place.feature == 0 && row < a.a.t)
-      a.a.log_sum[((int64_t)place.sample * a.a.t + row) * a.a.heads + place.head] =
-          state->largest[r] + logf(state->total[r]);
+      a.a.log_sum[((int64_t)place.sample * a.a.t + row) * a.a.heads + place.head] = log_sum;
   }
   cuda_attention_store(a, place, sum, a.a.y, 1, 0);
 }
