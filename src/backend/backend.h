@@ -18,7 +18,8 @@
 #define PETRA_BACKEND_BACKEND_H
 
 #include "backend/peers.h"
-#include "base/account.h"
+#include "backend/sequence.h"
+#include "backend/tensors.h"
 #include "base/augmentation.h"
 #include "base/config.h"
 #include "base/status.h"
@@ -26,56 +27,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-typedef struct petra_backend petra_backend;
-
-/* What a tensor is, and the meaning of shape[0..3]. */
-typedef enum petra_tensor_kind {
-  PETRA_TENSOR_ACTIVATION, /* (N, C, H, W): images, feature maps and their gradients */
-  PETRA_TENSOR_FILTER,     /* (O, I, KH, KW): convolution weights and their gradients */
-  PETRA_TENSOR_MATRIX,     /* (rows, columns, 1, 1): pooled features (N, C), logits (N, classes), head weight (O, I) */
-  PETRA_TENSOR_VECTOR,     /* (n, 1, 1, 1): batch-norm parameters and statistics, head bias */
-  PETRA_TENSOR_MASK,       /* shape (N, C, H, W) of the activation that it belongs to; content private to the backend:
-                              what max_pool_forward keeps for its backward */
-  PETRA_TENSOR_INNER,      /* (N, C, H, W): what stays inside a block: inputs and outputs of convolutions, what one unit
-                              hands to the next, and the gradients of these. Where the backend's precision has smaller
-                              elements for these than for activations, the two are different things to an operation;
-                              elsewhere each may stand for the other. */
-  PETRA_TENSOR_SEQUENCE,   /* (N, T, C, 1): samples, positions, features: the tensors of transformers. On every backend
-                              dense, N * T rows of C features, elements as those of activations. Tokens are one of C = 1
-                              whose elements are whole numbers >= 0. */
-} petra_tensor_kind;
-enum { PETRA_TENSOR_KINDS = PETRA_TENSOR_SEQUENCE + 1 };
-
-typedef struct petra_tensor {
-  petra_backend *backend;
-  petra_tensor_kind kind;
-  int32_t shape[4];
-  int64_t elements; /* logical: product of shape */
-  size_t bytes;     /* physical, as allocated */
-  void *data;       /* physical; private to the backend */
-  void *layout;     /* private to the backend */
-  /* Below: kept by tensor.c and pool.c. */
-  int references; /* several threads may count it (backend/journal.h) */
-  int64_t maker;  /* number of the action that made it beside others; 0: none did */
-  petra_account *account;
-  petra_memory_category category;
-  int32_t home;   /* pool.c: stage in whose action the storage was made; 0: outside of all */
-  bool in_ring;   /* pool.c: it belongs to a place in an action */
-  int64_t number; /* pool.c: of the storage, in the order of making */
-  struct petra_tensor *next_free;
-} petra_tensor;
-
-/* A matrix or a sequence as rows of numbers that lie side by side: how many, and how long. */
-static inline int64_t petra_tensor_rows(const petra_tensor *tensor) {
-  return tensor->kind == PETRA_TENSOR_SEQUENCE ? (int64_t)tensor->shape[0] * tensor->shape[1] : tensor->shape[0];
-}
-
-static inline int32_t petra_tensor_columns(const petra_tensor *tensor) {
-  return tensor->shape[tensor->kind == PETRA_TENSOR_SEQUENCE ? 2 : 1];
-}
-
-typedef enum petra_host_type { PETRA_HOST_F32, PETRA_HOST_F64 } petra_host_type;
 
 /* A convolution without bias; kernel size is that of the filter; output height = (H + 2 pad - KH) / stride + 1. */
 typedef struct petra_conv_geometry {
@@ -144,48 +95,6 @@ typedef struct petra_linear_forward {
   const petra_tensor *addend; /* rows of O, unless join is NONE */
   petra_tensor *y;            /* rows of O; may alias addend, never x */
 } petra_linear_forward;
-
-/* Layer norm (Ba et al., arXiv:1607.06450): y = scale * (x - mean) / deviation + shift, mean and deviation being those of
- * the features of a row. y may be NULL: mean and deviation alone are wanted, and scale and shift are ignored. */
-typedef struct petra_layer_norm_forward {
-  const petra_tensor *x;             /* (N, T, C) */
-  const petra_tensor *scale, *shift; /* (C) */
-  petra_tensor *y;                   /* (N, T, C); never x */
-  petra_tensor *mean;                /* (N, T, 1) out */
-  petra_tensor *deviation;           /* (N, T, 1) out: sqrt(biased variance + PETRA_NORM_EPSILON) */
-} petra_layer_norm_forward;
-
-typedef struct petra_layer_norm_backward {
-  const petra_tensor *x, *scale, *mean, *deviation; /* as given to and by layer_norm_forward */
-  const petra_tensor *dy;                           /* (N, T, C) */
-  petra_tensor *dx;                                 /* (N, T, C); may alias dy, never x */
-  petra_tensor *dscale, *dshift;                    /* (C), overwritten */
-} petra_layer_norm_backward;
-
-/* Hendrycks and Gimpel (arXiv:1606.08415): x times the normal distribution function of x, as it is or approximated. */
-typedef enum petra_gelu {
-  PETRA_GELU_TANH, /* x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): GPT-2's */
-  PETRA_GELU_ERF,  /* x / 2 (1 + erf(x / sqrt 2)): ViT's */
-} petra_gelu;
-
-/* Attention of several heads (Vaswani et al., arXiv:1706.03762). In a row of qkv lie q, k and v side by side, C features
- * each; those of head h are h d .. (h + 1) d - 1 of each, d = C / heads. By head, with the scores s = q k^T / sqrt(d):
- * y = softmax(s) v over all positions of the sample or, if causal, over those up to the query's. */
-typedef struct petra_attention {
-  const petra_tensor *qkv; /* (N, T, 3 C) */
-  int heads;               /* a divisor of C */
-  bool causal;
-  petra_tensor *y;       /* (N, T, C) */
-  petra_tensor *log_sum; /* (N, T, heads) out: log of the sum of exp(s) of each query, for the backward */
-} petra_attention;
-
-typedef struct petra_attention_backward {
-  const petra_tensor *qkv, *y, *log_sum; /* as given to and by attention_forward */
-  int heads;
-  bool causal;
-  const petra_tensor *dy; /* (N, T, C) */
-  petra_tensor *dqkv;     /* (N, T, 3 C), overwritten */
-} petra_attention_backward;
 
 /* The mean over rows, which are the images of a matrix and the tokens of a sequence. */
 typedef struct petra_cross_entropy {
@@ -452,25 +361,5 @@ bool petra_backend_takes_images(const petra_backend *backend);
 
 /* All tensors must have been released. NULL is allowed. */
 void petra_backend_destroy(petra_backend *backend);
-
-/* --- tensor.c: reference-counted tensors over a pool, so that a steady state allocates nothing --- */
-
-/* A tensor of the given kind and shape with one reference. Content is undefined when it comes from the pool. Its
- * bytes count in `account` under `category` until the last reference goes (account may be NULL). */
-petra_status petra_tensor_create(petra_backend *backend, petra_tensor_kind kind, const int32_t shape[4],
-                                 petra_account *account, petra_memory_category category, petra_tensor **out);
-
-/* One more reference; returns the tensor. NULL is allowed. */
-petra_tensor *petra_tensor_retain(petra_tensor *tensor);
-
-/* One reference less; the last one gives the storage back to the pool. *tensor becomes NULL. NULLs are allowed. */
-void petra_tensor_release(petra_tensor **tensor);
-
-/* The kind of what stays inside a block: PETRA_TENSOR_INNER where the backend's elements of that kind differ from those of
- * activations, PETRA_TENSOR_ACTIVATION elsewhere. */
-petra_tensor_kind petra_tensor_inner_kind(const petra_backend *backend);
-
-/* Counts the tensor under another account and category from now on. */
-void petra_tensor_charge(petra_tensor *tensor, petra_account *account, petra_memory_category category);
 
 #endif

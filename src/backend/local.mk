@@ -5,7 +5,7 @@ libpetra_a_SOURCES += \
 	src/backend/dry.c \
 	src/backend/element.h \
 	src/backend/journal.c src/backend/journal.h \
-	src/backend/ops.c src/backend/ops.h \
+	src/backend/ops.c src/backend/ops.h src/backend/ops_sequence.inc \
 	src/backend/peers.h \
 	src/backend/pool.c src/backend/pool.h \
 	src/backend/precision.c src/backend/precision.h \
@@ -22,8 +22,10 @@ libpetra_a_SOURCES += \
 	src/backend/ref_sequence.inc \
 	src/backend/ref_shuffle.inc \
 	src/backend/registry.c src/backend/registry.h \
+	src/backend/sequence.h \
 	src/backend/tensor.c \
 	src/backend/tensor_archive.c src/backend/tensor_archive.h \
+	src/backend/tensors.h \
 	src/backend/tokens.c src/backend/tokens.h
 
 # Behind the other flags: -O of CFLAGS would be the last.
