@@ -157,7 +157,31 @@ START_TEST(transformers_as_graphs) {
 }
 END_TEST
 
+/* A label for each of many tokens goes up with a segment; of more than 65,536 they are refused. */
+START_TEST(labels_of_many_tokens) {
+  static const int32_t counts[2] = {20000, 65537};
+  petra_backend *backend = open_cuda(1, PETRA_GRAPH_ON);
+  static int32_t labels[65537];
+  for (int many = 0; many < 2; many++) {
+    const int32_t shape[4] = {counts[many], 1, 2, 1};
+    petra_tensor *logits = make(backend, PETRA_TENSOR_SEQUENCE, shape);
+    petra_cross_entropy loss = {.logits = logits, .labels = labels};
+    harness_clear();
+    must(petra_op_fill(backend, logits, 0));
+    ck_assert_int_eq(petra_op_cross_entropy(backend, &loss), many ? PETRA_UNSUPPORTED : PETRA_OK);
+    if (many)
+      ck_assert_logged(
+          "262148 bytes of labels or rates in one operation; expected at most 262144: a smaller data.batch");
+    else
+      ck_assert(fabs(loss.loss - log(2)) < 1e-9 && loss.top1 == counts[0]); /* ties go to the lower class */
+    petra_tensor_release(&logits);
+  }
+  petra_backend_destroy(backend);
+}
+END_TEST
+
 int sequence_tests(const TTest **tests) {
   tests[0] = transformers_as_graphs;
-  return 1;
+  tests[1] = labels_of_many_tokens;
+  return 2;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operations of transformers beside the linear layer. What is only read is named first: outputs may be inputs. */
+/* The operations of transformers beside the linear layer and the mean over positions (activation.c). What is only read is named first: outputs may be inputs. */
 #include "backend/cuda/segment.h"
 
 #include <string.h>
@@ -133,34 +133,4 @@ petra_status cuda_patches(petra_backend *backend, const petra_tensor *images, in
   a.w = images->shape[3];
   a.size = size;
   return cuda_add_command(cuda, cuda_patches_launch, &a, sizeof a);
-}
-
-/* The positions of a sequence lie as the pixels of an image: this is its average pool. */
-static void set_mean(const petra_tensor *x, const petra_tensor *y, int column, cuda_average_pool_args *a) {
-  a->x = x->data;
-  a->y = y->data;
-  a->n = x->shape[0];
-  a->plane = x->shape[1];
-  a->c = x->shape[2];
-  a->columns = y->shape[1];
-  a->column = column;
-}
-
-petra_status cuda_mean_positions_forward(petra_backend *backend, const petra_tensor *x, petra_tensor *y, int column) {
-  cuda_backend *cuda = cuda_of(backend);
-  CUDA_ARGUMENTS(cuda_average_pool_args, a);
-  set_mean(x, y, column, &a);
-  cuda_reads(cuda, x);
-  cuda_writes(cuda, y);
-  return cuda_add_command(cuda, cuda_average_pool_forward_launch, &a, sizeof a);
-}
-
-petra_status cuda_mean_positions_backward(petra_backend *backend, const petra_tensor *dy, int column,
-                                          petra_tensor *dx) {
-  cuda_backend *cuda = cuda_of(backend);
-  CUDA_ARGUMENTS(cuda_average_pool_args, a);
-  set_mean(dx, dy, column, &a);
-  cuda_reads(cuda, dy);
-  cuda_writes(cuda, dx);
-  return cuda_add_command(cuda, cuda_average_pool_backward_launch, &a, sizeof a);
 }
