@@ -101,7 +101,9 @@ static petra_status add_to_keys(const strip *s, int64_t width, float alpha, floa
   return cpu_onednn_product(&product);
 }
 
-static petra_status attend(const petra_attention *a, const attention_head *h, float *scores) {
+/* `scores`: room for a strip. */
+static petra_status attend(const void *arguments, const attention_head *h, float *scores) {
+  const petra_attention *a = arguments;
   const float *q = cpu_read(a->qkv) + h->in_qkv, *k = q + h->features, *v = k + h->features;
   float inverse[QUERIES];
   for (int64_t first = 0; first < h->positions; first += QUERIES) {
@@ -116,33 +118,10 @@ static petra_status attend(const petra_attention *a, const attention_head *h, fl
   return PETRA_OK;
 }
 
-/* Room for `strips` strips for each thread. */
-static petra_status take_scratch(petra_backend *backend, int64_t positions, int strips, int64_t *room, float **out) {
-  void *scratch;
-  *room = strips * QUERIES * cpu_strip_step(positions);
-  PETRA_TRY(cpu_scratch(backend, (size_t)(backend->threads * *room) * sizeof(float), &scratch));
-  *out = scratch;
-  return PETRA_OK;
-}
-
-petra_status cpu_attention_forward(petra_backend *backend, const petra_attention *a) {
-  const int64_t heads = (int64_t)a->y->shape[0] * a->heads;
-  int64_t room;
-  float *scratch;
-  int status = PETRA_OK;
-  PETRA_TRY(take_scratch(backend, a->y->shape[1], 1, &room, &scratch));
-  cpu_use_threads(backend);
-#pragma omp parallel for schedule(static) num_threads(backend->threads) reduction(max : status)
-  for (int64_t number = 0; number < heads; number++) {
-    const attention_head h = head_of(a->y, a->heads, a->causal, number);
-    status = attend(a, &h, scratch + omp_get_thread_num() * room);
-  }
-  return (petra_status)status;
-}
-
 /* dv = p^T dy, dp = dy v^T, ds = p (dp - dy y), dq = ds k / sqrt(d), dk = ds^T q / sqrt(d). The last strip comes first: it
  * has all keys, so that the others add to their gradients. `p`: room for two strips. */
-static petra_status attend_backward(const petra_attention_backward *a, const attention_head *h, float *p) {
+static petra_status attend_backward(const void *arguments, const attention_head *h, float *p) {
+  const petra_attention_backward *a = arguments;
   const float *q = cpu_read(a->qkv) + h->in_qkv, *k = q + h->features, *v = k + h->features;
   float *dq = cpu_data(a->dqkv) + h->in_qkv, *dk = dq + h->features, *dv = dk + h->features;
   float *dp = p + QUERIES * cpu_strip_step(h->positions);
@@ -164,17 +143,27 @@ static petra_status attend_backward(const petra_attention_backward *a, const att
   return PETRA_OK;
 }
 
-petra_status cpu_attention_backward(petra_backend *backend, const petra_attention_backward *a) {
-  const int64_t heads = (int64_t)a->y->shape[0] * a->heads;
-  int64_t room;
-  float *scratch;
+/* Does something for each head of each sample, with room for so many strips. */
+static petra_status do_heads(petra_backend *backend, const petra_tensor *y, int heads, bool causal, int strips,
+                             petra_status (*function)(const void *arguments, const attention_head *h, float *room),
+                             const void *arguments) {
+  const int64_t room = strips * QUERIES * cpu_strip_step(y->shape[1]);
+  void *scratch;
   int status = PETRA_OK;
-  PETRA_TRY(take_scratch(backend, a->y->shape[1], 2, &room, &scratch));
+  PETRA_TRY(cpu_scratch(backend, (size_t)(backend->threads * room) * sizeof(float), &scratch));
   cpu_use_threads(backend);
 #pragma omp parallel for schedule(static) num_threads(backend->threads) reduction(max : status)
-  for (int64_t number = 0; number < heads; number++) {
-    const attention_head h = head_of(a->y, a->heads, a->causal, number);
-    status = attend_backward(a, &h, scratch + omp_get_thread_num() * room);
+  for (int64_t number = 0; number < (int64_t)y->shape[0] * heads; number++) {
+    const attention_head h = head_of(y, heads, causal, number);
+    status = cpu_worse(status, function(arguments, &h, (float *)scratch + omp_get_thread_num() * room));
   }
   return (petra_status)status;
+}
+
+petra_status cpu_attention_forward(petra_backend *backend, const petra_attention *a) {
+  return do_heads(backend, a->y, a->heads, a->causal, 1, attend, a);
+}
+
+petra_status cpu_attention_backward(petra_backend *backend, const petra_attention_backward *a) {
+  return do_heads(backend, a->y, a->heads, a->causal, 2, attend_backward, a);
 }

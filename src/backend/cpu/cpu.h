@@ -157,6 +157,11 @@ static inline int64_t cpu_minimum(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
+/* For the parts of an operation that may fail, in a loop with `reduction(max : status)`: a failure stays. */
+static inline int cpu_worse(int status, petra_status of_part) {
+  return status > (int)of_part ? status : (int)of_part;
+}
+
 /* --- create.c --- */
 
 /* At least `bytes` of scratch memory, aligned to 64 bytes, valid until the next call in the same lane. */
