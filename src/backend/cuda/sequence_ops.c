@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operations of transformers beside the linear layer and the mean over positions (activation.c). What is only read is named first: outputs may be inputs. */
+/* The operations of transformers beside the linear layer and the mean over positions (activation.c). What is only read is named
+ * first: outputs may be inputs. */
 #include "backend/cuda/segment.h"
 
 #include <string.h>
