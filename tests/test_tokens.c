@@ -495,6 +495,27 @@ START_TEST(grammar_has_the_entropy_that_it_says) {
 }
 END_TEST
 
+/* The default of data.augment is that of the kind of samples, whichever layer of the config chooses it. */
+START_TEST(augmentation_by_default) {
+  static const struct {
+    const char *file, *sets[2];
+    unsigned expected;
+  } cases[] = {{"data: {set: text}", {NULL}, 0},
+               {"data: {set: text}", {"data.set=grammar"}, 0},
+               {"data: {set: text}", {"data.set=shapes"}, PETRA_AUGMENT_CROP | PETRA_AUGMENT_FLIP},
+               {"data: {set: text, augment: [flip]}", {NULL}, PETRA_AUGMENT_FLIP},
+               {"data: {augment: [flip]}", {"data.set=text"}, 0},
+               {"data: {augment: []}", {"data.set=shapes"}, 0}};
+  for (int i = 0; i < HARNESS_COUNT(cases); i++) {
+    petra_config *config;
+    write_bytes(name, (const uint8_t *)cases[i].file, strlen(cases[i].file));
+    ck_assert_int_eq(petra_config_load(name, cases[i].sets, cases[i].sets[0] != NULL, &config), PETRA_OK);
+    ck_assert_msg(config->data.augment == cases[i].expected, "case %d: %u", i, config->data.augment);
+    petra_config_destroy(config);
+  }
+}
+END_TEST
+
 START_TEST(shapes_of_sets) {
   static const struct {
     const char *sets[SETS_MOST];
@@ -531,6 +552,7 @@ int main(void) {
                                 tokens_out_of_range,
                                 grammar_obeys_its_law,
                                 grammar_has_the_entropy_that_it_says,
+                                augmentation_by_default,
                                 shapes_of_sets};
   const int code = harness_run("tokens", tests, HARNESS_COUNT(tests));
   remove_files();

@@ -177,12 +177,17 @@ static petra_status share_label(petra_config *config, int from, int to) {
   return PETRA_OK;
 }
 
-/* Tokens have no augmentation: where their set is chosen, there is none unless it stands beside. */
+/* A layer with another kind of samples than before: tokens have no augmentation, images the default one, unless it stands beside. */
 static petra_status end_layer_augment(petra_config *config) {
+  const petra_config_origin origin = {"default", NULL};
   const int set = petra_config_key_find("data.set"), augment = petra_config_key_find("data.augment");
-  if (!config->fresh[set] || config->fresh[augment] || petra_samples_of(config) != PETRA_SAMPLE_TOKENS)
+  const bool tokens = petra_samples_of(config) == PETRA_SAMPLE_TOKENS;
+  if (tokens == config->of_tokens)
     return PETRA_OK;
-  config->data.augment = 0;
+  config->of_tokens = tokens;
+  if (config->fresh[augment])
+    return PETRA_OK;
+  PETRA_TRY(load_value(config, &origin, augment, tokens ? "[]" : petra_config_keys[augment].default_value));
   return share_label(config, set, augment);
 }
 

@@ -275,8 +275,9 @@ typedef struct petra_config {
   struct {
     int64_t warmup, repetitions; /* microbatches: before the measurement, measured */
   } profile;
-  bool *fresh;   /* for each key whether the present layer has set it (config_document.h); private */
-  char **labels; /* for each key what its error lines begin with ("FILE:LINE: key"), NULL at its default; private */
+  bool of_tokens; /* data.set as the last layer left it is one of tokens; private */
+  bool *fresh;    /* for each key whether the present layer has set it (config_document.h); private */
+  char **labels;  /* for each key what its error lines begin with ("FILE:LINE: key"), NULL at its default; private */
 } petra_config;
 
 /* Reads `path` ("-": standard input; NULL: nothing, all defaults), before it the file that it names as its `base` (relative to
